@@ -1,0 +1,48 @@
+# make report | test | lab | check | bench; each does its own set-up the first time.
+VENV ?= .venv
+PYTHON ?=
+BIN = $(VENV)/bin
+LOG ?=
+OUT ?= out/report
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup report test lab check format lint types notebooks modern bench clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1|/' | column -t -s '|'
+
+setup: ## make .venv and install everything (the other commands do this by themselves)
+	@VENV="$(VENV)" PYTHON="$(PYTHON)" bash scripts/setup.sh
+
+report: setup ## demand report on the bundled sample; LOG=jobs.csv ARGS="--format sacct --tz UTC" for your own
+	@$(BIN)/gpudemand report $(LOG) --out $(OUT) $(ARGS)
+
+test: setup ## tests and docstring examples
+	@$(BIN)/python -m pytest -q -n auto $(ARGS)
+
+lab: setup ## JupyterLab on the notebooks
+	@$(BIN)/jupyter lab notebooks
+
+check: setup lint types test notebooks ## everything that CI runs on this environment
+
+format: setup ## put the code into shape
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+lint: setup
+	@$(BIN)/ruff format --check . && $(BIN)/ruff check .
+
+types: setup
+	@$(BIN)/mypy
+
+notebooks: setup ## run every notebook from a fresh kernel, in place of its stored outputs nothing is written
+	@$(BIN)/python -m pytest -q -p no:doctest --override-ini addopts= --nbmake notebooks
+
+modern: ## the core on the newest numpy, pandas and scikit-learn, installed from a wheel
+	@PYTHON="$(PYTHON)" bash scripts/modern.sh
+
+bench: setup ## speed of the usage engine beside plain pandas
+	@$(BIN)/python -m benchmarks.usage $(ARGS)
+
+clean: ## remove the environment and everything made
+	rm -rf $(VENV) .venv-modern out dist build .pytest_cache .mypy_cache .ruff_cache

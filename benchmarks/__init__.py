@@ -1,0 +1,1 @@
+"""Accuracy and speed beside peers; prints tables, never part of the tests."""

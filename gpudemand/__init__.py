@@ -1,0 +1,87 @@
+"""How many GPUs a cluster will need, for whom, when, and at what risk, starting from the jobs themselves.
+
+>>> import gpudemand as gd
+>>> jobs = gd.load_jobs_sample()                                       # or gd.read_jobs("log.psv", format="sacct", tz=...)
+>>> held = gd.usage_series(jobs, by=None, freq="D", value="gpus", partial=False)
+>>> forecast = gd.LastValueProfile().fit(held).predict(h=28, level=[80, 95])
+>>> plan = gd.plan_capacity(forecast, installed=512, lead_time="60D")
+
+Names are loaded when first used, so the import itself is instant.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpudemand._validation import InputError, RejectedRowsWarning
+    from gpudemand.datasets import load_jobs_sample, make_cluster
+    from gpudemand.forecast import ETS, LastValueProfile, Naive, SeasonalNaive, cross_validation
+    from gpudemand.jobs import formats, read_jobs, write_jobs, write_swf
+    from gpudemand.metrics import evaluate
+    from gpudemand.planning import CapacityPlan, plan_capacity
+    from gpudemand.report import build_report
+    from gpudemand.usage import aggregate_usage, read_usage, to_long, to_wide, usage_series
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "CapacityPlan": "planning",
+    "ETS": "forecast",
+    "InputError": "_validation",
+    "LastValueProfile": "forecast",
+    "Naive": "forecast",
+    "RejectedRowsWarning": "_validation",
+    "SeasonalNaive": "forecast",
+    "aggregate_usage": "usage",
+    "build_report": "report",
+    "cross_validation": "forecast",
+    "evaluate": "metrics",
+    "formats": "jobs",
+    "load_jobs_sample": "datasets",
+    "make_cluster": "datasets",
+    "plan_capacity": "planning",
+    "read_jobs": "jobs",
+    "read_usage": "usage",
+    "to_long": "usage",
+    "to_wide": "usage",
+    "usage_series": "usage",
+    "write_jobs": "jobs",
+    "write_swf": "jobs",
+}
+
+__all__ = [
+    "ETS",
+    "CapacityPlan",
+    "InputError",
+    "LastValueProfile",
+    "Naive",
+    "RejectedRowsWarning",
+    "SeasonalNaive",
+    "aggregate_usage",
+    "build_report",
+    "cross_validation",
+    "evaluate",
+    "formats",
+    "load_jobs_sample",
+    "make_cluster",
+    "plan_capacity",
+    "read_jobs",
+    "read_usage",
+    "to_long",
+    "to_wide",
+    "usage_series",
+    "write_jobs",
+    "write_swf",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(f"gpudemand.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'gpudemand' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

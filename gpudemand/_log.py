@@ -1,0 +1,184 @@
+"""A job log as a DuckDB relation: the same SQL over a table in memory and over a file that does not fit there."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from gpudemand._typing import FloatArray, IntArray
+from gpudemand._validation import InputError, nearest
+from gpudemand.jobs.table import COLUMNS, MAX_GPUS, TIME, check_jobs
+
+KEYS = ("user", "group", "cluster", "gpu_type", "status")
+_TEXT, _TIMES, _NUMBERS = ("job_id", *KEYS), ("submit", "start", "end"), ("gpus",)
+_NEEDED = (*_TEXT, *_TIMES, *_NUMBERS)
+
+#: A finished job whose end nobody wrote down held its GPUs for an unknown time: it counts as none, never as running.
+_FINISHED = "('completed', 'failed', 'cancelled', 'timeout', 'out_of_memory', 'preempted')"
+
+#: What makes a row of a file unusable; read_jobs counts the same cases one by one.
+_WRONG = {
+    "no submit or start time": "submit_us IS NULL AND start_us IS NULL",
+    "end before start": "end_us < coalesce(start_us, submit_us)",
+    "start before submit": "start_us < submit_us",
+    "negative number of GPUs": "gpus < 0",
+    f"more than {MAX_GPUS:,} GPUs": f"gpus > {MAX_GPUS}",
+    "an unreadable cell": "unreadable",
+}
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """First begin and last known time of a log, in microseconds since 1970; how many jobs have an unknown part."""
+
+    begin: int
+    until: int
+    unknown_gpus: int
+    unknown_end: int
+
+
+@contextmanager
+def open_log(source: object, by: Sequence[str], *, pending: bool) -> Iterator[Log]:
+    """Open a job log for queries.
+
+    Parameters
+    ----------
+    source : DataFrame, str or Path
+        A canonical job table, or a Parquet or CSV file that holds one.
+    by : sequence of str
+        Columns whose values, joined by ``/``, name a series; empty for the total.
+    pending : bool
+        Whether waiting counts: intervals then begin at the submit.
+    """
+    with tempfile.TemporaryDirectory(prefix="gpudemand-") as spill:
+        # A bounded pool: what does not fit is spilled to disk, not taken from the neighbours.
+        config = {"temp_directory": spill, "memory_limit": "1GB", "preserve_insertion_order": "false"}
+        with duckdb.connect(config=config) as db:
+            yield Log(db, source, by, pending=pending)
+
+
+class Log:
+    """A canonical job log, queried but never loaded; see `open_log`."""
+
+    def __init__(self, db: duckdb.DuckDBPyConnection, source: object, by: Sequence[str], *, pending: bool) -> None:
+        self._db = db
+        if isinstance(source, pd.DataFrame):
+            self._register(check_jobs(source))
+        else:
+            self._open(Path(str(source)))
+        self._define_jobs(by, pending)
+
+    def _register(self, jobs: pd.DataFrame) -> None:
+        used = jobs[list(_NEEDED)]
+        used = used.assign(**{name: used[name].dt.as_unit("us") for name in _TIMES if used[name].dtype == TIME})
+        self._db.register("source", pa.Table.from_pandas(used, preserve_index=False))
+        self._cast("source", text=False)
+
+    def _open(self, path: Path) -> None:
+        if not path.is_file():
+            raise InputError(f"there is no log at {str(path)!r}.")
+        suffix = next((s for s in (".parquet", ".csv", ".csv.gz") if path.name.endswith(s)), None)
+        if suffix is None:
+            raise InputError(f"{path.name} is neither Parquet nor CSV; convert it with `gpudemand convert` first.")
+        quoted = str(path).replace("'", "''")
+        reader = f"read_parquet('{quoted}')" if suffix == ".parquet" else f"read_csv('{quoted}', header=true, all_varchar=true)"
+        try:
+            columns = {row[0] for row in self._db.execute(f"DESCRIBE SELECT * FROM {reader}").fetchall()}
+            missing = [name for name in COLUMNS if name not in columns]
+            if missing:
+                raise InputError(
+                    f"{path.name} is no canonical job table (it lacks {', '.join(missing)}); "
+                    "read it with read_jobs(path, format=...) or convert it with `gpudemand convert`."
+                )
+            self._cast(reader, text=suffix != ".parquet")
+            self._refuse_bad_rows(path.name)
+        except duckdb.Error as error:
+            raise InputError(f"{path.name} cannot be read as {suffix[1:]}: {str(error).splitlines()[0][:160]}") from error
+
+    def _cast(self, relation: str, *, text: bool) -> None:
+        """View ``typed``: text, microseconds and numbers, and whether a cell could not be read."""
+        times = [f"epoch_us(TRY_CAST(\"{name}\" AS TIMESTAMPTZ)) AS {name}_us" for name in _TIMES]
+        numbers = [f'TRY_CAST("{name}" AS DOUBLE) AS {name}' for name in _NUMBERS]
+        casts = [(name, "TIMESTAMPTZ") for name in _TIMES] + [(name, "DOUBLE") for name in _NUMBERS]
+        bad = " OR ".join(f"(\"{name}\" <> '' AND TRY_CAST(\"{name}\" AS {kind}) IS NULL)" for name, kind in casts)
+        names = [f'nullif(CAST("{name}" AS VARCHAR), \'\') AS "{name}"' for name in _TEXT]
+        unreadable = f"coalesce({bad}, false)" if text else "false"
+        self._db.execute(f"CREATE VIEW typed AS SELECT {', '.join(names + times + numbers)}, {unreadable} AS unreadable FROM {relation}")
+
+    def _refuse_bad_rows(self, name: str) -> None:
+        counts = ", ".join(f"count(*) FILTER ({rule})" for rule in _WRONG.values())
+        found = self._row(f"SELECT {counts} FROM typed")
+        wrong = {reason: count for reason, count in zip(_WRONG, found, strict=True) if count}
+        twice = self._row(
+            "SELECT count(*) FROM (SELECT 1 FROM typed WHERE job_id IS NOT NULL "
+            "GROUP BY cluster, job_id, start_us HAVING count(*) > 1)"
+        )[0]
+        if twice:
+            wrong["duplicate job id"] = twice
+        if wrong:
+            parts = ", ".join(f"{count:,} {reason}" for reason, count in wrong.items())
+            raise InputError(f"{name} has rows that cannot be counted ({parts}); clean it with `gpudemand convert` first.")
+
+    def _define_jobs(self, by: Sequence[str], pending: bool) -> None:
+        """View ``runs``: one row a job with its key, begin and end (NULL while it goes on)."""
+        parts = [f"coalesce(replace(\"{name}\", '/', '%2F'), 'unknown')" for name in by]
+        key = " || '/' || ".join(parts) or "'total'"
+        begin = "submit_us" if pending else "coalesce(start_us, submit_us)"
+        # A pending job holds nothing yet; its missing start must not be taken for the submit.
+        waiting = "false" if pending else "coalesce(status = 'pending', false) AND start_us IS NULL"
+        self._db.execute(f"""CREATE VIEW runs AS SELECT {key} AS key, coalesce({begin}, start_us) AS begin_us, submit_us,
+            CASE WHEN end_us IS NULL AND status IN {_FINISHED} THEN coalesce({begin}, start_us) ELSE end_us END AS end_us,
+            gpus, start_us, {waiting} AS waiting,
+            coalesce(end_us IS NULL AND status IN {_FINISHED}, false) AS unknown_end FROM typed""")
+
+    def _row(self, query: str) -> tuple[int, ...]:
+        row = self._db.execute(query).fetchone()
+        assert row is not None
+        return row
+
+    def bounds(self) -> Bounds:
+        """Period of the log, and what it leaves unknown."""
+        begin, until, gpus, ends = self._row(
+            "SELECT min(least(begin_us, submit_us)), max(greatest(begin_us, submit_us, end_us)), "
+            "count(*) FILTER (gpus IS NULL), count(*) FILTER (unknown_end) FROM runs"
+        )
+        if begin is None:
+            raise InputError("the job log has no rows; there is nothing to add up.")
+        return Bounds(begin, until, gpus, ends)
+
+    def keys(self) -> list[str]:
+        """Names of the series, sorted."""
+        self._db.execute("CREATE OR REPLACE TABLE names AS SELECT key, (row_number() OVER (ORDER BY key)) - 1 AS code "
+                         "FROM (SELECT DISTINCT key FROM runs)")
+        return [row[0] for row in self._db.execute("SELECT key FROM names ORDER BY code").fetchall()]
+
+    def held(self, until: int) -> Iterator[tuple[IntArray, IntArray, IntArray, FloatArray]]:
+        """Batches of key code, begin and end in microseconds, and GPUs."""
+        yield from self._batches(f"""SELECT code, begin_us, coalesce(end_us, {until}) AS stop_us, coalesce(gpus, 0.0)
+            FROM runs JOIN names USING (key) WHERE NOT waiting AND gpus > 0""")
+
+    def changes(self, begin: int, until: int) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
+        """Batches of key code, time in microseconds and change of GPUs held, sorted; one row a key and time."""
+        yield from self._batches(f"""WITH spans AS (SELECT code, greatest(begin_us, {begin}) AS a,
+                least(coalesce(end_us, {until}), {until}) AS b, gpus
+                FROM runs JOIN names USING (key) WHERE NOT waiting AND gpus > 0)
+            SELECT code, t, sum(d) FROM (SELECT code, a AS t, gpus AS d FROM spans WHERE b > a
+                UNION ALL SELECT code, b AS t, -gpus AS d FROM spans WHERE b > a)
+            GROUP BY code, t ORDER BY code, t""")
+
+    def submissions(self, edges: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
+        """Batches of key code and submit time in microseconds, inside the edges."""
+        yield from self._batches(f"""SELECT code, submit_us FROM runs JOIN names USING (key)
+            WHERE submit_us >= {edges[0]} AND submit_us < {edges[-1]}""")
+
+    def _batches(self, query: str) -> Iterator[tuple[np.ndarray, ...]]:
+        for batch in pa.RecordBatchReader.from_stream(self._db.sql(query)):
+            yield tuple(np.asarray(column) for column in batch.columns)

@@ -1,0 +1,131 @@
+"""Checks of what a caller hands in, and the one voice in which they complain."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._typing import FloatArray
+
+
+class InputError(ValueError):
+    """Something handed in cannot be used; the message says what, and what to do about it."""
+
+
+class RejectedRowsWarning(UserWarning):
+    """Rows of a log were left out; the message counts them by reason."""
+
+
+def nearest(name: str, options: Iterable[str]) -> str:
+    """Return a ``Did you mean ...?`` clause, or an empty string when nothing is near.
+
+    Examples
+    --------
+    >>> nearest("sact", ["sacct", "swf"])
+    " Did you mean 'sacct'?"
+    """
+    known = {option.lower(): option for option in options}
+    close = difflib.get_close_matches(str(name).lower(), list(known), n=1, cutoff=0.5)
+    return f" Did you mean {known[close[0]]!r}?" if close else ""
+
+
+def check_choice(name: str, value: object, options: Collection[str]) -> str:
+    """Return `value` if it is one of `options`; otherwise name the nearest one."""
+    if isinstance(value, str) and value in options:
+        return value
+    hint = nearest(value, options) if isinstance(value, str) else ""
+    raise InputError(f"{name}={shorten(value)!r} is not known.{hint} Choose one of: {', '.join(sorted(options))}.")
+
+
+def check_number(
+    name: str,
+    value: object,
+    low: float = -np.inf,
+    high: float = np.inf,
+    *,
+    integer: bool = False,
+    open_low: bool = False,
+) -> float:
+    """Return `value` as a number in ``[low, high]`` (``(low, high]`` with `open_low`)."""
+    is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if is_number and np.isfinite(float(value)):  # type: ignore[arg-type]
+        number = float(value)  # type: ignore[arg-type]
+        above = number > low if open_low else number >= low
+        if above and number <= high and (not integer or number == int(number)):
+            return number
+    kind = "a whole number" if integer else "a number"
+    raise InputError(f"{name} must be {kind} {_interval(low, high, open_low)}; got {shorten(value)!r}.")
+
+
+def _interval(low: float, high: float, open_low: bool) -> str:
+    lower = f"{'above' if open_low else 'of at least'} {low:g}" if np.isfinite(low) else ""
+    upper = f"at most {high:g}" if np.isfinite(high) else ""
+    return " and ".join(part for part in (lower, upper) if part) or "that is finite"
+
+
+def check_columns(frame: object, required: Iterable[str], what: str) -> pd.DataFrame:
+    """Return `frame` if it is a DataFrame that has every column of `required`."""
+    if not isinstance(frame, pd.DataFrame):
+        raise InputError(f"{what} must be a pandas DataFrame; got {type(frame).__name__}.")
+    missing = [name for name in required if name not in frame.columns]
+    if missing:
+        has = ", ".join(map(str, frame.columns[:12])) or "no columns"
+        raise InputError(f"{what} lacks the column(s) {', '.join(missing)}; it has {has}.")
+    return frame
+
+
+def check_usage(usage: object, *, allow_missing: bool = False) -> pd.DataFrame:
+    """Return a long series frame sorted by ``unique_id, ds``, or say what is wrong with it.
+
+    Parameters
+    ----------
+    usage : DataFrame
+        Columns ``unique_id``, ``ds`` (datetime) and ``y`` (float); others are dropped.
+    allow_missing : bool, default=False
+        Whether NaN in ``y`` (a value that was not recorded) is legal.
+
+    Raises
+    ------
+    InputError
+        For missing columns, times that are no datetimes, duplicate stamps, infinite or missing values, no rows.
+    """
+    frame = check_columns(usage, ("unique_id", "ds", "y"), "usage")[["unique_id", "ds", "y"]]
+    if frame.empty:
+        raise InputError("usage has no rows; there is nothing to work on.")
+    if not pd.api.types.is_datetime64_any_dtype(frame["ds"]):
+        raise InputError(f"usage['ds'] must hold datetimes; got {frame['ds'].dtype}. Convert it with pd.to_datetime.")
+    if frame["ds"].isna().any():
+        raise InputError(f"usage['ds'] holds {int(frame['ds'].isna().sum())} missing times; drop or repair those rows.")
+    frame = frame.assign(y=_finite(frame["y"], allow_missing))
+    frame = frame.sort_values(["unique_id", "ds"], kind="stable", ignore_index=True)
+    twice = frame.duplicated(["unique_id", "ds"])
+    if twice.any():
+        first = frame.loc[twice.idxmax()]
+        raise InputError(
+            f"usage has {int(twice.sum())} duplicate stamps, the first at unique_id={shorten(first['unique_id'])!r}, "
+            f"ds={first['ds']}; sum or drop them."
+        )
+    return frame
+
+
+def _finite(y: pd.Series, allow_missing: bool) -> FloatArray:
+    values = pd.to_numeric(y, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+    unreadable = int((np.isnan(values) & y.notna().to_numpy()).sum() + np.isinf(values).sum())
+    if unreadable:
+        raise InputError(f"usage['y'] holds {unreadable} values that are not finite numbers.")
+    if not allow_missing and np.isnan(values).any():
+        raise InputError(
+            f"usage['y'] holds {int(np.isnan(values).sum())} missing values; fill them "
+            "(a true zero is data) or use an estimator that takes missing values."
+        )
+    return values
+
+
+def shorten(value: object, width: int = 60) -> object:
+    """Cut long text for a message: a log can hold a user name of a million characters."""
+    if isinstance(value, str) and len(value) > width:
+        return value[: width - 3] + "..."
+    return value

@@ -1,0 +1,100 @@
+"""Rolling-origin evaluation: every forecast is made from what was known at its cutoff."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pandas as pd
+from sklearn.base import clone
+
+from gpudemand._validation import InputError, check_number
+from gpudemand.forecast.base import Forecaster
+from gpudemand.forecast.panel import Panel
+
+
+def cross_validation(
+    model: Forecaster | Sequence[Forecaster],
+    usage: pd.DataFrame,
+    h: int,
+    n_windows: int = 1,
+    step_size: int | None = None,
+    level: Sequence[float] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> pd.DataFrame:
+    """Forecast from several origins at the end of a history, refitting at each.
+
+    Parameters
+    ----------
+    model : forecaster or sequence of forecasters
+        Cloned and fitted afresh at each origin, so nothing learned later reaches an earlier forecast.
+    usage : DataFrame
+        ``unique_id``, ``ds``, ``y``.
+    h : int
+        Horizon.
+    n_windows : int, default=1
+        Number of origins; the newest leaves exactly `h` bins behind it.
+    step_size : int, optional
+        Bins between origins; `h` by default.
+    level : sequence of float, optional
+        Interval levels in percent.
+    progress : callable, optional
+        Called with the number of windows done and the number of all.
+
+    Returns
+    -------
+    DataFrame
+        ``unique_id``, ``ds``, ``cutoff`` (the newest bin known), ``y``, and the columns of each model.
+
+    Raises
+    ------
+    InputError
+        If the history is too short; the message says what would fit.
+
+    Examples
+    --------
+    >>> from gpudemand.forecast.baselines import Naive
+    >>> ds = pd.date_range("2026-03-01", periods=6, freq="D")
+    >>> usage = pd.DataFrame({"unique_id": "total", "ds": ds, "y": [3.0, 1.0, 4.0, 1.0, 5.0, 9.0]})
+    >>> cross_validation(Naive(), usage, h=1, n_windows=2)[["cutoff", "y", "Naive"]]
+          cutoff    y  Naive
+    0 2026-03-04  5.0    1.0
+    1 2026-03-05  9.0    5.0
+    """
+    models = list(model) if isinstance(model, (list, tuple)) else [model]
+    h, n_windows = (int(check_number(name, value, 1, integer=True)) for name, value in (("h", h), ("n_windows", n_windows)))
+    step = h if step_size is None else int(check_number("step_size", step_size, 1, integer=True))
+    panel = Panel.from_long(usage, allow_missing=True)
+    origins = _origins(len(panel.times), h, n_windows, step)
+    windows = []
+    for done, origin in enumerate(origins, 1):
+        windows.append(_window(models, panel, origin, h, level))
+        if progress is not None:
+            progress(done, len(origins))
+    return pd.concat(windows, ignore_index=True)
+
+
+def _origins(n_times: int, h: int, n_windows: int, step: int) -> list[int]:
+    origins = [n_times - h - step * back for back in reversed(range(n_windows))]
+    if origins[0] < 2:
+        most = max((n_times - h - 2) // step + 1, 0)
+        hint = f"use n_windows of at most {most}" if most else f"use a horizon below {max(n_times - 1, 1)}"
+        raise InputError(
+            f"{n_windows} windows of h={h} every {step} bins need {h + step * (n_windows - 1) + 2} bins; "
+            f"the history has {n_times}: {hint}, a finer frequency or a longer log."
+        )
+    return origins
+
+
+def _window(models: Sequence[Forecaster], panel: Panel, origin: int, h: int, level: Sequence[float] | None) -> pd.DataFrame:
+    known = panel.until(origin)
+    begun = ~np.isnan(known.values).all(axis=1)
+    times = panel.times[origin : origin + h]
+    future = panel.long_frame(times, {"y": panel.values[:, origin : origin + h]})
+    window = future.assign(cutoff=known.times[-1])[["unique_id", "ds", "cutoff", "y"]]
+    history = known.long_frame(known.times, {"y": known.values}).dropna(subset="y")
+    for model in models:
+        forecast = clone(model).fit(history, freq=panel.freq).predict(h, level=level)
+        window = window.merge(forecast, on=["unique_id", "ds"], how="left")
+    # A series that begins after the cutoff had no history to forecast from.
+    return window[window["unique_id"].isin(panel.ids[begun])]

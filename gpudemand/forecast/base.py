@@ -1,0 +1,111 @@
+"""What every forecaster shares: fit on a long frame, predict a long frame, intervals from its own past errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from gpudemand._typing import FloatArray
+from gpudemand._validation import InputError, check_number
+from gpudemand.forecast.intervals import bands, check_levels, rolling_errors
+from gpudemand.forecast.panel import Panel, season_length
+
+Self = TypeVar("Self", bound="Forecaster")
+
+
+class Forecaster(BaseEstimator):
+    """Base of the forecasters: a subclass says how one path follows from a history.
+
+    Subclasses implement ``_path(y, h)``, a pure function from a history of shape (n_series, n_times) to forecasts of
+    shape (n_series, h); everything else is here. Because it is pure, the same function run at earlier origins gives the
+    errors from which the intervals are made, and nothing after an origin can reach a forecast made there.
+
+    Attributes
+    ----------
+    panel_ : Panel
+        The training series.
+    season_length_ : int
+        Bins in the season that the method uses.
+    """
+
+    #: Origins inside the history at which past errors are measured; few for methods that are slow to refit.
+    _max_origins = 60
+
+    def fit(self: Self, usage: pd.DataFrame, freq: object = None) -> Self:
+        """Remember the training series.
+
+        Parameters
+        ----------
+        usage : DataFrame
+            ``unique_id``, ``ds``, ``y``: dense, though a series may begin later than others.
+        freq : str or offset, optional
+            Frequency of the stamps; inferred when not given.
+
+        Returns
+        -------
+        self
+        """
+        self.panel_ = Panel.from_long(usage, freq)
+        self.season_length_ = self._season()
+        self._errors: dict[int, FloatArray] = {}
+        return self
+
+    def _season(self) -> int:
+        given = getattr(self, "season_length", None)
+        return season_length(self.panel_.freq) if given is None else int(check_number("season_length", given, 1, integer=True))
+
+    def predict(self, h: int, level: Sequence[float] | float | None = None) -> pd.DataFrame:
+        """Forecast the next bins.
+
+        Parameters
+        ----------
+        h : int
+            How many bins.
+        level : sequence of float, optional
+            Interval levels in percent, for example ``[80, 95]``.
+
+        Returns
+        -------
+        DataFrame
+            ``unique_id``, ``ds``, a column named after the class, and ``<class>-lo-80``, ``<class>-hi-80``, ...
+        """
+        check_is_fitted(self, "panel_")
+        h = int(check_number("h", h, 1, integer=True))
+        wanted = check_levels(level)
+        name, y = type(self).__name__, self.panel_.values
+        floor = self._floor(y)
+        point = np.maximum(self._path(y, h), floor)
+        columns = {name: point}
+        if wanted:
+            ends = bands(point, self._past_errors(h), wanted, floor)
+            columns.update({f"{name}-{end}": matrix for end, matrix in ends.items()})
+        return self.panel_.long_frame(self.panel_.future(h), columns)
+
+    def _path(self, y: FloatArray, h: int) -> FloatArray:
+        raise NotImplementedError
+
+    @staticmethod
+    def _floor(y: FloatArray) -> FloatArray:
+        # Demand is never negative; a series that has been negative is something else and is left alone.
+        lowest = np.nanmin(y, axis=1, keepdims=True)
+        return np.where(lowest < 0, -np.inf, 0.0)
+
+    def _past_errors(self, h: int) -> FloatArray:
+        if h not in self._errors:
+            n_times = self.panel_.values.shape[1]
+            if n_times < 3:
+                raise InputError(f"intervals need at least 3 bins of history; this one has {n_times}. Predict with level=None.")
+            min_train = min(2 * self.season_length_, n_times // 2)
+            self._errors[h] = rolling_errors(self._path, self.panel_.values, h, min_train=min_train, max_origins=self._max_origins)
+        return self._errors[h]
+
+
+def last_known(y: FloatArray) -> FloatArray:
+    """Newest value of each series, shape (n_series, 1); 0 where a series has none."""
+    filled = pd.DataFrame(y).ffill(axis=1).iloc[:, -1:].to_numpy()
+    return np.nan_to_num(filled)

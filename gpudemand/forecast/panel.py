@@ -1,0 +1,123 @@
+"""Many series on one clock: the matrix that forecasters work on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._bins import parse_freq
+from gpudemand._typing import FloatArray
+from gpudemand._validation import InputError, check_usage, shorten
+
+_DAY = pd.Timedelta("1D")
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Series of equal frequency, aligned in time.
+
+    Attributes
+    ----------
+    ids : Index
+        Names of the series.
+    times : DatetimeIndex of length n_times
+        Every bin from the first to the last.
+    values : ndarray of shape (n_series, n_times)
+        NaN before a series begins (and where missing values are allowed).
+    freq : offset
+        Width of a bin.
+    """
+
+    ids: pd.Index
+    times: pd.DatetimeIndex
+    values: FloatArray
+    freq: pd.offsets.BaseOffset
+
+    @classmethod
+    def from_long(cls, usage: pd.DataFrame, freq: object = None, *, allow_missing: bool = False) -> Panel:
+        """Align a long frame; complain about gaps and irregular stamps.
+
+        Parameters
+        ----------
+        usage : DataFrame
+            ``unique_id``, ``ds``, ``y``. A series may begin late, but not stop early or pause.
+        freq : str or offset, optional
+            Inferred from the stamps when not given; needs three of them.
+        allow_missing : bool, default=False
+            Take gaps and NaN as missing values instead of refusing them.
+        """
+        frame = check_usage(usage, allow_missing=allow_missing)
+        wide = frame.pivot(index="unique_id", columns="ds", values="y")
+        offset = parse_freq(freq) if freq is not None else infer_freq(wide.columns)
+        times = pd.date_range(wide.columns[0], wide.columns[-1], freq=offset)
+        stray = wide.columns.difference(times)
+        if len(stray):
+            raise InputError(f"{len(stray)} stamps are not on the clock of freq={offset.freqstr!r}, the first {stray[0]}; use usage_series or resample.")
+        wide = wide.reindex(columns=times)
+        if not allow_missing:
+            _refuse_gaps(wide)
+        return cls(wide.index, times, wide.to_numpy(dtype=float), offset)
+
+    def until(self, n_times: int) -> Panel:
+        """Keep the first `n_times` bins."""
+        return replace(self, times=self.times[:n_times], values=self.values[:, :n_times])
+
+    def future(self, h: int) -> pd.DatetimeIndex:
+        """The next `h` bins."""
+        return pd.date_range(self.times[-1], periods=h + 1, freq=self.freq)[1:]
+
+    def long_frame(self, times: pd.DatetimeIndex, columns: dict[str, FloatArray]) -> pd.DataFrame:
+        """A long frame from matrices of shape (n_series, len(times))."""
+        ds = times[np.tile(np.arange(len(times)), len(self.ids))]
+        frame = {"unique_id": self.ids.repeat(len(times)), "ds": ds}
+        return pd.DataFrame({**frame, **{name: matrix.ravel() for name, matrix in columns.items()}})
+
+
+def infer_freq(times: pd.DatetimeIndex) -> pd.offsets.BaseOffset:
+    """Frequency of stamps that may have gaps: the commonest step, as a calendar unit where it is one."""
+    if len(times) < 2:
+        raise InputError("usage has fewer than two stamps, so its frequency cannot be told; pass freq= or a longer history.")
+    name = pd.infer_freq(times) if len(times) > 2 else None
+    if name is not None:
+        return parse_freq(name)
+    wall = times.tz_localize(None) if times.tz is not None else times
+    step = pd.Series(wall).diff().mode().iloc[0]
+    absolute = pd.Series(times).diff().mode().iloc[0]
+    return parse_freq(f"{step // _DAY}D") if step % _DAY == pd.Timedelta(0) else parse_freq(absolute)
+
+
+def _refuse_gaps(wide: pd.DataFrame) -> None:
+    missing = wide.isna().to_numpy()
+    began = np.logical_or.accumulate(~missing, axis=1)
+    gaps = missing & began
+    if gaps.any():
+        row, column = np.argwhere(gaps)[0]
+        raise InputError(
+            f"usage has {int(gaps.sum())} gaps inside its series, the first at unique_id={shorten(str(wide.index[row]))!r}, "
+            f"ds={wide.columns[column]}; fill them (a true zero is data, and usage_series writes it)."
+        )
+
+
+def season_length(freq: pd.offsets.BaseOffset) -> int:
+    """Bins in the natural season of a frequency: a day below daily, a week for days, a year above.
+
+    Examples
+    --------
+    >>> [season_length(parse_freq(freq)) for freq in ("10min", "h", "6h", "D", "W-MON", "MS", "QS")]
+    [144, 24, 4, 7, 52, 12, 4]
+    """
+    start = pd.Timestamp("2001-01-01")
+    width = (start + offset_many(freq, 12)) - start
+    step = width / 12
+    for season in (_DAY, 7 * _DAY, pd.Timedelta("365.25D")):
+        n = season / step
+        if n > 1.5:
+            return round(n)
+    return 1
+
+
+def offset_many(freq: pd.offsets.BaseOffset, n: int) -> pd.offsets.BaseOffset:
+    """`n` steps of a frequency."""
+    return n * freq

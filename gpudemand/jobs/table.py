@@ -1,0 +1,172 @@
+"""The canonical job table: one row a job, the same columns whatever the log."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._typing import BoolArray
+from gpudemand._validation import InputError, RejectedRowsWarning, check_columns
+
+#: Text is Arrow-backed with NaN for missing: what pandas 3 calls ``str``, the same on pandas 2.3.
+STRING = pd.StringDtype("pyarrow", na_value=np.nan)
+TIME = "datetime64[ns, UTC]"
+
+#: Column -> dtype. Times are UTC; ``requested_time`` is in seconds; NaN, NaT where unknown.
+COLUMNS: dict[str, object] = {
+    "job_id": STRING,
+    "user": STRING,
+    "group": STRING,
+    "cluster": STRING,
+    "submit": TIME,
+    "start": TIME,
+    "end": TIME,
+    "gpus": "float64",
+    "gpu_type": STRING,
+    "status": STRING,
+    "requested_time": "float64",
+    "used_gpu_seconds": "float64",
+}
+
+#: ``pending`` and ``running`` jobs have no end yet; every other status is final.
+STATUSES = ("pending", "running", "completed", "failed", "cancelled", "timeout", "out_of_memory", "preempted")
+
+KINDS = ("measured", "public trace", "synthetic")
+
+#: More GPUs in one job than any machine on earth offers is a corrupt number, not a job.
+MAX_GPUS = 1_000_000
+EARLIEST = pd.Timestamp("1985-01-01", tz="UTC")
+LATEST = pd.Timestamp("2200-01-01", tz="UTC")
+
+
+def as_jobs(frame: pd.DataFrame, *, kind: str, source: str = "") -> pd.DataFrame:
+    """Give a frame the canonical columns and types; further columns stay behind them.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Any of the canonical columns (see `COLUMNS`), and others. At least one of ``submit`` and ``start`` is needed.
+    kind : {"measured", "public trace", "synthetic"}
+        What sort of data this is; it is printed in the corner of every figure.
+    source : str
+        Where it came from, for the report.
+
+    Returns
+    -------
+    DataFrame
+        Columns of `COLUMNS` in order, then the others; ``attrs`` holds ``kind``, ``source`` and ``rejected``.
+    """
+    if "submit" not in frame.columns and "start" not in frame.columns:
+        raise InputError("a job table needs the column 'submit' or 'start'; it has neither.")
+    known = {name: _column(frame, name, dtype) for name, dtype in COLUMNS.items()}
+    others = {name: frame[name] for name in frame.columns if name not in COLUMNS}
+    jobs = pd.DataFrame({**known, **others}, index=frame.index).reset_index(drop=True)
+    jobs["submit"] = jobs["submit"].fillna(jobs["start"])
+    jobs.attrs = {"kind": kind, "source": source, "rejected": dict(frame.attrs.get("rejected", {}))}
+    return jobs
+
+
+def _column(frame: pd.DataFrame, name: str, dtype: object) -> pd.Series:
+    if name not in frame.columns:
+        return pd.Series(np.nan if dtype == "float64" else None, index=frame.index, dtype=dtype)
+    values = frame[name]
+    if dtype == TIME:
+        if not pd.api.types.is_datetime64_any_dtype(values):
+            raise InputError(
+                f"the column {name!r} must hold times; got {values.dtype}. Convert it with pd.to_datetime."
+            )
+        if values.dt.tz is None:
+            raise InputError(f"the times in {name!r} have no time zone; give them one with .dt.tz_localize.")
+        return values.dt.tz_convert("UTC").dt.as_unit("ns")
+    return values.astype(dtype)
+
+
+def rejections(jobs: pd.DataFrame) -> pd.Series:
+    """Why each row cannot be used: a reason, or NaN where the row is fine.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Canonical columns.
+
+    Returns
+    -------
+    Series of str
+        Same index as `jobs`.
+    """
+    reason = pd.Series(np.nan, index=jobs.index, dtype=object)
+    for text, wrong in reversed(_rules(jobs).items()):
+        reason[wrong] = text
+    return reason
+
+
+def _rules(jobs: pd.DataFrame) -> dict[str, BoolArray]:
+    """Every reason for which a row is refused; the first one that applies is named."""
+    times = jobs[["submit", "start", "end"]]
+    begin = jobs["start"].fillna(jobs["submit"])
+    masks: Mapping[str, pd.Series] = {
+        "no submit or start time": begin.isna(),
+        "time outside 1985 to 2200": ((times < EARLIEST) | (times > LATEST)).any(axis=1),
+        "end before start": jobs["end"] < begin,
+        "start before submit": jobs["start"] < jobs["submit"],
+        "negative number of GPUs": jobs["gpus"] < 0,
+        f"more than {MAX_GPUS:,} GPUs": jobs["gpus"] > MAX_GPUS,
+        "unknown number of GPUs": jobs["gpus"].isna(),
+        # It would look like a job that still runs, and count until the end of the log.
+        "finished without an end time": jobs["end"].isna() & jobs["status"].isin(STATUSES[2:]),
+    }
+    return {text: mask.to_numpy(dtype=bool) for text, mask in masks.items()}
+
+
+def superseded(jobs: pd.DataFrame) -> BoolArray:
+    """Rows that a later record of the same job replaces.
+
+    Logs are often glued together from daily dumps, so a job appears as running one day and as completed the next.
+    Of the rows that share cluster, job id and start, the one with the latest known end stands. A row that had not
+    started yet yields to one that had, and a row without an end yields to one that started later: whatever it was
+    doing had stopped by then. A requeued job starts again and therefore stays, if its first run has an end.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Canonical columns.
+
+    Returns
+    -------
+    ndarray of bool
+        True for the rows to leave out.
+    """
+    names = jobs[["cluster", "job_id"]].fillna({"cluster": ""})
+    repeated = (names.duplicated(keep=False) & jobs["job_id"].notna()).to_numpy()
+    answer = np.zeros(len(jobs), dtype=bool)
+    answer[repeated] = _superseded(jobs[repeated].assign(cluster=names["cluster"][repeated]))
+    return answer
+
+
+def _superseded(jobs: pd.DataFrame) -> BoolArray:
+    key = ["cluster", "job_id"]
+    by_end = jobs.sort_values("end", kind="stable", na_position="first")
+    same_run = by_end.duplicated([*key, "start"], keep="last").reindex(jobs.index)
+    last_start = jobs.groupby(key)["start"].transform("max")
+    not_started = jobs["start"].isna() & last_start.notna()
+    never_ended = jobs["end"].isna() & (jobs["start"] < last_start)
+    return (same_run | not_started | never_ended).to_numpy(dtype=bool)
+
+
+def report_rejections(rejected: Mapping[str, int], total: int, source: str) -> None:
+    """Warn, in one sentence, how many rows of a log were left out and why."""
+    if rejected:
+        parts = ", ".join(f"{count:,} {reason}" for reason, count in sorted(rejected.items(), key=lambda kv: -kv[1]))
+        message = f"{source}: {sum(rejected.values()):,} of {total:,} rows left out ({parts})."
+        warnings.warn(message, RejectedRowsWarning, stacklevel=3)
+
+
+def check_jobs(jobs: object) -> pd.DataFrame:
+    """Return `jobs` if it is a canonical job table with at least one row."""
+    frame = check_columns(jobs, COLUMNS, "jobs")
+    if frame.empty:
+        raise InputError("the job table has no rows; there is nothing to report on.")
+    return frame

@@ -1,0 +1,224 @@
+"""Errors of forecasts: on arrays, and on the long frames of a backtest, always pooled over series."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._typing import FloatArray
+from gpudemand._validation import InputError, check_choice, check_columns
+
+KEYS = ("unique_id", "ds", "cutoff", "y")
+_LEVEL = re.compile(r"(?P<model>.+)-(?P<side>lo|hi)-(?P<level>\d+(?:\.\d+)?)$")
+
+
+def wape(y: FloatArray, forecast: FloatArray) -> float:
+    """Sum of absolute errors over the sum of demand (also called ND); NaN where demand is zero throughout.
+
+    Examples
+    --------
+    >>> float(wape(np.array([8.0, 12.0]), np.array([9.0, 10.0])))
+    0.15
+    """
+    return _ratio(np.abs(forecast - y).sum(), np.abs(y).sum())
+
+
+def bias(y: FloatArray, forecast: FloatArray) -> float:
+    """Sum of errors over the sum of demand: positive when too much is forecast.
+
+    Examples
+    --------
+    >>> float(bias(np.array([8.0, 12.0]), np.array([9.0, 10.0])))
+    -0.05
+    """
+    return _ratio((forecast - y).sum(), np.abs(y).sum())
+
+
+def mae(y: FloatArray, forecast: FloatArray) -> float:
+    """Mean absolute error, in the units of `y`."""
+    return float(np.abs(forecast - y).mean())
+
+
+def rmse(y: FloatArray, forecast: FloatArray) -> float:
+    """Root of the mean squared error, in the units of `y`."""
+    return float(np.sqrt(np.square(forecast - y).mean()))
+
+
+def smape(y: FloatArray, forecast: FloatArray) -> float:
+    """200 x mean of |error| / (|forecast| + |y|), in percent; for comparisons with papers only.
+
+    Zero against zero counts as no error.
+    """
+    size = np.abs(forecast) + np.abs(y)
+    return float(200 * np.divide(np.abs(forecast - y), size, out=np.zeros_like(size), where=size > 0).mean())
+
+
+def pinball(y: FloatArray, forecast: FloatArray, quantile: float) -> float:
+    """Mean quantile loss: under-forecasts cost `quantile`, over-forecasts ``1 - quantile`` a unit.
+
+    Examples
+    --------
+    >>> float(pinball(np.array([10.0]), np.array([8.0]), 0.9)), float(pinball(np.array([8.0]), np.array([10.0]), 0.9))
+    (1.8, 0.2)
+    """
+    short = y - forecast
+    return float(np.maximum(quantile * short, (quantile - 1) * short).mean().round(12))
+
+
+def coverage(y: FloatArray, low: FloatArray, high: FloatArray) -> float:
+    """Share of values that lie in the closed interval from `low` to `high`."""
+    return float(((y >= low) & (y <= high)).mean())
+
+
+def seasonal_scale(history: pd.DataFrame, season_length: int = 1, *, squared: bool = False) -> pd.Series:
+    """Mean (squared) seasonal difference of each series in the *training* period: the scale of MASE and RMSSE.
+
+    Parameters
+    ----------
+    history : DataFrame
+        ``unique_id``, ``ds``, ``y``.
+    season_length : int, default=1
+        Lag of the difference.
+    squared : bool, default=False
+        Mean square (for RMSSE) instead of mean absolute difference (for MASE).
+
+    Returns
+    -------
+    Series indexed by unique_id
+        NaN where the difference is zero throughout: such a series has no scale and is left out of scaled errors.
+    """
+    check_columns(history, ("unique_id", "ds", "y"), "history")
+    ordered = history.sort_values(["unique_id", "ds"])
+    steps = ordered.groupby("unique_id")["y"].diff(season_length)
+    size = steps**2 if squared else steps.abs()
+    return size.groupby(ordered["unique_id"]).mean().replace(0.0, np.nan)
+
+
+_POINT: dict[str, Callable[[FloatArray, FloatArray], float]] = {"wape": wape, "bias": bias, "mae": mae, "rmse": rmse, "smape": smape}
+METRICS = (*_POINT, "mase", "rmsse", "pinball", "coverage")
+
+
+def evaluate(
+    backtest: pd.DataFrame,
+    metrics: Sequence[str] = ("wape", "bias", "mae", "pinball", "coverage"),
+    *,
+    history: pd.DataFrame | None = None,
+    season_length: int = 1,
+    by: str | None = None,
+) -> pd.DataFrame:
+    """Score every model of a backtest, pooled over all rows.
+
+    Errors are never averaged over clusters or users: under such an average even a forecast of zero "improves".
+
+    Parameters
+    ----------
+    backtest : DataFrame
+        What `cross_validation` returns: ``unique_id, ds, cutoff, y``, a column a model, and ``<model>-lo-80`` and so on.
+    metrics : sequence of str
+        Of ``wape, bias, mae, rmse, smape, mase, rmsse, pinball, coverage``. The last two use the interval columns: the
+        mean loss over the quantiles present, and one column ``coverage_80`` a level.
+    history : DataFrame, optional
+        Training series, needed by ``mase`` and ``rmsse``; only rows up to the first cutoff are used.
+    season_length : int, default=1
+        Lag of the naive method that gives the scale of ``mase`` and ``rmsse``.
+    by : str, optional
+        A column (``"cutoff"``, ``"unique_id"``, ...) to report separately.
+
+    Returns
+    -------
+    DataFrame
+        A row a model (and value of `by`), a column a metric.
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame({"unique_id": "a", "ds": [1, 2], "cutoff": 0, "y": [8.0, 12.0], "Naive": [9.0, 10.0]})
+    >>> evaluate(frame, ["wape", "bias"])
+           wape  bias
+    model
+    Naive  0.15 -0.05
+    """
+    check_columns(backtest, KEYS, "backtest")
+    for name in metrics:
+        check_choice("metrics", name, METRICS)
+    scales = _scales(metrics, backtest, history, season_length)
+    groups = [(None, backtest)] if by is None else list(backtest.groupby(by, sort=True))
+    rows = [
+        {"model": model, **({by: value} if by else {}), **_score(group, model, metrics, scales)}
+        for value, group in groups
+        for model in model_names(backtest)
+    ]
+    return pd.DataFrame(rows).set_index(["model", by] if by else "model")
+
+
+def model_names(frame: pd.DataFrame) -> list[str]:
+    """Columns of a forecast or backtest that hold a model's point forecast."""
+    taken = {*KEYS, "h"}
+    return [name for name in frame.columns if name not in taken and not _LEVEL.match(str(name))]
+
+
+def levels(frame: pd.DataFrame, model: str) -> list[float]:
+    """Interval levels, in percent and ascending, for which a frame has both ends for a model."""
+    sides: dict[str, set[str]] = {}
+    for name in frame.columns:
+        found = _LEVEL.match(str(name))
+        if found and found["model"] == model:
+            sides.setdefault(found["level"], set()).add(found["side"])
+    return sorted(float(level) for level, ends in sides.items() if ends == {"lo", "hi"})
+
+
+def _score(rows: pd.DataFrame, model: str, metrics: Sequence[str], scales: dict[str, pd.Series]) -> dict[str, float]:
+    y, forecast = rows["y"].to_numpy(dtype=float), rows[model].to_numpy(dtype=float)
+    seen = ~(np.isnan(y) | np.isnan(forecast))
+    scores: dict[str, float] = {}
+    for name in metrics:
+        if name in _POINT:
+            scores[name] = _POINT[name](y[seen], forecast[seen]) if seen.any() else np.nan
+        elif name in scales:
+            scores[name] = _scaled(name, rows, y - forecast, scales[name])
+        elif name == "pinball":
+            scores[name] = _mean_pinball(rows, model)
+        else:
+            scores.update(_coverages(rows, model))
+    return scores
+
+
+def _scales(metrics: Sequence[str], backtest: pd.DataFrame, history: pd.DataFrame | None, season_length: int) -> dict[str, pd.Series]:
+    wanted = [name for name in ("mase", "rmsse") if name in metrics]
+    if not wanted:
+        return {}
+    if history is None:
+        raise InputError(f"{' and '.join(wanted)} need history=, the series that the models were trained on.")
+    past = history[history["ds"] <= backtest["cutoff"].min()]
+    return {name: seasonal_scale(past, season_length, squared=name == "rmsse") for name in wanted}
+
+
+def _scaled(name: str, rows: pd.DataFrame, error: FloatArray, scale: pd.Series) -> float:
+    unit = rows["unique_id"].map(scale).to_numpy(dtype=float)
+    if name == "mase":
+        return float(np.nanmean(np.abs(error) / unit)) if np.isfinite(unit).any() else np.nan
+    squares = pd.Series(error**2 / unit).groupby(rows["unique_id"].to_numpy()).mean()
+    return float(np.sqrt(squares).mean())
+
+
+def _mean_pinball(rows: pd.DataFrame, model: str) -> float:
+    y = rows["y"].to_numpy(dtype=float)
+    losses = [pinball(y, rows[model].to_numpy(dtype=float), 0.5)]
+    for level in levels(rows, model):
+        low, high = (rows[f"{model}-{side}-{level:g}"].to_numpy(dtype=float) for side in ("lo", "hi"))
+        losses += [pinball(y, low, 0.5 - level / 200), pinball(y, high, 0.5 + level / 200)]
+    return float(np.mean(losses))
+
+
+def _coverages(rows: pd.DataFrame, model: str) -> dict[str, float]:
+    y = rows["y"].to_numpy(dtype=float)
+    return {
+        f"coverage_{level:g}": coverage(y, *(rows[f"{model}-{side}-{level:g}"].to_numpy(dtype=float) for side in ("lo", "hi")))
+        for level in levels(rows, model)
+    }
+
+
+def _ratio(part: float, whole: float) -> float:
+    return float(part / whole) if whole > 0 else np.nan

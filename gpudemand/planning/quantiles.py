@@ -1,0 +1,89 @@
+"""The predictive distribution behind a forecast's interval columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy.stats import norm
+
+from gpudemand._typing import FloatArray
+from gpudemand._validation import InputError, check_columns, check_choice
+from gpudemand.metrics import levels, model_names
+
+
+@dataclass(frozen=True)
+class QuantileTable:
+    """Quantiles of demand, one row a forecast bin, interpolated on the normal scale.
+
+    Between two known quantiles the distribution is that of a normal variable; beyond the outermost one the last slope
+    goes on, so the far tail is an assumption and not a measurement.
+
+    Attributes
+    ----------
+    z : ndarray of shape (n_quantiles,)
+        Standard normal quantiles at which `values` are known, ascending.
+    values : ndarray of shape (n_rows, n_quantiles)
+    """
+
+    z: FloatArray
+    values: FloatArray
+
+    @classmethod
+    def from_forecast(cls, forecast: pd.DataFrame, model: str | None = None) -> QuantileTable:
+        """Read the columns ``model``, ``model-lo-80``, ``model-hi-80``, ... of a forecast.
+
+        Raises
+        ------
+        InputError
+            If the frame is empty, holds several models and none was named, or has no intervals or missing values.
+        """
+        check_columns(forecast, ("unique_id", "ds"), "forecast")
+        name = _pick_model(forecast, model)
+        known = levels(forecast, name)
+        if not known:
+            raise InputError(f"the forecast of {name} has no intervals, so it carries no risk; predict with level=[80, 95].")
+        if forecast.empty:
+            raise InputError("the forecast has no rows; there is nothing to plan for.")
+        columns = {0.5: name}
+        for level in known:
+            columns[0.5 - level / 200] = f"{name}-lo-{level:g}"
+            columns[0.5 + level / 200] = f"{name}-hi-{level:g}"
+        shares = sorted(columns)
+        values = forecast[[columns[share] for share in shares]].to_numpy(dtype=float)
+        if not np.isfinite(values).all():
+            raise InputError(f"the forecast of {name} holds {int((~np.isfinite(values)).sum())} missing values.")
+        return cls(norm.ppf(shares), np.maximum.accumulate(values, axis=1))
+
+    @property
+    def highest(self) -> float:
+        """Largest probability at which a quantile is known rather than extrapolated."""
+        return float(norm.cdf(self.z[-1]))
+
+    def quantile(self, share: float) -> FloatArray:
+        """Demand that is not exceeded with probability `share`, shape (n_rows,)."""
+        place = float(norm.ppf(share))
+        left = int(np.clip(np.searchsorted(self.z, place) - 1, 0, self.z.size - 2))
+        weight = (place - self.z[left]) / (self.z[left + 1] - self.z[left])
+        low, high = self.values[:, left], self.values[:, left + 1]
+        return np.maximum(low + weight * (high - low), min(0.0, float(self.values.min())))
+
+    def exceedance(self, capacity: FloatArray) -> FloatArray:
+        """Probability that demand is above `capacity`, shape (n_rows,)."""
+        capacity = np.asarray(capacity, dtype=float)
+        left = np.clip((self.values <= capacity[:, None]).sum(axis=1) - 1, 0, self.z.size - 2)
+        rows = np.arange(left.size)
+        low, high = self.values[rows, left], self.values[rows, left + 1]
+        flat = np.where(capacity >= high, np.inf, -np.inf)
+        share = np.divide(capacity - low, high - low, out=flat, where=high > low)
+        return norm.sf(self.z[left] + share * (self.z[left + 1] - self.z[left]))
+
+
+def _pick_model(forecast: pd.DataFrame, model: str | None) -> str:
+    names = model_names(forecast)
+    if model is not None:
+        return check_choice("model", model, names)
+    if len(names) != 1:
+        raise InputError(f"the forecast holds {len(names)} models ({', '.join(names) or 'none'}); name one with model=.")
+    return names[0]

@@ -1,0 +1,136 @@
+"""Baselines by hand, their equivariances, their intervals, and what they say to bad input."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpudemand._validation import InputError
+from gpudemand.forecast import ETS, LastValueProfile, Naive, SeasonalNaive
+
+ALL = [Naive(), SeasonalNaive(), LastValueProfile(), ETS()]
+QUICK = ALL[:3]
+
+
+def long(values, freq="h", start="2026-03-02", tz="UTC"):
+    """A long frame from {series: values}."""
+    frames = [
+        pd.DataFrame({"unique_id": name, "ds": pd.date_range(start, periods=len(y), freq=freq, tz=tz), "y": np.asarray(y, dtype=float)})
+        for name, y in values.items()
+    ]
+    return pd.concat(frames, ignore_index=True)
+
+
+def daily_wave(n, noise=0.0, seed=0):
+    rng = np.random.default_rng(seed)
+    hours = np.arange(n)
+    return 50 + 20 * np.sin(2 * np.pi * hours / 24) + rng.normal(0, noise, n)
+
+
+def test_profile_continues_a_clean_day_exactly():
+    usage = long({"a": daily_wave(24 * 14)})
+    forecast = LastValueProfile().fit(usage).predict(48)["LastValueProfile"]
+    np.testing.assert_allclose(forecast, daily_wave(24 * 16)[-48:], atol=1e-9)
+
+
+def test_profile_takes_its_level_from_the_newest_value():
+    y = daily_wave(24 * 14)
+    raised = np.r_[y[:-1], y[-1] + 7]
+    plain, moved = (LastValueProfile().fit(long({"a": v})).predict(24)["LastValueProfile"] for v in (y, raised))
+    # The raised value is one of fourteen in the profile's last phase, too.
+    np.testing.assert_allclose(moved[:23] - plain[:23], 7 - 7 / 14)
+
+
+@pytest.mark.parametrize("model", ALL, ids=lambda m: type(m).__name__)
+class TestEveryBaseline:
+    def test_columns_and_future(self, model):
+        forecast = model.fit(long({"a": daily_wave(100), "b": daily_wave(100)})).predict(5, level=[80, 95])
+        name = type(model).__name__
+        ends = [f"{name}-{side}-{level}" for level in (80, 95) for side in ("lo", "hi")]
+        assert set(forecast.columns) == {"unique_id", "ds", name, *ends}
+        assert forecast["ds"].min() == pd.Timestamp("2026-03-02", tz="UTC") + pd.Timedelta("100h")
+        assert forecast.groupby("unique_id").size().tolist() == [5, 5]
+
+    def test_intervals_are_nested_and_not_negative(self, model):
+        forecast = model.fit(long({"a": np.abs(daily_wave(200, noise=40))})).predict(24, level=[80, 95])
+        name = type(model).__name__
+        columns = [f"{name}-lo-95", f"{name}-lo-80", name, f"{name}-hi-80", f"{name}-hi-95"]
+        assert (np.diff(forecast[columns].to_numpy(), axis=1) >= 0).all()
+        assert (forecast[columns] >= 0).all().all()
+
+    def test_scaling_a_series_scales_its_forecast(self, model):
+        y = daily_wave(24 * 8, noise=5)
+        name = type(model).__name__
+        one, thousand = (model.fit(long({"a": v})).predict(24, level=[80]).drop(columns=["unique_id", "ds"]) for v in (y, 1000 * y))
+        np.testing.assert_allclose(thousand, 1000 * one, rtol=2e-3 if name == "ETS" else 1e-9)
+
+    def test_a_series_does_not_depend_on_its_neighbours(self, model):
+        y = daily_wave(24 * 8, noise=5)
+        alone = model.fit(long({"a": y})).predict(6).query("unique_id == 'a'").iloc[:, -1]
+        together = model.fit(long({"a": y, "z": 1e9 * y})).predict(6).query("unique_id == 'a'").iloc[:, -1]
+        np.testing.assert_allclose(alone, together)
+
+    def test_zero_and_constant_series_stay_what_they_are(self, model):
+        forecast = model.fit(long({"zero": np.zeros(60), "five": np.full(60, 5.0)})).predict(30, level=[95])
+        name = type(model).__name__
+        for series, value in (("zero", 0.0), ("five", 5.0)):
+            rows = forecast[forecast["unique_id"] == series]
+            assert np.allclose(rows[[name, f"{name}-lo-95", f"{name}-hi-95"]], value)
+
+    def test_a_series_that_begins_late(self, model):
+        y = daily_wave(24 * 8)
+        usage = long({"a": y, "b": y})
+        late = usage[(usage["unique_id"] == "a") | (usage["ds"] >= usage["ds"].max() - pd.Timedelta("3h"))]
+        forecast = model.fit(late).predict(24, level=[80])
+        assert np.isfinite(forecast.drop(columns=["unique_id", "ds"]).to_numpy()).all()
+
+    def test_horizon_beyond_history(self, model):
+        assert len(model.fit(long({"a": [1.0, 2, 3, 4]})).predict(30, level=[80])) == 30
+
+    @pytest.mark.parametrize(
+        ("damage", "reason"),
+        [
+            (lambda u: u.iloc[:0], "no rows"),
+            (lambda u: u.drop(columns="y"), r"lacks the column\(s\) y"),
+            (lambda u: pd.concat([u, u]), "duplicate stamps"),
+            (lambda u: u.drop(index=5), "1 gaps inside its series"),
+            (lambda u: u.assign(y=u["y"].where(u.index != 5)), "1 missing values"),
+            (lambda u: u.assign(y=u["y"].where(u.index != 5, np.inf)), "not finite"),
+            (lambda u: u.assign(ds=u["ds"].astype(str)), "must hold datetimes"),
+            (lambda u: u.assign(ds=u["ds"].where(u.index != 5, u["ds"] + pd.Timedelta("7min"))), "not on the clock"),
+            (lambda u: u.iloc[:1], "fewer than two stamps"),
+            (lambda u: "usage.csv", "must be a pandas DataFrame"),
+        ],
+    )
+    def test_bad_usage(self, model, damage, reason):
+        with pytest.raises(InputError, match=reason):
+            model.fit(damage(long({"a": daily_wave(50)})))
+
+    @pytest.mark.parametrize(("arguments", "reason"), [({"h": 0}, "of at least 1"), ({"h": 2.5}, "whole number"), ({"h": 2, "level": 0.8}, "percents"), ({"h": 2, "level": [120]}, "at most")])
+    def test_bad_horizon_or_level(self, model, arguments, reason):
+        with pytest.raises(InputError, match=reason):
+            model.fit(long({"a": daily_wave(50)})).predict(**arguments)
+
+
+@pytest.mark.parametrize("freq", ["D", "MS", "W-MON", "15min"])
+def test_frequencies_with_a_zone(freq):
+    usage = long({"a": np.arange(30.0)}, freq=freq, tz="Europe/Berlin")
+    ds = pd.DatetimeIndex(SeasonalNaive().fit(usage).predict(3)["ds"])
+    expected = pd.date_range(usage["ds"].iloc[0], periods=33, freq=freq)[-3:]
+    assert (ds == expected).all()
+
+
+@pytest.mark.parametrize("model", QUICK, ids=lambda m: type(m).__name__)
+def test_intervals_cover_what_they_promise(model):
+    rng = np.random.default_rng(1)
+    n, h = 24 * 40, 24
+    walks = {f"s{i:02d}": 200 + daily_wave(n + h) + np.cumsum(rng.normal(0, 2, n + h)) for i in range(60)}
+    usage = long(walks)
+    cutoff = usage["ds"].unique()[n - 1]
+    forecast = model.fit(usage[usage["ds"] <= cutoff]).predict(h, level=[80, 95])
+    truth = usage[usage["ds"] > cutoff]["y"].to_numpy()
+    name = type(model).__name__
+    for level, low, high in ((80, 0.70, 0.92), (95, 0.88, 1.0)):
+        share = ((truth >= forecast[f"{name}-lo-{level}"]) & (truth <= forecast[f"{name}-hi-{level}"])).mean()
+        assert low <= share <= high

@@ -1,0 +1,129 @@
+"""The plan by hand, its monotonicities, and the nonsense it refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import norm
+
+from gpudemand._validation import InputError
+from gpudemand.planning import QuantileTable, plan_capacity
+
+
+def normal_forecast(mean, sd, names=("total",), freq="D", levels=(80, 95)):
+    """A forecast whose quantiles are those of normal variables."""
+    frames = []
+    for name in names:
+        ds = pd.date_range("2026-03-01", periods=len(mean), freq=freq, tz="UTC")
+        frame = pd.DataFrame({"unique_id": name, "ds": ds, "M": np.asarray(mean, dtype=float)})
+        for level in levels:
+            z = norm.ppf(0.5 + level / 200)
+            frame[f"M-lo-{level}"], frame[f"M-hi-{level}"] = frame["M"] - z * sd, frame["M"] + z * sd
+        frames.append(frame)
+    return pd.concat(frames, ignore_index=True)
+
+
+def test_required_is_the_quantile_over_the_target():
+    plan = plan_capacity(normal_forecast([100, 110, 120], 10), installed=140, target_utilization=0.8, service_level=0.95)
+    z = norm.ppf(0.95)
+    expected = np.ceil((np.array([100, 110, 120]) + 10 * z) / 0.8)
+    np.testing.assert_array_equal(plan.to_frame()["required"], expected)
+    assert plan.summary.loc["total", "shortfall"] == expected[-1] - 140
+    assert plan.summary.loc["total", "first_crossing"] == pd.Timestamp("2026-03-01", tz="UTC")
+
+
+def test_order_by_is_the_first_crossing_less_the_lead_time():
+    plan = plan_capacity(normal_forecast([50, 60, 200], 1), installed=100, lead_time="30D")
+    row = plan.summary.loc["total"]
+    assert row["first_crossing"] == pd.Timestamp("2026-03-03", tz="UTC")
+    assert row["order_by"] == pd.Timestamp("2026-02-01", tz="UTC")
+    assert "2026-02-01" in repr(plan)
+
+
+def test_enough_gpus_never_cross():
+    plan = plan_capacity(normal_forecast([50, 60], 1), installed=1000)
+    assert plan.summary["shortfall"].eq(0).all()
+    assert plan.summary["first_crossing"].isna().all()
+    assert "never" in repr(plan)
+    assert "never" in plan._repr_html_()
+
+
+def test_probability_of_demand_above_capacity():
+    table = QuantileTable.from_forecast(normal_forecast([100.0] * 5, 10))
+    capacity = np.array([70.0, 90.0, 100.0, 119.6, 130.0])
+    np.testing.assert_allclose(table.exceedance(capacity), norm.sf((capacity - 100) / 10), atol=1e-9)
+
+
+def test_a_certain_forecast_is_over_or_not():
+    table = QuantileTable.from_forecast(normal_forecast([100.0, 100.0], 0))
+    np.testing.assert_array_equal(table.exceedance(np.array([100.0, 99.0])), [0.0, 1.0])
+
+
+@pytest.mark.parametrize("share", [0.5, 0.6, 0.9, 0.93, 0.975, 0.99])
+def test_quantiles_between_and_beyond_the_known_ones(share):
+    table = QuantileTable.from_forecast(normal_forecast([100.0], 10))
+    assert table.quantile(share)[0] == pytest.approx(100 + 10 * norm.ppf(share))
+
+
+def test_installed_by_gpu_type():
+    forecast = normal_forecast([100.0], 10, names=("A100", "H100"))
+    plan = plan_capacity(forecast, installed={"A100": 500, "H100": 50})
+    assert plan.summary["shortfall"].gt(0).to_dict() == {"A100": False, "H100": True}
+    with pytest.raises(InputError, match="Did you mean 'H10'"):
+        plan_capacity(forecast, installed={"A100": 500, "H10": 50})
+
+
+def test_gpu_hours_are_divided_by_the_width_of_a_bin():
+    daily = plan_capacity(normal_forecast([2400.0, 2400.0], 10), installed=100, unit="gpu_hours").to_frame()
+    assert daily["demand_p50"].tolist() == [100.0, 100.0]
+    monthly = plan_capacity(normal_forecast([24.0 * 31, 24.0 * 30], 1, freq="MS").iloc[:2], installed=9, unit="gpu_hours").to_frame()
+    assert monthly["demand_p50"].iloc[0] == pytest.approx(1.0)
+
+
+def test_no_gpu_is_bought_for_a_rounding_error():
+    plan = plan_capacity(normal_forecast([85.0], 0), installed=100, target_utilization=0.85)
+    assert plan.to_frame()["required"].tolist() == [100.0]
+
+
+def test_more_service_more_gpus():
+    forecast = normal_forecast([100.0, 120.0], 15)
+    needs = [plan_capacity(forecast, installed=1, service_level=s).summary["required"].iloc[0] for s in (0.6, 0.9, 0.97)]
+    assert needs == sorted(needs)
+    assert len(set(needs)) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"lead_time": "-5D"}, "must not be negative"),
+        ({"lead_time": "soon"}, "is not a length of time"),
+        ({"lead_time": 90}, "is not a length of time"),
+        ({"installed": 0}, "above 0"),
+        ({"installed": -3}, "above 0"),
+        ({"installed": "many"}, "must be a number"),
+        ({"target_utilization": 1.2}, "at most 1"),
+        ({"target_utilization": 0}, "above 0"),
+        ({"service_level": 95}, "at most 0.9999"),
+        ({"service_level": 0.999}, r"predict with level=\[..., 99.8\]"),
+        ({"unit": "gpu"}, "Did you mean 'gpus'"),
+        ({"model": "N"}, "is not known"),
+    ],
+)
+def test_nonsense_gets_a_sentence(change, reason):
+    with pytest.raises(InputError, match=reason):
+        plan_capacity(normal_forecast([100.0], 10), **{"installed": 100, **change})
+
+
+def test_forecasts_that_cannot_be_planned_for():
+    forecast = normal_forecast([100.0], 10)
+    with pytest.raises(InputError, match="no intervals"):
+        plan_capacity(forecast[["unique_id", "ds", "M"]], installed=1)
+    with pytest.raises(InputError, match="no rows"):
+        plan_capacity(forecast.iloc[:0], installed=1)
+    with pytest.raises(InputError, match="holds 2 models"):
+        plan_capacity(forecast.assign(N=1.0), installed=1)
+    with pytest.raises(InputError, match="5 missing values"):
+        plan_capacity(forecast.assign(**{name: np.nan for name in forecast.columns[2:]}), installed=1)
+    with pytest.raises(InputError, match="must be a pandas DataFrame"):
+        plan_capacity([100], installed=1)

@@ -1,0 +1,48 @@
+"""The wheel carries the data, and works where there is no checkout."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    if not (ROOT / "data" / "registry.json").is_file():
+        pytest.skip("runs from a checkout; here the installed wheel itself is under test")
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True)
+    return next(folder.glob("gpudemand-*.whl"))
+
+
+def test_the_wheel_holds_package_data_and_licence(wheel):
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert "gpudemand/_data/registry.json" in names
+    assert "gpudemand/py.typed" in names
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    assert not any(name.startswith(("tests/", "notebooks/", "benchmarks/")) for name in names)
+
+
+def test_an_empty_environment_loads_the_data_from_the_wheel(wheel, tmp_path):
+    """A new environment gets the wheel itself; its dependencies are lent by this one, after its own folder."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "env")], check=True)
+    python = tmp_path / "env" / "bin" / "python"
+    site = subprocess.run([python, "-c", "import site; print(site.getsitepackages()[0])"], capture_output=True, text=True, check=True).stdout.strip()
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", site, str(wheel)]
+    subprocess.run(install, check=True, capture_output=True)
+    lent = [path for path in sys.path if path.endswith("site-packages")]
+    Path(site, "lent.pth").write_text("\n".join(lent))
+    code = "import gpudemand as gd; print(gd.__file__); print(len(gd.load_jobs_sample()))"
+    clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    run = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path, env=clean)
+    home, rows = run.stdout.splitlines()
+    assert home.startswith(str(tmp_path))
+    assert int(rows) > 1000

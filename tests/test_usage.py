@@ -1,0 +1,286 @@
+"""Usage series against a brute-force reference, the calendar, and files that are never loaded."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpudemand._validation import InputError
+from gpudemand.jobs.table import as_jobs
+from gpudemand.usage import aggregate_usage, drop_last_bin, read_usage, to_long, to_wide, usage_series
+
+HOUR = 3600.0
+
+
+def make_jobs(rows, **columns):
+    """Jobs from (user, begin, end, gpus) with times as text or Timestamps."""
+    frame = pd.DataFrame(rows, columns=["user", "start", "end", "gpus"])
+    for name in ("start", "end"):
+        frame[name] = pd.to_datetime(frame[name], utc=True, format="ISO8601")
+    frame["job_id"] = [str(i) for i in range(len(frame))]
+    return as_jobs(frame.assign(submit=frame["start"], **columns), kind="synthetic")
+
+
+def brute_force(jobs, edges):
+    """Overlap of every job with every bin, one by one, in GPU-hours."""
+    begin = jobs["start"].fillna(jobs["submit"])
+    return np.array(
+        [
+            sum(
+                g * max((min(e, hi) - max(b, lo)).total_seconds(), 0.0) / HOUR
+                for b, e, g in zip(begin, jobs["end"], jobs["gpus"], strict=True)
+            )
+            for lo, hi in zip(edges[:-1], edges[1:], strict=True)
+        ]
+    )
+
+
+intervals = st.lists(
+    st.tuples(
+        st.sampled_from(["ada", "bob", "eve"]),
+        st.integers(0, 40 * 86400),
+        st.integers(0, 12 * 86400),
+        st.one_of(st.integers(0, 64).map(float), st.floats(0.01, 8.0)),
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(intervals, st.sampled_from(["h", "D", "7D", "W-MON", "MS", "15min", "36h"]), st.sampled_from(["UTC", "Europe/Berlin", "Asia/Kolkata"]))
+def test_total_equals_gpus_times_time(rows, freq, tz):
+    start = pd.Timestamp("2026-03-05 03:17:11", tz="UTC")  # the clocks of Berlin change on March 29
+    jobs = make_jobs([(u, start + pd.Timedelta(b, "s"), start + pd.Timedelta(b + d, "s"), g) for u, b, d, g in rows])
+    expected = float((jobs["gpus"] * (jobs["end"] - jobs["start"]).dt.total_seconds()).sum() / HOUR)
+    usage = usage_series(jobs, by="user", freq=freq, tz=tz)
+    assert usage["y"].sum() == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    assert (usage["y"] >= 0).all()
+    total = usage_series(jobs, by=None, freq=freq, tz=tz)
+    assert total["y"].sum() == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+@settings(max_examples=25, deadline=None)
+@given(intervals, st.sampled_from(["D", "MS", "12h"]))
+def test_every_bin_equals_the_brute_force_overlap(rows, freq):
+    start = pd.Timestamp("2026-03-05 03:17:11", tz="UTC")
+    jobs = make_jobs([(u, start + pd.Timedelta(b, "s"), start + pd.Timedelta(b + d, "s"), g) for u, b, d, g in rows])
+    usage = usage_series(jobs, by=None, freq=freq, tz="Europe/Berlin")
+    ds = pd.DatetimeIndex(usage["ds"])
+    edges = ds.append(ds[-1:] + pd.tseries.frequencies.to_offset(freq))
+    np.testing.assert_allclose(usage["y"], brute_force(jobs, edges), rtol=1e-9, atol=1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(intervals)
+def test_peak_equals_a_sweep_over_all_moments(rows):
+    start = pd.Timestamp("2026-03-05", tz="UTC")
+    rows = [(u, b // 1800 * 1800, d // 1800 * 1800, round(g)) for u, b, d, g in rows]
+    jobs = make_jobs([(u, start + pd.Timedelta(b, "s"), start + pd.Timedelta(b + d, "s"), g) for u, b, d, g in rows])
+    usage = usage_series(jobs, by=None, freq="6h", value="gpus_peak")
+    for lo, peak in zip(usage["ds"], usage["y"], strict=True):
+        moments = pd.date_range(lo, lo + pd.Timedelta("6h"), freq="30min", inclusive="left")
+        held = [jobs.loc[(jobs["start"] <= t) & (jobs["end"] > t), "gpus"].sum() for t in moments]
+        assert peak == pytest.approx(max(held))
+
+
+def test_days_of_23_and_25_hours_hold_their_true_length():
+    jobs = make_jobs([("ada", "2026-03-01", "2026-11-01", 1)])
+    usage = usage_series(jobs, tz="Europe/Berlin").set_index("ds")["y"]
+    assert usage[pd.Timestamp("2026-03-29", tz="Europe/Berlin")] == 23
+    assert usage[pd.Timestamp("2026-10-25", tz="Europe/Berlin")] == 25
+    held = usage_series(jobs, tz="Europe/Berlin", value="gpus").set_index("ds")["y"]
+    assert (held.iloc[1:-1] == 1).all()
+
+
+def test_idle_bins_are_exactly_zero_after_fractions_of_a_gpu():
+    rows = [("ada", f"2026-03-0{d} 00:00", f"2026-03-0{d + 2} 12:00", 0.1 * d) for d in range(1, 6)]
+    usage = usage_series(make_jobs([*rows, ("bob", "2026-03-20", "2026-03-21", 1)]), freq="h")
+    ada = usage[(usage["unique_id"] == "ada") & (usage["ds"] >= "2026-03-09")]
+    assert len(ada) > 0
+    assert (ada["y"] == 0).all()
+
+
+def test_dense_with_zeros_and_all_series_over_one_period():
+    usage = usage_series(make_jobs([("ada", "2026-03-01", "2026-03-02", 1), ("bob", "2026-03-10", "2026-03-11", 2)]))
+    assert usage.groupby("unique_id")["ds"].count().tolist() == [10, 10]
+    assert usage["y"].tolist() == [24.0] + [0.0] * 18 + [48.0]
+
+
+def test_running_jobs_end_at_until_and_pending_ones_hold_nothing():
+    jobs = make_jobs([("ada", "2026-03-01", None, 1), ("bob", "2026-03-01", None, 4)], status=["running", "pending"])
+    jobs.loc[1, "start"] = pd.NaT
+    usage = usage_series(jobs, until="2026-03-03 12:00")
+    assert usage.groupby("unique_id")["y"].sum().to_dict() == {"ada": 60.0, "bob": 0.0}
+    waiting = usage_series(jobs, until="2026-03-03 12:00", pending=True)
+    assert waiting.groupby("unique_id")["y"].sum().to_dict() == {"ada": 60.0, "bob": 240.0}
+
+
+def test_pending_demand_begins_at_the_submit():
+    jobs = make_jobs([("ada", "2026-03-02", "2026-03-03", 1)])
+    jobs["submit"] = pd.Timestamp("2026-03-01", tz="UTC")
+    assert usage_series(jobs)["y"].tolist() == [0.0, 24.0]
+    assert usage_series(jobs, pending=True)["y"].tolist() == [24.0, 24.0]
+
+
+def test_missing_start_counts_as_the_submit():
+    jobs = make_jobs([("ada", "2026-03-01", "2026-03-02", 3)])
+    jobs["start"] = pd.Series([pd.NaT], dtype=jobs["end"].dtype)
+    assert usage_series(jobs)["y"].sum() == 72
+
+
+def test_a_finished_job_without_end_is_counted_apart():
+    usage = usage_series(make_jobs([("ada", "2026-03-01", None, 1), ("ada", "2026-03-01", "2026-03-03", 1)], status="failed"))
+    assert usage["y"].sum() == 48
+    assert usage.attrs["unknown_end"] == 1
+
+
+def test_unknown_gpus_are_counted_apart():
+    usage = usage_series(make_jobs([("ada", "2026-03-01", "2026-03-02", np.nan), ("ada", "2026-03-01", "2026-03-02", 1)]))
+    assert usage["y"].sum() == 24
+    assert usage.attrs["unknown_gpus"] == 1
+
+
+def test_submissions_are_counted_in_their_bin():
+    rows = [("ada", f"2026-03-01 {h:02d}:59:59", "2026-03-04", 1) for h in (0, 0, 5)]
+    usage = usage_series(make_jobs(rows), freq="h", value="jobs")
+    assert usage["y"].iloc[:6].tolist() == [2, 0, 0, 0, 0, 1]
+    assert usage["y"].sum() == 3
+
+
+def test_start_and_until_cut_the_period():
+    jobs = make_jobs([("ada", "2026-03-01", "2026-03-31", 1)])
+    usage = usage_series(jobs, start="2026-03-10", until="2026-03-12 12:00")
+    assert usage["y"].tolist() == [24, 24, 12]
+    assert usage_series(jobs, start="2026-03-10", until="2026-03-12 12:00", partial=False)["y"].tolist() == [24, 24]
+
+
+def test_until_at_an_edge_leaves_no_empty_bin():
+    usage = usage_series(make_jobs([("ada", "2026-03-01", "2026-03-03", 1)]), partial=False)
+    assert usage["y"].tolist() == [24, 24]
+
+
+def test_paths_and_unknown_names():
+    jobs = make_jobs([("a/b", "2026-03-01", "2026-03-02", 1), (None, "2026-03-01", "2026-03-02", 2)], group=["x", "x"])
+    assert usage_series(jobs, by="group/user")["unique_id"].tolist() == ["x/a%2Fb", "x/unknown"]
+
+
+def test_hierarchy_sums_to_the_total():
+    rows = [(u, "2026-03-01", "2026-03-04", g) for u, g in (("ada", 1), ("bob", 2), ("eve", 4))]
+    usage = usage_series(make_jobs(rows, group=["x", "x", "y"], cluster="c"), by="cluster/group/user")
+    nodes, summing, tags = aggregate_usage(usage, "cluster/group/user")
+    wide = to_wide(nodes)
+    assert wide.loc["total"].tolist() == wide.loc["c"].tolist() == [168.0] * 3
+    assert wide.loc["c/x"].tolist() == [72.0] * 3
+    assert tags["cluster/group"] == ["c/x", "c/y"]
+    assert summing.shape == (1 + 1 + 2 + 3, 4)
+    with pytest.raises(InputError, match="do not have the 2 parts"):
+        aggregate_usage(usage, "cluster/user")
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".csv.gz"])
+@pytest.mark.parametrize("value", ["gpu_hours", "gpus", "gpus_peak", "jobs"])
+def test_a_file_gives_what_the_table_gives(tmp_path, suffix, value):
+    rng = np.random.default_rng(0)
+    begin = pd.Timestamp("2026-03-01", tz="UTC") + pd.to_timedelta(rng.integers(0, 10**6, 300), "s")
+    jobs = make_jobs(
+        list(zip(rng.choice(["ada", "bob"], 300), begin, begin + pd.to_timedelta(rng.integers(0, 10**5, 300), "s"), rng.integers(1, 9, 300), strict=True))
+    )
+    path = tmp_path / f"it's{suffix}"
+    jobs.to_parquet(path) if suffix == ".parquet" else jobs.to_csv(path, index=False)
+    expected = usage_series(jobs, freq="h", value=value)
+    found = usage_series(path, freq="h", value=value)
+    assert found["unique_id"].tolist() == expected["unique_id"].tolist()
+    assert (found["ds"] == expected["ds"]).all()
+    np.testing.assert_allclose(found["y"], expected["y"], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "reason"),
+    [
+        ("gpus", "-1", "1 negative number of GPUs"),
+        ("gpus", "many", "1 an unreadable cell"),
+        ("end", "2020-01-01 00:00:00+00:00", "1 end before start"),
+        ("job_id", "0", "1 duplicate job id"),
+    ],
+)
+def test_a_file_with_bad_rows_is_refused_with_counts(tmp_path, column, text, reason):
+    jobs = make_jobs([("ada", "2026-03-01", "2026-03-02", 1)] * 2).astype({"gpus": object})
+    frame = jobs.astype(object)
+    frame.loc[1, column] = text
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    with pytest.raises(InputError, match=reason):
+        usage_series(tmp_path / "log.csv")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("log.csv", b"", "lacks|cannot be read"),
+        ("log.csv", b"a,b\n1,2\n", "no canonical job table"),
+        ("log.parquet", b"PAR1 not at all", "cannot be read as parquet"),
+        ("log.csv.gz", b"\x1f\x8b\x08\x00broken", "cannot be read as csv.gz|no canonical"),
+        ("log.json", b"{}", "neither Parquet nor CSV"),
+    ],
+)
+def test_a_file_that_is_no_log_is_refused(tmp_path, name, content, reason):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=reason):
+        usage_series(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"by": "usr"}, "Did you mean 'user'"),
+        ({"value": "gpu hours"}, "Did you mean 'gpu_hours'"),
+        ({"freq": "ME"}, "use 'MS'"),
+        ({"freq": "fortnight"}, "is not a frequency"),
+        ({"freq": "-1D"}, "positive frequency"),
+        ({"freq": "us"}, "too many bins"),
+        ({"until": "2019-01-01"}, "lies before the start"),
+        ({"until": "tomorrow-ish"}, "is not a time"),
+        ({"by": "group"}, "names no 'group'"),
+    ],
+)
+def test_bad_arguments_say_what_to_do(arguments, reason):
+    with pytest.raises(InputError, match=reason):
+        usage_series(make_jobs([("ada", "2026-03-01", "2026-03-31", 1)]), **arguments)
+
+
+def test_no_rows_and_no_table():
+    with pytest.raises(InputError, match="no rows"):
+        usage_series(make_jobs([("ada", "2026-03-01", "2026-03-31", 1)]).iloc[:0])
+    with pytest.raises(InputError, match="lacks the column"):
+        usage_series(pd.DataFrame({"a": [1]}))
+    with pytest.raises(InputError, match="there is no log"):
+        usage_series("nowhere.parquet")
+
+
+def test_long_and_wide_are_inverse():
+    usage = usage_series(make_jobs([("ada", "2026-03-01", "2026-03-04", 1), ("bob", "2026-03-02", "2026-03-03", 2)]))
+    wide = to_wide(usage)
+    assert wide.shape == (2, 3)
+    pd.testing.assert_frame_equal(to_long(wide), usage, check_dtype=False)
+    with pytest.raises(InputError, match="duplicate stamps"):
+        to_wide(pd.concat([usage, usage]))
+    with pytest.raises(InputError, match="datetimes as columns"):
+        to_long(usage)
+
+
+def test_recorded_usage_is_read_back(tmp_path):
+    usage = usage_series(make_jobs([("ada", "2026-03-01", "2026-03-04", 1)]))
+    usage.to_csv(tmp_path / "usage.csv", index=False)
+    usage.to_parquet(tmp_path / "usage.parquet")
+    for name in ("usage.csv", "usage.parquet"):
+        assert read_usage(tmp_path / name)["y"].tolist() == [24.0] * 3
+    with pytest.raises(InputError, match="there is no file"):
+        read_usage(tmp_path / "nothing.csv")
+
+
+def test_drop_last_bin_keeps_at_least_one():
+    with pytest.raises(InputError, match="less than one whole bin"):
+        drop_last_bin(usage_series(make_jobs([("ada", "2026-03-01", "2026-03-01 05:00", 1)])))
