@@ -73,7 +73,14 @@ def measure(name: str, path: str) -> str:
     began = time.perf_counter()
     total = METHODS[name](Path(path))
     seconds = time.perf_counter() - began
-    return json.dumps({"method": name, "seconds": seconds, "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, "gpu_hours": total})
+    return json.dumps(
+        {
+            "method": name,
+            "seconds": seconds,
+            "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+            "gpu_hours": total,
+        }
+    )
 
 
 def main() -> None:
@@ -85,7 +92,9 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log.parquet"
-        make = multiprocessing.get_context("spawn").Process(target=make_log, args=(path, options.jobs, options.users, options.days))
+        make = multiprocessing.get_context("spawn").Process(
+            target=make_log, args=(path, options.jobs, options.users, options.days)
+        )
         make.start()
         make.join()
         rows = []

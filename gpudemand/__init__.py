@@ -1,7 +1,7 @@
 """How many GPUs a cluster will need, for whom, when, and at what risk, starting from the jobs themselves.
 
 >>> import gpudemand as gd
->>> jobs = gd.load_jobs_sample()                                       # or gd.read_jobs("log.psv", format="sacct", tz=...)
+>>> jobs = gd.load_jobs_sample()  # your own log: gd.read_jobs("log.psv", format="sacct", tz="Europe/Berlin")
 >>> held = gd.usage_series(jobs, by=None, freq="D", value="gpus", partial=False)
 >>> forecast = gd.LastValueProfile().fit(held).predict(h=28, level=[80, 95])
 >>> plan = gd.plan_capacity(forecast, installed=512, lead_time="60D")

@@ -32,12 +32,16 @@ def parse_freq(freq: object) -> pd.offsets.BaseOffset:
     try:
         offset = pd.tseries.frequencies.to_offset(freq)
     except ValueError as error:
-        raise InputError(f"freq={shorten(freq)!r} is not a frequency; use 'h', 'D', 'W-MON', 'MS' or '15min'.") from error
+        raise InputError(
+            f"freq={shorten(freq)!r} is not a frequency; use 'h', 'D', 'W-MON', 'MS' or '15min'."
+        ) from error
     if offset is None or offset.n < 1:
         raise InputError(f"freq={shorten(freq)!r} must be a positive frequency such as 'h', 'D' or 'MS'.")
     if offset.freqstr.split("-")[0].endswith("E"):
         start = offset.freqstr.split("-")[0][:-1] + "S"
-        raise InputError(f"freq={freq!r} names the end of a period, and bins are labelled by their start; use {start!r}.")
+        raise InputError(
+            f"freq={freq!r} names the end of a period, and bins are labelled by their start; use {start!r}."
+        )
     return offset
 
 
@@ -63,7 +67,9 @@ def bin_edges(begin: pd.Timestamp, until: pd.Timestamp, freq: object, tz: str) -
     first = _first_edge(begin.tz_convert(tz), offset)
     last = until.tz_convert(tz) + (_DAY if _is_tick(offset) else 2 * offset) + 2 * _width(offset)
     if (last - first) / _width(offset) > _MAX_BINS:
-        raise InputError(f"{begin:%Y-%m-%d} to {until:%Y-%m-%d} holds too many bins of freq={freq!r}; use a coarser one.")
+        raise InputError(
+            f"{begin:%Y-%m-%d} to {until:%Y-%m-%d} holds too many bins of freq={freq!r}; use a coarser one."
+        )
     edges = pd.date_range(first, last, freq=offset).as_unit("ns")
     low = max(int(edges.searchsorted(begin, side="right")) - 1, 0)
     high = max(int(edges.searchsorted(until, side="left")), low + 1)
@@ -124,12 +130,12 @@ class HeldTime:
         spans = last > first
         stop = np.where(spans, self.edges[np.minimum(first + 1, self.edges.size - 1)], end)
         self._add(self._partial, row + first, gpus * (stop - begin))
-        row, first, last, gpus, end = (array[spans] for array in (row, first, last, gpus, end))
-        self._add(self._partial, row + last, gpus * (end - self.edges[last]))
-        self._add(self._steps, row + first + 1, gpus)
-        self._add(self._steps, row + last, -gpus)
-        self._whole += np.bincount(row + first + 1, minlength=self._whole.size)
-        self._whole -= np.bincount(row + last, minlength=self._whole.size)
+        inside, beyond, held = (row + first + 1)[spans], (row + last)[spans], gpus[spans]
+        self._add(self._partial, beyond, held * (end - self.edges[last])[spans])
+        self._add(self._steps, inside, held)
+        self._add(self._steps, beyond, -held)
+        self._whole += np.bincount(inside, minlength=self._whole.size)
+        self._whole -= np.bincount(beyond, minlength=self._whole.size)
 
     @staticmethod
     def _add(total: FloatArray, cell: IntArray, amount: FloatArray) -> None:

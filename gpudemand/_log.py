@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -14,8 +15,8 @@ import pandas as pd
 import pyarrow as pa
 
 from gpudemand._typing import FloatArray, IntArray
-from gpudemand._validation import InputError, nearest
-from gpudemand.jobs.table import COLUMNS, MAX_GPUS, TIME, check_jobs
+from gpudemand._validation import InputError
+from gpudemand.jobs.table import COLUMNS, EARLIEST, LATEST, MAX_GPUS, TIME, check_jobs
 
 KEYS = ("user", "group", "cluster", "gpu_type", "status")
 _TEXT, _TIMES, _NUMBERS = ("job_id", *KEYS), ("submit", "start", "end"), ("gpus",)
@@ -24,6 +25,14 @@ _NEEDED = (*_TEXT, *_TIMES, *_NUMBERS)
 #: A finished job whose end nobody wrote down held its GPUs for an unknown time: it counts as none, never as running.
 _FINISHED = "('completed', 'failed', 'cancelled', 'timeout', 'out_of_memory', 'preempted')"
 
+_MOMENTS = "submit_us, start_us, end_us"
+
+
+def microseconds(moment: pd.Timestamp) -> int:
+    """Microseconds since 1970."""
+    return int(moment.as_unit("us").asm8.astype("int64"))
+
+
 #: What makes a row of a file unusable; read_jobs counts the same cases one by one.
 _WRONG = {
     "no submit or start time": "submit_us IS NULL AND start_us IS NULL",
@@ -31,6 +40,9 @@ _WRONG = {
     "start before submit": "start_us < submit_us",
     "negative number of GPUs": "gpus < 0",
     f"more than {MAX_GPUS:,} GPUs": f"gpus > {MAX_GPUS}",
+    "time outside 1985 to 2200": (
+        f"least({_MOMENTS}) < {microseconds(EARLIEST)} OR greatest({_MOMENTS}) > {microseconds(LATEST)}"
+    ),
     "an unreadable cell": "unreadable",
 }
 
@@ -60,7 +72,7 @@ def open_log(source: object, by: Sequence[str], *, pending: bool) -> Iterator[Lo
     """
     with tempfile.TemporaryDirectory(prefix="gpudemand-") as spill:
         # A bounded pool: what does not fit is spilled to disk, not taken from the neighbours.
-        config = {"temp_directory": spill, "memory_limit": "1GB", "preserve_insertion_order": "false"}
+        config: dict[str, Any] = {"temp_directory": spill, "memory_limit": "1GB", "preserve_insertion_order": "false"}
         with duckdb.connect(config=config) as db:
             yield Log(db, source, by, pending=pending)
 
@@ -89,7 +101,8 @@ class Log:
         if suffix is None:
             raise InputError(f"{path.name} is neither Parquet nor CSV; convert it with `gpudemand convert` first.")
         quoted = str(path).replace("'", "''")
-        reader = f"read_parquet('{quoted}')" if suffix == ".parquet" else f"read_csv('{quoted}', header=true, all_varchar=true)"
+        options = "" if suffix == ".parquet" else ", header=true, all_varchar=true"
+        reader = f"read_{'parquet' if suffix == '.parquet' else 'csv'}('{quoted}'{options})"
         try:
             columns = {row[0] for row in self._db.execute(f"DESCRIBE SELECT * FROM {reader}").fetchall()}
             missing = [name for name in COLUMNS if name not in columns]
@@ -101,17 +114,20 @@ class Log:
             self._cast(reader, text=suffix != ".parquet")
             self._refuse_bad_rows(path.name)
         except duckdb.Error as error:
-            raise InputError(f"{path.name} cannot be read as {suffix[1:]}: {str(error).splitlines()[0][:160]}") from error
+            raise InputError(
+                f"{path.name} cannot be read as {suffix[1:]}: {str(error).splitlines()[0][:160]}"
+            ) from error
 
     def _cast(self, relation: str, *, text: bool) -> None:
         """View ``typed``: text, microseconds and numbers, and whether a cell could not be read."""
-        times = [f"epoch_us(TRY_CAST(\"{name}\" AS TIMESTAMPTZ)) AS {name}_us" for name in _TIMES]
+        times = [f'epoch_us(TRY_CAST("{name}" AS TIMESTAMPTZ)) AS {name}_us' for name in _TIMES]
         numbers = [f'TRY_CAST("{name}" AS DOUBLE) AS {name}' for name in _NUMBERS]
         casts = [(name, "TIMESTAMPTZ") for name in _TIMES] + [(name, "DOUBLE") for name in _NUMBERS]
-        bad = " OR ".join(f"(\"{name}\" <> '' AND TRY_CAST(\"{name}\" AS {kind}) IS NULL)" for name, kind in casts)
+        bad = " OR ".join(f'("{name}" <> \'\' AND TRY_CAST("{name}" AS {kind}) IS NULL)' for name, kind in casts)
         names = [f'nullif(CAST("{name}" AS VARCHAR), \'\') AS "{name}"' for name in _TEXT]
         unreadable = f"coalesce({bad}, false)" if text else "false"
-        self._db.execute(f"CREATE VIEW typed AS SELECT {', '.join(names + times + numbers)}, {unreadable} AS unreadable FROM {relation}")
+        columns = ", ".join([*names, *times, *numbers, f"{unreadable} AS unreadable"])
+        self._db.execute(f"CREATE VIEW typed AS SELECT {columns} FROM {relation}")
 
     def _refuse_bad_rows(self, name: str) -> None:
         counts = ", ".join(f"count(*) FILTER ({rule})" for rule in _WRONG.values())
@@ -125,7 +141,9 @@ class Log:
             wrong["duplicate job id"] = twice
         if wrong:
             parts = ", ".join(f"{count:,} {reason}" for reason, count in wrong.items())
-            raise InputError(f"{name} has rows that cannot be counted ({parts}); clean it with `gpudemand convert` first.")
+            raise InputError(
+                f"{name} has rows that cannot be counted ({parts}); clean it with `gpudemand convert` first."
+            )
 
     def _define_jobs(self, by: Sequence[str], pending: bool) -> None:
         """View ``runs``: one row a job with its key, begin and end (NULL while it goes on)."""
@@ -134,10 +152,10 @@ class Log:
         begin = "submit_us" if pending else "coalesce(start_us, submit_us)"
         # A pending job holds nothing yet; its missing start must not be taken for the submit.
         waiting = "false" if pending else "coalesce(status = 'pending', false) AND start_us IS NULL"
-        self._db.execute(f"""CREATE VIEW runs AS SELECT {key} AS key, coalesce({begin}, start_us) AS begin_us, submit_us,
-            CASE WHEN end_us IS NULL AND status IN {_FINISHED} THEN coalesce({begin}, start_us) ELSE end_us END AS end_us,
-            gpus, start_us, {waiting} AS waiting,
-            coalesce(end_us IS NULL AND status IN {_FINISHED}, false) AS unknown_end FROM typed""")
+        unknown_end = f"coalesce(end_us IS NULL AND status IN {_FINISHED}, false)"
+        self._db.execute(f"""CREATE VIEW runs AS SELECT {key} AS key, submit_us, gpus, {waiting} AS waiting,
+            coalesce({begin}, start_us) AS begin_us, {unknown_end} AS unknown_end,
+            CASE WHEN {unknown_end} THEN coalesce({begin}, start_us) ELSE end_us END AS end_us FROM typed""")
 
     def _row(self, query: str) -> tuple[int, ...]:
         row = self._db.execute(query).fetchone()
@@ -156,8 +174,10 @@ class Log:
 
     def keys(self) -> list[str]:
         """Names of the series, sorted."""
-        self._db.execute("CREATE OR REPLACE TABLE names AS SELECT key, (row_number() OVER (ORDER BY key)) - 1 AS code "
-                         "FROM (SELECT DISTINCT key FROM runs)")
+        self._db.execute(
+            "CREATE OR REPLACE TABLE names AS SELECT key, (row_number() OVER (ORDER BY key)) - 1 AS code "
+            "FROM (SELECT DISTINCT key FROM runs)"
+        )
         return [row[0] for row in self._db.execute("SELECT key FROM names ORDER BY code").fetchall()]
 
     def held(self, until: int) -> Iterator[tuple[IntArray, IntArray, IntArray, FloatArray]]:
@@ -179,6 +199,6 @@ class Log:
         yield from self._batches(f"""SELECT code, submit_us FROM runs JOIN names USING (key)
             WHERE submit_us >= {edges[0]} AND submit_us < {edges[-1]}""")
 
-    def _batches(self, query: str) -> Iterator[tuple[np.ndarray, ...]]:
+    def _batches(self, query: str) -> Iterator[Any]:
         for batch in pa.RecordBatchReader.from_stream(self._db.sql(query)):
             yield tuple(np.asarray(column) for column in batch.columns)

@@ -97,7 +97,13 @@ def seasonal_scale(history: pd.DataFrame, season_length: int = 1, *, squared: bo
     return size.groupby(ordered["unique_id"]).mean().replace(0.0, np.nan)
 
 
-_POINT: dict[str, Callable[[FloatArray, FloatArray], float]] = {"wape": wape, "bias": bias, "mae": mae, "rmse": rmse, "smape": smape}
+_POINT: dict[str, Callable[[FloatArray, FloatArray], float]] = {
+    "wape": wape,
+    "bias": bias,
+    "mae": mae,
+    "rmse": rmse,
+    "smape": smape,
+}
 METRICS = (*_POINT, "mase", "rmsse", "pinball", "coverage")
 
 
@@ -116,7 +122,7 @@ def evaluate(
     Parameters
     ----------
     backtest : DataFrame
-        What `cross_validation` returns: ``unique_id, ds, cutoff, y``, a column a model, and ``<model>-lo-80`` and so on.
+        What `cross_validation` returns: ``unique_id, ds, cutoff, y``, a column a model, ``<model>-lo-80`` and so on.
     metrics : sequence of str
         Of ``wape, bias, mae, rmse, smape, mase, rmsse, pinball, coverage``. The last two use the interval columns: the
         mean loss over the quantiles present, and one column ``coverage_80`` a level.
@@ -185,7 +191,9 @@ def _score(rows: pd.DataFrame, model: str, metrics: Sequence[str], scales: dict[
     return scores
 
 
-def _scales(metrics: Sequence[str], backtest: pd.DataFrame, history: pd.DataFrame | None, season_length: int) -> dict[str, pd.Series]:
+def _scales(
+    metrics: Sequence[str], backtest: pd.DataFrame, history: pd.DataFrame | None, season_length: int
+) -> dict[str, pd.Series]:
     wanted = [name for name in ("mase", "rmsse") if name in metrics]
     if not wanted:
         return {}
@@ -215,7 +223,9 @@ def _mean_pinball(rows: pd.DataFrame, model: str) -> float:
 def _coverages(rows: pd.DataFrame, model: str) -> dict[str, float]:
     y = rows["y"].to_numpy(dtype=float)
     return {
-        f"coverage_{level:g}": coverage(y, *(rows[f"{model}-{side}-{level:g}"].to_numpy(dtype=float) for side in ("lo", "hi")))
+        f"coverage_{level:g}": coverage(
+            y, *(rows[f"{model}-{side}-{level:g}"].to_numpy(dtype=float) for side in ("lo", "hi"))
+        )
         for level in levels(rows, model)
     }
 

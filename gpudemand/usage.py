@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._bins import HeldTime, PeakHeld, bin_edges
-from gpudemand._log import KEYS, Log, open_log
+from gpudemand._log import KEYS, Log, microseconds, open_log
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError, check_choice, check_columns, check_usage, shorten
 from gpudemand.jobs.table import STRING
@@ -69,7 +69,8 @@ def usage_series(
     >>> import pandas as pd
     >>> from gpudemand.jobs.table import as_jobs
     >>> times = pd.to_datetime(["2026-03-01 22:00", "2026-03-03 04:00"], utc=True)
-    >>> jobs = as_jobs(pd.DataFrame({"user": ["ada"], "submit": times[:1], "end": times[1:], "gpus": [2]}), kind="measured")
+    >>> log = pd.DataFrame({"user": ["ada"], "submit": times[:1], "end": times[1:], "gpus": [2]})
+    >>> jobs = as_jobs(log, kind="measured")
     >>> usage_series(jobs, freq="D")
       unique_id                        ds     y
     0       ada 2026-03-01 00:00:00+00:00   4.0
@@ -87,7 +88,7 @@ def usage_series(
             raise InputError(f"until ({stop}) lies before the start of the period ({begin}).")
         edges = bin_edges(begin, stop, freq, tz)
         keys = log.keys()
-        y = _values(log, value, edges, len(keys), _microseconds(begin), _microseconds(stop))
+        y = _values(log, value, edges, len(keys), microseconds(begin), microseconds(stop))
     usage = _long_frame(keys, edges[:-1], y)
     usage.attrs = {
         "kind": jobs.attrs.get("kind", "measured") if isinstance(jobs, pd.DataFrame) else "measured",
@@ -111,7 +112,9 @@ def _check_present(jobs: pd.DataFrame, columns: Sequence[str]) -> None:
     for name in columns:
         if name in jobs.columns and len(jobs) and jobs[name].isna().all():
             known = [key for key in KEYS if key in jobs.columns and jobs[key].notna().any()]
-            raise InputError(f"this log names no {name!r} for any job; it has {', '.join(known) or 'only the total (by=None)'}.")
+            raise InputError(
+                f"this log names no {name!r} for any job; it has {', '.join(known) or 'only the total (by=None)'}."
+            )
 
 
 def _moment(name: str, value: object, tz: str, default: int) -> pd.Timestamp:
@@ -123,11 +126,9 @@ def _moment(name: str, value: object, tz: str, default: int) -> pd.Timestamp:
             raise ValueError("missing")
         return moment.tz_localize(tz) if moment.tzinfo is None else moment
     except (ValueError, TypeError) as error:
-        raise InputError(f"{name}={shorten(value)!r} is not a time; write '2026-03-01' or '2026-03-01 12:00+01:00'.") from error
-
-
-def _microseconds(moment: pd.Timestamp) -> int:
-    return int(moment.as_unit("us").asm8.astype("int64"))
+        raise InputError(
+            f"{name}={shorten(value)!r} is not a time; write '2026-03-01' or '2026-03-01 12:00+01:00'."
+        ) from error
 
 
 def _values(log: Log, value: str, edges: pd.DatetimeIndex, n_keys: int, begin: int, until: int) -> FloatArray:
@@ -191,7 +192,8 @@ def to_wide(usage: pd.DataFrame) -> pd.DataFrame:
     Examples
     --------
     >>> import pandas as pd
-    >>> usage = pd.DataFrame({"unique_id": ["a", "a"], "ds": pd.to_datetime(["2026-03-01", "2026-03-02"]), "y": [1.0, 2.0]})
+    >>> ds = pd.to_datetime(["2026-03-01", "2026-03-02"])
+    >>> usage = pd.DataFrame({"unique_id": ["a", "a"], "ds": ds, "y": [1.0, 2.0]})
     >>> to_wide(usage).loc["a"].tolist()
     [1.0, 2.0]
     """
@@ -256,7 +258,9 @@ def read_usage(path: str | Path, format: str = "canonical") -> pd.DataFrame:  # 
     return check_usage(usage.assign(ds=pd.to_datetime(usage["ds"])), allow_missing=True)
 
 
-def aggregate_usage(usage: pd.DataFrame, spec: str | Sequence[str]) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, list[str]]]:
+def aggregate_usage(
+    usage: pd.DataFrame, spec: str | Sequence[str]
+) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, list[str]]]:
     """Sum series named by a path to every level above them.
 
     Parameters
@@ -289,7 +293,10 @@ def aggregate_usage(usage: pd.DataFrame, spec: str | Sequence[str]) -> tuple[pd.
     paths = [str(name).split("/") for name in wide.index]
     wrong = [name for name, path in zip(wide.index, paths, strict=True) if len(path) != len(levels)]
     if wrong:
-        raise InputError(f"{len(wrong)} series do not have the {len(levels)} parts of {'/'.join(levels)!r}, such as {shorten(wrong[0])!r}.")
+        raise InputError(
+            f"{len(wrong)} series do not have the {len(levels)} parts of {'/'.join(levels)!r}, "
+            f"such as {shorten(wrong[0])!r}."
+        )
     nodes: dict[str, FloatArray] = {"total": np.ones(len(paths))}
     tags = {"total": ["total"]}
     for depth in range(1, len(levels) + 1):
@@ -301,5 +308,7 @@ def aggregate_usage(usage: pd.DataFrame, spec: str | Sequence[str]) -> tuple[pd.
     sums = pd.DataFrame(summing.to_numpy() @ wide.to_numpy(), index=summing.index, columns=wide.columns)
     tree = to_long(sums.rename_axis(index="unique_id"))
     order = {name: place for place, name in enumerate(summing.index)}
-    tree = tree.sort_values(["unique_id", "ds"], key=lambda c: c.map(order) if c.name == "unique_id" else c, ignore_index=True)
+    tree = tree.sort_values(
+        ["unique_id", "ds"], key=lambda c: c.map(order) if c.name == "unique_id" else c, ignore_index=True
+    )
     return tree, summing.rename_axis("unique_id").reset_index(), tags

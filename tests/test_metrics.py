@@ -29,11 +29,15 @@ def backtest():
 @pytest.fixture
 def history():
     ds = pd.date_range("2026-01-01", periods=4)
-    return pd.DataFrame({"unique_id": ["a"] * 4 + ["b"] * 4, "ds": [*ds, *ds], "y": [0.0, 2.0, 4.0, 6.0, 0.0, 1.0, 0.0, 1.0]})
+    return pd.DataFrame(
+        {"unique_id": ["a"] * 4 + ["b"] * 4, "ds": [*ds, *ds], "y": [0.0, 2.0, 4.0, 6.0, 0.0, 1.0, 0.0, 1.0]}
+    )
 
 
 def test_pooled_values_by_hand(backtest, history):
-    scores = evaluate(backtest, ["wape", "bias", "mae", "rmse", "coverage", "mase", "rmsse", "pinball"], history=history)
+    scores = evaluate(
+        backtest, ["wape", "bias", "mae", "rmse", "coverage", "mase", "rmsse", "pinball"], history=history
+    )
     row = scores.loc["M"]
     assert row["wape"] == pytest.approx(7 / 40)
     assert row["bias"] == pytest.approx(-1 / 40)

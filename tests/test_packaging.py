@@ -18,7 +18,18 @@ def wheel(tmp_path_factory):
     if not (ROOT / "data" / "registry.json").is_file():
         pytest.skip("runs from a checkout; here the installed wheel itself is under test")
     folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(ROOT)]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--wheel-dir",
+        str(folder),
+        str(ROOT),
+    ]
     subprocess.run(command, check=True, capture_output=True)
     return next(folder.glob("gpudemand-*.whl"))
 
@@ -35,7 +46,9 @@ def test_an_empty_environment_loads_the_data_from_the_wheel(wheel, tmp_path):
     """A new environment gets the wheel itself; its dependencies are lent by this one, after its own folder."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "env")], check=True)
     python = tmp_path / "env" / "bin" / "python"
-    site = subprocess.run([python, "-c", "import site; print(site.getsitepackages()[0])"], capture_output=True, text=True, check=True).stdout.strip()
+    site = subprocess.run(
+        [python, "-c", "import site; print(site.getsitepackages()[0])"], capture_output=True, text=True, check=True
+    ).stdout.strip()
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", site, str(wheel)]
     subprocess.run(install, check=True, capture_output=True)
     lent = [path for path in sys.path if path.endswith("site-packages")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -33,7 +35,7 @@ def brute_force(jobs, edges):
                 g * max((min(e, hi) - max(b, lo)).total_seconds(), 0.0) / HOUR
                 for b, e, g in zip(begin, jobs["end"], jobs["gpus"], strict=True)
             )
-            for lo, hi in zip(edges[:-1], edges[1:], strict=True)
+            for lo, hi in itertools.pairwise(edges)
         ]
     )
 
@@ -51,7 +53,11 @@ intervals = st.lists(
 
 
 @settings(max_examples=60, deadline=None)
-@given(intervals, st.sampled_from(["h", "D", "7D", "W-MON", "MS", "15min", "36h"]), st.sampled_from(["UTC", "Europe/Berlin", "Asia/Kolkata"]))
+@given(
+    intervals,
+    st.sampled_from(["h", "D", "7D", "W-MON", "MS", "15min", "36h"]),
+    st.sampled_from(["UTC", "Europe/Berlin", "Asia/Kolkata"]),
+)
 def test_total_equals_gpus_times_time(rows, freq, tz):
     start = pd.Timestamp("2026-03-05 03:17:11", tz="UTC")  # the clocks of Berlin change on March 29
     jobs = make_jobs([(u, start + pd.Timedelta(b, "s"), start + pd.Timedelta(b + d, "s"), g) for u, b, d, g in rows])
@@ -133,13 +139,17 @@ def test_missing_start_counts_as_the_submit():
 
 
 def test_a_finished_job_without_end_is_counted_apart():
-    usage = usage_series(make_jobs([("ada", "2026-03-01", None, 1), ("ada", "2026-03-01", "2026-03-03", 1)], status="failed"))
+    usage = usage_series(
+        make_jobs([("ada", "2026-03-01", None, 1), ("ada", "2026-03-01", "2026-03-03", 1)], status="failed")
+    )
     assert usage["y"].sum() == 48
     assert usage.attrs["unknown_end"] == 1
 
 
 def test_unknown_gpus_are_counted_apart():
-    usage = usage_series(make_jobs([("ada", "2026-03-01", "2026-03-02", np.nan), ("ada", "2026-03-01", "2026-03-02", 1)]))
+    usage = usage_series(
+        make_jobs([("ada", "2026-03-01", "2026-03-02", np.nan), ("ada", "2026-03-01", "2026-03-02", 1)])
+    )
     assert usage["y"].sum() == 24
     assert usage.attrs["unknown_gpus"] == 1
 
@@ -187,7 +197,15 @@ def test_a_file_gives_what_the_table_gives(tmp_path, suffix, value):
     rng = np.random.default_rng(0)
     begin = pd.Timestamp("2026-03-01", tz="UTC") + pd.to_timedelta(rng.integers(0, 10**6, 300), "s")
     jobs = make_jobs(
-        list(zip(rng.choice(["ada", "bob"], 300), begin, begin + pd.to_timedelta(rng.integers(0, 10**5, 300), "s"), rng.integers(1, 9, 300), strict=True))
+        list(
+            zip(
+                rng.choice(["ada", "bob"], 300),
+                begin,
+                begin + pd.to_timedelta(rng.integers(0, 10**5, 300), "s"),
+                rng.integers(1, 9, 300),
+                strict=True,
+            )
+        )
     )
     path = tmp_path / f"it's{suffix}"
     jobs.to_parquet(path) if suffix == ".parquet" else jobs.to_csv(path, index=False)

@@ -61,8 +61,10 @@ def cross_validation(
     0 2026-03-04  5.0    1.0
     1 2026-03-05  9.0    5.0
     """
-    models = list(model) if isinstance(model, (list, tuple)) else [model]
-    h, n_windows = (int(check_number(name, value, 1, integer=True)) for name, value in (("h", h), ("n_windows", n_windows)))
+    models = [model] if isinstance(model, Forecaster) else list(model)
+    h, n_windows = (
+        int(check_number(name, value, 1, integer=True)) for name, value in (("h", h), ("n_windows", n_windows))
+    )
     step = h if step_size is None else int(check_number("step_size", step_size, 1, integer=True))
     panel = Panel.from_long(usage, allow_missing=True)
     origins = _origins(len(panel.times), h, n_windows, step)
@@ -86,7 +88,9 @@ def _origins(n_times: int, h: int, n_windows: int, step: int) -> list[int]:
     return origins
 
 
-def _window(models: Sequence[Forecaster], panel: Panel, origin: int, h: int, level: Sequence[float] | None) -> pd.DataFrame:
+def _window(
+    models: Sequence[Forecaster], panel: Panel, origin: int, h: int, level: Sequence[float] | None
+) -> pd.DataFrame:
     known = panel.until(origin)
     begun = ~np.isnan(known.values).all(axis=1)
     times = panel.times[origin : origin + h]

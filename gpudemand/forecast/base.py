@@ -57,7 +57,11 @@ class Forecaster(BaseEstimator):
 
     def _season(self) -> int:
         given = getattr(self, "season_length", None)
-        return season_length(self.panel_.freq) if given is None else int(check_number("season_length", given, 1, integer=True))
+        return (
+            season_length(self.panel_.freq)
+            if given is None
+            else int(check_number("season_length", given, 1, integer=True))
+        )
 
     def predict(self, h: int, level: Sequence[float] | float | None = None) -> pd.DataFrame:
         """Forecast the next bins.
@@ -99,9 +103,13 @@ class Forecaster(BaseEstimator):
         if h not in self._errors:
             n_times = self.panel_.values.shape[1]
             if n_times < 3:
-                raise InputError(f"intervals need at least 3 bins of history; this one has {n_times}. Predict with level=None.")
+                raise InputError(
+                    f"intervals need at least 3 bins of history; this one has {n_times}. Predict with level=None."
+                )
             min_train = min(2 * self.season_length_, n_times // 2)
-            self._errors[h] = rolling_errors(self._path, self.panel_.values, h, min_train=min_train, max_origins=self._max_origins)
+            self._errors[h] = rolling_errors(
+                self._path, self.panel_.values, h, min_train=min_train, max_origins=self._max_origins
+            )
         return self._errors[h]
 
 

@@ -17,7 +17,7 @@ def check_levels(level: Sequence[float] | float | None) -> list[float]:
     """Return interval levels in percent, ascending, each inside (0, 100)."""
     if level is None:
         return []
-    wanted = list(level) if isinstance(level, (list, tuple, np.ndarray)) else [level]
+    wanted: list[float] = list(np.atleast_1d(np.asarray(level, dtype=object)))
     for value in wanted:
         check_number("level", value, 0, 99.9, open_low=True)
     if wanted and max(wanted) <= 1:
@@ -75,7 +75,7 @@ def error_quantiles(errors: FloatArray, quantiles: Sequence[float], *, min_sampl
     -------
     ndarray of shape (len(quantiles), n_series, h)
     """
-    n, origins, h = errors.shape
+    n, _, h = errors.shape
     known = (~np.isnan(errors)).any(axis=0).sum(axis=0)
     found = np.zeros((len(quantiles), n, h))
     for step in range(h):

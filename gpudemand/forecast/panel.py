@@ -54,7 +54,10 @@ class Panel:
         times = pd.date_range(wide.columns[0], wide.columns[-1], freq=offset)
         stray = wide.columns.difference(times)
         if len(stray):
-            raise InputError(f"{len(stray)} stamps are not on the clock of freq={offset.freqstr!r}, the first {stray[0]}; use usage_series or resample.")
+            raise InputError(
+                f"{len(stray)} stamps are not on the clock of freq={offset.freqstr!r}, the first {stray[0]}; "
+                "use usage_series or resample."
+            )
         wide = wide.reindex(columns=times)
         if not allow_missing:
             _refuse_gaps(wide)
@@ -76,16 +79,23 @@ class Panel:
 
 
 def infer_freq(times: pd.DatetimeIndex) -> pd.offsets.BaseOffset:
-    """Frequency of stamps that may have gaps: the commonest step, as a calendar unit where it is one."""
+    """Frequency of ascending stamps that may have gaps: the commonest step, as a calendar unit where it is one.
+
+    Examples
+    --------
+    >>> infer_freq(pd.DatetimeIndex(["2026-01-01", "2026-02-01", "2026-03-01", "2026-06-01"]))
+    <MonthBegin>
+    """
     if len(times) < 2:
-        raise InputError("usage has fewer than two stamps, so its frequency cannot be told; pass freq= or a longer history.")
-    name = pd.infer_freq(times) if len(times) > 2 else None
-    if name is not None:
-        return parse_freq(name)
-    wall = times.tz_localize(None) if times.tz is not None else times
-    step = pd.Series(wall).diff().mode().iloc[0]
-    absolute = pd.Series(times).diff().mode().iloc[0]
-    return parse_freq(f"{step // _DAY}D") if step % _DAY == pd.Timedelta(0) else parse_freq(absolute)
+        raise InputError("usage has fewer than two stamps, so its frequency cannot be told; pass a longer history.")
+    wall = times.tz_localize(None)
+    days = pd.Series(wall).diff().mode().iloc[0] / _DAY
+    first = wall[0]
+    quarter, year = pd.offsets.QuarterBegin(startingMonth=first.month), pd.offsets.YearBegin(month=first.month)
+    for longest, offset in ((31, pd.offsets.MonthBegin()), (92, quarter), (366, year)):
+        if (wall.day == 1).all() and 28 <= days <= longest:
+            return offset
+    return parse_freq(f"{int(days)}D" if days == int(days) else pd.Series(times).diff().mode().iloc[0])
 
 
 def _refuse_gaps(wide: pd.DataFrame) -> None:
@@ -95,8 +105,9 @@ def _refuse_gaps(wide: pd.DataFrame) -> None:
     if gaps.any():
         row, column = np.argwhere(gaps)[0]
         raise InputError(
-            f"usage has {int(gaps.sum())} gaps inside its series, the first at unique_id={shorten(str(wide.index[row]))!r}, "
-            f"ds={wide.columns[column]}; fill them (a true zero is data, and usage_series writes it)."
+            f"usage has {int(gaps.sum())} gaps inside its series, the first at unique_id="
+            f"{shorten(str(wide.index[row]))!r}, ds={wide.columns[column]}; fill them "
+            "(a true zero is data, and usage_series writes it)."
         )
 
 
@@ -109,15 +120,9 @@ def season_length(freq: pd.offsets.BaseOffset) -> int:
     [144, 24, 4, 7, 52, 12, 4]
     """
     start = pd.Timestamp("2001-01-01")
-    width = (start + offset_many(freq, 12)) - start
-    step = width / 12
+    step = (start + 12 * freq - start) / 12
     for season in (_DAY, 7 * _DAY, pd.Timedelta("365.25D")):
         n = season / step
         if n > 1.5:
             return round(n)
     return 1
-
-
-def offset_many(freq: pd.offsets.BaseOffset, n: int) -> pd.offsets.BaseOffset:
-    """`n` steps of a frequency."""
-    return n * freq

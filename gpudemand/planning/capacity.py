@@ -164,7 +164,9 @@ class CapacityPlan:
         summary = self.summary.rename_axis(None)
         counts = {name: summary[name].map(format_count) for name in ("installed", "required", "shortfall")}
         dates = {"first short": _dates(summary["first_crossing"]), "order by": _dates(summary["order_by"])}
-        return pd.DataFrame({**counts, **dates, "share of time over": summary["share_over"].map("{:.1%}".format).str.replace("%", " %")})
+        return pd.DataFrame(
+            {**counts, **dates, "share of time over": summary["share_over"].map("{:.1%}".format).str.replace("%", " %")}
+        )
 
 
 def _dates(times: pd.Series) -> pd.Series:
@@ -172,12 +174,18 @@ def _dates(times: pd.Series) -> pd.Series:
 
 
 def _table(
-    forecast: pd.DataFrame, quantiles: QuantileTable, installed: FloatArray, target_utilization: float, service_level: float
+    forecast: pd.DataFrame,
+    quantiles: QuantileTable,
+    installed: FloatArray,
+    target_utilization: float,
+    service_level: float,
 ) -> pd.DataFrame:
     demand = {name: quantiles.quantile(share) for name, share in SHARES.items()}
     required = np.ceil(_busy_to_installed(quantiles.quantile(service_level), target_utilization))
     columns = {f"demand_{name}": busy for name, busy in demand.items()}
-    columns |= {f"required_{name}": np.ceil(_busy_to_installed(busy, target_utilization)) for name, busy in demand.items()}
+    columns |= {
+        f"required_{name}": np.ceil(_busy_to_installed(busy, target_utilization)) for name, busy in demand.items()
+    }
     columns |= {"required": required, "installed": installed, "shortfall": np.maximum(required - installed, 0.0)}
     columns["p_over"] = quantiles.exceedance(installed)
     table = pd.DataFrame({"unique_id": forecast["unique_id"], "ds": forecast["ds"], **columns})
@@ -191,10 +199,16 @@ def _busy_to_installed(busy: FloatArray, target_utilization: float) -> FloatArra
 
 def _installed(installed: float | Mapping[str, float], ids: pd.Series) -> FloatArray:
     if isinstance(installed, (Mapping, pd.Series)):
-        known = {str(name): check_number(f"installed[{name!r}]", count, 0, open_low=True) for name, count in installed.items()}
+        known = {
+            str(name): check_number(f"installed[{name!r}]", count, 0, open_low=True)
+            for name, count in installed.items()
+        }
         missing = [name for name in ids.astype(str).unique() if name not in known]
         if missing:
-            raise InputError(f"installed says nothing about {missing[0]!r}.{nearest(missing[0], known)} It needs a number for each series.")
+            raise InputError(
+                f"installed says nothing about {missing[0]!r}.{nearest(missing[0], known)} "
+                "It needs a number for each series."
+            )
         return ids.astype(str).map(known).to_numpy(dtype=float)
     return np.full(len(ids), check_number("installed", installed, 0, open_low=True))
 
@@ -202,7 +216,9 @@ def _installed(installed: float | Mapping[str, float], ids: pd.Series) -> FloatA
 def _bin_hours(forecast: pd.DataFrame) -> FloatArray:
     times = pd.DatetimeIndex(sorted(forecast["ds"].unique()))
     if len(times) < 2:
-        raise InputError("the width of a bin cannot be told from one date; forecast GPUs (value='gpus') instead of GPU-hours.")
+        raise InputError(
+            "the width of a bin cannot be told from one date; forecast GPUs (value='gpus') instead of GPU-hours."
+        )
     hours = np.diff(times.asi8) / np.diff(times.asi8).min() * (times[1:] - times[:-1]).min().total_seconds() / 3600
     width = pd.Series(np.r_[hours, hours[-1]], index=times)
     return forecast["ds"].map(width).to_numpy(dtype=float)

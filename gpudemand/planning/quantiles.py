@@ -9,7 +9,7 @@ import pandas as pd
 from scipy.stats import norm
 
 from gpudemand._typing import FloatArray
-from gpudemand._validation import InputError, check_columns, check_choice
+from gpudemand._validation import InputError, check_choice, check_columns
 from gpudemand.metrics import levels, model_names
 
 
@@ -43,7 +43,9 @@ class QuantileTable:
         name = _pick_model(forecast, model)
         known = levels(forecast, name)
         if not known:
-            raise InputError(f"the forecast of {name} has no intervals, so it carries no risk; predict with level=[80, 95].")
+            raise InputError(
+                f"the forecast of {name} has no intervals, so it carries no risk; predict with level=[80, 95]."
+            )
         if forecast.empty:
             raise InputError("the forecast has no rows; there is nothing to plan for.")
         columns = {0.5: name}
@@ -85,5 +87,7 @@ def _pick_model(forecast: pd.DataFrame, model: str | None) -> str:
     if model is not None:
         return check_choice("model", model, names)
     if len(names) != 1:
-        raise InputError(f"the forecast holds {len(names)} models ({', '.join(names) or 'none'}); name one with model=.")
+        raise InputError(
+            f"the forecast holds {len(names)} models ({', '.join(names) or 'none'}); name one with model=."
+        )
     return names[0]

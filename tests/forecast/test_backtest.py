@@ -12,13 +12,17 @@ from gpudemand.forecast import ETS, LastValueProfile, Naive, SeasonalNaive, cros
 from .test_baselines import daily_wave, long
 
 
-@pytest.mark.parametrize("model", [Naive(), SeasonalNaive(), LastValueProfile(), ETS(max_seasons=4)], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize(
+    "model", [Naive(), SeasonalNaive(), LastValueProfile(), ETS(max_seasons=4)], ids=lambda m: type(m).__name__
+)
 def test_forecasts_do_not_depend_on_the_targets(model):
     usage = long({"a": daily_wave(24 * 10, noise=3), "b": daily_wave(24 * 10, noise=9, seed=1)})
     clean = cross_validation(model, usage, h=24, n_windows=1, level=[80])
     test = usage["ds"] > clean["cutoff"].iloc[0]
     shuffled = usage.assign(y=usage["y"].where(~test, usage["y"].sample(frac=1, random_state=0).to_numpy() + 100))
-    pd.testing.assert_frame_equal(clean.drop(columns="y"), cross_validation(model, shuffled, h=24, n_windows=1, level=[80]).drop(columns="y"))
+    pd.testing.assert_frame_equal(
+        clean.drop(columns="y"), cross_validation(model, shuffled, h=24, n_windows=1, level=[80]).drop(columns="y")
+    )
 
 
 def test_appending_the_future_changes_no_past_forecast():
@@ -54,11 +58,21 @@ def test_a_month_of_31_days_keeps_its_calendar():
 
 def test_progress_is_told():
     seen = []
-    cross_validation(Naive(), long({"a": np.arange(20.0)}), h=2, n_windows=3, progress=lambda done, of: seen.append((done, of)))
+    cross_validation(
+        Naive(), long({"a": np.arange(20.0)}), h=2, n_windows=3, progress=lambda done, of: seen.append((done, of))
+    )
     assert seen == [(1, 3), (2, 3), (3, 3)]
 
 
-@pytest.mark.parametrize(("arguments", "reason"), [({"h": 5, "n_windows": 9}, "n_windows of at most 3"), ({"h": 30}, "use a horizon below 19"), ({"h": 2, "n_windows": 0}, "of at least 1"), ({"h": 2, "step_size": -1}, "of at least 1")])
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"h": 5, "n_windows": 9}, "n_windows of at most 3"),
+        ({"h": 30}, "use a horizon below 19"),
+        ({"h": 2, "n_windows": 0}, "of at least 1"),
+        ({"h": 2, "step_size": -1}, "of at least 1"),
+    ],
+)
 def test_too_little_history(arguments, reason):
     with pytest.raises(InputError, match=reason):
         cross_validation(Naive(), long({"a": np.arange(20.0)}), **arguments)

@@ -16,7 +16,13 @@ QUICK = ALL[:3]
 def long(values, freq="h", start="2026-03-02", tz="UTC"):
     """A long frame from {series: values}."""
     frames = [
-        pd.DataFrame({"unique_id": name, "ds": pd.date_range(start, periods=len(y), freq=freq, tz=tz), "y": np.asarray(y, dtype=float)})
+        pd.DataFrame(
+            {
+                "unique_id": name,
+                "ds": pd.date_range(start, periods=len(y), freq=freq, tz=tz),
+                "y": np.asarray(y, dtype=float),
+            }
+        )
         for name, y in values.items()
     ]
     return pd.concat(frames, ignore_index=True)
@@ -62,7 +68,9 @@ class TestEveryBaseline:
     def test_scaling_a_series_scales_its_forecast(self, model):
         y = daily_wave(24 * 8, noise=5)
         name = type(model).__name__
-        one, thousand = (model.fit(long({"a": v})).predict(24, level=[80]).drop(columns=["unique_id", "ds"]) for v in (y, 1000 * y))
+        one, thousand = (
+            model.fit(long({"a": v})).predict(24, level=[80]).drop(columns=["unique_id", "ds"]) for v in (y, 1000 * y)
+        )
         np.testing.assert_allclose(thousand, 1000 * one, rtol=2e-3 if name == "ETS" else 1e-9)
 
     def test_a_series_does_not_depend_on_its_neighbours(self, model):
@@ -107,7 +115,15 @@ class TestEveryBaseline:
         with pytest.raises(InputError, match=reason):
             model.fit(damage(long({"a": daily_wave(50)})))
 
-    @pytest.mark.parametrize(("arguments", "reason"), [({"h": 0}, "of at least 1"), ({"h": 2.5}, "whole number"), ({"h": 2, "level": 0.8}, "percents"), ({"h": 2, "level": [120]}, "at most")])
+    @pytest.mark.parametrize(
+        ("arguments", "reason"),
+        [
+            ({"h": 0}, "of at least 1"),
+            ({"h": 2.5}, "whole number"),
+            ({"h": 2, "level": 0.8}, "percents"),
+            ({"h": 2, "level": [120]}, "at most"),
+        ],
+    )
     def test_bad_horizon_or_level(self, model, arguments, reason):
         with pytest.raises(InputError, match=reason):
             model.fit(long({"a": daily_wave(50)})).predict(**arguments)

@@ -25,7 +25,9 @@ def normal_forecast(mean, sd, names=("total",), freq="D", levels=(80, 95)):
 
 
 def test_required_is_the_quantile_over_the_target():
-    plan = plan_capacity(normal_forecast([100, 110, 120], 10), installed=140, target_utilization=0.8, service_level=0.95)
+    plan = plan_capacity(
+        normal_forecast([100, 110, 120], 10), installed=140, target_utilization=0.8, service_level=0.95
+    )
     z = norm.ppf(0.95)
     expected = np.ceil((np.array([100, 110, 120]) + 10 * z) / 0.8)
     np.testing.assert_array_equal(plan.to_frame()["required"], expected)
@@ -77,7 +79,9 @@ def test_installed_by_gpu_type():
 def test_gpu_hours_are_divided_by_the_width_of_a_bin():
     daily = plan_capacity(normal_forecast([2400.0, 2400.0], 10), installed=100, unit="gpu_hours").to_frame()
     assert daily["demand_p50"].tolist() == [100.0, 100.0]
-    monthly = plan_capacity(normal_forecast([24.0 * 31, 24.0 * 30], 1, freq="MS").iloc[:2], installed=9, unit="gpu_hours").to_frame()
+    monthly = plan_capacity(
+        normal_forecast([24.0 * 31, 24.0 * 30], 1, freq="MS").iloc[:2], installed=9, unit="gpu_hours"
+    ).to_frame()
     assert monthly["demand_p50"].iloc[0] == pytest.approx(1.0)
 
 
@@ -88,7 +92,9 @@ def test_no_gpu_is_bought_for_a_rounding_error():
 
 def test_more_service_more_gpus():
     forecast = normal_forecast([100.0, 120.0], 15)
-    needs = [plan_capacity(forecast, installed=1, service_level=s).summary["required"].iloc[0] for s in (0.6, 0.9, 0.97)]
+    needs = [
+        plan_capacity(forecast, installed=1, service_level=s).summary["required"].iloc[0] for s in (0.6, 0.9, 0.97)
+    ]
     assert needs == sorted(needs)
     assert len(set(needs)) == 3
 
@@ -124,6 +130,6 @@ def test_forecasts_that_cannot_be_planned_for():
     with pytest.raises(InputError, match="holds 2 models"):
         plan_capacity(forecast.assign(N=1.0), installed=1)
     with pytest.raises(InputError, match="5 missing values"):
-        plan_capacity(forecast.assign(**{name: np.nan for name in forecast.columns[2:]}), installed=1)
+        plan_capacity(forecast.assign(**dict.fromkeys(forecast.columns[2:], np.nan)), installed=1)
     with pytest.raises(InputError, match="must be a pandas DataFrame"):
         plan_capacity([100], installed=1)

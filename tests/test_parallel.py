@@ -1,0 +1,32 @@
+"""The scheduler seam: the same results here, in processes, and on a Dask cluster."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from gpudemand import _parallel
+
+
+@pytest.mark.parametrize("n_jobs", [None, 2])
+def test_results_in_order(n_jobs):
+    assert _parallel.run(math.factorial, range(6), n_jobs=n_jobs) == [1, 1, 2, 6, 24, 120]
+
+
+def test_an_active_dask_client_does_the_work():
+    distributed = pytest.importorskip("distributed", reason="needs the extra 'scale'")
+    with (
+        distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        assert _parallel._dask_is_active()
+        before = len(client.get_task_stream())
+        assert _parallel.run(math.factorial, range(4)) == [1, 1, 2, 6]
+        assert len(client.get_task_stream()) >= before
+    assert not _parallel._dask_is_active()
+
+
+def test_errors_of_the_work_come_through():
+    with pytest.raises(ValueError, match="factorial"):
+        _parallel.run(math.factorial, [-1])
