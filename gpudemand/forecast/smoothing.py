@@ -11,6 +11,9 @@ from gpudemand import _parallel
 from gpudemand._typing import FloatArray
 from gpudemand.forecast.base import Forecaster, last_known
 
+#: Values that statsmodels' starting heuristic asks for, besides two seasons.
+_FEWEST = 10
+
 
 class ETS(Forecaster):
     """Exponential smoothing with a damped trend and an additive season, fitted by statsmodels.
@@ -47,18 +50,18 @@ class ETS(Forecaster):
 
 def _smooth(y: FloatArray, h: int, season: int) -> FloatArray:
     y = y[~np.isnan(y)]
-    if y.size < 8 or np.ptp(y) == 0:
+    if y.size < _FEWEST or np.ptp(y) == 0:
         return np.repeat(last_known(y[None, :]) if y.size else np.zeros((1, 1)), h)
     from statsmodels.tsa.holtwinters import ExponentialSmoothing
 
-    seasonal = season > 1 and y.size >= 2 * season
+    seasonal = season > 1 and y.size >= 2 * season + _FEWEST
     model = ExponentialSmoothing(
         y,
         trend="add",
         damped_trend=True,
         seasonal="add" if seasonal else None,
         seasonal_periods=season if seasonal else None,
-        initialization_method="heuristic" if y.size >= max(10, 2 * season) else "estimated",
+        initialization_method="heuristic",
     )
     with warnings.catch_warnings():
         # A fit that stopped early is still a forecast; how good it is, the backtest says.

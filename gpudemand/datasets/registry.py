@@ -1,0 +1,153 @@
+"""What data there is: a row for every bundled file and for every remote one, with checksum, licence and meaning."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from gpudemand._validation import InputError, nearest, shorten
+
+_HERE = Path(__file__).resolve()
+#: Inside a wheel the data lies in the package; in a checkout or an editable install at the top of the repository.
+_PLACES = (_HERE.parents[1] / "_data", _HERE.parents[2] / "data")
+
+
+@dataclass(frozen=True)
+class BundledFile:
+    """A file that comes with the package."""
+
+    path: str  #: inside the data folder; also its name
+    sha256: str
+    bytes: int
+    kind: str  #: "measured", "synthetic" or "public table"
+    licence: str
+    made_by: str  #: the command that makes it again
+    schema: Mapping[str, str]  #: column -> meaning
+    about: str = ""
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A public file that `gpudemand.datasets.fetch_file` downloads."""
+
+    name: str
+    url: str  #: pinned to a commit
+    file_name: str  #: under which it is kept
+    sha256: str
+    bytes: int | None
+    licence: str
+    citation: str
+    format: str  #: for `gpudemand.jobs.readers.read_jobs`, or "csv"
+    about: str
+    tz: str | None = None  #: of the clock times in the file
+    origin: str | None = None  #: the time that second 0 of the file stands for
+
+
+def data_folder() -> Path:
+    """Return the folder of the bundled data.
+
+    Raises
+    ------
+    InputError
+        If the installation lacks it.
+
+    Examples
+    --------
+    >>> (data_folder() / "registry.json").is_file()
+    True
+    """
+    for place in _PLACES:
+        if (place / "registry.json").is_file():
+            return place
+    raise InputError("this installation of gpudemand lacks its data folder; install it again from its wheel.")
+
+
+@functools.cache
+def _registry() -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((data_folder() / "registry.json").read_text(encoding="utf-8"))
+    return content
+
+
+def bundled_files() -> dict[str, BundledFile]:
+    """Return every bundled file by its path inside the data folder.
+
+    Examples
+    --------
+    >>> bundled_files()["sample/jobs.parquet"].kind
+    'synthetic'
+    """
+    return {row["path"]: BundledFile(**row) for row in _registry()["bundled"]}
+
+
+def remote_files() -> dict[str, RemoteFile]:
+    """Return every remote file by its name.
+
+    Examples
+    --------
+    >>> remote_files()["philly_jobs"].file_name
+    'philly_jobs.csv'
+    """
+    return {row["name"]: RemoteFile(**row) for row in _registry()["remote"]}
+
+
+def bundled_path(name: str) -> Path:
+    """Return where a bundled file lies.
+
+    Raises
+    ------
+    InputError
+        For a name that is not in the registry; the nearest one is named.
+
+    Examples
+    --------
+    >>> bundled_path("sample/jobs.parquet").name
+    'jobs.parquet'
+    >>> bundled_path("sample/job.parquet")
+    Traceback (most recent call last):
+    ...
+    gpudemand._validation.InputError: there is no bundled file 'sample/job.parquet'. Did you mean 'sample/jobs.parquet'?
+    """
+    return data_folder() / _row(name, bundled_files(), "bundled file").path
+
+
+def remote_file(name: str) -> RemoteFile:
+    """Return the row of a remote file, or name the nearest one in an `InputError`."""
+    return _row(name, remote_files(), "data set")
+
+
+def _row(name: str, rows: Mapping[str, Any], what: str) -> Any:
+    if name not in rows:
+        hint = nearest(name, rows) or f" Choose one of: {', '.join(sorted(rows))}."
+        raise InputError(f"there is no {what} {shorten(name)!r}.{hint}")
+    return rows[name]
+
+
+def catalog() -> pd.DataFrame:
+    """Return one table of all data: bundled files first, then what can be fetched.
+
+    Returns
+    -------
+    DataFrame
+        Columns ``name``, ``where`` ("bundled" or "remote"), ``kind``, ``bytes``, ``licence``, ``about``.
+
+    Examples
+    --------
+    >>> table = catalog().set_index("name")
+    >>> table.loc["venus_jobs", ["where", "kind"]].tolist()
+    ['remote', 'public trace']
+    """
+    here = [{"name": row.path, "where": "bundled", **asdict(row)} for row in bundled_files().values()]
+    away = [{"where": "remote", "kind": "public trace", **asdict(row)} for row in remote_files().values()]
+    return pd.DataFrame([*here, *away])[["name", "where", "kind", "bytes", "licence", "about"]]
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes, in hexadecimal."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,220 @@
+import dataclasses
+import hashlib
+import threading
+import warnings
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pandas as pd
+import pooch
+import pytest
+
+from gpudemand._validation import InputError, RejectedRowsWarning
+from gpudemand.datasets import fetch as module
+from gpudemand.datasets.registry import remote_file
+
+BODY = b"time,active,total\n" + b"2017-10-03 00:00:00,312,420\n" * 500
+
+
+class Upstream(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.server.requests.append(self.path)
+        if self.path == "/missing":
+            return self.send_error(404)
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(BODY)))
+        self.end_headers()
+        return self.wfile.write(BODY[: len(BODY) // 2] if self.path == "/cut" else BODY)
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def server():
+    with ThreadingHTTPServer(("127.0.0.1", 0), Upstream) as upstream:
+        upstream.requests = []
+        thread = threading.Thread(target=upstream.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        yield upstream
+        upstream.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def offer(server, tmp_path, monkeypatch):
+    """Put a made-up row in the place of philly_nodes, whose address is the local server."""
+    monkeypatch.setenv("GPUDEMAND_DATA", str(tmp_path / "cache"))
+    for proxy in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(proxy, raising=False)
+
+    def offer(path="/file.csv", body=BODY, name="philly_nodes"):
+        row = dataclasses.replace(
+            remote_file(name),
+            url=f"http://127.0.0.1:{server.server_port}{path}",
+            sha256=hashlib.sha256(body).hexdigest(),
+        )
+        monkeypatch.setattr(module, "remote_file", lambda _: row)
+        return tmp_path / "cache" / row.file_name
+
+    return offer
+
+
+def files_in(folder):
+    return sorted(path.name for path in folder.rglob("*")) if folder.exists() else []
+
+
+def test_second_call_needs_no_server(offer, server):
+    target = offer()
+    assert module.fetch_file("philly_nodes") == target
+    assert target.read_bytes() == BODY
+    server.shutdown()
+    assert module.fetch_file("philly_nodes") == target
+    assert server.requests == ["/file.csv"]
+
+
+def test_file_put_there_by_hand_counts(offer, server):
+    target = offer()
+    target.parent.mkdir()
+    target.write_bytes(BODY)
+    assert module.fetch_file("philly_nodes") == target
+    assert server.requests == []
+
+
+def test_damaged_file_is_fetched_again(offer):
+    target = offer()
+    target.parent.mkdir()
+    target.write_bytes(BODY[:100])
+    module.fetch_file("philly_nodes")
+    assert target.read_bytes() == BODY
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "why"),
+    [
+        ("/file.csv", b"something else", "wrong checksum"),
+        ("/cut", BODY, "could not be downloaded|wrong checksum"),
+        ("/missing", BODY, "could not be downloaded"),
+    ],
+)
+def test_failure_says_what_to_do_and_leaves_nothing(offer, path, body, why):
+    target = offer(path, body)
+    with pytest.raises(InputError, match=why) as caught:
+        module.fetch_file("philly_nodes")
+    assert f"by hand and put it at {target}" in str(caught.value)
+    assert files_in(target.parent) == []
+
+
+def test_no_network(offer, server):
+    target = offer()
+    server.shutdown()
+    server.server_close()
+    with pytest.raises(InputError, match="could not be downloaded"):
+        module.fetch_file("philly_nodes")
+    assert files_in(target.parent) == []
+
+
+def test_folder_that_cannot_be_made(offer, monkeypatch, tmp_path):
+    offer()
+    (tmp_path / "plain").write_text("a file, no folder")
+    monkeypatch.setenv("GPUDEMAND_DATA", str(tmp_path / "plain" / "cache"))
+    with pytest.raises(InputError, match="could not be kept"):
+        module.fetch_file("philly_nodes")
+
+
+def test_licence_is_said_once(offer, monkeypatch):
+    offer()
+    module._mention.cache_clear()
+    said = []
+    monkeypatch.setattr(pooch.get_logger(), "info", lambda text, *values: said.append(text % values))
+    module.fetch_file("philly_nodes")
+    module.fetch_file("philly_nodes")
+    licences = [text for text in said if "Licence" in text]
+    assert len(licences) == 1
+    assert "CC BY 4.0" in licences[0]
+    assert "Jeon" in licences[0]
+
+
+def test_philly_nodes_become_a_long_frame(offer):
+    offer()
+    frame = module.fetch_philly_nodes()
+    assert list(frame.columns) == ["unique_id", "ds", "y"]
+    assert pd.api.types.is_datetime64_any_dtype(frame["ds"])
+    assert frame["y"].eq(312).all()
+
+
+def test_cdnow_gets_its_digits_back(offer):
+    body = b",customer_id,date,quantity,price\n45313,7,1997-02-25,1,10.0\n45314,7,1997-02-25,42,28.51\n"
+    target = offer(body=body, name="cdnow")
+    target.parent.mkdir()
+    target.write_bytes(body)
+    frame = module.fetch_cdnow()
+    assert frame.to_dict("list") == {"unique_id": ["7"], "ds": [pd.Timestamp("1997-02-25")], "y": [1038.51]}
+
+
+def test_series_are_no_job_logs():
+    with pytest.raises(InputError, match="no job log"):
+        module.fetch_jobs("cdnow")
+
+
+def test_unknown_name():
+    with pytest.raises(InputError, match="Did you mean 'philly_jobs'"):
+        module.fetch_file("phily_jobs")
+
+
+@pytest.fixture
+def at_hand(monkeypatch, shared_data):
+    """Let `fetch_file` find a file of the shared folder, which holds gzipped or shortened copies."""
+
+    def at_hand(path):
+        monkeypatch.setattr(module, "fetch_file", lambda _: shared_data / path)
+
+    return at_hand
+
+
+@pytest.mark.parametrize(
+    ("function", "path", "n_jobs", "first"),
+    [
+        ("philly_jobs", "traces/philly-jobs-pollux/philly.csv.gz", 82_247, "2017-09-04"),
+        ("philly_users", "traces/dirlab-gen-parallel/philly_data_training.csv.gz", 15_000, "2017-08-07"),
+        ("venus_users", "traces/dirlab-gen-parallel/helios_data_training.csv.gz", 15_000, "2020-05-27"),
+        ("venus_jobs", "traces/helios-venus-gpu-jobs/helios_trace.csv.gz", 99_707, "2020-03-18"),
+        ("pai_jobs", "traces/alibaba-pai-v2020-sample/alibaba_trace_sub.csv.gz", 60_105, None),
+        ("openb", "traces/alibaba-gpu-v2023/openb_pod_list_default.csv.gz", 8_152, "2023-01-02"),
+    ],
+)
+def test_job_logs_become_canonical_tables(at_hand, function, path, n_jobs, first):
+    at_hand(path)
+    jobs = getattr(module, f"fetch_{function}")()
+    assert len(jobs) == n_jobs
+    assert jobs.attrs["kind"] == "public trace"
+    assert first is None or str(jobs["submit"].min().date()) == first
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("dlrm_services", "traces/alibaba-dlrm-v2025/disaggregated_DLRM_trace.csv.gz"),
+        ("genai_requests", "traces/alibaba-genai-v2026/lora_request_trace.csv.gz"),
+        ("kth_sp2", "traces/swf-kth-sp2/KTH-SP2-1996-2.swf.gz"),
+    ],
+)
+def test_logs_without_a_function_of_their_own(at_hand, name, path):
+    at_hand(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RejectedRowsWarning)
+        jobs = module.fetch_jobs(name)
+    assert (jobs["gpus"] > 0).any()
+
+
+def test_spot_has_six_models_and_no_last_day(at_hand):
+    at_hand("traces/alibaba-spot-v2026-derived/hourly_concurrency_top_models.csv")
+    frame = module.fetch_spot_hourly("2024-01-01")
+    assert frame["unique_id"].nunique() == 6
+    assert frame["ds"].max() == pd.Timestamp("2024-01-01") + pd.Timedelta(hours=3527 - 24)
+
+
+def test_cdnow_spending(at_hand):
+    at_hand("series/cdnow/cdnow.csv")
+    frame = module.fetch_cdnow(n_customers=50)
+    assert frame["unique_id"].nunique() == 50
+    assert not frame.duplicated(["unique_id", "ds"]).any()

@@ -1,0 +1,310 @@
+import numpy as np
+import pandas as pd
+import pytest
+from pandas.testing import assert_frame_equal
+
+from gpudemand._validation import InputError
+from gpudemand.datasets import expected_usage, make_cluster, true_run_time, true_step_time
+from gpudemand.datasets.archetypes import ARCHETYPES, read_shares
+from gpudemand.jobs.table import COLUMNS, STATUSES, rejections
+
+SEEDS = range(6)
+
+
+@pytest.fixture(scope="module")
+def clusters():
+    return [make_cluster(random_state=seed) for seed in SEEDS]
+
+
+@pytest.fixture(scope="module")
+def cluster(clusters):
+    return clusters[0]
+
+
+def hours_since_start(times, truth):
+    return (times - pd.Timestamp(truth.attrs["start"], tz="UTC")).dt.total_seconds().to_numpy() / 3600
+
+
+def held(jobs, truth, step_h):
+    """GPU-hours in each step of the log, exactly: the difference of the integrals of two step functions."""
+    length = truth.attrs["n_days"] * 24
+    begin = np.nan_to_num(hours_since_start(jobs["start"], truth), nan=length)
+    end = np.minimum(np.nan_to_num(hours_since_start(jobs["end"], truth), nan=length), length)
+    edges = np.arange(0, length + 1, step_h, dtype=float)
+    gpus = jobs["gpus"].to_numpy()
+    return np.diff(_integral(begin, gpus, edges) - _integral(end, gpus, edges))
+
+
+def _integral(times, weights, edges):
+    order = np.argsort(times)
+    count = np.searchsorted(times[order], edges)
+    total = np.append(0, np.cumsum(weights[order]))[count]
+    return total * edges - np.append(0, np.cumsum((weights * times)[order]))[count]
+
+
+def gpu_hours_by_user(jobs, truth):
+    totals = {user: held(jobs[jobs["user"] == user], truth, 24) for user in truth["user"]}
+    return pd.DataFrame(totals)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_concentration_and_empty_days_are_those_of_real_traces(clusters, seed):
+    jobs, truth = clusters[seed]
+    days = gpu_hours_by_user(jobs, truth)
+    total = days.sum().sort_values(ascending=False)
+    assert 0.50 <= total.iloc[:10].sum() / total.sum() <= 0.60
+    assert 0.55 <= (days < 1e-6).to_numpy().mean() <= 0.95
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_hourly_total_has_a_daily_rhythm(clusters, seed):
+    y = held(*clusters[seed], 1)
+    y = y - y.mean()
+    assert 0.4 <= (y[24:] * y[:-24]).sum() / (y**2).sum() <= 0.9
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_jobs_are_those_of_a_gpu_cluster(clusters, seed):
+    jobs, _ = clusters[seed]
+    share = jobs["gpus"].value_counts(normalize=True)
+    assert share[[1, 2, 4, 8]].sum() > 0.85
+    assert 0.005 < share[[16, 32]].sum() < 0.15
+    run_s = (jobs["end"] - jobs["start"]).dt.total_seconds()
+    assert run_s.mean() > 1.5 * run_s.median()
+    assert run_s.quantile(0.99) > 8 * run_s.median()
+    wait_s = (jobs["start"] - jobs["submit"]).dt.total_seconds()
+    assert wait_s.median() < 60
+    assert wait_s.quantile(0.99) > 3600
+    status = jobs["status"].value_counts(normalize=True)
+    assert status["completed"] > 0.6
+    assert min(status["failed"], status["cancelled"], status["timeout"]) > 0.02
+
+
+def test_canonical_rules_hold(clusters):
+    for jobs, truth in clusters:
+        assert list(jobs.columns[: len(COLUMNS)]) == list(COLUMNS)
+        assert rejections(jobs).isna().all()
+        assert jobs["submit"].is_monotonic_increasing
+        assert jobs["job_id"].is_unique
+        assert set(jobs["status"]) <= set(STATUSES)
+        assert set(jobs["user"]) <= set(truth["user"])
+        assert jobs.attrs["kind"] == truth.attrs["kind"] == "synthetic"
+
+
+def test_the_log_knows_nothing_after_its_end(clusters):
+    for jobs, truth in clusters:
+        end = pd.Timestamp(truth.attrs["start"], tz="UTC") + pd.Timedelta(days=truth.attrs["n_days"])
+        assert jobs[["submit", "start", "end"]].max().max() <= end
+        running = jobs["status"] == "running"
+        assert running.any()
+        assert (jobs["end"].isna() == jobs["status"].isin(["running", "pending"])).all()
+        assert (jobs["start"].isna() == (jobs["status"] == "pending")).all()
+
+
+def test_completed_jobs_run_for_what_the_formula_says(cluster):
+    jobs, truth = cluster
+    done = jobs[jobs["status"] == "completed"]
+    user = truth.set_index("user").loc[done["user"]]
+    steps = np.ceil(done["samples"] / (done["batch_size"] * done["gpus"])).to_numpy() * done["epochs"].to_numpy()
+    by_hand = 60 + steps * true_step_time(done) * user["efficiency"].to_numpy()
+    np.testing.assert_allclose(true_run_time(done, truth), by_hand)
+    noise = np.log((done["end"] - done["start"]).dt.total_seconds().to_numpy() / by_hand)
+    long = by_hand > 3600
+    assert abs(noise[long].mean()) < 0.001
+    assert 0.015 < noise[long].std() < 0.025
+
+
+def test_stopped_jobs_run_shorter_and_timeouts_to_their_limit(cluster):
+    jobs, truth = cluster
+    stopped = jobs[jobs["status"].isin(["failed", "cancelled", "timeout"])]
+    ran = (stopped["end"] - stopped["start"]).dt.total_seconds()
+    assert (ran <= 1.1 * true_run_time(stopped, truth)).all()
+    at_limit = (ran == stopped["requested_time"]).to_numpy()
+    assert at_limit[stopped["status"] == "timeout"].all()
+    finished = jobs[jobs["end"].notna()]
+    assert ((finished["end"] - finished["start"]).dt.total_seconds() <= finished["requested_time"]).all()
+
+
+def test_expected_usage_is_what_the_users_do(clusters):
+    ratios = []
+    for jobs, truth in clusters:
+        expected = expected_usage(truth)
+        assert len(expected) == len(truth) * truth.attrs["n_days"]
+        assert (expected["y"] >= 0).all()
+        ratios.append(held(jobs, truth, 24).sum() / expected["y"].sum())
+    assert np.mean(ratios) == pytest.approx(1, abs=0.03)
+
+
+def test_expected_usage_needs_the_attrs(cluster):
+    bare = cluster[1].copy()
+    bare.attrs = {}
+    with pytest.raises(InputError, match="lost its attrs"):
+        expected_usage(bare)
+
+
+def test_weekends_are_quiet(cluster):
+    jobs, truth = cluster
+    users = truth.loc[truth["archetype"] == "weekday", "user"]
+    weekday = jobs.loc[jobs["user"].isin(users), "submit"].dt.day_of_week
+    assert (weekday >= 5).mean() < 0.12
+
+
+def test_newer_gpus_take_over(cluster):
+    jobs, _ = cluster
+    month = jobs["submit"].dt.month
+    new = jobs["gpu_type"].isin(["H100", "H200"])
+    assert new[month == month.max()].mean() > new[month == 1].mean()
+
+
+def test_gpus_run_only_precisions_they_have(cluster):
+    jobs, _ = cluster
+    assert set(jobs.loc[jobs["gpu_type"] == "V100", "precision"]) == {"fp32", "fp16"}
+
+
+def test_same_seed_same_log_and_no_global_state():
+    np.random.seed(1)  # noqa: NPY002 - the global state must stay as it is
+    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    first, second = make_cluster(10, 30, random_state=7), make_cluster(10, 30, random_state=7)
+    assert (np.random.get_state()[1] == before).all()  # noqa: NPY002
+    for one, other in zip(first, second, strict=True):
+        assert_frame_equal(one, other, check_exact=True)
+    assert not make_cluster(10, 30, random_state=8)[0].equals(first[0])
+
+
+def test_generator_is_used_and_advanced():
+    rng = np.random.default_rng(0)
+    first, second = make_cluster(3, 20, random_state=rng)[1], make_cluster(3, 20, random_state=rng)[1]
+    assert not first.equals(second)
+
+
+@pytest.mark.parametrize("name", ARCHETYPES)
+def test_one_population(name):
+    jobs, truth = make_cluster(8, 60, archetypes=[name], random_state=0)
+    assert set(truth["archetype"]) == {name}
+    assert len(jobs) > 0
+
+
+def test_shares_are_kept():
+    _, truth = make_cluster(40, 30, archetypes={"steady": 3, "burst": 1}, random_state=0)
+    assert truth["archetype"].value_counts().to_dict() == {"steady": 30, "burst": 10}
+
+
+def test_archetypes_do_what_their_names_say():
+    shape = {}
+    for name in ("steady", "burst", "ramp", "seasonal"):
+        _, truth = make_cluster(30, 180, archetypes=[name], growth=0, signal_to_noise=np.inf, random_state=1)
+        wide = expected_usage(truth).pivot(index="ds", columns="unique_id", values="y").rolling(7).mean().iloc[6:]
+        shape[name] = wide / wide.max()
+    assert (shape["steady"] > 0.99).all(axis=None)
+    assert (shape["burst"] == 0).mean().min() > 0.7
+    assert (shape["ramp"].tail(60).max() > shape["ramp"].head(60).max()).mean() > 0.8
+    assert (shape["seasonal"] == 0).mean().mean() > 0.2
+
+
+def test_signal_to_noise_sets_how_many_jobs_follow_the_rhythm():
+    in_the_evening = []
+    for ratio in (0, 1, 4, np.inf):
+        jobs, truth = make_cluster(20, 120, archetypes=["nightly"], signal_to_noise=ratio, random_state=0)
+        hour = jobs["submit"].dt.hour + jobs["submit"].dt.minute / 60
+        away = (hour - jobs["user"].map(truth.set_index("user")["rhythm_hour"]) + 12) % 24 - 12
+        in_the_evening.append((away.abs() < 3).mean())
+    assert in_the_evening == sorted(in_the_evening)
+    assert in_the_evening[0] == pytest.approx(0.25, abs=0.06)
+    assert in_the_evening[1] == pytest.approx(0.625, abs=0.06)
+    assert in_the_evening[3] == 1
+
+
+def test_hours_are_local():
+    def hours(tz):
+        jobs, _ = make_cluster(
+            10, 60, archetypes=["nightly"], signal_to_noise=np.inf, start="2025-06-02", tz=tz, random_state=0
+        )
+        return jobs["submit"]
+
+    shift = hours("UTC") - hours("Asia/Tokyo")
+    assert shift.eq(pd.Timedelta(hours=9)).all()
+    # Clocks change twice in this zone and this year, and no time falls into the hour that does not exist.
+    jobs, truth = make_cluster(20, 365, tz="America/New_York", random_state=0)
+    assert rejections(jobs).isna().all()
+    assert truth["active_from"].min() == pd.Timestamp("2026-01-05 05:00", tz="UTC")
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(("n_users", "n_days"), [(1, 1), (1, 40), (3, 1)])
+def test_smallest_clusters(n_users, n_days, seed):
+    jobs, truth = make_cluster(n_users, n_days, random_state=seed)
+    assert len(truth) == n_users
+    assert rejections(jobs).isna().all()
+    assert len(expected_usage(truth)) == n_users * n_days
+
+
+def test_growth_and_size():
+    small, large = (make_cluster(30, 60, gpus_per_user=size, random_state=0) for size in (1, 4))
+    assert 3 < held(*large, 24).sum() / held(*small, 24).sum() < 5
+    flat, steep = (
+        expected_usage(make_cluster(30, 60, archetypes=["steady"], growth=growth, random_state=0)[1])
+        for growth in (0, 5)
+    )
+    assert flat.groupby("ds")["y"].sum().nunique() < steep.groupby("ds")["y"].sum().nunique() == 60
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"n_users": 0}, "n_users must be a whole number"),
+        ({"n_users": 2.5}, "n_users"),
+        ({"n_days": -1}, "n_days"),
+        ({"n_users": 1_000_000, "n_days": 30_000}, "do not fit"),
+        ({"signal_to_noise": -1}, "signal_to_noise"),
+        ({"signal_to_noise": np.nan}, "signal_to_noise"),
+        ({"gpus_per_user": 0}, "gpus_per_user"),
+        ({"growth": -0.5}, "growth"),
+        ({"archetypes": ["stedy"]}, "Did you mean 'steady'"),
+        ({"archetypes": "steady"}, "list of names"),
+        ({"archetypes": 3}, "list of names"),
+        ({"archetypes": {}}, "no positive share"),
+        ({"archetypes": {"steady": -1}}, "archetypes"),
+        ({"start": "soon"}, "is not a day"),
+        ({"start": None}, "must be a day"),
+        ({"start": "2026-01-05 07:00"}, "without clock time"),
+        ({"start": "9999-01-01"}, "start="),
+        ({"tz": "Mars/Olympus"}, "not a known time zone"),
+        ({"tz": None}, "not a known time zone"),
+        ({"random_state": "seed"}, "random_state"),
+        ({"random_state": -1}, "random_state"),
+    ],
+)
+def test_bad_arguments(bad, message):
+    with pytest.raises(InputError, match=message):
+        make_cluster(**bad)
+
+
+def test_step_time_refuses_what_does_not_exist(cluster):
+    job = cluster[0].head(1)
+    for column, value in (("network", "resnet51"), ("gpu_type", "A101"), ("precision", "fp31")):
+        with pytest.raises(InputError, match="Did you mean"):
+            true_step_time(job.assign(**{column: value}))
+    with pytest.raises(InputError, match="does not run"):
+        true_step_time(job.assign(gpu_type="V100", precision="bf16"))
+    with pytest.raises(InputError, match="missing"):
+        true_step_time(cluster[0].head(2).assign(network=["resnet50", None]))
+
+
+def test_step_time_is_plausible():
+    grid = pd.DataFrame({"gpu_type": ["V100", "A100", "H100"], "network": "resnet50", "precision": "fp16"})
+    images = 128 / true_step_time(grid.assign(batch_size=128, gpus=1))
+    assert (np.diff(images) > 0).all()
+    assert 1000 < images[0] < 1500
+    assert 2000 < images[1] < 3500
+    eight, many = (true_step_time(grid.assign(batch_size=128, gpus=gpus)) for gpus in (8, 64))
+    assert (many > eight).all()
+
+
+def test_run_time_needs_the_users(cluster):
+    jobs, truth = cluster
+    with pytest.raises(InputError, match="users that truth lacks"):
+        true_run_time(jobs, truth.iloc[:1])
+
+
+def test_default_shares_sum_to_one():
+    assert sum(read_shares(None).values()) == pytest.approx(1)
