@@ -73,7 +73,9 @@ def cross_validation(
         windows.append(_window(models, panel, origin, h, level))
         if progress is not None:
             progress(done, len(origins))
-    return pd.concat(windows, ignore_index=True)
+    backtest = pd.concat(windows, ignore_index=True)
+    backtest.attrs = dict(panel.attrs)
+    return backtest
 
 
 def _origins(n_times: int, h: int, n_windows: int, step: int) -> list[int]:

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_number
-from gpudemand.forecast.intervals import bands, check_levels, rolling_errors
+from gpudemand.forecast.intervals import PastErrors, bands, check_levels
 from gpudemand.forecast.panel import Panel, season_length
 
 Self = TypeVar("Self", bound="Forecaster")
@@ -52,7 +52,7 @@ class Forecaster(BaseEstimator):
         """
         self.panel_ = Panel.from_long(usage, freq)
         self.season_length_ = self._season()
-        self._errors: dict[int, FloatArray] = {}
+        self._errors: dict[int, PastErrors] = {}
         return self
 
     def _season(self) -> int:
@@ -99,16 +99,16 @@ class Forecaster(BaseEstimator):
         lowest = np.nanmin(y, axis=1, keepdims=True)
         return np.where(lowest < 0, -np.inf, 0.0)
 
-    def _past_errors(self, h: int) -> FloatArray:
+    def _past_errors(self, h: int) -> PastErrors:
         if h not in self._errors:
-            n_times = self.panel_.values.shape[1]
-            if n_times < 3:
+            y = self.panel_.values
+            if y.shape[1] < 3:
                 raise InputError(
-                    f"intervals need at least 3 bins of history; this one has {n_times}. Predict with level=None."
+                    f"intervals need at least 3 bins of history; this one has {y.shape[1]}. Predict with level=None."
                 )
-            min_train = min(2 * self.season_length_, n_times // 2)
-            self._errors[h] = rolling_errors(
-                self._path, self.panel_.values, h, min_train=min_train, max_origins=self._max_origins
+            min_train = min(2 * self.season_length_, y.shape[1] // 2)
+            self._errors[h] = PastErrors.of(
+                self._path, y, h, min_train=min_train, max_origins=self._max_origins, season=self.season_length_
             )
         return self._errors[h]
 

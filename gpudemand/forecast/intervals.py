@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from gpudemand._typing import FloatArray
+from gpudemand._typing import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError, check_number
+
+_ENOUGH_ORIGINS = 20
 
 #: (history of shape (n, t), horizon) -> forecast of shape (n, h)
 PathFunction = Callable[[FloatArray, int], FloatArray]
@@ -25,94 +29,136 @@ def check_levels(level: Sequence[float] | float | None) -> list[float]:
     return sorted(float(value) for value in wanted)
 
 
-def rolling_errors(path: PathFunction, y: FloatArray, h: int, *, min_train: int, max_origins: int) -> FloatArray:
-    """Errors (actual minus forecast) at the last origins inside a history.
+@dataclass(frozen=True)
+class PastErrors:
+    """What a method got wrong at earlier origins.
 
-    Parameters
-    ----------
-    path : callable
-        The forecaster as a pure function of the history.
-    y : ndarray of shape (n_series, n_times)
-        History.
-    h : int
-        Horizon.
-    min_train : int
-        Fewest bins before an origin.
-    max_origins : int
-        Most origins to use, evenly spread over what there is; the newest is ``n_times - 1``, whose later errors are
-        not known yet and stay NaN.
-
-    Returns
-    -------
-    ndarray of shape (n_series, n_origins, h)
-        NaN beyond the end of the history and before a series begins.
-    """
-    n_times = y.shape[1]
-    last = n_times - 1
-    first = min(max(min_train, 1), last)
-    origins = np.unique(np.linspace(first, last, min(max_origins, last - first + 1)).round().astype(int))
-    errors = np.full((y.shape[0], origins.size, h), np.nan)
-    for place, origin in enumerate(origins):
-        actual = y[:, origin : origin + h]
-        errors[:, place, : actual.shape[1]] = actual - path(y[:, :origin], h)[:, : actual.shape[1]]
-    return errors
-
-
-def error_quantiles(errors: FloatArray, quantiles: Sequence[float], *, min_sample: int = 40) -> FloatArray:
-    """Quantiles of past errors by horizon, with the finite-sample rank of conformal prediction.
-
-    A horizon borrows from its neighbours until it has `min_sample` errors, and where even all of them are fewer than a
-    quantile asks for, the extreme error is stretched in proportion: few origins must widen an interval, not shrink it.
-
-    Parameters
+    Attributes
     ----------
     errors : ndarray of shape (n_series, n_origins, h)
-        NaN where unknown.
-    quantiles : sequence of float in (0, 1)
-    min_sample : int, default=40
-
-    Returns
-    -------
-    ndarray of shape (len(quantiles), n_series, h)
+        Actual minus forecast; NaN beyond the end of the history and before a series begins.
+    origins : ndarray of shape (n_origins,)
+        Bins known at each origin, ascending.
     """
-    n, _, h = errors.shape
-    known = (~np.isnan(errors)).any(axis=0).sum(axis=0)
-    found = np.zeros((len(quantiles), n, h))
-    for step in range(h):
-        reach = _reach(known, step, min_sample)
-        sample = np.sort(errors[:, :, max(step - reach, 0) : step + reach + 1].reshape(n, -1), axis=1)
-        size = (~np.isnan(sample)).sum(axis=1)
-        for place, quantile in enumerate(quantiles):
-            found[place, :, step] = _ranked(sample, size, quantile)
-    return found
+
+    errors: FloatArray
+    origins: IntArray
+
+    @classmethod
+    def of(
+        cls, path: PathFunction, y: FloatArray, h: int, *, min_train: int, max_origins: int, season: int
+    ) -> PastErrors:
+        """Run a method at origins inside a history.
+
+        Parameters
+        ----------
+        path : callable
+            The forecaster as a pure function of the history.
+        y : ndarray of shape (n_series, n_times)
+            History.
+        h : int
+            Horizon.
+        min_train : int
+            Fewest bins before an origin.
+        max_origins : int
+            Most origins to use.
+        season : int
+            Origins lie whole seasons before the end where there are enough of them: a method that starts from the
+            newest value errs differently at midnight and at noon. Otherwise they are spread evenly.
+        """
+        origins = _origins(y.shape[1], min_train, max_origins, season)
+        errors = np.full((y.shape[0], origins.size, h), np.nan)
+        for place, origin in enumerate(origins):
+            actual = y[:, origin : origin + h]
+            errors[:, place, : actual.shape[1]] = actual - path(y[:, :origin], h)[:, : actual.shape[1]]
+        return cls(errors, origins)
+
+    @cached_property
+    def growth(self) -> FloatArray:
+        """How errors grow with the horizon: the power law through their size, between flat and linear, shape (h,)."""
+        steps = np.arange(1, self.errors.shape[2] + 1)
+        count = self._known.sum(axis=(0, 1))
+        squares = np.square(np.nan_to_num(_unit_scale(self.errors))).sum(axis=(0, 1))
+        size = np.sqrt(squares / np.maximum(count, 1))
+        fit = size > 0
+        if fit.sum() < 2:
+            return np.ones(steps.size)
+        slope = np.polyfit(np.log(steps[fit]), np.log(size[fit]), 1, w=np.sqrt(count[fit]))[0]
+        return steps ** float(np.clip(slope, 0.0, 1.0))
+
+    @property
+    def _known(self) -> BoolArray:
+        return ~np.isnan(self.errors)
+
+    def quantiles(self, shares: Sequence[float], *, min_sample: int = 40) -> FloatArray:
+        """Quantiles of the errors by horizon, with the finite-sample rank of conformal prediction.
+
+        A horizon borrows from its neighbours, rescaled by `growth`, until it has `min_sample` errors. Errors at
+        overlapping spans repeat one another, so the rank is that of as many errors as there are disjoint spans, and
+        where even all of those are too few for a share, the extreme error is stretched in proportion: little evidence
+        must widen an interval, not shrink it.
+
+        Parameters
+        ----------
+        shares : sequence of float in (0, 1)
+        min_sample : int, default=40
+
+        Returns
+        -------
+        ndarray of shape (len(shares), n_series, h)
+        """
+        n, _, h = self.errors.shape
+        scaled = self.errors / self.growth
+        count = self._known.any(axis=0).sum(axis=0)
+        found = np.zeros((len(shares), n, h))
+        for step in range(h):
+            reach = _reach(count, step, min_sample)
+            sample = scaled[:, :, max(step - reach, 0) : step + reach + 1].reshape(n, -1)
+            disjoint = 1 + (self.origins[-1] - self.origins[0]) / (step + 1)
+            for place, share in enumerate(shares):
+                found[place, :, step] = _ranked(sample, min(disjoint, sample.shape[1]), share)
+        return found * self.growth
 
 
-def _reach(known: FloatArray, step: int, min_sample: int) -> int:
-    for reach in range(known.size):
-        if known[max(step - reach, 0) : step + reach + 1].sum() >= min_sample:
+def _origins(n_times: int, min_train: int, max_origins: int, season: int) -> IntArray:
+    last = n_times - 1
+    first = min(max(min_train, 1), last)
+    in_phase = np.arange(n_times - season, first - 1, -season, dtype=np.int64)[:max_origins][::-1]
+    if in_phase.size >= min(_ENOUGH_ORIGINS, max_origins):
+        return in_phase
+    return np.unique(np.linspace(first, last, min(max_origins, last - first + 1)).round().astype(np.int64))
+
+
+def _unit_scale(errors: FloatArray) -> FloatArray:
+    """Give every series the same weight, whatever its level."""
+    known = np.maximum((~np.isnan(errors)).sum(axis=(1, 2), keepdims=True), 1)
+    size = np.nan_to_num(np.abs(errors)).sum(axis=(1, 2), keepdims=True) / known
+    return errors / np.where(size > 0, size, 1.0)
+
+
+def _reach(count: IntArray, step: int, min_sample: int) -> int:
+    for reach in range(count.size):
+        if count[max(step - reach, 0) : step + reach + 1].sum() >= min_sample:
             return reach
-    return int(known.size)
+    return int(count.size)
 
 
-def _ranked(sample: FloatArray, size: FloatArray, quantile: float) -> FloatArray:
-    # Conformal rank: the ceil((m + 1) q)-th smallest of m errors (mirrored below the median).
-    upper = quantile >= 0.5
-    tail = quantile if upper else 1 - quantile
-    rank = np.ceil((size + 1) * tail).astype(int)
-    place = np.clip(rank, 1, np.maximum(size, 1)) - 1
-    place = place if upper else np.maximum(size, 1) - 1 - place
-    value = np.take_along_axis(sample, place[:, None], axis=1)[:, 0]
-    missing = np.maximum(rank / np.maximum(size, 1), 1.0)
-    return np.nan_to_num(value) * missing
+def _ranked(sample: FloatArray, size: float, share: float) -> FloatArray:
+    # Conformal rank: the ceil((m + 1) q)-th smallest of m errors, mirrored below the median.
+    tail = max(share, 1 - share)
+    rank = np.ceil((size + 1) * tail) / size
+    tail = min(rank, 1.0)
+    sample = np.where(np.isnan(sample).all(axis=1, keepdims=True), 0.0, sample)
+    return np.nanquantile(sample, tail if share >= 0.5 else 1 - tail, axis=1) * max(rank, 1.0)
 
 
-def bands(point: FloatArray, errors: FloatArray, level: Sequence[float], floor: FloatArray) -> dict[str, FloatArray]:
+def bands(point: FloatArray, past: PastErrors, level: Sequence[float], floor: FloatArray) -> dict[str, FloatArray]:
     """Lower and upper ends by level, nested around the point forecast and never below a floor.
 
     Parameters
     ----------
     point : ndarray of shape (n_series, h)
-    errors : ndarray of shape (n_series, n_origins, h)
+    past : PastErrors
     level : sequence of float
         Percents, ascending.
     floor : ndarray of shape (n_series, 1)
@@ -127,7 +173,7 @@ def bands(point: FloatArray, errors: FloatArray, level: Sequence[float], floor: 
     low = high = point
     for value in level:
         tail = 0.5 - value / 200
-        below, above = error_quantiles(errors, [tail, 1 - tail])
+        below, above = past.quantiles([tail, 1 - tail])
         low, high = np.minimum(low, point + below), np.maximum(high, point + above)
         ends[f"lo-{value:g}"], ends[f"hi-{value:g}"] = np.maximum(low, floor), np.maximum(high, floor)
     return ends

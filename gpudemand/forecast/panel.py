@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,12 +29,15 @@ class Panel:
         NaN before a series begins (and where missing values are allowed).
     freq : offset
         Width of a bin.
+    attrs : dict
+        Metadata of the usage frame (kind of data, value, ...), handed on to every frame made from the panel.
     """
 
     ids: pd.Index
     times: pd.DatetimeIndex
     values: FloatArray
     freq: pd.offsets.BaseOffset
+    attrs: dict[Any, Any] = field(default_factory=dict)
 
     @classmethod
     def from_long(cls, usage: pd.DataFrame, freq: object = None, *, allow_missing: bool = False) -> Panel:
@@ -61,7 +65,7 @@ class Panel:
         wide = wide.reindex(columns=times)
         if not allow_missing:
             _refuse_gaps(wide)
-        return cls(wide.index, times, wide.to_numpy(dtype=float), offset)
+        return cls(wide.index, times, wide.to_numpy(dtype=float), offset, dict(usage.attrs))
 
     def until(self, n_times: int) -> Panel:
         """Keep the first `n_times` bins."""
@@ -74,8 +78,10 @@ class Panel:
     def long_frame(self, times: pd.DatetimeIndex, columns: dict[str, FloatArray]) -> pd.DataFrame:
         """A long frame from matrices of shape (n_series, len(times))."""
         ds = times[np.tile(np.arange(len(times)), len(self.ids))]
-        frame = {"unique_id": self.ids.repeat(len(times)), "ds": ds}
-        return pd.DataFrame({**frame, **{name: matrix.ravel() for name, matrix in columns.items()}})
+        keys = {"unique_id": self.ids.repeat(len(times)), "ds": ds}
+        frame = pd.DataFrame({**keys, **{name: matrix.ravel() for name, matrix in columns.items()}})
+        frame.attrs = dict(self.attrs)
+        return frame
 
 
 def infer_freq(times: pd.DatetimeIndex) -> pd.offsets.BaseOffset:

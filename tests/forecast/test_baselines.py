@@ -150,3 +150,9 @@ def test_intervals_cover_what_they_promise(model):
     for level, low, high in ((80, 0.70, 0.92), (95, 0.88, 1.0)):
         share = ((truth >= forecast[f"{name}-lo-{level}"]) & (truth <= forecast[f"{name}-hi-{level}"])).mean()
         assert low <= share <= high
+
+
+def test_the_kind_of_data_travels_with_the_forecast():
+    usage = long({"a": daily_wave(50)})
+    usage.attrs = {"kind": "synthetic", "value": "gpus"}
+    assert Naive().fit(usage).predict(3).attrs == usage.attrs
