@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.stats import norm, t
 
 from gpudemand._typing import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError, check_number
@@ -71,6 +72,8 @@ class PastErrors:
         for place, origin in enumerate(origins):
             actual = y[:, origin : origin + h]
             errors[:, place, : actual.shape[1]] = actual - path(y[:, :origin], h)[:, : actual.shape[1]]
+            # Demand that has grown is missed by more; that errors shrink with demand is not to be relied on.
+            errors[:, place] *= np.maximum(_level(y, season) / _level(y[:, :origin], season), 1.0)
         return cls(errors, origins)
 
     @cached_property
@@ -91,12 +94,11 @@ class PastErrors:
         return ~np.isnan(self.errors)
 
     def quantiles(self, shares: Sequence[float], *, min_sample: int = 40) -> FloatArray:
-        """Quantiles of the errors by horizon, with the finite-sample rank of conformal prediction.
+        """Quantiles of the errors by horizon, widened by how little independent evidence there is.
 
-        A horizon borrows from its neighbours, rescaled by `growth`, until it has `min_sample` errors. Errors at
-        overlapping spans repeat one another, so the rank is that of as many errors as there are disjoint spans, and
-        where even all of those are too few for a share, the extreme error is stretched in proportion: little evidence
-        must widen an interval, not shrink it.
+        A horizon borrows from its neighbours, rescaled by `growth`, until it has `min_sample` errors. Errors over
+        overlapping spans repeat one another, so a quantile counts as one from as many errors as there are disjoint
+        spans, and is stretched as Student's t is against the normal distribution.
 
         Parameters
         ----------
@@ -116,7 +118,7 @@ class PastErrors:
             sample = scaled[:, :, max(step - reach, 0) : step + reach + 1].reshape(n, -1)
             disjoint = 1 + (self.origins[-1] - self.origins[0]) / (step + 1)
             for place, share in enumerate(shares):
-                found[place, :, step] = _ranked(sample, min(disjoint, sample.shape[1]), share)
+                found[place, :, step] = _stretched(sample, min(disjoint, sample.shape[1]), share)
         return found * self.growth
 
 
@@ -127,6 +129,14 @@ def _origins(n_times: int, min_train: int, max_origins: int, season: int) -> Int
     if in_phase.size >= min(_ENOUGH_ORIGINS, max_origins):
         return in_phase
     return np.unique(np.linspace(first, last, min(max_origins, last - first + 1)).round().astype(np.int64))
+
+
+def _level(y: FloatArray, season: int) -> FloatArray:
+    """Mean size of each series lately, shape (n_series, 1), and never far below its size overall."""
+    size = np.nan_to_num(np.abs(y))
+    overall = size.mean(axis=1, keepdims=True)
+    recent = size[:, -max(4 * season, 28) :].mean(axis=1, keepdims=True)
+    return np.where(overall > 0, np.clip(recent, 0.5 * overall, 2 * overall), 1.0)
 
 
 def _unit_scale(errors: FloatArray) -> FloatArray:
@@ -143,13 +153,14 @@ def _reach(count: IntArray, step: int, min_sample: int) -> int:
     return int(count.size)
 
 
-def _ranked(sample: FloatArray, size: float, share: float) -> FloatArray:
-    # Conformal rank: the ceil((m + 1) q)-th smallest of m errors, mirrored below the median.
-    tail = max(share, 1 - share)
-    rank = np.ceil((size + 1) * tail) / size
-    tail = min(rank, 1.0)
+def _stretched(sample: FloatArray, size: float, share: float) -> FloatArray:
+    """Quantile of each row, moved away from its median as Student's t is wider than a normal variable."""
     sample = np.where(np.isnan(sample).all(axis=1, keepdims=True), 0.0, sample)
-    return np.nanquantile(sample, tail if share >= 0.5 else 1 - tail, axis=1) * max(rank, 1.0)
+    middle, value = np.nanquantile(sample, [0.5, share], axis=1)
+    tail = max(share, 1 - share)
+    if tail == 0.5:
+        return middle
+    return middle + (value - middle) * t.ppf(tail, max(size - 1, 2)) / norm.ppf(tail)
 
 
 def bands(point: FloatArray, past: PastErrors, level: Sequence[float], floor: FloatArray) -> dict[str, FloatArray]:
