@@ -55,7 +55,8 @@ class TestEveryNotebook:
             text = source(cell)
             assert len(text.splitlines()) <= MOST_LINES
             tree = ast.parse(text)
-            assert not any(isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.For, ast.While)) for node in ast.walk(tree))
+            defines = (ast.FunctionDef, ast.ClassDef, ast.For, ast.While)
+            assert not any(isinstance(node, defines) for node in ast.walk(tree))
             imports = any(isinstance(node, (ast.Import, ast.ImportFrom)) for node in tree.body)
             assert not imports or number == 0
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
+from statsmodels.tsa.stattools import acf
 
 import gpudemand as gd
-from statsmodels.tsa.stattools import acf
 
 
 @pytest.fixture(scope="module")

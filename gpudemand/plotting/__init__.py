@@ -1,0 +1,19 @@
+"""Displays: arrays in, figures out; matplotlib is imported when the first one is drawn."""
+
+from gpudemand.plotting._base import BASELINE, GROUPS, INSTALLED, MEASURED, PREDICTED, style
+from gpudemand.plotting.forecast import ForecastDisplay
+from gpudemand.plotting.planning import CapacityPlanDisplay
+from gpudemand.plotting.usage import RhythmDisplay, UsageDisplay
+
+__all__ = [
+    "BASELINE",
+    "GROUPS",
+    "INSTALLED",
+    "MEASURED",
+    "PREDICTED",
+    "CapacityPlanDisplay",
+    "ForecastDisplay",
+    "RhythmDisplay",
+    "UsageDisplay",
+    "style",
+]

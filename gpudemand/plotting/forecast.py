@@ -1,0 +1,225 @@
+"""Figure of a forecast: history, median, interval fan, and what a naive method would have said."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from gpudemand._validation import InputError, check_columns, check_usage, nearest, shorten
+from gpudemand.metrics import levels, model_names
+from gpudemand.plotting._base import (
+    BASELINE,
+    MEASURED,
+    NARROW,
+    PREDICTED,
+    WIDE,
+    axes_of,
+    count_axis,
+    date_axis,
+    instants,
+    kind_of,
+    put_kind,
+    put_legend,
+    put_title,
+    style,
+    value_label,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: History is shown this many horizons long: enough for the rhythm, not so much that the forecast shrinks to a corner.
+HORIZONS_SHOWN = 3
+
+
+class ForecastDisplay:
+    """History, median forecast and interval fan of one series.
+
+    Build it with `from_forecast`.
+
+    Parameters
+    ----------
+    history : DataFrame
+        ``ds``, ``y`` before the forecast.
+    forecast : DataFrame
+        ``ds``, the model's column and its ``-lo-`` and ``-hi-`` columns; a further model's column is the baseline.
+    truth : DataFrame, optional
+        ``ds``, ``y`` that came later.
+    kind : str
+        Kind of data, for the corner.
+    label : str, default="GPUs"
+        What is forecast, with its unit.
+
+    Attributes
+    ----------
+    line_, history_line_, baseline_line_, truth_line_ : Line2D or None
+        Median forecast, history, baseline and later truth, after `plot`.
+    bands_ : dict of float to PolyCollection
+        Level in per cent -> its band, the widest first.
+    cutoff_line_ : Line2D
+        Where the history ends.
+    ax_, figure_ : Axes, Figure
+        After `plot`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> ds = pd.date_range("2026-03-01", periods=12, tz="UTC")
+    >>> usage = pd.DataFrame({"unique_id": "total", "ds": ds[:9], "y": 4.0})
+    >>> forecast = pd.DataFrame({"unique_id": "total", "ds": ds[9:], "Naive": 4.0})
+    >>> forecast = forecast.assign(**{"Naive-lo-80": 3.0, "Naive-hi-80": 5.0})
+    >>> display = ForecastDisplay.from_forecast(forecast, usage)
+    >>> display.model, display.levels
+    ('Naive', [80.0])
+    """
+
+    def __init__(
+        self,
+        history: pd.DataFrame,
+        forecast: pd.DataFrame,
+        *,
+        truth: pd.DataFrame | None = None,
+        kind: str,
+        label: str = "GPUs",
+    ) -> None:
+        self.history = history
+        self.forecast = forecast
+        self.truth = truth
+        self.kind = kind
+        self.label = label
+
+    @property
+    def model(self) -> str:
+        """Name of the model: the first column of the forecast that is neither a key nor a bound."""
+        return _model_columns(self.forecast)[0]
+
+    @property
+    def levels(self) -> list[float]:
+        """Levels of the intervals in per cent, the widest first."""
+        return sorted(levels(self.forecast, self.model), reverse=True)
+
+    @classmethod
+    def from_forecast(
+        cls,
+        forecast: pd.DataFrame,
+        usage: pd.DataFrame,
+        *,
+        baseline: pd.DataFrame | None = None,
+        truth: pd.DataFrame | None = None,
+        unique_id: str | None = None,
+    ) -> ForecastDisplay:
+        """Cut history to about three horizons and put the forecast behind it.
+
+        Parameters
+        ----------
+        forecast : DataFrame
+            ``unique_id``, ``ds``, a model's column and its bounds, as a forecaster's ``predict`` returns it.
+        usage : DataFrame
+            ``unique_id``, ``ds``, ``y``; what lies after the first forecast stamp is not drawn.
+        baseline : DataFrame, optional
+            Forecast of a naive method for the same stamps.
+        truth : DataFrame, optional
+            ``unique_id``, ``ds``, ``y`` of the forecast stamps, if they are known by now.
+        unique_id : str, optional
+            Which series to draw; needed when there are several.
+
+        Raises
+        ------
+        InputError
+            If the series is not in the frames, or there are several and none is named.
+
+        Returns
+        -------
+        ForecastDisplay
+        """
+        name = choose_series(check_columns(forecast, ("unique_id", "ds"), "forecast"), unique_id)
+        ahead = _series(forecast, name)
+        past = _series(check_usage(usage), name)
+        past = past[past["ds"] < ahead["ds"].min()].tail(HORIZONS_SHOWN * len(ahead))
+        if baseline is not None:
+            column = _model_columns(baseline)[0]
+            ahead = ahead.merge(_series(baseline, name)[["ds", column]], on="ds", suffixes=("", " (baseline)"))
+        later = None if truth is None else _series(check_usage(truth), name)
+        return cls(past, ahead, truth=later, kind=kind_of(usage, forecast), label=value_label(usage, forecast))
+
+    def plot(self, ax: Axes | None = None) -> ForecastDisplay:
+        """Draw the history and the fan.
+
+        Parameters
+        ----------
+        ax : Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        ForecastDisplay
+            Itself, with the artists as attributes.
+        """
+        with style():
+            self.ax_ = axes_of(ax, (9, 3.8))
+            self.figure_ = self.ax_.figure
+            self._draw(self.ax_)
+            self._label(self.ax_)
+        return self
+
+    def _draw(self, ax: Axes) -> None:
+        times = instants(self.forecast["ds"])
+        self.bands_ = {level: self._band(ax, times, level) for level in self.levels}
+        others = _model_columns(self.forecast)[1:]
+        self.baseline_line_ = _line(ax, self.forecast, others[0], BASELINE, "--") if others else None
+        self.history_line_ = _line(ax, self.history, "y", MEASURED, "-")
+        self.truth_line_ = None if self.truth is None else _line(ax, self.truth, "y", MEASURED, ":")
+        self.line_ = _line(ax, self.forecast, self.model, PREDICTED, "-")
+        self.cutoff_line_ = ax.axvline(times[0], color="#b4b4b8", linewidth=0.8)
+
+    def _band(self, ax: Axes, times: Any, level: float) -> Any:
+        low, high = (self.forecast[f"{self.model}-{side}-{level:g}"].to_numpy(dtype=float) for side in ("lo", "hi"))
+        alpha = WIDE if level == max(self.levels) else NARROW
+        return ax.fill_between(times, low, high, color=PREDICTED, alpha=alpha, linewidth=0)
+
+    def _label(self, ax: Axes) -> None:
+        count_axis(ax, self.label)
+        ax.set_ylim(bottom=min(0.0, ax.get_ylim()[0]) if (self.forecast[self.model] < 0).any() else 0.0)
+        ax.margins(x=0.01)
+        date_axis(ax, self.forecast["ds"])
+        put_title(ax, "Forecast")
+        put_kind(ax, self.kind)
+        put_legend(ax, self._entries())
+
+    def _entries(self) -> list[tuple[Any, str]]:
+        entries = [
+            (self.history_line_, "history"),
+            (self.line_, f"{self.model}, median"),
+            *[(band, f"{level:g}% interval") for level, band in self.bands_.items()],
+            (self.truth_line_, "later truth"),
+            (self.baseline_line_, (*_model_columns(self.forecast), "")[1]),
+        ]
+        return [(artist, name) for artist, name in entries if artist is not None]
+
+
+def _model_columns(forecast: pd.DataFrame) -> list[str]:
+    names = [str(name) for name in model_names(forecast)]
+    if not names:
+        raise InputError(f"the forecast has no model's column; it has {', '.join(map(str, forecast.columns))}.")
+    return names
+
+
+def choose_series(frame: pd.DataFrame, unique_id: str | None) -> str:
+    """Name of the series to draw: the one asked for, or the only one there is."""
+    names = [str(name) for name in frame["unique_id"].unique()]
+    if unique_id is None and len(names) == 1:
+        return names[0]
+    if unique_id is None:
+        raise InputError(f"there are {len(names)} series; say which one to draw with unique_id={shorten(names[0])!r}.")
+    if unique_id not in names:
+        raise InputError(f"there is no series {shorten(unique_id)!r}.{nearest(unique_id, names)}")
+    return unique_id
+
+
+def _series(frame: pd.DataFrame, unique_id: str) -> pd.DataFrame:
+    return frame[frame["unique_id"] == unique_id].drop(columns="unique_id").sort_values("ds", ignore_index=True)
+
+
+def _line(ax: Axes, frame: pd.DataFrame, column: str, color: str, dash: str) -> Any:
+    return ax.plot(instants(frame["ds"]), frame[column].to_numpy(dtype=float), color=color, linestyle=dash)[0]

@@ -1,0 +1,259 @@
+"""Figure of a capacity plan: GPUs required at several quantiles against the GPUs installed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._validation import check_columns, check_usage
+from gpudemand.plotting._base import (
+    INSTALLED,
+    MEASURED,
+    NARROW,
+    PREDICTED,
+    WIDE,
+    axes_of,
+    count_axis,
+    date_axis,
+    instants,
+    kind_of,
+    put_kind,
+    put_legend,
+    put_title,
+    style,
+)
+from gpudemand.plotting.forecast import HORIZONS_SHOWN, choose_series
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_COLUMNS = ("ds", "required_p50", "required_p90", "required_p95", "required_p99", "required", "installed")
+
+
+class CapacityPlanDisplay:
+    """Required GPUs against installed GPUs, with the shortfall and the day by which to order.
+
+    Build it with `from_plan`.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        ``ds``, ``required_p50``, ``required_p90``, ``required_p95``, ``required_p99``, ``required``, ``installed``.
+    history : DataFrame, optional
+        ``ds``, ``y``: GPUs held before the plan begins.
+    first_crossing, order_by : Timestamp or None
+        When `required` first exceeds `installed`, and that time less the lead time.
+    caption : str
+        Assumptions of the plan, written under its title.
+    kind : str
+        Kind of data, for the corner.
+
+    Attributes
+    ----------
+    line_, required_line_, installed_line_, history_line_ : Line2D or None
+        Median requirement, requirement at the service level, installed GPUs and GPUs held, after `plot`.
+    bands_ : list of PolyCollection
+        P50 to P90 and P90 to P99.
+    shortfall_ : PolyCollection or None
+        Hatched area where more is required than installed.
+    notes_ : list of Annotation or Text
+        First crossing and order-by date.
+    ax_, figure_ : Axes, Figure
+        After `plot`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> ds = pd.date_range("2026-03-01", periods=3, tz="UTC")
+    >>> frame = pd.DataFrame({"ds": ds, "required": [6.0, 9, 12], "installed": 8.0})
+    >>> frame = frame.assign(required_p50=5.0, required_p90=7.0, required_p95=8.0, required_p99=9.0)
+    >>> CapacityPlanDisplay(frame, first_crossing=ds[1], kind="synthetic").short.tolist()
+    [False, True, True]
+    """
+
+    def __init__(
+        self,
+        frame: pd.DataFrame,
+        *,
+        history: pd.DataFrame | None = None,
+        first_crossing: pd.Timestamp | None = None,
+        order_by: pd.Timestamp | None = None,
+        caption: str = "",
+        kind: str,
+    ) -> None:
+        self.frame = frame
+        self.history = history
+        self.first_crossing = first_crossing
+        self.order_by = order_by
+        self.caption = caption
+        self.kind = kind
+
+    @property
+    def short(self) -> pd.Series:
+        """Whether more is required than installed, for each bin."""
+        return self.frame["required"] > self.frame["installed"]
+
+    @classmethod
+    def from_plan(
+        cls, plan: Any, usage: pd.DataFrame | None = None, *, unique_id: str | None = None
+    ) -> CapacityPlanDisplay:
+        """Take one series of a capacity plan.
+
+        Parameters
+        ----------
+        plan : CapacityPlan
+            What `plan_capacity` returns.
+        usage : DataFrame, optional
+            ``unique_id``, ``ds``, ``y``: GPUs held so far; the last three horizons of it are drawn.
+        unique_id : str, optional
+            Which series to draw; needed when the plan has several.
+
+        Raises
+        ------
+        InputError
+            If the series is not in the plan, or there are several and none is named.
+
+        Returns
+        -------
+        CapacityPlanDisplay
+        """
+        table = plan.to_frame()
+        name = choose_series(check_columns(table, ("unique_id", *_COLUMNS), "the plan"), unique_id)
+        frame = table[table["unique_id"] == name].sort_values("ds", ignore_index=True)
+        summary = plan.summary.loc[name]
+        return cls(
+            frame,
+            history=None if usage is None else _before(usage, name, frame),
+            first_crossing=_known(summary["first_crossing"]),
+            order_by=_known(summary["order_by"]),
+            caption=f"at {plan.service_level:.0%} service level, target utilization {plan.target_utilization:.0%}",
+            kind=kind_of(usage, plan),
+        )
+
+    def plot(self, ax: Axes | None = None) -> CapacityPlanDisplay:
+        """Draw the plan.
+
+        Parameters
+        ----------
+        ax : Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        CapacityPlanDisplay
+            Itself, with the artists as attributes.
+        """
+        with style():
+            self.ax_ = axes_of(ax, (9, 4.4))
+            self.figure_ = self.ax_.figure
+            self._draw(self.ax_)
+            self._label(self.ax_)
+            self.notes_ = self._notes(self.ax_)
+        return self
+
+    def _draw(self, ax: Axes) -> None:
+        times = instants(self.frame["ds"])
+        values = {name: self.frame[name].to_numpy(dtype=float) for name in _COLUMNS[1:]}
+        self.bands_ = [
+            ax.fill_between(
+                times, values["required_p90"], values["required_p99"], color=PREDICTED, alpha=WIDE, linewidth=0
+            ),
+            ax.fill_between(
+                times, values["required_p50"], values["required_p90"], color=PREDICTED, alpha=NARROW, linewidth=0
+            ),
+        ]
+        self.line_ = ax.plot(times, values["required_p50"], color=PREDICTED)[0]
+        self.required_line_ = ax.plot(times, values["required"], color=PREDICTED, linewidth=2.2)[0]
+        self.line_.set_linewidth(1.0)
+        self.history_line_ = self._draw_history(ax)
+        self.installed_line_ = self._draw_installed(ax, times, values["installed"])
+        self.shortfall_ = self._draw_shortfall(ax, times, values["required"], values["installed"])
+
+    def _draw_history(self, ax: Axes) -> Any:
+        if self.history is None:
+            return None
+        return ax.plot(
+            instants(self.history["ds"]), self.history["y"].to_numpy(dtype=float), color=MEASURED, linewidth=1.2
+        )[0]
+
+    def _draw_installed(self, ax: Axes, times: Any, installed: Any) -> Any:
+        if self.history is not None and len(self.history):
+            # What was installed in the past is not known; the line begins with the history so that the eye can compare.
+            times = np.append(instants(self.history["ds"].iloc[:1]), times)
+            installed = np.append(installed[0], installed)
+        return ax.step(times, installed, where="post", color=INSTALLED, linewidth=1.8)[0]
+
+    def _draw_shortfall(self, ax: Axes, times: Any, required: Any, installed: Any) -> Any:
+        if not self.short.any():
+            return None
+        where = required > installed
+        return ax.fill_between(
+            times,
+            installed,
+            required,
+            where=where,
+            interpolate=True,
+            facecolor="none",
+            edgecolor=INSTALLED,
+            hatch="////",
+        )
+
+    def _label(self, ax: Axes) -> None:
+        count_axis(ax, "GPUs")
+        ax.set_ylim(bottom=0, top=1.18 * ax.get_ylim()[1])
+        ax.margins(x=0.01)
+        date_axis(ax, self.frame["ds"])
+        put_title(ax, "GPUs required" + (f" {self.caption}" if self.caption else ""))
+        put_kind(ax, self.kind)
+        put_legend(ax, self._entries())
+
+    def _entries(self) -> list[tuple[Any, str]]:
+        entries = [
+            (self.history_line_, "GPUs held so far"),
+            (self.line_, "required, P50"),
+            (self.bands_[1], "P50 to P90"),
+            (self.bands_[0], "P90 to P99"),
+            (self.required_line_, "required at the service level"),
+            (self.installed_line_, "installed"),
+            (self.shortfall_, "shortfall"),
+        ]
+        return [(artist, name) for artist, name in entries if artist is not None]
+
+    def _notes(self, ax: Axes) -> list[Any]:
+        if self.first_crossing is None:
+            return []
+        notes = [_mark(ax, self.first_crossing, "first crossing", 0.98)]
+        if self.order_by is not None:
+            notes.append(_mark(ax, self.order_by, "order by", 0.91))
+        return notes
+
+
+def _mark(ax: Axes, time: pd.Timestamp, what: str, height: float) -> Any:
+    """Write a date beside a thin line; one that lies before the figure is written at its edge, with an arrow."""
+    stamp = instants(pd.DatetimeIndex([time]))[0]
+    left, right = ax.get_xlim()
+    place = (float(ax.convert_xunits(stamp)) - left) / (right - left)  # type: ignore[no-untyped-call]
+    text = f"{what} {time.day} {time:%b %Y}"
+    if place < 0:
+        return _note(ax, f"← {text}", 0.0, height)
+    ax.axvline(stamp, color=INSTALLED, linewidth=0.8, linestyle=(0, (2, 2)))
+    return _note(ax, text, place, height)
+
+
+def _note(ax: Axes, text: str, place: float, height: float) -> Any:
+    side, shift = ("right", -5) if place > 0.5 else ("left", 5)
+    note = ax.annotate(text, (place, height), (shift, 0), "axes fraction", "offset points", ha=side, va="top")
+    note.set(color=INSTALLED, fontsize=8.5)
+    return note
+
+
+def _before(usage: pd.DataFrame, name: str, frame: pd.DataFrame) -> pd.DataFrame:
+    past = check_usage(usage)
+    past = past[(past["unique_id"] == name) & (past["ds"] < frame["ds"].min())]
+    return past.tail(HORIZONS_SHOWN * len(frame))
+
+
+def _known(moment: Any) -> pd.Timestamp | None:
+    return None if pd.isna(moment) else pd.Timestamp(moment)

@@ -1,0 +1,176 @@
+"""How much next: which forecaster to trust, chosen on earlier windows and scored on later ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from gpudemand._validation import InputError
+from gpudemand.forecast import ETS, LastValueProfile, Naive, SeasonalNaive, cross_validation
+from gpudemand.metrics import evaluate
+
+NAIVE = (Naive, SeasonalNaive, LastValueProfile)
+CANDIDATES = (*NAIVE, ETS)
+_NAIVE_NAMES = [model.__name__ for model in NAIVE]
+_METRICS = ("wape", "rmsse", "bias", "coverage")
+#: Levels in per cent; the outer ones are there for the P90, P95 and P99 of a plan.
+LEVELS = (50.0, 80.0, 90.0, 95.0, 98.0)
+SCORED_LEVELS = (80, 95)
+_MOST_WINDOWS = 6
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Rolling origins of a backtest: the earlier ones choose the model, the later ones score it."""
+
+    choose: int
+    score: int
+
+    @property
+    def total(self) -> int:
+        """All windows."""
+        return self.choose + self.score
+
+
+def rolling_windows(n_bins: int, horizon: int) -> Windows:
+    """Lay as many windows of one horizon over the end of a log as leave enough to learn from, at most six.
+
+    Parameters
+    ----------
+    n_bins : int
+        Length of the log.
+    horizon : int
+        Length of a window.
+
+    Returns
+    -------
+    Windows
+        At least one to choose and one to score; a third of all of them score.
+
+    Raises
+    ------
+    InputError
+        If the log is shorter than four horizons: two to learn from, one to choose on, one to score on.
+
+    Examples
+    --------
+    >>> rolling_windows(270, 28)
+    Windows(choose=4, score=2)
+    >>> rolling_windows(100, 28)
+    Traceback (most recent call last):
+        ...
+    gpudemand._validation.InputError: horizon 28 needs at least 112 bins of history; the log has 100; ...
+    """
+    needed = max(4 * horizon, 8)
+    if n_bins < needed:
+        shorter = f"use --horizon {n_bins // 4} or less, or a finer --freq" if n_bins >= 8 else "use a finer --freq"
+        raise InputError(f"horizon {horizon} needs at least {needed} bins of history; the log has {n_bins}; {shorter}.")
+    total = min(_MOST_WINDOWS, (n_bins - 2 * horizon) // horizon)
+    score = max(1, total // 3)
+    return Windows(total - score, score)
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """A chosen forecaster, how it and the others did, and what it says about the time ahead.
+
+    Parameters
+    ----------
+    model : str
+        The candidate with the smallest WAPE on the windows that choose, both series pooled.
+    windows : Windows
+        How many windows chose and scored.
+    models : DataFrame
+        A row per series and model: ``series``, ``model``, ``naive``, ``wape_choosing`` (windows that chose), then
+        ``wape``, ``rmsse``, ``bias``, ``coverage_80`` and ``coverage_95`` on the windows that nothing was chosen on.
+    backtest : DataFrame
+        ``unique_id``, ``ds``, ``cutoff``, ``y`` and the models' columns.
+    forecast, baseline : DataFrame
+        The chosen model's forecast at `LEVELS`, and that of the best naive method.
+    """
+
+    model: str
+    windows: Windows
+    models: pd.DataFrame
+    backtest: pd.DataFrame
+    forecast: pd.DataFrame
+    baseline: pd.DataFrame
+
+    def score(self, series: str, model: str | None = None) -> pd.Series:
+        """Row of `models` for one series and the chosen (or another) model."""
+        rows = self.models[(self.models["series"] == series) & (self.models["model"] == (model or self.model))]
+        return rows.iloc[0]
+
+    def best_naive(self, series: str) -> pd.Series:
+        """Row of `models` for the naive method that did best on the scored windows: the hardest one to beat."""
+        rows = self.models[(self.models["series"] == series) & self.models["naive"]]
+        return rows.sort_values("wape", kind="stable").iloc[0]
+
+
+def look_ahead(usage: pd.DataFrame, horizon: int, service_level: float = 0.95) -> Outlook:
+    """Choose a forecaster on rolling origins, score it on later ones, and forecast with it.
+
+    Parameters
+    ----------
+    usage : DataFrame
+        ``unique_id``, ``ds``, ``y``, without a bin that is only partly covered.
+    horizon : int
+        Bins to look ahead.
+    service_level : float, default=0.95
+        Quantile that the forecast has to hold, besides `LEVELS`.
+
+    Returns
+    -------
+    Outlook
+
+    Raises
+    ------
+    InputError
+        If the history is too short for the horizon.
+    """
+    windows = rolling_windows(usage["ds"].nunique(), horizon)
+    candidates = [candidate() for candidate in CANDIDATES]
+    backtest = cross_validation(
+        candidates, usage, h=horizon, n_windows=windows.total, step_size=horizon, level=SCORED_LEVELS
+    )
+    cutoffs = backtest["cutoff"].drop_duplicates().sort_values()
+    choosing = backtest["cutoff"].isin(cutoffs.head(windows.choose))
+    model = str(_wapes(backtest[choosing]).idxmin())
+    naive = str(_wapes(backtest[~choosing])[_NAIVE_NAMES].idxmin())
+    models = compare(backtest[choosing], backtest[~choosing], usage)
+    level = sorted({*LEVELS, round(100 * (2 * service_level - 1), 6)})
+    forecasts = (_predict(name, usage, horizon, level) for name in (model, naive))
+    return Outlook(model, windows, models, backtest, *forecasts)
+
+
+def _predict(model: str, usage: pd.DataFrame, horizon: int, level: list[float]) -> pd.DataFrame:
+    maker = {candidate.__name__: candidate for candidate in CANDIDATES}[model]
+    return maker().fit(usage).predict(horizon, level=level)
+
+
+def _wapes(backtest: pd.DataFrame) -> pd.Series:
+    """WAPE of each model, both series pooled; a model that cannot be scored comes last."""
+    return evaluate(backtest, ["wape"])["wape"].fillna(float("inf"))
+
+
+def compare(choosing: pd.DataFrame, scoring: pd.DataFrame, history: pd.DataFrame) -> pd.DataFrame:
+    """Put the candidates side by side, for each series; see `Outlook`.
+
+    Parameters
+    ----------
+    choosing, scoring : DataFrame
+        The earlier and the later part of a backtest.
+    history : DataFrame
+        ``unique_id``, ``ds``, ``y``: gives RMSSE its scale.
+
+    Returns
+    -------
+    DataFrame
+    """
+    scores = evaluate(scoring, _METRICS, history=history, by="unique_id")
+    scores.insert(0, "wape_choosing", evaluate(choosing, ["wape"], by="unique_id")["wape"])
+    models = scores.rename_axis(["model", "series"]).reset_index()
+    models.insert(1, "naive", models["model"].isin(_NAIVE_NAMES))
+    order = ["series", *[name for name in models.columns if name != "series"]]
+    return models[order].sort_values(["series", "wape_choosing"], kind="stable", ignore_index=True)

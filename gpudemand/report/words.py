@@ -1,0 +1,186 @@
+"""The sentences of the report, made from the same numbers that its tables hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from gpudemand.plotting._base import bin_name
+from gpudemand.units import format_count, parse_duration
+
+_KINDS = {
+    "measured": "The log was measured on a real cluster.",
+    "public trace": "The log is a public trace of somebody else's cluster: it says how this kind of cluster behaves, "
+    "not what yours will need.",
+    "synthetic": "The log is synthetic: it shows what this report looks like, and no purchase should rest on it.",
+}
+#: Share of demand above which an error is worth a warning of its own.
+_LARGE_ERROR = 0.5
+_BASIS = {
+    "mean": "the mean GPUs held per {bin} at {target} target utilization",
+    "peak": "the most GPUs held at once in a {bin}",
+}
+
+
+def day(iso: Any) -> str:
+    """Write a moment as a date.
+
+    Examples
+    --------
+    >>> day("2026-03-01T00:00:00+00:00")
+    '1 Mar 2026'
+    """
+    moment = pd.Timestamp(iso)
+    return f"{moment.day} {moment:%b %Y}"
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """Write a share.
+
+    Examples
+    --------
+    >>> percent(0.0815, 1), percent(float("nan"))
+    ('8.2%', 'unknown')
+    """
+    return "unknown" if pd.isna(share) else f"{100 * share:.{digits}f}%"
+
+
+def span(lead_time: str) -> str:
+    """Write a length of time in whole days where it is one.
+
+    Examples
+    --------
+    >>> span("90D"), span("36h")
+    ('90 days', '1.5 days')
+    """
+    days = parse_duration(lead_time) / pd.Timedelta("1D")
+    return f"{days:.3g} day{'' if days == 1 else 's'}"
+
+
+def answer(numbers: dict[str, Any]) -> str:
+    """Say in one sentence how many GPUs are required, by when, and how many there are.
+
+    Parameters
+    ----------
+    numbers : dict
+        As `gpudemand.report.need.headline` returns it.
+    """
+    required, installed = format_count(numbers["required"]), format_count(numbers["installed"])
+    compared = f"{format_count(numbers['shortfall'])} more than" if numbers["shortfall"] else "no more than"
+    return f"By {day(numbers['plan_end'])} this cluster requires {required} GPUs, {compared} the {installed} installed."
+
+
+def timing(numbers: dict[str, Any]) -> str:
+    """Say when the GPUs run short and by when to order."""
+    if numbers["first_crossing"] is None:
+        return f"The installed GPUs suffice throughout, at a service level of {percent(numbers['service_level'])}."
+    crossing = f"Required GPUs first exceed the installed ones on {day(numbers['first_crossing'])}; "
+    if pd.Timestamp(numbers["order_by"]) <= pd.Timestamp(numbers["log_end"]):
+        return crossing + (
+            f"with a lead time of {span(numbers['lead_time'])} the order was due by {day(numbers['order_by'])}, "
+            "before the log ends: order now."
+        )
+    return crossing + f"with a lead time of {span(numbers['lead_time'])}, order by {day(numbers['order_by'])}."
+
+
+def what_decides(numbers: dict[str, Any]) -> str:
+    """Name the quantity that requires most."""
+    target = percent(numbers["target_utilization"])
+    return _BASIS[numbers["basis"]].format(bin=bin_name(numbers["freq"]), target=target)
+
+
+def basis(numbers: dict[str, Any]) -> str:
+    """Say what decides: the mean or the peak."""
+    source = (
+        "as given"
+        if numbers["installed_from"] == "given"
+        else "taken as the most the log ever held at once, since no number was given"
+    )
+    return (
+        f"What decides is {what_decides(numbers)}; demand stays within the required number with a probability of "
+        f"{percent(numbers['service_level'])}. Installed: {source}."
+    )
+
+
+def model(numbers: dict[str, Any]) -> str:
+    """Say which model was used and how it did against the best naive method."""
+    own, naive = numbers["wape"], numbers["best_naive_wape"]
+    if own is None or naive is None:
+        return f"Forecast by {numbers['model']}; the scored windows hold no demand, so no error can be given."
+    if numbers["model"] == numbers["best_naive"]:
+        error = f"on the newest windows its error was {percent(own, 1)} of demand (WAPE)"
+        return f"Forecast by {numbers['model']}, a naive method that no candidate beat on the earlier windows; {error}."
+    verdict = "better than" if own < naive else "no better than"
+    return (
+        f"Forecast by {numbers['model']}: on the newest windows, which it was not chosen on, its error was "
+        f"{percent(own, 1)} of demand (WAPE), {verdict} the best naive method's {percent(naive, 1)} "
+        f"({numbers['best_naive']})."
+    )
+
+
+def caution(numbers: dict[str, Any]) -> list[str]:
+    """Warn where the backtest says that the answer should not be believed."""
+    if numbers["wape"] is None or numbers["wape"] <= _LARGE_ERROR:
+        return []
+    return [
+        f"Take care: on the newest windows the forecast was wrong by {percent(numbers['wape'])} of demand. Look at how "
+        "the log ends; where recording wound down before the last job did, cut it off there with until."
+    ]
+
+
+def trust(numbers: dict[str, Any], windows: Any, log: pd.Series) -> list[str]:
+    """List what a reader should know before believing the answer.
+
+    Parameters
+    ----------
+    numbers : dict
+        The headline.
+    windows : Windows
+        How many windows chose and scored the model.
+    log : Series
+        The one row of the table ``log``.
+    """
+    scored = windows.score * numbers["horizon"]
+    return [
+        _KINDS.get(numbers["data_kind"], "Nobody said where the log comes from."),
+        f"Backtest: {windows.choose} windows of {numbers['horizon']} bins chose the model and the last {windows.score} "
+        f"scored it; of their {format_count(scored)} bins {percent(numbers['coverage_80'])} fell into the 80% interval "
+        f"and {percent(numbers['coverage_95'])} into the 95% interval.",
+        model(numbers),
+        *caution(numbers),
+        _rejected(log),
+        *_unknown(log),
+        "GPUs held are what ran. What users wanted and did not get, because the queue was long, is not in them: a full "
+        "cluster hides demand.",
+        *_beyond(numbers),
+        "Events without a precedent in the log (a new team, a new model family) are in no forecast; add them by hand.",
+    ]
+
+
+def _rejected(log: pd.Series) -> str:
+    if not log["rejected"]:
+        return "No row of the log was left out."
+    read = log["rejected"] + log["jobs"]
+    share = percent(log["rejected"] / read, 1)
+    return (
+        f"{format_count(log['rejected'])} of {format_count(read)} rows ({share}) were left out, for the reasons above."
+    )
+
+
+def _unknown(log: pd.Series) -> list[str]:
+    facts = {
+        "unknown_gpus": "do not say how many GPUs they had and count as none",
+        "unknown_end": "finished at an unknown time and count as no time",
+    }
+    return [f"{format_count(log[name])} jobs {text}." for name, text in facts.items() if log[name]]
+
+
+def _beyond(numbers: dict[str, Any]) -> list[str]:
+    ahead = pd.Timestamp(numbers["plan_end"]) - pd.Timestamp(numbers["log_end"])
+    if ahead >= parse_duration(numbers["lead_time"]):
+        return []
+    return [
+        f"The forecast ends before GPUs ordered today would arrive ({span(numbers['lead_time'])}): it shows what to "
+        "expect until then, not how many to order. A longer horizon shows that."
+    ]

@@ -1,0 +1,50 @@
+"""A small hostile log and the report on it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpudemand.jobs.table import as_jobs
+from gpudemand.report import build_report
+
+HOSTILE = ["<script>alert(1)</script>", "x_$<b>", "_under", "quote\"',;", "line\nbreak", "y" * 10_000, "张伟"]
+
+
+def make_log(days: int = 130, per_day: int = 8, seed: int = 0) -> pd.DataFrame:
+    """Jobs of twelve users over `days` days, more of them as time goes by."""
+    rng = np.random.default_rng(seed)
+    n = days * per_day
+    submit = pd.Timestamp("2026-01-01", tz="UTC") + pd.to_timedelta(np.sort(rng.uniform(0, days * 24, n)), "h")
+    start = submit + pd.to_timedelta(rng.exponential(0.5, n), "h")
+    users = np.array([*HOSTILE, *(f"user-{i}" for i in range(5))], dtype=object)
+    frame = pd.DataFrame(
+        {
+            "job_id": [str(i) for i in range(n)],
+            "user": users[rng.integers(0, users.size, n)],
+            "group": rng.choice(["vision", "</td>text"], n),
+            "submit": submit,
+            "start": start,
+            "end": start + pd.to_timedelta(rng.lognormal(1.5, 0.6, n), "h"),
+            "gpus": rng.choice([1.0, 2, 4, 8], n) * (1 + np.arange(n) / n),
+            "gpu_type": rng.choice(["A100", "H100"], n),
+            "status": rng.choice(["completed", "failed"], n, p=[0.8, 0.2]),
+        }
+    )
+    frame.attrs["rejected"] = {"end before start": 3, "<i>bad</i>": 1}
+    return as_jobs(frame, kind="synthetic", source="made for <the> tests")
+
+
+@pytest.fixture(scope="session")
+def log() -> pd.DataFrame:
+    return make_log()
+
+
+@pytest.fixture(scope="session")
+def built(log, tmp_path_factory):
+    """Folder of a finished report."""
+    steps: list[str] = []
+    index = build_report(log, tmp_path_factory.mktemp("report") / "out", horizon=14, progress=steps.append)
+    assert len(steps) == 5
+    return index.parent

@@ -1,0 +1,207 @@
+"""The report as a whole: page, figures, tables."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpudemand._validation import InputError
+from gpudemand.report import build_report
+from tests.report.conftest import HOSTILE
+
+HEADINGS = ["What was read", "Who uses it", "When", "How much next", "How many GPUs", "How far to trust this"]
+FIGURES = {"usage", "week", "forecast", "forecast_peak", "plan"}
+
+
+class Page(HTMLParser):
+    """Elements, addresses and words of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.addresses: list[str] = []
+        self.ids: set[str] = set()
+        self.text: list[str] = []
+        self.cells: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.addresses += [value for name, value in attrs if name in ("src", "href")]
+        self.ids |= {value for name, value in attrs if name == "id"}
+
+    def handle_data(self, data):
+        self.text.append(data)
+        if self.tags and self.tags[-1] == "td":
+            self.cells.append(data.strip())
+
+
+@pytest.fixture(scope="module")
+def html(built):
+    return (built / "index.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def page(html):
+    return Page(html)
+
+
+def test_has_every_section_figure_and_table(page, html):
+    assert re.findall(r"<h2>(.*?)</h2>", html) == HEADINGS
+    assert {f"figure-{name}" for name in FIGURES} <= page.ids
+    tables = {"who", "concentration", "gpu_types", "models", "plan_summary", "rejected"}
+    assert {f"table-{name}" for name in tables} <= page.ids
+    assert page.tags.count("table") == len(tables)
+
+
+def test_loads_nothing(page):
+    assert "script" not in page.tags
+    assert "link" not in page.tags
+    inner = [address for address in page.addresses if address.startswith("data:")]
+    files = [address for address in page.addresses if not address.startswith("data:")]
+    assert len(inner) == len(FIGURES)
+    assert not [address for address in files if ":" in address or address.startswith("/")]
+
+
+def test_page_itself_names_no_outside_address(html):
+    assert not re.search(r"""(?:src|href|url)\s*[=(]\s*["']?https?:""", html)
+    assert "@import" not in html
+    assert "@media print" in html
+
+
+def test_links_lead_to_files(built, page):
+    for address in page.addresses:
+        if not address.startswith("data:"):
+            assert (built / address).is_file(), address
+
+
+def test_what_users_supply_is_escaped_and_short(html, page):
+    assert "<script" not in html
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
+    assert "&lt;i&gt;bad&lt;/i&gt;" in html
+    assert "y" * 41 not in html
+    assert "i" not in page.tags
+    assert "b" not in page.tags
+
+
+def test_figures_exist_twice_and_state_the_kind(built):
+    names = {path.name for path in (built / "figures").iterdir()}
+    assert names == {f"{name}.{ending}" for name in FIGURES for ending in ("svg", "png")}
+    for name in FIGURES:
+        svg = (built / "figures" / f"{name}.svg").read_text(encoding="utf-8")
+        assert 'id="data-kind"' in svg
+        assert "<!-- synthetic -->" in svg
+
+
+def test_csv_equals_parquet(built):
+    stems = {path.stem for path in (built / "tables").iterdir()}
+    assert len(stems) >= 12
+    for stem in stems:
+        parquet = pd.read_parquet(built / "tables" / f"{stem}.parquet")
+        csv = pd.read_csv(built / "tables" / f"{stem}.csv", keep_default_na=False, na_values=[""])
+        assert list(csv.columns) == list(parquet.columns), stem
+        assert len(csv) == len(parquet), stem
+        for name in parquet.columns:
+            _assert_same(csv[name], parquet[name])
+
+
+def _assert_same(csv: pd.Series, parquet: pd.Series) -> None:
+    if pd.api.types.is_datetime64_any_dtype(parquet.dtype):
+        read = pd.to_datetime(csv, utc=True, format="ISO8601").astype("datetime64[ns, UTC]")
+        assert (read.isna() == parquet.isna()).all()
+        assert (read.dropna() == parquet.dropna()).all()
+    elif pd.api.types.is_numeric_dtype(parquet.dtype) and not pd.api.types.is_bool_dtype(parquet.dtype):
+        np.testing.assert_allclose(csv.astype(float), parquet.astype(float), rtol=1e-12)
+    else:
+        assert csv.fillna("").astype(str).tolist() == parquet.fillna("").astype(str).tolist()
+
+
+def test_every_number_of_the_headline_is_in_a_table(built, page):
+    numbers = json.loads((built / "headline.json").read_text(encoding="utf-8"))
+    for name in ("required", "installed"):
+        assert f"{numbers[name]:,.0f}" in page.cells, name
+    for name in ("wape", "best_naive_wape", "coverage_80", "coverage_95"):
+        assert f"{100 * numbers[name]:.1f}%" in page.cells, name
+    assert numbers["model"] in page.cells
+    assert numbers["best_naive"] in page.cells
+    plan = pd.read_parquet(built / "tables" / "plan_summary.parquet")
+    assert numbers["required"] == plan["required"].max()
+    steps = pd.read_parquet(built / "tables" / "plan.parquet")
+    assert numbers["required"] == steps["required"].max()
+
+
+def test_installed_is_the_most_held_when_not_given_and_the_page_says_so(built, html):
+    numbers = json.loads((built / "headline.json").read_text(encoding="utf-8"))
+    usage = pd.read_parquet(built / "tables" / "log.parquet")
+    assert numbers["installed"] == usage["most_held"].iloc[0]
+    assert numbers["installed_from"] == "log"
+    assert "the most the log ever held at once" in html
+
+
+def test_users_table_is_complete_and_adds_up(built, log):
+    who = pd.read_parquet(built / "tables" / "who.parquet")
+    assert set(who["user"]) == set(HOSTILE) | {f"user-{i}" for i in range(5)}
+    held = (log["end"] - log["start"]).dt.total_seconds() / 3600 * log["gpus"]
+    assert who["gpu_hours"].sum() == pytest.approx(held.sum())
+    assert who["jobs"].sum() == len(log)
+    assert who["share"].sum() == pytest.approx(1)
+    assert who["running_share"].is_monotonic_increasing
+
+
+def test_the_same_log_gives_the_same_page(log, built, tmp_path):
+    again = build_report(log, tmp_path, horizon=14)
+    assert again.read_text(encoding="utf-8") == (built / "index.html").read_text(encoding="utf-8")
+
+
+def test_given_capacity_of_plenty_needs_no_order(log, tmp_path):
+    index = build_report(log, tmp_path, horizon=7, installed=5000, by="group", tz="Europe/Berlin", service_level=0.99)
+    numbers = json.loads((index.parent / "headline.json").read_text(encoding="utf-8"))
+    assert (numbers["shortfall"], numbers["first_crossing"], numbers["order_by"]) == (0, None, None)
+    assert numbers["installed_from"] == "given"
+    text = index.read_text(encoding="utf-8")
+    assert "no more than the 5,000 installed" in text
+    assert "&lt;/td&gt;text" in text
+
+
+def test_until_forgets_what_came_later(log, tmp_path):
+    index = build_report(log, tmp_path, horizon=7, until="2026-03-01")
+    numbers = json.loads((index.parent / "headline.json").read_text(encoding="utf-8"))
+    assert numbers["jobs"] == (log["start"] <= pd.Timestamp("2026-03-01", tz="UTC")).sum()
+    assert numbers["plan_end"].startswith("2026-03-07")
+
+
+def test_too_short_a_history_says_what_would_fit(log, tmp_path):
+    with pytest.raises(
+        InputError, match=r"horizon 60 needs at least 240 bins of history; the log has \d+; use --horizon"
+    ):
+        build_report(log, tmp_path, horizon=60)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"by": "usr"}, "Did you mean 'user'"),
+        ({"horizon": 0}, "horizon"),
+        ({"installed": -1}, "installed"),
+        ({"target_utilization": 1.2}, "target_utilization"),
+        ({"service_level": 0.4}, "service_level"),
+        ({"lead_time": "soon"}, "length of time"),
+        ({"tz": "Mars/Olympus"}, "time zone"),
+        ({"freq": "fortnight"}, "freq"),
+    ],
+)
+def test_wrong_parameters_are_named_before_anything_is_written(log, tmp_path, wrong, message):
+    with pytest.raises(InputError, match=message):
+        build_report(log, tmp_path / "out", **wrong)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_log_without_gpus_is_refused(log, tmp_path):
+    idle = log.assign(gpus=0.0)
+    with pytest.raises(InputError, match="no job of this log held a GPU"):
+        build_report(idle, tmp_path)

@@ -1,0 +1,74 @@
+"""Sentences follow the numbers."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from gpudemand.report import words
+from gpudemand.report.outlook import Windows
+
+NUMBERS = {
+    "required": 1004,
+    "installed": 965.0,
+    "installed_from": "log",
+    "shortfall": 39,
+    "basis": "peak",
+    "first_crossing": "2026-07-09T00:00:00+00:00",
+    "order_by": "2026-04-10T00:00:00+00:00",
+    "service_level": 0.95,
+    "target_utilization": 0.85,
+    "lead_time": "90D",
+    "horizon": 28,
+    "freq": "D",
+    "log_end": "2026-07-02T00:00:00+00:00",
+    "plan_end": "2026-07-29T00:00:00+00:00",
+    "model": "ETS",
+    "wape": 0.0966,
+    "best_naive": "SeasonalNaive",
+    "best_naive_wape": 0.131,
+    "coverage_80": 0.89,
+    "coverage_95": 0.95,
+    "data_kind": "synthetic",
+}
+LOG = pd.Series({"jobs": 900, "rejected": 100, "unknown_gpus": 0, "unknown_end": 2})
+
+
+def said(**changes):
+    return {**NUMBERS, **changes}
+
+
+def test_answer_compares_both_ways():
+    assert words.answer(NUMBERS) == "By 29 Jul 2026 this cluster requires 1,004 GPUs, 39 more than the 965 installed."
+    assert "no more than the 965 installed" in words.answer(said(required=900, shortfall=0))
+
+
+def test_timing_knows_past_future_and_never():
+    assert "order now" in words.timing(NUMBERS)
+    assert words.timing(said(order_by="2026-07-05T00:00:00+00:00")).endswith("order by 5 Jul 2026.")
+    assert "suffice throughout" in words.timing(said(first_crossing=None, order_by=None))
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, "better than the best naive method's 13.1%"),
+        ({"wape": 0.2}, "no better than"),
+        ({"model": "SeasonalNaive"}, "that no candidate beat"),
+        ({"wape": None}, "no error can be given"),
+    ],
+)
+def test_model_is_held_against_the_best_naive(changes, text):
+    assert text in words.model(said(**changes))
+
+
+def test_trust_names_kind_rejections_unknowns_and_a_short_horizon():
+    text = " ".join(words.trust(NUMBERS, Windows(4, 2), LOG))
+    for part in ("synthetic", "100 of 1,000 rows (10.0%)", "2 jobs finished at an unknown time", "90 days", "56 bins"):
+        assert part in text
+    assert "arrive" not in " ".join(words.trust(said(lead_time="7D"), Windows(4, 2), LOG))
+
+
+def test_a_large_error_is_a_warning():
+    assert words.caution(NUMBERS) == []
+    assert "179%" in words.caution(said(wape=1.788))[0]

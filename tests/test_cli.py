@@ -1,0 +1,173 @@
+"""The command line: exit codes, one-line errors, JSON, files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from gpudemand import __version__
+from gpudemand.cli import app
+from gpudemand.jobs import read_jobs, write_jobs
+from gpudemand.usage import usage_series
+from tests.report.conftest import make_log
+
+
+@pytest.fixture(scope="module")
+def log_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("log") / "jobs.parquet"
+    write_jobs(make_log(days=70), path)
+    return path
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def one_line_error(result) -> str:
+    """Message of a run that failed as it should."""
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    lines = [line for line in result.stderr.splitlines() if line]
+    assert len(lines) == 1
+    assert lines[0].startswith("gpudemand: ")
+    return lines[0]
+
+
+def test_report_prints_its_address_and_shows_its_steps(log_file, tmp_path):
+    result = invoke("report", log_file, "--horizon", 7, "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.strip() == (tmp_path / "out" / "index.html").as_uri()
+    assert "Reading the log" in result.stderr
+    assert "Drawing figures" in result.stderr
+
+
+def test_json_is_one_object_and_nothing_else(log_file, tmp_path):
+    arguments = ("--horizon", 7, "--installed", 64, "--lead-time", "30D", "--quiet", "--json")
+    result = invoke("report", log_file, *arguments, "--out", tmp_path)
+    assert result.exit_code == 0, result.stderr
+    told = json.loads(result.stdout)
+    assert told["installed"] == 64
+    assert told["shortfall"] == max(told["required"] - 64, 0)
+    assert told["data_kind"] == "synthetic"
+    assert (
+        pd.read_parquet(next(p for p in told["tables"] if p.endswith("plan_summary.parquet")))["required"].max()
+        == told["required"]
+    )
+    assert len(told["figures"]) == 10
+    assert result.stderr == "" or "rows left out" in result.stderr
+
+
+def test_report_without_a_log_reads_the_bundled_sample(tmp_path):
+    result = invoke("report", "--quiet", "--json", "--out", tmp_path)
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["data_kind"] == "synthetic"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("report", "nowhere.csv"), "nowhere.csv"),
+        (("report", "{log}", "--by", "usr"), "Did you mean 'user'"),
+        (("report", "{log}", "--format", "sact"), "Did you mean 'sacct'"),
+        (("report", "{log}", "--horizon", "50"), "use --horizon 17 or less, or a finer --freq"),
+        (("report", "{log}", "--lead-time", "soon"), "length of time"),
+        (("report", "{log}", "--tz", "Mars"), "Mars"),
+        (("report", "{log}", "--until", "yesterdayish"), "is not a time"),
+        (("usage", "{log}", "--out", "usage.xlsx"), ".parquet or .csv"),
+        (("usage", "{log}", "--value", "gpu_hour"), "Did you mean 'gpu_hours'"),
+        (("convert", "{log}", "--format", "swf", "--out", "jobs.json"), ".parquet or .csv"),
+    ],
+)
+def test_mistakes_are_one_line_and_code_two(log_file, tmp_path, monkeypatch, arguments, text):
+    monkeypatch.chdir(tmp_path)
+    line = one_line_error(invoke(*(a.format(log=log_file) for a in arguments), "--quiet"))
+    assert text in line
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(log_file, tmp_path):
+    (tmp_path / "taken").write_text("a file")
+    line = one_line_error(invoke("report", log_file, "--horizon", 7, "--quiet", "--out", tmp_path / "taken"))
+    assert "taken" in line
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_debug_shows_the_error_itself(place):
+    arguments = ["--debug", "report", "nowhere.csv"] if place == "before" else ["report", "nowhere.csv", "--debug"]
+    result = invoke(*arguments)
+    assert result.exit_code == 1
+    assert type(result.exception).__name__ == "InputError"
+
+
+def test_a_bug_is_one_line_too(monkeypatch):
+    monkeypatch.setattr("gpudemand.cli._read", lambda *_: 1 / 0)
+    line = one_line_error(invoke("report", "log.csv", "--quiet"))
+    assert "this is a bug (ZeroDivisionError" in line
+
+
+def test_a_large_file_is_queried_and_not_read(log_file, tmp_path, monkeypatch):
+    monkeypatch.setattr("gpudemand.cli._read", lambda *_: pytest.fail("the file was read"))
+    result = invoke("usage", log_file, "--by", "total", "--out", tmp_path / "usage.parquet", "--quiet")
+    assert result.exit_code == 0
+    expected = usage_series(log_file, by=None)
+    assert pd.read_parquet(tmp_path / "usage.parquet")["y"].tolist() == expected["y"].tolist()
+
+
+def test_convert_and_read_back(tmp_path):
+    sacct = tmp_path / "log.psv"
+    sacct.write_text(
+        "JobID|User|State|Submit|Start|End|AllocTRES\n"
+        "7|ada|COMPLETED|2024-05-01T08:00:00|2024-05-01T09:00:00|2024-05-01T10:00:00|cpu=8,gres/gpu:a100=2\n"
+        "8|bob|COMPLETED|2024-05-01T08:00:00|2024-05-01T11:00:00|2024-05-01T10:00:00|gres/gpu=1\n"
+    )
+    out = tmp_path / "jobs.parquet"
+    result = invoke("convert", sacct, "--format", "sacct", "--tz", "Europe/Berlin", "--out", out, "--quiet")
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.strip() == str(out)
+    assert read_jobs(out)["user"].tolist() == ["ada"]
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("gpudemand: ")
+    assert "1 of 2 rows left out" in line
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_usage_writes_what_the_function_gives(log_file, tmp_path, ending):
+    out = tmp_path / f"usage.{ending}"
+    result = invoke("usage", log_file, "--by", "group", "--freq", "W-MON", "--value", "gpus", "--out", out, "--quiet")
+    assert result.exit_code == 0, result.stderr
+    wrote = pd.read_csv(out) if ending == "csv" else pd.read_parquet(out)
+    expected = usage_series(read_jobs(log_file), by="group", freq="W-MON", value="gpus")
+    assert wrote["unique_id"].tolist() == expected["unique_id"].tolist()
+    assert wrote["y"].tolist() == pytest.approx(expected["y"].tolist())
+
+
+def test_formats_lists_every_reader_and_its_needs():
+    result = invoke("formats")
+    assert result.exit_code == 0
+    lines = {line.split()[0]: line for line in result.stdout.splitlines()}
+    assert {"canonical", "sacct", "swf", "helios"} <= set(lines)
+    assert "needs --tz" in lines["sacct"]
+
+
+def test_version_and_module_entry_point():
+    run = subprocess.run([sys.executable, "-m", "gpudemand", "--version"], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == f"gpudemand {__version__}"
+
+
+def test_help_is_quick_and_loads_nothing_heavy():
+    code = (
+        "import sys\nfrom gpudemand.cli import app\n"
+        "try:\n    app(['report', '--help'])\nexcept SystemExit:\n    pass\n"
+        "loaded = {'pandas', 'matplotlib', 'statsmodels', 'duckdb'} & set(sys.modules)\n"
+        "sys.exit(str(loaded) if loaded else 0)"
+    )
+    begin = time.perf_counter()
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert "--target-utilization" in run.stdout
+    assert time.perf_counter() - begin < 5  # under half a second alone; the margin is for a busy machine
