@@ -1,0 +1,135 @@
+"""Kubernetes: GPUs held per namespace, as Prometheus recorded them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from gpudemand._validation import InputError, shorten
+from gpudemand.jobs.clock import make_clock
+from gpudemand.jobs.log import Log
+from gpudemand.jobs.table import STRING, report_rejections
+from gpudemand.jobs.text import TextTable, existing_path, read_bytes, read_table
+
+#: With both, the second is the exporter's own namespace.
+_LABELS = ("exported_namespace", "namespace")
+_TIMES = ("timestamp", "Time", "time", "ds", "date")
+_NAMES = ("unique_id", *_LABELS)
+_VALUES = ("y", "value", "Value")
+
+
+def read_prometheus(path: str | os.PathLike[str], *, tz: object = None, strict: bool = False) -> pd.DataFrame:
+    r"""Read the GPUs that each namespace held over time, from Prometheus.
+
+    Parameters
+    ----------
+    path : path-like
+        The JSON answer of a range query, or CSV (plain or gzip-compressed) with a column of times and either one
+        column a namespace or the columns namespace and value. A query that fits is
+        ``sum by (namespace) (kube_pod_container_resource_requests{resource="nvidia_com_gpu"})``; without the sum,
+        the series of a namespace (its pods) are added up stamp by stamp.
+    tz : str or tzinfo, optional
+        Zone of times in CSV that are written without one; epoch seconds need none.
+    strict : bool, default=False
+        Raise for the first samples that cannot be used, instead of counting them.
+
+    Returns
+    -------
+    DataFrame
+        ``unique_id`` (namespace), ``ds`` (UTC) and ``y`` (GPUs held), sorted; a namespace has no row where it has no
+        sample. ``attrs`` holds ``kind``, ``source`` and ``rejected``.
+
+    Raises
+    ------
+    InputError
+        For a file that is neither, an answer that is an error, and series that name no namespace.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> file = pathlib.Path(tempfile.mkdtemp(), "held.csv")
+    >>> _ = file.write_text("timestamp,vision,speech\n1714521600,4,0.5\n")
+    >>> read_prometheus(file)["y"].tolist()
+    [0.5, 4.0]
+    """
+    place = existing_path(path)
+    table = _open(place)
+    log = Log(table, make_clock(tz, None, table.source))
+    ds, y = log.time("ds", needed=True), log.number("y", needed=True)
+    log.refuse(y < 0, "negative number of GPUs")
+    name = log.text("unique_id")
+    log.refuse(name.isna(), "without a namespace")
+    rejected = log.rejected(strict=strict)
+    good = pd.DataFrame({"unique_id": name, "ds": ds, "y": y})[log.usable()]
+    usage = good.groupby(["unique_id", "ds"], as_index=False, sort=True)["y"].sum()
+    usage["unique_id"] = usage["unique_id"].astype(STRING)
+    usage.attrs = {"kind": "measured", "source": table.source, "rejected": rejected}
+    report_rejections(rejected, len(log) + len(table.bad), table.source)
+    return usage
+
+
+def _open(place: Path) -> TextTable:
+    data = read_bytes(place)
+    if data.lstrip()[:1] in (b"{", b"["):
+        return _from_json(data, place.name)
+    return _long(read_table(place))
+
+
+def _from_json(data: bytes, source: str) -> TextTable:
+    try:
+        answer = json.loads(data)
+        if answer.get("status", "success") != "success":
+            raise InputError(f"{source!r} is an error of Prometheus: {shorten(str(answer.get('error')), 120)}.")
+        samples = [row for series in answer["data"]["result"] for row in _samples(series, source)]
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{source!r} is not JSON ({error}); is the file cut off?") from error
+    except (TypeError, KeyError, AttributeError) as error:
+        raise InputError(f"{source!r} is not the answer of a Prometheus range query ({error!r}).") from error
+    columns = [list(column) for column in zip(*samples, strict=True)] or [[], [], []]
+    return _table(columns, np.arange(1, len(samples) + 1), source)
+
+
+def _samples(series: dict[str, Any], source: str) -> Iterator[tuple[str, str, str]]:
+    labels = series["metric"]
+    name = next((labels[label] for label in _LABELS if label in labels), None)
+    if name is None:
+        raise InputError(f"{source!r} has a series without a namespace ({shorten(str(labels))}); sum by (namespace).")
+    for stamp, value in series.get("values") or [series["value"]]:
+        yield str(name), f"{float(stamp):.6f}", str(value)
+
+
+def _table(columns: list[Any], lines: Any, source: str) -> TextTable:
+    schema = pa.schema([(name, pa.string()) for name in ("unique_id", "ds", "y")])
+    return TextTable(pa.table(columns, schema=schema), lines, source)
+
+
+def _long(table: TextTable) -> TextTable:
+    """One row a sample: as it is, or unfolded from one column a namespace (empty cells are no samples)."""
+    time, name, value = (_first(table, names) for names in (_TIMES, _NAMES, _VALUES))
+    if time is None:
+        raise InputError(f"{table.source!r} has no column of times; name one of its columns 'timestamp'.")
+    if name is not None and value is not None:
+        return TextTable(
+            _renamed(table, {name: "unique_id", time: "ds", value: "y"}), table.lines, table.source, table.bad
+        )
+    wide = table.rows.to_pandas().assign(_line=table.lines)
+    long = wide.melt(id_vars=[time, "_line"], var_name="unique_id", value_name="y").dropna(subset="y")
+    columns = [pa.array(long[column].astype(str), pa.string()) for column in ("unique_id", time, "y")]
+    return TextTable(_table(columns, None, "").rows, long["_line"].to_numpy(), table.source, table.bad)
+
+
+def _renamed(table: TextTable, names: dict[str, str]) -> Any:
+    return table.rows.select(list(names)).rename_columns(list(names.values()))
+
+
+def _first(table: TextTable, names: tuple[str, ...]) -> str | None:
+    return next((name for name in names if name in table.names), None)

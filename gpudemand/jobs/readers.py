@@ -1,0 +1,182 @@
+"""Job logs of any format: one way in, one way out."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._typing import BoolArray
+from gpudemand._validation import InputError, check_choice
+from gpudemand.jobs.clock import make_clock
+from gpudemand.jobs.log import Log
+from gpudemand.jobs.registry import FORMATS, USAGE_ONLY
+from gpudemand.jobs.table import KINDS, as_jobs, check_jobs, rejections, report_rejections, superseded
+from gpudemand.jobs.text import TextTable, check_header, existing_path
+
+
+def read_jobs(
+    path: str | os.PathLike[str],
+    format: str = "canonical",  # noqa: A002 (the word people look for)
+    *,
+    tz: object = None,
+    origin: object = None,
+    strict: bool = False,
+    kind: str | None = None,
+) -> pd.DataFrame:
+    r"""Read a job log of any known format into the canonical table.
+
+    A row that cannot be used is never dropped in silence, and never becomes a wrong total: it is counted by reason in
+    ``attrs["rejected"]``, and one warning says so. Bad is a row with an unreadable number or time, without a needed
+    one, that ends before it starts, or that finished without an end. Also counted there, but not bad, are rows that
+    are no jobs of their own: job steps, headers repeated in the middle, and records that a later one of the same job
+    replaces, as when daily dumps are glued together.
+
+    Parameters
+    ----------
+    path : path-like
+        The log, plain or gzip-compressed; for ``"pai"`` also the folder of its tables.
+    format : str, default="canonical"
+        One of those that `formats` lists.
+    tz : str or tzinfo, optional
+        Zone of times that are written without one. Of two local times that daylight saving repeats, the first is
+        taken; a time that it skips is a bad row. Times with an offset and epoch seconds need no zone.
+    origin : str or Timestamp, optional
+        When the clock of a trace started, if it counts seconds from an unnamed start.
+    strict : bool, default=False
+        Raise for bad rows, naming the first ten lines.
+    kind : {"measured", "public trace", "synthetic"}, optional
+        What sort of data this is; by default what is usual for the format.
+
+    Returns
+    -------
+    DataFrame
+        Columns of `gpudemand.jobs.table.COLUMNS`, then those that only this format has. Times are UTC. A log without
+        job ids gets the line numbers as ids. ``attrs`` holds ``kind``, ``source`` and ``rejected``.
+
+    Raises
+    ------
+    InputError
+        For an unknown format, a file that is missing, empty, binary, cut off or of another format, a missing `tz` or
+        `origin`, a log without a single usable row, and bad rows if `strict`.
+
+    Warns
+    -----
+    RejectedRowsWarning
+        If rows were left out.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> file = pathlib.Path(tempfile.mkdtemp(), "dump.txt")
+    >>> _ = file.write_text(
+    ...     "JobID|User|State|Submit|Start|End|AllocTRES\n"
+    ...     "7|ada|COMPLETED|2024-05-01T08:00:00|2024-05-01T09:00:00|2024-05-01T10:00:00|cpu=8,gres/gpu:a100=2\n"
+    ... )
+    >>> jobs = read_jobs(file, format="sacct", tz="Europe/Berlin")
+    >>> print(jobs[["user", "start", "gpus", "gpu_type"]].to_string(index=False))
+    user                     start  gpus gpu_type
+     ada 2024-05-01 07:00:00+00:00   2.0     a100
+    """
+    if format == USAGE_ONLY:
+        raise InputError("format='prometheus' gives the usage of namespaces, not jobs; call read_usage instead.")
+    spec = FORMATS[check_choice("format", format, FORMATS)]
+    if kind is not None:
+        check_choice("kind", kind, KINDS)
+    log = _open(existing_path(path), format, tz, origin)
+    frame = spec.read(log)
+    saved = _saved_attrs(log)
+    jobs = as_jobs(_with_ids(frame, log), kind=kind or saved.get("kind", spec.kind), source=log.table.source)
+    log.refuse_each(rejections(jobs))
+    if "job_id" in frame.columns:
+        alive = log.usable()
+        log.set_aside(_scatter(alive, superseded(jobs[alive])), "replaced by a later record")
+    rejected = log.rejected(strict=strict)
+    report_rejections(rejected, len(log) + len(log.table.bad), log.table.source)
+    kept = jobs[log.usable()].reset_index(drop=True)
+    before = Counter(saved.get("rejected", {}))
+    kept.attrs = {**saved, **frame.attrs, **jobs.attrs, "rejected": dict(before + Counter(rejected))}
+    return kept
+
+
+def _open(path: Path, name: str, tz: object, origin: object) -> Log:
+    spec = FORMATS[name]
+    clock = make_clock(tz, origin, path.name, spec.hint)
+    table = spec.open(path)
+    try:
+        check_header(table, spec.columns)
+    except InputError as error:
+        raise InputError(f"{error}{_likely(table)}") from None
+    if not len(table.lines) and not table.bad:
+        raise InputError(f"{path.name!r} has a header and no rows.")
+    log = Log(table, clock, path)
+    if len(table.lines):
+        first = table.names[0]
+        log.set_aside(log.text(first) == first, "repeated header")
+    return log
+
+
+def _likely(table: TextTable) -> str:
+    """Name the other format has such a header."""
+    has = set(table.names)
+    fits = [
+        name for name, spec in FORMATS.items() if spec.columns and all(has & set(c.split("|")) for c in spec.columns)
+    ]
+    return f" It looks like format={max(fits, key=lambda name: len(FORMATS[name].columns))!r}." if fits else ""
+
+
+def _with_ids(frame: pd.DataFrame, log: Log) -> pd.DataFrame:
+    return frame if "job_id" in frame.columns else frame.assign(job_id=pd.Series(log.lines).astype(str))
+
+
+def _scatter(where: BoolArray, values: BoolArray) -> BoolArray:
+    out = np.zeros(len(where), dtype=bool)
+    out[where] = values
+    return out
+
+
+def _saved_attrs(log: Log) -> dict[str, Any]:
+    """Return what pandas kept of ``attrs`` in a Parquet file."""
+    text = (log.table.rows.schema.metadata or {}).get(b"PANDAS_ATTRS")
+    saved = json.loads(text) if text else {}
+    return saved if isinstance(saved, dict) else {}
+
+
+def write_jobs(jobs: pd.DataFrame, path: str | os.PathLike[str]) -> None:
+    """Write a job table so that ``read_jobs(path)`` gives it back.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Canonical job table with at least one row.
+    path : path-like
+        ``.parquet`` keeps types and ``attrs``; ``.csv`` and ``.csv.gz`` keep the columns.
+
+    Raises
+    ------
+    InputError
+        For any other suffix.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> file = pathlib.Path(tempfile.mkdtemp(), "jobs.parquet")
+    >>> day = pd.to_datetime(["2024-05-01"], utc=True)
+    >>> jobs = as_jobs(pd.DataFrame({"start": day, "end": day, "gpus": 8.0}), kind="synthetic")
+    >>> write_jobs(jobs, file)
+    >>> read_jobs(file).attrs["kind"]
+    'synthetic'
+    """
+    table = check_jobs(jobs)
+    name = os.fspath(path)
+    if name.endswith(".parquet"):
+        table.to_parquet(path, index=False)
+    elif name.endswith((".csv", ".csv.gz")):
+        table.to_csv(path, index=False)
+    else:
+        raise InputError(f"path={name!r} must end in .parquet, .csv or .csv.gz.")

@@ -1,0 +1,195 @@
+"""The Standard Workload Format of the Parallel Workloads Archive, read and written (version 2.2)."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+from pathlib import Path
+from typing import TextIO, cast
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._validation import InputError
+from gpudemand.jobs.log import Log, map_distinct
+from gpudemand.jobs.table import TIME, check_jobs
+from gpudemand.jobs.text import TextTable, parse_rows, read_text
+
+FIELDS = (
+    *("job", "submit", "wait", "run", "allocated", "cpu_time", "memory", "requested", "requested_time"),
+    *("requested_memory", "status", "user", "group", "executable", "queue", "partition", "preceding", "think_time"),
+)
+_UNKNOWN = -1
+_NAMED = ("user", "group", "queue", "partition")
+_STATUS = {"0": "failed", "1": "completed", "5": "cancelled"}
+_CODES = {"completed": 1, "cancelled": 5, "failed": 0, "timeout": 0, "out_of_memory": 0, "preempted": 0}
+_WHOLE = r"0|[1-9][0-9]{0,14}"
+_PARTIAL = ("2", "3", "4")
+
+
+def open_swf(path: Path) -> TextTable:
+    """Read the eighteen columns and the ``;`` header."""
+    data = read_text(path).replace(b"\t", b" ") + b"\n"
+    preamble = re.match(rb"(?:[ ]*(?:;[^\n]*)?\n)*", data)
+    header = _read_header(preamble[0].decode("utf-8") if preamble else "")
+    data = re.sub(rb"(?m)^ *;[^\n]*$", b"", data)
+    while b"  " in data:
+        data = data.replace(b"  ", b" ")
+    data = data.replace(b"\n ", b"\n").replace(b" \n", b"\n").removeprefix(b" ")
+    if not data.strip():
+        raise InputError(f"{path.name!r} has a header and no jobs.")
+    table = parse_rows(data, list(FIELDS), path.name, delimiter=" ", quoted=False)
+    return TextTable(table.rows, table.lines, table.source, table.bad, header)
+
+
+def _read_header(text: str) -> dict[str, str]:
+    """Label -> value; the name of user 3 stands under ``User 3``."""
+    found = re.findall(r"(?m)^ *; *(\w+): *(.*?) *$", text)
+    named = [(label, value.partition(" ")) for label, value in found if label.lower() in _NAMED]
+    return {**dict(found), **{f"{label} {number}": name.strip() for label, (number, _, name) in named if name.strip()}}
+
+
+def swf(log: Log) -> pd.DataFrame:
+    """Jobs of an SWF log. For a log of a CPU machine, ``gpus`` are its processors.
+
+    Times are UTC: seconds after ``UnixStartTime`` of the header, which ``origin`` replaces. GPUs are the processors
+    allocated, or else requested; a job without a known number has 0 if it did not run, and is refused if it did.
+    The start stays unknown where the wait is, and the run then counts from the submit. A cancelled job without a
+    run time never ran. Lines that repeat a part of a job between two checkpoints are set aside: its first line
+    already has the whole of it.
+    """
+    state = log.text("status")
+    log.set_aside(state.isin(_PARTIAL), "part of a job that another line sums up")
+    run = _known(log.number("run"))
+    run = run.mask((state == "5") & run.isna(), 0.0)
+    submit = log.after(_origin(log), _known(log.number("submit")))
+    start = log.after(submit, _known(log.number("wait")))
+    asked = _known(log.number("requested_time"))
+    jobs = pd.DataFrame(
+        {
+            "job_id": log.text("job"),
+            **{column: _names(log, column) for column in ("user", "group")},
+            "submit": submit,
+            "start": start,
+            "end": log.after(start.fillna(submit), run),
+            "gpus": _processors(log, run),
+            "status": map_distinct(state, _STATUS.get),
+            "requested_time": asked.where(asked > 0),
+            **{column: _names(log, column) for column in ("queue", "partition")},
+        }
+    )
+    jobs.attrs["max_procs"] = log.table.header.get("MaxProcs")
+    return jobs
+
+
+def _origin(log: Log) -> pd.Series:
+    start = log.clock.start
+    if start is None:
+        seconds = pd.to_numeric(log.table.header.get("UnixStartTime", ""), errors="coerce")
+        start = pd.Timestamp(float(seconds), unit="s", tz="UTC") if 0 < seconds < 7e9 else log.clock.origin()
+    return pd.Series(start, index=range(len(log)), dtype=TIME)
+
+
+def _known(values: pd.Series) -> pd.Series:
+    return values.mask(values == _UNKNOWN)
+
+
+def _processors(log: Log, run: pd.Series) -> pd.Series:
+    count = _known(log.number("allocated")).fillna(_known(log.number("requested")))
+    return count.mask(count.isna() & ~(run > 0), 0.0)
+
+
+def _names(log: Log, column: str) -> pd.Series:
+    label = column.capitalize()
+    return map_distinct(log.text(column).replace("-1", np.nan), lambda n: log.table.header.get(f"{label} {n}", n))
+
+
+def write_swf(jobs: pd.DataFrame, path: str | os.PathLike[str]) -> None:
+    """Write a job table in the Standard Workload Format, so that a cluster simulator can replay it.
+
+    SWF counts whole seconds and whole processors: times are rounded, a share of a GPU is rounded up. Users, groups,
+    queues and partitions become numbers, and their names go into the header, from which `read_jobs` takes them
+    again. Statuses that SWF does not have become failed (0), or unknown (-1) for jobs without an end.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Canonical job table with at least one row.
+    path : path-like
+        File to write; ``.gz`` compresses.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> from gpudemand.jobs.table import as_jobs
+    >>> day = pd.to_datetime(["2024-05-01"], utc=True)
+    >>> one = pd.DataFrame({"user": ["ada"], "submit": day, "start": day, "end": day + pd.Timedelta("1h"), "gpus": 8.0})
+    >>> file = pathlib.Path(tempfile.mkdtemp(), "log.swf")
+    >>> write_swf(as_jobs(one, kind="synthetic"), file)
+    >>> file.read_text().splitlines()[-1]
+    '1 0 0 3600 8 -1 -1 8 -1 -1 -1 1 -1 -1 -1 -1 -1 -1'
+    """
+    jobs = check_jobs(jobs).sort_values("submit", kind="stable", ignore_index=True)
+    codes = {column: _numbers(jobs[column]) for column in _NAMED if column in jobs}
+    labels = [f"; {column.capitalize()}: {line}" for column, (_, names) in codes.items() for line in names]
+    table = _table(jobs).assign(**{column: numbers for column, (numbers, _) in codes.items()})
+    lines = table.reindex(columns=list(FIELDS)).fillna(_UNKNOWN).astype("int64")
+    start = jobs["submit"].min().floor("s")
+    with _open(path) as file:
+        file.write("\n".join([*_header(len(jobs), start), *labels, ";", ""]))
+        file.write(lines.to_csv(sep=" ", header=False, index=False, lineterminator="\n"))
+
+
+def _open(path: str | os.PathLike[str]) -> TextIO:
+    if os.fspath(path).endswith(".gz"):
+        return cast(TextIO, gzip.open(path, "wt", encoding="utf-8", newline="\n"))
+    return Path(path).open("w", encoding="utf-8", newline="\n")
+
+
+def _header(count: int, start: pd.Timestamp) -> list[str]:
+    return [
+        "; Version: 2.2",
+        f"; MaxJobs: {count}",
+        f"; UnixStartTime: {int(start.timestamp())}",
+        "; TimeZoneString: UTC",
+        "; Note: processors are GPUs; a share of a GPU is rounded up",
+    ]
+
+
+def _table(jobs: pd.DataFrame) -> pd.DataFrame:
+    """Lay out the columns that are numbers already."""
+    submit, start, end = (_seconds(jobs[column]) for column in ("submit", "start", "end"))
+    gpus = np.ceil(jobs["gpus"])
+    return pd.DataFrame(
+        {
+            "job": _job_numbers(jobs["job_id"]),
+            "submit": submit - submit.min(),
+            "wait": start - submit,
+            "run": end - start.fillna(submit),
+            "allocated": gpus,
+            "requested": gpus,
+            "requested_time": jobs["requested_time"].round(),
+            "status": jobs["status"].map(_CODES),
+        }
+    )
+
+
+def _seconds(times: pd.Series) -> pd.Series:
+    return (times - pd.Timestamp(0, tz="UTC")).dt.total_seconds().floordiv(1)
+
+
+def _job_numbers(job_id: pd.Series) -> pd.Series:
+    """Return the ids themselves if they are distinct whole numbers, otherwise 1, 2, ..."""
+    usable = job_id.notna().all() and job_id.str.fullmatch(_WHOLE).all() and job_id.is_unique
+    return job_id.astype("int64") if usable else pd.Series(range(1, len(job_id) + 1), index=job_id.index)
+
+
+def _numbers(text: pd.Series) -> tuple[pd.Series, list[str]]:
+    """Give each name a number, and the header lines that say which; names that are numbers stay as they are."""
+    if text.dropna().str.fullmatch(_WHOLE).all():
+        return text.astype("float64"), []
+    numbers, names = pd.factorize(text)
+    return pd.Series(numbers + 1, index=text.index).replace(0, _UNKNOWN), [
+        f"{number} {' '.join(str(name).split())}" for number, name in enumerate(names, start=1)
+    ]

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import datetime as dt
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpudemand._validation import InputError
+from gpudemand.jobs.clock import MILLISECONDS, NO_SUCH_TIME, OUTSIDE, Clock, make_clock, parse_times, zone
+from gpudemand.jobs.table import STRING
+
+
+def parse(*texts: str | None, tz: str = "UTC") -> tuple[list[str], set[str]]:
+    times, wrong = parse_times(pd.Series(texts, dtype=STRING), Clock(zone(tz)))
+    return times.astype(str).str[:19].tolist(), {reason for reason, rows in wrong.items() if rows.any()}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("2024-05-01T10:00:00+02:00", "2024-05-01 10:00:00 +0200", "2024-05-01T08:00:00Z", "2024-05-01T03:00-05"),
+        *("2024-05-01 08:00", "2024-05-01T08:00:00.000000", "1714550400", "1714550400.0"),
+    ],
+)
+def test_spellings_of_one_moment(text: str) -> None:
+    assert parse(text) == (["2024-05-01 08:00:00"], set())
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        *(
+            ("1714550400000", MILLISECONDS),
+            ("1714550400000000000", MILLISECONDS),
+            ("0", OUTSIDE),
+            ("9000000000", OUTSIDE),
+        ),
+        *(("9999-12-31T00:00:00", OUTSIDE), ("52000-01-01", OUTSIDE), ("1970-01-01 00:00:00+00:00", OUTSIDE)),
+        *(("2024-02-30 00:00", "unreadable time"), ("01/05/2024", "unreadable time"), ("soon", "unreadable time")),
+        *(("-5", "unreadable time"), ("2024-05-01T25:00:00", "unreadable time"), ("9" * 30, MILLISECONDS)),
+    ],
+)
+def test_unusable_times_have_a_reason(text: str, reason: str) -> None:
+    times, wrong = parse("2024-05-01 08:00", text, None)
+    assert times[0] == "2024-05-01 08:00:00"
+    assert wrong == {reason} or (text.startswith("1970") and not wrong)
+
+
+def test_of_a_repeated_hour_the_first_is_taken() -> None:
+    times, wrong = parse("2024-10-27 02:30", "2024-10-27 01:59", "2024-10-27 03:00", tz="Europe/Berlin")
+    assert (times, wrong) == (["2024-10-27 00:30:00", "2024-10-26 23:59:00", "2024-10-27 02:00:00"], set())
+
+
+def test_a_skipped_hour_is_refused() -> None:
+    times, wrong = parse("2024-03-31 02:30", "2024-03-31 01:59", tz="Europe/Berlin")
+    assert times[1] == "2024-03-31 00:59:00"
+    assert wrong == {NO_SUCH_TIME}
+
+
+@pytest.mark.parametrize(
+    "name", ["Europe/Berlin", "America/Sao_Paulo", "America/St_Johns", "Asia/Kolkata", "Africa/Cairo"]
+)
+def test_shifting_whole_days_agrees_with_the_zone_at_every_half_hour(name: str) -> None:
+    naive = pd.date_range("1998-01-01", "2012-01-01", freq="30min", unit="ns")
+    fast = Clock(zone(name)).localize(naive)
+    slow = naive.tz_localize(name, ambiguous=np.ones(len(naive), dtype=bool), nonexistent="NaT").tz_convert("UTC")
+    assert fast.equals(slow)
+
+
+def test_zones() -> None:
+    assert zone("+08:00") == dt.timezone(dt.timedelta(hours=8))
+    assert zone(dt.UTC) is dt.UTC
+    with pytest.raises(InputError, match="Did you mean 'Europe/Berlin'"):
+        zone("Europe/Berlinn")
+    with pytest.raises(InputError, match="is not a time zone"):
+        zone(8)
+
+
+@pytest.mark.parametrize(
+    ("origin", "message"),
+    [("x", "not a time"), (5, "not a time"), ("1492-01-01 00:00Z", "1985"), ("2020-01-01", "no time zone")],
+)
+def test_origins_that_are_none(origin: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make_clock(None, origin, "log")
+
+
+def test_a_naive_origin_takes_the_zone() -> None:
+    assert make_clock("Asia/Shanghai", "2020-01-01 08:00", "log").origin() == pd.Timestamp("2020-01-01", tz="UTC")

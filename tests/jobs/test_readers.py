@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from gpudemand._validation import InputError, RejectedRowsWarning
+from gpudemand.jobs import formats, read_jobs, write_jobs
+from gpudemand.jobs.registry import FORMATS
+
+CANONICAL = "job_id,user,submit,start,end,gpus,status\n"
+GOOD = "1,ada,2024-05-01T08:00:00Z,2024-05-01T08:00:00Z,2024-05-01T09:00:00Z,2,completed\n"
+
+
+def good(job_id: object, **changes: str) -> str:
+    fields = dict(zip(CANONICAL.strip().split(","), GOOD.strip().split(","), strict=True))
+    return ",".join({**fields, "job_id": str(job_id), **changes}.values()) + "\n"
+
+
+def test_every_format_is_listed() -> None:
+    assert formats()["name"].tolist() == [*FORMATS, "prometheus"]
+    assert set(formats()["needs"]) == {"", "tz", "origin"}
+
+
+def test_an_unknown_format_names_the_nearest() -> None:
+    with pytest.raises(InputError, match="Did you mean 'sacct'"):
+        read_jobs("log", "sact")
+
+
+@pytest.mark.parametrize("name", ["jobs.parquet", "jobs.csv", "jobs.csv.gz"])
+def test_what_is_written_is_read(write, tmp_path: Path, name: str) -> None:
+    awkward = good(2, user='"<script>alert(""x"")</script>, ""q""\nnext line"', end="", status="running")
+    with pytest.warns(RejectedRowsWarning):
+        jobs = read_jobs(write(CANONICAL + GOOD + awkward + good(3, gpus="-1")), kind="synthetic")
+    write_jobs(jobs, tmp_path / name)
+    again = read_jobs(tmp_path / name)
+    pd.testing.assert_frame_equal(again, jobs)
+    if name.endswith("parquet"):
+        assert again.attrs["kind"] == "synthetic"
+        assert again.attrs["rejected"] == {"negative number of GPUs": 1}
+
+
+def test_other_suffixes_are_refused(write) -> None:
+    with pytest.raises(InputError, match="must end in"):
+        write_jobs(read_jobs(write(CANONICAL + GOOD)), "jobs.xlsx")
+
+
+def test_further_columns_stay(write) -> None:
+    jobs = read_jobs(write(CANONICAL.replace("\n", ",colour,effective_cost\n") + GOOD.replace("\n", ",red,1.5\n")))
+    assert jobs.loc[0, ["colour", "effective_cost"]].tolist() == ["red", 1.5]
+
+
+BAD = {
+    "negative number of GPUs": {"gpus": "-1"},
+    "more than 1,000,000 GPUs": {"gpus": "1e9"},
+    "unreadable gpus": {"gpus": "many"},
+    "without gpus": {"gpus": ""},
+    "end before start": {"end": "2024-05-01T07:00:00Z"},
+    "start before submit": {"submit": "2024-05-01T08:30:00Z"},
+    "finished without an end time": {"end": ""},
+    "unreadable time": {"start": "yesterday"},
+    "time in milliseconds? (seconds were expected)": {"start": "1714550400000"},
+    "time outside 1985 to 2200": {"end": "9999-01-01T00:00:00Z"},
+    "no submit or start time": {"submit": "", "start": "", "end": "", "status": "pending"},
+}
+
+
+@pytest.mark.parametrize("reason", BAD)
+def test_bad_rows_are_counted_and_strict_names_their_lines(write, reason: str) -> None:
+    path = write(CANONICAL + GOOD + good(2, **BAD[reason]) + good(3))
+    with pytest.warns(RejectedRowsWarning, match="1 of 3 rows left out"):
+        jobs = read_jobs(path)
+    assert jobs.attrs["rejected"] == {reason: 1}
+    assert jobs["job_id"].tolist() == ["1", "3"]
+    with pytest.raises(InputError, match="line 3: ") as error:
+        read_jobs(path, strict=True)
+    assert reason in str(error.value)
+
+
+def test_strict_names_ten_lines(write) -> None:
+    path = write(CANONICAL + GOOD + "".join(good(n, gpus="x") for n in range(2, 32)))
+    with pytest.raises(InputError, match=r"30 rows .*line 3: .*line 12: [^;]*\)"):
+        read_jobs(path, strict=True)
+
+
+def test_rows_of_a_wrong_length_are_counted_with_their_lines(write) -> None:
+    path = write(CANONICAL + "1,ada\n\n" + GOOD + GOOD.strip() + ",one,more\n")
+    with pytest.warns(RejectedRowsWarning, match="2 of 3 rows left out"):
+        assert read_jobs(path).attrs["rejected"] == {"with a wrong number of fields": 2}
+    with pytest.raises(InputError, match=r"line 2: .*; line 5: "):
+        read_jobs(path, strict=True)
+
+
+def test_repeated_ids_keep_the_latest_record(write) -> None:
+    with pytest.warns(RejectedRowsWarning, match="1 replaced by a later record"):
+        jobs = read_jobs(write(CANONICAL + good(1, end="", status="running") + GOOD))
+    assert jobs["status"].tolist() == ["completed"]
+
+
+def test_zones_may_be_mixed(write) -> None:
+    other = good(2, submit="2024-05-01 10:00+02:00", start="1714550400", end="2024-05-01T02:00:00-07:00")
+    jobs = read_jobs(write(CANONICAL + GOOD + other))
+    assert jobs[["submit", "start", "end"]].nunique().tolist() == [1, 1, 1]
+
+
+def test_a_log_of_running_jobs(write) -> None:
+    jobs = read_jobs(write(CANONICAL + "".join(good(n, end="", status="running") for n in range(3))))
+    assert jobs["end"].isna().all()
+    assert jobs.attrs["rejected"] == {}
+
+
+def test_a_user_of_a_million_characters(write) -> None:
+    name = "x" * 1_000_000
+    assert read_jobs(write(CANONICAL + GOOD + good(2, user=name))).loc[1, "user"] == name
+
+
+def test_users_in_another_encoding_stay_apart(write) -> None:
+    text = CANONICAL + good(1, user="M\u00fcller") + good(2, user="M\u00f6ller")
+    jobs = read_jobs(write(b"\xef\xbb\xbf" + text.encode("latin-1").replace(b"\n", b"\r\n")))
+    assert jobs["user"].tolist() == ["M\\xfcller", "M\\xf6ller"]
+
+
+@pytest.mark.parametrize("form", ["canonical", "sacct", "helios", "swf", "openb", "philly", "focus", "genai"])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"\n \n", "is empty"),
+        (b"\x00\x01\xff" * 99, "not a text file"),
+        (gzip.compress(b"a,b\n" * 1000)[:-9], "cut off"),
+        (gzip.compress(b""), "is empty"),
+        (b"PK\x03\x04\x00\x00", "not a text file"),
+        (b"PAR1 and no more", None),
+        (b"\xff\xfe\xfd junk \x07 of a few bytes", None),
+        (b"<html><body>log in first</body></html>\n", None),
+    ],
+)
+def test_files_that_are_no_logs(write, form: str, content: bytes, message: str | None) -> None:
+    with pytest.raises(InputError, match=message):
+        read_jobs(write(content), form, tz="UTC", origin="2024-01-01")
+
+
+@pytest.mark.parametrize("form", [name for name in FORMATS if FORMATS[name].columns])
+def test_a_header_alone(write, form: str) -> None:
+    bar = "|" if form == "sacct" else ","
+    header = bar.join(column.split("|")[0] for column in FORMATS[form].columns)
+    with pytest.raises(InputError, match="no rows"):
+        read_jobs(write(header + "\n"), form, tz="UTC", origin="2024-01-01")
+
+
+@pytest.mark.parametrize(("mark", "word"), [(";", "semicolons"), ("|", "vertical bars"), ("\t", "tabs")])
+def test_a_wrong_delimiter_is_named(write, mark: str, word: str) -> None:
+    with pytest.raises(InputError, match=f"separated by {word}"):
+        read_jobs(write((CANONICAL + GOOD).replace(",", mark)))
+
+
+def test_another_format_is_recognised(fixtures: Path) -> None:
+    with pytest.raises(InputError, match="format='helios'"):
+        read_jobs(fixtures / "Venus/cluster_log.csv")
+
+
+def test_a_quotation_mark_that_never_closes_swallows_nothing(write) -> None:
+    broken = good(2, user='"ada')
+    with pytest.raises(InputError, match=r"line 3 .* never closed"):
+        read_jobs(write(CANONICAL + GOOD + broken + "".join(good(n) for n in range(3, 9))))
+
+
+def test_a_column_named_twice(write) -> None:
+    with pytest.raises(InputError, match="twice"):
+        read_jobs(write(CANONICAL.replace("status", "gpus") + GOOD))
+
+
+def test_places_that_hold_no_log(fixtures: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is a folder"):
+        read_jobs(tmp_path)
+    with pytest.raises(InputError, match=r"no file .* Did you mean 'sacct.psv'"):
+        read_jobs(fixtures / "sacct.psw", "sacct")
+    for name in ("\0", "x" * 5000, ""):
+        with pytest.raises(InputError):
+            read_jobs(name)
+    with pytest.raises(InputError, match="name of a file"):
+        read_jobs(5)  # type: ignore[arg-type]
+
+
+def test_no_usable_row_is_an_error(write) -> None:
+    with pytest.raises(InputError, match=r"no row .* can be used: 2 unreadable gpus"):
+        read_jobs(write(CANONICAL + good(1, gpus="x") + good(2, gpus="y")))
+
+
+def test_an_unknown_kind(write) -> None:
+    with pytest.raises(InputError, match="kind="):
+        read_jobs(write(CANONICAL + GOOD), kind="real")
+
+
+def test_line_ends_of_any_machine(write) -> None:
+    for end in ("\r\n", "\r"):
+        assert len(read_jobs(write((CANONICAL + GOOD + good(2)).replace("\n", end)))) == 2
+
+
+def test_a_header_of_a_million_characters(write) -> None:
+    with pytest.raises(InputError):
+        read_jobs(write("x" * 1_000_000 + "\n1\n"))
+
+
+def test_rows_that_are_all_of_a_wrong_length(write) -> None:
+    with pytest.raises(InputError, match="2 with a wrong number of fields"):
+        read_jobs(write(CANONICAL + "1\n2\n"))

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpudemand._validation import InputError, RejectedRowsWarning
+from gpudemand.jobs import read_jobs
+from gpudemand.jobs.slurm import count_gpus
+
+BERLIN = "Europe/Berlin"
+HEADER = "JobID|User|State|Submit|Start|End|AllocTRES\n"
+DONE = "COMPLETED|2024-05-01T08:00:00|2024-05-01T09:00:00|2024-05-01T10:00:00|gres/gpu=1\n"
+
+
+@pytest.fixture
+def jobs(fixtures: Path) -> pd.DataFrame:
+    with pytest.warns(RejectedRowsWarning, match="1 of 7 rows left out \\(1 job step\\)"):
+        return read_jobs(fixtures / "sacct.psv", "sacct", tz=BERLIN).set_index("job_id")
+
+
+def test_steps_are_counted_and_are_no_bad_rows(fixtures: Path, jobs: pd.DataFrame) -> None:
+    assert jobs.attrs["rejected"] == {"job step": 1}
+    with pytest.warns(RejectedRowsWarning):
+        assert len(read_jobs(fixtures / "sacct.psv", "sacct", tz=BERLIN, strict=True)) == 6
+
+
+def test_typed_and_untyped_gpus_are_the_same_gpus(jobs: pd.DataFrame) -> None:
+    assert jobs.loc["100", "gpus"] == 2
+    assert jobs.loc["100", "gpu_type"] == "a100"
+    assert jobs.loc["102_4", "gpus"] == 8
+    assert jobs.loc["102_4", "gpu_type"] == "a100+h100"
+    assert jobs.loc["103", "gpus"] == 0
+
+
+def test_times_are_utc(jobs: pd.DataFrame) -> None:
+    assert jobs.loc["100", "start"] == pd.Timestamp("2024-05-01 07:00", tz="UTC")
+
+
+def test_a_job_cancelled_before_its_start_held_nothing(jobs: pd.DataFrame) -> None:
+    job = jobs.loc["101"]
+    assert job["status"] == "cancelled"
+    assert job["start"] == job["end"] == pd.Timestamp("2024-05-01 06:30", tz="UTC")
+    assert job["gpus"] == 4
+
+
+def test_running_and_pending(jobs: pd.DataFrame) -> None:
+    assert pd.isna(jobs.loc["102_4", "end"])
+    assert jobs.loc["102_4", "status"] == "running"
+    assert jobs.loc["102_[5-9]", ["start", "end"]].isna().all()
+    assert jobs.loc["102_[5-9]", "status"] == "pending"
+    assert jobs.loc[["103", "104"], "status"].tolist() == ["out_of_memory", "failed"]
+
+
+def test_limits_and_use(jobs: pd.DataFrame) -> None:
+    assert jobs.loc["100", "requested_time"] == 86_400
+    assert math.isnan(jobs.loc["101", "requested_time"])
+    assert jobs.loc["100", "used_gpu_seconds"] == 0.5 * 7200 * 2
+    assert math.isnan(jobs.loc["103", "used_gpu_seconds"])
+    assert jobs.loc["100", ["group", "cluster", "partition", "qos"]].tolist() == ["vision", "alpha", "gpu", "normal"]
+
+
+def test_the_zone_is_asked_for(fixtures: Path) -> None:
+    with pytest.raises(InputError, match=r"no time zone; pass tz=.*local zone of the cluster"):
+        read_jobs(fixtures / "sacct.psv", "sacct")
+
+
+def test_epoch_seconds_need_no_zone(write) -> None:
+    row = "1|ada|COMPLETED|1714550400|1714554000|1714557600|gres/gpu=1\n"
+    jobs = read_jobs(write(HEADER + row), "sacct")
+    assert jobs.loc[0, "start"] == pd.Timestamp("2024-05-01 09:00", tz="UTC")
+
+
+def test_elapsed_stands_in_for_start_or_end(write) -> None:
+    times = "2024-05-01T08:00:00|2024-05-01T09:00:00|01:00:00"
+    ends = write(f"JobID|State|Submit|End|Elapsed|AllocTRES\n1|COMPLETED|{times}|gres/gpu=1\n")
+    starts = write(f"JobID|State|Submit|Start|Elapsed|AllocTRES\n1|COMPLETED|{times}|gres/gpu=1\n", "other")
+    assert read_jobs(ends, "sacct", tz="UTC").loc[0, "start"] == pd.Timestamp("2024-05-01 08:00", tz="UTC")
+    assert read_jobs(starts, "sacct", tz="UTC").loc[0, "end"] == pd.Timestamp("2024-05-01 10:00", tz="UTC")
+
+
+def test_gpus_of_old_sites_count_a_node(write) -> None:
+    log = "JobID|Submit|Start|End|AllocTRES|ReqGRES|NNodes\n1|0|1714550400|1714554000|cpu=4|gpu:v100:4|3\n"
+    jobs = read_jobs(write(log.replace("|0|", "|1714550400|")), "sacct")
+    assert jobs.loc[0, ["gpus", "gpu_type"]].tolist() == [12, "v100"]
+
+
+def test_daily_dumps_glued_together(write) -> None:
+    first = HEADER + "1|ada|RUNNING|2024-05-01T08:00:00|2024-05-01T09:00:00|Unknown|gres/gpu=1\n"
+    second = HEADER + "1|ada|" + DONE
+    with pytest.warns(RejectedRowsWarning):
+        jobs = read_jobs(write(first + second), "sacct", tz="UTC", strict=True)
+    assert jobs["status"].tolist() == ["completed"]
+    assert jobs.attrs["rejected"] == {"repeated header": 1, "replaced by a later record": 1}
+
+
+def test_a_trailing_separator_is_harmless(write) -> None:
+    log = HEADER.replace("\n", "|\n") + ("1|ada|" + DONE).replace("\n", "|\n")
+    assert read_jobs(write(log), "sacct", tz="UTC").loc[0, "gpus"] == 1
+
+
+def test_aligned_dumps_are_named(write) -> None:
+    log = "JobID             User      State\n------------ --------- ----------\n1  ada  COMPLETED\n"
+    with pytest.raises(InputError, match=r"aligned with spaces.*-P"):
+        read_jobs(write(log), "sacct")
+
+
+@pytest.mark.parametrize("tres", ["gres/gpu=two", "gres/gpu=", "gres/gpu:a100=-1", "gres/gpu=1.5.2"])
+def test_an_unreadable_count_refuses_the_row(write, tres: str) -> None:
+    log = HEADER + "1|ada|" + DONE + "2|ada|" + DONE.replace("gres/gpu=1", tres)
+    with pytest.warns(RejectedRowsWarning, match="unreadable number of GPUs"):
+        jobs = read_jobs(write(log), "sacct", tz="UTC")
+    assert jobs["job_id"].tolist() == ["1"]
+
+
+names = st.text(alphabet="abcdefghijklmnopqrstuvwxyz0123456789_.-", min_size=1).filter(
+    lambda name: not name.isdecimal()
+)
+noise = st.lists(st.sampled_from(["cpu=8", "mem=64G", "billing=3", "gres/gpumem=80G", "gres/gpuutil=3", "node=2"]))
+
+
+@given(st.dictionaries(names, st.integers(1, 10_000), max_size=4), noise, st.randoms(use_true_random=False))
+def test_tres_counts_every_gpu_once(types: dict[str, int], others: list[str], random) -> None:
+    typed = [f"gres/gpu:{name}={count}" for name, count in types.items()]
+    both = [*typed, *others, f"gres/gpu={sum(types.values())}"]
+    random.shuffle(both)
+    expected = (float(sum(types.values())), "+".join(sorted(types)) or None)
+    assert count_gpus(",".join(both)) == expected
+    assert count_gpus(",".join(typed + others)) == expected
+
+
+@given(st.text())
+def test_tres_never_raises_and_never_goes_below_zero(text: str) -> None:
+    gpus, _ = count_gpus(text)
+    assert math.isnan(gpus) or gpus >= 0
+
+
+@pytest.mark.parametrize(
+    ("gres", "expected"),
+    [("gpu:2", (2, None)), ("gpu:a100:2(IDX:0,1)", (2, "a100")), ("gpu", (1, None)), ("gpu:tesla", (1, "tesla"))],
+)
+def test_gres(gres: str, expected: tuple[float, str | None]) -> None:
+    assert count_gpus(gres) == expected
