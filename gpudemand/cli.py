@@ -29,9 +29,9 @@ Log = Annotated[Path, typer.Argument(help="Job log.", show_default=False)]
 Format = Annotated[str, typer.Option(help="Format of the log; see `gpudemand formats`.")]
 Zone = Annotated[str | None, typer.Option(help="Time zone of the log and of the calendar, such as Europe/Berlin.")]
 Origin = Annotated[str | None, typer.Option(help="When a log that counts seconds began.")]
-By = Annotated[str, typer.Option(help="Split by user, group, cluster or gpu_type.")]
+By = Annotated[str, typer.Option(help="Split by user, group, cluster, gpu_type; or total.")]
 Freq = Annotated[str, typer.Option(help="Width of a bin: h, D, W-MON, MS.")]
-Until = Annotated[str | None, typer.Option(help="End of the period; the newest time in the log by default.")]
+Until = Annotated[str | None, typer.Option(help="End of the period; where the log stops being complete by default.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
@@ -206,7 +206,7 @@ def usage(
     format: Format = "canonical",  # noqa: A002
     tz: Zone = None,
     origin: Origin = None,
-    by: Annotated[str, typer.Option(help="Split by user, group, cluster, gpu_type; or total.")] = "user",
+    by: By = "user",
     freq: Freq = "D",
     value: Annotated[str, typer.Option(help="gpu_hours, gpus, gpus_peak or jobs.")] = "gpu_hours",
     until: Until = None,
@@ -224,9 +224,7 @@ def usage(
         streamed = format == "canonical" and log.suffix == ".parquet"
         source = log if streamed else _read(log, format, tz, origin)
         begin("Adding up what was used")
-        series = usage_series(
-            source, by=None if by == "total" else by, freq=freq, value=value, until=until, tz=tz or "UTC"
-        )
+        series = usage_series(source, by=by, freq=freq, value=value, until=until, tz=tz or "UTC")
         begin(f"Writing {len(series):,} rows")
         series.to_parquet(out, index=False) if out.suffix == ".parquet" else series.to_csv(out, index=False)
     typer.echo(out)

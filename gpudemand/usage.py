@@ -12,7 +12,7 @@ from gpudemand._bins import HeldTime, PeakHeld, bin_edges
 from gpudemand._log import KEYS, Log, microseconds, open_log
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError, check_choice, check_columns, check_usage, shorten
-from gpudemand.jobs.table import STRING
+from gpudemand.jobs.table import STRING, check_jobs
 
 VALUES = ("gpu_hours", "gpus", "gpus_peak", "jobs")
 
@@ -37,8 +37,8 @@ def usage_series(
         A canonical job table, or a Parquet or CSV file that holds one. A file is queried by DuckDB and never loaded.
     by : str, sequence of str or None, default="user"
         What makes a series: ``"user"``, ``"group"``, ``"cluster"``, ``"gpu_type"``, ``"status"``; several of them, as a
-        list or as ``"cluster/group/user"``, name series ``cluster/group/user``; None is the total. A missing name reads
-        ``unknown``; a ``/`` inside a name is written ``%2F``.
+        list or as ``"cluster/group/user"``, name series ``cluster/group/user``; None or ``"total"`` is the total. A
+        missing name reads ``unknown``; a ``/`` inside a name is written ``%2F``.
     freq : str or offset, default="D"
         Any pandas frequency that names the start of a period (``"h"``, ``"D"``, ``"W-MON"``, ``"MS"``).
     value : {"gpu_hours", "gpus", "gpus_peak", "jobs"}, default="gpu_hours"
@@ -102,7 +102,7 @@ def usage_series(
 
 
 def _key_columns(by: str | Sequence[str] | None) -> list[str]:
-    columns = [] if by is None else by.split("/") if isinstance(by, str) else list(by)
+    columns = [] if by in (None, "total") else by.split("/") if isinstance(by, str) else list(by)
     for name in columns:
         check_choice("by", name, KEYS)
     return columns
@@ -112,9 +112,7 @@ def _check_present(jobs: pd.DataFrame, columns: Sequence[str]) -> None:
     for name in columns:
         if name in jobs.columns and len(jobs) and jobs[name].isna().all():
             known = [key for key in KEYS if key in jobs.columns and jobs[key].notna().any()]
-            raise InputError(
-                f"this log names no {name!r} for any job; it has {', '.join(known) or 'only the total (by=None)'}."
-            )
+            raise InputError(f"this log names no {name!r} for any job; split it by {' or '.join([*known, 'total'])}.")
 
 
 def _moment(name: str, value: object, tz: str, default: int) -> pd.Timestamp:
@@ -174,6 +172,36 @@ def drop_last_bin(usage: pd.DataFrame) -> pd.DataFrame:
         raise InputError("the log covers less than one whole bin; use a finer freq.")
     kept.attrs = dict(usage.attrs)
     return kept
+
+
+def recorded_until(jobs: pd.DataFrame) -> pd.Timestamp:
+    """When a log stops being complete: its newest time, or its newest submission if the log goes quiet after that.
+
+    A log of finished jobs reaches as far as its last job ran, but after its last submission no new job is in it and
+    demand seems to fall. The log counts as quiet when the time after the last submission is longer than any pause
+    between submissions before it.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Canonical job table.
+
+    Returns
+    -------
+    Timestamp
+
+    Examples
+    --------
+    >>> from gpudemand.jobs.table import as_jobs
+    >>> times = pd.date_range("2026-03-01", periods=3, freq="D", tz="UTC")
+    >>> jobs = as_jobs(pd.DataFrame({"submit": times, "end": times + pd.Timedelta("9D"), "gpus": 1}), kind="measured")
+    >>> recorded_until(jobs)
+    Timestamp('2026-03-03 00:00:00+0000', tz='UTC')
+    """
+    submits = check_jobs(jobs)["submit"].sort_values()
+    last = submits.iloc[-1]
+    newest = jobs[["submit", "start", "end"]].max().max()
+    return last if newest - last > submits.diff().max() else newest
 
 
 def to_wide(usage: pd.DataFrame) -> pd.DataFrame:

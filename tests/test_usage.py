@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from gpudemand._validation import InputError
 from gpudemand.jobs.table import as_jobs
-from gpudemand.usage import aggregate_usage, drop_last_bin, read_usage, to_long, to_wide, usage_series
+from gpudemand.usage import (
+    aggregate_usage,
+    drop_last_bin,
+    read_usage,
+    recorded_until,
+    to_long,
+    to_wide,
+    usage_series,
+)
 
 HOUR = 3600.0
 
@@ -302,3 +310,14 @@ def test_recorded_usage_is_read_back(tmp_path):
 def test_drop_last_bin_keeps_at_least_one():
     with pytest.raises(InputError, match="less than one whole bin"):
         drop_last_bin(usage_series(make_jobs([("ada", "2026-03-01", "2026-03-01 05:00", 1)])))
+
+
+def test_a_log_that_goes_quiet_ends_at_its_last_submission():
+    rows = [("ada", f"2026-03-{d:02d}", f"2026-03-{d + 1:02d}", 1) for d in range(1, 10)]
+    assert recorded_until(make_jobs(rows)) == pd.Timestamp("2026-03-10", tz="UTC")
+    long_tail = [*rows, ("ada", "2026-03-10", "2026-04-30", 1)]
+    assert recorded_until(make_jobs(long_tail)) == pd.Timestamp("2026-03-10", tz="UTC")
+    one = make_jobs([("ada", "2026-03-01", "2026-03-05", 1)])
+    assert recorded_until(one) == pd.Timestamp("2026-03-05", tz="UTC")
+    with pytest.raises(InputError, match="no rows"):
+        recorded_until(one.iloc[:0])

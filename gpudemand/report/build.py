@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -15,6 +16,7 @@ from gpudemand.report.outlook import Outlook, look_ahead
 from gpudemand.report.page import render
 from gpudemand.report.settings import Settings
 from gpudemand.report.words import trust
+from gpudemand.usage import recorded_until
 
 
 def build_report(
@@ -41,7 +43,7 @@ def build_report(
     out_dir : str or Path
         Folder to write into; made if absent. Gets ``index.html`` (one page that loads nothing), ``figures/*.svg`` and
         ``*.png``, ``tables/*.csv`` and ``*.parquet``, and ``headline.json``.
-    by : {"user", "group", "cluster", "gpu_type"}, default="user"
+    by : {"user", "group", "cluster", "gpu_type", "total"}, default="user"
         Whom the usage is split by.
     freq : str, default="D"
         Width of a bin of the forecast: ``"h"``, ``"D"``, ``"W-MON"``, ...
@@ -58,7 +60,7 @@ def build_report(
     tz : str, default="UTC"
         Zone of the calendar.
     until : time-like, optional
-        End of the period; the newest time in the log by default.
+        End of the period; where the log stops being complete by default (see `gpudemand.usage.recorded_until`).
     progress : callable, optional
         Called with the name of each step as it begins.
 
@@ -89,6 +91,8 @@ def build_report(
     settings = Settings(by, freq, horizon, installed, target_utilization, service_level, lead_time, tz, until)
     begin = progress or _silent
     begin("Adding up what was used")
+    if until is None:
+        settings = replace(settings, until=recorded_until(jobs))
     measured = measure(jobs, settings)
     begin("Comparing forecasters on past windows")
     outlook = look_ahead(measured.total, settings.horizon, settings.service_level)

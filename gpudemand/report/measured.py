@@ -61,6 +61,9 @@ def measure(jobs: pd.DataFrame, settings: Settings) -> Measured:
         If `jobs` is no job table, has no rows, or names nobody in the column ``by``.
     """
     check_jobs(jobs)
+    if settings.by == "total":
+        # A log that names nobody has one holder: everyone.
+        jobs = jobs.assign(total="total")
     peak = usage_series(jobs, by=None, freq=settings.freq, value="gpus_peak", until=settings.until, tz=settings.tz)
     if not peak["y"].max():
         raise InputError(

@@ -14,7 +14,7 @@ from gpudemand.report.cells import Cells, cells
 from gpudemand.report.settings import Settings
 
 _HERE = Path(__file__).parent
-_WHO = {"user": "users", "group": "groups", "cluster": "clusters", "gpu_type": "GPU types"}
+_WHO = {"user": "users", "group": "groups", "cluster": "clusters", "gpu_type": "GPU types", "total": ""}
 
 
 def render(

@@ -10,7 +10,7 @@ from gpudemand._bins import parse_freq
 from gpudemand._validation import InputError, check_choice, check_number, shorten
 from gpudemand.units import parse_duration
 
-BY = ("user", "group", "cluster", "gpu_type")
+BY = ("user", "group", "cluster", "gpu_type", "total")
 
 
 @dataclass(frozen=True)
