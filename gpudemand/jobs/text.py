@@ -158,9 +158,11 @@ def read_csv(path: Path, delimiter: str = ",", *, quoted: bool = True) -> TextTa
 
 def _header(line: str, delimiter: str, quoted: bool, source: str) -> list[str]:
     try:
-        names = next(csv.reader([line], delimiter=delimiter)) if quoted else line.split(delimiter)
+        names = next(csv.reader([line], delimiter=delimiter), []) if quoted else line.split(delimiter)
     except csv.Error as error:
         raise InputError(f"the header of {source!r} cannot be read ({error}).") from error
+    if not line.strip():
+        raise InputError(f"the first line of {source!r} is blank; it must name the columns.")
     return [name.strip() for name in names]
 
 
