@@ -16,25 +16,30 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpudemand._validation import InputError, RejectedRowsWarning
+    from gpudemand.cost import GraphFeatures, NetworkStructuralMatrix, OpGraph, structural_matrix
     from gpudemand.datasets import load_jobs_sample, make_cluster
     from gpudemand.forecast import ETS, LastValueProfile, Naive, SeasonalNaive, cross_validation
+    from gpudemand.hierarchy import aggregate_usage
     from gpudemand.jobs import formats, read_jobs, write_jobs, write_swf
     from gpudemand.metrics import evaluate
     from gpudemand.planning import CapacityPlan, plan_capacity
     from gpudemand.report import build_report
-    from gpudemand.usage import aggregate_usage, read_usage, to_long, to_wide, usage_series
+    from gpudemand.usage import read_usage, to_long, to_wide, usage_series
 
 __version__ = "0.1.0"
 
 _HOME = {
     "CapacityPlan": "planning",
     "ETS": "forecast",
+    "GraphFeatures": "cost",
     "InputError": "_validation",
     "LastValueProfile": "forecast",
     "Naive": "forecast",
+    "NetworkStructuralMatrix": "cost",
+    "OpGraph": "cost",
     "RejectedRowsWarning": "_validation",
     "SeasonalNaive": "forecast",
-    "aggregate_usage": "usage",
+    "aggregate_usage": "hierarchy",
     "build_report": "report",
     "cross_validation": "forecast",
     "evaluate": "metrics",
@@ -44,6 +49,7 @@ _HOME = {
     "plan_capacity": "planning",
     "read_jobs": "jobs",
     "read_usage": "usage",
+    "structural_matrix": "cost",
     "to_long": "usage",
     "to_wide": "usage",
     "usage_series": "usage",
@@ -54,9 +60,12 @@ _HOME = {
 __all__ = [
     "ETS",
     "CapacityPlan",
+    "GraphFeatures",
     "InputError",
     "LastValueProfile",
     "Naive",
+    "NetworkStructuralMatrix",
+    "OpGraph",
     "RejectedRowsWarning",
     "SeasonalNaive",
     "aggregate_usage",
@@ -69,6 +78,7 @@ __all__ = [
     "plan_capacity",
     "read_jobs",
     "read_usage",
+    "structural_matrix",
     "to_long",
     "to_wide",
     "usage_series",

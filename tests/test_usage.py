@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpudemand._validation import InputError
+from gpudemand.hierarchy import aggregate_usage
 from gpudemand.jobs.table import as_jobs
 from gpudemand.usage import (
-    aggregate_usage,
     drop_last_bin,
     read_usage,
     recorded_until,

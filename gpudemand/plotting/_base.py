@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.legend import Legend
     from matplotlib.text import Text
+
+Self = TypeVar("Self", bound="Display")
 
 MEASURED = "#1c1c1f"
 PREDICTED = "#1f5fa8"
@@ -64,6 +66,41 @@ def style() -> Iterator[None]:
         # The backend of a notebook turns interactive mode on when its first figure is made; leaving must keep that.
         interactive = plt.isinteractive()
     mpl.interactive(interactive)
+
+
+class Display:
+    """A figure of data that is already computed: a subclass says what is drawn, this says where and in which style.
+
+    Attributes
+    ----------
+    ax_, figure_ : Axes, Figure
+        After `plot`.
+    """
+
+    #: Width and height of a new figure, in inches.
+    _size = (9.0, 3.8)
+
+    def plot(self: Self, ax: Axes | None = None) -> Self:
+        """Draw.
+
+        Parameters
+        ----------
+        ax : Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        Display
+            Itself, with the artists as attributes.
+        """
+        with style():
+            self.ax_ = axes_of(ax, self._size)
+            self.figure_ = self.ax_.figure
+            self._draw(self.ax_)
+        return self
+
+    def _draw(self, ax: Axes) -> None:
+        raise NotImplementedError
 
 
 def axes_of(ax: Axes | None, size: tuple[float, float]) -> Axes:

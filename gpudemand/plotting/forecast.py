@@ -14,7 +14,7 @@ from gpudemand.plotting._base import (
     NARROW,
     PREDICTED,
     WIDE,
-    axes_of,
+    Display,
     count_axis,
     date_axis,
     instants,
@@ -22,7 +22,6 @@ from gpudemand.plotting._base import (
     put_kind,
     put_legend,
     put_title,
-    style,
     value_label,
 )
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 HORIZONS_SHOWN = 3
 
 
-class ForecastDisplay:
+class ForecastDisplay(Display):
     """History, median forecast and interval fan of one series.
 
     Build it with `from_forecast`.
@@ -143,27 +142,11 @@ class ForecastDisplay:
         later = None if truth is None else _series(check_usage(truth), name)
         return cls(past, ahead, truth=later, kind=kind_of(usage, forecast), label=value_label(usage, forecast))
 
-    def plot(self, ax: Axes | None = None) -> ForecastDisplay:
-        """Draw the history and the fan.
-
-        Parameters
-        ----------
-        ax : Axes, optional
-            Where to draw; a new figure by default.
-
-        Returns
-        -------
-        ForecastDisplay
-            Itself, with the artists as attributes.
-        """
-        with style():
-            self.ax_ = axes_of(ax, (9, 3.8))
-            self.figure_ = self.ax_.figure
-            self._draw(self.ax_)
-            self._label(self.ax_)
-        return self
-
     def _draw(self, ax: Axes) -> None:
+        self._draw_fan(ax)
+        self._label(ax)
+
+    def _draw_fan(self, ax: Axes) -> None:
         times = instants(self.forecast["ds"])
         self.bands_ = {level: self._band(ax, times, level) for level in self.levels}
         others = _model_columns(self.forecast)[1:]

@@ -14,7 +14,7 @@ from gpudemand.plotting._base import (
     NARROW,
     PREDICTED,
     WIDE,
-    axes_of,
+    Display,
     count_axis,
     date_axis,
     instants,
@@ -22,7 +22,6 @@ from gpudemand.plotting._base import (
     put_kind,
     put_legend,
     put_title,
-    style,
 )
 from gpudemand.plotting.forecast import HORIZONS_SHOWN, choose_series
 
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 _COLUMNS = ("ds", "required_p50", "required_p90", "required_p95", "required_p99", "required", "installed")
 
 
-class CapacityPlanDisplay:
+class CapacityPlanDisplay(Display):
     """Required GPUs against installed GPUs, with the shortfall and the day by which to order.
 
     Build it with `from_plan`.
@@ -72,6 +71,8 @@ class CapacityPlanDisplay:
     >>> CapacityPlanDisplay(frame, first_crossing=ds[1], kind="synthetic").short.tolist()
     [False, True, True]
     """
+
+    _size = (9.0, 4.4)
 
     def __init__(
         self,
@@ -132,28 +133,12 @@ class CapacityPlanDisplay:
             kind=kind_of(usage, plan),
         )
 
-    def plot(self, ax: Axes | None = None) -> CapacityPlanDisplay:
-        """Draw the plan.
-
-        Parameters
-        ----------
-        ax : Axes, optional
-            Where to draw; a new figure by default.
-
-        Returns
-        -------
-        CapacityPlanDisplay
-            Itself, with the artists as attributes.
-        """
-        with style():
-            self.ax_ = axes_of(ax, (9, 4.4))
-            self.figure_ = self.ax_.figure
-            self._draw(self.ax_)
-            self._label(self.ax_)
-            self.notes_ = self._notes(self.ax_)
-        return self
-
     def _draw(self, ax: Axes) -> None:
+        self._draw_plan(ax)
+        self._label(ax)
+        self.notes_ = self._notes(ax)
+
+    def _draw_plan(self, ax: Axes) -> None:
         times = instants(self.frame["ds"])
         values = {name: self.frame[name].to_numpy(dtype=float) for name in _COLUMNS[1:]}
         self.bands_ = [

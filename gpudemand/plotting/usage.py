@@ -12,7 +12,7 @@ from gpudemand.plotting._base import (
     GROUPS,
     MEASURED,
     OTHER,
-    axes_of,
+    Display,
     count_axis,
     date_axis,
     instants,
@@ -21,7 +21,6 @@ from gpudemand.plotting._base import (
     put_legend,
     put_title,
     short_name,
-    style,
     value_label,
 )
 from gpudemand.usage import to_wide
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
-class UsageDisplay:
+class UsageDisplay(Display):
     """Usage over time, stacked by group, the largest group at the bottom.
 
     Build it with `from_usage`.
@@ -98,25 +97,9 @@ class UsageDisplay:
         shown = _with_rest(wide[order], max_groups)
         return cls(shown, kind=kind_of(usage), label=value_label(usage), has_rest=len(order) > max_groups)
 
-    def plot(self, ax: Axes | None = None) -> UsageDisplay:
-        """Draw the stack.
-
-        Parameters
-        ----------
-        ax : Axes, optional
-            Where to draw; a new figure by default.
-
-        Returns
-        -------
-        UsageDisplay
-            Itself, with the artists as attributes.
-        """
-        with style():
-            self.ax_ = axes_of(ax, (9, 3.8))
-            self.figure_ = self.ax_.figure
-            self.areas_ = self._stack(self.ax_)
-            self._label(self.ax_)
-        return self
+    def _draw(self, ax: Axes) -> None:
+        self.areas_ = self._stack(ax)
+        self._label(ax)
 
     def _stack(self, ax: Axes) -> list[FillBetweenPolyCollection]:
         times, heights = _held_until_next(self.wide)
@@ -160,7 +143,7 @@ def _held_until_next(wide: pd.DataFrame) -> tuple[Any, Any]:
     return np.append(times, times[-1] + width), np.vstack([values, values[-1:]])
 
 
-class RhythmDisplay:
+class RhythmDisplay(Display):
     """Mean week: GPUs held by weekday and hour, as a heat map.
 
     Build it with `from_usage`.
@@ -191,6 +174,8 @@ class RhythmDisplay:
     >>> float(RhythmDisplay.from_usage(usage).week.loc[0, 9])
     9.0
     """
+
+    _size = (9.0, 2.9)
 
     def __init__(self, week: pd.DataFrame, *, kind: str, label: str = "GPUs", zone: str = "UTC") -> None:
         self.week = week
@@ -224,31 +209,15 @@ class RhythmDisplay:
         week = week.reindex(index=range(7), columns=range(24))
         return cls(week, kind=kind_of(usage), label=value_label(usage), zone=str(total["ds"].dt.tz or "local"))
 
-    def plot(self, ax: Axes | None = None) -> RhythmDisplay:
-        """Draw the heat map.
+    def _draw(self, ax: Axes) -> None:
+        self.mesh_ = self._heat(ax)
+        bar = self.figure_.colorbar(self.mesh_, ax=ax, pad=0.015, aspect=18, format="{x:,.6g}")
+        bar.outline.set_visible(False)
+        bar.set_label(self.label)
+        put_title(ax, "The mean week")
+        put_kind(ax, self.kind)
 
-        Parameters
-        ----------
-        ax : Axes, optional
-            Where to draw; a new figure by default.
-
-        Returns
-        -------
-        RhythmDisplay
-            Itself, with the artists as attributes.
-        """
-        with style():
-            self.ax_ = axes_of(ax, (9, 2.9))
-            self.figure_ = self.ax_.figure
-            self.mesh_ = self._draw(self.ax_)
-            bar = self.figure_.colorbar(self.mesh_, ax=self.ax_, pad=0.015, aspect=18, format="{x:,.6g}")
-            bar.outline.set_visible(False)
-            bar.set_label(self.label)
-            put_title(self.ax_, "The mean week")
-            put_kind(self.ax_, self.kind)
-        return self
-
-    def _draw(self, ax: Axes) -> QuadMesh:
+    def _heat(self, ax: Axes) -> QuadMesh:
         from matplotlib.colors import LinearSegmentedColormap
 
         values = self.week.to_numpy(dtype=float)
