@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpudemand._validation import InputError, RejectedRowsWarning
-    from gpudemand.cost import GraphFeatures, NetworkStructuralMatrix, OpGraph, structural_matrix
+    from gpudemand.cost import (
+        GraphFeatures,
+        NetworkStructuralMatrix,
+        OpGraph,
+        measure_training_cost,
+        structural_matrix,
+    )
     from gpudemand.datasets import load_jobs_sample, make_cluster
     from gpudemand.forecast import ETS, LastValueProfile, Naive, SeasonalNaive, cross_validation
     from gpudemand.hierarchy import aggregate_usage
@@ -46,6 +52,7 @@ _HOME = {
     "formats": "jobs",
     "load_jobs_sample": "datasets",
     "make_cluster": "datasets",
+    "measure_training_cost": "cost",
     "plan_capacity": "planning",
     "read_jobs": "jobs",
     "read_usage": "usage",
@@ -75,6 +82,7 @@ __all__ = [
     "formats",
     "load_jobs_sample",
     "make_cluster",
+    "measure_training_cost",
     "plan_capacity",
     "read_jobs",
     "read_usage",

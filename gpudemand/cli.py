@@ -239,6 +239,48 @@ def _check_suffix(out: Path) -> None:
 
 @app.command()
 @_one_line
+def measure(
+    ctx: typer.Context,
+    plan: Annotated[Path, typer.Argument(help="Plan: a CSV file with a row a job.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="CSV file that receives the rows; an unfinished one is continued.")],
+    timeout: Annotated[float, typer.Option(help="Seconds after which a job is given up.")] = 300.0,
+    process: Annotated[str, typer.Option(help="fresh: a process a job; shared: for GPUs.")] = "fresh",
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Train every job of a plan for a few steps and record time and memory."""
+    from gpudemand.cost import measure_training_cost
+
+    with _rows(quiet=quiet) as show:
+        measure_training_cost(plan, out, timeout_s=timeout, process=process, progress=show)
+    typer.echo(out)
+
+
+@contextmanager
+def _rows(*, quiet: bool) -> Iterator[Callable[[Any], None]]:
+    """Give a function that shows how many rows are done and how much time is left, on stderr."""
+    if quiet:
+        yield lambda progress: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    from gpudemand.units import format_seconds
+
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("starting")
+
+        def show(progress: Any) -> None:
+            row = f"{progress.row['framework']} {progress.row['network']}: {progress.row['status']}"
+            left = f"{format_seconds(progress.left_s)} left, {row}"
+            bar.update(task, completed=progress.done, total=progress.total, description=left)
+
+        yield show
+
+
+@app.command()
+@_one_line
 def formats(ctx: typer.Context, debug: Debug = False) -> None:
     """List the log formats that can be read, and what each needs to be told."""
     from gpudemand.jobs import formats as known

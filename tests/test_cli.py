@@ -104,6 +104,20 @@ def test_debug_shows_the_error_itself(place):
     assert type(result.exception).__name__ == "InputError"
 
 
+def test_measure_continues_a_plan(tmp_path):
+    pytest.importorskip("torch")
+    from gpudemand.cost import make_plan, write_plan
+
+    plan = make_plan(2, networks=["lenet"], frameworks=["torch"], n_repeated=0, random_state=0)
+    write_plan(plan, tmp_path / "plan.csv")
+    for _ in range(2):
+        result = invoke("measure", tmp_path / "plan.csv", "--out", tmp_path / "rows.csv")
+        assert result.exit_code == 0, result.output
+        assert pd.read_csv(tmp_path / "rows.csv")["status"].tolist() == ["ok", "ok"]
+    assert "2/2" in result.stderr or "starting" in result.stderr
+    assert "no plan file" in one_line_error(invoke("measure", "nowhere.csv", "--out", tmp_path / "rows.csv", "--quiet"))
+
+
 def test_a_bug_is_one_line_too(monkeypatch):
     monkeypatch.setattr("gpudemand.cli._read", lambda *_: 1 / 0)
     line = one_line_error(invoke("report", "log.csv", "--quiet"))

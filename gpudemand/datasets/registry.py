@@ -148,6 +148,24 @@ def catalog() -> pd.DataFrame:
     return pd.DataFrame([*here, *away])[["name", "where", "kind", "bytes", "licence", "about"]]
 
 
+def refresh_checksums(folder: Path, under: str = "") -> None:
+    """Note checksum and size of bundled files again in ``registry.json``.
+
+    Parameters
+    ----------
+    folder : Path
+        The data folder of a checkout.
+    under : str
+        Only files whose path begins like this.
+    """
+    place = folder / "registry.json"
+    registry = json.loads(place.read_text(encoding="utf-8"))
+    for row in (row for row in registry["bundled"] if row["path"].startswith(under)):
+        path = folder / row["path"]
+        row.update(sha256=file_sha256(path), bytes=path.stat().st_size)
+    place.write_text(json.dumps(registry, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
 def file_sha256(path: Path) -> str:
     """Return the SHA-256 of a file's bytes, in hexadecimal."""
     return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pandas as pd
 
 from gpudemand.datasets.make import make_cluster
-from gpudemand.datasets.registry import data_folder, file_sha256
+from gpudemand.datasets.registry import data_folder, refresh_checksums
 
 
 def make_sample() -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -33,12 +32,7 @@ def write_sample(folder: Path) -> None:
     jobs, truth = make_sample()
     _write(jobs.dropna(axis=1, how="all").astype({"job_id": "int64"}), folder / "sample" / "jobs.parquet")
     _write(truth, folder / "sample" / "truth.parquet")
-    registry = json.loads((folder / "registry.json").read_text(encoding="utf-8"))
-    for row in registry["bundled"]:
-        if row["path"].startswith("sample/"):
-            path = folder / row["path"]
-            row.update(sha256=file_sha256(path), bytes=path.stat().st_size)
-    (folder / "registry.json").write_text(json.dumps(registry, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    refresh_checksums(folder, "sample/")
 
 
 def _write(frame: pd.DataFrame, path: Path) -> None:

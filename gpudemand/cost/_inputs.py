@@ -1,0 +1,133 @@
+"""What a caller says about the inputs of a network, read into one form."""
+
+from __future__ import annotations
+
+import sysconfig
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from traceback import extract_tb
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gpudemand._validation import InputError, nearest, shorten
+
+#: Samples in a traced batch: batch normalisation cannot train on a single value.
+BATCH = 2
+DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool")
+_HOW = "give the shape of one sample, such as (3, 224, 224), or a list of such shapes for several inputs"
+
+
+class InputSpec(NamedTuple):
+    """One input: its shape with the batch; its name, an example tensor and a dtype where they are given."""
+
+    name: str | None
+    shape: tuple[int, ...]
+    example: Any
+    dtype: str | None
+
+
+def read_inputs(input_shape: Any, input_dtype: Any) -> list[InputSpec]:
+    """Read shapes, examples and dtypes in any of the accepted forms.
+
+    Raises
+    ------
+    InputError
+        If a shape is none, holds a zero, or a dtype is not known.
+
+    Examples
+    --------
+    >>> read_inputs((3, 32, 32), None)
+    [InputSpec(name=None, shape=(2, 3, 32, 32), example=None, dtype=None)]
+    """
+    named = _named(input_shape)
+    dtypes = _dtypes(input_dtype, [name for name, _ in named])
+    specs = [_spec(name, item, dtype) for (name, item), dtype in zip(named, dtypes, strict=True)]
+    if not specs:
+        raise InputError(f"input_shape is empty; {_HOW}.")
+    return specs
+
+
+def batch_of(specs: Sequence[InputSpec]) -> int:
+    """Samples in the batch that the inputs make up."""
+    return specs[0].shape[0] if specs[0].shape else 1
+
+
+def _named(input_shape: Any) -> list[tuple[str | None, Any]]:
+    if isinstance(input_shape, Mapping):
+        return list(input_shape.items())
+    if _is_shape(input_shape) or _is_array(input_shape) or not isinstance(input_shape, (list, tuple)):
+        return [(None, input_shape)]
+    return [(None, item) for item in input_shape]
+
+
+def _spec(name: str | None, item: Any, dtype: str | None) -> InputSpec:
+    if _is_array(item):
+        shape = tuple(int(extent) for extent in item.shape)
+        if 0 in shape:
+            raise InputError(f"an example input has the shape {shape}, which holds nothing; pass at least one sample.")
+        return InputSpec(name, shape, item, dtype)
+    if not _is_shape(item):
+        raise InputError(f"input_shape={shorten(str(item))} is no shape; {_HOW}.")
+    if any(extent < 1 for extent in item):
+        raise InputError(f"input_shape={tuple(item)} holds an extent below 1; {_HOW}, without the batch.")
+    return InputSpec(name, (BATCH, *(int(extent) for extent in item)), None, dtype)
+
+
+def _dtypes(input_dtype: Any, names: list[str | None]) -> list[str | None]:
+    if isinstance(input_dtype, Mapping):
+        chosen = [input_dtype.get(name) for name in names]
+    elif isinstance(input_dtype, (list, tuple)):
+        chosen = list(input_dtype)
+    else:
+        chosen = [input_dtype] * len(names)
+    if len(chosen) != len(names):
+        raise InputError(f"input_dtype names {len(chosen)} types for {len(names)} inputs; give one for each.")
+    return [None if dtype is None else _dtype(dtype) for dtype in chosen]
+
+
+def _dtype(dtype: Any) -> str:
+    name = str(dtype).removeprefix("torch.")
+    if name not in DTYPES:
+        raise InputError(f"input_dtype={dtype!r} is not known.{nearest(name, DTYPES)} Choose from {', '.join(DTYPES)}.")
+    return name
+
+
+def _is_shape(item: Any) -> bool:
+    return isinstance(item, (list, tuple)) and all(
+        isinstance(extent, (int, np.integer)) and not isinstance(extent, bool) for extent in item
+    )
+
+
+def _is_array(item: Any) -> bool:
+    return hasattr(item, "shape") and hasattr(item, "dtype")
+
+
+def user_line(error: BaseException, tracer: str, *libraries: str) -> str:
+    """Name the innermost line of a traceback that is neither a tracer's nor a library's.
+
+    Parameters
+    ----------
+    error : BaseException
+        What was raised.
+    tracer : str
+        A file of the tracer; the files beside it are passed over.
+    *libraries : str
+        The ``__file__`` of packages to pass over.
+
+    Returns
+    -------
+    str
+        ``" at model.py, line 12 (if x.sum() > 0:)"``, or nothing if there is no such line.
+    """
+    skipped = {Path(library).parent for library in libraries}
+    for frame in reversed(extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        if path.parent != Path(tracer).parent and not _is_standard(path) and not skipped.intersection(path.parents):
+            return f" at {path.name}, line {frame.lineno} ({shorten(frame.line or '?', 80)})"
+    return ""
+
+
+def _is_standard(path: Path) -> bool:
+    inside = str(path).startswith("<frozen") or Path(sysconfig.get_path("stdlib")) in path.parents
+    return inside and "site-packages" not in path.parts

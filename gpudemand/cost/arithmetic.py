@@ -1,0 +1,101 @@
+"""Operations of the operators that multiply and add matrices; a multiply-add counts as 2.
+
+Element-wise operators, normalisations and pools are bound by memory: their cost is in the bytes they read and write,
+and they count no operations. This is the convention of ``torch.utils.flop_counter``, and of papers that call ResNet-50
+a network of 4.1 G multiply-adds. A bias counts nothing, and a mask saves nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+
+def weighted_flops(positions: float, weights: float) -> float:
+    """Operations of a layer that uses each of its weights once at every position.
+
+    One formula for convolutions (positions: batch x output places; x input places when transposed; grouped or not),
+    dense layers (positions: batch x tokens) and recurrent ones (positions: batch x time steps).
+
+    Examples
+    --------
+    A 3x3 convolution from 3 to 64 channels on 32x32 places:
+
+    >>> weighted_flops(32 * 32, 64 * 3 * 3 * 3)
+    3538944.0
+    """
+    return 2.0 * positions * weights
+
+
+def matmul_flops(outputs: float, inner: float) -> float:
+    """Operations of a product of two activations: `outputs` elements, each a sum over `inner` products.
+
+    Examples
+    --------
+    >>> matmul_flops(10 * 10, 64)
+    12800.0
+    """
+    return 2.0 * outputs * inner
+
+
+def attention_flops(query: Sequence[int], key: Sequence[int], value: Sequence[int]) -> float:
+    """Operations of scaled dot-product attention: two products, the mask not exploited.
+
+    Parameters
+    ----------
+    query, key, value : sequence of int
+        Shapes ``(..., heads, tokens, size)``.
+
+    Examples
+    --------
+    >>> attention_flops((1, 8, 128, 64), (1, 8, 128, 64), (1, 8, 128, 64))
+    33554432.0
+    """
+    return 2.0 * math.prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
+
+
+def einsum_flops(equation: str, shapes: Sequence[Sequence[int]]) -> float:
+    """Operations of an Einstein sum contracted from left to right; without a sum over products it counts nothing.
+
+    Parameters
+    ----------
+    equation : str
+        As for ``numpy.einsum``; an ellipsis stands for axes that all operands share.
+    shapes : sequence of shapes
+        One an operand.
+
+    Examples
+    --------
+    >>> einsum_flops("bqhd,bkhd->bhqk", [(1, 10, 2, 8), (1, 10, 2, 8)])
+    3200.0
+    """
+    terms, _, result = equation.replace(" ", "").partition("->")
+    labels = [_axes(term, len(shape)) for term, shape in zip(terms.split(","), shapes, strict=True)]
+    kept = set(_axes(result, max(map(len, shapes)))) if result else _once(labels)
+    size = {
+        name: extent
+        for term, shape in zip(labels, shapes, strict=True)
+        for name, extent in zip(term, shape, strict=True)
+    }
+    done, flops = set(labels[0]), 0.0
+    for position, term in enumerate(labels[1:], start=2):
+        later = kept.union(*labels[position:])
+        everything = done | set(term)
+        if everything - later:
+            flops += 2.0 * math.prod(size.get(name, 1) for name in everything)
+        done = everything & later
+    return flops
+
+
+def _axes(term: str, n_axes: int) -> list[str]:
+    """Name each axis of a term; the axes under an ellipsis are numbered from the right."""
+    if "..." not in term:
+        return list(term)
+    before, after = term.split("...")
+    hidden = n_axes - len(before) - len(after)
+    return [*before, *(str(i) for i in range(hidden, 0, -1)), *after]
+
+
+def _once(labels: list[list[str]]) -> set[str]:
+    flat = [name for term in labels for name in term]
+    return {name for name in flat if flat.count(name) == 1 or name.isdigit()}

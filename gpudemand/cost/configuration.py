@@ -1,0 +1,177 @@
+"""One training job to measure: everything that is varied, and a key by which it is found again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from gpudemand._validation import InputError, check_choice, check_number
+from gpudemand.cost import zoo
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "framework": ("torch", "keras"),
+    "optimizer": ("sgd", "momentum", "adam", "adamw"),
+    "precision": ("fp32", "tf32", "bf16"),
+    "layout": ("contiguous", "channels_last"),
+    "execution": ("eager", "compiled"),
+    "device": ("cpu", "cuda"),
+}
+#: Lowest legal value of each number; ``width`` and ``depth`` lie above theirs.
+LOWEST = {"input_size": 1, "channels": 0, "n_classes": 1, "vocabulary": 0, "batch_size": 1, "threads": 0, "repeat": 0}
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One row of a plan.
+
+    Parameters
+    ----------
+    framework : {"torch", "keras"}
+        Which library trains.
+    network : str
+        A name of the zoo.
+    input_size : int
+        Pixels a side, or tokens.
+    channels : int
+        Of the image; 0 for tokens.
+    n_classes : int
+        Outputs.
+    vocabulary : int
+        Distinct tokens; 0 for images.
+    width, depth : float
+        Factors on the channels, and on the blocks of a stage.
+    batch_size : int
+        Samples a step.
+    optimizer : {"sgd", "momentum", "adam", "adamw"}
+        ``momentum`` is SGD with momentum 0.9.
+    precision : {"fp32", "tf32", "bf16"}
+        ``tf32`` exists on CUDA only; ``bf16`` is mixed precision.
+    layout : {"contiguous", "channels_last"}
+        Memory order of images; Keras knows the second only.
+    execution : {"eager", "compiled"}
+        ``compiled`` is ``torch.compile``, or the graph that ``keras.Model.fit`` runs: Keras knows it only.
+    device : {"cpu", "cuda"}
+        Where it trains.
+    threads : int
+        Threads of an operator on the CPU; 0 leaves it to the framework.
+    repeat : int
+        Number of the repetition: configurations that differ in it only are the same job.
+    seed : int
+        Of weights and data.
+
+    Raises
+    ------
+    InputError
+        For an unknown name, a number out of range, or a combination that no framework offers.
+
+    Examples
+    --------
+    >>> job = Configuration("torch", "lenet", input_size=28, channels=1)
+    >>> job.input_shape, len(job.key)
+    ((1, 28, 28), 16)
+    """
+
+    framework: str
+    network: str
+    input_size: int = 32
+    channels: int = 3
+    n_classes: int = 10
+    vocabulary: int = 0
+    width: float = 1.0
+    depth: float = 1.0
+    batch_size: int = 32
+    optimizer: str = "sgd"
+    precision: str = "fp32"
+    layout: str = "contiguous"
+    execution: str = "eager"
+    device: str = "cpu"
+    threads: int = 0
+    repeat: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, options in CHOICES.items():
+            check_choice(name, getattr(self, name), options)
+        check_choice("network", self.network, zoo.names())
+        for name, low in LOWEST.items():
+            check_number(name, getattr(self, name), low, integer=True)
+        for name in ("width", "depth"):
+            check_number(name, getattr(self, name), 0, open_low=True)
+        self._check_combination()
+
+    def _check_combination(self) -> None:
+        tokens = zoo.kind(self.network) == "tokens"
+        if tokens != (self.channels == 0) or tokens != (self.vocabulary > 0):
+            wanted = "channels=0 and vocabulary>0" if tokens else "channels>0 and vocabulary=0"
+            raise InputError(
+                f"{self.network} takes {zoo.kind(self.network)}, which is written {wanted}; "
+                f"got channels={self.channels}, vocabulary={self.vocabulary}."
+            )
+        if self.framework == "keras" and (self.layout, self.execution) != ("channels_last", "compiled"):
+            raise InputError(
+                "keras trains with layout='channels_last' and execution='compiled'; "
+                f"got {self.layout!r} and {self.execution!r}."
+            )
+        if self.precision == "tf32" and self.device == "cpu":
+            raise InputError("precision='tf32' exists on device='cuda' only; choose 'fp32' or 'bf16'.")
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """``(channels, height, width)``, or ``(length,)``."""
+        return (self.channels, self.input_size, self.input_size) if self.channels else (self.input_size,)
+
+    @property
+    def key(self) -> str:
+        """Sixteen hexadecimal digits that name this configuration, whatever the order of a plan."""
+        text = json.dumps(asdict(self), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+#: Columns of a plan.
+COLUMNS = tuple(field.name for field in fields(Configuration))
+
+
+def from_row(row: Mapping[str, Any]) -> Configuration:
+    """Make a configuration from a row of text; absent columns take their defaults, others are ignored.
+
+    Parameters
+    ----------
+    row : mapping
+        Column to value, as a CSV reader gives it.
+
+    Raises
+    ------
+    InputError
+        If a value cannot be read as its column's type, or is not legal.
+
+    Examples
+    --------
+    >>> from_row({"framework": "torch", "network": "lenet", "batch_size": "8"}).batch_size
+    8
+    """
+    missing = {"framework", "network"} - set(row)
+    if missing:
+        raise InputError(f"a configuration needs {', '.join(sorted(missing))}; it has {', '.join(map(str, row))}.")
+    types = {"str": str, "int": _integer, "float": float}
+    values = {}
+    for field in fields(Configuration):
+        if field.name in row:
+            values[field.name] = _read(types[str(field.type)], field.name, row[field.name])
+    return Configuration(**values)
+
+
+def _read(kind: Any, name: str, value: Any) -> Any:
+    try:
+        return kind(value)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name}={value!r} cannot be read; it must be a number.") from error
+
+
+def _integer(value: Any) -> int:
+    number = float(value)
+    if number != int(number):
+        raise ValueError(value)
+    return int(number)

@@ -1,0 +1,101 @@
+"""A table on disk that grows by one row at a time and survives being killed at any moment."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from gpudemand._validation import InputError
+
+
+class RowFile:
+    """Append rows to a CSV file, each of them on disk before the next one is begun.
+
+    Opening drops a torn last line (one without its end), checks the header, and locks the file against a second
+    writer where the system can.
+
+    Parameters
+    ----------
+    path : path-like
+        The file; made if it does not exist.
+    columns : sequence of str
+        Its header.
+
+    Raises
+    ------
+    InputError
+        If the file has another header, or another process is writing it.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "rows.csv"
+    >>> with RowFile(path, ["key", "value"]) as rows:
+    ...     rows.append({"key": "a", "value": 1.5})
+    >>> with RowFile(path, ["key", "value"]) as rows:
+    ...     [row["key"] for row in rows.read()]
+    ['a']
+    """
+
+    def __init__(self, path: str | os.PathLike[str], columns: Sequence[str]) -> None:
+        self.path = Path(path)
+        self.columns = list(columns)
+
+    def __enter__(self) -> RowFile:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file: IO[bytes] = self.path.open("a+b", buffering=0)
+        try:
+            _lock(self._file, self.path)
+            self._drop_torn_line()
+        except InputError:
+            self._file.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Write one row; absent columns stay empty."""
+        self._write([row.get(name, "") for name in self.columns])
+
+    def read(self) -> list[dict[str, str]]:
+        """Return the rows as text."""
+        self._file.seek(0)
+        return list(csv.DictReader(io.StringIO(self._file.read().decode())))
+
+    def _drop_torn_line(self) -> None:
+        self._file.seek(0)
+        content = self._file.read()
+        whole = content.rfind(b"\n") + 1
+        self._file.truncate(whole)
+        header = content[:whole].split(b"\n", 1)[0].decode()
+        if not header:
+            self._write(self.columns)
+        elif header.rstrip("\r").split(",") != self.columns:
+            raise InputError(f"{self.path.name} has other columns than this version writes; choose another file.")
+
+    def _write(self, values: Sequence[Any]) -> None:
+        line = io.StringIO()
+        csv.writer(line, lineterminator="\n").writerow(values)
+        # One write, so that a kill tears at most this line, and on disk before the caller goes on.
+        self._file.write(line.getvalue().encode())
+        os.fsync(self._file.fileno())
+
+
+def _lock(file: IO[bytes], path: Path) -> None:
+    try:
+        import fcntl
+    except ImportError:  # not on Windows
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise InputError(f"another process is writing {path.name}; wait for it or choose another file.") from error

@@ -1,0 +1,136 @@
+"""The zoo in Keras: operators are layers, called in the functional style on whatever backend Keras runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import layers
+
+from gpudemand.cost.zoo._keras_layers import ChannelShuffle, ClassToken, Halves, Positions, Scale, Shift, Unembedding
+from gpudemand.cost.zoo.net import Net, Size, Value
+
+
+class KerasNet(Net):
+    """Builds a functional ``keras.Model``; images are ``(batch, height, width, channels)``.
+
+    Parameters
+    ----------
+    size : Size
+        The knobs, its ``input_shape`` channels first like everywhere in the zoo.
+    """
+
+    def __init__(self, size: Size) -> None:
+        super().__init__(size)
+        self._inputs: Any = None
+        self._table: Any = None
+
+    def input(self) -> Value:
+        shape = self.size.input_shape
+        tokens = len(shape) == 1
+        self._inputs = keras.Input(shape if tokens else (*shape[1:], shape[0]), dtype="int32" if tokens else None)
+        return self._inputs
+
+    def model(self, output: Value) -> Any:
+        return keras.Model(self._inputs, output)
+
+    def channels(self, x: Value) -> int:
+        return int(x.shape[-1])
+
+    def height(self, x: Value) -> int:
+        return int(x.shape[1])
+
+    def conv(
+        self,
+        x: Value,
+        filters: int,
+        kernel: int | tuple[int, int] = 1,
+        stride: int = 1,
+        *,
+        groups: int = 1,
+        bias: bool = False,
+        same: bool = True,
+    ) -> Value:
+        padding = _padding(same)
+        if groups == self.channels(x) == filters and groups > 1:
+            return layers.DepthwiseConv2D(kernel, stride, padding, use_bias=bias)(x)
+        return layers.Conv2D(filters, kernel, stride, padding, groups=groups, use_bias=bias)(x)
+
+    def batch_norm(self, x: Value) -> Value:
+        return layers.BatchNormalization(momentum=0.9, epsilon=1e-5)(x)
+
+    def layer_norm(self, x: Value) -> Value:
+        return layers.LayerNormalization(epsilon=1e-5)(x)
+
+    def activation(self, x: Value, kind: str) -> Value:
+        return layers.Activation(kind)(x)
+
+    def max_pool(self, x: Value, kernel: int, stride: int, *, same: bool = True) -> Value:
+        return layers.MaxPooling2D(kernel, stride, _padding(same))(x)
+
+    def avg_pool(self, x: Value, kernel: int, stride: int, *, same: bool = True) -> Value:
+        return layers.AveragePooling2D(kernel, stride, _padding(same))(x)
+
+    def global_pool(self, x: Value, *, keep: bool = False) -> Value:
+        return layers.GlobalAveragePooling2D(keepdims=keep)(x)
+
+    def dense(self, x: Value, units: int) -> Value:
+        return layers.Dense(units)(x)
+
+    def dropout(self, x: Value, rate: float) -> Value:
+        return layers.Dropout(rate)(x)
+
+    def flatten(self, x: Value) -> Value:
+        return layers.Flatten()(x)
+
+    def add(self, x: Value, y: Value) -> Value:
+        return layers.Add()([x, y])
+
+    def multiply(self, x: Value, y: Value) -> Value:
+        return layers.Multiply()([x, y])
+
+    def concat(self, *xs: Value) -> Value:
+        return layers.Concatenate()(list(xs))
+
+    def halves(self, x: Value) -> tuple[Value, Value]:
+        first, second = Halves()(x)
+        return first, second
+
+    def shuffle(self, x: Value) -> Value:
+        return ChannelShuffle()(x)
+
+    def shift(self, x: Value) -> Value:
+        return Shift()(x)
+
+    def scale(self, x: Value) -> Value:
+        return Scale()(x)
+
+    def sequence(self, x: Value) -> Value:
+        return layers.Reshape((-1, self.channels(x)))(x)
+
+    def class_token(self, x: Value) -> Value:
+        return ClassToken()(x)
+
+    def positions(self, x: Value) -> Value:
+        return Positions()(x)
+
+    def embedding(self, x: Value, units: int) -> Value:
+        self._table = layers.Embedding(self.size.vocabulary, units)
+        return self._table(x)
+
+    def unembedding(self, x: Value) -> Value:
+        return Unembedding(self._table)(x)
+
+    def attention(self, x: Value, heads: int, *, causal: bool) -> Value:
+        return layers.MultiHeadAttention(heads, self.channels(x) // heads)(x, x, use_causal_mask=causal)
+
+    def recurrent(self, x: Value, units: int, kind: str) -> Value:
+        cell = {"lstm": layers.LSTM, "gru": layers.GRU}[kind]
+        return cell(units, return_sequences=True)(x)
+
+    def token(self, x: Value, place: int) -> Value:
+        return x[:, place]
+
+
+def _padding(same: bool) -> str:
+    return "same" if same else "valid"

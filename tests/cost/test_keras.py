@@ -1,0 +1,282 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+tf = pytest.importorskip("tensorflow")
+
+import keras  # noqa: E402
+from keras import layers, ops  # noqa: E402
+
+from gpudemand._validation import InputError  # noqa: E402
+from gpudemand.cost.graph import OpGraph, UnknownOperatorWarning  # noqa: E402
+
+
+def types(graph: OpGraph) -> list[str]:
+    return (graph.nodes["type"] + " " + graph.nodes["kind"]).str.strip().tolist()
+
+
+class Net(keras.Model):
+    """Convolutions, a skip connection, plain TensorFlow, Keras operations, and a weight of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(name="net")
+        self.stem = layers.Conv2D(8, 1, name="stem")
+        self.conv = layers.Conv2D(8, 3, padding="same", groups=2, use_bias=False, name="conv")
+        self.norm = layers.BatchNormalization(name="norm")
+        self.head = layers.Dense(10, name="head")
+
+    def build(self, input_shape):
+        self.scale = self.add_weight(shape=(10,), name="scale")
+        super().build(input_shape)
+
+    def call(self, x, training=False):
+        x = self.stem(x)
+        x = ops.gelu(x + self.norm(self.conv(x), training=training))
+        return self.scale * self.head(tf.reduce_mean(x, axis=[1, 2]))
+
+
+def test_small_network_by_hand():
+    model = keras.Sequential(
+        [keras.Input((8, 8, 1)), layers.Conv2D(4, 3, activation="relu"), layers.Flatten(), layers.Dense(10)]
+    )
+    graph = OpGraph.from_keras(model)
+    assert types(graph) == ["Conv 3x3", "Relu", "Gemm"]
+    assert graph.edges.tolist() == [[0, 1], [1, 2]]
+    assert graph.nodes["flops"].tolist() == [2 * 36 * 36, 0, 2 * 144 * 10]
+    assert graph.nodes["parameters"].tolist() == [40, 0, 1450]
+    assert graph.nodes["output_shape"].tolist() == [(1, 6, 6, 4), (1, 6, 6, 4), (1, 10)]
+    assert graph.nodes["saved_bytes"].tolist() == [256, 576, 0]
+    assert graph.nodes["weight_bytes"].tolist() == [160, 0, 5800]
+
+
+def test_subclassed_model_with_plain_tensorflow():
+    graph = OpGraph.from_keras(Net(), (16, 16, 3))
+    expected = ["Conv 1x1", "Conv grouped", "BatchNormalization", "Add", "Gelu", "GlobalAveragePool", "Gemm", "Mul"]
+    assert types(graph) == expected
+    assert graph.edges.tolist() == [[0, 1], [0, 3], [1, 2], [2, 3], [3, 4], [4, 5], [5, 6], [6, 7]]
+    assert graph.n_parameters == graph.nodes["parameters"].sum() == 32 + 8 * 4 * 9 + 16 + 90 + 10
+    assert graph.nodes["name"].tolist()[:3] == ["stem", "conv", "norm"]
+
+
+def test_what_the_reader_sees():
+    golden = Path(__file__).parent / "golden" / "keras.txt"
+    assert repr(OpGraph.from_keras(Net(), (16, 16, 3))) + "\n" == golden.read_text(encoding="utf-8")
+
+
+def test_the_three_ways_to_write_a_model_are_one_graph():
+    def stack():
+        return [layers.Conv2D(4, 3, name="a"), layers.BatchNormalization(name="b"), layers.ReLU(name="c")]
+
+    class Sub(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts = stack()
+
+        def call(self, x):
+            for part in self.parts:
+                x = part(x)
+            return x
+
+    inputs = x = keras.Input((8, 8, 3))
+    for layer in stack():
+        x = layer(x)
+    subclassed = Sub()
+    subclassed(np.zeros((1, 8, 8, 3), "float32"))
+    graphs = [
+        OpGraph.from_keras(keras.Model(inputs, x)),
+        OpGraph.from_keras(keras.Sequential([keras.Input((8, 8, 3)), *stack()])),
+        OpGraph.from_keras(subclassed),  # it knows its shape from its first call
+    ]
+    for graph in graphs[1:]:
+        assert graph.nodes.equals(graphs[0].nodes)
+        assert graph.edges.tolist() == graphs[0].edges.tolist()
+
+
+def test_attention_is_expanded():
+    inputs = keras.Input((10, 32))
+    model = keras.Model(inputs, layers.MultiHeadAttention(4, 8)(inputs, inputs))
+    graph = OpGraph.from_keras(model)
+    assert types(graph) == ["Gemm", "Gemm", "Gemm", "MatMul", "Mul", "Softmax", "MatMul", "Gemm"]
+    assert graph.flops == 2 * 10 * 32 * 32 * 4 + 2 * 2 * 4 * 10 * 10 * 8
+    assert graph.n_parameters == model.count_params() == graph.nodes["parameters"].sum()
+
+
+@pytest.mark.parametrize(
+    ("layer", "type_", "gates"), [(layers.LSTM, "LSTM", 4), (layers.GRU, "GRU", 3), (layers.SimpleRNN, "RNN", 1)]
+)
+def test_recurrent_layers_are_one_operator(layer, type_, gates):
+    model = keras.Sequential([keras.Input((10, 8)), layers.Bidirectional(layer(16, return_sequences=True))])
+    graph = OpGraph.from_keras(model)
+    assert types(graph)[:2] == [type_, type_]
+    assert graph.flops == 2 * 2 * 10 * gates * 16 * (8 + 16)
+    assert graph.nodes["parameters"].sum() == model.count_params()
+
+
+@pytest.mark.parametrize(
+    ("layer", "flops"),
+    [
+        (layers.RNN([layers.LSTMCell(6), layers.LSTMCell(4)]), 2 * 10 * 4 * (6 * (8 + 6) + 4 * (6 + 4))),
+        (layers.RNN(layers.GRUCell(6)), 2 * 10 * 3 * 6 * (8 + 6)),
+    ],
+)
+def test_recurrent_layers_of_cells_are_one_operator_too(layer, flops):
+    graph = OpGraph.from_keras(keras.Sequential([keras.Input((10, 8)), layer]))
+    assert len(graph.nodes) == 1
+    assert graph.flops == flops
+
+
+def test_functions_of_a_user_are_looked_into():
+    class Inside(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = layers.Dense(4)
+
+        @tf.function
+        def double(self, x):
+            return 2 * tf.nn.gelu(x)
+
+        def call(self, x):
+            return self.double(self.dense(x))
+
+    assert types(OpGraph.from_keras(Inside(), (8,))) == ["Gemm", "Gelu", "Mul"]
+    assert not tf.config.functions_run_eagerly()
+
+
+def test_channels_may_come_first():
+    graphs = [
+        OpGraph.from_keras(keras.Sequential([keras.Input(shape), layers.Conv2D(4, 3, data_format=layout)]))
+        for shape, layout in (((8, 8, 6), "channels_last"), ((6, 8, 8), "channels_first"))
+    ]
+    assert types(graphs[0]) == types(graphs[1]) == ["Conv 3x3"]
+    assert graphs[0].flops == graphs[1].flops
+
+
+def test_convolutions_of_every_kind():
+    inputs = keras.Input((16, 16, 8))
+    x = layers.SeparableConv2D(8, 3)(inputs)
+    x = layers.DepthwiseConv2D(5, padding="same")(x)
+    x = layers.Conv2DTranspose(4, 2, strides=2)(layers.Conv2D(8, 7)(x))
+    volume = layers.Conv3D(2, 3)(layers.Reshape((16, 16, 4, 1))(x))
+    graph = OpGraph.from_keras(keras.Model(inputs, volume))
+    assert types(graph) == [
+        "Conv depthwise",
+        "Conv 1x1",
+        "Conv depthwise",
+        "Conv large",
+        "ConvTranspose 3x3",
+        "Conv 3x3",
+    ]
+    assert graph.nodes["flops"].tolist() == [
+        2 * 14 * 14 * 8 * 9,
+        2 * 14 * 14 * 64,
+        2 * 14 * 14 * 8 * 25,
+        2 * 8 * 8 * 64 * 49,
+        2 * 8 * 8 * 8 * 4 * 4,
+        2 * 14 * 14 * 2 * 2 * 27,
+    ]
+
+
+class Scores(layers.Layer):
+    """Scores every token with the table of an embedding layer."""
+
+    def __init__(self, embedding: layers.Embedding) -> None:
+        super().__init__()
+        self.embedding = embedding
+
+    def call(self, x):
+        return ops.matmul(x, ops.transpose(self.embedding.embeddings))
+
+
+def test_shared_layers_and_tied_weights_count_their_parameters_once():
+    inputs = keras.Input((12,), dtype="int32")
+    embedding, dense = layers.Embedding(50, 16), layers.Dense(16, activation="tanh")
+    graph = OpGraph.from_keras(keras.Model(inputs, Scores(embedding)(dense(dense(embedding(inputs))))))
+    assert types(graph) == ["Gather", "Gemm", "Tanh", "Gemm", "Tanh", "Gemm"]
+    assert graph.nodes["parameters"].tolist() == [800, 272, 0, 0, 0, 0]
+    assert graph.nodes["flops"].tolist() == [0, 2 * 12 * 256, 0, 2 * 12 * 256, 0, 2 * 12 * 16 * 50]
+    assert graph.n_parameters == 1072
+
+
+def test_inputs_in_a_list_and_by_name():
+    def build(first, second, inputs):
+        x = layers.Concatenate()([layers.Dense(4)(first), layers.Dense(4)(second)])
+        return keras.Model(inputs, x)
+
+    a, b = keras.Input((3,), name="a"), keras.Input((5,), name="b")
+    for model in (build(a, b, [a, b]), build(a, b, {"a": a, "b": b})):
+        graph = OpGraph.from_keras(model)
+        assert types(graph) == ["Gemm", "Gemm", "Concat"]
+        assert graph.input_shapes == ((3,), (5,))
+        assert graph.edges.tolist() == [[0, 2], [1, 2]]
+
+
+def test_open_shapes_are_asked_for():
+    inputs = keras.Input((None, None, 3))
+    model = keras.Model(inputs, layers.Conv2D(4, 3)(inputs))
+    with pytest.raises(InputError, match="which is open; pass input_shape"):
+        OpGraph.from_keras(model)
+    assert OpGraph.from_keras(model, (10, 10, 3)).flops == 2 * 64 * 4 * 27
+
+
+def test_statistics_are_no_parameters_and_frozen_layers_are_not_trained():
+    norm = layers.BatchNormalization()
+    model = keras.Sequential([keras.Input((8,)), layers.Dense(8), norm, layers.Dense(2)])
+    model.layers[0].trainable = False
+    graph = OpGraph.from_keras(model)
+    assert (graph.n_parameters, graph.n_trainable) == (72 + 16 + 18, 16 + 18)
+    assert graph.nodes["saved_bytes"].tolist() == [0, 32, 32]
+
+
+def test_evaluation_mode_and_mixed_precision():
+    model = keras.Sequential([keras.Input((8,)), layers.Dropout(0.5), layers.Dense(4, dtype="mixed_float16")])
+    assert types(OpGraph.from_keras(model)) == ["Dropout", "Cast", "Gemm"]
+    evaluated = OpGraph.from_keras(model, train=False)
+    assert types(evaluated) == ["Cast", "Gemm"]
+    assert evaluated.nodes["bytes_written"].tolist() == [16, 8]
+
+
+def test_nothing_changes_in_the_model():
+    model = keras.Sequential([keras.Input((8,)), layers.Dense(8), layers.BatchNormalization(), layers.Dropout(0.5)])
+    before = [weight.numpy().copy() for weight in model.weights]
+    calls = [layer.call for layer in model.layers]
+    OpGraph.from_keras(model)
+    assert all((old == new.numpy()).all() for old, new in zip(before, model.weights, strict=True))
+    assert [layer.call for layer in model.layers] == calls
+    assert all("call" not in vars(layer) or layer.call is old for layer, old in zip(model.layers, calls, strict=True))
+    assert keras.src.backend.nn.gelu.__name__ == "gelu"
+
+
+def test_unknown_operations_are_listed_and_warned_of():
+    inputs = keras.Input((8, 8))
+    model = keras.Model(inputs, ops.det(inputs))
+    with pytest.warns(UnknownOperatorWarning, match="MatrixDeterminant"):
+        graph = OpGraph.from_keras(model)
+    assert graph.other_ == ("MatrixDeterminant",)
+
+
+class Branches(keras.Model):
+    def call(self, x):
+        if tf.reduce_sum(x) > 0:
+            return x
+        return -x
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "message"),
+    [
+        (Branches, (3,), r"values of a tensor at test_keras.py, line \d+ \(if tf.reduce_sum\(x\) > 0:\)"),
+        (Net, (16, 3), r"fails on input of shape \(2, 16, 3\) at test_keras.py.*expected min_ndim=4"),
+        (Net, (16, 16, 0), "holds an extent below 1"),
+        (Net, None, "has not been built; pass input_shape"),
+        (lambda: Net, (16, 16, 3), "got the class Net: call it"),
+        (lambda: "resnet", None, "must be a Keras 3 model or layer; got str"),
+    ],
+)
+def test_errors_say_what_to_do(model, shape, message):
+    with pytest.raises(InputError, match=message):
+        OpGraph.from_keras(model(), shape)

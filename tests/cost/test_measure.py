@@ -1,0 +1,295 @@
+"""Measuring: real children that train, and every way in which a run can be cut short."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpudemand._validation import InputError
+from gpudemand.cost import zoo
+from gpudemand.cost._process import MeasuringProcess
+from gpudemand.cost.configuration import Configuration
+from gpudemand.cost.measure import COLUMNS, measure_training_cost, noise_floor, read_rows
+from gpudemand.cost.plan import make_plan, read_plan, write_plan
+from gpudemand.cost.rows import RowFile
+from gpudemand.cost.stamp import STAMP_COLUMNS
+
+ROOT = Path(__file__).resolve().parents[2]
+PLANS = ROOT / "data" / "cost" / "plans"
+#: As short as a measurement can be.
+SHORT = {"steps": 2, "warmup": 1, "min_time_s": 0.0}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _frameworks():
+    pytest.importorskip("torch")
+
+
+def job(**changes):
+    return Configuration(**{"framework": "torch", "network": "lenet", "batch_size": 4, "threads": 1, **changes})
+
+
+def plan_of(*jobs):
+    return pd.DataFrame([asdict(each) for each in jobs])
+
+
+def test_a_plan_is_trained_in_both_frameworks(tmp_path):
+    pytest.importorskip("tensorflow")
+    keras = job(framework="keras", layout="channels_last", execution="compiled")
+    seen = []
+    plan = tmp_path / "plan.csv"
+    write_plan(plan_of(job(), keras), plan)
+    rows = measure_training_cost(plan, tmp_path / "rows.csv", **SHORT, progress=seen.append)
+    assert list(rows.columns) == list(COLUMNS)
+    assert rows["status"].tolist() == ["ok", "ok"]
+    assert set(rows["framework"]) == {"torch", "keras"}
+    assert (rows["parameters"] == 62_006).all()
+    assert (rows["step_time_p10_s"] <= rows["step_time_s"]).all()
+    assert (rows["step_time_s"] <= rows["step_time_p90_s"]).all()
+    measured = rows[["step_time_s", "first_step_s", "start_s", "memory_gib", "model_gib"]]
+    assert (measured > 0).all(axis=None)
+    assert rows.set_index("framework").loc["torch", "allocated_gib"] > 0
+    assert (rows["wall_s"] > rows["start_s"] + rows["first_step_s"]).all()
+    assert [(state.done, state.total) for state in seen] == [(1, 2), (2, 2)]
+    assert seen[0].left_s > 0
+    assert seen[1].left_s == 0
+    check_stamps(rows, (tmp_path / "rows.csv").read_text())
+
+
+def check_stamps(rows, text):
+    on_a_cpu_empty = {"driver", "backend"}
+    assert rows[[name for name in STAMP_COLUMNS if name not in on_a_cpu_empty]].notna().all(axis=None)
+    assert rows.set_index("framework").loc["keras", "backend"].startswith("tensorflow 2.")
+    assert (rows["n_threads"] == 1).all()
+    assert platform.node() not in text.replace(rows["cpu"].iloc[0], "")
+    assert not re.search(r"/(?:home|tmp|root|usr)\b", text)
+
+
+def test_more_batch_takes_more_memory_and_time(tmp_path):
+    small, large = job(network="resnet18", batch_size=2, width=0.5), job(network="resnet18", batch_size=32, width=0.5)
+    rows = measure_training_cost(plan_of(small, large), tmp_path / "rows.csv", **SHORT).set_index("batch_size")
+    assert rows.loc[32, "step_time_s"] > 2 * rows.loc[2, "step_time_s"]
+    # Sixteen times the batch: ReLU and batch norm keep their inputs, about 0.6 MiB a sample and layer group.
+    assert rows.loc[32, "allocated_gib"] > 5 * (rows.loc[2, "allocated_gib"] - rows.loc[2, "model_gib"])
+    assert rows.loc[32, "memory_gib"] > rows.loc[2, "memory_gib"]
+
+
+def test_a_killed_run_goes_on_where_it_was(tmp_path):
+    plan, out = tmp_path / "plan.csv", tmp_path / "rows.csv"
+    write_plan(plan_of(*(job(seed=seed) for seed in range(3))), plan)
+    kill_after_rows(1, plan, out)
+    before = out.read_bytes()
+    finished = before[: before.rfind(b"\n") + 1]
+    assert 1 <= finished.count(b"\n") - 1 < 3
+    rows = measure_training_cost(plan, out, **SHORT)
+    assert out.read_bytes().startswith(finished)
+    assert sorted(rows["seed"]) == [0, 1, 2]
+    assert (rows["status"] == "ok").all()
+    again = measure_training_cost(plan, out, **SHORT, progress=lambda state: pytest.fail(f"measured again: {state}"))
+    pd.testing.assert_frame_equal(again, rows)
+
+
+def kill_after_rows(count, plan, out):
+    """Start a run as a process of its own and kill it as soon as so many rows are on disk."""
+    code = "import sys; from gpudemand.cost.measure import measure_training_cost as run; run(*sys.argv[1:], steps=2)"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    run = subprocess.Popen([sys.executable, "-c", code, str(plan), str(out)], env=environment)
+    deadline = time.monotonic() + 120
+    while not (out.exists() and out.read_bytes().count(b"\n") > count):
+        assert time.monotonic() < deadline, "no row within two minutes"
+        time.sleep(0.02)
+    children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
+    run.send_signal(signal.SIGKILL)
+    run.wait()
+    while any(is_running(child) for child in children):
+        assert time.monotonic() < deadline, "a child outlived its parent"
+        time.sleep(0.1)
+
+
+def is_running(pid):
+    status = Path(f"/proc/{pid}/status")
+    return status.exists() and "State:\tZ" not in status.read_text()
+
+
+def test_a_file_cut_at_any_byte_keeps_its_whole_rows(tmp_path):
+    path, columns = tmp_path / "rows.csv", ["key", "message"]
+    with RowFile(path, columns) as rows:
+        for key in ("a", "b"):
+            rows.append({"key": key, "message": "of, several words"})
+    whole = path.read_bytes()
+    for length in range(len(whole) + 1):
+        path.write_bytes(whole[:length])
+        with RowFile(path, columns) as rows:
+            kept = [row["key"] for row in rows.read()]
+            rows.append({"key": "c"})
+            assert [row["key"] for row in rows.read()] == [*kept, "c"]
+        assert kept == ["a", "b"][: max(0, whole[:length].count(b"\n") - 1)]
+
+
+def test_a_file_has_one_writer_and_one_header(tmp_path):
+    path = tmp_path / "rows.csv"
+    with RowFile(path, ["key"]), pytest.raises(InputError, match=r"another process is writing rows\.csv"):
+        RowFile(path, ["key"]).__enter__()
+    with pytest.raises(InputError, match=r"rows\.csv has other columns"):
+        measure_training_cost(plan_of(job()), path)
+
+
+def test_memory_that_runs_out_is_a_row(tmp_path):
+    large = job(network="vgg11", input_size=64, batch_size=256)
+    rows = measure_training_cost(plan_of(large), tmp_path / "rows.csv", **SHORT, memory_limit_gib=0.25)
+    assert rows["status"].tolist() == ["oom"]
+    assert rows["step_time_s"].isna().all()
+
+
+def test_a_process_that_the_system_kills_ran_out_of_memory():
+    process = MeasuringProcess("cpu")
+    os.kill(process._process.pid, signal.SIGKILL)
+    answer = process.ask({}, timeout_s=60)
+    process.close()
+    assert answer == {"status": "oom", "message": "killed by the system"}
+
+
+def test_a_process_that_ends_by_itself_is_an_error():
+    process = MeasuringProcess("cpu")
+    os.kill(process._process.pid, signal.SIGTERM)
+    answer = process.ask({}, timeout_s=60)
+    process.close()
+    assert answer == {"status": "error", "message": "the process ended with code -15"}
+
+
+def test_a_job_that_takes_too_long_is_a_row(tmp_path):
+    rows = measure_training_cost(plan_of(job()), tmp_path / "rows.csv", **SHORT, timeout_s=0.2)
+    assert rows["status"].tolist() == ["timeout"]
+    assert rows["message"].tolist() == ["not finished within 0.2 s"]
+
+
+def test_a_job_that_fails_is_a_row_and_the_run_goes_on(tmp_path):
+    # One sample whose last image is one pixel: batch norm has nothing to normalize over.
+    hopeless = job(network="vgg11", input_size=16, batch_size=1)
+    rows = measure_training_cost(plan_of(hopeless, job()), tmp_path / "rows.csv", **SHORT)
+    rows = rows.set_index("network")
+    assert rows["status"].to_dict() == {"vgg11": "error", "lenet": "ok"}
+    assert rows.loc["vgg11", "message"].startswith("ValueError: Expected more than 1 value per channel")
+
+
+def test_one_process_can_serve_many_jobs(tmp_path):
+    hopeless = job(network="vgg11", input_size=16, batch_size=1)
+    jobs = [job(seed=seed) for seed in range(3)]
+    rows = measure_training_cost(plan_of(hopeless, *jobs), tmp_path / "rows.csv", **SHORT, process="shared")
+    assert rows["status"].value_counts().to_dict() == {"ok": 3, "error": 1}
+    assert (rows["process"] == "shared").all()
+    # The first start imports PyTorch, a later one finds it there.
+    assert rows["start_s"].min() < 0.5 * rows["start_s"].max()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"network": "resnet51"}, "row 1 of the plan: network='resnet51' is not known. Did you mean 'resnet50'?"),
+        ({"batch_size": 0}, "row 1 of the plan: batch_size must be a whole number of at least 1; got 0"),
+        ({"batch_size": "many"}, "row 1 of the plan: batch_size='many' cannot be read"),
+        ({"precision": "tf32"}, "precision='tf32' exists on device='cuda' only"),
+        ({"framework": "keras"}, "keras trains with layout='channels_last' and execution='compiled'"),
+        ({"channels": 0}, "lenet takes image, which is written channels>0 and vocabulary=0"),
+    ],
+)
+def test_illegal_plans_are_said(tmp_path, change, message):
+    plan = plan_of(job()).astype(object).assign(**change)
+    with pytest.raises(InputError, match=re.escape(message)):
+        measure_training_cost(plan, tmp_path / "rows.csv")
+
+
+def test_missing_files_and_empty_plans_are_said(tmp_path):
+    with pytest.raises(InputError, match=r"there is no plan file 'plan\.csv'"):
+        read_plan(tmp_path / "plan.csv")
+    with pytest.raises(InputError, match="the plan has no rows"):
+        read_plan(plan_of(job()).head(0))
+    with pytest.raises(InputError, match=r"there is no file of rows 'rows\.csv'"):
+        read_rows(tmp_path / "rows.csv")
+    with pytest.raises(InputError, match="a configuration needs network"):
+        read_plan(pd.DataFrame({"framework": ["torch"]}))
+
+
+def test_keys_outlive_the_program():
+    # A new key would measure every finished row of every file again.
+    assert job().key == "5a3771c1ec80aba8"
+    assert job(repeat=1).key != job().key
+
+
+def test_plans_are_balanced_random_designs():
+    names = ["lenet", "vgg11", "gru"]
+    plan = make_plan(120, networks=names, n_repeated=30)
+    first = plan[plan["repeat"] == 0]
+    assert first.groupby(["network", "framework"]).size().tolist() == [10, 20] * 3
+    assert set(plan["optimizer"]) == {"sgd", "momentum", "adam", "adamw"}
+    assert plan["batch_size"].between(4, 64).all()
+    columns = [name for name in plan.columns if name != "repeat"]
+    assert plan.duplicated(columns).sum() >= 30
+    assert len(read_plan(plan)) == len(plan)
+    pd.testing.assert_frame_equal(plan, make_plan(120, networks=names, n_repeated=30))
+    assert not plan.equals(make_plan(120, networks=names, n_repeated=30, random_state=1))
+
+
+def test_plans_ask_for_what_is_possible():
+    with pytest.raises(InputError, match="n_repeated=6 and n_compiled=0 need as many rows"):
+        make_plan(10, networks=["lenet"], n_repeated=6)
+    with pytest.raises(InputError, match="Did you mean 'lenet'"):
+        make_plan(10, networks=["lenett"], n_repeated=0)
+
+
+@pytest.mark.parametrize(("device", "rows", "frameworks"), [("cpu", 1500, 2), ("cuda", 1000, 1)])
+def test_committed_plans_hold_every_network(device, rows, frameworks):
+    plan = pd.DataFrame([asdict(each) for each in read_plan(PLANS / f"{device}.csv")])
+    assert len(plan) >= rows
+    assert (plan["device"] == device).all()
+    assert set(plan["network"]) == set(zoo.names())
+    assert plan.groupby("network")["framework"].nunique().eq(frameworks).all()
+    assert (plan["repeat"] == 1).sum() >= 100
+    if device == "cuda":
+        eager = plan[plan["execution"] == "eager"]
+        assert set(eager["precision"]) == {"fp32", "tf32", "bf16"}
+        assert (plan["execution"] == "compiled").sum() == 30
+
+
+def repeated(n_jobs, n_repeats, spread, rng):
+    truth = rng.lognormal(size=n_jobs)
+    return pd.DataFrame(
+        {
+            "framework": "torch",
+            "device": "cpu",
+            "network": "lenet",
+            "status": "ok",
+            "seed": np.repeat(np.arange(n_jobs), n_repeats),
+            "repeat": np.tile(np.arange(n_repeats), n_jobs),
+            "step_time_s": np.repeat(truth, n_repeats) * rng.normal(1, spread, n_jobs * n_repeats),
+            "memory_gib": np.repeat(truth, n_repeats),
+        }
+    )
+
+
+@pytest.mark.parametrize("n_repeats", [2, 5])
+def test_the_noise_floor_is_the_noise(n_repeats):
+    rows = repeated(4000, n_repeats, 0.05, np.random.default_rng(0))
+    floor = noise_floor(rows).set_index("target")
+    assert floor.loc["step_time_s", "mean"] == pytest.approx(0.05 * np.sqrt(2 / np.pi), rel=0.05)
+    assert floor.loc["memory_gib", "mean"] < 1e-12
+    assert floor.loc["step_time_s", "n_jobs"] == 4000
+
+
+def test_the_noise_floor_sees_only_repeated_jobs_that_finished():
+    rows = repeated(10, 2, 0.05, np.random.default_rng(0))
+    rows.loc[rows["seed"] == 0, "status"] = "oom"
+    rows = rows.drop(rows.index[(rows["seed"] == 1) & (rows["repeat"] == 1)])
+    assert noise_floor(rows)["n_jobs"].tolist() == [8, 8]
+    assert noise_floor(rows[rows["repeat"] == 0]).empty

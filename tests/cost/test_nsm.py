@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from gpudemand._validation import InputError
+from gpudemand.cost.graph import Operator, OpGraph
+from gpudemand.cost.nsm import NetworkStructuralMatrix, edge_weights, structural_matrix
+from gpudemand.cost.operators import VOCABULARY
+
+TYPES = ("Conv", "BatchNormalization", "Relu", "Add", "Gemm", "Other")
+
+
+def operator(type_: str, flops: float = 0.0, parameters: int = 0, written: float = 0.0) -> Operator:
+    return Operator(type_, "", type_.lower(), type_, (1,), flops, parameters, 0.0, 0.0, written, 0.0)
+
+
+@st.composite
+def graphs(draw) -> OpGraph:
+    n = draw(st.integers(1, 12))
+    amounts = st.integers(0, 1000)
+    nodes = [operator(draw(st.sampled_from(TYPES)), draw(amounts), draw(amounts), draw(amounts)) for _ in range(n)]
+    pairs = [(i, j) for j in range(n) for i in range(j)]
+    edges = draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
+    return OpGraph.from_operators(nodes, edges)
+
+
+def brute_force(graph: OpGraph, weight: str | None) -> dict[tuple[str, str], float]:
+    """The matrix as a person would count it: edge by edge, in plain Python."""
+    cells: dict[tuple[str, str], float] = {}
+    rows = graph.nodes.to_dict("records")
+    for producer, consumer in graph.edges.tolist():
+        reached_by = sum(1 for _, other in graph.edges.tolist() if other == consumer)
+        value = {
+            None: 1.0,
+            "bytes": rows[producer]["bytes_written"],
+            "flops": rows[consumer]["flops"] / reached_by,
+            "parameters": rows[consumer]["parameters"] / reached_by,
+        }[weight]
+        cell = rows[producer]["type"], rows[consumer]["type"]
+        cells[cell] = cells.get(cell, 0.0) + value
+    return cells
+
+
+@given(graphs(), st.sampled_from([None, "flops", "bytes", "parameters"]))
+def test_matrix_is_what_counting_by_hand_gives(graph, weight):
+    matrix = structural_matrix(graph, weight)
+    cells = brute_force(graph, weight)
+    for producer in matrix.index:
+        for consumer in matrix.columns:
+            assert matrix.loc[producer, consumer] == pytest.approx(cells.get((producer, consumer), 0.0))
+    assert matrix.to_numpy().sum() == pytest.approx(sum(cells.values()))
+
+
+@given(st.lists(graphs(), min_size=1, max_size=4))
+def test_transformer_is_the_matrix_laid_out_in_a_row(several):
+    nsm = NetworkStructuralMatrix().fit(several)
+    rows = nsm.transform(several)
+    assert rows.shape == (len(several), len(nsm.operators_) ** 2)
+    for graph, row in zip(several, rows, strict=True):
+        cells = {name: value for name, value in zip(nsm.get_feature_names_out(), row, strict=True) if value}
+        assert cells == {f"{a}->{b}": count for (a, b), count in brute_force(graph, None).items()}
+
+
+@given(graphs())
+def test_flops_sum_to_those_of_the_operators_that_are_fed(graph):
+    fed = np.unique(graph.edges[:, 1])
+    assert edge_weights(graph, "flops").sum() == pytest.approx(graph.nodes["flops"].to_numpy()[fed].sum())
+
+
+@given(graphs())
+def test_depth_is_the_longest_path(graph):
+    def longest(node: int) -> int:
+        return 1 + max((longest(i) for i, j in graph.edges.tolist() if j == node), default=0)
+
+    assert graph.depth == max(longest(node) for node in range(len(graph.nodes)))
+
+
+CHAIN = OpGraph.from_operators(
+    [operator("Conv"), operator("BatchNormalization"), operator("Relu"), operator("Conv")], [(0, 1), (1, 2), (2, 3)]
+)
+DENSE = OpGraph.from_operators([operator("Gemm"), operator("Gelu"), operator("Gemm")], [(0, 1), (1, 2)])
+
+
+def test_rows_and_columns_are_in_the_order_of_the_vocabulary():
+    matrix = structural_matrix(CHAIN)
+    assert list(matrix.index) == list(matrix.columns) == ["Conv", "BatchNormalization", "Relu"]
+    assert matrix.loc["Relu", "Conv"] == 1
+    assert matrix.dtypes.eq("int64").all()
+    assert structural_matrix(CHAIN, vocabulary=VOCABULARY).shape == (len(VOCABULARY),) * 2
+
+
+def test_types_that_are_not_listed_count_as_other():
+    matrix = structural_matrix(CHAIN, vocabulary=["Conv", "Other"])
+    assert matrix.to_numpy().tolist() == [[0, 1], [1, 1]]
+    with pytest.raises(InputError, match="'BatchNormalization', which the vocabulary lacks; add it or 'Other'"):
+        structural_matrix(CHAIN, vocabulary=["Conv"])
+
+
+def test_unknown_types_at_transform():
+    nsm = NetworkStructuralMatrix().fit([CHAIN])
+    assert nsm.operators_ == ("Conv", "BatchNormalization", "Relu", "Other")
+    row = nsm.transform([DENSE])[0]
+    assert dict(zip(nsm.get_feature_names_out(), row, strict=True))["Other->Other"] == row.sum() == 2
+    with pytest.raises(InputError, match="Gelu, Gemm, which no graph of fit had"):
+        NetworkStructuralMatrix(handle_unknown="error").fit([CHAIN]).transform([DENSE])
+
+
+def test_scikit_learn_conventions():
+    nsm = NetworkStructuralMatrix(weight="bytes", sparse_output=True)
+    assert clone(nsm).get_params() == {"weight": "bytes", "handle_unknown": "other", "sparse_output": True}
+    rows = nsm.fit_transform([CHAIN, DENSE])
+    assert sparse.issparse(rows)
+    dense = NetworkStructuralMatrix(weight="bytes").set_output(transform="pandas").fit_transform([CHAIN, DENSE])
+    assert dense.columns.tolist() == nsm.get_feature_names_out().tolist()
+    assert (dense.to_numpy() == rows.toarray()).all()
+    with pytest.raises(NotFittedError):
+        NetworkStructuralMatrix().transform([CHAIN])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: structural_matrix("resnet"), "must be an OpGraph .*got str"),
+        (lambda: structural_matrix(CHAIN, "flop"), "Did you mean 'flops'"),
+        (lambda: structural_matrix(CHAIN, vocabulary=["Convolution"]), "'Convolution' is no operator type"),
+        (lambda: NetworkStructuralMatrix().fit(CHAIN), "must be a list of OpGraph"),
+        (lambda: NetworkStructuralMatrix().fit([]), "graphs is empty"),
+        (lambda: NetworkStructuralMatrix(handle_unknown="ignore").fit([CHAIN]), "handle_unknown='ignore' is not known"),
+    ],
+)
+def test_errors_say_what_to_do(call, message):
+    with pytest.raises(InputError, match=message):
+        call()
