@@ -35,8 +35,8 @@ lint: setup
 types: setup
 	@$(BIN)/mypy
 
-notebooks: setup ## run every notebook from a fresh kernel, in place of its stored outputs nothing is written
-	@$(BIN)/python -m pytest -q -p no:doctest --override-ini addopts= --nbmake notebooks
+notebooks: setup ## run every notebook from a fresh kernel; their stored outputs stay as they are
+	@$(BIN)/python -m pytest -q -c /dev/null --rootdir . -p no:cacheprovider --nbmake --nbmake-timeout 300 notebooks
 
 modern: ## the core on the newest numpy, pandas and scikit-learn, installed from a wheel
 	@PYTHON="$(PYTHON)" bash scripts/modern.sh
