@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 import matplotlib as mpl
 import pytest
 
 mpl.use("agg")
+
+#: Networks written in PyTorch, which doctest would import to look for examples.
+collect_ignore = [] if find_spec("torch") else ["cost/networks.py"]
 
 ROOT = Path(__file__).resolve().parent.parent
 
