@@ -71,11 +71,13 @@ def format_seconds(seconds: float) -> str:
 
     Examples
     --------
-    >>> [format_seconds(s) for s in (0.0032, 12, 5400, 200000)]
-    ['3.2 ms', '12 s', '1.5 h', '2.31 d']
+    >>> [format_seconds(s) for s in (0, 0.0032, 12, 5400, 200000)]
+    ['0 s', '3.2 ms', '12 s', '1.5 h', '2.31 d']
     """
     if not math.isfinite(seconds):
         return "unknown"
+    if seconds == 0:
+        return "0 s"
     for limit, size, unit in ((1, 1e-3, "ms"), (120, 1, "s"), (3600, 60, "min"), (172800, 3600, "h")):
         if abs(seconds) < limit:
             return f"{seconds / size:.3g} {unit}"

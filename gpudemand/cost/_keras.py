@@ -22,6 +22,7 @@ from gpudemand.cost._inputs import BATCH, InputSpec, batch_of, read_inputs, user
 from gpudemand.cost._keras_calls import item_size
 from gpudemand.cost._keras_graph import GraphReader
 from gpudemand.cost._keras_watch import Watch
+from gpudemand.cost._quiet import quiet_tensorflow
 from gpudemand.cost._recorder import Recorder, warn_other
 from gpudemand.cost.graph import OpGraph
 
@@ -44,8 +45,9 @@ def trace(model: Any, input_shape: Any = None, *, input_dtype: Any = None, train
 
 def _check_model(model: Any) -> None:
     try:
-        import keras
-        import tensorflow  # noqa: F401
+        with quiet_tensorflow():
+            import keras
+            import tensorflow  # noqa: F401
     except ImportError as error:
         raise InputError("Keras is not installed; install it with pip install 'gpudemand[tensorflow]'.") from error
     if isinstance(model, type):

@@ -1,6 +1,7 @@
 """Displays: arrays in, figures out; matplotlib is imported when the first one is drawn."""
 
 from gpudemand.plotting._base import BASELINE, GROUPS, INSTALLED, MEASURED, PREDICTED, style
+from gpudemand.plotting.cost import StructuralMatrixDisplay
 from gpudemand.plotting.forecast import ForecastDisplay
 from gpudemand.plotting.planning import CapacityPlanDisplay
 from gpudemand.plotting.usage import RhythmDisplay, UsageDisplay
@@ -14,6 +15,7 @@ __all__ = [
     "CapacityPlanDisplay",
     "ForecastDisplay",
     "RhythmDisplay",
+    "StructuralMatrixDisplay",
     "UsageDisplay",
     "style",
 ]

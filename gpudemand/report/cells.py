@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from gpudemand.report.words import day
-from gpudemand.units import format_count
+from gpudemand.units import SECONDS_PER_HOUR, format_count, format_seconds
 
 MISSING = "\N{EN DASH}"
 
@@ -28,7 +28,7 @@ def _date(value: Any) -> str:
 
 
 def _hours(value: float) -> str:
-    return f"{60 * value:.0f} min" if value < 1 else f"{value:.1f} h"
+    return format_seconds(value * SECONDS_PER_HOUR)
 
 
 def _yes(value: Any) -> str:
@@ -57,6 +57,7 @@ _COLUMNS: dict[str, tuple[str, _Format]] = {
     "running_share": ("running share", _percent),
     "jobs": ("jobs", format_count),
     "median_wait_h": ("median wait", _hours),
+    "mean_wait_h": ("mean wait", _hours),
     "completed": ("completed", _percent),
     "last_use": ("last use", day),
     "largest": ("largest", format_count),

@@ -128,8 +128,8 @@ def who_uses(jobs: pd.DataFrame, settings: Settings) -> pd.DataFrame:
     -------
     DataFrame
         Column ``by``, ``gpu_hours``, ``share`` (of all GPU-hours), ``running_share`` (this row and those above),
-        ``jobs``, ``median_wait_h`` (submit to start, hours), ``completed`` (share of the finished jobs that
-        completed), ``last_use``.
+        ``jobs``, ``median_wait_h`` and ``mean_wait_h`` (submit to start, hours), ``completed`` (share of the finished
+        jobs that completed), ``last_use``.
     """
     usage = usage_series(jobs, by=settings.by, freq="MS", until=settings.until, tz=settings.tz)
     hours = usage.groupby("unique_id")["y"].sum().sort_values(ascending=False, kind="stable")
@@ -139,6 +139,7 @@ def who_uses(jobs: pd.DataFrame, settings: Settings) -> pd.DataFrame:
     table["running_share"] = table["share"].cumsum()
     table["jobs"] = facts.size().reindex(hours.index)
     table["median_wait_h"] = facts["wait_h"].median()
+    table["mean_wait_h"] = facts["wait_h"].mean()
     table["completed"] = facts["completed"].sum() / facts["finished"].sum()
     table["last_use"] = facts["last_use"].max().dt.tz_convert(settings.tz)
     return table.rename(index=written_names(jobs, settings.by)).rename_axis(settings.by).reset_index()

@@ -68,14 +68,16 @@ def answer(numbers: dict[str, Any]) -> str:
     """
     required, installed = format_count(numbers["required"]), format_count(numbers["installed"])
     compared = f"{format_count(numbers['shortfall'])} more than" if numbers["shortfall"] else "no more than"
-    return f"By {day(numbers['plan_end'])} this cluster requires {required} GPUs, {compared} the {installed} installed."
+    there = "installed" if numbers["installed_from"] == "given" else "that it ever held at once"
+    return f"By {day(numbers['plan_end'])} this cluster requires {required} GPUs, {compared} the {installed} {there}."
 
 
 def timing(numbers: dict[str, Any]) -> str:
     """Say when the GPUs run short and by when to order."""
+    there = "installed GPUs" if numbers["installed_from"] == "given" else "most GPUs held so far"
     if numbers["first_crossing"] is None:
-        return f"The installed GPUs suffice throughout, at a service level of {percent(numbers['service_level'])}."
-    crossing = f"Required GPUs first exceed the installed ones on {day(numbers['first_crossing'])}; "
+        return f"The {there} suffice throughout, at a service level of {percent(numbers['service_level'])}."
+    crossing = f"Required GPUs first exceed the {there} on {day(numbers['first_crossing'])}; "
     if pd.Timestamp(numbers["order_by"]) <= pd.Timestamp(numbers["log_end"]):
         return crossing + (
             f"with a lead time of {span(numbers['lead_time'])} the order was due by {day(numbers['order_by'])}, "

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -238,3 +240,10 @@ def test_what_cannot_be_built_is_said(arguments, message):
 def test_unknown_names_are_said(lookup):
     with pytest.raises(InputError, match="Did you mean 'squeezenet'"):
         lookup("squeeznet")
+
+
+def test_tensorflow_comes_quietly_and_errors_come_through():
+    pytest.importorskip("keras")
+    code = "from gpudemand.cost import zoo; import sys; zoo.build('lenet', 'keras'); print('said', file=sys.stderr)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stderr == "said\n"

@@ -39,8 +39,10 @@ def said(**changes):
 
 
 def test_answer_compares_both_ways():
-    assert words.answer(NUMBERS) == "By 29 Jul 2026 this cluster requires 1,004 GPUs, 39 more than the 965 installed."
-    assert "no more than the 965 installed" in words.answer(said(required=900, shortfall=0))
+    begin = "By 29 Jul 2026 this cluster requires 1,004 GPUs, 39 more than the 965 "
+    assert words.answer(NUMBERS) == begin + "that it ever held at once."
+    assert words.answer(said(installed_from="given")) == begin + "installed."
+    assert "no more than the 965 that" in words.answer(said(required=900, shortfall=0))
 
 
 def test_timing_knows_past_future_and_never():

@@ -31,8 +31,8 @@ class KerasNet(Net):
         self._inputs = keras.Input(shape if tokens else (*shape[1:], shape[0]), dtype="int32" if tokens else None)
         return self._inputs
 
-    def model(self, output: Value) -> Any:
-        return keras.Model(self._inputs, output)
+    def model(self, output: Value, name: str) -> Any:
+        return keras.Model(self._inputs, output, name=name)
 
     def channels(self, x: Value) -> int:
         return int(x.shape[-1])

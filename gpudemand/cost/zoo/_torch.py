@@ -43,9 +43,9 @@ class TorchNet(Net):
     def input(self) -> Value:
         return _shaped(self._graph.placeholder("x"), self.size.input_shape)
 
-    def model(self, output: Value) -> fx.GraphModule:
+    def model(self, output: Value, name: str) -> fx.GraphModule:
         self._graph.output(output)
-        return fx.GraphModule(self._root, self._graph)
+        return fx.GraphModule(self._root, self._graph, class_name=name)
 
     def channels(self, x: Value) -> int:
         shape = _shape(x)

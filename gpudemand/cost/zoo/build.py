@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpudemand._validation import InputError, check_choice, check_number
+from gpudemand.cost._quiet import quiet_tensorflow
 from gpudemand.cost.zoo.catalogue import CATALOGUE
 from gpudemand.cost.zoo.net import Net, Size
 
@@ -122,7 +123,7 @@ def build(
     net_class = _back_end(check_choice("framework", framework, FRAMEWORKS))
     shape = DEFAULT_SHAPES[entry.kind] if input_shape is None else tuple(input_shape)
     net: Net = net_class(_size(_check_shape(shape, name, entry.kind), n_classes, width, depth, vocabulary))
-    return net.model(entry.describe(net, net.input()))
+    return net.model(entry.describe(net, net.input()), name)
 
 
 def _back_end(framework: str) -> type[Net]:
@@ -131,7 +132,8 @@ def _back_end(framework: str) -> type[Net]:
             from gpudemand.cost.zoo._torch import TorchNet
 
             return TorchNet
-        from gpudemand.cost.zoo._keras import KerasNet
+        with quiet_tensorflow():
+            from gpudemand.cost.zoo._keras import KerasNet
     except ImportError as error:
         extra = "torch" if framework == "torch" else "tensorflow"
         raise ImportError(f"building {framework} networks needs it: pip install 'gpudemand[{extra}]'") from error

@@ -82,8 +82,8 @@ class Net(ABC):
         """Return the input: an image, or integer tokens."""
 
     @abstractmethod
-    def model(self, output: Value) -> Any:
-        """Return the finished model of the framework."""
+    def model(self, output: Value, name: str) -> Any:
+        """Return the finished model of the framework, under a name."""
 
     @abstractmethod
     def channels(self, x: Value) -> int:
