@@ -7,7 +7,7 @@ OUT ?= out/report
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report test lab check format lint types notebooks modern bench clean
+.PHONY: help setup report test lab check format lint types notebooks modern bench bench-cost clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1|/' | column -t -s '|'
@@ -43,6 +43,9 @@ modern: ## the core on the newest numpy, pandas and scikit-learn, installed from
 
 bench: setup ## speed of the usage engine beside plain pandas
 	@$(BIN)/python -m benchmarks.usage $(ARGS)
+
+bench-cost: setup ## how well training cost is predicted, on our own measurements
+	@$(BIN)/python -m benchmarks.cost.own $(ARGS)
 
 clean: ## remove the environment and everything made
 	rm -rf $(VENV) .venv-modern out dist build .pytest_cache .mypy_cache .ruff_cache

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         GraphFeatures,
         NetworkStructuralMatrix,
         OpGraph,
+        TrainingCostRegressor,
         measure_training_cost,
         structural_matrix,
     )
@@ -45,6 +46,7 @@ _HOME = {
     "OpGraph": "cost",
     "RejectedRowsWarning": "_validation",
     "SeasonalNaive": "forecast",
+    "TrainingCostRegressor": "cost",
     "aggregate_usage": "hierarchy",
     "build_report": "report",
     "cross_validation": "forecast",
@@ -75,6 +77,7 @@ __all__ = [
     "OpGraph",
     "RejectedRowsWarning",
     "SeasonalNaive",
+    "TrainingCostRegressor",
     "aggregate_usage",
     "build_report",
     "cross_validation",

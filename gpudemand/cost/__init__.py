@@ -14,13 +14,17 @@ if TYPE_CHECKING:
     from gpudemand.cost.measure import measure_training_cost, noise_floor, read_rows
     from gpudemand.cost.nsm import NetworkStructuralMatrix, structural_matrix
     from gpudemand.cost.plan import make_plan, read_plan, write_plan
+    from gpudemand.cost.regression import TrainingCostRegressor
+    from gpudemand.cost.table import job_table, trace_architectures
 
 _HOME = {
     "GraphFeatures": "features",
     "NetworkStructuralMatrix": "nsm",
     "OpGraph": "graph",
+    "TrainingCostRegressor": "regression",
     "UnknownOperatorWarning": "graph",
     "graph_features": "features",
+    "job_table": "table",
     "make_plan": "plan",
     "measure_training_cost": "measure",
     "noise_floor": "measure",
@@ -28,6 +32,7 @@ _HOME = {
     "read_rows": "measure",
     "shape_inference_memory": "features",
     "structural_matrix": "nsm",
+    "trace_architectures": "table",
     "training_flops": "features",
     "write_plan": "plan",
 }
@@ -36,8 +41,10 @@ __all__ = [
     "GraphFeatures",
     "NetworkStructuralMatrix",
     "OpGraph",
+    "TrainingCostRegressor",
     "UnknownOperatorWarning",
     "graph_features",
+    "job_table",
     "make_plan",
     "measure_training_cost",
     "noise_floor",
@@ -45,6 +52,7 @@ __all__ = [
     "read_rows",
     "shape_inference_memory",
     "structural_matrix",
+    "trace_architectures",
     "training_flops",
     "write_plan",
 ]

@@ -76,6 +76,9 @@ class MeasuringProcess:
         code = self._process.wait()
         if self._late:
             return {"status": "timeout", "message": f"not finished within {timeout_s:g} s"}
+        if code in (-signal.SIGTERM, -signal.SIGINT):
+            # Somebody stops the run: the job is left for the next one, not recorded as a failure of its own.
+            raise KeyboardInterrupt("the measuring process was told to stop")
         if code == -signal.SIGKILL:
             return {"status": "oom", "message": "killed by the system"}
         self._errors.seek(0)

@@ -160,12 +160,21 @@ def test_a_process_that_the_system_kills_ran_out_of_memory():
     assert answer == {"status": "oom", "message": "killed by the system"}
 
 
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
+def test_a_process_that_is_told_to_stop_stops_the_run(told):
+    process = MeasuringProcess("cpu")
+    os.kill(process._process.pid, told)
+    with pytest.raises(KeyboardInterrupt):
+        process.ask({}, timeout_s=60)
+    process.close()
+
+
 def test_a_process_that_ends_by_itself_is_an_error():
     process = MeasuringProcess("cpu")
-    os.kill(process._process.pid, signal.SIGTERM)
+    os.kill(process._process.pid, signal.SIGHUP)
     answer = process.ask({}, timeout_s=60)
     process.close()
-    assert answer == {"status": "error", "message": "the process ended with code -15"}
+    assert answer == {"status": "error", "message": "the process ended with code -1"}
 
 
 def test_a_job_that_takes_too_long_is_a_row(tmp_path):

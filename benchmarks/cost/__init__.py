@@ -1,0 +1,1 @@
+"""How well training cost is predicted, on networks, sizes and devices held out."""

@@ -1,0 +1,139 @@
+"""Costs that follow a known law are found again, for networks that were held out, with intervals that cover."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpudemand._validation import InputError
+from gpudemand.cost.features import OPERATOR_CLASSES
+from gpudemand.cost.physics import WorkModel
+from gpudemand.cost.regression import TrainingCostRegressor
+
+
+def made_up(n_networks=40, n_each=12, seed=0, noise=0.03):
+    """A feature table of made-up networks, and costs that follow a law with a correction by structure."""
+    rng = np.random.default_rng(seed)
+    frames = []
+    for network in range(n_networks):
+        mix = rng.dirichlet(np.ones(len(OPERATOR_CLASSES)))
+        size = 10 ** rng.uniform(6, 9, n_each)
+        frame = {
+            "framework": rng.choice(["torch", "keras"], n_each),
+            "batch_size": rng.integers(2, 65, n_each).astype(float),
+        }
+        frame |= {"optimizer_states": rng.integers(0, 3, n_each).astype(float), "network": network}
+        for amount, unit in (("flops", 1.0), ("bytes", 0.1), ("saved_bytes", 0.03), ("calls", 1e-7)):
+            for share, group in zip(mix, OPERATOR_CLASSES, strict=True):
+                frame[f"{amount}_{group}"] = share * size * unit
+            frame[amount] = size * unit
+        frame |= {"trainable_parameters": size / 50, "largest_output_bytes": size / 300, "operators": size**0.3}
+        frame |= {"edge:Conv->Relu": np.full(n_each, mix[0] * 30), "edge:Add->Relu": np.full(n_each, mix[1] * 30)}
+        frames.append(pd.DataFrame(frame))
+    X = pd.concat(frames, ignore_index=True)
+    work = X["batch_size"] * (X["flops"] / 2e11 + X["bytes"] / 1e10) + 0.002
+    structure = 1 + 0.3 * X["edge:Conv->Relu"] / (1 + X["edge:Conv->Relu"])
+    slower = np.where(X["framework"] == "keras", 1.4, 1.0)
+    y = (work * structure * slower * np.exp(rng.normal(0, noise, len(X)))).to_numpy()
+    return X.drop(columns="network"), y, X["network"].to_numpy()
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y, groups = made_up()
+    train = groups < 32
+    return TrainingCostRegressor(learner="extra_trees").fit(X[train], y[train], groups[train]), X[~train], y[~train]
+
+
+def test_networks_never_seen_are_predicted(fitted):
+    model, X, y = fitted
+    assert np.median(np.abs(model.predict(X) / y - 1)) < 0.10
+    assert model.scores_["extra_trees"] < 0.10
+
+
+def test_intervals_cover_and_nest(fitted):
+    model, X, y = fitted
+    wide, narrow = model.predict_interval(X, 90), model.predict_interval(X, 50)
+    assert 0.75 <= ((y >= wide[:, 0]) & (y <= wide[:, 1])).mean() <= 1.0
+    assert (wide[:, 0] <= narrow[:, 0]).all()
+    assert (narrow[:, 1] <= wide[:, 1]).all()
+
+
+def test_work_carries_predictions_beyond_the_sizes_seen(fitted):
+    model, X, _ = fitted
+    larger = X.assign(batch_size=X["batch_size"] * 16)
+    ratio = model.predict(larger) / model.predict(X)
+    assert np.median(ratio) > 8
+
+
+def test_the_same_data_gives_the_same_model(fitted):
+    model, X, _ = fitted
+    X_all, y_all, groups = made_up()
+    train = groups < 32
+    again = TrainingCostRegressor(learner="extra_trees").fit(X_all[train], y_all[train], groups[train])
+    np.testing.assert_array_equal(model.predict(X), again.predict(X))
+
+
+def test_auto_takes_the_learner_that_does_best_on_held_out_networks():
+    X, y, groups = made_up(n_networks=10, n_each=12)
+    model = TrainingCostRegressor(n_splits=3).fit(X, y, groups)
+    assert model.scores_[model.learner_] == min(model.scores_.values())
+    assert set(model.scores_) == {"extra_trees", "random_forest", "gradient_boosting", "knn", "ridge"}
+
+
+def test_prices_are_not_negative_and_follow_the_framework():
+    X, y, _ = made_up(noise=0.0)
+    work = WorkModel("time").fit(X, y)
+    assert all((prices >= 0).all() for prices in work.prices_.values())
+    torch, keras = (work.predict(X.assign(framework=name)) for name in ("torch", "keras"))
+    assert np.median(keras / torch) == pytest.approx(1.4, abs=0.15)
+    assert np.isfinite(work.predict(X.assign(framework="jax"))).all()
+
+
+def test_memory_terms():
+    X, _, groups = made_up()
+    y = (
+        0.02
+        + 4e-9 * X["trainable_parameters"] * (1 + X["optimizer_states"])
+        + 2e-9 * X["saved_bytes"] * X["batch_size"]
+    ).to_numpy()
+    model = TrainingCostRegressor("memory", learner="ridge").fit(X, y, groups)
+    assert np.median(np.abs(model.predict(X) / y - 1)) < 0.02
+
+
+def test_an_edge_never_seen_is_no_error(fitted):
+    model, X, _ = fitted
+    fewer = X.drop(columns="edge:Add->Relu").assign(**{"edge:New->Relu": 3.0})
+    assert np.isfinite(model.predict(fewer)).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"target": "tme"}, "Did you mean 'time'"),
+        ({"learner": "extra trees"}, "Did you mean 'extra_trees'"),
+        ({"n_splits": 1}, "of at least 2"),
+    ],
+)
+def test_bad_parameters(change, reason):
+    X, y, groups = made_up(3, 10)
+    with pytest.raises(InputError, match=reason):
+        TrainingCostRegressor(**change).fit(X, y, groups)
+
+
+def test_bad_data(fitted):
+    X, y, groups = made_up(3, 10)
+    model = TrainingCostRegressor(learner="ridge")
+    with pytest.raises(InputError, match="2 values that are not positive"):
+        model.fit(X, np.r_[y[:-2], 0.0, np.nan], groups)
+    with pytest.raises(InputError, match="values for 30 jobs"):
+        model.fit(X, y[:-1], groups)
+    with pytest.raises(InputError, match="single group"):
+        model.fit(X, y, np.zeros(30))
+    with pytest.raises(InputError, match=r"lacks the column\(s\) flops"):
+        model.fit(X.drop(columns="flops"), y)
+    with pytest.raises(InputError, match="lacks the column"):
+        fitted[0].predict(X.drop(columns="batch_size"))
+    with pytest.raises(InputError, match="must be a pandas DataFrame"):
+        model.fit(X.to_numpy(dtype=object), y)

@@ -1,0 +1,58 @@
+"""Rows as features: everything from the graph, nothing from the name."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from gpudemand._validation import InputError
+from gpudemand.cost import make_plan
+from gpudemand.cost.table import ARCHITECTURE, EDGE, job_table, trace_architectures
+
+pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="module")
+def rows():
+    plan = make_plan(6, networks=["lenet", "alexnet"], frameworks=["torch"], n_repeated=0, random_state=0)
+    return pd.concat([plan, plan.assign(batch_size=7, optimizer="adam")], ignore_index=True)
+
+
+@pytest.fixture(scope="module")
+def traced(rows):
+    return trace_architectures(rows)
+
+
+def test_one_row_an_architecture(rows, traced):
+    assert len(traced) == len(rows[list(ARCHITECTURE)].drop_duplicates())
+    assert traced.index.names == list(ARCHITECTURE)
+    assert traced.notna().all().all()
+
+
+def test_no_column_tells_the_name(rows, traced):
+    table = job_table(rows, traced)
+    assert len(table) == len(rows)
+    assert "network" not in table.columns
+    assert not table.astype(str).isin(["lenet", "alexnet"]).any().any()
+
+
+def test_hyper_parameters_stand_beside_the_graph(rows, traced):
+    table = job_table(rows, traced)
+    adam = table["optimizer"] == "adam"
+    assert (table.loc[adam, "optimizer_states"] == 2).all()
+    assert (table.loc[len(rows) // 2 :, "batch_size"] == 7).all()
+    assert (table["depth"] > 4).all()  # of the graph, not the factor on the blocks
+    assert table.filter(regex=f"^{EDGE}Conv->").to_numpy().sum() > 0
+
+
+def test_tracing_again_gives_the_same(rows, traced):
+    pd.testing.assert_frame_equal(job_table(rows.head(2)), job_table(rows.head(2), traced), check_column_type=False)
+
+
+def test_what_cannot_be_described(rows, traced):
+    with pytest.raises(InputError, match="not in `traced`"):
+        job_table(rows.assign(width=9.0), traced)
+    with pytest.raises(InputError, match="no jobs"):
+        job_table(rows.iloc[:0], traced)
+    with pytest.raises(InputError, match="lacks the column"):
+        job_table(rows.drop(columns="width"), traced)
