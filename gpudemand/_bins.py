@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from gpudemand._typing import FloatArray, IntArray
+from gpudemand._typing import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError, shorten
 
 #: More bins than this is a mistyped frequency, not a plan.
@@ -167,7 +167,7 @@ class PeakHeld:
     n_keys: int
     _peak: FloatArray = field(init=False, repr=False)
     _last: FloatArray = field(init=False, repr=False)
-    _at_edge: FloatArray = field(init=False, repr=False)
+    _at_edge: BoolArray = field(init=False, repr=False)
     _carry: tuple[int, float] = field(init=False, default=(-1, 0.0), repr=False)
 
     def __post_init__(self) -> None:

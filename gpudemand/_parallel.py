@@ -31,7 +31,8 @@ def run(function: Callable[..., T], items: Iterable[Any], n_jobs: int | None = N
     """
     calls = (delayed(function)(item) for item in items)
     if _dask_is_active():
-        with parallel_config(backend="dask"):
+        # Without n_jobs joblib takes one, and works here instead of there.
+        with parallel_config(backend="dask", n_jobs=-1):
             return list(Parallel()(calls))
     return list(Parallel(n_jobs=n_jobs)(calls))
 

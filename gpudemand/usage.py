@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 
 from gpudemand._bins import HeldTime, PeakHeld, bin_edges
 from gpudemand._log import KEYS, Log, microseconds, open_log
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError, check_choice, check_columns, check_usage, shorten
-from gpudemand.jobs.table import STRING, check_jobs
+from gpudemand.jobs.table import STRING, check_jobs, saved_attrs
 
 VALUES = ("gpu_hours", "gpus", "gpus_peak", "jobs")
 
@@ -91,7 +92,7 @@ def usage_series(
         y = _values(log, value, edges, len(keys), microseconds(begin), microseconds(stop))
     usage = _long_frame(keys, edges[:-1], y)
     usage.attrs = {
-        "kind": jobs.attrs.get("kind", "measured") if isinstance(jobs, pd.DataFrame) else "measured",
+        "kind": _stated_kind(jobs),
         "value": value,
         "freq": str(freq),
         "until": stop.isoformat(),
@@ -99,6 +100,13 @@ def usage_series(
         "unknown_end": bounds.unknown_end,
     }
     return usage if partial or stop >= edges[-1] else drop_last_bin(usage)
+
+
+def _stated_kind(jobs: pd.DataFrame | str | Path) -> str:
+    """Kind of data that a table or a Parquet file states; empty where nobody said, and never guessed."""
+    if isinstance(jobs, pd.DataFrame):
+        return str(jobs.attrs.get("kind", ""))
+    return str(saved_attrs(pq.read_schema(jobs)).get("kind", "")) if str(jobs).endswith(".parquet") else ""
 
 
 def _key_columns(by: str | Sequence[str] | None) -> list[str]:

@@ -9,6 +9,17 @@ import pytest
 from gpudemand import _parallel
 
 
+def place(_):
+    """Tell whether this runs on a Dask worker."""
+    from distributed import get_worker
+
+    try:
+        get_worker()
+    except ValueError:
+        return "here"
+    return "worker"
+
+
 @pytest.mark.parametrize("n_jobs", [None, 2])
 def test_results_in_order(n_jobs):
     assert _parallel.run(math.factorial, range(6), n_jobs=n_jobs) == [1, 1, 2, 6, 24, 120]
@@ -17,14 +28,13 @@ def test_results_in_order(n_jobs):
 def test_an_active_dask_client_does_the_work():
     distributed = pytest.importorskip("distributed", reason="needs the extra 'scale'")
     with (
-        distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
-        distributed.Client(cluster) as client,
+        distributed.LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as cluster,
+        distributed.Client(cluster),
     ):
         assert _parallel._dask_is_active()
-        before = len(client.get_task_stream())
-        assert _parallel.run(math.factorial, range(4)) == [1, 1, 2, 6]
-        assert len(client.get_task_stream()) >= before
+        assert _parallel.run(place, range(2)) == ["worker", "worker"]
     assert not _parallel._dask_is_active()
+    assert _parallel.run(place, range(1)) == ["here"]
 
 
 def test_errors_of_the_work_come_through():

@@ -321,3 +321,13 @@ def test_a_log_that_goes_quiet_ends_at_its_last_submission():
     assert recorded_until(one) == pd.Timestamp("2026-03-05", tz="UTC")
     with pytest.raises(InputError, match="no rows"):
         recorded_until(one.iloc[:0])
+
+
+def test_the_kind_of_data_is_read_and_never_guessed(tmp_path):
+    jobs = make_jobs([("ada", "2026-03-01", "2026-03-04", 1)])
+    jobs.to_parquet(tmp_path / "log.parquet")
+    jobs.to_csv(tmp_path / "log.csv", index=False)
+    assert usage_series(tmp_path / "log.parquet").attrs["kind"] == "synthetic"
+    assert usage_series(tmp_path / "log.csv").attrs["kind"] == ""
+    jobs.attrs = {}
+    assert usage_series(jobs).attrs["kind"] == ""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,7 +14,7 @@ from gpudemand._validation import InputError, check_choice
 from gpudemand.jobs.clock import make_clock
 from gpudemand.jobs.log import Log
 from gpudemand.jobs.registry import FORMATS, USAGE_ONLY
-from gpudemand.jobs.table import KINDS, as_jobs, check_jobs, rejections, report_rejections, superseded
+from gpudemand.jobs.table import KINDS, as_jobs, check_jobs, rejections, report_rejections, saved_attrs, superseded
 from gpudemand.jobs.text import TextTable, check_header, existing_path
 
 
@@ -90,7 +88,7 @@ def read_jobs(
         check_choice("kind", kind, KINDS)
     log = _open(existing_path(path), format, tz, origin)
     frame = spec.read(log)
-    saved = _saved_attrs(log)
+    saved = saved_attrs(log.table.rows.schema)
     jobs = as_jobs(_with_ids(frame, log), kind=kind or saved.get("kind", spec.kind), source=log.table.source)
     log.refuse_each(rejections(jobs))
     if "job_id" in frame.columns:
@@ -138,13 +136,6 @@ def _scatter(where: BoolArray, values: BoolArray) -> BoolArray:
     out = np.zeros(len(where), dtype=bool)
     out[where] = values
     return out
-
-
-def _saved_attrs(log: Log) -> dict[str, Any]:
-    """Return what pandas kept of ``attrs`` in a Parquet file."""
-    text = (log.table.rows.schema.metadata or {}).get(b"PANDAS_ATTRS")
-    saved = json.loads(text) if text else {}
-    return saved if isinstance(saved, dict) else {}
 
 
 def write_jobs(jobs: pd.DataFrame, path: str | os.PathLike[str]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -162,6 +164,13 @@ def report_rejections(rejected: Mapping[str, int], total: int, source: str) -> N
         parts = ", ".join(f"{count:,} {reason}" for reason, count in sorted(rejected.items(), key=lambda kv: -kv[1]))
         message = f"{source}: {sum(rejected.values()):,} of {total:,} rows left out ({parts})."
         warnings.warn(message, RejectedRowsWarning, stacklevel=3)
+
+
+def saved_attrs(schema: Any) -> dict[str, Any]:
+    """Return what pandas kept of ``attrs`` in the schema of a Parquet file."""
+    text = (schema.metadata or {}).get(b"PANDAS_ATTRS")
+    saved = json.loads(text) if text else {}
+    return saved if isinstance(saved, dict) else {}
 
 
 def check_jobs(jobs: object) -> pd.DataFrame:
