@@ -4,6 +4,7 @@ from gpudemand.plotting._base import BASELINE, GROUPS, INSTALLED, MEASURED, PRED
 from gpudemand.plotting.cost import StructuralMatrixDisplay
 from gpudemand.plotting.forecast import ForecastDisplay
 from gpudemand.plotting.planning import CapacityPlanDisplay
+from gpudemand.plotting.prediction import CostErrorDisplay, CostPredictionDisplay
 from gpudemand.plotting.usage import RhythmDisplay, UsageDisplay
 
 __all__ = [
@@ -13,6 +14,8 @@ __all__ = [
     "MEASURED",
     "PREDICTED",
     "CapacityPlanDisplay",
+    "CostErrorDisplay",
+    "CostPredictionDisplay",
     "ForecastDisplay",
     "RhythmDisplay",
     "StructuralMatrixDisplay",
