@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         structural_matrix,
     )
     from gpudemand.datasets import load_jobs_sample, make_cluster
-    from gpudemand.forecast import ETS, LastValueProfile, Naive, SeasonalNaive, cross_validation
+    from gpudemand.forecast import ETS, LastValueProfile, Naive, SeasonalNaive, TemporalFactorization, cross_validation
     from gpudemand.hierarchy import aggregate_usage
     from gpudemand.jobs import formats, read_jobs, write_jobs, write_swf
     from gpudemand.metrics import evaluate
@@ -46,6 +46,7 @@ _HOME = {
     "OpGraph": "cost",
     "RejectedRowsWarning": "_validation",
     "SeasonalNaive": "forecast",
+    "TemporalFactorization": "forecast",
     "TrainingCostRegressor": "cost",
     "aggregate_usage": "hierarchy",
     "build_report": "report",
@@ -77,6 +78,7 @@ __all__ = [
     "OpGraph",
     "RejectedRowsWarning",
     "SeasonalNaive",
+    "TemporalFactorization",
     "TrainingCostRegressor",
     "aggregate_usage",
     "build_report",

@@ -35,6 +35,8 @@ class Forecaster(BaseEstimator):
 
     #: Origins inside the history at which past errors are measured; few for methods that are slow to refit.
     _max_origins = 60
+    #: Whether the method leaves missing values out; others refuse them.
+    _allow_missing = False
 
     def fit(self: Self, usage: pd.DataFrame, freq: object = None) -> Self:
         """Remember the training series.
@@ -50,7 +52,7 @@ class Forecaster(BaseEstimator):
         -------
         self
         """
-        self.panel_ = Panel.from_long(usage, freq)
+        self.panel_ = Panel.from_long(usage, freq, allow_missing=self._allow_missing)
         self.season_length_ = self._season()
         self._errors: dict[int, PastErrors] = {}
         return self
@@ -96,7 +98,7 @@ class Forecaster(BaseEstimator):
     @staticmethod
     def _floor(y: FloatArray) -> FloatArray:
         # Demand is never negative; a series that has been negative is something else and is left alone.
-        lowest = np.nanmin(y, axis=1, keepdims=True)
+        lowest = np.where(np.isnan(y), np.inf, y).min(axis=1, keepdims=True)
         return np.where(lowest < 0, -np.inf, 0.0)
 
     def _past_errors(self, h: int) -> PastErrors:

@@ -1,0 +1,198 @@
+"""Temporal factorization: what was planted is found again, the objective never rises, and nothing explodes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpudemand._validation import InputError
+from gpudemand.forecast import TemporalFactorization, trmf
+from gpudemand.forecast.autoregression import fit_weights, innovations, is_stable, pull_back, run_forward, stabilised
+from gpudemand.forecast.trmf import Data, Penalties
+
+
+def frame(y, freq="h"):
+    ds = pd.date_range("2026-03-01", periods=y.shape[1], freq=freq, name="ds")
+    wide = pd.DataFrame(y, index=[f"u{i:03d}" for i in range(len(y))], columns=ds).rename_axis("unique_id")
+    return wide.stack(future_stack=True).rename("y").reset_index()
+
+
+def matrix(forecast, model="TemporalFactorization"):
+    return forecast.pivot(index="unique_id", columns="ds", values=model).to_numpy()
+
+
+@pytest.fixture(scope="module")
+def planted():
+    """Thirty series that mix a daily and a weekly rhythm, at levels a thousand-fold apart."""
+    rng, t = np.random.default_rng(0), np.arange(24 * 7 * 5)
+    latent = np.vstack([np.sin(2 * np.pi * t / 24), np.cos(2 * np.pi * t / 168), np.ones(t.size)])
+    mix = np.column_stack([rng.uniform(-1, 1, (30, 2)), rng.uniform(2, 3, 30)])
+    return (mix @ latent + rng.normal(0, 0.1, (30, t.size))) * 10 ** rng.uniform(0, 3, (30, 1))
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.4])
+def test_a_planted_rhythm_is_forecast(planted, missing):
+    y = planted.copy()
+    y[:, :-48][np.random.default_rng(1).random((30, y.shape[1] - 48)) < missing] = np.nan
+    model = TemporalFactorization(n_factors=3).fit(frame(y[:, :-48]))
+    error = np.abs(matrix(model.predict(h=48)) - planted[:, -48:]).sum() / planted[:, -48:].sum()
+    assert error < 0.06
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("non_negative", [False, True])
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_the_objective_never_rises(planted, missing, non_negative, gradients, monkeypatch):
+    monkeypatch.setattr(trmf, "_BANDED_WORK", 0.0 if gradients else np.inf)
+    y = planted / planted.std(axis=1, keepdims=True)
+    y = np.where(np.random.default_rng(1).random(y.shape) < missing, np.nan, y)
+    found = trmf.fit(y, 4, (1, 2, 24), Penalties(), n_sweeps=8, tolerance=0.0, non_negative=non_negative)
+    values = np.array(found.objective)
+    assert (np.diff(values) <= 1e-9 * values[:-1]).all()
+    assert values[-1] < values[0]
+    assert not non_negative or (found.loadings >= 0).all()
+
+
+def test_each_block_is_solved_exactly(planted):
+    y = Data.of(planted[:8, :200] / planted[:8].std(axis=1, keepdims=True))
+    now = trmf.fit(planted[:8, :200] / planted[:8].std(axis=1, keepdims=True), 3, (1, 5), Penalties(), n_sweeps=2)
+    solved = trmf.update_loadings(y, now, Penalties())
+    best, rng = trmf.objective(y, solved, Penalties()), np.random.default_rng(0)
+    for _ in range(20):
+        nearby = replace(solved, loadings=solved.loadings + rng.normal(0, 1e-3, solved.loadings.shape))
+        assert trmf.objective(y, nearby, Penalties()) > best
+
+
+def test_banded_and_gradient_solutions_agree(planted):
+    y = planted[:10, :300] / planted[:10].std(axis=1, keepdims=True)
+    start = trmf.fit(y, 1, (1, 24), Penalties(), n_sweeps=1)
+    data = Data.of(y)
+    banded = trmf._solve_banded(*_parts(data, start), start, Penalties())
+    gradients = trmf._solve_by_gradients(*_parts(data, start), start, Penalties())
+    np.testing.assert_allclose(gradients, banded, atol=1e-4 * np.abs(banded).max())
+
+
+def _parts(data, now):
+    right = now.loadings.T @ data.values - (now.loadings.T @ now.intercepts)[:, None]
+    gram = np.broadcast_to(now.loadings.T @ now.loadings, (data.values.shape[1], 1, 1))
+    return gram, right
+
+
+def test_a_zero_is_data_and_missing_is_not():
+    y = np.tile([0.0, 0.0, 0.0, 8.0], (5, 40))
+    zeros = TemporalFactorization(n_factors=1, lags=(1, 4)).fit(frame(y)).predict(h=4)
+    gone = TemporalFactorization(n_factors=1, lags=(1, 4)).fit(frame(np.where(y == 0, np.nan, y))).predict(h=4)
+    assert matrix(zeros).mean() == pytest.approx(2, abs=0.4)
+    assert matrix(gone).mean() > 6
+
+
+def test_scaling_a_series_scales_its_forecast_alone(planted):
+    model = TemporalFactorization(n_factors=3, lags=(1, 24))
+    factor = np.where(np.arange(30) == 4, 1e6, 1.0)[:, None]
+    plain, scaled = (matrix(model.fit(frame(y)).predict(h=12)) for y in (planted, planted * factor))
+    np.testing.assert_allclose(scaled, plain * factor, rtol=1e-6)
+
+
+def test_the_future_cannot_reach_the_past(planted):
+    model = TemporalFactorization(n_factors=3, lags=(1, 24))
+    early = model.fit(frame(planted[:, :400])).predict(h=12)
+    changed = planted.copy()
+    changed[:, 400:] = 1e6
+    again = model.fit(frame(changed[:, :400])).predict(h=12)
+    pd.testing.assert_frame_equal(early, again)
+
+
+def test_warm_refit_is_close_to_a_cold_one(planted):
+    model = TemporalFactorization(n_factors=3).fit(frame(planted[:, :-72]))
+    warm = matrix(model.update(frame(planted[:, :-48])).predict(h=48))
+    cold = matrix(TemporalFactorization(n_factors=3).fit(frame(planted[:, :-48])).predict(h=48))
+    assert np.abs(warm - cold).sum() / cold.sum() < 0.03
+
+
+def test_new_series_are_folded_in_by_their_history(planted):
+    model = TemporalFactorization(n_factors=3).fit(frame(planted[:20, :-48]))
+    new = frame(planted[:, :-48])
+    new = new[new["unique_id"] >= "u020"]
+    forecast = matrix(model.predict_new(new, h=48))
+    assert np.abs(forecast - planted[20:, -48:]).sum() / planted[20:, -48:].sum() < 0.06
+
+
+def test_series_without_news_stay_quiet():
+    y = np.vstack([np.zeros(60), np.full(60, 7.0), np.full(60, np.nan), np.random.default_rng(0).random(60)])
+    usage = frame(y, "D")
+    forecast = matrix(TemporalFactorization(n_factors=2).fit(usage).predict(h=200))
+    assert np.isfinite(forecast).all()
+    np.testing.assert_allclose(forecast[0], 0, atol=1e-6)
+    np.testing.assert_allclose(forecast[1], 7, rtol=1e-4)
+    np.testing.assert_allclose(forecast[2], 0, atol=1e-6)
+
+
+def test_growth_does_not_explode():
+    y = np.exp(np.arange(80) / 10)[None] * np.arange(1, 6)[:, None]
+    forecast = matrix(TemporalFactorization(n_factors=1, lags=(1, 2)).fit(frame(y, "D")).predict(h=1000))
+    assert forecast.max() < 3 * y.max()
+
+
+def test_intervals_nest_around_the_forecast(planted):
+    model = TemporalFactorization(n_factors=3, n_sweeps=5).fit(frame(planted[:6, :300]))
+    f = model.predict(h=6, level=[80, 95])
+    ends = [f[f"TemporalFactorization{end}"] for end in ("-lo-95", "-lo-80", "", "-hi-80", "-hi-95")]
+    assert all((low <= high).all() for low, high in pairwise(ends))
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"n_factors": 0}, "n_factors"),
+        ({"lags": (1, 500)}, "shorter than the history"),
+        ({"lags": (0,)}, "lags"),
+        ({"latent_penalty": -1}, "latent_penalty"),
+    ],
+)
+def test_bad_parameters(planted, options, reason):
+    with pytest.raises(InputError, match=reason):
+        TemporalFactorization(**options).fit(frame(planted[:, :200]))
+
+
+def test_update_wants_the_whole_history(planted):
+    model = TemporalFactorization(n_factors=2, lags=(1, 24)).fit(frame(planted[:, :200]))
+    with pytest.raises(InputError, match="from their beginning"):
+        model.update(frame(planted[:10, :220]))
+
+
+class TestAutoregression:
+    def test_weights_are_found_again(self):
+        rng, x = np.random.default_rng(0), np.zeros((2, 5000))
+        for t in range(7, 5000):
+            x[:, t] = [0.5, -0.3] * x[:, t - 1] + [0.3, 0.6] * x[:, t - 7] + rng.normal(size=2)
+        found = fit_weights(x, (1, 7), penalty=1e-3)
+        np.testing.assert_allclose(found, [[0.5, 0.3], [-0.3, 0.6]], atol=0.04)
+
+    @pytest.mark.parametrize("seed", range(20))
+    def test_stability_is_that_of_the_companion_matrix(self, seed):
+        rng = np.random.default_rng(seed)
+        lags = tuple(sorted(rng.choice(np.arange(1, 12), 3, replace=False)))
+        weights = rng.normal(0, 0.6, 3)
+        full = np.zeros(max(lags))
+        full[np.array(lags) - 1] = weights
+        companion = np.vstack([full, np.eye(max(lags))[:-1]])
+        assert is_stable(weights, lags) == (np.abs(np.linalg.eigvals(companion)).max() < 1)
+        assert is_stable(stabilised(weights[None], lags)[0], lags)
+
+    def test_seasonal_weights_survive(self):
+        kept = stabilised(np.array([[0.3, 0.75]]), (1, 168))
+        assert kept[0, 1] > 0.65
+
+    def test_transpose(self):
+        rng = np.random.default_rng(0)
+        x, e, w = rng.normal(size=(3, 50)), rng.normal(size=(3, 43)), rng.normal(size=(3, 2))
+        assert (innovations(x, w, (2, 7)) * e).sum() == pytest.approx((x * pull_back(e, w, (2, 7))).sum())
+
+    def test_forward_continues_without_innovations(self):
+        x, w = np.random.default_rng(0).normal(size=(2, 20)), np.array([[0.5, 0.2], [0.1, -0.4]])
+        path = np.concatenate([x, run_forward(x, w, (1, 3), 5)], axis=1)
+        np.testing.assert_allclose(innovations(path, w, (1, 3))[:, -5:], 0, atol=1e-12)
