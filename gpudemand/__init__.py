@@ -17,13 +17,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gpudemand._validation import InputError, RejectedRowsWarning
     from gpudemand.cost import (
+        AugmentedLinearRegression,
+        Device,
+        DeviceSplit,
+        ExtrapolationSplit,
+        FamilySplit,
         GraphFeatures,
+        InterpolationSplit,
         NetworkStructuralMatrix,
         OpGraph,
         TrainingCostRegressor,
+        TrainingJob,
         measure_training_cost,
         structural_matrix,
     )
+    from gpudemand.cost.devices import device, devices
     from gpudemand.datasets import load_jobs_sample, make_cluster
     from gpudemand.forecast import ETS, LastValueProfile, Naive, SeasonalNaive, TemporalFactorization, cross_validation
     from gpudemand.hierarchy import aggregate_usage
@@ -36,10 +44,16 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "AugmentedLinearRegression": "cost",
     "CapacityPlan": "planning",
+    "Device": "cost",
+    "DeviceSplit": "cost",
     "ETS": "forecast",
+    "ExtrapolationSplit": "cost",
+    "FamilySplit": "cost",
     "GraphFeatures": "cost",
     "InputError": "_validation",
+    "InterpolationSplit": "cost",
     "LastValueProfile": "forecast",
     "Naive": "forecast",
     "NetworkStructuralMatrix": "cost",
@@ -48,9 +62,12 @@ _HOME = {
     "SeasonalNaive": "forecast",
     "TemporalFactorization": "forecast",
     "TrainingCostRegressor": "cost",
+    "TrainingJob": "cost",
     "aggregate_usage": "hierarchy",
     "build_report": "report",
     "cross_validation": "forecast",
+    "device": "cost.devices",
+    "devices": "cost.devices",
     "evaluate": "metrics",
     "formats": "jobs",
     "load_jobs_sample": "datasets",
@@ -69,9 +86,15 @@ _HOME = {
 
 __all__ = [
     "ETS",
+    "AugmentedLinearRegression",
     "CapacityPlan",
+    "Device",
+    "DeviceSplit",
+    "ExtrapolationSplit",
+    "FamilySplit",
     "GraphFeatures",
     "InputError",
+    "InterpolationSplit",
     "LastValueProfile",
     "Naive",
     "NetworkStructuralMatrix",
@@ -80,9 +103,12 @@ __all__ = [
     "SeasonalNaive",
     "TemporalFactorization",
     "TrainingCostRegressor",
+    "TrainingJob",
     "aggregate_usage",
     "build_report",
     "cross_validation",
+    "device",
+    "devices",
     "evaluate",
     "formats",
     "load_jobs_sample",

@@ -291,6 +291,15 @@ def formats(ctx: typer.Context, debug: Debug = False) -> None:
         typer.echo(f"{name:<{width}}  {what}" + (f"  (needs --{needs})" if needs else ""))
 
 
+@app.command()
+@_one_line
+def devices(ctx: typer.Context, debug: Debug = False) -> None:
+    """List the GPUs and CPUs that costs can be predicted for: memory, bandwidth, and peaks by precision."""
+    from gpudemand.cost.devices import print_devices
+
+    typer.echo(print_devices())
+
+
 def main() -> None:
     """Run the command line; the entry point ``gpudemand``."""
     app(prog_name="gpudemand")

@@ -9,22 +9,37 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gpudemand.cost.devices import Device, device
+    from gpudemand.cost.families import family_of
     from gpudemand.cost.features import GraphFeatures, graph_features, shape_inference_memory, training_flops
     from gpudemand.cost.graph import OpGraph, UnknownOperatorWarning
+    from gpudemand.cost.job import TrainingJob, jobs_table
+    from gpudemand.cost.linear import AugmentedLinearRegression
     from gpudemand.cost.measure import measure_training_cost, noise_floor, read_rows
     from gpudemand.cost.nsm import NetworkStructuralMatrix, structural_matrix
     from gpudemand.cost.plan import make_plan, read_plan, write_plan
     from gpudemand.cost.regression import TrainingCostRegressor
+    from gpudemand.cost.splits import DeviceSplit, ExtrapolationSplit, FamilySplit, InterpolationSplit
     from gpudemand.cost.table import job_table, trace_architectures
 
 _HOME = {
+    "AugmentedLinearRegression": "linear",
+    "Device": "devices",
+    "DeviceSplit": "splits",
+    "ExtrapolationSplit": "splits",
+    "FamilySplit": "splits",
     "GraphFeatures": "features",
+    "InterpolationSplit": "splits",
     "NetworkStructuralMatrix": "nsm",
     "OpGraph": "graph",
     "TrainingCostRegressor": "regression",
+    "TrainingJob": "job",
     "UnknownOperatorWarning": "graph",
+    "device": "devices",
+    "family_of": "families",
     "graph_features": "features",
     "job_table": "table",
+    "jobs_table": "job",
     "make_plan": "plan",
     "measure_training_cost": "measure",
     "noise_floor": "measure",
@@ -38,13 +53,23 @@ _HOME = {
 }
 
 __all__ = [
+    "AugmentedLinearRegression",
+    "Device",
+    "DeviceSplit",
+    "ExtrapolationSplit",
+    "FamilySplit",
     "GraphFeatures",
+    "InterpolationSplit",
     "NetworkStructuralMatrix",
     "OpGraph",
     "TrainingCostRegressor",
+    "TrainingJob",
     "UnknownOperatorWarning",
+    "device",
+    "family_of",
     "graph_features",
     "job_table",
+    "jobs_table",
     "make_plan",
     "measure_training_cost",
     "noise_floor",

@@ -80,7 +80,11 @@ def trace_architectures(rows: pd.DataFrame, n_jobs: int | None = None) -> pd.Dat
 
 def describe(spec: dict[str, Any]) -> dict[str, float]:
     """Trace one architecture of the zoo and return its features by name."""
-    graph = _graph(spec)
+    return describe_graph(_graph(spec))
+
+
+def describe_graph(graph: OpGraph) -> dict[str, float]:
+    """Return `gpudemand.cost.graph_features` and the edges that occur, ``edge:<type>-><type>``, by name."""
     counts = structural_matrix(graph).stack()
     counts = counts[counts > 0]
     edges = {f"{EDGE}{producer}->{consumer}": float(n) for (producer, consumer), n in counts.items()}

@@ -1,0 +1,289 @@
+"""What GPUs and CPUs can do, from their data sheets: a table, in which adding a device is adding a row."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._validation import InputError, check_choice, check_number, nearest, shorten
+from gpudemand.cost._printing import aligned
+from gpudemand.datasets.registry import bundled_path
+from gpudemand.jobs.table import STRING
+
+#: How the products of a training step are computed. ``amp`` is another word for ``fp16``: both are mixed precision.
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
+#: Columns that hold a peak that matrix products of a precision can reach; the highest counts.
+_PEAKS = {
+    "fp64": ("fp64_tflops",),
+    "fp32": ("fp32_tflops", "fp32_tensor_tflops"),
+    "tf32": ("tf32_tflops",),
+    # Without tensor cores and without fast half precision, operands are halves and the arithmetic is single.
+    "fp16": ("fp16_tensor_tflops", "fp16_tflops", "fp32_tflops"),
+    "bf16": ("bf16_tensor_tflops",),
+}
+_TEXT = ("name", "aliases", "vendor", "kind", "die", "architecture", "interconnect", "compute_capability", "source")
+_TERA, _GIGA = 1e12, 1e9
+#: Both directions together, of sixteen lanes.
+_PCIE_GB_S = {3: 32.0, 4: 64.0, 5: 128.0}
+#: Share of the memory on the label that a process can have, where nobody has noted it: the driver keeps the rest.
+_USABLE = 0.975
+_BRANDS = re.compile("nvidia|geforce|tesla|instinct|amd")
+
+
+@dataclass(frozen=True, repr=False)
+class Device:
+    """One GPU or CPU as a framework sees it; of a card with several GPUs, one of them.
+
+    Parameters
+    ----------
+    name : str
+        What to call it.
+    memory_gib : float
+        Memory on the label.
+    bandwidth_gb_s : float
+        Memory bandwidth, 1e9 bytes a second.
+    fp32_tflops : float
+        Peak of single precision outside tensor cores, 1e12 operations a second.
+    usable_gib : float, optional
+        Memory that the driver offers to processes, where known.
+    fp64_tflops, fp32_tensor_tflops, tf32_tflops, fp16_tflops, fp16_tensor_tflops, bf16_tensor_tflops, \
+fp8_tensor_tflops, int8_tops : float, optional
+        Dense peaks, with sums in single precision; NaN where there is no such unit.
+    sms, cores : float, optional
+        Streaming multiprocessors (compute units, CPU cores), and single-precision lanes in all of them.
+    boost_clock_mhz, l2_mib, tdp_w : float, optional
+        Clock, last-level cache, and power.
+    interconnect : str, optional
+        ``pcie``, ``nvlink``, ``nvlink bridge`` (works if one is plugged in), ``infinity fabric`` or ``none``.
+    interconnect_gb_s : float, optional
+        To all neighbours, both directions together.
+    pcie_generation : float, optional
+    vendor, kind, die, architecture, compute_capability, source : str, optional
+        ``kind`` is ``gpu`` or ``cpu``. Devices with one `die` are cousins: hold them out together.
+    year : float, optional
+
+    Examples
+    --------
+    A machine that is not in the table:
+
+    >>> mine = Device("prototype", memory_gib=64, bandwidth_gb_s=2000, fp32_tflops=30, bf16_tensor_tflops=400)
+    >>> mine.peak("bf16") / mine.peak("fp32")
+    13.333333333333334
+    >>> mine.precisions
+    ('fp32', 'fp16', 'bf16')
+    """
+
+    name: str
+    memory_gib: float
+    bandwidth_gb_s: float
+    fp32_tflops: float
+    usable_gib: float = math.nan
+    fp64_tflops: float = math.nan
+    fp32_tensor_tflops: float = math.nan
+    tf32_tflops: float = math.nan
+    fp16_tflops: float = math.nan
+    fp16_tensor_tflops: float = math.nan
+    bf16_tensor_tflops: float = math.nan
+    fp8_tensor_tflops: float = math.nan
+    int8_tops: float = math.nan
+    sms: float = math.nan
+    cores: float = math.nan
+    boost_clock_mhz: float = math.nan
+    l2_mib: float = math.nan
+    tdp_w: float = math.nan
+    interconnect: str = "pcie"
+    interconnect_gb_s: float = math.nan
+    pcie_generation: float = math.nan
+    vendor: str = ""
+    kind: str = "gpu"
+    die: str = ""
+    architecture: str = ""
+    compute_capability: str = ""
+    year: float = math.nan
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("memory_gib", "bandwidth_gb_s", "fp32_tflops"):
+            check_number(name, getattr(self, name), 0, open_low=True)
+        check_choice("kind", self.kind, ("gpu", "cpu"))
+
+    def peak(self, precision: str = "fp32") -> float:
+        """Operations a second that matrix products of a precision can reach.
+
+        Parameters
+        ----------
+        precision : {"fp64", "fp32", "tf32", "fp16", "amp", "bf16"}
+            ``fp16`` and ``bf16`` are mixed precision with sums in single precision.
+
+        Raises
+        ------
+        InputError
+            If the device cannot do it; those it can do are named.
+
+        Examples
+        --------
+        >>> device("V100").peak("amp") / 1e12
+        125.3
+        >>> device("V100").peak("tf32")
+        Traceback (most recent call last):
+        ...
+        gpudemand._validation.InputError: Tesla V100 SXM2 16GB cannot train in 'tf32'; it can in fp32, fp16.
+        """
+        wanted = check_choice("precision", "fp16" if precision == "amp" else precision, _PEAKS)
+        peak = self._peak(wanted)
+        if math.isnan(peak):
+            raise InputError(f"{self.name} cannot train in {precision!r}; it can in {', '.join(self.precisions)}.")
+        return peak
+
+    def _peak(self, precision: str) -> float:
+        if precision == "fp16" and self.kind == "cpu":
+            return math.nan
+        names = (
+            ("bf16_tensor_tflops", "fp32_tflops") if (precision, self.kind) == ("bf16", "cpu") else _PEAKS[precision]
+        )
+        return float(np.fmax.reduce([getattr(self, name) for name in names])) * _TERA
+
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """Those of `PRECISIONS` that it can train in."""
+        return tuple(name for name in PRECISIONS if not math.isnan(self._peak(name)))
+
+    @property
+    def bandwidth(self) -> float:
+        """Memory bandwidth, bytes a second."""
+        return self.bandwidth_gb_s * _GIGA
+
+    @property
+    def interconnect_bandwidth(self) -> float:
+        """Bandwidth to neighbours, both directions together, bytes a second; that of PCIe where nothing else is."""
+        return self.pcie_bandwidth if math.isnan(self.interconnect_gb_s) else self.interconnect_gb_s * _GIGA
+
+    @property
+    def pcie_bandwidth(self) -> float:
+        """Bandwidth of sixteen PCIe lanes, both directions together, bytes a second; NaN if not known."""
+        return _PCIE_GB_S.get(self.pcie_generation, math.nan) * _GIGA  # type: ignore[call-overload]
+
+    @property
+    def usable_memory_gib(self) -> float:
+        """Memory that the driver offers; estimated from the label where nobody noted it."""
+        return self.memory_gib * _USABLE if math.isnan(self.usable_gib) else self.usable_gib
+
+    def __repr__(self) -> str:
+        peaks = ", ".join(f"{name} {self._peak(name) / _TERA:.4g}" for name in self.precisions)
+        return f"Device({self.name!r}: {self.memory_gib:g} GiB, {self.bandwidth_gb_s:g} GB/s, TFLOP/s: {peaks})"
+
+
+def devices() -> pd.DataFrame:
+    """Return the table of devices, one row each, by name.
+
+    Returns
+    -------
+    DataFrame
+        The fields of `Device` and ``aliases`` (semicolon between them); numbers are NaN where there is no such unit.
+
+    Examples
+    --------
+    >>> devices().loc[["Tesla T4", "H200 SXM"], ["memory_gib", "bandwidth_gb_s", "fp32_tflops", "die"]]
+              memory_gib  bandwidth_gb_s  fp32_tflops    die
+    name
+    Tesla T4        16.0           320.0         8.14  TU104
+    H200 SXM       141.0          4800.0        66.90  GH100
+    """
+    return _table().copy()
+
+
+def device(name: str | Device) -> Device:
+    """Look a device up by its name or by what frameworks, drivers and public measurements call it.
+
+    Case, spaces, hyphens and brands do not matter. Where a family has several members, its bare name is the one most
+    often met: ``"A100"`` is the SXM4 board with 40 GB, ``"H100"`` the SXM5 one, ``"V100"`` the SXM2 one with 16 GB.
+
+    Parameters
+    ----------
+    name : str or Device
+        A `Device` is returned as it is.
+
+    Raises
+    ------
+    InputError
+        For a device that is not in the table.
+
+    Examples
+    --------
+    >>> device("NVIDIA A100-SXM4-80GB").name, device("1080ti").die
+    ('A100 SXM4 80GB', 'GP102')
+    >>> device("H200")
+    Device('H200 SXM': 141 GiB, 4800 GB/s, TFLOP/s: fp32 66.9, tf32 494.7, fp16 989.4, bf16 989.4)
+    """
+    if isinstance(name, Device):
+        return name
+    if not isinstance(name, str):
+        raise InputError(f"device must be a name or a Device; got {type(name).__name__}.")
+    known = _names()
+    if _key(name) not in known:
+        # Bare numbers ("3090") are near to too much to be suggested.
+        hint = nearest(name, [alias for alias in _spellings() if not alias.isdigit()])
+        raise InputError(
+            f"device {shorten(name)!r} is not in the table.{hint} "
+            "`gpudemand devices` lists it; add a row to data/devices.csv or pass a Device."
+        )
+    return _device(known[_key(name)])
+
+
+def print_devices() -> str:
+    """Lay the table out for a terminal: TFLOP/s are those of matrix products, ``-`` where there are none.
+
+    Examples
+    --------
+    >>> print(print_devices().splitlines()[0])
+    device   die   year   GiB   GB/s   fp32   tf32   fp16   bf16
+    """
+    rows = [
+        [item.name, item.die, f"{item.year:.0f}", f"{item.memory_gib:g}", f"{item.bandwidth_gb_s:.0f}"]
+        + [_cell(item._peak(precision) / _TERA) for precision in PRECISIONS]
+        for item in map(device, _table().index)
+    ]
+    return aligned(pd.DataFrame(rows, columns=["device", "die", "year", "GiB", "GB/s", *PRECISIONS]))
+
+
+def _cell(number: float) -> str:
+    return "-" if math.isnan(number) else f"{number:.4g}"
+
+
+@functools.cache
+def _table() -> pd.DataFrame:
+    table = pd.read_csv(bundled_path("devices.csv"), dtype=dict.fromkeys(_TEXT, "str"), keep_default_na=True)
+    numbers = [name for name in table.columns if name not in _TEXT]
+    text = {name: table[name].fillna("").astype(STRING) for name in _TEXT}
+    return table.astype(dict.fromkeys(numbers, "float64")).assign(**text).set_index("name")
+
+
+@functools.cache
+def _spellings() -> dict[str, str]:
+    """Every spelling, with the name it stands for."""
+    table = _table()
+    pairs = zip(table.index, table["aliases"], strict=True)
+    return {spelling: name for name, aliases in pairs for spelling in (name, *filter(None, aliases.split(";")))}
+
+
+@functools.cache
+def _names() -> dict[str, str]:
+    return {_key(spelling): name for spelling, name in _spellings().items()}
+
+
+@functools.cache
+def _device(name: str) -> Device:
+    row: dict[str, Any] = {str(key): value for key, value in _table().loc[name].items()}
+    return Device(name=name, **{field.name: row[field.name] for field in fields(Device) if field.name != "name"})
+
+
+def _key(name: str) -> str:
+    # TensorFlow appends the compute capability to the name.
+    bare = re.sub(r"compute ?capability.*", "", name.lower())
+    return _BRANDS.sub("", re.sub("[^a-z0-9]", "", bare))

@@ -1,0 +1,287 @@
+"""`TrainingJob`: a network, how it is trained and on what; everything that is known before it runs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import pandas as pd
+
+from gpudemand._validation import InputError, check_choice, check_number
+from gpudemand.cost._inputs import read_inputs
+from gpudemand.cost.configuration import CHOICES
+from gpudemand.cost.devices import PRECISIONS, Device, device
+from gpudemand.cost.features import OPTIMIZER_STATES
+from gpudemand.cost.graph import OpGraph
+from gpudemand.cost.table import CATEGORIES, EDGE, NUMBERS, describe_graph
+from gpudemand.jobs.table import STRING
+
+#: Model -> what it looked like and what it was fed -> its graph. A model that is gone takes its graphs along.
+_GRAPHS: WeakKeyDictionary[Any, dict[Hashable, OpGraph]] = WeakKeyDictionary()
+_DEVICE_NUMBERS = ("bandwidth_gb_s", "fp32_tflops", "sms", "boost_clock_mhz", "l2_mib", "year")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TrainingJob:
+    """A network, how it is trained, and on what.
+
+    Parameters
+    ----------
+    model : torch.nn.Module, keras.Model or OpGraph
+        The network, on any device, the meta device included; it is not changed.
+    input_shape : tuple of int, or a list or dict of such tuples, default=None
+        Of one sample, without the batch. A Keras model that declares its inputs, and an `OpGraph`, need none.
+    batch_size : int, default=32
+        Samples a step on each GPU.
+    optimizer : {"sgd", "momentum", "rmsprop", "adagrad", "adam", "adamw"}, default="sgd"
+        ``momentum`` is SGD with momentum.
+    precision : {"fp32", "tf32", "fp16", "amp", "bf16"}, default="fp32"
+        ``fp16`` (also called ``amp``) and ``bf16`` are automatic mixed precision: weights stay in single precision.
+    device : str or Device, default="H200"
+        A name of `gpudemand.cost.devices.devices`, in any of its spellings, or a `Device` of one's own.
+    n_gpus : int, default=1
+        GPUs that each hold a copy of the network (data parallelism).
+    layout : {"contiguous", "channels_last"}, optional
+        Memory order of images; by default what the framework does unasked.
+    execution : {"eager", "compiled"}, optional
+        By default ``compiled`` for Keras and for what ``torch.compile`` returned, else ``eager``.
+    checkpointing : bool, default=False
+        Activations are computed again in the backward pass instead of kept.
+    framework_version : str, optional
+        Such as ``"2.6.0"``; None is the newest that was measured.
+    input_dtype : str, or a list or dict of str, optional
+        As for `OpGraph.from_torch`.
+
+    Raises
+    ------
+    InputError
+        For anything that cannot be: no model, a batch of zero, a device that is not known, a precision it lacks.
+
+    Examples
+    --------
+    >>> import torch
+    >>> net = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten())
+    >>> job = TrainingJob(net, (3, 32, 32), batch_size=64, precision="amp", device="RTX 3090")
+    >>> job
+    TrainingJob(Sequential on 3x32x32: batch 64, sgd, fp16, contiguous, eager, GeForce RTX 3090)
+    >>> job.graph.flops
+    388800.0
+    """
+
+    model: Any
+    input_shape: Any = None
+    batch_size: int = 32
+    optimizer: str = "sgd"
+    precision: str = "fp32"
+    device: str | Device = "H200"
+    n_gpus: int = 1
+    layout: str | None = None
+    execution: str | None = None
+    checkpointing: bool = False
+    framework_version: str | None = None
+    input_dtype: Any = None
+
+    def __post_init__(self) -> None:
+        keras = self.framework == "keras"
+        compiled = keras or hasattr(self.model, "_orig_mod")
+        self._settle("device", device(self.device))
+        self._settle("precision", "fp16" if self.precision == "amp" else self.precision)
+        self._settle("layout", self.layout or ("channels_last" if keras else "contiguous"))
+        self._settle("execution", self.execution or ("compiled" if compiled else "eager"))
+        for name in ("batch_size", "n_gpus"):
+            self._settle(name, int(check_number(name, getattr(self, name), 1, integer=True)))
+        check_choice("optimizer", self.optimizer, OPTIMIZER_STATES)
+        check_choice("precision", self.precision, PRECISIONS)
+        for name in ("layout", "execution"):
+            check_choice(name, getattr(self, name), CHOICES[name])
+        self._check_shape()
+        self._check_combination()
+
+    def _settle(self, name: str, value: object) -> None:
+        # The class is frozen; what the user wrote is put into its canonical form once, here.
+        object.__setattr__(self, name, value)
+
+    def _check_shape(self) -> None:
+        if self.input_shape is not None:
+            read_inputs(self.input_shape, self.input_dtype)
+        elif self.framework == "torch" and not isinstance(self.model, OpGraph):
+            raise InputError("a PyTorch model needs input_shape, the shape of one sample, such as (3, 224, 224).")
+
+    def _check_combination(self) -> None:
+        self.hardware.peak(self.precision)  # refuses what the device lacks, and says what it has
+        if self.n_gpus > 1 and self.hardware.kind == "cpu":
+            raise InputError(f"{self.hardware.name} is a CPU; n_gpus must be 1, got {self.n_gpus}.")
+        if self.framework == "keras" and (self.layout, self.execution) != ("channels_last", "compiled"):
+            raise InputError(
+                "keras trains with layout='channels_last' and execution='compiled'; "
+                f"got {self.layout!r} and {self.execution!r}."
+            )
+
+    @property
+    def hardware(self) -> Device:
+        """The device, with its figures."""
+        return device(self.device)
+
+    @functools.cached_property
+    def framework(self) -> str:
+        """Either ``torch`` or ``keras``."""
+        return _framework(self.model)
+
+    @functools.cached_property
+    def graph(self) -> OpGraph:
+        """The operator graph, traced when first asked for, once for all jobs of one model on one input shape.
+
+        Raises
+        ------
+        InputError
+            If the forward pass fails on that input shape.
+        """
+        if isinstance(self.model, OpGraph):
+            return self.model
+        known = _GRAPHS.setdefault(self.model, {})
+        key = (_inputs_key(self), _appearance(self.model, self.framework))
+        if key not in known:
+            known[key] = self._trace()
+        return known[key]
+
+    def _trace(self) -> OpGraph:
+        tracer = OpGraph.from_keras if self.framework == "keras" else OpGraph.from_torch
+        return tracer(self.model, self.input_shape, input_dtype=self.input_dtype)
+
+    def __repr__(self) -> str:
+        name = self.model.name if isinstance(self.model, OpGraph) else type(self.model).__name__
+        ways = [f"batch {self.batch_size}", self.optimizer, self.precision, self.layout, self.execution]
+        ways += ["checkpointing"] * self.checkpointing
+        count = f"{self.n_gpus} x " if self.n_gpus > 1 else ""
+        return f"TrainingJob({name}{self._on()}: {', '.join(map(str, ways))}, {count}{self.hardware.name})"
+
+    def _on(self) -> str:
+        shape = self.input_shape
+        if isinstance(shape, tuple):
+            return f" on {'x'.join(map(str, shape))}"
+        return "" if shape is None else f" on {len(shape)} inputs"
+
+
+def jobs_table(jobs: TrainingJob | Iterable[TrainingJob]) -> pd.DataFrame:
+    """Describe jobs as features: their hyper-parameters, their graphs, their devices. Never their names.
+
+    Parameters
+    ----------
+    jobs : TrainingJob or iterable of TrainingJob
+        Each network is traced once.
+
+    Returns
+    -------
+    DataFrame
+        A row a job. The columns of `gpudemand.cost.job_table` (where ``device`` is ``cpu`` or ``cuda``), ``n_gpus``,
+        ``checkpointing`` (0 or 1), ``framework_version``, and of the device ``device_name``, ``device_die``,
+        ``device_memory_gib`` (what processes can have), ``device_peak_tflops`` (at the job's precision),
+        ``device_interconnect_gb_s``, ``device_bandwidth_gb_s``, ``device_fp32_tflops``, ``device_sms``,
+        ``device_boost_clock_mhz``, ``device_l2_mib`` and ``device_year``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> net = torch.nn.Linear(64, 10)
+    >>> jobs = [TrainingJob(net, (64,), batch_size=n, device="T4") for n in (8, 16)]
+    >>> jobs_table(jobs)[["framework", "batch_size", "flops", "device_peak_tflops"]]
+      framework  batch_size   flops  device_peak_tflops
+    0     torch           8  1280.0                8.14
+    1     torch          16  1280.0                8.14
+    """
+    listed = [jobs] if isinstance(jobs, TrainingJob) else list(jobs)
+    for job in listed:
+        if not isinstance(job, TrainingJob):
+            raise InputError(f"jobs must hold TrainingJobs; got {type(job).__name__}.")
+    if not listed:
+        raise InputError("jobs is empty; there is nothing to describe.")
+    own = pd.DataFrame([{**_describe_job(job), **_describe_device(job.hardware, job.precision)} for job in listed])
+    graphs, rows = _graphs(listed)
+    described = pd.DataFrame([describe_graph(graph) for graph in graphs])
+    edges = [name for name in described.columns if name.startswith(EDGE)]
+    described = described.fillna(dict.fromkeys(edges, 0.0)).iloc[rows].reset_index(drop=True)
+    text = {name: STRING for name in own.columns if name in _TEXT}
+    table = pd.concat([own.astype(text), described], axis=1)
+    return table[[*_FIRST, *described.columns, *(name for name in own.columns if name not in _FIRST)]]
+
+
+_FIRST = [*CATEGORIES, *NUMBERS, "optimizer_states"]
+_TEXT = {*CATEGORIES, "framework_version", "device_name", "device_die"}
+
+
+def _graphs(jobs: list[TrainingJob]) -> tuple[list[OpGraph], list[int]]:
+    """Distinct graphs, and for each job the position of its own; a model is looked at once."""
+    position: dict[Hashable, int] = {}
+    graphs: list[OpGraph] = []
+    rows = []
+    for job in jobs:
+        key = (id(job.model), _inputs_key(job))
+        if key not in position:
+            position[key] = len(graphs)
+            graphs.append(job.graph)
+        rows.append(position[key])
+    return graphs, rows
+
+
+def _describe_job(job: TrainingJob) -> dict[str, Any]:
+    return {
+        "framework": job.framework,
+        "optimizer": job.optimizer,
+        "precision": job.precision,
+        "layout": job.layout,
+        "execution": job.execution,
+        "device": "cpu" if job.hardware.kind == "cpu" else "cuda",
+        "batch_size": job.batch_size,
+        "threads": 0,
+        "optimizer_states": float(OPTIMIZER_STATES[job.optimizer]),
+        "n_gpus": job.n_gpus,
+        "checkpointing": float(job.checkpointing),
+        "framework_version": job.framework_version,
+    }
+
+
+@functools.lru_cache(maxsize=1024)
+def _describe_device(hardware: Device, precision: str) -> dict[str, Any]:
+    return {
+        "device_name": hardware.name,
+        "device_die": hardware.die,
+        "device_memory_gib": hardware.usable_memory_gib,
+        "device_peak_tflops": hardware.peak(precision) / 1e12,
+        "device_interconnect_gb_s": hardware.interconnect_bandwidth / 1e9,
+        **{f"device_{name}": getattr(hardware, name) for name in _DEVICE_NUMBERS},
+    }
+
+
+def _framework(model: Any) -> str:
+    if isinstance(model, OpGraph):
+        return "keras" if model.framework == "keras" else "torch"
+    if isinstance(model, type):
+        raise InputError(f"model must be an instance; got the class {model.__name__}: call it.")
+    # By name, so that neither framework is imported to refuse what belongs to none.
+    roots = {parent.__module__.split(".")[0] for parent in type(model).__mro__ if parent is not object}
+    if "keras" in roots:
+        return "keras"
+    if any(
+        (parent.__module__, parent.__name__) == ("torch.nn.modules.module", "Module") for parent in type(model).__mro__
+    ):
+        return "torch"
+    raise InputError(f"model must be a torch.nn.Module, a keras.Model or an OpGraph; got {type(model).__name__}.")
+
+
+def _inputs_key(job: TrainingJob) -> Hashable:
+    """Inputs as something that can be looked up; example tensors count by their shape and type."""
+    if isinstance(job.model, OpGraph) or job.input_shape is None:
+        return None
+    specs = read_inputs(job.input_shape, job.input_dtype)
+    return tuple((spec.name, spec.shape, spec.dtype, str(getattr(spec.example, "dtype", ""))) for spec in specs)
+
+
+def _appearance(model: Any, framework: str) -> Hashable:
+    """What changes when a user freezes, adds or replaces layers after a first trace."""
+    if framework == "keras":
+        return tuple((tuple(weight.shape), weight.trainable) for weight in model.weights)
+    parts = tuple(type(part) for part in model.modules())
+    return parts, tuple((tuple(weight.shape), weight.requires_grad) for weight in model.parameters())

@@ -1,0 +1,235 @@
+"""Splits that ask what a cost model is for: networks, devices and sizes that it has not seen.
+
+All of them are splitters of scikit-learn: pass one as ``cv``. A random split would put a network's other batch sizes
+into the training set, and measure memory instead of insight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.model_selection import BaseCrossValidator, GroupKFold, LeaveOneGroupOut
+
+from gpudemand._typing import BoolArray, FloatArray
+from gpudemand._validation import InputError, check_choice, check_columns, check_number
+from gpudemand.cost.devices import Device, device
+from gpudemand.cost.families import family_of
+
+
+class _KeySplit(BaseCrossValidator):
+    """Whole groups are held out; what a group is, a subclass says by `_key`."""
+
+    _what: str
+
+    def __init__(self, n_splits: int | None = None, column: str | None = None) -> None:
+        self.n_splits = n_splits
+        self.column = column
+
+    def _key(self, name: Any) -> str:
+        raise NotImplementedError
+
+    def keys(self, X: Any = None, groups: Any = None) -> np.ndarray[Any, Any]:
+        """Return the group of each row.
+
+        Parameters
+        ----------
+        X : DataFrame, optional
+            Needed where `column` names one of its columns.
+        groups : array-like of shape (n_rows,), optional
+            Names; needed where `column` is None.
+
+        Raises
+        ------
+        InputError
+            If neither is given, or all rows are of one group.
+        """
+        if self.column is not None:
+            names = check_columns(X, (self.column,), "X")[self.column]
+        elif groups is None:
+            raise InputError(f"{type(self).__name__} needs groups, the {self._what} of each row, or column=...")
+        else:
+            names = pd.Series(np.asarray(groups, dtype=object))
+        keys = names.map({name: self._key(name) for name in names.unique()}).to_numpy(dtype=object)
+        if len(set(keys)) < 2:
+            raise InputError(f"{type(self).__name__} needs two groups, to hold one out; all rows are {keys[0]!r}.")
+        return np.asarray(keys)
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """Return the number of splits.
+
+        Parameters
+        ----------
+        X, groups : optional
+            As for `split`; not needed where `n_splits` is set.
+        y : ignored
+        """
+        if self.n_splits is not None:
+            return int(check_number("n_splits", self.n_splits, 2, integer=True))
+        return len(set(self.keys(X, groups)))
+
+    def _iter_test_indices(self, X: Any = None, y: Any = None, groups: Any = None) -> Iterator[Any]:
+        keys, n_splits = self.keys(X, groups), self.get_n_splits(X, y, groups)
+        if n_splits > len(set(keys)):
+            raise InputError(f"n_splits={n_splits} is more than the {len(set(keys))} groups that there are.")
+        folds = LeaveOneGroupOut() if self.n_splits is None else GroupKFold(n_splits)
+        return (test for _, test in folds.split(keys, None, keys))
+
+
+class FamilySplit(_KeySplit):
+    """Hold out families of networks: every variant of a block together.
+
+    Parameters
+    ----------
+    n_splits : int or None, default=5
+        Folds of about equal size; None is one fold a family.
+    column : str, optional
+        Column of ``X`` that holds the names of the networks; by default they are the ``groups`` of `split`.
+
+    See Also
+    --------
+    gpudemand.cost.families.family_of : What a family is.
+
+    Examples
+    --------
+    >>> names = ["resnet18", "resnet50", "vgg16", "seresnet50"]
+    >>> for train, test in FamilySplit(2).split(names, groups=names):
+    ...     print([names[row] for row in test])
+    ['resnet18', 'resnet50', 'seresnet50']
+    ['vgg16']
+    """
+
+    _what = "network"
+
+    def __init__(self, n_splits: int | None = 5, column: str | None = None) -> None:
+        super().__init__(n_splits, column)
+
+    def _key(self, name: Any) -> str:
+        return family_of(name)
+
+
+class DeviceSplit(_KeySplit):
+    """Hold out devices by their die: an RTX A6000 tells too much about an RTX 3090.
+
+    Parameters
+    ----------
+    n_splits : int or None, default=None
+        Folds; None is one a die.
+    column : str, optional
+        Column of ``X`` that holds the names of the devices; by default they are the ``groups`` of `split`.
+
+    Examples
+    --------
+    >>> names = ["RTX 3090", "V100", "RTX A6000"]
+    >>> [[names[row] for row in test] for _, test in DeviceSplit().split(names, groups=names)]
+    [['RTX 3090', 'RTX A6000'], ['V100']]
+    """
+
+    _what = "device"
+
+    def _key(self, name: str | Device) -> str:
+        found = device(name)
+        return found.die or found.name
+
+
+class _OneSplit(BaseCrossValidator):
+    """A single split, by the values of columns of a DataFrame."""
+
+    def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
+        """Return 1.
+
+        Parameters
+        ----------
+        X, y, groups : ignored
+        """
+        return 1
+
+    def _test(self, X: pd.DataFrame) -> BoolArray:
+        raise NotImplementedError
+
+    def _iter_test_masks(self, X: Any = None, y: Any = None, groups: Any = None) -> Iterator[BoolArray]:
+        test = self._test(X)
+        if test.all() or not test.any():
+            side = "test" if test.all() else "training"
+            raise InputError(f"{self!r} puts all {test.size} rows into the {side} set.")
+        yield test
+
+
+class ExtrapolationSplit(_OneSplit):
+    """Test on the rows beyond a bound in any of some columns, train on the others.
+
+    Parameters
+    ----------
+    bounds : dict of str to float
+        Column -> the last value that is trained on.
+    side : {"above", "below"}, default="above"
+        Where beyond is.
+
+    References
+    ----------
+    Lattuada et al., Cluster Computing, 2022, whose library has such a mode.
+
+    Examples
+    --------
+    >>> rows = pd.DataFrame({"batch_size": [8, 16, 32, 16], "n_gpus": [1, 1, 1, 4]})
+    >>> [(train, test)] = ExtrapolationSplit({"batch_size": 16, "n_gpus": 2}).split(rows)
+    >>> train, test
+    (array([0, 1]), array([2, 3]))
+    """
+
+    def __init__(self, bounds: Mapping[str, float], side: str = "above") -> None:
+        self.bounds = bounds
+        self.side = side
+
+    def _test(self, X: pd.DataFrame) -> BoolArray:
+        if not isinstance(self.bounds, Mapping) or not self.bounds:
+            raise InputError(f"bounds must name columns, such as {{'batch_size': 64}}; got {self.bounds!r}.")
+        sign = 1 if check_choice("side", self.side, ("above", "below")) == "above" else -1
+        beyond = [sign * (_numbers(X, name) - check_number(name, at)) > 0 for name, at in self.bounds.items()]
+        return np.logical_or.reduce(beyond)
+
+
+class InterpolationSplit(_OneSplit):
+    """Test on some values of a column that lie between values trained on.
+
+    Parameters
+    ----------
+    column : str
+        Column to look at.
+    step : int, default=2
+        Every so-manyth distinct value is tested, the smallest and the largest never.
+    values : sequence of float, optional
+        The values to test, in place of `step`.
+
+    Examples
+    --------
+    >>> rows = pd.DataFrame({"batch_size": [8, 16, 32, 64, 128, 16]})
+    >>> [(train, test)] = InterpolationSplit("batch_size").split(rows)
+    >>> rows["batch_size"][test].tolist()
+    [16, 64, 16]
+    """
+
+    def __init__(self, column: str, step: int = 2, values: Sequence[float] | None = None) -> None:
+        self.column = column
+        self.step = step
+        self.values = values
+
+    def _test(self, X: pd.DataFrame) -> BoolArray:
+        numbers = _numbers(X, self.column)
+        if self.values is None:
+            step = int(check_number("step", self.step, 2, integer=True))
+            return np.isin(numbers, np.unique(numbers)[step - 1 : -1 : step])
+        low, high = numbers.min(), numbers.max()
+        outside = [value for value in self.values if not low < value < high]
+        if outside:
+            raise InputError(f"values must lie inside {low:g} and {high:g} of {self.column}; got {outside[0]!r}.")
+        return np.isin(numbers, np.asarray(self.values, dtype=float))
+
+
+def _numbers(X: Any, name: str) -> FloatArray:
+    column = check_columns(X, (name,), "X")[name]
+    if not pd.api.types.is_numeric_dtype(column):
+        raise InputError(f"column {name!r} must hold numbers to have a bound; got {column.dtype}.")
+    return column.to_numpy(dtype=float)

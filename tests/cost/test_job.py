@@ -1,0 +1,182 @@
+"""Jobs: what is refused, what is filled in, and that a network is traced once."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from gpudemand._validation import InputError
+from gpudemand.cost import OpGraph, make_plan
+from gpudemand.cost import job as job_module
+from gpudemand.cost.devices import Device
+from gpudemand.cost.graph import Operator
+from gpudemand.cost.job import TrainingJob, jobs_table
+from gpudemand.cost.table import job_table
+
+torch = pytest.importorskip("torch")
+
+
+def small():
+    return torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(144, 10))
+
+
+@pytest.fixture
+def net():
+    return small()
+
+
+@pytest.fixture
+def traces(monkeypatch):
+    """Count calls of the tracer."""
+    calls = []
+    original = OpGraph.from_torch
+    monkeypatch.setattr(OpGraph, "from_torch", lambda *a, **k: calls.append(a) or original(*a, **k))
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"batch_size": 0}, "batch_size must be a whole number of at least 1; got 0"),
+        ({"batch_size": 1.5}, "batch_size must be a whole number"),
+        ({"n_gpus": 0}, "n_gpus must be"),
+        ({"device": "H2000"}, "Did you mean 'H200'"),
+        ({"device": "V100", "precision": "tf32"}, "cannot train in 'tf32'; it can in fp32, fp16"),
+        ({"device": "AMD EPYC", "precision": "amp"}, "it can in fp32, bf16"),
+        ({"device": "AMD EPYC", "n_gpus": 2}, "is a CPU; n_gpus must be 1"),
+        ({"precision": "fp61"}, "precision='fp61' is not known"),
+        ({"optimizer": "adma"}, "Did you mean 'adam'"),
+        ({"layout": "nhwc"}, "layout='nhwc' is not known"),
+        ({"execution": "jit"}, "execution='jit' is not known"),
+        ({"input_shape": (3, 0, 8)}, "holds an extent below 1"),
+        ({"input_shape": None}, "needs input_shape"),
+        ({"model": "resnet50"}, "got str"),
+        ({"model": torch.nn.ReLU}, "got the class ReLU: call it"),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_sentence(net, wrong, message):
+    with pytest.raises(InputError, match=message) as caught:
+        TrainingJob(**{"model": net, "input_shape": (3, 8, 8), **wrong})
+    assert "\n" not in str(caught.value)
+
+
+def test_a_shape_that_the_network_does_not_take(net):
+    with pytest.raises(InputError, match="Sequential"):
+        _ = TrainingJob(net, (5, 8, 8)).graph
+
+
+def test_defaults_are_what_frameworks_do(net):
+    job = TrainingJob(net, (3, 8, 8), precision="amp", device="nvidia a100-sxm4-40gb")
+    assert (job.framework, job.layout, job.execution, job.precision) == ("torch", "contiguous", "eager", "fp16")
+    assert job.hardware.name == "A100 SXM4 40GB"
+    assert repr(replace(job, n_gpus=4, checkpointing=True)) == (
+        "TrainingJob(Sequential on 3x8x8: batch 32, sgd, fp16, contiguous, eager, checkpointing, 4 x A100 SXM4 40GB)"
+    )
+    assert TrainingJob(torch.compile(net, backend="eager"), (3, 8, 8)).execution == "compiled"
+
+
+def test_a_network_is_traced_once(net, traces):
+    jobs = [TrainingJob(net, (3, 8, 8), batch_size=size, device=name) for size in (1, 2, 4) for name in ("T4", "L4")]
+    graphs = {id(job.graph) for job in jobs}
+    jobs_table(jobs)
+    assert len(graphs) == len(traces) == 1
+    _ = TrainingJob(net, [(3, 8, 8)]).graph  # the same said otherwise
+    assert len(traces) == 1
+    with pytest.raises(InputError):
+        _ = TrainingJob(net, (3, 9, 9)).graph
+    assert len(traces) == 2
+
+
+def test_a_network_that_was_changed_is_traced_again(net):
+    before = TrainingJob(net, (3, 8, 8)).graph
+    net[0].weight.requires_grad_(False)
+    frozen = TrainingJob(net, (3, 8, 8)).graph
+    assert frozen.n_trainable < before.n_trainable
+    net[1] = torch.nn.Tanh()
+    assert "Tanh" in set(TrainingJob(net, (3, 8, 8)).graph.nodes["type"])
+
+
+def test_graphs_do_not_keep_networks_alive():
+    net = small()
+    gone = weakref.ref(net)
+    _ = TrainingJob(net, (3, 8, 8)).graph
+    assert net in job_module._GRAPHS
+    del net
+    gc.collect()
+    assert gone() is None
+
+
+def test_networks_on_the_meta_device_and_graphs_are_taken(net):
+    with torch.device("meta"):
+        empty = small()
+    graph = TrainingJob(empty, (3, 8, 8)).graph
+    assert graph.flops == TrainingJob(net, (3, 8, 8)).graph.flops
+    job = TrainingJob(graph, device="T4")
+    assert job.graph is graph
+    assert repr(job) == "TrainingJob(Sequential: batch 32, sgd, fp32, contiguous, eager, Tesla T4)"
+
+
+def test_table_has_the_columns_of_measured_rows(net):
+    plan = make_plan(1, networks=["lenet"], frameworks=["torch"], n_repeated=0, random_state=0)
+    wanted = [name for name in job_table(plan).columns if not name.startswith("edge:")]
+    table = jobs_table(TrainingJob(net, (3, 8, 8), optimizer="adam", device="AMD EPYC"))
+    assert list(table.columns[: len(wanted)]) == wanted
+    assert table.loc[0, "device"] == "cpu"
+    assert table.loc[0, "optimizer_states"] == 2
+    assert table.loc[0, "edge:Conv->Relu"] == 1
+    assert table.filter(regex="^(flops|edge:)").notna().all(axis=None)
+
+
+def test_rows_stand_in_the_order_of_the_jobs(net):
+    other = torch.nn.Linear(3, 2)
+    jobs = [TrainingJob(net, (3, 8, 8)), TrainingJob(other, (3,), n_gpus=2), TrainingJob(net, (3, 8, 8), device="T4")]
+    table = jobs_table(jobs)
+    assert table["flops"].tolist() == [job.graph.flops for job in jobs]
+    assert table["n_gpus"].tolist() == [1, 2, 1]
+    assert table["device_name"].tolist() == ["H200 SXM", "H200 SXM", "Tesla T4"]
+    assert table["edge:Conv->Relu"].tolist() == [1, 0, 1]
+    assert table["device_memory_gib"].lt(140).all()
+
+
+def test_no_column_tells_the_name_of_the_network(net):
+    assert not jobs_table([TrainingJob(net, (3, 8, 8))]).astype(str).eq("Sequential").any(axis=None)
+
+
+def test_peak_is_that_of_the_precision(net):
+    jobs = [TrainingJob(net, (3, 8, 8), device="A100", precision=name) for name in ("fp32", "tf32", "amp", "bf16")]
+    assert jobs_table(jobs)["device_peak_tflops"].tolist() == [19.5, 156.0, 312.0, 312.0]
+
+
+def test_a_device_of_ones_own(net):
+    mine = Device("prototype", memory_gib=64, bandwidth_gb_s=2000, fp32_tflops=30)
+    row = jobs_table(TrainingJob(net, (3, 8, 8), device=mine)).iloc[0]
+    assert row["device_name"] == "prototype"
+    assert pd.isna(row["device_sms"])
+
+
+def test_what_is_no_job_has_no_row(net):
+    with pytest.raises(InputError, match="got Sequential"):
+        jobs_table([net])
+    with pytest.raises(InputError, match="empty"):
+        jobs_table([])
+
+
+def test_a_graph_made_by_hand_counts_as_its_framework():
+    dense = Operator("Gemm", "", "head", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
+    graph = OpGraph.from_operators([dense], [], framework="keras")
+    assert TrainingJob(graph).framework == "keras"
+
+
+def test_keras_models_declare_their_inputs():
+    keras = pytest.importorskip("keras")
+    model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(10)])
+    job = TrainingJob(model, device="T4")
+    assert (job.framework, job.layout, job.execution) == ("keras", "channels_last", "compiled")
+    assert job.graph is TrainingJob(model, batch_size=2).graph
+    assert job.graph.flops == 2 * 192 * 10
+    with pytest.raises(InputError, match="keras trains with"):
+        TrainingJob(model, execution="eager")
