@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from gpudemand.metrics import evaluate
     from gpudemand.planning import CapacityPlan, plan_capacity
     from gpudemand.report import build_report
+    from gpudemand.segments import persistence_statistics, rfm_table, sublevel_persistence, superlevel_persistence
     from gpudemand.usage import read_usage, to_long, to_wide, usage_series
 
 __version__ = "0.1.0"
@@ -73,10 +74,14 @@ _HOME = {
     "load_jobs_sample": "datasets",
     "make_cluster": "datasets",
     "measure_training_cost": "cost",
+    "persistence_statistics": "segments",
     "plan_capacity": "planning",
     "read_jobs": "jobs",
     "read_usage": "usage",
+    "rfm_table": "segments",
     "structural_matrix": "cost",
+    "sublevel_persistence": "segments",
+    "superlevel_persistence": "segments",
     "to_long": "usage",
     "to_wide": "usage",
     "usage_series": "usage",
@@ -114,10 +119,14 @@ __all__ = [
     "load_jobs_sample",
     "make_cluster",
     "measure_training_cost",
+    "persistence_statistics",
     "plan_capacity",
     "read_jobs",
     "read_usage",
+    "rfm_table",
     "structural_matrix",
+    "sublevel_persistence",
+    "superlevel_persistence",
     "to_long",
     "to_wide",
     "usage_series",

@@ -5,6 +5,7 @@ from gpudemand.plotting.cost import StructuralMatrixDisplay
 from gpudemand.plotting.forecast import ForecastDisplay
 from gpudemand.plotting.planning import CapacityPlanDisplay
 from gpudemand.plotting.prediction import CostErrorDisplay, CostPredictionDisplay
+from gpudemand.plotting.segments import PersistenceDiagramDisplay
 from gpudemand.plotting.usage import RhythmDisplay, UsageDisplay
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "CostErrorDisplay",
     "CostPredictionDisplay",
     "ForecastDisplay",
+    "PersistenceDiagramDisplay",
     "RhythmDisplay",
     "StructuralMatrixDisplay",
     "UsageDisplay",

@@ -1,0 +1,75 @@
+"""Users by the shape of their usage: persistence, spectrum and RFM features of series.
+
+Names are loaded when first used: the first use of a compiled one loads numba.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpudemand.segments.embedding import TakensEmbedding, maxmin_landmarks, takens_embedding
+    from gpudemand.segments.homology import RipsStatistics, rips_persistence
+    from gpudemand.segments.matrix import as_matrix
+    from gpudemand.segments.persistence import (
+        PersistenceStatistics,
+        persistence_statistics,
+        sublevel_persistence,
+        superlevel_persistence,
+    )
+    from gpudemand.segments.rfm import RFM, CalendarProfile, rfm_table
+    from gpudemand.segments.spectrum import LogSpectrum
+    from gpudemand.segments.vectorize import BettiCurve, PersistenceEntropy, PersistenceImage, PersistenceLandscape
+
+_HOME = {
+    "BettiCurve": "vectorize",
+    "CalendarProfile": "rfm",
+    "LogSpectrum": "spectrum",
+    "PersistenceEntropy": "vectorize",
+    "PersistenceImage": "vectorize",
+    "PersistenceLandscape": "vectorize",
+    "PersistenceStatistics": "persistence",
+    "RFM": "rfm",
+    "RipsStatistics": "homology",
+    "TakensEmbedding": "embedding",
+    "as_matrix": "matrix",
+    "maxmin_landmarks": "embedding",
+    "persistence_statistics": "persistence",
+    "rfm_table": "rfm",
+    "rips_persistence": "homology",
+    "sublevel_persistence": "persistence",
+    "superlevel_persistence": "persistence",
+    "takens_embedding": "embedding",
+}
+
+__all__ = [
+    "RFM",
+    "BettiCurve",
+    "CalendarProfile",
+    "LogSpectrum",
+    "PersistenceEntropy",
+    "PersistenceImage",
+    "PersistenceLandscape",
+    "PersistenceStatistics",
+    "RipsStatistics",
+    "TakensEmbedding",
+    "as_matrix",
+    "maxmin_landmarks",
+    "persistence_statistics",
+    "rfm_table",
+    "rips_persistence",
+    "sublevel_persistence",
+    "superlevel_persistence",
+    "takens_embedding",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

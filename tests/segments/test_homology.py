@@ -1,0 +1,110 @@
+"""Loops and components of windows, against giotto-tda and against shapes whose homology is known."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+import gpudemand.segments as gs
+from gpudemand import InputError
+
+pytest.importorskip("gph", reason="needs giotto-ph (extra tda)")
+
+
+def circle(n_points=42):
+    angles = np.linspace(0, 2 * np.pi, n_points, endpoint=False)
+    return np.column_stack([np.cos(angles), np.sin(angles)])
+
+
+def test_a_circle_has_one_loop():
+    diagram = gs.rips_persistence(circle())
+    (loop,) = diagram[diagram[:, 2] == 1]
+    # The sides of the regular polygon, and of the largest triangle in it.
+    np.testing.assert_allclose(loop[:2], [2 * np.sin(np.pi / 42), np.sqrt(3)], atol=0.01)
+    assert (diagram[:, 2] == 0).sum() == 41
+
+
+def test_diagrams_are_those_of_giotto_tda():
+    homology = pytest.importorskip("gtda.homology", reason="needs the extra tda")
+    points = np.random.default_rng(0).random((30, 3))
+    theirs = homology.VietorisRipsPersistence(homology_dimensions=(0, 1)).fit_transform(points[None])[0]
+    theirs = theirs[theirs[:, 0] < theirs[:, 1]]
+    ours = gs.rips_persistence(points)
+    assert ours.shape == theirs.shape
+    np.testing.assert_allclose(np.sort(ours, axis=0), np.sort(theirs, axis=0), atol=1e-6)
+
+
+def test_copies_of_points_change_nothing():
+    once = gs.rips_persistence(circle(20))
+    twice = gs.rips_persistence(np.vstack([circle(20), circle(20)]))
+    np.testing.assert_allclose(np.sort(once, axis=0), np.sort(twice, axis=0), atol=1e-6)
+
+
+@pytest.mark.parametrize("n_landmarks", [10, 20, 40])
+def test_landmarks_keep_their_promise(n_landmarks):
+    """The largest loop of the whole cloud and that of the landmarks differ by no more than the bound says."""
+    points = np.repeat(circle(60), 2, axis=0) + np.random.default_rng(0).normal(0, 0.02, (120, 2))
+    bound = 2 * gs.maxmin_landmarks(points, n_landmarks).radius
+    largest = []
+    for limit in (None, n_landmarks):
+        diagram = gs.rips_persistence(points, n_landmarks=limit)
+        loops = diagram[diagram[:, 2] == 1]
+        largest.append(loops[np.argmax(loops[:, 1] - loops[:, 0]), :2])
+    assert np.abs(largest[0] - largest[1]).max() <= bound
+
+
+def test_a_rhythm_makes_a_loop_and_noise_does_not():
+    rng = np.random.default_rng(0)
+    t = np.arange(200)
+    X = np.vstack([np.sin(2 * np.pi * t / 25) + rng.normal(0, 0.1, 200), rng.normal(size=200)])
+    block = gs.RipsStatistics(dimension=25).fit(X)
+    rhythm, noise = block.transform(X)[:, list(block.get_feature_names_out()).index("h1_largest")]
+    assert rhythm > 3 * noise > 0
+
+
+def test_error_bounds_shrink_with_more_landmarks_and_end_at_zero():
+    X = np.random.default_rng(0).random((3, 60))
+    few, many, all_ = (gs.RipsStatistics(10, n_landmarks=n).fit(X).error_bounds(X) for n in (5, 30, None))
+    assert (few > many).all()
+    assert (many > 0).all()
+    assert not all_.any()
+
+
+def test_degenerate_rows_have_finite_features():
+    X = np.zeros((6, 80))
+    X[1], X[2, 40], X[3, 20:70], X[4], X[5, :40] = 5, 9, np.nan, np.nan, np.arange(40)
+    X[3, :20] = np.random.default_rng(0).random(20)
+    features = gs.RipsStatistics(dimension=10).fit_transform(X)
+    assert np.isfinite(features).all()
+    assert not features[[0, 1, 4]].any()
+    assert features[[2, 3, 5]].any(axis=1).all()
+
+
+def test_a_series_shorter_than_the_window_has_no_loops():
+    assert not gs.RipsStatistics(dimension=50).fit_transform(np.random.default_rng(0).random((2, 20))).any()
+
+
+def test_the_size_of_a_user_does_not_matter():
+    X = np.random.default_rng(0).integers(0, 3, (4, 90)).astype(float)
+    block = gs.RipsStatistics(dimension=14, n_landmarks=20).fit(X)
+    assert block.scale_free
+    np.testing.assert_allclose(block.transform(3e6 * X), block.transform(X), rtol=1e-4, atol=1e-4)
+
+
+def test_processes_give_the_same_features():
+    X = np.random.default_rng(0).random((200, 30))
+    one, two = (gs.RipsStatistics(dimension=5, n_jobs=n).fit_transform(X) for n in (None, 2))
+    np.testing.assert_array_equal(one, two)
+
+
+def test_unusable_parameters():
+    with pytest.raises(InputError, match="n_landmarks"):
+        gs.RipsStatistics(n_landmarks=0).fit(np.zeros((2, 60)))
+
+
+def test_without_giotto_ph_the_message_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gph", None)
+    with pytest.raises(ImportError, match=r"gpudemand\[tda\]"):
+        gs.RipsStatistics().fit(np.zeros((2, 60)))
