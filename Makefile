@@ -7,7 +7,7 @@ OUT ?= out/report
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report test lab check format lint types notebooks modern bench bench-cost clean
+.PHONY: help setup report test lab check format lint types notebooks modern bench bench-cost bench-segments clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1|/' | column -t -s '|'
@@ -46,6 +46,9 @@ bench: setup ## speed of the usage engine beside plain pandas
 
 bench-cost: setup ## how well training cost is predicted, on our own measurements
 	@$(BIN)/python -m benchmarks.cost.own $(ARGS)
+
+bench-segments: setup ## how well and how fast users are told apart by shape; ARGS="--data DIR" for your own series
+	@$(BIN)/python -m benchmarks.segments $(ARGS) && $(BIN)/python -m benchmarks.segments.speed
 
 clean: ## remove the environment and everything made
 	rm -rf $(VENV) .venv-modern out dist build .pytest_cache .mypy_cache .ruff_cache

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpudemand._validation import InputError, RejectedRowsWarning
     from gpudemand.cost import (
         AugmentedLinearRegression,
+        CostModel,
         Device,
         DeviceSplit,
         ExtrapolationSplit,
@@ -47,6 +48,7 @@ __version__ = "0.1.0"
 _HOME = {
     "AugmentedLinearRegression": "cost",
     "CapacityPlan": "planning",
+    "CostModel": "cost",
     "Device": "cost",
     "DeviceSplit": "cost",
     "ETS": "forecast",
@@ -93,6 +95,7 @@ __all__ = [
     "ETS",
     "AugmentedLinearRegression",
     "CapacityPlan",
+    "CostModel",
     "Device",
     "DeviceSplit",
     "ExtrapolationSplit",

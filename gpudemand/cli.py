@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import json
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gpudemand._terminal import Debug, Quiet, one_line, steps
+from gpudemand.cli_cost import cost, devices, measure
+
 if TYPE_CHECKING:
     import pandas as pd
-
-P = ParamSpec("P")
-_FAILED = 2
 
 app = typer.Typer(
     help="How many GPUs a cluster will need, for whom, when, and at what risk: from its job log.",
@@ -32,71 +28,6 @@ Origin = Annotated[str | None, typer.Option(help="When a log that counts seconds
 By = Annotated[str, typer.Option(help="Split by user, group, cluster, gpu_type; or total.")]
 Freq = Annotated[str, typer.Option(help="Width of a bin: h, D, W-MON, MS.")]
 Until = Annotated[str | None, typer.Option(help="End of the period; where the log stops being complete by default.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-
-
-def _one_line(command: Callable[P, None]) -> Callable[P, None]:
-    """Turn what a user can mend into one line on stderr and exit code 2; warnings become one line each."""
-
-    @functools.wraps(command)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        from gpudemand._validation import InputError
-
-        context: Any = kwargs["ctx"]
-        with _plain_warnings():
-            try:
-                command(*args, **kwargs)
-            except (InputError, OSError) as error:
-                if kwargs["debug"] or context.obj:
-                    raise
-                _say(error)
-                raise typer.Exit(_FAILED) from None
-            except Exception as error:  # the outermost place: whatever nobody foresaw is a bug, and says so in one line
-                if kwargs["debug"] or context.obj:
-                    raise
-                _say(f"this is a bug ({type(error).__name__}: {error}); please report what --debug prints.")
-                raise typer.Exit(_FAILED) from None
-
-    return run
-
-
-def _say(message: object) -> None:
-    typer.echo("gpudemand: " + " ".join(str(message).split()), err=True)
-
-
-@contextmanager
-def _plain_warnings() -> Iterator[None]:
-    from gpudemand._validation import RejectedRowsWarning
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", RejectedRowsWarning)
-        warnings.showwarning = lambda message, *_: _say(message)
-        yield
-
-
-@contextmanager
-def _steps(*, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Give a function that names the step now begun; each is shown with the time it took, on stderr."""
-    if quiet:
-        yield lambda step: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(finished_text="✓"), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-
-        def begin(step: str) -> None:
-            finish()
-            progress.add_task(step, total=1)
-
-        def finish() -> None:
-            for task in progress.task_ids:
-                progress.update(task, completed=1)
-
-        yield begin
-        finish()
 
 
 def _read(log: Path, format: str, tz: str | None, origin: str | None) -> pd.DataFrame:  # noqa: A002
@@ -123,7 +54,7 @@ def _root(
 
 
 @app.command()
-@_one_line
+@one_line
 def report(
     ctx: typer.Context,
     log: Annotated[Path | None, typer.Argument(help="Job log; the bundled sample if there is none.")] = None,
@@ -147,7 +78,7 @@ def report(
     from gpudemand.datasets.load import load_jobs_sample
     from gpudemand.report import build_report
 
-    with _steps(quiet=quiet) as begin:
+    with steps(quiet=quiet) as begin:
         begin("Reading the log" if log else "Reading the bundled sample")
         jobs = _read(log, format, tz, origin) if log else load_jobs_sample()
         index = build_report(
@@ -175,7 +106,7 @@ def _as_json(index: Path) -> str:
 
 
 @app.command()
-@_one_line
+@one_line
 def convert(
     ctx: typer.Context,
     log: Log,
@@ -190,7 +121,7 @@ def convert(
     from gpudemand.jobs import write_jobs
 
     _check_suffix(out)
-    with _steps(quiet=quiet) as begin:
+    with steps(quiet=quiet) as begin:
         begin("Reading the log")
         jobs = _read(log, format, tz, origin)
         begin(f"Writing {len(jobs):,} jobs")
@@ -199,7 +130,7 @@ def convert(
 
 
 @app.command()
-@_one_line
+@one_line
 def usage(
     ctx: typer.Context,
     log: Log,
@@ -218,7 +149,7 @@ def usage(
     from gpudemand.usage import usage_series
 
     _check_suffix(out)
-    with _steps(quiet=quiet) as begin:
+    with steps(quiet=quiet) as begin:
         begin("Reading the log")
         # A canonical Parquet file is queried where it lies, however large it is.
         streamed = format == "canonical" and log.suffix == ".parquet"
@@ -238,49 +169,7 @@ def _check_suffix(out: Path) -> None:
 
 
 @app.command()
-@_one_line
-def measure(
-    ctx: typer.Context,
-    plan: Annotated[Path, typer.Argument(help="Plan: a CSV file with a row a job.", show_default=False)],
-    out: Annotated[Path, typer.Option(help="CSV file that receives the rows; an unfinished one is continued.")],
-    timeout: Annotated[float, typer.Option(help="Seconds after which a job is given up.")] = 300.0,
-    process: Annotated[str, typer.Option(help="fresh: a process a job; shared: for GPUs.")] = "fresh",
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
-    """Train every job of a plan for a few steps and record time and memory."""
-    from gpudemand.cost import measure_training_cost
-
-    with _rows(quiet=quiet) as show:
-        measure_training_cost(plan, out, timeout_s=timeout, process=process, progress=show)
-    typer.echo(out)
-
-
-@contextmanager
-def _rows(*, quiet: bool) -> Iterator[Callable[[Any], None]]:
-    """Give a function that shows how many rows are done and how much time is left, on stderr."""
-    if quiet:
-        yield lambda progress: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    from gpudemand.units import format_seconds
-
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False))
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("starting")
-
-        def show(progress: Any) -> None:
-            row = f"{progress.row['framework']} {progress.row['network']}: {progress.row['status']}"
-            left = f"{format_seconds(progress.left_s)} left, {row}"
-            bar.update(task, completed=progress.done, total=progress.total, description=left)
-
-        yield show
-
-
-@app.command()
-@_one_line
+@one_line
 def formats(ctx: typer.Context, debug: Debug = False) -> None:
     """List the log formats that can be read, and what each needs to be told."""
     from gpudemand.jobs import formats as known
@@ -291,13 +180,8 @@ def formats(ctx: typer.Context, debug: Debug = False) -> None:
         typer.echo(f"{name:<{width}}  {what}" + (f"  (needs --{needs})" if needs else ""))
 
 
-@app.command()
-@_one_line
-def devices(ctx: typer.Context, debug: Debug = False) -> None:
-    """List the GPUs and CPUs that costs can be predicted for: memory, bandwidth, and peaks by precision."""
-    from gpudemand.cost.devices import print_devices
-
-    typer.echo(print_devices())
+for command in (measure, cost, devices):
+    app.command()(command)
 
 
 def main() -> None:

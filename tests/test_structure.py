@@ -20,7 +20,7 @@ LAYERS = [
     {"cost", "segments", "forecast"},
     {"planning"},
     {"plotting"},
-    {"report", "widgets", "cli", "__main__"},
+    {"report", "widgets", "cli", "cli_cost", "_terminal", "__main__"},
 ]
 FLAT = {0, 1, 5}  # layers whose members may use one another
 HEAVY = {"torch", "tensorflow", "keras", "gtda", "gph"}

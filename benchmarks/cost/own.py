@@ -1,17 +1,19 @@
-"""Predicting our own CPU measurements: the tables of ``make bench-cost``.
+"""Predicting our own measurements: the tables of ``make bench-cost``.
 
-    python -m benchmarks.cost.own [--rows FILE] [--traced FILE] [--targets time memory]
+    python -m benchmarks.cost.own [--device cpu] [--rows FILE] [--graphs FILE] [--targets time memory] [--quick]
 
-Rows are split at random (the setting of the DNNAbacus paper), by network, by family of networks, and by framework.
-Beside `TrainingCostRegressor` stand FLOPs alone, shape inference (memory), an MLP, and the same learner without the
-structural matrix. Repetitions are one row, their median. Errors are relative, pooled over all held-out rows.
+Rows are split at random (the setting of the DNNAbacus paper), by network (each one out), by family of networks, and by
+framework. Beside `TrainingCostRegressor` stand FLOPs alone, shape inference (memory), an MLP, further shallow learners
+under the same sum of work, and the same learner without the structural matrix. Repetitions are one row, their median.
+Errors are relative, pooled over all held-out rows. ``--quick`` holds networks out in ten groups rather than one by one.
 """
 
 from __future__ import annotations
 
 import argparse
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +21,15 @@ import numpy as np
 import pandas as pd
 from sklearn.model_selection import GroupKFold, KFold, LeaveOneGroupOut
 
-from gpudemand.cost import noise_floor, read_rows, zoo
+from gpudemand import _parallel
+from gpudemand.cost import load_architectures, load_measurements, noise_floor, read_rows, zoo
 from gpudemand.cost.configuration import COLUMNS
-from gpudemand.cost.regression import TrainingCostRegressor
-from gpudemand.cost.table import job_table, trace_architectures
+from gpudemand.cost.physics import WorkModel
+from gpudemand.cost.regression import LEARNERS, TrainingCostRegressor, describe_work, make_learner
+from gpudemand.cost.table import ARCHITECTURE, job_table
 
 TARGETS = {"time": "step_time_s", "memory": "memory_gib"}
-Split = Iterator[tuple[Any, Any]]
+Fold = tuple[Any, Any]
 
 
 class FlopsOnly:
@@ -63,74 +67,135 @@ class ShapeInference:
         return (weights + X["saved_bytes"] * X["batch_size"]).to_numpy(dtype=float)
 
 
+class Corrected:
+    """The sum of work times a learner's correction, without intervals: a fit instead of six."""
+
+    def __init__(self, target: str, learner: str, structure: bool = True, random_state: int = 0) -> None:
+        self.target, self.learner, self.structure, self.random_state = target, learner, structure, random_state
+
+    def fit(self, X: pd.DataFrame, y: Any, groups: Any = None) -> Corrected:
+        """Fit work and correction."""
+        self.work_ = WorkModel(self.target).fit(X, y)
+        features, work = self._describe(X)
+        self.columns_ = features.columns
+        self.model_ = make_learner(self.learner, features, self.random_state).fit(features, np.log(y / work))
+        return self
+
+    def predict(self, X: pd.DataFrame) -> Any:
+        """Multiply the two."""
+        features, work = self._describe(X)
+        return work * np.exp(self.model_.predict(features.reindex(columns=self.columns_, fill_value=0.0)))
+
+    def _describe(self, X: pd.DataFrame) -> tuple[pd.DataFrame, Any]:
+        work = self.work_.predict(X)
+        return describe_work(X, work, structure=self.structure), work
+
+
+class WorkOnly:
+    """The sum of work alone, which is linear in what a network does."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+
+    def fit(self, X: pd.DataFrame, y: Any, groups: Any = None) -> WorkModel:
+        """Fit the prices."""
+        return WorkModel(self.target).fit(X, y)
+
+
 def methods(target: str) -> dict[str, Callable[[], Any]]:
     """Every method that is compared, ours first."""
-    own: dict[str, Callable[[], Any]] = {
-        "gpudemand": lambda: TrainingCostRegressor(target, "extra_trees"),
-        "without the matrix": lambda: TrainingCostRegressor(target, "extra_trees", structure=False),
-        "gradient boosting": lambda: TrainingCostRegressor(target, "gradient_boosting"),
-        "ridge": lambda: TrainingCostRegressor(target, "ridge"),
-        "k-NN": lambda: TrainingCostRegressor(target, "knn"),
-        "MLP": lambda: TrainingCostRegressor(target, "mlp"),
-        "FLOPs only": FlopsOnly,
-    }
-    return {**own, "shape inference": ShapeInference} if target == "memory" else own
+    ours = "extra_trees"
+    compared: dict[str, Callable[[], Any]] = {"gpudemand": partial(TrainingCostRegressor, target, ours)}
+    compared |= {f"{ours}, no matrix": partial(Corrected, target, ours, structure=False)}
+    compared |= {name: partial(Corrected, target, name) for name in LEARNERS if name != ours}
+    compared |= {"sum of work": partial(WorkOnly, target), "FLOPs only": FlopsOnly}
+    return {**compared, "shape inference": ShapeInference} if target == "memory" else compared
 
 
-def splits(rows: pd.DataFrame) -> dict[str, tuple[Split, Any]]:
+def splits(rows: pd.DataFrame, quick: bool) -> dict[str, tuple[list[Fold], Any]]:
     """Name -> (train and test positions, groups for the training rows)."""
     network, family = rows["network"].to_numpy(), rows["network"].map(zoo.family).to_numpy()
+    by_network = GroupKFold(10) if quick else LeaveOneGroupOut()
     X = np.zeros(len(rows))
-    named = {
-        "random": (KFold(5, shuffle=True, random_state=0).split(X), None),
-        "network out": (GroupKFold(10).split(X, groups=network), network),
-        "family out": (LeaveOneGroupOut().split(X, groups=family), family),
-        "framework out": (LeaveOneGroupOut().split(X, groups=rows["framework"]), network),
-    }
-    return {name: (iter(list(split)), groups) for name, (split, groups) in named.items()}
-
-
-def score(
-    method: Callable[[], Any], X: pd.DataFrame, y: Any, split: list[tuple[Any, Any]], groups: Any
-) -> dict[str, float]:
-    """Pooled relative errors of one method on one split; coverage where it gives intervals."""
-    error, inside = np.full(len(y), np.nan), np.full(len(y), np.nan)
-    for train, test in split:
-        model = method().fit(X.iloc[train], y[train], None if groups is None else groups[train])
-        error[test] = np.abs(model.predict(X.iloc[test]) / y[test] - 1)
-        if hasattr(model, "predict_interval"):
-            low, high = model.predict_interval(X.iloc[test], 90).T
-            inside[test] = (y[test] >= low) & (y[test] <= high)
-    error = error[~np.isnan(error)]
     return {
-        "mean": error.mean(),
-        "median": np.median(error),
-        "p90": np.quantile(error, 0.9),
-        "within 10 %": (error <= 0.1).mean(),
-        "in 90 % interval": np.nanmean(inside) if np.isfinite(inside).any() else np.nan,
+        "random": (list(KFold(10, shuffle=True, random_state=0).split(X)), None),
+        "network out": (list(by_network.split(X, groups=network)), network),
+        "family out": (list(LeaveOneGroupOut().split(X, groups=family)), family),
+        "framework out": (list(LeaveOneGroupOut().split(X, groups=rows["framework"])), network),
     }
+
+
+def held_out(method: Callable[[], Any], X: pd.DataFrame, y: Any, folds: list[Fold], groups: Any) -> pd.DataFrame:
+    """Relative error of each row while it was held out, and whether its 90 % interval held it."""
+    parts = _parallel.run(partial(_fold, method, X, y, groups), folds, n_jobs=2)
+    return pd.concat(parts).sort_index()
+
+
+def _fold(method: Callable[[], Any], X: pd.DataFrame, y: Any, groups: Any, fold: Fold) -> pd.DataFrame:
+    warnings.filterwarnings("ignore")
+    train, test = fold
+    model = method().fit(X.iloc[train], y[train], groups=None if groups is None else groups[train])
+    result = pd.DataFrame({"error": np.abs(model.predict(X.iloc[test]) / y[test] - 1)}, index=test)
+    if hasattr(model, "predict_interval"):
+        low, high = model.predict_interval(X.iloc[test], 90).T
+        result["inside"] = (y[test] >= low) & (y[test] <= high)
+    return result
+
+
+def summary(result: pd.DataFrame) -> dict[str, float]:
+    """Pooled figures of one method on one split."""
+    error = result["error"]
+    figures = {"mean": error.mean(), "median": error.median(), "p90": error.quantile(0.9)}
+    covered = result["inside"].mean() if "inside" in result else np.nan
+    return {**figures, "within 10 %": (error <= 0.1).mean(), "in 90 % interval": covered}
+
+
+def effect_of_the_matrix(X: pd.DataFrame, y: Any, target: str, folds: list[Fold], clusters: Any) -> str:
+    """How the median error changes without the structural matrix: three seeds, whole networks drawn again and again."""
+    sides = []
+    for structure in (True, False):
+        runs = [partial(Corrected, target, "extra_trees", structure, seed) for seed in range(3)]
+        sides.append(np.mean([held_out(run, X, y, folds, None)["error"] for run in runs], axis=0))
+    names, random = np.unique(clusters), np.random.default_rng(0)
+    rows_of = {name: np.flatnonzero(clusters == name) for name in names}
+    draws = [np.concatenate([rows_of[name] for name in random.choice(names, len(names))]) for _ in range(1000)]
+    gains = [100 * (np.median(sides[1][draw]) - np.median(sides[0][draw])) for draw in draws]
+    low, high = np.quantile(gains, [0.025, 0.975])
+    point = 100 * (np.median(sides[1]) - np.median(sides[0]))
+    return f"the matrix lowers the median error by {point:.2f} points (95 % interval {low:.2f} to {high:.2f})"
+
+
+def load(options: argparse.Namespace) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Measured rows and the graphs of their networks."""
+    rows = read_rows(options.rows) if options.rows else load_measurements(options.device)
+    if not options.graphs:
+        return rows, load_architectures(options.device)
+    return rows, pd.read_parquet(options.graphs).reset_index().set_index(list(ARCHITECTURE))
 
 
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=Path, default=Path("data/cost/cpu.csv"))
-    parser.add_argument("--traced", type=Path, default=Path("data/cost/cpu_features.parquet"))
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--rows", type=Path)
+    parser.add_argument("--graphs", type=Path)
     parser.add_argument("--targets", nargs="+", default=list(TARGETS), choices=list(TARGETS))
+    parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
-    warnings.filterwarnings("ignore")
-    rows = read_rows(options.rows)
-    print(noise_floor(rows).to_string())
+    rows, graphs = load(options)
+    print(f"noise floor: what repetitions of one job differ by\n{noise_floor(rows).to_string()}")
     job = [name for name in COLUMNS if name not in ("repeat", "seed")]
     rows = rows[rows["status"] == "ok"].groupby(job, as_index=False)[list(TARGETS.values())].median()
-    traced = pd.read_parquet(options.traced) if options.traced.is_file() else trace_architectures(rows, n_jobs=2)
-    X = job_table(rows, traced)
+    X = job_table(rows, graphs)
     for target in options.targets:
         y = rows[TARGETS[target]].to_numpy(dtype=float)
-        for name, (split, groups) in splits(rows).items():
-            folds = list(split)
-            table = pd.DataFrame({m: score(make, X, y, folds, groups) for m, make in methods(target).items()}).T
-            print(f"\n{target}, {name}: {len(rows)} rows\n{table.to_string(float_format='{:.3f}'.format)}")
+        for name, (folds, groups) in splits(rows, options.quick).items():
+            table = {m: summary(held_out(make, X, y, folds, groups)) for m, make in methods(target).items()}
+            print(
+                f"\n{target}, {name}: {len(rows)} jobs\n{pd.DataFrame(table).T.to_string(float_format='{:.3f}'.format)}"
+            )
+            if name in ("network out", "family out"):
+                print(effect_of_the_matrix(X, y, target, folds, rows["network"].to_numpy()), flush=True)
 
 
 if __name__ == "__main__":

@@ -118,10 +118,12 @@ class TorchSession:
         return Peaks(allocated_gib=(self._held_since_start() + self._profiled_peak()) / GIB)
 
     def _held_since_start(self) -> int:
-        """Bytes of gradients and optimizer state, which were not there before the first step."""
+        """Bytes of optimizer state, which were not there before the first step.
+
+        Gradients are made anew in the profiled step, which counts them; that the old ones go is not seen by it.
+        """
         states = [value for state in self._optimizer.state.values() for value in state.values()]
-        gradients = [weight.grad for weight in self._model.parameters() if weight.grad is not None]
-        return sum(_bytes(tensor) for tensor in [*states, *gradients] if isinstance(tensor, torch.Tensor))
+        return sum(_bytes(tensor) for tensor in states if isinstance(tensor, torch.Tensor))
 
     def _profiled_peak(self) -> int:
         """Most bytes allocated beyond those held at the start of one step."""

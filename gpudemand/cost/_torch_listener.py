@@ -159,7 +159,9 @@ class Listener:
         found = calls.call_type(name, tensors, results[0], bool(weights))
         plain = name.strip("_")
         kind, shape = calls.call_kind(found, tensors), tuple(results[0].shape)
-        label = Label(found, kind, self.path[-1] or plain, plain, shape)
+        # An operator in place keeps its underscore: it makes no new tensor, which matters for memory.
+        called = name if name == f"{plain}_" else plain
+        label = Label(found, kind, self.path[-1] or plain, called, shape)
         costs = looked_up(
             found,
             Costs(

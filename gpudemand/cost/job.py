@@ -199,7 +199,7 @@ def jobs_table(jobs: TrainingJob | Iterable[TrainingJob]) -> pd.DataFrame:
     if not listed:
         raise InputError("jobs is empty; there is nothing to describe.")
     own = pd.DataFrame([{**_describe_job(job), **_describe_device(job.hardware, job.precision)} for job in listed])
-    graphs, rows = _graphs(listed)
+    graphs, rows = graphs_of(listed)
     described = pd.DataFrame([describe_graph(graph) for graph in graphs])
     edges = [name for name in described.columns if name.startswith(EDGE)]
     described = described.fillna(dict.fromkeys(edges, 0.0)).iloc[rows].reset_index(drop=True)
@@ -212,7 +212,7 @@ _FIRST = [*CATEGORIES, *NUMBERS, "optimizer_states"]
 _TEXT = {*CATEGORIES, "framework_version", "device_name", "device_die"}
 
 
-def _graphs(jobs: list[TrainingJob]) -> tuple[list[OpGraph], list[int]]:
+def graphs_of(jobs: list[TrainingJob]) -> tuple[list[OpGraph], list[int]]:
     """Distinct graphs, and for each job the position of its own; a model is looked at once."""
     position: dict[Hashable, int] = {}
     graphs: list[OpGraph] = []

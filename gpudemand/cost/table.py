@@ -80,7 +80,7 @@ def trace_architectures(rows: pd.DataFrame, n_jobs: int | None = None) -> pd.Dat
 
 def describe(spec: dict[str, Any]) -> dict[str, float]:
     """Trace one architecture of the zoo and return its features by name."""
-    return describe_graph(_graph(spec))
+    return describe_graph(trace_graph(spec))
 
 
 def describe_graph(graph: OpGraph) -> dict[str, float]:
@@ -91,7 +91,8 @@ def describe_graph(graph: OpGraph) -> dict[str, float]:
     return {**graph_features(graph).to_dict(), **edges}
 
 
-def _graph(spec: dict[str, Any]) -> OpGraph:
+def trace_graph(spec: dict[str, Any]) -> OpGraph:
+    """Build one architecture of the zoo (`ARCHITECTURE`) and trace it."""
     from gpudemand.cost import zoo
 
     name, framework = spec["network"], spec["framework"]

@@ -6,6 +6,9 @@ from gpudemand.plotting.forecast import ForecastDisplay
 from gpudemand.plotting.planning import CapacityPlanDisplay
 from gpudemand.plotting.prediction import CostErrorDisplay, CostPredictionDisplay
 from gpudemand.plotting.segments import PersistenceDiagramDisplay
+from gpudemand.plotting.segments_profiles import SegmentProfileDisplay
+from gpudemand.plotting.segments_rfm import RFMDisplay
+from gpudemand.plotting.segments_time import SegmentShareDisplay, SegmentTransitionDisplay
 from gpudemand.plotting.usage import RhythmDisplay, UsageDisplay
 
 __all__ = [
@@ -19,7 +22,11 @@ __all__ = [
     "CostPredictionDisplay",
     "ForecastDisplay",
     "PersistenceDiagramDisplay",
+    "RFMDisplay",
     "RhythmDisplay",
+    "SegmentProfileDisplay",
+    "SegmentShareDisplay",
+    "SegmentTransitionDisplay",
     "StructuralMatrixDisplay",
     "UsageDisplay",
     "style",

@@ -9,8 +9,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gpudemand.segments.ablation import segment_ablation
+    from gpudemand.segments.consensus import consensus_labels
     from gpudemand.segments.embedding import TakensEmbedding, maxmin_landmarks, takens_embedding
     from gpudemand.segments.homology import RipsStatistics, rips_persistence
+    from gpudemand.segments.kinds import UserKinds
     from gpudemand.segments.matrix import as_matrix
     from gpudemand.segments.persistence import (
         PersistenceStatistics,
@@ -18,8 +21,14 @@ if TYPE_CHECKING:
         sublevel_persistence,
         superlevel_persistence,
     )
+    from gpudemand.segments.profiles import segment_profiles
     from gpudemand.segments.rfm import RFM, CalendarProfile, rfm_table
+    from gpudemand.segments.rhythm import UsageRhythm
+    from gpudemand.segments.segmenter import TopologicalSegmenter
+    from gpudemand.segments.selection import select_n_segments
+    from gpudemand.segments.smoothing import SmoothPersistence
     from gpudemand.segments.spectrum import LogSpectrum
+    from gpudemand.segments.stability import segment_stability
     from gpudemand.segments.vectorize import BettiCurve, PersistenceEntropy, PersistenceImage, PersistenceLandscape
 
 _HOME = {
@@ -32,12 +41,21 @@ _HOME = {
     "PersistenceStatistics": "persistence",
     "RFM": "rfm",
     "RipsStatistics": "homology",
+    "SmoothPersistence": "smoothing",
     "TakensEmbedding": "embedding",
+    "TopologicalSegmenter": "segmenter",
+    "UsageRhythm": "rhythm",
+    "UserKinds": "kinds",
     "as_matrix": "matrix",
+    "consensus_labels": "consensus",
     "maxmin_landmarks": "embedding",
     "persistence_statistics": "persistence",
     "rfm_table": "rfm",
     "rips_persistence": "homology",
+    "segment_ablation": "ablation",
+    "segment_profiles": "profiles",
+    "segment_stability": "stability",
+    "select_n_segments": "selection",
     "sublevel_persistence": "persistence",
     "superlevel_persistence": "persistence",
     "takens_embedding": "embedding",
@@ -53,12 +71,21 @@ __all__ = [
     "PersistenceLandscape",
     "PersistenceStatistics",
     "RipsStatistics",
+    "SmoothPersistence",
     "TakensEmbedding",
+    "TopologicalSegmenter",
+    "UsageRhythm",
+    "UserKinds",
     "as_matrix",
+    "consensus_labels",
     "maxmin_landmarks",
     "persistence_statistics",
     "rfm_table",
     "rips_persistence",
+    "segment_ablation",
+    "segment_profiles",
+    "segment_stability",
+    "select_n_segments",
     "sublevel_persistence",
     "superlevel_persistence",
     "takens_embedding",

@@ -1,0 +1,95 @@
+"""Predicting public measurements of step time: one table a track.
+
+    python -m benchmarks.cost --train DIR [--test DIR] [--track family device ...] [--cache DIR]
+
+DIR holds a folder a project, as `benchmarks.cost.load` reads them. With one folder whole groups of it are held out in
+turn; with another `--test` folder everything in the first trains and everything in the second is predicted. Needs timm
+and torchvision for networks that the cache lacks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from pathlib import Path
+
+import pandas as pd
+
+from benchmarks.cost.jobs import jobs_of, with_terms
+from benchmarks.cost.load import READERS
+from benchmarks.cost.methods import METHODS
+from benchmarks.cost.score import predictions, summary
+from benchmarks.cost.traced import CACHE, TraceCache
+from benchmarks.cost.tracks import TRACKS, Track, across, within
+
+log = logging.getLogger(__name__)
+
+
+def table_of(track: Track, data: Path, cache: TraceCache) -> pd.DataFrame:
+    """Read, trace what is missing, and describe the jobs of a track."""
+    found = [name for name in track.sources if (data / name).is_dir()]
+    jobs = pd.concat([jobs_of(READERS[name](data / name)) for name in found], ignore_index=True)
+    jobs = _collapsed(jobs[track.rows(jobs)])
+    cache.trace(jobs["graph"].unique())
+    missing = sorted(set(jobs["graph"]) - set(cache.keys()))
+    if missing:
+        log.info("%d networks have no graph: %s", len(missing), ", ".join(missing))
+    return with_terms(jobs, cache)
+
+
+def _collapsed(jobs: pd.DataFrame) -> pd.DataFrame:
+    """On one GPU the machine around it is a repetition: its rows become one, their median."""
+    known = [name for name in jobs.columns if name != "step_time_s"]
+    jobs = jobs.assign(host=jobs["host"].where(jobs["n_gpus"] > 1, ""))
+    cells = jobs.groupby(known, as_index=False, dropna=False, sort=False)["step_time_s"]
+    spread = (jobs["step_time_s"] / jobs.groupby(known, dropna=False)["step_time_s"].transform("median") - 1.0).abs()
+    if (spread > 0).any():
+        log.info("noise floor: repetitions differ from their median by %.1f %%", 100 * spread[spread > 0].median())
+    return cells.median()
+
+
+def run(name: str, train: Path, test: Path | None, cache: TraceCache, methods: list[str]) -> None:
+    """Print the table of one track."""
+    track = TRACKS[name]
+    table = table_of(track, train, cache)
+    folds = within(track, table) if test is None else []
+    if test is not None:
+        other = table_of(track, test, cache)
+        both = pd.concat([table, other], ignore_index=True)
+        folds, table = across(track, both, len(table)), both.fillna(_zeros(table, other))
+    n_rows = sum(len(fold.test) for fold in folds)
+    log.info(
+        "\n%s: %d rows in %d folds; aim %.0f %% / %.0f %%", name, n_rows, len(folds), *(100 * a for a in track.aim)
+    )
+    outs = {method: predictions(METHODS[method], table, folds, track.group) for method in methods}
+    log.info(
+        pd.DataFrame({method: summary(out) for method, out in outs.items()}).T.to_string(float_format="{:.3f}".format)
+    )
+    first = outs[methods[0]]
+    groups = table[track.group].iloc[first.index].to_numpy()
+    by_group = {key: {"rows": len(out), **summary(out)} for key, out in first.groupby(groups)}
+    worst = pd.DataFrame(by_group).T.sort_values("median", ascending=False)
+    log.info("by %s, %s:\n%s", track.group, methods[0], worst.to_string(float_format="{:.3f}".format))
+
+
+def _zeros(*tables: pd.DataFrame) -> dict[str, float]:
+    return {name: 0.0 for table in tables for name in table.columns if name.startswith("work:")}
+
+
+def main() -> None:
+    """Run the tracks."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--train", type=Path, required=True)
+    parser.add_argument("--test", type=Path, default=None)
+    parser.add_argument("--track", nargs="+", default=list(TRACKS), choices=list(TRACKS))
+    parser.add_argument("--method", nargs="+", default=list(METHODS), choices=list(METHODS))
+    parser.add_argument("--cache", type=Path, default=CACHE)
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    for name in options.track:
+        test = None if options.test == options.train else options.test
+        run(name, options.train, test, TraceCache(options.cache), options.method)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Fit the bundled predictor's model of GPUs on public measurements.
+
+    python -m benchmarks.cost.bundle --train DIR [--cache DIR] [--traced]
+
+DIR is laid out as `benchmarks.cost` wants it. The measurements themselves are not part of this repository; what is
+learned from them is, in ``data/cost/model/gpu_*.npz``, until rows of our own take their place.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from benchmarks.cost.__main__ import table_of
+from benchmarks.cost.memory_load import READERS, described
+from benchmarks.cost.traced import CACHE, TraceCache
+from benchmarks.cost.tracks import TRACKS
+from gpudemand.cost.memory_model import MemoryModel
+from gpudemand.cost.model import CostModel
+from gpudemand.cost.timing import StepTimeModel
+from gpudemand.datasets.registry import data_folder, refresh_checksums
+
+log = logging.getLogger(__name__)
+#: Tracks whose rows train the model of time: vision networks and language models, some 25 kinds of GPU, up to eight.
+_TIME = ("family", "gpus", "device", "device-tensorflow", "device-pytorch")
+
+
+def time_model(data: Path, cache: TraceCache) -> tuple[StepTimeModel, pd.DataFrame]:
+    """Fit step time on all tracks together."""
+    tables = pd.concat([table_of(TRACKS[name], data, cache) for name in _TIME], ignore_index=True)
+    work = {name: 0.0 for name in tables.columns if name.startswith("work:")}
+    jobs = tables.fillna(work).drop_duplicates(ignore_index=True)
+    return StepTimeModel().fit(jobs, jobs["step_time_s"], groups=jobs["family"]), jobs
+
+
+def memory_model(data: Path, cache: TraceCache, *, trace: bool) -> tuple[MemoryModel, pd.DataFrame]:
+    """Fit memory on the sound rows."""
+    rows = READERS["gpumemnet"](data / "gpumemnet")
+    jobs = described(rows[rows["usable"]], cache, trace=trace)
+    return MemoryModel().fit(jobs, jobs["memory_gib"], groups=jobs["family"]), jobs
+
+
+def main() -> None:
+    """Fit and store."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--train", type=Path, required=True)
+    parser.add_argument("--cache", type=Path, default=CACHE)
+    parser.add_argument("--traced", action="store_true", help="memory: only networks that the cache has already")
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    place, cache = data_folder() / "cost" / "model", TraceCache(options.cache)
+    model = CostModel.load(place)
+    models: dict[tuple[str, str], Any] = dict(model.models_)
+    models["gpu", "step_time_s"], timed = time_model(options.train, cache)
+    models["gpu", "memory_gib"], sized = memory_model(options.train, cache, trace=not options.traced)
+    names = sorted({*timed["device_name"], *sized["device_name"]})
+    about = {"jobs": len(timed) + len(sized), "devices": names, "kind": "public measurements"}
+    model.models_, model.about_ = models, {**model.about_, "gpu": about}
+    model.save(place)
+    refresh_checksums(data_folder(), "cost/")
+    log.info("%s\n%s", model, about)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Public measurements as jobs that a cost model takes: graph, device and stack in columns."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.cost.traced import TraceCache
+from gpudemand._validation import InputError
+from gpudemand.cost.devices import Device, device
+from gpudemand.cost.families import family_of
+from gpudemand.cost.features import OPTIMIZER_STATES
+from gpudemand.cost.roofline import step_terms
+
+#: Single precision here is single precision; elsewhere it is TF32 where a GPU has it, the default of its time.
+_STRICT = "fp32-strict"
+_PRECISIONS = {"amp": "fp16", _STRICT: "fp32"}
+_NUMBERS = ("bandwidth_gb_s", "fp32_tflops", "sms", "boost_clock_mhz", "l2_mib", "year")
+
+
+def jobs_of(rows: pd.DataFrame) -> pd.DataFrame:
+    """Describe the jobs of some rows of `benchmarks.cost.load`; rows on unknown devices are left out.
+
+    Returns
+    -------
+    DataFrame
+        Columns as `gpudemand.cost.jobs_table` has them, ``mode`` and ``n_nodes``; and for grouping only ``graph``,
+        ``network``, ``family``, ``host``, ``source``; ``step_time_s``.
+    """
+    rows = rows[[_find(name) is not None for name in rows["device"]]]
+    hardware = [_find(name) for name in rows["device"]]
+    precision = [_precision(*pair) for pair in zip(rows["precision"], hardware, strict=True)]
+    table = pd.DataFrame(
+        {
+            "framework": rows["framework"].replace({"pytorch": "torch"}),
+            "precision": precision,
+            "layout": rows["layout"].replace({"nchw": "contiguous", "nhwc": "channels_last"}),
+            "execution": np.where(rows["compiled"], "compiled", "eager"),
+            "device": ["cpu" if found.kind == "cpu" else "cuda" for found in hardware],
+            "framework_version": rows["version"].map(lambda number: f"{int(number)}.{round(number % 1 * 100)}"),
+            "optimizer_states": rows["optimizer"].map(OPTIMIZER_STATES).astype(float),
+            **{name: rows[name] for name in ("mode", "batch_size", "n_gpus", "n_nodes")},
+            **{f"device_{name}": [getattr(found, name) for found in hardware] for name in _NUMBERS},
+            "device_name": [found.name for found in hardware],
+            "device_die": [found.die for found in hardware],
+            "device_interconnect_gb_s": [found.interconnect_bandwidth / 1e9 for found in hardware],
+            "device_peak_tflops": [_peak(found, name) for found, name in zip(hardware, precision, strict=True)],
+            **{name: rows[name] for name in ("graph", "network", "host", "source", "step_time_s")},
+        }
+    )
+    families = {name: family_of(name) for name in table["network"].unique()}
+    table["family"] = table["network"].map(families)
+    return table[np.isfinite(table["device_peak_tflops"])].reset_index(drop=True)
+
+
+def with_terms(jobs: pd.DataFrame, cache: TraceCache) -> pd.DataFrame:
+    """Add the work of every job (`step_terms`); rows whose network has no graph are left out."""
+    graphs = {key: cache.graph(key) for key in jobs["graph"].unique() if key in cache}
+    jobs = jobs[jobs["graph"].isin(list(graphs))].reset_index(drop=True)
+    return pd.concat([jobs, step_terms(jobs, [graphs[key] for key in jobs["graph"]])], axis=1)
+
+
+@cache
+def _find(name: str) -> Any:
+    for spelling in (name, name.replace("_", " "), name.replace("NVIDIA_", "").replace("_", " ")):
+        try:
+            return device(spelling)
+        except InputError:
+            continue
+    return None
+
+
+def _precision(name: str, hardware: Device) -> str:
+    if name == "fp32" and "tf32" in hardware.precisions:
+        return "tf32"
+    return _PRECISIONS.get(name, name)
+
+
+def _peak(hardware: Device, precision: str) -> float:
+    try:
+        return hardware.peak(precision) / 1e12
+    except InputError:
+        return float("nan")

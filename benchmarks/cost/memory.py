@@ -1,0 +1,216 @@
+"""Predicting public measurements of peak memory: one table a track.
+
+    python -m benchmarks.cost.memory --train DIR [--test DIR] [--track memory memory-device fits] [--cache DIR]
+
+``memory``: families of networks held out, on one card. ``memory-device``: cards held out. ``fits``: whether a job fits
+into 24 and 40 GB, families held out, with the runs that broke off. Beside ours stand the FakeTensor estimate where a
+project gives it, shape inference, boosting on sizes, and a line through weights and activations.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.ensemble import HistGradientBoostingRegressor
+
+from benchmarks.cost.memory_load import READERS, described
+from benchmarks.cost.score import summary
+from benchmarks.cost.traced import CACHE, TraceCache
+from benchmarks.cost.tracks import Fold, held_out
+from gpudemand._typing import FloatArray
+from gpudemand.cost._robust import robust_prices
+from gpudemand.cost.features import OPTIMIZER_STATES
+from gpudemand.cost.memory_model import MemoryModel
+
+log = logging.getLogger(__name__)
+_GIB = 2.0**30
+#: A run that took less than this share of the FakeTensor estimate broke off before its peak, whatever SOURCE.md says.
+_BROKEN = 0.75
+#: Track -> project, column whose values are held out, folds, aim (median, 90th percentile).
+TRACKS: dict[str, tuple[str, str, int | None, tuple[float, float]]] = {
+    "memory": ("gpumemnet", "family", 8, (0.03, 0.10)),
+    "memory-device": ("schedtune", "device_name", None, (0.03, 0.10)),
+    "fits": ("gpumemnet", "family", 8, (0.98, 0.01)),
+}
+#: GiB of a card of 24 GB, and what can be measured on the one of 40 GB before its ceiling.
+_LIMITS = {"24 GB": 24.0, "40 GB": 38000 / 1024}
+
+
+class Line:
+    """A non-negative sum of a constant and amounts that `terms` takes from a table."""
+
+    def __init__(self, terms: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
+        self.terms = terms
+
+    def fit(self, X: pd.DataFrame, y: FloatArray, groups: Any = None) -> Line:
+        """Fit in relative error, with little weight for outliers."""
+        self.prices_ = robust_prices(self.terms(X), y)
+        return self
+
+    def predict(self, X: pd.DataFrame) -> FloatArray:
+        """Sum up."""
+        return np.asarray(self.terms(X).to_numpy(dtype=float) @ self.prices_.to_numpy())
+
+
+class FakeTensor:
+    """What PyTorch's FakeTensorMode counted, as it is."""
+
+    def fit(self, X: pd.DataFrame, y: FloatArray, groups: Any = None) -> FakeTensor:
+        """Learn nothing."""
+        return self
+
+    def predict(self, X: pd.DataFrame) -> FloatArray:
+        """Return the estimate."""
+        return X["fake_tensor_gib"].to_numpy(dtype=float)
+
+
+class BoostedSizes:
+    """Gradient boosting on the logarithms of a few sizes."""
+
+    def fit(self, X: pd.DataFrame, y: FloatArray, groups: Any = None) -> BoostedSizes:
+        """Fit the logarithm of the memory."""
+        self.model_ = HistGradientBoostingRegressor(max_iter=300, learning_rate=0.05, random_state=0)
+        self.model_.fit(self._sizes(X), np.log(y))
+        return self
+
+    def predict(self, X: pd.DataFrame) -> FloatArray:
+        """Undo the logarithm."""
+        return np.asarray(np.exp(self.model_.predict(self._sizes(X))))
+
+    @staticmethod
+    def _sizes(X: pd.DataFrame) -> pd.DataFrame:
+        return np.log1p(X[["part:parameters", "part:activations", "batch_size", "operators", "device_sms"]])
+
+
+def _shapes(X: pd.DataFrame) -> pd.DataFrame:
+    states = 2.0 + X["optimizer"].map(OPTIMIZER_STATES).astype(float)
+    return ((X["part:parameters"] * states + X["part:activations"]) / _GIB).to_frame("sum")
+
+
+def _line(X: pd.DataFrame) -> pd.DataFrame:
+    return (X[["part:parameters", "part:activations"]] / _GIB).assign(start=1.0)
+
+
+METHODS: dict[str, Callable[[], Any]] = {
+    "gpudemand": MemoryModel,
+    "simulation, scaled": lambda: Line(lambda X: (X[["reserved"]] / _GIB).assign(start=1.0)),
+    "FakeTensor": FakeTensor,
+    "FakeTensor, line": lambda: Line(lambda X: X[["fake_tensor_gib"]].assign(start=1.0)),
+    "weights + activations, line": lambda: Line(_line),
+    "shape inference": lambda: Line(_shapes),
+    "boosting on sizes": BoostedSizes,
+}
+
+
+def predicted(make: Callable[[], Any], table: pd.DataFrame, folds: list[Fold], group: str) -> pd.DataFrame:
+    """Predict the held-out rows; methods are fitted on usable rows only."""
+    outs = []
+    for fold in folds:
+        train, test = table.iloc[fold.train], table.iloc[fold.test]
+        train = train[train["usable"].astype(bool)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = make().fit(train, train["memory_gib"].to_numpy(), train[group].astype(object).to_numpy())
+            out = pd.DataFrame({"y": test["memory_gib"].to_numpy(), "predicted": model.predict(test)}, index=fold.test)
+            if isinstance(model, MemoryModel):
+                out["low"], out["high"] = model.predict_interval(test).T
+                for name, limit in _LIMITS.items():
+                    out[name] = model.probability_below(test, limit)
+        outs.append(out)
+    return pd.concat(outs).sort_index()
+
+
+def report(name: str, table: pd.DataFrame, folds: list[Fold]) -> None:
+    """Print errors of all methods, and of ours by group."""
+    group, aim = TRACKS[name][1], TRACKS[name][3]
+    usable = table["usable"].to_numpy(dtype=bool)
+    methods = {key: make for key, make in METHODS.items() if "FakeTensor" not in key or "fake_tensor_gib" in table}
+    outs = {key: predicted(make, table, folds, group) for key, make in methods.items()}
+    scored = {key: summary(out[usable[out.index]]) for key, out in outs.items()}
+    log.info("\n%s: %d rows, aim %.0f %% / %.0f %%", name, usable.sum(), *(100 * value for value in aim))
+    log.info(pd.DataFrame(scored).T.to_string(float_format="{:.3f}".format))
+    ours = outs["gpudemand"][usable[outs["gpudemand"].index]]
+    by_group = {
+        key: {"rows": len(out), **summary(out)} for key, out in ours.groupby(table[group].iloc[ours.index].to_numpy())
+    }
+    log.info(
+        "by %s:\n%s", group, pd.DataFrame(by_group).T.sort_values("median").to_string(float_format="{:.3f}".format)
+    )
+    if "fake_tensor_gib" in table:
+        whole = ours["y"] > _BROKEN * table["fake_tensor_gib"].iloc[ours.index]
+        log.info(
+            "gpudemand, %d runs that took at least 3/4 of the FakeTensor estimate: %s",
+            whole.sum(),
+            summary(ours[whole]),
+        )
+
+
+def report_fits(table: pd.DataFrame, folds: list[Fold]) -> None:
+    """Print how often the answer to "does it fit" is right, with the runs that broke off."""
+    ours = predicted(METHODS["gpudemand"], table, folds, "family")
+    line = predicted(METHODS["FakeTensor, line"], table, folds, "family")
+    rows = {}
+    broken = table["usable"] & (table["memory_gib"] < _BROKEN * table["fake_tensor_gib"])
+    for name, limit in _LIMITS.items():
+        # Where a job ran, what it took decides; where it did not, it does not fit into less either.
+        fits = table["fits"].where((table["fits"] != 1.0) | (table["memory_gib"] <= limit), 0.0).to_numpy()
+        known, chance, other = ~np.isnan(fits), ours[name].to_numpy(), line["predicted"].to_numpy() <= limit
+        rows[f"{name}, gpudemand"] = _verdict(fits[known] > 0, chance[known] >= 0.5)
+        rows[f"{name}, gpudemand, 95 % sure"] = _verdict(fits[known] > 0, chance[known] >= 0.95)
+        rows[f"{name}, FakeTensor, line"] = _verdict(fits[known] > 0, other[known])
+        known &= ~broken.to_numpy()
+        rows[f"{name}, gpudemand, whole runs"] = _verdict(fits[known] > 0, chance[known] >= 0.5)
+    log.info(
+        "\nfits: aim 98 %% right, at most 1 %% false\n%s", pd.DataFrame(rows).T.to_string(float_format="{:.3f}".format)
+    )
+
+
+def _verdict(truth: Any, said: Any) -> dict[str, float]:
+    wrong = ~truth & said
+    return {
+        "rows": len(truth),
+        "right": float((truth == said).mean()),
+        "false fits of all": float(wrong.mean()),
+        "false fits of fits said": float(wrong.sum() / max(said.sum(), 1)),
+    }
+
+
+def run(name: str, train: Path, test: Path | None, cache: TraceCache, *, trace: bool = True) -> None:
+    """Print one track."""
+    project, column, n_folds, _ = TRACKS[name]
+    table = described(READERS[project](train / project), cache, trace=trace)
+    folds = held_out(column, n_folds)(table)
+    if test is not None:
+        other = described(READERS[project](test / project), cache, trace=trace)
+        folds = [Fold(np.arange(len(table)), len(table) + np.arange(len(other)))]
+        table = pd.concat([table, other], ignore_index=True)
+    if name == "fits":
+        report_fits(table, folds)
+    else:
+        report(name, table, folds)
+
+
+def main() -> None:
+    """Run the tracks."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--train", type=Path, required=True)
+    parser.add_argument("--test", type=Path, default=None)
+    parser.add_argument("--track", nargs="+", default=list(TRACKS), choices=list(TRACKS))
+    parser.add_argument("--cache", type=Path, default=CACHE)
+    parser.add_argument("--traced", action="store_true", help="only networks that the cache has already")
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    for name in options.track:
+        test = None if options.test == options.train else options.test
+        run(name, options.train, test, TraceCache(options.cache), trace=not options.traced)
+
+
+if __name__ == "__main__":
+    main()

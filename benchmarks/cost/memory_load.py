@@ -1,0 +1,106 @@
+"""Public measurements of memory as tables of one shape, and the simulated features of the networks behind them.
+
+A row is one job and its peak memory as the driver saw it, in GiB. ``fits`` is what is known of a limit: whether the job
+ran on the device it was measured on; missing where the measurement broke off for a reason nobody wrote down.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.cost.libraries import vision
+from benchmarks.cost.traced import TraceCache
+from gpudemand.cost.families import family_of
+from gpudemand.cost.liveness import Setting
+from gpudemand.cost.memory import memory_features
+
+_MIB = 1024.0
+#: MiB: from here on a value on the 40 GB card is the ceiling and not a measurement (SOURCE.md of gpumemnet).
+_CEILING = 38000
+#: A smaller value than that of the batch before, by this factor, is a run that broke off.
+_DROP = 0.98
+
+
+def gpumemnet(folder: Path) -> pd.DataFrame:
+    """Training of timm networks in single precision on a card of 40 GB; ``usable`` as SOURCE.md says."""
+    rows = pd.read_csv(folder / "timm_memory_faketensor.csv").rename(columns={"timm_model": "network"})
+    rows = rows.sort_values(["network", "batch_size"], ignore_index=True)
+    measured = rows["max_gpu_memory_mib_measured"].astype(float)
+    before = measured.groupby(rows["network"]).shift()
+    ceiling = measured >= _CEILING
+    broken = (ceiling | (measured < _DROP * before)).groupby(rows["network"]).cummax()
+    # What breaks off although the batch before took less than half of the card did not run out of memory.
+    full = (ceiling | (broken & (before > _CEILING / 2))).groupby(rows["network"]).cummax()
+    return pd.DataFrame(
+        {
+            "graph": rows["network"].map(_timm_key),
+            "network": rows["network"],
+            "batch_size": rows["batch_size"].astype(float),
+            "optimizer": "momentum",
+            "device_name": "A100-40GB",
+            "device_sms": 108.0,
+            "memory_gib": measured / _MIB,
+            "fake_tensor_gib": rows["faketensor_total_mib"] / _MIB,
+            "usable": ~broken,
+            "fits": np.where(full, 0.0, np.where(broken, np.nan, 1.0)),
+        }
+    )
+
+
+def _timm_key(network: str) -> str:
+    vision()
+    import timm
+
+    config = timm.get_pretrained_cfg(network)
+    return f"timm-sdpa:{network}@{config.input_size[-1] if config is not None else 0}"
+
+
+def schedtune(folder: Path) -> pd.DataFrame:
+    """Training of torchvision networks on several generations of GPUs, which SOURCE.md tells apart by their SMs."""
+    rows = pd.read_csv(folder / "model_stats.csv")
+    return pd.DataFrame(
+        {
+            "graph": "torchvision:" + rows["model"] + "@224",
+            "network": rows["model"],
+            "batch_size": rows["batch_size"].astype(float),
+            "optimizer": "momentum",
+            "device_name": rows["gpu_inferred"],
+            "device_sms": rows["sm_count"].astype(float),
+            "memory_gib": rows["peak_mem_mib"] / _MIB,
+            "usable": True,
+            "fits": 1.0,
+        }
+    )
+
+
+READERS = {"gpumemnet": gpumemnet, "schedtune": schedtune}
+
+
+def described(rows: pd.DataFrame, cache: TraceCache, *, trace: bool = True) -> pd.DataFrame:
+    """Trace what is missing, drop the networks without a graph, and add `memory_features` and the family."""
+    if trace:
+        cache.trace(rows["graph"].unique())
+    rows = rows[rows["graph"].map(lambda key: key in cache)].reset_index(drop=True)
+    features = _features(rows, cache)
+    index = pd.MultiIndex.from_frame(rows[["graph", "optimizer", "batch_size"]])
+    found = features.reindex(index).reset_index(drop=True)
+    return pd.concat([rows.assign(family=rows["network"].map(family_of)), found], axis=1)
+
+
+def _features(rows: pd.DataFrame, cache: TraceCache) -> pd.DataFrame:
+    file = cache.folder / "memory.parquet"
+    known = pd.read_parquet(file) if file.is_file() else pd.DataFrame()
+    done = set(known.index.droplevel("batch_size")) if len(known) else set()
+    new = []
+    for (graph, optimizer), jobs in rows.groupby(["graph", "optimizer"]):
+        if (graph, optimizer) not in done:
+            table = memory_features(cache.graph(graph), sorted(set(jobs["batch_size"])), Setting(optimizer))
+            new.append(table.assign(graph=graph, optimizer=optimizer))
+    if new:
+        added = pd.concat(new).set_index(["graph", "optimizer", "batch_size"])
+        known = pd.concat([known, added])
+        known.to_parquet(file)
+    return known

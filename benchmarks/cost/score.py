@@ -1,0 +1,64 @@
+"""Train, predict and compare: pooled relative errors of methods on a track."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.cost.tracks import Fold
+
+_LEVEL = 90
+
+
+def predictions(method: Callable[[], Any], table: pd.DataFrame, folds: list[Fold], group: str) -> pd.DataFrame:
+    """Predict the held-out rows of all folds.
+
+    Returns
+    -------
+    DataFrame
+        Index: positions in `table`; ``y``, ``predicted`` and, of methods that have intervals, ``low`` and ``high``.
+    """
+    return pd.concat([_fold(method, table, fold, group) for fold in folds])
+
+
+def _fold(method: Callable[[], Any], table: pd.DataFrame, fold: Fold, group: str) -> pd.DataFrame:
+    train, test = table.iloc[fold.train], table.iloc[fold.test]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = method().fit(train, train["step_time_s"].to_numpy(), train[group].astype(object).to_numpy())
+        factor = _calibrate(model, table, fold)
+        out = pd.DataFrame({"y": test["step_time_s"].to_numpy()}, index=fold.test)
+        out["predicted"] = model.predict(test) * factor
+        if hasattr(model, "predict_interval"):
+            out["low"], out["high"] = model.predict_interval(test, _LEVEL).T
+    return out
+
+
+def _calibrate(model: Any, table: pd.DataFrame, fold: Fold) -> Any:
+    """Show a model the calibrating rows; one that cannot learn from them is scaled by device."""
+    if fold.calibrate is None:
+        return 1.0
+    known, names = table.iloc[fold.calibrate], table["device_name"].iloc[fold.test]
+    if hasattr(model, "calibrate"):
+        model.calibrate(known, known["step_time_s"].to_numpy())
+        return 1.0
+    ratio = known["step_time_s"].to_numpy() / model.predict(known)
+    return names.map(dict(zip(known["device_name"], ratio, strict=True))).to_numpy(dtype=float)
+
+
+def summary(out: pd.DataFrame) -> dict[str, float]:
+    """Median, 90th percentile and mean of the relative error, shares within 10 % and inside the interval."""
+    error = np.abs(out["predicted"] / out["y"] - 1.0)
+    row = {
+        "median": error.median(),
+        "p90": error.quantile(0.9),
+        "mean": error.mean(),
+        "within 10 %": (error <= 0.1).mean(),
+    }
+    if "low" in out.columns:
+        row["in 90 % interval"] = ((out["y"] >= out["low"]) & (out["y"] <= out["high"])).mean()
+    return {name: float(value) for name, value in row.items()}

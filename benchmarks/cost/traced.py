@@ -1,0 +1,159 @@
+"""The graphs of the networks behind public measurements, traced once and kept in a folder.
+
+    python -m benchmarks.cost.traced --data DIR [--cache DIR] [--first timm-train]
+
+A network is a key, ``library:name@size``: ``timm:resnet50@224``. Libraries: ``timm`` (attention written out, as in the
+versions of its older files), ``timm-sdpa`` (attention in one call), ``torchvision``, ``own``
+(`benchmarks.cost.networks`). What cannot be traced is listed with the reason, and never guessed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._validation import InputError
+from gpudemand.cost import OpGraph, graph_features, structural_matrix
+from gpudemand.cost.table import EDGE
+
+log = logging.getLogger(__name__)
+CACHE = Path.home() / ".cache" / "gpudemand" / "benchmarks"
+_FIELDS = ("name", "framework", "n_parameters", "n_trainable", "parameter_bytes")
+
+
+class TraceCache:
+    """Graphs by key, a folder of files.
+
+    Parameters
+    ----------
+    folder : Path
+        Made when missing.
+
+    Notes
+    -----
+    ``graphs/<key>.parquet`` holds the operators, ``graphs/<key>.json`` the edges and what else an `OpGraph` has,
+    ``failed/<key>.txt`` why a network has no graph.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in ("graphs", "failed"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+
+    def __contains__(self, key: str) -> bool:
+        return self._path(key, ".json").is_file()
+
+    def graph(self, key: str) -> OpGraph:
+        """Read a graph back."""
+        nodes = pd.read_parquet(self._path(key, ".parquet"))
+        nodes["output_shape"] = [tuple(int(size) for size in shape) for shape in nodes["output_shape"]]
+        about = json.loads(self._path(key, ".json").read_text())
+        edges = np.array(about.pop("edges"), dtype=np.int64).reshape(-1, 2)
+        shapes = tuple(map(tuple, about.pop("input_shapes")))
+        return OpGraph(nodes=nodes, edges=edges, input_shapes=shapes, **about)
+
+    def put(self, key: str, graph: OpGraph) -> None:
+        """Keep a graph."""
+        graph.nodes.assign(output_shape=graph.nodes["output_shape"].map(list)).to_parquet(self._path(key, ".parquet"))
+        about = {name: getattr(graph, name) for name in _FIELDS}
+        # The file that says the graph is there comes last and whole: a run may be stopped anywhere.
+        text = json.dumps({**about, "input_shapes": graph.input_shapes, "edges": graph.edges.tolist()})
+        self._path(key, ".tmp").write_text(text)
+        self._path(key, ".tmp").rename(self._path(key, ".json"))
+
+    def keys(self) -> list[str]:
+        """Keys of all graphs that are there."""
+        return sorted(path.stem.replace("__", ":", 1) for path in (self.folder / "graphs").glob("*.json"))
+
+    def failed(self) -> dict[str, str]:
+        """Key -> reason, of all networks that could not be traced."""
+        files = sorted((self.folder / "failed").glob("*.txt"))
+        return {path.stem.replace("__", ":", 1): path.read_text() for path in files}
+
+    def trace(self, keys: Iterable[str]) -> None:
+        """Trace what is missing; failures are kept too, and not tried again."""
+        for key in dict.fromkeys(keys):
+            if key not in self and not self._failure(key).is_file():
+                self._trace(key)
+
+    def features(self, keys: Iterable[str]) -> pd.DataFrame:
+        """One row a key: `graph_features` and the entries of the structural matrix, of the keys that have a graph."""
+        wanted = [key for key in dict.fromkeys(keys) if key in self]
+        file = self.folder / "features.parquet"
+        known = pd.read_parquet(file) if file.is_file() else pd.DataFrame()
+        new = [key for key in wanted if key not in known.index]
+        if new:
+            rows = pd.DataFrame([describe(self.graph(key)) for key in new], index=new)
+            known = pd.concat([known, rows]).fillna(0.0)
+            known.to_parquet(file)
+        return known.loc[wanted]
+
+    def _trace(self, key: str) -> None:
+        try:
+            self.put(key, _traced(key))
+        except Exception as error:  # third-party code fails in every way there is, and one network is not the end
+            self._failure(key).write_text(f"{type(error).__name__}: {error}")
+            log.warning("%s: %s", key, error)
+
+    def _path(self, key: str, suffix: str) -> Path:
+        return self.folder / "graphs" / f"{key.replace(':', '__', 1)}{suffix}"
+
+    def _failure(self, key: str) -> Path:
+        return self.folder / "failed" / f"{key.replace(':', '__', 1)}.txt"
+
+
+def _traced(key: str) -> OpGraph:
+    """Build and trace: without memory, or with it where a network computes constants as it is built."""
+    import torch
+
+    from benchmarks.cost.networks import build
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            with torch.device("meta"):
+                module, shape, dtype = build(key)
+            return OpGraph.from_torch(module, shape, input_dtype=dtype)
+        except (InputError, NotImplementedError, RuntimeError):
+            module, shape, dtype = build(key)
+            return OpGraph.from_torch(module, shape, input_dtype=dtype)
+
+
+def describe(graph: OpGraph) -> dict[str, float]:
+    """Features and structural matrix of a graph by name, as `gpudemand.cost.job_table` has them."""
+    counts = structural_matrix(graph).stack()
+    edges = {f"{EDGE}{producer}->{consumer}": float(n) for (producer, consumer), n in counts[counts > 0].items()}
+    return {**graph_features(graph).to_dict(), **edges}
+
+
+def wanted(data: Path) -> Iterator[str]:
+    """Keys behind the labels of a folder of public measurements, the most used first."""
+    from benchmarks.cost.load import tables
+
+    for table in tables(data).values():
+        yield from table["graph"].drop_duplicates()
+
+
+def main() -> None:
+    """Trace everything that a folder needs."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--cache", type=Path, default=CACHE)
+    options: Any = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    cache = TraceCache(options.cache)
+    keys = list(dict.fromkeys(wanted(options.data)))
+    cache.trace(keys)
+    log.info("%d of %d networks have a graph", sum(key in cache for key in keys), len(keys))
+
+
+if __name__ == "__main__":
+    main()

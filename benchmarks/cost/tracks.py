@@ -1,0 +1,149 @@
+"""Which rows are trained on and which are predicted: every track holds out what a user would not have measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._typing import IntArray
+
+
+class Fold(NamedTuple):
+    """Positions of rows to train on, to predict, and (of a new device) to calibrate with."""
+
+    train: IntArray
+    test: IntArray
+    calibrate: IntArray | None = None
+
+
+class Track(NamedTuple):
+    """A question.
+
+    Attributes
+    ----------
+    sources : tuple of str
+        Projects whose rows are used.
+    rows : callable
+        Which of them.
+    group : str
+        Column that a training row's group is taken from, for tuning and for intervals.
+    folds : callable
+        From the rows of one folder to folds.
+    aim : tuple of float
+        Median and 90th percentile of the relative error to reach.
+    calibrated : bool
+        One row of every new device is given away.
+    extends : bool
+        The question is about more of the same job, so that a part of it is always trained on.
+    """
+
+    sources: tuple[str, ...]
+    rows: Callable[[pd.DataFrame], pd.Series]
+    group: str
+    folds: Callable[[pd.DataFrame], list[Fold]]
+    aim: tuple[float, float]
+    calibrated: bool = False
+    extends: bool = False
+
+
+def held_out(column: str, n_folds: int | None = None) -> Callable[..., list[Fold]]:
+    """Hold out every value of a column in turn, or in `n_folds` folds of whole values."""
+
+    def folds(jobs: pd.DataFrame) -> list[Fold]:
+        keys = jobs[column].astype(object).to_numpy()
+        values = pd.Series(keys).value_counts().index.to_numpy(dtype=object)
+        fold = {value: number % (n_folds or len(values)) for number, value in enumerate(values)}
+        number = np.array([fold[key] for key in keys])
+        return [Fold(np.flatnonzero(number != i), np.flatnonzero(number == i)) for i in range(max(number) + 1)]
+
+    return folds
+
+
+def within(track: Track, jobs: pd.DataFrame) -> list[Fold]:
+    """Folds of one folder."""
+    return [_calibrated(fold, jobs) if track.calibrated else fold for fold in track.folds(jobs)]
+
+
+def across(track: Track, jobs: pd.DataFrame, n_train: int) -> list[Fold]:
+    """One fold of two folders, whose rows follow each other: train on the first, predict what is new in the second."""
+    train, other = np.arange(n_train), jobs.iloc[n_train:]
+    if track.extends:
+        (fold,) = track.folds(other.reset_index(drop=True))
+        return [Fold(np.concatenate([train, n_train + fold.train]), n_train + fold.test)]
+    known = other[track.group].isin(jobs[track.group].iloc[:n_train].unique()).to_numpy()
+    fold = Fold(train, n_train + np.flatnonzero(~known if (~known).any() else known))
+    return [_calibrated(fold, jobs) if track.calibrated else fold]
+
+
+def _calibrated(fold: Fold, jobs: pd.DataFrame) -> Fold:
+    """Take one row of every held-out device, drawn at random, out of the test."""
+    test = jobs.iloc[fold.test].assign(position=fold.test)
+    known = test.groupby("device_name", sort=False).sample(1, random_state=0)["position"].to_numpy()
+    return Fold(fold.train, np.setdiff1d(fold.test, known), known)
+
+
+def both(jobs: pd.DataFrame) -> list[Fold]:
+    """Family and device unseen together, each in a few folds."""
+    families, dies = held_out("family", 4)(jobs), held_out("device_die", 4)(jobs)
+    pairs = [(a, b) for a in families for b in dies]
+    folds = [Fold(np.intersect1d(a.train, b.train), np.intersect1d(a.test, b.test)) for a, b in pairs]
+    return [fold for fold in folds if len(fold.test)]
+
+
+def beyond_batch(jobs: pd.DataFrame) -> list[Fold]:
+    """Train on batches of up to a quarter of the largest of each curve, predict those of up to four times that."""
+    curve = [jobs[name] for name in ("source", "network", "host", "device_name", "precision")]
+    bound = jobs.groupby(curve)["batch_size"].transform("max") / 4.0
+    smallest = jobs.groupby(curve)["batch_size"].transform("min")
+    small = (jobs["batch_size"] <= np.maximum(bound, smallest)).to_numpy()
+    return [Fold(np.flatnonzero(small), np.flatnonzero(~small))]
+
+
+def more_gpus(jobs: pd.DataFrame) -> list[Fold]:
+    """Train on one and two GPUs, predict eight of the same."""
+    same = [jobs[name] for name in ("network", "device_name", "precision")]
+    few, many = jobs["n_gpus"] <= 2, jobs["n_gpus"] == 8
+    known = (few.astype(int).groupby(same).transform("sum") > 0) & many
+    return [Fold(np.flatnonzero(few), np.flatnonzero(known))]
+
+
+def _trained(jobs: pd.DataFrame) -> pd.Series:
+    return (jobs["mode"] == "train") & (jobs["n_gpus"] == 1)
+
+
+def _timm_stack(jobs: pd.DataFrame) -> pd.Series:
+    return (
+        _trained(jobs)
+        & (jobs["layout"] == "contiguous")
+        & (jobs["execution"] == "eager")
+        & (jobs["framework_version"] == "1.12")
+    )
+
+
+def _several(jobs: pd.DataFrame) -> pd.Series:
+    return (jobs["mode"] == "train") & jobs["n_gpus"].isin([1, 2, 8])
+
+
+def _one_machine(jobs: pd.DataFrame) -> pd.Series:
+    return _trained(jobs) & (jobs["n_nodes"] == 1)
+
+
+_PUBLIC = ("lambda_pytorch", "lambda_tensorflow", "pytorch_gpu_benchmark")
+TRACKS = {
+    "family": Track(("timm",), _timm_stack, "family", held_out("family", 8), (0.05, 0.15)),
+    "device": Track(("lambda_pytorch",), _trained, "device_die", held_out("device_die"), (0.07, 0.20)),
+    "calibrated": Track(
+        ("lambda_pytorch",), _trained, "device_die", held_out("device_die"), (0.04, 0.12), calibrated=True
+    ),
+    "device-tensorflow": Track(("lambda_tensorflow",), _trained, "device_die", held_out("device_die"), (0.07, 0.20)),
+    "device-pytorch": Track(("pytorch_gpu_benchmark",), _trained, "device_die", held_out("device_die"), (0.07, 0.20)),
+    "both": Track(_PUBLIC, _trained, "family", both, (0.10, 0.30)),
+    "batch": Track(("sia_pollux",), _one_machine, "network", beyond_batch, (0.04, 0.07), extends=True),
+    "gpus": Track(("lambda_pytorch",), _several, "device_die", more_gpus, (0.06, 0.20), extends=True),
+    "transformers": Track(
+        ("neusight",), lambda jobs: jobs["n_gpus"] == 1, "device_die", held_out("device_die"), (0.1, 0.3)
+    ),
+}

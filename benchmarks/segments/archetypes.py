@@ -1,0 +1,107 @@
+"""Known kinds: how many segments are found and how well they match, beside plain clusterings that are told how many."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+from sklearn.metrics import adjusted_rand_score
+from sklearn.preprocessing import StandardScaler
+
+import gpudemand as gd
+from benchmarks.segments.series import SIX, noisy_series
+from gpudemand.datasets.archetypes import ARCHETYPES
+from gpudemand.segments import RFM, LogSpectrum, TopologicalSegmenter
+
+FOUR = ("steady", "nightly", "weekday", "burst")
+ALL = tuple(ARCHETYPES)
+PLAIN = ("persistence", "spectrum", "calendar", "rhythm")
+Array = NDArray[Any]
+Users = tuple[pd.DataFrame, Array]
+
+
+def simulated(kinds: tuple[str, ...], ratio: float, seed: int, n_users: int = 150, n_days: int = 180) -> Users:
+    """Users of a simulated cluster by day, and their kinds; the block of kinds has seen no seed below 31,000."""
+    jobs, truth = gd.make_cluster(n_users, n_days, archetypes=kinds, signal_to_noise=ratio, random_state=seed)
+    wide = gd.to_wide(gd.usage_series(jobs, by="user", freq="D", partial=False))
+    return wide, truth.set_index("user")["archetype"].loc[wide.index].to_numpy()
+
+
+def cases(ratio: float, seed: int) -> dict[str, Users]:
+    """One population of each sort."""
+    return {
+        "4 kinds": simulated(FOUR, ratio, seed),
+        "7 kinds": simulated(ALL, ratio, seed),
+        "noisy hours": noisy_series(120, 28, "h", ratio, seed),
+        "noisy days": noisy_series(120, 180, "D", ratio, seed),
+    }
+
+
+def methods(n_kinds: int) -> dict[str, TopologicalSegmenter]:
+    """What is compared; the first chooses the number of segments."""
+    return {
+        "auto": TopologicalSegmenter(random_state=0),
+        "told how many": TopologicalSegmenter(n_kinds, random_state=0),
+        "without kinds": TopologicalSegmenter(n_kinds, blocks=PLAIN, random_state=0),
+        "without kinds, topology": TopologicalSegmenter(n_kinds, blocks=PLAIN[1:], random_state=0),
+        "without topology": TopologicalSegmenter(n_kinds, blocks=[*PLAIN[1:], "kinds"], random_state=0),
+        "only topology": TopologicalSegmenter(n_kinds, blocks=["persistence"], random_state=0),
+        "voting": TopologicalSegmenter(n_kinds, method="voting", random_state=0),
+        "pairs": TopologicalSegmenter(n_kinds, method="pairs", random_state=0),
+    }
+
+
+def plain_k_means(wide: pd.DataFrame, n_kinds: int) -> dict[str, Array]:
+    """k-means on one block, told how many."""
+    blocks = {"k-means, log-spectrum": LogSpectrum(), "k-means, RFM": RFM()}
+    return {
+        name: KMeans(n_kinds, n_init=5, random_state=0).fit_predict(
+            StandardScaler().fit_transform(b.fit_transform(wide))
+        )
+        for name, b in blocks.items()
+    }
+
+
+def score(n_seeds: int) -> pd.DataFrame:
+    """Adjusted Rand index by case, ratio and method, and the number of segments found."""
+    rows = []
+    for ratio in (1.0, 0.3):
+        for seed in range(5000, 5000 + n_seeds):
+            for case, (wide, kinds) in cases(ratio, seed).items():
+                n_kinds = len(set(kinds))
+                fits = {name: fit.fit(wide) for name, fit in methods(n_kinds).items()}
+                found = {name: fit.labels_ for name, fit in fits.items()} | plain_k_means(wide, n_kinds)
+                rows += [(case, ratio, name, adjusted_rand_score(kinds, labels)) for name, labels in found.items()]
+                rows.append((case, ratio, "segments found (auto)", fits["auto"].n_segments_))
+    frame = pd.DataFrame(rows, columns=["case", "signal to noise", "method", "ari"])
+    return frame.pivot_table(
+        index="method", columns=["case", "signal to noise"], values="ari", aggfunc="mean", sort=False
+    )
+
+
+def one_population(n_seeds: int) -> pd.Series:
+    """Share of populations of one kind that were one segment."""
+    rows = [
+        (f"{source}: {kind}", TopologicalSegmenter(random_state=0).fit(wide).n_segments_ == 1)
+        for source, kind, wide in (
+            *(("cluster", kind, simulated((kind,), 1.0, 6000 + s)[0]) for kind in ALL for s in range(n_seeds)),
+            *(
+                ("noisy", kind, noisy_series(120, 180, "D", 1.0, 6000 + s, (kind,))[0])
+                for kind in SIX
+                for s in range(n_seeds)
+            ),
+        )
+    ]
+    return pd.DataFrame(rows, columns=["population", "one"]).groupby("population", sort=False)["one"].mean()
+
+
+def report(n_seeds: int) -> None:
+    """Print both tables."""
+    print(f"Adjusted Rand index with the true kinds, mean of {n_seeds} seeds [synthetic]")
+    print(score(n_seeds).round(2).to_string())
+    one = one_population(max(n_seeds // 5, 1))
+    print("\nShare of single populations that are one segment [synthetic]")
+    print(one.round(2).to_string(), f"\nall: {np.mean(one):.2f}")

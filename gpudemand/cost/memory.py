@@ -1,0 +1,167 @@
+"""Memory of a training step, simulated from a graph: nothing is run, no GPU is needed, nothing is allocated.
+
+Three things are called memory. *Allocated* is what tensors take, *reserved* what PyTorch's caching allocator has taken
+from the GPU for them, *device* what the driver says the process takes: reserved, and the context of CUDA and its
+libraries. The first two are simulated here; `MemoryModel` learns the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._typing import FloatArray
+from gpudemand._validation import check_number
+from gpudemand.cost.allocator import BLOCK, CachingAllocator, replay
+from gpudemand.cost.events import PARTS, Events
+from gpudemand.cost.features import graph_features
+from gpudemand.cost.graph import OpGraph
+from gpudemand.cost.liveness import Setting, step_events
+from gpudemand.cost.nsm import check_graph
+from gpudemand.cost.workspace import conv_extents, conv_workspace
+
+#: Amounts whose shares by operator class describe a network.
+_SHARED = ("saved_bytes", "bytes")
+_STATE = PARTS.index("optimizer_state")
+
+
+class SimulatedMemory(NamedTuple):
+    """Peaks of a training step, in bytes.
+
+    Attributes
+    ----------
+    allocated : float
+        Most that tensors take at one moment, weights and the batch among them.
+    reserved : float
+        What the caching allocator holds after two steps.
+    parts : dict of str to float
+        What the memory allocated at the peak is for, by `gpudemand.cost.events.PARTS`.
+    when : float
+        Position of the peak in the step, from 0 to 1.
+    """
+
+    allocated: float
+    reserved: float
+    parts: dict[str, float]
+    when: float
+
+
+def simulate_memory(graph: OpGraph, batch_size: int, setting: Setting | None = None) -> SimulatedMemory:
+    """Simulate the memory of a training step.
+
+    Parameters
+    ----------
+    graph : OpGraph
+        The network.
+    batch_size : int
+        Samples in a batch.
+    setting : Setting, optional
+        Optimizer, precision, checkpointing and kind of device; plain SGD in single precision on a GPU by default.
+
+    Returns
+    -------
+    SimulatedMemory
+
+    Raises
+    ------
+    InputError
+        If the batch size is not a positive whole number.
+
+    References
+    ----------
+    Gao et al., "Estimating GPU Memory Consumption of Deep Learning Models" (DNNMem), ESEC/FSE 2020.
+
+    Examples
+    --------
+    >>> from gpudemand.cost.graph import Operator
+    >>> dense = Operator("Gemm", "", "head", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
+    >>> graph = OpGraph.from_operators([dense], [], n_parameters=650, n_trainable=650, parameter_bytes=2600.0)
+    >>> memory = simulate_memory(graph, 32, Setting("adam"))
+    >>> memory.allocated, memory.reserved
+    (15360.0, 2097152.0)
+    """
+    samples = check_number("batch_size", batch_size, 1, integer=True)
+    return _simulate(step_events(check_graph(graph), setting or Setting()), samples)
+
+
+def allocated_bytes(events: Events, batch_sizes: Iterable[float]) -> FloatArray:
+    """Peak of the memory allocated, in bytes, for each of several batch sizes."""
+    return np.array([events.held(batch, BLOCK).max(initial=0.0) for batch in batch_sizes])
+
+
+def _simulate(events: Events, batch_size: float) -> SimulatedMemory:
+    held = events.held(batch_size, BLOCK)
+    peak = int(held.argmax())
+    parts = dict(zip(PARTS, events.held_by_part(batch_size, peak).tolist(), strict=True))
+    return SimulatedMemory(float(held[peak]), _reserved(events, batch_size), parts, peak / len(held))
+
+
+def _reserved(events: Events, batch_size: float) -> float:
+    """Bytes reserved after two steps; optimizer state is made by the first of them, in the gaps it leaves."""
+    sizes, step = events.sizes(batch_size, BLOCK), np.arange(len(events.tensor)) >= events.start
+    state = ~step & (events.part[events.tensor] == _STATE)
+    pool = CachingAllocator()
+    for part in (~step & ~state, step, state, step):
+        replay(events.tensor[part], events.sign[part], sizes, pool)
+    return float(pool.reserved)
+
+
+def memory_features(graph: OpGraph, batch_sizes: Iterable[int], setting: Setting | None = None) -> pd.DataFrame:
+    """Describe the memory of a training step for `MemoryModel`, at several batch sizes.
+
+    Parameters
+    ----------
+    graph : OpGraph
+        The network.
+    batch_sizes : iterable of int
+        Samples in a batch.
+    setting : Setting, optional
+        As for `simulate_memory`.
+
+    Returns
+    -------
+    DataFrame
+        A row a batch size: what `simulate_memory` says (bytes, ``part:<name>``), scratch memory that algorithms of
+        convolutions would need (``workspace:<algorithm>``), the largest convolutions of each kind
+        (``conv:<kind>_<extent>``), and shares of the activations by operator class (``share:<amount>_<class>``).
+
+    Examples
+    --------
+    >>> from gpudemand.cost.graph import Operator
+    >>> dense = Operator("Gemm", "", "head", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
+    >>> graph = OpGraph.from_operators([dense], [], n_parameters=650, n_trainable=650, parameter_bytes=2600.0)
+    >>> memory_features(graph, [32, 64])[["batch_size", "allocated", "share:bytes_gemm"]].to_numpy().tolist()
+    [[32.0, 9216.0, 1.0], [64.0, 13312.0, 1.0]]
+    """
+    events = step_events(check_graph(graph), setting or Setting())
+    fixed = _fixed_features(graph)
+    workspace, extents = conv_workspace(graph), conv_extents(graph)
+    rows = []
+    for batch in batch_sizes:
+        found = _simulate(events, batch)
+        needs = {name: (whole + each * batch).max(initial=0.0) for name, (whole, each) in workspace.items()}
+        rows.append(
+            {
+                "batch_size": float(batch),
+                "allocated": found.allocated,
+                "reserved": found.reserved,
+                "when": found.when,
+                **{f"part:{name}": value for name, value in found.parts.items()},
+                **{f"workspace:{name}": value for name, value in needs.items()},
+                **{f"conv:{name}": value * batch for name, value in extents.items()},
+                **fixed,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _fixed_features(graph: OpGraph) -> dict[str, float]:
+    features = graph_features(graph)
+    shares: dict[str, float] = {"operators": float(features["operators"])}
+    for amount in _SHARED:
+        part = features.filter(regex=f"^{amount}_")
+        shares |= {f"share:{name}": value for name, value in (part / max(part.sum(), 1.0)).items()}
+    return shares

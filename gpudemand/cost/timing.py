@@ -1,0 +1,293 @@
+"""`StepTimeModel`: seconds of a training step from its work, the prices of work, and what else was learned."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from gpudemand._typing import FloatArray, IntArray
+from gpudemand._validation import InputError, check_columns, check_number
+from gpudemand.cost._blocks import describe_blocks
+from gpudemand.cost._forest import Forest, grow
+from gpudemand.cost._kriging import doubt, kernel, solve
+from gpudemand.cost._prices import fit_prices
+from gpudemand.cost.roofline import NEEDED, WORK
+
+#: Corrections beyond a factor of this size are not learned from: a broken row, or a network that was not what it said.
+_LARGEST = 0.7
+_FOLDS = 5
+#: Trees of a held-out forest: enough for the size of its errors.
+_FEW_TREES = 25
+_ARRAYS = ("weights_", "spread_", "spread_weights_")
+_BLOCKS = ("network", "device", "stack")
+
+
+class FarFromTrainingWarning(UserWarning):
+    """Some jobs are unlike every job that a model was fitted on; their intervals are wide."""
+
+
+class StepTimeModel(RegressorMixin, BaseEstimator):
+    """Predict seconds a step: priced work, times a correction from jobs like it, times the device's own factor.
+
+    Work is what each kind of operator would take at the peaks of the device (`gpudemand.cost.roofline.step_terms`), so
+    that a device needs no more than its datasheet. Its prices are fitted in relative error and never negative. The
+    logarithm of what is left is predicted twice, and the mean is taken: interpolated between jobs alike in network,
+    device and software stack (a Gaussian process, which fades to nothing for jobs that are like no other), and by
+    extremely randomised trees. `calibrate` adds a factor for a device.
+
+    Parameters
+    ----------
+    max_rows : int, default=2000
+        Rows that the correction interpolates between, drawn evenly from the groups; prices see all rows.
+    random_state : int, default=0
+
+    Attributes
+    ----------
+    prices_ : Series
+        Multiple of the datasheet's bound, by term of work.
+    device_factors_ : dict of str to float
+        Log factor by name of a calibrated device.
+    spread_, spread_weights_ : ndarray
+        Sorted scaled errors of held-out groups, and how much each counts: intervals are made of them.
+    usual_ : float
+        Usual error of a job of a held-out group, on a log scale.
+    far_ : float
+        Doubt beyond which a job is unlike those of training.
+
+    See Also
+    --------
+    gpudemand.TrainingCostRegressor : Time or memory on hardware that was measured.
+
+    References
+    ----------
+    Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006; Vovk, Gammerman, Shafer, "Algorithmic
+    Learning in a Random World", 2005, for the intervals.
+
+    Examples
+    --------
+    A device nobody measured, twice as fast as the one that was:
+
+    >>> rng = np.random.default_rng(0)
+    >>> table = pd.DataFrame({
+    ...     "batch_size": 32, "precision": "fp32", "layout": "contiguous", "mode": "train", "optimizer_states": 0.0,
+    ...     "n_gpus": 1, "framework": "torch", "execution": "eager", "device": "cuda", "framework_version": "2.4",
+    ...     "device_name": "one", "device_peak_tflops": 20.0, "device_bandwidth_gb_s": 800.0, "device_sms": 80.0,
+    ...     "device_interconnect_gb_s": 32.0, "device_boost_clock_mhz": 1500.0,
+    ...     "device_fp32_tflops": 20.0, "device_l2_mib": 6.0, "device_year": 2020.0,
+    ...     "work:gemm:flops": rng.uniform(0.01, 1.0, 80)})
+    >>> y = 1.7 * table["work:gemm:flops"].to_numpy()
+    >>> model = StepTimeModel().fit(table, y, groups=np.arange(80) % 8)
+    >>> (model.predict(table.assign(**{"work:gemm:flops": 0.5})) / 0.5).round(1)[:2].tolist()
+    [1.7, 1.7]
+    """
+
+    def __init__(self, max_rows: int = 2000, random_state: int = 0) -> None:
+        self.max_rows = max_rows
+        self.random_state = random_state
+
+    def fit(self, X: pd.DataFrame, y: Any, groups: Any = None) -> StepTimeModel:
+        """Fit prices, correction and intervals.
+
+        Parameters
+        ----------
+        X : DataFrame of shape (n_jobs, n_features)
+            Columns of `gpudemand.cost.jobs_table` and of `gpudemand.cost.roofline.step_terms`, and ``mode``.
+        y : array-like of shape (n_jobs,)
+            Seconds a step.
+        groups : array-like of shape (n_jobs,), optional
+            What new jobs will differ in (families, devices): intervals are about groups never seen. By default every
+            row is a group.
+
+        Raises
+        ------
+        InputError
+            If a column is missing, or `y` holds what is no time.
+        """
+        X, y = check_columns(X, (*NEEDED, "device_name"), "X"), _times(y, len(X))
+        names = _work_columns(X)
+        groups = np.arange(len(y)) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
+        self.prices_ = fit_prices(X[names], y)
+        self.device_factors_: dict[str, float] = {}
+        rows = self._drawn(groups)
+        X, y, groups = X.iloc[rows], y[rows], groups[rows]
+        self.blocks_ = describe_blocks(X, X[names], self.prices_)
+        left = np.clip(np.log(y / self._work(X)), -_LARGEST, _LARGEST)
+        self.weights_, smooth, away = solve(self.blocks_, left, groups)
+        described = self._described(X, self.blocks_)
+        self.forest_ = grow(described, left, self.random_state)
+        rough = self._held_out_forest(described, left, groups)
+        error = np.log(y / self._held_out_work(X, y, groups)) - (smooth + rough) / 2.0
+        self._set_spread(error, away, groups)
+        self.feature_names_in_, self.n_features_in_ = np.asarray(X.columns, dtype=object), X.shape[1]
+        return self
+
+    def predict(self, X: pd.DataFrame) -> FloatArray:
+        """Predict seconds a step, shape (n_jobs,)."""
+        return self._predict(X)[0]
+
+    def predict_interval(self, X: pd.DataFrame, level: float = 90) -> FloatArray:
+        """Predict an interval that holds `level` percent of jobs of groups never seen.
+
+        Errors are those of whole held-out groups, relative to how unlike a job is to all others, so that the interval
+        widens away from the training data.
+
+        Returns
+        -------
+        ndarray of shape (n_jobs, 2)
+            Lower and upper ends.
+
+        Warns
+        -----
+        FarFromTrainingWarning
+            If jobs are further from the training data than almost all of it is from the rest of itself.
+        """
+        share = check_number("level", level, 0, 99.9, open_low=True) / 100
+        time, away = self._predict(X)
+        far = int((away > self.far_).sum())
+        if far:
+            warnings.warn(
+                f"{far} of {len(X)} jobs are unlike every job in training; their intervals are wide.",
+                FarFromTrainingWarning,
+                stacklevel=2,
+            )
+        reached = np.cumsum(self.spread_weights_) * (len(self.spread_) / (len(self.spread_) + 1.0))
+        width = np.exp(self.spread_[min(int(np.searchsorted(reached, share)), self.spread_.size - 1)] * away)
+        return np.column_stack([time / width, time * width])
+
+    def calibrate(self, X: pd.DataFrame, y: Any) -> StepTimeModel:
+        """Learn a factor for each device in `X` from as little as one measured job.
+
+        A single job is also unlike its prediction for reasons of its own, so a factor counts by as much as it is larger
+        than such errors usually are (the positive-part shrinkage of James and Stein).
+
+        Parameters
+        ----------
+        X : DataFrame
+            As for `fit`; ``device_name`` says whose factor it is.
+        y : array-like of shape (n_jobs,)
+            Measured seconds a step.
+        """
+        check_is_fitted(self, "prices_")
+        y = _times(y, len(X))
+        names = X["device_name"].astype(object).to_numpy()
+        factors = {name: value for name, value in self.device_factors_.items() if name not in set(names)}
+        self.device_factors_ = factors
+        error = np.log(y / self.predict(X))
+        for name in dict.fromkeys(names):
+            rows = names == name
+            self.device_factors_[str(name)] = _shrunk(float(np.median(error[rows])), self.usual_ / np.sqrt(rows.sum()))
+        return self
+
+    def to_arrays(self) -> dict[str, Any]:
+        """Return everything that was learned as plain arrays, for ``numpy.savez``."""
+        check_is_fitted(self, "prices_")
+        return {
+            "parameters": np.array([self.max_rows, self.random_state]),
+            "price_names": np.array(list(self.prices_.index), dtype=str),
+            "prices": self.prices_.to_numpy(),
+            "device_names": np.array(list(self.device_factors_), dtype=str),
+            "device_factors": np.array(list(self.device_factors_.values()), dtype=float),
+            "scales": np.array([self.far_, self.usual_]),
+            "feature_names": np.array(list(map(str, self.feature_names_in_)), dtype=str),
+            **{name: getattr(self, name) for name in _ARRAYS},
+            **dict(zip(_BLOCKS, self.blocks_, strict=True)),
+            **{f"forest_{name}": array for name, array in self.forest_._asdict().items()},
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Any) -> StepTimeModel:
+        """Restore a model from what `to_arrays` returned, or from an opened ``.npz``."""
+        model = cls(*(int(value) for value in arrays["parameters"]))
+        model.prices_ = pd.Series(arrays["prices"], index=[str(name) for name in arrays["price_names"]])
+        names = [str(name) for name in arrays["device_names"]]
+        model.device_factors_ = dict(zip(names, map(float, arrays["device_factors"]), strict=True))
+        model.far_, model.usual_ = (float(value) for value in arrays["scales"])
+        model.blocks_ = [np.asarray(arrays[name]) for name in _BLOCKS]
+        model.forest_ = Forest(**{name: np.asarray(arrays[f"forest_{name}"]) for name in Forest._fields})
+        model.feature_names_in_ = np.array([str(name) for name in arrays["feature_names"]], dtype=object)
+        model.n_features_in_ = model.feature_names_in_.size
+        for name in _ARRAYS:
+            setattr(model, name, np.asarray(arrays[name]))
+        return model
+
+    def _predict(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray]:
+        check_is_fitted(self, "prices_")
+        X = check_columns(X, (*NEEDED, "device_name"), "X")
+        blocks = describe_blocks(X, self._terms(X), self.prices_)
+        similarity = kernel(blocks, self.blocks_)
+        factor = X["device_name"].astype(object).map(self.device_factors_).astype(float).fillna(0.0).to_numpy()
+        correction = (similarity @ self.weights_ + self.forest_.predict(self._described(X, blocks))) / 2.0
+        return self._work(X) * np.exp(correction + factor), doubt(similarity)
+
+    def _described(self, X: pd.DataFrame, blocks: list[FloatArray]) -> FloatArray:
+        """What trees split on: the blocks, and each term as a share of the work."""
+        return np.column_stack([*blocks, self._terms(X).to_numpy(dtype=float) / self._work(X)[:, None]])
+
+    def _held_out_forest(self, described: FloatArray, left: FloatArray, groups: FloatArray) -> FloatArray:
+        """Corrections by trees that did not see the row's group."""
+        fold, rough = groups % _FOLDS, np.zeros(len(left))
+        for number in np.unique(fold):
+            test = fold == number
+            if not test.all():
+                part = grow(described[~test], left[~test], self.random_state, _FEW_TREES)
+                rough[test] = part.predict(described[test])
+        return rough
+
+    def _terms(self, X: pd.DataFrame) -> pd.DataFrame:
+        # A kind of work that a table lacks does not occur in its networks.
+        return X.reindex(columns=self.prices_.index, fill_value=0.0)
+
+    def _work(self, X: pd.DataFrame) -> FloatArray:
+        return self._terms(X).to_numpy(dtype=float) @ self.prices_.to_numpy()
+
+    def _drawn(self, groups: IntArray) -> IntArray:
+        """Rows for the correction: as many from each group as there is room for."""
+        if len(groups) <= self.max_rows:
+            return np.arange(len(groups))
+        order = np.random.default_rng(self.random_state).permutation(len(groups))
+        turn = pd.Series(groups[order]).groupby(groups[order]).cumcount().to_numpy()
+        return np.sort(order[np.argsort(turn, kind="stable")[: self.max_rows]])
+
+    def _held_out_work(self, X: pd.DataFrame, y: FloatArray, groups: FloatArray) -> FloatArray:
+        """Work at prices that were fitted without the row's group."""
+        fold, work = groups % _FOLDS, np.empty(len(y))
+        for number in np.unique(fold):
+            test = fold == number
+            prices = fit_prices(self._terms(X)[~test], y[~test]) if (~test).any() else self.prices_
+            work[test] = self._terms(X)[test].to_numpy(dtype=float) @ prices.to_numpy()
+        return work
+
+    def _set_spread(self, error: FloatArray, away: FloatArray, groups: FloatArray) -> None:
+        scaled = np.abs(error) / away
+        # Large groups would speak for all: a group of n rows counts as the square root of n.
+        weight = 1.0 / np.sqrt(np.bincount(groups)[groups])
+        order = np.argsort(scaled, kind="stable")
+        self.spread_, self.spread_weights_ = scaled[order], weight[order] / weight.sum()
+        self.far_ = float(np.quantile(away, 0.98)) + 0.05
+        self.usual_ = 1.4826 * float(np.median(np.abs(error)))
+
+
+def _work_columns(X: pd.DataFrame) -> list[str]:
+    names = [name for name in X.columns if str(name).startswith(WORK)]
+    if not names:
+        raise InputError("X has no columns of work; add those of gpudemand.cost.roofline.step_terms.")
+    return [name for name in names if X[name].any()]
+
+
+def _shrunk(factor: float, error: float) -> float:
+    return factor * max(0.0, 1.0 - (error / factor) ** 2) if factor else 0.0
+
+
+def _times(y: Any, n: int) -> FloatArray:
+    values = np.asarray(y, dtype=float).ravel()
+    if values.size != n:
+        raise InputError(f"y has {values.size} values for {n} jobs.")
+    wrong = int((~(np.isfinite(values) & (values > 0))).sum())
+    if wrong:
+        raise InputError(f"y holds {wrong} values that are no times; they must be positive and finite.")
+    return values

@@ -1,0 +1,97 @@
+"""What each block of features is good for: the same pipeline without it, and with it alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+from sklearn.base import clone
+from sklearn.metrics import adjusted_rand_score
+
+from gpudemand._validation import InputError
+from gpudemand.segments.blocks import TOPOLOGY, choose_blocks
+from gpudemand.segments.matrix import as_matrix
+from gpudemand.segments.segmenter import TopologicalSegmenter
+from gpudemand.segments.stability import segment_stability
+
+
+def segment_ablation(
+    segmenter: TopologicalSegmenter,
+    X: pd.DataFrame,
+    labels: Sequence[object] | None = None,
+    *,
+    n_resamples: int = 0,
+) -> pd.DataFrame:
+    """Segment the same users with and without each block.
+
+    Parameters
+    ----------
+    segmenter : TopologicalSegmenter
+        Of method ``"joint"``; need not be fitted. Its number of segments holds for every row.
+    X : DataFrame, shape (n_users, n_timestamps)
+        Usage.
+    labels : sequence, shape (n_users,), optional
+        True kinds of the users, where they are known.
+    n_resamples : int, default=0
+        Resamples of `segment_stability` a row; 0 leaves the column out.
+
+    Returns
+    -------
+    DataFrame
+        Rows ``all``, ``without <block>``, ``without topology`` (if two blocks are topological) and ``only <block>``;
+        columns ``n_segments``, ``agreement`` (adjusted Rand index with row ``all``), ``ari`` (with `labels`) and
+        ``stability`` (mean over resamples).
+
+    Raises
+    ------
+    InputError
+        If the method is another one, or the labels do not fit.
+
+    Examples
+    --------
+    >>> import gpudemand as gd
+    >>> jobs, truth = gd.make_cluster(60, 120, archetypes=["nightly", "burst"], random_state=0)
+    >>> wide = gd.to_wide(gd.usage_series(jobs, by="user", freq="D"))
+    >>> kinds = truth.set_index("user")["archetype"].loc[wide.index]
+    >>> segmenter = TopologicalSegmenter(2, blocks=["persistence", "spectrum"], random_state=0)
+    >>> segment_ablation(segmenter, wide, kinds).index.tolist()
+    ['all', 'without persistence', 'without spectrum', 'only persistence', 'only spectrum']
+    """
+    if segmenter.method != "joint":
+        raise InputError(f"an ablation needs method='joint', which has blocks; got {segmenter.method!r}.")
+    matrix = as_matrix(X)
+    if labels is not None and len(labels) != len(matrix.ids):
+        raise InputError(f"labels must be one a user; got {len(labels)} for {len(matrix.ids)} users.")
+    fits = {
+        name: clone(segmenter).set_params(blocks=list(blocks)).fit(X)
+        for name, blocks in _variants(choose_blocks(segmenter.blocks, matrix)).items()
+    }
+    rows = {name: _row(fit, fits["all"], X, labels, n_resamples) for name, fit in fits.items()}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("blocks")
+
+
+def _variants(blocks: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    variants = {"all": blocks}
+    if len(blocks) > 1:
+        variants |= {f"without {name}": tuple(other for other in blocks if other != name) for name in blocks}
+        plain = tuple(name for name in blocks if name not in TOPOLOGY)
+        if 0 < len(plain) < len(blocks) - 1:
+            variants["without topology"] = plain
+        variants |= {f"only {name}": (name,) for name in blocks}
+    return variants
+
+
+def _row(
+    fit: TopologicalSegmenter,
+    whole: TopologicalSegmenter,
+    X: pd.DataFrame,
+    labels: Sequence[object] | None,
+    n_resamples: int,
+) -> dict[str, float]:
+    row: dict[str, float] = {"n_segments": fit.n_segments_}
+    row["agreement"] = float(adjusted_rand_score(whole.labels_, fit.labels_))
+    if labels is not None:
+        row["ari"] = float(adjusted_rand_score(list(labels), fit.labels_))
+    if n_resamples:
+        row["stability"] = float(segment_stability(fit, X, n_resamples=n_resamples)["ari"].mean())
+    return row

@@ -1,0 +1,121 @@
+"""What a person would call each segment, and the figures behind the name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._validation import InputError
+from gpudemand.segments.blocks import as_frame, has_days
+from gpudemand.segments.matrix import Matrix, as_matrix
+from gpudemand.segments.rfm import CalendarProfile, rfm_table
+from gpudemand.segments.rhythm import UsageRhythm
+
+#: What counts as rare, short, frequent or a trend; medians of a segment are held against these.
+_RARE, _SHORT, _OFTEN, _TREND, _OFFICE, _NIGHT = 0.3, 0.3, 0.75, 0.15, 0.75, 0.6
+_NIGHT_HOURS = (20, 21, 22, 23, 0, 1, 2, 3, 4, 5, 6, 7)
+
+
+def segment_profiles(X: object, labels: Sequence[int]) -> pd.DataFrame:
+    """Describe each segment by the median user in it, and name it.
+
+    Parameters
+    ----------
+    X : DataFrame, shape (n_users, n_timestamps)
+        Usage as `gpudemand.to_wide` returns it, in bins of a day or less.
+    labels : sequence of int, shape (n_users,)
+        Segment of each user.
+
+    Returns
+    -------
+    DataFrame, one row a segment
+        ``name``; ``users``; ``gpu_hours`` and ``gpu_hours_share`` of all users; and medians over its users: ``active``
+        (share of days in use between first and last), ``span`` (share of the table between them), ``office`` (0 if
+        weekends are like weekdays, 1 if nothing runs on them), ``night`` (share between 20:00 and 8:00; NaN for days),
+        ``trend`` (-1 all at the beginning, 1 all at the end), ``idle_days`` (since the last use).
+
+    Raises
+    ------
+    InputError
+        If there is not one label a user, or the columns are no times a day apart or less.
+
+    Notes
+    -----
+    Names are rules on those medians, tried in this order: *idle* (no use), *burst* (short span), *sporadic* (few days),
+    *fading* and *ramp* (trend), *nightly* (most at night), *weekday* (weekends empty), *steady* (most days) and *on and
+    off* (the rest). A name that comes twice gets a number.
+
+    Examples
+    --------
+    >>> days = pd.date_range("2026-03-02", periods=56, freq="D")
+    >>> office, steady = np.tile([8.0, 8, 8, 8, 8, 0, 0], 8), np.full(56, 24.0)
+    >>> wide = pd.DataFrame([office, steady], index=["ada", "bob"], columns=days)
+    >>> segment_profiles(wide, [1, 0])[["name", "users", "gpu_hours"]]
+                name  users  gpu_hours
+    segment
+    0         steady      1     1344.0
+    1        weekday      1      320.0
+    """
+    matrix = as_matrix(X, non_negative=True)
+    codes = np.asarray(labels)
+    if codes.shape != (len(matrix.ids),):
+        raise InputError(f"labels must be one a user; got {codes.shape} for {len(matrix.ids)} users.")
+    if not has_days(matrix):
+        raise InputError("profiles need columns that are times, a day apart or less; make them with to_wide.")
+    users = _users(matrix)
+    groups = users.groupby(pd.Index(codes, name="segment"))
+    table = groups.median()
+    hours = groups["gpu_hours"].sum()
+    table = table.drop(columns="gpu_hours")
+    table.insert(0, "users", groups.size())
+    table.insert(1, "gpu_hours", hours)
+    table.insert(2, "gpu_hours_share", hours / max(hours.sum(), 1e-300))
+    table.insert(0, "name", _numbered([_name(row) for _, row in table.iterrows()]))
+    return table
+
+
+def _users(matrix: Matrix) -> pd.DataFrame:
+    frame = as_frame(matrix)
+    rhythm = UsageRhythm().set_output(transform="pandas").fit_transform(frame)
+    calendar = CalendarProfile().set_output(transform="pandas").fit_transform(frame)
+    level = rfm_table(frame)
+    used = level["monetary"] > 0
+    odds = np.exp(rhythm["density"]) - 0.01
+    weekend = calendar[["weekday_5", "weekday_6"]].mean(axis=1)
+    week = calendar[[f"weekday_{day}" for day in range(5)]].mean(axis=1)
+    nights = [f"hour_{hour:02d}" for hour in _NIGHT_HOURS if f"hour_{hour:02d}" in calendar]
+    hourly = any(name.startswith("hour_") for name in calendar)
+    return pd.DataFrame(
+        {
+            "gpu_hours": level["monetary"],
+            "active": np.where(used, 1.02 * odds / (1.0 + odds), 0.0),
+            "span": np.where(used, np.exp(rhythm["span"]) - 0.02, 0.0),
+            "office": (1.0 - weekend / week.where(week > 0)).clip(0.0, 1.0).fillna(0.0),
+            "night": calendar[nights].sum(axis=1) if hourly else np.nan,
+            "trend": rhythm["trend"],
+            "idle_days": level["recency"],
+        },
+        index=frame.index,
+    )
+
+
+def _name(row: pd.Series) -> str:
+    rules = (
+        ("idle", row["active"] <= 0),
+        ("burst", row["span"] < _SHORT),
+        ("sporadic", row["active"] < _RARE),
+        ("fading", row["trend"] < -_TREND),
+        ("ramp", row["trend"] > _TREND),
+        ("nightly", row["night"] > _NIGHT),
+        ("weekday", row["office"] > _OFFICE),
+        ("steady", row["active"] > _OFTEN),
+    )
+    return next((name for name, holds in rules if holds), "on and off")
+
+
+def _numbered(names: list[str]) -> list[str]:
+    """Number names that come twice, in order of the segments."""
+    seen = [names[: place + 1].count(name) for place, name in enumerate(names)]
+    return [f"{name} {number}" if number > 1 else name for name, number in zip(names, seen, strict=True)]

@@ -1,0 +1,233 @@
+"""Segments of users by the shape of their usage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from gpudemand._typing import BoolArray, FloatArray, IntArray
+from gpudemand._validation import InputError, check_choice, check_number
+from gpudemand.segments.centres import canonical_order
+from gpudemand.segments.matrix import Matrix, as_matrix
+from gpudemand.segments.models import ConsensusModel, JointModel, SegmentModel
+
+Self = TypeVar("Self", bound="TopologicalSegmenter")
+
+METHODS = ("joint", "voting", "pairs")
+
+
+class TopologicalSegmenter(ClusterMixin, BaseEstimator):
+    """Segments of users who use GPUs alike, however much they use.
+
+    Parameters
+    ----------
+    n_segments : int or "auto", default="auto"
+        ``"auto"`` takes as many as come back in other users of the same cluster and hold together better than one
+        crowd would (`select_n_segments`); that can be one.
+    method : {"joint", "voting", "pairs"}, default="joint"
+        ``"joint"`` compares users by several blocks of features at once. The other two are the paper's: Gaussian
+        mixtures by recency, frequency and monetary value on persistence statistics, merged by voting or by pairs.
+    blocks : sequence of str, optional
+        What ``"joint"`` compares users by: ``"persistence"`` (lifetimes of the series' ups and downs, and of its
+        slow ones), ``"rips"`` (of the cloud of its windows, on landmarks; slower, needs giotto-tda or giotto-ph),
+        ``"spectrum"``, ``"calendar"``, ``"rhythm"`` (which days, how regular, growing or not), ``"kinds"`` (which of
+        seven kinds it looks like, learnt on simulated users; counts only where the segments become steadier by it, as
+        two halves of the users tell) and ``"rfm"`` (how recent, often and much: the only one
+        that minds how much). By default all but ``"rips"`` and ``"rfm"``; columns that are no times, or are more than
+        a day apart, leave ``"persistence"`` and ``"spectrum"``.
+    max_segments : int, default=10
+        Most segments that ``"auto"`` tries.
+    random_state : int, RandomState or None
+
+    Attributes
+    ----------
+    labels_ : ndarray of int, shape (n_users,)
+        Segment of each user; 0 is the segment with the most GPU-hours.
+    probabilities_ : ndarray, shape (n_users, n_segments_)
+        How probable each segment is for each user.
+    n_segments_ : int
+    features_ : DataFrame, shape (n_users, n_features)
+        Features by user, named ``block__feature``. The level features ``rfm__...`` stand beside the others even where
+        users are not compared by them.
+    blocks_ : tuple of str
+        Blocks that the segments were made by.
+    selection_ : DataFrame or None
+        ``stability`` and ``gain`` by number of segments, if it was chosen.
+    shares_ : ndarray, shape (n_segments_,)
+        Share of each segment in the users.
+
+    Notes
+    -----
+    Who has used nothing yet takes no part in the fit and gets ``shares_`` as probabilities. A short history is mixed
+    with them: somebody with ``n`` bins of use keeps ``n / (n + 1)`` of what the features say.
+
+    The order of the rows does not matter, and neither does a user's scale, but for the numbering: multiplying a series
+    by a constant changes ``rfm__monetary`` only. Dates that are later by whole weeks change nothing. Times must be in
+    the time zone in which users live.
+
+    References
+    ----------
+    R. Rivera-Castro et al., *Topology-based clusterwise regression for user segmentation and demand forecasting*,
+    DSAA 2019, arXiv:2009.03661.
+
+    Examples
+    --------
+    >>> import gpudemand as gd
+    >>> jobs, truth = gd.make_cluster(60, 120, archetypes=["nightly", "burst"], random_state=0)
+    >>> wide = gd.to_wide(gd.usage_series(jobs, by="user", freq="D"))
+    >>> segmenter = TopologicalSegmenter(random_state=0).fit(wide)
+    >>> pd.crosstab(truth.set_index("user")["archetype"].loc[wide.index].to_numpy(), segmenter.labels_).to_numpy()
+    array([[ 0, 30],
+           [30,  0]])
+    """
+
+    def __init__(
+        self,
+        n_segments: int | str = "auto",
+        *,
+        method: str = "joint",
+        blocks: Sequence[str] | None = None,
+        max_segments: int = 10,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.n_segments = n_segments
+        self.method = method
+        self.blocks = blocks
+        self.max_segments = max_segments
+        self.random_state = random_state
+
+    def fit(self: Self, X: object, y: object = None) -> Self:
+        """Find the segments of the users in `X`.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like, shape (n_users, n_timestamps)
+            Usage, a row a user, as `gpudemand.to_wide` returns it; NaN is a missing value. Histories that begin late
+            are NaN before.
+        y : None
+            Ignored.
+
+        Raises
+        ------
+        InputError
+            If `X` is no usage matrix (see `as_matrix`), a parameter is out of range, or `n_segments` is more than there
+            are users with any use.
+        """
+        matrix, rng = as_matrix(X), self._check()
+        active = _active(matrix)
+        self._model = self._new_model(matrix)
+        self.features_ = self._model.features(matrix)
+        order = np.flatnonzero(active)[canonical_order(matrix.values[active])]
+        self._learn(self.features_.iloc[order], rng)
+        self._number(matrix)
+        return self
+
+    def predict(self, X: object) -> IntArray:
+        """Return the most probable segment of each user, who need not have been there at ``fit``.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like, shape (n_users, n_timestamps)
+            Usage with the same step; it can be longer or shorter.
+        """
+        return np.asarray(self.predict_proba(X).argmax(axis=1))
+
+    def predict_proba(self, X: object) -> FloatArray:
+        """Return the probability of each segment, shape (n_users, n_segments_).
+
+        Parameters
+        ----------
+        X : DataFrame or array-like, shape (n_users, n_timestamps)
+        """
+        check_is_fitted(self, "labels_")
+        matrix = as_matrix(X)
+        return self._mixed(matrix, self._model.features(matrix))[:, self._order]
+
+    def transform(self, X: object) -> pd.DataFrame:
+        """Return the features of each user, as in ``features_``.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like, shape (n_users, n_timestamps)
+        """
+        check_is_fitted(self, "labels_")
+        return self._model.features(as_matrix(X))
+
+    def _check(self) -> np.random.Generator:
+        check_choice("method", self.method, METHODS)
+        check_number("max_segments", self.max_segments, 1, integer=True)
+        if self.n_segments != "auto":
+            if isinstance(self.n_segments, str):
+                raise InputError(f"n_segments must be a whole number or 'auto'; got {self.n_segments!r}.")
+            check_number("n_segments", self.n_segments, 1, integer=True)
+        return np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _new_model(self, matrix: Matrix) -> SegmentModel:
+        return JointModel(self.blocks, matrix) if self.method == "joint" else ConsensusModel(self.method)
+
+    def _learn(self, table: pd.DataFrame, rng: np.random.Generator) -> None:
+        self.selection_ = None
+        if self.n_segments != "auto" and int(self.n_segments) > max(len(table), 1):
+            raise InputError(
+                f"n_segments={self.n_segments} is more than the {len(table)} users with any use; ask for fewer."
+            )
+        wanted = self.n_segments
+        if wanted == "auto":
+            wanted = 1
+            if len(table) > 1:
+                selection = self._model.select(table, int(self.max_segments), rng)
+                wanted, self.selection_ = selection.n_segments, selection.table
+        self._single = int(wanted) == 1
+        if self._single:
+            return
+        self._model.fit(table, int(wanted), rng)
+
+    def _number(self, matrix: Matrix) -> None:
+        """Number the segments by GPU-hours, the largest first, leaving out those that nobody is in."""
+        self.shares_, self._order = np.ones(1), np.zeros(1, dtype=np.int64)
+        if not self._single:
+            active = _active(matrix)
+            labels = self._model.probabilities(self.features_[active]).argmax(axis=1)
+            self._kept = np.unique(labels)
+            self.shares_ = np.bincount(labels)[self._kept] / len(labels)
+            self._order = np.arange(len(self._kept))
+        mixed = self._mixed(matrix, self.features_)
+        size = np.nansum(matrix.values, axis=1)
+        hours = np.bincount(mixed.argmax(axis=1), weights=size, minlength=mixed.shape[1])
+        self._order = np.argsort(-hours, kind="stable")
+        self.shares_ = self.shares_[self._order]
+        self.probabilities_ = mixed[:, self._order]
+        self.labels_ = self.probabilities_.argmax(axis=1)
+        self.n_segments_ = len(self._order)
+        self.blocks_ = self._model.counted or self._model.blocks
+
+    def _mixed(self, matrix: Matrix, table: pd.DataFrame) -> FloatArray:
+        """Return probabilities in the model's order, mixed with the shares where little is known."""
+        shares = np.empty_like(self.shares_)
+        shares[self._order] = self.shares_
+        if self._single:
+            return np.ones((len(table), 1))
+        known = self._model.probabilities(table)[:, self._kept]
+        known = known / np.maximum(known.sum(axis=1, keepdims=True), 1e-300)
+        n_used = (matrix.values > 0).sum(axis=1)[:, None] if _non_negative(matrix) else np.inf
+        trust = np.where(_active(matrix)[:, None], n_used / (n_used + 1.0) if np.isfinite(n_used).all() else 1.0, 0.0)
+        return trust * known + (1.0 - trust) * shares
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+def _active(matrix: Matrix) -> BoolArray:
+    return np.asarray((np.nan_to_num(matrix.values) != 0).any(axis=1))
+
+
+def _non_negative(matrix: Matrix) -> bool:
+    return bool(np.fmin.reduce(matrix.values, axis=None) >= 0)

@@ -1,0 +1,90 @@
+"""Whether the same segments would be found among other users of the same cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from sklearn.base import clone
+from sklearn.metrics import adjusted_rand_score
+from sklearn.utils.validation import check_is_fitted
+
+from gpudemand import _parallel
+from gpudemand._typing import IntArray
+from gpudemand._validation import check_number
+from gpudemand.segments.matrix import as_matrix
+from gpudemand.segments.segmenter import TopologicalSegmenter
+
+_Task = tuple[TopologicalSegmenter, pd.DataFrame, int]
+
+
+def segment_stability(
+    segmenter: TopologicalSegmenter,
+    X: pd.DataFrame,
+    *,
+    n_resamples: int = 20,
+    random_state: int = 0,
+    n_jobs: int | None = None,
+) -> pd.DataFrame:
+    """Draw users again with replacement, find as many segments among them, and compare on all users.
+
+    Parameters
+    ----------
+    segmenter : TopologicalSegmenter
+        Fitted on `X`.
+    X : DataFrame, shape (n_users, n_timestamps)
+        Usage.
+    n_resamples : int, default=20
+    random_state : int, default=0
+    n_jobs : int or None, default=None
+        Processes; Dask's workers when a client is active.
+
+    Returns
+    -------
+    DataFrame, one row a resample
+        ``ari``: adjusted Rand index between the labels of all users under the two fits; ``segment_0``, ``segment_1``,
+        ...: the largest Jaccard index of each segment with one that was found again. A segment with a mean below 0.5
+        dissolves when the users change.
+
+    Raises
+    ------
+    InputError
+        If `n_resamples` is not a whole number of at least 1.
+
+    References
+    ----------
+    C. Hennig, *Cluster-wise assessment of cluster stability*, CSDA 52, 2007.
+
+    Examples
+    --------
+    >>> import gpudemand as gd
+    >>> jobs, truth = gd.make_cluster(60, 120, archetypes=["nightly", "burst"], random_state=0)
+    >>> wide = gd.to_wide(gd.usage_series(jobs, by="user", freq="D"))
+    >>> segmenter = TopologicalSegmenter(2, random_state=0).fit(wide)
+    >>> segment_stability(segmenter, wide, n_resamples=3)["ari"].round(2).tolist()
+    [1.0, 1.0, 1.0]
+    """
+    check_is_fitted(segmenter, "labels_")
+    count = int(check_number("n_resamples", n_resamples, 1, integer=True))
+    frame = X if isinstance(X, pd.DataFrame) else pd.DataFrame(as_matrix(X).values)
+    seeds = np.random.default_rng(random_state).integers(2**31, size=count)
+    rows = _parallel.run(_resample, [(segmenter, frame, int(seed)) for seed in seeds], n_jobs=n_jobs)
+    names = ["ari", *(f"segment_{label}" for label in range(segmenter.n_segments_))]
+    return pd.DataFrame(rows, columns=names).rename_axis("resample")
+
+
+def _resample(task: _Task) -> list[float]:
+    segmenter, frame, seed = task
+    drawn = np.random.default_rng(seed).integers(len(frame), size=len(frame))
+    sample = frame.iloc[drawn].set_axis(pd.RangeIndex(len(frame)), axis=0)
+    again = clone(segmenter).set_params(n_segments=segmenter.n_segments_, random_state=seed).fit(sample)
+    labels = again.predict(frame)
+    return [adjusted_rand_score(segmenter.labels_, labels), *_recovered(segmenter.labels_, labels)]
+
+
+def _recovered(labels: IntArray, again: IntArray) -> Sequence[float]:
+    """Return the largest Jaccard index of each segment with any of the new ones."""
+    overlap = pd.crosstab(labels, again).to_numpy(dtype=float)
+    union = overlap.sum(axis=1, keepdims=True) + overlap.sum(axis=0, keepdims=True) - overlap
+    return [float(best) for best in (overlap / union).max(axis=1)]

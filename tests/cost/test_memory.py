@@ -1,0 +1,262 @@
+"""Memory, simulated, against what PyTorch takes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpudemand._validation import InputError
+from gpudemand.cost import OpGraph, zoo
+from gpudemand.cost.allocator import CachingAllocator, replay
+from gpudemand.cost.breakdown import memory_breakdown
+from gpudemand.cost.checkpoints import blocks_of
+from gpudemand.cost.events import PARTS
+from gpudemand.cost.largest_batch import largest_that, max_batch_size
+from gpudemand.cost.liveness import Setting, step_events
+from gpudemand.cost.memory import allocated_bytes, memory_features, simulate_memory
+from gpudemand.cost.memory_model import MemoryModel
+from gpudemand.cost.timing import FarFromTrainingWarning
+
+torch = pytest.importorskip("torch")
+MIB = 2**20
+IMAGE = (3, 32, 32)
+
+
+def _module(name: str):
+    torch.manual_seed(0)
+    if name == "gpt":
+        return zoo.build("gpt", "torch", (32,), 10, vocabulary=200, depth=0.5, width=0.5), (32,)
+    return zoo.build(name, "torch", IMAGE, 10, width=0.5), IMAGE
+
+
+def _measured_peak(module, shape, batch: int, optimizer: str) -> int:
+    """Bytes beyond the weights and the batch, at the peak of the second step."""
+    weights = list(module.parameters())
+    update = torch.optim.Adam(weights) if optimizer == "adam" else torch.optim.SGD(weights, 0.01)
+    tokens = len(shape) == 1
+    x = torch.randint(200, (batch, *shape)) if tokens else torch.randn(batch, *shape)
+    y = torch.randint(10, (batch * (shape[0] if tokens else 1),))
+
+    def step() -> None:
+        logits = module(x)
+        torch.nn.functional.cross_entropy(logits.reshape(len(y), -1), y).backward()
+        update.step()
+        update.zero_grad(set_to_none=True)
+
+    step()
+    activity = torch.profiler.ProfilerActivity.CPU
+    with torch.profiler.profile(activities=[activity], profile_memory=True) as profile:
+        step()
+    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    held = np.cumsum([event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())])
+    states = [value for state in update.state.values() for value in state.values() if torch.is_tensor(value)]
+    return int(held.max()) + sum(value.numel() * value.element_size() for value in states)
+
+
+@pytest.mark.parametrize(
+    ("name", "optimizer", "within"),
+    [
+        ("resnet18", "sgd", 0.02),
+        ("densenet121", "adam", 0.02),
+        ("mobilenet_v2", "adam", 0.02),
+        ("shufflenet_v2", "sgd", 0.05),
+        ("vit_tiny", "sgd", 0.01),
+        ("vgg11", "adam", 0.05),
+        ("squeezenet", "sgd", 0.05),
+        ("gpt", "sgd", 0.02),
+    ],
+)
+def test_simulation_is_what_torch_allocates(name: str, optimizer: str, within: float) -> None:
+    module, shape = _module(name)
+    graph = OpGraph.from_torch(module, shape)
+    found = simulate_memory(graph, 16, Setting(optimizer, device="cpu"))
+    ours = found.allocated - found.parts["parameters"] - found.parts["input"]
+    assert ours == pytest.approx(_measured_peak(module, shape, 16, optimizer), rel=within)
+
+
+@pytest.fixture(scope="module")
+def resnet() -> OpGraph:
+    with torch.device("meta"):
+        return OpGraph.from_torch(zoo.build("resnet18", "torch", (3, 64, 64), 10), (3, 64, 64))
+
+
+def test_everything_that_came_goes_but_what_stays(resnet: OpGraph) -> None:
+    for setting in (Setting("adam"), Setting(half=True), Setting(checkpointing=True)):
+        events = step_events(resnet, setting)
+        alive = np.bincount(events.tensor, events.sign, minlength=events.fixed.size)
+        assert alive.min() == 0
+        assert alive.max() == 1
+        kept = {PARTS[part] for part in events.part[alive == 1]}
+        assert kept <= {"parameters", "optimizer_state", "input"}
+        assert (events.held(8) >= 0).all()
+
+
+def test_memory_grows_with_the_batch(resnet: OpGraph) -> None:
+    allocated = allocated_bytes(step_events(resnet), [1, 2, 4, 8, 16, 64])
+    assert (np.diff(allocated) > 0).all()
+    reserved = memory_features(resnet, [4, 16, 64])["reserved"]
+    assert reserved.is_monotonic_increasing
+    assert (reserved.to_numpy() >= memory_features(resnet, [4, 16, 64])["allocated"].to_numpy()).all()
+
+
+def test_settings_move_memory_the_right_way(resnet: OpGraph) -> None:
+    plain = simulate_memory(resnet, 512).allocated
+    assert simulate_memory(resnet, 512, Setting(half=True)).allocated < 0.65 * plain
+    assert simulate_memory(resnet, 512, Setting(checkpointing=True)).allocated < 0.75 * plain
+    weights = 4.0 * resnet.n_parameters
+    adam = simulate_memory(resnet, 64, Setting("adam"))
+    assert adam.parts["optimizer_state"] == pytest.approx(2 * weights, rel=0.001)
+    with pytest.raises(InputError, match="Did you mean 'adam'"):
+        simulate_memory(resnet, 64, Setting("adm"))
+
+
+def test_in_place_layers_make_no_new_tensor() -> None:
+    def net(inplace: bool):
+        layers = [torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU(inplace), torch.nn.Flatten()]
+        return torch.nn.Sequential(*layers, torch.nn.Linear(8 * 900, 2))
+
+    copied, own = (step_events(OpGraph.from_torch(net(flag), IMAGE)) for flag in (False, True))
+    forward = [events.held(8)[: events.forward[3]].max() for events in (copied, own)]
+    assert forward[1] < forward[0]
+
+
+def test_blocks_are_modules_or_equal_pieces() -> None:
+    assert blocks_of([""] * 9) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert blocks_of([]) == []
+
+
+# The caching allocator, by what PyTorch documents of it.
+@pytest.mark.parametrize(
+    ("sizes", "reserved"),
+    [
+        ([1], 2),  # a small block takes a segment of 2 MiB
+        ([MIB], 2),
+        ([MIB, MIB], 2),
+        ([MIB + 1], 20),  # a large one, of 20 MiB
+        ([3 * MIB] * 6, 20),
+        ([3 * MIB] * 7, 40),
+        ([10 * MIB], 10),  # from 10 MiB on, a segment of its own
+        ([11 * MIB + 1], 12),
+    ],
+)
+def test_segments(sizes: list[int], reserved: int) -> None:
+    pool = CachingAllocator()
+    for size in sizes:
+        pool.malloc(size)
+    assert pool.reserved == reserved * MIB
+
+
+def test_blocks_are_cached_split_and_merged() -> None:
+    pool = CachingAllocator()
+    first, second = pool.malloc(40 * MIB), pool.malloc(600)
+    pool.free(first)
+    assert pool.reserved == 42 * MIB
+    assert pool.allocated == 1024
+    parts = [pool.malloc(10 * MIB) for _ in range(4)]
+    assert pool.reserved == 42 * MIB
+    for part in parts:
+        pool.free(part)
+    whole = pool.malloc(40 * MIB)  # the pieces are one block again
+    assert pool.reserved == 42 * MIB
+    pool.free(whole)
+    pool.malloc(39 * MIB + 1)  # too little would be left to split
+    assert pool.allocated == 40 * MIB + 1024
+    pool.free(second)
+
+
+def test_allocator_returns_to_empty() -> None:
+    generator = np.random.default_rng(0)
+    order = generator.permutation(300)
+    sizes = 10.0 ** generator.uniform(2, 7.5, 300)
+    tensors, signs = np.concatenate([np.arange(300), order]), np.repeat([1, -1], 300)
+    pool = replay(tensors, signs, sizes)
+    assert pool.allocated == 0
+    assert pool.peak_allocated <= pool.reserved
+    again = replay(tensors, signs, sizes, pool)
+    assert again.reserved == pool.reserved
+
+
+@pytest.fixture(scope="module")
+def fitted(resnet: OpGraph) -> tuple[MemoryModel, pd.DataFrame, np.ndarray]:
+    """A model of a make-believe GPU: 1.5 GiB for the driver, 10 % more than is reserved."""
+    tables = [memory_features(resnet, range(4, 260, 12), Setting(optimizer)) for optimizer in ("sgd", "adam")]
+    table = pd.concat(tables, ignore_index=True)
+    noise = np.random.default_rng(0).normal(0, 0.02, len(table))
+    y = (1.5 + 1.1 * table["reserved"].to_numpy() / 2**30) * np.exp(noise)
+    return MemoryModel(n_trees=30).fit(table, y, np.arange(len(y)) % 8), table, y
+
+
+def test_model_predicts_and_covers(fitted) -> None:
+    model, table, y = fitted
+    assert np.abs(model.predict(table) / y - 1).max() < 0.08
+    low, high = model.predict_interval(table).T
+    assert ((y >= low) & (y <= high)).mean() >= 0.8
+    chance = model.probability_below(table, y * 2)
+    assert (chance > 0.9).all()
+    assert (model.probability_below(table, y / 2) < 0.1).all()
+
+
+def test_model_is_told_when_jobs_are_far_away(fitted) -> None:
+    model, table, _ = fitted
+    far = table.tail(1).assign(**{name: table[name].max() * 100 for name in ("reserved", "allocated", "batch_size")})
+    near = model.predict_interval(table.tail(1))[0]
+    with pytest.warns(FarFromTrainingWarning):
+        low, high = model.predict_interval(far)[0]
+    assert high / low > near[1] / near[0]
+
+
+def test_model_survives_being_stored(fitted, tmp_path) -> None:
+    model, table, _ = fitted
+    np.savez(tmp_path / "memory.npz", **model.to_arrays())
+    with np.load(tmp_path / "memory.npz", allow_pickle=False) as arrays:
+        again = MemoryModel.from_arrays(arrays)
+    np.testing.assert_array_equal(again.predict(table), model.predict(table))
+    np.testing.assert_array_equal(again.predict_interval(table), model.predict_interval(table))
+
+
+def test_model_ignores_runs_that_broke_off(fitted) -> None:
+    model, table, y = fitted
+    broken = y.copy()
+    broken[::9] *= 0.1
+    other = MemoryModel(n_trees=30).fit(table, broken, np.arange(len(y)) % 8)
+    assert np.median(np.abs(other.predict(table) / model.predict(table) - 1)) < 0.03
+
+
+def test_model_refuses_what_it_cannot_use(fitted) -> None:
+    _, table, y = fitted
+    with pytest.raises(InputError, match="lacks the column"):
+        MemoryModel().fit(table.drop(columns="reserved"), y)
+    with pytest.raises(InputError, match="no amount of memory"):
+        MemoryModel().fit(table, -y)
+    with pytest.raises(InputError, match="single group"):
+        MemoryModel().fit(table, y, np.zeros(len(y)))
+
+
+def test_largest_batch_is_the_last_that_fits(fitted, resnet: OpGraph) -> None:
+    model = fitted[0]
+    best = max_batch_size(model, resnet, 3.0)
+    chance = model.probability_below(memory_features(resnet, [best, best + 1]), 3.0)
+    assert best > 8
+    assert chance[0] >= 0.95 > chance[1]
+    assert max_batch_size(model, resnet, 0.1) == 0
+    assert max_batch_size(model, resnet, 6.0) > best
+
+
+def test_largest_number_by_bisection() -> None:
+    for limit in (0, 1, 2, 3, 63, 64, 65, 1000):
+        for guess in (1, 5, 64, 5000):
+            assert largest_that(lambda n, limit=limit: n <= limit, guess) == limit
+
+
+def test_breakdown_adds_up(resnet: OpGraph) -> None:
+    table = memory_breakdown(resnet, 64, "adam", context_gib=0.7)
+    parts = table.to_frame().set_index("part")["gib"]
+    assert parts.sum() == pytest.approx(table.device_gib)
+    assert parts["context"] == 0.7
+    assert parts["activations"] > parts["gradients"] > 0
+    assert "optimizer state" in repr(table)
+    assert "<table" in table._repr_html_()
+    assert memory_breakdown(resnet, 64, precision="amp").allocated_gib < table.allocated_gib
+    with pytest.raises(InputError, match="precision"):
+        memory_breakdown(resnet, 64, precision="fp17")

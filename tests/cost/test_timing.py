@@ -1,0 +1,132 @@
+"""Step time on devices and networks that were not measured."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+
+from gpudemand._validation import InputError
+from gpudemand.cost.timing import FarFromTrainingWarning, StepTimeModel
+
+DEVICES = {"slow": (10.0, 400.0), "middle": (30.0, 900.0), "quick": (120.0, 2000.0)}
+
+
+def make(rng: np.random.Generator, n: int = 240, devices: tuple[str, ...] = ("slow", "middle")) -> pd.DataFrame:
+    """Jobs of 12 families, each with a mix of work and an efficiency of its own."""
+    family = rng.integers(0, 12, n)
+    device = np.array(devices, dtype=object)[rng.integers(0, len(devices), n)]
+    peak, bandwidth = np.array([DEVICES[name] for name in device]).T
+    batch = 2.0 ** rng.integers(3, 8, n)
+    share = (family % 6 + 1) / 7
+    table = pd.DataFrame(
+        {
+            "batch_size": batch, "precision": "fp32", "layout": "contiguous", "mode": "train", "optimizer_states": 1.0,
+            "n_gpus": 1, "framework": "torch", "execution": "eager", "device": "cuda", "framework_version": "2.4",
+            "device_name": device, "device_peak_tflops": peak, "device_bandwidth_gb_s": bandwidth, "device_sms": 80.0,
+    "device_boost_clock_mhz": 1500.0,
+            "device_interconnect_gb_s": 32.0, "device_fp32_tflops": peak, "device_l2_mib": 6.0, "device_year": 2020.0,
+            "work:conv_3x3:flops": batch * share / peak, "work:conv_3x3:bytes": batch * 20 * (1 - share) / bandwidth,
+            "work:start": 1e-3, "family": family,
+        }
+    )  # fmt: skip
+    noise = np.exp(rng.normal(0, 0.05, n) + 0.05 * np.sin(family))
+    return table.assign(y=(2.5 * table["work:conv_3x3:flops"] + 4 * table["work:conv_3x3:bytes"] + 0.002) * noise)
+
+
+def fitted(table: pd.DataFrame) -> StepTimeModel:
+    return StepTimeModel().fit(table.drop(columns=["y", "family"]), table["y"], groups=table["family"])
+
+
+def error(model: StepTimeModel, table: pd.DataFrame) -> float:
+    return float(np.median(np.abs(model.predict(table) / table["y"] - 1)))
+
+
+@pytest.fixture(scope="module")
+def rows() -> pd.DataFrame:
+    return make(np.random.default_rng(0))
+
+
+@pytest.fixture(scope="module")
+def model(rows: pd.DataFrame) -> StepTimeModel:
+    return fitted(rows)
+
+
+def test_a_device_from_its_datasheet_alone(model: StepTimeModel) -> None:
+    assert error(model, make(np.random.default_rng(1), devices=("quick",))) < 0.15
+
+
+def test_time_grows_with_the_batch(model: StepTimeModel, rows: pd.DataFrame) -> None:
+    job, scale = rows.iloc[[0] * 5], 2.0 ** np.arange(5)
+    work = [name for name in rows if name.startswith("work:conv")]
+    grown = job.assign(batch_size=8 * scale, **{name: job[name] * scale for name in work})
+    assert (np.diff(model.predict(grown)) > 0).all()
+
+
+def test_one_row_removes_the_factor_of_a_device(model: StepTimeModel, rows: pd.DataFrame) -> None:
+    new = make(np.random.default_rng(2), devices=("quick",))
+    new["y"] *= 2.0
+    before = error(model, new)
+    copy = StepTimeModel.from_arrays(model.to_arrays()).calibrate(new.iloc[[0]], new["y"].iloc[[0]])
+    assert before > 0.4
+    assert error(copy, new.iloc[1:]) < 0.15
+    np.testing.assert_array_equal(copy.predict(rows), model.predict(rows))
+
+
+def test_calibrating_again_replaces_the_factor(model: StepTimeModel, rows: pd.DataFrame) -> None:
+    copy = StepTimeModel.from_arrays(model.to_arrays())
+    once = copy.calibrate(rows.iloc[:3], 3 * rows["y"].iloc[:3]).device_factors_
+    assert copy.calibrate(rows.iloc[:3], 3 * rows["y"].iloc[:3]).device_factors_ == once
+
+
+def test_intervals_cover_groups_that_were_held_out() -> None:
+    table = make(np.random.default_rng(3), 480)
+    inside = []
+    for held_out in range(0, 12, 3):
+        test = table["family"].isin([held_out, held_out + 1])
+        low, high = fitted(table[~test]).predict_interval(table[test], 90).T
+        inside.extend((table["y"][test] >= low) & (table["y"][test] <= high))
+    assert 0.85 <= np.mean(inside) <= 0.995
+
+
+def test_intervals_widen_and_warn_far_from_training(model: StepTimeModel, rows: pd.DataFrame) -> None:
+    strange = rows.iloc[:5].assign(precision="bf16", framework="keras", layout="channels_last", device_year=2000.0)
+    low, high = model.predict_interval(rows.iloc[:5]).T
+    with pytest.warns(FarFromTrainingWarning, match="5 of 5 jobs"):
+        far_low, far_high = model.predict_interval(strange).T
+    assert (far_high / far_low > high / low).all()
+
+
+def test_saved_and_loaded_bit_for_bit(model: StepTimeModel, rows: pd.DataFrame) -> None:
+    file = io.BytesIO()
+    np.savez(file, **model.to_arrays())
+    file.seek(0)
+    with np.load(file, allow_pickle=False) as arrays:
+        loaded = StepTimeModel.from_arrays(arrays)
+    np.testing.assert_array_equal(loaded.predict(rows), model.predict(rows))
+    np.testing.assert_array_equal(loaded.predict_interval(rows), model.predict_interval(rows))
+
+
+def test_fitting_again_gives_the_same(model: StepTimeModel, rows: pd.DataFrame) -> None:
+    again = clone(model).fit(rows.drop(columns=["y", "family"]), rows["y"], groups=rows["family"])
+    np.testing.assert_array_equal(again.predict(rows), model.predict(rows))
+
+
+def test_names_and_targets_do_not_matter(model: StepTimeModel, rows: pd.DataFrame) -> None:
+    renamed = rows.assign(y=-1.0, family="x", device_name="nobody knows")
+    np.testing.assert_array_equal(model.predict(renamed), model.predict(rows))
+
+
+def test_no_more_rows_than_asked_for(rows: pd.DataFrame) -> None:
+    small = StepTimeModel(max_rows=50).fit(rows, rows["y"], groups=rows["family"])
+    assert len(small.weights_) == 50
+
+
+def test_errors_say_what_is_wrong(rows: pd.DataFrame) -> None:
+    with pytest.raises(InputError, match="no columns of work"):
+        StepTimeModel().fit(rows.loc[:, ~rows.columns.str.startswith("work:")], rows["y"])
+    with pytest.raises(InputError, match="2 values that are no times"):
+        StepTimeModel().fit(rows, rows["y"].mask(rows.index < 2, -1.0))

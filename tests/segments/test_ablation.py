@@ -1,0 +1,34 @@
+"""The same pipeline with and without each block."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpudemand._validation import InputError
+from gpudemand.segments import TopologicalSegmenter, segment_ablation
+from tests.segments.test_segmenter import population
+
+
+def test_rows_and_columns():
+    wide, kinds = population(30)
+    segmenter = TopologicalSegmenter(3, blocks=["persistence", "calendar", "rhythm"], random_state=0)
+    table = segment_ablation(segmenter, wide, kinds, n_resamples=1)
+    names = ["persistence", "calendar", "rhythm"]
+    assert table.index.tolist() == ["all", *(f"without {n}" for n in names), *(f"only {n}" for n in names)]
+    assert table.columns.tolist() == ["n_segments", "agreement", "ari", "stability"]
+    assert table.loc["all", "agreement"] == 1.0
+    assert table.loc["all", "ari"] > 0.9
+
+
+def test_one_block_has_nothing_to_leave_out():
+    wide, _ = population(30)
+    table = segment_ablation(TopologicalSegmenter(2, blocks=["calendar"], random_state=0), wide)
+    assert table.index.tolist() == ["all"]
+
+
+def test_wrong_method_and_wrong_labels():
+    wide, _ = population(12)
+    with pytest.raises(InputError, match="joint"):
+        segment_ablation(TopologicalSegmenter(method="pairs"), wide)
+    with pytest.raises(InputError, match="one a user"):
+        segment_ablation(TopologicalSegmenter(2), wide, [0, 1])

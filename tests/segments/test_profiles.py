@@ -1,0 +1,52 @@
+"""Names that a person would give."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpudemand._validation import InputError
+from gpudemand.segments import segment_profiles
+
+HOURS = pd.date_range("2026-03-02", periods=24 * 56, freq="h")
+PLACE = np.linspace(0, 1, len(HOURS))
+OFFICE = (HOURS.dayofweek < 5) & (np.abs(HOURS.hour - 13) < 4)
+SERIES = {
+    "steady": np.ones(len(HOURS)),
+    "weekday": OFFICE * 1.0,
+    "nightly": (HOURS.hour < 6) * 1.0,
+    "burst": ((PLACE > 0.5) & (PLACE < 0.6)) * 1.0,
+    "fading": (1 - PLACE) ** 2,
+    "ramp": PLACE**2,
+    "sporadic": (((HOURS - HOURS[0]).days % 9) == 0) * 1.0,
+    "idle": np.zeros(len(HOURS)),
+}
+
+
+@pytest.mark.parametrize("name", SERIES)
+def test_each_is_called_what_it_is(name):
+    wide = pd.DataFrame([SERIES[name]] * 3, columns=HOURS)
+    assert segment_profiles(wide, [0, 0, 0])["name"].tolist() == [name]
+
+
+def test_figures_add_up_and_names_are_told_apart():
+    wide = pd.DataFrame([SERIES["steady"], 2 * SERIES["steady"], SERIES["weekday"]], columns=HOURS)
+    table = segment_profiles(wide, [1, 0, 2])
+    assert table["name"].tolist() == ["steady", "steady 2", "weekday"]
+    assert table["users"].tolist() == [1, 1, 1]
+    assert table["gpu_hours_share"].sum() == pytest.approx(1.0)
+    assert table.loc[2, "office"] == pytest.approx(1.0)
+
+
+def test_days_have_no_night():
+    wide = pd.DataFrame([[1.0] * 28], columns=pd.date_range("2026-03-02", periods=28))
+    assert np.isnan(segment_profiles(wide, [0])["night"].iloc[0])
+
+
+def test_labels_must_fit_and_times_be_known():
+    wide = pd.DataFrame([[1.0] * 28], columns=pd.date_range("2026-03-02", periods=28))
+    with pytest.raises(InputError, match="one a user"):
+        segment_profiles(wide, [0, 1])
+    with pytest.raises(InputError, match="times"):
+        segment_profiles(wide.to_numpy(), [0])

@@ -1,0 +1,56 @@
+"""`gpudemand cost`: a file with a network in, a small table out."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from gpudemand.cli import app
+
+MODEL = """
+from torch import nn
+
+def build_model():
+    return nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10))
+"""
+
+
+@pytest.fixture
+def network(tmp_path):
+    path = tmp_path / "model.py"
+    path.write_text(MODEL)
+    return f"{path}:build_model"
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, ["cost", *map(str, arguments)])
+
+
+def test_time_memory_and_the_largest_batch(network):
+    result = invoke(network, "--input", "3x64x64", "--batch", 64, "--device", "AMD EPYC", "--quiet")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0] == "TrainingJob(Sequential on 3x64x64: batch 64, sgd, fp32, contiguous, eager, AMD EPYC (2 cores))"
+    told = {line.split("  ")[0]: line for line in lines[2:]}
+    assert {"step time", "memory", "fits into 23.5 GiB", "largest batch that fits"} <= set(told)
+    assert " to " in told["step time"]
+    assert "100 %" in told["fits into 23.5 GiB"]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"--device": "H2000"}, "Did you mean"),
+        ({"--input": "3,64,64"}, "such as 3x224x224"),
+        ({"--input": "1x64x64"}, "forward"),
+        ({"--batch": "0"}, "batch_size"),
+        ({"--precision": "fp64"}, "precision"),
+        ({"--model": "nowhere"}, "no model.json"),
+    ],
+)
+def test_errors_are_one_line(network, change, reason):
+    options = {"--input": "3x64x64", "--device": "AMD EPYC", "--quiet": None, **change}
+    result = invoke(network, *(part for pair in options.items() for part in pair if part is not None))
+    assert result.exit_code == 2
+    (line,) = [line for line in result.stderr.splitlines() if line]
+    assert reason in line
