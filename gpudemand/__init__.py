@@ -40,7 +40,16 @@ if TYPE_CHECKING:
     from gpudemand.metrics import evaluate
     from gpudemand.planning import CapacityPlan, plan_capacity
     from gpudemand.report import build_report
-    from gpudemand.segments import persistence_statistics, rfm_table, sublevel_persistence, superlevel_persistence
+    from gpudemand.segments import (
+        TopologicalSegmenter,
+        persistence_statistics,
+        rfm_table,
+        segment_ablation,
+        segment_profiles,
+        segment_stability,
+        sublevel_persistence,
+        superlevel_persistence,
+    )
     from gpudemand.usage import read_usage, to_long, to_wide, usage_series
 
 __version__ = "0.1.0"
@@ -64,6 +73,7 @@ _HOME = {
     "RejectedRowsWarning": "_validation",
     "SeasonalNaive": "forecast",
     "TemporalFactorization": "forecast",
+    "TopologicalSegmenter": "segments",
     "TrainingCostRegressor": "cost",
     "TrainingJob": "cost",
     "aggregate_usage": "hierarchy",
@@ -81,6 +91,9 @@ _HOME = {
     "read_jobs": "jobs",
     "read_usage": "usage",
     "rfm_table": "segments",
+    "segment_ablation": "segments",
+    "segment_profiles": "segments",
+    "segment_stability": "segments",
     "structural_matrix": "cost",
     "sublevel_persistence": "segments",
     "superlevel_persistence": "segments",
@@ -110,6 +123,7 @@ __all__ = [
     "RejectedRowsWarning",
     "SeasonalNaive",
     "TemporalFactorization",
+    "TopologicalSegmenter",
     "TrainingCostRegressor",
     "TrainingJob",
     "aggregate_usage",
@@ -127,6 +141,9 @@ __all__ = [
     "read_jobs",
     "read_usage",
     "rfm_table",
+    "segment_ablation",
+    "segment_profiles",
+    "segment_stability",
     "structural_matrix",
     "sublevel_persistence",
     "superlevel_persistence",

@@ -1,6 +1,6 @@
 """Predicting our own measurements: the tables of ``make bench-cost``.
 
-    python -m benchmarks.cost.own [--device cpu] [--rows FILE] [--graphs FILE] [--targets time memory] [--quick]
+    python -m benchmarks.cost.own [--device cpu] [--rows FILE] [--graphs FILE] [--targets ...] [--splits ...] [--quick]
 
 Rows are split at random (the setting of the DNNAbacus paper), by network (each one out), by family of networks, and by
 framework. Beside `TrainingCostRegressor` stand FLOPs alone, shape inference (memory), an MLP, further shallow learners
@@ -26,8 +26,9 @@ from gpudemand.cost import load_architectures, load_measurements, noise_floor, r
 from gpudemand.cost.configuration import COLUMNS
 from gpudemand.cost.physics import WorkModel
 from gpudemand.cost.regression import LEARNERS, TrainingCostRegressor, describe_work, make_learner
-from gpudemand.cost.table import ARCHITECTURE, job_table
+from gpudemand.cost.table import job_table
 
+SPLITS = ("random", "network out", "family out", "framework out")
 TARGETS = {"time": "step_time_s", "memory": "memory_gib"}
 Fold = tuple[Any, Any]
 
@@ -170,7 +171,7 @@ def load(options: argparse.Namespace) -> tuple[pd.DataFrame, pd.DataFrame]:
     rows = read_rows(options.rows) if options.rows else load_measurements(options.device)
     if not options.graphs:
         return rows, load_architectures(options.device)
-    return rows, pd.read_parquet(options.graphs).reset_index().set_index(list(ARCHITECTURE))
+    return rows, pd.read_parquet(options.graphs)
 
 
 def main() -> None:
@@ -180,6 +181,7 @@ def main() -> None:
     parser.add_argument("--rows", type=Path)
     parser.add_argument("--graphs", type=Path)
     parser.add_argument("--targets", nargs="+", default=list(TARGETS), choices=list(TARGETS))
+    parser.add_argument("--splits", nargs="+", default=list(SPLITS), choices=SPLITS)
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     rows, graphs = load(options)
@@ -189,7 +191,9 @@ def main() -> None:
     X = job_table(rows, graphs)
     for target in options.targets:
         y = rows[TARGETS[target]].to_numpy(dtype=float)
-        for name, (folds, groups) in splits(rows, options.quick).items():
+        every = splits(rows, options.quick)
+        for name in options.splits:
+            folds, groups = every[name]
             table = {m: summary(held_out(make, X, y, folds, groups)) for m, make in methods(target).items()}
             print(
                 f"\n{target}, {name}: {len(rows)} jobs\n{pd.DataFrame(table).T.to_string(float_format='{:.3f}'.format)}"

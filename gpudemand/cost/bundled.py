@@ -6,7 +6,6 @@ import pandas as pd
 
 from gpudemand._validation import check_choice
 from gpudemand.cost.measure import read_rows
-from gpudemand.cost.table import ARCHITECTURE
 from gpudemand.datasets.registry import bundled_path
 
 #: Kinds of device that were measured.
@@ -62,5 +61,4 @@ def load_architectures(device: str = "cpu") -> pd.DataFrame:
     >>> job_table(rows, load_architectures())[["batch_size", "flops", "edge:Conv->Relu"]].shape
     (3, 3)
     """
-    stored = pd.read_parquet(bundled_path(f"cost/{check_choice('device', device, DEVICES)}_graphs.parquet"))
-    return stored.set_index(list(ARCHITECTURE))
+    return pd.read_parquet(bundled_path(f"cost/{check_choice('device', device, DEVICES)}_graphs.parquet"))

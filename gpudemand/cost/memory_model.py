@@ -156,7 +156,9 @@ class MemoryModel(RegressorMixin, BaseEstimator):
         """
         X = self._known(X)
         features = self._features(X)
-        room = np.log(np.asarray(limit_gib, dtype=float) / self._predict(X, features)) / self._doubt(X, features)
+        # A job smaller than all in training may be misjudged many times over, and fits all the same.
+        doubt = self._doubt(X, features, small=False)
+        room = np.log(np.asarray(limit_gib, dtype=float) / self._predict(X, features)) / doubt
         reached = np.concatenate([[0.0], np.cumsum(self.spread_weights_)])
         return np.asarray(reached[np.searchsorted(self.spread_, room, side="right")])
 
@@ -259,13 +261,15 @@ class MemoryModel(RegressorMixin, BaseEstimator):
     def _sizes(self, X: pd.DataFrame) -> FloatArray:
         return np.log(np.maximum(X[list(_SIZES)].to_numpy(dtype=float), 1.0))
 
-    def _doubt(self, X: pd.DataFrame, features: FloatArray) -> FloatArray:
-        return _as_doubt(self.doubt_.predict(features)) * (1.0 + self._beyond(X))
+    def _doubt(self, X: pd.DataFrame, features: FloatArray, *, small: bool = True) -> FloatArray:
+        # Beyond three times the usual width an interval says no more than that nothing is known.
+        return _as_doubt(self.doubt_.predict(features)) * (1.0 + np.minimum(self._beyond(X, small=small), 2.0))
 
-    def _beyond(self, X: pd.DataFrame) -> FloatArray:
-        """How far the sizes of each job lie outside those of training, in factors of e."""
+    def _beyond(self, X: pd.DataFrame, *, small: bool = True) -> FloatArray:
+        """How far the sizes of each job lie above those of training (or below, if `small`), in factors of e."""
         sizes = self._sizes(X)
-        return np.maximum(np.maximum(self.low_ - sizes, sizes - self.high_), 0.0).sum(axis=1)
+        below = self.low_ - sizes if small else np.zeros_like(sizes)
+        return np.maximum(np.maximum(below, sizes - self.high_), 0.0).sum(axis=1)
 
     def _warn(self, X: pd.DataFrame) -> None:
         far = int((self._beyond(X) > 0.5).sum())

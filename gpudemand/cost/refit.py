@@ -43,10 +43,10 @@ def trace_graphs(rows: pd.DataFrame, n_jobs: int | None = None) -> dict[tuple[An
 def one_row_a_job(rows: pd.DataFrame) -> pd.DataFrame:
     """Collapse repetitions of a job to their median; drop rows without a result."""
     sound = rows[(rows["status"] == "ok").to_numpy(dtype=bool)]
-    first = sound[sound["repeat"] == 0].set_index("key")
     job = [*ARCHITECTURE, "batch_size", "optimizer", "precision", "layout", "execution", "device_name"]
     medians = sound.groupby(job, as_index=False)[list(TARGETS)].median()
-    return first.drop(columns=list(TARGETS)).reset_index().merge(medians, on=job)
+    first = sound.sort_values(["repeat", "key"]).drop_duplicates(job)
+    return first.drop(columns=list(TARGETS)).merge(medians, on=job).sort_values("key", ignore_index=True)
 
 
 def refit(folder: Path) -> CostModel:
@@ -78,11 +78,10 @@ def refit(folder: Path) -> CostModel:
 
 def store_features(graphs: dict[tuple[Any, ...], OpGraph], path: Path) -> None:
     """Write what `load_architectures` reads."""
-    keys = pd.DataFrame(list(graphs), columns=list(ARCHITECTURE))
-    features = pd.DataFrame([describe_graph(graph) for graph in graphs.values()])
-    edges = [name for name in features.columns if name.startswith(EDGE)]
-    table = pd.concat([keys, features.fillna(dict.fromkeys(edges, 0.0))], axis=1)
-    table.to_parquet(path, index=False, compression="zstd", compression_level=19)
+    keys = pd.MultiIndex.from_tuples(list(graphs), names=ARCHITECTURE)
+    table = pd.DataFrame([describe_graph(graph) for graph in graphs.values()], index=keys)
+    edges = [name for name in table.columns if name.startswith(EDGE)]
+    table.fillna(dict.fromkeys(edges, 0.0)).to_parquet(path, compression="zstd", compression_level=19)
 
 
 if __name__ == "__main__":

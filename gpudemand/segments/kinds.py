@@ -43,7 +43,7 @@ class UserKinds(UsageRhythm):
     >>> import numpy as np, pandas as pd
     >>> days = pd.date_range("2026-03-02", periods=180, freq="D")
     >>> rng = np.random.default_rng(0)
-    >>> office = rng.lognormal(0, 1, 180) * (days.dayofweek < 5) * (rng.random(180) < 0.6)
+    >>> office = rng.lognormal(0, 1, 180) * (days.day_of_week < 5) * (rng.random(180) < 0.6)
     >>> block = UserKinds().set_output(transform="pandas")
     >>> (block.fit_transform(pd.DataFrame([office], columns=days)) ** 2).round(1).T[0].idxmax()
     'weekday'

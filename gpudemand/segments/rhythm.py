@@ -74,7 +74,7 @@ def _days(matrix: Matrix) -> tuple[FloatArray, IntArray]:
         )
     days = matrix.ds.floor("D") if matrix.ds.tz is None else matrix.ds.tz_localize(None).floor("D")
     starts = np.flatnonzero(np.append(True, days[1:] != days[:-1]))
-    weekdays = np.asarray(days[starts].dayofweek, dtype=np.int64)
+    weekdays = np.asarray(days[starts].day_of_week, dtype=np.int64)
     return _sums(matrix.values, starts), weekdays
 
 

@@ -5,7 +5,7 @@ import pytest
 from gpudemand._validation import InputError
 from gpudemand.datasets import registry
 
-KINDS = {"measured", "synthetic", "public table"}
+KINDS = {"measured", "synthetic", "public table", "traced from code", "fitted"}
 BUNDLED = registry.bundled_files()
 
 
