@@ -160,7 +160,7 @@ class MemoryModel(RegressorMixin, BaseEstimator):
         doubt = self._doubt(X, features, small=False)
         room = np.log(np.asarray(limit_gib, dtype=float) / self._predict(X, features)) / doubt
         reached = np.concatenate([[0.0], np.cumsum(self.spread_weights_)])
-        return np.asarray(reached[np.searchsorted(self.spread_, room, side="right")])
+        return np.asarray(np.minimum(reached[np.searchsorted(self.spread_, room, side="right")], 1.0))
 
     def to_arrays(self) -> dict[str, Any]:
         """Return everything that was learned as plain arrays, for ``numpy.savez``."""
