@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from gpudemand.cli import app
 
+pytest.importorskip("torch")
 MODEL = """
 from torch import nn
 

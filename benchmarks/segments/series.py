@@ -39,7 +39,7 @@ def _signal(kind: str, times: pd.DatetimeIndex, rng: np.random.Generator) -> Arr
         return ((times.hour - rng.integers(20, 24)) % 24 < 6 if times.freqstr == "h" else daily).astype(float)
     if kind == "weekday":
         office = np.abs(times.hour - 13 + rng.integers(-1, 2)) < 5 if times.freqstr == "h" else True
-        return ((times.dayofweek < 5) & office).astype(float)
+        return ((times.day_of_week < 5) & office).astype(float)
     if kind == "burst":
         begins = rng.uniform(0, 0.9, rng.integers(1, 4))
         return np.max([(place >= b) & (place < b + rng.uniform(0.05, 0.12)) for b in begins], axis=0).astype(float)

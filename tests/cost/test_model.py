@@ -7,13 +7,13 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-import torch
-from torch import nn
 
 from gpudemand import CostModel, TrainingJob
 from gpudemand._validation import InputError
 from gpudemand.cost.describe import memory_table, time_table
 
+torch = pytest.importorskip("torch")
+nn = torch.nn
 pytestmark = pytest.mark.filterwarnings("ignore::gpudemand.cost.timing.FarFromTrainingWarning")
 GIB = 2.0**30
 

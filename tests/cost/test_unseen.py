@@ -8,6 +8,8 @@ import pytest
 import gpudemand as gd
 from gpudemand.cost import job_table, jobs_table, load_architectures, load_measurements
 
+pytest.importorskip("torch")
+pytest.importorskip("keras")
 SHAPE = (3, 40, 40)
 
 

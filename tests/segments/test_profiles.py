@@ -11,7 +11,7 @@ from gpudemand.segments import segment_profiles
 
 HOURS = pd.date_range("2026-03-02", periods=24 * 56, freq="h")
 PLACE = np.linspace(0, 1, len(HOURS))
-OFFICE = (HOURS.dayofweek < 5) & (np.abs(HOURS.hour - 13) < 4)
+OFFICE = (HOURS.day_of_week < 5) & (np.abs(HOURS.hour - 13) < 4)
 SERIES = {
     "steady": np.ones(len(HOURS)),
     "weekday": OFFICE * 1.0,

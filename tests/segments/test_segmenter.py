@@ -22,7 +22,7 @@ def population(n_users=45, seed=0):
     days = pd.date_range("2026-01-05", periods=N_DAYS, freq="D")
     kinds = np.arange(n_users) % 3
     signal = np.zeros((n_users, N_DAYS))
-    signal[kinds == 0] = (days.dayofweek < 5) * 8.0
+    signal[kinds == 0] = (days.day_of_week < 5) * 8.0
     signal[kinds == 1] = 8.0
     for row in np.flatnonzero(kinds == 2):
         begin = 7 * rng.integers(1, 12)
@@ -103,7 +103,7 @@ def test_same_seed_same_segments_and_clone(users, fitted):
 def test_hours_work_like_days():
     rng = np.random.default_rng(0)
     hours = pd.date_range("2026-03-02", periods=24 * 28, freq="h")
-    night, office = (hours.hour < 6), (abs(hours.hour - 13) < 4) & (hours.dayofweek < 5)
+    night, office = (hours.hour < 6), (abs(hours.hour - 13) < 4) & (hours.day_of_week < 5)
     signal = np.repeat(np.array([night, office, np.ones(len(hours), dtype=bool)]), 12, axis=0)
     wide = pd.DataFrame(signal * rng.exponential(1.0, signal.shape), columns=hours)
     segmenter = TopologicalSegmenter(random_state=0).fit(wide)
