@@ -51,7 +51,7 @@ def memory_table(jobs: Sequence[TrainingJob]) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        A row a job: the columns of `memory_features`, and ``device_sms``.
+        A row a job: the columns of `memory_features`, ``device_sms``, and ``share:keras``, 1 for jobs of Keras.
     """
     graphs, place = graphs_of(list(jobs))
     asked = pd.DataFrame(
@@ -63,7 +63,9 @@ def memory_table(jobs: Sequence[TrainingJob]) -> pd.DataFrame:
         known = memory_features(graphs[graph], batches, setting).set_axis(batches.to_numpy())
         parts.append(known.loc[rows["batch"]].set_axis(rows.index))
     table = pd.concat(parts).sort_index()
-    return table.assign(device_sms=[job.hardware.sms for job in jobs])
+    # TensorFlow holds far more on a CPU than PyTorch does for the same tensors.
+    frameworks = {"share:keras": [float(job.framework == "keras") for job in jobs]}
+    return table.assign(device_sms=[job.hardware.sms for job in jobs], **frameworks)
 
 
 def measured_jobs(

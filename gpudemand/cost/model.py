@@ -223,7 +223,7 @@ class CostModel:
         """
         (only,) = _listed(job)
         model, hardware = self._model(only.hardware.kind, "memory_gib"), only.hardware
-        device = {"device_sms": hardware.sms}
+        device = {"device_sms": hardware.sms, "share:keras": float(only.framework == "keras")}
         setting, limit = memory_setting(only), hardware.usable_memory_gib
         return max_batch_size(model, only.graph, limit, setting, level=probability, device=device)
 
