@@ -21,8 +21,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._validation import InputError
-from gpudemand.cost import OpGraph, graph_features, structural_matrix
-from gpudemand.cost.table import EDGE
+from gpudemand.cost import OpGraph
 
 log = logging.getLogger(__name__)
 CACHE = Path.home() / ".cache" / "gpudemand" / "benchmarks"
@@ -84,18 +83,6 @@ class TraceCache:
             if key not in self and not self._failure(key).is_file():
                 self._trace(key)
 
-    def features(self, keys: Iterable[str]) -> pd.DataFrame:
-        """One row a key: `graph_features` and the entries of the structural matrix, of the keys that have a graph."""
-        wanted = [key for key in dict.fromkeys(keys) if key in self]
-        file = self.folder / "features.parquet"
-        known = pd.read_parquet(file) if file.is_file() else pd.DataFrame()
-        new = [key for key in wanted if key not in known.index]
-        if new:
-            rows = pd.DataFrame([describe(self.graph(key)) for key in new], index=new)
-            known = pd.concat([known, rows]).fillna(0.0)
-            known.to_parquet(file)
-        return known.loc[wanted]
-
     def _trace(self, key: str) -> None:
         try:
             self.put(key, _traced(key))
@@ -125,13 +112,6 @@ def _traced(key: str) -> OpGraph:
         except (InputError, NotImplementedError, RuntimeError):
             module, shape, dtype = build(key)
             return OpGraph.from_torch(module, shape, input_dtype=dtype)
-
-
-def describe(graph: OpGraph) -> dict[str, float]:
-    """Features and structural matrix of a graph by name, as `gpudemand.cost.job_table` has them."""
-    counts = structural_matrix(graph).stack()
-    edges = {f"{EDGE}{producer}->{consumer}": float(n) for (producer, consumer), n in counts[counts > 0].items()}
-    return {**graph_features(graph).to_dict(), **edges}
 
 
 def wanted(data: Path) -> Iterator[str]:

@@ -1,13 +1,18 @@
-"""Boosted trees as plain arrays: they can be stored without pickle, and predict without the library that grew them."""
+"""Regression trees as plain arrays: stored without pickle, and read without the library that grew them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.ensemble import GradientBoostingRegressor
+from numpy.typing import NDArray
+from sklearn.ensemble import ExtraTreesRegressor, GradientBoostingRegressor
 
 from gpudemand._typing import FloatArray, IntArray
+
+#: Rows that walk down the trees at a time.
+_CHUNK = 2000
 
 
 class Trees(NamedTuple):
@@ -37,6 +42,10 @@ class Trees(NamedTuple):
         """Sum the trees up for rows of shape (n_rows, n_features)."""
         # The trees were grown on single precision: a threshold must see the same number again.
         rows = np.asarray(X, dtype=np.float32)
+        parts = [rows[start : start + _CHUNK] for start in range(0, max(len(rows), 1), _CHUNK)]
+        return np.concatenate([self._predict(part) for part in parts])
+
+    def _predict(self, rows: NDArray[np.float32]) -> FloatArray:
         at = np.broadcast_to(self.roots, (len(rows), len(self.roots)))
         which = np.arange(len(rows))[:, None]
         while True:
@@ -46,13 +55,13 @@ class Trees(NamedTuple):
             at = after
 
 
-def grow(X: FloatArray, y: FloatArray, *, n_trees: int, depth: int, random_state: int) -> Trees:
-    """Grow boosted trees on the absolute error.
+def grow_boosted(X: FloatArray, y: FloatArray, *, n_trees: int, depth: int, random_state: int) -> Trees:
+    """Grow trees one after the other, each on what those before left of the absolute error.
 
     Examples
     --------
     >>> X = np.arange(40.0)[:, None]
-    >>> trees = grow(X, np.where(X[:, 0] < 20, -1.0, 1.0), n_trees=50, depth=2, random_state=0)
+    >>> trees = grow_boosted(X, np.where(X[:, 0] < 20, -1.0, 1.0), n_trees=50, depth=2, random_state=0)
     >>> trees.predict(X[[0, 39]]).round(1).tolist()
     [-1.0, 1.0]
     """
@@ -66,17 +75,32 @@ def grow(X: FloatArray, y: FloatArray, *, n_trees: int, depth: int, random_state
         min_samples_leaf=5,
         random_state=random_state,
     ).fit(X, y)
-    return _flat(model, float(model.init_.constant_.ravel()[0]))
+    return _flat(model.estimators_[:, 0], float(model.init_.constant_.ravel()[0]), model.learning_rate)
 
 
-def _flat(model: Any, start: float) -> Trees:
-    trees = [stage.tree_ for stage in model.estimators_[:, 0]]
+def grow_averaged(X: FloatArray, y: FloatArray, *, n_trees: int, random_state: int) -> Trees:
+    """Grow extremely randomised trees side by side; their sum is an average.
+
+    Examples
+    --------
+    >>> X = np.arange(40.0)[:, None]
+    >>> trees = grow_averaged(X, np.where(X[:, 0] < 20, -1.0, 1.0), n_trees=20, random_state=0)
+    >>> trees.predict(X[[0, 39]]).round().tolist()
+    [-1.0, 1.0]
+    """
+    model = ExtraTreesRegressor(n_trees, min_samples_leaf=2, max_features=0.2, random_state=random_state).fit(X, y)
+    return _flat(model.estimators_, 0.0, 1.0 / n_trees)
+
+
+def _flat(members: Sequence[Any], start: float, weight: float) -> Trees:
+    trees = [member.tree_ for member in members]
     roots = np.concatenate([[0], np.cumsum([tree.node_count for tree in trees])]).astype(np.int64)
-    parts = [_nodes(tree, root, model.learning_rate) for tree, root in zip(trees, roots[:-1].tolist(), strict=True)]
+    parts = [_nodes(tree, root, weight) for tree, root in zip(trees, roots[:-1].tolist(), strict=True)]
     return Trees(np.array([start]), roots[:-1], *(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
-def _nodes(tree: Any, root: int, rate: float) -> tuple[Any, ...]:
+def _nodes(tree: Any, root: int, weight: float) -> tuple[Any, ...]:
     is_leaf, own = tree.children_left < 0, np.arange(tree.node_count)
     left, right = (np.where(is_leaf, own, children) + root for children in (tree.children_left, tree.children_right))
-    return left, right, np.maximum(tree.feature, 0), tree.threshold, np.where(is_leaf, rate * tree.value[:, 0, 0], 0.0)
+    values = np.where(is_leaf, weight * tree.value[:, 0, 0], 0.0)
+    return left, right, np.maximum(tree.feature, 0), tree.threshold, values

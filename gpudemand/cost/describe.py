@@ -40,6 +40,12 @@ def memory_setting(job: TrainingJob) -> Setting:
     return Setting(job.optimizer, job.precision in ("fp16", "bf16"), job.checkpointing, device)
 
 
+def memory_context(job: TrainingJob) -> dict[str, float]:
+    """What the memory of a job depends on beside its network and its setting, by column."""
+    # TensorFlow holds far more on a CPU than PyTorch does for the same tensors.
+    return {"device_sms": job.hardware.sms, "share:keras": float(job.framework == "keras")}
+
+
 def memory_table(jobs: Sequence[TrainingJob]) -> pd.DataFrame:
     """Describe jobs by their simulated memory and their device.
 
@@ -63,9 +69,7 @@ def memory_table(jobs: Sequence[TrainingJob]) -> pd.DataFrame:
         known = memory_features(graphs[graph], batches, setting).set_axis(batches.to_numpy())
         parts.append(known.loc[rows["batch"]].set_axis(rows.index))
     table = pd.concat(parts).sort_index()
-    # TensorFlow holds far more on a CPU than PyTorch does for the same tensors.
-    frameworks = {"share:keras": [float(job.framework == "keras") for job in jobs]}
-    return table.assign(device_sms=[job.hardware.sms for job in jobs], **frameworks)
+    return pd.concat([table, pd.DataFrame([memory_context(job) for job in jobs])], axis=1)
 
 
 def measured_jobs(
@@ -78,7 +82,7 @@ def measured_jobs(
     rows : DataFrame
         What `measure_training_cost` returns.
     graphs : mapping of tuple to OpGraph
-        `ARCHITECTURE` of a row -> its graph; see `trace_graphs`.
+        `ARCHITECTURE` of a row -> its graph; see `gpudemand.cost.table.trace_graphs`.
     devices : mapping of str to Device, optional
         Devices that the table of devices lacks, by ``device_name``.
 

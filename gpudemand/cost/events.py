@@ -28,8 +28,8 @@ class Events:
         Position in `PARTS`.
     start : int
         Event at which a step begins; what comes before stays: weights, optimizer state, and the batch.
-    forward, backward : ndarray of shape (n_layers,)
-        Event after which a layer computes; -1 where it has no backward pass.
+    forward : ndarray of shape (n_layers,)
+        Event after which a layer computes.
     """
 
     tensor: IntArray
@@ -39,7 +39,6 @@ class Events:
     part: IntArray
     start: int
     forward: IntArray
-    backward: IntArray
 
     def sizes(self, batch_size: float, block: int = 1) -> FloatArray:
         """Bytes of each tensor, rounded up to whole blocks."""

@@ -16,7 +16,7 @@ from gpudemand.cost.configuration import CHOICES
 from gpudemand.cost.devices import PRECISIONS, Device, device
 from gpudemand.cost.features import OPTIMIZER_STATES
 from gpudemand.cost.graph import OpGraph
-from gpudemand.cost.table import CATEGORIES, EDGE, NUMBERS, describe_graph
+from gpudemand.cost.table import CATEGORIES, NUMBERS, features_of
 from gpudemand.jobs.table import STRING
 
 #: Model -> what it looked like and what it was fed -> its graph. A model that is gone takes its graphs along.
@@ -200,9 +200,7 @@ def jobs_table(jobs: TrainingJob | Iterable[TrainingJob]) -> pd.DataFrame:
         raise InputError("jobs is empty; there is nothing to describe.")
     own = pd.DataFrame([{**_describe_job(job), **_describe_device(job.hardware, job.precision)} for job in listed])
     graphs, rows = graphs_of(listed)
-    described = pd.DataFrame([describe_graph(graph) for graph in graphs])
-    edges = [name for name in described.columns if name.startswith(EDGE)]
-    described = described.fillna(dict.fromkeys(edges, 0.0)).iloc[rows].reset_index(drop=True)
+    described = features_of(graphs).iloc[rows].reset_index(drop=True)
     text = {name: STRING for name in own.columns if name in _TEXT}
     table = pd.concat([own.astype(text), described], axis=1)
     return table[[*_FIRST, *described.columns, *(name for name in own.columns if name not in _FIRST)]]

@@ -74,7 +74,6 @@ class _Step:
         self._weights: list[int] = []
         self._last_reader = _last_readers(layers)
         self._forward_at = [-1] * len(layers)
-        self._backward_at = [-1] * len(layers)
 
     def play(self, stored: Sequence[float], batch: Size) -> Events:
         """Set up, then one step; `stored` are the bytes of parameters in pieces."""
@@ -96,9 +95,9 @@ class _Step:
 
     def _events(self, start: int) -> Events:
         tape, sizes = self._tape, np.array(self._tape.sizes, dtype=float).reshape(-1, 2)
-        integers = [tape.tensor, tape.sign, tape.part, self._forward_at, self._backward_at]
-        tensor, sign, part, forward, backward = (np.array(values, dtype=np.int64) for values in integers)
-        return Events(tensor, sign, sizes[:, 0], sizes[:, 1], part, start, forward, backward)
+        integers = [tape.tensor, tape.sign, tape.part, self._forward_at]
+        tensor, sign, part, forward = (np.array(values, dtype=np.int64) for values in integers)
+        return Events(tensor, sign, sizes[:, 0], sizes[:, 1], part, start, forward)
 
     def _forward(self, position: int, *, keep: bool) -> None:
         layer, tape = self._layers[position], self._tape
@@ -169,7 +168,6 @@ class _Step:
             made = self._gradients_of_inputs(layer, given)
             if layer.weights:
                 self._weights.append(self._tape.new("gradients", (layer.weights, 0.0)))
-            self._backward_at[position] = self._tape.now()
             self._tape.pulse("workspace", layer.workspace)
             self._tape.drop(given)
         for tensor in self._owned[position]:

@@ -14,7 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError, check_columns, check_number
 from gpudemand.cost._robust import robust_prices
-from gpudemand.cost._trees import Trees, grow
+from gpudemand.cost._targets import check_costs, error_reached, group_numbers, sort_errors
+from gpudemand.cost._trees import Trees, grow_boosted
 from gpudemand.cost.timing import FarFromTrainingWarning
 
 #: Columns of `gpudemand.cost.memory.memory_features` that add up to the memory of a job.
@@ -101,8 +102,8 @@ class MemoryModel(RegressorMixin, BaseEstimator):
         InputError
             If columns are missing, or `y` holds what is no amount of memory.
         """
-        X, y = check_columns(X, (*TERMS, *_SIZES), "X"), _amounts(y, len(X))
-        groups = np.arange(len(y)) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
+        X, y = check_columns(X, (*TERMS, *_SIZES), "X"), check_costs(y, len(X), "are no amount of memory")
+        groups = group_numbers(groups, len(y))
         self.feature_names_in_ = np.array([name for name in X.columns if _is_feature(name, X)], dtype=object)
         self.n_features_in_ = self.feature_names_in_.size
         error = self._held_out(X, y, groups)
@@ -112,7 +113,8 @@ class MemoryModel(RegressorMixin, BaseEstimator):
         self.doubt_ = self._grow_doubt(features, size)
         sizes = self._sizes(X)
         self.low_, self.high_ = sizes.min(axis=0), sizes.max(axis=0)
-        self._set_spread(error / self._held_out_doubt(features, size, groups), groups)
+        scaled = error / self._held_out_doubt(features, size, groups)
+        self.spread_, self.spread_weights_ = sort_errors(scaled, groups)
         return self
 
     def predict(self, X: pd.DataFrame) -> FloatArray:
@@ -137,10 +139,7 @@ class MemoryModel(RegressorMixin, BaseEstimator):
         X = self._known(X)
         features = self._features(X)
         self._warn(X)
-        order = np.argsort(np.abs(self.spread_), kind="stable")
-        reached = np.cumsum(self.spread_weights_[order]) * (order.size / (order.size + 1.0))
-        place = min(int(np.searchsorted(reached, share)), order.size - 1)
-        width = np.exp(np.abs(self.spread_[order[place]]) * self._doubt(X, features))
+        width = np.exp(error_reached(self.spread_, self.spread_weights_, share) * self._doubt(X, features))
         memory = self._predict(X, features)
         return np.column_stack([memory / width, memory * width])
 
@@ -195,7 +194,7 @@ class MemoryModel(RegressorMixin, BaseEstimator):
         if sound.sum() < len(y) / 2:
             sound[:] = True
         features = self._features(X)[sound]
-        self.trees_ = grow(
+        self.trees_ = grow_boosted(
             features, left[sound], n_trees=self.n_trees, depth=self.depth, random_state=self.random_state
         )
         self.range_ = np.quantile(left[sound], [0.0, 1.0])
@@ -215,7 +214,7 @@ class MemoryModel(RegressorMixin, BaseEstimator):
         return error
 
     def _grow_doubt(self, features: FloatArray, size: FloatArray) -> Trees:
-        return grow(features, size, n_trees=max(self.n_trees // 4, 1), depth=3, random_state=self.random_state)
+        return grow_boosted(features, size, n_trees=max(self.n_trees // 4, 1), depth=3, random_state=self.random_state)
 
     def _held_out_doubt(self, features: FloatArray, size: FloatArray, groups: IntArray) -> FloatArray:
         """Doubt about rows of groups that were held out: of those it was fitted on it would know too much."""
@@ -223,12 +222,6 @@ class MemoryModel(RegressorMixin, BaseEstimator):
         for train, test in GroupKFold(min(self.n_splits, np.unique(groups).size)).split(features, size, groups):
             doubt[test] = self._grow_doubt(features[train], size[train]).predict(features[test])
         return _as_doubt(doubt)
-
-    def _set_spread(self, scaled: FloatArray, groups: IntArray) -> None:
-        # Large groups would speak for all: a group of n rows counts as the square root of n.
-        weight = 1.0 / np.sqrt(np.bincount(groups)[groups])
-        order = np.argsort(scaled, kind="stable")
-        self.spread_, self.spread_weights_ = scaled[order], weight[order] / weight.sum()
 
     def _known(self, X: pd.DataFrame) -> pd.DataFrame:
         check_is_fitted(self, "prices_")
@@ -293,12 +286,3 @@ def _is_feature(name: Any, X: pd.DataFrame) -> bool:
 
 def _is_amount(name: str) -> bool:
     return name == "allocated" or (name.startswith(("part:", "workspace:", "conv:")))
-
-
-def _amounts(y: Any, n: int) -> FloatArray:
-    values = np.asarray(y, dtype=float).ravel()
-    if values.size != n:
-        raise InputError(f"y has {values.size} values for {n} jobs.")
-    if not (np.isfinite(values) & (values > 0)).all():
-        raise InputError("y holds values that are no amount of memory; they must be finite and above zero.")
-    return values

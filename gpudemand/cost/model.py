@@ -14,7 +14,7 @@ import pandas as pd
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_columns, check_number
 from gpudemand.cost.breakdown import MemoryBreakdown, memory_breakdown
-from gpudemand.cost.describe import memory_setting, memory_table, time_table
+from gpudemand.cost.describe import memory_context, memory_setting, memory_table, time_table
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.largest_batch import max_batch_size
 from gpudemand.cost.memory_model import MemoryModel
@@ -223,9 +223,8 @@ class CostModel:
         """
         (only,) = _listed(job)
         model, hardware = self._model(only.hardware.kind, "memory_gib"), only.hardware
-        device = {"device_sms": hardware.sms, "share:keras": float(only.framework == "keras")}
         setting, limit = memory_setting(only), hardware.usable_memory_gib
-        return max_batch_size(model, only.graph, limit, setting, level=probability, device=device)
+        return max_batch_size(model, only.graph, limit, setting, level=probability, device=memory_context(only))
 
     def breakdown(self, job: TrainingJob) -> MemoryBreakdown:
         """What the memory of a job is for, simulated, as a table that prints.

@@ -7,37 +7,15 @@ Traces every network that was measured (some minutes), stores their graphs' feat
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from gpudemand import _parallel
 from gpudemand.cost import zoo
 from gpudemand.cost.bundled import DEVICES, load_measurements
 from gpudemand.cost.describe import measured_jobs
-from gpudemand.cost.graph import OpGraph
 from gpudemand.cost.model import TARGETS, CostModel
-from gpudemand.cost.table import ARCHITECTURE, EDGE, describe_graph, trace_graph
+from gpudemand.cost.table import ARCHITECTURE, describe_architectures, trace_graphs
 from gpudemand.datasets.registry import data_folder, refresh_checksums
-
-
-def trace_graphs(rows: pd.DataFrame, n_jobs: int | None = None) -> dict[tuple[Any, ...], OpGraph]:
-    """Trace every distinct architecture of some rows.
-
-    Parameters
-    ----------
-    rows : DataFrame
-        `ARCHITECTURE` of each.
-    n_jobs : int, optional
-        Processes.
-
-    Returns
-    -------
-    dict of tuple to OpGraph
-    """
-    distinct = rows[list(ARCHITECTURE)].drop_duplicates().sort_values(list(ARCHITECTURE)).to_dict("records")
-    graphs = _parallel.run(trace_graph, distinct, n_jobs=n_jobs)
-    return {tuple(spec.values()): graph for spec, graph in zip(distinct, graphs, strict=True)}
 
 
 def one_row_a_job(rows: pd.DataFrame) -> pd.DataFrame:
@@ -68,20 +46,13 @@ def refit(folder: Path) -> CostModel:
     for device in DEVICES:
         rows = one_row_a_job(load_measurements(device))
         graphs = trace_graphs(rows, n_jobs=-1)
-        store_features(graphs, folder / "cost" / f"{device}_graphs.parquet")
+        file = folder / "cost" / f"{device}_graphs.parquet"
+        describe_architectures(graphs).to_parquet(file, compression="zstd", compression_level=19)
         families = rows["network"].map(zoo.family).to_numpy()
         model.fit(measured_jobs(rows, graphs), rows[list(TARGETS)], groups=families)
     model.save(place)
     refresh_checksums(folder, "cost/")
     return model
-
-
-def store_features(graphs: dict[tuple[Any, ...], OpGraph], path: Path) -> None:
-    """Write what `load_architectures` reads."""
-    keys = pd.MultiIndex.from_tuples(list(graphs), names=ARCHITECTURE)
-    table = pd.DataFrame([describe_graph(graph) for graph in graphs.values()], index=keys)
-    edges = [name for name in table.columns if name.startswith(EDGE)]
-    table.fillna(dict.fromkeys(edges, 0.0)).to_parquet(path, compression="zstd", compression_level=19)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_choice, check_columns, check_number
+from gpudemand.cost._targets import check_costs
 from gpudemand.cost.physics import NEEDED, TERMS, WorkModel
 from gpudemand.cost.table import EDGE
 
@@ -91,7 +92,7 @@ class TrainingCostRegressor(RegressorMixin, BaseEstimator):
             both are about networks never seen. Rows are held out one by one without it.
         """
         check_choice("target", self.target, TERMS)
-        X, y = check_columns(X, NEEDED, "X"), _positive(y, len(X))
+        X, y = check_columns(X, NEEDED, "X"), check_costs(y, len(X))
         check_choice("learner", self.learner, ("auto", *LEARNERS))
         folds = list(self._folds(X, y, groups))
         names = LEARNERS[:-1] if self.learner == "auto" else (self.learner,)
@@ -223,14 +224,3 @@ def disagreement(model: Any, features: pd.DataFrame) -> FloatArray:
         return np.ones(len(features))
     encoded = model[:-1].transform(features)
     return np.std([tree.predict(np.asarray(encoded, dtype=np.float32)) for tree in members], axis=0) + 0.02
-
-
-def _positive(y: Any, n: int) -> FloatArray:
-    values = np.asarray(y, dtype=float).ravel()
-    if values.size != n:
-        raise InputError(f"y has {values.size} values for {n} jobs.")
-    if not (np.isfinite(values) & (values > 0)).all():
-        raise InputError(
-            f"y holds {int((~(np.isfinite(values) & (values > 0))).sum())} values that are not positive costs."
-        )
-    return values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -71,24 +72,45 @@ def trace_architectures(rows: pd.DataFrame, n_jobs: int | None = None) -> pd.Dat
         A row an architecture, `ARCHITECTURE` in the index: `gpudemand.cost.graph_features`, and the entries of the
         structural matrix (edge counts, 0 where a network has none).
     """
-    distinct = rows[list(ARCHITECTURE)].drop_duplicates().sort_values(list(ARCHITECTURE)).to_dict("records")
-    described = _parallel.run(describe, distinct, n_jobs=n_jobs)
-    table = pd.DataFrame(described, index=pd.MultiIndex.from_frame(pd.DataFrame(distinct)))
-    edges = [name for name in table.columns if name.startswith(EDGE)]
-    return table.fillna(dict.fromkeys(edges, 0.0))
+    return describe_architectures(trace_graphs(rows, n_jobs))
 
 
-def describe(spec: dict[str, Any]) -> dict[str, float]:
-    """Trace one architecture of the zoo and return its features by name."""
-    return describe_graph(trace_graph(spec))
+def describe_architectures(graphs: Mapping[tuple[Any, ...], OpGraph]) -> pd.DataFrame:
+    """Describe traced architectures; see `trace_architectures`, which traces them first."""
+    return features_of(graphs.values(), pd.MultiIndex.from_tuples(list(graphs), names=ARCHITECTURE))
 
 
-def describe_graph(graph: OpGraph) -> dict[str, float]:
-    """Return `gpudemand.cost.graph_features` and the edges that occur, ``edge:<type>-><type>``, by name."""
+def features_of(graphs: Iterable[OpGraph], index: pd.Index | None = None) -> pd.DataFrame:
+    """Describe graphs by `gpudemand.cost.graph_features` and the edges that occur in any, ``edge:<type>-><type>``."""
+    table = pd.DataFrame([_describe(graph) for graph in graphs], index=index)
+    return table.fillna({name: 0.0 for name in table.columns if name.startswith(EDGE)})
+
+
+def _describe(graph: OpGraph) -> dict[str, float]:
     counts = structural_matrix(graph).stack()
     counts = counts[counts > 0]
     edges = {f"{EDGE}{producer}->{consumer}": float(n) for (producer, consumer), n in counts.items()}
     return {**graph_features(graph).to_dict(), **edges}
+
+
+def trace_graphs(rows: pd.DataFrame, n_jobs: int | None = None) -> dict[tuple[Any, ...], OpGraph]:
+    """Build every distinct architecture of some rows from the zoo and trace it.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        `ARCHITECTURE`; further columns are ignored.
+    n_jobs : int, optional
+        Processes; tracing takes some tenths of a second each.
+
+    Returns
+    -------
+    dict of tuple to OpGraph
+        `ARCHITECTURE` -> graph.
+    """
+    distinct = rows[list(ARCHITECTURE)].drop_duplicates().sort_values(list(ARCHITECTURE)).to_dict("records")
+    graphs = _parallel.run(trace_graph, distinct, n_jobs=n_jobs)
+    return {tuple(spec.values()): graph for spec, graph in zip(distinct, graphs, strict=True)}
 
 
 def trace_graph(spec: dict[str, Any]) -> OpGraph:

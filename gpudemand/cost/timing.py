@@ -13,16 +13,17 @@ from sklearn.utils.validation import check_is_fitted
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError, check_columns, check_number
 from gpudemand.cost._blocks import describe_blocks
-from gpudemand.cost._forest import Forest, grow
 from gpudemand.cost._kriging import doubt, kernel, solve
 from gpudemand.cost._prices import fit_prices
+from gpudemand.cost._targets import check_costs, error_reached, group_numbers, sort_errors
+from gpudemand.cost._trees import Trees, grow_averaged
 from gpudemand.cost.roofline import NEEDED, WORK
 
 #: Corrections beyond a factor of this size are not learned from: a broken row, or a network that was not what it said.
 _LARGEST = 0.7
 _FOLDS = 5
 #: Trees of a held-out forest: enough for the size of its errors.
-_FEW_TREES = 25
+_TREES, _FEW_TREES = 100, 25
 _ARRAYS = ("weights_", "spread_", "spread_weights_")
 _BLOCKS = ("network", "device", "stack")
 
@@ -108,9 +109,9 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         InputError
             If a column is missing, or `y` holds what is no time.
         """
-        X, y = check_columns(X, (*NEEDED, "device_name"), "X"), _times(y, len(X))
+        X, y = check_columns(X, (*NEEDED, "device_name"), "X"), check_costs(y, len(X), "are no times")
         names = _work_columns(X)
-        groups = np.arange(len(y)) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
+        groups = group_numbers(groups, len(y))
         self.prices_ = fit_prices(X[names], y)
         self.device_factors_: dict[str, float] = {}
         rows = self._drawn(groups)
@@ -119,8 +120,8 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         left = np.clip(np.log(y / self._work(X)), -_LARGEST, _LARGEST)
         self.weights_, smooth, away = solve(self.blocks_, left, groups)
         described = self._described(X, self.blocks_)
-        self.forest_ = grow(described, left, self.random_state)
-        rough = self._held_out_forest(described, left, groups)
+        self.trees_ = grow_averaged(described, left, n_trees=_TREES, random_state=self.random_state)
+        rough = self._held_out_trees(described, left, groups)
         error = np.log(y / self._held_out_work(X, y, groups)) - (smooth + rough) / 2.0
         self._set_spread(error, away, groups)
         self.feature_names_in_, self.n_features_in_ = np.asarray(X.columns, dtype=object), X.shape[1]
@@ -155,8 +156,7 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
                 FarFromTrainingWarning,
                 stacklevel=2,
             )
-        reached = np.cumsum(self.spread_weights_) * (len(self.spread_) / (len(self.spread_) + 1.0))
-        width = np.exp(self.spread_[min(int(np.searchsorted(reached, share)), self.spread_.size - 1)] * away)
+        width = np.exp(error_reached(self.spread_, self.spread_weights_, share) * away)
         return np.column_stack([time / width, time * width])
 
     def calibrate(self, X: pd.DataFrame, y: Any) -> StepTimeModel:
@@ -173,7 +173,7 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
             Measured seconds a step.
         """
         check_is_fitted(self, "prices_")
-        y = _times(y, len(X))
+        y = check_costs(y, len(X), "are no times")
         names = X["device_name"].astype(object).to_numpy()
         factors = {name: value for name, value in self.device_factors_.items() if name not in set(names)}
         self.device_factors_ = factors
@@ -196,7 +196,7 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
             "feature_names": np.array(list(map(str, self.feature_names_in_)), dtype=str),
             **{name: getattr(self, name) for name in _ARRAYS},
             **dict(zip(_BLOCKS, self.blocks_, strict=True)),
-            **{f"forest_{name}": array for name, array in self.forest_._asdict().items()},
+            **{f"trees_{name}": array for name, array in self.trees_._asdict().items()},
         }
 
     @classmethod
@@ -208,7 +208,7 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         model.device_factors_ = dict(zip(names, map(float, arrays["device_factors"]), strict=True))
         model.far_, model.usual_ = (float(value) for value in arrays["scales"])
         model.blocks_ = [np.asarray(arrays[name]) for name in _BLOCKS]
-        model.forest_ = Forest(**{name: np.asarray(arrays[f"forest_{name}"]) for name in Forest._fields})
+        model.trees_ = Trees(*(np.asarray(arrays[f"trees_{name}"]) for name in Trees._fields))
         model.feature_names_in_ = np.array([str(name) for name in arrays["feature_names"]], dtype=object)
         model.n_features_in_ = model.feature_names_in_.size
         for name in _ARRAYS:
@@ -221,21 +221,21 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         blocks = describe_blocks(X, self._terms(X), self.prices_)
         similarity = kernel(blocks, self.blocks_)
         factor = X["device_name"].astype(object).map(self.device_factors_).astype(float).fillna(0.0).to_numpy()
-        correction = (similarity @ self.weights_ + self.forest_.predict(self._described(X, blocks))) / 2.0
+        correction = (similarity @ self.weights_ + self.trees_.predict(self._described(X, blocks))) / 2.0
         return self._work(X) * np.exp(correction + factor), doubt(similarity)
 
     def _described(self, X: pd.DataFrame, blocks: list[FloatArray]) -> FloatArray:
         """What trees split on: the blocks, and each term as a share of the work."""
         return np.column_stack([*blocks, self._terms(X).to_numpy(dtype=float) / self._work(X)[:, None]])
 
-    def _held_out_forest(self, described: FloatArray, left: FloatArray, groups: FloatArray) -> FloatArray:
+    def _held_out_trees(self, described: FloatArray, left: FloatArray, groups: IntArray) -> FloatArray:
         """Corrections by trees that did not see the row's group."""
         fold, rough = groups % _FOLDS, np.zeros(len(left))
         for number in np.unique(fold):
             test = fold == number
             if not test.all():
-                part = grow(described[~test], left[~test], self.random_state, _FEW_TREES)
-                rough[test] = part.predict(described[test])
+                settings = {"n_trees": _FEW_TREES, "random_state": self.random_state}
+                rough[test] = grow_averaged(described[~test], left[~test], **settings).predict(described[test])
         return rough
 
     def _terms(self, X: pd.DataFrame) -> pd.DataFrame:
@@ -253,7 +253,7 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         turn = pd.Series(groups[order]).groupby(groups[order]).cumcount().to_numpy()
         return np.sort(order[np.argsort(turn, kind="stable")[: self.max_rows]])
 
-    def _held_out_work(self, X: pd.DataFrame, y: FloatArray, groups: FloatArray) -> FloatArray:
+    def _held_out_work(self, X: pd.DataFrame, y: FloatArray, groups: IntArray) -> FloatArray:
         """Work at prices that were fitted without the row's group."""
         fold, work = groups % _FOLDS, np.empty(len(y))
         for number in np.unique(fold):
@@ -262,12 +262,8 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
             work[test] = self._terms(X)[test].to_numpy(dtype=float) @ prices.to_numpy()
         return work
 
-    def _set_spread(self, error: FloatArray, away: FloatArray, groups: FloatArray) -> None:
-        scaled = np.abs(error) / away
-        # Large groups would speak for all: a group of n rows counts as the square root of n.
-        weight = 1.0 / np.sqrt(np.bincount(groups)[groups])
-        order = np.argsort(scaled, kind="stable")
-        self.spread_, self.spread_weights_ = scaled[order], weight[order] / weight.sum()
+    def _set_spread(self, error: FloatArray, away: FloatArray, groups: IntArray) -> None:
+        self.spread_, self.spread_weights_ = sort_errors(np.abs(error) / away, groups)
         self.far_ = float(np.quantile(away, 0.98)) + 0.05
         self.usual_ = 1.4826 * float(np.median(np.abs(error)))
 
@@ -281,13 +277,3 @@ def _work_columns(X: pd.DataFrame) -> list[str]:
 
 def _shrunk(factor: float, error: float) -> float:
     return factor * max(0.0, 1.0 - (error / factor) ** 2) if factor else 0.0
-
-
-def _times(y: Any, n: int) -> FloatArray:
-    values = np.asarray(y, dtype=float).ravel()
-    if values.size != n:
-        raise InputError(f"y has {values.size} values for {n} jobs.")
-    wrong = int((~(np.isfinite(values) & (values > 0))).sum())
-    if wrong:
-        raise InputError(f"y holds {wrong} values that are no times; they must be positive and finite.")
-    return values

@@ -12,9 +12,7 @@ from gpudemand._typing import BoolArray, FloatArray
 from gpudemand.cost.graph import OpGraph
 from gpudemand.cost.operators import CONVOLUTION_KINDS
 
-#: ``layout``: activations copied into the order that tensor cores read. ``columns``: the input unfolded into a matrix.
-#: ``winograd``: tiles of 4 x 4 places, 6 x 6 numbers each. ``fourier``: tiles of 32 x 32, weights transformed as well.
-ALGORITHMS = ("layout", "columns", "winograd", "fourier")
+#: Tiles of 4 x 4 places hold 6 x 6 numbers each, and so do filters of 3 x 3.
 _WINOGRAD = (6 / 4) ** 2
 _WINOGRAD_WEIGHTS = 36 / 9
 #: Complex numbers of a transformed tile for each of its places, and for each weight.
@@ -33,6 +31,8 @@ def conv_workspace(graph: OpGraph) -> dict[str, tuple[FloatArray, FloatArray]]:
     -------
     dict of str to (ndarray, ndarray)
         Algorithm -> two arrays of shape (n_operators,); zero where it does not apply, and for all but convolutions.
+        ``layout``: activations copied into the order that tensor cores read. ``columns``: the input unfolded into a
+        matrix. ``winograd``: tiles of 4 x 4 places. ``fourier``: tiles of 32 x 32, weights transformed as well.
 
     References
     ----------

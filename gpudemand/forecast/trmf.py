@@ -161,7 +161,7 @@ def update_loadings(data: Data, now: Factors, penalties: Penalties, non_negative
     ridge = np.append(np.full(len(now.latent), penalties.loadings), 1e-6)
     rows = np.vstack([now.latent, np.ones(now.latent.shape[1])])
     right = data.values @ rows.T
-    gram = _gram(rows, None if data.known is None else data.known)
+    gram = _gram(rows, data.known)
     if non_negative:
         start = np.column_stack([np.maximum(now.loadings, 0.0), now.intercepts])
         solved = _coordinate_descent(gram, right, ridge, start)
@@ -275,29 +275,3 @@ def _misfit(data: Data, now: Factors) -> float:
     cross = np.einsum("nf,nf->", loadings, data.values @ rows.T)
     own = np.einsum("fg,fg->", loadings.T @ loadings, rows @ rows.T)
     return float(np.einsum("nt,nt->", data.values, data.values) - 2 * cross + own)
-
-
-def filtered(now: Factors, y: FloatArray, penalties: Penalties) -> Factors:
-    """Append newly known times one by one: each latent column between its autoregression and its data.
-
-    Parameters
-    ----------
-    now : Factors
-    y : ndarray of shape (n_series, n_new)
-        NaN where missing.
-    penalties : Penalties
-
-    Returns
-    -------
-    Factors
-        With the latent series extended; everything else stays.
-    """
-    own = penalties.latent * np.eye(len(now.latent)) * (1 + penalties.ridge)
-    latent = now.latent
-    for column in y.T:
-        known = ~np.isnan(column)
-        loadings = now.loadings[known]
-        expected = run_forward(latent, now.weights, now.lags, 1)[:, 0]
-        right = loadings.T @ (column[known] - now.intercepts[known]) + penalties.latent * expected
-        latent = np.column_stack([latent, np.linalg.solve(loadings.T @ loadings + own, right)])
-    return replace(now, latent=latent)

@@ -1,0 +1,44 @@
+"""What every predictor of a cost does with its targets, its groups, and the errors of groups that were held out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gpudemand._typing import FloatArray, IntArray
+from gpudemand._validation import InputError
+
+
+def check_costs(y: Any, n: int, trouble: str = "are not positive costs") -> FloatArray:
+    """Return `n` costs as a row of numbers, all finite and above zero; `trouble` says what others are."""
+    values = np.asarray(y, dtype=float).ravel()
+    if values.size != n:
+        raise InputError(f"y has {values.size} values for {n} jobs.")
+    wrong = int((~(np.isfinite(values) & (values > 0))).sum())
+    if wrong:
+        raise InputError(f"y holds {wrong} values that {trouble}; they must be finite and above zero.")
+    return values
+
+
+def group_numbers(groups: Any, n: int) -> IntArray:
+    """Number the groups of `n` rows from 0 on; without any, every row is one."""
+    return np.arange(n) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
+
+
+def sort_errors(errors: FloatArray, groups: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Sort errors, and say how much each counts.
+
+    Large groups would speak for all: a group of n rows counts as the square root of n.
+    """
+    weight = 1.0 / np.sqrt(np.bincount(groups)[groups])
+    order = np.argsort(errors, kind="stable")
+    return errors[order], weight[order] / weight.sum()
+
+
+def error_reached(errors: FloatArray, weights: FloatArray, share: float) -> float:
+    """Size of error that a share of rows like the known ones stays below (split conformal prediction)."""
+    size = np.abs(errors)
+    order = np.argsort(size, kind="stable")
+    reached = np.cumsum(weights[order]) * (order.size / (order.size + 1.0))
+    return float(size[order[min(int(np.searchsorted(reached, share)), order.size - 1)]])
