@@ -46,13 +46,16 @@ class Trees(NamedTuple):
         return np.concatenate([self._predict(part) for part in parts])
 
     def _predict(self, rows: NDArray[np.float32]) -> FloatArray:
-        at = np.broadcast_to(self.roots, (len(rows), len(self.roots)))
-        which = np.arange(len(rows))[:, None]
-        while True:
-            after = np.where(rows[which, self.feature[at]] <= self.threshold[at], self.left[at], self.right[at])
-            if (after == at).all():
-                return np.asarray(self.start[0] + self.value[at].sum(axis=1))
-            at = after
+        n_trees = len(self.roots)
+        at = np.tile(self.roots, len(rows))
+        walking = np.arange(at.size)
+        while walking.size:
+            node = at[walking]
+            low = rows[walking // n_trees, self.feature[node]] <= self.threshold[node]
+            after = np.where(low, self.left[node], self.right[node])
+            at[walking] = after
+            walking = walking[after != node]
+        return np.asarray(self.start[0] + self.value[at].reshape(len(rows), n_trees).sum(axis=1))
 
 
 def grow_boosted(X: FloatArray, y: FloatArray, *, n_trees: int, depth: int, random_state: int) -> Trees:

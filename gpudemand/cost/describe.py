@@ -8,13 +8,17 @@ from typing import Any
 import pandas as pd
 
 from gpudemand._validation import InputError
+from gpudemand.cost._memo import per_graph
 from gpudemand.cost.devices import Device
+from gpudemand.cost.features import OPTIMIZER_STATES, graph_features
 from gpudemand.cost.graph import OpGraph
 from gpudemand.cost.job import TrainingJob, graphs_of, jobs_table
 from gpudemand.cost.liveness import Setting
-from gpudemand.cost.memory import memory_features
+from gpudemand.cost.memory import interpolated_features
 from gpudemand.cost.roofline import step_terms
 from gpudemand.cost.table import ARCHITECTURE
+
+_MIB = 2.0**20
 
 
 def time_table(jobs: Sequence[TrainingJob]) -> pd.DataFrame:
@@ -41,9 +45,24 @@ def memory_setting(job: TrainingJob) -> Setting:
 
 
 def memory_context(job: TrainingJob) -> dict[str, float]:
-    """What the memory of a job depends on beside its network and its setting, by column."""
-    # TensorFlow holds far more on a CPU than PyTorch does for the same tensors.
-    return {"device_sms": job.hardware.sms, "share:keras": float(job.framework == "keras")}
+    """What the memory of a job depends on beside its network and its setting, by column.
+
+    Keras compiles a step: what the compiler makes of the network stays in memory, at a price for each operator by class
+    (``compile:calls_<class>``) and for each update of a layer (``compile:updates``), in units of a MiB.
+    """
+    compiled, counts, states = float(job.framework == "keras"), _calls(job.graph), OPTIMIZER_STATES[job.optimizer]
+    made = {name: count for name, count in counts.items() if name.startswith("calls_")}
+    made |= {"updates": counts["layers"] * states, "update_calls": counts["operators"] * states, "start": 1.0}
+    return {
+        "device_sms": job.hardware.sms,
+        "share:keras": compiled,
+        **{f"compile:{name}": compiled * count * _MIB for name, count in made.items()},
+    }
+
+
+@per_graph
+def _calls(graph: OpGraph) -> dict[str, float]:
+    return {name: float(value) for name, value in graph_features(graph).items()}
 
 
 def memory_table(jobs: Sequence[TrainingJob]) -> pd.DataFrame:
@@ -57,7 +76,7 @@ def memory_table(jobs: Sequence[TrainingJob]) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        A row a job: the columns of `memory_features`, ``device_sms``, and ``share:keras``, 1 for jobs of Keras.
+        A row a job: the columns of `interpolated_features`, and those of `memory_context`.
     """
     graphs, place = graphs_of(list(jobs))
     asked = pd.DataFrame(
@@ -65,11 +84,13 @@ def memory_table(jobs: Sequence[TrainingJob]) -> pd.DataFrame:
     )
     parts = []
     for (graph, setting), rows in asked.groupby(["graph", "setting"], sort=False):
-        batches = rows["batch"].drop_duplicates()
-        known = memory_features(graphs[graph], batches, setting).set_axis(batches.to_numpy())
-        parts.append(known.loc[rows["batch"]].set_axis(rows.index))
-    table = pd.concat(parts).sort_index()
-    return pd.concat([table, pd.DataFrame([memory_context(job) for job in jobs])], axis=1)
+        parts.append(interpolated_features(graphs[graph], rows["batch"], setting).set_axis(rows.index))
+    context: dict[Any, dict[str, float]] = {}
+    keys = [(graph, job.optimizer, job.device) for graph, job in zip(place, jobs, strict=True)]
+    for key, job in zip(keys, jobs, strict=True):
+        if key not in context:
+            context[key] = memory_context(job)
+    return pd.concat([pd.concat(parts).sort_index(), pd.DataFrame([context[key] for key in keys])], axis=1)
 
 
 def measured_jobs(

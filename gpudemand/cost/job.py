@@ -131,6 +131,14 @@ class TrainingJob:
         return _framework(self.model)
 
     @functools.cached_property
+    def inputs_key(self) -> Hashable:
+        """Inputs as something that can be looked up; example tensors count by their shape and type."""
+        if isinstance(self.model, OpGraph) or self.input_shape is None:
+            return None
+        specs = read_inputs(self.input_shape, self.input_dtype)
+        return tuple((spec.name, spec.shape, spec.dtype, str(getattr(spec.example, "dtype", ""))) for spec in specs)
+
+    @functools.cached_property
     def graph(self) -> OpGraph:
         """The operator graph, traced when first asked for, once for all jobs of one model on one input shape.
 
@@ -142,7 +150,7 @@ class TrainingJob:
         if isinstance(self.model, OpGraph):
             return self.model
         known = _GRAPHS.setdefault(self.model, {})
-        key = (_inputs_key(self), _appearance(self.model, self.framework))
+        key = (self.inputs_key, _appearance(self.model, self.framework))
         if key not in known:
             known[key] = self._trace()
         return known[key]
@@ -216,7 +224,7 @@ def graphs_of(jobs: list[TrainingJob]) -> tuple[list[OpGraph], list[int]]:
     graphs: list[OpGraph] = []
     rows = []
     for job in jobs:
-        key = (id(job.model), _inputs_key(job))
+        key = (id(job.model), job.inputs_key)
         if key not in position:
             position[key] = len(graphs)
             graphs.append(job.graph)
@@ -267,14 +275,6 @@ def _framework(model: Any) -> str:
     ):
         return "torch"
     raise InputError(f"model must be a torch.nn.Module, a keras.Model or an OpGraph; got {type(model).__name__}.")
-
-
-def _inputs_key(job: TrainingJob) -> Hashable:
-    """Inputs as something that can be looked up; example tensors count by their shape and type."""
-    if isinstance(job.model, OpGraph) or job.input_shape is None:
-        return None
-    specs = read_inputs(job.input_shape, job.input_dtype)
-    return tuple((spec.name, spec.shape, spec.dtype, str(getattr(spec.example, "dtype", ""))) for spec in specs)
 
 
 def _appearance(model: Any, framework: str) -> Hashable:

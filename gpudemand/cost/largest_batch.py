@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from gpudemand._validation import check_number
 from gpudemand.cost.graph import OpGraph
 from gpudemand.cost.liveness import Setting, step_events
-from gpudemand.cost.memory import allocated_bytes, memory_features
+from gpudemand.cost.memory import allocated_bytes, interpolated_features
 from gpudemand.cost.memory_model import MemoryModel
 from gpudemand.cost.nsm import check_graph
 
@@ -80,7 +80,7 @@ def max_batch_size(
     wanted = check_number("level", level, 0, 1)
 
     def fits(batch: int) -> bool:
-        table = memory_features(graph, [batch], setting).assign(**dict(device or {}))
+        table = interpolated_features(graph, [batch], setting).assign(**dict(device or {}))
         return bool(model.probability_below(table, limit)[0] >= wanted)
 
     return largest_that(fits, _guess(check_graph(graph), limit, setting))

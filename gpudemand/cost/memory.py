@@ -15,6 +15,7 @@ import pandas as pd
 
 from gpudemand._typing import FloatArray
 from gpudemand._validation import check_number
+from gpudemand.cost._memo import per_graph
 from gpudemand.cost.allocator import BLOCK, CachingAllocator, replay
 from gpudemand.cost.events import PARTS, Events
 from gpudemand.cost.features import graph_features
@@ -26,6 +27,10 @@ from gpudemand.cost.workspace import conv_extents, conv_workspace
 #: Amounts whose shares by operator class describe a network.
 _SHARED = ("saved_bytes", "bytes")
 _STATE = PARTS.index("optimizer_state")
+#: Batches that memory is simulated for where many are asked about.
+_KNOTS = np.unique(np.outer([1, 3], 2 ** np.arange(26)).ravel())
+#: Batches between which the memory of a network is a line, near enough, in a summary.
+SUMMARY_BATCHES = (1, 4, 16, 64, 256)
 
 
 class SimulatedMemory(NamedTuple):
@@ -136,28 +141,84 @@ def memory_features(graph: OpGraph, batch_sizes: Iterable[int], setting: Setting
     >>> memory_features(graph, [32, 64])[["batch_size", "allocated", "share:bytes_gemm"]].to_numpy().tolist()
     [[32.0, 9216.0, 1.0], [64.0, 13312.0, 1.0]]
     """
-    events = step_events(check_graph(graph), setting or Setting())
-    fixed = _fixed_features(graph)
-    workspace, extents = conv_workspace(graph), conv_extents(graph)
-    rows = []
-    for batch in batch_sizes:
-        found = _simulate(events, batch)
-        needs = {name: (whole + each * batch).max(initial=0.0) for name, (whole, each) in workspace.items()}
-        rows.append(
-            {
-                "batch_size": float(batch),
-                "allocated": found.allocated,
-                "reserved": found.reserved,
-                "when": found.when,
-                **{f"part:{name}": value for name, value in found.parts.items()},
-                **{f"workspace:{name}": value for name, value in needs.items()},
-                **{f"conv:{name}": value * batch for name, value in extents.items()},
-                **fixed,
-            }
-        )
-    return pd.DataFrame(rows)
+    return pd.DataFrame([_features(check_graph(graph), setting or Setting(), float(batch)) for batch in batch_sizes])
 
 
+def interpolated_features(graph: OpGraph, batch_sizes: Iterable[int], setting: Setting | None = None) -> pd.DataFrame:
+    """Describe memory as `memory_features` does, simulated for a few batch sizes only.
+
+    Amounts grow with the batch in straight lines, but for the steps in which an allocator takes memory. So they are
+    simulated for batches of 1, 2, 3, 4, 6, 8, 12, ... and interpolated for those between; once for each network.
+
+    Parameters
+    ----------
+    graph : OpGraph
+        The network.
+    batch_sizes : iterable of int
+        Samples in a batch.
+    setting : Setting, optional
+        As for `simulate_memory`.
+
+    Returns
+    -------
+    DataFrame
+        A row a batch size, columns as in `memory_features`.
+
+    Examples
+    --------
+    >>> from gpudemand.cost.graph import Operator
+    >>> dense = Operator("Gemm", "", "head", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
+    >>> graph = OpGraph.from_operators([dense], [], n_parameters=650, n_trainable=650, parameter_bytes=2600.0)
+    >>> interpolated_features(graph, [32, 40])[["batch_size", "part:activations"]].to_numpy().tolist()
+    [[32.0, 2560.0], [40.0, 3200.0]]
+    """
+    wanted = np.array(list(batch_sizes), dtype=float)
+    right = np.searchsorted(_KNOTS, wanted)
+    left = np.where(_KNOTS[right] == wanted, right, right - 1)
+    knots = _KNOTS[np.unique([left, right])]
+    exact = memory_features(graph, knots, setting)
+    return pd.DataFrame({name: np.interp(wanted, knots, values) for name, values in exact.items()})
+
+
+@per_graph
+def _features(graph: OpGraph, setting: Setting, batch: float) -> dict[str, float]:
+    found, scratch = _simulate(_events(graph, setting), batch), _scratch(graph)
+    needs = {f"workspace:{name}": (fixed + each * batch).max(initial=0.0) for name, (fixed, each) in scratch.items()}
+    return {
+        "batch_size": batch,
+        "allocated": found.allocated,
+        "reserved": found.reserved,
+        "when": found.when,
+        **{f"part:{name}": value for name, value in found.parts.items()},
+        **needs,
+        **{f"conv:{name}": value * batch for name, value in _extents(graph).items()},
+        **_fixed_features(graph),
+    }
+
+
+_events, _scratch, _extents = per_graph(step_events), per_graph(conv_workspace), per_graph(conv_extents)
+
+
+def memory_summary(graph: OpGraph) -> dict[str, float]:
+    """Summarise the simulated memory of a training step on a CPU by numbers, for tables that hold no graph.
+
+    Parameters
+    ----------
+    graph : OpGraph
+        The network.
+
+    Returns
+    -------
+    dict of str to float
+        ``allocated_<batch>``: bytes allocated at the peak of a plain step, for each batch of `SUMMARY_BATCHES`;
+        ``workspace_<algorithm>``: most scratch bytes for a sample that any convolution would need.
+    """
+    held = allocated_bytes(step_events(check_graph(graph), Setting(device="cpu")), SUMMARY_BATCHES)
+    scratch = {f"workspace_{name}": float(each.max(initial=0.0)) for name, (_, each) in conv_workspace(graph).items()}
+    return {f"allocated_{batch}": value for batch, value in zip(SUMMARY_BATCHES, held.tolist(), strict=True)} | scratch
+
+
+@per_graph
 def _fixed_features(graph: OpGraph) -> dict[str, float]:
     features = graph_features(graph)
     shares: dict[str, float] = {"operators": float(features["operators"])}

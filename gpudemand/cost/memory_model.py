@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from gpudemand.cost.timing import FarFromTrainingWarning
 TERMS = ("reserved", "allocated", "workspace:layout", "workspace:columns", "part:parameters")
 #: What the driver and the libraries take grows with the multiprocessors of a GPU, slower than in proportion.
 _DEVICE = "device_sms"
+#: What a compiler takes for what it makes of a network; zero for jobs that are not compiled.
+_COMPILED = "compile:"
 _GIB = 2.0**30
 #: Corrections beyond this factor (of the logarithm) are not learned from: a job that broke off before its peak.
 _LARGEST = 0.7
@@ -135,13 +138,23 @@ class MemoryModel(RegressorMixin, BaseEstimator):
         FarFromTrainingWarning
             If jobs lie outside the sizes seen in training.
         """
-        share = check_number("level", level, 0, 99.9, open_low=True) / 100
+        return self.predict_all(X, [level])[:, 1:]
+
+    def predict_all(self, X: pd.DataFrame, levels: Sequence[float]) -> FloatArray:
+        """Predict, with intervals of several levels; see `predict` and `predict_interval`.
+
+        Returns
+        -------
+        ndarray of shape (n_jobs, 1 + 2 n_levels)
+            The prediction, then the lower and the upper end at each level.
+        """
+        shares = [check_number("level", level, 0, 99.9, open_low=True) / 100 for level in levels]
         X = self._known(X)
         features = self._features(X)
         self._warn(X)
-        width = np.exp(error_reached(self.spread_, self.spread_weights_, share) * self._doubt(X, features))
-        memory = self._predict(X, features)
-        return np.column_stack([memory / width, memory * width])
+        memory, doubt = self._predict(X, features), self._doubt(X, features)
+        widths = [np.exp(error_reached(self.spread_, self.spread_weights_, share) * doubt) for share in shares]
+        return np.column_stack([memory, *(end for width in widths for end in (memory / width, memory * width))])
 
     def probability_below(self, X: pd.DataFrame, limit_gib: Any) -> FloatArray:
         """Probability that each job takes at most `limit_gib`, by the errors of held-out groups, shape (n_jobs,).
@@ -236,7 +249,8 @@ class MemoryModel(RegressorMixin, BaseEstimator):
         return np.maximum(terms.to_numpy(dtype=float) @ self.prices_[terms.columns].to_numpy(), 1e-6)
 
     def _terms(self, X: pd.DataFrame) -> pd.DataFrame:
-        terms = (X[list(TERMS)].astype(float) / _GIB).assign(start=1.0)
+        compiled = [name for name in self.feature_names_in_ if str(name).startswith(_COMPILED)]
+        terms = (X[[*TERMS, *compiled]].astype(float) / _GIB).assign(start=1.0)
         if _DEVICE not in self.feature_names_in_:
             return terms
         return terms.assign(**{_DEVICE: np.log(np.maximum(X[_DEVICE].astype(float), 1.0))})
@@ -280,9 +294,10 @@ def _as_doubt(size: FloatArray) -> FloatArray:
 
 def _is_feature(name: Any, X: pd.DataFrame) -> bool:
     return pd.api.types.is_numeric_dtype(X[name]) and (
-        name in (*TERMS, *_SIZES, "when", _DEVICE) or str(name).startswith(("part:", "workspace:", "conv:", "share:"))
+        name in (*TERMS, *_SIZES, "when", _DEVICE)
+        or str(name).startswith(("part:", "workspace:", "conv:", "share:", _COMPILED))
     )
 
 
 def _is_amount(name: str) -> bool:
-    return name == "allocated" or (name.startswith(("part:", "workspace:", "conv:")))
+    return name == "allocated" or name.startswith(("part:", "workspace:", "conv:", _COMPILED))

@@ -192,9 +192,9 @@ class CostModel:
         )
         for kind, rows in self._by_kind(listed).items():
             for target in TARGETS:
-                model, X = self._model(kind, target), _TABLES[target]([listed[row] for row in rows])
-                columns = [model.predict(X)[:, None], *(model.predict_interval(X, value) for value in levels)]
-                result.loc[rows, [target + end for end in ("", *ends)]] = np.hstack(columns)
+                table = _TABLES[target]([listed[row] for row in rows])
+                found = self._model(kind, target).predict_all(table, levels)
+                result.loc[rows, [target + end for end in ("", *ends)]] = found
         return result
 
     def fits(self, job: TrainingJob) -> float:

@@ -19,27 +19,59 @@ def time_terms(X: pd.DataFrame) -> pd.DataFrame:
     """What the time of a training step is made of.
 
     Operations and bytes of every operator class grow with the batch; calls cost a launch each, whatever the batch; the
-    optimizer reads and writes the parameters and its own state.
+    optimizer reads and writes the parameters and its own state, layer by layer.
     """
-    batch = X["batch_size"].to_numpy(dtype=float)[:, None]
-    work = [f"{amount}_{group}" for amount in ("flops", "bytes") for group in OPERATOR_CLASSES]
-    calls = [f"calls_{group}" for group in OPERATOR_CLASSES]
-    scaled = pd.DataFrame(X[work].to_numpy(dtype=float) * batch, columns=work, index=X.index)
-    update = X["trainable_parameters"] * (2 + X["optimizer_states"])
-    return pd.concat([scaled, X[calls]], axis=1).assign(update=update, start=1.0)
+    scaled = _scaled(X, [f"{amount}_{group}" for amount in ("flops", "bytes") for group in OPERATOR_CLASSES])
+    calls, states = _amounts(X, [f"calls_{group}" for group in OPERATOR_CLASSES]), X["optimizer_states"]
+    update, layers = X["trainable_parameters"] * (2 + states), _amounts(X, ["layers"])["layers"]
+    return pd.concat([scaled, calls], axis=1).assign(update=update, updates=layers * states, start=1.0)
 
 
 def memory_terms(X: pd.DataFrame) -> pd.DataFrame:
     """What the memory of a training step is made of.
 
-    Activations kept for the backward pass, by operator class, and the largest single one grow with the batch; gradients
-    and optimizer state do not.
+    What is allocated at the simulated peak, activations kept for the backward pass by operator class, the largest
+    single one and scratch memory of convolutions grow with the batch; gradients and optimizer state do not. What a
+    compiler makes of a network takes memory for each operator, and for each update of a weight by the optimizer.
     """
-    batch = X["batch_size"].to_numpy(dtype=float)[:, None]
     kept = [f"saved_bytes_{group}" for group in OPERATOR_CLASSES] + ["largest_output_bytes"]
-    scaled = pd.DataFrame(X[kept].to_numpy(dtype=float) * batch, columns=kept, index=X.index)
-    gradients = 4.0 * X["trainable_parameters"]
-    return scaled.assign(gradients=gradients, state=gradients * X["optimizer_states"], calls=X["operators"], start=1.0)
+    scaled = _scaled(X, kept + [name for name in X.columns if name.startswith("workspace_")])
+    calls = _amounts(X, [f"calls_{group}" for group in OPERATOR_CLASSES])
+    gradients, states, count = (
+        4.0 * X["trainable_parameters"],
+        X["optimizer_states"],
+        _amounts(X, ["operators", "layers"]),
+    )
+    fixed = {"gradients": gradients, "state": gradients * states, "calls": count["operators"], "start": 1.0}
+    updates = {"updates": count["layers"] * states, "update_calls": count["operators"] * states}
+    return pd.concat([scaled, calls], axis=1).assign(allocated=allocated(X), **fixed, **updates)
+
+
+def _amounts(X: pd.DataFrame, names: list[str]) -> pd.DataFrame:
+    """Columns by name; an amount that a table does not tell is none."""
+    return X.reindex(columns=names, fill_value=0.0).astype(float)
+
+
+def _scaled(X: pd.DataFrame, names: list[str]) -> pd.DataFrame:
+    """Columns by name, times the batch."""
+    return _amounts(X, names).mul(X["batch_size"].astype(float), axis=0)
+
+
+def allocated(X: pd.DataFrame) -> FloatArray:
+    """Bytes allocated at the peak of a step, from the summary that `gpudemand.cost.memory.memory_summary` gives.
+
+    Zero where a table lacks the summary.
+    """
+    knots = sorted((int(name.rpartition("_")[2]), name) for name in X.columns if name.startswith("allocated_"))
+    if not knots:
+        return np.zeros(len(X))
+    at, batch = np.array([size for size, _ in knots], dtype=float), X["batch_size"].to_numpy(dtype=float)
+    held = X[[name for _, name in knots]].to_numpy(dtype=float)
+    left = np.clip(np.searchsorted(at, batch) - 1, 0, at.size - 2)
+    rows = np.arange(len(X))
+    slope = (held[rows, left + 1] - held[rows, left]) / (at[left + 1] - at[left])
+    state = 4.0 * X["trainable_parameters"].to_numpy(dtype=float) * X["optimizer_states"].to_numpy(dtype=float)
+    return np.asarray(held[rows, left] + slope * (batch - at[left]) + state)
 
 
 TERMS = {"time": time_terms, "memory": memory_terms}

@@ -20,9 +20,11 @@ from sklearn.utils.validation import check_is_fitted
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_choice, check_columns, check_number
 from gpudemand.cost._targets import check_costs
-from gpudemand.cost.physics import NEEDED, TERMS, WorkModel
+from gpudemand.cost.physics import NEEDED, TERMS, WorkModel, allocated
 from gpudemand.cost.table import EDGE
 
+#: Shares of a correction that are tried.
+_TRUSTS = np.linspace(0.0, 1.0, 5)
 LEARNERS = ("extra_trees", "random_forest", "gradient_boosting", "knn", "ridge", "mlp")
 
 
@@ -53,6 +55,8 @@ class TrainingCostRegressor(RegressorMixin, BaseEstimator):
         The learner in use.
     scores_ : dict of str to float
         Median relative error in cross-validation, by learner; holds the one in use at least.
+    trust_ : float
+        Share of the learner's correction that is applied, chosen in the same cross-validation.
     work_ : WorkModel
     spread_ : ndarray
         Scaled errors of cross-validation, from which the intervals are made.
@@ -97,18 +101,19 @@ class TrainingCostRegressor(RegressorMixin, BaseEstimator):
         folds = list(self._folds(X, y, groups))
         names = LEARNERS[:-1] if self.learner == "auto" else (self.learner,)
         held_out = {name: self._held_out(name, X, y, folds) for name in names}
-        self.scores_ = {name: float(np.median(np.abs(np.expm1(e)))) for name, (e, _) in held_out.items()}
+        trusts = {name: _best_trust(left, correction) for name, (left, correction, _) in held_out.items()}
+        self.scores_ = {name: score for name, (_, score) in trusts.items()}
         self.learner_ = min(self.scores_, key=lambda name: self.scores_[name])
+        self.trust_ = trusts[self.learner_][0]
         self._fit_parts(self.learner_, X, y)
-        error, doubt = held_out[self.learner_]
-        self.spread_ = np.sort(np.abs(error) / doubt)
+        left, correction, doubt = held_out[self.learner_]
+        self.spread_ = np.sort(np.abs(left - self.trust_ * correction) / doubt)
         self.feature_names_in_, self.n_features_in_ = np.asarray(X.columns, dtype=object), X.shape[1]
         return self
 
     def predict(self, X: pd.DataFrame) -> FloatArray:
         """Predict seconds or GiB, shape (n_jobs,)."""
-        check_is_fitted(self, "learner_")
-        return self._predict(self._known(X))[0]
+        return self._priced(X)[0]
 
     def predict_interval(self, X: pd.DataFrame, level: float = 90) -> FloatArray:
         """Predict an interval that holds `level` percent of jobs like those held out in `fit`.
@@ -121,12 +126,16 @@ class TrainingCostRegressor(RegressorMixin, BaseEstimator):
         ndarray of shape (n_jobs, 2)
             Lower and upper ends.
         """
-        check_is_fitted(self, "learner_")
         share = check_number("level", level, 0, 99.9, open_low=True) / 100
-        cost, doubt = self._predict(self._known(X))
+        cost, doubt = self._priced(X)
         rank = min(int(np.ceil((self.spread_.size + 1) * share)), self.spread_.size) - 1
         width = np.exp(self.spread_[rank] * doubt)
         return np.column_stack([cost / width, cost * width])
+
+    def _priced(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray]:
+        check_is_fitted(self, "learner_")
+        work, correction, doubt = self._predict(self._known(X))
+        return work * np.exp(self.trust_ * correction), doubt
 
     def _known(self, X: pd.DataFrame) -> pd.DataFrame:
         needed = [name for name in self.feature_names_in_ if not str(name).startswith(EDGE)]
@@ -144,15 +153,15 @@ class TrainingCostRegressor(RegressorMixin, BaseEstimator):
             raise InputError("groups holds a single group; two are needed to hold one out.")
         return GroupKFold(min(n, n_groups)).split(X, y, groups)
 
-    def _held_out(self, learner: str, X: pd.DataFrame, y: FloatArray, folds: Any) -> tuple[FloatArray, FloatArray]:
-        """Log errors and doubts of predictions for rows that were held out."""
-        error, doubt = np.empty(len(y)), np.empty(len(y))
+    def _held_out(self, learner: str, X: pd.DataFrame, y: FloatArray, folds: Any) -> tuple[FloatArray, ...]:
+        """Logs of what work leaves over, corrections and doubts for rows that were held out."""
+        left, correction, doubt = np.empty((3, len(y)))
         for train, test in folds:
             part = clone(self)
             part._fit_parts(learner, X.iloc[train], y[train])
-            cost, doubt[test] = part._predict(X.iloc[test])
-            error[test] = np.log(y[test] / cost)
-        return error, doubt
+            work, correction[test], doubt[test] = part._predict(X.iloc[test])
+            left[test] = np.log(y[test] / work)
+        return left, correction, doubt
 
     def _fit_parts(self, learner: str, X: pd.DataFrame, y: FloatArray) -> None:
         self.work_ = WorkModel(self.target).fit(X, y)
@@ -161,13 +170,24 @@ class TrainingCostRegressor(RegressorMixin, BaseEstimator):
         self._model = make_learner(learner, features, self.random_state).fit(features, np.log(y / work))
         self._range = np.quantile(np.log(y / work), [0.0, 1.0])
 
-    def _predict(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray]:
+    def _predict(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Work, log correction and doubt."""
         work = self.work_.predict(X)
         features = describe_work(X, work, structure=self.structure)
         features = features.reindex(columns=self._model.feature_names_in_, fill_value=0.0)
         # A correction beyond any seen in training is a learner that has lost its way, not a discovery.
         correction = np.clip(self._model.predict(features), *self._range)
-        return work * np.exp(correction), disagreement(self._model, features)
+        return work, correction, disagreement(self._model, features)
+
+
+def _best_trust(left: FloatArray, correction: FloatArray) -> tuple[float, float]:
+    """Share of the correction that does best on held-out rows, and its median relative error.
+
+    Across networks never seen a correction may be noise; then the sum of work stands better alone.
+    """
+    scores = {float(trust): float(np.median(np.abs(np.expm1(left - trust * correction)))) for trust in _TRUSTS}
+    best = min(scores, key=lambda trust: scores[trust])
+    return best, scores[best]
 
 
 def describe_work(X: pd.DataFrame, work: FloatArray, *, structure: bool) -> pd.DataFrame:
@@ -184,6 +204,7 @@ def describe_work(X: pd.DataFrame, work: FloatArray, *, structure: bool) -> pd.D
     sizes = np.log1p(numbers.clip(lower=0.0)).assign(work=np.log(work))
     for amount in ("flops", "bytes", "saved_bytes"):
         sizes[f"batch_{amount}"] = np.log1p(X[amount] * X["batch_size"])
+    sizes["allocated"] = np.log(np.maximum(allocated(X), 1.0) / work)
     sizes["intensity"] = np.log1p(X["flops"]) - np.log1p(X["bytes"])
     total = edges.sum(axis=1).to_numpy(dtype=float)[:, None]
     matrix = edges.div(np.where(total > 0, total, 1.0)) if structure else edges.iloc[:, :0]

@@ -7,13 +7,13 @@ a time that the datasheet bounds. `gpudemand.cost.timing` learns how far real ha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
 
 from gpudemand._typing import BoolArray, FloatArray
 from gpudemand._validation import InputError, check_columns
+from gpudemand.cost._memo import per_graph
 from gpudemand.cost.autocast import autocast_bytes
 from gpudemand.cost.features import operator_classes
 from gpudemand.cost.graph import OpGraph
@@ -54,7 +54,6 @@ _SPLIT = {
 }
 SPLIT_KINDS = (*_SPLIT, "affine", "broadcast")
 _KIND_OF = {name: kind for kind, names in _SPLIT.items() for name in names.split()}
-_COMPILED: WeakKeyDictionary[OpGraph, dict[bool, pd.DataFrame]] = WeakKeyDictionary()
 _HALF = ("fp16", "bf16")
 
 
@@ -127,15 +126,9 @@ def operator_kinds(nodes: pd.DataFrame) -> FloatArray:
     return kinds
 
 
+@per_graph
 def _calls(graph: OpGraph, half: bool) -> pd.DataFrame:
     """Operator calls of a graph with what their time depends on; equal ones are one row that counts ``n``."""
-    known = _COMPILED.setdefault(graph, {})
-    if half not in known:
-        known[half] = _take_apart(graph, half)
-    return known[half]
-
-
-def _take_apart(graph: OpGraph, half: bool) -> pd.DataFrame:
     nodes, moved = graph.nodes, autocast_bytes(graph, half)
     kinds = operator_kinds(nodes)
     image = nodes["type"].isin(["Conv", "ConvTranspose"])

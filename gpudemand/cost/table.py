@@ -10,8 +10,10 @@ import pandas as pd
 
 from gpudemand import _parallel
 from gpudemand._validation import InputError, check_columns
+from gpudemand.cost._memo import per_graph
 from gpudemand.cost.features import OPTIMIZER_STATES, graph_features
 from gpudemand.cost.graph import OpGraph
+from gpudemand.cost.memory import memory_summary
 from gpudemand.cost.nsm import structural_matrix
 
 #: What an architecture is built from; rows that agree in all of it have the same graph.
@@ -36,8 +38,9 @@ def job_table(rows: pd.DataFrame, traced: pd.DataFrame | None = None) -> pd.Data
     -------
     DataFrame
         Index of `rows`; `CATEGORIES` (text), `NUMBERS`, ``optimizer_states`` (copies of the weights that the optimizer
-        keeps), the columns of `gpudemand.cost.graph_features`, and ``edge:<type>-><type>``, the entries of the network
-        structural matrix that occur. No column tells the name of a network.
+        keeps), the columns of `gpudemand.cost.graph_features` and `gpudemand.cost.memory.memory_summary`, and
+        ``edge:<type>-><type>``, the entries of the network structural matrix that occur. No column tells the name of a
+        network.
     """
     check_columns(rows, (*ARCHITECTURE, *CATEGORIES, *NUMBERS), "rows")
     if rows.empty:
@@ -69,8 +72,9 @@ def trace_architectures(rows: pd.DataFrame, n_jobs: int | None = None) -> pd.Dat
     Returns
     -------
     DataFrame
-        A row an architecture, `ARCHITECTURE` in the index: `gpudemand.cost.graph_features`, and the entries of the
-        structural matrix (edge counts, 0 where a network has none).
+        A row an architecture, `ARCHITECTURE` in the index: `gpudemand.cost.graph_features`,
+        `gpudemand.cost.memory.memory_summary`, and the entries of the structural matrix (edge counts, 0 where a network
+        has none).
     """
     return describe_architectures(trace_graphs(rows, n_jobs))
 
@@ -81,16 +85,17 @@ def describe_architectures(graphs: Mapping[tuple[Any, ...], OpGraph]) -> pd.Data
 
 
 def features_of(graphs: Iterable[OpGraph], index: pd.Index | None = None) -> pd.DataFrame:
-    """Describe graphs by `gpudemand.cost.graph_features` and the edges that occur in any, ``edge:<type>-><type>``."""
+    """Describe graphs by `graph_features`, `memory_summary` and the edges that occur, ``edge:<type>-><type>``."""
     table = pd.DataFrame([_describe(graph) for graph in graphs], index=index)
     return table.fillna({name: 0.0 for name in table.columns if name.startswith(EDGE)})
 
 
+@per_graph
 def _describe(graph: OpGraph) -> dict[str, float]:
     counts = structural_matrix(graph).stack()
     counts = counts[counts > 0]
     edges = {f"{EDGE}{producer}->{consumer}": float(n) for (producer, consumer), n in counts.items()}
-    return {**graph_features(graph).to_dict(), **edges}
+    return {**graph_features(graph).to_dict(), **memory_summary(graph), **edges}
 
 
 def trace_graphs(rows: pd.DataFrame, n_jobs: int | None = None) -> dict[tuple[Any, ...], OpGraph]:

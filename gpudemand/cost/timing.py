@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ _FOLDS = 5
 _TREES, _FEW_TREES = 100, 25
 _ARRAYS = ("weights_", "spread_", "spread_weights_")
 _BLOCKS = ("network", "device", "stack")
+#: Jobs that are compared with the training data at a time.
+_CHUNK = 1000
 
 
 class FarFromTrainingWarning(UserWarning):
@@ -147,7 +150,17 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         FarFromTrainingWarning
             If jobs are further from the training data than almost all of it is from the rest of itself.
         """
-        share = check_number("level", level, 0, 99.9, open_low=True) / 100
+        return self.predict_all(X, [level])[:, 1:]
+
+    def predict_all(self, X: pd.DataFrame, levels: Sequence[float]) -> FloatArray:
+        """Predict, with intervals of several levels; see `predict` and `predict_interval`.
+
+        Returns
+        -------
+        ndarray of shape (n_jobs, 1 + 2 n_levels)
+            The prediction, then the lower and the upper end at each level.
+        """
+        shares = [check_number("level", level, 0, 99.9, open_low=True) / 100 for level in levels]
         time, away = self._predict(X)
         far = int((away > self.far_).sum())
         if far:
@@ -156,8 +169,8 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
                 FarFromTrainingWarning,
                 stacklevel=2,
             )
-        width = np.exp(error_reached(self.spread_, self.spread_weights_, share) * away)
-        return np.column_stack([time / width, time * width])
+        widths = [np.exp(error_reached(self.spread_, self.spread_weights_, share) * away) for share in shares]
+        return np.column_stack([time, *(end for width in widths for end in (time / width, time * width))])
 
     def calibrate(self, X: pd.DataFrame, y: Any) -> StepTimeModel:
         """Learn a factor for each device in `X` from as little as one measured job.
@@ -218,11 +231,17 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
     def _predict(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray]:
         check_is_fitted(self, "prices_")
         X = check_columns(X, (*NEEDED, "device_name"), "X")
+        parts = [self._correct(X.iloc[start : start + _CHUNK]) for start in range(0, max(len(X), 1), _CHUNK)]
+        correction, away = (np.concatenate(part) for part in zip(*parts, strict=True))
+        factor = X["device_name"].astype(object).map(self.device_factors_).astype(float).fillna(0.0).to_numpy()
+        return self._work(X) * np.exp(correction + factor), away
+
+    def _correct(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray]:
+        """Log corrections, and how far jobs are from the training data."""
         blocks = describe_blocks(X, self._terms(X), self.prices_)
         similarity = kernel(blocks, self.blocks_)
-        factor = X["device_name"].astype(object).map(self.device_factors_).astype(float).fillna(0.0).to_numpy()
-        correction = (similarity @ self.weights_ + self.trees_.predict(self._described(X, blocks))) / 2.0
-        return self._work(X) * np.exp(correction + factor), doubt(similarity)
+        rough = self.trees_.predict(self._described(X, blocks))
+        return (similarity @ self.weights_ + rough) / 2.0, doubt(similarity)
 
     def _described(self, X: pd.DataFrame, blocks: list[FloatArray]) -> FloatArray:
         """What trees split on: the blocks, and each term as a share of the work."""

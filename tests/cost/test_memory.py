@@ -14,7 +14,13 @@ from gpudemand.cost.checkpoints import blocks_of
 from gpudemand.cost.events import PARTS
 from gpudemand.cost.largest_batch import largest_that, max_batch_size
 from gpudemand.cost.liveness import Setting, step_events
-from gpudemand.cost.memory import allocated_bytes, memory_features, simulate_memory
+from gpudemand.cost.memory import (
+    allocated_bytes,
+    interpolated_features,
+    memory_features,
+    memory_summary,
+    simulate_memory,
+)
 from gpudemand.cost.memory_model import MemoryModel
 from gpudemand.cost.timing import FarFromTrainingWarning
 
@@ -236,7 +242,7 @@ def test_model_refuses_what_it_cannot_use(fitted) -> None:
 def test_largest_batch_is_the_last_that_fits(fitted, resnet: OpGraph) -> None:
     model = fitted[0]
     best = max_batch_size(model, resnet, 3.0)
-    chance = model.probability_below(memory_features(resnet, [best, best + 1]), 3.0)
+    chance = model.probability_below(interpolated_features(resnet, [best, best + 1]), 3.0)
     assert best > 8
     assert chance[0] >= 0.95 > chance[1]
     assert max_batch_size(model, resnet, 0.1) == 0
@@ -260,3 +266,18 @@ def test_breakdown_adds_up(resnet: OpGraph) -> None:
     assert memory_breakdown(resnet, 64, precision="amp").allocated_gib < table.allocated_gib
     with pytest.raises(InputError, match="precision"):
         memory_breakdown(resnet, 64, precision="fp17")
+
+
+def test_memory_between_simulated_batches_is_interpolated(resnet):
+    batches = [1, 4, 5, 37, 48, 200]
+    exact, between = memory_features(resnet, batches), interpolated_features(resnet, batches)
+    assert list(between.columns) == list(exact.columns)
+    assert between.iloc[[0, 1, 4]].equals(exact.iloc[[0, 1, 4]])  # these are simulated
+    assert np.allclose(between["allocated"], exact["allocated"], rtol=0.01)
+    assert np.allclose(between["reserved"], exact["reserved"], rtol=0.02, atol=21 * 2**20)
+
+
+def test_the_summary_says_what_is_allocated_at_its_batches(resnet):
+    summary = memory_summary(resnet)
+    assert summary["allocated_16"] == simulate_memory(resnet, 16, Setting(device="cpu")).allocated
+    assert summary["workspace_columns"] > 0

@@ -9,7 +9,7 @@ import pytest
 from gpudemand._validation import InputError
 from gpudemand.cost.features import OPERATOR_CLASSES
 from gpudemand.cost.physics import WorkModel
-from gpudemand.cost.regression import TrainingCostRegressor
+from gpudemand.cost.regression import TrainingCostRegressor, _best_trust
 
 
 def made_up(n_networks=40, n_each=12, seed=0, noise=0.03):
@@ -137,3 +137,10 @@ def test_bad_data(fitted):
         fitted[0].predict(X.drop(columns="batch_size"))
     with pytest.raises(InputError, match="must be a pandas DataFrame"):
         model.fit(X.to_numpy(dtype=object), y)
+
+
+def test_a_correction_that_is_noise_is_not_trusted():
+    rng = np.random.default_rng(0)
+    left, noise = rng.normal(0, 0.05, 400), rng.normal(0, 0.3, 400)
+    assert _best_trust(left, noise)[0] == 0.0
+    assert _best_trust(noise + left, noise)[0] == 1.0

@@ -1,0 +1,46 @@
+"""Rows of measurements become one row a job before a model is fitted to them."""
+
+import pandas as pd
+import pytest
+
+from gpudemand._validation import InputError
+from gpudemand.cost import load_measurements
+from gpudemand.cost.describe import measured_jobs
+from gpudemand.cost.refit import one_row_a_job
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return load_measurements("cpu")
+
+
+def test_repetitions_become_their_median(rows):
+    key = rows.loc[rows["repeat"] > 0, "key"].iloc[0]
+    about = [name for name in rows.columns[1:16] if name not in ("repeat", "seed")]
+    same = rows.merge(rows.loc[rows["key"] == key, about], on=about)
+    assert len(same) > 1
+    one = one_row_a_job(same)
+    assert len(one) == 1
+    assert one["step_time_s"].iloc[0] == pytest.approx(same["step_time_s"].median())
+    assert one["memory_gib"].iloc[0] == pytest.approx(same["memory_gib"].median())
+
+
+def test_a_job_whose_first_run_is_missing_stays(rows):
+    later = rows[rows["repeat"] > 0]
+    assert len(one_row_a_job(later)) == len(later)
+
+
+def test_runs_without_a_result_are_left_out(rows):
+    few = rows.head(4).copy()
+    few.loc[few.index[0], "status"] = "out of memory"
+    assert few["key"].iloc[0] not in set(one_row_a_job(few)["key"])
+
+
+def test_an_architecture_without_a_graph_is_named(rows):
+    with pytest.raises(InputError, match="as measured; trace the rows first"):
+        measured_jobs(rows.head(1), {})
+
+
+def test_order_of_the_rows_does_not_matter(rows):
+    few = rows.sample(60, random_state=0)
+    pd.testing.assert_frame_equal(one_row_a_job(few), one_row_a_job(few.iloc[::-1]))
