@@ -1,10 +1,10 @@
-"""Predicting public measurements of step time: one table a track.
+"""Predicting public measurements of step time and memory: one table a track.
 
-    python -m benchmarks.cost --train DIR [--test DIR] [--track family device ...] [--cache DIR]
+    python -m benchmarks.cost --train DIR [--test DIR] [--track family device memory ...] [--cache DIR] [--traced]
 
 DIR holds a folder a project, as `benchmarks.cost.load` reads them. With one folder whole groups of it are held out in
 turn; with another `--test` folder everything in the first trains and everything in the second is predicted. Needs timm
-and torchvision for networks that the cache lacks.
+and torchvision for networks that the cache lacks; with ``--traced`` those are left out.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from benchmarks.cost import memory
 from benchmarks.cost.jobs import jobs_of, with_terms
 from benchmarks.cost.load import READERS
 from benchmarks.cost.methods import METHODS
@@ -25,12 +26,13 @@ from benchmarks.cost.tracks import TRACKS, Track, across, within
 log = logging.getLogger(__name__)
 
 
-def table_of(track: Track, data: Path, cache: TraceCache) -> pd.DataFrame:
+def table_of(track: Track, data: Path, cache: TraceCache, *, trace: bool = True) -> pd.DataFrame:
     """Read, trace what is missing, and describe the jobs of a track."""
     found = [name for name in track.sources if (data / name).is_dir()]
     jobs = pd.concat([jobs_of(READERS[name](data / name)) for name in found], ignore_index=True)
     jobs = _collapsed(jobs[track.rows(jobs)])
-    cache.trace(jobs["graph"].unique())
+    if trace:
+        cache.trace(jobs["graph"].unique())
     missing = sorted(set(jobs["graph"]) - set(cache.keys()))
     if missing:
         log.info("%d networks have no graph: %s", len(missing), ", ".join(missing))
@@ -48,13 +50,15 @@ def _collapsed(jobs: pd.DataFrame) -> pd.DataFrame:
     return cells.median()
 
 
-def run(name: str, train: Path, test: Path | None, cache: TraceCache, methods: list[str]) -> None:
+def run(
+    name: str, train: Path, test: Path | None, cache: TraceCache, methods: list[str], *, trace: bool = True
+) -> None:
     """Print the table of one track."""
     track = TRACKS[name]
-    table = table_of(track, train, cache)
+    table = table_of(track, train, cache, trace=trace)
     folds = within(track, table) if test is None else []
     if test is not None:
-        other = table_of(track, test, cache)
+        other = table_of(track, test, cache, trace=trace)
         both = pd.concat([table, other], ignore_index=True)
         folds, table = across(track, both, len(table)), both.fillna(_zeros(table, other))
     n_rows = sum(len(fold.test) for fold in folds)
@@ -81,14 +85,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--train", type=Path, required=True)
     parser.add_argument("--test", type=Path, default=None)
-    parser.add_argument("--track", nargs="+", default=list(TRACKS), choices=list(TRACKS))
-    parser.add_argument("--method", nargs="+", default=list(METHODS), choices=list(METHODS))
+    parser.add_argument("--track", nargs="+", default=[*TRACKS, *memory.TRACKS], choices=[*TRACKS, *memory.TRACKS])
+    parser.add_argument("--method", nargs="+", default=list(METHODS), choices=list(METHODS), help="of step time")
     parser.add_argument("--cache", type=Path, default=CACHE)
+    parser.add_argument("--traced", action="store_true", help="only networks that the cache has already")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
+    cache, test = TraceCache(options.cache), None if options.test == options.train else options.test
     for name in options.track:
-        test = None if options.test == options.train else options.test
-        run(name, options.train, test, TraceCache(options.cache), options.method)
+        if name in TRACKS:
+            run(name, options.train, test, cache, options.method, trace=not options.traced)
+        else:
+            memory.run(name, options.train, test, cache, trace=not options.traced)
 
 
 if __name__ == "__main__":

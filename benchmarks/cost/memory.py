@@ -1,6 +1,4 @@
-"""Predicting public measurements of peak memory: one table a track.
-
-    python -m benchmarks.cost.memory --train DIR [--test DIR] [--track memory memory-device fits] [--cache DIR]
+"""Predicting public measurements of peak memory: the tracks ``memory``, ``memory-device`` and ``fits``.
 
 ``memory``: families of networks held out, on one card. ``memory-device``: cards held out. ``fits``: whether a job fits
 into 24 and 40 GB, families held out, with the runs that broke off. Beside ours stand the FakeTensor estimate where a
@@ -9,7 +7,6 @@ project gives it, shape inference, boosting on sizes, and a line through weights
 
 from __future__ import annotations
 
-import argparse
 import logging
 import warnings
 from collections.abc import Callable
@@ -22,7 +19,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 
 from benchmarks.cost.memory_load import READERS, described
 from benchmarks.cost.score import summary
-from benchmarks.cost.traced import CACHE, TraceCache
+from benchmarks.cost.traced import TraceCache
 from benchmarks.cost.tracks import Fold, held_out
 from gpudemand._typing import FloatArray
 from gpudemand.cost._robust import robust_prices
@@ -134,7 +131,8 @@ def report(name: str, table: pd.DataFrame, folds: list[Fold]) -> None:
     methods = {key: make for key, make in METHODS.items() if "FakeTensor" not in key or "fake_tensor_gib" in table}
     outs = {key: predicted(make, table, folds, group) for key, make in methods.items()}
     scored = {key: summary(out[usable[out.index]]) for key, out in outs.items()}
-    log.info("\n%s: %d rows, aim %.0f %% / %.0f %%", name, usable.sum(), *(100 * value for value in aim))
+    n_rows = usable[np.concatenate([fold.test for fold in folds])].sum()
+    log.info("\n%s: %d rows, aim %.0f %% / %.0f %%", name, n_rows, *(100 * value for value in aim))
     log.info(pd.DataFrame(scored).T.to_string(float_format="{:.3f}".format))
     ours = outs["gpudemand"][usable[outs["gpudemand"].index]]
     by_group = {
@@ -195,22 +193,3 @@ def run(name: str, train: Path, test: Path | None, cache: TraceCache, *, trace: 
         report_fits(table, folds)
     else:
         report(name, table, folds)
-
-
-def main() -> None:
-    """Run the tracks."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--train", type=Path, required=True)
-    parser.add_argument("--test", type=Path, default=None)
-    parser.add_argument("--track", nargs="+", default=list(TRACKS), choices=list(TRACKS))
-    parser.add_argument("--cache", type=Path, default=CACHE)
-    parser.add_argument("--traced", action="store_true", help="only networks that the cache has already")
-    options = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    for name in options.track:
-        test = None if options.test == options.train else options.test
-        run(name, options.train, test, TraceCache(options.cache), trace=not options.traced)
-
-
-if __name__ == "__main__":
-    main()

@@ -93,14 +93,15 @@ def described(rows: pd.DataFrame, cache: TraceCache, *, trace: bool = True) -> p
 def _features(rows: pd.DataFrame, cache: TraceCache) -> pd.DataFrame:
     file = cache.folder / "memory.parquet"
     known = pd.read_parquet(file) if file.is_file() else pd.DataFrame()
-    done = set(known.index.droplevel("batch_size")) if len(known) else set()
-    new = []
-    for (graph, optimizer), jobs in rows.groupby(["graph", "optimizer"]):
-        if (graph, optimizer) not in done:
-            table = memory_features(cache.graph(graph), sorted(set(jobs["batch_size"])), Setting(optimizer))
-            new.append(table.assign(graph=graph, optimizer=optimizer))
+    keys = ["graph", "optimizer", "batch_size"]
+    missing = rows.loc[~pd.MultiIndex.from_frame(rows[keys]).isin(known.index), keys].drop_duplicates()
+    new = [
+        memory_features(cache.graph(graph), sorted(jobs["batch_size"]), Setting(optimizer)).assign(
+            graph=graph, optimizer=optimizer
+        )
+        for (graph, optimizer), jobs in missing.groupby(keys[:2])
+    ]
     if new:
-        added = pd.concat(new).set_index(["graph", "optimizer", "batch_size"])
-        known = pd.concat([known, added])
+        known = pd.concat([known, pd.concat(new).set_index(keys)])
         known.to_parquet(file)
     return known

@@ -39,8 +39,8 @@ def _nearness(a: FloatArray, b: FloatArray, length: float) -> FloatArray:
     squared *= -2.0
     squared += (a**2).sum(axis=1)[:, None]
     squared += (b**2).sum(axis=1)[None, :]
-    distance = np.sqrt(np.maximum(squared, 0.0, out=squared), out=squared)
-    return np.asarray(np.exp(np.divide(distance, -length, out=distance), out=distance))
+    apart = np.sqrt(np.maximum(squared, 0.0, out=squared), out=squared)
+    return np.asarray(np.exp(np.divide(apart, -length, out=apart), out=apart))
 
 
 def solve(blocks: Blocks, y: FloatArray, groups: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -52,8 +52,8 @@ def solve(blocks: Blocks, y: FloatArray, groups: FloatArray) -> tuple[FloatArray
         ``kernel(new, rows) @ weights`` is the prediction.
     held_out : ndarray of shape (n_rows,)
         What the other groups say of each row, in closed form.
-    doubt : ndarray of shape (n_rows,)
-        See `doubt`, with respect to the other groups.
+    away : ndarray of shape (n_rows,)
+        See `distance`, with respect to the other groups.
 
     References
     ----------
@@ -67,10 +67,10 @@ def solve(blocks: Blocks, y: FloatArray, groups: FloatArray) -> tuple[FloatArray
         rows: BoolArray = groups == group
         held_out[rows] = y[rows] - np.linalg.solve(inverse[np.ix_(rows, rows)], weights[rows])
     others = np.where(groups[:, None] == groups[None, :], 0.0, similarity)
-    return weights, held_out, doubt(others)
+    return weights, held_out, distance(others)
 
 
-def doubt(similarity: FloatArray) -> FloatArray:
+def distance(similarity: FloatArray) -> FloatArray:
     """How far rows are from what is known, from 0.1 (the same job) to 1.1, shape (n_new,).
 
     Parameters

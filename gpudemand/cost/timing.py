@@ -14,17 +14,20 @@ from sklearn.utils.validation import check_is_fitted
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError, check_columns, check_number
 from gpudemand.cost._blocks import describe_blocks
-from gpudemand.cost._kriging import doubt, kernel, solve
+from gpudemand.cost._kriging import distance, kernel, solve
 from gpudemand.cost._prices import fit_prices
 from gpudemand.cost._targets import check_costs, error_reached, group_numbers, sort_errors
-from gpudemand.cost._trees import Trees, grow_averaged
+from gpudemand.cost._trees import Trees, grow_averaged, grow_boosted
 from gpudemand.cost.roofline import NEEDED, WORK
 
 #: Corrections beyond a factor of this size are not learned from: a broken row, or a network that was not what it said.
 _LARGEST = 0.7
 _FOLDS = 5
 #: Trees of a held-out forest: enough for the size of its errors.
-_TREES, _FEW_TREES = 100, 25
+_TREES, _FEW_TREES, _DOUBT_TREES = 100, 25, 60
+_TREES_KEPT = ("trees", "doubt")
+#: Least doubt about a prediction, in units of the logarithm.
+_LEAST_DOUBT = 0.01
 _ARRAYS = ("weights_", "spread_", "spread_weights_")
 _BLOCKS = ("network", "device", "stack")
 #: Jobs that are compared with the training data at a time.
@@ -126,7 +129,7 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         self.trees_ = grow_averaged(described, left, n_trees=_TREES, random_state=self.random_state)
         rough = self._held_out_trees(described, left, groups)
         error = np.log(y / self._held_out_work(X, y, groups)) - (smooth + rough) / 2.0
-        self._set_spread(error, away, groups)
+        self._set_spread(error, np.column_stack([described, away]), groups)
         self.feature_names_in_, self.n_features_in_ = np.asarray(X.columns, dtype=object), X.shape[1]
         return self
 
@@ -161,7 +164,7 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
             The prediction, then the lower and the upper end at each level.
         """
         shares = [check_number("level", level, 0, 99.9, open_low=True) / 100 for level in levels]
-        time, away = self._predict(X)
+        time, trouble, away = self._predict(X)
         far = int((away > self.far_).sum())
         if far:
             warnings.warn(
@@ -169,7 +172,7 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
                 FarFromTrainingWarning,
                 stacklevel=2,
             )
-        widths = [np.exp(error_reached(self.spread_, self.spread_weights_, share) * away) for share in shares]
+        widths = [np.exp(error_reached(self.spread_, self.spread_weights_, share) * trouble) for share in shares]
         return np.column_stack([time, *(end for width in widths for end in (time / width, time * width))])
 
     def calibrate(self, X: pd.DataFrame, y: Any) -> StepTimeModel:
@@ -209,7 +212,11 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
             "feature_names": np.array(list(map(str, self.feature_names_in_)), dtype=str),
             **{name: getattr(self, name) for name in _ARRAYS},
             **dict(zip(_BLOCKS, self.blocks_, strict=True)),
-            **{f"trees_{name}": array for name, array in self.trees_._asdict().items()},
+            **{
+                f"{part}_{name}": array
+                for part in _TREES_KEPT
+                for name, array in getattr(self, f"{part}_")._asdict().items()
+            },
         }
 
     @classmethod
@@ -221,27 +228,31 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         model.device_factors_ = dict(zip(names, map(float, arrays["device_factors"]), strict=True))
         model.far_, model.usual_ = (float(value) for value in arrays["scales"])
         model.blocks_ = [np.asarray(arrays[name]) for name in _BLOCKS]
-        model.trees_ = Trees(*(np.asarray(arrays[f"trees_{name}"]) for name in Trees._fields))
+        for part in _TREES_KEPT:
+            setattr(model, f"{part}_", Trees(*(np.asarray(arrays[f"{part}_{name}"]) for name in Trees._fields)))
         model.feature_names_in_ = np.array([str(name) for name in arrays["feature_names"]], dtype=object)
         model.n_features_in_ = model.feature_names_in_.size
         for name in _ARRAYS:
             setattr(model, name, np.asarray(arrays[name]))
         return model
 
-    def _predict(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray]:
+    def _predict(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Seconds, doubts, and how far jobs are from the training data."""
         check_is_fitted(self, "prices_")
         X = check_columns(X, (*NEEDED, "device_name"), "X")
         parts = [self._correct(X.iloc[start : start + _CHUNK]) for start in range(0, max(len(X), 1), _CHUNK)]
-        correction, away = (np.concatenate(part) for part in zip(*parts, strict=True))
+        correction, trouble, away = (np.concatenate(part) for part in zip(*parts, strict=True))
         factor = X["device_name"].astype(object).map(self.device_factors_).astype(float).fillna(0.0).to_numpy()
-        return self._work(X) * np.exp(correction + factor), away
+        # Trees repeat the largest doubt that they have seen; beyond the training data there is more.
+        return self._work(X) * np.exp(correction + factor), trouble * np.maximum(away / self.far_, 1.0) ** 2, away
 
-    def _correct(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray]:
-        """Log corrections, and how far jobs are from the training data."""
+    def _correct(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Log corrections, doubts by trees, and distances."""
         blocks = describe_blocks(X, self._terms(X), self.prices_)
-        similarity = kernel(blocks, self.blocks_)
-        rough = self.trees_.predict(self._described(X, blocks))
-        return (similarity @ self.weights_ + rough) / 2.0, doubt(similarity)
+        similarity, described = kernel(blocks, self.blocks_), self._described(X, blocks)
+        away = distance(similarity)
+        trouble = np.exp(self.doubt_.predict(np.column_stack([described, away])))
+        return (similarity @ self.weights_ + self.trees_.predict(described)) / 2.0, trouble, away
 
     def _described(self, X: pd.DataFrame, blocks: list[FloatArray]) -> FloatArray:
         """What trees split on: the blocks, and each term as a share of the work."""
@@ -281,10 +292,20 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
             work[test] = self._terms(X)[test].to_numpy(dtype=float) @ prices.to_numpy()
         return work
 
-    def _set_spread(self, error: FloatArray, away: FloatArray, groups: IntArray) -> None:
-        self.spread_, self.spread_weights_ = sort_errors(np.abs(error) / away, groups)
-        self.far_ = float(np.quantile(away, 0.98)) + 0.05
+    def _set_spread(self, error: FloatArray, features: FloatArray, groups: IntArray) -> None:
+        """Learn where errors are large, and how errors of held-out groups compare with that."""
+        size, fold = np.log(np.clip(np.abs(error), _LEAST_DOUBT, _LARGEST)), groups % _FOLDS
+        self.doubt_, doubt = self._grow_doubt(features, size), np.ones(len(size))
+        for number in np.unique(fold):
+            test = fold == number
+            if not test.all():
+                doubt[test] = np.exp(self._grow_doubt(features[~test], size[~test]).predict(features[test]))
+        self.spread_, self.spread_weights_ = sort_errors(np.abs(error) / doubt, groups)
+        self.far_ = float(np.quantile(features[:, -1], 0.98)) + 0.05
         self.usual_ = 1.4826 * float(np.median(np.abs(error)))
+
+    def _grow_doubt(self, features: FloatArray, size: FloatArray) -> Trees:
+        return grow_boosted(features, size, n_trees=_DOUBT_TREES, depth=3, random_state=self.random_state)
 
 
 def _work_columns(X: pd.DataFrame) -> list[str]:
