@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpudemand._terminal import Debug, Quiet, one_line, steps
-from gpudemand.cli_cost import cost, devices, measure
+from gpudemand.cli_cost import calibrate, cost, devices, measure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -180,7 +180,7 @@ def formats(ctx: typer.Context, debug: Debug = False) -> None:
         typer.echo(f"{name:<{width}}  {what}" + (f"  (needs --{needs})" if needs else ""))
 
 
-for command in (measure, cost, devices):
+for command in (measure, cost, calibrate, devices):
     app.command()(command)
 
 

@@ -93,3 +93,33 @@ def devices(ctx: typer.Context, debug: Debug = False) -> None:
     from gpudemand.cost.devices import print_devices
 
     typer.echo(print_devices())
+
+
+@one_line
+def calibrate(
+    ctx: typer.Context,
+    out: Annotated[Path, typer.Option(help="Folder that receives the predictor, for `gpudemand cost --model`.")],
+    device: Annotated[str | None, typer.Option(help="What this device is called in `gpudemand devices`.")] = None,
+    on: Annotated[str, typer.Option(help="cpu or cuda: where to train for about ten seconds.")] = "cpu",
+    rows: Annotated[
+        Path | None, typer.Option(help="Rows that `gpudemand measure` wrote; nothing is trained then.")
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="Folder of a predictor to start from; the bundled one if none.")
+    ] = None,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Sharpen the predictor for a device by a few jobs trained on it."""
+    from gpudemand.cost.calibration import calibrate_device, micro_benchmark, print_calibration
+    from gpudemand.cost.measure import read_rows
+    from gpudemand.cost.model import CostModel
+
+    predictor = CostModel.load(model)
+    with steps(quiet=quiet) as begin:
+        begin("Training four small networks" if rows is None else "Reading the rows")
+        measured = micro_benchmark(on) if rows is None else read_rows(rows)
+        begin("Calibrating")
+        table = calibrate_device(predictor, measured, device)
+    predictor.save(out)
+    typer.echo(print_calibration(table))

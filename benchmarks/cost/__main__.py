@@ -19,7 +19,7 @@ from benchmarks.cost import memory
 from benchmarks.cost.jobs import jobs_of, with_terms
 from benchmarks.cost.load import READERS
 from benchmarks.cost.methods import METHODS
-from benchmarks.cost.score import predictions, summary
+from benchmarks.cost.score import held_out, predictions, summary
 from benchmarks.cost.traced import CACHE, TraceCache
 from benchmarks.cost.tracks import TRACKS, Track, across, within
 
@@ -52,8 +52,8 @@ def _collapsed(jobs: pd.DataFrame) -> pd.DataFrame:
 
 def run(
     name: str, train: Path, test: Path | None, cache: TraceCache, methods: list[str], *, trace: bool = True
-) -> None:
-    """Print the table of one track."""
+) -> pd.DataFrame:
+    """Print the table of one track; return the held-out ratios of `held_out`."""
     track = TRACKS[name]
     table = table_of(track, train, cache, trace=trace)
     folds = within(track, table) if test is None else []
@@ -74,6 +74,7 @@ def run(
     by_group = {key: {"rows": len(out), **summary(out)} for key, out in first.groupby(groups)}
     worst = pd.DataFrame(by_group).T.sort_values("median", ascending=False)
     log.info("by %s, %s:\n%s", track.group, methods[0], worst.to_string(float_format="{:.3f}".format))
+    return held_out(name, outs, table)
 
 
 def _zeros(*tables: pd.DataFrame) -> dict[str, float]:
@@ -89,14 +90,18 @@ def main() -> None:
     parser.add_argument("--method", nargs="+", default=list(METHODS), choices=list(METHODS), help="of step time")
     parser.add_argument("--cache", type=Path, default=CACHE)
     parser.add_argument("--traced", action="store_true", help="only networks that the cache has already")
+    parser.add_argument("--out", type=Path, help="a Parquet file for predicted over measured, of all held-out rows")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     cache, test = TraceCache(options.cache), None if options.test == options.train else options.test
+    trace, results = not options.traced, []
     for name in options.track:
         if name in TRACKS:
-            run(name, options.train, test, cache, options.method, trace=not options.traced)
+            results.append(run(name, options.train, test, cache, options.method, trace=trace))
         else:
-            memory.run(name, options.train, test, cache, trace=not options.traced)
+            results.append(memory.run(name, options.train, test, cache, trace=trace))
+    if options.out is not None:
+        pd.concat(results, ignore_index=True).to_parquet(options.out, compression="zstd")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import pandas as pd
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from benchmarks.cost.memory_load import READERS, described
+from benchmarks.cost.score import held_out as held_out_ratios
 from benchmarks.cost.score import summary
 from benchmarks.cost.traced import TraceCache
 from benchmarks.cost.tracks import Fold, held_out
@@ -124,8 +125,8 @@ def predicted(make: Callable[[], Any], table: pd.DataFrame, folds: list[Fold], g
     return pd.concat(outs).sort_index()
 
 
-def report(name: str, table: pd.DataFrame, folds: list[Fold]) -> None:
-    """Print errors of all methods, and of ours by group."""
+def report(name: str, table: pd.DataFrame, folds: list[Fold]) -> pd.DataFrame:
+    """Print errors of all methods, and of ours by group; return the ratios of usable rows."""
     group, aim = TRACKS[name][1], TRACKS[name][3]
     usable = table["usable"].to_numpy(dtype=bool)
     methods = {key: make for key, make in METHODS.items() if "FakeTensor" not in key or "fake_tensor_gib" in table}
@@ -148,6 +149,7 @@ def report(name: str, table: pd.DataFrame, folds: list[Fold]) -> None:
             whole.sum(),
             summary(ours[whole]),
         )
+    return held_out_ratios(name, {key: out[usable[out.index]] for key, out in outs.items()}, table)
 
 
 def report_fits(table: pd.DataFrame, folds: list[Fold]) -> None:
@@ -180,8 +182,8 @@ def _verdict(truth: Any, said: Any) -> dict[str, float]:
     }
 
 
-def run(name: str, train: Path, test: Path | None, cache: TraceCache, *, trace: bool = True) -> None:
-    """Print one track."""
+def run(name: str, train: Path, test: Path | None, cache: TraceCache, *, trace: bool = True) -> pd.DataFrame:
+    """Print one track; return its held-out ratios, of which ``fits`` has none."""
     project, column, n_folds, _ = TRACKS[name]
     table = described(READERS[project](train / project), cache, trace=trace)
     folds = held_out(column, n_folds)(table)
@@ -191,5 +193,5 @@ def run(name: str, train: Path, test: Path | None, cache: TraceCache, *, trace: 
         table = pd.concat([table, other], ignore_index=True)
     if name == "fits":
         report_fits(table, folds)
-    else:
-        report(name, table, folds)
+        return pd.DataFrame()
+    return report(name, table, folds)

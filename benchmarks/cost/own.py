@@ -2,8 +2,9 @@
 
     python -m benchmarks.cost.own [--device cpu] [--rows FILE] [--graphs FILE] [--targets ...] [--splits ...] [--quick]
 
-Rows are split at random (the setting of the DNNAbacus paper), by network (each one out), by family of networks, and by
-framework. Beside `TrainingCostRegressor` stand FLOPs alone, shape inference (memory), an MLP, further shallow learners
+Rows are split at random (the setting of the DNNAbacus paper), by network (each one out), by family of networks, by
+framework, and by size (networks wider, or with more inner modules, than any in training). Beside `TrainingCostRegressor`
+stand FLOPs alone, shape inference (memory), the linear regression of Lattuada et al., an MLP, further shallow learners
 under the same sum of work, and the same learner without the structural matrix. Repetitions are one row, their median.
 Errors are relative, pooled over all held-out rows. ``--quick`` holds networks out in ten groups rather than one by one.
 """
@@ -24,12 +25,16 @@ from sklearn.model_selection import GroupKFold, KFold, LeaveOneGroupOut
 from gpudemand import _parallel
 from gpudemand.cost import load_architectures, load_measurements, noise_floor, read_rows, zoo
 from gpudemand.cost.configuration import COLUMNS
+from gpudemand.cost.linear import AugmentedLinearRegression
 from gpudemand.cost.physics import WorkModel
 from gpudemand.cost.regression import LEARNERS, TrainingCostRegressor, describe_work, make_learner
+from gpudemand.cost.splits import ExtrapolationSplit
 from gpudemand.cost.table import job_table
 
-SPLITS = ("random", "network out", "family out", "framework out")
+SPLITS = ("random", "network out", "family out", "framework out", "wider", "deeper")
 TARGETS = {"time": "step_time_s", "memory": "memory_gib"}
+#: What a network's width and depth may be in training, relative to the published one, when larger ones are predicted.
+_SIZES = {"width": 1.0, "depth": 0.5}
 Fold = tuple[Any, Any]
 
 
@@ -66,6 +71,35 @@ class ShapeInference:
     def _bytes(X: pd.DataFrame) -> Any:
         weights = 4.0 * X["trainable_parameters"] * (1 + X["optimizer_states"])
         return (weights + X["saved_bytes"] * X["batch_size"]).to_numpy(dtype=float)
+
+
+class AugmentedLine:
+    """The linear regression of Lattuada et al. on sizes of the network and the batch, for each framework."""
+
+    def fit(self, X: pd.DataFrame, y: Any, groups: Any = None) -> AugmentedLine:
+        """Fit with the defaults."""
+        frameworks = X["framework"].astype(str).to_numpy()
+        self.models_ = {
+            name: AugmentedLinearRegression().fit(self._sizes(X[frameworks == name]), np.asarray(y)[frameworks == name])
+            for name in np.unique(frameworks)
+        }
+        return self
+
+    def predict(self, X: pd.DataFrame) -> Any:
+        """Predict by the framework's own line, another one's where it has none; never below a thousandth."""
+        names = X["framework"].astype(str)
+        other = next(iter(self.models_.values()))
+        parts = [
+            pd.Series(self.models_.get(name, other).predict(self._sizes(rows)), index=rows.index)
+            for name, rows in X.groupby(names)
+        ]
+        return np.maximum(pd.concat(parts).loc[X.index].to_numpy(), 1e-3)
+
+    @staticmethod
+    def _sizes(X: pd.DataFrame) -> pd.DataFrame:
+        batch = X["batch_size"].astype(float)
+        scaled = X[["flops", "bytes", "saved_bytes"]].mul(batch, axis=0) / 1e9
+        return scaled.assign(batch=batch, parameters=X["parameters"] / 1e6, layers=X["layers"])
 
 
 class Corrected:
@@ -109,7 +143,7 @@ def methods(target: str) -> dict[str, Callable[[], Any]]:
     compared: dict[str, Callable[[], Any]] = {"gpudemand": partial(TrainingCostRegressor, target, ours)}
     compared |= {f"{ours}, no matrix": partial(Corrected, target, ours, structure=False)}
     compared |= {name: partial(Corrected, target, name) for name in LEARNERS if name != ours}
-    compared |= {"sum of work": partial(WorkOnly, target), "FLOPs only": FlopsOnly}
+    compared |= {"sum of work": partial(WorkOnly, target), "augmented linear": AugmentedLine, "FLOPs only": FlopsOnly}
     return {**compared, "shape inference": ShapeInference} if target == "memory" else compared
 
 
@@ -118,11 +152,14 @@ def splits(rows: pd.DataFrame, quick: bool) -> dict[str, tuple[list[Fold], Any]]
     network, family = rows["network"].to_numpy(), rows["network"].map(zoo.family).to_numpy()
     by_network = GroupKFold(10) if quick else LeaveOneGroupOut()
     X = np.zeros(len(rows))
+    wider, deeper = (list(ExtrapolationSplit({name: bound}).split(rows)) for name, bound in _SIZES.items())
     return {
         "random": (list(KFold(10, shuffle=True, random_state=0).split(X)), None),
         "network out": (list(by_network.split(X, groups=network)), network),
         "family out": (list(LeaveOneGroupOut().split(X, groups=family)), family),
         "framework out": (list(LeaveOneGroupOut().split(X, groups=rows["framework"])), network),
+        "wider": (wider, network),
+        "deeper": (deeper, network),
     }
 
 

@@ -62,3 +62,23 @@ def summary(out: pd.DataFrame) -> dict[str, float]:
     if "low" in out.columns:
         row["in 90 % interval"] = ((out["y"] >= out["low"]) & (out["y"] <= out["high"])).mean()
     return {name: float(value) for name, value in row.items()}
+
+
+def held_out(track: str, outs: dict[str, pd.DataFrame], table: pd.DataFrame) -> pd.DataFrame:
+    """What may be kept of held-out predictions: their ratios to what was measured, and not the measurements.
+
+    Returns
+    -------
+    DataFrame
+        ``track, method, network, family, device, ratio`` (predicted over measured), ``inside`` (its 90 % interval).
+    """
+    parts = []
+    for method, out in outs.items():
+        about = table.loc[out.index, ["network", "family", "device_name"]].rename(columns={"device_name": "device"})
+        inside = np.full(len(out), np.nan)
+        if "low" in out.columns:
+            inside = ((out["y"] >= out["low"]) & (out["y"] <= out["high"])).to_numpy(dtype=float)
+        ratio = (out["predicted"] / out["y"]).round(4)
+        parts.append(about.assign(ratio=ratio, inside=inside, method=method, track=track))
+    found = pd.concat(parts, ignore_index=True)
+    return found[["track", "method", "network", "family", "device", "ratio", "inside"]]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpudemand.cost.breakdown import MemoryBreakdown, memory_breakdown
-    from gpudemand.cost.bundled import load_architectures, load_measurements
+    from gpudemand.cost.bundled import load_architectures, load_held_out, load_measurements
     from gpudemand.cost.describe import measured_jobs
     from gpudemand.cost.devices import Device, device
     from gpudemand.cost.families import family_of
@@ -51,6 +51,7 @@ _HOME = {
     "job_table": "table",
     "jobs_table": "job",
     "load_architectures": "bundled",
+    "load_held_out": "bundled",
     "load_measurements": "bundled",
     "make_plan": "plan",
     "max_batch_size": "largest_batch",
@@ -91,6 +92,7 @@ __all__ = [
     "job_table",
     "jobs_table",
     "load_architectures",
+    "load_held_out",
     "load_measurements",
     "make_plan",
     "max_batch_size",

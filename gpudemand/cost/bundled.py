@@ -62,3 +62,25 @@ def load_architectures(device: str = "cpu") -> pd.DataFrame:
     (3, 3)
     """
     return pd.read_parquet(bundled_path(f"cost/{check_choice('device', device, DEVICES)}_graphs.parquet"))
+
+
+def load_held_out() -> pd.DataFrame:
+    """Load how public measurements were predicted while they were held out: ``python -m benchmarks.cost``, as it ran.
+
+    Returns
+    -------
+    DataFrame
+        A row a job, a track and a method: ``track``, ``method``, ``network``, ``family``, ``device``, ``ratio``
+        (predicted over measured; the measurements themselves belong to their projects), and ``inside``, 1 if the 90 %
+        interval held what was measured, NaN for methods without intervals.
+
+    Examples
+    --------
+    >>> ratios = load_held_out()
+    >>> ours = ratios[(ratios["track"] == "family") & (ratios["method"] == "gpudemand")]
+    >>> bool((ours["ratio"] - 1).abs().median() < 0.1)
+    True
+    """
+    found = pd.read_parquet(bundled_path("cost/held_out.parquet"))
+    found.attrs.update(kind="public trace", source="timm, Lambda Labs, pytorch-gpu-benchmark, Sia, NeuSight, GPUMemNet")
+    return found

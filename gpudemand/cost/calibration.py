@@ -1,0 +1,102 @@
+"""Fit a predictor to one device: a few small jobs, trained here for some seconds or measured before."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pandas as pd
+
+from gpudemand._typing import FloatArray
+from gpudemand._validation import InputError, check_choice
+from gpudemand.cost._printing import aligned
+from gpudemand.cost.describe import measured_jobs
+from gpudemand.cost.job import TrainingJob
+from gpudemand.cost.measure import measure_training_cost
+from gpudemand.cost.model import CostModel
+from gpudemand.cost.table import trace_graphs
+from gpudemand.units import format_seconds
+
+#: What is trained for a calibration: kernels of four kinds, some hundred milliseconds each.
+_JOBS = {"resnet18": 64, "mobilenet_v2": 64, "vgg11": 64, "vit_tiny": 64}
+_BATCH = {"cpu": 8, "cuda": 128}
+
+
+def micro_benchmark(device: str = "cpu") -> pd.DataFrame:
+    """Train four small networks for a few steps on this machine; takes about ten seconds.
+
+    Parameters
+    ----------
+    device : {"cpu", "cuda"}
+        Where to train.
+
+    Returns
+    -------
+    DataFrame
+        Rows as `measure_training_cost` returns them.
+
+    Raises
+    ------
+    InputError
+        If PyTorch cannot train there.
+    """
+    batch = _BATCH[check_choice("device", device, tuple(_BATCH))]
+    about = {"framework": "torch", "batch_size": batch, "device": device}
+    plan = pd.DataFrame([{**about, "network": name, "input_size": size} for name, size in _JOBS.items()])
+    with tempfile.TemporaryDirectory() as folder:
+        rows = measure_training_cost(plan, Path(folder) / "rows.csv", process="shared", min_time_s=0.3)
+    sound = rows[(rows["status"] == "ok").to_numpy(dtype=bool)]
+    if sound.empty:
+        raise InputError(f"no job ran on {device!r}: {rows['message'].iloc[0]}")
+    return sound
+
+
+def calibrate_device(model: CostModel, rows: pd.DataFrame, device: str | None = None) -> pd.DataFrame:
+    """Calibrate a predictor on measured rows, and say what that changed.
+
+    Parameters
+    ----------
+    model : CostModel
+        Is changed: see `CostModel.calibrate`.
+    rows : DataFrame
+        What `micro_benchmark` or `measure_training_cost` returned, of networks in the zoo.
+    device : str, optional
+        Name in the table of devices of what was measured; by default what the rows say.
+
+    Returns
+    -------
+    DataFrame
+        A row a job: ``job``, ``device``, ``measured_s``, ``before_s``, ``after_s``.
+
+    Raises
+    ------
+    InputError
+        If no row has a result, or a device is not known.
+    """
+    sound = rows[(rows["status"] == "ok").to_numpy(dtype=bool)]
+    if sound.empty:
+        raise InputError("rows holds no finished measurement; nothing to calibrate with.")
+    if device is not None:
+        sound = sound.assign(device_name=device)
+    jobs = measured_jobs(sound, trace_graphs(sound))
+    before, measured = _times(model, jobs), sound["step_time_s"].to_numpy(dtype=float)
+    model.calibrate(jobs, measured)
+    names = [f"{row['network']}, batch {row['batch_size']}" for row in sound.to_dict("records")]
+    told = {"measured_s": measured, "before_s": before, "after_s": _times(model, jobs)}
+    return pd.DataFrame({"job": names, "device": [job.hardware.name for job in jobs], **told})
+
+
+def print_calibration(table: pd.DataFrame) -> str:
+    """Lay the table of `calibrate_device` out for a terminal."""
+    times = {
+        name.removesuffix("_s"): [format_seconds(value) for value in table[name]]
+        for name in ("measured_s", "before_s", "after_s")
+    }
+    error = {when: float((table[f"{when}_s"] / table["measured_s"] - 1).abs().median()) for when in ("before", "after")}
+    device = ", ".join(table["device"].unique())
+    head = f"{device}: median error {100 * error['before']:.0f} % before, {100 * error['after']:.0f} % after"
+    return "\n".join([head, "", aligned(pd.DataFrame({"": table["job"], **times}))])
+
+
+def _times(model: CostModel, jobs: list[TrainingJob]) -> FloatArray:
+    return model.predict(jobs)["step_time_s"].to_numpy(dtype=float)
