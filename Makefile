@@ -7,7 +7,7 @@ OUT ?= out/report
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report test lab check format lint types notebooks modern bench bench-cost bench-segments clean
+.PHONY: help setup report test lab check format lint types notebooks modern bench bench-cost bench-segments bench-forecast clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1|/' | column -t -s '|'
@@ -49,6 +49,9 @@ bench-cost: setup ## how well training cost is predicted, on our own measurement
 
 bench-segments: setup ## how well and how fast users are told apart by shape; ARGS="--data DIR" for your own series
 	@$(BIN)/python -m benchmarks.segments $(ARGS) && $(BIN)/python -m benchmarks.segments.speed
+
+bench-forecast: setup ## how well demand is forecast; ARGS="--data DIR --track spot --origins 28"
+	@$(BIN)/python -m benchmarks.forecast $(ARGS)
 
 clean: ## remove the environment and everything made
 	rm -rf $(VENV) .venv-modern out dist build .pytest_cache .mypy_cache .ruff_cache

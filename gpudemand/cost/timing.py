@@ -117,7 +117,7 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         """
         X, y = check_columns(X, (*NEEDED, "device_name"), "X"), check_costs(y, len(X), "are no times")
         names = _work_columns(X)
-        groups = group_numbers(groups, len(y))
+        groups = self._several(group_numbers(groups, len(y)))
         self.prices_ = fit_prices(X[names], y)
         self.device_factors_: dict[str, float] = {}
         rows = self._drawn(groups)
@@ -274,6 +274,17 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
 
     def _work(self, X: pd.DataFrame) -> FloatArray:
         return self._terms(X).to_numpy(dtype=float) @ self.prices_.to_numpy()
+
+    @staticmethod
+    def _several(groups: IntArray) -> IntArray:
+        if np.unique(groups).size > 1:
+            return groups
+        warnings.warn(
+            "groups holds a single group: nothing is known of others, and intervals are about more jobs of this one.",
+            UserWarning,
+            stacklevel=3,
+        )
+        return np.arange(len(groups))
 
     def _drawn(self, groups: IntArray) -> IntArray:
         """Rows for the correction: as many from each group as there is room for."""

@@ -7,10 +7,10 @@ from typing import TypeVar
 
 import numpy as np
 import pandas as pd
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from gpudemand._typing import FloatArray
+from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError, check_number
 from gpudemand.forecast.intervals import PastErrors, bands, check_levels
 from gpudemand.forecast.panel import Panel, season_length
@@ -22,7 +22,8 @@ class Forecaster(BaseEstimator):
     """Base of the forecasters: a subclass says how one path follows from a history.
 
     Subclasses implement ``_path(y, h)``, a pure function from a history of shape (n_series, n_times) to forecasts of
-    shape (n_series, h); everything else is here. Because it is pure, the same function run at earlier origins gives the
+    shape (n_series, h), or ``_paths(y, origins, h)``, the same from several origins at once; everything else is here.
+    Because it is pure, the same function run at earlier origins gives the
     errors from which the intervals are made, and nothing after an origin can reach a forecast made there.
 
     Attributes
@@ -52,10 +53,13 @@ class Forecaster(BaseEstimator):
         -------
         self
         """
-        self.panel_ = Panel.from_long(usage, freq, allow_missing=self._allow_missing)
+        self._remember(Panel.from_long(usage, freq, allow_missing=self._allow_missing))
+        return self
+
+    def _remember(self, panel: Panel) -> None:
+        self.panel_ = panel
         self.season_length_ = self._season()
         self._errors: dict[int, PastErrors] = {}
-        return self
 
     def _season(self) -> int:
         given = getattr(self, "season_length", None)
@@ -92,8 +96,35 @@ class Forecaster(BaseEstimator):
             columns.update({f"{name}-{end}": matrix for end, matrix in ends.items()})
         return self.panel_.long_frame(self.panel_.future(h), columns)
 
+    def forecast_from(self, panel: Panel, origins: IntArray, h: int) -> FloatArray:
+        """Forecast from many places of a panel, each with what is known there, in one pass where the method has one.
+
+        Parameters
+        ----------
+        panel : Panel
+            Series; what lies after an origin has no effect on what is forecast there.
+        origins : ndarray of int, shape (n_origins,)
+            Bins known at each, ascending.
+        h : int
+            How many bins.
+
+        Returns
+        -------
+        ndarray of shape (n_series, n_origins, h)
+        """
+        origins = np.asarray(origins, dtype=np.int64)
+        known = panel.until(int(origins.min()))
+        usage = known.long_frame(known.times, {"y": known.values})
+        model = clone(self).fit(usage if self._allow_missing else usage.dropna(), freq=panel.freq)
+        floor = self._floor(panel.values[:, : origins.max()])[..., None]
+        return np.maximum(model._paths(panel.values[:, : origins.max()], origins, h), floor)
+
     def _path(self, y: FloatArray, h: int) -> FloatArray:
-        raise NotImplementedError
+        return self._paths(y, np.array([y.shape[1]]), h)[:, 0]
+
+    def _paths(self, y: FloatArray, origins: IntArray, h: int) -> FloatArray:
+        """Forecasts from several origins in one history, shape (n_series, n_origins, h); each as if made there."""
+        return np.stack([self._path(y[:, :origin], h) for origin in origins], axis=1)
 
     @staticmethod
     def _floor(y: FloatArray) -> FloatArray:
@@ -110,7 +141,7 @@ class Forecaster(BaseEstimator):
                 )
             min_train = min(2 * self.season_length_, y.shape[1] // 2)
             self._errors[h] = PastErrors.of(
-                self._path, y, h, min_train=min_train, max_origins=self._max_origins, season=self.season_length_
+                self._paths, y, h, min_train=min_train, max_origins=self._max_origins, season=self.season_length_
             )
         return self._errors[h]
 

@@ -6,6 +6,8 @@ import numpy as np
 
 from gpudemand._typing import FloatArray
 from gpudemand.forecast.base import Forecaster, last_known
+from gpudemand.forecast.panel import week_length
+from gpudemand.forecast.windows import without_gaps
 
 
 class Naive(Forecaster):
@@ -84,6 +86,51 @@ class LastValueProfile(Forecaster):
             return np.repeat(last_known(y), h, axis=1)
         profile = mean_profile(recent, season)
         return last_known(y) + profile[:, np.arange(h) % season] - profile[:, [-1]]
+
+
+class WeekProfile(Forecaster):
+    """The mean week, moved to the level of the newest season: shape from the past month, level from yesterday.
+
+    Parameters
+    ----------
+    season_length : int, optional
+        Bins in the season that gives the level; by default a day for bins below a day, a week for days, a year above.
+    n_weeks : int, default=4
+        How many weeks the profile averages.
+
+    Notes
+    -----
+    Where bins are a day or longer, or the history is shorter than two weeks, the season's own profile is meant.
+
+    Examples
+    --------
+    Six days from a Monday on, the last of which is a Saturday:
+
+    >>> import pandas as pd
+    >>> hours = np.arange(24 * 7 * 4)
+    >>> y = 10.0 + (hours // 24 % 7 < 5)
+    >>> ds = pd.date_range("2026-03-02", periods=hours.size, freq="h")
+    >>> usage = pd.DataFrame({"unique_id": "total", "ds": ds, "y": y})
+    >>> WeekProfile().fit(usage).predict(h=24 * 6)["WeekProfile"].iloc[[0, -1]].tolist()
+    [11.0, 10.0]
+    """
+
+    _allow_missing = True
+
+    def __init__(self, season_length: int | None = None, n_weeks: int = 4) -> None:
+        self.season_length = season_length
+        self.n_weeks = n_weeks
+
+    def _path(self, y: FloatArray, h: int) -> FloatArray:
+        season, week = self.season_length_, week_length(self.panel_.freq)
+        if season >= week or y.shape[1] < 2 * week:
+            week = season
+        y = without_gaps(y, season)
+        if y.shape[1] < week:
+            return np.repeat(y.mean(axis=1, keepdims=True), h, axis=1)
+        profile = mean_profile(y[:, -week * min(self.n_weeks, y.shape[1] // week) :], week)
+        level = y[:, -season:].mean(axis=1) - profile[:, -season:].mean(axis=1)
+        return profile[:, np.arange(h) % week] + level[:, None]
 
 
 def mean_profile(y: FloatArray, season: int) -> FloatArray:

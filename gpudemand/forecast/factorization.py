@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -11,10 +12,24 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_number
-from gpudemand.forecast import trmf
+from gpudemand.forecast import leftover, rolling, trmf
+from gpudemand.forecast.autoregression import default_lags
 from gpudemand.forecast.base import Forecaster
-from gpudemand.forecast.panel import Panel
+from gpudemand.forecast.leftover import Leftover
+from gpudemand.forecast.panel import Panel, spread
 from gpudemand.forecast.trmf import Data, Factors, Penalties
+
+
+class Fitted(NamedTuple):
+    """Factors, what they leave of each series, and the unit of each series, shape (n_series, 1)."""
+
+    factors: Factors
+    own: Leftover
+    scale: FloatArray
+
+    def forecast(self, h: int) -> FloatArray:
+        """Forecast every series, shape (n_series, h), in its own unit."""
+        return (self.factors.forecast(h) + self.own.forecast(h)) * self.scale
 
 
 class TemporalFactorization(Forecaster):
@@ -22,17 +37,21 @@ class TemporalFactorization(Forecaster):
 
     Each series is an intercept plus its loadings times latent series that all series share; each latent series follows
     an autoregression on a set of lags. Fitted by exact alternating updates, every one of which lowers the objective.
-    Series are scaled by their standard deviation in training; missing values are left out, and a zero is a value.
+    What the factors leave of a series follows an autoregression on the same lags, shrunk towards one that all series
+    share. Series are scaled by their standard deviation in training; missing values are left out; a zero is a value.
 
     Parameters
     ----------
     n_factors : int, default=8
         Latent series; at most as many as there are series.
     lags : sequence of int, optional
-        By default one and two bins, and one season and one week with their neighbours, as far as the history reaches
-        three times.
-    loading_penalty, latent_penalty, weight_penalty : float, default=1, 1, 10
+        By default the newest four bins, and one day, one week, and both together (which says "yesterday, and what
+        changed from that weekday to this one a week ago") with their neighbours, as far as history reaches twice.
+    loading_penalty, latent_penalty, weight_penalty : float, default=10, 10, 2
         On the loadings, on what the autoregressions get wrong, and on their weights.
+    own_penalty : float or None, default=300
+        How many values of its history the shared autoregression is worth to what the factors leave of each series;
+        None leaves that part out, as the paper does.
     non_negative : bool, default=False
         Keep loadings at zero or above, so that each series is a sum of parts.
     n_sweeps : int, default=20
@@ -44,6 +63,8 @@ class TemporalFactorization(Forecaster):
     ----------
     factors_ : Factors
         Loadings, intercepts, latent series and weights, in units of `scale_`.
+    own_ : Leftover
+        What the factors leave of each series and how that goes on, in units of `scale_`.
     scale_ : ndarray of shape (n_series, 1)
         Standard deviation of each series in training.
     lags_ : tuple of int
@@ -79,9 +100,10 @@ class TemporalFactorization(Forecaster):
         n_factors: int = 8,
         lags: Sequence[int] | None = None,
         *,
-        loading_penalty: float = 1.0,
-        latent_penalty: float = 1.0,
-        weight_penalty: float = 10.0,
+        loading_penalty: float = 10.0,
+        latent_penalty: float = 10.0,
+        weight_penalty: float = 2.0,
+        own_penalty: float | None = 300.0,
         non_negative: bool = False,
         n_sweeps: int = 20,
         random_state: int = 0,
@@ -91,6 +113,7 @@ class TemporalFactorization(Forecaster):
         self.loading_penalty = loading_penalty
         self.latent_penalty = latent_penalty
         self.weight_penalty = weight_penalty
+        self.own_penalty = own_penalty
         self.non_negative = non_negative
         self.n_sweeps = n_sweeps
         self.random_state = random_state
@@ -117,7 +140,7 @@ class TemporalFactorization(Forecaster):
         """
         super().fit(usage, freq)
         self.lags_ = self._lags(self.panel_.values.shape[1])
-        self._adopt(*self._factorize(self.panel_.values))
+        self._keep(self.factorize(self.panel_.values))
         return self
 
     def update(self, usage: pd.DataFrame, n_sweeps: int = 3) -> TemporalFactorization:
@@ -146,7 +169,7 @@ class TemporalFactorization(Forecaster):
             raise InputError("update needs all series from their beginning, and the new bins; fit anew otherwise.")
         start = self._for_rows(self.panel_.ids.get_indexer(panel.ids))
         self.panel_, self._errors = panel, {}
-        self._adopt(*self._factorize(panel.values, start, n_sweeps))
+        self._keep(self.factorize(panel.values, start, n_sweeps))
         return self
 
     def predict_new(self, usage: pd.DataFrame, h: int) -> pd.DataFrame:
@@ -170,11 +193,46 @@ class TemporalFactorization(Forecaster):
         h = int(check_number("h", h, 1, integer=True))
         wide = usage.pivot(index="unique_id", columns="ds", values="y").reindex(columns=self.panel_.times)
         y = wide.to_numpy(dtype=float)
-        scale = _scale(y)
-        folded = trmf.update_loadings(Data.of(y / scale), self.factors_, self._penalties(), self.non_negative)
-        path = np.maximum(folded.forecast(h) * scale, 0.0)
+        scale = spread(y)
+        data = Data.of(y / scale)
+        folded = trmf.update_loadings(data, self.factors_, self._penalties(), self.non_negative)
+        fitted = Fitted(folded, leftover.fold_in(data, folded, self.own_.shared), scale)
         panel = Panel(wide.index, self.panel_.times, y, self.panel_.freq, dict(usage.attrs))
-        return panel.long_frame(panel.future(h), {type(self).__name__: path})
+        return panel.long_frame(panel.future(h), {type(self).__name__: np.maximum(fitted.forecast(h), 0.0)})
+
+    def predict_rolling(self, usage: pd.DataFrame, h: int, step_size: int = 1) -> pd.DataFrame:
+        """Forecast from many origins after the training period, without fitting anything again.
+
+        At each origin the latent series and what they leave of each series follow what has become known; loadings and
+        autoregressions stay as they were learned.
+
+        Parameters
+        ----------
+        usage : DataFrame
+            ``unique_id``, ``ds``, ``y`` of the training series; only what follows the training period counts.
+        h : int
+            Bins ahead.
+        step_size : int, default=1
+            Bins between origins; the first one is the end of the training period.
+
+        Returns
+        -------
+        DataFrame
+            ``unique_id``, ``ds``, ``cutoff``, ``y`` and ``TemporalFactorization``, as `cross_validation` returns them;
+            origins that are followed by `h` bins only.
+        """
+        check_is_fitted(self, "factors_")
+        h, step_size = (int(check_number(n, v, 1, integer=True)) for n, v in (("h", h), ("step_size", step_size)))
+        wide = usage.pivot(index="unique_id", columns="ds", values="y").reindex(index=self.panel_.ids)
+        later = wide.columns[wide.columns > self.panel_.times[-1]]
+        if len(later) < h:
+            raise InputError(f"usage has {len(later)} bins after the training period, which a horizon of {h} exceeds.")
+        times = pd.date_range(self.panel_.times[-1], later[-1], freq=self.panel_.freq)
+        y = wide.reindex(columns=times[1:]).to_numpy(dtype=float)
+        known = np.arange(0, y.shape[1] - h + 1, step_size)
+        path = rolling.paths(self.factors_, self.own_, y / self.scale_, h, known, self._penalties())
+        path = np.maximum(path * self.scale_[..., None], self._floor(self.panel_.values)[..., None])
+        return rolling.long_frame(self.panel_, times, known, y, {type(self).__name__: path})
 
     @property
     def objective_(self) -> tuple[float, ...]:
@@ -182,25 +240,27 @@ class TemporalFactorization(Forecaster):
         return self.factors_.objective
 
     def _path(self, y: FloatArray, h: int) -> FloatArray:
-        if y is self.panel_.values:
-            return self.factors_.forecast(h) * self.scale_
-        factors, scale = self._factorize(y)
-        return factors.forecast(h) * scale
+        return (self.fitted_ if y is self.panel_.values else self.factorize(y)).forecast(h)
 
-    def _adopt(self, factors: Factors, scale: FloatArray) -> None:
-        self.factors_, self.scale_ = factors, scale
+    @property
+    def fitted_(self) -> Fitted:
+        """Factors, what they leave, and units, together."""
+        return Fitted(self.factors_, self.own_, self.scale_)
 
-    def _factorize(
-        self, y: FloatArray, start: Factors | None = None, n_sweeps: int | None = None
-    ) -> tuple[Factors, FloatArray]:
+    def _keep(self, fitted: Fitted) -> None:
+        self.factors_, self.own_, self.scale_ = fitted
+
+    def factorize(self, y: FloatArray, start: Factors | None = None, n_sweeps: int | None = None) -> Fitted:
+        """Factorize a matrix of series, shape (n_series, n_times), with the parameters and lags of this object."""
         lags = tuple(lag for lag in self.lags_ if lag < y.shape[1]) or (1,)
         if y.shape[1] < 2:
             raise InputError(f"a factorization needs at least 2 bins of history; this one has {y.shape[1]}.")
-        scale = _scale(y)
+        scale = spread(y)
         n_factors = min(int(check_number("n_factors", self.n_factors, 1, integer=True)), *y.shape)
         sweeps = int(check_number("n_sweeps", self.n_sweeps if n_sweeps is None else n_sweeps, 1, integer=True))
+        scaled = y / scale
         factors = trmf.fit(
-            y / scale,
+            scaled,
             n_factors,
             lags,
             self._penalties(),
@@ -209,7 +269,12 @@ class TemporalFactorization(Forecaster):
             start=start,
             random_state=self.random_state,
         )
-        return factors, scale
+        return Fitted(factors, self._leftover(Data.of(scaled), factors), scale)
+
+    def _leftover(self, data: Data, factors: Factors) -> Leftover:
+        if self.own_penalty is None:
+            return Leftover.none(len(data.values), factors.lags)
+        return leftover.fit(data, factors, check_number("own_penalty", self.own_penalty, 0))
 
     def _penalties(self) -> Penalties:
         names = ("loading_penalty", "latent_penalty", "weight_penalty")
@@ -218,7 +283,7 @@ class TemporalFactorization(Forecaster):
 
     def _lags(self, n_times: int) -> tuple[int, ...]:
         if self.lags is None:
-            return _default_lags(self.season_length_, n_times)
+            return default_lags(self.season_length_, self.panel_.freq, n_times)
         lags = tuple(sorted({int(check_number("lags", lag, 1, integer=True)) for lag in self.lags}))
         if not lags or lags[-1] >= n_times:
             raise InputError(f"lags={self.lags!r} must be shorter than the history, which has {n_times} bins.")
@@ -233,20 +298,3 @@ class TemporalFactorization(Forecaster):
             loadings=np.where(known[:, None], factors.loadings[rows], 0.0),
             intercepts=np.where(known, factors.intercepts[rows], 0.0),
         )
-
-
-def _scale(y: FloatArray) -> FloatArray:
-    """Standard deviation of each row over what is known, shape (n_series, 1); 1 for rows that do not vary."""
-    known = ~np.isnan(y)
-    count = np.maximum(known.sum(axis=1, keepdims=True), 1)
-    mean = np.where(known, y, 0.0).sum(axis=1, keepdims=True) / count
-    spread = np.sqrt(np.square(np.where(known, y - mean, 0.0)).sum(axis=1, keepdims=True) / count)
-    # Beyond rounding: a constant of a billion has a spread of its own last digit.
-    return np.where(spread > 1e-12 * np.abs(mean), np.maximum(spread, np.finfo(float).tiny), 1.0)
-
-
-def _default_lags(season: int, n_times: int) -> tuple[int, ...]:
-    near = {1, 2}
-    for length in (season, 7 * season if season >= 4 else season):
-        near |= {length - 1, length, length + 1}
-    return tuple(sorted(lag for lag in near if lag >= 1 and 3 * lag <= n_times)) or (1,)

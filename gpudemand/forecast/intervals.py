@@ -14,8 +14,8 @@ from gpudemand._validation import InputError, check_number
 
 _ENOUGH_ORIGINS = 20
 
-#: (history of shape (n, t), horizon) -> forecast of shape (n, h)
-PathFunction = Callable[[FloatArray, int], FloatArray]
+#: (history of shape (n, t), origins, horizon) -> forecasts of shape (n, n_origins, h)
+PathsFunction = Callable[[FloatArray, IntArray, int], FloatArray]
 
 
 def check_levels(level: Sequence[float] | float | None) -> list[float]:
@@ -47,14 +47,14 @@ class PastErrors:
 
     @classmethod
     def of(
-        cls, path: PathFunction, y: FloatArray, h: int, *, min_train: int, max_origins: int, season: int
+        cls, paths: PathsFunction, y: FloatArray, h: int, *, min_train: int, max_origins: int, season: int
     ) -> PastErrors:
         """Run a method at origins inside a history.
 
         Parameters
         ----------
-        path : callable
-            The forecaster as a pure function of the history.
+        paths : callable
+            The forecaster as a pure function of the history and the origins in it.
         y : ndarray of shape (n_series, n_times)
             History.
         h : int
@@ -69,9 +69,10 @@ class PastErrors:
         """
         origins = _origins(y.shape[1], min_train, max_origins, season)
         errors = np.full((y.shape[0], origins.size, h), np.nan)
+        forecasts = paths(y, origins, h)
         for place, origin in enumerate(origins):
             actual = y[:, origin : origin + h]
-            errors[:, place, : actual.shape[1]] = actual - path(y[:, :origin], h)[:, : actual.shape[1]]
+            errors[:, place, : actual.shape[1]] = actual - forecasts[:, place, : actual.shape[1]]
             # Demand that has grown is missed by more; that errors shrink with demand is not to be relied on.
             errors[:, place] *= np.maximum(_level(y, season) / _level(y[:, :origin], season), 1.0)
         return cls(errors, origins)

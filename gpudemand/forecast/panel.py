@@ -132,3 +132,25 @@ def season_length(freq: pd.offsets.BaseOffset) -> int:
         if n > 1.5:
             return round(n)
     return 1
+
+
+def week_length(freq: pd.offsets.BaseOffset) -> int:
+    """Bins in a week, for bins below a week; 1 for longer ones.
+
+    Examples
+    --------
+    >>> [week_length(parse_freq(freq)) for freq in ("10min", "h", "D", "W-MON", "MS")]
+    [1008, 168, 7, 1, 1]
+    """
+    start = pd.Timestamp("2001-01-01")
+    return max(round(7 * _DAY / ((start + 12 * freq - start) / 12)), 1)
+
+
+def spread(y: FloatArray) -> FloatArray:
+    """Standard deviation of each row over what is known, shape (n_series, 1); 1 for rows that do not vary."""
+    known = ~np.isnan(y)
+    count = np.maximum(known.sum(axis=1, keepdims=True), 1)
+    mean = np.where(known, y, 0.0).sum(axis=1, keepdims=True) / count
+    spread = np.sqrt(np.square(np.where(known, y - mean, 0.0)).sum(axis=1, keepdims=True) / count)
+    # Beyond rounding: a constant of a billion has a spread of its own last digit.
+    return np.where(spread > 1e-12 * np.abs(mean), np.maximum(spread, np.finfo(float).tiny), 1.0)

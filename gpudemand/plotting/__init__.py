@@ -3,6 +3,7 @@
 from gpudemand.plotting._base import BASELINE, GROUPS, INSTALLED, MEASURED, PREDICTED, style
 from gpudemand.plotting.cost import StructuralMatrixDisplay
 from gpudemand.plotting.forecast import ForecastDisplay
+from gpudemand.plotting.forecast_error import HorizonErrorDisplay, RollUpDisplay
 from gpudemand.plotting.planning import CapacityPlanDisplay
 from gpudemand.plotting.prediction import CostErrorDisplay, CostPredictionDisplay
 from gpudemand.plotting.segments import PersistenceDiagramDisplay
@@ -21,9 +22,11 @@ __all__ = [
     "CostErrorDisplay",
     "CostPredictionDisplay",
     "ForecastDisplay",
+    "HorizonErrorDisplay",
     "PersistenceDiagramDisplay",
     "RFMDisplay",
     "RhythmDisplay",
+    "RollUpDisplay",
     "SegmentProfileDisplay",
     "SegmentShareDisplay",
     "SegmentTransitionDisplay",

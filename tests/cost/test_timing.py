@@ -130,3 +130,10 @@ def test_errors_say_what_is_wrong(rows: pd.DataFrame) -> None:
         StepTimeModel().fit(rows.loc[:, ~rows.columns.str.startswith("work:")], rows["y"])
     with pytest.raises(InputError, match="2 values that are no times"):
         StepTimeModel().fit(rows, rows["y"].mask(rows.index < 2, -1.0))
+
+
+def test_a_single_group_is_said_to_tell_nothing_of_others(rows):
+    few = rows.head(40)
+    with pytest.warns(UserWarning, match="single group"):
+        model = StepTimeModel().fit(few, few["y"], np.zeros(40))
+    assert np.isfinite(model.predict_interval(few)).all()

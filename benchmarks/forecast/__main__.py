@@ -1,0 +1,56 @@
+"""How well demand is forecast, beside naive methods and the field's standard ones.
+
+python -m benchmarks.forecast [--data DIR] [--track NAME ...] [--origins 28 | --origins 2020-08-01..2020-08-31]
+
+Each track is a module with ``TITLE``, ``AIM`` and ``run(data, origins)``, which returns a row a method. ``--origins``
+is the number of origins, the newest that the data allow, or the first and the last of them; without it a track takes
+its own. Data of the same layout that reach further are scored with the same choices.
+"""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+from pathlib import Path
+
+import pandas as pd
+
+from benchmarks.forecast import anchors
+from benchmarks.forecast.origins import Origins
+
+TRACKS = {
+    "spot": "benchmarks.forecast.spot",
+    "venus": "benchmarks.forecast.venus",
+    "philly": "benchmarks.forecast.philly",
+    "cdnow": "benchmarks.forecast.cdnow",
+    "m4": "benchmarks.forecast.m4",
+    "hangzhou": "benchmarks.forecast.hangzhou",
+    "clusterwise": "benchmarks.forecast.clusterwise",
+    "coldstart": "benchmarks.forecast.coldstart",
+    "speed": "benchmarks.forecast.speed",
+}
+
+
+def report(name: str, data: Path, origins: Origins | None) -> None:
+    """Run a track and print its table."""
+    track = import_module(TRACKS[name])
+    print(f"\n{track.TITLE}\naim: {track.AIM}")
+    with pd.option_context("display.width", 200, "display.max_columns", 30, "display.float_format", "{:.4f}".format):
+        print(track.run(data, origins).to_string())
+
+
+def main() -> None:
+    """Print the tables of the tracks asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder with series/ and traces/")
+    parser.add_argument("--track", nargs="+", choices=TRACKS, default=list(TRACKS))
+    parser.add_argument("--origins", type=Origins.parse, help="28, or 2020-08-01..2020-08-31")
+    options = parser.parse_args()
+    if anchors.NOTE:
+        print(anchors.NOTE)
+    for name in options.track:
+        report(name, options.data, options.origins)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""The field's standard methods: from statsforecast where it is installed, from statsmodels where it is not."""
+
+from __future__ import annotations
+
+import warnings
+from importlib.util import find_spec
+
+import numpy as np
+
+from benchmarks.forecast.score import Method, ours, point
+from gpudemand.forecast import ETS, LastValueProfile, Naive, SeasonalNaive
+
+HAS_STATSFORECAST = find_spec("statsforecast") is not None
+NOTE = "" if HAS_STATSFORECAST else "statsforecast is not installed: statsmodels' methods stand in for its own."
+
+
+def naive(n_seasons: int = 28) -> dict[str, Method]:
+    """Methods that fit nothing."""
+    return {
+        "Naive": ours(Naive(), ()),
+        "SeasonalNaive": ours(SeasonalNaive(), ()),
+        "LastValueProfile": ours(LastValueProfile(n_seasons=n_seasons), ()),
+    }
+
+
+def standard(window: int | None = None, season: int = 24, week: int = 168) -> dict[str, Method]:
+    """AutoETS (additive, which is both better and faster here), Theta and MSTL, or what stands in for them."""
+    if not HAS_STATSFORECAST:
+        return {"ETS": ours(ETS(season_length=season), (), window)}
+    from statsforecast.models import MSTL, AutoETS, AutoTheta
+
+    models = {
+        "AutoETS": AutoETS(season_length=season, model="AZA"),
+        "Theta": AutoTheta(season_length=season),
+        "MSTL": MSTL(season_length=[season, week]),
+    }
+    return {name: point(every_series(model, window)) for name, model in models.items()}
+
+
+def every_series(model, window: int | None):  # type: ignore[no-untyped-def]
+    """A statsforecast model as a function from a matrix of series to forecasts."""
+
+    def path(y: np.ndarray, h: int) -> np.ndarray:  # type: ignore[type-arg]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return np.vstack([model.forecast(_recent(row, window), h)["mean"] for row in y])
+
+    return path
+
+
+def _recent(row: np.ndarray, window: int | None) -> np.ndarray:  # type: ignore[type-arg]
+    row = row[~np.isnan(row)]
+    return row if window is None else row[-window:]
+
+
+def hour_of_week(y: np.ndarray, h: int, day: int = 24, weeks: int = 4) -> np.ndarray:  # type: ignore[type-arg]
+    """Mean of the same hour of the week in the last four weeks, moved to yesterday's level."""
+    week = 7 * day
+    recent = y[:, -weeks * week :].reshape(len(y), -1, week)
+    profile = np.nanmean(recent, axis=1)
+    level = np.nanmean(y[:, -day:], axis=1, keepdims=True) - profile[:, -day:].mean(axis=1, keepdims=True)
+    return np.maximum(profile[:, np.arange(h) % week] + level, 0.0)

@@ -1,0 +1,75 @@
+"""Clusterwise forecasts beside one model for all, and beside random and plain clusters; errors always pooled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.forecast import load, score, users
+from benchmarks.forecast.origins import Origins
+from gpudemand.forecast import ClusterwiseForecaster, Panel, TemporalFactorization
+from gpudemand.forecast.starts import PlainSegmenter
+from gpudemand.metrics import evaluate
+from gpudemand.segments import TopologicalSegmenter
+
+TITLE = "Clusterwise forecasts: RMSE pooled over users, and MASE"
+AIM = "never more than 1 % worse than one model for all, and at least 5 % better on two of the four sets"
+
+
+class Case(NamedTuple):
+    """A set of users, how far ahead and from how many origins they are forecast."""
+
+    panel: Panel
+    h: int
+    count: int
+    step: int
+    season: int
+
+
+def cases(data: Path) -> Iterator[tuple[str, Case]]:
+    """The four sets, each made when its turn comes."""
+    yield "CDNOW weekly", Case(load.cdnow(data), 10, 1, 10, 1)
+    yield "GenTD26 daily", Case(users.gentd(data), 3, 4, 1, 1)
+    yield "Philly hourly", Case(users.philly(data), 24, 3, 24, 24)
+    yield "M4 hourly", Case(load.m4_hourly(data)[0], 48, 1, 48, 24)
+
+
+def methods(h: int, season: int) -> dict[str, score.Method]:
+    """One model for all, ours, and controls with a given start."""
+    plain = {"season_length": max(season, 7)}
+    given = {
+        "random clusters": PlainSegmenter("random", 8, **plain),
+        "RFM clusters": PlainSegmenter("rfm", 8, **plain),
+        "spectrum clusters": PlainSegmenter("spectrum", 8, **plain),
+        "topology segments": TopologicalSegmenter(random_state=0),
+    }
+    return {
+        "zero": score.point(lambda y, h: np.zeros((len(y), h))),
+        "factorization": score.ours(TemporalFactorization(), ()),
+        "one for all": score.ours(ClusterwiseForecaster(n_clusters=(), horizon=h), ()),
+        "clusterwise": score.ours(ClusterwiseForecaster(horizon=h), ()),
+        **{name: score.ours(ClusterwiseForecaster(start, horizon=h), ()) for name, start in given.items()},
+    }
+
+
+def run(data: Path, origins: Origins | None = None) -> pd.DataFrame:
+    """Score every method on every set; topology is left out where there are more than 1,000 users."""
+    return pd.concat({name: _scores(case, origins) for name, case in cases(data)})
+
+
+def _scores(case: Case, origins: Origins | None) -> pd.DataFrame:
+    chosen = methods(case.h, case.season)
+    if len(case.panel.ids) > 1000:
+        chosen.pop("topology segments")
+    places = (origins or Origins(count=case.count)).of(case.panel, case.h, case.step)
+    backtest, seconds = score.rolling(chosen, case.panel, places, case.h)
+    history = case.panel.until(places[0])
+    usage = history.long_frame(history.times, {"y": history.values}).dropna(subset="y")
+    table = evaluate(backtest, ["rmse", "mae", "bias", "mase"], history=usage, season_length=case.season)
+    for name in ("rmse", "mase"):
+        table[f"{name}, share"] = table[name] / table.loc["one for all", name]
+    return table.assign(seconds=pd.Series(seconds))

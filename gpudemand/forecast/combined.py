@@ -1,0 +1,209 @@
+"""`CombinedForecaster`: several methods, each as far as it has been right lately."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+from sklearn.base import clone
+
+from gpudemand._typing import FloatArray, IntArray
+from gpudemand._validation import InputError
+from gpudemand.forecast.base import Forecaster
+from gpudemand.forecast.baselines import LastValueProfile, Naive, SeasonalNaive
+from gpudemand.forecast.direct import History
+from gpudemand.forecast.double_seasonal import DoubleSeasonalSmoothing
+from gpudemand.forecast.intermittent import TSB, HistoricMean
+from gpudemand.forecast.panel import Panel, week_length
+from gpudemand.forecast.ridge import RidgeAutoregression
+from gpudemand.forecast.stacking import Spans, blend_weights
+from gpudemand.forecast.windows import without_gaps
+
+#: Share of empty bins above which methods for intermittent demand join.
+_OFTEN_EMPTY = 0.3
+#: Forecasts (members x series x origins x steps) held in memory at once.
+_CELLS = 6e7
+
+
+class CombinedForecaster(Forecaster):
+    """A blend of several methods, weighted by what each got wrong at earlier origins.
+
+    No single method wins everywhere: training clusters behave like a random walk with slow changes of level, serving
+    has the shape of a week, and a single user may do nothing for a month. So all members are run at earlier origins
+    inside the history, and blended with the weights (not negative, summing to one) that would have served each series
+    best there, for near and far steps separately, shrunk towards what serves all series.
+
+    Parameters
+    ----------
+    members : sequence of Forecaster, optional
+        By default `Naive`, `SeasonalNaive` of a season and of a week, `LastValueProfile`, `DoubleSeasonalSmoothing`,
+        and `RidgeAutoregression` from both anchors; where many bins are empty, also `TSB`
+        and `HistoricMean` of all and of the newest bins.
+    max_origins : int, default=56
+        Earlier origins, whole seasons before the forecast where there are enough of them; fewer for very large panels.
+    season_length : int, optional
+        Bins in a season; by default a day for bins below a day, a week for days, a year above.
+    random_state : int, default=0
+        Handed to members that take one; the default members do not draw.
+
+    Attributes
+    ----------
+    members_ : list of Forecaster
+
+    References
+    ----------
+    Bates and Granger, "The combination of forecasts", Operational Research Quarterly 20 (1969); Breiman, "Stacked
+    regressions", Machine Learning 24 (1996).
+
+    Examples
+    --------
+    One series has a daily rhythm, the other wanders. One blend serves both:
+
+    >>> from gpudemand.forecast import Naive, SeasonalNaive, cross_validation
+    >>> hours, rng = np.arange(24 * 40), np.random.default_rng(0)
+    >>> y = {"rhythm": 50 + 20 * np.sin(hours * np.pi / 12), "walk": 500 + np.cumsum(rng.normal(0, 5, hours.size))}
+    >>> y["rhythm"] = y["rhythm"] + rng.normal(0, 5, hours.size)
+    >>> ds = pd.date_range("2026-03-01", periods=hours.size, freq="h")
+    >>> usage = pd.concat([pd.DataFrame({"unique_id": name, "ds": ds, "y": y[name]}) for name in y])
+    >>> models = [CombinedForecaster(), Naive(), SeasonalNaive()]
+    >>> test = cross_validation(models, usage, h=24, n_windows=6)
+    >>> names = ["CombinedForecaster", "Naive", "SeasonalNaive"]
+    >>> error = test[names].sub(test["y"], axis=0).abs().groupby(test["unique_id"]).mean()
+    >>> bool((error["CombinedForecaster"] < 1.1 * error[names[1:]].min(axis=1)).all())
+    True
+    """
+
+    _allow_missing = True
+    # A month of days: errors of calmer or wilder times say little about tomorrow's.
+    _max_origins = 28
+
+    def __init__(
+        self,
+        members: Sequence[Forecaster] | None = None,
+        *,
+        max_origins: int = 56,
+        season_length: int | None = None,
+        random_state: int = 0,
+    ) -> None:
+        self.members = members
+        self.max_origins = max_origins
+        self.season_length = season_length
+        self.random_state = random_state
+
+    def fit(self, usage: pd.DataFrame, freq: object = None) -> CombinedForecaster:
+        """Remember the training series, and let every member do so.
+
+        Parameters
+        ----------
+        usage : DataFrame
+            ``unique_id``, ``ds``, ``y``; rows may be missing, and so may values.
+        freq : str or offset, optional
+            Frequency of the stamps; inferred when not given.
+
+        Returns
+        -------
+        CombinedForecaster
+            This object.
+        """
+        super().fit(usage, freq)
+        self.members_ = [clone(member) for member in self._chosen()]
+        if not self.members_:
+            raise InputError("members is empty; hand in at least one forecaster, or None for the default ones.")
+        panel = replace(self.panel_, values=without_gaps(self.panel_.values, self.season_length_))
+        for member in self.members_:
+            if "random_state" in member.get_params():
+                member.set_params(random_state=self.random_state)
+            _teach(member, panel)
+        return self
+
+    def _chosen(self) -> Sequence[Forecaster]:
+        if self.members is not None:
+            return self.members
+        season, week, values = self.season_length_, week_length(self.panel_.freq), self.panel_.values
+        members: list[Forecaster] = [
+            Naive(),
+            DoubleSeasonalSmoothing(season),
+            RidgeAutoregression("value", season_length=season),
+            RidgeAutoregression("level", penalty=0.1, season_length=season),
+        ]
+        # A season counts when the earlier origins, the first of which has half of the history, show it too.
+        if 1 < season <= values.shape[1] // 2:
+            members += [SeasonalNaive(season), LastValueProfile(season)]
+        if season < week <= values.shape[1] // 2:
+            members.append(SeasonalNaive(week))
+        if (values == 0).mean() > _OFTEN_EMPTY:
+            members += [TSB(), HistoricMean(), HistoricMean(4 * max(week, 7))]
+        return members
+
+    def _paths(self, y: FloatArray, origins: IntArray, h: int) -> FloatArray:
+        rehearsals = [self._rehearsals(int(origin), len(y), h) for origin in origins]
+        places = np.unique(np.concatenate([origins, *rehearsals]))
+        paths = self._member_paths(y, places, h)
+        errors, out = _targets(y, places, h) - paths, np.empty((len(y), origins.size, h))
+        for some in np.array_split(np.arange(origins.size), self._batches(errors, rehearsals)):
+            weights = _weights(y, errors, places, origins[some], [rehearsals[place] for place in some])
+            out[:, some] = np.einsum("gnhm,mngh->ngh", weights, paths[:, :, np.searchsorted(places, origins[some])])
+        return out
+
+    def _batches(self, errors: FloatArray, rehearsals: Sequence[IntArray]) -> int:
+        """Parts in which origins are weighted, so that the errors known at all of one part fit into memory."""
+        cells = errors.size / errors.shape[2] * sum(len(rehearsal) for rehearsal in rehearsals)
+        return int(np.clip(np.ceil(cells / _CELLS), 1, len(rehearsals)))
+
+    def _rehearsals(self, origin: int, n_series: int, h: int) -> IntArray:
+        """Earlier origins: whole seasons before this one where the history holds enough, else evenly spread."""
+        most = int(np.clip(_CELLS // (len(self.members_) * n_series * h), 4, self.max_origins))
+        season = self.season_length_
+        first = max(origin // 2, 1)
+        step = season if (origin - first) // season >= min(6, most) else max((origin - first) // most, 1)
+        return np.arange(origin - step, first - 1, -step)[:most][::-1]
+
+    def _member_paths(self, y: FloatArray, places: IntArray, h: int) -> FloatArray:
+        """Forecasts of every member, shape (n_members, n_series, n_places, h), never below the floor of a series."""
+        lowest = np.minimum.accumulate(np.where(np.isnan(y), np.inf, y), axis=1)[:, places - 1]
+        floor = np.where(lowest < 0, -np.inf, 0.0)[..., None]
+        return np.stack([np.maximum(member._paths(y, places, h), floor) for member in self.members_])
+
+
+def _teach(member: Forecaster, panel: Panel) -> None:
+    if type(member).fit is Forecaster.fit:
+        member._remember(panel)
+    else:
+        member.fit(panel.long_frame(panel.times, {"y": panel.values}), freq=panel.freq)
+
+
+def _weights(
+    y: FloatArray, errors: FloatArray, places: IntArray, origins: IntArray, rehearsals: Sequence[IntArray]
+) -> FloatArray:
+    """Weights of the members at each origin, shape (n_origins, n_series, h, n_members)."""
+    h, n_times = errors.shape[-1], y.shape[1]
+    begins = (~np.isnan(y)).argmax(axis=1)[:, None]
+    happened = np.cumsum(np.nan_to_num(y) != 0, axis=1)
+    past = _padded([np.searchsorted(places, rehearsal) for rehearsal in rehearsals], n_times)
+    at = np.where(past < n_times, places[np.minimum(past, places.size - 1)], n_times)
+    known = (at[..., None] + np.arange(h) < origins[:, None, None])[:, None]
+    # A method is judged by what it made of at least half of the history there is now.
+    grown = at[:, None] >= (begins + origins[:, None, None]) / 2
+    judged = np.moveaxis(errors[:, :, np.minimum(past, places.size - 1)], 1, 2)
+    judged = np.where(known & grown[..., None], judged, np.nan)
+    first = np.array(
+        [rehearsal[0] if rehearsal.size else origin for rehearsal, origin in zip(rehearsals, origins, strict=True)]
+    )
+    evidence = (happened[:, origins - 1] - happened[:, first - 1]).T.astype(float)
+    steady = (happened[:, origins - 1] >= (1 - _OFTEN_EMPTY) * (origins - begins)).T
+    spans = Spans.of(h)
+    return blend_weights(judged, spans, History.of(y, 1).scales(origins).T, evidence, steady)[:, :, spans.of_step]
+
+
+def _padded(rows: Sequence[IntArray], filler: int) -> IntArray:
+    """Rows of different lengths as a matrix."""
+    longest = max(max((row.size for row in rows), default=0), 1)
+    return np.array([np.r_[row, np.full(longest - row.size, filler)] for row in rows], dtype=np.int64)
+
+
+def _targets(y: FloatArray, places: IntArray, h: int) -> FloatArray:
+    """What came after each place, shape (n_series, n_places, h); NaN where unknown."""
+    longer = np.concatenate([y, np.full((len(y), h), np.nan)], axis=1)
+    return longer[:, places[:, None] + np.arange(h)]

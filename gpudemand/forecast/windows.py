@@ -1,0 +1,71 @@
+"""Sums and shifts of many series that, at every time, look only backwards."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpudemand._typing import FloatArray
+
+
+def without_gaps(y: FloatArray, season: int) -> FloatArray:
+    """Fill missing values from what came before: the same phase of the last season, else the newest value.
+
+    Before its first value a series is held at that value; a series without any is 0.
+
+    Examples
+    --------
+    >>> without_gaps(np.array([[np.nan, 1.0, 2.0, 3.0, np.nan]]), season=2)
+    array([[1., 1., 2., 3., 2.]])
+    """
+    if not np.isnan(y).any():
+        return y
+    n, n_times = y.shape
+    pad = -n_times % season
+    by_phase = np.concatenate([y, np.full((n, pad), np.nan)], axis=1).reshape(n, -1, season)
+    filled = _forward(by_phase, axis=1).reshape(n, -1)[:, :n_times]
+    return np.nan_to_num(_forward(_forward(filled, axis=1)[:, ::-1], axis=1)[:, ::-1])
+
+
+def _forward(y: FloatArray, axis: int) -> FloatArray:
+    shape = [1] * y.ndim
+    shape[axis] = -1
+    place = np.where(np.isnan(y), 0, np.arange(y.shape[axis]).reshape(shape))
+    return np.take_along_axis(y, np.maximum.accumulate(place, axis=axis), axis=axis)
+
+
+def rolling_mean(y: FloatArray, width: int) -> FloatArray:
+    """Mean of the newest `width` values at every time, of fewer at the beginning.
+
+    Examples
+    --------
+    >>> rolling_mean(np.array([[1.0, 3.0, 5.0]]), 2)
+    array([[1., 2., 4.]])
+    """
+    total = np.concatenate([np.zeros((len(y), 1)), np.cumsum(y, axis=1)], axis=1)
+    stop = np.arange(1, y.shape[1] + 1)
+    start = np.maximum(stop - width, 0)
+    return (total[:, stop] - total[:, start]) / (stop - start)
+
+
+def phase_mean(y: FloatArray, season: int, n_seasons: int) -> FloatArray:
+    """Mean, at every time, of the newest `n_seasons` values of the same phase, its own included.
+
+    Examples
+    --------
+    >>> phase_mean(np.array([[1.0, 2.0, 3.0, 4.0]]), season=2, n_seasons=2)
+    array([[1., 2., 2., 3.]])
+    """
+    n, n_times = y.shape
+    pad = -n_times % season
+    by_phase = np.concatenate([y, np.zeros((n, pad))], axis=1).reshape(n, -1, season)
+    flat = by_phase.transpose(0, 2, 1).reshape(n * season, -1)
+    means = rolling_mean(flat, n_seasons).reshape(n, season, -1).transpose(0, 2, 1)
+    return means.reshape(n, -1)[:, :n_times]
+
+
+def delayed(y: FloatArray, lag: int) -> FloatArray:
+    """Value `lag` bins before every time; the first value where there is none."""
+    if lag == 0:
+        return y
+    lag = min(lag, y.shape[1])
+    return np.concatenate([np.repeat(y[:, :1], lag, axis=1), y[:, : y.shape[1] - lag]], axis=1)

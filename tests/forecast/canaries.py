@@ -1,0 +1,93 @@
+"""Leak canaries: what no forecaster may do, as checks that any forecaster can be put through."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from sklearn.base import clone
+
+from gpudemand.forecast import Forecaster, cross_validation
+
+LEVELS = [80, 95]
+
+
+def long(values, freq="h", start="2026-03-02", tz="UTC"):
+    """A long frame from {series: values}."""
+    frames = [
+        pd.DataFrame(
+            {
+                "unique_id": name,
+                "ds": pd.date_range(start, periods=len(y), freq=freq, tz=tz),
+                "y": np.asarray(y, dtype=float),
+            }
+        )
+        for name, y in values.items()
+    ]
+    return pd.concat(frames, ignore_index=True)
+
+
+def users(n_bins, season=24, seed=0):
+    """Users of several kinds: a rhythm, a walk, a sporadic one, one who is always there."""
+    rng = np.random.default_rng(seed)
+    times = np.arange(n_bins)
+    return {
+        "rhythm": 50 + 20 * np.sin(2 * np.pi * times / season) + rng.normal(0, 3, n_bins),
+        "walk": 300 + np.cumsum(rng.normal(0, 4, n_bins)),
+        "sporadic": rng.exponential(8, n_bins) * (rng.random(n_bins) < 0.1),
+        "steady": np.full(n_bins, 8.0),
+    }
+
+
+def numbers(frame):
+    """Everything in a forecast but its keys."""
+    return frame.drop(columns=[name for name in ("unique_id", "ds", "cutoff", "y") if name in frame]).to_numpy()
+
+
+def check_future_does_not_reach_back(model: Forecaster, usage: pd.DataFrame, h: int) -> None:
+    """Appending data leaves forecasts from earlier origins as they were, to the bit."""
+    times = np.sort(usage["ds"].unique())
+    early = usage[usage["ds"] < times[-2 * h]]
+    past = cross_validation(model, early, h=h, level=LEVELS)
+    later = cross_validation(model, usage, h=h, n_windows=3, level=LEVELS)
+    same = later[later["cutoff"].isin(past["cutoff"])].reset_index(drop=True)
+    pd.testing.assert_frame_equal(past, same, check_exact=True)
+
+
+def check_targets_do_not_matter(model: Forecaster, usage: pd.DataFrame, h: int) -> None:
+    """Shuffling the test targets leaves forecasts bit-identical."""
+    clean = cross_validation(model, usage, h=h, level=LEVELS)
+    test = usage["ds"] > clean["cutoff"].iloc[0]
+    shuffled = usage["y"].sample(frac=1, random_state=0).to_numpy() + 100
+    spoilt = cross_validation(model, usage.assign(y=usage["y"].where(~test, shuffled)), h=h, level=LEVELS)
+    np.testing.assert_array_equal(numbers(clean), numbers(spoilt))
+
+
+def check_scale(model: Forecaster, usage: pd.DataFrame, h: int, rtol: float) -> None:
+    """A series a thousand times as large has a forecast a thousand times as large."""
+    one = numbers(clone(model).fit(usage).predict(h, level=LEVELS))
+    thousand = numbers(clone(model).fit(usage.assign(y=1000 * usage["y"])).predict(h, level=LEVELS))
+    size = np.abs(one).max()
+    np.testing.assert_allclose(thousand / 1000, one, rtol=rtol, atol=rtol * size)
+
+
+def check_order_of_series(model: Forecaster, values: dict, h: int, rtol: float) -> None:
+    """Names and the order of rows change nothing."""
+    name = type(model).__name__
+    forward = clone(model).fit(long(values)).predict(h)
+    renamed = {f"{9 - place}-{key}": y for place, (key, y) in enumerate(values.items())}
+    backward = clone(model).fit(long(renamed).sample(frac=1, random_state=0)).predict(h)
+    for place, key in enumerate(values):
+        there = forward.loc[forward["unique_id"] == key, name].to_numpy()
+        back = backward.loc[backward["unique_id"] == f"{9 - place}-{key}", name].to_numpy()
+        np.testing.assert_allclose(back, there, rtol=rtol, atol=rtol * np.abs(there).max())
+
+
+def check_bands(model: Forecaster, usage: pd.DataFrame, h: int) -> None:
+    """Ends of intervals are nested around the forecast, finite and not negative."""
+    name = type(model).__name__
+    frame = clone(model).fit(usage).predict(h, level=LEVELS)
+    columns = [f"{name}-lo-95", f"{name}-lo-80", name, f"{name}-hi-80", f"{name}-hi-95"]
+    ends = frame[columns].to_numpy()
+    assert np.isfinite(ends).all()
+    assert (np.diff(ends, axis=1) >= 0).all()
+    assert (ends >= 0).all()

@@ -1,0 +1,163 @@
+"""Every forecaster of the package goes through the leak canaries, short histories and bad input."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+
+from gpudemand._validation import InputError
+from gpudemand.forecast import (
+    ETS,
+    SBA,
+    TSB,
+    CombinedForecaster,
+    DoubleSeasonalSmoothing,
+    HistoricMean,
+    LastValueProfile,
+    Naive,
+    RidgeAutoregression,
+    SeasonalNaive,
+    TemporalFactorization,
+    Theta,
+    WeekProfile,
+    Zero,
+)
+
+from . import canaries
+from .canaries import long, users
+
+MODELS = [
+    CombinedForecaster(),
+    DoubleSeasonalSmoothing(),
+    ETS(max_seasons=4),
+    HistoricMean(),
+    LastValueProfile(),
+    Naive(),
+    RidgeAutoregression("value"),
+    RidgeAutoregression("level"),
+    SBA(),
+    SeasonalNaive(),
+    TemporalFactorization(n_factors=2),
+    Theta(),
+    TSB(),
+    WeekProfile(),
+    Zero(),
+]
+#: Learnt by iterations that stop at a tolerance.
+ROUGH = {"ETS": 0.05, "TemporalFactorization": 0.02}
+H = 24
+HISTORY = long(users(24 * 12))
+
+
+def name_of(model):
+    return f"{type(model).__name__}-{getattr(model, 'anchor', '')}".rstrip("-")
+
+
+every = pytest.mark.parametrize("model", MODELS, ids=name_of)
+
+
+@every
+def test_appending_the_future_changes_no_past_forecast(model):
+    canaries.check_future_does_not_reach_back(model, HISTORY, H)
+
+
+@every
+def test_targets_do_not_reach_forecasts(model):
+    canaries.check_targets_do_not_matter(model, HISTORY, H)
+
+
+@every
+def test_scaling_a_series_scales_its_forecast(model):
+    canaries.check_scale(model, HISTORY, H, ROUGH.get(type(model).__name__, 1e-6))
+
+
+@every
+def test_order_and_names_of_series_do_not_matter(model):
+    canaries.check_order_of_series(model, users(24 * 16), H, ROUGH.get(type(model).__name__, 1e-6))
+
+
+@every
+def test_bands_are_nested_and_not_negative(model):
+    canaries.check_bands(model, HISTORY, H)
+
+
+@every
+@pytest.mark.parametrize("n", [3, 30])
+def test_short_histories_and_long_horizons(model, n):
+    forecast = (
+        clone(model)
+        .fit(long(users(n)))
+        .predict(40, level=None if type(model) is TemporalFactorization and n < 5 else [80])
+    )
+    assert len(forecast) == 4 * 40
+    assert np.isfinite(canaries.numbers(forecast)).all()
+    steady = forecast[forecast["unique_id"] == "steady"].iloc[:, 2]
+    if type(model) not in (Zero, SBA, TemporalFactorization):
+        np.testing.assert_allclose(steady, 8.0, rtol=1e-6)
+
+
+@every
+def test_a_single_series_all_zero(model):
+    forecast = clone(model).fit(long({"idle": np.zeros(24 * 8)})).predict(H, level=[95])
+    assert (canaries.numbers(forecast) == 0).all()
+
+
+@every
+def test_series_that_begin_late(model):
+    usage = HISTORY[(HISTORY["unique_id"] != "walk") | (HISTORY["ds"] >= HISTORY["ds"].max() - pd.Timedelta("5h"))]
+    forecast = clone(model).fit(usage).predict(H, level=[80])
+    assert np.isfinite(canaries.numbers(forecast)).all()
+    late = forecast[forecast["unique_id"] == "walk"].iloc[:, 2].to_numpy()
+    newest = usage[usage["unique_id"] == "walk"]["y"].iloc[-1]
+    if type(model) is not Zero:
+        assert (np.abs(late - newest) < 0.5 * newest).all()
+
+
+@every
+@pytest.mark.parametrize("freq", ["D", "MS"])
+def test_other_frequencies_in_a_zone_with_daylight_saving(model, freq):
+    usage = long(users(60, season=7), freq=freq, start="2026-03-01", tz="Europe/Berlin")
+    forecast = clone(model).fit(usage).predict(10)
+    expected = pd.date_range(usage["ds"].iloc[0], periods=70, freq=freq)[-10:]
+    assert (pd.DatetimeIndex(forecast["ds"][:10]) == expected).all()
+    assert np.isfinite(canaries.numbers(forecast)).all()
+
+
+DAMAGE = {
+    "duplicate stamps": lambda u: pd.concat([u, u]),
+    "not on the clock": lambda u: u.assign(ds=u["ds"].where(u.index != 5, u["ds"] + pd.Timedelta("7min"))),
+    "not finite": lambda u: u.assign(y=u["y"].where(u.index != 5, np.inf)),
+    "no rows": lambda u: u.iloc[:0],
+    "must hold datetimes": lambda u: u.assign(ds=u["ds"].astype(str)),
+}
+
+
+@every
+@pytest.mark.parametrize("reason", DAMAGE)
+def test_bad_usage(model, reason):
+    with pytest.raises(InputError, match=reason):
+        clone(model).fit(DAMAGE[reason](HISTORY))
+
+
+@every
+def test_gaps_are_filled_or_refused(model):
+    holes = HISTORY.drop(index=[30, 31, 32, 700])
+    if not model._allow_missing:
+        with pytest.raises(InputError, match="gaps"):
+            clone(model).fit(holes)
+        return
+    forecast = clone(model).fit(holes).predict(H, level=[80])
+    assert np.isfinite(canaries.numbers(forecast)).all()
+
+
+@every
+def test_a_user_without_any_value(model):
+    usage = pd.concat([HISTORY, HISTORY[HISTORY["unique_id"] == "walk"].assign(unique_id="ghost", y=np.nan)])
+    if not model._allow_missing:
+        with pytest.raises(InputError, match="missing"):
+            clone(model).fit(usage)
+        return
+    forecast = clone(model).fit(usage).predict(H, level=[80])
+    assert (canaries.numbers(forecast[forecast["unique_id"] == "ghost"]) == 0).all()

@@ -1,0 +1,119 @@
+"""The blend follows whoever is right, per series and horizon, and is never far behind."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpudemand._validation import InputError
+from gpudemand.forecast import (
+    CombinedForecaster,
+    DoubleSeasonalSmoothing,
+    HistoricMean,
+    Naive,
+    RidgeAutoregression,
+    SeasonalNaive,
+    cross_validation,
+)
+from gpudemand.forecast.stacking import Spans, blend_weights, minimise_on_simplex, project_on_simplex
+from gpudemand.forecast.windows import delayed, phase_mean, rolling_mean, without_gaps
+
+from .canaries import long
+
+
+def test_each_series_gets_the_member_that_serves_it():
+    rng = np.random.default_rng(0)
+    hours = np.arange(24 * 30)
+    walk = 500 + np.cumsum(rng.normal(0, 5, hours.size))
+    rhythm = 100 + 40 * np.sin(hours * np.pi / 12) + rng.normal(0, 1, hours.size)
+    usage = long({"rhythm": rhythm, "walk": walk})
+    models = [CombinedForecaster([Naive(), SeasonalNaive()]), Naive(), SeasonalNaive()]
+    test = cross_validation(models, usage, h=12, n_windows=12, step_size=12)
+    error = test[["CombinedForecaster", "Naive", "SeasonalNaive"]].sub(test["y"], axis=0).abs()
+    error = error.groupby(test["unique_id"]).mean()
+    best = error[["Naive", "SeasonalNaive"]].min(axis=1)
+    assert (error["CombinedForecaster"] <= 1.1 * best).all()
+
+
+def test_one_member_is_that_member():
+    usage = long({"a": np.arange(200.0)})
+    blend = CombinedForecaster([HistoricMean(5)]).fit(usage).predict(3)["CombinedForecaster"]
+    np.testing.assert_allclose(blend, 197.0)
+
+
+def test_no_members():
+    with pytest.raises(InputError, match="members is empty"):
+        CombinedForecaster([]).fit(long({"a": np.arange(20.0)}))
+
+
+def test_many_origins_in_one_pass_are_those_of_single_fits():
+    rng = np.random.default_rng(0)
+    y = 50 + 10 * np.sin(np.arange(24 * 30) * np.pi / 12) + rng.normal(0, 3, (3, 24 * 30))
+    usage = long({"a": y[0], "b": y[1], "c": y[2]})
+    origins = np.array([24 * 24, 24 * 25 + 5, 24 * 28])
+    for model in (CombinedForecaster(), RidgeAutoregression(), DoubleSeasonalSmoothing()):
+        model.fit(usage)
+        together = model._paths(y, origins, 6)
+        for place, origin in enumerate(origins):
+            np.testing.assert_allclose(model._path(y[:, :origin], 6), together[:, place], rtol=1e-6)
+
+
+def test_forecast_from_knows_nothing_of_what_follows():
+    rng = np.random.default_rng(0)
+    model = CombinedForecaster().fit(long({"a": rng.normal(50, 5, 24 * 20)}))
+    panel, origins = model.panel_, np.array([24 * 15, 24 * 15 + 7])
+    before = model.forecast_from(panel, origins, 6)
+    panel.values[:, origins[-1] :] = 1e6
+    np.testing.assert_array_equal(model.forecast_from(panel, origins, 6), before)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_simplex_minimum_is_one(seed):
+    rng = np.random.default_rng(seed)
+    half = rng.normal(size=(6, 5, 5))
+    form, slope = half @ half.transpose(0, 2, 1), rng.normal(size=(6, 5))
+    weights = minimise_on_simplex(form, slope, 3000)
+    np.testing.assert_allclose(weights.sum(axis=1), 1)
+    gradient = np.einsum("bij,bj->bi", form, weights) - slope
+    # At the minimum no member has a lower slope than those in use, which share one.
+    lowest = gradient.min(axis=1, keepdims=True)
+    assert ((weights < 1e-6) | (gradient - lowest < 1e-3)).all()
+
+
+def test_projection_is_the_nearest_point():
+    rng = np.random.default_rng(0)
+    v = rng.normal(size=(50, 4))
+    nearest = project_on_simplex(v)
+    others = rng.dirichlet(np.ones(4), size=(200, 1))
+    distance = np.square(v - nearest).sum(axis=-1)
+    assert (distance <= np.square(v - others).sum(axis=-1) + 1e-12).all()
+
+
+def test_a_sleeping_user_takes_what_serves_all():
+    rng = np.random.default_rng(0)
+    errors = rng.normal(size=(2, 1, 40, 30, 2)) * np.reshape([1.0, 3.0], (2, 1, 1, 1, 1))
+    errors[1, :, 0], errors[0, :, 0] = 0.0, 1e-3
+    events = np.r_[0.0, np.full(39, 60.0)][None]
+    weights = blend_weights(errors, Spans.of(2), np.ones((1, 40)), events, np.zeros((1, 40), dtype=bool))
+    assert weights[0, 0, 0, 0] > 0.8
+
+
+def test_windows_look_backwards_only():
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=(2, 60))
+    later = y.copy()
+    later[:, 40:] += 100
+    for look in (
+        lambda x: rolling_mean(x, 7),
+        lambda x: phase_mean(x, 6, 3),
+        lambda x: delayed(x, 5),
+    ):
+        np.testing.assert_allclose(look(y)[:, :40], look(later)[:, :40], atol=1e-9)
+    assert phase_mean(y, 6, 3)[0, 50] == pytest.approx(y[0, [50, 44, 38]].mean())
+
+
+def test_gaps_are_filled_from_the_season_before():
+    y = np.arange(48.0)[None] % 24
+    holes = y.copy()
+    holes[0, 30:40] = np.nan
+    np.testing.assert_array_equal(without_gaps(holes, 24), y)

@@ -1,0 +1,115 @@
+"""Hierarchies add up, move those least that have erred least, and stay above zero."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpudemand._validation import InputError
+from gpudemand.forecast import Naive, SeasonalNaive, cross_validation
+from gpudemand.forecast.hierarchy import METHODS, reconcile, shrunk_covariance
+from gpudemand.hierarchy import aggregate_usage
+
+
+@pytest.fixture(scope="module")
+def tree():
+    rng, days = np.random.default_rng(0), pd.date_range("2026-03-01", periods=84)
+    names = [f"g{group}/u{user}" for group in range(3) for user in range(4)]
+    y = rng.poisson(3, (12, 84)) + 2 * np.sin(2 * np.pi * np.arange(84) / 7) + 2
+    usage = pd.DataFrame({"unique_id": np.repeat(names, 84), "ds": np.tile(days, 12), "y": np.maximum(y, 0).ravel()})
+    return aggregate_usage(usage, "group/user")
+
+
+@pytest.fixture(scope="module")
+def forecasts(tree):
+    nodes = tree[0]
+    model = SeasonalNaive()
+    return model.fit(nodes).predict(h=7, level=[80]), cross_validation(SeasonalNaive(), nodes, h=7, n_windows=6)
+
+
+def by_node(frame, column="SeasonalNaive"):
+    return frame.pivot(index="unique_id", columns="ds", values=column)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_everything_adds_up(tree, forecasts, method):
+    _, summing, _ = tree
+    rng = np.random.default_rng(1)
+    base = forecasts[0].assign(SeasonalNaive=forecasts[0]["SeasonalNaive"] * rng.uniform(0.5, 1.5, len(forecasts[0])))
+    found = by_node(reconcile(base, summing, forecasts[1], method=method)).loc[summing["unique_id"]]
+    matrix = summing.set_index("unique_id")
+    np.testing.assert_allclose(found, matrix.to_numpy() @ found.loc[matrix.columns].to_numpy(), rtol=1e-9, atol=1e-9)
+    assert (found >= 0).all(axis=None)
+
+
+def test_what_adds_up_already_stays(tree, forecasts):
+    nodes, summing, _ = tree
+    forecast = Naive().fit(nodes).predict(h=3)
+    again = reconcile(forecast, summing, cross_validation(Naive(), nodes, h=3, n_windows=9))
+    np.testing.assert_allclose(again["Naive"], forecast["Naive"], rtol=1e-6)
+
+
+def test_the_better_level_wins(tree, forecasts):
+    """A total that has never been far off pulls users along; one that was always wrong does not."""
+    base, backtest = forecasts
+    raised = base.assign(SeasonalNaive=np.where(base["unique_id"] == "total", 200.0, base["SeasonalNaive"]))
+    size = {}
+    for name, factor in (("good", 0.01), ("bad", 100.0)):
+        error = backtest["y"] - backtest["SeasonalNaive"]
+        scaled = error * np.where(backtest["unique_id"] == "total", factor, 1.0)
+        past = backtest.assign(SeasonalNaive=backtest["y"] - scaled)
+        size[name] = by_node(reconcile(raised, tree[1], past)).loc["total"].mean()
+    assert size["good"] == pytest.approx(200, rel=0.02)
+    assert size["bad"] < 100
+
+
+def test_mint_is_better_than_bottom_up_where_totals_are_easy():
+    """Noise that two users exchange leaves their sum as it is, and only the total's own forecast sees that."""
+    rng, t = np.random.default_rng(0), np.arange(200)
+    swap = rng.normal(0, 5, 200)
+    level = 30 + 5 * np.sin(2 * np.pi * t / 7)
+    y = {"g/a": level / 2 + swap, "g/b": level / 2 - swap}
+    usage = pd.concat(
+        pd.DataFrame({"unique_id": name, "ds": pd.date_range("2026-01-01", periods=200), "y": values})
+        for name, values in y.items()
+    )
+    nodes, summing, _ = aggregate_usage(usage, "group/user")
+    past = cross_validation(SeasonalNaive(), nodes[nodes["ds"] < "2026-07-06"], h=7, n_windows=10)
+    future = cross_validation(SeasonalNaive(), nodes, h=7, n_windows=1)
+    found = reconcile(future.drop(columns=["y", "cutoff"]), summing, past)
+    total = found.loc[found["unique_id"] == "total", "SeasonalNaive"].to_numpy()
+    np.testing.assert_allclose(total, future.loc[future["unique_id"] == "total", "y"], atol=1.0)
+
+
+def test_bounds_stay_around_the_point(tree, forecasts):
+    base, backtest = forecasts
+    half = base.assign(**{name: base[name] * 0.5 for name in base.columns[2:]})
+    found = reconcile(half.where(half["unique_id"] != "g1", base), tree[1], backtest)
+    assert (found["SeasonalNaive-lo-80"] <= found["SeasonalNaive"] + 1e-9).all()
+    assert (found["SeasonalNaive"] <= found["SeasonalNaive-hi-80"] + 1e-9).all()
+    assert (found["SeasonalNaive-lo-80"] >= 0).all()
+
+
+def test_nobody_is_pushed_below_zero(tree, forecasts):
+    base, backtest = forecasts
+    low = base.assign(SeasonalNaive=np.where(base["unique_id"] == "g0", 0.0, base["SeasonalNaive"]))
+    for method in METHODS:
+        found = by_node(reconcile(low, tree[1], backtest, method=method))
+        assert (found >= 0).all(axis=None)
+
+
+def test_covariance_is_positive_definite_with_few_errors():
+    found = shrunk_covariance(np.random.default_rng(0).normal(size=(30, 4)))
+    assert np.linalg.eigvalsh(found).min() > 0
+
+
+def test_a_missing_node_is_named(tree, forecasts):
+    base, backtest = forecasts
+    with pytest.raises(InputError, match="'g1'"):
+        reconcile(base[base["unique_id"] != "g1"], tree[1], backtest)
+
+
+def test_mint_wants_past_errors(tree, forecasts):
+    with pytest.raises(InputError, match="backtest"):
+        reconcile(forecasts[0], tree[1])
