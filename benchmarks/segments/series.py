@@ -1,4 +1,4 @@
-"""Series of known kinds with noise added: a second source of truth, which nothing in the package has learnt from."""
+"""Series of known kinds with noise added: a second source of truth, beside simulated clusters."""
 
 from __future__ import annotations
 

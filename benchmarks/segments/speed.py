@@ -20,9 +20,16 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from gpudemand.segments import LogSpectrum, PersistenceStatistics, RipsStatistics, takens_embedding
+from gpudemand.segments import (
+    LogSpectrum,
+    PersistenceStatistics,
+    RipsStatistics,
+    TopologicalSegmenter,
+    takens_embedding,
+)
 from gpudemand.units import format_seconds
 
 Values = NDArray[Any]
@@ -126,6 +133,21 @@ def compare(values: Values, sample: int) -> None:
     row("loops of 50-day windows, all (giotto-ph, 1 core)", with_giotto_ph, fewest, n_users)
 
 
+def whole_fit(n_users: int, n_days: int) -> None:
+    """Time full fits of the segmenter, the number of segments being chosen: by default, and with landmarked loops."""
+    columns = pd.date_range("2026-01-05", periods=n_days, freq="D")
+    wide = pd.DataFrame(zero_inflated(n_users, n_days), columns=columns)
+    for name, blocks in (("by default", None), ("with landmarked loops", ["rhythm", "waves", "rips"])):
+        segmenter = TopologicalSegmenter(blocks=blocks, random_state=0)
+        segmenter.fit(wide.iloc[:100])
+        start = time.perf_counter()
+        segmenter.fit(wide)
+        print(
+            f"{'fit, ' + name + ' (gpudemand)':<58} {format_seconds(time.perf_counter() - start):>9}  measured",
+            flush=True,
+        )
+
+
 def million(n_users: int, n_days: int) -> None:
     """Time sublevel features of dense float32 series in this process, and print the high-water memory with the data."""
     statistics(dense(10, n_days))
@@ -152,6 +174,8 @@ def main() -> None:
         print(f"{args.users:,} series of {args.days} days, {name} (synthetic)")
         compare(make(args.users, args.days), args.sample)
         print()
+    whole_fit(args.users, args.days)
+    print()
     command = [sys.executable, "-m", "benchmarks.segments.speed", "--only-many", "--many", str(args.many)]
     run = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     print(f"{args.many:,} series of 365 days, use on every day, float32 (synthetic)")

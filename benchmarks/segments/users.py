@@ -118,6 +118,15 @@ def virtual_clusters(data: Path, jobs: pd.DataFrame) -> pd.Series:
     return both.groupby("user")["group"].agg(lambda groups: groups.mode().iloc[0])
 
 
+def segmenters(number: int) -> dict[str, TopologicalSegmenter]:
+    """What is compared: by shape, and by presence, which knows who has stopped."""
+    found = {"segments": None, "segments with RFM": ["rhythm", "waves", "rfm"], "segments by presence": ["presence"]}
+    told = {"8 segments": None, "8 segments, no topology": ["rhythm"], "8 segments by presence": ["presence"]}
+    return {key: TopologicalSegmenter(blocks=blocks, random_state=0) for key, blocks in found.items()} | {
+        key: TopologicalSegmenter(number, blocks=blocks, random_state=0) for key, blocks in told.items()
+    }
+
+
 def report(name: str, data: Path, n_resamples: int) -> None:
     """Print everything about one trace."""
     jobs = READERS[name](data)
@@ -127,13 +136,8 @@ def report(name: str, data: Path, n_resamples: int) -> None:
     known = history.sum(axis=1) > 0
     history, future = history[known], later[known].mean(axis=1).to_numpy()
     print(f"\n{name}: {len(wide)} users, {wide.shape[1]} hours; {len(history)} with use in the first {cut}")
-    plain, level = (TopologicalSegmenter(blocks=b, random_state=0) for b in (None, [*BLOCKS, "rfm"]))
     labels = {"RFM quintiles": quintiles(history)}
-    fits = {"segments": plain.fit(history), "segments with RFM": level.fit(history)}
-    fits["8 segments"] = TopologicalSegmenter(min(8, len(history) // 4), random_state=0).fit(history)
-    fits["8 segments, no topology"] = TopologicalSegmenter(
-        min(8, len(history) // 4), blocks=[b for b in BLOCKS if b != "persistence"], random_state=0
-    ).fit(history)
+    fits = {key: fit.fit(history) for key, fit in segmenters(min(8, len(history) // 4)).items()}
     labels |= {key: pd.DataFrame({"segment": fit.labels_}, index=history.index) for key, fit in fits.items()}
     labels["8 segments + RFM quintiles"] = labels["8 segments"].join(labels["RFM quintiles"])
     rng = np.random.default_rng(1)
@@ -148,6 +152,3 @@ def report(name: str, data: Path, n_resamples: int) -> None:
         segment = pd.Series(whole.labels_, index=wide.index).loc[clusters.index]
         ari = adjusted_rand_score(clusters, segment)
         print(f"agreement with virtual clusters: ARI {ari:.2f} ({len(clusters)} users, {whole.n_segments_} segments)")
-
-
-BLOCKS = ("persistence", "spectrum", "calendar", "rhythm", "kinds")

@@ -138,6 +138,8 @@ class PersistenceDiagramDisplay(Display):
             date_axis(ax, self.series.index)
 
     def _draw_diagram(self, ax: Axes) -> None:
+        from matplotlib.ticker import MaxNLocator
+
         low, high = self.series.min(), self.series.max()
         ax.axline((0, 0), slope=1, color=BASELINE, linestyle="--", linewidth=0.9)
         finite = np.isfinite(self.pairs[:, 1])
@@ -148,6 +150,7 @@ class PersistenceDiagramDisplay(Display):
         pad = 0.06 * (high - low) or 1.0
         ax.set(xlim=(low - pad, high + pad), ylim=(low - pad, high + pad))
         ax.tick_params(labelleft=False)
+        ax.xaxis.set_major_locator(MaxNLocator(3, prune="upper"))
         ax.xaxis.set_major_formatter("{x:,.6g}")
         ax.set_xlabel("level at birth (height: at death)", loc="left")
         put_title(ax, _NOUNS[self.filtration].capitalize())

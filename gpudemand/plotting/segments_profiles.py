@@ -85,8 +85,8 @@ class SegmentProfileDisplay(Display):
 
     def _draw(self, ax: Axes) -> None:
         ax.set_axis_off()
-        ax.set_title("What usage looks like in each segment", loc="left", pad=24)
-        put_kind(ax, self.kind).set_position((0, 26))
+        ax.set_title("What usage looks like in each segment", loc="left", pad=12)
+        put_kind(ax, self.kind).set_position((0, 14))
         self.axes_ = [self._panel(ax, place) for place in range(len(self.panels))]
 
     def _panel(self, ax: Axes, place: int) -> Axes:
@@ -94,7 +94,7 @@ class SegmentProfileDisplay(Display):
         rows = int(np.ceil(len(self.panels) / columns))
         row, column = divmod(place, columns)
         width, height = 1 / columns, 1 / rows
-        inset = ax.inset_axes((column * width, 1 - (row + 1) * height, width * 0.92, height - 0.13))
+        inset = ax.inset_axes((column * width, 1 - (row + 1) * height, width * 0.95, height - 0.09))
         name, table = list(self.panels.items())[place]
         _ridges(inset, table, segment_colors(len(self.panels))[place])
         text = f"{short_name(name, 24)}: {self.sizes[name]:,} user{'s' * (self.sizes[name] != 1)}"

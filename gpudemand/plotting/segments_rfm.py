@@ -89,9 +89,9 @@ class RFMDisplay(Display):
         colors = segment_colors(len(self.names))
         self.points_ = [self._points(ax, label, color) for label, color in zip(self.names, colors, strict=True)]
         units = self.table.attrs.get("units", {})
-        ax.set_xscale("symlog", linthresh=1)
+        ax.set_xscale("symlog", linthresh=1, linscale=0.4)
         ax.set_yscale("symlog", linthresh=1)
-        ax.set_xlim(left=-0.2)
+        ax.set_xlim(left=-0.3)
         ax.set_ylim(bottom=float(self.table["monetary"].min()) / 2)
         count_axis(ax, f"{units.get('monetary', 'GPU-hours')} in all")
         ax.xaxis.set_major_formatter("{x:,.6g}")

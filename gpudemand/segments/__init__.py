@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from gpudemand.segments.consensus import consensus_labels
     from gpudemand.segments.embedding import TakensEmbedding, maxmin_landmarks, takens_embedding
     from gpudemand.segments.homology import RipsStatistics, rips_persistence
-    from gpudemand.segments.kinds import UserKinds
     from gpudemand.segments.matrix import as_matrix
     from gpudemand.segments.persistence import (
         PersistenceStatistics,
@@ -22,14 +21,14 @@ if TYPE_CHECKING:
         superlevel_persistence,
     )
     from gpudemand.segments.profiles import segment_profiles
-    from gpudemand.segments.rfm import RFM, CalendarProfile, rfm_table
+    from gpudemand.segments.rfm import RFM, CalendarProfile, UserPresence, rfm_table
     from gpudemand.segments.rhythm import UsageRhythm
     from gpudemand.segments.segmenter import TopologicalSegmenter
     from gpudemand.segments.selection import select_n_segments
-    from gpudemand.segments.smoothing import SmoothPersistence
     from gpudemand.segments.spectrum import LogSpectrum
     from gpudemand.segments.stability import segment_stability
     from gpudemand.segments.vectorize import BettiCurve, PersistenceEntropy, PersistenceImage, PersistenceLandscape
+    from gpudemand.segments.waves import WeeklyPersistence
 
 _HOME = {
     "BettiCurve": "vectorize",
@@ -41,11 +40,11 @@ _HOME = {
     "PersistenceStatistics": "persistence",
     "RFM": "rfm",
     "RipsStatistics": "homology",
-    "SmoothPersistence": "smoothing",
     "TakensEmbedding": "embedding",
     "TopologicalSegmenter": "segmenter",
     "UsageRhythm": "rhythm",
-    "UserKinds": "kinds",
+    "UserPresence": "rfm",
+    "WeeklyPersistence": "waves",
     "as_matrix": "matrix",
     "consensus_labels": "consensus",
     "maxmin_landmarks": "embedding",
@@ -71,11 +70,11 @@ __all__ = [
     "PersistenceLandscape",
     "PersistenceStatistics",
     "RipsStatistics",
-    "SmoothPersistence",
     "TakensEmbedding",
     "TopologicalSegmenter",
     "UsageRhythm",
-    "UserKinds",
+    "UserPresence",
+    "WeeklyPersistence",
     "as_matrix",
     "consensus_labels",
     "maxmin_landmarks",

@@ -38,7 +38,8 @@ def segment_ablation(
     Returns
     -------
     DataFrame
-        Rows ``all``, ``without <block>``, ``without topology`` (if two blocks are topological) and ``only <block>``;
+        Rows ``all``, ``without <block>``, ``without topology`` (if two blocks are topological) and ``only <block>`` (of
+        more than two blocks, as that says the same otherwise);
         columns ``n_segments``, ``agreement`` (adjusted Rand index with row ``all``), ``ari`` (with `labels`) and
         ``stability`` (mean over resamples).
 
@@ -55,7 +56,7 @@ def segment_ablation(
     >>> kinds = truth.set_index("user")["archetype"].loc[wide.index]
     >>> segmenter = TopologicalSegmenter(2, blocks=["persistence", "spectrum"], random_state=0)
     >>> segment_ablation(segmenter, wide, kinds).index.tolist()
-    ['all', 'without persistence', 'without spectrum', 'only persistence', 'only spectrum']
+    ['all', 'without persistence', 'without spectrum']
     """
     if segmenter.method != "joint":
         raise InputError(f"an ablation needs method='joint', which has blocks; got {segmenter.method!r}.")
@@ -77,6 +78,7 @@ def _variants(blocks: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
         plain = tuple(name for name in blocks if name not in TOPOLOGY)
         if 0 < len(plain) < len(blocks) - 1:
             variants["without topology"] = plain
+    if len(blocks) > 2:
         variants |= {f"only {name}": (name,) for name in blocks}
     return variants
 

@@ -7,17 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_choice
 from gpudemand.segments._transformer import SeriesTransformer
 from gpudemand.segments.homology import RipsStatistics
-from gpudemand.segments.kinds import UserKinds
 from gpudemand.segments.matrix import Matrix, sampling_step
 from gpudemand.segments.persistence import PersistenceStatistics
-from gpudemand.segments.rfm import RFM, CalendarProfile
+from gpudemand.segments.rfm import RFM, CalendarProfile, UserPresence
 from gpudemand.segments.rhythm import UsageRhythm
-from gpudemand.segments.smoothing import SmoothPersistence
 from gpudemand.segments.spectrum import LogSpectrum
+from gpudemand.segments.waves import WeeklyPersistence
 
 _DAY = pd.Timedelta("1D")
 #: Bins of a landmarked sliding window of 'rips', and how far apart two windows begin.
@@ -25,26 +23,26 @@ _RIPS_WINDOW, _RIPS_STRIDE = 14, 2
 
 Makers = tuple[Callable[[], SeriesTransformer], ...]
 BLOCKS: Mapping[str, Makers] = {
-    "persistence": (PersistenceStatistics, SmoothPersistence),
+    "persistence": (PersistenceStatistics,),
     "rips": (lambda: RipsStatistics(_RIPS_WINDOW, stride=_RIPS_STRIDE),),
     "spectrum": (LogSpectrum,),
     "calendar": (CalendarProfile,),
     "rhythm": (UsageRhythm,),
-    "kinds": (UserKinds,),
+    "waves": (WeeklyPersistence,),
+    "presence": (UserPresence,),
     "rfm": (RFM,),
 }
-#: What users are compared by unless told otherwise, and the blocks among them that need no times.
-DEFAULT = ("persistence", "spectrum", "calendar", "rhythm", "kinds")
-TIMELESS = ("persistence", "rips", "spectrum", "rfm")
-TOPOLOGY = ("persistence", "rips")
-#: Blocks that were learnt from simulated users, and count only where they make segments steadier.
-LEARNT = ("kinds",)
+#: What users are compared by unless told otherwise, with times and without; and all blocks that need no times.
+TIMED = ("rhythm", "waves")
+UNTIMED = ("persistence", "spectrum")
+TIMELESS = (*UNTIMED, "rips", "presence", "rfm")
+TOPOLOGY = ("persistence", "rips", "waves")
 #: Blocks of features that stand beside the others in the table even if nothing is compared by them.
 ALONGSIDE = ("rfm",)
 
 
 def choose_blocks(names: Sequence[str] | None, matrix: Matrix) -> tuple[str, ...]:
-    """Return the blocks to compare by: `names`, or all of the default ones that `matrix` has the times for.
+    """Return the blocks to compare by: `names`, or the default ones for a matrix with times or without.
 
     Raises
     ------
@@ -53,7 +51,7 @@ def choose_blocks(names: Sequence[str] | None, matrix: Matrix) -> tuple[str, ...
     """
     timed = has_days(matrix)
     if names is None:
-        return DEFAULT if timed else tuple(name for name in DEFAULT if name in TIMELESS)
+        return TIMED if timed else UNTIMED
     if isinstance(names, str) or not len(names):
         raise InputError(f"blocks must be a list of one or more of: {', '.join(sorted(BLOCKS))}; got {names!r}.")
     for name in names:
@@ -105,6 +103,6 @@ def as_frame(matrix: Matrix) -> pd.DataFrame:
     return pd.DataFrame(matrix.values, index=matrix.ids, columns=matrix.ds, copy=False)
 
 
-def columns_of(table: pd.DataFrame, block: str) -> FloatArray:
+def columns_of(table: pd.DataFrame, block: str) -> pd.DataFrame:
     """Return the features of one block."""
-    return np.asarray(table.loc[:, table.columns.str.startswith(f"{block}__")], dtype=float)
+    return table.loc[:, table.columns.str.startswith(f"{block}__")]

@@ -1,19 +1,28 @@
-"""Consensus of several labelings of the same users: by voting, or by who stands together in most of them."""
+"""Consensus of several labelings of the same users, such as those by recency, frequency and monetary value."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.optimize import linear_sum_assignment
 from sklearn.mixture import GaussianMixture
 
-from gpudemand._typing import FloatArray, IntArray
+from gpudemand._typing import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError, check_choice
+from gpudemand.segments._sweep import compiled
+from gpudemand.segments._transformer import over_rows
 from gpudemand.segments.centres import alike_users_allowed
+from gpudemand.segments.matrix import Matrix, sampling_step
+from gpudemand.segments.persistence import PersistenceStatistics
+from gpudemand.segments.rhythm import moving_mean
 
 RULES = ("voting", "pairs")
+#: Three series of each user, after the managers' framework.
+VIEWS = ("recency", "frequency", "monetary")
+_DAY, _BINS = pd.Timedelta("1D"), 7
 
 
 class Consensus:
@@ -167,3 +176,60 @@ def consensus_labels(
     n_labels = int(codes.max()) + 1
     merged = vote(cells, counts, n_labels) if rule == "voting" else pair_up(cells, counts, n_segments or n_labels)
     return np.asarray(merged[cell.ravel()])
+
+
+def view_statistics(matrix: Matrix) -> pd.DataFrame:
+    """Return persistence statistics of the three series of each user.
+
+    Recency is the time since the last use at each point in time, frequency the share of bins in use in the week (for
+    hours: the day) around it, monetary value the usage itself.
+
+    Returns
+    -------
+    DataFrame, shape (n_users, 3 x 16)
+        Columns ``recency__sublevel_count`` and so on.
+
+    Examples
+    --------
+    >>> from gpudemand.segments.matrix import as_matrix
+    >>> table = view_statistics(as_matrix([[0.0, 8, 0, 0, 8, 0, 0, 8]]))
+    >>> table.shape, table.columns[0]
+    ((1, 48), 'recency__sublevel_count')
+    """
+    used = matrix.values > 0
+    often = over_rows(mean_rows, used.astype(float), used.shape[1], _window(matrix))
+    views = (time_since_use(used), often, matrix.values)
+    parts = [_statistics(matrix, values, name) for name, values in zip(VIEWS, views, strict=True)]
+    return pd.concat(parts, axis=1)
+
+
+def time_since_use(used: BoolArray) -> FloatArray:
+    """Return bins since the last use at each point in time; before the first use, since the beginning.
+
+    Examples
+    --------
+    >>> time_since_use(np.array([[False, True, False, False]])).tolist()
+    [[1.0, 0.0, 1.0, 2.0]]
+    """
+    places = np.arange(used.shape[1])
+    last = np.maximum.accumulate(np.where(used, places, -1), axis=1)
+    return np.asarray(places - last, dtype=float)
+
+
+def _window(matrix: Matrix) -> int:
+    """Return the bins in a day for hours, and seven for days and everything else."""
+    step = sampling_step(matrix.ds)
+    return _BINS if step is None or step >= _DAY else max(round(_DAY / step), 1)
+
+
+@compiled
+def mean_rows(values: FloatArray, width: int, out: FloatArray) -> None:
+    """Write the centred moving mean of each row."""
+    for row in range(len(values)):
+        out[row] = moving_mean(values[row], width)
+
+
+def _statistics(matrix: Matrix, values: FloatArray, view: str) -> pd.DataFrame:
+    block = PersistenceStatistics().fit(matrix.values)
+    columns = [f"{view}__{name}" for name in block.get_feature_names_out()]
+    return pd.DataFrame(block.transform(values), index=matrix.ids, columns=columns)

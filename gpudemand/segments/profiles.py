@@ -7,14 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError
 from gpudemand.segments.blocks import as_frame, has_days
 from gpudemand.segments.matrix import Matrix, as_matrix
 from gpudemand.segments.rfm import CalendarProfile, rfm_table
-from gpudemand.segments.rhythm import UsageRhythm
+from gpudemand.segments.rhythm import UsageRhythm, by_day
 
 #: What counts as rare, short, frequent or a trend; medians of a segment are held against these.
-_RARE, _SHORT, _OFTEN, _TREND, _OFFICE, _NIGHT = 0.3, 0.3, 0.75, 0.15, 0.75, 0.6
+_RARE, _SHORT, _OFTEN, _TREND, _OFFICE, _NIGHT = 0.33, 0.3, 0.75, 0.15, 0.75, 0.6
 _NIGHT_HOURS = (20, 21, 22, 23, 0, 1, 2, 3, 4, 5, 6, 7)
 
 
@@ -81,8 +82,7 @@ def _users(matrix: Matrix) -> pd.DataFrame:
     rhythm = UsageRhythm().set_output(transform="pandas").fit_transform(frame)
     calendar = CalendarProfile().set_output(transform="pandas").fit_transform(frame)
     level = rfm_table(frame)
-    used = level["monetary"] > 0
-    odds = np.exp(rhythm["density"]) - 0.01
+    active, span = _presence(by_day(matrix)[0])
     weekend = calendar[["weekday_5", "weekday_6"]].mean(axis=1)
     week = calendar[[f"weekday_{day}" for day in range(5)]].mean(axis=1)
     nights = [f"hour_{hour:02d}" for hour in _NIGHT_HOURS if f"hour_{hour:02d}" in calendar]
@@ -90,8 +90,8 @@ def _users(matrix: Matrix) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "gpu_hours": level["monetary"],
-            "active": np.where(used, 1.02 * odds / (1.0 + odds), 0.0),
-            "span": np.where(used, np.exp(rhythm["span"]) - 0.02, 0.0),
+            "active": active,
+            "span": span,
             "office": (1.0 - weekend / week.where(week > 0)).clip(0.0, 1.0).fillna(0.0),
             "night": calendar[nights].sum(axis=1) if hourly else np.nan,
             "trend": rhythm["trend"],
@@ -99,6 +99,14 @@ def _users(matrix: Matrix) -> pd.DataFrame:
         },
         index=frame.index,
     )
+
+
+def _presence(daily: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the share of days in use between first and last use, and of those between in all that were recorded."""
+    used = daily > 0
+    length = np.where(used.any(axis=1), daily.shape[1] - used.argmax(axis=1) - used[:, ::-1].argmax(axis=1), 0)
+    recorded = np.maximum((~np.isnan(daily)).sum(axis=1), 1)
+    return used.sum(axis=1) / np.maximum(length, 1), np.minimum(length / recorded, 1.0)
 
 
 def _name(row: pd.Series) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +14,12 @@ from gpudemand.segments._transformer import SeriesTransformer
 from gpudemand.segments.matrix import Matrix, as_matrix, sampling_step
 
 PARTS = ("recency", "frequency", "monetary")
+#: A usual value of each trait of presence, and the difference that counts as one step between two users.
+PRESENCE_TRAITS: Mapping[str, tuple[float, float]] = {
+    "idle": (0.3, 0.33),
+    "recent": (0.33, 0.33),
+    "active": (0.5, 0.33),
+}
 _DAY = pd.Timedelta("1D")
 _HOUR = pd.Timedelta("1h")
 
@@ -161,6 +167,54 @@ class RFM(SeriesTransformer):
 
     def _names(self) -> list[str]:
         return list(self.parts)
+
+
+class UserPresence(SeriesTransformer):
+    """How much a user is there, and still: recency and frequency as shares of the history, and never how many GPUs.
+
+    Attributes
+    ----------
+    n_timestamps_ : int
+        Length of the series at ``fit``; nothing else is learned.
+
+    See Also
+    --------
+    RFM : The same in days, and with the level of usage.
+
+    Notes
+    -----
+    ``idle`` is the root of the share of the table since the last use, ``recent`` the share of the usage that falls in
+    the last third of the table, ``active`` the root of the share of recorded bins in use. A user without any use has 1,
+    0 and 0.
+
+    Examples
+    --------
+    >>> UserPresence().fit_transform([[0.0, 8, 8, 0, 0, 0], [4, 4, 4, 4, 4, 4]]).round(2).tolist()
+    [[0.71, 0.0, 0.58], [0.0, 0.33, 1.0]]
+    """
+
+    _non_negative = True
+
+    @property
+    def scale_free(self) -> bool:
+        """Whether multiplying a series by a positive constant leaves its features as they are: always."""
+        return True
+
+    def _features(self, matrix: Matrix) -> FloatArray:
+        activity = _activity(matrix, "gpu_hours")
+        n_timestamps = matrix.values.shape[1]
+        late = np.nansum(matrix.values[:, n_timestamps - n_timestamps // 3 :], axis=1)
+        total = activity.gpu_hours
+        return np.column_stack(
+            [
+                np.sqrt(activity.idle_days / activity.step_days / n_timestamps),
+                np.divide(late, total, out=np.zeros_like(late), where=total > 0),
+                np.sqrt(activity.active / activity.recorded),
+            ]
+        )
+
+    def _names(self) -> list[str]:
+        return list(PRESENCE_TRAITS)
 
 
 class CalendarProfile(SeriesTransformer):

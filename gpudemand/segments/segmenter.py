@@ -34,13 +34,12 @@ class TopologicalSegmenter(ClusterMixin, BaseEstimator):
         ``"joint"`` compares users by several blocks of features at once. The other two are the paper's: Gaussian
         mixtures by recency, frequency and monetary value on persistence statistics, merged by voting or by pairs.
     blocks : sequence of str, optional
-        What ``"joint"`` compares users by: ``"persistence"`` (lifetimes of the series' ups and downs, and of its
-        slow ones), ``"rips"`` (of the cloud of its windows, on landmarks; slower, needs giotto-tda or giotto-ph),
-        ``"spectrum"``, ``"calendar"``, ``"rhythm"`` (which days, how regular, growing or not), ``"kinds"`` (which of
-        seven kinds it looks like, learnt on simulated users; counts only where the segments become steadier by it, as
-        two halves of the users tell) and ``"rfm"`` (how recent, often and much: the only one
-        that minds how much). By default all but ``"rips"`` and ``"rfm"``; columns that are no times, or are more than
-        a day apart, leave ``"persistence"`` and ``"spectrum"``.
+        What ``"joint"`` compares users by: ``"rhythm"`` (which days and hours, how even, growing or not), ``"waves"``
+        (lifetimes of the peaks of the weekly level), ``"presence"`` (how often, and still there or not; on its own the
+        best for forecasts), ``"persistence"`` (lifetimes of the series' ups and downs), ``"rips"`` (of the cloud of its
+        windows, on landmarks; slower, needs giotto-tda or giotto-ph), ``"spectrum"``, ``"calendar"`` and ``"rfm"`` (how
+        recent, often and much: the only one that minds how much). By default the first two; ``"persistence"`` and
+        ``"spectrum"`` where the columns are no times, or more than a day apart.
     max_segments : int, default=10
         Most segments that ``"auto"`` tries.
     random_state : int, RandomState or None
@@ -205,7 +204,7 @@ class TopologicalSegmenter(ClusterMixin, BaseEstimator):
         self.probabilities_ = mixed[:, self._order]
         self.labels_ = self.probabilities_.argmax(axis=1)
         self.n_segments_ = len(self._order)
-        self.blocks_ = self._model.counted or self._model.blocks
+        self.blocks_ = self._model.blocks
 
     def _mixed(self, matrix: Matrix, table: pd.DataFrame) -> FloatArray:
         """Return probabilities in the model's order, mixed with the shares where little is known."""

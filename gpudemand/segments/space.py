@@ -1,19 +1,28 @@
-"""The space in which users are compared: every block counts alike, however many features it has."""
+"""The space in which users are compared: traits count in steps of their own, other blocks alike among each other."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
 from gpudemand._typing import FloatArray
 from gpudemand.segments.blocks import columns_of
+from gpudemand.segments.rfm import PRESENCE_TRAITS
+from gpudemand.segments.rhythm import DAY_TRAITS, HOUR_TRAITS
+from gpudemand.segments.waves import WAVE_TRAITS
 
 _FARTHEST = 4.0
-_BLOCK_DIMENSIONS, _DIMENSIONS = 8, 10
-#: Kinds are probabilities and comparable as they are; standardising would blow up differences in the last percent.
-_AS_THEY_ARE = {"kinds": 2.0}
+_BLOCK_DIMENSIONS, _DIMENSIONS = 8, 16
+#: Users whose distance is below two thirds of a step are alike, however well luck parts them.
+_ALIKE = 0.45
+#: Blocks whose traits have steps of their own: a population that is all alike stays close together.
+STEPS: Mapping[str, Mapping[str, tuple[float, float]]] = {
+    "rhythm": {**DAY_TRAITS, **HOUR_TRAITS},
+    "waves": WAVE_TRAITS,
+    "presence": PRESENCE_TRAITS,
+}
 
 
 class _PrincipalAxes:
@@ -34,9 +43,10 @@ class _PrincipalAxes:
 class _BlockAxes:
     """Principal axes of one block after standardising, scaled to a total variance of one."""
 
-    def fit(self, features: FloatArray) -> _BlockAxes:
-        self.mean_, spread = features.mean(axis=0), features.std(axis=0)
-        size = np.maximum(np.abs(features).max(axis=0), 1.0)
+    def fit(self, features: pd.DataFrame) -> _BlockAxes:
+        values = features.to_numpy(dtype=float)
+        self.mean_, spread = values.mean(axis=0), values.std(axis=0)
+        size = np.maximum(np.abs(values).max(axis=0), 1.0)
         self.scale_ = np.divide(1.0, spread, out=np.zeros_like(spread), where=spread > 1e-9 * size)
         standard = self._standard(features)
         self.axes_ = _PrincipalAxes(_BLOCK_DIMENSIONS).fit(standard)
@@ -44,44 +54,56 @@ class _BlockAxes:
         self.unit_ = 1.0 / total if total > 0 else 0.0
         return self
 
-    def transform(self, features: FloatArray) -> FloatArray:
+    def transform(self, features: pd.DataFrame) -> FloatArray:
         return np.asarray(self.axes_.transform(self._standard(features)) * self.unit_)
 
-    def _standard(self, features: FloatArray) -> FloatArray:
-        return np.clip((features - self.mean_) * self.scale_, -_FARTHEST, _FARTHEST)
+    def _standard(self, features: pd.DataFrame) -> FloatArray:
+        return np.clip((features.to_numpy(dtype=float) - self.mean_) * self.scale_, -_FARTHEST, _FARTHEST)
 
 
-class _Scaled:
-    """A block whose unit is known."""
+class _Steps:
+    """Traits in steps that do not depend on who else is there."""
 
-    def __init__(self, factor: float) -> None:
-        self.factor = factor
+    def __init__(self, steps: Mapping[str, tuple[float, float]]) -> None:
+        self.steps = steps
 
-    def fit(self, features: FloatArray) -> _Scaled:
+    def fit(self, features: pd.DataFrame) -> _Steps:
         return self
 
-    def transform(self, features: FloatArray) -> FloatArray:
-        return self.factor * features
+    def transform(self, features: pd.DataFrame) -> FloatArray:
+        usual, step = np.transpose([self.steps[str(name).partition("__")[2]] for name in features])
+        return np.clip((features.to_numpy(dtype=float) - usual) / step, -_FARTHEST, _FARTHEST)
 
 
 class UserSpace:
-    """Positions of users in at most ten dimensions, made from the blocks of a feature table.
+    """Positions of users in at most sixteen dimensions, made from the blocks of a feature table.
 
-    Each block is standardised, cut at four standard deviations and reduced to eight principal axes with a total
-    variance of one; the block of kinds keeps its own unit. Ten principal axes of all of them are left.
+    Traits of ``"rhythm"``, ``"waves"`` and ``"presence"`` count in steps of their own. Every other block is
+    standardised and reduced to eight principal axes with a total variance of one. No feature counts for more than four
+    steps or standard deviations. Sixteen principal axes of all blocks are left.
+
+    Which traits there are, and how large a step is, was found on simulated clusters and on series with noise added
+    (`gpudemand.datasets.make_cluster`, seeds 1,000 to 1,006). No single trait but ``short_lived`` was worth more than
+    0.06 of adjusted Rand index there.
 
     Parameters
     ----------
     blocks : sequence of str
         Blocks that count.
+
+    Attributes
+    ----------
+    floor : float
+        Square of the distance below which users are alike; 0 where no block has steps.
     """
 
     def __init__(self, blocks: Sequence[str]) -> None:
         self.blocks = tuple(blocks)
+        self.floor = _ALIKE if any(name in STEPS for name in blocks) else 0.0
 
     def fit(self, table: pd.DataFrame) -> UserSpace:
         """Learn means, scales and axes from two users or more."""
-        self.blocks_ = [self._axes(name).fit(columns_of(table, name)) for name in self.blocks]
+        self.blocks_ = [_axes(name).fit(columns_of(table, name)) for name in self.blocks]
         stacked = self._stack(table)
         self.axes_ = _PrincipalAxes(_DIMENSIONS).fit(stacked)
         return self
@@ -90,9 +112,10 @@ class UserSpace:
         """Return positions, shape (n_users, n_dimensions)."""
         return self.axes_.transform(self._stack(table))
 
-    def _axes(self, name: str) -> _BlockAxes | _Scaled:
-        return _Scaled(_AS_THEY_ARE[name]) if name in _AS_THEY_ARE else _BlockAxes()
-
     def _stack(self, table: pd.DataFrame) -> FloatArray:
         parts = zip(self.blocks, self.blocks_, strict=True)
         return np.hstack([axes.transform(columns_of(table, name)) for name, axes in parts])
+
+
+def _axes(name: str) -> _BlockAxes | _Steps:
+    return _Steps(STEPS[name]) if name in STEPS else _BlockAxes()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 from sklearn.base import clone
@@ -11,10 +9,10 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand import _parallel
-from gpudemand._typing import IntArray
 from gpudemand._validation import check_number
 from gpudemand.segments.matrix import as_matrix
 from gpudemand.segments.segmenter import TopologicalSegmenter
+from gpudemand.segments.selection import recovered
 
 _Task = tuple[TopologicalSegmenter, pd.DataFrame, int]
 
@@ -80,11 +78,4 @@ def _resample(task: _Task) -> list[float]:
     sample = frame.iloc[drawn].set_axis(pd.RangeIndex(len(frame)), axis=0)
     again = clone(segmenter).set_params(n_segments=segmenter.n_segments_, random_state=seed).fit(sample)
     labels = again.predict(frame)
-    return [adjusted_rand_score(segmenter.labels_, labels), *_recovered(segmenter.labels_, labels)]
-
-
-def _recovered(labels: IntArray, again: IntArray) -> Sequence[float]:
-    """Return the largest Jaccard index of each segment with any of the new ones."""
-    overlap = pd.crosstab(labels, again).to_numpy(dtype=float)
-    union = overlap.sum(axis=1, keepdims=True) + overlap.sum(axis=0, keepdims=True) - overlap
-    return [float(best) for best in (overlap / union).max(axis=1)]
+    return [adjusted_rand_score(segmenter.labels_, labels), *recovered(segmenter.labels_, labels)]

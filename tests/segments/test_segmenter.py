@@ -72,6 +72,13 @@ def test_one_population_is_one_segment(kind):
     assert TopologicalSegmenter(random_state=0).fit(wide[kinds == kind]).n_segments_ == 1
 
 
+def test_order_of_users_does_not_change_the_number_of_segments(users, fitted):
+    order = np.random.default_rng(2).permutation(45)
+    again = TopologicalSegmenter(random_state=0).fit(users[0].iloc[order])
+    np.testing.assert_array_equal(fitted.labels_[order], again.labels_)
+    pd.testing.assert_frame_equal(fitted.selection_, again.selection_)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_order_of_users_changes_the_order_of_labels_only(users, method):
     wide, _ = users
@@ -138,6 +145,16 @@ class TestBadInput:
         segmenter = TopologicalSegmenter(random_state=0).fit(wide)
         assert segmenter.n_segments_ == 1
         assert np.isfinite(segmenter.features_).all(axis=None)
+
+    def test_users_a_billion_times_as_large(self, users, fitted):
+        wide = users[0].mul(10.0 ** np.linspace(-4.5, 4.5, 45), axis=0)
+        segmenter = TopologicalSegmenter(random_state=0).fit(wide)
+        assert adjusted_rand_score(fitted.labels_, segmenter.labels_) == 1.0
+
+    def test_series_shorter_than_the_window_of_loops(self, users):
+        pytest.importorskip("gph")
+        segmenter = TopologicalSegmenter(2, blocks=["rips"], random_state=0).fit(users[0].iloc[:, :10])
+        assert segmenter.labels_.tolist() == [0] * 45
 
     def test_one_spike_and_missing_blocks(self, users):
         wide = users[0].copy()
@@ -213,9 +230,17 @@ def test_identical_users_do_not_warn(users):
 
 
 def test_simulated_clusters_at_even_noise():
-    """Four kinds of user whose rhythm carries half of their GPU-hours."""
+    """Four kinds of user whose rhythm carries half of their GPU-hours, and how many kinds there are is not told."""
     kinds = ["steady", "nightly", "weekday", "burst"]
     jobs, truth = gd.make_cluster(120, 180, archetypes=kinds, signal_to_noise=1.0, random_state=5)
     wide = gd.to_wide(gd.usage_series(jobs, by="user", freq="D"))
-    labels = TopologicalSegmenter(4, random_state=0).fit(wide).labels_
-    assert adjusted_rand_score(truth.set_index("user")["archetype"].loc[wide.index], labels) > 0.85
+    segmenter = TopologicalSegmenter(random_state=0).fit(wide)
+    assert segmenter.n_segments_ == 4
+    assert adjusted_rand_score(truth.set_index("user")["archetype"].loc[wide.index], segmenter.labels_) > 0.8
+
+
+@pytest.mark.parametrize("kind", ["weekday", "burst", "sporadic"])
+def test_a_simulated_cluster_of_one_kind_is_one_segment(kind):
+    jobs, _ = gd.make_cluster(80, 120, archetypes=[kind], signal_to_noise=1.0, random_state=3)
+    wide = gd.to_wide(gd.usage_series(jobs, by="user", freq="D"))
+    assert TopologicalSegmenter(random_state=0).fit(wide).n_segments_ == 1
