@@ -7,7 +7,7 @@ OUT ?= out/report
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report test lab check format lint types notebooks modern bench bench-cost bench-segments bench-forecast clean
+.PHONY: help setup report test lab check format lint types notebooks modern bench bench-cost bench-segments bench-forecast bench-planning clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1|/' | column -t -s '|'
@@ -52,6 +52,9 @@ bench-segments: setup ## how well and how fast users are told apart by shape; AR
 
 bench-forecast: setup ## how well demand is forecast; ARGS="--data DIR --track spot --origins 28"
 	@$(BIN)/python -m benchmarks.forecast $(ARGS)
+
+bench-planning: setup ## demand from jobs up, run times and plans; ARGS="--data DIR"
+	@$(BIN)/python -m benchmarks.planning $(ARGS)
 
 clean: ## remove the environment and everything made
 	rm -rf $(VENV) .venv-modern out dist build .pytest_cache .mypy_cache .ruff_cache

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
 
 from gpudemand._typing import FloatArray
-from gpudemand._validation import InputError, check_choice, check_number, nearest
+from gpudemand._validation import InputError, check_choice, check_number
+from gpudemand.planning.inputs import bin_hours, installed_by_row
+from gpudemand.planning.money import money_table
 from gpudemand.planning.quantiles import QuantileTable
 from gpudemand.units import format_count, parse_duration
 
@@ -68,24 +70,19 @@ def plan_capacity(
            installed  required  shortfall first short   order by  share of time over
     total        120       142         22  2026-04-01 2026-03-02               1.7 %
     """
-    check_number("target_utilization", target_utilization, 0, 1, open_low=True)
-    check_number("service_level", service_level, 0.5, 0.9999, open_low=True)
     check_choice("unit", unit, ("gpus", "gpu_hours"))
     lead = parse_duration(lead_time)
     if lead < pd.Timedelta(0):
         raise InputError(f"lead_time must not be negative; got {lead_time!r}.")
     quantiles = QuantileTable.from_forecast(forecast, model)
-    if service_level > quantiles.highest + 1e-9:
-        wanted = 100 * (2 * service_level - 1)
-        raise InputError(
-            f"the widest interval reaches the {100 * quantiles.highest:.4g} % quantile, below the service level "
-            f"{100 * service_level:.4g} %; predict with level=[..., {wanted:.4g}]."
-        )
+    _check_rules(target_utilization, service_level, quantiles.highest)
     if unit == "gpu_hours":
-        quantiles = QuantileTable(quantiles.z, quantiles.values / _bin_hours(forecast)[:, None])
-    capacity = _installed(installed, forecast["unique_id"])
+        quantiles = QuantileTable(quantiles.z, quantiles.values / bin_hours(forecast)[:, None])
+    capacity = installed_by_row(installed, forecast["unique_id"])
     table = _table(forecast, quantiles, capacity, target_utilization, service_level)
-    return CapacityPlan(table, target_utilization, service_level, lead, dict(forecast.attrs))
+    order = np.lexsort((forecast["ds"].to_numpy(), forecast["unique_id"].astype(str).to_numpy()))
+    ordered = QuantileTable(quantiles.z, quantiles.values[order])
+    return CapacityPlan(table, target_utilization, service_level, lead, dict(forecast.attrs), ordered)
 
 
 @dataclass(frozen=True)
@@ -100,6 +97,8 @@ class CapacityPlan:
     lead_time : Timedelta
     attrs : dict
         Metadata of the forecast, such as the kind of data.
+    quantiles : QuantileTable
+        Demand, a row a row of `table`.
     """
 
     table: pd.DataFrame = field(repr=False)
@@ -107,6 +106,7 @@ class CapacityPlan:
     service_level: float
     lead_time: pd.Timedelta
     attrs: dict[str, object] = field(default_factory=dict, repr=False)
+    quantiles: QuantileTable | None = field(default=None, repr=False)
 
     def to_frame(self) -> pd.DataFrame:
         """A row a series and bin.
@@ -148,6 +148,81 @@ class CapacityPlan:
         frame.insert(4, "order_by", frame["first_crossing"] - self.lead_time)
         return frame
 
+    def replanned(
+        self,
+        *,
+        growth: float = 1.0,
+        extra_gpus: float = 0.0,
+        target_utilization: float | None = None,
+        service_level: float | None = None,
+    ) -> CapacityPlan:
+        """Plan again for more demand, more GPUs or other rules; what is not given stays.
+
+        Parameters
+        ----------
+        growth : float, default=1.0
+            Demand relative to the forecast.
+        extra_gpus : float, default=0.0
+            GPUs bought for each series, on top of those installed.
+        target_utilization, service_level : float, optional
+
+        Returns
+        -------
+        CapacityPlan
+        """
+        known = self._known_quantiles()
+        quantiles = QuantileTable(known.z, known.values * check_number("growth", growth, 0))
+        target = self.target_utilization if target_utilization is None else target_utilization
+        level = self.service_level if service_level is None else service_level
+        _check_rules(target, level, known.highest)
+        capacity = self.table["installed"].to_numpy() + check_number("extra_gpus", extra_gpus, 0)
+        return CapacityPlan(
+            _table(self.table, quantiles, capacity, target, level), target, level, self.lead_time, self.attrs, quantiles
+        )
+
+    def exceedance(self, capacity: Sequence[float] | None = None) -> pd.DataFrame:
+        """Expected share of the time in which demand exceeds a number of GPUs.
+
+        Parameters
+        ----------
+        capacity : sequence of float, optional
+            GPUs; by default from none to well above what is required, in 100 steps.
+
+        Returns
+        -------
+        DataFrame
+            ``unique_id``, ``gpus``, ``share_over``: falling in ``gpus``.
+        """
+        quantiles, parts = self._known_quantiles(), []
+        for name, rows in self.table.groupby("unique_id", sort=False).indices.items():
+            most = max(self.table["required"].iloc[rows].max(), self.table["installed"].iloc[rows].max())
+            steps = np.linspace(0, 1.5 * most, 101) if capacity is None else np.asarray(capacity, dtype=float)
+            mine = QuantileTable(quantiles.z, quantiles.values[rows])
+            over = [float(mine.exceedance(np.full(len(rows), gpus)).mean()) for gpus in steps]
+            parts.append(pd.DataFrame({"unique_id": name, "gpus": steps, "share_over": over}))
+        return pd.concat(parts, ignore_index=True)
+
+    def money(self, reserved: float | Mapping[str, float], on_demand: float | Mapping[str, float]) -> pd.DataFrame:
+        """Cheapest mix of reserved and on-demand GPUs over the time of the plan, at prices of a GPU-hour.
+
+        Parameters
+        ----------
+        reserved, on_demand : float or mapping of str to float
+            For every series, or by ``unique_id``.
+
+        Returns
+        -------
+        DataFrame
+            See `gpudemand.planning.money.money_table`.
+        """
+        hours, required = bin_hours(self.table), self.table["required"].to_numpy(dtype=float)
+        return money_table(self.table["unique_id"], self._known_quantiles(), hours, required, reserved, on_demand)
+
+    def _known_quantiles(self) -> QuantileTable:
+        if self.quantiles is None:
+            raise InputError("this plan was made without the quantiles of demand; make it with plan_capacity.")
+        return self.quantiles
+
     def __repr__(self) -> str:
         return f"{self._headline()}\n{self._printed().to_string()}"
 
@@ -166,6 +241,17 @@ class CapacityPlan:
         dates = {"first short": _dates(summary["first_crossing"]), "order by": _dates(summary["order_by"])}
         return pd.DataFrame(
             {**counts, **dates, "share of time over": summary["share_over"].map("{:.1%}".format).str.replace("%", " %")}
+        )
+
+
+def _check_rules(target_utilization: float, service_level: float, highest: float) -> None:
+    check_number("target_utilization", target_utilization, 0, 1, open_low=True)
+    check_number("service_level", service_level, 0.5, 0.9999, open_low=True)
+    if service_level > highest + 1e-9:
+        wanted = 100 * (2 * service_level - 1)
+        raise InputError(
+            f"the widest interval reaches the {100 * highest:.4g} % quantile, below the service level "
+            f"{100 * service_level:.4g} %; predict with level=[..., {wanted:.4g}]."
         )
 
 
@@ -195,30 +281,3 @@ def _table(
 def _busy_to_installed(busy: FloatArray, target_utilization: float) -> FloatArray:
     # 85.0 / 0.85 is 100.00000000000001 in floating point, and nobody buys a GPU for that.
     return np.round(busy / target_utilization, 9)
-
-
-def _installed(installed: float | Mapping[str, float], ids: pd.Series) -> FloatArray:
-    if isinstance(installed, (Mapping, pd.Series)):
-        known = {
-            str(name): check_number(f"installed[{name!r}]", count, 0, open_low=True)
-            for name, count in installed.items()
-        }
-        missing = [name for name in ids.astype(str).unique() if name not in known]
-        if missing:
-            raise InputError(
-                f"installed says nothing about {missing[0]!r}.{nearest(missing[0], known)} "
-                "It needs a number for each series."
-            )
-        return ids.astype(str).map(known).to_numpy(dtype=float)
-    return np.full(len(ids), check_number("installed", installed, 0, open_low=True))
-
-
-def _bin_hours(forecast: pd.DataFrame) -> FloatArray:
-    times = pd.DatetimeIndex(sorted(forecast["ds"].unique()))
-    if len(times) < 2:
-        raise InputError(
-            "the width of a bin cannot be told from one date; forecast GPUs (value='gpus') instead of GPU-hours."
-        )
-    hours = np.diff(times.asi8) / np.diff(times.asi8).min() * (times[1:] - times[:-1]).min().total_seconds() / 3600
-    width = pd.Series(np.r_[hours, hours[-1]], index=times)
-    return forecast["ds"].map(width).to_numpy(dtype=float)

@@ -40,7 +40,7 @@ class QuantileTable:
             If the frame is empty, holds several models and none was named, or has no intervals or missing values.
         """
         check_columns(forecast, ("unique_id", "ds"), "forecast")
-        name = _pick_model(forecast, model)
+        name = pick_model(forecast, model)
         known = levels(forecast, name)
         if not known:
             raise InputError(
@@ -82,7 +82,8 @@ class QuantileTable:
         return norm.sf(self.z[left] + share * (self.z[left + 1] - self.z[left]))
 
 
-def _pick_model(forecast: pd.DataFrame, model: str | None) -> str:
+def pick_model(forecast: pd.DataFrame, model: str | None) -> str:
+    """Name of the model whose columns are meant: the one given, or the only one there is."""
     names = model_names(forecast)
     if model is not None:
         return check_choice("model", model, names)

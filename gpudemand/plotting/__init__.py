@@ -2,6 +2,7 @@
 
 from gpudemand.plotting._base import BASELINE, GROUPS, INSTALLED, MEASURED, PREDICTED, style
 from gpudemand.plotting.cost import StructuralMatrixDisplay
+from gpudemand.plotting.exceedance import ExceedanceDisplay
 from gpudemand.plotting.forecast import ForecastDisplay
 from gpudemand.plotting.forecast_error import HorizonErrorDisplay, RollUpDisplay
 from gpudemand.plotting.planning import CapacityPlanDisplay
@@ -21,6 +22,7 @@ __all__ = [
     "CapacityPlanDisplay",
     "CostErrorDisplay",
     "CostPredictionDisplay",
+    "ExceedanceDisplay",
     "ForecastDisplay",
     "HorizonErrorDisplay",
     "PersistenceDiagramDisplay",

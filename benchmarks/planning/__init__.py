@@ -1,0 +1,1 @@
+"""Accuracy of demand from jobs, run times and plans, beside naive methods; prints tables."""

@@ -1,0 +1,39 @@
+"""Print all tables: ``python -m benchmarks.planning --data DIR [--only NAME]``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pandas as pd
+
+from benchmarks.planning import speed, synthetic, venus
+
+
+def main() -> None:
+    """Run the benchmarks that are asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder with traces/")
+    parser.add_argument("--only", choices=("runtime", "nextday", "users", "speed"))
+    parser.add_argument("--month", default="2020-08-01", help="month of Venus to test on")
+    asked = parser.parse_args()
+    wanted = {asked.only} if asked.only else {"runtime", "nextday", "users", "speed"}
+    month = pd.Timestamp(asked.month)
+    if wanted & {"runtime", "nextday"}:
+        jobs = venus.load(asked.data)
+    if "runtime" in wanted:
+        print(f"Run times of {month:%B}, Venus\n{venus.run_times(jobs, asked.month).round(3)}\n")
+    if "nextday" in wanted:
+        until = month + pd.offsets.MonthBegin()
+        errors, plans = venus.next_day(jobs, str(until.date()), month.days_in_month)
+        print(f"GPUs held over the next 24 h, every midnight of {month:%B}, Venus\n{errors.round(4)}\n")
+        print(f"Plans for the next day\n{plans.round(3)}\n")
+    if "users" in wanted:
+        rows = {f"cluster {seed}": synthetic.gpu_hours_per_user(seed=seed) for seed in range(3)}
+        print(f"GPU-hours of users next month against those from true costs, WAPE\n{pd.DataFrame(rows).T.round(3)}\n")
+    if "speed" in wanted:
+        print(f"A million jobs, processor seconds\n{speed.plan_seconds(speed.million_jobs()).round(2)}")
+
+
+if __name__ == "__main__":
+    main()

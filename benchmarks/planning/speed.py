@@ -1,0 +1,43 @@
+"""How long a plan from a million jobs takes, and a scenario."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pandas as pd
+
+from gpudemand.jobs.table import as_jobs
+from gpudemand.planning.capacity import plan_capacity
+from gpudemand.planning.changes import Growth, Leaves
+from gpudemand.planning.scenario import WhatIf
+from gpudemand.planning.workload import JobDemandModel
+from gpudemand.usage import usage_series
+
+START = pd.Timestamp("2025-01-01", tz="UTC")
+
+
+def million_jobs(n_jobs: int = 1_000_000, n_users: int = 500, n_days: int = 180) -> pd.DataFrame:
+    """A log with heavy-tailed run times."""
+    rng = np.random.default_rng(0)
+    submit = START + pd.to_timedelta(np.sort(rng.integers(0, n_days * 86400, n_jobs)), unit="s")
+    run = pd.to_timedelta(np.exp(rng.normal(6.5, 2.2, n_jobs)).clip(1, 7 * 86400).round(), unit="s")
+    user = np.array([f"user{number:04d}" for number in range(n_users)])[rng.integers(0, n_users, n_jobs)]
+    frame = pd.DataFrame({"user": user, "submit": submit, "end": submit + run})
+    return as_jobs(frame.assign(gpus=rng.choice([1.0, 2.0, 4.0, 8.0], n_jobs)), kind="synthetic")
+
+
+def plan_seconds(jobs: pd.DataFrame) -> pd.Series:
+    """Processor seconds of each step."""
+    marks = [time.process_time()]
+    usage = usage_series(jobs, by=None, freq="D", value="gpus", until=START + pd.Timedelta("170D"))
+    marks.append(time.process_time())
+    forecast = JobDemandModel().fit(jobs, usage).predict(28, level=[80, 95])
+    marks.append(time.process_time())
+    plan_capacity(forecast, installed=2000)
+    marks.append(time.process_time())
+    what_if = WhatIf(jobs, forecast, installed=2000)
+    marks.append(time.process_time())
+    what_if.plan([Growth(1.5), Leaves("user0001")])
+    marks.append(time.process_time())
+    return pd.Series(np.diff(marks), ["usage", "demand from jobs", "plan", "what-if, once", "scenario"])

@@ -1,0 +1,82 @@
+"""Venus (Helios): run times of jobs, GPUs held over the next day, and the plans that would have been made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gpudemand.forecast import CombinedForecaster, LastValueProfile, Naive, RidgeAutoregression, cross_validation
+from gpudemand.jobs.readers import read_jobs
+from gpudemand.metrics import evaluate, pinball
+from gpudemand.planning.backtest import demand_cross_validation, plan_backtest
+from gpudemand.planning.runtime import RunTimeModel
+from gpudemand.planning.workload import JobDemandModel
+from gpudemand.usage import usage_series
+
+ZONE = "Asia/Shanghai"
+FILE = "traces/helios-venus-gpu-jobs/helios_trace.csv.gz"
+#: The first weeks hold only jobs that were still running when the trace begins.
+BEGIN = "2020-04-02"
+SHARES = {0.1: "-lo-80", 0.25: "-lo-50", 0.5: "", 0.75: "-hi-50", 0.9: "-hi-80"}
+
+
+def load(data: Path) -> pd.DataFrame:
+    """The log of Venus."""
+    return read_jobs(data / FILE, format="simulator", origin="2020-03-18 04:01:39", tz=ZONE)
+
+
+def held(jobs: pd.DataFrame, until: str) -> pd.DataFrame:
+    """GPUs held by hour."""
+    return usage_series(jobs, by=None, freq="h", value="gpus", start=BEGIN, until=until, tz=ZONE)
+
+
+def run_times(jobs: pd.DataFrame, month: str) -> pd.DataFrame:
+    """Errors of run times of a month's jobs, learnt from all earlier ones, beside the constant."""
+    begin = pd.Timestamp(month, tz=ZONE)
+    model = RunTimeModel(tz=ZONE).fit(jobs, until=begin)
+    new = jobs[(jobs["submit"] >= begin) & (jobs["submit"] < begin + pd.offsets.MonthBegin())]
+    past = jobs[jobs["end"] < begin]
+    known, run = ((part["end"] - part["submit"]).dt.total_seconds() for part in (past, new))
+    online = model.predict(new, level=[50, 80])
+    # Nothing is known of the month itself but the requests, as if all were predicted on its first day.
+    frozen = model.predict(new.assign(end=new["end"].mask(new["end"].notna())), level=[50, 80])
+    constant = pd.DataFrame({f"run_time_s{end}": known.quantile(share) for share, end in SHARES.items()}, new.index)
+    mean = (known * past["gpus"]).sum() / past["gpus"].sum()
+    constant["gpu_hours"] = mean / 3600 * new["gpus"]
+    tables = {"RunTimeModel": online, "RunTimeModel, past frozen": frozen, "constant": constant}
+    return pd.DataFrame({name: _run_time_row(table, run, new) for name, table in tables.items()}).T
+
+
+def _run_time_row(table: pd.DataFrame, run: pd.Series, jobs: pd.DataFrame) -> dict[str, float]:
+    day = jobs["submit"].dt.tz_convert(ZONE).dt.date
+    true = (run * jobs["gpus"] / 3600).groupby(day).sum()
+    predicted = table["gpu_hours"].groupby(day).sum()
+    losses = [pinball(run.to_numpy(), table[f"run_time_s{end}"].to_numpy(), share) for share, end in SHARES.items()]
+    return {
+        "mae_s": float((run - table["run_time_s"]).abs().mean()),
+        "pinball_s": float(np.mean(losses)),
+        "daily_wape": float((predicted - true).abs().sum() / true.sum()),
+        "lowest_s": float(table.filter(like="run_time_s").min().min()),
+    }
+
+
+def next_day(jobs: pd.DataFrame, until: str, n_windows: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Errors over the next 24 h from every midnight, and the plans that follow."""
+    usage = held(jobs, until)
+    level = [80, 90, 95]
+    backtest = cross_validation(
+        [Naive(), LastValueProfile(), RidgeAutoregression(), CombinedForecaster()], usage, 24, n_windows, level=level
+    )
+    models: dict[str, Any] = {
+        "jobs, bottom-up only": JobDemandModel(combine=False),
+        "jobs, running unknown": JobDemandModel(running=False),
+        "JobDemandModel": JobDemandModel(),
+    }
+    for name, model in models.items():
+        own = demand_cross_validation(model, jobs, usage, 24, n_windows, level=level)
+        columns = {column: column.replace("JobDemandModel", name) for column in own.columns}
+        backtest = backtest.merge(own.rename(columns=columns).drop(columns="y"), on=["unique_id", "ds", "cutoff"])
+    return evaluate(backtest, ["wape", "bias", "pinball", "coverage"]), plan_backtest(backtest)

@@ -1,0 +1,40 @@
+"""What a plan is given: GPUs installed, and bins of some width."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._typing import FloatArray
+from gpudemand._validation import InputError, check_number, nearest
+
+
+def installed_by_row(installed: float | Mapping[str, float], ids: pd.Series) -> FloatArray:
+    """GPUs installed for each row of a forecast, from one number for all series or a number for each."""
+    if isinstance(installed, (Mapping, pd.Series)):
+        known = {
+            str(name): check_number(f"installed[{name!r}]", count, 0, open_low=True)
+            for name, count in installed.items()
+        }
+        missing = [name for name in ids.astype(str).unique() if name not in known]
+        if missing:
+            raise InputError(
+                f"installed says nothing about {missing[0]!r}.{nearest(missing[0], known)} "
+                "It needs a number for each series."
+            )
+        return ids.astype(str).map(known).to_numpy(dtype=float)
+    return np.full(len(ids), check_number("installed", installed, 0, open_low=True))
+
+
+def bin_hours(forecast: pd.DataFrame) -> FloatArray:
+    """Width of each row's bin in hours, from the distances of the stamps."""
+    times = pd.DatetimeIndex(sorted(forecast["ds"].unique()))
+    if len(times) < 2:
+        raise InputError(
+            "the width of a bin cannot be told from one date; forecast GPUs (value='gpus') instead of GPU-hours."
+        )
+    hours = np.diff(times.asi8) / np.diff(times.asi8).min() * (times[1:] - times[:-1]).min().total_seconds() / 3600
+    width = pd.Series(np.r_[hours, hours[-1]], index=times)
+    return forecast["ds"].map(width).to_numpy(dtype=float)

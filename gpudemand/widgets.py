@@ -1,0 +1,107 @@
+"""Sliders for a notebook: the plan, redrawn as its assumptions change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from gpudemand._validation import InputError
+from gpudemand.planning.capacity import CapacityPlan
+from gpudemand.plotting.planning import CapacityPlanDisplay
+
+#: Name -> what changes: shown as a table for readers without a running kernel.
+STATIC: dict[str, dict[str, float]] = {
+    "as forecast": {},
+    "25 % more": {"growth": 1.25},
+    "50 % more": {"growth": 1.5},
+    "twice": {"growth": 2.0},
+}
+
+
+def what_if(plan: CapacityPlan, usage: pd.DataFrame | None = None, *, unique_id: str | None = None) -> Any:
+    """Show a capacity plan under sliders: growth, GPUs bought, target utilization and service level.
+
+    Where no kernel runs (a page on the web), the figure stays as it was drawn, and a table below it gives the plan for
+    a few scenarios.
+
+    Parameters
+    ----------
+    plan : CapacityPlan
+    usage : DataFrame, optional
+        GPUs held so far, drawn before the plan.
+    unique_id : str, optional
+        Which series to draw, if the plan has several.
+
+    Returns
+    -------
+    ipywidgets.VBox
+        With ``sliders`` (a dict) and ``plan`` (the one shown) as attributes.
+
+    Raises
+    ------
+    InputError
+        If ipywidgets is not installed.
+    """
+    widgets = _ipywidgets()
+    highest = plan.quantiles.highest if plan.quantiles is not None else plan.service_level
+    installed = float(plan.summary["installed"].max())
+    sliders = {
+        "growth": widgets.FloatSlider(1.0, min=0.5, max=3.0, step=0.05, description="demand x"),
+        "extra_gpus": widgets.IntSlider(0, min=0, max=int(max(installed, 8)), step=1, description="GPUs more"),
+        "target_utilization": widgets.FloatSlider(
+            plan.target_utilization, min=0.5, max=1.0, step=0.01, description="utilization"
+        ),
+        "service_level": widgets.FloatSlider(
+            plan.service_level, min=0.55, max=int(1000 * highest + 1e-6) / 1000, step=0.005, description="service"
+        ),
+    }
+    picture, table = widgets.HTML(), widgets.HTML(static_scenarios(plan).to_html())
+    box = widgets.VBox([widgets.HBox(list(sliders.values())), picture, table])
+    box.add_traits()
+    box.sliders = sliders
+
+    def redraw(_: Any = None) -> None:
+        box.plan = plan.replanned(**{name: slider.value for name, slider in sliders.items()})
+        picture.value = _drawn(box.plan, usage, unique_id) + box.plan._repr_html_()
+
+    for slider in sliders.values():
+        slider.observe(redraw, names="value")
+    redraw()
+    return box
+
+
+def static_scenarios(plan: CapacityPlan) -> pd.DataFrame:
+    """Summaries of a plan with more demand.
+
+    Parameters
+    ----------
+    plan : CapacityPlan
+
+    Returns
+    -------
+    DataFrame
+        Index scenario and ``unique_id``; the columns of `CapacityPlan.summary`.
+    """
+    summaries = {name: plan.replanned(**change).summary for name, change in STATIC.items()}
+    return pd.concat(summaries, names=["scenario"])
+
+
+def _drawn(plan: CapacityPlan, usage: pd.DataFrame | None, unique_id: str | None) -> str:
+    from io import StringIO
+
+    import matplotlib.pyplot as plt
+
+    figure: Any = CapacityPlanDisplay.from_plan(plan, usage, unique_id=unique_id).plot().figure_
+    text = StringIO()
+    figure.savefig(text, format="svg", bbox_inches="tight")
+    plt.close(figure)
+    return text.getvalue()[text.getvalue().index("<svg") :]
+
+
+def _ipywidgets() -> Any:
+    try:
+        import ipywidgets
+    except ImportError as error:
+        raise InputError("what_if needs ipywidgets; install it with pip install 'gpudemand[lab]'.") from error
+    return ipywidgets

@@ -1,0 +1,166 @@
+"""Scenarios: each change by hand, composed, and on the law of the synthetic cluster."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpudemand._validation import InputError
+from gpudemand.cost import CostModel
+from gpudemand.datasets import make_cluster
+from gpudemand.datasets.steptime import true_step_time
+from gpudemand.planning import CostStepTime
+from gpudemand.planning.changes import Growth, Leaves, Mix, MoreUsers, StepEvent
+from gpudemand.planning.hardware import LargerBatch, MoveTo, Precision
+from gpudemand.planning.scenario import WhatIf, fits_on_cards
+from tests.planning.test_capacity import normal_forecast
+
+ORIGIN = pd.Timestamp("2026-03-01", tz="UTC")
+MEMORY = {"V100": 16, "A100": 40, "H100": 80, "H200": 141, "GeForce RTX 3090": 24}
+
+
+class LawOfNature:
+    """Costs of the synthetic cluster; memory is a GiB for every eight samples of anything."""
+
+    def costs(self, jobs):
+        known = jobs["gpu_type"].map(MEMORY).to_numpy(dtype=float)
+        memory = jobs["batch_size"].to_numpy(dtype=float) / 8
+        step = true_step_time(jobs) if set(jobs["gpu_type"]) <= {"V100", "A100", "H100", "H200"} else np.nan
+        return pd.DataFrame(
+            {"step_time_s": step, "memory_gib": memory, "fits": (memory < known) * 1.0}, index=jobs.index
+        )
+
+
+@pytest.fixture(scope="module")
+def jobs():
+    return make_cluster(n_users=40, n_days=60, random_state=2)[0]
+
+
+@pytest.fixture(scope="module")
+def total(jobs):
+    return WhatIf(jobs, normal_forecast([100.0, 110.0, 120.0], 10), installed=150, costs=LawOfNature())
+
+
+@pytest.fixture(scope="module")
+def by_type(jobs):
+    names = ("A100", "H100", "V100")
+    installed = dict.fromkeys(names, 100)
+    return WhatIf(jobs, normal_forecast([100.0, 110.0], 10, names=names), installed=installed, costs=LawOfNature())
+
+
+def median(what_if, scenario):
+    return what_if.plan(scenario).to_frame()["demand_p50"].to_numpy()
+
+
+def test_growth_and_what_it_is_undone_by(total):
+    base = median(total, [])
+    np.testing.assert_allclose(base, [100, 110, 120])
+    np.testing.assert_allclose(median(total, Growth(1.3)), 1.3 * base)
+    np.testing.assert_allclose(median(total, [Growth(2.0), Growth(0.5)]), base)
+    assert (median(total, Growth(0.0)) == 0).all()
+
+
+def test_a_group_that_leaves_takes_its_share_along(total):
+    work = total.work
+    share = work.groupby("group")["gpu_hours"].sum() / work["gpu_hours"].sum()
+    np.testing.assert_allclose(median(total, Leaves("vision", by="group"))[0], 100 * (1 - share["vision"]))
+    everyone = [Leaves(name, by="group") for name in share.index[:-1]]
+    np.testing.assert_allclose(median(total, everyone)[0], 100 * share.iloc[-1])
+
+
+def test_more_users_of_a_group_and_of_a_segment(total):
+    users = total.work.loc[total.work["group"] == "vision", "user"].nunique()
+    twice = median(total, MoreUsers(users, like="vision"))
+    np.testing.assert_allclose(twice, median(total, Growth(2.0, "vision")))
+    segment = dict.fromkeys(total.work.loc[total.work["group"] == "vision", "user"].unique(), "large")
+    np.testing.assert_allclose(median(total, MoreUsers(users, like="large", by=segment)), twice)
+
+
+def test_a_mix_keeps_the_whole(total):
+    np.testing.assert_allclose(median(total, Mix({"vision": 0.5, "language": 0.1})), [100, 110, 120])
+    work = Mix({"vision": 0.5}).apply(total.work)
+    share = work.groupby("group")["gpu_hours"].sum() / work["gpu_hours"].sum()
+    assert share["vision"] == pytest.approx(0.5)
+
+
+def test_a_step_event_adds_from_one_date_to_another(total):
+    event = StepEvent(40, start="2026-03-02", end="2026-03-03")
+    np.testing.assert_allclose(median(total, event), [100, 150, 120])
+    np.testing.assert_allclose(median(total, [Growth(2.0), event]), [200, 260, 240])
+
+
+def test_a_move_takes_each_jobs_own_speed_up(by_type):
+    work = by_type.work
+    moving = work[work["gpu_type"] == "V100"]
+    fits = (moving["batch_size"] / 8 < MEMORY["H100"]).to_numpy()
+    there = moving.assign(gpu_type="H100")
+    hours = moving["gpu_hours"].to_numpy() * true_step_time(there) / true_step_time(moving)
+    old = work.groupby("gpu_type")["gpu_hours"].sum()
+    table = by_type.plan(MoveTo("H100", source="V100")).to_frame().groupby("unique_id")["demand_p50"].first()
+    assert table["A100"] == pytest.approx(100)
+    assert table["H100"] == pytest.approx(100 * (1 + hours[fits].sum() / old["H100"]))
+    assert table["V100"] == pytest.approx(100 * moving["gpu_hours"].to_numpy()[~fits].sum() / old["V100"])
+    assert 0 < fits.mean() <= 1
+
+
+def test_what_does_not_fit_stays(by_type):
+    before = median(by_type, [])
+    np.testing.assert_allclose(median(by_type, LargerBatch(10_000.0)), before)
+    assert (median(by_type, LargerBatch(2.0)) <= before + 1e-9).all()
+
+
+def test_mixed_precision_only_where_the_gpu_has_it(by_type):
+    table = by_type.plan(Precision("bf16")).to_frame().groupby("unique_id")["demand_p50"].first()
+    assert table["V100"] == pytest.approx(100)
+    assert table["A100"] < 90
+    with pytest.raises(InputError, match="Did you mean 'bf16'"):
+        by_type.plan(Precision("bf61"))
+
+
+def test_scenarios_stand_side_by_side_and_are_quick(total, jobs):
+    scenarios = {"base": [], "half": Growth(0.5), "moved": MoveTo("H200")}
+    begin = time.process_time()
+    table = total.compare(scenarios)
+    assert (time.process_time() - begin) / 3 < 0.3
+    assert table["scenario"].tolist() == ["base", "half", "moved"]
+    assert table["required"].iloc[1] < table["required"].iloc[0]
+
+
+def test_share_of_jobs_that_fit_on_cards(jobs):
+    table = fits_on_cards(jobs, LawOfNature(), {24: "GeForce RTX 3090", 40: "A100", 80: "H100"})
+    assert table["share_of_jobs"].is_monotonic_increasing
+    assert table["share_of_jobs"].iloc[0] == pytest.approx((jobs["batch_size"] / 8 < 24).mean())
+
+
+@pytest.mark.parametrize(
+    ("scenario", "reason"),
+    [
+        (Leaves("visoin", by="group"), "Did you mean 'vision'"),
+        (Leaves("vision", by="gruop"), "Did you mean 'group'"),
+        (Growth(-1.0), "of at least 0"),
+        (Mix({"vision": 0.8, "language": 0.5}), "add up to 1.3"),
+        (MoreUsers(-1000, like="vision"), "must be a whole number"),
+        (StepEvent(5, series="H900"), "is not known"),
+    ],
+)
+def test_nonsense_gets_a_sentence(total, scenario, reason):
+    with pytest.raises(InputError, match=reason):
+        total.plan(scenario)
+
+
+def test_changes_of_hardware_need_costs(jobs):
+    what_if = WhatIf(jobs, normal_forecast([100.0], 10), installed=150)
+    with pytest.raises(InputError, match="CostStepTime"):
+        what_if.plan(MoveTo("H100"))
+
+
+def test_a_gpu_type_without_a_device_row_and_a_network_without_a_graph(jobs):
+    steps = CostStepTime(CostModel(), {})
+    what_if = WhatIf(jobs, normal_forecast([100.0], 10), installed=150, costs=steps)
+    with pytest.raises(InputError, match="networks says nothing about"):
+        what_if.plan(MoveTo("H100"))
+    with pytest.raises(InputError, match="GTX 9999"):
+        Precision("bf16").apply(what_if.work.assign(gpu_type="GTX 9999"), steps)

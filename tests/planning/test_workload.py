@@ -1,0 +1,184 @@
+"""Demand from the jobs up: nothing later is read, running jobs sharpen the first hours, parts add up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpudemand._validation import InputError
+from gpudemand.datasets import make_cluster
+from gpudemand.datasets.make import true_run_time
+from gpudemand.datasets.runs import KEPT
+from gpudemand.datasets.steptime import true_step_time
+from gpudemand.forecast import LastValueProfile, SeasonalNaive
+from gpudemand.planning.arrivals import forecast_submissions
+from gpudemand.planning.blend import best_shares
+from gpudemand.planning.curves import SurvivalCurves
+from gpudemand.planning.origins import Origins
+from gpudemand.planning.running import HeldJobs
+from gpudemand.planning.runtime import RunTimeModel
+from gpudemand.planning.series import series_codes
+from gpudemand.planning.training import TrainingRunTime
+from gpudemand.planning.workload import JobDemandModel
+from gpudemand.usage import usage_series
+
+#: Enough where how long jobs run is not what is tested.
+QUICK = RunTimeModel(pasts=(), max_rows=30_000)
+ORIGIN = pd.Timestamp("2026-03-10", tz="UTC")
+
+
+@pytest.fixture(scope="module")
+def jobs():
+    return make_cluster(n_users=30, n_days=80, random_state=3)[0]
+
+
+@pytest.fixture(scope="module")
+def usage(jobs):
+    return usage_series(jobs, by=None, freq="h", value="gpus", until=ORIGIN)
+
+
+@pytest.fixture(scope="module")
+def fitted(jobs, usage):
+    return JobDemandModel(run_time=QUICK).fit(jobs, usage)
+
+
+def test_a_forecast_has_the_columns_of_a_forecaster(fitted, usage):
+    forecast = fitted.predict(h=30, level=[80, 95])
+    names = ["JobDemandModel", *(f"JobDemandModel-{side}-{level}" for level in (80, 95) for side in ("lo", "hi"))]
+    assert forecast.columns.tolist() == ["unique_id", "ds", *names]
+    assert forecast["ds"].iloc[0] == usage["ds"].iloc[-1] + pd.Timedelta("1h") == ORIGIN
+    ends = forecast[[names[3], names[1], names[0], names[2], names[4]]].to_numpy()
+    assert (np.diff(ends, axis=1) >= 0).all()
+    assert (ends >= 0).all()
+    assert forecast.attrs["kind"] == "synthetic"
+
+
+def test_nothing_after_the_origin_is_read(jobs, usage, fitted):
+    rng = np.random.default_rng(0)
+    later = jobs["submit"] >= ORIGIN
+    changed = jobs[~later | (rng.random(len(jobs)) < 0.5)].copy()
+    late = changed["end"] > ORIGIN
+    changed.loc[late, "end"] = ORIGIN + pd.Timedelta("99D")
+    changed.loc[late, "status"] = "failed"
+    changed.loc[changed["start"] > ORIGIN, "start"] = ORIGIN + pd.Timedelta("9D")
+    changed.loc[changed["submit"] >= ORIGIN, "gpus"] = 1000.0
+    again = JobDemandModel(run_time=QUICK).fit(changed, usage).predict(24, level=[80])
+    pd.testing.assert_frame_equal(again, fitted.predict(24, level=[80]))
+
+
+def test_running_jobs_sharpen_the_first_hours(jobs):
+    errors = {True: 0.0, False: 0.0}
+    for origin in pd.date_range("2026-03-03", periods=2, freq="3D", tz="UTC"):
+        usage = usage_series(jobs, by=None, freq="h", value="gpus", until=origin)
+        future = usage_series(jobs, by=None, freq="h", value="gpus", start=origin, until=origin + pd.Timedelta("6h"))
+        for running in errors:
+            model = JobDemandModel(run_time=QUICK, running=running, combine=False).fit(jobs, usage)
+            errors[running] += np.abs(model.predict(6)["JobDemandModel"] - future["y"]).sum()
+    assert errors[True] < 0.7 * errors[False]
+
+
+def test_series_by_gpu_type_and_in_days(jobs):
+    usage = usage_series(jobs, by="gpu_type", freq="D", value="gpu_hours", until=ORIGIN)
+    forecast = JobDemandModel(run_time=QUICK).fit(jobs, usage).predict(h=7, level=[80])
+    assert forecast.groupby("unique_id").size().eq(7).all()
+    past = usage[usage["ds"] >= ORIGIN - pd.Timedelta("14D")].groupby("unique_id")["y"].mean()
+    ratio = forecast.groupby("unique_id")["JobDemandModel"].mean() / past
+    assert ratio[past > 240].between(0.4, 2.5).all()
+
+
+def test_a_top_down_forecast_joins_in(jobs, usage):
+    alone = SeasonalNaive().fit(usage).predict(24)["SeasonalNaive"].to_numpy()
+    bottom_up = JobDemandModel(run_time=QUICK, combine=False).fit(jobs, usage).predict(24)["JobDemandModel"].to_numpy()
+    both = JobDemandModel(SeasonalNaive(), QUICK, combine=False).fit(jobs, usage).predict(24)["JobDemandModel"]
+    low, high = np.minimum(alone, bottom_up), np.maximum(alone, bottom_up)
+    assert ((both >= low - 1e-9) & (both <= high + 1e-9)).all()
+
+
+def test_the_better_of_two_forecasts_gets_the_weight():
+    rng = np.random.default_rng(0)
+    good, bad = rng.normal(0, 1, (2, 40, 24)), rng.normal(5, 1, (2, 40, 24))
+    shares = best_shares(good, bad, np.arange(40) * 24, 41 * 24)
+    assert (shares[:, -1] < 0.1).all()
+    np.testing.assert_array_equal(shares[:, :7], 0.5)
+    assert best_shares(bad, good, np.arange(40) * 24, 41 * 24)[0, -1] > 0.9
+
+
+def test_running_jobs_by_hand():
+    jobs = HeldJobs(
+        np.arange(2), np.array([-1.0, 1.5]), np.array([2.25, np.inf]), np.array([4.0, 1.0]), np.zeros(2, int), 1
+    )
+    np.testing.assert_allclose(jobs.held(np.array([0, 2]), 3)[0], [[4, 4, 1], [2, 1, 1]])
+    # Half of what runs ends within an hour.
+    curves = SurvivalCurves(np.array([0.0, 3600.0]), np.log(2) * np.array([[0.0, 1.0]] * 2))
+    np.testing.assert_allclose(jobs.expected(np.array([0]), 2, curves)[0, 0], [3, 1.5])
+
+
+def test_what_recurs_is_read_from_whole_days_before():
+    y = np.tile(np.arange(24.0), 30)[None]
+    origins = Origins.of(y, 24, 24, 0, 0)
+    np.testing.assert_allclose(origins.recurring(origins.actual)[0, -1], np.arange(24.0))
+    np.testing.assert_allclose(origins.behind(24)[0, -1], np.arange(24.0))
+    np.testing.assert_allclose(origins.profile(7)[0, -1], np.arange(24.0))
+    assert np.isnan(origins.actual[0, -1]).all()
+
+
+def test_series_are_found_by_their_names(jobs):
+    usage = usage_series(jobs, by="group/user", freq="D")
+    ids = usage["unique_id"].unique()
+    codes = series_codes(jobs, ids)
+    assert (ids[codes] == jobs["group"] + "/" + jobs["user"]).all()
+    with pytest.raises(InputError, match="no job belongs to the series 'x'"):
+        series_codes(jobs, ["x"])
+
+
+def test_predicted_costs_give_the_gpu_hours_of_true_ones():
+    jobs, truth = make_cluster(n_users=25, n_days=120, random_state=5)
+    origin = pd.Timestamp("2026-04-05", tz="UTC")
+
+    def wrong(rows):
+        slow = rows["gpu_type"].map({"V100": 2.0, "A100": 0.7, "H100": 1.3, "H200": 1.0}).to_numpy(dtype=float)
+        return slow * true_step_time(rows)
+
+    run_time = RunTimeModel(costs=TrainingRunTime(wrong), pasts=("user",))
+    usage = usage_series(jobs, by=None, freq="h", value="gpus", until=origin)
+    model = JobDemandModel(run_time=run_time).fit(jobs, usage)
+    table = model.submissions(days=30)
+    past = model.jobs_
+    true_hours = KEPT * true_run_time(past, truth) / 3600 * past["gpus"].to_numpy()
+    true = forecast_submissions(past, true_hours, origin)["gpu_hours"]
+    assert (table["gpu_hours"] - true).abs().sum() / true.sum() < 0.10
+    assert (table["gpu_hours-lo-80"] <= table["gpu_hours-hi-80"]).all()
+
+
+def test_nonsense_gets_a_sentence(jobs, usage):
+    with pytest.raises(InputError, match="have no zone"):
+        JobDemandModel().fit(jobs, usage.assign(ds=usage["ds"].dt.tz_localize(None)))
+    with pytest.raises(InputError, match="whole hours"):
+        JobDemandModel().fit(jobs, usage_series(jobs, by=None, freq="W-MON", until=ORIGIN))
+    short = usage_series(jobs, by=None, freq="h", value="gpus", start="2026-03-08", until=ORIGIN)
+    with pytest.raises(InputError, match="four days of history"):
+        JobDemandModel(run_time=QUICK).fit(jobs, short).predict(2, level=[80])
+    with pytest.raises(InputError, match="top_down='best' is not known"):
+        JobDemandModel(top_down="best", run_time=QUICK).fit(jobs, usage).predict(2)
+    with pytest.raises(InputError, match="h must be a whole number"):
+        JobDemandModel(run_time=QUICK).fit(jobs, usage).predict(0)
+
+
+@pytest.mark.slow
+def test_venus_beats_the_last_value_moved_along_the_profile(shared_data):
+    from gpudemand import read_jobs
+
+    path = shared_data / "traces/helios-venus-gpu-jobs/helios_trace.csv.gz"
+    jobs = read_jobs(path, format="simulator", origin="2020-03-18 04:01:39", tz="Asia/Shanghai")
+    usage = usage_series(
+        jobs, by=None, freq="h", value="gpus", start="2020-04-02", until="2020-09-01", tz="Asia/Shanghai"
+    )
+    total = {"y": 0.0, "JobDemandModel": 0.0, "LastValueProfile": 0.0}
+    for origin in pd.date_range("2020-06-03", periods=3, freq="9D", tz="Asia/Shanghai"):
+        known, future = usage[usage["ds"] < origin], usage[usage["ds"] >= origin].head(24)["y"].to_numpy()
+        total["y"] += future.sum()
+        for model in (JobDemandModel().fit(jobs, known), LastValueProfile().fit(known)):
+            name = type(model).__name__
+            total[name] += np.abs(model.predict(24)[name].to_numpy() - future).sum()
+    assert total["JobDemandModel"] < 0.9 * total["LastValueProfile"]
