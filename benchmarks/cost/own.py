@@ -3,8 +3,8 @@
     python -m benchmarks.cost.own [--device cpu] [--rows FILE] [--graphs FILE] [--targets ...] [--splits ...] [--quick]
 
 Rows are split at random (the setting of the DNNAbacus paper), by network (each one out), by family of networks, by
-framework, and by size (networks wider, or with more inner modules, than any in training). Beside `TrainingCostRegressor`
-stand FLOPs alone, shape inference (memory), the linear regression of Lattuada et al., an MLP, further shallow learners
+framework, and by size (networks wider, or with more inner modules, than any in training). Beside ours stand FLOPs
+alone, shape inference (memory), the linear regression of Lattuada et al., an MLP, further shallow learners
 under the same sum of work, and the same learner without the structural matrix. Repetitions are one row, their median.
 Errors are relative, pooled over all held-out rows. ``--quick`` holds networks out in ten groups rather than one by one.
 """

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError
@@ -24,6 +26,33 @@ def check_costs(y: Any, n: int, trouble: str = "are not positive costs") -> Floa
 def group_numbers(groups: Any, n: int) -> IntArray:
     """Number the groups of `n` rows from 0 on; without any, every row is one."""
     return np.arange(n) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
+
+
+def several_groups(groups: IntArray) -> IntArray:
+    """Return the groups, or every row as its own, with a warning, where there is one group only."""
+    if np.unique(groups).size > 1:
+        return groups
+    warnings.warn(
+        "groups holds a single group: nothing is known of others, and intervals are about more jobs of this one.",
+        UserWarning,
+        stacklevel=3,
+    )
+    return np.arange(len(groups))
+
+
+def draw_rows(groups: IntArray, most: int, random_state: int) -> IntArray:
+    """Positions of at most `most` rows, as many from each group as there is room for.
+
+    Examples
+    --------
+    >>> np.bincount(np.repeat([0, 1, 2], [90, 5, 5])[draw_rows(np.repeat([0, 1, 2], [90, 5, 5]), 20, 0)]).tolist()
+    [10, 5, 5]
+    """
+    if len(groups) <= most:
+        return np.arange(len(groups))
+    order = np.random.default_rng(random_state).permutation(len(groups))
+    turn = pd.Series(groups[order]).groupby(groups[order]).cumcount().to_numpy()
+    return np.sort(order[np.argsort(turn, kind="stable")[:most]])
 
 
 def sort_errors(errors: FloatArray, groups: IntArray) -> tuple[FloatArray, FloatArray]:

@@ -16,7 +16,14 @@ from gpudemand._validation import InputError, check_columns, check_number
 from gpudemand.cost._blocks import describe_blocks
 from gpudemand.cost._kriging import distance, kernel, solve
 from gpudemand.cost._prices import fit_prices
-from gpudemand.cost._targets import check_costs, error_reached, group_numbers, sort_errors
+from gpudemand.cost._targets import (
+    check_costs,
+    draw_rows,
+    error_reached,
+    group_numbers,
+    several_groups,
+    sort_errors,
+)
 from gpudemand.cost._trees import Trees, grow_averaged, grow_boosted
 from gpudemand.cost.roofline import NEEDED, WORK
 
@@ -117,10 +124,10 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         """
         X, y = check_columns(X, (*NEEDED, "device_name"), "X"), check_costs(y, len(X), "are no times")
         names = _work_columns(X)
-        groups = self._several(group_numbers(groups, len(y)))
+        groups = several_groups(group_numbers(groups, len(y)))
         self.prices_ = fit_prices(X[names], y)
         self.device_factors_: dict[str, float] = {}
-        rows = self._drawn(groups)
+        rows = draw_rows(groups, self.max_rows, self.random_state)
         X, y, groups = X.iloc[rows], y[rows], groups[rows]
         self.blocks_ = describe_blocks(X, X[names], self.prices_)
         left = np.clip(np.log(y / self._work(X)), -_LARGEST, _LARGEST)
@@ -274,25 +281,6 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
 
     def _work(self, X: pd.DataFrame) -> FloatArray:
         return self._terms(X).to_numpy(dtype=float) @ self.prices_.to_numpy()
-
-    @staticmethod
-    def _several(groups: IntArray) -> IntArray:
-        if np.unique(groups).size > 1:
-            return groups
-        warnings.warn(
-            "groups holds a single group: nothing is known of others, and intervals are about more jobs of this one.",
-            UserWarning,
-            stacklevel=3,
-        )
-        return np.arange(len(groups))
-
-    def _drawn(self, groups: IntArray) -> IntArray:
-        """Rows for the correction: as many from each group as there is room for."""
-        if len(groups) <= self.max_rows:
-            return np.arange(len(groups))
-        order = np.random.default_rng(self.random_state).permutation(len(groups))
-        turn = pd.Series(groups[order]).groupby(groups[order]).cumcount().to_numpy()
-        return np.sort(order[np.argsort(turn, kind="stable")[: self.max_rows]])
 
     def _held_out_work(self, X: pd.DataFrame, y: FloatArray, groups: IntArray) -> FloatArray:
         """Work at prices that were fitted without the row's group."""

@@ -76,8 +76,6 @@ class CombinedForecaster(Forecaster):
     """
 
     _allow_missing = True
-    # A month of days: errors of calmer or wilder times say little about tomorrow's.
-    _max_origins = 28
 
     def __init__(
         self,

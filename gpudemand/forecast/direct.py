@@ -16,6 +16,8 @@ from gpudemand.forecast.windows import without_gaps
 #: Cells (series x times x regressors) in memory at once; larger panels are learnt from a sample of their series.
 _CELLS = 3e7
 _REGRESSORS = 24
+#: Least variation of a regressor, as a share of that of the one that varies most.
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,9 @@ def _solve(
     n, p = right.shape
     unit = 1 / np.square(scale)
     shared_gram, shared_right = np.einsum("npq,n->pq", gram, unit), unit @ right
-    power = np.maximum(np.diag(shared_gram), np.finfo(float).tiny)
+    power = np.diag(shared_gram)
+    # A regressor that has never varied gets no weight; without a pull of ordinary size the system would be singular.
+    power = np.maximum(power, _ROUNDING * power.max() if power.any() else 1.0)
     seen = float(rows @ (unit > 0))
     # A short history bears out less: the penalty falls with the rows there are to each regressor.
     ridge = np.diag(power * (penalty + 2 * p / max(seen, 1.0)))

@@ -13,6 +13,8 @@ from gpudemand._typing import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError, check_number
 
 _ENOUGH_ORIGINS = 20
+#: Errors below this share of a series' largest value are none.
+_ROUNDING = 1e-9
 
 #: (history of shape (n, t), origins, horizon) -> forecasts of shape (n, n_origins, h)
 PathsFunction = Callable[[FloatArray, IntArray, int], FloatArray]
@@ -73,9 +75,9 @@ class PastErrors:
         for place, origin in enumerate(origins):
             actual = y[:, origin : origin + h]
             errors[:, place, : actual.shape[1]] = actual - forecasts[:, place, : actual.shape[1]]
-            # Demand that has grown is missed by more; that errors shrink with demand is not to be relied on.
-            errors[:, place] *= np.maximum(_level(y, season) / _level(y[:, :origin], season), 1.0)
-        return cls(errors, origins)
+        # What is left by rounding would count as much as any error where series are given the same weight.
+        rounding = _ROUNDING * np.nan_to_num(np.abs(y)).max(axis=1, initial=0.0)[:, None, None]
+        return cls(np.where(np.abs(errors) <= rounding, 0.0, errors), origins)
 
     @cached_property
     def growth(self) -> FloatArray:
@@ -130,14 +132,6 @@ def _origins(n_times: int, min_train: int, max_origins: int, season: int) -> Int
     if in_phase.size >= min(_ENOUGH_ORIGINS, max_origins):
         return in_phase
     return np.unique(np.linspace(first, last, min(max_origins, last - first + 1)).round().astype(np.int64))
-
-
-def _level(y: FloatArray, season: int) -> FloatArray:
-    """Mean size of each series lately, shape (n_series, 1), and never far below its size overall."""
-    size = np.nan_to_num(np.abs(y))
-    overall = size.mean(axis=1, keepdims=True)
-    recent = size[:, -max(4 * season, 28) :].mean(axis=1, keepdims=True)
-    return np.where(overall > 0, np.clip(recent, 0.5 * overall, 2 * overall), 1.0)
 
 
 def _unit_scale(errors: FloatArray) -> FloatArray:
