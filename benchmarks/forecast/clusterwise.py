@@ -25,7 +25,7 @@ class Case(NamedTuple):
 
     panel: Panel
     h: int
-    count: int
+    n_origins: int
     step: int
     season: int
 
@@ -65,7 +65,7 @@ def _scores(case: Case, origins: Origins | None) -> pd.DataFrame:
     chosen = methods(case.h, case.season)
     if len(case.panel.ids) > 1000:
         chosen.pop("topology segments")
-    places = (origins or Origins(count=case.count)).of(case.panel, case.h, case.step)
+    places = (origins or Origins(count=case.n_origins)).of(case.panel, case.h, case.step)
     backtest, seconds = score.rolling(chosen, case.panel, places, case.h)
     history = case.panel.until(places[0])
     usage = history.long_frame(history.times, {"y": history.values}).dropna(subset="y")

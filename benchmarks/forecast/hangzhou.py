@@ -28,7 +28,7 @@ def run(data: Path, origins: Origins | None = None) -> pd.DataFrame:
     """Score the factorization beside last week and a ridge autoregression; ``--origins`` counts bins."""
     panel = stations(data)
     n_scored = WEEK if origins is None or origins.count is None else origins.count
-    rows = {name: (*scores, np.nan) for name, scores in PUBLISHED.items()}
+    rows: dict[str, tuple[float, ...]] = {name: (*scores, np.nan) for name, scores in PUBLISHED.items()}
     rows["week ago"] = _scored(panel, n_scored, _week_ago)
     rows["ridge on 11 lags"] = _scored(panel, n_scored, _ridge)
     rows["TemporalFactorization"] = _scored(panel, n_scored, _ours)

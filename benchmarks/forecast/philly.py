@@ -44,7 +44,7 @@ def _last_value(panel: Panel, origins: np.ndarray, h: int) -> np.ndarray:  # typ
 
 def _scores(forecast_from: Forecasts, panel: Panel, targets: np.ndarray) -> dict[str, float]:  # type: ignore[type-arg]
     began = time.perf_counter()
-    found = {}
+    found: dict[str, float] = {}
     for name, steps in _STEPS.items():
         forecast = forecast_from(panel, targets - steps + 1, steps)[0, :, -1]
         found |= _errors(panel.values[0, targets], forecast, name)

@@ -23,8 +23,8 @@ from gpudemand.forecast.windows import without_gaps
 
 #: Share of empty bins above which methods for intermittent demand join.
 _OFTEN_EMPTY = 0.3
-#: Forecasts (members x series x origins x steps) held in memory at once.
-_CELLS = 6e7
+#: Forecasts (members x series x origins x steps) held in memory at once, and errors weighed at once.
+_CELLS, _WEIGHED = 6e7, 3e6
 
 
 class CombinedForecaster(Forecaster):
@@ -146,9 +146,9 @@ class CombinedForecaster(Forecaster):
         return out
 
     def _batches(self, errors: FloatArray, rehearsals: Sequence[IntArray]) -> int:
-        """Parts in which origins are weighted, so that the errors known at all of one part fit into memory."""
+        """Parts in which origins are weighted, so that copies of the errors known at all of one part stay small."""
         cells = errors.size / errors.shape[2] * sum(len(rehearsal) for rehearsal in rehearsals)
-        return int(np.clip(np.ceil(cells / _CELLS), 1, len(rehearsals)))
+        return int(np.clip(np.ceil(cells / _WEIGHED), 1, len(rehearsals)))
 
     def _rehearsals(self, origin: int, n_series: int, h: int) -> IntArray:
         """Earlier origins: whole seasons before this one where the history holds enough, else evenly spread."""

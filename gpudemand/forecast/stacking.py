@@ -127,8 +127,13 @@ def _products(errors: FloatArray, spans: Spans, counts: FloatArray) -> tuple[Flo
     known = ~np.isnan(errors[0])
     filled = np.where(known, errors, 0.0)
     counts = counts * known
-    pairs = [[spans.sums(np.einsum("gnoh,gnoh->gnh", a, b)) for a in filled] for b in filled * counts]
-    return np.moveaxis(np.array(pairs), (0, 1), (-2, -1)), spans.sums(counts.sum(axis=2))
+    n_spans, m = int(spans.of_step[-1]) + 1, len(filled)
+    products = np.empty((*filled.shape[1:3], n_spans, m, m))
+    for i, weighed in enumerate(filled * counts):
+        for j in range(i + 1):
+            product = spans.sums(np.einsum("gnoh,gnoh->gnh", weighed, filled[j]))
+            products[..., i, j] = products[..., j, i] = product
+    return products, spans.sums(counts.sum(axis=2))
 
 
 def minimise_on_simplex(form: FloatArray, slope: FloatArray, n_steps: int = 150) -> FloatArray:

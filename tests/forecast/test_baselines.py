@@ -8,24 +8,10 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.forecast import ETS, LastValueProfile, Naive, SeasonalNaive
+from tests.forecast.canaries import long
 
 ALL = [Naive(), SeasonalNaive(), LastValueProfile(), ETS()]
 QUICK = ALL[:3]
-
-
-def long(values, freq="h", start="2026-03-02", tz="UTC"):
-    """A long frame from {series: values}."""
-    frames = [
-        pd.DataFrame(
-            {
-                "unique_id": name,
-                "ds": pd.date_range(start, periods=len(y), freq=freq, tz=tz),
-                "y": np.asarray(y, dtype=float),
-            }
-        )
-        for name, y in values.items()
-    ]
-    return pd.concat(frames, ignore_index=True)
 
 
 def daily_wave(n, noise=0.0, seed=0):

@@ -29,9 +29,9 @@ from . import canaries
 from .canaries import long, users
 
 MODELS = [
-    CombinedForecaster(),
+    CombinedForecaster(max_origins=8),
     DoubleSeasonalSmoothing(),
-    ETS(max_seasons=4),
+    ETS(max_seasons=3),
     HistoricMean(),
     LastValueProfile(),
     Naive(),
@@ -47,8 +47,9 @@ MODELS = [
 ]
 #: Learnt by iterations that stop at a tolerance.
 ROUGH = {"ETS": 0.05, "TemporalFactorization": 0.02}
-H = 24
-HISTORY = long(users(24 * 12))
+#: Quarters of days: a season of 4 and a week of 28 bins, both of which five weeks show at little cost.
+H = 8
+HISTORY = long(users(28 * 5, season=4), freq="6h")
 
 
 def name_of(model):
@@ -75,7 +76,7 @@ def test_scaling_a_series_scales_its_forecast(model):
 
 @every
 def test_order_and_names_of_series_do_not_matter(model):
-    canaries.check_order_of_series(model, users(24 * 16), H, ROUGH.get(type(model).__name__, 1e-6))
+    canaries.check_order_of_series(model, HISTORY, H, ROUGH.get(type(model).__name__, 1e-6))
 
 
 @every
@@ -100,13 +101,13 @@ def test_short_histories_and_long_horizons(model, n):
 
 @every
 def test_a_single_series_all_zero(model):
-    forecast = clone(model).fit(long({"idle": np.zeros(24 * 8)})).predict(H, level=[95])
+    forecast = clone(model).fit(long({"idle": np.zeros(24 * 4)})).predict(H, level=[95])
     assert (canaries.numbers(forecast) == 0).all()
 
 
 @every
 def test_series_that_begin_late(model):
-    usage = HISTORY[(HISTORY["unique_id"] != "walk") | (HISTORY["ds"] >= HISTORY["ds"].max() - pd.Timedelta("5h"))]
+    usage = HISTORY[(HISTORY["unique_id"] != "walk") | (HISTORY["ds"] >= HISTORY["ds"].max() - pd.Timedelta("30h"))]
     forecast = clone(model).fit(usage).predict(H, level=[80])
     assert np.isfinite(canaries.numbers(forecast)).all()
     late = forecast[forecast["unique_id"] == "walk"].iloc[:, 2].to_numpy()
@@ -143,7 +144,7 @@ def test_bad_usage(model, reason):
 
 @every
 def test_gaps_are_filled_or_refused(model):
-    holes = HISTORY.drop(index=[30, 31, 32, 700])
+    holes = HISTORY.drop(index=[30, 31, 32, 500])
     if not model._allow_missing:
         with pytest.raises(InputError, match="gaps"):
             clone(model).fit(holes)
