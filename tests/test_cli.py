@@ -59,7 +59,7 @@ def test_json_is_one_object_and_nothing_else(log_file, tmp_path):
         pd.read_parquet(next(p for p in told["tables"] if p.endswith("plan_summary.parquet")))["required"].max()
         == told["required"]
     )
-    assert len(told["figures"]) == 10
+    assert len(told["figures"]) == 18
     assert result.stderr == "" or "rows left out" in result.stderr
 
 

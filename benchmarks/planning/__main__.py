@@ -22,12 +22,12 @@ def main() -> None:
     if wanted & {"runtime", "nextday"}:
         jobs = venus.load(asked.data)
     if "runtime" in wanted:
-        print(f"Run times of {month:%B}, Venus\n{venus.run_times(jobs, asked.month).round(3)}\n")
+        print(f"Run times of {month:%B}, Venus\n{venus.run_times(jobs, asked.month).round(3).to_string()}\n")
     if "nextday" in wanted:
         until = month + pd.offsets.MonthBegin()
         errors, plans = venus.next_day(jobs, str(until.date()), month.days_in_month)
-        print(f"GPUs held over the next 24 h, every midnight of {month:%B}, Venus\n{errors.round(4)}\n")
-        print(f"Plans for the next day\n{plans.round(3)}\n")
+        print(f"GPUs held over the next 24 h, every midnight of {month:%B}, Venus\n{errors.round(4).to_string()}\n")
+        print(f"Plans for the next day\n{plans.round(3).to_string()}\n")
     if "users" in wanted:
         rows = {f"cluster {seed}": synthetic.gpu_hours_per_user(seed=seed) for seed in range(3)}
         print(f"GPU-hours of users next month against those from true costs, WAPE\n{pd.DataFrame(rows).T.round(3)}\n")

@@ -225,7 +225,7 @@ class RollUpDisplay(Display):
         ax.set_ylim(bottom=0)
         ax.margins(x=0)
         date_axis(ax, self.parts.index)
-        put_title(ax, "Segments under the total, and where they are going")
+        put_title(ax, "Parts under the total, and where they are going")
         put_kind(ax, self.kind)
         segments = [(area, short_name(name)) for area, name in zip(self.areas_, self.parts.columns, strict=True)]
         put_legend(ax, [(self.total_line_, "total"), (self.forecast_line_, "forecast of the total"), *segments])

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
 
+from gpudemand.report.brief import brief
+from gpudemand.report.crowd import Crowd, find_segments
 from gpudemand.report.figures import draw_all
+from gpudemand.report.gaps import Gaps
 from gpudemand.report.measured import Measured, measure
 from gpudemand.report.need import Need, headline, plan_need
 from gpudemand.report.outlook import Outlook, look_ahead
 from gpudemand.report.page import render
+from gpudemand.report.parts import Parts, forecast_parts
+from gpudemand.report.risk import money, past_plans, risk_numbers, risk_table
+from gpudemand.report.scenarios import Scenarios, try_scenarios
 from gpudemand.report.settings import Settings
-from gpudemand.report.words import trust
+from gpudemand.report.trust import trust
 from gpudemand.usage import recorded_until
 
 
@@ -32,6 +38,7 @@ def build_report(
     lead_time: str = "90D",
     tz: str = "UTC",
     until: object = None,
+    prices: tuple[float, float] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Path:
     """Write a report on a job log: how many GPUs it will take, and when, and how far to trust that.
@@ -61,6 +68,8 @@ def build_report(
         Zone of the calendar.
     until : time-like, optional
         End of the period; where the log stops being complete by default (see `gpudemand.usage.recorded_until`).
+    prices : (float, float), optional
+        Prices of a GPU-hour, reserved and on demand, in any currency: the report then says what the plan costs.
     progress : callable, optional
         Called with the name of each step as it begins.
 
@@ -80,7 +89,8 @@ def build_report(
     -----
     The forecaster is chosen on rolling origins and scored on later ones. Two series are forecast and planned for: the
     mean of GPUs held in a bin, at the target utilization, and the most held at once, which may use every GPU; the
-    larger requirement is the answer.
+    larger requirement is the answer. Segments, parts of the total, scenarios and money need more of a log than its
+    total does; where it does not say enough, the section says so in one sentence.
 
     Examples
     --------
@@ -88,8 +98,8 @@ def build_report(
     >>> build_report(load_jobs_sample(), "report")  # doctest: +SKIP
     PosixPath('report/index.html')
     """
-    settings = Settings(by, freq, horizon, installed, target_utilization, service_level, lead_time, tz, until)
-    begin = progress or _silent
+    settings = Settings(by, freq, horizon, installed, target_utilization, service_level, lead_time, tz, until, prices)
+    begin, gaps = progress or _silent, Gaps()
     begin("Adding up what was used")
     if until is None:
         settings = replace(settings, until=recorded_until(jobs))
@@ -98,42 +108,83 @@ def build_report(
     outlook = look_ahead(measured.total, settings.horizon, settings.service_level)
     begin("Planning capacity")
     need = plan_need(outlook.forecast, measured.most_held, settings)
+    begin("Finding segments of users")
+    crowd = gaps.attempt("segments", lambda: find_segments(jobs, settings))
+    begin("Forecasting the parts of the total")
+    parts = gaps.attempt("parts", lambda: forecast_parts(jobs, crowd, outlook, settings))
+    begin("Trying scenarios")
+    scenarios = gaps.attempt("scenarios", lambda: try_scenarios(jobs, outlook.forecast, need, crowd, settings))
     folder = Path(out_dir)
     begin("Drawing figures")
-    pictures = draw_all(measured, outlook, need, folder / "figures")
+    pictures = draw_all(measured, outlook, need, crowd, parts, folder / "figures")
     begin("Writing page and tables")
-    return _write(folder, settings, measured, outlook, need, pictures)
+    return _write(folder, _Findings(settings, measured, outlook, need, crowd, parts, scenarios, gaps), pictures)
+
+
+@dataclass(frozen=True)
+class _Findings:
+    """All that the page and its tables are made of; what a log does not allow is None, and `gaps` says why."""
+
+    settings: Settings
+    measured: Measured
+    outlook: Outlook
+    need: Need
+    crowd: Crowd | None
+    parts: Parts | None
+    scenarios: Scenarios | None
+    gaps: Gaps
 
 
 def _silent(step: str) -> None:
     pass
 
 
-def _write(
-    folder: Path, settings: Settings, measured: Measured, outlook: Outlook, need: Need, pictures: dict[str, str]
-) -> Path:
-    numbers = headline(need, outlook, measured.tables["log"], settings)
-    tables = _tables(measured, outlook, need, numbers)
+def _write(folder: Path, found: _Findings, pictures: dict[str, str]) -> Path:
+    risk = risk_table(found.need, found.settings.lead_time)
+    numbers = headline(found.need, found.outlook, found.measured.tables["log"], found.settings)
+    numbers |= risk_numbers(found.need, found.outlook, risk)
+    tables = _tables(found, numbers) | {"risk": risk}
     write_tables(tables, folder / "tables")
     (folder / "headline.json").write_text(json.dumps(numbers, indent=2) + "\n", encoding="utf-8")
-    page = render(numbers, tables, pictures, trust(numbers, outlook.windows, tables["log"].iloc[0]), settings)
+    story = brief(numbers, found.parts, found.scenarios)
+    doubts = trust(numbers, found.outlook.windows, tables, found.gaps, found.scenarios)
+    page = render(numbers, tables, pictures, story, doubts, found.gaps, found.settings, _parted(found.parts))
     index = folder / "index.html"
     index.write_text(page, encoding="utf-8")
     return index
 
 
-def _tables(measured: Measured, outlook: Outlook, need: Need, numbers: dict[str, object]) -> dict[str, pd.DataFrame]:
-    return {
-        **measured.tables,
+def _parted(parts: Parts | None) -> tuple[str, str]:
+    """What a part is, and the method that forecast it."""
+    return ("", "") if parts is None else (parts.by, parts.model)
+
+
+def _tables(found: _Findings, numbers: dict[str, object]) -> dict[str, pd.DataFrame]:
+    outlook, need = found.outlook, found.need
+    tables = {
+        **found.measured.tables,
         "headline": pd.DataFrame([numbers]),
-        "usage": measured.total,
-        "usage_groups": measured.groups,
+        "usage": found.measured.total,
+        "usage_groups": found.measured.groups,
         "models": outlook.models,
         "backtest": outlook.backtest,
-        "forecast": outlook.forecast.merge(outlook.baseline, on=["unique_id", "ds"], suffixes=("", "_baseline")),
+        "forecast": _beside(outlook.forecast, outlook.baseline),
         "plan": need.steps(),
         "plan_summary": need.table,
+        "past_plans": past_plans(outlook),
     }
+    if found.crowd is not None:
+        tables |= {"segments": found.crowd.profiles, "segment_members": found.crowd.members}
+    if found.parts is not None:
+        tables |= {"parts": found.parts.table, "parts_forecast": found.parts.forecast}
+    if found.scenarios is not None:
+        tables["scenarios"] = found.scenarios.table
+    costs = found.gaps.attempt("money", lambda: money(need, found.settings))
+    return tables if costs is None else tables | {"money": costs}
+
+
+def _beside(forecast: pd.DataFrame, baseline: pd.DataFrame) -> pd.DataFrame:
+    return forecast.merge(baseline, on=["unique_id", "ds"], suffixes=("", "_baseline"))
 
 
 def write_tables(tables: dict[str, pd.DataFrame], folder: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from gpudemand.report.words import day
+from gpudemand.report.words import day, moment
 from gpudemand.units import SECONDS_PER_HOUR, format_count, format_seconds
 
 MISSING = "\N{EN DASH}"
@@ -20,11 +20,6 @@ def _text(value: Any) -> str:
 
 def _percent(value: float) -> str:
     return f"{100 * value:.1f}%"
-
-
-def _date(value: Any) -> str:
-    moment = pd.Timestamp(value)
-    return day(moment) if moment == moment.normalize() else f"{day(moment)} {moment:%H:%M}"
 
 
 def _hours(value: float) -> str:
@@ -41,6 +36,26 @@ def _decimal(value: float) -> str:
 
 def _signed(value: float) -> str:
     return f"{100 * value:+.1f}%"
+
+
+def _signed_decimal(value: float) -> str:
+    return f"{value:+.2f}"
+
+
+def _signed_count(value: float) -> str:
+    return f"{value:+,.0f}" if value else "0"
+
+
+def _few(value: float) -> str:
+    return format_count(value) if value >= 100 else format_count(value, 1)
+
+
+def _level(value: float) -> str:
+    return f"P{100 * value:.4g}"
+
+
+def _long_text(value: Any) -> str:
+    return str(value) if len(str(value)) <= 80 else str(value)[:79] + "…"
 
 
 _Format = Callable[[Any], str]
@@ -77,12 +92,42 @@ _COLUMNS: dict[str, tuple[str, _Format]] = {
     "installed": ("installed", format_count),
     "required": ("required", format_count),
     "shortfall": ("shortfall", format_count),
-    "first_crossing": ("first crossing", _date),
-    "order_by": ("order by", _date),
+    "first_crossing": ("first crossing", moment),
+    "order_by": ("order by", moment),
     "peak_utilization": ("peak utilization", _percent),
     "share_over": ("share of time over", _percent),
+    "segment": ("segment", _text),
+    "users": ("users", format_count),
+    "active": ("days in use", _percent),
+    "span": ("of the period", _percent),
+    "office": ("weekdays only", _percent),
+    "trend": ("trend", _signed_decimal),
+    "idle_days": ("idle days", format_count),
+    "part": ("part", _text),
+    "last": ("GPUs, last horizon", _few),
+    "next": ("GPUs, next horizon", _few),
+    "change": ("change", _signed),
+    "best_naive": ("best naive", _text),
+    "best_naive_wape": ("its WAPE", _percent),
+    "probability": ("probability", _level),
+    "required_mean": ("by the mean", format_count),
+    "required_peak": ("by the peak", format_count),
+    "break_even_share": ("break-even share", _percent),
+    "reserve": ("reserve", format_count),
+    "on_demand_gpu_hours": ("on-demand GPU-hours", format_count),
+    "cost": ("cost of the mix", format_count),
+    "cost_reserved": ("all reserved", format_count),
+    "cost_on_demand": ("all on demand", format_count),
+    "scenario": ("scenario", _long_text),
+    "against_base": ("against base", _signed_count),
+    "service_level": ("plan", _level),
+    "coverage": ("bins within", _percent),
+    "held": ("bins within the plan", _percent),
+    "idle": ("idle", _percent),
+    "short": ("short", _percent),
+    "regret": ("regret", _percent),
 }
-_LEFT = (_text, _yes)
+_LEFT = (_text, _long_text, _yes, _level)
 
 
 @dataclass(frozen=True)

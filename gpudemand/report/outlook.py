@@ -7,12 +7,24 @@ from dataclasses import dataclass
 import pandas as pd
 
 from gpudemand._validation import InputError
-from gpudemand.forecast import ETS, LastValueProfile, Naive, SeasonalNaive, cross_validation
+from gpudemand.forecast import (
+    ETS,
+    CombinedForecaster,
+    LastValueProfile,
+    Naive,
+    SeasonalNaive,
+    cross_validation,
+)
+from gpudemand.forecast.base import Forecaster
 from gpudemand.metrics import evaluate
 
 NAIVE = (Naive, SeasonalNaive, LastValueProfile)
-CANDIDATES = (*NAIVE, ETS)
-_NAIVE_NAMES = [model.__name__ for model in NAIVE]
+CANDIDATES = (*NAIVE, ETS, CombinedForecaster)
+NAIVE_NAMES = [model.__name__ for model in NAIVE]
+#: Bins before the first window from which a blend of methods has something to weigh them by.
+_BLEND_FROM = 28
+#: Rows times horizon above which the blend, run at many origins, would take minutes.
+_BLEND_CELLS = 1.5e6
 _METRICS = ("wape", "rmsse", "bias", "coverage")
 #: Levels in per cent; the outer ones are there for the P90, P95 and P99 of a plan.
 LEVELS = (50.0, 80.0, 90.0, 95.0, 98.0)
@@ -130,23 +142,43 @@ def look_ahead(usage: pd.DataFrame, horizon: int, service_level: float = 0.95) -
         If the history is too short for the horizon.
     """
     windows = rolling_windows(usage["ds"].nunique(), horizon)
-    candidates = [candidate() for candidate in CANDIDATES]
+    candidates = candidates_for(usage, horizon, windows)
     backtest = cross_validation(
         candidates, usage, h=horizon, n_windows=windows.total, step_size=horizon, level=SCORED_LEVELS
     )
     cutoffs = backtest["cutoff"].drop_duplicates().sort_values()
     choosing = backtest["cutoff"].isin(cutoffs.head(windows.choose))
     model = str(_wapes(backtest[choosing]).idxmin())
-    naive = str(_wapes(backtest[~choosing])[_NAIVE_NAMES].idxmin())
+    naive = str(_wapes(backtest[~choosing])[NAIVE_NAMES].idxmin())
     models = compare(backtest[choosing], backtest[~choosing], usage)
     level = sorted({*LEVELS, round(100 * (2 * service_level - 1), 6)})
-    forecasts = (_predict(name, usage, horizon, level) for name in (model, naive))
+    forecasts = (named(name).fit(usage).predict(horizon, level=level) for name in (model, naive))
     return Outlook(model, windows, models, backtest, *forecasts)
 
 
-def _predict(model: str, usage: pd.DataFrame, horizon: int, level: list[float]) -> pd.DataFrame:
-    maker = {candidate.__name__: candidate for candidate in CANDIDATES}[model]
-    return maker().fit(usage).predict(horizon, level=level)
+def candidates_for(usage: pd.DataFrame, horizon: int, windows: Windows) -> list[Forecaster]:
+    """Make the candidates, without the blend where that has too little to weigh methods by, or would take minutes.
+
+    Parameters
+    ----------
+    usage : DataFrame
+        ``unique_id``, ``ds``, ``y``.
+    horizon : int
+        Length of a window in bins.
+    windows : Windows
+
+    Returns
+    -------
+    list of Forecaster
+    """
+    before = usage["ds"].nunique() - windows.total * horizon
+    blends = before >= _BLEND_FROM and len(usage) * horizon <= _BLEND_CELLS
+    return [candidate() for candidate in CANDIDATES if blends or candidate is not CombinedForecaster]
+
+
+def named(model: str) -> Forecaster:
+    """Make the candidate of a name."""
+    return {candidate.__name__: candidate for candidate in CANDIDATES}[model]()
 
 
 def _wapes(backtest: pd.DataFrame) -> pd.Series:
@@ -171,6 +203,6 @@ def compare(choosing: pd.DataFrame, scoring: pd.DataFrame, history: pd.DataFrame
     scores = evaluate(scoring, _METRICS, history=history, by="unique_id")
     scores.insert(0, "wape_choosing", evaluate(choosing, ["wape"], by="unique_id")["wape"])
     models = scores.rename_axis(["model", "series"]).reset_index()
-    models.insert(1, "naive", models["model"].isin(_NAIVE_NAMES))
+    models.insert(1, "naive", models["model"].isin(NAIVE_NAMES))
     order = ["series", *[name for name in models.columns if name != "series"]]
     return models[order].sort_values(["series", "wape_choosing"], kind="stable", ignore_index=True)

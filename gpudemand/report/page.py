@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,33 @@ from gpudemand.report.settings import Settings
 
 _HERE = Path(__file__).parent
 _WHO = {"user": "users", "group": "groups", "cluster": "clusters", "gpu_type": "GPU types", "total": ""}
+_PARTS = {"gpu_type": "type of GPU"}
+#: Tables on the page, and their columns where not all that have a heading are shown.
+_SHOWN: dict[str, tuple[str, ...] | None] = {
+    "rejected": None,
+    "who": None,
+    "concentration": None,
+    "gpu_types": None,
+    "segments": ("segment", "users", "gpu_hours", "share", "active", "span", "office", "trend", "idle_days"),
+    "models": None,
+    "parts": ("part", "last", "next", "change", "wape", "best_naive", "best_naive_wape", "coverage_80", "coverage_95"),
+    "plan_summary": None,
+    "risk": None,
+    "money": ("break_even_share", "reserve", "on_demand_gpu_hours", "cost", "cost_reserved", "cost_on_demand"),
+    "scenarios": None,
+    "past_plans": None,
+}
 
 
 def render(
     numbers: dict[str, Any],
     tables: dict[str, pd.DataFrame],
     pictures: dict[str, str],
+    story: list[str],
     trust: list[str],
+    gaps: Mapping[str, str],
     settings: Settings,
+    parted: tuple[str, str] = ("", ""),
 ) -> str:
     """Fill the template; whatever a log supplied is escaped.
 
@@ -34,9 +54,15 @@ def render(
         By the stem of their files.
     pictures : dict of str to str
         Name -> ``data:`` address.
+    story : list of str
+        The answer in a few sentences.
     trust : list of str
         What a reader should know before believing the answer.
+    gaps : mapping of str to str
+        Sections that could not be made -> why.
     settings : Settings
+    parted : (str, str)
+        What a part of the total is (``"segment"``, ``"group"``, ...), and the method that forecast it.
 
     Returns
     -------
@@ -57,7 +83,12 @@ def render(
         cells=_cells(tables),
         top=_top_ten(tables["concentration"]),
         pictures=pictures,
+        story=story,
         trust=trust,
+        gaps=gaps,
+        part=_PARTS.get(parted[0], parted[0]),
+        part_model=parted[1],
+        prices=settings.prices,
         who=_WHO[settings.by],
         bin=bin_name(settings.freq),
         files=sorted(tables),
@@ -65,8 +96,11 @@ def render(
 
 
 def _cells(tables: dict[str, pd.DataFrame]) -> dict[str, Cells]:
-    shown = ("rejected", "who", "concentration", "gpu_types", "models", "plan_summary")
-    return {name: cells(name, tables[name], limit=30 if name == "models" else 15) for name in shown}
+    return {
+        name: cells(name, tables[name], columns, limit=30 if name == "models" else 15)
+        for name, columns in _SHOWN.items()
+        if name in tables
+    }
 
 
 def _top_ten(concentration: pd.DataFrame) -> dict[str, Any]:

@@ -39,6 +39,7 @@ class Settings:
     lead_time: str = "90D"
     tz: str = "UTC"
     until: object = None
+    prices: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         check_choice("by", self.by, BY)
@@ -50,6 +51,16 @@ class Settings:
         check_number("service_level", self.service_level, 0.5, 0.999, open_low=True)
         parse_duration(self.lead_time)
         _check_zone(self.tz)
+        _check_prices(self.prices)
+
+
+def _check_prices(prices: object) -> None:
+    if prices is None:
+        return
+    if not isinstance(prices, (tuple, list)) or len(prices) != 2:
+        raise InputError(f"prices must be two numbers, (reserved, on_demand) per GPU-hour; got {shorten(prices)!r}.")
+    for name, price in zip(("prices[0] (reserved)", "prices[1] (on demand)"), prices, strict=True):
+        check_number(name, price, 0, open_low=True)
 
 
 def _check_zone(tz: str) -> None:

@@ -9,12 +9,6 @@ import pandas as pd
 from gpudemand.plotting._base import bin_name
 from gpudemand.units import format_count, parse_duration
 
-_KINDS = {
-    "measured": "The log was measured on a real cluster.",
-    "public trace": "The log is a public trace of somebody else's cluster: it says how this kind of cluster behaves, "
-    "not what yours will need.",
-    "synthetic": "The log is synthetic: it shows what this report looks like, and no purchase should rest on it.",
-}
 #: Share of demand above which an error is worth a warning of its own.
 _LARGE_ERROR = 0.5
 _BASIS = {
@@ -33,6 +27,18 @@ def day(iso: Any) -> str:
     """
     moment = pd.Timestamp(iso)
     return f"{moment.day} {moment:%b %Y}"
+
+
+def moment(value: Any) -> str:
+    """Write a moment as a date, with its time of day where that is not midnight.
+
+    Examples
+    --------
+    >>> moment("2026-03-01T00:00:00+00:00"), moment("2026-03-01T09:30:00+00:00")
+    ('1 Mar 2026', '1 Mar 2026 09:30')
+    """
+    stamp = pd.Timestamp(value)
+    return day(stamp) if stamp == stamp.normalize() else f"{day(stamp)} {stamp:%H:%M}"
 
 
 def percent(share: float, digits: int = 0) -> str:
@@ -128,61 +134,4 @@ def caution(numbers: dict[str, Any]) -> list[str]:
     return [
         f"Take care: on the newest windows the forecast was wrong by {percent(numbers['wape'])} of demand. Look at how "
         "the log ends; where recording wound down before the last job did, cut it off there with until."
-    ]
-
-
-def trust(numbers: dict[str, Any], windows: Any, log: pd.Series) -> list[str]:
-    """List what a reader should know before believing the answer.
-
-    Parameters
-    ----------
-    numbers : dict
-        The headline.
-    windows : Windows
-        How many windows chose and scored the model.
-    log : Series
-        The one row of the table ``log``.
-    """
-    scored = windows.score * numbers["horizon"]
-    return [
-        _KINDS.get(numbers["data_kind"], "Nobody said where the log comes from."),
-        f"Backtest: {windows.choose} windows of {numbers['horizon']} bins chose the model and the last {windows.score} "
-        f"scored it; of their {format_count(scored)} bins {percent(numbers['coverage_80'])} fell into the 80% interval "
-        f"and {percent(numbers['coverage_95'])} into the 95% interval.",
-        model(numbers),
-        *caution(numbers),
-        _rejected(log),
-        *_unknown(log),
-        "GPUs held are what ran. What users wanted and did not get, because the queue was long, is not in them: a full "
-        "cluster hides demand.",
-        *_beyond(numbers),
-        "Events without a precedent in the log (a new team, a new model family) are in no forecast; add them by hand.",
-    ]
-
-
-def _rejected(log: pd.Series) -> str:
-    if not log["rejected"]:
-        return "No row of the log was left out."
-    read = log["rejected"] + log["jobs"]
-    share = percent(log["rejected"] / read, 1)
-    return (
-        f"{format_count(log['rejected'])} of {format_count(read)} rows ({share}) were left out, for the reasons above."
-    )
-
-
-def _unknown(log: pd.Series) -> list[str]:
-    facts = {
-        "unknown_gpus": "do not say how many GPUs they had and count as none",
-        "unknown_end": "finished at an unknown time and count as no time",
-    }
-    return [f"{format_count(log[name])} jobs {text}." for name, text in facts.items() if log[name]]
-
-
-def _beyond(numbers: dict[str, Any]) -> list[str]:
-    ahead = pd.Timestamp(numbers["plan_end"]) - pd.Timestamp(numbers["log_end"])
-    if ahead >= parse_duration(numbers["lead_time"]):
-        return []
-    return [
-        f"The forecast ends before GPUs ordered today would arrive ({span(numbers['lead_time'])}): it shows what to "
-        "expect until then, not how many to order. A longer horizon shows that."
     ]

@@ -8,7 +8,8 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.forecast import ETS, LastValueProfile, Naive, SeasonalNaive
-from tests.forecast.canaries import long
+
+from .canaries import long
 
 ALL = [Naive(), SeasonalNaive(), LastValueProfile(), ETS()]
 QUICK = ALL[:3]

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpudemand.jobs.table import as_jobs
-from gpudemand.report import build_report
+from gpudemand.jobs.table import STRING, as_jobs
+from gpudemand.report import build_report, outlook
 
 HOSTILE = ["<script>alert(1)</script>", "x_$<b>", "_under", "quote\"',;", "line\nbreak", "y" * 10_000, "张伟"]
 
@@ -36,15 +36,31 @@ def make_log(days: int = 130, per_day: int = 8, seed: int = 0) -> pd.DataFrame:
     return as_jobs(frame, kind="synthetic", source="made for <the> tests")
 
 
+def renamed(log: pd.DataFrame, **columns: object) -> pd.DataFrame:
+    """The log with columns that say one thing, or nothing (None), in every row."""
+    said = {name: pd.Series([value] * len(log), index=log.index, dtype=STRING) for name, value in columns.items()}
+    out = log.assign(**said)
+    out.attrs = dict(log.attrs)
+    return out
+
+
 @pytest.fixture(scope="session")
 def log() -> pd.DataFrame:
     return make_log()
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Leave the blend of methods out, where the forecast is not what is tested: it takes most of the time."""
+    monkeypatch.setattr(outlook, "_BLEND_FROM", 10_000)
 
 
 @pytest.fixture(scope="session")
 def built(log, tmp_path_factory):
     """Folder of a finished report."""
     steps: list[str] = []
-    index = build_report(log, tmp_path_factory.mktemp("report") / "out", horizon=14, progress=steps.append)
-    assert len(steps) == 5
+    index = build_report(
+        log, tmp_path_factory.mktemp("report") / "out", horizon=14, prices=(1.25, 3), progress=steps.append
+    )
+    assert len(steps) == 8
     return index.parent

@@ -12,10 +12,22 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.report import build_report
-from tests.report.conftest import HOSTILE
+from tests.report.conftest import HOSTILE, make_log
 
-HEADINGS = ["What was read", "Who uses it", "When", "How much next", "How many GPUs", "How far to trust this"]
-FIGURES = {"usage", "week", "forecast", "forecast_peak", "plan"}
+HEADINGS = [
+    "What was read",
+    "Who uses it",
+    "When",
+    "Who is alike",
+    "How much next",
+    "What it is made of",
+    "How many GPUs",
+    "What if",
+    "How far to trust this",
+]
+FIGURES = {"usage", "week", "segments", "forecast", "forecast_peak", "parts", "plan", "exceedance", "rehearsal"}
+TABLES = {"who", "concentration", "gpu_types", "segments", "models", "parts", "plan_summary", "risk", "money"}
+TABLES |= {"scenarios", "past_plans", "rejected"}
 
 
 class Page(HTMLParser):
@@ -54,9 +66,9 @@ def page(html):
 def test_has_every_section_figure_and_table(page, html):
     assert re.findall(r"<h2>(.*?)</h2>", html) == HEADINGS
     assert {f"figure-{name}" for name in FIGURES} <= page.ids
-    tables = {"who", "concentration", "gpu_types", "models", "plan_summary", "rejected"}
-    assert {f"table-{name}" for name in tables} <= page.ids
-    assert page.tags.count("table") == len(tables)
+    assert {f"table-{name}" for name in TABLES} <= page.ids
+    assert page.tags.count("table") == len(TABLES)
+    assert 'class="gap"' not in html
 
 
 def test_loads_nothing(page):
@@ -133,6 +145,9 @@ def test_every_number_of_the_headline_is_in_a_table(built, page):
     assert numbers["required"] == plan["required"].max()
     steps = pd.read_parquet(built / "tables" / "plan.parquet")
     assert numbers["required"] == steps["required"].max()
+    risk = pd.read_parquet(built / "tables" / "risk.parquet")
+    assert [numbers[f"required_p{p}"] for p in (50, 90, 95, 99)] == risk["required"].tolist()
+    assert numbers["required"] == numbers["required_p95"]
 
 
 def test_installed_is_the_most_held_when_not_given_and_the_page_says_so(built, html):
@@ -153,12 +168,13 @@ def test_users_table_is_complete_and_adds_up(built, log):
     assert who["running_share"].is_monotonic_increasing
 
 
-def test_the_same_log_gives_the_same_page(log, built, tmp_path):
-    again = build_report(log, tmp_path, horizon=14)
-    assert again.read_text(encoding="utf-8") == (built / "index.html").read_text(encoding="utf-8")
+def test_the_same_log_gives_the_same_page(tmp_path):
+    first, again = (build_report(make_log(days=40), tmp_path / name, horizon=7) for name in ("first", "again"))
+    assert again.read_text(encoding="utf-8") == first.read_text(encoding="utf-8")
 
 
-def test_given_capacity_of_plenty_needs_no_order(log, tmp_path):
+def test_given_capacity_of_plenty_needs_no_order(tmp_path):
+    log = make_log(days=40)
     index = build_report(log, tmp_path, horizon=7, installed=5000, by="group", tz="Europe/Berlin", service_level=0.99)
     numbers = json.loads((index.parent / "headline.json").read_text(encoding="utf-8"))
     assert (numbers["shortfall"], numbers["first_crossing"], numbers["order_by"]) == (0, None, None)
@@ -168,7 +184,7 @@ def test_given_capacity_of_plenty_needs_no_order(log, tmp_path):
     assert "&lt;/td&gt;text" in text
 
 
-def test_until_forgets_what_came_later(log, tmp_path):
+def test_until_forgets_what_came_later(quick, log, tmp_path):
     index = build_report(log, tmp_path, horizon=7, until="2026-03-01")
     numbers = json.loads((index.parent / "headline.json").read_text(encoding="utf-8"))
     assert numbers["jobs"] == (log["start"] <= pd.Timestamp("2026-03-01", tz="UTC")).sum()
@@ -193,6 +209,8 @@ def test_too_short_a_history_says_what_would_fit(log, tmp_path):
         ({"lead_time": "soon"}, "length of time"),
         ({"tz": "Mars/Olympus"}, "time zone"),
         ({"freq": "fortnight"}, "freq"),
+        ({"prices": 2.0}, "prices must be two numbers"),
+        ({"prices": (1.0, 0)}, "on demand"),
     ],
 )
 def test_wrong_parameters_are_named_before_anything_is_written(log, tmp_path, wrong, message):

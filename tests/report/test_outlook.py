@@ -8,7 +8,7 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.report.need import plan_need
-from gpudemand.report.outlook import look_ahead, rolling_windows
+from gpudemand.report.outlook import Windows, candidates_for, look_ahead, rolling_windows
 from gpudemand.report.settings import Settings
 
 
@@ -52,9 +52,19 @@ def test_the_scored_windows_have_no_part_in_the_choice(usage, outlook):
 
 
 def test_models_are_compared_on_every_series(outlook):
-    assert len(outlook.models) == 8
+    assert len(outlook.models) == 10
     assert outlook.models.groupby("series")["naive"].sum().tolist() == [3, 3]
     assert outlook.models[["coverage_80", "coverage_95"]].notna().all(axis=None)
+
+
+def test_a_blend_needs_history_and_is_not_run_for_minutes(usage):
+    def names(n_bins, horizon, windows):
+        rows = usage[usage["unique_id"] == "mean"].head(n_bins)
+        return [type(model).__name__ for model in candidates_for(rows, horizon, windows)]
+
+    assert "CombinedForecaster" in names(140, 14, Windows(4, 2))
+    assert "CombinedForecaster" not in names(42, 7, Windows(2, 1))
+    assert "CombinedForecaster" not in names(140, 20_000, Windows(0, 0))
 
 
 def test_the_larger_plan_answers_and_the_earlier_date_counts(outlook):
@@ -67,7 +77,7 @@ def test_the_larger_plan_answers_and_the_earlier_date_counts(outlook):
     assert need.first_crossing - need.order_by == pd.Timedelta("10D")
 
 
-def test_a_service_level_of_its_own_gets_its_quantile(usage):
+def test_a_service_level_of_its_own_gets_its_quantile(quick, usage):
     outlook = look_ahead(usage, 14, service_level=0.97)
     assert f"{outlook.model}-hi-94" in outlook.forecast.columns
     assert plan_need(outlook.forecast, 51.0, Settings(horizon=14, service_level=0.97)).installed_from == "log"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from gpudemand.report import words
+from gpudemand.report.gaps import Gaps
 from gpudemand.report.outlook import Windows
+from gpudemand.report.scenarios import Scenarios
+from gpudemand.report.trust import trust
 
 NUMBERS = {
     "required": 1004,
@@ -31,7 +35,11 @@ NUMBERS = {
     "coverage_95": 0.95,
     "data_kind": "synthetic",
 }
-LOG = pd.Series({"jobs": 900, "rejected": 100, "unknown_gpus": 0, "unknown_end": 2})
+LOG = pd.DataFrame({"jobs": [900], "rejected": [100], "unknown_gpus": [0], "unknown_end": [2]})
+PLANS = pd.DataFrame(
+    {"series": "peak", "model": "ETS", "service_level": [0.9, 0.95], "held": 0.98, "idle": 0.3, "short": 0.001}
+)
+TABLES = {"log": LOG, "past_plans": PLANS}
 
 
 def said(**changes):
@@ -65,10 +73,27 @@ def test_model_is_held_against_the_best_naive(changes, text):
 
 
 def test_trust_names_kind_rejections_unknowns_and_a_short_horizon():
-    text = " ".join(words.trust(NUMBERS, Windows(4, 2), LOG))
+    text = " ".join(trust(NUMBERS, Windows(4, 2), TABLES, Gaps()))
     for part in ("synthetic", "100 of 1,000 rows (10.0%)", "2 jobs finished at an unknown time", "90 days", "56 bins"):
         assert part in text
-    assert "arrive" not in " ".join(words.trust(said(lead_time="7D"), Windows(4, 2), LOG))
+    assert "arrive" not in " ".join(trust(said(lead_time="7D"), Windows(4, 2), TABLES, Gaps()))
+
+
+def test_trust_says_how_past_plans_held_and_when_intervals_were_too_narrow():
+    text = " ".join(trust(NUMBERS, Windows(4, 2), TABLES, Gaps()))
+    assert "enough in 98.0% of its bins, with 30.0% of demand bought and not needed" in text
+    assert "too narrow" not in text
+    assert "too narrow there: 81%" in " ".join(trust(said(coverage_95=0.81), Windows(4, 2), TABLES, Gaps()))
+    idle = {**TABLES, "past_plans": TABLES["past_plans"].assign(idle=np.nan)}
+    assert "P95 plan" not in " ".join(trust(NUMBERS, Windows(4, 2), idle, Gaps()))
+
+
+def test_trust_names_what_was_left_out():
+    untried = Scenarios(pd.DataFrame(), Gaps(arrivals="The recent jobs name no users."))
+    sentences = trust(NUMBERS, Windows(4, 2), TABLES, Gaps(segments="The log names no users."), untried)
+    assert "Segments left out: The log names no users." in sentences
+    assert "A scenario left out: The recent jobs name no users." in sentences
+    assert "JobDemandModel" in sentences[-1]
 
 
 def test_a_large_error_is_a_warning():
