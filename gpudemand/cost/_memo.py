@@ -14,7 +14,7 @@ R = TypeVar("R")
 
 
 def per_graph(function: Callable[Concatenate[OpGraph, P], R]) -> Callable[Concatenate[OpGraph, P], R]:
-    """Work a function of a graph, and of hashable arguments by position, out once.
+    """Work a function of a graph, and of hashable arguments, out once.
 
     Results are shared by all callers: none of them may change what it got.
 
@@ -32,9 +32,10 @@ def per_graph(function: Callable[Concatenate[OpGraph, P], R]) -> Callable[Concat
     @wraps(function)
     def remembered(graph: OpGraph, *args: P.args, **kwargs: P.kwargs) -> R:
         results = known.setdefault(graph, {})
-        if args not in results:
-            results[args] = function(graph, *args, **kwargs)
-        result: R = results[args]
+        key = (args, *kwargs.items())
+        if key not in results:
+            results[key] = function(graph, *args, **kwargs)
+        result: R = results[key]
         return result
 
     return cast("Callable[Concatenate[OpGraph, P], R]", remembered)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from gpudemand._typing import FloatArray, IntArray
-from gpudemand._validation import InputError
+from gpudemand._typing import BoolArray, FloatArray, IntArray
+from gpudemand._validation import InputError, check_number
 
 
 def check_costs(y: Any, n: int, trouble: str = "are not positive costs") -> FloatArray:
@@ -40,6 +41,12 @@ def several_groups(groups: IntArray) -> IntArray:
     return np.arange(len(groups))
 
 
+def fold_masks(groups: IntArray, n_folds: int) -> list[BoolArray]:
+    """Rows to hold out, fold by fold: of several groups, whole ones."""
+    fold = groups % n_folds
+    return [fold == number for number in np.unique(fold)]
+
+
 def draw_rows(groups: IntArray, most: int, random_state: int) -> IntArray:
     """Positions of at most `most` rows, as many from each group as there is room for.
 
@@ -63,6 +70,25 @@ def sort_errors(errors: FloatArray, groups: IntArray) -> tuple[FloatArray, Float
     weight = 1.0 / np.sqrt(np.bincount(groups)[groups])
     order = np.argsort(errors, kind="stable")
     return errors[order], weight[order] / weight.sum()
+
+
+def with_intervals(
+    cost: FloatArray, doubt: FloatArray, spread: tuple[FloatArray, FloatArray], levels: Sequence[float]
+) -> FloatArray:
+    """Costs beside their intervals, shape (n, 1 + 2 n_levels): the cost, then both ends of the interval at each level.
+
+    Parameters
+    ----------
+    cost, doubt : ndarray of shape (n,)
+        What is predicted, and how large the errors of jobs like it are.
+    spread : tuple of ndarray
+        Errors of held-out groups relative to the doubt, and how much each counts; see `sort_errors`.
+    levels : sequence of float
+        Percents.
+    """
+    shares = [check_number("level", level, 0, 99.9, open_low=True) / 100 for level in levels]
+    widths = [np.exp(error_reached(*spread, share) * doubt) for share in shares]
+    return np.column_stack([cost, *(end for width in widths for end in (cost / width, cost * width))])
 
 
 def error_reached(errors: FloatArray, weights: FloatArray, share: float) -> float:

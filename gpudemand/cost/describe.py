@@ -8,9 +8,8 @@ from typing import Any
 import pandas as pd
 
 from gpudemand._validation import InputError
-from gpudemand.cost._memo import per_graph
 from gpudemand.cost.devices import Device
-from gpudemand.cost.features import OPTIMIZER_STATES, graph_features
+from gpudemand.cost.features import OPTIMIZER_STATES, features_by_name
 from gpudemand.cost.graph import OpGraph
 from gpudemand.cost.job import TrainingJob, graphs_of, jobs_table
 from gpudemand.cost.liveness import Setting
@@ -50,7 +49,8 @@ def memory_context(job: TrainingJob) -> dict[str, float]:
     Keras compiles a step: what the compiler makes of the network stays in memory, at a price for each operator by class
     (``compile:calls_<class>``) and for each update of a layer (``compile:updates``), in units of a MiB.
     """
-    compiled, counts, states = float(job.framework == "keras"), _calls(job.graph), OPTIMIZER_STATES[job.optimizer]
+    compiled, states = float(job.framework == "keras"), OPTIMIZER_STATES[job.optimizer]
+    counts = features_by_name(job.graph)
     made = {name: count for name, count in counts.items() if name.startswith("calls_")}
     made |= {"updates": counts["layers"] * states, "update_calls": counts["operators"] * states, "start": 1.0}
     return {
@@ -58,11 +58,6 @@ def memory_context(job: TrainingJob) -> dict[str, float]:
         "share:keras": compiled,
         **{f"compile:{name}": compiled * count * _MIB for name, count in made.items()},
     }
-
-
-@per_graph
-def _calls(graph: OpGraph) -> dict[str, float]:
-    return {name: float(value) for name, value in graph_features(graph).items()}
 
 
 def memory_table(jobs: Sequence[TrainingJob]) -> pd.DataFrame:

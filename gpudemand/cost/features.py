@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 
 from gpudemand._typing import FloatArray
 from gpudemand._validation import check_choice, check_number
+from gpudemand.cost._memo import per_graph
 from gpudemand.cost.graph import OpGraph
 from gpudemand.cost.nsm import check_graph, check_graphs
 from gpudemand.cost.operators import CONVOLUTION_KINDS
@@ -94,6 +95,12 @@ def graph_features(graph: OpGraph) -> pd.Series:
     by_class = table.groupby(operator_classes(nodes)).sum().reindex(list(OPERATOR_CLASSES), fill_value=0.0)
     parts = {f"{amount}_{group}": by_class.loc[group, amount] for amount in table.columns for group in OPERATOR_CLASSES}
     return pd.Series({**_totals(graph, table), **parts}, dtype=float)
+
+
+@per_graph
+def features_by_name(graph: OpGraph) -> dict[str, float]:
+    """Return `graph_features` as numbers by name, worked out once for each graph; not to be changed."""
+    return {str(name): float(value) for name, value in graph_features(graph).items()}
 
 
 def _totals(graph: OpGraph, table: pd.DataFrame) -> dict[str, float]:

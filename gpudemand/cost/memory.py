@@ -18,7 +18,7 @@ from gpudemand._validation import check_number
 from gpudemand.cost._memo import per_graph
 from gpudemand.cost.allocator import BLOCK, CachingAllocator, replay
 from gpudemand.cost.events import PARTS, Events
-from gpudemand.cost.features import graph_features
+from gpudemand.cost.features import features_by_name
 from gpudemand.cost.graph import OpGraph
 from gpudemand.cost.liveness import Setting, step_events
 from gpudemand.cost.nsm import check_graph
@@ -89,7 +89,7 @@ def simulate_memory(graph: OpGraph, batch_size: int, setting: Setting | None = N
     (15360.0, 2097152.0)
     """
     samples = check_number("batch_size", batch_size, 1, integer=True)
-    return _simulate(step_events(check_graph(graph), setting or Setting()), samples)
+    return _simulate(_events(check_graph(graph), setting or Setting()), samples)
 
 
 def allocated_bytes(events: Events, batch_sizes: Iterable[float]) -> FloatArray:
@@ -213,16 +213,17 @@ def memory_summary(graph: OpGraph) -> dict[str, float]:
         ``allocated_<batch>``: bytes allocated at the peak of a plain step, for each batch of `SUMMARY_BATCHES`;
         ``workspace_<algorithm>``: most scratch bytes for a sample that any convolution would need.
     """
-    held = allocated_bytes(step_events(check_graph(graph), Setting(device="cpu")), SUMMARY_BATCHES)
-    scratch = {f"workspace_{name}": float(each.max(initial=0.0)) for name, (_, each) in conv_workspace(graph).items()}
+    held = allocated_bytes(_events(check_graph(graph), Setting(device="cpu")), SUMMARY_BATCHES)
+    scratch = {f"workspace_{name}": float(each.max(initial=0.0)) for name, (_, each) in _scratch(graph).items()}
     return {f"allocated_{batch}": value for batch, value in zip(SUMMARY_BATCHES, held.tolist(), strict=True)} | scratch
 
 
 @per_graph
 def _fixed_features(graph: OpGraph) -> dict[str, float]:
-    features = graph_features(graph)
-    shares: dict[str, float] = {"operators": float(features["operators"])}
+    features = features_by_name(graph)
+    shares: dict[str, float] = {"operators": features["operators"]}
     for amount in _SHARED:
-        part = features.filter(regex=f"^{amount}_")
-        shares |= {f"share:{name}": value for name, value in (part / max(part.sum(), 1.0)).items()}
+        part = {name: value for name, value in features.items() if name.startswith(f"{amount}_")}
+        total = max(sum(part.values()), 1.0)
+        shares |= {f"share:{name}": value / total for name, value in part.items()}
     return shares

@@ -13,9 +13,9 @@ from sklearn.model_selection import GroupKFold
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._typing import FloatArray, IntArray
-from gpudemand._validation import InputError, check_columns, check_number
+from gpudemand._validation import InputError, check_columns
 from gpudemand.cost._robust import robust_prices
-from gpudemand.cost._targets import check_costs, error_reached, group_numbers, sort_errors
+from gpudemand.cost._targets import check_costs, group_numbers, sort_errors, with_intervals
 from gpudemand.cost._trees import Trees, grow_boosted
 from gpudemand.cost.timing import FarFromTrainingWarning
 
@@ -148,13 +148,11 @@ class MemoryModel(RegressorMixin, BaseEstimator):
         ndarray of shape (n_jobs, 1 + 2 n_levels)
             The prediction, then the lower and the upper end at each level.
         """
-        shares = [check_number("level", level, 0, 99.9, open_low=True) / 100 for level in levels]
         X = self._known(X)
         features = self._features(X)
         self._warn(X)
         memory, doubt = self._predict(X, features), self._doubt(X, features)
-        widths = [np.exp(error_reached(self.spread_, self.spread_weights_, share) * doubt) for share in shares]
-        return np.column_stack([memory, *(end for width in widths for end in (memory / width, memory * width))])
+        return with_intervals(memory, doubt, (self.spread_, self.spread_weights_), levels)
 
     def probability_below(self, X: pd.DataFrame, limit_gib: Any) -> FloatArray:
         """Probability that each job takes at most `limit_gib`, by the errors of held-out groups, shape (n_jobs,).

@@ -37,11 +37,8 @@ def memory_terms(X: pd.DataFrame) -> pd.DataFrame:
     kept = [f"saved_bytes_{group}" for group in OPERATOR_CLASSES] + ["largest_output_bytes"]
     scaled = _scaled(X, kept + [name for name in X.columns if name.startswith("workspace_")])
     calls = _amounts(X, [f"calls_{group}" for group in OPERATOR_CLASSES])
-    gradients, states, count = (
-        4.0 * X["trainable_parameters"],
-        X["optimizer_states"],
-        _amounts(X, ["operators", "layers"]),
-    )
+    count, states = _amounts(X, ["operators", "layers"]), X["optimizer_states"]
+    gradients = 4.0 * X["trainable_parameters"]
     fixed = {"gradients": gradients, "state": gradients * states, "calls": count["operators"], "start": 1.0}
     updates = {"updates": count["layers"] * states, "update_calls": count["operators"] * states}
     return pd.concat([scaled, calls], axis=1).assign(allocated=allocated(X), **fixed, **updates)

@@ -11,7 +11,7 @@ import pandas as pd
 from gpudemand import _parallel
 from gpudemand._validation import InputError, check_columns
 from gpudemand.cost._memo import per_graph
-from gpudemand.cost.features import OPTIMIZER_STATES, graph_features
+from gpudemand.cost.features import OPTIMIZER_STATES, features_by_name
 from gpudemand.cost.graph import OpGraph
 from gpudemand.cost.memory import memory_summary
 from gpudemand.cost.nsm import structural_matrix
@@ -95,7 +95,7 @@ def _describe(graph: OpGraph) -> dict[str, float]:
     counts = structural_matrix(graph).stack()
     counts = counts[counts > 0]
     edges = {f"{EDGE}{producer}->{consumer}": float(n) for (producer, consumer), n in counts.items()}
-    return {**graph_features(graph).to_dict(), **memory_summary(graph), **edges}
+    return {**features_by_name(graph), **memory_summary(graph), **edges}
 
 
 def trace_graphs(rows: pd.DataFrame, n_jobs: int | None = None) -> dict[tuple[Any, ...], OpGraph]:

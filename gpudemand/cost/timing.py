@@ -12,17 +12,18 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._typing import FloatArray, IntArray
-from gpudemand._validation import InputError, check_columns, check_number
+from gpudemand._validation import InputError, check_columns
 from gpudemand.cost._blocks import describe_blocks
 from gpudemand.cost._kriging import distance, kernel, solve
 from gpudemand.cost._prices import fit_prices
 from gpudemand.cost._targets import (
     check_costs,
     draw_rows,
-    error_reached,
+    fold_masks,
     group_numbers,
     several_groups,
     sort_errors,
+    with_intervals,
 )
 from gpudemand.cost._trees import Trees, grow_averaged, grow_boosted
 from gpudemand.cost.roofline import NEEDED, WORK
@@ -71,7 +72,7 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
     usual_ : float
         Usual error of a job of a held-out group, on a log scale.
     far_ : float
-        Doubt beyond which a job is unlike those of training.
+        Distance beyond which a job is unlike those of training.
 
     See Also
     --------
@@ -147,8 +148,8 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
     def predict_interval(self, X: pd.DataFrame, level: float = 90) -> FloatArray:
         """Predict an interval that holds `level` percent of jobs of groups never seen.
 
-        Errors are those of whole held-out groups, relative to how unlike a job is to all others, so that the interval
-        widens away from the training data.
+        Errors are those of whole held-out groups, relative to how large they are for jobs like it, which is learned as
+        well; away from the training data the interval widens further.
 
         Returns
         -------
@@ -170,7 +171,6 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         ndarray of shape (n_jobs, 1 + 2 n_levels)
             The prediction, then the lower and the upper end at each level.
         """
-        shares = [check_number("level", level, 0, 99.9, open_low=True) / 100 for level in levels]
         time, trouble, away = self._predict(X)
         far = int((away > self.far_).sum())
         if far:
@@ -179,8 +179,7 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
                 FarFromTrainingWarning,
                 stacklevel=2,
             )
-        widths = [np.exp(error_reached(self.spread_, self.spread_weights_, share) * trouble) for share in shares]
-        return np.column_stack([time, *(end for width in widths for end in (time / width, time * width))])
+        return with_intervals(time, trouble, (self.spread_, self.spread_weights_), levels)
 
     def calibrate(self, X: pd.DataFrame, y: Any) -> StepTimeModel:
         """Learn a factor for each device in `X` from as little as one measured job.
@@ -267,12 +266,10 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
 
     def _held_out_trees(self, described: FloatArray, left: FloatArray, groups: IntArray) -> FloatArray:
         """Corrections by trees that did not see the row's group."""
-        fold, rough = groups % _FOLDS, np.zeros(len(left))
-        for number in np.unique(fold):
-            test = fold == number
-            if not test.all():
-                settings = {"n_trees": _FEW_TREES, "random_state": self.random_state}
-                rough[test] = grow_averaged(described[~test], left[~test], **settings).predict(described[test])
+        rough = np.empty(len(left))
+        for test in fold_masks(groups, _FOLDS):
+            settings = {"n_trees": _FEW_TREES, "random_state": self.random_state}
+            rough[test] = grow_averaged(described[~test], left[~test], **settings).predict(described[test])
         return rough
 
     def _terms(self, X: pd.DataFrame) -> pd.DataFrame:
@@ -284,21 +281,17 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
 
     def _held_out_work(self, X: pd.DataFrame, y: FloatArray, groups: IntArray) -> FloatArray:
         """Work at prices that were fitted without the row's group."""
-        fold, work = groups % _FOLDS, np.empty(len(y))
-        for number in np.unique(fold):
-            test = fold == number
-            prices = fit_prices(self._terms(X)[~test], y[~test]) if (~test).any() else self.prices_
-            work[test] = self._terms(X)[test].to_numpy(dtype=float) @ prices.to_numpy()
+        terms, work = self._terms(X), np.empty(len(y))
+        for test in fold_masks(groups, _FOLDS):
+            work[test] = terms[test].to_numpy(dtype=float) @ fit_prices(terms[~test], y[~test]).to_numpy()
         return work
 
     def _set_spread(self, error: FloatArray, features: FloatArray, groups: IntArray) -> None:
         """Learn where errors are large, and how errors of held-out groups compare with that."""
-        size, fold = np.log(np.clip(np.abs(error), _LEAST_DOUBT, _LARGEST)), groups % _FOLDS
-        self.doubt_, doubt = self._grow_doubt(features, size), np.ones(len(size))
-        for number in np.unique(fold):
-            test = fold == number
-            if not test.all():
-                doubt[test] = np.exp(self._grow_doubt(features[~test], size[~test]).predict(features[test]))
+        size, doubt = np.log(np.clip(np.abs(error), _LEAST_DOUBT, _LARGEST)), np.empty(len(error))
+        self.doubt_ = self._grow_doubt(features, size)
+        for test in fold_masks(groups, _FOLDS):
+            doubt[test] = np.exp(self._grow_doubt(features[~test], size[~test]).predict(features[test]))
         self.spread_, self.spread_weights_ = sort_errors(np.abs(error) / doubt, groups)
         self.far_ = float(np.quantile(features[:, -1], 0.98)) + 0.05
         self.usual_ = 1.4826 * float(np.median(np.abs(error)))
