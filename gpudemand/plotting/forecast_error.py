@@ -26,15 +26,14 @@ from gpudemand.plotting._base import (
     short_name,
     value_label,
 )
-from gpudemand.plotting.segments_labels import segment_colors
+from gpudemand.plotting.forecast import HORIZONS_SHOWN
+from gpudemand.plotting.segments_labels import put_stack
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _METRICS = ("wape", "rmse", "mae")
-_DASHES = ("-", "--", "-.", ":")
-#: History is shown this many horizons long.
-HORIZONS_SHOWN = 3
+_DASHES = ("--", "-.", ":")
 
 
 class HorizonErrorDisplay(Display):
@@ -123,7 +122,7 @@ class HorizonErrorDisplay(Display):
 
     def _line(self, ax: Axes, place: int) -> Any:
         color = PREDICTED if place == 0 else BASELINE
-        dash = "-" if place == 0 else _DASHES[1 + (place - 1) % 3]
+        dash = "-" if place == 0 else _DASHES[(place - 1) % 3]
         marker = "o" if len(self.errors) == 1 else None
         values = self.errors.iloc[:, place].to_numpy(dtype=float)
         return ax.plot(self.errors.index, values, color=color, linestyle=dash, marker=marker)[0]
@@ -205,18 +204,13 @@ class RollUpDisplay(Display):
         return cls(both, ahead.index[0], total=both.sum(axis=1), kind=kind, label=label)
 
     def _draw(self, ax: Axes) -> None:
-        times, tops = instants(self.parts.index), np.cumsum(self.parts.to_numpy(dtype=float), axis=1)
-        floors = np.hstack([np.zeros((len(tops), 1)), tops[:, :-1]])
-        later = self.parts.index >= self.cutoff
-        self.areas_ = []
-        for place, color in enumerate(segment_colors(self.parts.shape[1])):
-            low, high = floors[:, place], tops[:, place]
-            self.areas_.append(ax.fill_between(times, low, high, color=color, linewidth=0.4, edgecolor="white"))
-        start = max(int(np.argmax(later)) - 1, 0)
+        times, total = instants(self.parts.index), self.total.to_numpy(dtype=float)
+        self.areas_ = put_stack(ax, self.parts)
+        start = max(int(np.argmax(self.parts.index >= self.cutoff)) - 1, 0)
         # A veil over what is not yet known: the same colours, paler.
-        ax.fill_between(times[start:], 0, tops[start:, -1], color="white", alpha=NARROW, linewidth=0)
-        self.total_line_ = ax.plot(times, self.total.to_numpy(dtype=float), color=MEASURED)[0]
-        self.forecast_line_ = ax.plot(times[start:], self.total.to_numpy(dtype=float)[start:], color=PREDICTED)[0]
+        ax.fill_between(times[start:], 0, self.parts.sum(axis=1).iloc[start:], color="white", alpha=NARROW, linewidth=0)
+        self.total_line_ = ax.plot(times, total, color=MEASURED)[0]
+        self.forecast_line_ = ax.plot(times[start:], total[start:], color=PREDICTED)[0]
         self.cutoff_line_ = ax.axvline(times[start], color="#b4b4b8", linewidth=0.8)
         self._label(ax)
 

@@ -1,14 +1,18 @@
-"""Names and colours of segments in figures."""
+"""Names, colours and stacks of segments in figures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from gpudemand._validation import InputError
-from gpudemand.plotting._base import GROUPS, OTHER
+from gpudemand.plotting._base import GROUPS, OTHER, instants
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _MOST = len(GROUPS)
 
@@ -22,6 +26,16 @@ def segment_colors(n_segments: int) -> list[str]:
     '#c8c8cc'
     """
     return [*GROUPS[:n_segments], *[OTHER] * max(n_segments - _MOST, 0)]
+
+
+def put_stack(ax: Axes, parts: pd.DataFrame) -> list[Any]:
+    """Stack the columns of `parts` over the times of its index, the first at the bottom, and return their areas."""
+    times, tops = instants(parts.index), np.cumsum(parts.to_numpy(dtype=float), axis=1)
+    floors = np.hstack([np.zeros((len(tops), 1)), tops[:, :-1]])
+    return [
+        ax.fill_between(times, floors[:, i], tops[:, i], color=color, linewidth=0.4, edgecolor="white")
+        for i, color in enumerate(segment_colors(parts.shape[1]))
+    ]
 
 
 def checked_labels(users: pd.Index, labels: Sequence[int]) -> pd.Series:

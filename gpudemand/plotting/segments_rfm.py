@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from gpudemand._validation import InputError
+from gpudemand._validation import check_columns
 from gpudemand.plotting._base import Display, count_axis, kind_of, put_kind, put_legend, put_title, short_name
 from gpudemand.plotting.segments_labels import checked_labels, segment_colors, segment_names
 
@@ -79,9 +79,7 @@ class RFMDisplay(Display):
         -------
         RFMDisplay
         """
-        missing = [name for name in ("recency", "frequency", "monetary") if name not in table]
-        if missing:
-            raise InputError(f"table lacks {', '.join(missing)}; make it with rfm_table.")
+        check_columns(table, ("recency", "frequency", "monetary"), "table of rfm_table")
         codes = checked_labels(table.index, labels)
         return cls(table, codes, segment_names(codes, names), kind=kind or kind_of(table))
 

@@ -12,7 +12,6 @@ from gpudemand._typing import FloatArray
 from gpudemand.plotting._base import (
     Display,
     date_axis,
-    instants,
     kind_of,
     literal,
     put_kind,
@@ -21,7 +20,7 @@ from gpudemand.plotting._base import (
     short_name,
     value_label,
 )
-from gpudemand.plotting.segments_labels import checked_labels, segment_colors, segment_names
+from gpudemand.plotting.segments_labels import checked_labels, put_stack, segment_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -94,13 +93,7 @@ class SegmentShareDisplay(Display):
         return cls(sums.div(total.where(total > 0), axis=0), kind=kind_of(wide), label=label)
 
     def _draw(self, ax: Axes) -> None:
-        times, tops = instants(self.shares.index), np.cumsum(self.shares.to_numpy(dtype=float), axis=1)
-        floors = np.hstack([np.zeros((len(tops), 1)), tops[:, :-1]])
-        colors = segment_colors(self.shares.shape[1])
-        self.areas_ = [
-            ax.fill_between(times, floors[:, i], tops[:, i], color=color, linewidth=0.4, edgecolor="white")
-            for i, color in enumerate(colors)
-        ]
+        self.areas_ = put_stack(ax, self.shares)
         ax.set_ylim(0, 1)
         ax.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
         ax.set_ylabel(self.label)

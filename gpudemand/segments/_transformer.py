@@ -97,6 +97,15 @@ class SeriesTransformer(TransformerMixin, BaseEstimator):
         raise NotImplementedError
 
 
+class ScaleFreeTransformer(SeriesTransformer):
+    """A block of features that never mind how many GPUs."""
+
+    @property
+    def scale_free(self) -> bool:
+        """Whether multiplying a series by a positive constant leaves its features as they are: always."""
+        return True
+
+
 def scale_code(scale: str | None) -> int:
     """Return the code of a scale for the compiled sweeps, or complain about its name."""
     return 0 if scale is None else SCALES.index(check_choice("scale", scale, SCALES[1:]))

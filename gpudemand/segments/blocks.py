@@ -21,16 +21,15 @@ _DAY = pd.Timedelta("1D")
 #: Bins of a landmarked sliding window of 'rips', and how far apart two windows begin.
 _RIPS_WINDOW, _RIPS_STRIDE = 14, 2
 
-Makers = tuple[Callable[[], SeriesTransformer], ...]
-BLOCKS: Mapping[str, Makers] = {
-    "persistence": (PersistenceStatistics,),
-    "rips": (lambda: RipsStatistics(_RIPS_WINDOW, stride=_RIPS_STRIDE),),
-    "spectrum": (LogSpectrum,),
-    "calendar": (CalendarProfile,),
-    "rhythm": (UsageRhythm,),
-    "waves": (WeeklyPersistence,),
-    "presence": (UserPresence,),
-    "rfm": (RFM,),
+BLOCKS: Mapping[str, Callable[[], SeriesTransformer]] = {
+    "persistence": PersistenceStatistics,
+    "rips": lambda: RipsStatistics(_RIPS_WINDOW, stride=_RIPS_STRIDE),
+    "spectrum": LogSpectrum,
+    "calendar": CalendarProfile,
+    "rhythm": UsageRhythm,
+    "waves": WeeklyPersistence,
+    "presence": UserPresence,
+    "rfm": RFM,
 }
 #: What users are compared by unless told otherwise, with times and without; and all blocks that need no times.
 TIMED = ("rhythm", "waves")
@@ -84,7 +83,7 @@ class FeatureTable:
     def fit(self, matrix: Matrix) -> FeatureTable:
         """Let each block learn what it needs, such as the grid of frequencies."""
         frame = as_frame(matrix)
-        self.transformers_ = [(name, make().fit(frame)) for name in self.names for make in BLOCKS[name]]
+        self.transformers_ = [(name, BLOCKS[name]().fit(frame)) for name in self.names]
         return self
 
     def transform(self, matrix: Matrix) -> pd.DataFrame:

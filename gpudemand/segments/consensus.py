@@ -17,11 +17,12 @@ from gpudemand.segments._transformer import over_rows
 from gpudemand.segments.centres import alike_users_allowed
 from gpudemand.segments.matrix import Matrix, sampling_step
 from gpudemand.segments.persistence import PersistenceStatistics
+from gpudemand.segments.rfm import PARTS
 from gpudemand.segments.rhythm import moving_mean
 
 RULES = ("voting", "pairs")
 #: Three series of each user, after the managers' framework.
-VIEWS = ("recency", "frequency", "monetary")
+VIEWS = PARTS
 _DAY, _BINS = pd.Timedelta("1D"), 7
 
 

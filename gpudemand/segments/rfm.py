@@ -10,7 +10,7 @@ import pandas as pd
 
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError, check_choice
-from gpudemand.segments._transformer import SeriesTransformer
+from gpudemand.segments._transformer import ScaleFreeTransformer, SeriesTransformer
 from gpudemand.segments.matrix import Matrix, as_matrix, sampling_step
 
 PARTS = ("recency", "frequency", "monetary")
@@ -169,7 +169,7 @@ class RFM(SeriesTransformer):
         return list(self.parts)
 
 
-class UserPresence(SeriesTransformer):
+class UserPresence(ScaleFreeTransformer):
     """How much a user is there, and still: recency and frequency as shares of the history, and never how many GPUs.
 
     Attributes
@@ -195,11 +195,6 @@ class UserPresence(SeriesTransformer):
 
     _non_negative = True
 
-    @property
-    def scale_free(self) -> bool:
-        """Whether multiplying a series by a positive constant leaves its features as they are: always."""
-        return True
-
     def _features(self, matrix: Matrix) -> FloatArray:
         activity = _activity(matrix, "gpu_hours")
         n_timestamps = matrix.values.shape[1]
@@ -217,7 +212,7 @@ class UserPresence(SeriesTransformer):
         return list(PRESENCE_TRAITS)
 
 
-class CalendarProfile(SeriesTransformer):
+class CalendarProfile(ScaleFreeTransformer):
     """Share of each hour of the day and each day of the week in a user's usage, in the time zone of the columns.
 
     Attributes
@@ -243,11 +238,6 @@ class CalendarProfile(SeriesTransformer):
     """
 
     _non_negative = True
-
-    @property
-    def scale_free(self) -> bool:
-        """Whether multiplying a series by a positive constant leaves its features as they are: always."""
-        return True
 
     def _learn(self, matrix: Matrix) -> None:
         ds, step = _times(matrix), sampling_step(matrix.ds)

@@ -11,7 +11,7 @@ import pandas as pd
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError
 from gpudemand.segments._sweep import compiled
-from gpudemand.segments._transformer import SeriesTransformer, over_rows
+from gpudemand.segments._transformer import ScaleFreeTransformer, over_rows
 from gpudemand.segments.matrix import Matrix, sampling_step
 
 _DAY = pd.Timedelta("1D")
@@ -45,7 +45,7 @@ _RUNS_TO_TRUST, _PAUSES_TO_TRUST, _DAYS_TO_TRUST = 3.0, 2.0, 14.0
 _OVERTONES = 4
 
 
-class UsageRhythm(SeriesTransformer):
+class UsageRhythm(ScaleFreeTransformer):
     """Ten traits of the days from a user's first use to the last and, for bins below a day, four of the hours.
 
     Attributes
@@ -89,14 +89,8 @@ class UsageRhythm(SeriesTransformer):
 
     _non_negative = True
 
-    @property
-    def scale_free(self) -> bool:
-        """Whether multiplying a series by a positive constant leaves its features as they are: always."""
-        return True
-
     def _learn(self, matrix: Matrix) -> None:
-        by_day(matrix)
-        self.hourly_ = sampling_step(matrix.ds) < _DAY
+        self.hourly_ = sampling_step(check_days(matrix)) < _DAY
 
     def _features(self, matrix: Matrix) -> FloatArray:
         daily, weekdays = by_day(matrix)
@@ -107,8 +101,8 @@ class UsageRhythm(SeriesTransformer):
         return [*DAY_TRAITS, *(HOUR_TRAITS if self.hourly_ else ())]
 
 
-def by_day(matrix: Matrix) -> tuple[FloatArray, IntArray]:
-    """Return usage by day, NaN where nothing was recorded, and the weekday of each day.
+def check_days(matrix: Matrix) -> pd.DatetimeIndex:
+    """Return the times of `matrix` if they tell days apart.
 
     Raises
     ------
@@ -124,7 +118,12 @@ def by_day(matrix: Matrix) -> tuple[FloatArray, IntArray]:
         raise InputError(
             f"a rhythm of days needs bins of a day or less; these are {step}. Make the usage with freq='D'."
         )
-    days = matrix.ds.floor("D") if matrix.ds.tz is None else matrix.ds.tz_localize(None).floor("D")
+    return matrix.ds
+
+
+def by_day(matrix: Matrix) -> tuple[FloatArray, IntArray]:
+    """Return usage by day, NaN where nothing was recorded, and the weekday of each day; raises as `check_days`."""
+    days = check_days(matrix).tz_localize(None).floor("D")
     starts = np.flatnonzero(np.append(True, days[1:] != days[:-1]))
     weekdays = np.asarray(days[starts].day_of_week, dtype=np.int64)
     return _sums(matrix.values, starts), weekdays
@@ -144,6 +143,12 @@ def _hours(matrix: Matrix) -> FloatArray:
         return np.tile([middle for middle, _ in HOUR_TRAITS.values()], (len(matrix.values), 1))
     clock = 2 * np.pi * np.asarray(ds.hour * 60 + ds.minute, dtype=float) / 1440
     return over_rows(hour_rows, matrix.values, len(HOUR_TRAITS), clock, step / _HOUR)
+
+
+@compiled
+def without_gaps(usage: FloatArray) -> FloatArray:
+    """Return usage in double precision, nothing being used where nothing was recorded."""
+    return np.maximum(np.nan_to_num(usage.astype(np.float64)), 0.0)
 
 
 @compiled
@@ -233,7 +238,7 @@ def day_rows(values: FloatArray, weekdays: IntArray, out: FloatArray) -> None:
             continue
         first, last = used[0], used[-1] + 1
         n_days = values.shape[1] - np.isnan(values[row]).sum()
-        usage = np.maximum(np.nan_to_num(values[row, first:last].astype(np.float64)), 0.0)
+        usage = without_gaps(values[row, first:last])
         active = (usage > 0).astype(np.float64)
         out[row, 0] = between(-(last - first) / max(n_days, last - first), -_ALL_ALONG, -_WHILE)
         pauses(active, out[row, 1:4])
@@ -251,7 +256,7 @@ def hour_rows(values: FloatArray, clock: FloatArray, step_h: float, out: FloatAr
         if not used.size:
             continue
         first, last = used[0], used[-1] + 1
-        usage = compressed(np.maximum(np.nan_to_num(values[row, first:last].astype(np.float64)), 0.0))
+        usage = compressed(without_gaps(values[row, first:last]))
         angle = clock[first:last]
         active = (usage > 0).astype(np.float64)
         runs = 1.0 + (np.diff(active) > 0).sum()

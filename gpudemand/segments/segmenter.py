@@ -14,12 +14,13 @@ from sklearn.utils.validation import check_is_fitted
 from gpudemand._typing import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError, check_choice, check_number
 from gpudemand.segments.centres import canonical_order
+from gpudemand.segments.consensus import RULES
 from gpudemand.segments.matrix import Matrix, as_matrix
 from gpudemand.segments.models import ConsensusModel, JointModel, SegmentModel
 
 Self = TypeVar("Self", bound="TopologicalSegmenter")
 
-METHODS = ("joint", "voting", "pairs")
+METHODS = ("joint", *RULES)
 
 
 class TopologicalSegmenter(ClusterMixin, BaseEstimator):
@@ -189,18 +190,17 @@ class TopologicalSegmenter(ClusterMixin, BaseEstimator):
 
     def _number(self, matrix: Matrix) -> None:
         """Number the segments by GPU-hours, the largest first, leaving out those that nobody is in."""
-        self.shares_, self._order = np.ones(1), np.zeros(1, dtype=np.int64)
+        self._shares = np.ones(1)
         if not self._single:
             active = _active(matrix)
             labels = self._model.probabilities(self.features_[active]).argmax(axis=1)
             self._kept = np.unique(labels)
-            self.shares_ = np.bincount(labels)[self._kept] / len(labels)
-            self._order = np.arange(len(self._kept))
+            self._shares = np.bincount(labels)[self._kept] / len(labels)
         mixed = self._mixed(matrix, self.features_)
         size = np.nansum(matrix.values, axis=1)
         hours = np.bincount(mixed.argmax(axis=1), weights=size, minlength=mixed.shape[1])
         self._order = np.argsort(-hours, kind="stable")
-        self.shares_ = self.shares_[self._order]
+        self.shares_ = self._shares[self._order]
         self.probabilities_ = mixed[:, self._order]
         self.labels_ = self.probabilities_.argmax(axis=1)
         self.n_segments_ = len(self._order)
@@ -208,15 +208,12 @@ class TopologicalSegmenter(ClusterMixin, BaseEstimator):
 
     def _mixed(self, matrix: Matrix, table: pd.DataFrame) -> FloatArray:
         """Return probabilities in the model's order, mixed with the shares where little is known."""
-        shares = np.empty_like(self.shares_)
-        shares[self._order] = self.shares_
         if self._single:
             return np.ones((len(table), 1))
         known = self._model.probabilities(table)[:, self._kept]
         known = known / np.maximum(known.sum(axis=1, keepdims=True), 1e-300)
-        n_used = (matrix.values > 0).sum(axis=1)[:, None] if _non_negative(matrix) else np.inf
-        trust = np.where(_active(matrix)[:, None], n_used / (n_used + 1.0) if np.isfinite(n_used).all() else 1.0, 0.0)
-        return trust * known + (1.0 - trust) * shares
+        trust = _trust(matrix)[:, None]
+        return trust * known + (1.0 - trust) * self._shares
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -228,5 +225,9 @@ def _active(matrix: Matrix) -> BoolArray:
     return np.asarray((np.nan_to_num(matrix.values) != 0).any(axis=1))
 
 
-def _non_negative(matrix: Matrix) -> bool:
-    return bool(np.fmin.reduce(matrix.values, axis=None) >= 0)
+def _trust(matrix: Matrix) -> FloatArray:
+    """Return how much of what the features say counts; bins of use can be told only where nothing is below zero."""
+    if np.fmin.reduce(matrix.values, axis=None) < 0:
+        return _active(matrix).astype(float)
+    n_used = (matrix.values > 0).sum(axis=1)
+    return np.asarray(n_used / (n_used + 1.0))

@@ -83,8 +83,7 @@ class UserSpace:
     steps or standard deviations. Sixteen principal axes of all blocks are left.
 
     Which traits there are, and how large a step is, was found on simulated clusters and on series with noise added
-    (`gpudemand.datasets.make_cluster`, seeds 1,000 to 1,006). No single trait but ``short_lived`` was worth more than
-    0.06 of adjusted Rand index there.
+    (`gpudemand.datasets.make_cluster`, seeds 1,000 to 1,006).
 
     Parameters
     ----------

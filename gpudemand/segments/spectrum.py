@@ -7,7 +7,7 @@ import pandas as pd
 
 from gpudemand._typing import FloatArray
 from gpudemand._validation import check_number
-from gpudemand.segments._transformer import SeriesTransformer
+from gpudemand.segments._transformer import ScaleFreeTransformer
 from gpudemand.segments.matrix import Matrix, sampling_step
 
 # Amplitudes below this (white noise has 1) are rounding, or luck: a logarithm must not make them outliers.
@@ -18,7 +18,7 @@ _OVERTONES = 12
 _BLOCK = 4096
 
 
-class LogSpectrum(SeriesTransformer):
+class LogSpectrum(ScaleFreeTransformer):
     """Logarithm of the amplitude of each standardised series at fixed frequencies.
 
     Parameters
@@ -54,11 +54,6 @@ class LogSpectrum(SeriesTransformer):
 
     def __init__(self, n_frequencies: int = 80) -> None:
         self.n_frequencies = n_frequencies
-
-    @property
-    def scale_free(self) -> bool:
-        """Whether multiplying a series by a positive constant leaves its features as they are: always."""
-        return True
 
     def _learn(self, matrix: Matrix) -> None:
         wanted = int(check_number("n_frequencies", self.n_frequencies, 1, integer=True))

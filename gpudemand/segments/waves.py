@@ -8,16 +8,16 @@ import numpy as np
 
 from gpudemand._typing import FloatArray
 from gpudemand.segments._sweep import compiled, pair, turning_points
-from gpudemand.segments._transformer import SeriesTransformer, over_rows
+from gpudemand.segments._transformer import ScaleFreeTransformer, over_rows
 from gpudemand.segments.matrix import Matrix
-from gpudemand.segments.rhythm import by_day, compressed, moving_mean
+from gpudemand.segments.rhythm import by_day, check_days, compressed, moving_mean, without_gaps
 
 _WEEK = 7
 #: A usual value of each trait, and the difference that counts as one step between two users.
 WAVE_TRAITS: Mapping[str, tuple[float, float]] = {"waves": (0.12, 0.066), "second_wave": (0.65, 0.5)}
 
 
-class WeeklyPersistence(SeriesTransformer):
+class WeeklyPersistence(ScaleFreeTransformer):
     """Persistence of the peaks of the weekly level: the moving mean over seven days of compressed usage.
 
     Attributes
@@ -44,13 +44,8 @@ class WeeklyPersistence(SeriesTransformer):
 
     _non_negative = True
 
-    @property
-    def scale_free(self) -> bool:
-        """Whether multiplying a series by a positive constant leaves its features as they are: always."""
-        return True
-
     def _learn(self, matrix: Matrix) -> None:
-        by_day(matrix)
+        check_days(matrix)
 
     def _features(self, matrix: Matrix) -> FloatArray:
         return over_rows(wave_rows, by_day(matrix)[0], len(WAVE_TRAITS))
@@ -68,7 +63,7 @@ def wave_rows(values: FloatArray, out: FloatArray) -> None:
     for row in range(len(values)):
         if not (values[row] > 0).any():
             continue
-        level = moving_mean(compressed(np.maximum(np.nan_to_num(values[row].astype(np.float64)), 0.0)), _WEEK)
+        level = moving_mean(compressed(without_gaps(values[row])), _WEEK)
         level /= -level.max()
         # Differences of running totals leave rounding behind, and it would have peaks.
         level = np.round(level, 9)

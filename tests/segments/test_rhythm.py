@@ -122,7 +122,11 @@ class TestEveryBlock:
     def test_missing_days_count_as_none(self, block):
         rows = some_usage()
         holed = np.where(rows > 0, rows, np.nan)
-        assert np.isfinite(block().fit_transform(wide(holed))).all()
+        full, gaps = (block().set_output(transform="pandas").fit_transform(wide(r)) for r in (rows, holed))
+        assert np.isfinite(gaps).all(axis=None)
+        # These three are by definition shares of what was recorded.
+        of_recorded = gaps.columns.intersection(["short_lived", "waves", "active"])
+        pd.testing.assert_frame_equal(gaps.drop(columns=of_recorded), full.drop(columns=of_recorded))
 
     def test_single_precision(self, block):
         rows = some_usage()
