@@ -44,21 +44,9 @@ def what_if(plan: CapacityPlan, usage: pd.DataFrame | None = None, *, unique_id:
         If ipywidgets is not installed.
     """
     widgets = _ipywidgets()
-    highest = plan.quantiles.highest if plan.quantiles is not None else plan.service_level
-    installed = float(plan.summary["installed"].max())
-    sliders = {
-        "growth": widgets.FloatSlider(1.0, min=0.5, max=3.0, step=0.05, description="demand x"),
-        "extra_gpus": widgets.IntSlider(0, min=0, max=int(max(installed, 8)), step=1, description="GPUs more"),
-        "target_utilization": widgets.FloatSlider(
-            plan.target_utilization, min=0.5, max=1.0, step=0.01, description="utilization"
-        ),
-        "service_level": widgets.FloatSlider(
-            plan.service_level, min=0.55, max=int(1000 * highest + 1e-6) / 1000, step=0.005, description="service"
-        ),
-    }
+    sliders = _sliders(widgets, plan)
     picture, table = widgets.HTML(), widgets.HTML(static_scenarios(plan).to_html())
     box = widgets.VBox([widgets.HBox(list(sliders.values())), picture, table])
-    box.add_traits()
     box.sliders = sliders
 
     def redraw(_: Any = None) -> None:
@@ -69,6 +57,22 @@ def what_if(plan: CapacityPlan, usage: pd.DataFrame | None = None, *, unique_id:
         slider.observe(redraw, names="value")
     redraw()
     return box
+
+
+def _sliders(widgets: Any, plan: CapacityPlan) -> dict[str, Any]:
+    """Sliders by the arguments of `CapacityPlan.replanned` that they set."""
+    highest = plan.quantiles.highest if plan.quantiles is not None else plan.service_level
+    installed = float(plan.summary["installed"].max())
+    return {
+        "growth": widgets.FloatSlider(1.0, min=0.5, max=3.0, step=0.05, description="demand x"),
+        "extra_gpus": widgets.IntSlider(0, min=0, max=int(max(installed, 8)), step=1, description="GPUs more"),
+        "target_utilization": widgets.FloatSlider(
+            plan.target_utilization, min=0.5, max=1.0, step=0.01, description="utilization"
+        ),
+        "service_level": widgets.FloatSlider(
+            plan.service_level, min=0.55, max=int(1000 * highest + 1e-6) / 1000, step=0.005, description="service"
+        ),
+    }
 
 
 def static_scenarios(plan: CapacityPlan) -> pd.DataFrame:

@@ -51,12 +51,3 @@ def every_series(model, window: int | None):  # type: ignore[no-untyped-def]
 def _recent(row: np.ndarray, window: int | None) -> np.ndarray:  # type: ignore[type-arg]
     row = row[~np.isnan(row)]
     return row if window is None else row[-window:]
-
-
-def hour_of_week(y: np.ndarray, h: int, day: int = 24, weeks: int = 4) -> np.ndarray:  # type: ignore[type-arg]
-    """Mean of the same hour of the week in the last four weeks, moved to yesterday's level."""
-    week = 7 * day
-    recent = y[:, -weeks * week :].reshape(len(y), -1, week)
-    profile = np.nanmean(recent, axis=1)
-    level = np.nanmean(y[:, -day:], axis=1, keepdims=True) - profile[:, -day:].mean(axis=1, keepdims=True)
-    return np.maximum(profile[:, np.arange(h) % week] + level, 0.0)

@@ -24,8 +24,7 @@ def ours(model: Forecaster, level: Sequence[float] = LEVELS, window: int | None 
     def forecast(history: Panel, h: int) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
         start = 0 if window is None else max(len(history.times) - window, 0)
         times, values = history.times[start:], history.values[:, start:]
-        usage = history.long_frame(times, {"y": values}) if not start else _long(history, start)
-        usage = usage.dropna(subset="y")
+        usage = history.long_frame(times, {"y": values}).dropna(subset="y")
         frame = clone(model).fit(usage, freq=history.freq).predict(h, level=level or None)
         frame = frame.set_index("unique_id").loc[history.ids].reset_index()
         name = type(model).__name__
@@ -33,11 +32,6 @@ def ours(model: Forecaster, level: Sequence[float] = LEVELS, window: int | None 
         return {end: frame[column].to_numpy().reshape(len(history.ids), h) for end, column in columns.items()}
 
     return forecast
-
-
-def _long(history: Panel, start: int) -> pd.DataFrame:
-    recent = Panel(history.ids, history.times[start:], history.values[:, start:], history.freq, history.attrs)
-    return recent.long_frame(recent.times, {"y": recent.values})
 
 
 def point(path: Callable[[np.ndarray, int], np.ndarray]) -> Method:  # type: ignore[type-arg]

@@ -47,5 +47,5 @@ def dlrm(data: Path) -> Panel:
     last = log["deletion_time"].fillna(n_days * _DAY).to_numpy()[:, None] / _DAY
     day = np.arange(n_days)
     held = np.clip(np.minimum(last, day + 1) - np.maximum(first, day), 0, None) * log[["gpu_request"]].to_numpy()
-    wide = pd.DataFrame(held.T).T.groupby(log["app_name"].to_numpy()).sum().T
+    wide = pd.DataFrame(held).groupby(log["app_name"].to_numpy()).sum().T
     return load.panel(wide, load.SPOT_START, "D")

@@ -116,8 +116,8 @@ class Forecaster(BaseEstimator):
         known = panel.until(int(origins.min()))
         usage = known.long_frame(known.times, {"y": known.values})
         model = clone(self).fit(usage if self._allow_missing else usage.dropna(), freq=panel.freq)
-        floor = self._floor(panel.values[:, : origins.max()])[..., None]
-        return np.maximum(model._paths(panel.values[:, : origins.max()], origins, h), floor)
+        y = panel.values[:, : origins.max()]
+        return np.maximum(model._paths(y, origins, h), self._floors(y, origins)[..., None])
 
     def _path(self, y: FloatArray, h: int) -> FloatArray:
         return self._paths(y, np.array([y.shape[1]]), h)[:, 0]
@@ -126,10 +126,14 @@ class Forecaster(BaseEstimator):
         """Forecasts from several origins in one history, shape (n_series, n_origins, h); each as if made there."""
         return np.stack([self._path(y[:, :origin], h) for origin in origins], axis=1)
 
+    def _floor(self, y: FloatArray) -> FloatArray:
+        return self._floors(y, np.array([y.shape[1]]))
+
     @staticmethod
-    def _floor(y: FloatArray) -> FloatArray:
+    def _floors(y: FloatArray, origins: IntArray) -> FloatArray:
+        """Lowest forecast that makes sense, shape (n_series, n_origins), from what is known at each origin."""
         # Demand is never negative; a series that has been negative is something else and is left alone.
-        lowest = np.where(np.isnan(y), np.inf, y).min(axis=1, keepdims=True)
+        lowest = np.minimum.accumulate(np.where(np.isnan(y), np.inf, y), axis=1)[:, origins - 1]
         return np.where(lowest < 0, -np.inf, 0.0)
 
     def _past_errors(self, h: int) -> PastErrors:

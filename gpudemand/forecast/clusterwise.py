@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import check_number
 from gpudemand.forecast.base import Forecaster
-from gpudemand.forecast.exchange import Moments, costs, exchange, gate
+from gpudemand.forecast.exchange import Evidence, Moments, costs, exchange, gate
 from gpudemand.forecast.experts import by_horizon, level_factor, mixed, summaries
 from gpudemand.forecast.factorization import TemporalFactorization
 from gpudemand.forecast.fairness import best_of, bounded_losses, mean_square, naive_unit
@@ -75,9 +75,8 @@ class ClusterwiseForecaster(Forecaster):
     -----
     What is tried on held-out time is compared by squared errors, every user alike and none without bound. Clusters have
     to be clearly better than one regression for all, by the spread of the difference between users, and not worse in
-    the pooled error. A history of less
-    than two horizons leaves nothing to learn from, and the factorization speaks alone. Scaling one user's series scales
-    her forecast, but for the level that is common to all.
+    the pooled error. A history of less than two horizons leaves nothing to learn from, and the factorization speaks
+    alone. Scaling one user's series scales her forecast, but for the level that is common to all.
 
     References
     ----------
@@ -139,9 +138,7 @@ class ClusterwiseForecaster(Forecaster):
             For an illegal parameter, or labels that do not name every user.
         """
         super().fit(usage, freq)
-        own = (
-            TemporalFactorization(random_state=self.random_state) if self.factorization is None else self.factorization
-        )
+        own = self.factorization or TemporalFactorization(random_state=self.random_state)
         self.factorization_ = clone(own).fit(usage, freq=self.panel_.freq)
         self._fitted = {self.panel_.values.shape[1]: self.factorization_.fitted_}
         self._started: dict[tuple[int, int], Start] = {}
@@ -172,7 +169,7 @@ class ClusterwiseForecaster(Forecaster):
         y = wide.to_numpy(dtype=float)
         point = path[type(self.factorization_).__name__].to_numpy().reshape(len(y), h)
         if self._origins(y.shape[1], h).size:
-            weights, odds = self._learn(self.panel_.values, h, self.choice_)
+            weights, odds = self._learn(self.panel_.values, self._evidence(self.panel_.values, h), self.choice_)
             point = mixed(self._with_summaries(point, y), weights, self._odds_of_new(wide, odds))
         return path[["unique_id", "ds"]].assign(**{type(self).__name__: np.maximum(point, 0.0).ravel()})
 
@@ -182,19 +179,21 @@ class ClusterwiseForecaster(Forecaster):
     def _forecast(self, y: FloatArray, h: int, choice: Choice) -> FloatArray:
         if not self._origins(y.shape[1], h).size:
             return self._factorized(y, h)
-        weights, odds = self._learn(y, h, choice)
-        return mixed(self._forecasts(y, h), weights, odds)
+        return mixed(self._forecasts(y, h), *self._learn(y, self._evidence(y, h), choice))
 
-    def _learn(self, y: FloatArray, h: int, choice: Choice) -> tuple[FloatArray, FloatArray]:
-        """Weights of each cluster from earlier origins of a history, and its probability for each user."""
+    def _evidence(self, y: FloatArray, h: int) -> Evidence:
         origins = self._origins(y.shape[1], h)
         past = np.stack([self._forecasts(y[:, :origin], h) for origin in origins], axis=1)
         truth = np.stack([y[:, origin : origin + h] for origin in origins], axis=1)
         moments = self._moments(y, past, truth)
         plain = np.zeros(moments.right.shape[1])
         plain[[0, plain.size // 2]] = 1.0
-        shared = moments.fit(np.ones((len(moments.size), 1)), _PENALTY, plain)[0]
-        segments, now = self._segments(y, h, choice)
+        return Evidence(past, truth, moments, moments.fit(np.ones((len(moments.size), 1)), _PENALTY, plain)[0])
+
+    def _learn(self, y: FloatArray, seen: Evidence, choice: Choice) -> tuple[FloatArray, FloatArray]:
+        """Weights of each cluster from earlier origins of a history, and its probability for each user."""
+        past, truth, moments, shared = seen
+        segments, now = self._segments(y, truth.shape[2], choice)
         n, reluctance = int(max(segments.max(), now.max())) + 1, choice.reluctance
         found = exchange(moments, segments, n, reluctance=reluctance, penalty=_PENALTY, towards=shared)
         odds = gate(costs(moments, found.weights, segments, reluctance), now)
@@ -209,7 +208,8 @@ class ClusterwiseForecaster(Forecaster):
         return np.column_stack([start.at(self._wide(y[:, :origin])) for origin in origins]), start.labels
 
     def _wide(self, y: FloatArray) -> pd.DataFrame:
-        return pd.DataFrame(y, index=self.panel_.ids, columns=self.panel_.times[: y.shape[1]])
+        panel = self.panel_
+        return pd.DataFrame(y, panel.ids, pd.date_range(panel.times[0], periods=y.shape[1], freq=panel.freq))
 
     def _moments(self, y: FloatArray, past: FloatArray, truth: FloatArray) -> Moments:
         h = truth.shape[2]
@@ -259,7 +259,7 @@ class ClusterwiseForecaster(Forecaster):
         choices = [Choice("global"), *(Choice("clusters", n, r) for n in range(len(self._starts)) for r in _RELUCTANCE)]
         ends = [y.shape[1] - h * back for back in range(_BLOCKS)]
         ends = [end for end in ends if self._origins(end - h, h).size]
-        if not self._origins(y.shape[1], h).size or not ends:
+        if not ends:
             return pd.DataFrame(columns=columns), Choice("global")
         losses, wrong = np.mean([self._losses(y[:, :end], choices) for end in ends], axis=0)
         share = losses.mean(axis=1) / losses[0].mean()
@@ -269,7 +269,8 @@ class ClusterwiseForecaster(Forecaster):
     def _losses(self, y: FloatArray, choices: list[Choice]) -> FloatArray:
         """Loss of each choice on the newest bins for each user, bounded and plain, shape (2, n_choices, n_series)."""
         early, truth = y[:, : -self._h], y[:, -self._h :]
-        paths = [np.maximum(self._forecast(early, self._h, choice), self._floor(early)) for choice in choices]
+        now, seen, floor = self._forecasts(early, self._h), self._evidence(early, self._h), self._floor(early)
+        paths = [np.maximum(mixed(now, *self._learn(early, seen, choice)), floor) for choice in choices]
         wrong = np.stack([mean_square(truth - path) for path in paths])
         return np.stack([bounded_losses(wrong, naive_unit(early, self.season_length_)), wrong])
 
@@ -281,7 +282,7 @@ class ClusterwiseForecaster(Forecaster):
     def _describe(self, y: FloatArray) -> None:
         odds = np.ones((len(y), 1))
         if self.choice_.kind == "clusters":
-            odds = self._learn(y, self._h, self.choice_)[1]
+            odds = self._learn(y, self._evidence(y, self._h), self.choice_)[1]
         self.probabilities_ = pd.DataFrame(odds, index=self.panel_.ids)
         self.labels_ = pd.Series(odds.argmax(axis=1), index=self.panel_.ids, name="cluster")
         self.n_clusters_ = odds.shape[1]

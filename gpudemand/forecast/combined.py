@@ -160,8 +160,7 @@ class CombinedForecaster(Forecaster):
 
     def _member_paths(self, y: FloatArray, places: IntArray, h: int) -> FloatArray:
         """Forecasts of every member, shape (n_members, n_series, n_places, h), never below the floor of a series."""
-        lowest = np.minimum.accumulate(np.where(np.isnan(y), np.inf, y), axis=1)[:, places - 1]
-        floor = np.where(lowest < 0, -np.inf, 0.0)[..., None]
+        floor = self._floors(y, places)[..., None]
         return np.stack([np.maximum(member._paths(y, places, h), floor) for member in self.members_])
 
 
@@ -177,7 +176,8 @@ def _weights(
 ) -> FloatArray:
     """Weights of the members at each origin, shape (n_origins, n_series, h, n_members)."""
     h, n_times = errors.shape[-1], y.shape[1]
-    begins = (~np.isnan(y)).argmax(axis=1)[:, None]
+    history = History.of(y, 1)
+    begins = history.begins[:, None]
     happened = np.cumsum(np.nan_to_num(y) != 0, axis=1)
     past = _padded([np.searchsorted(places, rehearsal) for rehearsal in rehearsals], n_times)
     at = np.where(past < n_times, places[np.minimum(past, places.size - 1)], n_times)
@@ -192,7 +192,7 @@ def _weights(
     evidence = (happened[:, origins - 1] - happened[:, first - 1]).T.astype(float)
     steady = (happened[:, origins - 1] >= (1 - _OFTEN_EMPTY) * (origins - begins)).T
     spans = Spans.of(h)
-    return blend_weights(judged, spans, History.of(y, 1).scales(origins).T, evidence, steady)[:, :, spans.of_step]
+    return blend_weights(judged, spans, history.scales(origins).T, evidence, steady)[:, :, spans.of_step]
 
 
 def _padded(rows: Sequence[IntArray], filler: int) -> IntArray:

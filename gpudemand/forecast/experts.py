@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 
 from gpudemand._typing import FloatArray
 from gpudemand.forecast.base import last_known
 from gpudemand.forecast.baselines import mean_profile
+from gpudemand.forecast.panel import known_mean
 
 #: How far the level of all forecasts may be moved.
 _LEVELS = (0.5, 2.0)
@@ -37,9 +36,9 @@ def summaries(y: FloatArray, h: int, season: int, week: int, *, n_profiles: int 
         As many for every history, so that weights learned at one origin can be used at another.
     """
     newest = last_known(y)
-    filled = np.where(np.isnan(y), _mean(y), y)
+    filled = np.where(np.isnan(y), known_mean(y), y)
     profile = _profile(filled, season, n_profiles)
-    flat = [newest, profile[:, -1:], *(_mean(y[:, -n:]) for n in (season, 4 * season, y.shape[1]))]
+    flat = [newest, profile[:, -1:], *(known_mean(y[:, -n:]) for n in (season, 4 * season, y.shape[1]))]
     paths = [_again(filled, season, h), profile[:, np.arange(h) % season]]
     if week > season:
         paths.append(_again(filled, week, h))
@@ -82,13 +81,6 @@ def level_factor(truth: FloatArray, path: FloatArray) -> float:
     return factor if abs(np.log(factor)) > _CHANCE else 1.0
 
 
-def _mean(y: FloatArray) -> FloatArray:
-    with warnings.catch_warnings():
-        # A series without a value has the mean nothing, which is 0 here.
-        warnings.simplefilter("ignore", RuntimeWarning)
-        return np.nan_to_num(np.nanmean(y, axis=1, keepdims=True))
-
-
 def _again(y: FloatArray, season: int, h: int) -> FloatArray:
     last = y[:, -min(season, y.shape[1]) :]
     return last[:, np.arange(h) % last.shape[1]]
@@ -96,4 +88,4 @@ def _again(y: FloatArray, season: int, h: int) -> FloatArray:
 
 def _profile(y: FloatArray, season: int, n_profiles: int) -> FloatArray:
     whole = min(y.shape[1] // season, n_profiles)
-    return mean_profile(y[:, -whole * season :], season) if whole else np.repeat(_mean(y), season, axis=1)
+    return mean_profile(y[:, -whole * season :], season) if whole else np.repeat(known_mean(y), season, axis=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpudemand._typing import FloatArray
+from gpudemand.forecast.panel import known_mean
 
 #: Share of a series' level below which its errors do not count as small.
 _LEAST = 0.05
@@ -22,8 +23,7 @@ def naive_unit(y: FloatArray, season: int) -> FloatArray:
 
 def mean_square(y: FloatArray) -> FloatArray:
     """Mean square of each row over what is known, shape (n_rows,); 0 where nothing is."""
-    known = ~np.isnan(y)
-    return np.asarray(np.square(np.where(known, y, 0.0)).sum(axis=1) / np.maximum(known.sum(axis=1), 1))
+    return known_mean(np.square(y))[:, 0]
 
 
 def bounded_losses(wrong: FloatArray, unit: FloatArray) -> FloatArray:

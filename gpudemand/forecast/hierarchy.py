@@ -7,7 +7,7 @@ import pandas as pd
 
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_choice, check_columns, shorten
-from gpudemand.metrics import KEYS
+from gpudemand.metrics import KEYS, model_names
 
 METHODS = ("mint", "structural", "bottom_up")
 #: Rounds of putting negative users at zero and reconciling the rest again.
@@ -83,7 +83,7 @@ def reconcile(
 
 def _model(forecast: pd.DataFrame) -> str:
     check_columns(forecast, ("unique_id", "ds"), "forecast")
-    names = [str(name) for name in forecast.columns if name not in KEYS and "-lo-" not in name and "-hi-" not in name]
+    names = model_names(forecast)
     if not names:
         raise InputError(f"the forecast has no model's column; it has {', '.join(map(str, forecast.columns))}.")
     return names[0]
@@ -151,7 +151,6 @@ def shrunk_covariance(errors: FloatArray) -> FloatArray:
 
 def _users(base: FloatArray, sums: FloatArray, weights: FloatArray) -> FloatArray:
     """Users' forecasts, shape (n_bottom, n_times), none below zero unless some base forecast is."""
-    free = np.ones(sums.shape[1], dtype=bool)
     users = _least_squares(base, sums, weights)
     if base.min(initial=0.0) < 0:
         return users
@@ -181,8 +180,7 @@ def _moved(forecast: pd.DataFrame, column: str, base: pd.DataFrame, coherent: pd
     old = base.stack(future_stack=True).reindex(keys).to_numpy(dtype=float)
     ratio = np.divide(point, old, out=np.ones_like(point), where=old > 0)
     for name in forecast.columns:
-        side = str(name).removeprefix(f"{column}-")[:3] if str(name).startswith(f"{column}-") else ""
-        if side in ("lo-", "hi-"):
+        if str(name).startswith((f"{column}-lo-", f"{column}-hi-")):
             bound = point + (forecast[name].to_numpy(dtype=float) - old) * ratio
             out[name] = np.where(old >= 0, np.maximum(bound, 0.0), bound)
     return out.assign(**{column: point})

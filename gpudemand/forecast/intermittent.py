@@ -7,6 +7,7 @@ import numpy as np
 from gpudemand._typing import FloatArray
 from gpudemand._validation import check_number
 from gpudemand.forecast.base import Forecaster
+from gpudemand.forecast.panel import known_mean
 
 
 class Zero(Forecaster):
@@ -52,10 +53,7 @@ class HistoricMean(Forecaster):
 
     def _path(self, y: FloatArray, h: int) -> FloatArray:
         width = y.shape[1] if self.window is None else int(check_number("window", self.window, 1, integer=True))
-        recent = y[:, -width:]
-        known = ~np.isnan(recent)
-        mean = np.where(known, recent, 0.0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
-        return np.repeat(mean[:, None], h, axis=1)
+        return np.repeat(known_mean(y[:, -width:]), h, axis=1)
 
 
 class TSB(Forecaster):

@@ -146,11 +146,22 @@ def week_length(freq: pd.offsets.BaseOffset) -> int:
     return max(round(7 * _DAY / ((start + 12 * freq - start) / 12)), 1)
 
 
+def known_mean(y: FloatArray) -> FloatArray:
+    """Mean of each row over what is known, shape (n_series, 1); 0 for rows without a value.
+
+    Examples
+    --------
+    >>> known_mean(np.array([[1.0, np.nan, 3.0], [np.nan, np.nan, np.nan]])).tolist()
+    [[2.0], [0.0]]
+    """
+    known = ~np.isnan(y)
+    total = np.where(known, y, 0.0).sum(axis=1, keepdims=True)
+    return np.asarray(total / np.maximum(known.sum(axis=1, keepdims=True), 1))
+
+
 def spread(y: FloatArray) -> FloatArray:
     """Standard deviation of each row over what is known, shape (n_series, 1); 1 for rows that do not vary."""
-    known = ~np.isnan(y)
-    count = np.maximum(known.sum(axis=1, keepdims=True), 1)
-    mean = np.where(known, y, 0.0).sum(axis=1, keepdims=True) / count
-    spread = np.sqrt(np.square(np.where(known, y - mean, 0.0)).sum(axis=1, keepdims=True) / count)
+    mean = known_mean(y)
+    spread = np.sqrt(known_mean(np.square(y - mean)))
     # Beyond rounding: a constant of a billion has a spread of its own last digit.
     return np.where(spread > 1e-12 * np.abs(mean), np.maximum(spread, np.finfo(float).tiny), 1.0)

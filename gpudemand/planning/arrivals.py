@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from gpudemand._typing import FloatArray
+from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError, check_choice, check_number
-from gpudemand.planning.known import known_at
+from gpudemand.planning.known import begins, seconds_until
 
 BY = ("user", "group", "cluster", "gpu_type", "gpus")
 #: e-folding time (days) of what a past day tells, and how far back days are drawn from.
@@ -71,15 +71,8 @@ def forecast_submissions(
     past = (jobs["submit"] < origin).to_numpy() & (back < _FURTHEST) & np.isfinite(gpu_hours)
     if not past.any():
         raise InputError(f"no job was submitted before {origin}; choose a later origin.")
-    n_days = int(back[past].max()) + 1
-    names = jobs.loc[past, keys].fillna({key: "unknown" for key in keys if key != "gpus"})
-    groups = names.groupby(keys, sort=False)
-    cell = groups.ngroup().to_numpy() * n_days + back[past].astype(int)
-    size = groups.ngroups * n_days
-    count, work = (
-        np.bincount(cell, weights, minlength=size).reshape(-1, n_days) for weights in (None, gpu_hours[past])
-    )
-    chance = np.exp(-np.arange(n_days) / MEMORY_DAYS)
+    index, count, work = _by_day(jobs.loc[past, keys], back[past].astype(int), gpu_hours[past])
+    chance = np.exp(-np.arange(count.shape[1]) / MEMORY_DAYS)
     chance /= chance.sum()
     drawn = np.random.default_rng(random_state).multinomial(days, chance, size=_DRAWS)
     low, high = np.quantile(work @ drawn.T, [0.5 - level / 200, 0.5 + level / 200], axis=1)
@@ -93,18 +86,32 @@ def forecast_submissions(
             f"gpu_hours-lo-{level:g}": low,
             f"gpu_hours-hi-{level:g}": high,
         },
-        index=_index(names, keys),
+        index=index,
     )
     return table.sort_values("gpu_hours", ascending=False, kind="stable")
 
 
-def _index(names: pd.DataFrame, keys: list[str]) -> pd.Index:
-    distinct = names.drop_duplicates()
-    return pd.Index(distinct[keys[0]], name=keys[0]) if len(keys) == 1 else pd.MultiIndex.from_frame(distinct)
+def _by_day(names: pd.DataFrame, back: IntArray, gpu_hours: FloatArray) -> tuple[pd.Index, FloatArray, FloatArray]:
+    """Groups, and by group and day, counted back: jobs, and what they take."""
+    keys, n_days = list(names.columns), int(back.max()) + 1
+    groups = names.fillna({key: "unknown" for key in keys if key != "gpus"}).groupby(keys, sort=False)
+    cell = groups.ngroup().to_numpy() * n_days + back
+    count, work = (
+        np.bincount(cell, weights, minlength=groups.ngroups * n_days).reshape(-1, n_days).astype(float)
+        for weights in (None, gpu_hours)
+    )
+    return groups.size().index, count, work
 
 
-def observed_gpu_hours(jobs: pd.DataFrame, origin: pd.Timestamp, mean_run_time_s: FloatArray) -> FloatArray:
-    """GPU-hours that jobs took, or are expected to take if they had not ended by an origin, shape (n_jobs,)."""
-    known = known_at(jobs, origin)
-    took = (known["end"] - known["start"].fillna(known["submit"])).dt.total_seconds().to_numpy(dtype=float)
-    return np.where(np.isfinite(took), took, mean_run_time_s) / 3600 * known["gpus"].to_numpy(dtype=float)
+def observed_gpu_hours(jobs: pd.DataFrame, mean_run_time_s: FloatArray) -> FloatArray:
+    """GPU-hours that jobs took, or are expected to take if they have not ended, shape (n_jobs,).
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Canonical job table; cut it with `known_at` where it goes on after the origin.
+    mean_run_time_s : ndarray of shape (n_jobs,)
+        Expected run times.
+    """
+    took = seconds_until(jobs["end"], begins(jobs))
+    return np.where(np.isfinite(took), took, mean_run_time_s) / 3600 * jobs["gpus"].to_numpy(dtype=float)

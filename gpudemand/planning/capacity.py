@@ -10,7 +10,7 @@ import pandas as pd
 
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_choice, check_number
-from gpudemand.planning.inputs import bin_hours, installed_by_row
+from gpudemand.planning.inputs import bin_hours, number_by_row
 from gpudemand.planning.money import money_table
 from gpudemand.planning.quantiles import QuantileTable
 from gpudemand.units import format_count, parse_duration
@@ -78,7 +78,7 @@ def plan_capacity(
     _check_rules(target_utilization, service_level, quantiles.highest)
     if unit == "gpu_hours":
         quantiles = QuantileTable(quantiles.z, quantiles.values / bin_hours(forecast)[:, None])
-    capacity = installed_by_row(installed, forecast["unique_id"])
+    capacity = number_by_row("installed", installed, forecast["unique_id"])
     table = _table(forecast, quantiles, capacity, target_utilization, service_level)
     order = np.lexsort((forecast["ds"].to_numpy(), forecast["unique_id"].astype(str).to_numpy()))
     ordered = QuantileTable(quantiles.z, quantiles.values[order])

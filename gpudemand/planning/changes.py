@@ -12,6 +12,7 @@ import pandas as pd
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_choice, check_number, nearest
 from gpudemand.planning.known import begins, known_at, seconds_until
+from gpudemand.planning.moments import moment
 
 BY = ("user", "group", "cluster", "gpu_type", "network")
 
@@ -187,11 +188,10 @@ class StepEvent(Change):
             raise InputError(f"there are {len(names)} series; say which one the event adds to, with series=.")
         name = names[0] if self.series is None else check_choice("series", self.series, names)
         inside, ds = ids == name, forecast["ds"]
-        for value, side in ((self.start, 1), (self.end, -1)):
-            if value is not None:
-                moment = pd.Timestamp(value)
-                moment = moment.tz_localize(ds.dt.tz) if moment.tzinfo is None and ds.dt.tz is not None else moment
-                inside &= ds >= moment if side > 0 else ds < moment
+        if self.start is not None:
+            inside &= ds >= moment(self.start, ds.dt.tz)
+        if self.end is not None:
+            inside &= ds < moment(self.end, ds.dt.tz)
         return np.where(inside, check_number("gpus", self.gpus), 0.0)
 
 

@@ -36,10 +36,6 @@ class SurvivalCurves:
     def __len__(self) -> int:
         return len(self.cumulative)
 
-    def take(self, rows: IntArray) -> SurvivalCurves:
-        """Curves of some of the jobs."""
-        return SurvivalCurves(self.ages, self.cumulative[rows])
-
     def hazard_until(self, rows: IntArray, age_s: FloatArray) -> FloatArray:
         """Cumulative hazard of job ``rows[i]`` at age ``age_s[i]``, shape (n,)."""
         left = np.clip(np.searchsorted(self.ages, age_s, side="right") - 1, 0, self.ages.size - 2)

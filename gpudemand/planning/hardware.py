@@ -107,11 +107,5 @@ class Precision(Recost):
 
 
 def _offers(gpu_type: str, precision: str) -> bool:
-    hardware = device(gpu_type)  # refuses a name that no row of the device table has
-    try:
-        hardware.peak(check_choice("precision", precision, PRECISIONS))
-    except InputError:
-        if precision not in PRECISIONS:
-            raise
-        return False
-    return True
+    # `device` refuses a name that no row of the device table has.
+    return check_choice("precision", precision, PRECISIONS) in device(gpu_type).precisions

@@ -1,4 +1,4 @@
-"""What a plan is given: GPUs installed, and bins of some width."""
+"""What a plan is given: numbers for all series or for each, and bins of some width."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_number, nearest
 
 
-def installed_by_row(installed: float | Mapping[str, float], ids: pd.Series) -> FloatArray:
-    """GPUs installed for each row of a forecast, from one number for all series or a number for each."""
-    if isinstance(installed, (Mapping, pd.Series)):
+def number_by_row(what: str, given: float | Mapping[str, float], ids: pd.Series) -> FloatArray:
+    """Positive number for each row of a forecast, from one number for all series or a number for each."""
+    if isinstance(given, (Mapping, pd.Series)):
         known = {
-            str(name): check_number(f"installed[{name!r}]", count, 0, open_low=True)
-            for name, count in installed.items()
+            str(name): check_number(f"{what}[{name!r}]", number, 0, open_low=True) for name, number in given.items()
         }
         missing = [name for name in ids.astype(str).unique() if name not in known]
         if missing:
             raise InputError(
-                f"installed says nothing about {missing[0]!r}.{nearest(missing[0], known)} "
+                f"{what} says nothing about {missing[0]!r}.{nearest(missing[0], known)} "
                 "It needs a number for each series."
             )
         return ids.astype(str).map(known).to_numpy(dtype=float)
-    return np.full(len(ids), check_number("installed", installed, 0, open_low=True))
+    return np.full(len(ids), check_number(what, given, 0, open_low=True))
 
 
 def bin_hours(forecast: pd.DataFrame) -> FloatArray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from gpudemand._typing import BoolArray, FloatArray
+from gpudemand._typing import FloatArray
 from gpudemand.jobs.table import STRING, check_jobs
 
 
@@ -66,8 +66,3 @@ def local_seconds(times: pd.Series, tz: object) -> FloatArray:
     """Local wall clock as seconds since 1970, for hours and weekdays; NaN where missing."""
     wall = times.dt.tz_convert(tz).dt.tz_localize(None)
     return ((wall - pd.Timestamp("1970-01-01")) / pd.Timedelta("1s")).to_numpy(dtype=float)
-
-
-def in_progress(jobs: pd.DataFrame) -> BoolArray:
-    """Jobs of a log cut by `known_at` that hold GPUs at its end."""
-    return (jobs["end"].isna() & begins(jobs).notna()).to_numpy(dtype=bool)

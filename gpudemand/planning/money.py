@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._typing import FloatArray
-from gpudemand._validation import InputError, check_number, nearest
+from gpudemand.planning.inputs import number_by_row
 from gpudemand.planning.quantiles import QuantileTable
 
 #: Probabilities at which a distribution is summed.
@@ -48,25 +48,13 @@ def money_table(
         reserved), ``cost`` of that mix over all bins, ``cost_reserved`` if all that is required at its highest were
         reserved, ``cost_on_demand`` if nothing were.
     """
-    prices = {
-        name: (price_of("reserved", reserved, name), price_of("on_demand", on_demand, name)) for name in ids.unique()
-    }
+    kept, rented = number_by_row("reserved", reserved, ids), number_by_row("on_demand", on_demand, ids)
     demand = np.maximum(np.stack([quantiles.quantile(share) for share in _SHARES], axis=1), 0.0)
     rows = {}
-    for name, (kept, rented) in prices.items():
+    for name in ids.unique():
         mine = (ids == name).to_numpy()
-        rows[name] = _mix(demand[mine], hours[mine], required[mine], kept, rented)
+        rows[name] = _mix(demand[mine], hours[mine], required[mine], kept[mine][0], rented[mine][0])
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("unique_id")
-
-
-def price_of(what: str, price: float | Mapping[str, float], name: str) -> float:
-    """Price for one series, from one number for all or a mapping."""
-    if isinstance(price, (Mapping, pd.Series)):
-        if name not in price:
-            known = [str(key) for key in price]
-            raise InputError(f"{what} says nothing about {name!r}.{nearest(name, known)} It needs a price for each.")
-        return check_number(f"{what}[{name!r}]", price[name], 0, open_low=True)
-    return check_number(what, price, 0, open_low=True)
 
 
 def _mix(

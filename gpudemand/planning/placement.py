@@ -155,21 +155,20 @@ def shortest_makespan(seconds: FloatArray, fits: BoolArray) -> float:
     return float(max(answer.fun, time.min(axis=1).max()))
 
 
-def first_fit(seconds: FloatArray, order: Sequence[int] | None = None) -> IntArray:
+def first_fit(seconds: FloatArray) -> IntArray:
     """Give each job, in the order in which they come, to the device that is free first: no prediction at all.
 
     Parameters
     ----------
     seconds : ndarray of shape (n_jobs, n_devices)
         True run times: what makes a device free.
-    order : sequence of int, optional
 
     Returns
     -------
     ndarray of int, shape (n_jobs,)
     """
     load, device = np.zeros(seconds.shape[1]), np.zeros(len(seconds), dtype=np.int64)
-    for job in range(len(seconds)) if order is None else order:
+    for job in range(len(seconds)):
         device[job] = int(np.argmin(load))
         load[device[job]] += seconds[job, device[job]]
     return device

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._typing import BoolArray, FloatArray
 from gpudemand._validation import InputError, check_choice, check_number
+from gpudemand.forecast.intervals import check_levels
 from gpudemand.jobs.table import check_jobs
 from gpudemand.planning.curves import SurvivalCurves
 from gpudemand.planning.hazard import DurationHazard
@@ -221,7 +222,7 @@ def running_at(jobs: pd.DataFrame, now: pd.Timestamp) -> BoolArray:
 def _quantile_columns(
     name: str, curves: SurvivalCurves, level: Sequence[float] | float, given_age_s: FloatArray | None
 ) -> dict[str, FloatArray]:
-    levels = [check_number("level", value, 0, 99.9, open_low=True) for value in np.atleast_1d(np.asarray(level))]
+    levels = check_levels(level)
     shares = [0.5] + [share for value in levels for share in (0.5 - value / 200, 0.5 + value / 200)]
     names = [name] + [f"{name}-{side}-{value:g}" for value in levels for side in ("lo", "hi")]
     return dict(zip(names, curves.quantile(shares, given_age_s).T, strict=True))

@@ -18,8 +18,6 @@ from gpudemand.jobs.table import STRING
 from gpudemand.planning.known import begins, known_at, seconds_until
 from gpudemand.planning.moments import moment
 
-#: What a log must say about a training job, beyond the canonical columns.
-TRAINING = ("network", "batch_size", "epochs", "samples")
 #: How many times the evidence it takes to believe a user's share of early ends.
 _KEPT_PRIOR = 10
 #: Jobs -> seconds of one step, NaN where unknown.
@@ -34,7 +32,7 @@ def training_steps(jobs: pd.DataFrame) -> FloatArray:
     jobs : DataFrame
         ``gpus``, ``batch_size`` (per GPU), ``epochs`` and ``samples`` (of the training set).
     """
-    check_columns(jobs, ("gpus", *TRAINING[1:]), "jobs")
+    check_columns(jobs, ("gpus", "batch_size", "epochs", "samples"), "jobs")
     per_step = (jobs["batch_size"] * jobs["gpus"]).to_numpy(dtype=float)
     return jobs["epochs"].to_numpy(dtype=float) * np.ceil(jobs["samples"].to_numpy(dtype=float) / per_step)
 

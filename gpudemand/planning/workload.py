@@ -66,7 +66,8 @@ class JobDemandModel(BaseEstimator):
     Notes
     -----
     Intervals are quantiles of the errors of the same method at up to 60 earlier origins, a day apart, with weights
-    learnt before each of them, and run times learnt before all of them where a third of the history or more lies there.
+    learnt before each of them. Run times are learnt before the newest 60 days, and so before all of these origins, or
+    before the newest third of a history of less than 180 days.
 
     Examples
     --------
@@ -151,7 +152,7 @@ class JobDemandModel(BaseEstimator):
         columns = {"JobDemandModel": point}
         if wanted:
             if not errors.origins.size:
-                raise InputError("intervals need four days of history; this one is shorter. Predict with level=None.")
+                raise InputError("intervals need three days of history; this one is shorter. Predict with level=None.")
             ends = bands(point, errors, wanted, np.zeros((len(point), 1)))
             columns |= {f"JobDemandModel-{end}": values for end, values in ends.items()}
         factor = self.bin_hours_ if self.panel_.attrs.get("value") == "gpu_hours" else 1
@@ -191,7 +192,7 @@ class JobDemandModel(BaseEstimator):
             work = self.run_time_.costs_.predict(self.jobs_)["gpu_hours"].to_numpy(dtype=float)
         else:
             mean = self.run_time_.curves(self.jobs_, self.jobs_).mean()
-            work = observed_gpu_hours(self.jobs_, self.origin_, mean)
+            work = observed_gpu_hours(self.jobs_, mean)
         return forecast_submissions(self.jobs_, work, self.origin_, days=days, by=by, level=level)
 
     def _forecast(self, h: int) -> tuple[FloatArray, PastErrors]:

@@ -14,8 +14,6 @@ from gpudemand.units import format_count
 
 _PARTS = {"segment": "segment", "group": "group", "cluster": "cluster", "gpu_type": "GPU type"}
 _HELD = {"mean": "a mean of {n} GPUs is expected to be held", "peak": "{n} GPUs are expected to be held at once"}
-#: A name that somebody supplied shall not fill the page.
-_LONGEST_NAME = 40
 
 
 def brief(numbers: dict[str, Any], parts: Parts | None, scenarios: Scenarios | None) -> list[str]:
@@ -71,21 +69,16 @@ def who_moves(parts: Parts) -> str:
         return f"No {what} is expected to hold a GPU."
     share = words.percent(largest["next"] / total)
     change = f"from {format_count(moving['last'])} to {format_count(moving['next'])} GPUs"
-    begin = f"Of the mean demand ahead, {what} {_short(largest['part'])} takes {share}"
+    begin = f"Of the mean demand ahead, {what} {words.short(largest['part'])} takes {share}"
     if abs(moving["next"] - moving["last"]) < 1:
         return f"{begin}; no {what} changes by a whole GPU."
     if moving["part"] == largest["part"]:
         return f"{begin}, and it changes most, {change}."
-    return f"{begin}; what changes most is {what} {_short(moving['part'])}, {change}."
+    return f"{begin}; what changes most is {what} {words.short(moving['part'])}, {change}."
 
 
 def what_if(table: pd.DataFrame) -> str:
     """Say what the scenarios require."""
     rows = table[table["scenario"] != BASE]
-    told = [f"{_short(row.scenario, 80)}: {format_count(row.required)}" for row in rows.itertuples()]
+    told = [f"{words.short(row.scenario, 80)}: {format_count(row.required)}" for row in rows.itertuples()]
     return f"What if, instead of {format_count(table['required'].iloc[0])} GPUs: {'; '.join(told)}."
-
-
-def _short(name: object, width: int = _LONGEST_NAME) -> str:
-    text = str(name)
-    return text if len(text) <= width else text[: width - 1] + "…"

@@ -140,7 +140,7 @@ def _silent(step: str) -> None:
 
 
 def _write(folder: Path, found: _Findings, pictures: dict[str, str]) -> Path:
-    risk = risk_table(found.need, found.settings.lead_time)
+    risk = risk_table(found.need)
     numbers = headline(found.need, found.outlook, found.measured.tables["log"], found.settings)
     numbers |= risk_numbers(found.need, found.outlook, risk)
     tables = _tables(found, numbers) | {"risk": risk}

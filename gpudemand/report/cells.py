@@ -8,14 +8,14 @@ from typing import Any
 
 import pandas as pd
 
-from gpudemand.report.words import day, moment
+from gpudemand.report.words import day, moment, short
 from gpudemand.units import SECONDS_PER_HOUR, format_count, format_seconds
 
 MISSING = "\N{EN DASH}"
 
 
 def _text(value: Any) -> str:
-    return str(value) if len(str(value)) <= 40 else str(value)[:39] + "…"
+    return short(value)
 
 
 def _percent(value: float) -> str:
@@ -55,7 +55,7 @@ def _level(value: float) -> str:
 
 
 def _long_text(value: Any) -> str:
-    return str(value) if len(str(value)) <= 80 else str(value)[:79] + "…"
+    return short(value, 80)
 
 
 _Format = Callable[[Any], str]

@@ -108,9 +108,26 @@ def headline(need: Need, outlook: Outlook, read: pd.DataFrame, settings: Setting
     dict
         Plain numbers, texts (dates in ISO form) and None.
     """
-    row: Any = need.table.set_index("basis").loc[need.deciding]
-    score, naive = outlook.score(need.deciding), outlook.best_naive(need.deciding)
     facts = read.iloc[0]
+    return {
+        **_planned(need),
+        "service_level": settings.service_level,
+        "target_utilization": settings.target_utilization,
+        "lead_time": settings.lead_time,
+        "horizon": settings.horizon,
+        "freq": settings.freq,
+        "log_begin": facts["first"].isoformat(),
+        "log_end": facts["last"].isoformat(),
+        **_foretold(outlook, need.deciding),
+        "data_kind": str(facts["kind"]),
+        "jobs": int(facts["jobs"]),
+        "rejected": int(facts["rejected"]),
+        "users": int(facts["users"]),
+    }
+
+
+def _planned(need: Need) -> dict[str, object]:
+    row: Any = need.table.set_index("basis").loc[need.deciding]
     return {
         "required": int(row["required"]),
         "installed": need.installed,
@@ -119,13 +136,12 @@ def headline(need: Need, outlook: Outlook, read: pd.DataFrame, settings: Setting
         "basis": need.deciding,
         "first_crossing": _date(need.first_crossing),
         "order_by": _date(need.order_by),
-        "service_level": settings.service_level,
-        "target_utilization": settings.target_utilization,
-        "lead_time": settings.lead_time,
-        "horizon": settings.horizon,
-        "freq": settings.freq,
-        "log_begin": facts["first"].isoformat(),
-        "log_end": facts["last"].isoformat(),
+    }
+
+
+def _foretold(outlook: Outlook, series: str) -> dict[str, object]:
+    score, naive = outlook.score(series), outlook.best_naive(series)
+    return {
         "plan_end": outlook.forecast["ds"].max().isoformat(),
         "model": outlook.model,
         "wape": _number(score["wape"]),
@@ -133,10 +149,6 @@ def headline(need: Need, outlook: Outlook, read: pd.DataFrame, settings: Setting
         "best_naive_wape": _number(naive["wape"]),
         "coverage_80": _number(score["coverage_80"]),
         "coverage_95": _number(score["coverage_95"]),
-        "data_kind": str(facts["kind"]),
-        "jobs": int(facts["jobs"]),
-        "rejected": int(facts["rejected"]),
-        "users": int(facts["users"]),
     }
 
 

@@ -142,18 +142,49 @@ def look_ahead(usage: pd.DataFrame, horizon: int, service_level: float = 0.95) -
         If the history is too short for the horizon.
     """
     windows = rolling_windows(usage["ds"].nunique(), horizon)
+    backtest, scores = past_windows(usage, horizon, windows)
+    model = best_of(backtest[~scores])
+    naive = str(_wapes(backtest[scores])[NAIVE_NAMES].idxmin())
+    models = compare(backtest[~scores], backtest[scores], usage)
+    level = sorted({*LEVELS, round(100 * (2 * service_level - 1), 6)})
+    forecasts = (named(name).fit(usage).predict(horizon, level=level) for name in (model, naive))
+    return Outlook(model, windows, models, backtest, *forecasts)
+
+
+def past_windows(usage: pd.DataFrame, horizon: int, windows: Windows) -> tuple[pd.DataFrame, pd.Series]:
+    """Run the candidates at the origins of all windows.
+
+    Parameters
+    ----------
+    usage : DataFrame
+        ``unique_id``, ``ds``, ``y``.
+    horizon : int
+        Length of a window in bins.
+    windows : Windows
+
+    Returns
+    -------
+    backtest : DataFrame
+        See `gpudemand.forecast.cross_validation`.
+    scores : Series of bool
+        Rows of the windows that score; the others choose.
+    """
     candidates = candidates_for(usage, horizon, windows)
     backtest = cross_validation(
         candidates, usage, h=horizon, n_windows=windows.total, step_size=horizon, level=SCORED_LEVELS
     )
+    return backtest, scoring_rows(backtest, windows)
+
+
+def scoring_rows(backtest: pd.DataFrame, windows: Windows) -> pd.Series:
+    """Rows of a backtest that belong to the windows that score, as a Series of bool."""
     cutoffs = backtest["cutoff"].drop_duplicates().sort_values()
-    choosing = backtest["cutoff"].isin(cutoffs.head(windows.choose))
-    model = str(_wapes(backtest[choosing]).idxmin())
-    naive = str(_wapes(backtest[~choosing])[NAIVE_NAMES].idxmin())
-    models = compare(backtest[choosing], backtest[~choosing], usage)
-    level = sorted({*LEVELS, round(100 * (2 * service_level - 1), 6)})
-    forecasts = (named(name).fit(usage).predict(horizon, level=level) for name in (model, naive))
-    return Outlook(model, windows, models, backtest, *forecasts)
+    return backtest["cutoff"].isin(cutoffs.tail(windows.score))
+
+
+def best_of(backtest: pd.DataFrame) -> str:
+    """Name of the model with the smallest WAPE, all series pooled."""
+    return str(_wapes(backtest).idxmin())
 
 
 def candidates_for(usage: pd.DataFrame, horizon: int, windows: Windows) -> list[Forecaster]:
@@ -182,7 +213,7 @@ def named(model: str) -> Forecaster:
 
 
 def _wapes(backtest: pd.DataFrame) -> pd.Series:
-    """WAPE of each model, both series pooled; a model that cannot be scored comes last."""
+    """WAPE of each model, all series pooled; a model that cannot be scored comes last."""
     return evaluate(backtest, ["wape"])["wape"].fillna(float("inf"))
 
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from gpudemand._validation import InputError
-from gpudemand.forecast import cross_validation
 from gpudemand.jobs.table import STRING
 from gpudemand.metrics import evaluate
 from gpudemand.report import tables
 from gpudemand.report.crowd import Crowd
 from gpudemand.report.measured import MEAN
-from gpudemand.report.outlook import LEVELS, NAIVE_NAMES, SCORED_LEVELS, Outlook, candidates_for, named
+from gpudemand.report.outlook import LEVELS, NAIVE_NAMES, Outlook, best_of, named, past_windows
 from gpudemand.report.settings import Settings
 from gpudemand.usage import usage_series
 
@@ -82,16 +80,11 @@ def forecast_parts(jobs: pd.DataFrame, crowd: Crowd | None, outlook: Outlook, se
     """
     by, names = _split(jobs, crowd, settings)
     usage = _usage(jobs, names, settings)
-    h, windows = settings.horizon, outlook.windows
-    backtest = cross_validation(
-        candidates_for(usage, h, windows), usage, h=h, n_windows=windows.total, step_size=h, level=SCORED_LEVELS
-    )
-    cutoffs = backtest["cutoff"].drop_duplicates().sort_values()
-    early = backtest["cutoff"].isin(cutoffs.head(windows.choose))
-    model = str(evaluate(backtest[early], ["wape"])["wape"].fillna(float("inf")).idxmin())
-    forecast = named(model).fit(usage).predict(h, level=list(LEVELS))
+    backtest, scores = past_windows(usage, settings.horizon, outlook.windows)
+    model = best_of(backtest[~scores])
+    forecast = named(model).fit(usage).predict(settings.horizon, level=list(LEVELS))
     forecast = scaled(forecast, model, outlook.forecast, outlook.model)
-    scored = scaled(backtest[~early], model, outlook.backtest, outlook.model)
+    scored = scaled(backtest[scores], model, outlook.backtest, outlook.model)
     return Parts(by, model, usage, forecast, _table(usage, forecast, model, outlook, scored))
 
 
@@ -203,6 +196,5 @@ def _scores(scored: pd.DataFrame, model: str) -> pd.DataFrame:
 
 def _total_scores(outlook: Outlook) -> pd.DataFrame:
     own, naive = outlook.score(MEAN), outlook.best_naive(MEAN)
-    facts: Mapping[str, object] = {name: own[name] for name in ("wape", "coverage_80", "coverage_95")}
-    row = {**facts, "best_naive": naive["model"], "best_naive_wape": naive["wape"]}
-    return pd.DataFrame(row, index=["total"])
+    best = {"best_naive": naive["model"], "best_naive_wape": naive["wape"]}
+    return pd.DataFrame({**own[["wape", "coverage_80", "coverage_95"]], **best}, index=["total"])

@@ -13,22 +13,19 @@ from gpudemand.planning.backtest import plan_backtest
 from gpudemand.planning.capacity import SHARES
 from gpudemand.report.measured import MEAN, PEAK
 from gpudemand.report.need import Need
-from gpudemand.report.outlook import SCORED_LEVELS, Outlook
+from gpudemand.report.outlook import SCORED_LEVELS, Outlook, scoring_rows
 from gpudemand.report.settings import Settings
-from gpudemand.units import parse_duration
 
 #: Service levels that intervals of `SCORED_LEVELS` hold.
 _TESTED = (0.90, 0.95)
 
 
-def risk_table(need: Need, lead_time: str) -> pd.DataFrame:
+def risk_table(need: Need) -> pd.DataFrame:
     """List the GPUs that are enough at P50, P90, P95 and P99.
 
     Parameters
     ----------
     need : Need
-    lead_time : str
-        From ordering GPUs to using them.
 
     Returns
     -------
@@ -36,7 +33,7 @@ def risk_table(need: Need, lead_time: str) -> pd.DataFrame:
         ``probability``; ``required_mean`` and ``required_peak`` by either plan, ``required`` (the larger), all in the
         bin that requires most; ``shortfall``; ``first_crossing`` and ``order_by`` (NaT if never).
     """
-    larger, lead = need.larger(), parse_duration(lead_time)
+    larger, lead = need.larger(), need.plans[MEAN].lead_time
     rows = []
     for name, share in SHARES.items():
         column = f"required_{name}"
@@ -106,7 +103,10 @@ def money(need: Need, settings: Settings) -> pd.DataFrame:
         If no prices were given, or the horizon is a single bin.
     """
     if settings.prices is None:
-        raise InputError("no prices were given, so nothing is said on money; hand in prices=(reserved, on_demand).")
+        raise InputError(
+            "no prices were given, so nothing is said on money; in Python, hand build_report "
+            "prices=(reserved, on_demand)."
+        )
     if settings.horizon < 2:
         raise InputError("the plan is one bin long, so its hours cannot be told; money needs a longer horizon.")
     reserved, on_demand = settings.prices
@@ -138,8 +138,8 @@ def past_plans(outlook: Outlook) -> pd.DataFrame:
 
 def scored_rows(outlook: Outlook, series: str, models: list[str]) -> pd.DataFrame:
     """Rows of the backtest that scored, for one series and some models with their bounds."""
-    cutoffs = outlook.backtest["cutoff"].drop_duplicates().sort_values().tail(outlook.windows.score)
-    rows = outlook.backtest[outlook.backtest["cutoff"].isin(cutoffs) & (outlook.backtest["unique_id"] == series)]
+    scores = scoring_rows(outlook.backtest, outlook.windows)
+    rows = outlook.backtest[scores & (outlook.backtest["unique_id"] == series)]
     bounds = [f"{model}-{side}-{level}" for model in models for level in SCORED_LEVELS for side in ("lo", "hi")]
     kept = rows[[*KEYS, *models, *bounds]].reset_index(drop=True)
     kept.attrs = dict(outlook.backtest.attrs)

@@ -72,7 +72,7 @@ def try_scenarios(
     work, gaps = what_ifs[MEAN].work, Gaps()
     rows = [_row(BASE, need, need)]
     for what, choose in (
-        ("growth", partial(_growth)),
+        ("growth", _growth),
         ("departure", partial(_departure, work)),
         ("arrivals", partial(_arrivals, work, crowd)),
     ):

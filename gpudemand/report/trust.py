@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from gpudemand.report.gaps import Gaps
+from gpudemand.report.outlook import Windows
 from gpudemand.report.scenarios import Scenarios
 from gpudemand.report.words import caution, model, percent, span
 from gpudemand.units import format_count, parse_duration
@@ -26,7 +27,7 @@ _SLACK = 0.05
 
 def trust(
     numbers: dict[str, Any],
-    windows: Any,
+    windows: Windows,
     tables: Mapping[str, pd.DataFrame],
     gaps: Gaps,
     scenarios: Scenarios | None = None,

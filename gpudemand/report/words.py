@@ -52,6 +52,18 @@ def percent(share: float, digits: int = 0) -> str:
     return "unknown" if pd.isna(share) else f"{100 * share:.{digits}f}%"
 
 
+def short(value: object, width: int = 40) -> str:
+    """Cut text that a log or a reader supplied, so that it does not fill the page.
+
+    Examples
+    --------
+    >>> short("a name", 4), short("a name")
+    ('a n…', 'a name')
+    """
+    text = str(value)
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
 def span(lead_time: str) -> str:
     """Write a length of time in whole days where it is one.
 

@@ -65,7 +65,7 @@ def segment_profiles(X: object, labels: Sequence[int]) -> pd.DataFrame:
         raise InputError(f"labels must be one a user; got {codes.shape} for {len(matrix.ids)} users.")
     if not has_days(matrix):
         raise InputError("profiles need columns that are times, a day apart or less; make them with to_wide.")
-    users = _users(matrix)
+    users = _users(matrix, rfm_table(X))
     groups = users.groupby(pd.Index(codes, name="segment"))
     table = groups.median()
     hours = groups["gpu_hours"].sum()
@@ -77,11 +77,10 @@ def segment_profiles(X: object, labels: Sequence[int]) -> pd.DataFrame:
     return table
 
 
-def _users(matrix: Matrix) -> pd.DataFrame:
+def _users(matrix: Matrix, level: pd.DataFrame) -> pd.DataFrame:
     frame = as_frame(matrix)
     rhythm = UsageRhythm().set_output(transform="pandas").fit_transform(frame)
     calendar = CalendarProfile().set_output(transform="pandas").fit_transform(frame)
-    level = rfm_table(frame)
     active, span = _presence(by_day(matrix)[0])
     weekend = calendar[["weekday_5", "weekday_6"]].mean(axis=1)
     week = calendar[[f"weekday_{day}" for day in range(5)]].mean(axis=1)
@@ -89,13 +88,13 @@ def _users(matrix: Matrix) -> pd.DataFrame:
     hourly = any(name.startswith("hour_") for name in calendar)
     return pd.DataFrame(
         {
-            "gpu_hours": level["monetary"],
+            "gpu_hours": level["monetary"].to_numpy(),
             "active": active,
             "span": span,
             "office": (1.0 - weekend / week.where(week > 0)).clip(0.0, 1.0).fillna(0.0),
             "night": calendar[nights].sum(axis=1) if hourly else np.nan,
             "trend": rhythm["trend"],
-            "idle_days": level["recency"],
+            "idle_days": level["recency"].to_numpy(),
         },
         index=frame.index,
     )

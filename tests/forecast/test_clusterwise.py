@@ -14,7 +14,7 @@ from gpudemand.forecast.exchange import Moments, costs, exchange, gate
 from gpudemand.forecast.experts import level_factor
 from gpudemand.forecast.fairness import best_of, bounded_losses
 from gpudemand.forecast.starts import KINDS, PlainSegmenter
-from gpudemand.metrics import rmse
+from gpudemand.metrics import evaluate, rmse
 from tests.forecast.test_factorization import frame, matrix
 
 SMALL = TemporalFactorization(n_factors=2, n_sweeps=5)
@@ -87,7 +87,9 @@ def test_a_zero_forecast_does_not_improve_with_more_clusters(kinds, k):
     """Pooled errors do not mind clusters; the mean of clusters' errors, which we do not report, does."""
     truth, labels = kinds[:, -7:], np.random.default_rng(0).integers(0, k, 60)
     zero = np.zeros_like(truth)
-    pooled = rmse(truth, zero)
+    backtest = frame(truth, "D").assign(cutoff=0, zero=0.0)
+    clusters = dict(zip(wide(truth).index, labels, strict=True))
+    pooled = evaluate(backtest.assign(unique_id=backtest["unique_id"].map(clusters)), ["rmse"]).loc["zero", "rmse"]
     again = np.sqrt(sum(np.square(truth[labels == c]).sum() for c in range(k)) / truth.size)
     assert again == pytest.approx(pooled)
     share = [(labels == c).mean() * rmse(truth[labels == c], zero[labels == c]) for c in set(labels)]
@@ -108,14 +110,14 @@ def test_any_clusterer_will_do(kinds):
     assert np.isfinite(path(found)).all()
 
 
-def test_scaling_a_series_scales_its_forecast(kinds, fitted):
+def test_scaling_a_series_scales_its_forecast(kinds):
     factor = np.where(np.arange(60) == 4, 1e3, 1.0)[:, None]
     model = ClusterwiseForecaster(PlainSegmenter("shape", 2), factorization=SMALL)
     plain, scaled = (path(model.fit(frame(y[:, :-14], "D"))) for y in (kinds, kinds * factor))
     np.testing.assert_allclose(scaled, plain * factor, rtol=1e-4)
 
 
-def test_new_users_are_forecast_from_their_segment(kinds, fitted):
+def test_new_users_are_forecast_from_their_segment(fitted):
     later = two_kinds(seed=5)
     usage = frame(later[:, :-14], "D").assign(unique_id=lambda f: "new" + f["unique_id"])
     found = matrix(fitted.predict_new(usage, h=7), "ClusterwiseForecaster")
@@ -130,6 +132,14 @@ def test_short_and_odd_histories():
         found = path(ClusterwiseForecaster(factorization=SMALL).fit(frame(y, "D")), h=30)
         assert np.isfinite(found).all()
     assert np.allclose(path(ClusterwiseForecaster(factorization=SMALL).fit(frame(odd, "D")))[0], 0, atol=1e-6)
+
+
+def test_many_origins_beyond_what_was_fitted(kinds):
+    model = ClusterwiseForecaster(PlainSegmenter("shape", 2), factorization=SMALL).fit(frame(kinds, "D"))
+    many = model.forecast_from(model.panel_, np.array([120, 126, 133]), 7)
+    one = model.forecast_from(model.panel_, np.array([120]), 7)
+    np.testing.assert_array_equal(many[:, :1], one)
+    assert np.isfinite(many).all()
 
 
 def test_intervals_surround_the_forecast(fitted):

@@ -69,6 +69,15 @@ def test_forecast_from_knows_nothing_of_what_follows():
     np.testing.assert_array_equal(model.forecast_from(replace(panel, values=later), origins, 6), before)
 
 
+def test_what_falls_below_zero_later_lowers_no_earlier_forecast():
+    y = np.r_[np.linspace(100.0, 1.0, 100), np.full(20, -50.0)]
+    model = RidgeAutoregression(season_length=1).fit(long({"a": y}))
+    alone = model.forecast_from(model.panel_, np.array([100]), 30)
+    both = model.forecast_from(model.panel_, np.array([100, 120]), 30)
+    np.testing.assert_array_equal(both[:, 0], alone[:, 0])
+    assert alone.min() == 0 > both[:, 1].min()
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_simplex_minimum_is_one(seed):
     rng = np.random.default_rng(seed)

@@ -43,7 +43,7 @@ def test_everything_adds_up(tree, forecasts, method):
     assert (found >= 0).all(axis=None)
 
 
-def test_what_adds_up_already_stays(tree, forecasts):
+def test_what_adds_up_already_stays(tree):
     nodes, summing, _ = tree
     forecast = Naive().fit(nodes).predict(h=3)
     again = reconcile(forecast, summing, cross_validation(Naive(), nodes, h=3, n_windows=9))

@@ -157,7 +157,7 @@ def test_nonsense_gets_a_sentence(jobs, usage):
     with pytest.raises(InputError, match="whole hours"):
         JobDemandModel().fit(jobs, usage_series(jobs, by=None, freq="W-MON", until=ORIGIN))
     short = usage_series(jobs, by=None, freq="h", value="gpus", start="2026-03-08", until=ORIGIN)
-    with pytest.raises(InputError, match="four days of history"):
+    with pytest.raises(InputError, match="three days of history"):
         JobDemandModel(run_time=QUICK).fit(jobs, short).predict(2, level=[80])
     with pytest.raises(InputError, match="top_down='best' is not known"):
         JobDemandModel(top_down="best", run_time=QUICK).fit(jobs, usage).predict(2)

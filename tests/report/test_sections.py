@@ -96,7 +96,7 @@ def test_parts_are_what_the_report_is_by_and_the_small_ones_one(cluster, planned
 
 
 def test_risk_grows_with_probability_and_meets_the_plan(planned):
-    risk = risk_table(planned[2], "10D")
+    risk = risk_table(planned[2])
     assert risk["required"].is_monotonic_increasing
     assert risk["required"].iloc[2] == planned[2].table["required"].max()
     known = risk.dropna(subset="first_crossing")
@@ -137,7 +137,7 @@ def test_scenarios_stand_beside_the_base_case(cluster, scenarios, planned):
 def test_the_first_half_page_has_interval_risk_parts_and_scenarios(planned, parts, scenarios):
     measured, outlook, need = planned
     numbers = headline(need, outlook, measured.tables["log"], SETTINGS)
-    numbers |= risk_numbers(need, outlook, risk_table(need, "10D"))
+    numbers |= risk_numbers(need, outlook, risk_table(need))
     assert numbers["busiest_low_95"] <= numbers["busiest_median"] <= numbers["busiest_high_95"]
     text = " ".join(brief(numbers, parts, scenarios))
     for part in ("with a probability of 95%", "with 99%", "segment", "20% growth", "WAPE"):

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import gpudemand as gd
 from gpudemand._validation import InputError
 from gpudemand.segments import segment_profiles
 
@@ -50,3 +51,13 @@ def test_labels_must_fit_and_times_be_known():
         segment_profiles(wide, [0, 1])
     with pytest.raises(InputError, match="times"):
         segment_profiles(wide.to_numpy(), [0])
+
+
+def test_gpus_held_are_counted_as_gpu_hours():
+    jobs, _ = gd.make_cluster(8, 30, random_state=0)
+    tables = [
+        gd.to_wide(gd.usage_series(jobs, by="user", freq="D", value=value, partial=False))
+        for value in ("gpus", "gpu_hours")
+    ]
+    held, hours = (segment_profiles(table, np.zeros(len(table), dtype=int))["gpu_hours"].iloc[0] for table in tables)
+    assert held == pytest.approx(hours)
