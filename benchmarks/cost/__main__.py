@@ -18,7 +18,7 @@ import pandas as pd
 from benchmarks.cost import memory
 from benchmarks.cost.jobs import jobs_of, with_terms
 from benchmarks.cost.load import READERS
-from benchmarks.cost.methods import METHODS
+from benchmarks.cost.methods import EXTRA, METHODS
 from benchmarks.cost.score import held_out, predictions, summary
 from benchmarks.cost.traced import CACHE, TraceCache
 from benchmarks.cost.tracks import TRACKS, Track, across, within
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 def table_of(track: Track, data: Path, cache: TraceCache, *, trace: bool = True) -> pd.DataFrame:
     """Read, trace what is missing, and describe the jobs of a track."""
-    found = [name for name in track.sources if (data / name).is_dir()]
+    found = [name for name in (*track.sources, *track.beside) if (data / name).is_dir()]
     jobs = pd.concat([jobs_of(READERS[name](data / name)) for name in found], ignore_index=True)
     jobs = _collapsed(jobs[track.rows(jobs)])
     if trace:
@@ -65,7 +65,8 @@ def run(
     log.info(
         "\n%s: %d rows in %d folds; aim %.0f %% / %.0f %%", name, n_rows, len(folds), *(100 * a for a in track.aim)
     )
-    outs = {method: predictions(METHODS[method], table, folds, track.group) for method in methods}
+    compared = {method: METHODS[method] for method in methods} | EXTRA.get(name, {})
+    outs = {method: predictions(make, table, folds, track.group) for method, make in compared.items()}
     log.info(
         pd.DataFrame({method: summary(out) for method, out in outs.items()}).T.to_string(float_format="{:.3f}".format)
     )

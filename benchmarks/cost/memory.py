@@ -186,7 +186,7 @@ def run(name: str, train: Path, test: Path | None, cache: TraceCache, *, trace: 
     """Print one track; return its held-out ratios, of which ``fits`` has none."""
     project, column, n_folds, _ = TRACKS[name]
     table = described(READERS[project](train / project), cache, trace=trace)
-    folds = held_out(column, n_folds)(table)
+    folds = held_out(column, n_folds)(table, np.ones(len(table), dtype=bool))
     if test is not None:
         other = described(READERS[project](test / project), cache, trace=trace)
         folds = [Fold(np.arange(len(table)), len(table) + np.arange(len(other)))]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.optimize import nnls
 
 from gpudemand.cost.features import OPERATOR_CLASSES
 from gpudemand.cost.roofline import WORK
@@ -84,6 +85,34 @@ class AugmentedLine:
         return np.maximum(self.model_.predict(linear_features(X)), 1e-3)
 
 
+class BatchLine(FlopsOnly):
+    """A straight line over the batch for each job that was measured at several; FLOPs alone for any other."""
+
+    _job = ("graph", "device_name", "precision", "n_gpus")
+
+    def fit(self, X: pd.DataFrame, y: Any, groups: Any = None) -> BatchLine:
+        """Fit the lines in relative error, neither part below zero."""
+        super().fit(X, y)
+        times = pd.Series(np.asarray(y), index=X.index)
+        measured = times.groupby([X[name] for name in self._job])
+        self.lines_ = {
+            job: nnls(self._sides(X.loc[t.index]) / t.to_numpy()[:, None], np.ones(len(t)))[0] for job, t in measured
+        }
+        return self
+
+    def predict(self, X: pd.DataFrame) -> Any:
+        """Read the job's own line off, where it has one."""
+        jobs, plain = zip(*(X[name] for name in self._job), strict=True), super().predict(X)
+        lines = [self.lines_.get(job) for job in jobs]
+        sides = self._sides(X)
+        return np.array([p if line is None else s @ line for p, s, line in zip(plain, sides, lines, strict=True)])
+
+    @staticmethod
+    def _sides(X: pd.DataFrame) -> Any:
+        batch = X["batch_size"].to_numpy(dtype=float)
+        return np.column_stack([np.ones_like(batch), batch])
+
+
 def simple_features(X: pd.DataFrame) -> pd.DataFrame:
     """Totals in seconds at the peaks, and device and stack as numbers."""
     numbers = X[[name for name in X.columns if name.startswith("device_")]].select_dtypes("number")
@@ -111,3 +140,5 @@ METHODS: dict[str, Callable[[], Any]] = {
     "plain roofline": PlainRoofline,
     "FLOPs only": FlopsOnly,
 }
+#: What is compared on one track alone.
+EXTRA: dict[str, dict[str, Callable[[], Any]]] = {"batch": {"line over the batch": BatchLine}}

@@ -26,11 +26,10 @@ def predictions(method: Callable[[], Any], table: pd.DataFrame, folds: list[Fold
 
 
 def _fold(method: Callable[[], Any], table: pd.DataFrame, fold: Fold, group: str) -> pd.DataFrame:
-    train, test = table.iloc[fold.train], table.iloc[fold.test]
+    test = table.iloc[fold.test]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = method().fit(train, train["step_time_s"].to_numpy(), train[group].astype(object).to_numpy())
-        factor = _calibrate(model, table, fold)
+        model, factor = _fitted(method(), table, fold, group)
         out = pd.DataFrame({"y": test["step_time_s"].to_numpy()}, index=fold.test)
         out["predicted"] = model.predict(test) * factor
         if hasattr(model, "predict_interval"):
@@ -38,16 +37,26 @@ def _fold(method: Callable[[], Any], table: pd.DataFrame, fold: Fold, group: str
     return out
 
 
-def _calibrate(model: Any, table: pd.DataFrame, fold: Fold) -> Any:
-    """Show a model the calibrating rows; one that cannot learn from them is scaled by device."""
+def _fitted(model: Any, table: pd.DataFrame, fold: Fold, group: str) -> tuple[Any, Any]:
+    """Fit a model and show it the calibrating rows; one that cannot calibrate trains on them, and is scaled by device.
+
+    Returns
+    -------
+    model : estimator
+    factor : float or ndarray of shape (n_test,)
+        What its predictions are to be multiplied by.
+    """
+    learns = fold.calibrate is None or hasattr(model, "calibrate")
+    train = table.iloc[fold.train if learns else np.concatenate([fold.train, fold.calibrate])]
+    model.fit(train, train["step_time_s"].to_numpy(), train[group].astype(object).to_numpy())
     if fold.calibrate is None:
-        return 1.0
+        return model, 1.0
     known, names = table.iloc[fold.calibrate], table["device_name"].iloc[fold.test]
-    if hasattr(model, "calibrate"):
+    if learns:
         model.calibrate(known, known["step_time_s"].to_numpy())
-        return 1.0
-    ratio = known["step_time_s"].to_numpy() / model.predict(known)
-    return names.map(dict(zip(known["device_name"], ratio, strict=True))).to_numpy(dtype=float)
+        return model, 1.0
+    ratio = (known["step_time_s"] / model.predict(known)).groupby(known["device_name"].astype(object)).median()
+    return model, names.astype(object).map(ratio).fillna(1.0).to_numpy(dtype=float)
 
 
 def summary(out: pd.DataFrame) -> dict[str, float]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from gpudemand._typing import IntArray
+from gpudemand._typing import BoolArray, IntArray
 
 
 class Fold(NamedTuple):
@@ -31,50 +31,61 @@ class Track(NamedTuple):
     group : str
         Column that a training row's group is taken from, for tuning and for intervals.
     folds : callable
-        From the rows of one folder to folds.
+        From the rows of one folder, and which of them may be asked for, to folds.
     aim : tuple of float
         Median and 90th percentile of the relative error to reach.
     calibrated : bool
         One row of every new device is given away.
     extends : bool
         The question is about more of the same job, so that a part of it is always trained on.
+    beside : tuple of str
+        Projects whose rows are trained on as well, and never asked for.
     """
 
     sources: tuple[str, ...]
     rows: Callable[[pd.DataFrame], pd.Series]
     group: str
-    folds: Callable[[pd.DataFrame], list[Fold]]
+    folds: Callable[[pd.DataFrame, BoolArray], list[Fold]]
     aim: tuple[float, float]
     calibrated: bool = False
     extends: bool = False
+    beside: tuple[str, ...] = ()
+
+    def asked(self, jobs: pd.DataFrame) -> BoolArray:
+        """Rows that may be predicted."""
+        return np.asarray(jobs["source"].isin(self.sources))
 
 
 def held_out(column: str, n_folds: int | None = None) -> Callable[..., list[Fold]]:
     """Hold out every value of a column in turn, or in `n_folds` folds of whole values."""
 
-    def folds(jobs: pd.DataFrame) -> list[Fold]:
+    def folds(jobs: pd.DataFrame, asked: BoolArray) -> list[Fold]:
         keys = jobs[column].astype(object).to_numpy()
-        values = pd.Series(keys).value_counts().index.to_numpy(dtype=object)
+        values = pd.Series(keys[asked]).value_counts().index.to_numpy(dtype=object)
         fold = {value: number % (n_folds or len(values)) for number, value in enumerate(values)}
-        number = np.array([fold[key] for key in keys])
-        return [Fold(np.flatnonzero(number != i), np.flatnonzero(number == i)) for i in range(max(number) + 1)]
+        number = np.array([fold.get(key, -1) for key in keys])
+        return [
+            Fold(np.flatnonzero(number != i), np.flatnonzero(asked & (number == i))) for i in range(max(number) + 1)
+        ]
 
     return folds
 
 
 def within(track: Track, jobs: pd.DataFrame) -> list[Fold]:
     """Folds of one folder."""
-    return [_calibrated(fold, jobs) if track.calibrated else fold for fold in track.folds(jobs)]
+    return [_calibrated(fold, jobs) if track.calibrated else fold for fold in track.folds(jobs, track.asked(jobs))]
 
 
 def across(track: Track, jobs: pd.DataFrame, n_train: int) -> list[Fold]:
     """One fold of two folders, whose rows follow each other: train on the first, predict what is new in the second."""
-    train, other = np.arange(n_train), jobs.iloc[n_train:]
+    train, other, asked = np.arange(n_train), jobs.iloc[n_train:], track.asked(jobs)[n_train:]
     if track.extends:
-        (fold,) = track.folds(other.reset_index(drop=True))
+        (fold,) = track.folds(other.reset_index(drop=True), asked)
+        if fold.calibrate is not None:
+            return [Fold(train, n_train + fold.test, n_train + fold.calibrate)]
         return [Fold(np.concatenate([train, n_train + fold.train]), n_train + fold.test)]
-    known = other[track.group].isin(jobs[track.group].iloc[:n_train].unique()).to_numpy()
-    fold = Fold(train, n_train + np.flatnonzero(~known if (~known).any() else known))
+    new = asked & ~other[track.group].isin(jobs[track.group].iloc[:n_train].unique()).to_numpy()
+    fold = Fold(train, n_train + np.flatnonzero(new if new.any() else asked))
     return [_calibrated(fold, jobs) if track.calibrated else fold]
 
 
@@ -85,29 +96,29 @@ def _calibrated(fold: Fold, jobs: pd.DataFrame) -> Fold:
     return Fold(fold.train, np.setdiff1d(fold.test, known), known)
 
 
-def both(jobs: pd.DataFrame) -> list[Fold]:
+def both(jobs: pd.DataFrame, asked: BoolArray) -> list[Fold]:
     """Family and device unseen together, each in a few folds."""
-    families, dies = held_out("family", 4)(jobs), held_out("device_die", 4)(jobs)
+    families, dies = held_out("family", 8)(jobs, asked), held_out("device_die", 4)(jobs, asked)
     pairs = [(a, b) for a in families for b in dies]
     folds = [Fold(np.intersect1d(a.train, b.train), np.intersect1d(a.test, b.test)) for a, b in pairs]
     return [fold for fold in folds if len(fold.test)]
 
 
-def beyond_batch(jobs: pd.DataFrame) -> list[Fold]:
-    """Train on batches of up to a quarter of the largest of each curve, predict those of up to four times that."""
+def beyond_batch(jobs: pd.DataFrame, asked: BoolArray) -> list[Fold]:
+    """Measure batches of up to a quarter of the largest of each curve, predict those of up to four times that."""
     curve = [jobs[name] for name in ("source", "network", "host", "device_name", "precision")]
     bound = jobs.groupby(curve)["batch_size"].transform("max") / 4.0
     smallest = jobs.groupby(curve)["batch_size"].transform("min")
     small = (jobs["batch_size"] <= np.maximum(bound, smallest)).to_numpy()
-    return [Fold(np.flatnonzero(small), np.flatnonzero(~small))]
+    return [Fold(np.flatnonzero(~asked), np.flatnonzero(asked & ~small), np.flatnonzero(asked & small))]
 
 
-def more_gpus(jobs: pd.DataFrame) -> list[Fold]:
+def more_gpus(jobs: pd.DataFrame, asked: BoolArray) -> list[Fold]:
     """Train on one and two GPUs, predict eight of the same."""
     same = [jobs[name] for name in ("network", "device_name", "precision")]
     few, many = jobs["n_gpus"] <= 2, jobs["n_gpus"] == 8
     known = (few.astype(int).groupby(same).transform("sum") > 0) & many
-    return [Fold(np.flatnonzero(few), np.flatnonzero(known))]
+    return [Fold(np.flatnonzero(few), np.flatnonzero(known & asked))]
 
 
 def _trained(jobs: pd.DataFrame) -> pd.Series:
@@ -140,8 +151,10 @@ TRACKS = {
     ),
     "device-tensorflow": Track(("lambda_tensorflow",), _trained, "device_die", held_out("device_die"), (0.07, 0.20)),
     "device-pytorch": Track(("pytorch_gpu_benchmark",), _trained, "device_die", held_out("device_die"), (0.07, 0.20)),
-    "both": Track(_PUBLIC, _trained, "family", both, (0.10, 0.30)),
-    "batch": Track(("sia_pollux",), _one_machine, "network", beyond_batch, (0.04, 0.07), extends=True),
+    "both": Track(_PUBLIC, _trained, "family", both, (0.10, 0.30), beside=("timm", "neusight")),
+    "batch": Track(
+        ("sia_pollux",), _one_machine, "family", beyond_batch, (0.04, 0.07), extends=True, beside=(*_PUBLIC, "timm")
+    ),
     "gpus": Track(("lambda_pytorch",), _several, "device_die", more_gpus, (0.06, 0.20), extends=True),
     "transformers": Track(
         ("neusight",), lambda jobs: jobs["n_gpus"] == 1, "device_die", held_out("device_die"), (0.1, 0.3)

@@ -15,6 +15,7 @@ from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError, check_columns
 from gpudemand.cost._blocks import describe_blocks
 from gpudemand.cost._kriging import distance, kernel, solve
+from gpudemand.cost._measured import Calibration, job_keys, split_work
 from gpudemand.cost._prices import fit_prices
 from gpudemand.cost._targets import (
     check_costs,
@@ -53,7 +54,8 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
     that a device needs no more than its datasheet. Its prices are fitted in relative error and never negative. The
     logarithm of what is left is predicted twice, and the mean is taken: interpolated between jobs alike in network,
     device and software stack (a Gaussian process, which fades to nothing for jobs that are like no other), and by
-    extremely randomised trees. `calibrate` adds a factor for a device.
+    extremely randomised trees. `calibrate` adds what measured jobs tell of their device, and of their own
+    larger batches.
 
     Parameters
     ----------
@@ -65,8 +67,8 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
     ----------
     prices_ : Series
         Multiple of the datasheet's bound, by term of work.
-    device_factors_ : dict of str to float
-        Log factor by name of a calibrated device.
+    calibration_ : Calibration
+        What `calibrate` has learned of devices, and of the jobs that were measured on them.
     spread_, spread_weights_ : ndarray
         Sorted scaled errors of held-out groups, and how much each counts: intervals are made of them.
     usual_ : float
@@ -127,7 +129,7 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         names = _work_columns(X)
         groups = several_groups(group_numbers(groups, len(y)))
         self.prices_ = fit_prices(X[names], y)
-        self.device_factors_: dict[str, float] = {}
+        self.calibration_ = Calibration()
         rows = draw_rows(groups, self.max_rows, self.random_state)
         X, y, groups = X.iloc[rows], y[rows], groups[rows]
         self.blocks_ = describe_blocks(X, X[names], self.prices_)
@@ -182,27 +184,24 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         return with_intervals(time, trouble, (self.spread_, self.spread_weights_), levels)
 
     def calibrate(self, X: pd.DataFrame, y: Any) -> StepTimeModel:
-        """Learn a factor for each device in `X` from as little as one measured job.
+        """Learn from measured jobs: a factor for each device, and for each job what another batch of it will take.
 
-        A single job is also unlike its prediction for reasons of its own, so a factor counts by as much as it is larger
-        than such errors usually are (the positive-part shrinkage of James and Stein).
+        A single job is also unlike its prediction for reasons of its own, so the factor of a device is shrunk, by less
+        the more jobs agree on it. The job itself, at whatever batch, gets a factor for what does not depend on the
+        batch and one for what does.
 
         Parameters
         ----------
         X : DataFrame
-            As for `fit`; ``device_name`` says whose factor it is.
+            As for `fit`; ``device_name`` says whose factor it is. What is measured again replaces what was.
         y : array-like of shape (n_jobs,)
             Measured seconds a step.
         """
         check_is_fitted(self, "prices_")
-        y = check_costs(y, len(X), "are no times")
-        names = X["device_name"].astype(object).to_numpy()
-        factors = {name: value for name, value in self.device_factors_.items() if name not in set(names)}
-        self.device_factors_ = factors
-        error = np.log(y / self.predict(X))
-        for name in dict.fromkeys(names):
-            rows = names == name
-            self.device_factors_[str(name)] = _shrunk(float(np.median(error[rows])), self.usual_ / np.sqrt(rows.sum()))
+        X, y = check_columns(X, (*NEEDED, "device_name"), "X"), check_costs(y, len(X), "are no times")
+        parts, _, _ = self._uncalibrated(X)
+        self.calibration_.learn_devices(X["device_name"], y / parts.sum(axis=1), self.usual_)
+        self.calibration_.learn_jobs(job_keys(X, self._terms(X)), parts, y)
         return self
 
     def to_arrays(self) -> dict[str, Any]:
@@ -212,10 +211,9 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
             "parameters": np.array([self.max_rows, self.random_state]),
             "price_names": np.array(list(self.prices_.index), dtype=str),
             "prices": self.prices_.to_numpy(),
-            "device_names": np.array(list(self.device_factors_), dtype=str),
-            "device_factors": np.array(list(self.device_factors_.values()), dtype=float),
             "scales": np.array([self.far_, self.usual_]),
             "feature_names": np.array(list(map(str, self.feature_names_in_)), dtype=str),
+            **self.calibration_.to_arrays(),
             **{name: getattr(self, name) for name in _ARRAYS},
             **dict(zip(_BLOCKS, self.blocks_, strict=True)),
             **{
@@ -230,8 +228,7 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         """Restore a model from what `to_arrays` returned, or from an opened ``.npz``."""
         model = cls(*(int(value) for value in arrays["parameters"]))
         model.prices_ = pd.Series(arrays["prices"], index=[str(name) for name in arrays["price_names"]])
-        names = [str(name) for name in arrays["device_names"]]
-        model.device_factors_ = dict(zip(names, map(float, arrays["device_factors"]), strict=True))
+        model.calibration_ = Calibration.from_arrays(arrays)
         model.far_, model.usual_ = (float(value) for value in arrays["scales"])
         model.blocks_ = [np.asarray(arrays[name]) for name in _BLOCKS]
         for part in _TREES_KEPT:
@@ -246,11 +243,17 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         """Seconds, doubts, and how far jobs are from the training data."""
         check_is_fitted(self, "prices_")
         X = check_columns(X, (*NEEDED, "device_name"), "X")
-        parts = [self._correct(X.iloc[start : start + _CHUNK]) for start in range(0, max(len(X), 1), _CHUNK)]
-        correction, trouble, away = (np.concatenate(part) for part in zip(*parts, strict=True))
-        factor = X["device_name"].astype(object).map(self.device_factors_).astype(float).fillna(0.0).to_numpy()
+        parts, trouble, away = self._uncalibrated(X)
+        return *self.calibration_.apply(X, self._terms(X), parts, trouble), away
+
+    def _uncalibrated(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Seconds of the fixed work and of the rest, doubts, and distances."""
+        chunks = [self._correct(X.iloc[start : start + _CHUNK]) for start in range(0, max(len(X), 1), _CHUNK)]
+        correction, trouble, away = (np.concatenate(part) for part in zip(*chunks, strict=True))
+        seconds = self._work(X) * np.exp(correction)
         # Trees repeat the largest doubt that they have seen; beyond the training data there is more.
-        return self._work(X) * np.exp(correction + factor), trouble * np.maximum(away / self.far_, 1.0) ** 2, away
+        trouble = trouble * np.maximum(away / self.far_, 1.0) ** 2
+        return seconds[:, None] * split_work(self._terms(X), self.prices_), trouble, away
 
     def _correct(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Log corrections, doubts by trees, and distances."""
@@ -305,7 +308,3 @@ def _work_columns(X: pd.DataFrame) -> list[str]:
     if not names:
         raise InputError("X has no columns of work; add those of gpudemand.cost.roofline.step_terms.")
     return [name for name in names if X[name].any()]
-
-
-def _shrunk(factor: float, error: float) -> float:
-    return factor * max(0.0, 1.0 - (error / factor) ** 2) if factor else 0.0

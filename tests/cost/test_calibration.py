@@ -36,7 +36,7 @@ def test_from_a_shell_the_calibrated_model_is_stored(rows, tmp_path):
     arguments = ["calibrate", "--rows", tmp_path / "rows.csv", "--out", tmp_path / "mine", "--quiet"]
     result = CliRunner().invoke(app, list(map(str, arguments)))
     assert result.exit_code == 0, result.output
-    factors = CostModel.load(tmp_path / "mine").models_["cpu", "step_time_s"].device_factors_
+    factors = CostModel.load(tmp_path / "mine").models_["cpu", "step_time_s"].calibration_.devices
     assert factors["AMD EPYC (2 cores)"] == pytest.approx(np.log(3), abs=0.6)
 
 

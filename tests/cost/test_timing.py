@@ -78,8 +78,35 @@ def test_one_row_removes_the_factor_of_a_device(model: StepTimeModel, rows: pd.D
 
 def test_calibrating_again_replaces_the_factor(model: StepTimeModel, rows: pd.DataFrame) -> None:
     copy = StepTimeModel.from_arrays(model.to_arrays())
-    once = copy.calibrate(rows.iloc[:3], 3 * rows["y"].iloc[:3]).device_factors_
-    assert copy.calibrate(rows.iloc[:3], 3 * rows["y"].iloc[:3]).device_factors_ == once
+    once = copy.calibrate(rows.iloc[:3], 3 * rows["y"].iloc[:3]).calibration_.devices
+    assert copy.calibrate(rows.iloc[:3], 3 * rows["y"].iloc[:3]).calibration_.devices == once
+
+
+def test_a_measured_job_tells_of_its_larger_batches(model: StepTimeModel, rows: pd.DataFrame) -> None:
+    """A host ten times as slow as in training, seen at small batches alone."""
+    work = [name for name in rows if name.startswith("work:conv")]
+    batch = 2.0 ** np.arange(6)
+    grown = rows.iloc[[0] * 6].reset_index(drop=True).assign(batch_size=8 * batch)
+    grown = grown.assign(**{name: 0.002 * grown[name] * batch for name in work})
+    truth = model.predict(grown) + 0.02
+    copy = StepTimeModel.from_arrays(model.to_arrays()).calibrate(grown.iloc[:3], truth[:3])
+    copy = StepTimeModel.from_arrays(copy.to_arrays())
+    with pytest.warns(FarFromTrainingWarning):
+        found = copy.predict_all(grown, [90])
+    one_factor = model.predict(grown) * np.median(truth[:3] / model.predict(grown)[:3])
+    assert np.abs(found[:, 0] / truth - 1).max() < 0.1 < 0.5 * abs(one_factor[-1] / truth[-1] - 1)
+    assert ((found[:, 1] < truth) & (truth < found[:, 2])).all()
+    other = grown.assign(**{"work:start": 2e-3})
+    factor = np.exp(copy.calibration_.devices[rows["device_name"].iloc[0]])
+    np.testing.assert_allclose(copy.predict(other), model.predict(other) * factor)
+
+
+def test_an_impossible_factor_of_one_job_is_half_believed(model: StepTimeModel, rows: pd.DataFrame) -> None:
+    copy = StepTimeModel.from_arrays(model.to_arrays())
+    plain = model.predict(rows.iloc[[0]])
+    name = rows["device_name"].iloc[0]
+    moved = [copy.calibrate(rows.iloc[[0]], plain * by).calibration_.devices[name] for by in (1.0, 1.05, 3.0)]
+    assert moved[0] == 0 < moved[1] < np.log(1.05) and 0.8 * np.log(3) < moved[2] < np.log(3)
 
 
 def test_intervals_cover_groups_that_were_held_out() -> None:
