@@ -138,13 +138,8 @@ def _several(jobs: pd.DataFrame) -> pd.Series:
     return (jobs["mode"] == "train") & jobs["n_gpus"].isin([1, 2, 8])
 
 
-def _beside_timm(jobs: pd.DataFrame) -> pd.Series:
-    """Training on one GPU; of timm no more networks than its own track has to trace."""
-    return _trained(jobs) & ((jobs["source"] != "timm") | _timm_stack(jobs))
-
-
 def _one_machine(jobs: pd.DataFrame) -> pd.Series:
-    return _beside_timm(jobs) & (jobs["n_nodes"] == 1)
+    return _trained(jobs) & (jobs["n_nodes"] == 1)
 
 
 _PUBLIC = ("lambda_pytorch", "lambda_tensorflow", "pytorch_gpu_benchmark")
@@ -156,7 +151,7 @@ TRACKS = {
     ),
     "device-tensorflow": Track(("lambda_tensorflow",), _trained, "device_die", held_out("device_die"), (0.07, 0.20)),
     "device-pytorch": Track(("pytorch_gpu_benchmark",), _trained, "device_die", held_out("device_die"), (0.07, 0.20)),
-    "both": Track(_PUBLIC, _beside_timm, "family", both, (0.10, 0.30), beside=("timm", "neusight")),
+    "both": Track(_PUBLIC, _trained, "family", both, (0.10, 0.30), beside=("timm", "neusight")),
     "batch": Track(
         ("sia_pollux",), _one_machine, "family", beyond_batch, (0.04, 0.07), extends=True, beside=(*_PUBLIC, "timm")
     ),
