@@ -64,10 +64,22 @@ def report(
     by: By = "user",
     freq: Freq = "D",
     horizon: Annotated[int, typer.Option(help="Bins to look ahead.")] = 28,
-    installed: Annotated[float | None, typer.Option(help="GPUs installed; by default the most the log held.")] = None,
+    installed: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GPUS", help="GPUs installed, 96 or A100=64,H100=32; by default the most that the log held at once."
+        ),
+    ] = None,
     target_utilization: Annotated[float, typer.Option(help="Share of the GPUs that mean demand may take.")] = 0.85,
     service_level: Annotated[float, typer.Option(help="Probability with which demand shall fit.")] = 0.95,
     lead_time: Annotated[str, typer.Option(help="From order to use, such as 90D.")] = "90D",
+    prices: Annotated[
+        tuple[float, float] | None,
+        typer.Option(
+            metavar="RESERVED ON_DEMAND",
+            help="Prices of one GPU for one hour, in any currency: adds the cheapest mix and what it costs.",
+        ),
+    ] = None,
     until: Until = None,
     out: Annotated[Path, typer.Option(help="Folder to write into.")] = Path("gpudemand-report"),
     quiet: Quiet = False,
@@ -77,6 +89,7 @@ def report(
     """Write a report: one HTML page, its figures and its tables."""
     from gpudemand.datasets.load import load_jobs_sample
     from gpudemand.report import build_report
+    from gpudemand.report.settings import read_installed
 
     with steps(quiet=quiet) as begin:
         begin("Reading the log" if log else "Reading the bundled sample")
@@ -87,12 +100,13 @@ def report(
             by=by,
             freq=freq,
             horizon=horizon,
-            installed=installed,
+            installed=None if installed is None else read_installed(installed),
             target_utilization=target_utilization,
             service_level=service_level,
             lead_time=lead_time,
             tz=tz or "UTC",
             until=until,
+            prices=prices,
             progress=begin,
         )
     typer.echo(_as_json(index) if as_json else index.resolve().as_uri())

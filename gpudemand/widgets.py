@@ -98,7 +98,7 @@ def _drawn(plan: CapacityPlan, usage: pd.DataFrame | None, unique_id: str | None
 
     figure: Any = CapacityPlanDisplay.from_plan(plan, usage, unique_id=unique_id).plot().figure_
     text = StringIO()
-    figure.savefig(text, format="svg", bbox_inches="tight")
+    figure.savefig(text, format="svg")
     plt.close(figure)
     return text.getvalue()[text.getvalue().index("<svg") :]
 

@@ -69,6 +69,21 @@ def test_report_without_a_log_reads_the_bundled_sample(tmp_path):
     assert json.loads(result.stdout)["data_kind"] == "synthetic"
 
 
+def test_prices_and_gpus_installed_by_type_reach_the_page(log_file, tmp_path):
+    arguments = ("--horizon", 7, "--prices", 1.5, 4, "--installed", "A100=64,H100=16", "--by", "gpu_type", "--quiet")
+    result = invoke("report", log_file, *arguments, "--out", tmp_path)
+    assert result.exit_code == 0, result.stderr
+    html = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "At 1.5 for a reserved and 4.0 for an on-demand GPU-hour" in html
+    assert "By type of GPU, each a pool of its own, at 95%: " in html
+    costs = pd.read_parquet(tmp_path / "tables" / "money.parquet").iloc[0]
+    assert costs["break_even_share"] == pytest.approx(1.5 / 4)
+    assert 0 < costs["cost"] <= min(costs["cost_reserved"], costs["cost_on_demand"])
+    types = pd.read_csv(tmp_path / "tables" / "types.csv", index_col="gpu_type")
+    assert types["installed"].to_dict() == {"all, as one pool": 80, "A100": 64, "H100": 16}
+    assert (types["shortfall"] == (types["required"] - types["installed"]).clip(lower=0)).all()
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -77,6 +92,12 @@ def test_report_without_a_log_reads_the_bundled_sample(tmp_path):
         (("report", "{log}", "--format", "sact"), "Did you mean 'sacct'"),
         (("report", "{log}", "--horizon", "50"), "use --horizon 17 or less, or a finer --freq"),
         (("report", "{log}", "--lead-time", "soon"), "length of time"),
+        (("report", "{log}", "--lead-time=-5D"), "lead_time must not be negative; got '-5D'"),
+        (("report", "{log}", "--installed", "many"), "write 96, or A100=64,H100=32"),
+        (("report", "{log}", "--installed", "A100=9"), "installed says nothing about 'H100'"),
+        (("report", "{log}", "--prices", "0", "4"), "prices (reserved) must be a number above 0"),
+        (("report", "{log}", "--prices", "1", "nan"), "prices (on demand) must be a number above 0"),
+        (("report", "{log}", "--prices", "4", "1"), "the reserved price comes first"),
         (("report", "{log}", "--tz", "Mars"), "Mars"),
         (("report", "{log}", "--until", "yesterdayish"), "is not a time"),
         (("usage", "{log}", "--out", "usage.xlsx"), ".parquet or .csv"),

@@ -17,6 +17,7 @@ import pandas as pd
 
 from benchmarks.forecast import anchors
 from benchmarks.forecast.origins import Origins
+from gpudemand._validation import InputError
 
 TRACKS = {
     "spot": "benchmarks.forecast.spot",
@@ -32,11 +33,16 @@ TRACKS = {
 
 
 def report(name: str, data: Path, origins: Origins | None) -> None:
-    """Run a track and print its table."""
+    """Run a track and print its table, or why there is none."""
     track = import_module(TRACKS[name])
     print(f"\n{track.TITLE}\naim: {track.AIM}")
     with pd.option_context("display.width", 200, "display.max_columns", 30, "display.float_format", "{:.4f}".format):
-        print(track.run(data, origins).to_string())
+        try:
+            print(track.run(data, origins).to_string())
+        except FileNotFoundError as missing:
+            print(f"left out: {missing.filename} is not there; --data wants a folder with series/ and traces/.")
+        except InputError as problem:
+            print(f"left out: {problem}")
 
 
 def main() -> None:

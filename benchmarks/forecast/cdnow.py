@@ -34,7 +34,7 @@ def methods() -> dict[str, score.Method]:
 def run(data: Path, origins: Origins | None = None) -> pd.DataFrame:
     """Score every method, the sum of all customers too."""
     panel = load.cdnow(data)
-    places = (origins or Origins(count=1)).of(panel, h=10, step=10)
+    places = (origins or Origins(count=1)).of(panel, h=10, step=10, phase=None)
     backtest, seconds = score.rolling(methods(), panel, places, h=10)
     scores = score.table(backtest, seconds, ("rmse", "bias", "pinball", "coverage"))
     sums = backtest.drop(columns="unique_id").groupby(["cutoff", "ds"]).sum()

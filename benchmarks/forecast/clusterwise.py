@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,21 +20,26 @@ AIM = "never more than 1 % worse than one model for all, and at least 5 % better
 
 
 class Case(NamedTuple):
-    """A set of users, how far ahead and from how many origins they are forecast."""
+    """How far ahead and from how many origins a set of users is forecast."""
 
-    panel: Panel
     h: int
     n_origins: int
     step: int
     season: int
 
 
-def cases(data: Path) -> Iterator[tuple[str, Case]]:
-    """The four sets, each made when its turn comes."""
-    yield "CDNOW weekly", Case(load.cdnow(data), 10, 1, 10, 1)
-    yield "GenTD26 daily", Case(users.gentd(data), 3, 4, 1, 1)
-    yield "Philly hourly", Case(users.philly(data), 24, 3, 24, 24)
-    yield "M4 hourly", Case(load.m4_hourly(data)[0], 48, 1, 48, 24)
+SETS = {
+    "CDNOW weekly": load.cdnow,
+    "GenTD26 daily": users.gentd,
+    "Philly hourly": users.philly,
+    "M4 hourly": lambda data: load.m4_hourly(data)[0],
+}
+CASES = {
+    "CDNOW weekly": Case(10, 1, 10, 1),
+    "GenTD26 daily": Case(3, 4, 1, 1),
+    "Philly hourly": Case(24, 3, 24, 24),
+    "M4 hourly": Case(48, 1, 48, 24),
+}
 
 
 def methods(h: int, season: int) -> dict[str, score.Method]:
@@ -58,16 +62,16 @@ def methods(h: int, season: int) -> dict[str, score.Method]:
 
 def run(data: Path, origins: Origins | None = None) -> pd.DataFrame:
     """Score every method on every set; topology is left out where there are more than 1,000 users."""
-    return pd.concat({name: _scores(case, origins) for name, case in cases(data)})
+    return pd.concat({name: _scores(panel, CASES[name], origins) for name, panel in load.available(SETS, data)})
 
 
-def _scores(case: Case, origins: Origins | None) -> pd.DataFrame:
+def _scores(panel: Panel, case: Case, origins: Origins | None) -> pd.DataFrame:
     chosen = methods(case.h, case.season)
-    if len(case.panel.ids) > 1000:
+    if len(panel.ids) > 1000:
         chosen.pop("topology segments")
-    places = (origins or Origins(count=case.n_origins)).of(case.panel, case.h, case.step)
-    backtest, seconds = score.rolling(chosen, case.panel, places, case.h)
-    history = case.panel.until(places[0])
+    places = (origins or Origins(count=case.n_origins)).of(panel, case.h, case.step, phase=None)
+    backtest, seconds = score.rolling(chosen, panel, places, case.h)
+    history = panel.until(places[0])
     usage = history.long_frame(history.times, {"y": history.values}).dropna(subset="y")
     table = evaluate(backtest, ["rmse", "mae", "bias", "mase"], history=usage, season_length=case.season)
     for name in ("rmse", "mase"):

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from sklearn.cluster import KMeans
 
-from benchmarks.forecast import users
+from benchmarks.forecast import load, users
 from benchmarks.forecast.origins import Origins
 from gpudemand.forecast import AnalogueForecaster, Panel
 from gpudemand.metrics import pinball
@@ -25,7 +25,7 @@ SETS = {"GenTD26": users.gentd, "DLRM": users.dlrm}
 
 def run(data: Path, origins: Origins | None = None) -> pd.DataFrame:
     """Score quantiles from analogues beside means and quantiles of all and of segments; `origins` does not matter."""
-    tables = {(name, m): _scores(make(data), m) for name, make in SETS.items() for m in DAYS}
+    tables = {(name, m): _scores(panel, m) for name, panel in load.available(SETS, data) for m in DAYS}
     return pd.DataFrame(tables).T.rename_axis(["set", "days of history"])
 
 

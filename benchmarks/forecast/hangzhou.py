@@ -11,6 +11,7 @@ from scipy.io import loadmat
 
 from benchmarks.forecast import load
 from benchmarks.forecast.origins import Origins
+from gpudemand._validation import InputError
 from gpudemand.forecast import Panel, TemporalFactorization
 from gpudemand.metrics import rmse
 
@@ -30,6 +31,8 @@ PUBLISHED = {"TRMF (published)": (30.58, 32.63, 33.91), "TRMF, 40 % missing (pub
 def run(data: Path, origins: Origins | None = None) -> pd.DataFrame:
     """Score the factorization beside last week and a ridge autoregression; ``--origins`` counts bins."""
     panel = stations(data)
+    if origins is not None and origins.count is None:
+        raise InputError(f"the file has no dates, so --origins cannot be {origins}; pass a number of bins.")
     n_scored = WEEK if origins is None or origins.count is None else origins.count
     rows: dict[str, tuple[float, ...]] = {name: (*scores, np.nan) for name, scores in PUBLISHED.items()}
     rows["week ago"] = _scored(panel, n_scored, _week_ago)
@@ -42,7 +45,8 @@ def run(data: Path, origins: Origins | None = None) -> pd.DataFrame:
 
 def stations(data: Path) -> Panel:
     """The tensor as a panel: station by bin."""
-    tensor = loadmat(data / "series" / "transdim-traffic" / "hangzhou_tensor.mat")["tensor"].astype(float)
+    with (data / "series" / "transdim-traffic" / "hangzhou_tensor.mat").open("rb") as file:
+        tensor = loadmat(file)["tensor"].astype(float)
     wide = tensor.reshape(len(tensor), -1)
     names = [f"s{place:02d}" for place in range(len(wide))]
     return load.panel(pd.DataFrame(wide.T, columns=names), load.SPOT_START, "10min")

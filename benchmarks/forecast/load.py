@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,20 @@ from gpudemand.jobs.table import as_jobs
 SPOT_START = pd.Timestamp("2024-01-01")
 VENUS_START = pd.Timestamp("2020-03-18 04:01:39", tz="UTC")
 CDNOW_START = pd.Timestamp("1997-01-01")
+
+
+def available(makers: Mapping[str, Callable[[Path], Panel]], data: Path) -> Iterator[tuple[str, Panel]]:
+    """Panels of which the data are there, each made when its turn comes; complain where there are none at all."""
+    missing = []
+    for name, make in makers.items():
+        try:
+            made = make(data)
+        except FileNotFoundError as problem:
+            missing.append(problem)
+        else:
+            yield name, made
+    if len(missing) == len(makers):
+        raise missing[0]
 
 
 def spot(data: Path) -> tuple[Panel, Panel]:

@@ -30,7 +30,7 @@ def methods() -> dict[str, score.Method]:
 def run(data: Path, origins: Origins | None = None) -> pd.DataFrame:
     """Score every method on the test that the competition set, or from other origins."""
     panel, h = load.m4_hourly(data)
-    places = (origins or Origins(count=1)).of(panel, h, step=h)
+    places = (origins or Origins(count=1)).of(panel, h, step=h, phase=None)
     backtest, seconds = score.rolling(methods(), panel, places, h)
     history = panel.until(places[0])
     past = history.long_frame(history.times, {"y": history.values}).dropna()

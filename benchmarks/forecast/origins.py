@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from gpudemand._validation import InputError
 from gpudemand.forecast import Panel
 
 
@@ -24,22 +25,33 @@ class Origins:
         """Read ``28`` (the newest 28) or ``2020-08-01..2020-08-31`` (first and last origin)."""
         if text.isdigit():
             return cls(count=int(text))
-        first, dots, last = text.partition("..")
-        if not dots:
+        first, _, last = text.partition("..")
+        if pd.isna(pd.to_datetime([first, last], errors="coerce", format="ISO8601")).any():
             raise argparse.ArgumentTypeError(f"{text!r} is neither a number of origins nor FIRST..LAST.")
         return cls(first=first, last=last)
 
-    def of(self, panel: Panel, h: int, step: int, phase: int = 0) -> list[int]:
-        """Places of the origins in a panel, every `step` bins where the place is `phase`, all with `h` bins to score.
+    def of(self, panel: Panel, h: int, step: int, phase: int | None = 0) -> list[int]:
+        """Places of the origins in a panel, every `step` bins, all with `h` bins to score.
 
-        Counted back from the end of the panel where a number is given; `phase` is then the newest one's.
+        They are places that leave `phase` when divided by `step`, midnights where it is 0; with None the newest origin
+        leaves exactly `h` bins behind it.
         """
         n = len(panel.times)
-        newest = n - h - (n - h - phase) % step
-        places = np.arange(newest, 0, -step)[::-1]
+        newest = n - h if phase is None else n - h - (n - h - phase) % step
+        chosen = self._among(np.arange(newest, 0, -step)[::-1], panel.times)
+        if not chosen.size:
+            raise InputError(
+                f"no origin of {self} leaves {h} bins of the data, which reach from {panel.times[0]} to "
+                f"{panel.times[-1]}; pass other origins or data that reach further."
+            )
+        return [int(place) for place in chosen]
+
+    def __str__(self) -> str:
+        return f"the newest {self.count}" if self.count is not None else f"{self.first}..{self.last}"
+
+    def _among(self, places: np.ndarray, times: pd.DatetimeIndex) -> np.ndarray:  # type: ignore[type-arg]
         if self.count is not None:
-            return [int(place) for place in places[-self.count :]]
-        zone = panel.times.tz
-        first, last = (pd.Timestamp(text, tz=zone) for text in (self.first, self.last))
-        stamps = panel.times[places]
-        return [int(place) for place in places[(stamps >= first) & (stamps <= last)]]
+            return places[max(places.size - self.count, 0) :]
+        first, last = (pd.Timestamp(text, tz=times.tz) for text in (self.first, self.last))
+        stamps = times[places]
+        return places[(stamps >= first) & (stamps <= last)]

@@ -30,6 +30,7 @@ from gpudemand.segments import (
     TopologicalSegmenter,
     takens_embedding,
 )
+from gpudemand.segments.blocks import RIPS_STRIDE, RIPS_WINDOW
 from gpudemand.units import format_seconds
 
 Values = NDArray[Any]
@@ -137,7 +138,8 @@ def whole_fit(n_users: int, n_days: int) -> None:
     """Time full fits of the segmenter, the number of segments being chosen: by default, and with landmarked loops."""
     columns = pd.date_range("2026-01-05", periods=n_days, freq="D")
     wide = pd.DataFrame(zero_inflated(n_users, n_days), columns=columns)
-    for name, blocks in (("by default", None), ("with landmarked loops", ["rhythm", "waves", "rips"])):
+    landmarked = f"with landmarked loops of {RIPS_WINDOW} bins, stride {RIPS_STRIDE}"
+    for name, blocks in (("by default", None), (landmarked, ["rhythm", "waves", "rips"])):
         segmenter = TopologicalSegmenter(blocks=blocks, random_state=0)
         segmenter.fit(wide.iloc[:100])
         start = time.perf_counter()

@@ -9,12 +9,13 @@ import numpy as np
 import pandas as pd
 from sklearn.base import clone
 
-from gpudemand._typing import FloatArray, IntArray
+from gpudemand._typing import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError
 from gpudemand.forecast.base import Forecaster
 from gpudemand.forecast.baselines import LastValueProfile, Naive, SeasonalNaive
 from gpudemand.forecast.direct import History
 from gpudemand.forecast.double_seasonal import DoubleSeasonalSmoothing
+from gpudemand.forecast.experts import agreed_factor
 from gpudemand.forecast.intermittent import TSB, HistoricMean
 from gpudemand.forecast.panel import Panel, week_length
 from gpudemand.forecast.ridge import RidgeAutoregression
@@ -25,6 +26,10 @@ from gpudemand.forecast.windows import without_gaps
 _OFTEN_EMPTY = 0.3
 #: Forecasts (members x series x origins x steps) held in memory at once, and errors weighed at once.
 _CELLS, _WEIGHED = 6e7, 3e6
+#: Earlier origins that are enough when they lie less than a season apart; half as many are when they do not.
+_FEWEST = 12
+#: How far the level of series that are often zero follows what came of late: not all of that lasts.
+_TRUST = 0.75
 
 
 class CombinedForecaster(Forecaster):
@@ -33,7 +38,8 @@ class CombinedForecaster(Forecaster):
     No single method wins everywhere: training clusters behave like a random walk with slow changes of level, serving
     has the shape of a week, and a single user may do nothing for a month. So all members are run at earlier origins
     inside the history, and blended with the weights (not negative, summing to one) that would have served each series
-    best there, for near and far steps separately, shrunk towards what serves all series.
+    best there, for near and far steps separately, shrunk towards what serves all series. Series that are often zero
+    know too little of their level each; all of them together are moved to the one that they have had lately.
 
     Parameters
     ----------
@@ -140,9 +146,15 @@ class CombinedForecaster(Forecaster):
         places = np.unique(np.concatenate([origins, *rehearsals]))
         paths = self._member_paths(y, places, h)
         errors, out = _targets(y, places, h) - paths, np.empty((len(y), origins.size, h))
+        steady = _steady(y, origins)
         for some in np.array_split(np.arange(origins.size), self._batches(errors, rehearsals)):
-            weights = _weights(y, errors, places, origins[some], [rehearsals[place] for place in some])
+            past = [rehearsals[place] for place in some]
+            weights = _weights(y, errors, places, origins[some], past, steady[some])
             out[:, some] = np.einsum("gnhm,mngh->ngh", weights, paths[:, :, np.searchsorted(places, origins[some])])
+            for place, own in zip(some, weights, strict=True):
+                rare, earlier = ~steady[place], rehearsals[place]
+                seen = errors[:, rare][:, :, np.searchsorted(places, earlier)]
+                out[rare, place] *= _level(y[rare], seen, earlier, int(origins[place]), own[rare])
         return out
 
     def _batches(self, errors: FloatArray, rehearsals: Sequence[IntArray]) -> int:
@@ -151,11 +163,14 @@ class CombinedForecaster(Forecaster):
         return int(np.clip(np.ceil(cells / _WEIGHED), 1, len(rehearsals)))
 
     def _rehearsals(self, origin: int, n_series: int, h: int) -> IntArray:
-        """Earlier origins: whole seasons before this one where the history holds enough, else evenly spread."""
+        """Earlier origins: whole seasons before this one where the history holds enough, else simple parts of them."""
         most = int(np.clip(_CELLS // (len(self.members_) * n_series * h), 4, self.max_origins))
         season = self.season_length_
         first = max(origin // 2, 1)
-        step = season if (origin - first) // season >= min(6, most) else max((origin - first) // most, 1)
+        span = origin - first
+        # Origins that lie seasons apart share those earlier ones that lie whole parts of a season before them.
+        parts = [step for step in range(1, season) if season % step == 0 and span // step >= min(_FEWEST, most)]
+        step = season if span // season >= min(_FEWEST // 2, most) else max(parts, default=1)
         return np.arange(origin - step, first - 1, -step)[:most][::-1]
 
     def _member_paths(self, y: FloatArray, places: IntArray, h: int) -> FloatArray:
@@ -171,8 +186,19 @@ def _teach(member: Forecaster, panel: Panel) -> None:
         member.fit(panel.long_frame(panel.times, {"y": panel.values}), freq=panel.freq)
 
 
+def _steady(y: FloatArray, origins: IntArray) -> BoolArray:
+    """Series that are rarely zero, as far as is known at each origin, shape (n_origins, n_series)."""
+    happened = np.cumsum(np.nan_to_num(y) != 0, axis=1)[:, origins - 1]
+    return np.asarray((happened >= (1 - _OFTEN_EMPTY) * (origins - History.of(y, 1).begins[:, None])).T)
+
+
 def _weights(
-    y: FloatArray, errors: FloatArray, places: IntArray, origins: IntArray, rehearsals: Sequence[IntArray]
+    y: FloatArray,
+    errors: FloatArray,
+    places: IntArray,
+    origins: IntArray,
+    rehearsals: Sequence[IntArray],
+    steady: BoolArray,
 ) -> FloatArray:
     """Weights of the members at each origin, shape (n_origins, n_series, h, n_members)."""
     h, n_times = errors.shape[-1], y.shape[1]
@@ -190,9 +216,22 @@ def _weights(
         [rehearsal[0] if rehearsal.size else origin for rehearsal, origin in zip(rehearsals, origins, strict=True)]
     )
     evidence = (happened[:, origins - 1] - happened[:, first - 1]).T.astype(float)
-    steady = (happened[:, origins - 1] >= (1 - _OFTEN_EMPTY) * (origins - begins)).T
     spans = Spans.of(h)
     return blend_weights(judged, spans, history.scales(origins).T, evidence, steady)[:, :, spans.of_step]
+
+
+def _level(y: FloatArray, errors: FloatArray, rehearsal: IntArray, origin: int, weights: FloatArray) -> float:
+    """What the blends of series that are often zero must be multiplied by to sum to what came of late.
+
+    None of them has seen enough to know that all of them are leaving.
+    """
+    h = errors.shape[-1]
+    at = rehearsal[:, None] + np.arange(h)
+    late = (at < origin) & (at >= origin - 2 * h)
+    truth = np.where(late, _targets(y, rehearsal, h), np.nan)
+    blends = truth - np.einsum("nhm,mngh->ngh", weights, errors)
+    unit = History.of(y[:, :origin], 1).scales(np.array([origin]))[..., None]
+    return float(agreed_factor(truth, blends, unit) ** _TRUST)
 
 
 def _padded(rows: Sequence[IntArray], filler: int) -> IntArray:

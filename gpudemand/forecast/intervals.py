@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.stats import norm, t
+from scipy.stats import t
 
 from gpudemand._typing import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError, check_number
@@ -15,6 +15,8 @@ from gpudemand._validation import InputError, check_number
 _ENOUGH_ORIGINS = 20
 #: Errors below this share of a series' largest value are none.
 _ROUNDING = 1e-9
+#: Origins after which an error counts half in what is usual of late, and what the mean of all errors counts for.
+_HALF_LIFE, _USUAL = 4.0, 10.0
 
 #: (history of shape (n, t), origins, horizon) -> forecasts of shape (n, n_origins, h)
 PathsFunction = Callable[[FloatArray, IntArray, int], FloatArray]
@@ -96,12 +98,38 @@ class PastErrors:
     def _known(self) -> BoolArray:
         return ~np.isnan(self.errors)
 
-    def quantiles(self, shares: Sequence[float], *, min_sample: int = 40) -> FloatArray:
-        """Quantiles of the errors by horizon, widened by how little independent evidence there is.
+    @cached_property
+    def turbulence(self) -> FloatArray:
+        """Size of each series' errors as of late, at every origin and now, shape (n_series, n_origins + 1).
 
-        A horizon borrows from its neighbours, rescaled by `growth`, until it has `min_sample` errors. Errors over
-        overlapping spans repeat one another, so a quantile counts as one from as many errors as there are disjoint
-        spans, and is stretched as Student's t is against the normal distribution.
+        A mean over the errors known at the time, of which those before the newest weigh less, pulled towards the mean
+        of all of them; 1 for a series that was never wrong.
+        """
+        n, _, h = self.errors.shape
+        size = np.nan_to_num(np.abs(self.errors) / self.growth).reshape(n, -1)
+        known = self._known.reshape(n, -1).astype(float)
+        weights = self._lately(h)
+        usual = size.sum(axis=1, keepdims=True) / np.maximum(known.sum(axis=1, keepdims=True), 1)
+        lately = (size @ weights + _USUAL * usual) / (known @ weights + _USUAL)
+        return np.where(usual > 0, lately, 1.0)
+
+    def _lately(self, h: int) -> FloatArray:
+        """Weight of every past error at each origin and now, shape (n_origins * h, n_origins + 1), in origins."""
+        step = np.diff(self.origins).mean() if self.origins.size > 1 else 1.0
+        # What is forecast now continues the row of past origins.
+        now = np.append(self.origins, self.origins[-1] + step)
+        age = now - self.origins[:, None]
+        known = age[:, None] > np.arange(h)[:, None]
+        weights = known * 0.5 ** np.maximum(age / step / _HALF_LIFE, 0.0)[:, None] / h
+        return weights.reshape(-1, now.size)
+
+    def quantiles(self, shares: Sequence[float], *, min_sample: int = 40) -> FloatArray:
+        """Quantiles of the errors by horizon, as wide as the errors of late ask for and the evidence allows.
+
+        A horizon borrows from its neighbours, rescaled by `growth`, until it has `min_sample` errors, and errors of
+        calm and turbulent times are compared by their `turbulence`. Errors over overlapping spans repeat one another,
+        so a quantile counts as one from as many errors as there are disjoint spans. Of n errors the largest is
+        exceeded by the next with a probability of 1 / (n + 1); what lies beyond is extrapolated with Student's t.
 
         Parameters
         ----------
@@ -111,9 +139,13 @@ class PastErrors:
         Returns
         -------
         ndarray of shape (len(shares), n_series, h)
+
+        References
+        ----------
+        Vovk, Gammerman and Shafer, "Algorithmic Learning in a Random World", 2005.
         """
         n, _, h = self.errors.shape
-        scaled = self.errors / self.growth
+        scaled = self.errors / self.growth / self.turbulence[:, :-1, None]
         count = self._known.any(axis=0).sum(axis=0)
         found = np.zeros((len(shares), n, h))
         for step in range(h):
@@ -121,8 +153,8 @@ class PastErrors:
             sample = np.sort(scaled[:, :, max(step - reach, 0) : step + reach + 1].reshape(n, -1), axis=1)
             disjoint = 1 + (self.origins[-1] - self.origins[0]) / (step + 1)
             for place, share in enumerate(shares):
-                found[place, :, step] = _stretched(sample, min(disjoint, sample.shape[1]), share)
-        return found * self.growth
+                found[place, :, step] = _predictive(sample, min(disjoint, self.origins.size), share)
+        return found * self.growth * self.turbulence[:, -1:]
 
 
 def _origins(n_times: int, min_train: int, max_origins: int, season: int) -> IntArray:
@@ -148,18 +180,22 @@ def _reach(count: IntArray, step: int, min_sample: int) -> int:
     return int(count.size)
 
 
-def _stretched(sample: FloatArray, size: float, share: float) -> FloatArray:
-    """Quantile of each sorted row, moved away from its median as Student's t is wider than a normal variable."""
-    middle, value = _quantile(sample, 0.5), _quantile(sample, share)
+def _predictive(sample: FloatArray, size: float, share: float) -> FloatArray:
+    """Value that the next error stays below with a probability, from each sorted row as if of `size` errors."""
     tail = max(share, 1 - share)
-    if tail == 0.5:
+    reached = min(tail, size / (size + 1))
+    middle = _quantile(sample, 0.5)
+    if reached <= 0.5:
         return middle
-    return middle + (value - middle) * t.ppf(tail, max(size - 1, 2)) / norm.ppf(tail)
+    value = _quantile(sample, 0.5 + np.sign(share - 0.5) * (reached - 0.5) * (size + 1) / size)
+    freedom = max(size - 1, 2)
+    return middle + (value - middle) * t.ppf(tail, freedom) / t.ppf(reached, freedom)
 
 
 def _quantile(sample: FloatArray, share: float) -> FloatArray:
     """Quantile of each sorted row without its NaN, which come last; 0 where there is nothing else."""
-    at = share * np.maximum((~np.isnan(sample)).sum(axis=1, keepdims=True) - 1, 0)
+    count = (~np.isnan(sample)).sum(axis=1, keepdims=True)
+    at = np.clip(share * count - 0.5, 0, np.maximum(count - 1, 0))
     below = at.astype(np.int64)
     low, high = (np.take_along_axis(sample, place, axis=1) for place in (below, np.ceil(at).astype(np.int64)))
     return np.asarray(np.nan_to_num(low + (at - below) * (high - low))[:, 0])

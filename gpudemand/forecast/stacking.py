@@ -15,6 +15,8 @@ _ROUNDS = 2
 #: Pull towards the weights that serve all series, as a share of the best member's squared error, and the number of bins
 #: with demand at which it doubles.
 _PULL, _FEW = 0.05, 100.0
+#: Failures after which one weight is corrected at a time, most corrections, and what is as good as zero.
+_TRIES, _MOST_PIVOTS, _ROUNDING = 3, 100, 1e-9
 
 
 @dataclass(frozen=True)
@@ -82,31 +84,37 @@ def blend_weights(
     >>> blend_weights(errors, Spans.of(1), one, 400 * one, one < 1)[0, 0, 0].round(1).tolist()
     [0.5, 0.5, 0.0]
     """
-    errors = errors / scale[..., None, None]
-    n_known = np.maximum((~np.isnan(errors[0])).sum(axis=(-2, -1), keepdims=True), 1)
-    weights = _quadratic(errors, spans, evidence, np.ones(errors.shape[1:]))
+    known = ~np.isnan(errors[0])
+    errors = np.moveaxis(np.where(known, errors / scale[..., None, None], 0.0), 0, -1).copy()
+    n_known = np.maximum(known.sum(axis=(-2, -1), keepdims=True), 1)
+    weights = _quadratic(errors, spans, evidence, known.astype(float))
     for _ in range(_ROUNDS if absolute.any() else 0):
-        left = np.abs(np.einsum("gnhm,mgnoh->gnoh", weights[:, :, spans.of_step], np.nan_to_num(errors)))
+        left = np.abs(np.einsum("gnohm,gnhm->gnoh", errors, weights[:, :, spans.of_step]))
         usual = np.maximum(left.sum(axis=(-2, -1), keepdims=True) / n_known, np.finfo(float).tiny)
-        counts = np.where(absolute[..., None, None], usual / np.maximum(left, 0.3 * usual), 1.0)
-        weights = _quadratic(errors, spans, evidence, counts)
+        counts = known * np.where(absolute[..., None, None], usual / np.maximum(left, 0.3 * usual), 1.0)
+        weights = _quadratic(errors, spans, evidence, counts, weights > 0)
     return weights
 
 
-def _quadratic(errors: FloatArray, spans: Spans, evidence: FloatArray, counts: FloatArray) -> FloatArray:
-    """Weights under squared errors, each of which counts `counts` times, shape (n_times, n_series, n_origins, h)."""
+def _quadratic(
+    errors: FloatArray, spans: Spans, evidence: FloatArray, counts: FloatArray, support: BoolArray | None = None
+) -> FloatArray:
+    """Weights under squared errors, each of which counts `counts` times, shape (n_times, n_series, n_spans, m).
+
+    `errors` have the members last, and are 0 where they do not count.
+    """
     own, shared = _forms(errors, spans, counts)
-    typical, m = _best(shared), len(errors)
+    typical, m = _best(shared), errors.shape[-1]
     common = minimise_on_simplex(*_pulled(shared, np.full((1, m), 1 / m), _PULL * typical))
     events = evidence[..., None, None, None]
     # A user who sleeps is forecast without error by anything that says zero, which is no reason to believe it.
     size = np.maximum(_best(own), typical / (1 + events))
-    return minimise_on_simplex(*_pulled(own, common, _PULL * (1 + _FEW / (1 + events)) * size))
+    return minimise_on_simplex(*_pulled(own, common, _PULL * (1 + _FEW / (1 + events)) * size), support)
 
 
 def _forms(errors: FloatArray, spans: Spans, counts: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Quadratic forms of the blend's error: (n_times, n_series, n_spans, m, m), and the mean of all series."""
-    products, count = _products(errors, spans, counts)
+    products, count = _products(errors, spans, counts), spans.sums(counts.sum(axis=2))
     whole, total = products.sum(axis=2, keepdims=True), count.sum(axis=2)[..., None, None, None]
     pooled = products.sum(axis=1, keepdims=True) / np.maximum(count.sum(axis=1, keepdims=True), 1)[..., None, None]
     borrowed = _FROM_SPANS * np.bincount(spans.of_step)[:, None, None]
@@ -122,59 +130,81 @@ def _best(form: FloatArray) -> FloatArray:
     return np.diagonal(form, axis1=-2, axis2=-1).min(axis=-1)[..., None, None]
 
 
-def _products(errors: FloatArray, spans: Spans, counts: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Sums of products of the members' errors, (n_times, n_series, n_spans, m, m), and how many."""
-    known = ~np.isnan(errors[0])
-    filled = np.where(known, errors, 0.0)
-    counts = counts * known
-    n_spans, m = int(spans.of_step[-1]) + 1, len(filled)
-    products = np.empty((*filled.shape[1:3], n_spans, m, m))
-    for i, weighed in enumerate(filled * counts):
-        for j in range(i + 1):
-            product = spans.sums(np.einsum("gnoh,gnoh->gnh", weighed, filled[j]))
-            products[..., i, j] = products[..., j, i] = product
-    return products, spans.sums(counts.sum(axis=2))
+def _products(errors: FloatArray, spans: Spans, counts: FloatArray) -> FloatArray:
+    """Sums of products of the members' errors, (n_times, n_series, n_spans, m, m)."""
+    n_times, n, _, _, m = errors.shape
+    parts = []
+    for span in range(int(spans.of_step[-1]) + 1):
+        part = spans.of_step == span
+        rows = errors[:, :, :, part].reshape(n_times, n, -1, m)
+        parts.append(rows.swapaxes(2, 3) @ (rows * counts[:, :, :, part].reshape(n_times, n, -1, 1)))
+    return np.stack(parts, axis=2)
 
 
-def minimise_on_simplex(form: FloatArray, slope: FloatArray, n_steps: int = 150) -> FloatArray:
+def minimise_on_simplex(form: FloatArray, slope: FloatArray, support: BoolArray | None = None) -> FloatArray:
     """Minimise ``w' form w / 2 - slope' w`` over weights that are not negative and sum to one, many forms at once.
 
-    Nesterov's accelerated projected gradients, from equal weights.
+    Where weights sum to one, the slope can be written as a part of the form. What is left is a linear complementarity
+    problem: its support is guessed, solved for, and corrected wherever a weight or a multiplier is negative, all at
+    once as long as that helps and the last one after that, which cannot go on for ever.
 
     Parameters
     ----------
     form : ndarray of shape (..., m, m)
-        Symmetric, without negative eigenvalues.
+        Symmetric, positive definite (or 0).
     slope : ndarray of shape (..., m)
-    n_steps : int, default=150
+    support : ndarray of bool, shape (..., m), optional
+        First guess of which weights are not 0; all by default.
 
     Returns
     -------
     ndarray of shape (..., m)
-    """
-    m = form.shape[-1]
-    weights = ahead = np.full(form.shape[:-1], 1 / m)
-    size = np.trace(form, axis1=-2, axis2=-1)[..., None]
-    step = 1 / np.where(size > 0, size, 1.0)
-    momentum = 1.0
-    for _ in range(n_steps):
-        moved = project_on_simplex(ahead - step * ((form @ ahead[..., None])[..., 0] - slope))
-        following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
-        ahead = moved + (momentum - 1) / following * (moved - weights)
-        weights, momentum = moved, following
-    return weights
 
-
-def project_on_simplex(v: FloatArray) -> FloatArray:
-    """Nearest weights that are not negative and sum to one, along the last axis.
+    References
+    ----------
+    Júdice and Pires, "A block principal pivoting algorithm for large-scale strictly monotone linear complementarity
+    problems", Computers and Operations Research 21 (1994).
 
     Examples
     --------
-    >>> project_on_simplex(np.array([0.9, 0.5, -2.0])).round(2).tolist()
-    [0.7, 0.3, 0.0]
+    >>> minimise_on_simplex(np.diag([1.0, 3.0, 99.0]), np.array([0.0, 0.0, -9.0])).round(2).tolist()
+    [0.75, 0.25, 0.0]
     """
-    falling = -np.sort(-v, axis=-1)
-    excess = np.cumsum(falling, axis=-1) - 1
-    rank = np.arange(1, v.shape[-1] + 1)
-    last = (falling * rank > excess).sum(axis=-1, keepdims=True)
-    return np.maximum(v - np.take_along_axis(excess, last - 1, axis=-1) / last, 0.0)
+    m = form.shape[-1]
+    flat = _homogeneous(form.reshape(-1, m, m), slope.reshape(-1, m))
+    inside = np.ones(flat.shape[:2], dtype=bool) if support is None else support.reshape(-1, m).copy()
+    inside[~inside.any(axis=1)] = True
+    weights, fewest, tries = np.zeros(flat.shape[:2]), np.full(len(flat), m + 1), np.full(len(flat), _TRIES)
+    left = np.arange(len(flat))
+    for _ in range(_MOST_PIVOTS):
+        found, wrong = _solved(flat[left], inside[left])
+        weights[left] = np.maximum(found, 0.0)
+        left, wrong = left[wrong.any(axis=1)], wrong[wrong.any(axis=1)]
+        if not left.size:
+            break
+        n_wrong = wrong.sum(axis=1)
+        fewer = n_wrong < fewest[left]
+        tries[left] = np.where(fewer, _TRIES, tries[left] - 1)
+        fewest[left] = np.minimum(n_wrong, fewest[left])
+        only_last = np.arange(m) == m - 1 - wrong[:, ::-1].argmax(axis=1)[:, None]
+        inside[left] ^= np.where(tries[left, None] >= 0, wrong, only_last)
+    return (weights / weights.sum(axis=1, keepdims=True)).reshape(slope.shape)
+
+
+def _homogeneous(form: FloatArray, slope: FloatArray) -> FloatArray:
+    """A positive definite form without a slope that differs from the given ones by a constant on the simplex."""
+    eye = np.eye(form.shape[-1])
+    size = np.trace(form, axis1=1, axis2=2)[:, None, None] / len(eye)
+    unit = np.where(size > 0, size, 1.0)
+    # Members that are never wrong, or always alike, leave the form singular.
+    form, slope = np.where(size > 0, form / unit + _ROUNDING * eye, eye), slope / unit[..., 0]
+    reach = 1 + 2 * np.einsum("bi,bi->b", slope, np.linalg.solve(form, slope[..., None])[..., 0])
+    return form - slope[:, None] - slope[..., None] + reach[:, None, None]
+
+
+def _solved(form: FloatArray, inside: BoolArray) -> tuple[FloatArray, BoolArray]:
+    """Weights of a support, up to their sum, and which of them, or of the multipliers outside, are negative."""
+    both = inside[:, :, None] & inside[:, None]
+    found = np.linalg.solve(np.where(both, form, np.eye(form.shape[-1])), inside[..., None].astype(float))
+    slack = (form @ found)[..., 0] - 1
+    return found[..., 0], np.where(inside, found[..., 0], slack) < -_ROUNDING

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from gpudemand._typing import FloatArray, IntArray
+from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_choice, check_number
 from gpudemand.planning.known import begins, seconds_until
 
@@ -67,38 +67,32 @@ def forecast_submissions(
     days = int(check_number("days", days, 1, 3660, integer=True))
     check_number("level", level, 0, 99.9, open_low=True)
     keys = [check_choice("by", name, BY) for name in ([by] if isinstance(by, str) else by)]
-    back = np.ceil((origin - jobs["submit"]) / pd.Timedelta("1D")).to_numpy(dtype=float) - 1
-    past = (jobs["submit"] < origin).to_numpy() & (back < _FURTHEST) & np.isfinite(gpu_hours)
-    if not past.any():
-        raise InputError(f"no job was submitted before {origin}; choose a later origin.")
-    index, count, work = _by_day(jobs.loc[past, keys], back[past].astype(int), gpu_hours[past])
+    index, count, work = _by_day(jobs, keys, gpu_hours, origin)
     chance = np.exp(-np.arange(count.shape[1]) / MEMORY_DAYS)
     chance /= chance.sum()
     drawn = np.random.default_rng(random_state).multinomial(days, chance, size=_DRAWS)
     low, high = np.quantile(work @ drawn.T, [0.5 - level / 200, 0.5 + level / 200], axis=1)
-    expected = days * (count @ chance)
-    total = days * (work @ chance)
-    table = pd.DataFrame(
-        {
-            "jobs": expected,
-            "gpu_hours_per_job": np.divide(total, expected, out=np.zeros_like(total), where=expected > 0),
-            "gpu_hours": total,
-            f"gpu_hours-lo-{level:g}": low,
-            f"gpu_hours-hi-{level:g}": high,
-        },
-        index=index,
-    )
-    return table.sort_values("gpu_hours", ascending=False, kind="stable")
+    expected, total = days * (count @ chance), days * (work @ chance)
+    each = np.divide(total, expected, out=np.zeros_like(total), where=expected > 0)
+    columns = {"jobs": expected, "gpu_hours_per_job": each, "gpu_hours": total}
+    ends = {f"gpu_hours-lo-{level:g}": low, f"gpu_hours-hi-{level:g}": high}
+    return pd.DataFrame(columns | ends, index=index).sort_values("gpu_hours", ascending=False, kind="stable")
 
 
-def _by_day(names: pd.DataFrame, back: IntArray, gpu_hours: FloatArray) -> tuple[pd.Index, FloatArray, FloatArray]:
-    """Groups, and by group and day, counted back: jobs, and what they take."""
-    keys, n_days = list(names.columns), int(back.max()) + 1
-    groups = names.fillna({key: "unknown" for key in keys if key != "gpus"}).groupby(keys, sort=False)
-    cell = groups.ngroup().to_numpy() * n_days + back
+def _by_day(
+    jobs: pd.DataFrame, keys: list[str], gpu_hours: FloatArray, origin: pd.Timestamp
+) -> tuple[pd.Index, FloatArray, FloatArray]:
+    """Groups, and by group and day, counted back from the origin: jobs, and what they take."""
+    back = np.ceil((origin - jobs["submit"]) / pd.Timedelta("1D")).to_numpy(dtype=float) - 1
+    past = (jobs["submit"] < origin).to_numpy() & (back < _FURTHEST) & np.isfinite(gpu_hours)
+    if not past.any():
+        raise InputError(f"no job was submitted before {origin}; choose a later origin.")
+    groups = jobs.loc[past, keys].fillna({key: "unknown" for key in keys if key != "gpus"}).groupby(keys, sort=False)
+    n_days = int(back[past].max()) + 1
+    cell = groups.ngroup().to_numpy() * n_days + back[past].astype(int)
     count, work = (
         np.bincount(cell, weights, minlength=groups.ngroups * n_days).reshape(-1, n_days).astype(float)
-        for weights in (None, gpu_hours)
+        for weights in (None, gpu_hours[past])
     )
     return groups.size().index, count, work
 

@@ -10,10 +10,10 @@ import pandas as pd
 
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_choice, check_number
-from gpudemand.planning.inputs import bin_hours, number_by_row
+from gpudemand.planning.inputs import bin_hours, check_lead_time, number_by_row
 from gpudemand.planning.money import money_table
 from gpudemand.planning.quantiles import QuantileTable
-from gpudemand.units import format_count, parse_duration
+from gpudemand.units import format_count
 
 SHARES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 
@@ -71,10 +71,9 @@ def plan_capacity(
     total        120       142         22  2026-04-01 2026-03-02               1.7 %
     """
     check_choice("unit", unit, ("gpus", "gpu_hours"))
-    lead = parse_duration(lead_time)
-    if lead < pd.Timedelta(0):
-        raise InputError(f"lead_time must not be negative; got {lead_time!r}.")
+    lead = check_lead_time(lead_time)
     quantiles = QuantileTable.from_forecast(forecast, model)
+    _check_once(forecast)
     _check_rules(target_utilization, service_level, quantiles.highest)
     if unit == "gpu_hours":
         quantiles = QuantileTable(quantiles.z, quantiles.values / bin_hours(forecast)[:, None])
@@ -194,9 +193,10 @@ class CapacityPlan:
             ``unique_id``, ``gpus``, ``share_over``: falling in ``gpus``.
         """
         quantiles, parts = self._known_quantiles(), []
+        wanted = None if capacity is None else np.array([check_number("capacity", gpus, 0) for gpus in capacity])
         for name, rows in self.table.groupby("unique_id", sort=False).indices.items():
             most = max(self.table["required"].iloc[rows].max(), self.table["installed"].iloc[rows].max())
-            steps = np.linspace(0, 1.5 * most, 101) if capacity is None else np.asarray(capacity, dtype=float)
+            steps = np.linspace(0, 1.5 * most, 101) if wanted is None else wanted
             mine = QuantileTable(quantiles.z, quantiles.values[rows])
             over = [float(mine.exceedance(np.full(len(rows), gpus)).mean()) for gpus in steps]
             parts.append(pd.DataFrame({"unique_id": name, "gpus": steps, "share_over": over}))
@@ -255,6 +255,13 @@ def _check_rules(target_utilization: float, service_level: float, highest: float
         )
 
 
+def _check_once(forecast: pd.DataFrame) -> None:
+    twice = forecast[forecast.duplicated(["unique_id", "ds"])]
+    if len(twice):
+        name, ds = twice.iloc[0][["unique_id", "ds"]]
+        raise InputError(f"the forecast has {str(name)!r} on {ds} more than once; of a backtest, plan for one cutoff.")
+
+
 def _dates(times: pd.Series) -> pd.Series:
     return times.dt.strftime("%Y-%m-%d").fillna("never")
 
@@ -266,8 +273,8 @@ def _table(
     target_utilization: float,
     service_level: float,
 ) -> pd.DataFrame:
-    demand = {name: quantiles.quantile(share) for name, share in SHARES.items()}
-    required = np.ceil(_busy_to_installed(quantiles.quantile(service_level), target_utilization))
+    demand = {name: _busy(quantiles, share) for name, share in SHARES.items()}
+    required = np.ceil(_busy_to_installed(_busy(quantiles, service_level), target_utilization))
     columns = {f"demand_{name}": busy for name, busy in demand.items()}
     columns |= {
         f"required_{name}": np.ceil(_busy_to_installed(busy, target_utilization)) for name, busy in demand.items()
@@ -276,6 +283,11 @@ def _table(
     columns["p_over"] = quantiles.exceedance(installed)
     table = pd.DataFrame({"unique_id": forecast["unique_id"], "ds": forecast["ds"], **columns})
     return table.sort_values(["unique_id", "ds"], kind="stable", ignore_index=True)
+
+
+def _busy(quantiles: QuantileTable, share: float) -> FloatArray:
+    # A forecast may fall below zero, GPUs cannot.
+    return np.maximum(quantiles.quantile(share), 0.0)
 
 
 def _busy_to_installed(busy: FloatArray, target_utilization: float) -> FloatArray:

@@ -9,6 +9,15 @@ import pandas as pd
 
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_number, nearest
+from gpudemand.units import parse_duration
+
+
+def check_lead_time(lead_time: str | pd.Timedelta) -> pd.Timedelta:
+    """Time from an order to GPUs that run jobs; refused if it is negative."""
+    lead = parse_duration(lead_time)
+    if lead < pd.Timedelta(0):
+        raise InputError(f"lead_time must not be negative; got {lead_time!r}.")
+    return lead
 
 
 def number_by_row(what: str, given: float | Mapping[str, float], ids: pd.Series) -> FloatArray:

@@ -37,7 +37,8 @@ class QuantileTable:
         Raises
         ------
         InputError
-            If the frame is empty, holds several models and none was named, or has no intervals or missing values.
+            If the frame is empty, holds several models and none was named, or has no intervals, missing values
+            or missing dates.
         """
         check_columns(forecast, ("unique_id", "ds"), "forecast")
         name = pick_model(forecast, model)
@@ -46,16 +47,13 @@ class QuantileTable:
             raise InputError(
                 f"the forecast of {name} has no intervals, so it carries no risk; predict with level=[80, 95]."
             )
-        if forecast.empty:
-            raise InputError("the forecast has no rows; there is nothing to plan for.")
+        _check_rows(forecast)
         columns = {0.5: name}
         for level in known:
             columns[0.5 - level / 200] = f"{name}-lo-{level:g}"
             columns[0.5 + level / 200] = f"{name}-hi-{level:g}"
         shares = sorted(columns)
-        values = forecast[[columns[share] for share in shares]].to_numpy(dtype=float)
-        if not np.isfinite(values).all():
-            raise InputError(f"the forecast of {name} holds {int((~np.isfinite(values)).sum())} missing values.")
+        values = _numbers(forecast[[columns[share] for share in shares]], name)
         return cls(norm.ppf(shares), np.maximum.accumulate(values, axis=1))
 
     @property
@@ -80,6 +78,23 @@ class QuantileTable:
         flat = np.where(capacity >= high, np.inf, -np.inf)
         share = np.divide(capacity - low, high - low, out=flat, where=high > low)
         return norm.sf(self.z[left] + share * (self.z[left + 1] - self.z[left]))
+
+
+def _check_rows(forecast: pd.DataFrame) -> None:
+    if forecast.empty:
+        raise InputError("the forecast has no rows; there is nothing to plan for.")
+    if forecast["ds"].isna().any():
+        raise InputError(f"the forecast has {int(forecast['ds'].isna().sum())} rows without a date in ds.")
+
+
+def _numbers(columns: pd.DataFrame, name: str) -> FloatArray:
+    try:
+        values = columns.to_numpy(dtype=float)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"the forecast of {name} must hold numbers ({error}).") from error
+    if not np.isfinite(values).all():
+        raise InputError(f"the forecast of {name} holds {int((~np.isfinite(values)).sum())} missing values.")
+    return values
 
 
 def pick_model(forecast: pd.DataFrame, model: str | None) -> str:

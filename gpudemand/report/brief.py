@@ -10,13 +10,16 @@ from gpudemand.plotting._base import bin_name
 from gpudemand.report import words
 from gpudemand.report.parts import Parts
 from gpudemand.report.scenarios import BASE, Scenarios
+from gpudemand.report.types import ALL, Types, first_short
 from gpudemand.units import format_count
 
 _PARTS = {"segment": "segment", "group": "group", "cluster": "cluster", "gpu_type": "GPU type"}
 _HELD = {"mean": "a mean of {n} GPUs is expected to be held", "peak": "{n} GPUs are expected to be held at once"}
 
 
-def brief(numbers: dict[str, Any], parts: Parts | None, scenarios: Scenarios | None) -> list[str]:
+def brief(
+    numbers: dict[str, Any], parts: Parts | None, scenarios: Scenarios | None, types: Types | None = None
+) -> list[str]:
     """Answer the question of the page in a few sentences.
 
     Parameters
@@ -25,12 +28,15 @@ def brief(numbers: dict[str, Any], parts: Parts | None, scenarios: Scenarios | N
         The headline with the numbers on risk.
     parts : Parts or None
     scenarios : Scenarios or None
+    types : Types, optional
 
     Returns
     -------
     list of str
     """
     sentences = [words.basis(numbers), demand(numbers), risk(numbers)]
+    if types is not None:
+        sentences.append(which(types.table, numbers["service_level"]))
     if parts is not None:
         sentences.append(who_moves(parts))
     if scenarios is not None and len(scenarios.table) > 1:
@@ -75,6 +81,23 @@ def who_moves(parts: Parts) -> str:
     if moving["part"] == largest["part"]:
         return f"{begin}, and it changes most, {change}."
     return f"{begin}; what changes most is {what} {words.short(moving['part'])}, {change}."
+
+
+def which(table: pd.DataFrame, service_level: float) -> str:
+    """Say how many of each type of GPU are required, and which type runs short first."""
+    rows = table[table["gpu_type"] != ALL]
+    told = ", ".join(
+        f"{words.short(row.gpu_type)} {format_count(row.required)}{_short(row)}" for row in rows.itertuples()
+    )
+    needed = f"By type of GPU, each a pool of its own, at {words.level(service_level)}: {told}"
+    first = first_short(table)
+    if first is None:
+        return f"{needed}."
+    return f"{needed}; {words.short(first['gpu_type'])} runs short first, on {words.day(first['first_crossing'])}."
+
+
+def _short(row: Any) -> str:
+    return f" ({format_count(row.shortfall)} short)" if row.shortfall > 0 else ""
 
 
 def what_if(table: pd.DataFrame) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from gpudemand.report.risk import money, past_plans, risk_numbers, risk_table
 from gpudemand.report.scenarios import Scenarios, try_scenarios
 from gpudemand.report.settings import Settings
 from gpudemand.report.trust import trust
+from gpudemand.report.types import Types, check_installed, plan_types, types_numbers
 from gpudemand.usage import recorded_until
 
 
@@ -32,7 +33,7 @@ def build_report(
     by: str = "user",
     freq: str = "D",
     horizon: int = 28,
-    installed: float | None = None,
+    installed: float | Mapping[str, float] | None = None,
     target_utilization: float = 0.85,
     service_level: float = 0.95,
     lead_time: str = "90D",
@@ -56,8 +57,9 @@ def build_report(
         Width of a bin of the forecast: ``"h"``, ``"D"``, ``"W-MON"``, ...
     horizon : int, default=28
         How many bins to look ahead. The log must be four times as long.
-    installed : float, optional
-        GPUs that are there; by default the most that the log ever held at once, and the page says so.
+    installed : float or mapping of str to float, optional
+        GPUs that are there, of all types together or by ``gpu_type``; by default the most that the log ever held at
+        once, and the page says so.
     target_utilization : float, default=0.85
         Share of the GPUs that the mean demand of a bin may take, in (0, 1].
     service_level : float, default=0.95
@@ -104,6 +106,7 @@ def build_report(
     if until is None:
         settings = replace(settings, until=recorded_until(jobs))
     measured = measure(jobs, settings)
+    check_installed(jobs, settings)
     begin("Comparing forecasters on past windows")
     outlook = look_ahead(measured.total, settings.horizon, settings.service_level)
     begin("Planning capacity")
@@ -112,13 +115,14 @@ def build_report(
     crowd = gaps.attempt("segments", lambda: find_segments(jobs, settings))
     begin("Forecasting the parts of the total")
     parts = gaps.attempt("parts", lambda: forecast_parts(jobs, crowd, outlook, settings))
+    types = gaps.attempt("types", lambda: plan_types(jobs, outlook, parts, need, settings))
     begin("Trying scenarios")
     scenarios = gaps.attempt("scenarios", lambda: try_scenarios(jobs, outlook.forecast, need, crowd, settings))
     folder = Path(out_dir)
     begin("Drawing figures")
     pictures = draw_all(measured, outlook, need, crowd, parts, folder / "figures")
     begin("Writing page and tables")
-    return _write(folder, _Findings(settings, measured, outlook, need, crowd, parts, scenarios, gaps), pictures)
+    return _write(folder, _Findings(settings, measured, outlook, need, crowd, parts, types, scenarios, gaps), pictures)
 
 
 @dataclass(frozen=True)
@@ -131,6 +135,7 @@ class _Findings:
     need: Need
     crowd: Crowd | None
     parts: Parts | None
+    types: Types | None
     scenarios: Scenarios | None
     gaps: Gaps
 
@@ -142,11 +147,11 @@ def _silent(step: str) -> None:
 def _write(folder: Path, found: _Findings, pictures: dict[str, str]) -> Path:
     risk = risk_table(found.need)
     numbers = headline(found.need, found.outlook, found.measured.tables["log"], found.settings)
-    numbers |= risk_numbers(found.need, found.outlook, risk)
+    numbers |= risk_numbers(found.need, found.outlook, risk) | types_numbers(found.types)
     tables = _tables(found, numbers) | {"risk": risk}
     write_tables(tables, folder / "tables")
     (folder / "headline.json").write_text(json.dumps(numbers, indent=2) + "\n", encoding="utf-8")
-    story = brief(numbers, found.parts, found.scenarios)
+    story = brief(numbers, found.parts, found.scenarios, found.types)
     doubts = trust(numbers, found.outlook.windows, tables, found.gaps, found.scenarios)
     page = render(numbers, tables, pictures, story, doubts, found.gaps, found.settings, _parted(found.parts))
     index = folder / "index.html"
@@ -177,6 +182,8 @@ def _tables(found: _Findings, numbers: dict[str, object]) -> dict[str, pd.DataFr
         tables |= {"segments": found.crowd.profiles, "segment_members": found.crowd.members}
     if found.parts is not None:
         tables |= {"parts": found.parts.table, "parts_forecast": found.parts.forecast}
+    if found.types is not None:
+        tables |= {"types": found.types.table, "types_plan": found.types.steps}
     if found.scenarios is not None:
         tables["scenarios"] = found.scenarios.table
     costs = found.gaps.attempt("money", lambda: money(need, found.settings))

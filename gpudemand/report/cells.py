@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from gpudemand.planning.capacity import SHARES
 from gpudemand.report.words import day, moment, short
 from gpudemand.units import SECONDS_PER_HOUR, format_count, format_seconds
 
@@ -112,6 +113,7 @@ _COLUMNS: dict[str, tuple[str, _Format]] = {
     "probability": ("probability", _level),
     "required_mean": ("by the mean", format_count),
     "required_peak": ("by the peak", format_count),
+    **{f"required_{share}": (share.upper(), format_count) for share in SHARES},
     "break_even_share": ("break-even share", _percent),
     "reserve": ("reserve", format_count),
     "on_demand_gpu_hours": ("on-demand GPU-hours", format_count),

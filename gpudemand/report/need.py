@@ -46,6 +46,11 @@ class Need:
         return str(table["required"].idxmax())
 
     @property
+    def required(self) -> float:
+        """GPUs that the larger of the two plans requires."""
+        return float(self.table["required"].max())
+
+    @property
     def first_crossing(self) -> pd.Timestamp:
         """When either plan first requires more than is installed; NaT if never."""
         return self.table["first_crossing"].min()
@@ -83,8 +88,8 @@ def plan_need(forecast: pd.DataFrame, most_held: float, settings: Settings) -> N
     -------
     Need
     """
-    given = settings.installed is not None
-    installed = float(settings.installed) if settings.installed is not None else float(most_held)
+    given = settings.total_installed
+    installed = float(most_held) if given is None else given
     # Headroom for the mean is there so that a peak fits; a peak itself may use every GPU.
     targets = {MEAN: settings.target_utilization, PEAK: 1.0}
     plans = {
@@ -97,7 +102,7 @@ def plan_need(forecast: pd.DataFrame, most_held: float, settings: Settings) -> N
         )
         for basis, target in targets.items()
     }
-    return Need(plans, installed, "given" if given else "log")
+    return Need(plans, installed, "log" if given is None else "given")
 
 
 def headline(need: Need, outlook: Outlook, read: pd.DataFrame, settings: Settings) -> dict[str, object]:

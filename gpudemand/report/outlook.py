@@ -146,9 +146,20 @@ def look_ahead(usage: pd.DataFrame, horizon: int, service_level: float = 0.95) -
     model = best_of(backtest[~scores])
     naive = str(_wapes(backtest[scores])[NAIVE_NAMES].idxmin())
     models = compare(backtest[~scores], backtest[scores], usage)
-    level = sorted({*LEVELS, round(100 * (2 * service_level - 1), 6)})
+    level = levels_for(service_level)
     forecasts = (named(name).fit(usage).predict(horizon, level=level) for name in (model, naive))
     return Outlook(model, windows, models, backtest, *forecasts)
+
+
+def levels_for(service_level: float) -> list[float]:
+    """`LEVELS`, and the interval whose upper bound is the service level.
+
+    Examples
+    --------
+    >>> levels_for(0.995)
+    [50.0, 80.0, 90.0, 95.0, 98.0, 99.0]
+    """
+    return sorted({*LEVELS, round(100 * (2 * service_level - 1), 6)})
 
 
 def past_windows(usage: pd.DataFrame, horizon: int, windows: Windows) -> tuple[pd.DataFrame, pd.Series]:

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from gpudemand import units
+from gpudemand.planning.capacity import SHARES
 from gpudemand.plotting._base import bin_name
 from gpudemand.report import words
 from gpudemand.report.cells import Cells, cells
@@ -28,6 +29,14 @@ _SHOWN: dict[str, tuple[str, ...] | None] = {
     "parts": ("part", "last", "next", "change", "wape", "best_naive", "best_naive_wape", "coverage_80", "coverage_95"),
     "plan_summary": None,
     "risk": None,
+    "types": (
+        "gpu_type",
+        "installed",
+        *(f"required_{share}" for share in SHARES),
+        "shortfall",
+        "first_crossing",
+        "order_by",
+    ),
     "money": ("break_even_share", "reserve", "on_demand_gpu_hours", "cost", "cost_reserved", "cost_on_demand"),
     "scenarios": None,
     "past_plans": None,
@@ -74,7 +83,7 @@ def render(
     environment = Environment(
         loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    environment.filters.update(count=units.format_count, day=words.day, percent=words.percent)
+    environment.filters.update(count=units.format_count, day=words.day, percent=words.percent, level=words.level)
     return environment.get_template("page.html.jinja").render(
         css=(_HERE / "page.css").read_text(encoding="utf-8"),
         n=numbers,

@@ -104,8 +104,8 @@ def money(need: Need, settings: Settings) -> pd.DataFrame:
     """
     if settings.prices is None:
         raise InputError(
-            "no prices were given, so nothing is said on money; in Python, hand build_report "
-            "prices=(reserved, on_demand)."
+            "no prices were given, so nothing is said on money; add --prices RESERVED ON_DEMAND (per GPU-hour) to the "
+            "command, or prices=(reserved, on_demand) to build_report."
         )
     if settings.horizon < 2:
         raise InputError("the plan is one bin long, so its hours cannot be told; money needs a longer horizon.")

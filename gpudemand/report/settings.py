@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pandas as pd
 
 from gpudemand._bins import parse_freq
 from gpudemand._validation import InputError, check_choice, check_number, shorten
-from gpudemand.units import parse_duration
+from gpudemand.planning.inputs import check_lead_time
 
 BY = ("user", "group", "cluster", "gpu_type", "total")
 
@@ -33,7 +34,7 @@ class Settings:
     by: str = "user"
     freq: str = "D"
     horizon: int = 28
-    installed: float | None = None
+    installed: float | Mapping[str, float] | None = None
     target_utilization: float = 0.85
     service_level: float = 0.95
     lead_time: str = "90D"
@@ -45,13 +46,48 @@ class Settings:
         check_choice("by", self.by, BY)
         parse_freq(self.freq)
         check_number("horizon", self.horizon, 1, 100_000, integer=True)
-        if self.installed is not None:
-            check_number("installed", self.installed, 0, open_low=True)
+        _check_installed(self.installed)
         check_number("target_utilization", self.target_utilization, 0, 1, open_low=True)
         check_number("service_level", self.service_level, 0.5, 0.999, open_low=True)
-        parse_duration(self.lead_time)
+        check_lead_time(self.lead_time)
         _check_zone(self.tz)
         _check_prices(self.prices)
+
+    @property
+    def total_installed(self) -> float | None:
+        """GPUs installed, of all types together; None if nobody said."""
+        if isinstance(self.installed, Mapping):
+            return float(sum(self.installed.values()))
+        return None if self.installed is None else float(self.installed)
+
+
+def read_installed(text: str) -> float | dict[str, float]:
+    """Read GPUs installed as they stand in a command: a number, or a number for each type.
+
+    Examples
+    --------
+    >>> read_installed("96"), read_installed("A100=64,H100=32")
+    (96.0, {'A100': 64.0, 'H100': 32.0})
+    """
+    try:
+        if "=" not in text:
+            return float(text)
+        pairs = [pair.rsplit("=", 1) for pair in text.split(",")]
+        return {name.strip(): float(count) for name, count in pairs}
+    except ValueError as error:
+        raise InputError(
+            f"installed={shorten(text)!r} is no number of GPUs; write 96, or A100=64,H100=32 by type."
+        ) from error
+
+
+def _check_installed(installed: object) -> None:
+    if isinstance(installed, Mapping):
+        if not installed:
+            raise InputError("installed names no type of GPU; give a number, or one for each type.")
+        for name, count in installed.items():
+            check_number(f"installed[{name!r}]", count, 0, open_low=True)
+    elif installed is not None:
+        check_number("installed", installed, 0, open_low=True)
 
 
 def _check_prices(prices: object) -> None:
@@ -59,8 +95,13 @@ def _check_prices(prices: object) -> None:
         return
     if not isinstance(prices, (tuple, list)) or len(prices) != 2:
         raise InputError(f"prices must be two numbers, (reserved, on_demand) per GPU-hour; got {shorten(prices)!r}.")
-    for name, price in zip(("prices[0] (reserved)", "prices[1] (on demand)"), prices, strict=True):
-        check_number(name, price, 0, open_low=True)
+    reserved = check_number("prices (reserved)", prices[0], 0, open_low=True)
+    on_demand = check_number("prices (on demand)", prices[1], 0, open_low=True)
+    if reserved > on_demand:
+        raise InputError(
+            f"prices: a reserved GPU-hour at {reserved:g} costs more than one on demand at {on_demand:g}, so nobody "
+            "would reserve any; the reserved price comes first."
+        )
 
 
 def _check_zone(tz: str) -> None:

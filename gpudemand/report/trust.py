@@ -20,7 +20,13 @@ _KINDS = {
     "synthetic": "The log is synthetic: it shows what this report looks like, and no purchase should rest on it.",
 }
 #: What a section is called where the reader is told that it is missing.
-_SECTIONS = {"segments": "Segments", "parts": "Forecast by part", "scenarios": "Scenarios", "money": "Money"}
+_SECTIONS = {
+    "segments": "Segments",
+    "parts": "Forecast by part",
+    "types": "Plan by type of GPU",
+    "scenarios": "Scenarios",
+    "money": "Money",
+}
 #: How far below its promise an interval may cover before the page says so.
 _SLACK = 0.05
 

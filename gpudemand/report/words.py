@@ -52,6 +52,17 @@ def percent(share: float, digits: int = 0) -> str:
     return "unknown" if pd.isna(share) else f"{100 * share:.{digits}f}%"
 
 
+def level(share: float) -> str:
+    """Write a probability that somebody chose, with all its digits.
+
+    Examples
+    --------
+    >>> level(0.95), level(0.975)
+    ('95%', '97.5%')
+    """
+    return f"{100 * share:.4g}%"
+
+
 def short(value: object, width: int = 40) -> str:
     """Cut text that a log or a reader supplied, so that it does not fill the page.
 
@@ -94,7 +105,7 @@ def timing(numbers: dict[str, Any]) -> str:
     """Say when the GPUs run short and by when to order."""
     there = "installed GPUs" if numbers["installed_from"] == "given" else "most GPUs held so far"
     if numbers["first_crossing"] is None:
-        return f"The {there} suffice throughout, at a service level of {percent(numbers['service_level'])}."
+        return _enough(numbers, there)
     crossing = f"Required GPUs first exceed the {there} on {day(numbers['first_crossing'])}; "
     if pd.Timestamp(numbers["order_by"]) <= pd.Timestamp(numbers["log_end"]):
         return crossing + (
@@ -104,10 +115,34 @@ def timing(numbers: dict[str, Any]) -> str:
     return crossing + f"with a lead time of {span(numbers['lead_time'])}, order by {day(numbers['order_by'])}."
 
 
+def _enough(numbers: dict[str, Any], there: str) -> str:
+    at = f"throughout, at a service level of {level(numbers['service_level'])}"
+    name = numbers.get("first_short_type")
+    if name is None:
+        return f"The {there} suffice {at}."
+    return (
+        f"As one pool the {there} suffice {at}; type by type they do not: {short(name)} runs short from "
+        f"{day(numbers['type_first_crossing'])}, to be ordered by {day(numbers['type_order_by'])}."
+    )
+
+
 def what_decides(numbers: dict[str, Any]) -> str:
     """Name the quantity that requires most."""
     target = percent(numbers["target_utilization"])
     return _BASIS[numbers["basis"]].format(bin=bin_name(numbers["freq"]), target=target)
+
+
+def types_note(numbers: dict[str, Any]) -> str:
+    """Say how the plan by type of GPU is to be read."""
+    installed = {
+        "log": "the most of each type that the log ever held at once",
+        "given": "as given; a dash where no number was given for the type",
+    }[numbers["installed_from"]]
+    return (
+        "A job that asks for one type does not move to another, so each type needs its own reserve, and together they "
+        "require more than one pool of all of them would. The forecasts of the means add up to that of the total. "
+        f"Installed: {installed}. Shortfall and dates: at {level(numbers['service_level'])}."
+    )
 
 
 def basis(numbers: dict[str, Any]) -> str:
@@ -119,7 +154,7 @@ def basis(numbers: dict[str, Any]) -> str:
     )
     return (
         f"What decides is {what_decides(numbers)}; demand stays within the required number with a probability of "
-        f"{percent(numbers['service_level'])}. Installed: {source}."
+        f"{level(numbers['service_level'])}. Installed: {source}."
     )
 
 

@@ -19,11 +19,11 @@ from gpudemand.segments.waves import WeeklyPersistence
 
 _DAY = pd.Timedelta("1D")
 #: Bins of a landmarked sliding window of 'rips', and how far apart two windows begin.
-_RIPS_WINDOW, _RIPS_STRIDE = 14, 2
+RIPS_WINDOW, RIPS_STRIDE = 14, 2
 
 BLOCKS: Mapping[str, Callable[[], SeriesTransformer]] = {
     "persistence": PersistenceStatistics,
-    "rips": lambda: RipsStatistics(_RIPS_WINDOW, stride=_RIPS_STRIDE),
+    "rips": lambda: RipsStatistics(RIPS_WINDOW, stride=RIPS_STRIDE),
     "spectrum": LogSpectrum,
     "calendar": CalendarProfile,
     "rhythm": UsageRhythm,

@@ -48,8 +48,8 @@ class Centres:
         self.n_segments = n_segments
 
     def fit(self, positions: FloatArray, rng: np.random.Generator) -> Centres:
-        """Find the centres by k-means from ten starts, and how wide segments are in a dimension."""
-        means = nearest_centres(positions, self.n_segments, rng, n_starts=10)
+        """Find the centres by k-means from twenty starts, and how wide segments are in a dimension."""
+        means = nearest_centres(positions, self.n_segments, rng, n_starts=20)
         self.centres_: FloatArray = means.cluster_centers_
         freedom = max(len(positions) - self.n_segments, 1) * positions.shape[1]
         self.variance_ = max(float(means.inertia_) / freedom, 1e-12)

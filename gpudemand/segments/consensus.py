@@ -15,10 +15,10 @@ from gpudemand._validation import InputError, check_choice
 from gpudemand.segments._sweep import compiled
 from gpudemand.segments._transformer import over_rows
 from gpudemand.segments.centres import alike_users_allowed
+from gpudemand.segments.days import moving_mean
 from gpudemand.segments.matrix import Matrix, sampling_step
 from gpudemand.segments.persistence import PersistenceStatistics
 from gpudemand.segments.rfm import PARTS
-from gpudemand.segments.rhythm import moving_mean
 
 RULES = ("voting", "pairs")
 #: Three series of each user, after the managers' framework.

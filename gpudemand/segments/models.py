@@ -58,7 +58,7 @@ class JointModel:
     def select(self, table: pd.DataFrame, max_segments: int, rng: np.random.Generator) -> Selection:
         """Choose a number of segments."""
         space = UserSpace(self.blocks).fit(table)
-        return select_n_segments(space.transform(table), max_segments, rng, floor=space.floor)
+        return select_n_segments(space.transform(table), max_segments, rng, floor=space.floor_)
 
     def fit(self, table: pd.DataFrame, n_segments: int, rng: np.random.Generator) -> JointModel:
         """Find the segments."""

@@ -51,7 +51,7 @@ def rfm_table(X: object, jobs: object = None) -> pd.DataFrame:
     DataFrame, shape (n_users, 3)
         Index: users. ``recency``: time from the end of the last use to the end of the table, in days (in bins, if the
         columns are no times); the whole span for who never used anything. ``frequency``: bins with use, or jobs.
-        ``monetary``: GPU-hours. ``attrs["units"]`` names the units.
+        ``monetary``: GPU-hours. ``attrs["units"]`` names the units, ``attrs["kind"]`` the kind of data if `X` does.
 
     Raises
     ------
@@ -79,6 +79,8 @@ def rfm_table(X: object, jobs: object = None) -> pd.DataFrame:
         "frequency": "active bins" if jobs is None else "jobs",
         "monetary": "GPU-hours",
     }
+    if isinstance(X, pd.DataFrame) and "kind" in X.attrs:
+        table.attrs["kind"] = X.attrs["kind"]
     return table
 
 

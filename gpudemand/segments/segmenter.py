@@ -58,7 +58,7 @@ class TopologicalSegmenter(ClusterMixin, BaseEstimator):
     blocks_ : tuple of str
         Blocks that the segments were made by.
     selection_ : DataFrame or None
-        ``stability`` and ``gain`` by number of segments, if it was chosen.
+        ``stability``, ``gain`` and ``closeness`` by number of segments, if it was chosen.
     shares_ : ndarray, shape (n_segments_,)
         Share of each segment in the users.
 
@@ -66,6 +66,9 @@ class TopologicalSegmenter(ClusterMixin, BaseEstimator):
     -----
     Who has used nothing yet takes no part in the fit and gets ``shares_`` as probabilities. A short history is mixed
     with them: somebody with ``n`` bins of use keeps ``n / (n + 1)`` of what the features say.
+
+    How far apart two users are by their rhythm was learned on simulated users of known kinds and does not depend on who
+    else is there (`gpudemand.segments.directions`). Kinds left out there come out apart as well, if less.
 
     The order of the rows does not matter, and neither does a user's scale, but for the numbering: multiplying a series
     by a constant changes ``rfm__monetary`` only. Dates that are later by whole weeks change nothing. Times must be in
@@ -147,7 +150,7 @@ class TopologicalSegmenter(ClusterMixin, BaseEstimator):
         """
         check_is_fitted(self, "labels_")
         matrix = as_matrix(X)
-        return self._mixed(matrix, self._model.features(matrix))[:, self._order]
+        return self._mixed(matrix, self._known(self._model.features(matrix)))[:, self._order]
 
     def transform(self, X: object) -> pd.DataFrame:
         """Return the features of each user, as in ``features_``.
@@ -190,13 +193,11 @@ class TopologicalSegmenter(ClusterMixin, BaseEstimator):
 
     def _number(self, matrix: Matrix) -> None:
         """Number the segments by GPU-hours, the largest first, leaving out those that nobody is in."""
-        self._shares = np.ones(1)
-        if not self._single:
-            active = _active(matrix)
-            labels = self._model.probabilities(self.features_[active]).argmax(axis=1)
-            self._kept = np.unique(labels)
-            self._shares = np.bincount(labels)[self._kept] / len(labels)
-        mixed = self._mixed(matrix, self.features_)
+        known, active = self._known(self.features_), _active(matrix)
+        labels = known[active].argmax(axis=1) if active.any() else np.zeros(1, dtype=int)
+        self._kept, counts = np.unique(labels, return_counts=True)
+        self._shares = counts / len(labels)
+        mixed = self._mixed(matrix, known)
         size = np.nansum(matrix.values, axis=1)
         hours = np.bincount(mixed.argmax(axis=1), weights=size, minlength=mixed.shape[1])
         self._order = np.argsort(-hours, kind="stable")
@@ -206,14 +207,16 @@ class TopologicalSegmenter(ClusterMixin, BaseEstimator):
         self.n_segments_ = len(self._order)
         self.blocks_ = self._model.blocks
 
-    def _mixed(self, matrix: Matrix, table: pd.DataFrame) -> FloatArray:
-        """Return probabilities in the model's order, mixed with the shares where little is known."""
-        if self._single:
-            return np.ones((len(table), 1))
-        known = self._model.probabilities(table)[:, self._kept]
-        known = known / np.maximum(known.sum(axis=1, keepdims=True), 1e-300)
+    def _known(self, table: pd.DataFrame) -> FloatArray:
+        """Return what the features say: the probabilities of all segments of the model, in its order."""
+        return np.ones((len(table), 1)) if self._single else self._model.probabilities(table)
+
+    def _mixed(self, matrix: Matrix, known: FloatArray) -> FloatArray:
+        """Return the probabilities of the segments that somebody is in, mixed with the shares where little is known."""
+        kept = known[:, self._kept]
+        kept = kept / np.maximum(kept.sum(axis=1, keepdims=True), 1e-300)
         trust = _trust(matrix)[:, None]
-        return trust * known + (1.0 - trust) * self._shares
+        return trust * kept + (1.0 - trust) * self._shares
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -11,16 +11,23 @@ from sklearn.cluster import KMeans
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand.segments.centres import nearest_centres
 
-#: How much better than in one crowd of the same spread segments must predict unseen users, in natural logarithms.
-GAIN = 0.2
-#: A segment of which less comes back, among fewer users, dissolves.
-STABLE = 0.5
+#: How much of a segment must come back among fewer users, and how much better than in one crowd of the same spread
+#: segments must predict unseen users, in natural logarithms. Less where users are too far apart to be of one kind.
+STABLE, GAIN = 0.9, 0.25
+WIDE_STABLE, WIDE_GAIN = 0.6, 0.15
+#: Users up to which that is so; among more, luck gains less, by the root of their number.
+_FEW = 150
+#: Variance of users of one kind at most, in mean square distances between those who are alike.
+_ONE_KIND = 3.0
+#: Of numbers whose merits differ by less than their draws do, the smallest is taken.
+AS_GOOD = 0.96
+_SCORES = ("stability", "gain", "closeness")
 _DRAWS, _CROWDS, _SEEN = 12, 6, 0.75
 _LARGEST_SAMPLE, _USERS_PER_SEGMENT = 2000, 8
 
 
 class Selection(NamedTuple):
-    """The number of segments, and the table it was read from (index ``n_segments``: ``stability``, ``gain``)."""
+    """The number of segments, and the table it was read from (index ``n_segments``)."""
 
     n_segments: int
     table: pd.DataFrame
@@ -32,11 +39,14 @@ def select_n_segments(
     """Choose the number of segments by stability and held-out likelihood; one if there is a single population.
 
     For each number, three quarters of the users are clustered on their own, twelve times. *Stability* is how much of
-    the segment that fares worst comes back: its mean Jaccard index with the segment of the fewer users that is most
+    a user's segment comes back on average: its mean Jaccard index with the segment of the fewer users that is most
     like it, everybody being assigned. *Gain* is how much the logarithm of the mean square distance of the users left
     out to the nearest centre falls below that in a Gaussian crowd of the same spread (the held-out likelihood of a
-    spherical mixture, but for constants). Of the numbers with a stability of at least 0.5 and a gain of at least
-    0.2, averaged over the numbers beside it, the one with the largest product of the two is chosen.
+    spherical mixture, but for constants); its median with the numbers on both sides counts. *Closeness* is how much it
+    falls below that to the centre of all users. Of the numbers with a stability of at least 0.9 and a gain of at least
+    0.25, the smallest one is chosen whose product of stability and closeness is within 4 % of the largest. Where the
+    variance of all users is more than three times `floor`, no single kind is that wide, and 0.6 and 0.15 are enough.
+    Among more than 150 users luck gains less, and the gain that it takes falls with the root of their number.
 
     Parameters
     ----------
@@ -46,7 +56,7 @@ def select_n_segments(
         Largest number to try; also no more than one for every eight users.
     rng : Generator
     floor : float, default=0
-        Mean square distance that does not matter; it is added to all of them.
+        Mean square distance of users who are alike; it is added to all of them. 0 if unknown.
 
     Returns
     -------
@@ -69,8 +79,12 @@ def select_n_segments(
     sample = _sample(positions, rng)
     most = min(max_segments, len(sample) // _USERS_PER_SEGMENT)
     rows = {number: _score(sample, number, rng, floor) for number in range(2, most + 1)}
-    table = pd.DataFrame.from_dict({1: (1.0, 0.0), **rows}, orient="index", columns=["stability", "gain"])
-    return Selection(_choose(table), table.rename_axis("n_segments"))
+    table = pd.DataFrame.from_dict({1: (1.0, 0.0, 0.0), **rows}, orient="index", columns=list(_SCORES))
+    wide = 0.0 < _ONE_KIND * floor < sample.var(axis=0).sum()
+    stable, gain = (WIDE_STABLE, WIDE_GAIN) if wide else (STABLE, GAIN)
+    return Selection(
+        _choose(table, stable, gain * min(np.sqrt(_FEW / len(sample)), 1.0)), table.rename_axis("n_segments")
+    )
 
 
 def recovered(labels: IntArray, again: IntArray) -> FloatArray:
@@ -93,21 +107,24 @@ def _sample(positions: FloatArray, rng: np.random.Generator) -> FloatArray:
     return positions[np.sort(rng.choice(len(positions), _LARGEST_SAMPLE, replace=False))]
 
 
-def _choose(table: pd.DataFrame) -> int:
+def _choose(table: pd.DataFrame, least_stable: float, least_gain: float) -> int:
     # A gain that the numbers beside it do not share is luck.
-    gain = table["gain"].rolling(3, center=True, min_periods=2).mean()
-    real = (table.index > 1) & (gain >= GAIN) & (table["gain"] > 0) & (table["stability"] >= STABLE)
-    return int((table["stability"] * table["gain"])[real].idxmax()) if real.any() else 1
+    several = table.loc[2:]
+    gain = several["gain"].rolling(3, center=True).median().fillna(several["gain"])
+    real = (gain >= least_gain) & (several["gain"] > 0) & (several["stability"] >= least_stable)
+    merit = (several["stability"] * several["closeness"])[real]
+    return int(merit.index[merit >= AS_GOOD * merit.max()].min()) if real.any() else 1
 
 
-def _score(sample: FloatArray, number: int, rng: np.random.Generator, floor: float) -> tuple[float, float]:
+def _score(sample: FloatArray, number: int, rng: np.random.Generator, floor: float) -> tuple[float, float, float]:
     labels = nearest_centres(sample, number, rng, 5).labels_
     draws = [_draw(sample, number, rng, floor) for _ in range(_DRAWS)]
     back = np.mean([recovered(labels, centres.predict(sample)) for centres, _ in draws], axis=0)
     spread = sample.std(axis=0)
     crowds = [rng.normal(size=sample.shape) * spread for _ in range(_CROWDS)]
     apart = np.mean([_draw(crowd, number, rng, floor)[1] for crowd in crowds for _ in range(_DRAWS // _CROWDS)])
-    return float(back.min()), float(apart - np.mean([distance for _, distance in draws]))
+    left = np.mean([distance for _, distance in draws])
+    return float(back[labels].mean()), float(apart - left), _log_distance(float((spread**2).sum()), floor) - float(left)
 
 
 def _draw(sample: FloatArray, number: int, rng: np.random.Generator, floor: float) -> tuple[KMeans, float]:
@@ -116,4 +133,8 @@ def _draw(sample: FloatArray, number: int, rng: np.random.Generator, floor: floa
     n_seen = int(_SEEN * len(sample))
     centres = nearest_centres(sample[order[:n_seen]], number, rng, 3)
     unseen = sample[order[n_seen:]]
-    return centres, float(np.log(max(floor - centres.score(unseen) / len(unseen), 1e-12)))
+    return centres, _log_distance(-centres.score(unseen) / len(unseen), floor)
+
+
+def _log_distance(square: float, floor: float) -> float:
+    return float(np.log(max(floor + square, 1e-12)))

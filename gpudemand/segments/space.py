@@ -1,4 +1,4 @@
-"""The space in which users are compared: traits count in steps of their own, other blocks alike among each other."""
+"""The space in which users are compared: traits count as far as kinds differ in them, other blocks alike."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import pandas as pd
 
 from gpudemand._typing import FloatArray
 from gpudemand.segments.blocks import columns_of
+from gpudemand.segments.days import DAY_TRAITS
+from gpudemand.segments.directions import FARTHEST, along
 from gpudemand.segments.rfm import PRESENCE_TRAITS
-from gpudemand.segments.rhythm import DAY_TRAITS, HOUR_TRAITS
+from gpudemand.segments.rhythm import HOUR_TRAITS
 from gpudemand.segments.waves import WAVE_TRAITS
 
-_FARTHEST = 4.0
 _BLOCK_DIMENSIONS, _DIMENSIONS = 8, 16
-#: Users whose distance is below two thirds of a step are alike, however well luck parts them.
-_ALIKE = 0.45
-#: Blocks whose traits have steps of their own: a population that is all alike stays close together.
-STEPS: Mapping[str, Mapping[str, tuple[float, float]]] = {
-    "rhythm": {**DAY_TRAITS, **HOUR_TRAITS},
-    "waves": WAVE_TRAITS,
-    "presence": PRESENCE_TRAITS,
+#: Mean square distance of users of one kind along the directions of days, and what hours add to it.
+_ALIKE_DAYS, _ALIKE_HOURS = 3.0, 1.0
+#: Steps of the other blocks that have their own, and the mean square distance of users of one kind.
+_STEPS: Mapping[str, tuple[Mapping[str, tuple[float, float]], float]] = {
+    "waves": (WAVE_TRAITS, 0.1),
+    "presence": (PRESENCE_TRAITS, 0.45),
 }
 
 
@@ -43,6 +43,9 @@ class _PrincipalAxes:
 class _BlockAxes:
     """Principal axes of one block after standardising, scaled to a total variance of one."""
 
+    #: Not known: how far users of one kind are apart depends on who else is there.
+    alike = 0.0
+
     def fit(self, features: pd.DataFrame) -> _BlockAxes:
         values = features.to_numpy(dtype=float)
         self.mean_, spread = values.mean(axis=0), values.std(axis=0)
@@ -58,31 +61,47 @@ class _BlockAxes:
         return np.asarray(self.axes_.transform(self._standard(features)) * self.unit_)
 
     def _standard(self, features: pd.DataFrame) -> FloatArray:
-        return np.clip((features.to_numpy(dtype=float) - self.mean_) * self.scale_, -_FARTHEST, _FARTHEST)
+        return np.clip((features.to_numpy(dtype=float) - self.mean_) * self.scale_, -FARTHEST, FARTHEST)
 
 
 class _Steps:
     """Traits in steps that do not depend on who else is there."""
 
-    def __init__(self, steps: Mapping[str, tuple[float, float]]) -> None:
+    def __init__(self, steps: Mapping[str, tuple[float, float]], alike: float) -> None:
         self.steps = steps
+        self.alike = alike
 
     def fit(self, features: pd.DataFrame) -> _Steps:
         return self
 
     def transform(self, features: pd.DataFrame) -> FloatArray:
         usual, step = np.transpose([self.steps[str(name).partition("__")[2]] for name in features])
-        return np.clip((features.to_numpy(dtype=float) - usual) / step, -_FARTHEST, _FARTHEST)
+        return np.clip((features.to_numpy(dtype=float) - usual) / step, -FARTHEST, FARTHEST)
+
+
+class _Rhythm:
+    """Traits of days along the learned directions, and those of hours in steps."""
+
+    def fit(self, features: pd.DataFrame) -> _Rhythm:
+        hourly = features.shape[1] > len(DAY_TRAITS)
+        self.hours_ = [_Steps(HOUR_TRAITS, _ALIKE_HOURS)] if hourly else []
+        self.alike = _ALIKE_DAYS + sum(hours.alike for hours in self.hours_)
+        return self
+
+    def transform(self, features: pd.DataFrame) -> FloatArray:
+        days, rest = features.iloc[:, : len(DAY_TRAITS)], features.iloc[:, len(DAY_TRAITS) :]
+        return np.hstack([along(days.to_numpy(dtype=float)), *(hours.transform(rest) for hours in self.hours_)])
 
 
 class UserSpace:
     """Positions of users in at most sixteen dimensions, made from the blocks of a feature table.
 
-    Traits of ``"rhythm"``, ``"waves"`` and ``"presence"`` count in steps of their own. Every other block is
-    standardised and reduced to eight principal axes with a total variance of one. No feature counts for more than four
-    steps or standard deviations. Sixteen principal axes of all blocks are left.
+    Traits of days (``"rhythm"``) count along directions in which kinds of users differ (`along`), those of hours, of
+    ``"waves"`` and of ``"presence"`` in steps of their own. Every other block is standardised and reduced to eight
+    principal axes with a total variance of one. No feature counts for more than four steps or standard deviations.
+    Sixteen principal axes of all blocks are left.
 
-    Which traits there are, and how large a step is, was found on simulated clusters and on series with noise added
+    Directions, steps and what counts as alike were found on simulated clusters and on series with noise added
     (`gpudemand.datasets.make_cluster`, seeds 1,000 to 1,006).
 
     Parameters
@@ -92,17 +111,17 @@ class UserSpace:
 
     Attributes
     ----------
-    floor : float
-        Square of the distance below which users are alike; 0 where no block has steps.
+    floor_ : float
+        Mean square distance of users of one kind; 0 where it is not known of any block.
     """
 
     def __init__(self, blocks: Sequence[str]) -> None:
         self.blocks = tuple(blocks)
-        self.floor = _ALIKE if any(name in STEPS for name in blocks) else 0.0
 
     def fit(self, table: pd.DataFrame) -> UserSpace:
         """Learn means, scales and axes from two users or more."""
         self.blocks_ = [_axes(name).fit(columns_of(table, name)) for name in self.blocks]
+        self.floor_ = sum(axes.alike for axes in self.blocks_)
         stacked = self._stack(table)
         self.axes_ = _PrincipalAxes(_DIMENSIONS).fit(stacked)
         return self
@@ -116,5 +135,7 @@ class UserSpace:
         return np.hstack([axes.transform(columns_of(table, name)) for name, axes in parts])
 
 
-def _axes(name: str) -> _BlockAxes | _Steps:
-    return _Steps(STEPS[name]) if name in STEPS else _BlockAxes()
+def _axes(name: str) -> _BlockAxes | _Rhythm | _Steps:
+    if name == "rhythm":
+        return _Rhythm()
+    return _Steps(*_STEPS[name]) if name in _STEPS else _BlockAxes()

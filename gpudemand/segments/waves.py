@@ -9,12 +9,13 @@ import numpy as np
 from gpudemand._typing import FloatArray
 from gpudemand.segments._sweep import compiled, pair, turning_points
 from gpudemand.segments._transformer import ScaleFreeTransformer, over_rows
+from gpudemand.segments.days import compressed, moving_mean, without_gaps
 from gpudemand.segments.matrix import Matrix
-from gpudemand.segments.rhythm import by_day, check_days, compressed, moving_mean, without_gaps
+from gpudemand.segments.rhythm import by_day, check_days
 
 _WEEK = 7
 #: A usual value of each trait, and the difference that counts as one step between two users.
-WAVE_TRAITS: Mapping[str, tuple[float, float]] = {"waves": (0.12, 0.066), "second_wave": (0.65, 0.5)}
+WAVE_TRAITS: Mapping[str, tuple[float, float]] = {"waves": (0.12, 0.13), "second_wave": (0.65, 1.0)}
 
 
 class WeeklyPersistence(ScaleFreeTransformer):

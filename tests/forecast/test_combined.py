@@ -15,9 +15,10 @@ from gpudemand.forecast import (
     Naive,
     RidgeAutoregression,
     SeasonalNaive,
+    combined,
     cross_validation,
 )
-from gpudemand.forecast.stacking import Spans, blend_weights, minimise_on_simplex, project_on_simplex
+from gpudemand.forecast.stacking import Spans, blend_weights, minimise_on_simplex
 from gpudemand.forecast.windows import delayed, phase_mean, rolling_mean, without_gaps
 
 from .canaries import long
@@ -78,26 +79,25 @@ def test_what_falls_below_zero_later_lowers_no_earlier_forecast():
     assert alone.min() == 0 > both[:, 1].min()
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_simplex_minimum_is_one(seed):
-    rng = np.random.default_rng(seed)
-    half = rng.normal(size=(6, 5, 5))
-    form, slope = half @ half.transpose(0, 2, 1), rng.normal(size=(6, 5))
-    weights = minimise_on_simplex(form, slope, 3000)
+@pytest.mark.parametrize("guessed", [False, True])
+def test_simplex_minimum_is_one(guessed):
+    rng = np.random.default_rng(0)
+    half = rng.normal(size=(500, 5, 5)) * 10 ** rng.uniform(-6, 6, (500, 1, 1))
+    form, slope = half @ half.transpose(0, 2, 1), 0.3 * half[:, 0] * np.abs(half[:, 0, :1])
+    weights = minimise_on_simplex(form, slope, rng.random(slope.shape) < 0.5 if guessed else None)
+    assert weights.min() >= 0
     np.testing.assert_allclose(weights.sum(axis=1), 1)
     gradient = np.einsum("bij,bj->bi", form, weights) - slope
     # At the minimum no member has a lower slope than those in use, which share one.
-    lowest = gradient.min(axis=1, keepdims=True)
-    assert ((weights < 1e-6) | (gradient - lowest < 1e-3)).all()
+    lowest, size = gradient.min(axis=1, keepdims=True), np.trace(form, axis1=1, axis2=2)[:, None]
+    assert ((weights == 0) | (gradient - lowest < 1e-6 * size)).all()
 
 
-def test_projection_is_the_nearest_point():
-    rng = np.random.default_rng(0)
-    v = rng.normal(size=(50, 4))
-    nearest = project_on_simplex(v)
-    others = rng.dirichlet(np.ones(4), size=(200, 1))
-    distance = np.square(v - nearest).sum(axis=-1)
-    assert (distance <= np.square(v - others).sum(axis=-1) + 1e-12).all()
+def test_forms_without_one_minimum_still_give_weights():
+    never_wrong, alike = np.diag([0.0, 1.0, 100.0]), np.ones((3, 3))
+    weights = minimise_on_simplex(np.stack([never_wrong, alike, np.zeros((3, 3))]), np.zeros((3, 3)))
+    assert weights[0, 0] == pytest.approx(1)
+    np.testing.assert_allclose(weights[1:], 1 / 3)
 
 
 def test_a_sleeping_user_takes_what_serves_all():
@@ -128,3 +128,21 @@ def test_gaps_are_filled_from_the_season_before():
     holes = y.copy()
     holes[0, 30:40] = np.nan
     np.testing.assert_array_equal(without_gaps(holes, 24), y)
+
+
+def test_users_who_leave_together_are_seen_to_leave(monkeypatch):
+    rng = np.random.default_rng(0)
+    buys = rng.random((400, 60)) < 0.5 * np.exp(-np.arange(60) / 25)
+    usage = long({f"u{user:03d}": 10.0 * row for user, row in enumerate(buys)}, freq="7D")
+    moved = cross_validation(CombinedForecaster(), usage, h=10)
+    monkeypatch.setattr(combined, "_TRUST", 0.0)
+    each = cross_validation(CombinedForecaster(), usage, h=10)
+    bias, of_each = (test["CombinedForecaster"].sum() / test["y"].sum() - 1 for test in (moved, each))
+    assert 0 < bias < 0.8 * of_each
+
+
+def test_early_origins_share_their_rehearsals():
+    model = CombinedForecaster().fit(long({"a": np.arange(24.0 * 30)}))
+    rehearsals = [model._rehearsals(24 * day, 1, 24) for day in range(2, 30)]
+    assert all(len(rehearsal) >= 6 for rehearsal in rehearsals)
+    assert len(np.unique(np.concatenate(rehearsals))) < 100

@@ -133,3 +133,22 @@ def test_forecasts_that_cannot_be_planned_for():
         plan_capacity(forecast.assign(**dict.fromkeys(forecast.columns[2:], np.nan)), installed=1)
     with pytest.raises(InputError, match="must be a pandas DataFrame"):
         plan_capacity([100], installed=1)
+    with pytest.raises(InputError, match="must hold numbers"):
+        plan_capacity(forecast.assign(M="many"), installed=1)
+    with pytest.raises(InputError, match="1 rows without a date"):
+        plan_capacity(forecast.assign(ds=pd.NaT), installed=1)
+    with pytest.raises(InputError, match=r"'total' on .* more than once"):
+        plan_capacity(pd.concat([forecast, forecast]), installed=1)
+
+
+def test_no_fewer_gpus_than_none_are_required():
+    table = plan_capacity(normal_forecast([1.0, -100.0], 1), installed=1).to_frame()
+    assert table["required"].tolist() == [4.0, 0.0]
+    assert (table.filter(like="p50") >= 0).all(axis=None)
+
+
+def test_capacities_that_nobody_can_have():
+    plan = plan_capacity(normal_forecast([100.0], 10), installed=1)
+    for wrong in (-1, float("nan"), "many"):
+        with pytest.raises(InputError, match="capacity must be a number"):
+            plan.exceedance([wrong])

@@ -87,6 +87,7 @@ def test_no_gpu_is_used_twice():
     ("prices", "reason"),
     [
         ({"reserved": -1, "on_demand": 2}, "reserved must be a number above 0"),
+        ({"reserved": 1, "on_demand": float("nan")}, "on_demand must be a number above 0; got nan"),
         ({"reserved": 1, "on_demand": {"totl": 2}}, "Did you mean 'totl'"),
     ],
 )

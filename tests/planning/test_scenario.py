@@ -140,7 +140,11 @@ def test_share_of_jobs_that_fit_on_cards(jobs):
     [
         (Leaves("visoin", by="group"), "Did you mean 'vision'"),
         (Leaves("vision", by="gruop"), "Did you mean 'group'"),
+        (Leaves("nobody at all"), "no recent job has the user 'nobody at all'"),
+        (MoreUsers(3, like="sales"), "no recent job has the group 'sales'"),
         (Growth(-1.0), "of at least 0"),
+        (Growth(float("nan")), "of at least 0"),
+        (StepEvent(float("nan")), "gpus must be a number"),
         (Mix({"vision": 0.8, "language": 0.5}), "add up to 1.3"),
         (MoreUsers(-1000, like="vision"), "must be a whole number"),
         (StepEvent(5, series="H900"), "is not known"),

@@ -12,6 +12,7 @@ from gpudemand.datasets.make import true_run_time
 from gpudemand.datasets.runs import KEPT
 from gpudemand.datasets.steptime import true_step_time
 from gpudemand.forecast import LastValueProfile, SeasonalNaive
+from gpudemand.jobs.table import as_jobs
 from gpudemand.planning.arrivals import forecast_submissions
 from gpudemand.planning.blend import best_shares
 from gpudemand.planning.curves import SurvivalCurves
@@ -76,6 +77,22 @@ def test_running_jobs_sharpen_the_first_hours(jobs):
             model = JobDemandModel(run_time=QUICK, running=running, combine=False).fit(jobs, usage)
             errors[running] += np.abs(model.predict(6)["JobDemandModel"] - future["y"]).sum()
     assert errors[True] < 0.7 * errors[False]
+
+
+@pytest.mark.parametrize("combine", [True, False])
+def test_weeks_ahead_a_steady_load_of_heavy_tails_stays_at_its_level(combine):
+    rng = np.random.default_rng(1)
+    per_day, days, spread = 400, 110, 1.5
+    submit = pd.Timestamp("2026-01-01", tz="UTC") + pd.to_timedelta(
+        np.sort(rng.uniform(0, 24 * days, per_day * days)), "h"
+    )
+    end = submit + pd.to_timedelta(2 * rng.lognormal(0, spread, len(submit)), "h")
+    jobs = as_jobs(pd.DataFrame({"submit": submit, "end": end, "gpus": 1.0}), kind="synthetic")
+    usage = usage_series(jobs, by=None, freq="D", value="gpus", start="2026-01-15", until="2026-04-20")
+    forecast = JobDemandModel(run_time=QUICK, combine=combine).fit(jobs, usage).predict(42)["JobDemandModel"]
+    # Arrivals an hour times the mean of the log-normal run time.
+    level = per_day / 24 * 2 * np.exp(spread**2 / 2)
+    np.testing.assert_allclose(forecast.to_numpy().reshape(6, 7).mean(axis=1), level, rtol=0.06)
 
 
 def test_series_by_gpu_type_and_in_days(jobs):

@@ -27,7 +27,7 @@ HEADINGS = [
 ]
 FIGURES = {"usage", "week", "segments", "forecast", "forecast_peak", "parts", "plan", "exceedance", "rehearsal"}
 TABLES = {"who", "concentration", "gpu_types", "segments", "models", "parts", "plan_summary", "risk", "money"}
-TABLES |= {"scenarios", "past_plans", "rejected"}
+TABLES |= {"scenarios", "past_plans", "rejected", "types"}
 
 
 class Page(HTMLParser):
@@ -212,10 +212,12 @@ def test_too_short_a_history_says_what_would_fit(log, tmp_path):
         ({"target_utilization": 1.2}, "target_utilization"),
         ({"service_level": 0.4}, "service_level"),
         ({"lead_time": "soon"}, "length of time"),
+        ({"lead_time": "-5D"}, "must not be negative"),
         ({"tz": "Mars/Olympus"}, "time zone"),
         ({"freq": "fortnight"}, "freq"),
         ({"prices": 2.0}, "prices must be two numbers"),
         ({"prices": (1.0, 0)}, "on demand"),
+        ({"prices": (4.0, 1.0)}, "the reserved price comes first"),
     ],
 )
 def test_wrong_parameters_are_named_before_anything_is_written(log, tmp_path, wrong, message):

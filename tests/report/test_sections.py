@@ -184,6 +184,8 @@ def test_one_user_three_days_no_gpu_type_one_group(tmp_path):
     assert "at least 8 users with any use; the log has 1" in gaps
     assert "so the total has no parts to forecast" in gaps
     assert "No prices were given" in gaps
+    assert "add --prices RESERVED ON_DEMAND" in gaps
+    assert "fewer than two types of GPU apart" in gaps
     assert "nobody can leave and others stay" in html
     assert "20% growth" in html
     assert not (tmp_path / "figures" / "segments.svg").exists()

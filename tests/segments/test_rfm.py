@@ -40,6 +40,11 @@ def test_bare_numbers_are_counted_in_bins():
     assert table.attrs["units"]["recency"] == "bins"
 
 
+def test_the_kind_of_data_comes_along():
+    assert gs.rfm_table(wide([1, 0], kind="synthetic")).attrs["kind"] == "synthetic"
+    assert "kind" not in gs.rfm_table(wide([1, 0])).attrs
+
+
 def test_jobs_as_frequency():
     usage, jobs = wide([[0, 5], [1, 0]]), wide([[0, 9], [3, 1]])
     table = gs.rfm_table(usage, jobs)

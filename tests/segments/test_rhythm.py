@@ -6,9 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.ndimage import uniform_filter1d
+from scipy.stats import rankdata
 
 import gpudemand.segments as gs
 from gpudemand import InputError
+from gpudemand.segments.days import DAY_TRAITS, ranks
+from gpudemand.segments.directions import DIRECTIONS, N_DIRECTIONS, along
 
 
 def wide(rows, freq="D", start="2026-03-02"):
@@ -28,44 +31,69 @@ def some_usage(n_users=6, n_days=90):
 class TestDays:
     def test_pauses_of_one_and_three_days(self):
         found = traits(gs.UsageRhythm(), [1.0, 0, 1, 0, 0, 0, 1, 0, 0])
+        assert found["days"] == pytest.approx(np.log(3))
         assert found["pause"] == pytest.approx(np.log(5 / 3))
-        assert found["uneven_pauses"] == pytest.approx(0.5 * 2 / 4)
-        assert found["long_pause"] == 0.0
+        assert found["uneven_pauses"] == pytest.approx(0.5 * 2 / 5)
 
-    @pytest.mark.parametrize(("n_days", "expected"), [(10, 1.0), (45, 0.5), (60, 0.0)])
-    def test_short_lived_falls_from_30_to_60_percent(self, n_days, expected):
-        row = np.zeros(100)
-        row[20 : 20 + n_days] = 1.0
-        assert traits(gs.UsageRhythm(), row)["short_lived"] == pytest.approx(expected)
-
-    def test_a_pause_of_a_month_is_long(self):
-        row = np.zeros(60)
-        row[[0, 31]] = 1.0
-        assert traits(gs.UsageRhythm(), row)["long_pause"] == 1.0
+    def test_office_days(self):
+        # Each side counts one day like the rest: 20 of 28 days in use here.
+        found = traits(gs.UsageRhythm(), np.tile([1.0, 1, 1, 1, 1, 0, 0], 4)[:26])
+        assert found["weekdays"] == pytest.approx((20 + 20 / 26) / 21)
+        assert found["weekend_off"] == pytest.approx((20 + 20 / 26) / 21 - (20 / 26) / 7)
 
     def test_amounts(self):
         row = np.arange(1.0, 21.0)
         found = traits(gs.UsageRhythm(), row)
         assert found["spread"] == pytest.approx(np.subtract(*np.percentile(np.log(row), [90, 10])))
-        assert found["peaks"] == pytest.approx(39 / 210)
+        assert found["growth"] == pytest.approx(np.corrcoef(row, np.log(row))[0, 1] * 20 / 35)
 
-    def test_growing_and_fading(self):
+    @pytest.mark.parametrize("trait", ["growth", "trend", "rise"])
+    def test_growing_and_fading(self, trait):
         row = np.arange(1.0, 61.0)
-        up, down = (traits(gs.UsageRhythm(), values)["trend"] for values in (row, row[::-1]))
+        up, down = (traits(gs.UsageRhythm(), values)[trait] for values in (row, row[::-1]))
         assert up == pytest.approx(-down)
         assert up > 0.2
 
-    def test_noise_jumps_and_a_slow_drift_does_not(self):
+    def test_one_huge_day_does_not_make_a_rise(self):
+        row = np.ones(60)
+        row[-1] = 1e6
+        assert abs(traits(gs.UsageRhythm(), row)["rise"]) < 0.25
+
+    def test_a_slow_drift_is_remembered_and_noise_is_not(self):
         rng = np.random.default_rng(0)
-        noise = traits(gs.UsageRhythm(), rng.lognormal(0, 0.5, 365))["jumps"]
-        drift = traits(gs.UsageRhythm(), 2 + np.sin(np.arange(365) / 60))["jumps"]
-        assert noise == pytest.approx(1.4, abs=0.1)
-        assert drift < 0.1
+        noise = traits(gs.UsageRhythm(), rng.lognormal(0, 0.5, 365))["memory"]
+        drift = traits(gs.UsageRhythm(), 2 + np.sin(np.arange(365) / 60))["memory"]
+        assert abs(noise) < 0.15
+        assert drift > 0.8
 
     def test_one_month_on_one_month_off_clumps(self):
         on_off = np.tile(np.repeat([1.0, 0.0], 28), 4)
         every_other = np.tile([1.0, 0.0], 112)
         assert traits(gs.UsageRhythm(), on_off)["clumping"] > traits(gs.UsageRhythm(), every_other)["clumping"] + 2
+
+    def test_ranks_share_ties(self):
+        series = np.array([0.0, 3.0, 0.0, 1.0, 3.0, 3.0])
+        np.testing.assert_allclose(ranks(series), rankdata(series) - 1.0)
+
+
+class TestDirections:
+    def test_there_is_a_row_for_each_trait(self):
+        assert tuple(DIRECTIONS) == DAY_TRAITS
+        assert {len(row) for row in DIRECTIONS.values()} == {N_DIRECTIONS + 2}
+
+    def test_no_trait_counts_for_more_than_four_deviations(self):
+        usual, spread = np.transpose([row[:2] for row in DIRECTIONS.values()])
+        far, farther = (along((usual + times * spread)[None]) for times in (4.0, 40.0))
+        np.testing.assert_allclose(far, farther)
+
+    def test_two_kinds_are_farther_apart_than_users_of_one(self):
+        rng = np.random.default_rng(0)
+        office = (np.arange(112) % 7 < 5) * rng.lognormal(0, 0.3, (20, 112))
+        now_and_then = (rng.random((20, 112)) < 0.2) * rng.lognormal(0, 0.3, (20, 112))
+        places = along(gs.UsageRhythm().fit_transform(wide(np.vstack([office, now_and_then]))))
+        between = ((places[:20].mean(axis=0) - places[20:].mean(axis=0)) ** 2).sum()
+        within = (places[:20].var(axis=0) + places[20:].var(axis=0)).sum() / 2
+        assert between > 3 * within
 
 
 class TestHours:
@@ -87,7 +115,7 @@ class TestHours:
         hours = np.random.default_rng(0).random((3, 24 * 40)) * (np.random.default_rng(1).random((3, 24 * 40)) < 0.05)
         block = gs.UsageRhythm().fit(wide(hours, freq="h"))
         daily = gs.UsageRhythm().fit_transform(wide(hours.reshape(3, 40, 24).sum(axis=2)))
-        np.testing.assert_allclose(block.transform(wide(hours, freq="h"))[:, :10], daily)
+        np.testing.assert_allclose(block.transform(wide(hours, freq="h"))[:, : len(DAY_TRAITS)], daily)
 
 
 def test_waves_are_the_superlevel_pairs_of_the_weekly_level():
@@ -124,8 +152,8 @@ class TestEveryBlock:
         holed = np.where(rows > 0, rows, np.nan)
         full, gaps = (block().set_output(transform="pandas").fit_transform(wide(r)) for r in (rows, holed))
         assert np.isfinite(gaps).all(axis=None)
-        # These three are by definition shares of what was recorded.
-        of_recorded = gaps.columns.intersection(["short_lived", "waves", "active"])
+        # These two are by definition shares of what was recorded.
+        of_recorded = gaps.columns.intersection(["waves", "active"])
         pd.testing.assert_frame_equal(gaps.drop(columns=of_recorded), full.drop(columns=of_recorded))
 
     def test_single_precision(self, block):
