@@ -75,7 +75,7 @@ def test_prices_and_gpus_installed_by_type_reach_the_page(log_file, tmp_path):
     assert result.exit_code == 0, result.stderr
     html = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert "At 1.5 for a reserved and 4.0 for an on-demand GPU-hour" in html
-    assert "By type of GPU, each a pool of its own, at 95%: " in html
+    assert "GPUs required by type, each type a pool of its own, at the 95% service level: " in html
     costs = pd.read_parquet(tmp_path / "tables" / "money.parquet").iloc[0]
     assert costs["break_even_share"] == pytest.approx(1.5 / 4)
     assert 0 < costs["cost"] <= min(costs["cost_reserved"], costs["cost_on_demand"])
@@ -94,6 +94,8 @@ def test_prices_and_gpus_installed_by_type_reach_the_page(log_file, tmp_path):
         (("report", "{log}", "--lead-time", "soon"), "length of time"),
         (("report", "{log}", "--lead-time=-5D"), "lead_time must not be negative; got '-5D'"),
         (("report", "{log}", "--installed", "many"), "write 96, or A100=64,H100=32"),
+        (("report", "{log}", "--installed", "A100=9,H100=1,A100=2"), "names a type of GPU twice"),
+        (("report", "{log}", "--installed", "A100=0,H100=0"), "of all types together, must be a number above 0"),
         (("report", "{log}", "--installed", "A100=9"), "installed says nothing about 'H100'"),
         (("report", "{log}", "--prices", "0", "4"), "prices (reserved) must be a number above 0"),
         (("report", "{log}", "--prices", "1", "nan"), "prices (on demand) must be a number above 0"),

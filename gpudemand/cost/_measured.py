@@ -13,11 +13,9 @@ from gpudemand._typing import BoolArray, FloatArray, IntArray
 
 #: Work that takes as long whatever the batch: what the host does, and what is done to the parameters.
 _FIXED = ("launch", "start", "update", "weights")
-#: What a job has in common with itself at another batch, beside the fixed work.
-_SAME = (
-    *("device_name", "n_gpus", "precision", "layout", "framework", "framework_version", "execution", "mode"),
-    "optimizer_states",
-)
+#: What a job has in common with itself at another batch, beside the fixed work: names, and counts.
+_SAME = ("device_name", "precision", "layout", "framework", "framework_version", "execution", "mode")
+_SAME_COUNTS = ("n_gpus", "optimizer_states")
 #: How far the fixed part and the rest may be from what was predicted, and a measurement from the truth, as logarithms.
 _DOUBTS, _NOISE = np.array([2.0, 0.3]), 0.08
 #: How far devices usually are from their predictions, as a logarithm, and how many errors are no chance.
@@ -27,8 +25,10 @@ _DEVICES, _BEYOND_CHANCE = 0.1, 4.0
 def job_keys(X: pd.DataFrame, terms: pd.DataFrame) -> IntArray:
     """Number that jobs have in common if only their batch differs, shape (n_jobs,); a network is its fixed work."""
     picoseconds = (1e12 * terms[[name for name in terms.columns if _is_fixed(name)]]).round()
-    same = pd.concat([X[list(_SAME)].astype(str), picoseconds], axis=1)
-    return np.asarray(pd.util.hash_pandas_object(same, index=False), dtype=np.uint64)
+    # Plain types, so that a job that was stored and read again, by another pandas, still is the same.
+    names = X[list(_SAME)].astype(object)
+    same = [names.where(names.notna(), "").astype(str), X[list(_SAME_COUNTS)].astype(float), picoseconds]
+    return np.asarray(pd.util.hash_pandas_object(pd.concat(same, axis=1), index=False), dtype=np.uint64)
 
 
 def split_work(terms: pd.DataFrame, prices: pd.Series) -> FloatArray:

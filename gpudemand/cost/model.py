@@ -241,8 +241,9 @@ class CostModel:
     def calibrate(self, jobs: Jobs, step_time_s: Any) -> CostModel:
         """Sharpen the step time of devices by as little as one measured job on each.
 
-        A job that was measured is known at other batches too: two small batches tell the large ones within some ten
-        per cent, because they tell what the host takes apart from what the device does.
+        A job that was measured is known at other batches too, and best from two or more, which tell what the host takes
+        apart from what the device does. Up to four times the largest measured batch, half of the jobs that were held
+        out are predicted within some ten per cent, and nine of ten within a third.
 
         Parameters
         ----------

@@ -193,11 +193,13 @@ def minimise_on_simplex(form: FloatArray, slope: FloatArray, support: BoolArray 
 
 def _homogeneous(form: FloatArray, slope: FloatArray) -> FloatArray:
     """A positive definite form without a slope that differs from the given ones by a constant on the simplex."""
-    eye = np.eye(form.shape[-1])
-    size = np.trace(form, axis1=1, axis2=2)[:, None, None] / len(eye)
-    unit = np.where(size > 0, size, 1.0)
+    own = np.diagonal(form, axis1=1, axis2=2)
+    largest, best = own.max(axis=1, keepdims=True), np.where(own > 0, own, np.inf).min(axis=1, keepdims=True)
+    # Beside one that has gone astray all other members would look alike, so the unit is that of the best one.
+    unit = np.where(largest > 0, np.maximum(best, _ROUNDING**2 * largest), 1.0)
     # Members that are never wrong, or always alike, leave the form singular.
-    form, slope = np.where(size > 0, form / unit + _ROUNDING * eye, eye), slope / unit[..., 0]
+    ridge = _ROUNDING * (1 + own / unit)
+    form, slope = form / unit[..., None] + ridge[..., None] * np.eye(form.shape[-1]), slope / unit
     reach = 1 + 2 * np.einsum("bi,bi->b", slope, np.linalg.solve(form, slope[..., None])[..., 0])
     return form - slope[:, None] - slope[..., None] + reach[:, None, None]
 

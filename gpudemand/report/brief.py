@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pandas as pd
@@ -60,7 +61,7 @@ def risk(numbers: dict[str, Any]) -> str:
     there = "installed" if numbers["installed_from"] == "given" else "held so far"
     return (
         f"{counts[50]} GPUs are enough with a probability of 50%, {counts[90]} with 90%, {counts[95]} with 95% "
-        f"and {counts[99]} with 99%. Demand exceeds the {format_count(numbers['installed'])} {there} in "
+        f"and {counts[99]} with 99%. Demand exceeds the {format_count(numbers['installed'])} {there} for "
         f"{words.percent(numbers['share_over'], 1)} of the time ahead."
     )
 
@@ -89,7 +90,10 @@ def which(table: pd.DataFrame, service_level: float) -> str:
     told = ", ".join(
         f"{words.short(row.gpu_type)} {format_count(row.required)}{_short(row)}" for row in rows.itertuples()
     )
-    needed = f"By type of GPU, each a pool of its own, at {words.level(service_level)}: {told}"
+    needed = (
+        f"GPUs required by type, each type a pool of its own, at the {words.level(service_level)} service level: "
+        f"{told}; together {format_count(rows['required'].sum())}"
+    )
     first = first_short(table)
     if first is None:
         return f"{needed}."
@@ -97,7 +101,7 @@ def which(table: pd.DataFrame, service_level: float) -> str:
 
 
 def _short(row: Any) -> str:
-    return f" ({format_count(row.shortfall)} short)" if row.shortfall > 0 else ""
+    return f" ({format_count(math.ceil(row.shortfall))} short)" if row.shortfall > 0 else ""
 
 
 def what_if(table: pd.DataFrame) -> str:

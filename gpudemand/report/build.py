@@ -58,8 +58,8 @@ def build_report(
     horizon : int, default=28
         How many bins to look ahead. The log must be four times as long.
     installed : float or mapping of str to float, optional
-        GPUs that are there, of all types together or by ``gpu_type``; by default the most that the log ever held at
-        once, and the page says so.
+        GPUs that are there, of all types together or by ``gpu_type`` (0 where none are left); by default the most that
+        the log ever held at once, and the page says so.
     target_utilization : float, default=0.85
         Share of the GPUs that the mean demand of a bin may take, in (0, 1].
     service_level : float, default=0.95

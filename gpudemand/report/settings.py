@@ -73,11 +73,14 @@ def read_installed(text: str) -> float | dict[str, float]:
         if "=" not in text:
             return float(text)
         pairs = [pair.rsplit("=", 1) for pair in text.split(",")]
-        return {name.strip(): float(count) for name, count in pairs}
+        counts = {name.strip(): float(count) for name, count in pairs}
     except ValueError as error:
         raise InputError(
             f"installed={shorten(text)!r} is no number of GPUs; write 96, or A100=64,H100=32 by type."
         ) from error
+    if len(counts) < len(pairs):
+        raise InputError(f"installed={shorten(text)!r} names a type of GPU twice; give one number for each.")
+    return counts
 
 
 def _check_installed(installed: object) -> None:
@@ -85,7 +88,8 @@ def _check_installed(installed: object) -> None:
         if not installed:
             raise InputError("installed names no type of GPU; give a number, or one for each type.")
         for name, count in installed.items():
-            check_number(f"installed[{name!r}]", count, 0, open_low=True)
+            check_number(f"installed[{name!r}]", count, 0)
+        check_number("installed, of all types together,", sum(installed.values()), 0, open_low=True)
     elif installed is not None:
         check_number("installed", installed, 0, open_low=True)
 

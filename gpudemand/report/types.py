@@ -8,10 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from gpudemand._validation import InputError
+from gpudemand._validation import InputError, nearest
 from gpudemand.jobs.table import STRING
 from gpudemand.planning.capacity import SHARES
-from gpudemand.planning.inputs import number_by_row
 from gpudemand.report import tables
 from gpudemand.report.measured import MEAN, PEAK
 from gpudemand.report.need import Need, plan_need
@@ -35,7 +34,7 @@ class Types:
         All types as one pool, then a row a type, the one that requires most first: ``gpu_type``, ``installed``,
         ``required_p50`` ... ``required_p99``, ``required`` (at the service level), ``shortfall``, ``first_crossing``
         and ``order_by`` (NaT if never). Of a type, what hangs on GPUs installed is missing where these were given for
-        all types together.
+        all types together. Types that were given and never used come last, and require none.
     steps : DataFrame
         Bin by bin: ``gpu_type``, ``ds``, ``required_p50`` ... ``required_p99``, ``required``.
     """
@@ -52,8 +51,14 @@ def check_installed(jobs: pd.DataFrame, settings: Settings) -> None:
     InputError
         Which names the type.
     """
-    if isinstance(settings.installed, Mapping):
-        number_by_row("installed", settings.installed, jobs["gpu_type"].dropna().drop_duplicates())
+    if not isinstance(settings.installed, Mapping):
+        return
+    missing = [name for name in jobs["gpu_type"].dropna().astype(str).unique() if name not in settings.installed]
+    if missing:
+        raise InputError(
+            f"installed says nothing about {missing[0]!r}.{nearest(missing[0], settings.installed)} "
+            "It needs a number for each type of GPU in the log, 0 where none are left."
+        )
 
 
 def plan_types(jobs: pd.DataFrame, outlook: Outlook, parts: Parts | None, need: Need, settings: Settings) -> Types:
@@ -87,8 +92,9 @@ def plan_types(jobs: pd.DataFrame, outlook: Outlook, parts: Parts | None, need: 
         raise InputError("the log tells fewer than two types of GPU apart, so the plan is for one pool.")
     model = parts.model if parts is not None and parts.by == "gpu_type" else outlook.model
     plans = _plans(jobs, model, outlook, settings)
-    rows = [_row(name, plan, settings) for name, plan in plans.items()]
-    table = dated(pd.DataFrame([_row(ALL, need, settings), *rows]), outlook.forecast["ds"])
+    rows = [_row(ALL, need, need.installed)]
+    rows += [_row(name, plan, _installed(name, plan, settings)) for name, plan in plans.items()]
+    table = dated(pd.DataFrame([*rows, *_unused(plans, settings)]), outlook.forecast["ds"])
     steps = pd.concat([_steps(name, plan) for name, plan in plans.items()], ignore_index=True)
     return Types(table.astype({"gpu_type": STRING}), steps.astype({"gpu_type": STRING}))
 
@@ -121,7 +127,7 @@ def _plans(jobs: pd.DataFrame, model: str, outlook: Outlook, settings: Settings)
     plans = {}
     for name, most in most_held[most_held > 0].items():
         mine = forecast[forecast["gpu_type"] == name].drop(columns="gpu_type")
-        plans[str(name)] = plan_need(mine, most, replace(settings, installed=_installed(str(name), settings)))
+        plans[str(name)] = plan_need(mine, most, replace(settings, installed=None))
     return dict(sorted(plans.items(), key=lambda item: -item[1].required))
 
 
@@ -150,19 +156,32 @@ def _raised(rows: pd.DataFrame, model: str, above: pd.DataFrame) -> pd.DataFrame
     return rows.assign(**{name: rows[name] * rows["ds"].map(factor[name]) for name in upper})
 
 
-def _installed(name: str, settings: Settings) -> float | None:
-    """GPUs of a type that were said to be there."""
-    return settings.installed.get(name) if isinstance(settings.installed, Mapping) else None
+def _installed(name: str, plan: Need, settings: Settings) -> float | None:
+    """GPUs of a type: those given, the most that were held if nothing was; None if only their sum is known."""
+    if isinstance(settings.installed, Mapping):
+        return settings.installed.get(name)
+    return plan.installed if settings.installed is None else None
 
 
-def _row(name: str, plan: Need, settings: Settings) -> dict[str, object]:
+def _row(name: str, plan: Need, installed: float | None) -> dict[str, object]:
     counts = zip(SHARES, risk_table(plan)["required"], strict=True)
     row: dict[str, object] = {"gpu_type": name, **{f"required_{share}": count for share, count in counts}}
     row["required"] = plan.required
-    if name != ALL and settings.installed is not None and _installed(name, settings) is None:
+    if installed is None:
         return row
-    dates = {"first_crossing": plan.first_crossing, "order_by": plan.order_by}
-    return row | {"installed": plan.installed, "shortfall": max(plan.required - plan.installed, 0.0)} | dates
+    steps = plan.larger()
+    first = steps.loc[steps["required"] > installed, "ds"].min()
+    dates = {"first_crossing": first, "order_by": first - plan.plans[MEAN].lead_time}
+    return row | {"installed": installed, "shortfall": max(plan.required - installed, 0.0)} | dates
+
+
+def _unused(plans: dict[str, Need], settings: Settings) -> list[dict[str, object]]:
+    """Rows of the types that are said to be there and that no job held: their GPUs count in the pool of all."""
+    given = settings.installed if isinstance(settings.installed, Mapping) else {}
+    none = dict.fromkeys([*(f"required_{share}" for share in SHARES), "required", "shortfall"], 0.0)
+    never = dict.fromkeys(("first_crossing", "order_by"), pd.NaT)
+    rows = ({"gpu_type": name, "installed": float(count)} for name, count in given.items() if name not in plans)
+    return [{**row, **none, **never} for row in rows]
 
 
 def _steps(name: str, plan: Need) -> pd.DataFrame:

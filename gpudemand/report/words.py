@@ -107,12 +107,32 @@ def timing(numbers: dict[str, Any]) -> str:
     if numbers["first_crossing"] is None:
         return _enough(numbers, there)
     crossing = f"Required GPUs first exceed the {there} on {day(numbers['first_crossing'])}; "
-    if pd.Timestamp(numbers["order_by"]) <= pd.Timestamp(numbers["log_end"]):
-        return crossing + (
-            f"with a lead time of {span(numbers['lead_time'])} the order was due by {day(numbers['order_by'])}, "
-            "before the log ends: order now."
-        )
-    return crossing + f"with a lead time of {span(numbers['lead_time'])}, order by {day(numbers['order_by'])}."
+    name, order = first_order(numbers)
+    if name is not None:
+        crossing += f"{short(name)} by itself runs short earlier, on {day(numbers['type_first_crossing'])}; "
+    return crossing + _due(numbers, order)
+
+
+def first_order(numbers: dict[str, Any]) -> tuple[str | None, str | None]:
+    """Find the type of GPU to be ordered first and its date; no type where all of them as one pool are due as early.
+
+    Examples
+    --------
+    >>> pool = {"order_by": "2026-03-09", "first_short_type": "H100", "type_order_by": "2026-03-02"}
+    >>> first_order(pool), first_order({**pool, "type_order_by": "2026-03-09"})
+    (('H100', '2026-03-02'), (None, '2026-03-09'))
+    """
+    order, order_type = numbers["order_by"], numbers.get("type_order_by")
+    if order_type is not None and (order is None or pd.Timestamp(order_type) < pd.Timestamp(order)):
+        return numbers["first_short_type"], order_type
+    return None, order
+
+
+def _due(numbers: dict[str, Any], order: str | None) -> str:
+    lead = f"with a lead time of {span(numbers['lead_time'])}"
+    if pd.Timestamp(order) <= pd.Timestamp(numbers["log_end"]):
+        return f"{lead} the order was due by {day(order)}, before the log ends: order now."
+    return f"{lead}, order by {day(order)}."
 
 
 def _enough(numbers: dict[str, Any], there: str) -> str:
@@ -122,7 +142,7 @@ def _enough(numbers: dict[str, Any], there: str) -> str:
         return f"The {there} suffice {at}."
     return (
         f"As one pool the {there} suffice {at}; type by type they do not: {short(name)} runs short from "
-        f"{day(numbers['type_first_crossing'])}, to be ordered by {day(numbers['type_order_by'])}."
+        f"{day(numbers['type_first_crossing'])}; {_due(numbers, numbers['type_order_by'])}"
     )
 
 
@@ -140,7 +160,7 @@ def types_note(numbers: dict[str, Any]) -> str:
     }[numbers["installed_from"]]
     return (
         "A job that asks for one type does not move to another, so each type needs its own reserve, and together they "
-        "require more than one pool of all of them would. The forecasts of the means add up to that of the total. "
+        "require at least as many as one pool of all of them. The forecasts of the means add up to that of the total. "
         f"Installed: {installed}. Shortfall and dates: at {level(numbers['service_level'])}."
     )
 

@@ -35,6 +35,13 @@ def without_gaps(usage: FloatArray) -> FloatArray:
 
 
 @compiled
+def span_of_use(row: FloatArray) -> tuple[int, int]:
+    """Return the first bin in use and the one after the last; the same twice where there is none."""
+    used = np.flatnonzero(row > 0)
+    return (used[0], used[-1] + 1) if used.size else (0, 0)
+
+
+@compiled
 def compressed(usage: FloatArray) -> FloatArray:
     """Return log(1 + usage / median of what is above zero), in which one huge day cannot drown the others."""
     return np.log1p(usage / np.median(usage[usage > 0]))
@@ -134,18 +141,17 @@ def day_rows(values: FloatArray, weekdays: IntArray, out: FloatArray) -> None:
     """Write the traits of each row of daily usage, NaN being a day not recorded; zeros without use."""
     out[:] = 0.0
     for row in range(len(values)):
-        used = np.flatnonzero(values[row] > 0)
-        if not used.size:
+        first, last = span_of_use(values[row])
+        if first == last:
             continue
-        first, last = used[0], used[-1] + 1
         usage = without_gaps(values[row, first:last])
         active, time = (usage > 0).astype(np.float64), np.arange(usage.size) - 0.5 * (usage.size - 1)
-        level = compressed(usage)
-        out[row, 0] = math.log(used.size)
+        level, n_used = compressed(usage), active.sum()
+        out[row, 0] = math.log(n_used)
         share_on(active, weekdays[first:last], out[row, 1:3])
         pauses(active, out[row, 3:5])
         amounts(usage, time, out[row, 5:7])
         out[row, 7] = memory(level)
         out[row, 8] = 2.0 * (time * level).mean() / (level.mean() * usage.size)
-        out[row, 9] = correlation(time, ranks(usage)) * used.size / (used.size + _USED_TO_TRUST)
+        out[row, 9] = correlation(time, ranks(usage)) * n_used / (n_used + _USED_TO_TRUST)
         out[row, 10] = clumping(active)

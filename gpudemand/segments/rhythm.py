@@ -12,7 +12,7 @@ from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError
 from gpudemand.segments._sweep import compiled
 from gpudemand.segments._transformer import ScaleFreeTransformer, over_rows
-from gpudemand.segments.days import DAY_TRAITS, compressed, day_rows, without_gaps
+from gpudemand.segments.days import DAY_TRAITS, compressed, day_rows, span_of_use, without_gaps
 from gpudemand.segments.matrix import Matrix, sampling_step
 
 _DAY = pd.Timedelta("1D")
@@ -132,10 +132,9 @@ def hour_rows(values: FloatArray, clock: FloatArray, step_h: float, out: FloatAr
     """Write the traits of the hours of each row; `clock` is the time of day of each bin as an angle."""
     out[:] = 0.0
     for row in range(len(values)):
-        used = np.flatnonzero(values[row] > 0)
-        if not used.size:
+        first, last = span_of_use(values[row])
+        if first == last:
             continue
-        first, last = used[0], used[-1] + 1
         usage = compressed(without_gaps(values[row, first:last]))
         angle = clock[first:last]
         active = (usage > 0).astype(np.float64)
@@ -143,7 +142,7 @@ def hour_rows(values: FloatArray, clock: FloatArray, step_h: float, out: FloatAr
         trust = runs / (runs + _RUNS_TO_TRUST)
         out[row, 0] = trust * (usage * np.cos(angle)).sum() / usage.sum()
         out[row, 1] = trust * (usage * np.sin(angle)).sum() / usage.sum()
-        out[row, 2] = math.log((used.size * step_h + 1.0) / (runs + 1.0))
+        out[row, 2] = math.log((active.sum() * step_h + 1.0) / (runs + 1.0))
         out[row, 3] = repeated(usage - usage.mean(), angle, step_h)
 
 

@@ -111,7 +111,8 @@ def _choose(table: pd.DataFrame, least_stable: float, least_gain: float) -> int:
     # A gain that the numbers beside it do not share is luck.
     several = table.loc[2:]
     gain = several["gain"].rolling(3, center=True).median().fillna(several["gain"])
-    real = (gain >= least_gain) & (several["gain"] > 0) & (several["stability"] >= least_stable)
+    better = (several[["gain", "closeness"]] > 0).all(axis=1)
+    real = (gain >= least_gain) & better & (several["stability"] >= least_stable)
     merit = (several["stability"] * several["closeness"])[real]
     return int(merit.index[merit >= AS_GOOD * merit.max()].min()) if real.any() else 1
 

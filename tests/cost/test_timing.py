@@ -101,7 +101,17 @@ def test_a_measured_job_tells_of_its_larger_batches(model: StepTimeModel, rows: 
     np.testing.assert_allclose(copy.predict(other), model.predict(other) * factor)
 
 
-def test_an_impossible_factor_of_one_job_is_half_believed(model: StepTimeModel, rows: pd.DataFrame) -> None:
+def test_a_job_is_recognised_however_its_table_was_stored(model: StepTimeModel, rows: pd.DataFrame) -> None:
+    few = rows.iloc[:3].assign(framework_version=["2.4", None, np.nan])
+    copy = StepTimeModel.from_arrays(model.to_arrays()).calibrate(few, 3 * few["y"])
+    stored = few.astype({"n_gpus": float, "optimizer_states": int, "device_name": "category", "precision": "string"})
+    stored["framework_version"] = stored["framework_version"].astype("string")
+    np.testing.assert_allclose(copy.predict(stored), copy.predict(few))
+    known = set(copy.calibration_.jobs)
+    assert set(copy.calibrate(stored, 3 * few["y"]).calibration_.jobs) == known
+
+
+def test_a_small_factor_of_one_job_is_shrunk_and_a_huge_one_believed(model: StepTimeModel, rows: pd.DataFrame) -> None:
     copy = StepTimeModel.from_arrays(model.to_arrays())
     plain = model.predict(rows.iloc[[0]])
     name = rows["device_name"].iloc[0]

@@ -70,6 +70,17 @@ def test_forecast_from_knows_nothing_of_what_follows():
     np.testing.assert_array_equal(model.forecast_from(replace(panel, values=later), origins, 6), before)
 
 
+def test_a_level_shared_by_users_who_are_often_idle_knows_nothing_of_what_follows():
+    rng = np.random.default_rng(0)
+    rows = {f"u{user}": 10.0 * (rng.random(24 * 20) < 0.1 + 0.1 * user) for user in range(5)}
+    model = CombinedForecaster().fit(long(rows))
+    panel, origins = model.panel_, np.array([24 * 8, 24 * 12 + 7])
+    before = model.forecast_from(panel, origins, 24)
+    later = np.where(np.arange(panel.values.shape[1]) < origins[0], panel.values, 1e6)
+    after = model.forecast_from(replace(panel, values=later), origins, 24)
+    np.testing.assert_array_equal(after[:, 0], before[:, 0])
+
+
 def test_what_falls_below_zero_later_lowers_no_earlier_forecast():
     y = np.r_[np.linspace(100.0, 1.0, 100), np.full(20, -50.0)]
     model = RidgeAutoregression(season_length=1).fit(long({"a": y}))
@@ -98,6 +109,11 @@ def test_forms_without_one_minimum_still_give_weights():
     weights = minimise_on_simplex(np.stack([never_wrong, alike, np.zeros((3, 3))]), np.zeros((3, 3)))
     assert weights[0, 0] == pytest.approx(1)
     np.testing.assert_allclose(weights[1:], 1 / 3)
+
+
+def test_a_member_gone_astray_does_not_blur_the_others():
+    weights = minimise_on_simplex(np.diag([1.0, 4.0, 1e12]), np.zeros(3))
+    np.testing.assert_allclose(weights, [0.8, 0.2, 0.0], atol=1e-6)
 
 
 def test_a_sleeping_user_takes_what_serves_all():

@@ -12,16 +12,37 @@ def past(errors):
     return PastErrors(errors, 24 * np.arange(1, errors.shape[1] + 1))
 
 
+def coverage(errors, level):
+    """How many of the newest errors lie inside what the others foretell, in percent."""
+    zero = np.zeros((len(errors), errors.shape[2]))
+    ends = bands(zero, past(errors[:, :-1]), [level], np.full((len(errors), 1), -np.inf))
+    inside = (errors[:, -1] >= ends[f"lo-{level}"]) & (errors[:, -1] <= ends[f"hi-{level}"])
+    return 100 * inside.mean()
+
+
 @pytest.mark.parametrize("n_origins", [8, 24, 60])
 def test_the_next_error_lies_inside_as_often_as_promised(n_origins):
     rng = np.random.default_rng(0)
     # Errors of a day belong together: an origin is one piece of evidence, however many steps it has.
     errors = rng.normal(size=(4000, n_origins + 1, 1)) + 0.1 * rng.normal(size=(4000, n_origins + 1, 6))
-    point = np.zeros((4000, 6))
-    ends = bands(point, past(errors[:, :-1]), [80, 95], np.full((4000, 1), -np.inf))
     for level in (80, 95):
-        inside = (errors[:, -1] >= ends[f"lo-{level}"]) & (errors[:, -1] <= ends[f"hi-{level}"])
-        assert 100 * inside.mean() == pytest.approx(level, abs=3)
+        assert coverage(errors, level) == pytest.approx(level, abs=3)
+
+
+def test_a_late_beginner_has_the_evidence_of_her_own_history_only():
+    rng = np.random.default_rng(0)
+    errors = rng.normal(size=(4000, 61, 1)) + 0.1 * rng.normal(size=(4000, 61, 6))
+    # All but one began when the last eight origins were left.
+    errors[1:, :52] = np.nan
+    assert coverage(errors, 80) == pytest.approx(80, abs=3)
+    assert coverage(errors, 95) == pytest.approx(95, abs=3)
+
+
+def test_one_origin_makes_intervals_of_some_width():
+    rng = np.random.default_rng(0)
+    errors = rng.normal(size=(4000, 2, 1)) + rng.normal(size=(4000, 2, 6))
+    assert coverage(errors, 80) > 70
+    assert coverage(errors, 95) > 85
 
 
 def test_intervals_widen_in_turbulent_times_and_narrow_after():

@@ -65,11 +65,38 @@ def test_what_is_installed_by_type_decides_which_runs_short(log, ahead):
     assert table.loc["H100", "shortfall"] == table.loc["H100", "required"] - 5
     assert table.loc["H100", "first_crossing"] - table.loc["H100", "order_by"] == pd.Timedelta("10D")
     assert table.loc[ALL, "installed"] == 1005
-    assert "H100 90 (85 short), A100 54; H100 runs short first, on " in which(types.table, 0.95)
-    told = {"installed_from": "given", "first_crossing": None, "service_level": 0.95, **types_numbers(types)}
+    a100, h100 = (int(table.loc[name, "required"]) for name in ("A100", "H100"))
+    said = f"H100 {h100} ({h100 - 5} short), A100 {a100}; together {h100 + a100}; H100 runs short first, on "
+    assert said in which(types.table, 0.95)
+    assert f"H100 {h100} ({h100 - 5} short)" in which(
+        types.table.assign(shortfall=types.table["shortfall"] - 0.3), 0.95
+    )
+    told = {"installed_from": "given", "first_crossing": None, "order_by": None, "service_level": 0.95}
+    told |= {"lead_time": "10D", "log_end": "2026-03-02T00:00:00+00:00", **types_numbers(types)}
     assert "As one pool the installed GPUs suffice" in timing(told)
     assert "type by type they do not: H100 runs short from " in timing(told)
+    assert timing(told).endswith("before the log ends: order now.")
     assert "suffice throughout" in timing({**told, **types_numbers(None)})
+    pool = {"first_crossing": "2026-04-02T00:00:00+00:00", "order_by": "2026-03-23T00:00:00+00:00"}
+    assert "H100 by itself runs short earlier, on " in timing({**told, **pool})
+
+
+def test_types_that_are_gone_or_never_used(log, ahead):
+    installed = {"A100": 0, "H100": 1000.0, "B200": 32.0}
+    check_installed(log, Settings(installed=installed))
+    types, _ = plan(log, ahead, installed=installed)
+    table = types.table.set_index("gpu_type")
+    assert table.index.tolist() == [ALL, "H100", "A100", "B200"]
+    assert table.loc["A100", "shortfall"] == table.loc["A100", "required"] > 0
+    assert table.loc["A100", "first_crossing"] == ahead.forecast["ds"].min()
+    assert table.loc["B200", ["installed", "required", "shortfall"]].tolist() == [32, 0, 0]
+    assert table["installed"].iloc[1:].sum() == table.loc[ALL, "installed"] == 1032
+
+
+def test_without_a_number_each_type_is_compared_with_the_most_that_was_held(log, ahead):
+    types, _ = plan(log, ahead)
+    most = measure(log, Settings(horizon=7)).tables["gpu_types"].set_index("gpu_type")["gpus_peak"]
+    assert types.table.set_index("gpu_type").loc[most.index, "installed"].to_dict() == most.to_dict()
 
 
 def test_one_number_for_all_types_says_nothing_of_each(log, ahead):
@@ -85,7 +112,7 @@ def test_a_type_left_out_or_mistyped_is_named(log):
         check_installed(log, Settings(installed={"A100": 5}))
     with pytest.raises(InputError, match="'A100'"):
         check_installed(log, Settings(installed={"A10O": 5, "H100": 5}))
-    with pytest.raises(InputError, match=r"installed\['A100'\] must be a number above 0"):
+    with pytest.raises(InputError, match=r"installed\['A100'\] must be a number of at least 0"):
         Settings(installed=read_installed("A100=-3,H100=1"))
     with pytest.raises(InputError, match="write 96, or A100=64,H100=32"):
         read_installed("A100:64")
