@@ -20,8 +20,8 @@ _HALF_LIFE, _USUAL = 4.0, 10.0
 #: Errors that a quantile counts as one from at least: a single one says nothing of how far they spread.
 _FEWEST = 2.0
 #: As how many errors those over overlapping spans count, by disjoint span: set by coverage on simulated clusters, seeds
-#: 0 to 23, of forecasts 28 and 84 days ahead.
-_OVERLAPPING = 4.0
+#: 0 to 23, of forecasts 8 weeks, 28 and 84 days ahead.
+_OVERLAPPING = 3.0
 
 #: (history of shape (n, t), origins, horizon) -> forecasts of shape (n, n_origins, h)
 PathsFunction = Callable[[FloatArray, IntArray, int], FloatArray]
@@ -133,7 +133,7 @@ class PastErrors:
 
         A horizon borrows from its neighbours, rescaled by `growth`, until it has `min_sample` errors, and errors of
         calm and turbulent times are compared by their `turbulence`. Errors over overlapping spans repeat one another,
-        so a quantile counts as one from at most four errors by disjoint span of the series (two, if it has fewer). Of n
+        so a quantile counts as one from at most three errors by disjoint span of the series (two, if it has fewer). Of n
         errors the largest is exceeded by the next with a probability of 1 / (n + 1); what lies beyond is extrapolated
         with Student's t.
 
