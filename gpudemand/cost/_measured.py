@@ -61,19 +61,22 @@ class Calibration:
     devices: dict[str, float] = field(default_factory=dict)
     jobs: dict[int, tuple[FloatArray, FloatArray]] = field(default_factory=dict)
 
-    def learn_devices(self, names: pd.Series, ratio: FloatArray, usual: float) -> None:
-        """Set the factor of each device that was measured on.
+    def learn_devices(self, names: pd.Series, keys: IntArray, ratio: FloatArray, usual: float) -> None:
+        """Set the factor of each device that was measured on; batches of one job count as one.
 
         Parameters
         ----------
         names : Series of str, shape (n,)
+        keys : ndarray of shape (n,)
+            Of `job_keys`.
         ratio : ndarray of shape (n,)
             Measured over predicted.
         usual : float
             How far a job usually is from its prediction, as a logarithm: a factor is shrunk by the error of its median.
         """
-        for name, rows in pd.Series(np.log(ratio)).groupby(names.astype(str).to_numpy()):
-            self.devices[str(name)] = _shrunk(float(rows.median()), usual / np.sqrt(len(rows)))
+        errors = pd.Series(np.log(ratio)).groupby([names.astype(str).to_numpy(), keys]).median()
+        for name, jobs in errors.groupby(level=0):
+            self.devices[str(name)] = _shrunk(float(jobs.median()), usual / np.sqrt(len(jobs)))
 
     def learn_jobs(self, keys: IntArray, parts: FloatArray, y: FloatArray) -> None:
         """Fit the factors of each job.

@@ -199,9 +199,9 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self, "prices_")
         X, y = check_columns(X, (*NEEDED, "device_name"), "X"), check_costs(y, len(X), "are no times")
-        parts, _, _ = self._uncalibrated(X)
-        self.calibration_.learn_devices(X["device_name"], y / parts.sum(axis=1), self.usual_)
-        self.calibration_.learn_jobs(job_keys(X, self._terms(X)), parts, y)
+        (parts, _, _), keys = self._uncalibrated(X), job_keys(X, self._terms(X))
+        self.calibration_.learn_devices(X["device_name"], keys, y / parts.sum(axis=1), self.usual_)
+        self.calibration_.learn_jobs(keys, parts, y)
         return self
 
     def to_arrays(self) -> dict[str, Any]:

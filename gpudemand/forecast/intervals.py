@@ -133,8 +133,8 @@ class PastErrors:
 
         A horizon borrows from its neighbours, rescaled by `growth`, until it has `min_sample` errors, and errors of
         calm and turbulent times are compared by their `turbulence`. Errors over overlapping spans repeat one another,
-        so a quantile counts as one from at most three errors by disjoint span of the series (two, if it has fewer). Of n
-        errors the largest is exceeded by the next with a probability of 1 / (n + 1); what lies beyond is extrapolated
+        so a quantile counts as one from at most three errors by disjoint span of the series (two, if it has fewer). Of
+        n errors the largest is exceeded by the next with a probability of 1 / (n + 1); what lies beyond is extrapolated
         with Student's t.
 
         Parameters

@@ -120,6 +120,15 @@ def test_a_small_factor_of_one_job_is_shrunk_and_a_huge_one_believed(model: Step
     assert 0.8 * np.log(3) < moved[2] < np.log(3)
 
 
+def test_batches_of_one_job_tell_of_the_device_no_more_than_one(model: StepTimeModel, rows: pd.DataFrame) -> None:
+    factors = []
+    for n in (1, 6):
+        copy = StepTimeModel.from_arrays(model.to_arrays())
+        again = rows.iloc[[0] * n]
+        factors.append(copy.calibrate(again, 1.05 * model.predict(again)).calibration_.devices)
+    assert factors[0] == pytest.approx(factors[1])
+
+
 def test_intervals_cover_groups_that_were_held_out() -> None:
     table = make(np.random.default_rng(3), 480)
     inside = []
