@@ -32,7 +32,8 @@ def main() -> None:
         flawed = {f"cluster {seed}": synthetic.FlawedStepTime(0.4, seed) for seed in range(3)}
         rows = {name: synthetic.gpu_hours_per_user(costs, seed=costs.seed) for name, costs in flawed.items()}
         rows["cluster 0, bundled cost model"] = synthetic.gpu_hours_per_user(synthetic.modelled_step_time())
-        print(f"GPU-hours of users next month against those from true costs, WAPE\n{pd.DataFrame(rows).T.round(3)}\n")
+        table = pd.DataFrame(rows).T.round(3).to_string()
+        print(f"GPU-hours of users next month against those from true costs, WAPE\n{table}\n")
     if "speed" in wanted:
         print(f"A million jobs, seconds\n{speed.plan_seconds(speed.million_jobs()).round(2)}")
 
