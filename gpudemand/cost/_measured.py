@@ -123,7 +123,7 @@ class Calibration:
         """Restore what `to_arrays` returned."""
         names = [str(name) for name in arrays["device_names"]]
         devices = dict(zip(names, map(float, arrays["device_factors"]), strict=True))
-        if "job_keys" not in arrays:  # written by version 0.1
+        if "job_keys" not in arrays:  # stored before jobs had factors
             return cls(devices)
         keys = [int(key) for key in arrays["job_keys"]]
         return cls(
