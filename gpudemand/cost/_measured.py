@@ -32,11 +32,10 @@ def job_keys(X: pd.DataFrame, terms: pd.DataFrame) -> IntArray:
 
 
 def split_work(terms: pd.DataFrame, prices: pd.Series) -> FloatArray:
-    """Shares of the fixed work and of the rest, shape (n_jobs, 2)."""
+    """Price the fixed work and the rest, shape (n_jobs, 2)."""
     fixed: BoolArray = np.array([_is_fixed(name) for name in terms.columns])
     cost = terms.to_numpy(dtype=float) * prices.to_numpy()
-    parts = np.column_stack([cost[:, fixed].sum(axis=1), cost[:, ~fixed].sum(axis=1)])
-    return np.asarray(parts / parts.sum(axis=1, keepdims=True))
+    return np.column_stack([cost[:, fixed].sum(axis=1), cost[:, ~fixed].sum(axis=1)])
 
 
 def _is_fixed(name: str) -> bool:

@@ -250,10 +250,9 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         """Seconds of the fixed work and of the rest, doubts, and distances."""
         chunks = [self._correct(X.iloc[start : start + _CHUNK]) for start in range(0, max(len(X), 1), _CHUNK)]
         correction, trouble, away = (np.concatenate(part) for part in zip(*chunks, strict=True))
-        seconds = self._work(X) * np.exp(correction)
         # Trees repeat the largest doubt that they have seen; beyond the training data there is more.
         trouble = trouble * np.maximum(away / self.far_, 1.0) ** 2
-        return seconds[:, None] * split_work(self._terms(X), self.prices_), trouble, away
+        return split_work(self._terms(X), self.prices_) * np.exp(correction)[:, None], trouble, away
 
     def _correct(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Log corrections, doubts by trees, and distances."""

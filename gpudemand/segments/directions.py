@@ -33,7 +33,7 @@ def along(traits: FloatArray) -> FloatArray:
     The directions are linear discriminants: weighted sums of traits that part known kinds the farthest. They were
     learned on simulated clusters of seven kinds and on series of six kinds with noise (`make_cluster`
     and ``benchmarks/segments/series.py``, 90 to 365 days, signal to noise 6 to 0.3, seeds 1,000 to 1,006) by
-    ``benchmarks/segments/directions.py``, which prints the table. Kinds left out there come out apart as well, if less.
+    ``benchmarks/segments/directions.py``, which prints the table. Other kinds may come out less clearly.
 
     Parameters
     ----------

@@ -68,7 +68,7 @@ class TopologicalSegmenter(ClusterMixin, BaseEstimator):
     with them: somebody with ``n`` bins of use keeps ``n / (n + 1)`` of what the features say.
 
     How far apart two users are by their rhythm was learned on simulated users of known kinds and does not depend on who
-    else is there (`gpudemand.segments.directions`). Kinds left out there come out apart as well, if less.
+    else is there (`gpudemand.segments.directions`). Other kinds may come out less clearly.
 
     The order of the rows does not matter, and neither does a user's scale, but for the numbering: multiplying a series
     by a constant changes ``rfm__monetary`` only. Dates that are later by whole weeks change nothing. Times must be in
