@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
+from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.metrics import adjusted_rand_score
 from sklearn.preprocessing import StandardScaler
 
@@ -15,30 +19,38 @@ import gpudemand as gd
 from benchmarks.segments.series import SIX, noisy_series
 from gpudemand.datasets.archetypes import ARCHETYPES
 from gpudemand.segments import RFM, LogSpectrum, TopologicalSegmenter
+from gpudemand.segments.blocks import FeatureTable
+from gpudemand.segments.matrix import as_matrix
 
 FOUR = ("steady", "nightly", "weekday", "burst")
 ALL = tuple(ARCHETYPES)
 CLASSIC = ("persistence", "spectrum", "calendar")
+EVERY_BLOCK = ("rhythm", "waves", "presence", *CLASSIC, "rfm")
+#: Other populations of the same sort, whose kinds a supervised classifier is told.
+LABELLED_SEEDS = range(2000, 2020)
 Array = NDArray[Any]
 Users = tuple[pd.DataFrame, Array]
 
 
-def simulated(kinds: tuple[str, ...] | None, ratio: float, seed: int, n_users: int = 150, n_days: int = 180) -> Users:
-    """Users of a simulated cluster by day, and their kinds; the directions were learned on seeds 1,000 to 1,006."""
+def simulated(
+    kinds: tuple[str, ...] | None, ratio: float, seed: int, freq: str = "D", *, n_users: int = 150, n_days: int = 180
+) -> Users:
+    """Users of a simulated cluster, and their kinds; the directions were learned on seeds 1,000 to 1,006, by day."""
     jobs, truth = gd.make_cluster(n_users, n_days, archetypes=kinds, signal_to_noise=ratio, random_state=seed)
-    wide = gd.to_wide(gd.usage_series(jobs, by="user", freq="D", partial=False))
+    wide = gd.to_wide(gd.usage_series(jobs, by="user", freq=freq, partial=False))
     return wide, truth.set_index("user")["archetype"].loc[wide.index].to_numpy()
 
 
-def cases(ratio: float, seed: int) -> dict[str, Users]:
-    """One population of each sort."""
-    return {
-        "4 kinds": simulated(FOUR, ratio, seed),
-        "7 kinds": simulated(ALL, ratio, seed),
-        "7 kinds, usual mix": simulated(None, ratio, seed),
-        "noisy hours": noisy_series(120, 28, "h", ratio, seed),
-        "noisy days": noisy_series(120, 180, "D", ratio, seed),
-    }
+#: One population of each sort, from a signal-to-noise ratio and a seed.
+CASES: Mapping[str, Callable[[float, int], Users]] = {
+    "4 kinds": partial(simulated, FOUR),
+    "4 kinds, hours": partial(simulated, FOUR, freq="h"),
+    "7 kinds": partial(simulated, ALL),
+    "7 kinds, hours": partial(simulated, ALL, freq="h"),
+    "7 kinds, usual mix": partial(simulated, None),
+    "noisy hours": partial(noisy_series, 120, 28, "h"),
+    "noisy days": partial(noisy_series, 120, 180, "D"),
+}
 
 
 def methods(n_kinds: int) -> dict[str, TopologicalSegmenter]:
@@ -66,17 +78,32 @@ def plain_k_means(wide: pd.DataFrame, n_kinds: int) -> dict[str, Array]:
     }
 
 
+def supervised(case: str, ratio: float) -> ExtraTreesClassifier:
+    """Learn the kinds from other populations that are labelled: what the features could say at most."""
+    others = [CASES[case](ratio, seed) for seed in LABELLED_SEEDS]
+    forest = ExtraTreesClassifier(300, min_samples_leaf=2, max_features=0.3, n_jobs=-1, random_state=0)
+    return forest.fit(np.vstack([every_feature(wide) for wide, _ in others]), np.concatenate([k for _, k in others]))
+
+
+def every_feature(wide: pd.DataFrame) -> Array:
+    """Features of all blocks of days, shape (n_users, n_features)."""
+    matrix = as_matrix(wide)
+    return FeatureTable(EVERY_BLOCK).fit(matrix).transform(matrix).to_numpy()
+
+
 def score(n_seeds: int) -> pd.DataFrame:
     """Adjusted Rand index by case, ratio and method, and the number of segments found."""
     rows = []
-    for ratio in (1.0, 0.3):
+    for case, ratio in product(CASES, (1.0, 0.3)):
+        forest = supervised(case, ratio)
         for seed in range(n_seeds):
-            for case, (wide, kinds) in cases(ratio, seed).items():
-                n_kinds = len(set(kinds))
-                fits = {name: fit.fit(wide) for name, fit in methods(n_kinds).items()}
-                found = {name: fit.labels_ for name, fit in fits.items()} | plain_k_means(wide, n_kinds)
-                rows += [(case, ratio, name, adjusted_rand_score(kinds, labels)) for name, labels in found.items()]
-                rows.append((case, ratio, "segments found (auto)", fits["auto"].n_segments_))
+            wide, kinds = CASES[case](ratio, seed)
+            n_kinds = len(set(kinds))
+            fits = {name: fit.fit(wide) for name, fit in methods(n_kinds).items()}
+            found = {name: fit.labels_ for name, fit in fits.items()} | plain_k_means(wide, n_kinds)
+            found["trees, told the kinds of 20 other clusters"] = forest.predict(every_feature(wide))
+            rows += [(case, ratio, name, adjusted_rand_score(kinds, labels)) for name, labels in found.items()]
+            rows.append((case, ratio, "segments found (auto)", fits["auto"].n_segments_))
     frame = pd.DataFrame(rows, columns=["case", "signal to noise", "method", "ari"])
     return frame.pivot_table(
         index="method", columns=["case", "signal to noise"], values="ari", aggfunc="mean", sort=False

@@ -12,21 +12,23 @@ from sklearn.utils.validation import check_is_fitted
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import check_number
 from gpudemand.forecast.base import Forecaster
-from gpudemand.forecast.exchange import Evidence, Moments, costs, exchange, gate
-from gpudemand.forecast.experts import by_horizon, level_factor, mixed, summaries
+from gpudemand.forecast.evidence import Evidence
+from gpudemand.forecast.exchange import costs, exchange, gate
+from gpudemand.forecast.experts import level_factor, mixed, summaries
 from gpudemand.forecast.factorization import TemporalFactorization
 from gpudemand.forecast.fairness import best_of, bounded_losses, mean_square, naive_unit
 from gpudemand.forecast.panel import week_length
 from gpudemand.forecast.starts import PlainSegmenter, Start
+from gpudemand.forecast.trust import own_trust
 
 _PENALTY = 10.0
 _RELUCTANCE = (np.inf, 4.0)
 #: Earlier origins that the regressions learn from.
 _ORIGINS = 4
-#: What errors of neighbouring bins are worth together at one origin: they repeat one another.
-_INDEPENDENT = 2.0
 #: Blocks of time on which choices are tried.
 _BLOCKS = 3
+#: How far a user of whom nothing is known trusts the factorization alone, one regression for all, and the clusters.
+_OPINIONS = {"factorization": 0.0, "one for all": 0.5, "clusters": 0.5}
 
 
 class Choice(NamedTuple):
@@ -37,6 +39,9 @@ class Choice(NamedTuple):
     reluctance: float = np.inf
 
 
+_ONE = Choice("global")
+
+
 class ClusterwiseForecaster(Forecaster):
     """Clusterwise regression on a temporal factorization.
 
@@ -44,7 +49,8 @@ class ClusterwiseForecaster(Forecaster):
     means is a regression, and users who need different ones fall into clusters: each user moves to the cluster whose
     regression explains that user's own past best, unless there is too little past to leave the segment that a
     segmenter has put her in. Which start, how many clusters, or none at all, is decided on held-out time before the end
-    of training. Where their sum has been far off lately, the level of all is moved.
+    of training, and so is how far each user is forecast by the clusters, by one regression for all, or by the
+    factorization alone. Where their sum has been far off lately, the level of all is moved.
 
     Parameters
     ----------
@@ -69,6 +75,9 @@ class ClusterwiseForecaster(Forecaster):
     n_clusters_ : int
     selection_ : DataFrame
         Held-out loss of everything tried, as a share of the global model's.
+    trust_ : DataFrame
+        How far each user (``unique_id``) is forecast by the ``factorization`` alone, by ``one for all`` and by the
+        ``clusters``.
     factorization_ : TemporalFactorization
 
     Notes
@@ -145,6 +154,8 @@ class ClusterwiseForecaster(Forecaster):
         self._h = self._fit_horizon(self.panel_.values.shape[1])
         self._starts = self._candidates()
         self.selection_, self.choice_ = self._select(self.panel_.values)
+        trust = self._own_trust(self.panel_.values)
+        self.trust_ = pd.DataFrame(trust, index=self.panel_.ids, columns=list(_OPINIONS))
         self._describe(self.panel_.values)
         return self
 
@@ -169,26 +180,27 @@ class ClusterwiseForecaster(Forecaster):
         y = wide.to_numpy(dtype=float)
         point = path[type(self.factorization_).__name__].to_numpy().reshape(len(y), h)
         if self._origins(y.shape[1], h).size:
-            weights, odds = self._learn(self.panel_.values, self._evidence(self.panel_.values, h), self.choice_)
-            point = mixed(self._with_summaries(point, y), weights, self._odds_of_new(wide, odds))
+            now, seen = self._with_summaries(point, y), self._evidence(self.panel_.values, h)
+            learned = [(choice, *self._learn(self.panel_.values, seen, choice)) for choice in (_ONE, self.choice_)]
+            paths = [mixed(now, weights, self._odds_of_new(wide, odds, choice)) for choice, weights, odds in learned]
+            point = np.stack([point, *paths], axis=-1) @ self.trust_.to_numpy().mean(axis=0)
         return path[["unique_id", "ds"]].assign(**{type(self).__name__: np.maximum(point, 0.0).ravel()})
 
     def _path(self, y: FloatArray, h: int) -> FloatArray:
-        return self._forecast(y, h, self.choice_)
-
-    def _forecast(self, y: FloatArray, h: int, choice: Choice) -> FloatArray:
         if not self._origins(y.shape[1], h).size:
             return self._factorized(y, h)
-        return mixed(self._forecasts(y, h), *self._learn(y, self._evidence(y, h), choice))
+        return np.asarray(np.einsum("nhp,np->nh", self._opinions(y, h), self.trust_.to_numpy()))
+
+    def _opinions(self, y: FloatArray, h: int) -> FloatArray:
+        """Forecasts by the factorization alone, by one regression for all, and by the clusters, (n_series, h, 3)."""
+        now, seen = self._forecasts(y, h), self._evidence(y, h)
+        one, clusters = (mixed(now, *self._learn(y, seen, choice)) for choice in (_ONE, self.choice_))
+        return np.stack([now[..., 0], one, clusters], axis=-1)
 
     def _evidence(self, y: FloatArray, h: int) -> Evidence:
         origins = self._origins(y.shape[1], h)
         past = np.stack([self._forecasts(y[:, :origin], h) for origin in origins], axis=1)
-        truth = np.stack([y[:, origin : origin + h] for origin in origins], axis=1)
-        moments = self._moments(y, past, truth)
-        plain = np.zeros(moments.right.shape[1])
-        plain[[0, plain.size // 2]] = 1.0
-        return Evidence(past, truth, moments, moments.fit(np.ones((len(moments.size), 1)), _PENALTY, plain)[0])
+        return Evidence.of(y, past, origins, self.season_length_, _PENALTY)
 
     def _learn(self, y: FloatArray, seen: Evidence, choice: Choice) -> tuple[FloatArray, FloatArray]:
         """Weights of each cluster from earlier origins of a history, and its probability for each user."""
@@ -210,17 +222,6 @@ class ClusterwiseForecaster(Forecaster):
     def _wide(self, y: FloatArray) -> pd.DataFrame:
         panel = self.panel_
         return pd.DataFrame(y, panel.ids, pd.date_range(panel.times[0], periods=y.shape[1], freq=panel.freq))
-
-    def _moments(self, y: FloatArray, past: FloatArray, truth: FloatArray) -> Moments:
-        h = truth.shape[2]
-        # In units of what was known at each origin: units that know the target would hush up every surprise.
-        origins = self._origins(y.shape[1], h)
-        units = np.column_stack([naive_unit(y[:, :origin], self.season_length_) for origin in origins])
-        # What nobody could foresee makes a unit larger, so that no burst outweighs everybody else.
-        surprise = mean_square((truth - past[..., 0]).reshape(len(y), -1))[:, None]
-        units = np.sqrt(np.square(units) + surprise) * np.sqrt(h / min(_INDEPENDENT, h))
-        x, target = by_horizon(past) / units[..., None, None], truth / units[..., None]
-        return Moments.of(x.reshape(-1, *x.shape[2:]), target.reshape(-1, h))
 
     def _origins(self, n_times: int, h: int) -> IntArray:
         origins = n_times - h - max(h // 2, 1) * np.arange(_ORIGINS)
@@ -253,14 +254,31 @@ class ClusterwiseForecaster(Forecaster):
             self._started[key] = Start.of(self._starts[place], self._wide(y))
         return self._started[key]
 
+    def _own_trust(self, y: FloatArray) -> FloatArray:
+        """How far each user is forecast by each of `_opinions`, from what they made of the newest blocks of time."""
+        prior, ends = np.array(list(_OPINIONS.values())), self._blocks(y.shape[1])
+        if not ends:
+            return np.tile(prior, (len(y), 1))
+        errors = np.concatenate([self._missed(y[:, :end]) for end in ends], axis=1)
+        # What is believed without evidence is worth one block of it.
+        return own_trust(errors, prior, 1 / len(ends))
+
+    def _missed(self, y: FloatArray) -> FloatArray:
+        """Errors of each of `_opinions` on the newest bins, shape (n_series, h, 3)."""
+        early, truth = y[:, : -self._h], y[:, -self._h :]
+        return truth[..., None] - np.maximum(self._opinions(early, self._h), self._floor(early)[..., None])
+
+    def _blocks(self, n_times: int) -> list[int]:
+        """Ends of the newest blocks of time before which there is something to learn from."""
+        ends = [n_times - self._h * back for back in range(_BLOCKS)]
+        return [end for end in ends if self._origins(end - self._h, self._h).size]
+
     def _select(self, y: FloatArray) -> tuple[pd.DataFrame, Choice]:
         """Try everything on the newest blocks of time, each time having learned from what was before."""
-        h, columns = self._h, ["start", "n_clusters", "reluctance", "loss"]
-        choices = [Choice("global"), *(Choice("clusters", n, r) for n in range(len(self._starts)) for r in _RELUCTANCE)]
-        ends = [y.shape[1] - h * back for back in range(_BLOCKS)]
-        ends = [end for end in ends if self._origins(end - h, h).size]
+        columns, ends = ["start", "n_clusters", "reluctance", "loss"], self._blocks(y.shape[1])
+        choices = [_ONE, *(Choice("clusters", n, r) for n in range(len(self._starts)) for r in _RELUCTANCE)]
         if not ends:
-            return pd.DataFrame(columns=columns), Choice("global")
+            return pd.DataFrame(columns=columns), _ONE
         losses, wrong = np.mean([self._losses(y[:, :end], choices) for end in ends], axis=0)
         share = losses.mean(axis=1) / losses[0].mean()
         rows = [(*self._named(c, y), c.reluctance, loss) for c, loss in zip(choices, share, strict=True)]
@@ -287,11 +305,11 @@ class ClusterwiseForecaster(Forecaster):
         self.labels_ = pd.Series(odds.argmax(axis=1), index=self.panel_.ids, name="cluster")
         self.n_clusters_ = odds.shape[1]
 
-    def _odds_of_new(self, wide: pd.DataFrame, odds: FloatArray) -> FloatArray:
+    def _odds_of_new(self, wide: pd.DataFrame, odds: FloatArray, choice: Choice) -> FloatArray:
         """What the clusters of training users are whom the segmenter puts in the same segment."""
-        if self.choice_.kind == "global":
+        if choice.kind == "global":
             return np.ones((len(wide), 1))
-        start = self._start(self.panel_.values, self.choice_.start)
+        start = self._start(self.panel_.values, choice.start)
         shares = np.vstack([odds[start.labels == label].mean(axis=0) for label in range(start.labels.max() + 1)])
         labels = start.of_new(wide)
         return np.where(labels[:, None] >= 0, shares[labels], odds.mean(axis=0))

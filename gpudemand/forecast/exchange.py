@@ -57,25 +57,6 @@ class Moments(NamedTuple):
         return np.linalg.solve(gram, right[..., None])[..., 0]
 
 
-class Evidence(NamedTuple):
-    """What forecasts from earlier origins of a history have shown, whatever users are then put together.
-
-    Attributes
-    ----------
-    past : ndarray of shape (n_users, n_origins, h, n_forecasts)
-    truth : ndarray of shape (n_users, n_origins, h)
-    moments : Moments
-        Of every user at every origin.
-    shared : ndarray of shape (n_columns,)
-        Weights of one regression for all.
-    """
-
-    past: FloatArray
-    truth: FloatArray
-    moments: Moments
-    shared: FloatArray
-
-
 @dataclass(frozen=True)
 class Clusters:
     """Regressions of the clusters, and who is in them.

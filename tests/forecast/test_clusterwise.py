@@ -9,7 +9,7 @@ from sklearn.cluster import KMeans
 
 from gpudemand._validation import InputError
 from gpudemand.forecast import TemporalFactorization
-from gpudemand.forecast.clusterwise import Choice, ClusterwiseForecaster
+from gpudemand.forecast.clusterwise import ClusterwiseForecaster
 from gpudemand.forecast.exchange import Moments, costs, exchange, gate
 from gpudemand.forecast.experts import level_factor
 from gpudemand.forecast.fairness import best_of, bounded_losses
@@ -53,9 +53,18 @@ def test_kinds_of_users_are_told_apart(fitted):
 
 def test_clusters_pay_where_users_differ(kinds, fitted):
     y, truth = kinds[:, :-14], kinds[:, -14:-7]
-    one = fitted._forecast(fitted.panel_.values, 7, Choice("global"))
+    one = fitted._opinions(fitted.panel_.values, 7)[..., 1]
     size = y.std(axis=1, keepdims=True)
     assert rmse(truth / size, path(fitted) / size) < 0.95 * rmse(truth / size, one / size)
+
+
+def test_who_is_not_served_by_the_others_keeps_to_the_factorization(kinds):
+    """Two series that only the factorization can follow: pulses every fourth day, which no summary knows of."""
+    pulses = 30.0 * (np.arange(140) % 4 == 0) + np.random.default_rng(0).random((2, 140))
+    lags = TemporalFactorization(n_factors=4, lags=(1, 4, 7), own_penalty=1)
+    model = ClusterwiseForecaster(factorization=lags, n_clusters=(2,)).fit(frame(np.vstack([kinds, pulses]), "D"))
+    assert model.trust_["factorization"].iloc[-2:].min() > 0.9 > 0.3 > model.trust_["factorization"].iloc[:-2].mean()
+    np.testing.assert_allclose(model.trust_.sum(axis=1), 1)
 
 
 def test_one_kind_stays_one():
