@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 from scipy.linalg import solveh_banded
 
+from gpudemand._linalg import solve_each
 from gpudemand._typing import BoolArray, FloatArray, IntArray
 from gpudemand.forecast.panel import week_length
 
@@ -53,7 +54,7 @@ def fit_weights(x: FloatArray, lags: tuple[int, ...], penalty: float) -> FloatAr
     right = np.einsum("art,rt->ra", past, now, optimize=True)
     size = np.maximum(np.square(x).mean(axis=1), np.finfo(float).tiny)
     ridge = penalty * size[:, None, None] * np.eye(len(lags))
-    return np.linalg.solve(gram + ridge, right[..., None])[..., 0]
+    return solve_each(gram + ridge, right)
 
 
 def fit_shrunk(x: FloatArray, lags: tuple[int, ...], penalty: float) -> tuple[FloatArray, FloatArray]:
@@ -81,7 +82,7 @@ def fit_shrunk(x: FloatArray, lags: tuple[int, ...], penalty: float) -> tuple[Fl
     gram, right = (np.concatenate(part) for part in zip(*parts, strict=True))
     ridge = np.eye(len(lags))
     shared = np.linalg.solve(gram.sum(axis=0) + ridge, right.sum(axis=0))
-    weights = np.linalg.solve(gram + penalty * ridge, (right + penalty * shared)[..., None])[..., 0]
+    weights = solve_each(gram + penalty * ridge, right + penalty * shared)
     return weights, shared
 
 

@@ -59,7 +59,7 @@ class Forecaster(BaseEstimator):
     def _remember(self, panel: Panel) -> None:
         self.panel_ = panel
         self.season_length_ = self._season()
-        self._errors: dict[int, PastErrors] = {}
+        self._made: dict[int, tuple[FloatArray, PastErrors]] = {}
 
     def _season(self) -> int:
         given = getattr(self, "season_length", None)
@@ -87,12 +87,11 @@ class Forecaster(BaseEstimator):
         check_is_fitted(self, "panel_")
         h = int(check_number("h", h, 1, integer=True))
         wanted = check_levels(level)
-        name, y = type(self).__name__, self.panel_.values
-        floor = self._floor(y)
-        point = np.maximum(self._path(y, h), floor)
-        columns = {name: point}
-        if wanted:
-            ends = bands(point, self._past_errors(h), wanted, floor)
+        name, floor = type(self).__name__, self._floor(self.panel_.values)
+        path, errors = self._rehearsed(h) if wanted else (self._path(self.panel_.values, h), None)
+        columns = {name: np.maximum(path, floor)}
+        if errors is not None:
+            ends = bands(columns[name], errors, wanted, floor)
             columns.update({f"{name}-{end}": matrix for end, matrix in ends.items()})
         return self.panel_.long_frame(self.panel_.future(h), columns)
 
@@ -124,7 +123,8 @@ class Forecaster(BaseEstimator):
 
     def _paths(self, y: FloatArray, origins: IntArray, h: int) -> FloatArray:
         """Forecasts from several origins in one history, shape (n_series, n_origins, h); each as if made there."""
-        return np.stack([self._path(y[:, :origin], h) for origin in origins], axis=1)
+        # At its end a history stays the same object, so that what was fitted to it need not be fitted again.
+        return np.stack([self._path(y[:, :o] if o < y.shape[1] else y, h) for o in origins], axis=1)
 
     def _floor(self, y: FloatArray) -> FloatArray:
         return self._floors(y, np.array([y.shape[1]]))
@@ -136,18 +136,19 @@ class Forecaster(BaseEstimator):
         lowest = np.minimum.accumulate(np.where(np.isnan(y), np.inf, y), axis=1)[:, origins - 1]
         return np.where(lowest < 0, -np.inf, 0.0)
 
-    def _past_errors(self, h: int) -> PastErrors:
-        if h not in self._errors:
+    def _rehearsed(self, h: int) -> tuple[FloatArray, PastErrors]:
+        """Forecast of shape (n_series, h), and what was wrong with earlier ones."""
+        if h not in self._made:
             y = self.panel_.values
             if y.shape[1] < 3:
                 raise InputError(
                     f"intervals need at least 3 bins of history; this one has {y.shape[1]}. Predict with level=None."
                 )
             min_train = min(2 * self.season_length_, y.shape[1] // 2)
-            self._errors[h] = PastErrors.of(
+            self._made[h] = PastErrors.of(
                 self._paths, y, h, min_train=min_train, max_origins=self._max_origins, season=self.season_length_
             )
-        return self._errors[h]
+        return self._made[h]
 
 
 def last_known(y: FloatArray) -> FloatArray:

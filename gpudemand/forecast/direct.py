@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from gpudemand._linalg import solve_each
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand.forecast.clock import Clock
 from gpudemand.forecast.regressors import Regressors
@@ -161,5 +162,5 @@ def _solve(
         return np.multiply(varied, shared, dtype=np.float64)
     pull = np.diag(power) * own_penalty / seen
     mismatch = right - np.einsum("npq,q->np", gram, shared)
-    own = np.linalg.solve(gram * unit[:, None, None] + pull, (mismatch * unit[:, None])[..., None])[..., 0]
+    own = solve_each(gram * unit[:, None, None] + pull, mismatch * unit[:, None])
     return varied * (shared + own)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gpudemand._linalg import solve_each
 from gpudemand._typing import FloatArray, IntArray
 
 _MOST_ROUNDS = 30
@@ -54,7 +55,7 @@ class Moments(NamedTuple):
         ridge = penalty * np.eye(towards.size)
         gram = np.einsum("nk,npq->kpq", members, self.gram, optimize=True) + ridge
         right = members.T @ self.right + penalty * towards
-        return np.linalg.solve(gram, right[..., None])[..., 0]
+        return solve_each(gram, right)
 
 
 @dataclass(frozen=True)

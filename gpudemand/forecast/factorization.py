@@ -168,7 +168,7 @@ class TemporalFactorization(Forecaster):
         if panel.times[0] != self.panel_.times[0] or not self.panel_.ids.isin(panel.ids).all():
             raise InputError("update needs all series from their beginning, and the new bins; fit anew otherwise.")
         start = self._for_rows(self.panel_.ids.get_indexer(panel.ids))
-        self.panel_, self._errors = panel, {}
+        self.panel_, self._made = panel, {}
         self._keep(self.factorize(panel.values, start, n_sweeps))
         return self
 

@@ -57,8 +57,8 @@ class PastErrors:
     @classmethod
     def of(
         cls, paths: PathsFunction, y: FloatArray, h: int, *, min_train: int, max_origins: int, season: int
-    ) -> PastErrors:
-        """Run a method at origins inside a history.
+    ) -> tuple[FloatArray, PastErrors]:
+        """Run a method at origins inside a history and at its end, in one pass.
 
         Parameters
         ----------
@@ -75,16 +75,22 @@ class PastErrors:
         season : int
             Origins lie whole seasons before the end where there are enough of them: a method that starts from the
             newest value errs differently at midnight and at noon. Otherwise they are spread evenly.
+
+        Returns
+        -------
+        point : ndarray of shape (n_series, h)
+            What the method forecasts from the end.
+        errors : PastErrors
         """
         origins = _origins(y.shape[1], min_train, max_origins, season)
         errors = np.full((y.shape[0], origins.size, h), np.nan)
-        forecasts = paths(y, origins, h)
+        forecasts = paths(y, np.append(origins, y.shape[1]), h)
         for place, origin in enumerate(origins):
             actual = y[:, origin : origin + h]
             errors[:, place, : actual.shape[1]] = actual - forecasts[:, place, : actual.shape[1]]
         # What is left by rounding would count as much as any error where series are given the same weight.
         rounding = _ROUNDING * np.nan_to_num(np.abs(y)).max(axis=1, initial=0.0)[:, None, None]
-        return cls(np.where(np.abs(errors) <= rounding, 0.0, errors), origins)
+        return forecasts[:, -1], cls(np.where(np.abs(errors) <= rounding, 0.0, errors), origins)
 
     @cached_property
     def growth(self) -> FloatArray:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpudemand._linalg import solve_each
 from gpudemand._typing import BoolArray, FloatArray, IntArray
 
 #: Origins' worth of evidence that a part of the horizon takes from the whole.
@@ -200,13 +201,13 @@ def _homogeneous(form: FloatArray, slope: FloatArray) -> FloatArray:
     # Members that are never wrong, or always alike, leave the form singular.
     ridge = _ROUNDING * (1 + own / unit)
     form, slope = form / unit[..., None] + ridge[..., None] * np.eye(form.shape[-1]), slope / unit
-    reach = 1 + 2 * np.einsum("bi,bi->b", slope, np.linalg.solve(form, slope[..., None])[..., 0])
+    reach = 1 + 2 * np.einsum("bi,bi->b", slope, solve_each(form, slope))
     return form - slope[:, None] - slope[..., None] + reach[:, None, None]
 
 
 def _solved(form: FloatArray, inside: BoolArray) -> tuple[FloatArray, BoolArray]:
     """Weights of a support, up to their sum, and which of them, or of the multipliers outside, are negative."""
     both = inside[:, :, None] & inside[:, None]
-    found = np.linalg.solve(np.where(both, form, np.eye(form.shape[-1])), inside[..., None].astype(float))
-    slack = (form @ found)[..., 0] - 1
-    return found[..., 0], np.where(inside, found[..., 0], slack) < -_ROUNDING
+    found = solve_each(np.where(both, form, np.eye(form.shape[-1])), inside.astype(float))
+    slack = np.einsum("bij,bj->bi", form, found) - 1
+    return found, np.where(inside, found, slack) < -_ROUNDING

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator, cg
 from sklearn.utils.extmath import randomized_svd
 
+from gpudemand._linalg import solve_each
 from gpudemand._typing import BoolArray, FloatArray
 from gpudemand.forecast.autoregression import (
     fit_weights,
@@ -187,7 +188,7 @@ def _gram(rows: FloatArray, known: BoolArray | None) -> FloatArray:
 def _solve(gram: FloatArray, right: FloatArray) -> FloatArray:
     if gram.ndim == 2:
         return np.linalg.solve(gram, right.T).T
-    return np.linalg.solve(gram, right[..., None])[..., 0]
+    return solve_each(gram, right)
 
 
 def _coordinate_descent(gram: FloatArray, right: FloatArray, ridge: FloatArray, x: FloatArray) -> FloatArray:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpudemand._linalg import solve_each
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand.planning.origins import DAY, Origins
 
@@ -66,7 +67,7 @@ class Blend:
         size = np.trace(gram, axis1=1, axis2=2) / m
         count = np.maximum(self._count(place), 1)
         ridge = size * (_SHARE + _ORIGINS * self.origins.per_day / DAY / count) + 1e-12
-        return np.linalg.solve(gram + ridge[:, None, None] * np.eye(m), right[..., None])[..., 0]
+        return solve_each(gram + ridge[:, None, None] * np.eye(m), right)
 
     def path(self, place: int) -> FloatArray:
         """Forecast at the origin at `place`, shape (n_series, h)."""

@@ -5,20 +5,19 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 
 import numpy as np
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
-from threadpoolctl import ThreadpoolController
 
+from gpudemand._linalg import one_thread
 from gpudemand._typing import FloatArray, IntArray
 
 
 def nearest_centres(positions: FloatArray, n_centres: int, rng: np.random.Generator, n_starts: int = 1) -> KMeans:
     """Return k-means on one core, which is faster than several for tables of users."""
     seed = int(rng.integers(2**31))
-    with alike_users_allowed(), _threads().limit(limits=1):
+    with alike_users_allowed(), one_thread():
         return KMeans(n_centres, n_init=n_starts, random_state=seed).fit(positions)
 
 
@@ -28,12 +27,6 @@ def alike_users_allowed() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         yield
-
-
-@cache
-def _threads() -> ThreadpoolController:
-    # Looking for the libraries takes longer than a small k-means.
-    return ThreadpoolController()
 
 
 class Centres:

@@ -17,7 +17,8 @@ def errors(n_times, *spreads):
 def test_the_better_forecast_is_trusted_whatever_was_believed():
     weights = own_trust(errors(200, 1, 5, 5), PRIOR, 0.3)
     assert (weights[:, 0] > 0.75).all()
-    assert weights.sum(axis=1) == pytest.approx(1) and (weights >= 0).all()
+    assert weights.sum(axis=1) == pytest.approx(1)
+    assert (weights >= 0).all()
 
 
 def test_equals_share_and_a_strong_belief_stays():
