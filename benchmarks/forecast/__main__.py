@@ -36,6 +36,8 @@ def report(name: str, data: Path, origins: Origins | None) -> None:
     """Run a track and print its table, or why there is none."""
     track = import_module(TRACKS[name])
     print(f"\n{track.TITLE}\naim: {track.AIM}")
+    if origins is not None:
+        print(f"origins: {origins} instead of the track's own")
     with pd.option_context("display.width", 200, "display.max_columns", 30, "display.float_format", "{:.4f}".format):
         try:
             print(track.run(data, origins).to_string())
