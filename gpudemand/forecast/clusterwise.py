@@ -18,7 +18,7 @@ from gpudemand.forecast.experts import level_factor, mixed, summaries
 from gpudemand.forecast.factorization import TemporalFactorization
 from gpudemand.forecast.fairness import best_of, bounded_losses, mean_square, naive_unit
 from gpudemand.forecast.panel import week_length
-from gpudemand.forecast.starts import PlainSegmenter, Start
+from gpudemand.forecast.starts import Start, default_starts
 from gpudemand.forecast.trust import own_trust
 
 _PENALTY = 10.0
@@ -152,7 +152,8 @@ class ClusterwiseForecaster(Forecaster):
         self._fitted = {self.panel_.values.shape[1]: self.factorization_.fitted_}
         self._started: dict[tuple[int, int], Start] = {}
         self._h = self._fit_horizon(self.panel_.values.shape[1])
-        self._starts = self._candidates()
+        plain = default_starts(self.n_clusters, len(self.panel_.ids), self.season_length_, self.random_state)
+        self._starts = plain if self.segmenter is None else [self.segmenter]
         self.selection_, self.choice_ = self._select(self.panel_.values)
         trust = self._own_trust(self.panel_.values)
         self.trust_ = pd.DataFrame(trust, index=self.panel_.ids, columns=list(_OPINIONS))
@@ -239,14 +240,6 @@ class ClusterwiseForecaster(Forecaster):
         if y.shape[1] not in self._fitted:
             self._fitted[y.shape[1]] = self.factorization_.factorize(y)
         return self._fitted[y.shape[1]].forecast(h)
-
-    def _candidates(self) -> list[Any]:
-        if self.segmenter is not None:
-            return [self.segmenter]
-        numbers = [int(check_number("n_clusters", n, 2, integer=True)) for n in self.n_clusters]
-        numbers = [n for n in numbers if 4 * n <= len(self.panel_.ids)]
-        options = {"season_length": self.season_length_, "random_state": self.random_state}
-        return [PlainSegmenter(kind, n, **options) for kind in ("shape", "spectrum", "rfm") for n in numbers]
 
     def _start(self, y: FloatArray, place: int) -> Start:
         key = (y.shape[1], place)

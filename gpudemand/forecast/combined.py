@@ -152,8 +152,8 @@ class CombinedForecaster(Forecaster):
             weights = _weights(y, errors, places, origins[some], past, steady[some])
             out[:, some] = np.einsum("gnhm,mngh->ngh", weights, paths[:, :, np.searchsorted(places, origins[some])])
             for place, own in zip(some, weights, strict=True):
-                rare, earlier = ~steady[place], rehearsals[place]
-                seen = errors[:, rare][:, :, np.searchsorted(places, earlier)]
+                rare, earlier = np.flatnonzero(~steady[place]), rehearsals[place]
+                seen = errors[:, rare[:, None], np.searchsorted(places, earlier)]
                 out[rare, place] *= _level(y[rare], seen, earlier, int(origins[place]), own[rare])
         return out
 

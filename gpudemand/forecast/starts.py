@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -12,7 +13,7 @@ from sklearn.cluster import KMeans
 from sklearn.utils import check_random_state
 
 from gpudemand._typing import FloatArray, IntArray
-from gpudemand._validation import InputError, check_choice, shorten
+from gpudemand._validation import InputError, check_choice, check_number, shorten
 
 Self = TypeVar("Self", bound="PlainSegmenter")
 
@@ -130,6 +131,14 @@ class PlainSegmenter(ClusterMixin, BaseEstimator):
         if kind == "spectrum":
             return _spectrum(y, self._n_times)
         return _rfm(y) if kind == "rfm" else _shape(y, min(self.season_length, max(y.shape[1] - 1, 1)))
+
+
+def default_starts(numbers: Sequence[int], n_users: int, season_length: int, random_state: int) -> list[Any]:
+    """Groups by shape, spectrum, and recency, frequency and level, in every number that leaves four users to each."""
+    whole = [int(check_number("n_clusters", number, 2, integer=True)) for number in numbers]
+    options = {"season_length": season_length, "random_state": random_state}
+    some = [number for number in whole if 4 * number <= n_users]
+    return [PlainSegmenter(kind, number, **options) for kind in KINDS if kind != "random" for number in some]
 
 
 def _rfm(y: FloatArray) -> FloatArray:
