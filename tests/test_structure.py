@@ -15,7 +15,7 @@ PACKAGE = Path(gpudemand.__file__).parent
 
 #: Layers from the bottom up. A module imports its own layer's package or lower layers, never a neighbour or one above.
 LAYERS = [
-    {"_typing", "_validation", "_parallel", "units", "metrics"},
+    {"_typing", "_validation", "_linalg", "_parallel", "units", "metrics"},
     {"jobs", "usage", "hierarchy", "_bins", "_log", "datasets"},
     {"cost", "segments", "forecast"},
     {"planning"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from scipy.io import loadmat
 from benchmarks.forecast import load
 from benchmarks.forecast.origins import Origins
 from gpudemand._validation import InputError
-from gpudemand.forecast import Panel, TemporalFactorization
+from gpudemand.forecast import LagRegression, Panel, TemporalFactorization
 from gpudemand.metrics import rmse
 
 TITLE = "Hangzhou metro, exactly 2, 4 and 6 steps ahead from every origin of the last 7 days, RMSE where not zero"
@@ -41,6 +42,8 @@ def run(data: Path, origins: Origins | None = None) -> pd.DataFrame:
     rows["ridge on 11 lags"] = _scored(panel, n_scored, _ridge)
     rows["TemporalFactorization"] = _scored(panel, n_scored, _ours)
     rows[f"TemporalFactorization, latent_penalty={LATENT_PENALTY:g}"] = _scored(panel, n_scored, _smoother)
+    rows["LagRegression"] = _scored(panel, n_scored, _lags)
+    rows["mean of LagRegression and TemporalFactorization"] = _scored(panel, n_scored, _mean)
     for seed in range(3):
         rows[f"TemporalFactorization, 40 % missing ({seed})"] = _scored(panel, n_scored, _ours, seed)
     return pd.DataFrame(rows, index=[*(f"{h} steps" for h in STEPS), "seconds"]).T
@@ -86,6 +89,18 @@ def _ours(panel: Panel, y: np.ndarray, n_train: int, penalty: float = 10.0) -> l
     return [_placed(rolled[:, :, h - 1], y.shape, n_train + h - 1) for h in STEPS]
 
 
+def _lags(panel: Panel, y: np.ndarray, n_train: int) -> list[np.ndarray]:  # type: ignore[type-arg]
+    """From every origin with what is known there, the weights learned anew."""
+    origins = np.arange(n_train, y.shape[1] - min(STEPS) + 1)
+    path = LagRegression((DAY, WEEK)).forecast_from(replace(panel, values=y), origins, max(STEPS))
+    return [_placed(path[:, :, h - 1], y.shape, n_train + h - 1) for h in STEPS]
+
+
+def _mean(panel: Panel, y: np.ndarray, n_train: int) -> list[np.ndarray]:  # type: ignore[type-arg]
+    both = (_lags(panel, y, n_train), _ours(panel, y, n_train))
+    return [np.mean(pair, axis=0) for pair in zip(*both, strict=True)]
+
+
 def _placed(path: np.ndarray, shape: tuple[int, ...], start: int) -> np.ndarray:  # type: ignore[type-arg]
     out = np.full(shape, np.nan)
     kept = path[:, : shape[1] - start]
@@ -98,10 +113,10 @@ def _week_ago(_: Panel, y: np.ndarray, n_train: int) -> list[np.ndarray]:  # typ
 
 
 def _ridge(_: Panel, y: np.ndarray, n_train: int) -> list[np.ndarray]:  # type: ignore[type-arg]
-    """Each station by itself, straight to each step: four newest bins, day and week ago with neighbours, two days."""
+    """Each station by itself, straight to each step: the newest bins, and those of a day and a week ago."""
     paths = []
     for h in STEPS:
-        lags = [h, h + 1, h + 2, h + 3, DAY - 1, DAY, DAY + 1, 2 * DAY, WEEK - 1, WEEK, WEEK + 1]
+        lags = [h, h + 1, h + 2, h + 3, DAY, DAY + 1, DAY + h, WEEK - 1, WEEK, WEEK + 1, WEEK + h]
         columns = np.stack([np.ones_like(y), *(np.roll(y, lag, axis=1) for lag in lags)], axis=-1)
         known, target = columns[:, WEEK + 1 : n_train], y[:, WEEK + 1 : n_train, None]
         gram = known.swapaxes(1, 2) @ known + 1e3 * np.eye(len(lags) + 1)

@@ -10,6 +10,7 @@ from gpudemand.forecast.double_seasonal import DoubleSeasonalSmoothing
 from gpudemand.forecast.factorization import TemporalFactorization
 from gpudemand.forecast.hierarchy import reconcile
 from gpudemand.forecast.intermittent import SBA, TSB, HistoricMean, Zero
+from gpudemand.forecast.lags import LagRegression
 from gpudemand.forecast.outages import find_outages, mask_outages
 from gpudemand.forecast.panel import Panel
 from gpudemand.forecast.ridge import RidgeAutoregression
@@ -26,6 +27,7 @@ __all__ = [
     "DoubleSeasonalSmoothing",
     "Forecaster",
     "HistoricMean",
+    "LagRegression",
     "LastValueProfile",
     "Naive",
     "Panel",

@@ -65,6 +65,9 @@ class Direct:
     clock : Clock
     anchor : str
     penalty, own_penalty : float
+    regressors : type of Regressors
+    caution : float
+        How much a history as long as there are regressors adds to the penalty; a longer one adds less.
     """
 
     history: History
@@ -73,6 +76,8 @@ class Direct:
     anchor: str
     penalty: float
     own_penalty: float
+    regressors: type[Regressors] = Regressors
+    caution: float = 2.0
 
     def forecast(self, step: int) -> FloatArray:
         """Forecast `step` bins ahead from every origin, shape (n_series, n_origins)."""
@@ -112,7 +117,7 @@ class Direct:
         return self.history.filled.sum(axis=0, keepdims=True) if many else None
 
     def _look(self, history: History) -> Regressors:
-        return Regressors(history.filled, self.clock.season, self.clock.week, self._total)
+        return self.regressors(history.filled, self.clock.season, self.clock.week, self._total)
 
     def _weights(
         self, x: FloatArray, anchor: FloatArray, history: History, step: int, own_penalty: float
@@ -130,12 +135,14 @@ class Direct:
             right += (new @ target[..., None])[..., 0]
             rows += counts[:, done:stop].sum(axis=1)
             done = stop
-            yield _solve(gram, right, rows, scales[:, place], self.penalty, own_penalty)
+            # A short history bears out less: the penalty falls with the rows there are to each regressor.
+            penalty = self.penalty + self.caution * p / max(float(rows @ np.isfinite(scales[:, place])), 1.0)
+            yield _solve(gram, right, rows, scales[:, place], penalty, own_penalty)
 
     def _countable(self, history: History, step: int) -> FloatArray:
         """1 for times that serve as origins in training, 0 where a series is too young or the target is unknown."""
         n_times = history.filled.shape[1]
-        begun = np.arange(n_times) >= history.begins[:, None] + self.clock.week
+        begun = np.arange(n_times) >= history.begins[:, None] + self._look(history).memory
         counts = begun.astype(float)
         ends = max(n_times - step, 0)
         counts[:, :ends] *= history.known[:, step:]
@@ -146,15 +153,14 @@ def _solve(
     gram: FloatArray, right: FloatArray, rows: FloatArray, scale: FloatArray, penalty: float, own_penalty: float
 ) -> FloatArray:
     """Shared weights, and what each series departs from them, shape (n_series, n_regressors)."""
-    n, p = right.shape
+    n = len(right)
     unit = 1 / np.square(scale)
     shared_gram, shared_right = np.einsum("npq,n->pq", gram, unit), unit @ right
     power = np.diag(shared_gram)
     # A regressor that has never varied gets no weight; without a pull of ordinary size the system would be singular.
     power = np.maximum(power, _ROUNDING * power.max() if power.any() else 1.0)
     seen = float(rows @ (unit > 0))
-    # A short history bears out less: the penalty falls with the rows there are to each regressor.
-    ridge = np.diag(power * (penalty + 2 * p / max(seen, 1.0)))
+    ridge = np.diag(power * penalty)
     shared = np.linalg.solve(shared_gram + ridge, shared_right)
     # A series that has never varied keeps its anchor.
     varied: FloatArray = np.where(unit > 0, 1.0, 0.0)[:, None]

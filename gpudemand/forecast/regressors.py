@@ -33,6 +33,11 @@ class Regressors:
     week: int
     total: FloatArray | None = None
 
+    @property
+    def memory(self) -> int:
+        """Bins that a series must have behind it for its regressors to mean anything."""
+        return self.week
+
     @cached_property
     def level(self) -> FloatArray:
         """Mean of the newest four weeks: what every other regressor is measured from."""
