@@ -39,7 +39,11 @@ def run(data: Path, origins: Origins | None = None) -> pd.DataFrame:
     scores = score.table(backtest, seconds, ("rmse", "bias", "pinball", "coverage"))
     sums = backtest.drop(columns="unique_id").groupby(["cutoff", "ds"]).sum()
     extra = [_extra(backtest, sums, name) for name in scores.index]
-    return pd.concat([scores, pd.DataFrame(extra, index=scores.index)], axis=1)
+    table = pd.concat([scores, pd.DataFrame(extra, index=scores.index)], axis=1)
+    # No level, and ours is one, can follow the sum from week to week any better.
+    best = sums["y"].groupby("cutoff").transform("median")
+    table.loc["best level in hindsight", "wape_of_sum"] = wape(sums["y"].to_numpy(), best.to_numpy())
+    return table
 
 
 def _extra(backtest: pd.DataFrame, sums: pd.DataFrame, name: str) -> dict[str, float]:
