@@ -19,8 +19,7 @@ def one_thread() -> AbstractContextManager[object]:
 def solve_each(a: FloatArray, b: FloatArray) -> FloatArray:
     """Solve many small systems of equations.
 
-    OpenBLAS otherwise starts its threads anew for each of them, which makes a stack of a few hundred five times slower
-    on two cores.
+    OpenBLAS otherwise spreads each of them over all cores, which takes longer than to solve it.
 
     Parameters
     ----------

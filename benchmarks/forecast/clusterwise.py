@@ -39,7 +39,7 @@ CASES = {
     "CDNOW weekly": Case(10, 1, 10, 1),
     "GenTD26 daily": Case(3, 4, 1, 1),
     "Philly hourly": Case(24, 3, 24, 24),
-    # Two of the series are a hundred times as large as the others and alike: one origin would be one draw.
+    # Two series that are much alike make most of the squared error: one origin would be one draw.
     "M4 hourly": Case(48, 3, 48, 24),
 }
 

@@ -26,8 +26,6 @@ STEPS = (2, 4, 6)
 #: A day of the file has 108 bins, which no clock tells: the newest bins, a day, a week, and both, with neighbours.
 DAY, WEEK = 108, 7 * 108
 LAGS = tuple(sorted({m + near for m in (0, DAY, WEEK, DAY + WEEK) for near in (-1, 0, 1, 2)} - {-1, 0} | {3, 4}))
-#: The best of 10 (the default), 30 and 100 on the four days before the first scored one.
-LATENT_PENALTY = 30.0
 PUBLISHED = {"TRMF (published)": (30.58, 32.63, 33.91), "TRMF, 40 % missing (published)": (35.77, 38.36, 40.39)}
 
 
@@ -41,7 +39,6 @@ def run(data: Path, origins: Origins | None = None) -> pd.DataFrame:
     rows["week ago"] = _scored(panel, n_scored, _week_ago)
     rows["ridge on 11 lags"] = _scored(panel, n_scored, _ridge)
     rows["TemporalFactorization"] = _scored(panel, n_scored, _ours)
-    rows[f"TemporalFactorization, latent_penalty={LATENT_PENALTY:g}"] = _scored(panel, n_scored, _smoother)
     rows["LagRegression"] = _scored(panel, n_scored, _lags)
     rows["mean of LagRegression and TemporalFactorization"] = _scored(panel, n_scored, _mean)
     for seed in range(3):
@@ -72,18 +69,12 @@ def _scored(panel: Panel, n_scored: int, method, missing: int | None = None) -> 
     return (*(rmse(truth[:, scored][seen], path[:, scored][seen]) for path in paths), seconds)
 
 
-def _smoother(panel: Panel, y: np.ndarray, n_train: int) -> list[np.ndarray]:  # type: ignore[type-arg]
-    return _ours(panel, y, n_train, LATENT_PENALTY)
-
-
-def _ours(panel: Panel, y: np.ndarray, n_train: int, penalty: float = 10.0) -> list[np.ndarray]:  # type: ignore[type-arg]
+def _ours(panel: Panel, y: np.ndarray, n_train: int) -> list[np.ndarray]:  # type: ignore[type-arg]
     # The newest origins have fewer bins behind them than the longest path.
     times = panel.times.append(panel.future(max(STEPS) - min(STEPS)))
     padded = np.pad(y, ((0, 0), (0, len(times) - y.shape[1])), constant_values=np.nan)
     usage = panel.long_frame(times, {"y": padded})
-    model = TemporalFactorization(lags=LAGS, latent_penalty=penalty).fit(
-        usage[usage["ds"] < panel.times[n_train]], freq=panel.freq
-    )
+    model = TemporalFactorization(lags=LAGS).fit(usage[usage["ds"] < panel.times[n_train]], freq=panel.freq)
     rolled = model.predict_rolling(usage, h=max(STEPS))["TemporalFactorization"].to_numpy()
     rolled = rolled.reshape(len(y), -1, max(STEPS))
     return [_placed(rolled[:, :, h - 1], y.shape, n_train + h - 1) for h in STEPS]

@@ -195,8 +195,8 @@ class ClusterwiseForecaster(Forecaster):
     def _opinions(self, y: FloatArray, h: int) -> FloatArray:
         """Forecasts by the factorization alone, by one regression for all, and by the clusters, (n_series, h, 3)."""
         now, seen = self._forecasts(y, h), self._evidence(y, h)
-        one, clusters = (mixed(now, *self._learn(y, seen, choice)) for choice in (_ONE, self.choice_))
-        return np.stack([now[..., 0], one, clusters], axis=-1)
+        paths = {choice: mixed(now, *self._learn(y, seen, choice)) for choice in {_ONE, self.choice_}}
+        return np.stack([now[..., 0], paths[_ONE], paths[self.choice_]], axis=-1)
 
     def _evidence(self, y: FloatArray, h: int) -> Evidence:
         origins = self._origins(y.shape[1], h)

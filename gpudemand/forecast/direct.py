@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from gpudemand._linalg import solve_each
+from gpudemand._linalg import one_thread, solve_each
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand.forecast.clock import Clock
 from gpudemand.forecast.regressors import Regressors
@@ -81,8 +81,10 @@ class Direct:
 
     def forecast(self, step: int) -> FloatArray:
         """Forecast `step` bins ahead from every origin, shape (n_series, n_origins)."""
-        if self._stride > 1:
-            return self._forecast_large(step)
+        with one_thread():
+            return self._forecast_large(step) if self._stride > 1 else self._forecast(step)
+
+    def _forecast(self, step: int) -> FloatArray:
         x = self._regressors.at(step)
         anchor = self._regressors.anchor(self.anchor, step)
         weights = list(self._weights(x, anchor, self.history, step, self.own_penalty))

@@ -8,7 +8,6 @@ from functools import cached_property
 
 import numpy as np
 
-from gpudemand._linalg import one_thread
 from gpudemand._typing import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError, check_number
 from gpudemand.forecast.base import Forecaster
@@ -148,9 +147,8 @@ class LagRegression(Forecaster):
         for clock, chosen in self._clocks(origins):
             history = History.of(y[:, : origins[chosen].max()], clock.season)
             direct = Direct(history, origins[chosen], clock, "level", penalty, own, LagRegressors, _CAUTION)
-            with one_thread():
-                for step in range(1, h + 1):
-                    out[:, chosen, step - 1] = direct.forecast(step)
+            for step in range(1, h + 1):
+                out[:, chosen, step - 1] = direct.forecast(step)
         return out
 
     def _clocks(self, origins: IntArray) -> Iterator[tuple[Clock, BoolArray]]:

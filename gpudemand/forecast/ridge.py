@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpudemand._linalg import one_thread
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import check_choice, check_number
 from gpudemand.forecast.base import Forecaster
@@ -79,7 +78,6 @@ class RidgeAutoregression(Forecaster):
         for clock, chosen in by_clock(origins, self.season_length_, self.panel_.freq):
             history = History.of(y[:, : origins[chosen].max()], clock.season)
             direct = Direct(history, origins[chosen], clock, self.anchor, penalty, own)
-            with one_thread():
-                for step in range(1, h + 1):
-                    out[:, chosen, step - 1] = direct.forecast(step)
+            for step in range(1, h + 1):
+                out[:, chosen, step - 1] = direct.forecast(step)
         return out
