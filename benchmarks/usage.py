@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand.jobs.table import as_jobs
-from gpudemand.usage import usage_series
+from gpudemand.usage.series import usage_series
 
 START = pd.Timestamp("2025-01-01", tz="UTC")
 

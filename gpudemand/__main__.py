@@ -1,6 +1,6 @@
 """Make ``python -m gpudemand`` the command line."""
 
-from gpudemand.cli import main
+from gpudemand.cli.app import main
 
 if __name__ == "__main__":
     main()

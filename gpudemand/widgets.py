@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from gpudemand._validation import InputError
-from gpudemand.planning.capacity import CapacityPlan
+from gpudemand.planning.capacity.plan import CapacityPlan
 from gpudemand.plotting.planning import CapacityPlanDisplay
 
 #: Name -> what changes: shown as a table for readers without a running kernel.

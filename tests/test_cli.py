@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from gpudemand import __version__
-from gpudemand.cli import app
+from gpudemand.cli.app import app
 from gpudemand.jobs import read_jobs, write_jobs
-from gpudemand.usage import usage_series
+from gpudemand.usage.series import usage_series
 from tests.report.conftest import make_log
 
 
@@ -142,13 +142,13 @@ def test_measure_continues_a_plan(tmp_path):
 
 
 def test_a_bug_is_one_line_too(monkeypatch):
-    monkeypatch.setattr("gpudemand.cli._read", lambda *_: 1 / 0)
+    monkeypatch.setattr("gpudemand.cli.app._read", lambda *_: 1 / 0)
     line = one_line_error(invoke("report", "log.csv", "--quiet"))
     assert "this is a bug (ZeroDivisionError" in line
 
 
 def test_a_large_file_is_queried_and_not_read(log_file, tmp_path, monkeypatch):
-    monkeypatch.setattr("gpudemand.cli._read", lambda *_: pytest.fail("the file was read"))
+    monkeypatch.setattr("gpudemand.cli.app._read", lambda *_: pytest.fail("the file was read"))
     result = invoke("usage", log_file, "--by", "total", "--out", tmp_path / "usage.parquet", "--quiet")
     assert result.exit_code == 0
     expected = usage_series(log_file, by=None)
@@ -198,7 +198,7 @@ def test_version_and_module_entry_point():
 
 def test_help_is_quick_and_loads_nothing_heavy():
     code = (
-        "import sys\nfrom gpudemand.cli import app\n"
+        "import sys\nfrom gpudemand.cli.app import app\n"
         "try:\n    app(['report', '--help'])\nexcept SystemExit:\n    pass\n"
         "loaded = {'pandas', 'matplotlib', 'statsmodels', 'duckdb'} & set(sys.modules)\n"
         "sys.exit(str(loaded) if loaded else 0)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
-from gpudemand.cli import app
+from gpudemand.cli.app import app
 
 pytest.importorskip("torch")
 MODEL = """

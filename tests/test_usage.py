@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpudemand._validation import InputError
-from gpudemand.hierarchy import aggregate_usage
 from gpudemand.jobs.table import as_jobs
-from gpudemand.usage import (
+from gpudemand.usage.hierarchy import aggregate_usage
+from gpudemand.usage.series import (
     drop_last_bin,
     read_usage,
     recorded_until,

@@ -19,9 +19,9 @@ from benchmarks.cost.__main__ import table_of
 from benchmarks.cost.memory_load import READERS, described
 from benchmarks.cost.traced import CACHE, TraceCache
 from benchmarks.cost.tracks import TRACKS
-from gpudemand.cost.memory_model import MemoryModel
 from gpudemand.cost.model import CostModel
-from gpudemand.cost.timing import StepTimeModel
+from gpudemand.cost.predict.memory_model import MemoryModel
+from gpudemand.cost.predict.step_time_model import StepTimeModel
 from gpudemand.datasets.registry import data_folder, refresh_checksums
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from benchmarks.cost.traced import TraceCache
 from gpudemand._validation import InputError
 from gpudemand.cost.devices import Device, device
 from gpudemand.cost.families import family_of
-from gpudemand.cost.features import OPTIMIZER_STATES
-from gpudemand.cost.roofline import step_terms
+from gpudemand.cost.graph.features import OPTIMIZER_STATES
+from gpudemand.cost.roofline.roofline import step_terms
 
 #: Single precision here is single precision; elsewhere it is TF32 where a GPU has it, the default of its time.
 _STRICT = "fp32-strict"

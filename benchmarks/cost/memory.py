@@ -23,9 +23,9 @@ from benchmarks.cost.score import summary
 from benchmarks.cost.traced import TraceCache
 from benchmarks.cost.tracks import Fold, held_out
 from gpudemand._typing import FloatArray
-from gpudemand.cost._robust import robust_prices
-from gpudemand.cost.features import OPTIMIZER_STATES
-from gpudemand.cost.memory_model import MemoryModel
+from gpudemand.cost.graph.features import OPTIMIZER_STATES
+from gpudemand.cost.predict.memory_model import MemoryModel
+from gpudemand.cost.regression.nonnegative import robust_prices
 
 log = logging.getLogger(__name__)
 _GIB = 2.0**30

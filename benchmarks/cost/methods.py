@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import nnls
 
-from gpudemand.cost.features import OPERATOR_CLASSES
-from gpudemand.cost.roofline import WORK
-from gpudemand.cost.timing import StepTimeModel
+from gpudemand.cost.graph.features import OPERATOR_CLASSES
+from gpudemand.cost.predict.step_time_model import StepTimeModel
+from gpudemand.cost.roofline.roofline import WORK
 
 
 class _Line:
@@ -75,7 +75,7 @@ class AugmentedLine:
 
     def fit(self, X: pd.DataFrame, y: Any, groups: Any = None) -> AugmentedLine:
         """Fit with the defaults."""
-        from gpudemand.cost.linear import AugmentedLinearRegression
+        from gpudemand.cost.regression.augmented_linear import AugmentedLinearRegression
 
         self.model_ = AugmentedLinearRegression().fit(linear_features(X), np.asarray(y))
         return self

@@ -24,12 +24,12 @@ from sklearn.model_selection import GroupKFold, KFold, LeaveOneGroupOut
 
 from gpudemand import _parallel
 from gpudemand.cost import load_architectures, load_measurements, noise_floor, read_rows, zoo
-from gpudemand.cost.configuration import COLUMNS
-from gpudemand.cost.linear import AugmentedLinearRegression
-from gpudemand.cost.physics import WorkModel
-from gpudemand.cost.regression import LEARNERS, TrainingCostRegressor, describe_work, make_learner
+from gpudemand.cost.measuring.configuration import COLUMNS
+from gpudemand.cost.regression.additive import WorkModel
+from gpudemand.cost.regression.augmented_linear import AugmentedLinearRegression
+from gpudemand.cost.regression.feature_table import job_table
+from gpudemand.cost.regression.training_cost import LEARNERS, TrainingCostRegressor, describe_work, make_learner
 from gpudemand.cost.splits import ExtrapolationSplit
-from gpudemand.cost.table import job_table
 
 SPLITS = ("random", "network out", "family out", "framework out", "wider", "deeper")
 TARGETS = {"time": "step_time_s", "memory": "memory_gib"}

@@ -12,7 +12,7 @@ import pandas as pd
 from benchmarks.forecast import load, score, users
 from benchmarks.forecast.origins import Origins
 from gpudemand.forecast import ClusterwiseForecaster, Panel, TemporalFactorization
-from gpudemand.forecast.starts import PlainSegmenter
+from gpudemand.forecast.clusterwise.initial_partition import PlainSegmenter
 from gpudemand.metrics import evaluate
 from gpudemand.segments import TopologicalSegmenter
 

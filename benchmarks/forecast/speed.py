@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.forecast.origins import Origins
-from gpudemand.forecast import leftover, trmf
-from gpudemand.forecast.trmf import Data, Penalties
+from gpudemand.forecast.factorization import residual_ar, trmf
+from gpudemand.forecast.factorization.trmf import Data, Penalties
 
 TITLE = "100,000 users x 730 days, 16 factors, 20 sweeps; loops over times and users as in public codes, extrapolated"
 AIM = "under 60 s on 2 cores"
@@ -26,7 +26,7 @@ def run(data: Path, origins: Origins | None = None) -> pd.DataFrame:
     clock, used = time.perf_counter(), time.process_time()
     factors = trmf.fit(y, N_FACTORS, LAGS, Penalties(10.0, 10.0, weights=2.0), n_sweeps=N_SWEEPS, tolerance=0.0)
     rows = {"factorization": (time.perf_counter() - clock, time.process_time() - used)}
-    leftover.fit(Data.of(y), factors, 300.0)
+    residual_ar.fit(Data.of(y), factors, 300.0)
     rows["and each series' own part"] = (time.perf_counter() - clock, time.process_time() - used)
     loops = _loops(y[:SLICE, :SLICE]) * N_SWEEPS
     rows["loops over users and times, one core"] = (loops, loops)

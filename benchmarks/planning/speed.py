@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 
 from gpudemand.jobs.table import as_jobs
-from gpudemand.planning.capacity import plan_capacity
-from gpudemand.planning.changes import Growth, Leaves
-from gpudemand.planning.scenario import WhatIf
-from gpudemand.planning.workload import JobDemandModel
-from gpudemand.usage import usage_series
+from gpudemand.planning.capacity.plan import plan_capacity
+from gpudemand.planning.demand.job_demand import JobDemandModel
+from gpudemand.planning.scenarios.changes import Growth, Leaves
+from gpudemand.planning.scenarios.what_if import WhatIf
+from gpudemand.usage.series import usage_series
 from gpudemand.widgets import what_if
 
 START = pd.Timestamp("2025-01-01", tz="UTC")

@@ -11,11 +11,11 @@ from gpudemand.datasets import make_cluster
 from gpudemand.datasets.make import true_run_time
 from gpudemand.datasets.runs import KEPT
 from gpudemand.datasets.steptime import NETWORKS, true_step_time
-from gpudemand.planning.arrivals import forecast_submissions
-from gpudemand.planning.runtime import RunTimeModel
-from gpudemand.planning.training import CostStepTime, StepTime, TrainingRunTime
-from gpudemand.planning.workload import JobDemandModel
-from gpudemand.usage import usage_series
+from gpudemand.planning.demand.arrivals import forecast_submissions
+from gpudemand.planning.demand.job_demand import JobDemandModel
+from gpudemand.planning.runtime.run_time import RunTimeModel
+from gpudemand.planning.runtime.training import CostStepTime, StepTime, TrainingRunTime
+from gpudemand.usage.series import usage_series
 
 #: Networks of the synthetic cluster under the names they have in the zoo, where these differ, and their sizes there.
 _IN_ZOO = {"vit_b_16": "vit_base", "bert_base": "bert", "gpt2_small": "gpt"}

@@ -12,9 +12,9 @@ from gpudemand.forecast import CombinedForecaster, LastValueProfile, Naive, Ridg
 from gpudemand.jobs.readers import read_jobs
 from gpudemand.metrics import evaluate, pinball
 from gpudemand.planning.backtest import demand_cross_validation, plan_backtest
-from gpudemand.planning.runtime import RunTimeModel
-from gpudemand.planning.workload import JobDemandModel
-from gpudemand.usage import usage_series
+from gpudemand.planning.demand.job_demand import JobDemandModel
+from gpudemand.planning.runtime.run_time import RunTimeModel
+from gpudemand.usage.series import usage_series
 
 ZONE = "Asia/Shanghai"
 FILE = "traces/helios-venus-gpu-jobs/helios_trace.csv.gz"

@@ -19,8 +19,8 @@ import gpudemand as gd
 from benchmarks.segments.series import SIX, noisy_series
 from gpudemand.datasets.archetypes import ARCHETYPES
 from gpudemand.segments import RFM, LogSpectrum, TopologicalSegmenter
-from gpudemand.segments.blocks import FeatureTable
-from gpudemand.segments.matrix import as_matrix
+from gpudemand.segments.base.usage_matrix import as_matrix
+from gpudemand.segments.features.blocks import FeatureTable
 
 FOUR = ("steady", "nightly", "weekday", "burst")
 ALL = tuple(ARCHETYPES)

@@ -2,10 +2,10 @@
 
     python -m benchmarks.segments.directions
 
-prints the table of `gpudemand.segments.directions`. Traits of the days of each population are centred on their kind;
-linear discriminants (R. A. Fisher, 1936) then part the kinds as far as they can for users of a kind a unit apart. A
-direction counts by the share of its variance that lies between kinds, so that luck does not count. Seeds are 1,000 to
-1,006 only.
+prints the table of `gpudemand.segments.features.discriminants`. Traits of the days of each population are centred on
+their kind; linear discriminants (R. A. Fisher, 1936) then part the kinds as far as they can for users of a kind a unit
+apart. A direction counts by the share of its variance that lies between kinds, so that luck does not count. Seeds are
+1,000 to 1,006 only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from scipy.linalg import eigh
 from benchmarks.segments.archetypes import ALL, Users, simulated
 from benchmarks.segments.series import noisy_series
 from gpudemand.segments import UsageRhythm
-from gpudemand.segments.directions import FARTHEST, N_DIRECTIONS
+from gpudemand.segments.features.discriminants import FARTHEST, N_DIRECTIONS
 
 SEEDS, RATIOS, DAYS = range(1000, 1007), (6.0, 1.0, 0.3), (90, 180, 365)
 #: What a population of series with noise added counts beside a simulated cluster.

@@ -30,7 +30,7 @@ from gpudemand.segments import (
     TopologicalSegmenter,
     takens_embedding,
 )
-from gpudemand.segments.blocks import RIPS_STRIDE, RIPS_WINDOW
+from gpudemand.segments.features.blocks import RIPS_STRIDE, RIPS_WINDOW
 from gpudemand.units import format_seconds
 
 Values = NDArray[Any]

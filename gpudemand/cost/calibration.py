@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pandas as pd
 
+from gpudemand._printing import aligned
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_choice
-from gpudemand.cost._printing import aligned
 from gpudemand.cost.describe import measured_jobs
 from gpudemand.cost.job import TrainingJob
-from gpudemand.cost.measure import measure_training_cost
+from gpudemand.cost.measuring.measure import measure_training_cost
 from gpudemand.cost.model import CostModel
-from gpudemand.cost.table import trace_graphs
+from gpudemand.cost.regression.feature_table import trace_graphs
 from gpudemand.units import format_seconds
 
 #: What is trained for a calibration: kernels of four kinds, some hundred milliseconds each.

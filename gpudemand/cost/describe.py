@@ -9,13 +9,13 @@ import pandas as pd
 
 from gpudemand._validation import InputError
 from gpudemand.cost.devices import Device
-from gpudemand.cost.features import OPTIMIZER_STATES, features_by_name
-from gpudemand.cost.graph import OpGraph
+from gpudemand.cost.graph.features import OPTIMIZER_STATES, features_by_name
+from gpudemand.cost.graph.op_graph import OpGraph
 from gpudemand.cost.job import TrainingJob, graphs_of, jobs_table
-from gpudemand.cost.liveness import Setting
-from gpudemand.cost.memory import interpolated_features
-from gpudemand.cost.roofline import step_terms
-from gpudemand.cost.table import ARCHITECTURE
+from gpudemand.cost.memory.liveness import Setting
+from gpudemand.cost.memory.simulation import interpolated_features
+from gpudemand.cost.regression.feature_table import ARCHITECTURE
+from gpudemand.cost.roofline.roofline import step_terms
 
 _MIB = 2.0**20
 
@@ -98,7 +98,7 @@ def measured_jobs(
     rows : DataFrame
         What `measure_training_cost` returns.
     graphs : mapping of tuple to OpGraph
-        `ARCHITECTURE` of a row -> its graph; see `gpudemand.cost.table.trace_graphs`.
+        `ARCHITECTURE` of a row -> its graph; see `gpudemand.cost.regression.feature_table.trace_graphs`.
     devices : mapping of str to Device, optional
         Devices that the table of devices lacks, by ``device_name``.
 

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from gpudemand._printing import aligned
+from gpudemand._typing import STRING
 from gpudemand._validation import InputError, check_choice, check_number, nearest, shorten
-from gpudemand.cost._printing import aligned
 from gpudemand.datasets.registry import bundled_path
-from gpudemand.jobs.table import STRING
 
 #: How the products of a training step are computed. ``amp`` is another word for ``fp16``: both are mixed precision.
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")

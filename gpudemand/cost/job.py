@@ -10,14 +10,14 @@ from weakref import WeakKeyDictionary
 
 import pandas as pd
 
+from gpudemand._typing import STRING
 from gpudemand._validation import InputError, check_choice, check_number
-from gpudemand.cost._inputs import read_inputs
-from gpudemand.cost.configuration import CHOICES
 from gpudemand.cost.devices import PRECISIONS, Device, device
-from gpudemand.cost.features import OPTIMIZER_STATES
-from gpudemand.cost.graph import OpGraph
-from gpudemand.cost.table import CATEGORIES, NUMBERS, features_of
-from gpudemand.jobs.table import STRING
+from gpudemand.cost.graph.features import OPTIMIZER_STATES
+from gpudemand.cost.graph.op_graph import OpGraph
+from gpudemand.cost.measuring.configuration import CHOICES
+from gpudemand.cost.regression.feature_table import CATEGORIES, NUMBERS, features_of
+from gpudemand.cost.tracing.inputs import read_inputs
 
 #: Model -> what it looked like and what it was fed -> its graph. A model that is gone takes its graphs along.
 _GRAPHS: WeakKeyDictionary[Any, dict[Hashable, OpGraph]] = WeakKeyDictionary()

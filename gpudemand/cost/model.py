@@ -13,12 +13,12 @@ import pandas as pd
 
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_columns, check_number
-from gpudemand.cost.breakdown import MemoryBreakdown, memory_breakdown
 from gpudemand.cost.describe import memory_context, memory_setting, memory_table, time_table
 from gpudemand.cost.job import TrainingJob
-from gpudemand.cost.largest_batch import max_batch_size
-from gpudemand.cost.memory_model import MemoryModel
-from gpudemand.cost.timing import StepTimeModel
+from gpudemand.cost.memory.breakdown import MemoryBreakdown, memory_breakdown
+from gpudemand.cost.predict.largest_batch import max_batch_size
+from gpudemand.cost.predict.memory_model import MemoryModel
+from gpudemand.cost.predict.step_time_model import StepTimeModel
 from gpudemand.datasets.registry import bundled_path
 
 #: What is predicted, and the model that does it.

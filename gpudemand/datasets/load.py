@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
+from gpudemand._typing import STRING
 from gpudemand.datasets.registry import bundled_path
-from gpudemand.jobs.table import COLUMNS, STRING, as_jobs
+from gpudemand.jobs.table import COLUMNS, as_jobs
 
 _TEXT = ("network", "precision")
 

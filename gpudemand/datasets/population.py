@@ -8,10 +8,9 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
-from gpudemand._typing import FloatArray, IntArray
+from gpudemand._typing import STRING, FloatArray, IntArray
 from gpudemand.datasets.archetypes import day_weights, membership, traits
 from gpudemand.datasets.runs import TEAMS
-from gpudemand.jobs.table import STRING
 
 #: Spread of the logarithm of the users' sizes; with 100 users the ten largest hold some 55 % of the GPU-hours.
 SIZE_SPREAD = 1.5

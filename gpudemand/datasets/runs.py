@@ -7,11 +7,10 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from gpudemand._typing import FloatArray, IntArray
+from gpudemand._typing import STRING, FloatArray, IntArray
 from gpudemand._validation import InputError, check_columns
 from gpudemand.datasets.archetypes import LONGEST_H, mean_duration, traits
 from gpudemand.datasets.steptime import GPUS, NETWORKS, PRECISIONS, true_step_time
-from gpudemand.jobs.table import STRING
 
 
 class Team(NamedTuple):

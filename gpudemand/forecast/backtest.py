@@ -9,8 +9,8 @@ import pandas as pd
 from sklearn.base import clone
 
 from gpudemand._validation import InputError, check_number
-from gpudemand.forecast.base import Forecaster
-from gpudemand.forecast.panel import Panel
+from gpudemand.forecast.base.forecaster import Forecaster
+from gpudemand.forecast.base.panel import Panel
 
 
 def cross_validation(
@@ -53,7 +53,7 @@ def cross_validation(
 
     Examples
     --------
-    >>> from gpudemand.forecast.baselines import Naive
+    >>> from gpudemand.forecast.classical.baselines import Naive
     >>> ds = pd.date_range("2026-03-01", periods=6, freq="D")
     >>> usage = pd.DataFrame({"unique_id": "total", "ds": ds, "y": [3.0, 1.0, 4.0, 1.0, 5.0, 9.0]})
     >>> cross_validation(Naive(), usage, h=1, n_windows=2)[["cutoff", "y", "Naive"]]

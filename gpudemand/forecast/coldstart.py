@@ -11,8 +11,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError, check_number
-from gpudemand.forecast.intervals import check_levels
-from gpudemand.forecast.panel import Panel
+from gpudemand.forecast.base.intervals import check_levels
+from gpudemand.forecast.base.panel import Panel
 
 
 class AnalogueForecaster(BaseEstimator):

@@ -7,7 +7,7 @@ import pandas as pd
 
 from gpudemand._typing import BoolArray, FloatArray
 from gpudemand._validation import check_number
-from gpudemand.forecast.panel import Panel, season_length
+from gpudemand.forecast.base.panel import Panel, season_length
 
 KINDS = ("gap", "outage", "drain", "end")
 #: Of the level around it: below the first it is down, below the second on its way.
@@ -90,7 +90,7 @@ def mask_outages(usage: pd.DataFrame, outages: pd.DataFrame) -> pd.DataFrame:
 
 def _total(values: FloatArray) -> tuple[FloatArray, BoolArray]:
     """Sum of all series, and where none of them has a value."""
-    return np.nansum(values, axis=0), np.isnan(values).all(axis=0)
+    return np.nansum(values, axis=0), np.asarray(np.isnan(values).all(axis=0))
 
 
 def _expected(total: FloatArray, season: int) -> FloatArray:

@@ -12,10 +12,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from gpudemand._typing import STRING
 from gpudemand._validation import InputError, shorten
 from gpudemand.jobs.clock import make_clock
 from gpudemand.jobs.log import Log
-from gpudemand.jobs.table import STRING, report_rejections
+from gpudemand.jobs.table import report_rejections
 from gpudemand.jobs.text import TextTable, existing_path, read_bytes, read_table
 
 #: With both, the second is the exporter's own namespace.

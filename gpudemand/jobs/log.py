@@ -13,10 +13,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpudemand._typing import BoolArray, IntArray
+from gpudemand._typing import STRING, BoolArray, IntArray
 from gpudemand._validation import InputError
 from gpudemand.jobs.clock import LONGEST_S, MISSING, OUTSIDE, Clock, later, parse_times
-from gpudemand.jobs.table import EARLIEST, LATEST, STRING, TIME
+from gpudemand.jobs.table import EARLIEST, LATEST, TIME
 from gpudemand.jobs.text import TextTable
 
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?$"

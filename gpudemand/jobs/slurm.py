@@ -11,9 +11,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from gpudemand._typing import STRING
 from gpudemand._validation import InputError
 from gpudemand.jobs.log import Log, map_distinct, start_or_never
-from gpudemand.jobs.table import STRING
 from gpudemand.jobs.text import TextTable, read_csv
 from gpudemand.units import parse_slurm_seconds
 

@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gpudemand._typing import BoolArray
+from gpudemand._typing import STRING, BoolArray
 from gpudemand._validation import InputError, RejectedRowsWarning, check_columns
 
-#: Text is Arrow-backed with NaN for missing: what pandas 3 calls ``str``, the same on pandas 2.3.
-STRING = pd.StringDtype("pyarrow", na_value=np.nan)
 TIME = "datetime64[ns, UTC]"
 
 #: Column -> dtype. Times are UTC; ``requested_time`` is in seconds; NaN, NaT where unknown.

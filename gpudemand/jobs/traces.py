@@ -12,9 +12,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from gpudemand._typing import STRING
 from gpudemand._validation import InputError
 from gpudemand.jobs.log import Log, known_status, map_distinct, start_or_never
-from gpudemand.jobs.table import COLUMNS, STRING
+from gpudemand.jobs.table import COLUMNS
 from gpudemand.jobs.text import TextTable, existing_path, parse_rows, read_bytes, read_text
 
 _HELIOS_CLUSTERS = ("Venus", "Earth", "Saturn", "Uranus")

@@ -11,8 +11,8 @@ from sklearn.base import clone
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_columns, check_number
 from gpudemand.metrics import model_names
-from gpudemand.planning.quantiles import QuantileTable
-from gpudemand.planning.workload import JobDemandModel
+from gpudemand.planning.capacity.quantiles import QuantileTable
+from gpudemand.planning.demand.job_demand import JobDemandModel
 
 
 def demand_cross_validation(

@@ -11,8 +11,8 @@ from scipy.sparse import coo_matrix
 
 from gpudemand._typing import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError
-from gpudemand.planning.changes import Costs
-from gpudemand.planning.training import training_steps
+from gpudemand.planning.runtime.training import training_steps
+from gpudemand.planning.scenarios.changes import Costs
 
 #: Rounds of local search after which it stops even if something could still be gained.
 _ROUNDS = 2000

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pandas as pd
 
+from gpudemand.usage.bins import bin_name
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.legend import Legend
@@ -36,7 +38,6 @@ VALUE_LABELS = {
     "gpus_peak": "GPUs held (peak per {bin})",
     "jobs": "jobs submitted per {bin}",
 }
-_BINS = {"min": "minute", "h": "hour", "D": "day", "W": "week", "MS": "month", "QS": "quarter", "YS": "year"}
 UNSTATED = "kind of data not stated"
 _SHEET = Path(__file__).with_name("gpudemand.mplstyle")
 
@@ -223,15 +224,3 @@ def value_label(*frames: pd.DataFrame | None) -> str:
     attrs: Mapping[Any, Any] = next((attrs for attrs in stated if attrs.get("value")), {})
     label = VALUE_LABELS.get(str(attrs.get("value")), "GPUs")
     return label.format(bin=bin_name(attrs.get("freq", "bin")))
-
-
-def bin_name(freq: object) -> str:
-    """Noun for a bin of frequency `freq`.
-
-    Examples
-    --------
-    >>> bin_name("D"), bin_name("15min")
-    ('day', '15min')
-    """
-    text = str(freq)
-    return _BINS.get(text.split("-")[0], text)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from gpudemand._typing import FloatArray
+from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError, check_choice, nearest
 from gpudemand.plotting._base import (
     BASELINE,
@@ -155,7 +155,7 @@ class PersistenceDiagramDisplay(Display):
         ax.set_xlabel("level at birth (height: at death)", loc="left")
         put_title(ax, _NOUNS[self.filtration].capitalize())
 
-    def _dots(self, ax: Axes, points: FloatArray, counts: FloatArray) -> PathCollection:
+    def _dots(self, ax: Axes, points: FloatArray, counts: IntArray) -> PathCollection:
         return ax.scatter(
             points[:, 0], points[:, 1], s=_AREA * counts, color=PREDICTED, alpha=0.75, linewidths=0, zorder=3
         )

@@ -23,7 +23,7 @@ from gpudemand.plotting._base import (
     short_name,
     value_label,
 )
-from gpudemand.usage import to_wide
+from gpudemand.usage.series import to_wide
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

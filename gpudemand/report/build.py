@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pandas as pd
 
-from gpudemand.report.brief import brief
-from gpudemand.report.crowd import Crowd, find_segments
-from gpudemand.report.figures import draw_all
-from gpudemand.report.gaps import Gaps
-from gpudemand.report.measured import Measured, measure
-from gpudemand.report.need import Need, headline, plan_need
-from gpudemand.report.outlook import Outlook, look_ahead
-from gpudemand.report.page import render
-from gpudemand.report.parts import Parts, forecast_parts
-from gpudemand.report.risk import money, past_plans, risk_numbers, risk_table
-from gpudemand.report.scenarios import Scenarios, try_scenarios
-from gpudemand.report.settings import Settings
-from gpudemand.report.trust import trust
-from gpudemand.report.types import Types, check_installed, plan_types, types_numbers
-from gpudemand.usage import recorded_until
+from gpudemand.report.analysis.gpu_types import Types, check_installed, plan_types, types_numbers
+from gpudemand.report.analysis.parts import Parts, forecast_parts
+from gpudemand.report.analysis.requirement import Need, headline, plan_need
+from gpudemand.report.analysis.risk import money, past_plans, risk_numbers, risk_table
+from gpudemand.report.analysis.scenarios import Scenarios, try_scenarios
+from gpudemand.report.analysis.selection import Outlook, look_ahead
+from gpudemand.report.analysis.settings import Settings
+from gpudemand.report.analysis.skipped_sections import Gaps
+from gpudemand.report.analysis.usage import Measured, measure
+from gpudemand.report.analysis.user_segments import Crowd, find_segments
+from gpudemand.report.page.caveats import trust
+from gpudemand.report.page.figures import draw_all
+from gpudemand.report.page.page import render
+from gpudemand.report.page.summary import brief
+from gpudemand.usage.series import recorded_until
 
 
 def build_report(
@@ -69,7 +69,7 @@ def build_report(
     tz : str, default="UTC"
         Zone of the calendar.
     until : time-like, optional
-        End of the period; where the log stops being complete by default (see `gpudemand.usage.recorded_until`).
+        End of the period; where the log stops being complete by default (see `gpudemand.usage.series.recorded_until`).
     prices : (float, float), optional
         Prices of a GPU-hour, reserved and on demand, in any currency: the report then says what the plan costs.
     progress : callable, optional

@@ -9,8 +9,8 @@ from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
 from gpudemand._validation import InputError
-from gpudemand.segments.blocks import TOPOLOGY, choose_blocks
-from gpudemand.segments.matrix import as_matrix
+from gpudemand.segments.base.usage_matrix import as_matrix
+from gpudemand.segments.features.blocks import TOPOLOGY, choose_blocks
 from gpudemand.segments.segmenter import TopologicalSegmenter
 from gpudemand.segments.stability import segment_stability
 

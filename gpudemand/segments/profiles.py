@@ -9,10 +9,10 @@ import pandas as pd
 
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError
-from gpudemand.segments.blocks import as_frame, has_days
-from gpudemand.segments.matrix import Matrix, as_matrix
-from gpudemand.segments.rfm import CalendarProfile, rfm_table
-from gpudemand.segments.rhythm import UsageRhythm, by_day
+from gpudemand.segments.base.usage_matrix import Matrix, as_matrix
+from gpudemand.segments.features.blocks import as_frame, has_days
+from gpudemand.segments.features.rfm import CalendarProfile, rfm_table
+from gpudemand.segments.features.rhythm import UsageRhythm, by_day
 
 #: What counts as rare, short, frequent or a trend; medians of a segment are held against these.
 _RARE, _SHORT, _OFTEN, _TREND, _OFFICE, _NIGHT = 0.33, 0.3, 0.75, 0.15, 0.75, 0.6

@@ -13,10 +13,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._typing import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError, check_choice, check_number
-from gpudemand.segments.centres import canonical_order
-from gpudemand.segments.consensus import RULES
-from gpudemand.segments.matrix import Matrix, as_matrix
-from gpudemand.segments.models import ConsensusModel, JointModel, SegmentModel
+from gpudemand.segments.base.usage_matrix import Matrix, as_matrix
+from gpudemand.segments.clustering.centres import canonical_order
+from gpudemand.segments.clustering.consensus import RULES
+from gpudemand.segments.clustering.models import ConsensusModel, JointModel, SegmentModel
 
 Self = TypeVar("Self", bound="TopologicalSegmenter")
 
@@ -68,7 +68,7 @@ class TopologicalSegmenter(ClusterMixin, BaseEstimator):
     with them: somebody with ``n`` bins of use keeps ``n / (n + 1)`` of what the features say.
 
     How far apart two users are by their rhythm was learned on simulated users of known kinds and does not depend on who
-    else is there (`gpudemand.segments.directions`). Other kinds may come out less clearly.
+    else is there (`gpudemand.segments.features.discriminants`). Other kinds may come out less clearly.
 
     The order of the rows does not matter, and neither does a user's scale, but for the numbering: multiplying a series
     by a constant changes ``rfm__monetary`` only. Dates that are later by whole weeks change nothing. Times must be in

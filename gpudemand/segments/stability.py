@@ -10,9 +10,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpudemand import _parallel
 from gpudemand._validation import check_number
-from gpudemand.segments.matrix import as_matrix
+from gpudemand.segments.base.usage_matrix import as_matrix
+from gpudemand.segments.clustering.selection import recovered
 from gpudemand.segments.segmenter import TopologicalSegmenter
-from gpudemand.segments.selection import recovered
 
 _Task = tuple[TopologicalSegmenter, pd.DataFrame, int]
 

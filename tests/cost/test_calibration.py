@@ -5,7 +5,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gpudemand._validation import InputError
-from gpudemand.cli import app
+from gpudemand.cli.app import app
 from gpudemand.cost import CostModel, load_measurements
 from gpudemand.cost.calibration import calibrate_device, micro_benchmark, print_calibration
 

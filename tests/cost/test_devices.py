@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gpudemand._validation import InputError
-from gpudemand.cli import app
+from gpudemand.cli.app import app
 from gpudemand.cost.devices import PRECISIONS, Device, _key, _spellings, device, devices
 
 TABLE = devices()

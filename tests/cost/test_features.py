@@ -4,7 +4,7 @@ import pytest
 from sklearn.pipeline import make_union
 
 from gpudemand._validation import InputError
-from gpudemand.cost.features import (
+from gpudemand.cost.graph.features import (
     OPERATOR_CLASSES,
     GraphFeatures,
     graph_features,
@@ -12,9 +12,9 @@ from gpudemand.cost.features import (
     shape_inference_memory,
     training_flops,
 )
-from gpudemand.cost.graph import Operator, OpGraph
-from gpudemand.cost.nsm import NetworkStructuralMatrix
-from gpudemand.cost.operators import VOCABULARY
+from gpudemand.cost.graph.op_graph import Operator, OpGraph
+from gpudemand.cost.graph.structural_matrix import NetworkStructuralMatrix
+from gpudemand.cost.operators.vocabulary import VOCABULARY
 
 NODES = [
     Operator("Conv", "3x3", "a", "conv2d", (1, 8, 4, 4), 1000.0, 80, 320.0, 64.0, 128.0, 64.0),

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 import gpudemand.cost
-from gpudemand.cost._printing import format_amount
-from gpudemand.cost._recorder import Costs, Label, Recorder, single_sample
-from gpudemand.cost.arithmetic import attention_flops, einsum_flops, weighted_flops
-from gpudemand.cost.graph import Operator, OpGraph
-from gpudemand.cost.operators import (
+from gpudemand._printing import format_amount
+from gpudemand.cost.graph.op_graph import Operator, OpGraph
+from gpudemand.cost.operators.arithmetic import attention_flops, einsum_flops, weighted_flops
+from gpudemand.cost.operators.vocabulary import (
     SAVES,
     VOCABULARY,
     convolution_kind,
     tensorflow_type,
     torch_type,
 )
+from gpudemand.cost.tracing.recorder import Costs, Label, Recorder, single_sample
 
 GOLDEN = Path(__file__).parent / "golden"
 

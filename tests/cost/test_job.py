@@ -13,9 +13,9 @@ from gpudemand._validation import InputError
 from gpudemand.cost import OpGraph, make_plan
 from gpudemand.cost import job as job_module
 from gpudemand.cost.devices import Device
-from gpudemand.cost.graph import Operator
+from gpudemand.cost.graph.op_graph import Operator
 from gpudemand.cost.job import TrainingJob, jobs_table
-from gpudemand.cost.table import job_table
+from gpudemand.cost.regression.feature_table import job_table
 
 torch = pytest.importorskip("torch")
 

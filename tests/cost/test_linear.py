@@ -13,10 +13,10 @@ from sklearn.model_selection import KFold
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from gpudemand._validation import InputError
-from gpudemand.cost._selection import select_forward
-from gpudemand.cost.linear import AugmentedLinearRegression
+from gpudemand.cost.regression.augmented_linear import AugmentedLinearRegression
+from gpudemand.cost.regression.forward_selection import select_forward
+from gpudemand.cost.regression.terms import Factor, factors_of, n_products, products
 from gpudemand.cost.splits import ExtrapolationSplit
-from gpudemand.cost.terms import Factor, factors_of, n_products, products
 
 #: Checks of scikit-learn that do not fit, and why. None so far.
 EXEMPT: dict[str, str] = {}

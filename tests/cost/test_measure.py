@@ -18,12 +18,12 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.cost import zoo
-from gpudemand.cost._process import MeasuringProcess
-from gpudemand.cost.configuration import Configuration
-from gpudemand.cost.measure import COLUMNS, measure_training_cost, noise_floor, read_rows
-from gpudemand.cost.plan import make_plan, read_plan, write_plan
-from gpudemand.cost.rows import RowFile
-from gpudemand.cost.stamp import STAMP_COLUMNS
+from gpudemand.cost.measuring.configuration import Configuration
+from gpudemand.cost.measuring.environment import STAMP_COLUMNS
+from gpudemand.cost.measuring.measure import COLUMNS, measure_training_cost, noise_floor, read_rows
+from gpudemand.cost.measuring.plan import make_plan, read_plan, write_plan
+from gpudemand.cost.measuring.process import MeasuringProcess
+from gpudemand.cost.measuring.rows import RowFile
 
 ROOT = Path(__file__).resolve().parents[2]
 PLANS = ROOT / "data" / "cost" / "plans"
@@ -102,7 +102,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path):
 
 def kill_after_rows(count, plan, out):
     """Start a run as a process of its own and kill it as soon as so many rows are on disk."""
-    code = "import sys; from gpudemand.cost.measure import measure_training_cost as run; run(*sys.argv[1:], steps=2)"
+    code = "import sys, gpudemand as gd; gd.measure_training_cost(*sys.argv[1:], steps=2)"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     run = subprocess.Popen([sys.executable, "-c", code, str(plan), str(out)], env=environment)
     deadline = time.monotonic() + 120

@@ -8,21 +8,21 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.cost import OpGraph, zoo
-from gpudemand.cost.allocator import CachingAllocator, replay
-from gpudemand.cost.breakdown import memory_breakdown
-from gpudemand.cost.checkpoints import blocks_of
-from gpudemand.cost.events import PARTS
-from gpudemand.cost.largest_batch import largest_that, max_batch_size
-from gpudemand.cost.liveness import Setting, step_events
-from gpudemand.cost.memory import (
+from gpudemand.cost.memory.allocator import CachingAllocator, replay
+from gpudemand.cost.memory.breakdown import memory_breakdown
+from gpudemand.cost.memory.checkpointing import blocks_of
+from gpudemand.cost.memory.events import PARTS
+from gpudemand.cost.memory.liveness import Setting, step_events
+from gpudemand.cost.memory.simulation import (
     allocated_bytes,
     interpolated_features,
     memory_features,
     memory_summary,
     simulate_memory,
 )
-from gpudemand.cost.memory_model import MemoryModel
-from gpudemand.cost.timing import FarFromTrainingWarning
+from gpudemand.cost.predict.largest_batch import largest_that, max_batch_size
+from gpudemand.cost.predict.memory_model import MemoryModel
+from gpudemand.cost.predict.step_time_model import FarFromTrainingWarning
 
 torch = pytest.importorskip("torch")
 MIB = 2**20

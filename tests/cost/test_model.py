@@ -14,7 +14,7 @@ from gpudemand.cost.describe import memory_table, time_table
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
-pytestmark = pytest.mark.filterwarnings("ignore::gpudemand.cost.timing.FarFromTrainingWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::gpudemand.cost.predict.step_time_model.FarFromTrainingWarning")
 GIB = 2.0**30
 
 

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.cost.features import OPERATOR_CLASSES
-from gpudemand.cost.physics import WorkModel
-from gpudemand.cost.regression import TrainingCostRegressor, _best_trust
+from gpudemand.cost.graph.features import OPERATOR_CLASSES
+from gpudemand.cost.regression.additive import WorkModel
+from gpudemand.cost.regression.training_cost import TrainingCostRegressor, _best_trust
 
 
 def made_up(n_networks=40, n_each=12, seed=0, noise=0.03):

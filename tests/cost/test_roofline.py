@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.cost.autocast import autocast_bytes
-from gpudemand.cost.graph import Operator, OpGraph
-from gpudemand.cost.parallel import parallel_terms
-from gpudemand.cost.roofline import operator_kinds, step_terms
+from gpudemand.cost.graph.autocast import autocast_bytes
+from gpudemand.cost.graph.op_graph import Operator, OpGraph
+from gpudemand.cost.roofline.data_parallel import parallel_terms
+from gpudemand.cost.roofline.roofline import operator_kinds, step_terms
 
 JOB = {
     "batch_size": 8, "precision": "fp32", "layout": "contiguous", "mode": "train", "optimizer_states": 1.0, "n_gpus": 1,

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from gpudemand._validation import InputError  # noqa: E402
-from gpudemand.cost.graph import OpGraph, UnknownOperatorWarning  # noqa: E402
+from gpudemand.cost.graph.op_graph import OpGraph, UnknownOperatorWarning  # noqa: E402
 from tests.cost import networks  # noqa: E402
 
 NETWORKS = {

@@ -1,15 +1,17 @@
 import pandas as pd
+import pytest
 from pandas.testing import assert_frame_equal
 
 from gpudemand.datasets.load import load_jobs_sample, load_truth_sample
 from gpudemand.datasets.make import expected_usage
 from gpudemand.datasets.registry import bundled_path
-from gpudemand.datasets.sample import make_sample, write_sample
 from gpudemand.jobs.table import COLUMNS, rejections
+
+sample = pytest.importorskip("scripts.make_sample", reason="runs from a checkout")
 
 
 def test_sample_is_what_its_command_makes():
-    jobs, truth = make_sample()
+    jobs, truth = sample.make_sample()
     assert_frame_equal(load_jobs_sample(), jobs, check_exact=True)
     assert_frame_equal(load_truth_sample(), truth, check_exact=True)
     assert load_truth_sample().attrs == truth.attrs
@@ -50,11 +52,11 @@ def test_sample_stays_small():
 
 
 def test_write_sample_notes_checksums(tmp_path, monkeypatch):
-    jobs, truth = make_sample()
-    monkeypatch.setattr("gpudemand.datasets.sample.make_sample", lambda: (jobs.head(50), truth))
+    jobs, truth = sample.make_sample()
+    monkeypatch.setattr("scripts.make_sample.make_sample", lambda: (jobs.head(50), truth))
     (tmp_path / "sample").mkdir()
     (tmp_path / "registry.json").write_text('{"bundled": [{"path": "sample/jobs.parquet"}, {"path": "other.csv"}]}')
-    write_sample(tmp_path)
+    sample.write_sample(tmp_path)
     rows = pd.read_json(tmp_path / "registry.json")["bundled"].tolist()
     assert rows[0]["bytes"] == (tmp_path / "sample" / "jobs.parquet").stat().st_size
     assert rows[1] == {"path": "other.csv"}

@@ -9,11 +9,11 @@ from sklearn.cluster import KMeans
 
 from gpudemand._validation import InputError
 from gpudemand.forecast import TemporalFactorization
-from gpudemand.forecast.clusterwise import ClusterwiseForecaster
-from gpudemand.forecast.exchange import Moments, costs, exchange, gate
-from gpudemand.forecast.experts import level_factor
-from gpudemand.forecast.fairness import best_of, bounded_losses
-from gpudemand.forecast.starts import KINDS, PlainSegmenter
+from gpudemand.forecast.clusterwise.clusterwise import ClusterwiseForecaster
+from gpudemand.forecast.clusterwise.exchange import Moments, costs, exchange, gate
+from gpudemand.forecast.clusterwise.initial_partition import KINDS, PlainSegmenter
+from gpudemand.forecast.clusterwise.loss_comparison import best_of, bounded_losses
+from gpudemand.forecast.combination.base_forecasts import level_factor
 from gpudemand.metrics import evaluate, rmse
 from tests.forecast.test_factorization import frame, matrix
 

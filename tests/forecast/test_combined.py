@@ -18,8 +18,8 @@ from gpudemand.forecast import (
     combined,
     cross_validation,
 )
-from gpudemand.forecast.stacking import Spans, blend_weights, minimise_on_simplex
-from gpudemand.forecast.windows import delayed, phase_mean, rolling_mean, without_gaps
+from gpudemand.forecast.base.windows import delayed, phase_mean, rolling_mean, without_gaps
+from gpudemand.forecast.combination.stacking import Spans, blend_weights, minimise_on_simplex
 
 from .canaries import long
 

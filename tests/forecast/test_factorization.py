@@ -10,9 +10,17 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.forecast import TemporalFactorization, trmf
-from gpudemand.forecast.autoregression import fit_weights, innovations, is_stable, pull_back, run_forward, stabilised
-from gpudemand.forecast.trmf import Data, Penalties
+from gpudemand.forecast import TemporalFactorization
+from gpudemand.forecast.factorization import trmf
+from gpudemand.forecast.factorization.trmf import Data, Penalties
+from gpudemand.forecast.regression.autoregression import (
+    fit_weights,
+    innovations,
+    is_stable,
+    pull_back,
+    run_forward,
+    stabilised,
+)
 
 
 def frame(y, freq="h"):

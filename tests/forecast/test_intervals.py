@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpudemand.forecast.intervals import PastErrors, bands
+from gpudemand.forecast.base.intervals import PastErrors, bands
 
 
 def past(errors):

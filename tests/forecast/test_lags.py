@@ -7,7 +7,7 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.forecast import LagRegression, RidgeAutoregression, SeasonalNaive
-from gpudemand.forecast.lags import LagRegressors
+from gpudemand.forecast.regression.lag_regression import LagRegressors
 from gpudemand.metrics import rmse
 from tests.forecast.test_factorization import frame, matrix
 

@@ -7,9 +7,10 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.forecast import TemporalFactorization, leftover, trmf
-from gpudemand.forecast.autoregression import fit_shrunk, run_forward, run_from
-from gpudemand.forecast.trmf import Data, Penalties
+from gpudemand.forecast import TemporalFactorization
+from gpudemand.forecast.factorization import residual_ar, trmf
+from gpudemand.forecast.factorization.trmf import Data, Penalties
+from gpudemand.forecast.regression.autoregression import fit_shrunk, run_forward, run_from
 from gpudemand.metrics import evaluate
 from tests.forecast.test_factorization import frame, matrix
 
@@ -85,7 +86,7 @@ def test_missing_values_are_guessed_from_both_sides(series):
     y = holes((series - series.mean(axis=1, keepdims=True)) / series.std(axis=1, keepdims=True))
     data = Data.of(y)
     factors = trmf.fit(y, 2, (1, 2, 24, 25), Penalties())
-    own = leftover.fit(data, factors, 100.0)
+    own = residual_ar.fit(data, factors, 100.0)
     clean = (series - series.mean(axis=1, keepdims=True)) / series.std(axis=1, keepdims=True)
     truth = (clean - factors.intercepts[:, None] - factors.loadings @ factors.latent)[:, -25:]
     gone = ~own.known

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpudemand.forecast.trust import own_trust
+from gpudemand.forecast.clusterwise.weights import own_trust
 
 PRIOR = np.array([0.0, 0.5, 0.5])
 

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from gpudemand._typing import STRING
 from gpudemand._validation import InputError
 from gpudemand.jobs.clock import MILLISECONDS, NO_SUCH_TIME, OUTSIDE, Clock, make_clock, parse_times, zone
-from gpudemand.jobs.table import STRING
 
 
 def parse(*texts: str | None, tz: str = "UTC") -> tuple[list[str], set[str]]:

@@ -12,7 +12,7 @@ from gpudemand.datasets import make_cluster
 from gpudemand.forecast import LastValueProfile, Naive, cross_validation
 from gpudemand.planning import JobDemandModel, RunTimeModel
 from gpudemand.planning.backtest import demand_cross_validation, plan_backtest
-from gpudemand.usage import usage_series
+from gpudemand.usage.series import usage_series
 
 
 def calibrated(n_windows=200, h=20, seed=0):

@@ -12,7 +12,7 @@ from scipy.stats import norm
 from gpudemand._validation import InputError
 from gpudemand.jobs.table import as_jobs
 from gpudemand.planning import plan_capacity
-from gpudemand.planning.queueing import expected_queueing, simulate_starts
+from gpudemand.planning.queue.expected import expected_queueing, simulate_starts
 from tests.planning.test_capacity import normal_forecast
 
 

@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
+from gpudemand.jobs.as_of import known_at
 from gpudemand.jobs.table import as_jobs
 from gpudemand.metrics import pinball
-from gpudemand.planning.curves import SurvivalCurves
-from gpudemand.planning.hazard import DurationHazard
-from gpudemand.planning.history import submission_features
-from gpudemand.planning.known import known_at
-from gpudemand.planning.runtime import RunTimeModel
+from gpudemand.planning.runtime.hazard import DurationHazard
+from gpudemand.planning.runtime.history import submission_features
+from gpudemand.planning.runtime.run_time import RunTimeModel
+from gpudemand.planning.runtime.survival import SurvivalCurves
 
 START = pd.Timestamp("2026-03-02", tz="UTC")
 

@@ -13,9 +13,9 @@ from gpudemand.cost import CostModel
 from gpudemand.datasets import make_cluster
 from gpudemand.datasets.steptime import true_step_time
 from gpudemand.planning import CostStepTime
-from gpudemand.planning.changes import Growth, Leaves, Mix, MoreUsers, StepEvent
-from gpudemand.planning.hardware import LargerBatch, MoveTo, Precision
-from gpudemand.planning.scenario import WhatIf, fits_on_cards
+from gpudemand.planning.scenarios.changes import Growth, Leaves, Mix, MoreUsers, StepEvent
+from gpudemand.planning.scenarios.hardware import LargerBatch, MoveTo, Precision
+from gpudemand.planning.scenarios.what_if import WhatIf, fits_on_cards
 from tests.planning.test_capacity import normal_forecast
 
 ORIGIN = pd.Timestamp("2026-03-01", tz="UTC")

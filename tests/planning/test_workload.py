@@ -13,16 +13,16 @@ from gpudemand.datasets.runs import KEPT
 from gpudemand.datasets.steptime import true_step_time
 from gpudemand.forecast import LastValueProfile, SeasonalNaive
 from gpudemand.jobs.table import as_jobs
-from gpudemand.planning.arrivals import forecast_submissions
-from gpudemand.planning.blend import best_shares
-from gpudemand.planning.curves import SurvivalCurves
-from gpudemand.planning.origins import Origins
-from gpudemand.planning.running import HeldJobs
-from gpudemand.planning.runtime import RunTimeModel
-from gpudemand.planning.series import series_codes
-from gpudemand.planning.training import TrainingRunTime
-from gpudemand.planning.workload import JobDemandModel
-from gpudemand.usage import usage_series
+from gpudemand.planning.demand.arrivals import forecast_submissions
+from gpudemand.planning.demand.job_demand import JobDemandModel
+from gpudemand.planning.demand.origins import Origins
+from gpudemand.planning.demand.ridge_correction import best_shares
+from gpudemand.planning.demand.running import HeldJobs
+from gpudemand.planning.runtime.run_time import RunTimeModel
+from gpudemand.planning.runtime.survival import SurvivalCurves
+from gpudemand.planning.runtime.training import TrainingRunTime
+from gpudemand.usage.membership import series_codes
+from gpudemand.usage.series import usage_series
 
 #: Enough where how long jobs run is not what is tested.
 QUICK = RunTimeModel(pasts=(), max_rows=30_000)

@@ -15,7 +15,7 @@ from gpudemand.plotting import (
     SegmentTransitionDisplay,
 )
 from gpudemand.segments import rfm_table
-from gpudemand.usage import to_wide
+from gpudemand.usage.series import to_wide
 
 HOSTILE_NAMES = ["$x_{1}$", "_under"]
 

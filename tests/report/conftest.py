@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpudemand.jobs.table import STRING, as_jobs
+from gpudemand._typing import STRING
+from gpudemand.jobs.table import as_jobs
 from gpudemand.report import build_report, outlook
 
 HOSTILE = ["<script>alert(1)</script>", "x_$<b>", "_under", "quote\"',;", "line\nbreak", "y" * 10_000, "张伟"]

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.report.need import plan_need
-from gpudemand.report.outlook import Windows, candidates_for, look_ahead, rolling_windows
-from gpudemand.report.settings import Settings
+from gpudemand.report.analysis.requirement import plan_need
+from gpudemand.report.analysis.selection import Windows, candidates_for, look_ahead, rolling_windows
+from gpudemand.report.analysis.settings import Settings
 
 
 @pytest.fixture(scope="module")

@@ -11,16 +11,16 @@ import pytest
 from gpudemand._validation import InputError
 from gpudemand.datasets import make_cluster
 from gpudemand.report import build_report
-from gpudemand.report.brief import brief, what_if, who_moves
-from gpudemand.report.crowd import find_segments
-from gpudemand.report.gaps import Gaps
-from gpudemand.report.measured import measure
-from gpudemand.report.need import headline, plan_need
-from gpudemand.report.outlook import look_ahead
-from gpudemand.report.parts import Parts, forecast_parts
-from gpudemand.report.risk import money, past_plans, risk_numbers, risk_table
-from gpudemand.report.scenarios import try_scenarios
-from gpudemand.report.settings import Settings
+from gpudemand.report.analysis.parts import Parts, forecast_parts
+from gpudemand.report.analysis.requirement import headline, plan_need
+from gpudemand.report.analysis.risk import money, past_plans, risk_numbers, risk_table
+from gpudemand.report.analysis.scenarios import try_scenarios
+from gpudemand.report.analysis.selection import look_ahead
+from gpudemand.report.analysis.settings import Settings
+from gpudemand.report.analysis.skipped_sections import Gaps
+from gpudemand.report.analysis.usage import measure
+from gpudemand.report.analysis.user_segments import find_segments
+from gpudemand.report.page.summary import brief, what_if, who_moves
 from tests.report.conftest import make_log, renamed
 
 SETTINGS = Settings(horizon=7, lead_time="10D", prices=(1.0, 4.0))

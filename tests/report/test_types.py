@@ -6,14 +6,14 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.planning.capacity import SHARES
-from gpudemand.report.brief import which
-from gpudemand.report.measured import MEAN, measure
-from gpudemand.report.need import plan_need
-from gpudemand.report.outlook import look_ahead
-from gpudemand.report.settings import Settings, read_installed
-from gpudemand.report.types import ALL, check_installed, plan_types, types_numbers
-from gpudemand.report.words import timing
+from gpudemand.planning.capacity.plan import SHARES
+from gpudemand.report.analysis.gpu_types import ALL, check_installed, plan_types, types_numbers
+from gpudemand.report.analysis.requirement import plan_need
+from gpudemand.report.analysis.selection import look_ahead
+from gpudemand.report.analysis.settings import Settings, read_installed
+from gpudemand.report.analysis.usage import MEAN, measure
+from gpudemand.report.page.sentences import timing
+from gpudemand.report.page.summary import which
 from tests.report.conftest import make_log, renamed
 
 REQUIRED = [f"required_{share}" for share in SHARES]

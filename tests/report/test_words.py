@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpudemand.report import words
-from gpudemand.report.gaps import Gaps
-from gpudemand.report.outlook import Windows
-from gpudemand.report.scenarios import Scenarios
-from gpudemand.report.trust import trust
+from gpudemand.report.analysis.scenarios import Scenarios
+from gpudemand.report.analysis.selection import Windows
+from gpudemand.report.analysis.skipped_sections import Gaps
+from gpudemand.report.page import sentences
+from gpudemand.report.page.caveats import trust
 
 NUMBERS = {
     "required": 1004,
@@ -48,15 +48,15 @@ def said(**changes):
 
 def test_answer_compares_both_ways():
     begin = "By 29 Jul 2026 this cluster requires 1,004 GPUs, 39 more than the 965 "
-    assert words.answer(NUMBERS) == begin + "that it ever held at once."
-    assert words.answer(said(installed_from="given")) == begin + "installed."
-    assert "no more than the 965 that" in words.answer(said(required=900, shortfall=0))
+    assert sentences.answer(NUMBERS) == begin + "that it ever held at once."
+    assert sentences.answer(said(installed_from="given")) == begin + "installed."
+    assert "no more than the 965 that" in sentences.answer(said(required=900, shortfall=0))
 
 
 def test_timing_knows_past_future_and_never():
-    assert "order now" in words.timing(NUMBERS)
-    assert words.timing(said(order_by="2026-07-05T00:00:00+00:00")).endswith("order by 5 Jul 2026.")
-    assert "suffice throughout" in words.timing(said(first_crossing=None, order_by=None))
+    assert "order now" in sentences.timing(NUMBERS)
+    assert sentences.timing(said(order_by="2026-07-05T00:00:00+00:00")).endswith("order by 5 Jul 2026.")
+    assert "suffice throughout" in sentences.timing(said(first_crossing=None, order_by=None))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_timing_knows_past_future_and_never():
     ],
 )
 def test_model_is_held_against_the_best_naive(changes, text):
-    assert text in words.model(said(**changes))
+    assert text in sentences.model(said(**changes))
 
 
 def test_trust_names_kind_rejections_unknowns_and_a_short_horizon():
@@ -97,5 +97,5 @@ def test_trust_names_what_was_left_out():
 
 
 def test_a_large_error_is_a_warning():
-    assert words.caution(NUMBERS) == []
-    assert "179%" in words.caution(said(wape=1.788))[0]
+    assert sentences.caution(NUMBERS) == []
+    assert "179%" in sentences.caution(said(wape=1.788))[0]

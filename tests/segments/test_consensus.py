@@ -8,7 +8,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from gpudemand._validation import InputError
 from gpudemand.segments import consensus_labels
-from gpudemand.segments.consensus import Consensus
+from gpudemand.segments.clustering.consensus import Consensus
 
 TRUTH = np.repeat([0, 1, 2], 40)
 

@@ -10,8 +10,8 @@ from scipy.stats import rankdata
 
 import gpudemand.segments as gs
 from gpudemand import InputError
-from gpudemand.segments.days import DAY_TRAITS, ranks
-from gpudemand.segments.directions import DIRECTIONS, N_DIRECTIONS, along
+from gpudemand.segments.features.days import DAY_TRAITS, ranks
+from gpudemand.segments.features.discriminants import DIRECTIONS, N_DIRECTIONS, along
 
 
 def wide(rows, freq="D", start="2026-03-02"):

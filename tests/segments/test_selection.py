@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpudemand.segments import selection
-from gpudemand.segments.selection import select_n_segments
+from gpudemand.segments.clustering import selection
+from gpudemand.segments.clustering.selection import select_n_segments
 
 
 def crowds(distance, n_users=90, seed=0):

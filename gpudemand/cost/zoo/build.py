@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpudemand._validation import InputError, check_choice, check_number
-from gpudemand.cost._quiet import quiet_tensorflow
+from gpudemand.cost.tracing.quiet import quiet_tensorflow
 from gpudemand.cost.zoo.catalogue import CATALOGUE
 from gpudemand.cost.zoo.net import Net, Size
 

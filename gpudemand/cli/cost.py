@@ -1,0 +1,125 @@
+"""Commands about the cost of training: measure it, predict it, and what devices can do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gpudemand.cli.terminal import Debug, Quiet, one_line, steps
+
+
+@one_line
+def measure(
+    ctx: typer.Context,
+    plan: Annotated[Path, typer.Argument(help="Plan: a CSV file with a row a job.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="CSV file that receives the rows; an unfinished one is continued.")],
+    timeout: Annotated[float, typer.Option(help="Seconds after which a job is given up.")] = 300.0,
+    process: Annotated[str, typer.Option(help="fresh: a process a job; shared: for GPUs.")] = "fresh",
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Train every job of a plan for a few steps and record time and memory."""
+    from gpudemand.cost import measure_training_cost
+
+    with _rows(quiet=quiet) as show:
+        measure_training_cost(plan, out, timeout_s=timeout, process=process, progress=show)
+    typer.echo(out)
+
+
+@contextmanager
+def _rows(*, quiet: bool) -> Iterator[Callable[[Any], None]]:
+    """Give a function that shows how many rows are done and how much time is left, on stderr."""
+    if quiet:
+        yield lambda progress: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    from gpudemand.units import format_seconds
+
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("starting")
+
+        def show(progress: Any) -> None:
+            row = f"{progress.row['framework']} {progress.row['network']}: {progress.row['status']}"
+            left = f"{format_seconds(progress.left_s)} left, {row}"
+            bar.update(task, completed=progress.done, total=progress.total, description=left)
+
+        yield show
+
+
+@one_line
+def cost(
+    ctx: typer.Context,
+    network: Annotated[str, typer.Argument(help="What builds it: file.py:name, such as model.py:build_model.")],
+    input: Annotated[str, typer.Option(help="Shape of one sample: 3x224x224, or 128 for tokens.")],  # noqa: A002
+    device: Annotated[str, typer.Option(help="A name that `gpudemand devices` lists.")],
+    batch: Annotated[int, typer.Option(help="Samples a step on each GPU.")] = 32,
+    optimizer: Annotated[str, typer.Option(help="sgd, momentum, rmsprop, adagrad, adam or adamw.")] = "sgd",
+    precision: Annotated[str, typer.Option(help="fp32, tf32, fp16 or bf16 (mixed).")] = "fp32",
+    gpus: Annotated[int, typer.Option(help="GPUs that each hold a copy of the network.")] = 1,
+    dtype: Annotated[str | None, typer.Option(help="Type of the input: int64 for tokens.")] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="Folder of a predictor of your own; the bundled one if none.")
+    ] = None,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Predict what training a network takes: time, memory, whether it fits, and the largest batch."""
+    from gpudemand.cli.prediction import print_answer
+    from gpudemand.cli.source import load_model, parse_shape
+    from gpudemand.cost.job import TrainingJob
+    from gpudemand.cost.model import CostModel
+
+    with steps(quiet=quiet) as begin:
+        begin("Building the network")
+        built, shape = load_model(network), parse_shape(input)
+        job = TrainingJob(built, shape, batch, optimizer, precision, device, gpus, input_dtype=dtype)
+        begin("Tracing it")
+        job.graph.flops  # noqa: B018 (traced here, where progress says so)
+        begin("Predicting")
+        answer = print_answer(CostModel.load(model), job)
+    typer.echo(answer)
+
+
+@one_line
+def devices(ctx: typer.Context, debug: Debug = False) -> None:
+    """List the GPUs and CPUs that costs can be predicted for: memory, bandwidth, and peaks by precision."""
+    from gpudemand.cost.devices import print_devices
+
+    typer.echo(print_devices())
+
+
+@one_line
+def calibrate(
+    ctx: typer.Context,
+    out: Annotated[Path, typer.Option(help="Folder that receives the predictor, for `gpudemand cost --model`.")],
+    device: Annotated[str | None, typer.Option(help="What this device is called in `gpudemand devices`.")] = None,
+    on: Annotated[str, typer.Option(help="cpu or cuda: where to train for about ten seconds.")] = "cpu",
+    rows: Annotated[
+        Path | None, typer.Option(help="Rows that `gpudemand measure` wrote; nothing is trained then.")
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="Folder of a predictor to start from; the bundled one if none.")
+    ] = None,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Sharpen the predictor for a device by a few jobs trained on it."""
+    from gpudemand.cost.calibration import calibrate_device, micro_benchmark, print_calibration
+    from gpudemand.cost.measuring.measure import read_rows
+    from gpudemand.cost.model import CostModel
+
+    predictor = CostModel.load(model)
+    with steps(quiet=quiet) as begin:
+        begin("Training four small networks" if rows is None else "Reading the rows")
+        measured = micro_benchmark(on) if rows is None else read_rows(rows)
+        begin("Calibrating")
+        table = calibrate_device(predictor, measured, device)
+    predictor.save(out)
+    typer.echo(print_calibration(table))

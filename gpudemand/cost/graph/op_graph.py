@@ -1,0 +1,246 @@
+"""`OpGraph`: a network as its operators, what each one costs, and which feeds which."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._printing import aligned, counted, format_amount
+from gpudemand._typing import STRING, IntArray
+from gpudemand.cost.operators.operator import Operator, UnknownOperatorWarning
+from gpudemand.cost.operators.vocabulary import OTHER
+from gpudemand.cost.tracing.recorder import Traced
+
+#: Rows that a printed graph shows before and after the gap.
+_HEAD, _TAIL = 16, 6
+
+
+_TEXT = ("type", "kind", "name", "operator")
+_AMOUNTS = ("flops", "weight_bytes", "bytes_read", "bytes_written", "saved_bytes")
+_DTYPES = {**dict.fromkeys(_TEXT, STRING), **dict.fromkeys(_AMOUNTS, "float64"), "parameters": "int64"}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OpGraph:
+    """The operators of a network and the data that flows between them.
+
+    Only real operators are nodes: views, indexing, shape arithmetic and constants are contracted away. A module that
+    is called twice is there twice; its parameters count once. All amounts are per sample and grow linearly with the
+    batch (the graph is traced on a batch of two, because batch normalisation cannot train on one value).
+
+    Parameters
+    ----------
+    nodes : DataFrame
+        One row an operator call, in the order of execution; the columns are the fields of `Operator`.
+    edges : ndarray of shape (n_edges, 2)
+        Positions in `nodes`: producer, consumer.
+    name : str
+        Class name of the network.
+    framework : {"pytorch", "keras"}
+        Where it came from.
+    input_shapes : tuple of shapes
+        Without the batch.
+    n_parameters, n_trainable : int
+        Of the whole network, shared ones once; moving statistics of batch normalisation are not parameters.
+    parameter_bytes : float
+        Memory of the parameters as they are stored.
+
+    Notes
+    -----
+    One architecture written in PyTorch and in Keras is the same graph, with these differences:
+
+    * PyTorch's ``scaled_dot_product_attention`` is one ``Attention``; Keras writes its attention out on TensorFlow
+      (MatMul, Mul, Where under a mask, Softmax, MatMul), as PyTorch does where the attention weights are asked for.
+    * ``ZeroPadding2D`` is a ``Pad``, where PyTorch's convolutions pad by themselves.
+    * ``Bidirectional`` is two recurrent operators, where PyTorch's layer is one; a PyTorch LSTM has a second bias.
+    * `saved_bytes` is what autograd says in PyTorch and a rule (`vocabulary.SAVES`) in Keras: a dropout
+      mask takes 4 bytes an element on PyTorch's CPU, and 1 in TensorFlow; a maximum pool keeps the places of the
+      maxima in PyTorch, and its output in TensorFlow.
+    * A transpose is an operator where it moves data: in PyTorch when the result is made contiguous, in TensorFlow
+      always.
+
+    See Also
+    --------
+    gpudemand.structural_matrix : Count the edges by operator types.
+
+    Examples
+    --------
+    >>> dense = Operator("Gemm", "", "head", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
+    >>> relu = Operator("Relu", "", "act", "relu", (1, 10), 0.0, 0, 0.0, 40.0, 40.0, 40.0)
+    >>> graph = OpGraph.from_operators([dense, relu], [(0, 1)])
+    >>> graph.flops, graph.saved_bytes, graph.depth
+    (1280.0, 296.0, 2)
+    """
+
+    nodes: pd.DataFrame
+    edges: IntArray
+    name: str = "network"
+    framework: str = ""
+    input_shapes: tuple[tuple[int, ...], ...] = ()
+    n_parameters: int = 0
+    n_trainable: int = 0
+    parameter_bytes: float = 0.0
+
+    @classmethod
+    def from_operators(cls, operators: Sequence[Operator], edges: Iterable[tuple[int, int]], **about: Any) -> OpGraph:
+        """Build a graph from operator rows and pairs of positions; `about` names further fields of the class."""
+        nodes = pd.DataFrame(list(operators), columns=list(Operator._fields)).astype(_DTYPES)
+        pairs = np.array(sorted(edges), dtype=np.int64).reshape(-1, 2)
+        return cls(nodes=nodes, edges=pairs, **about)
+
+    @classmethod
+    def from_torch(cls, module: Any, input_shape: Any, *, input_dtype: Any = None, train: bool = True) -> OpGraph:
+        """Trace a PyTorch module without running it: no memory for activations, no arithmetic, no GPU.
+
+        The module's own forward pass runs on fake tensors, on a copy of the module, which shares nothing with it.
+
+        Parameters
+        ----------
+        module : torch.nn.Module
+            On any device, the meta device included. It is left as it was found.
+        input_shape : tuple of int, or a list or dict of such tuples, or example tensors
+            Without the batch: ``(3, 224, 224)``. A list is several positional inputs, a dict is inputs by name.
+            Tensors are taken as examples, with their batch in front.
+        input_dtype : str, or a list or dict of str, default=None
+            ``"float32"``, ``"int64"``, ...; None takes the type of the parameters, and int64 for what is embedded.
+        train : bool, default=True
+            Trace the training mode (dropout is there, activations are kept) or the evaluation mode (neither).
+
+        Returns
+        -------
+        OpGraph
+
+        Raises
+        ------
+        InputError
+            If `module` is no PyTorch module, the forward pass fails on that shape, or it branches on the values of
+            tensors (the message names the line).
+
+        Warns
+        -----
+        UnknownOperatorWarning
+            If some operators are not in the vocabulary.
+        """
+        from gpudemand.cost.tracing._torch import trace
+
+        return cls._from_trace(trace(module, input_shape, input_dtype=input_dtype, train=train))
+
+    @classmethod
+    def from_keras(cls, model: Any, input_shape: Any = None, *, input_dtype: Any = None, train: bool = True) -> OpGraph:
+        """Trace a Keras 3 model symbolically: functional, sequential or subclassed.
+
+        Layers made of layers are opened down to their operators, ``MultiHeadAttention`` included.
+
+        Parameters
+        ----------
+        model : keras.Model or keras.Layer
+            A subclassed model that has no weights yet is built by this call, as it is by its first batch.
+        input_shape : tuple of int, or a list or dict of such tuples, default=None
+            Without the batch; None takes the shapes the model was defined or built with.
+        input_dtype : str, or a list or dict of str, default=None
+            None takes what the model declares, else its compute type, and int64 for what is embedded.
+        train : bool, default=True
+            Trace the training mode or the evaluation mode.
+
+        Returns
+        -------
+        OpGraph
+
+        Raises
+        ------
+        InputError
+            If `model` is no Keras model, its input shape is not known, or its call fails.
+
+        Warns
+        -----
+        UnknownOperatorWarning
+            If some operators are not in the vocabulary.
+        """
+        from gpudemand.cost.tracing._keras import trace
+
+        return cls._from_trace(trace(model, input_shape, input_dtype=input_dtype, train=train))
+
+    @classmethod
+    def _from_trace(cls, traced: Traced) -> OpGraph:
+        graph = cls.from_operators(traced.operators, traced.edges, **traced.attributes)
+        if graph.other_:
+            warnings.warn(
+                f"{graph.name} holds operators that are not in the vocabulary and count as 'Other', without "
+                f"operations: {', '.join(graph.other_)}.",
+                UnknownOperatorWarning,
+                stacklevel=3,
+            )
+        return graph
+
+    @property
+    def flops(self) -> float:
+        """Operations of the forward pass of one sample; a multiply-add counts as 2."""
+        return float(self.nodes["flops"].sum())
+
+    @property
+    def saved_bytes(self) -> float:
+        """Bytes of activations that one sample keeps for the backward pass."""
+        return float(self.nodes["saved_bytes"].sum())
+
+    @property
+    def n_layers(self) -> int:
+        """Number of operators that bring parameters; a layer that is called twice counts once."""
+        return int((self.nodes["parameters"] > 0).sum())
+
+    @property
+    def depth(self) -> int:
+        """Number of operators on the longest path."""
+        longest = np.ones(len(self.nodes), dtype=np.int64)
+        # Edges are sorted by producer, and no producer comes after its consumer.
+        for producer, consumer in self.edges:
+            longest[consumer] = max(longest[consumer], longest[producer] + 1)
+        return int(longest.max(initial=0))
+
+    @property
+    def other_(self) -> tuple[str, ...]:
+        """Names of the operators that are not in the vocabulary."""
+        return tuple(dict.fromkeys(self.nodes.loc[self.nodes["type"] == OTHER, "operator"]))
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a copy of the operators as a table, one row a call (the columns are those of `Operator`)."""
+        return self.nodes.copy()
+
+    def __repr__(self) -> str:
+        return f"{self._summary()}\n\n{aligned(self._table())}"
+
+    def _repr_html_(self) -> str:
+        table = self._table().to_html(index=False, border=0, justify="left")
+        return f"<div><pre>{escape(self._summary())}</pre>{table}</div>"
+
+    def _summary(self) -> str:
+        shapes = ", ".join("x".join(map(str, shape)) or "scalar" for shape in self.input_shapes)
+        origin = f" ({self.framework})" if self.framework else ""
+        lines = [
+            f"{self.name}{origin} on {shapes or 'no input'}: {counted(len(self.nodes), 'operator')}, "
+            f"{counted(len(self.edges), 'edge')}, depth {self.depth}",
+            f"{self.n_parameters:,} parameters ({self.n_trainable:,} trainable); per sample "
+            f"{format_amount(self.flops, 'FLOP')}, {format_amount(self.saved_bytes, 'B')} kept for the backward pass",
+        ]
+        return "\n".join([*lines, f"not in the vocabulary: {', '.join(self.other_)}"] if self.other_ else lines)
+
+    def _table(self) -> pd.DataFrame:
+        table = pd.DataFrame(
+            {
+                "operator": (self.nodes["type"] + " " + self.nodes["kind"]).str.strip(),
+                "name": self.nodes["name"].map(lambda name: name if len(name) <= 36 else "..." + name[-33:]),
+                "output": ["x".join(map(str, shape)) for shape in self.nodes["output_shape"]],
+                "FLOP": [format_amount(value) for value in self.nodes["flops"]],
+                "parameters": [f"{value:,}" if value else "" for value in self.nodes["parameters"]],
+                "saved": [format_amount(value, "B") for value in self.nodes["saved_bytes"]],
+            }
+        ).astype(str)
+        if len(table) <= _HEAD + _TAIL:
+            return table
+        gap = pd.DataFrame([dict.fromkeys(table.columns, "") | {"operator": "..."}])
+        return pd.concat([table.iloc[:_HEAD], gap, table.iloc[-_TAIL:]], ignore_index=True)

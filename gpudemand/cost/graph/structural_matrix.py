@@ -1,0 +1,234 @@
+"""The network structural matrix: how often an operator of one type feeds an operator of another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import sparse
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from gpudemand._typing import FloatArray, IntArray
+from gpudemand._validation import InputError, check_choice
+from gpudemand.cost.graph.op_graph import OpGraph
+from gpudemand.cost.operators.vocabulary import OTHER, VOCABULARY, check_vocabulary
+
+#: What an edge may count for, apart from one: the column of `OpGraph.nodes` that it carries.
+WEIGHTS = {"flops": "flops", "bytes": "bytes_written", "parameters": "parameters"}
+
+
+def structural_matrix(
+    graph: OpGraph, weight: str | None = None, vocabulary: Sequence[str] | None = None
+) -> pd.DataFrame:
+    """Count the edges of a graph by the types of the operators at their ends.
+
+    Parameters
+    ----------
+    graph : OpGraph
+        The network.
+    weight : {None, "flops", "bytes", "parameters"}, default=None
+        What an edge counts for. None counts edges. ``"bytes"`` is the data that flows along the edge, a sample's.
+        ``"flops"`` and ``"parameters"`` are those of the consumer, shared out evenly among the edges that reach it,
+        so that the matrix sums to the graph's total but for the operators that read the input itself.
+    vocabulary : sequence of str, optional
+        Types of the rows and columns; default: the types that occur, in the order of
+        `gpudemand.cost.operators.vocabulary.VOCABULARY`. Operators of other types count as ``Other``, which must be
+        listed then.
+
+    Returns
+    -------
+    DataFrame of shape (n_types, n_types)
+        Row: producer, column: consumer. Whole numbers without `weight`.
+
+    Raises
+    ------
+    InputError
+        If `weight` or a type is not known, or an operator has no place in `vocabulary`.
+
+    References
+    ----------
+    Bai et al., "DNNAbacus: Toward Accurate Computational Cost Prediction for Deep Neural Networks",
+    arXiv:2205.12095, 2022. Its matrix counts edges; the weights are ours, because counts cannot tell an image of 64
+    pixels from one of 224.
+
+    Examples
+    --------
+    >>> from gpudemand.cost.graph.op_graph import Operator
+    >>> dense = Operator("Gemm", "", "head", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
+    >>> relu = Operator("Relu", "", "act", "relu", (1, 10), 0.0, 0, 0.0, 40.0, 40.0, 40.0)
+    >>> structural_matrix(OpGraph.from_operators([dense, relu], [(0, 1)]))
+          Gemm  Relu
+    Gemm     0     1
+    Relu     0     0
+    """
+    graph = check_graph(graph)
+    types = check_vocabulary(vocabulary) if vocabulary is not None else _types_of([graph])
+    matrix = np.zeros((len(types), len(types)))
+    codes = _codes(graph, types)
+    np.add.at(matrix, (codes[graph.edges[:, 0]], codes[graph.edges[:, 1]]), edge_weights(graph, weight))
+    return pd.DataFrame(matrix if weight else matrix.astype(np.int64), index=types, columns=types)
+
+
+def edge_weights(graph: OpGraph, weight: str | None = None) -> FloatArray:
+    """What each edge of a graph counts for; see `structural_matrix`.
+
+    Returns
+    -------
+    ndarray of shape (n_edges,)
+    """
+    if weight is None:
+        return np.ones(len(graph.edges))
+    column = WEIGHTS[check_choice("weight", weight, WEIGHTS)]
+    amounts = graph.nodes[column].to_numpy(dtype=float)
+    producers, consumers = graph.edges[:, 0], graph.edges[:, 1]
+    if weight == "bytes":
+        return amounts[producers]
+    return amounts[consumers] / np.bincount(consumers, minlength=len(amounts))[consumers]
+
+
+def check_graph(graph: object) -> OpGraph:
+    """Return `graph` if it is an `OpGraph`, or say how to get one."""
+    if not isinstance(graph, OpGraph):
+        raise InputError(f"a graph must be an OpGraph (OpGraph.from_torch makes one); got {type(graph).__name__}.")
+    return graph
+
+
+def check_graphs(graphs: object) -> list[OpGraph]:
+    """Return `graphs` as a list of at least one `OpGraph`."""
+    if isinstance(graphs, OpGraph) or not isinstance(graphs, Iterable):
+        raise InputError(f"graphs must be a list of OpGraph; got {type(graphs).__name__}.")
+    found = [check_graph(graph) for graph in graphs]
+    if not found:
+        raise InputError("graphs is empty; pass at least one OpGraph.")
+    return found
+
+
+def _types_of(graphs: Sequence[OpGraph]) -> tuple[str, ...]:
+    present = {name for graph in graphs for name in graph.nodes["type"]}
+    return tuple(name for name in VOCABULARY if name in present)
+
+
+def _codes(graph: OpGraph, types: Sequence[str]) -> IntArray:
+    """Position of each operator's type among `types`, the one of Other for types that are not there."""
+    position = {name: code for code, name in enumerate(types)}
+    codes = np.array([position.get(name, position.get(OTHER, -1)) for name in graph.nodes["type"]], dtype=np.int64)
+    if (codes < 0).any():
+        missing = graph.nodes["type"].to_numpy()[codes < 0][0]
+        raise InputError(
+            f"{graph.name} has operators of type {missing!r}, which the vocabulary lacks; add it or 'Other'."
+        )
+    return codes
+
+
+class NetworkStructuralMatrix(TransformerMixin, BaseEstimator):
+    """Turn graphs into rows of features, one feature a pair of operator types.
+
+    Parameters
+    ----------
+    weight : {None, "flops", "bytes", "parameters"}, default=None
+        What an edge counts for; see `structural_matrix`.
+    handle_unknown : {"other", "error"}, default="other"
+        What to do with a type that no graph of `fit` had: count it as ``Other``, or raise.
+    sparse_output : bool, default=False
+        Return a SciPy CSR matrix instead of an array.
+
+    Attributes
+    ----------
+    operators_ : tuple of str
+        Types seen in `fit`, and ``Other``.
+    n_features_in_ : int
+        Always 1: the column of graphs.
+
+    See Also
+    --------
+    GraphFeatures : The features that do not depend on structure.
+
+    Examples
+    --------
+    >>> from gpudemand.cost.graph.op_graph import Operator
+    >>> dense = Operator("Gemm", "", "head", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
+    >>> relu = Operator("Relu", "", "act", "relu", (1, 10), 0.0, 0, 0.0, 40.0, 40.0, 40.0)
+    >>> graphs = [OpGraph.from_operators([dense, relu], [(0, 1)])]
+    >>> nsm = NetworkStructuralMatrix().fit(graphs)
+    >>> dict(zip(nsm.get_feature_names_out(), nsm.transform(graphs)[0].tolist()))["Gemm->Relu"]
+    1.0
+    """
+
+    def __init__(self, weight: str | None = None, handle_unknown: str = "other", sparse_output: bool = False) -> None:
+        self.weight = weight
+        self.handle_unknown = handle_unknown
+        self.sparse_output = sparse_output
+
+    def fit(self, X: Iterable[OpGraph], y: object = None) -> NetworkStructuralMatrix:
+        """Learn which operator types there are.
+
+        Parameters
+        ----------
+        X : iterable of OpGraph
+            The networks.
+        y : ignored
+            For the interface of scikit-learn.
+
+        Returns
+        -------
+        NetworkStructuralMatrix
+            This object.
+        """
+        check_choice("handle_unknown", self.handle_unknown, ("error", "other"))
+        if self.weight is not None:
+            check_choice("weight", self.weight, WEIGHTS)
+        self.operators_ = tuple(dict.fromkeys([*_types_of(check_graphs(X)), OTHER]))
+        self.n_features_in_ = 1
+        return self
+
+    def transform(self, X: Iterable[OpGraph]) -> Any:
+        """Count the edges of each graph.
+
+        Parameters
+        ----------
+        X : iterable of OpGraph
+            The networks.
+
+        Returns
+        -------
+        ndarray or sparse matrix of shape (n_graphs, n_types ** 2)
+
+        Raises
+        ------
+        InputError
+            With ``handle_unknown="error"``, if a graph has a type that `fit` did not see.
+        """
+        check_is_fitted(self)
+        graphs = check_graphs(X)
+        if self.handle_unknown == "error":
+            for graph in graphs:
+                self._refuse_unknown(graph)
+        rows = [structural_matrix(graph, self.weight, self.operators_).to_numpy(float).ravel() for graph in graphs]
+        return sparse.csr_matrix(np.array(rows)) if self.sparse_output else np.array(rows)
+
+    def get_feature_names_out(self, input_features: object = None) -> np.ndarray[Any, Any]:
+        """Name the features: ``"Conv->Relu"`` is data that flows from a convolution to a ReLU.
+
+        Parameters
+        ----------
+        input_features : ignored
+            For the interface of scikit-learn.
+
+        Returns
+        -------
+        ndarray of str objects
+        """
+        check_is_fitted(self)
+        pairs = [f"{producer}->{consumer}" for producer in self.operators_ for consumer in self.operators_]
+        return np.array(pairs, dtype=object)
+
+    def _refuse_unknown(self, graph: OpGraph) -> None:
+        unknown = sorted(set(graph.nodes["type"]) - set(self.operators_))
+        if unknown:
+            raise InputError(
+                f"{graph.name} has operators of type {', '.join(unknown)}, which no graph of fit had; "
+                "fit on more networks or set handle_unknown='other'."
+            )

@@ -1,0 +1,1 @@
+"""Measure step time and memory of training jobs: plans, processes, rows on disk."""

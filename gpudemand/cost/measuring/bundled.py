@@ -1,0 +1,86 @@
+"""Our own measurements, which come with the package, and the traced graphs of what was measured."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from gpudemand._validation import check_choice
+from gpudemand.cost.measuring.measure import read_rows
+from gpudemand.datasets.registry import bundled_path
+
+#: Kinds of device that were measured.
+DEVICES = ("cpu",)
+
+
+def load_measurements(device: str = "cpu") -> pd.DataFrame:
+    """Load the bundled measurements of what training costs.
+
+    Parameters
+    ----------
+    device : {"cpu"}, default="cpu"
+        Kind of device that was measured.
+
+    Returns
+    -------
+    DataFrame
+        A row a job, as `measure_training_cost` returns them; ``attrs["kind"]`` is ``"measured"``.
+
+    Raises
+    ------
+    InputError
+        If no rows of such a device come with the package.
+
+    Examples
+    --------
+    >>> rows = load_measurements()
+    >>> sorted(rows["framework"].unique()), rows["network"].nunique()
+    (['keras', 'torch'], 41)
+    """
+    rows = read_rows(bundled_path(f"cost/{check_choice('device', device, DEVICES)}.csv"))
+    rows.attrs.update(kind="measured", source="gpudemand's own measurements")
+    return rows
+
+
+def load_architectures(device: str = "cpu") -> pd.DataFrame:
+    """Load the traced graphs of the networks in the bundled measurements, which take minutes to trace anew.
+
+    Parameters
+    ----------
+    device : {"cpu"}, default="cpu"
+        Kind of device that was measured.
+
+    Returns
+    -------
+    DataFrame
+        What `trace_architectures` returns for `load_measurements`; `job_table` takes it.
+
+    Examples
+    --------
+    >>> from gpudemand.cost import job_table
+    >>> rows = load_measurements().head(3)
+    >>> job_table(rows, load_architectures())[["batch_size", "flops", "edge:Conv->Relu"]].shape
+    (3, 3)
+    """
+    return pd.read_parquet(bundled_path(f"cost/{check_choice('device', device, DEVICES)}_graphs.parquet"))
+
+
+def load_held_out() -> pd.DataFrame:
+    """Load how public measurements were predicted while they were held out: ``python -m benchmarks.cost``, as it ran.
+
+    Returns
+    -------
+    DataFrame
+        A row a job, a track and a method: ``track``, ``method``, ``network``, ``family``, ``device``, ``ratio``
+        (predicted over measured; the measurements themselves belong to their projects), and ``inside``, 1 if the 90 %
+        interval held what was measured, NaN for methods without intervals.
+
+    Examples
+    --------
+    >>> ratios = load_held_out()
+    >>> ours = ratios[(ratios["track"] == "family") & (ratios["method"] == "gpudemand")]
+    >>> bool((ours["ratio"] - 1).abs().median() < 0.1)
+    True
+    """
+    found = pd.read_parquet(bundled_path("cost/held_out.parquet"))
+    found.attrs.update(kind="public trace", source="timm, Lambda Labs, pytorch-gpu-benchmark, Sia, NeuSight, GPUMemNet")
+    return found

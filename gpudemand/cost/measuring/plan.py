@@ -1,0 +1,294 @@
+"""Plans of what to measure: random designs, written as CSV."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._validation import InputError, check_choice, check_columns, check_number
+from gpudemand.cost import zoo
+from gpudemand.cost.measuring.configuration import COLUMNS, Configuration, from_row
+
+OPTIMIZERS = ("sgd", "momentum", "adam", "adamw")
+#: Candidates drawn for a row before the cheapest of them is taken although it is too dear.
+TRIES = 20
+#: TensorFlow has no grouped convolution for CPUs; Keras falls back on XLA, which is slower about by this factor.
+GROUPED_KERAS_ON_CPU = 100.0
+
+
+@dataclass(frozen=True)
+class Design:
+    """The ranges from which a plan for one kind of device is drawn.
+
+    Parameters
+    ----------
+    device : {"cpu", "cuda"}
+        Where the jobs run.
+    frameworks : tuple of str
+        Drawn in equal shares; one that stands twice has twice the share.
+    pixels, tokens : tuple of int
+        Input sizes.
+    batch : tuple of int
+        Smallest and largest batch; drawn evenly on a log scale.
+    widths, depths : tuple of float
+        Factors.
+    vocabularies : tuple of int
+        Distinct tokens.
+    precisions, layouts : tuple of str
+        See `Configuration`; the layout is PyTorch's.
+    threads : int
+        Threads of an operator.
+    max_step_s : float
+        Rows estimated to take longer are drawn again.
+    flops_per_s : float
+        For that estimate, which only keeps plans short and is no prediction.
+    """
+
+    device: str
+    frameworks: tuple[str, ...]
+    pixels: tuple[int, ...]
+    tokens: tuple[int, ...]
+    batch: tuple[int, int]
+    widths: tuple[float, ...]
+    depths: tuple[float, ...]
+    vocabularies: tuple[int, ...]
+    precisions: tuple[str, ...]
+    layouts: tuple[str, ...]
+    threads: int
+    max_step_s: float
+    flops_per_s: float
+
+
+DESIGNS = {
+    "cpu": Design(
+        device="cpu",
+        # A Keras row takes about three times as long as a PyTorch row: most of it is tracing.
+        frameworks=("torch", "torch", "keras"),
+        pixels=(28, 32, 40, 48, 64),
+        tokens=(32, 64, 96, 128),
+        batch=(4, 64),
+        widths=(0.5, 0.75, 1.0, 1.25),
+        depths=(0.5, 1.0, 1.0),
+        vocabularies=(1000, 5000, 20000),
+        precisions=("fp32",),
+        layouts=("contiguous",),
+        threads=2,
+        max_step_s=0.6,
+        flops_per_s=100e9,
+    ),
+    "cuda": Design(
+        device="cuda",
+        frameworks=("torch",),
+        pixels=(32, 64, 128, 224),
+        tokens=(128, 256, 512, 1024, 2048),
+        batch=(8, 2048),
+        widths=(0.5, 1.0, 1.0, 2.0),
+        depths=(0.5, 1.0, 1.0),
+        vocabularies=(1000, 8000, 50000),
+        precisions=("fp32", "tf32", "bf16"),
+        layouts=("contiguous", "channels_last"),
+        threads=0,
+        max_step_s=0.4,
+        flops_per_s=30e12,
+    ),
+}
+CLASSES = (2, 10, 100, 1000)
+
+
+def make_plan(
+    n_rows: int = 1600,
+    *,
+    device: str = "cpu",
+    networks: Sequence[str] | None = None,
+    frameworks: Sequence[str] | None = None,
+    n_repeated: int = 120,
+    n_compiled: int = 0,
+    random_state: int = 0,
+) -> pd.DataFrame:
+    """Draw a random design over all networks.
+
+    Every network has an equal share of the rows, every framework the share that its design gives it; batch size,
+    input size, classes, width, depth, optimizer, precision and layout are drawn at random. Needs PyTorch, in which
+    floating-point operations are counted so that no row takes long.
+
+    Parameters
+    ----------
+    n_rows : int, default=1600
+        Rows of the plan, repetitions among them.
+    device : {"cpu", "cuda"}
+        Whose `DESIGNS` entry to draw from.
+    networks : sequence of str, optional
+        Names of the zoo; all by default.
+    frameworks : sequence of str, optional
+        Instead of the design's.
+    n_repeated : int, default=120
+        Configurations that come twice, for the noise floor.
+    n_compiled : int, default=0
+        Further PyTorch rows through ``torch.compile``: copies of eager ones.
+    random_state : int, default=0
+        Seed of the draw.
+
+    Returns
+    -------
+    DataFrame
+        Columns of `Configuration`, a row a job.
+
+    Raises
+    ------
+    InputError
+        For unknown names, or more repetitions than rows to repeat.
+
+    Examples
+    --------
+    >>> plan = make_plan(6, networks=["lenet"], frameworks=["torch"], n_repeated=2)
+    >>> len(plan), int(plan["repeat"].sum())
+    (6, 2)
+    """
+    design = DESIGNS[check_choice("device", device, DESIGNS)]
+    names = [check_choice("networks", name, zoo.names()) for name in networks or zoo.names()]
+    n_first = int(check_number("n_rows", n_rows, 1, integer=True)) - n_repeated - n_compiled
+    if min(n_repeated, n_compiled) < 0 or max(n_repeated, n_compiled) > n_first:
+        raise InputError(
+            f"n_repeated={n_repeated} and n_compiled={n_compiled} need as many rows to copy, but n_rows={n_rows} "
+            f"leaves {n_first}; ask for more rows or fewer copies."
+        )
+    random = np.random.default_rng(random_state)
+    cells = [(name, framework) for name in names for framework in frameworks or design.frameworks]
+    jobs = [_affordable(cells[i % len(cells)], design, random) for i in range(n_first)]
+    again = [replace(jobs[i], repeat=1) for i in random.choice(n_first, n_repeated, replace=False)]
+    eager = [i for i, job in enumerate(jobs) if job.execution == "eager"][:n_first]
+    compiled = [replace(jobs[i], execution="compiled") for i in random.permutation(eager)[:n_compiled]]
+    return pd.DataFrame([asdict(job) for job in jobs + again + compiled], columns=list(COLUMNS))
+
+
+def _affordable(cell: tuple[str, str], design: Design, random: np.random.Generator) -> Configuration:
+    cheapest, least = None, np.inf
+    for _ in range(TRIES):
+        job = _draw(cell, design, random)
+        seconds = estimated_step_s(job, design.flops_per_s)
+        if seconds <= design.max_step_s:
+            return job
+        if seconds < least:
+            cheapest, least = job, seconds
+    assert cheapest is not None
+    return cheapest
+
+
+def _draw(cell: tuple[str, str], design: Design, random: np.random.Generator) -> Configuration:
+    name, framework = cell
+    image, keras = zoo.kind(name) == "image", framework == "keras"
+    low, high = np.log2(design.batch)
+    size = int(random.choice(design.pixels if image else design.tokens))
+    return Configuration(
+        framework,
+        name,
+        input_size=size,
+        channels=(int(random.choice((1, 3))) if size == 28 else 3) if image else 0,
+        n_classes=int(random.choice(CLASSES)),
+        vocabulary=0 if image else int(random.choice(design.vocabularies)),
+        width=float(random.choice(design.widths)),
+        depth=float(random.choice(design.depths)),
+        batch_size=round(2 ** random.uniform(low, high)),
+        optimizer=str(random.choice(OPTIMIZERS)),
+        precision=str(random.choice(design.precisions)),
+        layout="channels_last" if keras else str(random.choice(design.layouts)) if image else "contiguous",
+        execution="compiled" if keras else "eager",
+        device=design.device,
+        threads=design.threads,
+        seed=int(random.integers(1000)),
+    )
+
+
+def estimated_step_s(job: Configuration, flops_per_s: float) -> float:
+    """Guess a step's seconds from floating-point operations alone, so that a plan holds nothing that takes minutes.
+
+    Parameters
+    ----------
+    job : Configuration
+        What would run.
+    flops_per_s : float
+        What the device is assumed to reach.
+
+    Examples
+    --------
+    >>> job = Configuration("torch", "resnet50", 224, batch_size=64)
+    >>> round(estimated_step_s(job, 30e12), 3)  # 3 x 64 x 2 x 4.09e9 / 30e12
+    0.052
+    """
+    shape = (3, job.input_size, job.input_size) if job.channels else (job.input_size,)
+    forward = _forward_flops(job.network, shape) * job.width**2 * job.depth
+    grouped = job.framework == "keras" and job.device == "cpu" and zoo.family(job.network) == "resnext"
+    return 3 * job.batch_size * forward / flops_per_s * (GROUPED_KERAS_ON_CPU if grouped else 1)
+
+
+@lru_cache(maxsize=1024)
+def _forward_flops(name: str, shape: tuple[int, ...]) -> float:
+    """Floating-point operations of one sample's forward pass at the published width and depth; nothing is run."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:
+        network = zoo.build(name, "torch", shape)
+        # Two samples: batch norm refuses to train on one that has a single pixel left.
+        network(torch.zeros(2, *shape, dtype=torch.float32 if len(shape) == 3 else torch.long))
+    return counter.get_total_flops() / 2
+
+
+def write_plan(plan: pd.DataFrame, path: str | os.PathLike[str]) -> None:
+    """Write a plan as CSV.
+
+    Parameters
+    ----------
+    plan : DataFrame
+        What `make_plan` returns.
+    path : path-like
+        The file.
+    """
+    check_columns(plan, COLUMNS, "plan").to_csv(path, index=False, columns=list(COLUMNS), lineterminator="\n")
+
+
+def read_plan(plan: str | os.PathLike[str] | pd.DataFrame) -> list[Configuration]:
+    """Read and check a plan.
+
+    Parameters
+    ----------
+    plan : path-like or DataFrame
+        A CSV file or a table with the columns of `Configuration`; absent ones take their defaults.
+
+    Returns
+    -------
+    list of Configuration
+        Each of them once.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, no row, or a row is illegal; the message counts rows from 1.
+    """
+    jobs: dict[str, Configuration] = {}
+    for number, row in enumerate(_plan_rows(plan), start=1):
+        try:
+            job = from_row(row)
+        except InputError as error:
+            raise InputError(f"row {number} of the plan: {error}") from error
+        jobs[job.key] = job
+    if not jobs:
+        raise InputError("the plan has no rows; there is nothing to measure.")
+    return list(jobs.values())
+
+
+def _plan_rows(plan: str | os.PathLike[str] | pd.DataFrame) -> list[dict[str, object]]:
+    if isinstance(plan, pd.DataFrame):
+        return [{str(name): value for name, value in row.items()} for row in plan.to_dict("records")]
+    path = Path(plan)
+    if not path.is_file():
+        raise InputError(f"there is no plan file {path.name!r}; make one with make_plan and write_plan.")
+    with path.open(newline="") as file:
+        return [dict(row) for row in csv.DictReader(file)]

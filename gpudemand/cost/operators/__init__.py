@@ -1,0 +1,1 @@
+"""The vocabulary of operators, their arithmetic and their precision."""

@@ -1,0 +1,1 @@
+"""Models of step time and peak memory behind `CostModel`, and the largest batch that fits."""

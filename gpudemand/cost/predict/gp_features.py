@@ -1,0 +1,97 @@
+"""What a correction to the price of a step may depend on: shares of the work, the device, the software stack."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._typing import FloatArray
+from gpudemand.cost.graph.features import OPERATOR_CLASSES
+from gpudemand.cost.roofline.roofline import SPLIT_KINDS
+
+_KINDS = (*OPERATOR_CLASSES, *SPLIT_KINDS, "cast", "slice", "weights", "update", "start", "reduce", "network")
+#: Of each number: what to assume where it is not known, and how much a doubling counts.
+_DEVICE = {
+    "bandwidth_gb_s": (900.0, 1.0),
+    "peak_tflops": (70.0, 1.0),
+    "fp32_tflops": (20.0, 1.0),
+    "sms": (80.0, 1.0),
+    "l2_mib": (6.0, 0.5),
+}
+_YEAR = (2020.0, 3.0)
+_STACK = {
+    "precision": ("fp32", "tf32", "fp16", "bf16"),
+    "layout": ("contiguous", "channels_last"),
+    "framework": ("torch", "keras", "tensorflow"),
+    "execution": ("eager", "compiled"),
+    "mode": ("train", "infer"),
+    "device": ("cpu", "cuda"),
+}
+_NEWEST = 2.9
+
+
+def describe_blocks(table: pd.DataFrame, terms: pd.DataFrame, prices: pd.Series) -> list[FloatArray]:
+    """Describe jobs by network, device and stack.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Columns of `gpudemand.cost.jobs_table`.
+    terms : DataFrame
+        Of `step_terms`, the columns of `prices`.
+    prices : Series
+        What each term costs.
+
+    Returns
+    -------
+    list of ndarray
+        Three blocks with a row a job each. Scales are fixed, not fitted: a new device moves nothing.
+    """
+    return [_network(table, terms, prices), _device(table), _stack(table)]
+
+
+def _network(table: pd.DataFrame, terms: pd.DataFrame, prices: pd.Series) -> FloatArray:
+    cost = terms.to_numpy(dtype=float) * prices.to_numpy()
+    total = cost.sum(axis=1)
+    kinds = np.array([name.replace(":back:", ":").split(":")[1] for name in terms.columns])
+    shares = [cost[:, kinds == kind].sum(axis=1) / total for kind in _KINDS]
+    bound = {what: _sum_of(terms, what) for what in ("bytes", "flops", "launch")}
+    sizes = [
+        np.log(total),
+        np.log(table["batch_size"].to_numpy(dtype=float)),
+        np.log(bound["launch"] / total + 1e-9),
+        np.log((bound["flops"] + 1e-9) / (bound["bytes"] + 1e-9)),
+    ]
+    return np.column_stack([3.0 * np.sqrt(np.column_stack(shares)), 0.25 * np.column_stack(sizes)])
+
+
+def _sum_of(terms: pd.DataFrame, what: str) -> FloatArray:
+    names = [name for name in terms.columns if name.endswith(f":{what}") and ":back:" not in name]
+    return terms[names].sum(axis=1).to_numpy(dtype=float)
+
+
+def _device(table: pd.DataFrame) -> FloatArray:
+    logs = {
+        name: scale * np.log2(table[f"device_{name}"].astype(float).fillna(usual).to_numpy())
+        for name, (usual, scale) in _DEVICE.items()
+    }
+    for name in ("peak_tflops", "fp32_tflops"):
+        logs[name] = logs[name] - logs["bandwidth_gb_s"]
+    year = table["device_year"].astype(float).fillna(_YEAR[0]).to_numpy() / _YEAR[1]
+    return np.column_stack([*logs.values(), year])
+
+
+def _stack(table: pd.DataFrame) -> FloatArray:
+    flags = [(table[name] == value).to_numpy(dtype=float) for name, values in _STACK.items() for value in values]
+    version = table["framework_version"].map(_version).to_numpy(dtype=float)
+    gpus = np.log2(table["n_gpus"].to_numpy(dtype=float))
+    nodes = np.log2(table["n_nodes"].to_numpy(dtype=float)) if "n_nodes" in table.columns else np.zeros(len(table))
+    return np.column_stack([*flags, 1.5 * version, gpus, nodes])
+
+
+def _version(text: object) -> float:
+    """``"2.10.1"`` -> 3.0: a major version counts as ten minor ones."""
+    parts = str(text).split(".")
+    if len(parts) < 2 or not (parts[0].isdigit() and parts[1].isdigit()):
+        return _NEWEST
+    return int(parts[0]) + int(parts[1]) / 10

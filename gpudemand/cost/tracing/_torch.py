@@ -1,0 +1,221 @@
+"""Trace a PyTorch module: its own forward pass, on fake tensors, every operator call written down.
+
+The trace listens where Python enters ATen (`torch.overrides.TorchFunctionMode`), where operators still have the names
+a person wrote: ``linear``, ``batch_norm``, ``lstm``, ``scaled_dot_product_attention``. Python functions of PyTorch are
+looked through, so ``multi_head_attention_forward`` is the products and the softmax it is made of. Python code may
+depend on shapes as it likes, and the bytes kept for the backward pass need no rule: autograd says what it saves.
+
+Data is followed by storage, not by tensor: a result in the storage of an argument is a view, so no list of views is
+needed, and whoever writes into a storage in place is its producer from then on. What depends on neither inputs nor
+parameters is a constant and is computed for real unless it is large, so that code may branch on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import logging
+import random
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
+
+from gpudemand._validation import InputError, shorten
+from gpudemand.cost.tracing._torch_listener import SMALL, IntegersNeededError, Listener, ValueNeededError, listening
+from gpudemand.cost.tracing.inputs import InputSpec, batch_of, read_inputs, user_line
+from gpudemand.cost.tracing.recorder import Recorder, Traced
+
+
+def trace(module: Any, input_shape: Any, *, input_dtype: Any = None, train: bool = True) -> Traced:
+    """Trace `module`; see `OpGraph.from_torch`."""
+    module = _check_module(module)
+    specs = read_inputs(input_shape, input_dtype)
+    while True:
+        try:
+            return _Trace(module, specs, train).run()
+        except IntegersNeededError as need:
+            specs[need.position] = specs[need.position]._replace(dtype="int64")
+
+
+def _check_module(module: Any) -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise InputError("PyTorch is not installed; install it with pip install 'gpudemand[torch]'.") from error
+    if isinstance(module, torch.nn.Module):
+        return getattr(module, "_orig_mod", module)
+    if isinstance(module, type):
+        raise InputError(f"module must be an instance of torch.nn.Module; got the class {module.__name__}: call it.")
+    hint = " Use OpGraph.from_keras for Keras models." if _is_keras(module) else ""
+    raise InputError(f"module must be a torch.nn.Module; got {type(module).__name__}.{hint}")
+
+
+def _is_keras(thing: Any) -> bool:
+    return any(parent.__module__.startswith("keras.") for parent in type(thing).__mro__)
+
+
+class _Trace:
+    """One forward pass of a copy of a module."""
+
+    def __init__(self, module: Any, specs: Sequence[InputSpec], train: bool) -> None:
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        self._original, self._specs, self._train = module, specs, train
+        self._fake = FakeTensorMode(allow_non_fake_inputs=True)
+        self._recorder = Recorder(batch_of(specs))
+        self._listener = Listener(self._recorder, self._fake)
+
+    def run(self) -> Traced:
+        with warnings.catch_warnings(), _random_state_kept(), _quiet():
+            warnings.simplefilter("ignore")
+            module = self._copy()
+            args, kwargs = self._arguments(module)
+            try:
+                self._forward(module, args, kwargs)
+            except IntegersNeededError:
+                raise
+            except Exception as error:
+                self._explain(error)
+        return self._traced()
+
+    def _copy(self) -> Any:
+        """Copy the module, with fake parameters; the copy tells the listener which of its parts is running."""
+        self._refuse_script()
+        memo: dict[int, Any] = {id(parameter): self._fake_parameter(parameter) for parameter in self._parameters()}
+        memo |= {id(buffer): self._stand_in(buffer) for buffer in self._original.buffers()}
+        try:
+            with listening(self._answer_copy):
+                module = copy.deepcopy(self._original, memo)
+        except Exception as error:
+            raise InputError(
+                f"{self._name()} cannot be copied for the trace ({_sentence(error)}); "
+                "take what cannot be copied out of its attributes."
+            ) from error
+        for path, part in module.named_modules():
+            part.register_forward_pre_hook(functools.partial(self._enter, path))
+            part.register_forward_hook(self._leave, always_call=True)
+        return module.train(self._train)
+
+    def _refuse_script(self) -> None:
+        import torch
+
+        if any(isinstance(part, torch.jit.ScriptModule) for part in self._original.modules()):
+            raise InputError(f"{self._name()} is or holds TorchScript; pass the Python module that it was made from.")
+
+    def _answer_copy(self, func: Any, args: Any, kwargs: Any) -> Any:
+        return self._stand_in(args[0]) if func.__name__ == "__deepcopy__" else func(*args, **kwargs)
+
+    def _fake_parameter(self, parameter: Any) -> Any:
+        import torch
+
+        if isinstance(parameter, torch.nn.UninitializedParameter):
+            raise InputError(
+                f"{self._name()} has lazy layers without weights yet; call it once on data, then trace it."
+            )
+        fake = torch.nn.Parameter(self._empty(parameter), requires_grad=parameter.requires_grad)
+        self._listener.feed_parameter(fake)
+        return fake
+
+    def _stand_in(self, tensor: Any) -> Any:
+        if tensor.device.type == "cpu" and tensor.numel() <= SMALL:
+            return tensor.detach().clone()
+        return self._empty(tensor)
+
+    def _empty(self, like: Any) -> Any:
+        import torch
+
+        with self._fake:
+            return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device="cpu")
+
+    def _enter(self, path: str, *_: Any) -> None:
+        self._listener.path.append(path)
+
+    def _leave(self, *_: Any) -> None:
+        self._listener.path.pop()
+
+    def _arguments(self, module: Any) -> tuple[list[Any], dict[str, Any]]:
+        tensors = [self._input(spec) for spec in self._specs]
+        for position, (spec, tensor) in enumerate(zip(self._specs, tensors, strict=True)):
+            is_open = spec.dtype is None and spec.example is None
+            self._listener.feed(tensor, undecided=position if is_open else None)
+        pairs = [(spec.name, tensor) for spec, tensor in zip(self._specs, tensors, strict=True)]
+        return [tensor for name, tensor in pairs if name is None], {name: tensor for name, tensor in pairs if name}
+
+    def _input(self, spec: InputSpec) -> Any:
+        import torch
+
+        usual = next((p.dtype for p in self._parameters() if p.is_floating_point()), torch.float32)
+        stated = getattr(torch, spec.dtype) if spec.dtype else None
+        example = spec.example.dtype if isinstance(spec.example, torch.Tensor) else None
+        with self._fake:
+            return torch.empty(spec.shape, dtype=stated or example or usual, device="cpu")
+
+    def _forward(self, module: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+        import torch
+
+        hooks = torch.autograd.graph.saved_tensors_hooks(self._listener.keep, lambda tensor: tensor)
+        with torch.set_grad_enabled(self._train), hooks, self._listener.mode:
+            module(*args, **kwargs)
+        self._listener.finish()
+
+    def _explain(self, error: Exception) -> NoReturn:
+        import torch
+        from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+
+        place = user_line(error, __file__, torch.__file__)
+        if isinstance(error, (ValueNeededError, DataDependentOutputException, DynamicOutputShapeException)):
+            raise InputError(
+                f"the forward pass of {self._name()} depends on the values of a tensor{place}, which a trace does not "
+                "have; express it with torch.where or masks, or trace the branch you train."
+            ) from error
+        shapes = ", ".join(str(spec.shape) for spec in self._specs)
+        raise InputError(
+            f"the forward pass of {self._name()} fails on input of shape {shapes}{place}: {_sentence(error)}; "
+            "check input_shape (without the batch) and input_dtype ('int64' for tokens), and that the module runs."
+        ) from error
+
+    def _traced(self) -> Traced:
+        parameters = self._parameters()
+        return self._recorder.traced(
+            name=self._name(),
+            framework="pytorch",
+            input_shapes=tuple(spec.shape[1:] for spec in self._specs),
+            n_parameters=sum(p.numel() for p in parameters),
+            n_trainable=sum(p.numel() for p in parameters if p.requires_grad),
+            parameter_bytes=float(sum(p.numel() * p.element_size() for p in parameters)),
+        )
+
+    def _parameters(self) -> list[Any]:
+        return list(self._original.parameters())
+
+    def _name(self) -> str:
+        return type(self._original).__name__
+
+
+@contextlib.contextmanager
+def _random_state_kept() -> Iterator[None]:
+    import torch
+
+    state = random.getstate()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        random.setstate(state)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep PyTorch from logging the stack of an error that is about to be explained."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+
+
+def _sentence(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {shorten(lines[0], 200)}" if lines else type(error).__name__

@@ -1,0 +1,1 @@
+"""What every forecaster builds on: the estimator contract, the panel of series, intervals and rolling windows."""

@@ -1,0 +1,1 @@
+"""Classical forecasts of single series: naive, exponential smoothing, Theta, intermittent demand."""

@@ -1,0 +1,146 @@
+"""Naive forecasts: what anything better has to beat."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpudemand._typing import FloatArray
+from gpudemand.forecast.base.forecaster import Forecaster, last_known
+from gpudemand.forecast.base.panel import week_length
+from gpudemand.forecast.base.windows import without_gaps
+
+
+class Naive(Forecaster):
+    """The newest value, for ever.
+
+    Training clusters behave much like a random walk with slow changes of level, so this is hard to beat a few hours
+    ahead.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> ds = pd.date_range("2026-03-01", periods=4, freq="D")
+    >>> usage = pd.DataFrame({"unique_id": "total", "ds": ds, "y": [3.0, 1.0, 4.0, 1.0]})
+    >>> Naive().fit(usage).predict(h=2)
+      unique_id         ds  Naive
+    0     total 2026-03-05    1.0
+    1     total 2026-03-06    1.0
+    """
+
+    def _path(self, y: FloatArray, h: int) -> FloatArray:
+        return np.repeat(last_known(y), h, axis=1)
+
+
+class SeasonalNaive(Forecaster):
+    """The value one season ago, over and over.
+
+    Parameters
+    ----------
+    season_length : int, optional
+        Bins in a season; by default a day for bins below a day, a week for days, a year above.
+
+    Notes
+    -----
+    A history shorter than a season is repeated as it stands.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> ds = pd.date_range("2026-03-01", periods=4, freq="D")
+    >>> usage = pd.DataFrame({"unique_id": "total", "ds": ds, "y": [3.0, 1.0, 4.0, 1.0]})
+    >>> SeasonalNaive(season_length=2).fit(usage).predict(h=3)["SeasonalNaive"].tolist()
+    [4.0, 1.0, 4.0]
+    """
+
+    def __init__(self, season_length: int | None = None) -> None:
+        self.season_length = season_length
+
+    def _path(self, y: FloatArray, h: int) -> FloatArray:
+        season = min(self.season_length_, y.shape[1])
+        last = np.where(np.isnan(y[:, -season:]), last_known(y), y[:, -season:])
+        return last[:, np.arange(h) % season]
+
+
+class LastValueProfile(Forecaster):
+    """The newest value, moved along the mean profile of the season: level from today, shape from the past weeks.
+
+    With profile ``p`` (the mean of each phase of the season, over the newest `n_seasons` of them) the forecast is
+    ``y_T + p(T + k) - p(T)``.
+
+    Parameters
+    ----------
+    season_length : int, optional
+        Bins in a season; by default a day for bins below a day, a week for days, a year above.
+    n_seasons : int, default=28
+        How many seasons the profile averages.
+    """
+
+    def __init__(self, season_length: int | None = None, n_seasons: int = 28) -> None:
+        self.season_length = season_length
+        self.n_seasons = n_seasons
+
+    def _path(self, y: FloatArray, h: int) -> FloatArray:
+        season = self.season_length_
+        recent = y[:, -season * min(self.n_seasons, max(y.shape[1] // season, 1)) :]
+        if recent.shape[1] < season:
+            return np.repeat(last_known(y), h, axis=1)
+        profile = mean_profile(recent, season)
+        return last_known(y) + profile[:, np.arange(h) % season] - profile[:, [-1]]
+
+
+class WeekProfile(Forecaster):
+    """The mean week, moved to the level of the newest season: shape from the past month, level from yesterday.
+
+    Parameters
+    ----------
+    season_length : int, optional
+        Bins in the season that gives the level; by default a day for bins below a day, a week for days, a year above.
+    n_weeks : int, default=4
+        How many weeks the profile averages.
+
+    Notes
+    -----
+    Where bins are a day or longer, or the history is shorter than two weeks, the season's own profile is meant.
+
+    Examples
+    --------
+    Six days from a Monday on, the last of which is a Saturday:
+
+    >>> import pandas as pd
+    >>> hours = np.arange(24 * 7 * 4)
+    >>> y = 10.0 + (hours // 24 % 7 < 5)
+    >>> ds = pd.date_range("2026-03-02", periods=hours.size, freq="h")
+    >>> usage = pd.DataFrame({"unique_id": "total", "ds": ds, "y": y})
+    >>> WeekProfile().fit(usage).predict(h=24 * 6)["WeekProfile"].iloc[[0, -1]].tolist()
+    [11.0, 10.0]
+    """
+
+    _allow_missing = True
+
+    def __init__(self, season_length: int | None = None, n_weeks: int = 4) -> None:
+        self.season_length = season_length
+        self.n_weeks = n_weeks
+
+    def _path(self, y: FloatArray, h: int) -> FloatArray:
+        season, week = self.season_length_, week_length(self.panel_.freq)
+        if season >= week or y.shape[1] < 2 * week:
+            week = season
+        y = without_gaps(y, season)
+        if y.shape[1] < week:
+            return np.repeat(y.mean(axis=1, keepdims=True), h, axis=1)
+        profile = mean_profile(y[:, -week * min(self.n_weeks, y.shape[1] // week) :], week)
+        level = y[:, -season:].mean(axis=1) - profile[:, -season:].mean(axis=1)
+        return profile[:, np.arange(h) % week] + level[:, None]
+
+
+def mean_profile(y: FloatArray, season: int) -> FloatArray:
+    """Mean of each phase of the season, shape (n_series, season); the first phase is the one that follows the history.
+
+    Phases without any value take the mean of the series.
+    """
+    whole = y[:, y.shape[1] % season :].reshape(y.shape[0], -1, season)
+    seen = ~np.isnan(whole)
+    total = np.where(seen, whole, 0.0)
+    overall = total.sum(axis=(1, 2)) / np.maximum(seen.sum(axis=(1, 2)), 1)
+    count = seen.sum(axis=1)
+    return np.where(count > 0, total.sum(axis=1) / np.maximum(count, 1), overall[:, None])

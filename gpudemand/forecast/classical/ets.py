@@ -1,0 +1,70 @@
+"""Exponential smoothing by statsmodels, one series at a time."""
+
+from __future__ import annotations
+
+import warnings
+from functools import partial
+
+import numpy as np
+
+from gpudemand import _parallel
+from gpudemand._typing import FloatArray
+from gpudemand.forecast.base.forecaster import Forecaster, last_known
+
+#: Values that statsmodels' starting heuristic asks for, besides two seasons.
+_FEWEST = 10
+
+
+class ETS(Forecaster):
+    """Exponential smoothing with a damped trend and an additive season, fitted by statsmodels.
+
+    Parameters
+    ----------
+    season_length : int, optional
+        Bins in a season; by default a day for bins below a day, a week for days, a year above. A history of fewer than
+        two seasons is smoothed without one.
+    max_seasons : int, default=24
+        Only the newest seasons are fitted: old levels say little about tomorrow, and the cost grows with length.
+    n_jobs : int, optional
+        Series fitted in parallel.
+
+    References
+    ----------
+    Hyndman, Koehler, Ord, Snyder: Forecasting with Exponential Smoothing (2008); statsmodels'
+    ``ExponentialSmoothing`` does the estimation.
+    """
+
+    _max_origins = 16
+
+    def __init__(self, season_length: int | None = None, max_seasons: int = 24, n_jobs: int | None = None) -> None:
+        self.season_length = season_length
+        self.max_seasons = max_seasons
+        self.n_jobs = n_jobs
+
+    def _path(self, y: FloatArray, h: int) -> FloatArray:
+        season = self.season_length_
+        recent = y[:, -season * self.max_seasons :] if season > 1 else y
+        smooth = partial(_smooth, h=h, season=season)
+        return np.vstack(_parallel.run(smooth, list(recent), n_jobs=self.n_jobs))
+
+
+def _smooth(y: FloatArray, h: int, season: int) -> FloatArray:
+    y = y[~np.isnan(y)]
+    if y.size < _FEWEST or np.ptp(y) == 0:
+        return np.repeat(last_known(y[None, :]) if y.size else np.zeros((1, 1)), h)
+    from statsmodels.tsa.holtwinters import ExponentialSmoothing
+
+    seasonal = season > 1 and y.size >= 2 * season + _FEWEST
+    model = ExponentialSmoothing(
+        y,
+        trend="add",
+        damped_trend=True,
+        seasonal="add" if seasonal else None,
+        seasonal_periods=season if seasonal else None,
+        initialization_method="heuristic",
+    )
+    with warnings.catch_warnings():
+        # A fit that stopped early is still a forecast; how good it is, the backtest says.
+        warnings.simplefilter("ignore")
+        path = np.asarray(model.fit(use_brute=False).forecast(h), dtype=float)
+    return path if np.isfinite(path).all() else np.repeat(y[-1], h)

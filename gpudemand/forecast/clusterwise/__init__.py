@@ -1,0 +1,1 @@
+"""Clusterwise regression: users in clusters, one regression a cluster."""

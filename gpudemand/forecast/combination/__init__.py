@@ -1,0 +1,1 @@
+"""Combinations of forecasts, weighted by past errors."""

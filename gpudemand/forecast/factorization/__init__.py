@@ -1,0 +1,1 @@
+"""Temporal regularized matrix factorization."""

@@ -1,0 +1,1 @@
+"""Forecasts by regression on lags and calendar, pooled over series."""

@@ -1,0 +1,230 @@
+"""Autoregressions on a set of lags: fitted, kept stable, run forward, and as a penalty on a series."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from scipy.linalg import solveh_banded
+
+from gpudemand._linalg import solve_each
+from gpudemand._typing import BoolArray, FloatArray, IntArray
+from gpudemand.forecast.base.panel import week_length
+
+#: Numbers in memory at once where many rows are regressed.
+_CHUNK = 2e7
+
+
+def default_lags(season: int, freq: pd.offsets.BaseOffset, n_times: int) -> tuple[int, ...]:
+    """The newest bins, and one season, one week and both together with their neighbours, as far as history allows.
+
+    Examples
+    --------
+    >>> default_lags(7, pd.offsets.Day(), 60)
+    (1, 2, 3, 4, 6, 7, 8, 9, 13, 14, 15, 16)
+    """
+    week = max(season, week_length(freq))
+    centres = {0, season, week, week + season} if season > 1 else {0}
+    lags = {centre + step for centre in centres for step in (-1, 0, 1, 2)} | {3, 4}
+    return tuple(sorted(lag for lag in lags if lag >= 1 and 2 * lag <= n_times)) or (1,)
+
+
+def lagged(x: FloatArray, lags: tuple[int, ...]) -> FloatArray:
+    """Return ``x`` at each lag for every time that has them all, shape (n_lags, ..., n_times - max(lags))."""
+    longest, n = max(lags), x.shape[-1]
+    return np.stack([x[..., longest - lag : n - lag] for lag in lags])
+
+
+def fit_weights(x: FloatArray, lags: tuple[int, ...], penalty: float) -> FloatArray:
+    """Fit an autoregression to each row by ridge regression.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n_rows, n_times)
+    lags : tuple of int
+        Ascending.
+    penalty : float
+        On the squared weights, for each row in units of its own variance.
+
+    Returns
+    -------
+    ndarray of shape (n_rows, n_lags)
+    """
+    past, now = lagged(x, lags), x[:, max(lags) :]
+    gram = np.einsum("art,brt->rab", past, past, optimize=True)
+    right = np.einsum("art,rt->ra", past, now, optimize=True)
+    size = np.maximum(np.square(x).mean(axis=1), np.finfo(float).tiny)
+    ridge = penalty * size[:, None, None] * np.eye(len(lags))
+    return solve_each(gram + ridge, right)
+
+
+def fit_shrunk(x: FloatArray, lags: tuple[int, ...], penalty: float) -> tuple[FloatArray, FloatArray]:
+    """Fit an autoregression to each row, shrunk towards the one that fits all rows together.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n_rows, n_times)
+        Finite. Rows that are zero throughout get the shared weights.
+    lags : tuple of int
+        Ascending.
+    penalty : float
+        On the squared distance of a row's weights from the shared ones, in units of the row's own variance: about the
+        number of values that the shared weights are worth.
+
+    Returns
+    -------
+    weights : ndarray of shape (n_rows, n_lags)
+    shared : ndarray of shape (n_lags,)
+    """
+    if x.shape[1] <= max(lags):
+        return np.zeros((len(x), len(lags))), np.zeros(len(lags))
+    n_rows = max(int(_CHUNK / (len(lags) * x.shape[1])), 1)
+    parts = [_moments(x[first : first + n_rows], lags) for first in range(0, len(x), n_rows)]
+    gram, right = (np.concatenate(part) for part in zip(*parts, strict=True))
+    ridge = np.eye(len(lags))
+    shared = np.linalg.solve(gram.sum(axis=0) + ridge, right.sum(axis=0))
+    weights = solve_each(gram + penalty * ridge, right + penalty * shared)
+    return weights, shared
+
+
+def _moments(x: FloatArray, lags: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
+    """Products of lagged values with one another and with the present, each row scaled to unit variance."""
+    size = np.square(x).mean(axis=1)[:, None]
+    past, now = lagged(x, lags).swapaxes(0, 1), x[:, max(lags) :]
+    unit = 1 / np.where(size > 0, size, 1.0)
+    return past @ past.swapaxes(1, 2) * unit[..., None], (past @ now[..., None])[..., 0] * unit
+
+
+def is_stable(weights: FloatArray, lags: tuple[int, ...]) -> BoolArray:
+    """Whether every root of an autoregression lies inside the unit circle, so that what it starts with fades.
+
+    Levinson's recursion backwards: stable if and only if every reflection coefficient is below one. It takes
+    ``max(lags)`` steps, where eigenvalues of the companion matrix would take their cube.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (..., n_lags)
+    lags : tuple of int
+
+    Returns
+    -------
+    ndarray of bool, shape (...)
+
+    Examples
+    --------
+    >>> is_stable(np.array([[0.5, 0.4], [1.2, 0.0]]), (1, 7))
+    array([ True, False])
+    """
+    full = np.zeros((*weights.shape[:-1], max(lags) + 1))
+    full[..., 0] = 1.0
+    full[..., list(lags)] = -weights
+    stable = np.ones(weights.shape[:-1], dtype=bool)
+    while full.shape[-1] > 1:
+        last = full[..., -1:]
+        stable &= np.abs(last[..., 0]) < 1
+        # Where it is lost already, any number does: the answer is known.
+        last = np.where(stable[..., None], last, 0.0)
+        full = (full[..., :-1] - last * full[..., :0:-1]) / (1 - last * last)
+    return stable
+
+
+def stabilised(weights: FloatArray, lags: tuple[int, ...]) -> FloatArray:
+    """Scale autoregressions down until they are stable.
+
+    All weights of a row shrink by one factor. Moving every root by the same factor instead would multiply the weight at
+    lag l by its l-th power, and so wipe out the seasonal lags.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (n_rows, n_lags)
+    lags : tuple of int
+
+    Returns
+    -------
+    ndarray of shape (n_rows, n_lags)
+        Rows that are stable come back as they are.
+    """
+    # Weights whose sizes sum to less than one cannot be unstable, which spares most rows the recursion.
+    doubtful = np.flatnonzero(np.abs(weights).sum(axis=1) >= 1)
+    lost = doubtful[~is_stable(weights[doubtful], lags)]
+    low, high = np.zeros((lost.size, 1)), np.ones((lost.size, 1))
+    for _ in range(20):
+        middle = (low + high) / 2
+        fine = is_stable(weights[lost] * middle, lags)[:, None]
+        low, high = np.where(fine, middle, low), np.where(fine, high, middle)
+    out = weights.copy()
+    out[lost] *= low
+    return out
+
+
+def run_forward(x: FloatArray, weights: FloatArray, lags: tuple[int, ...], h: int) -> FloatArray:
+    """Continue each row of `x`, shape (n_rows, n_times), for `h` steps; a row too short counts as 0 before it began."""
+    return run_from(x, weights, lags, h, np.array([x.shape[1]]))[:, 0]
+
+
+def run_from(x: FloatArray, weights: FloatArray, lags: tuple[int, ...], h: int, origins: IntArray) -> FloatArray:
+    """Continue each row from several origins, each knowing what came before it.
+
+    Parameters
+    ----------
+    x : ndarray of shape (n_rows, n_times)
+    weights : ndarray of shape (n_rows, n_lags)
+    lags : tuple of int
+    h : int
+    origins : ndarray of int
+        How many times each origin knows, at most ``n_times``.
+
+    Returns
+    -------
+    ndarray of shape (n_rows, n_origins, h)
+    """
+    first = max(int(origins.min()) - max(lags), 0)
+    past = np.concatenate([np.zeros((len(x), max(lags))), x[:, first:]], axis=1)
+    now = origins - first + max(lags)
+    path = np.empty((len(x), origins.size, h))
+    for step in range(h):
+        known = (past[:, now + step - lag] if lag > step else path[:, :, step - lag] for lag in lags)
+        path[:, :, step] = sum(weights[:, place, None] * values for place, values in enumerate(known))
+    return path
+
+
+def innovations(x: FloatArray, weights: FloatArray, lags: tuple[int, ...]) -> FloatArray:
+    """What each row's autoregression gets wrong, shape (n_rows, n_times - max(lags))."""
+    return x[:, max(lags) :] - np.einsum("ra,art->rt", weights, lagged(x, lags), optimize=True)
+
+
+def pull_back(errors: FloatArray, weights: FloatArray, lags: tuple[int, ...]) -> FloatArray:
+    """Apply the transpose of `innovations`, shape (n_rows, n_times)."""
+    longest, n = max(lags), errors.shape[1]
+    out = np.zeros((len(errors), n + longest))
+    out[:, longest:] = errors
+    for place, lag in enumerate(lags):
+        out[:, longest - lag : longest - lag + n] -= weights[:, place, None] * errors
+    return out
+
+
+def solve_with_penalty(
+    diagonal: FloatArray, right: FloatArray, weights: FloatArray, lags: tuple[int, ...], penalty: float
+) -> FloatArray:
+    """Solve ``(diag(diagonal) + penalty * A'A) x = right`` by banded Cholesky, A taking one row's innovations.
+
+    Parameters
+    ----------
+    diagonal, right : ndarray of shape (n_times,)
+    weights : ndarray of shape (n_lags,)
+    lags : tuple of int
+    penalty : float
+
+    Returns
+    -------
+    ndarray of shape (n_times,)
+    """
+    longest, n = max(lags), right.size
+    band = np.zeros((longest + 1, n))
+    terms = [(0, 1.0), *zip(lags, -weights, strict=True)]
+    for far, a in terms:
+        for near, b in terms:
+            if far >= near:
+                band[far - near, longest - far : n - far] += a * b
+    band *= penalty
+    band[0] += diagonal
+    return solveh_banded(band, right, lower=True, overwrite_ab=True, check_finite=False)

@@ -1,0 +1,1 @@
+"""Capacity plans: GPUs required against GPUs installed, and what to buy."""

@@ -1,0 +1,85 @@
+"""What to reserve and what to rent by the hour, from the distribution of demand and two prices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._typing import FloatArray
+from gpudemand.planning.capacity.inputs import number_by_row
+from gpudemand.planning.capacity.quantiles import QuantileTable
+
+#: Probabilities at which a distribution is summed.
+_SHARES = (np.arange(200) + 0.5) / 200
+
+
+def money_table(
+    ids: pd.Series,
+    quantiles: QuantileTable,
+    hours: FloatArray,
+    required: FloatArray,
+    reserved: float | Mapping[str, float],
+    on_demand: float | Mapping[str, float],
+) -> pd.DataFrame:
+    """Cheapest mix of reserved and on-demand GPUs for each series.
+
+    A reserved GPU is paid for whether used or not, so the next one pays off while the share of hours in which it would
+    be busy exceeds the ratio of the prices: the break-even share (the newsvendor's critical ratio).
+
+    Parameters
+    ----------
+    ids : Series of length n_rows
+        Series of each row of `quantiles`.
+    quantiles : QuantileTable
+        GPUs busy.
+    hours : ndarray of shape (n_rows,)
+        Width of each bin.
+    required : ndarray of shape (n_rows,)
+        GPUs to have at the service level.
+    reserved, on_demand : float or mapping of str to float
+        Price of a GPU-hour, for every series or by series.
+
+    Returns
+    -------
+    DataFrame
+        Index ``unique_id``; ``break_even_share``, ``reserve`` (GPUs), ``on_demand_gpu_hours`` (expected, beyond what is
+        reserved), ``cost`` of that mix over all bins, ``cost_reserved`` if all that is required at its highest were
+        reserved, ``cost_on_demand`` if nothing were.
+    """
+    kept, rented = number_by_row("reserved", reserved, ids), number_by_row("on_demand", on_demand, ids)
+    demand = np.maximum(np.stack([quantiles.quantile(share) for share in _SHARES], axis=1), 0.0)
+    rows = {}
+    for name in ids.unique():
+        mine = (ids == name).to_numpy()
+        rows[name] = _mix(demand[mine], hours[mine], required[mine], kept[mine][0], rented[mine][0])
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("unique_id")
+
+
+def _mix(
+    demand: FloatArray, hours: FloatArray, required: FloatArray, reserved: float, on_demand: float
+) -> dict[str, float]:
+    weight = np.repeat(hours / demand.shape[1], demand.shape[1])
+    total = float(hours.sum())
+    share = reserved / on_demand
+    reserve = _exceeded(demand.ravel(), weight, share)
+    beyond = float((np.maximum(demand.ravel() - reserve, 0) * weight).sum())
+    return {
+        "break_even_share": share,
+        "reserve": reserve,
+        "on_demand_gpu_hours": beyond,
+        "cost": reserved * reserve * total + on_demand * beyond,
+        "cost_reserved": reserved * float(required.max()) * total,
+        "cost_on_demand": on_demand * float((demand.ravel() * weight).sum()),
+    }
+
+
+def _exceeded(demand: FloatArray, weight: FloatArray, share: float) -> float:
+    """Most GPUs of which the last one is busy for at least a share of the time."""
+    if share >= 1:
+        return 0.0
+    order = np.argsort(demand)[::-1]
+    busy = np.cumsum(weight[order]) / weight.sum()
+    place = min(int(np.searchsorted(busy, share)), demand.size - 1)
+    return float(np.floor(demand[order][place]))

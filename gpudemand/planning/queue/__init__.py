@@ -1,0 +1,1 @@
+"""Waiting times in the queue of a cluster."""

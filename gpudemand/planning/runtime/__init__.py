@@ -1,0 +1,1 @@
+"""How long jobs run: survival models on their history, and predicted step times."""

@@ -1,0 +1,254 @@
+"""Run time of training jobs whose network is known: predicted step time times steps, corrected by experience."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from gpudemand._typing import STRING, FloatArray
+from gpudemand._validation import InputError, check_columns, check_number, nearest
+from gpudemand.cost.job import TrainingJob
+from gpudemand.cost.model import CostModel
+from gpudemand.jobs.as_of import begins, known_at, seconds_until
+from gpudemand.jobs.timestamps import moment
+
+#: How many times the evidence it takes to believe a user's share of early ends.
+_KEPT_PRIOR = 10
+#: Jobs -> seconds of one step, NaN where unknown.
+StepTime = Callable[[pd.DataFrame], FloatArray]
+
+
+def training_steps(jobs: pd.DataFrame) -> FloatArray:
+    """Steps that jobs train for: ``epochs * ceil(samples / (batch_size * gpus))``, shape (n_jobs,).
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        ``gpus``, ``batch_size`` (per GPU), ``epochs`` and ``samples`` (of the training set).
+    """
+    check_columns(jobs, ("gpus", "batch_size", "epochs", "samples"), "jobs")
+    per_step = (jobs["batch_size"] * jobs["gpus"]).to_numpy(dtype=float)
+    return jobs["epochs"].to_numpy(dtype=float) * np.ceil(jobs["samples"].to_numpy(dtype=float) / per_step)
+
+
+class CostStepTime:
+    """Step time of the jobs of a log by a `CostModel`: the bridge from a network's name to its graph.
+
+    Parameters
+    ----------
+    model : CostModel
+    networks : mapping of str to tuple
+        Name in the column ``network`` -> the arguments of `TrainingJob` that describe it: the model and the shape of a
+        sample, and, if need be, a dict of others (``optimizer``, ``layout`` ...).
+
+    Examples
+    --------
+    >>> from gpudemand.cost import zoo
+    >>> shape = (3, 32, 32)
+    >>> steps = CostStepTime(CostModel.load(), {"resnet18": (zoo.build("resnet18", input_shape=shape), shape)})
+    >>> jobs = pd.DataFrame({"network": ["resnet18"], "batch_size": [16], "gpus": [1.0], "gpu_type": ["AMD EPYC"]})
+    >>> bool(0 < steps(jobs)[0] < 10)
+    True
+    """
+
+    def __init__(self, model: CostModel, networks: Mapping[str, tuple[Any, ...]]) -> None:
+        self.model = model
+        self.networks = networks
+        self._known: dict[tuple[Any, ...], tuple[float, float, float]] = {}
+
+    def __call__(self, jobs: pd.DataFrame) -> FloatArray:
+        """Seconds of one step, shape (n_jobs,); each different setting is predicted once."""
+        return self.costs(jobs)["step_time_s"].to_numpy(dtype=float)
+
+    def costs(self, jobs: pd.DataFrame) -> pd.DataFrame:
+        """Step time, memory and the chance to fit of the jobs of a log.
+
+        Returns
+        -------
+        DataFrame
+            Index of `jobs`; ``step_time_s``, ``memory_gib``, and ``fits``, the probability that memory suffices.
+
+        Raises
+        ------
+        InputError
+            For a network that is not known, and for what `TrainingJob` refuses.
+        """
+        distinct, code = _distinct_settings(jobs)
+        rows = [tuple(row) for row in distinct.itertuples(index=False)]
+        new = [row for row in rows if row not in self._known]
+        if new:
+            self._predict(new, [self._training_job(row) for row in distinct[[row in new for row in rows]].itertuples()])
+        table = pd.DataFrame([self._known[row] for row in rows], columns=["step_time_s", "memory_gib", "fits"])
+        return table.iloc[code].set_axis(jobs.index)
+
+    def _predict(self, settings: list[tuple[Any, ...]], jobs: list[TrainingJob]) -> None:
+        costs = self.model.predict(jobs)
+        for setting, job, step, memory in zip(settings, jobs, costs["step_time_s"], costs["memory_gib"], strict=True):
+            self._known[setting] = (float(step), float(memory), self.model.fits(job))
+
+    def _training_job(self, row: Any) -> TrainingJob:
+        if row.network not in self.networks:
+            raise InputError(
+                f"networks says nothing about {row.network!r}.{nearest(str(row.network), self.networks)} "
+                "It needs the model and the input shape of each network in the log."
+            )
+        net, shape, *others = self.networks[row.network]
+        return TrainingJob(
+            net,
+            shape,
+            batch_size=int(row.batch_size),
+            precision=str(row.precision),
+            device=str(row.gpu_type),
+            n_gpus=max(int(row.gpus), 1),
+            **(others[0] if others else {}),
+        )
+
+
+def _distinct_settings(jobs: pd.DataFrame) -> tuple[pd.DataFrame, Any]:
+    """Different settings among jobs, and which of them each job has."""
+    check_columns(jobs, ("network", "batch_size", "gpus", "gpu_type"), "jobs")
+    settings = jobs[["network", "batch_size", "gpus", "gpu_type"]].copy()
+    settings["precision"] = jobs["precision"] if "precision" in jobs.columns else "fp32"
+    code = settings.groupby(list(settings.columns), sort=False, dropna=False).ngroup().to_numpy()
+    return settings.drop_duplicates(), code
+
+
+class TrainingRunTime(BaseEstimator):
+    """Run time of training jobs from their step time, corrected by how each user's jobs went.
+
+    The run time of a job that nothing stops is ``startup + steps * step time * ratio of its setting * ratio of its
+    user``. A setting is a network on a GPU type in a precision. Ratios are medians of observed over predicted among
+    completed jobs, first by setting, then, of what is left, by user; both are drawn towards the overall ratio as far as
+    jobs are few. The mean run time is less, by the share of the time that jobs which fail, are cancelled or time out
+    leave unused.
+
+    Parameters
+    ----------
+    step_time : callable
+        Jobs -> seconds of a step: a `CostStepTime`, or any function of the job table.
+    startup_s : float, default=60
+        Seconds before the first step.
+    prior_jobs : float, default=3
+        Jobs' worth of evidence for the overall ratio.
+
+    Attributes
+    ----------
+    overall_ratio_, overall_kept_ : float
+        For users and settings never seen: observed over predicted of completed jobs; share of that time that all ended
+        jobs used.
+    setting_ratio_, user_ratio_ : Series
+        Further factors by setting and by user.
+    kept_ : Series
+        By user.
+
+    Examples
+    --------
+    >>> from gpudemand.datasets import make_cluster
+    >>> from gpudemand.datasets.steptime import true_step_time
+    >>> jobs, truth = make_cluster(n_users=10, n_days=60, random_state=0)
+    >>> model = TrainingRunTime(lambda jobs: 2 * true_step_time(jobs)).fit(jobs)
+    >>> completed = jobs[jobs["status"] == "completed"]
+    >>> ran = (completed["end"] - completed["start"]).dt.total_seconds()
+    >>> bool((ran / model.predict(completed)["run_time_s"]).between(0.8, 1.25).mean() > 0.95)
+    True
+    """
+
+    def __init__(self, step_time: StepTime, startup_s: float = 60.0, prior_jobs: float = 3.0) -> None:
+        self.step_time = step_time
+        self.startup_s = startup_s
+        self.prior_jobs = prior_jobs
+
+    def fit(self, jobs: pd.DataFrame, until: object = None) -> TrainingRunTime:
+        """Learn each user's ratio from jobs that have ended.
+
+        Parameters
+        ----------
+        jobs : DataFrame
+            Canonical columns and those of `training_steps` and of `step_time`.
+        until : time-like, optional
+            Nothing that happened later is read.
+
+        Returns
+        -------
+        TrainingRunTime
+            This object.
+        """
+        check_number("prior_jobs", self.prior_jobs, 0, open_low=True)
+        log = jobs if until is None else known_at(jobs, moment(until))
+        ended = log[log["end"].notna() & (log["gpus"] > 0)]
+        ran = seconds_until(ended["end"], begins(ended))
+        predicted = self._predicted(ended)
+        whole = (ended["status"].fillna("completed") == "completed").to_numpy() & (predicted > 0)
+        self._fit_ratios(ended[whole], np.log(np.maximum(ran - self.startup_s, 1)[whole] / predicted[whole]))
+        self._fit_kept(ended, ran)
+        return self
+
+    def predict(self, jobs: pd.DataFrame) -> pd.DataFrame:
+        """Predict run times.
+
+        Parameters
+        ----------
+        jobs : DataFrame
+
+        Returns
+        -------
+        DataFrame
+            Index of `jobs`; ``run_time_s`` (if nothing stops the job), ``mean_run_time_s``, ``gpu_hours`` (the mean
+            times GPUs).
+        """
+        check_is_fitted(self, "kept_")
+        full = self._full(jobs)
+        mean = full * _looked_up(_users(jobs), self.kept_, self.overall_kept_)
+        gpu_hours = mean / 3600 * jobs["gpus"].to_numpy(dtype=float)
+        return pd.DataFrame({"run_time_s": full, "mean_run_time_s": mean, "gpu_hours": gpu_hours}, index=jobs.index)
+
+    def _predicted(self, jobs: pd.DataFrame) -> FloatArray:
+        return training_steps(jobs) * np.asarray(self.step_time(jobs), dtype=float)
+
+    def _full(self, jobs: pd.DataFrame) -> FloatArray:
+        ratio = self.overall_ratio_ * _looked_up(_settings(jobs), self.setting_ratio_, 1.0)
+        return self.startup_s + self._predicted(jobs) * ratio * _looked_up(_users(jobs), self.user_ratio_, 1.0)
+
+    def _fit_ratios(self, jobs: pd.DataFrame, left: FloatArray) -> None:
+        self.overall_ratio_ = float(np.exp(np.median(left))) if len(left) else 1.0
+        left = left - np.log(self.overall_ratio_)
+        self.setting_ratio_ = self._shrunk(left, _settings(jobs))
+        left = left - np.log(_looked_up(_settings(jobs), self.setting_ratio_, 1.0))
+        self.user_ratio_ = self._shrunk(left, _users(jobs))
+
+    def _shrunk(self, left: FloatArray, names: pd.Series) -> pd.Series:
+        groups = pd.Series(left).groupby(names.to_numpy())
+        count = groups.size()
+        return np.exp(count * groups.median() / (count + self.prior_jobs))
+
+    def _fit_kept(self, jobs: pd.DataFrame, ran: FloatArray) -> None:
+        gpus = jobs["gpus"].to_numpy(dtype=float)
+        used = pd.DataFrame({"ran": ran * gpus, "full": self._full(jobs) * gpus}).dropna()
+        self.overall_kept_ = float(used["ran"].sum() / used["full"].sum()) if used["full"].sum() > 0 else 1.0
+        groups = used.groupby(_users(jobs).to_numpy()[used.index])
+        sums, count = groups.sum(), groups.size()
+        # A share of early ends is noisier than a ratio of step times: it takes more jobs to believe it.
+        prior = _KEPT_PRIOR * self.prior_jobs
+        own = (sums["ran"] / sums["full"]).fillna(self.overall_kept_)
+        self.kept_ = (count * own + prior * self.overall_kept_) / (count + prior)
+
+
+def _users(jobs: pd.DataFrame) -> pd.Series:
+    return jobs["user"].astype(STRING).fillna("unknown")
+
+
+def _settings(jobs: pd.DataFrame) -> pd.Series:
+    names = jobs["network"].astype(STRING).fillna("unknown")
+    for column in ("gpu_type", "precision"):
+        if column in jobs.columns:
+            names = names.str.cat(jobs[column].astype(STRING).fillna("unknown"), sep=" ")
+    return names
+
+
+def _looked_up(names: pd.Series, values: pd.Series, default: float) -> FloatArray:
+    return names.astype(object).map(values).fillna(default).to_numpy(dtype=float)

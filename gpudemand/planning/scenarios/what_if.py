@@ -1,0 +1,163 @@
+"""What if: changes to the work of a cluster, and the plan that follows from each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._typing import FloatArray
+from gpudemand._validation import InputError
+from gpudemand.metrics import levels
+from gpudemand.planning.capacity.plan import CapacityPlan, plan_capacity
+from gpudemand.planning.capacity.quantiles import pick_model
+from gpudemand.planning.scenarios.changes import Change, Costs, StepEvent, work_table
+from gpudemand.usage.membership import series_codes
+
+#: A change, or several of which each acts on what the ones before it left.
+Scenario = Change | Sequence[Change]
+#: Cards of common sizes of memory (GiB as sold), by which "does it fit" is asked.
+CARDS = {24: "GeForce RTX 3090", 40: "A100-SXM4-40GB", 80: "A100-SXM4-80GB"}
+
+
+class WhatIf:
+    """Plans for changed circumstances, from a forecast and the jobs of the weeks before it.
+
+    A change acts on the work of those weeks, job by job; the ratio of GPU-hours after and before, by series, scales the
+    forecast with its intervals. So a scenario keeps the rhythm and the relative risk of today's demand.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Canonical job table; jobs submitted in the `days` before the forecast count, as far as they had run by then.
+    forecast : DataFrame
+        As `plan_capacity` takes it: the total, or series by GPU type, group, user ...
+    installed : float or mapping of str to float
+        GPUs installed.
+    costs : object, optional
+        A `CostStepTime`: needed by changes of GPU, batch and precision.
+    days : int, default=28
+    options : mapping, optional
+        Further arguments of `plan_capacity`, such as ``{"lead_time": "60D"}``.
+
+    Examples
+    --------
+    >>> from gpudemand.datasets import make_cluster
+    >>> from gpudemand.planning.scenarios.changes import Growth, Leaves
+    >>> jobs, _ = make_cluster(n_users=20, n_days=60, random_state=0)
+    >>> ds = pd.date_range("2026-03-01", periods=4, freq="W", tz="UTC")
+    >>> forecast = pd.DataFrame({"unique_id": "total", "ds": ds, "M": 50.0, "M-lo-90": 40.0, "M-hi-90": 60.0})
+    >>> what_if = WhatIf(jobs, forecast, installed=80)
+    >>> less = [Growth(2.0), Leaves("vision", by="group")]
+    >>> what_if.compare({"base": [], "twice": Growth(2.0), "twice, no vision": less})["required"].tolist()
+    [71.0, 142.0, 115.0]
+    """
+
+    def __init__(
+        self,
+        jobs: pd.DataFrame,
+        forecast: pd.DataFrame,
+        *,
+        installed: float | Mapping[str, float],
+        costs: Costs | None = None,
+        days: int = 28,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.forecast = forecast
+        self.installed = installed
+        self.options = dict(options or {})
+        self.costs = costs
+        self.ids = [str(name) for name in forecast["unique_id"].unique()]
+        self.work = work_table(jobs, forecast["ds"].min(), days)
+        self.base_hours = self._hours(self.work)
+        if not self.base_hours.any():
+            raise InputError(f"no job of the {days} days before the forecast belongs to its series.")
+
+    def plan(self, scenario: Scenario = ()) -> CapacityPlan:
+        """Make the plan for a scenario.
+
+        Parameters
+        ----------
+        scenario : Change or sequence of Change
+            Several act one after the other; none is the base case.
+
+        Returns
+        -------
+        CapacityPlan
+        """
+        return plan_capacity(self.changed_forecast(scenario), installed=self.installed, **self.options)
+
+    def changed_forecast(self, scenario: Scenario) -> pd.DataFrame:
+        """Forecast under a scenario, with its intervals."""
+        changes = [scenario] if isinstance(scenario, Change) else list(scenario)
+        work = self.work
+        for change in changes:
+            work = change.apply(work, self.costs)
+        hours = self._hours(work)
+        factor = np.divide(hours, self.base_hours, out=np.ones_like(hours), where=self.base_hours > 0)
+        new = [
+            name for name, before, after in zip(self.ids, self.base_hours, hours, strict=True) if after > before == 0
+        ]
+        if new:
+            raise InputError(f"{new[0]!r} had no work before the forecast, so there is nothing to scale.")
+        forecast, names = self.forecast.copy(), self._value_columns()
+        row_factor = forecast["unique_id"].astype(str).map(dict(zip(self.ids, factor, strict=True)))
+        forecast[names] = forecast[names].mul(row_factor.to_numpy(dtype=float), axis=0)
+        for event in changes:
+            if isinstance(event, StepEvent):
+                forecast[names] = forecast[names].add(event.gpus_at(forecast), axis=0)
+        return forecast
+
+    def compare(self, scenarios: Mapping[str, Scenario]) -> pd.DataFrame:
+        """Put scenarios side by side.
+
+        Parameters
+        ----------
+        scenarios : mapping of str to scenario
+            Name -> a change, or several.
+
+        Returns
+        -------
+        DataFrame
+            A row a scenario and series: ``scenario``, ``unique_id``, then the columns of `CapacityPlan.summary`.
+        """
+        parts = [
+            self.plan(scenario).summary.reset_index().assign(scenario=name) for name, scenario in scenarios.items()
+        ]
+        table = pd.concat(parts, ignore_index=True)
+        return table[["scenario", *[name for name in table.columns if name != "scenario"]]]
+
+    def _hours(self, work: pd.DataFrame) -> FloatArray:
+        codes = series_codes(work, self.ids)
+        hours = work["gpu_hours"].to_numpy(dtype=float)
+        return np.bincount(codes[codes >= 0], hours[codes >= 0], minlength=len(self.ids)).astype(float)
+
+    def _value_columns(self) -> list[str]:
+        model = pick_model(self.forecast, self.options.get("model"))
+        ends = [f"{model}-{side}-{level:g}" for level in levels(self.forecast, model) for side in ("lo", "hi")]
+        return [model, *ends]
+
+
+def fits_on_cards(jobs: pd.DataFrame, costs: Costs, cards: Mapping[int, str] | None = None) -> pd.DataFrame:
+    """Share of jobs that would run on cards of 24, 40 and 80 GB.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        With the columns that `costs` reads.
+    costs : CostStepTime
+    cards : mapping of int to str, optional
+        GB -> a device of `gpudemand.cost.devices` that has as much.
+
+    Returns
+    -------
+    DataFrame
+        Index ``gb``; ``device``, ``share_of_jobs``: expected, from each job's probability to fit.
+    """
+    rows = {
+        size: {"device": card, "share_of_jobs": float(costs.costs(jobs.assign(gpu_type=card))["fits"].mean())}
+        for size, card in (cards or CARDS).items()
+    }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("gb")

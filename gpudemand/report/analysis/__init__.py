@@ -1,0 +1,1 @@
+"""What the report computes: usage, forecasts, requirement, segments, risk, scenarios."""

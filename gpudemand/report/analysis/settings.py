@@ -1,0 +1,115 @@
+"""What a report is asked for, checked before any work begins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pandas as pd
+
+from gpudemand._validation import InputError, check_choice, check_number, shorten
+from gpudemand.planning.capacity.inputs import check_lead_time
+from gpudemand.usage.bins import parse_freq
+
+BY = ("user", "group", "cluster", "gpu_type", "total")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Parameters of `build_report`, under the same names.
+
+    Raises
+    ------
+    InputError
+        If one of them is out of range.
+
+    Examples
+    --------
+    >>> Settings(horizon=0)
+    Traceback (most recent call last):
+        ...
+    gpudemand._validation.InputError: horizon must be a whole number of at least 1 and at most 100000; got 0.
+    """
+
+    by: str = "user"
+    freq: str = "D"
+    horizon: int = 28
+    installed: float | Mapping[str, float] | None = None
+    target_utilization: float = 0.85
+    service_level: float = 0.95
+    lead_time: str = "90D"
+    tz: str = "UTC"
+    until: object = None
+    prices: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("by", self.by, BY)
+        parse_freq(self.freq)
+        check_number("horizon", self.horizon, 1, 100_000, integer=True)
+        _check_installed(self.installed)
+        check_number("target_utilization", self.target_utilization, 0, 1, open_low=True)
+        check_number("service_level", self.service_level, 0.5, 0.999, open_low=True)
+        check_lead_time(self.lead_time)
+        _check_zone(self.tz)
+        _check_prices(self.prices)
+
+    @property
+    def total_installed(self) -> float | None:
+        """GPUs installed, of all types together; None if nobody said."""
+        if isinstance(self.installed, Mapping):
+            return float(sum(self.installed.values()))
+        return None if self.installed is None else float(self.installed)
+
+
+def read_installed(text: str) -> float | dict[str, float]:
+    """Read GPUs installed as they stand in a command: a number, or a number for each type.
+
+    Examples
+    --------
+    >>> read_installed("96"), read_installed("A100=64,H100=32")
+    (96.0, {'A100': 64.0, 'H100': 32.0})
+    """
+    try:
+        if "=" not in text:
+            return float(text)
+        pairs = [pair.rsplit("=", 1) for pair in text.split(",")]
+        counts = {name.strip(): float(count) for name, count in pairs}
+    except ValueError as error:
+        raise InputError(
+            f"installed={shorten(text)!r} is no number of GPUs; write 96, or A100=64,H100=32 by type."
+        ) from error
+    if len(counts) < len(pairs):
+        raise InputError(f"installed={shorten(text)!r} names a type of GPU twice; give one number for each.")
+    return counts
+
+
+def _check_installed(installed: object) -> None:
+    if isinstance(installed, Mapping):
+        if not installed:
+            raise InputError("installed names no type of GPU; give a number, or one for each type.")
+        for name, count in installed.items():
+            check_number(f"installed[{name!r}]", count, 0)
+        check_number("installed, of all types together,", sum(installed.values()), 0, open_low=True)
+    elif installed is not None:
+        check_number("installed", installed, 0, open_low=True)
+
+
+def _check_prices(prices: object) -> None:
+    if prices is None:
+        return
+    if not isinstance(prices, (tuple, list)) or len(prices) != 2:
+        raise InputError(f"prices must be two numbers, (reserved, on_demand) per GPU-hour; got {shorten(prices)!r}.")
+    reserved = check_number("prices (reserved)", prices[0], 0, open_low=True)
+    on_demand = check_number("prices (on demand)", prices[1], 0, open_low=True)
+    if reserved > on_demand:
+        raise InputError(
+            f"prices: a reserved GPU-hour at {reserved:g} costs more than one on demand at {on_demand:g}, so nobody "
+            "would reserve any; the reserved price comes first."
+        )
+
+
+def _check_zone(tz: str) -> None:
+    try:
+        pd.Timestamp(0, tz=tz)
+    except (KeyError, ValueError, TypeError, OSError) as error:
+        raise InputError(f"tz={shorten(tz)!r} is no time zone; write 'UTC' or 'Europe/Berlin'.") from error

@@ -1,0 +1,1 @@
+"""What the report shows: sentences, tables, figures, and the page itself."""

@@ -1,0 +1,50 @@
+from .ablation import segment_ablation
+from .base.usage_matrix import as_matrix
+from .clustering.consensus import consensus_labels
+from .clustering.selection import select_n_segments
+from .features.rfm import RFM, CalendarProfile, UserPresence, rfm_table
+from .features.rhythm import UsageRhythm
+from .features.spectrum import LogSpectrum
+from .features.weekly_persistence import WeeklyPersistence
+from .profiles import segment_profiles
+from .segmenter import TopologicalSegmenter
+from .stability import segment_stability
+from .topology.rips import RipsStatistics, rips_persistence
+from .topology.sublevel import (
+    PersistenceStatistics,
+    persistence_statistics,
+    sublevel_persistence,
+    superlevel_persistence,
+)
+from .topology.summaries import BettiCurve, PersistenceEntropy, PersistenceImage, PersistenceLandscape
+from .topology.windows import TakensEmbedding, maxmin_landmarks, takens_embedding
+
+__all__ = [
+    "RFM",
+    "BettiCurve",
+    "CalendarProfile",
+    "LogSpectrum",
+    "PersistenceEntropy",
+    "PersistenceImage",
+    "PersistenceLandscape",
+    "PersistenceStatistics",
+    "RipsStatistics",
+    "TakensEmbedding",
+    "TopologicalSegmenter",
+    "UsageRhythm",
+    "UserPresence",
+    "WeeklyPersistence",
+    "as_matrix",
+    "consensus_labels",
+    "maxmin_landmarks",
+    "persistence_statistics",
+    "rfm_table",
+    "rips_persistence",
+    "segment_ablation",
+    "segment_profiles",
+    "segment_stability",
+    "select_n_segments",
+    "sublevel_persistence",
+    "superlevel_persistence",
+    "takens_embedding",
+]

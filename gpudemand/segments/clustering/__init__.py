@@ -1,0 +1,1 @@
+"""Clusters of users: centroids, mixture models, the number of clusters, consensus."""

@@ -1,0 +1,1 @@
+"""Features of users: recency, frequency, monetary value, spectrum, rhythm."""

@@ -1,0 +1,272 @@
+"""Recency, frequency and monetary value, read for GPUs, and when in the day and week a user is there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._typing import FloatArray, IntArray
+from gpudemand._validation import InputError, check_choice
+from gpudemand.segments.base.transformer import ScaleFreeTransformer, SeriesTransformer
+from gpudemand.segments.base.usage_matrix import Matrix, as_matrix, sampling_step
+
+PARTS = ("recency", "frequency", "monetary")
+#: A usual value of each trait of presence, and the difference that counts as one step between two users.
+PRESENCE_TRAITS: Mapping[str, tuple[float, float]] = {
+    "idle": (0.3, 0.33),
+    "recent": (0.33, 0.33),
+    "active": (0.5, 0.33),
+}
+_DAY = pd.Timedelta("1D")
+_HOUR = pd.Timedelta("1h")
+
+
+class _Activity(NamedTuple):
+    """What the three letters are made of, one entry a user: idle time at the end in days, bins in use, GPU-hours."""
+
+    idle_days: FloatArray
+    active: FloatArray
+    recorded: FloatArray
+    gpu_hours: FloatArray
+    step_days: float
+
+
+def rfm_table(X: object, jobs: object = None) -> pd.DataFrame:
+    """Return recency, frequency and monetary value of each user, the managers' framework read for GPUs.
+
+    Parameters
+    ----------
+    X : DataFrame or array-like, shape (n_users, n_timestamps)
+        Usage, a row a user, as `gpudemand.to_wide` returns it; NaN counts as no use. Values are GPU-hours; where
+        ``X.attrs["value"]`` says ``"gpus"``, they are multiplied by the length of a bin.
+    jobs : DataFrame or array-like, shape (n_users, n_timestamps), optional
+        Jobs submitted by the same users in the same order (a wide matrix of ``value="jobs"``); then they are the
+        frequency.
+
+    Returns
+    -------
+    DataFrame, shape (n_users, 3)
+        Index: users. ``recency``: time from the end of the last use to the end of the table, in days (in bins, if the
+        columns are no times); the whole span for who never used anything. ``frequency``: bins with use, or jobs.
+        ``monetary``: GPU-hours. ``attrs["units"]`` names the units, ``attrs["kind"]`` the kind of data if `X` does.
+
+    Raises
+    ------
+    InputError
+        If a matrix is unusable or holds negative values, or `jobs` does not fit `X`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> days = pd.date_range("2026-03-01", periods=4, freq="D")
+    >>> usage = pd.DataFrame([[0.0, 8, 8, 0], [0, 0, 0, 0]], index=["ada", "bob"], columns=days)
+    >>> rfm_table(usage)
+         recency  frequency  monetary
+    ada      1.0        2.0      16.0
+    bob      4.0        0.0       0.0
+    """
+    matrix = as_matrix(X, non_negative=True)
+    activity = _activity(matrix, _value(X))
+    frequency = activity.active if jobs is None else _job_counts(jobs, matrix)
+    table = pd.DataFrame(
+        {"recency": activity.idle_days, "frequency": frequency, "monetary": activity.gpu_hours}, index=matrix.ids
+    )
+    table.attrs["units"] = {
+        "recency": "bins" if matrix.ds is None else "days",
+        "frequency": "active bins" if jobs is None else "jobs",
+        "monetary": "GPU-hours",
+    }
+    if isinstance(X, pd.DataFrame) and "kind" in X.attrs:
+        table.attrs["kind"] = X.attrs["kind"]
+    return table
+
+
+def _value(X: object) -> str:
+    return str(X.attrs.get("value", "gpu_hours")) if isinstance(X, pd.DataFrame) else "gpu_hours"
+
+
+def _activity(matrix: Matrix, value: str) -> _Activity:
+    step = sampling_step(matrix.ds)
+    n_timestamps = matrix.values.shape[1]
+    used = matrix.values > 0
+    # The first use seen from the end; a user without any has been idle all the time.
+    idle = np.where(used.any(axis=1), np.argmax(used[:, ::-1], axis=1), n_timestamps)
+    hours = step / _HOUR if value.startswith("gpus") and step is not None else 1.0
+    return _Activity(
+        idle_days=idle * (1.0 if step is None else step / _DAY),
+        active=used.sum(axis=1).astype(float),
+        recorded=np.maximum((~np.isnan(matrix.values)).sum(axis=1), 1).astype(float),
+        gpu_hours=np.nansum(matrix.values, axis=1) * hours,
+        step_days=1.0 if step is None else step / _DAY,
+    )
+
+
+def _job_counts(jobs: object, matrix: Matrix) -> FloatArray:
+    counts = as_matrix(jobs, non_negative=True)
+    if len(counts.ids) != len(matrix.ids) or (isinstance(jobs, pd.DataFrame) and not counts.ids.equals(matrix.ids)):
+        raise InputError(
+            f"jobs must have a row for each of the {len(matrix.ids)} users of usage, in the same order; "
+            f"got {len(counts.ids)} rows. Use jobs.reindex(usage.index, fill_value=0)."
+        )
+    return np.nansum(counts.values, axis=1)
+
+
+class RFM(SeriesTransformer):
+    """Recency, frequency and monetary value as features, made to compare histories of different lengths.
+
+    Parameters
+    ----------
+    parts : sequence of {"recency", "frequency", "monetary"}, default=all three
+        Which to return. Without ``"monetary"`` the block is scale-free.
+
+    Attributes
+    ----------
+    n_timestamps_ : int
+        Length of the series at ``fit``; nothing else is learned.
+
+    See Also
+    --------
+    rfm_table : The three as a person reads them.
+
+    Notes
+    -----
+    ``recency`` is log(1 + days since the last use), ``frequency`` the share of recorded bins in use, ``monetary``
+    log(1 + usage per day). A user without any use has the whole span, 0 and 0.
+
+    Examples
+    --------
+    >>> RFM().fit_transform([[0.0, 8, 8, 0], [0, 0, 0, 0]]).round(2).tolist()
+    [[0.69, 0.5, 1.61], [1.61, 0.0, 0.0]]
+    >>> RFM(parts=("recency", "frequency")).scale_free
+    True
+    """
+
+    _non_negative = True
+
+    def __init__(self, parts: Sequence[str] = PARTS) -> None:
+        self.parts = parts
+
+    @property
+    def scale_free(self) -> bool:
+        """Whether multiplying a series by a positive constant leaves its features as they are."""
+        return "monetary" not in self.parts
+
+    def _learn(self, matrix: Matrix) -> None:
+        for part in self.parts:
+            check_choice("parts", part, PARTS)
+
+    def _features(self, matrix: Matrix) -> FloatArray:
+        activity = _activity(matrix, "gpu_hours")
+        columns = {
+            "recency": np.log1p(activity.idle_days),
+            "frequency": activity.active / activity.recorded,
+            "monetary": np.log1p(activity.gpu_hours / (activity.recorded * activity.step_days)),
+        }
+        return np.column_stack([columns[part] for part in self.parts])
+
+    def _names(self) -> list[str]:
+        return list(self.parts)
+
+
+class UserPresence(ScaleFreeTransformer):
+    """How much a user is there, and still: recency and frequency as shares of the history, and never how many GPUs.
+
+    Attributes
+    ----------
+    n_timestamps_ : int
+        Length of the series at ``fit``; nothing else is learned.
+
+    See Also
+    --------
+    RFM : The same in days, and with the level of usage.
+
+    Notes
+    -----
+    ``idle`` is the root of the share of the table since the last use, ``recent`` the share of the usage that falls in
+    the last third of the table, ``active`` the root of the share of recorded bins in use. A user without any use has 1,
+    0 and 0.
+
+    Examples
+    --------
+    >>> UserPresence().fit_transform([[0.0, 8, 8, 0, 0, 0], [4, 4, 4, 4, 4, 4]]).round(2).tolist()
+    [[0.71, 0.0, 0.58], [0.0, 0.33, 1.0]]
+    """
+
+    _non_negative = True
+
+    def _features(self, matrix: Matrix) -> FloatArray:
+        activity = _activity(matrix, "gpu_hours")
+        n_timestamps = matrix.values.shape[1]
+        late = np.nansum(matrix.values[:, n_timestamps - n_timestamps // 3 :], axis=1)
+        total = activity.gpu_hours
+        return np.column_stack(
+            [
+                np.sqrt(activity.idle_days / activity.step_days / n_timestamps),
+                np.divide(late, total, out=np.zeros_like(late), where=total > 0),
+                np.sqrt(activity.active / activity.recorded),
+            ]
+        )
+
+    def _names(self) -> list[str]:
+        return list(PRESENCE_TRAITS)
+
+
+class CalendarProfile(ScaleFreeTransformer):
+    """Share of each hour of the day and each day of the week in a user's usage, in the time zone of the columns.
+
+    Attributes
+    ----------
+    hours_ : ndarray of int
+        Hours that the times of ``fit`` begin at; empty for bins of a day or more.
+    n_timestamps_ : int
+        Length of the series at ``fit``.
+
+    Notes
+    -----
+    Shares are of the *mean* usage in each hour or weekday, so it does not matter on which one the table begins or ends,
+    and each group adds up to 1. A user without any use has equal shares: nothing is known. Weekdays that do not occur
+    in a table have none.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd
+    >>> days = pd.date_range("2026-03-02", periods=14, freq="D")
+    >>> block = CalendarProfile().fit_transform(pd.DataFrame([np.tile([3.0, 3, 3, 3, 3, 0, 0], 2)], columns=days))
+    >>> block.round(1).tolist()
+    [[0.2, 0.2, 0.2, 0.2, 0.2, 0.0, 0.0]]
+    """
+
+    _non_negative = True
+
+    def _learn(self, matrix: Matrix) -> None:
+        ds, step = _times(matrix), sampling_step(matrix.ds)
+        self.hours_ = np.unique(ds.hour) if step is not None and step < _DAY else np.empty(0, dtype=int)
+
+    def _features(self, matrix: Matrix) -> FloatArray:
+        ds = _times(matrix)
+        days = _shares(matrix.values, np.asarray(ds.day_of_week), np.arange(7))
+        if not self.hours_.size:
+            return days
+        return np.hstack([_shares(matrix.values, np.asarray(ds.hour), self.hours_), days])
+
+    def _names(self) -> list[str]:
+        return [*(f"hour_{hour:02d}" for hour in self.hours_), *(f"weekday_{day}" for day in range(7))]
+
+
+def _times(matrix: Matrix) -> pd.DatetimeIndex:
+    if matrix.ds is None:
+        raise InputError("a calendar profile needs times as columns; make the matrix with gpudemand.to_wide.")
+    return matrix.ds
+
+
+def _shares(values: FloatArray, slots: IntArray, kinds: IntArray) -> FloatArray:
+    member = (slots[:, None] == kinds).astype(float)
+    recorded = ~np.isnan(values)
+    total = np.where(recorded, values, 0.0) @ member
+    means = total / np.maximum(recorded.astype(float) @ member, 1.0)
+    level = means.sum(axis=1, keepdims=True)
+    equal = (member.any(axis=0) / max(member.any(axis=0).sum(), 1))[None, :]
+    return np.where(level > 0, means / np.where(level > 0, level, 1.0), equal)

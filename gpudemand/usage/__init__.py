@@ -1,0 +1,6 @@
+"""Usage series: job logs as dense series by user, group or cluster, long or wide."""
+
+from gpudemand.usage.hierarchy import aggregate_usage
+from gpudemand.usage.series import read_usage, to_long, to_wide, usage_series
+
+__all__ = ["aggregate_usage", "read_usage", "to_long", "to_wide", "usage_series"]

@@ -1,0 +1,218 @@
+"""Calendar bins, and job intervals split exactly at their edges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._typing import BoolArray, FloatArray, IntArray
+from gpudemand._validation import InputError, shorten
+
+#: More bins than this is a mistyped frequency, not a plan.
+_MAX_BINS = 20_000_000
+_DAY = pd.Timedelta("1D")
+_NOUNS = {"min": "minute", "h": "hour", "D": "day", "W": "week", "MS": "month", "QS": "quarter", "YS": "year"}
+
+
+def parse_freq(freq: object) -> pd.offsets.BaseOffset:
+    """Return the pandas offset of a frequency whose bins are named by their start.
+
+    Raises
+    ------
+    InputError
+        If pandas does not know the frequency, or it names the *end* of a period (``"ME"``): a bin here is labelled
+        by its start, as ``"MS"`` is.
+
+    Examples
+    --------
+    >>> parse_freq("h")
+    <Hour>
+    """
+    try:
+        offset = pd.tseries.frequencies.to_offset(freq)
+    except ValueError as error:
+        raise InputError(
+            f"freq={shorten(freq)!r} is not a frequency; use 'h', 'D', 'W-MON', 'MS' or '15min'."
+        ) from error
+    if offset is None or offset.n < 1:
+        raise InputError(f"freq={shorten(freq)!r} must be a positive frequency such as 'h', 'D' or 'MS'.")
+    if offset.freqstr.split("-")[0].endswith("E"):
+        start = offset.freqstr.split("-")[0][:-1] + "S"
+        raise InputError(
+            f"freq={freq!r} names the end of a period, and bins are labelled by their start; use {start!r}."
+        )
+    return offset
+
+
+def bin_edges(begin: pd.Timestamp, until: pd.Timestamp, freq: object, tz: str) -> pd.DatetimeIndex:
+    """Edges of the bins of local calendar time that cover ``[begin, until)``.
+
+    Days of 23 and 25 hours, months and weeks have their true length; bins below a day are equally long.
+
+    Parameters
+    ----------
+    begin, until : Timestamp
+        With a zone; ``begin <= until``. At least one bin is returned.
+    freq : str or offset
+        Any pandas frequency that names the start of a period.
+    tz : str
+        Zone of the calendar.
+
+    Returns
+    -------
+    DatetimeIndex of length n_bins + 1, in `tz`
+    """
+    offset = parse_freq(freq)
+    first = _first_edge(begin.tz_convert(tz), offset)
+    last = until.tz_convert(tz) + (_DAY if _is_tick(offset) else 2 * offset) + 2 * _width(offset)
+    if (last - first) / _width(offset) > _MAX_BINS:
+        raise InputError(
+            f"{begin:%Y-%m-%d} to {until:%Y-%m-%d} holds too many bins of freq={freq!r}; use a coarser one."
+        )
+    edges = pd.date_range(first, last, freq=offset).as_unit("ns")
+    low = max(int(edges.searchsorted(begin, side="right")) - 1, 0)
+    high = max(int(edges.searchsorted(until, side="left")), low + 1)
+    return edges[low : high + 1]
+
+
+def _first_edge(begin: pd.Timestamp, offset: pd.offsets.BaseOffset) -> pd.Timestamp:
+    # Ticks start at a local midnight, so that hours of a zone with a half-hour offset begin on its own clock.
+    wall = begin.tz_localize(None).normalize()
+    if not _is_tick(offset):
+        wall = offset.rollback(wall)
+    return wall.tz_localize(begin.tz, ambiguous=True, nonexistent="shift_forward")
+
+
+def _is_tick(offset: pd.offsets.BaseOffset) -> bool:
+    return isinstance(offset, pd.offsets.Tick) or offset.freqstr.endswith("D")
+
+
+def _width(offset: pd.offsets.BaseOffset) -> pd.Timedelta:
+    start = pd.Timestamp("2001-01-01")
+    return (start + offset) - start
+
+
+@dataclass
+class HeldTime:
+    """GPU time of intervals per key and bin, added up batch by batch.
+
+    Each interval gives its exact overlap with the first and the last bin it touches; the bins between are counted
+    by where they begin and end, so the cost does not depend on how long jobs run.
+
+    Parameters
+    ----------
+    edges : ndarray of int64, shape (n_bins + 1,)
+        Bin edges in microseconds since 1970.
+    n_keys : int
+        Number of series.
+    """
+
+    edges: IntArray
+    n_keys: int
+    _partial: FloatArray = field(init=False, repr=False)
+    _steps: FloatArray = field(init=False, repr=False)
+    _whole: IntArray = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        cells = self.n_keys * self.edges.size
+        self._partial = np.zeros(cells)
+        self._steps = np.zeros(cells)
+        self._whole = np.zeros(cells, dtype=np.int64)
+
+    def add(self, key: IntArray, begin: IntArray, end: IntArray, gpus: FloatArray) -> None:
+        """Add intervals ``[begin, end)`` in microseconds; what lies outside the edges is cut off."""
+        begin = np.clip(begin, self.edges[0], self.edges[-1])
+        end = np.clip(end, begin, self.edges[-1])
+        first = np.searchsorted(self.edges, begin, side="right") - 1
+        last = np.searchsorted(self.edges, end, side="right") - 1
+        row = key * self.edges.size
+        spans = last > first
+        stop = np.where(spans, self.edges[np.minimum(first + 1, self.edges.size - 1)], end)
+        self._add(self._partial, row + first, gpus * (stop - begin))
+        inside, beyond, held = (row + first + 1)[spans], (row + last)[spans], gpus[spans]
+        self._add(self._partial, beyond, held * (end - self.edges[last])[spans])
+        self._add(self._steps, inside, held)
+        self._add(self._steps, beyond, -held)
+        self._whole += np.bincount(inside, minlength=self._whole.size)
+        self._whole -= np.bincount(beyond, minlength=self._whole.size)
+
+    @staticmethod
+    def _add(total: FloatArray, cell: IntArray, amount: FloatArray) -> None:
+        total += np.bincount(cell, weights=amount, minlength=total.size)
+
+    def gpu_hours(self) -> FloatArray:
+        """GPU-hours, shape (n_keys, n_bins)."""
+        shape = (self.n_keys, self.edges.size)
+        level = np.cumsum(self._steps.reshape(shape), axis=1)
+        # Steps up and down need not cancel to the last bit: where no job covers a whole bin, nothing is held.
+        level[np.cumsum(self._whole.reshape(shape), axis=1) == 0] = 0.0
+        whole = level[:, :-1] * np.diff(self.edges)
+        return (self._partial.reshape(shape)[:, :-1] + whole) / 3.6e9
+
+
+@dataclass
+class PeakHeld:
+    """Most GPUs held at once per key and bin, from changes of level sorted by key and time.
+
+    Parameters
+    ----------
+    edges : ndarray of int64, shape (n_bins + 1,)
+        Bin edges in microseconds since 1970.
+    n_keys : int
+        Number of series.
+    """
+
+    edges: IntArray
+    n_keys: int
+    _peak: FloatArray = field(init=False, repr=False)
+    _last: FloatArray = field(init=False, repr=False)
+    _at_edge: BoolArray = field(init=False, repr=False)
+    _carry: tuple[int, float] = field(init=False, default=(-1, 0.0), repr=False)
+
+    def __post_init__(self) -> None:
+        shape = (self.n_keys, self.edges.size)
+        self._peak, self._last = np.zeros(shape), np.full(shape, np.nan)
+        self._at_edge = np.zeros(shape, dtype=bool)
+
+    def add(self, key: IntArray, time: IntArray, change: FloatArray) -> None:
+        """Add changes; batches follow one another in order, and a key and time occur once."""
+        if not key.size:
+            return
+        level = self._levels(key, change)
+        bins = np.searchsorted(self.edges, time, side="right") - 1
+        np.maximum.at(self._peak, (key, bins), level)
+        newest = np.flatnonzero(np.r_[(np.diff(key) != 0) | (np.diff(bins) != 0), True])
+        self._last[key[newest], bins[newest]] = level[newest]
+        exact = self.edges[bins] == time
+        self._at_edge[key[exact], bins[exact]] = True
+        self._carry = (int(key[-1]), float(level[-1]))
+
+    def _levels(self, key: IntArray, change: FloatArray) -> FloatArray:
+        running = np.cumsum(change)
+        starts = np.flatnonzero(np.r_[True, np.diff(key) != 0])
+        before = np.r_[0.0, running[starts[1:] - 1]]
+        if key[0] == self._carry[0]:
+            before[0] -= self._carry[1]
+        level = running - np.repeat(before, np.diff(np.r_[starts, key.size]))
+        return np.where(np.abs(level) < 1e-9, 0.0, level)
+
+    def gpus(self) -> FloatArray:
+        """Peak of GPUs held, shape (n_keys, n_bins)."""
+        held = pd.DataFrame(self._last).ffill(axis=1).fillna(0.0).to_numpy()
+        entering = np.hstack([np.zeros((self.n_keys, 1)), held[:, :-1]])
+        # A change at the very edge replaces the level that came in: what ended there is not held in the new bin.
+        return np.maximum(self._peak, np.where(self._at_edge, 0.0, entering))[:, :-1]
+
+
+def bin_name(freq: object) -> str:
+    """Noun for a bin of frequency `freq`.
+
+    Examples
+    --------
+    >>> bin_name("D"), bin_name("15min")
+    ('day', '15min')
+    """
+    text = str(freq)
+    return _NOUNS.get(text.split("-")[0], text)

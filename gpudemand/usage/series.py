@@ -1,0 +1,298 @@
+"""Job logs as usage series: dense, exact by the calendar, long or wide."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+
+from gpudemand._typing import STRING, FloatArray, IntArray
+from gpudemand._validation import InputError, check_choice, check_columns, check_usage, shorten
+from gpudemand.jobs.table import check_jobs, saved_attrs
+from gpudemand.usage.bins import HeldTime, PeakHeld, bin_edges
+from gpudemand.usage.job_log import KEYS, Log, microseconds, open_log
+
+VALUES = ("gpu_hours", "gpus", "gpus_peak", "jobs")
+
+
+def usage_series(
+    jobs: pd.DataFrame | str | Path,
+    by: str | Sequence[str] | None = "user",
+    freq: object = "D",
+    value: str = "gpu_hours",
+    *,
+    start: object = None,
+    until: object = None,
+    tz: str = "UTC",
+    pending: bool = False,
+    partial: bool = True,
+) -> pd.DataFrame:
+    """Turn a job log into dense usage series, splitting every job exactly at the edges of the bins.
+
+    Parameters
+    ----------
+    jobs : DataFrame, str or Path
+        A canonical job table, or a Parquet or CSV file that holds one. A file is queried by DuckDB and never loaded.
+    by : str, sequence of str or None, default="user"
+        What makes a series: ``"user"``, ``"group"``, ``"cluster"``, ``"gpu_type"``, ``"status"``; several of them, as a
+        list or as ``"cluster/group/user"``, name series ``cluster/group/user``; None or ``"total"`` is the total. A
+        missing name reads ``unknown``; a ``/`` inside a name is written ``%2F``.
+    freq : str or offset, default="D"
+        Any pandas frequency that names the start of a period (``"h"``, ``"D"``, ``"W-MON"``, ``"MS"``).
+    value : {"gpu_hours", "gpus", "gpus_peak", "jobs"}, default="gpu_hours"
+        GPU-hours in the bin; mean number of GPUs held; most GPUs held at once; jobs submitted.
+    start, until : time-like, optional
+        Period to cover; times without a zone are in `tz`. The log's own first and last time by default. Jobs still
+        running end at `until`.
+    tz : str, default="UTC"
+        Zone of the calendar: days, weeks and months are local ones, of 23, 24 or 25 hours.
+    pending : bool, default=False
+        Count waiting too: demand begins at the submit, and jobs that have not started yet are part of it.
+    partial : bool, default=True
+        Keep a last bin that the period covers only in part (its value is too low, and no forecaster should see it).
+
+    Returns
+    -------
+    DataFrame
+        ``unique_id`` (str), ``ds`` (bin start, in `tz`) and ``y`` (float), sorted, with a row for every series and bin.
+        ``attrs`` hold ``kind``, ``value``, ``freq``, ``until``, and how many jobs had unknown GPUs (counted as 0) or
+        finished at an unknown time (counted as no time).
+
+    Notes
+    -----
+    A missing start counts as the submit, unless the job is known to be pending.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from gpudemand.jobs.table import as_jobs
+    >>> times = pd.to_datetime(["2026-03-01 22:00", "2026-03-03 04:00"], utc=True)
+    >>> log = pd.DataFrame({"user": ["ada"], "submit": times[:1], "end": times[1:], "gpus": [2]})
+    >>> jobs = as_jobs(log, kind="measured")
+    >>> usage_series(jobs, freq="D")
+      unique_id                        ds     y
+    0       ada 2026-03-01 00:00:00+00:00   4.0
+    1       ada 2026-03-02 00:00:00+00:00  48.0
+    2       ada 2026-03-03 00:00:00+00:00   8.0
+    """
+    check_choice("value", value, VALUES)
+    columns = _key_columns(by)
+    if isinstance(jobs, pd.DataFrame):
+        _check_present(jobs, columns)
+    with open_log(jobs, columns, pending=pending) as log:
+        bounds = log.bounds()
+        begin, stop = _moment("start", start, tz, bounds.begin), _moment("until", until, tz, bounds.until)
+        if stop < begin:
+            raise InputError(f"until ({stop}) lies before the start of the period ({begin}).")
+        edges = bin_edges(begin, stop, freq, tz)
+        keys = log.keys()
+        y = _values(log, value, edges, len(keys), microseconds(begin), microseconds(stop))
+    usage = _long_frame(keys, edges[:-1], y)
+    usage.attrs = {
+        "kind": _stated_kind(jobs),
+        "value": value,
+        "freq": str(freq),
+        "until": stop.isoformat(),
+        "unknown_gpus": bounds.unknown_gpus,
+        "unknown_end": bounds.unknown_end,
+    }
+    return usage if partial or stop >= edges[-1] else drop_last_bin(usage)
+
+
+def _stated_kind(jobs: pd.DataFrame | str | Path) -> str:
+    """Kind of data that a table or a Parquet file states; empty where nobody said, and never guessed."""
+    if isinstance(jobs, pd.DataFrame):
+        return str(jobs.attrs.get("kind", ""))
+    return str(saved_attrs(pq.read_schema(jobs)).get("kind", "")) if str(jobs).endswith(".parquet") else ""
+
+
+def _key_columns(by: str | Sequence[str] | None) -> list[str]:
+    columns = [] if by in (None, "total") else by.split("/") if isinstance(by, str) else list(by)
+    for name in columns:
+        check_choice("by", name, KEYS)
+    return columns
+
+
+def _check_present(jobs: pd.DataFrame, columns: Sequence[str]) -> None:
+    for name in columns:
+        if name in jobs.columns and len(jobs) and jobs[name].isna().all():
+            known = [key for key in KEYS if key in jobs.columns and jobs[key].notna().any()]
+            raise InputError(f"this log names no {name!r} for any job; split it by {' or '.join([*known, 'total'])}.")
+
+
+def _moment(name: str, value: object, tz: str, default: int) -> pd.Timestamp:
+    if value is None:
+        return pd.Timestamp(default, unit="us", tz="UTC")
+    try:
+        moment = pd.Timestamp(value)
+        if pd.isna(moment):
+            raise ValueError("missing")
+        return moment.tz_localize(tz) if moment.tzinfo is None else moment
+    except (ValueError, TypeError) as error:
+        raise InputError(
+            f"{name}={shorten(value)!r} is not a time; write '2026-03-01' or '2026-03-01 12:00+01:00'."
+        ) from error
+
+
+def _values(log: Log, value: str, edges: pd.DatetimeIndex, n_keys: int, begin: int, until: int) -> FloatArray:
+    marks = edges.as_unit("us").asi8
+    if value == "jobs":
+        return _submissions(log, np.clip(marks, begin, until + 1), n_keys)
+    if value == "gpus_peak":
+        peak = PeakHeld(marks, n_keys)
+        for batch in log.changes(begin, until):
+            peak.add(*batch)
+        return peak.gpus()
+    held = HeldTime(marks, n_keys)
+    for key, first, last, gpus in log.held(until):
+        held.add(key, np.clip(first, begin, until), np.clip(last, begin, until), gpus)
+    gpu_hours = held.gpu_hours()
+    return gpu_hours if value == "gpu_hours" else gpu_hours / (np.diff(marks) / 3.6e9)
+
+
+def _submissions(log: Log, marks: IntArray, n_keys: int) -> FloatArray:
+    counts = np.zeros(n_keys * (marks.size - 1))
+    for key, submit in log.submissions(marks):
+        cell = key * (marks.size - 1) + np.searchsorted(marks, submit, side="right") - 1
+        counts += np.bincount(cell, minlength=counts.size)
+    return counts.reshape(n_keys, -1)
+
+
+def _long_frame(keys: Sequence[str], times: pd.DatetimeIndex, y: FloatArray) -> pd.DataFrame:
+    names = pd.array(list(keys), dtype=STRING)
+    ds = times[np.tile(np.arange(len(times)), len(keys))]
+    return pd.DataFrame({"unique_id": names.repeat(len(times)), "ds": ds, "y": y.ravel()})
+
+
+def drop_last_bin(usage: pd.DataFrame) -> pd.DataFrame:
+    """Leave out the newest bin of every series, which a log that stops in mid-day covers only in part.
+
+    Raises
+    ------
+    InputError
+        If there is only one bin.
+    """
+    kept = usage[usage["ds"] < usage["ds"].max()].reset_index(drop=True)
+    if kept.empty:
+        raise InputError("the log covers less than one whole bin; use a finer freq.")
+    kept.attrs = dict(usage.attrs)
+    return kept
+
+
+def recorded_until(jobs: pd.DataFrame) -> pd.Timestamp:
+    """When a log stops being complete: its newest time, or its newest submission if the log goes quiet after that.
+
+    A log of finished jobs reaches as far as its last job ran, but after its last submission no new job is in it and
+    demand seems to fall. The log counts as quiet when the time after the last submission is longer than 999 of 1,000
+    pauses between submissions before it.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Canonical job table.
+
+    Returns
+    -------
+    Timestamp
+
+    Examples
+    --------
+    >>> from gpudemand.jobs.table import as_jobs
+    >>> times = pd.date_range("2026-03-01", periods=3, freq="D", tz="UTC")
+    >>> jobs = as_jobs(pd.DataFrame({"submit": times, "end": times + pd.Timedelta("9D"), "gpus": 1}), kind="measured")
+    >>> recorded_until(jobs)
+    Timestamp('2026-03-03 00:00:00+0000', tz='UTC')
+    """
+    submits = check_jobs(jobs)["submit"].sort_values()
+    last = submits.iloc[-1]
+    newest = jobs[["submit", "start", "end"]].max().max()
+    return last if newest - last > submits.diff().quantile(0.999) else newest
+
+
+def to_wide(usage: pd.DataFrame) -> pd.DataFrame:
+    """Lay a long frame out as a matrix of series by time.
+
+    Parameters
+    ----------
+    usage : DataFrame
+        ``unique_id``, ``ds``, ``y``; NaN in ``y`` stays.
+
+    Returns
+    -------
+    DataFrame, shape (n_series, n_timestamps)
+        Index ``unique_id``, columns ``ds``; NaN where a series has no row.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> ds = pd.to_datetime(["2026-03-01", "2026-03-02"])
+    >>> usage = pd.DataFrame({"unique_id": ["a", "a"], "ds": ds, "y": [1.0, 2.0]})
+    >>> to_wide(usage).loc["a"].tolist()
+    [1.0, 2.0]
+    """
+    frame = check_usage(usage, allow_missing=True)
+    wide = frame.pivot(index="unique_id", columns="ds", values="y")
+    wide.attrs = dict(usage.attrs)
+    return wide
+
+
+def to_long(wide: pd.DataFrame) -> pd.DataFrame:
+    """Turn a matrix of series by time back into a long frame; the inverse of `to_wide`.
+
+    Parameters
+    ----------
+    wide : DataFrame, shape (n_series, n_timestamps)
+        Index: series names; columns: datetimes.
+
+    Returns
+    -------
+    DataFrame
+        ``unique_id``, ``ds``, ``y``; NaN stays NaN.
+    """
+    if not isinstance(wide, pd.DataFrame) or not isinstance(wide.columns, pd.DatetimeIndex):
+        raise InputError("to_long takes a frame with one row a series and datetimes as columns (what to_wide returns).")
+    long = pd.DataFrame(
+        {
+            "unique_id": wide.index.repeat(wide.shape[1]),
+            "ds": wide.columns[np.tile(np.arange(wide.shape[1]), wide.shape[0])],
+            "y": wide.to_numpy(dtype=float).ravel(),
+        }
+    )
+    long = check_usage(long, allow_missing=True)
+    long.attrs = dict(wide.attrs)
+    return long
+
+
+def read_usage(path: str | Path, format: str = "canonical", *, tz: str | None = None) -> pd.DataFrame:  # noqa: A002
+    """Read usage that was recorded as such, rather than as jobs.
+
+    Parameters
+    ----------
+    path : str or Path
+        For ``canonical`` a CSV or Parquet file with ``unique_id``, ``ds``, ``y``; for ``prometheus`` a range-query JSON
+        or CSV of GPUs held per namespace.
+    format : {"canonical", "prometheus"}
+    tz : str, optional
+        Zone of times that are written without one, which Prometheus does not do.
+
+    Returns
+    -------
+    DataFrame
+        ``unique_id``, ``ds``, ``y``.
+    """
+    check_choice("format", format, ("canonical", "prometheus"))
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"there is no file at {str(path)!r}.")
+    if format == "prometheus":
+        from gpudemand.jobs.kubernetes import read_prometheus
+
+        return read_prometheus(path, tz=tz)
+    usage = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path, dtype={"unique_id": str})
+    usage = check_columns(usage, ("unique_id", "ds", "y"), path.name)
+    ds = pd.to_datetime(usage["ds"], format="ISO8601")
+    ds = ds.dt.tz_localize(tz) if tz is not None and ds.dt.tz is None else ds
+    return check_usage(usage.assign(ds=ds), allow_missing=True)

@@ -1,0 +1,59 @@
+"""Fit the bundled predictor again: ``python -m scripts.refit_cost_model``.
+
+Traces every network that was measured (some minutes), stores their graphs' features beside the measurements, and fits
+`CostModel` on them. The same data and versions give the same files, bit for bit.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from gpudemand.cost import zoo
+from gpudemand.cost.describe import measured_jobs
+from gpudemand.cost.measuring.bundled import DEVICES, load_measurements
+from gpudemand.cost.model import TARGETS, CostModel
+from gpudemand.cost.regression.feature_table import ARCHITECTURE, describe_architectures, trace_graphs
+from gpudemand.datasets.registry import data_folder, refresh_checksums
+
+
+def one_row_a_job(rows: pd.DataFrame) -> pd.DataFrame:
+    """Collapse repetitions of a job to their median; drop rows without a result."""
+    sound = rows[(rows["status"] == "ok").to_numpy(dtype=bool)]
+    job = [*ARCHITECTURE, "batch_size", "optimizer", "precision", "layout", "execution", "device_name"]
+    medians = sound.groupby(job, as_index=False)[list(TARGETS)].median()
+    first = sound.sort_values(["repeat", "key"]).drop_duplicates(job)
+    return first.drop(columns=list(TARGETS)).merge(medians, on=job).sort_values("key", ignore_index=True)
+
+
+def refit(folder: Path) -> CostModel:
+    """Fit on the bundled measurements; write graphs and model.
+
+    Parameters
+    ----------
+    folder : Path
+        The data folder of a checkout.
+
+    Returns
+    -------
+    CostModel
+    """
+    model = CostModel()
+    place = folder / "cost" / "model"
+    if (place / "model.json").is_file():
+        model = CostModel.load(place)
+    for device in DEVICES:
+        rows = one_row_a_job(load_measurements(device))
+        graphs = trace_graphs(rows, n_jobs=-1)
+        file = folder / "cost" / f"{device}_graphs.parquet"
+        describe_architectures(graphs).to_parquet(file, compression="zstd", compression_level=19)
+        families = rows["network"].map(zoo.family).to_numpy()
+        model.fit(measured_jobs(rows, graphs), rows[list(TARGETS)], groups=families)
+    model.save(place)
+    refresh_checksums(folder, "cost/")
+    return model
+
+
+if __name__ == "__main__":
+    refit(data_folder())
