@@ -7,15 +7,18 @@ OUT ?= out/report
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup report test lab check format lint types notebooks modern bench bench-cost bench-segments bench-forecast bench-planning clean
+.PHONY: help setup core report test lab check format lint types notebooks prescott modern giotto bench bench-cost bench-segments bench-forecast bench-planning clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1|/' | column -t -s '|'
 
 setup: ## make .venv and install everything (the other commands do this by themselves)
-	@VENV="$(VENV)" PYTHON="$(PYTHON)" bash scripts/setup.sh
+	@VENV="$(VENV)" PYTHON="$(PYTHON)" bash scripts/setup.sh all
 
-report: setup ## demand report on the bundled sample; LOG=jobs.csv ARGS="--format sacct --tz UTC" for your own
+core:
+	@VENV="$(VENV)" PYTHON="$(PYTHON)" bash scripts/setup.sh core
+
+report: core ## demand report on the bundled sample; LOG=jobs.csv ARGS="--format sacct --tz UTC" for your own
 	@$(BIN)/gpudemand report $(LOG) --out $(OUT) $(ARGS)
 
 test: setup ## tests and docstring examples
@@ -38,8 +41,14 @@ types: setup
 notebooks: setup ## run every notebook from a fresh kernel; their stored outputs stay as they are
 	@$(BIN)/python -m pytest -q -c /dev/null --rootdir . -p no:cacheprovider --nbmake --nbmake-timeout 300 notebooks
 
+prescott: setup ## tests of linear algebra as on a processor that OpenBLAS does not know
+	@OPENBLAS_CORETYPE=Prescott $(BIN)/python -m pytest -q -n 2 $(ARGS) -m "not slow" tests/cost tests/segments tests/forecast/factorization -k "sklearn or estimator or factorization or linear"
+
 modern: ## the core on the newest numpy, pandas and scikit-learn, installed from a wheel
-	@PYTHON="$(PYTHON)" bash scripts/modern.sh
+	@PYTHON="$(PYTHON)" bash scripts/test_wheel.sh modern $(ARGS)
+
+giotto: ## the core and its topology on the versions that giotto-tda pins, installed from a wheel
+	@PYTHON="$(PYTHON)" bash scripts/test_wheel.sh giotto $(ARGS)
 
 bench: setup ## speed of the usage engine beside plain pandas
 	@$(BIN)/python -m benchmarks.usage $(ARGS)
@@ -57,4 +66,4 @@ bench-planning: setup ## demand from jobs up, run times and plans; ARGS="--data 
 	@$(BIN)/python -m benchmarks.planning $(ARGS)
 
 clean: ## remove the environment and everything made
-	rm -rf $(VENV) .venv-modern out dist build .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-modern .venv-giotto out dist build .pytest_cache .mypy_cache .ruff_cache

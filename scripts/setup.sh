@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# setup.sh: make .venv with everything gpudemand offers; does nothing when it is up to date.
+# setup.sh [core|all]: make .venv with what the command at hand needs; does nothing where that is there already.
+# core: gpudemand alone, enough for `make report`. all: also torch, tensorflow, giotto-tda, JupyterLab and the tools.
 # PYTHON=/path/to/python3.12 chooses an interpreter, VENV=folder another place.
 set -eu
 cd "$(dirname "$0")/.."
+set_=${1:-all}
 venv=${VENV:-.venv}
-stamp="$venv/.installed"
 
-if [ -e "$stamp" ] && [ "$stamp" -nt pyproject.toml ] && [ "$stamp" -nt constraints.txt ]; then exit 0; fi
+fresh() { [ -e "$venv/.$1" ] && [ "$venv/.$1" -nt pyproject.toml ] && [ "$venv/.$1" -nt constraints.txt ]; }
+if fresh all || { [ "$set_" = core ] && fresh core; }; then exit 0; fi
 
 supported() { "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null; }
 
@@ -22,7 +24,7 @@ fi
 if [ -z "$python" ]; then
   found=$(python3 --version 2>/dev/null || echo "no Python")
   cat >&2 <<TXT
-setup: Python 3.11 or 3.12 is needed (giotto-tda and scikit-learn 1.3.2 have no wheels for others); found $found.
+setup: Python 3.11 or 3.12 is needed (giotto-tda has no wheels for others); found $found.
        Debian/Ubuntu:  apt-get install python3.11 python3.11-venv
        macOS:          brew install python@3.12
        anywhere:       https://www.python.org/downloads/
@@ -31,11 +33,31 @@ TXT
   exit 1
 fi
 
-echo "setup: $("$python" --version) -> $venv (a few minutes; torch and tensorflow are large)"
+[ "$set_" = core ] && what="gpudemand alone" || what="everything; torch and tensorflow are large"
+echo "setup: $("$python" --version) -> $venv ($what)"
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-"$venv/bin/python" -m pip install --disable-pip-version-check --quiet --upgrade pip
-"$venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off \
-  --constraint constraints.txt --editable '.[all,dev]' | grep --line-buffered -E '^(Collecting|Installing|Successfully)' | cut -c1-100
-"$venv/bin/python" -c 'import gpudemand'
-touch "$stamp"
+bin="$venv/bin"
+pip=("$bin/python" -m pip --disable-pip-version-check --quiet)
+
+# uv resolves and installs in seconds, and can set giotto-tda's stale pin of scikit-learn aside (see pyproject.toml).
+uv=$(command -v uv || true)
+if [ -z "$uv" ] && "${pip[@]}" install uv 2>/dev/null; then uv="$bin/uv"; fi
+if [ -n "$uv" ]; then
+  eval "$("$bin/python" scripts/uv_settings.py)"
+  install=("$uv" pip install --quiet --python "$bin/python")
+else
+  echo "setup: uv cannot be had here, so pip does the same, in minutes instead of seconds"
+  install=("${pip[@]}" install)
+fi
+if [ "$set_" = core ]; then
+  "${install[@]}" --constraint constraints.txt --editable .
+elif [ -n "$uv" ]; then
+  "${install[@]}" --constraint constraints.txt --editable '.[all,dev]' giotto-tda
+else
+  # pip cannot override a pin: everything else first, then giotto-tda as it is, with what else it needs.
+  "${install[@]}" --constraint constraints.txt --editable '.[all,dev]' igraph plotly pyflagser
+  "${install[@]}" --constraint constraints.txt --no-deps giotto-tda
+fi
+"$bin/python" -c 'import gpudemand'
+touch "$venv/.$set_"
 echo "setup: done"
