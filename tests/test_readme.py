@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import re
 from pathlib import Path
 
 import pytest
@@ -17,3 +18,11 @@ def test_examples_print_what_they_say():
     result = doctest.testfile(str(README), module_relative=False, optionflags=flags)
     assert result.attempted >= 8
     assert result.failed == 0
+
+
+def test_what_it_links_to_is_there():
+    if not README.is_file():
+        pytest.skip("runs from a checkout")
+    links = re.findall(r"\]\((?!https?:|#)([^)]+)\)", README.read_text())
+    assert len(links) >= 10
+    assert [link for link in links if not (README.parent / link).exists()] == []
