@@ -27,7 +27,7 @@ def jobs_of(rows: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Columns as `gpudemand.cost.jobs_table` has them, ``mode`` and ``n_nodes``; and for grouping only ``graph``,
+        Columns as `gpudemand.cost.features_from_jobs` has them, ``mode`` and ``n_nodes``; and for grouping only ``graph``,
         ``network``, ``family``, ``host``, ``source``; ``step_time_s``.
     """
     rows = rows[[_find(name) is not None for name in rows["device"]]]

@@ -25,7 +25,7 @@ from benchmarks.cost.tracks import Fold, held_out
 from gpudemand._typing import FloatArray
 from gpudemand.cost.graph.features import OPTIMIZER_STATES
 from gpudemand.cost.predict.memory_model import MemoryModel
-from gpudemand.cost.regression.nonnegative import robust_prices
+from gpudemand.cost.regression.nonnegative import fit_robust
 
 log = logging.getLogger(__name__)
 _GIB = 2.0**30
@@ -49,7 +49,7 @@ class Line:
 
     def fit(self, X: pd.DataFrame, y: FloatArray, groups: Any = None) -> Line:
         """Fit in relative error, with little weight for outliers."""
-        self.prices_ = robust_prices(self.terms(X), y)
+        self.prices_ = fit_robust(self.terms(X), y)
         return self
 
     def predict(self, X: pd.DataFrame) -> FloatArray:

@@ -23,12 +23,13 @@ import pandas as pd
 from sklearn.model_selection import GroupKFold, KFold, LeaveOneGroupOut
 
 from gpudemand import _parallel
-from gpudemand.cost import load_architectures, load_measurements, noise_floor, read_rows, zoo
+from gpudemand.cost import load_architectures, load_measurements, noise_floor, read_rows
+from gpudemand.cost.families import family_of
 from gpudemand.cost.measuring.configuration import COLUMNS
-from gpudemand.cost.regression.additive import WorkModel
+from gpudemand.cost.regression.additive import AdditiveCostModel
 from gpudemand.cost.regression.augmented_linear import AugmentedLinearRegression
-from gpudemand.cost.regression.feature_table import job_table
-from gpudemand.cost.regression.training_cost import LEARNERS, TrainingCostRegressor, describe_work, make_learner
+from gpudemand.cost.regression.feature_table import features_from_rows
+from gpudemand.cost.regression.training_cost import LEARNERS, TrainingCostRegressor, correction_features, make_learner
 from gpudemand.cost.splits import ExtrapolationSplit
 
 SPLITS = ("random", "network out", "family out", "framework out", "wider", "deeper")
@@ -110,7 +111,7 @@ class Corrected:
 
     def fit(self, X: pd.DataFrame, y: Any, groups: Any = None) -> Corrected:
         """Fit work and correction."""
-        self.work_ = WorkModel(self.target).fit(X, y)
+        self.work_ = AdditiveCostModel(self.target).fit(X, y)
         features, work = self._describe(X)
         self.columns_ = features.columns
         self.model_ = make_learner(self.learner, features, self.random_state).fit(features, np.log(y / work))
@@ -123,7 +124,7 @@ class Corrected:
 
     def _describe(self, X: pd.DataFrame) -> tuple[pd.DataFrame, Any]:
         work = self.work_.predict(X)
-        return describe_work(X, work, structure=self.structure), work
+        return correction_features(X, work, structure=self.structure), work
 
 
 class WorkOnly:
@@ -132,9 +133,9 @@ class WorkOnly:
     def __init__(self, target: str) -> None:
         self.target = target
 
-    def fit(self, X: pd.DataFrame, y: Any, groups: Any = None) -> WorkModel:
+    def fit(self, X: pd.DataFrame, y: Any, groups: Any = None) -> AdditiveCostModel:
         """Fit the prices."""
-        return WorkModel(self.target).fit(X, y)
+        return AdditiveCostModel(self.target).fit(X, y)
 
 
 def methods(target: str) -> dict[str, Callable[[], Any]]:
@@ -149,7 +150,7 @@ def methods(target: str) -> dict[str, Callable[[], Any]]:
 
 def splits(rows: pd.DataFrame, quick: bool) -> dict[str, tuple[list[Fold], Any]]:
     """Name -> (train and test positions, groups for the training rows)."""
-    network, family = rows["network"].to_numpy(), rows["network"].map(zoo.family).to_numpy()
+    network, family = rows["network"].to_numpy(), rows["network"].map(family_of).to_numpy()
     by_network = GroupKFold(10) if quick else LeaveOneGroupOut()
     X = np.zeros(len(rows))
     wider, deeper = (list(ExtrapolationSplit({name: bound}).split(rows)) for name, bound in _SIZES.items())
@@ -225,7 +226,7 @@ def main() -> None:
     print(f"noise floor: what repetitions of one job differ by\n{noise_floor(rows).to_string()}")
     job = [name for name in COLUMNS if name not in ("repeat", "seed")]
     rows = rows[rows["status"] == "ok"].groupby(job, as_index=False)[list(TARGETS.values())].median()
-    X = job_table(rows, graphs)
+    X = features_from_rows(rows, graphs)
     for target in options.targets:
         y = rows[TARGETS[target]].to_numpy(dtype=float)
         every = splits(rows, options.quick)

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from gpudemand._validation import InputError
 from gpudemand.cli.app import app
 from gpudemand.cost import CostModel, load_measurements
-from gpudemand.cost.calibration import calibrate_device, micro_benchmark, print_calibration
+from gpudemand.cost.calibration import calibrate_device, format_calibration, micro_benchmark
 
 pytest.importorskip("torch")
 
@@ -26,7 +26,7 @@ def test_a_slower_machine_is_learned(rows):
     before, after = (np.abs(table[name] / table["measured_s"] - 1).median() for name in ("before_s", "after_s"))
     assert before > 0.4
     assert after < before / 2
-    lines = print_calibration(table).splitlines()
+    lines = format_calibration(table).splitlines()
     assert lines[0].startswith("AMD EPYC (2 cores): median error ")
     assert len(lines) == 2 + 1 + len(rows)
 

@@ -14,8 +14,8 @@ from gpudemand.cost import OpGraph, make_plan
 from gpudemand.cost import job as job_module
 from gpudemand.cost.devices import Device
 from gpudemand.cost.graph.op_graph import Operator
-from gpudemand.cost.job import TrainingJob, jobs_table
-from gpudemand.cost.regression.feature_table import job_table
+from gpudemand.cost.job import TrainingJob, features_from_jobs
+from gpudemand.cost.regression.feature_table import features_from_rows
 
 torch = pytest.importorskip("torch")
 
@@ -82,7 +82,7 @@ def test_defaults_are_what_frameworks_do(net):
 def test_a_network_is_traced_once(net, traces):
     jobs = [TrainingJob(net, (3, 8, 8), batch_size=size, device=name) for size in (1, 2, 4) for name in ("T4", "L4")]
     graphs = {id(job.graph) for job in jobs}
-    jobs_table(jobs)
+    features_from_jobs(jobs)
     assert len(graphs) == len(traces) == 1
     _ = TrainingJob(net, [(3, 8, 8)]).graph  # the same said otherwise
     assert len(traces) == 1
@@ -122,8 +122,8 @@ def test_networks_on_the_meta_device_and_graphs_are_taken(net):
 
 def test_table_has_the_columns_of_measured_rows(net):
     plan = make_plan(1, networks=["lenet"], frameworks=["torch"], n_repeated=0, random_state=0)
-    wanted = [name for name in job_table(plan).columns if not name.startswith("edge:")]
-    table = jobs_table(TrainingJob(net, (3, 8, 8), optimizer="adam", device="AMD EPYC"))
+    wanted = [name for name in features_from_rows(plan).columns if not name.startswith("edge:")]
+    table = features_from_jobs(TrainingJob(net, (3, 8, 8), optimizer="adam", device="AMD EPYC"))
     assert list(table.columns[: len(wanted)]) == wanted
     assert table.loc[0, "device"] == "cpu"
     assert table.loc[0, "optimizer_states"] == 2
@@ -134,7 +134,7 @@ def test_table_has_the_columns_of_measured_rows(net):
 def test_rows_stand_in_the_order_of_the_jobs(net):
     other = torch.nn.Linear(3, 2)
     jobs = [TrainingJob(net, (3, 8, 8)), TrainingJob(other, (3,), n_gpus=2), TrainingJob(net, (3, 8, 8), device="T4")]
-    table = jobs_table(jobs)
+    table = features_from_jobs(jobs)
     assert table["flops"].tolist() == [job.graph.flops for job in jobs]
     assert table["n_gpus"].tolist() == [1, 2, 1]
     assert table["device_name"].tolist() == ["H200 SXM", "H200 SXM", "Tesla T4"]
@@ -143,26 +143,26 @@ def test_rows_stand_in_the_order_of_the_jobs(net):
 
 
 def test_no_column_tells_the_name_of_the_network(net):
-    assert not jobs_table([TrainingJob(net, (3, 8, 8))]).astype(str).eq("Sequential").any(axis=None)
+    assert not features_from_jobs([TrainingJob(net, (3, 8, 8))]).astype(str).eq("Sequential").any(axis=None)
 
 
 def test_peak_is_that_of_the_precision(net):
     jobs = [TrainingJob(net, (3, 8, 8), device="A100", precision=name) for name in ("fp32", "tf32", "amp", "bf16")]
-    assert jobs_table(jobs)["device_peak_tflops"].tolist() == [19.5, 156.0, 312.0, 312.0]
+    assert features_from_jobs(jobs)["device_peak_tflops"].tolist() == [19.5, 156.0, 312.0, 312.0]
 
 
 def test_a_device_of_ones_own(net):
     mine = Device("prototype", memory_gib=64, bandwidth_gb_s=2000, fp32_tflops=30)
-    row = jobs_table(TrainingJob(net, (3, 8, 8), device=mine)).iloc[0]
+    row = features_from_jobs(TrainingJob(net, (3, 8, 8), device=mine)).iloc[0]
     assert row["device_name"] == "prototype"
     assert pd.isna(row["device_sms"])
 
 
 def test_what_is_no_job_has_no_row(net):
     with pytest.raises(InputError, match="got Sequential"):
-        jobs_table([net])
+        features_from_jobs([net])
     with pytest.raises(InputError, match="empty"):
-        jobs_table([])
+        features_from_jobs([])
 
 
 def test_a_graph_made_by_hand_counts_as_its_framework():

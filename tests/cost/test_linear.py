@@ -15,7 +15,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from gpudemand._validation import InputError
 from gpudemand.cost.regression.augmented_linear import AugmentedLinearRegression
 from gpudemand.cost.regression.forward_selection import select_forward
-from gpudemand.cost.regression.terms import Factor, factors_of, n_products, products
+from gpudemand.cost.regression.terms import Factor, candidate_factors, n_products, products
 from gpudemand.cost.splits import ExtrapolationSplit
 
 #: Checks of scikit-learn that do not fit, and why. None so far.
@@ -98,7 +98,7 @@ def test_categories_have_slopes_of_their_own(rows):
 
 def test_a_column_never_meets_its_inverse_nor_a_category_its_sister(rows):
     table = rows[["flops", "zeros"]].assign(gpu=np.where(rows["flops"] > 50, "a", "b"))
-    factors = factors_of(table)
+    factors = candidate_factors(table)
     terms = products(factors, 3)
     for term in terms:
         for name in {factor.column for factor in term}:
@@ -109,7 +109,7 @@ def test_a_column_never_meets_its_inverse_nor_a_category_its_sister(rows):
 
 
 def test_zeros_and_negative_values_are_no_trouble(rows):
-    ways = {(factor.column, factor.way) for factor in factors_of(rows)}
+    ways = {(factor.column, factor.way) for factor in candidate_factors(rows)}
     assert {("zeros", "1/(1 + x)"), ("zeros", "log(1 + x)"), ("flops", "1/x"), ("noise", "x")} <= ways
     assert ("noise", "log(x)") not in ways
     assert ("zeros", "1/x") not in ways

@@ -10,7 +10,7 @@ import pytest
 
 from gpudemand import CostModel, TrainingJob
 from gpudemand._validation import InputError
-from gpudemand.cost.describe import memory_table, time_table
+from gpudemand.cost.model_inputs import memory_inputs, step_time_inputs
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -38,7 +38,7 @@ def jobs():
 @pytest.fixture(scope="module")
 def costs(jobs):
     """Twice the datasheet's time and a tenth more than the simulated memory."""
-    terms, memory = time_table(jobs).filter(regex="^work:.*:(bytes|flops|launch)$"), memory_table(jobs)
+    terms, memory = step_time_inputs(jobs).filter(regex="^work:.*:(bytes|flops|launch)$"), memory_inputs(jobs)
     noise = np.exp(np.random.default_rng(0).normal(0, 0.02, len(jobs)))
     return pd.DataFrame(
         {
@@ -110,7 +110,7 @@ def _with(job, **changes):
         (lambda m, j, c: CostModel().predict(j), "not fitted"),
         (lambda m, j, c: m.predict([]), "got none"),
         (lambda m, j, c: m.predict(["resnet"]), "got str"),
-        (lambda m, j, c: m.predict(_with(j[0], device="AMD EPYC")), "nothing was measured on a cpu yet, only on: gpu"),
+        (lambda m, j, c: m.predict(_with(j[0], device="AMD EPYC")), "no model of a cpu, only of: gpu"),
         (lambda m, j, c: m.predict(j[0], level=0), "level"),
         (lambda m, j, c: CostModel().fit(j, c[:3]), "costs has 3 rows for 27 jobs"),
         (lambda m, j, c: CostModel().fit(j, c[["memory_gib"]]), "step_time_s"),

@@ -8,7 +8,7 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.cost.graph.features import OPERATOR_CLASSES
-from gpudemand.cost.regression.additive import WorkModel
+from gpudemand.cost.regression.additive import AdditiveCostModel
 from gpudemand.cost.regression.training_cost import TrainingCostRegressor, _best_trust
 
 
@@ -84,7 +84,7 @@ def test_auto_takes_the_learner_that_does_best_on_held_out_networks():
 
 def test_prices_are_not_negative_and_follow_the_framework():
     X, y, _ = made_up(noise=0.0)
-    work = WorkModel("time").fit(X, y)
+    work = AdditiveCostModel("time").fit(X, y)
     assert all((prices >= 0).all() for prices in work.prices_.values())
     torch, keras = (work.predict(X.assign(framework=name)) for name in ("torch", "keras"))
     assert np.median(keras / torch) == pytest.approx(1.4, abs=0.15)

@@ -52,13 +52,13 @@ def load_architectures(device: str = "cpu") -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        What `trace_architectures` returns for `load_measurements`; `job_table` takes it.
+        What `trace_architectures` returns for `load_measurements`; `features_from_rows` takes it.
 
     Examples
     --------
-    >>> from gpudemand.cost import job_table
+    >>> from gpudemand.cost import features_from_rows
     >>> rows = load_measurements().head(3)
-    >>> job_table(rows, load_architectures())[["batch_size", "flops", "edge:Conv->Relu"]].shape
+    >>> features_from_rows(rows, load_architectures())[["batch_size", "flops", "edge:Conv->Relu"]].shape
     (3, 3)
     """
     return pd.read_parquet(bundled_path(f"cost/{check_choice('device', device, DEVICES)}_graphs.parquet"))

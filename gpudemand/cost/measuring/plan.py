@@ -20,7 +20,7 @@ OPTIMIZERS = ("sgd", "momentum", "adam", "adamw")
 #: Candidates drawn for a row before the cheapest of them is taken although it is too dear.
 TRIES = 20
 #: TensorFlow has no grouped convolution for CPUs; Keras falls back on XLA, which is slower about by this factor.
-GROUPED_KERAS_ON_CPU = 100.0
+GROUPED_KERAS_ON_CPU, GROUPED = 100.0, ("resnext", "regnet")
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ def estimated_step_s(job: Configuration, flops_per_s: float) -> float:
     """
     shape = (3, job.input_size, job.input_size) if job.channels else (job.input_size,)
     forward = _forward_flops(job.network, shape) * job.width**2 * job.depth
-    grouped = job.framework == "keras" and job.device == "cpu" and zoo.family(job.network) == "resnext"
+    grouped = job.framework == "keras" and job.device == "cpu" and job.network.startswith(GROUPED)
     return 3 * job.batch_size * forward / flops_per_s * (GROUPED_KERAS_ON_CPU if grouped else 1)
 
 

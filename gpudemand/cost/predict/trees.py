@@ -1,4 +1,4 @@
-"""Regression trees as plain arrays: stored without pickle, and read without the library that grew them."""
+"""Ensembles of regression trees as plain arrays, stored without pickle."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sklearn.ensemble import ExtraTreesRegressor, GradientBoostingRegressor
 
 from gpudemand._typing import FloatArray, IntArray
 
-#: Rows that walk down the trees at a time.
+#: Rows predicted at a time; bounds the memory.
 _CHUNK = 2000
 
 
@@ -21,13 +21,13 @@ class Trees(NamedTuple):
     Attributes
     ----------
     start : ndarray of shape (1,)
-        What the sum starts from.
+        Constant of the sum.
     roots : ndarray of shape (n_trees,)
-        Node at which each tree begins.
+        Root node of each tree.
     left, right : ndarray of shape (n_nodes,)
-        Node to go to if the feature is at most the threshold, and if not; a leaf goes to itself.
+        Child if the feature is at most the threshold, and if not; a leaf is its own child.
     feature, threshold, value : ndarray of shape (n_nodes,)
-        What is asked at a node, and what a leaf adds.
+        Split of a node, and value of a leaf.
     """
 
     start: FloatArray
@@ -39,8 +39,8 @@ class Trees(NamedTuple):
     value: FloatArray
 
     def predict(self, X: FloatArray) -> FloatArray:
-        """Sum the trees up for rows of shape (n_rows, n_features)."""
-        # The trees were grown on single precision: a threshold must see the same number again.
+        """Predict rows of shape (n_rows, n_features)."""
+        # scikit-learn grows trees on single precision.
         rows = np.asarray(X, dtype=np.float32)
         parts = [rows[start : start + _CHUNK] for start in range(0, max(len(rows), 1), _CHUNK)]
         return np.concatenate([self._predict(part) for part in parts])
@@ -59,7 +59,7 @@ class Trees(NamedTuple):
 
 
 def grow_boosted(X: FloatArray, y: FloatArray, *, n_trees: int, depth: int, random_state: int) -> Trees:
-    """Grow trees one after the other, each on what those before left of the absolute error.
+    """Gradient boosting of the absolute error.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def grow_boosted(X: FloatArray, y: FloatArray, *, n_trees: int, depth: int, rand
 
 
 def grow_averaged(X: FloatArray, y: FloatArray, *, n_trees: int, random_state: int) -> Trees:
-    """Grow extremely randomised trees side by side; their sum is an average.
+    """Extremely randomised trees; each is weighted by ``1 / n_trees``.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The zoo in PyTorch: operators are recorded in a ``torch.fx`` graph, which becomes straight-line Python code."""
+"""Builder of PyTorch models as ``torch.fx`` graphs."""
 
 from __future__ import annotations
 
@@ -25,13 +25,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 
 
 class TorchNet(Net):
-    """Builds a ``torch.fx.GraphModule``; images are ``(batch, channels, height, width)``.
-
-    Parameters
-    ----------
-    size : Size
-        The knobs.
-    """
+    """Builds a ``torch.fx.GraphModule``; its images are ``(batch, channels, height, width)``."""
 
     def __init__(self, size: Size) -> None:
         super().__init__(size)
@@ -151,7 +145,7 @@ class TorchNet(Net):
 
     def unembedding(self, x: Value) -> Value:
         if self._embedding is None:
-            raise RuntimeError("unembedding needs an embedding to take the table from")
+            raise RuntimeError("unembedding shares the table of an embedding, which comes first")
         table = self._graph.get_attr(f"{self._embedding.target}.weight")
         return self._function(functional.linear, x, table, shape=(*_shape(x)[:-1], self.size.vocabulary))
 
@@ -171,7 +165,7 @@ class TorchNet(Net):
     def recurrent(self, x: Value, units: int, kind: str) -> Value:
         cell = {"lstm": nn.LSTM, "gru": nn.GRU}[kind](self.channels(x), units, batch_first=True)
         if kind == "lstm":
-            # PyTorch adds two offsets where one is enough; Keras has one. A frozen zero leaves the same to be learned.
+            # PyTorch has two biases where Keras has one: the second is frozen at zero.
             nn.init.zeros_(cell.bias_hh_l0).requires_grad_(False)
         shape = (_shape(x)[0], units)
         return self._function(operator.getitem, self._layer(cell, x, shape), 0, shape=shape)
@@ -211,13 +205,13 @@ def _shape(node: fx.Node) -> tuple[int, ...]:
 
 
 def _windows(x: fx.Node, window: tuple[int, int], stride: int, same: bool) -> tuple[int, int]:
-    """Pixels left after sliding a window."""
+    """Height and width after a sliding window."""
     shrink = (1, 1) if same else window
     _, height, width = _shape(x)
     return (height - shrink[0]) // stride + 1, (width - shrink[1]) // stride + 1
 
 
 def _pool_padding(kernel: int, same: bool) -> tuple[int, bool]:
-    """Translate ``same`` for odd and for even windows: the padding, and whether a last, partial window counts."""
+    """Padding of ``same`` pooling, and whether a last, partial window counts, by the parity of the kernel."""
     odd = kernel % 2 == 1
     return (kernel // 2 if same and odd else 0), (same and not odd)

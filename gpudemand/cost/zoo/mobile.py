@@ -1,4 +1,4 @@
-"""Networks for telephones: MobileNets, MnasNet, EfficientNet and ShuffleNet."""
+"""Mobile networks: MobileNets, MnasNet, EfficientNet and ShuffleNet."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpudemand.cost.zoo.net import Net, Value
 
 @dataclass(frozen=True)
 class Stage:
-    """A row of inverted residuals: kernel, ``expand`` in channels of the input, output channels, stride, repeats."""
+    """A stage of inverted residuals: kernel, ``expand`` in channels of the input, output channels, stride, repeats."""
 
     kernel: int
     expand: float
@@ -107,7 +107,7 @@ V3Row = tuple[int, int, int, int, bool, str]
 
 
 def mobilenet_v3(net: Net, x: Value, rows: tuple[V3Row, ...], hidden: int) -> Value:
-    """MobileNet v3 (arXiv 1905.02244); the depth repeats the blocks that keep their shape."""
+    """MobileNet v3 (arXiv 1905.02244); the depth factor applies to blocks that keep their shape."""
     x = conv_norm(net, x, net.wide(16), 3, net.stride(), act="hard_silu")
     before = 16
     for kernel, expanded, out, stride, squeezed, act in rows:

@@ -1,4 +1,4 @@
-"""Jobs as the tables that `StepTimeModel` and `MemoryModel` take, and measured rows as jobs."""
+"""Inputs of `StepTimeModel` and `MemoryModel` from jobs, and jobs from measured rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpudemand._validation import InputError
 from gpudemand.cost.devices import Device
 from gpudemand.cost.graph.features import OPTIMIZER_STATES, features_by_name
 from gpudemand.cost.graph.op_graph import OpGraph
-from gpudemand.cost.job import TrainingJob, graphs_of, jobs_table
+from gpudemand.cost.job import TrainingJob, distinct_graphs, features_from_jobs
 from gpudemand.cost.memory.liveness import Setting
 from gpudemand.cost.memory.simulation import interpolated_features
 from gpudemand.cost.regression.feature_table import ARCHITECTURE
@@ -20,8 +20,8 @@ from gpudemand.cost.roofline.roofline import step_terms
 _MIB = 2.0**20
 
 
-def time_table(jobs: Sequence[TrainingJob]) -> pd.DataFrame:
-    """Describe jobs by their hyper-parameters, their device, and their work at its peaks.
+def step_time_inputs(jobs: Sequence[TrainingJob]) -> pd.DataFrame:
+    """Features of jobs and their work at the peaks of their devices.
 
     Parameters
     ----------
@@ -30,68 +30,66 @@ def time_table(jobs: Sequence[TrainingJob]) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        A row a job: the columns of `jobs_table`, ``mode``, and those of `step_terms`.
+        A row a job: the columns of `features_from_jobs`, ``mode``, and those of `step_terms`.
     """
-    graphs, place = graphs_of(list(jobs))
-    table = jobs_table(jobs).assign(mode="train")
-    return pd.concat([table, step_terms(table, [graphs[row] for row in place])], axis=1)
+    graphs, positions = distinct_graphs(list(jobs))
+    table = features_from_jobs(jobs).assign(mode="train")
+    return pd.concat([table, step_terms(table, [graphs[position] for position in positions])], axis=1)
 
 
 def memory_setting(job: TrainingJob) -> Setting:
-    """How a job is trained, as far as memory is concerned."""
+    """Options of the memory simulation for a job."""
     device = "cpu" if job.hardware.kind == "cpu" else "cuda"
     return Setting(job.optimizer, job.precision in ("fp16", "bf16"), job.checkpointing, device)
 
 
-def memory_context(job: TrainingJob) -> dict[str, float]:
-    """What the memory of a job depends on beside its network and its setting, by column.
+def memory_covariates(job: TrainingJob) -> dict[str, float]:
+    """Columns of the memory model that are not simulated.
 
-    Keras compiles a step: what the compiler makes of the network stays in memory, at a price for each operator by class
-    (``compile:calls_<class>``) and for each update of a layer (``compile:updates``), in units of a MiB.
+    Keras compiles a step: compilation takes memory for each operator by class (``compile:calls_<class>``) and for each
+    update of a layer (``compile:updates``), here in units of a MiB.
     """
     compiled, states = float(job.framework == "keras"), OPTIMIZER_STATES[job.optimizer]
     counts = features_by_name(job.graph)
-    made = {name: count for name, count in counts.items() if name.startswith("calls_")}
-    made |= {"updates": counts["layers"] * states, "update_calls": counts["operators"] * states, "start": 1.0}
+    terms = {name: count for name, count in counts.items() if name.startswith("calls_")}
+    terms |= {"updates": counts["layers"] * states, "update_calls": counts["operators"] * states, "start": 1.0}
     return {
         "device_sms": job.hardware.sms,
         "share:keras": compiled,
-        **{f"compile:{name}": compiled * count * _MIB for name, count in made.items()},
+        **{f"compile:{name}": compiled * count * _MIB for name, count in terms.items()},
     }
 
 
-def memory_table(jobs: Sequence[TrainingJob]) -> pd.DataFrame:
-    """Describe jobs by their simulated memory and their device.
+def memory_inputs(jobs: Sequence[TrainingJob]) -> pd.DataFrame:
+    """Simulated memory of jobs, and covariates.
 
     Parameters
     ----------
     jobs : sequence of TrainingJob
-        Jobs that differ in nothing that matters are simulated once.
+        Jobs with the same graph and setting are simulated once.
 
     Returns
     -------
     DataFrame
-        A row a job: the columns of `interpolated_features`, and those of `memory_context`.
+        A row a job: the columns of `interpolated_features`, and those of `memory_covariates`.
     """
-    graphs, place = graphs_of(list(jobs))
-    asked = pd.DataFrame(
-        {"graph": place, "setting": [memory_setting(job) for job in jobs], "batch": [job.batch_size for job in jobs]}
+    graphs, positions = distinct_graphs(list(jobs))
+    runs = pd.DataFrame(
+        {"graph": positions, "setting": list(map(memory_setting, jobs)), "batch": [job.batch_size for job in jobs]}
     )
-    parts = []
-    for (graph, setting), rows in asked.groupby(["graph", "setting"], sort=False):
-        parts.append(interpolated_features(graphs[graph], rows["batch"], setting).set_axis(rows.index))
-    context: dict[Any, dict[str, float]] = {}
-    keys = [(graph, job.optimizer, job.device) for graph, job in zip(place, jobs, strict=True)]
-    for key, job in zip(keys, jobs, strict=True):
-        if key not in context:
-            context[key] = memory_context(job)
-    return pd.concat([pd.concat(parts).sort_index(), pd.DataFrame([context[key] for key in keys])], axis=1)
+    parts = [
+        interpolated_features(graphs[graph], rows["batch"], setting).set_axis(rows.index)
+        for (graph, setting), rows in runs.groupby(["graph", "setting"], sort=False)
+    ]
+    keys = [(graph, job.optimizer, job.device) for graph, job in zip(positions, jobs, strict=True)]
+    covariates = {key: memory_covariates(job) for key, job in dict(zip(keys, jobs, strict=True)).items()}
+    return pd.concat([pd.concat(parts).sort_index(), pd.DataFrame([covariates[key] for key in keys])], axis=1)
 
 
 def measured_jobs(
     rows: pd.DataFrame, graphs: Mapping[Any, OpGraph], devices: Mapping[str, Device] | None = None
 ) -> list[TrainingJob]:
-    """Turn measured rows into the jobs that they are of.
+    """Jobs of measured rows.
 
     Parameters
     ----------
@@ -113,10 +111,9 @@ def measured_jobs(
     """
     own, jobs = dict(devices or {}), []
     for row in rows.to_dict("records"):
-        key = tuple(row[name] for name in ARCHITECTURE)
+        key, name = tuple(row[column] for column in ARCHITECTURE), str(row["device_name"])
         if key not in graphs:
             raise InputError(f"graphs has no {row['network']} of {row['framework']} as measured; trace the rows first.")
-        name = str(row["device_name"])
         jobs.append(
             TrainingJob(
                 graphs[key],
