@@ -19,7 +19,7 @@ import pytest
 from gpudemand._validation import InputError
 from gpudemand.cost import zoo
 from gpudemand.cost.measuring.configuration import Configuration
-from gpudemand.cost.measuring.environment import STAMP_COLUMNS
+from gpudemand.cost.measuring.environment import ENVIRONMENT_COLUMNS
 from gpudemand.cost.measuring.measure import COLUMNS, measure_training_cost, noise_floor, read_rows
 from gpudemand.cost.measuring.plan import make_plan, read_plan, write_plan
 from gpudemand.cost.measuring.process import MeasuringProcess
@@ -64,12 +64,12 @@ def test_a_plan_is_trained_in_both_frameworks(tmp_path):
     assert [(state.done, state.total) for state in seen] == [(1, 2), (2, 2)]
     assert seen[0].left_s > 0
     assert seen[1].left_s == 0
-    check_stamps(rows, (tmp_path / "rows.csv").read_text())
+    check_environment(rows, (tmp_path / "rows.csv").read_text())
 
 
-def check_stamps(rows, text):
+def check_environment(rows, text):
     on_a_cpu_empty = {"driver", "backend"}
-    assert rows[[name for name in STAMP_COLUMNS if name not in on_a_cpu_empty]].notna().all(axis=None)
+    assert rows[[name for name in ENVIRONMENT_COLUMNS if name not in on_a_cpu_empty]].notna().all(axis=None)
     assert rows.set_index("framework").loc["keras", "backend"].startswith("tensorflow 2.")
     assert (rows["n_threads"] == 1).all()
     assert platform.node() not in text.replace(rows["cpu"].iloc[0], "")
@@ -155,7 +155,7 @@ def test_memory_that_runs_out_is_a_row(tmp_path):
 def test_a_process_that_the_system_kills_ran_out_of_memory():
     process = MeasuringProcess("cpu")
     os.kill(process._process.pid, signal.SIGKILL)
-    answer = process.ask({}, timeout_s=60)
+    answer = process.request({}, timeout_s=60)
     process.close()
     assert answer == {"status": "oom", "message": "killed by the system"}
 
@@ -167,14 +167,14 @@ def test_a_process_that_is_told_to_stop_stops_the_run(told):
     process = MeasuringProcess("cpu")
     os.kill(process._process.pid, told)
     with pytest.raises(KeyboardInterrupt):
-        process.ask({}, timeout_s=60)
+        process.request({}, timeout_s=60)
     process.close()
 
 
 def test_a_process_that_ends_by_itself_is_an_error():
     process = MeasuringProcess("cpu")
     os.kill(process._process.pid, signal.SIGUSR1)
-    answer = process.ask({}, timeout_s=60)
+    answer = process.request({}, timeout_s=60)
     process.close()
     assert answer == {"status": "error", "message": "the process ended with code -10"}
 

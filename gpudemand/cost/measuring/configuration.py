@@ -1,4 +1,4 @@
-"""One training job to measure: everything that is varied, and a key by which it is found again."""
+"""Configuration of a training job to measure: the factors of the design, and a key."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "execution": ("eager", "compiled"),
     "device": ("cpu", "cuda"),
 }
-#: Lowest legal value of each number; ``width`` and ``depth`` lie above theirs.
-LOWEST = {"input_size": 1, "channels": 0, "n_classes": 1, "vocabulary": 0, "batch_size": 1, "threads": 0, "repeat": 0}
+#: Smallest value of each integer.
+MINIMUM = {"input_size": 1, "channels": 0, "n_classes": 1, "vocabulary": 0, "batch_size": 1, "threads": 0, "repeat": 0}
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """One row of a plan.
+    """One row of a plan of measurements.
 
     Parameters
     ----------
     framework : {"torch", "keras"}
-        Which library trains.
+        Library.
     network : str
-        A name of the zoo.
+        Name in the zoo.
     input_size : int
         Pixels a side, or tokens.
     channels : int
         Of the image; 0 for tokens.
     n_classes : int
-        Outputs.
+        Outputs of the classifier.
     vocabulary : int
         Distinct tokens; 0 for images.
     width, depth : float
@@ -50,22 +50,22 @@ class Configuration:
     precision : {"fp32", "tf32", "bf16"}
         ``tf32`` exists on CUDA only; ``bf16`` is mixed precision.
     layout : {"contiguous", "channels_last"}
-        Memory order of images; Keras knows the second only.
+        Memory order of images; Keras has the second only.
     execution : {"eager", "compiled"}
-        ``compiled`` is ``torch.compile``, or the graph that ``keras.Model.fit`` runs: Keras knows it only.
+        ``compiled`` is ``torch.compile``, or the graph of ``keras.Model.fit``; Keras is always compiled.
     device : {"cpu", "cuda"}
-        Where it trains.
+        Kind of device.
     threads : int
-        Threads of an operator on the CPU; 0 leaves it to the framework.
+        Threads of an operator on the CPU; 0 is the default of the framework.
     repeat : int
-        Number of the repetition: configurations that differ in it only are the same job.
+        Number of the repetition; configurations that differ only in it are the same job.
     seed : int
-        Of weights and data.
+        Seed of weights and data.
 
     Raises
     ------
     InputError
-        For an unknown name, a number out of range, or a combination that no framework offers.
+        For an unknown name, a number out of range, or an unsupported combination.
 
     Examples
     --------
@@ -96,7 +96,7 @@ class Configuration:
         for name, options in CHOICES.items():
             check_choice(name, getattr(self, name), options)
         check_choice("network", self.network, zoo.names())
-        for name, low in LOWEST.items():
+        for name, low in MINIMUM.items():
             check_number(name, getattr(self, name), low, integer=True)
         for name in ("width", "depth"):
             check_number(name, getattr(self, name), 0, open_low=True)
@@ -125,7 +125,7 @@ class Configuration:
 
     @property
     def key(self) -> str:
-        """Sixteen hexadecimal digits that name this configuration, whatever the order of a plan."""
+        """Hash of the configuration, sixteen hexadecimal digits."""
         text = json.dumps(asdict(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -134,8 +134,8 @@ class Configuration:
 COLUMNS = tuple(field.name for field in fields(Configuration))
 
 
-def from_row(row: Mapping[str, Any]) -> Configuration:
-    """Make a configuration from a row of text; absent columns take their defaults, others are ignored.
+def configuration_from_row(row: Mapping[str, Any]) -> Configuration:
+    """Parse a configuration; missing columns take their defaults, others are ignored.
 
     Parameters
     ----------
@@ -145,25 +145,22 @@ def from_row(row: Mapping[str, Any]) -> Configuration:
     Raises
     ------
     InputError
-        If a value cannot be read as its column's type, or is not legal.
+        If a value does not parse as the type of its column, or is out of range.
 
     Examples
     --------
-    >>> from_row({"framework": "torch", "network": "lenet", "batch_size": "8"}).batch_size
+    >>> configuration_from_row({"framework": "torch", "network": "lenet", "batch_size": "8"}).batch_size
     8
     """
     missing = {"framework", "network"} - set(row)
     if missing:
         raise InputError(f"a configuration needs {', '.join(sorted(missing))}; it has {', '.join(map(str, row))}.")
     types = {"str": str, "int": _integer, "float": float}
-    values = {}
-    for field in fields(Configuration):
-        if field.name in row:
-            values[field.name] = _read(types[str(field.type)], field.name, row[field.name])
-    return Configuration(**values)
+    known = [field for field in fields(Configuration) if field.name in row]
+    return Configuration(**{field.name: _parse(types[str(field.type)], field.name, row[field.name]) for field in known})
 
 
-def _read(kind: Any, name: str, value: Any) -> Any:
+def _parse(kind: Any, name: str, value: Any) -> Any:
     try:
         return kind(value)
     except (TypeError, ValueError) as error:

@@ -47,7 +47,9 @@ class ConformityScores(NamedTuple):
         size = np.abs(self.scores)
         order = np.argsort(size, kind="stable")
         reached = np.cumsum(self.weights[order]) * (order.size / (order.size + 1.0))
-        return float(size[order[min(int(np.searchsorted(reached, coverage)), order.size - 1)]])
+        # Relative to rounding: with equal weights, ranks that reach the coverage exactly are common.
+        place = int(np.searchsorted(reached, coverage * (1.0 - 1e-12)))
+        return float(size[order[min(place, order.size - 1)]])
 
     def cdf(self, score: FloatArray) -> FloatArray:
         """Weighted share of scores at or below each of `score`."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 from scipy.optimize import nnls
@@ -18,9 +16,7 @@ def solve_nonnegative(matrix: FloatArray, target: FloatArray) -> FloatArray:
     """Solve ``min |matrix b - target|`` subject to ``b >= 0``; columns may differ in scale by orders of magnitude."""
     largest = np.abs(matrix).max(axis=0)
     scale = np.where(largest > 0, largest, 1.0)
-    # The triangular factor has the same solution and no more rows than columns.
-    factor: Any = np.linalg.qr(np.column_stack([matrix / scale, target]), mode="r")
-    coefficients, _ = nnls(factor[:, :-1], factor[:, -1], maxiter=max(20_000, 100 * matrix.shape[1]))
+    coefficients, _ = nnls(matrix / scale, target, maxiter=max(20_000, 100 * matrix.shape[1]))
     return np.asarray(coefficients / scale, dtype=float)
 
 
@@ -53,8 +49,8 @@ def fit_nonnegative(
     >>> fit_nonnegative(terms, np.array([3.0, 5.0, 9.0])).round(2).tolist()
     [2.0, 1.0]
     """
-    weight = np.broadcast_to(weight, y.shape)
-    matrix, target = terms.to_numpy(dtype=float) * (weight / y)[:, None], weight
+    target = np.broadcast_to(weight, y.shape)
+    matrix = terms.to_numpy(dtype=float) / y[:, None] * target[:, None]
     if prior is not None:
         mean, deviation = prior
         matrix = np.vstack([matrix, np.diag(1.0 / deviation)])
