@@ -1,8 +1,8 @@
-"""Predicting public measurements of peak memory: the tracks ``memory``, ``memory-device`` and ``fits``.
+"""Benchmark on public measurements of peak memory: the tracks ``memory``, ``memory-device`` and ``fits``.
 
 ``memory``: families of networks held out, on one card. ``memory-device``: cards held out. ``fits``: whether a job fits
-into 24 and 40 GB, families held out, with the runs that broke off. Beside ours stand the FakeTensor estimate where a
-project gives it, shape inference, boosting on sizes, and a line through weights and activations.
+into 24 and 40 GB, families held out, with the runs that broke off. Baselines: the FakeTensor estimate where a project
+gives it, shape inference, boosting on sizes, and a linear model of weights and activations.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ class Line:
         self.terms = terms
 
     def fit(self, X: pd.DataFrame, y: FloatArray, groups: Any = None) -> Line:
-        """Fit in relative error, with little weight for outliers."""
-        self.prices_ = fit_robust(self.terms(X), y)
+        """Fit in relative error, robust to outliers."""
+        self.coefficients_ = fit_robust(self.terms(X), y)
         return self
 
     def predict(self, X: pd.DataFrame) -> FloatArray:
         """Sum up."""
-        return np.asarray(self.terms(X).to_numpy(dtype=float) @ self.prices_.to_numpy())
+        return np.asarray(self.terms(X).to_numpy(dtype=float) @ self.coefficients_.to_numpy())
 
 
 class FakeTensor:
-    """What PyTorch's FakeTensorMode counted, as it is."""
+    """The estimate of PyTorch's FakeTensorMode."""
 
     def fit(self, X: pd.DataFrame, y: FloatArray, groups: Any = None) -> FakeTensor:
         """Learn nothing."""
@@ -79,7 +79,7 @@ class BoostedSizes:
         return self
 
     def predict(self, X: pd.DataFrame) -> FloatArray:
-        """Undo the logarithm."""
+        """Predict memory."""
         return np.asarray(np.exp(self.model_.predict(self._sizes(X))))
 
     @staticmethod
@@ -126,14 +126,14 @@ def predicted(make: Callable[[], Any], table: pd.DataFrame, folds: list[Fold], g
 
 
 def report(name: str, table: pd.DataFrame, folds: list[Fold]) -> pd.DataFrame:
-    """Print errors of all methods, and of ours by group; return the ratios of usable rows."""
+    """Log errors of all methods, and of ours by group; return the ratios of usable rows."""
     group, aim = TRACKS[name][1], TRACKS[name][3]
     usable = table["usable"].to_numpy(dtype=bool)
     methods = {key: make for key, make in METHODS.items() if "FakeTensor" not in key or "fake_tensor_gib" in table}
     outs = {key: predicted(make, table, folds, group) for key, make in methods.items()}
     scored = {key: summary(out[usable[out.index]]) for key, out in outs.items()}
     n_rows = usable[np.concatenate([fold.test for fold in folds])].sum()
-    log.info("\n%s: %d rows, aim %.0f %% / %.0f %%", name, n_rows, *(100 * value for value in aim))
+    log.info("\n%s: %d rows, target %.0f %% / %.0f %%", name, n_rows, *(100 * value for value in aim))
     log.info(pd.DataFrame(scored).T.to_string(float_format="{:.3f}".format))
     ours = outs["gpudemand"][usable[outs["gpudemand"].index]]
     by_group = {
@@ -153,7 +153,7 @@ def report(name: str, table: pd.DataFrame, folds: list[Fold]) -> pd.DataFrame:
 
 
 def report_fits(table: pd.DataFrame, folds: list[Fold]) -> None:
-    """Print how often the answer to "does it fit" is right, with the runs that broke off."""
+    """Log the accuracy of the classification "fits into memory", with the runs that broke off."""
     ours = predicted(METHODS["gpudemand"], table, folds, "family")
     line = predicted(METHODS["FakeTensor, line"], table, folds, "family")
     rows = {}
@@ -168,7 +168,8 @@ def report_fits(table: pd.DataFrame, folds: list[Fold]) -> None:
         known &= ~broken.to_numpy()
         rows[f"{name}, gpudemand, whole runs"] = _verdict(fits[known] > 0, chance[known] >= 0.5)
     log.info(
-        "\nfits: aim 98 %% right, at most 1 %% false\n%s", pd.DataFrame(rows).T.to_string(float_format="{:.3f}".format)
+        "\nfits: target 98 %% right, at most 1 %% false\n%s",
+        pd.DataFrame(rows).T.to_string(float_format="{:.3f}".format),
     )
 
 
@@ -183,7 +184,7 @@ def _verdict(truth: Any, said: Any) -> dict[str, float]:
 
 
 def run(name: str, train: Path, test: Path | None, cache: TraceCache, *, trace: bool = True) -> pd.DataFrame:
-    """Print one track; return its held-out ratios, of which ``fits`` has none."""
+    """Log one track; return its held-out ratios (none for ``fits``)."""
     project, column, n_folds, _ = TRACKS[name]
     table = described(READERS[project](train / project), cache, trace=trace)
     folds = held_out(column, n_folds)(table, np.ones(len(table), dtype=bool))

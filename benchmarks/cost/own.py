@@ -1,12 +1,12 @@
-"""Predicting our own measurements: the tables of ``make bench-cost``.
+"""Benchmark on the bundled measurements: the tables of ``make bench-cost``.
 
     python -m benchmarks.cost.own [--device cpu] [--rows FILE] [--graphs FILE] [--targets ...] [--splits ...] [--quick]
 
-Rows are split at random (the setting of the DNNAbacus paper), by network (each one out), by family of networks, by
-framework, and by size (networks wider, or with more inner modules, than any in training). Beside ours stand FLOPs
-alone, shape inference (memory), the linear regression of Lattuada et al., an MLP, further shallow learners
-under the same sum of work, and the same learner without the structural matrix. Repetitions are one row, their median.
-Errors are relative, pooled over all held-out rows. ``--quick`` holds networks out in ten groups rather than one by one.
+Rows are split at random (as in the DNNAbacus paper), by network, by family, by framework, and by size (networks wider
+or deeper than any in training). Baselines: FLOPs alone, shape inference (memory), the linear regression of Lattuada et
+al., an MLP and further learners of the correction, and the same learner without the structural matrix. Repetitions are
+replaced by their median. Errors are relative, pooled over all held-out rows. ``--quick`` holds networks out in ten
+groups rather than one by one.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import numpy as np
 import pandas as pd
 from sklearn.model_selection import GroupKFold, KFold, LeaveOneGroupOut
 
+from benchmarks.cost.methods import LogLinear
 from gpudemand import _parallel
 from gpudemand.cost import load_architectures, load_measurements, noise_floor, read_rows
 from gpudemand.cost.families import family_of
@@ -34,30 +35,21 @@ from gpudemand.cost.splits import ExtrapolationSplit
 
 SPLITS = ("random", "network out", "family out", "framework out", "wider", "deeper")
 TARGETS = {"time": "step_time_s", "memory": "memory_gib"}
-#: What a network's width and depth may be in training, relative to the published one, when larger ones are predicted.
+#: Largest width and depth in training, relative to the published network, of the splits "wider" and "deeper".
 _SIZES = {"width": 1.0, "depth": 0.5}
 Fold = tuple[Any, Any]
 
 
-class FlopsOnly:
-    """A straight line from log FLOPs of a step to log cost."""
+class FlopsOnly(LogLinear):
+    """FLOPs of a step."""
 
-    def fit(self, X: pd.DataFrame, y: Any, groups: Any = None) -> FlopsOnly:
-        """Fit slope and intercept."""
-        self.line_ = np.polyfit(self._size(X), np.log(y), 1)
-        return self
-
-    def predict(self, X: pd.DataFrame) -> Any:
-        """Read the line off."""
-        return np.exp(np.polyval(self.line_, self._size(X)))
-
-    @staticmethod
-    def _size(X: pd.DataFrame) -> Any:
-        return np.log(X["flops"] * X["batch_size"] + 1.0)
+    def size(self, X: pd.DataFrame) -> Any:
+        """FLOPs."""
+        return X["flops"] * X["batch_size"] + 1.0
 
 
 class ShapeInference:
-    """Bytes of gradients, optimizer state and kept activations, times one fitted factor."""
+    """Bytes of gradients, optimizer state and saved activations, times one fitted factor."""
 
     def fit(self, X: pd.DataFrame, y: Any, groups: Any = None) -> ShapeInference:
         """Fit the factor."""
@@ -87,7 +79,7 @@ class AugmentedLine:
         return self
 
     def predict(self, X: pd.DataFrame) -> Any:
-        """Predict by the framework's own line, another one's where it has none; never below a thousandth."""
+        """Predict by the model of the framework, or another one's where it has none; at least 0.001."""
         names = X["framework"].astype(str)
         other = next(iter(self.models_.values()))
         parts = [
@@ -104,14 +96,14 @@ class AugmentedLine:
 
 
 class Corrected:
-    """The sum of work times a learner's correction, without intervals: a fit instead of six."""
+    """The additive model times a learner's correction, without intervals: one fit instead of six."""
 
     def __init__(self, target: str, learner: str, structure: bool = True, random_state: int = 0) -> None:
         self.target, self.learner, self.structure, self.random_state = target, learner, structure, random_state
 
     def fit(self, X: pd.DataFrame, y: Any, groups: Any = None) -> Corrected:
-        """Fit work and correction."""
-        self.work_ = AdditiveCostModel(self.target).fit(X, y)
+        """Fit additive model and correction."""
+        self.additive_model_ = AdditiveCostModel(self.target).fit(X, y)
         features, work = self._describe(X)
         self.columns_ = features.columns
         self.model_ = make_learner(self.learner, features, self.random_state).fit(features, np.log(y / work))
@@ -123,28 +115,32 @@ class Corrected:
         return work * np.exp(self.model_.predict(features.reindex(columns=self.columns_, fill_value=0.0)))
 
     def _describe(self, X: pd.DataFrame) -> tuple[pd.DataFrame, Any]:
-        work = self.work_.predict(X)
+        work = self.additive_model_.predict(X)
         return correction_features(X, work, structure=self.structure), work
 
 
-class WorkOnly:
-    """The sum of work alone, which is linear in what a network does."""
+class AdditiveOnly:
+    """The additive model alone."""
 
     def __init__(self, target: str) -> None:
         self.target = target
 
     def fit(self, X: pd.DataFrame, y: Any, groups: Any = None) -> AdditiveCostModel:
-        """Fit the prices."""
+        """Fit the coefficients."""
         return AdditiveCostModel(self.target).fit(X, y)
 
 
 def methods(target: str) -> dict[str, Callable[[], Any]]:
-    """Every method that is compared, ours first."""
+    """Methods by name, ours first."""
     ours = "extra_trees"
     compared: dict[str, Callable[[], Any]] = {"gpudemand": partial(TrainingCostRegressor, target, ours)}
     compared |= {f"{ours}, no matrix": partial(Corrected, target, ours, structure=False)}
     compared |= {name: partial(Corrected, target, name) for name in LEARNERS if name != ours}
-    compared |= {"sum of work": partial(WorkOnly, target), "augmented linear": AugmentedLine, "FLOPs only": FlopsOnly}
+    compared |= {
+        "sum of work": partial(AdditiveOnly, target),
+        "augmented linear": AugmentedLine,
+        "FLOPs only": FlopsOnly,
+    }
     return {**compared, "shape inference": ShapeInference} if target == "memory" else compared
 
 
@@ -165,7 +161,7 @@ def splits(rows: pd.DataFrame, quick: bool) -> dict[str, tuple[list[Fold], Any]]
 
 
 def held_out(method: Callable[[], Any], X: pd.DataFrame, y: Any, folds: list[Fold], groups: Any) -> pd.DataFrame:
-    """Relative error of each row while it was held out, and whether its 90 % interval held it."""
+    """Held-out relative error of each row, and whether its 90 % interval covers it."""
     parts = _parallel.run(partial(_fold, method, X, y, groups), folds, n_jobs=2)
     return pd.concat(parts).sort_index()
 
@@ -182,7 +178,7 @@ def _fold(method: Callable[[], Any], X: pd.DataFrame, y: Any, groups: Any, fold:
 
 
 def summary(result: pd.DataFrame) -> dict[str, float]:
-    """Pooled figures of one method on one split."""
+    """Pooled errors of one method on one split."""
     error = result["error"]
     figures = {"mean": error.mean(), "median": error.median(), "p90": error.quantile(0.9)}
     covered = result["inside"].mean() if "inside" in result else np.nan
@@ -190,7 +186,7 @@ def summary(result: pd.DataFrame) -> dict[str, float]:
 
 
 def effect_of_the_matrix(X: pd.DataFrame, y: Any, target: str, folds: list[Fold], clusters: Any) -> str:
-    """How the median error changes without the structural matrix: three seeds, whole networks drawn again and again."""
+    """Change of the median error without the structural matrix: three seeds, cluster bootstrap over networks."""
     sides = []
     for structure in (True, False):
         runs = [partial(Corrected, target, "extra_trees", structure, seed) for seed in range(3)]

@@ -1,4 +1,4 @@
-"""Train, predict and compare: pooled relative errors of methods on a track."""
+"""Held-out predictions of methods on a track, and their pooled relative errors."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ def _fold(method: Callable[[], Any], table: pd.DataFrame, fold: Fold, group: str
 
 
 def _fitted(model: Any, table: pd.DataFrame, fold: Fold, group: str) -> tuple[Any, Any]:
-    """Fit a model and show it the calibrating rows; one that cannot calibrate trains on them, and is scaled by device.
+    """Fit a model and calibrate it; one without `calibrate` is trained on the calibration rows and scaled by device.
 
     Returns
     -------
     model : estimator
     factor : float or ndarray of shape (n_test,)
-        What its predictions are to be multiplied by.
+        Factor on its predictions.
     """
-    learns = fold.calibrate is None or hasattr(model, "calibrate")
-    train = table.iloc[fold.train if learns else np.concatenate([fold.train, fold.calibrate])]
+    calibrates = fold.calibrate is None or hasattr(model, "calibrate")
+    train = table.iloc[fold.train if calibrates else np.concatenate([fold.train, fold.calibrate])]
     model.fit(train, train["step_time_s"].to_numpy(), train[group].astype(object).to_numpy())
     if fold.calibrate is None:
         return model, 1.0
     known, names = table.iloc[fold.calibrate], table["device_name"].iloc[fold.test]
-    if learns:
+    if calibrates:
         model.calibrate(known, known["step_time_s"].to_numpy())
         return model, 1.0
     ratio = (known["step_time_s"] / model.predict(known)).groupby(known["device_name"].astype(object)).median()
@@ -74,12 +74,12 @@ def summary(out: pd.DataFrame) -> dict[str, float]:
 
 
 def held_out(track: str, outs: dict[str, pd.DataFrame], table: pd.DataFrame) -> pd.DataFrame:
-    """What may be kept of held-out predictions: their ratios to what was measured, and not the measurements.
+    """Ratios of held-out predictions to measurements, which may be published; the measurements may not.
 
     Returns
     -------
     DataFrame
-        ``track, method, network, family, device, ratio`` (predicted over measured), ``inside`` (its 90 % interval).
+        ``track, method, network, family, device, ratio`` (predicted over measured), ``inside`` (of its 90 % interval).
     """
     parts = []
     for method, out in outs.items():

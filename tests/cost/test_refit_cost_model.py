@@ -1,4 +1,4 @@
-"""Rows of measurements become one row a job before a model is fitted to them."""
+"""Repetitions are replaced by their median before the cost model is fitted."""
 
 import pandas as pd
 import pytest
@@ -28,12 +28,12 @@ def test_repetitions_become_their_median(rows):
     assert one["memory_gib"].iloc[0] == pytest.approx(same["memory_gib"].median())
 
 
-def test_a_job_whose_first_run_is_missing_stays(rows):
+def test_a_job_without_its_first_repetition_is_kept(rows):
     later = rows[rows["repeat"] > 0]
     assert len(median_of_repetitions(later)) == len(later)
 
 
-def test_runs_without_a_result_are_left_out(rows):
+def test_failed_measurements_are_dropped(rows):
     few = rows.head(4).copy()
     few.loc[few.index[0], "status"] = "out of memory"
     assert few["key"].iloc[0] not in set(median_of_repetitions(few)["key"])

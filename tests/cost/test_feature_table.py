@@ -1,4 +1,4 @@
-"""Rows as features: everything from the graph, nothing from the name."""
+"""Features of rows are those of the graph and never of the name."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ def traced(rows):
     return trace_architectures(rows)
 
 
-def test_one_row_an_architecture(rows, traced):
+def test_each_architecture_is_one_row(rows, traced):
     assert len(traced) == len(rows[list(ARCHITECTURE)].drop_duplicates())
     assert traced.index.names == list(ARCHITECTURE)
     assert traced.notna().all().all()
 
 
-def test_no_column_tells_the_name(rows, traced):
+def test_no_column_identifies_the_network(rows, traced):
     table = features_from_rows(rows, traced)
     assert len(table) == len(rows)
     assert "network" not in table.columns
     assert not table.astype(str).isin(["lenet", "alexnet"]).any().any()
 
 
-def test_hyper_parameters_stand_beside_the_graph(rows, traced):
+def test_hyper_parameters_are_columns(rows, traced):
     table = features_from_rows(rows, traced)
     adam = table["optimizer"] == "adam"
     assert (table.loc[adam, "optimizer_states"] == 2).all()
@@ -45,13 +45,13 @@ def test_hyper_parameters_stand_beside_the_graph(rows, traced):
     assert table.filter(regex=f"^{EDGE}Conv->").to_numpy().sum() > 0
 
 
-def test_tracing_again_gives_the_same(rows, traced):
+def test_tracing_is_deterministic(rows, traced):
     pd.testing.assert_frame_equal(
         features_from_rows(rows.head(2)), features_from_rows(rows.head(2), traced), check_column_type=False
     )
 
 
-def test_what_cannot_be_described(rows, traced):
+def test_invalid_rows_are_rejected(rows, traced):
     with pytest.raises(InputError, match="not in `traced`"):
         features_from_rows(rows.assign(width=9.0), traced)
     with pytest.raises(InputError, match="no jobs"):

@@ -1,4 +1,4 @@
-"""A network that the project has never seen, written as a user would: captured in both frameworks and predicted."""
+"""A user-defined network is traced in both frameworks and predicted from measurements of others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHAPE = (3, 40, 40)
 
 
 def torch_network():
-    """Two branches on one shared stem used twice, a layer of our own, and a gate."""
+    """Two branches with a shared convolution, a custom layer, and a gate."""
     import torch
     from torch import nn
 
