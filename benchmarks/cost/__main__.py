@@ -19,7 +19,7 @@ from benchmarks.cost import memory
 from benchmarks.cost.jobs import jobs_of, with_terms
 from benchmarks.cost.load import READERS
 from benchmarks.cost.methods import EXTRA, METHODS
-from benchmarks.cost.score import held_out, predictions, summary
+from benchmarks.cost.score import held_out, log_errors, predictions
 from benchmarks.cost.traced import CACHE, TraceCache
 from benchmarks.cost.tracks import TRACKS, Track, across, within
 
@@ -61,20 +61,11 @@ def run(
         other = table_of(track, test, cache, trace=trace)
         both = pd.concat([table, other], ignore_index=True)
         folds, table = across(track, both, len(table)), both.fillna(_zeros(table, other))
-    n_rows = sum(len(fold.test) for fold in folds)
-    log.info(
-        "\n%s: %d rows in %d folds; target %.0f %% / %.0f %%", name, n_rows, len(folds), *(100 * a for a in track.aim)
-    )
+    n_rows, aim = sum(len(fold.test) for fold in folds), [100 * value for value in track.aim]
+    log.info("\n%s: %d rows in %d folds; target %.0f %% / %.0f %%", name, n_rows, len(folds), *aim)
     compared = {method: METHODS[method] for method in methods} | EXTRA.get(name, {})
     outs = {method: predictions(make, table, folds, track.group) for method, make in compared.items()}
-    log.info(
-        pd.DataFrame({method: summary(out) for method, out in outs.items()}).T.to_string(float_format="{:.3f}".format)
-    )
-    first = outs[methods[0]]
-    groups = table[track.group].iloc[first.index].to_numpy()
-    by_group = {key: {"rows": len(out), **summary(out)} for key, out in first.groupby(groups)}
-    worst = pd.DataFrame(by_group).T.sort_values("median", ascending=False)
-    log.info("by %s, %s:\n%s", track.group, methods[0], worst.to_string(float_format="{:.3f}".format))
+    log_errors(outs, table[track.group])
     return held_out(name, outs, table)
 
 

@@ -19,7 +19,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 
 from benchmarks.cost.memory_load import READERS, described
 from benchmarks.cost.score import held_out as held_out_ratios
-from benchmarks.cost.score import summary
+from benchmarks.cost.score import log_errors, summary
 from benchmarks.cost.traced import TraceCache
 from benchmarks.cost.tracks import Fold, held_out
 from gpudemand._typing import FloatArray
@@ -131,25 +131,15 @@ def report(name: str, table: pd.DataFrame, folds: list[Fold]) -> pd.DataFrame:
     usable = table["usable"].to_numpy(dtype=bool)
     methods = {key: make for key, make in METHODS.items() if "FakeTensor" not in key or "fake_tensor_gib" in table}
     outs = {key: predicted(make, table, folds, group) for key, make in methods.items()}
-    scored = {key: summary(out[usable[out.index]]) for key, out in outs.items()}
-    n_rows = usable[np.concatenate([fold.test for fold in folds])].sum()
-    log.info("\n%s: %d rows, target %.0f %% / %.0f %%", name, n_rows, *(100 * value for value in aim))
-    log.info(pd.DataFrame(scored).T.to_string(float_format="{:.3f}".format))
-    ours = outs["gpudemand"][usable[outs["gpudemand"].index]]
-    by_group = {
-        key: {"rows": len(out), **summary(out)} for key, out in ours.groupby(table[group].iloc[ours.index].to_numpy())
-    }
-    log.info(
-        "by %s:\n%s", group, pd.DataFrame(by_group).T.sort_values("median").to_string(float_format="{:.3f}".format)
-    )
+    outs = {key: out[usable[out.index]] for key, out in outs.items()}
+    ours = outs["gpudemand"]
+    log.info("\n%s: %d rows, target %.0f %% / %.0f %%", name, len(ours), *(100 * value for value in aim))
+    log_errors(outs, table[group])
     if "fake_tensor_gib" in table:
         whole = ours["y"] > _BROKEN * table["fake_tensor_gib"].iloc[ours.index]
-        log.info(
-            "gpudemand, %d runs that took at least 3/4 of the FakeTensor estimate: %s",
-            whole.sum(),
-            summary(ours[whole]),
-        )
-    return held_out_ratios(name, {key: out[usable[out.index]] for key, out in outs.items()}, table)
+        what = "gpudemand, %d runs that took at least 3/4 of the FakeTensor estimate: %s"
+        log.info(what, whole.sum(), summary(ours[whole]))
+    return held_out_ratios(name, outs, table)
 
 
 def report_fits(table: pd.DataFrame, folds: list[Fold]) -> None:

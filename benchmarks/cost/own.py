@@ -23,6 +23,7 @@ import pandas as pd
 from sklearn.model_selection import GroupKFold, KFold, LeaveOneGroupOut
 
 from benchmarks.cost.methods import LogLinear
+from benchmarks.cost.score import summary
 from gpudemand import _parallel
 from gpudemand.cost import load_architectures, load_measurements, noise_floor, read_rows
 from gpudemand.cost.families import family_of
@@ -161,7 +162,7 @@ def splits(rows: pd.DataFrame, quick: bool) -> dict[str, tuple[list[Fold], Any]]
 
 
 def held_out(method: Callable[[], Any], X: pd.DataFrame, y: Any, folds: list[Fold], groups: Any) -> pd.DataFrame:
-    """Held-out relative error of each row, and whether its 90 % interval covers it."""
+    """Held-out prediction of each row, with its 90 % interval."""
     parts = _parallel.run(partial(_fold, method, X, y, groups), folds, n_jobs=2)
     return pd.concat(parts).sort_index()
 
@@ -170,19 +171,10 @@ def _fold(method: Callable[[], Any], X: pd.DataFrame, y: Any, groups: Any, fold:
     warnings.filterwarnings("ignore")
     train, test = fold
     model = method().fit(X.iloc[train], y[train], groups=None if groups is None else groups[train])
-    result = pd.DataFrame({"error": np.abs(model.predict(X.iloc[test]) / y[test] - 1)}, index=test)
+    result = pd.DataFrame({"y": y[test], "predicted": model.predict(X.iloc[test])}, index=test)
     if hasattr(model, "predict_interval"):
-        low, high = model.predict_interval(X.iloc[test], 90).T
-        result["inside"] = (y[test] >= low) & (y[test] <= high)
+        result["low"], result["high"] = model.predict_interval(X.iloc[test], 90).T
     return result
-
-
-def summary(result: pd.DataFrame) -> dict[str, float]:
-    """Pooled errors of one method on one split."""
-    error = result["error"]
-    figures = {"mean": error.mean(), "median": error.median(), "p90": error.quantile(0.9)}
-    covered = result["inside"].mean() if "inside" in result else np.nan
-    return {**figures, "within 10 %": (error <= 0.1).mean(), "in 90 % interval": covered}
 
 
 def effect_of_the_matrix(X: pd.DataFrame, y: Any, target: str, folds: list[Fold], clusters: Any) -> str:
@@ -190,7 +182,8 @@ def effect_of_the_matrix(X: pd.DataFrame, y: Any, target: str, folds: list[Fold]
     sides = []
     for structure in (True, False):
         runs = [partial(Corrected, target, "extra_trees", structure, seed) for seed in range(3)]
-        sides.append(np.mean([held_out(run, X, y, folds, None)["error"] for run in runs], axis=0))
+        outs = [held_out(run, X, y, folds, None) for run in runs]
+        sides.append(np.mean([np.abs(out["predicted"] / out["y"] - 1) for out in outs], axis=0))
     names, random = np.unique(clusters), np.random.default_rng(0)
     rows_of = {name: np.flatnonzero(clusters == name) for name in names}
     draws = [np.concatenate([rows_of[name] for name in random.choice(names, len(names))]) for _ in range(1000)]

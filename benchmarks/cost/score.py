@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ import pandas as pd
 
 from benchmarks.cost.tracks import Fold
 
+log = logging.getLogger(__name__)
 _LEVEL = 90
 
 
@@ -71,6 +73,19 @@ def summary(out: pd.DataFrame) -> dict[str, float]:
     if "low" in out.columns:
         row["in 90 % interval"] = ((out["y"] >= out["low"]) & (out["y"] <= out["high"])).mean()
     return {name: float(value) for name, value in row.items()}
+
+
+def log_errors(outs: dict[str, pd.DataFrame], groups: pd.Series) -> None:
+    """Log errors of all methods, and of the first by the groups of the rows of a table."""
+    log.info(_text(pd.DataFrame({method: summary(out) for method, out in outs.items()}).T))
+    method, first = next(iter(outs.items()))
+    parts = first.groupby(groups.iloc[first.index].astype(object).to_numpy())
+    by_group = pd.DataFrame({key: {"rows": len(out), **summary(out)} for key, out in parts}).T
+    log.info("by %s, %s:\n%s", groups.name, method, _text(by_group.sort_values("median", ascending=False)))
+
+
+def _text(table: pd.DataFrame) -> str:
+    return table.to_string(float_format="{:.3f}".format)
 
 
 def held_out(track: str, outs: dict[str, pd.DataFrame], table: pd.DataFrame) -> pd.DataFrame:

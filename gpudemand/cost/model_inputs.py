@@ -21,17 +21,7 @@ _MIB = 2.0**20
 
 
 def step_time_inputs(jobs: Sequence[TrainingJob]) -> pd.DataFrame:
-    """Features of jobs and their work at the peaks of their devices.
-
-    Parameters
-    ----------
-    jobs : sequence of TrainingJob
-
-    Returns
-    -------
-    DataFrame
-        A row a job: the columns of `features_from_jobs`, ``mode``, and those of `step_terms`.
-    """
+    """Columns of `features_from_jobs` and of `step_terms`, and ``mode``, a row a job."""
     graphs, positions = distinct_graphs(list(jobs))
     table = features_from_jobs(jobs).assign(mode="train")
     return pd.concat([table, step_terms(table, [graphs[position] for position in positions])], axis=1)
@@ -61,18 +51,7 @@ def memory_covariates(job: TrainingJob) -> dict[str, float]:
 
 
 def memory_inputs(jobs: Sequence[TrainingJob]) -> pd.DataFrame:
-    """Simulated memory of jobs, and covariates.
-
-    Parameters
-    ----------
-    jobs : sequence of TrainingJob
-        Jobs with the same graph and setting are simulated once.
-
-    Returns
-    -------
-    DataFrame
-        A row a job: the columns of `interpolated_features`, and those of `memory_covariates`.
-    """
+    """Columns of `interpolated_features` and of `memory_covariates`, a row a job; equal simulations run once."""
     graphs, positions = distinct_graphs(list(jobs))
     runs = pd.DataFrame(
         {"graph": positions, "setting": list(map(memory_setting, jobs)), "batch": [job.batch_size for job in jobs]}

@@ -24,34 +24,16 @@ class _KeySplit(BaseCrossValidator):
 
     _noun: str
 
-    def __init__(self, n_splits: int | None = None, column: str | None = None) -> None:
+    def __init__(self, n_splits: int | None = None) -> None:
         self.n_splits = n_splits
-        self.column = column
 
     def _key(self, name: Any) -> str:
         raise NotImplementedError
 
-    def keys(self, X: Any = None, groups: Any = None) -> np.ndarray[Any, Any]:
-        """Return the group of each row.
-
-        Parameters
-        ----------
-        X : DataFrame, optional
-            Needed where `column` names one of its columns.
-        groups : array-like of shape (n_rows,), optional
-            Names; needed where `column` is None.
-
-        Raises
-        ------
-        InputError
-            If neither is given, or all rows are in one group.
-        """
-        if self.column is not None:
-            names = check_columns(X, (self.column,), "X")[self.column]
-        elif groups is None:
-            raise InputError(f"{type(self).__name__} needs groups, the {self._noun} of each row, or column=...")
-        else:
-            names = pd.Series(np.asarray(groups, dtype=object))
+    def _keys(self, groups: Any) -> FloatArray:
+        if groups is None:
+            raise InputError(f"{type(self).__name__} needs groups, the {self._noun} of each row.")
+        names = pd.Series(np.asarray(groups, dtype=object))
         keys = names.map({name: self._key(name) for name in names.unique()}).to_numpy(dtype=object)
         if len(set(keys)) < 2:
             raise InputError(f"{type(self).__name__} needs two groups, to hold one out; all rows are {keys[0]!r}.")
@@ -62,16 +44,16 @@ class _KeySplit(BaseCrossValidator):
 
         Parameters
         ----------
-        X, groups : optional
-            As for `split`; not needed where `n_splits` is set.
-        y : ignored
+        X, y : ignored
+        groups : array-like of shape (n_rows,), optional
+            Names; not needed where `n_splits` is set.
         """
         if self.n_splits is not None:
             return int(check_number("n_splits", self.n_splits, 2, integer=True))
-        return len(set(self.keys(X, groups)))
+        return len(set(self._keys(groups)))
 
     def _iter_test_indices(self, X: Any = None, y: Any = None, groups: Any = None) -> Iterator[Any]:
-        keys, n_splits = self.keys(X, groups), self.get_n_splits(X, y, groups)
+        keys, n_splits = self._keys(groups), self.get_n_splits(X, y, groups)
         if n_splits > len(set(keys)):
             raise InputError(f"n_splits={n_splits} is more than the {len(set(keys))} groups that there are.")
         folds = LeaveOneGroupOut() if self.n_splits is None else GroupKFold(n_splits)
@@ -79,14 +61,12 @@ class _KeySplit(BaseCrossValidator):
 
 
 class FamilySplit(_KeySplit):
-    """Hold out families of networks.
+    """Hold out families of networks; the ``groups`` of `split` are names of networks.
 
     Parameters
     ----------
     n_splits : int or None, default=5
         Folds of about equal size; None is one fold a family.
-    column : str, optional
-        Column of ``X`` that holds the names of the networks; by default they are the ``groups`` of `split`.
 
     See Also
     --------
@@ -103,22 +83,20 @@ class FamilySplit(_KeySplit):
 
     _noun = "network"
 
-    def __init__(self, n_splits: int | None = 5, column: str | None = None) -> None:
-        super().__init__(n_splits, column)
+    def __init__(self, n_splits: int | None = 5) -> None:
+        super().__init__(n_splits)
 
     def _key(self, name: Any) -> str:
         return family_of(name)
 
 
 class DeviceSplit(_KeySplit):
-    """Hold out devices by their die; an RTX A6000 and an RTX 3090 share one.
+    """Hold out devices by their die; the ``groups`` of `split` are names of devices.
 
     Parameters
     ----------
     n_splits : int or None, default=None
         Folds; None is one a die.
-    column : str, optional
-        Column of ``X`` that holds the names of the devices; by default they are the ``groups`` of `split`.
 
     Examples
     --------

@@ -109,18 +109,11 @@ def test_scikit_learn_takes_them_as_cv(rows):
     assert "bounds={'batch_size': 32}" in repr(ExtrapolationSplit({"batch_size": 32}))
 
 
-def test_names_may_be_a_column():
-    frame = pd.DataFrame({"network": NAMES, "device": ["T4", "V100"] * 3 + ["T4"]})
-    assert FamilySplit(None, column="network").get_n_splits(frame) == 3
-    assert len(list(DeviceSplit(column="device").split(frame))) == 2
-
-
 @pytest.mark.parametrize(
     ("split", "message"),
     [
         (FamilySplit(), "needs groups, the network of each row"),
-        (DeviceSplit(column="gpu"), r"X lacks the column\(s\) gpu"),
-        (FamilySplit(2, column="name"), "all rows are 'resnet'"),
+        (DeviceSplit(), "needs groups, the device of each row"),
         (ExtrapolationSplit({"batch": 8}), r"X lacks the column\(s\) batch"),
         (ExtrapolationSplit({}), "bounds must name columns"),
         (ExtrapolationSplit({"batch_size": 128}), "into the training set"),
@@ -135,6 +128,11 @@ def test_names_may_be_a_column():
 def test_invalid_input_is_rejected(rows, split, message):
     with pytest.raises(InputError, match=message):
         list(split.split(rows))
+
+
+def test_a_single_group_is_rejected(rows):
+    with pytest.raises(InputError, match="all rows are 'resnet'"):
+        list(FamilySplit(2).split(rows, groups=rows["name"]))
 
 
 def test_more_folds_than_groups():

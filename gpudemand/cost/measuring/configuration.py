@@ -137,16 +137,6 @@ COLUMNS = tuple(field.name for field in fields(Configuration))
 def configuration_from_row(row: Mapping[str, Any]) -> Configuration:
     """Parse a configuration; missing columns take their defaults, others are ignored.
 
-    Parameters
-    ----------
-    row : mapping
-        Column to value, as a CSV reader gives it.
-
-    Raises
-    ------
-    InputError
-        If a value does not parse as the type of its column, or is out of range.
-
     Examples
     --------
     >>> configuration_from_row({"framework": "torch", "network": "lenet", "batch_size": "8"}).batch_size

@@ -50,24 +50,10 @@ def _cores() -> int:
 
 @dataclass(frozen=True)
 class Environment:
-    """Hardware and software of a measured row.
+    """Hardware and software of a measured row, the last six fields those of the current process.
 
-    Parameters
-    ----------
-    device_name : str
-        Product name of the GPU, or model of the processor.
-    device_memory_gib : float
-        Memory of the device (of the machine, for a CPU).
-    driver : str
-        Version of the GPU driver; empty on a CPU.
-    framework_version : str
-        Such as ``torch 2.6.0``.
-    backend : str
-        Backend of Keras with its version, or CUDA and cuDNN of PyTorch; empty where there is none.
-    n_threads : int
-        Threads of an operator on the CPU.
-    python, os, cpu, cores, gpudemand_version, date : optional
-        Of the current process.
+    The `driver` is empty on a CPU; `framework_version` is such as ``torch 2.6.0``; `backend` is that of Keras, or CUDA
+    and cuDNN of PyTorch; `n_threads` are threads of an operator on the CPU.
     """
 
     device_name: str

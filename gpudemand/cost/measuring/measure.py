@@ -57,16 +57,9 @@ _TEXT = (
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of a run.
+    """Progress of a run: finished and all rows, estimated seconds left, and the last finished row.
 
-    Parameters
-    ----------
-    done, total : int
-        Finished rows, including those of earlier runs, and all rows.
-    left_s : float
-        Estimated seconds left, by the mean of the rows so far by framework.
-    row : dict
-        The last finished row.
+    The estimate is by the mean of the rows so far of each framework.
     """
 
     done: int

@@ -19,18 +19,10 @@ MAX_STEPS, MIN_STEPS = 200, 3
 
 @dataclass(frozen=True)
 class Sampling:
-    """Number of steps and duration of a measurement.
+    """Duration of a measurement.
 
-    Parameters
-    ----------
-    steps : int, default=8
-        Timed steps at least.
-    warmup : int, default=2
-        Untimed steps before; the first of them is reported separately.
-    min_time_s : float, default=0.5
-        Timed steps continue until they add up to this (or to 200 steps).
-    max_time_s : float, default=15
-        Three timed steps suffice if they add up to this.
+    At least `steps` timed steps after `warmup` untimed ones, until they add up to `min_time_s` (or to 200 steps); three
+    suffice if they add up to `max_time_s`.
     """
 
     steps: int = 8
@@ -82,22 +74,7 @@ class Session(Protocol):
 
 
 def measure(session: Session, sampling: Sampling, *, on_device: bool) -> dict[str, object]:
-    """Train a session and return its step times and memory.
-
-    Parameters
-    ----------
-    session : Session
-        Not yet trained.
-    sampling : Sampling
-        How many steps.
-    on_device : bool
-        Whether the job's memory is that of a GPU rather than of the process.
-
-    Returns
-    -------
-    dict
-        The measured columns of a row.
-    """
+    """Train a new session; return the measured columns of a row, with ``memory_gib`` of the GPU if `on_device`."""
     baseline = reset_peak_resident()
     first = session.timed_step()
     for _ in range(sampling.warmup - 1):

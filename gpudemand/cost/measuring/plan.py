@@ -27,27 +27,9 @@ GROUPED_KERAS_ON_CPU, GROUPED = 100.0, ("resnext", "regnet")
 class Design:
     """Ranges of a random design for one kind of device.
 
-    Parameters
-    ----------
-    device : {"cpu", "cuda"}
-    frameworks : tuple of str
-        Drawn in equal shares; one that is listed twice has twice the share.
-    pixels, tokens : tuple of int
-        Input sizes.
-    batch : tuple of int
-        Smallest and largest batch, log-uniform.
-    widths, depths : tuple of float
-        Factors.
-    vocabularies : tuple of int
-        Distinct tokens.
-    precisions, layouts : tuple of str
-        See `Configuration`; the layout is PyTorch's.
-    threads : int
-        Threads of an operator.
-    max_step_s : float
-        Upper limit of the estimated step time, with which rows are drawn again.
-    flops_per_s : float
-        Assumed speed of that estimate.
+    Frameworks have equal shares (one that is listed twice has twice the share); `pixels` and `tokens` are input sizes;
+    `batch` is log-uniform between two ends; `widths` and `depths` are factors; `layouts` are those of PyTorch. Rows are
+    drawn again if their step takes longer than `max_step_s`, estimated at `flops_per_s`.
     """
 
     device: str
@@ -201,13 +183,7 @@ def _draw(cell: tuple[str, str], design: Design, random: np.random.Generator) ->
 
 
 def estimated_step_s(job: Configuration, flops_per_s: float) -> float:
-    """Rough estimate of the step time from floating-point operations alone.
-
-    Parameters
-    ----------
-    job : Configuration
-    flops_per_s : float
-        Assumed speed of the device.
+    """Rough estimate of the step time from floating-point operations alone, at an assumed speed.
 
     Examples
     --------

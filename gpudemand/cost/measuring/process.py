@@ -16,13 +16,7 @@ from gpudemand.cost.measuring.child import OUT_OF_MEMORY
 
 
 class MeasuringProcess:
-    """A fresh Python process that trains jobs on request; killed at a timeout.
-
-    Parameters
-    ----------
-    device : {"cpu", "cuda"}
-        On ``cpu`` the process sees no GPU.
-    """
+    """A fresh Python process that trains jobs on request and is killed at a timeout; on ``cpu`` it sees no GPU."""
 
     def __init__(self, device: str) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)

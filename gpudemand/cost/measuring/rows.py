@@ -16,20 +16,8 @@ from gpudemand._validation import InputError
 class RowFile:
     """Append rows to a CSV file, each synced to disk.
 
-    Opening truncates an incomplete last line, checks the header, and locks the file against other writers where the
-    system can.
-
-    Parameters
-    ----------
-    path : path-like
-        The file; created if missing.
-    columns : sequence of str
-        Its header.
-
-    Raises
-    ------
-    InputError
-        If the file has another header, or is locked by another process.
+    Opening creates the file or truncates an incomplete last line, checks the header, and locks the file against other
+    writers where the system can; it raises `InputError` for another header or a locked file.
 
     Examples
     --------

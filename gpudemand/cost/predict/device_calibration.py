@@ -61,33 +61,16 @@ class Calibration:
     jobs: dict[int, tuple[FloatArray, FloatArray]] = field(default_factory=dict)
 
     def fit_devices(self, names: pd.Series, keys: IntArray, ratio: FloatArray, residual_mad: float) -> None:
-        """Set the shrunken factor of each measured device; batch sizes of one job count as one observation.
+        """Set the shrunken log factor of each device from ratios of measured over predicted times.
 
-        Parameters
-        ----------
-        names : Series of str, shape (n,)
-        keys : ndarray of shape (n,)
-            Of `job_keys`.
-        ratio : ndarray of shape (n,)
-            Measured over predicted.
-        residual_mad : float
-            Robust standard deviation of the log residual of a job.
+        Batch sizes of one job count as one observation, whose standard deviation is `residual_mad`.
         """
         errors = pd.Series(np.log(ratio)).groupby([names.astype(str).to_numpy(), keys]).median()
         for name, jobs in errors.groupby(level=0):
             self.devices[str(name)] = _shrink(float(jobs.median()), residual_mad / np.sqrt(len(jobs)))
 
     def fit_jobs(self, keys: IntArray, parts: FloatArray, y: FloatArray) -> None:
-        """Fit the factors of each job.
-
-        Parameters
-        ----------
-        keys : ndarray of shape (n,)
-        parts : ndarray of shape (n, 2)
-            Predicted seconds, the fixed part and the rest.
-        y : ndarray of shape (n,)
-            Measured seconds.
-        """
+        """Fit the factors of each job from predicted parts, shape (n, 2), and measured seconds."""
         for key in np.unique(keys):
             self.jobs[int(key)] = _laplace(parts[keys == key], y[keys == key])
 

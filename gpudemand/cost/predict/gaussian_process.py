@@ -71,11 +71,5 @@ def fit(inputs: Inputs, y: FloatArray, groups: FloatArray) -> tuple[FloatArray, 
 
 
 def distance(covariance: FloatArray) -> FloatArray:
-    """Distance of new rows from the training data, from 0.1 (a job in it) to 1.1, shape (n_new,).
-
-    Parameters
-    ----------
-    covariance : ndarray of shape (n_new, n_train)
-        `kernel` of new rows with training rows.
-    """
+    """Distance from the training rows by the covariance with them, from 0.1 (a training row) to 1.1, shape (n_new,)."""
     return 1.1 - covariance.max(axis=1, initial=0.0)

@@ -33,7 +33,7 @@ _VERSION = 2.9
 
 
 def gp_features(table: pd.DataFrame, terms: pd.DataFrame, coefficients: pd.Series) -> list[FloatArray]:
-    """Features of the network, the device and the stack.
+    """Features of the network, the device and the stack: three arrays with a row a job each.
 
     Parameters
     ----------
@@ -43,11 +43,6 @@ def gp_features(table: pd.DataFrame, terms: pd.DataFrame, coefficients: pd.Serie
         Of `step_terms`, the columns of `coefficients`.
     coefficients : Series
         Multiple of the datasheet's bound, by term.
-
-    Returns
-    -------
-    list of ndarray
-        Three arrays with a row a job each. Scales are fixed, not fitted: a new device changes no other job.
     """
     return [_network(table, terms, coefficients), _device(table), _stack(table)]
 

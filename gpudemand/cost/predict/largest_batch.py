@@ -17,14 +17,7 @@ _MAX_BATCH = 2**24
 
 
 def largest_that(fits: Callable[[int], bool], guess: int = 1) -> int:
-    """Largest positive integer for which a monotone predicate holds; 0 if there is none.
-
-    Parameters
-    ----------
-    fits : callable
-        Monotone predicate.
-    guess : int, default=1
-        Start of the search.
+    """Largest positive integer for which a monotone predicate holds, 0 if none, searched from a guess.
 
     Examples
     --------

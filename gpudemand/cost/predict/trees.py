@@ -16,18 +16,10 @@ _CHUNK = 2000
 
 
 class Trees(NamedTuple):
-    """A sum of regression trees.
+    """A sum of regression trees: a constant, the root of each tree, and the nodes of all trees.
 
-    Attributes
-    ----------
-    start : ndarray of shape (1,)
-        Constant of the sum.
-    roots : ndarray of shape (n_trees,)
-        Root node of each tree.
-    left, right : ndarray of shape (n_nodes,)
-        Child if the feature is at most the threshold, and if not; a leaf is its own child.
-    feature, threshold, value : ndarray of shape (n_nodes,)
-        Split of a node, and value of a leaf.
+    A row goes to `left` if its `feature` is at most the `threshold`, else to `right`; a leaf is its own child, and its
+    `value` is added.
     """
 
     start: FloatArray

@@ -40,13 +40,6 @@ def prior_means(terms: Iterable[str]) -> FloatArray:
 def fit_work_coefficients(terms: pd.DataFrame, y: FloatArray) -> pd.Series:
     """Fit non-negative coefficients in relative error, with a Gaussian prior and a Cauchy loss.
 
-    Parameters
-    ----------
-    terms : DataFrame of shape (n_rows, n_terms)
-        Seconds at the peaks of the datasheet.
-    y : ndarray of shape (n_rows,)
-        Measured seconds.
-
     Examples
     --------
     >>> terms = pd.DataFrame({"work:gemm:flops": [1.0, 2.0, 4.0] * 50, "work:start": 0.001})

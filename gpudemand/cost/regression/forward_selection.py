@@ -36,14 +36,12 @@ def select_forward(
     Parameters
     ----------
     columns : ndarray of shape (n_rows, n_candidates)
-        Candidates.
     intercept : ndarray of shape (n_rows,)
         The column of the null model.
     target : ndarray of shape (n_rows,)
     folds : sequence of pairs of ndarray
         Positions of training and held-out rows.
     max_terms : int
-        Most columns to select.
     tol : float
         Relative improvement below which selection stops.
     positive : bool
@@ -75,22 +73,7 @@ def select_forward(
 def eliminate_backward(
     columns: FloatArray, intercept: FloatArray, target: FloatArray, folds: Folds, selected: list[int], tol: float
 ) -> list[int]:
-    """Remove, one by one, columns without which the error on held-out rows grows by less than `tol` in all.
-
-    Parameters
-    ----------
-    columns, intercept, target, folds
-        As for `select_forward`.
-    selected : list of int
-        What it returned.
-    tol : float
-        Relative increase of the error that is allowed.
-
-    Returns
-    -------
-    list of int
-        The remaining columns, in the same order.
-    """
+    """Remove, one by one, selected columns without which the held-out error grows by less than `tol` in all."""
 
     def error(some: list[int]) -> float:
         design = np.column_stack([intercept, columns[:, some]])

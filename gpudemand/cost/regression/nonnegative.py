@@ -59,22 +59,10 @@ def fit_nonnegative(
 
 
 def fit_robust(terms: pd.DataFrame, y: FloatArray) -> pd.Series:
-    """Fit a non-negative sum of terms under a Cauchy loss, by iteratively reweighted least squares.
+    """Fit a non-negative sum of terms, the first of them the main one, under a Cauchy loss.
 
-    The scale of the loss shrinks step by step (graduated non-convexity), from a start at the median of the first term:
-    least squares would start at the outliers, whose relative errors are the largest.
-
-    Parameters
-    ----------
-    terms : DataFrame of shape (n_rows, n_terms)
-        The first is the main one.
-    y : ndarray of shape (n_rows,)
-        Positive costs, some of them from measurements that broke off.
-
-    Returns
-    -------
-    Series
-        Coefficient of each term.
+    Iteratively reweighted least squares with a scale that shrinks step by step (graduated non-convexity), from a start
+    at the median ratio of the first term: least squares would start at the outliers, whose relative errors are largest.
 
     Examples
     --------

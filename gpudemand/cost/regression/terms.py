@@ -26,17 +26,7 @@ _COMBINABLE = ({"x"}, {"1/x"}, {"x", "log(x)"})
 
 
 class Factor(NamedTuple):
-    """One transform of one column.
-
-    Attributes
-    ----------
-    column : str
-        Of the table.
-    transform : str
-        ``x``, ``1/x``, ``log(x)``, ``1/(1 + x)``, ``log(1 + x)``, or ``is``: the indicator of a category.
-    category : str
-        The category.
-    """
+    """One transform of one column; ``is`` is the indicator of a `category`."""
 
     column: str
     transform: str
@@ -48,13 +38,7 @@ class Factor(NamedTuple):
         return self.transform.replace("x", self.column)
 
     def values(self, table: pd.DataFrame) -> FloatArray:
-        """Evaluate it for each row of a table.
-
-        Raises
-        ------
-        InputError
-            If a column that was positive when the terms were made is not so now.
-        """
+        """Evaluate it for each row of a table; raises `InputError` if a column has left the domain of the transform."""
         if self.transform == "is":
             return (table[self.column] == self.category).to_numpy(dtype=float)
         x: FloatArray = table[self.column].to_numpy(dtype=float)
@@ -74,13 +58,8 @@ Term: TypeAlias = tuple[Factor, ...]
 def candidate_factors(table: pd.DataFrame, *, inverse: bool = True, log: bool = True) -> list[Factor]:
     """List the transforms of every column that varies.
 
-    Parameters
-    ----------
-    table : DataFrame
-        Numbers and text. A positive column gets ``1/x`` and ``log(x)``, one with zeros ``1/(1 + x)`` and
-        ``log(1 + x)``, one with negative values neither; text gets one indicator a category.
-    inverse, log : bool, default=True
-        Whether to list inverses, logarithms.
+    A positive column gets ``1/x`` and ``log(x)``, one with zeros ``1/(1 + x)`` and ``log(1 + x)``, one with negative
+    values neither; text gets one indicator a category.
 
     Examples
     --------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from functools import partial
 from typing import Any
 
 import torch
@@ -78,14 +79,16 @@ class TorchNet(Net):
         return self._layer(ACTIVATIONS[kind](), x)
 
     def max_pool(self, x: Value, kernel: int, stride: int, *, same: bool = True) -> Value:
-        padding, ceil = _pool_padding(kernel, same)
-        pool = nn.MaxPool2d(kernel, stride, padding, ceil_mode=ceil)
-        return self._layer(pool, x, (self.channels(x), *_windows(x, (kernel, kernel), stride, same)))
+        return self._pool(nn.MaxPool2d, x, kernel, stride, same)
 
     def avg_pool(self, x: Value, kernel: int, stride: int, *, same: bool = True) -> Value:
-        padding, ceil = _pool_padding(kernel, same)
-        pool = nn.AvgPool2d(kernel, stride, padding, ceil_mode=ceil, count_include_pad=False)
-        return self._layer(pool, x, (self.channels(x), *_windows(x, (kernel, kernel), stride, same)))
+        return self._pool(partial(nn.AvgPool2d, count_include_pad=False), x, kernel, stride, same)
+
+    def _pool(self, pool: Any, x: fx.Node, kernel: int, stride: int, same: bool) -> fx.Node:
+        # An even kernel has no symmetric padding: instead a last, partial window counts.
+        odd = kernel % 2 == 1
+        layer = pool(kernel, stride, kernel // 2 if same and odd else 0, ceil_mode=same and not odd)
+        return self._layer(layer, x, (self.channels(x), *_windows(x, (kernel, kernel), stride, same)))
 
     def global_pool(self, x: Value, *, keep: bool = False) -> Value:
         pooled = self._layer(nn.AdaptiveAvgPool2d(1), x, (self.channels(x), 1, 1))
@@ -209,9 +212,3 @@ def _windows(x: fx.Node, window: tuple[int, int], stride: int, same: bool) -> tu
     shrink = (1, 1) if same else window
     _, height, width = _shape(x)
     return (height - shrink[0]) // stride + 1, (width - shrink[1]) // stride + 1
-
-
-def _pool_padding(kernel: int, same: bool) -> tuple[int, bool]:
-    """Padding of ``same`` pooling, and whether a last, partial window counts, by the parity of the kernel."""
-    odd = kernel % 2 == 1
-    return (kernel // 2 if same and odd else 0), (same and not odd)

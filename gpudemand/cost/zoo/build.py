@@ -35,11 +35,6 @@ def kind(name: str) -> str:
     name : str
         One of `names`.
 
-    Raises
-    ------
-    InputError
-        If there is no such network.
-
     Examples
     --------
     >>> kind("resnet50"), kind("gpt")

@@ -12,15 +12,7 @@ from gpudemand.cost.zoo.net import Net, Value
 
 
 class Entry(NamedTuple):
-    """One network.
-
-    Attributes
-    ----------
-    define : callable
-        Adds the operators of the network to a `Net` under construction: ``define(net, input) -> output``.
-    kind : {"image", "tokens"}
-        Input of the network.
-    """
+    """One network: ``define(net, input) -> output`` adds its operators to a `Net`; `kind` is that of its input."""
 
     define: Callable[[Net, Value], Value]
     kind: str = "image"

@@ -17,18 +17,8 @@ SMALL = 64
 class Size:
     """Size of a network.
 
-    Parameters
-    ----------
-    input_shape : tuple of int
-        ``(channels, height, width)`` of an image, or ``(length,)`` of a token sequence; no batch dimension.
-    n_classes : int
-        Outputs of a classifier.
-    width : float
-        Multiplies channels (transformers: heads of 64 channels).
-    depth : float
-        Multiplies the blocks of each stage.
-    vocabulary : int
-        Distinct tokens; ignored for images.
+    `input_shape` is ``(channels, height, width)`` of an image, or ``(length,)`` of tokens; `width` is a factor on
+    the channels (in transformers on the heads of 64 channels), `depth` on the blocks of each stage.
     """
 
     input_shape: tuple[int, ...]
