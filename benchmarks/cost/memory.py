@@ -29,7 +29,7 @@ from gpudemand.cost.regression.nonnegative import fit_robust
 
 log = logging.getLogger(__name__)
 _GIB = 2.0**30
-#: A run that took less than this share of the FakeTensor estimate broke off before its peak, whatever SOURCE.md says.
+#: A run below this share of the FakeTensor estimate broke off before its peak, even if SOURCE.md lists it as complete.
 _BROKEN = 0.75
 #: Track -> project, column whose values are held out, folds, aim (median, 90th percentile).
 TRACKS: dict[str, tuple[str, str, int | None, tuple[float, float]]] = {
@@ -152,24 +152,24 @@ def report_fits(table: pd.DataFrame, folds: list[Fold]) -> None:
         # Where a job ran, what it took decides; where it did not, it does not fit into less either.
         fits = table["fits"].where((table["fits"] != 1.0) | (table["memory_gib"] <= limit), 0.0).to_numpy()
         known, chance, other = ~np.isnan(fits), ours[name].to_numpy(), line["predicted"].to_numpy() <= limit
-        rows[f"{name}, gpudemand"] = _verdict(fits[known] > 0, chance[known] >= 0.5)
-        rows[f"{name}, gpudemand, 95 % sure"] = _verdict(fits[known] > 0, chance[known] >= 0.95)
-        rows[f"{name}, FakeTensor, line"] = _verdict(fits[known] > 0, other[known])
+        rows[f"{name}, gpudemand"] = _accuracy(fits[known] > 0, chance[known] >= 0.5)
+        rows[f"{name}, gpudemand, 95 % sure"] = _accuracy(fits[known] > 0, chance[known] >= 0.95)
+        rows[f"{name}, FakeTensor, line"] = _accuracy(fits[known] > 0, other[known])
         known &= ~broken.to_numpy()
-        rows[f"{name}, gpudemand, whole runs"] = _verdict(fits[known] > 0, chance[known] >= 0.5)
+        rows[f"{name}, gpudemand, whole runs"] = _accuracy(fits[known] > 0, chance[known] >= 0.5)
     log.info(
         "\nfits: target 98 %% right, at most 1 %% false\n%s",
         pd.DataFrame(rows).T.to_string(float_format="{:.3f}".format),
     )
 
 
-def _verdict(truth: Any, said: Any) -> dict[str, float]:
-    wrong = ~truth & said
+def _accuracy(truth: Any, predicted: Any) -> dict[str, float]:
+    wrong = ~truth & predicted
     return {
         "rows": len(truth),
-        "right": float((truth == said).mean()),
+        "right": float((truth == predicted).mean()),
         "false fits of all": float(wrong.mean()),
-        "false fits of fits said": float(wrong.sum() / max(said.sum(), 1)),
+        "false fits of predicted fits": float(wrong.sum() / max(predicted.sum(), 1)),
     }
 
 

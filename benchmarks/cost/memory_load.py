@@ -25,7 +25,7 @@ _DROP = 0.98
 
 
 def gpumemnet(folder: Path) -> pd.DataFrame:
-    """Training of timm networks in single precision on a card of 40 GB; ``usable`` as SOURCE.md says."""
+    """Training of timm networks in single precision on a card of 40 GB; ``usable`` as in SOURCE.md."""
     rows = pd.read_csv(folder / "timm_memory_faketensor.csv").rename(columns={"timm_model": "network"})
     rows = rows.sort_values(["network", "batch_size"], ignore_index=True)
     measured = rows["max_gpu_memory_mib_measured"].astype(float)

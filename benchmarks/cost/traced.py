@@ -114,7 +114,7 @@ def _traced(key: str) -> OpGraph:
             return OpGraph.from_torch(module, shape, input_dtype=dtype)
 
 
-def wanted(data: Path) -> Iterator[str]:
+def network_keys(data: Path) -> Iterator[str]:
     """Keys behind the labels of a folder of public measurements, the most used first."""
     from benchmarks.cost.load import tables
 
@@ -130,7 +130,7 @@ def main() -> None:
     options: Any = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     cache = TraceCache(options.cache)
-    keys = list(dict.fromkeys(wanted(options.data)))
+    keys = list(dict.fromkeys(network_keys(options.data)))
     cache.trace(keys)
     log.info("%d of %d networks have a graph", sum(key in cache for key in keys), len(keys))
 

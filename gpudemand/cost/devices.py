@@ -135,8 +135,8 @@ fp8_tensor_tflops, int8_tops : float, optional
         ...
         gpudemand._validation.InputError: Tesla V100 SXM2 16GB cannot train in 'tf32'; it can in fp32, fp16.
         """
-        wanted = check_choice("precision", "fp16" if precision == "amp" else precision, _PEAKS)
-        peak = self._peak(wanted)
+        name = check_choice("precision", "fp16" if precision == "amp" else precision, _PEAKS)
+        peak = self._peak(name)
         if math.isnan(peak):
             raise InputError(f"{self.name} cannot train in {precision!r}; it can in {', '.join(self.precisions)}.")
         return peak

@@ -15,7 +15,7 @@ from gpudemand._validation import InputError, check_choice, check_number
 from gpudemand.cost.devices import PRECISIONS, Device, device
 from gpudemand.cost.graph.features import OPTIMIZER_STATES
 from gpudemand.cost.graph.op_graph import OpGraph
-from gpudemand.cost.measuring.configuration import CHOICES
+from gpudemand.cost.measuring.configuration import CHOICES, check_keras
 from gpudemand.cost.regression.feature_table import CATEGORIES, NUMBERS, features_of_graphs
 from gpudemand.cost.tracing.inputs import read_inputs
 
@@ -113,11 +113,7 @@ class TrainingJob:
         self.hardware.peak(self.precision)  # raises for a precision that the device lacks
         if self.n_gpus > 1 and self.hardware.kind == "cpu":
             raise InputError(f"{self.hardware.name} is a CPU; n_gpus must be 1, got {self.n_gpus}.")
-        if self.framework == "keras" and (self.layout, self.execution) != ("channels_last", "compiled"):
-            raise InputError(
-                "keras trains with layout='channels_last' and execution='compiled'; "
-                f"got {self.layout!r} and {self.execution!r}."
-            )
+        check_keras(self.framework, self.layout, self.execution)
 
     @property
     def hardware(self) -> Device:

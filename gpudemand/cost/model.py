@@ -248,7 +248,7 @@ class CostModel:
         Parameters
         ----------
         jobs : TrainingJob or iterable of TrainingJob
-            Measured jobs; each says its device.
+            Measured jobs, with their devices.
         step_time_s : float or array-like of shape (n_jobs,)
             Their measured seconds a step.
 

@@ -131,10 +131,10 @@ def test_a_truncated_file_keeps_its_complete_rows(tmp_path):
     for length in range(len(whole) + 1):
         path.write_bytes(whole[:length])
         with RowFile(path, columns) as rows:
-            kept = [row["key"] for row in rows.read()]
+            complete = [row["key"] for row in rows.read()]
             rows.append({"key": "c"})
-            assert [row["key"] for row in rows.read()] == [*kept, "c"]
-        assert kept == ["a", "b"][: max(0, whole[:length].count(b"\n") - 1)]
+            assert [row["key"] for row in rows.read()] == [*complete, "c"]
+        assert complete == ["a", "b"][: max(0, whole[:length].count(b"\n") - 1)]
 
 
 def test_a_file_has_one_writer_and_one_header(tmp_path):
@@ -160,12 +160,12 @@ def test_a_process_killed_by_the_system_is_out_of_memory():
     assert answer == {"status": "oom", "message": "killed by the system"}
 
 
-@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
-def test_a_process_that_is_told_to_stop_stops_the_run(told):
-    if signal.getsignal(told) == signal.SIG_IGN:
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_process_stops_the_run(stop):
+    if signal.getsignal(stop) == signal.SIG_IGN:
         pytest.skip("runs in the background of a shell, where this signal is ignored and children inherit that")
     process = MeasuringProcess("cpu")
-    os.kill(process._process.pid, told)
+    os.kill(process._process.pid, stop)
     with pytest.raises(KeyboardInterrupt):
         process.request({}, timeout_s=60)
     process.close()
@@ -212,7 +212,7 @@ def test_one_process_can_serve_many_jobs(tmp_path):
         ({"batch_size": "many"}, "row 1 of the plan: batch_size='many' cannot be read"),
         ({"precision": "tf32"}, "precision='tf32' exists on device='cuda' only"),
         ({"framework": "keras"}, "keras trains with layout='channels_last' and execution='compiled'"),
-        ({"channels": 0}, "lenet takes image, which is written channels>0 and vocabulary=0"),
+        ({"channels": 0}, "lenet takes image, which needs channels>0 and vocabulary=0"),
     ],
 )
 def test_invalid_plans_are_rejected(tmp_path, change, message):

@@ -60,8 +60,8 @@ CIFAR = {
 }
 #: Multiply-adds of one image at 224 pixels, as published to three digits.
 PUBLISHED_GMACS = {"resnet50": 4.09, "vgg16": 15.47, "densenet121": 2.83, "mobilenet_v2": 0.30, "vit_small": 4.60}
-#: One network per back-end operator: together they use all of them.
-TWINS = [
+#: Networks that together use all operators of the back ends.
+BOTH_FRAMEWORKS = [
     "lenet",
     "se_resnet18",
     "nasnet_mobile",
@@ -144,7 +144,7 @@ def test_a_network_learns(name):
     assert all(weight.grad is not None and weight.grad.isfinite().all() for weight in network.parameters())
 
 
-@pytest.mark.parametrize("name", TWINS)
+@pytest.mark.parametrize("name", BOTH_FRAMEWORKS)
 def test_both_frameworks_have_the_same_parameters(name):
     pytest.importorskip("keras")
     size = {"width": 0.5, "depth": 0.5}
@@ -179,8 +179,8 @@ def copy_weights(network, model):
     modules = [dict(network.named_modules())[node.target] for node in network.graph.nodes if node.op == "call_module"]
     for kind in ("Conv2D", "DepthwiseConv2D", "BatchNormalization", "Dense"):
         layers = sorted((layer for layer in model.layers if type(layer).__name__ == kind), key=position)
-        twins = [module for module in modules if keras_kind(module) == kind]
-        for module, layer in zip(twins, layers, strict=True):
+        same = [module for module in modules if keras_kind(module) == kind]
+        for module, layer in zip(same, layers, strict=True):
             arrays = weights_for_keras(module)
             layer.set_weights([array.reshape(old.shape) for array, old in zip(arrays, layer.weights, strict=True)])
 
@@ -246,6 +246,6 @@ def test_unknown_names_are_rejected():
 
 def test_tensorflow_logs_are_suppressed_and_errors_are_not():
     pytest.importorskip("keras")
-    code = "from gpudemand.cost import zoo; import sys; zoo.build('lenet', 'keras'); print('said', file=sys.stderr)"
+    code = "from gpudemand.cost import zoo; import sys; zoo.build('lenet', 'keras'); print('ready', file=sys.stderr)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stderr == "said\n"
+    assert run.stderr == "ready\n"

@@ -10,7 +10,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from gpudemand.cost import zoo
 from gpudemand.cost.measuring.configuration import Configuration
 from gpudemand.cost.measuring.environment import GIB, Environment, cpu_model, installed_version, machine_memory_gib
 from gpudemand.cost.measuring.meter import Peaks
@@ -61,15 +60,7 @@ class KerasSession:
 
 
 def _make_model(job: Configuration) -> Any:
-    model = zoo.build(
-        job.network,
-        "keras",
-        job.input_shape,
-        job.n_classes,
-        width=job.width,
-        depth=job.depth,
-        vocabulary=max(job.vocabulary, 1),
-    )
+    model = job.build()
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(optimizer=_make_optimizer(job.optimizer), loss=loss)
     return model

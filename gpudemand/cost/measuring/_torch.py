@@ -11,7 +11,6 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from gpudemand.cost import zoo
 from gpudemand.cost.measuring.configuration import Configuration
 from gpudemand.cost.measuring.environment import GIB, Environment, cpu_model, machine_memory_gib
 from gpudemand.cost.measuring.meter import Peaks
@@ -49,13 +48,8 @@ class TorchSession:
             self._free_before = torch.cuda.mem_get_info()[0]
 
     def _make_model(self) -> Any:
-        job = self._job
-        sizes = {"width": job.width, "depth": job.depth}
         with self._device:
-            model = zoo.build(
-                job.network, "torch", job.input_shape, job.n_classes, **sizes, vocabulary=max(job.vocabulary, 1)
-            )
-        return model.to(memory_format=self._memory_format)
+            return self._job.build().to(memory_format=self._memory_format)
 
     def _make_batch(self) -> tuple[torch.Tensor, torch.Tensor]:
         job, rows = self._job, self._job.batch_size

@@ -23,6 +23,14 @@ CHOICES: dict[str, tuple[str, ...]] = {
 MINIMUM = {"input_size": 1, "channels": 0, "n_classes": 1, "vocabulary": 0, "batch_size": 1, "threads": 0, "repeat": 0}
 
 
+def check_keras(framework: str, layout: str | None, execution: str | None) -> None:
+    """Raise `InputError` for a layout or an execution that Keras does not have."""
+    if framework == "keras" and (layout, execution) != ("channels_last", "compiled"):
+        raise InputError(
+            f"keras trains with layout='channels_last' and execution='compiled'; got {layout!r} and {execution!r}."
+        )
+
+
 @dataclass(frozen=True)
 class Configuration:
     """One row of a plan of measurements.
@@ -105,16 +113,12 @@ class Configuration:
     def _check_combination(self) -> None:
         tokens = zoo.kind(self.network) == "tokens"
         if tokens != (self.channels == 0) or tokens != (self.vocabulary > 0):
-            wanted = "channels=0 and vocabulary>0" if tokens else "channels>0 and vocabulary=0"
+            expected = "channels=0 and vocabulary>0" if tokens else "channels>0 and vocabulary=0"
             raise InputError(
-                f"{self.network} takes {zoo.kind(self.network)}, which is written {wanted}; "
+                f"{self.network} takes {zoo.kind(self.network)}, which needs {expected}; "
                 f"got channels={self.channels}, vocabulary={self.vocabulary}."
             )
-        if self.framework == "keras" and (self.layout, self.execution) != ("channels_last", "compiled"):
-            raise InputError(
-                "keras trains with layout='channels_last' and execution='compiled'; "
-                f"got {self.layout!r} and {self.execution!r}."
-            )
+        check_keras(self.framework, self.layout, self.execution)
         if self.precision == "tf32" and self.device == "cpu":
             raise InputError("precision='tf32' exists on device='cuda' only; choose 'fp32' or 'bf16'.")
 
@@ -122,6 +126,18 @@ class Configuration:
     def input_shape(self) -> tuple[int, ...]:
         """``(channels, height, width)``, or ``(length,)``."""
         return (self.channels, self.input_size, self.input_size) if self.channels else (self.input_size,)
+
+    def build(self) -> Any:
+        """Build the network, untrained."""
+        return zoo.build(
+            self.network,
+            self.framework,
+            self.input_shape,
+            self.n_classes,
+            width=self.width,
+            depth=self.depth,
+            vocabulary=max(self.vocabulary, 1),
+        )
 
     @property
     def key(self) -> str:

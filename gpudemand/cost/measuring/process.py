@@ -71,7 +71,7 @@ class MeasuringProcess:
             return {"status": "timeout", "message": f"not finished within {timeout_s:g} s"}
         if code in (-signal.SIGTERM, -signal.SIGINT):
             # The run is being stopped from outside: the job is not recorded, and measured by the next run.
-            raise KeyboardInterrupt("the measuring process was told to stop")
+            raise KeyboardInterrupt("the measuring process was stopped")
         if code == -signal.SIGKILL:
             return {"status": "oom", "message": "killed by the system"}
         self._errors.seek(0)

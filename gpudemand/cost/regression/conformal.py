@@ -29,7 +29,7 @@ class ConformityScores(NamedTuple):
     --------
     >>> scores = ConformityScores.from_errors(np.linspace(-1.0, 1.0, 99), np.arange(99))
     >>> scores.intervals(np.array([10.0]), np.array([0.1]), [90]).round(2).tolist()
-    [[10.0, 9.14, 10.94]]
+    [[10.0, 9.12, 10.96]]
     """
 
     scores: FloatArray

@@ -132,8 +132,8 @@ def shufflenet_v2(net: Net, x: Value) -> Value:
     for filters, repeats in ((116, 4), (232, 8), (464, 4)):
         x = _shuffle_down(net, x, net.wide(filters) // 2)
         for _ in range(net.deep(repeats - 1)):
-            kept, changed = net.halves(x)
-            x = net.shuffle(net.concat(kept, _shuffle_branch(net, changed, net.channels(changed), 1)))
+            identity, branch = net.halves(x)
+            x = net.shuffle(net.concat(identity, _shuffle_branch(net, branch, net.channels(branch), 1)))
     return classify(net, conv_norm(net, x, net.wide(1024)))
 
 
