@@ -1,6 +1,6 @@
-"""Fit the bundled predictor again: ``python -m scripts.refit_cost_model``.
+"""Refit the bundled cost model: ``python -m scripts.refit_cost_model``.
 
-Traces every network that was measured (some minutes), stores their graphs' features beside the measurements, and fits
+Traces every measured network (some minutes), stores the features of their graphs beside the measurements, and fits
 `CostModel` on them. The same data and versions give the same files, bit for bit.
 """
 
@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pandas as pd
 
-from gpudemand.cost import zoo
-from gpudemand.cost.describe import measured_jobs
+from gpudemand.cost.families import family_of
 from gpudemand.cost.measuring.bundled import DEVICES, load_measurements
 from gpudemand.cost.model import TARGETS, CostModel
-from gpudemand.cost.regression.feature_table import ARCHITECTURE, describe_architectures, trace_graphs
+from gpudemand.cost.model_inputs import measured_jobs
+from gpudemand.cost.regression.feature_table import ARCHITECTURE, features_of_architectures, trace_graphs
 from gpudemand.datasets.registry import data_folder, refresh_checksums
 
 
-def one_row_a_job(rows: pd.DataFrame) -> pd.DataFrame:
-    """Collapse repetitions of a job to their median; drop rows without a result."""
+def median_of_repetitions(rows: pd.DataFrame) -> pd.DataFrame:
+    """One row a job, the median of its repetitions; failed measurements are dropped."""
     sound = rows[(rows["status"] == "ok").to_numpy(dtype=bool)]
     job = [*ARCHITECTURE, "batch_size", "optimizer", "precision", "layout", "execution", "device_name"]
     medians = sound.groupby(job, as_index=False)[list(TARGETS)].median()
@@ -44,11 +44,11 @@ def refit(folder: Path) -> CostModel:
     if (place / "model.json").is_file():
         model = CostModel.load(place)
     for device in DEVICES:
-        rows = one_row_a_job(load_measurements(device))
+        rows = median_of_repetitions(load_measurements(device))
         graphs = trace_graphs(rows, n_jobs=-1)
         file = folder / "cost" / f"{device}_graphs.parquet"
-        describe_architectures(graphs).to_parquet(file, compression="zstd", compression_level=19)
-        families = rows["network"].map(zoo.family).to_numpy()
+        features_of_architectures(graphs).to_parquet(file, compression="zstd", compression_level=19)
+        families = rows["network"].map(family_of).to_numpy()
         model.fit(measured_jobs(rows, graphs), rows[list(TARGETS)], groups=families)
     model.save(place)
     refresh_checksums(folder, "cost/")

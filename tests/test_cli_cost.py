@@ -1,4 +1,4 @@
-"""`gpudemand cost`: a file with a network in, a small table out."""
+"""`gpudemand cost` predicts a network in a file."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def invoke(*arguments):
     return CliRunner().invoke(app, ["cost", *map(str, arguments)])
 
 
-def test_time_memory_and_the_largest_batch(network):
+def test_the_table_has_time_memory_and_the_largest_batch(network):
     result = invoke(network, "--input", "3x64x64", "--batch", 64, "--device", "AMD EPYC", "--quiet")
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
     assert lines[0] == "TrainingJob(Sequential on 3x64x64: batch 64, sgd, fp32, contiguous, eager, AMD EPYC (2 cores))"
-    told = {line.split("  ")[0]: line for line in lines[2:]}
-    assert {"step time", "memory", "fits into 23.5 GiB", "largest batch that fits"} <= set(told)
-    assert " to " in told["step time"]
-    assert int(told["fits into 23.5 GiB"].split()[-2]) >= 95
+    table = {line.split("  ")[0]: line for line in lines[2:]}
+    assert {"step time", "memory", "fits into 23.5 GiB", "largest batch that fits"} <= set(table)
+    assert " to " in table["step time"]
+    assert int(table["fits into 23.5 GiB"].split()[-2]) >= 95
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
-"""Predicting public measurements of step time and memory: one table a track.
+"""Benchmark on public measurements of step time and memory: a table a track.
 
     python -m benchmarks.cost --train DIR [--test DIR] [--track family device memory ...] [--cache DIR] [--traced]
 
-DIR holds a folder a project, as `benchmarks.cost.load` reads them. With one folder whole groups of it are held out in
-turn; with another `--test` folder everything in the first trains and everything in the second is predicted. Needs timm
-and torchvision for networks that the cache lacks; with ``--traced`` those are left out.
+DIR holds a folder a project, as `benchmarks.cost.load` reads them. With one folder, whole groups of it are held out in
+turn; with another `--test` folder, the first is the training and the second the test set. Needs timm and torchvision
+for networks that the cache lacks; with ``--traced`` those are dropped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from benchmarks.cost import memory
 from benchmarks.cost.jobs import jobs_of, with_terms
 from benchmarks.cost.load import READERS
 from benchmarks.cost.methods import EXTRA, METHODS
-from benchmarks.cost.score import held_out, predictions, summary
+from benchmarks.cost.score import held_out, log_errors, predictions
 from benchmarks.cost.traced import CACHE, TraceCache
 from benchmarks.cost.tracks import TRACKS, Track, across, within
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 def table_of(track: Track, data: Path, cache: TraceCache, *, trace: bool = True) -> pd.DataFrame:
-    """Read, trace what is missing, and describe the jobs of a track."""
+    """Features of the jobs of a track; graphs that are missing are traced."""
     found = [name for name in (*track.sources, *track.beside) if (data / name).is_dir()]
     jobs = pd.concat([jobs_of(READERS[name](data / name)) for name in found], ignore_index=True)
     jobs = _collapsed(jobs[track.rows(jobs)])
@@ -40,7 +40,7 @@ def table_of(track: Track, data: Path, cache: TraceCache, *, trace: bool = True)
 
 
 def _collapsed(jobs: pd.DataFrame) -> pd.DataFrame:
-    """On one GPU the machine around it is a repetition: its rows become one, their median."""
+    """On one GPU, rows of several hosts are repetitions: their median."""
     known = [name for name in jobs.columns if name != "step_time_s"]
     jobs = jobs.assign(host=jobs["host"].where(jobs["n_gpus"] > 1, ""))
     cells = jobs.groupby(known, as_index=False, dropna=False, sort=False)["step_time_s"]
@@ -53,7 +53,7 @@ def _collapsed(jobs: pd.DataFrame) -> pd.DataFrame:
 def run(
     name: str, train: Path, test: Path | None, cache: TraceCache, methods: list[str], *, trace: bool = True
 ) -> pd.DataFrame:
-    """Print the table of one track; return the held-out ratios of `held_out`."""
+    """Log the table of one track; return the ratios of `held_out`."""
     track = TRACKS[name]
     table = table_of(track, train, cache, trace=trace)
     folds = within(track, table) if test is None else []
@@ -61,20 +61,11 @@ def run(
         other = table_of(track, test, cache, trace=trace)
         both = pd.concat([table, other], ignore_index=True)
         folds, table = across(track, both, len(table)), both.fillna(_zeros(table, other))
-    n_rows = sum(len(fold.test) for fold in folds)
-    log.info(
-        "\n%s: %d rows in %d folds; aim %.0f %% / %.0f %%", name, n_rows, len(folds), *(100 * a for a in track.aim)
-    )
+    n_rows, aim = sum(len(fold.test) for fold in folds), [100 * value for value in track.aim]
+    log.info("\n%s: %d rows in %d folds; target %.0f %% / %.0f %%", name, n_rows, len(folds), *aim)
     compared = {method: METHODS[method] for method in methods} | EXTRA.get(name, {})
     outs = {method: predictions(make, table, folds, track.group) for method, make in compared.items()}
-    log.info(
-        pd.DataFrame({method: summary(out) for method, out in outs.items()}).T.to_string(float_format="{:.3f}".format)
-    )
-    first = outs[methods[0]]
-    groups = table[track.group].iloc[first.index].to_numpy()
-    by_group = {key: {"rows": len(out), **summary(out)} for key, out in first.groupby(groups)}
-    worst = pd.DataFrame(by_group).T.sort_values("median", ascending=False)
-    log.info("by %s, %s:\n%s", track.group, methods[0], worst.to_string(float_format="{:.3f}".format))
+    log_errors(outs, table[track.group])
     return held_out(name, outs, table)
 
 

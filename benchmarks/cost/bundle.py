@@ -1,4 +1,4 @@
-"""Fit the bundled predictor's model of GPUs on public measurements.
+"""Fit the GPU models of the bundled predictor on public measurements.
 
     python -m benchmarks.cost.bundle --train DIR [--cache DIR] [--traced]
 
@@ -27,10 +27,9 @@ from gpudemand.datasets.registry import data_folder, refresh_checksums
 log = logging.getLogger(__name__)
 #: Tracks whose rows train the model of time: vision networks and language models, some 25 kinds of GPU, up to eight.
 _TIME = ("family", "gpus", "device", "device-tensorflow", "device-pytorch", "transformers")
-#: A project whose networks were built again from descriptions, the lengths of texts and sounds guessed: they tell
-#: devices apart in tracks of their own, and would spoil what is learned of every other network.
-_GUESSED = "lambda_pytorch"
-_CERTAIN = ("resnet50",)
+#: A project whose networks were rebuilt from descriptions with assumed sequence lengths: only those known exactly are
+#: in the training set.
+_APPROXIMATE, _EXACT = "lambda_pytorch", ("resnet50",)
 
 
 def time_model(data: Path, cache: TraceCache) -> tuple[StepTimeModel, pd.DataFrame]:
@@ -38,12 +37,12 @@ def time_model(data: Path, cache: TraceCache) -> tuple[StepTimeModel, pd.DataFra
     tables = pd.concat([table_of(TRACKS[name], data, cache) for name in _TIME], ignore_index=True)
     work = {name: 0.0 for name in tables.columns if name.startswith("work:")}
     jobs = tables.fillna(work).drop_duplicates(ignore_index=True)
-    jobs = jobs[(jobs["source"] != _GUESSED) | jobs["network"].isin(_CERTAIN)].reset_index(drop=True)
+    jobs = jobs[(jobs["source"] != _APPROXIMATE) | jobs["network"].isin(_EXACT)].reset_index(drop=True)
     return StepTimeModel().fit(jobs, jobs["step_time_s"], groups=jobs["family"]), jobs
 
 
 def memory_model(data: Path, cache: TraceCache, *, trace: bool) -> tuple[MemoryModel, pd.DataFrame]:
-    """Fit memory on the sound rows."""
+    """Fit memory on the usable rows."""
     rows = READERS["gpumemnet"](data / "gpumemnet")
     jobs = described(rows[rows["usable"]], cache, trace=trace)
     return MemoryModel().fit(jobs, jobs["memory_gib"], groups=jobs["family"]), jobs
@@ -64,7 +63,7 @@ def main() -> None:
     models["gpu", "memory_gib"], sized = memory_model(options.train, cache, trace=not options.traced)
     names = sorted({*timed["device_name"], *sized["device_name"]})
     about = {"jobs": len(timed) + len(sized), "devices": names, "kind": "public measurements"}
-    model.models_, model.about_ = models, {**model.about_, "gpu": about}
+    model.models_, model.fitted_on_ = models, {**model.fitted_on_, "gpu": about}
     model.save(place)
     refresh_checksums(data_folder(), "cost/")
     log.info("%s\n%s", model, about)

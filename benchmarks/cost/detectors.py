@@ -45,7 +45,7 @@ class SingleShot(nn.Module):
         self.heads = nn.ModuleList(nn.Conv2d(w, n * (4 + 81), 3, padding=1) for w, n in zip(widths, boxes, strict=True))
 
     def forward(self, x: Any) -> Any:
-        """Run it."""
+        """Forward pass."""
         maps = [self.backbone(x)]
         for step in self.steps:
             maps.append(step(maps[-1]))
@@ -68,7 +68,7 @@ class MaskRegions(nn.Module):
         self.mask = nn.Sequential(*convs, nn.ConvTranspose2d(256, 256, 2, 2), nn.ReLU(), nn.Conv2d(256, 81, 1))
 
     def forward(self, x: Any) -> Any:
-        """Run it."""
+        """Forward pass."""
         maps = []
         for stage in self.stages:
             x = stage(x)
@@ -110,7 +110,7 @@ class Darknet(nn.Module):
         )
 
     def forward(self, x: Any) -> Any:
-        """Run it."""
+        """Forward pass."""
         maps, x = [], self.stem(x)
         for down, blocks in zip(self.down, self.blocks, strict=True):
             x = down(x)

@@ -1,4 +1,4 @@
-"""Public measurements as jobs that a cost model takes: graph, device and stack in columns."""
+"""Public measurements as features of `StepTimeModel`."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from gpudemand.cost.families import family_of
 from gpudemand.cost.graph.features import OPTIMIZER_STATES
 from gpudemand.cost.roofline.roofline import step_terms
 
-#: Single precision here is single precision; elsewhere it is TF32 where a GPU has it, the default of its time.
+#: Single precision without TF32; elsewhere ``fp32`` is TF32 on GPUs that have it, the default at the time.
 _STRICT = "fp32-strict"
 _PRECISIONS = {"amp": "fp16", _STRICT: "fp32"}
 _NUMBERS = ("bandwidth_gb_s", "fp32_tflops", "sms", "boost_clock_mhz", "l2_mib", "year")
 
 
 def jobs_of(rows: pd.DataFrame) -> pd.DataFrame:
-    """Describe the jobs of some rows of `benchmarks.cost.load`; rows on unknown devices are left out.
+    """Features of the jobs in rows of `benchmarks.cost.load`; rows on unknown devices are dropped.
 
     Returns
     -------
     DataFrame
-        Columns as `gpudemand.cost.jobs_table` has them, ``mode`` and ``n_nodes``; and for grouping only ``graph``,
+        Columns of `gpudemand.cost.features_from_jobs`, ``mode`` and ``n_nodes``; for grouping only ``graph``,
         ``network``, ``family``, ``host``, ``source``; ``step_time_s``.
     """
     rows = rows[[_find(name) is not None for name in rows["device"]]]
@@ -57,7 +57,7 @@ def jobs_of(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_terms(jobs: pd.DataFrame, cache: TraceCache) -> pd.DataFrame:
-    """Add the work of every job (`step_terms`); rows whose network has no graph are left out."""
+    """Add the work of every job (`step_terms`); rows whose network has no graph are dropped."""
     graphs = {key: cache.graph(key) for key in jobs["graph"].unique() if key in cache}
     jobs = jobs[jobs["graph"].isin(list(graphs))].reset_index(drop=True)
     return pd.concat([jobs, step_terms(jobs, [graphs[key] for key in jobs["graph"]])], axis=1)

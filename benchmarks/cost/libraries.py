@@ -1,4 +1,4 @@
-"""timm and torchvision beside a PyTorch that was built without them."""
+"""timm and torchvision with a CPU build of PyTorch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import warnings
 from functools import lru_cache
 from typing import Any
 
-#: Operators that torchvision registers shapes for, and a CPU build of PyTorch lacks; nothing here calls them.
+#: Operators that torchvision registers shapes for and a CPU build lacks; never called here.
 _SCHEMAS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
@@ -15,7 +15,7 @@ _SCHEMAS = (
 
 @lru_cache(maxsize=1)
 def vision() -> Any:
-    """Import torchvision, giving it the operators it misses first; the library must stay alive, so it is cached."""
+    """Import torchvision after registering missing operators; cached, as the library must stay alive."""
     import torch
 
     library = torch.library.Library("torchvision", "FRAGMENT")

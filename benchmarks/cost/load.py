@@ -1,4 +1,4 @@
-"""Public measurements as tables of one shape, whatever each project wrote.
+"""Public measurements of step time as tables with common columns.
 
 A row is one job and its step time, repeats collapsed to their median. `COLUMNS` are what is known before a job runs;
 ``graph`` is a key of `benchmarks.cost.traced`, ``network`` is for grouping and printing and never a feature.
@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-#: Everything that is known of a job, then whose measurement it is.
+#: Columns of a job, then of the source of its measurement.
 COLUMNS = (
     *("graph", "network", "mode", "device", "n_gpus", "n_nodes", "batch_size", "precision", "layout", "framework"),
     *("version", "compiled", "optimizer", "host", "source"),
@@ -30,7 +30,7 @@ _TIMM = re.compile(
 
 
 def collapsed(rows: pd.DataFrame, source: str) -> pd.DataFrame:
-    """Fill in what a project does not say, drop rows without a time, and make repeats one row, their median."""
+    """Fill in defaults, drop rows without a time, and replace repetitions by their median."""
     missing = {name: value for name, value in _DEFAULTS.items() if name not in rows.columns}
     rows = rows.assign(**missing, source=source)
     sound = np.isfinite(rows["step_time_s"]) & (rows["step_time_s"] > 0) & (rows["batch_size"] > 0)
@@ -47,7 +47,7 @@ def _timm_file(path: Path) -> pd.DataFrame:
     match = _TIMM.fullmatch(path.name)
     about: dict[str, str] = match.groupdict() if match else {}
     rows = pd.read_csv(path).rename(columns=lambda name: name.removeprefix(f"{about['mode']}_"))
-    # Attention was written out in timm until PyTorch had a fused one.
+    # timm has used fused attention since PyTorch 2.
     library = "timm" if int(about["torch"]) < 200 else "timm-sdpa"
     return collapsed(
         pd.DataFrame(
@@ -176,7 +176,7 @@ _SIA = {
     "bert": "own:bert_base@384", "cifar10": "own:resnet18_cifar@32", "imagenet": "torchvision:resnet50@224",
     "yolov3": "own:yolov3@416", "deepspeech2": "own:deepspeech2@600", "ncf": "own:ncf@1",
 }  # fmt: skip
-#: The GPU of the azure cluster is a guess from its memory and speed.
+#: The GPU of the azure cluster is inferred from its memory and speed.
 _CLUSTERS = {
     "aws": "T4",
     "rtx": "RTX 2080 Ti",
@@ -247,5 +247,5 @@ READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
 
 
 def tables(data: Path) -> dict[str, pd.DataFrame]:
-    """Every table of a folder of public measurements, by project; projects that are not there are left out."""
+    """Tables of a folder of public measurements, by project."""
     return {name: read(data / name) for name, read in READERS.items() if (data / name).is_dir()}

@@ -1,8 +1,8 @@
-"""Predicting public measurements of peak memory: the tracks ``memory``, ``memory-device`` and ``fits``.
+"""Benchmark on public measurements of peak memory: the tracks ``memory``, ``memory-device`` and ``fits``.
 
 ``memory``: families of networks held out, on one card. ``memory-device``: cards held out. ``fits``: whether a job fits
-into 24 and 40 GB, families held out, with the runs that broke off. Beside ours stand the FakeTensor estimate where a
-project gives it, shape inference, boosting on sizes, and a line through weights and activations.
+into 24 and 40 GB, families held out, with the runs that broke off. Baselines: the FakeTensor estimate where a project
+gives it, shape inference, boosting on sizes, and a linear model of weights and activations.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 
 from benchmarks.cost.memory_load import READERS, described
 from benchmarks.cost.score import held_out as held_out_ratios
-from benchmarks.cost.score import summary
+from benchmarks.cost.score import log_errors, summary
 from benchmarks.cost.traced import TraceCache
 from benchmarks.cost.tracks import Fold, held_out
 from gpudemand._typing import FloatArray
 from gpudemand.cost.graph.features import OPTIMIZER_STATES
 from gpudemand.cost.predict.memory_model import MemoryModel
-from gpudemand.cost.regression.nonnegative import robust_prices
+from gpudemand.cost.regression.nonnegative import fit_robust
 
 log = logging.getLogger(__name__)
 _GIB = 2.0**30
-#: A run that took less than this share of the FakeTensor estimate broke off before its peak, whatever SOURCE.md says.
+#: A run below this share of the FakeTensor estimate broke off before its peak, even if SOURCE.md lists it as complete.
 _BROKEN = 0.75
 #: Track -> project, column whose values are held out, folds, aim (median, 90th percentile).
 TRACKS: dict[str, tuple[str, str, int | None, tuple[float, float]]] = {
@@ -48,17 +48,17 @@ class Line:
         self.terms = terms
 
     def fit(self, X: pd.DataFrame, y: FloatArray, groups: Any = None) -> Line:
-        """Fit in relative error, with little weight for outliers."""
-        self.prices_ = robust_prices(self.terms(X), y)
+        """Fit in relative error, robust to outliers."""
+        self.coefficients_ = fit_robust(self.terms(X), y)
         return self
 
     def predict(self, X: pd.DataFrame) -> FloatArray:
         """Sum up."""
-        return np.asarray(self.terms(X).to_numpy(dtype=float) @ self.prices_.to_numpy())
+        return np.asarray(self.terms(X).to_numpy(dtype=float) @ self.coefficients_.to_numpy())
 
 
 class FakeTensor:
-    """What PyTorch's FakeTensorMode counted, as it is."""
+    """The estimate of PyTorch's FakeTensorMode."""
 
     def fit(self, X: pd.DataFrame, y: FloatArray, groups: Any = None) -> FakeTensor:
         """Learn nothing."""
@@ -79,7 +79,7 @@ class BoostedSizes:
         return self
 
     def predict(self, X: pd.DataFrame) -> FloatArray:
-        """Undo the logarithm."""
+        """Predict memory."""
         return np.asarray(np.exp(self.model_.predict(self._sizes(X))))
 
     @staticmethod
@@ -126,34 +126,24 @@ def predicted(make: Callable[[], Any], table: pd.DataFrame, folds: list[Fold], g
 
 
 def report(name: str, table: pd.DataFrame, folds: list[Fold]) -> pd.DataFrame:
-    """Print errors of all methods, and of ours by group; return the ratios of usable rows."""
+    """Log errors of all methods, and of ours by group; return the ratios of usable rows."""
     group, aim = TRACKS[name][1], TRACKS[name][3]
     usable = table["usable"].to_numpy(dtype=bool)
     methods = {key: make for key, make in METHODS.items() if "FakeTensor" not in key or "fake_tensor_gib" in table}
     outs = {key: predicted(make, table, folds, group) for key, make in methods.items()}
-    scored = {key: summary(out[usable[out.index]]) for key, out in outs.items()}
-    n_rows = usable[np.concatenate([fold.test for fold in folds])].sum()
-    log.info("\n%s: %d rows, aim %.0f %% / %.0f %%", name, n_rows, *(100 * value for value in aim))
-    log.info(pd.DataFrame(scored).T.to_string(float_format="{:.3f}".format))
-    ours = outs["gpudemand"][usable[outs["gpudemand"].index]]
-    by_group = {
-        key: {"rows": len(out), **summary(out)} for key, out in ours.groupby(table[group].iloc[ours.index].to_numpy())
-    }
-    log.info(
-        "by %s:\n%s", group, pd.DataFrame(by_group).T.sort_values("median").to_string(float_format="{:.3f}".format)
-    )
+    outs = {key: out[usable[out.index]] for key, out in outs.items()}
+    ours = outs["gpudemand"]
+    log.info("\n%s: %d rows, target %.0f %% / %.0f %%", name, len(ours), *(100 * value for value in aim))
+    log_errors(outs, table[group])
     if "fake_tensor_gib" in table:
         whole = ours["y"] > _BROKEN * table["fake_tensor_gib"].iloc[ours.index]
-        log.info(
-            "gpudemand, %d runs that took at least 3/4 of the FakeTensor estimate: %s",
-            whole.sum(),
-            summary(ours[whole]),
-        )
-    return held_out_ratios(name, {key: out[usable[out.index]] for key, out in outs.items()}, table)
+        what = "gpudemand, %d runs that took at least 3/4 of the FakeTensor estimate: %s"
+        log.info(what, whole.sum(), summary(ours[whole]))
+    return held_out_ratios(name, outs, table)
 
 
 def report_fits(table: pd.DataFrame, folds: list[Fold]) -> None:
-    """Print how often the answer to "does it fit" is right, with the runs that broke off."""
+    """Log the accuracy of the classification "fits into memory", with the runs that broke off."""
     ours = predicted(METHODS["gpudemand"], table, folds, "family")
     line = predicted(METHODS["FakeTensor, line"], table, folds, "family")
     rows = {}
@@ -162,28 +152,29 @@ def report_fits(table: pd.DataFrame, folds: list[Fold]) -> None:
         # Where a job ran, what it took decides; where it did not, it does not fit into less either.
         fits = table["fits"].where((table["fits"] != 1.0) | (table["memory_gib"] <= limit), 0.0).to_numpy()
         known, chance, other = ~np.isnan(fits), ours[name].to_numpy(), line["predicted"].to_numpy() <= limit
-        rows[f"{name}, gpudemand"] = _verdict(fits[known] > 0, chance[known] >= 0.5)
-        rows[f"{name}, gpudemand, 95 % sure"] = _verdict(fits[known] > 0, chance[known] >= 0.95)
-        rows[f"{name}, FakeTensor, line"] = _verdict(fits[known] > 0, other[known])
+        rows[f"{name}, gpudemand"] = _accuracy(fits[known] > 0, chance[known] >= 0.5)
+        rows[f"{name}, gpudemand, 95 % sure"] = _accuracy(fits[known] > 0, chance[known] >= 0.95)
+        rows[f"{name}, FakeTensor, line"] = _accuracy(fits[known] > 0, other[known])
         known &= ~broken.to_numpy()
-        rows[f"{name}, gpudemand, whole runs"] = _verdict(fits[known] > 0, chance[known] >= 0.5)
+        rows[f"{name}, gpudemand, whole runs"] = _accuracy(fits[known] > 0, chance[known] >= 0.5)
     log.info(
-        "\nfits: aim 98 %% right, at most 1 %% false\n%s", pd.DataFrame(rows).T.to_string(float_format="{:.3f}".format)
+        "\nfits: target 98 %% right, at most 1 %% false\n%s",
+        pd.DataFrame(rows).T.to_string(float_format="{:.3f}".format),
     )
 
 
-def _verdict(truth: Any, said: Any) -> dict[str, float]:
-    wrong = ~truth & said
+def _accuracy(truth: Any, predicted: Any) -> dict[str, float]:
+    wrong = ~truth & predicted
     return {
         "rows": len(truth),
-        "right": float((truth == said).mean()),
+        "right": float((truth == predicted).mean()),
         "false fits of all": float(wrong.mean()),
-        "false fits of fits said": float(wrong.sum() / max(said.sum(), 1)),
+        "false fits of predicted fits": float(wrong.sum() / max(predicted.sum(), 1)),
     }
 
 
 def run(name: str, train: Path, test: Path | None, cache: TraceCache, *, trace: bool = True) -> pd.DataFrame:
-    """Print one track; return its held-out ratios, of which ``fits`` has none."""
+    """Log one track; return its held-out ratios (none for ``fits``)."""
     project, column, n_folds, _ = TRACKS[name]
     table = described(READERS[project](train / project), cache, trace=trace)
     folds = held_out(column, n_folds)(table, np.ones(len(table), dtype=bool))

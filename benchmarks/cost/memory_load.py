@@ -1,7 +1,7 @@
 """Public measurements of memory as tables of one shape, and the simulated features of the networks behind them.
 
-A row is one job and its peak memory as the driver saw it, in GiB. ``fits`` is what is known of a limit: whether the job
-ran on the device it was measured on; missing where the measurement broke off for a reason nobody wrote down.
+A row is one job and its peak memory as reported by the driver, in GiB. ``fits`` is whether the job ran on the device
+that it was measured on; missing where the measurement broke off for an unknown reason.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DROP = 0.98
 
 
 def gpumemnet(folder: Path) -> pd.DataFrame:
-    """Training of timm networks in single precision on a card of 40 GB; ``usable`` as SOURCE.md says."""
+    """Training of timm networks in single precision on a card of 40 GB; ``usable`` as in SOURCE.md."""
     rows = pd.read_csv(folder / "timm_memory_faketensor.csv").rename(columns={"timm_model": "network"})
     rows = rows.sort_values(["network", "batch_size"], ignore_index=True)
     measured = rows["max_gpu_memory_mib_measured"].astype(float)
@@ -59,7 +59,7 @@ def _timm_key(network: str) -> str:
 
 
 def schedtune(folder: Path) -> pd.DataFrame:
-    """Training of torchvision networks on several generations of GPUs, which SOURCE.md tells apart by their SMs."""
+    """Training of torchvision networks on several generations of GPUs, identified in SOURCE.md by their SMs."""
     rows = pd.read_csv(folder / "model_stats.csv")
     return pd.DataFrame(
         {
@@ -80,7 +80,7 @@ READERS = {"gpumemnet": gpumemnet, "schedtune": schedtune}
 
 
 def described(rows: pd.DataFrame, cache: TraceCache, *, trace: bool = True) -> pd.DataFrame:
-    """Trace what is missing, drop the networks without a graph, and add `memory_features` and the family."""
+    """Add `memory_features` and the family; missing graphs are traced, networks without one are dropped."""
     if trace:
         cache.trace(rows["graph"].unique())
     rows = rows[rows["graph"].map(lambda key: key in cache)].reset_index(drop=True)

@@ -1,4 +1,4 @@
-"""What is compared: ours, and what one would try first."""
+"""Methods of the step-time benchmark: `StepTimeModel` and baselines."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import nnls
 
 from gpudemand.cost.graph.features import OPERATOR_CLASSES
 from gpudemand.cost.predict.step_time_model import StepTimeModel
+from gpudemand.cost.regression.nonnegative import fit_nonnegative
 from gpudemand.cost.roofline.roofline import WORK
 
 
-class _Line:
-    """A straight line between logarithms; a slope of one when `proportional`."""
+class LogLinear:
+    """Linear regression of log cost on log size; with slope one if `proportional`."""
 
     proportional = False
 
@@ -26,15 +26,15 @@ class _Line:
         return self
 
     def predict(self, X: pd.DataFrame) -> Any:
-        """Read the line off."""
+        """Predict cost."""
         return np.exp(np.polyval(self.line_, np.log(self.size(X))))
 
     def size(self, X: pd.DataFrame) -> Any:
-        """What time is compared with."""
+        """Size of each job."""
         raise NotImplementedError
 
 
-class FlopsOnly(_Line):
+class FlopsOnly(LogLinear):
     """Operations over the peak of the device."""
 
     def size(self, X: pd.DataFrame) -> Any:
@@ -42,7 +42,7 @@ class FlopsOnly(_Line):
         return _sums(X)["flops"] + 1e-9
 
 
-class PlainRoofline(_Line):
+class PlainRoofline(LogLinear):
     """The larger of operations over peak and bytes over bandwidth, times one factor."""
 
     proportional = True
@@ -54,7 +54,7 @@ class PlainRoofline(_Line):
 
 
 class SimpleBoosting:
-    """LightGBM on what everybody has at hand: totals, batch, and the datasheet."""
+    """LightGBM on total work, batch and datasheet figures."""
 
     def fit(self, X: pd.DataFrame, y: Any, groups: Any = None) -> SimpleBoosting:
         """Fit the logarithm of time."""
@@ -66,7 +66,7 @@ class SimpleBoosting:
         return self
 
     def predict(self, X: pd.DataFrame) -> Any:
-        """Undo the logarithm."""
+        """Predict time."""
         return np.exp(self.model_.predict(simple_features(X)))
 
 
@@ -86,35 +86,34 @@ class AugmentedLine:
 
 
 class BatchLine(FlopsOnly):
-    """A straight line over the batch for each job that was measured at several; FLOPs alone for any other."""
+    """Linear in the batch for each job measured at several batch sizes; FLOPs alone for others."""
 
     _job = ("graph", "device_name", "precision", "n_gpus")
 
     def fit(self, X: pd.DataFrame, y: Any, groups: Any = None) -> BatchLine:
-        """Fit the lines in relative error, neither part below zero."""
+        """Fit non-negative lines in relative error."""
         super().fit(X, y)
         times = pd.Series(np.asarray(y), index=X.index)
         measured = times.groupby([X[name] for name in self._job])
         self.lines_ = {
-            job: nnls(self._sides(X.loc[t.index]) / t.to_numpy()[:, None], np.ones(len(t)))[0] for job, t in measured
+            job: fit_nonnegative(self._terms(X.loc[t.index]), t.to_numpy()).to_numpy() for job, t in measured
         }
         return self
 
     def predict(self, X: pd.DataFrame) -> Any:
-        """Read the job's own line off, where it has one."""
+        """Predict by the job's line, where it has one."""
         jobs, plain = zip(*(X[name] for name in self._job), strict=True), super().predict(X)
         lines = [self.lines_.get(job) for job in jobs]
-        sides = self._sides(X)
-        return np.array([p if line is None else s @ line for p, s, line in zip(plain, sides, lines, strict=True)])
+        terms = self._terms(X).to_numpy()
+        return np.array([p if line is None else s @ line for p, s, line in zip(plain, terms, lines, strict=True)])
 
     @staticmethod
-    def _sides(X: pd.DataFrame) -> Any:
-        batch = X["batch_size"].to_numpy(dtype=float)
-        return np.column_stack([np.ones_like(batch), batch])
+    def _terms(X: pd.DataFrame) -> pd.DataFrame:
+        return X[["batch_size"]].astype(float).assign(start=1.0)
 
 
 def simple_features(X: pd.DataFrame) -> pd.DataFrame:
-    """Totals in seconds at the peaks, and device and stack as numbers."""
+    """Total work in seconds at the peaks, datasheet figures, and codes of the stack."""
     numbers = X[[name for name in X.columns if name.startswith("device_")]].select_dtypes("number")
     codes = {name: pd.Categorical(X[name]).codes for name in ("precision", "layout", "framework", "mode")}
     return pd.concat([np.log(_sums(X) + 1e-9), numbers, X[["batch_size", "n_gpus"]]], axis=1).assign(**codes)
@@ -127,7 +126,7 @@ def linear_features(X: pd.DataFrame) -> pd.DataFrame:
 
 
 def _sums(X: pd.DataFrame) -> pd.DataFrame:
-    """Work by what is done, forward, over all operators."""
+    """Forward work by kind, over all operators."""
     names = {what: [f"{WORK}{kind}:{what}" for kind in OPERATOR_CLASSES] for what in ("flops", "bytes", "launch")}
     sums = {what: X[[name for name in found if name in X.columns]].sum(axis=1) for what, found in names.items()}
     return pd.DataFrame({**sums, "update": X[f"{WORK}update"]})
@@ -140,5 +139,5 @@ METHODS: dict[str, Callable[[], Any]] = {
     "plain roofline": PlainRoofline,
     "FLOPs only": FlopsOnly,
 }
-#: What is compared on one track alone.
+#: Methods of single tracks.
 EXTRA: dict[str, dict[str, Callable[[], Any]]] = {"batch": {"line over the batch": BatchLine}}

@@ -1,12 +1,12 @@
-"""Predicting our own measurements: the tables of ``make bench-cost``.
+"""Benchmark on the bundled measurements: the tables of ``make bench-cost``.
 
     python -m benchmarks.cost.own [--device cpu] [--rows FILE] [--graphs FILE] [--targets ...] [--splits ...] [--quick]
 
-Rows are split at random (the setting of the DNNAbacus paper), by network (each one out), by family of networks, by
-framework, and by size (networks wider, or with more inner modules, than any in training). Beside ours stand FLOPs
-alone, shape inference (memory), the linear regression of Lattuada et al., an MLP, further shallow learners
-under the same sum of work, and the same learner without the structural matrix. Repetitions are one row, their median.
-Errors are relative, pooled over all held-out rows. ``--quick`` holds networks out in ten groups rather than one by one.
+Rows are split at random (as in the DNNAbacus paper), by network, by family, by framework, and by size (networks wider
+or deeper than any in training). Baselines: FLOPs alone, shape inference (memory), the linear regression of Lattuada et
+al., an MLP and further learners of the correction, and the same learner without the structural matrix. Repetitions are
+replaced by their median. Errors are relative, pooled over all held-out rows. ``--quick`` holds networks out in ten
+groups rather than one by one.
 """
 
 from __future__ import annotations
@@ -22,41 +22,35 @@ import numpy as np
 import pandas as pd
 from sklearn.model_selection import GroupKFold, KFold, LeaveOneGroupOut
 
+from benchmarks.cost.methods import LogLinear
+from benchmarks.cost.score import summary
 from gpudemand import _parallel
-from gpudemand.cost import load_architectures, load_measurements, noise_floor, read_rows, zoo
+from gpudemand.cost import load_architectures, load_measurements, noise_floor, read_rows
+from gpudemand.cost.families import family_of
 from gpudemand.cost.measuring.configuration import COLUMNS
-from gpudemand.cost.regression.additive import WorkModel
+from gpudemand.cost.regression.additive import AdditiveCostModel
 from gpudemand.cost.regression.augmented_linear import AugmentedLinearRegression
-from gpudemand.cost.regression.feature_table import job_table
-from gpudemand.cost.regression.training_cost import LEARNERS, TrainingCostRegressor, describe_work, make_learner
+from gpudemand.cost.regression.feature_table import features_from_rows
+from gpudemand.cost.regression.training_cost import LEARNERS, TrainingCostRegressor, correction_features, make_learner
 from gpudemand.cost.splits import ExtrapolationSplit
 
 SPLITS = ("random", "network out", "family out", "framework out", "wider", "deeper")
 TARGETS = {"time": "step_time_s", "memory": "memory_gib"}
-#: What a network's width and depth may be in training, relative to the published one, when larger ones are predicted.
+#: Largest width and depth in training, relative to the published network, of the splits "wider" and "deeper".
 _SIZES = {"width": 1.0, "depth": 0.5}
 Fold = tuple[Any, Any]
 
 
-class FlopsOnly:
-    """A straight line from log FLOPs of a step to log cost."""
+class FlopsOnly(LogLinear):
+    """FLOPs of a step."""
 
-    def fit(self, X: pd.DataFrame, y: Any, groups: Any = None) -> FlopsOnly:
-        """Fit slope and intercept."""
-        self.line_ = np.polyfit(self._size(X), np.log(y), 1)
-        return self
-
-    def predict(self, X: pd.DataFrame) -> Any:
-        """Read the line off."""
-        return np.exp(np.polyval(self.line_, self._size(X)))
-
-    @staticmethod
-    def _size(X: pd.DataFrame) -> Any:
-        return np.log(X["flops"] * X["batch_size"] + 1.0)
+    def size(self, X: pd.DataFrame) -> Any:
+        """FLOPs."""
+        return X["flops"] * X["batch_size"] + 1.0
 
 
 class ShapeInference:
-    """Bytes of gradients, optimizer state and kept activations, times one fitted factor."""
+    """Bytes of gradients, optimizer state and saved activations, times one fitted factor."""
 
     def fit(self, X: pd.DataFrame, y: Any, groups: Any = None) -> ShapeInference:
         """Fit the factor."""
@@ -86,7 +80,7 @@ class AugmentedLine:
         return self
 
     def predict(self, X: pd.DataFrame) -> Any:
-        """Predict by the framework's own line, another one's where it has none; never below a thousandth."""
+        """Predict by the model of the framework, or another one's where it has none; at least 0.001."""
         names = X["framework"].astype(str)
         other = next(iter(self.models_.values()))
         parts = [
@@ -103,14 +97,14 @@ class AugmentedLine:
 
 
 class Corrected:
-    """The sum of work times a learner's correction, without intervals: a fit instead of six."""
+    """The additive model times a learner's correction, without intervals: one fit instead of six."""
 
     def __init__(self, target: str, learner: str, structure: bool = True, random_state: int = 0) -> None:
         self.target, self.learner, self.structure, self.random_state = target, learner, structure, random_state
 
     def fit(self, X: pd.DataFrame, y: Any, groups: Any = None) -> Corrected:
-        """Fit work and correction."""
-        self.work_ = WorkModel(self.target).fit(X, y)
+        """Fit additive model and correction."""
+        self.additive_model_ = AdditiveCostModel(self.target).fit(X, y)
         features, work = self._describe(X)
         self.columns_ = features.columns
         self.model_ = make_learner(self.learner, features, self.random_state).fit(features, np.log(y / work))
@@ -122,34 +116,38 @@ class Corrected:
         return work * np.exp(self.model_.predict(features.reindex(columns=self.columns_, fill_value=0.0)))
 
     def _describe(self, X: pd.DataFrame) -> tuple[pd.DataFrame, Any]:
-        work = self.work_.predict(X)
-        return describe_work(X, work, structure=self.structure), work
+        work = self.additive_model_.predict(X)
+        return correction_features(X, work, structure=self.structure), work
 
 
-class WorkOnly:
-    """The sum of work alone, which is linear in what a network does."""
+class AdditiveOnly:
+    """The additive model alone."""
 
     def __init__(self, target: str) -> None:
         self.target = target
 
-    def fit(self, X: pd.DataFrame, y: Any, groups: Any = None) -> WorkModel:
-        """Fit the prices."""
-        return WorkModel(self.target).fit(X, y)
+    def fit(self, X: pd.DataFrame, y: Any, groups: Any = None) -> AdditiveCostModel:
+        """Fit the coefficients."""
+        return AdditiveCostModel(self.target).fit(X, y)
 
 
 def methods(target: str) -> dict[str, Callable[[], Any]]:
-    """Every method that is compared, ours first."""
+    """Methods by name, ours first."""
     ours = "extra_trees"
     compared: dict[str, Callable[[], Any]] = {"gpudemand": partial(TrainingCostRegressor, target, ours)}
     compared |= {f"{ours}, no matrix": partial(Corrected, target, ours, structure=False)}
     compared |= {name: partial(Corrected, target, name) for name in LEARNERS if name != ours}
-    compared |= {"sum of work": partial(WorkOnly, target), "augmented linear": AugmentedLine, "FLOPs only": FlopsOnly}
+    compared |= {
+        "sum of work": partial(AdditiveOnly, target),
+        "augmented linear": AugmentedLine,
+        "FLOPs only": FlopsOnly,
+    }
     return {**compared, "shape inference": ShapeInference} if target == "memory" else compared
 
 
 def splits(rows: pd.DataFrame, quick: bool) -> dict[str, tuple[list[Fold], Any]]:
     """Name -> (train and test positions, groups for the training rows)."""
-    network, family = rows["network"].to_numpy(), rows["network"].map(zoo.family).to_numpy()
+    network, family = rows["network"].to_numpy(), rows["network"].map(family_of).to_numpy()
     by_network = GroupKFold(10) if quick else LeaveOneGroupOut()
     X = np.zeros(len(rows))
     wider, deeper = (list(ExtrapolationSplit({name: bound}).split(rows)) for name, bound in _SIZES.items())
@@ -164,7 +162,7 @@ def splits(rows: pd.DataFrame, quick: bool) -> dict[str, tuple[list[Fold], Any]]
 
 
 def held_out(method: Callable[[], Any], X: pd.DataFrame, y: Any, folds: list[Fold], groups: Any) -> pd.DataFrame:
-    """Relative error of each row while it was held out, and whether its 90 % interval held it."""
+    """Held-out prediction of each row, with its 90 % interval."""
     parts = _parallel.run(partial(_fold, method, X, y, groups), folds, n_jobs=2)
     return pd.concat(parts).sort_index()
 
@@ -173,27 +171,19 @@ def _fold(method: Callable[[], Any], X: pd.DataFrame, y: Any, groups: Any, fold:
     warnings.filterwarnings("ignore")
     train, test = fold
     model = method().fit(X.iloc[train], y[train], groups=None if groups is None else groups[train])
-    result = pd.DataFrame({"error": np.abs(model.predict(X.iloc[test]) / y[test] - 1)}, index=test)
+    result = pd.DataFrame({"y": y[test], "predicted": model.predict(X.iloc[test])}, index=test)
     if hasattr(model, "predict_interval"):
-        low, high = model.predict_interval(X.iloc[test], 90).T
-        result["inside"] = (y[test] >= low) & (y[test] <= high)
+        result["low"], result["high"] = model.predict_interval(X.iloc[test], 90).T
     return result
 
 
-def summary(result: pd.DataFrame) -> dict[str, float]:
-    """Pooled figures of one method on one split."""
-    error = result["error"]
-    figures = {"mean": error.mean(), "median": error.median(), "p90": error.quantile(0.9)}
-    covered = result["inside"].mean() if "inside" in result else np.nan
-    return {**figures, "within 10 %": (error <= 0.1).mean(), "in 90 % interval": covered}
-
-
 def effect_of_the_matrix(X: pd.DataFrame, y: Any, target: str, folds: list[Fold], clusters: Any) -> str:
-    """How the median error changes without the structural matrix: three seeds, whole networks drawn again and again."""
+    """Change of the median error without the structural matrix: three seeds, cluster bootstrap over networks."""
     sides = []
     for structure in (True, False):
         runs = [partial(Corrected, target, "extra_trees", structure, seed) for seed in range(3)]
-        sides.append(np.mean([held_out(run, X, y, folds, None)["error"] for run in runs], axis=0))
+        outs = [held_out(run, X, y, folds, None) for run in runs]
+        sides.append(np.mean([np.abs(out["predicted"] / out["y"] - 1) for out in outs], axis=0))
     names, random = np.unique(clusters), np.random.default_rng(0)
     rows_of = {name: np.flatnonzero(clusters == name) for name in names}
     draws = [np.concatenate([rows_of[name] for name in random.choice(names, len(names))]) for _ in range(1000)]
@@ -225,7 +215,7 @@ def main() -> None:
     print(f"noise floor: what repetitions of one job differ by\n{noise_floor(rows).to_string()}")
     job = [name for name in COLUMNS if name not in ("repeat", "seed")]
     rows = rows[rows["status"] == "ok"].groupby(job, as_index=False)[list(TARGETS.values())].median()
-    X = job_table(rows, graphs)
+    X = features_from_rows(rows, graphs)
     for target in options.targets:
         y = rows[TARGETS[target]].to_numpy(dtype=float)
         every = splits(rows, options.quick)

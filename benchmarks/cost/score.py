@@ -1,7 +1,8 @@
-"""Train, predict and compare: pooled relative errors of methods on a track."""
+"""Held-out predictions of methods on a track, and their pooled relative errors."""
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ import pandas as pd
 
 from benchmarks.cost.tracks import Fold
 
+log = logging.getLogger(__name__)
 _LEVEL = 90
 
 
@@ -38,21 +40,21 @@ def _fold(method: Callable[[], Any], table: pd.DataFrame, fold: Fold, group: str
 
 
 def _fitted(model: Any, table: pd.DataFrame, fold: Fold, group: str) -> tuple[Any, Any]:
-    """Fit a model and show it the calibrating rows; one that cannot calibrate trains on them, and is scaled by device.
+    """Fit a model and calibrate it; one without `calibrate` is trained on the calibration rows and scaled by device.
 
     Returns
     -------
     model : estimator
     factor : float or ndarray of shape (n_test,)
-        What its predictions are to be multiplied by.
+        Factor on its predictions.
     """
-    learns = fold.calibrate is None or hasattr(model, "calibrate")
-    train = table.iloc[fold.train if learns else np.concatenate([fold.train, fold.calibrate])]
+    calibrates = fold.calibrate is None or hasattr(model, "calibrate")
+    train = table.iloc[fold.train if calibrates else np.concatenate([fold.train, fold.calibrate])]
     model.fit(train, train["step_time_s"].to_numpy(), train[group].astype(object).to_numpy())
     if fold.calibrate is None:
         return model, 1.0
     known, names = table.iloc[fold.calibrate], table["device_name"].iloc[fold.test]
-    if learns:
+    if calibrates:
         model.calibrate(known, known["step_time_s"].to_numpy())
         return model, 1.0
     ratio = (known["step_time_s"] / model.predict(known)).groupby(known["device_name"].astype(object)).median()
@@ -73,13 +75,26 @@ def summary(out: pd.DataFrame) -> dict[str, float]:
     return {name: float(value) for name, value in row.items()}
 
 
+def log_errors(outs: dict[str, pd.DataFrame], groups: pd.Series) -> None:
+    """Log errors of all methods, and of the first by the groups of the rows of a table."""
+    log.info(_text(pd.DataFrame({method: summary(out) for method, out in outs.items()}).T))
+    method, first = next(iter(outs.items()))
+    parts = first.groupby(groups.iloc[first.index].astype(object).to_numpy())
+    by_group = pd.DataFrame({key: {"rows": len(out), **summary(out)} for key, out in parts}).T
+    log.info("by %s, %s:\n%s", groups.name, method, _text(by_group.sort_values("median", ascending=False)))
+
+
+def _text(table: pd.DataFrame) -> str:
+    return table.to_string(float_format="{:.3f}".format)
+
+
 def held_out(track: str, outs: dict[str, pd.DataFrame], table: pd.DataFrame) -> pd.DataFrame:
-    """What may be kept of held-out predictions: their ratios to what was measured, and not the measurements.
+    """Ratios of held-out predictions to measurements, which may be published; the measurements may not.
 
     Returns
     -------
     DataFrame
-        ``track, method, network, family, device, ratio`` (predicted over measured), ``inside`` (its 90 % interval).
+        ``track, method, network, family, device, ratio`` (predicted over measured), ``inside`` (of its 90 % interval).
     """
     parts = []
     for method, out in outs.items():

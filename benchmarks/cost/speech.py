@@ -31,7 +31,7 @@ class Tacotron(nn.Module):
         self.after = nn.Sequential(*[_conv(a, b, 5, nn.Tanh()) for a, b in shapes])
 
     def forward(self, tokens: Any) -> Any:
-        """Run it."""
+        """Forward pass."""
         encoded = self.encoder(self.letters(tokens).transpose(1, 2)).transpose(1, 2)
         memory = self.both(encoded)[0]
         keys = self.memory(memory)
@@ -63,7 +63,7 @@ class Wave(nn.Module):
         self.skips = nn.ModuleList(nn.Conv1d(width, width if i == layers - 1 else 2 * width, 1) for i in range(layers))
 
     def forward(self, x: Any, spectrum: Any) -> Any:
-        """Run it."""
+        """Forward pass."""
         x, conditions, total = self.start(x), self.conditions(spectrum).chunk(len(self.gates), dim=1), None
         for gate, condition, skip in zip(self.gates, conditions, self.skips, strict=True):
             left, right = (gate(x) + condition).chunk(2, dim=1)
@@ -84,7 +84,7 @@ class WaveGlow(nn.Module):
         self.waves = nn.ModuleList(Wave(n // 2) for n in sizes)
 
     def forward(self, audio: Any) -> Any:
-        """Run it."""
+        """Forward pass."""
         n = audio.shape[1]
         spectrum = self.up(audio[:, : 80 * (n // 256)].unflatten(1, (80, -1)))[..., :n]
         spectrum = functional.pad(spectrum, (0, n - spectrum.shape[-1])).unflatten(-1, (-1, 8))
@@ -115,7 +115,7 @@ class DeepSpeech(nn.Module):
         self.head = nn.Linear(width, 29)
 
     def forward(self, spectrum: Any) -> Any:
-        """Run it."""
+        """Forward pass."""
         x = self.convs(spectrum).flatten(1, 2).transpose(1, 2)
         for layer in self.layers:
             left, right = layer(x)[0].chunk(2, dim=-1)

@@ -1,4 +1,4 @@
-"""Transformers, a translator and a recommender, as compact modules of the published sizes."""
+"""Transformers, a translation and a recommendation model of the published sizes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Built = tuple[nn.Module, Any, Any]
 
 
 class Attention(nn.Module):
-    """Attention written out: products, mask, softmax, dropout."""
+    """Multi-head attention without fused kernels."""
 
     def __init__(self, width: int, heads: int, inner: int | None = None) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class Attention(nn.Module):
         self.drop = nn.Dropout(0.1)
 
     def forward(self, x: Any, memory: Any = None) -> Any:
-        """Run it."""
+        """Forward pass."""
         memory = x if memory is None else memory
         q, k, v = self._split(self.query(x)), self._split(self.key(memory)), self._split(self.value(memory))
         scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
@@ -46,7 +46,7 @@ class Block(nn.Module):
         self.drop = nn.Dropout(0.1)
 
     def forward(self, x: Any, memory: Any = None) -> Any:
-        """Run it."""
+        """Forward pass."""
         x = self._add(0, self.attention, x)
         if self.cross is not None:
             x = self._add(2, partial(self.cross, memory=memory), x)
@@ -59,10 +59,10 @@ class Block(nn.Module):
 
 
 class NewGelu(nn.Module):
-    """The tanh form of GELU, written out as GPT-2 has it."""
+    """The tanh approximation of GELU of GPT-2, without fused kernels."""
 
     def forward(self, x: Any) -> Any:
-        """Run it."""
+        """Forward pass."""
         return 0.5 * x * (1.0 + torch.tanh(0.79788456 * (x + 0.044715 * torch.pow(x, 3.0))))
 
 
@@ -80,7 +80,7 @@ class Experts(nn.Module):
         self.experts = nn.ModuleList(feed_forward(width, inner, nn.ReLU()) for _ in range(n_experts))
 
     def forward(self, x: Any) -> Any:
-        """Run it."""
+        """Forward pass."""
         gate = self.router(x).softmax(-1).amax(-1, keepdim=True)
         parts = x.chunk(len(self.experts), dim=1)
         return gate * torch.cat([expert(part) for expert, part in zip(self.experts, parts, strict=True)], dim=1)
@@ -97,7 +97,7 @@ class Transformer(nn.Module):
         self.head = nn.Linear(width, classes, bias=False)
 
     def forward(self, tokens: Any) -> Any:
-        """Run it."""
+        """Forward pass."""
         places = torch.arange(tokens.shape[1], device=tokens.device)
         x = self.drop(self.norm(self.tokens(tokens) + self.positions(places)))
         for block in self.blocks:
@@ -144,14 +144,14 @@ def transformer(shape: Shape, length: int) -> Built:
 
 
 class EncoderDecoder(nn.Module):
-    """Two stacks over the same tokens; the second looks at the first."""
+    """Encoder and decoder over the same tokens, with cross-attention."""
 
     def __init__(self, encoder: nn.Module, blocks: list[nn.Module]) -> None:
         super().__init__()
         self.encoder, self.blocks = encoder, nn.ModuleList(blocks)
 
     def forward(self, tokens: Any) -> Any:
-        """Run it."""
+        """Forward pass."""
         places = torch.arange(tokens.shape[1], device=tokens.device)
         x = memory = self.encoder.tokens(tokens) + self.encoder.positions(places)
         for block in self.encoder.blocks:
@@ -186,7 +186,7 @@ class RelativeAttention(nn.Module):
         self.drop = nn.Dropout(0.1)
 
     def forward(self, x: Any, places: Any) -> Any:
-        """Run it."""
+        """Forward pass."""
         n = x.shape[1] // 2  # the first half is the memory
         q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, self.head)).permute(2, 0, 3, 1, 4)
         q = q[:, :, n:]
@@ -200,7 +200,7 @@ class RelativeAttention(nn.Module):
 
 
 class TransformerXL(nn.Module):
-    """Segments of tokens with a memory of the segment before, each layer's own."""
+    """Segments of tokens, with a memory of the previous segment in each layer."""
 
     def __init__(self, layers: int, width: int, heads: int, head: int, inner: int) -> None:
         super().__init__()
@@ -212,7 +212,7 @@ class TransformerXL(nn.Module):
         self.drop, self.head = nn.Dropout(0.1), nn.Linear(width, 20002)
 
     def forward(self, tokens: Any) -> Any:
-        """Run it."""
+        """Forward pass."""
         x = self.drop(self.project(self.tokens(tokens)))
         places = x.new_zeros(2 * x.shape[1], x.shape[2])
         for attention, feed, norm in zip(self.attentions, self.feeds, self.norms, strict=True):
@@ -222,7 +222,7 @@ class TransformerXL(nn.Module):
 
 
 class Translator(nn.Module):
-    """GNMT v2: recurrent encoder (first layer both ways) and decoder with one attention."""
+    """GNMT v2: recurrent encoder (first layer bidirectional) and decoder with one attention."""
 
     def __init__(self, vocabulary: int = 31794, width: int = 1024) -> None:
         super().__init__()
@@ -236,7 +236,7 @@ class Translator(nn.Module):
         self.drop, self.head = nn.Dropout(0.2), nn.Linear(width, vocabulary)
 
     def forward(self, tokens: Any) -> Any:
-        """Run it."""
+        """Forward pass."""
         memory = self._stack(self.encoder, self.both(self.drop(self.tokens(tokens)))[0])
         x = self.first(self.drop(self.tokens(tokens)))[0]
         scores = torch.tanh(self.query(x).unsqueeze(2) + self.key(memory).unsqueeze(1)) @ self.score
@@ -253,7 +253,7 @@ class Translator(nn.Module):
 
 
 class Recommender(nn.Module):
-    """NeuMF: a product of factors beside dense layers."""
+    """NeuMF: matrix factorization and dense layers."""
 
     def __init__(self, users: int = 138493, items: int = 26744, factors: int = 64) -> None:
         super().__init__()
@@ -264,7 +264,7 @@ class Recommender(nn.Module):
         self.head = nn.Linear(factors + 64, 1)
 
     def forward(self, pair: Any) -> Any:
-        """Run it."""
+        """Forward pass."""
         user, item = pair[:, 0], pair[:, 1]
         product = self.users(user) * self.items(item)
         dense = self.dense(torch.cat([self.dense_users(user), self.dense_items(item)], dim=-1))

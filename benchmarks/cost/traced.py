@@ -1,10 +1,10 @@
-"""The graphs of the networks behind public measurements, traced once and kept in a folder.
+"""Cache of the traced graphs of networks in public measurements.
 
     python -m benchmarks.cost.traced --data DIR [--cache DIR] [--first timm-train]
 
-A network is a key, ``library:name@size``: ``timm:resnet50@224``. Libraries: ``timm`` (attention written out, as in the
-versions of its older files), ``timm-sdpa`` (attention in one call), ``torchvision``, ``own``
-(`benchmarks.cost.networks`). What cannot be traced is listed with the reason, and never guessed.
+A network is a key, ``library:name@size``: ``timm:resnet50@224``. Libraries: ``timm`` (without fused attention, as in
+its older versions), ``timm-sdpa`` (with it), ``torchvision``, ``own`` (`benchmarks.cost.networks`). Networks that
+cannot be traced are listed with the reason.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class TraceCache:
         return self._path(key, ".json").is_file()
 
     def graph(self, key: str) -> OpGraph:
-        """Read a graph back."""
+        """Read a graph."""
         nodes = pd.read_parquet(self._path(key, ".parquet"))
         nodes["output_shape"] = [tuple(int(size) for size in shape) for shape in nodes["output_shape"]]
         about = json.loads(self._path(key, ".json").read_text())
@@ -60,16 +60,16 @@ class TraceCache:
         return OpGraph(nodes=nodes, edges=edges, input_shapes=shapes, **about)
 
     def put(self, key: str, graph: OpGraph) -> None:
-        """Keep a graph."""
+        """Store a graph."""
         graph.nodes.assign(output_shape=graph.nodes["output_shape"].map(list)).to_parquet(self._path(key, ".parquet"))
         about = {name: getattr(graph, name) for name in _FIELDS}
-        # The file that says the graph is there comes last and whole: a run may be stopped anywhere.
+        # The file that marks a graph as stored is written last, by an atomic rename.
         text = json.dumps({**about, "input_shapes": graph.input_shapes, "edges": graph.edges.tolist()})
         self._path(key, ".tmp").write_text(text)
         self._path(key, ".tmp").rename(self._path(key, ".json"))
 
     def keys(self) -> list[str]:
-        """Keys of all graphs that are there."""
+        """Keys of all stored graphs."""
         return sorted(path.stem.replace("__", ":", 1) for path in (self.folder / "graphs").glob("*.json"))
 
     def failed(self) -> dict[str, str]:
@@ -78,7 +78,7 @@ class TraceCache:
         return {path.stem.replace("__", ":", 1): path.read_text() for path in files}
 
     def trace(self, keys: Iterable[str]) -> None:
-        """Trace what is missing; failures are kept too, and not tried again."""
+        """Trace missing graphs; failures are stored and not tried again."""
         for key in dict.fromkeys(keys):
             if key not in self and not self._failure(key).is_file():
                 self._trace(key)
@@ -86,7 +86,7 @@ class TraceCache:
     def _trace(self, key: str) -> None:
         try:
             self.put(key, _traced(key))
-        except Exception as error:  # third-party code fails in every way there is, and one network is not the end
+        except Exception as error:  # third-party code raises anything
             self._failure(key).write_text(f"{type(error).__name__}: {error}")
             log.warning("%s: %s", key, error)
 
@@ -98,7 +98,7 @@ class TraceCache:
 
 
 def _traced(key: str) -> OpGraph:
-    """Build and trace: without memory, or with it where a network computes constants as it is built."""
+    """Build and trace on the meta device, or in memory if the constructor computes constants."""
     import torch
 
     from benchmarks.cost.networks import build
@@ -114,7 +114,7 @@ def _traced(key: str) -> OpGraph:
             return OpGraph.from_torch(module, shape, input_dtype=dtype)
 
 
-def wanted(data: Path) -> Iterator[str]:
+def network_keys(data: Path) -> Iterator[str]:
     """Keys behind the labels of a folder of public measurements, the most used first."""
     from benchmarks.cost.load import tables
 
@@ -123,14 +123,14 @@ def wanted(data: Path) -> Iterator[str]:
 
 
 def main() -> None:
-    """Trace everything that a folder needs."""
+    """Trace all networks of a folder."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--cache", type=Path, default=CACHE)
     options: Any = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     cache = TraceCache(options.cache)
-    keys = list(dict.fromkeys(wanted(options.data)))
+    keys = list(dict.fromkeys(network_keys(options.data)))
     cache.trace(keys)
     log.info("%d of %d networks have a graph", sum(key in cache for key in keys), len(keys))
 

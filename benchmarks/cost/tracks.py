@@ -1,4 +1,4 @@
-"""Which rows are trained on and which are predicted: every track holds out what a user would not have measured."""
+"""Tracks of the benchmark: training and test rows, with families, devices or sizes held out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpudemand._typing import BoolArray, IntArray
 
 
 class Fold(NamedTuple):
-    """Positions of rows to train on, to predict, and (of a new device) to calibrate with."""
+    """Positions of training, test and (of a new device) calibration rows."""
 
     train: IntArray
     test: IntArray
@@ -20,26 +20,26 @@ class Fold(NamedTuple):
 
 
 class Track(NamedTuple):
-    """A question.
+    """One held-out evaluation.
 
     Attributes
     ----------
     sources : tuple of str
         Projects whose rows are used.
     rows : callable
-        Which of them.
+        Filter on them.
     group : str
-        Column that a training row's group is taken from, for tuning and for intervals.
+        Column of the groups in `fit`.
     folds : callable
-        From the rows of one folder, and which of them may be asked for, to folds.
+        ``folds(jobs, testable) -> list of Fold``, for the rows of one folder.
     aim : tuple of float
-        Median and 90th percentile of the relative error to reach.
+        Targets for the median and the 90th percentile of the relative error.
     calibrated : bool
-        One row of every new device is given away.
+        One row of every held-out device is for calibration.
     extends : bool
-        The question is about more of the same job, so that a part of it is always trained on.
+        Tests extrapolation of the same jobs, a part of which is always in the training set.
     beside : tuple of str
-        Projects whose rows are trained on as well, and never asked for.
+        Projects whose rows are only for training.
     """
 
     sources: tuple[str, ...]
@@ -51,21 +51,21 @@ class Track(NamedTuple):
     extends: bool = False
     beside: tuple[str, ...] = ()
 
-    def asked(self, jobs: pd.DataFrame) -> BoolArray:
-        """Rows that may be predicted."""
+    def testable(self, jobs: pd.DataFrame) -> BoolArray:
+        """Rows of the sources."""
         return np.asarray(jobs["source"].isin(self.sources))
 
 
 def held_out(column: str, n_folds: int | None = None) -> Callable[..., list[Fold]]:
     """Hold out every value of a column in turn, or in `n_folds` folds of whole values."""
 
-    def folds(jobs: pd.DataFrame, asked: BoolArray) -> list[Fold]:
+    def folds(jobs: pd.DataFrame, testable: BoolArray) -> list[Fold]:
         keys = jobs[column].astype(object).to_numpy()
-        values = pd.Series(keys[asked]).value_counts().index.to_numpy(dtype=object)
+        values = pd.Series(keys[testable]).value_counts().index.to_numpy(dtype=object)
         fold = {value: number % (n_folds or len(values)) for number, value in enumerate(values)}
         number = np.array([fold.get(key, -1) for key in keys])
         return [
-            Fold(np.flatnonzero(number != i), np.flatnonzero(asked & (number == i))) for i in range(max(number) + 1)
+            Fold(np.flatnonzero(number != i), np.flatnonzero(testable & (number == i))) for i in range(max(number) + 1)
         ]
 
     return folds
@@ -73,52 +73,52 @@ def held_out(column: str, n_folds: int | None = None) -> Callable[..., list[Fold
 
 def within(track: Track, jobs: pd.DataFrame) -> list[Fold]:
     """Folds of one folder."""
-    return [_calibrated(fold, jobs) if track.calibrated else fold for fold in track.folds(jobs, track.asked(jobs))]
+    return [_calibrated(fold, jobs) if track.calibrated else fold for fold in track.folds(jobs, track.testable(jobs))]
 
 
 def across(track: Track, jobs: pd.DataFrame, n_train: int) -> list[Fold]:
-    """One fold of two folders, whose rows follow each other: train on the first, predict what is new in the second."""
-    train, other, asked = np.arange(n_train), jobs.iloc[n_train:], track.asked(jobs)[n_train:]
+    """One fold of two concatenated folders: train on the first, test the groups that are new in the second."""
+    train, other, testable = np.arange(n_train), jobs.iloc[n_train:], track.testable(jobs)[n_train:]
     if track.extends:
-        (fold,) = track.folds(other.reset_index(drop=True), asked)
+        (fold,) = track.folds(other.reset_index(drop=True), testable)
         if fold.calibrate is not None:
             return [Fold(train, n_train + fold.test, n_train + fold.calibrate)]
         return [Fold(np.concatenate([train, n_train + fold.train]), n_train + fold.test)]
-    new = asked & ~other[track.group].isin(jobs[track.group].iloc[:n_train].unique()).to_numpy()
-    fold = Fold(train, n_train + np.flatnonzero(new if new.any() else asked))
+    new = testable & ~other[track.group].isin(jobs[track.group].iloc[:n_train].unique()).to_numpy()
+    fold = Fold(train, n_train + np.flatnonzero(new if new.any() else testable))
     return [_calibrated(fold, jobs) if track.calibrated else fold]
 
 
 def _calibrated(fold: Fold, jobs: pd.DataFrame) -> Fold:
-    """Take one row of every held-out device, drawn at random, out of the test."""
+    """Move one random row of every held-out device from the test to the calibration set."""
     test = jobs.iloc[fold.test].assign(position=fold.test)
     known = test.groupby("device_name", sort=False).sample(1, random_state=0)["position"].to_numpy()
     return Fold(fold.train, np.setdiff1d(fold.test, known), known)
 
 
-def both(jobs: pd.DataFrame, asked: BoolArray) -> list[Fold]:
-    """Family and device unseen together, each in a few folds."""
-    families, dies = held_out("family", 8)(jobs, asked), held_out("device_die", 4)(jobs, asked)
+def both(jobs: pd.DataFrame, testable: BoolArray) -> list[Fold]:
+    """Hold out family and device together."""
+    families, dies = held_out("family", 8)(jobs, testable), held_out("device_die", 4)(jobs, testable)
     pairs = [(a, b) for a in families for b in dies]
     folds = [Fold(np.intersect1d(a.train, b.train), np.intersect1d(a.test, b.test)) for a, b in pairs]
     return [fold for fold in folds if len(fold.test)]
 
 
-def beyond_batch(jobs: pd.DataFrame, asked: BoolArray) -> list[Fold]:
-    """Measure batches of up to a quarter of the largest of each curve, predict those of up to four times that."""
+def beyond_batch(jobs: pd.DataFrame, testable: BoolArray) -> list[Fold]:
+    """Calibrate on batches up to a quarter of the largest of each curve, test on the larger ones."""
     curve = [jobs[name] for name in ("source", "network", "host", "device_name", "precision")]
     bound = jobs.groupby(curve)["batch_size"].transform("max") / 4.0
     smallest = jobs.groupby(curve)["batch_size"].transform("min")
     small = (jobs["batch_size"] <= np.maximum(bound, smallest)).to_numpy()
-    return [Fold(np.flatnonzero(~asked), np.flatnonzero(asked & ~small), np.flatnonzero(asked & small))]
+    return [Fold(np.flatnonzero(~testable), np.flatnonzero(testable & ~small), np.flatnonzero(testable & small))]
 
 
-def more_gpus(jobs: pd.DataFrame, asked: BoolArray) -> list[Fold]:
-    """Train on one and two GPUs, predict eight of the same."""
+def more_gpus(jobs: pd.DataFrame, testable: BoolArray) -> list[Fold]:
+    """Train on one and two GPUs, test on eight."""
     same = [jobs[name] for name in ("network", "device_name", "precision")]
     few, many = jobs["n_gpus"] <= 2, jobs["n_gpus"] == 8
     known = (few.astype(int).groupby(same).transform("sum") > 0) & many
-    return [Fold(np.flatnonzero(few), np.flatnonzero(known & asked))]
+    return [Fold(np.flatnonzero(few), np.flatnonzero(known & testable))]
 
 
 def _trained(jobs: pd.DataFrame) -> pd.Series:

@@ -1,4 +1,4 @@
-"""Commands about the cost of training: measure it, predict it, and what devices can do."""
+"""Commands on the cost of training: measure, predict, list devices, calibrate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def measure(
     ctx: typer.Context,
     plan: Annotated[Path, typer.Argument(help="Plan: a CSV file with a row a job.", show_default=False)],
     out: Annotated[Path, typer.Option(help="CSV file that receives the rows; an unfinished one is continued.")],
-    timeout: Annotated[float, typer.Option(help="Seconds after which a job is given up.")] = 300.0,
+    timeout: Annotated[float, typer.Option(help="Seconds after which a job is aborted.")] = 300.0,
     process: Annotated[str, typer.Option(help="fresh: a process a job; shared: for GPUs.")] = "fresh",
     quiet: Quiet = False,
     debug: Debug = False,
@@ -32,7 +32,7 @@ def measure(
 
 @contextmanager
 def _rows(*, quiet: bool) -> Iterator[Callable[[Any], None]]:
-    """Give a function that shows how many rows are done and how much time is left, on stderr."""
+    """Yield a callback that shows finished rows and the time left on stderr."""
     if quiet:
         yield lambda progress: None
         return
@@ -56,7 +56,9 @@ def _rows(*, quiet: bool) -> Iterator[Callable[[Any], None]]:
 @one_line
 def cost(
     ctx: typer.Context,
-    network: Annotated[str, typer.Argument(help="What builds it: file.py:name, such as model.py:build_model.")],
+    network: Annotated[
+        str, typer.Argument(help="Function, class or model: file.py:name, such as model.py:build_model.")
+    ],
     input: Annotated[str, typer.Option(help="Shape of one sample: 3x224x224, or 128 for tokens.")],  # noqa: A002
     device: Annotated[str, typer.Option(help="A name that `gpudemand devices` lists.")],
     batch: Annotated[int, typer.Option(help="Samples a step on each GPU.")] = 32,
@@ -64,14 +66,12 @@ def cost(
     precision: Annotated[str, typer.Option(help="fp32, tf32, fp16 or bf16 (mixed).")] = "fp32",
     gpus: Annotated[int, typer.Option(help="GPUs that each hold a copy of the network.")] = 1,
     dtype: Annotated[str | None, typer.Option(help="Type of the input: int64 for tokens.")] = None,
-    model: Annotated[
-        Path | None, typer.Option(help="Folder of a predictor of your own; the bundled one if none.")
-    ] = None,
+    model: Annotated[Path | None, typer.Option(help="Folder of a predictor; the bundled one if none.")] = None,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Predict what training a network takes: time, memory, whether it fits, and the largest batch."""
-    from gpudemand.cli.prediction import print_answer
+    """Predict step time and memory of a network, the probability that it fits, and the largest batch."""
+    from gpudemand.cli.prediction import format_prediction
     from gpudemand.cli.source import load_model, parse_shape
     from gpudemand.cost.job import TrainingJob
     from gpudemand.cost.model import CostModel
@@ -80,29 +80,29 @@ def cost(
         begin("Building the network")
         built, shape = load_model(network), parse_shape(input)
         job = TrainingJob(built, shape, batch, optimizer, precision, device, gpus, input_dtype=dtype)
-        begin("Tracing it")
-        job.graph.flops  # noqa: B018 (traced here, where progress says so)
+        begin("Tracing the network")
+        job.graph.flops  # noqa: B018 (traced here, under its own progress message)
         begin("Predicting")
-        answer = print_answer(CostModel.load(model), job)
-    typer.echo(answer)
+        table = format_prediction(CostModel.load(model), job)
+    typer.echo(table)
 
 
 @one_line
 def devices(ctx: typer.Context, debug: Debug = False) -> None:
     """List the GPUs and CPUs that costs can be predicted for: memory, bandwidth, and peaks by precision."""
-    from gpudemand.cost.devices import print_devices
+    from gpudemand.cost.devices import format_devices
 
-    typer.echo(print_devices())
+    typer.echo(format_devices())
 
 
 @one_line
 def calibrate(
     ctx: typer.Context,
     out: Annotated[Path, typer.Option(help="Folder that receives the predictor, for `gpudemand cost --model`.")],
-    device: Annotated[str | None, typer.Option(help="What this device is called in `gpudemand devices`.")] = None,
-    on: Annotated[str, typer.Option(help="cpu or cuda: where to train for about ten seconds.")] = "cpu",
+    device: Annotated[str | None, typer.Option(help="Name of this device in `gpudemand devices`.")] = None,
+    on: Annotated[str, typer.Option(help="cpu or cuda: device of the micro-benchmark, about ten seconds.")] = "cpu",
     rows: Annotated[
-        Path | None, typer.Option(help="Rows that `gpudemand measure` wrote; nothing is trained then.")
+        Path | None, typer.Option(help="Rows of `gpudemand measure` to use instead of the micro-benchmark.")
     ] = None,
     model: Annotated[
         Path | None, typer.Option(help="Folder of a predictor to start from; the bundled one if none.")
@@ -110,16 +110,16 @@ def calibrate(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Sharpen the predictor for a device by a few jobs trained on it."""
-    from gpudemand.cost.calibration import calibrate_device, micro_benchmark, print_calibration
+    """Calibrate the predictor to a device with a few jobs measured on it."""
+    from gpudemand.cost.calibration import calibrate_device, format_calibration, micro_benchmark
     from gpudemand.cost.measuring.measure import read_rows
     from gpudemand.cost.model import CostModel
 
     predictor = CostModel.load(model)
     with steps(quiet=quiet) as begin:
-        begin("Training four small networks" if rows is None else "Reading the rows")
+        begin("Measuring four small networks" if rows is None else "Reading the rows")
         measured = micro_benchmark(on) if rows is None else read_rows(rows)
         begin("Calibrating")
         table = calibrate_device(predictor, measured, device)
     predictor.save(out)
-    typer.echo(print_calibration(table))
+    typer.echo(format_calibration(table))

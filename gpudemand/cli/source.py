@@ -1,4 +1,4 @@
-"""A network named on a command line, ``module.py:build_model``, and the shape of its input, ``3x224x224``."""
+"""Command-line arguments of networks, ``module.py:build_model``, and of input shapes, ``3x224x224``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpudemand._validation import InputError, nearest
 
 
 def load_model(place: str) -> Any:
-    """Call the function that builds a network, or take the network itself, from a Python file.
+    """Load a network, or call the function or class that builds it, from a Python file.
 
     Parameters
     ----------
@@ -30,7 +30,9 @@ def load_model(place: str) -> Any:
     """
     path, colon, name = place.rpartition(":")
     if not colon or not path.endswith(".py"):
-        raise InputError(f"{place!r} names no network; write file.py:name, such as model.py:build_model.")
+        raise InputError(
+            f"{place!r} is not of the form file.py:name; write file.py:name, such as model.py:build_model."
+        )
     module = _run_file(Path(path))
     if not hasattr(module, name):
         public = [word for word in vars(module) if not word.startswith("_")]
@@ -45,7 +47,7 @@ def load_model(place: str) -> Any:
 
 
 def _is_function(found: Any) -> bool:
-    # Models are callable as well; a function is what has code of its own.
+    # Models are callable as well; functions and partials have code.
     return hasattr(found, "__code__") or hasattr(found, "func")
 
 
@@ -56,7 +58,7 @@ def _run_file(path: Path) -> Any:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # A model may import its neighbours, as it would when its own folder is where Python was started.
+    # The file may import modules beside it.
     sys.path.insert(0, str(path.resolve().parent))
     try:
         spec.loader.exec_module(module)
@@ -78,7 +80,7 @@ def parse_shape(text: str) -> tuple[int, ...]:
     Raises
     ------
     InputError
-        For anything else.
+        For any other text.
 
     Examples
     --------
@@ -87,6 +89,6 @@ def parse_shape(text: str) -> tuple[int, ...]:
     """
     if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", text.strip().lower()):
         raise InputError(
-            f"input {text!r} is no shape; write the sizes of one sample with x between, such as 3x224x224."
+            f"input {text!r} is not a shape; write the sizes of one sample with x between, such as 3x224x224."
         )
     return tuple(int(size) for size in text.strip().lower().split("x"))

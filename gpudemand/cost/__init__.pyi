@@ -1,21 +1,21 @@
-from .describe import measured_jobs
 from .devices import Device, device
 from .families import family_of
 from .graph.features import GraphFeatures, graph_features, shape_inference_memory, training_flops
 from .graph.op_graph import OpGraph
 from .graph.structural_matrix import NetworkStructuralMatrix, structural_matrix
-from .job import TrainingJob, jobs_table
+from .job import TrainingJob, features_from_jobs
 from .measuring.bundled import load_architectures, load_held_out, load_measurements
 from .measuring.measure import measure_training_cost, noise_floor, read_rows
 from .measuring.plan import make_plan, read_plan, write_plan
 from .memory.breakdown import MemoryBreakdown, memory_breakdown
 from .memory.simulation import memory_features, simulate_memory
 from .model import CostModel
+from .model_inputs import measured_jobs
 from .operators.operator import UnknownOperatorWarning
 from .predict.largest_batch import max_batch_size
 from .predict.memory_model import MemoryModel
 from .regression.augmented_linear import AugmentedLinearRegression
-from .regression.feature_table import job_table, trace_architectures
+from .regression.feature_table import features_from_rows, trace_architectures
 from .regression.training_cost import TrainingCostRegressor
 from .splits import DeviceSplit, ExtrapolationSplit, FamilySplit, InterpolationSplit
 
@@ -37,9 +37,9 @@ __all__ = [
     "UnknownOperatorWarning",
     "device",
     "family_of",
+    "features_from_jobs",
+    "features_from_rows",
     "graph_features",
-    "job_table",
-    "jobs_table",
     "load_architectures",
     "load_held_out",
     "load_measurements",

@@ -1,4 +1,4 @@
-"""Fit a predictor to one device: a few small jobs, trained here for some seconds or measured before."""
+"""Calibration of a cost model to a device with a few small jobs, measured now or before."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import pandas as pd
 from gpudemand._printing import aligned
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_choice
-from gpudemand.cost.describe import measured_jobs
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.measuring.measure import measure_training_cost
 from gpudemand.cost.model import CostModel
+from gpudemand.cost.model_inputs import measured_jobs
 from gpudemand.cost.regression.feature_table import trace_graphs
 from gpudemand.units import format_seconds
 
-#: What is trained for a calibration: kernels of four kinds, some hundred milliseconds each.
+#: Networks of the micro-benchmark and their input sizes: four kinds of kernels, some hundred milliseconds each.
 _JOBS = {"resnet18": 64, "mobilenet_v2": 64, "vgg11": 64, "vit_tiny": 64}
 _BATCH = {"cpu": 8, "cuda": 128}
 
 
 def micro_benchmark(device: str = "cpu") -> pd.DataFrame:
-    """Train four small networks for a few steps on this machine; takes about ten seconds.
+    """Measure four small networks on this machine, in about ten seconds.
 
     Parameters
     ----------
@@ -52,16 +52,16 @@ def micro_benchmark(device: str = "cpu") -> pd.DataFrame:
 
 
 def calibrate_device(model: CostModel, rows: pd.DataFrame, device: str | None = None) -> pd.DataFrame:
-    """Calibrate a predictor on measured rows, and say what that changed.
+    """Calibrate a cost model on measured rows; return predictions before and after.
 
     Parameters
     ----------
     model : CostModel
-        Is changed: see `CostModel.calibrate`.
+        Changed in place; see `CostModel.calibrate`.
     rows : DataFrame
-        What `micro_benchmark` or `measure_training_cost` returned, of networks in the zoo.
+        Of `micro_benchmark` or `measure_training_cost`: networks of the zoo.
     device : str, optional
-        Name in the table of devices of what was measured; by default what the rows say.
+        Name of the measured device in the table of devices; by default that in the rows.
 
     Returns
     -------
@@ -71,23 +71,23 @@ def calibrate_device(model: CostModel, rows: pd.DataFrame, device: str | None = 
     Raises
     ------
     InputError
-        If no row has a result, or a device is not known.
+        If no measurement finished, or a device is not known.
     """
     sound = rows[(rows["status"] == "ok").to_numpy(dtype=bool)]
     if sound.empty:
-        raise InputError("rows holds no finished measurement; nothing to calibrate with.")
+        raise InputError("rows holds no finished measurement; nothing to calibrate on.")
     if device is not None:
         sound = sound.assign(device_name=device)
     jobs = measured_jobs(sound, trace_graphs(sound))
     before, measured = _times(model, jobs), sound["step_time_s"].to_numpy(dtype=float)
     model.calibrate(jobs, measured)
     names = [f"{row['network']}, batch {row['batch_size']}" for row in sound.to_dict("records")]
-    told = {"measured_s": measured, "before_s": before, "after_s": _times(model, jobs)}
-    return pd.DataFrame({"job": names, "device": [job.hardware.name for job in jobs], **told})
+    times = {"measured_s": measured, "before_s": before, "after_s": _times(model, jobs)}
+    return pd.DataFrame({"job": names, "device": [job.hardware.name for job in jobs], **times})
 
 
-def print_calibration(table: pd.DataFrame) -> str:
-    """Lay the table of `calibrate_device` out for a terminal."""
+def format_calibration(table: pd.DataFrame) -> str:
+    """Format the table of `calibrate_device` for a terminal."""
     times = {
         name.removesuffix("_s"): [format_seconds(value) for value in table[name]]
         for name in ("measured_s", "before_s", "after_s")

@@ -1,4 +1,4 @@
-"""What GPUs and CPUs can do, from their data sheets: a table, in which adding a device is adding a row."""
+"""Table of GPUs and CPUs with the figures of their datasheets."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from gpudemand._typing import STRING
 from gpudemand._validation import InputError, check_choice, check_number, nearest, shorten
 from gpudemand.datasets.registry import bundled_path
 
-#: How the products of a training step are computed. ``amp`` is another word for ``fp16``: both are mixed precision.
+#: Precisions of training; ``fp16`` (also called ``amp``) and ``bf16`` are mixed precision.
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
-#: Columns that hold a peak that matrix products of a precision can reach; the highest counts.
+#: Columns with a peak that matrix products of a precision can reach; the highest counts.
 _PEAKS = {
     "fp64": ("fp64_tflops",),
     "fp32": ("fp32_tflops", "fp32_tensor_tflops"),
@@ -29,29 +29,29 @@ _PEAKS = {
 }
 _TEXT = ("name", "aliases", "vendor", "kind", "die", "architecture", "interconnect", "compute_capability", "source")
 _TERA, _GIGA = 1e12, 1e9
-#: Both directions together, of sixteen lanes.
+#: PCI Express generation -> bandwidth of sixteen lanes, both directions together.
 _PCIE_GB_S = {3: 32.0, 4: 64.0, 5: 128.0}
-#: Share of the memory on the label that a process can have, where nobody has noted it: the driver keeps the rest.
+#: Share of the nominal memory usable by processes, where unknown; 0.976 on average over data/devices.csv.
 _USABLE = 0.975
 _BRANDS = re.compile("nvidia|geforce|tesla|instinct|amd")
 
 
 @dataclass(frozen=True, repr=False)
 class Device:
-    """One GPU or CPU as a framework sees it; of a card with several GPUs, one of them.
+    """A GPU or CPU; of a card with several GPUs, one of them.
 
     Parameters
     ----------
     name : str
-        What to call it.
+        Name.
     memory_gib : float
-        Memory on the label.
+        Nominal memory.
     bandwidth_gb_s : float
         Memory bandwidth, 1e9 bytes a second.
     fp32_tflops : float
         Peak of single precision outside tensor cores, 1e12 operations a second.
     usable_gib : float, optional
-        Memory that the driver offers to processes, where known.
+        Memory that the driver offers to processes.
     fp64_tflops, fp32_tensor_tflops, tf32_tflops, fp16_tflops, fp16_tensor_tflops, bf16_tensor_tflops, \
 fp8_tensor_tflops, int8_tops : float, optional
         Dense peaks, with sums in single precision; NaN where there is no such unit.
@@ -65,12 +65,12 @@ fp8_tensor_tflops, int8_tops : float, optional
         To all neighbours, both directions together.
     pcie_generation : float, optional
     vendor, kind, die, architecture, compute_capability, source : str, optional
-        ``kind`` is ``gpu`` or ``cpu``. Devices with one `die` are cousins: hold them out together.
+        ``kind`` is ``gpu`` or ``cpu``. Devices with one `die` are variants of one chip: hold them out together.
     year : float, optional
 
     Examples
     --------
-    A machine that is not in the table:
+    A device that is not in the table:
 
     >>> mine = Device("prototype", memory_gib=64, bandwidth_gb_s=2000, fp32_tflops=30, bf16_tensor_tflops=400)
     >>> mine.peak("bf16") / mine.peak("fp32")
@@ -114,7 +114,7 @@ fp8_tensor_tflops, int8_tops : float, optional
         check_choice("kind", self.kind, ("gpu", "cpu"))
 
     def peak(self, precision: str = "fp32") -> float:
-        """Operations a second that matrix products of a precision can reach.
+        """Peak of matrix products in a precision, operations a second.
 
         Parameters
         ----------
@@ -124,7 +124,7 @@ fp8_tensor_tflops, int8_tops : float, optional
         Raises
         ------
         InputError
-            If the device cannot do it; those it can do are named.
+            If the device lacks it.
 
         Examples
         --------
@@ -135,8 +135,8 @@ fp8_tensor_tflops, int8_tops : float, optional
         ...
         gpudemand._validation.InputError: Tesla V100 SXM2 16GB cannot train in 'tf32'; it can in fp32, fp16.
         """
-        wanted = check_choice("precision", "fp16" if precision == "amp" else precision, _PEAKS)
-        peak = self._peak(wanted)
+        name = check_choice("precision", "fp16" if precision == "amp" else precision, _PEAKS)
+        peak = self._peak(name)
         if math.isnan(peak):
             raise InputError(f"{self.name} cannot train in {precision!r}; it can in {', '.join(self.precisions)}.")
         return peak
@@ -151,7 +151,7 @@ fp8_tensor_tflops, int8_tops : float, optional
 
     @property
     def precisions(self) -> tuple[str, ...]:
-        """Those of `PRECISIONS` that it can train in."""
+        """Those of `PRECISIONS` that the device supports."""
         return tuple(name for name in PRECISIONS if not math.isnan(self._peak(name)))
 
     @property
@@ -161,17 +161,17 @@ fp8_tensor_tflops, int8_tops : float, optional
 
     @property
     def interconnect_bandwidth(self) -> float:
-        """Bandwidth to neighbours, both directions together, bytes a second; that of PCIe where nothing else is."""
+        """Bandwidth to neighbours, both directions together, bytes a second; PCIe without another interconnect."""
         return self.pcie_bandwidth if math.isnan(self.interconnect_gb_s) else self.interconnect_gb_s * _GIGA
 
     @property
     def pcie_bandwidth(self) -> float:
-        """Bandwidth of sixteen PCIe lanes, both directions together, bytes a second; NaN if not known."""
+        """Bandwidth of sixteen PCIe lanes, both directions together, bytes a second; NaN if unknown."""
         return _PCIE_GB_S.get(self.pcie_generation, math.nan) * _GIGA  # type: ignore[call-overload]
 
     @property
     def usable_memory_gib(self) -> float:
-        """Memory that the driver offers; estimated from the label where nobody noted it."""
+        """Memory that the driver offers to processes; estimated from the nominal memory where unknown."""
         return self.memory_gib * _USABLE if math.isnan(self.usable_gib) else self.usable_gib
 
     def __repr__(self) -> str:
@@ -199,10 +199,10 @@ def devices() -> pd.DataFrame:
 
 
 def device(name: str | Device) -> Device:
-    """Look a device up by its name or by what frameworks, drivers and public measurements call it.
+    """Look a device up by its name or by an alias of frameworks, drivers and public measurements.
 
-    Case, spaces, hyphens and brands do not matter. Where a family has several members, its bare name is the one most
-    often met: ``"A100"`` is the SXM4 board with 40 GB, ``"H100"`` the SXM5 one, ``"V100"`` the SXM2 one with 16 GB.
+    Case, spaces, hyphens and brands do not matter. The bare name of a family is its most common
+    member: ``"A100"`` is the SXM4 board with 40 GB, ``"H100"`` the SXM5 one, ``"V100"`` the SXM2 one with 16 GB.
 
     Parameters
     ----------
@@ -227,8 +227,8 @@ def device(name: str | Device) -> Device:
         raise InputError(f"device must be a name or a Device; got {type(name).__name__}.")
     known = _names()
     if _key(name) not in known:
-        # Bare numbers ("3090") are near to too much to be suggested.
-        hint = nearest(name, [alias for alias in _spellings() if not alias.isdigit()])
+        # Bare numbers ("3090") resemble too many names.
+        hint = nearest(name, [alias for alias in _aliases() if not alias.isdigit()])
         raise InputError(
             f"device {shorten(name)!r} is not in the table.{hint} "
             "`gpudemand devices` lists it; add a row to data/devices.csv or pass a Device."
@@ -236,12 +236,12 @@ def device(name: str | Device) -> Device:
     return _device(known[_key(name)])
 
 
-def print_devices() -> str:
-    """Lay the table out for a terminal: TFLOP/s are those of matrix products, ``-`` where there are none.
+def format_devices() -> str:
+    """Format the table for a terminal; TFLOP/s are those of matrix products, ``-`` where unsupported.
 
     Examples
     --------
-    >>> print(print_devices().splitlines()[0])
+    >>> print(format_devices().splitlines()[0])
     device   die   year   GiB   GB/s   fp32   tf32   fp16   bf16
     """
     rows = [
@@ -265,16 +265,16 @@ def _table() -> pd.DataFrame:
 
 
 @functools.cache
-def _spellings() -> dict[str, str]:
-    """Every spelling, with the name it stands for."""
+def _aliases() -> dict[str, str]:
+    """Name or alias -> name."""
     table = _table()
     pairs = zip(table.index, table["aliases"], strict=True)
-    return {spelling: name for name, aliases in pairs for spelling in (name, *filter(None, aliases.split(";")))}
+    return {alias: name for name, aliases in pairs for alias in (name, *filter(None, aliases.split(";")))}
 
 
 @functools.cache
 def _names() -> dict[str, str]:
-    return {_key(spelling): name for spelling, name in _spellings().items()}
+    return {_key(alias): name for alias, name in _aliases().items()}
 
 
 @functools.cache

@@ -1,6 +1,6 @@
-"""Families of networks by their published names: for holding out what is alike, and never a feature.
+"""Families of networks by their published names: groups for cross-validation, never a feature.
 
-Rules instead of a list, so that a name that comes out next year has a family too; fixed before any model was scored.
+Rules instead of a list, so that names published later have a family too; fixed before any model was scored.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import re
 
 from gpudemand._validation import InputError
 
-#: Who trained it, or where it was ported from.
+#: Prefixes of the origin of the weights.
 _ORIGINS = re.compile(r"^(?:tf|gluon|ssl|swsl|ig|legacy|tv|adv|ens|jx|test)_")
-#: Attention that is put into the blocks of another family.
+#: Prefixes of attention modules added to the blocks of another family.
 _ATTENTION = re.compile(r"^(?:ese|eca|se|sk|gc|bat)_?(?=res|vov|bot|halo|mnas|mobile|dark|efficient)")
-#: Names of several words, where the first one says too little.
+#: Names of several words whose first word does not identify the family.
 _COMPOUNDS = {
     "cs3": "cspdarknet",
     "efficientnet_lite": "efficientnet",
@@ -23,20 +23,24 @@ _COMPOUNDS = {
     "inception_resnet": "inceptionresnet",
     "lambda_resnet": "lambdaresnet",
     "lamhalobot": "botnet",
+    "preact_resnet": "resnet",
     "res2ne": "res2net",
     "sam2_hiera": "hiera",
     "tiny_vit": "tinyvit",
     "wide_resnet": "resnet",
 }
-#: Variants of a block that have a first word of their own.
+#: Variants with a first word of their own.
 _VARIANTS = {
     "botnext": "botnet",
     "darknetaa": "darknet",
     "densenetblur": "densenet",
     "ecaresnetlight": "resnet",
     "fbnetc": "fbnet",
+    "googlenet": "inception",
+    "gru": "recurrent",
     "halonext": "halonet",
     "hieradet": "hiera",
+    "lstm": "recurrent",
     "maxxvit": "maxvit",
     "nasnetalarge": "nasnet",
     "regnetv": "regnet",
@@ -52,11 +56,10 @@ _VARIANTS = {
 
 
 def family_of(name: str) -> str:
-    """Return the family of a network of timm, torchvision or a model zoo like them.
+    """Family of a network of timm, torchvision or `gpudemand.cost.zoo`, by its name.
 
-    The first word of the name, without its number, after what tells its origin (``tf_``, ``gluon_``, ``ssl_``) and the
-    attention added to its blocks (``se``, ``eca``, ``sk``) are taken away. For grouping only: a network's name says
-    nothing to a predictor.
+    The first word of the name, without its number, after prefixes of origin (``tf_``, ``gluon_``, ``ssl_``) and of
+    attention modules (``se``, ``eca``, ``sk``) are removed.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""`TrainingJob`: a network, how it is trained and on what; everything that is known before it runs."""
+"""`TrainingJob`: a network, its hyper-parameters and its device; and the features of jobs."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from gpudemand._validation import InputError, check_choice, check_number
 from gpudemand.cost.devices import PRECISIONS, Device, device
 from gpudemand.cost.graph.features import OPTIMIZER_STATES
 from gpudemand.cost.graph.op_graph import OpGraph
-from gpudemand.cost.measuring.configuration import CHOICES
-from gpudemand.cost.regression.feature_table import CATEGORIES, NUMBERS, features_of
+from gpudemand.cost.measuring.configuration import CHOICES, check_keras
+from gpudemand.cost.regression.feature_table import CATEGORIES, NUMBERS, features_of_graphs
 from gpudemand.cost.tracing.inputs import read_inputs
 
-#: Model -> what it looked like and what it was fed -> its graph. A model that is gone takes its graphs along.
+#: Model -> fingerprint and inputs -> graph, for as long as the model lives.
 _GRAPHS: WeakKeyDictionary[Any, dict[Hashable, OpGraph]] = WeakKeyDictionary()
 _DEVICE_NUMBERS = ("bandwidth_gb_s", "fp32_tflops", "sms", "boost_clock_mhz", "l2_mib", "year")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TrainingJob:
-    """A network, how it is trained, and on what.
+    """A network, how it is trained, and on which device.
 
     Parameters
     ----------
     model : torch.nn.Module, keras.Model or OpGraph
-        The network, on any device, the meta device included; it is not changed.
+        The network, on any device including the meta device; it is not changed.
     input_shape : tuple of int, or a list or dict of such tuples, default=None
         Of one sample, without the batch. A Keras model that declares its inputs, and an `OpGraph`, need none.
     batch_size : int, default=32
@@ -41,24 +41,24 @@ class TrainingJob:
     precision : {"fp32", "tf32", "fp16", "amp", "bf16"}, default="fp32"
         ``fp16`` (also called ``amp``) and ``bf16`` are automatic mixed precision: weights stay in single precision.
     device : str or Device, default="H200"
-        A name of `gpudemand.cost.devices.devices`, in any of its spellings, or a `Device` of one's own.
+        A name of `gpudemand.cost.devices.devices`, in any of its spellings, or a `Device`.
     n_gpus : int, default=1
         GPUs that each hold a copy of the network (data parallelism).
     layout : {"contiguous", "channels_last"}, optional
-        Memory order of images; by default what the framework does unasked.
+        Memory order of images; by default that of the framework.
     execution : {"eager", "compiled"}, optional
         By default ``compiled`` for Keras and for what ``torch.compile`` returned, else ``eager``.
     checkpointing : bool, default=False
-        Activations are computed again in the backward pass instead of kept.
+        Recompute activations in the backward pass instead of saving them.
     framework_version : str, optional
-        Such as ``"2.6.0"``; None is the newest that was measured.
+        Such as ``"2.6.0"``; None is the newest in the training data.
     input_dtype : str, or a list or dict of str, optional
         As for `OpGraph.from_torch`.
 
     Raises
     ------
     InputError
-        For anything that cannot be: no model, a batch of zero, a device that is not known, a precision it lacks.
+        For an object that is no model, a number out of range, an unknown device, or a precision that it lacks.
 
     Examples
     --------
@@ -87,12 +87,12 @@ class TrainingJob:
     def __post_init__(self) -> None:
         keras = self.framework == "keras"
         compiled = keras or hasattr(self.model, "_orig_mod")
-        self._settle("device", device(self.device))
-        self._settle("precision", "fp16" if self.precision == "amp" else self.precision)
-        self._settle("layout", self.layout or ("channels_last" if keras else "contiguous"))
-        self._settle("execution", self.execution or ("compiled" if compiled else "eager"))
+        self._set("device", device(self.device))
+        self._set("precision", "fp16" if self.precision == "amp" else self.precision)
+        self._set("layout", self.layout or ("channels_last" if keras else "contiguous"))
+        self._set("execution", self.execution or ("compiled" if compiled else "eager"))
         for name in ("batch_size", "n_gpus"):
-            self._settle(name, int(check_number(name, getattr(self, name), 1, integer=True)))
+            self._set(name, int(check_number(name, getattr(self, name), 1, integer=True)))
         check_choice("optimizer", self.optimizer, OPTIMIZER_STATES)
         check_choice("precision", self.precision, PRECISIONS)
         for name in ("layout", "execution"):
@@ -100,9 +100,8 @@ class TrainingJob:
         self._check_shape()
         self._check_combination()
 
-    def _settle(self, name: str, value: object) -> None:
-        # The class is frozen; what the user wrote is put into its canonical form once, here.
-        object.__setattr__(self, name, value)
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)  # the class is frozen
 
     def _check_shape(self) -> None:
         if self.input_shape is not None:
@@ -111,18 +110,14 @@ class TrainingJob:
             raise InputError("a PyTorch model needs input_shape, the shape of one sample, such as (3, 224, 224).")
 
     def _check_combination(self) -> None:
-        self.hardware.peak(self.precision)  # refuses what the device lacks, and says what it has
+        self.hardware.peak(self.precision)  # raises for a precision that the device lacks
         if self.n_gpus > 1 and self.hardware.kind == "cpu":
             raise InputError(f"{self.hardware.name} is a CPU; n_gpus must be 1, got {self.n_gpus}.")
-        if self.framework == "keras" and (self.layout, self.execution) != ("channels_last", "compiled"):
-            raise InputError(
-                "keras trains with layout='channels_last' and execution='compiled'; "
-                f"got {self.layout!r} and {self.execution!r}."
-            )
+        check_keras(self.framework, self.layout, self.execution)
 
     @property
     def hardware(self) -> Device:
-        """The device, with its figures."""
+        """The device as a `Device`."""
         return device(self.device)
 
     @functools.cached_property
@@ -132,7 +127,7 @@ class TrainingJob:
 
     @functools.cached_property
     def inputs_key(self) -> Hashable:
-        """Inputs as something that can be looked up; example tensors count by their shape and type."""
+        """Hashable description of the inputs; example tensors by their shape and type."""
         if isinstance(self.model, OpGraph) or self.input_shape is None:
             return None
         specs = read_inputs(self.input_shape, self.input_dtype)
@@ -140,7 +135,7 @@ class TrainingJob:
 
     @functools.cached_property
     def graph(self) -> OpGraph:
-        """The operator graph, traced when first asked for, once for all jobs of one model on one input shape.
+        """The operator graph, traced at first access, once for all jobs of one model on one input shape.
 
         Raises
         ------
@@ -150,7 +145,7 @@ class TrainingJob:
         if isinstance(self.model, OpGraph):
             return self.model
         known = _GRAPHS.setdefault(self.model, {})
-        key = (self.inputs_key, _appearance(self.model, self.framework))
+        key = (self.inputs_key, _fingerprint(self.model, self.framework))
         if key not in known:
             known[key] = self._trace()
         return known[key]
@@ -161,20 +156,20 @@ class TrainingJob:
 
     def __repr__(self) -> str:
         name = self.model.name if isinstance(self.model, OpGraph) else type(self.model).__name__
-        ways = [f"batch {self.batch_size}", self.optimizer, self.precision, self.layout, self.execution]
-        ways += ["checkpointing"] * self.checkpointing
+        options = [f"batch {self.batch_size}", self.optimizer, self.precision, self.layout, self.execution]
+        options += ["checkpointing"] * self.checkpointing
         count = f"{self.n_gpus} x " if self.n_gpus > 1 else ""
-        return f"TrainingJob({name}{self._on()}: {', '.join(map(str, ways))}, {count}{self.hardware.name})"
+        return f"TrainingJob({name}{self._input_text()}: {', '.join(map(str, options))}, {count}{self.hardware.name})"
 
-    def _on(self) -> str:
+    def _input_text(self) -> str:
         shape = self.input_shape
         if isinstance(shape, tuple):
             return f" on {'x'.join(map(str, shape))}"
         return "" if shape is None else f" on {len(shape)} inputs"
 
 
-def jobs_table(jobs: TrainingJob | Iterable[TrainingJob]) -> pd.DataFrame:
-    """Describe jobs as features: their hyper-parameters, their graphs, their devices. Never their names.
+def features_from_jobs(jobs: TrainingJob | Iterable[TrainingJob]) -> pd.DataFrame:
+    """Features of jobs: hyper-parameters, graphs and devices, never a network's name.
 
     Parameters
     ----------
@@ -184,9 +179,9 @@ def jobs_table(jobs: TrainingJob | Iterable[TrainingJob]) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        A row a job. The columns of `gpudemand.cost.job_table` (where ``device`` is ``cpu`` or ``cuda``), ``n_gpus``,
+        A row a job. The columns of `gpudemand.cost.features_from_rows` (``device`` is ``cpu`` or ``cuda``), ``n_gpus``,
         ``checkpointing`` (0 or 1), ``framework_version``, and of the device ``device_name``, ``device_die``,
-        ``device_memory_gib`` (what processes can have), ``device_peak_tflops`` (at the job's precision),
+        ``device_memory_gib`` (usable by processes), ``device_peak_tflops`` (at the job's precision),
         ``device_interconnect_gb_s``, ``device_bandwidth_gb_s``, ``device_fp32_tflops``, ``device_sms``,
         ``device_boost_clock_mhz``, ``device_l2_mib`` and ``device_year``.
 
@@ -195,7 +190,7 @@ def jobs_table(jobs: TrainingJob | Iterable[TrainingJob]) -> pd.DataFrame:
     >>> import torch
     >>> net = torch.nn.Linear(64, 10)
     >>> jobs = [TrainingJob(net, (64,), batch_size=n, device="T4") for n in (8, 16)]
-    >>> jobs_table(jobs)[["framework", "batch_size", "flops", "device_peak_tflops"]]
+    >>> features_from_jobs(jobs)[["framework", "batch_size", "flops", "device_peak_tflops"]]
       framework  batch_size   flops  device_peak_tflops
     0     torch           8  1280.0                8.14
     1     torch          16  1280.0                8.14
@@ -205,10 +200,10 @@ def jobs_table(jobs: TrainingJob | Iterable[TrainingJob]) -> pd.DataFrame:
         if not isinstance(job, TrainingJob):
             raise InputError(f"jobs must hold TrainingJobs; got {type(job).__name__}.")
     if not listed:
-        raise InputError("jobs is empty; there is nothing to describe.")
-    own = pd.DataFrame([{**_describe_job(job), **_describe_device(job.hardware, job.precision)} for job in listed])
-    graphs, rows = graphs_of(listed)
-    described = features_of(graphs).iloc[rows].reset_index(drop=True)
+        raise InputError("jobs is empty.")
+    own = pd.DataFrame([{**_job_features(job), **_device_features(job.hardware, job.precision)} for job in listed])
+    graphs, positions = distinct_graphs(listed)
+    described = features_of_graphs(graphs).iloc[positions].reset_index(drop=True)
     text = {name: STRING for name in own.columns if name in _TEXT}
     table = pd.concat([own.astype(text), described], axis=1)
     return table[[*_FIRST, *described.columns, *(name for name in own.columns if name not in _FIRST)]]
@@ -218,8 +213,8 @@ _FIRST = [*CATEGORIES, *NUMBERS, "optimizer_states"]
 _TEXT = {*CATEGORIES, "framework_version", "device_name", "device_die"}
 
 
-def graphs_of(jobs: list[TrainingJob]) -> tuple[list[OpGraph], list[int]]:
-    """Distinct graphs, and for each job the position of its own; a model is looked at once."""
+def distinct_graphs(jobs: list[TrainingJob]) -> tuple[list[OpGraph], list[int]]:
+    """Distinct graphs, and the position of each job's graph among them."""
     position: dict[Hashable, int] = {}
     graphs: list[OpGraph] = []
     rows = []
@@ -232,7 +227,7 @@ def graphs_of(jobs: list[TrainingJob]) -> tuple[list[OpGraph], list[int]]:
     return graphs, rows
 
 
-def _describe_job(job: TrainingJob) -> dict[str, Any]:
+def _job_features(job: TrainingJob) -> dict[str, Any]:
     return {
         "framework": job.framework,
         "optimizer": job.optimizer,
@@ -250,7 +245,7 @@ def _describe_job(job: TrainingJob) -> dict[str, Any]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _describe_device(hardware: Device, precision: str) -> dict[str, Any]:
+def _device_features(hardware: Device, precision: str) -> dict[str, Any]:
     return {
         "device_name": hardware.name,
         "device_die": hardware.die,
@@ -266,7 +261,7 @@ def _framework(model: Any) -> str:
         return "keras" if model.framework == "keras" else "torch"
     if isinstance(model, type):
         raise InputError(f"model must be an instance; got the class {model.__name__}: call it.")
-    # By name, so that neither framework is imported to refuse what belongs to none.
+    # By name, so that neither framework is imported.
     roots = {parent.__module__.split(".")[0] for parent in type(model).__mro__ if parent is not object}
     if "keras" in roots:
         return "keras"
@@ -277,8 +272,8 @@ def _framework(model: Any) -> str:
     raise InputError(f"model must be a torch.nn.Module, a keras.Model or an OpGraph; got {type(model).__name__}.")
 
 
-def _appearance(model: Any, framework: str) -> Hashable:
-    """What changes when a user freezes, adds or replaces layers after a first trace."""
+def _fingerprint(model: Any, framework: str) -> Hashable:
+    """Types and shapes of the layers, which change if they are frozen, added or replaced after a first trace."""
     if framework == "keras":
         return tuple((tuple(weight.shape), weight.trainable) for weight in model.weights)
     parts = tuple(type(part) for part in model.modules())

@@ -1,4 +1,4 @@
-"""`CostModel`: what training jobs will take, on hardware that may never have been measured."""
+"""`CostModel`: step time and memory of training jobs, on devices that may not have been measured."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import pandas as pd
 
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_columns, check_number
-from gpudemand.cost.describe import memory_context, memory_setting, memory_table, time_table
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.memory.breakdown import MemoryBreakdown, memory_breakdown
+from gpudemand.cost.model_inputs import memory_covariates, memory_inputs, memory_setting, step_time_inputs
 from gpudemand.cost.predict.largest_batch import max_batch_size
 from gpudemand.cost.predict.memory_model import MemoryModel
 from gpudemand.cost.predict.step_time_model import StepTimeModel
 from gpudemand.datasets.registry import bundled_path
 
-#: What is predicted, and the model that does it.
+#: Target column -> class of its model.
 TARGETS: dict[str, Any] = {"step_time_s": StepTimeModel, "memory_gib": MemoryModel}
 _FORMAT = 1
 _MANIFEST = "model.json"
@@ -29,11 +29,11 @@ Jobs = TrainingJob | Iterable[TrainingJob]
 
 
 class CostModel:
-    """Predict step time and memory of training jobs, whether they fit, and the largest batch that does.
+    """Predict step time and memory of training jobs, the probability that they fit, and the largest batch.
 
-    Time is the job's work at the peaks of its device's datasheet, priced, times what was learned from jobs alike
-    (`StepTimeModel`); memory is a simulation of the allocator, corrected (`MemoryModel`). CPUs and GPUs have models of
-    their own. Nothing is run and nothing is allocated.
+    Time is a linear model of the job's work at the peaks of its device's datasheet, with a learned correction
+    (`StepTimeModel`); memory is a simulation of the allocator, with a learned correction (`MemoryModel`). CPUs and GPUs
+    have separate models. Nothing is run and nothing is allocated.
 
     Parameters
     ----------
@@ -43,8 +43,8 @@ class CostModel:
     ----------
     models_ : dict of (str, str) to estimator
         Kind of device and target -> its model.
-    about_ : dict
-        What the models were fitted on.
+    fitted_on_ : dict of str to dict
+        Kind of device -> number of jobs and names of devices in the training data.
 
     References
     ----------
@@ -66,7 +66,7 @@ class CostModel:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str] | None = None) -> CostModel:
-        """Load a fitted model; nothing in the file can run code.
+        """Load a fitted model; its files hold arrays and JSON, no code.
 
         Parameters
         ----------
@@ -76,61 +76,61 @@ class CostModel:
         Raises
         ------
         InputError
-            If there is no model, or one of a later version.
+            If there is no model, or its format is of a later version.
 
         Returns
         -------
         CostModel
         """
-        place = bundled_path(f"cost/model/{_MANIFEST}").parent if folder is None else Path(folder)
-        if not (place / _MANIFEST).is_file():
-            raise InputError(f"there is no {_MANIFEST} in {str(place)!r}; give the folder that CostModel.save wrote.")
-        about = json.loads((place / _MANIFEST).read_text(encoding="utf-8"))
-        if about["format"] > _FORMAT:
+        source = bundled_path(f"cost/model/{_MANIFEST}").parent if folder is None else Path(folder)
+        if not (source / _MANIFEST).is_file():
+            raise InputError(f"there is no {_MANIFEST} in {str(source)!r}; give the folder that CostModel.save wrote.")
+        manifest = json.loads((source / _MANIFEST).read_text(encoding="utf-8"))
+        if manifest["format"] > _FORMAT:
             raise InputError(
-                f"the model has format {about['format']}, and this version reads {_FORMAT}; update gpudemand."
+                f"the model has format {manifest['format']}, and this version reads {_FORMAT}; update gpudemand."
             )
-        model = cls(about["random_state"])
-        model.about_ = about["fitted_on"]
+        model = cls(manifest["random_state"])
+        model.fitted_on_ = manifest["fitted_on"]
         model.models_ = {}
-        for kind in model.about_:
+        for kind in model.fitted_on_:
             for target, estimator in TARGETS.items():
-                with np.load(place / f"{kind}_{target}.npz", allow_pickle=False) as arrays:
+                with np.load(source / f"{kind}_{target}.npz", allow_pickle=False) as arrays:
                     model.models_[kind, target] = estimator.from_arrays(arrays)
         return model
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write the model: plain arrays and a JSON file.
+        """Write the model as ``.npz`` files and a JSON manifest.
 
         Parameters
         ----------
         folder : path-like
-            Is made if need be.
+            Created if missing.
 
         Returns
         -------
         Path
             The folder.
         """
-        place = Path(folder)
-        place.mkdir(parents=True, exist_ok=True)
-        for (kind, target), model in self._fitted().items():
-            np.savez_compressed(place / f"{kind}_{target}.npz", **model.to_arrays())
-        about = {"format": _FORMAT, "random_state": self.random_state, "fitted_on": self.about_}
-        (place / _MANIFEST).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-        return place
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        for (kind, name), model in self._fitted().items():
+            np.savez_compressed(target / f"{kind}_{name}.npz", **model.to_arrays())
+        manifest = {"format": _FORMAT, "random_state": self.random_state, "fitted_on": self.fitted_on_}
+        (target / _MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+        return target
 
     def fit(self, jobs: Sequence[TrainingJob], costs: pd.DataFrame, groups: Any = None) -> CostModel:
-        """Fit to measurements; a kind of device (CPU or GPU) without any keeps the model it has.
+        """Fit to measurements; kinds of device (CPU or GPU) without any keep their models.
 
         Parameters
         ----------
         jobs : sequence of TrainingJob
-            What was measured; `measured_jobs` makes them from rows of `measure_training_cost`.
+            Measured jobs; `measured_jobs` makes them from rows of `measure_training_cost`.
         costs : DataFrame of shape (n_jobs, 2)
-            ``step_time_s`` and ``memory_gib``; NaN where not known.
+            ``step_time_s`` and ``memory_gib``; NaN where unknown.
         groups : array-like of shape (n_jobs,), optional
-            Networks or families: intervals are about groups never seen. By default each network is one.
+            Networks or families: intervals are about groups never seen. By default each network is a group.
 
         Raises
         ------
@@ -147,7 +147,7 @@ class CostModel:
             raise InputError(f"costs has {len(costs)} rows for {len(listed)} jobs; give one for each job.")
         names = np.array([id(job.model) for job in listed]) if groups is None else np.asarray(groups)
         kinds = np.array([job.hardware.kind for job in listed])
-        self.models_, self.about_ = dict(getattr(self, "models_", {})), dict(getattr(self, "about_", {}))
+        self.models_, self.fitted_on_ = dict(getattr(self, "models_", {})), dict(getattr(self, "fitted_on_", {}))
         for kind in np.unique(kinds):
             rows = np.flatnonzero(kinds == kind)
             part = [listed[row] for row in rows]
@@ -156,16 +156,16 @@ class CostModel:
                     target, part, costs[target].to_numpy()[rows], names[rows]
                 )
             devices = sorted({job.hardware.name for job in part})
-            self.about_[str(kind)] = {"jobs": len(rows), "devices": devices}
+            self.fitted_on_[str(kind)] = {"jobs": len(rows), "devices": devices}
         return self
 
     def _fit_one(self, target: str, jobs: list[TrainingJob], y: FloatArray, groups: Any) -> Any:
         known = np.isfinite(y) & (y > 0)
-        X = _TABLES[target](jobs)
+        X = _INPUTS[target](jobs)
         return TARGETS[target](random_state=self.random_state).fit(X[known], y[known], groups=groups[known])
 
     def predict(self, jobs: Jobs, level: Sequence[float] | float = 90) -> pd.DataFrame:
-        """Predict seconds a step and GiB.
+        """Predict seconds a step and GiB, with intervals.
 
         Parameters
         ----------
@@ -182,9 +182,9 @@ class CostModel:
         Raises
         ------
         InputError
-            For no jobs, or a kind of device that nothing was measured on.
+            For no jobs, or a kind of device without training data.
         """
-        listed = _listed(jobs)
+        listed = _as_list(jobs)
         levels = [check_number("level", value, 0, 99.9, open_low=True) for value in np.atleast_1d(np.asarray(level))]
         ends = [f"-{side}-{value:g}" for value in levels for side in ("lo", "hi")]
         result = pd.DataFrame(
@@ -192,24 +192,24 @@ class CostModel:
         )
         for kind, rows in self._by_kind(listed).items():
             for target in TARGETS:
-                table = _TABLES[target]([listed[row] for row in rows])
+                table = _INPUTS[target]([listed[row] for row in rows])
                 found = self._model(kind, target).predict_all(table, levels)
                 result.loc[rows, [target + end for end in ("", *ends)]] = found
         return result
 
     def fits(self, job: TrainingJob) -> float:
-        """Probability that a job's memory fits on its device, from 0 to 1.
+        """Probability that a job fits into the memory of its device.
 
         Parameters
         ----------
         job : TrainingJob
         """
-        (only,) = _listed(job)
+        (only,) = _as_list(job)
         limit = only.hardware.usable_memory_gib
-        return float(self._model(only.hardware.kind, "memory_gib").probability_below(memory_table([only]), limit)[0])
+        return float(self._model(only.hardware.kind, "memory_gib").probability_below(memory_inputs([only]), limit)[0])
 
     def max_batch_size(self, job: TrainingJob, probability: float = 0.95) -> int:
-        """Largest batch that fits with a probability; the job's own batch size does not matter.
+        """Largest batch that fits with a given probability, whatever the batch size of the job.
 
         Parameters
         ----------
@@ -221,34 +221,34 @@ class CostModel:
         int
             Samples on each GPU; 0 if not even one fits.
         """
-        (only,) = _listed(job)
+        (only,) = _as_list(job)
         model, hardware = self._model(only.hardware.kind, "memory_gib"), only.hardware
         setting, limit = memory_setting(only), hardware.usable_memory_gib
-        return max_batch_size(model, only.graph, limit, setting, level=probability, device=memory_context(only))
+        return max_batch_size(model, only.graph, limit, setting, level=probability, device=memory_covariates(only))
 
     def breakdown(self, job: TrainingJob) -> MemoryBreakdown:
-        """What the memory of a job is for, simulated, as a table that prints.
+        """Simulated memory of a job by purpose, as a table that prints.
 
         Parameters
         ----------
         job : TrainingJob
         """
-        (only,) = _listed(job)
+        (only,) = _as_list(job)
         return memory_breakdown(
             only.graph, only.batch_size, only.optimizer, only.precision, checkpointing=only.checkpointing
         )
 
     def calibrate(self, jobs: Jobs, step_time_s: Any) -> CostModel:
-        """Sharpen the step time of devices by as little as one measured job on each.
+        """Calibrate step times with one or more measured jobs on a device.
 
-        A job that was measured is known at other batches too, and best from two or more, which tell what the host takes
-        apart from what the device does. Up to four times the largest measured batch, half of the jobs that were held
-        out are predicted within some ten per cent, and nine of ten within a third.
+        The device gets a shrunken factor; a measured job gets factors of its own, for the part of its time that does
+        not depend on the batch and for the rest, which apply at other batch sizes (best from two or more). At up to
+        four times the largest measured batch, half of held-out jobs are predicted within 10 %, nine of ten within 33 %.
 
         Parameters
         ----------
         jobs : TrainingJob or iterable of TrainingJob
-            Measured jobs; each says its device.
+            Measured jobs, with their devices.
         step_time_s : float or array-like of shape (n_jobs,)
             Their measured seconds a step.
 
@@ -257,11 +257,11 @@ class CostModel:
         CostModel
             This object.
         """
-        listed, seconds = _listed(jobs), np.atleast_1d(np.asarray(step_time_s, dtype=float))
+        listed, seconds = _as_list(jobs), np.atleast_1d(np.asarray(step_time_s, dtype=float))
         if len(seconds) != len(listed):
             raise InputError(f"step_time_s has {len(seconds)} values for {len(listed)} jobs; give one for each.")
         for kind, rows in self._by_kind(listed).items():
-            self._model(kind, "step_time_s").calibrate(time_table([listed[row] for row in rows]), seconds[rows])
+            self._model(kind, "step_time_s").calibrate(step_time_inputs([listed[row] for row in rows]), seconds[rows])
         return self
 
     def _fitted(self) -> dict[tuple[str, str], Any]:
@@ -273,7 +273,7 @@ class CostModel:
         models = self._fitted()
         if (kind, target) not in models:
             kinds = ", ".join(sorted({known for known, _ in models}))
-            raise InputError(f"nothing was measured on a {kind} yet, only on: {kinds}; fit with measurements of one.")
+            raise InputError(f"there is no model of a {kind}, only of: {kinds}; fit with measurements of one.")
         return models[kind, target]
 
     @staticmethod
@@ -282,14 +282,14 @@ class CostModel:
         return {str(kind): np.flatnonzero(kinds == kind) for kind in np.unique(kinds)}
 
     def __repr__(self) -> str:
-        parts = [f"{kind}: {about['jobs']:,} jobs" for kind, about in getattr(self, "about_", {}).items()]
+        parts = [f"{kind}: {data['jobs']:,} jobs" for kind, data in getattr(self, "fitted_on_", {}).items()]
         return f"CostModel({', '.join(parts) or 'not fitted'})"
 
 
-_TABLES = {"step_time_s": time_table, "memory_gib": memory_table}
+_INPUTS = {"step_time_s": step_time_inputs, "memory_gib": memory_inputs}
 
 
-def _listed(jobs: Jobs) -> list[TrainingJob]:
+def _as_list(jobs: Jobs) -> list[TrainingJob]:
     listed = [jobs] if isinstance(jobs, TrainingJob) else list(jobs)
     wrong = next((job for job in listed if not isinstance(job, TrainingJob)), None)
     if wrong is not None or not listed:

@@ -1,7 +1,7 @@
-"""Splits that ask what a cost model is for: networks, devices and sizes that it has not seen.
+"""Cross-validation splitters that hold out families of networks, devices, or sizes beyond a bound.
 
-All of them are splitters of scikit-learn: pass one as ``cv``. A random split would put a network's other batch sizes
-into the training set, and measure memory instead of insight.
+All are scikit-learn splitters, to be passed as ``cv``. A random split leaves other batch sizes of a network in the
+training set, which underestimates the error on new networks.
 """
 
 from __future__ import annotations
@@ -20,38 +20,20 @@ from gpudemand.cost.families import family_of
 
 
 class _KeySplit(BaseCrossValidator):
-    """Whole groups are held out; what a group is, a subclass says by `_key`."""
+    """Hold out whole groups; subclasses define the group of a name by `_key`."""
 
-    _what: str
+    _noun: str
 
-    def __init__(self, n_splits: int | None = None, column: str | None = None) -> None:
+    def __init__(self, n_splits: int | None = None) -> None:
         self.n_splits = n_splits
-        self.column = column
 
     def _key(self, name: Any) -> str:
         raise NotImplementedError
 
-    def keys(self, X: Any = None, groups: Any = None) -> np.ndarray[Any, Any]:
-        """Return the group of each row.
-
-        Parameters
-        ----------
-        X : DataFrame, optional
-            Needed where `column` names one of its columns.
-        groups : array-like of shape (n_rows,), optional
-            Names; needed where `column` is None.
-
-        Raises
-        ------
-        InputError
-            If neither is given, or all rows are of one group.
-        """
-        if self.column is not None:
-            names = check_columns(X, (self.column,), "X")[self.column]
-        elif groups is None:
-            raise InputError(f"{type(self).__name__} needs groups, the {self._what} of each row, or column=...")
-        else:
-            names = pd.Series(np.asarray(groups, dtype=object))
+    def _keys(self, groups: Any) -> FloatArray:
+        if groups is None:
+            raise InputError(f"{type(self).__name__} needs groups, the {self._noun} of each row.")
+        names = pd.Series(np.asarray(groups, dtype=object))
         keys = names.map({name: self._key(name) for name in names.unique()}).to_numpy(dtype=object)
         if len(set(keys)) < 2:
             raise InputError(f"{type(self).__name__} needs two groups, to hold one out; all rows are {keys[0]!r}.")
@@ -62,16 +44,16 @@ class _KeySplit(BaseCrossValidator):
 
         Parameters
         ----------
-        X, groups : optional
-            As for `split`; not needed where `n_splits` is set.
-        y : ignored
+        X, y : ignored
+        groups : array-like of shape (n_rows,), optional
+            Names; not needed where `n_splits` is set.
         """
         if self.n_splits is not None:
             return int(check_number("n_splits", self.n_splits, 2, integer=True))
-        return len(set(self.keys(X, groups)))
+        return len(set(self._keys(groups)))
 
     def _iter_test_indices(self, X: Any = None, y: Any = None, groups: Any = None) -> Iterator[Any]:
-        keys, n_splits = self.keys(X, groups), self.get_n_splits(X, y, groups)
+        keys, n_splits = self._keys(groups), self.get_n_splits(X, y, groups)
         if n_splits > len(set(keys)):
             raise InputError(f"n_splits={n_splits} is more than the {len(set(keys))} groups that there are.")
         folds = LeaveOneGroupOut() if self.n_splits is None else GroupKFold(n_splits)
@@ -79,18 +61,16 @@ class _KeySplit(BaseCrossValidator):
 
 
 class FamilySplit(_KeySplit):
-    """Hold out families of networks: every variant of a block together.
+    """Hold out families of networks; the ``groups`` of `split` are names of networks.
 
     Parameters
     ----------
     n_splits : int or None, default=5
         Folds of about equal size; None is one fold a family.
-    column : str, optional
-        Column of ``X`` that holds the names of the networks; by default they are the ``groups`` of `split`.
 
     See Also
     --------
-    gpudemand.cost.families.family_of : What a family is.
+    gpudemand.cost.families.family_of : Definition of a family.
 
     Examples
     --------
@@ -101,24 +81,22 @@ class FamilySplit(_KeySplit):
     ['vgg16']
     """
 
-    _what = "network"
+    _noun = "network"
 
-    def __init__(self, n_splits: int | None = 5, column: str | None = None) -> None:
-        super().__init__(n_splits, column)
+    def __init__(self, n_splits: int | None = 5) -> None:
+        super().__init__(n_splits)
 
     def _key(self, name: Any) -> str:
         return family_of(name)
 
 
 class DeviceSplit(_KeySplit):
-    """Hold out devices by their die: an RTX A6000 tells too much about an RTX 3090.
+    """Hold out devices by their die; the ``groups`` of `split` are names of devices.
 
     Parameters
     ----------
     n_splits : int or None, default=None
         Folds; None is one a die.
-    column : str, optional
-        Column of ``X`` that holds the names of the devices; by default they are the ``groups`` of `split`.
 
     Examples
     --------
@@ -127,7 +105,7 @@ class DeviceSplit(_KeySplit):
     [['RTX 3090', 'RTX A6000'], ['V100']]
     """
 
-    _what = "device"
+    _noun = "device"
 
     def _key(self, name: str | Device) -> str:
         found = device(name)
@@ -135,7 +113,7 @@ class DeviceSplit(_KeySplit):
 
 
 class _OneSplit(BaseCrossValidator):
-    """A single split, by the values of columns of a DataFrame."""
+    """A single split by the values of columns of a DataFrame."""
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
         """Return 1.
@@ -163,13 +141,13 @@ class ExtrapolationSplit(_OneSplit):
     Parameters
     ----------
     bounds : dict of str to float
-        Column -> the last value that is trained on.
+        Column -> largest (or smallest) value in the training set.
     side : {"above", "below"}, default="above"
-        Where beyond is.
+        Side of the bound that is tested.
 
     References
     ----------
-    Lattuada et al., Cluster Computing, 2022, whose library has such a mode.
+    Lattuada et al., Cluster Computing, 2022.
 
     Examples
     --------
@@ -197,11 +175,11 @@ class InterpolationSplit(_OneSplit):
     Parameters
     ----------
     column : str
-        Column to look at.
+        Name of the column.
     step : int, default=2
-        Every so-manyth distinct value is tested, the smallest and the largest never.
+        Every `step`-th distinct value is tested, the smallest and the largest never.
     values : sequence of float, optional
-        The values to test, in place of `step`.
+        The values to test, instead of `step`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A predictor is fitted to one device by a few measured jobs."""
+"""A cost model is calibrated to a device with a few measured jobs."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from gpudemand._validation import InputError
 from gpudemand.cli.app import app
 from gpudemand.cost import CostModel, load_measurements
-from gpudemand.cost.calibration import calibrate_device, micro_benchmark, print_calibration
+from gpudemand.cost.calibration import calibrate_device, format_calibration, micro_benchmark
 
 pytest.importorskip("torch")
 
@@ -21,17 +21,17 @@ def rows():
     return few.assign(step_time_s=3 * few["step_time_s"])
 
 
-def test_a_slower_machine_is_learned(rows):
+def test_calibration_reduces_the_error_on_a_slower_machine(rows):
     table = calibrate_device(CostModel.load(), rows)
     before, after = (np.abs(table[name] / table["measured_s"] - 1).median() for name in ("before_s", "after_s"))
     assert before > 0.4
     assert after < before / 2
-    lines = print_calibration(table).splitlines()
+    lines = format_calibration(table).splitlines()
     assert lines[0].startswith("AMD EPYC (2 cores): median error ")
     assert len(lines) == 2 + 1 + len(rows)
 
 
-def test_from_a_shell_the_calibrated_model_is_stored(rows, tmp_path):
+def test_the_command_stores_the_calibrated_model(rows, tmp_path):
     rows.to_csv(tmp_path / "rows.csv", index=False)
     arguments = ["calibrate", "--rows", tmp_path / "rows.csv", "--out", tmp_path / "mine", "--quiet"]
     result = CliRunner().invoke(app, list(map(str, arguments)))
@@ -40,7 +40,7 @@ def test_from_a_shell_the_calibrated_model_is_stored(rows, tmp_path):
     assert factors["AMD EPYC (2 cores)"] == pytest.approx(np.log(3), abs=0.6)
 
 
-def test_bad_rows_and_devices(rows):
+def test_invalid_rows_and_devices_are_rejected(rows):
     with pytest.raises(InputError, match="no finished measurement"):
         calibrate_device(CostModel.load(), rows.assign(status="timeout"))
     with pytest.raises(InputError, match="Did you mean"):

@@ -1,4 +1,4 @@
-"""The table of devices: figures that must agree with one another and with data sheets, and names that find it."""
+"""The table of devices: figures are consistent with each other and with datasheets, and names are found."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GPUS = TABLE[TABLE["kind"] == "gpu"]
 OPERATIONS_PER_CLOCK = {"CDNA 3": 4}
 
 
-def test_there_are_enough_rows_and_no_name_twice():
+def test_names_are_unique():
     assert len(TABLE) >= 60
     assert TABLE.index.is_unique
     assert (TABLE["kind"] == "cpu").sum() >= 2
@@ -29,7 +29,7 @@ def test_there_are_enough_rows_and_no_name_twice():
     )
 
 
-def test_every_row_says_where_it_is_from_and_what_it_needs():
+def test_every_row_has_a_source_and_the_required_columns():
     needed = ["memory_gib", "bandwidth_gb_s", "fp32_tflops", "sms", "cores", "boost_clock_mhz", "l2_mib", "year"]
     assert TABLE[needed].notna().all().all()
     assert (TABLE[["vendor", "die", "architecture", "source"]] != "").all().all()
@@ -43,7 +43,7 @@ def test_single_precision_is_lanes_times_clock():
     assert wrong.max() < 0.05, wrong.nlargest(3)
 
 
-def test_precisions_stand_in_the_ratios_that_hardware_has():
+def test_peaks_of_precisions_are_in_the_ratios_of_hardware():
     tensor = GPUS["fp16_tensor_tflops"]
     assert ((GPUS["bf16_tensor_tflops"] / tensor).dropna() <= 1).all()
     ratio = (GPUS["fp8_tensor_tflops"] / tensor).dropna()
@@ -74,7 +74,7 @@ def test_memory_is_plausible():
     assert balance.between(5, 150).all(), balance.agg(["idxmin", "idxmax"])
 
 
-def test_cousins_agree_in_what_their_die_decides():
+def test_devices_with_one_die_agree_in_its_features():
     for column in ("architecture", "vendor", "compute_capability"):
         assert (GPUS.groupby("die")[column].agg("nunique") < 2).all()
 
@@ -126,12 +126,12 @@ DATA_SHEETS = [
 
 
 @pytest.mark.parametrize(("name", "column", "value"), DATA_SHEETS)
-def test_figures_of_data_sheets(name, column, value):
+def test_figures_match_datasheets(name, column, value):
     assert getattr(device(name), column) == pytest.approx(value, rel=0.015)
 
 
 @pytest.mark.parametrize(
-    ("said", "name"),
+    ("alias", "name"),
     [
         ("NVIDIA H200", "H200 SXM"),
         ("nvidia h100 80gb hbm3", "H100 SXM5"),
@@ -147,11 +147,11 @@ def test_figures_of_data_sheets(name, column, value):
         ("AMD EPYC", "AMD EPYC (2 cores)"),
     ],
 )
-def test_a_device_is_found_by_what_others_call_it(said, name):
-    assert device(said).name == name
+def test_a_device_is_found_by_its_aliases(alias, name):
+    assert device(alias).name == name
 
 
-def test_no_spelling_stands_for_two_devices():
+def test_aliases_are_unique():
     meanings: dict[str, set[str]] = {}
     for spelling, name in _spellings().items():
         meanings.setdefault(_key(spelling), set()).add(name)
@@ -174,14 +174,14 @@ def test_devices_of_the_public_measurements_are_known(shared_data):
                 assert device(name).kind == "gpu"
 
 
-def test_an_unknown_device_names_the_nearest_and_the_way_out():
+def test_an_unknown_device_names_the_nearest():
     with pytest.raises(InputError, match=r"Did you mean 'H200'\?.*add a row to data/devices.csv or pass a Device"):
         device("H2000")
     with pytest.raises(InputError, match="got int"):
         device(3090)
 
 
-def test_a_device_of_ones_own_is_taken_as_it_is():
+def test_a_custom_device_is_returned_unchanged():
     mine = replace(device("H100"), name="prototype", bandwidth_gb_s=5000.0)
     assert device(mine) is mine
     assert mine.bandwidth == 5e12
@@ -199,7 +199,7 @@ def test_half_precision_without_fast_units_is_no_slower_than_single():
     assert device("P100").peak("fp16") == 2 * device("P100").peak("fp32")
 
 
-def test_precisions_that_a_device_lacks_are_refused():
+def test_missing_precisions_are_rejected():
     assert device("AMD EPYC").precisions == ("fp32", "bf16")
     assert device("Xeon Platinum 8380").peak("bf16") == device("Xeon Platinum 8380").peak("fp32")
     with pytest.raises(InputError, match="it can in fp32, bf16"):
@@ -210,7 +210,7 @@ def test_precisions_that_a_device_lacks_are_refused():
     assert device("H100").precisions == PRECISIONS
 
 
-def test_the_command_prints_a_line_a_device():
+def test_the_command_prints_one_line_a_device():
     result = CliRunner().invoke(app, ["devices"])
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
@@ -219,7 +219,7 @@ def test_the_command_prints_a_line_a_device():
     assert line.split() == ["Tesla", "T4", "TU104", "2018", "16", "320", "8.14", "-", "65.13", "-"]
 
 
-def test_the_table_cannot_be_changed_by_its_readers():
+def test_the_table_is_a_copy():
     mine = devices()
     mine.iloc[0, 0] = "changed"
     assert devices().iloc[0, 0] == TABLE.iloc[0, 0]

@@ -1,4 +1,4 @@
-"""Jobs: what is refused, what is filled in, and that a network is traced once."""
+"""`TrainingJob`: validation, defaults, tracing, and features."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from gpudemand.cost import OpGraph, make_plan
 from gpudemand.cost import job as job_module
 from gpudemand.cost.devices import Device
 from gpudemand.cost.graph.op_graph import Operator
-from gpudemand.cost.job import TrainingJob, jobs_table
-from gpudemand.cost.regression.feature_table import job_table
+from gpudemand.cost.job import TrainingJob, features_from_jobs
+from gpudemand.cost.regression.feature_table import features_from_rows
 
 torch = pytest.importorskip("torch")
 
@@ -58,18 +58,18 @@ def traces(monkeypatch):
         ({"model": torch.nn.ReLU}, "got the class ReLU: call it"),
     ],
 )
-def test_what_cannot_be_is_said_in_one_sentence(net, wrong, message):
+def test_invalid_jobs_are_rejected(net, wrong, message):
     with pytest.raises(InputError, match=message) as caught:
         TrainingJob(**{"model": net, "input_shape": (3, 8, 8), **wrong})
     assert "\n" not in str(caught.value)
 
 
-def test_a_shape_that_the_network_does_not_take(net):
+def test_a_wrong_input_shape_is_reported(net):
     with pytest.raises(InputError, match="Sequential"):
         _ = TrainingJob(net, (5, 8, 8)).graph
 
 
-def test_defaults_are_what_frameworks_do(net):
+def test_defaults_are_those_of_the_frameworks(net):
     job = TrainingJob(net, (3, 8, 8), precision="amp", device="nvidia a100-sxm4-40gb")
     assert (job.framework, job.layout, job.execution, job.precision) == ("torch", "contiguous", "eager", "fp16")
     assert job.hardware.name == "A100 SXM4 40GB"
@@ -82,16 +82,16 @@ def test_defaults_are_what_frameworks_do(net):
 def test_a_network_is_traced_once(net, traces):
     jobs = [TrainingJob(net, (3, 8, 8), batch_size=size, device=name) for size in (1, 2, 4) for name in ("T4", "L4")]
     graphs = {id(job.graph) for job in jobs}
-    jobs_table(jobs)
+    features_from_jobs(jobs)
     assert len(graphs) == len(traces) == 1
-    _ = TrainingJob(net, [(3, 8, 8)]).graph  # the same said otherwise
+    _ = TrainingJob(net, [(3, 8, 8)]).graph  # the same inputs
     assert len(traces) == 1
     with pytest.raises(InputError):
         _ = TrainingJob(net, (3, 9, 9)).graph
     assert len(traces) == 2
 
 
-def test_a_network_that_was_changed_is_traced_again(net):
+def test_a_modified_network_is_traced_again(net):
     before = TrainingJob(net, (3, 8, 8)).graph
     net[0].weight.requires_grad_(False)
     frozen = TrainingJob(net, (3, 8, 8)).graph
@@ -110,7 +110,7 @@ def test_graphs_do_not_keep_networks_alive():
     assert gone() is None
 
 
-def test_networks_on_the_meta_device_and_graphs_are_taken(net):
+def test_networks_on_the_meta_device_and_graphs_are_accepted(net):
     with torch.device("meta"):
         empty = small()
     graph = TrainingJob(empty, (3, 8, 8)).graph
@@ -122,19 +122,19 @@ def test_networks_on_the_meta_device_and_graphs_are_taken(net):
 
 def test_table_has_the_columns_of_measured_rows(net):
     plan = make_plan(1, networks=["lenet"], frameworks=["torch"], n_repeated=0, random_state=0)
-    wanted = [name for name in job_table(plan).columns if not name.startswith("edge:")]
-    table = jobs_table(TrainingJob(net, (3, 8, 8), optimizer="adam", device="AMD EPYC"))
-    assert list(table.columns[: len(wanted)]) == wanted
+    expected = [name for name in features_from_rows(plan).columns if not name.startswith("edge:")]
+    table = features_from_jobs(TrainingJob(net, (3, 8, 8), optimizer="adam", device="AMD EPYC"))
+    assert list(table.columns[: len(expected)]) == expected
     assert table.loc[0, "device"] == "cpu"
     assert table.loc[0, "optimizer_states"] == 2
     assert table.loc[0, "edge:Conv->Relu"] == 1
     assert table.filter(regex="^(flops|edge:)").notna().all(axis=None)
 
 
-def test_rows_stand_in_the_order_of_the_jobs(net):
+def test_rows_are_in_the_order_of_the_jobs(net):
     other = torch.nn.Linear(3, 2)
     jobs = [TrainingJob(net, (3, 8, 8)), TrainingJob(other, (3,), n_gpus=2), TrainingJob(net, (3, 8, 8), device="T4")]
-    table = jobs_table(jobs)
+    table = features_from_jobs(jobs)
     assert table["flops"].tolist() == [job.graph.flops for job in jobs]
     assert table["n_gpus"].tolist() == [1, 2, 1]
     assert table["device_name"].tolist() == ["H200 SXM", "H200 SXM", "Tesla T4"]
@@ -142,30 +142,30 @@ def test_rows_stand_in_the_order_of_the_jobs(net):
     assert table["device_memory_gib"].lt(140).all()
 
 
-def test_no_column_tells_the_name_of_the_network(net):
-    assert not jobs_table([TrainingJob(net, (3, 8, 8))]).astype(str).eq("Sequential").any(axis=None)
+def test_no_column_identifies_the_network(net):
+    assert not features_from_jobs([TrainingJob(net, (3, 8, 8))]).astype(str).eq("Sequential").any(axis=None)
 
 
 def test_peak_is_that_of_the_precision(net):
     jobs = [TrainingJob(net, (3, 8, 8), device="A100", precision=name) for name in ("fp32", "tf32", "amp", "bf16")]
-    assert jobs_table(jobs)["device_peak_tflops"].tolist() == [19.5, 156.0, 312.0, 312.0]
+    assert features_from_jobs(jobs)["device_peak_tflops"].tolist() == [19.5, 156.0, 312.0, 312.0]
 
 
-def test_a_device_of_ones_own(net):
+def test_a_custom_device_is_accepted(net):
     mine = Device("prototype", memory_gib=64, bandwidth_gb_s=2000, fp32_tflops=30)
-    row = jobs_table(TrainingJob(net, (3, 8, 8), device=mine)).iloc[0]
+    row = features_from_jobs(TrainingJob(net, (3, 8, 8), device=mine)).iloc[0]
     assert row["device_name"] == "prototype"
     assert pd.isna(row["device_sms"])
 
 
-def test_what_is_no_job_has_no_row(net):
+def test_other_objects_are_rejected(net):
     with pytest.raises(InputError, match="got Sequential"):
-        jobs_table([net])
+        features_from_jobs([net])
     with pytest.raises(InputError, match="empty"):
-        jobs_table([])
+        features_from_jobs([])
 
 
-def test_a_graph_made_by_hand_counts_as_its_framework():
+def test_a_graph_has_its_framework():
     dense = Operator("Gemm", "", "head", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
     graph = OpGraph.from_operators([dense], [], framework="keras")
     assert TrainingJob(graph).framework == "keras"

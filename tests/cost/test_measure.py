@@ -1,4 +1,4 @@
-"""Measuring: real children that train, and every way in which a run can be cut short."""
+"""Measurements in child processes, and runs that are interrupted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pytest
 from gpudemand._validation import InputError
 from gpudemand.cost import zoo
 from gpudemand.cost.measuring.configuration import Configuration
-from gpudemand.cost.measuring.environment import STAMP_COLUMNS
+from gpudemand.cost.measuring.environment import ENVIRONMENT_COLUMNS
 from gpudemand.cost.measuring.measure import COLUMNS, measure_training_cost, noise_floor, read_rows
 from gpudemand.cost.measuring.plan import make_plan, read_plan, write_plan
 from gpudemand.cost.measuring.process import MeasuringProcess
@@ -64,12 +64,12 @@ def test_a_plan_is_trained_in_both_frameworks(tmp_path):
     assert [(state.done, state.total) for state in seen] == [(1, 2), (2, 2)]
     assert seen[0].left_s > 0
     assert seen[1].left_s == 0
-    check_stamps(rows, (tmp_path / "rows.csv").read_text())
+    check_environment(rows, (tmp_path / "rows.csv").read_text())
 
 
-def check_stamps(rows, text):
+def check_environment(rows, text):
     on_a_cpu_empty = {"driver", "backend"}
-    assert rows[[name for name in STAMP_COLUMNS if name not in on_a_cpu_empty]].notna().all(axis=None)
+    assert rows[[name for name in ENVIRONMENT_COLUMNS if name not in on_a_cpu_empty]].notna().all(axis=None)
     assert rows.set_index("framework").loc["keras", "backend"].startswith("tensorflow 2.")
     assert (rows["n_threads"] == 1).all()
     assert platform.node() not in text.replace(rows["cpu"].iloc[0], "")
@@ -85,7 +85,7 @@ def test_more_batch_takes_more_memory_and_time(tmp_path):
     assert rows.loc[32, "memory_gib"] > rows.loc[2, "memory_gib"]
 
 
-def test_a_killed_run_goes_on_where_it_was(tmp_path):
+def test_a_killed_run_resumes(tmp_path):
     plan, out = tmp_path / "plan.csv", tmp_path / "rows.csv"
     write_plan(plan_of(*(job(seed=seed) for seed in range(3))), plan)
     kill_after_rows(1, plan, out)
@@ -122,7 +122,7 @@ def is_running(pid):
     return status.exists() and "State:\tZ" not in status.read_text()
 
 
-def test_a_file_cut_at_any_byte_keeps_its_whole_rows(tmp_path):
+def test_a_truncated_file_keeps_its_complete_rows(tmp_path):
     path, columns = tmp_path / "rows.csv", ["key", "message"]
     with RowFile(path, columns) as rows:
         for key in ("a", "b"):
@@ -131,10 +131,10 @@ def test_a_file_cut_at_any_byte_keeps_its_whole_rows(tmp_path):
     for length in range(len(whole) + 1):
         path.write_bytes(whole[:length])
         with RowFile(path, columns) as rows:
-            kept = [row["key"] for row in rows.read()]
+            complete = [row["key"] for row in rows.read()]
             rows.append({"key": "c"})
-            assert [row["key"] for row in rows.read()] == [*kept, "c"]
-        assert kept == ["a", "b"][: max(0, whole[:length].count(b"\n") - 1)]
+            assert [row["key"] for row in rows.read()] == [*complete, "c"]
+        assert complete == ["a", "b"][: max(0, whole[:length].count(b"\n") - 1)]
 
 
 def test_a_file_has_one_writer_and_one_header(tmp_path):
@@ -145,59 +145,59 @@ def test_a_file_has_one_writer_and_one_header(tmp_path):
         measure_training_cost(plan_of(job()), path)
 
 
-def test_memory_that_runs_out_is_a_row(tmp_path):
+def test_out_of_memory_is_recorded(tmp_path):
     large = job(network="vgg11", input_size=64, batch_size=256)
     rows = measure_training_cost(plan_of(large), tmp_path / "rows.csv", **SHORT, memory_limit_gib=0.25)
     assert rows["status"].tolist() == ["oom"]
     assert rows["step_time_s"].isna().all()
 
 
-def test_a_process_that_the_system_kills_ran_out_of_memory():
+def test_a_process_killed_by_the_system_is_out_of_memory():
     process = MeasuringProcess("cpu")
     os.kill(process._process.pid, signal.SIGKILL)
-    answer = process.ask({}, timeout_s=60)
+    answer = process.request({}, timeout_s=60)
     process.close()
     assert answer == {"status": "oom", "message": "killed by the system"}
 
 
-@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
-def test_a_process_that_is_told_to_stop_stops_the_run(told):
-    if signal.getsignal(told) == signal.SIG_IGN:
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_process_stops_the_run(stop):
+    if signal.getsignal(stop) == signal.SIG_IGN:
         pytest.skip("runs in the background of a shell, where this signal is ignored and children inherit that")
     process = MeasuringProcess("cpu")
-    os.kill(process._process.pid, told)
+    os.kill(process._process.pid, stop)
     with pytest.raises(KeyboardInterrupt):
-        process.ask({}, timeout_s=60)
+        process.request({}, timeout_s=60)
     process.close()
 
 
 def test_a_process_that_ends_by_itself_is_an_error():
     process = MeasuringProcess("cpu")
     os.kill(process._process.pid, signal.SIGUSR1)
-    answer = process.ask({}, timeout_s=60)
+    answer = process.request({}, timeout_s=60)
     process.close()
     assert answer == {"status": "error", "message": "the process ended with code -10"}
 
 
-def test_a_job_that_takes_too_long_is_a_row(tmp_path):
+def test_a_timeout_is_recorded(tmp_path):
     rows = measure_training_cost(plan_of(job()), tmp_path / "rows.csv", **SHORT, timeout_s=0.2)
     assert rows["status"].tolist() == ["timeout"]
     assert rows["message"].tolist() == ["not finished within 0.2 s"]
 
 
-def test_a_job_that_fails_is_a_row_and_the_run_goes_on(tmp_path):
+def test_a_failed_job_is_recorded_and_the_run_continues(tmp_path):
     # One sample whose last image is one pixel: batch norm has nothing to normalize over.
-    hopeless = job(network="vgg11", input_size=16, batch_size=1)
-    rows = measure_training_cost(plan_of(hopeless, job()), tmp_path / "rows.csv", **SHORT)
+    failing = job(network="vgg11", input_size=16, batch_size=1)
+    rows = measure_training_cost(plan_of(failing, job()), tmp_path / "rows.csv", **SHORT)
     rows = rows.set_index("network")
     assert rows["status"].to_dict() == {"vgg11": "error", "lenet": "ok"}
     assert rows.loc["vgg11", "message"].startswith("ValueError: Expected more than 1 value per channel")
 
 
 def test_one_process_can_serve_many_jobs(tmp_path):
-    hopeless = job(network="vgg11", input_size=16, batch_size=1)
+    failing = job(network="vgg11", input_size=16, batch_size=1)
     jobs = [job(seed=seed) for seed in range(3)]
-    rows = measure_training_cost(plan_of(hopeless, *jobs), tmp_path / "rows.csv", **SHORT, process="shared")
+    rows = measure_training_cost(plan_of(failing, *jobs), tmp_path / "rows.csv", **SHORT, process="shared")
     assert rows["status"].value_counts().to_dict() == {"ok": 3, "error": 1}
     assert (rows["process"] == "shared").all()
     # The first start imports PyTorch, a later one finds it there.
@@ -212,16 +212,16 @@ def test_one_process_can_serve_many_jobs(tmp_path):
         ({"batch_size": "many"}, "row 1 of the plan: batch_size='many' cannot be read"),
         ({"precision": "tf32"}, "precision='tf32' exists on device='cuda' only"),
         ({"framework": "keras"}, "keras trains with layout='channels_last' and execution='compiled'"),
-        ({"channels": 0}, "lenet takes image, which is written channels>0 and vocabulary=0"),
+        ({"channels": 0}, "lenet takes image, which needs channels>0 and vocabulary=0"),
     ],
 )
-def test_illegal_plans_are_said(tmp_path, change, message):
+def test_invalid_plans_are_rejected(tmp_path, change, message):
     plan = plan_of(job()).astype(object).assign(**change)
     with pytest.raises(InputError, match=re.escape(message)):
         measure_training_cost(plan, tmp_path / "rows.csv")
 
 
-def test_missing_files_and_empty_plans_are_said(tmp_path):
+def test_missing_files_and_empty_plans_are_rejected(tmp_path):
     with pytest.raises(InputError, match=r"there is no plan file 'plan\.csv'"):
         read_plan(tmp_path / "plan.csv")
     with pytest.raises(InputError, match="the plan has no rows"):
@@ -232,7 +232,7 @@ def test_missing_files_and_empty_plans_are_said(tmp_path):
         read_plan(pd.DataFrame({"framework": ["torch"]}))
 
 
-def test_keys_outlive_the_program():
+def test_keys_are_stable():
     # A new key would measure every finished row of every file again.
     assert job().key == "5a3771c1ec80aba8"
     assert job(repeat=1).key != job().key
@@ -252,7 +252,7 @@ def test_plans_are_balanced_random_designs():
     assert not plan.equals(make_plan(120, networks=names, n_repeated=30, random_state=1))
 
 
-def test_plans_ask_for_what_is_possible():
+def test_impossible_designs_are_rejected():
     with pytest.raises(InputError, match="n_repeated=6 and n_compiled=0 need as many rows"):
         make_plan(10, networks=["lenet"], n_repeated=6)
     with pytest.raises(InputError, match="Did you mean 'lenet'"):
@@ -260,7 +260,7 @@ def test_plans_ask_for_what_is_possible():
 
 
 @pytest.mark.parametrize(("device", "rows", "frameworks"), [("cpu", 1500, 2), ("cuda", 1000, 1)])
-def test_committed_plans_hold_every_network(device, rows, frameworks):
+def test_committed_plans_contain_every_network(device, rows, frameworks):
     plan = pd.DataFrame([asdict(each) for each in read_plan(PLANS / f"{device}.csv")])
     assert len(plan) >= rows
     assert (plan["device"] == device).all()
@@ -290,7 +290,7 @@ def repeated(n_jobs, n_repeats, spread, rng):
 
 
 @pytest.mark.parametrize("n_repeats", [2, 5])
-def test_the_noise_floor_is_the_noise(n_repeats):
+def test_the_noise_floor_recovers_the_noise(n_repeats):
     rows = repeated(4000, n_repeats, 0.05, np.random.default_rng(0))
     floor = noise_floor(rows).set_index("target")
     assert floor.loc["step_time_s", "mean"] == pytest.approx(0.05 * np.sqrt(2 / np.pi), rel=0.05)
@@ -298,7 +298,7 @@ def test_the_noise_floor_is_the_noise(n_repeats):
     assert floor.loc["step_time_s", "n_jobs"] == 4000
 
 
-def test_the_noise_floor_sees_only_repeated_jobs_that_finished():
+def test_the_noise_floor_uses_finished_repetitions_only():
     rows = repeated(10, 2, 0.05, np.random.default_rng(0))
     rows.loc[rows["seed"] == 0, "status"] = "oom"
     rows = rows.drop(rows.index[(rows["seed"] == 1) & (rows["repeat"] == 1)])

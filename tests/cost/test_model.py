@@ -1,4 +1,4 @@
-"""The whole predictor: fitted, stored, asked; every answer in its unit, and one sentence for what cannot be."""
+"""`CostModel`: fit, predict, save and load, calibration, and errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from gpudemand import CostModel, TrainingJob
 from gpudemand._validation import InputError
-from gpudemand.cost.describe import memory_table, time_table
+from gpudemand.cost.model_inputs import memory_inputs, step_time_inputs
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -38,7 +38,7 @@ def jobs():
 @pytest.fixture(scope="module")
 def costs(jobs):
     """Twice the datasheet's time and a tenth more than the simulated memory."""
-    terms, memory = time_table(jobs).filter(regex="^work:.*:(bytes|flops|launch)$"), memory_table(jobs)
+    terms, memory = step_time_inputs(jobs).filter(regex="^work:.*:(bytes|flops|launch)$"), memory_inputs(jobs)
     noise = np.exp(np.random.default_rng(0).normal(0, 0.02, len(jobs)))
     return pd.DataFrame(
         {
@@ -53,27 +53,27 @@ def model(jobs, costs):
     return CostModel().fit(jobs, costs)
 
 
-def test_costs_are_found_again_with_intervals(model, jobs, costs):
-    told = model.predict(jobs, level=[50, 90])
-    assert list(told.columns[:5]) == [
+def test_costs_are_recovered_with_intervals(model, jobs, costs):
+    predicted = model.predict(jobs, level=[50, 90])
+    assert list(predicted.columns[:5]) == [
         "step_time_s",
         *(f"step_time_s-{e}" for e in ("lo-50", "hi-50", "lo-90", "hi-90")),
     ]
     for target in ("step_time_s", "memory_gib"):
-        assert np.median(np.abs(told[target] / costs[target] - 1)) < 0.1
-        inside = costs[target].between(told[f"{target}-lo-90"], told[f"{target}-hi-90"])
+        assert np.median(np.abs(predicted[target] / costs[target] - 1)) < 0.1
+        inside = costs[target].between(predicted[f"{target}-lo-90"], predicted[f"{target}-hi-90"])
         assert inside.mean() > 0.8
-        assert (told[f"{target}-lo-90"] <= told[f"{target}-lo-50"]).all()
+        assert (predicted[f"{target}-lo-90"] <= predicted[f"{target}-lo-50"]).all()
 
 
-def test_a_stored_model_answers_bit_for_bit(model, jobs, tmp_path):
+def test_a_stored_model_predicts_bit_for_bit(model, jobs, tmp_path):
     again = CostModel.load(model.save(tmp_path / "model"))
     pd.testing.assert_frame_equal(again.predict(jobs[:9]), model.predict(jobs[:9]), check_exact=True)
     assert repr(again) == repr(model) == "CostModel(gpu: 27 jobs)"
     assert not [path for path in (tmp_path / "model").iterdir() if path.suffix not in (".json", ".npz")]
 
 
-def test_what_fits_and_the_largest_batch_agree(model, jobs):
+def test_the_probability_of_fitting_and_the_largest_batch_agree(model, jobs):
     job = jobs[-1]
     largest = model.max_batch_size(job)
     assert largest > 128
@@ -85,7 +85,7 @@ def test_what_fits_and_the_largest_batch_agree(model, jobs):
     assert model.max_batch_size(_with(job, device="A100 SXM4 80GB")) > largest
 
 
-def test_breakdown_names_the_parts(model, jobs):
+def test_breakdown_lists_the_parts(model, jobs):
     table = model.breakdown(jobs[1]).to_frame().set_index("part")["gib"]
     assert table["optimizer state"] == pytest.approx(2 * table["parameters"], rel=0.2)
     assert table["activations"] > 0
@@ -110,19 +110,19 @@ def _with(job, **changes):
         (lambda m, j, c: CostModel().predict(j), "not fitted"),
         (lambda m, j, c: m.predict([]), "got none"),
         (lambda m, j, c: m.predict(["resnet"]), "got str"),
-        (lambda m, j, c: m.predict(_with(j[0], device="AMD EPYC")), "nothing was measured on a cpu yet, only on: gpu"),
+        (lambda m, j, c: m.predict(_with(j[0], device="AMD EPYC")), "no model of a cpu, only of: gpu"),
         (lambda m, j, c: m.predict(j[0], level=0), "level"),
         (lambda m, j, c: CostModel().fit(j, c[:3]), "costs has 3 rows for 27 jobs"),
         (lambda m, j, c: CostModel().fit(j, c[["memory_gib"]]), "step_time_s"),
         (lambda m, j, c: m.calibrate(j[0], [1.0, 2.0]), "2 values for 1 jobs"),
     ],
 )
-def test_errors_say_what_to_do(model, jobs, costs, call, reason):
+def test_invalid_input_is_rejected(model, jobs, costs, call, reason):
     with pytest.raises(InputError, match=reason):
         call(model, jobs, costs)
 
 
-def test_no_model_in_a_folder_and_one_of_the_future(model, tmp_path):
+def test_missing_models_and_later_formats_are_rejected(model, tmp_path):
     with pytest.raises(InputError, match=r"no model\.json"):
         CostModel.load(tmp_path)
     place = model.save(tmp_path)
@@ -136,6 +136,6 @@ def test_nothing_is_allocated_for_a_network_larger_than_memory(model):
     with torch.device("meta"):
         giant = nn.Sequential(nn.Flatten(), nn.Linear(3 * 64 * 64, 2**18), nn.ReLU(), nn.Linear(2**18, 2**17))
     with pytest.warns(UserWarning, match="unlike|larger"):
-        told = model.predict(TrainingJob(giant, (3, 64, 64), batch_size=1, device="T4"))
-    assert told["memory_gib"][0] > 100
+        predicted = model.predict(TrainingJob(giant, (3, 64, 64), batch_size=1, device="T4"))
+    assert predicted["memory_gib"][0] > 100
     assert model.fits(TrainingJob(giant, (3, 64, 64), batch_size=1, device="T4")) == 0.0

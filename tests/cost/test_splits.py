@@ -1,4 +1,4 @@
-"""Splits by family, device and size: what is alike stays together, what is beyond is never trained on."""
+"""Splits hold out whole families and devices, and rows beyond bounds."""
 
 from __future__ import annotations
 
@@ -42,6 +42,9 @@ def rows():
         ("vovnet39a ese_vovnet19b_dw eca_vovnet39b", "vovnet"),
         ("senet154 legacy_senet154", "senet"),
         ("bert-base-uncased bert_large", "bert"),
+        ("resnet18 preact_resnet18 se_resnet18 wide_resnet16_4", "resnet"),
+        ("googlenet inception_v3", "inception"),
+        ("lstm gru", "recurrent"),
     ],
 )
 def test_family_of(names, family):
@@ -72,7 +75,7 @@ def test_no_family_is_on_both_sides(n_splits):
     assert split.get_n_splits(NAMES, groups=NAMES) == (n_splits or 3)
 
 
-def test_cousins_on_one_die_are_held_out_together():
+def test_devices_with_one_die_are_held_out_together():
     names = ["NVIDIA GeForce RTX 3090", "A40", "T4", "H100", "NVIDIA H200", "RTX A6000"]
     tests = [set(test) for _, test in DeviceSplit().split(names, groups=names)]
     assert sorted(tests, key=min) == [{0, 1, 5}, {2}, {3, 4}]
@@ -88,7 +91,7 @@ def test_rows_beyond_any_bound_are_the_test(rows):
     assert rows.iloc[test]["batch_size"].max() == 16
 
 
-def test_interpolation_never_tests_the_ends(rows):
+def test_interpolation_never_tests_the_extremes(rows):
     for step in (2, 3, 4):
         [(train, test)] = InterpolationSplit("batch_size", step=step).split(rows)
         assert {8, 128} <= set(rows.iloc[train]["batch_size"])
@@ -106,18 +109,11 @@ def test_scikit_learn_takes_them_as_cv(rows):
     assert "bounds={'batch_size': 32}" in repr(ExtrapolationSplit({"batch_size": 32}))
 
 
-def test_names_may_stand_in_a_column():
-    frame = pd.DataFrame({"network": NAMES, "device": ["T4", "V100"] * 3 + ["T4"]})
-    assert FamilySplit(None, column="network").get_n_splits(frame) == 3
-    assert len(list(DeviceSplit(column="device").split(frame))) == 2
-
-
 @pytest.mark.parametrize(
     ("split", "message"),
     [
         (FamilySplit(), "needs groups, the network of each row"),
-        (DeviceSplit(column="gpu"), r"X lacks the column\(s\) gpu"),
-        (FamilySplit(2, column="name"), "all rows are 'resnet'"),
+        (DeviceSplit(), "needs groups, the device of each row"),
         (ExtrapolationSplit({"batch": 8}), r"X lacks the column\(s\) batch"),
         (ExtrapolationSplit({}), "bounds must name columns"),
         (ExtrapolationSplit({"batch_size": 128}), "into the training set"),
@@ -129,9 +125,14 @@ def test_names_may_stand_in_a_column():
         (InterpolationSplit("batch_size", values=[128]), "must lie inside 8 and 128"),
     ],
 )
-def test_mistakes_are_named(rows, split, message):
+def test_invalid_input_is_rejected(rows, split, message):
     with pytest.raises(InputError, match=message):
         list(split.split(rows))
+
+
+def test_a_single_group_is_rejected(rows):
+    with pytest.raises(InputError, match="all rows are 'resnet'"):
+        list(FamilySplit(2).split(rows, groups=rows["name"]))
 
 
 def test_more_folds_than_groups():

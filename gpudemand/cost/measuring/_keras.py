@@ -1,4 +1,4 @@
-"""Train a network of the zoo in Keras: the compiled step that ``keras.Model.fit`` runs on each batch."""
+"""Training session of a network of the zoo in Keras."""
 
 from __future__ import annotations
 
@@ -10,22 +10,15 @@ from typing import Any
 import keras
 import numpy as np
 
-from gpudemand.cost import zoo
 from gpudemand.cost.measuring.configuration import Configuration
-from gpudemand.cost.measuring.environment import GIB, Stamp, cpu_model, installed_version, machine_memory_gib
+from gpudemand.cost.measuring.environment import GIB, Environment, cpu_model, installed_version, machine_memory_gib
 from gpudemand.cost.measuring.meter import Peaks
 
 LEARNING_RATE = 1e-3
 
 
 class KerasSession:
-    """A Keras training session on synthetic data, on the backend that Keras is set to.
-
-    Parameters
-    ----------
-    job : Configuration
-        What to train.
-    """
+    """The compiled step of ``keras.Model.fit`` on synthetic data, on the current backend of Keras; see `Session`."""
 
     def __init__(self, job: Configuration) -> None:
         self._job = job
@@ -39,16 +32,13 @@ class KerasSession:
         self._held_before = _allocator("reset")
 
     def timed_step(self) -> float:
-        """Train one step; return its seconds. Reading the loss waits for the device."""
+        """Train one step; return its seconds. Reading the loss synchronises."""
         start = time.perf_counter()
         self._model.train_on_batch(self._x, self._y)
         return time.perf_counter() - start
 
     def peaks(self) -> Peaks:
-        """Tell the allocator's peak, where the backend knows it.
-
-        On a CPU, TensorFlow counts only blocks of 256 KiB and more: next to nothing for the smallest networks.
-        """
+        """Peak of TensorFlow's allocator, which on a CPU counts only blocks of 256 KiB and more."""
         if self._job.device == "cpu":
             return Peaks(allocated_gib=(_allocator("peak") - self._held_before) / GIB)
         from gpudemand.cost.measuring.nvml import process_memory_gib
@@ -58,27 +48,19 @@ class KerasSession:
             _allocator("peak") / GIB, device_gib=math.nan if whole is None else whole, device_gib_source="nvml"
         )
 
-    def stamp(self) -> Stamp:
-        """Tell what it runs on."""
+    def environment(self) -> Environment:
+        """Return hardware and software of the session."""
         backend = keras.backend.backend()
         versions = f"keras {keras.__version__}", f"{backend} {installed_version(backend)}"
         if self._job.device == "cpu":
-            return Stamp(cpu_model(), machine_memory_gib(), "", *versions, _threads())
+            return Environment(cpu_model(), machine_memory_gib(), "", *versions, _threads())
         from gpudemand.cost.measuring.nvml import driver_version, name_and_memory_gib
 
-        return Stamp(*name_and_memory_gib(0), driver_version(), *versions, _threads())
+        return Environment(*name_and_memory_gib(0), driver_version(), *versions, _threads())
 
 
 def _make_model(job: Configuration) -> Any:
-    model = zoo.build(
-        job.network,
-        "keras",
-        job.input_shape,
-        job.n_classes,
-        width=job.width,
-        depth=job.depth,
-        vocabulary=max(job.vocabulary, 1),
-    )
+    model = job.build()
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(optimizer=_make_optimizer(job.optimizer), loss=loss)
     return model
@@ -115,7 +97,7 @@ def _set_threads(threads: int) -> None:
 
 
 def _threads() -> int:
-    """Threads that were asked for; 0 where the backend chose."""
+    """Threads that were set; 0 if the backend chose."""
     if keras.backend.backend() != "tensorflow":
         return 0
     import tensorflow as tf
@@ -124,7 +106,7 @@ def _threads() -> int:
 
 
 def _allocator(what: str) -> float:
-    """Bytes of TensorFlow's allocator: the ``peak``, or what is held now after a ``reset``; NaN on other backends."""
+    """Bytes of TensorFlow's allocator: the ``peak``, or the current ones after a ``reset``; NaN on other backends."""
     if keras.backend.backend() != "tensorflow":
         return math.nan
     import tensorflow as tf

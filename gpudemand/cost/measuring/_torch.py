@@ -1,4 +1,4 @@
-"""Train a network of the zoo in PyTorch: forward, loss, backward, optimizer step."""
+"""Training session of a network of the zoo in PyTorch."""
 
 from __future__ import annotations
 
@@ -11,22 +11,15 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from gpudemand.cost import zoo
 from gpudemand.cost.measuring.configuration import Configuration
-from gpudemand.cost.measuring.environment import GIB, Stamp, cpu_model, machine_memory_gib
+from gpudemand.cost.measuring.environment import GIB, Environment, cpu_model, machine_memory_gib
 from gpudemand.cost.measuring.meter import Peaks
 
 LEARNING_RATE = 1e-3
 
 
 class TorchSession:
-    """A ``torch`` training session on synthetic data made on the device.
-
-    Parameters
-    ----------
-    job : Configuration
-        What to train.
-    """
+    """Forward pass, loss, backward pass and optimizer step on synthetic data on the device; see `Session`."""
 
     def __init__(self, job: Configuration) -> None:
         self._job = job
@@ -55,13 +48,8 @@ class TorchSession:
             self._free_before = torch.cuda.mem_get_info()[0]
 
     def _make_model(self) -> Any:
-        job = self._job
-        sizes = {"width": job.width, "depth": job.depth}
         with self._device:
-            model = zoo.build(
-                job.network, "torch", job.input_shape, job.n_classes, **sizes, vocabulary=max(job.vocabulary, 1)
-            )
-        return model.to(memory_format=self._memory_format)
+            return self._job.build().to(memory_format=self._memory_format)
 
     def _make_batch(self) -> tuple[torch.Tensor, torch.Tensor]:
         job, rows = self._job, self._job.batch_size
@@ -89,7 +77,7 @@ class TorchSession:
         return torch.autocast(self._device.type, torch.bfloat16) if self._job.precision == "bf16" else nullcontext()
 
     def timed_step(self) -> float:
-        """Train one step; return its seconds, by CUDA events on a GPU."""
+        """Train one step; return its seconds (by CUDA events on a GPU)."""
         if self._device.type == "cuda":
             return self._timed_on_device()
         start = time.perf_counter()
@@ -106,7 +94,7 @@ class TorchSession:
         return float(start.elapsed_time(end)) / 1000
 
     def peaks(self) -> Peaks:
-        """Tell the allocator's peaks: CUDA's own counters, or on a CPU the profiler's record of one more step."""
+        """Peaks of the CUDA allocator, or on a CPU those in the profile of one more step."""
         if self._device.type == "cuda":
             from gpudemand.cost.measuring.nvml import process_memory_gib
 
@@ -118,15 +106,12 @@ class TorchSession:
         return Peaks(allocated_gib=(self._held_since_start() + self._profiled_peak()) / GIB)
 
     def _held_since_start(self) -> int:
-        """Bytes of optimizer state, which were not there before the first step.
-
-        Gradients are made anew in the profiled step, which counts them; that the old ones go is not seen by it.
-        """
+        """Bytes of optimizer state, allocated since the first step; gradients are counted by the profiled step."""
         states = [value for state in self._optimizer.state.values() for value in state.values()]
         return sum(_bytes(tensor) for tensor in states if isinstance(tensor, torch.Tensor))
 
     def _profiled_peak(self) -> int:
-        """Most bytes allocated beyond those held at the start of one step."""
+        """Peak of one step, in bytes beyond those held at its start."""
         cpu = torch.profiler.ProfilerActivity.CPU
         with torch.profiler.profile(activities=[cpu], profile_memory=True, acc_events=True) as profile:
             self._step()
@@ -137,17 +122,19 @@ class TorchSession:
             peak = max(peak, held)
         return peak
 
-    def stamp(self) -> Stamp:
-        """Tell what it runs on."""
+    def environment(self) -> Environment:
+        """Return hardware and software of the session."""
         framework, threads = f"torch {torch.__version__}", torch.get_num_threads()
         if self._device.type == "cpu":
-            return Stamp(cpu_model(), machine_memory_gib(), "", framework, "", threads)
+            return Environment(cpu_model(), machine_memory_gib(), "", framework, "", threads)
         from gpudemand.cost.measuring.nvml import driver_version
 
         properties = torch.cuda.get_device_properties(self._device)
         cudnn: Any = torch.backends.cudnn
         backend = f"CUDA {torch.version.cuda}, cuDNN {cudnn.version()}"
-        return Stamp(properties.name, properties.total_memory / GIB, driver_version(), framework, backend, threads)
+        return Environment(
+            properties.name, properties.total_memory / GIB, driver_version(), framework, backend, threads
+        )
 
 
 def _bytes(tensor: torch.Tensor) -> int:

@@ -1,4 +1,4 @@
-"""Our own measurements, which come with the package, and the traced graphs of what was measured."""
+"""Bundled measurements, the graphs of their networks, and held-out predictions."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from gpudemand._validation import check_choice
 from gpudemand.cost.measuring.measure import read_rows
 from gpudemand.datasets.registry import bundled_path
 
-#: Kinds of device that were measured.
+#: Kinds of device with bundled measurements.
 DEVICES = ("cpu",)
 
 
 def load_measurements(device: str = "cpu") -> pd.DataFrame:
-    """Load the bundled measurements of what training costs.
+    """Load the bundled measurements of step time and memory.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ def load_measurements(device: str = "cpu") -> pd.DataFrame:
     Raises
     ------
     InputError
-        If no rows of such a device come with the package.
+        If there are no measurements on such a device.
 
     Examples
     --------
@@ -42,7 +42,7 @@ def load_measurements(device: str = "cpu") -> pd.DataFrame:
 
 
 def load_architectures(device: str = "cpu") -> pd.DataFrame:
-    """Load the traced graphs of the networks in the bundled measurements, which take minutes to trace anew.
+    """Load the features of the traced networks in the bundled measurements.
 
     Parameters
     ----------
@@ -52,27 +52,27 @@ def load_architectures(device: str = "cpu") -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        What `trace_architectures` returns for `load_measurements`; `job_table` takes it.
+        What `trace_architectures` returns for `load_measurements`; `features_from_rows` takes it.
 
     Examples
     --------
-    >>> from gpudemand.cost import job_table
+    >>> from gpudemand.cost import features_from_rows
     >>> rows = load_measurements().head(3)
-    >>> job_table(rows, load_architectures())[["batch_size", "flops", "edge:Conv->Relu"]].shape
+    >>> features_from_rows(rows, load_architectures())[["batch_size", "flops", "edge:Conv->Relu"]].shape
     (3, 3)
     """
     return pd.read_parquet(bundled_path(f"cost/{check_choice('device', device, DEVICES)}_graphs.parquet"))
 
 
 def load_held_out() -> pd.DataFrame:
-    """Load how public measurements were predicted while they were held out: ``python -m benchmarks.cost``, as it ran.
+    """Load held-out predictions of public measurements, as stored by ``python -m benchmarks.cost --out``.
 
     Returns
     -------
     DataFrame
         A row a job, a track and a method: ``track``, ``method``, ``network``, ``family``, ``device``, ``ratio``
         (predicted over measured; the measurements themselves belong to their projects), and ``inside``, 1 if the 90 %
-        interval held what was measured, NaN for methods without intervals.
+        interval covered the measurement, NaN for methods without intervals.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The process that trains: a request a line on its standard input, an answer a line on its standard output."""
+"""Measuring process: one JSON request a line on standard input, one JSON answer a line on standard output."""
 
 from __future__ import annotations
 
@@ -14,18 +14,13 @@ from typing import Any
 from gpudemand.cost.measuring.configuration import Configuration
 from gpudemand.cost.measuring.meter import Sampling, Session, measure
 
-_OUT_OF_MEMORY = (
-    "out of memory",
-    "can't allocate memory",
-    "cannot allocate memory",
-    "oom when allocating",
-    "bad_alloc",
-)
+#: Messages of allocators that ran out of memory.
+OUT_OF_MEMORY = re.compile(r"bad_alloc|out of memory|cannot allocate memory|can't allocate memory|OOM when", re.I)
 
 
 def main() -> None:
     """Answer requests until the input ends."""
-    # Libraries print; what they print must not mix with the answers.
+    # Answers go to a copy of standard output; what libraries print goes to standard error.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
@@ -35,7 +30,7 @@ def main() -> None:
 
 
 def _end_with_parent(parent: int) -> None:
-    """Leave when the parent was killed: a forgotten job would disturb the next measurement."""
+    """Exit when the parent was killed: an orphan would disturb the next measurement."""
     while os.getppid() == parent:
         time.sleep(1.0)
     os._exit(1)
@@ -44,17 +39,17 @@ def _end_with_parent(parent: int) -> None:
 def _answer(request: dict[str, Any]) -> dict[str, object]:
     try:
         return {"status": "ok", **_train(request)}
-    except Exception as error:  # whatever training raises is this row's result
+    except Exception as error:  # any exception of training is the result of this row
         return {"status": "oom" if _is_out_of_memory(error) else "error", "message": _one_line(error)}
 
 
 def _train(request: dict[str, Any]) -> dict[str, object]:
     job = Configuration(**request["configuration"])
     start = time.perf_counter()
-    make = _session_class(job.framework)
+    session_class = _session_class(job.framework)
     _limit_memory(request["memory_limit_gib"])
-    gc.collect()  # a job before this one, if any, must hold nothing
-    session: Session = make(job)
+    gc.collect()  # frees the session before this one, if any
+    session: Session = session_class(job)
     ready = time.perf_counter() - start
     result = measure(session, Sampling(**request["sampling"]), on_device=job.device == "cuda")
     return {**result, "start_s": ready}
@@ -71,7 +66,7 @@ def _session_class(framework: str) -> Any:
 
 
 def _limit_memory(gib: float | None) -> None:
-    """Let the process map `gib` more than the framework's libraries already take."""
+    """Limit the address space to `gib` more than the libraries of the framework have mapped."""
     if gib is None:
         return
     import resource
@@ -82,14 +77,12 @@ def _limit_memory(gib: float | None) -> None:
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    name, text = type(error).__name__, str(error).lower()
-    return name in ("MemoryError", "OutOfMemoryError", "ResourceExhaustedError") or any(
-        sign in text for sign in _OUT_OF_MEMORY
-    )
+    names = ("MemoryError", "OutOfMemoryError", "ResourceExhaustedError")
+    return type(error).__name__ in names or OUT_OF_MEMORY.search(str(error)) is not None
 
 
 def _one_line(error: Exception) -> str:
-    # Rows are published: what a message tells of this machine's folders stays here.
+    # Rows are published: folders of this machine are removed from messages.
     text = re.sub(r"(?:/[^\s/:'\"]+)+/", "", " ".join(str(error).split()))
     return f"{type(error).__name__}: {text}"[:300]
 

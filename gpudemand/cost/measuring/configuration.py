@@ -1,4 +1,4 @@
-"""One training job to measure: everything that is varied, and a key by which it is found again."""
+"""Configuration of a training job to measure: the factors of the design, and a key."""
 
 from __future__ import annotations
 
@@ -19,26 +19,34 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "execution": ("eager", "compiled"),
     "device": ("cpu", "cuda"),
 }
-#: Lowest legal value of each number; ``width`` and ``depth`` lie above theirs.
-LOWEST = {"input_size": 1, "channels": 0, "n_classes": 1, "vocabulary": 0, "batch_size": 1, "threads": 0, "repeat": 0}
+#: Smallest value of each integer.
+MINIMUM = {"input_size": 1, "channels": 0, "n_classes": 1, "vocabulary": 0, "batch_size": 1, "threads": 0, "repeat": 0}
+
+
+def check_keras(framework: str, layout: str | None, execution: str | None) -> None:
+    """Raise `InputError` for a layout or an execution that Keras does not have."""
+    if framework == "keras" and (layout, execution) != ("channels_last", "compiled"):
+        raise InputError(
+            f"keras trains with layout='channels_last' and execution='compiled'; got {layout!r} and {execution!r}."
+        )
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """One row of a plan.
+    """One row of a plan of measurements.
 
     Parameters
     ----------
     framework : {"torch", "keras"}
-        Which library trains.
+        Library.
     network : str
-        A name of the zoo.
+        Name in the zoo.
     input_size : int
         Pixels a side, or tokens.
     channels : int
         Of the image; 0 for tokens.
     n_classes : int
-        Outputs.
+        Outputs of the classifier.
     vocabulary : int
         Distinct tokens; 0 for images.
     width, depth : float
@@ -50,22 +58,22 @@ class Configuration:
     precision : {"fp32", "tf32", "bf16"}
         ``tf32`` exists on CUDA only; ``bf16`` is mixed precision.
     layout : {"contiguous", "channels_last"}
-        Memory order of images; Keras knows the second only.
+        Memory order of images; Keras has the second only.
     execution : {"eager", "compiled"}
-        ``compiled`` is ``torch.compile``, or the graph that ``keras.Model.fit`` runs: Keras knows it only.
+        ``compiled`` is ``torch.compile``, or the graph of ``keras.Model.fit``; Keras is always compiled.
     device : {"cpu", "cuda"}
-        Where it trains.
+        Kind of device.
     threads : int
-        Threads of an operator on the CPU; 0 leaves it to the framework.
+        Threads of an operator on the CPU; 0 is the default of the framework.
     repeat : int
-        Number of the repetition: configurations that differ in it only are the same job.
+        Number of the repetition; configurations that differ only in it are the same job.
     seed : int
-        Of weights and data.
+        Seed of weights and data.
 
     Raises
     ------
     InputError
-        For an unknown name, a number out of range, or a combination that no framework offers.
+        For an unknown name, a number out of range, or an unsupported combination.
 
     Examples
     --------
@@ -96,7 +104,7 @@ class Configuration:
         for name, options in CHOICES.items():
             check_choice(name, getattr(self, name), options)
         check_choice("network", self.network, zoo.names())
-        for name, low in LOWEST.items():
+        for name, low in MINIMUM.items():
             check_number(name, getattr(self, name), low, integer=True)
         for name in ("width", "depth"):
             check_number(name, getattr(self, name), 0, open_low=True)
@@ -105,16 +113,12 @@ class Configuration:
     def _check_combination(self) -> None:
         tokens = zoo.kind(self.network) == "tokens"
         if tokens != (self.channels == 0) or tokens != (self.vocabulary > 0):
-            wanted = "channels=0 and vocabulary>0" if tokens else "channels>0 and vocabulary=0"
+            expected = "channels=0 and vocabulary>0" if tokens else "channels>0 and vocabulary=0"
             raise InputError(
-                f"{self.network} takes {zoo.kind(self.network)}, which is written {wanted}; "
+                f"{self.network} takes {zoo.kind(self.network)}, which needs {expected}; "
                 f"got channels={self.channels}, vocabulary={self.vocabulary}."
             )
-        if self.framework == "keras" and (self.layout, self.execution) != ("channels_last", "compiled"):
-            raise InputError(
-                "keras trains with layout='channels_last' and execution='compiled'; "
-                f"got {self.layout!r} and {self.execution!r}."
-            )
+        check_keras(self.framework, self.layout, self.execution)
         if self.precision == "tf32" and self.device == "cpu":
             raise InputError("precision='tf32' exists on device='cuda' only; choose 'fp32' or 'bf16'.")
 
@@ -123,9 +127,21 @@ class Configuration:
         """``(channels, height, width)``, or ``(length,)``."""
         return (self.channels, self.input_size, self.input_size) if self.channels else (self.input_size,)
 
+    def build(self) -> Any:
+        """Build the network, untrained."""
+        return zoo.build(
+            self.network,
+            self.framework,
+            self.input_shape,
+            self.n_classes,
+            width=self.width,
+            depth=self.depth,
+            vocabulary=max(self.vocabulary, 1),
+        )
+
     @property
     def key(self) -> str:
-        """Sixteen hexadecimal digits that name this configuration, whatever the order of a plan."""
+        """Hash of the configuration, sixteen hexadecimal digits."""
         text = json.dumps(asdict(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -134,36 +150,23 @@ class Configuration:
 COLUMNS = tuple(field.name for field in fields(Configuration))
 
 
-def from_row(row: Mapping[str, Any]) -> Configuration:
-    """Make a configuration from a row of text; absent columns take their defaults, others are ignored.
-
-    Parameters
-    ----------
-    row : mapping
-        Column to value, as a CSV reader gives it.
-
-    Raises
-    ------
-    InputError
-        If a value cannot be read as its column's type, or is not legal.
+def configuration_from_row(row: Mapping[str, Any]) -> Configuration:
+    """Parse a configuration; missing columns take their defaults, others are ignored.
 
     Examples
     --------
-    >>> from_row({"framework": "torch", "network": "lenet", "batch_size": "8"}).batch_size
+    >>> configuration_from_row({"framework": "torch", "network": "lenet", "batch_size": "8"}).batch_size
     8
     """
     missing = {"framework", "network"} - set(row)
     if missing:
         raise InputError(f"a configuration needs {', '.join(sorted(missing))}; it has {', '.join(map(str, row))}.")
     types = {"str": str, "int": _integer, "float": float}
-    values = {}
-    for field in fields(Configuration):
-        if field.name in row:
-            values[field.name] = _read(types[str(field.type)], field.name, row[field.name])
-    return Configuration(**values)
+    known = [field for field in fields(Configuration) if field.name in row]
+    return Configuration(**{field.name: _parse(types[str(field.type)], field.name, row[field.name]) for field in known})
 
 
-def _read(kind: Any, name: str, value: Any) -> Any:
+def _parse(kind: Any, name: str, value: Any) -> Any:
     try:
         return kind(value)
     except (TypeError, ValueError) as error:

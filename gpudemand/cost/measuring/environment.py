@@ -1,10 +1,10 @@
-"""What a measurement was made on: device, driver, versions. No name of the machine, no path."""
+"""Device, driver and versions of a measurement; no host name and no path."""
 
 from __future__ import annotations
 
 import os
 import platform
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -12,67 +12,8 @@ from pathlib import Path
 GIB = 2**30
 
 
-@dataclass(frozen=True)
-class Stamp:
-    """The circumstances of one row.
-
-    Parameters
-    ----------
-    device_name : str
-        The GPU's product name, or the model of the processor.
-    device_memory_gib : float
-        Memory of the device (of the machine, for a CPU).
-    driver : str
-        Version of the GPU driver; empty on a CPU.
-    framework_version : str
-        ``torch 2.6.0``.
-    backend : str
-        What Keras runs on, with version, or PyTorch's CUDA; empty where there is none.
-    n_threads : int
-        Threads that an operator used on the CPU.
-    """
-
-    device_name: str
-    device_memory_gib: float
-    driver: str
-    framework_version: str
-    backend: str
-    n_threads: int
-
-    def row(self) -> dict[str, object]:
-        """Return the columns of `STAMP_COLUMNS`, with what the machine itself tells."""
-        return {**asdict(self), **_machine()}
-
-
-def _machine() -> dict[str, object]:
-    return {
-        "python": platform.python_version(),
-        "os": platform.system(),
-        "cpu": cpu_model(),
-        "cores": os.cpu_count() or 0,
-        "gpudemand_version": installed_version("gpudemand"),
-        "date": datetime.now(UTC).date().isoformat(),
-    }
-
-
-STAMP_COLUMNS = (
-    *(field.name for field in fields(Stamp)),
-    "python",
-    "os",
-    "cpu",
-    "cores",
-    "gpudemand_version",
-    "date",
-)
-
-
 def installed_version(package: str) -> str:
-    """Version of an installed package; ``unknown`` when it runs from a checkout that was not installed.
-
-    Parameters
-    ----------
-    package : str
-        Its distribution name.
+    """Version of an installed distribution, or ``unknown``.
 
     Examples
     --------
@@ -86,7 +27,7 @@ def installed_version(package: str) -> str:
 
 
 def cpu_model() -> str:
-    """Model of the processor as the system names it."""
+    """Model of the processor."""
     info = Path("/proc/cpuinfo")
     if info.is_file():
         for line in info.read_text().splitlines():
@@ -96,8 +37,41 @@ def cpu_model() -> str:
 
 
 def machine_memory_gib() -> float:
-    """Memory of the machine; NaN where the system does not tell."""
+    """Memory of the machine; NaN where the system does not report it."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
     except (AttributeError, OSError, ValueError):
         return float("nan")
+
+
+def _cores() -> int:
+    return os.cpu_count() or 0
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Hardware and software of a measured row, the last six fields those of the current process.
+
+    The `driver` is empty on a CPU; `framework_version` is such as ``torch 2.6.0``; `backend` is that of Keras, or CUDA
+    and cuDNN of PyTorch; `n_threads` are threads of an operator on the CPU.
+    """
+
+    device_name: str
+    device_memory_gib: float
+    driver: str
+    framework_version: str
+    backend: str
+    n_threads: int
+    python: str = field(default_factory=platform.python_version)
+    os: str = field(default_factory=platform.system)
+    cpu: str = field(default_factory=cpu_model)
+    cores: int = field(default_factory=_cores)
+    gpudemand_version: str = field(default_factory=lambda: installed_version("gpudemand"))
+    date: str = field(default_factory=lambda: datetime.now(UTC).date().isoformat())
+
+    def to_row(self) -> dict[str, object]:
+        """Return the columns `ENVIRONMENT_COLUMNS`."""
+        return asdict(self)
+
+
+ENVIRONMENT_COLUMNS = tuple(column.name for column in fields(Environment))

@@ -1,12 +1,12 @@
-"""Measure what training costs: every job of a plan, a fresh process each, a row on disk each."""
+"""Measure step time and memory of the jobs of a plan, in processes of their own, and the noise floor."""
 
 from __future__ import annotations
 
 import io
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,14 @@ from gpudemand._typing import STRING
 from gpudemand._validation import InputError, check_choice, check_columns, check_number
 from gpudemand.cost.measuring import configuration
 from gpudemand.cost.measuring.configuration import Configuration
-from gpudemand.cost.measuring.environment import STAMP_COLUMNS
+from gpudemand.cost.measuring.environment import ENVIRONMENT_COLUMNS
 from gpudemand.cost.measuring.meter import Sampling
 from gpudemand.cost.measuring.plan import read_plan
 from gpudemand.cost.measuring.process import MeasuringProcess
 from gpudemand.cost.measuring.rows import RowFile
 
 STATUSES = ("ok", "oom", "timeout", "error")
-#: Measured columns in the order of the file. Times in seconds, memory in GiB; empty where there is nothing to tell.
+#: Measured columns in the order of the file. Times in seconds, memory in GiB; empty where unknown.
 MEASURED_COLUMNS = (
     "status",
     "message",
@@ -47,7 +47,7 @@ MEASURED_COLUMNS = (
     "parameters",
     "process",
 )
-COLUMNS = ("key", *configuration.COLUMNS, *MEASURED_COLUMNS, *STAMP_COLUMNS)
+COLUMNS = ("key", *configuration.COLUMNS, *MEASURED_COLUMNS, *ENVIRONMENT_COLUMNS)
 _TEXT = (
     *("key", "framework", "network", "optimizer", "precision", "layout", "execution", "device"),
     *("status", "message", "device_gib_source", "process"),
@@ -57,16 +57,9 @@ _TEXT = (
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is.
+    """Progress of a run: finished and all rows, estimated seconds left, and the last finished row.
 
-    Parameters
-    ----------
-    done, total : int
-        Rows finished, those of earlier runs among them, and rows of the plan.
-    left_s : float
-        Estimate of the seconds left, from the rows so far of the same framework.
-    row : dict
-        The row just finished.
+    The estimate is by the mean of the rows so far of each framework.
     """
 
     done: int
@@ -87,48 +80,47 @@ def measure_training_cost(
     process: str = "fresh",
     progress: Callable[[Progress], None] | None = None,
 ) -> pd.DataFrame:
-    """Train every job of a plan for a few steps and record what that takes.
+    """Train every job of a plan for a few steps and record step time and memory.
 
-    A job is forward pass, loss, backward pass and optimizer step on synthetic data made on the device: an eager (or
-    ``torch.compile``) step in PyTorch, the compiled step of ``keras.Model.fit`` in Keras. A row is on disk as soon
-    as it is measured. Called again with the same file, the run goes on where it was killed. Jobs run in the order of
-    their keys, which is a random one: a part of a plan is a random sample of it.
+    A step is forward pass, loss, backward pass and optimizer update on synthetic data on the device: eager (or
+    ``torch.compile``) in PyTorch, the compiled step of ``keras.Model.fit`` in Keras. Each row is synced to disk; called
+    again with the same file, a run resumes. Jobs run in the order of their keys, which are hashes, so that finished
+    rows are a random sample of the plan.
 
     Parameters
     ----------
     plan : path-like or DataFrame
-        What to measure; see `make_plan`.
+        See `make_plan`.
     out : path-like
         CSV file that receives the rows.
     steps : int, default=8
-        Timed steps at least; they go on until they add up to `min_time_s`, 200 at most. Where three take 15 seconds,
-        three are enough.
+        Timed steps at least; they continue up to `min_time_s` in all, or 200 steps. Three suffice if they take 15 s.
     warmup : int, default=2
-        Steps dropped before, at least one. The first is reported as ``first_step_s``: it traces, compiles, tunes.
-        Before it, ``start_s`` went into imports and into building the model.
+        Untimed steps before, at least one. The first is reported as ``first_step_s`` (tracing, compilation, tuning);
+        ``start_s`` is the time of imports and of building the model.
     min_time_s : float, default=0.5
         See `steps`.
     timeout_s : float, default=300
-        A job that takes longer, start of its process included, is killed and recorded as ``timeout``.
+        Limit of a job including the start of its process; then it is killed and recorded as ``timeout``.
     memory_limit_gib : float, optional
-        Address space a job may map beyond its libraries; one that asks for more is recorded as ``oom``.
+        Address space of a job beyond its libraries; exceeding it is recorded as ``oom``.
     process : {"fresh", "shared"}
-        ``fresh``: a process a job. ``shared``: one process a framework, allocator reset between jobs, renewed after
-        an error; for GPUs, where starting takes longer than measuring. Not for memory on a CPU.
+        ``fresh``: a process a job. ``shared``: a process a framework, its allocator reset between jobs, restarted after
+        an error; for GPUs, where the start takes longer than the measurement. Not for memory on a CPU.
     progress : callable, optional
         Receives a `Progress` after each row.
 
     Returns
     -------
     DataFrame
-        All rows of `out`: a key, the job, ``status`` (ok, oom, timeout, error), what was measured, the stamp.
-        ``memory_gib`` is, on a CPU, the high-water mark of resident memory beyond what was resident before the first
-        step (model and data are not in it; see ``model_gib``), on a GPU what the whole process held of the device.
+        All rows of `out`: key, job, ``status`` (ok, oom, timeout, error), measurements, environment. ``memory_gib`` is,
+        on a CPU, the peak of resident memory beyond that before the first step (without model and data; see
+        ``model_gib``), on a GPU the memory that the whole process held of the device.
 
     Raises
     ------
     InputError
-        For an illegal plan or option, or a file of rows that is not one or is being written.
+        For an invalid plan or option, or a file that has other columns or is being written.
     """
     sampling = Sampling(
         int(check_number("steps", steps, 1, integer=True)),
@@ -136,100 +128,80 @@ def measure_training_cost(
         check_number("min_time_s", min_time_s, 0),
     )
     limit = memory_limit_gib if memory_limit_gib is None else check_number("memory_limit_gib", memory_limit_gib, 0)
-    runner = _Runner(sampling, check_number("timeout_s", timeout_s, 0, open_low=True), limit, process == "shared")
     check_choice("process", process, ("fresh", "shared"))
-    with RowFile(out, COLUMNS) as rows:
+    runner = _Runner(sampling, check_number("timeout_s", timeout_s, 0, open_low=True), limit, process == "shared")
+    with RowFile(out, COLUMNS) as rows, closing(runner):
         _run(read_plan(plan), rows, runner, progress or (lambda _: None))
     return read_rows(out)
 
 
 def _run(plan: list[Configuration], rows: RowFile, runner: _Runner, report: Callable[[Progress], None]) -> None:
     finished = rows.read()
+    seconds = [(row["framework"], float(row["wall_s"] or 0)) for row in finished]
     keys = {row["key"] for row in finished}
-    clock = _Clock([(row["framework"], float(row["wall_s"] or 0)) for row in finished])
-    left = sorted(
-        (job for job in plan if job.key not in keys), key=lambda job: (runner.shared * job.framework, job.key)
-    )
     total = len({job.key for job in plan} | keys)
-    with runner.running():
-        for place, job in enumerate(left):
-            row = runner.measure(job)
-            rows.append(row)
-            clock.add(job.framework, row["wall_s"])
-            rest = clock.estimate([later.framework for later in left[place + 1 :]])
-            report(Progress(total - len(left) + place + 1, total, rest, row))
+    left = [job for job in plan if job.key not in keys]
+    left.sort(key=lambda job: (runner.shared * job.framework, job.key))
+    for place, job in enumerate(left, start=1):
+        row = runner.measure(job)
+        rows.append(row)
+        seconds.append((job.framework, row["wall_s"]))
+        left_s = _estimate(seconds, [later.framework for later in left[place:]])
+        report(Progress(total - len(left) + place, total, left_s, row))
 
 
-class _Clock:
-    """Seconds that rows took, by framework."""
-
-    def __init__(self, taken: list[tuple[str, float]]) -> None:
-        self._taken = taken
-
-    def add(self, framework: str, seconds: float) -> None:
-        self._taken.append((framework, seconds))
-
-    def estimate(self, frameworks: list[str]) -> float:
-        """Seconds that further rows will take; a framework not seen yet counts as the mean of all."""
-        overall = float(np.mean([seconds for _, seconds in self._taken]))
-        means = {name: np.mean([s for other, s in self._taken if other == name]) for name, _ in self._taken}
-        return float(sum(means.get(name, overall) for name in frameworks))
+def _estimate(seconds: list[tuple[str, float]], frameworks: list[str]) -> float:
+    """Seconds of further rows by the means of their frameworks, or by the mean of all for a new framework."""
+    table = pd.DataFrame(seconds, columns=["framework", "seconds"])
+    means = table.groupby("framework")["seconds"].mean()
+    return float(means.reindex(frameworks).fillna(table["seconds"].mean()).sum())
 
 
 class _Runner:
-    """Measures one job after another, in processes of its own."""
+    """Measures one job after another, in fresh processes or in a shared one."""
 
     def __init__(self, sampling: Sampling, timeout_s: float, memory_limit_gib: float | None, shared: bool) -> None:
+        self.shared = shared
         self._request = {"sampling": asdict(sampling), "memory_limit_gib": memory_limit_gib}
         self._timeout_s = timeout_s
-        self.shared = shared
         self._process: MeasuringProcess | None = None
         self._serves: tuple[str, str] | None = None
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Leave no process behind, whatever happens inside."""
-        try:
-            yield
-        finally:
-            self._end()
 
     def measure(self, job: Configuration) -> dict[str, Any]:
         """Return the row of one job."""
         start = time.perf_counter()
-        answer = self._ready(job).ask({**self._request, "configuration": asdict(job)}, self._timeout_s)
-        if not self.shared or answer["status"] in ("error", "timeout") or self._process_ended():
-            self._end()
+        process = self._process_for(job)
+        answer = process.request({**self._request, "configuration": asdict(job)}, self._timeout_s)
+        if not self.shared or answer["status"] in ("error", "timeout") or process.ended:
+            self.close()
         mode = "shared" if self.shared else "fresh"
         return {"key": job.key, **asdict(job), **answer, "process": mode, "wall_s": time.perf_counter() - start}
 
-    def _process_ended(self) -> bool:
-        return self._process is None or self._process.ended
-
-    def _ready(self, job: Configuration) -> MeasuringProcess:
+    def _process_for(self, job: Configuration) -> MeasuringProcess:
         if self._process is None or self._serves != (job.framework, job.device):
-            self._end()
+            self.close()
             self._process, self._serves = MeasuringProcess(job.device), (job.framework, job.device)
         return self._process
 
-    def _end(self) -> None:
+    def close(self) -> None:
+        """End the process, if any."""
         if self._process is not None:
             self._process.close()
             self._process = None
 
 
 def read_rows(path: str | os.PathLike[str]) -> pd.DataFrame:
-    """Read a file of measured rows; one that is being written may be read.
+    """Read measured rows, also while the file is being written.
 
     Parameters
     ----------
     path : path-like
-        What `measure_training_cost` wrote.
+        Of `measure_training_cost`.
 
     Returns
     -------
     DataFrame
-        A row a job, with numbers and text typed.
+        A row a job, with numeric and text columns.
 
     Raises
     ------
@@ -245,17 +217,17 @@ def read_rows(path: str | os.PathLike[str]) -> pd.DataFrame:
 
 
 def noise_floor(rows: pd.DataFrame, targets: tuple[str, ...] = ("step_time_s", "memory_gib")) -> pd.DataFrame:
-    """How far repetitions of one job lie apart: the error that the best predictor cannot get below.
+    """Relative error of repetitions of one job: a lower bound on the error of predictions.
 
-    Each repetition is compared with the mean of its job's others; the difference is scaled from that mean, which is
-    itself noisy, to the true one (by ``sqrt((n - 1) / n)`` for n repetitions), and divided by the observation.
+    Each repetition is compared with the mean of the others of its job; the difference is multiplied by
+    ``sqrt((n - 1) / n)`` for n repetitions, which removes the noise of that mean, and divided by the observation.
 
     Parameters
     ----------
     rows : DataFrame
         What `measure_training_cost` returns; only rows with status ``ok`` count.
     targets : tuple of str
-        Columns to judge.
+        Columns to compare.
 
     Returns
     -------
@@ -266,7 +238,7 @@ def noise_floor(rows: pd.DataFrame, targets: tuple[str, ...] = ("step_time_s", "
     Raises
     ------
     InputError
-        If a column is absent.
+        If a column is missing.
 
     Examples
     --------
@@ -288,7 +260,7 @@ def noise_floor(rows: pd.DataFrame, targets: tuple[str, ...] = ("step_time_s", "
 
 
 def _errors(rows: pd.DataFrame, job: list[str], target: str) -> pd.DataFrame:
-    """One relative error per repetition of a job that was measured more than once."""
+    """Relative error of each repetition of jobs that were measured more than once."""
     known = rows[rows[target].notna()]
     groups = known.groupby(job, dropna=False)
     n, total = groups[target].transform("size"), groups[target].transform("sum")

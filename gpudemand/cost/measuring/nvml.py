@@ -1,4 +1,4 @@
-"""What the NVIDIA management library tells about a GPU; nothing where its Python package is not installed."""
+"""GPU memory, names and driver by the NVIDIA management library; unknown without its package ``nvidia-ml-py``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpudemand.cost.measuring.environment import GIB
 
 @contextmanager
 def _library() -> Iterator[Any]:
-    """The library, opened and closed; None where it is absent (install ``nvidia-ml-py``)."""
+    """The initialised library, or None."""
     try:
         import pynvml
     except ImportError:
@@ -29,15 +29,13 @@ def _library() -> Iterator[Any]:
 
 
 def process_memory_gib(pid: int, device: int) -> float | None:
-    """GiB of a device that a process holds; None where it cannot be told (in a container, its number is another)."""
+    """GiB of a device that a process holds; None if unknown (in a container the process has another number)."""
     with _library() as nvml:
         if nvml is None:
             return None
-        handle = nvml.nvmlDeviceGetHandleByIndex(device)
-        for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle):
-            if process.pid == pid and process.usedGpuMemory:
-                return float(process.usedGpuMemory) / GIB
-    return None
+        processes = nvml.nvmlDeviceGetComputeRunningProcesses(nvml.nvmlDeviceGetHandleByIndex(device))
+        held = [process.usedGpuMemory for process in processes if process.pid == pid and process.usedGpuMemory]
+        return float(held[0]) / GIB if held else None
 
 
 def driver_version() -> str:
@@ -47,7 +45,7 @@ def driver_version() -> str:
 
 
 def name_and_memory_gib(device: int) -> tuple[str, float]:
-    """Product name and memory of a GPU; ``unknown`` and NaN where they cannot be told."""
+    """Product name and memory of a GPU, or ``unknown`` and NaN."""
     with _library() as nvml:
         if nvml is None:
             return "unknown", float("nan")

@@ -1,4 +1,4 @@
-"""Plans of what to measure: random designs, written as CSV."""
+"""Plans of measurements: random designs, stored as CSV."""
 
 from __future__ import annotations
 
@@ -14,41 +14,22 @@ import pandas as pd
 
 from gpudemand._validation import InputError, check_choice, check_columns, check_number
 from gpudemand.cost import zoo
-from gpudemand.cost.measuring.configuration import COLUMNS, Configuration, from_row
+from gpudemand.cost.measuring.configuration import COLUMNS, Configuration, configuration_from_row
 
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw")
-#: Candidates drawn for a row before the cheapest of them is taken although it is too dear.
-TRIES = 20
+#: Draws of a row before the one with the smallest estimated step time is taken.
+MAX_DRAWS = 20
 #: TensorFlow has no grouped convolution for CPUs; Keras falls back on XLA, which is slower about by this factor.
-GROUPED_KERAS_ON_CPU = 100.0
+GROUPED_KERAS_ON_CPU, GROUPED = 100.0, ("resnext", "regnet")
 
 
 @dataclass(frozen=True)
 class Design:
-    """The ranges from which a plan for one kind of device is drawn.
+    """Ranges of a random design for one kind of device.
 
-    Parameters
-    ----------
-    device : {"cpu", "cuda"}
-        Where the jobs run.
-    frameworks : tuple of str
-        Drawn in equal shares; one that stands twice has twice the share.
-    pixels, tokens : tuple of int
-        Input sizes.
-    batch : tuple of int
-        Smallest and largest batch; drawn evenly on a log scale.
-    widths, depths : tuple of float
-        Factors.
-    vocabularies : tuple of int
-        Distinct tokens.
-    precisions, layouts : tuple of str
-        See `Configuration`; the layout is PyTorch's.
-    threads : int
-        Threads of an operator.
-    max_step_s : float
-        Rows estimated to take longer are drawn again.
-    flops_per_s : float
-        For that estimate, which only keeps plans short and is no prediction.
+    Frameworks have equal shares (one that is listed twice has twice the share); `pixels` and `tokens` are input sizes;
+    `batch` is log-uniform between two ends; `widths` and `depths` are factors; `layouts` are those of PyTorch. Rows are
+    drawn again if their step takes longer than `max_step_s`, estimated at `flops_per_s`.
     """
 
     device: str
@@ -69,7 +50,7 @@ class Design:
 DESIGNS = {
     "cpu": Design(
         device="cpu",
-        # A Keras row takes about three times as long as a PyTorch row: most of it is tracing.
+        # A Keras row takes about three times as long as a PyTorch row, mostly for tracing.
         frameworks=("torch", "torch", "keras"),
         pixels=(28, 32, 40, 48, 64),
         tokens=(32, 64, 96, 128),
@@ -114,24 +95,24 @@ def make_plan(
 ) -> pd.DataFrame:
     """Draw a random design over all networks.
 
-    Every network has an equal share of the rows, every framework the share that its design gives it; batch size,
-    input size, classes, width, depth, optimizer, precision and layout are drawn at random. Needs PyTorch, in which
-    floating-point operations are counted so that no row takes long.
+    Networks have equal shares of the rows, frameworks those of the design; batch size, input size, classes, width,
+    depth, optimizer, precision and layout are drawn at random. Needs PyTorch to count floating-point operations, which
+    bound the step time.
 
     Parameters
     ----------
     n_rows : int, default=1600
         Rows of the plan, repetitions among them.
     device : {"cpu", "cuda"}
-        Whose `DESIGNS` entry to draw from.
+        Key of `DESIGNS`.
     networks : sequence of str, optional
         Names of the zoo; all by default.
     frameworks : sequence of str, optional
-        Instead of the design's.
+        By default those of the design.
     n_repeated : int, default=120
-        Configurations that come twice, for the noise floor.
+        Configurations measured twice, for the noise floor.
     n_compiled : int, default=0
-        Further PyTorch rows through ``torch.compile``: copies of eager ones.
+        Copies of eager PyTorch rows with ``torch.compile``.
     random_state : int, default=0
         Seed of the draw.
 
@@ -157,7 +138,7 @@ def make_plan(
     if min(n_repeated, n_compiled) < 0 or max(n_repeated, n_compiled) > n_first:
         raise InputError(
             f"n_repeated={n_repeated} and n_compiled={n_compiled} need as many rows to copy, but n_rows={n_rows} "
-            f"leaves {n_first}; ask for more rows or fewer copies."
+            f"leaves {n_first}; raise n_rows or lower the number of copies."
         )
     random = np.random.default_rng(random_state)
     cells = [(name, framework) for name in names for framework in frameworks or design.frameworks]
@@ -169,16 +150,11 @@ def make_plan(
 
 
 def _affordable(cell: tuple[str, str], design: Design, random: np.random.Generator) -> Configuration:
-    cheapest, least = None, np.inf
-    for _ in range(TRIES):
+    draws: list[tuple[float, Configuration]] = []
+    while not draws or (draws[-1][0] > design.max_step_s and len(draws) < MAX_DRAWS):
         job = _draw(cell, design, random)
-        seconds = estimated_step_s(job, design.flops_per_s)
-        if seconds <= design.max_step_s:
-            return job
-        if seconds < least:
-            cheapest, least = job, seconds
-    assert cheapest is not None
-    return cheapest
+        draws.append((estimated_step_s(job, design.flops_per_s), job))
+    return min(draws, key=lambda draw: draw[0])[1]
 
 
 def _draw(cell: tuple[str, str], design: Design, random: np.random.Generator) -> Configuration:
@@ -207,14 +183,7 @@ def _draw(cell: tuple[str, str], design: Design, random: np.random.Generator) ->
 
 
 def estimated_step_s(job: Configuration, flops_per_s: float) -> float:
-    """Guess a step's seconds from floating-point operations alone, so that a plan holds nothing that takes minutes.
-
-    Parameters
-    ----------
-    job : Configuration
-        What would run.
-    flops_per_s : float
-        What the device is assumed to reach.
+    """Rough estimate of the step time from floating-point operations alone, at an assumed speed.
 
     Examples
     --------
@@ -224,19 +193,19 @@ def estimated_step_s(job: Configuration, flops_per_s: float) -> float:
     """
     shape = (3, job.input_size, job.input_size) if job.channels else (job.input_size,)
     forward = _forward_flops(job.network, shape) * job.width**2 * job.depth
-    grouped = job.framework == "keras" and job.device == "cpu" and zoo.family(job.network) == "resnext"
+    grouped = job.framework == "keras" and job.device == "cpu" and job.network.startswith(GROUPED)
     return 3 * job.batch_size * forward / flops_per_s * (GROUPED_KERAS_ON_CPU if grouped else 1)
 
 
 @lru_cache(maxsize=1024)
 def _forward_flops(name: str, shape: tuple[int, ...]) -> float:
-    """Floating-point operations of one sample's forward pass at the published width and depth; nothing is run."""
+    """Floating-point operations of a forward pass of one sample at the published width and depth."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
     with torch.device("meta"), FlopCounterMode(display=False) as counter:
         network = zoo.build(name, "torch", shape)
-        # Two samples: batch norm refuses to train on one that has a single pixel left.
+        # Two samples: batch norm does not train on a single value per channel.
         network(torch.zeros(2, *shape, dtype=torch.float32 if len(shape) == 3 else torch.long))
     return counter.get_total_flops() / 2
 
@@ -255,32 +224,32 @@ def write_plan(plan: pd.DataFrame, path: str | os.PathLike[str]) -> None:
 
 
 def read_plan(plan: str | os.PathLike[str] | pd.DataFrame) -> list[Configuration]:
-    """Read and check a plan.
+    """Read and validate a plan.
 
     Parameters
     ----------
     plan : path-like or DataFrame
-        A CSV file or a table with the columns of `Configuration`; absent ones take their defaults.
+        A CSV file or a table with the columns of `Configuration`; missing ones take their defaults.
 
     Returns
     -------
     list of Configuration
-        Each of them once.
+        Without duplicates.
 
     Raises
     ------
     InputError
-        If there is no such file, no row, or a row is illegal; the message counts rows from 1.
+        If there is no such file, no row, or an invalid row; the message counts rows from 1.
     """
     jobs: dict[str, Configuration] = {}
     for number, row in enumerate(_plan_rows(plan), start=1):
         try:
-            job = from_row(row)
+            job = configuration_from_row(row)
         except InputError as error:
             raise InputError(f"row {number} of the plan: {error}") from error
         jobs[job.key] = job
     if not jobs:
-        raise InputError("the plan has no rows; there is nothing to measure.")
+        raise InputError("the plan has no rows.")
     return list(jobs.values())
 
 

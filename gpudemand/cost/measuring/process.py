@@ -1,10 +1,9 @@
-"""The parent's end of a measuring process: ask it, wait for it, and tell how it died."""
+"""Parent's side of a measuring process: requests, timeouts, and the cause of its death."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -13,20 +12,14 @@ import threading
 from pathlib import Path
 from typing import Any
 
-_OUT_OF_MEMORY = re.compile(r"bad_alloc|out of memory|cannot allocate memory|can't allocate memory|OOM when", re.I)
+from gpudemand.cost.measuring.child import OUT_OF_MEMORY
 
 
 class MeasuringProcess:
-    """A fresh Python process that trains what it is asked to; killed when it takes too long.
-
-    Parameters
-    ----------
-    device : {"cpu", "cuda"}
-        On ``cpu`` it sees no GPU.
-    """
+    """A fresh Python process that trains jobs on request and is killed at a timeout; on ``cpu`` it sees no GPU."""
 
     def __init__(self, device: str) -> None:
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process; closed with it)
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "gpudemand.cost.measuring.child"],
             stdin=subprocess.PIPE,
@@ -34,14 +27,14 @@ class MeasuringProcess:
             stderr=self._errors,
             env=_environment(device),
         )
-        self._late = False
+        self._timed_out = False
 
-    def ask(self, request: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-        """Send a request and return the answer; a death without one is an answer too."""
-        timer = threading.Timer(timeout_s, self._give_up)
+    def request(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        """Send a request and return the answer, or the cause of death of a process that did not answer."""
+        timer = threading.Timer(timeout_s, self._abort)
         timer.start()
         try:
-            line = self._exchange(json.dumps(request))
+            line = self._exchange(json.dumps(message))
         finally:
             timer.cancel()
         answer: dict[str, Any] = json.loads(line) if line.endswith(b"\n") else self._cause_of_death(timeout_s)
@@ -49,11 +42,11 @@ class MeasuringProcess:
 
     @property
     def ended(self) -> bool:
-        """Whether the process is no more."""
+        """Whether the process has ended."""
         return self._process.poll() is not None
 
     def close(self) -> None:
-        """End the process, whatever it does."""
+        """Kill the process."""
         self._process.kill()
         self._process.communicate()
         self._errors.close()
@@ -64,26 +57,25 @@ class MeasuringProcess:
         try:
             self._process.stdin.write(text.encode() + b"\n")
             self._process.stdin.flush()
-        except BrokenPipeError:  # it died at its start: the reading side tells
+        except BrokenPipeError:  # the process died at its start
             return b""
         return self._process.stdout.readline()
 
-    def _give_up(self) -> None:
-        self._late = True
+    def _abort(self) -> None:
+        self._timed_out = True
         self._process.kill()
 
     def _cause_of_death(self, timeout_s: float) -> dict[str, Any]:
         code = self._process.wait()
-        if self._late:
+        if self._timed_out:
             return {"status": "timeout", "message": f"not finished within {timeout_s:g} s"}
         if code in (-signal.SIGTERM, -signal.SIGINT):
-            # Somebody stops the run: the job is left for the next one, not recorded as a failure of its own.
-            raise KeyboardInterrupt("the measuring process was told to stop")
+            # The run is being stopped from outside: the job is not recorded, and measured by the next run.
+            raise KeyboardInterrupt("the measuring process was stopped")
         if code == -signal.SIGKILL:
             return {"status": "oom", "message": "killed by the system"}
         self._errors.seek(0)
-        text = self._errors.read().decode(errors="replace")
-        found = _OUT_OF_MEMORY.search(text)
+        found = OUT_OF_MEMORY.search(self._errors.read().decode(errors="replace"))
         if found:
             return {"status": "oom", "message": f"ended with code {code}: {found[0]}"}
         return {"status": "error", "message": f"the process ended with code {code}"}

@@ -1,4 +1,4 @@
-"""A table on disk that grows by one row at a time and survives being killed at any moment."""
+"""CSV file that grows by one row at a time and survives being killed at any point."""
 
 from __future__ import annotations
 
@@ -14,22 +14,10 @@ from gpudemand._validation import InputError
 
 
 class RowFile:
-    """Append rows to a CSV file, each of them on disk before the next one is begun.
+    """Append rows to a CSV file, each synced to disk.
 
-    Opening drops a torn last line (one without its end), checks the header, and locks the file against a second
-    writer where the system can.
-
-    Parameters
-    ----------
-    path : path-like
-        The file; made if it does not exist.
-    columns : sequence of str
-        Its header.
-
-    Raises
-    ------
-    InputError
-        If the file has another header, or another process is writing it.
+    Opening creates the file or truncates an incomplete last line, checks the header, and locks the file against other
+    writers where the system can; it raises `InputError` for another header or a locked file.
 
     Examples
     --------
@@ -50,8 +38,8 @@ class RowFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file: IO[bytes] = self.path.open("a+b", buffering=0)
         try:
-            _lock(self._file, self.path)
-            self._drop_torn_line()
+            self._lock()
+            self._truncate_incomplete_line()
         except InputError:
             self._file.close()
             raise
@@ -63,7 +51,7 @@ class RowFile:
         self._file.close()
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Write one row; absent columns stay empty."""
+        """Write one row; missing columns stay empty."""
         self._write([row.get(name, "") for name in self.columns])
 
     def read(self) -> list[dict[str, str]]:
@@ -71,12 +59,12 @@ class RowFile:
         self._file.seek(0)
         return list(csv.DictReader(io.StringIO(self._file.read().decode())))
 
-    def _drop_torn_line(self) -> None:
+    def _truncate_incomplete_line(self) -> None:
         self._file.seek(0)
         content = self._file.read()
-        whole = content.rfind(b"\n") + 1
-        self._file.truncate(whole)
-        header = content[:whole].split(b"\n", 1)[0].decode()
+        complete = content.rfind(b"\n") + 1
+        self._file.truncate(complete)
+        header = content[:complete].split(b"\n", 1)[0].decode()
         if not header:
             self._write(self.columns)
         elif header.rstrip("\r").split(",") != self.columns:
@@ -85,17 +73,16 @@ class RowFile:
     def _write(self, values: Sequence[Any]) -> None:
         line = io.StringIO()
         csv.writer(line, lineterminator="\n").writerow(values)
-        # One write, so that a kill tears at most this line, and on disk before the caller goes on.
-        self._file.write(line.getvalue().encode())
+        self._file.write(line.getvalue().encode())  # a single write: a kill leaves at most this line incomplete
         os.fsync(self._file.fileno())
 
-
-def _lock(file: IO[bytes], path: Path) -> None:
-    try:
-        import fcntl
-    except ImportError:  # not on Windows
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        raise InputError(f"another process is writing {path.name}; wait for it or choose another file.") from error
+    def _lock(self) -> None:
+        try:
+            import fcntl
+        except ImportError:  # Windows
+            return
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            message = f"another process is writing {self.path.name}; wait for it or choose another file."
+            raise InputError(message) from error

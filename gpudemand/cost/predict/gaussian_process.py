@@ -1,4 +1,4 @@
-"""Gaussian-process regression over three kinds of features at once: the network, the device and the software stack."""
+"""Gaussian-process regression on three groups of features: network, device and software stack."""
 
 from __future__ import annotations
 
@@ -8,74 +8,68 @@ import numpy as np
 
 from gpudemand._typing import BoolArray, FloatArray
 
-Blocks = Sequence[FloatArray]
-#: How far features of each block may be apart and still tell about each other.
-_LENGTHS = (4.0, 6.0, 2.0)
-#: Variance explained by device, by stack, and by both at once: alone, and together with the network.
-_ALONE, _BESIDE = (0.0, 0.2, 0.2, 0.1), (0.4, 0.1, 0.3, 0.2)
-_WHOLE = sum(_ALONE) + sum(_BESIDE)
-#: Variance of what nothing explains, on the same scale.
-_NOISE = 0.03
+#: Features of jobs: an array of shape (n_jobs, n_features) for the network, the device and the stack.
+Inputs = Sequence[FloatArray]
+#: Length scale of each group.
+_LENGTH_SCALES = (4.0, 6.0, 2.0)
+#: Variance of a constant, device, stack and device-by-stack kernel: without, and times, the kernel of the network.
+_MAIN_VARIANCES, _INTERACTION_VARIANCES = (0.0, 0.2, 0.2, 0.1), (0.4, 0.1, 0.3, 0.2)
+_TOTAL_VARIANCE = sum(_MAIN_VARIANCES) + sum(_INTERACTION_VARIANCES)
+_NOISE_VARIANCE = 0.03
 
 
-def kernel(left: Blocks, right: Blocks) -> FloatArray:
-    """How much rows tell about one another, shape (n_left, n_right); 1 for rows that agree in everything."""
-    # Jobs are many, devices and stacks are few: what does not ask for the network is worked out once for each of them.
+def kernel(left: Inputs, right: Inputs) -> FloatArray:
+    """Covariance of jobs, shape (n_left, n_right), normalised to 1 for jobs with the same features."""
+    # Jobs are many, devices and stacks few: kernels without the network are computed once for each pair of those.
     kinds, which = np.unique(np.hstack(left[1:]), axis=0, return_inverse=True)
     split = left[1].shape[1]
-    device = _nearness(kinds[:, :split], right[1], _LENGTHS[1])
-    stack = _nearness(kinds[:, split:], right[2], _LENGTHS[2])
+    device = _exponential_kernel(kinds[:, :split], right[1], _LENGTH_SCALES[1])
+    stack = _exponential_kernel(kinds[:, split:], right[2], _LENGTH_SCALES[2])
     terms = (np.ones_like(device), device, stack, device * stack)
-    alone, beside = (np.tensordot(shares, terms, axes=1) for shares in (_ALONE, _BESIDE))
-    found = _nearness(left[0], right[0], _LENGTHS[0])
-    found *= (beside / _WHOLE)[which.ravel()]
-    found += (alone / _WHOLE)[which.ravel()]
-    return found
+    main, interaction = (np.tensordot(shares, terms, axes=1) for shares in (_MAIN_VARIANCES, _INTERACTION_VARIANCES))
+    covariance = _exponential_kernel(left[0], right[0], _LENGTH_SCALES[0])
+    covariance *= (interaction / _TOTAL_VARIANCE)[which.ravel()]
+    covariance += (main / _TOTAL_VARIANCE)[which.ravel()]
+    return covariance
 
 
-def _nearness(a: FloatArray, b: FloatArray, length: float) -> FloatArray:
-    """Exponential of minus the distance of each pair of rows, in units of a length."""
+def _exponential_kernel(a: FloatArray, b: FloatArray, length_scale: float) -> FloatArray:
+    """Exponential (Matern 1/2) kernel, computed in place."""
     squared = a @ b.T
     squared *= -2.0
     squared += (a**2).sum(axis=1)[:, None]
     squared += (b**2).sum(axis=1)[None, :]
-    apart = np.sqrt(np.maximum(squared, 0.0, out=squared), out=squared)
-    return np.asarray(np.exp(np.divide(apart, -length, out=apart), out=apart))
+    distances = np.sqrt(np.maximum(squared, 0.0, out=squared), out=squared)
+    return np.asarray(np.exp(np.divide(distances, -length_scale, out=distances), out=distances))
 
 
-def solve(blocks: Blocks, y: FloatArray, groups: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Fit, and predict each group of rows from all the others.
+def fit(inputs: Inputs, y: FloatArray, groups: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Fit, and predict each group of rows from all others in closed form.
 
     Returns
     -------
-    weights : ndarray of shape (n_rows,)
-        ``kernel(new, rows) @ weights`` is the prediction.
+    dual_coef : ndarray of shape (n_rows,)
+        ``kernel(new, inputs) @ dual_coef`` is the posterior mean.
     held_out : ndarray of shape (n_rows,)
-        What the other groups say of each row, in closed form.
-    away : ndarray of shape (n_rows,)
+        Posterior mean of each row given the other groups.
+    distances : ndarray of shape (n_rows,)
         See `distance`, with respect to the other groups.
 
     References
     ----------
     Rasmussen and Williams, "Gaussian Processes for Machine Learning", MIT Press 2006, section 5.4.2.
     """
-    similarity = kernel(blocks, blocks)
-    inverse = np.linalg.inv(similarity + _NOISE * np.eye(len(y)))
-    weights = inverse @ y
+    covariance = kernel(inputs, inputs)
+    precision = np.linalg.inv(covariance + _NOISE_VARIANCE * np.eye(len(y)))
+    dual_coef = precision @ y
     held_out = np.empty(len(y))
     for group in np.unique(groups):
         rows: BoolArray = groups == group
-        held_out[rows] = y[rows] - np.linalg.solve(inverse[np.ix_(rows, rows)], weights[rows])
-    others = np.where(groups[:, None] == groups[None, :], 0.0, similarity)
-    return weights, held_out, distance(others)
+        held_out[rows] = y[rows] - np.linalg.solve(precision[np.ix_(rows, rows)], dual_coef[rows])
+    others = np.where(groups[:, None] == groups[None, :], 0.0, covariance)
+    return dual_coef, held_out, distance(others)
 
 
-def distance(similarity: FloatArray) -> FloatArray:
-    """How far rows are from what is known, from 0.1 (the same job) to 1.1, shape (n_new,).
-
-    Parameters
-    ----------
-    similarity : ndarray of shape (n_new, n_known)
-        `kernel` of new rows with known ones.
-    """
-    return 1.1 - similarity.max(axis=1, initial=0.0)
+def distance(covariance: FloatArray) -> FloatArray:
+    """Distance from the training rows by the covariance with them, from 0.1 (a training row) to 1.1, shape (n_new,)."""
+    return 1.1 - covariance.max(axis=1, initial=0.0)

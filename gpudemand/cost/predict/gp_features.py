@@ -1,4 +1,4 @@
-"""What a correction to the price of a step may depend on: shares of the work, the device, the software stack."""
+"""Features of the Gaussian process: shares of the work, the device, the software stack, on fixed scales."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpudemand.cost.graph.features import OPERATOR_CLASSES
 from gpudemand.cost.roofline.roofline import SPLIT_KINDS
 
 _KINDS = (*OPERATOR_CLASSES, *SPLIT_KINDS, "cast", "slice", "weights", "update", "start", "reduce", "network")
-#: Of each number: what to assume where it is not known, and how much a doubling counts.
+#: Device figure -> imputed value, and scale of its binary logarithm.
 _DEVICE = {
     "bandwidth_gb_s": (900.0, 1.0),
     "peak_tflops": (70.0, 1.0),
@@ -18,6 +18,7 @@ _DEVICE = {
     "sms": (80.0, 1.0),
     "l2_mib": (6.0, 0.5),
 }
+#: Imputed year of release, and years to a unit.
 _YEAR = (2020.0, 3.0)
 _STACK = {
     "precision": ("fp32", "tf32", "fp16", "bf16"),
@@ -27,35 +28,31 @@ _STACK = {
     "mode": ("train", "infer"),
     "device": ("cpu", "cuda"),
 }
-_NEWEST = 2.9
+#: Imputed version, of the newest framework in the training data.
+_VERSION = 2.9
 
 
-def describe_blocks(table: pd.DataFrame, terms: pd.DataFrame, prices: pd.Series) -> list[FloatArray]:
-    """Describe jobs by network, device and stack.
+def gp_features(table: pd.DataFrame, terms: pd.DataFrame, coefficients: pd.Series) -> list[FloatArray]:
+    """Features of the network, the device and the stack: three arrays with a row a job each.
 
     Parameters
     ----------
     table : DataFrame
-        Columns of `gpudemand.cost.jobs_table`.
+        Columns of `gpudemand.cost.features_from_jobs`.
     terms : DataFrame
-        Of `step_terms`, the columns of `prices`.
-    prices : Series
-        What each term costs.
-
-    Returns
-    -------
-    list of ndarray
-        Three blocks with a row a job each. Scales are fixed, not fitted: a new device moves nothing.
+        Of `step_terms`, the columns of `coefficients`.
+    coefficients : Series
+        Multiple of the datasheet's bound, by term.
     """
-    return [_network(table, terms, prices), _device(table), _stack(table)]
+    return [_network(table, terms, coefficients), _device(table), _stack(table)]
 
 
-def _network(table: pd.DataFrame, terms: pd.DataFrame, prices: pd.Series) -> FloatArray:
-    cost = terms.to_numpy(dtype=float) * prices.to_numpy()
+def _network(table: pd.DataFrame, terms: pd.DataFrame, coefficients: pd.Series) -> FloatArray:
+    cost = terms.to_numpy(dtype=float) * coefficients.to_numpy()
     total = cost.sum(axis=1)
     kinds = np.array([name.replace(":back:", ":").split(":")[1] for name in terms.columns])
     shares = [cost[:, kinds == kind].sum(axis=1) / total for kind in _KINDS]
-    bound = {what: _sum_of(terms, what) for what in ("bytes", "flops", "launch")}
+    bound = {what: _forward_sum(terms, what) for what in ("bytes", "flops", "launch")}
     sizes = [
         np.log(total),
         np.log(table["batch_size"].to_numpy(dtype=float)),
@@ -65,15 +62,15 @@ def _network(table: pd.DataFrame, terms: pd.DataFrame, prices: pd.Series) -> Flo
     return np.column_stack([3.0 * np.sqrt(np.column_stack(shares)), 0.25 * np.column_stack(sizes)])
 
 
-def _sum_of(terms: pd.DataFrame, what: str) -> FloatArray:
+def _forward_sum(terms: pd.DataFrame, what: str) -> FloatArray:
     names = [name for name in terms.columns if name.endswith(f":{what}") and ":back:" not in name]
     return terms[names].sum(axis=1).to_numpy(dtype=float)
 
 
 def _device(table: pd.DataFrame) -> FloatArray:
     logs = {
-        name: scale * np.log2(table[f"device_{name}"].astype(float).fillna(usual).to_numpy())
-        for name, (usual, scale) in _DEVICE.items()
+        name: scale * np.log2(table[f"device_{name}"].astype(float).fillna(imputed).to_numpy())
+        for name, (imputed, scale) in _DEVICE.items()
     }
     for name in ("peak_tflops", "fp32_tflops"):
         logs[name] = logs[name] - logs["bandwidth_gb_s"]
@@ -93,5 +90,5 @@ def _version(text: object) -> float:
     """``"2.10.1"`` -> 3.0: a major version counts as ten minor ones."""
     parts = str(text).split(".")
     if len(parts) < 2 or not (parts[0].isdigit() and parts[1].isdigit()):
-        return _NEWEST
+        return _VERSION
     return int(parts[0]) + int(parts[1]) / 10

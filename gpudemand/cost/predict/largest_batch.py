@@ -1,4 +1,4 @@
-"""The largest batch that fits."""
+"""Largest batch that fits into memory, by bisection."""
 
 from __future__ import annotations
 
@@ -12,19 +12,12 @@ from gpudemand.cost.memory.simulation import allocated_bytes, interpolated_featu
 from gpudemand.cost.predict.memory_model import MemoryModel
 
 _GIB = 2.0**30
-#: No batch is larger.
-_LARGEST = 2**24
+#: Upper limit of the search.
+_MAX_BATCH = 2**24
 
 
 def largest_that(fits: Callable[[int], bool], guess: int = 1) -> int:
-    """Return the largest whole number that fits, if every smaller one fits too; 0 if 1 does not.
-
-    Parameters
-    ----------
-    fits : callable
-        Whether a number fits.
-    guess : int, default=1
-        Where to begin: a good guess saves calls.
+    """Largest positive integer for which a monotone predicate holds, 0 if none, searched from a guess.
 
     Examples
     --------
@@ -32,7 +25,7 @@ def largest_that(fits: Callable[[int], bool], guess: int = 1) -> int:
     (12, 0, 7)
     """
     low, high = 0, max(int(guess), 1)
-    while high <= _LARGEST and fits(high):
+    while high <= _MAX_BATCH and fits(high):
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
@@ -54,15 +47,15 @@ def max_batch_size(
     Parameters
     ----------
     model : MemoryModel
-        A fitted one.
+        Fitted.
     graph : OpGraph
         The network.
     limit_gib : float
-        Memory that there is.
+        Available memory.
     setting : Setting, optional
         As for `gpudemand.cost.simulate_memory`.
     level : float, default=0.95
-        Probability wanted.
+        Required probability.
     device : mapping of str to float, optional
         Columns about the device that the model was fitted with, such as ``device_sms``.
 
@@ -74,19 +67,19 @@ def max_batch_size(
     Raises
     ------
     InputError
-        If the limit or the level is no legal number.
+        If the limit or the level is out of range.
     """
     limit = check_number("limit_gib", limit_gib, 0, open_low=True)
-    wanted = check_number("level", level, 0, 1)
+    required = check_number("level", level, 0, 1)
 
     def fits(batch: int) -> bool:
         table = interpolated_features(graph, [batch], setting).assign(**dict(device or {}))
-        return bool(model.probability_below(table, limit)[0] >= wanted)
+        return bool(model.probability_below(table, limit)[0] >= required)
 
     return largest_that(fits, _guess(check_graph(graph), limit, setting))
 
 
 def _guess(graph: OpGraph, limit_gib: float, setting: Setting | None) -> int:
-    """Batch at which the tensors alone would take half of the memory."""
+    """Batch at which the tensors alone take half of the memory."""
     one, many = allocated_bytes(step_events(graph, setting or Setting()), [1, 65])
     return max(int((limit_gib * _GIB / 2 - one) // max((many - one) / 64, 1.0)), 1)

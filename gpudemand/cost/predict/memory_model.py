@@ -1,4 +1,4 @@
-"""`MemoryModel`: peak memory of a training step, from what was simulated and what was measured."""
+"""`MemoryModel`: peak memory of a training step from its simulation, with a learned correction."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.model_selection import GroupKFold
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._typing import FloatArray, IntArray
-from gpudemand._validation import InputError, check_columns
+from gpudemand._validation import check_columns
+from gpudemand.cost.predict.error_scale import MAX_RESIDUAL, MIN_SCALE, fit_error_scale
 from gpudemand.cost.predict.step_time_model import FarFromTrainingWarning
 from gpudemand.cost.predict.trees import Trees, grow_boosted
-from gpudemand.cost.regression.nonnegative import robust_prices
-from gpudemand.cost.regression.targets import check_costs, group_numbers, sort_errors, with_intervals
+from gpudemand.cost.regression.conformal import ConformityScores
+from gpudemand.cost.regression.nonnegative import fit_robust
+from gpudemand.cost.regression.targets import check_costs, group_numbers, grouped_folds
 
-#: Columns of `gpudemand.cost.memory.simulation.memory_features` that add up to the memory of a job.
+#: Columns of `gpudemand.cost.memory.simulation.memory_features` that are terms of the additive model.
 TERMS = ("reserved", "allocated", "workspace:layout", "workspace:columns", "part:parameters")
-#: What the driver and the libraries take grows with the multiprocessors of a GPU, slower than in proportion.
+#: The context of driver and libraries grows with the logarithm of the multiprocessors.
 _DEVICE = "device_sms"
-#: What a compiler takes for what it makes of a network; zero for jobs that are not compiled.
+#: Terms of compiled networks; zero for eager ones.
 _COMPILED = "compile:"
 _GIB = 2.0**30
-#: Corrections beyond this factor (of the logarithm) are not learned from: a job that broke off before its peak.
-_LARGEST = 0.7
-#: Least doubt about a prediction, in units of the logarithm.
-_LEAST_DOUBT = 0.01
 _SIZES = ("reserved", "part:parameters", "batch_size", "operators")
+#: Attributes -> keys of a stored model.
+_ARRAY_KEYS = ("low_", "high_", "range_")
+_TREE_KEYS = {"trees_": "trees", "error_scale_": "doubt"}
 
 
 class MemoryModel(RegressorMixin, BaseEstimator):
     """Predict peak memory: a non-negative sum of simulated amounts, times a learned correction.
 
     The sum (memory reserved by the simulated allocator, scratch memory of convolutions, weights, and a constant for
-    driver and libraries) is fitted in relative error, where measurements that broke off count for little. Boosted
-    trees learn the logarithm of what is left, from proportions only. Intervals come from groups that were held out.
+    driver and libraries) is fitted in relative error, robust to measurements that broke off. Boosted trees predict the
+    log residual from proportions only. Intervals are conformal, from groups that were held out.
 
     Parameters
     ----------
@@ -51,14 +51,12 @@ class MemoryModel(RegressorMixin, BaseEstimator):
 
     Attributes
     ----------
-    prices_ : Series
-        Weight of each term; ``start`` in GiB.
-    spread_ : ndarray
-        Sorted errors of held-out groups, ``log(y / prediction)``, relative to the doubt about each.
-    spread_weights_ : ndarray
-        How much each of them counts.
+    coefficients_ : Series
+        Coefficient of each term; ``start`` in GiB.
+    conformity_scores_ : ConformityScores
+        Scaled errors of held-out groups, ``log(y / prediction)``.
     low_, high_ : ndarray
-        Smallest and largest sizes seen in training.
+        Smallest and largest log sizes in training.
 
     See Also
     --------
@@ -66,8 +64,7 @@ class MemoryModel(RegressorMixin, BaseEstimator):
 
     References
     ----------
-    Gao et al., "Estimating GPU Memory Consumption of Deep Learning Models" (DNNMem), ESEC/FSE 2020; Vovk, Gammerman,
-    Shafer, "Algorithmic Learning in a Random World", 2005, for the intervals.
+    Gao et al., "Estimating GPU Memory Consumption of Deep Learning Models" (DNNMem), ESEC/FSE 2020.
 
     Examples
     --------
@@ -89,7 +86,7 @@ class MemoryModel(RegressorMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: pd.DataFrame, y: Any, groups: Any = None) -> MemoryModel:
-        """Fit prices, correction and intervals.
+        """Fit coefficients, correction and intervals.
 
         Parameters
         ----------
@@ -103,21 +100,20 @@ class MemoryModel(RegressorMixin, BaseEstimator):
         Raises
         ------
         InputError
-            If columns are missing, or `y` holds what is no amount of memory.
+            If columns are missing, or `y` holds values that are no amount of memory.
         """
         X, y = check_columns(X, (*TERMS, *_SIZES), "X"), check_costs(y, len(X), "are no amount of memory")
         groups = group_numbers(groups, len(y))
         self.feature_names_in_ = np.array([name for name in X.columns if _is_feature(name, X)], dtype=object)
         self.n_features_in_ = self.feature_names_in_.size
-        error = self._held_out(X, y, groups)
+        folds = grouped_folds(self.n_splits, len(y), groups)
+        errors = self._held_out_errors(X, y, folds)
         self._fit_parts(X, y)
-        features = self._features(X)
-        size = np.log(np.clip(np.abs(error), _LEAST_DOUBT, _LARGEST))
-        self.doubt_ = self._grow_doubt(features, size)
-        sizes = self._sizes(X)
+        features, sizes = self._features(X), self._sizes(X)
+        settings = {"n_trees": max(self.n_trees // 4, 1), "random_state": self.random_state}
+        self.error_scale_, held_out = fit_error_scale(features, errors, folds, **settings)
         self.low_, self.high_ = sizes.min(axis=0), sizes.max(axis=0)
-        scaled = error / self._held_out_doubt(features, size, groups)
-        self.spread_, self.spread_weights_ = sort_errors(scaled, groups)
+        self.conformity_scores_ = ConformityScores.from_errors(errors / _scale(held_out), groups)
         return self
 
     def predict(self, X: pd.DataFrame) -> FloatArray:
@@ -126,7 +122,7 @@ class MemoryModel(RegressorMixin, BaseEstimator):
         return self._predict(X, self._features(X))
 
     def predict_interval(self, X: pd.DataFrame, level: float = 90) -> FloatArray:
-        """Predict an interval that holds `level` percent of jobs of groups never seen.
+        """Predict an interval that covers `level` percent of jobs of groups never seen.
 
         Returns
         -------
@@ -150,9 +146,14 @@ class MemoryModel(RegressorMixin, BaseEstimator):
         """
         X = self._known(X)
         features = self._features(X)
-        self._warn(X)
-        memory, doubt = self._predict(X, features), self._doubt(X, features)
-        return with_intervals(memory, doubt, (self.spread_, self.spread_weights_), levels)
+        far = int((self._excess(X) > 0.5).sum())
+        if far:
+            warnings.warn(
+                f"{far} of {len(X)} jobs are larger or smaller than every job in training; their intervals are wide.",
+                FarFromTrainingWarning,
+                stacklevel=2,
+            )
+        return self.conformity_scores_.intervals(self._predict(X, features), self._error_scale(X, features), levels)
 
     def probability_below(self, X: pd.DataFrame, limit_gib: Any) -> FloatArray:
         """Probability that each job takes at most `limit_gib`, by the errors of held-out groups, shape (n_jobs,).
@@ -162,27 +163,28 @@ class MemoryModel(RegressorMixin, BaseEstimator):
         X : DataFrame of shape (n_jobs, n_features)
             As for `fit`.
         limit_gib : float or array-like of shape (n_jobs,)
-            Memory that there is.
+            Available memory.
         """
         X = self._known(X)
         features = self._features(X)
-        # A job smaller than all in training may be misjudged many times over, and fits all the same.
-        doubt = self._doubt(X, features, small=False)
-        room = np.log(np.asarray(limit_gib, dtype=float) / self._predict(X, features)) / doubt
-        reached = np.concatenate([[0.0], np.cumsum(self.spread_weights_)])
-        return np.asarray(np.minimum(reached[np.searchsorted(self.spread_, room, side="right")], 1.0))
+        # A job smaller than all in training fits, however large its relative error.
+        scale = self._error_scale(X, features, small=False)
+        room = np.log(np.asarray(limit_gib, dtype=float) / self._predict(X, features)) / scale
+        return self.conformity_scores_.cdf(room)
 
     def to_arrays(self) -> dict[str, Any]:
-        """Return everything that was learned as plain arrays, for ``numpy.savez``."""
-        check_is_fitted(self, "prices_")
+        """Return the fitted model as plain arrays, for ``numpy.savez``."""
+        check_is_fitted(self, "coefficients_")
+        trees = {key: getattr(self, name)._asdict() for name, key in _TREE_KEYS.items()}
         return {
             "parameters": np.array([self.n_trees, self.depth, self.n_splits, self.random_state]),
             "feature_names": np.array(list(map(str, self.feature_names_in_)), dtype=str),
-            "price_names": np.array(list(self.prices_.index), dtype=str),
-            "prices": self.prices_.to_numpy(),
-            **{name: getattr(self, name) for name in ("spread_", "spread_weights_", "low_", "high_", "range_")},
-            **{f"trees_{name}": array for name, array in self.trees_._asdict().items()},
-            **{f"doubt_{name}": array for name, array in self.doubt_._asdict().items()},
+            "price_names": np.array(list(self.coefficients_.index), dtype=str),
+            "prices": self.coefficients_.to_numpy(),
+            "spread_": self.conformity_scores_.scores,
+            "spread_weights_": self.conformity_scores_.weights,
+            **{name: getattr(self, name) for name in _ARRAY_KEYS},
+            **{f"{key}_{name}": array for key, parts in trees.items() for name, array in parts.items()},
         }
 
     @classmethod
@@ -191,60 +193,47 @@ class MemoryModel(RegressorMixin, BaseEstimator):
         model = cls(*(int(value) for value in arrays["parameters"]))
         model.feature_names_in_ = np.array([str(name) for name in arrays["feature_names"]], dtype=object)
         model.n_features_in_ = model.feature_names_in_.size
-        model.prices_ = pd.Series(arrays["prices"], index=[str(name) for name in arrays["price_names"]])
-        for name in ("spread_", "spread_weights_", "low_", "high_", "range_"):
+        model.coefficients_ = pd.Series(arrays["prices"], index=[str(name) for name in arrays["price_names"]])
+        model.conformity_scores_ = ConformityScores(
+            *(np.asarray(arrays[key]) for key in ("spread_", "spread_weights_"))
+        )
+        for name in _ARRAY_KEYS:
             setattr(model, name, np.asarray(arrays[name]))
-        model.trees_ = Trees(*(np.asarray(arrays[f"trees_{name}"]) for name in Trees._fields))
-        model.doubt_ = Trees(*(np.asarray(arrays[f"doubt_{name}"]) for name in Trees._fields))
+        for name, key in _TREE_KEYS.items():
+            setattr(model, name, Trees(*(np.asarray(arrays[f"{key}_{part}"]) for part in Trees._fields)))
         return model
 
     def _fit_parts(self, X: pd.DataFrame, y: FloatArray) -> None:
-        self.prices_ = robust_prices(self._terms(X), y)
-        left = np.log(y / self._base(X))
-        sound = np.abs(left) < _LARGEST
+        self.coefficients_ = fit_robust(self._terms(X), y)
+        residual = np.log(y / self._sum(X))
+        sound = np.abs(residual) < MAX_RESIDUAL
         if sound.sum() < len(y) / 2:
             sound[:] = True
-        features = self._features(X)[sound]
-        self.trees_ = grow_boosted(
-            features, left[sound], n_trees=self.n_trees, depth=self.depth, random_state=self.random_state
-        )
-        self.range_ = np.quantile(left[sound], [0.0, 1.0])
+        features, settings = self._features(X)[sound], {"n_trees": self.n_trees, "depth": self.depth}
+        self.trees_ = grow_boosted(features, residual[sound], random_state=self.random_state, **settings)
+        self.range_ = np.quantile(residual[sound], [0.0, 1.0])
 
-    def _held_out(self, X: pd.DataFrame, y: FloatArray, groups: IntArray) -> FloatArray:
-        """Log errors for rows of groups that were held out."""
-        n_groups = np.unique(groups).size
-        if n_groups < 2:
-            raise InputError("groups holds a single group; two are needed to hold one out.")
-        error = np.empty(len(y))
-        for train, test in GroupKFold(min(self.n_splits, n_groups)).split(X, y, groups):
+    def _held_out_errors(self, X: pd.DataFrame, y: FloatArray, folds: list[tuple[IntArray, IntArray]]) -> FloatArray:
+        """Log errors of held-out rows."""
+        errors = np.empty(len(y))
+        for train, test in folds:
             part = MemoryModel(self.n_trees, self.depth, self.n_splits, self.random_state)
             part.feature_names_in_ = self.feature_names_in_
             part._fit_parts(X.iloc[train], y[train])
             rows = X.iloc[test]
-            error[test] = np.log(y[test] / part._predict(rows, part._features(rows)))
-        return error
-
-    def _grow_doubt(self, features: FloatArray, size: FloatArray) -> Trees:
-        return grow_boosted(features, size, n_trees=max(self.n_trees // 4, 1), depth=3, random_state=self.random_state)
-
-    def _held_out_doubt(self, features: FloatArray, size: FloatArray, groups: IntArray) -> FloatArray:
-        """Doubt about rows of groups that were held out: of those it was fitted on it would know too much."""
-        doubt = np.empty(len(size))
-        for train, test in GroupKFold(min(self.n_splits, np.unique(groups).size)).split(features, size, groups):
-            doubt[test] = self._grow_doubt(features[train], size[train]).predict(features[test])
-        return _as_doubt(doubt)
+            errors[test] = np.log(y[test] / part._predict(rows, part._features(rows)))
+        return errors
 
     def _known(self, X: pd.DataFrame) -> pd.DataFrame:
-        check_is_fitted(self, "prices_")
+        check_is_fitted(self, "coefficients_")
         return check_columns(X, self.feature_names_in_, "X")
 
     def _predict(self, X: pd.DataFrame, features: FloatArray) -> FloatArray:
-        # A correction beyond any seen in training is a learner that has lost its way, not a discovery.
-        return self._base(X) * np.exp(np.clip(self.trees_.predict(features), *self.range_))
+        return self._sum(X) * np.exp(np.clip(self.trees_.predict(features), *self.range_))
 
-    def _base(self, X: pd.DataFrame) -> FloatArray:
+    def _sum(self, X: pd.DataFrame) -> FloatArray:
         terms = self._terms(X)
-        return np.maximum(terms.to_numpy(dtype=float) @ self.prices_[terms.columns].to_numpy(), 1e-6)
+        return np.maximum(terms.to_numpy(dtype=float) @ self.coefficients_[terms.columns].to_numpy(), 1e-6)
 
     def _terms(self, X: pd.DataFrame) -> pd.DataFrame:
         compiled = [name for name in self.feature_names_in_ if str(name).startswith(_COMPILED)]
@@ -254,40 +243,31 @@ class MemoryModel(RegressorMixin, BaseEstimator):
         return terms.assign(**{_DEVICE: np.log(np.maximum(X[_DEVICE].astype(float), 1.0))})
 
     def _features(self, X: pd.DataFrame) -> FloatArray:
-        """Proportions: amounts of memory relative to what is reserved, shares, and a few sizes on a log scale."""
+        """Amounts of memory relative to what is reserved, shares, and a few sizes on a log scale."""
         known = X[list(self.feature_names_in_)].astype(float)
         reserved = np.maximum(known["reserved"].to_numpy(), 1.0)
         amounts = [name for name in known.columns if _is_amount(name)]
         relative = known[amounts].to_numpy() / reserved[:, None]
-        # Trees would know a device by its number, and have nothing to say of another one.
+        # Without the device: trees would identify it by its number, and not generalise to others.
         rest = known[[name for name in known.columns if name not in (*amounts, *_SIZES, _DEVICE)]].to_numpy()
         return np.column_stack([relative, rest, self._sizes(X)])
 
     def _sizes(self, X: pd.DataFrame) -> FloatArray:
         return np.log(np.maximum(X[list(_SIZES)].to_numpy(dtype=float), 1.0))
 
-    def _doubt(self, X: pd.DataFrame, features: FloatArray, *, small: bool = True) -> FloatArray:
-        # Beyond three times the usual width an interval says no more than that nothing is known.
-        return _as_doubt(self.doubt_.predict(features)) * (1.0 + np.minimum(self._beyond(X, small=small), 2.0))
+    def _error_scale(self, X: pd.DataFrame, features: FloatArray, *, small: bool = True) -> FloatArray:
+        """Scale by trees, up to three times as large outside the sizes seen in training."""
+        return _scale(self.error_scale_.predict(features)) * (1.0 + np.minimum(self._excess(X, small=small), 2.0))
 
-    def _beyond(self, X: pd.DataFrame, *, small: bool = True) -> FloatArray:
-        """How far the sizes of each job lie above those of training (or below, if `small`), in factors of e."""
+    def _excess(self, X: pd.DataFrame, *, small: bool = True) -> FloatArray:
+        """Sum of log distances of the sizes above those of training (and below, if `small`)."""
         sizes = self._sizes(X)
         below = self.low_ - sizes if small else np.zeros_like(sizes)
         return np.maximum(np.maximum(below, sizes - self.high_), 0.0).sum(axis=1)
 
-    def _warn(self, X: pd.DataFrame) -> None:
-        far = int((self._beyond(X) > 0.5).sum())
-        if far:
-            warnings.warn(
-                f"{far} of {len(X)} jobs are larger or smaller than every job in training; their intervals are wide.",
-                FarFromTrainingWarning,
-                stacklevel=3,
-            )
 
-
-def _as_doubt(size: FloatArray) -> FloatArray:
-    return np.asarray(np.exp(np.maximum(size, np.log(_LEAST_DOUBT))))
+def _scale(log_scale: FloatArray) -> FloatArray:
+    return np.asarray(np.exp(np.maximum(log_scale, np.log(MIN_SCALE))))
 
 
 def _is_feature(name: Any, X: pd.DataFrame) -> bool:

@@ -1,4 +1,4 @@
-"""`StepTimeModel`: seconds of a training step from its work, the prices of work, and what else was learned."""
+"""`StepTimeModel`: step time as a linear model of the work at datasheet peaks, times a learned correction."""
 
 from __future__ import annotations
 
@@ -14,67 +14,56 @@ from sklearn.utils.validation import check_is_fitted
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError, check_columns
 from gpudemand.cost.predict.device_calibration import Calibration, job_keys, split_work
-from gpudemand.cost.predict.gaussian_process import distance, kernel, solve
-from gpudemand.cost.predict.gp_features import describe_blocks
-from gpudemand.cost.predict.prices import fit_prices
-from gpudemand.cost.predict.trees import Trees, grow_averaged, grow_boosted
-from gpudemand.cost.regression.targets import (
-    check_costs,
-    draw_rows,
-    fold_masks,
-    group_numbers,
-    several_groups,
-    sort_errors,
-    with_intervals,
-)
+from gpudemand.cost.predict.error_scale import MAX_RESIDUAL, fit_error_scale
+from gpudemand.cost.predict.gaussian_process import distance, fit, kernel
+from gpudemand.cost.predict.gp_features import gp_features
+from gpudemand.cost.predict.trees import Trees, grow_averaged
+from gpudemand.cost.predict.work_coefficients import fit_work_coefficients
+from gpudemand.cost.regression.conformal import ConformityScores
+from gpudemand.cost.regression.targets import balanced_sample, check_costs, fold_masks, group_numbers, several_groups
 from gpudemand.cost.roofline.roofline import NEEDED, WORK
 
-#: Corrections beyond a factor of this size are not learned from: a broken row, or a network that was not what it said.
-_LARGEST = 0.7
 _FOLDS = 5
-#: Trees of a held-out forest: enough for the size of its errors.
-_TREES, _FEW_TREES, _DOUBT_TREES = 100, 25, 60
-_TREES_KEPT = ("trees", "doubt")
-#: Least doubt about a prediction, in units of the logarithm.
-_LEAST_DOUBT = 0.01
-_ARRAYS = ("weights_", "spread_", "spread_weights_")
-_BLOCKS = ("network", "device", "stack")
-#: Jobs that are compared with the training data at a time.
+#: Trees of the correction, of each held-out correction, and of the error scale.
+_TREES, _HELD_OUT_TREES, _SCALE_TREES = 100, 25, 60
+#: Keys of a stored model: GP inputs, and tree ensembles by attribute.
+_INPUT_KEYS, _TREE_KEYS = ("network", "device", "stack"), {"trees_": "trees", "error_scale_": "doubt"}
+#: Jobs that are predicted at a time; bounds the memory of the kernel.
 _CHUNK = 1000
 
 
 class FarFromTrainingWarning(UserWarning):
-    """Some jobs are unlike every job that a model was fitted on; their intervals are wide."""
+    """Some jobs are unlike every job in the training data; their intervals are wide."""
 
 
 class StepTimeModel(RegressorMixin, BaseEstimator):
-    """Predict seconds a step: priced work, times a correction from jobs like it, times the device's own factor.
+    """Predict seconds a step: a linear model of the work, times a learned correction, times a factor of the device.
 
     Work is what each kind of operator would take at the peaks of the device (`step_terms`), so that a device needs
-    no more than its datasheet. Its prices are fitted in relative error and never negative. The logarithm of what is
-    left is predicted twice, and the mean is taken: interpolated between jobs alike in network, device and software
-    stack (a Gaussian process, which fades to nothing for jobs that are like no other), and by extremely randomised
-    trees. `calibrate` adds what measured jobs tell of their device, and of their own
-    larger batches.
+    no more than its datasheet. Its coefficients are non-negative and fitted in relative error. The log residual is
+    predicted by the mean of a Gaussian process over network, device and software stack, which reverts to zero for jobs
+    unlike all others, and of extremely randomised trees. `calibrate` adds factors of devices and of measured jobs.
 
     Parameters
     ----------
     max_rows : int, default=2000
-        Rows that the correction interpolates between, drawn evenly from the groups; prices see all rows.
+        Rows that the correction is fitted on, drawn evenly from the groups; coefficients are fitted on all rows.
     random_state : int, default=0
 
     Attributes
     ----------
-    prices_ : Series
+    coefficients_ : Series
         Multiple of the datasheet's bound, by term of work.
+    dual_coef_ : ndarray
+        Weights of the training rows in the Gaussian process.
     calibration_ : Calibration
-        What `calibrate` has learned of devices, and of the jobs that were measured on them.
-    spread_, spread_weights_ : ndarray
-        Sorted scaled errors of held-out groups, and how much each counts: intervals are made of them.
-    usual_ : float
-        Usual error of a job of a held-out group, on a log scale.
-    far_ : float
-        Distance beyond which a job is unlike those of training.
+        Factors of calibrated devices and jobs.
+    conformity_scores_ : ConformityScores
+        Scaled absolute log errors of held-out groups.
+    residual_mad_ : float
+        Robust standard deviation of the log errors of held-out groups.
+    ood_threshold_ : float
+        Distance from the training data beyond which a job is out of distribution.
 
     See Also
     --------
@@ -82,12 +71,11 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
 
     References
     ----------
-    Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006; Vovk, Gammerman, Shafer, "Algorithmic
-    Learning in a Random World", 2005, for the intervals.
+    Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006.
 
     Examples
     --------
-    A device nobody measured, twice as fast as the one that was:
+    Predict half a second of matrix products at the peak, which took 1.7 times as long in training:
 
     >>> rng = np.random.default_rng(0)
     >>> table = pd.DataFrame({
@@ -108,12 +96,13 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: pd.DataFrame, y: Any, groups: Any = None) -> StepTimeModel:
-        """Fit prices, correction and intervals.
+        """Fit coefficients, correction and intervals.
 
         Parameters
         ----------
         X : DataFrame of shape (n_jobs, n_features)
-            Columns of `gpudemand.cost.jobs_table` and of `gpudemand.cost.roofline.roofline.step_terms`, and ``mode``.
+            Columns of `gpudemand.cost.features_from_jobs` and of `gpudemand.cost.roofline.roofline.step_terms`, and
+            ``mode``.
         y : array-like of shape (n_jobs,)
             Seconds a step.
         groups : array-like of shape (n_jobs,), optional
@@ -123,23 +112,23 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         Raises
         ------
         InputError
-            If a column is missing, or `y` holds what is no time.
+            If a column is missing, or `y` holds values that are no times.
         """
         X, y = check_columns(X, (*NEEDED, "device_name"), "X"), check_costs(y, len(X), "are no times")
         names = _work_columns(X)
         groups = several_groups(group_numbers(groups, len(y)))
-        self.prices_ = fit_prices(X[names], y)
+        self.coefficients_ = fit_work_coefficients(X[names], y)
         self.calibration_ = Calibration()
-        rows = draw_rows(groups, self.max_rows, self.random_state)
+        rows = balanced_sample(groups, self.max_rows, self.random_state)
         X, y, groups = X.iloc[rows], y[rows], groups[rows]
-        self.blocks_ = describe_blocks(X, X[names], self.prices_)
-        left = np.clip(np.log(y / self._work(X)), -_LARGEST, _LARGEST)
-        self.weights_, smooth, away = solve(self.blocks_, left, groups)
-        described = self._described(X, self.blocks_)
-        self.trees_ = grow_averaged(described, left, n_trees=_TREES, random_state=self.random_state)
-        rough = self._held_out_trees(described, left, groups)
-        error = np.log(y / self._held_out_work(X, y, groups)) - (smooth + rough) / 2.0
-        self._set_spread(error, np.column_stack([described, away]), groups)
+        self.gp_inputs_ = gp_features(X, X[names], self.coefficients_)
+        residual = np.clip(np.log(y / self._work(X)), -MAX_RESIDUAL, MAX_RESIDUAL)
+        self.dual_coef_, gp_correction, distances = fit(self.gp_inputs_, residual, groups)
+        features = self._tree_features(X, self.gp_inputs_)
+        self.trees_ = grow_averaged(features, residual, n_trees=_TREES, random_state=self.random_state)
+        correction = (gp_correction + self._held_out_trees(features, residual, groups)) / 2.0
+        errors = np.log(y / self._held_out_work(X, y, groups)) - correction
+        self._fit_error_scale(errors, np.column_stack([features, distances]), groups)
         self.feature_names_in_, self.n_features_in_ = np.asarray(X.columns, dtype=object), X.shape[1]
         return self
 
@@ -148,10 +137,10 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         return self._predict(X)[0]
 
     def predict_interval(self, X: pd.DataFrame, level: float = 90) -> FloatArray:
-        """Predict an interval that holds `level` percent of jobs of groups never seen.
+        """Predict an interval that covers `level` percent of jobs of groups never seen.
 
-        Errors are those of whole held-out groups, relative to how large they are for jobs like it, which is learned as
-        well; away from the training data the interval widens further.
+        Split conformal prediction with the errors of whole held-out groups, scaled by their predicted size, which grows
+        with the distance from the training data.
 
         Returns
         -------
@@ -161,7 +150,7 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         Warns
         -----
         FarFromTrainingWarning
-            If jobs are further from the training data than almost all of it is from the rest of itself.
+            If jobs are further from the training data than 98 % of its groups are from each other.
         """
         return self.predict_all(X, [level])[:, 1:]
 
@@ -173,133 +162,128 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         ndarray of shape (n_jobs, 1 + 2 n_levels)
             The prediction, then the lower and the upper end at each level.
         """
-        time, trouble, away = self._predict(X)
-        far = int((away > self.far_).sum())
+        time, scale, distances = self._predict(X)
+        far = int((distances > self.ood_threshold_).sum())
         if far:
             warnings.warn(
                 f"{far} of {len(X)} jobs are unlike every job in training; their intervals are wide.",
                 FarFromTrainingWarning,
                 stacklevel=2,
             )
-        return with_intervals(time, trouble, (self.spread_, self.spread_weights_), levels)
+        return self.conformity_scores_.intervals(time, scale, levels)
 
     def calibrate(self, X: pd.DataFrame, y: Any) -> StepTimeModel:
-        """Learn from measured jobs: a factor for each device, and for each job what another batch of it will take.
+        """Fit a factor for each device, and for each measured job one for its fixed work and one for the rest.
 
-        A single job is also unlike its prediction for reasons of its own, so the factor of a device is shrunk, by less
-        the more jobs agree on it. The job itself, at whatever batch, gets a factor for what does not depend on the
-        batch and one for what does.
+        The factor of a device is shrunk, by less the more jobs it is estimated from; those of a job apply to it at
+        every batch size.
 
         Parameters
         ----------
         X : DataFrame
-            As for `fit`; ``device_name`` says whose factor it is. What is measured again replaces what was.
+            As for `fit`, with ``device_name``. Jobs measured again replace their earlier factors.
         y : array-like of shape (n_jobs,)
             Measured seconds a step.
         """
-        check_is_fitted(self, "prices_")
+        check_is_fitted(self, "coefficients_")
         X, y = check_columns(X, (*NEEDED, "device_name"), "X"), check_costs(y, len(X), "are no times")
         (parts, _, _), keys = self._uncalibrated(X), job_keys(X, self._terms(X))
-        self.calibration_.learn_devices(X["device_name"], keys, y / parts.sum(axis=1), self.usual_)
-        self.calibration_.learn_jobs(keys, parts, y)
+        self.calibration_.fit_devices(X["device_name"], keys, y / parts.sum(axis=1), self.residual_mad_)
+        self.calibration_.fit_jobs(keys, parts, y)
         return self
 
     def to_arrays(self) -> dict[str, Any]:
-        """Return everything that was learned as plain arrays, for ``numpy.savez``."""
-        check_is_fitted(self, "prices_")
+        """Return the fitted model as plain arrays, for ``numpy.savez``."""
+        check_is_fitted(self, "coefficients_")
+        trees = {key: getattr(self, name)._asdict() for name, key in _TREE_KEYS.items()}
         return {
             "parameters": np.array([self.max_rows, self.random_state]),
-            "price_names": np.array(list(self.prices_.index), dtype=str),
-            "prices": self.prices_.to_numpy(),
-            "scales": np.array([self.far_, self.usual_]),
+            "price_names": np.array(list(self.coefficients_.index), dtype=str),
+            "prices": self.coefficients_.to_numpy(),
+            "scales": np.array([self.ood_threshold_, self.residual_mad_]),
             "feature_names": np.array(list(map(str, self.feature_names_in_)), dtype=str),
             **self.calibration_.to_arrays(),
-            **{name: getattr(self, name) for name in _ARRAYS},
-            **dict(zip(_BLOCKS, self.blocks_, strict=True)),
-            **{
-                f"{part}_{name}": array
-                for part in _TREES_KEPT
-                for name, array in getattr(self, f"{part}_")._asdict().items()
-            },
+            "weights_": self.dual_coef_,
+            "spread_": self.conformity_scores_.scores,
+            "spread_weights_": self.conformity_scores_.weights,
+            **dict(zip(_INPUT_KEYS, self.gp_inputs_, strict=True)),
+            **{f"{key}_{name}": array for key, parts in trees.items() for name, array in parts.items()},
         }
 
     @classmethod
     def from_arrays(cls, arrays: Any) -> StepTimeModel:
         """Restore a model from what `to_arrays` returned, or from an opened ``.npz``."""
         model = cls(*(int(value) for value in arrays["parameters"]))
-        model.prices_ = pd.Series(arrays["prices"], index=[str(name) for name in arrays["price_names"]])
+        model.coefficients_ = pd.Series(arrays["prices"], index=[str(name) for name in arrays["price_names"]])
         model.calibration_ = Calibration.from_arrays(arrays)
-        model.far_, model.usual_ = (float(value) for value in arrays["scales"])
-        model.blocks_ = [np.asarray(arrays[name]) for name in _BLOCKS]
-        for part in _TREES_KEPT:
-            setattr(model, f"{part}_", Trees(*(np.asarray(arrays[f"{part}_{name}"]) for name in Trees._fields)))
+        model.ood_threshold_, model.residual_mad_ = (float(value) for value in arrays["scales"])
+        model.gp_inputs_ = [np.asarray(arrays[name]) for name in _INPUT_KEYS]
+        for name, key in _TREE_KEYS.items():
+            setattr(model, name, Trees(*(np.asarray(arrays[f"{key}_{part}"]) for part in Trees._fields)))
         model.feature_names_in_ = np.array([str(name) for name in arrays["feature_names"]], dtype=object)
         model.n_features_in_ = model.feature_names_in_.size
-        for name in _ARRAYS:
-            setattr(model, name, np.asarray(arrays[name]))
+        model.dual_coef_ = np.asarray(arrays["weights_"])
+        model.conformity_scores_ = ConformityScores(
+            *(np.asarray(arrays[key]) for key in ("spread_", "spread_weights_"))
+        )
         return model
 
     def _predict(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Seconds, doubts, and how far jobs are from the training data."""
-        check_is_fitted(self, "prices_")
+        """Calibrated seconds, error scales, and distances from the training data."""
+        check_is_fitted(self, "coefficients_")
         X = check_columns(X, (*NEEDED, "device_name"), "X")
-        parts, trouble, away = self._uncalibrated(X)
-        return *self.calibration_.apply(X, self._terms(X), parts, trouble), away
+        parts, scale, distances = self._uncalibrated(X)
+        return *self.calibration_.apply(X, self._terms(X), parts, scale), distances
 
     def _uncalibrated(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Seconds of the fixed work and of the rest, doubts, and distances."""
+        """Seconds of the fixed work and of the rest, error scales, and distances."""
         chunks = [self._correct(X.iloc[start : start + _CHUNK]) for start in range(0, max(len(X), 1), _CHUNK)]
-        correction, trouble, away = (np.concatenate(part) for part in zip(*chunks, strict=True))
-        # Trees repeat the largest doubt that they have seen; beyond the training data there is more.
-        trouble = trouble * np.maximum(away / self.far_, 1.0) ** 2
-        return split_work(self._terms(X), self.prices_) * np.exp(correction)[:, None], trouble, away
+        correction, scale, distances = (np.concatenate(part) for part in zip(*chunks, strict=True))
+        # Trees do not extrapolate: beyond the training data the scale grows with the squared distance.
+        scale = scale * np.maximum(distances / self.ood_threshold_, 1.0) ** 2
+        return split_work(self._terms(X), self.coefficients_) * np.exp(correction)[:, None], scale, distances
 
     def _correct(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Log corrections, doubts by trees, and distances."""
-        blocks = describe_blocks(X, self._terms(X), self.prices_)
-        similarity, described = kernel(blocks, self.blocks_), self._described(X, blocks)
-        away = distance(similarity)
-        trouble = np.exp(self.doubt_.predict(np.column_stack([described, away])))
-        return (similarity @ self.weights_ + self.trees_.predict(described)) / 2.0, trouble, away
+        """Log corrections, error scales by trees, and distances."""
+        inputs = gp_features(X, self._terms(X), self.coefficients_)
+        covariance, features = kernel(inputs, self.gp_inputs_), self._tree_features(X, inputs)
+        distances = distance(covariance)
+        scale = np.exp(self.error_scale_.predict(np.column_stack([features, distances])))
+        return (covariance @ self.dual_coef_ + self.trees_.predict(features)) / 2.0, scale, distances
 
-    def _described(self, X: pd.DataFrame, blocks: list[FloatArray]) -> FloatArray:
-        """What trees split on: the blocks, and each term as a share of the work."""
-        return np.column_stack([*blocks, self._terms(X).to_numpy(dtype=float) / self._work(X)[:, None]])
+    def _tree_features(self, X: pd.DataFrame, inputs: list[FloatArray]) -> FloatArray:
+        """GP inputs, and each term as a share of the work."""
+        return np.column_stack([*inputs, self._terms(X).to_numpy(dtype=float) / self._work(X)[:, None]])
 
-    def _held_out_trees(self, described: FloatArray, left: FloatArray, groups: IntArray) -> FloatArray:
-        """Corrections by trees that did not see the row's group."""
-        rough = np.empty(len(left))
+    def _held_out_trees(self, features: FloatArray, residual: FloatArray, groups: IntArray) -> FloatArray:
+        """Corrections by trees fitted without the row's group."""
+        correction = np.empty(len(residual))
         for test in fold_masks(groups, _FOLDS):
-            settings = {"n_trees": _FEW_TREES, "random_state": self.random_state}
-            rough[test] = grow_averaged(described[~test], left[~test], **settings).predict(described[test])
-        return rough
+            settings = {"n_trees": _HELD_OUT_TREES, "random_state": self.random_state}
+            correction[test] = grow_averaged(features[~test], residual[~test], **settings).predict(features[test])
+        return correction
 
     def _terms(self, X: pd.DataFrame) -> pd.DataFrame:
         # A kind of work that a table lacks does not occur in its networks.
-        return X.reindex(columns=self.prices_.index, fill_value=0.0)
+        return X.reindex(columns=self.coefficients_.index, fill_value=0.0)
 
     def _work(self, X: pd.DataFrame) -> FloatArray:
-        return self._terms(X).to_numpy(dtype=float) @ self.prices_.to_numpy()
+        return self._terms(X).to_numpy(dtype=float) @ self.coefficients_.to_numpy()
 
     def _held_out_work(self, X: pd.DataFrame, y: FloatArray, groups: IntArray) -> FloatArray:
-        """Work at prices that were fitted without the row's group."""
+        """Work with coefficients fitted without the row's group."""
         terms, work = self._terms(X), np.empty(len(y))
         for test in fold_masks(groups, _FOLDS):
-            work[test] = terms[test].to_numpy(dtype=float) @ fit_prices(terms[~test], y[~test]).to_numpy()
+            work[test] = terms[test].to_numpy(dtype=float) @ fit_work_coefficients(terms[~test], y[~test]).to_numpy()
         return work
 
-    def _set_spread(self, error: FloatArray, features: FloatArray, groups: IntArray) -> None:
-        """Learn where errors are large, and how errors of held-out groups compare with that."""
-        size, doubt = np.log(np.clip(np.abs(error), _LEAST_DOUBT, _LARGEST)), np.empty(len(error))
-        self.doubt_ = self._grow_doubt(features, size)
-        for test in fold_masks(groups, _FOLDS):
-            doubt[test] = np.exp(self._grow_doubt(features[~test], size[~test]).predict(features[test]))
-        self.spread_, self.spread_weights_ = sort_errors(np.abs(error) / doubt, groups)
-        self.far_ = float(np.quantile(features[:, -1], 0.98)) + 0.05
-        self.usual_ = 1.4826 * float(np.median(np.abs(error)))
-
-    def _grow_doubt(self, features: FloatArray, size: FloatArray) -> Trees:
-        return grow_boosted(features, size, n_trees=_DOUBT_TREES, depth=3, random_state=self.random_state)
+    def _fit_error_scale(self, errors: FloatArray, features: FloatArray, groups: IntArray) -> None:
+        folds = [(~test, test) for test in fold_masks(groups, _FOLDS)]
+        settings = {"n_trees": _SCALE_TREES, "random_state": self.random_state}
+        self.error_scale_, held_out = fit_error_scale(features, errors, folds, **settings)
+        self.conformity_scores_ = ConformityScores.from_errors(np.abs(errors) / np.exp(held_out), groups)
+        self.ood_threshold_ = float(np.quantile(features[:, -1], 0.98)) + 0.05
+        self.residual_mad_ = 1.4826 * float(np.median(np.abs(errors)))
 
 
 def _work_columns(X: pd.DataFrame) -> list[str]:

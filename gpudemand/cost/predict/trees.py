@@ -1,4 +1,4 @@
-"""Regression trees as plain arrays: stored without pickle, and read without the library that grew them."""
+"""Ensembles of regression trees as plain arrays, stored without pickle."""
 
 from __future__ import annotations
 
@@ -11,23 +11,15 @@ from sklearn.ensemble import ExtraTreesRegressor, GradientBoostingRegressor
 
 from gpudemand._typing import FloatArray, IntArray
 
-#: Rows that walk down the trees at a time.
+#: Rows predicted at a time; bounds the memory.
 _CHUNK = 2000
 
 
 class Trees(NamedTuple):
-    """A sum of regression trees.
+    """A sum of regression trees: a constant, the root of each tree, and the nodes of all trees.
 
-    Attributes
-    ----------
-    start : ndarray of shape (1,)
-        What the sum starts from.
-    roots : ndarray of shape (n_trees,)
-        Node at which each tree begins.
-    left, right : ndarray of shape (n_nodes,)
-        Node to go to if the feature is at most the threshold, and if not; a leaf goes to itself.
-    feature, threshold, value : ndarray of shape (n_nodes,)
-        What is asked at a node, and what a leaf adds.
+    A row goes to `left` if its `feature` is at most the `threshold`, else to `right`; a leaf is its own child, and its
+    `value` is added.
     """
 
     start: FloatArray
@@ -39,8 +31,8 @@ class Trees(NamedTuple):
     value: FloatArray
 
     def predict(self, X: FloatArray) -> FloatArray:
-        """Sum the trees up for rows of shape (n_rows, n_features)."""
-        # The trees were grown on single precision: a threshold must see the same number again.
+        """Predict rows of shape (n_rows, n_features)."""
+        # scikit-learn grows trees on single precision.
         rows = np.asarray(X, dtype=np.float32)
         parts = [rows[start : start + _CHUNK] for start in range(0, max(len(rows), 1), _CHUNK)]
         return np.concatenate([self._predict(part) for part in parts])
@@ -59,7 +51,7 @@ class Trees(NamedTuple):
 
 
 def grow_boosted(X: FloatArray, y: FloatArray, *, n_trees: int, depth: int, random_state: int) -> Trees:
-    """Grow trees one after the other, each on what those before left of the absolute error.
+    """Gradient boosting of the absolute error.
 
     Examples
     --------
@@ -82,7 +74,7 @@ def grow_boosted(X: FloatArray, y: FloatArray, *, n_trees: int, depth: int, rand
 
 
 def grow_averaged(X: FloatArray, y: FloatArray, *, n_trees: int, random_state: int) -> Trees:
-    """Grow extremely randomised trees side by side; their sum is an average.
+    """Extremely randomised trees; each is weighted by ``1 / n_trees``.
 
     Examples
     --------

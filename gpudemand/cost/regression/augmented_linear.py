@@ -1,4 +1,4 @@
-"""`AugmentedLinearRegression`: a cost as a short formula, found among thousands of products of features."""
+"""`AugmentedLinearRegression`: a short formula for a cost, selected among thousands of products."""
 
 from __future__ import annotations
 
@@ -6,15 +6,23 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import nnls
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.model_selection import GroupKFold, KFold, check_cv
+from sklearn.model_selection import check_cv
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
 
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_choice, check_columns, check_number
-from gpudemand.cost.regression.forward_selection import prune, select_forward
-from gpudemand.cost.regression.terms import Factor, evaluate_terms, factors_of, n_products, products, term_text
+from gpudemand.cost.regression.forward_selection import eliminate_backward, select_forward
+from gpudemand.cost.regression.nonnegative import solve_nonnegative
+from gpudemand.cost.regression.targets import grouped_folds
+from gpudemand.cost.regression.terms import (
+    Term,
+    candidate_factors,
+    evaluate_terms,
+    format_term,
+    n_products,
+    products,
+)
 
 try:
     from sklearn.utils.validation import validate_data
@@ -26,12 +34,12 @@ except ImportError:  # before scikit-learn 1.6 it was a method
 
 
 class AugmentedLinearRegression(RegressorMixin, BaseEstimator):
-    """Linear regression on inverses, logarithms and products of features, chosen by forward selection.
+    """Linear regression on inverses, logarithms and products of features, selected by forward selection.
 
-    The table is augmented (``1/x``, ``log(x)``, categories, products of up to `degree` of them), the term that lowers
-    the cross-validated mean absolute percentage error most is added until nothing helps, those that later ones made
-    idle are taken out again, and the rest are fitted by ridge regression or non-negative least squares. What comes out
-    is a formula that can be read and doubted, and that goes on where the training data ends.
+    The table is augmented (``1/x``, ``log(x)``, categories, products of up to `degree` of them); the term that lowers
+    the cross-validated mean absolute percentage error most is added until nothing helps; terms that later ones made
+    redundant are eliminated, and the rest are fitted by ridge regression or non-negative least squares. The result is a
+    short formula that extrapolates beyond the training data.
 
     Parameters
     ----------
@@ -40,22 +48,22 @@ class AugmentedLinearRegression(RegressorMixin, BaseEstimator):
     inverse, log : bool, default=True
         Augment with inverses, with logarithms.
     solver : {"ridge", "nnls"}, default="ridge"
-        ``nnls`` makes every weight, the intercept among them, zero or positive, as prices are.
+        ``nnls`` makes every coefficient, the intercept included, zero or positive.
     alpha : float, default=1e-6
-        Penalty of the ridge regression on weights of columns scaled to unit size.
+        Ridge penalty on coefficients of columns scaled to unit root mean square.
     max_terms : int, default=12
         Most terms.
     tol : float, default=0.01
-        Share by which a term must lower the error to be added.
+        Relative improvement of the error below which no term is added.
     cv : int or splitter, default=5
-        Folds for the selection. With ``groups`` in `fit`, a number means that whole groups are held out.
+        Folds for the selection; with ``groups`` in `fit`, a number of folds of whole groups.
     weighting : {"auto", "relative", "absolute"}, default="auto"
-        Which errors count: relative ones, as befits costs, or absolute ones. ``auto`` is relative where all costs are
-        positive.
+        Whether to minimise relative or absolute errors; ``auto`` is relative where all costs are positive.
     max_candidates : int, default=4000
-        Most terms to try. Where there are more, products are made of the factors that go with the cost most closely.
+        Most terms to try. Where there are more, products are limited to the factors with the largest partial
+        correlation with the cost.
     random_state : int, default=0
-        Of the shuffled folds, when `cv` is a number and there are no groups.
+        Seed of the shuffled folds, when `cv` is a number and there are no groups.
 
     Attributes
     ----------
@@ -63,15 +71,15 @@ class AugmentedLinearRegression(RegressorMixin, BaseEstimator):
         The fitted formula.
     selected_ : list of str
         Its terms, in the order of selection.
-    terms_ : list of tuple of Factor
-        The same, to compute with.
+    terms_ : list of tuple
+        The same as factors.
     coef_ : ndarray of shape (n_terms,)
     intercept_ : float
     scores_ : list of float
         Cross-validated error before the first term and after each: a mean absolute percentage error as a fraction
         (with absolute weighting: mean absolute error over the mean size of the costs).
     n_candidates_ : int
-        Terms that were tried.
+        Candidate terms.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
         Only where X is a DataFrame.
@@ -82,9 +90,8 @@ class AugmentedLinearRegression(RegressorMixin, BaseEstimator):
 
     Notes
     -----
-    A step of the selection tries every candidate in every fold by a few matrix products: on 1,000 rows, 4,000
-    candidates take about a second a term. The weights of the selection are those of plain least squares; `solver` and
-    `alpha` have their say in the last fit (and a term with a negative weight is not chosen under ``nnls``).
+    On 1,000 rows, 4,000 candidates take about a second a term. Selection uses ordinary least squares (without negative
+    coefficients under ``nnls``); `solver` and `alpha` apply to the final fit.
 
     References
     ----------
@@ -93,12 +100,12 @@ class AugmentedLinearRegression(RegressorMixin, BaseEstimator):
 
     Examples
     --------
-    Work that GPUs share, and a start-up: measured on up to 4 GPUs and 27 units of work, asked for more of both.
+    Work divided among GPUs, and a start-up time: fitted on up to 4 GPUs and 27 units of work, predicted beyond both.
 
     >>> from sklearn.ensemble import RandomForestRegressor
     >>> rows = pd.DataFrame([(f, n) for f in (1.0, 3.0, 9.0, 27.0) for n in (1, 2, 3, 4)], columns=["flops", "gpus"])
     >>> time = (0.5 + 2 * rows["flops"] / rows["gpus"]).rename("time")
-    >>> more = pd.DataFrame({"flops": [81.0, 243.0], "gpus": [8, 8]})  # it takes 20.75 and 61.25
+    >>> more = pd.DataFrame({"flops": [81.0, 243.0], "gpus": [8, 8]})  # takes 20.75 and 61.25
     >>> model = AugmentedLinearRegression().fit(rows, time)
     >>> model.formula_
     'time = 0.5 + 2 * flops / gpus'
@@ -135,16 +142,16 @@ class AugmentedLinearRegression(RegressorMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> AugmentedLinearRegression:
-        """Choose the terms and fit their weights.
+        """Select the terms and fit their coefficients.
 
         Parameters
         ----------
         X : DataFrame or array-like of shape (n_rows, n_features)
-            Numbers; text too in a DataFrame.
+            Numbers, and text in a DataFrame.
         y : array-like of shape (n_rows,)
             Costs.
         groups : array-like of shape (n_rows,), optional
-            Rows of one group (a network, a device) are held out together when terms are compared.
+            Rows of one group (a network, a device) are held out together during selection.
 
         Raises
         ------
@@ -158,28 +165,23 @@ class AugmentedLinearRegression(RegressorMixin, BaseEstimator):
         target = y * weight
         terms = self._candidates(table, target, weight)
         columns = evaluate_terms(terms, table) * weight[:, None]
-        size = _size(columns)
-        chosen = self._select(columns / size, weight, target, list(self._folds(table, y, groups)))
+        scale = _rms(columns)
+        selected = self._select(columns / scale, weight, target, list(self._folds(table, y, groups)))
         self.n_candidates_ = len(terms)
-        self.intercept_, weights = self._solve(columns[:, chosen] / size[chosen], weight, target)
-        kept = [place for place, value in enumerate(weights) if value != 0]
-        self.terms_ = [terms[chosen[place]] for place in kept]
-        self.coef_ = np.array([weights[place] / size[chosen[place]] for place in kept])
-        self.selected_ = [term_text(term) for term in self.terms_]
+        self.intercept_, coefficients = self._solve(columns[:, selected] / scale[selected], weight, target)
+        nonzero = np.flatnonzero(coefficients)
+        self.terms_ = [terms[selected[place]] for place in nonzero]
+        self.coef_ = np.array([coefficients[place] / scale[selected[place]] for place in nonzero])
+        self.selected_ = [format_term(term) for term in self.terms_]
         self.formula_ = f"{name} = {_formula(self.intercept_, self.coef_, self.selected_)}"
         return self
 
-    def _select(self, columns: FloatArray, start: FloatArray, target: FloatArray, folds: list[Any]) -> list[int]:
-        chosen, self.scores_ = select_forward(
-            columns,
-            start,
-            target,
-            folds,
-            max_terms=int(self.max_terms),
-            tol=self.tol,
-            positive=self.solver == "nnls",
+    def _select(self, columns: FloatArray, intercept: FloatArray, target: FloatArray, folds: list[Any]) -> list[int]:
+        most, positive = int(self.max_terms), self.solver == "nnls"
+        selected, self.scores_ = select_forward(
+            columns, intercept, target, folds, max_terms=most, tol=self.tol, positive=positive
         )
-        return prune(columns, start, target, folds, chosen, self.tol)
+        return eliminate_backward(columns, intercept, target, folds, selected, self.tol)
 
     def predict(self, X: Any) -> FloatArray:
         """Evaluate the formula, shape (n_rows,)."""
@@ -232,13 +234,13 @@ class AugmentedLinearRegression(RegressorMixin, BaseEstimator):
             return 1 / y
         return np.full(y.size, 1 / (np.abs(y).mean() or 1.0))
 
-    def _candidates(self, table: pd.DataFrame, target: FloatArray, weight: FloatArray) -> list[tuple[Factor, ...]]:
-        factors = factors_of(table, inverse=self.inverse, log=self.log)
+    def _candidates(self, table: pd.DataFrame, target: FloatArray, weight: FloatArray) -> list[Term]:
+        factors = candidate_factors(table, inverse=self.inverse, log=self.log)
         degree, limit = int(self.degree), int(self.max_candidates)
         if n_products(len(factors), degree) <= limit:
             return products(factors, degree)
         alone = evaluate_terms([(factor,) for factor in factors], table) * weight[:, None]
-        order = np.argsort(-_closeness(alone, target, weight), kind="stable")
+        order = np.argsort(-_partial_correlation(alone, target, weight), kind="stable")
         count = max(n for n in range(len(factors) + 1) if n_products(n, degree) <= max(limit, degree))
         best = [factors[place] for place in sorted(order[: max(count, 1)])]
         # All single factors stay candidates: only the products are limited.
@@ -247,48 +249,44 @@ class AugmentedLinearRegression(RegressorMixin, BaseEstimator):
     def _folds(self, table: pd.DataFrame, y: FloatArray, groups: Any) -> Any:
         if not isinstance(self.cv, (int, np.integer)):
             return check_cv(self.cv).split(table, y, groups)
-        n = int(check_number("cv", self.cv, 2, integer=True))
-        if groups is None:
-            return KFold(min(n, y.size), shuffle=True, random_state=self.random_state).split(table)
-        n_groups = len(set(np.asarray(groups).tolist()))
-        if n_groups < 2:
-            raise InputError("groups holds a single group; two are needed to hold one out.")
-        return GroupKFold(min(n, n_groups)).split(table, y, groups)
+        n_splits = int(check_number("cv", self.cv, 2, integer=True))
+        return grouped_folds(n_splits, y.size, groups, self.random_state)
 
-    def _solve(self, columns: FloatArray, start: FloatArray, target: FloatArray) -> tuple[float, FloatArray]:
+    def _solve(self, columns: FloatArray, intercept: FloatArray, target: FloatArray) -> tuple[float, FloatArray]:
         # The intercept is scaled like the other columns and, under ridge, not penalised.
-        scale = _size(start[:, None])[0]
-        design = np.column_stack([start / scale, columns])
+        scale = _rms(intercept[:, None])[0]
+        design = np.column_stack([intercept / scale, columns])
         if self.solver == "nnls":
-            weights = nnls(design, target, maxiter=max(100, 50 * design.shape[1]))[0]
+            coefficients = solve_nonnegative(design, target)
         else:
             penalty = np.sqrt(self.alpha * target.size) * np.eye(design.shape[1])[1:]
             padded = np.concatenate([target, np.zeros(len(penalty))])
-            weights = np.linalg.lstsq(np.vstack([design, penalty]), padded, rcond=None)[0]
-        return float(weights[0] / scale), weights[1:]
+            coefficients = np.linalg.lstsq(np.vstack([design, penalty]), padded, rcond=None)[0]
+        return float(coefficients[0] / scale), coefficients[1:]
 
 
 def _has_text(X: Any) -> bool:
     return isinstance(X, pd.DataFrame) and not all(pd.api.types.is_numeric_dtype(kind) for kind in X.dtypes)
 
 
-def _size(columns: FloatArray) -> FloatArray:
+def _rms(columns: FloatArray) -> FloatArray:
+    """Root mean square of each column; 1 for columns of zeros."""
     size = np.sqrt(np.square(columns).mean(axis=0))
     return np.where(size > 0, size, 1.0)
 
 
-def _closeness(columns: FloatArray, target: FloatArray, start: FloatArray) -> FloatArray:
-    """Absolute correlation of columns with the target, both without what the start column explains."""
-    unit = start / np.linalg.norm(start)
-    left = target - unit * (unit @ target)
+def _partial_correlation(columns: FloatArray, target: FloatArray, intercept: FloatArray) -> FloatArray:
+    """Absolute partial correlation of columns with the target given the intercept, up to a common factor."""
+    unit = intercept / np.linalg.norm(intercept)
+    residual = target - unit * (unit @ target)
     outside = columns - np.outer(unit, unit @ columns)
     length: FloatArray = np.linalg.norm(outside, axis=0)
-    return np.abs(left @ outside) / np.where(length > 0, length, np.inf)
+    return np.abs(residual @ outside) / np.where(length > 0, length, np.inf)
 
 
-def _formula(intercept: float, weights: FloatArray, terms: list[str]) -> str:
-    written = [f"{intercept:.3g}"]
-    for weight, term in zip(weights, terms, strict=True):
+def _formula(intercept: float, coefficients: FloatArray, terms: list[str]) -> str:
+    parts = [f"{intercept:.3g}"]
+    for coefficient, term in zip(coefficients, terms, strict=True):
         product = term[1:] if term.startswith("1 / ") else f" * {term}"
-        written.append(f"{'-' if weight < 0 else '+'} {abs(weight):.3g}{product}")
-    return " ".join(written)
+        parts.append(f"{'-' if coefficient < 0 else '+'} {abs(coefficient):.3g}{product}")
+    return " ".join(parts)

@@ -1,4 +1,4 @@
-"""Rows of measurements as a table of features: what is known of a job before it runs, and never its name."""
+"""Feature table of measured or planned rows: what is known of a job before it runs, without its name."""
 
 from __future__ import annotations
 
@@ -16,31 +16,35 @@ from gpudemand.cost.graph.op_graph import OpGraph
 from gpudemand.cost.graph.structural_matrix import structural_matrix
 from gpudemand.cost.memory.simulation import memory_summary
 
-#: What an architecture is built from; rows that agree in all of it have the same graph.
+#: Columns that determine the graph of a network of the zoo.
 ARCHITECTURE = ("framework", "network", "input_size", "channels", "n_classes", "vocabulary", "width", "depth")
-#: What a job says beside its network.
+#: Hyper-parameters beside the network.
 CATEGORIES = ("framework", "optimizer", "precision", "layout", "execution", "device")
 NUMBERS = ("batch_size", "threads")
 EDGE = "edge:"
 
 
-def job_table(rows: pd.DataFrame, traced: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Describe jobs by their graph and their hyper-parameters.
+def features_from_rows(rows: pd.DataFrame, traced: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Features of the jobs in measured or planned rows: hyper-parameters and graph, never a network's name.
 
     Parameters
     ----------
     rows : DataFrame
         Measured rows or a plan: `ARCHITECTURE`, `CATEGORIES` and `NUMBERS`.
     traced : DataFrame, optional
-        What `trace_architectures` returned for at least these architectures; traced now by default.
+        What `trace_architectures` returned for at least these architectures; by default they are traced now.
 
     Returns
     -------
     DataFrame
         Index of `rows`; `CATEGORIES` (text), `NUMBERS`, ``optimizer_states`` (copies of the weights that the optimizer
         keeps), the columns of `gpudemand.cost.graph_features` and `memory_summary`, and
-        ``edge:<type>-><type>``, the entries of the network structural matrix that occur. No column tells the name of a
-        network.
+        ``edge:<type>-><type>``, the entries of the network structural matrix that occur.
+
+    Raises
+    ------
+    InputError
+        If there are no rows, columns are missing, or `traced` lacks an architecture.
     """
     check_columns(rows, (*ARCHITECTURE, *CATEGORIES, *NUMBERS), "rows")
     if rows.empty:
@@ -60,7 +64,7 @@ def job_table(rows: pd.DataFrame, traced: pd.DataFrame | None = None) -> pd.Data
 
 
 def trace_architectures(rows: pd.DataFrame, n_jobs: int | None = None) -> pd.DataFrame:
-    """Build every distinct architecture of some rows from the zoo and describe its graph.
+    """Build every distinct architecture in rows from the zoo and compute the features of its graph.
 
     Parameters
     ----------
@@ -73,25 +77,24 @@ def trace_architectures(rows: pd.DataFrame, n_jobs: int | None = None) -> pd.Dat
     -------
     DataFrame
         A row an architecture, `ARCHITECTURE` in the index: `gpudemand.cost.graph_features`,
-        `memory_summary`, and the entries of the structural matrix (edge counts, 0 where a network
-        has none).
+        `memory_summary`, and the entries of the structural matrix (edge counts).
     """
-    return describe_architectures(trace_graphs(rows, n_jobs))
+    return features_of_architectures(trace_graphs(rows, n_jobs))
 
 
-def describe_architectures(graphs: Mapping[tuple[Any, ...], OpGraph]) -> pd.DataFrame:
-    """Describe traced architectures; see `trace_architectures`, which traces them first."""
-    return features_of(graphs.values(), pd.MultiIndex.from_tuples(list(graphs), names=ARCHITECTURE))
+def features_of_architectures(graphs: Mapping[tuple[Any, ...], OpGraph]) -> pd.DataFrame:
+    """Features of architectures that `trace_graphs` traced; see `trace_architectures`."""
+    return features_of_graphs(graphs.values(), pd.MultiIndex.from_tuples(list(graphs), names=ARCHITECTURE))
 
 
-def features_of(graphs: Iterable[OpGraph], index: pd.Index | None = None) -> pd.DataFrame:
-    """Describe graphs by `graph_features`, `memory_summary` and the edges that occur, ``edge:<type>-><type>``."""
-    table = pd.DataFrame([_describe(graph) for graph in graphs], index=index)
+def features_of_graphs(graphs: Iterable[OpGraph], index: pd.Index | None = None) -> pd.DataFrame:
+    """`graph_features`, `memory_summary` and edge counts, ``edge:<type>-><type>``, a row a graph."""
+    table = pd.DataFrame([_features_of_graph(graph) for graph in graphs], index=index)
     return table.fillna({name: 0.0 for name in table.columns if name.startswith(EDGE)})
 
 
 @per_graph
-def _describe(graph: OpGraph) -> dict[str, float]:
+def _features_of_graph(graph: OpGraph) -> dict[str, float]:
     counts = structural_matrix(graph).stack()
     counts = counts[counts > 0]
     edges = {f"{EDGE}{producer}->{consumer}": float(n) for (producer, consumer), n in counts.items()}
@@ -99,7 +102,7 @@ def _describe(graph: OpGraph) -> dict[str, float]:
 
 
 def trace_graphs(rows: pd.DataFrame, n_jobs: int | None = None) -> dict[tuple[Any, ...], OpGraph]:
-    """Build every distinct architecture of some rows from the zoo and trace it.
+    """Build every distinct architecture in rows from the zoo and trace it.
 
     Parameters
     ----------
@@ -114,11 +117,11 @@ def trace_graphs(rows: pd.DataFrame, n_jobs: int | None = None) -> dict[tuple[An
         `ARCHITECTURE` -> graph.
     """
     distinct = rows[list(ARCHITECTURE)].drop_duplicates().sort_values(list(ARCHITECTURE)).to_dict("records")
-    graphs = _parallel.run(trace_graph, distinct, n_jobs=n_jobs)
+    graphs = _parallel.run(_trace_graph, distinct, n_jobs=n_jobs)
     return {tuple(spec.values()): graph for spec, graph in zip(distinct, graphs, strict=True)}
 
 
-def trace_graph(spec: dict[str, Any]) -> OpGraph:
+def _trace_graph(spec: dict[str, Any]) -> OpGraph:
     """Build one architecture of the zoo (`ARCHITECTURE`) and trace it."""
     from gpudemand.cost import zoo
 

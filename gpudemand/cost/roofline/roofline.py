@@ -63,7 +63,7 @@ def step_terms(jobs: pd.DataFrame, graphs: Sequence[OpGraph]) -> pd.DataFrame:
     Parameters
     ----------
     jobs : DataFrame
-        `NEEDED` columns, as `gpudemand.cost.jobs_table` makes them; ``mode`` is ``train`` or ``infer``.
+        `NEEDED` columns, as `gpudemand.cost.features_from_jobs` makes them; ``mode`` is ``train`` or ``infer``.
     graphs : sequence of OpGraph
         The network of each row. A graph that occurs in many rows should be one object: it is taken apart once.
 

@@ -1,14 +1,14 @@
-"""The classic networks, in PyTorch and in Keras from one description, with knobs for their size.
+"""Classic networks in PyTorch and Keras, built from one definition, with scalable width and depth.
 
 Examples
 --------
 >>> from gpudemand.cost import zoo
->>> zoo.family("resnet50"), zoo.kind("resnet50")
-('resnet', 'image')
+>>> zoo.kind("resnet50"), zoo.kind("gpt")
+('image', 'tokens')
 """
 
 from __future__ import annotations
 
-from gpudemand.cost.zoo.build import build, family, kind, names
+from gpudemand.cost.zoo.build import build, kind, names
 
-__all__ = ["build", "family", "kind", "names"]
+__all__ = ["build", "kind", "names"]

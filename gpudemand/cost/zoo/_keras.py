@@ -1,24 +1,18 @@
-"""The zoo in Keras: operators are layers, called in the functional style on whatever backend Keras runs."""
+"""Builder of functional Keras models, on any backend of Keras."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import keras
-from keras import layers
+from keras import layers, ops
 
-from gpudemand.cost.zoo._keras_layers import ChannelShuffle, ClassToken, Halves, Positions, Scale, Shift, Unembedding
+from gpudemand.cost.zoo._keras_layers import ClassToken, Positions, Scale, Unembedding
 from gpudemand.cost.zoo.net import Net, Size, Value
 
 
 class KerasNet(Net):
-    """Builds a functional ``keras.Model``; images are ``(batch, height, width, channels)``.
-
-    Parameters
-    ----------
-    size : Size
-        The knobs, its ``input_shape`` channels first like everywhere in the zoo.
-    """
+    """Builds a functional ``keras.Model``; its images are ``(batch, height, width, channels)``."""
 
     def __init__(self, size: Size) -> None:
         super().__init__(size)
@@ -93,14 +87,16 @@ class KerasNet(Net):
         return layers.Concatenate()(list(xs))
 
     def halves(self, x: Value) -> tuple[Value, Value]:
-        first, second = Halves()(x)
+        first, second = ops.split(x, 2, axis=-1)
         return first, second
 
     def shuffle(self, x: Value) -> Value:
-        return ChannelShuffle()(x)
+        _, height, width, channels = x.shape
+        apart = ops.reshape(x, (-1, height, width, 2, channels // 2))
+        return ops.reshape(ops.transpose(apart, (0, 1, 2, 4, 3)), (-1, height, width, channels))
 
     def shift(self, x: Value) -> Value:
-        return Shift()(x)
+        return ops.pad(x[:, 1:, 1:], ((0, 0), (0, 1), (0, 1), (0, 0)))
 
     def scale(self, x: Value) -> Value:
         return Scale()(x)

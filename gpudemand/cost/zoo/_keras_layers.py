@@ -1,4 +1,4 @@
-"""What the zoo needs and Keras does not have: learned scales, tokens and positions, and the shuffling of channels."""
+"""Keras layers of the zoo: learned scales, class tokens and positions, and a tied output embedding."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from keras import layers, ops
 
 
 class Scale(layers.Layer):
-    """Multiply each channel by a learned number."""
+    """Multiply each channel by a learned factor."""
 
     def build(self, input_shape: Any) -> None:
-        """Make the numbers: ones."""
+        """Create the factors: ones."""
         self.factors = self.add_weight(shape=(input_shape[-1],), initializer="ones", name="factors")
 
     def call(self, x: Any) -> Any:
@@ -20,10 +20,10 @@ class Scale(layers.Layer):
 
 
 class ClassToken(layers.Layer):
-    """Put one learned token in front of a sequence."""
+    """Prepend a learned token to a sequence."""
 
     def build(self, input_shape: Any) -> None:
-        """Make the token: zeros."""
+        """Create the token: zeros."""
         self.token = self.add_weight(shape=(1, 1, input_shape[-1]), initializer="zeros", name="token")
 
     def call(self, x: Any) -> Any:
@@ -33,10 +33,10 @@ class ClassToken(layers.Layer):
 
 
 class Positions(layers.Layer):
-    """Add a learned vector to each token according to its place."""
+    """Add learned position embeddings."""
 
     def build(self, input_shape: Any) -> None:
-        """Make the vectors: small random numbers."""
+        """Create the embeddings: small random numbers."""
         self.table = self.add_weight(shape=(1, *input_shape[1:]), initializer="random_normal", name="table")
 
     def call(self, x: Any) -> Any:
@@ -45,12 +45,12 @@ class Positions(layers.Layer):
 
 
 class Unembedding(layers.Layer):
-    """Score every token of the vocabulary with the table of an embedding layer.
+    """Logits of the vocabulary by the table of an embedding layer.
 
     Parameters
     ----------
     embedding : keras.layers.Embedding
-        The layer whose table is shared.
+        Layer whose table is shared.
     """
 
     def __init__(self, embedding: Any) -> None:
@@ -60,29 +60,3 @@ class Unembedding(layers.Layer):
     def call(self, x: Any) -> Any:
         """Apply the layer to ``(batch, length, channels)``."""
         return ops.matmul(x, ops.transpose(ops.cast(self.embedding.embeddings, x.dtype)))
-
-
-class Halves(layers.Layer):
-    """Split the channels into two halves."""
-
-    def call(self, x: Any) -> Any:
-        """Apply the layer to ``(batch, height, width, channels)``."""
-        return ops.split(x, 2, axis=-1)
-
-
-class ChannelShuffle(layers.Layer):
-    """Interleave the two halves of the channels."""
-
-    def call(self, x: Any) -> Any:
-        """Apply the layer to ``(batch, height, width, channels)``."""
-        _, height, width, channels = x.shape
-        apart = ops.reshape(x, (-1, height, width, 2, channels // 2))
-        return ops.reshape(ops.transpose(apart, (0, 1, 2, 4, 3)), (-1, height, width, channels))
-
-
-class Shift(layers.Layer):
-    """Move an image up and left by one pixel, zeros coming in."""
-
-    def call(self, x: Any) -> Any:
-        """Apply the layer to ``(batch, height, width, channels)``."""
-        return ops.pad(x[:, 1:, 1:], ((0, 0), (0, 1), (0, 1), (0, 0)))

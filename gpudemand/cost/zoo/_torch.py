@@ -1,9 +1,10 @@
-"""The zoo in PyTorch: operators are recorded in a ``torch.fx`` graph, which becomes straight-line Python code."""
+"""Builder of PyTorch models as ``torch.fx`` graphs."""
 
 from __future__ import annotations
 
 import math
 import operator
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,13 +26,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 
 
 class TorchNet(Net):
-    """Builds a ``torch.fx.GraphModule``; images are ``(batch, channels, height, width)``.
-
-    Parameters
-    ----------
-    size : Size
-        The knobs.
-    """
+    """Builds a ``torch.fx.GraphModule``; its images are ``(batch, channels, height, width)``."""
 
     def __init__(self, size: Size) -> None:
         super().__init__(size)
@@ -84,14 +79,16 @@ class TorchNet(Net):
         return self._layer(ACTIVATIONS[kind](), x)
 
     def max_pool(self, x: Value, kernel: int, stride: int, *, same: bool = True) -> Value:
-        padding, ceil = _pool_padding(kernel, same)
-        pool = nn.MaxPool2d(kernel, stride, padding, ceil_mode=ceil)
-        return self._layer(pool, x, (self.channels(x), *_windows(x, (kernel, kernel), stride, same)))
+        return self._pool(nn.MaxPool2d, x, kernel, stride, same)
 
     def avg_pool(self, x: Value, kernel: int, stride: int, *, same: bool = True) -> Value:
-        padding, ceil = _pool_padding(kernel, same)
-        pool = nn.AvgPool2d(kernel, stride, padding, ceil_mode=ceil, count_include_pad=False)
-        return self._layer(pool, x, (self.channels(x), *_windows(x, (kernel, kernel), stride, same)))
+        return self._pool(partial(nn.AvgPool2d, count_include_pad=False), x, kernel, stride, same)
+
+    def _pool(self, pool: Any, x: fx.Node, kernel: int, stride: int, same: bool) -> fx.Node:
+        # An even kernel has no symmetric padding: instead a last, partial window counts.
+        odd = kernel % 2 == 1
+        layer = pool(kernel, stride, kernel // 2 if same and odd else 0, ceil_mode=same and not odd)
+        return self._layer(layer, x, (self.channels(x), *_windows(x, (kernel, kernel), stride, same)))
 
     def global_pool(self, x: Value, *, keep: bool = False) -> Value:
         pooled = self._layer(nn.AdaptiveAvgPool2d(1), x, (self.channels(x), 1, 1))
@@ -151,7 +148,7 @@ class TorchNet(Net):
 
     def unembedding(self, x: Value) -> Value:
         if self._embedding is None:
-            raise RuntimeError("unembedding needs an embedding to take the table from")
+            raise RuntimeError("unembedding shares the table of an embedding, which comes first")
         table = self._graph.get_attr(f"{self._embedding.target}.weight")
         return self._function(functional.linear, x, table, shape=(*_shape(x)[:-1], self.size.vocabulary))
 
@@ -171,7 +168,7 @@ class TorchNet(Net):
     def recurrent(self, x: Value, units: int, kind: str) -> Value:
         cell = {"lstm": nn.LSTM, "gru": nn.GRU}[kind](self.channels(x), units, batch_first=True)
         if kind == "lstm":
-            # PyTorch adds two offsets where one is enough; Keras has one. A frozen zero leaves the same to be learned.
+            # PyTorch has two biases where Keras has one: the second is frozen at zero.
             nn.init.zeros_(cell.bias_hh_l0).requires_grad_(False)
         shape = (_shape(x)[0], units)
         return self._function(operator.getitem, self._layer(cell, x, shape), 0, shape=shape)
@@ -211,13 +208,7 @@ def _shape(node: fx.Node) -> tuple[int, ...]:
 
 
 def _windows(x: fx.Node, window: tuple[int, int], stride: int, same: bool) -> tuple[int, int]:
-    """Pixels left after sliding a window."""
+    """Height and width after a sliding window."""
     shrink = (1, 1) if same else window
     _, height, width = _shape(x)
     return (height - shrink[0]) // stride + 1, (width - shrink[1]) // stride + 1
-
-
-def _pool_padding(kernel: int, same: bool) -> tuple[int, bool]:
-    """Translate ``same`` for odd and for even windows: the padding, and whether a last, partial window counts."""
-    odd = kernel % 2 == 1
-    return (kernel // 2 if same and odd else 0), (same and not odd)

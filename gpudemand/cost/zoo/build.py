@@ -1,4 +1,4 @@
-"""Look networks up by name and build them in either framework."""
+"""Build networks of the zoo by name in either framework."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpudemand.cost.zoo.net import Net, Size
 
 FRAMEWORKS = ("keras", "torch")
 DEFAULT_SHAPES = {"image": (3, 32, 32), "tokens": (128,)}
-#: Fewer pixels a side than this leave nothing after the last stage.
+#: Smallest image: fewer pixels a side vanish before the last stage.
 MIN_SIDE = 16
 
 
@@ -27,39 +27,13 @@ def names() -> list[str]:
     return list(CATALOGUE)
 
 
-def family(name: str) -> str:
-    """Family of a network: those that share its building block.
-
-    Parameters
-    ----------
-    name : str
-        One of `names`.
-
-    Raises
-    ------
-    InputError
-        If there is no such network.
-
-    Examples
-    --------
-    >>> family("mnasnet")
-    'mobilenet'
-    """
-    return CATALOGUE[check_choice("name", name, CATALOGUE)].family
-
-
 def kind(name: str) -> str:
-    """Tell what goes into a network: ``"image"`` or ``"tokens"``.
+    """Kind of input of a network: ``"image"`` or ``"tokens"``.
 
     Parameters
     ----------
     name : str
         One of `names`.
-
-    Raises
-    ------
-    InputError
-        If there is no such network.
 
     Examples
     --------
@@ -81,25 +55,25 @@ def build(
 ) -> Any:
     """Build a network, untrained.
 
-    One description serves both frameworks, so the twins have the same trainable parameters and operators. With
-    224 pixels, 1,000 classes and both factors at 1 they are the published networks; inputs of fewer than 64 pixels
-    leave out the first two halvings (a stride-1 stem), as the usual CIFAR versions do.
+    One definition serves both frameworks, so that both have the same trainable parameters and operators. With 224
+    pixels, 1,000 classes and both factors at 1 they are the published networks; below 64 pixels the first two
+    downsampling layers have stride 1, as in the usual CIFAR versions.
 
     Parameters
     ----------
     name : str
         One of `names`.
     framework : {"torch", "keras"}
-        Which library to build in. Under ``with torch.device("meta")`` a torch network takes no memory.
+        Library. Under ``with torch.device("meta")`` a torch network takes no memory.
     input_shape : sequence of int, optional
         ``(channels, height, width)`` of an image whatever the framework's own layout (Keras models take
         ``(height, width, channels)``), or ``(length,)`` of a token sequence. Default: (3, 32, 32) or (128,).
     n_classes : int, default=10
-        Outputs of the classifier; of no effect on ``gpt``, which scores the vocabulary after each token.
+        Outputs of the classifier; ``gpt`` ignores it: its outputs are the vocabulary, after each token.
     width, depth : float, default=1.0
-        Multiply the channels, and the blocks of each stage.
+        Factors on the channels, and on the blocks of each stage.
     vocabulary : int, default=1000
-        Distinct tokens; of no effect on images.
+        Distinct tokens; ignored for images.
 
     Returns
     -------
@@ -109,7 +83,7 @@ def build(
     Raises
     ------
     InputError
-        For an unknown name or framework, an input shape of the wrong kind, or a knob out of range.
+        For an unknown name or framework, an input shape of the wrong kind, or a number out of range.
     ImportError
         If the framework is not installed.
 
@@ -121,9 +95,15 @@ def build(
     """
     entry = CATALOGUE[check_choice("name", name, CATALOGUE)]
     net_class = _back_end(check_choice("framework", framework, FRAMEWORKS))
-    shape = DEFAULT_SHAPES[entry.kind] if input_shape is None else tuple(input_shape)
-    net: Net = net_class(_size(_check_shape(shape, name, entry.kind), n_classes, width, depth, vocabulary))
-    return net.model(entry.describe(net, net.input()), name)
+    size = Size(
+        _check_shape(input_shape, name, entry.kind),
+        int(check_number("n_classes", n_classes, 1, integer=True)),
+        check_number("width", width, 0, 16, open_low=True),
+        check_number("depth", depth, 0, 16, open_low=True),
+        int(check_number("vocabulary", vocabulary, 1, integer=True)),
+    )
+    net: Net = net_class(size)
+    return net.model(entry.define(net, net.input()), name)
 
 
 def _back_end(framework: str) -> type[Net]:
@@ -140,21 +120,12 @@ def _back_end(framework: str) -> type[Net]:
     return KerasNet
 
 
-def _size(shape: tuple[int, ...], n_classes: int, width: float, depth: float, vocabulary: int) -> Size:
-    return Size(
-        shape,
-        int(check_number("n_classes", n_classes, 1, integer=True)),
-        check_number("width", width, 0, 16, open_low=True),
-        check_number("depth", depth, 0, 16, open_low=True),
-        int(check_number("vocabulary", vocabulary, 1, integer=True)),
-    )
-
-
-def _check_shape(shape: tuple[int, ...], name: str, wanted: str) -> tuple[int, ...]:
-    if len(shape) != len(DEFAULT_SHAPES[wanted]):
-        layout = "(channels, height, width)" if wanted == "image" else "(length,)"
-        raise InputError(f"{name} takes {wanted}: input_shape must be {layout} without the batch; got {shape}.")
+def _check_shape(input_shape: Sequence[int] | None, name: str, kind: str) -> tuple[int, ...]:
+    shape = DEFAULT_SHAPES[kind] if input_shape is None else tuple(input_shape)
+    if len(shape) != len(DEFAULT_SHAPES[kind]):
+        layout = "(channels, height, width)" if kind == "image" else "(length,)"
+        raise InputError(f"{name} takes {kind}: input_shape must be {layout} without the batch; got {shape}.")
     sizes = [check_number("each size in input_shape", size, 1, integer=True) for size in shape]
-    if wanted == "image" and min(sizes[1:]) < MIN_SIDE:
+    if kind == "image" and min(sizes[1:]) < MIN_SIDE:
         raise InputError(f"{name} needs at least {MIN_SIDE} x {MIN_SIDE} pixels; got {shape}.")
     return tuple(int(size) for size in sizes)

@@ -1,25 +1,20 @@
-"""Networks of parallel branches: GoogLeNet, Inception-v3, Xception and NASNet."""
+"""GoogLeNet, Inception-v3 and Xception."""
 
 from __future__ import annotations
 
 from gpudemand.cost.zoo.blocks import classify, conv_norm, separable, stem
 from gpudemand.cost.zoo.net import Net, Value
 
-#: Below this many pixels Inception-v3 pads where the published network does not, or nothing would be left.
+#: Below this many pixels Inception-v3 pads where the published network does not.
 INCEPTION_SIDE = 128
 
-#: GoogLeNet's modules by stage: 1 x 1; 3 x 3 narrow and wide; second 3 x 3 narrow and wide; pool.
+#: Filters of GoogLeNet's modules by stage: 1 x 1; 3 x 3 reduction and output; second 3 x 3 likewise; pool projection.
 GOOGLENET = (
     ((64, 96, 128, 16, 32, 32), (128, 128, 192, 32, 96, 64)),
-    (
-        (192, 96, 208, 16, 48, 64),
-        (160, 112, 224, 24, 64, 64),
-        (128, 128, 256, 24, 64, 64),
-        (112, 144, 288, 32, 64, 64),
-        (256, 160, 320, 32, 128, 128),
-    ),
+    ((192, 96, 208, 16, 48, 64), (160, 112, 224, 24, 64, 64), (128, 128, 256, 24, 64, 64),
+     (112, 144, 288, 32, 64, 64), (256, 160, 320, 32, 128, 128)),
     ((256, 160, 320, 32, 128, 128), (384, 192, 384, 48, 128, 128)),
-)
+)  # fmt: skip
 
 
 def googlenet(net: Net, x: Value) -> Value:
@@ -68,7 +63,7 @@ def _inception_stem(net: Net, x: Value, same: bool) -> Value:
 
 
 def _chain(net: Net, x: Value, *layers: tuple[int, int | tuple[int, int]]) -> Value:
-    """Convolutions one after another, each given by its filters and kernel."""
+    """Sequence of convolutions, each given by its filters and kernel."""
     for filters, kernel in layers:
         x = conv_norm(net, x, net.wide(filters), kernel)
     return x

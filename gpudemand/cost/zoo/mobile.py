@@ -1,4 +1,4 @@
-"""Networks for telephones: MobileNets, MnasNet, EfficientNet and ShuffleNet."""
+"""Mobile networks: MobileNets, MnasNet, EfficientNet and ShuffleNet."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpudemand.cost.zoo.net import Net, Value
 
 @dataclass(frozen=True)
 class Stage:
-    """A row of inverted residuals: kernel, ``expand`` in channels of the input, output channels, stride, repeats."""
+    """A stage of inverted residuals: kernel, ``expand`` in channels of the input, output channels, stride, repeats."""
 
     kernel: int
     expand: float
@@ -45,13 +45,8 @@ def mnasnet(net: Net, x: Value) -> Value:
     x = depthwise_norm(net, conv_norm(net, x, net.wide(32), 3, net.stride()), 3)
     x = conv_norm(net, x, net.wide(16), act=None)
     rows = (
-        (3, 3, 24, 2, 3),
-        (5, 3, 40, 2, 3),
-        (5, 6, 80, 2, 3),
-        (3, 6, 96, 1, 2),
-        (5, 6, 192, 2, 4),
-        (3, 6, 320, 1, 1),
-    )
+        (3, 3, 24, 2, 3), (5, 3, 40, 2, 3), (5, 6, 80, 2, 3), (3, 6, 96, 1, 2), (5, 6, 192, 2, 4), (3, 6, 320, 1, 1),
+    )  # fmt: skip
     x = _stages(net, x, [Stage(*row) for row in rows])
     return classify(net, conv_norm(net, x, net.wide(1280)), dropout=0.2)
 
@@ -59,14 +54,9 @@ def mnasnet(net: Net, x: Value) -> Value:
 def efficientnet_b0(net: Net, x: Value) -> Value:
     """EfficientNet-B0 without stochastic depth (arXiv 1905.11946)."""
     rows = (
-        (3, 1, 16, 1, 1),
-        (3, 6, 24, 2, 2),
-        (5, 6, 40, 2, 2),
-        (3, 6, 80, 2, 3),
-        (5, 6, 112, 1, 3),
-        (5, 6, 192, 2, 4),
-        (3, 6, 320, 1, 1),
-    )
+        (3, 1, 16, 1, 1), (3, 6, 24, 2, 2), (5, 6, 40, 2, 2), (3, 6, 80, 2, 3),
+        (5, 6, 112, 1, 3), (5, 6, 192, 2, 4), (3, 6, 320, 1, 1),
+    )  # fmt: skip
     x = conv_norm(net, x, net.wide(32), 3, net.stride(), act="silu")
     x = _stages(net, x, [Stage(*row, act="silu", squeeze=0.25 / row[1]) for row in rows])
     return classify(net, conv_norm(net, x, net.wide(1280), act="silu"), dropout=0.2)
@@ -74,40 +64,23 @@ def efficientnet_b0(net: Net, x: Value) -> Value:
 
 #: MobileNet v3: kernel, expanded channels, output channels, stride, whether squeezed, activation.
 V3_SMALL = (
-    (3, 16, 16, 2, True, "relu"),
-    (3, 72, 24, 2, False, "relu"),
-    (3, 88, 24, 1, False, "relu"),
-    (5, 96, 40, 2, True, "hard_silu"),
-    (5, 240, 40, 1, True, "hard_silu"),
-    (5, 240, 40, 1, True, "hard_silu"),
-    (5, 120, 48, 1, True, "hard_silu"),
-    (5, 144, 48, 1, True, "hard_silu"),
-    (5, 288, 96, 2, True, "hard_silu"),
-    (5, 576, 96, 1, True, "hard_silu"),
-    (5, 576, 96, 1, True, "hard_silu"),
-)
+    (3, 16, 16, 2, True, "relu"), (3, 72, 24, 2, False, "relu"), (3, 88, 24, 1, False, "relu"),
+    (5, 96, 40, 2, True, "hard_silu"), (5, 240, 40, 1, True, "hard_silu"), (5, 240, 40, 1, True, "hard_silu"),
+    (5, 120, 48, 1, True, "hard_silu"), (5, 144, 48, 1, True, "hard_silu"), (5, 288, 96, 2, True, "hard_silu"),
+    (5, 576, 96, 1, True, "hard_silu"), (5, 576, 96, 1, True, "hard_silu"),
+)  # fmt: skip
 V3_LARGE = (
-    (3, 16, 16, 1, False, "relu"),
-    (3, 64, 24, 2, False, "relu"),
-    (3, 72, 24, 1, False, "relu"),
-    (5, 72, 40, 2, True, "relu"),
-    (5, 120, 40, 1, True, "relu"),
-    (5, 120, 40, 1, True, "relu"),
-    (3, 240, 80, 2, False, "hard_silu"),
-    (3, 200, 80, 1, False, "hard_silu"),
-    (3, 184, 80, 1, False, "hard_silu"),
-    (3, 184, 80, 1, False, "hard_silu"),
-    (3, 480, 112, 1, True, "hard_silu"),
-    (3, 672, 112, 1, True, "hard_silu"),
-    (5, 672, 160, 2, True, "hard_silu"),
-    (5, 960, 160, 1, True, "hard_silu"),
-    (5, 960, 160, 1, True, "hard_silu"),
-)
+    (3, 16, 16, 1, False, "relu"), (3, 64, 24, 2, False, "relu"), (3, 72, 24, 1, False, "relu"),
+    (5, 72, 40, 2, True, "relu"), (5, 120, 40, 1, True, "relu"), (5, 120, 40, 1, True, "relu"),
+    (3, 240, 80, 2, False, "hard_silu"), (3, 200, 80, 1, False, "hard_silu"), (3, 184, 80, 1, False, "hard_silu"),
+    (3, 184, 80, 1, False, "hard_silu"), (3, 480, 112, 1, True, "hard_silu"), (3, 672, 112, 1, True, "hard_silu"),
+    (5, 672, 160, 2, True, "hard_silu"), (5, 960, 160, 1, True, "hard_silu"), (5, 960, 160, 1, True, "hard_silu"),
+)  # fmt: skip
 V3Row = tuple[int, int, int, int, bool, str]
 
 
 def mobilenet_v3(net: Net, x: Value, rows: tuple[V3Row, ...], hidden: int) -> Value:
-    """MobileNet v3 (arXiv 1905.02244); the depth repeats the blocks that keep their shape."""
+    """MobileNet v3 (arXiv 1905.02244); the depth factor applies to blocks that keep their shape."""
     x = conv_norm(net, x, net.wide(16), 3, net.stride(), act="hard_silu")
     before = 16
     for kernel, expanded, out, stride, squeezed, act in rows:
@@ -159,8 +132,8 @@ def shufflenet_v2(net: Net, x: Value) -> Value:
     for filters, repeats in ((116, 4), (232, 8), (464, 4)):
         x = _shuffle_down(net, x, net.wide(filters) // 2)
         for _ in range(net.deep(repeats - 1)):
-            kept, changed = net.halves(x)
-            x = net.shuffle(net.concat(kept, _shuffle_branch(net, changed, net.channels(changed), 1)))
+            identity, branch = net.halves(x)
+            x = net.shuffle(net.concat(identity, _shuffle_branch(net, branch, net.channels(branch), 1)))
     return classify(net, conv_norm(net, x, net.wide(1024)))
 
 

@@ -1,4 +1,4 @@
-"""NASNet-A: two cells that a search found, stacked (arXiv 1707.07012)."""
+"""NASNet-A (arXiv 1707.07012)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from gpudemand.cost.zoo.net import Net, Value
 
 
 def nasnet_mobile(net: Net, x: Value, repeats: int = 4, filters: int = 44) -> Value:
-    """NASNet-A (4 @ 1056); each cell sees the two before it."""
+    """NASNet-A (4 @ 1056); the inputs of a cell are the two cells before it."""
     width = net.wide(filters)
     x, previous = conv_norm(net, x, net.wide(32), 3, net.stride(), act=None), None
     if net.stride() == 2:
@@ -15,7 +15,6 @@ def nasnet_mobile(net: Net, x: Value, repeats: int = 4, filters: int = 44) -> Va
     x, previous = _reduction(net, x, previous, width // 2), x
     for stage in range(3):
         if stage:
-            # The cell after a reduction looks past it: at its input's predecessor.
             x = _reduction(net, x, previous, width * 2**stage)
         for _ in range(net.deep(repeats)):
             x, previous = _normal(net, x, previous, width * 2**stage), x
@@ -23,7 +22,7 @@ def nasnet_mobile(net: Net, x: Value, repeats: int = 4, filters: int = 44) -> Va
 
 
 def _twice(net: Net, x: Value, filters: int, kernel: int, stride: int = 1) -> Value:
-    """ReLU and separable convolution, two times."""
+    """ReLU and separable convolution, twice."""
     x = separable(net, net.activation(x, "relu"), filters, kernel, stride)
     return separable(net, net.activation(x, "relu"), filters, kernel)
 
@@ -33,7 +32,7 @@ def _project(net: Net, x: Value, filters: int) -> Value:
 
 
 def _fit(net: Net, previous: Value | None, x: Value, filters: int) -> Value:
-    """Bring the cell before the last to the size of the last one."""
+    """Match the shape of the cell before the last to that of the last."""
     if previous is None:
         return x
     if net.height(previous) != net.height(x):
@@ -42,7 +41,7 @@ def _fit(net: Net, previous: Value | None, x: Value, filters: int) -> Value:
 
 
 def _shrink(net: Net, x: Value, filters: int) -> Value:
-    """Halve by taking every other pixel twice: from the first, and from the second."""
+    """Factorized reduction: two strided paths, offset by one pixel."""
     x = net.activation(x, "relu")
     even = net.conv(net.avg_pool(x, 1, 2), filters // 2)
     odd = net.conv(net.avg_pool(net.shift(x), 1, 2), filters // 2)

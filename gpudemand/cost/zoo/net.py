@@ -1,4 +1,4 @@
-"""The vocabulary in which every network is described once, and that each framework speaks in its own way."""
+"""Abstract network builder: one method per operator, implemented for each framework."""
 
 from __future__ import annotations
 
@@ -6,29 +6,19 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-#: A handle on what flows between operators; only the back end that made it looks inside.
+#: A tensor of the back end: a node of `torch.fx`, or a symbolic Keras tensor.
 Value: TypeAlias = Any
 
-#: Below this many pixels a side, networks leave out their first two halvings, as their CIFAR versions do.
+#: Below this many pixels a side the first two downsampling layers have stride 1, as in CIFAR versions.
 SMALL = 64
 
 
 @dataclass(frozen=True)
 class Size:
-    """The knobs of a network.
+    """Size of a network.
 
-    Parameters
-    ----------
-    input_shape : tuple of int
-        ``(channels, height, width)`` of an image, or ``(length,)`` of a token sequence; no batch dimension.
-    n_classes : int
-        Outputs of a classifier.
-    width : float
-        Multiplies channels (transformers: heads of 64 channels).
-    depth : float
-        Multiplies the blocks of each stage.
-    vocabulary : int
-        Distinct tokens; of no effect on images.
+    `input_shape` is ``(channels, height, width)`` of an image, or ``(length,)`` of tokens; `width` is a factor on
+    the channels (in transformers on the heads of 64 channels), `depth` on the blocks of each stage.
     """
 
     input_shape: tuple[int, ...]
@@ -39,31 +29,22 @@ class Size:
 
 
 class Net(ABC):
-    """A network under construction: knobs, and one method per operator.
+    """A network under construction.
 
-    Channels are counted in ``(channels, height, width)`` whatever the back end's own layout. ``same`` padding keeps
-    ``ceil(n / stride)`` pixels, which both frameworks agree on for odd kernels; without it, nothing is padded.
-
-    Parameters
-    ----------
-    size : Size
-        The knobs.
+    Shapes are ``(channels, height, width)`` in every back end. ``same`` padding keeps ``ceil(n / stride)`` pixels, the
+    same in both frameworks for odd kernels; without it, nothing is padded.
     """
 
     def __init__(self, size: Size) -> None:
         self.size = size
         self.side = min(size.input_shape[-2:])
-        self._halvings_to_skip = 2 if self.side < SMALL else 0
-
-    @property
-    def small(self) -> bool:
-        """Whether the input has fewer than `SMALL` pixels a side."""
-        return self.side < SMALL
+        self.small = self.side < SMALL
+        self._strides_to_skip = 2 if self.small else 0
 
     def stride(self, nominal: int = 2) -> int:
-        """Return the stride to use where the network published for 224 pixels has `nominal`: 1 for the first two."""
-        if nominal > 1 and self._halvings_to_skip:
-            self._halvings_to_skip -= 1
+        """Return `nominal`, or 1 for the first two downsampling layers of small inputs."""
+        if nominal > 1 and self._strides_to_skip:
+            self._strides_to_skip -= 1
             return 1
         return nominal
 
@@ -83,7 +64,7 @@ class Net(ABC):
 
     @abstractmethod
     def model(self, output: Value, name: str) -> Any:
-        """Return the finished model of the framework, under a name."""
+        """Return the finished model of the framework."""
 
     @abstractmethod
     def channels(self, x: Value) -> int:
@@ -91,7 +72,7 @@ class Net(ABC):
 
     @abstractmethod
     def height(self, x: Value) -> int:
-        """Pixels of an image from top to bottom."""
+        """Height of an image in pixels."""
 
     @abstractmethod
     def conv(
@@ -105,15 +86,15 @@ class Net(ABC):
         bias: bool = False,
         same: bool = True,
     ) -> Value:
-        """Convolve in two dimensions; as many groups as channels make it depthwise."""
+        """Two-dimensional convolution; depthwise with as many groups as channels."""
 
     @abstractmethod
     def batch_norm(self, x: Value) -> Value:
-        """Normalize over the batch, with scale and offset."""
+        """Batch normalization."""
 
     @abstractmethod
     def layer_norm(self, x: Value) -> Value:
-        """Normalize over the channels, with scale and offset."""
+        """Layer normalization over the channels."""
 
     @abstractmethod
     def activation(self, x: Value, kind: str) -> Value:
@@ -121,39 +102,39 @@ class Net(ABC):
 
     @abstractmethod
     def max_pool(self, x: Value, kernel: int, stride: int, *, same: bool = True) -> Value:
-        """Take the maximum over windows."""
+        """Max pooling."""
 
     @abstractmethod
     def avg_pool(self, x: Value, kernel: int, stride: int, *, same: bool = True) -> Value:
-        """Take the mean over windows; padding does not count."""
+        """Average pooling without the padding."""
 
     @abstractmethod
     def global_pool(self, x: Value, *, keep: bool = False) -> Value:
-        """Average an image to a vector, or with `keep` to an image of one pixel."""
+        """Global average pooling to a vector, or with `keep` to an image of one pixel."""
 
     @abstractmethod
     def dense(self, x: Value, units: int) -> Value:
-        """Map a vector, or each token, linearly, with offset."""
+        """Linear layer with bias on a vector or each token."""
 
     @abstractmethod
     def dropout(self, x: Value, rate: float) -> Value:
-        """Drop values at random while training."""
+        """Dropout."""
 
     @abstractmethod
     def flatten(self, x: Value) -> Value:
-        """Turn an image into a vector."""
+        """Flatten an image to a vector."""
 
     @abstractmethod
     def add(self, x: Value, y: Value) -> Value:
-        """Sum two values of one shape."""
+        """Add two tensors of one shape."""
 
     @abstractmethod
     def multiply(self, x: Value, y: Value) -> Value:
-        """Multiply elementwise; `y` may be an image of one pixel."""
+        """Multiply element-wise; `y` may be an image of one pixel."""
 
     @abstractmethod
     def concat(self, *xs: Value) -> Value:
-        """Stack images along their channels."""
+        """Concatenate images along their channels."""
 
     @abstractmethod
     def halves(self, x: Value) -> tuple[Value, Value]:
@@ -165,7 +146,7 @@ class Net(ABC):
 
     @abstractmethod
     def shift(self, x: Value) -> Value:
-        """Move an image up and left by one pixel, zeros coming in."""
+        """Shift an image up and left by one pixel, padded with zeros."""
 
     @abstractmethod
     def scale(self, x: Value) -> Value:
@@ -173,32 +154,32 @@ class Net(ABC):
 
     @abstractmethod
     def sequence(self, x: Value) -> Value:
-        """Read the pixels of an image as tokens."""
+        """Flatten the pixels of an image to tokens."""
 
     @abstractmethod
     def class_token(self, x: Value) -> Value:
-        """Put one learned token in front."""
+        """Prepend a learned token."""
 
     @abstractmethod
     def positions(self, x: Value) -> Value:
-        """Add a learned vector to each token according to its place."""
+        """Add learned position embeddings."""
 
     @abstractmethod
     def embedding(self, x: Value, units: int) -> Value:
-        """Look up a learned vector for each token of the vocabulary."""
+        """Embed tokens of the vocabulary."""
 
     @abstractmethod
     def unembedding(self, x: Value) -> Value:
-        """Score every token of the vocabulary with the transposed table of `embedding`."""
+        """Logits of the vocabulary by the transposed table of `embedding`."""
 
     @abstractmethod
     def attention(self, x: Value, heads: int, *, causal: bool) -> Value:
-        """Let tokens attend to one another: query, key and value maps, attention, output map."""
+        """Multi-head self-attention with its four projections."""
 
     @abstractmethod
     def recurrent(self, x: Value, units: int, kind: str) -> Value:
-        """Run an ``lstm`` or a ``gru`` over the tokens; an output for each of them."""
+        """Output sequence of an ``lstm`` or a ``gru`` over the tokens."""
 
     @abstractmethod
     def token(self, x: Value, place: int) -> Value:
-        """Take one token: 0 is the first, -1 the last."""
+        """Select one token: 0 is the first, -1 the last."""

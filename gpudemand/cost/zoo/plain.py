@@ -1,4 +1,4 @@
-"""Networks without branches: LeNet, AlexNet, VGG; and SqueezeNet, whose branches are two wide."""
+"""LeNet, AlexNet, VGG and SqueezeNet."""
 
 from __future__ import annotations
 

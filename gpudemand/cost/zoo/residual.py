@@ -1,4 +1,4 @@
-"""Networks that add or append what went in: ResNets and their kin, RegNet and DenseNet."""
+"""ResNet and its variants, RegNet and DenseNet."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def preact_resnet(net: Net, x: Value, blocks: tuple[int, ...], inner: int = 64, 
 
 
 def regnet(net: Net, x: Value, blocks: tuple[int, ...], widths: tuple[int, ...], group: int) -> Value:
-    """RegNetX: grouped bottlenecks that do not narrow (arXiv 2003.13678)."""
+    """RegNetX (arXiv 2003.13678)."""
     x = conv_norm(net, x, net.wide(32), 3, net.stride())
     for repeats, width in zip(blocks, widths, strict=True):
         out, stride = net.wide(width, group), net.stride()
@@ -55,7 +55,7 @@ def regnet(net: Net, x: Value, blocks: tuple[int, ...], widths: tuple[int, ...],
 
 
 def densenet(net: Net, x: Value, blocks: tuple[int, ...], growth: int = 32) -> Value:
-    """DenseNet-BC: each layer sees all before it (arXiv 1608.06993)."""
+    """DenseNet-BC (arXiv 1608.06993)."""
     x = stem(net, x, net.wide(2 * growth))
     for stage, repeats in enumerate(blocks):
         if stage:

@@ -1,4 +1,4 @@
-"""Networks over tokens, and ConvNeXt, which borrows from them."""
+"""Transformers, recurrent networks and ConvNeXt."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def bert(net: Net, x: Value, heads: int = 4, blocks: int = 4) -> Value:
 
 
 def gpt(net: Net, x: Value, heads: int = 4, blocks: int = 4) -> Value:
-    """GPT-2, a third of "small" in width and depth; it scores the vocabulary after each token."""
+    """GPT-2, a third of "small" in width and depth, with a language-modelling head."""
     heads = _heads(net, heads)
     x = net.dropout(net.positions(net.embedding(x, heads * HEAD)), 0.1)
     for _ in range(net.deep(blocks)):
@@ -75,6 +75,6 @@ def _feed_forward(net: Net, x: Value) -> Value:
 
 
 def _pre_norm(net: Net, x: Value, heads: int, *, causal: bool) -> Value:
-    """Attention and a feed-forward network, each normalized before and added after."""
+    """Pre-norm transformer block."""
     x = net.add(x, net.attention(net.layer_norm(x), heads, causal=causal))
     return net.add(x, _feed_forward(net, net.layer_norm(x)))

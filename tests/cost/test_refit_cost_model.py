@@ -1,13 +1,15 @@
-"""Rows of measurements become one row a job before a model is fitted to them."""
+"""Repetitions are replaced by their median before the cost model is fitted."""
 
 import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.cost import load_measurements
-from gpudemand.cost.describe import measured_jobs
+from gpudemand.cost.model_inputs import measured_jobs
 
-one_row_a_job = pytest.importorskip("scripts.refit_cost_model", reason="runs from a checkout").one_row_a_job
+median_of_repetitions = pytest.importorskip(
+    "scripts.refit_cost_model", reason="runs from a checkout"
+).median_of_repetitions
 
 
 @pytest.fixture(scope="module")
@@ -20,21 +22,21 @@ def test_repetitions_become_their_median(rows):
     about = [name for name in rows.columns[1:16] if name not in ("repeat", "seed")]
     same = rows.merge(rows.loc[rows["key"] == key, about], on=about)
     assert len(same) > 1
-    one = one_row_a_job(same)
+    one = median_of_repetitions(same)
     assert len(one) == 1
     assert one["step_time_s"].iloc[0] == pytest.approx(same["step_time_s"].median())
     assert one["memory_gib"].iloc[0] == pytest.approx(same["memory_gib"].median())
 
 
-def test_a_job_whose_first_run_is_missing_stays(rows):
+def test_a_job_without_its_first_repetition_is_kept(rows):
     later = rows[rows["repeat"] > 0]
-    assert len(one_row_a_job(later)) == len(later)
+    assert len(median_of_repetitions(later)) == len(later)
 
 
-def test_runs_without_a_result_are_left_out(rows):
+def test_failed_measurements_are_dropped(rows):
     few = rows.head(4).copy()
     few.loc[few.index[0], "status"] = "out of memory"
-    assert few["key"].iloc[0] not in set(one_row_a_job(few)["key"])
+    assert few["key"].iloc[0] not in set(median_of_repetitions(few)["key"])
 
 
 def test_an_architecture_without_a_graph_is_named(rows):
@@ -44,4 +46,4 @@ def test_an_architecture_without_a_graph_is_named(rows):
 
 def test_order_of_the_rows_does_not_matter(rows):
     few = rows.sample(60, random_state=0)
-    pd.testing.assert_frame_equal(one_row_a_job(few), one_row_a_job(few.iloc[::-1]))
+    pd.testing.assert_frame_equal(median_of_repetitions(few), median_of_repetitions(few.iloc[::-1]))

@@ -1,4 +1,4 @@
-"""A network from a file: built when it can be, and one sentence when it cannot."""
+"""Networks and input shapes from command-line arguments."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["build_model", "Net", "ready"])
-def test_functions_classes_and_models(folder, name):
+def test_functions_classes_and_models_are_loaded(folder, name):
     before = list(sys.path)
     assert load_model(f"{folder}/model.py:{name}").width == 7
     assert sys.path == before
@@ -43,19 +43,19 @@ def test_functions_classes_and_models(folder, name):
 @pytest.mark.parametrize(
     ("place", "reason"),
     [
-        ("model.py", "write file.py:name"),
+        ("model.py", "form file.py:name"),
         ("{0}/nothing.py:x", "there is no file"),
         ("{0}/model.py:build_modle", "Did you mean 'build_model'"),
         ("{0}/model.py:broken", "ValueError: no weights"),
         ("{0}/bad.py:x", "cannot be run: ModuleNotFoundError"),
     ],
 )
-def test_errors_say_what_to_do(folder, place, reason):
+def test_errors_name_the_cause(folder, place, reason):
     with pytest.raises(InputError, match=reason):
         load_model(place.format(folder))
 
 
 @pytest.mark.parametrize("text", ["", "3x", "0x3", "3,224,224", "axb", "-3"])
-def test_no_shape(text):
+def test_invalid_shapes_are_rejected(text):
     with pytest.raises(InputError, match="such as 3x224x224"):
         parse_shape(text)

@@ -1,4 +1,4 @@
-"""Rows as features: everything from the graph, nothing from the name."""
+"""Features of rows are those of the graph and never of the name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.cost import make_plan
-from gpudemand.cost.regression.feature_table import ARCHITECTURE, EDGE, job_table, trace_architectures
+from gpudemand.cost.regression.feature_table import ARCHITECTURE, EDGE, features_from_rows, trace_architectures
 
 pytest.importorskip("torch")
 
@@ -23,21 +23,21 @@ def traced(rows):
     return trace_architectures(rows)
 
 
-def test_one_row_an_architecture(rows, traced):
+def test_each_architecture_is_one_row(rows, traced):
     assert len(traced) == len(rows[list(ARCHITECTURE)].drop_duplicates())
     assert traced.index.names == list(ARCHITECTURE)
     assert traced.notna().all().all()
 
 
-def test_no_column_tells_the_name(rows, traced):
-    table = job_table(rows, traced)
+def test_no_column_identifies_the_network(rows, traced):
+    table = features_from_rows(rows, traced)
     assert len(table) == len(rows)
     assert "network" not in table.columns
     assert not table.astype(str).isin(["lenet", "alexnet"]).any().any()
 
 
-def test_hyper_parameters_stand_beside_the_graph(rows, traced):
-    table = job_table(rows, traced)
+def test_hyper_parameters_are_columns(rows, traced):
+    table = features_from_rows(rows, traced)
     adam = table["optimizer"] == "adam"
     assert (table.loc[adam, "optimizer_states"] == 2).all()
     assert (table.loc[len(rows) // 2 :, "batch_size"] == 7).all()
@@ -45,14 +45,16 @@ def test_hyper_parameters_stand_beside_the_graph(rows, traced):
     assert table.filter(regex=f"^{EDGE}Conv->").to_numpy().sum() > 0
 
 
-def test_tracing_again_gives_the_same(rows, traced):
-    pd.testing.assert_frame_equal(job_table(rows.head(2)), job_table(rows.head(2), traced), check_column_type=False)
+def test_tracing_is_deterministic(rows, traced):
+    pd.testing.assert_frame_equal(
+        features_from_rows(rows.head(2)), features_from_rows(rows.head(2), traced), check_column_type=False
+    )
 
 
-def test_what_cannot_be_described(rows, traced):
+def test_invalid_rows_are_rejected(rows, traced):
     with pytest.raises(InputError, match="not in `traced`"):
-        job_table(rows.assign(width=9.0), traced)
+        features_from_rows(rows.assign(width=9.0), traced)
     with pytest.raises(InputError, match="no jobs"):
-        job_table(rows.iloc[:0], traced)
+        features_from_rows(rows.iloc[:0], traced)
     with pytest.raises(InputError, match="lacks the column"):
-        job_table(rows.drop(columns="width"), traced)
+        features_from_rows(rows.drop(columns="width"), traced)

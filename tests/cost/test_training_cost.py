@@ -1,4 +1,4 @@
-"""Costs that follow a known law are found again, for networks that were held out, with intervals that cover."""
+"""Costs of a known law are recovered on held-out networks, with intervals that cover."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.cost.graph.features import OPERATOR_CLASSES
-from gpudemand.cost.regression.additive import WorkModel
-from gpudemand.cost.regression.training_cost import TrainingCostRegressor, _best_trust
+from gpudemand.cost.regression.additive import AdditiveCostModel
+from gpudemand.cost.regression.training_cost import TrainingCostRegressor, _select_weight
 
 
-def made_up(n_networks=40, n_each=12, seed=0, noise=0.03):
-    """A feature table of made-up networks, and costs that follow a law with a correction by structure."""
+def simulate(n_networks=40, n_each=12, seed=0, noise=0.03):
+    """Features of simulated networks, and costs of a known law with a correction by structure."""
     rng = np.random.default_rng(seed)
     frames = []
     for network in range(n_networks):
@@ -41,12 +41,12 @@ def made_up(n_networks=40, n_each=12, seed=0, noise=0.03):
 
 @pytest.fixture(scope="module")
 def fitted():
-    X, y, groups = made_up()
+    X, y, groups = simulate()
     train = groups < 32
     return TrainingCostRegressor(learner="extra_trees").fit(X[train], y[train], groups[train]), X[~train], y[~train]
 
 
-def test_networks_never_seen_are_predicted(fitted):
+def test_held_out_networks_are_predicted(fitted):
     model, X, y = fitted
     assert np.median(np.abs(model.predict(X) / y - 1)) < 0.10
     assert model.scores_["extra_trees"] < 0.10
@@ -60,39 +60,45 @@ def test_intervals_cover_and_nest(fitted):
     assert (narrow[:, 1] <= wide[:, 1]).all()
 
 
-def test_work_carries_predictions_beyond_the_sizes_seen(fitted):
+def test_predictions_extrapolate_to_larger_batches(fitted):
     model, X, _ = fitted
     larger = X.assign(batch_size=X["batch_size"] * 16)
     ratio = model.predict(larger) / model.predict(X)
     assert np.median(ratio) > 8
 
 
-def test_the_same_data_gives_the_same_model(fitted):
+def test_refitting_is_deterministic(fitted):
     model, X, _ = fitted
-    X_all, y_all, groups = made_up()
+    X_all, y_all, groups = simulate()
     train = groups < 32
     again = TrainingCostRegressor(learner="extra_trees").fit(X_all[train], y_all[train], groups[train])
     np.testing.assert_array_equal(model.predict(X), again.predict(X))
 
 
-def test_auto_takes_the_learner_that_does_best_on_held_out_networks():
-    X, y, groups = made_up(n_networks=10, n_each=12)
+def test_auto_selects_the_learner_with_the_smallest_held_out_error():
+    X, y, groups = simulate(n_networks=10, n_each=12)
     model = TrainingCostRegressor(n_splits=3).fit(X, y, groups)
     assert model.scores_[model.learner_] == min(model.scores_.values())
     assert set(model.scores_) == {"extra_trees", "random_forest", "gradient_boosting", "knn", "ridge"}
 
 
-def test_prices_are_not_negative_and_follow_the_framework():
-    X, y, _ = made_up(noise=0.0)
-    work = WorkModel("time").fit(X, y)
-    assert all((prices >= 0).all() for prices in work.prices_.values())
-    torch, keras = (work.predict(X.assign(framework=name)) for name in ("torch", "keras"))
+def test_coefficients_are_non_negative_and_differ_by_framework():
+    X, y, _ = simulate(noise=0.0)
+    model = AdditiveCostModel("time").fit(X, y)
+    assert all((coefficients >= 0).all() for coefficients in model.coefficients_.values())
+    torch, keras = (model.predict(X.assign(framework=name)) for name in ("torch", "keras"))
     assert np.median(keras / torch) == pytest.approx(1.4, abs=0.15)
-    assert np.isfinite(work.predict(X.assign(framework="jax"))).all()
+    assert np.isfinite(model.predict(X.assign(framework="jax"))).all()
 
 
-def test_memory_terms():
-    X, _, groups = made_up()
+def test_a_framework_with_fewer_rows_than_terms_has_no_coefficients_of_its_own():
+    X, y, _ = simulate(4, 20)
+    X = X.assign(framework=np.where(np.arange(len(X)) < 10, "rare", "common"))
+    assert set(AdditiveCostModel("time").fit(X, y).coefficients_) == {"", "common"}
+
+
+def test_memory_of_a_known_law_is_recovered():
+    X, _, groups = simulate()
     y = (
         0.02
         + 4e-9 * X["trainable_parameters"] * (1 + X["optimizer_states"])
@@ -102,7 +108,7 @@ def test_memory_terms():
     assert np.median(np.abs(model.predict(X) / y - 1)) < 0.02
 
 
-def test_an_edge_never_seen_is_no_error(fitted):
+def test_edges_missing_in_training_or_prediction_are_accepted(fitted):
     model, X, _ = fitted
     fewer = X.drop(columns="edge:Add->Relu").assign(**{"edge:New->Relu": 3.0})
     assert np.isfinite(model.predict(fewer)).all()
@@ -116,14 +122,14 @@ def test_an_edge_never_seen_is_no_error(fitted):
         ({"n_splits": 1}, "of at least 2"),
     ],
 )
-def test_bad_parameters(change, reason):
-    X, y, groups = made_up(3, 10)
+def test_invalid_parameters_are_rejected(change, reason):
+    X, y, groups = simulate(3, 10)
     with pytest.raises(InputError, match=reason):
         TrainingCostRegressor(**change).fit(X, y, groups)
 
 
-def test_bad_data(fitted):
-    X, y, groups = made_up(3, 10)
+def test_invalid_data_are_rejected(fitted):
+    X, y, groups = simulate(3, 10)
     model = TrainingCostRegressor(learner="ridge")
     with pytest.raises(InputError, match="2 values that are not positive"):
         model.fit(X, np.r_[y[:-2], 0.0, np.nan], groups)
@@ -139,8 +145,8 @@ def test_bad_data(fitted):
         model.fit(X.to_numpy(dtype=object), y)
 
 
-def test_a_correction_that_is_noise_is_not_trusted():
+def test_a_correction_that_is_noise_has_weight_zero():
     rng = np.random.default_rng(0)
-    left, noise = rng.normal(0, 0.05, 400), rng.normal(0, 0.3, 400)
-    assert _best_trust(left, noise)[0] == 0.0
-    assert _best_trust(noise + left, noise)[0] == 1.0
+    residual, noise = rng.normal(0, 0.05, 400), rng.normal(0, 0.3, 400)
+    assert _select_weight(residual, noise)[0] == 0.0
+    assert _select_weight(noise + residual, noise)[0] == 1.0

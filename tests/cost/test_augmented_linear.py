@@ -1,4 +1,4 @@
-"""The augmented linear regression: planted formulas come back, and hold where nothing was measured."""
+"""Planted formulas are recovered and extrapolate."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from gpudemand._validation import InputError
 from gpudemand.cost.regression.augmented_linear import AugmentedLinearRegression
 from gpudemand.cost.regression.forward_selection import select_forward
-from gpudemand.cost.regression.terms import Factor, factors_of, n_products, products
+from gpudemand.cost.regression.terms import Factor, candidate_factors, n_products, products
 from gpudemand.cost.splits import ExtrapolationSplit
 
-#: Checks of scikit-learn that do not fit, and why. None so far.
+#: Checks of scikit-learn that do not apply, with the reason. None so far.
 EXEMPT: dict[str, str] = {}
 
 
@@ -58,7 +58,7 @@ def planted(rows):
 
 
 @pytest.mark.parametrize("solver", ["ridge", "nnls"])
-def test_a_planted_formula_is_found_and_extrapolates(rows, solver):
+def test_a_planted_formula_is_recovered_and_extrapolates(rows, solver):
     y = planted(rows)
     [(train, test)] = ExtrapolationSplit({"batch_size": 32, "n_gpus": 2}).split(rows)
     model = AugmentedLinearRegression(degree=3, solver=solver, max_candidates=2000)
@@ -74,7 +74,7 @@ def test_a_planted_formula_is_found_and_extrapolates(rows, solver):
     assert "0.02 * flops * batch_size / n_gpus" in model.formula_
 
 
-def test_noise_is_left_out(rows):
+def test_noise_is_not_selected(rows):
     noisy = planted(rows) * np.exp(np.random.default_rng(1).normal(0, 0.05, len(rows)))
     model = AugmentedLinearRegression(degree=3, max_candidates=2000).fit(rows, noisy)
     assert len(model.selected_) <= 6
@@ -96,41 +96,41 @@ def test_categories_have_slopes_of_their_own(rows):
     assert model.predict(shuffled) == pytest.approx(model.predict(table))
 
 
-def test_a_column_never_meets_its_inverse_nor_a_category_its_sister(rows):
+def test_products_exclude_inverses_and_categories_of_one_column(rows):
     table = rows[["flops", "zeros"]].assign(gpu=np.where(rows["flops"] > 50, "a", "b"))
-    factors = factors_of(table)
+    factors = candidate_factors(table)
     terms = products(factors, 3)
     for term in terms:
         for name in {factor.column for factor in term}:
-            ways = [factor.way for factor in term if factor.column == name]
-            assert not {"x", "1/x"} <= set(ways)
-            assert ways.count("is") <= 1
+            transforms = [factor.transform for factor in term if factor.column == name]
+            assert not {"x", "1/x"} <= set(transforms)
+            assert transforms.count("is") <= 1
     assert len(set(terms)) == len(terms) < n_products(len(factors), 3)
 
 
-def test_zeros_and_negative_values_are_no_trouble(rows):
-    ways = {(factor.column, factor.way) for factor in factors_of(rows)}
-    assert {("zeros", "1/(1 + x)"), ("zeros", "log(1 + x)"), ("flops", "1/x"), ("noise", "x")} <= ways
-    assert ("noise", "log(x)") not in ways
-    assert ("zeros", "1/x") not in ways
+def test_columns_with_zeros_and_negative_values_are_accepted(rows):
+    transforms = {(factor.column, factor.transform) for factor in candidate_factors(rows)}
+    assert {("zeros", "1/(1 + x)"), ("zeros", "log(1 + x)"), ("flops", "1/x"), ("noise", "x")} <= transforms
+    assert ("noise", "log(x)") not in transforms
+    assert ("zeros", "1/x") not in transforms
     y = 1 + np.log1p(rows["zeros"])
     model = AugmentedLinearRegression(degree=1).fit(rows, y)
     assert model.selected_ == ["log(1 + zeros)"]
 
 
-def test_a_column_that_turns_zero_is_named(rows):
+def test_a_column_that_becomes_zero_is_named(rows):
     model = AugmentedLinearRegression(degree=1).fit(rows, (1 + 5 / rows["n_gpus"]).rename("time"))
     assert model.formula_ == "time = 1 + 5 / n_gpus"
     with pytest.raises(InputError, match="n_gpus was positive in training and now holds 400 values"):
         model.predict(rows.assign(n_gpus=0))
 
 
-def test_selection_agrees_with_a_fit_for_every_candidate(rows):
+def test_selection_agrees_with_refitting_every_candidate(rows):
     columns = rows.to_numpy(dtype=float)
     target = planted(rows).to_numpy() + rows["noise"].to_numpy()
     folds = list(KFold(4).split(columns))
     start = np.ones(len(rows))
-    chosen, errors = select_forward(columns, start, target, folds, max_terms=3, tol=0.0, positive=False)
+    selected, errors = select_forward(columns, start, target, folds, max_terms=3, tol=0.0, positive=False)
     picked: list[int] = []
     for error in errors[1:]:
         slow = {}
@@ -140,10 +140,10 @@ def test_selection_agrees_with_a_fit_for_every_candidate(rows):
             slow[candidate] = np.concatenate([np.abs(target[t] - fit.predict(used[t])) for t, fit in fits]).mean()
         picked.append(min(slow, key=lambda name: slow[name]))
         assert error == pytest.approx(slow[picked[-1]], rel=1e-6)
-    assert picked == chosen
+    assert picked == selected
 
 
-def test_repetitions_are_not_chosen(rows):
+def test_collinear_columns_are_not_selected(rows):
     twice = pd.DataFrame({"a": rows["flops"], "b": 2 * rows["flops"], "c": rows["parameters"]})
     model = AugmentedLinearRegression(degree=1, inverse=False, log=False, tol=0.0).fit(twice, rows["flops"] + 1)
     assert len({"a", "b"} & set(model.selected_)) == 1
@@ -151,9 +151,9 @@ def test_repetitions_are_not_chosen(rows):
 
 def test_groups_are_held_out_together(rows):
     group = rows["n_gpus"].to_numpy()
-    # What each group costs is luck: with the group known it is learned by heart, with the group held out it is not.
-    luck = {1: 1.0, 2: 9.0, 4: 2.0, 8: 7.0}
-    y = rows["n_gpus"].map(luck).to_numpy() * rows["flops"]
+    # The cost of each group is arbitrary: fitted if the group is in training, not predictable if it is held out.
+    arbitrary = {1: 1.0, 2: 9.0, 4: 2.0, 8: 7.0}
+    y = rows["n_gpus"].map(arbitrary).to_numpy() * rows["flops"]
     table = rows[["flops"]].assign(group=group.astype(str))
     free = AugmentedLinearRegression().fit(table, y)
     held = AugmentedLinearRegression().fit(table, y, groups=group)
@@ -162,7 +162,7 @@ def test_groups_are_held_out_together(rows):
         AugmentedLinearRegression().fit(table, y, groups=np.zeros(len(y)))
 
 
-def test_relative_errors_count_by_default(rows):
+def test_relative_errors_are_minimised_by_default(rows):
     y = planted(rows)
     bent = y * np.where(y > y.median(), 1.3, 1.0)
     median = {}
@@ -174,19 +174,19 @@ def test_relative_errors_count_by_default(rows):
         AugmentedLinearRegression(weighting="relative").fit(rows, y.where(y.index > 0, 0.0))
 
 
-def test_nnls_gives_prices(rows):
+def test_nnls_coefficients_are_non_negative(rows):
     y = planted(rows) - 0.05 * rows["parameters"] + 0.01 * rows["noise"]
     model = AugmentedLinearRegression(solver="nnls").fit(rows, y)
     assert (model.coef_ > 0).all()
     assert model.intercept_ >= 0
 
 
-def test_a_splitter_may_be_given(rows):
+def test_cv_may_be_a_splitter(rows):
     model = AugmentedLinearRegression(degree=1, cv=ExtrapolationSplit({"batch_size": 64})).fit(rows, planted(rows))
     assert len(model.scores_) == len(model.selected_) + 1
 
 
-def test_order_of_rows_and_columns_is_kept(rows):
+def test_the_order_of_rows_does_not_matter(rows):
     y = planted(rows)
     first = AugmentedLinearRegression().fit(rows, y)
     again = AugmentedLinearRegression().fit(rows, y)
@@ -205,12 +205,12 @@ def test_order_of_rows_and_columns_is_kept(rows):
         ({"weighting": "relativ"}, "Did you mean 'relative'"),
     ],
 )
-def test_parameters_out_of_range(rows, wrong, message):
+def test_parameters_out_of_range_are_rejected(rows, wrong, message):
     with pytest.raises(InputError, match=message):
         AugmentedLinearRegression(**wrong).fit(rows, planted(rows))
 
 
-def test_tables_with_text_are_checked_too(rows):
+def test_tables_with_text_are_validated(rows):
     table, y = rows.assign(gpu="a"), planted(rows)
     with pytest.raises(InputError, match="missing or infinite"):
         AugmentedLinearRegression().fit(table.assign(flops=np.nan), y)
@@ -233,6 +233,6 @@ def test_thousands_of_candidates_take_seconds():
     assert spent < 60  # about two seconds alone; the margin is for a busy machine
 
 
-def test_a_factor_says_what_it_is():
+def test_factors_as_text():
     assert str(Factor("n", "log(1 + x)")) == "log(1 + n)"
     assert str(Factor("gpu", "is", "T4")) == "[gpu is T4]"

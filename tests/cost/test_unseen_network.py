@@ -1,4 +1,4 @@
-"""A network that the project has never seen, written as a user would: captured in both frameworks and predicted."""
+"""A user-defined network is traced in both frameworks and predicted from measurements of others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import gpudemand as gd
-from gpudemand.cost import job_table, jobs_table, load_architectures, load_measurements
+from gpudemand.cost import features_from_jobs, features_from_rows, load_architectures, load_measurements
 
 pytest.importorskip("torch")
 pytest.importorskip("keras")
@@ -14,7 +14,7 @@ SHAPE = (3, 40, 40)
 
 
 def torch_network():
-    """Two branches on one shared stem used twice, a layer of our own, and a gate."""
+    """Two branches with a shared convolution, a custom layer, and a gate."""
     import torch
     from torch import nn
 
@@ -91,9 +91,9 @@ def test_both_frameworks_hold_the_same_network(jobs):
 
 @pytest.mark.parametrize(("target", "column"), [("time", "step_time_s"), ("memory", "memory_gib")])
 def test_it_is_predicted_from_measurements_of_others(rows, jobs, target, column):
-    known = job_table(rows, load_architectures())
+    known = features_from_rows(rows, load_architectures())
     model = gd.TrainingCostRegressor(target, "extra_trees", n_splits=3).fit(known, rows[column], rows["network"])
-    X = jobs_table(jobs).assign(threads=2)
+    X = features_from_jobs(jobs).assign(threads=2)
     cost, (low, high) = model.predict(X), model.predict_interval(X, 90).T
     assert (low < cost).all()
     assert (cost < high).all()

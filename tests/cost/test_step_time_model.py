@@ -15,8 +15,8 @@ from gpudemand.cost.predict.step_time_model import FarFromTrainingWarning, StepT
 DEVICES = {"slow": (10.0, 400.0), "middle": (30.0, 900.0), "quick": (120.0, 2000.0)}
 
 
-def make(rng: np.random.Generator, n: int = 240, devices: tuple[str, ...] = ("slow", "middle")) -> pd.DataFrame:
-    """Jobs of 12 families, each with a mix of work and an efficiency of its own."""
+def simulate(rng: np.random.Generator, n: int = 240, devices: tuple[str, ...] = ("slow", "middle")) -> pd.DataFrame:
+    """Simulated jobs of 12 families, each with its mix of work and its efficiency."""
     family = rng.integers(0, 12, n)
     device = np.array(devices, dtype=object)[rng.integers(0, len(devices), n)]
     peak, bandwidth = np.array([DEVICES[name] for name in device]).T
@@ -47,7 +47,7 @@ def error(model: StepTimeModel, table: pd.DataFrame) -> float:
 
 @pytest.fixture(scope="module")
 def rows() -> pd.DataFrame:
-    return make(np.random.default_rng(0))
+    return simulate(np.random.default_rng(0))
 
 
 @pytest.fixture(scope="module")
@@ -55,19 +55,19 @@ def model(rows: pd.DataFrame) -> StepTimeModel:
     return fitted(rows)
 
 
-def test_a_device_from_its_datasheet_alone(model: StepTimeModel) -> None:
-    assert error(model, make(np.random.default_rng(1), devices=("quick",))) < 0.15
+def test_a_new_device_is_predicted_from_its_datasheet(model: StepTimeModel) -> None:
+    assert error(model, simulate(np.random.default_rng(1), devices=("quick",))) < 0.15
 
 
-def test_time_grows_with_the_batch(model: StepTimeModel, rows: pd.DataFrame) -> None:
+def test_time_increases_with_the_batch(model: StepTimeModel, rows: pd.DataFrame) -> None:
     job, scale = rows.iloc[[0] * 5], 2.0 ** np.arange(5)
     work = [name for name in rows if name.startswith("work:conv")]
     grown = job.assign(batch_size=8 * scale, **{name: job[name] * scale for name in work})
     assert (np.diff(model.predict(grown)) > 0).all()
 
 
-def test_one_row_removes_the_factor_of_a_device(model: StepTimeModel, rows: pd.DataFrame) -> None:
-    new = make(np.random.default_rng(2), devices=("quick",))
+def test_one_job_calibrates_the_factor_of_a_device(model: StepTimeModel, rows: pd.DataFrame) -> None:
+    new = simulate(np.random.default_rng(2), devices=("quick",))
     new["y"] *= 2.0
     before = error(model, new)
     copy = StepTimeModel.from_arrays(model.to_arrays()).calibrate(new.iloc[[0]], new["y"].iloc[[0]])
@@ -82,8 +82,8 @@ def test_calibrating_again_replaces_the_factor(model: StepTimeModel, rows: pd.Da
     assert copy.calibrate(rows.iloc[:3], 3 * rows["y"].iloc[:3]).calibration_.devices == once
 
 
-def test_a_measured_job_tells_of_its_larger_batches(model: StepTimeModel, rows: pd.DataFrame) -> None:
-    """A host ten times as slow as in training, seen at small batches alone."""
+def test_a_measured_job_calibrates_its_larger_batches(model: StepTimeModel, rows: pd.DataFrame) -> None:
+    """A host ten times as slow as in training, measured at small batches only."""
     work = [name for name in rows if name.startswith("work:conv")]
     batch = 2.0 ** np.arange(6)
     grown = rows.iloc[[0] * 6].reset_index(drop=True).assign(batch_size=8 * batch)
@@ -111,7 +111,7 @@ def test_a_job_is_recognised_however_its_table_was_stored(model: StepTimeModel, 
     assert set(copy.calibrate(stored, 3 * few["y"]).calibration_.jobs) == known
 
 
-def test_a_small_factor_of_one_job_is_shrunk_and_a_huge_one_believed(model: StepTimeModel, rows: pd.DataFrame) -> None:
+def test_factors_of_one_job_are_shrunk_unless_large(model: StepTimeModel, rows: pd.DataFrame) -> None:
     copy = StepTimeModel.from_arrays(model.to_arrays())
     plain = model.predict(rows.iloc[[0]])
     name = rows["device_name"].iloc[0]
@@ -120,7 +120,7 @@ def test_a_small_factor_of_one_job_is_shrunk_and_a_huge_one_believed(model: Step
     assert 0.8 * np.log(3) < moved[2] < np.log(3)
 
 
-def test_batches_of_one_job_tell_of_the_device_no_more_than_one(model: StepTimeModel, rows: pd.DataFrame) -> None:
+def test_batch_sizes_of_one_job_count_as_one_observation(model: StepTimeModel, rows: pd.DataFrame) -> None:
     factors = []
     for n in (1, 6):
         copy = StepTimeModel.from_arrays(model.to_arrays())
@@ -129,8 +129,8 @@ def test_batches_of_one_job_tell_of_the_device_no_more_than_one(model: StepTimeM
     assert factors[0] == pytest.approx(factors[1])
 
 
-def test_intervals_cover_groups_that_were_held_out() -> None:
-    table = make(np.random.default_rng(3), 480)
+def test_intervals_cover_held_out_groups() -> None:
+    table = simulate(np.random.default_rng(3), 480)
     inside = []
     for held_out in range(0, 12, 3):
         test = table["family"].isin([held_out, held_out + 1])
@@ -157,29 +157,29 @@ def test_saved_and_loaded_bit_for_bit(model: StepTimeModel, rows: pd.DataFrame) 
     np.testing.assert_array_equal(loaded.predict_interval(rows), model.predict_interval(rows))
 
 
-def test_fitting_again_gives_the_same(model: StepTimeModel, rows: pd.DataFrame) -> None:
+def test_refitting_is_deterministic(model: StepTimeModel, rows: pd.DataFrame) -> None:
     again = clone(model).fit(rows.drop(columns=["y", "family"]), rows["y"], groups=rows["family"])
     np.testing.assert_array_equal(again.predict(rows), model.predict(rows))
 
 
-def test_names_and_targets_do_not_matter(model: StepTimeModel, rows: pd.DataFrame) -> None:
+def test_names_and_targets_do_not_affect_predictions(model: StepTimeModel, rows: pd.DataFrame) -> None:
     renamed = rows.assign(y=-1.0, family="x", device_name="nobody knows")
     np.testing.assert_array_equal(model.predict(renamed), model.predict(rows))
 
 
-def test_no_more_rows_than_asked_for(rows: pd.DataFrame) -> None:
+def test_at_most_max_rows_are_used(rows: pd.DataFrame) -> None:
     small = StepTimeModel(max_rows=50).fit(rows, rows["y"], groups=rows["family"])
-    assert len(small.weights_) == 50
+    assert len(small.dual_coef_) == 50
 
 
-def test_errors_say_what_is_wrong(rows: pd.DataFrame) -> None:
+def test_invalid_data_are_rejected(rows: pd.DataFrame) -> None:
     with pytest.raises(InputError, match="no columns of work"):
         StepTimeModel().fit(rows.loc[:, ~rows.columns.str.startswith("work:")], rows["y"])
     with pytest.raises(InputError, match="2 values that are no times"):
         StepTimeModel().fit(rows, rows["y"].mask(rows.index < 2, -1.0))
 
 
-def test_a_single_group_is_said_to_tell_nothing_of_others(rows):
+def test_a_single_group_warns(rows):
     few = rows.head(40)
     with pytest.warns(UserWarning, match="single group"):
         model = StepTimeModel().fit(few, few["y"], np.zeros(40))
