@@ -1,4 +1,4 @@
-"""Words and columns of a printed graph."""
+"""Text of tables and amounts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pandas as pd
 
 
 def aligned(table: pd.DataFrame) -> str:
-    """Lay out a table of text: the first two columns to the left, the others, which are numbers, to the right."""
+    """Lay out a table of strings: the first two columns left-aligned, the others, numbers, right-aligned."""
     columns = []
     for position, name in enumerate(table.columns):
         cells = [name, *table[name]]
@@ -16,12 +16,12 @@ def aligned(table: pd.DataFrame) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Write a number of things."""
+    """Write a count with its noun, in the plural unless it is 1."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def format_amount(value: float, unit: str = "") -> str:
-    """Write an amount with a decimal prefix; nothing for zero without a unit.
+    """Write an amount with a decimal prefix; zero is an empty string unless the unit is FLOP.
 
     Examples
     --------

@@ -80,6 +80,6 @@ def test_training_costs_three_forward_passes():
         (lambda: GraphFeatures().fit(["vgg"]), "must be an OpGraph"),
     ],
 )
-def test_errors_say_what_to_do(call, message):
+def test_invalid_input_is_reported(call, message):
     with pytest.raises(InputError, match=message):
         call()

@@ -63,7 +63,7 @@ def test_subclassed_model_with_plain_tensorflow():
     assert graph.nodes["name"].tolist()[:3] == ["stem", "conv", "norm"]
 
 
-def test_what_the_reader_sees():
+def test_repr_matches_the_golden_text():
     golden = Path(__file__).parent / "golden" / "keras.txt"
     assert repr(OpGraph.from_keras(Net(), (16, 16, 3))) + "\n" == golden.read_text(encoding="utf-8")
 
@@ -130,7 +130,7 @@ def test_recurrent_layers_of_cells_are_one_operator_too(layer, flops):
     assert graph.flops == flops
 
 
-def test_functions_of_a_user_are_looked_into():
+def test_tf_functions_are_traced_into():
     class Inside(keras.Model):
         def __init__(self) -> None:
             super().__init__()
@@ -215,7 +215,7 @@ def test_inputs_in_a_list_and_by_name():
         assert graph.edges.tolist() == [[0, 2], [1, 2]]
 
 
-def test_open_shapes_are_asked_for():
+def test_open_input_shapes_are_refused():
     inputs = keras.Input((None, None, 3))
     model = keras.Model(inputs, layers.Conv2D(4, 3)(inputs))
     with pytest.raises(InputError, match="which is open; pass input_shape"):
@@ -223,7 +223,7 @@ def test_open_shapes_are_asked_for():
     assert OpGraph.from_keras(model, (10, 10, 3)).flops == 2 * 64 * 4 * 27
 
 
-def test_statistics_are_no_parameters_and_frozen_layers_are_not_trained():
+def test_running_statistics_are_no_parameters_and_frozen_layers_are_not_trainable():
     norm = layers.BatchNormalization()
     model = keras.Sequential([keras.Input((8,)), layers.Dense(8), norm, layers.Dense(2)])
     model.layers[0].trainable = False
@@ -240,7 +240,7 @@ def test_evaluation_mode_and_mixed_precision():
     assert evaluated.nodes["bytes_written"].tolist() == [16, 8]
 
 
-def test_nothing_changes_in_the_model():
+def test_model_is_not_modified():
     model = keras.Sequential([keras.Input((8,)), layers.Dense(8), layers.BatchNormalization(), layers.Dropout(0.5)])
     before = [weight.numpy().copy() for weight in model.weights]
     calls = [layer.call for layer in model.layers]
@@ -251,7 +251,7 @@ def test_nothing_changes_in_the_model():
     assert keras.src.backend.nn.gelu.__name__ == "gelu"
 
 
-def test_unknown_operations_are_listed_and_warned_of():
+def test_unknown_operations_are_warned_of():
     inputs = keras.Input((8, 8))
     model = keras.Model(inputs, ops.det(inputs))
     with pytest.warns(UnknownOperatorWarning, match="MatrixDeterminant"):
@@ -277,6 +277,6 @@ class Branches(keras.Model):
         (lambda: "resnet", None, "must be a Keras 3 model or layer; got str"),
     ],
 )
-def test_errors_say_what_to_do(model, shape, message):
+def test_invalid_input_is_reported(model, shape, message):
     with pytest.raises(InputError, match=message):
         OpGraph.from_keras(model(), shape)

@@ -1,4 +1,4 @@
-"""Memory, simulated, against what PyTorch takes."""
+"""Simulated memory against the memory that PyTorch allocates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpudemand._validation import InputError
 from gpudemand.cost import OpGraph, zoo
 from gpudemand.cost.memory.allocator import CachingAllocator, replay
 from gpudemand.cost.memory.breakdown import memory_breakdown
-from gpudemand.cost.memory.checkpointing import blocks_of
+from gpudemand.cost.memory.checkpointing import checkpoint_blocks
 from gpudemand.cost.memory.events import PARTS
 from gpudemand.cost.memory.liveness import Setting, step_events
 from gpudemand.cost.memory.simulation import (
@@ -73,12 +73,12 @@ def _measured_peak(module, shape, batch: int, optimizer: str) -> int:
         ("gpt", "sgd", 0.02),
     ],
 )
-def test_simulation_is_what_torch_allocates(name: str, optimizer: str, within: float) -> None:
+def test_simulated_peak_is_that_of_torch(name: str, optimizer: str, within: float) -> None:
     module, shape = _module(name)
     graph = OpGraph.from_torch(module, shape)
     found = simulate_memory(graph, 16, Setting(optimizer, device="cpu"))
-    ours = found.allocated - found.parts["parameters"] - found.parts["input"]
-    assert ours == pytest.approx(_measured_peak(module, shape, 16, optimizer), rel=within)
+    simulated = found.allocated - found.parts["parameters"] - found.parts["input"]
+    assert simulated == pytest.approx(_measured_peak(module, shape, 16, optimizer), rel=within)
 
 
 @pytest.fixture(scope="module")
@@ -87,15 +87,15 @@ def resnet() -> OpGraph:
         return OpGraph.from_torch(zoo.build("resnet18", "torch", (3, 64, 64), 10), (3, 64, 64))
 
 
-def test_everything_that_came_goes_but_what_stays(resnet: OpGraph) -> None:
-    for setting in (Setting("adam"), Setting(half=True), Setting(checkpointing=True)):
+def test_all_tensors_of_a_step_are_freed(resnet: OpGraph) -> None:
+    for setting in (Setting("adam"), Setting(mixed_precision=True), Setting(checkpointing=True)):
         events = step_events(resnet, setting)
         alive = np.bincount(events.tensor, events.sign, minlength=events.fixed.size)
         assert alive.min() == 0
         assert alive.max() == 1
-        kept = {PARTS[part] for part in events.part[alive == 1]}
-        assert kept <= {"parameters", "optimizer_state", "input"}
-        assert (events.held(8) >= 0).all()
+        remaining = {PARTS[part] for part in events.part[alive == 1]}
+        assert remaining <= {"parameters", "optimizer_state", "input"}
+        assert (events.allocated(8) >= 0).all()
 
 
 def test_memory_grows_with_the_batch(resnet: OpGraph) -> None:
@@ -106,9 +106,9 @@ def test_memory_grows_with_the_batch(resnet: OpGraph) -> None:
     assert (reserved.to_numpy() >= memory_features(resnet, [4, 16, 64])["allocated"].to_numpy()).all()
 
 
-def test_settings_move_memory_the_right_way(resnet: OpGraph) -> None:
+def test_mixed_precision_and_checkpointing_save_memory(resnet: OpGraph) -> None:
     plain = simulate_memory(resnet, 512).allocated
-    assert simulate_memory(resnet, 512, Setting(half=True)).allocated < 0.65 * plain
+    assert simulate_memory(resnet, 512, Setting(mixed_precision=True)).allocated < 0.65 * plain
     assert simulate_memory(resnet, 512, Setting(checkpointing=True)).allocated < 0.75 * plain
     weights = 4.0 * resnet.n_parameters
     adam = simulate_memory(resnet, 64, Setting("adam"))
@@ -117,26 +117,26 @@ def test_settings_move_memory_the_right_way(resnet: OpGraph) -> None:
         simulate_memory(resnet, 64, Setting("adm"))
 
 
-def test_in_place_layers_make_no_new_tensor() -> None:
+def test_in_place_layers_allocate_no_tensor() -> None:
     def net(inplace: bool):
         layers = [torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU(inplace), torch.nn.Flatten()]
         return torch.nn.Sequential(*layers, torch.nn.Linear(8 * 900, 2))
 
-    copied, own = (step_events(OpGraph.from_torch(net(flag), IMAGE)) for flag in (False, True))
-    forward = [events.held(8)[: events.forward[3]].max() for events in (copied, own)]
-    assert forward[1] < forward[0]
+    copied, in_place = (step_events(OpGraph.from_torch(net(flag), IMAGE)) for flag in (False, True))
+    activations = [(events.part == PARTS.index("activations")).sum() for events in (copied, in_place)]
+    assert activations[1] == activations[0] - 1
 
 
-def test_blocks_are_modules_or_equal_pieces() -> None:
-    assert blocks_of([""] * 9) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
-    assert blocks_of([]) == []
+def test_checkpoint_blocks_without_modules_are_equal_pieces() -> None:
+    assert checkpoint_blocks([""] * 9) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert checkpoint_blocks([]) == []
 
 
-# The caching allocator, by what PyTorch documents of it.
+# The caching allocator as documented by PyTorch.
 @pytest.mark.parametrize(
     ("sizes", "reserved"),
     [
-        ([1], 2),  # a small block takes a segment of 2 MiB
+        ([1], 2),  # a small block comes from a segment of 2 MiB
         ([MIB], 2),
         ([MIB, MIB], 2),
         ([MIB + 1], 20),  # a large one, of 20 MiB
@@ -146,7 +146,7 @@ def test_blocks_are_modules_or_equal_pieces() -> None:
         ([11 * MIB + 1], 12),
     ],
 )
-def test_segments(sizes: list[int], reserved: int) -> None:
+def test_segment_sizes(sizes: list[int], reserved: int) -> None:
     pool = CachingAllocator()
     for size in sizes:
         pool.malloc(size)
@@ -268,7 +268,7 @@ def test_breakdown_adds_up(resnet: OpGraph) -> None:
         memory_breakdown(resnet, 64, precision="fp17")
 
 
-def test_memory_between_simulated_batches_is_interpolated(resnet):
+def test_memory_between_simulated_batch_sizes_is_interpolated(resnet):
     batches = [1, 4, 5, 37, 48, 200]
     exact, between = memory_features(resnet, batches), interpolated_features(resnet, batches)
     assert list(between.columns) == list(exact.columns)
@@ -277,7 +277,7 @@ def test_memory_between_simulated_batches_is_interpolated(resnet):
     assert np.allclose(between["reserved"], exact["reserved"], rtol=0.02, atol=21 * 2**20)
 
 
-def test_the_summary_says_what_is_allocated_at_its_batches(resnet):
+def test_summary_equals_the_simulation_at_its_batch_sizes(resnet):
     summary = memory_summary(resnet)
     assert summary["allocated_16"] == simulate_memory(resnet, 16, Setting(device="cpu")).allocated
     assert summary["workspace_columns"] > 0

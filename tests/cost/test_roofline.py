@@ -1,4 +1,4 @@
-"""The datasheet's bounds: what they count, and what they do not depend on."""
+"""Roofline terms."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_faster_device_takes_less() -> None:
     np.testing.assert_allclose(bound.iloc[0], 2 * bound.iloc[1])
 
 
-def test_rows_of_different_networks_keep_their_places() -> None:
+def test_rows_of_different_networks_stay_in_order() -> None:
     small, large = chain(conv(16)), chain(conv(128))
     mixed = step_terms(jobs(batch_size=[8, 8, 8]).set_axis(["a", "b", "c"]), [small, large, small])
     assert list(mixed.index) == ["a", "b", "c"]
@@ -74,21 +74,21 @@ def test_a_step_without_optimizer_has_no_update() -> None:
     assert step_terms(jobs(optimizer_states=[np.nan]), [chain(conv())])["work:update"].tolist() == [0.0]
 
 
-def test_transposes_only_where_tensor_cores_want_channels_last() -> None:
+def test_layout_is_converted_only_for_tensor_cores_without_channels_last() -> None:
     table = jobs(precision=["fp32", "fp16", "fp16"], layout=["contiguous", "contiguous", "channels_last"])
     transposed = step_terms(table, [chain(conv())] * 3)["work:conv_3x3:transpose"]
     assert (transposed > 0).tolist() == [False, True, False]
 
 
-def test_narrow_convolutions_are_told_apart() -> None:
+def test_convolutions_of_few_channels_have_own_terms() -> None:
     terms = step_terms(jobs(batch_size=[8, 8]), [chain(conv(16)), chain(conv(256))])
     assert (terms["work:conv_3x3:flops<24"] > 0).tolist() == [True, False]
 
 
-def test_waves_vanish_for_large_batches() -> None:
+def test_last_wave_vanishes_for_large_batches() -> None:
     terms = step_terms(jobs(batch_size=[1, 4096]), [chain(conv())] * 2)
-    waiting = terms["work:conv_3x3:waves"] / terms["work:conv_3x3:flops"]
-    assert waiting[0] > 10 > 0.1 > waiting[1]
+    idle = terms["work:conv_3x3:waves"] / terms["work:conv_3x3:flops"]
+    assert idle[0] > 10 > 0.1 > idle[1]
 
 
 def test_kinds_of_element_wise_operators() -> None:
@@ -96,7 +96,7 @@ def test_kinds_of_element_wise_operators() -> None:
     assert operator_kinds(nodes).tolist() == ["elementwise", "affine", "broadcast", "elementwise"]
 
 
-def test_mixed_precision_halves_what_products_write_and_casts_singles() -> None:
+def test_autocast_halves_the_output_of_products_and_casts_their_inputs() -> None:
     moved = autocast_bytes(chain(conv(), plain("Relu"), plain("LayerNormalization"), conv()))
     assert (moved["written"] / [65536.0, 400.0, 400.0, 65536.0]).tolist() == [0.5, 0.5, 1.0, 0.5]
     assert (moved["cast"] > 0).tolist() == [True, False, False, True]
@@ -110,7 +110,7 @@ def test_reduction_follows_the_ring_and_the_network() -> None:
     assert (terms["network"] > 0).tolist() == [False, False, False, True]
 
 
-def test_errors_say_what_is_missing() -> None:
+def test_invalid_input_is_reported() -> None:
     with pytest.raises(InputError, match="graphs has 1 networks for 2 jobs"):
         step_terms(jobs(batch_size=[1, 2]), [chain(conv())])
     with pytest.raises(InputError, match="lacks the column"):

@@ -38,8 +38,8 @@ def example(shape: tuple[int, ...], batch: int = 2) -> torch.Tensor:
     return torch.randint(0, 10, (batch, *shape)) if is_tokens else torch.randn(batch, *shape)
 
 
-def really_saved(module: nn.Module, *inputs: torch.Tensor) -> float:
-    """Bytes that autograd keeps in a real forward pass, each storage once, without the parameters."""
+def measured_saved_bytes(module: nn.Module, *inputs: torch.Tensor) -> float:
+    """Bytes that autograd saves in a real forward pass, each storage once, without the parameters."""
     parameters = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
     saved: dict[int, torch.Tensor] = {}
 
@@ -55,13 +55,13 @@ def really_saved(module: nn.Module, *inputs: torch.Tensor) -> float:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_saved_bytes_are_what_autograd_keeps(name):
+def test_saved_bytes_are_those_of_autograd(name):
     make, shape = NETWORKS[name]
     module = make()
     graph = OpGraph.from_torch(module, shape)
     # Recurrent layers go by a rule, which leaves the first state out.
     tolerance = 0.04 if name in ("gru", "rnn") else 1e-6
-    assert graph.saved_bytes * 2 == pytest.approx(really_saved(module, example(shape)), rel=tolerance)
+    assert graph.saved_bytes * 2 == pytest.approx(measured_saved_bytes(module, example(shape)), rel=tolerance)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -85,7 +85,7 @@ def test_parameters_are_all_attributed_once(name):
     assert graph.parameter_bytes == 4 * graph.n_parameters
 
 
-def test_resnet18_has_the_published_size():
+def test_resnet18_has_the_published_size_and_flops():
     graph = OpGraph.from_torch(networks.resnet18(), (3, 224, 224))
     assert graph.n_parameters == 11_689_512
     assert graph.flops == pytest.approx(2 * 1.814e9, rel=0.005)
@@ -141,15 +141,15 @@ def test_aten_operators_have_their_names():
 
 
 @pytest.mark.filterwarnings("ignore:TF32 acceleration")
-def test_lstm_saves_what_the_plain_kernel_keeps():
+def test_lstm_saves_as_much_as_the_native_kernel():
     module = networks.Recurrent(nn.LSTM, num_layers=2, bidirectional=True)
     graph = OpGraph.from_torch(module, (64,))
     with torch.backends.mkldnn.flags(enabled=False):
-        real = really_saved(module, example((64,)))
-    assert graph.saved_bytes * 2 == pytest.approx(real, rel=0.02)
+        measured = measured_saved_bytes(module, example((64,)))
+    assert graph.saved_bytes * 2 == pytest.approx(measured, rel=0.02)
 
 
-def test_multihead_attention_is_looked_through():
+def test_multihead_attention_is_traced_into():
     class Attention(nn.Module):
         def __init__(self, weights: bool) -> None:
             super().__init__()
@@ -200,7 +200,7 @@ def test_several_inputs_and_tokens():
 
 
 @pytest.mark.parametrize("look_up", ["embedding", "index", "one_hot"])
-def test_what_is_looked_up_is_taken_for_integers(look_up):
+def test_inputs_used_as_indices_are_integers(look_up):
     class Table(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -256,7 +256,7 @@ def test_nothing_large_is_allocated():
     assert OpGraph.from_torch(Wide(), (10**6, 1)).nodes["type"].tolist() == ["Add"]
 
 
-def test_custom_gradients_and_checkpoints_save_what_they_say():
+def test_custom_gradients_and_checkpoints_save_what_autograd_saves():
     class Double(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -296,14 +296,14 @@ def test_batch_norm_on_one_pixel_can_be_traced():
     assert types(OpGraph.from_torch(nn.BatchNorm1d(4), (4,))) == ["BatchNormalization"]
 
 
-def test_meta_and_other_types_of_numbers():
+def test_meta_device_and_other_dtypes():
     big = OpGraph.from_torch(nn.Linear(100_000, 100_000, device="meta"), (100_000,))
     assert big.flops == 2e10
     half = OpGraph.from_torch(nn.Linear(8, 4, dtype=torch.bfloat16), (8,))
     assert half.nodes["bytes_read"].tolist() == [16]
 
 
-def test_devices_named_in_the_forward_pass_do_no_harm():
+def test_devices_in_the_forward_pass_are_ignored():
     class Moves(nn.Module):
         def forward(self, x):
             return x.cuda() + torch.ones(8, device="cuda:0") + x.to("cuda")
@@ -311,7 +311,7 @@ def test_devices_named_in_the_forward_pass_do_no_harm():
     assert types(OpGraph.from_torch(Moves(), (8,))) == ["Add", "Add"]
 
 
-def test_unknown_operators_are_listed_and_warned_of():
+def test_unknown_operators_are_warned_of():
     class Spectrum(nn.Module):
         def forward(self, x):
             return torch.fft.fft(torch.fft.fft(x)).real
@@ -322,7 +322,7 @@ def test_unknown_operators_are_listed_and_warned_of():
     assert "not in the vocabulary: fft_fft" in repr(graph)
 
 
-def test_module_is_left_as_it_was():
+def test_module_is_not_modified():
     module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout()).eval()
     module[0].weight.grad = torch.ones(4, 4)
     before = copy.deepcopy(module.state_dict())
@@ -381,7 +381,7 @@ class _Locked(nn.Linear):
     ],
 )
 @pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
-def test_errors_say_what_to_do(module, shape, message):
+def test_invalid_input_is_reported(module, shape, message):
     with pytest.raises(InputError, match=message):
         OpGraph.from_torch(module, shape)
 

@@ -47,44 +47,44 @@ def twins(name: str) -> tuple[OpGraph, OpGraph]:
 
 @pytest.mark.parametrize("name", [*IDENTICAL, *ATTENTION])
 def test_parameters_and_operations_agree(name):
-    ours, theirs = twins(name)
-    assert ours.n_parameters == theirs.n_parameters == theirs.nodes["parameters"].sum()
-    assert ours.n_trainable == theirs.n_trainable
-    assert ours.flops == pytest.approx(theirs.flops, rel=1e-6)
-    assert ours.other_ == theirs.other_ == ()
+    torch, keras = twins(name)
+    assert torch.n_parameters == keras.n_parameters == keras.nodes["parameters"].sum()
+    assert torch.n_trainable == keras.n_trainable
+    assert torch.flops == pytest.approx(keras.flops, rel=1e-6)
+    assert torch.other_ == keras.other_ == ()
 
 
 @pytest.mark.parametrize("name", IDENTICAL)
 def test_matrices_are_identical(name):
-    ours, theirs = twins(name)
-    pd.testing.assert_frame_equal(structural_matrix(ours), structural_matrix(theirs))
-    assert ours.depth == theirs.depth
-    kinds = [graph.nodes["kind"].value_counts().to_dict() for graph in (ours, theirs)]
+    torch, keras = twins(name)
+    pd.testing.assert_frame_equal(structural_matrix(torch), structural_matrix(keras))
+    assert torch.depth == keras.depth
+    kinds = [graph.nodes["kind"].value_counts().to_dict() for graph in (torch, keras)]
     assert kinds[0] == kinds[1]
 
 
 @pytest.mark.parametrize("name", ATTENTION)
 def test_matrices_differ_in_attention_alone(name):
-    ours, theirs = twins(name)
-    difference = structural_matrix(ours).sub(structural_matrix(theirs), fill_value=0).fillna(0).stack()
+    torch, keras = twins(name)
+    difference = structural_matrix(torch).sub(structural_matrix(keras), fill_value=0).fillna(0).stack()
     touched = {type_ for pair in difference.index[difference != 0] for type_ in pair}
     assert touched <= FUSED | WRITTEN_OUT | {"Gemm"}
-    n_attentions = (ours.nodes["type"] == "Attention").sum()
-    assert (theirs.nodes["type"] == "MatMul").sum() == 2 * n_attentions
-    assert (theirs.nodes["type"] == "Softmax").sum() == n_attentions > 0
+    n_attentions = (torch.nodes["type"] == "Attention").sum()
+    assert (keras.nodes["type"] == "MatMul").sum() == 2 * n_attentions
+    assert (keras.nodes["type"] == "Softmax").sum() == n_attentions > 0
 
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "convnext_tiny", "efficientnet_b0"])
 def test_rules_for_saved_bytes_agree_with_autograd(name):
-    # What PyTorch saves is heard from autograd; what Keras saves is a rule: within the statistics of normalisations
-    # and the places of maxima they are the same.
-    ours, theirs = twins(name)
-    assert theirs.saved_bytes == pytest.approx(ours.saved_bytes, rel=0.03)
+    # Measured from autograd in PyTorch, by rules in Keras: equal but for statistics of normalisations and indices of
+    # maxima.
+    torch, keras = twins(name)
+    assert keras.saved_bytes == pytest.approx(torch.saved_bytes, rel=0.03)
 
 
 def test_lstm_differs_by_the_second_bias_of_torch():
-    ours, theirs = twins("lstm")
-    recurrent = ours.nodes[ours.nodes["type"] == "LSTM"]
+    torch, keras = twins("lstm")
+    recurrent = torch.nodes[torch.nodes["type"] == "LSTM"]
     hidden = recurrent["output_shape"].str[-1]
-    assert ours.n_parameters - theirs.n_parameters == 4 * hidden.sum()
-    assert ours.flops == pytest.approx(theirs.flops, rel=1e-6)
+    assert torch.n_parameters - keras.n_parameters == 4 * hidden.sum()
+    assert torch.flops == pytest.approx(keras.flops, rel=1e-6)

@@ -1,4 +1,4 @@
-"""Which activations of a network are halves under automatic mixed precision, and what the casts between cost."""
+"""Bytes moved and precision of each operator under automatic mixed precision."""
 
 from __future__ import annotations
 
@@ -6,47 +6,56 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._typing import FloatArray
+from gpudemand.cost.graph.cache import per_graph
 from gpudemand.cost.graph.op_graph import OpGraph
 from gpudemand.cost.graph.structural_matrix import check_graph
+from gpudemand.cost.operators.precision import HALF_TYPES, HALF_WIDTH, autocast_width
 
-#: What autocast runs in half precision, ...
-_HALF = frozenset(["Conv", "ConvTranspose", "Gemm", "MatMul", "Attention", "LSTM", "GRU", "RNN"])
-#: ... what it runs in single precision, ...
-_SINGLE = frozenset(
-    [
-        *("LayerNormalization", "GroupNormalization", "RMSNormalization", "LpNormalization", "Softmax", "LogSoftmax"),
-        *("Loss", "Pow", "Exp", "Log", "Sqrt", "ReduceSum", "Softplus", "Gather"),
-    ]
-)
-#: ... and what keeps the type of its input although its parameters are single; everything else takes the widest.
-_KEEPS = frozenset(["BatchNormalization", "InstanceNormalization"])
-_HALVED, _WHOLE = 0.5, 1.0
+
+@per_graph
+def autocast_widths(graph: OpGraph) -> FloatArray:
+    """Width of each operator's output under autocast, as a share of single precision.
+
+    Types propagate along the edges: once a single-precision parameter enters a residual stream, it stays single.
+
+    Parameters
+    ----------
+    graph : OpGraph
+        Traced in single precision.
+
+    Returns
+    -------
+    ndarray of shape (n_operators,)
+        0.5 or 1.0; see `gpudemand.cost.operators.precision.autocast_width`. Shared by all callers: not to be changed.
+    """
+    widths = np.ones(len(graph.nodes))
+    columns = (graph.nodes[name] for name in ("type", "operator", "weight_bytes", "parameters"))
+    for i, (type_, operator, weight_bytes, parameters) in enumerate(zip(*columns, strict=True)):
+        inputs = [widths[j] for j in graph.producers[i]]
+        widths[i] = autocast_width(type_, operator, inputs, weight_bytes > 0 or parameters > 0)
+    return widths
 
 
 def autocast_bytes(graph: OpGraph, enabled: bool = True) -> pd.DataFrame:
-    """Bytes that each operator of a network moves when matrix products are done in half precision.
-
-    Autocast chooses a type operator by operator: products give halves, normalisations and softmax singles, the rest
-    follows its widest input. Types run along the edges of the graph, so that a residual stream that a single-precision
-    parameter once touched stays single, as it does in PyTorch.
+    """Bytes that each operator of a network moves under autocast.
 
     Parameters
     ----------
     graph : OpGraph
         Traced in single precision.
     enabled : bool, default=True
-        False: everything stays as traced, and no cast is needed.
+        False: everything stays as traced, without casts.
 
     Returns
     -------
     DataFrame
-        A row an operator of `graph.nodes`, bytes per sample: ``read`` and ``written``; ``cast``, read and written again
-        because a product found singles where it wants halves; ``sliced``, read by operators that take only a part of
-        what their producers wrote; ``saved`` for the backward pass.
+        A row an operator of `graph.nodes`, bytes per sample: ``read`` and ``written``; ``cast``, bytes moved to cast
+        the single-precision inputs of half-precision operators; ``sliced``, read by operators that take a part of what
+        their producers wrote; ``saved`` for the backward pass.
 
     References
     ----------
-    PyTorch, "Automatic Mixed Precision package", the op-specific behaviour of ``torch.amp``.
+    PyTorch, "Automatic Mixed Precision package", CUDA op-specific behavior.
 
     Examples
     --------
@@ -59,51 +68,28 @@ def autocast_bytes(graph: OpGraph, enabled: bool = True) -> pd.DataFrame:
     1   20.0     40.0    0.0
     """
     nodes = check_graph(graph).nodes
-    read, written = nodes["bytes_read"].to_numpy(dtype=float), nodes["bytes_written"].to_numpy(dtype=float)
-    source, sliced = _sources(graph, written)
-    sliced = np.where((read > 0) & (read < 0.99 * sliced), read, 0.0)
-    into, out = _types(graph, written, source) if enabled else (np.ones(len(nodes)), np.ones(len(nodes)))
-    half = nodes["type"].isin(list(_HALF)).to_numpy() & enabled
-    single = np.where(half, (into - _HALVED) / (_WHOLE - _HALVED), 0.0)
-    width = np.where(half, _HALVED, into)
+    read, written, saved = (nodes[name].to_numpy(float) for name in ("bytes_read", "bytes_written", "saved_bytes"))
+    output = autocast_widths(graph) if enabled else np.ones(len(nodes))
+    supplied, input_width = _inputs(graph, written, output)
+    half = nodes["type"].isin(HALF_TYPES).to_numpy() & enabled
+    single_share = np.where(half, (input_width - HALF_WIDTH) / (1.0 - HALF_WIDTH), 0.0)
+    width = np.where(half, HALF_WIDTH, input_width)
     return pd.DataFrame(
         {
             "read": read * width,
-            "written": written * out,
-            # A cast reads singles and writes halves.
-            "cast": read * single * (_WHOLE + _HALVED),
-            "sliced": sliced * into,
-            "saved": nodes["saved_bytes"].to_numpy(dtype=float) * width,
+            "written": written * output,
+            # A cast reads single and writes half precision.
+            "cast": read * single_share * (1.0 + HALF_WIDTH),
+            "sliced": np.where((read > 0) & (read < 0.99 * supplied), read, 0.0) * input_width,
+            "saved": saved * width,
         }
     )
 
 
-def _sources(graph: OpGraph, written: FloatArray) -> tuple[list[list[int]], FloatArray]:
-    """Producers of each operator, and the bytes that they wrote."""
-    source: list[list[int]] = [[] for _ in range(len(written))]
-    total = np.zeros(len(written))
-    for producer, consumer in graph.edges:
-        source[consumer].append(int(producer))
-        total[consumer] += written[producer]
-    return source, total
-
-
-def _types(graph: OpGraph, written: FloatArray, source: list[list[int]]) -> tuple[FloatArray, FloatArray]:
-    """Width of what each operator reads and writes, as a share of single precision."""
-    into, out = np.ones(len(written)), np.ones(len(written))
-    weighted = (graph.nodes["weight_bytes"] > 0).to_numpy()
-    for i, name in enumerate(graph.nodes["type"]):
-        before = source[i]
-        total = sum(written[j] for j in before)
-        if total > 0:
-            into[i] = sum(written[j] * out[j] for j in before) / total
-        out[i] = _width(name, into[i], max((out[j] for j in before), default=_WHOLE), bool(weighted[i]))
-    return into, out
-
-
-def _width(name: str, into: float, widest: float, weighted: bool) -> float:
-    if name in _HALF:
-        return _HALVED
-    if name in _KEEPS:
-        return into
-    return _WHOLE if name in _SINGLE or weighted else widest
+def _inputs(graph: OpGraph, written: FloatArray, output: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Bytes written by the producers of each operator, and the mean width of these bytes under autocast."""
+    producers, consumers = graph.edges.T
+    supplied = np.bincount(consumers, written[producers], minlength=len(written)).astype(float)
+    narrowed = np.bincount(consumers, (written * output)[producers], minlength=len(written))
+    width: FloatArray = np.divide(narrowed, supplied, out=np.ones(len(written)), where=supplied > 0)
+    return supplied, width

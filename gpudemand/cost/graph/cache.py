@@ -1,4 +1,4 @@
-"""Remember what was worked out about a graph, for as long as the graph lives."""
+"""Memoization of functions of a graph, for the lifetime of the graph."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ R = TypeVar("R")
 
 
 def per_graph(function: Callable[Concatenate[OpGraph, P], R]) -> Callable[Concatenate[OpGraph, P], R]:
-    """Work a function of a graph, and of hashable arguments, out once.
+    """Memoize a function of a graph and of hashable arguments.
 
-    Results are shared by all callers: none of them may change what it got.
+    Results are shared by all callers and must not be modified.
 
     Examples
     --------
@@ -27,15 +27,15 @@ def per_graph(function: Callable[Concatenate[OpGraph, P], R]) -> Callable[Concat
     >>> slow(graph, 2) is slow(graph, 2), slow(graph, 2) is slow(graph, 3)
     (True, False)
     """
-    known: WeakKeyDictionary[OpGraph, dict[Hashable, Any]] = WeakKeyDictionary()
+    cache: WeakKeyDictionary[OpGraph, dict[Hashable, Any]] = WeakKeyDictionary()
 
     @wraps(function)
-    def remembered(graph: OpGraph, *args: P.args, **kwargs: P.kwargs) -> R:
-        results = known.setdefault(graph, {})
+    def memoized(graph: OpGraph, *args: P.args, **kwargs: P.kwargs) -> R:
+        results = cache.setdefault(graph, {})
         key = (args, *kwargs.items())
         if key not in results:
             results[key] = function(graph, *args, **kwargs)
         result: R = results[key]
         return result
 
-    return cast("Callable[Concatenate[OpGraph, P], R]", remembered)
+    return cast("Callable[Concatenate[OpGraph, P], R]", memoized)

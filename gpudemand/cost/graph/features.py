@@ -1,4 +1,4 @@
-"""What a graph costs in numbers that do not depend on its structure, and two baselines made of them."""
+"""Features of a graph that do not depend on its edges, and baselines computed from them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpudemand.cost.graph.op_graph import OpGraph
 from gpudemand.cost.graph.structural_matrix import check_graph, check_graphs
 from gpudemand.cost.operators.vocabulary import CONVOLUTION_KINDS
 
-#: Operator types that run alike. Convolutions are split further, by `CONVOLUTION_KINDS`.
+#: Operator class -> canonical types. Convolutions are split by `CONVOLUTION_KINDS`.
 _CLASSES = {
     "conv_transpose": "ConvTranspose",
     "gemm": "Gemm",
@@ -37,7 +37,7 @@ _CLASSES = {
 _CLASS_OF = {name: group for group, names in _CLASSES.items() for name in names.split()}
 OPERATOR_CLASSES: tuple[str, ...] = (*(f"conv_{kind}" for kind in CONVOLUTION_KINDS), *_CLASSES)
 
-#: Copies of the weights that an optimizer keeps.
+#: Optimizer -> state tensors per parameter.
 OPTIMIZER_STATES = {"sgd": 0, "momentum": 1, "rmsprop": 1, "adagrad": 1, "adam": 2, "adamw": 2}
 
 
@@ -62,7 +62,7 @@ def operator_classes(nodes: pd.DataFrame) -> pd.Series:
 
 
 def graph_features(graph: OpGraph) -> pd.Series:
-    """Describe a graph by totals and by operator classes; all amounts are per sample.
+    """Totals of a graph, and amounts by operator class, per sample.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def graph_features(graph: OpGraph) -> pd.Series:
 
 @per_graph
 def features_by_name(graph: OpGraph) -> dict[str, float]:
-    """Return `graph_features` as numbers by name, worked out once for each graph; not to be changed."""
+    """Memoized `graph_features` as a dict; not to be modified."""
     return {str(name): float(value) for name, value in graph_features(graph).items()}
 
 
@@ -122,7 +122,7 @@ def _totals(graph: OpGraph, table: pd.DataFrame) -> dict[str, float]:
 
 
 class GraphFeatures(TransformerMixin, BaseEstimator):
-    """Turn graphs into rows of `graph_features`; nothing is learned.
+    """`graph_features` as a transformer; `fit` learns nothing.
 
     Attributes
     ----------
@@ -131,7 +131,7 @@ class GraphFeatures(TransformerMixin, BaseEstimator):
 
     See Also
     --------
-    NetworkStructuralMatrix : The features that depend on structure.
+    NetworkStructuralMatrix : Features of the edges.
 
     Examples
     --------
@@ -142,26 +142,24 @@ class GraphFeatures(TransformerMixin, BaseEstimator):
     """
 
     def fit(self, X: Iterable[OpGraph], y: object = None) -> GraphFeatures:
-        """Check that these are graphs.
+        """Validate the input.
 
         Parameters
         ----------
         X : iterable of OpGraph
             The networks.
         y : ignored
-            For the interface of scikit-learn.
 
         Returns
         -------
         GraphFeatures
-            This object.
         """
         check_graphs(X)
         self.n_features_in_ = 1
         return self
 
     def transform(self, X: Iterable[OpGraph]) -> FloatArray:
-        """Describe each graph.
+        """Compute `graph_features` of each graph.
 
         Parameters
         ----------
@@ -175,12 +173,11 @@ class GraphFeatures(TransformerMixin, BaseEstimator):
         return np.array([graph_features(graph).to_numpy() for graph in check_graphs(X)])
 
     def get_feature_names_out(self, input_features: object = None) -> np.ndarray[Any, Any]:
-        """Name the features.
+        """Names of the features.
 
         Parameters
         ----------
         input_features : ignored
-            For the interface of scikit-learn.
 
         Returns
         -------
@@ -193,7 +190,7 @@ class GraphFeatures(TransformerMixin, BaseEstimator):
 
 
 class MemoryEstimate(NamedTuple):
-    """Memory of a training step by shape inference, in bytes."""
+    """Memory of a training step by shape inference, bytes."""
 
     weights: float
     gradients: float
@@ -202,17 +199,16 @@ class MemoryEstimate(NamedTuple):
 
     @property
     def total(self) -> float:
-        """Sum of the parts, in bytes."""
+        """Sum of the parts, bytes."""
         return float(sum(self))
 
 
 def shape_inference_memory(
     graph: OpGraph, batch_size: int, optimizer: str = "sgd", dtype_bytes: float | None = None
 ) -> MemoryEstimate:
-    """Estimate the memory of a training step from shapes alone: a baseline.
+    """Baseline estimate of the memory of a training step: weights, gradients, optimizer state and saved activations.
 
-    Weights, their gradients, what the optimizer keeps, and the activations kept for the backward pass. Workspaces,
-    the allocator's rounding and the framework itself are left out, which is where such estimates go wrong.
+    Transient tensors, workspaces, allocator rounding and the framework's own memory are not included.
 
     Parameters
     ----------
@@ -223,7 +219,7 @@ def shape_inference_memory(
     optimizer : {"sgd", "momentum", "rmsprop", "adagrad", "adam", "adamw"}, default="sgd"
         ``"momentum"`` is SGD with momentum.
     dtype_bytes : float, optional
-        Bytes of a number; None: as in the traced network.
+        Bytes per element; None: as in the traced network.
 
     Returns
     -------
@@ -232,7 +228,7 @@ def shape_inference_memory(
     Raises
     ------
     InputError
-        If the batch size is not a positive whole number, or the optimizer is not known.
+        If the batch size is not a positive whole number, or the optimizer is unknown.
 
     References
     ----------
@@ -260,7 +256,7 @@ def shape_inference_memory(
 
 
 def training_flops(graph: OpGraph, batch_size: int) -> float:
-    """Operations of a training step: the forward pass three times, because each product has two backward ones.
+    """Operations of a training step: three times the forward pass, as each product has two in the backward pass.
 
     Parameters
     ----------

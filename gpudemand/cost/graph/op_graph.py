@@ -1,4 +1,4 @@
-"""`OpGraph`: a network as its operators, what each one costs, and which feeds which."""
+"""`OpGraph`: the operator graph of a network, with the cost of each operator."""
 
 from __future__ import annotations
 
@@ -17,10 +17,8 @@ from gpudemand.cost.operators.operator import Operator, UnknownOperatorWarning
 from gpudemand.cost.operators.vocabulary import OTHER
 from gpudemand.cost.tracing.recorder import Traced
 
-#: Rows that a printed graph shows before and after the gap.
+#: First and last rows of a printed graph.
 _HEAD, _TAIL = 16, 6
-
-
 _TEXT = ("type", "kind", "name", "operator")
 _AMOUNTS = ("flops", "weight_bytes", "bytes_read", "bytes_written", "saved_bytes")
 _DTYPES = {**dict.fromkeys(_TEXT, STRING), **dict.fromkeys(_AMOUNTS, "float64"), "parameters": "int64"}
@@ -28,42 +26,41 @@ _DTYPES = {**dict.fromkeys(_TEXT, STRING), **dict.fromkeys(_AMOUNTS, "float64"),
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OpGraph:
-    """The operators of a network and the data that flows between them.
+    """Operator graph of a network: operator calls and the data flow between them.
 
-    Only real operators are nodes: views, indexing, shape arithmetic and constants are contracted away. A module that
-    is called twice is there twice; its parameters count once. All amounts are per sample and grow linearly with the
-    batch (the graph is traced on a batch of two, because batch normalisation cannot train on one value).
+    Views, indexing, shape arithmetic and constants are contracted away. A module that is called twice has two nodes;
+    its parameters count once. All amounts are per sample (the graph is traced on a batch of two, because batch
+    normalisation cannot train on one value).
 
     Parameters
     ----------
     nodes : DataFrame
-        One row an operator call, in the order of execution; the columns are the fields of `Operator`.
+        One row an operator call, in order of execution; the columns are the fields of `Operator`.
     edges : ndarray of shape (n_edges, 2)
         Positions in `nodes`: producer, consumer.
     name : str
         Class name of the network.
     framework : {"pytorch", "keras"}
-        Where it came from.
+        Origin of the network.
     input_shapes : tuple of shapes
         Without the batch.
     n_parameters, n_trainable : int
-        Of the whole network, shared ones once; moving statistics of batch normalisation are not parameters.
+        Of the whole network, shared ones once; running statistics of batch normalisation are no parameters.
     parameter_bytes : float
-        Memory of the parameters as they are stored.
+        Memory of the parameters as stored.
 
     Notes
     -----
-    One architecture written in PyTorch and in Keras is the same graph, with these differences:
+    An architecture has the same graph in PyTorch and in Keras, except:
 
-    * PyTorch's ``scaled_dot_product_attention`` is one ``Attention``; Keras writes its attention out on TensorFlow
-      (MatMul, Mul, Where under a mask, Softmax, MatMul), as PyTorch does where the attention weights are asked for.
-    * ``ZeroPadding2D`` is a ``Pad``, where PyTorch's convolutions pad by themselves.
-    * ``Bidirectional`` is two recurrent operators, where PyTorch's layer is one; a PyTorch LSTM has a second bias.
-    * `saved_bytes` is what autograd says in PyTorch and a rule (`vocabulary.SAVES`) in Keras: a dropout
-      mask takes 4 bytes an element on PyTorch's CPU, and 1 in TensorFlow; a maximum pool keeps the places of the
-      maxima in PyTorch, and its output in TensorFlow.
-    * A transpose is an operator where it moves data: in PyTorch when the result is made contiguous, in TensorFlow
-      always.
+    * PyTorch's ``scaled_dot_product_attention`` is one ``Attention``; Keras on TensorFlow computes MatMul, Mul, Where
+      (under a mask), Softmax and MatMul, as PyTorch does if the attention weights are returned.
+    * ``ZeroPadding2D`` is a ``Pad``; PyTorch's convolutions pad internally.
+    * ``Bidirectional`` is two recurrent operators, in PyTorch one; a PyTorch LSTM has a second bias.
+    * `saved_bytes` is measured from autograd in PyTorch and follows rules (`vocabulary.SAVES`) in Keras: a dropout mask
+      takes 4 bytes an element on PyTorch's CPU, 1 in TensorFlow; max pooling saves indices in PyTorch, its output in
+      TensorFlow.
+    * A transpose is an operator where it moves data: in PyTorch if the result is made contiguous, in TensorFlow always.
 
     See Also
     --------
@@ -88,29 +85,45 @@ class OpGraph:
     parameter_bytes: float = 0.0
 
     @classmethod
-    def from_operators(cls, operators: Sequence[Operator], edges: Iterable[tuple[int, int]], **about: Any) -> OpGraph:
-        """Build a graph from operator rows and pairs of positions; `about` names further fields of the class."""
+    def from_operators(
+        cls, operators: Sequence[Operator], edges: Iterable[tuple[int, int]], **attributes: Any
+    ) -> OpGraph:
+        """Build a graph from operators and edges.
+
+        Parameters
+        ----------
+        operators : sequence of Operator
+            In order of execution.
+        edges : iterable of (int, int)
+            Positions in `operators`: producer, consumer.
+        **attributes : Any
+            Further fields of the class, such as `n_parameters`.
+
+        Returns
+        -------
+        OpGraph
+        """
         nodes = pd.DataFrame(list(operators), columns=list(Operator._fields)).astype(_DTYPES)
         pairs = np.array(sorted(edges), dtype=np.int64).reshape(-1, 2)
-        return cls(nodes=nodes, edges=pairs, **about)
+        return cls(nodes=nodes, edges=pairs, **attributes)
 
     @classmethod
     def from_torch(cls, module: Any, input_shape: Any, *, input_dtype: Any = None, train: bool = True) -> OpGraph:
-        """Trace a PyTorch module without running it: no memory for activations, no arithmetic, no GPU.
+        """Trace a PyTorch module symbolically: without arithmetic, memory for activations, or a GPU.
 
-        The module's own forward pass runs on fake tensors, on a copy of the module, which shares nothing with it.
+        The forward pass of a copy of the module runs on fake tensors.
 
         Parameters
         ----------
         module : torch.nn.Module
-            On any device, the meta device included. It is left as it was found.
+            On any device, including meta. Not modified.
         input_shape : tuple of int, or a list or dict of such tuples, or example tensors
-            Without the batch: ``(3, 224, 224)``. A list is several positional inputs, a dict is inputs by name.
-            Tensors are taken as examples, with their batch in front.
+            Without the batch: ``(3, 224, 224)``. A list is several positional inputs, a dict inputs by name. Example
+            tensors include the batch, as their first axis.
         input_dtype : str, or a list or dict of str, default=None
-            ``"float32"``, ``"int64"``, ...; None takes the type of the parameters, and int64 for what is embedded.
+            ``"float32"``, ``"int64"``, ...; None is the type of the parameters, or int64 for inputs used as indices.
         train : bool, default=True
-            Trace the training mode (dropout is there, activations are kept) or the evaluation mode (neither).
+            Training mode (with dropout and saved activations) or evaluation mode.
 
         Returns
         -------
@@ -119,13 +132,13 @@ class OpGraph:
         Raises
         ------
         InputError
-            If `module` is no PyTorch module, the forward pass fails on that shape, or it branches on the values of
-            tensors (the message names the line).
+            If `module` is no PyTorch module, or its forward pass fails on that shape or branches on values of tensors
+            (the message names the line).
 
         Warns
         -----
         UnknownOperatorWarning
-            If some operators are not in the vocabulary.
+            If operators are not in the vocabulary.
         """
         from gpudemand.cost.tracing._torch import trace
 
@@ -135,18 +148,18 @@ class OpGraph:
     def from_keras(cls, model: Any, input_shape: Any = None, *, input_dtype: Any = None, train: bool = True) -> OpGraph:
         """Trace a Keras 3 model symbolically: functional, sequential or subclassed.
 
-        Layers made of layers are opened down to their operators, ``MultiHeadAttention`` included.
+        Composite layers, such as ``MultiHeadAttention``, are traced down to their operators.
 
         Parameters
         ----------
         model : keras.Model or keras.Layer
-            A subclassed model that has no weights yet is built by this call, as it is by its first batch.
+            A subclassed model without weights is built by this call.
         input_shape : tuple of int, or a list or dict of such tuples, default=None
-            Without the batch; None takes the shapes the model was defined or built with.
+            Without the batch; None is the shapes that the model was defined or built with.
         input_dtype : str, or a list or dict of str, default=None
-            None takes what the model declares, else its compute type, and int64 for what is embedded.
+            None is the type that the model declares, or else its compute type.
         train : bool, default=True
-            Trace the training mode or the evaluation mode.
+            Training mode or evaluation mode.
 
         Returns
         -------
@@ -160,7 +173,7 @@ class OpGraph:
         Warns
         -----
         UnknownOperatorWarning
-            If some operators are not in the vocabulary.
+            If operators are not in the vocabulary.
         """
         from gpudemand.cost.tracing._keras import trace
 
@@ -171,7 +184,7 @@ class OpGraph:
         graph = cls.from_operators(traced.operators, traced.edges, **traced.attributes)
         if graph.other_:
             warnings.warn(
-                f"{graph.name} holds operators that are not in the vocabulary and count as 'Other', without "
+                f"{graph.name} has operators that are not in the vocabulary and count as 'Other', without "
                 f"operations: {', '.join(graph.other_)}.",
                 UnknownOperatorWarning,
                 stacklevel=3,
@@ -185,13 +198,21 @@ class OpGraph:
 
     @property
     def saved_bytes(self) -> float:
-        """Bytes of activations that one sample keeps for the backward pass."""
+        """Bytes of activations saved for the backward pass, per sample."""
         return float(self.nodes["saved_bytes"].sum())
 
     @property
     def n_layers(self) -> int:
-        """Number of operators that bring parameters; a layer that is called twice counts once."""
+        """Number of operators with parameters; a layer that is called twice counts once."""
         return int((self.nodes["parameters"] > 0).sum())
+
+    @property
+    def producers(self) -> list[list[int]]:
+        """Positions of the producers of each operator."""
+        found: list[list[int]] = [[] for _ in range(len(self.nodes))]
+        for producer, consumer in self.edges.tolist():
+            found[consumer].append(producer)
+        return found
 
     @property
     def depth(self) -> int:
@@ -208,7 +229,7 @@ class OpGraph:
         return tuple(dict.fromkeys(self.nodes.loc[self.nodes["type"] == OTHER, "operator"]))
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a copy of the operators as a table, one row a call (the columns are those of `Operator`)."""
+        """Return a copy of `nodes`."""
         return self.nodes.copy()
 
     def __repr__(self) -> str:
@@ -225,7 +246,7 @@ class OpGraph:
             f"{self.name}{origin} on {shapes or 'no input'}: {counted(len(self.nodes), 'operator')}, "
             f"{counted(len(self.edges), 'edge')}, depth {self.depth}",
             f"{self.n_parameters:,} parameters ({self.n_trainable:,} trainable); per sample "
-            f"{format_amount(self.flops, 'FLOP')}, {format_amount(self.saved_bytes, 'B')} kept for the backward pass",
+            f"{format_amount(self.flops, 'FLOP')}, {format_amount(self.saved_bytes, 'B')} saved for the backward pass",
         ]
         return "\n".join([*lines, f"not in the vocabulary: {', '.join(self.other_)}"] if self.other_ else lines)
 
@@ -242,5 +263,5 @@ class OpGraph:
         ).astype(str)
         if len(table) <= _HEAD + _TAIL:
             return table
-        gap = pd.DataFrame([dict.fromkeys(table.columns, "") | {"operator": "..."}])
-        return pd.concat([table.iloc[:_HEAD], gap, table.iloc[-_TAIL:]], ignore_index=True)
+        omitted = pd.DataFrame([dict.fromkeys(table.columns, "") | {"operator": "..."}])
+        return pd.concat([table.iloc[:_HEAD], omitted, table.iloc[-_TAIL:]], ignore_index=True)

@@ -1,4 +1,4 @@
-"""The network structural matrix: how often an operator of one type feeds an operator of another."""
+"""Network structural matrix: edges of an operator graph, counted by the types of producer and consumer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpudemand._validation import InputError, check_choice
 from gpudemand.cost.graph.op_graph import OpGraph
 from gpudemand.cost.operators.vocabulary import OTHER, VOCABULARY, check_vocabulary
 
-#: What an edge may count for, apart from one: the column of `OpGraph.nodes` that it carries.
+#: Weight of an edge -> column of `OpGraph.nodes`.
 WEIGHTS = {"flops": "flops", "bytes": "bytes_written", "parameters": "parameters"}
 
 
@@ -30,29 +30,28 @@ def structural_matrix(
     graph : OpGraph
         The network.
     weight : {None, "flops", "bytes", "parameters"}, default=None
-        What an edge counts for. None counts edges. ``"bytes"`` is the data that flows along the edge, a sample's.
-        ``"flops"`` and ``"parameters"`` are those of the consumer, shared out evenly among the edges that reach it,
-        so that the matrix sums to the graph's total but for the operators that read the input itself.
+        Weight of an edge; None counts edges. ``"bytes"``: data that flows along the edge, per sample. ``"flops"``,
+        ``"parameters"``: those of the consumer, divided evenly among its incoming edges, so that the matrix sums to the
+        total of the graph without the operators that have no producer.
     vocabulary : sequence of str, optional
         Types of the rows and columns; default: the types that occur, in the order of
-        `gpudemand.cost.operators.vocabulary.VOCABULARY`. Operators of other types count as ``Other``, which must be
-        listed then.
+        `gpudemand.cost.operators.vocabulary.VOCABULARY`. Operators of other types count as ``Other`` if it is listed.
 
     Returns
     -------
     DataFrame of shape (n_types, n_types)
-        Row: producer, column: consumer. Whole numbers without `weight`.
+        Row: producer, column: consumer; integers without `weight`.
 
     Raises
     ------
     InputError
-        If `weight` or a type is not known, or an operator has no place in `vocabulary`.
+        If `weight` or a type is unknown, or `vocabulary` lacks the type of an operator and ``Other``.
 
     References
     ----------
     Bai et al., "DNNAbacus: Toward Accurate Computational Cost Prediction for Deep Neural Networks",
-    arXiv:2205.12095, 2022. Its matrix counts edges; the weights are ours, because counts cannot tell an image of 64
-    pixels from one of 224.
+    arXiv:2205.12095, 2022. The paper counts edges; weights are an addition, because counts do not depend on the size of
+    the input.
 
     Examples
     --------
@@ -73,7 +72,7 @@ def structural_matrix(
 
 
 def edge_weights(graph: OpGraph, weight: str | None = None) -> FloatArray:
-    """What each edge of a graph counts for; see `structural_matrix`.
+    """Weight of each edge of a graph; see `structural_matrix`.
 
     Returns
     -------
@@ -90,14 +89,14 @@ def edge_weights(graph: OpGraph, weight: str | None = None) -> FloatArray:
 
 
 def check_graph(graph: object) -> OpGraph:
-    """Return `graph` if it is an `OpGraph`, or say how to get one."""
+    """Return `graph` if it is an `OpGraph`; raise `InputError` otherwise."""
     if not isinstance(graph, OpGraph):
         raise InputError(f"a graph must be an OpGraph (OpGraph.from_torch makes one); got {type(graph).__name__}.")
     return graph
 
 
 def check_graphs(graphs: object) -> list[OpGraph]:
-    """Return `graphs` as a list of at least one `OpGraph`."""
+    """Return `graphs` as a list of at least one `OpGraph`; raise `InputError` otherwise."""
     if isinstance(graphs, OpGraph) or not isinstance(graphs, Iterable):
         raise InputError(f"graphs must be a list of OpGraph; got {type(graphs).__name__}.")
     found = [check_graph(graph) for graph in graphs]
@@ -112,7 +111,7 @@ def _types_of(graphs: Sequence[OpGraph]) -> tuple[str, ...]:
 
 
 def _codes(graph: OpGraph, types: Sequence[str]) -> IntArray:
-    """Position of each operator's type among `types`, the one of Other for types that are not there."""
+    """Position of each operator's type in `types`, or else that of ``Other``."""
     position = {name: code for code, name in enumerate(types)}
     codes = np.array([position.get(name, position.get(OTHER, -1)) for name in graph.nodes["type"]], dtype=np.int64)
     if (codes < 0).any():
@@ -124,16 +123,16 @@ def _codes(graph: OpGraph, types: Sequence[str]) -> IntArray:
 
 
 class NetworkStructuralMatrix(TransformerMixin, BaseEstimator):
-    """Turn graphs into rows of features, one feature a pair of operator types.
+    """Structural matrices of graphs as feature vectors, one feature a pair of operator types.
 
     Parameters
     ----------
     weight : {None, "flops", "bytes", "parameters"}, default=None
-        What an edge counts for; see `structural_matrix`.
+        Weight of an edge; see `structural_matrix`.
     handle_unknown : {"other", "error"}, default="other"
-        What to do with a type that no graph of `fit` had: count it as ``Other``, or raise.
+        Types not seen in `fit` count as ``Other`` or raise an error.
     sparse_output : bool, default=False
-        Return a SciPy CSR matrix instead of an array.
+        Whether to return a SciPy CSR matrix.
 
     Attributes
     ----------
@@ -144,7 +143,7 @@ class NetworkStructuralMatrix(TransformerMixin, BaseEstimator):
 
     See Also
     --------
-    GraphFeatures : The features that do not depend on structure.
+    GraphFeatures : Features that do not depend on the edges.
 
     Examples
     --------
@@ -163,19 +162,17 @@ class NetworkStructuralMatrix(TransformerMixin, BaseEstimator):
         self.sparse_output = sparse_output
 
     def fit(self, X: Iterable[OpGraph], y: object = None) -> NetworkStructuralMatrix:
-        """Learn which operator types there are.
+        """Collect the operator types of some graphs.
 
         Parameters
         ----------
         X : iterable of OpGraph
             The networks.
         y : ignored
-            For the interface of scikit-learn.
 
         Returns
         -------
         NetworkStructuralMatrix
-            This object.
         """
         check_choice("handle_unknown", self.handle_unknown, ("error", "other"))
         if self.weight is not None:
@@ -185,7 +182,7 @@ class NetworkStructuralMatrix(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Iterable[OpGraph]) -> Any:
-        """Count the edges of each graph.
+        """Compute the structural matrix of each graph, flattened.
 
         Parameters
         ----------
@@ -199,23 +196,22 @@ class NetworkStructuralMatrix(TransformerMixin, BaseEstimator):
         Raises
         ------
         InputError
-            With ``handle_unknown="error"``, if a graph has a type that `fit` did not see.
+            If a graph has a type not seen in `fit` and ``handle_unknown="error"``.
         """
         check_is_fitted(self)
         graphs = check_graphs(X)
         if self.handle_unknown == "error":
             for graph in graphs:
-                self._refuse_unknown(graph)
+                self._check_known(graph)
         rows = [structural_matrix(graph, self.weight, self.operators_).to_numpy(float).ravel() for graph in graphs]
         return sparse.csr_matrix(np.array(rows)) if self.sparse_output else np.array(rows)
 
     def get_feature_names_out(self, input_features: object = None) -> np.ndarray[Any, Any]:
-        """Name the features: ``"Conv->Relu"`` is data that flows from a convolution to a ReLU.
+        """Names of the features, such as ``"Conv->Relu"`` for edges from a convolution to a ReLU.
 
         Parameters
         ----------
         input_features : ignored
-            For the interface of scikit-learn.
 
         Returns
         -------
@@ -225,10 +221,10 @@ class NetworkStructuralMatrix(TransformerMixin, BaseEstimator):
         pairs = [f"{producer}->{consumer}" for producer in self.operators_ for consumer in self.operators_]
         return np.array(pairs, dtype=object)
 
-    def _refuse_unknown(self, graph: OpGraph) -> None:
+    def _check_known(self, graph: OpGraph) -> None:
         unknown = sorted(set(graph.nodes["type"]) - set(self.operators_))
         if unknown:
             raise InputError(
-                f"{graph.name} has operators of type {', '.join(unknown)}, which no graph of fit had; "
+                f"{graph.name} has operators of type {', '.join(unknown)}, which were not seen in fit; "
                 "fit on more networks or set handle_unknown='other'."
             )

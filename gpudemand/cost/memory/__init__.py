@@ -1,1 +1,1 @@
-"""Memory of a training step, simulated from the operator graph: liveness, allocator, workspaces."""
+"""Simulated memory of a training step: liveness, caching allocator, workspaces."""

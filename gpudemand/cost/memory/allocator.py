@@ -1,4 +1,4 @@
-"""PyTorch's caching allocator for CUDA, simulated: what it reserves for a sequence of allocations, without a GPU."""
+"""Simulation of PyTorch's caching allocator for CUDA: what it reserves for a sequence of allocations, without a GPU."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from bisect import bisect_left, insort
 
 from gpudemand._typing import FloatArray, IntArray
 
-#: Bytes: every block is a multiple of this.
+# Bytes; the constants of c10/cuda/CUDACachingAllocator.cpp.
+#: Every block is a multiple of this.
 BLOCK = 512
 _MIB = 2**20
 #: Up to this, blocks come from segments of `_SMALL_SEGMENT`.
@@ -14,27 +15,27 @@ _SMALL = _MIB
 _SMALL_SEGMENT, _LARGE_SEGMENT = 2 * _MIB, 20 * _MIB
 #: From this on, a block has a segment of its own, rounded up to `_ROUND`.
 _OWN_SEGMENT, _ROUND = 10 * _MIB, 2 * _MIB
-_GAP = 2**44
+_FIRST_ADDRESS = 2**44
 
 
 class CachingAllocator:
-    """Hands out blocks of segments and keeps freed blocks, as ``torch.cuda`` does with its default settings.
+    """Allocates blocks from segments and caches freed blocks, as ``torch.cuda`` does with its default settings.
 
     Sizes are rounded up to 512 bytes. Blocks of at most 1 MiB come from segments of 2 MiB, larger ones from segments
-    of 20 MiB, and from 10 MiB on from segments of their own. The smallest free block that is large enough is taken,
-    and split if more than 1 MiB (or, of a small one, 512 bytes) would be left. Freed neighbours are merged; a segment
-    is never given back.
+    of 20 MiB, and from 10 MiB on from segments of their own. The smallest free block that is large enough is taken
+    (best fit) and split if more than 1 MiB (of a small one, 512 bytes) would remain. Free neighbours are merged;
+    segments are never returned to the device.
 
     Attributes
     ----------
     allocated, reserved : int
-        Bytes handed out, and bytes taken from the device.
+        Bytes allocated, and bytes taken from the device.
     peak_allocated : int
-        The most that was handed out. Reserved bytes only grow.
+        Maximum of `allocated` so far. Reserved bytes only grow.
 
     References
     ----------
-    PyTorch, "CUDA semantics: memory management"; the constants are those of PyTorch 1.12 to 2.9.
+    PyTorch, "CUDA semantics: memory management"; constants of PyTorch 1.12 to 2.9.
 
     Examples
     --------
@@ -55,44 +56,45 @@ class CachingAllocator:
         self._before: dict[int, int] = {}
         self._is_free: set[int] = set()
         self._large: dict[int, bool] = {}
-        self._next_segment = _GAP
+        self._next_segment = _FIRST_ADDRESS
 
     def malloc(self, size: float) -> int:
-        """Hand out a block; return its address."""
-        wanted = max(BLOCK, -(-int(size) // BLOCK) * BLOCK)
-        large = wanted > _SMALL
-        address = self._take(wanted, large)
-        self._split(address, wanted, large)
+        """Allocate a block; return its address."""
+        rounded = max(BLOCK, -(-int(size) // BLOCK) * BLOCK)
+        large = rounded > _SMALL
+        address = self._take(rounded, large)
+        self._split(address, rounded, large)
         self.allocated += self._size[address]
         self.peak_allocated = max(self.peak_allocated, self.allocated)
         return address
 
     def free(self, address: int) -> None:
-        """Take a block back."""
+        """Free a block."""
         size, large = self._size[address], self._large[address]
         self.allocated -= size
         after = address + size
         if after in self._is_free:
-            size += self._absorb(after)
+            size += self._unlist(after)
+            self._forget(after)
         before = self._before.get(address)
         if before is not None and before in self._is_free:
-            size += self._absorb(before, keep=True)
-            del self._size[address], self._before[address], self._large[address]
+            size += self._unlist(before)
+            self._forget(address)
             address = before
         self._put(address, size, large)
 
-    def _take(self, wanted: int, large: bool) -> int:
+    def _take(self, size: int, large: bool) -> int:
         blocks = self._free[large]
-        place = bisect_left(blocks, (wanted, 0))
+        place = bisect_left(blocks, (size, 0))
         if place == len(blocks):
-            return self._new_segment(wanted, large)
+            return self._new_segment(size, large)
         _, address = blocks.pop(place)
         self._is_free.remove(address)
         return address
 
-    def _new_segment(self, wanted: int, large: bool) -> int:
-        own = -(-wanted // _ROUND) * _ROUND
-        size = (_LARGE_SEGMENT if wanted < _OWN_SEGMENT else own) if large else _SMALL_SEGMENT
+    def _new_segment(self, block: int, large: bool) -> int:
+        own = -(-block // _ROUND) * _ROUND
+        size = (_LARGE_SEGMENT if block < _OWN_SEGMENT else own) if large else _SMALL_SEGMENT
         address = self._next_segment
         # Segments do not touch, so that their blocks never merge.
         self._next_segment += size + BLOCK
@@ -100,26 +102,28 @@ class CachingAllocator:
         self._size[address], self._large[address] = size, large
         return address
 
-    def _split(self, address: int, wanted: int, large: bool) -> None:
-        rest = self._size[address] - wanted
+    def _split(self, address: int, size: int, large: bool) -> None:
+        rest = self._size[address] - size
         if rest <= _SMALL if large else rest < BLOCK:
             return
-        remainder, after = address + wanted, address + wanted + rest
-        self._size[address] = wanted
+        remainder, after = address + size, address + size + rest
+        self._size[address] = size
         self._before[remainder] = address
         if after in self._before:
             self._before[after] = remainder
         self._put(remainder, rest, large)
 
-    def _absorb(self, address: int, *, keep: bool = False) -> int:
-        """Take a free block out of the lists, to be merged with its neighbour; return its size."""
+    def _unlist(self, address: int) -> int:
+        """Remove a block from the free list, to merge it with a neighbour; return its size."""
         size = self._size[address]
         blocks = self._free[self._large[address]]
         del blocks[bisect_left(blocks, (size, address))]
         self._is_free.remove(address)
-        if not keep:
-            del self._size[address], self._before[address], self._large[address]
         return size
+
+    def _forget(self, address: int) -> None:
+        """Delete the records of a block that was merged into the one before it."""
+        del self._size[address], self._before[address], self._large[address]
 
     def _put(self, address: int, size: int, large: bool) -> None:
         self._size[address], self._large[address] = size, large
@@ -132,16 +136,16 @@ class CachingAllocator:
 def replay(
     tensor: IntArray, sign: IntArray, sizes: FloatArray, pool: CachingAllocator | None = None
 ) -> CachingAllocator:
-    """Play a sequence of tensors that come (+1) and go (-1) through an allocator.
+    """Run a sequence of allocations (+1) and frees (-1) through an allocator.
 
     Parameters
     ----------
     tensor, sign : ndarray of shape (n_events,)
-        Which tensor, and whether it comes or goes.
+        Number of the tensor; +1: allocated, -1: freed.
     sizes : ndarray of shape (n_tensors,)
         Bytes.
     pool : CachingAllocator, optional
-        Where to start; a fresh one by default.
+        Initial state; a new allocator by default.
 
     Returns
     -------
@@ -157,8 +161,8 @@ def replay(
     """
     pool = CachingAllocator() if pool is None else pool
     addresses: dict[int, int] = {}
-    for number, way in zip(tensor.tolist(), sign.tolist(), strict=True):
-        if way > 0:
+    for number, direction in zip(tensor.tolist(), sign.tolist(), strict=True):
+        if direction > 0:
             addresses[number] = pool.malloc(sizes[number])
         else:
             pool.free(addresses.pop(number))

@@ -1,4 +1,4 @@
-"""What the memory of a training step is for, as a printed table."""
+"""Simulated memory of a training step by category."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from gpudemand.cost.memory.workspace import conv_workspace
 from gpudemand.units import format_gib
 
 _GIB = 2.0**30
-#: What cuBLAS takes for itself, through the allocator, on the first matrix product.
+#: Default workspace of cuBLAS, ``:4096:2:16:8`` KiB, allocated at the first matrix product.
 _CUBLAS = 8.125 * 2**20
-#: Precisions that are mixed: products in 16 bits, weights in 32.
+#: Whether a precision is mixed: products in half precision, weights in single.
 _MIXED = {"fp32": False, "tf32": False, "fp16": True, "bf16": True, "amp": True}
 _NAMES = {
     "parameters": "parameters",
@@ -34,20 +34,20 @@ _NAMES = {
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MemoryBreakdown:
-    """What memory is for at the peak of a training step.
+    """Memory at the peak of a training step by category.
 
     Parameters
     ----------
     parts : DataFrame
-        ``part`` and ``gib``; the parts add up to `device_gib`.
+        Columns ``part`` and ``gib``, which add up to `device_gib`.
     allocated_gib : float
-        What tensors take at the peak.
+        Memory of tensors at the peak.
     reserved_gib : float
-        What the caching allocator holds of the device for them.
+        Memory that the caching allocator has taken from the device.
     device_gib : float
-        What the process takes of the device.
+        Device memory of the process.
     title : str
-        What it is the memory of.
+        Network, batch size, optimizer and precision.
     """
 
     parts: pd.DataFrame
@@ -57,7 +57,7 @@ class MemoryBreakdown:
     title: str
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a copy of the parts as a table: ``part``, ``gib``."""
+        """Return a copy of `parts`."""
         return self.parts.copy()
 
     def __repr__(self) -> str:
@@ -86,7 +86,7 @@ def memory_breakdown(
     checkpointing: bool = False,
     context_gib: float = 0.5,
 ) -> MemoryBreakdown:
-    """Break the memory of a training step on a GPU down, without a GPU.
+    """Simulate the memory of a training step on a GPU, by category.
 
     Parameters
     ----------
@@ -95,31 +95,31 @@ def memory_breakdown(
     batch_size : int
         Samples in a batch.
     optimizer : {"sgd", "momentum", "rmsprop", "adagrad", "adam", "adamw"}, default="sgd"
-        What is trained with.
+        ``"momentum"`` is SGD with momentum.
     precision : {"fp32", "tf32", "fp16", "bf16", "amp"}, default="fp32"
         The last three are mixed precision.
     checkpointing : bool, default=False
-        Blocks keep only what they read, and are computed again in the backward pass.
+        Blocks save only their inputs and are recomputed in the backward pass.
     context_gib : float, default=0.5
-        What driver and libraries take before the first tensor: from 0.3 on old cards to 0.9 on new ones, and more where
-        all kernels are loaded at once.
+        Memory of driver and libraries before the first tensor: 0.3 on old cards to 0.9 on new ones, more without lazy
+        loading of kernels.
 
     Returns
     -------
     MemoryBreakdown
-        Simulated, not fitted to any measurement: `MemoryModel` predicts the total better.
+        Simulated, not fitted to measurements; `MemoryModel` predicts the total more accurately.
 
     Raises
     ------
     InputError
-        For an unknown optimizer or precision, or a batch size that is no positive whole number.
+        If the optimizer or precision is unknown, or the batch size is not a positive whole number.
 
     Examples
     --------
     >>> from gpudemand.cost.graph.op_graph import Operator
     >>> dense = Operator("Gemm", "", "head", "linear", (1, 4096), 3.4e7, 2**24, 2.0**26, 16384.0, 16384.0, 16384.0)
-    >>> about = {"n_parameters": 2**24, "n_trainable": 2**24, "parameter_bytes": 2.0**26, "name": "Head"}
-    >>> memory_breakdown(OpGraph.from_operators([dense], [], **about), 1024, "adam")
+    >>> sizes = {"n_parameters": 2**24, "n_trainable": 2**24, "parameter_bytes": 2.0**26, "name": "Head"}
+    >>> memory_breakdown(OpGraph.from_operators([dense], [], **sizes), 1024, "adam")
     Head, a batch of 1,024, adam, fp32
     <BLANKLINE>
     part                 memory  share
@@ -135,23 +135,23 @@ def memory_breakdown(
     <BLANKLINE>
     allocated 320 MiB, reserved 386 MiB, on the device 898 MiB
     """
-    half = _MIXED[check_choice("precision", precision, _MIXED)]
+    mixed = _MIXED[check_choice("precision", precision, _MIXED)]
     context = check_number("context_gib", context_gib, 0)
-    found = simulate_memory(check_graph(graph), batch_size, Setting(optimizer, half, checkpointing))
-    parts = {_NAMES[name]: value for name, value in found.parts.items() if name in _NAMES}
+    peak = simulate_memory(check_graph(graph), batch_size, Setting(optimizer, mixed, checkpointing))
+    parts = {label: peak.parts[name] for name, label in _NAMES.items()}
     parts["workspace"] = _workspace(graph, batch_size)
-    parts["allocator slack"] = max(found.reserved - found.allocated - parts["workspace"], 0.0)
+    parts["allocator slack"] = max(peak.reserved - peak.allocated - parts["workspace"], 0.0)
     parts["context"] = context * _GIB
-    return _breakdown(parts, found, f"{graph.name}, a batch of {batch_size:,}, {optimizer}, {precision}")
+    return _breakdown(parts, peak, f"{graph.name}, a batch of {batch_size:,}, {optimizer}, {precision}")
 
 
 def _workspace(graph: OpGraph, batch_size: int) -> float:
-    fixed, each = conv_workspace(graph)["layout"]
+    fixed, per_sample = conv_workspace(graph)["layout"]
     products = graph.nodes["type"].isin(["Gemm", "MatMul"]).any()
-    return float((fixed + each * batch_size).max(initial=0.0)) + (_CUBLAS if products else 0.0)
+    return float((fixed + per_sample * batch_size).max(initial=0.0)) + (_CUBLAS if products else 0.0)
 
 
-def _breakdown(parts: dict[str, float], found: SimulatedMemory, title: str) -> MemoryBreakdown:
+def _breakdown(parts: dict[str, float], peak: SimulatedMemory, title: str) -> MemoryBreakdown:
     table = pd.DataFrame({"part": pd.Series(list(parts), dtype=STRING), "gib": [b / _GIB for b in parts.values()]})
     total = sum(parts.values()) / _GIB
-    return MemoryBreakdown(table, found.allocated / _GIB, total - parts["context"] / _GIB, total, title)
+    return MemoryBreakdown(table, peak.allocated / _GIB, total - parts["context"] / _GIB, total, title)

@@ -1,4 +1,4 @@
-"""Blocks of layers between which gradient checkpointing keeps activations."""
+"""Blocks of layers for gradient checkpointing."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-#: A block holds at least so many operators.
-_FEWEST = 4
+#: Least operators in a block.
+_MIN_OPERATORS = 4
 _NUMBERED = re.compile(r"\d$")
 
 
-def blocks_of(names: Sequence[str]) -> list[int]:
-    """Sort operators into blocks by the path of their module: the innermost numbered one that holds a few of them.
+def checkpoint_blocks(names: Sequence[str]) -> list[int]:
+    """Assign operators to blocks: the innermost numbered module around them that has several operators.
 
-    Those outside every such module belong to none. A network without numbered modules is cut into pieces of equal
-    length, as many as the square root of its operators.
+    Operators outside such modules belong to none. A network with fewer than two such modules is cut into pieces of
+    equal length, the square root of the number of its operators.
 
     Parameters
     ----------
     names : sequence of str
-        Path of each operator, in order: ``layer1.0.conv1``.
+        Module path of each operator, in order: ``layer1.0.conv1``.
 
     Returns
     -------
     list of int
-        Number of the block, from 0 on; -1 for none.
+        Number of the block, from 0; -1 for none.
 
     References
     ----------
@@ -35,20 +35,20 @@ def blocks_of(names: Sequence[str]) -> list[int]:
     Examples
     --------
     >>> names = [f"blocks.{i}.{part}" for i in range(2) for part in ("norm", "attn.qkv", "attn.proj", "mlp.fc1")]
-    >>> blocks_of(["stem", *names, "head"])
+    >>> checkpoint_blocks(["stem", *names, "head"])
     [-1, 0, 0, 0, 0, 1, 1, 1, 1, -1]
     """
-    held = Counter(prefix for name in names for prefix in _prefixes(name))
-    homes = [next((prefix for prefix in _prefixes(name) if held[prefix] >= _FEWEST), "") for name in names]
-    numbers = {home: number for number, home in enumerate(dict.fromkeys(home for home in homes if home))}
+    counts = Counter(prefix for name in names for prefix in _numbered_prefixes(name))
+    modules = [next((p for p in _numbered_prefixes(name) if counts[p] >= _MIN_OPERATORS), "") for name in names]
+    numbers = {module: number for number, module in enumerate(dict.fromkeys(filter(None, modules)))}
     if len(numbers) < 2:
         length = max(math.ceil(math.sqrt(len(names))), 1)
         return [position // length for position in range(len(names))]
-    return [numbers.get(home, -1) for home in homes]
+    return [numbers.get(module, -1) for module in modules]
 
 
-def _prefixes(name: str) -> list[str]:
-    """Paths of the numbered modules around an operator, the innermost first."""
+def _numbered_prefixes(name: str) -> list[str]:
+    """Paths of the numbered modules around an operator, innermost first."""
     parts = name.split(".")
     paths = [".".join(parts[: depth + 1]) for depth in range(len(parts)) if _NUMBERED.search(parts[depth])]
     return paths[::-1]

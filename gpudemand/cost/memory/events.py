@@ -1,4 +1,4 @@
-"""Tensors that come and go: the memory of a training step as a sequence of events."""
+"""Allocation events: the memory of a training step as a sequence of allocations and frees of tensors."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ import numpy as np
 
 from gpudemand._typing import FloatArray, IntArray
 
-#: What memory is for.
+#: Categories of memory.
 PARTS = ("parameters", "gradients", "optimizer_state", "input", "activations", "transient", "workspace")
+#: Bytes as (fixed, per sample).
+Size = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Events:
-    """Tensors that come and go, in order; sizes are ``fixed + per_sample * batch`` bytes.
+class AllocationEvents:
+    """Allocations and frees of tensors, in order; a tensor takes ``fixed + per_sample * batch`` bytes.
 
     Parameters
     ----------
     tensor : ndarray of shape (n_events,)
-        Which tensor.
+        Number of the tensor.
     sign : ndarray of shape (n_events,)
-        +1 where it comes, -1 where it goes.
+        +1: allocated, -1: freed.
     fixed, per_sample : ndarray of shape (n_tensors,)
         Bytes.
     part : ndarray of shape (n_tensors,)
         Position in `PARTS`.
     start : int
-        Event at which a step begins; what comes before stays: weights, optimizer state, and the batch.
-    forward : ndarray of shape (n_layers,)
-        Event after which a layer computes.
+        First event of the step; before it, weights, optimizer state and the batch are allocated.
     """
 
     tensor: IntArray
@@ -38,59 +38,65 @@ class Events:
     per_sample: FloatArray
     part: IntArray
     start: int
-    forward: IntArray
 
     def sizes(self, batch_size: float, block: int = 1) -> FloatArray:
         """Bytes of each tensor, rounded up to whole blocks."""
         return np.asarray(np.ceil((self.fixed + self.per_sample * batch_size) / block) * block)
 
-    def held(self, batch_size: float, block: int = 1) -> FloatArray:
-        """Bytes held after each event, shape (n_events,)."""
+    def allocated(self, batch_size: float, block: int = 1) -> FloatArray:
+        """Bytes allocated after each event, shape (n_events,)."""
         return np.asarray(np.cumsum(self.sizes(batch_size, block)[self.tensor] * self.sign))
 
-    def held_by_part(self, batch_size: float, position: int) -> FloatArray:
-        """Bytes that each of `PARTS` holds after the event at `position`."""
+    def allocated_by_part(self, batch_size: float, position: int) -> FloatArray:
+        """Bytes allocated for each of `PARTS` after the event at `position`."""
         alive = np.bincount(self.tensor[: position + 1], self.sign[: position + 1], minlength=self.fixed.size)
         return np.asarray(np.bincount(self.part, alive * self.sizes(batch_size), minlength=len(PARTS)), dtype=float)
 
 
 class Tape:
-    """Writes events down, and counts who holds a tensor."""
+    """Records allocation events of reference-counted tensors."""
 
     def __init__(self) -> None:
-        self.tensor: list[int] = []
-        self.sign: list[int] = []
-        self.sizes: list[tuple[float, float]] = []
-        self.part: list[int] = []
-        self.holders: list[int] = []
+        self.references: list[int] = []
+        self._tensor: list[int] = []
+        self._sign: list[int] = []
+        self._sizes: list[Size] = []
+        self._part: list[int] = []
 
-    def new(self, part: str, size: tuple[float, float]) -> int:
-        """Make a tensor with one holder."""
-        number = len(self.sizes)
-        self.sizes.append(size)
-        self.part.append(PARTS.index(part))
-        self.holders.append(1)
-        self.tensor.append(number)
-        self.sign.append(1)
+    def __len__(self) -> int:
+        return len(self._tensor)
+
+    def allocate(self, part: str, size: Size) -> int:
+        """Allocate a tensor with one reference; return its number."""
+        number = len(self._sizes)
+        self._sizes.append(size)
+        self._part.append(PARTS.index(part))
+        self.references.append(1)
+        self._record(number, 1)
         return number
 
-    def hold(self, number: int) -> int:
-        """Add a holder."""
-        self.holders[number] += 1
+    def retain(self, number: int) -> int:
+        """Add a reference."""
+        self.references[number] += 1
         return number
 
-    def drop(self, number: int) -> None:
-        """Take a holder away; the last one takes the tensor with it."""
-        self.holders[number] -= 1
-        if not self.holders[number]:
-            self.tensor.append(number)
-            self.sign.append(-1)
+    def release(self, number: int) -> None:
+        """Remove a reference; the last one frees the tensor."""
+        self.references[number] -= 1
+        if not self.references[number]:
+            self._record(number, -1)
 
-    def pulse(self, part: str, size: tuple[float, float]) -> None:
-        """Make a tensor and drop it at once."""
-        if size[0] or size[1]:
-            self.drop(self.new(part, size))
+    def allocate_and_free(self, part: str, size: Size) -> None:
+        """Allocate a tensor and free it at once; nothing if it is empty."""
+        if any(size):
+            self.release(self.allocate(part, size))
 
-    def now(self) -> int:
-        """Position of the latest event."""
-        return len(self.tensor) - 1
+    def events(self, start: int) -> AllocationEvents:
+        """Return what was recorded; `start` is the first event of the step."""
+        sizes = np.array(self._sizes, dtype=float).reshape(-1, 2)
+        tensor, sign, part = (np.array(values, dtype=np.int64) for values in (self._tensor, self._sign, self._part))
+        return AllocationEvents(tensor, sign, sizes[:, 0], sizes[:, 1], part, start)
+
+    def _record(self, number: int, sign: int) -> None:
+        self._tensor.append(number)
+        self._sign.append(sign)

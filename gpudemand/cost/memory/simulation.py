@@ -1,8 +1,8 @@
-"""Memory of a training step, simulated from a graph: nothing is run, no GPU is needed, nothing is allocated.
+"""Simulated memory of a training step, from the operator graph alone.
 
-Three things are called memory. *Allocated* is what tensors take, *reserved* what PyTorch's caching allocator has taken
-from the GPU for them, *device* what the driver says the process takes: reserved, and the context of CUDA and its
-libraries. The first two are simulated here; `MemoryModel` learns the rest.
+*Allocated* memory is that of tensors, *reserved* memory what PyTorch's caching allocator has taken from the device,
+*device* memory what the driver reports for the process: reserved memory and the context of CUDA and its libraries. The
+first two are simulated here; `MemoryModel` predicts the third.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ from gpudemand.cost.graph.features import features_by_name
 from gpudemand.cost.graph.op_graph import OpGraph
 from gpudemand.cost.graph.structural_matrix import check_graph
 from gpudemand.cost.memory.allocator import BLOCK, CachingAllocator, replay
-from gpudemand.cost.memory.events import PARTS, Events
+from gpudemand.cost.memory.events import PARTS, AllocationEvents
 from gpudemand.cost.memory.liveness import Setting, step_events
 from gpudemand.cost.memory.workspace import conv_extents, conv_workspace
 
-#: Amounts whose shares by operator class describe a network.
+#: Amounts whose shares by operator class are features.
 _SHARED = ("saved_bytes", "bytes")
 _STATE = PARTS.index("optimizer_state")
-#: Batches that memory is simulated for where many are asked about.
+#: Batch sizes at which memory is simulated for interpolation.
 _KNOTS = np.unique(np.outer([1, 3], 2 ** np.arange(26)).ravel())
-#: Batches between which the memory of a network is a line, near enough, in a summary.
+#: Batch sizes of `memory_summary`.
 SUMMARY_BATCHES = (1, 4, 16, 64, 256)
 
 
 class SimulatedMemory(NamedTuple):
-    """Peaks of a training step, in bytes.
+    """Peak memory of a training step, bytes.
 
     Attributes
     ----------
     allocated : float
-        Most that tensors take at one moment, weights and the batch among them.
+        Peak of the memory of tensors, including weights and the batch.
     reserved : float
-        What the caching allocator holds after two steps.
+        Reserved by the caching allocator after two steps.
     parts : dict of str to float
-        What the memory allocated at the peak is for, by `gpudemand.cost.memory.events.PARTS`.
-    when : float
+        Memory allocated at the peak by category, `gpudemand.cost.memory.events.PARTS`.
+    peak_position : float
         Position of the peak in the step, from 0 to 1.
     """
 
     allocated: float
     reserved: float
     parts: dict[str, float]
-    when: float
+    peak_position: float
 
 
 def simulate_memory(graph: OpGraph, batch_size: int, setting: Setting | None = None) -> SimulatedMemory:
@@ -64,7 +64,7 @@ def simulate_memory(graph: OpGraph, batch_size: int, setting: Setting | None = N
     batch_size : int
         Samples in a batch.
     setting : Setting, optional
-        Optimizer, precision, checkpointing and kind of device; plain SGD in single precision on a GPU by default.
+        Optimizer, precision, checkpointing and kind of device; SGD in single precision on a GPU by default.
 
     Returns
     -------
@@ -92,20 +92,20 @@ def simulate_memory(graph: OpGraph, batch_size: int, setting: Setting | None = N
     return _simulate(_events(check_graph(graph), setting or Setting()), samples)
 
 
-def allocated_bytes(events: Events, batch_sizes: Iterable[float]) -> FloatArray:
-    """Peak of the memory allocated, in bytes, for each of several batch sizes."""
-    return np.array([events.held(batch, BLOCK).max(initial=0.0) for batch in batch_sizes])
+def allocated_bytes(events: AllocationEvents, batch_sizes: Iterable[float]) -> FloatArray:
+    """Peak of allocated memory for each batch size, bytes."""
+    return np.array([events.allocated(batch, BLOCK).max(initial=0.0) for batch in batch_sizes])
 
 
-def _simulate(events: Events, batch_size: float) -> SimulatedMemory:
-    held = events.held(batch_size, BLOCK)
-    peak = int(held.argmax())
-    parts = dict(zip(PARTS, events.held_by_part(batch_size, peak).tolist(), strict=True))
-    return SimulatedMemory(float(held[peak]), _reserved(events, batch_size), parts, peak / len(held))
+def _simulate(events: AllocationEvents, batch_size: float) -> SimulatedMemory:
+    allocated = events.allocated(batch_size, BLOCK)
+    peak = int(allocated.argmax())
+    parts = dict(zip(PARTS, events.allocated_by_part(batch_size, peak).tolist(), strict=True))
+    return SimulatedMemory(float(allocated[peak]), _reserved(events, batch_size), parts, peak / len(allocated))
 
 
-def _reserved(events: Events, batch_size: float) -> float:
-    """Bytes reserved after two steps; optimizer state is made by the first of them, in the gaps it leaves."""
+def _reserved(events: AllocationEvents, batch_size: float) -> float:
+    """Bytes reserved after two steps; the first step ends with the allocation of optimizer state."""
     sizes, step = events.sizes(batch_size, BLOCK), np.arange(len(events.tensor)) >= events.start
     state = ~step & (events.part[events.tensor] == _STATE)
     pool = CachingAllocator()
@@ -115,7 +115,7 @@ def _reserved(events: Events, batch_size: float) -> float:
 
 
 def memory_features(graph: OpGraph, batch_sizes: Iterable[int], setting: Setting | None = None) -> pd.DataFrame:
-    """Describe the memory of a training step for `MemoryModel`, at several batch sizes.
+    """Features of the memory of a training step, at several batch sizes: the input of `MemoryModel`.
 
     Parameters
     ----------
@@ -129,9 +129,9 @@ def memory_features(graph: OpGraph, batch_sizes: Iterable[int], setting: Setting
     Returns
     -------
     DataFrame
-        A row a batch size: what `simulate_memory` says (bytes, ``part:<name>``), scratch memory that algorithms of
-        convolutions would need (``workspace:<algorithm>``), the largest convolutions of each kind
-        (``conv:<kind>_<extent>``), and shares of the activations by operator class (``share:<amount>_<class>``).
+        A row a batch size: ``allocated``, ``reserved``, ``when`` (position of the peak) and ``part:<name>`` of
+        `simulate_memory`, bytes; ``workspace:<algorithm>`` of convolutions; the largest convolutions of each kind,
+        ``conv:<kind>_<extent>``; and shares of activations by operator class, ``share:<amount>_<class>``.
 
     Examples
     --------
@@ -145,10 +145,9 @@ def memory_features(graph: OpGraph, batch_sizes: Iterable[int], setting: Setting
 
 
 def interpolated_features(graph: OpGraph, batch_sizes: Iterable[int], setting: Setting | None = None) -> pd.DataFrame:
-    """Describe memory as `memory_features` does, simulated for a few batch sizes only.
+    """`memory_features`, simulated at batch sizes 1, 2, 3, 4, 6, 8, 12, ... and interpolated linearly between them.
 
-    Amounts grow with the batch in straight lines, but for the steps in which an allocator takes memory. So they are
-    simulated for batches of 1, 2, 3, 4, 6, 8, 12, ... and interpolated for those between; once for each network.
+    Amounts are linear in the batch but for the granularity of the allocator. Simulations are memoized.
 
     Parameters
     ----------
@@ -172,35 +171,35 @@ def interpolated_features(graph: OpGraph, batch_sizes: Iterable[int], setting: S
     >>> interpolated_features(graph, [32, 40])[["batch_size", "part:activations"]].to_numpy().tolist()
     [[32.0, 2560.0], [40.0, 3200.0]]
     """
-    wanted = np.array(list(batch_sizes), dtype=float)
-    right = np.searchsorted(_KNOTS, wanted)
-    left = np.where(_KNOTS[right] == wanted, right, right - 1)
+    sizes = np.array(list(batch_sizes), dtype=float)
+    right = np.searchsorted(_KNOTS, sizes)
+    left = np.where(_KNOTS[right] == sizes, right, right - 1)
     knots = _KNOTS[np.unique([left, right])]
     exact = memory_features(graph, knots, setting)
-    return pd.DataFrame({name: np.interp(wanted, knots, values) for name, values in exact.items()})
+    return pd.DataFrame({name: np.interp(sizes, knots, values) for name, values in exact.items()})
 
 
 @per_graph
 def _features(graph: OpGraph, setting: Setting, batch: float) -> dict[str, float]:
-    found, scratch = _simulate(_events(graph, setting), batch), _scratch(graph)
-    needs = {f"workspace:{name}": (fixed + each * batch).max(initial=0.0) for name, (fixed, each) in scratch.items()}
+    peak = _simulate(_events(graph, setting), batch)
+    scratch = {name: (fixed + each * batch).max(initial=0.0) for name, (fixed, each) in _workspace(graph).items()}
     return {
         "batch_size": batch,
-        "allocated": found.allocated,
-        "reserved": found.reserved,
-        "when": found.when,
-        **{f"part:{name}": value for name, value in found.parts.items()},
-        **needs,
+        "allocated": peak.allocated,
+        "reserved": peak.reserved,
+        "when": peak.peak_position,
+        **{f"part:{name}": value for name, value in peak.parts.items()},
+        **{f"workspace:{name}": value for name, value in scratch.items()},
         **{f"conv:{name}": value * batch for name, value in _extents(graph).items()},
         **_fixed_features(graph),
     }
 
 
-_events, _scratch, _extents = per_graph(step_events), per_graph(conv_workspace), per_graph(conv_extents)
+_events, _workspace, _extents = per_graph(step_events), per_graph(conv_workspace), per_graph(conv_extents)
 
 
 def memory_summary(graph: OpGraph) -> dict[str, float]:
-    """Summarise the simulated memory of a training step on a CPU by numbers, for tables that hold no graph.
+    """Simulated memory of a training step on a CPU as a few numbers, for feature tables without graphs.
 
     Parameters
     ----------
@@ -210,12 +209,12 @@ def memory_summary(graph: OpGraph) -> dict[str, float]:
     Returns
     -------
     dict of str to float
-        ``allocated_<batch>``: bytes allocated at the peak of a plain step, for each batch of `SUMMARY_BATCHES`;
-        ``workspace_<algorithm>``: most scratch bytes for a sample that any convolution would need.
+        ``allocated_<batch>``: peak of allocated bytes with SGD, for each batch size of `SUMMARY_BATCHES`;
+        ``workspace_<algorithm>``: largest workspace of a convolution, bytes per sample.
     """
-    held = allocated_bytes(_events(check_graph(graph), Setting(device="cpu")), SUMMARY_BATCHES)
-    scratch = {f"workspace_{name}": float(each.max(initial=0.0)) for name, (_, each) in _scratch(graph).items()}
-    return {f"allocated_{batch}": value for batch, value in zip(SUMMARY_BATCHES, held.tolist(), strict=True)} | scratch
+    peaks = allocated_bytes(_events(check_graph(graph), Setting(device="cpu")), SUMMARY_BATCHES)
+    scratch = {f"workspace_{name}": float(each.max(initial=0.0)) for name, (_, each) in _workspace(graph).items()}
+    return {f"allocated_{batch}": peak for batch, peak in zip(SUMMARY_BATCHES, peaks.tolist(), strict=True)} | scratch
 
 
 @per_graph

@@ -1,26 +1,32 @@
-"""Scratch memory that the algorithms of a convolution on a GPU ask for.
+"""Workspace of convolutions on a GPU, by algorithm.
 
-Which algorithm cuDNN takes depends on its heuristics, or on a search; what each would need follows from the shapes.
-These are the candidates, for a predictor to weigh.
+Which algorithm cuDNN selects depends on its heuristics or on a benchmark; what each would need follows from the shapes.
+The amounts are candidate features for a predictor.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from gpudemand._typing import BoolArray, FloatArray
+from gpudemand._typing import FloatArray
 from gpudemand.cost.graph.op_graph import OpGraph
 from gpudemand.cost.operators.vocabulary import CONVOLUTION_KINDS
 
-#: Tiles of 4 x 4 places hold 6 x 6 numbers each, and so do filters of 3 x 3.
+#: Winograd F(4x4, 3x3): 6 x 6 numbers for each tile of 4 x 4 positions, and for each filter of 3 x 3.
 _WINOGRAD = (6 / 4) ** 2
 _WINOGRAD_WEIGHTS = 36 / 9
-#: Complex numbers of a transformed tile for each of its places, and for each weight.
-_TILE = 32 * 17
+#: FFT on tiles of 32 x 32, of which 28 x 28 are output: numbers a transformed tile, half of it by symmetry, complex.
+_FFT_TILE = 32 * 17
+_FFT_OUTPUT = 28**2
+#: Pseudo-kind: convolutions that read the input of the network.
+_STEM = "stem"
+CONVOLUTIONS = (_STEM, *CONVOLUTION_KINDS)
+#: What the workspace of a convolution scales with: bytes read and written, bytes written, bytes of the unfolded input.
+EXTENTS = ("moved", "written", "unfolded")
 
 
 def conv_workspace(graph: OpGraph) -> dict[str, tuple[FloatArray, FloatArray]]:
-    """Bytes that each algorithm would need for each operator, as (fixed, for each sample).
+    """Bytes that each algorithm would need for each operator, as (fixed, per sample).
 
     Parameters
     ----------
@@ -31,8 +37,8 @@ def conv_workspace(graph: OpGraph) -> dict[str, tuple[FloatArray, FloatArray]]:
     -------
     dict of str to (ndarray, ndarray)
         Algorithm -> two arrays of shape (n_operators,); zero where it does not apply, and for all but convolutions.
-        ``layout``: activations copied into the order that tensor cores read. ``columns``: the input unfolded into a
-        matrix. ``winograd``: tiles of 4 x 4 places. ``fourier``: tiles of 32 x 32, weights transformed as well.
+        ``layout``: activations copied into channels-last order. ``columns``: the input unfolded into a matrix (im2col).
+        ``winograd``: tiles of 4 x 4 positions. ``fourier``: tiles of 32 x 32, and transformed weights.
 
     References
     ----------
@@ -48,33 +54,26 @@ def conv_workspace(graph: OpGraph) -> dict[str, tuple[FloatArray, FloatArray]]:
     (0.0, 4608.0)
     """
     nodes = graph.nodes
-    is_conv = (nodes["type"] == "Conv").to_numpy()
-    kind = nodes["kind"].to_numpy()
-    channels = np.array([shape[1] if len(shape) > 1 else 1 for shape in nodes["output_shape"]], dtype=float)
+    is_conv, kind = (nodes["type"] == "Conv").to_numpy(), nodes["kind"].to_numpy()
+    shapes = list(nodes["output_shape"])
+    channels = np.array([shape[1] if len(shape) > 1 else 1 for shape in shapes], dtype=float)
+    positions = np.array([np.prod(shape[2:]) if len(shape) > 2 else 1.0 for shape in shapes], dtype=float)
     weights, moved = nodes["weight_bytes"].to_numpy(), (nodes["bytes_read"] + nodes["bytes_written"]).to_numpy()
     dense, square = is_conv & (kind != "depthwise"), is_conv & (kind == "3x3")
-    unfolded = nodes["flops"].to_numpy() / (2 * np.maximum(channels, 1)) * 4
-    places = np.array([np.prod(shape[2:]) if len(shape) > 2 else 1.0 for shape in nodes["output_shape"]], dtype=float)
     wide = is_conv & np.isin(kind, ("3x3", "large"))
+    unfolded = nodes["flops"].to_numpy() / (2 * np.maximum(channels, 1)) * 4
     taps = np.where(kind == "large", 25.0, 9.0)
-    tiles = np.ceil(places / 28**2) * _TILE / np.maximum(places, 1)
+    tiles = np.ceil(positions / _FFT_OUTPUT) * _FFT_TILE / np.maximum(positions, 1)
     return {
         "layout": (weights * dense, moved * dense),
         "columns": (np.zeros(len(nodes)), unfolded * (dense & (kind != "1x1"))),
         "winograd": (_WINOGRAD_WEIGHTS * weights * square, _WINOGRAD * moved * square),
-        "fourier": (2 * _TILE / taps * weights * wide, 2 * tiles * moved * wide),
+        "fourier": (2 * _FFT_TILE / taps * weights * wide, 2 * tiles * moved * wide),
     }
 
 
-#: Convolutions that cuDNN treats alike; ``stem`` reads the image.
-_STEM = "stem"
-CONVOLUTIONS = (_STEM, *CONVOLUTION_KINDS)
-#: What the scratch memory of a convolution grows with: all that it moves, what it writes, its unfolded input.
-EXTENTS = ("moved", "written", "unfolded")
-
-
 def conv_extents(graph: OpGraph) -> dict[str, float]:
-    """Return the largest extents of the convolutions of each kind, in bytes for each sample.
+    """Largest extents of the convolutions of each kind, bytes per sample.
 
     Parameters
     ----------
@@ -96,18 +95,12 @@ def conv_extents(graph: OpGraph) -> dict[str, float]:
     """
     nodes = graph.nodes
     kinds = nodes["kind"].astype(object).to_numpy().copy()
-    is_first = np.ones(len(nodes), dtype=bool)
-    is_first[graph.edges[:, 1]] = False
-    kinds[is_first] = _STEM
+    kinds[np.setdiff1d(np.arange(len(nodes)), graph.edges[:, 1])] = _STEM
     is_conv = (nodes["type"] == "Conv").to_numpy(dtype=bool)
     written = nodes["bytes_written"].to_numpy()
     columns = (nodes["bytes_read"].to_numpy() + written, written, conv_workspace(graph)["columns"][1])
     return {
-        f"{kind}_{extent}": _largest(values, is_conv & (kinds == kind))
+        f"{kind}_{extent}": float(values[is_conv & (kinds == kind)].max(initial=0.0))
         for kind in CONVOLUTIONS
         for extent, values in zip(EXTENTS, columns, strict=True)
     }
-
-
-def _largest(values: FloatArray, where: BoolArray) -> float:
-    return float(values[where].max(initial=0.0))

@@ -1,1 +1,1 @@
-"""The vocabulary of operators, their arithmetic and their precision."""
+"""Operator types, their arithmetic, and their precision under autocast."""

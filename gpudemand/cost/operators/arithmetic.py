@@ -1,8 +1,7 @@
-"""Operations of the operators that multiply and add matrices; a multiply-add counts as 2.
+"""Floating-point operations of matrix products, convolutions and attention; a multiply-add counts as 2.
 
-Element-wise operators, normalisations and pools are bound by memory: their cost is in the bytes they read and write,
-and they count no operations. This is the convention of ``torch.utils.flop_counter``, and of papers that call ResNet-50
-a network of 4.1 G multiply-adds. A bias counts nothing, and a mask saves nothing.
+Element-wise operators, normalisations and pools are bound by memory bandwidth: they count bytes and no operations, as
+in ``torch.utils.flop_counter``. Biases and masks count nothing.
 """
 
 from __future__ import annotations
@@ -14,12 +13,17 @@ from collections.abc import Sequence
 def weighted_flops(positions: float, weights: float) -> float:
     """Operations of a layer that uses each of its weights once at every position.
 
-    One formula for convolutions (positions: batch x output places; x input places when transposed; grouped or not),
-    dense layers (positions: batch x tokens) and recurrent ones (positions: batch x time steps).
+    Parameters
+    ----------
+    positions : float
+        Convolution: batch x output positions (input positions if transposed); dense layer: batch x tokens; recurrent
+        layer: batch x time steps.
+    weights : float
+        Elements of the weights.
 
     Examples
     --------
-    A 3x3 convolution from 3 to 64 channels on 32x32 places:
+    A 3x3 convolution from 3 to 64 channels on 32x32 positions:
 
     >>> weighted_flops(32 * 32, 64 * 3 * 3 * 3)
     3538944.0
@@ -28,7 +32,7 @@ def weighted_flops(positions: float, weights: float) -> float:
 
 
 def matmul_flops(outputs: float, inner: float) -> float:
-    """Operations of a product of two activations: `outputs` elements, each a sum over `inner` products.
+    """Operations of a matrix product of `outputs` elements, each a sum over `inner` products.
 
     Examples
     --------
@@ -39,7 +43,7 @@ def matmul_flops(outputs: float, inner: float) -> float:
 
 
 def attention_flops(query: Sequence[int], key: Sequence[int], value: Sequence[int]) -> float:
-    """Operations of scaled dot-product attention: two products, the mask not exploited.
+    """Operations of scaled dot-product attention: two matrix products, without savings by a mask.
 
     Parameters
     ----------
@@ -55,7 +59,7 @@ def attention_flops(query: Sequence[int], key: Sequence[int], value: Sequence[in
 
 
 def einsum_flops(equation: str, shapes: Sequence[Sequence[int]]) -> float:
-    """Operations of an Einstein sum contracted from left to right; without a sum over products it counts nothing.
+    """Operations of an Einstein sum contracted from left to right; zero where no product is summed.
 
     Parameters
     ----------
@@ -71,19 +75,16 @@ def einsum_flops(equation: str, shapes: Sequence[Sequence[int]]) -> float:
     """
     terms, _, result = equation.replace(" ", "").partition("->")
     labels = [_axes(term, len(shape)) for term, shape in zip(terms.split(","), shapes, strict=True)]
-    kept = set(_axes(result, max(map(len, shapes)))) if result else _once(labels)
-    size = {
-        name: extent
-        for term, shape in zip(labels, shapes, strict=True)
-        for name, extent in zip(term, shape, strict=True)
-    }
-    done, flops = set(labels[0]), 0.0
+    output = set(_axes(result, max(map(len, shapes)))) if result else _implicit_output(labels)
+    pairs = zip(labels, shapes, strict=True)
+    size = {name: extent for term, shape in pairs for name, extent in zip(term, shape, strict=True)}
+    contracted, flops = set(labels[0]), 0.0
     for position, term in enumerate(labels[1:], start=2):
-        later = kept.union(*labels[position:])
-        everything = done | set(term)
-        if everything - later:
-            flops += 2.0 * math.prod(size.get(name, 1) for name in everything)
-        done = everything & later
+        later = output.union(*labels[position:])
+        joint = contracted | set(term)
+        if joint - later:
+            flops += 2.0 * math.prod(size.get(name, 1) for name in joint)
+        contracted = joint & later
     return flops
 
 
@@ -96,6 +97,6 @@ def _axes(term: str, n_axes: int) -> list[str]:
     return [*before, *(str(i) for i in range(hidden, 0, -1)), *after]
 
 
-def _once(labels: list[list[str]]) -> set[str]:
+def _implicit_output(labels: list[list[str]]) -> set[str]:
     flat = [name for term in labels for name in term]
     return {name for name in flat if flat.count(name) == 1 or name.isdigit()}

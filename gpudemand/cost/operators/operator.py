@@ -1,4 +1,4 @@
-"""`Operator`: one call of one operator in a network, with its cost per sample."""
+"""`Operator`: one operator call of a network and its cost."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from typing import NamedTuple
 
 
 class UnknownOperatorWarning(UserWarning):
-    """A network holds operators outside the vocabulary; they count as ``Other``, with no operations."""
+    """A network has operators outside the vocabulary; they count as ``Other``, with no operations."""
 
 
 class Operator(NamedTuple):
-    """One call of one operator: a row of `OpGraph.nodes`. Amounts are per sample.
+    """One operator call: a row of `OpGraph.nodes`. Amounts are per sample.
 
     Attributes
     ----------
     type : str
         Canonical type, an ONNX operator name (`gpudemand.cost.operators.vocabulary.VOCABULARY`).
     kind : str
-        For convolutions one of `CONVOLUTION_KINDS`; otherwise empty.
+        Of a convolution, one of `CONVOLUTION_KINDS`; otherwise empty.
     name : str
         Path of the module or layer that made the call.
     operator : str
@@ -27,14 +27,14 @@ class Operator(NamedTuple):
     flops : float
         Operations of the forward pass; a multiply-add counts as 2.
     parameters : int
-        Parameters that this call uses and no earlier one did, so that shared ones count once.
+        Parameters that this call is the first to use; shared ones count once.
     weight_bytes : float
-        Bytes of all parameters that this call reads, which do not grow with the batch. Of a table that is looked up,
-        the rows found are in `bytes_read` instead.
+        Bytes of all parameters that this call reads, independent of the batch. The rows read from a lookup table are in
+        `bytes_read` instead.
     bytes_read, bytes_written : float
         Bytes of activations.
     saved_bytes : float
-        Bytes of activations kept for the backward pass, each tensor at the first operator that keeps it.
+        Bytes of activations saved for the backward pass, each tensor at the first operator that saves it.
     """
 
     type: str
@@ -42,9 +42,9 @@ class Operator(NamedTuple):
     name: str
     operator: str
     output_shape: tuple[int, ...]
-    flops: float
-    parameters: int
-    weight_bytes: float
-    bytes_read: float
-    bytes_written: float
-    saved_bytes: float
+    flops: float = 0.0
+    parameters: int = 0
+    weight_bytes: float = 0.0
+    bytes_read: float = 0.0
+    bytes_written: float = 0.0
+    saved_bytes: float = 0.0

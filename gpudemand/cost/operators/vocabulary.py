@@ -1,8 +1,8 @@
-"""The vocabulary: what an operator is called, what is no operator, and what each keeps for the backward pass.
+"""Canonical operator types, the operators of each framework that map to them, and what each saves for the gradient.
 
-Labels are ONNX operator names, so that one network is one graph whatever framework it was written in. Plumbing (views,
-slices, reshapes, transposes that only change strides, expansions, detached copies, shape arithmetic) is contracted
-away; a transpose that really moves data in memory is an operator.
+Types are ONNX operator names, so that a network has one graph in every framework. Views, slices, reshapes, transposes
+that only change strides, expansions, detached copies and shape arithmetic are no operators; a transpose that moves data
+is one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gpudemand._validation import InputError
 
 OTHER = "Other"
 
-#: Canonical type -> the names it has in PyTorch (ATen; a trailing ``_`` for in-place is stripped) ...
+#: Canonical type -> names in PyTorch (ATen, without the trailing ``_`` of in-place variants) ...
 _TORCH = {
     "Conv": "conv1d conv2d conv3d convolution _convolution",
     "ConvTranspose": "conv_transpose1d conv_transpose2d conv_transpose3d",
@@ -160,14 +160,14 @@ _KERAS = {
     "Resize": "UpSampling1D UpSampling2D UpSampling3D",
 }
 
-#: TensorFlow operations that only rename, slice or describe data.
-_PLUMBING = """
+#: TensorFlow operations that only rename, slice or describe data; they are no operators.
+_VIEWS = """
     Identity IdentityN Reshape Squeeze ExpandDims StopGradient PreventGradient StridedSlice Slice Split SplitV Unpack
     Shape ShapeN Size Rank BroadcastTo EnsureShape CheckNumerics ReadVariableOp Bitcast Snapshot NoOp Assert ZerosLike
     OnesLike Fill Range BroadcastArgs BroadcastGradientArgs Placeholder Const VariableShape AssignVariableOp
     AssignAddVariableOp AssignSubVariableOp
 """
-TENSORFLOW_PLUMBING = frozenset(_PLUMBING.split())
+TENSORFLOW_VIEWS = frozenset(_VIEWS.split())
 
 
 def _inverted(names: dict[str, str]) -> dict[str, str]:
@@ -212,19 +212,19 @@ def tensorflow_type(name: str) -> str:
 
 
 def convolution_kind(kernel: Sequence[int], groups: int, channels: int) -> str:
-    """Sort a convolution into the classes that run at different speeds.
+    """Class of a convolution by kernel and groups; the classes run at different speeds.
 
     Parameters
     ----------
     kernel : sequence of int
-        Extents along the spatial axes.
+        Size along the spatial axes.
     groups, channels : int
         Number of groups and of input channels.
 
     Returns
     -------
     {"depthwise", "grouped", "1x1", "3x3", "large"}
-        ``3x3`` stands for kernels of at most 3 along every axis.
+        ``3x3``: at most 3 along every axis.
 
     Examples
     --------
@@ -250,7 +250,7 @@ class Saved(NamedTuple):
     output : bool
         The activations it wrote.
     extra : float
-        Further bytes for each element of the output, such as a dropout mask or the place of a maximum.
+        Further bytes per output element, such as a dropout mask or the index of a maximum.
     """
 
     inputs: bool = False
@@ -258,40 +258,28 @@ class Saved(NamedTuple):
     extra: float = 0.0
 
 
-_INPUT, _OUTPUT, _NOTHING = Saved(inputs=True), Saved(output=True), Saved()
-
-#: What each operator keeps for the backward pass. A tensor that two operators keep counts once; weights never count.
-#: The statistics of a normalisation are as few as its channels and are left out.
-SAVES: dict[str, Saved] = {
-    **dict.fromkeys(["Conv", "ConvTranspose", "Gemm", "MatMul", "Mul", "Div", "Pow", "Log", "Erf", "Sin"], _INPUT),
-    **dict.fromkeys(["BatchNormalization", "LayerNormalization", "GroupNormalization"], _INPUT),
-    **dict.fromkeys(["InstanceNormalization", "RMSNormalization", "LpNormalization", "LRN", "Softplus"], _INPUT),
-    **dict.fromkeys(["LeakyRelu", "PRelu", "Gelu", "Swish", "HardSwish", "HardSigmoid", "Mish", "Clip"], _INPUT),
-    **dict.fromkeys(["Relu", "Elu", "Sigmoid", "Tanh", "Softmax", "LogSoftmax", "Sqrt", "Exp"], _OUTPUT),
-    **dict.fromkeys(["Add", "Sub", "Concat", "Pad", "Tile", "Transpose", "Cast", "Resize", "AveragePool"], _NOTHING),
-    **dict.fromkeys(["GlobalAveragePool", "ReduceMean", "ReduceSum"], _NOTHING),
-    "Attention": Saved(inputs=True, output=True),
-    "Dropout": Saved(extra=1.0),
-    "MaxPool": Saved(inputs=True, output=True),
-    "GlobalMaxPool": Saved(inputs=True, output=True),
-    "ReduceMax": Saved(inputs=True, output=True),
-    "Max": Saved(inputs=True),
-    "Abs": Saved(inputs=True),
-    "Gather": Saved(inputs=True),
-    "TopK": Saved(extra=4.0),
-    "Scatter": _NOTHING,
-    "Loss": Saved(inputs=True, extra=4.0),
-    "Where": Saved(extra=1.0),
-    OTHER: Saved(inputs=True, output=True),
+_SAVED = {
+    Saved(): "Add Sub Concat Pad Tile Transpose Cast Resize AveragePool GlobalAveragePool ReduceMean ReduceSum Scatter",
+    Saved(inputs=True): "Conv ConvTranspose Gemm MatMul Mul Div Pow Log Erf Sin Abs Max Gather BatchNormalization "
+    "LayerNormalization GroupNormalization InstanceNormalization RMSNormalization LpNormalization LRN Softplus "
+    "LeakyRelu PRelu Gelu Swish HardSwish HardSigmoid Mish Clip",
+    Saved(output=True): "Relu Elu Sigmoid Tanh Softmax LogSoftmax Sqrt Exp",
+    Saved(inputs=True, output=True): "Attention MaxPool GlobalMaxPool ReduceMax Other",
+    Saved(inputs=True, extra=4.0): "Loss",
+    Saved(extra=1.0): "Dropout Where",
+    Saved(extra=4.0): "TopK",
 }
+#: What each operator saves for the backward pass. A tensor saved by two operators counts once; weights never count.
+#: The statistics of normalisations (one number a channel) are left out.
+SAVES = {name: saved for saved, names in _SAVED.items() for name in names.split()}
 
-#: Numbers that a recurrent cell keeps for each time step and hidden unit (gates and states, its output among them),
-#: next to its input. This is what the gradient needs; the workspace that oneDNN keeps for an LSTM is 2.4 times that.
+#: Numbers that a recurrent cell saves per time step and hidden unit (gates and states, its output among them), beside
+#: its input.
 RECURRENT_STATE = {"LSTM": 7.0, "GRU": 7.0, "RNN": 1.0}
 
 
 def check_vocabulary(types: Sequence[str]) -> tuple[str, ...]:
-    """Return `types` as a tuple, or say which of them are no canonical operator types."""
+    """Return `types` as a tuple; raise `InputError` for one that is no canonical operator type."""
     unknown = [name for name in types if name not in VOCABULARY]
     if unknown:
         raise InputError(

@@ -1,1 +1,1 @@
-"""Roofline model: seconds of every kind of work in a step at the peaks of a device, and gradient reduction."""
+"""Roofline model of a training step: seconds of each kind of work at the peaks of a device."""

@@ -1,4 +1,4 @@
-"""What several GPUs add to a step: gradients to reduce, over links of known bandwidth."""
+"""Data parallelism: seconds of gradient reduction at the peaks of the links."""
 
 from __future__ import annotations
 
@@ -8,31 +8,35 @@ import pandas as pd
 from gpudemand._typing import FloatArray
 from gpudemand.cost.graph.op_graph import OpGraph
 
-#: Bytes a second between machines where nothing better is known: ten gigabits.
+#: Bytes/s between machines: 10 Gbit Ethernet.
 _NETWORK = 1.25e9
+#: GB/s of a link of unknown bandwidth: PCIe 4.0 x16.
+_LINK_GB_S = 32.0
 _GRADIENT_BYTES = 4.0
+#: Seconds from one kernel launch to the next when nothing else takes time.
+LAUNCH_S = 1e-5
 
 
 def parallel_terms(graph: OpGraph, jobs: pd.DataFrame, compute: FloatArray) -> dict[str, FloatArray]:
-    """Seconds that data parallelism adds at the peaks of the links; all zero on one GPU.
+    """Seconds that data parallelism adds at the peaks of the links; zero on one GPU.
 
-    Each GPU sends and receives ``2 (n - 1) / n`` times the gradients in a ring all-reduce; what travels between
-    machines goes over the network instead.
+    In a ring all-reduce each GPU sends and receives ``2 (n - 1) / n`` times the gradients; between machines, over the
+    network.
 
     Parameters
     ----------
     graph : OpGraph
-        The network whose gradients are reduced.
+        The network.
     jobs : DataFrame
-        ``n_gpus``, ``device_interconnect_gb_s`` and, where there is more than one machine, ``n_nodes``.
+        ``n_gpus``, ``device_interconnect_gb_s`` and, with several machines, ``n_nodes``.
     compute : ndarray of shape (n_jobs,)
-        Seconds of the rest of the step at the peaks: the backward pass hides a part of the reduction, and the slowest
-        GPU keeps the others waiting.
+        Seconds of the rest of the step at the peaks, with which reduction overlaps and stragglers scale.
 
     Returns
     -------
     dict of str to ndarray
-        ``reduce``, ``network``, ``messages`` (a launch for each layer and doubling of GPUs), ``straggle``.
+        ``reduce``, ``network``, ``messages`` (a launch per layer and doubling of GPUs), ``straggle`` (of the slowest
+        GPU, per doubling).
 
     References
     ----------
@@ -47,13 +51,13 @@ def parallel_terms(graph: OpGraph, jobs: pd.DataFrame, compute: FloatArray) -> d
     """
     gpus = jobs["n_gpus"].to_numpy(dtype=float)
     nodes = jobs["n_nodes"].to_numpy(dtype=float) if "n_nodes" in jobs.columns else np.ones(len(jobs))
-    link = np.nan_to_num(jobs["device_interconnect_gb_s"].to_numpy(dtype=float), nan=32.0) * 1e9 / 2.0
+    link = np.nan_to_num(jobs["device_interconnect_gb_s"].to_numpy(dtype=float), nan=_LINK_GB_S) * 1e9 / 2.0
     gradients = _GRADIENT_BYTES * graph.n_trainable
     doublings = np.log2(np.maximum(gpus, 1.0))
     return {
         "reduce": gradients * _ring(gpus) / link,
         "network": gradients * _ring(nodes) / _NETWORK,
-        "messages": 1e-5 * graph.n_layers * doublings,
+        "messages": LAUNCH_S * graph.n_layers * doublings,
         "straggle": 0.1 * compute * doublings,
     }
 

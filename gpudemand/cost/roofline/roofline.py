@@ -1,7 +1,7 @@
-"""What a step would take on the datasheet: seconds for every kind of work in it, at the peaks of a device.
+"""Roofline terms of a training step: seconds of every kind of work at the peaks of a device.
 
-Nothing is fitted here. Each operator call moves bytes, does operations and has to be launched; each of the three takes
-a time that the datasheet bounds. `StepTimeModel` learns how far real hardware is from these bounds.
+Each operator call moves bytes, computes and is launched; the datasheet bounds the time of each. Nothing is fitted here:
+`StepTimeModel` learns the ratio of real hardware to these bounds.
 """
 
 from __future__ import annotations
@@ -18,33 +18,29 @@ from gpudemand.cost.graph.cache import per_graph
 from gpudemand.cost.graph.features import operator_classes
 from gpudemand.cost.graph.op_graph import OpGraph
 from gpudemand.cost.graph.structural_matrix import check_graphs
-from gpudemand.cost.roofline.data_parallel import parallel_terms
+from gpudemand.cost.roofline.data_parallel import LAUNCH_S, parallel_terms
 
-#: Start of the names of the columns that `step_terms` makes.
+#: Prefix of the columns of `step_terms`.
 WORK = "work:"
-#: What a job and its device must say.
+#: Columns that `step_terms` reads.
 NEEDED = (
-    *("batch_size", "precision", "layout", "mode", "optimizer_states", "n_gpus"),
-    *(
-        "device_peak_tflops",
-        "device_bandwidth_gb_s",
-        "device_sms",
-        "device_boost_clock_mhz",
-        "device_interconnect_gb_s",
-    ),
+    *("batch_size", "precision", "layout", "mode", "optimizer_states", "n_gpus", "device_peak_tflops"),
+    *("device_bandwidth_gb_s", "device_sms", "device_boost_clock_mhz", "device_interconnect_gb_s"),
 )
-#: Seconds from one kernel launch to the next when nothing else takes time.
-LAUNCH_S = 1e-5
+#: Seconds of a step without any work.
+_START_S = 1e-3
 _CONVOLUTIONS = ("conv_1x1", "conv_3x3", "conv_large", "conv_grouped", "conv_depthwise", "conv_transpose")
 _PRODUCTS = (*_CONVOLUTIONS, "gemm")
-#: Channels below which products run at their own, lower speeds.
+#: Upper bounds of the classes of few channels, where products run at lower speeds.
 _NARROW = (24, 48, 96, 192)
-#: Sides of the tile of results that one multiprocessor makes at a time, and what channels are padded to.
+#: Side of the output tile of a multiprocessor, and the multiple that channels are padded to.
 _TILE, _PAD = 128, 32
-#: Bytes that a multiprocessor takes in or gives out each cycle: large caches feed kernels faster than memory does.
-_ISSUED = 8.0
+#: Bytes that a multiprocessor loads or stores per cycle.
+_BYTES_PER_CYCLE = 8.0
+#: Boost clock in MHz of a device that states none.
+_CLOCK_MHZ = 1500.0
 _KERNEL_AREA = {"conv_3x3": 9.0, "conv_large": 25.0, "conv_grouped": 9.0}
-#: Kinds that are finer than `OPERATOR_CLASSES`, and the operators in them.
+#: Kinds finer than `OPERATOR_CLASSES` -> canonical types.
 _SPLIT = {
     "group_norm": "GroupNormalization",
     "pointwise": "Pow Sqrt Exp Log Erf Sin Abs Max Where Cast",
@@ -58,30 +54,30 @@ _HALF = ("fp16", "bf16")
 
 
 def step_terms(jobs: pd.DataFrame, graphs: Sequence[OpGraph]) -> pd.DataFrame:
-    """Sum up the work of each job's step by kind, in seconds at the peaks of its device.
+    """Work of each job's training step by kind, in seconds at the peaks of its device.
 
     Parameters
     ----------
     jobs : DataFrame
         `NEEDED` columns, as `gpudemand.cost.features_from_jobs` makes them; ``mode`` is ``train`` or ``infer``.
     graphs : sequence of OpGraph
-        The network of each row. A graph that occurs in many rows should be one object: it is taken apart once.
+        The network of each row. Rows of the same network should share one object, which is analysed once.
 
     Returns
     -------
     DataFrame
-        Index of `jobs`; columns ``work:<kind>:<what>``, seconds. What: ``bytes`` over bandwidth, ``issue`` (bytes over
-        what multiprocessors take in), ``flops`` over peak, ``launch``; of products also bytes and flops of narrow ones
-        (``bytes<48``), ``pad`` (flops of padding), ``odd`` (flops of sizes that tensor cores do not like), ``waves``
-        (flops lost to multiprocessors that wait), ``filters`` (gradients of depthwise filters), ``transpose`` (bytes,
-        where tensor cores want channels last and the layout is another). The ``work:back:`` twins hold the same amounts
-        for steps that train. Beside them ``weights``, ``cast``, ``slice``, ``update`` (of the parameters), ``start``
-        and the terms of `gpudemand.cost.roofline.data_parallel`.
+        Index of `jobs`; columns ``work:<kind>:<term>``, seconds. Terms: ``bytes`` over bandwidth, ``issue`` (bytes over
+        the load/store throughput of multiprocessors), ``flops`` over peak, ``launch``; of products also ``bytes<48``
+        and ``flops<48`` (of few channels), ``pad`` (flops of padding), ``odd`` (flops of sizes not aligned to 8),
+        ``waves`` (flops lost in the last wave of tiles), ``filters`` (gradients of depthwise filters), ``transpose``
+        (bytes converted to channels last). ``work:back:...`` are the same amounts for training steps, zero otherwise.
+        Further terms: ``weights``, ``cast``, ``slice``, ``update`` (of the parameters), ``start``, and those of
+        `gpudemand.cost.roofline.data_parallel`.
 
     Raises
     ------
     InputError
-        If a column is missing, or there are not as many graphs as jobs.
+        If a column is missing, or the numbers of graphs and jobs differ.
 
     References
     ----------
@@ -111,10 +107,10 @@ def step_terms(jobs: pd.DataFrame, graphs: Sequence[OpGraph]) -> pd.DataFrame:
 
 
 def operator_kinds(nodes: pd.DataFrame) -> FloatArray:
-    """Sort operators by how they use the hardware; finer than `gpudemand.cost.graph.features.operator_classes`.
+    """Kinds of operators by their use of the hardware; finer than `gpudemand.cost.graph.features.operator_classes`.
 
-    Element-wise operators are ``affine`` (with a parameter, whose gradient is a sum over everything else),
-    ``broadcast`` (one input is smaller than the other, as in squeeze-and-excitation), or plain.
+    Element-wise operators are ``affine`` (with a parameter, whose gradient is a reduction), ``broadcast`` (one input is
+    smaller than the other, as in squeeze-and-excitation), or ``elementwise``.
     """
     kinds = operator_classes(nodes).to_numpy(dtype=object)
     special = nodes["type"].map(_KIND_OF)
@@ -128,7 +124,7 @@ def operator_kinds(nodes: pd.DataFrame) -> FloatArray:
 
 @per_graph
 def _calls(graph: OpGraph, half: bool) -> pd.DataFrame:
-    """Operator calls of a graph with what their time depends on; equal ones are one row that counts ``n``."""
+    """Operator calls of a graph and what their time depends on; ``n`` equal calls are one row."""
     nodes, moved = graph.nodes, autocast_bytes(graph, half)
     kinds = operator_kinds(nodes)
     image = nodes["type"].isin(["Conv", "ConvTranspose"])
@@ -143,9 +139,9 @@ def _calls(graph: OpGraph, half: bool) -> pd.DataFrame:
             "bytes": (moved["read"] + moved["written"]).to_numpy(),
             "weights": nodes["weight_bytes"].to_numpy(),
             "cast": moved["cast"].to_numpy(),
-            # Slices of images are copied before they are convolved; products take them as they are.
+            # Slices are copied before they are convolved; other products read them in place.
             "slice": np.where(convolution, 2.0 * moved["sliced"], 0.0),
-            "places": outputs / np.maximum(channels, 1.0),
+            "positions": outputs / np.maximum(channels, 1.0),
             "channels": channels,
             "inner": inner,
         }
@@ -154,7 +150,7 @@ def _calls(graph: OpGraph, half: bool) -> pd.DataFrame:
 
 
 def _sizes(shape: tuple[int, ...], spatial: bool) -> tuple[float, float]:
-    """Elements of an output, and its channels."""
+    """Elements and channels of an output."""
     channels = shape[1] if spatial and len(shape) > 1 else shape[-1] if shape else 1
     return float(np.prod(shape, dtype=float)), float(channels)
 
@@ -166,17 +162,17 @@ def _terms(calls: pd.DataFrame, graph: OpGraph, jobs: pd.DataFrame) -> pd.DataFr
     training = (jobs["mode"] == "train").to_numpy(dtype=float)
     columns: dict[str, FloatArray] = {}
     for kind, rows in calls.groupby("kind", sort=False):
-        for what, amount in _kind_terms(str(kind), rows, jobs, batch * byte_s, batch * flop_s).items():
-            columns[f"{WORK}{kind}:{what}"] = amount
-    total = calls["n"].to_numpy(dtype=float)
-    for what in ("cast", "slice"):
-        columns[f"{WORK}{what}"] = float(total @ calls[what].to_numpy()) * batch * byte_s
-    columns[f"{WORK}weights"] = float(total @ calls["weights"].to_numpy()) * byte_s
+        for term, amount in _kind_terms(str(kind), rows, jobs, batch * byte_s, batch * flop_s).items():
+            columns[f"{WORK}{kind}:{term}"] = amount
+    n = calls["n"].to_numpy(dtype=float)
+    for term in ("cast", "slice"):
+        columns[f"{WORK}{term}"] = float(n @ calls[term].to_numpy()) * batch * byte_s
+    columns[f"{WORK}weights"] = float(n @ calls["weights"].to_numpy()) * byte_s
     back = {name.replace(WORK, f"{WORK}back:"): amount * training for name, amount in columns.items()}
-    # No states known: the step was timed without the optimizer's part.
+    # Unknown states: the step was timed without the optimizer.
     passes = np.nan_to_num(3.0 + 2.0 * jobs["optimizer_states"].to_numpy(dtype=float))
     update = 4.0 * graph.n_trainable * passes * byte_s * training
-    columns |= back | {f"{WORK}update": update, f"{WORK}start": np.full(len(jobs), 1e-3)}
+    columns |= back | {f"{WORK}update": update, f"{WORK}start": np.full(len(jobs), _START_S)}
     gpu = sum(amount for name, amount in columns.items() if name.endswith((":bytes", ":flops")))
     columns |= {f"{WORK}{name}": amount for name, amount in parallel_terms(graph, jobs, np.asarray(gpu)).items()}
     return pd.DataFrame(columns)
@@ -189,36 +185,36 @@ def _kind_terms(
     moved, flops = calls["bytes"].to_numpy() * n, calls["flops"].to_numpy() * n
     terms = {
         "bytes": moved.sum() * byte_s,
-        "issue": moved.sum() * byte_s * _issue(jobs),
+        "issue": moved.sum() * byte_s * _memory_to_issue_ratio(jobs),
         "launch": np.full(len(jobs), n.sum() * LAUNCH_S),
     }
     if flops.any():
         terms["flops"] = flops.sum() * flop_s
     if kind in _PRODUCTS:
         terms |= _shape_terms(kind, calls, moved, flops, byte_s, flop_s)
-        terms["waves"] = _waiting(calls, flops, jobs) * flop_s
+        terms["waves"] = _last_wave(calls, flops, jobs) * flop_s
     if kind == "conv_depthwise":
         terms["filters"] = _filter_gradients(calls, jobs, byte_s)
     if kind in _CONVOLUTIONS:
-        wanted = jobs["precision"].isin(_HALF) & (jobs["layout"] == "contiguous")
-        terms["transpose"] = moved.sum() * byte_s * wanted.to_numpy(dtype=float)
+        converted = jobs["precision"].isin(_HALF) & (jobs["layout"] == "contiguous")
+        terms["transpose"] = moved.sum() * byte_s * converted.to_numpy(dtype=float)
     return terms
 
 
 def _filter_gradients(calls: pd.DataFrame, jobs: pd.DataFrame, byte_s: FloatArray) -> FloatArray:
-    """Gradients of depthwise filters: each weight is a sum over all places, made by one multiprocessor alone."""
+    """Gradients of depthwise filters: each weight is a sum over all positions on a single multiprocessor."""
     multiprocessors = _multiprocessors(jobs)
     weights = (calls["channels"] * calls["inner"]).to_numpy()
     waves = np.ceil(weights[None, :] / (4.0 * multiprocessors[:, None]))
-    places = (4.0 * calls["places"] * calls["n"]).to_numpy()
-    return (waves @ places) * multiprocessors * byte_s
+    positions = (4.0 * calls["positions"] * calls["n"]).to_numpy()
+    return (waves @ positions) * multiprocessors * byte_s
 
 
-def _issue(jobs: pd.DataFrame) -> FloatArray:
-    """How much longer multiprocessors take to move a byte than the memory behind them does."""
-    clock = np.nan_to_num(jobs["device_boost_clock_mhz"].to_numpy(dtype=float), nan=1500.0) * 1e6
+def _memory_to_issue_ratio(jobs: pd.DataFrame) -> FloatArray:
+    """Memory bandwidth over the load/store throughput of all multiprocessors."""
+    clock = np.nan_to_num(jobs["device_boost_clock_mhz"].to_numpy(dtype=float), nan=_CLOCK_MHZ) * 1e6
     bandwidth = jobs["device_bandwidth_gb_s"].to_numpy(dtype=float) * 1e9
-    return bandwidth / (_multiprocessors(jobs) * clock * _ISSUED)
+    return bandwidth / (_multiprocessors(jobs) * clock * _BYTES_PER_CYCLE)
 
 
 def _multiprocessors(jobs: pd.DataFrame) -> FloatArray:
@@ -248,9 +244,9 @@ def _padded(amount: FloatArray) -> FloatArray:
     return np.ceil(amount / _PAD) * _PAD
 
 
-def _waiting(calls: pd.DataFrame, flops: FloatArray, jobs: pd.DataFrame) -> FloatArray:
-    """Operations that idle multiprocessors could have done: the last wave of tiles does not fill the device."""
-    places = np.outer(jobs["batch_size"].to_numpy(dtype=float), calls["places"].to_numpy())
-    tiles = np.ceil(places / _TILE) * np.ceil(calls["channels"].to_numpy() / _TILE)
+def _last_wave(calls: pd.DataFrame, flops: FloatArray, jobs: pd.DataFrame) -> FloatArray:
+    """Operations lost on multiprocessors that idle in the last wave of tiles."""
+    positions = np.outer(jobs["batch_size"].to_numpy(dtype=float), calls["positions"].to_numpy())
+    tiles = np.ceil(positions / _TILE) * np.ceil(calls["channels"].to_numpy() / _TILE)
     waves = tiles / _multiprocessors(jobs)[:, None]
     return (np.ceil(waves) / waves - 1.0) @ flops

@@ -1,1 +1,1 @@
-"""Tracers: a PyTorch module or a Keras model, read as operator calls and the edges between them."""
+"""Tracers of PyTorch modules and Keras models: operator calls and the edges between them."""

@@ -1,10 +1,8 @@
-"""Trace a Keras 3 model on the TensorFlow backend: the graph that its call makes, read as operators.
+"""Tracer of Keras 3 models on the TensorFlow backend.
 
-The model's own call runs once inside a graph, which computes nothing. So functional, sequential and subclassed
-models are the same thing, and plain TensorFlow inside a layer is seen like anything else. Layers and functions that are
-one operator but many graph operations (normalisations, recurrent layers, GELU, ...) are watched while the graph is
-made and count as one; everything else is read off the graph. ``MultiHeadAttention`` therefore is what TensorFlow makes
-of it: products, a softmax, and the scores in memory.
+The model is called once inside a TensorFlow graph, symbolically, so functional, sequential and subclassed models and
+plain TensorFlow inside layers are treated alike. Layers and functions that are one operator but many graph operations
+(normalisations, recurrent layers, GELU, ...) are recorded as spans; all other operators are read off the graph.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from typing import Any, NoReturn
 from gpudemand._validation import InputError, shorten
 from gpudemand.cost.tracing._keras_calls import item_size
 from gpudemand.cost.tracing._keras_graph import GraphReader
-from gpudemand.cost.tracing._keras_watch import Watch
+from gpudemand.cost.tracing._keras_watch import SpanRecorder
 from gpudemand.cost.tracing.inputs import BATCH, InputSpec, batch_of, read_inputs, user_line
 from gpudemand.cost.tracing.quiet import quiet_tensorflow
 from gpudemand.cost.tracing.recorder import Recorder, Traced
@@ -32,14 +30,14 @@ def trace(model: Any, input_shape: Any = None, *, input_dtype: Any = None, train
     """Trace `model`; see `OpGraph.from_keras`."""
     _check_model(model)
     specs = _declared(model) if input_shape is None else read_inputs(input_shape, input_dtype)
-    watch = Watch()
+    spans = SpanRecorder()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            graph, inputs = _make_graph(model, specs, watch, train)
+            graph, inputs = _make_graph(model, specs, spans, train)
     except Exception as error:
-        _explain(model, specs, error)
-    return _read(model, specs, watch, graph, inputs)
+        _raise_input_error(model, specs, error)
+    return _read(model, specs, spans, graph, inputs)
 
 
 def _check_model(model: Any) -> None:
@@ -62,35 +60,35 @@ def _check_model(model: Any) -> None:
 
 
 def _declared(model: Any) -> list[InputSpec]:
-    """Inputs as the model declares them, or as it was built."""
+    """Inputs that the model declares, or that it was built with."""
     tensors = getattr(model, "inputs", None) or []
     if not tensors:
-        return [_whole(model, shape, None) for shape in _built_shapes(model)]
+        return [_declared_spec(model, shape, None) for shape in _built_shapes(model)]
     structure = getattr(model, "_inputs_struct", None)
     names = list(structure) if isinstance(structure, Mapping) else [None] * len(tensors)
     flat = [structure[name] for name in names] if isinstance(structure, Mapping) else tensors
-    return [_whole(model, t.shape, t.dtype)._replace(name=name) for name, t in zip(names, flat, strict=True)]
+    return [_declared_spec(model, t.shape, t.dtype)._replace(name=name) for name, t in zip(names, flat, strict=True)]
 
 
 def _built_shapes(model: Any) -> list[Any]:
     config = model.get_build_config() or {}
     shape = config.get("input_shape") or list((config.get("shapes_dict") or {}).values())
     if not shape:
-        raise InputError(f"the input shape of {model.name} is not known because it has not been built; {_GIVE_SHAPE}.")
+        raise InputError(f"the input shape of {model.name} is unknown because it has not been built; {_GIVE_SHAPE}.")
     return list(shape) if isinstance(shape[0], (list, tuple)) else [shape]
 
 
-def _whole(model: Any, shape: Sequence[int | None], dtype: str | None) -> InputSpec:
+def _declared_spec(model: Any, shape: Sequence[int | None], dtype: str | None) -> InputSpec:
     if any(extent is None for extent in shape[1:]):
         raise InputError(f"{model.name} declares the input shape {tuple(shape)}, which is open; {_GIVE_SHAPE}.")
     return InputSpec(None, (BATCH, *(int(extent or 0) for extent in shape[1:])), None, dtype)
 
 
-def _make_graph(model: Any, specs: Sequence[InputSpec], watch: Watch, train: bool) -> tuple[Any, list[Any]]:
+def _make_graph(model: Any, specs: Sequence[InputSpec], spans: SpanRecorder, train: bool) -> tuple[Any, list[Any]]:
     import tensorflow as tf
 
     graph = tf.__internal__.FuncGraph("trace")
-    with _functions_inlined(), graph.as_default(), watch.on(model, graph):
+    with _functions_inlined(), graph.as_default(), spans.patched(model, graph):
         tensors = [tf.compat.v1.placeholder(_dtype(model, spec), spec.shape) for spec in specs]
         model(*_arguments(model, specs, tensors), **_mode(model, train))
     return graph, tensors
@@ -98,7 +96,7 @@ def _make_graph(model: Any, specs: Sequence[InputSpec], watch: Watch, train: boo
 
 @contextlib.contextmanager
 def _functions_inlined() -> Iterator[None]:
-    """Run what a user has decorated with ``tf.function`` as plain Python, so that its operations are in the graph."""
+    """Run functions decorated with ``tf.function`` as plain Python, so that their operations are in the graph."""
     import tensorflow as tf
 
     before = tf.config.functions_run_eagerly()
@@ -116,7 +114,7 @@ def _dtype(model: Any, spec: InputSpec) -> str:
 
 
 def _arguments(model: Any, specs: Sequence[InputSpec], tensors: Sequence[Any]) -> list[Any]:
-    """Arrange tensors as the call of the model takes them: one, a dict, a list, or several arguments."""
+    """Arrange tensors as the model takes them: one, a dict, a list, or several arguments."""
     if specs[0].name is not None:
         return [{spec.name: tensor for spec, tensor in zip(specs, tensors, strict=True)}]
     if len(tensors) == 1:
@@ -130,7 +128,7 @@ def _mode(model: Any, train: bool) -> dict[str, bool]:
     return {"training": train} if model._call_has_training_arg else {}
 
 
-def _read(model: Any, specs: Sequence[InputSpec], watch: Watch, graph: Any, inputs: Sequence[Any]) -> Traced:
+def _read(model: Any, specs: Sequence[InputSpec], spans: SpanRecorder, graph: Any, inputs: Sequence[Any]) -> Traced:
     recorder = Recorder(batch_of(specs))
     for tensor in inputs:
         recorder.feed(tensor.name, batched=True)
@@ -138,7 +136,7 @@ def _read(model: Any, specs: Sequence[InputSpec], watch: Watch, graph: Any, inpu
     handles = {id(variable.value.handle): variable for variable in parameters}
     captured = {inside.name: handles[id(outside)] for outside, inside in graph.captures if id(outside) in handles}
     names = {layer.name for layer in model._flatten_layers()}
-    GraphReader(recorder, captured, names).read(graph.get_operations(), watch.spans)
+    GraphReader(recorder, captured, names).read(graph.get_operations(), spans.spans)
     sizes = [(variable, math.prod(variable.shape)) for variable in parameters]
     return recorder.traced(
         name=model.name,
@@ -151,19 +149,19 @@ def _read(model: Any, specs: Sequence[InputSpec], watch: Watch, graph: Any, inpu
 
 
 def _parameters(model: Any) -> list[Any]:
-    """Weights that are trained or frozen; statistics and seeds, which no gradient ever reaches, are not parameters."""
+    """Trainable and frozen weights, without running statistics and seeds."""
     found = {id(weight): weight for layer in model._flatten_layers() for weight in layer._trainable_variables}
     return list(found.values())
 
 
-def _explain(model: Any, specs: Sequence[InputSpec], error: Exception) -> NoReturn:
+def _raise_input_error(model: Any, specs: Sequence[InputSpec], error: Exception) -> NoReturn:
     import keras
     import tensorflow as tf
 
     place = user_line(error, __file__, keras.__file__, tf.__file__)
     if isinstance(error, tf.errors.OperatorNotAllowedInGraphError) or "as a Python `bool`" in str(error):
         raise InputError(
-            f"the call of {model.name} depends on the values of a tensor{place}, which a trace does not have; "
+            f"the call of {model.name} depends on the values of a tensor{place}, which are unknown in a trace; "
             "express it with keras.ops.where or masks, or trace the branch you train."
         ) from error
     shapes = ", ".join(str(spec.shape) for spec in specs)
@@ -174,7 +172,7 @@ def _explain(model: Any, specs: Sequence[InputSpec], error: Exception) -> NoRetu
 
 
 def _reason(error: Exception) -> str:
-    """First sentence of an error, without the wrapping and the bold type that Keras adds."""
+    """First line of an error, without what Keras wraps around it."""
     bold = re.search(r"\x1b\[1m(.*?)\x1b\[0m", str(error), re.DOTALL)
     text = (bold.group(1) if bold else str(error)).strip().splitlines()
     return f"{type(error).__name__}: {shorten(text[0], 200)}" if text else type(error).__name__

@@ -1,4 +1,4 @@
-"""What one operator of a TensorFlow graph is and computes, read off its operations."""
+"""Type, kind and cost of operators in a TensorFlow graph."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from gpudemand.cost.operators.arithmetic import einsum_flops, matmul_flops, weighted_flops
-from gpudemand.cost.operators.vocabulary import RECURRENT_STATE, TENSORFLOW_PLUMBING, convolution_kind, tensorflow_type
+from gpudemand.cost.operators.vocabulary import RECURRENT_STATE, TENSORFLOW_VIEWS, convolution_kind, tensorflow_type
 
-#: What a reduction is called when it leaves only the channels of an image.
+#: Type of a reduction that leaves only the channels of an image.
 _GLOBAL = {"ReduceMean": "GlobalAveragePool", "AveragePool": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}
 
 
 class Span(NamedTuple):
-    """Graph operations that stand for one operator: often one, or the run of them that a layer made.
+    """Graph operations that form one operator: a single one, or the range of them that a layer made.
 
     Attributes
     ----------
     start, stop : int
         Positions among the operations of the graph.
     type, name, operator : str
-        Canonical type, scope in the graph, and what Keras calls it.
+        Canonical type, scope in the graph, and name in Keras.
     outputs : list of tensors
-        What it returned.
+        Return values.
     source, weights : tensor or None, list of variables or tensors
-        First input and kernels, from which the operations are counted.
+        First input and kernels, which determine the floating-point operations.
     channels : int
-        Of `source`, in whatever layout.
+        Channels of `source`, in either layout.
     """
 
     start: int
@@ -42,43 +42,43 @@ class Span(NamedTuple):
 
 
 def span_of(op: Any, position: int, has_weight: bool) -> Span:
-    """Describe a single graph operation; `has_weight` tells whether a parameter is among its inputs."""
-    found = operation_type(op, has_weight)
-    is_transposed = found == "ConvTranspose"
-    source = op.inputs[-1 if is_transposed else 0]
-    kernels = [op.inputs[1]] if found in ("Conv", "ConvTranspose") else []
+    """Span of a single graph operation; `has_weight`: whether a parameter is among its inputs."""
+    type_ = operation_type(op, has_weight)
+    source = op.inputs[-1 if type_ == "ConvTranspose" else 0]
+    kernels = [op.inputs[1]] if type_ in ("Conv", "ConvTranspose") else []
     scope = op.name.rpartition("/")[0]
     is_first = bool(kernels) and op.get_attr("data_format").startswith(b"NC")
     channels = int(source.shape[1 if is_first else -1]) if kernels else 0
-    return Span(position, position + 1, found, scope, op.type, list(op.outputs), source, kernels, channels)
+    return Span(position, position + 1, type_, scope, op.type, list(op.outputs), source, kernels, channels)
 
 
 def operation_type(op: Any, has_weight: bool) -> str:
-    """Return the canonical type of a graph operation: a product with a weight is a dense layer."""
-    found = tensorflow_type(op.type)
-    if found == "MatMul" and has_weight:
+    """Canonical type of a graph operation; a product with a weight is a dense layer."""
+    type_ = tensorflow_type(op.type)
+    if type_ == "MatMul" and has_weight:
         return "Gemm"
-    return _GLOBAL.get(found, found) if _is_global(op.inputs[0].shape, op.outputs[0].shape) else found
+    return _GLOBAL.get(type_, type_) if _is_global(op.inputs[0].shape, op.outputs[0].shape) else type_
 
 
 def _is_global(source: Any, result: Any) -> bool:
-    """Whether all places of an image or a volume are reduced to one, so that channels are left."""
+    """Whether all positions of an image or a volume are reduced to one."""
     return len(source) > 3 and math.prod(result) == source[0] * source[-1] < math.prod(source)
 
 
-def is_plumbing(op: Any) -> bool:
-    """Whether an operation only renames, slices or describes data; casts of indices are no work either."""
-    is_float_cast = op.type == "Cast" and op.inputs[0].dtype.is_floating and op.outputs[0].dtype.is_floating
-    return op.type in TENSORFLOW_PLUMBING or (op.type == "Cast" and not is_float_cast)
+def is_view(op: Any) -> bool:
+    """Whether an operation only renames, slices or describes data, or casts indices."""
+    if op.type == "Cast":
+        return not (op.inputs[0].dtype.is_floating and op.outputs[0].dtype.is_floating)
+    return op.type in TENSORFLOW_VIEWS
 
 
 def span_kind(span: Span) -> str:
-    """Return the class of a convolution, whose kernel is (places..., channels of a group, filters)."""
+    """Class of a convolution, whose kernel is (spatial axes..., channels of a group, filters); otherwise empty."""
     if span.type not in ("Conv", "ConvTranspose") or not span.weights:
         return ""
-    *places, per_group, _ = span.weights[0].shape
+    *spatial, per_group, _ = span.weights[0].shape
     groups = span.channels if _is_depthwise(span) else span.channels // per_group if span.type == "Conv" else 1
-    return convolution_kind(places, groups, span.channels)
+    return convolution_kind(spatial, groups, span.channels)
 
 
 def _is_depthwise(span: Span) -> bool:
@@ -86,7 +86,7 @@ def _is_depthwise(span: Span) -> bool:
 
 
 def span_flops(span: Span, operations: Sequence[Any]) -> float:
-    """Return the operations of an operator, for the whole batch; zero for what does not multiply and add matrices."""
+    """Floating-point operations of an operator for the whole batch; zero if it is no matrix product or convolution."""
     if span.type in ("Gemm", "MatMul"):
         return _product_flops(operations[0])
     sizes = sum(math.prod(kernel.shape) for kernel in span.weights)

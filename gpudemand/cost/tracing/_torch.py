@@ -1,13 +1,12 @@
-"""Trace a PyTorch module: its own forward pass, on fake tensors, every operator call written down.
+"""Tracer of PyTorch modules: the forward pass on fake tensors, with every operator call recorded.
 
-The trace listens where Python enters ATen (`torch.overrides.TorchFunctionMode`), where operators still have the names
-a person wrote: ``linear``, ``batch_norm``, ``lstm``, ``scaled_dot_product_attention``. Python functions of PyTorch are
-looked through, so ``multi_head_attention_forward`` is the products and the softmax it is made of. Python code may
-depend on shapes as it likes, and the bytes kept for the backward pass need no rule: autograd says what it saves.
+Calls are intercepted where Python enters ATen (`torch.overrides.TorchFunctionMode`), where operators have the names of
+the source code: ``linear``, ``batch_norm``, ``lstm``, ``scaled_dot_product_attention``. Python functions of PyTorch,
+such as ``multi_head_attention_forward``, are traced into. Bytes saved for the backward pass come from autograd's hooks.
 
-Data is followed by storage, not by tensor: a result in the storage of an argument is a view, so no list of views is
-needed, and whoever writes into a storage in place is its producer from then on. What depends on neither inputs nor
-parameters is a constant and is computed for real unless it is large, so that code may branch on it.
+Data is identified by storage: a result in the storage of an argument is a view, and an operator that writes into a
+storage in place is its producer from then on. What depends on neither inputs nor parameters is a constant; it is
+computed unless it is large, so that code may branch on it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 from gpudemand._validation import InputError, shorten
-from gpudemand.cost.tracing._torch_listener import SMALL, IntegersNeededError, Listener, ValueNeededError, listening
+from gpudemand.cost.tracing._torch_listener import (
+    MAX_CONSTANT,
+    IntegersNeededError,
+    Listener,
+    ValueNeededError,
+    intercepted,
+)
 from gpudemand.cost.tracing.inputs import InputSpec, batch_of, read_inputs, user_line
 from gpudemand.cost.tracing.recorder import Recorder, Traced
 
@@ -34,8 +39,8 @@ def trace(module: Any, input_shape: Any, *, input_dtype: Any = None, train: bool
     while True:
         try:
             return _Trace(module, specs, train).run()
-        except IntegersNeededError as need:
-            specs[need.position] = specs[need.position]._replace(dtype="int64")
+        except IntegersNeededError as error:
+            specs[error.position] = specs[error.position]._replace(dtype="int64")
 
 
 def _check_module(module: Any) -> Any:
@@ -51,8 +56,8 @@ def _check_module(module: Any) -> Any:
     raise InputError(f"module must be a torch.nn.Module; got {type(module).__name__}.{hint}")
 
 
-def _is_keras(thing: Any) -> bool:
-    return any(parent.__module__.startswith("keras.") for parent in type(thing).__mro__)
+def _is_keras(value: Any) -> bool:
+    return any(parent.__module__.startswith("keras.") for parent in type(value).__mro__)
 
 
 class _Trace:
@@ -67,7 +72,7 @@ class _Trace:
         self._listener = Listener(self._recorder, self._fake)
 
     def run(self) -> Traced:
-        with warnings.catch_warnings(), _random_state_kept(), _quiet():
+        with warnings.catch_warnings(), _random_state_restored(), _fake_tensor_log_disabled():
             warnings.simplefilter("ignore")
             module = self._copy()
             args, kwargs = self._arguments(module)
@@ -76,20 +81,20 @@ class _Trace:
             except IntegersNeededError:
                 raise
             except Exception as error:
-                self._explain(error)
+                self._raise_input_error(error)
         return self._traced()
 
     def _copy(self) -> Any:
-        """Copy the module, with fake parameters; the copy tells the listener which of its parts is running."""
-        self._refuse_script()
+        """Copy the module, with fake parameters and hooks that report the running submodule to the listener."""
+        self._check_no_script()
         memo: dict[int, Any] = {id(parameter): self._fake_parameter(parameter) for parameter in self._parameters()}
-        memo |= {id(buffer): self._stand_in(buffer) for buffer in self._original.buffers()}
+        memo |= {id(buffer): self._constant(buffer) for buffer in self._original.buffers()}
         try:
-            with listening(self._answer_copy):
+            with intercepted(self._copy_tensor):
                 module = copy.deepcopy(self._original, memo)
         except Exception as error:
             raise InputError(
-                f"{self._name()} cannot be copied for the trace ({_sentence(error)}); "
+                f"{self._name()} cannot be copied for the trace ({_first_line(error)}); "
                 "take what cannot be copied out of its attributes."
             ) from error
         for path, part in module.named_modules():
@@ -97,14 +102,14 @@ class _Trace:
             part.register_forward_hook(self._leave, always_call=True)
         return module.train(self._train)
 
-    def _refuse_script(self) -> None:
+    def _check_no_script(self) -> None:
         import torch
 
         if any(isinstance(part, torch.jit.ScriptModule) for part in self._original.modules()):
-            raise InputError(f"{self._name()} is or holds TorchScript; pass the Python module that it was made from.")
+            raise InputError(f"{self._name()} is or contains TorchScript; pass the Python module behind it.")
 
-    def _answer_copy(self, func: Any, args: Any, kwargs: Any) -> Any:
-        return self._stand_in(args[0]) if func.__name__ == "__deepcopy__" else func(*args, **kwargs)
+    def _copy_tensor(self, func: Any, args: Any, kwargs: Any) -> Any:
+        return self._constant(args[0]) if func.__name__ == "__deepcopy__" else func(*args, **kwargs)
 
     def _fake_parameter(self, parameter: Any) -> Any:
         import torch
@@ -117,8 +122,8 @@ class _Trace:
         self._listener.feed_parameter(fake)
         return fake
 
-    def _stand_in(self, tensor: Any) -> Any:
-        if tensor.device.type == "cpu" and tensor.numel() <= SMALL:
+    def _constant(self, tensor: Any) -> Any:
+        if tensor.device.type == "cpu" and tensor.numel() <= MAX_CONSTANT:
             return tensor.detach().clone()
         return self._empty(tensor)
 
@@ -137,41 +142,41 @@ class _Trace:
     def _arguments(self, module: Any) -> tuple[list[Any], dict[str, Any]]:
         tensors = [self._input(spec) for spec in self._specs]
         for position, (spec, tensor) in enumerate(zip(self._specs, tensors, strict=True)):
-            is_open = spec.dtype is None and spec.example is None
-            self._listener.feed(tensor, undecided=position if is_open else None)
+            is_declared = spec.dtype is not None or spec.example is not None
+            self._listener.feed(tensor, undeclared=None if is_declared else position)
         pairs = [(spec.name, tensor) for spec, tensor in zip(self._specs, tensors, strict=True)]
         return [tensor for name, tensor in pairs if name is None], {name: tensor for name, tensor in pairs if name}
 
     def _input(self, spec: InputSpec) -> Any:
         import torch
 
-        usual = next((p.dtype for p in self._parameters() if p.is_floating_point()), torch.float32)
-        stated = getattr(torch, spec.dtype) if spec.dtype else None
+        default = next((p.dtype for p in self._parameters() if p.is_floating_point()), torch.float32)
+        declared = getattr(torch, spec.dtype) if spec.dtype else None
         example = spec.example.dtype if isinstance(spec.example, torch.Tensor) else None
         with self._fake:
-            return torch.empty(spec.shape, dtype=stated or example or usual, device="cpu")
+            return torch.empty(spec.shape, dtype=declared or example or default, device="cpu")
 
     def _forward(self, module: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
         import torch
 
-        hooks = torch.autograd.graph.saved_tensors_hooks(self._listener.keep, lambda tensor: tensor)
+        hooks = torch.autograd.graph.saved_tensors_hooks(self._listener.save, lambda tensor: tensor)
         with torch.set_grad_enabled(self._train), hooks, self._listener.mode:
             module(*args, **kwargs)
-        self._listener.finish()
+        self._listener.attribute_saved()
 
-    def _explain(self, error: Exception) -> NoReturn:
+    def _raise_input_error(self, error: Exception) -> NoReturn:
         import torch
         from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
         place = user_line(error, __file__, torch.__file__)
         if isinstance(error, (ValueNeededError, DataDependentOutputException, DynamicOutputShapeException)):
             raise InputError(
-                f"the forward pass of {self._name()} depends on the values of a tensor{place}, which a trace does not "
-                "have; express it with torch.where or masks, or trace the branch you train."
+                f"the forward pass of {self._name()} depends on the values of a tensor{place}, which are unknown in "
+                "a trace; express it with torch.where or masks, or trace the branch you train."
             ) from error
         shapes = ", ".join(str(spec.shape) for spec in self._specs)
         raise InputError(
-            f"the forward pass of {self._name()} fails on input of shape {shapes}{place}: {_sentence(error)}; "
+            f"the forward pass of {self._name()} fails on input of shape {shapes}{place}: {_first_line(error)}; "
             "check input_shape (without the batch) and input_dtype ('int64' for tokens), and that the module runs."
         ) from error
 
@@ -194,7 +199,7 @@ class _Trace:
 
 
 @contextlib.contextmanager
-def _random_state_kept() -> Iterator[None]:
+def _random_state_restored() -> Iterator[None]:
     import torch
 
     state = random.getstate()
@@ -206,8 +211,8 @@ def _random_state_kept() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep PyTorch from logging the stack of an error that is about to be explained."""
+def _fake_tensor_log_disabled() -> Iterator[None]:
+    """Suppress the stack that PyTorch logs for an error that is raised again as `InputError`."""
     logger = logging.getLogger("torch._subclasses.fake_tensor")
     before, logger.disabled = logger.disabled, True
     try:
@@ -216,6 +221,6 @@ def _quiet() -> Iterator[None]:
         logger.disabled = before
 
 
-def _sentence(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {shorten(lines[0], 200)}" if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""What one ATen call is and computes, read off its arguments."""
+"""Type, kind and cost of ATen calls."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 from gpudemand.cost.operators.arithmetic import attention_flops, einsum_flops, matmul_flops, weighted_flops
 from gpudemand.cost.operators.vocabulary import RECURRENT_STATE, convolution_kind, torch_type
 
-#: Calls that take a tensor for its shape, type or device only: what they return is a constant.
+#: Calls that use only the shape, type or device of a tensor; they return constants.
 _TEMPLATES = ("zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "randint_like")
 _IN_PLACE = ("__setitem__", "__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__")
-#: Copies in the same order, and casts to the same type, are the same data once more.
+#: Copies in the same order and casts to the same type are aliases.
 _COPIES = ("contiguous", "reshape", "flatten", "clone", "view", "unflatten", "to", "float", "type", "type_as", "detach")
 
 
@@ -30,14 +30,14 @@ def tensors_in(value: Any) -> Iterator[Any]:
 
 
 def indices(name: str, tensors: Sequence[Any]) -> Sequence[Any]:
-    """Return the tensors that a call uses as indices although they are no integers yet."""
+    """Floating-point tensors that a call uses as indices."""
     if torch_type(name) != "Gather":
         return []
     return [tensor for tensor in (tensors if name == "one_hot" else tensors[1:]) if tensor.is_floating_point()]
 
 
 def is_template(name: str) -> bool:
-    """Whether a call looks at the shape of its argument only, as ``zeros_like`` does."""
+    """Whether a call uses only the shape, type or device of its argument, as ``zeros_like``."""
     return name in _TEMPLATES or name.startswith("new_")
 
 
@@ -47,31 +47,31 @@ def is_in_place(name: str, kwargs: Mapping[str, Any]) -> bool:
 
 
 def is_plain_copy(name: str, source: Any, result: Any) -> bool:
-    """Whether a call only repeats its argument: nothing is reordered and no type changes."""
+    """Whether a call copies its argument without change of order or type."""
     same_order = source.is_contiguous() or source.stride() == result.stride()
     return name in _COPIES and source.dtype == result.dtype and source.numel() == result.numel() and same_order
 
 
 def call_type(name: str, tensors: Sequence[Any], result: Any, has_weight: bool) -> str:
-    """Return the canonical type of a call.
+    """Canonical type of a call.
 
     Parameters
     ----------
     name : str
         ATen name.
     tensors : sequence of Tensor
-        The tensors among the arguments, in order.
+        Tensors among the arguments, in order.
     result : Tensor
         The first result.
     has_weight : bool
-        Whether a parameter is among the arguments: a product with a weight is a dense layer.
+        Whether a parameter is among the arguments; a product with a weight is a dense layer.
     """
-    found = torch_type(name)
-    if found == "MatMul" and has_weight:
+    type_ = torch_type(name)
+    if type_ == "MatMul" and has_weight:
         return "Gemm"
-    if _pools_all(tensors[0], result) and (found == "AveragePool" or name.startswith("adaptive_max")):
-        return f"Global{found}"
-    return "GlobalAveragePool" if name == "mean" and _averages_map(tensors[0], result) else found
+    if _pools_all(tensors[0], result) and (type_ == "AveragePool" or name.startswith("adaptive_max")):
+        return f"Global{type_}"
+    return "GlobalAveragePool" if name == "mean" and _averages_map(tensors[0], result) else type_
 
 
 def _pools_all(source: Any, result: Any) -> bool:
@@ -79,32 +79,32 @@ def _pools_all(source: Any, result: Any) -> bool:
 
 
 def _averages_map(source: Any, result: Any) -> bool:
-    """Whether the mean is over all places of an image or a volume, so that channels are left."""
+    """Whether the mean is over all positions of an image or a volume."""
     return source.dim() > 3 and result.numel() == math.prod(source.shape[:2])
 
 
-def call_kind(found: str, tensors: Sequence[Any]) -> str:
-    """Return the class of a convolution, read off the shapes of its input and its weight; otherwise nothing."""
-    if found not in ("Conv", "ConvTranspose") or len(tensors) < 2:
+def call_kind(type_: str, tensors: Sequence[Any]) -> str:
+    """Class of a convolution, from the shapes of its input and its weight; otherwise empty."""
+    if type_ not in ("Conv", "ConvTranspose") or len(tensors) < 2:
         return ""
     source, weight = tensors[:2]
     channels = source.shape[1 - weight.dim()]
-    groups = channels // weight.shape[1] if found == "Conv" else 1
+    groups = channels // weight.shape[1] if type_ == "Conv" else 1
     return convolution_kind(weight.shape[2:], groups, channels)
 
 
-def call_flops(found: str, name: str, tensors: Sequence[Any], result: Any, args: Sequence[Any]) -> float:
-    """Return the operations of a call, for the whole batch; zero for what does not multiply and add matrices."""
-    if found == "Conv":
+def call_flops(type_: str, name: str, tensors: Sequence[Any], result: Any, args: Sequence[Any]) -> float:
+    """Floating-point operations of a call for the whole batch; zero if it is no matrix product or convolution."""
+    if type_ == "Conv":
         return weighted_flops(result.numel() / tensors[1].shape[0], tensors[1].numel())
-    if found == "ConvTranspose":
+    if type_ == "ConvTranspose":
         return weighted_flops(tensors[0].numel() / tensors[1].shape[0], tensors[1].numel())
-    if found == "Attention":
+    if type_ == "Attention":
         return attention_flops(*(tensor.shape for tensor in tensors[:3]))
-    if found in RECURRENT_STATE:
+    if type_ in RECURRENT_STATE:
         weights = sum(tensor.numel() for tensor in tensors[1:] if tensor.dim() == 2)
         return weighted_flops(tensors[0].numel() / tensors[0].shape[-1], weights)
-    return _product_flops(name, tensors, result, args) if found in ("Gemm", "MatMul") else 0.0
+    return _product_flops(name, tensors, result, args) if type_ in ("Gemm", "MatMul") else 0.0
 
 
 def _product_flops(name: str, tensors: Sequence[Any], result: Any, args: Sequence[Any]) -> float:

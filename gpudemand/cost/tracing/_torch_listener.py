@@ -1,4 +1,4 @@
-"""Listen to a PyTorch forward pass and write down its operator calls."""
+"""Interception of the PyTorch calls of a forward pass, recorded as operator calls."""
 
 from __future__ import annotations
 
@@ -7,44 +7,45 @@ from contextlib import AbstractContextManager
 from types import FunctionType
 from typing import Any
 
+from gpudemand.cost.operators.operator import Operator
 from gpudemand.cost.operators.vocabulary import RECURRENT_STATE
 from gpudemand.cost.tracing import _torch_calls as calls
-from gpudemand.cost.tracing.recorder import Costs, Label, Recorder, looked_up
+from gpudemand.cost.tracing.recorder import Recorder
 
 #: Calls that turn the value of a tensor into a Python object.
 _READERS = ("__bool__", "__int__", "__float__", "__index__", "item", "tolist", "numpy", "__array__", "__contains__")
-#: Calls that make tensors from nothing.
+#: Calls that create tensors.
 _FACTORIES = ("zeros", "ones", "empty", "full", "rand", "randn", "randint", "arange", "linspace", "eye")
-#: Constants of up to so many elements have values, which a forward pass may look at; larger ones are fake.
-SMALL = 2**22
+#: Constants of at most so many elements have values, which a forward pass may read; larger ones are fake.
+MAX_CONSTANT = 2**22
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
 class ValueNeededError(Exception):
-    """The forward pass asks for the value of a tensor that has none."""
+    """The forward pass reads the value of a tensor that has none."""
 
 
 class IntegersNeededError(Exception):
-    """An input whose type was left open is used as an index; `position` says which."""
+    """An input of undeclared type is used as an index; `position` is that of the input."""
 
     def __init__(self, position: int) -> None:
         super().__init__(position)
         self.position = position
 
 
-def listening(handler: Callable[[Any, Any, Any], Any]) -> AbstractContextManager[Any]:
-    """Return a context in which `handler` (function, args, kwargs) answers every call of PyTorch's Python interface."""
+def intercepted(handler: Callable[[Any, Any, Any], Any]) -> AbstractContextManager[Any]:
+    """Context in which `handler` (function, args, kwargs) answers every call of PyTorch's Python interface."""
     from torch.overrides import TorchFunctionMode
 
-    class Listener(TorchFunctionMode):
+    class Mode(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             return handler(func, args, kwargs or {})
 
-    return Listener()
+    return Mode()
 
 
-def key_of(tensor: Any) -> Hashable:
-    """Identify the memory of a tensor: views of it have the same key."""
+def storage_key(tensor: Any) -> Hashable:
+    """Identity of the storage of a tensor, which its views share."""
     try:
         return tensor.untyped_storage()._cdata
     except (NotImplementedError, RuntimeError):  # sparse tensors have no storage
@@ -52,7 +53,7 @@ def key_of(tensor: Any) -> Hashable:
 
 
 class Listener:
-    """Answers the calls of one forward pass, on fake tensors, and records them.
+    """Executes the calls of one forward pass on fake tensors and records them.
 
     Parameters
     ----------
@@ -63,43 +64,47 @@ class Listener:
     """
 
     def __init__(self, recorder: Recorder, fake: Any) -> None:
-        self.mode = listening(self._answer)
+        self.mode = intercepted(self._call)
         self.path = [""]
         self._recorder, self._fake = recorder, fake
         self._parameters: dict[Hashable, Any] = {}
-        self._undecided: dict[Hashable, int] = {}
-        self._open: list[Callable[..., Any]] = []
-        self._kept: list[Any] = []
-        # Keys are addresses: nothing that was seen may be freed before the trace ends.
+        self._undeclared: dict[Hashable, int] = {}
+        self._running: list[Callable[..., Any]] = []
+        self._saved: list[Any] = []
+        # Keys are addresses: no tensor of the trace may be freed before its end.
         self._alive: list[Any] = []
 
-    def feed(self, tensor: Any, *, undecided: int | None = None) -> None:
-        """Declare an input; `undecided` is its position if its type was left open."""
-        self._recorder.feed(key_of(tensor), batched=True)
+    def feed(self, tensor: Any, *, undeclared: int | None = None) -> None:
+        """Declare an input; `undeclared` is its position if its type is not declared."""
+        self._recorder.feed(storage_key(tensor), batched=True)
         self._alive.append(tensor)
-        if undecided is not None:
-            self._undecided[key_of(tensor)] = undecided
+        if undeclared is not None:
+            self._undeclared[storage_key(tensor)] = undeclared
 
     def feed_parameter(self, parameter: Any) -> None:
         """Declare a parameter."""
-        self._recorder.feed(key_of(parameter), batched=False)
-        self._parameters[key_of(parameter)] = parameter
+        self._recorder.feed(storage_key(parameter), batched=False)
+        self._parameters[storage_key(parameter)] = parameter
 
-    def keep(self, tensor: Any) -> Any:
+    def save(self, tensor: Any) -> Any:
         """Note that autograd saves `tensor`: a pack hook of ``saved_tensors_hooks``."""
-        self._kept.append(tensor)
+        self._saved.append(tensor)
         return tensor
 
-    def finish(self) -> None:
-        """Attribute what autograd saved after the last call."""
-        self._attribute()
+    def attribute_saved(self) -> None:
+        """Attribute the tensors saved since the last operator to it."""
+        for tensor in self._saved:
+            if storage_key(tensor) not in self._parameters:
+                self._recorder.save(storage_key(tensor), _storage_bytes(tensor))
+        self._alive.append(self._saved)
+        self._saved = []
 
-    def _answer(self, func: Any, args: Any, kwargs: Any) -> Any:
-        if isinstance(func, FunctionType) and func not in self._open:
-            return self._look_through(func, args, kwargs)
+    def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if isinstance(func, FunctionType) and func not in self._running:
+            return self._trace_into(func, args, kwargs)
         name = func.__name__.partition(".")[0]
         tensors = [*calls.tensors_in(args), *calls.tensors_in(kwargs)]
-        self._refuse(name, tensors)
+        self._check_values(name, tensors)
         if name == "cuda":
             return args[0]
         result = self._compute(func, name, args, kwargs)
@@ -111,85 +116,76 @@ class Listener:
         if name in _RECURRENT and isinstance(args[2], (list, tuple)):
             return _recurrent_result(name, args)
         if name in ("to", "_to_copy") or "device" in kwargs:
-            args = [_at_home(value) for value in args]
-            kwargs = {key: _at_home(value) for key, value in kwargs.items()}
+            args = [_on_cpu(value) for value in args]
+            kwargs = {key: _on_cpu(value) for key, value in kwargs.items()}
         if name in _FACTORIES:
             with self._fake:
                 constant = func(*args, **kwargs)
-            if constant.numel() > SMALL:
+            if constant.numel() > MAX_CONSTANT:
                 return constant
         return func(*args, **kwargs)
 
-    def _look_through(self, func: FunctionType, args: Any, kwargs: Any) -> Any:
-        """Run a Python function of PyTorch with the listener on, so that the calls inside it are heard."""
-        self._open.append(func)
+    def _trace_into(self, func: FunctionType, args: Any, kwargs: Any) -> Any:
+        """Run a Python function of PyTorch with the mode on, so that the calls inside it are recorded."""
+        self._running.append(func)
         try:
             with self.mode:
-                return _body(func)(*args, **kwargs)
+                return _without_override(func)(*args, **kwargs)
         finally:
-            self._open.pop()
+            self._running.pop()
 
-    def _refuse(self, name: str, tensors: Sequence[Any]) -> None:
-        if name in _READERS and any(self._recorder.is_live(key_of(tensor)) for tensor in tensors):
+    def _check_values(self, name: str, tensors: Sequence[Any]) -> None:
+        if name in _READERS and any(self._recorder.is_live(storage_key(tensor)) for tensor in tensors):
             raise ValueNeededError
         for index in calls.indices(name, tensors):
-            position = self._undecided.get(key_of(index))
+            position = self._undeclared.get(storage_key(index))
             if position is not None:
                 raise IntegersNeededError(position)
 
     def _note(self, name: str, args: Any, kwargs: Any, tensors: list[Any], result: Any) -> None:
         """Record a call, unless it is a constant, a view or a copy."""
-        live = [tensor for tensor in tensors if self._recorder.is_live(key_of(tensor))]
+        live = [tensor for tensor in tensors if self._recorder.is_live(storage_key(tensor))]
         if not live:
             return
-        keys = {key_of(tensor) for tensor in tensors}
-        results = [tensor for tensor in calls.tensors_in(result) if key_of(tensor) not in keys]
+        keys = {storage_key(tensor) for tensor in tensors}
+        results = [tensor for tensor in calls.tensors_in(result) if storage_key(tensor) not in keys]
         if calls.is_in_place(name, kwargs):
             results = [kwargs.get("out", args[0])]
         self._alive += [tensors, results]
         if not results:
             return
         if calls.is_plain_copy(name, live[0], results[0]):
-            self._recorder.alias(key_of(results[0]), of=key_of(live[0]))
+            self._recorder.alias(storage_key(results[0]), of=storage_key(live[0]))
         else:
             self._record(name, args, tensors, live, results)
 
     def _record(self, name: str, args: Any, tensors: list[Any], live: list[Any], results: list[Any]) -> None:
-        weights = {key_of(t): self._parameters[key_of(t)] for t in live if key_of(t) in self._parameters}
-        found = calls.call_type(name, tensors, results[0], bool(weights))
+        reads = [storage_key(tensor) for tensor in live]
+        weights = {key: self._parameters[key] for key in reads if key in self._parameters}
+        type_ = calls.call_type(name, tensors, results[0], bool(weights))
         plain = name.strip("_")
-        kind, shape = calls.call_kind(found, tensors), tuple(results[0].shape)
-        # An operator in place keeps its underscore: it makes no new tensor, which matters for memory.
-        called = name if name == f"{plain}_" else plain
-        label = Label(found, kind, self.path[-1] or plain, called, shape)
-        costs = looked_up(
-            found,
-            Costs(
-                flops=calls.call_flops(found, name, tensors, results[0], args),
-                bytes_read=sum(_sizes(t for t in live if key_of(t) not in weights).values()),
-                bytes_written=sum(_sizes(results).values()),
-                weight_bytes=float(sum(weight.numel() * weight.element_size() for weight in weights.values())),
-            ),
+        call = Operator(
+            type_,
+            calls.call_kind(type_, tensors),
+            self.path[-1] or plain,
+            # The underscore of an in-place operator is kept: it allocates no tensor, which matters for memory.
+            name if name == f"{plain}_" else plain,
+            tuple(results[0].shape),
+            flops=calls.call_flops(type_, name, tensors, results[0], args),
+            weight_bytes=float(sum(weight.numel() * weight.element_size() for weight in weights.values())),
+            bytes_read=sum(_sizes(t for t in live if storage_key(t) not in weights).values()),
+            bytes_written=sum(_sizes(results).values()),
         )
         counts = {key: weight.numel() for key, weight in weights.items()}
-        reads = [key_of(tensor) for tensor in live]
-        self._recorder.add(label, costs, reads=reads, writes=[key_of(t) for t in results], parameters=counts)
-        if found in RECURRENT_STATE and results[0].requires_grad:
-            self._kept.append(tensors[0])
-            self._recorder.save(object(), _recurrent_state(found, name, args, results[0]))
-        self._attribute()
-
-    def _attribute(self) -> None:
-        """Hand what autograd saved since the last operator to the latest one."""
-        for tensor in self._kept:
-            if key_of(tensor) not in self._parameters:
-                self._recorder.save(key_of(tensor), _storage_bytes(tensor))
-        self._alive.append(self._kept)
-        self._kept = []
+        self._recorder.add(call, reads=reads, writes=[storage_key(t) for t in results], parameters=counts)
+        if type_ in RECURRENT_STATE and results[0].requires_grad:
+            self._saved.append(tensors[0])
+            self._recorder.save(object(), _recurrent_state(type_, name, args, results[0]))
+        self.attribute_saved()
 
 
-def _body(func: FunctionType) -> FunctionType:
-    """Return a function without its own hand-over to listeners, which would call the listener again for ever."""
+def _without_override(func: FunctionType) -> FunctionType:
+    """Return a function without its dispatch to ``__torch_function__``, which would recurse for ever."""
     checks = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
     scope = {**func.__globals__, **dict.fromkeys(checks, lambda *_: False)}
     body = FunctionType(func.__code__, scope, func.__name__, func.__defaults__, func.__closure__)
@@ -197,8 +193,8 @@ def _body(func: FunctionType) -> FunctionType:
     return body
 
 
-def _at_home(value: Any) -> Any:
-    """Replace any device by the one of the trace, so that ``.to("cuda")`` in a forward pass does no harm."""
+def _on_cpu(value: Any) -> Any:
+    """Replace any device by the CPU, so that ``.to("cuda")`` in a forward pass works without a GPU."""
     import torch
 
     names = ("cuda", "meta", "cpu", "mps", "xpu")
@@ -207,7 +203,7 @@ def _at_home(value: Any) -> Any:
 
 
 def _recurrent_result(name: str, args: Any) -> Any:
-    """Return what a recurrent layer returns, without its thousands of steps."""
+    """Result of a recurrent layer, without running its steps."""
     import torch
 
     source, state, weights, bidirectional = args[0], args[1], args[2], args[7]
@@ -218,19 +214,19 @@ def _recurrent_result(name: str, args: Any) -> Any:
     return tuple(source.new_empty(shape).requires_grad_(needs_gradient) for shape in shapes)
 
 
-def _recurrent_state(found: str, name: str, args: Any, result: Any) -> float:
-    """Bytes that the cells of a recurrent layer keep, and its inner layers' outputs."""
+def _recurrent_state(type_: str, name: str, args: Any, result: Any) -> float:
+    """Bytes that a recurrent layer saves: the state of its cells, and the outputs of its inner layers."""
     layers = next((value for value in args[4:6] if type(value) is int), 1) if name in _RECURRENT else 1
-    per_output = layers * RECURRENT_STATE[found] + layers - 1
+    per_output = layers * RECURRENT_STATE[type_] + layers - 1
     return result.numel() * result.element_size() * per_output
 
 
 def _sizes(tensors: Iterable[Any]) -> dict[Hashable, float]:
-    """Bytes of each distinct piece of memory, broadcast elements not counted."""
+    """Bytes of each distinct storage, broadcast elements not counted."""
     sizes: dict[Hashable, float] = {}
     for tensor in tensors:
         size = min(tensor.numel() * tensor.element_size(), _storage_bytes(tensor))
-        sizes[key_of(tensor)] = max(size, sizes.get(key_of(tensor), 0.0))
+        sizes[storage_key(tensor)] = max(size, sizes.get(storage_key(tensor), 0.0))
     return sizes
 
 

@@ -1,4 +1,4 @@
-"""What a caller says about the inputs of a network, read into one form."""
+"""Normalisation of `input_shape` and `input_dtype`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 
 from gpudemand._validation import InputError, nearest, shorten
 
-#: Samples in a traced batch: batch normalisation cannot train on a single value.
+#: Batch size of a trace: batch normalisation cannot train on a single value.
 BATCH = 2
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool")
 _HOW = "give the shape of one sample, such as (3, 224, 224), or a list of such shapes for several inputs"
 
 
 class InputSpec(NamedTuple):
-    """One input: its shape with the batch; its name, an example tensor and a dtype where they are given."""
+    """One input: shape with the batch; name, example tensor and dtype if given."""
 
     name: str | None
     shape: tuple[int, ...]
@@ -28,12 +28,12 @@ class InputSpec(NamedTuple):
 
 
 def read_inputs(input_shape: Any, input_dtype: Any) -> list[InputSpec]:
-    """Read shapes, examples and dtypes in any of the accepted forms.
+    """Normalise shapes, example tensors and dtypes.
 
     Raises
     ------
     InputError
-        If a shape is none, holds a zero, or a dtype is not known.
+        If a shape is invalid, or a dtype is unknown.
 
     Examples
     --------
@@ -49,7 +49,7 @@ def read_inputs(input_shape: Any, input_dtype: Any) -> list[InputSpec]:
 
 
 def batch_of(specs: Sequence[InputSpec]) -> int:
-    """Samples in the batch that the inputs make up."""
+    """Batch size of the inputs."""
     return specs[0].shape[0] if specs[0].shape else 1
 
 
@@ -65,7 +65,7 @@ def _spec(name: str | None, item: Any, dtype: str | None) -> InputSpec:
     if _is_array(item):
         shape = tuple(int(extent) for extent in item.shape)
         if 0 in shape:
-            raise InputError(f"an example input has the shape {shape}, which holds nothing; pass at least one sample.")
+            raise InputError(f"an example input has the shape {shape}, which is empty; pass at least one sample.")
         return InputSpec(name, shape, item, dtype)
     if not _is_shape(item):
         raise InputError(f"input_shape={shorten(str(item))} is no shape; {_HOW}.")
@@ -104,21 +104,21 @@ def _is_array(item: Any) -> bool:
 
 
 def user_line(error: BaseException, tracer: str, *libraries: str) -> str:
-    """Name the innermost line of a traceback that is neither a tracer's nor a library's.
+    """Innermost line of a traceback outside the tracer and some libraries.
 
     Parameters
     ----------
     error : BaseException
-        What was raised.
+        The exception.
     tracer : str
-        A file of the tracer; the files beside it are passed over.
+        A file of the tracer; its folder is skipped.
     *libraries : str
-        The ``__file__`` of packages to pass over.
+        The ``__file__`` of packages to skip.
 
     Returns
     -------
     str
-        ``" at model.py, line 12 (if x.sum() > 0:)"``, or nothing if there is no such line.
+        ``" at model.py, line 12 (if x.sum() > 0:)"``, or empty if there is no such line.
     """
     skipped = {Path(library).parent for library in libraries}
     for frame in reversed(extract_tb(error.__traceback__)):

@@ -1,4 +1,4 @@
-"""TensorFlow's first words, kept off the screen of who asks for a network or its graph."""
+"""Suppression of the messages that TensorFlow prints when it is imported."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from contextlib import contextmanager
 
 @contextmanager
 def quiet_tensorflow() -> Iterator[None]:
-    """Import TensorFlow inside this block without the report on the machine that it writes to standard error.
+    """Import TensorFlow inside this block without its messages on standard error.
 
-    It writes before its log can be set up, so the file descriptor itself is turned away; Python's exceptions come
-    through. Once TensorFlow is there, the block does nothing.
+    They are written before logging can be configured, so the file descriptor is redirected. The block has no effect
+    once TensorFlow is imported.
     """
     if "tensorflow" in sys.modules:
         yield
         return
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    stderr, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
-        os.dup2(nowhere, 2)
+        os.dup2(null, 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        os.close(null)

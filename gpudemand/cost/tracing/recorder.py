@@ -1,4 +1,4 @@
-"""What every tracer writes into: operator calls, linked by the data they share."""
+"""Recorder of a trace: operator calls, linked by the data that they share."""
 
 from __future__ import annotations
 
@@ -8,34 +8,8 @@ from typing import Any, NamedTuple
 from gpudemand.cost.operators.operator import Operator
 
 
-class Costs(NamedTuple):
-    """What a tracer knows of one operator call, for the whole traced batch."""
-
-    flops: float = 0.0
-    bytes_read: float = 0.0
-    bytes_written: float = 0.0
-    weight_bytes: float = 0.0
-
-
-def looked_up(found: str, costs: Costs) -> Costs:
-    """Return the costs of a call, where a table is looked up: only the rows found are read, as many as are written."""
-    if found != "Gather" or not costs.weight_bytes:
-        return costs
-    return costs._replace(bytes_read=costs.bytes_read + costs.bytes_written, weight_bytes=0.0)
-
-
-class Label(NamedTuple):
-    """How one operator call is called; see `Operator`. The output shape is that of the traced batch."""
-
-    type: str
-    kind: str
-    name: str
-    operator: str
-    output_shape: tuple[int, ...]
-
-
 class Traced(NamedTuple):
-    """A traced network: its operator calls, the edges between their positions, and further fields of `OpGraph`."""
+    """A traced network: operator calls, edges between their positions, and further fields of `OpGraph`."""
 
     operators: list[Operator]
     edges: set[tuple[int, int]]
@@ -43,10 +17,10 @@ class Traced(NamedTuple):
 
 
 class Recorder:
-    """Collects operator calls of a trace and links them by the data they share.
+    """Collects the operator calls of a trace and links producers to consumers.
 
-    Data is known by a hashable key, such as the identity of a tensor's storage: whatever shares the key of a producer's
-    output depends on that producer, through however many views.
+    Data is identified by a hashable key, such as the identity of a tensor's storage, which all views share: whatever
+    reads a key depends on the operator that last wrote it.
 
     Parameters
     ----------
@@ -56,7 +30,7 @@ class Recorder:
 
     def __init__(self, batch: int) -> None:
         self._batch = batch
-        self._rows: list[Operator] = []
+        self._calls: list[Operator] = []
         self._edges: set[tuple[int, int]] = set()
         self._producer: dict[Hashable, int | None] = {}
         self._batched: set[Hashable] = set()
@@ -64,7 +38,7 @@ class Recorder:
         self._seen_parameters: set[Hashable] = set()
 
     def feed(self, key: Hashable, *, batched: bool) -> None:
-        """Declare data that comes from outside: an input of the network, which is a batch, or a parameter."""
+        """Declare data without a producer: an input of the network (`batched`) or a parameter."""
         self._producer[key] = None
         if batched:
             self._batched.add(key)
@@ -81,75 +55,76 @@ class Recorder:
             self._batched.add(key)
 
     def producer(self, key: Hashable) -> Operator | None:
-        """Return the operator whose output `key` is, if it is one's."""
+        """Return the operator that wrote `key`, or None."""
         position = self._producer.get(key)
-        return None if position is None else self._rows[position]
+        return None if position is None else self._calls[position]
 
-    def absorb(self, key: Hashable, into: Hashable, parameters: dict[Hashable, int], weight_bytes: float) -> None:
-        """Make a follow-up step, such as adding a bias, part of the operator whose output is `into`."""
+    def fuse(self, key: Hashable, into: Hashable, parameters: dict[Hashable, int], weight_bytes: float) -> None:
+        """Fuse a call that wrote `key`, such as the addition of a bias, into the operator that wrote `into`."""
         position = self._producer[into]
         if position is None:
-            raise ValueError("nothing has produced this data")
-        row = self._rows[position]
-        self._rows[position] = row._replace(
-            parameters=row.parameters + self._new_parameters(parameters), weight_bytes=row.weight_bytes + weight_bytes
+            raise ValueError("no operator has written this data")
+        call = self._calls[position]
+        self._calls[position] = call._replace(
+            parameters=call.parameters + self._new_parameters(parameters), weight_bytes=call.weight_bytes + weight_bytes
         )
         self.alias(key, of=into)
 
     def _new_parameters(self, parameters: dict[Hashable, int]) -> int:
-        fresh = {key: count for key, count in parameters.items() if key not in self._seen_parameters}
-        self._seen_parameters.update(fresh)
-        return sum(fresh.values())
+        new = {key: count for key, count in parameters.items() if key not in self._seen_parameters}
+        self._seen_parameters.update(new)
+        return sum(new.values())
 
     def add(
         self,
-        label: Label,
-        costs: Costs,
+        call: Operator,
         *,
         reads: Iterable[Hashable],
         writes: Iterable[Hashable],
         parameters: dict[Hashable, int],
     ) -> None:
-        """Append one operator call.
+        """Append an operator call.
 
         Parameters
         ----------
-        label, costs : Label, Costs
-            The call itself.
+        call : Operator
+            The call, with shape and amounts for the traced batch; `parameters` and `saved_bytes` are set here. A lookup
+            in a table (a ``Gather`` with weights) reads as many bytes of it as it writes.
         reads, writes : iterable of keys
             Data that flows in and out.
         parameters : dict of key -> number of elements
             Parameters that the call uses.
         """
-        position, sources, results = len(self._rows), list(reads), list(writes)
+        position, sources, results = len(self._calls), list(reads), list(writes)
+        shape = call.output_shape
         if self._batched.intersection(sources):
-            label = label._replace(output_shape=single_sample(label.output_shape, self._batch))
+            shape = single_sample(shape, self._batch)
             self._batched.update(results)
         producers = (self._producer.get(key) for key in sources)
         self._edges.update((producer, position) for producer in producers if producer is not None)
         self._producer.update(dict.fromkeys(results, position))
-        self._rows.append(
-            Operator(
-                *label,
-                flops=costs.flops / self._batch,
+        is_lookup = call.type == "Gather" and call.weight_bytes > 0
+        self._calls.append(
+            call._replace(
+                output_shape=shape,
+                flops=call.flops / self._batch,
                 parameters=self._new_parameters(parameters),
-                weight_bytes=costs.weight_bytes,
-                bytes_read=costs.bytes_read / self._batch,
-                bytes_written=costs.bytes_written / self._batch,
-                saved_bytes=0.0,
+                weight_bytes=0.0 if is_lookup else call.weight_bytes,
+                bytes_read=(call.bytes_read + (call.bytes_written if is_lookup else 0.0)) / self._batch,
+                bytes_written=call.bytes_written / self._batch,
             )
         )
 
     def save(self, key: Hashable, n_bytes: float) -> None:
-        """Note that the latest operator keeps data for the backward pass, unless it is kept already."""
-        if key not in self._saved and self._rows:
+        """Note that the latest operator saves data for the backward pass, unless it is saved already."""
+        if key not in self._saved and self._calls:
             self._saved.add(key)
-            row = self._rows[-1]
-            self._rows[-1] = row._replace(saved_bytes=row.saved_bytes + n_bytes / self._batch)
+            call = self._calls[-1]
+            self._calls[-1] = call._replace(saved_bytes=call.saved_bytes + n_bytes / self._batch)
 
     def traced(self, **attributes: Any) -> Traced:
-        """Return what was recorded; `attributes` are the fields of `OpGraph` that a tracer knows."""
-        return Traced(self._rows, self._edges, attributes)
+        """Return what was recorded; `attributes` are the fields of `OpGraph` that the tracer sets."""
+        return Traced(self._calls, self._edges, attributes)
 
 
 def single_sample(shape: Sequence[int], batch: int) -> tuple[int, ...]:

@@ -31,7 +31,7 @@ def graphs(draw) -> OpGraph:
 
 
 def brute_force(graph: OpGraph, weight: str | None) -> dict[tuple[str, str], float]:
-    """The matrix as a person would count it: edge by edge, in plain Python."""
+    """Reference implementation, edge by edge."""
     cells: dict[tuple[str, str], float] = {}
     rows = graph.nodes.to_dict("records")
     for producer, consumer in graph.edges.tolist():
@@ -48,7 +48,7 @@ def brute_force(graph: OpGraph, weight: str | None) -> dict[tuple[str, str], flo
 
 
 @given(graphs(), st.sampled_from([None, "flops", "bytes", "parameters"]))
-def test_matrix_is_what_counting_by_hand_gives(graph, weight):
+def test_matrix_equals_the_reference(graph, weight):
     matrix = structural_matrix(graph, weight)
     cells = brute_force(graph, weight)
     for producer in matrix.index:
@@ -58,7 +58,7 @@ def test_matrix_is_what_counting_by_hand_gives(graph, weight):
 
 
 @given(st.lists(graphs(), min_size=1, max_size=4))
-def test_transformer_is_the_matrix_laid_out_in_a_row(several):
+def test_transformer_returns_the_flattened_matrix(several):
     nsm = NetworkStructuralMatrix().fit(several)
     rows = nsm.transform(several)
     assert rows.shape == (len(several), len(nsm.operators_) ** 2)
@@ -68,9 +68,9 @@ def test_transformer_is_the_matrix_laid_out_in_a_row(several):
 
 
 @given(graphs())
-def test_flops_sum_to_those_of_the_operators_that_are_fed(graph):
-    fed = np.unique(graph.edges[:, 1])
-    assert edge_weights(graph, "flops").sum() == pytest.approx(graph.nodes["flops"].to_numpy()[fed].sum())
+def test_flops_sum_to_those_of_operators_with_producers(graph):
+    with_producers = np.unique(graph.edges[:, 1])
+    assert edge_weights(graph, "flops").sum() == pytest.approx(graph.nodes["flops"].to_numpy()[with_producers].sum())
 
 
 @given(graphs())
@@ -95,7 +95,7 @@ def test_rows_and_columns_are_in_the_order_of_the_vocabulary():
     assert structural_matrix(CHAIN, vocabulary=VOCABULARY).shape == (len(VOCABULARY),) * 2
 
 
-def test_types_that_are_not_listed_count_as_other():
+def test_unlisted_types_count_as_other():
     matrix = structural_matrix(CHAIN, vocabulary=["Conv", "Other"])
     assert matrix.to_numpy().tolist() == [[0, 1], [1, 1]]
     with pytest.raises(InputError, match="'BatchNormalization', which the vocabulary lacks; add it or 'Other'"):
@@ -107,7 +107,7 @@ def test_unknown_types_at_transform():
     assert nsm.operators_ == ("Conv", "BatchNormalization", "Relu", "Other")
     row = nsm.transform([DENSE])[0]
     assert dict(zip(nsm.get_feature_names_out(), row, strict=True))["Other->Other"] == row.sum() == 2
-    with pytest.raises(InputError, match="Gelu, Gemm, which no graph of fit had"):
+    with pytest.raises(InputError, match="Gelu, Gemm, which were not seen in fit"):
         NetworkStructuralMatrix(handle_unknown="error").fit([CHAIN]).transform([DENSE])
 
 
@@ -134,6 +134,6 @@ def test_scikit_learn_conventions():
         (lambda: NetworkStructuralMatrix(handle_unknown="ignore").fit([CHAIN]), "handle_unknown='ignore' is not known"),
     ],
 )
-def test_errors_say_what_to_do(call, message):
+def test_invalid_input_is_reported(call, message):
     with pytest.raises(InputError, match=message):
         call()
