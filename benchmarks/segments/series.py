@@ -15,7 +15,7 @@ Array = NDArray[Any]
 def noisy_series(
     n_users: int, n_days: int, freq: str, signal_to_noise: float, seed: int, kinds: tuple[str, ...] = SIX
 ) -> tuple[pd.DataFrame, Array]:
-    """Signal of a class plus Gaussian noise of ``1 / signal_to_noise`` its power, clipped at zero, lognormally scaled."""
+    """Signal of a class plus Gaussian noise of ``1 / signal_to_noise`` its power, clipped at zero, lognormal scale."""
     rng = np.random.default_rng(seed)
     times = pd.date_range("2026-01-05", periods=n_days * (24 if freq == "h" else 1), freq=freq)
     labels = rng.permutation(np.resize(kinds, n_users))
