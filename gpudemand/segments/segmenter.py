@@ -16,7 +16,7 @@ from gpudemand._validation import InputError, check_choice, check_number
 from gpudemand.segments.base.usage_matrix import Matrix, as_matrix
 from gpudemand.segments.clustering.consensus import RULES
 from gpudemand.segments.clustering.mixture import canonical_order
-from gpudemand.segments.clustering.models import ConsensusModel, JointModel, SegmentModel
+from gpudemand.segments.clustering.models import ConsensusModel, JointModel
 
 METHODS = ("joint", *RULES)
 
@@ -119,7 +119,7 @@ class TopologicalSegmenter(ClusterMixin, BaseEstimator):
         matrix, rng = as_matrix(X), self._check()
         active = _active(matrix)
         joint = self.method == "joint"
-        self._model: SegmentModel = JointModel(self.blocks, matrix) if joint else ConsensusModel(self.method)
+        self._model = JointModel(self.blocks, matrix) if joint else ConsensusModel(self.method)
         self.features_ = self._model.features(matrix)
         order = np.flatnonzero(active)[canonical_order(matrix.values[active])]
         self._fit_model(self.features_.iloc[order], rng)

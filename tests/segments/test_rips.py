@@ -64,14 +64,6 @@ def test_a_periodic_series_has_a_loop_and_noise_has_none():
     assert periodic > 3 * noise > 0
 
 
-def test_error_bounds_decrease_with_the_number_of_landmarks_to_zero():
-    X = np.random.default_rng(0).random((3, 60))
-    few, many, all_ = (gs.RipsStatistics(10, n_landmarks=n).fit(X).error_bounds(X) for n in (5, 30, None))
-    assert (few > many).all()
-    assert (many > 0).all()
-    assert not all_.any()
-
-
 def test_degenerate_rows_have_finite_features():
     X = np.zeros((6, 80))
     X[1], X[2, 40], X[3, 20:70], X[4], X[5, :40] = 5, 9, np.nan, np.nan, np.arange(40)

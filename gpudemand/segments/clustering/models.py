@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 import pandas as pd
@@ -15,24 +14,6 @@ from gpudemand.segments.clustering.mixture import SphericalMixture
 from gpudemand.segments.clustering.selection import Selection, select_n_segments
 from gpudemand.segments.features.feature_space import UserSpace
 from gpudemand.segments.features.feature_table import FeatureTable, choose_blocks, has_days
-
-
-class SegmentModel(Protocol):
-    """Interface of a segmentation method."""
-
-    blocks: tuple[str, ...]
-
-    def features(self, matrix: Matrix) -> pd.DataFrame:
-        """Return the features of users, the input of the other methods."""
-
-    def select(self, table: pd.DataFrame, max_segments: int, rng: np.random.Generator) -> Selection:
-        """Choose the number of segments."""
-
-    def fit(self, table: pd.DataFrame, n_segments: int, rng: np.random.Generator) -> SegmentModel:
-        """Fit the segments."""
-
-    def predict_proba(self, table: pd.DataFrame) -> FloatArray:
-        """Return the probability of each segment, shape (n_users, n_segments)."""
 
 
 class JointModel:

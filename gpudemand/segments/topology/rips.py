@@ -12,7 +12,7 @@ from gpudemand import _parallel
 from gpudemand._typing import FloatArray
 from gpudemand._validation import check_number
 from gpudemand.segments.base.transformer import SeriesTransformer, scale_code
-from gpudemand.segments.base.usage_matrix import Matrix, as_matrix
+from gpudemand.segments.base.usage_matrix import Matrix
 from gpudemand.segments.topology.sweep import STATISTICS, centre_and_width, summarise
 from gpudemand.segments.topology.windows import maxmin_landmarks, takens_embedding, window_length
 
@@ -167,31 +167,13 @@ class RipsStatistics(SeriesTransformer):
         """Whether the features are invariant to multiplying a series by a positive constant."""
         return self.scale is not None
 
-    def error_bounds(self, X: object) -> FloatArray:
-        """Return bounds on the bottleneck distance between the diagrams of the landmarks and of all windows.
-
-        Parameters
-        ----------
-        X : DataFrame or array-like, shape (n_users, n_timestamps)
-
-        Returns
-        -------
-        ndarray, shape (n_users,)
-            Twice the covering radius of the landmarks, in the unit of `scale`; 0 where the diagram is exact. Births and
-            deaths of matched pairs differ by at most this, lifetimes by at most twice this.
-        """
-        return self._by_row(_error_bound, as_matrix(X).values)[:, 0]
-
     def _learn(self, matrix: Matrix) -> None:
         self._embedding()
         _ripser()
 
     def _features(self, matrix: Matrix) -> FloatArray:
-        return self._by_row(_summaries, matrix.values)
-
-    def _by_row(self, function: Callable[[FloatArray, _Embedding], FloatArray], values: FloatArray) -> FloatArray:
-        tasks = [values[start : start + _ROWS_PER_TASK] for start in range(0, len(values), _ROWS_PER_TASK)]
-        work = partial(_stack, function=function, embedding=self._embedding())
+        tasks = [matrix.values[start : start + _ROWS_PER_TASK] for start in range(0, len(matrix.ids), _ROWS_PER_TASK)]
+        work = partial(_summaries, embedding=self._embedding())
         return np.vstack(_parallel.run(work, tasks, n_jobs=self.n_jobs))
 
     def _embedding(self) -> _Embedding:
@@ -204,23 +186,14 @@ class RipsStatistics(SeriesTransformer):
         return [f"h{dimension}_{name}" for dimension in _DIMENSIONS for name in SUMMARIES]
 
 
-def _stack(
-    rows: FloatArray, function: Callable[[FloatArray, _Embedding], FloatArray], embedding: _Embedding
-) -> FloatArray:
-    return np.vstack([function(row.astype(float), embedding) for row in rows])
-
-
-def _summaries(series: FloatArray, embedding: _Embedding) -> FloatArray:
-    out = np.zeros((len(_DIMENSIONS), len(STATISTICS)))
-    points = embedding.points(series)
-    if len(points) > 1:
-        diagram = rips_persistence(points, max_dimension=max(_DIMENSIONS), n_landmarks=embedding.n_landmarks)
-        for dimension in _DIMENSIONS:
-            pairs = diagram[diagram[:, 2] == dimension]
-            summarise(pairs[:, 1] - pairs[:, 0], _SAME, out[dimension])
-    return out[:, _COLUMNS].ravel()
-
-
-def _error_bound(series: FloatArray, embedding: _Embedding) -> FloatArray:
-    points = embedding.points(series)
-    return np.array([2.0 * maxmin_landmarks(points, embedding.n_landmarks).radius if len(points) else 0.0])
+def _summaries(rows: FloatArray, embedding: _Embedding) -> FloatArray:
+    """Return the `SUMMARIES` of both dimensions for each row."""
+    out = np.zeros((len(rows), len(_DIMENSIONS), len(STATISTICS)))
+    for row, series in enumerate(rows):
+        points = embedding.points(series.astype(float))
+        if len(points) > 1:
+            diagram = rips_persistence(points, max_dimension=max(_DIMENSIONS), n_landmarks=embedding.n_landmarks)
+            for dimension in _DIMENSIONS:
+                pairs = diagram[diagram[:, 2] == dimension]
+                summarise(pairs[:, 1] - pairs[:, 0], _SAME, out[row, dimension])
+    return out[:, :, _COLUMNS].reshape(len(rows), -1)
