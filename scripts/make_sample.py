@@ -1,4 +1,4 @@
-"""The bundled sample: made by ``python -m scripts.make_sample``, in a checkout."""
+"""Make the bundled sample again: ``python -m scripts.make_sample``, in a checkout."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from gpudemand.datasets.registry import data_folder, refresh_checksums
 
 
 def make_sample() -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Make the jobs and the truth of the bundled sample again.
+    """Simulate jobs and ground truth of the bundled sample.
 
     Returns
     -------
     jobs, truth : DataFrame
-        What `load_jobs_sample` and `load_truth_sample` load.
+        As from `load_jobs_sample` and `load_truth_sample`.
     """
     return make_cluster(n_users=120, n_days=270, gpus_per_user=2.6, start="2025-10-06", random_state=8)
 
 
 def write_sample(folder: Path) -> None:
-    """Write ``sample/jobs.parquet`` and ``sample/truth.parquet`` and note their checksums in ``registry.json``.
+    """Write ``sample/jobs.parquet`` and ``sample/truth.parquet`` and their checksums in ``registry.json``.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def write_sample(folder: Path) -> None:
 
 
 def _write(frame: pd.DataFrame, path: Path) -> None:
-    """Write Parquet that is small: whole seconds, and dictionaries only where values repeat."""
+    """Write compact Parquet: times in milliseconds, dictionaries for repeated values."""
     times = frame.select_dtypes("datetimetz").columns
     repeating = [name for name in frame.columns if frame[name].nunique() < 1000 and name not in times]
     frame = frame.assign(**{name: frame[name].dt.as_unit("ms") for name in times})

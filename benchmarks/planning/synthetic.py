@@ -8,8 +8,7 @@ import torch
 
 from gpudemand.cost import CostModel, zoo
 from gpudemand.datasets import make_cluster
-from gpudemand.datasets.make import true_run_time
-from gpudemand.datasets.runs import KEPT
+from gpudemand.datasets.runs import EXPECTED_RUN_SHARE, true_run_time
 from gpudemand.datasets.steptime import NETWORKS, true_step_time
 from gpudemand.planning.demand.arrivals import forecast_submissions
 from gpudemand.planning.demand.job_demand import JobDemandModel
@@ -62,7 +61,7 @@ def gpu_hours_per_user(step_time: StepTime, n_users: int = 100, n_days: int = 18
     run_time = RunTimeModel(costs=TrainingRunTime(step_time), pasts=("user",))
     model = JobDemandModel(run_time=run_time).fit(jobs, usage)
     past = model.jobs_
-    true = KEPT * true_run_time(past, truth) / 3600 * past["gpus"].to_numpy()
+    true = EXPECTED_RUN_SHARE * true_run_time(past, truth) / 3600 * past["gpus"].to_numpy()
     driven = forecast_submissions(past, true, origin)["gpu_hours"]
     ratio = step_time(past) / true_step_time(past)
     forecasts = {

@@ -1,1 +1,1 @@
-"""How fast, and how well, users are told apart by the shape of their usage."""
+"""Speed and accuracy of user segments."""

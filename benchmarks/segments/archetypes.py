@@ -1,4 +1,4 @@
-"""Known kinds: how many segments are found and how well they match, beside plain clusterings that are told how many."""
+"""Simulated users of known archetypes: number of segments and adjusted Rand index, beside k-means baselines."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from benchmarks.segments.series import SIX, noisy_series
 from gpudemand.datasets.archetypes import ARCHETYPES
 from gpudemand.segments import RFM, LogSpectrum, TopologicalSegmenter
 from gpudemand.segments.base.usage_matrix import as_matrix
-from gpudemand.segments.features.blocks import FeatureTable
+from gpudemand.segments.features.feature_table import FeatureTable
 
 FOUR = ("steady", "nightly", "weekday", "burst")
 ALL = tuple(ARCHETYPES)
 CLASSIC = ("persistence", "spectrum", "calendar")
-EVERY_BLOCK = ("rhythm", "waves", "presence", *CLASSIC, "rfm")
-#: Other populations of the same sort, whose kinds a supervised classifier is told.
+EVERY_BLOCK = ("rhythm", "weekly_persistence", "presence", *CLASSIC, "rfm")
+#: Training populations of the supervised reference.
 LABELLED_SEEDS = range(2000, 2020)
 Array = NDArray[Any]
 Users = tuple[pd.DataFrame, Array]
@@ -35,40 +35,40 @@ Users = tuple[pd.DataFrame, Array]
 def simulated(
     kinds: tuple[str, ...] | None, ratio: float, seed: int, freq: str = "D", *, n_users: int = 150, n_days: int = 180
 ) -> Users:
-    """Users of a simulated cluster, and their kinds; the directions were learned on seeds 1,000 to 1,006, by day."""
+    """Usage of a simulated cluster, and archetypes; the bundled discriminants were fitted on seeds 1,000 to 1,006."""
     jobs, truth = gd.make_cluster(n_users, n_days, archetypes=kinds, signal_to_noise=ratio, random_state=seed)
     wide = gd.to_wide(gd.usage_series(jobs, by="user", freq=freq, partial=False))
     return wide, truth.set_index("user")["archetype"].loc[wide.index].to_numpy()
 
 
-#: One population of each sort, from a signal-to-noise ratio and a seed.
+#: Populations by signal-to-noise ratio and seed.
 CASES: Mapping[str, Callable[[float, int], Users]] = {
     "4 kinds": partial(simulated, FOUR),
     "4 kinds, hours": partial(simulated, FOUR, freq="h"),
     "7 kinds": partial(simulated, ALL),
     "7 kinds, hours": partial(simulated, ALL, freq="h"),
-    "7 kinds, usual mix": partial(simulated, None),
+    "7 kinds, default shares": partial(simulated, None),
     "noisy hours": partial(noisy_series, 120, 28, "h"),
     "noisy days": partial(noisy_series, 120, 180, "D"),
 }
 
 
 def methods(n_kinds: int) -> dict[str, TopologicalSegmenter]:
-    """What is compared; the first chooses the number of segments."""
+    """Segmenters to compare; the first chooses the number of segments."""
     return {
         "auto": TopologicalSegmenter(random_state=0),
-        "told how many": TopologicalSegmenter(n_kinds, random_state=0),
+        "given the number": TopologicalSegmenter(n_kinds, random_state=0),
         "without topology": TopologicalSegmenter(n_kinds, blocks=["rhythm"], random_state=0),
-        "only topology": TopologicalSegmenter(n_kinds, blocks=["waves"], random_state=0),
-        "lifetimes, spectrum, calendar": TopologicalSegmenter(n_kinds, blocks=CLASSIC, random_state=0),
-        "only lifetimes": TopologicalSegmenter(n_kinds, blocks=["persistence"], random_state=0),
+        "only topology": TopologicalSegmenter(n_kinds, blocks=["weekly_persistence"], random_state=0),
+        "persistence, spectrum, calendar": TopologicalSegmenter(n_kinds, blocks=CLASSIC, random_state=0),
+        "only persistence": TopologicalSegmenter(n_kinds, blocks=["persistence"], random_state=0),
         "voting": TopologicalSegmenter(n_kinds, method="voting", random_state=0),
         "pairs": TopologicalSegmenter(n_kinds, method="pairs", random_state=0),
     }
 
 
-def plain_k_means(wide: pd.DataFrame, n_kinds: int) -> dict[str, Array]:
-    """k-means on one block, told how many."""
+def baseline_kmeans(wide: pd.DataFrame, n_kinds: int) -> dict[str, Array]:
+    """k-means on one block, given the number of archetypes."""
     blocks = {"k-means, log-spectrum": LogSpectrum(), "k-means, RFM": RFM()}
     return {
         name: KMeans(n_kinds, n_init=5, random_state=0).fit_predict(
@@ -79,20 +79,20 @@ def plain_k_means(wide: pd.DataFrame, n_kinds: int) -> dict[str, Array]:
 
 
 def supervised(case: str, ratio: float) -> ExtraTreesClassifier:
-    """Learn the kinds from other populations that are labelled: what the features could say at most."""
+    """Fit a classifier on other, labelled populations: an upper bound for the features."""
     others = [CASES[case](ratio, seed) for seed in LABELLED_SEEDS]
     forest = ExtraTreesClassifier(300, min_samples_leaf=2, max_features=0.3, n_jobs=-1, random_state=0)
     return forest.fit(np.vstack([every_feature(wide) for wide, _ in others]), np.concatenate([k for _, k in others]))
 
 
 def every_feature(wide: pd.DataFrame) -> Array:
-    """Features of all blocks of days, shape (n_users, n_features)."""
+    """Features of all daily blocks, shape (n_users, n_features)."""
     matrix = as_matrix(wide)
     return FeatureTable(EVERY_BLOCK).fit(matrix).transform(matrix).to_numpy()
 
 
 def score(n_seeds: int) -> pd.DataFrame:
-    """Adjusted Rand index by case, ratio and method, and the number of segments found."""
+    """Adjusted Rand index by case, ratio and method, and the chosen number of segments."""
     rows = []
     for case, ratio in product(CASES, (1.0, 0.3)):
         forest = supervised(case, ratio)
@@ -100,10 +100,10 @@ def score(n_seeds: int) -> pd.DataFrame:
             wide, kinds = CASES[case](ratio, seed)
             n_kinds = len(set(kinds))
             fits = {name: fit.fit(wide) for name, fit in methods(n_kinds).items()}
-            found = {name: fit.labels_ for name, fit in fits.items()} | plain_k_means(wide, n_kinds)
-            found["trees, told the kinds of 20 other clusters"] = forest.predict(every_feature(wide))
+            found = {name: fit.labels_ for name, fit in fits.items()} | baseline_kmeans(wide, n_kinds)
+            found["supervised trees (20 labelled populations)"] = forest.predict(every_feature(wide))
             rows += [(case, ratio, name, adjusted_rand_score(kinds, labels)) for name, labels in found.items()]
-            rows.append((case, ratio, "segments found (auto)", fits["auto"].n_segments_))
+            rows.append((case, ratio, "n_segments (auto)", fits["auto"].n_segments_))
     frame = pd.DataFrame(rows, columns=["case", "signal to noise", "method", "ari"])
     return frame.pivot_table(
         index="method", columns=["case", "signal to noise"], values="ari", aggfunc="mean", sort=False
@@ -111,7 +111,7 @@ def score(n_seeds: int) -> pd.DataFrame:
 
 
 def one_population(n_seeds: int) -> pd.Series:
-    """Share of populations of one kind that were one segment."""
+    """Share of single-archetype populations with one segment."""
     rows = [
         (f"{source}: {kind}", TopologicalSegmenter(random_state=0).fit(wide).n_segments_ == 1)
         for source, kind, wide in (
@@ -129,8 +129,8 @@ def one_population(n_seeds: int) -> pd.Series:
 
 def report(n_seeds: int) -> None:
     """Print both tables."""
-    print(f"Adjusted Rand index with the true kinds, mean of {n_seeds} seeds [synthetic]")
+    print(f"Adjusted Rand index with the true archetypes, mean of {n_seeds} seeds [synthetic]")
     print(score(n_seeds).round(2).to_string())
     one = one_population(n_seeds)
-    print("\nShare of single populations that are one segment [synthetic]")
+    print("\nShare of single-archetype populations with one segment [synthetic]")
     print(one.round(2).to_string(), f"\nall: {np.mean(one):.2f}")

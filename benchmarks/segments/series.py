@@ -1,4 +1,4 @@
-"""Series of known kinds with noise added: a second source of truth, beside simulated clusters."""
+"""Noisy series of six known classes: synthetic data independent of the cluster simulator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Array = NDArray[Any]
 def noisy_series(
     n_users: int, n_days: int, freq: str, signal_to_noise: float, seed: int, kinds: tuple[str, ...] = SIX
 ) -> tuple[pd.DataFrame, Array]:
-    """Signal of a kind plus Gaussian noise of ``1 / signal_to_noise`` its power, cut at zero, of lognormal size."""
+    """Signal of a class plus Gaussian noise of ``1 / signal_to_noise`` its power, clipped at zero, lognormal scale."""
     rng = np.random.default_rng(seed)
     times = pd.date_range("2026-01-05", periods=n_days * (24 if freq == "h" else 1), freq=freq)
     labels = rng.permutation(np.resize(kinds, n_users))
@@ -34,7 +34,7 @@ def _signal(kind: str, times: pd.DatetimeIndex, rng: np.random.Generator) -> Arr
     if kind == "steady":
         return 1 + 0.1 * np.sin(2 * np.pi * (place * rng.uniform(0.5, 2) + rng.random()))
     if kind == "nightly":
-        # Days cannot show a night; there a nightly batch is every other day.
+        # In daily bins a nightly batch is every other day.
         daily = ((times - times[0]).days + rng.integers(2)) % 2 == 0
         return ((times.hour - rng.integers(20, 24)) % 24 < 6 if times.freqstr == "h" else daily).astype(float)
     if kind == "weekday":

@@ -2,9 +2,8 @@
 
     python -m benchmarks.segments.speed [--users 23570] [--days 546] [--many 1000000] [--sample 200]
 
-Series are synthetic: zero-inflated (3 % of days in use), and once more with usage every day. Slow methods run on a
-sample and are extrapolated, and the table says so. Peers that are not installed are named as such. Compiling is not
-counted: each method runs on a few series first.
+Series are synthetic: zero-inflated (3 % of days active), and dense. Slow methods run on a sample and are extrapolated,
+which the table states. Compilation is excluded by a warm-up.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from gpudemand.segments import (
     TopologicalSegmenter,
     takens_embedding,
 )
-from gpudemand.segments.features.blocks import RIPS_STRIDE, RIPS_WINDOW
+from gpudemand.segments.features.feature_table import RIPS_STRIDE, RIPS_WINDOW
 from gpudemand.units import format_seconds
 
 Values = NDArray[Any]
@@ -38,18 +37,18 @@ Method = Callable[[Values], object]
 
 
 def zero_inflated(n_users: int, n_days: int, share: float = 0.03) -> Values:
-    """Usage on a `share` of all days, of exponential size."""
+    """Exponential usage on a `share` of the days."""
     rng = np.random.default_rng(0)
     return np.where(rng.random((n_users, n_days)) < share, rng.exponential(20.0, (n_users, n_days)), 0.0)
 
 
 def dense(n_users: int, n_days: int) -> NDArray[np.float32]:
-    """Usage on every day, in single precision and drawn in place, so that the data do not dominate the memory."""
+    """Uniform usage on every day, in single precision."""
     return np.random.default_rng(0).random((n_users, n_days), dtype=np.float32)
 
 
 def with_gudhi(values: Values) -> None:
-    """Diagrams of one series after the other."""
+    """Diagrams by GUDHI, one series at a time."""
     gudhi = import_module("gudhi")
     for row in values:
         cells = gudhi.CubicalComplex(dimensions=[row.size], top_dimensional_cells=row)
@@ -58,46 +57,46 @@ def with_gudhi(values: Values) -> None:
 
 
 def with_giotto_tda(values: Values) -> None:
-    """Diagrams of all series in one call, on all cores."""
+    """Diagrams by giotto-tda, in one call on all cores."""
     import_module("gtda.homology").CubicalPersistence(homology_dimensions=(0,), n_jobs=-1).fit_transform(values)
 
 
 def with_ripser(values: Values) -> None:
-    """Loops among all windows of 50 days, as the paper's notebooks compute them."""
+    """H1 of all windows of 50 days by ripser, as in the paper's notebooks."""
     ripser = import_module("ripser").ripser
     for row in values:
         ripser(takens_embedding(row, dimension=50), maxdim=1)
 
 
 def with_giotto_ph(values: Values) -> None:
-    """The same with giotto-ph in one thread."""
+    """H1 of all windows by giotto-ph, in one thread."""
     ripser = import_module("gph").ripser_parallel
     for row in values:
         ripser(takens_embedding(row, dimension=50), maxdim=1, n_threads=1)
 
 
 def statistics(values: Values) -> None:
-    """Ours: 16 statistics of valleys and peaks."""
+    """16 sublevel and superlevel statistics by gpudemand."""
     PersistenceStatistics().fit_transform(values)
 
 
 def spectrum(values: Values) -> None:
-    """Ours: the control."""
+    """Log-spectrum by gpudemand."""
     LogSpectrum().fit_transform(values)
 
 
 def loops(values: Values) -> None:
-    """Ours: loops among 64 landmarks of the windows of 50 days, on all cores."""
+    """H1 of 64 landmarks of the windows of 50 days by gpudemand, on all cores."""
     RipsStatistics(n_jobs=-1).fit_transform(values)
 
 
 def all_loops(values: Values) -> None:
-    """Ours: loops among all distinct windows, in one process."""
+    """H1 of all distinct windows by gpudemand, in one process."""
     RipsStatistics(n_landmarks=None).fit_transform(values)
 
 
 def seconds(method: Method, values: Values, warm_up: int) -> float:
-    """Best of up to three runs, after one on a few series."""
+    """Minimum of up to three runs after a warm-up."""
     method(values[:warm_up])
     best, spent = np.inf, 0.0
     while spent < 2.0:
@@ -109,7 +108,7 @@ def seconds(method: Method, values: Values, warm_up: int) -> float:
 
 
 def row(name: str, method: Method, values: Values, n_users: int) -> None:
-    """Print one line of the table: time on the sample, and on all users."""
+    """Print one line of the table: time for all users, extrapolated from the sample."""
     try:
         took = seconds(method, values, warm_up=2)
     except ImportError:
@@ -121,25 +120,25 @@ def row(name: str, method: Method, values: Values, n_users: int) -> None:
 
 
 def compare(values: Values, sample: int) -> None:
-    """Print the table of one kind of series."""
+    """Print the table for one data set."""
     n_users = len(values)
     few, fewest = values[:sample], values[: max(sample // 50, 2)]
-    row("valleys and peaks, 16 statistics (gpudemand)", statistics, values, n_users)
-    row("valleys, diagrams only (GUDHI, one by one)", with_gudhi, few, n_users)
-    row("valleys, diagrams only (giotto-tda)", with_giotto_tda, few, n_users)
+    row("sublevel and superlevel statistics (gpudemand)", statistics, values, n_users)
+    row("sublevel, diagrams only (GUDHI, one by one)", with_gudhi, few, n_users)
+    row("sublevel, diagrams only (giotto-tda)", with_giotto_tda, few, n_users)
     row("log-spectrum, 80 frequencies (gpudemand)", spectrum, values, n_users)
-    row("loops of 50-day windows, 64 landmarks (gpudemand)", loops, values[: 10 * sample], n_users)
-    row("loops of 50-day windows, all distinct (gpudemand, 1 core)", all_loops, fewest, n_users)
-    row("loops of 50-day windows, all (ripser, 1 core)", with_ripser, fewest, n_users)
-    row("loops of 50-day windows, all (giotto-ph, 1 core)", with_giotto_ph, fewest, n_users)
+    row("H1 of 50-day windows, 64 landmarks (gpudemand)", loops, values[: 10 * sample], n_users)
+    row("H1 of 50-day windows, all distinct (gpudemand, 1 core)", all_loops, fewest, n_users)
+    row("H1 of 50-day windows, all (ripser, 1 core)", with_ripser, fewest, n_users)
+    row("H1 of 50-day windows, all (giotto-ph, 1 core)", with_giotto_ph, fewest, n_users)
 
 
 def whole_fit(n_users: int, n_days: int) -> None:
-    """Time full fits of the segmenter, the number of segments being chosen: by default, and with landmarked loops."""
+    """Time fits of the segmenter with an automatic number of segments, with default and with Rips features."""
     columns = pd.date_range("2026-01-05", periods=n_days, freq="D")
     wide = pd.DataFrame(zero_inflated(n_users, n_days), columns=columns)
-    landmarked = f"with landmarked loops of {RIPS_WINDOW} bins, stride {RIPS_STRIDE}"
-    for name, blocks in (("by default", None), (landmarked, ["rhythm", "waves", "rips"])):
+    landmarked = f"with Rips persistence of windows of {RIPS_WINDOW} bins, stride {RIPS_STRIDE}"
+    for name, blocks in (("by default", None), (landmarked, ["rhythm", "weekly_persistence", "rips"])):
         segmenter = TopologicalSegmenter(blocks=blocks, random_state=0)
         segmenter.fit(wide.iloc[:100])
         start = time.perf_counter()
@@ -151,7 +150,7 @@ def whole_fit(n_users: int, n_days: int) -> None:
 
 
 def million(n_users: int, n_days: int) -> None:
-    """Time sublevel features of dense float32 series in this process, and print the high-water memory with the data."""
+    """Time the statistics of dense float32 series in this process, and print them with the peak memory."""
     statistics(dense(10, n_days))
     values = dense(n_users, n_days)
     start = time.perf_counter()
@@ -165,14 +164,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--users", type=int, default=23_570)
     parser.add_argument("--days", type=int, default=546)
-    parser.add_argument("--many", type=int, default=1_000_000, help="users of 365 dense days, in a process of its own")
+    parser.add_argument("--many", type=int, default=1_000_000, help="users of 365 dense days, in a separate process")
     parser.add_argument("--sample", type=int, default=200, help="series that slow methods run on")
     parser.add_argument("--only-many", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.only_many:
         million(args.many, 365)
         return
-    for name, make in (("3 % of days in use", zero_inflated), ("use on every day", dense)):
+    for name, make in (("3 % of days active", zero_inflated), ("every day active", dense)):
         print(f"{args.users:,} series of {args.days} days, {name} (synthetic)")
         compare(make(args.users, args.days), args.sample)
         print()
@@ -180,8 +179,8 @@ def main() -> None:
     print()
     command = [sys.executable, "-m", "benchmarks.segments.speed", "--only-many", "--many", str(args.many)]
     run = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    print(f"{args.many:,} series of 365 days, use on every day, float32 (synthetic)")
-    print(f"{'valleys and peaks, 16 statistics (gpudemand)':<58} {format_seconds(run['seconds']):>9}  measured")
+    print(f"{args.many:,} series of 365 days, every day active, float32 (synthetic)")
+    print(f"{'sublevel and superlevel statistics (gpudemand)':<58} {format_seconds(run['seconds']):>9}  measured")
     print(f"{'peak memory, the data included':<58} {run['gib']:>5.1f} GiB")
 
 

@@ -1,4 +1,4 @@
-"""Labelled series of the UCR archive: segments beside k-means, k-shape, DTW k-means and log-spectrum k-means."""
+"""Labelled series of the UCR archive: segments, k-means, k-shape, DTW k-means and log-spectrum k-means."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from sklearn.metrics import adjusted_rand_score
 
 from gpudemand.segments import LogSpectrum, TopologicalSegmenter
 
-#: Best published adjusted Rand index, as far as we know (tsml-eval's result files).
+#: Best published adjusted Rand index (tsml-eval's result files).
 PUBLISHED = {"ArrowHead": 0.26, "GunPoint": 0.11, "ItalyPowerDemand": 0.74}
-N_SEEDS, MOST_FOR_DTW = 5, 250
+N_SEEDS, MAX_SERIES_FOR_DTW = 5, 250
 Array = NDArray[Any]
 
 
 def read_ts(path: Path) -> tuple[Array, Array]:
-    """Series and labels of one .ts file."""
+    """Read series and labels of a .ts file."""
     lines = [line for line in path.read_text().splitlines() if line and line[0] not in "@#"]
     values, labels = zip(*(line.rsplit(":", 1) for line in lines), strict=True)
     return np.array([np.array(text.split(","), dtype=float) for text in values]), np.array(labels)
@@ -32,7 +32,7 @@ def z_scores(series: Array) -> Array:
 
 
 def label_sets(series: Array, n_kinds: int, seed: int) -> dict[str, Array]:
-    """Labels of every method; DTW only where there are few series."""
+    """Labels of every method; DTW only for small sets."""
     scaled = z_scores(series)
     spectrum = LogSpectrum().fit_transform(series)
     found = {
@@ -55,7 +55,7 @@ def _peers(scaled: Array, n_kinds: int, seed: int) -> dict[str, Array]:
     except ImportError:
         return {}
     found = {"k-shape": KShape(n_kinds, n_init=2, random_state=seed).fit_predict(scaled[:, :, None])}
-    if len(scaled) <= MOST_FOR_DTW and seed == 0:
+    if len(scaled) <= MAX_SERIES_FOR_DTW and seed == 0:
         dtw = TimeSeriesKMeans(n_kinds, metric="dtw", max_iter=5, random_state=seed)
         found["DTW k-means (one seed)"] = dtw.fit_predict(scaled[:, :: max(scaled.shape[1] // 80, 1), None])
     return found

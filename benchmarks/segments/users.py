@@ -1,7 +1,7 @@
-"""Real users: whether segments of the first two thirds of the time say what the last third will be.
+"""Real users: forecasts of the last third of a trace from segments of the first two thirds.
 
-Forecasts are Tweedie regressions on group labels (with and without the user's own rate so far), fitted on four fifths
-of the users and scored on the others: every method sees the same, and none sees the user it is asked about.
+Forecasts are Tweedie regressions on segment labels (with and without the user's own past rate), cross-validated over
+users in five folds.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ Array = NDArray[Any]
 
 
 def read_philly(data: Path) -> pd.DataFrame:
-    """Philly's 136 users, on the trace clock."""
+    """Read Philly's 136 users, in the clock of the trace."""
     path = data / "traces" / "dirlab-gen-parallel" / "philly_data_training.csv.gz"
     return gd.read_jobs(path, format="dirlab", origin=pd.Timestamp(1502100181, unit="s", tz="UTC"))
 
 
 def read_venus(data: Path) -> pd.DataFrame:
-    """Venus' users with GPU jobs."""
+    """Read Venus' users with GPU jobs."""
     path = data / "traces" / "dirlab-gen-parallel" / "helios_data_training.csv.gz"
     jobs = gd.read_jobs(path, format="dirlab", origin="2020-05-27 23:58:26+00:00")
     return jobs[jobs["gpus"] > 0]
 
 
 def read_gentd(data: Path) -> pd.DataFrame:
-    """Users of Alibaba's image generator (GenTD26)."""
+    """Read the users of Alibaba's image generation service (GenTD26)."""
     return gd.read_jobs(data / "traces" / "alibaba-genai-v2026" / "lora_request_trace.csv.gz", format="genai", tz="UTC")
 
 
 READERS = {"Philly": read_philly, "Venus": read_venus, "GenTD26": read_gentd}
-#: Collection of the Philly extract ramps up: only 19 users are there in the first two thirds of all its days.
+#: Collection of the Philly extract ramps up: only 19 users are active in the first two thirds of all its days.
 STARTS = {"Philly": "2017-09-24"}
 
 
 def hourly(name: str, jobs: pd.DataFrame) -> pd.DataFrame:
-    """GPU-hours by user and hour; jobs that outlast the last submission are cut there, as the log is."""
+    """GPU-hours by user and hour, truncated at the last submission."""
     last = jobs["submit"].max()
     usage = gd.usage_series(jobs, by="user", freq="h", start=STARTS.get(name), until=last, partial=False)
     return gd.to_wide(usage)
 
 
 def quintiles(history: pd.DataFrame) -> pd.DataFrame:
-    """Quintile of each user in recency, frequency and monetary value; ties share one."""
+    """Quintile of each user in recency, frequency and monetary value; ties share the mean rank."""
     ranks = rfm_table(history).rank(pct=True, method="average")
     return np.ceil(5 * ranks).clip(1, 5).astype(int)
 
@@ -73,7 +73,7 @@ def forecast(design: Array, future: Array) -> Array:
         for seen, unseen in KFold(5, shuffle=True, random_state=number).split(design):
             model = TweedieRegressor(power=POWER, link="log", alpha=0.03, max_iter=2000)
             model.fit(design[seen], future[seen])
-            # No forecast outside what was seen: one wild exponential would decide the comparison.
+            # The log link extrapolates without bound.
             rounds[number, unseen] = np.clip(model.predict(design[unseen]), 1e-3 * future.mean(), future[seen].max())
     return rounds
 
@@ -119,16 +119,20 @@ def virtual_clusters(data: Path, jobs: pd.DataFrame) -> pd.Series:
 
 
 def segmenters(number: int) -> dict[str, TopologicalSegmenter]:
-    """What is compared: by shape, and by presence, which knows who has stopped."""
-    found = {"segments": None, "segments with RFM": ["rhythm", "waves", "rfm"], "segments by presence": ["presence"]}
-    told = {"8 segments": None, "8 segments, no topology": ["rhythm"], "8 segments by presence": ["presence"]}
+    """Segmenters by default blocks, with RFM, and by presence; with a chosen and a given number of segments."""
+    found = {
+        "segments": None,
+        "segments with RFM": ["rhythm", "weekly_persistence", "rfm"],
+        "segments by presence": ["presence"],
+    }
+    given = {"8 segments": None, "8 segments, no topology": ["rhythm"], "8 segments by presence": ["presence"]}
     return {key: TopologicalSegmenter(blocks=blocks, random_state=0) for key, blocks in found.items()} | {
-        key: TopologicalSegmenter(number, blocks=blocks, random_state=0) for key, blocks in told.items()
+        key: TopologicalSegmenter(number, blocks=blocks, random_state=0) for key, blocks in given.items()
     }
 
 
 def report(name: str, data: Path, n_resamples: int) -> None:
-    """Print everything about one trace."""
+    """Print deviances and stability for one trace."""
     jobs = READERS[name](data)
     wide = hourly(name, jobs)
     cut = 2 * wide.shape[1] // 3
@@ -145,7 +149,7 @@ def report(name: str, data: Path, n_resamples: int) -> None:
     print(compare(history, future, labels).round(3).to_string())
     for key, fit in fits.items():
         found = segment_stability(fit, history, n_resamples=n_resamples)["ari"].mean()
-        print(f"{key}: {fit.n_segments_} found, bootstrap stability (ARI) {found:.2f}")
+        print(f"{key}: {fit.n_segments_} segments, bootstrap stability (ARI) {found:.2f}")
     if name == "Philly":
         clusters = virtual_clusters(data, jobs)
         whole = TopologicalSegmenter(random_state=0).fit(wide)

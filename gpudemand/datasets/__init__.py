@@ -1,22 +1,18 @@
-"""Data to try things on: bundled samples, public traces by their address, and clusters made up with their truth."""
+"""Bundled samples, simulated clusters with ground truth, and downloads of public traces."""
 
 from gpudemand.datasets.fetch import (
     cache_folder,
     fetch_cdnow,
     fetch_file,
     fetch_jobs,
-    fetch_openb,
-    fetch_pai_jobs,
-    fetch_philly_jobs,
     fetch_philly_nodes,
-    fetch_philly_users,
     fetch_spot_hourly,
-    fetch_venus_jobs,
-    fetch_venus_users,
 )
 from gpudemand.datasets.load import load_jobs_sample, load_truth_sample
-from gpudemand.datasets.make import expected_usage, make_cluster, true_run_time, true_step_time
+from gpudemand.datasets.make import expected_usage, make_cluster
 from gpudemand.datasets.registry import bundled_path, catalog
+from gpudemand.datasets.runs import true_run_time
+from gpudemand.datasets.steptime import true_step_time
 
 __all__ = [
     "bundled_path",
@@ -26,14 +22,8 @@ __all__ = [
     "fetch_cdnow",
     "fetch_file",
     "fetch_jobs",
-    "fetch_openb",
-    "fetch_pai_jobs",
-    "fetch_philly_jobs",
     "fetch_philly_nodes",
-    "fetch_philly_users",
     "fetch_spot_hourly",
-    "fetch_venus_jobs",
-    "fetch_venus_users",
     "load_jobs_sample",
     "load_truth_sample",
     "make_cluster",

@@ -1,4 +1,7 @@
-"""The kinds of user in a synthetic cluster: when they are there, on which days and at which hour they work."""
+"""Archetypes of users in a simulated cluster: activity by day, week and hour.
+
+The constants of this module, `population`, `runs` and `steptime` define the simulator; none is an estimate.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,14 @@ from gpudemand._validation import InputError, check_choice, check_number
 
 
 class Archetype(NamedTuple):
-    """The rhythm of one kind of user."""
+    """Activity pattern and run times of one class of users."""
 
     week: tuple[float, ...]  #: relative demand, Monday to Sunday
     hour: float  #: local hour around which jobs are submitted
-    spread: float  #: standard deviation of that hour; 24 and more is any hour
-    days_at_work: float  #: chance that the user works on a day on which the rhythm allows it
+    hour_std: float  #: standard deviation of that hour; 24 and more is uniform
+    active_share: float  #: probability that the user submits on a day with demand
     duration_h: float  #: median run time
-    tail: float  #: standard deviation of the logarithm of the run time
+    log_std: float  #: standard deviation of the log run time
     regular: bool  #: submissions evenly spaced rather than at random
 
 
@@ -38,7 +41,7 @@ ARCHETYPES: dict[str, Archetype] = {
     "seasonal": Archetype(WEEKDAYS, 15.0, 3.5, 0.85, 2.2, 1.5, False),
 }
 
-#: A mix that gives the concentration and the empty days of the public traces.
+#: Shares that match the concentration and the idle days of public traces.
 DEFAULT_SHARES: dict[str, float] = {
     "steady": 0.06,
     "nightly": 0.08,
@@ -49,12 +52,12 @@ DEFAULT_SHARES: dict[str, float] = {
     "seasonal": 0.10,
 }
 
-#: Longest job in hours: the usual two-week limit of a long queue.
-LONGEST_H = 336.0
+#: Maximum run time in hours, a common limit of long queues.
+MAX_DURATION_H = 336.0
 
 
 def read_shares(archetypes: Mapping[str, float] | Sequence[str] | None) -> dict[str, float]:
-    """Shares of the archetypes, which sum to one.
+    """Validate and normalize the shares of the archetypes.
 
     Parameters
     ----------
@@ -64,7 +67,7 @@ def read_shares(archetypes: Mapping[str, float] | Sequence[str] | None) -> dict[
     Raises
     ------
     InputError
-        For an unknown name, a negative share, or nothing at all.
+        For an unknown name, a negative share, or no positive share.
 
     Examples
     --------
@@ -83,48 +86,47 @@ def read_shares(archetypes: Mapping[str, float] | Sequence[str] | None) -> dict[
     return {name: share / total for name, share in shares.items()}
 
 
-def assign(shares: Mapping[str, float], n_users: int, rng: np.random.Generator) -> list[str]:
-    """Archetype of each user: the counts follow `shares` as closely as whole users allow, the order is random."""
+def draw_archetypes(shares: Mapping[str, float], n_users: int, rng: np.random.Generator) -> list[str]:
+    """Draw the archetype of each user by systematic sampling, in random order."""
     edges = np.cumsum(list(shares.values())) * n_users
-    # Users at random seats keep the counts exact and, with a handful of users, give every archetype its chance.
     seats = (np.arange(n_users) + rng.random()) % n_users
     kinds = np.minimum(np.searchsorted(edges, seats, side="right"), len(edges) - 1)
     names = list(shares)
     return [names[kind] for kind in kinds[np.argsort(rng.random(n_users), kind="stable")]]
 
 
-def traits(archetype: Sequence[str], field: str) -> FloatArray:
-    """One trait of each user's archetype as numbers; ``week`` gives shape (n_users, 7).
+def archetype_values(archetype: Sequence[str], field: str) -> FloatArray:
+    """Return a field of each user's archetype; ``week`` has shape (n_users, 7).
 
     Examples
     --------
-    >>> traits(["nightly", "weekday"], "hour")
+    >>> archetype_values(["nightly", "weekday"], "hour")
     array([21.5, 14. ])
     """
     table = {name: getattr(row, field) for name, row in ARCHETYPES.items()}
     return np.array([table[name] for name in archetype], dtype=float)
 
 
-def membership(archetype: Sequence[str], n_days: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
-    """First day and day after the last one of each user, counted from the start of the log.
+def active_periods(archetype: Sequence[str], n_days: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
+    """Draw the first day and the day after the last one of each user.
 
-    A third of the users join later than the log starts and a sixth leave before it ends; a burst lasts a few weeks;
-    steady and nightly work runs from the first to the last day.
+    About a third of the users start late and a sixth leave early; bursts last 10 to 35 days; steady and nightly users
+    are active from the first to the last day.
     """
     kinds = np.array(archetype)
     joins, leaves = rng.random(len(kinds)), rng.random(len(kinds))
-    comes = ~np.isin(kinds, ["steady", "nightly"])
+    partial = ~np.isin(kinds, ["steady", "nightly"])
     burst = kinds == "burst"
     late = np.where(burst, joins * 0.9, np.clip((joins - 0.65) / 0.35, 0, 1) * 0.55)
     early = np.clip((leaves - 0.85) / 0.15, 0, 1) * 0.4
-    first = comes * late * n_days
-    last = np.where(burst, first + 10 + 25 * leaves, (1 - comes * early) * n_days)
+    first = partial * late * n_days
+    last = np.where(burst, first + 10 + 25 * leaves, (1 - partial * early) * n_days)
     begin = np.minimum(np.floor(first), n_days - 1).astype(np.int64)
     return begin, np.clip(np.ceil(last).astype(np.int64), begin + 1, n_days)
 
 
 def day_weights(users: pd.DataFrame, weekdays: IntArray, growth: float) -> FloatArray:
-    """Relative demand of each user on each day: week x presence x shape of the archetype x growth of the cluster.
+    """Return the relative demand by user and day: week x active period x archetype x growth.
 
     Parameters
     ----------
@@ -141,28 +143,28 @@ def day_weights(users: pd.DataFrame, weekdays: IntArray, growth: float) -> Float
     """
     day = np.arange(len(weekdays))[None, :]
     first, last = (users[name].to_numpy()[:, None] for name in ("first_day", "last_day"))
-    week = traits(users["archetype"].tolist(), "week")[:, weekdays]
+    week = archetype_values(users["archetype"].tolist(), "week")[:, weekdays]
     present = (day >= first) & (day < last)
     since = np.where(present, day - first, 0)
     return week * present * _shape(users, since, last - first) * (1 + growth * day / 365)
 
 
 def _shape(users: pd.DataFrame, since: IntArray, length: IntArray) -> FloatArray:
-    """Return what the archetype does between the first and the last day, beyond its week."""
+    """Return the ramp or the on-off pattern of the archetype within the active period."""
     kind = users["archetype"].to_numpy(dtype=object)[:, None]
     on, off = (users[name].to_numpy()[:, None] for name in ("on_days", "off_days"))
     ramp = np.where(kind == "ramp", 0.1 + 1.9 * since / length, 1.0)
     return np.where((kind == "seasonal") & (since % (on + off) >= on), 0.0, ramp)
 
 
-def mean_duration(median_h: FloatArray, tail: FloatArray) -> FloatArray:
-    """Mean in hours of a lognormal run time that is cut at `LONGEST_H`.
+def mean_duration(median_h: FloatArray, log_std: FloatArray) -> FloatArray:
+    """Return the mean in hours of a lognormal run time censored at `MAX_DURATION_H`.
 
     Examples
     --------
     >>> mean_duration(np.array([2.0]), np.array([1.0])).round(2)
     array([3.3])
     """
-    room = np.log(LONGEST_H / median_h)
-    below: FloatArray = median_h * np.exp(tail**2 / 2) * ndtr(room / tail - tail)
-    return below + LONGEST_H * ndtr(-room / tail)
+    room = np.log(MAX_DURATION_H / median_h)
+    below: FloatArray = median_h * np.exp(log_std**2 / 2) * ndtr(room / log_std - log_std)
+    return below + MAX_DURATION_H * ndtr(-room / log_std)

@@ -1,4 +1,4 @@
-"""The data that comes with the package."""
+"""Loaders of the bundled sample."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _TEXT = ("network", "precision")
 
 
 def load_jobs_sample() -> pd.DataFrame:
-    """Load the job log of a made-up cluster: 120 users in 8 groups, 270 days, growing.
+    """Load the job log of a simulated cluster: 120 users in 8 groups, 270 days, with growth.
 
     Returns
     -------
     DataFrame
-        A canonical job table (``attrs["kind"]`` is ``"synthetic"``) with the further columns ``network``,
-        ``batch_size``, ``precision``, ``epochs`` and ``samples``; see `make_cluster` for their meaning.
+        A canonical job table (``attrs["kind"]`` is ``"synthetic"``) with the additional columns
+        ``network``, ``batch_size``, ``precision``, ``epochs`` and ``samples`` of `make_cluster`.
 
     Examples
     --------
@@ -37,12 +37,12 @@ def load_jobs_sample() -> pd.DataFrame:
 
 
 def load_truth_sample() -> pd.DataFrame:
-    """Load what the bundled sample was made of: one row a user.
+    """Load the ground truth of the bundled sample, one row a user.
 
     Returns
     -------
     DataFrame
-        The second result of `make_cluster`; `expected_usage` takes it.
+        The second result of `make_cluster`, input of `expected_usage`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A synthetic GPU cluster: its job log, and the truth behind it."""
+"""Simulation of a GPU cluster: job log and ground truth."""
 
 from __future__ import annotations
 
@@ -11,18 +11,15 @@ import pandas as pd
 
 from gpudemand._typing import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError, check_columns, check_number, shorten
-from gpudemand.datasets import archetypes as kinds
+from gpudemand.datasets.archetypes import archetype_values, draw_archetypes, read_shares
 from gpudemand.datasets.population import expected_demand, local_times, make_users
-from gpudemand.datasets.runs import gpu_hours_per_job, make_runs, true_run_time
-from gpudemand.datasets.steptime import true_step_time
+from gpudemand.datasets.runs import gpu_hours_per_job, make_runs
 from gpudemand.jobs.table import EARLIEST, LATEST, as_jobs
 
-__all__ = ["expected_usage", "make_cluster", "true_run_time", "true_step_time"]
-
-#: Chance that a user does something outside the rhythm on a given day.
-DAYS_OFF_RHYTHM = 0.06
-MOST_DAYS = 36_500
-MOST_USER_DAYS = 50_000_000
+#: Probability that a user submits jobs outside its pattern on a given day.
+NOISE_DAY_SHARE = 0.06
+MAX_DAYS = 36_500
+MAX_USER_DAYS = 50_000_000
 
 
 def make_cluster(
@@ -37,48 +34,47 @@ def make_cluster(
     tz: str = "UTC",
     random_state: int | np.random.Generator | None = None,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Make the job log of a GPU cluster that never was, and tell what it was made of.
+    """Simulate the job log of a GPU cluster with known ground truth.
 
-    Users are of seven kinds: ``steady`` (services, long jobs one after the other), ``nightly`` (batches in the
-    evening), ``weekday`` (researchers in office hours), ``burst`` (some busy weeks, then gone), ``ramp`` (a project
-    that grows), ``sporadic`` (a job now and then) and ``seasonal`` (a project that is on for weeks, then off). Sizes
-    of users are lognormal; the mix, the concentration and the empty days follow the public traces of GPU clusters.
-    The cluster is idle before the first day, and it never runs full: waiting times are drawn, not simulated.
+    Users belong to seven archetypes: ``steady`` (services, long consecutive jobs), ``nightly`` (evening batches),
+    ``weekday`` (office hours), ``burst`` (a few busy weeks), ``ramp`` (a growing project), ``sporadic`` (occasional
+    jobs) and ``seasonal`` (on for weeks, then off). Demand is lognormal over users; the default shares, the
+    concentration and the idle days follow public traces of GPU clusters. The cluster is empty before the first day and
+    never full: waiting times are drawn, not simulated.
 
     Parameters
     ----------
     n_users, n_days : int
         At least one each.
     archetypes : mapping of str to float, or sequence of str, optional
-        Archetype -> share, or names with equal shares (a single name: a population of one kind).
+        Archetype -> share, or names with equal shares.
     signal_to_noise : float, default=6.0
-        Expected GPU-hours of a user that follow the rhythm (days, shape and hour of the archetype), over the
-        expected GPU-hours at random: any hour of random days between the first and the last day of the user.
-        ``numpy.inf`` is a clean rhythm, 0 is none.
+        Expected GPU-hours that follow the pattern of the archetype over expected GPU-hours at uniformly random times
+        between the user's first and last day. ``numpy.inf`` is the pattern alone, 0 none of it.
     gpus_per_user : float, default=2.0
-        GPUs that a user holds, on average over all users and the whole log.
+        Mean number of GPUs held by a user, over all users and the whole log.
     growth : float, default=0.3
-        Growth of everyone's demand over 365 days, relative to the first day; at least 0.
+        Growth of demand over 365 days, relative to the first day; at least 0.
     start : str or Timestamp
         First day, at midnight in `tz`.
     tz : str
-        Time zone in which the users live. The jobs' times are in UTC, as everywhere.
+        Time zone of the users. Times of jobs are in UTC.
     random_state : int, Generator or None
-        The same whole number gives the same log.
+        An integer makes the log reproducible.
 
     Returns
     -------
     jobs : DataFrame
-        A canonical job table (`gpudemand.jobs.table.COLUMNS`) sorted by ``submit``, with the further columns
-        ``network``, ``batch_size`` (per GPU), ``epochs``, ``samples`` (of the training set) and ``precision``. A job
-        that completed ran for ``STARTUP_S + epochs * ceil(samples / (batch_size * gpus)) * step time * efficiency``
-        seconds, with 2 % of noise; see `true_run_time`. Jobs that still run at the end have no end.
+        A canonical job table (`gpudemand.jobs.table.COLUMNS`) sorted by ``submit``, with the additional columns
+        ``network``, ``batch_size`` (per GPU), ``epochs``, ``samples`` (of the training set) and ``precision``.
+        Completed jobs ran for ``STARTUP_S + epochs * ceil(samples / (batch_size * gpus)) * step time * efficiency``
+        seconds, with 2 % of noise; see `true_run_time`. Jobs running at the end of the log have no end.
     truth : DataFrame
         One row a user: ``user``, ``group``, ``archetype``, ``active_from``, ``active_to`` (UTC), ``first_day``,
-        ``last_day`` (the same in days since the start, the last one excluded), ``on_days``, ``off_days`` (of seasonal
-        users), ``rhythm_hour`` (local), ``gpu_hours_per_day`` (expected, over the whole log), ``typical_gpus``,
-        ``duration_h`` (median run time), ``network`` (favourite), ``efficiency`` (factor on the step time).
-        `expected_usage` turns it into expected demand a day.
+        ``last_day`` (in days since the start, the last one excluded), ``on_days``, ``off_days`` (of seasonal users),
+        ``rhythm_hour`` (local hour of submissions), ``gpu_hours_per_day`` (expected, over the whole log),
+        ``typical_gpus``, ``duration_h`` (median run time), ``network`` (preferred), ``efficiency`` (factor on the step
+        time).
 
     Raises
     ------
@@ -107,12 +103,12 @@ def make_cluster(
     }
     mean_hours = 24 * check_number("gpus_per_user", gpus_per_user, 0, 1000, open_low=True)
     rng = _generator(random_state)
-    truth = make_users(kinds.assign(kinds.read_shares(archetypes), count, rng), mean_hours, setting, rng)
+    truth = make_users(draw_archetypes(read_shares(archetypes), count, rng), mean_hours, setting, rng)
     return _jobs(truth, rng), truth
 
 
 def expected_usage(truth: pd.DataFrame) -> pd.DataFrame:
-    """Demand that each user of a synthetic cluster was expected to submit on each day.
+    """Return the expected demand submitted by each user of a simulated cluster on each day.
 
     Parameters
     ----------
@@ -122,8 +118,8 @@ def expected_usage(truth: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        ``unique_id`` (the user), ``ds`` (the local day, no time zone) and ``y``: expected GPU-hours of the jobs that
-        are submitted on that day, which long jobs then use on the days that follow.
+        ``unique_id`` (user), ``ds`` (local day, no time zone) and ``y``: expected GPU-hours of the jobs submitted on
+        that day, which they may use on later days.
 
     Examples
     --------
@@ -145,9 +141,9 @@ def expected_usage(truth: pd.DataFrame) -> pd.DataFrame:
 
 def _extent(n_users: int, n_days: int) -> tuple[int, int]:
     users = int(check_number("n_users", n_users, 1, 1_000_000, integer=True))
-    days = int(check_number("n_days", n_days, 1, MOST_DAYS, integer=True))
-    if users * days > MOST_USER_DAYS:
-        raise InputError(f"{users:,} users over {days:,} days do not fit; at most {MOST_USER_DAYS:,} user-days do.")
+    days = int(check_number("n_days", n_days, 1, MAX_DAYS, integer=True))
+    if users * days > MAX_USER_DAYS:
+        raise InputError(f"{users:,} users over {days:,} days do not fit; at most {MAX_USER_DAYS:,} user-days do.")
     return users, days
 
 
@@ -167,14 +163,14 @@ def _generator(random_state: int | np.random.Generator | None) -> np.random.Gene
 
 
 def _first_day(start: str | pd.Timestamp, tz: str) -> str:
-    """Check the first day and the zone; the day as text, so that ``attrs`` survive a Parquet file."""
+    """Validate day and time zone; return the day as text, so that ``attrs`` survive a Parquet file."""
     try:
         day = pd.Timestamp(start)
     except (TypeError, ValueError) as error:  # OutOfBoundsDatetime is a ValueError
         raise InputError(f"start={shorten(start)!r} is not a day; write '2026-01-05'.") from error
     if pd.isna(day) or day.tz is not None or day != day.normalize():
         raise InputError(f"start={str(start)!r} must be a day without clock time or time zone; write '2026-01-05'.")
-    if not EARLIEST <= day.tz_localize("UTC") < LATEST - pd.Timedelta(days=MOST_DAYS):
+    if not EARLIEST <= day.tz_localize("UTC") < LATEST - pd.Timedelta(days=MAX_DAYS):
         raise InputError(f"start={day.date()} is too far away; choose a day of 1985 to 2099.")
     try:
         day.tz_localize(ZoneInfo(tz), ambiguous=False, nonexistent="shift_forward")
@@ -196,10 +192,10 @@ def _jobs(users: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     setting = _setting(users)
     signal, noise = expected_demand(users, setting)
     per_job = gpu_hours_per_job(users)[:, None]
-    along = _counts_along(users, signal / per_job, rng)
-    beside = rng.poisson(_concentrate(noise / per_job, DAYS_OFF_RHYTHM, rng))
-    user, day, in_rhythm = _rows(along, beside)
-    hour = np.where(in_rhythm, _hours(users, user, rng), 24 * rng.random(len(user)))
+    regular = _pattern_counts(users, signal / per_job, rng)
+    random = rng.poisson(_concentrate(noise / per_job, NOISE_DAY_SHARE, rng))
+    user, day, in_pattern = _rows(regular, random)
+    hour = np.where(in_pattern, _hours(users, user, rng), 24 * rng.random(len(user)))
     submit = local_times(setting, day, hour)
     order = np.argsort(submit.asi8, kind="stable")
     end_of_log = local_times(setting, np.array([setting["n_days"]]))[0]
@@ -207,30 +203,30 @@ def _jobs(users: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     return as_jobs(runs, kind="synthetic", source="gpudemand.datasets.make_cluster")
 
 
-def _counts_along(users: pd.DataFrame, rate: FloatArray, rng: np.random.Generator) -> IntArray:
-    """Jobs by user and day that follow the rhythm: evenly spaced, or Poisson on the days at work."""
+def _pattern_counts(users: pd.DataFrame, rate: FloatArray, rng: np.random.Generator) -> IntArray:
+    """Draw jobs by user and day that follow the pattern: evenly spaced, or Poisson on active days."""
     archetype = users["archetype"].tolist()
-    regular = kinds.traits(archetype, "regular") > 0
-    at_work = kinds.traits(archetype, "days_at_work")[:, None]
-    random = rng.poisson(_concentrate(rate, at_work, rng))
+    regular = archetype_values(archetype, "regular") > 0
+    active = archetype_values(archetype, "active_share")[:, None]
+    random = rng.poisson(_concentrate(rate, active, rng))
     total = np.cumsum(rate, axis=1) + rng.random((len(users), 1))
     even = np.diff(np.floor(total), axis=1, prepend=0).astype(np.int64)
     return np.where(regular[:, None], even, random)
 
 
 def _concentrate(rate: FloatArray, chance: float | FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Keep the mean, but on the days on which the user is at work."""
+    """Concentrate a rate on a random `chance` of the days, preserving its mean."""
     return rate * (rng.random(rate.shape) < chance) / chance
 
 
-def _rows(along: IntArray, beside: IntArray) -> tuple[IntArray, IntArray, BoolArray]:
-    """User, day and whether it follows the rhythm, for every job counted."""
-    n_users, n_days = along.shape
+def _rows(regular: IntArray, random: IntArray) -> tuple[IntArray, IntArray, BoolArray]:
+    """Return user, day and whether it follows the pattern, for every job."""
+    n_users, n_days = regular.shape
     cells = np.arange(n_users * n_days)
-    cell = np.concatenate([np.repeat(cells, along.ravel()), np.repeat(cells, beside.ravel())])
-    return cell // n_days, cell % n_days, np.arange(len(cell)) < along.sum()
+    cell = np.concatenate([np.repeat(cells, regular.ravel()), np.repeat(cells, random.ravel())])
+    return cell // n_days, cell % n_days, np.arange(len(cell)) < regular.sum()
 
 
 def _hours(users: pd.DataFrame, user: IntArray, rng: np.random.Generator) -> FloatArray:
-    spread = kinds.traits(users["archetype"].tolist(), "spread")[user]
-    return (users["rhythm_hour"].to_numpy()[user] + spread * rng.standard_normal(len(user))) % 24
+    std = archetype_values(users["archetype"].tolist(), "hour_std")[user]
+    return (users["rhythm_hour"].to_numpy()[user] + std * rng.standard_normal(len(user))) % 24

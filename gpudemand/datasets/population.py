@@ -1,4 +1,4 @@
-"""Who works on a synthetic cluster: the users, their sizes, and the demand expected of them."""
+"""Users of a simulated cluster: ground truth and expected demand."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import pandas as pd
 from scipy.special import ndtri
 
 from gpudemand._typing import STRING, FloatArray, IntArray
-from gpudemand.datasets.archetypes import day_weights, membership, traits
+from gpudemand.datasets.archetypes import active_periods, archetype_values, day_weights
 from gpudemand.datasets.runs import TEAMS
 
-#: Spread of the logarithm of the users' sizes; with 100 users the ten largest hold some 55 % of the GPU-hours.
-SIZE_SPREAD = 1.5
+#: Standard deviation of the log demand of users; of 100 users the ten largest hold some 55 % of the GPU-hours.
+SIZE_LOG_STD = 1.5
 _DRAWN = ["rhythm_hour", "gpu_hours_per_day", "duration_h", "efficiency"]
 
 
 def make_users(
     archetype: list[str], mean_hours: float, setting: dict[str, Any], rng: np.random.Generator
 ) -> pd.DataFrame:
-    """Draw the users of a cluster: the ``truth`` of `gpudemand.datasets.make_cluster`."""
+    """Draw the users: the ``truth`` of `gpudemand.datasets.make_cluster`."""
     n_users, n_days = len(archetype), setting["n_days"]
-    first, last = membership(archetype, n_days, rng)
+    first, last = active_periods(archetype, n_days, rng)
     users = pd.DataFrame(
         {
             "user": [f"user-{number:03d}" for number in range(1, n_users + 1)],
@@ -34,26 +34,26 @@ def make_users(
             "last_day": last,
             "on_days": 14 + np.floor(29 * rng.random(n_users)).astype(np.int64),
             "off_days": 14 + np.floor(36 * rng.random(n_users)).astype(np.int64),
-            "rhythm_hour": (traits(archetype, "hour") + rng.standard_normal(n_users)) % 24,
+            "rhythm_hour": (archetype_values(archetype, "hour") + rng.standard_normal(n_users)) % 24,
         }
     ).astype({"user": STRING, "group": STRING, "archetype": STRING})
-    busy = day_weights(users, weekdays(setting), setting["growth"]).mean(axis=1)
-    busy = np.maximum(busy * traits(archetype, "days_at_work"), 0.01)
-    users["gpu_hours_per_day"] = _sizes(busy, mean_hours, rng)
-    intensity = users["gpu_hours_per_day"].to_numpy() / busy
-    wish = 0.5 * np.log2(intensity / 12) + 0.8 * rng.standard_normal(n_users)
-    users["typical_gpus"] = 2 ** np.clip(np.round(wish), 0, 4)
-    users["duration_h"] = traits(archetype, "duration_h") * np.exp(0.3 * rng.standard_normal(n_users))
+    load = day_weights(users, weekdays(setting), setting["growth"]).mean(axis=1)
+    load = np.maximum(load * archetype_values(archetype, "active_share"), 0.01)
+    users["gpu_hours_per_day"] = _sizes(load, mean_hours, rng)
+    intensity = users["gpu_hours_per_day"].to_numpy() / load
+    log2_gpus = 0.5 * np.log2(intensity / 12) + 0.8 * rng.standard_normal(n_users)
+    users["typical_gpus"] = 2 ** np.clip(np.round(log2_gpus), 0, 4)
+    users["duration_h"] = archetype_values(archetype, "duration_h") * np.exp(0.3 * rng.standard_normal(n_users))
     users["network"] = _favourites(users["group"], rng)
     users["efficiency"] = np.exp(0.15 * rng.standard_normal(n_users))
-    # The last bit of exp differs between processors: rounded, the same seed gives the same truth everywhere.
+    # Rounded, because the last bit of exp differs between processors.
     users[_DRAWN] = users[_DRAWN].round(6)
     users.attrs.update(setting)
     return users
 
 
 def _teams(n_users: int, rng: np.random.Generator) -> list[str]:
-    """Draw groups of uneven size; a small cluster has fewer of them."""
+    """Draw the group of each user; small clusters have fewer groups."""
     names = list(TEAMS)[: max(1, min(len(TEAMS), n_users // 4))]
     size = np.array([TEAMS[name].size for name in names])
     picks = np.searchsorted(np.cumsum(size) / size.sum(), rng.random(n_users), side="right")
@@ -65,29 +65,26 @@ def _favourites(group: pd.Series, rng: np.random.Generator) -> pd.Series:
     return pd.Series([TEAMS[name].networks[pick] for name, pick in zip(group, picks, strict=True)], dtype=STRING)
 
 
-def _sizes(busy: FloatArray, mean_hours: float, rng: np.random.Generator) -> FloatArray:
-    """Draw expected GPU-hours a day, lognormal over the users; who is rarely there is rarely among the largest.
-
-    The quantiles are fixed and only their owners are drawn: the concentration of a cluster then hardly depends on luck.
-    """
-    score = rng.standard_normal(len(busy)) + np.log(busy)
+def _sizes(load: FloatArray, mean_hours: float, rng: np.random.Generator) -> FloatArray:
+    """Assign lognormal quantiles of expected GPU-hours a day to users, by a random score that rises with their load."""
+    score = rng.standard_normal(len(load)) + np.log(load)
     rank = np.argsort(np.argsort(score, kind="stable"), kind="stable")
-    size = np.exp(SIZE_SPREAD * ndtri((rank + 0.5) / len(busy)))
+    size = np.exp(SIZE_LOG_STD * ndtri((rank + 0.5) / len(load)))
     return size * mean_hours / size.mean()
 
 
 def expected_demand(users: pd.DataFrame, setting: dict[str, Any]) -> tuple[FloatArray, FloatArray]:
-    """Return the expected GPU-hours submitted by user and day: along the rhythm, and at random."""
+    """Return the expected GPU-hours submitted by user and day: by the pattern of the archetype, and uniformly."""
     ratio = setting["signal_to_noise"]
     share = 1.0 if ratio == np.inf else ratio / (1 + ratio)
     hours = users["gpu_hours_per_day"].to_numpy()[:, None]
-    rhythm = day_weights(users, weekdays(setting), setting["growth"])
+    pattern = day_weights(users, weekdays(setting), setting["growth"])
     day = np.arange(setting["n_days"])
-    there = (day >= users["first_day"].to_numpy()[:, None]) & (day < users["last_day"].to_numpy()[:, None])
-    return share * hours * _mean_one(rhythm), (1 - share) * hours * _mean_one(there.astype(float))
+    present = (day >= users["first_day"].to_numpy()[:, None]) & (day < users["last_day"].to_numpy()[:, None])
+    return share * hours * _unit_mean(pattern), (1 - share) * hours * _unit_mean(present.astype(float))
 
 
-def _mean_one(weights: FloatArray) -> FloatArray:
+def _unit_mean(weights: FloatArray) -> FloatArray:
     mean = weights.mean(axis=1, keepdims=True)
     return np.divide(weights, mean, out=np.zeros_like(weights), where=mean > 0)
 

@@ -1,4 +1,4 @@
-"""What data there is: a row for every bundled file and for every remote one, with checksum, licence and meaning."""
+"""Registry of bundled and remote data files: checksums, licences, schemas."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ import pandas as pd
 from gpudemand._validation import InputError, nearest, shorten
 
 _HERE = Path(__file__).resolve()
-#: Inside a wheel the data lies in the package; in a checkout or an editable install at the top of the repository.
+#: Data folder in a wheel, and in a checkout or an editable install.
 _PLACES = (_HERE.parents[1] / "_data", _HERE.parents[2] / "data")
 
 
 @dataclass(frozen=True)
 class BundledFile:
-    """A file that comes with the package."""
+    """A bundled file."""
 
-    path: str  #: inside the data folder; also its name
+    path: str  #: inside the data folder, and name
     sha256: str
     bytes: int
-    kind: str  #: "measured", "synthetic" or "public table"
+    kind: str  #: see data/README.md
     licence: str
-    made_by: str  #: the command that makes it again
+    made_by: str  #: command that reproduces it
     schema: Mapping[str, str]  #: column -> meaning
     about: str = ""
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A public file that `gpudemand.datasets.fetch_file` downloads."""
+    """A public file for `gpudemand.datasets.fetch_file`."""
 
     name: str
     url: str  #: pinned to a commit
-    file_name: str  #: under which it is kept
+    file_name: str  #: in the cache folder
     sha256: str
     bytes: int | None
     licence: str
     citation: str
     format: str  #: for `gpudemand.jobs.readers.read_jobs`, or "csv"
     about: str
-    tz: str | None = None  #: of the clock times in the file
-    origin: str | None = None  #: the time that second 0 of the file stands for
+    tz: str | None = None  #: time zone of the file
+    origin: str | None = None  #: time of second 0 of the file
 
 
 def data_folder() -> Path:
@@ -56,7 +56,7 @@ def data_folder() -> Path:
     Raises
     ------
     InputError
-        If the installation lacks it.
+        If it is missing.
 
     Examples
     --------
@@ -98,12 +98,12 @@ def remote_files() -> dict[str, RemoteFile]:
 
 
 def bundled_path(name: str) -> Path:
-    """Return where a bundled file lies.
+    """Return the path of a bundled file.
 
     Raises
     ------
     InputError
-        For a name that is not in the registry; the nearest one is named.
+        For an unknown name; the message suggests the nearest one.
 
     Examples
     --------
@@ -118,7 +118,7 @@ def bundled_path(name: str) -> Path:
 
 
 def remote_file(name: str) -> RemoteFile:
-    """Return the row of a remote file, or name the nearest one in an `InputError`."""
+    """Return the row of a remote file; raises `InputError` with a suggestion for an unknown name."""
     return _row(name, remote_files(), "data set")
 
 
@@ -130,7 +130,7 @@ def _row(name: str, rows: Mapping[str, Any], what: str) -> Any:
 
 
 def catalog() -> pd.DataFrame:
-    """Return one table of all data: bundled files first, then what can be fetched.
+    """Return a table of all data sets, bundled and remote.
 
     Returns
     -------
@@ -149,14 +149,14 @@ def catalog() -> pd.DataFrame:
 
 
 def refresh_checksums(folder: Path, under: str = "") -> None:
-    """Note checksum and size of bundled files again in ``registry.json``.
+    """Update checksum and size of bundled files in ``registry.json``.
 
     Parameters
     ----------
     folder : Path
         The data folder of a checkout.
     under : str
-        Only files whose path begins like this.
+        Only files whose path begins with this.
     """
     place = folder / "registry.json"
     registry = json.loads(place.read_text(encoding="utf-8"))

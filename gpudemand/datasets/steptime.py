@@ -1,7 +1,6 @@
-"""How long one training step takes in the synthetic cluster: a small roofline over published figures.
+"""Step time of training jobs in a simulated cluster: a small roofline model over published figures.
 
-This is the *law of nature* of the synthetic logs, kept simple on purpose so that it can be written down in five lines.
-It is no predictor of real hardware: `gpudemand.cost` is.
+It defines the ground truth of simulated logs and does not predict real hardware; `gpudemand.cost` does.
 """
 
 from __future__ import annotations
@@ -17,23 +16,23 @@ from gpudemand._validation import InputError, check_choice, check_columns
 
 
 class Network(NamedTuple):
-    """Figures of one network at its usual input size, and how people train it."""
+    """Figures of a network at its usual input size, and usual training settings."""
 
     gmacs: float  #: multiply-adds of the forward pass of one sample, in billions
-    activations_m: float  #: numbers that the forward pass of one sample writes, in millions
+    activations_m: float  #: values written by the forward pass of one sample, in millions
     params_m: float  #: parameters, in millions
-    operators: int  #: operators of the forward pass, each at least one kernel launch
-    batch: int  #: a common batch size per GPU
-    samples: int  #: size of the training set it is usually seen with
+    operators: int  #: operators of the forward pass, one kernel launch each
+    batch: int  #: usual batch size per GPU
+    samples: int  #: usual size of the training set
 
 
 class Gpu(NamedTuple):
-    """Figures of one GPU from its maker's data sheet (dense matrix arithmetic)."""
+    """Figures of a GPU from its data sheet (dense matrix arithmetic)."""
 
     fp32: float  #: peak in TFLOP/s
-    tf32: float  #: 0 where the GPU has no such mode
+    tf32: float  #: 0 where not supported
     half: float  #: fp16 and bf16
-    bf16: bool  #: whether bf16 runs at all
+    bf16: bool  #: whether bf16 is supported
     bandwidth: float  #: of the memory, GB/s
     link: float  #: between the GPUs of one machine, GB/s in one direction
 
@@ -62,7 +61,7 @@ GPUS: dict[str, Gpu] = {
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 
-#: Share of the peak that a training loop reaches, by precision.
+#: Achieved share of peak arithmetic, by precision.
 EFFICIENCY = {"fp32": 0.5, "tf32": 0.22, "bf16": 0.25, "fp16": 0.25}
 MEMORY_EFFICIENCY = 0.7
 #: The backward pass costs twice the forward pass; a multiply-add is two operations.
@@ -78,7 +77,7 @@ NETWORK_LINK = 25.0
 
 
 def true_step_time(jobs: pd.DataFrame) -> FloatArray:
-    """Seconds of one training step under the law that `make_cluster` uses, without any noise.
+    """Return the noise-free step time in seconds of the roofline model of `make_cluster`.
 
     ``max(arithmetic, memory traffic, kernel launches) + all-reduce``, where arithmetic is three times the forward
     pass over the peak of the GPU times `EFFICIENCY`, memory traffic is activations and optimizer state over the
@@ -101,7 +100,7 @@ def true_step_time(jobs: pd.DataFrame) -> FloatArray:
 
     Examples
     --------
-    ResNet-50 on one V100 in fp32, 128 images a step: 320 images a second, close to what people publish.
+    ResNet-50 on one V100 in fp32, 128 images a step, in images a second:
 
     >>> job = pd.DataFrame({"network": ["resnet50"], "batch_size": [128], "precision": ["fp32"],
     ...                     "gpu_type": ["V100"], "gpus": [1]})
@@ -114,7 +113,7 @@ def true_step_time(jobs: pd.DataFrame) -> FloatArray:
     half = jobs["precision"].isin(["bf16", "fp16"]).to_numpy(dtype=bool)
     width = np.where(half, 2.0, 4.0)
     batch = jobs["batch_size"].to_numpy(dtype=float)
-    arithmetic = batch * network["gmacs"] * OPERATIONS_PER_MAC * 1e9 / _reached_flops(jobs["precision"], gpu)
+    arithmetic = batch * network["gmacs"] * OPERATIONS_PER_MAC * 1e9 / _achieved_flops(jobs["precision"], gpu)
     traffic = batch * network["activations_m"] * PASSES * width + network["params_m"] * OPTIMIZER_BYTES
     memory = traffic * 1e6 / (gpu["bandwidth"] * MEMORY_EFFICIENCY * 1e9)
     launches = 3 * network["operators"] * LAUNCH_S
@@ -127,7 +126,7 @@ def _all_reduce(gradient_bytes: FloatArray, gpus: FloatArray, link: FloatArray) 
     return 2 * (gpus - 1) / np.maximum(gpus, 1) * gradient_bytes / slowest
 
 
-def _reached_flops(precision: pd.Series, gpu: Mapping[str, FloatArray]) -> FloatArray:
+def _achieved_flops(precision: pd.Series, gpu: Mapping[str, FloatArray]) -> FloatArray:
     peak = np.full(len(precision), np.nan)
     for name in pd.unique(precision):
         check_choice("precision", name, PRECISIONS)

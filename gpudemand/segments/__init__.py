@@ -1,6 +1,6 @@
-"""Users by the shape of their usage: persistence, spectrum and RFM features of series.
+"""User segmentation by the shape of usage: persistence, spectrum and RFM features, and clustering.
 
-Names are loaded when first used: the first use of a compiled one loads numba.
+Names are loaded lazily: compiled ones import numba.
 """
 
 import lazy_loader

@@ -1,6 +1,5 @@
 from .ablation import segment_ablation
 from .base.usage_matrix import as_matrix
-from .clustering.consensus import consensus_labels
 from .clustering.selection import select_n_segments
 from .features.rfm import RFM, CalendarProfile, UserPresence, rfm_table
 from .features.rhythm import UsageRhythm
@@ -16,26 +15,19 @@ from .topology.sublevel import (
     sublevel_persistence,
     superlevel_persistence,
 )
-from .topology.summaries import BettiCurve, PersistenceEntropy, PersistenceImage, PersistenceLandscape
-from .topology.windows import TakensEmbedding, maxmin_landmarks, takens_embedding
+from .topology.windows import maxmin_landmarks, takens_embedding
 
 __all__ = [
     "RFM",
-    "BettiCurve",
     "CalendarProfile",
     "LogSpectrum",
-    "PersistenceEntropy",
-    "PersistenceImage",
-    "PersistenceLandscape",
     "PersistenceStatistics",
     "RipsStatistics",
-    "TakensEmbedding",
     "TopologicalSegmenter",
     "UsageRhythm",
     "UserPresence",
     "WeeklyPersistence",
     "as_matrix",
-    "consensus_labels",
     "maxmin_landmarks",
     "persistence_statistics",
     "rfm_table",

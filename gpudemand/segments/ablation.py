@@ -1,4 +1,4 @@
-"""What each block of features is good for: the same pipeline without it, and with it alone."""
+"""Ablation of the blocks of features of a segmenter."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from gpudemand._validation import InputError
 from gpudemand.segments.base.usage_matrix import as_matrix
-from gpudemand.segments.features.blocks import TOPOLOGY, choose_blocks
+from gpudemand.segments.features.feature_table import TOPOLOGY, choose_blocks
 from gpudemand.segments.segmenter import TopologicalSegmenter
 from gpudemand.segments.stability import segment_stability
 
@@ -22,31 +22,30 @@ def segment_ablation(
     *,
     n_resamples: int = 0,
 ) -> pd.DataFrame:
-    """Segment the same users with and without each block.
+    """Segment the same users with and without each block of features.
 
     Parameters
     ----------
     segmenter : TopologicalSegmenter
-        Of method ``"joint"``; need not be fitted. Its number of segments holds for every row.
+        With method ``"joint"``; need not be fitted. Every row uses its ``n_segments``.
     X : DataFrame, shape (n_users, n_timestamps)
         Usage.
     labels : sequence, shape (n_users,), optional
-        True kinds of the users, where they are known.
+        True classes of the users.
     n_resamples : int, default=0
-        Resamples of `segment_stability` a row; 0 leaves the column out.
+        Resamples of `segment_stability` per row; 0 omits the column.
 
     Returns
     -------
     DataFrame
-        Rows ``all``, ``without <block>``, ``without topology`` (if two blocks are topological) and ``only <block>`` (of
-        more than two blocks, as that says the same otherwise);
-        columns ``n_segments``, ``agreement`` (adjusted Rand index with row ``all``), ``ari`` (with `labels`) and
-        ``stability`` (mean over resamples).
+        Rows ``all``, ``without <block>``, ``without topology`` (if two or more blocks are topological) and ``only
+        <block>`` (for three or more blocks); columns ``n_segments``, ``agreement`` (adjusted Rand index with row
+        ``all``), ``ari`` (with `labels`) and ``stability`` (mean over resamples).
 
     Raises
     ------
     InputError
-        If the method is another one, or the labels do not fit.
+        If the method is not ``"joint"``, or there is not one label per user.
 
     Examples
     --------
@@ -75,9 +74,9 @@ def _variants(blocks: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     variants = {"all": blocks}
     if len(blocks) > 1:
         variants |= {f"without {name}": tuple(other for other in blocks if other != name) for name in blocks}
-        plain = tuple(name for name in blocks if name not in TOPOLOGY)
-        if 0 < len(plain) < len(blocks) - 1:
-            variants["without topology"] = plain
+        baseline = tuple(name for name in blocks if name not in TOPOLOGY)
+        if 0 < len(baseline) < len(blocks) - 1:
+            variants["without topology"] = baseline
     if len(blocks) > 2:
         variants |= {f"only {name}": (name,) for name in blocks}
     return variants
@@ -90,10 +89,9 @@ def _row(
     labels: Sequence[object] | None,
     n_resamples: int,
 ) -> dict[str, float]:
-    row: dict[str, float] = {"n_segments": fit.n_segments_}
-    row["agreement"] = float(adjusted_rand_score(whole.labels_, fit.labels_))
+    row = {"n_segments": fit.n_segments_, "agreement": adjusted_rand_score(whole.labels_, fit.labels_)}
     if labels is not None:
-        row["ari"] = float(adjusted_rand_score(list(labels), fit.labels_))
+        row["ari"] = adjusted_rand_score(list(labels), fit.labels_)
     if n_resamples:
         row["stability"] = float(segment_stability(fit, X, n_resamples=n_resamples)["ari"].mean())
     return row

@@ -1,4 +1,4 @@
-"""What a person would call each segment, and the figures behind the name."""
+"""Descriptive profiles and names of segments."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import pandas as pd
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError
 from gpudemand.segments.base.usage_matrix import Matrix, as_matrix
-from gpudemand.segments.features.blocks import as_frame, has_days
+from gpudemand.segments.features.feature_table import as_frame, has_days
 from gpudemand.segments.features.rfm import CalendarProfile, rfm_table
 from gpudemand.segments.features.rhythm import UsageRhythm, by_day
 
-#: What counts as rare, short, frequent or a trend; medians of a segment are held against these.
-_RARE, _SHORT, _OFTEN, _TREND, _OFFICE, _NIGHT = 0.33, 0.3, 0.75, 0.15, 0.75, 0.6
+#: Thresholds that define the names.
+_SPORADIC, _SHORT, _STEADY, _TREND, _WEEKDAY, _NIGHT = 0.33, 0.3, 0.75, 0.15, 0.75, 0.6
 _NIGHT_HOURS = (20, 21, 22, 23, 0, 1, 2, 3, 4, 5, 6, 7)
 
 
 def segment_profiles(X: object, labels: Sequence[int]) -> pd.DataFrame:
-    """Describe each segment by the median user in it, and name it.
+    """Describe each segment by medians over its users, and name it.
 
     Parameters
     ----------
@@ -32,21 +32,22 @@ def segment_profiles(X: object, labels: Sequence[int]) -> pd.DataFrame:
     Returns
     -------
     DataFrame, one row a segment
-        ``name``; ``users``; ``gpu_hours`` and ``gpu_hours_share`` of all users; and medians over its users: ``active``
-        (share of days in use between first and last), ``span`` (share of the table between them), ``office`` (0 if
-        weekends are like weekdays, 1 if nothing runs on them), ``night`` (share between 20:00 and 8:00; NaN for days),
-        ``trend`` (-1 all at the beginning, 1 all at the end), ``idle_days`` (since the last use).
+        ``name``; ``users``; ``gpu_hours`` and ``gpu_hours_share`` of all users; and medians over its users:
+        ``active_share`` (of the days between first and last use), ``span_share`` (of the recorded days between them),
+        ``weekday_excess`` (1 - mean weekend use / mean weekday use, clipped to 0 ... 1), ``night_share`` (of usage,
+        20:00 to 8:00; NaN for days), ``trend`` (-1 all at the beginning, 1 all at the end), ``idle_days`` (since the
+        last use).
 
     Raises
     ------
     InputError
-        If there is not one label a user, or the columns are no times a day apart or less.
+        If there is not one label per user, or the columns are not times at most a day apart.
 
     Notes
     -----
-    Names are rules on those medians, tried in this order: *idle* (no use), *burst* (short span), *sporadic* (few days),
-    *fading* and *ramp* (trend), *nightly* (most at night), *weekday* (weekends empty), *steady* (most days) and *on and
-    off* (the rest). A name that comes twice gets a number.
+    The first rule that holds gives the name: *idle* (no use), *burst* (short span), *sporadic* (few days), *fading* and
+    *ramp* (trend), *nightly* (mostly at night), *weekday* (empty weekends), *steady* (most days), *on and off* (the
+    rest). Repeated names are numbered.
 
     Examples
     --------
@@ -81,7 +82,7 @@ def _users(matrix: Matrix, level: pd.DataFrame) -> pd.DataFrame:
     frame = as_frame(matrix)
     rhythm = UsageRhythm().set_output(transform="pandas").fit_transform(frame)
     calendar = CalendarProfile().set_output(transform="pandas").fit_transform(frame)
-    active, span = _presence(by_day(matrix)[0])
+    active_share, span_share = _presence(by_day(matrix)[0])
     weekend = calendar[["weekday_5", "weekday_6"]].mean(axis=1)
     week = calendar[[f"weekday_{day}" for day in range(5)]].mean(axis=1)
     nights = [f"hour_{hour:02d}" for hour in _NIGHT_HOURS if f"hour_{hour:02d}" in calendar]
@@ -89,10 +90,10 @@ def _users(matrix: Matrix, level: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "gpu_hours": level["monetary"].to_numpy(),
-            "active": active,
-            "span": span,
-            "office": (1.0 - weekend / week.where(week > 0)).clip(0.0, 1.0).fillna(0.0),
-            "night": calendar[nights].sum(axis=1) if hourly else np.nan,
+            "active_share": active_share,
+            "span_share": span_share,
+            "weekday_excess": (1.0 - weekend / week.where(week > 0)).clip(0.0, 1.0).fillna(0.0),
+            "night_share": calendar[nights].sum(axis=1) if hourly else np.nan,
             "trend": rhythm["trend"],
             "idle_days": level["recency"].to_numpy(),
         },
@@ -101,28 +102,28 @@ def _users(matrix: Matrix, level: pd.DataFrame) -> pd.DataFrame:
 
 
 def _presence(daily: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the share of days in use between first and last use, and of those between in all that were recorded."""
-    used = daily > 0
-    length = np.where(used.any(axis=1), daily.shape[1] - used.argmax(axis=1) - used[:, ::-1].argmax(axis=1), 0)
+    """Return the share of active days between first and last use, and the share of recorded days between them."""
+    active = daily > 0
+    length = np.where(active.any(axis=1), daily.shape[1] - active.argmax(axis=1) - active[:, ::-1].argmax(axis=1), 0)
     recorded = np.maximum((~np.isnan(daily)).sum(axis=1), 1)
-    return used.sum(axis=1) / np.maximum(length, 1), np.minimum(length / recorded, 1.0)
+    return active.sum(axis=1) / np.maximum(length, 1), np.minimum(length / recorded, 1.0)
 
 
 def _name(row: pd.Series) -> str:
     rules = (
-        ("idle", row["active"] <= 0),
-        ("burst", row["span"] < _SHORT),
-        ("sporadic", row["active"] < _RARE),
+        ("idle", row["active_share"] <= 0),
+        ("burst", row["span_share"] < _SHORT),
+        ("sporadic", row["active_share"] < _SPORADIC),
         ("fading", row["trend"] < -_TREND),
         ("ramp", row["trend"] > _TREND),
-        ("nightly", row["night"] > _NIGHT),
-        ("weekday", row["office"] > _OFFICE),
-        ("steady", row["active"] > _OFTEN),
+        ("nightly", row["night_share"] > _NIGHT),
+        ("weekday", row["weekday_excess"] > _WEEKDAY),
+        ("steady", row["active_share"] > _STEADY),
     )
     return next((name for name, holds in rules if holds), "on and off")
 
 
 def _numbered(names: list[str]) -> list[str]:
-    """Number names that come twice, in order of the segments."""
-    seen = [names[: place + 1].count(name) for place, name in enumerate(names)]
+    """Number repeated names in the order of the segments."""
+    seen = [names[: i + 1].count(name) for i, name in enumerate(names)]
     return [f"{name} {number}" if number > 1 else name for name, number in zip(names, seen, strict=True)]

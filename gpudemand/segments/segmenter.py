@@ -1,9 +1,9 @@
-"""Segments of users by the shape of their usage."""
+"""Segmentation of users by the shape of their usage."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -14,35 +14,31 @@ from sklearn.utils.validation import check_is_fitted
 from gpudemand._typing import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError, check_choice, check_number
 from gpudemand.segments.base.usage_matrix import Matrix, as_matrix
-from gpudemand.segments.clustering.centres import canonical_order
 from gpudemand.segments.clustering.consensus import RULES
-from gpudemand.segments.clustering.models import ConsensusModel, JointModel, SegmentModel
-
-Self = TypeVar("Self", bound="TopologicalSegmenter")
+from gpudemand.segments.clustering.mixture import canonical_order
+from gpudemand.segments.clustering.models import ConsensusModel, JointModel
 
 METHODS = ("joint", *RULES)
 
 
 class TopologicalSegmenter(ClusterMixin, BaseEstimator):
-    """Segments of users who use GPUs alike, however much they use.
+    """Cluster users by the shape of their usage, independent of its scale.
 
     Parameters
     ----------
     n_segments : int or "auto", default="auto"
-        ``"auto"`` takes as many as come back in other users of the same cluster and hold together better than one
-        crowd would (`select_n_segments`); that can be one.
+        ``"auto"`` chooses the number by subsampling stability and a gap statistic (`select_n_segments`); it can be one.
     method : {"joint", "voting", "pairs"}, default="joint"
-        ``"joint"`` compares users by several blocks of features at once. The other two are the paper's: Gaussian
-        mixtures by recency, frequency and monetary value on persistence statistics, merged by voting or by pairs.
+        ``"joint"`` clusters the concatenated blocks of features. The other two are the paper's: Gaussian mixtures of
+        the persistence statistics of recency, frequency and monetary value, and their consensus by voting or by pairs.
     blocks : sequence of str, optional
-        What ``"joint"`` compares users by: ``"rhythm"`` (which days and hours, how even, growing or not), ``"waves"``
-        (lifetimes of the peaks of the weekly level), ``"presence"`` (how often, and still there or not; on its own the
-        best for forecasts), ``"persistence"`` (lifetimes of the series' ups and downs), ``"rips"`` (of the cloud of its
-        windows, on landmarks; slower, needs giotto-tda or giotto-ph), ``"spectrum"``, ``"calendar"`` and ``"rfm"`` (how
-        recent, often and much: the only one that minds how much). By default the first two; ``"persistence"`` and
-        ``"spectrum"`` where the columns are no times, or more than a day apart.
+        Blocks of features of ``"joint"``: ``"rhythm"`` (`UsageRhythm`), ``"weekly_persistence"``
+        (`WeeklyPersistence`), ``"presence"`` (`UserPresence`), ``"persistence"`` (`PersistenceStatistics`), ``"rips"``
+        (`RipsStatistics`; slower, needs giotto-tda or giotto-ph), ``"spectrum"`` (`LogSpectrum`), ``"calendar"``
+        (`CalendarProfile`) and ``"rfm"`` (`RFM`, which depends on the level of usage). By default the first two;
+        ``"persistence"`` and ``"spectrum"`` where the columns are not times, or more than a day apart.
     max_segments : int, default=10
-        Most segments that ``"auto"`` tries.
+        Largest number that ``"auto"`` tries.
     random_state : int, RandomState or None
 
     Attributes
@@ -50,29 +46,27 @@ class TopologicalSegmenter(ClusterMixin, BaseEstimator):
     labels_ : ndarray of int, shape (n_users,)
         Segment of each user; 0 is the segment with the most GPU-hours.
     probabilities_ : ndarray, shape (n_users, n_segments_)
-        How probable each segment is for each user.
+        Membership probabilities.
     n_segments_ : int
     features_ : DataFrame, shape (n_users, n_features)
-        Features by user, named ``block__feature``. The level features ``rfm__...`` stand beside the others even where
-        users are not compared by them.
+        Features by user, named ``block__feature``; ``rfm__...`` are there even where they are not used.
     blocks_ : tuple of str
-        Blocks that the segments were made by.
+        Blocks used.
     selection_ : DataFrame or None
-        ``stability``, ``gain`` and ``closeness`` by number of segments, if it was chosen.
+        ``stability``, ``gap`` and ``log_variance_ratio`` by number of segments, if it was chosen.
     shares_ : ndarray, shape (n_segments_,)
-        Share of each segment in the users.
+        Share of users in each segment.
 
     Notes
     -----
-    Who has used nothing yet takes no part in the fit and gets ``shares_`` as probabilities. A short history is mixed
-    with them: somebody with ``n`` bins of use keeps ``n / (n + 1)`` of what the features say.
+    Users without use take no part in the fit. The membership posterior of a user with ``n`` active bins is shrunk to
+    ``shares_`` with weight ``1 / (n + 1)``.
 
-    How far apart two users are by their rhythm was learned on simulated users of known kinds and does not depend on who
-    else is there (`gpudemand.segments.features.discriminants`). Other kinds may come out less clearly.
+    Distances by daily features were fitted on simulated users of known archetypes and do not depend on the other users
+    (`gpudemand.segments.features.discriminants`); other classes may be separated less.
 
-    The order of the rows does not matter, and neither does a user's scale, but for the numbering: multiplying a series
-    by a constant changes ``rfm__monetary`` only. Dates that are later by whole weeks change nothing. Times must be in
-    the time zone in which users live.
+    Apart from the numbering of the segments, results are invariant to the order of the rows, to the scale of each user
+    (except ``rfm__monetary``) and to shifts of the dates by whole weeks. Times must be in the users' time zone.
 
     References
     ----------
@@ -105,34 +99,35 @@ class TopologicalSegmenter(ClusterMixin, BaseEstimator):
         self.max_segments = max_segments
         self.random_state = random_state
 
-    def fit(self: Self, X: object, y: object = None) -> Self:
-        """Find the segments of the users in `X`.
+    def fit(self, X: object, y: object = None) -> Self:
+        """Cluster the users in `X`.
 
         Parameters
         ----------
         X : DataFrame or array-like, shape (n_users, n_timestamps)
-            Usage, a row a user, as `gpudemand.to_wide` returns it; NaN is a missing value. Histories that begin late
-            are NaN before.
+            Usage, a row a user, as `gpudemand.to_wide` returns it; NaN is a missing value, also before the start of a
+            history.
         y : None
             Ignored.
 
         Raises
         ------
         InputError
-            If `X` is no usage matrix (see `as_matrix`), a parameter is out of range, or `n_segments` is more than there
-            are users with any use.
+            If `X` is no usage matrix (see `as_matrix`), a parameter is out of range, or `n_segments` exceeds the number
+            of users with any use.
         """
         matrix, rng = as_matrix(X), self._check()
         active = _active(matrix)
-        self._model = self._new_model(matrix)
+        joint = self.method == "joint"
+        self._model = JointModel(self.blocks, matrix) if joint else ConsensusModel(self.method)
         self.features_ = self._model.features(matrix)
         order = np.flatnonzero(active)[canonical_order(matrix.values[active])]
-        self._learn(self.features_.iloc[order], rng)
-        self._number(matrix)
+        self._fit_model(self.features_.iloc[order], rng)
+        self._number_segments(matrix)
         return self
 
     def predict(self, X: object) -> IntArray:
-        """Return the most probable segment of each user, who need not have been there at ``fit``.
+        """Return the most probable segment of each user, also of users not seen in ``fit``.
 
         Parameters
         ----------
@@ -142,7 +137,7 @@ class TopologicalSegmenter(ClusterMixin, BaseEstimator):
         return np.asarray(self.predict_proba(X).argmax(axis=1))
 
     def predict_proba(self, X: object) -> FloatArray:
-        """Return the probability of each segment, shape (n_users, n_segments_).
+        """Return the membership probabilities, shape (n_users, n_segments_).
 
         Parameters
         ----------
@@ -150,7 +145,7 @@ class TopologicalSegmenter(ClusterMixin, BaseEstimator):
         """
         check_is_fitted(self, "labels_")
         matrix = as_matrix(X)
-        return self._mixed(matrix, self._known(self._model.features(matrix)))[:, self._order]
+        return self._shrunk(matrix, self._posterior(self._model.features(matrix)))[:, self._order]
 
     def transform(self, X: object) -> pd.DataFrame:
         """Return the features of each user, as in ``features_``.
@@ -171,52 +166,45 @@ class TopologicalSegmenter(ClusterMixin, BaseEstimator):
             check_number("n_segments", self.n_segments, 1, integer=True)
         return np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
 
-    def _new_model(self, matrix: Matrix) -> SegmentModel:
-        return JointModel(self.blocks, matrix) if self.method == "joint" else ConsensusModel(self.method)
-
-    def _learn(self, table: pd.DataFrame, rng: np.random.Generator) -> None:
+    def _fit_model(self, table: pd.DataFrame, rng: np.random.Generator) -> None:
         self.selection_ = None
-        if self.n_segments != "auto" and int(self.n_segments) > max(len(table), 1):
+        number = 1 if self.n_segments == "auto" else int(self.n_segments)
+        if number > max(len(table), 1):
             raise InputError(
-                f"n_segments={self.n_segments} is more than the {len(table)} users with any use; ask for fewer."
+                f"n_segments={self.n_segments} is more than the {len(table)} users with any use; take fewer."
             )
-        wanted = self.n_segments
-        if wanted == "auto":
-            wanted = 1
-            if len(table) > 1:
-                selection = self._model.select(table, int(self.max_segments), rng)
-                wanted, self.selection_ = selection.n_segments, selection.table
-        self._single = int(wanted) == 1
-        if self._single:
-            return
-        self._model.fit(table, int(wanted), rng)
+        if self.n_segments == "auto" and len(table) > 1:
+            number, self.selection_ = self._model.select(table, int(self.max_segments), rng)
+        self._single = number == 1
+        if not self._single:
+            self._model.fit(table, number, rng)
 
-    def _number(self, matrix: Matrix) -> None:
-        """Number the segments by GPU-hours, the largest first, leaving out those that nobody is in."""
-        known, active = self._known(self.features_), _active(matrix)
-        labels = known[active].argmax(axis=1) if active.any() else np.zeros(1, dtype=int)
-        self._kept, counts = np.unique(labels, return_counts=True)
+    def _number_segments(self, matrix: Matrix) -> None:
+        """Number the segments by descending GPU-hours, without empty ones."""
+        posterior, active = self._posterior(self.features_), _active(matrix)
+        labels = posterior[active].argmax(axis=1) if active.any() else np.zeros(1, dtype=int)
+        self._occupied, counts = np.unique(labels, return_counts=True)
         self._shares = counts / len(labels)
-        mixed = self._mixed(matrix, known)
+        shrunk = self._shrunk(matrix, posterior)
         size = np.nansum(matrix.values, axis=1)
-        hours = np.bincount(mixed.argmax(axis=1), weights=size, minlength=mixed.shape[1])
+        hours = np.bincount(shrunk.argmax(axis=1), weights=size, minlength=shrunk.shape[1])
         self._order = np.argsort(-hours, kind="stable")
         self.shares_ = self._shares[self._order]
-        self.probabilities_ = mixed[:, self._order]
+        self.probabilities_ = shrunk[:, self._order]
         self.labels_ = self.probabilities_.argmax(axis=1)
         self.n_segments_ = len(self._order)
         self.blocks_ = self._model.blocks
 
-    def _known(self, table: pd.DataFrame) -> FloatArray:
-        """Return what the features say: the probabilities of all segments of the model, in its order."""
-        return np.ones((len(table), 1)) if self._single else self._model.probabilities(table)
+    def _posterior(self, table: pd.DataFrame) -> FloatArray:
+        """Return the probabilities of all segments of the model, in its order."""
+        return np.ones((len(table), 1)) if self._single else self._model.predict_proba(table)
 
-    def _mixed(self, matrix: Matrix, known: FloatArray) -> FloatArray:
-        """Return the probabilities of the segments that somebody is in, mixed with the shares where little is known."""
-        kept = known[:, self._kept]
-        kept = kept / np.maximum(kept.sum(axis=1, keepdims=True), 1e-300)
-        trust = _trust(matrix)[:, None]
-        return trust * kept + (1.0 - trust) * self._shares
+    def _shrunk(self, matrix: Matrix, posterior: FloatArray) -> FloatArray:
+        """Return the posterior of the non-empty segments, shrunk to their shares for short histories."""
+        occupied = posterior[:, self._occupied]
+        occupied = occupied / np.maximum(occupied.sum(axis=1, keepdims=True), 1e-300)
+        weight = _history_weight(matrix)[:, None]
+        return weight * occupied + (1.0 - weight) * self._shares
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -228,9 +216,9 @@ def _active(matrix: Matrix) -> BoolArray:
     return np.asarray((np.nan_to_num(matrix.values) != 0).any(axis=1))
 
 
-def _trust(matrix: Matrix) -> FloatArray:
-    """Return how much of what the features say counts; bins of use can be told only where nothing is below zero."""
+def _history_weight(matrix: Matrix) -> FloatArray:
+    """Return n / (n + 1) for n active bins; with negative values, where bins cannot be counted, 1 for any value."""
     if np.fmin.reduce(matrix.values, axis=None) < 0:
         return _active(matrix).astype(float)
-    n_used = (matrix.values > 0).sum(axis=1)
-    return np.asarray(n_used / (n_used + 1.0))
+    n_active = (matrix.values > 0).sum(axis=1)
+    return np.asarray(n_active / (n_active + 1.0))

@@ -1,4 +1,4 @@
-"""Whether the same segments would be found among other users of the same cluster."""
+"""Bootstrap stability of segments."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from sklearn.utils.validation import check_is_fitted
 from gpudemand import _parallel
 from gpudemand._validation import check_number
 from gpudemand.segments.base.usage_matrix import as_matrix
-from gpudemand.segments.clustering.selection import recovered
+from gpudemand.segments.clustering.selection import jaccard_recovery
 from gpudemand.segments.segmenter import TopologicalSegmenter
-
-_Task = tuple[TopologicalSegmenter, pd.DataFrame, int]
 
 
 def segment_stability(
@@ -25,7 +23,7 @@ def segment_stability(
     random_state: int = 0,
     n_jobs: int | None = None,
 ) -> pd.DataFrame:
-    """Draw users again with replacement, find as many segments among them, and compare on all users.
+    """Refit a segmenter to bootstrap samples of the users, and compare the labels of all users.
 
     Parameters
     ----------
@@ -41,9 +39,8 @@ def segment_stability(
     Returns
     -------
     DataFrame, one row a resample
-        ``ari``: adjusted Rand index between the labels of all users under the two fits; ``segment_0``, ``segment_1``,
-        ...: the largest Jaccard index of each segment with one that was found again. A segment with a mean below 0.5
-        dissolves when the users change.
+        ``ari``: adjusted Rand index of the two labelings of all users; ``segment_0``, ``segment_1``, ...: the largest
+        Jaccard index of each segment with one of the refit. A segment with a mean below 0.5 is unstable (Hennig).
 
     Raises
     ------
@@ -72,10 +69,10 @@ def segment_stability(
     return pd.DataFrame(rows, columns=names).rename_axis("resample")
 
 
-def _resample(task: _Task) -> list[float]:
+def _resample(task: tuple[TopologicalSegmenter, pd.DataFrame, int]) -> list[float]:
     segmenter, frame, seed = task
     drawn = np.random.default_rng(seed).integers(len(frame), size=len(frame))
     sample = frame.iloc[drawn].set_axis(pd.RangeIndex(len(frame)), axis=0)
-    again = clone(segmenter).set_params(n_segments=segmenter.n_segments_, random_state=seed).fit(sample)
-    labels = again.predict(frame)
-    return [adjusted_rand_score(segmenter.labels_, labels), *recovered(segmenter.labels_, labels)]
+    refit = clone(segmenter).set_params(n_segments=segmenter.n_segments_, random_state=seed).fit(sample)
+    labels = refit.predict(frame)
+    return [adjusted_rand_score(segmenter.labels_, labels), *jaccard_recovery(segmenter.labels_, labels)]

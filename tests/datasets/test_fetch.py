@@ -42,7 +42,7 @@ def server():
 
 @pytest.fixture
 def offer(server, tmp_path, monkeypatch):
-    """Put a made-up row in the place of philly_nodes, whose address is the local server."""
+    """Replace a registry row by one with the address of the local server."""
     monkeypatch.setenv("GPUDEMAND_DATA", str(tmp_path / "cache"))
     for proxy in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(proxy, raising=False)
@@ -63,7 +63,7 @@ def files_in(folder):
     return sorted(path.name for path in folder.rglob("*")) if folder.exists() else []
 
 
-def test_second_call_needs_no_server(offer, server):
+def test_a_cached_file_needs_no_server(offer, server):
     target = offer()
     assert module.fetch_file("philly_nodes") == target
     assert target.read_bytes() == BODY
@@ -72,7 +72,7 @@ def test_second_call_needs_no_server(offer, server):
     assert server.requests == ["/file.csv"]
 
 
-def test_file_put_there_by_hand_counts(offer, server):
+def test_a_file_placed_by_hand_is_used(offer, server):
     target = offer()
     target.parent.mkdir()
     target.write_bytes(BODY)
@@ -80,7 +80,7 @@ def test_file_put_there_by_hand_counts(offer, server):
     assert server.requests == []
 
 
-def test_damaged_file_is_fetched_again(offer):
+def test_a_damaged_file_is_downloaded_again(offer):
     target = offer()
     target.parent.mkdir()
     target.write_bytes(BODY[:100])
@@ -96,7 +96,7 @@ def test_damaged_file_is_fetched_again(offer):
         ("/missing", BODY, "could not be downloaded"),
     ],
 )
-def test_failure_says_what_to_do_and_leaves_nothing(offer, path, body, why):
+def test_a_failed_download_names_the_remedy_and_leaves_no_file(offer, path, body, why):
     target = offer(path, body)
     with pytest.raises(InputError, match=why) as caught:
         module.fetch_file("philly_nodes")
@@ -104,7 +104,7 @@ def test_failure_says_what_to_do_and_leaves_nothing(offer, path, body, why):
     assert files_in(target.parent) == []
 
 
-def test_no_network(offer, server):
+def test_without_a_network_is_an_error(offer, server):
     target = offer()
     server.shutdown()
     server.server_close()
@@ -113,22 +113,22 @@ def test_no_network(offer, server):
     assert files_in(target.parent) == []
 
 
-def test_folder_that_cannot_be_made(offer, monkeypatch, tmp_path):
+def test_an_unwritable_folder_is_an_error(offer, monkeypatch, tmp_path):
     offer()
     (tmp_path / "plain").write_text("a file, no folder")
     monkeypatch.setenv("GPUDEMAND_DATA", str(tmp_path / "plain" / "cache"))
-    with pytest.raises(InputError, match="could not be kept"):
+    with pytest.raises(InputError, match="could not be written"):
         module.fetch_file("philly_nodes")
 
 
-def test_licence_is_said_once(offer, monkeypatch):
+def test_the_licence_is_logged_once(offer, monkeypatch):
     offer()
-    module._mention.cache_clear()
-    said = []
-    monkeypatch.setattr(pooch.get_logger(), "info", lambda text, *values: said.append(text % values))
+    module._log_licence.cache_clear()
+    logged = []
+    monkeypatch.setattr(pooch.get_logger(), "info", lambda text, *values: logged.append(text % values))
     module.fetch_file("philly_nodes")
     module.fetch_file("philly_nodes")
-    licences = [text for text in said if "Licence" in text]
+    licences = [text for text in logged if "Licence" in text]
     assert len(licences) == 1
     assert "CC BY 4.0" in licences[0]
     assert "Jeon" in licences[0]
@@ -142,7 +142,7 @@ def test_philly_nodes_become_a_long_frame(offer):
     assert frame["y"].eq(312).all()
 
 
-def test_cdnow_gets_its_digits_back(offer):
+def test_prices_of_cdnow_are_repaired(offer):
     body = b",customer_id,date,quantity,price\n45313,7,1997-02-25,1,10.0\n45314,7,1997-02-25,42,28.51\n"
     target = offer(body=body, name="cdnow")
     target.parent.mkdir()
@@ -151,19 +151,19 @@ def test_cdnow_gets_its_digits_back(offer):
     assert frame.to_dict("list") == {"unique_id": ["7"], "ds": [pd.Timestamp("1997-02-25")], "y": [1038.51]}
 
 
-def test_series_are_no_job_logs():
+def test_a_series_is_no_job_log():
     with pytest.raises(InputError, match="no job log"):
         module.fetch_jobs("cdnow")
 
 
-def test_unknown_name():
+def test_an_unknown_name_is_an_error():
     with pytest.raises(InputError, match="Did you mean 'philly_jobs'"):
         module.fetch_file("phily_jobs")
 
 
 @pytest.fixture
 def at_hand(monkeypatch, shared_data):
-    """Let `fetch_file` find a file of the shared folder, which holds gzipped or shortened copies."""
+    """Let `fetch_file` return a file of the shared folder, which has compressed or truncated copies."""
 
     def at_hand(path):
         monkeypatch.setattr(module, "fetch_file", lambda _: shared_data / path)
@@ -172,19 +172,19 @@ def at_hand(monkeypatch, shared_data):
 
 
 @pytest.mark.parametrize(
-    ("function", "path", "n_jobs", "first"),
+    ("name", "path", "n_jobs", "first"),
     [
         ("philly_jobs", "traces/philly-jobs-pollux/philly.csv.gz", 82_247, "2017-09-04"),
         ("philly_users", "traces/dirlab-gen-parallel/philly_data_training.csv.gz", 15_000, "2017-08-07"),
         ("venus_users", "traces/dirlab-gen-parallel/helios_data_training.csv.gz", 15_000, "2020-05-27"),
         ("venus_jobs", "traces/helios-venus-gpu-jobs/helios_trace.csv.gz", 99_707, "2020-03-18"),
         ("pai_jobs", "traces/alibaba-pai-v2020-sample/alibaba_trace_sub.csv.gz", 60_105, None),
-        ("openb", "traces/alibaba-gpu-v2023/openb_pod_list_default.csv.gz", 8_152, "2023-01-02"),
+        ("openb_pods", "traces/alibaba-gpu-v2023/openb_pod_list_default.csv.gz", 8_152, "2023-01-02"),
     ],
 )
-def test_job_logs_become_canonical_tables(at_hand, function, path, n_jobs, first):
+def test_job_logs_become_canonical_tables(at_hand, name, path, n_jobs, first):
     at_hand(path)
-    jobs = getattr(module, f"fetch_{function}")()
+    jobs = module.fetch_jobs(name)
     assert len(jobs) == n_jobs
     assert jobs.attrs["kind"] == "public trace"
     assert first is None or str(jobs["submit"].min().date()) == first
@@ -198,7 +198,7 @@ def test_job_logs_become_canonical_tables(at_hand, function, path, n_jobs, first
         ("kth_sp2", "traces/swf-kth-sp2/KTH-SP2-1996-2.swf.gz"),
     ],
 )
-def test_logs_without_a_function_of_their_own(at_hand, name, path):
+def test_other_logs_are_readable(at_hand, name, path):
     at_hand(path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RejectedRowsWarning)
@@ -206,7 +206,7 @@ def test_logs_without_a_function_of_their_own(at_hand, name, path):
     assert (jobs["gpus"] > 0).any()
 
 
-def test_spot_has_six_models_and_no_last_day(at_hand):
+def test_spot_demand_has_six_models_without_the_last_day(at_hand):
     at_hand("traces/alibaba-spot-v2026-derived/hourly_concurrency_top_models.csv")
     frame = module.fetch_spot_hourly("2024-01-01")
     assert frame["unique_id"].nunique() == 6

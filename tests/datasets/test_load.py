@@ -10,14 +10,14 @@ from gpudemand.jobs.table import COLUMNS, rejections
 sample = pytest.importorskip("scripts.make_sample", reason="runs from a checkout")
 
 
-def test_sample_is_what_its_command_makes():
+def test_the_script_reproduces_the_sample():
     jobs, truth = sample.make_sample()
     assert_frame_equal(load_jobs_sample(), jobs, check_exact=True)
     assert_frame_equal(load_truth_sample(), truth, check_exact=True)
     assert load_truth_sample().attrs == truth.attrs
 
 
-def test_sample_looks_like_a_cluster():
+def test_the_sample_is_a_valid_job_log():
     jobs = load_jobs_sample()
     assert list(jobs.columns[: len(COLUMNS)]) == list(COLUMNS)
     assert rejections(jobs).isna().all()
@@ -27,7 +27,7 @@ def test_sample_looks_like_a_cluster():
     assert {"running", "completed", "failed", "cancelled", "timeout"} <= set(jobs["status"])
 
 
-def test_sample_grows_to_several_hundred_gpus():
+def test_the_sample_grows_to_several_hundred_gpus():
     jobs = load_jobs_sample()
     last = jobs["submit"].max().floor("D")
     month = pd.timedelta_range("0D", "28D", freq="7h")
@@ -47,11 +47,11 @@ def test_truth_gives_expected_usage():
     assert (per_user / truth.set_index("user")["gpu_hours_per_day"] - 1).abs().max() < 1e-6
 
 
-def test_sample_stays_small():
+def test_the_sample_is_small():
     assert sum(bundled_path(f"sample/{name}.parquet").stat().st_size for name in ("jobs", "truth")) < 4_000_000
 
 
-def test_write_sample_notes_checksums(tmp_path, monkeypatch):
+def test_write_sample_updates_checksums(tmp_path, monkeypatch):
     jobs, truth = sample.make_sample()
     monkeypatch.setattr("scripts.make_sample.make_sample", lambda: (jobs.head(50), truth))
     (tmp_path / "sample").mkdir()

@@ -48,7 +48,7 @@ def gpu_hours_by_user(jobs, truth):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_concentration_and_empty_days_are_those_of_real_traces(clusters, seed):
+def test_concentration_and_idle_days_are_in_the_range_of_traces(clusters, seed):
     jobs, truth = clusters[seed]
     days = gpu_hours_by_user(jobs, truth)
     total = days.sum().sort_values(ascending=False)
@@ -57,14 +57,14 @@ def test_concentration_and_empty_days_are_those_of_real_traces(clusters, seed):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_hourly_total_has_a_daily_rhythm(clusters, seed):
+def test_the_hourly_total_is_autocorrelated_at_a_day(clusters, seed):
     y = held(*clusters[seed], 1)
     y = y - y.mean()
     assert 0.4 <= (y[24:] * y[:-24]).sum() / (y**2).sum() <= 0.9
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_jobs_are_those_of_a_gpu_cluster(clusters, seed):
+def test_distributions_of_jobs_are_in_the_range_of_traces(clusters, seed):
     jobs, _ = clusters[seed]
     share = jobs["gpus"].value_counts(normalize=True)
     assert share[[1, 2, 4, 8]].sum() > 0.85
@@ -91,7 +91,7 @@ def test_canonical_rules_hold(clusters):
         assert jobs.attrs["kind"] == truth.attrs["kind"] == "synthetic"
 
 
-def test_the_log_knows_nothing_after_its_end(clusters):
+def test_the_log_is_censored_at_its_end(clusters):
     for jobs, truth in clusters:
         end = pd.Timestamp(truth.attrs["start"], tz="UTC") + pd.Timedelta(days=truth.attrs["n_days"])
         assert jobs[["submit", "start", "end"]].max().max() <= end
@@ -101,7 +101,7 @@ def test_the_log_knows_nothing_after_its_end(clusters):
         assert (jobs["start"].isna() == (jobs["status"] == "pending")).all()
 
 
-def test_completed_jobs_run_for_what_the_formula_says(cluster):
+def test_completed_jobs_run_for_the_true_run_time(cluster):
     jobs, truth = cluster
     done = jobs[jobs["status"] == "completed"]
     user = truth.set_index("user").loc[done["user"]]
@@ -125,7 +125,7 @@ def test_stopped_jobs_run_shorter_and_timeouts_to_their_limit(cluster):
     assert ((finished["end"] - finished["start"]).dt.total_seconds() <= finished["requested_time"]).all()
 
 
-def test_expected_usage_is_what_the_users_do(clusters):
+def test_expected_usage_is_unbiased(clusters):
     ratios = []
     for jobs, truth in clusters:
         expected = expected_usage(truth)
@@ -142,21 +142,21 @@ def test_expected_usage_needs_the_attrs(cluster):
         expected_usage(bare)
 
 
-def test_weekends_are_quiet(cluster):
+def test_weekday_users_submit_few_jobs_on_weekends(cluster):
     jobs, truth = cluster
     users = truth.loc[truth["archetype"] == "weekday", "user"]
     weekday = jobs.loc[jobs["user"].isin(users), "submit"].dt.day_of_week
     assert (weekday >= 5).mean() < 0.12
 
 
-def test_newer_gpus_take_over(cluster):
+def test_the_share_of_newer_gpus_grows(cluster):
     jobs, _ = cluster
     month = jobs["submit"].dt.month
     new = jobs["gpu_type"].isin(["H100", "H200"])
     assert new[month == month.max()].mean() > new[month == 1].mean()
 
 
-def test_gpus_run_only_precisions_they_have(cluster):
+def test_gpus_run_supported_precisions_only(cluster):
     jobs, _ = cluster
     assert set(jobs.loc[jobs["gpu_type"] == "V100", "precision"]) == {"fp32", "fp16"}
 
@@ -171,25 +171,25 @@ def test_same_seed_same_log_and_no_global_state():
     assert not make_cluster(10, 30, random_state=8)[0].equals(first[0])
 
 
-def test_generator_is_used_and_advanced():
+def test_a_generator_is_advanced():
     rng = np.random.default_rng(0)
     first, second = make_cluster(3, 20, random_state=rng)[1], make_cluster(3, 20, random_state=rng)[1]
     assert not first.equals(second)
 
 
 @pytest.mark.parametrize("name", ARCHETYPES)
-def test_one_population(name):
+def test_a_single_archetype(name):
     jobs, truth = make_cluster(8, 60, archetypes=[name], random_state=0)
     assert set(truth["archetype"]) == {name}
     assert len(jobs) > 0
 
 
-def test_shares_are_kept():
+def test_counts_follow_the_shares():
     _, truth = make_cluster(40, 30, archetypes={"steady": 3, "burst": 1}, random_state=0)
     assert truth["archetype"].value_counts().to_dict() == {"steady": 30, "burst": 10}
 
 
-def test_archetypes_do_what_their_names_say():
+def test_archetypes_have_their_patterns():
     shape = {}
     for name in ("steady", "burst", "ramp", "seasonal"):
         _, truth = make_cluster(30, 180, archetypes=[name], growth=0, signal_to_noise=np.inf, random_state=1)
@@ -201,7 +201,7 @@ def test_archetypes_do_what_their_names_say():
     assert (shape["seasonal"] == 0).mean().mean() > 0.2
 
 
-def test_signal_to_noise_sets_how_many_jobs_follow_the_rhythm():
+def test_signal_to_noise_sets_the_share_of_jobs_in_the_pattern():
     in_the_evening = []
     for ratio in (0, 1, 4, np.inf):
         jobs, truth = make_cluster(20, 120, archetypes=["nightly"], signal_to_noise=ratio, random_state=0)
@@ -214,7 +214,7 @@ def test_signal_to_noise_sets_how_many_jobs_follow_the_rhythm():
     assert in_the_evening[3] == 1
 
 
-def test_hours_are_local():
+def test_hours_of_the_pattern_are_local():
     def hours(tz):
         jobs, _ = make_cluster(
             10, 60, archetypes=["nightly"], signal_to_noise=np.inf, start="2025-06-02", tz=tz, random_state=0
@@ -223,7 +223,7 @@ def test_hours_are_local():
 
     shift = hours("UTC") - hours("Asia/Tokyo")
     assert shift.eq(pd.Timedelta(hours=9)).all()
-    # Clocks change twice in this zone and this year, and no time falls into the hour that does not exist.
+    # A zone with two clock changes.
     jobs, truth = make_cluster(20, 365, tz="America/New_York", random_state=0)
     assert rejections(jobs).isna().all()
     assert truth["active_from"].min() == pd.Timestamp("2026-01-05 05:00", tz="UTC")
@@ -231,14 +231,14 @@ def test_hours_are_local():
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize(("n_users", "n_days"), [(1, 1), (1, 40), (3, 1)])
-def test_smallest_clusters(n_users, n_days, seed):
+def test_the_smallest_clusters_are_valid(n_users, n_days, seed):
     jobs, truth = make_cluster(n_users, n_days, random_state=seed)
     assert len(truth) == n_users
     assert rejections(jobs).isna().all()
     assert len(expected_usage(truth)) == n_users * n_days
 
 
-def test_growth_and_size():
+def test_demand_scales_with_size_and_growth():
     small, large = (make_cluster(30, 60, gpus_per_user=size, random_state=0) for size in (1, 4))
     assert 3 < held(*large, 24).sum() / held(*small, 24).sum() < 5
     flat, steep = (
@@ -274,12 +274,12 @@ def test_growth_and_size():
         ({"random_state": -1}, "random_state"),
     ],
 )
-def test_bad_arguments(bad, message):
+def test_invalid_arguments_are_an_error(bad, message):
     with pytest.raises(InputError, match=message):
         make_cluster(**bad)
 
 
-def test_step_time_refuses_what_does_not_exist(cluster):
+def test_step_time_of_unknown_hardware_is_an_error(cluster):
     job = cluster[0].head(1)
     for column, value in (("network", "resnet51"), ("gpu_type", "A101"), ("precision", "fp31")):
         with pytest.raises(InputError, match="Did you mean"):
@@ -300,7 +300,7 @@ def test_step_time_is_plausible():
     assert (many > eight).all()
 
 
-def test_run_time_needs_the_users(cluster):
+def test_run_time_of_unknown_users_is_an_error(cluster):
     jobs, truth = cluster
     with pytest.raises(InputError, match="users that truth lacks"):
         true_run_time(jobs, truth.iloc[:1])

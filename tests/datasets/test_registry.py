@@ -44,7 +44,7 @@ def test_remote_rows_are_pinned():
         assert row.citation
 
 
-def test_unknown_names_get_the_nearest():
+def test_errors_suggest_the_nearest_name():
     with pytest.raises(InputError, match=r"Did you mean 'sample/truth\.parquet'"):
         registry.bundled_path("sample/truth.parqet")
     with pytest.raises(InputError, match="Did you mean 'venus_jobs'"):

@@ -8,8 +8,7 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.datasets import make_cluster
-from gpudemand.datasets.make import true_run_time
-from gpudemand.datasets.runs import KEPT
+from gpudemand.datasets.runs import EXPECTED_RUN_SHARE, true_run_time
 from gpudemand.datasets.steptime import true_step_time
 from gpudemand.forecast import LastValueProfile, SeasonalNaive
 from gpudemand.jobs.table import as_jobs
@@ -162,7 +161,7 @@ def test_predicted_costs_give_the_gpu_hours_of_true_ones():
     model = JobDemandModel(run_time=run_time).fit(jobs, usage)
     table = model.submissions(days=30)
     past = model.jobs_
-    true_hours = KEPT * true_run_time(past, truth) / 3600 * past["gpus"].to_numpy()
+    true_hours = EXPECTED_RUN_SHARE * true_run_time(past, truth) / 3600 * past["gpus"].to_numpy()
     true = forecast_submissions(past, true_hours, origin)["gpu_hours"]
     assert (table["gpu_hours"] - true).abs().sum() / true.sum() < 0.10
     assert (table["gpu_hours-lo-80"] <= table["gpu_hours-hi-80"]).all()

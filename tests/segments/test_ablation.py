@@ -1,4 +1,4 @@
-"""The same pipeline with and without each block."""
+"""Ablation with and without each block of features."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gpudemand.segments import TopologicalSegmenter, segment_ablation
 from tests.segments.test_segmenter import population
 
 
-def test_rows_and_columns():
+def test_a_row_for_each_variant():
     wide, kinds = population(30)
     segmenter = TopologicalSegmenter(3, blocks=["persistence", "calendar", "rhythm"], random_state=0)
     table = segment_ablation(segmenter, wide, kinds, n_resamples=1)
@@ -20,13 +20,13 @@ def test_rows_and_columns():
     assert table.loc["all", "ari"] > 0.9
 
 
-def test_one_block_has_nothing_to_leave_out():
+def test_one_block_has_one_row():
     wide, _ = population(30)
     table = segment_ablation(TopologicalSegmenter(2, blocks=["calendar"], random_state=0), wide)
     assert table.index.tolist() == ["all"]
 
 
-def test_wrong_method_and_wrong_labels():
+def test_wrong_method_and_missing_labels_are_an_error():
     wide, _ = population(12)
     with pytest.raises(InputError, match="joint"):
         segment_ablation(TopologicalSegmenter(method="pairs"), wide)

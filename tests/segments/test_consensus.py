@@ -1,4 +1,4 @@
-"""Labelings that are merged agree with what they agree on."""
+"""Consensus of several labelings: accuracy, and invariance to label names."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from gpudemand._validation import InputError
-from gpudemand.segments import consensus_labels
-from gpudemand.segments.clustering.consensus import Consensus
+from gpudemand.segments.clustering.consensus import Consensus, average_linkage, vote
 
 TRUTH = np.repeat([0, 1, 2], 40)
 
 
+def merged(labelings, merge):
+    cells, cell, counts = np.unique(np.column_stack(labelings), axis=0, return_inverse=True, return_counts=True)
+    return merge(cells, counts, 3)[cell.ravel()]
+
+
 def noisy_copies(share, seed=0):
-    """Three labelings with names of their own, each wrong for a share of the users."""
+    """Three labelings with permuted names, each wrong for a share of the users."""
     rng = np.random.default_rng(seed)
     copies = []
     for _ in range(3):
@@ -25,36 +29,34 @@ def noisy_copies(share, seed=0):
     return copies
 
 
-@pytest.mark.parametrize("rule", ["voting", "pairs"])
-def test_better_than_most_of_the_labelings(rule):
+@pytest.mark.parametrize("merge", [vote, average_linkage])
+def test_the_consensus_beats_the_median_labeling(merge):
     copies = noisy_copies(0.25)
-    merged = adjusted_rand_score(TRUTH, consensus_labels(copies, rule, 3))
-    assert merged > np.median([adjusted_rand_score(TRUTH, labels) for labels in copies])
+    single = [adjusted_rand_score(TRUTH, labels) for labels in copies]
+    assert adjusted_rand_score(TRUTH, merged(copies, merge)) > np.median(single)
 
 
-@pytest.mark.parametrize("rule", ["voting", "pairs"])
-def test_equal_labelings_stay(rule):
+@pytest.mark.parametrize("merge", [vote, average_linkage])
+def test_equal_labelings_are_their_consensus(merge):
     labels = TRUTH[np.random.default_rng(0).permutation(120)]
-    assert adjusted_rand_score(labels, consensus_labels([labels, 2 - labels, labels], rule)) == 1.0
+    assert adjusted_rand_score(labels, merged([labels, 2 - labels, labels], merge)) == 1.0
 
 
-def test_names_do_not_matter():
-    copies = noisy_copies(0.2)
-    renamed = [copies[0], np.array(["x", "y", "z"])[copies[1]], 7 * copies[2]]
-    assert adjusted_rand_score(consensus_labels(copies), consensus_labels(renamed)) == 1.0
+def test_label_names_do_not_matter_to_voting():
+    first, second, third = noisy_copies(0.2)
+    renamed = [first, np.array([2, 0, 1])[second], 2 - third]
+    assert adjusted_rand_score(merged([first, second, third], vote), merged(renamed, vote)) == 1.0
 
 
-def test_mixtures_of_views_give_probabilities():
+def test_mixtures_give_probabilities():
     rng = np.random.default_rng(0)
     views = [rng.normal(size=(120, 2)) + 8 * TRUTH[:, None] for _ in range(3)]
     model = Consensus("voting", 3).fit(views, rng)
-    probabilities = model.probabilities([view[:5] for view in views])
+    probabilities = model.predict_proba([view[:5] for view in views])
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
-    assert adjusted_rand_score(TRUTH, model.probabilities(views).argmax(axis=1)) == 1.0
+    assert adjusted_rand_score(TRUTH, model.predict_proba(views).argmax(axis=1)) == 1.0
 
 
-def test_unequal_lengths_and_unknown_rules():
-    with pytest.raises(InputError, match="equal length"):
-        consensus_labels([[0, 1], [0]])
+def test_an_unknown_rule_is_an_error():
     with pytest.raises(InputError, match="pairs"):
-        consensus_labels([[0, 1], [0, 1]], "pair")
+        Consensus("pair", 2).fit([np.zeros((4, 1))], np.random.default_rng(0))

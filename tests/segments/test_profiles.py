@@ -1,4 +1,4 @@
-"""Names that a person would give."""
+"""Names and figures of segment profiles."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ SERIES = {
 
 
 @pytest.mark.parametrize("name", SERIES)
-def test_each_is_called_what_it_is(name):
+def test_each_class_gets_its_name(name):
     wide = pd.DataFrame([SERIES[name]] * 3, columns=HOURS)
     assert segment_profiles(wide, [0, 0, 0])["name"].tolist() == [name]
 
 
-def test_figures_add_up_and_names_are_told_apart():
+def test_shares_sum_to_one_and_repeated_names_are_numbered():
     wide = pd.DataFrame([SERIES["steady"], 2 * SERIES["steady"], SERIES["weekday"]], columns=HOURS)
     table = segment_profiles(wide, [1, 0, 2])
     assert table["name"].tolist() == ["steady", "steady 2", "weekday"]
     assert table["users"].tolist() == [1, 1, 1]
     assert table["gpu_hours_share"].sum() == pytest.approx(1.0)
-    assert table.loc[2, "office"] == pytest.approx(1.0)
+    assert table.loc[2, "weekday_excess"] == pytest.approx(1.0)
 
 
-def test_days_have_no_night():
+def test_daily_usage_has_no_night_share():
     wide = pd.DataFrame([[1.0] * 28], columns=pd.date_range("2026-03-02", periods=28))
-    assert np.isnan(segment_profiles(wide, [0])["night"].iloc[0])
+    assert np.isnan(segment_profiles(wide, [0])["night_share"].iloc[0])
 
 
-def test_labels_must_fit_and_times_be_known():
+def test_missing_labels_and_times_are_an_error():
     wide = pd.DataFrame([[1.0] * 28], columns=pd.date_range("2026-03-02", periods=28))
     with pytest.raises(InputError, match="one a user"):
         segment_profiles(wide, [0, 1])
@@ -53,7 +53,7 @@ def test_labels_must_fit_and_times_be_known():
         segment_profiles(wide.to_numpy(), [0])
 
 
-def test_gpus_held_are_counted_as_gpu_hours():
+def test_gpus_are_converted_to_gpu_hours():
     jobs, _ = gd.make_cluster(8, 30, random_state=0)
     tables = [
         gd.to_wide(gd.usage_series(jobs, by="user", freq="D", value=value, partial=False))

@@ -1,4 +1,4 @@
-"""The three letters and the calendar, by hand."""
+"""RFM and calendar profiles against values by hand."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ def test_table_by_hand():
     assert table.attrs["units"] == {"recency": "days", "frequency": "active bins", "monetary": "GPU-hours"}
 
 
-def test_bins_of_an_hour_count_as_part_of_a_day():
+def test_recency_of_hourly_bins_is_in_days():
     assert gs.rfm_table(wide([1, 0, 0, 0, 0, 0, 0], freq="h"))["recency"].item() == 0.25
 
 
-def test_gpus_held_become_gpu_hours():
+def test_gpus_are_converted_to_gpu_hours():
     assert gs.rfm_table(wide([2, 2, 0], value="gpus"))["monetary"].item() == 96
     assert gs.rfm_table(wide([2, 2, 0], value="gpu_hours"))["monetary"].item() == 4
 
 
-def test_bare_numbers_are_counted_in_bins():
+def test_recency_of_an_array_is_in_bins():
     table = gs.rfm_table([[0.0, 1, 0, 0]])
     assert table["recency"].item() == 2
     assert table.attrs["units"]["recency"] == "bins"
 
 
-def test_the_kind_of_data_comes_along():
+def test_the_kind_of_data_is_kept():
     assert gs.rfm_table(wide([1, 0], kind="synthetic")).attrs["kind"] == "synthetic"
     assert "kind" not in gs.rfm_table(wide([1, 0])).attrs
 
@@ -54,7 +54,7 @@ def test_jobs_as_frequency():
         gs.rfm_table(usage, jobs.iloc[::-1])
 
 
-def test_table_of_a_real_log():
+def test_table_of_the_bundled_log():
     jobs = gd.load_jobs_sample()
     usage = gd.to_wide(gd.usage_series(jobs))
     table = gs.rfm_table(usage, gd.to_wide(gd.usage_series(jobs, value="jobs")))
@@ -63,12 +63,12 @@ def test_table_of_a_real_log():
     assert (table["recency"] <= usage.shape[1]).all()
 
 
-def test_usage_below_zero():
+def test_negative_usage_is_an_error():
     with pytest.raises(InputError, match="below zero, the lowest -1"):
         gs.rfm_table(wide([1, -1]))
 
 
-def test_only_the_monetary_part_knows_the_size_of_a_user():
+def test_only_monetary_depends_on_scale():
     X = wide(np.random.default_rng(0).poisson(0.5, (9, 30)))
     before, after = gs.RFM().fit_transform(X), gs.RFM().fit_transform(X * 1e6)
     np.testing.assert_array_equal(before[:, :2], after[:, :2])
@@ -77,7 +77,7 @@ def test_only_the_monetary_part_knows_the_size_of_a_user():
     assert not gs.RFM().scale_free
 
 
-def test_rates_compare_histories_of_different_length():
+def test_features_are_comparable_across_lengths():
     week = np.tile([4.0, 4, 4, 4, 4, 0, 0], 10)
     block = gs.RFM().fit([week])
     np.testing.assert_allclose(block.transform([week]), block.transform([week[-21:]]))
@@ -89,7 +89,7 @@ def test_degenerate_rows_have_finite_features():
     assert np.isfinite(gs.CalendarProfile().fit_transform(X)).all()
 
 
-def test_unknown_part():
+def test_an_unknown_part_is_an_error():
     with pytest.raises(InputError, match="Did you mean 'recency'"):
         gs.RFM(("recent",)).fit([[1.0]])
 
@@ -109,7 +109,7 @@ def test_profile_by_hand():
     assert (profile["weekday_0"], profile["weekday_1"], profile["weekday_2"]) == (0.75, 0.25, 0)
 
 
-def test_profiles_are_shares_and_do_not_care_where_the_week_begins():
+def test_profiles_are_shares_independent_of_the_first_weekday():
     week = np.tile([3.0, 2, 2, 2, 2, 1, 0], 4)
     whole, part = (gs.CalendarProfile().fit_transform(X) for X in (wide(week), wide(week).iloc[:, 3:]))
     np.testing.assert_allclose(whole, part)
@@ -122,7 +122,7 @@ def test_profiles_use_the_zone_of_the_columns():
     assert block.get_feature_names_out()[block.transform(X)[0].argmax()] == "hour_08"
 
 
-def test_profiles_survive_a_day_of_23_hours():
+def test_profiles_of_a_day_of_23_hours():
     ds = pd.date_range("2026-03-28", "2026-03-31", freq="h", tz="Europe/Berlin", inclusive="left")
     X = pd.DataFrame([np.ones(len(ds))], columns=ds)
     np.testing.assert_allclose(gs.CalendarProfile().fit_transform(X)[0, :24], 1 / 24)
@@ -144,6 +144,6 @@ def test_shifting_by_whole_weeks_changes_nothing():
         np.testing.assert_array_equal(block.fit_transform(X), block.fit_transform(later))
 
 
-def test_a_profile_needs_times():
+def test_a_profile_without_times_is_an_error():
     with pytest.raises(InputError, match="needs times as columns"):
         gs.CalendarProfile().fit(np.ones((2, 9)))

@@ -23,7 +23,7 @@ def test_amplitudes_are_those_of_the_fft():
     np.testing.assert_allclose(ours, np.log(np.maximum(expected, 0.05)), atol=1e-9)
 
 
-def test_bare_numbers_have_frequencies_per_bin():
+def test_an_array_has_frequencies_per_bin():
     block = gs.LogSpectrum(3).fit(np.random.default_rng(0).random((2, 40)))
     np.testing.assert_allclose(block.frequencies_, [1 / 40, 2 / 40, 3 / 40])
 
@@ -37,7 +37,7 @@ def test_week_and_day_are_on_the_grid_of_a_long_hourly_table():
 
 
 @pytest.mark.parametrize("freq", ["D", "h", "15min", "7D", "MS"])
-def test_grid_of_any_step_ends_at_what_it_resolves(freq):
+def test_the_grid_ends_at_nyquist(freq):
     X = wide(np.random.default_rng(0).random((2, 60)), freq=freq)
     block = gs.LogSpectrum().fit(X)
     step = np.median(np.diff(X.columns.values)) / np.timedelta64(1, "D")
@@ -52,18 +52,18 @@ def test_circular_shifts_by_whole_weeks_change_nothing():
     np.testing.assert_allclose(block.transform(wide(np.roll(rows, 21, axis=1))), block.transform(wide(rows)), atol=1e-6)
 
 
-def test_other_lengths_and_missing_values_compare():
+def test_other_lengths_and_missing_values_have_the_same_peak():
     rng = np.random.default_rng(0)
     week = np.tile([3.0, 3, 3, 3, 3, 0, 0], 30) + rng.normal(0, 0.1, 210)
     block = gs.LogSpectrum().fit(wide(week))
-    holed = week.copy()
-    holed[rng.random(210) < 0.1] = np.nan
+    missing = week.copy()
+    missing[rng.random(210) < 0.1] = np.nan
     peak = np.isclose(block.frequencies_, 1 / 7).argmax()
-    for other in (week[:140], holed):
+    for other in (week[:140], missing):
         assert block.transform(wide(other))[0].argmax() == peak
 
 
-def test_a_coarser_step_still_finds_its_rhythm():
+def test_a_coarser_step_has_the_same_peak():
     t = np.arange(24 * 56)
     hourly = wide(np.sin(2 * np.pi * t / (24 * 7)) + 1, freq="h")
     block = gs.LogSpectrum().fit(hourly)
@@ -71,11 +71,11 @@ def test_a_coarser_step_still_finds_its_rhythm():
     assert np.isclose(block.frequencies_[block.transform(daily)[0][block.frequencies_ < 0.5].argmax()], 1 / 7)
 
 
-def test_the_size_of_a_user_does_not_matter():
+def test_the_spectrum_is_scale_invariant():
     X = wide(np.random.default_rng(0).random((6, 90)))
     block = gs.LogSpectrum().fit(X)
-    for size in (1e-9, 3.0, 1e9):
-        np.testing.assert_allclose(block.transform(X * size + 0.0), block.transform(X), atol=1e-6)
+    for scale in (1e-9, 3.0, 1e9):
+        np.testing.assert_allclose(block.transform(X * scale + 0.0), block.transform(X), atol=1e-6)
 
 
 def test_white_noise_has_mean_square_one_at_any_length():
@@ -94,10 +94,10 @@ def test_degenerate_rows_have_finite_features():
 
 
 @pytest.mark.parametrize("n_timestamps", [1, 2, 3])
-def test_very_short_tables(n_timestamps):
+def test_very_short_tables_have_finite_features(n_timestamps):
     assert np.isfinite(gs.LogSpectrum().fit_transform(wide(np.arange(float(n_timestamps))))).all()
 
 
-def test_unusable_parameters():
+def test_invalid_parameters_are_an_error():
     with pytest.raises(InputError, match="n_frequencies"):
         gs.LogSpectrum(0).fit([[1.0, 2.0]])

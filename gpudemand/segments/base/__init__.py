@@ -1,1 +1,1 @@
-"""The usage matrix that segments are made from, and the transformer that every block of features extends."""
+"""The usage matrix, and the base class of the feature transformers."""

@@ -1,4 +1,4 @@
-"""Compilation by numba that works wherever the package lies."""
+"""Numba compilation with a fallback for installations that cannot be written."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def compiled(function: F) -> F:
-    """Compile without the interpreter's lock, and keep the machine code on disk where a folder can be written."""
+    """Compile with `numba.njit`, releasing the GIL and caching the machine code on disk where that is possible."""
     try:
         return cast(F, numba.njit(nogil=True, cache=True)(function))
     except RuntimeError:
-        # Neither the package's folder nor the user's cache can be written: compile anew in each process.
+        # Neither the package's folder nor the user's cache is writable: compile in each process.
         return cast(F, numba.njit(nogil=True)(function))

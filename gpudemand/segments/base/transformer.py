@@ -1,10 +1,10 @@
-"""What every block of features shares: checked input, rows worked on in threads, names of what comes out."""
+"""Base class of the feature transformers, and the threaded map over rows for their compiled kernels."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, Self
 
 import numpy as np
 from joblib import cpu_count
@@ -16,17 +16,13 @@ from gpudemand._typing import FloatArray
 from gpudemand._validation import check_choice
 from gpudemand.segments.base.usage_matrix import Matrix, as_matrix
 
-Self = TypeVar("Self", bound="SeriesTransformer")
-
-#: How a series may be brought to a common scale, in the order of the codes of `topology.sweep.rescale`.
+#: Scalings of a series, in the order of the codes of `topology.sweep.centre_and_width`.
 SCALES = ("none", "mean", "std", "range")
-_BLOCK = 2048
+_ROWS_PER_TASK = 2048
 
 
 class SeriesTransformer(TransformerMixin, BaseEstimator):
-    """A block of features of usage series: a subclass says what it learns, and what a row becomes.
-
-    Series at ``transform`` may be longer or shorter than those at ``fit``.
+    """Transform usage series into features; their length at ``transform`` may differ from that at ``fit``.
 
     Attributes
     ----------
@@ -34,16 +30,16 @@ class SeriesTransformer(TransformerMixin, BaseEstimator):
         Length of the series at ``fit``.
     """
 
-    #: Whether to refuse values below zero.
+    #: Whether negative values are an error.
     _non_negative = False
 
     @property
     def scale_free(self) -> bool:
-        """Whether multiplying a series by a positive constant leaves its features as they are."""
-        raise NotImplementedError
+        """Whether the features are invariant to multiplying a series by a positive constant."""
+        return True
 
-    def fit(self: Self, X: object, y: object = None) -> Self:
-        """Check `X` and learn what `transform` needs.
+    def fit(self, X: object, y: object = None) -> Self:
+        """Validate `X` and the parameters, and learn what `transform` needs.
 
         Parameters
         ----------
@@ -72,13 +68,13 @@ class SeriesTransformer(TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray, shape (n_users, n_features)
-            Finite, whatever the rows are.
+            Finite for any valid input.
         """
         check_is_fitted(self, "n_timestamps_")
         return self._features(as_matrix(X, non_negative=self._non_negative, keep_float32=True))
 
     def get_feature_names_out(self, input_features: object = None) -> NDArray[Any]:
-        """Return the names of the features, in the order of the columns.
+        """Return the feature names in column order.
 
         Parameters
         ----------
@@ -89,7 +85,7 @@ class SeriesTransformer(TransformerMixin, BaseEstimator):
         return np.asarray(self._names(), dtype=object)
 
     def _learn(self, matrix: Matrix) -> None:
-        """Learn from checked input; nothing by default."""
+        """Learn from validated input; nothing by default."""
 
     def _features(self, matrix: Matrix) -> FloatArray:
         raise NotImplementedError
@@ -98,35 +94,26 @@ class SeriesTransformer(TransformerMixin, BaseEstimator):
         raise NotImplementedError
 
 
-class ScaleFreeTransformer(SeriesTransformer):
-    """A block of features that never mind how many GPUs."""
-
-    @property
-    def scale_free(self) -> bool:
-        """Whether multiplying a series by a positive constant leaves its features as they are: always."""
-        return True
-
-
 def scale_code(scale: str | None) -> int:
-    """Return the code of a scale for the compiled sweeps, or complain about its name."""
+    """Return the code of a scaling for the compiled kernels; raises `InputError` for an unknown name."""
     return 0 if scale is None else SCALES.index(check_choice("scale", scale, SCALES[1:]))
 
 
-def over_rows(kernel: Callable[..., None], values: FloatArray, width: int, *args: object) -> FloatArray:
-    """Call ``kernel(block of rows, *args, block of results)`` on all rows, in as many threads as there are cores.
+def map_rows(kernel: Callable[..., None], values: FloatArray, width: int, *args: object) -> FloatArray:
+    """Call ``kernel(rows, *args, out)`` on blocks of rows, in as many threads as there are cores.
 
-    The kernel is compiled and holds no lock, so threads do: nothing is copied, and no second pool of threads gets in
-    the way of joblib's or PyTorch's.
+    The compiled kernels release the GIL, so that threads suffice and nothing is copied.
 
     Returns
     -------
     ndarray, shape (n_rows, width)
     """
     out = np.empty((len(values), width))
-    starts = range(0, len(values), _BLOCK)
+    starts = range(0, len(values), _ROWS_PER_TASK)
 
     def work(start: int) -> None:
-        kernel(values[start : start + _BLOCK], *args, out[start : start + _BLOCK])
+        rows = slice(start, start + _ROWS_PER_TASK)
+        kernel(values[rows], *args, out[rows])
 
     if len(starts) == 1:
         work(0)

@@ -1,4 +1,4 @@
-"""The matrix that segments are made from: one row a user, one column a point in time."""
+"""Usage as a validated matrix: a row a user, a column a timestamp."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ class Matrix(NamedTuple):
 
 
 def as_matrix(X: object, *, non_negative: bool = False, keep_float32: bool = False) -> Matrix:
-    """Return usage as a matrix, or say what is wrong with it.
+    """Validate usage and return it as a matrix.
 
     Parameters
     ----------
     X : DataFrame or array-like, shape (n_users, n_timestamps)
-        What `gpudemand.to_wide` returns (index: users, columns: times), or bare numbers. NaN is a missing value.
+        Usage as from `gpudemand.to_wide` (index: users, columns: times), or an array. NaN is a missing value.
     non_negative : bool, default=False
-        Whether to refuse values below zero, which no usage can have.
+        Whether negative values are an error.
     keep_float32 : bool, default=False
-        Whether values in single precision stay so, instead of being copied to float64.
+        Whether to keep single precision instead of copying to float64.
 
     Returns
     -------
     values : ndarray of float, shape (n_users, n_timestamps)
-        Row-contiguous; shares memory with `X` where it can, so do not write to it.
+        C-contiguous; may share memory with `X`, so do not write to it.
     ids : Index
         Row labels; 0, 1, 2, ... for an array.
     ds : DatetimeIndex or None
-        Column times; None for an array, or for columns that are no times.
+        Column times; None for an array, or for columns that are not times.
 
     Raises
     ------
     InputError
-        If `X` is not two-dimensional, not numeric, empty, entirely missing, infinite somewhere, negative somewhere
-        (with `non_negative`), or names a user twice or its times out of order.
+        If `X` is not two-dimensional, not numeric, empty, entirely missing, infinite or (with `non_negative`) negative
+        somewhere, or has duplicate users or times that do not ascend.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def _numbers(X: object, keep_float32: bool) -> FloatArray:
     try:
         raw: NDArray[Any] = np.asarray(X)
         single = keep_float32 and raw.dtype == np.float32
-        # Extension types write missing values as pd.NA, which only pandas itself turns into NaN.
+        # Only pandas converts the pd.NA of extension types to NaN.
         if isinstance(X, pd.DataFrame) and raw.dtype == object:
             raw = X.to_numpy(dtype=float, na_value=np.nan)
         values: FloatArray = np.ascontiguousarray(raw, dtype=np.float32 if single else np.float64)
@@ -84,7 +84,7 @@ def _numbers(X: object, keep_float32: bool) -> FloatArray:
 
 
 def _check_values(values: FloatArray, non_negative: bool) -> None:
-    # These reductions skip NaN and make no copy, which matters for a million users.
+    # These reductions skip NaN without a copy.
     low, high = np.fmin.reduce(values, axis=None), np.fmax.reduce(values, axis=None)
     if np.isnan(low):
         raise InputError("usage holds missing values only; there is nothing to work on.")
@@ -107,7 +107,7 @@ def _check_labels(ids: pd.Index, ds: pd.DatetimeIndex | None) -> None:
 
 
 def sampling_step(ds: pd.DatetimeIndex | None) -> pd.Timedelta | None:
-    """Return the usual distance between two times (the median one), or None where it is unknown.
+    """Return the median sampling interval, or None where it is unknown.
 
     Examples
     --------

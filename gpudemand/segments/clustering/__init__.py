@@ -1,1 +1,1 @@
-"""Clusters of users: centroids, mixture models, the number of clusters, consensus."""
+"""Clustering of users: spherical mixtures, consensus of several views, the number of segments."""

@@ -1,4 +1,4 @@
-"""Consensus of several labelings of the same users, such as those by recency, frequency and monetary value."""
+"""Consensus clustering of Gaussian mixtures in three views: recency, frequency and monetary value."""
 
 from __future__ import annotations
 
@@ -11,37 +11,35 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.mixture import GaussianMixture
 
 from gpudemand._typing import BoolArray, FloatArray, IntArray
-from gpudemand._validation import InputError, check_choice
+from gpudemand._validation import check_choice
 from gpudemand.segments.base.compiled import compiled
-from gpudemand.segments.base.transformer import over_rows
+from gpudemand.segments.base.transformer import map_rows
 from gpudemand.segments.base.usage_matrix import Matrix, sampling_step
-from gpudemand.segments.clustering.centres import alike_users_allowed
-from gpudemand.segments.features.days import moving_mean
+from gpudemand.segments.clustering.mixture import ignore_convergence_warnings
+from gpudemand.segments.features.daily import moving_mean
 from gpudemand.segments.features.rfm import PARTS
 from gpudemand.segments.topology.sublevel import PersistenceStatistics
 
 RULES = ("voting", "pairs")
-#: Three series of each user, after the managers' framework.
 VIEWS = PARTS
-_DAY, _BINS = pd.Timedelta("1D"), 7
+_DAY, _WINDOW = pd.Timedelta("1D"), 7
 
 
 class Consensus:
-    """Gaussian mixtures in several views of the users, and one set of segments that they agree on.
+    """Gaussian mixtures in several views of the users, merged to one clustering.
 
     Parameters
     ----------
     rule : {"voting", "pairs"}
-        ``"voting"``: the labels of each view are matched with those of the first (so that most users agree), and each
-        user goes where most views put it. ``"pairs"``: users are as near as there are views that put them into one
-        component; average linkage makes the segments.
+        ``"voting"``: the labels of each view are matched with those of the first, and the majority decides.
+        ``"pairs"``: average linkage on the co-association matrix.
     n_segments : int
-        Components of each mixture, and segments at most.
+        Components of each mixture, and maximum number of segments.
 
     Notes
     -----
-    Users with the same label in every view are one *cell*, and segments are made of cells, so the number of users does
-    not matter for the time. Somebody new gets the probabilities of the cells under the mixtures.
+    Users with the same label in every view form one *cell*, and cells are merged, so that the time does not depend on
+    the number of users. New users get the probabilities of the cells under the mixtures.
 
     References
     ----------
@@ -56,34 +54,33 @@ class Consensus:
     def fit(self, views: Sequence[FloatArray], rng: np.random.Generator) -> Consensus:
         """Fit the mixtures, and merge their cells."""
         check_choice("rule", self.rule, RULES)
-        self._mixtures = [self._mixture(view, rng) for view in views]
-        labels = np.column_stack([mixture.predict(view) for mixture, view in zip(self._mixtures, views, strict=True)])
-        self._cells, counts = np.unique(labels, axis=0, return_counts=True)
-        merge = vote if self.rule == "voting" else pair_up
-        self._segment = merge(self._cells, counts, self.n_segments)
-        self._n_found = int(self._segment.max()) + 1
+        self.mixtures_ = [self._mixture(view, rng) for view in views]
+        labels = np.column_stack([mixture.predict(view) for mixture, view in zip(self.mixtures_, views, strict=True)])
+        self.cells_, counts = np.unique(labels, axis=0, return_counts=True)
+        merge = vote if self.rule == "voting" else average_linkage
+        self.cell_labels_ = merge(self.cells_, counts, self.n_segments)
         return self
 
-    def probabilities(self, views: Sequence[FloatArray]) -> FloatArray:
+    def predict_proba(self, views: Sequence[FloatArray]) -> FloatArray:
         """Return the probability of each segment, shape (n_users, n_segments)."""
-        by_view = [np.log(m.predict_proba(view) + 1e-12) for m, view in zip(self._mixtures, views, strict=True)]
-        logs = sum(scores[:, cell] for scores, cell in zip(by_view, self._cells.T, strict=True))
+        by_view = [np.log(m.predict_proba(view) + 1e-12) for m, view in zip(self.mixtures_, views, strict=True)]
+        logs = sum(scores[:, cell] for scores, cell in zip(by_view, self.cells_.T, strict=True))
         weights = np.exp(logs - np.max(logs, axis=1, keepdims=True))
-        member = self._segment[:, None] == np.arange(self._n_found)
+        member = self.cell_labels_[:, None] == np.arange(int(self.cell_labels_.max()) + 1)
         return np.asarray(weights @ member / weights.sum(axis=1, keepdims=True))
 
     def _mixture(self, view: FloatArray, rng: np.random.Generator) -> GaussianMixture:
-        spread = max(float(view.var(axis=0).mean()), 1e-9)
+        variance = max(float(view.var(axis=0).mean()), 1e-9)
         seed = int(rng.integers(2**31))
         mixture = GaussianMixture(
-            self.n_segments, covariance_type="diag", n_init=3, reg_covar=0.01 * spread, random_state=seed
+            self.n_segments, covariance_type="diag", n_init=3, reg_covar=0.01 * variance, random_state=seed
         )
-        with alike_users_allowed():
+        with ignore_convergence_warnings():
             return mixture.fit(view)
 
 
 def vote(cells: IntArray, counts: IntArray, n_labels: int) -> IntArray:
-    """Return the segment of each cell: the label that most views give it, after matching their names.
+    """Return the majority label of each cell after matching the labels of the views.
 
     Parameters
     ----------
@@ -97,7 +94,7 @@ def vote(cells: IntArray, counts: IntArray, n_labels: int) -> IntArray:
     Returns
     -------
     ndarray of int, shape (n_cells,)
-        Numbers from 0, without holes. A tie goes to the first view.
+        Consecutive labels from 0. Ties go to the first view.
 
     Examples
     --------
@@ -119,70 +116,32 @@ def _matched(reference: IntArray, labels: IntArray, counts: IntArray, n_labels: 
     return name[labels]
 
 
-def pair_up(cells: IntArray, counts: IntArray, n_segments: int) -> IntArray:
-    """Return the segment of each cell, by average linkage on the share of views that tell two cells apart.
+def average_linkage(cells: IntArray, counts: IntArray, n_segments: int) -> IntArray:
+    """Return the segment of each cell by average linkage on the share of views in which two cells differ.
 
-    Parameters are those of `vote`, with the number of segments wanted; fewer come back if there are fewer cells.
+    Parameters are those of `vote`, with the maximum number of segments.
 
     Examples
     --------
-    >>> pair_up(np.array([[0, 1, 0], [0, 1, 1], [1, 0, 2]]), np.array([5, 1, 5]), 2).tolist()
+    >>> average_linkage(np.array([[0, 1, 0], [0, 1, 1], [1, 0, 2]]), np.array([5, 1, 5]), 2).tolist()
     [0, 0, 1]
     """
     if len(cells) <= 1 or n_segments == 1:
         return np.zeros(len(cells), dtype=np.int64)
-    # Many users in one cell weigh as much as they do: a cell stands in the tree once for every percent of them.
+    # Weight by size: a cell occurs once for every percent of the users in it.
     copies = np.repeat(np.arange(len(cells)), np.maximum(np.round(100 * counts / counts.sum()).astype(int), 1))
-    apart = (cells[copies][:, None, :] != cells[copies][None, :, :]).mean(axis=2)
-    tree = linkage(apart[np.triu_indices(len(copies), 1)], method="average")
+    distances = (cells[copies][:, None, :] != cells[copies][None, :, :]).mean(axis=2)
+    tree = linkage(distances[np.triu_indices(len(copies), 1)], method="average")
     groups = fcluster(tree, n_segments, criterion="maxclust")[np.unique(copies, return_index=True)[1]]
     _, first, code = np.unique(groups, return_index=True, return_inverse=True)
-    # Numbered in the order of the cells, whatever the tree calls them.
+    # Numbered in the order of the cells.
     return np.asarray(np.argsort(np.argsort(first))[code.ravel()])
 
 
-def consensus_labels(
-    labelings: Sequence[Sequence[int]], rule: str = "voting", n_segments: int | None = None
-) -> IntArray:
-    """Merge several labelings of the same users into one.
-
-    Parameters
-    ----------
-    labelings : sequence of sequence of int, shape (n_labelings, n_users)
-        Whatever labelings there are, such as quintiles of recency, frequency and monetary value.
-    rule : {"voting", "pairs"}, default="voting"
-        See `Consensus`.
-    n_segments : int, optional
-        Segments wanted of ``"pairs"``; as many as the richest labeling has, by default.
-
-    Returns
-    -------
-    ndarray of int, shape (n_users,)
-
-    Raises
-    ------
-    InputError
-        If the labelings are of different lengths, or the rule is not known.
-
-    Examples
-    --------
-    >>> consensus_labels([[0, 0, 1, 1], [1, 1, 0, 0], [0, 0, 0, 1]])
-    array([0, 0, 1, 1])
-    """
-    check_choice("rule", rule, RULES)
-    if len({len(labels) for labels in labelings}) != 1:
-        raise InputError(f"labelings must be of equal length; got {[len(labels) for labels in labelings]}.")
-    codes = np.column_stack([np.unique(np.asarray(labels), return_inverse=True)[1].ravel() for labels in labelings])
-    cells, cell, counts = np.unique(codes, axis=0, return_inverse=True, return_counts=True)
-    n_labels = int(codes.max()) + 1
-    merged = vote(cells, counts, n_labels) if rule == "voting" else pair_up(cells, counts, n_segments or n_labels)
-    return np.asarray(merged[cell.ravel()])
-
-
 def view_statistics(matrix: Matrix) -> pd.DataFrame:
-    """Return persistence statistics of the three series of each user.
+    """Compute persistence statistics of three series of each user.
 
-    Recency is the time since the last use at each point in time, frequency the share of bins in use in the week (for
+    Recency is the time since the last use at each point in time, frequency the share of active bins in the week (for
     hours: the day) around it, monetary value the usage itself.
 
     Returns
@@ -197,14 +156,13 @@ def view_statistics(matrix: Matrix) -> pd.DataFrame:
     >>> table.shape, table.columns[0]
     ((1, 48), 'recency__sublevel_count')
     """
-    used = matrix.values > 0
-    often = over_rows(mean_rows, used.astype(float), used.shape[1], _window(matrix))
-    views = (time_since_use(used), often, matrix.values)
-    parts = [_statistics(matrix, values, name) for name, values in zip(VIEWS, views, strict=True)]
-    return pd.concat(parts, axis=1)
+    active = matrix.values > 0
+    frequency = map_rows(mean_rows, active.astype(float), active.shape[1], _window(matrix))
+    views = (time_since_use(active), frequency, matrix.values)
+    return pd.concat([_statistics(matrix, values, name) for name, values in zip(VIEWS, views, strict=True)], axis=1)
 
 
-def time_since_use(used: BoolArray) -> FloatArray:
+def time_since_use(active: BoolArray) -> FloatArray:
     """Return bins since the last use at each point in time; before the first use, since the beginning.
 
     Examples
@@ -212,15 +170,15 @@ def time_since_use(used: BoolArray) -> FloatArray:
     >>> time_since_use(np.array([[False, True, False, False]])).tolist()
     [[1.0, 0.0, 1.0, 2.0]]
     """
-    places = np.arange(used.shape[1])
-    last = np.maximum.accumulate(np.where(used, places, -1), axis=1)
+    places = np.arange(active.shape[1])
+    last = np.maximum.accumulate(np.where(active, places, -1), axis=1)
     return np.asarray(places - last, dtype=float)
 
 
 def _window(matrix: Matrix) -> int:
-    """Return the bins in a day for hours, and seven for days and everything else."""
+    """Return the bins in a day for bins below a day, else seven."""
     step = sampling_step(matrix.ds)
-    return _BINS if step is None or step >= _DAY else max(round(_DAY / step), 1)
+    return _WINDOW if step is None or step >= _DAY else max(round(_DAY / step), 1)
 
 
 @compiled

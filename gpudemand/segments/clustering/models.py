@@ -1,78 +1,59 @@
-"""Two ways from usage to segments, with one face: features of users, and the probability of each segment."""
+"""Segmentation methods behind one interface: joint clustering of feature blocks, and consensus of RFM views."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 import pandas as pd
 
 from gpudemand._typing import FloatArray
 from gpudemand.segments.base.usage_matrix import Matrix
-from gpudemand.segments.clustering.centres import Centres
 from gpudemand.segments.clustering.consensus import VIEWS, Consensus, view_statistics
+from gpudemand.segments.clustering.mixture import SphericalMixture
 from gpudemand.segments.clustering.selection import Selection, select_n_segments
-from gpudemand.segments.features.blocks import ALONGSIDE, FeatureTable, choose_blocks, has_days
-from gpudemand.segments.features.space import UserSpace
-
-
-class SegmentModel(Protocol):
-    """What a segmenter needs of a method."""
-
-    blocks: tuple[str, ...]
-
-    def features(self, matrix: Matrix) -> pd.DataFrame:
-        """Return the features of users, which `fit` and `probabilities` take."""
-
-    def select(self, table: pd.DataFrame, max_segments: int, rng: np.random.Generator) -> Selection:
-        """Choose a number of segments."""
-
-    def fit(self, table: pd.DataFrame, n_segments: int, rng: np.random.Generator) -> SegmentModel:
-        """Find the segments."""
-
-    def probabilities(self, table: pd.DataFrame) -> FloatArray:
-        """Return the probability of each segment, shape (n_users, n_segments)."""
+from gpudemand.segments.features.feature_space import UserSpace
+from gpudemand.segments.features.feature_table import FeatureTable, choose_blocks, has_days
 
 
 class JointModel:
-    """All blocks in one space, and centres in it.
+    """A spherical mixture in the space of all blocks of features.
 
     Parameters
     ----------
-    blocks : sequence of str
-        Blocks that count; others of `ALONGSIDE` are computed and stand in the table only.
+    blocks : sequence of str or None
+        Blocks to use. The RFM features are computed in any case where there are times, but not used.
     matrix : Matrix
-        Usage that the blocks learn from.
+        Usage to fit the blocks on.
     """
 
     def __init__(self, blocks: Sequence[str] | None, matrix: Matrix) -> None:
         self.blocks = choose_blocks(blocks, matrix)
-        beside = ALONGSIDE if has_days(matrix) else ()
-        self._table = FeatureTable(tuple(dict.fromkeys((*self.blocks, *beside)))).fit(matrix)
+        names = (*self.blocks, "rfm") if has_days(matrix) else self.blocks
+        self._table = FeatureTable(tuple(dict.fromkeys(names))).fit(matrix)
 
     def features(self, matrix: Matrix) -> pd.DataFrame:
         """Return the features of users."""
         return self._table.transform(matrix)
 
     def select(self, table: pd.DataFrame, max_segments: int, rng: np.random.Generator) -> Selection:
-        """Choose a number of segments."""
+        """Choose the number of segments."""
         space = UserSpace(self.blocks).fit(table)
-        return select_n_segments(space.transform(table), max_segments, rng, floor=space.floor_)
+        return select_n_segments(space.transform(table), max_segments, rng, within_variance=space.within_variance_)
 
     def fit(self, table: pd.DataFrame, n_segments: int, rng: np.random.Generator) -> JointModel:
-        """Find the segments."""
+        """Fit the segments."""
         self._space = UserSpace(self.blocks).fit(table)
-        self._centres = Centres(n_segments).fit(self._space.transform(table), rng)
+        self._mixture = SphericalMixture(n_segments).fit(self._space.transform(table), rng)
         return self
 
-    def probabilities(self, table: pd.DataFrame) -> FloatArray:
+    def predict_proba(self, table: pd.DataFrame) -> FloatArray:
         """Return the probability of each segment."""
-        return self._centres.probabilities(self._space.transform(table))
+        return self._mixture.predict_proba(self._space.transform(table))
 
 
 class ConsensusModel:
-    """The paper's way: three labelings by recency, frequency and monetary value, and a consensus of them.
+    """The paper's method: a clustering by each of recency, frequency and monetary value, and their consensus.
 
     Parameters
     ----------
@@ -88,18 +69,18 @@ class ConsensusModel:
         return view_statistics(matrix)
 
     def select(self, table: pd.DataFrame, max_segments: int, rng: np.random.Generator) -> Selection:
-        """Choose a number of segments, all views counting alike."""
+        """Choose the number of segments from all views with equal weight."""
         return select_n_segments(UserSpace(VIEWS).fit(table).transform(table), max_segments, rng)
 
     def fit(self, table: pd.DataFrame, n_segments: int, rng: np.random.Generator) -> ConsensusModel:
-        """Find the segments."""
+        """Fit the segments."""
         self._spaces = [UserSpace([view]).fit(table) for view in VIEWS]
-        self._consensus = Consensus(self.rule, n_segments).fit(self._positions(table), rng)
+        self._consensus = Consensus(self.rule, n_segments).fit(self._coordinates(table), rng)
         return self
 
-    def probabilities(self, table: pd.DataFrame) -> FloatArray:
+    def predict_proba(self, table: pd.DataFrame) -> FloatArray:
         """Return the probability of each segment."""
-        return self._consensus.probabilities(self._positions(table))
+        return self._consensus.predict_proba(self._coordinates(table))
 
-    def _positions(self, table: pd.DataFrame) -> list[FloatArray]:
+    def _coordinates(self, table: pd.DataFrame) -> list[FloatArray]:
         return [space.transform(table) for space in self._spaces]

@@ -1,1 +1,1 @@
-"""Features of users: recency, frequency, monetary value, spectrum, rhythm."""
+"""Features of usage series: recency, frequency, monetary value, spectrum, rhythm, and the space they span."""

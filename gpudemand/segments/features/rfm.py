@@ -1,4 +1,4 @@
-"""Recency, frequency and monetary value, read for GPUs, and when in the day and week a user is there."""
+"""Recency, frequency and monetary value (RFM) of users, and their calendar profile."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import pandas as pd
 
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError, check_choice
-from gpudemand.segments.base.transformer import ScaleFreeTransformer, SeriesTransformer
+from gpudemand.segments.base.transformer import SeriesTransformer
 from gpudemand.segments.base.usage_matrix import Matrix, as_matrix, sampling_step
 
 PARTS = ("recency", "frequency", "monetary")
-#: A usual value of each trait of presence, and the difference that counts as one step between two users.
-PRESENCE_TRAITS: Mapping[str, tuple[float, float]] = {
-    "idle": (0.3, 0.33),
-    "recent": (0.33, 0.33),
-    "active": (0.5, 0.33),
+#: Location and scale of each feature of `UserPresence`.
+PRESENCE_FEATURES: Mapping[str, tuple[float, float]] = {
+    "recency": (0.3, 0.33),
+    "recent_share": (0.33, 0.33),
+    "frequency": (0.5, 0.33),
 }
 _DAY = pd.Timedelta("1D")
 _HOUR = pd.Timedelta("1h")
 
 
 class _Activity(NamedTuple):
-    """What the three letters are made of, one entry a user: idle time at the end in days, bins in use, GPU-hours."""
+    """Quantities that RFM is computed from, one entry a user."""
 
     idle_days: FloatArray
     active: FloatArray
@@ -35,28 +35,27 @@ class _Activity(NamedTuple):
 
 
 def rfm_table(X: object, jobs: object = None) -> pd.DataFrame:
-    """Return recency, frequency and monetary value of each user, the managers' framework read for GPUs.
+    """Compute recency, frequency and monetary value of each user.
 
     Parameters
     ----------
     X : DataFrame or array-like, shape (n_users, n_timestamps)
-        Usage, a row a user, as `gpudemand.to_wide` returns it; NaN counts as no use. Values are GPU-hours; where
-        ``X.attrs["value"]`` says ``"gpus"``, they are multiplied by the length of a bin.
+        Usage, a row a user, as `gpudemand.to_wide` returns it; NaN counts as no use. Values are GPU-hours;
+        if ``X.attrs["value"]`` is ``"gpus"``, they are multiplied by the bin length.
     jobs : DataFrame or array-like, shape (n_users, n_timestamps), optional
-        Jobs submitted by the same users in the same order (a wide matrix of ``value="jobs"``); then they are the
-        frequency.
+        Jobs submitted by the same users in the same order (a wide matrix of ``value="jobs"``), used as frequency.
 
     Returns
     -------
     DataFrame, shape (n_users, 3)
         Index: users. ``recency``: time from the end of the last use to the end of the table, in days (in bins, if the
-        columns are no times); the whole span for who never used anything. ``frequency``: bins with use, or jobs.
-        ``monetary``: GPU-hours. ``attrs["units"]`` names the units, ``attrs["kind"]`` the kind of data if `X` does.
+        columns are not times); the whole span for users without use. ``frequency``: active bins, or jobs.
+        ``monetary``: GPU-hours. ``attrs["units"]`` holds the units, ``attrs["kind"]`` the kind of data if `X` has it.
 
     Raises
     ------
     InputError
-        If a matrix is unusable or holds negative values, or `jobs` does not fit `X`.
+        If a matrix is invalid or has negative values, or the users of `jobs` differ from those of `X`.
 
     Examples
     --------
@@ -92,7 +91,6 @@ def _activity(matrix: Matrix, value: str) -> _Activity:
     step = sampling_step(matrix.ds)
     n_timestamps = matrix.values.shape[1]
     used = matrix.values > 0
-    # The first use seen from the end; a user without any has been idle all the time.
     idle = np.where(used.any(axis=1), np.argmax(used[:, ::-1], axis=1), n_timestamps)
     hours = step / _HOUR if value.startswith("gpus") and step is not None else 1.0
     return _Activity(
@@ -115,12 +113,12 @@ def _job_counts(jobs: object, matrix: Matrix) -> FloatArray:
 
 
 class RFM(SeriesTransformer):
-    """Recency, frequency and monetary value as features, made to compare histories of different lengths.
+    """Recency, frequency and monetary value as features comparable across histories of different lengths.
 
     Parameters
     ----------
     parts : sequence of {"recency", "frequency", "monetary"}, default=all three
-        Which to return. Without ``"monetary"`` the block is scale-free.
+        Which to return. Without ``"monetary"`` the features are scale-free.
 
     Attributes
     ----------
@@ -129,12 +127,12 @@ class RFM(SeriesTransformer):
 
     See Also
     --------
-    rfm_table : The three as a person reads them.
+    rfm_table : The same in days, bins and GPU-hours.
 
     Notes
     -----
     ``recency`` is log(1 + days since the last use), ``frequency`` the share of recorded bins in use, ``monetary``
-    log(1 + usage per day). A user without any use has the whole span, 0 and 0.
+    log(1 + usage per day). A user without use has the whole span, 0 and 0.
 
     Examples
     --------
@@ -151,7 +149,7 @@ class RFM(SeriesTransformer):
 
     @property
     def scale_free(self) -> bool:
-        """Whether multiplying a series by a positive constant leaves its features as they are."""
+        """Whether the features are invariant to multiplying a series by a positive constant."""
         return "monetary" not in self.parts
 
     def _learn(self, matrix: Matrix) -> None:
@@ -171,8 +169,8 @@ class RFM(SeriesTransformer):
         return list(self.parts)
 
 
-class UserPresence(ScaleFreeTransformer):
-    """How much a user is there, and still: recency and frequency as shares of the history, and never how many GPUs.
+class UserPresence(SeriesTransformer):
+    """Recency and frequency as shares of the history, invariant to the scale of usage.
 
     Attributes
     ----------
@@ -181,13 +179,13 @@ class UserPresence(ScaleFreeTransformer):
 
     See Also
     --------
-    RFM : The same in days, and with the level of usage.
+    RFM : Recency in days, and with the level of usage.
 
     Notes
     -----
-    ``idle`` is the root of the share of the table since the last use, ``recent`` the share of the usage that falls in
-    the last third of the table, ``active`` the root of the share of recorded bins in use. A user without any use has 1,
-    0 and 0.
+    ``recency`` is the square root of the share of the table since the last use, ``recent_share`` the share of usage in
+    the last third of the table, ``frequency`` the square root of the share of active bins among the recorded ones. A
+    user without use has 1, 0 and 0.
 
     Examples
     --------
@@ -211,24 +209,23 @@ class UserPresence(ScaleFreeTransformer):
         )
 
     def _names(self) -> list[str]:
-        return list(PRESENCE_TRAITS)
+        return list(PRESENCE_FEATURES)
 
 
-class CalendarProfile(ScaleFreeTransformer):
-    """Share of each hour of the day and each day of the week in a user's usage, in the time zone of the columns.
+class CalendarProfile(SeriesTransformer):
+    """Share of each hour of the day and day of the week in a user's usage, in the time zone of the columns.
 
     Attributes
     ----------
     hours_ : ndarray of int
-        Hours that the times of ``fit`` begin at; empty for bins of a day or more.
+        Hours at which the bins of ``fit`` begin; empty for bins of a day or more.
     n_timestamps_ : int
         Length of the series at ``fit``.
 
     Notes
     -----
-    Shares are of the *mean* usage in each hour or weekday, so it does not matter on which one the table begins or ends,
-    and each group adds up to 1. A user without any use has equal shares: nothing is known. Weekdays that do not occur
-    in a table have none.
+    Shares are of the *mean* usage by hour or weekday, independent of where the table begins and ends; each group sums
+    to 1. A user without use has equal shares. Weekdays that do not occur in a table have a share of 0.
 
     Examples
     --------

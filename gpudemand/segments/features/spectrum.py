@@ -1,4 +1,4 @@
-"""The spectrum of each series on a grid tied to the calendar: the honest control of every topological feature."""
+"""Log-amplitude spectrum on a calendar-aligned frequency grid: the baseline of the topological features."""
 
 from __future__ import annotations
 
@@ -7,40 +7,39 @@ import pandas as pd
 
 from gpudemand._typing import FloatArray
 from gpudemand._validation import check_number
-from gpudemand.segments.base.transformer import ScaleFreeTransformer
+from gpudemand.segments.base.transformer import SeriesTransformer
 from gpudemand.segments.base.usage_matrix import Matrix, sampling_step
 
-# Amplitudes below this (white noise has 1) are rounding, or luck: a logarithm must not make them outliers.
+# Lower bound of the amplitudes (white noise has 1), which keeps their logarithms from being outliers.
 _FLOOR = 0.05
 _WEEK = 7.0
-# Of the day, down to two hours.
-_OVERTONES = 12
-_BLOCK = 4096
+# Harmonics of the day, down to a period of two hours.
+_HARMONICS = 12
+_ROWS_PER_TASK = 4096
 
 
-class LogSpectrum(ScaleFreeTransformer):
-    """Logarithm of the amplitude of each standardised series at fixed frequencies.
+class LogSpectrum(SeriesTransformer):
+    """Log-amplitudes of the standardised series at fixed frequencies.
 
     Parameters
     ----------
     n_frequencies : int, default=80
-        How many frequencies at most. Those of the week and the day and their overtones come first, then the lowest
-        Fourier frequencies of the span seen at ``fit``.
+        Maximum number of frequencies: first the week, the day and their harmonics, then the lowest Fourier frequencies
+        of the span seen at ``fit``.
 
     Attributes
     ----------
     frequencies_ : ndarray of float
-        Cycles per day, ascending; cycles per bin if the columns are no times.
+        Cycles per day, ascending; cycles per bin if the columns are not times.
     n_timestamps_ : int
         Length of the series at ``fit``.
 
     Notes
     -----
-    The span is cut to whole weeks, so that days and weeks lie on the grid. The transform is evaluated at the grid
-    itself, over the values that were recorded, so other lengths, other steps and missing values compare. Amplitudes are
-    divided by the root of the number of values: white noise has mean square 1 at any length. They know no phase: moving
-    a series in a circle changes nothing as long as the table covers whole weeks, and neither do other dates.
-    A constant series has the lowest amplitude, 0.05, everywhere.
+    The span is cut to whole weeks, so that day and week lie on the grid. The transform is evaluated on this grid over
+    the recorded values, so that other lengths, other steps and missing values are comparable. Amplitudes are divided by
+    the root of the number of values: white noise has mean square 1 at any length. They are invariant to circular shifts
+    if the table covers whole weeks. A constant series has the lower bound, 0.05, everywhere.
 
     Examples
     --------
@@ -65,7 +64,10 @@ class LogSpectrum(ScaleFreeTransformer):
         t = _days(matrix)
         angles = 2 * np.pi * np.outer(t, self.frequencies_)
         waves = np.hstack([np.cos(angles), np.sin(angles)])
-        blocks = [_amplitudes(matrix.values[i : i + _BLOCK], waves) for i in range(0, len(matrix.values), _BLOCK)]
+        blocks = [
+            _amplitudes(matrix.values[i : i + _ROWS_PER_TASK], waves)
+            for i in range(0, len(matrix.values), _ROWS_PER_TASK)
+        ]
         return np.log(np.maximum(np.vstack(blocks), _FLOOR))
 
     def _names(self) -> list[str]:
@@ -79,17 +81,17 @@ def _days(matrix: Matrix) -> FloatArray:
 
 
 def _grid(n_timestamps: int, days: float, wanted: int, *, calendar: bool) -> FloatArray:
-    """Return `wanted` frequencies below the one that the step can resolve, overtones of week and day first."""
+    """Return at most `wanted` frequencies up to Nyquist, ascending; harmonics of week and day are chosen first."""
     span = n_timestamps * days
     span = span // _WEEK * _WEEK if calendar and span >= _WEEK else span
     highest = 0.5 / days
-    # In whole cycles per span, so that no frequency comes twice.
+    # In whole cycles per span, so that frequencies are distinct.
     cycles = np.arange(1, max(int(highest * span + 1e-9), 1) + 1)
     first = np.zeros(cycles.size, dtype=bool)
     if calendar and span >= _WEEK:
         weeks = round(span / _WEEK)
         first = (cycles % weeks == 0) & (cycles < _WEEK * weeks)
-        first |= (cycles % (_WEEK * weeks) == 0) & (cycles <= _OVERTONES * _WEEK * weeks)
+        first |= (cycles % (_WEEK * weeks) == 0) & (cycles <= _HARMONICS * _WEEK * weeks)
     chosen = np.argsort(~first, kind="stable")[:wanted]
     return np.sort(cycles[chosen]) / span
 

@@ -1,4 +1,4 @@
-"""Persistence of the slow ups and downs of usage: the peaks of its weekly level."""
+"""Superlevel set persistence of the weekly moving mean of usage."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import numpy as np
 
 from gpudemand._typing import FloatArray
 from gpudemand.segments.base.compiled import compiled
-from gpudemand.segments.base.transformer import ScaleFreeTransformer, over_rows
+from gpudemand.segments.base.transformer import SeriesTransformer, map_rows
 from gpudemand.segments.base.usage_matrix import Matrix
-from gpudemand.segments.features.days import compressed, moving_mean, without_gaps
+from gpudemand.segments.features.daily import log_scaled, moving_mean, zero_filled
 from gpudemand.segments.features.rhythm import by_day, check_days
 from gpudemand.segments.topology.sweep import pair, turning_points
 
 _WEEK = 7
-#: A usual value of each trait, and the difference that counts as one step between two users.
-WAVE_TRAITS: Mapping[str, tuple[float, float]] = {"waves": (0.12, 0.13), "second_wave": (0.65, 1.0)}
+#: Location and scale of each feature.
+WEEKLY_FEATURES: Mapping[str, tuple[float, float]] = {"sum": (0.12, 0.13), "largest": (0.65, 1.0)}
 
 
-class WeeklyPersistence(ScaleFreeTransformer):
-    """Persistence of the peaks of the weekly level: the moving mean over seven days of compressed usage.
+class WeeklyPersistence(SeriesTransformer):
+    """Superlevel persistence of the weekly level: the moving mean over seven days of log-scaled usage.
 
     Attributes
     ----------
@@ -29,9 +29,9 @@ class WeeklyPersistence(ScaleFreeTransformer):
 
     Notes
     -----
-    Usage by day is compressed as in `UsageRhythm`, so that nights, weekends and single huge days do not count, and
-    lifetimes are shares of the highest level. ``waves`` is their sum per recorded week without the essential pair,
-    ``second_wave`` the largest of them: 1 for projects that come back at full height after a pause, 0 for a single one.
+    Daily usage is log-scaled as in `UsageRhythm`, and lifetimes are shares of the maximum level. ``sum`` is the total
+    lifetime per recorded week and ``largest`` the largest lifetime, both without the essential pair: ``largest`` is 1
+    for use that returns to full height after an idle period, 0 for a single project.
 
     Examples
     --------
@@ -40,7 +40,7 @@ class WeeklyPersistence(ScaleFreeTransformer):
     >>> twice = np.repeat([8.0, 0.0, 8.0, 0.0], 28) * np.tile([1.0, 0.2], 56)
     >>> once = np.repeat([8.0, 8.0, 0.0, 0.0], 28)
     >>> block = WeeklyPersistence().set_output(transform="pandas")
-    >>> block.fit_transform(pd.DataFrame([twice, once], columns=days))["second_wave"].round(1).tolist()
+    >>> block.fit_transform(pd.DataFrame([twice, once], columns=days))["largest"].round(1).tolist()
     [1.0, 0.0]
     """
 
@@ -50,24 +50,24 @@ class WeeklyPersistence(ScaleFreeTransformer):
         check_days(matrix)
 
     def _features(self, matrix: Matrix) -> FloatArray:
-        return over_rows(wave_rows, by_day(matrix)[0], len(WAVE_TRAITS))
+        return map_rows(weekly_rows, by_day(matrix)[0], len(WEEKLY_FEATURES))
 
     def _names(self) -> Sequence[str]:
-        return list(WAVE_TRAITS)
+        return list(WEEKLY_FEATURES)
 
 
 @compiled
-def wave_rows(values: FloatArray, out: FloatArray) -> None:
-    """Write the sum per week and the largest of the lifetimes of the peaks of each row's weekly level."""
+def weekly_rows(values: FloatArray, out: FloatArray) -> None:
+    """Write the `WEEKLY_FEATURES` of each row of daily usage."""
     out[:] = 0.0
     n_days = values.shape[1]
     turns, births, deaths = np.empty(n_days), np.empty(n_days), np.empty(n_days)
     for row in range(len(values)):
         if not (values[row] > 0).any():
             continue
-        level = moving_mean(compressed(without_gaps(values[row])), _WEEK)
+        level = moving_mean(log_scaled(zero_filled(values[row])), _WEEK)
         level /= -level.max()
-        # Differences of running totals leave rounding behind, and it would have peaks.
+        # Remove the rounding of differences of cumulative sums, which would have extrema.
         level = np.round(level, 9)
         n_pairs = pair(turns[: turning_points(level, turns)[0]], births, deaths)
         weeks = max(n_days - np.isnan(values[row]).sum(), _WEEK) / _WEEK

@@ -1,1 +1,1 @@
-"""Persistent homology of usage series: sublevel sets, sliding windows, Vietoris-Rips, summaries of diagrams."""
+"""Persistent homology of usage series: sublevel sets, sliding windows, Vietoris-Rips."""

@@ -1,4 +1,4 @@
-"""Vietoris-Rips persistence of sliding windows, through giotto-ph, which is loaded when it is first needed."""
+"""Vietoris-Rips persistence of sliding windows, computed by giotto-ph (imported on first use)."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from gpudemand import _parallel
 from gpudemand._typing import FloatArray
 from gpudemand._validation import check_number
 from gpudemand.segments.base.transformer import SeriesTransformer, scale_code
-from gpudemand.segments.base.usage_matrix import Matrix, as_matrix
+from gpudemand.segments.base.usage_matrix import Matrix
 from gpudemand.segments.topology.sweep import STATISTICS, centre_and_width, summarise
 from gpudemand.segments.topology.windows import maxmin_landmarks, takens_embedding, window_length
 
-#: The paper's five numbers of a diagram, and the sixth of its later version.
+#: Statistics of a diagram in Rivera-Castro et al.; the sixth is from the later version of the paper.
 SUMMARIES = ("count", "largest", "distinct", "long_lived", "mean", "sum")
 _COLUMNS = [STATISTICS.index(name) for name in SUMMARIES]
 _DIMENSIONS = (0, 1)
-# giotto-ph works in single precision: lifetimes closer than this, relative to the largest, are the same.
+# Relative tolerance for equal lifetimes: giotto-ph computes in single precision.
 _SAME = 1e-5
-_BLOCK = 128
+_ROWS_PER_TASK = 128
 
 
 def rips_persistence(points: object, *, max_dimension: int = 1, n_landmarks: int | None = None) -> FloatArray:
-    """Return the Vietoris-Rips diagram of a cloud of points.
+    """Compute the Vietoris-Rips persistence diagram of a point cloud.
 
     Parameters
     ----------
     points : array-like, shape (n_points, n_dimensions)
-        The cloud; copies of a point change nothing and cost nothing.
+        The point cloud; duplicates are removed.
     max_dimension : int, default=1
-        Highest dimension of homology.
+        Highest homology dimension.
     n_landmarks : int or None, default=None
-        Use only so many points, chosen by `maxmin_landmarks`; the diagram is then off by at most twice their
-        ``radius`` in bottleneck distance. None uses all distinct points.
+        Size of a subset chosen by `maxmin_landmarks`; the diagram is then off by at most twice its ``radius`` in
+        bottleneck distance. None uses all distinct points.
 
     Returns
     -------
     ndarray, shape (n_pairs, 3)
-        Birth, death and dimension, as in giotto-tda; filtration values are diameters, in single precision. Of
-        components, the one that never dies is left out.
+        Birth, death and dimension, as in giotto-tda; filtration values are diameters, in single precision. The
+        essential component is omitted.
 
     Raises
     ------
@@ -81,8 +81,8 @@ def _ripser() -> Callable[..., dict[str, Any]]:
     return ripser_parallel
 
 
-class _Cloud(NamedTuple):
-    """How a series becomes points."""
+class _Embedding(NamedTuple):
+    """Parameters of the point cloud of a series."""
 
     dimension: int
     time_delay: int
@@ -90,13 +90,22 @@ class _Cloud(NamedTuple):
     n_landmarks: int | None
     scale: int
 
+    def points(self, series: FloatArray) -> FloatArray:
+        """Return the windows of the scaled series; none if it is constant or too short."""
+        centre, width = centre_and_width(series, self.scale)
+        if width == 0.0 or series.size < window_length(self.dimension, self.time_delay):
+            return np.empty((0, self.dimension))
+        points = takens_embedding(
+            (series - centre) / width, dimension=self.dimension, time_delay=self.time_delay, stride=self.stride
+        )
+        return points[~np.isnan(points).any(axis=1)]
+
 
 class RipsStatistics(SeriesTransformer):
-    """Lifetime statistics of components (H0) and loops (H1) among the sliding windows of each series.
+    """Lifetime statistics of the Vietoris-Rips diagrams (H0 and H1) of the sliding windows of each series.
 
-    The features of Rivera-Castro et al.: windows of 50 days, Vietoris-Rips persistence up to loops, and per dimension
-    the number of pairs, the largest lifetime, the number of distinct lifetimes, of those of at least 80 % of the
-    largest, their mean and their sum. Windows that occur twice are used once, and of the others at most `n_landmarks`.
+    The features of Rivera-Castro et al.: per dimension the number of pairs, the largest lifetime, the number of
+    distinct lifetimes, of those of at least 80 % of the largest, their mean and their sum.
 
     Parameters
     ----------
@@ -107,10 +116,10 @@ class RipsStatistics(SeriesTransformer):
     stride : int, default=1
         Steps between windows.
     n_landmarks : int or None, default=64
-        Windows that stand for all of a series (see `maxmin_landmarks`); None takes all distinct ones, as the paper
-        does, at a price that grows with the cube of their number.
+        Landmarks of the windows (see `maxmin_landmarks`); None takes all distinct windows, as the paper does, in time
+        cubic in their number.
     scale : {"std", "range", "mean"} or None, default="std"
-        What each series is measured in.
+        Unit of each series.
     n_jobs : int or None, default=None
         Processes; a Dask client takes precedence.
 
@@ -155,72 +164,36 @@ class RipsStatistics(SeriesTransformer):
 
     @property
     def scale_free(self) -> bool:
-        """Whether multiplying a series by a positive constant leaves its features as they are."""
+        """Whether the features are invariant to multiplying a series by a positive constant."""
         return self.scale is not None
 
-    def error_bounds(self, X: object) -> FloatArray:
-        """Return how far the diagram of each series can be from that of all its windows, in bottleneck distance.
-
-        Parameters
-        ----------
-        X : DataFrame or array-like, shape (n_users, n_timestamps)
-
-        Returns
-        -------
-        ndarray, shape (n_users,)
-            Twice the covering radius of the landmarks, in the unit of `scale`; 0 where the diagram is exact. No birth,
-            death or lifetime of a matched pair is off by more than (a lifetime: twice) this.
-        """
-        return self._by_row(_error_bound, as_matrix(X).values)[:, 0]
-
     def _learn(self, matrix: Matrix) -> None:
-        self._cloud()
+        self._embedding()
         _ripser()
 
     def _features(self, matrix: Matrix) -> FloatArray:
-        return self._by_row(_summaries, matrix.values)
+        tasks = [matrix.values[start : start + _ROWS_PER_TASK] for start in range(0, len(matrix.ids), _ROWS_PER_TASK)]
+        work = partial(_summaries, embedding=self._embedding())
+        return np.vstack(_parallel.run(work, tasks, n_jobs=self.n_jobs))
 
-    def _by_row(self, function: Callable[[FloatArray, _Cloud], FloatArray], values: FloatArray) -> FloatArray:
-        blocks = [values[start : start + _BLOCK] for start in range(0, len(values), _BLOCK)]
-        work = partial(_stack, function=function, cloud=self._cloud())
-        return np.vstack(_parallel.run(work, blocks, n_jobs=self.n_jobs))
-
-    def _cloud(self) -> _Cloud:
+    def _embedding(self) -> _Embedding:
         window_length(self.dimension, self.time_delay, self.stride)
         if self.n_landmarks is not None:
             check_number("n_landmarks", self.n_landmarks, 1, integer=True)
-        return _Cloud(self.dimension, self.time_delay, self.stride, self.n_landmarks, scale_code(self.scale))
+        return _Embedding(self.dimension, self.time_delay, self.stride, self.n_landmarks, scale_code(self.scale))
 
     def _names(self) -> list[str]:
         return [f"h{dimension}_{name}" for dimension in _DIMENSIONS for name in SUMMARIES]
 
 
-def _stack(rows: FloatArray, function: Callable[[FloatArray, _Cloud], FloatArray], cloud: _Cloud) -> FloatArray:
-    return np.vstack([function(row.astype(float), cloud) for row in rows])
-
-
-def _summaries(series: FloatArray, cloud: _Cloud) -> FloatArray:
-    out = np.zeros((len(_DIMENSIONS), len(STATISTICS)))
-    points = _points(series, cloud)
-    if len(points) > 1:
-        diagram = rips_persistence(points, max_dimension=max(_DIMENSIONS), n_landmarks=cloud.n_landmarks)
-        for dimension in _DIMENSIONS:
-            pairs = diagram[diagram[:, 2] == dimension]
-            summarise(pairs[:, 1] - pairs[:, 0], _SAME, out[dimension])
-    return out[:, _COLUMNS].ravel()
-
-
-def _error_bound(series: FloatArray, cloud: _Cloud) -> FloatArray:
-    points = _points(series, cloud)
-    return np.array([2.0 * maxmin_landmarks(points, cloud.n_landmarks).radius if len(points) else 0.0])
-
-
-def _points(series: FloatArray, cloud: _Cloud) -> FloatArray:
-    """Return the windows of a series on its scale; none if it is constant or too short."""
-    centre, width = centre_and_width(series, cloud.scale)
-    if width == 0.0 or series.size < window_length(cloud.dimension, cloud.time_delay):
-        return np.empty((0, cloud.dimension))
-    points = takens_embedding(
-        (series - centre) / width, dimension=cloud.dimension, time_delay=cloud.time_delay, stride=cloud.stride
-    )
-    return points[~np.isnan(points).any(axis=1)]
+def _summaries(rows: FloatArray, embedding: _Embedding) -> FloatArray:
+    """Return the `SUMMARIES` of both dimensions for each row."""
+    out = np.zeros((len(rows), len(_DIMENSIONS), len(STATISTICS)))
+    for row, series in enumerate(rows):
+        points = embedding.points(series.astype(float))
+        if len(points) > 1:
+            diagram = rips_persistence(points, max_dimension=max(_DIMENSIONS), n_landmarks=embedding.n_landmarks)
+            for dimension in _DIMENSIONS:
+                pairs = diagram[diagram[:, 2] == dimension]
+                summarise(pairs[:, 1] - pairs[:, 0], _SAME, out[row, dimension])
+    return out[:, :, _COLUMNS].reshape(len(rows), -1)

@@ -1,4 +1,4 @@
-"""Persistence of the valleys and peaks of a series: pairs of one series, statistics of many."""
+"""Sublevel and superlevel set persistence of series, and lifetime statistics of their diagrams."""
 
 from __future__ import annotations
 
@@ -9,38 +9,35 @@ import pandas as pd
 
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_choice
-from gpudemand.segments.base.transformer import SeriesTransformer, over_rows, scale_code
+from gpudemand.segments.base.transformer import SeriesTransformer, map_rows, scale_code
 from gpudemand.segments.base.usage_matrix import Matrix, as_matrix
 from gpudemand.segments.topology.sweep import STATISTICS, pair, summarise_rows, turning_points
 
 ESSENTIAL = ("inf", "max", "drop")
 FILTRATIONS = ("sublevel", "superlevel")
-#: What a series is multiplied by, so that its superlevel sets are sublevel sets.
-SIGNS = {"sublevel": 1.0, "superlevel": -1.0}
 _NAMES = tuple(f"{filtration}_{name}" for filtration in FILTRATIONS for name in STATISTICS)
 
 
 def sublevel_persistence(y: object, *, essential: str = "inf") -> FloatArray:
-    """Return births and deaths of the valleys of a series while a water level rises over it.
+    """Compute the persistence diagram of the sublevel sets of a series, in dimension 0.
 
-    At each local minimum a component of the sublevel set is born; where two meet, the younger one (with the higher
-    minimum) dies, by the elder rule. This is persistent homology in dimension 0 of the lower-star filtration of a path,
-    as GUDHI's ``CubicalComplex`` computes it; here in linear time, by one sweep with a stack.
+    A component is born at each local minimum; where two merge, the one with the higher minimum dies (elder rule). This
+    is the lower-star filtration of a path, as in GUDHI's ``CubicalComplex``, in linear time.
 
     Parameters
     ----------
     y : array-like, shape (n_timestamps,)
         The series. Missing values (NaN) are skipped: their neighbours count as adjacent.
     essential : {"inf", "max", "drop"}, default="inf"
-        What happens to the component of the lowest minimum, which never dies: it dies at infinity (as in GUDHI), at the
-        maximum of the series (as in giotto-tda's ``CubicalPersistence`` with ``reduced_homology=False``), or it is left
-        out (as in giotto-tda by default).
+        Death of the essential component, that of the global minimum: at infinity (as in GUDHI), at the maximum of the
+        series (as in giotto-tda's ``CubicalPersistence`` with ``reduced_homology=False``), or omit it (as in giotto-tda
+        by default).
 
     Returns
     -------
     ndarray, shape (n_pairs, 2)
-        Births and deaths, sorted by birth, then death. Pairs that live for no time are left out, so the result depends
-        on neither ties nor plateaus. A constant series has the essential pair alone; one without values has none.
+        Births and deaths, sorted by birth, then death, without pairs of zero lifetime. A constant series has only the
+        essential pair; one without values has none.
 
     Raises
     ------
@@ -49,8 +46,8 @@ def sublevel_persistence(y: object, *, essential: str = "inf") -> FloatArray:
 
     See Also
     --------
-    superlevel_persistence : The same for peaks.
-    PersistenceStatistics : Statistics of many series.
+    superlevel_persistence : The diagram of the superlevel sets.
+    PersistenceStatistics : Lifetime statistics as features.
 
     References
     ----------
@@ -69,20 +66,20 @@ def sublevel_persistence(y: object, *, essential: str = "inf") -> FloatArray:
 
 
 def superlevel_persistence(y: object, *, essential: str = "inf") -> FloatArray:
-    """Return births and deaths of the peaks of a series while a water level falls over it.
+    """Compute the persistence diagram of the superlevel sets of a series: components are born at local maxima.
 
     Parameters
     ----------
     y : array-like, shape (n_timestamps,)
         The series; missing values are skipped.
     essential : {"inf", "max", "drop"}, default="inf"
-        As for `sublevel_persistence`: the component of the highest peak dies at minus infinity, at the minimum of the
-        series, or is left out.
+        As for `sublevel_persistence`: the component of the global maximum dies at minus infinity, at the minimum of the
+        series, or is omitted.
 
     Returns
     -------
     ndarray, shape (n_pairs, 2)
-        Births and deaths, sorted by descending birth, then death; births lie above deaths.
+        Births and deaths, sorted by descending birth, then death; births exceed deaths.
 
     Raises
     ------
@@ -95,7 +92,7 @@ def superlevel_persistence(y: object, *, essential: str = "inf") -> FloatArray:
     array([[  5., -inf],
            [  3.,   1.]])
     """
-    # Adding zero turns -0.0 into 0.0.
+    # Adding zero turns -0.0 to 0.0.
     return -_diagram(y, -1.0, essential) + 0.0
 
 
@@ -113,7 +110,7 @@ def _diagram(y: object, sign: float, essential: str) -> FloatArray:
 
 
 def as_series(y: object) -> FloatArray:
-    """Return one series as an array, or say what is wrong with it; NaN is a missing value."""
+    """Validate one series and return it as an array; NaN is a missing value."""
     try:
         raw = y.to_numpy(dtype=float, na_value=np.nan) if isinstance(y, pd.Series) else np.asarray(y)
         series = np.ascontiguousarray(raw, dtype=float)
@@ -127,14 +124,14 @@ def as_series(y: object) -> FloatArray:
 
 
 def persistence_statistics(X: object, *, scale: str | None = None) -> pd.DataFrame:
-    """Return lifetime statistics of the sublevel and superlevel diagrams of every series.
+    """Compute lifetime statistics of the sublevel and superlevel diagrams of each series.
 
     Parameters
     ----------
     X : DataFrame or array-like, shape (n_users, n_timestamps)
-        Usage, a row a user; NaN is skipped. float32 is taken as it is, without a copy.
+        Usage, a row a user; NaN is skipped. float32 is not copied.
     scale : {"std", "range", "mean"} or None, default=None
-        What each series is measured in: its own standard deviation, range or mean, or as it stands.
+        Unit of each series: its own standard deviation, range or mean; None leaves it unscaled.
 
     Returns
     -------
@@ -160,23 +157,23 @@ def persistence_statistics(X: object, *, scale: str | None = None) -> pd.DataFra
     [[2.0, 3.0, 2.0], [0.0, 0.0, 0.0]]
     """
     matrix = as_matrix(X, keep_float32=True)
-    table = over_rows(summarise_rows, matrix.values, len(_NAMES) + 1, scale_code(scale))
+    table = map_rows(summarise_rows, matrix.values, len(_NAMES) + 1, scale_code(scale))
     return pd.DataFrame(table[:, :-1], index=matrix.ids, columns=list(_NAMES))
 
 
 class PersistenceStatistics(SeriesTransformer):
-    """Lifetime statistics of the sublevel and superlevel diagrams of each series, in linear time.
+    """Lifetime statistics of the sublevel and superlevel diagrams of each series.
 
     Parameters
     ----------
     scale : {"std", "range", "mean"} or None, default="std"
-        What each series is measured in: its own standard deviation, range or mean; None takes GPU-hours as they are,
-        and makes level features.
+        Unit of each series: its own standard deviation, range or mean. None leaves it unscaled: features then depend on
+        the level.
     relative : bool, default=True
-        Make histories of different lengths compare: count and sum per recorded value, distinct and long-lived as shares
-        of the count, and the entropy as a share of the largest one that so many pairs can have.
+        Normalize for the length of the history: count and sum per recorded value, distinct and long-lived as shares of
+        the count, entropy as a share of its maximum for that count.
     filtrations : tuple of {"sublevel", "superlevel"}, default=("sublevel", "superlevel")
-        Valleys, peaks or both.
+        Which diagrams to summarise.
 
     Attributes
     ----------
@@ -185,15 +182,15 @@ class PersistenceStatistics(SeriesTransformer):
 
     See Also
     --------
-    persistence_statistics : The numbers as they are, as a table.
+    persistence_statistics : The same statistics as a table, not normalized.
 
     Notes
     -----
-    A constant series, and one without any value, has no pairs: its features are zero.
+    A constant or entirely missing series has no pairs: its features are zero.
 
     Examples
     --------
-    A user who uses a hundred times as many GPUs in the same rhythm has the same features:
+    The features are invariant to the scale of a series:
 
     >>> import numpy as np
     >>> steady = np.tile([8.0, 9, 8, 9, 8, 1, 1], 8)
@@ -218,7 +215,7 @@ class PersistenceStatistics(SeriesTransformer):
 
     @property
     def scale_free(self) -> bool:
-        """Whether multiplying a series by a positive constant leaves its features as they are."""
+        """Whether the features are invariant to multiplying a series by a positive constant."""
         return self.scale is not None
 
     def _learn(self, matrix: Matrix) -> None:
@@ -227,10 +224,10 @@ class PersistenceStatistics(SeriesTransformer):
             check_choice("filtrations", name, FILTRATIONS)
 
     def _features(self, matrix: Matrix) -> FloatArray:
-        table = over_rows(summarise_rows, matrix.values, len(_NAMES) + 1, scale_code(self.scale))
+        table = map_rows(summarise_rows, matrix.values, len(_NAMES) + 1, scale_code(self.scale))
         features = table[:, :-1].reshape(len(table), len(FILTRATIONS), len(STATISTICS))
         if self.relative:
-            _divide(features, table[:, -1:])
+            _normalize(features, table[:, -1:])
         chosen = [FILTRATIONS.index(name) for name in self.filtrations]
         return features[:, chosen].reshape(len(table), -1)
 
@@ -238,8 +235,8 @@ class PersistenceStatistics(SeriesTransformer):
         return [f"{filtration}_{name}" for filtration in self.filtrations for name in STATISTICS]
 
 
-def _divide(features: FloatArray, recorded: FloatArray) -> None:
-    """Take the length of the series out of `features`, shape (n_users, n_filtrations, n_statistics), in place."""
+def _normalize(features: FloatArray, recorded: FloatArray) -> None:
+    """Normalize `features`, shape (n_users, n_filtrations, n_statistics), for series length, in place."""
     column = {name: features[:, :, place] for place, name in enumerate(STATISTICS)}
     pairs, values = np.maximum(column["count"], 1.0), np.maximum(recorded, 1.0)
     column["entropy"] /= np.log2(np.maximum(pairs, 2.0))

@@ -1,4 +1,4 @@
-"""Compiled sweeps over one series: its persistence pairs, and what is made of them without keeping them."""
+"""Compiled kernels: persistence pairs of a series, their summary statistics, and max-min landmarks."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from gpudemand.segments.base.compiled import compiled
 
 #: The columns that `summarise` writes.
 STATISTICS = ("count", "largest", "distinct", "long_lived", "mean", "sum", "std", "entropy")
+#: Long-lived: at least this share of the largest lifetime (Rivera-Castro et al., arXiv:2009.03661).
 _LONG_LIVED = 0.8
-# Differences by rounding only, relative to the largest lifetime, distance or value, are none.
+# Tolerances for rounding, relative to the largest lifetime, distance or value.
 _SAME = 1e-9
 _FLAT = 1e-12
 
 
 @compiled
 def turning_points(series: FloatArray, out: FloatArray) -> tuple[int, int]:
-    """Write the ends and strict local extremes of `series` to the front of `out`, skipping NaN and plateaus.
+    """Write the endpoints and strict local extrema of `series` to the front of `out`, skipping NaN and plateaus.
 
     Returns
     -------
     n_turns, n_recorded : int
-        How many values were written, and how many are not missing.
+        Values written, and values that are not missing.
     """
     n, recorded = 0, 0
     for value in series:
@@ -42,9 +43,9 @@ def turning_points(series: FloatArray, out: FloatArray) -> tuple[int, int]:
 
 @compiled
 def centre_and_width(series: FloatArray, scale: int) -> tuple[float, float]:
-    """Return what to subtract from a series and what to divide it by; a width of zero says that it is constant.
+    """Return location and scale of a series; a width of zero means that it is constant.
 
-    Scale 1 is the mean, 2 the standard deviation around the mean, 3 the range above the minimum.
+    Code 1 scales by the mean, 2 is the z-score, 3 scales the range above the minimum to one.
     """
     low, high, total, n = np.inf, -np.inf, 0.0, 0
     for value in series:
@@ -71,9 +72,9 @@ def centre_and_width(series: FloatArray, scale: int) -> tuple[float, float]:
 def pair(turns: FloatArray, births: FloatArray, deaths: FloatArray) -> int:
     """Write the finite sublevel pairs of `turns` to `births` and `deaths`; return how many there are.
 
-    `turns` rises and falls in turn. A peak that is lower than the peaks on both its sides is where two valleys meet
-    first, and the shallower of them ends there. Sweeping from left to right, the peaks not yet overtopped descend, so
-    a stack holds them, and every peak is pushed and popped once: linear time, no sorting.
+    `turns` alternates between minima and maxima. At a maximum lower than the maxima on both sides two components merge,
+    and the one with the higher minimum dies (elder rule). In a sweep from left to right the maxima not yet exceeded
+    descend, so that a stack holds them and each is pushed and popped once: linear time without sorting.
     """
     n = turns.size
     if n < 2:
@@ -83,7 +84,7 @@ def pair(turns: FloatArray, births: FloatArray, deaths: FloatArray) -> int:
     first = 0 if turns[0] < turns[1] else 1
     floor = turns[first]
     for i in range(first + 1, n + 1, 2):
-        # Behind the last valley, or a peak at the end, stands a wall without limit.
+        # The series is bounded by an infinite wall on the right.
         wall = turns[i] if i < n - 1 else np.inf
         while top > 0 and walls[top - 1] <= wall:
             top -= 1
@@ -100,9 +101,9 @@ def pair(turns: FloatArray, births: FloatArray, deaths: FloatArray) -> int:
 
 @compiled
 def summarise(lifetimes: FloatArray, same: float, out: FloatArray) -> None:
-    """Write the `STATISTICS` of `lifetimes` (which it sorts) to `out`; all are zero where there are none.
+    """Write the `STATISTICS` of `lifetimes` to `out`, zeros if there are none; sorts `lifetimes` in place.
 
-    Lifetimes that differ by no more than `same` times the largest one count as one.
+    Lifetimes that differ by at most `same` times the largest one count as one.
     """
     out[:] = 0.0
     n = lifetimes.size
@@ -126,7 +127,7 @@ def summarise(lifetimes: FloatArray, same: float, out: FloatArray) -> None:
 
 @compiled
 def summarise_rows(values: FloatArray, scale: int, out: FloatArray) -> None:
-    """Write, for every row, the `STATISTICS` of valleys, those of peaks, and the number of recorded values to `out`."""
+    """Write, for each row, the `STATISTICS` of its sublevel and superlevel pairs and the number of recorded values."""
     size, n = values.shape[1], len(STATISTICS)
     turns, births, deaths = np.empty(size), np.empty(size), np.empty(size)
     for row in range(values.shape[0]):
@@ -145,21 +146,8 @@ def summarise_rows(values: FloatArray, scale: int, out: FloatArray) -> None:
 
 
 @compiled
-def _scaled_pairs(
-    series: FloatArray, sign: float, scale: int, turns: FloatArray, births: FloatArray, deaths: FloatArray
-) -> int:
-    n_turns = turning_points(series, turns)[0]
-    centre, width = centre_and_width(series, scale)
-    if width == 0.0:
-        return 0
-    for i in range(n_turns):
-        turns[i] = sign * ((turns[i] - centre) / width)
-    return pair(turns[:n_turns], births, deaths)
-
-
-@compiled
-def spread_out(coordinates: FloatArray, indices: IntArray, distances: FloatArray) -> tuple[int, float]:
-    """Choose points by the max-min rule; write their `indices` and their `distances` to all points.
+def maxmin_indices(coordinates: FloatArray, indices: IntArray, distances: FloatArray) -> tuple[int, float]:
+    """Choose landmarks by the max-min rule; write their `indices` and their `distances` to all points.
 
     Parameters
     ----------
@@ -170,7 +158,7 @@ def spread_out(coordinates: FloatArray, indices: IntArray, distances: FloatArray
     Returns
     -------
     count, radius : int, float
-        Landmarks chosen (fewer when the points are used up), and the largest distance of a point to the nearest one.
+        Landmarks chosen (at most the number of distinct points), and the covering radius.
     """
     nearest = np.full(coordinates.shape[1], np.inf)
     farthest, radius, largest = 0, np.inf, 0.0
@@ -187,79 +175,7 @@ def spread_out(coordinates: FloatArray, indices: IntArray, distances: FloatArray
         farthest, radius = 0, 0.0
         for i in range(row.size):
             nearest[i] = min(nearest[i], row[i])
-            # Of points as far as each other the first one is taken, whatever the rounding.
+            # Ties go to the first point, independent of rounding.
             if nearest[i] > radius * (1.0 + _SAME):
                 farthest, radius = i, nearest[i]
     return indices.size, radius if radius > _SAME * largest else 0.0
-
-
-@compiled
-def bounds_rows(values: FloatArray, sign: float, scale: int, out: FloatArray) -> None:
-    """Write the lowest birth and the highest death of every row to `out`; NaN where there are no pairs."""
-    size = values.shape[1]
-    turns, births, deaths = np.empty(size), np.empty(size), np.empty(size)
-    for row in range(values.shape[0]):
-        n_pairs = _scaled_pairs(values[row], sign, scale, turns, births, deaths)
-        out[row] = np.nan
-        if n_pairs > 0:
-            out[row, 0], out[row, 1] = births[:n_pairs].min(), deaths[:n_pairs].max()
-
-
-@compiled
-def curve_rows(values: FloatArray, sign: float, scale: int, grid: FloatArray, out: FloatArray) -> None:
-    """Write how many pairs of every row live at each threshold of the ascending `grid`: the Betti curve."""
-    size = values.shape[1]
-    turns, births, deaths = np.empty(size), np.empty(size), np.empty(size)
-    for row in range(values.shape[0]):
-        out[row] = 0.0
-        for i in range(_scaled_pairs(values[row], sign, scale, turns, births, deaths)):
-            first, last = np.searchsorted(grid, births[i]), np.searchsorted(grid, deaths[i])
-            out[row, first:last] += 1.0
-
-
-@compiled
-def landscape_rows(
-    values: FloatArray, sign: float, scale: int, grid: FloatArray, n_layers: int, out: FloatArray
-) -> None:
-    """Write, for every row, the highest tents over each threshold of `grid`, layer after layer: the landscape."""
-    size, n_bins = values.shape[1], grid.size
-    turns, births, deaths = np.empty(size), np.empty(size), np.empty(size)
-    for row in range(values.shape[0]):
-        out[row] = 0.0
-        for i in range(_scaled_pairs(values[row], sign, scale, turns, births, deaths)):
-            for column in range(np.searchsorted(grid, births[i]), np.searchsorted(grid, deaths[i])):
-                height = min(grid[column] - births[i], deaths[i] - grid[column])
-                for place in range(column, n_layers * n_bins, n_bins):
-                    if height > out[row, place]:
-                        height, out[row, place] = out[row, place], height
-
-
-@compiled
-def _mass(edges: FloatArray, centre: float, sigma: float, out: FloatArray) -> None:
-    below = math.erf((edges[0] - centre) / (sigma * math.sqrt(2.0)))
-    for i in range(out.size):
-        above = math.erf((edges[i + 1] - centre) / (sigma * math.sqrt(2.0)))
-        out[i] = (above - below) / 2.0
-        below = above
-
-
-@compiled
-def image_rows(
-    values: FloatArray, sign: float, scale: int, edges: FloatArray, heights: FloatArray, sigma: float, out: FloatArray
-) -> None:
-    """Write, for every row, a Gaussian for each pair, as heavy as its lifetime: the persistence image.
-
-    Lines of the image are births between `edges`, its columns lifetimes between `heights`, and a pixel holds the mass
-    that falls into it.
-    """
-    size, n_bins = values.shape[1], heights.size - 1
-    turns, births, deaths = np.empty(size), np.empty(size), np.empty(size)
-    down, along = np.empty(edges.size - 1), np.empty(n_bins)
-    for row in range(values.shape[0]):
-        out[row] = 0.0
-        for i in range(_scaled_pairs(values[row], sign, scale, turns, births, deaths)):
-            lifetime = deaths[i] - births[i]
-            _mass(edges, births[i], sigma, down)
-            _mass(heights, lifetime, sigma, along)
-            for line in range(down.size):
-                out[row, line * n_bins : (line + 1) * n_bins] += lifetime * down[line] * along

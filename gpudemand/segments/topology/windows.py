@@ -1,28 +1,26 @@
-"""Series as clouds of points: delay embedding by sliding windows, and few points that stand for all of them."""
+"""Point clouds of series: sliding-window (Takens) embedding and max-min landmarks."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin
 
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError, check_number
-from gpudemand.segments.base.usage_matrix import as_matrix
 from gpudemand.segments.topology.sublevel import as_series
-from gpudemand.segments.topology.sweep import spread_out
+from gpudemand.segments.topology.sweep import maxmin_indices
 
 
 def takens_embedding(y: object, *, dimension: int = 50, time_delay: int = 1, stride: int = 1) -> FloatArray:
-    """Return the sliding windows of a series as points.
+    """Embed a series by its sliding windows.
 
     Parameters
     ----------
     y : array-like, shape (n_timestamps,)
-        The series; NaN stays in the points that it falls into.
+        The series; NaN is propagated to the windows that contain it.
     dimension : int, default=50
-        Values in a window, which is the dimension of the points; 50 days in Rivera-Castro et al.
+        Values in a window, the dimension of the points; 50 days in Rivera-Castro et al.
     time_delay : int, default=1
         Steps between the values of a window.
     stride : int, default=1
@@ -47,24 +45,18 @@ def takens_embedding(y: object, *, dimension: int = 50, time_delay: int = 1, str
     >>> takens_embedding([0, 1, 2, 3, 4, 5, 6, 7], dimension=3, stride=2).astype(int).tolist()
     [[1, 2, 3], [3, 4, 5], [5, 6, 7]]
     """
-    series = as_series(y)
-    return _windows(series[None], dimension, time_delay, stride)[0]
-
-
-def _windows(values: FloatArray, dimension: int, time_delay: int, stride: int) -> FloatArray:
-    size = window_length(dimension, time_delay, stride)
-    n_timestamps = values.shape[1]
-    if n_timestamps < size:
+    series, size = as_series(y), window_length(dimension, time_delay, stride)
+    if series.size < size:
         raise InputError(
-            f"a series of {n_timestamps} values is shorter than one window of {size}; "
+            f"a series of {series.size} values is shorter than one window of {size}; "
             "lower dimension or time_delay, or take a finer freq."
         )
-    windows = np.lib.stride_tricks.sliding_window_view(values, size, axis=1)
-    return windows[:, (n_timestamps - size) % int(stride) :: int(stride), :: int(time_delay)]
+    windows = np.lib.stride_tricks.sliding_window_view(series, size)
+    return windows[(series.size - size) % int(stride) :: int(stride), :: int(time_delay)]
 
 
 def window_length(dimension: int, time_delay: int, stride: int = 1) -> int:
-    """Return how many values a window spans, or complain about a parameter.
+    """Return the number of values that a window spans; raises `InputError` for invalid parameters.
 
     Examples
     --------
@@ -76,74 +68,8 @@ def window_length(dimension: int, time_delay: int, stride: int = 1) -> int:
     return (int(dimension) - 1) * int(time_delay) + 1
 
 
-class TakensEmbedding(TransformerMixin, BaseEstimator):
-    """Each series as a cloud of points, in the shape of giotto-tda's transformer of the same name.
-
-    Parameters
-    ----------
-    time_delay : int, default=1
-        Steps between the values of a window.
-    dimension : int, default=50
-        Values in a window. giotto-tda's default is 2.
-    stride : int, default=1
-        Steps between windows.
-
-    Attributes
-    ----------
-    n_timestamps_ : int
-        Length of the series at ``fit``.
-
-    Examples
-    --------
-    >>> TakensEmbedding(dimension=2).fit_transform([[0, 1, 2], [5, 5, 5]]).shape
-    (2, 2, 2)
-    """
-
-    def __init__(self, time_delay: int = 1, dimension: int = 50, stride: int = 1) -> None:
-        self.time_delay = time_delay
-        self.dimension = dimension
-        self.stride = stride
-
-    @property
-    def scale_free(self) -> bool:
-        """Whether multiplying a series by a constant leaves its points as they are: never."""
-        return False
-
-    def fit(self, X: object, y: object = None) -> TakensEmbedding:
-        """Check that the series are as long as a window.
-
-        Parameters
-        ----------
-        X : DataFrame or array-like, shape (n_users, n_timestamps)
-        y : None
-            Ignored.
-
-        Raises
-        ------
-        InputError
-            If `X` is no usage matrix, or its series are shorter than one window.
-        """
-        self.n_timestamps_ = as_matrix(X).values.shape[1]
-        self.transform(X)
-        return self
-
-    def transform(self, X: object) -> FloatArray:
-        """Return the windows of each series.
-
-        Parameters
-        ----------
-        X : DataFrame or array-like, shape (n_users, n_timestamps)
-
-        Returns
-        -------
-        ndarray, shape (n_users, n_points, dimension)
-            A read-only view.
-        """
-        return _windows(as_matrix(X).values, self.dimension, self.time_delay, self.stride)
-
-
 class Landmarks(NamedTuple):
-    """Points that stand for a cloud: their ``indices``, ``distances`` between them, and the covering ``radius``."""
+    """A subset of a point cloud: ``indices``, pairwise ``distances`` and covering ``radius``."""
 
     indices: IntArray
     distances: FloatArray
@@ -151,14 +77,14 @@ class Landmarks(NamedTuple):
 
 
 def maxmin_landmarks(points: object, n_landmarks: int | None = 64) -> Landmarks:
-    """Choose points so that every point has one near: each next one is the farthest from those before.
+    """Choose landmarks by farthest-point sampling: each next one is the farthest from those before.
 
     Parameters
     ----------
     points : array-like, shape (n_points, n_dimensions)
-        The cloud.
+        The point cloud.
     n_landmarks : int or None, default=64
-        How many at most; None takes every distinct point. Copies of a point are never taken.
+        At most so many; None takes every distinct point. Duplicates are never chosen.
 
     Returns
     -------
@@ -167,7 +93,7 @@ def maxmin_landmarks(points: object, n_landmarks: int | None = 64) -> Landmarks:
     distances : ndarray, shape (n_landmarks, n_landmarks)
         Euclidean distances between them.
     radius : float
-        No point is farther than this from its nearest landmark; 0 when every distinct point is one.
+        Largest distance of a point to its nearest landmark; 0 when every distinct point is one.
 
     Raises
     ------
@@ -197,6 +123,6 @@ def maxmin_landmarks(points: object, n_landmarks: int | None = 64) -> Landmarks:
     if n_landmarks is not None:
         limit = min(limit, int(check_number("n_landmarks", n_landmarks, 1, integer=True)))
     indices, rows = np.empty(limit, dtype=np.int64), np.empty((limit, len(cloud)))
-    count, radius = spread_out(np.ascontiguousarray(cloud.T), indices, rows)
+    count, radius = maxmin_indices(np.ascontiguousarray(cloud.T), indices, rows)
     indices = indices[:count]
     return Landmarks(indices, rows[:count][:, indices], radius)

@@ -1,4 +1,4 @@
-"""Windows against giotto-tda; landmarks against the promise they make."""
+"""Windows against giotto-tda, landmarks against their covering radius."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from gpudemand import InputError
 def test_windows_are_those_of_giotto_tda(params):
     series = pytest.importorskip("gtda.time_series", reason="needs the extra tda")
     dimension, time_delay, stride = params
-    X = np.random.default_rng(0).random((2, 83))
-    theirs = series.TakensEmbedding(dimension=dimension, time_delay=time_delay, stride=stride).fit_transform(X)
-    ours = gs.TakensEmbedding(dimension=dimension, time_delay=time_delay, stride=stride).fit_transform(X)
+    y = np.random.default_rng(0).random(83)
+    theirs = series.TakensEmbedding(dimension=dimension, time_delay=time_delay, stride=stride).fit_transform([y])[0]
+    ours = gs.takens_embedding(y, dimension=dimension, time_delay=time_delay, stride=stride)
     np.testing.assert_array_equal(ours, theirs)
 
 
@@ -31,16 +31,16 @@ def test_windows_are_a_view():
     assert np.shares_memory(gs.takens_embedding(y, dimension=3), y)
 
 
-def test_missing_values_stay_in_their_windows():
+def test_missing_values_are_propagated_to_their_windows():
     assert np.isnan(gs.takens_embedding([1, np.nan, 2, 3, 4], dimension=2)).any(axis=1).tolist() == [1, 1, 0, 0]
 
 
-def test_a_series_shorter_than_a_window():
+def test_a_series_shorter_than_a_window_is_an_error():
     with pytest.raises(InputError, match="a series of 49 values is shorter than one window of 50"):
-        gs.TakensEmbedding().fit(np.zeros((2, 49)))
+        gs.takens_embedding(np.zeros(49))
 
 
-def test_unusable_parameters():
+def test_invalid_parameters_are_an_error():
     with pytest.raises(InputError, match="stride must be a whole number"):
         gs.takens_embedding(np.zeros(9), dimension=2, stride=0)
 
@@ -61,19 +61,19 @@ def test_every_point_has_a_landmark_within_the_radius(points, n_landmarks):
 
 @settings(deadline=None)
 @given(CLOUDS)
-def test_all_distinct_points_are_landmarks_when_asked(points):
+def test_without_a_limit_all_distinct_points_are_landmarks(points):
     landmarks = gs.maxmin_landmarks(points, None)
     assert len(landmarks.indices) == len(set(points))
     assert landmarks.radius == 0
 
 
-def test_landmarks_do_not_depend_on_the_unit():
+def test_landmarks_are_scale_invariant():
     week = np.tile([3.0, 3, 3, 3, 3, 0, 0.1], 9)
     before, after = (gs.maxmin_landmarks(gs.takens_embedding(y, dimension=10), 5) for y in (week, week / 3 * 7e5))
     assert before.indices.tolist() == after.indices.tolist()
 
 
 @pytest.mark.parametrize("points", [np.zeros(3), np.zeros((0, 2)), [[np.nan, 1.0]]])
-def test_unusable_clouds(points):
+def test_invalid_point_clouds_are_an_error(points):
     with pytest.raises(InputError, match="points must be finite"):
         gs.maxmin_landmarks(points)

@@ -1,4 +1,4 @@
-"""The blocks of features that users are compared by, and the table that they make."""
+"""Blocks of features, and their concatenation to one table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpudemand.segments.topology.rips import RipsStatistics
 from gpudemand.segments.topology.sublevel import PersistenceStatistics
 
 _DAY = pd.Timedelta("1D")
-#: Bins of a landmarked sliding window of 'rips', and how far apart two windows begin.
+#: Length and stride of the sliding windows of "rips", in bins.
 RIPS_WINDOW, RIPS_STRIDE = 14, 2
 
 BLOCKS: Mapping[str, Callable[[], SeriesTransformer]] = {
@@ -27,26 +27,24 @@ BLOCKS: Mapping[str, Callable[[], SeriesTransformer]] = {
     "spectrum": LogSpectrum,
     "calendar": CalendarProfile,
     "rhythm": UsageRhythm,
-    "waves": WeeklyPersistence,
+    "weekly_persistence": WeeklyPersistence,
     "presence": UserPresence,
     "rfm": RFM,
 }
-#: What users are compared by unless told otherwise, with times and without; and all blocks that need no times.
-TIMED = ("rhythm", "waves")
+#: Default blocks with times and without, and the blocks that need no times.
+TIMED = ("rhythm", "weekly_persistence")
 UNTIMED = ("persistence", "spectrum")
 TIMELESS = (*UNTIMED, "rips", "presence", "rfm")
-TOPOLOGY = ("persistence", "rips", "waves")
-#: Blocks of features that stand beside the others in the table even if nothing is compared by them.
-ALONGSIDE = ("rfm",)
+TOPOLOGY = ("persistence", "rips", "weekly_persistence")
 
 
 def choose_blocks(names: Sequence[str] | None, matrix: Matrix) -> tuple[str, ...]:
-    """Return the blocks to compare by: `names`, or the default ones for a matrix with times or without.
+    """Return the validated `names` of blocks, or the default ones for `matrix`.
 
     Raises
     ------
     InputError
-        If a name is unknown, none is given, or a block needs the times that `matrix` lacks.
+        If a name is unknown, none is given, or a block needs times that `matrix` lacks.
     """
     timed = has_days(matrix)
     if names is None:
@@ -63,33 +61,33 @@ def choose_blocks(names: Sequence[str] | None, matrix: Matrix) -> tuple[str, ...
 
 
 def has_days(matrix: Matrix) -> bool:
-    """Return whether the times of `matrix` are known, and fine enough to tell days apart."""
+    """Return whether `matrix` has times at most a day apart."""
     step = sampling_step(matrix.ds)
     return step is not None and step <= _DAY
 
 
 class FeatureTable:
-    """The features of several blocks side by side, columns named ``block__feature``.
+    """Features of several blocks side by side, columns named ``block__feature``.
 
     Parameters
     ----------
     names : sequence of str
-        The blocks, of `BLOCKS`.
+        Names in `BLOCKS`.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
 
     def fit(self, matrix: Matrix) -> FeatureTable:
-        """Let each block learn what it needs, such as the grid of frequencies."""
+        """Fit each block."""
         frame = as_frame(matrix)
-        self.transformers_ = [(name, BLOCKS[name]().fit(frame)) for name in self.names]
+        self.transformers_ = {name: BLOCKS[name]().fit(frame) for name in self.names}
         return self
 
     def transform(self, matrix: Matrix) -> pd.DataFrame:
         """Return the table, shape (n_users, n_features), indexed by user."""
         frame = as_frame(matrix)
-        parts = [self._part(name, block, frame) for name, block in self.transformers_]
+        parts = [self._part(name, block, frame) for name, block in self.transformers_.items()]
         return pd.concat(parts, axis=1)
 
     def _part(self, name: str, block: SeriesTransformer, frame: pd.DataFrame) -> pd.DataFrame:
@@ -98,7 +96,7 @@ class FeatureTable:
 
 
 def as_frame(matrix: Matrix) -> pd.DataFrame:
-    """Return a matrix as the frame that it came from, so that blocks see the times."""
+    """Return a matrix as a DataFrame with its users and times."""
     return pd.DataFrame(matrix.values, index=matrix.ids, columns=matrix.ds, copy=False)
 
 

@@ -1,4 +1,4 @@
-"""Loops and components of windows, against giotto-tda and against shapes whose homology is known."""
+"""Vietoris-Rips diagrams against giotto-tda and known homology."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def test_diagrams_are_those_of_giotto_tda():
     np.testing.assert_allclose(np.sort(ours, axis=0), np.sort(theirs, axis=0), atol=1e-6)
 
 
-def test_copies_of_points_change_nothing():
+def test_duplicate_points_do_not_change_the_diagram():
     once = gs.rips_persistence(circle(20))
     twice = gs.rips_persistence(np.vstack([circle(20), circle(20)]))
     np.testing.assert_allclose(np.sort(once, axis=0), np.sort(twice, axis=0), atol=1e-6)
 
 
 @pytest.mark.parametrize("n_landmarks", [10, 20, 40])
-def test_landmarks_keep_their_promise(n_landmarks):
-    """The largest loop of the whole cloud and that of the landmarks differ by no more than the bound says."""
+def test_landmarks_respect_the_error_bound(n_landmarks):
+    """Birth and death of the largest loop of all points and of the landmarks differ by at most the bound."""
     points = np.repeat(circle(60), 2, axis=0) + np.random.default_rng(0).normal(0, 0.02, (120, 2))
     bound = 2 * gs.maxmin_landmarks(points, n_landmarks).radius
     largest = []
@@ -55,21 +55,13 @@ def test_landmarks_keep_their_promise(n_landmarks):
     assert np.abs(largest[0] - largest[1]).max() <= bound
 
 
-def test_a_rhythm_makes_a_loop_and_noise_does_not():
+def test_a_periodic_series_has_a_loop_and_noise_has_none():
     rng = np.random.default_rng(0)
     t = np.arange(200)
     X = np.vstack([np.sin(2 * np.pi * t / 25) + rng.normal(0, 0.1, 200), rng.normal(size=200)])
     block = gs.RipsStatistics(dimension=25).fit(X)
-    rhythm, noise = block.transform(X)[:, list(block.get_feature_names_out()).index("h1_largest")]
-    assert rhythm > 3 * noise > 0
-
-
-def test_error_bounds_shrink_with_more_landmarks_and_end_at_zero():
-    X = np.random.default_rng(0).random((3, 60))
-    few, many, all_ = (gs.RipsStatistics(10, n_landmarks=n).fit(X).error_bounds(X) for n in (5, 30, None))
-    assert (few > many).all()
-    assert (many > 0).all()
-    assert not all_.any()
+    periodic, noise = block.transform(X)[:, list(block.get_feature_names_out()).index("h1_largest")]
+    assert periodic > 3 * noise > 0
 
 
 def test_degenerate_rows_have_finite_features():
@@ -86,25 +78,25 @@ def test_a_series_shorter_than_the_window_has_no_loops():
     assert not gs.RipsStatistics(dimension=50).fit_transform(np.random.default_rng(0).random((2, 20))).any()
 
 
-def test_the_size_of_a_user_does_not_matter():
+def test_features_are_scale_invariant():
     X = np.random.default_rng(0).integers(0, 3, (4, 90)).astype(float)
     block = gs.RipsStatistics(dimension=14, n_landmarks=20).fit(X)
     assert block.scale_free
     np.testing.assert_allclose(block.transform(3e6 * X), block.transform(X), rtol=1e-4, atol=1e-4)
 
 
-def test_processes_give_the_same_features():
+def test_parallel_features_are_the_same():
     X = np.random.default_rng(0).random((200, 30))
     one, two = (gs.RipsStatistics(dimension=5, n_jobs=n).fit_transform(X) for n in (None, 2))
     np.testing.assert_array_equal(one, two)
 
 
-def test_unusable_parameters():
+def test_invalid_parameters_are_an_error():
     with pytest.raises(InputError, match="n_landmarks"):
         gs.RipsStatistics(n_landmarks=0).fit(np.zeros((2, 60)))
 
 
-def test_without_giotto_ph_the_message_says_what_to_install(monkeypatch):
+def test_without_giotto_ph_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "gph", None)
     with pytest.raises(ImportError, match=r"gpudemand\[tda\]"):
         gs.RipsStatistics().fit(np.zeros((2, 60)))

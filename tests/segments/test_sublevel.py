@@ -1,4 +1,4 @@
-"""Pairs against GUDHI, giotto-tda and a union-find written down from the definition; statistics against the pairs."""
+"""Pairs against GUDHI, giotto-tda and a union-find by definition; statistics against the pairs; the usage matrix."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SERIES = st.one_of(TIED, REAL)
 
 
 def by_definition(y):
-    """Raise the level vertex by vertex; where components meet, the one with the higher minimum dies."""
+    """Union-find over ascending vertices with the elder rule."""
     parent, pairs = {}, []
 
     def root(i):
@@ -51,7 +51,7 @@ def test_pairs_follow_the_definition(y):
 @settings(max_examples=300, deadline=None)
 @given(SERIES)
 def test_pairs_equal_those_of_gudhi(y):
-    gudhi = pytest.importorskip("gudhi", reason="GUDHI is a peer, not a dependency")
+    gudhi = pytest.importorskip("gudhi", reason="GUDHI is no dependency")
     cells = gudhi.CubicalComplex(dimensions=[len(y)], top_dimensional_cells=np.array(y))
     cells.persistence(min_persistence=0)
     theirs = cells.persistence_intervals_in_dimension(0)
@@ -73,21 +73,21 @@ def test_conventions_of_giotto_tda(essential, reduced):
 @settings(deadline=None)
 @given(HOLED)
 def test_missing_values_are_skipped(y):
-    kept = [value for value in y if not np.isnan(value)]
-    expected = gs.sublevel_persistence(kept) if kept else np.empty((0, 2))
+    recorded = [value for value in y if not np.isnan(value)]
+    expected = gs.sublevel_persistence(recorded) if recorded else np.empty((0, 2))
     np.testing.assert_array_equal(gs.sublevel_persistence(y), expected)
 
 
 @settings(deadline=None)
 @given(SERIES)
-def test_superlevel_is_sublevel_upside_down(y):
-    upside_down = -gs.sublevel_persistence([-value for value in y])
-    np.testing.assert_array_equal(gs.superlevel_persistence(y), upside_down)
+def test_superlevel_pairs_are_the_negated_sublevel_pairs_of_the_negated_series(y):
+    negated = -gs.sublevel_persistence([-value for value in y])
+    np.testing.assert_array_equal(gs.superlevel_persistence(y), negated)
 
 
 @settings(deadline=None)
 @given(SERIES)
-def test_valleys_do_not_care_about_direction_or_repeats(y):
+def test_pairs_are_invariant_to_reversal_and_repetition(y):
     expected = gs.sublevel_persistence(y)
     np.testing.assert_array_equal(gs.sublevel_persistence(y[::-1]), expected)
     np.testing.assert_array_equal(gs.sublevel_persistence(np.repeat(y, 3)), expected)
@@ -96,28 +96,28 @@ def test_valleys_do_not_care_about_direction_or_repeats(y):
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.floats(-10, 10), min_size=2, max_size=30), st.integers(0, 2**32 - 1))
 def test_diagrams_are_stable(y, seed):
-    """Largest finite lifetimes move by at most twice the largest change of the series."""
+    """Largest finite lifetimes change by at most twice the largest change of the series."""
     noise = np.random.default_rng(seed).uniform(-0.01, 0.01, len(y))
     before, after = (np.ptp(gs.sublevel_persistence(v, essential="drop"), axis=1) for v in (y, y + noise))
     top = [np.sort(np.append(lifetimes, np.zeros(30)))[::-1][:30] for lifetimes in (before, after)]
     assert np.abs(top[0] - top[1]).max() <= 0.02 + 1e-9
 
 
-def test_no_negative_zero():
+def test_births_and_deaths_have_no_negative_zero():
     assert not np.signbit(gs.superlevel_persistence([1, 0, 1], essential="drop")).any()
 
 
 @pytest.mark.parametrize(("y", "rows"), [([], 0), ([np.nan] * 3, 0), ([7.0], 1), ([7.0] * 5, 1), ([1, 2, 3], 1)])
-def test_series_without_valleys(y, rows):
+def test_series_without_interior_minima(y, rows):
     assert gs.sublevel_persistence(y).shape == (rows, 2)
     assert gs.sublevel_persistence(y, essential="drop").shape == (0, 2)
 
 
-def test_a_long_monotone_series_needs_no_deep_stack():
+def test_a_long_monotone_series_has_the_essential_pair_only():
     assert gs.sublevel_persistence(-np.arange(1e6)).tolist() == [[-999999.0, np.inf]]
 
 
-def test_a_series_of_pandas_with_its_own_missing_values():
+def test_a_nullable_pandas_series():
     y = pd.Series([0, None, 3, 1], dtype="Int64")
     assert gs.sublevel_persistence(y, essential="drop").tolist() == [[1.0, 3.0]]
 
@@ -126,17 +126,14 @@ def test_a_series_of_pandas_with_its_own_missing_values():
     ("y", "message"),
     [([[1.0, 2.0]], "one dimension; got 2"), ([1.0, np.inf], "infinite"), (["a"], "must be numbers"), (3.0, "got 0")],
 )
-def test_unusable_series(y, message):
+def test_invalid_series_are_an_error(y, message):
     with pytest.raises(InputError, match=message):
         gs.sublevel_persistence(y)
 
 
-def test_unknown_essential():
+def test_an_unknown_essential_is_an_error():
     with pytest.raises(InputError, match="Did you mean 'drop'"):
         gs.sublevel_persistence([1.0], essential="drops")
-
-
-# Statistics of many series
 
 
 def matrix(n_users=40, n_timestamps=90, seed=0):
@@ -166,7 +163,7 @@ def test_statistics_are_those_of_the_pairs():
         np.testing.assert_allclose(table.loc[row], np.concatenate([from_pairs(p) for p in both]), atol=1e-12)
 
 
-def test_statistics_keep_the_users_and_name_the_columns():
+def test_statistics_are_indexed_by_user():
     users = pd.Index([f"u{i}" for i in range(40)])
     table = gs.persistence_statistics(pd.DataFrame(matrix(), index=users))
     assert table.index.equals(users)
@@ -175,7 +172,7 @@ def test_statistics_keep_the_users_and_name_the_columns():
 
 
 @pytest.mark.parametrize("scale", ["std", "range", "mean"])
-def test_scaled_features_ignore_the_size_of_a_user(scale):
+def test_scaled_features_are_scale_invariant(scale):
     X = matrix()
     block = gs.PersistenceStatistics(scale).fit(X)
     assert block.scale_free
@@ -183,27 +180,27 @@ def test_scaled_features_ignore_the_size_of_a_user(scale):
     np.testing.assert_allclose(block.transform(X * sizes), block.transform(X), rtol=1e-7, atol=1e-9)
 
 
-def test_level_features_do_not():
+def test_unscaled_features_are_not_scale_invariant():
     X = matrix()
     block = gs.PersistenceStatistics(None).fit(X)
     assert not block.scale_free
     assert not np.allclose(block.transform(2 * X), block.transform(X))
 
 
-def test_relative_features_compare_histories_of_different_length():
+def test_relative_features_are_comparable_across_lengths():
     week = np.tile([8.0, 9, 3, 9, 8, 1, 0], 40) + np.random.default_rng(0).normal(0, 0.1, 280)
     block = gs.PersistenceStatistics().fit(week[None])
     short, long = block.transform(week[None, :140]), block.transform(week[None])
     np.testing.assert_allclose(short, long, rtol=0.15, atol=0.03)
 
 
-def test_features_of_many_rows_in_threads_are_those_of_each_row_alone():
+def test_threaded_features_are_those_of_each_row_alone():
     X = np.random.default_rng(0).random((5000, 20))
     block = gs.PersistenceStatistics().fit(X)
     np.testing.assert_array_equal(block.transform(X)[::997], np.vstack([block.transform(x[None]) for x in X[::997]]))
 
 
-def test_single_precision_is_taken_as_it_is():
+def test_single_precision_gives_the_same_features():
     X = matrix()[:4]
     block = gs.PersistenceStatistics().fit(X)
     np.testing.assert_allclose(block.transform(X.astype(np.float32)), block.transform(X), rtol=1e-5)
@@ -217,26 +214,26 @@ def test_degenerate_rows_have_finite_features():
     assert features[2].any() == (X[2, 0] > 0)
 
 
-def test_rounding_noise_on_a_constant_is_no_shape():
+def test_rounding_noise_on_a_constant_has_no_pairs():
     X = np.array([[0.1 + 0.2, 0.3, 0.1 + 0.2, 0.3, 0.1 + 0.2]])
     assert not gs.PersistenceStatistics().fit_transform(X).any()
 
 
 @pytest.mark.parametrize("size", [1e-300, 1e300])
-def test_extreme_sizes_neither_overflow_nor_vanish(size):
+def test_extreme_scales_neither_overflow_nor_underflow(size):
     X = np.array([[0.0, 3, 1, 5, 2]])
     block = gs.PersistenceStatistics().fit(X)
     np.testing.assert_allclose(block.transform(X * size), block.transform(X))
 
 
-def test_one_side_alone():
+def test_one_filtration_alone():
     block = gs.PersistenceStatistics(filtrations=("superlevel",)).fit(matrix())
     assert [name.split("_")[0] for name in block.get_feature_names_out()] == ["superlevel"] * 8
     both = gs.PersistenceStatistics().fit_transform(matrix())
     np.testing.assert_array_equal(block.transform(matrix()), both[:, 8:])
 
 
-def test_transformer_conventions():
+def test_statistics_follow_the_transformer_conventions():
     block = gs.PersistenceStatistics("range", relative=False)
     assert clone(block).get_params() == block.get_params()
     X = pd.DataFrame(matrix(), index=[f"u{i}" for i in range(40)])
@@ -248,7 +245,7 @@ def test_transformer_conventions():
 @pytest.mark.parametrize(
     ("params", "message"), [({"scale": "sd"}, "Did you mean 'std'"), ({"filtrations": ("sublevels",)}, "sublevel")]
 )
-def test_unknown_parameters(params, message):
+def test_unknown_parameters_are_an_error(params, message):
     with pytest.raises(InputError, match=message):
         gs.PersistenceStatistics(**params).fit(matrix())
 
@@ -265,24 +262,24 @@ def test_unknown_parameters(params, message):
         (pd.DataFrame([[1.0, 2.0]], columns=pd.to_datetime(["2026-03-02", "2026-03-01"])), "ascending"),
     ],
 )
-def test_unusable_matrices(X, message):
+def test_invalid_matrices_are_an_error(X, message):
     with pytest.raises(InputError, match=message):
         gs.as_matrix(X)
 
 
-def test_matrix_of_nullable_numbers():
+def test_a_matrix_of_nullable_numbers():
     X = pd.DataFrame([[1, None], [2, 3]]).astype("Int64")
     np.testing.assert_array_equal(gs.as_matrix(X).values, [[1, np.nan], [2, 3]])
 
 
-def test_matrix_shares_memory_where_it_can():
+def test_a_float32_matrix_is_not_copied():
     X = np.ones((3, 4), dtype=np.float32)
     assert np.shares_memory(gs.as_matrix(X, keep_float32=True).values, X)
     assert gs.as_matrix(X).values.dtype == np.float64
 
 
-def test_machine_code_need_not_be_kept(tmp_path):
-    """An installation that cannot be written, for a user without a home, works: it compiles in each process."""
+def test_compilation_works_without_a_writable_cache(tmp_path):
+    """Neither the installation nor a home is writable: compile in each process."""
     code = (
         "from numba.core.caching import CacheImpl\n"
         "CacheImpl._locator_classes = []\n"

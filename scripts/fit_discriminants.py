@@ -1,0 +1,88 @@
+"""Fit the bundled discriminants of daily features again: ``python -m scripts.fit_discriminants``, in a checkout.
+
+Linear discriminants (R. A. Fisher, 1936) of simulated users whose archetypes are known: within-class scatter is taken
+within each population, and each discriminant is scaled by the square root of its share of variance between classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy.linalg import eigh
+
+from benchmarks.segments.archetypes import ALL, Users, simulated
+from benchmarks.segments.series import noisy_series
+from gpudemand._typing import FloatArray
+from gpudemand.datasets.registry import data_folder, refresh_checksums
+from gpudemand.segments import UsageRhythm
+from gpudemand.segments.features.discriminants import standardize
+
+SEEDS, RATIOS, DAYS = range(1000, 1007), (6.0, 1.0, 0.3), (90, 180, 365)
+N_DISCRIMINANTS = 8
+#: Weight of a population of noisy series relative to a simulated cluster, and ridge of the within-class scatter.
+NOISY_WEIGHT, RIDGE = 0.5, 0.02
+
+
+def populations(seeds: Iterable[int] = SEEDS) -> Iterator[tuple[float, Users]]:
+    """Yield weight, users and archetypes of each population."""
+    for seed in seeds:
+        for ratio in RATIOS:
+            yield from ((1.0, simulated(ALL, ratio, seed, n_days=n_days)) for n_days in DAYS)
+            yield NOISY_WEIGHT, noisy_series(120, 180, "D", ratio, seed)
+
+
+def scatter(features: FloatArray, classes: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the mean covariance within classes, and the covariance of the class means."""
+    groups = [features[classes == label] for label in np.unique(classes)]
+    within = np.mean([np.cov(group.T) for group in groups], axis=0)
+    return within, np.cov(np.array([group.mean(axis=0) for group in groups]).T)
+
+
+def discriminants(within: FloatArray, between: FloatArray) -> FloatArray:
+    """Return the discriminants by columns in descending order, scaled by the root of their share between classes."""
+    ratios, directions = eigh(between, within + RIDGE * np.eye(len(within)))
+    ratios = np.maximum(ratios[::-1], 0.0)
+    return np.asarray(directions[:, ::-1] * np.sqrt(ratios / (1.0 + ratios)))[:, :N_DISCRIMINANTS]
+
+
+def fit_discriminants(weighted: Iterable[tuple[float, Users]]) -> pd.DataFrame:
+    """Return location, scale and weights of each daily feature, rounded to two digits.
+
+    Parameters
+    ----------
+    weighted : iterable of (weight, (usage, archetypes))
+        See `populations`.
+
+    Returns
+    -------
+    DataFrame, shape (11, 10)
+    """
+    block = UsageRhythm()
+    known = [(weight, block.fit_transform(wide), classes) for weight, (wide, classes) in weighted]
+    pooled = np.vstack([features for _, features, _ in known])
+    location, scale = np.median(pooled, axis=0).round(2), pooled.std(axis=0).round(2)
+    scatters = np.array([scatter(standardize(features, location, scale), classes) for _, features, classes in known])
+    within, between = np.average(scatters, axis=0, weights=[weight for weight, _, _ in known])
+    table = np.column_stack([location, scale, discriminants(within, between)]).round(2) + 0.0
+    columns = ["location", "scale", *(f"discriminant_{number}" for number in range(1, N_DISCRIMINANTS + 1))]
+    return pd.DataFrame(table, pd.Index(block.get_feature_names_out(), name="feature"), columns)
+
+
+def write_discriminants(folder: Path) -> None:
+    """Write ``segments/discriminants.csv`` and its checksum in ``registry.json``.
+
+    Parameters
+    ----------
+    folder : Path
+        The data folder of a checkout.
+    """
+    table = fit_discriminants(populations())
+    table.to_csv(folder / "segments" / "discriminants.csv", float_format="%.2f", lineterminator="\n")
+    refresh_checksums(folder, "segments/")
+
+
+if __name__ == "__main__":
+    write_discriminants(data_folder())

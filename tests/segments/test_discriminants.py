@@ -1,0 +1,66 @@
+"""Discriminants of daily features: the bundled table, its derivation, and the projection."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import gpudemand.segments as gs
+from gpudemand.datasets.registry import bundled_path
+from gpudemand.segments.features.daily import DAILY_FEATURES
+from gpudemand.segments.features.discriminants import CLIP, load_discriminants, project
+
+fitting = pytest.importorskip("scripts.fit_discriminants", reason="runs from a checkout")
+
+
+@pytest.fixture(scope="module")
+def table():
+    return pd.read_csv(bundled_path("segments/discriminants.csv"), index_col="feature")
+
+
+def test_the_table_has_a_row_for_each_feature(table):
+    assert tuple(table.index) == DAILY_FEATURES
+    assert load_discriminants().weights.shape == (len(DAILY_FEATURES), fitting.N_DISCRIMINANTS)
+
+
+def test_one_seed_gives_nearly_the_same_distances(table):
+    again = fitting.fit_discriminants(fitting.populations([1000]))
+    assert again.index.equals(table.index)
+    assert again.columns.equals(table.columns)
+    np.testing.assert_allclose(again["scale"], table["scale"], rtol=0.05)
+    bundled, one_seed = (frame.iloc[:, 2:] @ frame.iloc[:, 2:].T for frame in (table, again))
+    assert np.corrcoef(bundled.to_numpy().ravel(), one_seed.to_numpy().ravel())[0, 1] > 0.9
+
+
+@pytest.mark.slow
+def test_the_script_reproduces_the_table(table):
+    again = fitting.fit_discriminants(fitting.populations())
+    signs = np.sign((again * table).sum())  # the sign of an eigenvector is arbitrary
+    np.testing.assert_allclose(again * signs, table, atol=0.011)
+
+
+def test_discriminants_of_two_classes_are_those_of_fisher():
+    rng = np.random.default_rng(0)
+    classes = np.repeat([0, 1], 2000)
+    features = rng.normal(size=(4000, 3)) @ np.diag([1.0, 2.0, 0.5]) + classes[:, None] * [2.0, 0.0, 0.0]
+    weights = fitting.discriminants(*fitting.scatter(features, classes))
+    assert np.abs(weights[0, 0]) > 10 * np.abs(weights[1:, 0]).max()
+    assert (features @ weights[:, 0])[classes == 0].var() == pytest.approx(2 / 3, rel=0.1)  # share 2 / (1 + 2) of one
+
+
+def test_features_are_clipped():
+    bundled = load_discriminants()
+    at, beyond = (project((bundled.location + times * bundled.scale)[None]) for times in (CLIP, 10 * CLIP))
+    np.testing.assert_allclose(at, beyond)
+
+
+def test_classes_are_farther_apart_than_users_of_one():
+    rng = np.random.default_rng(0)
+    office = (np.arange(112) % 7 < 5) * rng.lognormal(0, 0.3, (20, 112))
+    sporadic = (rng.random((20, 112)) < 0.2) * rng.lognormal(0, 0.3, (20, 112))
+    days = pd.date_range("2026-03-02", periods=112)
+    places = project(gs.UsageRhythm().fit_transform(pd.DataFrame(np.vstack([office, sporadic]), columns=days)))
+    between = ((places[:20].mean(axis=0) - places[20:].mean(axis=0)) ** 2).sum()
+    within = (places[:20].var(axis=0) + places[20:].var(axis=0)).sum() / 2
+    assert between > 3 * within
