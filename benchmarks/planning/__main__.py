@@ -11,7 +11,7 @@ from benchmarks.planning import speed, synthetic, venus
 
 
 def main() -> None:
-    """Run the benchmarks that are asked for."""
+    """Run the selected benchmarks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with traces/")
     parser.add_argument("--only", choices=("runtime", "nextday", "users", "speed"))

@@ -1,4 +1,4 @@
-"""Which job belongs to which usage series."""
+"""Assignment of jobs to usage series."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEYS = ("gpu_type", "user", "group", "cluster")
 
 
 def series_codes(jobs: pd.DataFrame, ids: Sequence[str]) -> IntArray:
-    """Number of the series that each job belongs to, -1 for none, told from the names of the series.
+    """Index of the series that each job belongs to, -1 for none, from the names of the series.
 
     Parameters
     ----------

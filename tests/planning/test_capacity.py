@@ -1,4 +1,4 @@
-"""The plan by hand, its monotonicities, and the nonsense it refuses."""
+"""Plans by hand, their monotonicity, and invalid arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Break-even, exceedance and queues against what theory says."""
+"""Break-even, exceedance and waits against theory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_the_exceedance_curve_is_that_of_the_distribution():
     assert plan.exceedance()["share_over"].is_monotonic_decreasing
 
 
-def test_rows_of_the_plan_and_of_its_quantiles_agree_whatever_the_order():
+def test_rows_of_a_plan_and_of_its_quantiles_have_the_same_order():
     forecast = normal_forecast([50.0, 100.0, 200.0], 10, names=("b", "a"))
     shuffled = forecast.sample(frac=1, random_state=0)
     plan = plan_capacity(shuffled, installed=100)
@@ -32,7 +32,7 @@ def test_rows_of_the_plan_and_of_its_quantiles_agree_whatever_the_order():
 
 def test_reserve_up_to_the_quantile_of_the_price_ratio():
     plan = plan_capacity(normal_forecast([1000.0] * 5, 100), installed=1000)
-    mix = plan.money(reserved=1.0, on_demand=4.0).loc["total"]
+    mix = plan.purchase_mix(reserved=1.0, on_demand=4.0).loc["total"]
     assert mix["break_even_share"] == 0.25
     assert mix["reserve"] == pytest.approx(1000 + 100 * norm.ppf(0.75), abs=3)
     assert mix["cost"] <= min(mix["cost_reserved"], mix["cost_on_demand"])
@@ -43,7 +43,7 @@ def test_reserve_up_to_the_quantile_of_the_price_ratio():
 
 def test_reserving_at_the_price_of_on_demand_never_pays():
     plan = plan_capacity(normal_forecast([1000.0] * 5, 100), installed=1000)
-    mix = plan.money(reserved=2.0, on_demand=2.0).loc["total"]
+    mix = plan.purchase_mix(reserved=2.0, on_demand=2.0).loc["total"]
     assert mix["reserve"] == 0
     assert mix["cost"] == pytest.approx(mix["cost_on_demand"])
 
@@ -93,7 +93,7 @@ def test_no_gpu_is_used_twice():
 )
 def test_nonsense_gets_a_sentence(prices, reason):
     with pytest.raises(InputError, match=reason):
-        plan_capacity(normal_forecast([100.0, 100.0], 10), installed=100).money(**prices)
+        plan_capacity(normal_forecast([100.0, 100.0], 10), installed=100).purchase_mix(**prices)
 
 
 def test_the_exceedance_curve_is_drawn_with_what_is_installed():
