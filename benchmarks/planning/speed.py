@@ -30,23 +30,23 @@ def million_jobs(n_jobs: int = 1_000_000, n_users: int = 500, n_days: int = 180)
 
 def plan_seconds(jobs: pd.DataFrame) -> pd.DataFrame:
     """Seconds of each step, CPU time and wall time; on a busy machine only the first is comparable."""
-    marks = [_now()]
+    times = [_now()]
     usage = usage_series(jobs, by=None, freq="D", value="gpus", until=START + pd.Timedelta("170D"))
-    marks.append(_now())
+    times.append(_now())
     forecast = JobDemandModel().fit(jobs, usage).predict(28, level=[80, 95])
-    marks.append(_now())
+    times.append(_now())
     plan = plan_capacity(forecast, installed=2000)
-    marks.append(_now())
+    times.append(_now())
     scenarios = WhatIf(jobs, forecast, installed=2000)
-    marks.append(_now())
+    times.append(_now())
     scenarios.plan([Growth(1.5), RemoveGroup("user0001")])
-    marks.append(_now())
+    times.append(_now())
     widget = what_if(plan, usage)
-    marks.append(_now())
+    times.append(_now())
     widget.sliders["growth"].value = 1.2
-    marks.append(_now())
-    steps = ["usage", "demand from jobs", "plan", "what-if, once", "scenario", "widget, once", "widget, redrawn"]
-    return pd.DataFrame(np.diff(marks, axis=0), steps, ["processor", "clock"])
+    times.append(_now())
+    steps = ["usage", "demand model", "plan", "what-if, set-up", "scenario", "widget, set-up", "widget, update"]
+    return pd.DataFrame(np.diff(times, axis=0), steps, ["CPU s", "wall s"])
 
 
 def _now() -> tuple[float, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ from gpudemand._typing import STRING
 from gpudemand._validation import InputError, shorten
 from gpudemand.jobs.log_columns import LogColumns
 from gpudemand.jobs.table import warn_rejections
-from gpudemand.jobs.text import TextTable, existing_path, read_bytes, read_table
+from gpudemand.jobs.text import TextTable, existing_path, read_bytes, read_json, read_table
 from gpudemand.jobs.time_parser import TimeParser
 
 #: In this order: with both labels, the second is the exporter's own namespace.
@@ -84,16 +83,14 @@ def _open(place: Path) -> TextTable:
 
 
 def _from_json(data: bytes, source: str) -> TextTable:
+    answer = read_json(data, source)
     try:
-        answer = json.loads(data)
         if answer.get("status", "success") != "success":
             raise InputError(f"{source!r} is an error of Prometheus: {shorten(str(answer.get('error')), 120)}.")
         samples = [row for series in answer["data"]["result"] for row in _samples(series, source)]
     except InputError:
         raise
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{source!r} is not JSON ({error}); is the file cut off?") from error
-    except (TypeError, KeyError, AttributeError) as error:
+    except (TypeError, KeyError, AttributeError, ValueError) as error:
         raise InputError(f"{source!r} is not the answer of a Prometheus range query ({error!r}).") from error
     columns = [list(column) for column in zip(*samples, strict=True)] or [[], [], []]
     return _table(columns, np.arange(1, len(samples) + 1), source)

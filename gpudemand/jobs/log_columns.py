@@ -167,7 +167,7 @@ class LogColumns:
         return map_unique(self.text(name), canonical_status)
 
     def reject(self, rows: pd.Series | BoolArray, reason: str) -> None:
-        """Mark rows as invalid; the first reason stands."""
+        """Mark rows as invalid; the first reason is kept."""
         _mark(self.reject_reason, rows, reason)
 
     def reject_each(self, reasons: pd.Series) -> None:

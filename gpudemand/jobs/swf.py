@@ -44,7 +44,7 @@ def open_swf(path: Path) -> TextTable:
 
 
 def _read_header(text: str) -> dict[str, str]:
-    """Label -> value; the name of user 3 stands under ``User 3``."""
+    """Label -> value; the label of user 3's name is ``User 3``."""
     found = re.findall(r"(?m)^ *; *(\w+): *(.*?) *$", text)
     named = [(label, value.partition(" ")) for label, value in found if label.lower() in _NAMED]
     return {**dict(found), **{f"{label} {number}": name.strip() for label, (number, _, name) in named if name.strip()}}

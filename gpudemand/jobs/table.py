@@ -85,29 +85,10 @@ def _column(frame: pd.DataFrame, name: str, dtype: object) -> pd.Series:
 
 
 def rejections(jobs: pd.DataFrame) -> pd.Series:
-    """Reason why each row cannot be used, NaN where it can.
-
-    Parameters
-    ----------
-    jobs : DataFrame
-        Canonical columns.
-
-    Returns
-    -------
-    Series of str
-        Same index as `jobs`.
-    """
-    reason = pd.Series(np.nan, index=jobs.index, dtype=object)
-    for text, wrong in reversed(_rules(jobs).items()):
-        reason[wrong] = text
-    return reason
-
-
-def _rules(jobs: pd.DataFrame) -> dict[str, BoolArray]:
-    """Reasons to reject a row -> rows; the first reason that applies is reported."""
+    """Reason why each row of a canonical table cannot be used (the first that applies), NaN where it can."""
     times = jobs[["submit", "start", "end"]]
     begin = jobs["start"].fillna(jobs["submit"])
-    masks: Mapping[str, pd.Series] = {
+    rules: dict[str, pd.Series] = {
         "no submit or start time": begin.isna(),
         "time outside 1985 to 2200": ((times < EARLIEST) | (times > LATEST)).any(axis=1),
         "end before start": jobs["end"] < begin,
@@ -118,41 +99,31 @@ def _rules(jobs: pd.DataFrame) -> dict[str, BoolArray]:
         # Otherwise it would count as running until the end of the log.
         "finished without an end time": jobs["end"].isna() & jobs["status"].isin(STATUSES[2:]),
     }
-    return {text: mask.to_numpy(dtype=bool) for text, mask in masks.items()}
+    reason = pd.Series(np.nan, index=jobs.index, dtype=object)
+    for text, rows in reversed(rules.items()):
+        reason[rows.to_numpy(dtype=bool)] = text
+    return reason
 
 
 def superseded(jobs: pd.DataFrame) -> BoolArray:
     """Rows that a later record of the same job supersedes, as in concatenated daily dumps.
 
-    Of rows with the same cluster, job id and start, the one with the latest known end stands. A pending row yields to
-    a started one, and a row without an end to one that started later. A requeued job has several starts and keeps all
-    of its runs that have an end.
-
-    Parameters
-    ----------
-    jobs : DataFrame
-        Canonical columns.
-
-    Returns
-    -------
-    ndarray of bool
-        True for the rows to leave out.
+    Of rows with the same cluster, job id and start, the one with the latest known end is used. A pending row is
+    superseded by a started one, and a row without an end by one that started later. A requeued job has several starts
+    and keeps all of its runs that have an end.
     """
     names = jobs[["cluster", "job_id"]].fillna({"cluster": ""})
     repeated = (names.duplicated(keep=False) & jobs["job_id"].notna()).to_numpy()
-    mask = np.zeros(len(jobs), dtype=bool)
-    mask[repeated] = _superseded(jobs[repeated].assign(cluster=names["cluster"][repeated]))
-    return mask
-
-
-def _superseded(jobs: pd.DataFrame) -> BoolArray:
+    records = jobs[repeated].assign(cluster=names["cluster"][repeated])
     key = ["cluster", "job_id"]
-    by_end = jobs.sort_values("end", kind="stable", na_position="first")
-    same_run = by_end.duplicated([*key, "start"], keep="last").reindex(jobs.index)
-    last_start = jobs.groupby(key)["start"].transform("max")
-    not_started = jobs["start"].isna() & last_start.notna()
-    never_ended = jobs["end"].isna() & (jobs["start"] < last_start)
-    return (same_run | not_started | never_ended).to_numpy(dtype=bool)
+    by_end = records.sort_values("end", kind="stable", na_position="first")
+    same_run = by_end.duplicated([*key, "start"], keep="last").reindex(records.index)
+    last_start = records.groupby(key)["start"].transform("max")
+    not_started = records["start"].isna() & last_start.notna()
+    never_ended = records["end"].isna() & (records["start"] < last_start)
+    mask = np.zeros(len(jobs), dtype=bool)
+    mask[repeated] = (same_run | not_started | never_ended).to_numpy(dtype=bool)
+    return mask
 
 
 def warn_rejections(rejected: Mapping[str, int], total: int, source: str) -> None:

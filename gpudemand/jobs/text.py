@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 import os
 import tarfile
 import zlib
@@ -119,12 +120,18 @@ def _untar(data: bytes, name: str) -> bytes:
         with tarfile.open(fileobj=io.BytesIO(data)) as archive:
             files = [member for member in archive.getmembers() if member.isfile()]
             if len(files) != 1:
-                raise InputError(
-                    f"the archive {name!r} holds {len(files)} files where one was wanted; unpack it first."
-                )
+                raise InputError(f"the archive {name!r} holds {len(files)} files instead of one; unpack it first.")
             return archive.extractfile(files[0]).read()  # type: ignore[union-attr]
     except tarfile.TarError as error:
         raise InputError(f"the archive {name!r} is damaged ({error}); copy it again.") from error
+
+
+def read_json(data: bytes, source: str) -> Any:
+    """Parse JSON, with an `InputError` for data that are none."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{source!r} is not JSON ({error}); is the file cut off?") from error
 
 
 def read_text(path: Path) -> bytes:
@@ -243,9 +250,9 @@ def read_table(path: Path) -> TextTable:
     return read_parquet(path) if is_parquet else read_csv(path)
 
 
-def check_header(table: TextTable, wanted: tuple[str, ...]) -> None:
+def check_header(table: TextTable, required: tuple[str, ...]) -> None:
     """Raise if a table lacks a required column; ``"A|B"`` is satisfied by either."""
-    missing = [names.replace("|", " or ") for names in wanted if not set(names.split("|")) & set(table.names)]
+    missing = [names.replace("|", " or ") for names in required if not set(names.split("|")) & set(table.names)]
     if missing:
         has = ", ".join(str(shorten(name)) for name in table.names[:12])
         raise InputError(f"{table.source!r} lacks the column(s) {', '.join(missing)}; it has {has}.{_separator(table)}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +15,7 @@ from gpudemand._typing import STRING
 from gpudemand._validation import InputError
 from gpudemand.jobs.log_columns import LogColumns, canonical_status, map_unique, start_unstarted_at_end
 from gpudemand.jobs.table import COLUMNS
-from gpudemand.jobs.text import TextTable, existing_path, parse_rows, read_bytes, read_text
+from gpudemand.jobs.text import TextTable, existing_path, parse_rows, read_bytes, read_json, read_text
 
 _HELIOS_CLUSTERS = ("Venus", "Earth", "Saturn", "Uranus")
 _ACME_CLUSTERS = ("Seren", "Kalos")
@@ -85,11 +84,9 @@ def philly(log: LogColumns) -> pd.DataFrame:
 
 def open_philly(path: Path) -> TextTable:
     """Read the list of jobs as a table of attempts."""
+    jobs = read_json(read_bytes(path), path.name)
     try:
-        jobs = json.loads(read_bytes(path))
         rows = [row for job in jobs for row in _attempts(job)]
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path.name!r} is not JSON ({error}); is the file cut off?") from error
     except (TypeError, KeyError, AttributeError) as error:
         message = f"{path.name!r} is not a list of Philly jobs (each with jobid, submitted_time and attempts)"
         raise InputError(f"{message}: {error!r}.") from error

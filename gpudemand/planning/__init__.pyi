@@ -3,7 +3,7 @@ from .capacity.plan import CapacityPlan, plan_capacity
 from .capacity.quantiles import QuantileTable
 from .demand.arrivals import forecast_submissions
 from .demand.job_demand import JobDemandModel
-from .placement import place_jobs, predicted_times, simulate_assignment
+from .placement import place_jobs, predicted_times
 from .queue.expected import expected_queueing
 from .runtime.run_time import RunTimeModel
 from .runtime.survival import SurvivalCurves
@@ -37,5 +37,4 @@ __all__ = [
     "plan_backtest",
     "plan_capacity",
     "predicted_times",
-    "simulate_assignment",
 ]

@@ -122,34 +122,3 @@ def _best_swap(time: FloatArray, device: IntArray, load: FloatArray) -> list[tup
         return []
     job, partner = np.unravel_index(np.argmin(finish), finish.shape)
     return [(int(here[job]), int(other[partner])), (int(there[partner]), last)]
-
-
-def simulate_assignment(device: IntArray, seconds: FloatArray, fits: BoolArray) -> tuple[float, int]:
-    """Makespan and failures of an assignment under true times and memory.
-
-    A job that runs out of memory fails at once and runs again after all others, on the feasible device that finishes it
-    first.
-
-    Parameters
-    ----------
-    device : ndarray of int, shape (n_jobs,)
-        -1 is a job that was not placed: it runs with those that failed, but is no failure.
-    seconds, fits : ndarray of shape (n_jobs, n_devices)
-        True run times, and whether memory suffices.
-
-    Returns
-    -------
-    makespan_s : float
-    out_of_memory : int
-        Jobs that failed.
-    """
-    time = _feasible_times(seconds, fits)
-    jobs = np.arange(len(device))
-    failed = (device >= 0) & ~fits[jobs, np.maximum(device, 0)]
-    good = (device >= 0) & ~failed
-    load = np.bincount(device[good], time[jobs[good], device[good]], minlength=time.shape[1]).astype(float)
-    for job in np.flatnonzero(~good):
-        if np.isfinite(time[job]).any():
-            target = int(np.argmin(load + time[job]))
-            load[target] += time[job, target]
-    return float(load.max()), int(failed.sum())

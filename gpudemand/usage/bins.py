@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from gpudemand._typing import BoolArray, FloatArray, IntArray
+from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError, shorten
 
 #: More bins than this are taken for a mistyped frequency.
@@ -150,60 +150,6 @@ class BinnedGpuTime:
         level[np.cumsum(self._whole.reshape(shape), axis=1) == 0] = 0.0
         whole = level[:, :-1] * np.diff(self.edges)
         return (self._partial.reshape(shape)[:, :-1] + whole) / 3.6e9
-
-
-@dataclass
-class BinnedPeak:
-    """Peak of the GPUs held per key and bin, from changes of level sorted by key and time.
-
-    Parameters
-    ----------
-    edges : ndarray of int64, shape (n_bins + 1,)
-        Bin edges in microseconds since 1970.
-    n_keys : int
-        Number of series.
-    """
-
-    edges: IntArray
-    n_keys: int
-    _peak: FloatArray = field(init=False, repr=False)
-    _last: FloatArray = field(init=False, repr=False)
-    _at_edge: BoolArray = field(init=False, repr=False)
-    _carry: tuple[int, float] = field(init=False, default=(-1, 0.0), repr=False)
-
-    def __post_init__(self) -> None:
-        shape = (self.n_keys, self.edges.size)
-        self._peak, self._last = np.zeros(shape), np.full(shape, np.nan)
-        self._at_edge = np.zeros(shape, dtype=bool)
-
-    def add(self, key: IntArray, time: IntArray, change: FloatArray) -> None:
-        """Add changes; batches come in order, and each key and time once."""
-        if not key.size:
-            return
-        level = self._levels(key, change)
-        bins = np.searchsorted(self.edges, time, side="right") - 1
-        np.maximum.at(self._peak, (key, bins), level)
-        newest = np.flatnonzero(np.r_[(np.diff(key) != 0) | (np.diff(bins) != 0), True])
-        self._last[key[newest], bins[newest]] = level[newest]
-        exact = self.edges[bins] == time
-        self._at_edge[key[exact], bins[exact]] = True
-        self._carry = (int(key[-1]), float(level[-1]))
-
-    def _levels(self, key: IntArray, change: FloatArray) -> FloatArray:
-        running = np.cumsum(change)
-        starts = np.flatnonzero(np.r_[True, np.diff(key) != 0])
-        before = np.r_[0.0, running[starts[1:] - 1]]
-        if key[0] == self._carry[0]:
-            before[0] -= self._carry[1]
-        level = running - np.repeat(before, np.diff(np.r_[starts, key.size]))
-        return np.where(np.abs(level) < 1e-9, 0.0, level)
-
-    def gpus(self) -> FloatArray:
-        """Peak of GPUs held, shape (n_keys, n_bins)."""
-        held = pd.DataFrame(self._last).ffill(axis=1).fillna(0.0).to_numpy()
-        entering = np.hstack([np.zeros((self.n_keys, 1)), held[:, :-1]])
-        # A change exactly at an edge replaces the level before it: jobs that end there are not in the new bin.
-        return np.maximum(self._peak, np.where(self._at_edge, 0.0, entering))[:, :-1]
 
 
 def bin_name(freq: object) -> str:

@@ -133,12 +133,12 @@ class JobLogQuery:
         counts = ", ".join(f"count(*) FILTER ({rule})" for rule in _INVALID.values())
         found = self._row(f"SELECT {counts} FROM typed")
         wrong = {reason: count for reason, count in zip(_INVALID, found, strict=True) if count}
-        twice = self._row(
+        duplicated = self._row(
             "SELECT count(*) FROM (SELECT 1 FROM typed WHERE job_id IS NOT NULL "
             "GROUP BY cluster, job_id, start_us HAVING count(*) > 1)"
         )[0]
-        if twice:
-            wrong["duplicate job id"] = twice
+        if duplicated:
+            wrong["duplicate job id"] = duplicated
         if wrong:
             parts = ", ".join(f"{count:,} {reason}" for reason, count in wrong.items())
             raise InputError(
@@ -185,14 +185,17 @@ class JobLogQuery:
         yield from self._batches(f"""SELECT code, begin_us, coalesce(end_us, {until}) AS stop_us, coalesce(gpus, 0.0)
             FROM runs JOIN names USING (key) WHERE NOT waiting AND gpus > 0""")
 
-    def changes(self, begin: int, until: int) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
-        """Batches of key code, time in microseconds and change of GPUs held, sorted; one row a key and time."""
+    def peaks(self, edges: IntArray, begin: int, until: int) -> Iterator[tuple[IntArray, IntArray, Any, Any, Any]]:
+        """Batches of key code, bin, peak, last level and first time of the changes of GPUs held, by key and bin."""
+        self._db.register("edges", pa.table({"bin": np.arange(len(edges)), "edge": edges}))
         yield from self._batches(f"""WITH spans AS (SELECT code, greatest(begin_us, {begin}) AS a,
                 least(coalesce(end_us, {until}), {until}) AS b, gpus
-                FROM runs JOIN names USING (key) WHERE NOT waiting AND gpus > 0)
-            SELECT code, t, sum(d) FROM (SELECT code, a AS t, gpus AS d FROM spans WHERE b > a
-                UNION ALL SELECT code, b AS t, -gpus AS d FROM spans WHERE b > a)
-            GROUP BY code, t ORDER BY code, t""")
+                FROM runs JOIN names USING (key) WHERE NOT waiting AND gpus > 0),
+            changes AS (SELECT code, t, sum(d) AS d FROM (SELECT code, a AS t, gpus AS d FROM spans WHERE b > a
+                UNION ALL SELECT code, b AS t, -gpus AS d FROM spans WHERE b > a) GROUP BY code, t),
+            levels AS (SELECT code, t, round(sum(d) OVER (PARTITION BY code ORDER BY t), 9) AS level FROM changes)
+            SELECT code, bin, max(level), arg_max(level, t), min(t)
+            FROM levels ASOF JOIN edges ON levels.t >= edges.edge GROUP BY code, bin""")
 
     def submissions(self, edges: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
         """Batches of key code and submit time in microseconds, inside the edges."""

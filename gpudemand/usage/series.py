@@ -13,7 +13,7 @@ from gpudemand._typing import STRING, FloatArray, IntArray
 from gpudemand._validation import InputError, check_choice, check_columns, check_usage
 from gpudemand.jobs.table import check_jobs, saved_attrs
 from gpudemand.jobs.time_parser import parse_timestamp
-from gpudemand.usage.bins import BinnedGpuTime, BinnedPeak, bin_edges
+from gpudemand.usage.bins import BinnedGpuTime, bin_edges
 from gpudemand.usage.job_log_query import KEYS, JobLogQuery, microseconds, open_log
 
 VALUES = ("gpu_hours", "gpus", "gpus_peak", "jobs")
@@ -133,15 +133,24 @@ def _values(log: JobLogQuery, value: str, edges: pd.DatetimeIndex, n_keys: int, 
     if value == "jobs":
         return _submissions(log, np.clip(edges_us, begin, until + 1), n_keys)
     if value == "gpus_peak":
-        peak = BinnedPeak(edges_us, n_keys)
-        for batch in log.changes(begin, until):
-            peak.add(*batch)
-        return peak.gpus()
+        return _peaks(log, edges_us, n_keys, begin, until)
     held = BinnedGpuTime(edges_us, n_keys)
     for key, first, last, gpus in log.held(until):
         held.add(key, np.clip(first, begin, until), np.clip(last, begin, until), gpus)
     gpu_hours = held.gpu_hours()
     return gpu_hours if value == "gpu_hours" else gpu_hours / (np.diff(edges_us) / 3.6e9)
+
+
+def _peaks(log: JobLogQuery, edges_us: IntArray, n_keys: int, begin: int, until: int) -> FloatArray:
+    """Peak of the GPUs held, shape (n_keys, n_bins)."""
+    peak, last = np.zeros((n_keys, edges_us.size)), np.full((n_keys, edges_us.size), np.nan)
+    at_edge = np.zeros(peak.shape, dtype=bool)
+    for key, bins, highest, newest, first in log.peaks(edges_us, begin, until):
+        peak[key, bins], last[key, bins], at_edge[key, bins] = highest, newest, first == edges_us[bins]
+    held = pd.DataFrame(last).ffill(axis=1).fillna(0.0).to_numpy()
+    entering = np.hstack([np.zeros((n_keys, 1)), held[:, :-1]])
+    # A change exactly at an edge replaces the level before it: jobs that end there are not in the new bin.
+    return np.maximum(peak, np.where(at_edge, 0.0, entering))[:, :-1]
 
 
 def _submissions(log: JobLogQuery, edges_us: IntArray, n_keys: int) -> FloatArray:

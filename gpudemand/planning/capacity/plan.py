@@ -194,12 +194,12 @@ class CapacityPlan:
             ``unique_id``, ``gpus``, ``share_over``: decreasing in ``gpus``.
         """
         quantiles, parts = self._known_quantiles(), []
-        wanted = None if capacity is None else np.array([check_number("capacity", gpus, 0) for gpus in capacity])
+        given = None if capacity is None else np.array([check_number("capacity", gpus, 0) for gpus in capacity])
         for name, rows in self.table.groupby("unique_id", sort=False).indices.items():
-            most = max(self.table["required"].iloc[rows].max(), self.table["installed"].iloc[rows].max())
-            steps = np.linspace(0, 1.5 * most, 101) if wanted is None else wanted
-            mine = QuantileTable(quantiles.z, quantiles.values[rows])
-            over = [float(mine.exceedance(np.full(len(rows), gpus)).mean()) for gpus in steps]
+            highest = max(self.table["required"].iloc[rows].max(), self.table["installed"].iloc[rows].max())
+            steps = np.linspace(0, 1.5 * highest, 101) if given is None else given
+            subset = QuantileTable(quantiles.z, quantiles.values[rows])
+            over = [float(subset.exceedance(np.full(len(rows), gpus)).mean()) for gpus in steps]
             parts.append(pd.DataFrame({"unique_id": name, "gpus": steps, "share_over": over}))
         return pd.concat(parts, ignore_index=True)
 
@@ -251,10 +251,10 @@ def _check_targets(target_utilization: float, service_level: float, highest: flo
     check_number("target_utilization", target_utilization, 0, 1, open_low=True)
     check_number("service_level", service_level, 0.5, 0.9999, open_low=True)
     if service_level > highest + 1e-9:
-        wanted = 100 * (2 * service_level - 1)
+        level = 100 * (2 * service_level - 1)
         raise InputError(
             f"the widest interval reaches the {100 * highest:.4g} % quantile, below the service level "
-            f"{100 * service_level:.4g} %; predict with level=[..., {wanted:.4g}]."
+            f"{100 * service_level:.4g} %; predict with level=[..., {level:.4g}]."
         )
 
 

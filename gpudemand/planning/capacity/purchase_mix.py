@@ -31,13 +31,10 @@ def purchase_mix(
     Parameters
     ----------
     ids : Series of length n_rows
-        Series of each row of `quantiles`.
-    quantiles : QuantileTable
+    quantiles : QuantileTable of n_rows
         GPUs busy.
-    hours : ndarray of shape (n_rows,)
-        Width of each bin.
-    required : ndarray of shape (n_rows,)
-        GPUs required at the service level.
+    hours, required : ndarray of shape (n_rows,)
+        Width of each bin, and GPUs required at the service level.
     reserved, on_demand : float or mapping of str to float
         Price of a GPU-hour, for every series or by series.
 

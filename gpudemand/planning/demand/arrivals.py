@@ -98,14 +98,6 @@ def _by_day(
 
 
 def observed_gpu_hours(jobs: pd.DataFrame, mean_run_time_s: FloatArray) -> FloatArray:
-    """Observed GPU-hours of ended jobs, and expected ones of the others, shape (n_jobs,).
-
-    Parameters
-    ----------
-    jobs : DataFrame
-        Canonical job table; cut it with `as_of` if it extends beyond the origin.
-    mean_run_time_s : ndarray of shape (n_jobs,)
-        Expected run times.
-    """
+    """Observed GPU-hours of ended jobs, and those of the others from expected run times, shape (n_jobs,)."""
     run_s = seconds_since(jobs["end"], start_times(jobs))
     return np.where(np.isfinite(run_s), run_s, mean_run_time_s) / 3600 * jobs["gpus"].to_numpy(dtype=float)

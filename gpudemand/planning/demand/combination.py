@@ -22,19 +22,16 @@ _POOLED_HOURS = 2
 class RidgeCorrection:
     """Ridge regression, by hour ahead, of the residuals of a forecast on its differences from other forecasts.
 
-    Trained at every origin on the errors known at it, pooled over series in units of their mean level. Sums over
-    origins are cumulative, so that one pass gives the coefficients at all origins.
+    Trained at every origin on the errors known at it, pooled over series in units of their mean level. `gram` and
+    `cross`, the products of the differences with one another and with the residuals, are cumulative over origins, so
+    that one pass gives the coefficients at all of them.
 
     Attributes
     ----------
-    origins : RollingOrigins
     base : ndarray of shape (n_series, n_origins, h)
     differences : ndarray of shape (n_series, n_origins, h, m)
-        Other forecasts minus the base forecast.
     gram : ndarray of shape (n_origins + 1, h, m, m)
-        Cumulative Gram matrices of the differences.
     cross : ndarray of shape (n_origins + 1, h, m)
-        Cumulative products of the differences with the residuals of the base forecast.
     """
 
     origins: RollingOrigins
@@ -45,15 +42,7 @@ class RidgeCorrection:
 
     @classmethod
     def fit(cls, origins: RollingOrigins, base: FloatArray, others: list[FloatArray]) -> RidgeCorrection:
-        """Accumulate the regressions over all origins.
-
-        Parameters
-        ----------
-        origins : RollingOrigins
-        base : ndarray of shape (n_series, n_origins, h)
-        others : list of ndarray of that shape
-            A NaN counts as equal to the base forecast.
-        """
+        """Accumulate the regressions over all origins; where another forecast is NaN it equals the base."""
         differences = np.nan_to_num(np.stack([np.broadcast_to(other, base.shape) - base for other in others], axis=-1))
         level = np.maximum(np.abs(origins.y).mean(axis=1), 1e-9)[:, None, None]
         residual = (origins.actual - base) / level
@@ -106,7 +95,7 @@ def combination_weights(errors: FloatArray, other_errors: FloatArray, origins: I
     Parameters
     ----------
     errors, other_errors : ndarray of shape (n_series, n_origins, h)
-        Errors of both forecasts at earlier origins; NaN where unknown.
+        NaN where unknown.
     origins : ndarray of int, shape (n_origins,)
         Bins known at each, ascending.
     present : int
@@ -115,7 +104,7 @@ def combination_weights(errors: FloatArray, other_errors: FloatArray, origins: I
     Returns
     -------
     ndarray of shape (n_series, n_origins + 1)
-        From 0 to 1, from the errors known at each origin; one half where these are few.
+        Weights from 0 to 1; one half at origins with few known errors.
     """
     n, _, h = errors.shape
     losses = np.stack([np.abs(errors + weight * (other_errors - errors)) for weight in _WEIGHTS])

@@ -16,22 +16,10 @@ def component_forecasts(
 ) -> tuple[FloatArray, list[FloatArray]]:
     """Bottom-up forecast, and the other forecasts that correct it.
 
-    Parameters
-    ----------
-    origins : RollingOrigins
-    running : ndarray of shape (n_series, n_origins, h)
-        Expected GPUs of the jobs running at each origin.
-    arrivals : ndarray of that shape
-        GPUs held by jobs that started after each origin; NaN beyond the end of the history.
-
-    Returns
-    -------
-    base : ndarray of that shape
-        Running jobs plus the weighted mean of arrivals after earlier origins; where there is none, the seasonally
-        adjusted naive forecast.
-    others : list of ndarray
-        The same with arrivals of the same weekday only; seasonally adjusted naive; daily profile; naive; mean of the
-        last day; daily and weekly seasonal naive.
+    The bottom-up forecast is the expected GPUs of `running` jobs plus the weighted mean of the `arrivals` after earlier
+    origins, or the seasonally adjusted naive forecast where there are none. The others are: the same with arrivals of
+    the same weekday only; seasonally adjusted naive; daily profile; naive; mean of the last day; daily and weekly
+    seasonal naive. All have shape (n_series, n_origins, h).
     """
     naive, profile = origins.seasonal_naive(1)[:, :, :1], origins.daily_profile(_PROFILE_DAYS)
     adjusted = naive + origins.tile_daily(profile - profile[:, :, -1:])

@@ -94,17 +94,7 @@ class HeldJobs:
         return self._sum(job, place, shares, len(origins), h)
 
     def expected(self, origins: IntArray, h: int, curves: SurvivalCurves) -> FloatArray:
-        """Expected GPUs held after each origin by the jobs running at it, shape (n_series, n_origins, h).
-
-        Parameters
-        ----------
-        origins : ndarray of int
-            Hours, ascending.
-        h : int
-            Horizon in hours.
-        curves : SurvivalCurves
-            One a job.
-        """
+        """Expected GPUs held after each origin by the jobs running at it, given each job's survival curve."""
         job, place = self.running(origins)
         age = 3600.0 * (origins[place] - self.begin[job])
         before = curves.hazard_until(job, age)

@@ -144,13 +144,13 @@ class JobDemandModel(BaseEstimator):
         """
         check_is_fitted(self, "origin_")
         h = int(check_number("h", h, 1, integer=True))
-        wanted = check_levels(level)
+        levels = check_levels(level)
         point, errors = self._forecast(h)
         columns = {"JobDemandModel": point}
-        if wanted:
+        if levels:
             if not errors.origins.size:
                 raise InputError("intervals need three days of history; this one is shorter. Predict with level=None.")
-            ends = bands(point, errors, wanted, np.zeros((len(point), 1)))
+            ends = bands(point, errors, levels, np.zeros((len(point), 1)))
             columns |= {f"JobDemandModel-{end}": values for end, values in ends.items()}
         factor = self.bin_hours_ if self.panel_.attrs.get("value") == "gpu_hours" else 1
         columns = {name: factor * values for name, values in columns.items()}

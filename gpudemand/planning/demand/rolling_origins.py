@@ -77,17 +77,8 @@ class RollingOrigins:
     def weighted_mean(self, paths: FloatArray, *, weeks: int | None = None) -> FloatArray:
         """Mean of the paths after earlier origins at the same hour of the day, weighted by recency and weekday.
 
-        Parameters
-        ----------
-        paths : ndarray of shape (n_series, n_origins, h)
-            Path after each origin.
-        weeks : int, optional
-            Use the same weekday only, of so many weeks.
-
-        Returns
-        -------
-        ndarray of shape (n_series, n_origins, h)
-            From hours known at the origin only; NaN where there are none.
+        Uses hours known at the origin only, shape as `actual`; NaN where there are none. With `weeks`, uses the same
+        weekday of so many weeks only.
         """
         total, weight = np.zeros_like(paths), np.zeros(paths.shape[1:])
         values = np.nan_to_num(paths)

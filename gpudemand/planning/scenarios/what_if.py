@@ -51,7 +51,7 @@ class WhatIf:
     >>> forecast = pd.DataFrame({"unique_id": "total", "ds": ds, "M": 50.0, "M-lo-90": 40.0, "M-hi-90": 60.0})
     >>> what_if = WhatIf(jobs, forecast, installed=80)
     >>> less = [Growth(2.0), RemoveGroup("vision", by="group")]
-    >>> what_if.compare({"base": [], "twice": Growth(2.0), "twice, no vision": less})["required"].tolist()
+    >>> what_if.compare({"base": [], "doubled": Growth(2.0), "doubled, no vision": less})["required"].tolist()
     [71.0, 142.0, 115.0]
     """
 
