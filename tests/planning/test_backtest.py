@@ -47,7 +47,7 @@ def test_demand_from_jobs_at_several_origins():
     assert plan_backtest(backtest, [0.9])["held"].iloc[0] > 0.5
 
 
-def test_plans_on_the_spot_cluster_hold(shared_data):
+def test_plans_on_the_spot_cluster_have_their_nominal_coverage(shared_data):
     path = shared_data / "traces/alibaba-spot-v2026-derived/hourly_concurrency_top_models.csv"
     wide = pd.read_csv(path)
     ds = pd.Timestamp("2024-01-01") + pd.to_timedelta(wide["hour"], unit="h")
@@ -58,7 +58,7 @@ def test_plans_on_the_spot_cluster_hold(shared_data):
     assert (table["held"] >= table["coverage"]).all()
 
 
-def test_nonsense_gets_a_sentence():
+def test_invalid_arguments_raise_a_clear_error():
     with pytest.raises(InputError, match="no intervals"):
         plan_backtest(calibrated()[["unique_id", "ds", "cutoff", "y", "Right"]])
     with pytest.raises(InputError, match="service_levels must be"):

@@ -168,7 +168,7 @@ def test_predicted_costs_give_the_gpu_hours_of_true_ones():
     assert (table["gpu_hours-lo-80"] <= table["gpu_hours-hi-80"]).all()
 
 
-def test_nonsense_gets_a_sentence(jobs, usage):
+def test_invalid_arguments_raise_a_clear_error(jobs, usage):
     with pytest.raises(InputError, match="have no zone"):
         JobDemandModel().fit(jobs, usage.assign(ds=usage["ds"].dt.tz_localize(None)))
     with pytest.raises(InputError, match="whole hours"):

@@ -11,7 +11,7 @@ from scipy.optimize import linprog
 from gpudemand._validation import InputError
 from gpudemand.datasets import make_cluster
 from gpudemand.planning.placement import place_jobs, predicted_times
-from tests.planning.test_what_if import LawOfNature
+from tests.planning.test_what_if import TrueCosts
 
 
 def unrelated(n, m, seed):
@@ -60,14 +60,14 @@ def test_a_job_that_fits_nowhere_is_not_placed():
 def test_predicted_times_and_memory_give_good_assignments_on_the_synthetic_cluster():
     jobs = make_cluster(n_users=20, n_days=20, random_state=1)[0].head(150).assign(precision="fp32")
     devices = ["V100"] * 3 + ["A100"] * 2 + ["H100"]
-    true_s, probability = predicted_times(jobs, devices, LawOfNature())
+    true_s, probability = predicted_times(jobs, devices, TrueCosts())
     predicted_s = true_s * np.random.default_rng(0).lognormal(0, 0.2, true_s.shape)
     device = place_jobs(predicted_s, probability >= 0.9)
     assert (probability[np.arange(len(jobs)), device] == 1).all()
     assert makespan(device, true_s) < 1.3 * shortest_makespan(true_s, probability > 0)
 
 
-def test_nonsense_gets_a_sentence():
+def test_invalid_arguments_raise_a_clear_error():
     with pytest.raises(InputError, match="same shape"):
         place_jobs(np.ones((2, 2)), np.ones((2, 3), dtype=bool))
     with pytest.raises(InputError, match="positive"):

@@ -145,7 +145,7 @@ def test_a_log_as_of_a_time():
     assert as_of(jobs, times[2] - pd.Timedelta("1s"))["status"].tolist() == ["running", "pending"]
 
 
-def test_nonsense_gets_a_sentence(log):
+def test_invalid_arguments_raise_a_clear_error(log):
     with pytest.raises(InputError, match="no job was submitted before"):
         RunTimeModel().fit(log, until="2020-01-01")
     with pytest.raises(InputError, match="is not a time"):
@@ -156,7 +156,7 @@ def test_nonsense_gets_a_sentence(log):
         RunTimeModel(history_keys=["users"]).fit(log)
 
 
-def test_venus_august_from_what_was_known_in_july(shared_data):
+def test_run_times_of_venus_in_august_from_the_log_until_july(shared_data):
     from gpudemand import read_jobs
 
     path = shared_data / "traces/helios-venus-gpu-jobs/helios_trace.csv.gz"

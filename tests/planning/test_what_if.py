@@ -22,8 +22,8 @@ ORIGIN = pd.Timestamp("2026-03-01", tz="UTC")
 MEMORY = {"V100": 16, "A100": 40, "H100": 80, "H200": 141, "GeForce RTX 3090": 24}
 
 
-class LawOfNature:
-    """JobCosts of the synthetic cluster; memory is a GiB for every eight samples of anything."""
+class TrueCosts:
+    """True costs of the synthetic cluster; memory is a GiB for every eight samples of anything."""
 
     def costs(self, jobs):
         known = jobs["gpu_type"].map(MEMORY).to_numpy(dtype=float)
@@ -41,21 +41,21 @@ def jobs():
 
 @pytest.fixture(scope="module")
 def total(jobs):
-    return WhatIf(jobs, normal_forecast([100.0, 110.0, 120.0], 10), installed=150, costs=LawOfNature())
+    return WhatIf(jobs, normal_forecast([100.0, 110.0, 120.0], 10), installed=150, costs=TrueCosts())
 
 
 @pytest.fixture(scope="module")
 def by_type(jobs):
     names = ("A100", "H100", "V100")
     installed = dict.fromkeys(names, 100)
-    return WhatIf(jobs, normal_forecast([100.0, 110.0], 10, names=names), installed=installed, costs=LawOfNature())
+    return WhatIf(jobs, normal_forecast([100.0, 110.0], 10, names=names), installed=installed, costs=TrueCosts())
 
 
 def median(what_if, scenario):
     return what_if.plan(scenario).to_frame()["demand_p50"].to_numpy()
 
 
-def test_growth_and_what_it_is_undone_by(total):
+def test_growth_and_its_inverse(total):
     base = median(total, [])
     np.testing.assert_allclose(base, [100, 110, 120])
     np.testing.assert_allclose(median(total, Growth(1.3)), 1.3 * base)
@@ -63,7 +63,7 @@ def test_growth_and_what_it_is_undone_by(total):
     assert (median(total, Growth(0.0)) == 0).all()
 
 
-def test_a_group_that_leaves_takes_its_share_along(total):
+def test_removing_a_group_removes_its_share(total):
     work = total.workload
     share = work.groupby("group")["gpu_hours"].sum() / work["gpu_hours"].sum()
     np.testing.assert_allclose(median(total, RemoveGroup("vision", by="group"))[0], 100 * (1 - share["vision"]))
@@ -79,7 +79,7 @@ def test_more_users_of_a_group_and_of_a_segment(total):
     np.testing.assert_allclose(median(total, MoreUsers(users, like="large", by=segment)), twice)
 
 
-def test_a_mix_keeps_the_whole(total):
+def test_reweighting_keeps_the_total(total):
     np.testing.assert_allclose(median(total, Reweight({"vision": 0.5, "language": 0.1})), [100, 110, 120])
     work = Reweight({"vision": 0.5}).apply(total.workload)
     share = work.groupby("group")["gpu_hours"].sum() / work["gpu_hours"].sum()
@@ -92,7 +92,7 @@ def test_a_step_event_adds_from_one_date_to_another(total):
     np.testing.assert_allclose(median(total, [Growth(2.0), event]), [200, 260, 240])
 
 
-def test_a_move_takes_each_jobs_own_speed_up(by_type):
+def test_a_move_uses_the_speed_up_of_each_job(by_type):
     work = by_type.workload
     moving = work[work["gpu_type"] == "V100"]
     fits = (moving["batch_size"] / 8 < MEMORY["H100"]).to_numpy()
@@ -120,7 +120,7 @@ def test_mixed_precision_only_where_the_gpu_has_it(by_type):
         by_type.plan(Precision("bf61"))
 
 
-def test_scenarios_stand_side_by_side_and_are_quick(total, jobs):
+def test_comparing_scenarios_is_fast(total, jobs):
     scenarios = {"base": [], "half": Growth(0.5), "moved": MoveTo("H200")}
     begin = time.process_time()
     table = total.compare(scenarios)
@@ -130,7 +130,7 @@ def test_scenarios_stand_side_by_side_and_are_quick(total, jobs):
 
 
 def test_share_of_jobs_that_fit_on_cards(jobs):
-    table = fits_on_cards(jobs, LawOfNature(), {24: "GeForce RTX 3090", 40: "A100", 80: "H100"})
+    table = fits_on_cards(jobs, TrueCosts(), {24: "GeForce RTX 3090", 40: "A100", 80: "H100"})
     assert table["share_of_jobs"].is_monotonic_increasing
     assert table["share_of_jobs"].iloc[0] == pytest.approx((jobs["batch_size"] / 8 < 24).mean())
 
@@ -150,7 +150,7 @@ def test_share_of_jobs_that_fit_on_cards(jobs):
         (StepEvent(5, series="H900"), "is not known"),
     ],
 )
-def test_nonsense_gets_a_sentence(total, scenario, reason):
+def test_invalid_arguments_raise_a_clear_error(total, scenario, reason):
     with pytest.raises(InputError, match=reason):
         total.plan(scenario)
 
