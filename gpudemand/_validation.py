@@ -1,4 +1,4 @@
-"""Checks of what a caller hands in, and the one voice in which they complain."""
+"""Validation of arguments, with error messages of one style."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpudemand._typing import FloatArray
 
 
 class InputError(ValueError):
-    """Something handed in cannot be used; the message says what, and what to do about it."""
+    """An argument or file cannot be used; the message says why, and how to correct it."""
 
 
 class RejectedRowsWarning(UserWarning):
@@ -33,7 +33,7 @@ def nearest(name: str, options: Iterable[str]) -> str:
 
 
 def check_choice(name: str, value: object, options: Collection[str]) -> str:
-    """Return `value` if it is one of `options`; otherwise name the nearest one."""
+    """Return `value` if it is one of `options`; otherwise raise and suggest the nearest one."""
     if isinstance(value, str) and value in options:
         return value
     hint = nearest(value, options) if isinstance(value, str) else ""
@@ -78,14 +78,14 @@ def check_columns(frame: object, required: Iterable[str], what: str) -> pd.DataF
 
 
 def check_usage(usage: object, *, allow_missing: bool = False) -> pd.DataFrame:
-    """Return a long series frame sorted by ``unique_id, ds``, or say what is wrong with it.
+    """Validate a long frame of series and sort it by ``unique_id, ds``.
 
     Parameters
     ----------
     usage : DataFrame
         Columns ``unique_id``, ``ds`` (datetime) and ``y`` (float); others are dropped.
     allow_missing : bool, default=False
-        Whether NaN in ``y`` (a value that was not recorded) is legal.
+        Whether NaN in ``y`` (a value that was not recorded) is allowed.
 
     Raises
     ------
@@ -101,12 +101,12 @@ def check_usage(usage: object, *, allow_missing: bool = False) -> pd.DataFrame:
         raise InputError(f"usage['ds'] holds {int(frame['ds'].isna().sum())} missing times; drop or repair those rows.")
     frame = frame.assign(y=_finite(frame["y"], allow_missing))
     frame = frame.sort_values(["unique_id", "ds"], kind="stable", ignore_index=True)
-    twice = frame.duplicated(["unique_id", "ds"])
-    if twice.any():
-        first = frame.loc[twice.idxmax()]
+    duplicated = frame.duplicated(["unique_id", "ds"])
+    if duplicated.any():
+        first = frame.loc[duplicated.idxmax()]
         raise InputError(
-            f"usage has {int(twice.sum())} duplicate stamps, the first at unique_id={shorten(first['unique_id'])!r}, "
-            f"ds={first['ds']}; sum or drop them."
+            f"usage has {int(duplicated.sum())} duplicate stamps, the first at "
+            f"unique_id={shorten(first['unique_id'])!r}, ds={first['ds']}; sum or drop them."
         )
     return frame
 
@@ -125,7 +125,7 @@ def _finite(y: pd.Series, allow_missing: bool) -> FloatArray:
 
 
 def shorten(value: object, width: int = 60) -> object:
-    """Cut long text for a message: a log can hold a user name of a million characters."""
+    """Truncate long text for a message: a log can hold a user name of a million characters."""
     if isinstance(value, str) and len(value) > width:
         return value[: width - 3] + "..."
     return value

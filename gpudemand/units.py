@@ -1,4 +1,4 @@
-"""Seconds, GiB and GPU-hours: parse them and print them."""
+"""Parsing and formatting of durations, memory and GPU-hours."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import pandas as pd
 from gpudemand._validation import InputError, shorten
 
 SECONDS_PER_HOUR = 3600.0
-_CLOCK = re.compile(r"(?:(?P<days>\d+)-)?(?P<clock>\d+(?::\d+){0,2})(?:\.\d+)?$")
+_SLURM_DURATION = re.compile(r"(?:(?P<days>\d+)-)?(?P<clock>\d+(?::\d+){0,2})(?:\.\d+)?$")
 
 
 def parse_duration(value: str | float | pd.Timedelta) -> pd.Timedelta:
-    """Read a length of time.
+    """Parse a duration.
 
     Parameters
     ----------
     value : str, float or Timedelta
-        ``"90D"``, ``"36h"``, ``"2 weeks"``; a bare number is refused because its unit would be a guess.
+        ``"90D"``, ``"36h"``, ``"2 weeks"``; a bare number is rejected because it has no unit.
 
     Raises
     ------
@@ -44,7 +44,7 @@ def parse_duration(value: str | float | pd.Timedelta) -> pd.Timedelta:
 
 
 def parse_slurm_seconds(text: str) -> float:
-    """Seconds in Slurm's ``[days-]hours:minutes:seconds`` (and shorter) notation; NaN where there is none.
+    """Seconds of a duration in Slurm's ``[days-]hours:minutes:seconds`` (and shorter) notation; NaN if it is none.
 
     Slurm reads ``MM``, ``MM:SS``, ``HH:MM:SS``, ``D-HH``, ``D-HH:MM`` and ``D-HH:MM:SS``.
 
@@ -55,7 +55,7 @@ def parse_slurm_seconds(text: str) -> float:
     >>> parse_slurm_seconds("UNLIMITED")
     nan
     """
-    match = _CLOCK.match(text.strip())
+    match = _SLURM_DURATION.match(text.strip())
     if match is None:
         return math.nan
     parts = [float(part) for part in match["clock"].split(":")]
@@ -67,7 +67,7 @@ def parse_slurm_seconds(text: str) -> float:
 
 
 def format_seconds(seconds: float) -> str:
-    """Write a length of time with the unit a person would use.
+    """Format a duration in the most readable unit.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_gib(gib: float) -> str:
-    """Write an amount of memory given in GiB.
+    """Format an amount of memory given in GiB.
 
     Examples
     --------
@@ -96,7 +96,7 @@ def format_gib(gib: float) -> str:
 
 
 def format_count(value: float, digits: int = 0) -> str:
-    """Write a number with thousands separators, or ``unknown``.
+    """Format a number with thousands separators, or ``unknown`` if it is not finite.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def format_count(value: float, digits: int = 0) -> str:
 
 
 def format_gpu_hours(gpu_hours: float) -> str:
-    """Write an amount of GPU time.
+    """Format an amount of GPU time.
 
     Examples
     --------

@@ -50,7 +50,7 @@ def what_if(plan: CapacityPlan, usage: pd.DataFrame | None = None, *, unique_id:
     box.sliders = sliders
 
     def redraw(_: Any = None) -> None:
-        box.plan = plan.replanned(**{name: slider.value for name, slider in sliders.items()})
+        box.plan = plan.replan(**{name: slider.value for name, slider in sliders.items()})
         picture.value = _drawn(box.plan, usage, unique_id) + box.plan._repr_html_()
 
     for slider in sliders.values():
@@ -60,7 +60,7 @@ def what_if(plan: CapacityPlan, usage: pd.DataFrame | None = None, *, unique_id:
 
 
 def _sliders(widgets: Any, plan: CapacityPlan) -> dict[str, Any]:
-    """Sliders by the arguments of `CapacityPlan.replanned` that they set."""
+    """Sliders by the arguments of `CapacityPlan.replan` that they set."""
     highest = plan.quantiles.highest if plan.quantiles is not None else plan.service_level
     installed = float(plan.summary["installed"].max())
     return {
@@ -87,7 +87,7 @@ def static_scenarios(plan: CapacityPlan) -> pd.DataFrame:
     DataFrame
         Index scenario and ``unique_id``; the columns of `CapacityPlan.summary`.
     """
-    summaries = {name: plan.replanned(**change).summary for name, change in STATIC.items()}
+    summaries = {name: plan.replan(**change).summary for name, change in STATIC.items()}
     return pd.concat(summaries, names=["scenario"])
 
 

@@ -1,4 +1,4 @@
-"""Usage series against a brute-force reference, the calendar, and files that are never loaded."""
+"""Usage series against a brute-force reference, calendars, and files queried on disk."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_every_bin_equals_the_brute_force_overlap(rows, freq):
 
 @settings(max_examples=40, deadline=None)
 @given(intervals)
-def test_peak_equals_a_sweep_over_all_moments(rows):
+def test_peak_equals_a_sweep_over_all_times(rows):
     start = pd.Timestamp("2026-03-05", tz="UTC")
     rows = [(u, b // 1800 * 1800, d // 1800 * 1800, round(g)) for u, b, d, g in rows]
     jobs = make_jobs([(u, start + pd.Timedelta(b, "s"), start + pd.Timedelta(b + d, "s"), g) for u, b, d, g in rows])
@@ -272,7 +272,7 @@ def test_a_file_that_is_no_log_is_refused(tmp_path, name, content, reason):
         ({"by": "group"}, "names no 'group'"),
     ],
 )
-def test_bad_arguments_say_what_to_do(arguments, reason):
+def test_invalid_arguments_raise_a_clear_error(arguments, reason):
     with pytest.raises(InputError, match=reason):
         usage_series(make_jobs([("ada", "2026-03-01", "2026-03-31", 1)]), **arguments)
 
@@ -312,7 +312,7 @@ def test_drop_last_bin_keeps_at_least_one():
         drop_last_bin(usage_series(make_jobs([("ada", "2026-03-01", "2026-03-01 05:00", 1)])))
 
 
-def test_a_log_that_goes_quiet_ends_at_its_last_submission():
+def test_a_log_without_recent_submissions_ends_at_its_last_one():
     rows = [("ada", f"2026-03-{d:02d}", f"2026-03-{d + 1:02d}", 1) for d in range(1, 10)]
     assert recorded_until(make_jobs(rows)) == pd.Timestamp("2026-03-10", tz="UTC")
     long_tail = [*rows, ("ada", "2026-03-10", "2026-04-30", 1)]

@@ -1,4 +1,4 @@
-"""The voice of the errors, and the units that people type."""
+"""Error messages of argument checks, and parsing and formatting of units."""
 
 from __future__ import annotations
 

@@ -35,5 +35,5 @@ def test_a_page_without_a_kernel_has_a_table(plan):
 
 def test_replanning_takes_less_than_the_blink_of_an_eye(plan):
     begin = time.process_time()
-    plan.replanned(growth=1.3, extra_gpus=10, target_utilization=0.9, service_level=0.9)
+    plan.replan(growth=1.3, extra_gpus=10, target_utilization=0.9, service_level=0.9)
     assert time.process_time() - begin < 0.3

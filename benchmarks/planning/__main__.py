@@ -11,30 +11,30 @@ from benchmarks.planning import speed, synthetic, venus
 
 
 def main() -> None:
-    """Run the benchmarks that are asked for."""
+    """Run the selected benchmarks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with traces/")
     parser.add_argument("--only", choices=("runtime", "nextday", "users", "speed"))
     parser.add_argument("--month", default="2020-08-01", help="month of Venus to test on")
-    asked = parser.parse_args()
-    wanted = {asked.only} if asked.only else {"runtime", "nextday", "users", "speed"}
-    month = pd.Timestamp(asked.month)
-    if wanted & {"runtime", "nextday"}:
-        jobs = venus.load(asked.data)
-    if "runtime" in wanted:
-        print(f"Run times of {month:%B}, Venus\n{venus.run_times(jobs, asked.month).round(3).to_string()}\n")
-    if "nextday" in wanted:
+    args = parser.parse_args()
+    selected = {args.only} if args.only else {"runtime", "nextday", "users", "speed"}
+    month = pd.Timestamp(args.month)
+    if selected & {"runtime", "nextday"}:
+        jobs = venus.load(args.data)
+    if "runtime" in selected:
+        print(f"Run times of {month:%B}, Venus\n{venus.run_times(jobs, args.month).round(3).to_string()}\n")
+    if "nextday" in selected:
         until = month + pd.offsets.MonthBegin()
         errors, plans = venus.next_day(jobs, str(until.date()), month.days_in_month)
         print(f"GPUs held over the next 24 h, every midnight of {month:%B}, Venus\n{errors.round(4).to_string()}\n")
         print(f"Plans for the next day\n{plans.round(3).to_string()}\n")
-    if "users" in wanted:
+    if "users" in selected:
         flawed = {f"cluster {seed}": synthetic.FlawedStepTime(0.4, seed) for seed in range(3)}
         rows = {name: synthetic.gpu_hours_per_user(costs, seed=costs.seed) for name, costs in flawed.items()}
         rows["cluster 0, bundled cost model"] = synthetic.gpu_hours_per_user(synthetic.modelled_step_time())
         table = pd.DataFrame(rows).T.round(3).to_string()
         print(f"GPU-hours of users next month against those from true costs, WAPE\n{table}\n")
-    if "speed" in wanted:
+    if "speed" in selected:
         print(f"A million jobs, seconds\n{speed.plan_seconds(speed.million_jobs()).round(2)}")
 
 

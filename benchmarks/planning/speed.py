@@ -1,4 +1,4 @@
-"""How long a plan from a million jobs takes, and a scenario."""
+"""Run time of a plan and of a scenario from a million jobs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pandas as pd
 from gpudemand.jobs.table import as_jobs
 from gpudemand.planning.capacity.plan import plan_capacity
 from gpudemand.planning.demand.job_demand import JobDemandModel
-from gpudemand.planning.scenarios.changes import Growth, Leaves
+from gpudemand.planning.scenarios.changes import Growth, RemoveGroup
 from gpudemand.planning.scenarios.what_if import WhatIf
 from gpudemand.usage.series import usage_series
 from gpudemand.widgets import what_if
@@ -19,7 +19,7 @@ START = pd.Timestamp("2025-01-01", tz="UTC")
 
 
 def million_jobs(n_jobs: int = 1_000_000, n_users: int = 500, n_days: int = 180) -> pd.DataFrame:
-    """A log with heavy-tailed run times."""
+    """Simulated log with heavy-tailed run times."""
     rng = np.random.default_rng(0)
     submit = START + pd.to_timedelta(np.sort(rng.integers(0, n_days * 86400, n_jobs)), unit="s")
     run = pd.to_timedelta(np.exp(rng.normal(6.5, 2.2, n_jobs)).clip(1, 7 * 86400).round(), unit="s")
@@ -29,24 +29,24 @@ def million_jobs(n_jobs: int = 1_000_000, n_users: int = 500, n_days: int = 180)
 
 
 def plan_seconds(jobs: pd.DataFrame) -> pd.DataFrame:
-    """Seconds of each step, by the processor and by the clock; on a busy machine only the first can be compared."""
-    marks = [_now()]
+    """Seconds of each step, CPU time and wall time; on a busy machine only the first is comparable."""
+    times = [_now()]
     usage = usage_series(jobs, by=None, freq="D", value="gpus", until=START + pd.Timedelta("170D"))
-    marks.append(_now())
+    times.append(_now())
     forecast = JobDemandModel().fit(jobs, usage).predict(28, level=[80, 95])
-    marks.append(_now())
+    times.append(_now())
     plan = plan_capacity(forecast, installed=2000)
-    marks.append(_now())
+    times.append(_now())
     scenarios = WhatIf(jobs, forecast, installed=2000)
-    marks.append(_now())
-    scenarios.plan([Growth(1.5), Leaves("user0001")])
-    marks.append(_now())
+    times.append(_now())
+    scenarios.plan([Growth(1.5), RemoveGroup("user0001")])
+    times.append(_now())
     widget = what_if(plan, usage)
-    marks.append(_now())
+    times.append(_now())
     widget.sliders["growth"].value = 1.2
-    marks.append(_now())
-    steps = ["usage", "demand from jobs", "plan", "what-if, once", "scenario", "widget, once", "widget, redrawn"]
-    return pd.DataFrame(np.diff(marks, axis=0), steps, ["processor", "clock"])
+    times.append(_now())
+    steps = ["usage", "demand model", "plan", "what-if, set-up", "scenario", "widget, set-up", "widget, update"]
+    return pd.DataFrame(np.diff(times, axis=0), steps, ["CPU s", "wall s"])
 
 
 def _now() -> tuple[float, float]:

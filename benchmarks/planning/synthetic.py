@@ -1,4 +1,4 @@
-"""Synthetic clusters with known networks: GPU-hours per user from predicted costs, and from true ones."""
+"""GPU-hours per user of synthetic clusters with known networks: from predicted and from true costs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TOKENS: dict[str, tuple[int, int]] = {"bert_base": (128, 30_522), "gpt2_small":
 
 
 class FlawedStepTime:
-    """The true step time, wrong by a factor for each network, GPU and precision, as a cost model would be."""
+    """True step time times a log-normal error by network, GPU and precision, like that of a cost model."""
 
     def __init__(self, spread: float, seed: int) -> None:
         self.spread, self.seed = spread, seed
@@ -58,7 +58,7 @@ def gpu_hours_per_user(step_time: StepTime, n_users: int = 100, n_days: int = 18
     jobs, truth = make_cluster(n_users, n_days + 30, random_state=seed)
     origin = jobs["submit"].min().normalize() + pd.Timedelta(days=n_days)
     usage = usage_series(jobs, by=None, freq="h", value="gpus", until=origin)
-    run_time = RunTimeModel(costs=TrainingRunTime(step_time), pasts=("user",))
+    run_time = RunTimeModel(costs=TrainingRunTime(step_time), history_keys=("user",))
     model = JobDemandModel(run_time=run_time).fit(jobs, usage)
     past = model.jobs_
     true = EXPECTED_RUN_SHARE * true_run_time(past, truth) / 3600 * past["gpus"].to_numpy()

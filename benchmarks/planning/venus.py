@@ -1,4 +1,4 @@
-"""Venus (Helios): run times of jobs, GPUs held over the next day, and the plans that would have been made."""
+"""Venus (Helios): errors of run times, of GPUs held over the next day, and of capacity plans."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpudemand.usage.series import usage_series
 
 ZONE = "Asia/Shanghai"
 FILE = "traces/helios-venus-gpu-jobs/helios_trace.csv.gz"
-#: The first weeks hold only jobs that were still running when the trace begins.
+#: Earlier weeks contain only jobs that were still running at this time.
 BEGIN = "2020-04-02"
 SHARES = {0.1: "-lo-80", 0.25: "-lo-50", 0.5: "", 0.75: "-hi-50", 0.9: "-hi-80"}
 
@@ -34,19 +34,19 @@ def held(jobs: pd.DataFrame, until: str) -> pd.DataFrame:
 
 
 def run_times(jobs: pd.DataFrame, month: str) -> pd.DataFrame:
-    """Errors of run times of a month's jobs, learnt from all earlier ones, beside the constant."""
+    """Errors of the run times of a month's jobs, trained on all earlier ones, beside a constant forecast."""
     begin = pd.Timestamp(month, tz=ZONE)
     model = RunTimeModel(tz=ZONE).fit(jobs, until=begin)
     new = jobs[(jobs["submit"] >= begin) & (jobs["submit"] < begin + pd.offsets.MonthBegin())]
     past = jobs[jobs["end"] < begin]
     known, run = ((part["end"] - part["submit"]).dt.total_seconds() for part in (past, new))
     online = model.predict(new, level=[50, 80])
-    # Nothing is known of the month itself but the requests, as if all were predicted on its first day.
+    # History frozen at the start of the month: no outcomes within it are used.
     frozen = model.predict(new.assign(end=new["end"].mask(new["end"].notna())), level=[50, 80])
     constant = pd.DataFrame({f"run_time_s{end}": known.quantile(share) for share, end in SHARES.items()}, new.index)
     mean = (known * past["gpus"]).sum() / past["gpus"].sum()
     constant["gpu_hours"] = mean / 3600 * new["gpus"]
-    tables = {"RunTimeModel": online, "RunTimeModel, past frozen": frozen, "constant": constant}
+    tables = {"RunTimeModel": online, "RunTimeModel, history frozen": frozen, "constant": constant}
     return pd.DataFrame({name: _run_time_row(table, run, new) for name, table in tables.items()}).T
 
 
@@ -64,7 +64,7 @@ def _run_time_row(table: pd.DataFrame, run: pd.Series, jobs: pd.DataFrame) -> di
 
 
 def next_day(jobs: pd.DataFrame, until: str, n_windows: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Errors over the next 24 h from every midnight, and the plans that follow."""
+    """Errors over the next 24 h from every midnight, and the resulting plans."""
     usage = held(jobs, until)
     level = [80, 90, 95]
     backtest = cross_validation(

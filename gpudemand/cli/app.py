@@ -190,8 +190,8 @@ def formats(ctx: typer.Context, debug: Debug = False) -> None:
 
     table = known()
     width = table["name"].str.len().max()
-    for name, what, needs in table[["name", "what", "needs"]].itertuples(index=False, name=None):
-        typer.echo(f"{name:<{width}}  {what}" + (f"  (needs --{needs})" if needs else ""))
+    for name, description, needs in table[["name", "description", "needs"]].itertuples(index=False, name=None):
+        typer.echo(f"{name:<{width}}  {description}" + (f"  (needs --{needs})" if needs else ""))
 
 
 for command in (measure, cost, calibrate, devices):

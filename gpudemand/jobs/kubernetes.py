@@ -1,8 +1,7 @@
-"""Kubernetes: GPUs held per namespace, as Prometheus recorded them."""
+"""Kubernetes: GPUs held per namespace, from Prometheus."""
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,12 +13,12 @@ import pyarrow as pa
 
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError, shorten
-from gpudemand.jobs.clock import make_clock
-from gpudemand.jobs.log import Log
-from gpudemand.jobs.table import report_rejections
-from gpudemand.jobs.text import TextTable, existing_path, read_bytes, read_table
+from gpudemand.jobs.log_columns import LogColumns
+from gpudemand.jobs.table import warn_rejections
+from gpudemand.jobs.text import TextTable, existing_path, read_bytes, read_json, read_table
+from gpudemand.jobs.time_parser import TimeParser
 
-#: With both, the second is the exporter's own namespace.
+#: In this order: with both labels, the second is the exporter's own namespace.
 _LABELS = ("exported_namespace", "namespace")
 _TIMES = ("timestamp", "Time", "time", "ds", "date")
 _NAMES = ("unique_id", *_LABELS)
@@ -32,14 +31,14 @@ def read_prometheus(path: str | os.PathLike[str], *, tz: object = None, strict: 
     Parameters
     ----------
     path : path-like
-        The JSON answer of a range query, or CSV (plain or gzip-compressed) with a column of times and either one
-        column a namespace or the columns namespace and value. A query that fits is
+        JSON response of a range query, or CSV (plain or gzip-compressed) with a column of times and either one column
+        per namespace or the columns namespace and value. A suitable query is
         ``sum by (namespace) (kube_pod_container_resource_requests{resource="nvidia_com_gpu"})``; without the sum,
-        the series of a namespace (its pods) are added up stamp by stamp.
+        the series of a namespace (its pods) are summed at each timestamp.
     tz : str or tzinfo, optional
         Zone of times in CSV that are written without one; epoch seconds need none.
     strict : bool, default=False
-        Raise for the first samples that cannot be used, instead of counting them.
+        Raise for samples that cannot be used, instead of counting them.
 
     Returns
     -------
@@ -50,7 +49,7 @@ def read_prometheus(path: str | os.PathLike[str], *, tz: object = None, strict: 
     Raises
     ------
     InputError
-        For a file that is neither, an answer that is an error, and series that name no namespace.
+        For a file of another format, an error response, and series without a namespace.
 
     Examples
     --------
@@ -62,17 +61,17 @@ def read_prometheus(path: str | os.PathLike[str], *, tz: object = None, strict: 
     """
     place = existing_path(path)
     table = _open(place)
-    log = Log(table, make_clock(tz, None, table.source))
-    ds, y = log.time("ds", needed=True), log.number("y", needed=True)
-    log.refuse(y < 0, "negative number of GPUs")
+    log = LogColumns(table, TimeParser.from_arguments(tz, None, table.source))
+    ds, y = log.time("ds", required=True), log.number("y", required=True)
+    log.reject(y < 0, "negative number of GPUs")
     name = log.text("unique_id")
-    log.refuse(name.isna(), "without a namespace")
-    rejected = log.rejected(strict=strict)
+    log.reject(name.isna(), "without a namespace")
+    rejected = log.rejection_counts(strict=strict)
     good = pd.DataFrame({"unique_id": name, "ds": ds, "y": y})[log.usable()]
     usage = good.groupby(["unique_id", "ds"], as_index=False, sort=True)["y"].sum()
     usage["unique_id"] = usage["unique_id"].astype(STRING)
     usage.attrs = {"kind": "measured", "source": table.source, "rejected": rejected}
-    report_rejections(rejected, len(log) + len(table.bad), table.source)
+    warn_rejections(rejected, len(log) + len(table.bad), table.source)
     return usage
 
 
@@ -84,16 +83,14 @@ def _open(place: Path) -> TextTable:
 
 
 def _from_json(data: bytes, source: str) -> TextTable:
+    answer = read_json(data, source)
     try:
-        answer = json.loads(data)
         if answer.get("status", "success") != "success":
             raise InputError(f"{source!r} is an error of Prometheus: {shorten(str(answer.get('error')), 120)}.")
         samples = [row for series in answer["data"]["result"] for row in _samples(series, source)]
     except InputError:
         raise
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{source!r} is not JSON ({error}); is the file cut off?") from error
-    except (TypeError, KeyError, AttributeError) as error:
+    except (TypeError, KeyError, AttributeError, ValueError) as error:
         raise InputError(f"{source!r} is not the answer of a Prometheus range query ({error!r}).") from error
     columns = [list(column) for column in zip(*samples, strict=True)] or [[], [], []]
     return _table(columns, np.arange(1, len(samples) + 1), source)
@@ -114,22 +111,17 @@ def _table(columns: list[Any], lines: Any, source: str) -> TextTable:
 
 
 def _long(table: TextTable) -> TextTable:
-    """One row a sample: as it is, or unfolded from one column a namespace (empty cells are no samples)."""
+    """Long table of samples, melted if the file has one column per namespace; empty cells are dropped."""
     time, name, value = (_first(table, names) for names in (_TIMES, _NAMES, _VALUES))
     if time is None:
         raise InputError(f"{table.source!r} has no column of times; name one of its columns 'timestamp'.")
     if name is not None and value is not None:
-        return TextTable(
-            _renamed(table, {name: "unique_id", time: "ds", value: "y"}), table.lines, table.source, table.bad
-        )
+        rows = table.rows.select([name, time, value]).rename_columns(["unique_id", "ds", "y"])
+        return TextTable(rows, table.lines, table.source, table.bad)
     wide = table.rows.to_pandas().assign(_line=table.lines)
     long = wide.melt(id_vars=[time, "_line"], var_name="unique_id", value_name="y").dropna(subset="y")
     columns = [pa.array(long[column].astype(str), pa.string()) for column in ("unique_id", time, "y")]
     return TextTable(_table(columns, None, "").rows, long["_line"].to_numpy(), table.source, table.bad)
-
-
-def _renamed(table: TextTable, names: dict[str, str]) -> Any:
-    return table.rows.select(list(names)).rename_columns(list(names.values()))
 
 
 def _first(table: TextTable, names: tuple[str, ...]) -> str | None:

@@ -1,4 +1,4 @@
-"""Job logs of any format: one way in, one way out."""
+"""Read job logs of any known format, and write job tables."""
 
 from __future__ import annotations
 
@@ -6,21 +6,19 @@ import os
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
-from gpudemand._typing import BoolArray
 from gpudemand._validation import InputError, check_choice
-from gpudemand.jobs.clock import make_clock
-from gpudemand.jobs.log import Log
+from gpudemand.jobs.log_columns import LogColumns
 from gpudemand.jobs.registry import FORMATS, USAGE_ONLY
-from gpudemand.jobs.table import KINDS, as_jobs, check_jobs, rejections, report_rejections, saved_attrs, superseded
+from gpudemand.jobs.table import KINDS, as_jobs, check_jobs, rejections, saved_attrs, superseded, warn_rejections
 from gpudemand.jobs.text import TextTable, check_header, existing_path
+from gpudemand.jobs.time_parser import TimeParser
 
 
 def read_jobs(
     path: str | os.PathLike[str],
-    format: str = "canonical",  # noqa: A002 (the word people look for)
+    format: str = "canonical",  # noqa: A002
     *,
     tz: object = None,
     origin: object = None,
@@ -29,11 +27,10 @@ def read_jobs(
 ) -> pd.DataFrame:
     r"""Read a job log of any known format into the canonical table.
 
-    A row that cannot be used is never dropped in silence, and never becomes a wrong total: it is counted by reason in
-    ``attrs["rejected"]``, and one warning says so. Bad is a row with an unreadable number or time, without a needed
-    one, that ends before it starts, or that finished without an end. Also counted there, but not bad, are rows that
-    are no jobs of their own: job steps, headers repeated in the middle, and records that a later one of the same job
-    replaces, as when daily dumps are glued together.
+    Rows that cannot be used are left out, counted by reason in ``attrs["rejected"]``, and reported in one warning:
+    rows with an unreadable or missing required number or time, that end before they start, or that finished without
+    an end. Rows that are no jobs of their own are left out and counted as well: job steps, repeated headers, and
+    records that a later one of the same job supersedes, as in concatenated daily dumps.
 
     Parameters
     ----------
@@ -45,11 +42,11 @@ def read_jobs(
         Zone of times that are written without one. Of two local times that daylight saving repeats, the first is
         taken; a time that it skips is a bad row. Times with an offset and epoch seconds need no zone.
     origin : str or Timestamp, optional
-        When the clock of a trace started, if it counts seconds from an unnamed start.
+        Start of a trace whose times are seconds since an unnamed start.
     strict : bool, default=False
-        Raise for bad rows, naming the first ten lines.
+        Raise for unusable rows, naming the first ten lines.
     kind : {"measured", "public trace", "synthetic"}, optional
-        What sort of data this is; by default what is usual for the format.
+        Kind of data; by default the usual one of the format.
 
     Returns
     -------
@@ -61,7 +58,7 @@ def read_jobs(
     ------
     InputError
         For an unknown format, a file that is missing, empty, binary, cut off or of another format, a missing `tz` or
-        `origin`, a log without a single usable row, and bad rows if `strict`.
+        `origin`, a log without a usable row, and unusable rows if `strict`.
 
     Warns
     -----
@@ -89,22 +86,25 @@ def read_jobs(
     log = _open(existing_path(path), format, tz, origin)
     frame = spec.read(log)
     saved = saved_attrs(log.table.rows.schema)
-    jobs = as_jobs(_with_ids(frame, log), kind=kind or saved.get("kind", spec.kind), source=log.table.source)
-    log.refuse_each(rejections(jobs))
-    if "job_id" in frame.columns:
-        alive = log.usable()
-        log.set_aside(_scatter(alive, superseded(jobs[alive])), "replaced by a later record")
-    rejected = log.rejected(strict=strict)
-    report_rejections(rejected, len(log) + len(log.table.bad), log.table.source)
-    kept = jobs[log.usable()].reset_index(drop=True)
+    has_ids = "job_id" in frame.columns
+    with_ids = frame if has_ids else frame.assign(job_id=pd.Series(log.lines).astype(str))
+    jobs = as_jobs(with_ids, kind=kind or saved.get("kind", spec.kind), source=log.table.source)
+    log.reject_each(rejections(jobs))
+    if has_ids:
+        replaced = log.usable()
+        replaced[replaced] = superseded(jobs[replaced])
+        log.exclude(replaced, "replaced by a later record")
+    rejected = log.rejection_counts(strict=strict)
+    warn_rejections(rejected, len(log) + len(log.table.bad), log.table.source)
+    usable = jobs[log.usable()].reset_index(drop=True)
     before = Counter(saved.get("rejected", {}))
-    kept.attrs = {**saved, **frame.attrs, **jobs.attrs, "rejected": dict(before + Counter(rejected))}
-    return kept
+    usable.attrs = {**saved, **frame.attrs, **jobs.attrs, "rejected": dict(before + Counter(rejected))}
+    return usable
 
 
-def _open(path: Path, name: str, tz: object, origin: object) -> Log:
+def _open(path: Path, name: str, tz: object, origin: object) -> LogColumns:
     spec = FORMATS[name]
-    clock = make_clock(tz, origin, path.name, spec.hint)
+    parser = TimeParser.from_arguments(tz, origin, path.name, spec.hint)
     table = spec.open(path)
     try:
         check_header(table, spec.columns)
@@ -112,30 +112,20 @@ def _open(path: Path, name: str, tz: object, origin: object) -> Log:
         raise InputError(f"{error}{_likely(table)}") from None
     if not len(table.lines) and not table.bad:
         raise InputError(f"{path.name!r} has a header and no rows.")
-    log = Log(table, clock, path)
+    log = LogColumns(table, parser, path)
     if len(table.lines):
         first = table.names[0]
-        log.set_aside(log.text(first) == first, "repeated header")
+        log.exclude(log.text(first) == first, "repeated header")
     return log
 
 
 def _likely(table: TextTable) -> str:
-    """Name the other format has such a header."""
+    """Hint at another format that has such a header."""
     has = set(table.names)
     fits = [
         name for name, spec in FORMATS.items() if spec.columns and all(has & set(c.split("|")) for c in spec.columns)
     ]
     return f" It looks like format={max(fits, key=lambda name: len(FORMATS[name].columns))!r}." if fits else ""
-
-
-def _with_ids(frame: pd.DataFrame, log: Log) -> pd.DataFrame:
-    return frame if "job_id" in frame.columns else frame.assign(job_id=pd.Series(log.lines).astype(str))
-
-
-def _scatter(where: BoolArray, values: BoolArray) -> BoolArray:
-    out = np.zeros(len(where), dtype=bool)
-    out[where] = values
-    return out
 
 
 def write_jobs(jobs: pd.DataFrame, path: str | os.PathLike[str]) -> None:

@@ -1,4 +1,4 @@
-"""The formats of job logs that are known: adding one is adding a function and a row here."""
+"""Table of the known formats of job logs; a new format is one function and one row here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from gpudemand.jobs import billing, slurm, swf, traces
-from gpudemand.jobs.log import Log
+from gpudemand.jobs.log_columns import LogColumns
 from gpudemand.jobs.text import TextTable, read_table
 
 _TZ = "tz"
@@ -19,28 +19,27 @@ USAGE_ONLY = "prometheus"
 
 @dataclass(frozen=True)
 class Format:
-    """One row of the registry of formats.
+    """A row of the table of formats.
 
     Attributes
     ----------
-    what : str
-        What the format is, in a few words.
+    description : str
     read : callable
-        From the fields of a log to canonical columns.
+        From the columns of a log to canonical ones.
     columns : tuple of str
-        Columns that the file must have; ``"A|B"`` is either.
+        Required columns; ``"A|B"`` is either.
     open : callable
         From a path to the rows of the file.
     needs : {"", "tz", "origin"}
-        What the caller has to say because the file does not.
+        Argument that the caller has to pass because the file lacks it.
     kind : str
-        What sort of data it is unless the caller says otherwise.
+        Default kind of data.
     hint : str
-        What is known about the missing zone or origin, said when it is missing.
+        What is known about the missing zone or origin, for the error message.
     """
 
-    what: str
-    read: Callable[[Log], pd.DataFrame]
+    description: str
+    read: Callable[[LogColumns], pd.DataFrame]
     columns: tuple[str, ...] = ()
     open: Callable[[Path], TextTable] = read_table
     needs: str = ""
@@ -130,18 +129,18 @@ FORMATS: dict[str, Format] = {
 
 
 def formats() -> pd.DataFrame:
-    """List the formats that `read_jobs` knows.
+    """List the formats that `read_jobs` reads.
 
     Returns
     -------
     DataFrame
-        ``name``, ``what`` (it is) and ``needs``: what has to be passed because the file does not say it.
+        ``name``, ``description`` and ``needs``: the argument to pass because the file lacks it (``tz``, ``origin``).
 
     Examples
     --------
     >>> formats().set_index("name").loc[["sacct", "swf", "openb"], "needs"].tolist()
     ['tz', '', 'origin']
     """
-    rows = [(name, spec.what, spec.needs) for name, spec in FORMATS.items()]
+    rows = [(name, spec.description, spec.needs) for name, spec in FORMATS.items()]
     rows.append((USAGE_ONLY, "Prometheus range query, JSON or CSV: GPUs held per namespace (read_usage)", ""))
-    return pd.DataFrame(rows, columns=["name", "what", "needs"])
+    return pd.DataFrame(rows, columns=["name", "description", "needs"])

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError
-from gpudemand.jobs.log import Log, map_distinct, start_or_never
+from gpudemand.jobs.log_columns import LogColumns, map_unique, start_unstarted_at_end
 from gpudemand.jobs.text import TextTable, read_csv
 from gpudemand.units import parse_slurm_seconds
 
@@ -30,7 +30,7 @@ _UTILIZATION = re.compile(r"(?:^|,)gres/gpuutil=(\d+(?:\.\d+)?)")
 
 
 def open_sacct(path: Path) -> TextTable:
-    """Read a dump whose fields are separated by vertical bars."""
+    """Read a dump with fields separated by vertical bars."""
     table = read_csv(path, "|", quoted=False)
     name = table.names[0]
     if len(table.names) == 1 and re.match(r"JobID(Raw)?\s+\S", name, re.IGNORECASE):
@@ -39,24 +39,21 @@ def open_sacct(path: Path) -> TextTable:
     return table
 
 
-def sacct(log: Log) -> pd.DataFrame:
-    """Jobs of a Slurm dump; the columns may be any subset of sacct's that tells who held how many GPUs when.
+def sacct(log: LogColumns) -> pd.DataFrame:
+    """Jobs of a Slurm dump, from any sufficient subset of sacct's columns (`SACCT_COLUMNS`).
 
-    GPUs are those of AllocTRES, of ReqTRES where nothing was allocated, and of AllocGRES or ReqGRES (which counts
-    a node) where the TRES know no GPUs. A job that was cancelled before it started held none, so its start is its
-    end; a pending job has neither. Steps (``123.batch``), which a dump without ``-X`` lists too, are set aside. An
-    array that still waits (``123_[4-9]``) is one row. ``used_gpu_seconds`` is gres/gpuutil of TRESUsageInAve as a
-    share of the held time, at most all of it.
+    GPUs are those of AllocTRES, of ReqTRES where nothing was allocated, and of AllocGRES or ReqGRES (per node) where
+    the TRES list no GPUs. The start of a job that was cancelled before it started is its end; a pending job has
+    neither. Job steps (``123.batch``), which a dump without ``-X`` contains, are excluded. A pending array
+    (``123_[4-9]``) is one row. ``used_gpu_seconds`` is gres/gpuutil of TRESUsageInAve, at most 100 %, times held time.
     """
-    job_id = log.text(log.first("JobID", "JobIDRaw"))
-    log.set_aside(job_id.str.contains(".", regex=False, na=False), JOB_STEP)
+    job_id = log.text(log.first_present("JobID", "JobIDRaw"))
+    log.exclude(job_id.str.contains(".", regex=False, na=False), JOB_STEP)
     gpus, gpu_type = _gpus(log)
     jobs = pd.DataFrame(
         {
             "job_id": job_id,
-            "user": log.text("User"),
-            "group": log.text("Account"),
-            "cluster": log.text("Cluster"),
+            **log.texts(user="User", group="Account", cluster="Cluster"),
             "submit": log.time("Submit").fillna(log.time("Eligible")),
             "start": log.time("Start"),
             "end": log.time("End"),
@@ -64,62 +61,61 @@ def sacct(log: Log) -> pd.DataFrame:
             "gpu_type": gpu_type,
             "status": log.status("State"),
             "requested_time": _time_limit(log),
-            "partition": log.text("Partition"),
-            "qos": log.text("QOS"),
+            **log.texts(partition="Partition", qos="QOS"),
         }
     )
     elapsed = _elapsed(log)
-    jobs = start_or_never(_complete(jobs, elapsed, log))
+    jobs = start_unstarted_at_end(_complete(jobs, elapsed, log))
     return jobs.assign(used_gpu_seconds=_utilization(log).clip(upper=1) * elapsed * gpus)
 
 
-def _complete(jobs: pd.DataFrame, elapsed: pd.Series, log: Log) -> pd.DataFrame:
-    """Derive a start or an end that was not asked of sacct from the time elapsed."""
+def _complete(jobs: pd.DataFrame, elapsed: pd.Series, log: LogColumns) -> pd.DataFrame:
+    """Derive a start or an end that was missing from the dump from the elapsed time."""
     waits = jobs["status"] == "pending"
-    start = jobs["start"].fillna(log.after(jobs["end"], -elapsed.where(elapsed > 0))).mask(waits)
+    start = jobs["start"].fillna(log.shifted(jobs["end"], -elapsed.where(elapsed > 0))).mask(waits)
     over = jobs["status"].notna() & (jobs["status"] != "running")
-    end = jobs["end"].fillna(log.after(start, elapsed.where(over))).mask(waits)
+    end = jobs["end"].fillna(log.shifted(start, elapsed.where(over))).mask(waits)
     return jobs.assign(start=start, end=end)
 
 
-def _elapsed(log: Log) -> pd.Series:
+def _elapsed(log: LogColumns) -> pd.Series:
     if "ElapsedRaw" in log:
         return log.number("ElapsedRaw")
-    return map_distinct(log.text("Elapsed"), parse_slurm_seconds, "float64")
+    return map_unique(log.text("Elapsed"), parse_slurm_seconds, "float64")
 
 
-def _time_limit(log: Log) -> pd.Series:
+def _time_limit(log: LogColumns) -> pd.Series:
     """Seconds; missing where the limit is a word such as UNLIMITED."""
     if "TimelimitRaw" in log:
         return pd.to_numeric(log.text("TimelimitRaw"), errors="coerce").astype("float64") * 60
-    return map_distinct(log.text("Timelimit"), parse_slurm_seconds, "float64")
+    return map_unique(log.text("Timelimit"), parse_slurm_seconds, "float64")
 
 
-def _gpus(log: Log) -> tuple[pd.Series, pd.Series]:
+def _gpus(log: LogColumns) -> tuple[pd.Series, pd.Series]:
     tres, tres_type = _count(log.text("AllocTRES").fillna(log.text("ReqTRES")))
     gres, gres_type = _count(log.text("AllocGRES"))
-    asked, asked_type = _count(log.text("ReqGRES"))
-    nodes = log.number("NNodes") if "ReqGRES" in log else pd.Series(1.0, index=asked.index)
+    requested, requested_type = _count(log.text("ReqGRES"))
+    nodes = log.number("NNodes") if "ReqGRES" in log else pd.Series(1.0, index=requested.index)
     gpus, gpu_type = tres, tres_type
-    for count, names in ((gres, gres_type), (asked * nodes.clip(lower=1).fillna(1), asked_type)):
+    for count, names in ((gres, gres_type), (requested * nodes.clip(lower=1).fillna(1), requested_type)):
         none = gpus == 0
         gpus, gpu_type = gpus.mask(none, count), gpu_type.mask(none, names)
-    log.refuse(gpus.isna(), "unreadable number of GPUs")
+    log.reject(gpus.isna(), "unreadable number of GPUs")
     return gpus, gpu_type
 
 
 def _count(text: pd.Series) -> tuple[pd.Series, pd.Series]:
-    """Count and type; only the entries on GPUs are looked at, of which a log has few different ones."""
+    """Count and type of GPUs; all but the GPU entries are dropped first, which leaves few unique values."""
     entries = pc.replace_substring_regex(pa.array(text, pa.string()), r"\([^)]*\)", "")
     entries = pd.Series(pc.replace_substring_regex(entries, r"(^|,)[^gG ,][^,]*", "").to_pandas(), dtype=STRING)
-    count = map_distinct(entries, lambda tres: count_gpus(tres)[0], "float64")
-    return count.where(text.notna(), 0.0), map_distinct(entries, lambda tres: count_gpus(tres)[1])
+    count = map_unique(entries, lambda tres: count_gpus(tres)[0], "float64")
+    return count.where(text.notna(), 0.0), map_unique(entries, lambda tres: count_gpus(tres)[1])
 
 
 def count_gpus(tres: str) -> tuple[float, str | None]:
-    """How many GPUs a TRES or GRES string names, and of which type.
+    """Number and type of the GPUs in a TRES or GRES string.
 
-    A site may track GPUs with and without their type; the typed entries are then parts of the untyped one.
+    If a site tracks GPUs with and without their type, the typed entries are parts of the untyped one.
 
     Parameters
     ----------
@@ -158,7 +154,7 @@ def count_gpus(tres: str) -> tuple[float, str | None]:
 
 
 def _entry(rest: str | None) -> tuple[str, float]:
-    """Type (or nothing) and count of what follows ``gpu`` in one entry."""
+    """Type (or an empty string) and count in one entry, from the text after ``gpu``."""
     parts = re.split("[:=]", rest[1:]) if rest else ["1"]
     if len(parts) == 1:
         parts = ["", parts[0]] if parts[0].isdecimal() or rest is None or rest[0] == "=" else [parts[0], "1"]
@@ -166,9 +162,9 @@ def _entry(rest: str | None) -> tuple[str, float]:
     return name, float(count) if re.fullmatch(r"[0-9]+", count) else math.nan
 
 
-def _utilization(log: Log) -> pd.Series:
+def _utilization(log: LogColumns) -> pd.Series:
     def share(usage: str) -> float:
         match = _UTILIZATION.search(usage)
         return float(match[1]) / 100 if match else math.nan
 
-    return map_distinct(log.text("TRESUsageInAve"), share, "float64")
+    return map_unique(log.text("TRESUsageInAve"), share, "float64")

@@ -1,4 +1,4 @@
-"""The Standard Workload Format of the Parallel Workloads Archive, read and written (version 2.2)."""
+"""Standard Workload Format 2.2 of the Parallel Workloads Archive, read and written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._validation import InputError
-from gpudemand.jobs.log import Log, map_distinct
+from gpudemand.jobs.log_columns import LogColumns, map_unique
 from gpudemand.jobs.table import TIME, check_jobs
 from gpudemand.jobs.text import TextTable, parse_rows, read_text
 
@@ -44,38 +44,37 @@ def open_swf(path: Path) -> TextTable:
 
 
 def _read_header(text: str) -> dict[str, str]:
-    """Label -> value; the name of user 3 stands under ``User 3``."""
+    """Label -> value; the label of user 3's name is ``User 3``."""
     found = re.findall(r"(?m)^ *; *(\w+): *(.*?) *$", text)
     named = [(label, value.partition(" ")) for label, value in found if label.lower() in _NAMED]
     return {**dict(found), **{f"{label} {number}": name.strip() for label, (number, _, name) in named if name.strip()}}
 
 
-def swf(log: Log) -> pd.DataFrame:
+def swf(log: LogColumns) -> pd.DataFrame:
     """Jobs of an SWF log. For a log of a CPU machine, ``gpus`` are its processors.
 
     Times are UTC: seconds after ``UnixStartTime`` of the header, which ``origin`` replaces. GPUs are the processors
-    allocated, or else requested; a job without a known number has 0 if it did not run, and is refused if it did.
-    The start stays unknown where the wait is, and the run then counts from the submit. A cancelled job without a
-    run time never ran. Lines that repeat a part of a job between two checkpoints are set aside: its first line
-    already has the whole of it.
+    allocated, or else requested; a job without a known number has 0 if it did not run, and is rejected if it did.
+    Where the wait is unknown, so is the start, and the run counts from the submit. A cancelled job without a run time
+    never ran. Lines for parts of a job between checkpoints are excluded: the first line of the job is the whole.
     """
     state = log.text("status")
-    log.set_aside(state.isin(_PARTIAL), "part of a job that another line sums up")
+    log.exclude(state.isin(_PARTIAL), "part of a job that another line sums up")
     run = _known(log.number("run"))
     run = run.mask((state == "5") & run.isna(), 0.0)
-    submit = log.after(_origin(log), _known(log.number("submit")))
-    start = log.after(submit, _known(log.number("wait")))
-    asked = _known(log.number("requested_time"))
+    submit = log.shifted(_origin(log), _known(log.number("submit")))
+    start = log.shifted(submit, _known(log.number("wait")))
+    requested = _known(log.number("requested_time"))
     jobs = pd.DataFrame(
         {
             "job_id": log.text("job"),
             **{column: _names(log, column) for column in ("user", "group")},
             "submit": submit,
             "start": start,
-            "end": log.after(start.fillna(submit), run),
+            "end": log.shifted(start.fillna(submit), run),
             "gpus": _processors(log, run),
-            "status": map_distinct(state, _STATUS.get),
-            "requested_time": asked.where(asked > 0),
+            "status": map_unique(state, _STATUS.get),
+            "requested_time": requested.where(requested > 0),
             **{column: _names(log, column) for column in ("queue", "partition")},
         }
     )
@@ -83,11 +82,11 @@ def swf(log: Log) -> pd.DataFrame:
     return jobs
 
 
-def _origin(log: Log) -> pd.Series:
-    start = log.clock.start
+def _origin(log: LogColumns) -> pd.Series:
+    start = log.parser.start
     if start is None:
         seconds = pd.to_numeric(log.table.header.get("UnixStartTime", ""), errors="coerce")
-        start = pd.Timestamp(float(seconds), unit="s", tz="UTC") if 0 < seconds < 7e9 else log.clock.origin()
+        start = pd.Timestamp(float(seconds), unit="s", tz="UTC") if 0 < seconds < 7e9 else log.parser.origin()
     return pd.Series(start, index=range(len(log)), dtype=TIME)
 
 
@@ -95,22 +94,22 @@ def _known(values: pd.Series) -> pd.Series:
     return values.mask(values == _UNKNOWN)
 
 
-def _processors(log: Log, run: pd.Series) -> pd.Series:
+def _processors(log: LogColumns, run: pd.Series) -> pd.Series:
     count = _known(log.number("allocated")).fillna(_known(log.number("requested")))
     return count.mask(count.isna() & ~(run > 0), 0.0)
 
 
-def _names(log: Log, column: str) -> pd.Series:
+def _names(log: LogColumns, column: str) -> pd.Series:
     label = column.capitalize()
-    return map_distinct(log.text(column).replace("-1", np.nan), lambda n: log.table.header.get(f"{label} {n}", n))
+    return map_unique(log.text(column).replace("-1", np.nan), lambda n: log.table.header.get(f"{label} {n}", n))
 
 
 def write_swf(jobs: pd.DataFrame, path: str | os.PathLike[str]) -> None:
-    """Write a job table in the Standard Workload Format, so that a cluster simulator can replay it.
+    """Write a job table in the Standard Workload Format, the input of cluster simulators.
 
-    SWF counts whole seconds and whole processors: times are rounded, a share of a GPU is rounded up. Users, groups,
-    queues and partitions become numbers, and their names go into the header, from which `read_jobs` takes them
-    again. Statuses that SWF does not have become failed (0), or unknown (-1) for jobs without an end.
+    Times are rounded to seconds, shares of a GPU are rounded up. Users, groups, queues and partitions become numbers;
+    their names go into the header, from which `read_jobs` restores them. Statuses that SWF lacks become failed (0), or
+    unknown (-1) for jobs without an end.
 
     Parameters
     ----------
@@ -158,7 +157,7 @@ def _header(count: int, start: pd.Timestamp) -> list[str]:
 
 
 def _table(jobs: pd.DataFrame) -> pd.DataFrame:
-    """Lay out the columns that are numbers already."""
+    """Columns of SWF that are numeric in the job table."""
     submit, start, end = (_seconds(jobs[column]) for column in ("submit", "start", "end"))
     gpus = np.ceil(jobs["gpus"])
     return pd.DataFrame(
@@ -180,13 +179,13 @@ def _seconds(times: pd.Series) -> pd.Series:
 
 
 def _job_numbers(job_id: pd.Series) -> pd.Series:
-    """Return the ids themselves if they are distinct whole numbers, otherwise 1, 2, ..."""
+    """The ids themselves if they are unique whole numbers, otherwise 1, 2, ..."""
     usable = job_id.notna().all() and job_id.str.fullmatch(_WHOLE).all() and job_id.is_unique
     return job_id.astype("int64") if usable else pd.Series(range(1, len(job_id) + 1), index=job_id.index)
 
 
 def _numbers(text: pd.Series) -> tuple[pd.Series, list[str]]:
-    """Give each name a number, and the header lines that say which; names that are numbers stay as they are."""
+    """Number each name, with the header lines that list them; names that are numbers stay as they are."""
     if text.dropna().str.fullmatch(_WHOLE).all():
         return text.astype("float64"), []
     numbers, names = pd.factorize(text)

@@ -1,4 +1,4 @@
-"""The canonical job table: one row a job, the same columns whatever the log."""
+"""The canonical job table: one row a job, the same columns for every format."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ STATUSES = ("pending", "running", "completed", "failed", "cancelled", "timeout",
 
 KINDS = ("measured", "public trace", "synthetic")
 
-#: More GPUs in one job than any machine on earth offers is a corrupt number, not a job.
+#: More GPUs in one job are a corrupt number.
 MAX_GPUS = 1_000_000
 EARLIEST = pd.Timestamp("1985-01-01", tz="UTC")
 LATEST = pd.Timestamp("2200-01-01", tz="UTC")
 
 
 def as_jobs(frame: pd.DataFrame, *, kind: str, source: str = "") -> pd.DataFrame:
-    """Give a frame the canonical columns and types; further columns stay behind them.
+    """Convert a frame to the canonical columns and types; further columns follow them.
 
     Parameters
     ----------
     frame : DataFrame
         Any of the canonical columns (see `COLUMNS`), and others. At least one of ``submit`` and ``start`` is needed.
     kind : {"measured", "public trace", "synthetic"}
-        What sort of data this is; it is printed in the corner of every figure.
+        Kind of data, which every figure states.
     source : str
-        Where it came from, for the report.
+        Name of the source, for the report.
 
     Returns
     -------
@@ -85,29 +85,10 @@ def _column(frame: pd.DataFrame, name: str, dtype: object) -> pd.Series:
 
 
 def rejections(jobs: pd.DataFrame) -> pd.Series:
-    """Why each row cannot be used: a reason, or NaN where the row is fine.
-
-    Parameters
-    ----------
-    jobs : DataFrame
-        Canonical columns.
-
-    Returns
-    -------
-    Series of str
-        Same index as `jobs`.
-    """
-    reason = pd.Series(np.nan, index=jobs.index, dtype=object)
-    for text, wrong in reversed(_rules(jobs).items()):
-        reason[wrong] = text
-    return reason
-
-
-def _rules(jobs: pd.DataFrame) -> dict[str, BoolArray]:
-    """Every reason for which a row is refused; the first one that applies is named."""
+    """Reason why each row of a canonical table cannot be used (the first that applies), NaN where it can."""
     times = jobs[["submit", "start", "end"]]
     begin = jobs["start"].fillna(jobs["submit"])
-    masks: Mapping[str, pd.Series] = {
+    rules: dict[str, pd.Series] = {
         "no submit or start time": begin.isna(),
         "time outside 1985 to 2200": ((times < EARLIEST) | (times > LATEST)).any(axis=1),
         "end before start": jobs["end"] < begin,
@@ -115,49 +96,38 @@ def _rules(jobs: pd.DataFrame) -> dict[str, BoolArray]:
         "negative number of GPUs": jobs["gpus"] < 0,
         f"more than {MAX_GPUS:,} GPUs": jobs["gpus"] > MAX_GPUS,
         "unknown number of GPUs": jobs["gpus"].isna(),
-        # It would look like a job that still runs, and count until the end of the log.
+        # Otherwise it would count as running until the end of the log.
         "finished without an end time": jobs["end"].isna() & jobs["status"].isin(STATUSES[2:]),
     }
-    return {text: mask.to_numpy(dtype=bool) for text, mask in masks.items()}
+    reason = pd.Series(np.nan, index=jobs.index, dtype=object)
+    for text, rows in reversed(rules.items()):
+        reason[rows.to_numpy(dtype=bool)] = text
+    return reason
 
 
 def superseded(jobs: pd.DataFrame) -> BoolArray:
-    """Rows that a later record of the same job replaces.
+    """Rows that a later record of the same job supersedes, as in concatenated daily dumps.
 
-    Logs are often glued together from daily dumps, so a job appears as running one day and as completed the next.
-    Of the rows that share cluster, job id and start, the one with the latest known end stands. A row that had not
-    started yet yields to one that had, and a row without an end yields to one that started later: whatever it was
-    doing had stopped by then. A requeued job starts again and therefore stays, if its first run has an end.
-
-    Parameters
-    ----------
-    jobs : DataFrame
-        Canonical columns.
-
-    Returns
-    -------
-    ndarray of bool
-        True for the rows to leave out.
+    Of rows with the same cluster, job id and start, the one with the latest known end is used. A pending row is
+    superseded by a started one, and a row without an end by one that started later. A requeued job has several starts
+    and keeps all of its runs that have an end.
     """
     names = jobs[["cluster", "job_id"]].fillna({"cluster": ""})
     repeated = (names.duplicated(keep=False) & jobs["job_id"].notna()).to_numpy()
-    answer = np.zeros(len(jobs), dtype=bool)
-    answer[repeated] = _superseded(jobs[repeated].assign(cluster=names["cluster"][repeated]))
-    return answer
-
-
-def _superseded(jobs: pd.DataFrame) -> BoolArray:
+    records = jobs[repeated].assign(cluster=names["cluster"][repeated])
     key = ["cluster", "job_id"]
-    by_end = jobs.sort_values("end", kind="stable", na_position="first")
-    same_run = by_end.duplicated([*key, "start"], keep="last").reindex(jobs.index)
-    last_start = jobs.groupby(key)["start"].transform("max")
-    not_started = jobs["start"].isna() & last_start.notna()
-    never_ended = jobs["end"].isna() & (jobs["start"] < last_start)
-    return (same_run | not_started | never_ended).to_numpy(dtype=bool)
+    by_end = records.sort_values("end", kind="stable", na_position="first")
+    same_run = by_end.duplicated([*key, "start"], keep="last").reindex(records.index)
+    last_start = records.groupby(key)["start"].transform("max")
+    not_started = records["start"].isna() & last_start.notna()
+    never_ended = records["end"].isna() & (records["start"] < last_start)
+    mask = np.zeros(len(jobs), dtype=bool)
+    mask[repeated] = (same_run | not_started | never_ended).to_numpy(dtype=bool)
+    return mask
 
 
-def report_rejections(rejected: Mapping[str, int], total: int, source: str) -> None:
-    """Warn, in one sentence, how many rows of a log were left out and why."""
+def warn_rejections(rejected: Mapping[str, int], total: int, source: str) -> None:
+    """Warn how many rows of a log were left out, by reason."""
     if rejected:
         parts = ", ".join(f"{count:,} {reason}" for reason, count in sorted(rejected.items(), key=lambda kv: -kv[1]))
         message = f"{source}: {sum(rejected.values()):,} of {total:,} rows left out ({parts})."
@@ -165,7 +135,7 @@ def report_rejections(rejected: Mapping[str, int], total: int, source: str) -> N
 
 
 def saved_attrs(schema: Any) -> dict[str, Any]:
-    """Return what pandas kept of ``attrs`` in the schema of a Parquet file."""
+    """Return the ``attrs`` that pandas stored in the schema of a Parquet file."""
     text = (schema.metadata or {}).get(b"PANDAS_ATTRS")
     saved = json.loads(text) if text else {}
     return saved if isinstance(saved, dict) else {}

@@ -1,10 +1,11 @@
-"""Files of text as tables of text: whatever is wrong with the file is said once, in one sentence."""
+"""Delimited text and Parquet files as tables, with one clear error for a file that cannot be read."""
 
 from __future__ import annotations
 
 import csv
 import gzip
 import io
+import json
 import os
 import tarfile
 import zlib
@@ -25,14 +26,14 @@ from gpudemand._validation import InputError, nearest, shorten
 #: One row must fit into a block; a field of a million characters does.
 _BLOCK = 1 << 26
 _DELIMITERS = {",": "commas", ";": "semicolons", "|": "vertical bars", "\t": "tabs"}
-#: A quoted field over more lines than this is a quotation mark that somebody forgot to close.
+#: A quoted field over more lines than this has an unclosed quotation mark.
 _MAX_FIELD_LINES = 20
 WRONG_FIELDS = "with a wrong number of fields"
 
 
 @dataclass(frozen=True)
 class TextTable:
-    """The rows of a file, as text wherever the file is text.
+    """The rows of a file; columns of text files are text.
 
     Attributes
     ----------
@@ -43,9 +44,9 @@ class TextTable:
     source : str
         Name of the file, for messages.
     bad : dict of int to str
-        Line -> reason, for what could not be made a row.
+        Line -> reason, for lines that are no row.
     header : dict of str to str
-        What the file says about itself.
+        Metadata in the file's header.
     """
 
     rows: Any
@@ -61,7 +62,7 @@ class TextTable:
 
 
 def existing_path(path: object) -> Path:
-    """Return `path` if something is there; otherwise name the nearest file beside it."""
+    """Return `path` if it exists; otherwise raise and suggest the file beside it with the nearest name."""
     if not isinstance(path, (str, os.PathLike)):
         raise InputError(f"path must be the name of a file; got {type(path).__name__}.")
     place = Path(path).expanduser()
@@ -72,18 +73,15 @@ def existing_path(path: object) -> Path:
     if found:
         return place
     folder = f" in {shorten(str(place.parent))!r}" if place.parent.name else ""
-    raise InputError(f"there is no file {shorten(place.name)!r}{folder}.{_neighbour(place)}")
-
-
-def _neighbour(place: Path) -> str:
     try:
-        return nearest(place.name, [other.name for other in place.parent.iterdir()])
+        hint = nearest(place.name, [other.name for other in place.parent.iterdir()])
     except (OSError, ValueError):
-        return ""
+        hint = ""
+    raise InputError(f"there is no file {shorten(place.name)!r}{folder}.{hint}")
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the contents of a plain, gzip-compressed or tarred file; never empty, never binary.
+    """Return the contents of a plain, gzip-compressed or tarred file that is neither empty nor binary.
 
     Raises
     ------
@@ -122,18 +120,24 @@ def _untar(data: bytes, name: str) -> bytes:
         with tarfile.open(fileobj=io.BytesIO(data)) as archive:
             files = [member for member in archive.getmembers() if member.isfile()]
             if len(files) != 1:
-                raise InputError(
-                    f"the archive {name!r} holds {len(files)} files where one was wanted; unpack it first."
-                )
+                raise InputError(f"the archive {name!r} holds {len(files)} files instead of one; unpack it first.")
             return archive.extractfile(files[0]).read()  # type: ignore[union-attr]
     except tarfile.TarError as error:
         raise InputError(f"the archive {name!r} is damaged ({error}); copy it again.") from error
 
 
-def read_text(path: Path) -> bytes:
-    r"""Return the contents of a text file as valid UTF-8 with plain line ends.
+def read_json(data: bytes, source: str) -> Any:
+    """Parse JSON, with an `InputError` for data that are none."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{source!r} is not JSON ({error}); is the file cut off?") from error
 
-    Bytes that are not UTF-8 are spelled out (``M\xfcller``) rather than replaced: two users stay two users.
+
+def read_text(path: Path) -> bytes:
+    r"""Return the contents of a text file as valid UTF-8 with ``\n`` line ends.
+
+    Bytes that are not UTF-8 are escaped (``M\xfcller``) rather than replaced, so that distinct names stay distinct.
     """
     data = read_bytes(path)
     try:
@@ -146,7 +150,7 @@ def read_text(path: Path) -> bytes:
 def read_csv(path: Path, delimiter: str = ",", *, quoted: bool = True) -> TextTable:
     """Read a file with a header line, every field as text.
 
-    Rows with a wrong number of fields are listed in ``bad``; rows that hold nothing at all are skipped.
+    Rows with a wrong number of fields are listed in ``bad``; empty rows are skipped.
     """
     data = read_text(path)
     names = _header(data.partition(b"\n")[0].decode("utf-8"), delimiter, quoted, path.name)
@@ -169,7 +173,7 @@ def _header(line: str, delimiter: str, quoted: bool, source: str) -> list[str]:
 def parse_rows(
     data: bytes, names: list[str], source: str, *, delimiter: str = ",", quoted: bool = True, skip: int = 0
 ) -> TextTable:
-    """Cut text into columns `names`, leaving out the first `skip` lines."""
+    """Parse text into columns `names`, without the first `skip` lines."""
     bad: list[tuple[int, str]] = []
 
     def refuse(row: Any) -> str:
@@ -197,30 +201,25 @@ def parse_rows(
 
 
 def _with_lines(rows: Any, bad: list[tuple[int, str]], source: str, skip: int, odd_quotes: bool) -> TextTable:
-    """Give the rows their line numbers; blank ones go."""
+    """Add line numbers to the rows and drop blank ones."""
     wrong = {number: text for number, text in bad if text.strip()}
     every = np.arange(skip + 1, skip + 1 + rows.num_rows + len(bad))
     lines = np.setdiff1d(every, [number for number, _ in bad], assume_unique=True)
-    filled = _any_filled(rows)
+    filled = np.zeros(rows.num_rows, dtype=bool)
+    for column in rows.columns:
+        filled |= column.is_valid().to_numpy()
     table = TextTable(rows.filter(pa.array(filled)), lines[filled], source, _bad_lines(wrong))
     _check_quotes(table, wrong, odd_quotes)
     return table
 
 
-def _any_filled(rows: Any) -> Any:
-    filled = np.zeros(rows.num_rows, dtype=bool)
-    for column in rows.columns:
-        filled |= column.is_valid().to_numpy()
-    return filled
-
-
 def _bad_lines(wrong: Mapping[int, str]) -> dict[int, str]:
-    """Every line that a wrong row covers: a stray quotation mark can glue many lines into one."""
+    """Every line that a bad row covers; a stray quotation mark can join many lines."""
     return {number + i: WRONG_FIELDS for number, text in wrong.items() for i in range(text.strip("\n").count("\n") + 1)}
 
 
 def _check_quotes(table: TextTable, wrong: Mapping[int, str], odd_quotes: bool) -> None:
-    """Refuse a file in which a quotation mark swallowed rows: they would be missing from every total."""
+    """Raise if an unclosed quotation mark joined rows, which would be missing from every total."""
     limit = 1 if odd_quotes else _MAX_FIELD_LINES
     starts = [number for number, text in wrong.items() if text.strip("\n").count("\n") >= limit]
     for column in table.rows.columns:
@@ -243,7 +242,7 @@ def read_parquet(path: Path) -> TextTable:
 
 
 def read_table(path: Path) -> TextTable:
-    """Read a Parquet file, told by its first bytes, or else CSV."""
+    """Read a Parquet file, recognised by its first bytes, or else CSV."""
     if path.is_dir():
         raise InputError(f"{path.name!r} is a folder; name the file in it that holds the log.")
     with path.open("rb") as file:
@@ -251,9 +250,9 @@ def read_table(path: Path) -> TextTable:
     return read_parquet(path) if is_parquet else read_csv(path)
 
 
-def check_header(table: TextTable, wanted: tuple[str, ...]) -> None:
-    """Refuse a table that lacks a wanted column; ``"A|B"`` is satisfied by either."""
-    missing = [names.replace("|", " or ") for names in wanted if not set(names.split("|")) & set(table.names)]
+def check_header(table: TextTable, required: tuple[str, ...]) -> None:
+    """Raise if a table lacks a required column; ``"A|B"`` is satisfied by either."""
+    missing = [names.replace("|", " or ") for names in required if not set(names.split("|")) & set(table.names)]
     if missing:
         has = ", ".join(str(shorten(name)) for name in table.names[:12])
         raise InputError(f"{table.source!r} lacks the column(s) {', '.join(missing)}; it has {has}.{_separator(table)}")

@@ -1,8 +1,7 @@
-"""Public traces: each function turns the columns of one format into those of the canonical table."""
+"""Readers of public traces: each maps the columns of one format to the canonical ones."""
 
 from __future__ import annotations
 
-import json
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -14,12 +13,13 @@ import pyarrow as pa
 
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError
-from gpudemand.jobs.log import Log, known_status, map_distinct, start_or_never
+from gpudemand.jobs.log_columns import LogColumns, canonical_status, map_unique, start_unstarted_at_end
 from gpudemand.jobs.table import COLUMNS
-from gpudemand.jobs.text import TextTable, existing_path, parse_rows, read_bytes, read_text
+from gpudemand.jobs.text import TextTable, existing_path, parse_rows, read_bytes, read_json, read_text
 
 _HELIOS_CLUSTERS = ("Venus", "Earth", "Saturn", "Uranus")
 _ACME_CLUSTERS = ("Seren", "Kalos")
+_PHILLY = ("job_id", "user", "vc", "state", "submit_time", "start_time", "end_time", "gpu_num")
 _PAI_JOB = ["job_name", "inst_id", "user", "status", "start_time", "end_time"]
 _PAI_TASK = [
     *("job_name", "task_name", "inst_num", "status", "start_time", "end_time"),
@@ -27,81 +27,72 @@ _PAI_TASK = [
 ]
 
 
-def canonical(log: Log) -> pd.DataFrame:
-    """Read the table of this package, as `write_jobs` leaves it; further columns are kept."""
+def canonical(log: LogColumns) -> pd.DataFrame:
+    """The table of this package, as `write_jobs` writes it; further columns are kept."""
     others = [name for name in log.table.names if name not in COLUMNS]
     return pd.DataFrame(
         {
-            "job_id": log.text("job_id"),
-            **{name: log.text(name) for name in ("user", "group", "cluster", "gpu_type")},
+            **log.texts(job_id="job_id", user="user", group="group", cluster="cluster", gpu_type="gpu_type"),
             **{name: log.time(name) for name in ("submit", "start", "end")},
-            "gpus": log.number("gpus", needed=True),
+            "gpus": log.number("gpus", required=True),
             "status": log.status("status"),
             **{name: log.number(name) for name in ("requested_time", "used_gpu_seconds")},
-            **{name: log.number(name) if name == "effective_cost" else log.original(name) for name in others},
+            **{name: log.number(name) if name == "effective_cost" else log.raw(name) for name in others},
         }
     )
 
 
-def helios(log: Log) -> pd.DataFrame:
+def helios(log: LogColumns) -> pd.DataFrame:
     """``cluster_log.csv`` of one of SenseTime's Helios clusters; the folder names the cluster."""
-    return _slurm_like(log, group="vc", cluster=_named_in(log, _HELIOS_CLUSTERS))
+    return _slurm_like(log, group="vc", cluster=_cluster_in_path(log, _HELIOS_CLUSTERS))
 
 
-def acme(log: Log) -> pd.DataFrame:
+def acme(log: LogColumns) -> pd.DataFrame:
     """``trace_seren.csv`` and ``trace_kalos.csv`` of Shanghai AI Laboratory's Acme: A100 GPUs."""
-    jobs = _slurm_like(log, cluster=_named_in(log, _ACME_CLUSTERS))
+    jobs = _slurm_like(log, cluster=_cluster_in_path(log, _ACME_CLUSTERS))
     return jobs.assign(gpu_type="A100", job_type=log.text("type"))
 
 
-def _slurm_like(log: Log, *, cluster: str | None, group: str = "group") -> pd.DataFrame:
+def _slurm_like(log: LogColumns, *, cluster: str | None, group: str = "group") -> pd.DataFrame:
     jobs = pd.DataFrame(
         {
-            "job_id": log.text("job_id"),
-            "user": log.text("user"),
-            "group": log.text(group),
-            "submit": log.time("submit_time", needed=True),
+            **log.texts(job_id="job_id", user="user", group=group),
+            "submit": log.time("submit_time", required=True),
             "start": log.time("start_time"),
             "end": log.time("end_time"),
-            "gpus": log.number("gpu_num", needed=True),
+            "gpus": log.number("gpu_num", required=True),
             "status": log.status("state"),
         }
     )
-    return start_or_never(jobs).assign(cluster=cluster)
+    return start_unstarted_at_end(jobs).assign(cluster=cluster)
 
 
-def _named_in(log: Log, names: tuple[str, ...]) -> str | None:
-    """Find the cluster that the file or its folder is named after."""
+def _cluster_in_path(log: LogColumns, names: tuple[str, ...]) -> str | None:
+    """Cluster that the file or its folder is named after."""
     words = re.split(r"[^a-z]+", "/".join(log.path.resolve().parts[-2:]).lower())
     return next((name for name in names if name.lower() in words), None)
 
 
-def philly(log: Log) -> pd.DataFrame:
-    """Read the JSON log of Microsoft Philly, a row an attempt: the GPUs were free between two attempts.
+def philly(log: LogColumns) -> pd.DataFrame:
+    """JSON log of Microsoft Philly, a row an attempt, since GPUs were free between two attempts.
 
-    An attempt is named ``job#1``, ``job#2``, ... and is submitted when the one before it ended. Only the last
-    attempt has the status of the job; the earlier ones failed, which is why they were tried again.
+    Attempts are named ``job#1``, ``job#2``, ...; each is submitted when the one before it ended. Only the last attempt
+    has the status of the job; earlier ones failed.
     """
-    jobs = _slurm_like(log, group="vc", cluster=None)
-    return jobs.assign(cluster="Philly")
+    return _slurm_like(log, group="vc", cluster="Philly")
 
 
 def open_philly(path: Path) -> TextTable:
-    """Read the list of jobs and lay out their attempts."""
+    """Read the list of jobs as a table of attempts."""
+    jobs = read_json(read_bytes(path), path.name)
     try:
-        jobs = json.loads(read_bytes(path))
         rows = [row for job in jobs for row in _attempts(job)]
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path.name!r} is not JSON ({error}); is the file cut off?") from error
     except (TypeError, KeyError, AttributeError) as error:
         message = f"{path.name!r} is not a list of Philly jobs (each with jobid, submitted_time and attempts)"
         raise InputError(f"{message}: {error!r}.") from error
     schema = pa.schema([(name, pa.string()) for name in _PHILLY])
-    columns = [[_spell(row[name]) for row in rows] for name in _PHILLY]
+    columns = [[_text_or_none(row[name]) for row in rows] for name in _PHILLY]
     return TextTable(pa.table(columns, schema=schema), np.arange(1, len(rows) + 1), path.name)
-
-
-_PHILLY = ("job_id", "user", "vc", "state", "submit_time", "start_time", "end_time", "gpu_num")
 
 
 def _attempts(job: dict[str, Any]) -> list[dict[str, Any]]:
@@ -120,134 +111,123 @@ def _attempts(job: dict[str, Any]) -> list[dict[str, Any]]:
     ]
     for before, after in pairwise(rows):
         before["state"] = "Failed"
-        if (_spell(before["end_time"]) or "9") <= (_spell(after["start_time"]) or ""):
+        if (_text_or_none(before["end_time"]) or "9") <= (_text_or_none(after["start_time"]) or ""):
             after["submit_time"] = before["end_time"]
     return rows
 
 
-def _spell(value: Any) -> str | None:
+def _text_or_none(value: Any) -> str | None:
     return None if value in (None, "None", "") else str(value)
 
 
-def philly_pollux(log: Log) -> pd.DataFrame:
+def philly_pollux(log: LogColumns) -> pd.DataFrame:
     """Philly's GPU jobs as cleaned for Pollux: they start when submitted; the group is the virtual cluster."""
-    submit = log.time("timestamp", needed=True)
-    return _from_submit(log, submit, "duration", "num_gpus").assign(group=log.text("cluster"), cluster="Philly")
+    submit = log.time("timestamp", required=True)
+    return _start_at_submit(log, submit, "duration", "num_gpus").assign(group=log.text("cluster"), cluster="Philly")
 
 
-def simulator(log: Log) -> pd.DataFrame:
+def simulator(log: LogColumns) -> pd.DataFrame:
     """Input of a scheduler simulator: ``job_id, arrival_s, service_sec, gpu_count``."""
-    jobs = _from_submit(log, log.since_origin("arrival_s", needed=True), "service_sec", "gpu_count")
-    return jobs.assign(job_id=log.text("job_id"))
+    submit = log.time_since_origin("arrival_s", required=True)
+    return _start_at_submit(log, submit, "service_sec", "gpu_count").assign(job_id=log.text("job_id"))
 
 
-def spot(log: Log) -> pd.DataFrame:
+def spot(log: LogColumns) -> pd.DataFrame:
     """Alibaba's spot trace of 2026: the organisation is the user, the job type (HP or Spot) the group."""
-    jobs = _from_submit(log, log.since_origin("submit_time", needed=True), "duration", "gpu_request")
-    return jobs.assign(
-        job_id=log.text("job_name"),
-        user=log.text("organization"),
-        group=log.text("job_type"),
-        gpus=jobs["gpus"] * log.number("worker_num", needed=True),
-        gpu_type=log.text("gpu_model"),
-    )
+    submit = log.time_since_origin("submit_time", required=True)
+    jobs = _start_at_submit(log, submit, "duration", "gpu_request")
+    names = log.texts(job_id="job_name", user="organization", group="job_type", gpu_type="gpu_model")
+    return jobs.assign(**names, gpus=jobs["gpus"] * log.number("worker_num", required=True))
 
 
-def genai(log: Log) -> pd.DataFrame:
-    """Read requests of Alibaba's image generation service of 2026: each holds one GPU while it executes."""
-    jobs = _from_submit(log, log.time("gmt_create", needed=True), "exec_time_seconds", None)
-    return jobs.assign(user=log.text("groupId"), group=log.text("predict_type"), status=log.status("predict_status"))
+def genai(log: LogColumns) -> pd.DataFrame:
+    """Requests of Alibaba's image generation service of 2026: each holds one GPU while it executes."""
+    jobs = _start_at_submit(log, log.time("gmt_create", required=True), "exec_time_seconds", None)
+    return jobs.assign(**log.texts(user="groupId", group="predict_type"), status=log.status("predict_status"))
 
 
-def _from_submit(log: Log, submit: pd.Series, duration: str, gpus: str | None) -> pd.DataFrame:
-    """Jobs that start when they are submitted, for all that the log knows."""
-    count = log.number(gpus, needed=True) if gpus else pd.Series(1.0, index=submit.index)
-    end = log.after(submit, log.number(duration, needed=True))
+def _start_at_submit(log: LogColumns, submit: pd.Series, duration: str, gpus: str | None) -> pd.DataFrame:
+    """Jobs of a log without waiting times: they start when they are submitted."""
+    count = log.number(gpus, required=True) if gpus else pd.Series(1.0, index=submit.index)
+    end = log.shifted(submit, log.number(duration, required=True))
     return pd.DataFrame({"submit": submit, "start": submit, "end": end, "gpus": count})
 
 
-def dirlab(log: Log) -> pd.DataFrame:
-    """Read extracts of Helios and Philly, in which each row says how long after the one before it came."""
-    interval = log.number("interval", needed=True)
+def dirlab(log: LogColumns) -> pd.DataFrame:
+    """Extracts of Helios and Philly, in which each row gives the seconds since the row before it."""
+    interval = log.number("interval", required=True)
     broken = [*log.table.bad, *log.lines[interval.isna().to_numpy()]]
     if broken:
         message = f"line {min(broken)} of {log.table.source!r} has no readable interval"
         raise InputError(f"{message}, so the time of every later job is unknown; repair that line.")
-    origin = pd.Series(log.clock.origin(), index=interval.index)
-    submit = log.after(origin, interval.cumsum())
-    jobs = _from_submit(log, submit, "run_time", "gpu_num")
+    origin = pd.Series(log.parser.origin(), index=interval.index)
+    jobs = _start_at_submit(log, log.shifted(origin, interval.cumsum()), "run_time", "gpu_num")
     return jobs.assign(user=log.text("user"), status=log.status("new_status"))
 
 
-def openb(log: Log) -> pd.DataFrame:
+def openb(log: LogColumns) -> pd.DataFrame:
     """Pods of Alibaba's OpenB trace of 2023, which may hold a share of a GPU; the group is the quality of service.
 
     Every pod of the trace was deleted in the end: those whose last known phase was Running count as completed, those
-    that were still pending as cancelled, and they held nothing.
+    that were still pending as cancelled, having held nothing.
     """
-    whole, share = log.number("num_gpu", needed=True), log.number("gpu_milli", needed=True) / 1000
-    phase, end = log.text("pod_phase"), log.since_origin("deletion_time")
+    whole, share = log.number("num_gpu", required=True), log.number("gpu_milli", required=True) / 1000
+    phase, end = log.text("pod_phase"), log.time_since_origin("deletion_time")
     ended = phase.replace({"Running": "completed", "Pending": "cancelled"})
     jobs = pd.DataFrame(
         {
-            "job_id": log.text("name"),
-            "group": log.text("qos"),
-            "submit": log.since_origin("creation_time", needed=True),
-            "start": log.since_origin("scheduled_time"),
+            **log.texts(job_id="name", group="qos", gpu_type="gpu_spec"),
+            "submit": log.time_since_origin("creation_time", required=True),
+            "start": log.time_since_origin("scheduled_time"),
             "end": end,
             "gpus": whole.mask(whole == 1, share),
-            "gpu_type": log.text("gpu_spec"),
-            "status": map_distinct(ended.where(end.notna(), phase), known_status),
+            "status": map_unique(ended.where(end.notna(), phase), canonical_status),
         }
     )
-    return start_or_never(jobs)
+    return start_unstarted_at_end(jobs)
 
 
-def dlrm(log: Log) -> pd.DataFrame:
+def dlrm(log: LogColumns) -> pd.DataFrame:
     """Inference instances of Alibaba's recommendation models of 2025: the service is the user, the role the group.
 
-    An instance without a creation time is older than the trace, and counts from its start (the origin); one without
-    a deletion time outlives it, and is still running.
+    An instance without a creation time is older than the trace and counts from its start (the origin); one without a
+    deletion time is still running.
     """
-    created = log.since_origin("creation_time").fillna(log.clock.origin())
-    scheduled = log.since_origin("scheduled_time").fillna(created)
-    end = log.since_origin("deletion_time")
+    created = log.time_since_origin("creation_time").fillna(log.parser.origin())
+    end = log.time_since_origin("deletion_time")
     return pd.DataFrame(
         {
-            "job_id": log.text("instance_sn"),
-            "user": log.text("app_name"),
-            "group": log.text("role"),
+            **log.texts(job_id="instance_sn", user="app_name", group="role"),
             "submit": created,
-            "start": scheduled,
+            "start": log.time_since_origin("scheduled_time").fillna(created),
             "end": end,
-            "gpus": log.number("gpu_request", needed=True),
+            "gpus": log.number("gpu_request", required=True),
             "status": pd.Series(np.where(end.isna(), "running", "completed"), dtype=STRING),
         }
     )
 
 
-def pai(log: Log) -> pd.DataFrame:
+def pai(log: LogColumns) -> pd.DataFrame:
     """Tasks of Alibaba's PAI cluster of 2020, with the user of their job: instances x planned share of a GPU each."""
     share = log.number("plan_gpu").fillna(0.0) / 100
-    start = log.since_origin("start_time")
-    submit = log.since_origin("job_start_time").fillna(start)
+    start = log.time_since_origin("start_time")
+    submit = log.time_since_origin("job_start_time").fillna(start)
     jobs = pd.DataFrame(
         {
             "job_id": log.text("job_name") + "-" + log.text("task_name"),
-            "user": log.text("user"),
+            **log.texts(user="user", gpu_type="gpu_type"),
             "submit": submit.where(~(submit > start), start),
             "start": start,
-            "end": log.since_origin("end_time"),
-            "gpus": log.number("inst_num", needed=True) * share,
-            "gpu_type": log.text("gpu_type"),
+            "end": log.time_since_origin("end_time"),
+            "gpus": log.number("inst_num", required=True) * share,
             "status": log.status("status"),
         }
     )
-    return start_or_never(jobs)
+    return start_unstarted_at_end(jobs)
 
 
 def open_pai(path: Path) -> TextTable:
-    """Read the task table and put the user and the submission of its job beside each task."""
+    """Read the task table, joined with the user and the submission of each task's job."""
     folder = path if path.is_dir() else path.parent
     task = _headerless(_pai_file(path, "task") if path.is_dir() else path, _PAI_TASK)
     job = _headerless(_pai_file(folder, "job"), _PAI_JOB)
@@ -258,11 +238,8 @@ def open_pai(path: Path) -> TextTable:
 
 
 def _pai_file(folder: Path, kind: str) -> Path:
-    for suffix in (".csv", ".csv.gz", ".tar.gz"):
-        place = folder / f"pai_{kind}_table{suffix}"
-        if place.is_file():
-            return place
-    return existing_path(folder / f"pai_{kind}_table.csv")
+    paths = [folder / f"pai_{kind}_table{suffix}" for suffix in (".csv", ".csv.gz", ".tar.gz")]
+    return next((path for path in paths if path.is_file()), None) or existing_path(paths[0])
 
 
 def _headerless(path: Path, names: list[str]) -> TextTable:

@@ -1,4 +1,4 @@
-"""How many GPUs, when, and what if: from single jobs to demand, and from demand to a plan.
+"""Demand forecasts from jobs, capacity plans, and what-if scenarios.
 
 Names are loaded when first used.
 """

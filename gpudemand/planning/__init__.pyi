@@ -3,12 +3,12 @@ from .capacity.plan import CapacityPlan, plan_capacity
 from .capacity.quantiles import QuantileTable
 from .demand.arrivals import forecast_submissions
 from .demand.job_demand import JobDemandModel
-from .placement import compare_placements, place_jobs, shortest_makespan
+from .placement import place_jobs, predicted_times
 from .queue.expected import expected_queueing
 from .runtime.run_time import RunTimeModel
 from .runtime.survival import SurvivalCurves
 from .runtime.training import CostStepTime, TrainingRunTime
-from .scenarios.changes import Growth, Leaves, Mix, MoreUsers, StepEvent
+from .scenarios.changes import Growth, MoreUsers, RemoveGroup, Reweight, StepEvent
 from .scenarios.hardware import LargerBatch, MoveTo, Precision
 from .scenarios.what_if import WhatIf, fits_on_cards
 
@@ -18,18 +18,17 @@ __all__ = [
     "Growth",
     "JobDemandModel",
     "LargerBatch",
-    "Leaves",
-    "Mix",
     "MoreUsers",
     "MoveTo",
     "Precision",
     "QuantileTable",
+    "RemoveGroup",
+    "Reweight",
     "RunTimeModel",
     "StepEvent",
     "SurvivalCurves",
     "TrainingRunTime",
     "WhatIf",
-    "compare_placements",
     "demand_cross_validation",
     "expected_queueing",
     "fits_on_cards",
@@ -37,5 +36,5 @@ __all__ = [
     "place_jobs",
     "plan_backtest",
     "plan_capacity",
-    "shortest_makespan",
+    "predicted_times",
 ]

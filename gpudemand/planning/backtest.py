@@ -1,4 +1,4 @@
-"""Would earlier plans have held? Rolling origins for demand from jobs, and for the plans made from forecasts."""
+"""Rolling-origin evaluation of `JobDemandModel`, and of the capacity plans that forecasts lead to."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def demand_cross_validation(
     step_size: int | None = None,
     level: Sequence[float] | None = None,
 ) -> pd.DataFrame:
-    """Forecast demand from jobs at several origins at the end of a history, refitting at each.
+    """Rolling-origin cross-validation of a `JobDemandModel`, refitted at each origin.
 
-    The counterpart of `gpudemand.forecast.cross_validation`; at each origin the log is cut to what was known then.
+    The counterpart of `gpudemand.forecast.cross_validation`; at each origin the log is used as of that time.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def demand_cross_validation(
     Returns
     -------
     DataFrame
-        ``unique_id``, ``ds``, ``cutoff`` (the newest bin known), ``y``, and the columns of the model.
+        ``unique_id``, ``ds``, ``cutoff`` (the last bin of the training data), ``y``, and the columns of the model.
     """
     h, n_windows = (
         int(check_number(name, value, 1, integer=True)) for name, value in (("h", h), ("n_windows", n_windows))
@@ -65,26 +65,24 @@ def demand_cross_validation(
 
 
 def plan_backtest(backtest: pd.DataFrame, service_levels: Sequence[float] = (0.90, 0.95)) -> pd.DataFrame:
-    """Say whether plans made from forecasts would have held, and what they would have wasted.
+    """Coverage, idle GPUs and shortage of the capacity plans that forecasts would have led to.
 
-    At each cutoff the plan is what `plan_capacity` would ask for: the GPUs that are enough, with the probability of the
-    service level, in the fullest bin of the window. With hindsight one would have had as many as that share of the
-    window's bins needed.
+    The plan of each cutoff is that of `plan_capacity` at full utilization: the highest quantile of demand, at the
+    service level, in the window. The plan of hindsight is the quantile of the actual demand over the window's bins.
 
     Parameters
     ----------
     backtest : DataFrame
-        Of GPUs held: what `cross_validation` or `demand_cross_validation` returns with levels; several models are
-        compared.
+        GPUs held: as returned by `cross_validation` or `demand_cross_validation` with levels, of one or more models.
     service_levels : sequence of float, default=(0.9, 0.95)
 
     Returns
     -------
     DataFrame
         A row a model and service level: ``coverage``, the share of bins with demand at or below that bin's quantile
-        (to compare with the level); ``held``, the share of bins with demand at or below the plan; ``idle`` and
-        ``short``, GPUs planned but not needed and needed but not planned, relative to demand; ``regret``, the
-        difference between the plan and the one of hindsight, relative to demand.
+        (nominally the level); ``held``, the share of bins with demand at or below the plan; ``idle`` and
+        ``short``, GPUs planned beyond demand and demand beyond the plan, relative to demand; ``regret``, the
+        absolute difference from the plan of hindsight, relative to demand.
 
     Raises
     ------

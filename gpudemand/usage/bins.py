@@ -1,4 +1,4 @@
-"""Calendar bins, and job intervals split exactly at their edges."""
+"""Calendar bins, and exact overlaps of job intervals with them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from gpudemand._typing import BoolArray, FloatArray, IntArray
+from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError, shorten
 
-#: More bins than this is a mistyped frequency, not a plan.
+#: More bins than this are taken for a mistyped frequency.
 _MAX_BINS = 20_000_000
 _DAY = pd.Timedelta("1D")
 _NOUNS = {"min": "minute", "h": "hour", "D": "day", "W": "week", "MS": "month", "QS": "quarter", "YS": "year"}
@@ -22,8 +22,8 @@ def parse_freq(freq: object) -> pd.offsets.BaseOffset:
     Raises
     ------
     InputError
-        If pandas does not know the frequency, or it names the *end* of a period (``"ME"``): a bin here is labelled
-        by its start, as ``"MS"`` is.
+        If pandas does not know the frequency, or it names the *end* of a period (``"ME"``): bins are labelled by their
+        start, as with ``"MS"``.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def bin_edges(begin: pd.Timestamp, until: pd.Timestamp, freq: object, tz: str) -
 
 
 def _first_edge(begin: pd.Timestamp, offset: pd.offsets.BaseOffset) -> pd.Timestamp:
-    # Ticks start at a local midnight, so that hours of a zone with a half-hour offset begin on its own clock.
+    # Ticks start at a local midnight, so that hours are those of the wall clock in zones with a half-hour offset.
     wall = begin.tz_localize(None).normalize()
     if not _is_tick(offset):
         wall = offset.rollback(wall)
@@ -95,11 +95,11 @@ def _width(offset: pd.offsets.BaseOffset) -> pd.Timedelta:
 
 
 @dataclass
-class HeldTime:
-    """GPU time of intervals per key and bin, added up batch by batch.
+class BinnedGpuTime:
+    """GPU time of intervals per key and bin, accumulated batch by batch.
 
-    Each interval gives its exact overlap with the first and the last bin it touches; the bins between are counted
-    by where they begin and end, so the cost does not depend on how long jobs run.
+    Each interval adds its exact overlap with its first and last bin; the bins between are a difference array, so the
+    cost does not depend on the lengths of jobs.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ class HeldTime:
         self._whole = np.zeros(cells, dtype=np.int64)
 
     def add(self, key: IntArray, begin: IntArray, end: IntArray, gpus: FloatArray) -> None:
-        """Add intervals ``[begin, end)`` in microseconds; what lies outside the edges is cut off."""
+        """Add intervals ``[begin, end)`` in microseconds, clipped to the edges."""
         begin = np.clip(begin, self.edges[0], self.edges[-1])
         end = np.clip(end, begin, self.edges[-1])
         first = np.searchsorted(self.edges, begin, side="right") - 1
@@ -146,68 +146,14 @@ class HeldTime:
         """GPU-hours, shape (n_keys, n_bins)."""
         shape = (self.n_keys, self.edges.size)
         level = np.cumsum(self._steps.reshape(shape), axis=1)
-        # Steps up and down need not cancel to the last bit: where no job covers a whole bin, nothing is held.
+        # Differences need not cancel to the last bit: where no job covers a whole bin, the level is zero.
         level[np.cumsum(self._whole.reshape(shape), axis=1) == 0] = 0.0
         whole = level[:, :-1] * np.diff(self.edges)
         return (self._partial.reshape(shape)[:, :-1] + whole) / 3.6e9
 
 
-@dataclass
-class PeakHeld:
-    """Most GPUs held at once per key and bin, from changes of level sorted by key and time.
-
-    Parameters
-    ----------
-    edges : ndarray of int64, shape (n_bins + 1,)
-        Bin edges in microseconds since 1970.
-    n_keys : int
-        Number of series.
-    """
-
-    edges: IntArray
-    n_keys: int
-    _peak: FloatArray = field(init=False, repr=False)
-    _last: FloatArray = field(init=False, repr=False)
-    _at_edge: BoolArray = field(init=False, repr=False)
-    _carry: tuple[int, float] = field(init=False, default=(-1, 0.0), repr=False)
-
-    def __post_init__(self) -> None:
-        shape = (self.n_keys, self.edges.size)
-        self._peak, self._last = np.zeros(shape), np.full(shape, np.nan)
-        self._at_edge = np.zeros(shape, dtype=bool)
-
-    def add(self, key: IntArray, time: IntArray, change: FloatArray) -> None:
-        """Add changes; batches follow one another in order, and a key and time occur once."""
-        if not key.size:
-            return
-        level = self._levels(key, change)
-        bins = np.searchsorted(self.edges, time, side="right") - 1
-        np.maximum.at(self._peak, (key, bins), level)
-        newest = np.flatnonzero(np.r_[(np.diff(key) != 0) | (np.diff(bins) != 0), True])
-        self._last[key[newest], bins[newest]] = level[newest]
-        exact = self.edges[bins] == time
-        self._at_edge[key[exact], bins[exact]] = True
-        self._carry = (int(key[-1]), float(level[-1]))
-
-    def _levels(self, key: IntArray, change: FloatArray) -> FloatArray:
-        running = np.cumsum(change)
-        starts = np.flatnonzero(np.r_[True, np.diff(key) != 0])
-        before = np.r_[0.0, running[starts[1:] - 1]]
-        if key[0] == self._carry[0]:
-            before[0] -= self._carry[1]
-        level = running - np.repeat(before, np.diff(np.r_[starts, key.size]))
-        return np.where(np.abs(level) < 1e-9, 0.0, level)
-
-    def gpus(self) -> FloatArray:
-        """Peak of GPUs held, shape (n_keys, n_bins)."""
-        held = pd.DataFrame(self._last).ffill(axis=1).fillna(0.0).to_numpy()
-        entering = np.hstack([np.zeros((self.n_keys, 1)), held[:, :-1]])
-        # A change at the very edge replaces the level that came in: what ended there is not held in the new bin.
-        return np.maximum(self._peak, np.where(self._at_edge, 0.0, entering))[:, :-1]
-
-
 def bin_name(freq: object) -> str:
-    """Noun for a bin of frequency `freq`.
+    """Name of one bin of frequency `freq`, for text.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Series named by paths, summed to every level above them."""
+"""Aggregation of series with hierarchical names."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from gpudemand.usage.series import to_long, to_wide
 def aggregate_usage(
     usage: pd.DataFrame, spec: str | Sequence[str]
 ) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, list[str]]]:
-    """Sum series named by a path to every level above them.
+    """Aggregate series with hierarchical names to every level of the hierarchy.
 
     Parameters
     ----------
     usage : DataFrame
-        Long frame whose ``unique_id`` are paths, as ``usage_series(jobs, by="cluster/group/user")`` names them.
+        Long frame with paths as ``unique_id``, as from ``usage_series(jobs, by="cluster/group/user")``.
     spec : str or sequence of str
-        Names of the levels from the top down, ``"cluster/group/user"``; the total is put above them.
+        Names of the levels from the top down, ``"cluster/group/user"``; the total is added.
 
     Returns
     -------
@@ -31,7 +31,7 @@ def aggregate_usage(
     S_df : DataFrame, shape (n_nodes, n_bottom + 1)
         Summing matrix, with the node in the column ``unique_id``.
     tags : dict of str to list of str
-        Level -> its nodes. The three are what hierarchicalforecast's methods take.
+        Level -> its nodes. The three are the inputs of hierarchicalforecast's methods.
 
     Examples
     --------
@@ -61,8 +61,5 @@ def aggregate_usage(
     summing = pd.DataFrame.from_dict(nodes, orient="index", columns=wide.index)
     sums = pd.DataFrame(summing.to_numpy() @ wide.to_numpy(), index=summing.index, columns=wide.columns)
     tree = to_long(sums.rename_axis(index="unique_id"))
-    order = {name: place for place, name in enumerate(summing.index)}
-    tree = tree.sort_values(
-        ["unique_id", "ds"], key=lambda c: c.map(order) if c.name == "unique_id" else c, ignore_index=True
-    )
+    tree = tree.iloc[np.argsort(summing.index.get_indexer(tree["unique_id"]), kind="stable")].reset_index(drop=True)
     return tree, summing.rename_axis("unique_id").reset_index(), tags

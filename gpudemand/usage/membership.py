@@ -1,4 +1,4 @@
-"""Which job belongs to which usage series."""
+"""Assignment of jobs to usage series."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEYS = ("gpu_type", "user", "group", "cluster")
 
 
 def series_codes(jobs: pd.DataFrame, ids: Sequence[str]) -> IntArray:
-    """Number of the series that each job belongs to, -1 for none, told from the names of the series.
+    """Index of the series that each job belongs to, -1 for none, from the names of the series.
 
     Parameters
     ----------
@@ -41,15 +41,15 @@ def series_codes(jobs: pd.DataFrame, ids: Sequence[str]) -> IntArray:
     >>> series_codes(jobs, ["ada", "unknown"]).tolist(), series_codes(jobs, ["total"]).tolist()
     ([0, 1], [0, 0])
     """
-    wanted = pd.Index([str(name) for name in ids])
-    if len(wanted) == 1 and wanted[0] == "total":
+    names = pd.Index([str(name) for name in ids])
+    if len(names) == 1 and names[0] == "total":
         return np.zeros(len(jobs), dtype=np.int64)
-    depth = wanted[0].count("/") + 1
-    found = [wanted.get_indexer(_names(jobs, keys)).astype(np.int64) for keys in permutations(KEYS, min(depth, 4))]
+    depth = names[0].count("/") + 1
+    found = [names.get_indexer(_names(jobs, keys)).astype(np.int64) for keys in permutations(KEYS, min(depth, 4))]
     best = max(found, key=lambda codes: len(np.unique(codes[codes >= 0])))
     if not (best >= 0).any():
         raise InputError(
-            f"no job belongs to the series {shorten(wanted[0])!r}; usage must come from usage_series(jobs, by=...) of "
+            f"no job belongs to the series {shorten(names[0])!r}; usage must come from usage_series(jobs, by=...) of "
             f"this log, with by=None, {', '.join(KEYS)} or a path of them."
         )
     return best

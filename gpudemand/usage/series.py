@@ -1,4 +1,4 @@
-"""Job logs as usage series: dense, exact by the calendar, long or wide."""
+"""Dense usage series from job logs, in calendar bins, long or wide."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from gpudemand._typing import STRING, FloatArray, IntArray
-from gpudemand._validation import InputError, check_choice, check_columns, check_usage, shorten
+from gpudemand._validation import InputError, check_choice, check_columns, check_usage
 from gpudemand.jobs.table import check_jobs, saved_attrs
-from gpudemand.usage.bins import HeldTime, PeakHeld, bin_edges
-from gpudemand.usage.job_log import KEYS, Log, microseconds, open_log
+from gpudemand.jobs.time_parser import parse_timestamp
+from gpudemand.usage.bins import BinnedGpuTime, bin_edges
+from gpudemand.usage.job_log_query import KEYS, JobLogQuery, microseconds, open_log
 
 VALUES = ("gpu_hours", "gpus", "gpus_peak", "jobs")
 
@@ -30,36 +31,36 @@ def usage_series(
     pending: bool = False,
     partial: bool = True,
 ) -> pd.DataFrame:
-    """Turn a job log into dense usage series, splitting every job exactly at the edges of the bins.
+    """Aggregate a job log to dense usage series, splitting jobs exactly at the edges of the bins.
 
     Parameters
     ----------
     jobs : DataFrame, str or Path
-        A canonical job table, or a Parquet or CSV file that holds one. A file is queried by DuckDB and never loaded.
+        A canonical job table, or a Parquet or CSV file of one, which is queried by DuckDB and not loaded.
     by : str, sequence of str or None, default="user"
-        What makes a series: ``"user"``, ``"group"``, ``"cluster"``, ``"gpu_type"``, ``"status"``; several of them, as a
-        list or as ``"cluster/group/user"``, name series ``cluster/group/user``; None or ``"total"`` is the total. A
-        missing name reads ``unknown``; a ``/`` inside a name is written ``%2F``.
+        Column that defines the series: ``"user"``, ``"group"``, ``"cluster"``, ``"gpu_type"``, ``"status"``; a list or
+        a path such as ``"cluster/group/user"`` gives hierarchical names; None or ``"total"`` is the total. A missing
+        name reads ``unknown``; a ``/`` inside a name is written ``%2F``.
     freq : str or offset, default="D"
         Any pandas frequency that names the start of a period (``"h"``, ``"D"``, ``"W-MON"``, ``"MS"``).
     value : {"gpu_hours", "gpus", "gpus_peak", "jobs"}, default="gpu_hours"
-        GPU-hours in the bin; mean number of GPUs held; most GPUs held at once; jobs submitted.
+        GPU-hours in the bin; mean number of GPUs held; peak of GPUs held; jobs submitted.
     start, until : time-like, optional
         Period to cover; times without a zone are in `tz`. The log's own first and last time by default. Jobs still
         running end at `until`.
     tz : str, default="UTC"
-        Zone of the calendar: days, weeks and months are local ones, of 23, 24 or 25 hours.
+        Zone of the calendar: days, weeks and months are local ones; days have 23, 24 or 25 hours.
     pending : bool, default=False
-        Count waiting too: demand begins at the submit, and jobs that have not started yet are part of it.
+        Include waiting time: each job counts from its submit, and jobs that have not started are included.
     partial : bool, default=True
-        Keep a last bin that the period covers only in part (its value is too low, and no forecaster should see it).
+        Keep a last bin that the period covers only in part; its value is too low to train a forecaster on.
 
     Returns
     -------
     DataFrame
         ``unique_id`` (str), ``ds`` (bin start, in `tz`) and ``y`` (float), sorted, with a row for every series and bin.
-        ``attrs`` hold ``kind``, ``value``, ``freq``, ``until``, and how many jobs had unknown GPUs (counted as 0) or
-        finished at an unknown time (counted as no time).
+        ``attrs`` hold ``kind``, ``value``, ``freq``, ``until``, and the numbers of jobs with unknown GPUs (counted as
+        0) and of finished jobs with an unknown end (counted as zero time).
 
     Notes
     -----
@@ -84,7 +85,7 @@ def usage_series(
         _check_present(jobs, columns)
     with open_log(jobs, columns, pending=pending) as log:
         bounds = log.bounds()
-        begin, stop = _moment("start", start, tz, bounds.begin), _moment("until", until, tz, bounds.until)
+        begin, stop = _time("start", start, tz, bounds.begin), _time("until", until, tz, bounds.until)
         if stop < begin:
             raise InputError(f"until ({stop}) lies before the start of the period ({begin}).")
         edges = bin_edges(begin, stop, freq, tz)
@@ -103,7 +104,7 @@ def usage_series(
 
 
 def _stated_kind(jobs: pd.DataFrame | str | Path) -> str:
-    """Kind of data that a table or a Parquet file states; empty where nobody said, and never guessed."""
+    """Kind of data stated by a table or a Parquet file; empty where it is not stated."""
     if isinstance(jobs, pd.DataFrame):
         return str(jobs.attrs.get("kind", ""))
     return str(saved_attrs(pq.read_schema(jobs)).get("kind", "")) if str(jobs).endswith(".parquet") else ""
@@ -123,40 +124,39 @@ def _check_present(jobs: pd.DataFrame, columns: Sequence[str]) -> None:
             raise InputError(f"this log names no {name!r} for any job; split it by {' or '.join([*known, 'total'])}.")
 
 
-def _moment(name: str, value: object, tz: str, default: int) -> pd.Timestamp:
-    if value is None:
-        return pd.Timestamp(default, unit="us", tz="UTC")
-    try:
-        moment = pd.Timestamp(value)
-        if pd.isna(moment):
-            raise ValueError("missing")
-        return moment.tz_localize(tz) if moment.tzinfo is None else moment
-    except (ValueError, TypeError) as error:
-        raise InputError(
-            f"{name}={shorten(value)!r} is not a time; write '2026-03-01' or '2026-03-01 12:00+01:00'."
-        ) from error
+def _time(name: str, value: object, tz: str, default: int) -> pd.Timestamp:
+    return pd.Timestamp(default, unit="us", tz="UTC") if value is None else parse_timestamp(value, tz, name)
 
 
-def _values(log: Log, value: str, edges: pd.DatetimeIndex, n_keys: int, begin: int, until: int) -> FloatArray:
-    marks = edges.as_unit("us").asi8
+def _values(log: JobLogQuery, value: str, edges: pd.DatetimeIndex, n_keys: int, begin: int, until: int) -> FloatArray:
+    edges_us = edges.as_unit("us").asi8
     if value == "jobs":
-        return _submissions(log, np.clip(marks, begin, until + 1), n_keys)
+        return _submissions(log, np.clip(edges_us, begin, until + 1), n_keys)
     if value == "gpus_peak":
-        peak = PeakHeld(marks, n_keys)
-        for batch in log.changes(begin, until):
-            peak.add(*batch)
-        return peak.gpus()
-    held = HeldTime(marks, n_keys)
+        return _peaks(log, edges_us, n_keys, begin, until)
+    held = BinnedGpuTime(edges_us, n_keys)
     for key, first, last, gpus in log.held(until):
         held.add(key, np.clip(first, begin, until), np.clip(last, begin, until), gpus)
     gpu_hours = held.gpu_hours()
-    return gpu_hours if value == "gpu_hours" else gpu_hours / (np.diff(marks) / 3.6e9)
+    return gpu_hours if value == "gpu_hours" else gpu_hours / (np.diff(edges_us) / 3.6e9)
 
 
-def _submissions(log: Log, marks: IntArray, n_keys: int) -> FloatArray:
-    counts = np.zeros(n_keys * (marks.size - 1))
-    for key, submit in log.submissions(marks):
-        cell = key * (marks.size - 1) + np.searchsorted(marks, submit, side="right") - 1
+def _peaks(log: JobLogQuery, edges_us: IntArray, n_keys: int, begin: int, until: int) -> FloatArray:
+    """Peak of the GPUs held, shape (n_keys, n_bins)."""
+    peak, last = np.zeros((n_keys, edges_us.size)), np.full((n_keys, edges_us.size), np.nan)
+    at_edge = np.zeros(peak.shape, dtype=bool)
+    for key, bins, highest, newest, first in log.peaks(edges_us, begin, until):
+        peak[key, bins], last[key, bins], at_edge[key, bins] = highest, newest, first == edges_us[bins]
+    held = pd.DataFrame(last).ffill(axis=1).fillna(0.0).to_numpy()
+    entering = np.hstack([np.zeros((n_keys, 1)), held[:, :-1]])
+    # A change exactly at an edge replaces the level before it: jobs that end there are not in the new bin.
+    return np.maximum(peak, np.where(at_edge, 0.0, entering))[:, :-1]
+
+
+def _submissions(log: JobLogQuery, edges_us: IntArray, n_keys: int) -> FloatArray:
+    counts = np.zeros(n_keys * (edges_us.size - 1))
+    for key, submit in log.submissions(edges_us):
+        cell = key * (edges_us.size - 1) + np.searchsorted(edges_us, submit, side="right") - 1
         counts += np.bincount(cell, minlength=counts.size)
     return counts.reshape(n_keys, -1)
 
@@ -168,26 +168,26 @@ def _long_frame(keys: Sequence[str], times: pd.DatetimeIndex, y: FloatArray) -> 
 
 
 def drop_last_bin(usage: pd.DataFrame) -> pd.DataFrame:
-    """Leave out the newest bin of every series, which a log that stops in mid-day covers only in part.
+    """Drop the last bin of every series, which a log that stops within it covers only in part.
 
     Raises
     ------
     InputError
         If there is only one bin.
     """
-    kept = usage[usage["ds"] < usage["ds"].max()].reset_index(drop=True)
-    if kept.empty:
+    shorter = usage[usage["ds"] < usage["ds"].max()].reset_index(drop=True)
+    if shorter.empty:
         raise InputError("the log covers less than one whole bin; use a finer freq.")
-    kept.attrs = dict(usage.attrs)
-    return kept
+    shorter.attrs = dict(usage.attrs)
+    return shorter
 
 
 def recorded_until(jobs: pd.DataFrame) -> pd.Timestamp:
-    """When a log stops being complete: its newest time, or its newest submission if the log goes quiet after that.
+    """Time until which a log is complete: its newest time, or its last submission if no more are recorded after it.
 
-    A log of finished jobs reaches as far as its last job ran, but after its last submission no new job is in it and
-    demand seems to fall. The log counts as quiet when the time after the last submission is longer than 999 of 1,000
-    pauses between submissions before it.
+    A log of finished jobs extends to the end of its last job, but has no submissions after some earlier time, from
+    which on demand seems to fall. That is assumed when the time after the last submission exceeds the 99.9 % quantile
+    of the times between submissions.
 
     Parameters
     ----------
@@ -213,7 +213,7 @@ def recorded_until(jobs: pd.DataFrame) -> pd.Timestamp:
 
 
 def to_wide(usage: pd.DataFrame) -> pd.DataFrame:
-    """Lay a long frame out as a matrix of series by time.
+    """Pivot a long frame to a matrix of series by time.
 
     Parameters
     ----------
@@ -240,7 +240,7 @@ def to_wide(usage: pd.DataFrame) -> pd.DataFrame:
 
 
 def to_long(wide: pd.DataFrame) -> pd.DataFrame:
-    """Turn a matrix of series by time back into a long frame; the inverse of `to_wide`.
+    """Melt a matrix of series by time to a long frame; the inverse of `to_wide`.
 
     Parameters
     ----------
@@ -267,16 +267,16 @@ def to_long(wide: pd.DataFrame) -> pd.DataFrame:
 
 
 def read_usage(path: str | Path, format: str = "canonical", *, tz: str | None = None) -> pd.DataFrame:  # noqa: A002
-    """Read usage that was recorded as such, rather than as jobs.
+    """Read a file of usage series (rather than of jobs).
 
     Parameters
     ----------
     path : str or Path
-        For ``canonical`` a CSV or Parquet file with ``unique_id``, ``ds``, ``y``; for ``prometheus`` a range-query JSON
-        or CSV of GPUs held per namespace.
+        For ``canonical`` a CSV or Parquet file with ``unique_id``, ``ds``, ``y``; for ``prometheus`` the JSON or CSV
+        of a range query of GPUs held per namespace.
     format : {"canonical", "prometheus"}
     tz : str, optional
-        Zone of times that are written without one, which Prometheus does not do.
+        Zone of times that are written without one (Prometheus' JSON always has one).
 
     Returns
     -------

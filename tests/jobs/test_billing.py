@@ -18,7 +18,7 @@ def bill(request: pytest.FixtureRequest, fixtures: Path, tmp_path: Path) -> Path
     return tmp_path / "focus.parquet"
 
 
-def test_usage_is_kept_and_the_rest_is_counted(bill: Path) -> None:
+def test_usage_is_read_and_other_charges_are_counted(bill: Path) -> None:
     with pytest.warns(RejectedRowsWarning):
         jobs = read_jobs(bill, "focus", strict=True)
     assert jobs["gpus"].tolist() == [8, 0.5]

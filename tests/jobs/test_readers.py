@@ -162,7 +162,7 @@ def test_another_format_is_recognised(fixtures: Path) -> None:
         read_jobs(fixtures / "Venus/cluster_log.csv")
 
 
-def test_a_quotation_mark_that_never_closes_swallows_nothing(write) -> None:
+def test_an_unclosed_quotation_mark_is_refused(write) -> None:
     broken = good(2, user='"ada')
     with pytest.raises(InputError, match=r"line 3 .* never closed"):
         read_jobs(write(CANONICAL + GOOD + broken + "".join(good(n) for n in range(3, 9))))
@@ -173,7 +173,7 @@ def test_a_column_named_twice(write) -> None:
         read_jobs(write(CANONICAL.replace("status", "gpus") + GOOD))
 
 
-def test_places_that_hold_no_log(fixtures: Path, tmp_path: Path) -> None:
+def test_paths_without_a_log_are_refused(fixtures: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is a folder"):
         read_jobs(tmp_path)
     with pytest.raises(InputError, match=r"no file .* Did you mean 'sacct.psv'"):

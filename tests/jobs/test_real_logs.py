@@ -1,4 +1,4 @@
-"""The logs beside the repository give the published numbers."""
+"""Public logs reproduce their published numbers."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_limits_and_use(jobs: pd.DataFrame) -> None:
     assert jobs.loc["100", ["group", "cluster", "partition", "qos"]].tolist() == ["vision", "alpha", "gpu", "normal"]
 
 
-def test_the_zone_is_asked_for(fixtures: Path) -> None:
+def test_a_missing_time_zone_is_an_error(fixtures: Path) -> None:
     with pytest.raises(InputError, match=r"no time zone; pass tz=.*local zone of the cluster"):
         read_jobs(fixtures / "sacct.psv", "sacct")
 
@@ -75,7 +75,7 @@ def test_epoch_seconds_need_no_zone(write) -> None:
     assert jobs.loc[0, "start"] == pd.Timestamp("2024-05-01 09:00", tz="UTC")
 
 
-def test_elapsed_stands_in_for_start_or_end(write) -> None:
+def test_elapsed_time_replaces_start_or_end(write) -> None:
     times = "2024-05-01T08:00:00|2024-05-01T09:00:00|01:00:00"
     ends = write(f"JobID|State|Submit|End|Elapsed|AllocTRES\n1|COMPLETED|{times}|gres/gpu=1\n")
     starts = write(f"JobID|State|Submit|Start|Elapsed|AllocTRES\n1|COMPLETED|{times}|gres/gpu=1\n", "other")

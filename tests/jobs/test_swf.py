@@ -53,7 +53,7 @@ def test_parts_between_checkpoints_are_not_counted_twice(write) -> None:
         assert read_jobs(write(HEADER + LINE + part), "swf", strict=True)["status"].tolist() == ["completed"]
 
 
-def test_a_log_without_a_start_asks_for_the_origin(write) -> None:
+def test_a_log_without_a_start_requires_the_origin(write) -> None:
     path = write(LINE)
     with pytest.raises(InputError, match="pass origin="):
         read_jobs(path, "swf")
@@ -68,7 +68,7 @@ def test_a_short_line_is_counted(write) -> None:
         read_jobs(write(HEADER + LINE + "2 10 5\n"), "swf", strict=True)
 
 
-def test_a_header_alone_is_said(write) -> None:
+def test_a_header_without_jobs_is_refused(write) -> None:
     with pytest.raises(InputError, match="no jobs"):
         read_jobs(write(HEADER), "swf")
 

@@ -48,7 +48,7 @@ def test_each_bad_row_has_its_reason() -> None:
     ]
 
 
-def test_the_latest_record_of_a_run_stands() -> None:
+def test_the_latest_record_of_a_run_is_used() -> None:
     jobs = table(
         job_id=["a", "a", "a", "b", "b", "c", "c", None, None],
         submit=day(1, 1, 1, 1, 1, 1, 1, 1, 1),

@@ -29,7 +29,7 @@ def test_helios(fixtures: Path) -> None:
     assert jobs.loc[0, "submit"] == pd.Timestamp("2020-04-01 00:00", tz="UTC")
 
 
-def test_helios_says_where_it_ran(fixtures: Path) -> None:
+def test_the_error_for_helios_names_its_time_zone(fixtures: Path) -> None:
     with pytest.raises(InputError, match="Asia/Shanghai"):
         read_jobs(fixtures / "Venus/cluster_log.csv", "helios")
 
@@ -82,7 +82,7 @@ def test_pai_joins_users_to_tasks(pai: Path) -> None:
     assert hours(jobs)[0] == 1
 
 
-def test_pai_asks_for_the_table_of_jobs(fixtures: Path, tmp_path: Path) -> None:
+def test_pai_requires_the_table_of_jobs(fixtures: Path, tmp_path: Path) -> None:
     shutil.copy(fixtures / "pai/pai_task_table.csv", tmp_path)
     with pytest.raises(InputError, match="pai_job_table"):
         read_jobs(tmp_path, "pai", **ORIGIN)
@@ -103,7 +103,7 @@ def test_openb_pods_share_gpus(fixtures: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["spot", "openb"])
-def test_relative_times_ask_for_the_origin(fixtures: Path, form: str) -> None:
+def test_relative_times_require_the_origin(fixtures: Path, form: str) -> None:
     with pytest.raises(InputError, match="pass origin="):
         read_jobs(fixtures / f"{form}.csv", form)
 

@@ -1,4 +1,4 @@
-"""Backtests of plans: calibrated forecasts hold as often as they say, on made and on real series."""
+"""Backtests of plans: coverage of calibrated forecasts, on simulated and real series."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def calibrated(n_windows=200, h=20, seed=0):
     return frame
 
 
-def test_a_calibrated_forecast_holds_as_often_as_it_says():
+def test_a_calibrated_forecast_has_its_nominal_coverage():
     table = plan_backtest(calibrated())
     np.testing.assert_allclose(table.loc["Right", "coverage"], [0.90, 0.95], atol=0.01)
     assert table.loc[("Sure", 0.95), "coverage"] < 0.80
@@ -40,14 +40,14 @@ def test_a_calibrated_forecast_holds_as_often_as_it_says():
 def test_demand_from_jobs_at_several_origins():
     jobs, _ = make_cluster(n_users=15, n_days=50, random_state=4)
     usage = usage_series(jobs, by=None, freq="h", value="gpus", until="2026-02-22")
-    model = JobDemandModel(run_time=RunTimeModel(pasts=(), max_rows=30_000))
+    model = JobDemandModel(run_time=RunTimeModel(history_keys=(), max_rows=30_000))
     backtest = demand_cross_validation(model, jobs, usage, h=24, n_windows=3, level=[80])
     reference = cross_validation(Naive(), usage, h=24, n_windows=3)
     pd.testing.assert_frame_equal(backtest[["unique_id", "ds", "cutoff", "y"]], reference.drop(columns="Naive"))
     assert plan_backtest(backtest, [0.9])["held"].iloc[0] > 0.5
 
 
-def test_plans_on_the_spot_cluster_hold(shared_data):
+def test_plans_on_the_spot_cluster_have_their_nominal_coverage(shared_data):
     path = shared_data / "traces/alibaba-spot-v2026-derived/hourly_concurrency_top_models.csv"
     wide = pd.read_csv(path)
     ds = pd.Timestamp("2024-01-01") + pd.to_timedelta(wide["hour"], unit="h")
@@ -58,7 +58,7 @@ def test_plans_on_the_spot_cluster_hold(shared_data):
     assert (table["held"] >= table["coverage"]).all()
 
 
-def test_nonsense_gets_a_sentence():
+def test_invalid_arguments_raise_a_clear_error():
     with pytest.raises(InputError, match="no intervals"):
         plan_backtest(calibrated()[["unique_id", "ds", "cutoff", "y", "Right"]])
     with pytest.raises(InputError, match="service_levels must be"):

@@ -1,4 +1,4 @@
-"""The plan by hand, its monotonicities, and the nonsense it refuses."""
+"""Plans by hand, their monotonicity, and invalid arguments."""
 
 from __future__ import annotations
 
@@ -116,12 +116,12 @@ def test_more_service_more_gpus():
         ({"model": "N"}, "is not known"),
     ],
 )
-def test_nonsense_gets_a_sentence(change, reason):
+def test_invalid_arguments_raise_a_clear_error(change, reason):
     with pytest.raises(InputError, match=reason):
         plan_capacity(normal_forecast([100.0], 10), **{"installed": 100, **change})
 
 
-def test_forecasts_that_cannot_be_planned_for():
+def test_invalid_forecasts_are_refused():
     forecast = normal_forecast([100.0], 10)
     with pytest.raises(InputError, match="no intervals"):
         plan_capacity(forecast[["unique_id", "ds", "M"]], installed=1)
@@ -141,13 +141,13 @@ def test_forecasts_that_cannot_be_planned_for():
         plan_capacity(pd.concat([forecast, forecast]), installed=1)
 
 
-def test_no_fewer_gpus_than_none_are_required():
+def test_requirements_are_not_negative():
     table = plan_capacity(normal_forecast([1.0, -100.0], 1), installed=1).to_frame()
     assert table["required"].tolist() == [4.0, 0.0]
     assert (table.filter(like="p50") >= 0).all(axis=None)
 
 
-def test_capacities_that_nobody_can_have():
+def test_invalid_capacities_are_refused():
     plan = plan_capacity(normal_forecast([100.0], 10), installed=1)
     for wrong in (-1, float("nan"), "many"):
         with pytest.raises(InputError, match="capacity must be a number"):

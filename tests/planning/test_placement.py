@@ -1,4 +1,4 @@
-"""Placement against exhaustive search, its bound, and no prediction at all."""
+"""Assignments against exhaustive search and the linear-programming bound."""
 
 from __future__ import annotations
 
@@ -6,23 +6,30 @@ from itertools import product
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
 from gpudemand._validation import InputError
 from gpudemand.datasets import make_cluster
-from gpudemand.planning.placement import (
-    carry_out,
-    compare_placements,
-    first_fit,
-    place_jobs,
-    predicted_times,
-    shortest_makespan,
-)
-from tests.planning.test_scenario import LawOfNature
+from gpudemand.planning.placement import place_jobs, predicted_times
+from tests.planning.test_what_if import TrueCosts
 
 
 def unrelated(n, m, seed):
     rng = np.random.default_rng(seed)
     return rng.lognormal(3, 1, (n, 1)) * rng.uniform(0.5, 3, m) * rng.uniform(0.8, 1.25, (n, m))
+
+
+def makespan(device, seconds):
+    return np.bincount(device, seconds[np.arange(len(device)), device], minlength=seconds.shape[1]).max()
+
+
+def shortest_makespan(seconds, fits):
+    """Makespan if jobs could be split between devices (linear relaxation)."""
+    job, device = np.nonzero(fits)
+    whole = np.c_[np.equal.outer(np.arange(len(seconds)), job), np.zeros(len(seconds))]
+    load = np.c_[np.equal.outer(np.arange(seconds.shape[1]), device) * seconds[job, device], -np.ones(seconds.shape[1])]
+    makespan = np.r_[np.zeros(job.size), 1.0]
+    return linprog(makespan, A_ub=load, b_ub=load[:, 0] * 0, A_eq=whole, b_eq=np.ones(len(seconds))).fun
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -32,42 +39,35 @@ def test_close_to_the_best_of_all_assignments(seed):
     fits[:, 0] = True
     jobs = np.arange(8)
     every = (np.array(choice) for choice in product(range(3), repeat=8))
-    best = min(
-        np.bincount(device, seconds[jobs, device], minlength=3).max() for device in every if fits[jobs, device].all()
-    )
-    found, failures = carry_out(place_jobs(seconds, fits), seconds, fits)
-    assert failures == 0
-    assert shortest_makespan(seconds, fits) <= best + 1e-9 <= found + 2e-9
-    assert found <= 1.15 * best
+    best = min(makespan(device, seconds) for device in every if fits[jobs, device].all())
+    device = place_jobs(seconds, fits)
+    assert fits[jobs, device].all()
+    assert shortest_makespan(seconds, fits) <= best + 1e-9 <= makespan(device, seconds) + 2e-9
+    assert makespan(device, seconds) <= 1.15 * best
 
 
 def test_many_jobs_come_near_the_bound():
     seconds, fits = unrelated(300, 8, 0), np.ones((300, 8), dtype=bool)
-    found, _ = carry_out(place_jobs(seconds, fits), seconds, fits)
+    found = makespan(place_jobs(seconds, fits), seconds)
     assert found <= 1.1 * shortest_makespan(seconds, fits)
-    assert found < 0.8 * carry_out(first_fit(seconds), seconds, fits)[0]
+    assert found < 0.8 * makespan(np.arange(300) % 8, seconds)
 
 
-def test_a_job_without_memory_fails_and_runs_again():
-    seconds, fits = np.array([[1.0, 10.0]]), np.array([[False, True]])
-    assert carry_out(np.array([0]), seconds, fits) == (10.0, 1)
-    assert carry_out(np.array([-1]), seconds, fits) == (10.0, 0)
-    assert place_jobs(seconds, np.array([[False, False]])).tolist() == [-1]
+def test_a_job_that_fits_nowhere_is_not_placed():
+    assert place_jobs(np.array([[1.0, 10.0]]), np.array([[False, False]])).tolist() == [-1]
 
 
-def test_prediction_saves_failures_and_time_on_the_synthetic_cluster():
+def test_predicted_times_and_memory_give_good_assignments_on_the_synthetic_cluster():
     jobs = make_cluster(n_users=20, n_days=20, random_state=1)[0].head(150).assign(precision="fp32")
     devices = ["V100"] * 3 + ["A100"] * 2 + ["H100"]
-    true_s, true_fits = predicted_times(jobs, devices, LawOfNature())
-    rng = np.random.default_rng(0)
-    guess = true_s * rng.lognormal(0, 0.2, true_s.shape)
-    table = compare_placements(guess, true_fits, true_s, true_fits > 0)
-    assert table["makespan_s"].is_monotonic_decreasing
-    assert table.loc["predicted", "out_of_memory"] == 0 < table.loc["first fit", "out_of_memory"]
-    assert table.loc["predicted", "over_bound"] < 1.3
+    true_s, probability = predicted_times(jobs, devices, TrueCosts())
+    predicted_s = true_s * np.random.default_rng(0).lognormal(0, 0.2, true_s.shape)
+    device = place_jobs(predicted_s, probability >= 0.9)
+    assert (probability[np.arange(len(jobs)), device] == 1).all()
+    assert makespan(device, true_s) < 1.3 * shortest_makespan(true_s, probability > 0)
 
 
-def test_nonsense_gets_a_sentence():
+def test_invalid_arguments_raise_a_clear_error():
     with pytest.raises(InputError, match="same shape"):
         place_jobs(np.ones((2, 2)), np.ones((2, 3), dtype=bool))
     with pytest.raises(InputError, match="positive"):

@@ -1,1 +1,1 @@
-"""Capacity plans: GPUs required against GPUs installed, and what to buy."""
+"""Capacity plans: required against installed GPUs, and the mix of purchases."""

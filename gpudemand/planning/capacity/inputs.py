@@ -1,4 +1,4 @@
-"""What a plan is given: numbers for all series or for each, and bins of some width."""
+"""Validation of the arguments of a plan."""
 
 from __future__ import annotations
 
@@ -13,31 +13,32 @@ from gpudemand.units import parse_duration
 
 
 def check_lead_time(lead_time: str | pd.Timedelta) -> pd.Timedelta:
-    """Time from an order to GPUs that run jobs; refused if it is negative."""
+    """Parse the time from an order to GPUs in service; raises if it is negative."""
     lead = parse_duration(lead_time)
     if lead < pd.Timedelta(0):
         raise InputError(f"lead_time must not be negative; got {lead_time!r}.")
     return lead
 
 
-def number_by_row(what: str, given: float | Mapping[str, float], ids: pd.Series) -> FloatArray:
-    """Positive number for each row of a forecast, from one number for all series or a number for each."""
+def broadcast_by_series(name: str, given: float | Mapping[str, float], ids: pd.Series) -> FloatArray:
+    """Positive number for each row of a forecast, from one number or one per series."""
     if isinstance(given, (Mapping, pd.Series)):
         known = {
-            str(name): check_number(f"{what}[{name!r}]", number, 0, open_low=True) for name, number in given.items()
+            str(series): check_number(f"{name}[{series!r}]", number, 0, open_low=True)
+            for series, number in given.items()
         }
-        missing = [name for name in ids.astype(str).unique() if name not in known]
+        missing = [series for series in ids.astype(str).unique() if series not in known]
         if missing:
             raise InputError(
-                f"{what} says nothing about {missing[0]!r}.{nearest(missing[0], known)} "
+                f"{name} says nothing about {missing[0]!r}.{nearest(missing[0], known)} "
                 "It needs a number for each series."
             )
         return ids.astype(str).map(known).to_numpy(dtype=float)
-    return np.full(len(ids), check_number(what, given, 0, open_low=True))
+    return np.full(len(ids), check_number(name, given, 0, open_low=True))
 
 
 def bin_hours(forecast: pd.DataFrame) -> FloatArray:
-    """Width of each row's bin in hours, from the distances of the stamps."""
+    """Width of each row's bin in hours, from the differences of the timestamps."""
     times = pd.DatetimeIndex(sorted(forecast["ds"].unique()))
     if len(times) < 2:
         raise InputError(

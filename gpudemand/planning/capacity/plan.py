@@ -1,4 +1,4 @@
-"""How many GPUs, by when: a forecast with intervals against what is installed."""
+"""Capacity plan: quantiles of forecast demand against installed GPUs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import pandas as pd
 
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_choice, check_number
-from gpudemand.planning.capacity.inputs import bin_hours, check_lead_time, number_by_row
-from gpudemand.planning.capacity.purchase_mix import money_table
+from gpudemand.planning.capacity.inputs import bin_hours, broadcast_by_series, check_lead_time
+from gpudemand.planning.capacity.purchase_mix import purchase_mix
 from gpudemand.planning.capacity.quantiles import QuantileTable
 from gpudemand.units import format_count
 
+#: Quantiles that a plan lists.
 SHARES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 
 
@@ -28,10 +29,10 @@ def plan_capacity(
     unit: str = "gpus",
     model: str | None = None,
 ) -> CapacityPlan:
-    """Turn a demand forecast into GPUs to have, the first date on which they are short, and the date to order by.
+    """Required GPUs, first shortfall and order date from a demand forecast.
 
-    GPUs required in a bin are the demand that is not exceeded with probability `service_level`, divided by
-    `target_utilization` and rounded up: a cluster at 100 % has a queue, fragments and no room for a failed node.
+    The requirement of a bin is the quantile of demand at `service_level`, divided by `target_utilization` and rounded
+    up: at a utilization of 100 % jobs queue, GPUs are fragmented, and no node may fail.
 
     Parameters
     ----------
@@ -41,15 +42,15 @@ def plan_capacity(
     installed : float or mapping of str to float
         GPUs installed, for every series or by ``unique_id``.
     target_utilization : float in (0, 1], default=0.85
-        Share of the installed GPUs that may be busy before more are needed.
+        Share of the installed GPUs that may be busy.
     service_level : float in (0.5, 1), default=0.95
-        Probability with which demand must be met in a bin.
+        Probability with which the demand of a bin is met.
     lead_time : str or Timedelta, default="90D"
-        Time from the order to GPUs that run jobs.
+        Time from the order to GPUs in service.
     unit : {"gpus", "gpu_hours"}, default="gpus"
-        What the forecast counts; GPU-hours are divided by the width of a bin.
+        Unit of the forecast; GPU-hours are divided by the width of a bin.
     model : str, optional
-        Which model's columns, where the frame holds several.
+        Model to use, if the frame has several.
 
     Returns
     -------
@@ -73,11 +74,11 @@ def plan_capacity(
     check_choice("unit", unit, ("gpus", "gpu_hours"))
     lead = check_lead_time(lead_time)
     quantiles = QuantileTable.from_forecast(forecast, model)
-    _check_once(forecast)
-    _check_rules(target_utilization, service_level, quantiles.highest)
+    _check_unique(forecast)
+    _check_targets(target_utilization, service_level, quantiles.highest)
     if unit == "gpu_hours":
         quantiles = QuantileTable(quantiles.z, quantiles.values / bin_hours(forecast)[:, None])
-    capacity = number_by_row("installed", installed, forecast["unique_id"])
+    capacity = broadcast_by_series("installed", installed, forecast["unique_id"])
     table = _table(forecast, quantiles, capacity, target_utilization, service_level)
     order = np.lexsort((forecast["ds"].to_numpy(), forecast["unique_id"].astype(str).to_numpy()))
     ordered = QuantileTable(quantiles.z, quantiles.values[order])
@@ -86,18 +87,18 @@ def plan_capacity(
 
 @dataclass(frozen=True)
 class CapacityPlan:
-    """Required against installed GPUs, by series and date; prints as one line a series.
+    """Required against installed GPUs by series and date; prints one line a series.
 
     Attributes
     ----------
     table : DataFrame
-        What `to_frame` returns.
+        See `to_frame`.
     target_utilization, service_level : float
     lead_time : Timedelta
     attrs : dict
         Metadata of the forecast, such as the kind of data.
     quantiles : QuantileTable
-        Demand, a row a row of `table`.
+        Predictive distribution of demand, with the rows of `table`.
     """
 
     table: pd.DataFrame = field(repr=False)
@@ -108,27 +109,27 @@ class CapacityPlan:
     quantiles: QuantileTable | None = field(default=None, repr=False)
 
     def to_frame(self) -> pd.DataFrame:
-        """A row a series and bin.
+        """The plan by series and bin.
 
         Returns
         -------
         DataFrame
             ``unique_id``, ``ds``; ``demand_p50`` ... ``demand_p99``: GPUs busy; ``required_p50`` ... ``required_p99``
-            and ``required`` (at the service level): GPUs to have; ``installed``; ``shortfall``; ``p_over``: probability
-            that demand exceeds all that is installed.
+            and ``required`` (at the service level): GPUs required; ``installed``; ``shortfall``; ``p_over``:
+            probability that demand exceeds the installed GPUs.
         """
         return self.table.copy()
 
     @property
     def summary(self) -> pd.DataFrame:
-        """A row a series: installed, required and shortfall at their worst, dates, and how full it gets.
+        """The plan by series: installed GPUs, largest requirement and shortfall, dates, and utilization.
 
         Returns
         -------
         DataFrame
             Index ``unique_id``; ``installed``, ``required``, ``shortfall``, ``first_crossing`` (NaT if never),
-            ``order_by`` (`first_crossing` less the lead time; may lie in the past), ``peak_utilization`` (demand at the
-            service level over installed), ``share_over`` (expected share of time with more demand than GPUs).
+            ``order_by`` (`first_crossing` less the lead time, possibly in the past), ``peak_utilization`` (demand
+            at the service level over installed), ``share_over`` (expected share of time with more demand than GPUs).
         """
         groups = self.table.groupby("unique_id", sort=False)
         short = self.table[self.table["shortfall"] > 0]
@@ -147,7 +148,7 @@ class CapacityPlan:
         frame.insert(4, "order_by", frame["first_crossing"] - self.lead_time)
         return frame
 
-    def replanned(
+    def replan(
         self,
         *,
         growth: float = 1.0,
@@ -155,14 +156,14 @@ class CapacityPlan:
         target_utilization: float | None = None,
         service_level: float | None = None,
     ) -> CapacityPlan:
-        """Plan again for more demand, more GPUs or other rules; what is not given stays.
+        """Plan with other demand, more GPUs or other targets; arguments not given stay.
 
         Parameters
         ----------
         growth : float, default=1.0
             Demand relative to the forecast.
         extra_gpus : float, default=0.0
-            GPUs bought for each series, on top of those installed.
+            GPUs added to each series.
         target_utilization, service_level : float, optional
 
         Returns
@@ -173,50 +174,52 @@ class CapacityPlan:
         quantiles = QuantileTable(known.z, known.values * check_number("growth", growth, 0))
         target = self.target_utilization if target_utilization is None else target_utilization
         level = self.service_level if service_level is None else service_level
-        _check_rules(target, level, known.highest)
+        _check_targets(target, level, known.highest)
         capacity = self.table["installed"].to_numpy() + check_number("extra_gpus", extra_gpus, 0)
         return CapacityPlan(
             _table(self.table, quantiles, capacity, target, level), target, level, self.lead_time, self.attrs, quantiles
         )
 
     def exceedance(self, capacity: Sequence[float] | None = None) -> pd.DataFrame:
-        """Expected share of the time in which demand exceeds a number of GPUs.
+        """Expected share of time in which demand exceeds a number of GPUs.
 
         Parameters
         ----------
         capacity : sequence of float, optional
-            GPUs; by default from none to well above what is required, in 100 steps.
+            GPUs; by default 101 values from none to 1.5 times the requirement.
 
         Returns
         -------
         DataFrame
-            ``unique_id``, ``gpus``, ``share_over``: falling in ``gpus``.
+            ``unique_id``, ``gpus``, ``share_over``: decreasing in ``gpus``.
         """
         quantiles, parts = self._known_quantiles(), []
-        wanted = None if capacity is None else np.array([check_number("capacity", gpus, 0) for gpus in capacity])
+        given = None if capacity is None else np.array([check_number("capacity", gpus, 0) for gpus in capacity])
         for name, rows in self.table.groupby("unique_id", sort=False).indices.items():
-            most = max(self.table["required"].iloc[rows].max(), self.table["installed"].iloc[rows].max())
-            steps = np.linspace(0, 1.5 * most, 101) if wanted is None else wanted
-            mine = QuantileTable(quantiles.z, quantiles.values[rows])
-            over = [float(mine.exceedance(np.full(len(rows), gpus)).mean()) for gpus in steps]
+            highest = max(self.table["required"].iloc[rows].max(), self.table["installed"].iloc[rows].max())
+            steps = np.linspace(0, 1.5 * highest, 101) if given is None else given
+            subset = QuantileTable(quantiles.z, quantiles.values[rows])
+            over = [float(subset.exceedance(np.full(len(rows), gpus)).mean()) for gpus in steps]
             parts.append(pd.DataFrame({"unique_id": name, "gpus": steps, "share_over": over}))
         return pd.concat(parts, ignore_index=True)
 
-    def money(self, reserved: float | Mapping[str, float], on_demand: float | Mapping[str, float]) -> pd.DataFrame:
+    def purchase_mix(
+        self, reserved: float | Mapping[str, float], on_demand: float | Mapping[str, float]
+    ) -> pd.DataFrame:
         """Cheapest mix of reserved and on-demand GPUs over the time of the plan, at prices of a GPU-hour.
 
         Parameters
         ----------
         reserved, on_demand : float or mapping of str to float
-            For every series, or by ``unique_id``.
+            Price of a GPU-hour, for every series or by ``unique_id``.
 
         Returns
         -------
         DataFrame
-            See `gpudemand.planning.capacity.purchase_mix.money_table`.
+            See `gpudemand.planning.capacity.purchase_mix.purchase_mix`.
         """
         hours, required = bin_hours(self.table), self.table["required"].to_numpy(dtype=float)
-        return money_table(self.table["unique_id"], self._known_quantiles(), hours, required, reserved, on_demand)
+        return purchase_mix(self.table["unique_id"], self._known_quantiles(), hours, required, reserved, on_demand)
 
     def _known_quantiles(self) -> QuantileTable:
         if self.quantiles is None:
@@ -244,21 +247,21 @@ class CapacityPlan:
         )
 
 
-def _check_rules(target_utilization: float, service_level: float, highest: float) -> None:
+def _check_targets(target_utilization: float, service_level: float, highest: float) -> None:
     check_number("target_utilization", target_utilization, 0, 1, open_low=True)
     check_number("service_level", service_level, 0.5, 0.9999, open_low=True)
     if service_level > highest + 1e-9:
-        wanted = 100 * (2 * service_level - 1)
+        level = 100 * (2 * service_level - 1)
         raise InputError(
             f"the widest interval reaches the {100 * highest:.4g} % quantile, below the service level "
-            f"{100 * service_level:.4g} %; predict with level=[..., {wanted:.4g}]."
+            f"{100 * service_level:.4g} %; predict with level=[..., {level:.4g}]."
         )
 
 
-def _check_once(forecast: pd.DataFrame) -> None:
-    twice = forecast[forecast.duplicated(["unique_id", "ds"])]
-    if len(twice):
-        name, ds = twice.iloc[0][["unique_id", "ds"]]
+def _check_unique(forecast: pd.DataFrame) -> None:
+    repeated = forecast[forecast.duplicated(["unique_id", "ds"])]
+    if len(repeated):
+        name, ds = repeated.iloc[0][["unique_id", "ds"]]
         raise InputError(f"the forecast has {str(name)!r} on {ds} more than once; of a backtest, plan for one cutoff.")
 
 
@@ -273,23 +276,21 @@ def _table(
     target_utilization: float,
     service_level: float,
 ) -> pd.DataFrame:
-    demand = {name: _busy(quantiles, share) for name, share in SHARES.items()}
-    required = np.ceil(_busy_to_installed(_busy(quantiles, service_level), target_utilization))
-    columns = {f"demand_{name}": busy for name, busy in demand.items()}
-    columns |= {
-        f"required_{name}": np.ceil(_busy_to_installed(busy, target_utilization)) for name, busy in demand.items()
-    }
+    demand = {name: _demand(quantiles, share) for name, share in SHARES.items()}
+    required = _required(_demand(quantiles, service_level), target_utilization)
+    columns = {f"demand_{name}": gpus for name, gpus in demand.items()}
+    columns |= {f"required_{name}": _required(gpus, target_utilization) for name, gpus in demand.items()}
     columns |= {"required": required, "installed": installed, "shortfall": np.maximum(required - installed, 0.0)}
     columns["p_over"] = quantiles.exceedance(installed)
     table = pd.DataFrame({"unique_id": forecast["unique_id"], "ds": forecast["ds"], **columns})
     return table.sort_values(["unique_id", "ds"], kind="stable", ignore_index=True)
 
 
-def _busy(quantiles: QuantileTable, share: float) -> FloatArray:
-    # A forecast may fall below zero, GPUs cannot.
+def _demand(quantiles: QuantileTable, share: float) -> FloatArray:
+    # Forecasts may be negative, demand is not.
     return np.maximum(quantiles.quantile(share), 0.0)
 
 
-def _busy_to_installed(busy: FloatArray, target_utilization: float) -> FloatArray:
-    # 85.0 / 0.85 is 100.00000000000001 in floating point, and nobody buys a GPU for that.
-    return np.round(busy / target_utilization, 9)
+def _required(demand: FloatArray, target_utilization: float) -> FloatArray:
+    # Rounded so that no GPU is added for a rounding error: 85.0 / 0.85 is 100.00000000000001.
+    return np.ceil(np.round(demand / target_utilization, 9))

@@ -1,4 +1,4 @@
-"""What to reserve and what to rent by the hour, from the distribution of demand and two prices."""
+"""Mix of reserved and on-demand GPUs of least expected cost: the newsvendor problem."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._typing import FloatArray
-from gpudemand.planning.capacity.inputs import number_by_row
+from gpudemand.planning.capacity.inputs import broadcast_by_series
 from gpudemand.planning.capacity.quantiles import QuantileTable
 
-#: Probabilities at which a distribution is summed.
-_SHARES = (np.arange(200) + 0.5) / 200
+#: Probabilities of the quadrature over the predictive distribution.
+_PROBABILITIES = (np.arange(200) + 0.5) / 200
 
 
-def money_table(
+def purchase_mix(
     ids: pd.Series,
     quantiles: QuantileTable,
     hours: FloatArray,
@@ -23,37 +23,34 @@ def money_table(
     reserved: float | Mapping[str, float],
     on_demand: float | Mapping[str, float],
 ) -> pd.DataFrame:
-    """Cheapest mix of reserved and on-demand GPUs for each series.
+    """Mix of reserved and on-demand GPUs of least expected cost for each series.
 
-    A reserved GPU is paid for whether used or not, so the next one pays off while the share of hours in which it would
-    be busy exceeds the ratio of the prices: the break-even share (the newsvendor's critical ratio).
+    A further reserved GPU pays off while the share of hours in which it would be busy exceeds the ratio of the prices,
+    the break-even share (the newsvendor's critical ratio).
 
     Parameters
     ----------
     ids : Series of length n_rows
-        Series of each row of `quantiles`.
-    quantiles : QuantileTable
+    quantiles : QuantileTable of n_rows
         GPUs busy.
-    hours : ndarray of shape (n_rows,)
-        Width of each bin.
-    required : ndarray of shape (n_rows,)
-        GPUs to have at the service level.
+    hours, required : ndarray of shape (n_rows,)
+        Width of each bin, and GPUs required at the service level.
     reserved, on_demand : float or mapping of str to float
         Price of a GPU-hour, for every series or by series.
 
     Returns
     -------
     DataFrame
-        Index ``unique_id``; ``break_even_share``, ``reserve`` (GPUs), ``on_demand_gpu_hours`` (expected, beyond what is
-        reserved), ``cost`` of that mix over all bins, ``cost_reserved`` if all that is required at its highest were
-        reserved, ``cost_on_demand`` if nothing were.
+        Index ``unique_id``; ``break_even_share``, ``reserve`` (GPUs), ``on_demand_gpu_hours`` (expected, beyond the
+        reserve), ``cost`` of that mix over all bins, ``cost_reserved`` of reserving the highest requirement,
+        ``cost_on_demand`` of reserving nothing.
     """
-    kept, rented = number_by_row("reserved", reserved, ids), number_by_row("on_demand", on_demand, ids)
-    demand = np.maximum(np.stack([quantiles.quantile(share) for share in _SHARES], axis=1), 0.0)
+    prices = broadcast_by_series("reserved", reserved, ids), broadcast_by_series("on_demand", on_demand, ids)
+    demand = np.maximum(np.stack([quantiles.quantile(share) for share in _PROBABILITIES], axis=1), 0.0)
     rows = {}
     for name in ids.unique():
         mine = (ids == name).to_numpy()
-        rows[name] = _mix(demand[mine], hours[mine], required[mine], kept[mine][0], rented[mine][0])
+        rows[name] = _mix(demand[mine], hours[mine], required[mine], *(price[mine][0] for price in prices))
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("unique_id")
 
 
@@ -76,7 +73,7 @@ def _mix(
 
 
 def _exceeded(demand: FloatArray, weight: FloatArray, share: float) -> float:
-    """Most GPUs of which the last one is busy for at least a share of the time."""
+    """Number of GPUs that demand reaches in a share of the time."""
     if share >= 1:
         return 0.0
     order = np.argsort(demand)[::-1]

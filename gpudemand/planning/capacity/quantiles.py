@@ -1,4 +1,4 @@
-"""The predictive distribution behind a forecast's interval columns."""
+"""Predictive distribution from the interval columns of a forecast."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from gpudemand.metrics import levels, model_names
 
 @dataclass(frozen=True)
 class QuantileTable:
-    """Quantiles of demand, one row a forecast bin, interpolated on the normal scale.
+    """Quantiles of demand, one row a forecast bin, interpolated linearly in the standard normal quantile.
 
-    Between two known quantiles the distribution is that of a normal variable; beyond the outermost one the last slope
-    goes on, so the far tail is an assumption and not a measurement.
+    Beyond the outermost known quantiles the distribution is extrapolated with normal tails.
 
     Attributes
     ----------
@@ -37,8 +36,8 @@ class QuantileTable:
         Raises
         ------
         InputError
-            If the frame is empty, holds several models and none was named, or has no intervals, missing values
-            or missing dates.
+            If the frame is empty, has several models and none is named, has no intervals, or has missing values or
+            dates.
         """
         check_columns(forecast, ("unique_id", "ds"), "forecast")
         name = pick_model(forecast, model)
@@ -47,7 +46,10 @@ class QuantileTable:
             raise InputError(
                 f"the forecast of {name} has no intervals, so it carries no risk; predict with level=[80, 95]."
             )
-        _check_rows(forecast)
+        if forecast.empty:
+            raise InputError("the forecast has no rows; there is nothing to plan for.")
+        if forecast["ds"].isna().any():
+            raise InputError(f"the forecast has {int(forecast['ds'].isna().sum())} rows without a date in ds.")
         columns = {0.5: name}
         for level in known:
             columns[0.5 - level / 200] = f"{name}-lo-{level:g}"
@@ -58,11 +60,11 @@ class QuantileTable:
 
     @property
     def highest(self) -> float:
-        """Largest probability at which a quantile is known rather than extrapolated."""
+        """Largest probability whose quantile is not extrapolated."""
         return float(norm.cdf(self.z[-1]))
 
     def quantile(self, share: float) -> FloatArray:
-        """Demand that is not exceeded with probability `share`, shape (n_rows,)."""
+        """Quantile of demand at probability `share`, shape (n_rows,)."""
         place = float(norm.ppf(share))
         left = int(np.clip(np.searchsorted(self.z, place) - 1, 0, self.z.size - 2))
         weight = (place - self.z[left]) / (self.z[left + 1] - self.z[left])
@@ -80,13 +82,6 @@ class QuantileTable:
         return norm.sf(self.z[left] + share * (self.z[left + 1] - self.z[left]))
 
 
-def _check_rows(forecast: pd.DataFrame) -> None:
-    if forecast.empty:
-        raise InputError("the forecast has no rows; there is nothing to plan for.")
-    if forecast["ds"].isna().any():
-        raise InputError(f"the forecast has {int(forecast['ds'].isna().sum())} rows without a date in ds.")
-
-
 def _numbers(columns: pd.DataFrame, name: str) -> FloatArray:
     try:
         values = columns.to_numpy(dtype=float)
@@ -98,7 +93,7 @@ def _numbers(columns: pd.DataFrame, name: str) -> FloatArray:
 
 
 def pick_model(forecast: pd.DataFrame, model: str | None) -> str:
-    """Name of the model whose columns are meant: the one given, or the only one there is."""
+    """Name of the model: the one given, or the only one in the forecast."""
     names = model_names(forecast)
     if model is not None:
         return check_choice("model", model, names)

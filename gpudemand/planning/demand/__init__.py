@@ -1,1 +1,1 @@
-"""Demand from the jobs up: arrivals times run time, plus jobs still running."""
+"""Bottom-up demand forecasts: running jobs plus arrivals times run times."""

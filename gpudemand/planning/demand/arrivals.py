@@ -1,4 +1,4 @@
-"""Work that will be submitted, by user, group or job class: past days drawn again, with what each job takes."""
+"""Forecast of submitted jobs and GPU-hours by user, group or job class: a weighted bootstrap of past days."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pandas as pd
 
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_choice, check_number
-from gpudemand.jobs.as_of import begins, seconds_until
+from gpudemand.jobs.as_of import seconds_since, start_times
 
 BY = ("user", "group", "cluster", "gpu_type", "gpus")
-#: e-folding time (days) of what a past day tells, and how far back days are drawn from.
-MEMORY_DAYS = 45.0
-_FURTHEST = 180
-_DRAWS = 400
+#: e-folding time (days) of the recency weights, oldest day, and number of bootstrap samples.
+_DECAY_DAYS = 45.0
+_OLDEST_DAYS = 180
+_SAMPLES = 400
 
 
 def forecast_submissions(
@@ -30,20 +30,20 @@ def forecast_submissions(
 ) -> pd.DataFrame:
     """Forecast jobs and GPU-hours that will be submitted in the next days.
 
-    Days are drawn with replacement from the past, recent ones more often, each with all jobs that were submitted on it
-    and what they take. Users who work together on a day stay together, and a day without jobs is as likely as it was.
+    Past days are resampled with weights that decay with age, each with all its jobs and their GPU-hours, which keeps
+    the correlation between users and the frequency of days without jobs.
 
     Parameters
     ----------
     jobs : DataFrame
         Canonical job table; only submissions before `origin` are read.
     gpu_hours : ndarray of shape (n_jobs,)
-        What each job takes: predicted, or observed.
+        GPU-hours of each job: predicted, or observed.
     origin : Timestamp
-        With a zone; days are counted back from here.
+        With a zone; days are counted back from it.
     days : int, default=30
     by : str or sequence of str, default="user"
-        Of ``user``, ``group``, ``cluster``, ``gpu_type``, ``gpus``.
+        Any of ``user``, ``group``, ``cluster``, ``gpu_type``, ``gpus``.
     level : float, default=80
         Interval level in percent.
     random_state : int, default=0
@@ -52,7 +52,7 @@ def forecast_submissions(
     -------
     DataFrame
         Index `by`; ``jobs``, ``gpu_hours_per_job``, ``gpu_hours`` (expected), ``gpu_hours-lo-80``, ``gpu_hours-hi-80``;
-        the largest first.
+        sorted by ``gpu_hours``, descending.
 
     Examples
     --------
@@ -68,11 +68,11 @@ def forecast_submissions(
     check_number("level", level, 0, 99.9, open_low=True)
     keys = [check_choice("by", name, BY) for name in ([by] if isinstance(by, str) else by)]
     index, count, work = _by_day(jobs, keys, gpu_hours, origin)
-    chance = np.exp(-np.arange(count.shape[1]) / MEMORY_DAYS)
-    chance /= chance.sum()
-    drawn = np.random.default_rng(random_state).multinomial(days, chance, size=_DRAWS)
+    weight = np.exp(-np.arange(count.shape[1]) / _DECAY_DAYS)
+    weight /= weight.sum()
+    drawn = np.random.default_rng(random_state).multinomial(days, weight, size=_SAMPLES)
     low, high = np.quantile(work @ drawn.T, [0.5 - level / 200, 0.5 + level / 200], axis=1)
-    expected, total = days * (count @ chance), days * (work @ chance)
+    expected, total = days * (count @ weight), days * (work @ weight)
     each = np.divide(total, expected, out=np.zeros_like(total), where=expected > 0)
     columns = {"jobs": expected, "gpu_hours_per_job": each, "gpu_hours": total}
     ends = {f"gpu_hours-lo-{level:g}": low, f"gpu_hours-hi-{level:g}": high}
@@ -82,9 +82,9 @@ def forecast_submissions(
 def _by_day(
     jobs: pd.DataFrame, keys: list[str], gpu_hours: FloatArray, origin: pd.Timestamp
 ) -> tuple[pd.Index, FloatArray, FloatArray]:
-    """Groups, and by group and day, counted back from the origin: jobs, and what they take."""
+    """Groups, and by group and day back from the origin: number of jobs and their GPU-hours."""
     back = np.ceil((origin - jobs["submit"]) / pd.Timedelta("1D")).to_numpy(dtype=float) - 1
-    past = (jobs["submit"] < origin).to_numpy() & (back < _FURTHEST) & np.isfinite(gpu_hours)
+    past = (jobs["submit"] < origin).to_numpy() & (back < _OLDEST_DAYS) & np.isfinite(gpu_hours)
     if not past.any():
         raise InputError(f"no job was submitted before {origin}; choose a later origin.")
     groups = jobs.loc[past, keys].fillna({key: "unknown" for key in keys if key != "gpus"}).groupby(keys, sort=False)
@@ -98,14 +98,6 @@ def _by_day(
 
 
 def observed_gpu_hours(jobs: pd.DataFrame, mean_run_time_s: FloatArray) -> FloatArray:
-    """GPU-hours that jobs took, or are expected to take if they have not ended, shape (n_jobs,).
-
-    Parameters
-    ----------
-    jobs : DataFrame
-        Canonical job table; cut it with `known_at` where it goes on after the origin.
-    mean_run_time_s : ndarray of shape (n_jobs,)
-        Expected run times.
-    """
-    took = seconds_until(jobs["end"], begins(jobs))
-    return np.where(np.isfinite(took), took, mean_run_time_s) / 3600 * jobs["gpus"].to_numpy(dtype=float)
+    """Observed GPU-hours of ended jobs, and those of the others from expected run times, shape (n_jobs,)."""
+    run_s = seconds_since(jobs["end"], start_times(jobs))
+    return np.where(np.isfinite(run_s), run_s, mean_run_time_s) / 3600 * jobs["gpus"].to_numpy(dtype=float)

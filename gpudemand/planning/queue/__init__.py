@@ -1,1 +1,1 @@
-"""Waiting times in the queue of a cluster."""
+"""Waiting times of jobs."""

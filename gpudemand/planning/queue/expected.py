@@ -1,4 +1,4 @@
-"""How long jobs would wait: the queue of a cluster, simulated with the jobs that are expected."""
+"""Event simulation of the queue of a cluster with interchangeable GPUs."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import pandas as pd
 
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_choice, check_number
-from gpudemand.jobs.as_of import begins, seconds_until
+from gpudemand.jobs.as_of import seconds_since, start_times
 
 POLICIES = ("fifo", "backfill")
-#: Waiting jobs that a backfilling scheduler looks at.
+#: Waiting jobs that a backfilling scheduler considers.
 _DEPTH = 100
 
 
 def simulate_starts(
     submit_s: FloatArray, run_s: FloatArray, gpus: FloatArray, capacity: float, policy: str = "backfill"
 ) -> FloatArray:
-    """When jobs would start on a number of interchangeable GPUs.
+    """Start times of jobs on a number of interchangeable GPUs.
 
     Parameters
     ----------
@@ -29,13 +29,13 @@ def simulate_starts(
     capacity : float
         GPUs installed.
     policy : {"backfill", "fifo"}, default="backfill"
-        ``fifo`` starts jobs in the order in which they came, so a large one holds up all behind it. ``backfill`` lets
-        any of the next 100 pass that fits now, which is what an eager scheduler does, and may starve large jobs.
+        ``fifo`` starts jobs in order of submission, so that a large one blocks those behind it. ``backfill`` starts any
+        of the first 100 waiting jobs that fits (aggressive backfilling), which may starve large jobs.
 
     Returns
     -------
     ndarray of shape (n_jobs,)
-        Seconds; infinite for jobs that ask for more than there is.
+        Seconds; infinite for jobs that request more than `capacity`.
 
     Examples
     --------
@@ -52,10 +52,10 @@ def simulate_starts(
     for job in [*np.flatnonzero(gpus <= capacity), -1]:
         now = float(submit_s[job]) if job >= 0 else np.inf
         while ends and ends[0][0] <= now and (waiting or np.isfinite(now)):
-            moment = ends[0][0]
-            while ends and ends[0][0] <= moment:
+            time = ends[0][0]
+            while ends and ends[0][0] <= time:
                 free += heapq.heappop(ends)[1]
-            free = _start(waiting, starts, moment, free, run_s, gpus, ends, depth)
+            free = _start(waiting, starts, time, free, run_s, gpus, ends, depth)
         if job >= 0:
             waiting.append(int(job))
             free = _start(waiting, starts, now, free, run_s, gpus, ends, depth)
@@ -72,7 +72,7 @@ def _start(
     ends: list[tuple[float, float]],
     depth: int,
 ) -> float:
-    """Start what fits; return the GPUs that stay free."""
+    """Start the waiting jobs that fit; return the GPUs that stay free."""
     place = 0
     while place < min(depth, len(waiting)) and free > 0:
         job = waiting[place]
@@ -89,24 +89,23 @@ def _start(
 def expected_queueing(
     jobs: pd.DataFrame, capacities: Sequence[float], *, growth: float = 1.0, policy: str = "backfill"
 ) -> pd.DataFrame:
-    """Waits that the jobs of a log would have at several capacities, with more or less of them.
+    """Simulated waits of the jobs of a log at several capacities.
 
     Parameters
     ----------
     jobs : DataFrame
-        Canonical table of a period that stands for the one to come, such as the last four weeks; jobs that have not
-        ended are left out.
+        Canonical table of a representative period, such as the last four weeks; unfinished jobs are left out.
     capacities : sequence of float
         GPUs installed.
     growth : float, default=1.0
-        Submissions relative to the log's: the same jobs arrive faster or slower.
+        Rate of submissions relative to the log's.
     policy : {"backfill", "fifo"}
 
     Returns
     -------
     DataFrame
-        Index ``capacity``; ``utilization``, ``mean_wait_s``, ``p95_wait_s``, ``share_over_1h`` (jobs that wait longer
-        than an hour), ``never`` (jobs too large to run).
+        Index ``capacity``; ``utilization``, ``mean_wait_s``, ``p95_wait_s``, ``share_over_1h`` (share of jobs that wait
+        longer than an hour), ``never`` (share of jobs too large to run).
 
     Examples
     --------
@@ -120,8 +119,8 @@ def expected_queueing(
     ended = jobs[jobs["end"].notna() & (jobs["gpus"] > 0)].sort_values("submit", kind="stable")
     if ended.empty:
         raise InputError("no job of the log has ended, so nothing can be simulated.")
-    submit = seconds_until(ended["submit"], ended["submit"].iloc[0]) / growth
-    run = seconds_until(ended["end"], begins(ended))
+    submit = seconds_since(ended["submit"], ended["submit"].iloc[0]) / growth
+    run = seconds_since(ended["end"], start_times(ended))
     gpus = ended["gpus"].to_numpy(dtype=float)
     rows = [_waits(submit, run, gpus, capacity, policy) for capacity in capacities]
     return pd.DataFrame(rows, index=pd.Index(list(capacities), name="capacity"))

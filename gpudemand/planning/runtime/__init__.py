@@ -1,1 +1,1 @@
-"""How long jobs run: survival models on their history, and predicted step times."""
+"""Run times of jobs: survival models on their history, and predicted step times."""

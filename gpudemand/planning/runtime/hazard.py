@@ -1,4 +1,4 @@
-"""How long things last, learnt as the chance to end in each stretch of age: censoring costs nothing."""
+"""Discrete-time survival model of durations with right censoring."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._typing import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError
+from gpudemand.planning.runtime.survival import person_periods
 
 HOUR = 3600.0
-#: Ages (s) at which stretches begin: doubling up to an hour, then hours, so that the clock can matter, then coarser.
+#: Edges (s) of the age intervals: doubling up to an hour, then hours, so that the time of day can matter, then coarser.
 AGES = np.unique(
     np.concatenate(
         [
@@ -27,32 +28,32 @@ AGES = np.unique(
         ]
     )
 )
-#: A run time that this share of the jobs has to the second is a limit, and gets a stretch of its own.
+#: A run time that this share of the jobs has to the second is a time limit, with an interval of this width (s).
 _LIMIT_SHARE = 0.003
 _LIMIT_WIDTH = 60.0
-#: Nothing is certain to go on, or to end.
-_LEAST, _MOST = 1e-7, 1 - 1e-6
+#: Bounds of the hazard, which keep survival functions strictly between 0 and 1.
+_MIN_HAZARD, _MAX_HAZARD = 1e-7, 1 - 1e-6
 
 
 class DurationHazard(BaseEstimator):
-    """Distribution of durations given features, from a boosted model of the chance to end in each stretch of age.
+    """Distribution of durations given features: a gradient-boosted discrete-time hazard model.
 
-    A duration becomes one row for each stretch that it reached, with the answer whether it ended there (discrete-time
-    survival analysis); one that is still going on gives the rows it has lived through, and no answer is invented for
-    the rest. The clock at that age is a feature of the row: people cancel and restart jobs when they are awake.
+    Each duration becomes one row for each age interval that it reached, labelled by whether it ended there
+    (person-period data); a censored duration gives the rows that it survived. The time of day and the weekday at each
+    age are features, because users cancel and restart jobs in working hours.
 
     Parameters
     ----------
     max_rows : int, default=300_000
-        Most rows to learn from. Stretches below an hour are by far the most, and are thinned out first.
+        Most rows to train on. Intervals below an hour are the most frequent and are subsampled first.
     max_iter : int, default=100
         Trees.
     random_state : int, default=0
 
     Attributes
     ----------
-    ages_ : ndarray of shape (n_stretches + 1,)
-        Edges of the stretches in seconds; the last one is the longest duration seen.
+    ages_ : ndarray of shape (n_intervals + 1,)
+        Edges of the age intervals in seconds; the last one is the longest duration seen.
     model_ : HistGradientBoostingClassifier
 
     References
@@ -61,13 +62,13 @@ class DurationHazard(BaseEstimator):
 
     Examples
     --------
-    Half of the durations are only known to exceed 2 h; taken as ends they would halve the mean.
+    Half of the durations are censored at 2 h; counted as ends they would halve the mean.
 
     >>> rng = np.random.default_rng(0)
     >>> true = rng.exponential(3 * 3600, 4000)
-    >>> seen = np.minimum(true, 2 * 3600.0)
+    >>> observed = np.minimum(true, 2 * 3600.0)
     >>> X = np.zeros((4000, 1))
-    >>> hazard = DurationHazard().fit(X, seen, true <= 2 * 3600, np.zeros(4000))
+    >>> hazard = DurationHazard().fit(X, observed, true <= 2 * 3600, np.zeros(4000))
     >>> survival = np.exp(-hazard.cumulative(X[:1], np.zeros(1)))
     >>> bool(abs(np.interp(3600, hazard.ages_, survival[0]) - np.exp(-1 / 3)) < 0.03)
     True
@@ -87,25 +88,26 @@ class DurationHazard(BaseEstimator):
         weight: Any = None,
         scales: Sequence[int] = (),
     ) -> DurationHazard:
-        """Learn from durations, finished or not.
+        """Fit to durations, of which some are right-censored.
 
         Parameters
         ----------
         X : ndarray of shape (n, n_features)
             NaN where unknown.
         duration_s : ndarray of shape (n,)
-            Seconds; of those not `ended`, the seconds so far.
+            Seconds; for those not `ended`, the seconds so far.
         ended : ndarray of bool, shape (n,)
+            False where censored.
         clock_s : ndarray of shape (n,)
-            When each began: seconds of local time since any Thursday at midnight, such as 1970-01-01.
+            Start of each duration: seconds of local time since any Thursday at midnight, such as 1970-01-01.
         weight : array-like of shape (n,), optional
         scales : sequence of int
-            Columns of `X` that hold the logarithm of an expected duration (s): ages are also seen relative to it.
+            Columns of `X` with the logarithm of an expected duration (s), relative to which ages are a feature too.
 
         Raises
         ------
         InputError
-            If nothing has ended.
+            If all durations are censored.
 
         Returns
         -------
@@ -114,12 +116,13 @@ class DurationHazard(BaseEstimator):
         """
         if not ended.any():
             raise InputError("no job in the log has ended, so nothing says how long jobs run.")
-        self.ages_ = _edges(duration_s, ended)
+        self.ages_ = _age_edges(duration_s, ended)
         self.scales_ = list(scales)
-        job, stretch, event = self._lived(duration_s, ended)
-        keep, thinned = self._thin(stretch)
-        weights = thinned if weight is None else thinned * np.asarray(weight, dtype=float)[job[keep]]
-        rows = self._rows(X, clock_s, job[keep], stretch[keep])
+        job, interval, event = self._person_periods(duration_s, ended)
+        sample, weights = self._subsample(interval)
+        if weight is not None:
+            weights = weights * np.asarray(weight, dtype=float)[job[sample]]
+        rows, events = self._design(X, clock_s, job[sample], interval[sample]), event[sample]
         self.model_ = HistGradientBoostingClassifier(
             max_iter=self.max_iter,
             learning_rate=0.08,
@@ -129,10 +132,9 @@ class DurationHazard(BaseEstimator):
             early_stopping=False,
             random_state=self.random_state,
         )
-        answers = event[keep]
-        self.constant_ = float(answers[0]) if answers.all() or not answers.any() else None
+        self.constant_ = float(events[0]) if events.all() or not events.any() else None
         if self.constant_ is None:
-            self.model_.fit(rows, answers, sample_weight=weights)
+            self.model_.fit(rows, events, sample_weight=weights)
         return self
 
     def cumulative(self, X: FloatArray, clock_s: FloatArray) -> FloatArray:
@@ -140,58 +142,52 @@ class DurationHazard(BaseEstimator):
 
         Returns
         -------
-        ndarray of shape (n, n_stretches + 1)
+        ndarray of shape (n, n_intervals + 1)
             Ascending from 0. Between edges the hazard is constant, so interpolate linearly.
         """
         check_is_fitted(self, "ages_")
-        n, n_stretches = len(X), self.ages_.size - 1
+        n, n_intervals = len(X), self.ages_.size - 1
         if not n:
-            return np.zeros((0, n_stretches + 1))
-        job, stretch = np.repeat(np.arange(n), n_stretches), np.tile(np.arange(n_stretches), n)
-        chance = self._chance(self._rows(X, clock_s, job, stretch)).reshape(n, n_stretches)
-        return np.hstack([np.zeros((n, 1)), np.cumsum(-np.log1p(-chance), axis=1)])
-
-    def _chance(self, rows: FloatArray) -> FloatArray:
+            return np.zeros((0, n_intervals + 1))
+        job, interval = np.repeat(np.arange(n), n_intervals), np.tile(np.arange(n_intervals), n)
         if self.constant_ is not None:
-            return np.full(len(rows), np.clip(self.constant_, _LEAST, _MOST))
-        return np.clip(self.model_.predict_proba(rows)[:, 1], _LEAST, _MOST)
+            hazard = np.full(len(job), self.constant_)
+        else:
+            hazard = self.model_.predict_proba(self._design(X, clock_s, job, interval))[:, 1]
+        hazard = np.clip(hazard, _MIN_HAZARD, _MAX_HAZARD).reshape(n, n_intervals)
+        return np.hstack([np.zeros((n, 1)), np.cumsum(-np.log1p(-hazard), axis=1)])
 
-    def _lived(self, duration_s: FloatArray, ended: BoolArray) -> tuple[IntArray, IntArray, BoolArray]:
-        """Job, stretch and whether it ended there, a row for each stretch that a job has lived through."""
+    def _person_periods(self, duration_s: FloatArray, ended: BoolArray) -> tuple[IntArray, IntArray, BoolArray]:
+        """Job, age interval and event, a row for each interval that a job has survived or ended in."""
         last = np.clip(np.searchsorted(self.ages_, duration_s, side="left") - 1, 0, self.ages_.size - 2)
-        # A stretch that a running job is past the middle of counts as lived through, another one not at all.
+        # An interval censored past its middle counts as survived, an earlier one is left out.
         middle = (self.ages_[last] + self.ages_[last + 1]) / 2
-        count = np.where(ended, last + 1, np.where(duration_s > middle, last + 1, last))
-        job = np.repeat(np.arange(len(count)), count)
-        stretch = np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
-        return job, stretch, ended[job] & (stretch == last[job])
+        job, interval = person_periods(np.where(ended | (duration_s > middle), last + 1, last))
+        return job, interval, ended[job] & (interval == last[job])
 
-    def _thin(self, stretch: IntArray) -> tuple[IntArray, FloatArray]:
-        """Rows to keep, and how many each stands for."""
-        excess = stretch.size - self.max_rows
+    def _subsample(self, interval: IntArray) -> tuple[IntArray, FloatArray]:
+        """Rows to train on, and their weights: inverse sampling probabilities."""
+        excess = interval.size - self.max_rows
         if excess <= 0:
-            return np.arange(stretch.size), np.ones(stretch.size)
-        short = self.ages_[stretch] < HOUR
+            return np.arange(interval.size), np.ones(interval.size)
+        short = self.ages_[interval] < HOUR
         share = np.where(short, max(1 - excess / max(short.sum(), 1), 0.1), 1.0)
         share *= min(1.0, self.max_rows / share.sum())
-        keep = np.flatnonzero(np.random.default_rng(self.random_state).random(stretch.size) < share)
-        return keep, 1 / share[keep]
+        sample = np.flatnonzero(np.random.default_rng(self.random_state).random(interval.size) < share)
+        return sample, 1 / share[sample]
 
-    def _rows(self, X: FloatArray, clock_s: FloatArray, job: IntArray, stretch: IntArray) -> FloatArray:
-        middle = (self.ages_[stretch] + self.ages_[stretch + 1]) / 2
+    def _design(self, X: FloatArray, clock_s: FloatArray, job: IntArray, interval: IntArray) -> FloatArray:
+        """Features of person-period rows: age, hour, weekday, `X`, and the age relative to expected durations."""
+        middle = (self.ages_[interval] + self.ages_[interval + 1]) / 2
         clock = clock_s[job] + middle
         hour, weekday = clock / HOUR % 24, np.floor(clock / (24 * HOUR) + 3) % 7
         relative = np.log(middle)[:, None] - X[job][:, self.scales_]
-        return np.column_stack([self.ages_[stretch], hour, weekday, X[job], relative])
+        return np.column_stack([self.ages_[interval], hour, weekday, X[job], relative])
 
 
-def _edges(duration_s: FloatArray, ended: BoolArray) -> FloatArray:
+def _age_edges(duration_s: FloatArray, ended: BoolArray) -> FloatArray:
+    """`AGES` up to the longest duration, with extra intervals at the time limits in the data."""
     longest = max(float(duration_s.max()), AGES[1])
-    edges = np.append(AGES[longest > AGES], longest)
-    limits = _limits(duration_s[ended])
-    return np.unique(np.concatenate([edges, limits, np.maximum(limits - _LIMIT_WIDTH, 0)]))
-
-
-def _limits(duration_s: FloatArray) -> FloatArray:
-    value, count = np.unique(np.round(duration_s), return_counts=True)
-    return value[(count > max(_LIMIT_SHARE * duration_s.size, 5)) & (value >= HOUR)].astype(float)
+    value, count = np.unique(np.round(duration_s[ended]), return_counts=True)
+    limits = value[(count > max(_LIMIT_SHARE * ended.sum(), 5)) & (value >= HOUR)].astype(float)
+    return np.unique(np.concatenate([AGES[longest > AGES], [longest], limits, np.maximum(limits - _LIMIT_WIDTH, 0)]))

@@ -1,4 +1,4 @@
-"""What was known about a job when it was submitted: its request, and how its user's jobs had gone until then."""
+"""Features of jobs known at submission: the request, and the run times of earlier jobs with the same keys."""
 
 from __future__ import annotations
 
@@ -8,47 +8,48 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._typing import BoolArray, FloatArray, IntArray
-from gpudemand.jobs.as_of import begins, seconds_until
+from gpudemand.jobs.as_of import seconds_since, start_times
 
-#: Whose past a job is compared with, from the widest to the narrowest.
-PASTS: dict[str, tuple[str, ...]] = {
+#: Sets of columns by which earlier jobs are matched, from the widest to the narrowest.
+HISTORY_KEYS: dict[str, tuple[str, ...]] = {
     "gpus": ("gpus",),
     "group": ("group", "gpu_type"),
     "user": ("user",),
     "own": ("user", "group", "gpu_type", "gpus"),
 }
-#: Newest finished jobs whose mean counts.
+#: Numbers of newest finished jobs whose run times are averaged.
 _RECENT = (3, 30)
-_FROM_ENDS = (*(f"last_{n}" for n in _RECENT), "unfinished")
+_FROM_OUTCOMES = (*(f"last_{n}" for n in _RECENT), "unfinished")
 _HOUR_NS = 3_600_000_000_000
 
 
-def needs_ends(feature: str) -> bool:
-    """Whether a feature looks at how earlier jobs ended."""
-    return feature.endswith(_FROM_ENDS)
+def uses_outcomes(feature: str) -> bool:
+    """Whether a feature depends on the ends of earlier jobs."""
+    return feature.endswith(_FROM_OUTCOMES)
 
 
-def submission_features(jobs: pd.DataFrame, log: pd.DataFrame, pasts: Sequence[str] = tuple(PASTS)) -> pd.DataFrame:
-    """Describe jobs by what was known when they were submitted.
+def submission_features(
+    jobs: pd.DataFrame, log: pd.DataFrame, history_keys: Sequence[str] = tuple(HISTORY_KEYS)
+) -> pd.DataFrame:
+    """Features of jobs from information available when each was submitted.
 
     Parameters
     ----------
     jobs : DataFrame
-        Canonical columns; neither ``start`` nor ``end`` nor ``status`` is read.
+        Canonical columns; ``start``, ``end`` and ``status`` are not used.
     log : DataFrame
-        Canonical table of the past (it may hold `jobs` too): of it, for each job, only jobs submitted before count, and
-        only run times of those that had **ended** before.
-    pasts : sequence of str
-        Of `PASTS`, whose past is looked up.
+        Canonical table of the history, which may contain `jobs`. For each job only earlier submissions count, and only
+        the run times of jobs that had **ended** before its submission.
+    history_keys : sequence of str
+        Keys of `HISTORY_KEYS` by which earlier jobs are matched.
 
     Returns
     -------
     DataFrame of shape (n_jobs, n_features)
-        Logarithms of GPUs and requested time (s), and for each of `PASTS`: mean logarithm of the run times (s) of the
-        newest 3 and 30 finished jobs, how many were submitted in the hour before, and how many had been submitted but
-        had not ended. NaN where there is no past, or where the log stops more than a day before the submission: what
-        has not been recorded yet is not what did not happen. Pasts that the log cannot tell apart (a log without users)
-        are NaN.
+        Logarithms of GPUs and requested time (s), and for each of `history_keys`: mean logarithm of the run times (s)
+        of the newest 3 and 30 finished jobs, and logarithms of one plus the numbers of jobs submitted in the hour
+        before, and submitted but unfinished. NaN where there is no earlier job, where the newest recorded end is more
+        than a day before the submission (the log is not up to date), and for keys without values in the log.
 
     Examples
     --------
@@ -64,20 +65,21 @@ def submission_features(jobs: pd.DataFrame, log: pd.DataFrame, pasts: Sequence[s
         "gpus": np.log2(np.maximum(jobs["gpus"].to_numpy(dtype=float), 0.125)),
         "requested": np.log(np.maximum(jobs["requested_time"].to_numpy(dtype=float), 1.0)),
     }
-    seen: list[list[str]] = []
+    unknown = np.full(len(jobs), np.nan)
+    used: list[list[str]] = []
     stale = _stale(jobs, log)
-    for name in pasts:
-        told = [key for key in PASTS[name] if log[key].notna().any()]
-        new = bool(told) and told not in seen
-        seen.append(told)
-        past = _past(jobs, log, told) if new else dict.fromkeys((*_FROM_ENDS, "last_hour"), np.full(len(jobs), np.nan))
-        columns |= {f"{name}_last_hour": past["last_hour"]}
-        columns |= {f"{name}_{what}": np.where(stale, np.nan, past[what]) for what in _FROM_ENDS}
+    for name in history_keys:
+        keys = [key for key in HISTORY_KEYS[name] if log[key].notna().any()]
+        is_new = bool(keys) and keys not in used
+        used.append(keys)
+        history = _history(jobs, log, keys) if is_new else dict.fromkeys((*_FROM_OUTCOMES, "last_hour"), unknown)
+        columns |= {f"{name}_last_hour": history["last_hour"]}
+        columns |= {f"{name}_{what}": np.where(stale, np.nan, history[what]) for what in _FROM_OUTCOMES}
     return pd.DataFrame(columns, index=jobs.index)
 
 
 def _stale(jobs: pd.DataFrame, log: pd.DataFrame) -> BoolArray:
-    """Jobs submitted more than a day after the newest end that the log had seen by then."""
+    """Jobs submitted more than a day after the newest end recorded by then."""
     ends = np.sort(_nanoseconds(log["end"].dropna()))
     now = _nanoseconds(jobs["submit"])
     place = np.searchsorted(ends, now, side="left")
@@ -85,19 +87,19 @@ def _stale(jobs: pd.DataFrame, log: pd.DataFrame) -> BoolArray:
     return now - newest > 24 * _HOUR_NS
 
 
-def _past(jobs: pd.DataFrame, log: pd.DataFrame, keys: Sequence[str]) -> dict[str, FloatArray]:
+def _history(jobs: pd.DataFrame, log: pd.DataFrame, keys: Sequence[str]) -> dict[str, FloatArray]:
+    """Features of each job from the earlier jobs in the log with the same keys."""
     both = pd.concat([log[list(keys)], jobs[list(keys)]], ignore_index=True)
     code = both.groupby(list(keys), dropna=False, sort=False).ngroup().to_numpy(dtype=np.int64)
-    theirs, mine = code[: len(log)], code[len(log) :]
+    log_code, job_code = code[: len(log)], code[len(log) :]
     now = _nanoseconds(jobs["submit"])
-    begun, ended = begins(log), log["end"].notna().to_numpy()
-    run = np.log(np.maximum(seconds_until(log["end"], begun)[ended], 1.0))
-    ends = _Timeline(theirs[ended], _nanoseconds(log.loc[ended, "end"]), run)
-    submits = _Timeline(theirs, _nanoseconds(log["submit"]), np.zeros(len(log)))
-    finished, submitted = ends.count(mine, now), submits.count(mine, now)
-    recent = {f"last_{n}": ends.mean_of_newest(mine, now, n) for n in _RECENT}
-    return recent | {
-        "last_hour": np.log1p(submitted - submits.count(mine, now - _HOUR_NS)),
+    ended = log["end"].notna().to_numpy()
+    run = np.log(np.maximum(seconds_since(log["end"], start_times(log))[ended], 1.0))
+    ends = _EventLog(log_code[ended], _nanoseconds(log.loc[ended, "end"]), run)
+    submits = _EventLog(log_code, _nanoseconds(log["submit"]), np.zeros(len(log)))
+    finished, submitted = ends.count(job_code, now), submits.count(job_code, now)
+    return {f"last_{n}": ends.mean_of_newest(job_code, now, n) for n in _RECENT} | {
+        "last_hour": np.log1p(submitted - submits.count(job_code, now - _HOUR_NS)),
         "unfinished": np.log1p(np.maximum(submitted - finished, 0)),
     }
 
@@ -106,40 +108,34 @@ def _nanoseconds(times: pd.Series) -> IntArray:
     return times.dt.as_unit("ns").astype("int64").to_numpy()
 
 
-class _Timeline:
-    """Events of many keys, sorted by key and time, asked what lies before a moment."""
+class _EventLog:
+    """Events sorted by key and time, for queries about the events of a key before a time."""
 
     def __init__(self, key: IntArray, time: IntArray, value: FloatArray) -> None:
         order = np.lexsort((time, key))
         self._key, self._time = key[order], time[order]
         self._sums = np.concatenate([[0.0], np.cumsum(value[order])])
 
-    def _place(self, key: IntArray, time: IntArray) -> tuple[IntArray, IntArray]:
-        """First event of each key, and the first one of it that is not before `time`."""
+    def _range(self, key: IntArray, time: IntArray) -> tuple[IntArray, IntArray]:
+        """First event of each queried key, and its first event not before `time`."""
         first = np.searchsorted(self._key, key, side="left")
-        order = np.lexsort((time, key))
-        asked_key, asked_time = key[order], time[order]
-        # Merge the questions into the events: a question stands before events of the same time.
-        merged = np.lexsort(
-            (
-                np.concatenate([np.zeros(key.size), np.ones(self._key.size)]),
-                np.concatenate([asked_time, self._time]),
-                np.concatenate([asked_key, self._key]),
-            )
-        )
-        is_event = merged >= key.size
+        # Sort queries and events together; a query sorts before events of the same time.
+        is_event = np.concatenate([np.zeros(key.size, dtype=bool), np.ones(self._key.size, dtype=bool)])
+        both = np.concatenate([time, self._time]), np.concatenate([key, self._key])
+        merged = np.lexsort((is_event, *both))
+        sorted_event = is_event[merged]
         place = np.empty(key.size, dtype=np.int64)
-        place[order[merged[~is_event]]] = np.cumsum(is_event)[~is_event]
+        place[merged[~sorted_event]] = np.cumsum(sorted_event)[~sorted_event]
         return first, np.maximum(place, first)
 
     def count(self, key: IntArray, time: IntArray) -> IntArray:
-        """Events of the key before the moment."""
-        first, place = self._place(key, time)
+        """Number of events of the key before the time."""
+        first, place = self._range(key, time)
         return place - first
 
     def mean_of_newest(self, key: IntArray, time: IntArray, n: int) -> FloatArray:
-        """Mean value of the newest `n` events before the moment; NaN where there is none."""
-        first, place = self._place(key, time)
+        """Mean value of the newest `n` events before the time; NaN where there is none."""
+        first, place = self._range(key, time)
         begin = np.maximum(first, place - n)
         total = self._sums[place] - self._sums[begin]
         return np.where(place > begin, total / np.maximum(place - begin, 1), np.nan)

@@ -1,4 +1,4 @@
-"""How long a job will run, and how much longer one that is running already."""
+"""Survival model of the run times of jobs, new and running."""
 
 from __future__ import annotations
 
@@ -9,50 +9,49 @@ import pandas as pd
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from gpudemand._typing import BoolArray, FloatArray
+from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_choice, check_number
 from gpudemand.forecast.base.intervals import check_levels
-from gpudemand.jobs.as_of import begins, known_at, local_seconds, seconds_until
+from gpudemand.jobs.as_of import as_of, seconds_since, start_times, wall_clock_seconds
 from gpudemand.jobs.table import check_jobs
-from gpudemand.jobs.timestamps import moment
+from gpudemand.jobs.time_parser import parse_timestamp
 from gpudemand.planning.runtime.hazard import DurationHazard
-from gpudemand.planning.runtime.history import PASTS, needs_ends, submission_features
+from gpudemand.planning.runtime.history import HISTORY_KEYS, submission_features, uses_outcomes
 from gpudemand.planning.runtime.survival import SurvivalCurves
 from gpudemand.planning.runtime.training import TrainingRunTime
 from gpudemand.usage.series import recorded_until
 
 #: Features that are logarithms of an expected run time (s).
 SCALES = ("requested", "predicted")
-#: Share of the jobs whose past is hidden while the model learns.
-_HIDDEN = 0.15
+#: Share of the training jobs whose history is masked, so that jobs without one are predicted well.
+_MASKED = 0.15
 
 
 class RunTimeModel(BaseEstimator):
-    """Distribution of run times, from the request, the clock, and how the user's jobs had gone until the submission.
+    """Distribution of run times given the request, the time of day, and the history of the user's jobs at submission.
 
-    One model answers four questions: quantiles of the run time of a new job, its mean (what GPU-hours add up from,
-    several times the median), the remaining time of a job that has run for a while, and the chance that it is still
-    running later. Jobs that were running when the log ended count for as long as they were seen.
+    Gives quantiles of the run time of a new job, its mean (from which GPU-hours add up; several times the median), and
+    the remaining time and survival function of a running job. Jobs that run at the end of the log are right-censored.
 
     Parameters
     ----------
     tz : str or tzinfo, default="UTC"
-        Zone of the clock by which people work.
+        Zone of the time of day and the weekday.
     gpu_weight : float in [0, 1], default=0.5
-        A job counts by its GPUs to this power: 0 is for errors by job, 1 for errors by GPU-hour.
-    pasts : sequence of str, default=("gpus", "group", "user", "own")
-        Whose past a job is compared with; see `submission_features`. An empty one leaves the request and the clock.
+        Jobs are weighted by their GPUs to this power: 0 weights jobs equally, 1 by GPU-hours.
+    history_keys : sequence of str, default=("gpus", "group", "user", "own")
+        Keys of the history features; see `submission_features`. Without any, the request and the clock remain.
     costs : TrainingRunTime, optional
-        Predicts run times from networks; where the log tells these, it is what matters most.
+        Predicts run times from networks, as a further feature.
     max_rows : int, default=700_000
-        Most rows that the hazard learns from; see `DurationHazard`.
+        Most training rows; see `DurationHazard`.
     random_state : int, default=0
 
     Attributes
     ----------
     hazard_ : DurationHazard
     log_ : DataFrame
-        The log as it stood at `until_`.
+        The log as of `until_`.
     until_ : Timestamp
 
     Examples
@@ -69,27 +68,27 @@ class RunTimeModel(BaseEstimator):
         self,
         tz: object = "UTC",
         gpu_weight: float = 0.5,
-        pasts: Sequence[str] = tuple(PASTS),
+        history_keys: Sequence[str] = tuple(HISTORY_KEYS),
         costs: TrainingRunTime | None = None,
         max_rows: int = 700_000,
         random_state: int = 0,
     ) -> None:
         self.tz = tz
         self.gpu_weight = gpu_weight
-        self.pasts = pasts
+        self.history_keys = history_keys
         self.costs = costs
         self.max_rows = max_rows
         self.random_state = random_state
 
     def fit(self, jobs: pd.DataFrame, until: object = None) -> RunTimeModel:
-        """Learn from a log as it stood at a moment.
+        """Fit to a log as of a time.
 
         Parameters
         ----------
         jobs : DataFrame
             Canonical job table.
         until : time-like, optional
-            Nothing that happened later is read. By default the end of the log.
+            Nothing later is used. By default the end of the log (`recorded_until`).
 
         Raises
         ------
@@ -102,71 +101,70 @@ class RunTimeModel(BaseEstimator):
             This object.
         """
         check_number("gpu_weight", self.gpu_weight, 0, 1)
-        self.until_ = recorded_until(check_jobs(jobs)) if until is None else moment(until, self.tz)
-        self.log_ = known_at(jobs, self.until_)
+        self.until_ = recorded_until(check_jobs(jobs)) if until is None else parse_timestamp(until, self.tz)
+        self.log_ = as_of(jobs, self.until_)
         if self.log_.empty:
             raise InputError(f"no job was submitted before {self.until_}; choose a later time.")
-        begun = begins(self.log_)
+        begun = start_times(self.log_)
         ended = self.log_["end"].notna().to_numpy(dtype=bool)
-        duration = seconds_until(self.log_["end"].fillna(self.until_), begun)
+        duration = seconds_since(self.log_["end"].fillna(self.until_), begun)
         known = np.isfinite(duration) & (duration >= 0)
         self.costs_ = None if self.costs is None else clone(self.costs).fit(self.log_, until=self.until_)
-        features = self._features()
+        features = self._training_features()
         weight = np.maximum(self.log_["gpus"].to_numpy(dtype=float), 0.125) ** self.gpu_weight
         self.hazard_ = DurationHazard(max_rows=self.max_rows, random_state=self.random_state).fit(
             features[self.features_].to_numpy(dtype=float)[known],
             duration[known],
             ended[known],
-            local_seconds(begun, self.tz)[known],
+            wall_clock_seconds(begun, self.tz)[known],
             weight[known],
             scales=[place for place, name in enumerate(self.features_) if name in SCALES],
         )
         return self
 
-    def _features(self) -> pd.DataFrame:
-        for name in self.pasts:
-            check_choice("pasts", name, PASTS)
-        features = self._describe(self.log_, self.log_)
+    def _training_features(self) -> pd.DataFrame:
+        for name in self.history_keys:
+            check_choice("history_keys", name, HISTORY_KEYS)
+        features = self._features(self.log_, self.log_)
         self.features_ = [name for name in features if features[name].notna().any()]
-        # Of some jobs the past is hidden, so that the model has met jobs of which nothing is known.
-        hidden = np.random.default_rng(self.random_state).random(len(features)) < _HIDDEN
-        features.loc[hidden, [name for name in self.features_ if needs_ends(name)]] = np.nan
+        masked = np.random.default_rng(self.random_state).random(len(features)) < _MASKED
+        features.loc[masked, [name for name in self.features_ if uses_outcomes(name)]] = np.nan
         return features
 
-    def _describe(self, jobs: pd.DataFrame, log: pd.DataFrame) -> pd.DataFrame:
-        features = submission_features(jobs, log, self.pasts)
+    def _features(self, jobs: pd.DataFrame, log: pd.DataFrame) -> pd.DataFrame:
+        features = submission_features(jobs, log, self.history_keys)
         if self.costs_ is None:
             return features
         seconds = self.costs_.predict(jobs)["run_time_s"].to_numpy(dtype=float)
         return features.assign(predicted=np.log(np.maximum(seconds, 1.0)))
 
     def curves(self, jobs: pd.DataFrame, log: pd.DataFrame | None = None) -> SurvivalCurves:
-        """Survival curve of each job, by the time it has run.
+        """Survival function of each job by the time it has run.
 
         Parameters
         ----------
         jobs : DataFrame
-            Canonical columns; of a job itself, neither its end nor its status is read.
+            Canonical columns; the end and the status of a job itself are not used.
         log : DataFrame, optional
-            Where the past of each job is looked up: by default the log of `fit` and `jobs` themselves. Only run times
-            of jobs that ended before a job's submission are ever read for it.
+            History of the jobs: by default the log of `fit` and `jobs` themselves. Only run times of jobs that ended
+            before a job's submission are used for it.
 
         Returns
         -------
         SurvivalCurves
         """
         check_is_fitted(self, "hazard_")
-        past = self._past(jobs) if log is None else log
-        features = self._describe(jobs, past)[self.features_].to_numpy(dtype=float)
-        clock = local_seconds(begins(jobs).fillna(jobs["submit"]), self.tz)
+        history = self._log_with(jobs) if log is None else log
+        features = self._features(jobs, history)[self.features_].to_numpy(dtype=float)
+        clock = wall_clock_seconds(start_times(jobs).fillna(jobs["submit"]), self.tz)
         return SurvivalCurves(self.hazard_.ages_, self.hazard_.cumulative(features, clock))
 
-    def _past(self, jobs: pd.DataFrame) -> pd.DataFrame:
+    def _log_with(self, jobs: pd.DataFrame) -> pd.DataFrame:
         later = jobs[jobs["submit"] >= self.until_]
         return pd.concat([self.log_, later], ignore_index=True) if len(later) else self.log_
 
     def predict(self, jobs: pd.DataFrame, level: Sequence[float] | float = 80) -> pd.DataFrame:
-        """Predict the run time of jobs from what was known at their submission.
+        """Predict run times from the information available at submission.
 
         Parameters
         ----------
@@ -190,33 +188,29 @@ class RunTimeModel(BaseEstimator):
     def predict_remaining(
         self, jobs: pd.DataFrame, at: object = None, level: Sequence[float] | float = 80
     ) -> pd.DataFrame:
-        """Predict how much longer jobs run that are running at a moment.
+        """Predict the remaining run times of the jobs that are running at a time.
 
         Parameters
         ----------
         jobs : DataFrame
             Canonical columns.
         at : time-like, optional
-            The moment; by default the end of the log that was fitted.
+            By default the end of the log that was fitted.
         level : float or sequence of float, default=80
 
         Returns
         -------
         DataFrame
-            A row for each job that runs at that moment, with its index: ``elapsed_s``, ``remaining_s`` (the median) and
-            its interval, ``mean_remaining_s``.
+            A row for each running job, with its index: ``elapsed_s``, ``remaining_s`` (the median) and its interval,
+            ``mean_remaining_s``.
         """
-        now = self.until_ if at is None else moment(at, self.tz)
-        there = jobs[running_at(jobs, now)]
-        elapsed = -seconds_until(begins(there), now)
-        curves = self.curves(there)
+        now = self.until_ if at is None else parse_timestamp(at, self.tz)
+        started = start_times(jobs)
+        running = ((started < now) & ~(jobs["end"] <= now)).to_numpy(dtype=bool)
+        elapsed = -seconds_since(started[running], now)
+        curves = self.curves(jobs[running])
         table = {"elapsed_s": elapsed} | _quantile_columns("remaining_s", curves, level, elapsed)
-        return pd.DataFrame(table | {"mean_remaining_s": curves.mean(elapsed)}, index=there.index)
-
-
-def running_at(jobs: pd.DataFrame, now: pd.Timestamp) -> BoolArray:
-    """Jobs that hold GPUs at a moment."""
-    return ((begins(jobs) < now) & ~(jobs["end"] <= now)).to_numpy(dtype=bool)
+        return pd.DataFrame(table | {"mean_remaining_s": curves.mean(elapsed)}, index=jobs.index[running])
 
 
 def _quantile_columns(

@@ -1,4 +1,4 @@
-"""Survival curves of many jobs on one grid of ages, and what is read off them."""
+"""Survival functions of many jobs on a common grid of ages."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from gpudemand._typing import FloatArray, IntArray
 
 @dataclass(frozen=True)
 class SurvivalCurves:
-    """Chance of each job to be running still, by age; the hazard is constant between two ages.
+    """Survival functions of jobs by age, with a piecewise constant hazard.
 
     Attributes
     ----------
     ages : ndarray of shape (n_ages,)
         Seconds, ascending from 0.
     cumulative : ndarray of shape (n_jobs, n_ages)
-        Cumulative hazard; survival is ``exp(-cumulative)``. Beyond the last age the last hazard goes on.
+        Cumulative hazard; survival is ``exp(-cumulative)``. Beyond the last age the hazard stays at its last value.
 
     Examples
     --------
@@ -43,8 +43,13 @@ class SurvivalCurves:
         low, high = self.cumulative[rows, left], self.cumulative[rows, left + 1]
         return low + (age_s - self.ages[left]) / width * (high - low)
 
+    def _given(self, given_age_s: FloatArray | None) -> tuple[IntArray, FloatArray, FloatArray]:
+        """Rows, the age that each job has reached, and its cumulative hazard there."""
+        rows, since = np.arange(len(self)), np.zeros(len(self)) if given_age_s is None else given_age_s
+        return rows, since, self.hazard_until(rows, since)
+
     def survival(self, age_s: FloatArray, given_age_s: FloatArray | None = None) -> FloatArray:
-        """Chance to run beyond further ages, for jobs that have reached an age.
+        """Survival function after further seconds, given that a job has reached an age.
 
         Parameters
         ----------
@@ -57,21 +62,17 @@ class SurvivalCurves:
         -------
         ndarray of shape (n_jobs, n_times)
         """
-        since = np.zeros(len(self)) if given_age_s is None else given_age_s
-        rows = np.arange(len(self))
-        before = self.hazard_until(rows, since)
+        rows, since, before = self._given(given_age_s)
         ends = [self.hazard_until(rows, since + age) - before for age in np.asarray(age_s, dtype=float)]
         return np.exp(-np.stack(ends, axis=1)) if ends else np.ones((len(self), 0))
 
     def quantile(self, shares: Sequence[float], given_age_s: FloatArray | None = None) -> FloatArray:
-        """Remaining seconds that are not exceeded with given probabilities, shape (n_jobs, n_shares)."""
-        rows = np.arange(len(self))
-        since = np.zeros(len(self)) if given_age_s is None else given_age_s
-        before = self.hazard_until(rows, since)
+        """Quantiles of the remaining seconds, shape (n_jobs, n_shares)."""
+        _, since, before = self._given(given_age_s)
         return np.stack([self._age_of(before - np.log1p(-share)) - since for share in shares], axis=1)
 
     def _age_of(self, hazard: FloatArray) -> FloatArray:
-        """Age at which each job's cumulative hazard reaches a value; the last age if it never does."""
+        """Age at which each job's cumulative hazard reaches a value, at most the last age."""
         rows = np.arange(len(self))
         left = np.clip((self.cumulative <= hazard[:, None]).sum(axis=1) - 1, 0, self.ages.size - 2)
         low, high = self.cumulative[rows, left], self.cumulative[rows, left + 1]
@@ -79,13 +80,24 @@ class SurvivalCurves:
         return self.ages[left] + np.clip(part, 0, 1) * (self.ages[left + 1] - self.ages[left])
 
     def mean(self, given_age_s: FloatArray | None = None) -> FloatArray:
-        """Expected remaining seconds, up to the last age, shape (n_jobs,)."""
-        rows = np.arange(len(self))
-        since = np.zeros(len(self)) if given_age_s is None else np.minimum(given_age_s, self.ages[-1])
-        relative = self.cumulative - self.hazard_until(rows, since)[:, None]
+        """Mean remaining seconds, restricted to the last age, shape (n_jobs,)."""
+        _, since, before = self._given(None if given_age_s is None else np.minimum(given_age_s, self.ages[-1]))
+        relative = self.cumulative - before[:, None]
         alive = np.exp(-np.maximum(relative, 0))
         width = np.diff(np.maximum(self.ages, since[:, None]), axis=1)
         step = np.diff(np.maximum(relative, 0), axis=1)
-        # The mean of a decaying exponential over a stretch; a hazard of nothing is a rectangle.
+        # Integral of the exponential survival function over each interval; with no hazard it is a rectangle.
         area = np.divide(alive[:, :-1] - alive[:, 1:], step, out=alive[:, :-1].copy(), where=step > 1e-9)
         return (area * width).sum(axis=1)
+
+
+def person_periods(count: IntArray) -> tuple[IntArray, IntArray]:
+    """Subject and period of each row of a person-period table, in which subject ``i`` has ``count[i]`` periods.
+
+    Examples
+    --------
+    >>> person_periods(np.array([2, 0, 1]))
+    (array([0, 0, 2]), array([0, 1, 0]))
+    """
+    subject = np.repeat(np.arange(len(count)), count)
+    return subject, np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)

@@ -1,4 +1,4 @@
-"""Run time of training jobs whose network is known: predicted step time times steps, corrected by experience."""
+"""Run time of training jobs with known networks: predicted step time times steps, with fitted correction ratios."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from gpudemand._typing import STRING, FloatArray
 from gpudemand._validation import InputError, check_columns, check_number, nearest
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.model import CostModel
-from gpudemand.jobs.as_of import begins, known_at, seconds_until
-from gpudemand.jobs.timestamps import moment
+from gpudemand.jobs.as_of import as_of, seconds_since, start_times
+from gpudemand.jobs.time_parser import parse_timestamp
 
-#: How many times the evidence it takes to believe a user's share of early ends.
-_KEPT_PRIOR = 10
+#: Prior weight of a completion ratio relative to that of a step-time ratio: early ends vary more.
+_COMPLETION_PRIOR = 10
 #: Jobs -> seconds of one step, NaN where unknown.
 StepTime = Callable[[pd.DataFrame], FloatArray]
 
@@ -37,14 +37,14 @@ def training_steps(jobs: pd.DataFrame) -> FloatArray:
 
 
 class CostStepTime:
-    """Step time of the jobs of a log by a `CostModel`: the bridge from a network's name to its graph.
+    """Step time of the jobs of a log by a `CostModel`, given the graphs of the networks that the log names.
 
     Parameters
     ----------
     model : CostModel
     networks : mapping of str to tuple
-        Name in the column ``network`` -> the arguments of `TrainingJob` that describe it: the model and the shape of a
-        sample, and, if need be, a dict of others (``optimizer``, ``layout`` ...).
+        Name in the column ``network`` -> arguments of `TrainingJob`: the model, the shape of a sample, and optionally a
+        dict of others (``optimizer``, ``layout`` ...).
 
     Examples
     --------
@@ -59,14 +59,14 @@ class CostStepTime:
     def __init__(self, model: CostModel, networks: Mapping[str, tuple[Any, ...]]) -> None:
         self.model = model
         self.networks = networks
-        self._known: dict[tuple[Any, ...], tuple[float, float, float]] = {}
+        self._cache: dict[tuple[Any, ...], tuple[float, float, float]] = {}
 
     def __call__(self, jobs: pd.DataFrame) -> FloatArray:
-        """Seconds of one step, shape (n_jobs,); each different setting is predicted once."""
+        """Seconds of one step, shape (n_jobs,); each distinct setting is predicted once."""
         return self.costs(jobs)["step_time_s"].to_numpy(dtype=float)
 
     def costs(self, jobs: pd.DataFrame) -> pd.DataFrame:
-        """Step time, memory and the chance to fit of the jobs of a log.
+        """Step time and memory of the jobs of a log.
 
         Returns
         -------
@@ -76,20 +76,20 @@ class CostStepTime:
         Raises
         ------
         InputError
-            For a network that is not known, and for what `TrainingJob` refuses.
+            For an unknown network, and for arguments that `TrainingJob` rejects.
         """
         distinct, code = _distinct_settings(jobs)
         rows = [tuple(row) for row in distinct.itertuples(index=False)]
-        new = [row for row in rows if row not in self._known]
+        new = [row for row in rows if row not in self._cache]
         if new:
             self._predict(new, [self._training_job(row) for row in distinct[[row in new for row in rows]].itertuples()])
-        table = pd.DataFrame([self._known[row] for row in rows], columns=["step_time_s", "memory_gib", "fits"])
+        table = pd.DataFrame([self._cache[row] for row in rows], columns=["step_time_s", "memory_gib", "fits"])
         return table.iloc[code].set_axis(jobs.index)
 
     def _predict(self, settings: list[tuple[Any, ...]], jobs: list[TrainingJob]) -> None:
         costs = self.model.predict(jobs)
         for setting, job, step, memory in zip(settings, jobs, costs["step_time_s"], costs["memory_gib"], strict=True):
-            self._known[setting] = (float(step), float(memory), self.model.fits(job))
+            self._cache[setting] = (float(step), float(memory), self.model.fits(job))
 
     def _training_job(self, row: Any) -> TrainingJob:
         if row.network not in self.networks:
@@ -110,7 +110,7 @@ class CostStepTime:
 
 
 def _distinct_settings(jobs: pd.DataFrame) -> tuple[pd.DataFrame, Any]:
-    """Different settings among jobs, and which of them each job has."""
+    """Distinct settings of jobs, and the index of each job's."""
     check_columns(jobs, ("network", "batch_size", "gpus", "gpu_type"), "jobs")
     settings = jobs[["network", "batch_size", "gpus", "gpu_type"]].copy()
     settings["precision"] = jobs["precision"] if "precision" in jobs.columns else "fp32"
@@ -119,13 +119,12 @@ def _distinct_settings(jobs: pd.DataFrame) -> tuple[pd.DataFrame, Any]:
 
 
 class TrainingRunTime(BaseEstimator):
-    """Run time of training jobs from their step time, corrected by how each user's jobs went.
+    """Run time of training jobs from their step time, with fitted ratios of observed to predicted.
 
-    The run time of a job that nothing stops is ``startup + steps * step time * ratio of its setting * ratio of its
-    user``. A setting is a network on a GPU type in a precision. Ratios are medians of observed over predicted among
-    completed jobs, first by setting, then, of what is left, by user; both are drawn towards the overall ratio as far as
-    jobs are few. The mean run time is less, by the share of the time that jobs which fail, are cancelled or time out
-    leave unused.
+    The run time of a job that completes is ``startup + steps * step time * ratio of its setting * ratio of its user``,
+    where a setting is a network on a GPU type in a precision. Ratios are medians over completed jobs, first by setting,
+    then of the residuals by user, both shrunk towards the overall ratio. The mean run time is smaller by the completion
+    ratio, the share of that time that jobs use which may fail, be cancelled or time out.
 
     Parameters
     ----------
@@ -134,17 +133,17 @@ class TrainingRunTime(BaseEstimator):
     startup_s : float, default=60
         Seconds before the first step.
     prior_jobs : float, default=3
-        Jobs' worth of evidence for the overall ratio.
+        Prior weight of the overall ratio, in jobs.
 
     Attributes
     ----------
-    overall_ratio_, overall_kept_ : float
-        For users and settings never seen: observed over predicted of completed jobs; share of that time that all ended
-        jobs used.
+    overall_ratio_, overall_completion_ratio_ : float
+        For unseen users and settings: observed over predicted run time of completed jobs; share of that time used by
+        all ended jobs.
     setting_ratio_, user_ratio_ : Series
         Further factors by setting and by user.
-    kept_ : Series
-        By user.
+    completion_ratio_ : Series
+        Completion ratio by user.
 
     Examples
     --------
@@ -164,14 +163,14 @@ class TrainingRunTime(BaseEstimator):
         self.prior_jobs = prior_jobs
 
     def fit(self, jobs: pd.DataFrame, until: object = None) -> TrainingRunTime:
-        """Learn each user's ratio from jobs that have ended.
+        """Fit the ratios to the jobs that have ended.
 
         Parameters
         ----------
         jobs : DataFrame
             Canonical columns and those of `training_steps` and of `step_time`.
         until : time-like, optional
-            Nothing that happened later is read.
+            Nothing later is used.
 
         Returns
         -------
@@ -179,13 +178,15 @@ class TrainingRunTime(BaseEstimator):
             This object.
         """
         check_number("prior_jobs", self.prior_jobs, 0, open_low=True)
-        log = jobs if until is None else known_at(jobs, moment(until))
+        log = jobs if until is None else as_of(jobs, parse_timestamp(until))
         ended = log[log["end"].notna() & (log["gpus"] > 0)]
-        ran = seconds_until(ended["end"], begins(ended))
+        ran = seconds_since(ended["end"], start_times(ended))
         predicted = self._predicted(ended)
-        whole = (ended["status"].fillna("completed") == "completed").to_numpy() & (predicted > 0)
-        self._fit_ratios(ended[whole], np.log(np.maximum(ran - self.startup_s, 1)[whole] / predicted[whole]))
-        self._fit_kept(ended, ran)
+        completed = (ended["status"].fillna("completed") == "completed").to_numpy() & (predicted > 0)
+        self._fit_ratios(
+            ended[completed], np.log(np.maximum(ran - self.startup_s, 1)[completed] / predicted[completed])
+        )
+        self._fit_completion_ratio(ended, ran)
         return self
 
     def predict(self, jobs: pd.DataFrame) -> pd.DataFrame:
@@ -198,12 +199,12 @@ class TrainingRunTime(BaseEstimator):
         Returns
         -------
         DataFrame
-            Index of `jobs`; ``run_time_s`` (if nothing stops the job), ``mean_run_time_s``, ``gpu_hours`` (the mean
+            Index of `jobs`; ``run_time_s`` (if the job completes), ``mean_run_time_s``, ``gpu_hours`` (the mean
             times GPUs).
         """
-        check_is_fitted(self, "kept_")
+        check_is_fitted(self, "completion_ratio_")
         full = self._full(jobs)
-        mean = full * _looked_up(_users(jobs), self.kept_, self.overall_kept_)
+        mean = full * _lookup(_users(jobs), self.completion_ratio_, self.overall_completion_ratio_)
         gpu_hours = mean / 3600 * jobs["gpus"].to_numpy(dtype=float)
         return pd.DataFrame({"run_time_s": full, "mean_run_time_s": mean, "gpu_hours": gpu_hours}, index=jobs.index)
 
@@ -211,31 +212,31 @@ class TrainingRunTime(BaseEstimator):
         return training_steps(jobs) * np.asarray(self.step_time(jobs), dtype=float)
 
     def _full(self, jobs: pd.DataFrame) -> FloatArray:
-        ratio = self.overall_ratio_ * _looked_up(_settings(jobs), self.setting_ratio_, 1.0)
-        return self.startup_s + self._predicted(jobs) * ratio * _looked_up(_users(jobs), self.user_ratio_, 1.0)
+        ratio = self.overall_ratio_ * _lookup(_settings(jobs), self.setting_ratio_, 1.0)
+        return self.startup_s + self._predicted(jobs) * ratio * _lookup(_users(jobs), self.user_ratio_, 1.0)
 
-    def _fit_ratios(self, jobs: pd.DataFrame, left: FloatArray) -> None:
-        self.overall_ratio_ = float(np.exp(np.median(left))) if len(left) else 1.0
-        left = left - np.log(self.overall_ratio_)
-        self.setting_ratio_ = self._shrunk(left, _settings(jobs))
-        left = left - np.log(_looked_up(_settings(jobs), self.setting_ratio_, 1.0))
-        self.user_ratio_ = self._shrunk(left, _users(jobs))
+    def _fit_ratios(self, jobs: pd.DataFrame, residual: FloatArray) -> None:
+        self.overall_ratio_ = float(np.exp(np.median(residual))) if len(residual) else 1.0
+        residual = residual - np.log(self.overall_ratio_)
+        self.setting_ratio_ = self._shrunk(residual, _settings(jobs))
+        residual = residual - np.log(_lookup(_settings(jobs), self.setting_ratio_, 1.0))
+        self.user_ratio_ = self._shrunk(residual, _users(jobs))
 
-    def _shrunk(self, left: FloatArray, names: pd.Series) -> pd.Series:
-        groups = pd.Series(left).groupby(names.to_numpy())
+    def _shrunk(self, residual: FloatArray, names: pd.Series) -> pd.Series:
+        groups = pd.Series(residual).groupby(names.to_numpy())
         count = groups.size()
         return np.exp(count * groups.median() / (count + self.prior_jobs))
 
-    def _fit_kept(self, jobs: pd.DataFrame, ran: FloatArray) -> None:
+    def _fit_completion_ratio(self, jobs: pd.DataFrame, ran: FloatArray) -> None:
         gpus = jobs["gpus"].to_numpy(dtype=float)
         used = pd.DataFrame({"ran": ran * gpus, "full": self._full(jobs) * gpus}).dropna()
-        self.overall_kept_ = float(used["ran"].sum() / used["full"].sum()) if used["full"].sum() > 0 else 1.0
+        total = used.sum()
+        self.overall_completion_ratio_ = float(total["ran"] / total["full"]) if total["full"] > 0 else 1.0
         groups = used.groupby(_users(jobs).to_numpy()[used.index])
         sums, count = groups.sum(), groups.size()
-        # A share of early ends is noisier than a ratio of step times: it takes more jobs to believe it.
-        prior = _KEPT_PRIOR * self.prior_jobs
-        own = (sums["ran"] / sums["full"]).fillna(self.overall_kept_)
-        self.kept_ = (count * own + prior * self.overall_kept_) / (count + prior)
+        prior = _COMPLETION_PRIOR * self.prior_jobs
+        own = (sums["ran"] / sums["full"]).fillna(self.overall_completion_ratio_)
+        self.completion_ratio_ = (count * own + prior * self.overall_completion_ratio_) / (count + prior)
 
 
 def _users(jobs: pd.DataFrame) -> pd.Series:
@@ -250,5 +251,5 @@ def _settings(jobs: pd.DataFrame) -> pd.Series:
     return names
 
 
-def _looked_up(names: pd.Series, values: pd.Series, default: float) -> FloatArray:
+def _lookup(names: pd.Series, values: pd.Series, default: float) -> FloatArray:
     return names.astype(object).map(values).fillna(default).to_numpy(dtype=float)

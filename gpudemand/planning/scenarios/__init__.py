@@ -1,1 +1,1 @@
-"""What-if scenarios: changes to the work of a cluster, and the plan under each."""
+"""What-if scenarios: changes of the workload of a cluster, and the plan under each."""

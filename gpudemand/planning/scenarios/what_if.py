@@ -1,4 +1,4 @@
-"""What if: changes to the work of a cluster, and the plan that follows from each."""
+"""Capacity plans under changes of the workload."""
 
 from __future__ import annotations
 
@@ -13,45 +13,45 @@ from gpudemand._validation import InputError
 from gpudemand.metrics import levels
 from gpudemand.planning.capacity.plan import CapacityPlan, plan_capacity
 from gpudemand.planning.capacity.quantiles import pick_model
-from gpudemand.planning.scenarios.changes import Change, Costs, StepEvent, work_table
+from gpudemand.planning.scenarios.changes import Change, JobCosts, StepEvent, recent_workload
 from gpudemand.usage.membership import series_codes
 
-#: A change, or several of which each acts on what the ones before it left.
+#: A change, or several that are applied in order.
 Scenario = Change | Sequence[Change]
-#: Cards of common sizes of memory (GiB as sold), by which "does it fit" is asked.
+#: Memory (GB as sold) -> a device with as much.
 CARDS = {24: "GeForce RTX 3090", 40: "A100-SXM4-40GB", 80: "A100-SXM4-80GB"}
 
 
 class WhatIf:
-    """Plans for changed circumstances, from a forecast and the jobs of the weeks before it.
+    """Capacity plans under scenarios, from a forecast and the jobs of the weeks before it.
 
-    A change acts on the work of those weeks, job by job; the ratio of GPU-hours after and before, by series, scales the
-    forecast with its intervals. So a scenario keeps the rhythm and the relative risk of today's demand.
+    A change acts on the jobs of those weeks; the ratio of GPU-hours after and before, by series, scales the forecast
+    and its intervals. The seasonal pattern and the relative uncertainty of demand stay the same.
 
     Parameters
     ----------
     jobs : DataFrame
-        Canonical job table; jobs submitted in the `days` before the forecast count, as far as they had run by then.
+        Canonical job table; jobs submitted in the `days` before the forecast count, with their GPU-hours so far.
     forecast : DataFrame
-        As `plan_capacity` takes it: the total, or series by GPU type, group, user ...
+        As for `plan_capacity`: the total, or series by GPU type, group, user ...
     installed : float or mapping of str to float
         GPUs installed.
     costs : object, optional
-        A `CostStepTime`: needed by changes of GPU, batch and precision.
+        A `CostStepTime`: required by changes of GPU type, batch size and precision.
     days : int, default=28
     options : mapping, optional
-        Further arguments of `plan_capacity`, such as ``{"lead_time": "60D"}``.
+        Other arguments of `plan_capacity`, such as ``{"lead_time": "60D"}``.
 
     Examples
     --------
     >>> from gpudemand.datasets import make_cluster
-    >>> from gpudemand.planning.scenarios.changes import Growth, Leaves
+    >>> from gpudemand.planning.scenarios.changes import Growth, RemoveGroup
     >>> jobs, _ = make_cluster(n_users=20, n_days=60, random_state=0)
     >>> ds = pd.date_range("2026-03-01", periods=4, freq="W", tz="UTC")
     >>> forecast = pd.DataFrame({"unique_id": "total", "ds": ds, "M": 50.0, "M-lo-90": 40.0, "M-hi-90": 60.0})
     >>> what_if = WhatIf(jobs, forecast, installed=80)
-    >>> less = [Growth(2.0), Leaves("vision", by="group")]
-    >>> what_if.compare({"base": [], "twice": Growth(2.0), "twice, no vision": less})["required"].tolist()
+    >>> less = [Growth(2.0), RemoveGroup("vision", by="group")]
+    >>> what_if.compare({"base": [], "doubled": Growth(2.0), "doubled, no vision": less})["required"].tolist()
     [71.0, 142.0, 115.0]
     """
 
@@ -61,7 +61,7 @@ class WhatIf:
         forecast: pd.DataFrame,
         *,
         installed: float | Mapping[str, float],
-        costs: Costs | None = None,
+        costs: JobCosts | None = None,
         days: int = 28,
         options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -70,18 +70,18 @@ class WhatIf:
         self.options = dict(options or {})
         self.costs = costs
         self.ids = [str(name) for name in forecast["unique_id"].unique()]
-        self.work = work_table(jobs, forecast["ds"].min(), days)
-        self.base_hours = self._hours(self.work)
+        self.workload = recent_workload(jobs, forecast["ds"].min(), days)
+        self.base_hours = self._hours(self.workload)
         if not self.base_hours.any():
             raise InputError(f"no job of the {days} days before the forecast belongs to its series.")
 
     def plan(self, scenario: Scenario = ()) -> CapacityPlan:
-        """Make the plan for a scenario.
+        """Capacity plan under a scenario.
 
         Parameters
         ----------
         scenario : Change or sequence of Change
-            Several act one after the other; none is the base case.
+            Several are applied in order; none is the base case.
 
         Returns
         -------
@@ -92,10 +92,10 @@ class WhatIf:
     def changed_forecast(self, scenario: Scenario) -> pd.DataFrame:
         """Forecast under a scenario, with its intervals."""
         changes = [scenario] if isinstance(scenario, Change) else list(scenario)
-        work = self.work
+        workload = self.workload
         for change in changes:
-            work = change.apply(work, self.costs)
-        hours = self._hours(work)
+            workload = change.apply(workload, self.costs)
+        hours = self._hours(workload)
         factor = np.divide(hours, self.base_hours, out=np.ones_like(hours), where=self.base_hours > 0)
         new = [
             name for name, before, after in zip(self.ids, self.base_hours, hours, strict=True) if after > before == 0
@@ -107,11 +107,11 @@ class WhatIf:
         forecast[names] = forecast[names].mul(row_factor.to_numpy(dtype=float), axis=0)
         for event in changes:
             if isinstance(event, StepEvent):
-                forecast[names] = forecast[names].add(event.gpus_at(forecast), axis=0)
+                forecast[names] = forecast[names].add(event.added_gpus(forecast), axis=0)
         return forecast
 
     def compare(self, scenarios: Mapping[str, Scenario]) -> pd.DataFrame:
-        """Put scenarios side by side.
+        """Compare the plans of several scenarios.
 
         Parameters
         ----------
@@ -129,9 +129,9 @@ class WhatIf:
         table = pd.concat(parts, ignore_index=True)
         return table[["scenario", *[name for name in table.columns if name != "scenario"]]]
 
-    def _hours(self, work: pd.DataFrame) -> FloatArray:
-        codes = series_codes(work, self.ids)
-        hours = work["gpu_hours"].to_numpy(dtype=float)
+    def _hours(self, workload: pd.DataFrame) -> FloatArray:
+        codes = series_codes(workload, self.ids)
+        hours = workload["gpu_hours"].to_numpy(dtype=float)
         return np.bincount(codes[codes >= 0], hours[codes >= 0], minlength=len(self.ids)).astype(float)
 
     def _value_columns(self) -> list[str]:
@@ -140,16 +140,16 @@ class WhatIf:
         return [model, *ends]
 
 
-def fits_on_cards(jobs: pd.DataFrame, costs: Costs, cards: Mapping[int, str] | None = None) -> pd.DataFrame:
-    """Share of jobs that would run on cards of 24, 40 and 80 GB.
+def fits_on_cards(jobs: pd.DataFrame, costs: JobCosts, cards: Mapping[int, str] | None = None) -> pd.DataFrame:
+    """Share of jobs whose memory fits on cards of 24, 40 and 80 GB.
 
     Parameters
     ----------
     jobs : DataFrame
-        With the columns that `costs` reads.
+        With the columns required by `costs`.
     costs : CostStepTime
     cards : mapping of int to str, optional
-        GB -> a device of `gpudemand.cost.devices` that has as much.
+        GB -> a device of `gpudemand.cost.devices` with as much.
 
     Returns
     -------

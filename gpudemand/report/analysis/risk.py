@@ -95,7 +95,7 @@ def money(need: Need, settings: Settings) -> pd.DataFrame:
     Returns
     -------
     DataFrame of one row
-        See `gpudemand.planning.capacity.purchase_mix.money_table`.
+        See `gpudemand.planning.capacity.purchase_mix.purchase_mix`.
 
     Raises
     ------
@@ -110,7 +110,7 @@ def money(need: Need, settings: Settings) -> pd.DataFrame:
     if settings.horizon < 2:
         raise InputError("the plan is one bin long, so its hours cannot be told; money needs a longer horizon.")
     reserved, on_demand = settings.prices
-    table = need.plans[MEAN].money(reserved, on_demand).reset_index(drop=True)
+    table = need.plans[MEAN].purchase_mix(reserved, on_demand).reset_index(drop=True)
     return table.assign(price_reserved=reserved, price_on_demand=on_demand)
 
 

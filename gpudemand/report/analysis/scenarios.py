@@ -11,7 +11,7 @@ import pandas as pd
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError
 from gpudemand.planning import WhatIf
-from gpudemand.planning.scenarios.changes import Change, Growth, Leaves, MoreUsers
+from gpudemand.planning.scenarios.changes import Change, Growth, MoreUsers, RemoveGroup
 from gpudemand.report.analysis.requirement import Need, plan_need
 from gpudemand.report.analysis.risk import dated
 from gpudemand.report.analysis.settings import Settings
@@ -69,7 +69,7 @@ def try_scenarios(
         If no job was submitted in the last 28 days.
     """
     what_ifs = {basis: _what_if(jobs, forecast, basis, need.installed) for basis in (MEAN, PEAK)}
-    work, gaps = what_ifs[MEAN].work, Gaps()
+    work, gaps = what_ifs[MEAN].workload, Gaps()
     rows = [_row(BASE, need, need)]
     for what, choose in (
         ("growth", _growth),
@@ -121,7 +121,7 @@ def _departure(work: pd.DataFrame) -> tuple[str, Change]:
     for column in ("group", "user"):
         if len(work[column].dropna().unique()) > 1:
             name = _largest(work, work[column])
-            return f"{column} {name} leaves", Leaves(name, by=column)
+            return f"{column} {name} leaves", RemoveGroup(name, by=column)
     raise InputError("the recent jobs name one group and one user at most, so nobody can leave and others stay.")
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError
-from gpudemand.jobs.clock import MILLISECONDS, NO_SUCH_TIME, OUTSIDE, Clock, make_clock, parse_times, zone
+from gpudemand.jobs.time_parser import MILLISECONDS, NO_SUCH_TIME, OUTSIDE, TimeParser, parse_timezone
 
 
 def parse(*texts: str | None, tz: str = "UTC") -> tuple[list[str], set[str]]:
-    times, wrong = parse_times(pd.Series(texts, dtype=STRING), Clock(zone(tz)))
+    times, wrong = TimeParser(parse_timezone(tz)).parse(pd.Series(texts, dtype=STRING))
     return times.astype(str).str[:19].tolist(), {reason for reason, rows in wrong.items() if rows.any()}
 
 
@@ -23,7 +23,7 @@ def parse(*texts: str | None, tz: str = "UTC") -> tuple[list[str], set[str]]:
         *("2024-05-01 08:00", "2024-05-01T08:00:00.000000", "1714550400", "1714550400.0"),
     ],
 )
-def test_spellings_of_one_moment(text: str) -> None:
+def test_spellings_of_one_time(text: str) -> None:
     assert parse(text) == (["2024-05-01 08:00:00"], set())
 
 
@@ -63,18 +63,18 @@ def test_a_skipped_hour_is_refused() -> None:
 )
 def test_shifting_whole_days_agrees_with_the_zone_at_every_half_hour(name: str) -> None:
     naive = pd.date_range("1998-01-01", "2012-01-01", freq="30min", unit="ns")
-    fast = Clock(zone(name)).localize(naive)
+    fast = TimeParser(parse_timezone(name)).localize(naive)
     slow = naive.tz_localize(name, ambiguous=np.ones(len(naive), dtype=bool), nonexistent="NaT").tz_convert("UTC")
     assert fast.equals(slow)
 
 
 def test_zones() -> None:
-    assert zone("+08:00") == dt.timezone(dt.timedelta(hours=8))
-    assert zone(dt.UTC) is dt.UTC
+    assert parse_timezone("+08:00") == dt.timezone(dt.timedelta(hours=8))
+    assert parse_timezone(dt.UTC) is dt.UTC
     with pytest.raises(InputError, match="Did you mean 'Europe/Berlin'"):
-        zone("Europe/Berlinn")
+        parse_timezone("Europe/Berlinn")
     with pytest.raises(InputError, match="is not a time zone"):
-        zone(8)
+        parse_timezone(8)
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,10 @@ def test_zones() -> None:
 )
 def test_origins_that_are_none(origin: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        make_clock(None, origin, "log")
+        TimeParser.from_arguments(None, origin, "log")
 
 
 def test_a_naive_origin_takes_the_zone() -> None:
-    assert make_clock("Asia/Shanghai", "2020-01-01 08:00", "log").origin() == pd.Timestamp("2020-01-01", tz="UTC")
+    assert TimeParser.from_arguments("Asia/Shanghai", "2020-01-01 08:00", "log").origin() == pd.Timestamp(
+        "2020-01-01", tz="UTC"
+    )

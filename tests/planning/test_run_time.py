@@ -1,4 +1,4 @@
-"""Run times: no reading of the future, censoring, history, quantiles in order, and the real log."""
+"""Run times: no information from the future, censoring, history, quantiles, and a real log."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.jobs.as_of import known_at
+from gpudemand.jobs.as_of import as_of
 from gpudemand.jobs.table import as_jobs
 from gpudemand.metrics import pinball
 from gpudemand.planning.runtime.hazard import DurationHazard
@@ -33,7 +33,7 @@ def log():
     return make_log()
 
 
-def test_the_past_of_the_user_tells_run_times_apart(log):
+def test_run_times_follow_the_history_of_the_user(log):
     model = RunTimeModel().fit(log, until=START + pd.Timedelta("30D"))
     new = log[log["submit"] >= START + pd.Timedelta("30D")]
     mean = model.predict(new)["mean_run_time_s"].groupby(new["user"]).mean()
@@ -53,7 +53,7 @@ def test_quantiles_are_ordered_positive_and_calibrated(log):
     np.testing.assert_allclose((run[:, None] <= values).mean(axis=0), [0.05, 0.25, 0.5, 0.75, 0.95], atol=0.08)
 
 
-def test_nothing_after_the_end_of_the_log_is_read(log):
+def test_nothing_after_the_end_of_the_log_is_used(log):
     until = START + pd.Timedelta("20D")
     late = (log["end"] > until).to_numpy()
     shuffled = log.assign(end=log["end"].mask(late, until + pd.Timedelta("400D")), status="failed")
@@ -63,7 +63,7 @@ def test_nothing_after_the_end_of_the_log_is_read(log):
     pd.testing.assert_frame_equal(first, second)
 
 
-def test_how_a_job_ends_is_not_read_for_its_own_prediction(log):
+def test_the_outcome_of_a_job_is_not_used_for_its_own_prediction(log):
     model = RunTimeModel().fit(log, until=START + pd.Timedelta("20D"))
     one = log[log["submit"] >= START + pd.Timedelta("20D")].head(1)
     longer = one.assign(end=one["end"] + pd.Timedelta("9D"), status="failed")
@@ -73,15 +73,15 @@ def test_how_a_job_ends_is_not_read_for_its_own_prediction(log):
 def test_censored_jobs_do_not_shorten_the_mean():
     rng = np.random.default_rng(1)
     true = rng.exponential(20 * 3600, 5000)
-    seen = np.minimum(true, 10 * 3600)
-    hazard = DurationHazard().fit(np.zeros((5000, 1)), seen, true < 10 * 3600, np.zeros(5000))
+    observed = np.minimum(true, 10 * 3600)
+    hazard = DurationHazard().fit(np.zeros((5000, 1)), observed, true < 10 * 3600, np.zeros(5000))
     survival = SurvivalCurves(hazard.ages_, hazard.cumulative(np.zeros((1, 1)), np.zeros(1))).survival(
         np.array([5 * 3600.0, 9 * 3600.0])
     )
     np.testing.assert_allclose(survival[0], np.exp([-0.25, -0.45]), atol=0.03)
 
 
-def test_a_time_limit_is_learnt():
+def test_a_time_limit_is_fitted():
     rng = np.random.default_rng(2)
     run = np.minimum(rng.exponential(30 * 3600, 4000), 24 * 3600.0)
     hazard = DurationHazard().fit(np.zeros((4000, 1)), run, np.ones(4000, dtype=bool), np.zeros(4000))
@@ -90,7 +90,7 @@ def test_a_time_limit_is_learnt():
     assert curves.quantile([0.9])[0, 0] == pytest.approx(24 * 3600, abs=120)
 
 
-def test_the_longer_a_heavy_tailed_job_runs_the_longer_it_goes_on():
+def test_remaining_times_of_heavy_tailed_jobs_grow_with_age():
     rng = np.random.default_rng(3)
     run = rng.pareto(1.2, 8000) * 1800
     hazard = DurationHazard().fit(np.zeros((8000, 1)), run, np.ones(8000, dtype=bool), np.zeros(8000))
@@ -102,12 +102,12 @@ def test_the_longer_a_heavy_tailed_job_runs_the_longer_it_goes_on():
 
 
 def test_remaining_time_of_running_jobs(log):
-    moment = START + pd.Timedelta("25D")
-    table = RunTimeModel().fit(log, until=moment).predict_remaining(log)
-    running = log[(log["submit"] < moment) & (log["end"] > moment)]
+    now = START + pd.Timedelta("25D")
+    table = RunTimeModel().fit(log, until=now).predict_remaining(log)
+    running = log[(log["submit"] < now) & (log["end"] > now)]
     assert table.index.equals(running.index)
     assert (table["elapsed_s"] > 0).all()
-    true = (running["end"] - moment).dt.total_seconds()
+    true = (running["end"] - now).dt.total_seconds()
     assert table["mean_remaining_s"].mean() == pytest.approx(true.mean(), rel=0.5)
 
 
@@ -132,7 +132,7 @@ def test_history_counts_only_what_had_ended():
     np.testing.assert_allclose(last, [np.nan, 50, 50, (50 * 150 * 90) ** (1 / 3)], rtol=1e-9)
 
 
-def test_a_log_cut_at_a_moment():
+def test_a_log_as_of_a_time():
     times = pd.to_datetime(["2026-03-01", "2026-03-02", "2026-03-03"], utc=True)
     jobs = as_jobs(
         pd.DataFrame(
@@ -140,12 +140,12 @@ def test_a_log_cut_at_a_moment():
         ).assign(status="completed"),
         kind="synthetic",
     )
-    known = known_at(jobs, times[2])
+    known = as_of(jobs, times[2])
     assert known["status"].tolist() == ["completed", "pending"]
-    assert known_at(jobs, times[2] - pd.Timedelta("1s"))["status"].tolist() == ["running", "pending"]
+    assert as_of(jobs, times[2] - pd.Timedelta("1s"))["status"].tolist() == ["running", "pending"]
 
 
-def test_nonsense_gets_a_sentence(log):
+def test_invalid_arguments_raise_a_clear_error(log):
     with pytest.raises(InputError, match="no job was submitted before"):
         RunTimeModel().fit(log, until="2020-01-01")
     with pytest.raises(InputError, match="is not a time"):
@@ -153,10 +153,10 @@ def test_nonsense_gets_a_sentence(log):
     with pytest.raises(InputError, match="no job in the log has ended"):
         RunTimeModel().fit(log.assign(end=pd.Series(pd.NaT, index=log.index, dtype="datetime64[ns, UTC]")))
     with pytest.raises(InputError, match="Did you mean 'user'"):
-        RunTimeModel(pasts=["users"]).fit(log)
+        RunTimeModel(history_keys=["users"]).fit(log)
 
 
-def test_venus_august_from_what_was_known_in_july(shared_data):
+def test_run_times_of_venus_in_august_from_the_log_until_july(shared_data):
     from gpudemand import read_jobs
 
     path = shared_data / "traces/helios-venus-gpu-jobs/helios_trace.csv.gz"

@@ -1,4 +1,4 @@
-"""Usage of real logs has the rhythm that was measured on them independently."""
+"""Usage series of real logs reproduce independently measured totals and autocorrelations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job log as a DuckDB relation: the same SQL over a table in memory and over a file that does not fit there."""
+"""DuckDB queries over a job log: the same SQL for a table in memory and for a file larger than memory."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ KEYS = ("user", "group", "cluster", "gpu_type", "status")
 _TEXT, _TIMES, _NUMBERS = ("job_id", *KEYS), ("submit", "start", "end"), ("gpus",)
 _NEEDED = (*_TEXT, *_TIMES, *_NUMBERS)
 
-#: A finished job whose end nobody wrote down held its GPUs for an unknown time: it counts as none, never as running.
+#: A finished job without a recorded end counts as zero time, never as running.
 _FINISHED = "('completed', 'failed', 'cancelled', 'timeout', 'out_of_memory', 'preempted')"
 
-_MOMENTS = "submit_us, start_us, end_us"
+_TIME_COLUMNS = "submit_us, start_us, end_us"
 
 
-def microseconds(moment: pd.Timestamp) -> int:
+def microseconds(time: pd.Timestamp) -> int:
     """Microseconds since 1970."""
-    return int(moment.as_unit("us").asm8.astype("int64"))
+    return int(time.as_unit("us").asm8.astype("int64"))
 
 
-#: What makes a row of a file unusable; read_jobs counts the same cases one by one.
-_WRONG = {
+#: Reasons why a row of a file is unusable, as in `read_jobs` -> SQL condition.
+_INVALID = {
     "no submit or start time": "submit_us IS NULL AND start_us IS NULL",
     "end before start": "end_us < coalesce(start_us, submit_us)",
     "start before submit": "start_us < submit_us",
     "negative number of GPUs": "gpus < 0",
     f"more than {MAX_GPUS:,} GPUs": f"gpus > {MAX_GPUS}",
     "time outside 1985 to 2200": (
-        f"least({_MOMENTS}) < {microseconds(EARLIEST)} OR greatest({_MOMENTS}) > {microseconds(LATEST)}"
+        f"least({_TIME_COLUMNS}) < {microseconds(EARLIEST)} OR greatest({_TIME_COLUMNS}) > {microseconds(LATEST)}"
     ),
     "an unreadable cell": "unreadable",
 }
@@ -49,7 +49,7 @@ _WRONG = {
 
 @dataclass(frozen=True)
 class Bounds:
-    """First begin and last known time of a log, in microseconds since 1970; how many jobs have an unknown part."""
+    """First and last time of a log in microseconds since 1970, and counts of unknown GPUs and ends."""
 
     begin: int
     until: int
@@ -58,7 +58,7 @@ class Bounds:
 
 
 @contextmanager
-def open_log(source: object, by: Sequence[str], *, pending: bool) -> Iterator[Log]:
+def open_log(source: object, by: Sequence[str], *, pending: bool) -> Iterator[JobLogQuery]:
     """Open a job log for queries.
 
     Parameters
@@ -68,17 +68,17 @@ def open_log(source: object, by: Sequence[str], *, pending: bool) -> Iterator[Lo
     by : sequence of str
         Columns whose values, joined by ``/``, name a series; empty for the total.
     pending : bool
-        Whether waiting counts: intervals then begin at the submit.
+        Whether intervals begin at the submit and include waiting.
     """
     with tempfile.TemporaryDirectory(prefix="gpudemand-") as spill:
-        # A bounded pool: what does not fit is spilled to disk, not taken from the neighbours.
+        # A bounded memory pool; larger intermediates are spilled to disk.
         config: dict[str, Any] = {"temp_directory": spill, "memory_limit": "1GB", "preserve_insertion_order": "false"}
         with duckdb.connect(config=config) as db:
-            yield Log(db, source, by, pending=pending)
+            yield JobLogQuery(db, source, by, pending=pending)
 
 
-class Log:
-    """A canonical job log, queried but never loaded; see `open_log`."""
+class JobLogQuery:
+    """Queries over a canonical job log that is not loaded into memory; see `open_log`."""
 
     def __init__(self, db: duckdb.DuckDBPyConnection, source: object, by: Sequence[str], *, pending: bool) -> None:
         self._db = db
@@ -86,7 +86,7 @@ class Log:
             self._register(check_jobs(source))
         else:
             self._open(Path(str(source)))
-        self._define_jobs(by, pending)
+        self._create_runs_view(by, pending)
 
     def _register(self, jobs: pd.DataFrame) -> None:
         used = jobs[list(_NEEDED)]
@@ -112,14 +112,14 @@ class Log:
                     "read it with read_jobs(path, format=...) or convert it with `gpudemand convert`."
                 )
             self._cast(reader, text=suffix != ".parquet")
-            self._refuse_bad_rows(path.name)
+            self._check_rows(path.name)
         except duckdb.Error as error:
             raise InputError(
                 f"{path.name} cannot be read as {suffix[1:]}: {str(error).splitlines()[0][:160]}"
             ) from error
 
     def _cast(self, relation: str, *, text: bool) -> None:
-        """View ``typed``: text, microseconds and numbers, and whether a cell could not be read."""
+        """Create the view ``typed``: text, microseconds and numbers, and whether a cell is unreadable."""
         times = [f'epoch_us(TRY_CAST("{name}" AS TIMESTAMPTZ)) AS {name}_us' for name in _TIMES]
         numbers = [f'TRY_CAST("{name}" AS DOUBLE) AS {name}' for name in _NUMBERS]
         casts = [(name, "TIMESTAMPTZ") for name in _TIMES] + [(name, "DOUBLE") for name in _NUMBERS]
@@ -129,28 +129,28 @@ class Log:
         columns = ", ".join([*names, *times, *numbers, f"{unreadable} AS unreadable"])
         self._db.execute(f"CREATE VIEW typed AS SELECT {columns} FROM {relation}")
 
-    def _refuse_bad_rows(self, name: str) -> None:
-        counts = ", ".join(f"count(*) FILTER ({rule})" for rule in _WRONG.values())
+    def _check_rows(self, name: str) -> None:
+        counts = ", ".join(f"count(*) FILTER ({rule})" for rule in _INVALID.values())
         found = self._row(f"SELECT {counts} FROM typed")
-        wrong = {reason: count for reason, count in zip(_WRONG, found, strict=True) if count}
-        twice = self._row(
+        wrong = {reason: count for reason, count in zip(_INVALID, found, strict=True) if count}
+        duplicated = self._row(
             "SELECT count(*) FROM (SELECT 1 FROM typed WHERE job_id IS NOT NULL "
             "GROUP BY cluster, job_id, start_us HAVING count(*) > 1)"
         )[0]
-        if twice:
-            wrong["duplicate job id"] = twice
+        if duplicated:
+            wrong["duplicate job id"] = duplicated
         if wrong:
             parts = ", ".join(f"{count:,} {reason}" for reason, count in wrong.items())
             raise InputError(
                 f"{name} has rows that cannot be counted ({parts}); clean it with `gpudemand convert` first."
             )
 
-    def _define_jobs(self, by: Sequence[str], pending: bool) -> None:
-        """View ``runs``: one row a job with its key, begin and end (NULL while it goes on)."""
+    def _create_runs_view(self, by: Sequence[str], pending: bool) -> None:
+        """Create the view ``runs``: one row a job with its key, begin and end (NULL while it runs)."""
         parts = [f"coalesce(replace(\"{name}\", '/', '%2F'), 'unknown')" for name in by]
         key = " || '/' || ".join(parts) or "'total'"
         begin = "submit_us" if pending else "coalesce(start_us, submit_us)"
-        # A pending job holds nothing yet; its missing start must not be taken for the submit.
+        # A pending job holds nothing: its missing start must not default to the submit.
         waiting = "false" if pending else "coalesce(status = 'pending', false) AND start_us IS NULL"
         unknown_end = f"coalesce(end_us IS NULL AND status IN {_FINISHED}, false)"
         self._db.execute(f"""CREATE VIEW runs AS SELECT {key} AS key, submit_us, gpus, {waiting} AS waiting,
@@ -163,7 +163,7 @@ class Log:
         return row
 
     def bounds(self) -> Bounds:
-        """Period of the log, and what it leaves unknown."""
+        """Period of the log, and counts of unknown values."""
         begin, until, gpus, ends = self._row(
             "SELECT min(least(begin_us, submit_us)), max(greatest(begin_us, submit_us, end_us)), "
             "count(*) FILTER (gpus IS NULL), count(*) FILTER (unknown_end) FROM runs"
@@ -185,14 +185,17 @@ class Log:
         yield from self._batches(f"""SELECT code, begin_us, coalesce(end_us, {until}) AS stop_us, coalesce(gpus, 0.0)
             FROM runs JOIN names USING (key) WHERE NOT waiting AND gpus > 0""")
 
-    def changes(self, begin: int, until: int) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
-        """Batches of key code, time in microseconds and change of GPUs held, sorted; one row a key and time."""
+    def peaks(self, edges: IntArray, begin: int, until: int) -> Iterator[tuple[IntArray, IntArray, Any, Any, Any]]:
+        """Batches of key code, bin, peak, last level and first time of the changes of GPUs held, by key and bin."""
+        self._db.register("edges", pa.table({"bin": np.arange(len(edges)), "edge": edges}))
         yield from self._batches(f"""WITH spans AS (SELECT code, greatest(begin_us, {begin}) AS a,
                 least(coalesce(end_us, {until}), {until}) AS b, gpus
-                FROM runs JOIN names USING (key) WHERE NOT waiting AND gpus > 0)
-            SELECT code, t, sum(d) FROM (SELECT code, a AS t, gpus AS d FROM spans WHERE b > a
-                UNION ALL SELECT code, b AS t, -gpus AS d FROM spans WHERE b > a)
-            GROUP BY code, t ORDER BY code, t""")
+                FROM runs JOIN names USING (key) WHERE NOT waiting AND gpus > 0),
+            changes AS (SELECT code, t, sum(d) AS d FROM (SELECT code, a AS t, gpus AS d FROM spans WHERE b > a
+                UNION ALL SELECT code, b AS t, -gpus AS d FROM spans WHERE b > a) GROUP BY code, t),
+            levels AS (SELECT code, t, round(sum(d) OVER (PARTITION BY code ORDER BY t), 9) AS level FROM changes)
+            SELECT code, bin, max(level), arg_max(level, t), min(t)
+            FROM levels ASOF JOIN edges ON levels.t >= edges.edge GROUP BY code, bin""")
 
     def submissions(self, edges: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
         """Batches of key code and submit time in microseconds, inside the edges."""

@@ -1,4 +1,4 @@
-"""Demand from the jobs up: nothing later is read, running jobs sharpen the first hours, parts add up."""
+"""Demand from jobs: no information after the origin, running jobs, components, combination."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from gpudemand.datasets.steptime import true_step_time
 from gpudemand.forecast import LastValueProfile, SeasonalNaive
 from gpudemand.jobs.table import as_jobs
 from gpudemand.planning.demand.arrivals import forecast_submissions
+from gpudemand.planning.demand.combination import combination_weights
+from gpudemand.planning.demand.held_jobs import HeldJobs
 from gpudemand.planning.demand.job_demand import JobDemandModel
-from gpudemand.planning.demand.origins import Origins
-from gpudemand.planning.demand.ridge_correction import best_shares
-from gpudemand.planning.demand.running import HeldJobs
+from gpudemand.planning.demand.rolling_origins import RollingOrigins
 from gpudemand.planning.runtime.run_time import RunTimeModel
 from gpudemand.planning.runtime.survival import SurvivalCurves
 from gpudemand.planning.runtime.training import TrainingRunTime
 from gpudemand.usage.membership import series_codes
 from gpudemand.usage.series import usage_series
 
-#: Enough where how long jobs run is not what is tested.
-QUICK = RunTimeModel(pasts=(), max_rows=30_000)
+#: A fast run-time model, where run times are not tested.
+QUICK = RunTimeModel(history_keys=(), max_rows=30_000)
 ORIGIN = pd.Timestamp("2026-03-10", tz="UTC")
 
 
@@ -54,7 +54,7 @@ def test_a_forecast_has_the_columns_of_a_forecaster(fitted, usage):
     assert forecast.attrs["kind"] == "synthetic"
 
 
-def test_nothing_after_the_origin_is_read(jobs, usage, fitted):
+def test_nothing_after_the_origin_is_used(jobs, usage, fitted):
     rng = np.random.default_rng(0)
     later = jobs["submit"] >= ORIGIN
     changed = jobs[~later | (rng.random(len(jobs)) < 0.5)].copy()
@@ -67,7 +67,7 @@ def test_nothing_after_the_origin_is_read(jobs, usage, fitted):
     pd.testing.assert_frame_equal(again, fitted.predict(24, level=[80]))
 
 
-def test_running_jobs_sharpen_the_first_hours(jobs):
+def test_running_jobs_reduce_the_errors_of_the_first_hours(jobs):
     errors = {True: 0.0, False: 0.0}
     for origin in pd.date_range("2026-03-03", periods=2, freq="3D", tz="UTC"):
         usage = usage_series(jobs, by=None, freq="h", value="gpus", until=origin)
@@ -79,7 +79,7 @@ def test_running_jobs_sharpen_the_first_hours(jobs):
 
 
 @pytest.mark.parametrize("combine", [True, False])
-def test_weeks_ahead_a_steady_load_of_heavy_tails_stays_at_its_level(combine):
+def test_a_steady_load_with_heavy_tailed_run_times_is_forecast_at_its_level_for_weeks(combine):
     rng = np.random.default_rng(1)
     per_day, days, spread = 400, 110, 1.5
     submit = pd.Timestamp("2026-01-01", tz="UTC") + pd.to_timedelta(
@@ -103,7 +103,7 @@ def test_series_by_gpu_type_and_in_days(jobs):
     assert ratio[past > 240].between(0.4, 2.5).all()
 
 
-def test_a_top_down_forecast_joins_in(jobs, usage):
+def test_a_combination_lies_between_its_parts(jobs, usage):
     alone = SeasonalNaive().fit(usage).predict(24)["SeasonalNaive"].to_numpy()
     bottom_up = JobDemandModel(run_time=QUICK, combine=False).fit(jobs, usage).predict(24)["JobDemandModel"].to_numpy()
     both = JobDemandModel(SeasonalNaive(), QUICK, combine=False).fit(jobs, usage).predict(24)["JobDemandModel"]
@@ -114,10 +114,10 @@ def test_a_top_down_forecast_joins_in(jobs, usage):
 def test_the_better_of_two_forecasts_gets_the_weight():
     rng = np.random.default_rng(0)
     good, bad = rng.normal(0, 1, (2, 40, 24)), rng.normal(5, 1, (2, 40, 24))
-    shares = best_shares(good, bad, np.arange(40) * 24, 41 * 24)
+    shares = combination_weights(good, bad, np.arange(40) * 24, 41 * 24)
     assert (shares[:, -1] < 0.1).all()
     np.testing.assert_array_equal(shares[:, :7], 0.5)
-    assert best_shares(bad, good, np.arange(40) * 24, 41 * 24)[0, -1] > 0.9
+    assert combination_weights(bad, good, np.arange(40) * 24, 41 * 24)[0, -1] > 0.9
 
 
 def test_running_jobs_by_hand():
@@ -130,12 +130,12 @@ def test_running_jobs_by_hand():
     np.testing.assert_allclose(jobs.expected(np.array([0]), 2, curves)[0, 0], [3, 1.5])
 
 
-def test_what_recurs_is_read_from_whole_days_before():
+def test_naive_forecasts_and_weighted_means_of_a_periodic_series():
     y = np.tile(np.arange(24.0), 30)[None]
-    origins = Origins.of(y, 24, 24, 0, 0)
-    np.testing.assert_allclose(origins.recurring(origins.actual)[0, -1], np.arange(24.0))
-    np.testing.assert_allclose(origins.behind(24)[0, -1], np.arange(24.0))
-    np.testing.assert_allclose(origins.profile(7)[0, -1], np.arange(24.0))
+    origins = RollingOrigins.from_end(y, 24, 24, 0, 0)
+    np.testing.assert_allclose(origins.weighted_mean(origins.actual)[0, -1], np.arange(24.0))
+    np.testing.assert_allclose(origins.seasonal_naive(24)[0, -1], np.arange(24.0))
+    np.testing.assert_allclose(origins.daily_profile(7)[0, -1], np.arange(24.0))
     assert np.isnan(origins.actual[0, -1]).all()
 
 
@@ -152,11 +152,11 @@ def test_predicted_costs_give_the_gpu_hours_of_true_ones():
     jobs, truth = make_cluster(n_users=25, n_days=120, random_state=5)
     origin = pd.Timestamp("2026-04-05", tz="UTC")
 
-    def wrong(rows):
+    def biased(rows):
         slow = rows["gpu_type"].map({"V100": 2.0, "A100": 0.7, "H100": 1.3, "H200": 1.0}).to_numpy(dtype=float)
         return slow * true_step_time(rows)
 
-    run_time = RunTimeModel(costs=TrainingRunTime(wrong), pasts=("user",))
+    run_time = RunTimeModel(costs=TrainingRunTime(biased), history_keys=("user",))
     usage = usage_series(jobs, by=None, freq="h", value="gpus", until=origin)
     model = JobDemandModel(run_time=run_time).fit(jobs, usage)
     table = model.submissions(days=30)
@@ -167,7 +167,7 @@ def test_predicted_costs_give_the_gpu_hours_of_true_ones():
     assert (table["gpu_hours-lo-80"] <= table["gpu_hours-hi-80"]).all()
 
 
-def test_nonsense_gets_a_sentence(jobs, usage):
+def test_invalid_arguments_raise_a_clear_error(jobs, usage):
     with pytest.raises(InputError, match="have no zone"):
         JobDemandModel().fit(jobs, usage.assign(ds=usage["ds"].dt.tz_localize(None)))
     with pytest.raises(InputError, match="whole hours"):
@@ -182,7 +182,7 @@ def test_nonsense_gets_a_sentence(jobs, usage):
 
 
 @pytest.mark.slow
-def test_venus_beats_the_last_value_moved_along_the_profile(shared_data):
+def test_venus_beats_the_seasonally_adjusted_naive_forecast(shared_data):
     from gpudemand import read_jobs
 
     path = shared_data / "traces/helios-venus-gpu-jobs/helios_trace.csv.gz"

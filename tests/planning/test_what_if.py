@@ -1,4 +1,4 @@
-"""Scenarios: each change by hand, composed, and on the law of the synthetic cluster."""
+"""Scenarios: each change by hand, in sequence, and with the true costs of the synthetic cluster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpudemand.cost import CostModel
 from gpudemand.datasets import make_cluster
 from gpudemand.datasets.steptime import true_step_time
 from gpudemand.planning import CostStepTime
-from gpudemand.planning.scenarios.changes import Growth, Leaves, Mix, MoreUsers, StepEvent
+from gpudemand.planning.scenarios.changes import Growth, MoreUsers, RemoveGroup, Reweight, StepEvent
 from gpudemand.planning.scenarios.hardware import LargerBatch, MoveTo, Precision
 from gpudemand.planning.scenarios.what_if import WhatIf, fits_on_cards
 from tests.planning.test_capacity import normal_forecast
@@ -22,8 +22,8 @@ ORIGIN = pd.Timestamp("2026-03-01", tz="UTC")
 MEMORY = {"V100": 16, "A100": 40, "H100": 80, "H200": 141, "GeForce RTX 3090": 24}
 
 
-class LawOfNature:
-    """Costs of the synthetic cluster; memory is a GiB for every eight samples of anything."""
+class TrueCosts:
+    """True costs of the synthetic cluster; memory is a GiB for every eight samples of anything."""
 
     def costs(self, jobs):
         known = jobs["gpu_type"].map(MEMORY).to_numpy(dtype=float)
@@ -41,21 +41,21 @@ def jobs():
 
 @pytest.fixture(scope="module")
 def total(jobs):
-    return WhatIf(jobs, normal_forecast([100.0, 110.0, 120.0], 10), installed=150, costs=LawOfNature())
+    return WhatIf(jobs, normal_forecast([100.0, 110.0, 120.0], 10), installed=150, costs=TrueCosts())
 
 
 @pytest.fixture(scope="module")
 def by_type(jobs):
     names = ("A100", "H100", "V100")
     installed = dict.fromkeys(names, 100)
-    return WhatIf(jobs, normal_forecast([100.0, 110.0], 10, names=names), installed=installed, costs=LawOfNature())
+    return WhatIf(jobs, normal_forecast([100.0, 110.0], 10, names=names), installed=installed, costs=TrueCosts())
 
 
 def median(what_if, scenario):
     return what_if.plan(scenario).to_frame()["demand_p50"].to_numpy()
 
 
-def test_growth_and_what_it_is_undone_by(total):
+def test_growth_and_its_inverse(total):
     base = median(total, [])
     np.testing.assert_allclose(base, [100, 110, 120])
     np.testing.assert_allclose(median(total, Growth(1.3)), 1.3 * base)
@@ -63,25 +63,25 @@ def test_growth_and_what_it_is_undone_by(total):
     assert (median(total, Growth(0.0)) == 0).all()
 
 
-def test_a_group_that_leaves_takes_its_share_along(total):
-    work = total.work
+def test_removing_a_group_removes_its_share(total):
+    work = total.workload
     share = work.groupby("group")["gpu_hours"].sum() / work["gpu_hours"].sum()
-    np.testing.assert_allclose(median(total, Leaves("vision", by="group"))[0], 100 * (1 - share["vision"]))
-    everyone = [Leaves(name, by="group") for name in share.index[:-1]]
+    np.testing.assert_allclose(median(total, RemoveGroup("vision", by="group"))[0], 100 * (1 - share["vision"]))
+    everyone = [RemoveGroup(name, by="group") for name in share.index[:-1]]
     np.testing.assert_allclose(median(total, everyone)[0], 100 * share.iloc[-1])
 
 
 def test_more_users_of_a_group_and_of_a_segment(total):
-    users = total.work.loc[total.work["group"] == "vision", "user"].nunique()
+    users = total.workload.loc[total.workload["group"] == "vision", "user"].nunique()
     twice = median(total, MoreUsers(users, like="vision"))
     np.testing.assert_allclose(twice, median(total, Growth(2.0, "vision")))
-    segment = dict.fromkeys(total.work.loc[total.work["group"] == "vision", "user"].unique(), "large")
+    segment = dict.fromkeys(total.workload.loc[total.workload["group"] == "vision", "user"].unique(), "large")
     np.testing.assert_allclose(median(total, MoreUsers(users, like="large", by=segment)), twice)
 
 
-def test_a_mix_keeps_the_whole(total):
-    np.testing.assert_allclose(median(total, Mix({"vision": 0.5, "language": 0.1})), [100, 110, 120])
-    work = Mix({"vision": 0.5}).apply(total.work)
+def test_reweighting_keeps_the_total(total):
+    np.testing.assert_allclose(median(total, Reweight({"vision": 0.5, "language": 0.1})), [100, 110, 120])
+    work = Reweight({"vision": 0.5}).apply(total.workload)
     share = work.groupby("group")["gpu_hours"].sum() / work["gpu_hours"].sum()
     assert share["vision"] == pytest.approx(0.5)
 
@@ -92,8 +92,8 @@ def test_a_step_event_adds_from_one_date_to_another(total):
     np.testing.assert_allclose(median(total, [Growth(2.0), event]), [200, 260, 240])
 
 
-def test_a_move_takes_each_jobs_own_speed_up(by_type):
-    work = by_type.work
+def test_a_move_uses_the_speed_up_of_each_job(by_type):
+    work = by_type.workload
     moving = work[work["gpu_type"] == "V100"]
     fits = (moving["batch_size"] / 8 < MEMORY["H100"]).to_numpy()
     there = moving.assign(gpu_type="H100")
@@ -120,7 +120,7 @@ def test_mixed_precision_only_where_the_gpu_has_it(by_type):
         by_type.plan(Precision("bf61"))
 
 
-def test_scenarios_stand_side_by_side_and_are_quick(total, jobs):
+def test_comparing_scenarios_is_fast(total, jobs):
     scenarios = {"base": [], "half": Growth(0.5), "moved": MoveTo("H200")}
     begin = time.process_time()
     table = total.compare(scenarios)
@@ -130,7 +130,7 @@ def test_scenarios_stand_side_by_side_and_are_quick(total, jobs):
 
 
 def test_share_of_jobs_that_fit_on_cards(jobs):
-    table = fits_on_cards(jobs, LawOfNature(), {24: "GeForce RTX 3090", 40: "A100", 80: "H100"})
+    table = fits_on_cards(jobs, TrueCosts(), {24: "GeForce RTX 3090", 40: "A100", 80: "H100"})
     assert table["share_of_jobs"].is_monotonic_increasing
     assert table["share_of_jobs"].iloc[0] == pytest.approx((jobs["batch_size"] / 8 < 24).mean())
 
@@ -138,19 +138,19 @@ def test_share_of_jobs_that_fit_on_cards(jobs):
 @pytest.mark.parametrize(
     ("scenario", "reason"),
     [
-        (Leaves("visoin", by="group"), "Did you mean 'vision'"),
-        (Leaves("vision", by="gruop"), "Did you mean 'group'"),
-        (Leaves("nobody at all"), "no recent job has the user 'nobody at all'"),
+        (RemoveGroup("visoin", by="group"), "Did you mean 'vision'"),
+        (RemoveGroup("vision", by="gruop"), "Did you mean 'group'"),
+        (RemoveGroup("nobody at all"), "no recent job has the user 'nobody at all'"),
         (MoreUsers(3, like="sales"), "no recent job has the group 'sales'"),
         (Growth(-1.0), "of at least 0"),
         (Growth(float("nan")), "of at least 0"),
         (StepEvent(float("nan")), "gpus must be a number"),
-        (Mix({"vision": 0.8, "language": 0.5}), "add up to 1.3"),
+        (Reweight({"vision": 0.8, "language": 0.5}), "add up to 1.3"),
         (MoreUsers(-1000, like="vision"), "must be a whole number"),
         (StepEvent(5, series="H900"), "is not known"),
     ],
 )
-def test_nonsense_gets_a_sentence(total, scenario, reason):
+def test_invalid_arguments_raise_a_clear_error(total, scenario, reason):
     with pytest.raises(InputError, match=reason):
         total.plan(scenario)
 
@@ -167,4 +167,4 @@ def test_a_gpu_type_without_a_device_row_and_a_network_without_a_graph(jobs):
     with pytest.raises(InputError, match="networks says nothing about"):
         what_if.plan(MoveTo("H100"))
     with pytest.raises(InputError, match="GTX 9999"):
-        Precision("bf16").apply(what_if.work.assign(gpu_type="GTX 9999"), steps)
+        Precision("bf16").apply(what_if.workload.assign(gpu_type="GTX 9999"), steps)
