@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 
 from gpudemand import __version__
 from gpudemand.cli.app import app
+from gpudemand.cli.blas import cpu_flags
 from gpudemand.jobs import read_jobs, write_jobs
 from gpudemand.usage.series import usage_series
-from tests.report.conftest import make_log
+from tests.report.conftest import make_log, quick  # noqa: F401
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def invoke(*arguments):
 
 
 def one_line_error(result) -> str:
-    """Message of a run that failed as it should."""
+    """Message of a run that failed as expected."""
     assert result.exit_code == 2, result.output
     assert result.stdout == ""
     lines = [line for line in result.stderr.splitlines() if line]
@@ -51,22 +52,39 @@ def test_json_is_one_object_and_nothing_else(log_file, tmp_path):
     arguments = ("--horizon", 7, "--installed", 64, "--lead-time", "30D", "--quiet", "--json")
     result = invoke("report", log_file, *arguments, "--out", tmp_path)
     assert result.exit_code == 0, result.stderr
-    told = json.loads(result.stdout)
-    assert told["installed"] == 64
-    assert told["shortfall"] == max(told["required"] - 64, 0)
-    assert told["data_kind"] == "synthetic"
+    printed = json.loads(result.stdout)
+    assert printed["installed"] == 64
+    assert printed["shortfall"] == max(printed["required"] - 64, 0)
+    assert printed["data_kind"] == "synthetic"
     assert (
-        pd.read_parquet(next(p for p in told["tables"] if p.endswith("plan_summary.parquet")))["required"].max()
-        == told["required"]
+        pd.read_parquet(next(p for p in printed["tables"] if p.endswith("plan_summary.parquet")))["required"].max()
+        == printed["required"]
     )
-    assert len(told["figures"]) == 18
+    assert len(printed["figures"]) == 18
     assert result.stderr == "" or "rows left out" in result.stderr
 
 
+@pytest.fixture
+def small_sample(monkeypatch):
+    """The bundled sample replaced by a small log."""
+    monkeypatch.setattr("gpudemand.datasets.load.load_jobs_sample", lambda: make_log(days=130, per_day=2))
+
+
+@pytest.mark.usefixtures("small_sample", "quick")
 def test_report_without_a_log_reads_the_bundled_sample(tmp_path):
     result = invoke("report", "--quiet", "--json", "--out", tmp_path)
     assert result.exit_code == 0, result.stderr
     assert json.loads(result.stdout)["data_kind"] == "synthetic"
+
+
+@pytest.mark.usefixtures("small_sample", "quick")
+def test_demo_writes_the_report_on_the_sample_and_names_the_command_for_a_log(tmp_path):
+    result = invoke("demo", "--quiet", "--out", tmp_path / "demo")
+    assert result.exit_code == 0, result.stderr
+    address, hint = result.stdout.splitlines()
+    assert address == (tmp_path / "demo" / "index.html").as_uri()
+    assert (tmp_path / "demo" / "index.html").is_file()
+    assert hint.startswith("For your own log: gpudemand report LOG --format")
 
 
 def test_prices_and_gpus_installed_by_type_reach_the_page(log_file, tmp_path):
@@ -75,11 +93,11 @@ def test_prices_and_gpus_installed_by_type_reach_the_page(log_file, tmp_path):
     assert result.exit_code == 0, result.stderr
     html = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert "At 1.5 for a reserved and 4.0 for an on-demand GPU-hour" in html
-    assert "GPUs required by type, each type a pool of its own, at the 95% service level: " in html
-    costs = pd.read_parquet(tmp_path / "tables" / "money.parquet").iloc[0]
+    assert "GPUs required by type, each a pool of its own, at the 95% service level: " in html
+    costs = pd.read_parquet(tmp_path / "tables" / "purchase_mix.parquet").iloc[0]
     assert costs["break_even_share"] == pytest.approx(1.5 / 4)
     assert 0 < costs["cost"] <= min(costs["cost_reserved"], costs["cost_on_demand"])
-    types = pd.read_csv(tmp_path / "tables" / "types.csv", index_col="gpu_type")
+    types = pd.read_csv(tmp_path / "tables" / "gpu_type_plans.csv", index_col="gpu_type")
     assert types["installed"].to_dict() == {"all, as one pool": 80, "A100": 64, "H100": 16}
     assert (types["shortfall"] == (types["required"] - types["installed"]).clip(lower=0)).all()
 
@@ -94,9 +112,9 @@ def test_prices_and_gpus_installed_by_type_reach_the_page(log_file, tmp_path):
         (("report", "{log}", "--lead-time", "soon"), "length of time"),
         (("report", "{log}", "--lead-time=-5D"), "lead_time must not be negative; got '-5D'"),
         (("report", "{log}", "--installed", "many"), "write 96, or A100=64,H100=32"),
-        (("report", "{log}", "--installed", "A100=9,H100=1,A100=2"), "names a type of GPU twice"),
-        (("report", "{log}", "--installed", "A100=0,H100=0"), "of all types together, must be a number above 0"),
-        (("report", "{log}", "--installed", "A100=9"), "installed says nothing about 'H100'"),
+        (("report", "{log}", "--installed", "A100=9,H100=1,A100=2"), "names a GPU type twice"),
+        (("report", "{log}", "--installed", "A100=0,H100=0"), "summed over types, must be a number above 0"),
+        (("report", "{log}", "--installed", "A100=9"), "installed has no number for 'H100'"),
         (("report", "{log}", "--prices", "0", "4"), "prices (reserved) must be a number above 0"),
         (("report", "{log}", "--prices", "1", "nan"), "prices (on demand) must be a number above 0"),
         (("report", "{log}", "--prices", "4", "1"), "the reserved price comes first"),
@@ -107,13 +125,13 @@ def test_prices_and_gpus_installed_by_type_reach_the_page(log_file, tmp_path):
         (("convert", "{log}", "--format", "swf", "--out", "jobs.json"), ".parquet or .csv"),
     ],
 )
-def test_mistakes_are_one_line_and_code_two(log_file, tmp_path, monkeypatch, arguments, text):
+def test_invalid_input_is_one_line_and_exit_code_two(log_file, tmp_path, monkeypatch, arguments, text):
     monkeypatch.chdir(tmp_path)
     line = one_line_error(invoke(*(a.format(log=log_file) for a in arguments), "--quiet"))
     assert text in line
 
 
-def test_a_folder_that_cannot_be_made_is_one_line(log_file, tmp_path):
+def test_an_impossible_folder_is_one_line(log_file, tmp_path):
     (tmp_path / "taken").write_text("a file")
     line = one_line_error(invoke("report", log_file, "--horizon", 7, "--quiet", "--out", tmp_path / "taken"))
     assert "taken" in line
@@ -200,11 +218,35 @@ def test_help_is_quick_and_loads_nothing_heavy():
     code = (
         "import sys\nfrom gpudemand.cli.app import app\n"
         "try:\n    app(['report', '--help'])\nexcept SystemExit:\n    pass\n"
-        "loaded = {'pandas', 'matplotlib', 'statsmodels', 'duckdb'} & set(sys.modules)\n"
+        "loaded = {'numpy', 'pandas', 'matplotlib', 'statsmodels', 'duckdb'} & set(sys.modules)\n"
         "sys.exit(str(loaded) if loaded else 0)"
     )
     begin = time.perf_counter()
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     assert "--target-utilization" in run.stdout
-    assert time.perf_counter() - begin < 5  # under half a second alone; the margin is for a busy machine
+    assert time.perf_counter() - begin < 5  # under half a second on an idle machine
+
+
+@pytest.mark.parametrize(
+    ("architecture", "flags", "slow"),
+    [
+        ("Prescott", "fma avx2", True),
+        ("Nehalem", "avx2", True),
+        ("Prescott", "sse4_2", False),
+        ("SkylakeX", "avx2", False),
+        ("Haswell", "avx2", False),
+    ],
+)
+def test_slow_blas_kernels_are_reported_where_the_processor_has_avx2(monkeypatch, tmp_path, architecture, flags, slow):
+    libraries = [{"internal_api": "openmp"}, {"internal_api": "openblas", "architecture": architecture}]
+    monkeypatch.setattr("threadpoolctl.threadpool_info", lambda: libraries)
+    (tmp_path / "cpuinfo").write_text(f"processor : 0\nflags\t\t: {flags}\n\nprocessor : 1\n")
+    monkeypatch.setattr("gpudemand.cli.blas.cpu_flags", lambda: cpu_flags(tmp_path / "cpuinfo"))
+    stderr = invoke("report", "nowhere.csv").stderr
+    assert (f"OpenBLAS uses its {architecture} kernels" in stderr) == slow
+    assert "OpenBLAS" not in invoke("report", "nowhere.csv", "--quiet").stderr
+
+
+def test_cpu_flags_are_empty_without_cpuinfo(tmp_path):
+    assert cpu_flags(tmp_path / "cpuinfo") == frozenset()

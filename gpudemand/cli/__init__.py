@@ -1,4 +1,4 @@
-"""The command line: parse, call, show progress."""
+"""Command line interface: parse, call, show progress."""
 
 from gpudemand.cli.app import main
 

@@ -1,4 +1,4 @@
-"""The command line: parse, call, show progress. Heavy imports stay inside the commands, so that --help is instant."""
+"""The commands on reports and usage. Heavy imports stay inside the commands, so that --help is instant."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpudemand.cli.cost import calibrate, cost, devices, measure
-from gpudemand.cli.terminal import Debug, Quiet, one_line, steps
+from gpudemand.cli.terminal import Debug, Quiet, one_line, print_message, steps
 
 if TYPE_CHECKING:
     import pandas as pd
 
 app = typer.Typer(
-    help="How many GPUs a cluster will need, for whom, when, and at what risk: from its job log.",
+    help="GPU demand of a cluster from its job log: usage, forecast, capacity plan, and the cost of training jobs.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
-Log = Annotated[Path, typer.Argument(help="Job log.", show_default=False)]
+JobLog = Annotated[Path, typer.Argument(help="Job log.", show_default=False)]
 Format = Annotated[str, typer.Option(help="Format of the log; see `gpudemand formats`.")]
 Zone = Annotated[str | None, typer.Option(help="Time zone of the log and of the calendar, such as Europe/Berlin.")]
-Origin = Annotated[str | None, typer.Option(help="When a log that counts seconds began.")]
-By = Annotated[str, typer.Option(help="Split by user, group, cluster, gpu_type; or total.")]
+Origin = Annotated[str | None, typer.Option(help="Time zero of a log whose times are in seconds.")]
+By = Annotated[str, typer.Option(help="Split by user, group, cluster or gpu_type; or total.")]
 Freq = Annotated[str, typer.Option(help="Width of a bin: h, D, W-MON, MS.")]
-Until = Annotated[str | None, typer.Option(help="End of the period; where the log stops being complete by default.")]
+Until = Annotated[str | None, typer.Option(help="End of the period; by default where the log stops being complete.")]
 
 
 def _read(log: Path, format: str, tz: str | None, origin: str | None) -> pd.DataFrame:  # noqa: A002
@@ -36,8 +36,8 @@ def _read(log: Path, format: str, tz: str | None, origin: str | None) -> pd.Data
     return read_jobs(log, format=format, tz=tz, origin=origin)
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(show: bool) -> None:
+    if show:
         from gpudemand import __version__
 
         typer.echo(f"gpudemand {__version__}")
@@ -47,7 +47,9 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _root(
     ctx: typer.Context,
-    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show it.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
     debug: Debug = False,
 ) -> None:
     ctx.obj = debug
@@ -57,40 +59,46 @@ def _root(
 @one_line
 def report(
     ctx: typer.Context,
-    log: Annotated[Path | None, typer.Argument(help="Job log; the bundled sample if there is none.")] = None,
+    log: Annotated[Path | None, typer.Argument(help="Job log; the bundled sample by default.")] = None,
     format: Format = "canonical",  # noqa: A002
     tz: Zone = None,
     origin: Origin = None,
     by: By = "user",
     freq: Freq = "D",
-    horizon: Annotated[int, typer.Option(help="Bins to look ahead.")] = 28,
+    horizon: Annotated[int, typer.Option(help="Bins to forecast.")] = 28,
     installed: Annotated[
         str | None,
         typer.Option(
-            metavar="GPUS", help="GPUs installed, 96 or A100=64,H100=32; by default the most that the log held at once."
+            metavar="GPUS",
+            help="GPUs installed: 96, or A100=64,H100=32; by default the maximum of GPUs held at once in the log.",
         ),
     ] = None,
     target_utilization: Annotated[float, typer.Option(help="Share of the GPUs that mean demand may take.")] = 0.85,
-    service_level: Annotated[float, typer.Option(help="Probability with which demand shall fit.")] = 0.95,
-    lead_time: Annotated[str, typer.Option(help="From order to use, such as 90D.")] = "90D",
+    service_level: Annotated[
+        float, typer.Option(help="Probability with which demand does not exceed the GPUs required.")
+    ] = 0.95,
+    lead_time: Annotated[str, typer.Option(help="Time from order to use, such as 90D.")] = "90D",
     prices: Annotated[
         tuple[float, float] | None,
         typer.Option(
             metavar="RESERVED ON_DEMAND",
-            help="Prices of one GPU for one hour, in any currency: adds the cheapest mix and what it costs.",
+            help="Prices of a GPU-hour, in any currency: adds the cheapest purchase mix and its cost.",
         ),
     ] = None,
     until: Until = None,
     out: Annotated[Path, typer.Option(help="Folder to write into.")] = Path("gpudemand-report"),
     quiet: Quiet = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the headline as JSON, and nothing else.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the headline numbers as JSON instead of the address.")
+    ] = False,
     debug: Debug = False,
 ) -> None:
-    """Write a report: one HTML page, its figures and its tables."""
+    """Write a report on a job log: one HTML page, its figures and its tables."""
     from gpudemand.datasets.load import load_jobs_sample
     from gpudemand.report import build_report
-    from gpudemand.report.analysis.settings import read_installed
+    from gpudemand.report.analysis.settings import parse_installed
 
+    _warn_of_slow_blas(quiet=quiet)
     with steps(quiet=quiet) as begin:
         begin("Reading the log" if log else "Reading the bundled sample")
         jobs = _read(log, format, tz, origin) if log else load_jobs_sample()
@@ -100,7 +108,7 @@ def report(
             by=by,
             freq=freq,
             horizon=horizon,
-            installed=None if installed is None else read_installed(installed),
+            installed=None if installed is None else parse_installed(installed),
             target_utilization=target_utilization,
             service_level=service_level,
             lead_time=lead_time,
@@ -110,6 +118,38 @@ def report(
             progress=begin,
         )
     typer.echo(_as_json(index) if as_json else index.resolve().as_uri())
+
+
+@app.command()
+@one_line
+def demo(
+    ctx: typer.Context,
+    out: Annotated[Path, typer.Option(help="Folder to write into.")] = Path("gpudemand-demo"),
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Write the report on the bundled sample, a synthetic log of a cluster."""
+    from gpudemand.datasets.load import load_jobs_sample
+    from gpudemand.report import build_report
+
+    _warn_of_slow_blas(quiet=quiet)
+    with steps(quiet=quiet) as begin:
+        begin("Reading the bundled sample")
+        index = build_report(load_jobs_sample(), out, progress=begin)
+    typer.echo(index.resolve().as_uri())
+    typer.echo(
+        "For your own log: gpudemand report LOG --format sacct --tz Europe/Berlin (other formats: gpudemand formats)"
+    )
+
+
+def _warn_of_slow_blas(*, quiet: bool) -> None:
+    from threadpoolctl import threadpool_info
+
+    from gpudemand.cli.blas import cpu_flags, slow_blas_message
+
+    message = slow_blas_message(threadpool_info(), cpu_flags())
+    if message and not quiet:
+        print_message(message)
 
 
 def _as_json(index: Path) -> str:
@@ -123,7 +163,7 @@ def _as_json(index: Path) -> str:
 @one_line
 def convert(
     ctx: typer.Context,
-    log: Log,
+    log: JobLog,
     format: Annotated[str, typer.Option(help="Format of the log; see `gpudemand formats`.")],  # noqa: A002
     tz: Zone = None,
     origin: Origin = None,
@@ -147,7 +187,7 @@ def convert(
 @one_line
 def usage(
     ctx: typer.Context,
-    log: Log,
+    log: JobLog,
     format: Format = "canonical",  # noqa: A002
     tz: Zone = None,
     origin: Origin = None,
@@ -165,10 +205,10 @@ def usage(
     _check_suffix(out)
     with steps(quiet=quiet) as begin:
         begin("Reading the log")
-        # A canonical Parquet file is queried where it lies, however large it is.
-        streamed = format == "canonical" and log.suffix == ".parquet"
-        source = log if streamed else _read(log, format, tz, origin)
-        begin("Adding up what was used")
+        # DuckDB queries a canonical Parquet file in place, whatever its size.
+        in_place = format == "canonical" and log.suffix == ".parquet"
+        source = log if in_place else _read(log, format, tz, origin)
+        begin("Computing usage")
         series = usage_series(source, by=by, freq=freq, value=value, until=until, tz=tz or "UTC")
         begin(f"Writing {len(series):,} rows")
         series.to_parquet(out, index=False) if out.suffix == ".parquet" else series.to_csv(out, index=False)
@@ -185,7 +225,7 @@ def _check_suffix(out: Path) -> None:
 @app.command()
 @one_line
 def formats(ctx: typer.Context, debug: Debug = False) -> None:
-    """List the log formats that can be read, and what each needs to be told."""
+    """List the log formats that can be read, and the options that each needs."""
     from gpudemand.jobs import formats as known
 
     table = known()

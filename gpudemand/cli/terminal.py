@@ -1,4 +1,4 @@
-"""What every command shares: errors in one line, steps with their times, and the options that all have."""
+"""Error handling, progress display and options that all commands share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an e
 
 
 def one_line(command: Callable[P, None]) -> Callable[P, None]:
-    """Turn what a user can mend into one line on stderr and exit code 2; warnings become one line each."""
+    """Report errors of a command as one line on stderr with exit code 2, and warnings as one line each."""
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -31,18 +31,19 @@ def one_line(command: Callable[P, None]) -> Callable[P, None]:
             except (InputError, OSError) as error:
                 if kwargs["debug"] or context.obj:
                     raise
-                _say(error)
+                print_message(error)
                 raise typer.Exit(_FAILED) from None
-            except Exception as error:  # the outermost place: whatever nobody foresaw is a bug, and says so in one line
+            except Exception as error:  # outermost handler: an unexpected error is a bug
                 if kwargs["debug"] or context.obj:
                     raise
-                _say(f"this is a bug ({type(error).__name__}: {error}); please report what --debug prints.")
+                print_message(f"this is a bug ({type(error).__name__}: {error}); please report the output of --debug.")
                 raise typer.Exit(_FAILED) from None
 
     return run
 
 
-def _say(message: object) -> None:
+def print_message(message: object) -> None:
+    """Print a message as one line on stderr."""
     typer.echo("gpudemand: " + " ".join(str(message).split()), err=True)
 
 
@@ -52,13 +53,13 @@ def _plain_warnings() -> Iterator[None]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", RejectedRowsWarning)
-        warnings.showwarning = lambda message, *_: _say(message)
+        warnings.showwarning = lambda message, *_: print_message(message)
         yield
 
 
 @contextmanager
 def steps(*, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Give a function that names the step now begun; each is shown with the time it took, on stderr."""
+    """Yield a function that begins a named step; steps are shown on stderr with their durations."""
     if quiet:
         yield lambda step: None
         return

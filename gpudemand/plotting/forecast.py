@@ -43,7 +43,7 @@ class ForecastDisplay(Display):
         ``ds``, ``y`` before the forecast.
     forecast : DataFrame
         ``ds``, the model's column and its ``-lo-`` and ``-hi-`` columns; a further model's column is the baseline.
-    truth : DataFrame, optional
+    actual : DataFrame, optional
         ``ds``, ``y`` that came later.
     kind : str
         Kind of data, for the corner.
@@ -52,8 +52,8 @@ class ForecastDisplay(Display):
 
     Attributes
     ----------
-    line_, history_line_, baseline_line_, truth_line_ : Line2D or None
-        Median forecast, history, baseline and later truth, after `plot`.
+    line_, history_line_, baseline_line_, actual_line_ : Line2D or None
+        Median forecast, history, baseline and actual values, after `plot`.
     bands_ : dict of float to PolyCollection
         Level in per cent -> its band, the widest first.
     cutoff_line_ : Line2D
@@ -78,13 +78,13 @@ class ForecastDisplay(Display):
         history: pd.DataFrame,
         forecast: pd.DataFrame,
         *,
-        truth: pd.DataFrame | None = None,
+        actual: pd.DataFrame | None = None,
         kind: str,
         label: str = "GPUs",
     ) -> None:
         self.history = history
         self.forecast = forecast
-        self.truth = truth
+        self.actual = actual
         self.kind = kind
         self.label = label
 
@@ -105,7 +105,7 @@ class ForecastDisplay(Display):
         usage: pd.DataFrame,
         *,
         baseline: pd.DataFrame | None = None,
-        truth: pd.DataFrame | None = None,
+        actual: pd.DataFrame | None = None,
         unique_id: str | None = None,
     ) -> ForecastDisplay:
         """Cut history to about three horizons and put the forecast behind it.
@@ -118,7 +118,7 @@ class ForecastDisplay(Display):
             ``unique_id``, ``ds``, ``y``; what lies after the first forecast stamp is not drawn.
         baseline : DataFrame, optional
             Forecast of a naive method for the same stamps.
-        truth : DataFrame, optional
+        actual : DataFrame, optional
             ``unique_id``, ``ds``, ``y`` of the forecast stamps, if they are known by now.
         unique_id : str, optional
             Which series to draw; needed when there are several.
@@ -139,8 +139,8 @@ class ForecastDisplay(Display):
         if baseline is not None:
             column = _model_columns(baseline)[0]
             ahead = ahead.merge(_series(baseline, name)[["ds", column]], on="ds", suffixes=("", " (baseline)"))
-        later = None if truth is None else _series(check_usage(truth), name)
-        return cls(past, ahead, truth=later, kind=kind_of(usage, forecast), label=value_label(usage, forecast))
+        later = None if actual is None else _series(check_usage(actual), name)
+        return cls(past, ahead, actual=later, kind=kind_of(usage, forecast), label=value_label(usage, forecast))
 
     def _draw(self, ax: Axes) -> None:
         self._draw_fan(ax)
@@ -152,7 +152,7 @@ class ForecastDisplay(Display):
         others = _model_columns(self.forecast)[1:]
         self.baseline_line_ = _line(ax, self.forecast, others[0], BASELINE, "--") if others else None
         self.history_line_ = _line(ax, self.history, "y", MEASURED, "-")
-        self.truth_line_ = None if self.truth is None else _line(ax, self.truth, "y", MEASURED, ":")
+        self.actual_line_ = None if self.actual is None else _line(ax, self.actual, "y", MEASURED, ":")
         self.line_ = _line(ax, self.forecast, self.model, PREDICTED, "-")
         self.cutoff_line_ = ax.axvline(times[0], color="#b4b4b8", linewidth=0.8)
 
@@ -175,7 +175,7 @@ class ForecastDisplay(Display):
             (self.history_line_, "history"),
             (self.line_, f"{self.model}, median"),
             *[(band, f"{level:g}% interval") for level, band in self.bands_.items()],
-            (self.truth_line_, "later truth"),
+            (self.actual_line_, "actual"),
             (self.baseline_line_, (*_model_columns(self.forecast), "")[1]),
         ]
         return [(artist, name) for artist, name in entries if artist is not None]

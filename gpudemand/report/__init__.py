@@ -1,4 +1,4 @@
-"""One self-contained page on a job log, with every figure and table beside it."""
+"""Self-contained HTML report on a job log, with its figures and tables as files."""
 
 from gpudemand.report.build import build_report
 

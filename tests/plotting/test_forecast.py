@@ -23,18 +23,18 @@ def test_history_is_three_horizons_long_and_ends_before_the_forecast(total, fore
 
 
 def test_artists_hold_the_numbers_and_the_colours_mean_what_they_always_mean(total, forecast, baseline):
-    truth = forecast[["unique_id", "ds"]].assign(y=90.0)
-    display = ForecastDisplay.from_forecast(forecast, total, baseline=baseline, truth=truth).plot()
+    actual = forecast[["unique_id", "ds"]].assign(y=90.0)
+    display = ForecastDisplay.from_forecast(forecast, total, baseline=baseline, actual=actual).plot()
     np.testing.assert_allclose(display.line_.get_ydata(), forecast["ETS"])
     np.testing.assert_allclose(display.baseline_line_.get_ydata(), 80.0)
-    np.testing.assert_allclose(display.truth_line_.get_ydata(), 90.0)
+    np.testing.assert_allclose(display.actual_line_.get_ydata(), 90.0)
     assert [line.get_color() for line in (display.history_line_, display.line_, display.baseline_line_)] == [
         MEASURED,
         PREDICTED,
         BASELINE,
     ]
     assert display.baseline_line_.get_linestyle() == "--"
-    assert display.truth_line_.get_linestyle() == ":"
+    assert display.actual_line_.get_linestyle() == ":"
     assert list(display.bands_) == [95, 80]
     wide, narrow = display.bands_.values()
     assert wide.get_alpha() < narrow.get_alpha()

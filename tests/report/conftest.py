@@ -1,4 +1,4 @@
-"""A small hostile log and the report on it."""
+"""A small log with hostile names, and the report on it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 
 from gpudemand._typing import STRING
 from gpudemand.jobs.table import as_jobs
-from gpudemand.report import build_report, outlook
+from gpudemand.report import build_report
+from gpudemand.report.analysis import selection
 
 HOSTILE = ["<script>alert(1)</script>", "x_$<b>", "_under", "quote\"',;", "line\nbreak", "y" * 10_000, "张伟"]
 
@@ -38,9 +39,9 @@ def make_log(days: int = 130, per_day: int = 8, seed: int = 0) -> pd.DataFrame:
 
 
 def renamed(log: pd.DataFrame, **columns: object) -> pd.DataFrame:
-    """The log with columns that say one thing, or nothing (None), in every row."""
-    said = {name: pd.Series([value] * len(log), index=log.index, dtype=STRING) for name, value in columns.items()}
-    out = log.assign(**said)
+    """The log with columns set to one value, or missing (None), in every row."""
+    values = {name: pd.Series([value] * len(log), index=log.index, dtype=STRING) for name, value in columns.items()}
+    out = log.assign(**values)
     out.attrs = dict(log.attrs)
     return out
 
@@ -52,8 +53,8 @@ def log() -> pd.DataFrame:
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Leave the blend of methods out, where the forecast is not what is tested: it takes most of the time."""
-    monkeypatch.setattr(outlook, "_BLEND_FROM", 10_000)
+    """Leave out the combined forecaster, which takes most of the time, where forecasts are not under test."""
+    monkeypatch.setattr(selection, "_MIN_COMBINATION_BINS", 10_000)
 
 
 @pytest.fixture(scope="session")

@@ -49,6 +49,6 @@ def test_screenshot_is_taken_at_both_widths(built, tmp_path, width):
 
     pixels = imread(shot)
     assert pixels.shape[:2] == (3000, width)
-    # Ink on the right-hand edge would mean that something is wider than the page.
+    # Ink at the right edge: content wider than the page.
     assert (pixels[:, -8:, :3] > 0.99).all()
     assert (pixels[..., :3] < 0.3).any()

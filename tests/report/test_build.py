@@ -15,19 +15,19 @@ from gpudemand.report import build_report
 from tests.report.conftest import HOSTILE, make_log
 
 HEADINGS = [
-    "What was read",
-    "Who uses it",
-    "When",
-    "Who is alike",
-    "How much next",
-    "What it is made of",
-    "How many GPUs",
-    "What if",
-    "How far to trust this",
+    "Job log",
+    "Usage by users",
+    "Usage over time",
+    "User segments",
+    "Demand forecast",
+    "Forecast by part",
+    "Capacity plan",
+    "Scenarios",
+    "Backtest and limitations",
 ]
-FIGURES = {"usage", "week", "segments", "forecast", "forecast_peak", "parts", "plan", "exceedance", "rehearsal"}
-TABLES = {"who", "concentration", "gpu_types", "segments", "models", "parts", "plan_summary", "risk", "money"}
-TABLES |= {"scenarios", "past_plans", "rejected", "types"}
+FIGURES = {"usage", "week", "segments", "forecast", "forecast_peak", "parts", "plan", "exceedance", "backtest"}
+TABLES = {"usage_shares", "concentration", "gpu_types", "segments", "models", "parts", "plan_summary", "risk"}
+TABLES |= {"purchase_mix", "scenarios", "plan_backtest", "rejected", "gpu_type_plans"}
 
 
 class Page(HTMLParser):
@@ -63,15 +63,15 @@ def page(html):
     return Page(html)
 
 
-def test_has_every_section_figure_and_table(page, html):
+def test_page_has_every_section_figure_and_table(page, html):
     assert re.findall(r"<h2>(.*?)</h2>", html) == HEADINGS
     assert {f"figure-{name}" for name in FIGURES} <= page.ids
     assert {f"table-{name}" for name in TABLES} <= page.ids
     assert page.tags.count("table") == len(TABLES)
-    assert 'class="gap"' not in html
+    assert 'class="skipped"' not in html
 
 
-def test_loads_nothing(page):
+def test_page_is_self_contained(page):
     assert "script" not in page.tags
     assert "link" not in page.tags
     inner = [address for address in page.addresses if address.startswith("data:")]
@@ -80,19 +80,19 @@ def test_loads_nothing(page):
     assert not [address for address in files if ":" in address or address.startswith("/")]
 
 
-def test_page_itself_names_no_outside_address(html):
+def test_page_has_no_external_address(html):
     assert not re.search(r"""(?:src|href|url)\s*[=(]\s*["']?https?:""", html)
     assert "@import" not in html
     assert "@media print" in html
 
 
-def test_links_lead_to_files(built, page):
+def test_links_resolve_to_files(built, page):
     for address in page.addresses:
         if not address.startswith("data:"):
             assert (built / address).is_file(), address
 
 
-def test_what_users_supply_is_escaped_and_short(html, page):
+def test_user_supplied_text_is_escaped_and_truncated(html, page):
     assert "<script" not in html
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
     assert "&lt;i&gt;bad&lt;/i&gt;" in html
@@ -101,7 +101,7 @@ def test_what_users_supply_is_escaped_and_short(html, page):
     assert "b" not in page.tags
 
 
-def test_figures_exist_twice_and_state_the_kind(built):
+def test_figures_are_svg_and_png_and_state_the_data_kind(built):
     names = {path.name for path in (built / "figures").iterdir()}
     assert names == {f"{name}.{ending}" for name in FIGURES for ending in ("svg", "png")}
     for name in FIGURES:
@@ -130,7 +130,7 @@ def _assert_same(csv: pd.Series, parquet: pd.Series) -> None:
     elif pd.api.types.is_numeric_dtype(parquet.dtype) and not pd.api.types.is_bool_dtype(parquet.dtype):
         np.testing.assert_allclose(csv.astype(float), parquet.astype(float), rtol=1e-12)
     else:
-        # A column of text that is missing throughout comes back from a CSV file as numbers that are missing.
+        # An all-missing text column is read from CSV as floats.
         assert _texts(csv) == _texts(parquet)
 
 
@@ -155,22 +155,22 @@ def test_every_number_of_the_headline_is_in_a_table(built, page):
     assert numbers["required"] == numbers["required_p95"]
 
 
-def test_installed_is_the_most_held_when_not_given_and_the_page_says_so(built, html):
+def test_installed_defaults_to_the_maximum_held_and_the_page_states_it(built, html):
     numbers = json.loads((built / "headline.json").read_text(encoding="utf-8"))
     usage = pd.read_parquet(built / "tables" / "log.parquet")
-    assert numbers["installed"] == usage["most_held"].iloc[0]
+    assert numbers["installed"] == usage["max_held"].iloc[0]
     assert numbers["installed_from"] == "log"
-    assert "the most the log ever held at once" in html
+    assert "the maximum of GPUs held at once in the log is used" in html
 
 
-def test_users_table_is_complete_and_adds_up(built, log):
-    who = pd.read_parquet(built / "tables" / "who.parquet")
-    assert set(who["user"]) == set(HOSTILE) | {f"user-{i}" for i in range(5)}
+def test_usage_shares_are_complete_and_sum_to_the_total(built, log):
+    shares = pd.read_parquet(built / "tables" / "usage_shares.parquet")
+    assert set(shares["user"]) == set(HOSTILE) | {f"user-{i}" for i in range(5)}
     held = (log["end"] - log["start"]).dt.total_seconds() / 3600 * log["gpus"]
-    assert who["gpu_hours"].sum() == pytest.approx(held.sum())
-    assert who["jobs"].sum() == len(log)
-    assert who["share"].sum() == pytest.approx(1)
-    assert who["running_share"].is_monotonic_increasing
+    assert shares["gpu_hours"].sum() == pytest.approx(held.sum())
+    assert shares["jobs"].sum() == len(log)
+    assert shares["share"].sum() == pytest.approx(1)
+    assert shares["cumulative_share"].is_monotonic_increasing
 
 
 def test_the_same_log_gives_the_same_page(tmp_path):
@@ -178,7 +178,7 @@ def test_the_same_log_gives_the_same_page(tmp_path):
     assert again.read_text(encoding="utf-8") == first.read_text(encoding="utf-8")
 
 
-def test_given_capacity_of_plenty_needs_no_order(tmp_path):
+def test_ample_installed_capacity_needs_no_order(tmp_path):
     log = make_log(days=40)
     index = build_report(log, tmp_path, horizon=7, installed=5000, by="group", tz="Europe/Berlin", service_level=0.99)
     numbers = json.loads((index.parent / "headline.json").read_text(encoding="utf-8"))
@@ -189,14 +189,14 @@ def test_given_capacity_of_plenty_needs_no_order(tmp_path):
     assert "&lt;/td&gt;text" in text
 
 
-def test_until_forgets_what_came_later(quick, log, tmp_path):
+def test_until_cuts_off_later_jobs(quick, log, tmp_path):
     index = build_report(log, tmp_path, horizon=7, until="2026-03-01")
     numbers = json.loads((index.parent / "headline.json").read_text(encoding="utf-8"))
     assert numbers["jobs"] == (log["start"] <= pd.Timestamp("2026-03-01", tz="UTC")).sum()
     assert numbers["plan_end"].startswith("2026-03-07")
 
 
-def test_too_short_a_history_says_what_would_fit(log, tmp_path):
+def test_too_short_a_history_names_a_horizon_that_fits(log, tmp_path):
     with pytest.raises(
         InputError, match=r"horizon 60 needs at least 240 bins of history; the log has \d+; use --horizon"
     ):

@@ -1,1 +1,1 @@
-"""What the report computes: usage, forecasts, requirement, segments, risk, scenarios."""
+"""Computations of the report: usage, model selection, requirement, segments, risk, scenarios."""

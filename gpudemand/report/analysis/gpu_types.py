@@ -1,4 +1,4 @@
-"""Which GPUs: a plan for each type of GPU, under the plan for all of them."""
+"""Capacity plans by GPU type, beside the plan for all types as one pool."""
 
 from __future__ import annotations
 
@@ -11,180 +11,175 @@ import pandas as pd
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError, nearest
 from gpudemand.planning.capacity.plan import SHARES
-from gpudemand.report.analysis import tables
-from gpudemand.report.analysis.parts import Parts, scaled
-from gpudemand.report.analysis.requirement import Need, plan_need
-from gpudemand.report.analysis.risk import dated, risk_table
-from gpudemand.report.analysis.selection import Outlook, levels_for, named
+from gpudemand.report.analysis.log_tables import original_names
+from gpudemand.report.analysis.parts import Parts, scale_to_total
+from gpudemand.report.analysis.requirement import Requirement, plan_requirement
+from gpudemand.report.analysis.risk import risk_table, with_date_dtype
+from gpudemand.report.analysis.selection import SelectedForecast, levels_for, make_candidate
 from gpudemand.report.analysis.settings import Settings
-from gpudemand.report.analysis.usage import MEAN, PEAK
+from gpudemand.report.analysis.usage_tables import MEAN, PEAK
 from gpudemand.usage.series import usage_series
 
 #: The row above the types.
 ALL = "all, as one pool"
+_REQUIRED = [f"required_{share}" for share in SHARES]
 
 
 @dataclass(frozen=True)
-class Types:
-    """Plans for the types of GPU.
+class GpuTypePlans:
+    """Capacity plans by GPU type.
 
     Parameters
     ----------
     table : DataFrame
-        All types as one pool, then a row a type, the one that requires most first: ``gpu_type``, ``installed``,
+        All types as one pool, then a row per type, the largest requirement first: ``gpu_type``, ``installed``,
         ``required_p50`` ... ``required_p99``, ``required`` (at the service level), ``shortfall``, ``first_crossing``
-        and ``order_by`` (NaT if never). Of a type, what hangs on GPUs installed is missing where these were given for
-        all types together. Types that were given and never used come last, and require none.
-    steps : DataFrame
-        Bin by bin: ``gpu_type``, ``ds``, ``required_p50`` ... ``required_p99``, ``required``.
+        and ``order_by`` (NaT if never). The columns that depend on the GPUs installed of a type are missing where only
+        their sum is given. Types that were given and never used come last, with zero required.
+    by_bin : DataFrame
+        ``gpu_type``, ``ds``, ``required_p50`` ... ``required_p99``, ``required``.
     """
 
     table: pd.DataFrame
-    steps: pd.DataFrame
+    by_bin: pd.DataFrame
 
 
 def check_installed(jobs: pd.DataFrame, settings: Settings) -> None:
-    """Refuse GPUs installed by type that leave out a type of the log.
+    """Check that GPUs installed by type cover every type of the log.
 
     Raises
     ------
     InputError
-        Which names the type.
+        If a type is missing; names it.
     """
     if not isinstance(settings.installed, Mapping):
         return
     missing = [name for name in jobs["gpu_type"].dropna().astype(str).unique() if name not in settings.installed]
     if missing:
         raise InputError(
-            f"installed says nothing about {missing[0]!r}.{nearest(missing[0], settings.installed)} "
-            "It needs a number for each type of GPU in the log, 0 where none are left."
+            f"installed has no number for {missing[0]!r}.{nearest(missing[0], settings.installed)} "
+            "It needs one for each GPU type in the log, 0 for a retired one."
         )
 
 
-def plan_types(jobs: pd.DataFrame, outlook: Outlook, parts: Parts | None, need: Need, settings: Settings) -> Types:
-    """Plan for each type of GPU by itself: a job that asks for one does not move to another.
+def plan_gpu_types(
+    jobs: pd.DataFrame, selected: SelectedForecast, parts: Parts | None, requirement: Requirement, settings: Settings
+) -> GpuTypePlans:
+    """Plan capacity for each GPU type as a pool of its own: jobs do not move between types.
 
-    Means are scaled to the forecast of the total. Peaks and bounds are raised where together they would fall below it,
-    so that at every probability the types require at least what one pool of all of them would.
+    Means are scaled to the forecast of the total. Medians and upper bounds are raised where their sum is below that of
+    the total, so that at every probability the types require at least as many GPUs as one pool.
 
     Parameters
     ----------
     jobs : DataFrame
         Canonical job table.
-    outlook : Outlook
+    selected : SelectedForecast
         Forecast of the total.
     parts : Parts or None
-        Where these are the types, their method is used; otherwise that of the total.
-    need : Need
-        The plan for the total.
+        If its parts are the GPU types, its model is used; otherwise that of the total.
+    requirement : Requirement
+        Of the total.
     settings : Settings
 
     Returns
     -------
-    Types
+    GpuTypePlans
 
     Raises
     ------
     InputError
-        If the log tells fewer than two types of GPU apart.
+        If the log names fewer than two GPU types.
     """
     if jobs["gpu_type"].nunique() < 2:
-        raise InputError("the log tells fewer than two types of GPU apart, so the plan is for one pool.")
-    model = parts.model if parts is not None and parts.by == "gpu_type" else outlook.model
-    plans = _plans(jobs, model, outlook, settings)
-    rows = [_row(ALL, need, need.installed)]
+        raise InputError("the log names fewer than two GPU types, so the plan is for one pool.")
+    model = parts.model if parts is not None and parts.by == "gpu_type" else selected.model
+    plans = _plans(jobs, model, selected, settings)
+    rows = [_row(ALL, requirement, requirement.installed)]
     rows += [_row(name, plan, _installed(name, plan, settings)) for name, plan in plans.items()]
-    table = dated(pd.DataFrame([*rows, *_unused(plans, settings)]), outlook.forecast["ds"])
-    steps = pd.concat([_steps(name, plan) for name, plan in plans.items()], ignore_index=True)
-    return Types(table.astype({"gpu_type": STRING}), steps.astype({"gpu_type": STRING}))
+    table = with_date_dtype(pd.DataFrame([*rows, *_unused_types(plans, settings)]), selected.forecast["ds"])
+    by_bin = pd.concat({name: plan.envelope().drop(columns="installed") for name, plan in plans.items()})
+    by_bin = by_bin.reset_index(level=0, names="gpu_type").reset_index(drop=True)
+    return GpuTypePlans(table.astype({"gpu_type": STRING}), by_bin.astype({"gpu_type": STRING}))
 
 
-def first_short(table: pd.DataFrame) -> dict[str, Any] | None:
-    """Row of the type that runs short first; None if none is known to."""
+def first_shortfall(table: pd.DataFrame) -> dict[str, Any] | None:
+    """Row of the type with the earliest crossing; None if there is none."""
     short = table[table["first_crossing"].notna() & (table["gpu_type"] != ALL)]
     return None if short.empty else short.sort_values("first_crossing", kind="stable").iloc[0].to_dict()
 
 
-def types_numbers(types: Types | None) -> dict[str, object]:
-    """Collect what the headline says on types: which runs short first, when, and by when to order.
+def gpu_type_numbers(types: GpuTypePlans | None) -> dict[str, object]:
+    """Collect the headline numbers on types: the first one to run short, and its dates.
 
     Returns
     -------
     dict
-        ``first_short_type``, ``type_first_crossing`` and ``type_order_by`` (in ISO form); None where there is nothing
-        to say.
+        ``first_short_type``, ``type_first_crossing`` and ``type_order_by`` (in ISO form); None where not known.
     """
-    first = {} if types is None else first_short(types.table) or {}
+    first = {} if types is None else first_shortfall(types.table) or {}
     dates = {f"type_{name}": first[name].isoformat() if first else None for name in ("first_crossing", "order_by")}
     return {"first_short_type": first.get("gpu_type"), **dates}
 
 
-def _plans(jobs: pd.DataFrame, model: str, outlook: Outlook, settings: Settings) -> dict[str, Need]:
-    """Plans by the name of the type, the one that requires most first."""
-    usage = {basis: _usage(jobs, value, settings) for basis, value in ((MEAN, "gpus"), (PEAK, "gpus_peak"))}
-    forecast = pd.concat([_forecast(series, basis, model, outlook, settings) for basis, series in usage.items()])
-    most_held = usage[PEAK].groupby("unique_id")["y"].max()
+def _plans(jobs: pd.DataFrame, model: str, selected: SelectedForecast, settings: Settings) -> dict[str, Requirement]:
+    """Plans by the name of the type, the largest requirement first."""
+    usage = {basis: _usage_by_type(jobs, value, settings) for basis, value in ((MEAN, "gpus"), (PEAK, "gpus_peak"))}
+    forecast = pd.concat([_forecast(series, basis, model, selected, settings) for basis, series in usage.items()])
+    max_held = usage[PEAK].groupby("unique_id")["y"].max()
     plans = {}
-    for name, most in most_held[most_held > 0].items():
-        mine = forecast[forecast["gpu_type"] == name].drop(columns="gpu_type")
-        plans[str(name)] = plan_need(mine, most, replace(settings, installed=None))
+    for name, most in max_held[max_held > 0].items():
+        of_type = forecast[forecast["gpu_type"] == name].drop(columns="gpu_type")
+        plans[str(name)] = plan_requirement(of_type, most, replace(settings, installed=None))
     return dict(sorted(plans.items(), key=lambda item: -item[1].required))
 
 
-def _usage(jobs: pd.DataFrame, value: str, settings: Settings) -> pd.DataFrame:
+def _usage_by_type(jobs: pd.DataFrame, value: str, settings: Settings) -> pd.DataFrame:
     usage = usage_series(
         jobs, by="gpu_type", freq=settings.freq, value=value, until=settings.until, tz=settings.tz, partial=False
     )
-    return usage.assign(unique_id=usage["unique_id"].map(tables.written_names(jobs, "gpu_type")).astype(STRING))
+    return usage.assign(unique_id=usage["unique_id"].map(original_names(jobs, "gpu_type")).astype(STRING))
 
 
-def _forecast(usage: pd.DataFrame, basis: str, model: str, outlook: Outlook, settings: Settings) -> pd.DataFrame:
-    """Forecast every type, as `plan_need` takes it, with the name in the column ``gpu_type``."""
-    rows = named(model).fit(usage).predict(settings.horizon, level=levels_for(settings.service_level))
+def _forecast(
+    usage: pd.DataFrame, basis: str, model: str, selected: SelectedForecast, settings: Settings
+) -> pd.DataFrame:
+    """Forecast every type, as `plan_requirement` takes it, with the name in the column ``gpu_type``."""
+    rows = make_candidate(model).fit(usage).predict(settings.horizon, level=levels_for(settings.service_level))
     if basis == MEAN:
-        rows = scaled(rows, model, outlook.forecast, outlook.model)
-    above = outlook.forecast[outlook.forecast["unique_id"] == basis].set_index("ds")
-    rows = _raised(rows, model, above.rename(columns=lambda name: str(name).replace(outlook.model, model)))
+        rows = scale_to_total(rows, model, selected.forecast, selected.model)
+    total = selected.forecast[selected.forecast["unique_id"] == basis].set_index("ds")
+    total = total.rename(columns=lambda name: str(name).replace(selected.model, model))
+    # Medians and upper bounds are raised where their sum falls below that of the total.
+    upper = [name for name in rows.columns if name == model or str(name).startswith(f"{model}-hi-")]
+    together = rows.groupby("ds")[upper].sum()
+    factor = (total[upper] / together.where(together > 0)).clip(lower=1.0).fillna(1.0)
+    rows = rows.assign(**{name: rows[name] * rows["ds"].map(factor[name]) for name in upper})
     return rows.rename(columns={"unique_id": "gpu_type"}).assign(unique_id=basis)
 
 
-def _raised(rows: pd.DataFrame, model: str, above: pd.DataFrame) -> pd.DataFrame:
-    """Raise medians and upper bounds where together they fall below those of the total."""
-    upper = [name for name in rows.columns if name == model or str(name).startswith(f"{model}-hi-")]
-    together = rows.groupby("ds")[upper].sum()
-    factor = (above[upper] / together.where(together > 0)).clip(lower=1.0).fillna(1.0)
-    return rows.assign(**{name: rows[name] * rows["ds"].map(factor[name]) for name in upper})
-
-
-def _installed(name: str, plan: Need, settings: Settings) -> float | None:
-    """GPUs of a type: those given, the most that were held if nothing was; None if only their sum is known."""
+def _installed(name: str, plan: Requirement, settings: Settings) -> float | None:
+    """GPUs installed of a type: given, or the most held if nothing was given; None if only the sum is known."""
     if isinstance(settings.installed, Mapping):
         return settings.installed.get(name)
     return plan.installed if settings.installed is None else None
 
 
-def _row(name: str, plan: Need, installed: float | None) -> dict[str, object]:
-    counts = zip(SHARES, risk_table(plan)["required"], strict=True)
-    row: dict[str, object] = {"gpu_type": name, **{f"required_{share}": count for share, count in counts}}
-    row["required"] = plan.required
+def _row(name: str, plan: Requirement, installed: float | None) -> dict[str, object]:
+    counts = dict(zip(_REQUIRED, risk_table(plan)["required"], strict=True))
+    row: dict[str, object] = {"gpu_type": name, **counts, "required": plan.required}
     if installed is None:
         return row
-    steps = plan.larger()
-    first = steps.loc[steps["required"] > installed, "ds"].min()
+    by_bin = plan.envelope()
+    first = by_bin.loc[by_bin["required"] > installed, "ds"].min()
     dates = {"first_crossing": first, "order_by": first - plan.plans[MEAN].lead_time}
     return row | {"installed": installed, "shortfall": max(plan.required - installed, 0.0)} | dates
 
 
-def _unused(plans: dict[str, Need], settings: Settings) -> list[dict[str, object]]:
-    """Rows of the types that are said to be there and that no job held: their GPUs count in the pool of all."""
+def _unused_types(plans: dict[str, Requirement], settings: Settings) -> list[dict[str, object]]:
+    """Rows of the types that are installed and that no job held: their GPUs count in the pool of all types."""
     given = settings.installed if isinstance(settings.installed, Mapping) else {}
-    none = dict.fromkeys([*(f"required_{share}" for share in SHARES), "required", "shortfall"], 0.0)
+    zeros = dict.fromkeys([*_REQUIRED, "required", "shortfall"], 0.0)
     never = dict.fromkeys(("first_crossing", "order_by"), pd.NaT)
     rows = ({"gpu_type": name, "installed": float(count)} for name, count in given.items() if name not in plans)
-    return [{**row, **none, **never} for row in rows]
-
-
-def _steps(name: str, plan: Need) -> pd.DataFrame:
-    steps = plan.larger().drop(columns="installed")
-    steps.insert(0, "gpu_type", name)
-    return steps
+    return [{**row, **zeros, **never} for row in rows]

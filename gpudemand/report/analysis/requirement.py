@@ -1,4 +1,4 @@
-"""How many GPUs: the plan for the mean and the plan for the peak, and the headline that follows from them."""
+"""GPUs required: a plan for the mean, a plan for the peak, and the headline numbers."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 import pandas as pd
 
 from gpudemand.planning.capacity.plan import CapacityPlan, plan_capacity
-from gpudemand.report.analysis.selection import Outlook
+from gpudemand.report.analysis.selection import SelectedForecast
 from gpudemand.report.analysis.settings import Settings
-from gpudemand.report.analysis.usage import MEAN, PEAK
+from gpudemand.report.analysis.usage_tables import MEAN, PEAK
 
 
 @dataclass(frozen=True)
-class Need:
-    """Two plans, and which of them asks for more.
+class Requirement:
+    """Capacity plans for the mean and for the peak; the larger one is the requirement.
 
     Parameters
     ----------
     plans : dict of str to CapacityPlan
-        ``"mean"``: mean of the bin at the target utilization. ``"peak"``: peak of the bin with every GPU busy.
+        ``"mean"``: mean per bin at the target utilization. ``"peak"``: peak per bin at full utilization.
     installed : float
-        GPUs that are there.
+        GPUs installed.
     installed_from : {"given", "log"}
-        Whether that number was given, or is the most that the log ever held at once.
+        Whether that number was given, or is the maximum of the GPUs held at once in the log.
     """
 
     plans: dict[str, CapacityPlan]
@@ -33,64 +33,63 @@ class Need:
     installed_from: str
 
     @property
-    def table(self) -> pd.DataFrame:
+    def summary(self) -> pd.DataFrame:
         """Summaries of both plans: ``basis``, ``target_utilization`` and the columns of ``CapacityPlan.summary``."""
         table = pd.concat([plan.summary for plan in self.plans.values()]).rename_axis("basis").reset_index()
         table.insert(1, "target_utilization", [plan.target_utilization for plan in self.plans.values()])
         return table
 
     @property
-    def deciding(self) -> str:
-        """The basis that requires more GPUs."""
-        table = self.table.set_index("basis")
-        return str(table["required"].idxmax())
+    def binding(self) -> str:
+        """Basis of the plan that requires more GPUs."""
+        return str(self.summary.set_index("basis")["required"].idxmax())
 
     @property
     def required(self) -> float:
         """GPUs that the larger of the two plans requires."""
-        return float(self.table["required"].max())
+        return float(self.summary["required"].max())
 
     @property
     def first_crossing(self) -> pd.Timestamp:
-        """When either plan first requires more than is installed; NaT if never."""
-        return self.table["first_crossing"].min()
+        """First time at which either plan requires more than is installed; NaT if never."""
+        return self.summary["first_crossing"].min()
 
     @property
     def order_by(self) -> pd.Timestamp:
         """`first_crossing` less the lead time; NaT if never."""
-        return self.table["order_by"].min()
+        return self.summary["order_by"].min()
 
-    def larger(self) -> pd.DataFrame:
-        """Bin by bin, whatever the larger of the two plans requires, as `CapacityPlanDisplay` takes it."""
-        steps = self.steps().drop(columns="basis")
-        required = [name for name in steps.columns if name.startswith("required")]
-        return steps.groupby("ds", as_index=False)[[*required, "installed"]].max()
+    def envelope(self) -> pd.DataFrame:
+        """Maximum of the two plans, bin by bin, as `CapacityPlanDisplay` takes it."""
+        table = self.to_frame()
+        required = [name for name in table.columns if name.startswith("required")]
+        return table.groupby("ds", as_index=False)[[*required, "installed"]].max()
 
-    def steps(self) -> pd.DataFrame:
+    def to_frame(self) -> pd.DataFrame:
         """Both plans bin by bin, with a column ``basis``."""
         table = pd.concat([plan.to_frame() for plan in self.plans.values()], ignore_index=True)
         return table.rename(columns={"unique_id": "basis"})
 
 
-def plan_need(forecast: pd.DataFrame, most_held: float, settings: Settings) -> Need:
-    """Plan for the mean and for the peak.
+def plan_requirement(forecast: pd.DataFrame, max_held: float, settings: Settings) -> Requirement:
+    """Plan capacity for the mean and for the peak.
 
     Parameters
     ----------
     forecast : DataFrame
         Forecast of the series ``mean`` and ``peak``.
-    most_held : float
-        Most GPUs that the log ever held at once; stands for what is installed when nobody says.
+    max_held : float
+        Maximum of the GPUs held at once in the log; taken as installed where no number is given.
     settings : Settings
         ``installed``, ``target_utilization``, ``service_level`` and ``lead_time`` are read.
 
     Returns
     -------
-    Need
+    Requirement
     """
     given = settings.total_installed
-    installed = float(most_held) if given is None else given
-    # Headroom for the mean is there so that a peak fits; a peak itself may use every GPU.
+    installed = float(max_held) if given is None else given
+    # The target utilization is headroom of the mean for peaks; a peak itself may use every GPU.
     targets = {MEAN: settings.target_utilization, PEAK: 1.0}
     plans = {
         basis: plan_capacity(
@@ -102,65 +101,60 @@ def plan_need(forecast: pd.DataFrame, most_held: float, settings: Settings) -> N
         )
         for basis, target in targets.items()
     }
-    return Need(plans, installed, "log" if given is None else "given")
+    return Requirement(plans, installed, "log" if given is None else "given")
 
 
-def headline(need: Need, outlook: Outlook, read: pd.DataFrame, settings: Settings) -> dict[str, object]:
-    """Collect the numbers that the page says first and ``--json`` prints.
+def headline(
+    requirement: Requirement, selected: SelectedForecast, log: pd.DataFrame, settings: Settings
+) -> dict[str, object]:
+    """Collect the numbers at the top of the page and of ``--json``.
+
+    Parameters
+    ----------
+    requirement : Requirement
+    selected : SelectedForecast
+    log : DataFrame
+        As `gpudemand.report.analysis.log_tables.log_summary` returns it.
+    settings : Settings
 
     Returns
     -------
     dict
         Plain numbers, texts (dates in ISO form) and None.
     """
-    facts = read.iloc[0]
+    facts, basis = log.iloc[0], requirement.binding
+    plan: Any = requirement.summary.set_index("basis").loc[basis]
+    score, naive = selected.score(basis), selected.best_naive(basis)
     return {
-        **_planned(need),
-        "service_level": settings.service_level,
-        "target_utilization": settings.target_utilization,
-        "lead_time": settings.lead_time,
-        "horizon": settings.horizon,
-        "freq": settings.freq,
+        "required": int(plan["required"]),
+        "installed": requirement.installed,
+        "installed_from": requirement.installed_from,
+        "shortfall": math.ceil(plan["shortfall"]),
+        "basis": basis,
+        "first_crossing": _iso(requirement.first_crossing),
+        "order_by": _iso(requirement.order_by),
+        **{name: getattr(settings, name) for name in _SETTINGS},
         "log_begin": facts["first"].isoformat(),
         "log_end": facts["last"].isoformat(),
-        **_foretold(outlook, need.deciding),
-        "data_kind": str(facts["kind"]),
-        "jobs": int(facts["jobs"]),
-        "rejected": int(facts["rejected"]),
-        "users": int(facts["users"]),
-    }
-
-
-def _planned(need: Need) -> dict[str, object]:
-    row: Any = need.table.set_index("basis").loc[need.deciding]
-    return {
-        "required": int(row["required"]),
-        "installed": need.installed,
-        "installed_from": need.installed_from,
-        "shortfall": math.ceil(row["shortfall"]),
-        "basis": need.deciding,
-        "first_crossing": _date(need.first_crossing),
-        "order_by": _date(need.order_by),
-    }
-
-
-def _foretold(outlook: Outlook, series: str) -> dict[str, object]:
-    score, naive = outlook.score(series), outlook.best_naive(series)
-    return {
-        "plan_end": outlook.forecast["ds"].max().isoformat(),
-        "model": outlook.model,
-        "wape": _number(score["wape"]),
+        "plan_end": selected.forecast["ds"].max().isoformat(),
+        "model": selected.model,
+        "wape": _finite(score["wape"]),
         "best_naive": str(naive["model"]),
-        "best_naive_wape": _number(naive["wape"]),
-        "coverage_80": _number(score["coverage_80"]),
-        "coverage_95": _number(score["coverage_95"]),
+        "best_naive_wape": _finite(naive["wape"]),
+        "coverage_80": _finite(score["coverage_80"]),
+        "coverage_95": _finite(score["coverage_95"]),
+        "data_kind": str(facts["kind"]),
+        **{name: int(facts[name]) for name in ("jobs", "rejected", "users")},
     }
 
 
-def _date(moment: pd.Timestamp) -> str | None:
-    return None if pd.isna(moment) else pd.Timestamp(moment).isoformat()
+_SETTINGS = ("service_level", "target_utilization", "lead_time", "horizon", "freq")
 
 
-def _number(value: float) -> float | None:
+def _iso(time: pd.Timestamp) -> str | None:
+    return None if pd.isna(time) else pd.Timestamp(time).isoformat()
+
+
+def _finite(value: float) -> float | None:
     # JSON has no NaN.
     return float(value) if math.isfinite(value) else None

@@ -1,8 +1,7 @@
-"""What if: growth, a departure, arrivals, each planned like the base case and put beside it."""
+"""Scenarios: growth, departure of a group, arrival of users, each planned like the base case."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,51 +10,55 @@ import pandas as pd
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError
 from gpudemand.planning import WhatIf
-from gpudemand.planning.scenarios.changes import Change, Growth, MoreUsers, RemoveGroup
-from gpudemand.report.analysis.requirement import Need, plan_need
-from gpudemand.report.analysis.risk import dated
+from gpudemand.planning.scenarios.changes import Change, Growth, RemoveGroup, MoreUsers
+from gpudemand.report.analysis.requirement import Requirement, plan_requirement
+from gpudemand.report.analysis.risk import with_date_dtype
 from gpudemand.report.analysis.settings import Settings
-from gpudemand.report.analysis.skipped_sections import Gaps
-from gpudemand.report.analysis.usage import MEAN, PEAK
-from gpudemand.report.analysis.user_segments import Crowd
+from gpudemand.report.analysis.skipped_sections import SkippedSections
+from gpudemand.report.analysis.usage_tables import MEAN, PEAK
+from gpudemand.report.analysis.user_segments import UserSegments
 
-BASE = "as forecast"
-_GROWTH, _ARRIVALS = 0.2, 10
+BASE = "base case"
+_GROWTH, _NEW_USERS = 0.2, 10
 #: Days of jobs that a change acts on.
 _DAYS = 28
 
 
 @dataclass(frozen=True)
 class Scenarios:
-    """Plans under changed circumstances.
+    """Requirements under scenarios.
 
     Parameters
     ----------
     table : DataFrame
-        The base case, then a row a scenario: ``scenario``, ``required``, ``against_base`` (GPUs more), ``shortfall``,
-        ``first_crossing``, ``order_by``, ``share_over`` (of the plan that decides).
-    gaps : Gaps
-        Scenarios that the log does not allow, each with a sentence.
+        The base case, then a row per scenario: ``scenario``, ``required``, ``change_from_base`` (GPUs), ``shortfall``,
+        ``first_crossing``, ``order_by``, ``share_over`` (of the binding plan).
+    skipped : SkippedSections
+        Scenarios that the log does not support.
     """
 
     table: pd.DataFrame
-    gaps: Gaps
+    skipped: SkippedSections
 
 
-def try_scenarios(
-    jobs: pd.DataFrame, forecast: pd.DataFrame, need: Need, crowd: Crowd | None, settings: Settings
+def plan_scenarios(
+    jobs: pd.DataFrame,
+    forecast: pd.DataFrame,
+    requirement: Requirement,
+    segments: UserSegments | None,
+    settings: Settings,
 ) -> Scenarios:
-    """Plan for 20 % growth, for the largest group leaving and for ten more users of the largest segment.
+    """Plan for 20 % growth, for the departure of the largest group and for ten more users of the largest segment.
 
     Parameters
     ----------
     jobs : DataFrame
-        Canonical job table; the last 28 days before the forecast stand for the work that changes.
+        Canonical job table; the changes act on the jobs of the last 28 days before the forecast.
     forecast : DataFrame
         Of the series ``mean`` and ``peak``.
-    need : Need
-        The plan without a change.
-    crowd : Crowd or None
+    requirement : Requirement
+        The base case.
+    segments : UserSegments or None
         Segments of the users, if there are any.
     settings : Settings
 
@@ -68,48 +71,43 @@ def try_scenarios(
     InputError
         If no job was submitted in the last 28 days.
     """
-    what_ifs = {basis: _what_if(jobs, forecast, basis, need.installed) for basis in (MEAN, PEAK)}
-    work, gaps = what_ifs[MEAN].workload, Gaps()
-    rows = [_row(BASE, need, need)]
-    for what, choose in (
+    what_ifs = {basis: _what_if(jobs, forecast, basis, requirement.installed) for basis in (MEAN, PEAK)}
+    recent, skipped = what_ifs[MEAN].workload, SkippedSections()
+    rows = [_row(BASE, requirement, requirement)]
+    for key, make_change in (
         ("growth", _growth),
-        ("departure", partial(_departure, work)),
-        ("arrivals", partial(_arrivals, work, crowd)),
+        ("departure", partial(_departure, recent)),
+        ("arrivals", partial(_arrivals, recent, segments)),
     ):
-        found = gaps.attempt(what, choose)
-        if found is not None:
-            name, change = found
-            changed = pd.concat(_changed(what_ifs, change), ignore_index=True)
-            rows.append(_row(name, plan_need(changed, need.installed, settings), need))
-    return Scenarios(dated(pd.DataFrame(rows).astype({"scenario": STRING}), forecast["ds"]), gaps)
+        scenario = skipped.attempt(key, make_change)
+        if scenario is not None:
+            name, change = scenario
+            changed = [w.changed_forecast(change).assign(unique_id=basis) for basis, w in what_ifs.items()]
+            planned = plan_requirement(pd.concat(changed, ignore_index=True), requirement.installed, settings)
+            rows.append(_row(name, planned, requirement))
+    return Scenarios(with_date_dtype(pd.DataFrame(rows).astype({"scenario": STRING}), forecast["ds"]), skipped)
 
 
 def _what_if(jobs: pd.DataFrame, forecast: pd.DataFrame, basis: str, installed: float) -> WhatIf:
-    # Both series are of the whole cluster, whatever they count.
-    mine = forecast[forecast["unique_id"] == basis].assign(unique_id="total")
+    series = forecast[forecast["unique_id"] == basis].assign(unique_id="total")
     try:
-        return WhatIf(jobs, mine, installed=installed, days=_DAYS)
+        return WhatIf(jobs, series, installed=installed, days=_DAYS)
     except InputError as error:
         raise InputError(
-            f"no job submitted in the {_DAYS} days before the forecast held a GPU, so there is no work to change."
+            f"no job submitted in the {_DAYS} days before the forecast held a GPU, so there are no jobs to change."
         ) from error
 
 
-def _changed(what_ifs: dict[str, WhatIf], change: Change) -> Iterator[pd.DataFrame]:
-    for basis, what_if in what_ifs.items():
-        yield what_if.changed_forecast(change).assign(unique_id=basis)
-
-
-def _row(name: str, need: Need, base: Need) -> dict[str, object]:
-    deciding = need.table.set_index("basis").loc[need.deciding]
+def _row(name: str, requirement: Requirement, base: Requirement) -> dict[str, object]:
+    plan = requirement.summary.set_index("basis").loc[requirement.binding]
     return {
         "scenario": name,
-        "required": deciding["required"],
-        "against_base": deciding["required"] - base.table["required"].max(),
-        "shortfall": deciding["shortfall"],
-        "first_crossing": need.first_crossing,
-        "order_by": need.order_by,
-        "share_over": deciding["share_over"],
+        "required": plan["required"],
+        "change_from_base": plan["required"] - base.required,
+        "shortfall": plan["shortfall"],
+        "first_crossing": requirement.first_crossing,
+        "order_by": requirement.order_by,
+        "share_over": plan["share_over"],
     }
 
 
@@ -117,29 +115,27 @@ def _growth() -> tuple[str, Change]:
     return f"{100 * _GROWTH:.0f}% growth", Growth(1 + _GROWTH)
 
 
-def _departure(work: pd.DataFrame) -> tuple[str, Change]:
+def _departure(recent: pd.DataFrame) -> tuple[str, Change]:
     for column in ("group", "user"):
-        if len(work[column].dropna().unique()) > 1:
-            name = _largest(work, work[column])
+        if len(recent[column].dropna().unique()) > 1:
+            name = _largest(recent, recent[column])
             return f"{column} {name} leaves", RemoveGroup(name, by=column)
-    raise InputError("the recent jobs name one group and one user at most, so nobody can leave and others stay.")
+    raise InputError("the recent jobs name at most one group and one user, so no departure can be planned.")
 
 
-def _arrivals(work: pd.DataFrame, crowd: Crowd | None) -> tuple[str, Change]:
-    if work["user"].isna().all():
-        raise InputError("the recent jobs name no users, so it is not known what ten more would do.")
-    if crowd is not None and len(crowd.profiles) > 1:
-        segment_of = crowd.segment_of
-        name = _largest(work, work["user"].astype(str).map(segment_of))
-        return f"{_ARRIVALS} more users like segment {name}", MoreUsers(_ARRIVALS, name, by=segment_of)
-    users = work["user"].dropna().astype(str)
-    everyone = dict.fromkeys(users, "everyone")
-    return f"{_ARRIVALS} more users like those there are", MoreUsers(_ARRIVALS, "everyone", by=everyone)
+def _arrivals(recent: pd.DataFrame, segments: UserSegments | None) -> tuple[str, Change]:
+    if recent["user"].isna().all():
+        raise InputError("the recent jobs name no users, so the usage of new users is unknown.")
+    if segments is not None and len(segments.profiles) > 1:
+        name = _largest(recent, recent["user"].astype(str).map(segments.segment_of))
+        return f"{_NEW_USERS} more users like segment {name}", MoreUsers(_NEW_USERS, name, by=segments.segment_of)
+    everyone = dict.fromkeys(recent["user"].dropna().astype(str), "everyone")
+    return f"{_NEW_USERS} more users like the present ones", MoreUsers(_NEW_USERS, "everyone", by=everyone)
 
 
-def _largest(work: pd.DataFrame, names: pd.Series) -> str:
-    """Name with the most GPU-hours in the recent work."""
-    hours = work["gpu_hours"].groupby(names).sum()
+def _largest(recent: pd.DataFrame, names: pd.Series) -> str:
+    """Name with the most GPU-hours in the recent jobs."""
+    hours = recent["gpu_hours"].groupby(names).sum()
     if hours.empty:
-        raise InputError("no user of a segment submitted a job recently, so it is not known what ten more would do.")
+        raise InputError("no user of a segment submitted a job recently, so the usage of new users is unknown.")
     return str(hours.idxmax())

@@ -1,4 +1,4 @@
-"""How much next: which forecaster to trust, chosen on earlier windows and scored on later ones."""
+"""Model selection for the forecast of the total: rolling origins, earlier ones for selection, later for evaluation."""
 
 from __future__ import annotations
 
@@ -21,55 +21,55 @@ from gpudemand.metrics import evaluate
 NAIVE = (Naive, SeasonalNaive, LastValueProfile)
 CANDIDATES = (*NAIVE, ETS, CombinedForecaster)
 NAIVE_NAMES = [model.__name__ for model in NAIVE]
-#: Bins before the first window from which a blend of methods has something to weigh them by.
-_BLEND_FROM = 28
-#: Rows times horizon above which the blend, run at many origins, would take minutes.
-_BLEND_CELLS = 1.5e6
+#: Fewest bins before the first window from which combination weights are estimated.
+_MIN_COMBINATION_BINS = 28
+#: Rows times horizon above which backtesting the combination takes minutes.
+_MAX_COMBINATION_CELLS = 1.5e6
 _METRICS = ("wape", "rmsse", "bias", "coverage")
-#: Levels in per cent; the outer ones are there for the P90, P95 and P99 of a plan.
+#: Interval levels in percent; the outer ones give the P90, P95 and P99 of a plan.
 LEVELS = (50.0, 80.0, 90.0, 95.0, 98.0)
 SCORED_LEVELS = (80, 95)
-_MOST_WINDOWS = 6
+_MAX_WINDOWS = 6
 
 
 @dataclass(frozen=True)
-class Windows:
-    """Rolling origins of a backtest: the earlier ones choose the model, the later ones score it."""
+class BacktestWindows:
+    """Number of rolling origins: the earlier ones select the model, the later ones evaluate it."""
 
-    choose: int
-    score: int
+    n_selection: int
+    n_evaluation: int
 
     @property
-    def total(self) -> int:
+    def n_total(self) -> int:
         """All windows."""
-        return self.choose + self.score
+        return self.n_selection + self.n_evaluation
 
 
-def rolling_windows(n_bins: int, horizon: int) -> Windows:
-    """Lay as many windows of one horizon over the end of a log as leave enough to learn from, at most six.
+def split_windows(n_bins: int, horizon: int) -> BacktestWindows:
+    """Number of selection and evaluation windows that fit into a history, at most six.
 
     Parameters
     ----------
     n_bins : int
-        Length of the log.
+        Length of the history.
     horizon : int
         Length of a window.
 
     Returns
     -------
-    Windows
-        At least one to choose and one to score; a third of all of them score.
+    BacktestWindows
+        At least one of either; a third of all windows evaluate.
 
     Raises
     ------
     InputError
-        If the log is shorter than four horizons: two to learn from, one to choose on, one to score on.
+        If the history is shorter than four horizons: two to fit on, one to select on, one to evaluate on.
 
     Examples
     --------
-    >>> rolling_windows(270, 28)
-    Windows(choose=4, score=2)
-    >>> rolling_windows(100, 28)
+    >>> split_windows(270, 28)
+    BacktestWindows(n_selection=4, n_evaluation=2)
+    >>> split_windows(100, 28)
     Traceback (most recent call last):
         ...
     gpudemand._validation.InputError: horizon 28 needs at least 112 bins of history; the log has 100; ...
@@ -78,81 +78,79 @@ def rolling_windows(n_bins: int, horizon: int) -> Windows:
     if n_bins < needed:
         shorter = f"use --horizon {n_bins // 4} or less, or a finer --freq" if n_bins >= 8 else "use a finer --freq"
         raise InputError(f"horizon {horizon} needs at least {needed} bins of history; the log has {n_bins}; {shorter}.")
-    total = min(_MOST_WINDOWS, (n_bins - 2 * horizon) // horizon)
-    score = max(1, total // 3)
-    return Windows(total - score, score)
+    total = min(_MAX_WINDOWS, (n_bins - 2 * horizon) // horizon)
+    n_evaluation = max(1, total // 3)
+    return BacktestWindows(total - n_evaluation, n_evaluation)
 
 
 @dataclass(frozen=True)
-class Outlook:
-    """A chosen forecaster, how it and the others did, and what it says about the time ahead.
+class SelectedForecast:
+    """A selected model, its backtest and those of the other candidates, and its forecast.
 
     Parameters
     ----------
     model : str
-        The candidate with the smallest WAPE on the windows that choose, both series pooled.
-    windows : Windows
-        How many windows chose and scored.
-    models : DataFrame
-        A row per series and model: ``series``, ``model``, ``naive``, ``wape_choosing`` (windows that chose), then
-        ``wape``, ``rmsse``, ``bias``, ``coverage_80`` and ``coverage_95`` on the windows that nothing was chosen on.
+        The candidate with the smallest WAPE on the selection windows, both series pooled.
+    windows : BacktestWindows
+    scores : DataFrame
+        A row per series and model: ``series``, ``model``, ``naive``, ``wape_selection`` (selection windows), then
+        ``wape``, ``rmsse``, ``bias``, ``coverage_80`` and ``coverage_95`` on the evaluation windows.
     backtest : DataFrame
         ``unique_id``, ``ds``, ``cutoff``, ``y`` and the models' columns.
     forecast, baseline : DataFrame
-        The chosen model's forecast at `LEVELS`, and that of the best naive method.
+        Forecast of the selected model at `LEVELS`, and that of the best naive method.
     """
 
     model: str
-    windows: Windows
-    models: pd.DataFrame
+    windows: BacktestWindows
+    scores: pd.DataFrame
     backtest: pd.DataFrame
     forecast: pd.DataFrame
     baseline: pd.DataFrame
 
-    def score(self, series: str, model: str | None = None) -> pd.Series:
-        """Row of `models` for one series and the chosen (or another) model."""
-        rows = self.models[(self.models["series"] == series) & (self.models["model"] == (model or self.model))]
-        return rows.iloc[0]
+    def score(self, series: str) -> pd.Series:
+        """Row of `scores` for one series and the selected model."""
+        return self.scores[(self.scores["series"] == series) & (self.scores["model"] == self.model)].iloc[0]
 
     def best_naive(self, series: str) -> pd.Series:
-        """Row of `models` for the naive method that did best on the scored windows: the hardest one to beat."""
-        rows = self.models[(self.models["series"] == series) & self.models["naive"]]
+        """Row of `scores` for the naive method with the smallest WAPE on the evaluation windows."""
+        rows = self.scores[(self.scores["series"] == series) & self.scores["naive"]]
         return rows.sort_values("wape", kind="stable").iloc[0]
 
 
-def look_ahead(usage: pd.DataFrame, horizon: int, service_level: float = 0.95) -> Outlook:
-    """Choose a forecaster on rolling origins, score it on later ones, and forecast with it.
+def select_and_forecast(usage: pd.DataFrame, horizon: int, service_level: float = 0.95) -> SelectedForecast:
+    """Select a forecaster on rolling origins, evaluate it on later ones, and forecast with it.
 
     Parameters
     ----------
     usage : DataFrame
-        ``unique_id``, ``ds``, ``y``, without a bin that is only partly covered.
+        ``unique_id``, ``ds``, ``y``; whole bins only.
     horizon : int
-        Bins to look ahead.
+        Bins to forecast.
     service_level : float, default=0.95
         Quantile that the forecast has to hold, besides `LEVELS`.
 
     Returns
     -------
-    Outlook
+    SelectedForecast
 
     Raises
     ------
     InputError
         If the history is too short for the horizon.
     """
-    windows = rolling_windows(usage["ds"].nunique(), horizon)
-    backtest, scores = past_windows(usage, horizon, windows)
-    model = best_of(backtest[~scores])
-    naive = str(_wapes(backtest[scores])[NAIVE_NAMES].idxmin())
-    models = compare(backtest[~scores], backtest[scores], usage)
+    windows = split_windows(usage["ds"].nunique(), horizon)
+    backtest, evaluates = run_backtest(usage, horizon, windows)
+    model = best_model(backtest[~evaluates])
+    naive = str(_wape_by_model(backtest[evaluates])[NAIVE_NAMES].idxmin())
+    scores = _score(backtest[~evaluates], backtest[evaluates], usage)
     level = levels_for(service_level)
-    forecasts = (named(name).fit(usage).predict(horizon, level=level) for name in (model, naive))
-    return Outlook(model, windows, models, backtest, *forecasts)
+    forecasts = (make_candidate(name).fit(usage).predict(horizon, level=level) for name in (model, naive))
+    return SelectedForecast(model, windows, scores, backtest, *forecasts)
 
 
 def levels_for(service_level: float) -> list[float]:
-    """`LEVELS`, and the interval whose upper bound is the service level.
+    """`LEVELS`, and the level of the interval whose upper bound is the service level.
 
     Examples
     --------
@@ -162,8 +160,8 @@ def levels_for(service_level: float) -> list[float]:
     return sorted({*LEVELS, round(100 * (2 * service_level - 1), 6)})
 
 
-def past_windows(usage: pd.DataFrame, horizon: int, windows: Windows) -> tuple[pd.DataFrame, pd.Series]:
-    """Run the candidates at the origins of all windows.
+def run_backtest(usage: pd.DataFrame, horizon: int, windows: BacktestWindows) -> tuple[pd.DataFrame, pd.Series]:
+    """Backtest the candidates at the origins of all windows.
 
     Parameters
     ----------
@@ -171,35 +169,35 @@ def past_windows(usage: pd.DataFrame, horizon: int, windows: Windows) -> tuple[p
         ``unique_id``, ``ds``, ``y``.
     horizon : int
         Length of a window in bins.
-    windows : Windows
+    windows : BacktestWindows
 
     Returns
     -------
     backtest : DataFrame
         See `gpudemand.forecast.cross_validation`.
-    scores : Series of bool
-        Rows of the windows that score; the others choose.
+    evaluates : Series of bool
+        Rows of the evaluation windows; the others are for selection.
     """
-    candidates = candidates_for(usage, horizon, windows)
+    candidates = make_candidates(usage, horizon, windows)
     backtest = cross_validation(
-        candidates, usage, h=horizon, n_windows=windows.total, step_size=horizon, level=SCORED_LEVELS
+        candidates, usage, h=horizon, n_windows=windows.n_total, step_size=horizon, level=SCORED_LEVELS
     )
-    return backtest, scoring_rows(backtest, windows)
+    return backtest, evaluation_rows(backtest, windows)
 
 
-def scoring_rows(backtest: pd.DataFrame, windows: Windows) -> pd.Series:
-    """Rows of a backtest that belong to the windows that score, as a Series of bool."""
+def evaluation_rows(backtest: pd.DataFrame, windows: BacktestWindows) -> pd.Series:
+    """Whether each row of a backtest belongs to an evaluation window, as a Series of bool."""
     cutoffs = backtest["cutoff"].drop_duplicates().sort_values()
-    return backtest["cutoff"].isin(cutoffs.tail(windows.score))
+    return backtest["cutoff"].isin(cutoffs.tail(windows.n_evaluation))
 
 
-def best_of(backtest: pd.DataFrame) -> str:
+def best_model(backtest: pd.DataFrame) -> str:
     """Name of the model with the smallest WAPE, all series pooled."""
-    return str(_wapes(backtest).idxmin())
+    return str(_wape_by_model(backtest).idxmin())
 
 
-def candidates_for(usage: pd.DataFrame, horizon: int, windows: Windows) -> list[Forecaster]:
-    """Make the candidates, without the blend where that has too little to weigh methods by, or would take minutes.
+def make_candidates(usage: pd.DataFrame, horizon: int, windows: BacktestWindows) -> list[Forecaster]:
+    """Construct the candidates; without the combination where the history is too short or too large for it.
 
     Parameters
     ----------
@@ -207,44 +205,32 @@ def candidates_for(usage: pd.DataFrame, horizon: int, windows: Windows) -> list[
         ``unique_id``, ``ds``, ``y``.
     horizon : int
         Length of a window in bins.
-    windows : Windows
+    windows : BacktestWindows
 
     Returns
     -------
     list of Forecaster
     """
-    before = usage["ds"].nunique() - windows.total * horizon
-    blends = before >= _BLEND_FROM and len(usage) * horizon <= _BLEND_CELLS
-    return [candidate() for candidate in CANDIDATES if blends or candidate is not CombinedForecaster]
+    n_before = usage["ds"].nunique() - windows.n_total * horizon
+    combines = n_before >= _MIN_COMBINATION_BINS and len(usage) * horizon <= _MAX_COMBINATION_CELLS
+    return [candidate() for candidate in CANDIDATES if combines or candidate is not CombinedForecaster]
 
 
-def named(model: str) -> Forecaster:
-    """Make the candidate of a name."""
+def make_candidate(model: str) -> Forecaster:
+    """Construct the candidate of a name."""
     return {candidate.__name__: candidate for candidate in CANDIDATES}[model]()
 
 
-def _wapes(backtest: pd.DataFrame) -> pd.Series:
-    """WAPE of each model, all series pooled; a model that cannot be scored comes last."""
+def _wape_by_model(backtest: pd.DataFrame) -> pd.Series:
+    """WAPE of each model, all series pooled; infinite where it is undefined."""
     return evaluate(backtest, ["wape"])["wape"].fillna(float("inf"))
 
 
-def compare(choosing: pd.DataFrame, scoring: pd.DataFrame, history: pd.DataFrame) -> pd.DataFrame:
-    """Put the candidates side by side, for each series; see `Outlook`.
-
-    Parameters
-    ----------
-    choosing, scoring : DataFrame
-        The earlier and the later part of a backtest.
-    history : DataFrame
-        ``unique_id``, ``ds``, ``y``: gives RMSSE its scale.
-
-    Returns
-    -------
-    DataFrame
-    """
-    scores = evaluate(scoring, _METRICS, history=history, by="unique_id")
-    scores.insert(0, "wape_choosing", evaluate(choosing, ["wape"], by="unique_id")["wape"])
-    models = scores.rename_axis(["model", "series"]).reset_index()
-    models.insert(1, "naive", models["model"].isin(NAIVE_NAMES))
-    order = ["series", *[name for name in models.columns if name != "series"]]
-    return models[order].sort_values(["series", "wape_choosing"], kind="stable", ignore_index=True)
+def _score(selection: pd.DataFrame, evaluation: pd.DataFrame, history: pd.DataFrame) -> pd.DataFrame:
+    """`SelectedForecast.scores`; `history` gives RMSSE its scale."""
+    scores = evaluate(evaluation, _METRICS, history=history, by="unique_id")
+    scores.insert(0, "wape_selection", evaluate(selection, ["wape"], by="unique_id")["wape"])
+    table = scores.rename_axis(["model", "series"]).reset_index()
+    table.insert(1, "naive", table["model"].isin(NAIVE_NAMES))
+    order = ["series", *[name for name in table.columns if name != "series"]]
+    return table[order].sort_values(["series", "wape_selection"], kind="stable", ignore_index=True)

@@ -1,4 +1,4 @@
-"""What a report is asked for, checked before any work begins."""
+"""Validated parameters of a report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Settings:
     Raises
     ------
     InputError
-        If one of them is out of range.
+        If a parameter is out of range.
 
     Examples
     --------
@@ -55,18 +55,18 @@ class Settings:
 
     @property
     def total_installed(self) -> float | None:
-        """GPUs installed, of all types together; None if nobody said."""
+        """GPUs installed, summed over types; None if not given."""
         if isinstance(self.installed, Mapping):
             return float(sum(self.installed.values()))
         return None if self.installed is None else float(self.installed)
 
 
-def read_installed(text: str) -> float | dict[str, float]:
-    """Read GPUs installed as they stand in a command: a number, or a number for each type.
+def parse_installed(text: str) -> float | dict[str, float]:
+    """Parse the option ``--installed``: one number, or one number per GPU type.
 
     Examples
     --------
-    >>> read_installed("96"), read_installed("A100=64,H100=32")
+    >>> parse_installed("96"), parse_installed("A100=64,H100=32")
     (96.0, {'A100': 64.0, 'H100': 32.0})
     """
     try:
@@ -79,17 +79,17 @@ def read_installed(text: str) -> float | dict[str, float]:
             f"installed={shorten(text)!r} is no number of GPUs; write 96, or A100=64,H100=32 by type."
         ) from error
     if len(counts) < len(pairs):
-        raise InputError(f"installed={shorten(text)!r} names a type of GPU twice; give one number for each.")
+        raise InputError(f"installed={shorten(text)!r} names a GPU type twice; give one number for each.")
     return counts
 
 
 def _check_installed(installed: object) -> None:
     if isinstance(installed, Mapping):
         if not installed:
-            raise InputError("installed names no type of GPU; give a number, or one for each type.")
+            raise InputError("installed names no GPU type; give a number, or one for each type.")
         for name, count in installed.items():
             check_number(f"installed[{name!r}]", count, 0)
-        check_number("installed, of all types together,", sum(installed.values()), 0, open_low=True)
+        check_number("installed, summed over types,", sum(installed.values()), 0, open_low=True)
     elif installed is not None:
         check_number("installed", installed, 0, open_low=True)
 
@@ -103,8 +103,8 @@ def _check_prices(prices: object) -> None:
     on_demand = check_number("prices (on demand)", prices[1], 0, open_low=True)
     if reserved > on_demand:
         raise InputError(
-            f"prices: a reserved GPU-hour at {reserved:g} costs more than one on demand at {on_demand:g}, so nobody "
-            "would reserve any; the reserved price comes first."
+            f"prices: the reserved price {reserved:g} exceeds the on-demand price {on_demand:g}; the reserved price "
+            "comes first."
         )
 
 

@@ -1,4 +1,4 @@
-"""Sections that a log is too small or too silent for: they say why, and the rest of the page goes on."""
+"""Sections of the report that a log does not support, each with its reason."""
 
 from __future__ import annotations
 
@@ -10,39 +10,34 @@ from gpudemand._validation import InputError
 T = TypeVar("T")
 
 
-class Gaps(dict[str, str]):
-    """Name of a section -> one sentence that says why it could not be made.
+class SkippedSections(dict[str, str]):
+    """Mapping from the name of a skipped section to one sentence with the reason.
 
     Examples
     --------
-    >>> gaps = Gaps()
-    >>> gaps.attempt("tea", lambda: 1), gaps
+    >>> skipped = SkippedSections()
+    >>> skipped.attempt("parts", lambda: 1), skipped
     (1, {})
     """
 
-    def attempt(self, name: str, make: Callable[[], T]) -> T | None:
-        """Make a section, or note why it cannot be made.
+    def attempt(self, name: str, compute: Callable[[], T]) -> T | None:
+        """Compute a section, or record why it is skipped.
 
         Parameters
         ----------
         name : str
-            Of the section.
-        make : callable
-            Raises `InputError` with a sentence where the log does not allow it; any other error is a mistake of ours
-            and goes on.
+            Name of the section.
+        compute : callable
+            Takes no arguments. An `InputError` that it raises becomes the reason; other errors propagate.
 
         Returns
         -------
         object or None
-            What `make` returned; None if it refused.
+            Result of `compute`; None if the section is skipped.
         """
         try:
-            return make()
+            return compute()
         except InputError as error:
-            self[name] = _sentence(str(error))
+            text = str(error)
+            self[name] = text[:1].upper() + text[1:].rstrip(".") + "."
             return None
-
-
-def _sentence(text: str) -> str:
-    """Begin with a capital letter and end with a full stop."""
-    return text[:1].upper() + text[1:].rstrip(".") + "."

@@ -1,4 +1,4 @@
-"""Who uses GPUs alike: the users of a log in segments."""
+"""Segments of users by the shape of their daily usage."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ import pandas as pd
 
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError
-from gpudemand.report.analysis import tables
+from gpudemand.report.analysis.log_tables import original_names
 from gpudemand.report.analysis.settings import Settings
 from gpudemand.segments import TopologicalSegmenter, segment_profiles
 from gpudemand.usage.series import to_wide, usage_series
 
-#: Below these a segment is an anecdote.
-_FEWEST_USERS, _FEWEST_DAYS = 8, 28
+#: Smallest sample that is segmented.
+_MIN_USERS, _MIN_DAYS = 8, 28
 
 
 @dataclass(frozen=True)
-class Crowd:
-    """Users and the segments that they are in.
+class UserSegments:
+    """Users and their segments.
 
     Parameters
     ----------
     wide : DataFrame, shape (n_users, n_days)
-        GPU-hours per day of the users with any use, under the names that the log wrote.
+        GPU-hours per day of the users with non-zero usage; index: names as in the log.
     labels : Series of int
-        Number of the segment by user; 0 has the most GPU-hours.
+        Segment number by user; 0 has the most GPU-hours.
     profiles : DataFrame
         ``segment`` (its name) and the columns of `gpudemand.segments.segment_profiles`, the largest segment first.
     """
@@ -37,20 +37,19 @@ class Crowd:
 
     @property
     def members(self) -> pd.DataFrame:
-        """Who is in which segment: ``user``, ``segment``."""
+        """Membership table: ``user``, ``segment``."""
         names = self.profiles["segment"].to_numpy()[self.labels.to_numpy()]
-        frame = pd.DataFrame({"user": self.labels.index, "segment": names})
-        return frame.astype(STRING)
+        return pd.DataFrame({"user": self.labels.index, "segment": names}).astype(STRING)
 
     @property
     def segment_of(self) -> dict[str, str]:
-        """User -> name of the segment."""
-        members = self.members
-        return dict(zip(members["user"].astype(str), members["segment"].astype(str), strict=True))
+        """Name of the segment by user."""
+        members = self.members.astype(str)
+        return dict(zip(members["user"], members["segment"], strict=True))
 
 
-def find_segments(jobs: pd.DataFrame, settings: Settings) -> Crowd:
-    """Tell users apart by the shape of their daily use.
+def segment_users(jobs: pd.DataFrame, settings: Settings) -> UserSegments:
+    """Cluster users by the shape of their daily usage.
 
     Parameters
     ----------
@@ -61,28 +60,25 @@ def find_segments(jobs: pd.DataFrame, settings: Settings) -> Crowd:
 
     Returns
     -------
-    Crowd
+    UserSegments
 
     Raises
     ------
     InputError
-        If the log names too few users, or covers too few days, to tell anybody apart.
+        If the log names too few users or covers too few days.
     """
     named = jobs[jobs["user"].notna()]
     if named.empty:
-        raise InputError("the log names no users, so there is nobody to tell apart.")
+        raise InputError("the log names no users, so there are no segments.")
     named.attrs = dict(jobs.attrs)
     wide = to_wide(usage_series(named, by="user", freq="D", value="gpu_hours", until=settings.until, tz=settings.tz))
-    wide = wide[(wide > 0).any(axis=1)].rename(index=tables.written_names(named, "user"))
+    wide = wide[(wide > 0).any(axis=1)].rename(index=original_names(named, "user"))
     wide.attrs = dict(jobs.attrs) | {"value": "gpu_hours", "freq": "D"}
-    _check_enough(*wide.shape)
+    n_users, n_days = wide.shape
+    if n_users < _MIN_USERS:
+        raise InputError(f"segments need at least {_MIN_USERS} users with usage; the log has {n_users}.")
+    if n_days < _MIN_DAYS:
+        raise InputError(f"segments need at least {_MIN_DAYS} days of history; the log has {n_days}.")
     labels = TopologicalSegmenter(random_state=0).fit(wide).labels_
     profiles = segment_profiles(wide, labels).rename(columns={"name": "segment", "gpu_hours_share": "share"})
-    return Crowd(wide, pd.Series(labels, index=wide.index), profiles.reset_index(drop=True))
-
-
-def _check_enough(users: int, days: int) -> None:
-    if users < _FEWEST_USERS:
-        raise InputError(f"segments need at least {_FEWEST_USERS} users with any use; the log has {users}.")
-    if days < _FEWEST_DAYS:
-        raise InputError(f"segments need at least {_FEWEST_DAYS} days of history; the log has {days}.")
+    return UserSegments(wide, pd.Series(labels, index=wide.index), profiles.reset_index(drop=True))

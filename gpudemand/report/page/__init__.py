@@ -1,1 +1,1 @@
-"""What the report shows: sentences, tables, figures, and the page itself."""
+"""Presentation of the report: sentences, tables, figures, and the HTML page."""

@@ -1,4 +1,4 @@
-"""How far to trust the answer: what a reader should know before believing it."""
+"""Caveats: data kind, calibration of the backtest, rejected rows, what the forecast does not cover."""
 
 from __future__ import annotations
 
@@ -8,48 +8,47 @@ from typing import Any
 import pandas as pd
 
 from gpudemand.report.analysis.scenarios import Scenarios
-from gpudemand.report.analysis.selection import Windows
-from gpudemand.report.analysis.skipped_sections import Gaps
-from gpudemand.report.page.sentences import caution, model, percent, span
+from gpudemand.report.analysis.selection import BacktestWindows
+from gpudemand.report.analysis.skipped_sections import SkippedSections
+from gpudemand.report.page.formats import format_days, format_share
+from gpudemand.report.page.sentences import accuracy_warning, model_accuracy
 from gpudemand.units import format_count, parse_duration
 
 _KINDS = {
     "measured": "The log was measured on a real cluster.",
-    "public trace": "The log is a public trace of somebody else's cluster: it says how this kind of cluster behaves, "
-    "not what yours will need.",
-    "synthetic": "The log is synthetic: it shows what this report looks like, and no purchase should rest on it.",
+    "public trace": "The log is a public trace of another cluster: the numbers describe that cluster.",
+    "synthetic": "The log is synthetic: the report is an example, not a basis for a purchase.",
 }
-#: What a section is called where the reader is told that it is missing.
-_SECTIONS = {
-    "segments": "Segments",
+_TITLES = {
+    "segments": "User segments",
     "parts": "Forecast by part",
-    "types": "Plan by type of GPU",
+    "gpu_type_plans": "Plan by GPU type",
     "scenarios": "Scenarios",
-    "money": "Money",
+    "purchase_mix": "Costs",
 }
-#: How far below its promise an interval may cover before the page says so.
-_SLACK = 0.05
+#: Tolerance on the coverage of the 95% interval before the page warns.
+_COVERAGE_TOLERANCE = 0.05
 
 
-def trust(
+def caveats(
     numbers: dict[str, Any],
-    windows: Windows,
+    windows: BacktestWindows,
     tables: Mapping[str, pd.DataFrame],
-    gaps: Gaps,
+    skipped: SkippedSections,
     scenarios: Scenarios | None = None,
 ) -> list[str]:
-    """List what a reader should know before believing the answer.
+    """List the caveats of a report.
 
     Parameters
     ----------
     numbers : dict
         The headline.
-    windows : Windows
-        How many windows chose and scored the model.
+    windows : BacktestWindows
+        Number of windows that selected and evaluated the model.
     tables : mapping of str to DataFrame
-        ``log`` and ``past_plans`` are read.
-    gaps : Gaps
-        Sections that could not be made.
+        ``log`` and ``plan_backtest`` are read.
+    skipped : SkippedSections
+        Sections that the log does not support.
     scenarios : Scenarios, optional
 
     Returns
@@ -57,83 +56,75 @@ def trust(
     list of str
     """
     log = tables["log"].iloc[0]
-    scored = windows.score * numbers["horizon"]
+    n_bins = windows.n_evaluation * numbers["horizon"]
     return [
-        _KINDS.get(numbers["data_kind"], "Nobody said where the log comes from."),
-        f"Backtest: {windows.choose} windows of {numbers['horizon']} bins chose the model and the last {windows.score} "
-        f"scored it; of their {format_count(scored)} bins {percent(numbers['coverage_80'])} fell into the 80% interval "
-        f"and {percent(numbers['coverage_95'])} into the 95% interval.",
-        *_too_narrow(numbers),
-        *_held(numbers, tables["past_plans"]),
-        model(numbers),
-        *caution(numbers),
+        _KINDS.get(numbers["data_kind"], "The kind of the data is not stated."),
+        f"Backtest: the model was selected on {windows.n_selection} windows of {numbers['horizon']} bins and evaluated "
+        f"on the last {windows.n_evaluation}; of their {format_count(n_bins)} bins the 80% interval contained "
+        f"{format_share(numbers['coverage_80'])} and the 95% interval {format_share(numbers['coverage_95'])}.",
+        *_undercoverage(numbers),
+        *_backtest_of_plans(numbers, tables["plan_backtest"]),
+        model_accuracy(numbers),
+        *accuracy_warning(numbers),
         _rejected(log),
         *_unknown(log),
-        "GPUs held are what ran. What users wanted and did not get, because the queue was long, is not in them: a full "
-        "cluster hides demand.",
-        *_beyond(numbers),
-        "Events without a precedent in the log (a new team, a new model family) are in no forecast; add them by hand.",
-        *_left_out(gaps, scenarios),
+        "GPUs held are satisfied demand. Demand of jobs that waited or were not submitted because the cluster was full "
+        "(censored demand) is not in them.",
+        *_short_horizon(numbers),
+        "Events without precedent in the log (a new team, a new model family) are not forecast.",
+        *(f"{_TITLES[name]} skipped: {reason}" for name, reason in skipped.items()),
+        *(f"Scenario skipped: {reason}" for reason in (scenarios.skipped if scenarios else {}).values()),
+        "Not part of this report: the forecast from single jobs and their run times (JobDemandModel), which improves "
+        "mainly the first day ahead and takes about as long as the rest of the report.",
     ]
 
 
-def _too_narrow(numbers: dict[str, Any]) -> list[str]:
-    covered = numbers["coverage_95"]
-    if covered is None or covered >= 0.95 - _SLACK:
+def _undercoverage(numbers: dict[str, Any]) -> list[str]:
+    coverage = numbers["coverage_95"]
+    if coverage is None or coverage >= 0.95 - _COVERAGE_TOLERANCE:
         return []
     return [
-        f"The intervals were too narrow there: {percent(covered)} where 95% were promised. Read P95 as less than it "
-        "says, and add room."
+        f"The intervals are too narrow: the 95% interval contained {format_share(coverage)}. Plan at a higher service "
+        "level."
     ]
 
 
-def _held(numbers: dict[str, Any], plans: pd.DataFrame) -> list[str]:
-    """Say whether plans of the past would have held, for the series that decides."""
-    mine = plans[(plans["series"] == numbers["basis"]) & (plans["model"] == numbers["model"])]
-    row: Any = mine.set_index("service_level").loc[0.95]
+def _backtest_of_plans(numbers: dict[str, Any], plans: pd.DataFrame) -> list[str]:
+    """Backtest of the P95 plan, for the binding series."""
+    rows = plans[(plans["series"] == numbers["basis"]) & (plans["model"] == numbers["model"])]
+    row: Any = rows.set_index("service_level").loc[0.95]
     if pd.isna(row["idle"]):
         return []
     return [
-        f"A P95 plan made at the beginning of each scored window would have been enough in {percent(row['held'], 1)} "
-        f"of its bins, with {percent(row['idle'], 1)} of demand bought and not needed, and {percent(row['short'], 1)} "
-        "needed and not there."
-    ]
-
-
-def _left_out(gaps: Gaps, scenarios: Scenarios | None) -> list[str]:
-    wanting = [f"{_SECTIONS[name]} left out: {why}" for name, why in gaps.items()]
-    untried = [] if scenarios is None else [f"A scenario left out: {why}" for why in scenarios.gaps.values()]
-    return [
-        *wanting,
-        *untried,
-        "Left out by choice: the forecast from single jobs and their run times (JobDemandModel): it takes "
-        "about as long as all the rest, and is at its best on the first day ahead.",
+        f"P95 plans made at the beginning of each evaluation window would have sufficed in "
+        f"{format_share(row['held'], 1)} of its bins; idle GPUs were {format_share(row['idle'], 1)} of demand, unmet "
+        f"demand {format_share(row['short'], 1)}."
     ]
 
 
 def _rejected(log: pd.Series) -> str:
     if not log["rejected"]:
-        return "No row of the log was left out."
-    read = log["rejected"] + log["jobs"]
-    share = percent(log["rejected"] / read, 1)
+        return "No row of the log was rejected."
+    total = log["rejected"] + log["jobs"]
+    share = format_share(log["rejected"] / total, 1)
     return (
-        f"{format_count(log['rejected'])} of {format_count(read)} rows ({share}) were left out, for the reasons above."
+        f"{format_count(log['rejected'])} of {format_count(total)} rows ({share}) were rejected; see the reasons above."
     )
 
 
 def _unknown(log: pd.Series) -> list[str]:
-    facts = {
-        "unknown_gpus": "do not say how many GPUs they had and count as none",
-        "unknown_end": "finished at an unknown time and count as no time",
+    texts = {
+        "unknown_gpus": "do not state their GPUs and count as none",
+        "unknown_end": "finished at an unknown time and count as zero time",
     }
-    return [f"{format_count(log[name])} jobs {text}." for name, text in facts.items() if log[name]]
+    return [f"{format_count(log[name])} jobs {text}." for name, text in texts.items() if log[name]]
 
 
-def _beyond(numbers: dict[str, Any]) -> list[str]:
+def _short_horizon(numbers: dict[str, Any]) -> list[str]:
     ahead = pd.Timestamp(numbers["plan_end"]) - pd.Timestamp(numbers["log_end"])
     if ahead >= parse_duration(numbers["lead_time"]):
         return []
     return [
-        f"The forecast ends before GPUs ordered today would arrive ({span(numbers['lead_time'])}): it shows what to "
-        "expect until then, not how many to order. A longer horizon shows that."
+        f"The horizon ends before GPUs ordered today arrive (lead time {format_days(numbers['lead_time'])}); a longer "
+        "horizon covers the time after that."
     ]

@@ -1,11 +1,9 @@
-"""Figures of the report: drawn off screen, saved as SVG and PNG."""
+"""Figures of the report, saved as SVG and PNG."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -19,115 +17,112 @@ from gpudemand.plotting import (
     UsageDisplay,
     style,
 )
-from gpudemand.plotting._base import kind_of
+from gpudemand.plotting._base import Display, kind_of
 from gpudemand.plotting.forecast import HORIZONS_SHOWN
 from gpudemand.report.analysis.parts import Parts
-from gpudemand.report.analysis.requirement import Need
-from gpudemand.report.analysis.risk import scored_rows
-from gpudemand.report.analysis.selection import SCORED_LEVELS, Outlook
-from gpudemand.report.analysis.usage import MEAN, PEAK, Measured
-from gpudemand.report.analysis.user_segments import Crowd
-
-#: Displays with the size of their figures in inches.
-_Displays = dict[str, tuple[Any, tuple[float, float]]]
+from gpudemand.report.analysis.requirement import Requirement
+from gpudemand.report.analysis.risk import evaluated_series
+from gpudemand.report.analysis.selection import SCORED_LEVELS, SelectedForecast
+from gpudemand.report.analysis.usage_tables import MEAN, PEAK, UsageTables
+from gpudemand.report.analysis.user_segments import UserSegments
 
 
-def draw_all(
-    measured: Measured, outlook: Outlook, need: Need, crowd: Crowd | None, parts: Parts | None, folder: Path
+def draw_figures(
+    usage: UsageTables,
+    selected: SelectedForecast,
+    requirement: Requirement,
+    segments: UserSegments | None,
+    parts: Parts | None,
+    folder: Path,
 ) -> dict[str, str]:
-    """Draw and save every figure of the report.
+    """Draw and save the figures of the report.
 
     Parameters
     ----------
-    measured : Measured
-    outlook : Outlook
-    need : Need
-    crowd : Crowd or None
+    usage : UsageTables
+    selected : SelectedForecast
+    requirement : Requirement
+    segments : UserSegments or None
     parts : Parts or None
-        What could not be made has no figure.
+        Skipped sections have no figure.
     folder : Path
-        Where the ``.svg`` and ``.png`` files go; made if absent.
+        Receives the ``.svg`` and ``.png`` files; made if absent.
 
     Returns
     -------
     dict of str to str
-        Name of the figure -> its SVG as a ``data:`` address, which a page can show without loading anything.
+        SVG as a ``data:`` address by the name of the figure.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    displays: _Displays = {
-        "usage": (UsageDisplay.from_usage(measured.groups), (10, 4.2)),
-        "week": (RhythmDisplay.from_usage(measured.hourly), (10, 3.0)),
-        "forecast": (_forecast(measured, outlook, MEAN), (10, 3.9)),
-        "forecast_peak": (_forecast(measured, outlook, PEAK), (10, 3.9)),
-        "plan": (_plan(measured, need), (10, 4.6)),
-        "exceedance": (ExceedanceDisplay.from_plan(need.plans[need.deciding]), (10, 3.6)),
-        **_segments(crowd),
-        **_parts(parts),
-        "rehearsal": (_rehearsal(measured, outlook, need.deciding), (10, 3.9)),
+    displays: dict[str, tuple[Display, float]] = {
+        "usage": (UsageDisplay.from_usage(usage.groups), 4.2),
+        "week": (RhythmDisplay.from_usage(usage.hourly), 3.0),
+        "forecast": (_forecast(usage, selected, MEAN), 3.9),
+        "forecast_peak": (_forecast(usage, selected, PEAK), 3.9),
+        "plan": (_plan(usage, requirement), 4.6),
+        "exceedance": (ExceedanceDisplay.from_plan(requirement.plans[requirement.binding]), 3.6),
+        "backtest": (_backtest(usage, selected, requirement.binding), 3.9),
     }
-    return {name: _save(display.plot, size, folder / name) for name, (display, size) in displays.items()}
+    if segments is not None:
+        names = segments.profiles["segment"].tolist()
+        display = SegmentProfileDisplay.from_labels(segments.wide, segments.labels.to_numpy(), names=names)
+        displays["segments"] = (display, 2.4 + 1.4 * len(names) ** 0.5)
+    if parts is not None:
+        median = parts.forecast[["unique_id", "ds", parts.model]]
+        median.attrs = dict(parts.usage.attrs)
+        displays["parts"] = (RollUpDisplay.from_forecast(median, parts.usage), 4.2)
+    return {name: _save(display, height, folder / name) for name, (display, height) in displays.items()}
 
 
-def _forecast(measured: Measured, outlook: Outlook, series: str) -> ForecastDisplay:
-    shown = ["unique_id", "ds", outlook.model]
-    shown += [f"{outlook.model}-{side}-{level}" for level in SCORED_LEVELS for side in ("lo", "hi")]
-    # The chosen model may be a naive one: it needs no second line below its own.
-    rival = None if outlook.model in outlook.baseline.columns else outlook.baseline
-    usage = _usage_of(measured, series)
-    return ForecastDisplay.from_forecast(outlook.forecast[shown], usage, baseline=rival, unique_id=series)
+def _forecast(usage: UsageTables, selected: SelectedForecast, series: str) -> ForecastDisplay:
+    columns = ["unique_id", "ds", selected.model]
+    columns += [f"{selected.model}-{side}-{level}" for level in SCORED_LEVELS for side in ("lo", "hi")]
+    # A naive model that is selected is its own baseline.
+    baseline = None if selected.model in selected.baseline.columns else selected.baseline
+    history = _history(usage, series)
+    return ForecastDisplay.from_forecast(selected.forecast[columns], history, baseline=baseline, unique_id=series)
 
 
-def _usage_of(measured: Measured, series: str) -> pd.DataFrame:
-    usage = measured.total.copy()
-    usage.attrs = measured.total.attrs | {"value": "gpus" if series == MEAN else "gpus_peak"}
-    return usage
+def _history(usage: UsageTables, series: str) -> pd.DataFrame:
+    history = usage.total.copy()
+    history.attrs = usage.total.attrs | {"value": "gpus" if series == MEAN else "gpus_peak"}
+    return history
 
 
-def _plan(measured: Measured, need: Need) -> CapacityPlanDisplay:
-    frame = need.larger()
-    held = measured.total[measured.total["unique_id"] == PEAK]
+def _plan(usage: UsageTables, requirement: Requirement) -> CapacityPlanDisplay:
+    by_bin = requirement.envelope()
+    held = usage.total[usage.total["unique_id"] == PEAK]
     return CapacityPlanDisplay(
-        frame,
-        history=held.tail(HORIZONS_SHOWN * len(frame)),
-        first_crossing=None if pd.isna(need.first_crossing) else need.first_crossing,
-        order_by=None if pd.isna(need.order_by) else need.order_by,
-        caption=f"at {100 * need.plans[MEAN].service_level:.4g}% service level",
-        kind=kind_of(measured.total),
+        by_bin,
+        history=held.tail(HORIZONS_SHOWN * len(by_bin)),
+        first_crossing=None if pd.isna(requirement.first_crossing) else requirement.first_crossing,
+        order_by=None if pd.isna(requirement.order_by) else requirement.order_by,
+        caption=f"at {100 * requirement.plans[MEAN].service_level:.4g}% service level",
+        kind=kind_of(usage.total),
     )
 
 
-def _segments(crowd: Crowd | None) -> _Displays:
-    if crowd is None:
-        return {}
-    names = crowd.profiles["segment"].tolist()
-    display = SegmentProfileDisplay.from_labels(crowd.wide, crowd.labels.to_numpy(), names=names)
-    return {"segments": (display, (10, 2.4 + 1.4 * len(names) ** 0.5))}
+def _backtest(usage: UsageTables, selected: SelectedForecast, series: str) -> ForecastDisplay:
+    """Forecast of the latest window beside the actual values."""
+    rows = evaluated_series(selected, series, [selected.model])
+    latest = rows[rows["cutoff"] == rows["cutoff"].max()].drop(columns="cutoff")
+    history = _history(usage, series)
+    return ForecastDisplay.from_forecast(latest.drop(columns="y"), history, actual=latest, unique_id=series)
 
 
-def _parts(parts: Parts | None) -> _Displays:
-    if parts is None:
-        return {}
-    shown = parts.forecast[["unique_id", "ds", parts.model]]
-    shown.attrs = dict(parts.usage.attrs)
-    return {"parts": (RollUpDisplay.from_forecast(shown, parts.usage), (10, 4.2))}
-
-
-def _rehearsal(measured: Measured, outlook: Outlook, series: str) -> ForecastDisplay:
-    """Draw the forecast of the newest window, made without it, beside what came."""
-    rows = scored_rows(outlook, series, [outlook.model])
-    newest = rows[rows["cutoff"] == rows["cutoff"].max()].drop(columns="cutoff")
-    usage = _usage_of(measured, series)
-    return ForecastDisplay.from_forecast(newest.drop(columns="y"), usage, truth=newest, unique_id=series)
-
-
-def _save(plot: Callable[[Any], Any], size: tuple[float, float], stem: Path) -> str:
-    """Draw on a figure that no window or notebook knows of, and save it twice."""
+def _save(display: Display, height: float, stem: Path) -> str:
+    """Draw on a figure that pyplot does not manage, and save it as PNG and SVG."""
+    from matplotlib import rcParams
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
     with style():
-        figure = Figure(figsize=size)
-        plot(figure.subplots())
-        # No date inside: the same log gives the same file.
-        figure.savefig(stem.with_suffix(".svg"), metadata={"Date": None})
-        figure.savefig(stem.with_suffix(".png"))
+        figure = Figure(figsize=(10, height), dpi=rcParams["savefig.dpi"])
+        display.plot(figure.subplots())
+        # savefig would draw four times and compute the layout twice; the canvases draw once each, with one layout.
+        FigureCanvasAgg(figure).print_png(stem.with_suffix(".png"))
+        figure.set_layout_engine("none")
+        # Without the date the files are reproducible.
+        FigureCanvasSVG(figure).print_svg(stem.with_suffix(".svg"), metadata={"Date": None})
     return "data:image/svg+xml;base64," + base64.b64encode(stem.with_suffix(".svg").read_bytes()).decode("ascii")

@@ -1,4 +1,4 @@
-"""The sentences of the report, made from the same numbers that its tables hold."""
+"""Sentences of the report, generated from the numbers of its tables."""
 
 from __future__ import annotations
 
@@ -6,89 +6,20 @@ from typing import Any
 
 import pandas as pd
 
-from gpudemand.units import format_count, parse_duration
+from gpudemand.report.page.formats import format_date, format_days, format_level, format_share, truncate
+from gpudemand.units import format_count
 from gpudemand.usage.bins import bin_name
 
-#: Share of demand above which an error is worth a warning of its own.
-_LARGE_ERROR = 0.5
+#: WAPE above which the page warns.
+_LARGE_WAPE = 0.5
 _BASIS = {
-    "mean": "the mean GPUs held per {bin} at {target} target utilization",
-    "peak": "the most GPUs held at once in a {bin}",
+    "mean": "the mean of GPUs held per {bin} at {target} target utilization",
+    "peak": "the peak of GPUs held at once per {bin}",
 }
 
 
-def day(iso: Any) -> str:
-    """Write a moment as a date.
-
-    Examples
-    --------
-    >>> day("2026-03-01T00:00:00+00:00")
-    '1 Mar 2026'
-    """
-    moment = pd.Timestamp(iso)
-    return f"{moment.day} {moment:%b %Y}"
-
-
-def moment(value: Any) -> str:
-    """Write a moment as a date, with its time of day where that is not midnight.
-
-    Examples
-    --------
-    >>> moment("2026-03-01T00:00:00+00:00"), moment("2026-03-01T09:30:00+00:00")
-    ('1 Mar 2026', '1 Mar 2026 09:30')
-    """
-    stamp = pd.Timestamp(value)
-    return day(stamp) if stamp == stamp.normalize() else f"{day(stamp)} {stamp:%H:%M}"
-
-
-def percent(share: float, digits: int = 0) -> str:
-    """Write a share.
-
-    Examples
-    --------
-    >>> percent(0.0815, 1), percent(float("nan"))
-    ('8.2%', 'unknown')
-    """
-    return "unknown" if pd.isna(share) else f"{100 * share:.{digits}f}%"
-
-
-def level(share: float) -> str:
-    """Write a probability that somebody chose, with all its digits.
-
-    Examples
-    --------
-    >>> level(0.95), level(0.975)
-    ('95%', '97.5%')
-    """
-    return f"{100 * share:.4g}%"
-
-
-def short(value: object, width: int = 40) -> str:
-    """Cut text that a log or a reader supplied, so that it does not fill the page.
-
-    Examples
-    --------
-    >>> short("a name", 4), short("a name")
-    ('a n…', 'a name')
-    """
-    text = str(value)
-    return text if len(text) <= width else text[: width - 1] + "…"
-
-
-def span(lead_time: str) -> str:
-    """Write a length of time in whole days where it is one.
-
-    Examples
-    --------
-    >>> span("90D"), span("36h")
-    ('90 days', '1.5 days')
-    """
-    days = parse_duration(lead_time) / pd.Timedelta("1D")
-    return f"{days:.3g} day{'' if days == 1 else 's'}"
-
-
-def answer(numbers: dict[str, Any]) -> str:
-    """Say in one sentence how many GPUs are required, by when, and how many there are.
+def requirement(numbers: dict[str, Any]) -> str:
+    """GPUs required by the end of the horizon, against GPUs installed.
 
     Parameters
     ----------
@@ -97,24 +28,25 @@ def answer(numbers: dict[str, Any]) -> str:
     """
     required, installed = format_count(numbers["required"]), format_count(numbers["installed"])
     compared = f"{format_count(numbers['shortfall'])} more than" if numbers["shortfall"] else "no more than"
-    there = "installed" if numbers["installed_from"] == "given" else "that it ever held at once"
-    return f"By {day(numbers['plan_end'])} this cluster requires {required} GPUs, {compared} the {installed} {there}."
+    what = "installed" if numbers["installed_from"] == "given" else "held at once so far"
+    date = format_date(numbers["plan_end"])
+    return f"By {date} this cluster requires {required} GPUs, {compared} the {installed} {what}."
 
 
-def timing(numbers: dict[str, Any]) -> str:
-    """Say when the GPUs run short and by when to order."""
-    there = "installed GPUs" if numbers["installed_from"] == "given" else "most GPUs held so far"
+def dates(numbers: dict[str, Any]) -> str:
+    """First crossing and order date."""
+    given = "GPUs installed" if numbers["installed_from"] == "given" else "maximum of GPUs held so far"
     if numbers["first_crossing"] is None:
-        return _enough(numbers, there)
-    crossing = f"Required GPUs first exceed the {there} on {day(numbers['first_crossing'])}; "
+        return _no_crossing(numbers, given)
+    crossing = f"Required GPUs first exceed the {given} on {format_date(numbers['first_crossing'])}; "
     name, order = first_order(numbers)
     if name is not None:
-        crossing += f"{short(name)} by itself runs short earlier, on {day(numbers['type_first_crossing'])}; "
-    return crossing + _due(numbers, order)
+        crossing += f"{truncate(name)} alone runs short earlier, on {format_date(numbers['type_first_crossing'])}; "
+    return crossing + _order_by(numbers, order)
 
 
 def first_order(numbers: dict[str, Any]) -> tuple[str | None, str | None]:
-    """Find the type of GPU to be ordered first and its date; no type where all of them as one pool are due as early.
+    """GPU type with the earliest order date, and that date; no type where the pool of all types is due as early.
 
     Examples
     --------
@@ -128,77 +60,71 @@ def first_order(numbers: dict[str, Any]) -> tuple[str | None, str | None]:
     return None, order
 
 
-def _due(numbers: dict[str, Any], order: str | None) -> str:
-    lead = f"with a lead time of {span(numbers['lead_time'])}"
+def _order_by(numbers: dict[str, Any], order: str | None) -> str:
+    lead = f"with a lead time of {format_days(numbers['lead_time'])}"
     if pd.Timestamp(order) <= pd.Timestamp(numbers["log_end"]):
-        return f"{lead} the order was due by {day(order)}, before the log ends: order now."
-    return f"{lead}, order by {day(order)}."
+        return f"{lead} the order was due by {format_date(order)}, before the log ends: order now."
+    return f"{lead}, order by {format_date(order)}."
 
 
-def _enough(numbers: dict[str, Any], there: str) -> str:
-    at = f"throughout, at a service level of {level(numbers['service_level'])}"
+def _no_crossing(numbers: dict[str, Any], given: str) -> str:
+    level = f"at a service level of {format_level(numbers['service_level'])}"
     name = numbers.get("first_short_type")
     if name is None:
-        return f"The {there} suffice {at}."
+        return f"Required GPUs do not exceed the {given} within the horizon, {level}."
     return (
-        f"As one pool the {there} suffice {at}; type by type they do not: {short(name)} runs short from "
-        f"{day(numbers['type_first_crossing'])}; {_due(numbers, numbers['type_order_by'])}"
+        f"As one pool, required GPUs do not exceed the {given} within the horizon, {level}; by GPU type, "
+        f"{truncate(name)} runs short from {format_date(numbers['type_first_crossing'])}; "
+        f"{_order_by(numbers, numbers['type_order_by'])}"
     )
 
 
-def what_decides(numbers: dict[str, Any]) -> str:
-    """Name the quantity that requires most."""
-    target = percent(numbers["target_utilization"])
+def binding_basis(numbers: dict[str, Any]) -> str:
+    """The quantity with the larger requirement."""
+    target = format_share(numbers["target_utilization"])
     return _BASIS[numbers["basis"]].format(bin=bin_name(numbers["freq"]), target=target)
 
 
-def types_note(numbers: dict[str, Any]) -> str:
-    """Say how the plan by type of GPU is to be read."""
+def basis(numbers: dict[str, Any]) -> str:
+    """Definition of the requirement, and source of the number installed."""
+    given = numbers["installed_from"] == "given"
+    source = "as given" if given else "not given; the maximum of GPUs held at once in the log is used"
+    return (
+        f"The requirement follows from {binding_basis(numbers)}: demand does not exceed it with probability "
+        f"{format_level(numbers['service_level'])}. GPUs installed: {source}."
+    )
+
+
+def gpu_types_note(numbers: dict[str, Any]) -> str:
+    """Assumptions of the plan by GPU type."""
     installed = {
-        "log": "the most of each type that the log ever held at once",
+        "log": "the maximum of GPUs of each type held at once in the log",
         "given": "as given; a dash where no number was given for the type",
     }[numbers["installed_from"]]
     return (
-        "A job that asks for one type does not move to another, so each type needs its own reserve, and together they "
-        "require at least as many as one pool of all of them. The forecasts of the means add up to that of the total. "
-        f"Installed: {installed}. Shortfall and dates: at {level(numbers['service_level'])}."
+        "Jobs do not move between types: each type is a pool with its own reserve, so the types require at least as "
+        "many GPUs as one pool. Forecasts of the means sum to that of the total. "
+        f"Installed: {installed}. Shortfall and dates: at {format_level(numbers['service_level'])}."
     )
 
 
-def basis(numbers: dict[str, Any]) -> str:
-    """Say what decides: the mean or the peak."""
-    source = (
-        "as given"
-        if numbers["installed_from"] == "given"
-        else "taken as the most the log ever held at once, since no number was given"
-    )
-    return (
-        f"What decides is {what_decides(numbers)}; demand stays within the required number with a probability of "
-        f"{level(numbers['service_level'])}. Installed: {source}."
-    )
-
-
-def model(numbers: dict[str, Any]) -> str:
-    """Say which model was used and how it did against the best naive method."""
+def model_accuracy(numbers: dict[str, Any]) -> str:
+    """The selected model and its WAPE beside that of the best naive method."""
     own, naive = numbers["wape"], numbers["best_naive_wape"]
     if own is None or naive is None:
-        return f"Forecast by {numbers['model']}; the scored windows hold no demand, so no error can be given."
+        return f"Forecast by {numbers['model']}; the evaluation windows have zero demand, so WAPE is undefined."
+    text = f"Forecast by {numbers['model']}: WAPE {format_share(own, 1)} on the evaluation windows"
     if numbers["model"] == numbers["best_naive"]:
-        error = f"on the newest windows its error was {percent(own, 1)} of demand (WAPE)"
-        return f"Forecast by {numbers['model']}, a naive method that no candidate beat on the earlier windows; {error}."
-    verdict = "better than" if own < naive else "no better than"
-    return (
-        f"Forecast by {numbers['model']}: on the newest windows, which it was not chosen on, its error was "
-        f"{percent(own, 1)} of demand (WAPE), {verdict} the best naive method's {percent(naive, 1)} "
-        f"({numbers['best_naive']})."
-    )
+        return f"{text}. It is a naive method; no other candidate had a smaller error on the selection windows."
+    verdict = "better than" if own < naive else "not better than"
+    return f"{text}, {verdict} the best naive method's {format_share(naive, 1)} ({numbers['best_naive']})."
 
 
-def caution(numbers: dict[str, Any]) -> list[str]:
-    """Warn where the backtest says that the answer should not be believed."""
-    if numbers["wape"] is None or numbers["wape"] <= _LARGE_ERROR:
+def accuracy_warning(numbers: dict[str, Any]) -> list[str]:
+    """Warn of a large forecast error."""
+    if numbers["wape"] is None or numbers["wape"] <= _LARGE_WAPE:
         return []
     return [
-        f"Take care: on the newest windows the forecast was wrong by {percent(numbers['wape'])} of demand. Look at how "
-        "the log ends; where recording wound down before the last job did, cut it off there with until."
+        f"Warning: the WAPE on the evaluation windows is {format_share(numbers['wape'])}. Check the end of the log; "
+        "where recording stopped before the last job did, cut it off there with until."
     ]

@@ -1,4 +1,4 @@
-"""The page: one HTML file that loads nothing."""
+"""The HTML page: one self-contained file."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import pandas as pd
 
 from gpudemand import units
 from gpudemand.planning.capacity.plan import SHARES
+from gpudemand.report.analysis.parts import Parts
 from gpudemand.report.analysis.settings import Settings
-from gpudemand.report.page import sentences
-from gpudemand.report.page.cells import Cells, cells
+from gpudemand.report.page import formats, sentences
+from gpudemand.report.page.formatted_table import format_table
 from gpudemand.usage.bins import bin_name
 
 _HERE = Path(__file__).parent
-_WHO = {"user": "users", "group": "groups", "cluster": "clusters", "gpu_type": "GPU types", "total": ""}
-_PARTS = {"gpu_type": "type of GPU"}
+_BY_NOUNS = {"user": "users", "group": "groups", "cluster": "clusters", "gpu_type": "GPU types", "total": ""}
 #: Tables on the page, and their columns where not all that have a heading are shown.
 _SHOWN: dict[str, tuple[str, ...] | None] = {
     "rejected": None,
-    "who": None,
+    "usage_shares": None,
     "concentration": None,
     "gpu_types": None,
     "segments": (
@@ -39,7 +39,7 @@ _SHOWN: dict[str, tuple[str, ...] | None] = {
     "parts": ("part", "last", "next", "change", "wape", "best_naive", "best_naive_wape", "coverage_80", "coverage_95"),
     "plan_summary": None,
     "risk": None,
-    "types": (
+    "gpu_type_plans": (
         "gpu_type",
         "installed",
         *(f"required_{share}" for share in SHARES),
@@ -47,23 +47,23 @@ _SHOWN: dict[str, tuple[str, ...] | None] = {
         "first_crossing",
         "order_by",
     ),
-    "money": ("break_even_share", "reserve", "on_demand_gpu_hours", "cost", "cost_reserved", "cost_on_demand"),
+    "purchase_mix": ("break_even_share", "reserve", "on_demand_gpu_hours", "cost", "cost_reserved", "cost_on_demand"),
     "scenarios": None,
-    "past_plans": None,
+    "plan_backtest": None,
 }
 
 
 def render(
     numbers: dict[str, Any],
     tables: dict[str, pd.DataFrame],
-    pictures: dict[str, str],
-    story: list[str],
-    trust: list[str],
-    gaps: Mapping[str, str],
+    figures: dict[str, str],
+    summary: list[str],
+    caveats: list[str],
+    skipped: Mapping[str, str],
     settings: Settings,
-    parted: tuple[str, str] = ("", ""),
+    parts: Parts | None = None,
 ) -> str:
-    """Fill the template; whatever a log supplied is escaped.
+    """Render the template; text from the log is escaped.
 
     Parameters
     ----------
@@ -71,22 +71,18 @@ def render(
         The headline.
     tables : dict of str to DataFrame
         By the stem of their files.
-    pictures : dict of str to str
-        Name -> ``data:`` address.
-    story : list of str
-        The answer in a few sentences.
-    trust : list of str
-        What a reader should know before believing the answer.
-    gaps : mapping of str to str
-        Sections that could not be made -> why.
+    figures : dict of str to str
+        ``data:`` address by name.
+    summary, caveats : list of str
+    skipped : mapping of str to str
+        Reason by skipped section.
     settings : Settings
-    parted : (str, str)
-        What a part of the total is (``"segment"``, ``"group"``, ...), and the method that forecast it.
+    parts : Parts, optional
+        Its ``by`` and ``model`` are read.
 
     Returns
     -------
     str
-        The whole page.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -94,38 +90,35 @@ def render(
         loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.filters.update(
-        count=units.format_count, day=sentences.day, percent=sentences.percent, level=sentences.level
+        count=units.format_count, date=formats.format_date, share=formats.format_share, level=formats.format_level
     )
     return environment.get_template("page.html.jinja").render(
         css=(_HERE / "page.css").read_text(encoding="utf-8"),
         n=numbers,
         log=tables["log"].iloc[0],
         sentences=sentences,
-        cells=_cells(tables),
+        formats=formats,
+        tables={
+            name: format_table(name, tables[name], columns, limit=30 if name == "models" else 15)
+            for name, columns in _SHOWN.items()
+            if name in tables
+        },
         top=_top_ten(tables["concentration"]),
-        pictures=pictures,
-        story=story,
-        trust=trust,
-        gaps=gaps,
-        part=_PARTS.get(parted[0], parted[0]),
-        part_model=parted[1],
+        figures=figures,
+        summary=summary,
+        caveats=caveats,
+        skipped=skipped,
+        part="" if parts is None else parts.by.replace("gpu_type", "GPU type"),
+        part_model="" if parts is None else parts.model,
         prices=settings.prices,
-        who=_WHO[settings.by],
+        by=_BY_NOUNS[settings.by],
         bin=bin_name(settings.freq),
         files=sorted(tables),
     )
 
 
-def _cells(tables: dict[str, pd.DataFrame]) -> dict[str, Cells]:
-    return {
-        name: cells(name, tables[name], columns, limit=30 if name == "models" else 15)
-        for name, columns in _SHOWN.items()
-        if name in tables
-    }
-
-
 def _top_ten(concentration: pd.DataFrame) -> dict[str, Any]:
-    """Ten largest, or all where there are fewer."""
+    """Share of the ten largest, or of all where there are fewer."""
     rows = concentration[concentration["largest"] <= 10]
     row = rows.iloc[-1] if len(rows) else concentration.iloc[0]
     return {"largest": int(row["largest"]), "of": int(row["of"]), "share": float(row["share"])}

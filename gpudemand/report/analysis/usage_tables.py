@@ -1,0 +1,90 @@
+"""Usage series and tables of a job log, as read by every section of the report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import pandas as pd
+
+from gpudemand._typing import STRING
+from gpudemand._validation import InputError
+from gpudemand.jobs.table import check_jobs
+from gpudemand.report.analysis import log_tables
+from gpudemand.report.analysis.settings import Settings
+from gpudemand.usage.series import usage_series
+
+#: Names of the two forecast series: mean GPUs held per bin, and most GPUs held at once in it.
+MEAN, PEAK = "mean", "peak"
+
+
+@dataclass(frozen=True)
+class UsageTables:
+    """Usage series and tables of a job log.
+
+    Parameters
+    ----------
+    total : DataFrame
+        ``unique_id`` (``mean`` and ``peak``), ``ds``, ``y``: GPUs held by all jobs, whole bins only.
+    groups : DataFrame
+        ``unique_id`` (user, group, ...), ``ds``, ``y``: mean GPUs held per day, or per bin where that is longer.
+    hourly : DataFrame
+        ``unique_id``, ``ds``, ``y``: mean GPUs held by all jobs per hour.
+    max_held : float
+        Maximum of the GPUs held at once.
+    tables : dict of str to DataFrame
+        ``log``, ``rejected``, ``usage_shares``, ``concentration``, ``gpu_types``, by the stem of their files.
+    """
+
+    total: pd.DataFrame
+    groups: pd.DataFrame
+    hourly: pd.DataFrame
+    max_held: float
+    tables: dict[str, pd.DataFrame]
+
+
+def compute_usage_tables(jobs: pd.DataFrame, settings: Settings) -> UsageTables:
+    """Aggregate a job log to usage series and summary tables.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Canonical job table.
+    settings : Settings
+        ``by``, ``freq``, ``tz`` and ``until`` are read.
+
+    Returns
+    -------
+    UsageTables
+
+    Raises
+    ------
+    InputError
+        If `jobs` is no job table, has no rows, or has no name in the column ``by``.
+    """
+    check_jobs(jobs)
+    if settings.by == "total":
+        jobs = jobs.assign(total="total")
+    series = partial(usage_series, until=settings.until, tz=settings.tz)
+    peak = series(jobs, by=None, freq=settings.freq, value="gpus_peak")
+    if not peak["y"].max():
+        raise InputError("no job of this log held a GPU (gpus is 0 or unknown throughout); nothing to forecast.")
+    attrs = dict(jobs.attrs)
+    jobs = jobs[log_tables.begin_times(jobs) <= log_tables.period_end(peak)].reset_index(drop=True)
+    jobs.attrs = attrs
+    mean, peak_whole = (
+        series(jobs, by=None, freq=settings.freq, value=value, partial=False) for value in ("gpus", "gpus_peak")
+    )
+    total = pd.concat([mean.assign(unique_id=MEAN), peak_whole.assign(unique_id=PEAK)], ignore_index=True)
+    total.attrs = dict(mean.attrs) | {"value": "gpus"}
+    groups = series(jobs, by=settings.by, freq=_display_freq(settings), value="gpus")
+    groups["unique_id"] = groups["unique_id"].map(log_tables.original_names(jobs, settings.by)).astype(STRING)
+    hourly = series(jobs, by=None, freq="h", value="gpus", partial=False)
+    return UsageTables(total, groups, hourly, float(peak["y"].max()), log_tables.log_tables(jobs, peak, settings))
+
+
+def _display_freq(settings: Settings) -> str:
+    """At least a day: an area chart of finer bins would have more of them than pixels."""
+    start = pd.Timestamp("2001-01-01")
+    finer = start + pd.tseries.frequencies.to_offset(settings.freq) < start + pd.Timedelta("1D")
+    return "D" if finer else settings.freq

@@ -1,0 +1,190 @@
+"""HTML tables of the page: heading, alignment and format by column name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pandas as pd
+
+from gpudemand.planning.capacity.plan import SHARES
+from gpudemand.report.page.formats import format_date, format_time, truncate
+from gpudemand.units import SECONDS_PER_HOUR, format_count, format_seconds
+
+MISSING = "\N{EN DASH}"
+
+
+def _naive(value: Any) -> str:
+    return "naive" if value else ""
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f}%"
+
+
+def _signed_percent(value: float) -> str:
+    return f"{100 * value:+.1f}%"
+
+
+def _hours(value: float) -> str:
+    return format_seconds(value * SECONDS_PER_HOUR)
+
+
+def _two_decimals(value: float) -> str:
+    return format_count(value, 2)
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.2f}"
+
+
+def _signed_count(value: float) -> str:
+    return f"{value:+,.0f}" if value else "0"
+
+
+def _small_count(value: float) -> str:
+    return format_count(value) if value >= 100 else format_count(value, 1)
+
+
+def _level(value: float) -> str:
+    return f"P{100 * value:.4g}"
+
+
+_long_text = partial(truncate, width=80)
+_Format = Callable[[Any], str]
+#: Heading and format by column. Text is aligned left, numbers right.
+_COLUMNS: dict[str, tuple[str, _Format]] = {
+    "reason": ("reason", truncate),
+    "rows": ("rows", format_count),
+    "user": ("user", truncate),
+    "group": ("group", truncate),
+    "cluster": ("cluster", truncate),
+    "gpu_type": ("GPU type", truncate),
+    "gpu_hours": ("GPU-hours", format_count),
+    "share": ("share of GPU-hours", _percent),
+    "cumulative_share": ("cumulative share", _percent),
+    "jobs": ("jobs", format_count),
+    "median_wait_h": ("median wait", _hours),
+    "mean_wait_h": ("mean wait", _hours),
+    "completed": ("completed", _percent),
+    "last_use": ("last use", format_date),
+    "largest": ("largest", format_count),
+    "of": ("of", format_count),
+    "gpus_peak": ("peak held", format_count),
+    "series": ("series", truncate),
+    "model": ("model", truncate),
+    "naive": ("", _naive),
+    "wape_selection": ("WAPE, selection", _percent),
+    "wape": ("WAPE, evaluation", _percent),
+    "rmsse": ("RMSSE", _two_decimals),
+    "bias": ("bias", _signed_percent),
+    "coverage_80": ("80% coverage", _percent),
+    "coverage_95": ("95% coverage", _percent),
+    "basis": ("basis", truncate),
+    "target_utilization": ("target utilization", _percent),
+    "installed": ("installed", format_count),
+    "required": ("required", format_count),
+    "shortfall": ("shortfall", format_count),
+    "first_crossing": ("first crossing", format_time),
+    "order_by": ("order by", format_time),
+    "peak_utilization": ("peak utilization", _percent),
+    "share_over": ("share of time over", _percent),
+    "segment": ("segment", truncate),
+    "users": ("users", format_count),
+    "active_share": (active days", _percent),
+    "span_share": (active span", _percent),
+    "weekday_excess": (weekdays only", _percent),
+    "trend": ("trend", _signed),
+    "idle_days": ("idle days", format_count),
+    "part": ("part", truncate),
+    "last": ("GPUs, last horizon", _small_count),
+    "next": ("GPUs, next horizon", _small_count),
+    "change": ("change", _signed_percent),
+    "best_naive": ("best naive", truncate),
+    "best_naive_wape": ("WAPE, best naive", _percent),
+    "probability": ("probability", _level),
+    "required_mean": ("required, mean", format_count),
+    "required_peak": ("required, peak", format_count),
+    **{f"required_{share}": (share.upper(), format_count) for share in SHARES},
+    "break_even_share": ("break-even share", _percent),
+    "reserve": ("reserve", format_count),
+    "on_demand_gpu_hours": ("on-demand GPU-hours", format_count),
+    "cost": ("cost of the mix", format_count),
+    "cost_reserved": ("all reserved", format_count),
+    "cost_on_demand": ("all on demand", format_count),
+    "scenario": ("scenario", _long_text),
+    "change_from_base": ("change from base", _signed_count),
+    "service_level": ("service level", _level),
+    "coverage": ("coverage", _percent),
+    "held": ("sufficient bins", _percent),
+    "idle": ("idle", _percent),
+    "short": ("unmet", _percent),
+    "regret": ("regret", _percent),
+}
+_LEFT = (truncate, _long_text, _naive, _level)
+
+
+@dataclass(frozen=True)
+class FormattedTable:
+    """Table as text.
+
+    Parameters
+    ----------
+    name : str
+        Stem of the files that hold the whole table.
+    headings : list of str
+    left : list of bool
+        Which columns are aligned left.
+    rows : list of list of str
+    n_hidden : int
+        Rows that are in the files only.
+    """
+
+    name: str
+    headings: list[str]
+    left: list[bool]
+    rows: list[list[str]]
+    n_hidden: int
+
+    @property
+    def narrow(self) -> bool:
+        """Whether the table has too few columns for the width of the page."""
+        return len(self.headings) <= 5
+
+
+def format_table(
+    name: str, frame: pd.DataFrame, columns: Sequence[str] | None = None, limit: int = 15
+) -> FormattedTable:
+    """Format a frame as text; columns without a heading are left to the files.
+
+    Parameters
+    ----------
+    name : str
+        Stem of its files.
+    frame : DataFrame
+    columns : sequence of str, optional
+        Columns in order; all that have a heading by default.
+    limit : int, default=15
+        Maximum number of rows.
+
+    Returns
+    -------
+    FormattedTable
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> format_table("usage_shares", pd.DataFrame({"user": ["ada"], "gpu_hours": [12345.6]})).rows
+    [['ada', '12,346']]
+    """
+    shown = [column for column in (columns or frame.columns) if column in _COLUMNS]
+    headings = [_COLUMNS[column][0] for column in shown]
+    formats = [_COLUMNS[column][1] for column in shown]
+    rows = [
+        [MISSING if pd.isna(value) else form(value) for value, form in zip(row, formats, strict=True)]
+        for row in frame[shown].head(limit).itertuples(index=False, name=None)
+    ]
+    left = [form in _LEFT for form in formats]
+    return FormattedTable(name, headings, left, rows, max(len(frame) - limit, 0))

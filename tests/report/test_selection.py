@@ -1,0 +1,83 @@
+"""Selection and evaluation of the forecaster use separate windows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpudemand._validation import InputError
+from gpudemand.report.analysis.requirement import plan_requirement
+from gpudemand.report.analysis.selection import BacktestWindows, make_candidates, select_and_forecast, split_windows
+from gpudemand.report.analysis.settings import Settings
+
+
+@pytest.fixture(scope="module")
+def usage():
+    ds = pd.date_range("2026-01-05", periods=140, tz="UTC")
+    rng = np.random.default_rng(1)
+    week = np.tile([10, 10, 10, 10, 10, 2, 2], 20)
+    parts = [
+        pd.DataFrame({"unique_id": name, "ds": ds, "y": factor * week + rng.normal(0, 0.3, 140)})
+        for name, factor in (("mean", 3), ("peak", 5))
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+@pytest.fixture(scope="module")
+def selected(usage):
+    return select_and_forecast(usage, 14)
+
+
+def test_windows_leave_two_horizons_for_the_first_fit():
+    assert split_windows(56, 14).n_total == 2
+    assert split_windows(10_000, 14).n_total == 6
+    with pytest.raises(InputError, match="needs at least 56 bins"):
+        split_windows(55, 14)
+
+
+def test_weekly_seasonality_is_not_forecast_by_the_naive_method(selected):
+    assert selected.model != "Naive"
+    assert selected.best_naive("peak")["model"] != "Naive"
+    assert selected.score("mean")["wape"] < 0.1
+
+
+def test_evaluation_windows_do_not_affect_selection(usage, selected):
+    newest = usage["ds"] >= usage["ds"].max() - pd.Timedelta(days=14 * selected.windows.n_evaluation - 1)
+    shuffled = usage.assign(y=usage["y"].mask(newest, usage["y"].sample(frac=1, random_state=0).to_numpy()))
+    other = select_and_forecast(shuffled, 14)
+    assert other.model == selected.model
+    pd.testing.assert_series_equal(other.scores["wape_selection"], selected.scores["wape_selection"])
+    assert not np.allclose(other.scores["wape"], selected.scores["wape"])
+
+
+def test_models_are_compared_on_every_series(selected):
+    assert len(selected.scores) == 10
+    assert selected.scores.groupby("series")["naive"].sum().tolist() == [3, 3]
+    assert selected.scores[["coverage_80", "coverage_95"]].notna().all(axis=None)
+
+
+def test_combination_needs_history_and_has_a_size_limit(usage):
+    def names(n_bins, horizon, windows):
+        rows = usage[usage["unique_id"] == "mean"].head(n_bins)
+        return [type(model).__name__ for model in make_candidates(rows, horizon, windows)]
+
+    assert "CombinedForecaster" in names(140, 14, BacktestWindows(4, 2))
+    assert "CombinedForecaster" not in names(42, 7, BacktestWindows(2, 1))
+    assert "CombinedForecaster" not in names(140, 20_000, BacktestWindows(0, 0))
+
+
+def test_requirement_is_the_larger_plan_and_the_earlier_date(selected):
+    requirement = plan_requirement(selected.forecast, 51.0, Settings(horizon=14, installed=45, lead_time="10D"))
+    table = requirement.summary.set_index("basis")
+    assert requirement.binding == "peak"
+    assert table.loc["peak", "target_utilization"] == 1
+    assert requirement.envelope()["required"].max() == table["required"].max()
+    assert requirement.first_crossing == requirement.envelope().query("required > installed")["ds"].min()
+    assert requirement.first_crossing - requirement.order_by == pd.Timedelta("10D")
+
+
+def test_service_level_outside_the_default_levels_gets_its_quantile(quick, usage):
+    selected = select_and_forecast(usage, 14, service_level=0.97)
+    assert f"{selected.model}-hi-94" in selected.forecast.columns
+    assert plan_requirement(selected.forecast, 51.0, Settings(horizon=14, service_level=0.97)).installed_from == "log"

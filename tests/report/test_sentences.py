@@ -1,0 +1,105 @@
+"""Sentences and caveats follow the numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpudemand.report.analysis.scenarios import Scenarios
+from gpudemand.report.analysis.selection import BacktestWindows
+from gpudemand.report.analysis.skipped_sections import SkippedSections
+from gpudemand.report.page import sentences
+from gpudemand.report.page.caveats import caveats
+
+NUMBERS = {
+    "required": 1004,
+    "installed": 965.0,
+    "installed_from": "log",
+    "shortfall": 39,
+    "basis": "peak",
+    "first_crossing": "2026-07-09T00:00:00+00:00",
+    "order_by": "2026-04-10T00:00:00+00:00",
+    "service_level": 0.95,
+    "target_utilization": 0.85,
+    "lead_time": "90D",
+    "horizon": 28,
+    "freq": "D",
+    "log_end": "2026-07-02T00:00:00+00:00",
+    "plan_end": "2026-07-29T00:00:00+00:00",
+    "model": "ETS",
+    "wape": 0.0966,
+    "best_naive": "SeasonalNaive",
+    "best_naive_wape": 0.131,
+    "coverage_80": 0.89,
+    "coverage_95": 0.95,
+    "data_kind": "synthetic",
+}
+LOG = pd.DataFrame({"jobs": [900], "rejected": [100], "unknown_gpus": [0], "unknown_end": [2]})
+PLANS = pd.DataFrame(
+    {"series": "peak", "model": "ETS", "service_level": [0.9, 0.95], "held": 0.98, "idle": 0.3, "short": 0.001}
+)
+TABLES = {"log": LOG, "plan_backtest": PLANS}
+
+
+def changed(**changes):
+    return {**NUMBERS, **changes}
+
+
+def test_requirement_is_compared_with_installed_both_ways():
+    begin = "By 29 Jul 2026 this cluster requires 1,004 GPUs, 39 more than the 965 "
+    assert sentences.requirement(NUMBERS) == begin + "held at once so far."
+    assert sentences.requirement(changed(installed_from="given")) == begin + "installed."
+    assert "no more than the 965 held" in sentences.requirement(changed(required=900, shortfall=0))
+
+
+def test_order_date_is_past_future_or_never():
+    assert "order now" in sentences.dates(NUMBERS)
+    assert sentences.dates(changed(order_by="2026-07-05T00:00:00+00:00")).endswith("order by 5 Jul 2026.")
+    assert "Required GPUs do not exceed" in sentences.dates(changed(first_crossing=None, order_by=None))
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, "better than the best naive method's 13.1%"),
+        ({"wape": 0.2}, "not better than"),
+        ({"model": "SeasonalNaive"}, "It is a naive method"),
+        ({"wape": None}, "WAPE is undefined"),
+    ],
+)
+def test_model_is_compared_with_the_best_naive_method(changes, text):
+    assert text in sentences.model_accuracy(changed(**changes))
+
+
+def test_caveats_name_kind_rejections_unknowns_and_a_short_horizon():
+    text = " ".join(caveats(NUMBERS, BacktestWindows(4, 2), TABLES, SkippedSections()))
+    for part in ("synthetic", "100 of 1,000 rows (10.0%)", "2 jobs finished at an unknown time", "90 days", "56 bins"):
+        assert part in text
+    assert "arrive" not in " ".join(caveats(changed(lead_time="7D"), BacktestWindows(4, 2), TABLES, SkippedSections()))
+
+
+def test_caveats_state_plan_backtest_and_undercoverage():
+    text = " ".join(caveats(NUMBERS, BacktestWindows(4, 2), TABLES, SkippedSections()))
+    assert "sufficed in 98.0% of its bins; idle GPUs were 30.0% of demand" in text
+    assert "too narrow" not in text
+    assert "too narrow: the 95% interval contained 81%" in " ".join(
+        caveats(changed(coverage_95=0.81), BacktestWindows(4, 2), TABLES, SkippedSections())
+    )
+    idle = {**TABLES, "plan_backtest": TABLES["plan_backtest"].assign(idle=np.nan)}
+    assert "P95 plan" not in " ".join(caveats(NUMBERS, BacktestWindows(4, 2), idle, SkippedSections()))
+
+
+def test_caveats_name_skipped_sections():
+    scenarios = Scenarios(pd.DataFrame(), SkippedSections(arrivals="The recent jobs name no users."))
+    lines = caveats(
+        NUMBERS, BacktestWindows(4, 2), TABLES, SkippedSections(segments="The log names no users."), scenarios
+    )
+    assert "User segments skipped: The log names no users." in lines
+    assert "Scenario skipped: The recent jobs name no users." in lines
+    assert "JobDemandModel" in lines[-1]
+
+
+def test_a_large_error_gives_a_warning():
+    assert sentences.accuracy_warning(NUMBERS) == []
+    assert "179%" in sentences.accuracy_warning(changed(wape=1.788))[0]
