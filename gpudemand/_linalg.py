@@ -1,9 +1,11 @@
-"""Linear algebra in many small pieces, on one thread: handing them to several takes longer than the work."""
+"""Small dense linear algebra on one BLAS thread, where handing work to several takes longer than the work."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import ContextDecorator
 from functools import cache
+from threading import Lock
+from types import TracebackType
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -11,15 +13,44 @@ from threadpoolctl import ThreadpoolController
 from gpudemand._typing import FloatArray
 
 
-def one_thread() -> AbstractContextManager[object]:
-    """Keep numerical libraries to one thread."""
-    return _libraries().limit(limits=1)
+class _OneThread(ContextDecorator):
+    """Reentrant limit of all BLAS libraries to one thread; only the outermost entry touches the libraries."""
+
+    def __init__(self) -> None:
+        self._lock, self._depth = Lock(), 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._depth:
+                self._limit = _libraries().limit(limits=1)
+            self._depth += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._lock:
+            self._depth -= 1
+            if not self._depth:
+                self._limit.restore_original_limits()
+
+
+_ONE_THREAD = _OneThread()
+
+
+def one_thread() -> _OneThread:
+    """Limit BLAS to one thread, as a context manager or decorator; nested entries cost nothing.
+
+    Examples
+    --------
+    >>> with one_thread():
+    ...     float(np.linalg.det(np.eye(2)))
+    1.0
+    """
+    return _ONE_THREAD
 
 
 def solve_each(a: FloatArray, b: FloatArray) -> FloatArray:
-    """Solve many small systems of equations.
-
-    OpenBLAS otherwise spreads each of them over all cores, which takes longer than to solve it.
+    """Solve many small systems of equations on one thread.
 
     Parameters
     ----------
@@ -35,11 +66,13 @@ def solve_each(a: FloatArray, b: FloatArray) -> FloatArray:
     >>> solve_each(np.array([[[2.0]], [[4.0]]]), np.array([[1.0], [1.0]])).tolist()
     [[0.5], [0.25]]
     """
-    with one_thread():
+    with _ONE_THREAD:
         return np.asarray(np.linalg.solve(a, b[..., None])[..., 0])
 
 
 @cache
 def _libraries() -> ThreadpoolController:
-    # Looking for them takes longer than a small piece of work.
+    # SciPy has a BLAS of its own, which must be loaded to be limited. Finding the libraries is slow: do it once.
+    import scipy.linalg  # noqa: F401
+
     return ThreadpoolController()

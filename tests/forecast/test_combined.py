@@ -15,10 +15,10 @@ from gpudemand.forecast import (
     Naive,
     RidgeAutoregression,
     SeasonalNaive,
-    combined,
     cross_validation,
 )
 from gpudemand.forecast.base.windows import delayed, phase_mean, rolling_mean, without_gaps
+from gpudemand.forecast.combination import combined
 from gpudemand.forecast.combination.stacking import Spans, blend_weights, minimise_on_simplex
 
 from .canaries import long

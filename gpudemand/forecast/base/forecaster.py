@@ -10,6 +10,7 @@ import pandas as pd
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
+from gpudemand._linalg import one_thread
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError, check_number
 from gpudemand.forecast.base.intervals import PastErrors, bands, check_levels
@@ -69,6 +70,7 @@ class Forecaster(BaseEstimator):
             else int(check_number("season_length", given, 1, integer=True))
         )
 
+    @one_thread()
     def predict(self, h: int, level: Sequence[float] | float | None = None) -> pd.DataFrame:
         """Forecast the next bins.
 
@@ -95,6 +97,7 @@ class Forecaster(BaseEstimator):
             columns.update({f"{name}-{end}": matrix for end, matrix in ends.items()})
         return self.panel_.long_frame(self.panel_.future(h), columns)
 
+    @one_thread()
     def forecast_from(self, panel: Panel, origins: IntArray, h: int) -> FloatArray:
         """Forecast from many places of a panel, each with what is known there, in one pass where the method has one.
 
@@ -153,5 +156,6 @@ class Forecaster(BaseEstimator):
 
 def last_known(y: FloatArray) -> FloatArray:
     """Newest value of each series, shape (n_series, 1); 0 where a series has none."""
-    filled = pd.DataFrame(y).ffill(axis=1).iloc[:, -1:].to_numpy()
-    return np.nan_to_num(filled)
+    known = ~np.isnan(y)
+    newest = y.shape[1] - 1 - known[:, ::-1].argmax(axis=1)
+    return np.where(known.any(axis=1), y[np.arange(len(y)), newest], 0.0)[:, None]

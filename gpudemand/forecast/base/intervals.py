@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.stats import t
+from scipy.special import stdtrit
 
 from gpudemand._typing import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError, check_number
@@ -210,7 +210,7 @@ def _predictive(sample: FloatArray, size: FloatArray, share: float) -> FloatArra
     reached = np.minimum(tail, sizes / (sizes + 1))
     at = 0.5 + np.sign(share - 0.5) * (reached - 0.5) * (sizes + 1) / sizes
     freedom = np.maximum(sizes - 1, 2)
-    stretch = t.ppf(tail, freedom) / t.ppf(reached, freedom)
+    stretch = stdtrit(freedom, tail) / stdtrit(freedom, reached)
     return middle + (_quantile(sample, at[which]) - middle) * stretch[which]
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 
 from gpudemand import _parallel
+from gpudemand._linalg import one_thread
 from gpudemand._typing import FloatArray
 from gpudemand.forecast.base.forecaster import Forecaster, last_known
 
@@ -52,8 +53,16 @@ def _smooth(y: FloatArray, h: int, season: int) -> FloatArray:
     y = y[~np.isnan(y)]
     if y.size < _FEWEST or np.ptp(y) == 0:
         return np.repeat(last_known(y[None, :]) if y.size else np.zeros((1, 1)), h)
+    path = _holt_winters(y.tobytes(), h, season)
+    return path if np.isfinite(path).all() else np.repeat(y[-1], h)
+
+
+@lru_cache(maxsize=1024)
+def _holt_winters(history: bytes, h: int, season: int) -> FloatArray:
+    """Fit statsmodels' exponential smoothing to the bytes of a history, which backtests often repeat."""
     from statsmodels.tsa.holtwinters import ExponentialSmoothing
 
+    y = np.frombuffer(history)
     seasonal = season > 1 and y.size >= 2 * season + _FEWEST
     model = ExponentialSmoothing(
         y,
@@ -63,8 +72,7 @@ def _smooth(y: FloatArray, h: int, season: int) -> FloatArray:
         seasonal_periods=season if seasonal else None,
         initialization_method="heuristic",
     )
-    with warnings.catch_warnings():
-        # A fit that stopped early is still a forecast; how good it is, the backtest says.
+    with warnings.catch_warnings(), one_thread():
+        # A fit that stopped early is still a forecast; the backtest measures how good it is.
         warnings.simplefilter("ignore")
-        path = np.asarray(model.fit(use_brute=False).forecast(h), dtype=float)
-    return path if np.isfinite(path).all() else np.repeat(y[-1], h)
+        return np.asarray(model.fit(use_brute=False).forecast(h), dtype=float)

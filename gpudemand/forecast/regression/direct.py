@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,16 @@ _CELLS = 3e7
 _REGRESSORS = 24
 #: Least variation of a regressor, as a share of that of the one that varies most.
 _ROUNDING = 1e-9
+#: Numbers in the normal equations that are solved at once.
+_BATCH = 2e6
+
+
+class _Coefficients(NamedTuple):
+    """Shared coefficients, shape (n_origins, p), departures (n_origins, n_series, p), and which series vary."""
+
+    shared: FloatArray
+    own: FloatArray
+    varied: FloatArray
 
 
 @dataclass(frozen=True)
@@ -87,17 +98,20 @@ class Direct:
     def _forecast(self, step: int) -> FloatArray:
         x = self._regressors.at(step)
         anchor = self._regressors.anchor(self.anchor, step)
-        weights = list(self._weights(x, anchor, self.history, step, self.own_penalty))
-        corrections = [
-            np.einsum("np,np->n", x[:, :, at - 1], own) for at, own in zip(self.origins, weights, strict=True)
-        ]
-        return anchor[:, self.origins - 1] + np.stack(corrections, axis=1)
+        coefficients = np.concatenate(
+            [
+                shared[:, None] * varied[..., None] + own
+                for shared, own, varied in self._coefficients(x, anchor, self.history, step, self.own_penalty)
+            ]
+        )
+        corrections = np.einsum("npo,onp->no", x[:, :, self.origins - 1], coefficients)
+        return anchor[:, self.origins - 1] + corrections
 
     def _forecast_large(self, step: int) -> FloatArray:
         sample = self.history.rows(slice(None, None, self._stride))
         some = self._look(sample)
-        weights = list(self._weights(some.at(step), some.anchor(self.anchor, step), sample, step, np.inf))
-        shared = np.stack([own[0] for own in weights])
+        batches = self._coefficients(some.at(step), some.anchor(self.anchor, step), sample, step, np.inf)
+        shared = np.concatenate([shared for shared, _, _ in batches])
         parts = []
         for start in range(0, len(self.history.filled), len(sample.filled)):
             rows = self._look(self.history.rows(slice(start, start + len(sample.filled))))
@@ -121,25 +135,33 @@ class Direct:
     def _look(self, history: History) -> Regressors:
         return self.regressors(history.filled, self.clock.season, self.clock.week, self._total)
 
-    def _weights(
+    def _coefficients(
         self, x: FloatArray, anchor: FloatArray, history: History, step: int, own_penalty: float
-    ) -> Iterator[FloatArray]:
-        """Weights at each origin, shape (n_series, n_regressors) each, from targets known there."""
+    ) -> Iterator[_Coefficients]:
+        """Coefficients at each origin from targets known there, a batch of origins at a time."""
         n, p, _ = x.shape
-        gram, right, rows = np.zeros((n, p, p)), np.zeros((n, p)), np.zeros(n)
-        counts = self._countable(history, step)
-        scales, done = history.scales(self.origins), 0
-        for place, origin in enumerate(self.origins):
-            stop = max(int(origin) - step, done)
-            new = x[:, :, done:stop] * counts[:, None, done:stop]
-            target = history.filled[:, done + step : stop + step] - anchor[:, done:stop]
-            gram += new @ new.transpose(0, 2, 1)
-            right += (new @ target[..., None])[..., 0]
-            rows += counts[:, done:stop].sum(axis=1)
-            done = stop
-            # A short history bears out less: the penalty falls with the rows there are to each regressor.
-            penalty = self.penalty + self.caution * p / max(float(rows @ np.isfinite(scales[:, place])), 1.0)
-            yield _solve(gram, right, rows, scales[:, place], penalty, own_penalty)
+        stops = np.maximum(self.origins - step, 0)
+        starts = np.append(0, stops[:-1])
+        counts, scales = self._countable(history, step), history.scales(self.origins).T
+        n_rows = np.cumsum(counts, axis=1)[:, stops - 1].T * (stops > 0)[:, None]
+        # A short history supports less: the penalty falls with the rows to each regressor.
+        penalty = self.penalty + self.caution * p / np.maximum((n_rows * np.isfinite(scales)).sum(axis=1), 1.0)
+        gram, right = np.zeros((n, p, p)), np.zeros((n, p))
+        width = max(int(_BATCH // (n * p * p)), 1)
+        for first in range(0, stops.size, width):
+            batch = slice(first, first + width)
+            spans = list(zip(starts[batch].tolist(), stops[batch].tolist(), strict=True))
+            grams, rights = np.empty((len(spans), n, p, p)), np.empty((len(spans), n, p))
+            for place, (start, stop) in enumerate(spans):
+                new = x[:, :, start:stop] * counts[:, None, start:stop]
+                target = history.filled[:, start + step : stop + step] - anchor[:, start:stop]
+                grams[place] = new @ new.transpose(0, 2, 1)
+                rights[place] = (new @ target[..., None])[..., 0]
+            grams[0] += gram
+            rights[0] += right
+            grams, rights = np.cumsum(grams, axis=0, out=grams), np.cumsum(rights, axis=0, out=rights)
+            gram, right = grams[-1].copy(), rights[-1].copy()
+            yield _solve(grams, rights, n_rows[batch], scales[batch], penalty[batch], own_penalty)
 
     def _countable(self, history: History, step: int) -> FloatArray:
         """1 for times that serve as origins in training, 0 where a series is too young or the target is unknown."""
@@ -152,23 +174,28 @@ class Direct:
 
 
 def _solve(
-    gram: FloatArray, right: FloatArray, rows: FloatArray, scale: FloatArray, penalty: float, own_penalty: float
-) -> FloatArray:
-    """Shared weights, and what each series departs from them, shape (n_series, n_regressors)."""
-    n = len(right)
+    gram: FloatArray, right: FloatArray, n_rows: FloatArray, scale: FloatArray, penalty: FloatArray, own_penalty: float
+) -> _Coefficients:
+    """Ridge regression of every origin: shared coefficients, and the departures of each series from them.
+
+    `gram` and `right`, shapes (n_origins, n_series, p, p) and (n_origins, n_series, p), are the normal equations.
+    """
+    n_origins, n, p = right.shape
     unit = 1 / np.square(scale)
-    shared_gram, shared_right = np.einsum("npq,n->pq", gram, unit), unit @ right
-    power = np.diag(shared_gram)
-    # A regressor that has never varied gets no weight; without a pull of ordinary size the system would be singular.
-    power = np.maximum(power, _ROUNDING * power.max() if power.any() else 1.0)
-    seen = float(rows @ (unit > 0))
-    ridge = np.diag(power * penalty)
-    shared = np.linalg.solve(shared_gram + ridge, shared_right)
+    shared_gram = (unit[:, None] @ gram.reshape(n_origins, n, p * p)).reshape(n_origins, p, p)
+    power = np.diagonal(shared_gram, axis1=1, axis2=2)
+    # A regressor that has never varied gets no weight; without a ridge of ordinary size the system would be singular.
+    largest = power.max(axis=1, keepdims=True)
+    power = np.maximum(power, np.where(largest > 0, _ROUNDING * largest, 1.0))
+    identity = np.eye(p)
+    ridge = (power * penalty[:, None])[..., None] * identity
+    shared = solve_each(shared_gram + ridge, (unit[:, None] @ right)[:, 0])
     # A series that has never varied keeps its anchor.
-    varied: FloatArray = np.where(unit > 0, 1.0, 0.0)[:, None]
-    if n == 1 or not np.isfinite(own_penalty) or seen == 0:
-        return np.multiply(varied, shared, dtype=np.float64)
-    pull = np.diag(power) * own_penalty / seen
-    mismatch = right - np.einsum("npq,q->np", gram, shared)
-    own = solve_each(gram * unit[:, None, None] + pull, mismatch * unit[:, None])
-    return varied * (shared + own)
+    varied = (unit > 0).astype(float)
+    if n == 1 or not np.isfinite(own_penalty):
+        return _Coefficients(shared, np.zeros((n_origins, n, p)), varied)
+    seen = np.maximum((n_rows * varied).sum(axis=1), 1.0)
+    pull = (power * (own_penalty / seen)[:, None])[:, None, :, None] * identity
+    mismatch = right - (gram @ shared[:, None, :, None])[..., 0]
+    own = solve_each(gram * unit[..., None, None] + pull, mismatch * unit[..., None])
+    return _Coefficients(shared, own * varied[..., None], varied)
