@@ -1,4 +1,4 @@
-"""Print pip's settings as environment variables of uv, for ``eval`` in a shell: uv reads neither pip's files nor PIP_*."""
+"""Print pip's settings as environment variables of uv, which reads neither pip's files nor PIP_*; for ``eval``."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pandas as pd
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError
 from gpudemand.planning import WhatIf
-from gpudemand.planning.scenarios.changes import Change, Growth, RemoveGroup, MoreUsers
+from gpudemand.planning.scenarios.changes import Change, Growth, MoreUsers, RemoveGroup
 from gpudemand.report.analysis.requirement import Requirement, plan_requirement
 from gpudemand.report.analysis.risk import with_date_dtype
 from gpudemand.report.analysis.settings import Settings
