@@ -184,9 +184,9 @@ def date_axis(ax: Axes, ds: pd.Series | pd.Index) -> None:
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
     zone = pd.DatetimeIndex(ds).tz
-    locator = AutoDateLocator(tz=zone, maxticks=9)  # type: ignore[no-untyped-call]
+    locator = AutoDateLocator(tz=zone, maxticks=9)
     ax.xaxis.set_major_locator(locator)
-    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=zone))  # type: ignore[no-untyped-call]
+    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=zone))
     ax.set_xlabel(f"time ({zone})" if zone is not None else "time", loc="left")
 
 

@@ -219,7 +219,7 @@ def _mark(ax: Axes, time: pd.Timestamp, what: str, height: float) -> Any:
     """Write a date beside a thin line; one that lies before the figure is written at its edge, with an arrow."""
     stamp = instants(pd.DatetimeIndex([time]))[0]
     left, right = ax.get_xlim()
-    place = (float(ax.convert_xunits(stamp)) - left) / (right - left)  # type: ignore[no-untyped-call]
+    place = (float(ax.convert_xunits(stamp)) - left) / (right - left)
     text = f"{what} {time.day} {time:%b %Y}"
     if place < 0:
         return _note(ax, f"← {text}", 0.0, height)
