@@ -14,12 +14,11 @@ import pandas as pd
 
 from gpudemand._validation import InputError, check_choice, check_columns, check_number
 from gpudemand.cost import zoo
-from gpudemand.cost.measuring.configuration import COLUMNS, Configuration, configuration_from_row
+from gpudemand.cost.measuring.configuration import CHOICES, COLUMNS, Configuration, configuration_from_row
 
-OPTIMIZERS = ("sgd", "momentum", "adam", "adamw")
 #: Draws of a row before the one with the smallest estimated step time is taken.
 MAX_DRAWS = 20
-#: TensorFlow has no grouped convolution for CPUs; Keras falls back on XLA, which is slower about by this factor.
+#: Slowdown of grouped convolutions, which TensorFlow on CPUs compiles by XLA, and the networks that have them.
 GROUPED_KERAS_ON_CPU, GROUPED = 100.0, ("resnext", "regnet")
 
 
@@ -172,7 +171,7 @@ def _draw(cell: tuple[str, str], design: Design, random: np.random.Generator) ->
         width=float(random.choice(design.widths)),
         depth=float(random.choice(design.depths)),
         batch_size=round(2 ** random.uniform(low, high)),
-        optimizer=str(random.choice(OPTIMIZERS)),
+        optimizer=str(random.choice(CHOICES["optimizer"])),
         precision=str(random.choice(design.precisions)),
         layout="channels_last" if keras else str(random.choice(design.layouts)) if image else "contiguous",
         execution="compiled" if keras else "eager",

@@ -239,9 +239,10 @@ def make_learner(name: str, features: pd.DataFrame, random_state: int) -> Any:
 
 
 def ensemble_std(model: Any, features: pd.DataFrame) -> FloatArray:
-    """Standard deviation over the members of a forest plus 0.02, the noise floor; 1 for learners without members."""
+    """Standard deviation over the members of a forest; 1 for learners without members."""
     forest = model[-1]
     if not isinstance(forest, (ExtraTreesRegressor, RandomForestRegressor)):
         return np.ones(len(features))
     encoded = np.asarray(model[:-1].transform(features), dtype=np.float32)
-    return np.std([tree.predict(encoded) for tree in forest.estimators_], axis=0) + 0.02
+    deviation = np.std([tree.predict(encoded) for tree in forest.estimators_], axis=0)
+    return np.maximum(deviation, np.finfo(float).eps)
