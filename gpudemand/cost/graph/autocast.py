@@ -16,17 +16,8 @@ from gpudemand.cost.operators.precision import HALF_TYPES, HALF_WIDTH, autocast_
 def autocast_widths(graph: OpGraph) -> FloatArray:
     """Width of each operator's output under autocast, as a share of single precision.
 
-    Types propagate along the edges: once a single-precision parameter enters a residual stream, it stays single.
-
-    Parameters
-    ----------
-    graph : OpGraph
-        Traced in single precision.
-
-    Returns
-    -------
-    ndarray of shape (n_operators,)
-        0.5 or 1.0; see `gpudemand.cost.operators.precision.autocast_width`. Shared by all callers: not to be changed.
+    Types propagate along the edges of a graph traced in single precision: once a single-precision parameter enters a
+    residual stream, it stays single. Shape (n_operators,); see `gpudemand.cost.operators.precision.autocast_width`.
     """
     widths = np.ones(len(graph.nodes))
     columns = (graph.nodes[name] for name in ("type", "operator", "weight_bytes", "parameters"))

@@ -42,18 +42,7 @@ OPTIMIZER_STATES = {"sgd": 0, "momentum": 1, "rmsprop": 1, "adagrad": 1, "adam":
 
 
 def operator_classes(nodes: pd.DataFrame) -> pd.Series:
-    """Return the class of each operator in a table like `OpGraph.nodes`.
-
-    Parameters
-    ----------
-    nodes : DataFrame
-        Columns ``type`` and ``kind``.
-
-    Returns
-    -------
-    Series of str
-        Values of `OPERATOR_CLASSES`.
-    """
+    """Class of each operator (of `OPERATOR_CLASSES`) in a table with the columns ``type`` and ``kind``."""
     groups = [
         f"conv_{kind or CONVOLUTION_KINDS[1]}" if name == "Conv" else _CLASS_OF[name]
         for name, kind in zip(nodes["type"], nodes["kind"], strict=True)

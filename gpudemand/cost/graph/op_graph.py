@@ -242,13 +242,14 @@ class OpGraph:
     def _summary(self) -> str:
         shapes = ", ".join("x".join(map(str, shape)) or "scalar" for shape in self.input_shapes)
         origin = f" ({self.framework})" if self.framework else ""
-        lines = [
+        unknown = f"\nnot in the vocabulary: {', '.join(self.other_)}" if self.other_ else ""
+        return (
             f"{self.name}{origin} on {shapes or 'no input'}: {counted(len(self.nodes), 'operator')}, "
-            f"{counted(len(self.edges), 'edge')}, depth {self.depth}",
+            f"{counted(len(self.edges), 'edge')}, depth {self.depth}\n"
             f"{self.n_parameters:,} parameters ({self.n_trainable:,} trainable); per sample "
-            f"{format_amount(self.flops, 'FLOP')}, {format_amount(self.saved_bytes, 'B')} saved for the backward pass",
-        ]
-        return "\n".join([*lines, f"not in the vocabulary: {', '.join(self.other_)}"] if self.other_ else lines)
+            f"{format_amount(self.flops, 'FLOP')}, {format_amount(self.saved_bytes, 'B')} saved for the backward pass"
+            f"{unknown}"
+        )
 
     def _table(self) -> pd.DataFrame:
         table = pd.DataFrame(

@@ -72,12 +72,7 @@ def structural_matrix(
 
 
 def edge_weights(graph: OpGraph, weight: str | None = None) -> FloatArray:
-    """Weight of each edge of a graph; see `structural_matrix`.
-
-    Returns
-    -------
-    ndarray of shape (n_edges,)
-    """
+    """Weight of each edge of a graph, shape (n_edges,); see `structural_matrix`."""
     if weight is None:
         return np.ones(len(graph.edges))
     column = WEIGHTS[check_choice("weight", weight, WEIGHTS)]
@@ -99,10 +94,10 @@ def check_graphs(graphs: object) -> list[OpGraph]:
     """Return `graphs` as a list of at least one `OpGraph`; raise `InputError` otherwise."""
     if isinstance(graphs, OpGraph) or not isinstance(graphs, Iterable):
         raise InputError(f"graphs must be a list of OpGraph; got {type(graphs).__name__}.")
-    found = [check_graph(graph) for graph in graphs]
-    if not found:
+    checked = [check_graph(graph) for graph in graphs]
+    if not checked:
         raise InputError("graphs is empty; pass at least one OpGraph.")
-    return found
+    return checked
 
 
 def _types_of(graphs: Sequence[OpGraph]) -> tuple[str, ...]:
@@ -201,8 +196,7 @@ class NetworkStructuralMatrix(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         graphs = check_graphs(X)
         if self.handle_unknown == "error":
-            for graph in graphs:
-                self._check_known(graph)
+            self._check_known(graphs)
         rows = [structural_matrix(graph, self.weight, self.operators_).to_numpy(float).ravel() for graph in graphs]
         return sparse.csr_matrix(np.array(rows)) if self.sparse_output else np.array(rows)
 
@@ -221,10 +215,11 @@ class NetworkStructuralMatrix(TransformerMixin, BaseEstimator):
         pairs = [f"{producer}->{consumer}" for producer in self.operators_ for consumer in self.operators_]
         return np.array(pairs, dtype=object)
 
-    def _check_known(self, graph: OpGraph) -> None:
-        unknown = sorted(set(graph.nodes["type"]) - set(self.operators_))
-        if unknown:
-            raise InputError(
-                f"{graph.name} has operators of type {', '.join(unknown)}, which were not seen in fit; "
-                "fit on more networks or set handle_unknown='other'."
-            )
+    def _check_known(self, graphs: Sequence[OpGraph]) -> None:
+        for graph in graphs:
+            unknown = sorted(set(graph.nodes["type"]) - set(self.operators_))
+            if unknown:
+                raise InputError(
+                    f"{graph.name} has operators of type {', '.join(unknown)}, which were not seen in fit; "
+                    "fit on more networks or set handle_unknown='other'."
+                )

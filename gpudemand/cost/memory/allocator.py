@@ -136,21 +136,7 @@ class CachingAllocator:
 def replay(
     tensor: IntArray, sign: IntArray, sizes: FloatArray, pool: CachingAllocator | None = None
 ) -> CachingAllocator:
-    """Run a sequence of allocations (+1) and frees (-1) through an allocator.
-
-    Parameters
-    ----------
-    tensor, sign : ndarray of shape (n_events,)
-        Number of the tensor; +1: allocated, -1: freed.
-    sizes : ndarray of shape (n_tensors,)
-        Bytes.
-    pool : CachingAllocator, optional
-        Initial state; a new allocator by default.
-
-    Returns
-    -------
-    CachingAllocator
-        Its state afterwards.
+    """Run allocations (`sign` +1) and frees (-1) of tensors of `sizes` bytes through an allocator; return it.
 
     Examples
     --------

@@ -13,7 +13,7 @@ from gpudemand._validation import check_choice, check_number
 from gpudemand.cost.graph.op_graph import OpGraph
 from gpudemand.cost.graph.structural_matrix import check_graph
 from gpudemand.cost.memory.liveness import Setting
-from gpudemand.cost.memory.simulation import SimulatedMemory, simulate_memory
+from gpudemand.cost.memory.simulation import simulate_memory
 from gpudemand.cost.memory.workspace import conv_workspace
 from gpudemand.units import format_gib
 
@@ -142,16 +142,13 @@ def memory_breakdown(
     parts["workspace"] = _workspace(graph, batch_size)
     parts["allocator slack"] = max(peak.reserved - peak.allocated - parts["workspace"], 0.0)
     parts["context"] = context * _GIB
-    return _breakdown(parts, peak, f"{graph.name}, a batch of {batch_size:,}, {optimizer}, {precision}")
+    table = pd.DataFrame({"part": pd.Series(list(parts), dtype=STRING), "gib": [b / _GIB for b in parts.values()]})
+    total = sum(parts.values()) / _GIB
+    title = f"{graph.name}, a batch of {batch_size:,}, {optimizer}, {precision}"
+    return MemoryBreakdown(table, peak.allocated / _GIB, total - context, total, title)
 
 
 def _workspace(graph: OpGraph, batch_size: int) -> float:
     fixed, per_sample = conv_workspace(graph)["layout"]
     products = graph.nodes["type"].isin(["Gemm", "MatMul"]).any()
     return float((fixed + per_sample * batch_size).max(initial=0.0)) + (_CUBLAS if products else 0.0)
-
-
-def _breakdown(parts: dict[str, float], peak: SimulatedMemory, title: str) -> MemoryBreakdown:
-    table = pd.DataFrame({"part": pd.Series(list(parts), dtype=STRING), "gib": [b / _GIB for b in parts.values()]})
-    total = sum(parts.values()) / _GIB
-    return MemoryBreakdown(table, peak.allocated / _GIB, total - parts["context"] / _GIB, total, title)

@@ -16,17 +16,7 @@ def checkpoint_blocks(names: Sequence[str]) -> list[int]:
     """Assign operators to blocks: the innermost numbered module around them that has several operators.
 
     Operators outside such modules belong to none. A network with fewer than two such modules is cut into pieces of
-    equal length, the square root of the number of its operators.
-
-    Parameters
-    ----------
-    names : sequence of str
-        Module path of each operator, in order: ``layer1.0.conv1``.
-
-    Returns
-    -------
-    list of int
-        Number of the block, from 0; -1 for none.
+    equal length, the square root of the number of its operators. Blocks are numbered from 0; -1 is none.
 
     References
     ----------

@@ -16,27 +16,16 @@ Size = tuple[float, float]
 
 @dataclass(frozen=True)
 class AllocationEvents:
-    """Allocations and frees of tensors, in order; a tensor takes ``fixed + per_sample * batch`` bytes.
+    """Allocations and frees of tensors, in order; a tensor takes ``fixed + per_sample * batch`` bytes."""
 
-    Parameters
-    ----------
-    tensor : ndarray of shape (n_events,)
-        Number of the tensor.
-    sign : ndarray of shape (n_events,)
-        +1: allocated, -1: freed.
-    fixed, per_sample : ndarray of shape (n_tensors,)
-        Bytes.
-    part : ndarray of shape (n_tensors,)
-        Position in `PARTS`.
-    start : int
-        First event of the step; before it, weights, optimizer state and the batch are allocated.
-    """
-
+    #: Number of the tensor and +1 (allocated) or -1 (freed), shape (n_events,).
     tensor: IntArray
     sign: IntArray
+    #: Bytes, and position in `PARTS`, shape (n_tensors,).
     fixed: FloatArray
     per_sample: FloatArray
     part: IntArray
+    #: First event of the step; before it, weights, optimizer state and the batch are allocated.
     start: int
 
     def sizes(self, batch_size: float, block: int = 1) -> FloatArray:

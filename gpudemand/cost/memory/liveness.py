@@ -207,17 +207,6 @@ def _last_readers(layers: Sequence[Layer]) -> list[int]:
 def step_events(graph: OpGraph, setting: Setting = _DEFAULT) -> AllocationEvents:
     """Allocation events of one training step: forward, loss, backward, optimizer.
 
-    Parameters
-    ----------
-    graph : OpGraph
-        The network.
-    setting : Setting
-        Options of the step; SGD in single precision on a GPU by default.
-
-    Returns
-    -------
-    AllocationEvents
-
     Examples
     --------
     >>> from gpudemand.cost.graph.op_graph import Operator

@@ -149,20 +149,6 @@ def interpolated_features(graph: OpGraph, batch_sizes: Iterable[int], setting: S
 
     Amounts are linear in the batch but for the granularity of the allocator. Simulations are memoized.
 
-    Parameters
-    ----------
-    graph : OpGraph
-        The network.
-    batch_sizes : iterable of int
-        Samples in a batch.
-    setting : Setting, optional
-        As for `simulate_memory`.
-
-    Returns
-    -------
-    DataFrame
-        A row a batch size, columns as in `memory_features`.
-
     Examples
     --------
     >>> from gpudemand.cost.graph.op_graph import Operator
@@ -201,16 +187,8 @@ _events, _workspace, _extents = per_graph(step_events), per_graph(conv_workspace
 def memory_summary(graph: OpGraph) -> dict[str, float]:
     """Simulated memory of a training step on a CPU as a few numbers, for feature tables without graphs.
 
-    Parameters
-    ----------
-    graph : OpGraph
-        The network.
-
-    Returns
-    -------
-    dict of str to float
-        ``allocated_<batch>``: peak of allocated bytes with SGD, for each batch size of `SUMMARY_BATCHES`;
-        ``workspace_<algorithm>``: largest workspace of a convolution, bytes per sample.
+    ``allocated_<batch>``: peak of allocated bytes with SGD, for each batch size of `SUMMARY_BATCHES`;
+    ``workspace_<algorithm>``: largest workspace of a convolution, bytes per sample.
     """
     peaks = allocated_bytes(_events(check_graph(graph), Setting(device="cpu")), SUMMARY_BATCHES)
     scratch = {f"workspace_{name}": float(each.max(initial=0.0)) for name, (_, each) in _workspace(graph).items()}

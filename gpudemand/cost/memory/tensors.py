@@ -26,41 +26,24 @@ _ROUNDING = 1e-9
 
 
 class Layer(NamedTuple):
-    """Tensors of one operator call.
-
-    Attributes
-    ----------
-    type : str
-        Canonical type.
-    inputs : tuple of int
-        Layers whose outputs it reads, each once, in order.
-    storage_owner : int
-        Layer whose output has the storage of this one's: itself, unless it works in place.
-    output : Size
-        Its output.
-    saves : tuple of int
-        Storage owners that it is the first to save for the backward pass.
-    saved_extra : Size
-        What it saves beside those, such as a dropout mask.
-    half_copies : Size
-        Half-precision copies of its weights and inputs, saved for the backward pass; only under autocast.
-    weights : float
-        Bytes of trainable parameters that it is the first to use.
-    requires_grad : bool
-        Whether its output has a gradient.
-    workspace : Size
-        Scratch memory of the forward pass, and of the backward pass; only on a CPU, where it is known.
-    """
+    """Tensors of one operator call."""
 
     type: str
+    #: Layers whose outputs it reads, each once, in order.
     inputs: tuple[int, ...]
+    #: Layer whose output has the storage of this one's: itself, unless it works in place.
     storage_owner: int
     output: Size
+    #: Storage owners that it is the first to save for the backward pass, ...
     saves: tuple[int, ...]
+    #: ... what it saves beside those, such as a dropout mask, ...
     saved_extra: Size
+    #: ... and half-precision copies of its weights and inputs, under autocast.
     half_copies: Size
+    #: Bytes of trainable parameters that it is the first to use.
     weights: float
     requires_grad: bool
+    #: Scratch memory of the forward pass, and of the backward pass; only on a CPU, where it is known.
     workspace: Size
 
 

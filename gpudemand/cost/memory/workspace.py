@@ -26,19 +26,11 @@ EXTENTS = ("moved", "written", "unfolded")
 
 
 def conv_workspace(graph: OpGraph) -> dict[str, tuple[FloatArray, FloatArray]]:
-    """Bytes that each algorithm would need for each operator, as (fixed, per sample).
+    """Bytes that each algorithm would need for each operator, as (fixed, per sample), shape (n_operators,) each.
 
-    Parameters
-    ----------
-    graph : OpGraph
-        The network.
-
-    Returns
-    -------
-    dict of str to (ndarray, ndarray)
-        Algorithm -> two arrays of shape (n_operators,); zero where it does not apply, and for all but convolutions.
-        ``layout``: activations copied into channels-last order. ``columns``: the input unfolded into a matrix (im2col).
-        ``winograd``: tiles of 4 x 4 positions. ``fourier``: tiles of 32 x 32, and transformed weights.
+    Zero where an algorithm does not apply, and for all but convolutions. ``layout``: activations copied into
+    channels-last order. ``columns``: the input unfolded into a matrix (im2col). ``winograd``: tiles of 4 x 4 positions.
+    ``fourier``: tiles of 32 x 32, and transformed weights.
 
     References
     ----------
@@ -75,15 +67,7 @@ def conv_workspace(graph: OpGraph) -> dict[str, tuple[FloatArray, FloatArray]]:
 def conv_extents(graph: OpGraph) -> dict[str, float]:
     """Largest extents of the convolutions of each kind, bytes per sample.
 
-    Parameters
-    ----------
-    graph : OpGraph
-        The network.
-
-    Returns
-    -------
-    dict of str to float
-        ``<kind>_<extent>`` for each of `CONVOLUTIONS` and `EXTENTS`; zero where a network has none of the kind.
+    ``<kind>_<extent>`` for each of `CONVOLUTIONS` and `EXTENTS`; zero where a network has none of the kind.
 
     Examples
     --------

@@ -241,20 +241,11 @@ CONVOLUTION_KINDS = ("1x1", "3x3", "large", "grouped", "depthwise")
 
 
 class Saved(NamedTuple):
-    """What the gradient of an operator needs from the forward pass.
-
-    Attributes
-    ----------
-    inputs : bool
-        The activations it read.
-    output : bool
-        The activations it wrote.
-    extra : float
-        Further bytes per output element, such as a dropout mask or the index of a maximum.
-    """
+    """What the gradient of an operator needs from the forward pass."""
 
     inputs: bool = False
     output: bool = False
+    #: Further bytes per output element, such as a dropout mask or the index of a maximum.
     extra: float = 0.0
 
 

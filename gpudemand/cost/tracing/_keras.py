@@ -15,11 +15,20 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-from gpudemand._validation import InputError, shorten
+from gpudemand._validation import InputError
 from gpudemand.cost.tracing._keras_calls import item_size
 from gpudemand.cost.tracing._keras_graph import GraphReader
 from gpudemand.cost.tracing._keras_watch import SpanRecorder
-from gpudemand.cost.tracing.inputs import BATCH, InputSpec, batch_of, read_inputs, user_line
+from gpudemand.cost.tracing.inputs import (
+    BATCH,
+    InputSpec,
+    batch_of,
+    call_error,
+    first_line,
+    read_inputs,
+    user_line,
+    value_error,
+)
 from gpudemand.cost.tracing.quiet import quiet_tensorflow
 from gpudemand.cost.tracing.recorder import Recorder, Traced
 
@@ -160,19 +169,8 @@ def _raise_input_error(model: Any, specs: Sequence[InputSpec], error: Exception)
 
     place = user_line(error, __file__, keras.__file__, tf.__file__)
     if isinstance(error, tf.errors.OperatorNotAllowedInGraphError) or "as a Python `bool`" in str(error):
-        raise InputError(
-            f"the call of {model.name} depends on the values of a tensor{place}, which are unknown in a trace; "
-            "express it with keras.ops.where or masks, or trace the branch you train."
-        ) from error
-    shapes = ", ".join(str(spec.shape) for spec in specs)
-    raise InputError(
-        f"the call of {model.name} fails on input of shape {shapes}{place}: {_reason(error)}; "
-        "check input_shape (without the batch) and input_dtype ('int64' for tokens), and that the model runs."
-    ) from error
-
-
-def _reason(error: Exception) -> str:
-    """First line of an error, without what Keras wraps around it."""
+        raise value_error(f"the call of {model.name}", place, "keras.ops.where") from error
+    # Keras wraps the original message, in bold, in the description of the call.
     bold = re.search(r"\x1b\[1m(.*?)\x1b\[0m", str(error), re.DOTALL)
-    text = (bold.group(1) if bold else str(error)).strip().splitlines()
-    return f"{type(error).__name__}: {shorten(text[0], 200)}" if text else type(error).__name__
+    reason = first_line(error, bold.group(1) if bold else None)
+    raise call_error(f"the call of {model.name}", specs, place, reason) from error

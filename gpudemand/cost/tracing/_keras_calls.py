@@ -14,30 +14,20 @@ _GLOBAL = {"ReduceMean": "GlobalAveragePool", "AveragePool": "GlobalAveragePool"
 
 
 class Span(NamedTuple):
-    """Graph operations that form one operator: a single one, or the range of them that a layer made.
+    """Graph operations that form one operator: a single one, or the range of them that a layer made."""
 
-    Attributes
-    ----------
-    start, stop : int
-        Positions among the operations of the graph.
-    type, name, operator : str
-        Canonical type, scope in the graph, and name in Keras.
-    outputs : list of tensors
-        Return values.
-    source, weights : tensor or None, list of variables or tensors
-        First input and kernels, which determine the floating-point operations.
-    channels : int
-        Channels of `source`, in either layout.
-    """
-
+    #: Positions among the operations of the graph.
     start: int
     stop: int
+    #: Canonical type, scope in the graph, and name in Keras.
     type: str
     name: str
     operator: str
     outputs: list[Any]
+    #: First input and kernels, which determine the floating-point operations.
     source: Any
     weights: list[Any]
+    #: Channels of `source`, in either layout.
     channels: int
 
 

@@ -19,14 +19,8 @@ _WEIGHT_STEPS = ("Transpose", "Cast")
 class GraphReader:
     """Reads operations in order of creation and records operators; data is identified by tensor name.
 
-    Parameters
-    ----------
-    recorder : Recorder
-        Receives the operators.
-    weights : dict of handle name -> variable
-        Parameters of the model by the placeholder that the graph reads them from.
-    layers : set of str
-        Names of all layers of the model.
+    `weights` are the parameters of the model by the placeholder that the graph reads them from, `layers` the names of
+    its layers.
     """
 
     def __init__(self, recorder: Recorder, weights: dict[str, Any], layers: set[str]) -> None:

@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
-from gpudemand._validation import InputError, shorten
+from gpudemand._validation import InputError
 from gpudemand.cost.tracing._torch_listener import (
     MAX_CONSTANT,
     IntegersNeededError,
@@ -28,7 +28,15 @@ from gpudemand.cost.tracing._torch_listener import (
     ValueNeededError,
     intercepted,
 )
-from gpudemand.cost.tracing.inputs import InputSpec, batch_of, read_inputs, user_line
+from gpudemand.cost.tracing.inputs import (
+    InputSpec,
+    batch_of,
+    call_error,
+    first_line,
+    read_inputs,
+    user_line,
+    value_error,
+)
 from gpudemand.cost.tracing.recorder import Recorder, Traced
 
 
@@ -94,7 +102,7 @@ class _Trace:
                 module = copy.deepcopy(self._original, memo)
         except Exception as error:
             raise InputError(
-                f"{self._name()} cannot be copied for the trace ({_first_line(error)}); "
+                f"{self._name()} cannot be copied for the trace ({first_line(error)}); "
                 "take what cannot be copied out of its attributes."
             ) from error
         for path, part in module.named_modules():
@@ -170,15 +178,8 @@ class _Trace:
 
         place = user_line(error, __file__, torch.__file__)
         if isinstance(error, (ValueNeededError, DataDependentOutputException, DynamicOutputShapeException)):
-            raise InputError(
-                f"the forward pass of {self._name()} depends on the values of a tensor{place}, which are unknown in "
-                "a trace; express it with torch.where or masks, or trace the branch you train."
-            ) from error
-        shapes = ", ".join(str(spec.shape) for spec in self._specs)
-        raise InputError(
-            f"the forward pass of {self._name()} fails on input of shape {shapes}{place}: {_first_line(error)}; "
-            "check input_shape (without the batch) and input_dtype ('int64' for tokens), and that the module runs."
-        ) from error
+            raise value_error(f"the forward pass of {self._name()}", place, "torch.where") from error
+        raise call_error(f"the forward pass of {self._name()}", self._specs, place, first_line(error)) from error
 
     def _traced(self) -> Traced:
         parameters = self._parameters()
@@ -219,8 +220,3 @@ def _fake_tensor_log_disabled() -> Iterator[None]:
         yield
     finally:
         logger.disabled = before
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {shorten(lines[0], 200)}" if lines else type(error).__name__

@@ -53,34 +53,16 @@ def is_plain_copy(name: str, source: Any, result: Any) -> bool:
 
 
 def call_type(name: str, tensors: Sequence[Any], result: Any, has_weight: bool) -> str:
-    """Canonical type of a call.
-
-    Parameters
-    ----------
-    name : str
-        ATen name.
-    tensors : sequence of Tensor
-        Tensors among the arguments, in order.
-    result : Tensor
-        The first result.
-    has_weight : bool
-        Whether a parameter is among the arguments; a product with a weight is a dense layer.
-    """
+    """Canonical type of a call of ATen `name` on `tensors`; a product with a weight is a dense layer."""
     type_ = torch_type(name)
     if type_ == "MatMul" and has_weight:
         return "Gemm"
-    if _pools_all(tensors[0], result) and (type_ == "AveragePool" or name.startswith("adaptive_max")):
+    source = tensors[0]
+    pools_all = math.prod(result.shape[2:]) == 1 < math.prod(source.shape[2:])
+    if pools_all and (type_ == "AveragePool" or name.startswith("adaptive_max")):
         return f"Global{type_}"
-    return "GlobalAveragePool" if name == "mean" and _averages_map(tensors[0], result) else type_
-
-
-def _pools_all(source: Any, result: Any) -> bool:
-    return math.prod(result.shape[2:]) == 1 < math.prod(source.shape[2:])
-
-
-def _averages_map(source: Any, result: Any) -> bool:
-    """Whether the mean is over all positions of an image or a volume."""
-    return source.dim() > 3 and result.numel() == math.prod(source.shape[:2])
+    averages_all = source.dim() > 3 and result.numel() == math.prod(source.shape[:2])
+    return "GlobalAveragePool" if name == "mean" and averages_all else type_
 
 
 def call_kind(type_: str, tensors: Sequence[Any]) -> str:

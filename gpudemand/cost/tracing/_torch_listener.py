@@ -53,15 +53,7 @@ def storage_key(tensor: Any) -> Hashable:
 
 
 class Listener:
-    """Executes the calls of one forward pass on fake tensors and records them.
-
-    Parameters
-    ----------
-    recorder : Recorder
-        Receives the operators.
-    fake : FakeTensorMode
-        The mode whose tensors are traced.
-    """
+    """Executes the calls of one forward pass on the tensors of a `FakeTensorMode` and records them."""
 
     def __init__(self, recorder: Recorder, fake: Any) -> None:
         self.mode = intercepted(self._call)

@@ -104,30 +104,41 @@ def _is_array(item: Any) -> bool:
 
 
 def user_line(error: BaseException, tracer: str, *libraries: str) -> str:
-    """Innermost line of a traceback outside the tracer and some libraries.
+    """Innermost line of a traceback outside the folder of the tracer, some libraries and the standard library.
 
-    Parameters
-    ----------
-    error : BaseException
-        The exception.
-    tracer : str
-        A file of the tracer; its folder is skipped.
-    *libraries : str
-        The ``__file__`` of packages to skip.
-
-    Returns
-    -------
-    str
-        ``" at model.py, line 12 (if x.sum() > 0:)"``, or empty if there is no such line.
+    `tracer` and `libraries` are ``__file__``. Returns ``" at model.py, line 12 (if x.sum() > 0:)"``, or nothing.
     """
-    skipped = {Path(library).parent for library in libraries}
+    skipped = {Path(file).parent for file in (tracer, *libraries)}
     for frame in reversed(extract_tb(error.__traceback__)):
         path = Path(frame.filename)
-        if path.parent != Path(tracer).parent and not _is_standard(path) and not skipped.intersection(path.parents):
+        if not _is_standard_library(path) and not skipped.intersection(path.parents):
             return f" at {path.name}, line {frame.lineno} ({shorten(frame.line or '?', 80)})"
     return ""
 
 
-def _is_standard(path: Path) -> bool:
+def call_error(what: str, specs: Sequence[InputSpec], place: str, reason: str) -> InputError:
+    """Error of a call that fails on the traced inputs."""
+    shapes = ", ".join(str(spec.shape) for spec in specs)
+    return InputError(
+        f"{what} fails on input of shape {shapes}{place}: {reason}; check input_shape (without the batch) and "
+        "input_dtype ('int64' for tokens), and that the model runs."
+    )
+
+
+def value_error(what: str, place: str, select: str) -> InputError:
+    """Error of a call that branches on the values of a traced tensor."""
+    return InputError(
+        f"{what} depends on the values of a tensor{place}, which are unknown in a trace; express it with {select} or "
+        "masks, or trace the branch you train."
+    )
+
+
+def first_line(error: BaseException, text: str | None = None) -> str:
+    """Type of an error and the first line of its text."""
+    lines = (str(error) if text is None else text).strip().splitlines()
+    return f"{type(error).__name__}: {shorten(lines[0], 200)}" if lines else type(error).__name__
+
+
+def _is_standard_library(path: Path) -> bool:
     inside = str(path).startswith("<frozen") or Path(sysconfig.get_path("stdlib")) in path.parents
     return inside and "site-packages" not in path.parts
