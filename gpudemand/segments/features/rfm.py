@@ -241,8 +241,8 @@ def _times(matrix: Matrix) -> pd.DatetimeIndex:
     return matrix.ds
 
 
-def _shares(values: FloatArray, slots: IntArray, kinds: IntArray) -> FloatArray:
-    member = (slots[:, None] == kinds).astype(float)
+def _shares(values: FloatArray, slots: IntArray, categories: IntArray) -> FloatArray:
+    member = (slots[:, None] == categories).astype(float)
     recorded = ~np.isnan(values)
     total = np.where(recorded, values, 0.0) @ member
     means = total / np.maximum(recorded.astype(float) @ member, 1.0)
