@@ -43,11 +43,11 @@ def simulated(
 
 #: Populations by signal-to-noise ratio and seed.
 CASES: Mapping[str, Callable[[float, int], Users]] = {
-    "4 kinds": partial(simulated, FOUR),
-    "4 kinds, hours": partial(simulated, FOUR, freq="h"),
-    "7 kinds": partial(simulated, ALL),
-    "7 kinds, hours": partial(simulated, ALL, freq="h"),
-    "7 kinds, default shares": partial(simulated, None),
+    "4 archetypes": partial(simulated, FOUR),
+    "4 archetypes, hours": partial(simulated, FOUR, freq="h"),
+    "7 archetypes": partial(simulated, ALL),
+    "7 archetypes, hours": partial(simulated, ALL, freq="h"),
+    "7 archetypes, default shares": partial(simulated, None),
     "noisy hours": partial(noisy_series, 120, 28, "h"),
     "noisy days": partial(noisy_series, 120, 180, "D"),
 }

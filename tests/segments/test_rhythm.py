@@ -112,7 +112,6 @@ def test_weekly_persistence_is_that_of_the_moving_mean():
 class TestInvariances:
     def test_features_are_scale_invariant(self, block):
         rows = some_usage()
-        assert block().scale_free
         np.testing.assert_allclose(
             block().fit_transform(wide(rows)), block().fit_transform(wide(1e9 * rows)), atol=1e-6
         )

@@ -33,11 +33,6 @@ class SeriesTransformer(TransformerMixin, BaseEstimator):
     #: Whether negative values are an error.
     _non_negative = False
 
-    @property
-    def scale_free(self) -> bool:
-        """Whether the features are invariant to multiplying a series by a positive constant."""
-        return True
-
     def fit(self, X: object, y: object = None) -> Self:
         """Validate `X` and the parameters, and learn what `transform` needs.
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from gpudemand._typing import FloatArray, IntArray
-from gpudemand._validation import InputError, check_choice
+from gpudemand._validation import InputError
 from gpudemand.segments.base.transformer import SeriesTransformer
 from gpudemand.segments.base.usage_matrix import Matrix, as_matrix, sampling_step
 
@@ -115,11 +115,6 @@ def _job_counts(jobs: object, matrix: Matrix) -> FloatArray:
 class RFM(SeriesTransformer):
     """Recency, frequency and monetary value as features comparable across histories of different lengths.
 
-    Parameters
-    ----------
-    parts : sequence of {"recency", "frequency", "monetary"}, default=all three
-        Which to return. Without ``"monetary"`` the features are scale-free.
-
     Attributes
     ----------
     n_timestamps_ : int
@@ -138,35 +133,22 @@ class RFM(SeriesTransformer):
     --------
     >>> RFM().fit_transform([[0.0, 8, 8, 0], [0, 0, 0, 0]]).round(2).tolist()
     [[0.69, 0.5, 1.61], [1.61, 0.0, 0.0]]
-    >>> RFM(parts=("recency", "frequency")).scale_free
-    True
     """
 
     _non_negative = True
 
-    def __init__(self, parts: Sequence[str] = PARTS) -> None:
-        self.parts = parts
-
-    @property
-    def scale_free(self) -> bool:
-        """Whether the features are invariant to multiplying a series by a positive constant."""
-        return "monetary" not in self.parts
-
-    def _learn(self, matrix: Matrix) -> None:
-        for part in self.parts:
-            check_choice("parts", part, PARTS)
-
     def _features(self, matrix: Matrix) -> FloatArray:
         activity = _activity(matrix, "gpu_hours")
-        columns = {
-            "recency": np.log1p(activity.idle_days),
-            "frequency": activity.active / activity.recorded,
-            "monetary": np.log1p(activity.gpu_hours / (activity.recorded * activity.step_days)),
-        }
-        return np.column_stack([columns[part] for part in self.parts])
+        return np.column_stack(
+            [
+                np.log1p(activity.idle_days),
+                activity.active / activity.recorded,
+                np.log1p(activity.gpu_hours / (activity.recorded * activity.step_days)),
+            ]
+        )
 
     def _names(self) -> list[str]:
-        return list(self.parts)
+        return list(PARTS)
 
 
 class UserPresence(SeriesTransformer):
@@ -259,8 +241,8 @@ def _times(matrix: Matrix) -> pd.DatetimeIndex:
     return matrix.ds
 
 
-def _shares(values: FloatArray, slots: IntArray, kinds: IntArray) -> FloatArray:
-    member = (slots[:, None] == kinds).astype(float)
+def _shares(values: FloatArray, slots: IntArray, categories: IntArray) -> FloatArray:
+    member = (slots[:, None] == categories).astype(float)
     recorded = ~np.isnan(values)
     total = np.where(recorded, values, 0.0) @ member
     means = total / np.maximum(recorded.astype(float) @ member, 1.0)

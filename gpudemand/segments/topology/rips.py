@@ -162,11 +162,6 @@ class RipsStatistics(SeriesTransformer):
         self.scale = scale
         self.n_jobs = n_jobs
 
-    @property
-    def scale_free(self) -> bool:
-        """Whether the features are invariant to multiplying a series by a positive constant."""
-        return self.scale is not None
-
     def _learn(self, matrix: Matrix) -> None:
         self._embedding()
         _ripser()

@@ -213,11 +213,6 @@ class PersistenceStatistics(SeriesTransformer):
         self.relative = relative
         self.filtrations = filtrations
 
-    @property
-    def scale_free(self) -> bool:
-        """Whether the features are invariant to multiplying a series by a positive constant."""
-        return self.scale is not None
-
     def _learn(self, matrix: Matrix) -> None:
         scale_code(self.scale)
         for name in self.filtrations:
