@@ -1,17 +1,17 @@
-"""Displays: arrays in, figures out; matplotlib is imported when the first one is drawn."""
+"""Displays, as in scikit-learn; matplotlib is imported when the first one is drawn."""
 
 from gpudemand.plotting._base import BASELINE, GROUPS, INSTALLED, MEASURED, PREDICTED, style
-from gpudemand.plotting.cost import StructuralMatrixDisplay
+from gpudemand.plotting.cost_prediction import CostErrorDisplay, CostPredictionDisplay
 from gpudemand.plotting.exceedance import ExceedanceDisplay
 from gpudemand.plotting.forecast import ForecastDisplay
-from gpudemand.plotting.forecast_error import HorizonErrorDisplay, RollUpDisplay
+from gpudemand.plotting.forecast_error import HorizonErrorDisplay, StackedForecastDisplay
+from gpudemand.plotting.persistence_diagram import PersistenceDiagramDisplay
 from gpudemand.plotting.planning import CapacityPlanDisplay
-from gpudemand.plotting.prediction import CostErrorDisplay, CostPredictionDisplay
-from gpudemand.plotting.segments import PersistenceDiagramDisplay
-from gpudemand.plotting.segments_profiles import SegmentProfileDisplay
-from gpudemand.plotting.segments_rfm import RFMDisplay
-from gpudemand.plotting.segments_time import SegmentShareDisplay, SegmentTransitionDisplay
-from gpudemand.plotting.usage import RhythmDisplay, UsageDisplay
+from gpudemand.plotting.rfm import RFMDisplay
+from gpudemand.plotting.segment_profiles import SegmentProfileDisplay
+from gpudemand.plotting.segment_shares import SegmentShareDisplay, SegmentTransitionDisplay
+from gpudemand.plotting.structural_matrix import StructuralMatrixDisplay
+from gpudemand.plotting.usage import UsageDisplay, WeeklyProfileDisplay
 
 __all__ = [
     "BASELINE",
@@ -27,12 +27,12 @@ __all__ = [
     "HorizonErrorDisplay",
     "PersistenceDiagramDisplay",
     "RFMDisplay",
-    "RhythmDisplay",
-    "RollUpDisplay",
     "SegmentProfileDisplay",
     "SegmentShareDisplay",
     "SegmentTransitionDisplay",
+    "StackedForecastDisplay",
     "StructuralMatrixDisplay",
     "UsageDisplay",
+    "WeeklyProfileDisplay",
     "style",
 ]

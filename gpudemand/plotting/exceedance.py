@@ -1,20 +1,20 @@
-"""Figure of risk: how often a number of GPUs is not enough, for every number."""
+"""Figure of the exceedance curve of a capacity plan."""
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpudemand.plotting._base import INSTALLED, PREDICTED, Display, kind_of, put_kind, put_legend, put_title
+from gpudemand.plotting._base import INSTALLED, PREDICTED, Display, annotate, kind_of
 from gpudemand.plotting.forecast import choose_series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+@dataclass(eq=False, repr=False)
 class ExceedanceDisplay(Display):
-    """Share of the time in which demand exceeds a number of GPUs, for every number.
-
-    Build it with `from_plan`.
+    """Exceedance curve: expected share of time in which demand exceeds a number of GPUs.
 
     Parameters
     ----------
@@ -22,7 +22,7 @@ class ExceedanceDisplay(Display):
     installed : float
         GPUs installed, marked on the curve.
     kind : str
-        Kind of data, for the corner.
+        Kind of data, shown in the corner.
 
     Attributes
     ----------
@@ -32,15 +32,15 @@ class ExceedanceDisplay(Display):
 
     _size = (6.0, 3.6)
 
-    def __init__(self, gpus: Any, share_over: Any, installed: float, *, kind: str) -> None:
-        self.gpus = gpus
-        self.share_over = share_over
-        self.installed = installed
-        self.kind = kind
+    gpus: Any
+    share_over: Any
+    installed: float
+    _: KW_ONLY
+    kind: str
 
     @classmethod
     def from_plan(cls, plan: Any, *, unique_id: str | None = None) -> ExceedanceDisplay:
-        """Take one series of a capacity plan.
+        """Show one series of a capacity plan.
 
         Parameters
         ----------
@@ -54,9 +54,9 @@ class ExceedanceDisplay(Display):
         """
         curve = plan.exceedance()
         name = choose_series(curve, unique_id)
-        mine = curve[curve["unique_id"] == name]
+        rows = curve[curve["unique_id"] == name]
         installed = float(plan.summary.loc[name, "installed"])
-        return cls(mine["gpus"].to_numpy(), mine["share_over"].to_numpy(), installed, kind=kind_of(plan))
+        return cls(rows["gpus"].to_numpy(), rows["share_over"].to_numpy(), installed, kind=kind_of(plan))
 
     def _draw(self, ax: Axes) -> None:
         self.line_ = ax.plot(self.gpus, self.share_over, color=PREDICTED)[0]
@@ -66,7 +66,6 @@ class ExceedanceDisplay(Display):
         ax.set_ylim(0, 1)
         ax.set_xlim(0, float(self.gpus[-1]))
         ax.set_xlabel("GPUs", loc="left")
-        ax.set_ylabel("share of the time with more demand")
-        put_title(ax, "How often a number of GPUs is not enough")
-        put_kind(ax, self.kind)
-        put_legend(ax, [(self.line_, "expected share"), (self.installed_line_, "installed")])
+        ax.set_ylabel("share of time with more demand")
+        entries = [(self.line_, "expected share"), (self.installed_line_, "installed")]
+        annotate(ax, "Exceedance curve of demand", self.kind, entries)

@@ -1,7 +1,8 @@
-"""Figure of a forecast: history, median, interval fan, and what a naive method would have said."""
+"""Figure of a forecast: history, median, prediction intervals, baseline and actual values."""
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -10,32 +11,29 @@ from gpudemand._validation import InputError, check_columns, check_usage, neares
 from gpudemand.metrics import levels, model_names
 from gpudemand.plotting._base import (
     BASELINE,
+    CUTOFF,
     MEASURED,
     NARROW,
     PREDICTED,
     WIDE,
     Display,
-    count_axis,
-    date_axis,
-    instants,
+    annotate,
     kind_of,
-    put_kind,
-    put_legend,
-    put_title,
+    time_axes,
+    to_utc,
     value_label,
 )
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: History is shown this many horizons long: enough for the rhythm, not so much that the forecast shrinks to a corner.
+#: History is shown for this many horizons.
 HORIZONS_SHOWN = 3
 
 
+@dataclass(eq=False, repr=False)
 class ForecastDisplay(Display):
-    """History, median forecast and interval fan of one series.
-
-    Build it with `from_forecast`.
+    """History, median forecast and prediction intervals of one series.
 
     Parameters
     ----------
@@ -44,9 +42,9 @@ class ForecastDisplay(Display):
     forecast : DataFrame
         ``ds``, the model's column and its ``-lo-`` and ``-hi-`` columns; a further model's column is the baseline.
     actual : DataFrame, optional
-        ``ds``, ``y`` that came later.
+        ``ds``, ``y`` of the forecast bins.
     kind : str
-        Kind of data, for the corner.
+        Kind of data, shown in the corner.
     label : str, default="GPUs"
         What is forecast, with its unit.
 
@@ -55,11 +53,9 @@ class ForecastDisplay(Display):
     line_, history_line_, baseline_line_, actual_line_ : Line2D or None
         Median forecast, history, baseline and actual values, after `plot`.
     bands_ : dict of float to PolyCollection
-        Level in per cent -> its band, the widest first.
+        Band by level in percent, the widest first.
     cutoff_line_ : Line2D
-        Where the history ends.
-    ax_, figure_ : Axes, Figure
-        After `plot`.
+        End of the history.
 
     Examples
     --------
@@ -73,20 +69,12 @@ class ForecastDisplay(Display):
     ('Naive', [80.0])
     """
 
-    def __init__(
-        self,
-        history: pd.DataFrame,
-        forecast: pd.DataFrame,
-        *,
-        actual: pd.DataFrame | None = None,
-        kind: str,
-        label: str = "GPUs",
-    ) -> None:
-        self.history = history
-        self.forecast = forecast
-        self.actual = actual
-        self.kind = kind
-        self.label = label
+    history: pd.DataFrame
+    forecast: pd.DataFrame
+    _: KW_ONLY
+    actual: pd.DataFrame | None = None
+    kind: str
+    label: str = "GPUs"
 
     @property
     def model(self) -> str:
@@ -95,7 +83,7 @@ class ForecastDisplay(Display):
 
     @property
     def levels(self) -> list[float]:
-        """Levels of the intervals in per cent, the widest first."""
+        """Levels of the intervals in percent, the widest first."""
         return sorted(levels(self.forecast, self.model), reverse=True)
 
     @classmethod
@@ -108,18 +96,18 @@ class ForecastDisplay(Display):
         actual: pd.DataFrame | None = None,
         unique_id: str | None = None,
     ) -> ForecastDisplay:
-        """Cut history to about three horizons and put the forecast behind it.
+        """Show a forecast after three horizons of history.
 
         Parameters
         ----------
         forecast : DataFrame
             ``unique_id``, ``ds``, a model's column and its bounds, as a forecaster's ``predict`` returns it.
         usage : DataFrame
-            ``unique_id``, ``ds``, ``y``; what lies after the first forecast stamp is not drawn.
+            ``unique_id``, ``ds``, ``y``; rows from the first forecast timestamp on are not drawn.
         baseline : DataFrame, optional
-            Forecast of a naive method for the same stamps.
+            Forecast of a naive method for the same timestamps.
         actual : DataFrame, optional
-            ``unique_id``, ``ds``, ``y`` of the forecast stamps, if they are known by now.
+            ``unique_id``, ``ds``, ``y`` of the forecast timestamps.
         unique_id : str, optional
             Which series to draw; needed when there are several.
 
@@ -134,51 +122,47 @@ class ForecastDisplay(Display):
         """
         name = choose_series(check_columns(forecast, ("unique_id", "ds"), "forecast"), unique_id)
         ahead = _series(forecast, name)
-        past = _series(check_usage(usage), name)
-        past = past[past["ds"] < ahead["ds"].min()].tail(HORIZONS_SHOWN * len(ahead))
         if baseline is not None:
             column = _model_columns(baseline)[0]
             ahead = ahead.merge(_series(baseline, name)[["ds", column]], on="ds", suffixes=("", " (baseline)"))
-        later = None if actual is None else _series(check_usage(actual), name)
-        return cls(past, ahead, actual=later, kind=kind_of(usage, forecast), label=value_label(usage, forecast))
+        return cls(
+            history_before(usage, name, ahead),
+            ahead,
+            actual=None if actual is None else _series(check_usage(actual), name),
+            kind=kind_of(usage, forecast),
+            label=value_label(usage, forecast),
+        )
 
     def _draw(self, ax: Axes) -> None:
-        self._draw_fan(ax)
-        self._label(ax)
-
-    def _draw_fan(self, ax: Axes) -> None:
-        times = instants(self.forecast["ds"])
+        times = to_utc(self.forecast["ds"])
         self.bands_ = {level: self._band(ax, times, level) for level in self.levels}
-        others = _model_columns(self.forecast)[1:]
+        model, *others = _model_columns(self.forecast)
         self.baseline_line_ = _line(ax, self.forecast, others[0], BASELINE, "--") if others else None
         self.history_line_ = _line(ax, self.history, "y", MEASURED, "-")
         self.actual_line_ = None if self.actual is None else _line(ax, self.actual, "y", MEASURED, ":")
-        self.line_ = _line(ax, self.forecast, self.model, PREDICTED, "-")
-        self.cutoff_line_ = ax.axvline(times[0], color="#b4b4b8", linewidth=0.8)
+        self.line_ = _line(ax, self.forecast, model, PREDICTED, "-")
+        self.cutoff_line_ = ax.axvline(times[0], color=CUTOFF, linewidth=0.8)
+        ax.set_ylim(bottom=min(0.0, ax.get_ylim()[0]) if (self.forecast[model] < 0).any() else 0.0)
+        time_axes(ax, self.forecast["ds"], self.label, margin=0.01)
+        entries = [
+            (self.history_line_, "history"),
+            (self.line_, f"{model}, median"),
+            *[(band, f"{level:g}% interval") for level, band in self.bands_.items()],
+            (self.actual_line_, "actual"),
+            (self.baseline_line_, "".join(others[:1])),
+        ]
+        annotate(ax, "Forecast", self.kind, entries)
 
     def _band(self, ax: Axes, times: Any, level: float) -> Any:
         low, high = (self.forecast[f"{self.model}-{side}-{level:g}"].to_numpy(dtype=float) for side in ("lo", "hi"))
         alpha = WIDE if level == max(self.levels) else NARROW
         return ax.fill_between(times, low, high, color=PREDICTED, alpha=alpha, linewidth=0)
 
-    def _label(self, ax: Axes) -> None:
-        count_axis(ax, self.label)
-        ax.set_ylim(bottom=min(0.0, ax.get_ylim()[0]) if (self.forecast[self.model] < 0).any() else 0.0)
-        ax.margins(x=0.01)
-        date_axis(ax, self.forecast["ds"])
-        put_title(ax, "Forecast")
-        put_kind(ax, self.kind)
-        put_legend(ax, self._entries())
 
-    def _entries(self) -> list[tuple[Any, str]]:
-        entries = [
-            (self.history_line_, "history"),
-            (self.line_, f"{self.model}, median"),
-            *[(band, f"{level:g}% interval") for level, band in self.bands_.items()],
-            (self.actual_line_, "actual"),
-            (self.baseline_line_, (*_model_columns(self.forecast), "")[1]),
-        ]
-        return [(artist, name) for artist, name in entries if artist is not None]
+def history_before(usage: pd.DataFrame, unique_id: str, frame: pd.DataFrame) -> pd.DataFrame:
+    """`HORIZONS_SHOWN` horizons of one series before `frame` begins; a horizon is the length of `frame`."""
+    past = _series(check_usage(usage), unique_id)
+    return past[past["ds"] < frame["ds"].min()].tail(HORIZONS_SHOWN * len(frame))
 
 
 def _model_columns(forecast: pd.DataFrame) -> list[str]:
@@ -189,12 +173,12 @@ def _model_columns(forecast: pd.DataFrame) -> list[str]:
 
 
 def choose_series(frame: pd.DataFrame, unique_id: str | None) -> str:
-    """Name of the series to draw: the one asked for, or the only one there is."""
+    """Name of the series to draw: `unique_id`, or the only one of `frame`."""
     names = [str(name) for name in frame["unique_id"].unique()]
     if unique_id is None and len(names) == 1:
         return names[0]
     if unique_id is None:
-        raise InputError(f"there are {len(names)} series; say which one to draw with unique_id={shorten(names[0])!r}.")
+        raise InputError(f"there are {len(names)} series; choose one with unique_id={shorten(names[0])!r}.")
     if unique_id not in names:
         raise InputError(f"there is no series {shorten(unique_id)!r}.{nearest(unique_id, names)}")
     return unique_id
@@ -205,4 +189,4 @@ def _series(frame: pd.DataFrame, unique_id: str) -> pd.DataFrame:
 
 
 def _line(ax: Axes, frame: pd.DataFrame, column: str, color: str, dash: str) -> Any:
-    return ax.plot(instants(frame["ds"]), frame[column].to_numpy(dtype=float), color=color, linestyle=dash)[0]
+    return ax.plot(to_utc(frame["ds"]), frame[column].to_numpy(dtype=float), color=color, linestyle=dash)[0]

@@ -1,8 +1,9 @@
-"""Figures of how good forecasts are with distance, and of how segments make up the total."""
+"""Figures of forecast error by horizon, and of forecasts stacked by part."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,22 +13,21 @@ from gpudemand._validation import InputError, check_choice, check_columns, check
 from gpudemand.metrics import KEYS, evaluate, model_names
 from gpudemand.plotting._base import (
     BASELINE,
+    CUTOFF,
     MEASURED,
     NARROW,
     PREDICTED,
     Display,
-    count_axis,
-    date_axis,
-    instants,
+    annotate,
     kind_of,
-    put_kind,
-    put_legend,
-    put_title,
+    put_stack,
     short_name,
+    time_axes,
+    to_utc,
     value_label,
 )
 from gpudemand.plotting.forecast import HORIZONS_SHOWN
-from gpudemand.plotting.segments_labels import put_stack
+from gpudemand.plotting.segment_labels import EDGES, segment_colors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,26 +36,23 @@ _METRICS = ("wape", "rmse", "mae")
 _DASHES = ("--", "-.", ":")
 
 
+@dataclass(eq=False, repr=False)
 class HorizonErrorDisplay(Display):
-    """Error of each method by distance from the origin.
-
-    Build it with `from_backtest`.
+    """Forecast error of each method by horizon.
 
     Parameters
     ----------
     errors : DataFrame, shape (h, n_methods)
-        By bins ahead, from 1 on; the first method is the one that is argued for.
+        By bins ahead, from 1 on; the first method is highlighted.
     kind : str
-        Kind of data, for the corner.
+        Kind of data, shown in the corner.
     label : str, default="WAPE"
-        What is shown.
+        Name of the metric.
 
     Attributes
     ----------
     lines_ : dict of str to Line2D
         By method, after `plot`.
-    ax_, figure_ : Axes, Figure
-        After `plot`.
 
     Examples
     --------
@@ -69,10 +66,10 @@ class HorizonErrorDisplay(Display):
 
     _size = (7.0, 3.8)
 
-    def __init__(self, errors: pd.DataFrame, *, kind: str, label: str = "WAPE") -> None:
-        self.errors = errors
-        self.kind = kind
-        self.label = label
+    errors: pd.DataFrame
+    _: KW_ONLY
+    kind: str
+    label: str = "WAPE"
 
     @classmethod
     def from_backtest(
@@ -83,9 +80,9 @@ class HorizonErrorDisplay(Display):
         Parameters
         ----------
         backtest : DataFrame
-            ``unique_id``, ``ds``, ``cutoff``, ``y`` and a column a model, as `cross_validation` returns it.
+            ``unique_id``, ``ds``, ``cutoff``, ``y`` and a column per model, as `cross_validation` returns it.
         models : sequence of str, optional
-            Which models, the one argued for first; by default all in their order.
+            Which models, the highlighted one first; by default all in their order.
         metric : {"wape", "rmse", "mae"}, default="wape"
 
         Raises
@@ -116,67 +113,60 @@ class HorizonErrorDisplay(Display):
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ax.set_xlabel("bins ahead", loc="left")
         ax.set_ylabel(self.label)
-        put_title(ax, "Error by distance")
-        put_kind(ax, self.kind)
-        put_legend(ax, [(line, short_name(name)) for name, line in self.lines_.items()])
+        entries = [(line, short_name(name)) for name, line in self.lines_.items()]
+        annotate(ax, "Forecast error by horizon", self.kind, entries)
 
     def _line(self, ax: Axes, place: int) -> Any:
-        color = PREDICTED if place == 0 else BASELINE
-        dash = "-" if place == 0 else _DASHES[(place - 1) % 3]
+        color, dash = (PREDICTED, "-") if place == 0 else (BASELINE, _DASHES[(place - 1) % 3])
         marker = "o" if len(self.errors) == 1 else None
         values = self.errors.iloc[:, place].to_numpy(dtype=float)
         return ax.plot(self.errors.index, values, color=color, linestyle=dash, marker=marker)[0]
 
 
-class RollUpDisplay(Display):
-    """Segments stacked under the total: what was used, and what is forecast.
-
-    Build it with `from_forecast`.
+@dataclass(eq=False, repr=False)
+class StackedForecastDisplay(Display):
+    """Usage and forecasts of parts, stacked to the total.
 
     Parameters
     ----------
-    parts : DataFrame, shape (n_times, n_segments)
-        Use by segment before `cutoff`, forecasts from it on.
+    parts : DataFrame, shape (n_times, n_parts)
+        Usage by part before `cutoff`, forecasts from it on.
     cutoff : Timestamp
         First forecast bin.
     total : Series
-        Use and forecast of the total at the same times.
+        Usage and forecast of the total at the same times.
     kind : str
-        Kind of data, for the corner.
+        Kind of data, shown in the corner.
     label : str, default="GPUs"
         What is shown, with its unit.
 
     Attributes
     ----------
     areas_ : list of PolyCollection
-        One a segment, the lowest first, after `plot`.
-    total_line_ : Line2D
-    ax_, figure_ : Axes, Figure
-        After `plot`.
+        One per part, the lowest first, after `plot`.
+    total_line_, forecast_line_, cutoff_line_ : Line2D
 
     Examples
     --------
     >>> ds = pd.date_range("2026-03-01", periods=6)
     >>> usage = pd.DataFrame({"unique_id": ["a"] * 4 + ["b"] * 4, "ds": [*ds[:4]] * 2, "y": [1.0] * 4 + [2.0] * 4})
     >>> forecast = pd.DataFrame({"unique_id": [*"aabb"], "ds": [*ds[4:]] * 2, "Naive": [1.0, 1.0, 2.0, 2.0]})
-    >>> RollUpDisplay.from_forecast(forecast, usage).total.tolist()
+    >>> StackedForecastDisplay.from_forecast(forecast, usage).total.tolist()
     [3.0, 3.0, 3.0, 3.0, 3.0, 3.0]
     """
 
-    def __init__(
-        self, parts: pd.DataFrame, cutoff: pd.Timestamp, *, total: pd.Series, kind: str, label: str = "GPUs"
-    ) -> None:
-        self.parts = parts
-        self.cutoff = cutoff
-        self.total = total
-        self.kind = kind
-        self.label = label
+    parts: pd.DataFrame
+    cutoff: pd.Timestamp
+    _: KW_ONLY
+    total: pd.Series
+    kind: str
+    label: str = "GPUs"
 
     @classmethod
     def from_forecast(
         cls, forecast: pd.DataFrame, usage: pd.DataFrame, *, labels: pd.Series | None = None
-    ) -> RollUpDisplay:
-        """Sum users to segments and cut history to about three horizons.
+    ) -> StackedForecastDisplay:
+        """Sum series by segment, after three horizons of history.
 
         Parameters
         ----------
@@ -189,8 +179,8 @@ class RollUpDisplay(Display):
 
         Returns
         -------
-        RollUpDisplay
-            The segment that uses most at the bottom.
+        StackedForecastDisplay
+            The largest segment at the bottom.
         """
         model = model_names(check_columns(forecast, ("unique_id", "ds"), "forecast"))[0]
         ahead = forecast.pivot(index="ds", columns="unique_id", values=model)
@@ -204,22 +194,16 @@ class RollUpDisplay(Display):
         return cls(both, ahead.index[0], total=both.sum(axis=1), kind=kind, label=label)
 
     def _draw(self, ax: Axes) -> None:
-        times, total = instants(self.parts.index), self.total.to_numpy(dtype=float)
-        self.areas_ = put_stack(ax, self.parts)
+        times, total = to_utc(self.parts.index), self.total.to_numpy(dtype=float)
+        self.areas_ = put_stack(ax, self.parts, segment_colors(self.parts.shape[1]), **EDGES)
         start = max(int(np.argmax(self.parts.index >= self.cutoff)) - 1, 0)
-        # A veil over what is not yet known: the same colours, paler.
+        # Forecasts have the colours of the history, paler.
         ax.fill_between(times[start:], 0, self.parts.sum(axis=1).iloc[start:], color="white", alpha=NARROW, linewidth=0)
         self.total_line_ = ax.plot(times, total, color=MEASURED)[0]
         self.forecast_line_ = ax.plot(times[start:], total[start:], color=PREDICTED)[0]
-        self.cutoff_line_ = ax.axvline(times[start], color="#b4b4b8", linewidth=0.8)
-        self._label(ax)
-
-    def _label(self, ax: Axes) -> None:
-        count_axis(ax, self.label)
+        self.cutoff_line_ = ax.axvline(times[start], color=CUTOFF, linewidth=0.8)
         ax.set_ylim(bottom=0)
-        ax.margins(x=0)
-        date_axis(ax, self.parts.index)
-        put_title(ax, "Parts under the total, and where they are going")
-        put_kind(ax, self.kind)
-        segments = [(area, short_name(name)) for area, name in zip(self.areas_, self.parts.columns, strict=True)]
-        put_legend(ax, [(self.total_line_, "total"), (self.forecast_line_, "forecast of the total"), *segments])
+        time_axes(ax, self.parts.index, self.label)
+        lines = [(self.total_line_, "total"), (self.forecast_line_, "forecast of the total")]
+        parts = [(area, short_name(name)) for area, name in zip(self.areas_, self.parts.columns, strict=True)]
+        annotate(ax, "Usage and forecast by part", self.kind, [*lines, *parts])

@@ -1,13 +1,14 @@
-"""Figure of a capacity plan: GPUs required at several quantiles against the GPUs installed."""
+"""Figure of a capacity plan."""
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from gpudemand._validation import check_columns, check_usage
+from gpudemand._validation import check_columns
 from gpudemand.plotting._base import (
     INSTALLED,
     MEASURED,
@@ -15,15 +16,12 @@ from gpudemand.plotting._base import (
     PREDICTED,
     WIDE,
     Display,
-    count_axis,
-    date_axis,
-    instants,
+    annotate,
     kind_of,
-    put_kind,
-    put_legend,
-    put_title,
+    time_axes,
+    to_utc,
 )
-from gpudemand.plotting.forecast import HORIZONS_SHOWN, choose_series
+from gpudemand.plotting.forecast import choose_series, history_before
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,10 +29,9 @@ if TYPE_CHECKING:
 _COLUMNS = ("ds", "required_p50", "required_p90", "required_p95", "required_p99", "required", "installed")
 
 
+@dataclass(eq=False, repr=False)
 class CapacityPlanDisplay(Display):
-    """Required GPUs against installed GPUs, with the shortfall and the day by which to order.
-
-    Build it with `from_plan`.
+    """GPUs required at several quantiles against GPUs installed, with shortfall and order date.
 
     Parameters
     ----------
@@ -43,11 +40,11 @@ class CapacityPlanDisplay(Display):
     history : DataFrame, optional
         ``ds``, ``y``: GPUs held before the plan begins.
     first_crossing, order_by : Timestamp or None
-        When `required` first exceeds `installed`, and that time less the lead time.
+        First time at which `required` exceeds `installed`, and that time less the lead time.
     caption : str
-        Assumptions of the plan, written under its title.
+        Assumptions of the plan, for the title.
     kind : str
-        Kind of data, for the corner.
+        Kind of data, shown in the corner.
 
     Attributes
     ----------
@@ -59,8 +56,6 @@ class CapacityPlanDisplay(Display):
         Hatched area where more is required than installed.
     notes_ : list of Annotation or Text
         First crossing and order-by date.
-    ax_, figure_ : Axes, Figure
-        After `plot`.
 
     Examples
     --------
@@ -74,22 +69,13 @@ class CapacityPlanDisplay(Display):
 
     _size = (9.0, 4.4)
 
-    def __init__(
-        self,
-        frame: pd.DataFrame,
-        *,
-        history: pd.DataFrame | None = None,
-        first_crossing: pd.Timestamp | None = None,
-        order_by: pd.Timestamp | None = None,
-        caption: str = "",
-        kind: str,
-    ) -> None:
-        self.frame = frame
-        self.history = history
-        self.first_crossing = first_crossing
-        self.order_by = order_by
-        self.caption = caption
-        self.kind = kind
+    frame: pd.DataFrame
+    _: KW_ONLY
+    history: pd.DataFrame | None = None
+    first_crossing: pd.Timestamp | None = None
+    order_by: pd.Timestamp | None = None
+    caption: str = ""
+    kind: str
 
     @property
     def short(self) -> pd.Series:
@@ -100,14 +86,14 @@ class CapacityPlanDisplay(Display):
     def from_plan(
         cls, plan: Any, usage: pd.DataFrame | None = None, *, unique_id: str | None = None
     ) -> CapacityPlanDisplay:
-        """Take one series of a capacity plan.
+        """Show one series of a capacity plan.
 
         Parameters
         ----------
         plan : CapacityPlan
-            What `plan_capacity` returns.
+            As `plan_capacity` returns it.
         usage : DataFrame, optional
-            ``unique_id``, ``ds``, ``y``: GPUs held so far; the last three horizons of it are drawn.
+            ``unique_id``, ``ds``, ``y``: GPUs held; its last three horizons are drawn.
         unique_id : str, optional
             Which series to draw; needed when the plan has several.
 
@@ -126,7 +112,7 @@ class CapacityPlanDisplay(Display):
         summary = plan.summary.loc[name]
         return cls(
             frame,
-            history=None if usage is None else _before(usage, name, frame),
+            history=None if usage is None else history_before(usage, name, frame),
             first_crossing=_known(summary["first_crossing"]),
             order_by=_known(summary["order_by"]),
             caption=f"at {plan.service_level:.0%} service level, target utilization {plan.target_utilization:.0%}",
@@ -134,68 +120,40 @@ class CapacityPlanDisplay(Display):
         )
 
     def _draw(self, ax: Axes) -> None:
-        self._draw_plan(ax)
-        self._label(ax)
-        self.notes_ = self._notes(ax)
-
-    def _draw_plan(self, ax: Axes) -> None:
-        times = instants(self.frame["ds"])
+        times = to_utc(self.frame["ds"])
         values = {name: self.frame[name].to_numpy(dtype=float) for name in _COLUMNS[1:]}
         self.bands_ = [
-            ax.fill_between(
-                times, values["required_p90"], values["required_p99"], color=PREDICTED, alpha=WIDE, linewidth=0
-            ),
-            ax.fill_between(
-                times, values["required_p50"], values["required_p90"], color=PREDICTED, alpha=NARROW, linewidth=0
-            ),
+            ax.fill_between(times, values[low], values[high], color=PREDICTED, alpha=alpha, linewidth=0)
+            for low, high, alpha in (("required_p90", "required_p99", WIDE), ("required_p50", "required_p90", NARROW))
         ]
-        self.line_ = ax.plot(times, values["required_p50"], color=PREDICTED)[0]
+        self.line_ = ax.plot(times, values["required_p50"], color=PREDICTED, linewidth=1.0)[0]
         self.required_line_ = ax.plot(times, values["required"], color=PREDICTED, linewidth=2.2)[0]
-        self.line_.set_linewidth(1.0)
-        self.history_line_ = self._draw_history(ax)
+        self.history_line_ = None
+        if self.history is not None:
+            held = self.history["y"].to_numpy(dtype=float)
+            self.history_line_ = ax.plot(to_utc(self.history["ds"]), held, color=MEASURED, linewidth=1.2)[0]
         self.installed_line_ = self._draw_installed(ax, times, values["installed"])
         self.shortfall_ = self._draw_shortfall(ax, times, values["required"], values["installed"])
-
-    def _draw_history(self, ax: Axes) -> Any:
-        if self.history is None:
-            return None
-        return ax.plot(
-            instants(self.history["ds"]), self.history["y"].to_numpy(dtype=float), color=MEASURED, linewidth=1.2
-        )[0]
+        ax.set_ylim(bottom=0, top=1.18 * ax.get_ylim()[1])
+        time_axes(ax, self.frame["ds"], "GPUs", margin=0.01)
+        annotate(ax, f"GPUs required {self.caption}".rstrip(), self.kind, self._entries())
+        self.notes_ = self._notes(ax)
 
     def _draw_installed(self, ax: Axes, times: Any, installed: Any) -> Any:
         if self.history is not None and len(self.history):
-            # What was installed in the past is not known; the line begins with the history so that the eye can compare.
-            times = np.append(instants(self.history["ds"].iloc[:1]), times)
+            # Past capacity is not known; the line is extended over the history for comparison.
+            times = np.append(to_utc(self.history["ds"].iloc[:1]), times)
             installed = np.append(installed[0], installed)
         return ax.step(times, installed, where="post", color=INSTALLED, linewidth=1.8)[0]
 
     def _draw_shortfall(self, ax: Axes, times: Any, required: Any, installed: Any) -> Any:
         if not self.short.any():
             return None
-        where = required > installed
-        return ax.fill_between(
-            times,
-            installed,
-            required,
-            where=where,
-            interpolate=True,
-            facecolor="none",
-            edgecolor=INSTALLED,
-            hatch="////",
-        )
-
-    def _label(self, ax: Axes) -> None:
-        count_axis(ax, "GPUs")
-        ax.set_ylim(bottom=0, top=1.18 * ax.get_ylim()[1])
-        ax.margins(x=0.01)
-        date_axis(ax, self.frame["ds"])
-        put_title(ax, "GPUs required" + (f" {self.caption}" if self.caption else ""))
-        put_kind(ax, self.kind)
-        put_legend(ax, self._entries())
+        look: dict[str, Any] = {"facecolor": "none", "edgecolor": INSTALLED, "hatch": "////"}
+        return ax.fill_between(times, installed, required, where=required > installed, interpolate=True, **look)
 
     def _entries(self) -> list[tuple[Any, str]]:
-        entries = [
+        return [
             (self.history_line_, "GPUs held so far"),
             (self.line_, "required, P50"),
             (self.bands_[1], "P50 to P90"),
@@ -204,7 +162,6 @@ class CapacityPlanDisplay(Display):
             (self.installed_line_, "installed"),
             (self.shortfall_, "shortfall"),
         ]
-        return [(artist, name) for artist, name in entries if artist is not None]
 
     def _notes(self, ax: Axes) -> list[Any]:
         if self.first_crossing is None:
@@ -216,8 +173,8 @@ class CapacityPlanDisplay(Display):
 
 
 def _mark(ax: Axes, time: pd.Timestamp, what: str, height: float) -> Any:
-    """Write a date beside a thin line; one that lies before the figure is written at its edge, with an arrow."""
-    stamp = instants(pd.DatetimeIndex([time]))[0]
+    """Mark a date with a thin line and a note; a date before the figure has an arrow at its edge instead."""
+    stamp = to_utc(pd.DatetimeIndex([time]))[0]
     left, right = ax.get_xlim()
     place = (float(ax.convert_xunits(stamp)) - left) / (right - left)
     text = f"{what} {time.day} {time:%b %Y}"
@@ -234,11 +191,5 @@ def _note(ax: Axes, text: str, place: float, height: float) -> Any:
     return note
 
 
-def _before(usage: pd.DataFrame, name: str, frame: pd.DataFrame) -> pd.DataFrame:
-    past = check_usage(usage)
-    past = past[(past["unique_id"] == name) & (past["ds"] < frame["ds"].min())]
-    return past.tail(HORIZONS_SHOWN * len(frame))
-
-
-def _known(moment: Any) -> pd.Timestamp | None:
-    return None if pd.isna(moment) else pd.Timestamp(moment)
+def _known(time: Any) -> pd.Timestamp | None:
+    return None if pd.isna(time) else pd.Timestamp(time)

@@ -1,8 +1,9 @@
-"""Figures of what has been used: over time by group, and over the hours of the mean week."""
+"""Figures of usage: over time by group, and as a weekly profile."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -13,47 +14,40 @@ from gpudemand.plotting._base import (
     MEASURED,
     OTHER,
     Display,
-    count_axis,
-    date_axis,
-    instants,
+    annotate,
     kind_of,
-    put_kind,
-    put_legend,
-    put_title,
+    put_stack,
     short_name,
+    time_axes,
     value_label,
 )
 from gpudemand.usage.series import to_wide
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.collections import FillBetweenPolyCollection, QuadMesh
 
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
+@dataclass(eq=False, repr=False)
 class UsageDisplay(Display):
     """Usage over time, stacked by group, the largest group at the bottom.
-
-    Build it with `from_usage`.
 
     Parameters
     ----------
     wide : DataFrame, shape (n_timestamps, n_groups)
-        Index: starts of the bins; one column a group, in the order of the stack; at most eight.
+        Index: starts of the bins; one column per group, in the order of the stack; at most eight.
     kind : str
-        Kind of data, for the corner.
+        Kind of data, shown in the corner.
     label : str, default="GPUs"
         What is stacked, with its unit.
     has_rest : bool, default=False
-        Whether the last column sums the groups that have no colour of their own.
+        Whether the last column sums the groups without a colour of their own.
 
     Attributes
     ----------
     areas_ : list of PolyCollection
-        One area a group, after `plot`.
-    ax_, figure_ : Axes, Figure
-        After `plot`.
+        One area per group, after `plot`.
 
     Examples
     --------
@@ -64,15 +58,15 @@ class UsageDisplay(Display):
     ['b', 'a']
     """
 
-    def __init__(self, wide: pd.DataFrame, *, kind: str, label: str = "GPUs", has_rest: bool = False) -> None:
-        self.wide = wide
-        self.kind = kind
-        self.label = label
-        self.has_rest = has_rest
+    wide: pd.DataFrame
+    _: KW_ONLY
+    kind: str
+    label: str = "GPUs"
+    has_rest: bool = False
 
     @classmethod
     def from_usage(cls, usage: pd.DataFrame, *, max_groups: int = 7) -> UsageDisplay:
-        """Keep the largest groups and sum the rest.
+        """Stack the largest groups and the sum of the others.
 
         Parameters
         ----------
@@ -91,69 +85,38 @@ class UsageDisplay(Display):
         UsageDisplay
         """
         check_number("max_groups", max_groups, 1, len(GROUPS), integer=True)
-        frame = check_usage(usage)
-        wide = to_wide(frame).T.fillna(0.0)
-        order = wide.sum().sort_values(ascending=False, kind="stable").index
-        shown = _with_rest(wide[order], max_groups)
-        return cls(shown, kind=kind_of(usage), label=value_label(usage), has_rest=len(order) > max_groups)
+        wide = to_wide(check_usage(usage)).T.fillna(0.0)
+        wide = wide[wide.sum().sort_values(ascending=False, kind="stable").index]
+        n_rest = max(wide.shape[1] - max_groups, 0)
+        shown = wide.iloc[:, :max_groups].copy()
+        if n_rest:
+            shown[f"{n_rest:,} other{'s' * (n_rest > 1)}"] = wide.iloc[:, max_groups:].sum(axis=1)
+        return cls(shown, kind=kind_of(usage), label=value_label(usage), has_rest=n_rest > 0)
 
     def _draw(self, ax: Axes) -> None:
-        self.areas_ = self._stack(ax)
-        self._label(ax)
-
-    def _stack(self, ax: Axes) -> list[FillBetweenPolyCollection]:
-        times, heights = _held_until_next(self.wide)
-        tops = np.cumsum(heights, axis=1)
-        return [
-            ax.fill_between(times, tops[:, i] - heights[:, i], tops[:, i], step="post", color=color, linewidth=0)
-            for i, color in enumerate(self._colors())
-        ]
-
-    def _colors(self) -> list[str]:
-        n_groups = self.wide.shape[1]
-        if n_groups == 1:
-            return [MEASURED]
-        return [*GROUPS[: n_groups - self.has_rest], *[OTHER] * self.has_rest]
-
-    def _label(self, ax: Axes) -> None:
-        count_axis(ax, self.label)
+        # A value holds until the next bin, the last one as long as the one before.
+        ds, n_groups = self.wide.index, self.wide.shape[1]
+        width = ds[-1] - ds[-2] if len(ds) > 1 else pd.Timedelta("1D")
+        steps = pd.concat([self.wide, self.wide.tail(1).set_axis([ds[-1] + width])])
+        colors = [*GROUPS[: n_groups - self.has_rest], *[OTHER] * self.has_rest] if n_groups > 1 else [MEASURED]
+        self.areas_ = put_stack(ax, steps, colors, step="post", linewidth=0)
         ax.set_ylim(bottom=0)
-        ax.margins(x=0)
-        date_axis(ax, self.wide.index)
-        put_title(ax, "Usage over time")
-        put_kind(ax, self.kind)
+        time_axes(ax, ds, self.label)
         names = [short_name(name) for name in self.wide.columns]
-        if len(names) > 1:
-            put_legend(ax, list(zip(self.areas_, names, strict=True)))
+        legend = list(zip(self.areas_, names, strict=True)) if n_groups > 1 else []
+        annotate(ax, "Usage over time", self.kind, legend)
 
 
-def _with_rest(wide: pd.DataFrame, max_groups: int) -> pd.DataFrame:
-    rest = wide.iloc[:, max_groups:]
-    kept = wide.iloc[:, :max_groups].copy()
-    if rest.shape[1]:
-        kept[f"{rest.shape[1]:,} other{'s' * (rest.shape[1] > 1)}"] = rest.sum(axis=1)
-    return kept
-
-
-def _held_until_next(wide: pd.DataFrame) -> tuple[Any, Any]:
-    """Return times and values of steps: a value holds until the next bin, the last one as long as the one before."""
-    times = instants(wide.index)
-    width = times[-1] - times[-2] if times.size > 1 else np.timedelta64(1, "D")
-    values = wide.to_numpy(dtype=float)
-    return np.append(times, times[-1] + width), np.vstack([values, values[-1:]])
-
-
-class RhythmDisplay(Display):
-    """Mean week: GPUs held by weekday and hour, as a heat map.
-
-    Build it with `from_usage`.
+@dataclass(eq=False, repr=False)
+class WeeklyProfileDisplay(Display):
+    """Weekly profile: mean GPUs held by weekday and hour, as a heat map.
 
     Parameters
     ----------
     week : DataFrame, shape (7, 24)
         Mean value by weekday (0 is Monday) and hour of the day; NaN where nothing was recorded.
     kind : str
-        Kind of data, for the corner.
+        Kind of data, shown in the corner.
     label : str, default="GPUs"
         What the colour means, with its unit.
     zone : str, default="UTC"
@@ -163,28 +126,26 @@ class RhythmDisplay(Display):
     ----------
     mesh_ : QuadMesh
         The heat map, after `plot`.
-    ax_, figure_ : Axes, Figure
-        After `plot`.
 
     Examples
     --------
     >>> import pandas as pd
     >>> ds = pd.date_range("2026-03-02", periods=336, freq="h", tz="UTC")
     >>> usage = pd.DataFrame({"unique_id": "all", "ds": ds, "y": ds.hour * 1.0})
-    >>> float(RhythmDisplay.from_usage(usage).week.loc[0, 9])
+    >>> float(WeeklyProfileDisplay.from_usage(usage).week.loc[0, 9])
     9.0
     """
 
     _size = (9.0, 2.9)
 
-    def __init__(self, week: pd.DataFrame, *, kind: str, label: str = "GPUs", zone: str = "UTC") -> None:
-        self.week = week
-        self.kind = kind
-        self.label = label
-        self.zone = zone
+    week: pd.DataFrame
+    _: KW_ONLY
+    kind: str
+    label: str = "GPUs"
+    zone: str = "UTC"
 
     @classmethod
-    def from_usage(cls, usage: pd.DataFrame) -> RhythmDisplay:
+    def from_usage(cls, usage: pd.DataFrame) -> WeeklyProfileDisplay:
         """Average the total of `usage` by weekday and hour.
 
         Parameters
@@ -199,36 +160,21 @@ class RhythmDisplay(Display):
 
         Returns
         -------
-        RhythmDisplay
+        WeeklyProfileDisplay
         """
         total = check_usage(usage).groupby("ds", as_index=False)["y"].sum()
         if len(total) > 1 and total["ds"].diff().min() > pd.Timedelta("1h"):
-            raise InputError("a mean week needs bins of one hour or less; make the usage with freq='h'.")
+            raise InputError("a weekly profile needs bins of one hour or less; make the usage with freq='h'.")
         total = total.assign(weekday=total["ds"].dt.day_of_week, hour=total["ds"].dt.hour)
         week = total.pivot_table(index="weekday", columns="hour", values="y", aggfunc="mean")
         week = week.reindex(index=range(7), columns=range(24))
         return cls(week, kind=kind_of(usage), label=value_label(usage), zone=str(total["ds"].dt.tz or "local"))
 
     def _draw(self, ax: Axes) -> None:
-        self.mesh_ = self._heat(ax)
-        bar = self.figure_.colorbar(self.mesh_, ax=ax, pad=0.015, aspect=18, format="{x:,.6g}")
-        bar.outline.set_visible(False)
-        bar.set_label(self.label)
-        put_title(ax, "The mean week")
-        put_kind(ax, self.kind)
-
-    def _heat(self, ax: Axes) -> QuadMesh:
-        from matplotlib.colors import LinearSegmentedColormap
-
         values = self.week.to_numpy(dtype=float)
         top = np.nanmax(values) if np.isfinite(values).any() else 1.0
-        shades = LinearSegmentedColormap.from_list("measured", ["#f6f6f7", "#8e8e94", "#2c2c31"])
-        mesh = ax.pcolormesh(values, cmap=shades, vmin=0, vmax=top or 1.0)
-        mesh.set(edgecolor="white", linewidth=1)
-        ax.invert_yaxis()
+        self.mesh_ = self._heat_map(ax, values, self.label, vmin=0, vmax=top or 1.0)
         ax.set_yticks(np.arange(7) + 0.5, WEEKDAYS)
         ax.set_xticks(np.arange(0, 25, 3))
         ax.set_xlabel(f"hour of the day ({self.zone})", loc="left")
-        ax.grid(visible=False)
-        ax.spines[:].set_visible(False)
-        return mesh
+        annotate(ax, "Weekly profile", self.kind)

@@ -9,7 +9,7 @@ import pytest
 from gpudemand._validation import InputError
 from gpudemand.forecast import Naive, SeasonalNaive, cross_validation
 from gpudemand.metrics import wape
-from gpudemand.plotting import BASELINE, PREDICTED, HorizonErrorDisplay, RollUpDisplay
+from gpudemand.plotting import BASELINE, PREDICTED, HorizonErrorDisplay, StackedForecastDisplay
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_unknown_names(backtest, options):
 def test_segments_add_up_to_the_total(by_user, corner, draw_without_warning):
     forecast = Naive().fit(by_user).predict(h=10)
     labels = pd.Series(np.arange(12) % 3, index=sorted(by_user["unique_id"].unique())).map("segment {}".format)
-    display = RollUpDisplay.from_forecast(forecast, by_user, labels=labels).plot()
+    display = StackedForecastDisplay.from_forecast(forecast, by_user, labels=labels).plot()
     assert display.parts.shape == (40, 3)
     np.testing.assert_allclose(display.parts.sum(axis=1), display.total)
     assert display.total.iloc[-1] == pytest.approx(forecast.groupby("ds")["Naive"].sum().iloc[-1])
@@ -54,4 +54,6 @@ def test_segments_add_up_to_the_total(by_user, corner, draw_without_warning):
 
 
 def test_hostile_names_can_be_drawn(by_user, draw_without_warning):
-    draw_without_warning(RollUpDisplay.from_forecast(Naive().fit(by_user).predict(h=10), by_user).plot().figure_)
+    draw_without_warning(
+        StackedForecastDisplay.from_forecast(Naive().fit(by_user).predict(h=10), by_user).plot().figure_
+    )

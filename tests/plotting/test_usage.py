@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.plotting import GROUPS, RhythmDisplay, UsageDisplay
+from gpudemand.plotting import GROUPS, UsageDisplay, WeeklyProfileDisplay
 
 
 def test_keeps_seven_groups_sorted_and_sums_the_rest(by_user):
@@ -66,7 +66,7 @@ def test_mean_week_is_a_mean_of_totals_in_local_hours(corner, draw_without_warni
     parts = [pd.DataFrame({"unique_id": name, "ds": ds, "y": ds.hour + 10.0 * (ds.day_of_week == 0)}) for name in "ab"]
     usage = pd.concat(parts, ignore_index=True)
     usage.attrs = {"kind": "public trace", "value": "gpus", "freq": "h"}
-    display = RhythmDisplay.from_usage(usage).plot()
+    display = WeeklyProfileDisplay.from_usage(usage).plot()
     assert display.week.loc[0, 9] == 38.0
     assert display.week.loc[3, 9] == 18.0
     assert display.mesh_.get_array().size == 7 * 24
@@ -78,7 +78,7 @@ def test_mean_week_is_a_mean_of_totals_in_local_hours(corner, draw_without_warni
 
 def test_mean_week_of_two_days_leaves_the_others_empty(draw_without_warning):
     ds = pd.date_range("2026-03-02", periods=48, freq="h", tz="UTC")
-    display = RhythmDisplay.from_usage(pd.DataFrame({"unique_id": "a", "ds": ds, "y": 0.0})).plot()
+    display = WeeklyProfileDisplay.from_usage(pd.DataFrame({"unique_id": "a", "ds": ds, "y": 0.0})).plot()
     assert display.week.loc[[0, 1]].notna().all(axis=None)
     assert display.week.loc[2:].isna().all(axis=None)
     draw_without_warning(display.figure_)
@@ -86,4 +86,4 @@ def test_mean_week_of_two_days_leaves_the_others_empty(draw_without_warning):
 
 def test_mean_week_refuses_days(total):
     with pytest.raises(InputError, match="freq='h'"):
-        RhythmDisplay.from_usage(total)
+        WeeklyProfileDisplay.from_usage(total)

@@ -11,10 +11,10 @@ from gpudemand.plotting import (
     CapacityPlanDisplay,
     ExceedanceDisplay,
     ForecastDisplay,
-    RhythmDisplay,
-    RollUpDisplay,
     SegmentProfileDisplay,
+    StackedForecastDisplay,
     UsageDisplay,
+    WeeklyProfileDisplay,
     style,
 )
 from gpudemand.plotting._base import Display, kind_of
@@ -56,7 +56,7 @@ def draw_figures(
     folder.mkdir(parents=True, exist_ok=True)
     displays: dict[str, tuple[Display, float]] = {
         "usage": (UsageDisplay.from_usage(usage.groups), 4.2),
-        "week": (RhythmDisplay.from_usage(usage.hourly), 3.0),
+        "week": (WeeklyProfileDisplay.from_usage(usage.hourly), 3.0),
         "forecast": (_forecast(usage, selected, MEAN), 3.9),
         "forecast_peak": (_forecast(usage, selected, PEAK), 3.9),
         "plan": (_plan(usage, requirement), 4.6),
@@ -70,7 +70,7 @@ def draw_figures(
     if parts is not None:
         median = parts.forecast[["unique_id", "ds", parts.model]]
         median.attrs = dict(parts.usage.attrs)
-        displays["parts"] = (RollUpDisplay.from_forecast(median, parts.usage), 4.2)
+        displays["parts"] = (StackedForecastDisplay.from_forecast(median, parts.usage), 4.2)
     return {name: _save(display, height, folder / name) for name, (display, height) in displays.items()}
 
 
@@ -121,8 +121,10 @@ def _save(display: Display, height: float, stem: Path) -> str:
         figure = Figure(figsize=(10, height), dpi=rcParams["savefig.dpi"])
         display.plot(figure.subplots())
         # savefig would draw four times and compute the layout twice; the canvases draw once each, with one layout.
-        FigureCanvasAgg(figure).print_png(stem.with_suffix(".png"))
+        FigureCanvasAgg(figure).print_png(stem.with_suffix(".png"))  # type: ignore[no-untyped-call]
         figure.set_layout_engine("none")
         # Without the date the files are reproducible.
-        FigureCanvasSVG(figure).print_svg(stem.with_suffix(".svg"), metadata={"Date": None})
+        FigureCanvasSVG(figure).print_svg(  # type: ignore[no-untyped-call]
+            stem.with_suffix(".svg"), metadata={"Date": None}
+        )
     return "data:image/svg+xml;base64," + base64.b64encode(stem.with_suffix(".svg").read_bytes()).decode("ascii")

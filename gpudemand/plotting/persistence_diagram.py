@@ -1,45 +1,44 @@
-"""Figures of the shape of usage: a persistence diagram beside its series."""
+"""Figure of a persistence diagram beside its series."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from gpudemand._typing import FloatArray, IntArray
+from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_choice, nearest
 from gpudemand.plotting._base import (
     BASELINE,
     MEASURED,
     PREDICTED,
     Display,
+    annotate,
     count_axis,
-    date_axis,
-    instants,
     kind_of,
-    put_kind,
-    put_title,
+    literal,
     short_name,
+    time_axes,
+    to_utc,
     value_label,
 )
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.collections import PathCollection
 
 _NOUNS = {"sublevel": "valleys", "superlevel": "peaks"}
 _AREA = 18.0
 
 
+@dataclass(eq=False, repr=False)
 class PersistenceDiagramDisplay(Display):
-    """A series and the diagram of its valleys or peaks side by side, with levels of usage at the same height.
+    """A series and its sublevel or superlevel persistence diagram, on one scale of usage.
 
-    A dot is a valley (or peak): where it begins, from left to right, and upwards the level at which it merges into a
-    deeper (higher) one. Far from the diagonal is far from noise. The area of a dot grows with the number of equal
-    pairs; the triangle is the pair that never ends, drawn at the other end of the series.
-
-    Build it with `from_wide`.
+    A dot is a valley (peak): births on the x axis, deaths, where it merges into a deeper (higher) one, on the y axis.
+    Persistence is the distance from the diagonal. The area of a dot is proportional to the number of equal pairs; the
+    triangle is the essential pair, drawn at the opposite extreme of the series.
 
     Parameters
     ----------
@@ -48,7 +47,7 @@ class PersistenceDiagramDisplay(Display):
     pairs : ndarray, shape (n_pairs, 2)
         Births and deaths, as `gpudemand.segments.sublevel_persistence` returns them.
     kind : str
-        Kind of data, for the corner.
+        Kind of data, shown in the corner.
     label : str, default="GPUs"
         What the series holds, with its unit.
     filtration : {"sublevel", "superlevel"}, default="sublevel"
@@ -72,29 +71,21 @@ class PersistenceDiagramDisplay(Display):
 
     _size = (9.0, 3.2)
 
-    def __init__(
-        self,
-        series: pd.Series,
-        pairs: FloatArray,
-        *,
-        kind: str,
-        label: str = "GPUs",
-        filtration: str = "sublevel",
-    ) -> None:
-        self.series = series
-        self.pairs = pairs
-        self.kind = kind
-        self.label = label
-        self.filtration = filtration
+    series: pd.Series
+    pairs: FloatArray
+    _: KW_ONLY
+    kind: str
+    label: str = "GPUs"
+    filtration: str = "sublevel"
 
     @classmethod
     def from_wide(cls, wide: pd.DataFrame, user: object, *, filtration: str = "sublevel") -> PersistenceDiagramDisplay:
-        """Compute the diagram of one user.
+        """Compute the persistence diagram of one user.
 
         Parameters
         ----------
         wide : DataFrame, shape (n_users, n_timestamps)
-            What `gpudemand.to_wide` returns; ``attrs`` name kind and value.
+            As `gpudemand.to_wide` returns it; ``attrs`` name kind and value.
         user : object
             Whose row to draw.
         filtration : {"sublevel", "superlevel"}, default="sublevel"
@@ -109,7 +100,7 @@ class PersistenceDiagramDisplay(Display):
         -------
         PersistenceDiagramDisplay
         """
-        # Loading numba takes a moment that other figures need not wait for.
+        # Imports numba, which other figures do not need.
         from gpudemand.segments import sublevel_persistence, superlevel_persistence
 
         check_choice("filtration", filtration, _NOUNS)
@@ -125,17 +116,17 @@ class PersistenceDiagramDisplay(Display):
         self.diagram_ax_ = make_axes_locatable(ax).append_axes("right", size="38%", pad=0.25, sharey=ax)
         self._draw_series(ax)
         self._draw_diagram(self.diagram_ax_)
-        put_kind(self.diagram_ax_, self.kind)
 
     def _draw_series(self, ax: Axes) -> None:
         has_times = isinstance(self.series.index, pd.DatetimeIndex)
-        x = instants(self.series.index) if has_times else np.arange(len(self.series))
+        x = to_utc(self.series.index) if has_times else np.arange(len(self.series))
         ax.plot(x, self.series.to_numpy(dtype=float), color=MEASURED, linewidth=1.0)
-        ax.margins(x=0)
-        count_axis(ax, self.label)
-        put_title(ax, short_name(self.series.name))
+        literal(ax.set_title(short_name(self.series.name), loc="left"))
         if has_times:
-            date_axis(ax, self.series.index)
+            time_axes(ax, self.series.index, self.label)
+        else:
+            ax.margins(x=0)
+            count_axis(ax, self.label)
 
     def _draw_diagram(self, ax: Axes) -> None:
         from matplotlib.ticker import MaxNLocator
@@ -144,7 +135,8 @@ class PersistenceDiagramDisplay(Display):
         ax.axline((0, 0), slope=1, color=BASELINE, linestyle="--", linewidth=0.9)
         finite = np.isfinite(self.pairs[:, 1])
         points, counts = np.unique(self.pairs[finite], axis=0, return_counts=True)
-        self.points_ = self._dots(ax, points, counts)
+        look: dict[str, Any] = {"color": PREDICTED, "alpha": 0.75, "linewidths": 0, "zorder": 3}
+        self.points_ = ax.scatter(points[:, 0], points[:, 1], s=_AREA * counts, **look)
         end = high if self.filtration == "sublevel" else low
         ax.plot(self.pairs[~finite, 0], np.full((~finite).sum(), end), "^", color=PREDICTED, fillstyle="none")
         pad = 0.06 * (high - low) or 1.0
@@ -153,9 +145,4 @@ class PersistenceDiagramDisplay(Display):
         ax.xaxis.set_major_locator(MaxNLocator(3, prune="upper"))
         ax.xaxis.set_major_formatter("{x:,.6g}")
         ax.set_xlabel("level at birth (height: at death)", loc="left")
-        put_title(ax, _NOUNS[self.filtration].capitalize())
-
-    def _dots(self, ax: Axes, points: FloatArray, counts: IntArray) -> PathCollection:
-        return ax.scatter(
-            points[:, 0], points[:, 1], s=_AREA * counts, color=PREDICTED, alpha=0.75, linewidths=0, zorder=3
-        )
+        annotate(ax, _NOUNS[self.filtration].capitalize(), self.kind)

@@ -1,51 +1,48 @@
-"""Segments over time: how much each uses, and who moved from one to another."""
+"""Figures of segments over time: shares of usage, and transitions of users."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from gpudemand._typing import FloatArray
 from gpudemand.plotting._base import (
     Display,
-    date_axis,
+    annotate,
+    grid_map,
     kind_of,
     literal,
-    put_kind,
-    put_legend,
-    put_title,
+    put_stack,
     short_name,
+    time_axes,
     value_label,
 )
-from gpudemand.plotting.segments_labels import checked_labels, put_stack, segment_names
+from gpudemand.plotting.segment_labels import EDGES, checked_labels, segment_colors, segment_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+@dataclass(eq=False, repr=False)
 class SegmentShareDisplay(Display):
     """Share of each segment in the GPU-hours over time, stacked to one.
-
-    Build it with `from_labels`.
 
     Parameters
     ----------
     shares : DataFrame, shape (n_periods, n_segments)
-        Index: starts of the periods; a column a segment; rows sum to one, or are NaN where nothing was used.
+        Index: starts of the periods; a column per segment; rows sum to one, or are NaN where nothing was used.
     kind : str
-        Kind of data, for the corner.
+        Kind of data, shown in the corner.
     label : str, default="share of GPU-hours"
-        What is shared out.
+        Name of the share.
 
     Attributes
     ----------
     areas_ : list of PolyCollection
-        One a segment, after `plot`.
-    ax_, figure_ : Axes, Figure
-        After `plot`.
+        One per segment, after `plot`.
 
     Examples
     --------
@@ -55,10 +52,10 @@ class SegmentShareDisplay(Display):
     [0.75, 0.75]
     """
 
-    def __init__(self, shares: pd.DataFrame, *, kind: str, label: str = "share of GPU-hours") -> None:
-        self.shares = shares
-        self.kind = kind
-        self.label = label
+    shares: pd.DataFrame
+    _: KW_ONLY
+    kind: str
+    label: str = "share of GPU-hours"
 
     @classmethod
     def from_labels(
@@ -71,7 +68,7 @@ class SegmentShareDisplay(Display):
         wide : DataFrame, shape (n_users, n_timestamps)
         labels : sequence of int, shape (n_users,)
         names : sequence of str, optional
-            One a segment.
+            One per segment.
         freq : str, default="7D"
             Length of a period.
 
@@ -93,35 +90,29 @@ class SegmentShareDisplay(Display):
         return cls(sums.div(total.where(total > 0), axis=0), kind=kind_of(wide), label=label)
 
     def _draw(self, ax: Axes) -> None:
-        self.areas_ = put_stack(ax, self.shares)
+        self.areas_ = put_stack(ax, self.shares, segment_colors(self.shares.shape[1]), **EDGES)
         ax.set_ylim(0, 1)
+        time_axes(ax, self.shares.index, self.label)
         ax.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
-        ax.set_ylabel(self.label)
-        ax.margins(x=0)
-        date_axis(ax, self.shares.index)
-        put_title(ax, "What each segment uses, over time")
-        put_kind(ax, self.kind)
-        put_legend(ax, [(a, short_name(n)) for a, n in zip(self.areas_, self.shares.columns, strict=True)])
+        entries = [(a, short_name(n)) for a, n in zip(self.areas_, self.shares.columns, strict=True)]
+        annotate(ax, "Share of usage by segment", self.kind, entries)
 
 
+@dataclass(eq=False, repr=False)
 class SegmentTransitionDisplay(Display):
-    """Who moved: the segment of each user in an earlier period against that in a later one.
-
-    Build it with `from_labels`.
+    """Transition counts: the segment of each user in an earlier period against that in a later one.
 
     Parameters
     ----------
     counts : DataFrame, shape (n_before, n_after)
         Users by segment before (index) and after (columns).
     kind : str
-        Kind of data, for the corner.
+        Kind of data, shown in the corner.
 
     Attributes
     ----------
     mesh_ : QuadMesh
         Shares of the users of each earlier segment, after `plot`.
-    ax_, figure_ : Axes, Figure
-        After `plot`.
 
     Examples
     --------
@@ -134,9 +125,9 @@ class SegmentTransitionDisplay(Display):
 
     _size = (6.2, 4.4)
 
-    def __init__(self, counts: pd.DataFrame, *, kind: str) -> None:
-        self.counts = counts
-        self.kind = kind
+    counts: pd.DataFrame
+    _: KW_ONLY
+    kind: str
 
     @classmethod
     def from_labels(
@@ -149,7 +140,7 @@ class SegmentTransitionDisplay(Display):
         before, after : sequence of int, shape (n_users,)
             Labels of the same users under one segmenter: ``labels_``, and ``predict`` of the later period.
         names : sequence of str, optional
-            One a segment, from 0 on.
+            One per segment, from 0 on.
         kind : str, optional
             Kind of data.
 
@@ -171,27 +162,17 @@ class SegmentTransitionDisplay(Display):
         return cls(table.rename_axis(index="before", columns="after"), kind=kind)
 
     def _draw(self, ax: Axes) -> None:
-        from matplotlib.colors import LinearSegmentedColormap
-
         counts = self.counts.to_numpy(dtype=float)
         shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
-        shades = LinearSegmentedColormap.from_list("measured", ["#f6f6f7", "#8e8e94", "#2c2c31"])
-        self.mesh_ = ax.pcolormesh(shares, cmap=shades, vmin=0, vmax=1, edgecolor="white", linewidth=1)
-        self._numbers(ax, counts, shares)
-        ax.invert_yaxis()
+        self.mesh_ = grid_map(ax, shares, vmin=0, vmax=1)
+        for row, column in zip(*counts.nonzero(), strict=True):
+            color = "white" if shares[row, column] > 0.5 else "#1c1c1f"
+            text = f"{counts[row, column]:,.0f}"
+            ax.text(column + 0.5, row + 0.5, text, ha="center", va="center", color=color)
         ax.set_xticks(np.arange(counts.shape[1]) + 0.5, [short_name(n, 14) for n in self.counts.columns], rotation=30)
         ax.set_yticks(np.arange(counts.shape[0]) + 0.5, [short_name(n, 14) for n in self.counts.index])
-        for text in (*ax.get_xticklabels(), *ax.get_yticklabels()):
-            literal(text)
+        for label in (*ax.get_xticklabels(), *ax.get_yticklabels()):
+            literal(label)
         ax.set_xlabel("segment in the later period", loc="left")
         ax.set_ylabel("segment in the earlier period")
-        ax.grid(visible=False)
-        ax.spines[:].set_visible(False)
-        put_title(ax, "Who moved (users)")
-        put_kind(ax, self.kind)
-
-    def _numbers(self, ax: Axes, counts: FloatArray, shares: FloatArray) -> None:
-        for row, column in np.ndindex(counts.shape):
-            if counts[row, column]:
-                color = "white" if shares[row, column] > 0.5 else "#1c1c1f"
-                ax.text(column + 0.5, row + 0.5, f"{counts[row, column]:,.0f}", ha="center", va="center", color=color)
+        annotate(ax, "Segment transitions (users)", self.kind)

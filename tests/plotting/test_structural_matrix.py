@@ -27,7 +27,7 @@ def test_heat_map_labels_and_corner():
 
 def test_weights_have_their_unit():
     display = StructuralMatrixDisplay.from_graph(chain("Conv", "Relu"), weight="flops")
-    assert display.label == "FLOP a sample"
+    assert display.label == "FLOP per sample"
 
 
 def test_only_the_largest_types_are_shown():

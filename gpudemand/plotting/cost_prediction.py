@@ -1,7 +1,8 @@
-"""Figures of predicted costs: predicted beside measured, and the error by group."""
+"""Figures of predicted training costs: predicted against measured, and relative error by group."""
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,18 +10,7 @@ import pandas as pd
 
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_choice
-from gpudemand.plotting._base import (
-    BASELINE,
-    MEASURED,
-    PREDICTED,
-    WIDE,
-    Display,
-    kind_of,
-    put_kind,
-    put_legend,
-    put_title,
-    short_name,
-)
+from gpudemand.plotting._base import BASELINE, MEASURED, PREDICTED, WIDE, Display, annotate, kind_of, short_name
 from gpudemand.units import format_gib, format_seconds
 
 if TYPE_CHECKING:
@@ -28,21 +18,22 @@ if TYPE_CHECKING:
 
 _NAMES = {"time": "time of a training step", "memory": "memory of a training step"}
 _TICKS = {"time": format_seconds, "memory": format_gib}
-#: Groups in an error figure; the best and the worst of more are shown.
-_MOST_GROUPS = 30
+#: Groups in an error figure; of more, those with the smallest and the largest errors.
+_MAX_GROUPS = 30
 
 
+@dataclass(eq=False, repr=False)
 class CostPredictionDisplay(Display):
-    """Predicted cost over measured cost, on log scales, with intervals and a band of ten per cent.
+    """Predicted against measured cost, on log scales, with intervals and a band of ten percent.
 
     Parameters
     ----------
     costs : DataFrame
-        A row a job: ``measured`` and ``predicted``, in seconds or GiB; ``low`` and ``high`` where there are intervals.
+        A row per job: ``measured`` and ``predicted``, in seconds or GiB; optionally ``low`` and ``high``.
     target : {"time", "memory"}, default="time"
         What is predicted.
     kind : str
-        Kind of data, for the corner.
+        Kind of data, shown in the corner.
 
     Attributes
     ----------
@@ -50,8 +41,6 @@ class CostPredictionDisplay(Display):
         The jobs, after `plot`.
     intervals_ : LineCollection or None
         Their intervals.
-    ax_, figure_ : Axes, Figure
-        After `plot`.
 
     Examples
     --------
@@ -62,27 +51,27 @@ class CostPredictionDisplay(Display):
 
     _size = (5.4, 4.8)
 
-    def __init__(self, costs: pd.DataFrame, *, target: str = "time", kind: str) -> None:
-        self.costs = costs
-        self.target = target
-        self.kind = kind
+    costs: pd.DataFrame
+    _: KW_ONLY
+    target: str = "time"
+    kind: str
 
     @classmethod
     def from_predictions(
         cls, measured: Any, predicted: Any, interval: Any = None, *, target: str = "time", kind: str = ""
     ) -> CostPredictionDisplay:
-        """Put measurements beside predictions made without them.
+        """Compare predictions with measurements that they were not fitted on.
 
         Parameters
         ----------
         measured, predicted : array-like of shape (n_jobs,)
             Seconds, or GiB; positive.
         interval : array-like of shape (n_jobs, 2), optional
-            What ``predict_interval`` returns.
+            As ``predict_interval`` returns it.
         target : {"time", "memory"}, default="time"
             What is predicted.
         kind : str, optional
-            Kind of data; by default what `measured` states in its ``attrs``.
+            Kind of data; by default as `measured` states in its ``attrs``.
 
         Raises
         ------
@@ -100,7 +89,7 @@ class CostPredictionDisplay(Display):
         if len({len(column) for column in columns.values()}) != 1:
             lengths = ", ".join(f"{name} has {len(column)}" for name, column in columns.items())
             raise InputError(f"jobs must be as many in every argument: {lengths}.")
-        return cls(pd.DataFrame(columns), target=target, kind=kind or kind_of(_with_attrs(measured)))
+        return cls(pd.DataFrame(columns), target=target, kind=kind or kind_of(measured))
 
     def _draw(self, ax: Axes) -> None:
         x, y = self.costs["measured"].to_numpy(), self.costs["predicted"].to_numpy()
@@ -113,7 +102,7 @@ class CostPredictionDisplay(Display):
             self.intervals_ = ax.vlines(x, self.costs["low"], self.costs["high"], color=PREDICTED, alpha=WIDE)
             entries.append((self.intervals_, "interval"))
         self.points_ = ax.scatter(x, y, s=9, color=PREDICTED, alpha=0.7, linewidths=0, zorder=3)
-        entries.insert(0, (self.points_, "a job"))
+        entries.insert(0, (self.points_, "job"))
         ax.set(xscale="log", yscale="log", xlim=tuple(ends), ylim=tuple(ends))
         for axis in (ax.xaxis, ax.yaxis):
             _cost_axis(axis, self.target, *ends)
@@ -121,22 +110,21 @@ class CostPredictionDisplay(Display):
         ax.set_ylabel("predicted", loc="top")
         ax.set_aspect("equal")
         ax.grid(visible=True, axis="both")
-        put_title(ax, _NAMES[self.target])
-        put_kind(ax, self.kind)
-        put_legend(ax, entries)
+        annotate(ax, _NAMES[self.target], self.kind, entries)
 
 
+@dataclass(eq=False, repr=False)
 class CostErrorDisplay(Display):
     """Relative error of predictions by group: the median, and the range from the 10th to the 90th percentile.
 
     Parameters
     ----------
     errors : DataFrame
-        A row a group, in the order drawn: ``low``, ``median``, ``high``, ``n``; signed, 0.1 is ten per cent too much.
+        A row per group, in the order drawn: ``low``, ``median``, ``high``, ``n``; signed, 0.1 is ten percent too high.
     title : str
-        What is predicted, for whom.
+        Title of the figure.
     kind : str
-        Kind of data, for the corner.
+        Kind of data, shown in the corner.
 
     Attributes
     ----------
@@ -144,8 +132,6 @@ class CostErrorDisplay(Display):
         The medians, after `plot`.
     ranges_ : LineCollection
         The ranges.
-    ax_, figure_ : Axes, Figure
-        After `plot`.
 
     Examples
     --------
@@ -154,10 +140,10 @@ class CostErrorDisplay(Display):
     {'gru': 0.0, 'vgg': 0.1}
     """
 
-    def __init__(self, errors: pd.DataFrame, *, title: str, kind: str) -> None:
-        self.errors = errors
-        self.title = title
-        self.kind = kind
+    errors: pd.DataFrame
+    _: KW_ONLY
+    title: str
+    kind: str
 
     @property
     def _size(self) -> tuple[float, float]:  # type: ignore[override]
@@ -176,9 +162,9 @@ class CostErrorDisplay(Display):
         groups : array-like of shape (n_jobs,)
             Network, family or device of each job.
         title : str, optional
-            What is predicted, for whom.
+            Title of the figure.
         kind : str, optional
-            Kind of data; by default what `measured` states in its ``attrs``.
+            Kind of data; by default as `measured` states in its ``attrs``.
 
         Raises
         ------
@@ -188,19 +174,19 @@ class CostErrorDisplay(Display):
         Returns
         -------
         CostErrorDisplay
-            Groups in the order of their median absolute error; of more than 30, the best and the worst.
+            Groups in the order of their median absolute error; of more than 30, the smallest and the largest.
         """
-        truth, costs, names = _costs("measured", measured), _costs("predicted", predicted), np.asarray(groups)
-        if not len(truth) == len(costs) == len(names):
+        actual, costs, names = _costs("measured", measured), _costs("predicted", predicted), np.asarray(groups)
+        if not len(actual) == len(costs) == len(names):
             raise InputError(
-                f"jobs must be as many in every argument, not {len(truth)}, {len(costs)} and {len(names)}."
+                f"jobs must be as many in every argument, not {len(actual)}, {len(costs)} and {len(names)}."
             )
-        error = pd.DataFrame({"group": names, "error": costs / truth - 1})
+        error = pd.DataFrame({"group": names, "error": costs / actual - 1})
         grouped = error.groupby("group", sort=True)["error"]
         table = grouped.quantile([0.1, 0.5, 0.9]).unstack().set_axis(["low", "median", "high"], axis=1)
         table["n"] = grouped.size()
         order = error["error"].abs().groupby(error["group"]).median().sort_values(kind="stable").index
-        return cls(_ends(table.loc[order]), title=title, kind=kind or kind_of(_with_attrs(measured)))
+        return cls(_first_and_last(table.loc[order]), title=title, kind=kind or kind_of(measured))
 
     def _draw(self, ax: Axes) -> None:
         from matplotlib.ticker import PercentFormatter
@@ -216,9 +202,8 @@ class CostErrorDisplay(Display):
         ax.grid(visible=False, axis="y")
         ax.grid(visible=True, axis="x")
         ax.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-        ax.set_xlabel("predicted less measured; the line holds 80 % of the jobs, the band is ten per cent", loc="left")
-        put_title(ax, self.title)
-        put_kind(ax, self.kind)
+        ax.set_xlabel("relative error; lines: 10th to 90th percentile, band: ten percent", loc="left")
+        annotate(ax, self.title, self.kind)
 
 
 def _costs(name: str, values: Any) -> FloatArray:
@@ -228,22 +213,18 @@ def _costs(name: str, values: Any) -> FloatArray:
     return costs
 
 
-def _with_attrs(values: Any) -> Any:
-    return values if hasattr(values, "attrs") else None
-
-
-def _ends(table: pd.DataFrame) -> pd.DataFrame:
+def _first_and_last(table: pd.DataFrame) -> pd.DataFrame:
     """Keep the first and the last of many groups."""
-    half = _MOST_GROUPS // 2
-    return table if len(table) <= _MOST_GROUPS else pd.concat([table.iloc[:half], table.iloc[-half:]])
+    half = _MAX_GROUPS // 2
+    return table if len(table) <= _MAX_GROUPS else pd.concat([table.iloc[:half], table.iloc[-half:]])
 
 
 def _cost_axis(axis: Any, target: str, low: float, high: float) -> None:
-    """Write a log axis in plain words: ms, s, min, or MiB and GiB."""
+    """Format a log axis with units: ms, s, min, or MiB and GiB."""
     from matplotlib.ticker import LogLocator, NullLocator
 
     decades = np.log10(high / low)
-    # Memory is counted in powers of two: 256 MiB and 1 GiB, not 102 MiB.
+    # Memory in powers of two: 256 MiB, 1 GiB.
     base, subs = (4.0, (1.0,)) if target == "memory" else (10.0, (1.0,) if decades > 2 else (1.0, 2.0, 5.0))
     axis.set_major_locator(LogLocator(base, subs=subs))
     axis.set_minor_locator(NullLocator())

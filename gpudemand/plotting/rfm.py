@@ -1,43 +1,41 @@
-"""Users by recency, frequency and monetary value, coloured by segment."""
+"""Figure of users by recency, frequency and monetary value."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from gpudemand._validation import check_columns
-from gpudemand.plotting._base import Display, count_axis, kind_of, put_kind, put_legend, put_title, short_name
-from gpudemand.plotting.segments_labels import checked_labels, segment_colors, segment_names
+from gpudemand.plotting._base import Display, annotate, count_axis, kind_of, short_name
+from gpudemand.plotting.segment_labels import checked_labels, segment_colors, segment_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.collections import PathCollection
 
 
+@dataclass(eq=False, repr=False)
 class RFMDisplay(Display):
-    """Every user by time since the last use and GPU-hours, coloured by segment, as large as often there.
-
-    Build it with `from_rfm`.
+    """Scatter plot of users: recency, monetary value (GPU-hours), frequency (size) and segment (colour).
 
     Parameters
     ----------
-    table : DataFrame, one row a user
+    table : DataFrame, one row per user
         ``recency``, ``frequency``, ``monetary``, as `gpudemand.segments.rfm_table` returns it.
     labels : Series of int
         Segment of each user.
     names : dict of int to str
-        What to call each segment.
+        Name of each segment.
     kind : str
-        Kind of data, for the corner.
+        Kind of data, shown in the corner.
 
     Attributes
     ----------
     points_ : list of PathCollection
-        One a segment, after `plot`.
-    ax_, figure_ : Axes, Figure
-        After `plot`.
+        One per segment, after `plot`.
 
     Examples
     --------
@@ -48,17 +46,17 @@ class RFMDisplay(Display):
 
     _size = (9.0, 4.4)
 
-    def __init__(self, table: pd.DataFrame, labels: pd.Series, names: dict[int, str], *, kind: str) -> None:
-        self.table = table
-        self.labels = labels
-        self.names = names
-        self.kind = kind
+    table: pd.DataFrame
+    labels: pd.Series
+    names: dict[int, str]
+    _: KW_ONLY
+    kind: str
 
     @classmethod
     def from_rfm(
         cls, table: pd.DataFrame, labels: Sequence[int], *, names: Sequence[str] | None = None, kind: str = ""
     ) -> RFMDisplay:
-        """Put labels to the table.
+        """Show the table of `rfm_table`, coloured by label.
 
         Parameters
         ----------
@@ -66,9 +64,9 @@ class RFMDisplay(Display):
             ``recency``, ``frequency``, ``monetary``.
         labels : sequence of int, shape (n_users,)
         names : sequence of str, optional
-            One a segment.
+            One per segment.
         kind : str, optional
-            Kind of data; what the table states, by default.
+            Kind of data; by default as the table states.
 
         Raises
         ------
@@ -91,12 +89,11 @@ class RFMDisplay(Display):
         ax.set_yscale("symlog", linthresh=1)
         ax.set_xlim(left=-0.3)
         ax.set_ylim(bottom=float(self.table["monetary"].min()) / 2)
-        count_axis(ax, f"{units.get('monetary', 'GPU-hours')} in all")
+        count_axis(ax, f"{units.get('monetary', 'GPU-hours')} in total")
         ax.xaxis.set_major_formatter("{x:,.6g}")
         ax.set_xlabel(f"time since the last use ({units.get('recency', 'days')})", loc="left")
-        put_title(ax, "Recency, frequency (size) and GPU-hours of each user")
-        put_kind(ax, self.kind)
-        put_legend(ax, [(p, short_name(n)) for p, n in zip(self.points_, self.names.values(), strict=True)])
+        entries = [(p, short_name(n)) for p, n in zip(self.points_, self.names.values(), strict=True)]
+        annotate(ax, "Recency, frequency (size) and GPU-hours of each user", self.kind, entries)
 
     def _points(self, ax: Axes, label: int, color: str) -> PathCollection:
         rows = self.table[(self.labels == label).to_numpy()]

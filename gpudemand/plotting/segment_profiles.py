@@ -1,24 +1,24 @@
-"""What usage looks like in each segment, as small multiples."""
+"""Figure of typical users by segment."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from gpudemand.plotting._base import Display, date_axis, instants, kind_of, literal, put_kind, short_name
-from gpudemand.plotting.segments_labels import checked_labels, segment_colors, segment_names
+from gpudemand.plotting._base import Display, date_axis, kind_of, literal, put_kind, short_name, to_utc
+from gpudemand.plotting.segment_labels import checked_labels, segment_colors, segment_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+@dataclass(eq=False, repr=False)
 class SegmentProfileDisplay(Display):
-    """What usage looks like in each segment, as small multiples: typical users over time, on one scale each.
-
-    Build it with `from_labels`.
+    """Usage of typical users by segment, as small multiples; each user on a scale of their own.
 
     Parameters
     ----------
@@ -27,12 +27,12 @@ class SegmentProfileDisplay(Display):
     sizes : dict of str to int
         Users in each segment.
     kind : str
-        Kind of data, for the corner.
+        Kind of data, shown in the corner.
 
     Attributes
     ----------
     axes_ : list of Axes
-        One a segment, after `plot`.
+        One per segment, after `plot`.
     ax_, figure_ : Axes, Figure
         After `plot`; the small multiples lie inside `ax_`.
 
@@ -47,16 +47,16 @@ class SegmentProfileDisplay(Display):
 
     _size = (9.0, 5.2)
 
-    def __init__(self, panels: dict[str, pd.DataFrame], sizes: dict[str, int], *, kind: str) -> None:
-        self.panels = panels
-        self.sizes = sizes
-        self.kind = kind
+    panels: dict[str, pd.DataFrame]
+    sizes: dict[str, int]
+    _: KW_ONLY
+    kind: str
 
     @classmethod
     def from_labels(
         cls, wide: pd.DataFrame, labels: Sequence[int], *, names: Sequence[str] | None = None, n_examples: int = 3
     ) -> SegmentProfileDisplay:
-        """Pick typical users of each segment: those in the middle of it by GPU-hours.
+        """Choose typical users of each segment: quantiles of its GPU-hours.
 
         Parameters
         ----------
@@ -64,9 +64,9 @@ class SegmentProfileDisplay(Display):
             Usage, as `gpudemand.to_wide` returns it.
         labels : sequence of int, shape (n_users,)
         names : sequence of str, optional
-            One a segment, such as ``segment_profiles(wide, labels)["name"]``.
+            One per segment, such as ``segment_profiles(wide, labels)["name"]``.
         n_examples : int, default=3
-            Users a segment.
+            Users per segment.
 
         Raises
         ------
@@ -79,14 +79,14 @@ class SegmentProfileDisplay(Display):
         """
         codes = checked_labels(wide.index, labels)
         called = segment_names(codes, names)
-        members = {called[label]: wide[codes == label] for label in called}
+        members = {name: wide[codes == label] for label, name in called.items()}
         panels = {name: _examples(rows, n_examples) for name, rows in members.items()}
         return cls(panels, {name: len(rows) for name, rows in members.items()}, kind=kind_of(wide))
 
     def _draw(self, ax: Axes) -> None:
         ax.set_axis_off()
-        ax.set_title("What usage looks like in each segment", loc="left", pad=12)
-        put_kind(ax, self.kind).set_position((0, 14))
+        ax.set_title("Typical users by segment", loc="left", pad=12)
+        put_kind(ax, self.kind, height=14)
         self.axes_ = [self._panel(ax, place) for place in range(len(self.panels))]
 
     def _panel(self, ax: Axes, place: int) -> Axes:
@@ -112,7 +112,7 @@ def _examples(rows: pd.DataFrame, n_examples: int) -> pd.DataFrame:
 
 
 def _ridges(ax: Axes, table: pd.DataFrame, color: str) -> None:
-    times = instants(table.index)
+    times = to_utc(table.index)
     for floor, name in enumerate(table.columns):
         ax.fill_between(times, floor, floor + 0.9 * table[name].to_numpy(), step="post", color=color, linewidth=0)
     date_axis(ax, table.index)
