@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import numpy as np
 
 from benchmarks.forecast.score import Method, ours, point
-from gpudemand.forecast import ETS, LastValueProfile, Naive, SeasonalNaive
+from gpudemand.forecast import ETS, Naive, SeasonallyAdjustedNaive, SeasonalNaive
 
 HAS_STATSFORECAST = find_spec("statsforecast") is not None
 NOTE = "" if HAS_STATSFORECAST else "statsforecast is not installed: statsmodels' methods stand in for its own."
@@ -19,7 +19,7 @@ def naive(n_seasons: int = 28) -> dict[str, Method]:
     return {
         "Naive": ours(Naive(), ()),
         "SeasonalNaive": ours(SeasonalNaive(), ()),
-        "LastValueProfile": ours(LastValueProfile(n_seasons=n_seasons), ()),
+        "SeasonallyAdjustedNaive": ours(SeasonallyAdjustedNaive(n_seasons=n_seasons), ()),
     }
 
 

@@ -26,7 +26,7 @@ def methods() -> dict[str, score.Method]:
         "TSB": TSB(),
         "SBA": SBA(),
     }
-    own = {"RidgeAutoregression": RidgeAutoregression("level", penalty=3.0, own_penalty=1e4)}
+    own = {"RidgeAutoregression": RidgeAutoregression("level", penalty=3.0, series_penalty=1e4)}
     found = {name: score.ours(model, ()) for name, model in {**simple, **own}.items()}
     return found | {"CombinedForecaster": score.ours(CombinedForecaster())}
 

@@ -12,7 +12,7 @@ import pandas as pd
 from benchmarks.forecast import load, score, users
 from benchmarks.forecast.origins import Origins
 from gpudemand.forecast import ClusterwiseForecaster, Panel, TemporalFactorization
-from gpudemand.forecast.clusterwise.initial_partition import PlainSegmenter
+from gpudemand.forecast.clusterwise.initial_partition import BaselineSegmenter
 from gpudemand.metrics import evaluate
 from gpudemand.segments import TopologicalSegmenter
 
@@ -48,9 +48,9 @@ def methods(h: int, season: int) -> dict[str, score.Method]:
     """One model for all, ours, and controls with a given start."""
     plain = {"season_length": max(season, 7)}
     given = {
-        "random clusters": PlainSegmenter("random", 8, **plain),
-        "RFM clusters": PlainSegmenter("rfm", 8, **plain),
-        "spectrum clusters": PlainSegmenter("spectrum", 8, **plain),
+        "random clusters": BaselineSegmenter("random", 8, **plain),
+        "RFM clusters": BaselineSegmenter("rfm", 8, **plain),
+        "spectrum clusters": BaselineSegmenter("spectrum", 8, **plain),
         "topology segments": TopologicalSegmenter(random_state=0),
     }
     return {

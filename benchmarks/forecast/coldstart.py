@@ -35,7 +35,7 @@ def _scores(panel: Panel, m: int) -> dict[str, float]:
     known = usage[~usage["unique_id"].isin(panel.ids[held_out])]
     model = AnalogueForecaster().fit(known, freq=panel.freq)
     new = AnalogueForecaster().fit(usage[usage["unique_id"].isin(panel.ids[held_out])], freq=panel.freq)
-    others, aged = _whole(model.aged_, m), _whole(new.aged_, m)
+    others, aged = _whole(model.aligned_, m), _whole(new.aligned_, m)
     past, truth = aged[:, :m], aged[:, m:]
     paths = {"analogues": model.quantiles(past if m else np.zeros((len(aged), 1)), HORIZON, list(SHARES))}
     labels, mine = _segments(others[:, :m], past)

@@ -40,6 +40,6 @@ def run(data: Path, origins: Origins | None = None) -> pd.DataFrame:
 def _scores(panel: Panel, origins: Origins | None) -> pd.DataFrame:
     places = (origins or Origins(count=28)).of(panel, h=24, step=24)
     backtest, seconds = score.rolling(methods(), panel, places, h=24)
-    six = ["SeasonalNaive", "LastValueProfile", *anchors.standard(), "HourOfWeek"]
+    six = ["SeasonalNaive", "SeasonallyAdjustedNaive", *anchors.standard(), "HourOfWeek"]
     backtest["MedianOfThese"] = np.median(backtest[six], axis=1)
     return score.table(backtest, seconds)
