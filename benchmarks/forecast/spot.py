@@ -23,8 +23,7 @@ _WINDOW = 8 * 168
 
 
 def methods() -> dict[str, score.Method]:
-    """The package's methods and the others."""
-    # Mean of the same hour of the week in four weeks, moved to yesterday's level.
+    """Methods of the package and the standard ones."""
     standard = anchors.naive() | anchors.standard(_WINDOW) | {"HourOfWeek": score.ours(WeekProfile())}
     models = [DoubleSeasonalSmoothing(), RidgeAutoregression("level", penalty=0.1), CombinedForecaster()]
     return standard | {type(model).__name__: score.ours(model) for model in models}

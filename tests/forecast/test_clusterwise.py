@@ -184,10 +184,10 @@ class TestExchange:
 
 
 def test_one_burst_does_not_determine_the_selection():
-    wrong = np.ones((2, 2000))
-    wrong[1] = 0.9
-    wrong[1, 0] = 1e6
-    assert select_method(bounded_losses(wrong, np.ones(2000))) == 1
+    errors = np.ones((2, 2000))
+    errors[1] = 0.9
+    errors[1, 0] = 1e6
+    assert select_method(bounded_losses(errors, np.ones(2000))) == 1
 
 
 @pytest.mark.parametrize("kind", KINDS)

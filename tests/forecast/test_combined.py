@@ -102,5 +102,5 @@ def test_the_level_correction_reduces_the_bias_when_users_leave(monkeypatch):
 def test_origins_share_the_origins_of_their_backtests():
     model = CombinedForecaster().fit(long({"a": np.arange(24.0 * 30)}))
     backtests = [model._backtest_origins(24 * day, 1, 24) for day in range(2, 30)]
-    assert all(len(rehearsal) >= 6 for rehearsal in backtests)
+    assert all(len(earlier) >= 6 for earlier in backtests)
     assert len(np.unique(np.concatenate(backtests))) < 100

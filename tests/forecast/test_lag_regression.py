@@ -86,7 +86,7 @@ def test_missing_values_late_series_and_long_horizons():
     assert rmse(last, found[0]) < 3
 
 
-@pytest.mark.parametrize("wrong", [(60, 10), (1, 2, 3), (), 0, "day", (10, 60.5)])
-def test_invalid_seasons_are_refused(wrong):
+@pytest.mark.parametrize("invalid", [(60, 10), (1, 2, 3), (), 0, "day", (10, 60.5)])
+def test_invalid_seasons_are_refused(invalid):
     with pytest.raises(InputError, match="season_length"):
-        LagRegression(wrong).fit(frame(two_seasons(), "h"))
+        LagRegression(invalid).fit(frame(two_seasons(), "h"))

@@ -27,8 +27,8 @@ def test_equal_forecasts_share_and_a_strong_prior_dominates():
 
 
 def test_without_evidence_the_prior_stays():
-    for nothing in (np.zeros((4, 9, 3)), np.full((4, 9, 3), np.nan), np.zeros((4, 0, 3))):
-        np.testing.assert_array_equal(combination_weights(nothing, PRIOR, 0.3), np.tile(PRIOR, (4, 1)))
+    for empty in (np.zeros((4, 9, 3)), np.full((4, 9, 3), np.nan), np.zeros((4, 0, 3))):
+        np.testing.assert_array_equal(combination_weights(empty, PRIOR, 0.3), np.tile(PRIOR, (4, 1)))
 
 
 @pytest.mark.parametrize("unit", [1e-9, 1e9])

@@ -178,17 +178,17 @@ def minimise_on_simplex(form: FloatArray, slope: FloatArray, support: BoolArray 
     weights, fewest, tries = np.zeros(flat.shape[:2]), np.full(len(flat), m + 1), np.full(len(flat), _TRIES)
     left = np.arange(len(flat))
     for _ in range(_MOST_PIVOTS):
-        found, wrong = _solved(flat[left], inside[left])
+        found, violated = _solved(flat[left], inside[left])
         weights[left] = np.maximum(found, 0.0)
-        left, wrong = left[wrong.any(axis=1)], wrong[wrong.any(axis=1)]
+        left, violated = left[violated.any(axis=1)], violated[violated.any(axis=1)]
         if not left.size:
             break
-        n_wrong = wrong.sum(axis=1)
-        fewer = n_wrong < fewest[left]
+        n_violated = violated.sum(axis=1)
+        fewer = n_violated < fewest[left]
         tries[left] = np.where(fewer, _TRIES, tries[left] - 1)
-        fewest[left] = np.minimum(n_wrong, fewest[left])
-        only_last = np.arange(m) == m - 1 - wrong[:, ::-1].argmax(axis=1)[:, None]
-        inside[left] ^= np.where(tries[left, None] >= 0, wrong, only_last)
+        fewest[left] = np.minimum(n_violated, fewest[left])
+        only_last = np.arange(m) == m - 1 - violated[:, ::-1].argmax(axis=1)[:, None]
+        inside[left] ^= np.where(tries[left, None] >= 0, violated, only_last)
     return (weights / weights.sum(axis=1, keepdims=True)).reshape(slope.shape)
 
 
