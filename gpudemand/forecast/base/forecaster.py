@@ -45,7 +45,7 @@ class Forecaster(BaseEstimator):
     _allow_missing = False
 
     def fit(self: Self, usage: pd.DataFrame, freq: object = None) -> Self:
-        """Store the training series.
+        """Fit to the training series.
 
         Parameters
         ----------
@@ -57,11 +57,17 @@ class Forecaster(BaseEstimator):
         Returns
         -------
         self
+
+        Raises
+        ------
+        InputError
+            For an invalid parameter or series, or a history that is too short for the method.
         """
-        self._set_panel(Panel.from_long(usage, freq, allow_missing=self._allow_missing))
+        self._fit_panel(Panel.from_long(usage, freq, allow_missing=self._allow_missing))
         return self
 
-    def _set_panel(self, panel: Panel) -> None:
+    def _fit_panel(self, panel: Panel) -> None:
+        """Fit to a panel; subclasses that estimate parameters extend this method, not `fit`."""
         self.panel_ = panel
         self.season_length_ = self._season()
         self._backtests: dict[int, tuple[FloatArray, PastErrors]] = {}

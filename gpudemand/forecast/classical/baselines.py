@@ -79,7 +79,7 @@ class SeasonallyAdjustedNaive(Forecaster):
     >>> ds = pd.date_range("2026-03-01", periods=5, freq="D")
     >>> usage = pd.DataFrame({"unique_id": "total", "ds": ds, "y": [0.0, 2.0, 0.0, 2.0, 8.0]})
     >>> SeasonallyAdjustedNaive(season_length=2).fit(usage).predict(h=2).iloc[:, -1].tolist()
-    [5.0, 8.0]
+    [6.0, 8.0]
     """
 
     def __init__(self, season_length: int | None = None, n_seasons: int = 28) -> None:

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand.forecast.base.forecaster import Forecaster, positive_int
-from gpudemand.forecast.base.panel import week_length
+from gpudemand.forecast.base.panel import Panel, week_length
 from gpudemand.forecast.clusterwise.evidence import Evidence
 from gpudemand.forecast.clusterwise.exchange import exchange, membership_costs, membership_posterior
 from gpudemand.forecast.clusterwise.initial_partition import InitialPartition, default_segmenters
@@ -124,28 +124,11 @@ class ClusterwiseForecaster(Forecaster):
         self.horizon = horizon
         self.random_state = random_state
 
-    def fit(self, usage: pd.DataFrame, freq: object = None) -> ClusterwiseForecaster:
-        """Fit the factorization and the clusters.
-
-        Parameters
-        ----------
-        usage : DataFrame
-            ``unique_id``, ``ds``, ``y``; rows may be missing, and so may values.
-        freq : str or offset, optional
-            Frequency of the timestamps; inferred when not given.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        InputError
-            For an illegal parameter, or labels that do not name every user.
-        """
-        super().fit(usage, freq)
+    def _fit_panel(self, panel: Panel) -> None:
+        super()._fit_panel(panel)
         template = self.factorization or TemporalFactorization(random_state=self.random_state)
-        self.factorization_ = clone(template).fit(usage, freq=self.panel_.freq)
+        self.factorization_ = clone(template)
+        self.factorization_._fit_panel(panel)
         self._fitted = {self.panel_.values.shape[1]: self.factorization_.fitted_}
         self._partitions: dict[tuple[int, int], InitialPartition] = {}
         self._h = self._fit_horizon(self.panel_.values.shape[1])
@@ -155,7 +138,6 @@ class ClusterwiseForecaster(Forecaster):
         weights = self._combination_weights(self.panel_.values)
         self.weights_ = pd.DataFrame(weights, index=self.panel_.ids, columns=list(_PRIOR_WEIGHTS))
         self._set_labels(self.panel_.values)
-        return self
 
     def predict_new(self, usage: pd.DataFrame, h: int) -> pd.DataFrame:
         """Forecast users who were not in training by the clusters of their segment.
@@ -276,7 +258,8 @@ class ClusterwiseForecaster(Forecaster):
         if not ends:
             return pd.DataFrame(columns=columns), _GLOBAL
         losses, errors = np.mean([self._losses(y[:, :end], choices) for end in ends], axis=0)
-        share = losses.mean(axis=1) / losses[0].mean()
+        mean = losses.mean(axis=1)
+        share = np.divide(mean, mean[0], out=np.ones_like(mean), where=mean[0] > 0)
         rows = [(*self._named(c, y), c.switching_cost, loss) for c, loss in zip(choices, share, strict=True)]
         return pd.DataFrame(rows, columns=columns), choices[select_method(losses, errors.sum(axis=1))]
 

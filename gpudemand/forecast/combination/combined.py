@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 from sklearn.base import clone
 
 from gpudemand._typing import BoolArray, FloatArray, IntArray
@@ -94,30 +93,16 @@ class CombinedForecaster(Forecaster):
         self.season_length = season_length
         self.random_state = random_state
 
-    def fit(self, usage: pd.DataFrame, freq: object = None) -> CombinedForecaster:
-        """Store the training series, and fit the members.
-
-        Parameters
-        ----------
-        usage : DataFrame
-            ``unique_id``, ``ds``, ``y``; rows may be missing, and so may values.
-        freq : str or offset, optional
-            Frequency of the timestamps; inferred when not given.
-
-        Returns
-        -------
-        self
-        """
-        super().fit(usage, freq)
+    def _fit_panel(self, panel: Panel) -> None:
+        super()._fit_panel(panel)
         self.members_ = [clone(m) for m in (self._default_members() if self.members is None else self.members)]
         if not self.members_:
             raise InputError("members is empty; pass at least one forecaster, or None for the default ones.")
-        panel = replace(self.panel_, values=fill_missing(self.panel_.values, self.season_length_))
+        filled = replace(panel, values=fill_missing(panel.values, self.season_length_))
         for member in self.members_:
             if "random_state" in member.get_params():
                 member.set_params(random_state=self.random_state)
-            _fit_member(member, panel)
-        return self
+            member._fit_panel(filled)
 
     def _default_members(self) -> list[Forecaster]:
         season, week, values = self.season_length_, week_length(self.panel_.freq), self.panel_.values
@@ -174,17 +159,10 @@ class CombinedForecaster(Forecaster):
         return np.stack([np.maximum(member._paths(y, places, h), floor) for member in self.members_])
 
 
-def _fit_member(member: Forecaster, panel: Panel) -> None:
-    if type(member).fit is Forecaster.fit:
-        member._set_panel(panel)
-    else:
-        member.fit(panel.long_frame(panel.times, {"y": panel.values}), freq=panel.freq)
-
-
 def _regular(y: FloatArray, origins: IntArray) -> BoolArray:
     """Series that are not intermittent up to each origin, shape (n_origins, n_series)."""
-    happened = np.cumsum(np.nan_to_num(y) != 0, axis=1)[:, origins - 1]
-    return np.asarray((happened >= (1 - _INTERMITTENT) * (origins - History.of(y, 1).begins[:, None])).T)
+    n_events = np.cumsum(np.nan_to_num(y) != 0, axis=1)[:, origins - 1]
+    return np.asarray((n_events >= (1 - _INTERMITTENT) * (origins - History.of(y, 1).begins[:, None])).T)
 
 
 def _weights(
@@ -199,7 +177,7 @@ def _weights(
     h, n_times = errors.shape[-1], y.shape[1]
     history = History.of(y, 1)
     begins = history.begins[:, None]
-    happened = np.cumsum(np.nan_to_num(y) != 0, axis=1)
+    n_events = np.cumsum(np.nan_to_num(y) != 0, axis=1)
     past = _padded([np.searchsorted(places, earlier) for earlier in backtests], n_times)
     at = np.where(past < n_times, places[np.minimum(past, places.size - 1)], n_times)
     known = (at[..., None] + np.arange(h) < origins[:, None, None])[:, None]
@@ -210,7 +188,7 @@ def _weights(
     first = np.array(
         [earlier[0] if earlier.size else origin for earlier, origin in zip(backtests, origins, strict=True)]
     )
-    evidence = (happened[:, origins - 1] - happened[:, first - 1]).T.astype(float)
+    evidence = (n_events[:, origins - 1] - n_events[:, first - 1]).T.astype(float)
     spans = Spans.of(h)
     return stacking_weights(usable, spans, history.scales(origins).T, evidence, regular)[:, :, spans.of_step]
 

@@ -15,7 +15,7 @@ from gpudemand.forecast.regression.autoregression import extrapolate
 def rolling_paths(
     factors: Factors, residual_ar: ResidualAR, y: FloatArray, h: int, origins: IntArray, penalties: Penalties
 ) -> FloatArray:
-    """Forecast from origins after the training period, each with the data known there.
+    """Forecasts from origins after the training period, shape (n_series, n_origins, h).
 
     At every new time the latent state is predicted and corrected by the data as far as their penalty allows; the
     residuals follow. Later data also correct imputed values, so a forecast is made when the filter is at its origin.
@@ -30,10 +30,6 @@ def rolling_paths(
     origins : ndarray of int
         Columns of `y` known at each origin, ascending.
     penalties : Penalties
-
-    Returns
-    -------
-    ndarray of shape (n_series, n_origins, h)
     """
     n_seen, n_residuals = factors.latent.shape[1], residual_ar.values.shape[1]
     latent = np.concatenate([factors.latent, np.empty((len(factors.latent), y.shape[1]))], axis=1)
@@ -69,17 +65,9 @@ def _corrected(
 def backtest_frame(
     panel: Panel, times: pd.DatetimeIndex, origins: IntArray, y: FloatArray, columns: dict[str, FloatArray]
 ) -> pd.DataFrame:
-    """Paths from rolling origins as a backtest: ``unique_id, ds, cutoff, y`` and the columns.
+    """Columns of shape (n_series, n_origins, h) as a backtest: ``unique_id, ds, cutoff, y`` and the columns.
 
-    Parameters
-    ----------
-    panel : Panel
-        Of the training period.
-    times : DatetimeIndex
-        The end of the training period, and every bin after it.
-    origins : ndarray of int
-    y : ndarray of shape (n_series, len(times) - 1)
-    columns : dict of str to ndarray of shape (n_series, n_origins, h)
+    `times` are the end of the training period, and every bin after it, with the data `y`, shape (n_series, n_new).
     """
     n, _, h = next(iter(columns.values())).shape
     ahead = origins[:, None] + np.arange(h)

@@ -119,29 +119,10 @@ class TemporalFactorization(Forecaster):
         self.n_sweeps = n_sweeps
         self.random_state = random_state
 
-    def fit(self, usage: pd.DataFrame, freq: object = None) -> TemporalFactorization:
-        """Factorize the training series.
-
-        Parameters
-        ----------
-        usage : DataFrame
-            ``unique_id``, ``ds``, ``y``; rows may be missing, and so may values.
-        freq : str or offset, optional
-            Frequency of the timestamps; inferred when not given.
-
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        InputError
-            For an illegal parameter, or a history that is not longer than the longest lag.
-        """
-        super().fit(usage, freq)
+    def _fit_panel(self, panel: Panel) -> None:
+        super()._fit_panel(panel)
         self.lags_ = self._lags(self.panel_.values.shape[1])
         self._set_fitted(self.factorize(self.panel_.values))
-        return self
 
     def update(self, usage: pd.DataFrame, n_sweeps: int = 3) -> TemporalFactorization:
         """Refit to a longer history with a warm start.

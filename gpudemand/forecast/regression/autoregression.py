@@ -35,19 +35,9 @@ def lagged(x: FloatArray, lags: tuple[int, ...]) -> FloatArray:
 
 
 def fit_weights(x: FloatArray, lags: tuple[int, ...], penalty: float) -> FloatArray:
-    """Fit an autoregression to each row by ridge regression.
+    """Ridge autoregressions, shape (n_rows, n_lags), of the rows of `x`, shape (n_rows, n_times).
 
-    Parameters
-    ----------
-    x : ndarray of shape (n_rows, n_times)
-    lags : tuple of int
-        Ascending.
-    penalty : float
-        On the squared weights, in units of the variance of a row.
-
-    Returns
-    -------
-    ndarray of shape (n_rows, n_lags)
+    The penalty on the squared weights is in units of the variance of a row.
     """
     past, now = lagged(x, lags), x[:, max(lags) :]
     gram = np.einsum("art,brt->rab", past, past, optimize=True)
@@ -58,22 +48,12 @@ def fit_weights(x: FloatArray, lags: tuple[int, ...], penalty: float) -> FloatAr
 
 
 def fit_shrunk(x: FloatArray, lags: tuple[int, ...], penalty: float) -> tuple[FloatArray, FloatArray]:
-    """Fit an autoregression to each row, shrunk towards the one that is fitted to all rows together.
+    """Autoregressions of the rows of `x`, shrunk towards the one that is fitted to all rows together.
 
-    Parameters
-    ----------
-    x : ndarray of shape (n_rows, n_times)
-        Finite. Rows that are zero throughout get the shared weights.
-    lags : tuple of int
-        Ascending.
-    penalty : float
-        On the squared distance of a row's weights from the shared ones, in units of the variance of a row: about their
-        worth as a number of values.
+    The penalty on the squared distance from the shared weights is in units of the variance of a row: about their worth
+    as a number of values. Rows that are zero throughout get the shared weights.
 
-    Returns
-    -------
-    weights : ndarray of shape (n_rows, n_lags)
-    shared : ndarray of shape (n_lags,)
+    Returns the weights, shape (n_rows, n_lags), and the shared ones, shape (n_lags,).
     """
     if x.shape[1] <= max(lags):
         return np.zeros((len(x), len(lags))), np.zeros(len(lags))
@@ -95,18 +75,9 @@ def _normal_equations(x: FloatArray, lags: tuple[int, ...]) -> tuple[FloatArray,
 
 
 def is_stable(weights: FloatArray, lags: tuple[int, ...]) -> BoolArray:
-    """Whether an autoregression is stationary, by Levinson's recursion: all reflection coefficients are below one.
+    """Whether autoregressions, shape (..., n_lags), are stationary: all reflection coefficients are below one.
 
-    It takes ``max(lags)`` steps, where eigenvalues of the companion matrix would take their cube.
-
-    Parameters
-    ----------
-    weights : ndarray of shape (..., n_lags)
-    lags : tuple of int
-
-    Returns
-    -------
-    ndarray of bool, shape (...)
+    Levinson's recursion takes ``max(lags)`` steps, where eigenvalues of the companion matrix would take their cube.
 
     Examples
     --------
@@ -127,20 +98,10 @@ def is_stable(weights: FloatArray, lags: tuple[int, ...]) -> BoolArray:
 
 
 def stabilise(weights: FloatArray, lags: tuple[int, ...]) -> FloatArray:
-    """Scale autoregressions down until they are stable.
+    """Scale autoregressions, shape (n_rows, n_lags), down until they are stable; stable rows are unchanged.
 
     All weights of a row shrink by one factor. Scaling the roots instead would multiply the weight at lag l by the l-th
     power of the factor, which removes seasonal lags.
-
-    Parameters
-    ----------
-    weights : ndarray of shape (n_rows, n_lags)
-    lags : tuple of int
-
-    Returns
-    -------
-    ndarray of shape (n_rows, n_lags)
-        Stable rows are returned unchanged.
     """
     # Weights whose absolute values sum to less than one are stable, which spares most rows the recursion.
     unstable = np.flatnonzero(np.abs(weights).sum(axis=1) >= 1)
@@ -163,20 +124,9 @@ def extrapolate(x: FloatArray, weights: FloatArray, lags: tuple[int, ...], h: in
 def extrapolate_from(
     x: FloatArray, weights: FloatArray, lags: tuple[int, ...], h: int, origins: IntArray
 ) -> FloatArray:
-    """Recursive forecasts of each row from several origins.
+    """Recursive forecasts of each row from several origins, shape (n_rows, n_origins, h).
 
-    Parameters
-    ----------
-    x : ndarray of shape (n_rows, n_times)
-    weights : ndarray of shape (n_rows, n_lags)
-    lags : tuple of int
-    h : int
-    origins : ndarray of int
-        Number of times known at each, at most ``n_times``.
-
-    Returns
-    -------
-    ndarray of shape (n_rows, n_origins, h)
+    An origin is the number of times known there, at most ``n_times``.
     """
     first = max(int(origins.min()) - max(lags), 0)
     past = np.concatenate([np.zeros((len(x), max(lags))), x[:, first:]], axis=1)
@@ -206,19 +156,7 @@ def innovations_adjoint(errors: FloatArray, weights: FloatArray, lags: tuple[int
 def solve_with_penalty(
     diagonal: FloatArray, right: FloatArray, weights: FloatArray, lags: tuple[int, ...], penalty: float
 ) -> FloatArray:
-    """Solve ``(diag(diagonal) + penalty * A'A) x = right`` by banded Cholesky, A the innovations of one row.
-
-    Parameters
-    ----------
-    diagonal, right : ndarray of shape (n_times,)
-    weights : ndarray of shape (n_lags,)
-    lags : tuple of int
-    penalty : float
-
-    Returns
-    -------
-    ndarray of shape (n_times,)
-    """
+    """Solve ``(diag(diagonal) + penalty * A'A) x = right`` by banded Cholesky, A the innovations of one row."""
     longest, n = max(lags), right.size
     band = np.zeros((longest + 1, n))
     terms = [(0, 1.0), *zip(lags, -weights, strict=True)]
