@@ -1,4 +1,4 @@
-"""The one scheduler seam: joblib on one machine, Dask as soon as a Dask client is active."""
+"""Parallel map: joblib on one machine, or Dask when a Dask client is active."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def run(function: Callable[..., T], items: Iterable[Any], n_jobs: int | None = N
     Parameters
     ----------
     function : callable
-        Takes one item; must be importable (no lambda) when processes or Dask are used.
+        Function of one item; importable (no lambda) if processes or Dask are used.
     items : iterable
-        What to work on.
+        Arguments of the calls.
     n_jobs : int or None, default=None
-        Processes on this machine; None is 1, or whatever ``joblib.parallel_config`` says. When a
-        ``dask.distributed.Client`` is active in this process, the work goes to its cluster instead.
+        Processes on this machine; None is 1, or the setting of ``joblib.parallel_config``. An active
+        ``dask.distributed.Client`` of this process is used instead.
 
     Examples
     --------
@@ -31,14 +31,14 @@ def run(function: Callable[..., T], items: Iterable[Any], n_jobs: int | None = N
     """
     calls = (delayed(function)(item) for item in items)
     if _dask_is_active():
-        # Without n_jobs joblib takes one, and works here instead of there.
+        # Without n_jobs joblib would run one job in this process.
         with parallel_config(backend="dask", n_jobs=-1):
             return list(Parallel()(calls))
     return list(Parallel(n_jobs=n_jobs)(calls))
 
 
 def _dask_is_active() -> bool:
-    # A client can only be active if its user has imported distributed: no import of ours is needed to know.
+    # A client can only be active if distributed has been imported.
     distributed = sys.modules.get("distributed")
     if distributed is None:
         return False

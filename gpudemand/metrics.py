@@ -1,4 +1,4 @@
-"""Errors of forecasts: on arrays, and on the long frames of a backtest, always pooled over series."""
+"""Forecast errors on arrays, and on the long frames of a backtest, pooled over series."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def wape(y: FloatArray, forecast: FloatArray) -> float:
 
 
 def bias(y: FloatArray, forecast: FloatArray) -> float:
-    """Sum of errors over the sum of demand: positive when too much is forecast.
+    """Sum of errors over the sum of demand, positive for over-forecasts.
 
     Examples
     --------
@@ -48,16 +48,13 @@ def rmse(y: FloatArray, forecast: FloatArray) -> float:
 
 
 def smape(y: FloatArray, forecast: FloatArray) -> float:
-    """200 x mean of |error| / (|forecast| + |y|), in percent; for comparisons with papers only.
-
-    Zero against zero counts as no error.
-    """
-    size = np.abs(forecast) + np.abs(y)
-    return float(200 * np.divide(np.abs(forecast - y), size, out=np.zeros_like(size), where=size > 0).mean())
+    """Symmetric MAPE in percent, 200 x mean of |error| / (|forecast| + |y|); 0 / 0 is no error."""
+    scale = np.abs(forecast) + np.abs(y)
+    return float(200 * np.divide(np.abs(forecast - y), scale, out=np.zeros_like(scale), where=scale > 0).mean())
 
 
 def pinball(y: FloatArray, forecast: FloatArray, quantile: float) -> float:
-    """Mean quantile loss: under-forecasts cost `quantile`, over-forecasts ``1 - quantile`` a unit.
+    """Mean pinball (quantile) loss: `quantile` for a unit of under-forecast, ``1 - quantile`` of over-forecast.
 
     Examples
     --------
@@ -74,7 +71,7 @@ def coverage(y: FloatArray, low: FloatArray, high: FloatArray) -> float:
 
 
 def seasonal_scale(history: pd.DataFrame, season_length: int = 1, *, squared: bool = False) -> pd.Series:
-    """Mean (squared) seasonal difference of each series in the *training* period: the scale of MASE and RMSSE.
+    """Mean absolute or squared seasonal difference of each training series, the scale of MASE and RMSSE.
 
     Parameters
     ----------
@@ -88,13 +85,13 @@ def seasonal_scale(history: pd.DataFrame, season_length: int = 1, *, squared: bo
     Returns
     -------
     Series indexed by unique_id
-        NaN where the difference is zero throughout: such a series has no scale and is left out of scaled errors.
+        NaN for constant series, which are left out of scaled errors.
     """
     check_columns(history, ("unique_id", "ds", "y"), "history")
     ordered = history.sort_values(["unique_id", "ds"])
-    steps = ordered.groupby("unique_id")["y"].diff(season_length)
-    size = steps**2 if squared else steps.abs()
-    return size.groupby(ordered["unique_id"]).mean().replace(0.0, np.nan)
+    difference = ordered.groupby("unique_id")["y"].diff(season_length)
+    difference = difference**2 if squared else difference.abs()
+    return difference.groupby(ordered["unique_id"]).mean().replace(0.0, np.nan)
 
 
 _POINT: dict[str, Callable[[FloatArray, FloatArray], float]] = {
@@ -117,21 +114,21 @@ def evaluate(
 ) -> pd.DataFrame:
     """Score every model of a backtest, pooled over all rows.
 
-    Errors are never averaged over clusters or users: under such an average even a forecast of zero "improves".
+    Errors are not averaged over clusters, because such an average of even a zero forecast falls with their number.
 
     Parameters
     ----------
     backtest : DataFrame
-        What `cross_validation` returns: ``unique_id, ds, cutoff, y``, a column a model, ``<model>-lo-80`` and so on.
+        As returned by `cross_validation`: ``unique_id, ds, cutoff, y``, a column a model, ``<model>-lo-80`` and so on.
     metrics : sequence of str
         Of ``wape, bias, mae, rmse, smape, mase, rmsse, pinball, coverage``. The last two use the interval columns: the
         mean loss over the quantiles present, and one column ``coverage_80`` a level.
     history : DataFrame, optional
         Training series, needed by ``mase`` and ``rmsse``; only rows up to the first cutoff are used.
     season_length : int, default=1
-        Lag of the naive method that gives the scale of ``mase`` and ``rmsse``.
+        Lag of the naive forecast that scales ``mase`` and ``rmsse``.
     by : str, optional
-        A column (``"cutoff"``, ``"unique_id"``, ...) to report separately.
+        Column (``"cutoff"``, ``"unique_id"``, ...) whose values are scored separately.
 
     Returns
     -------
@@ -160,19 +157,19 @@ def evaluate(
 
 
 def model_names(frame: pd.DataFrame) -> list[str]:
-    """Columns of a forecast or backtest that hold a model's point forecast."""
-    taken = {*KEYS, "h"}
-    return [name for name in frame.columns if name not in taken and not _LEVEL.match(str(name))]
+    """Columns of a forecast or backtest with a model's point forecast."""
+    keys = {*KEYS, "h"}
+    return [name for name in frame.columns if name not in keys and not _LEVEL.match(str(name))]
 
 
 def levels(frame: pd.DataFrame, model: str) -> list[float]:
-    """Interval levels, in percent and ascending, for which a frame has both ends for a model."""
+    """Interval levels, in percent and ascending, for which a frame has both bounds of a model."""
     sides: dict[str, set[str]] = {}
     for name in frame.columns:
         found = _LEVEL.match(str(name))
         if found and found["model"] == model:
             sides.setdefault(found["level"], set()).add(found["side"])
-    return sorted(float(level) for level, ends in sides.items() if ends == {"lo", "hi"})
+    return sorted(float(level) for level, found in sides.items() if found == {"lo", "hi"})
 
 
 def _score(rows: pd.DataFrame, model: str, metrics: Sequence[str], scales: dict[str, pd.Series]) -> dict[str, float]:
@@ -194,20 +191,20 @@ def _score(rows: pd.DataFrame, model: str, metrics: Sequence[str], scales: dict[
 def _scales(
     metrics: Sequence[str], backtest: pd.DataFrame, history: pd.DataFrame | None, season_length: int
 ) -> dict[str, pd.Series]:
-    wanted = [name for name in ("mase", "rmsse") if name in metrics]
-    if not wanted:
+    scaled = [name for name in ("mase", "rmsse") if name in metrics]
+    if not scaled:
         return {}
     if history is None:
-        raise InputError(f"{' and '.join(wanted)} need history=, the series that the models were trained on.")
+        raise InputError(f"{' and '.join(scaled)} need history=, the series that the models were trained on.")
     past = history[history["ds"] <= backtest["cutoff"].min()]
-    return {name: seasonal_scale(past, season_length, squared=name == "rmsse") for name in wanted}
+    return {name: seasonal_scale(past, season_length, squared=name == "rmsse") for name in scaled}
 
 
 def _scaled(name: str, rows: pd.DataFrame, error: FloatArray, scale: pd.Series) -> float:
-    unit = rows["unique_id"].map(scale).to_numpy(dtype=float)
+    scales = rows["unique_id"].map(scale).to_numpy(dtype=float)
     if name == "mase":
-        return float(np.nanmean(np.abs(error) / unit)) if np.isfinite(unit).any() else np.nan
-    squares = pd.Series(error**2 / unit).groupby(rows["unique_id"].to_numpy()).mean()
+        return float(np.nanmean(np.abs(error) / scales)) if np.isfinite(scales).any() else np.nan
+    squares = pd.Series(error**2 / scales).groupby(rows["unique_id"].to_numpy()).mean()
     return float(np.sqrt(squares).mean())
 
 

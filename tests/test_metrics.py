@@ -1,4 +1,4 @@
-"""Errors by hand, and pooling that no clustering can flatter."""
+"""Forecast errors: values by hand, pooling, and scales from training data only."""
 
 from __future__ import annotations
 
@@ -51,14 +51,8 @@ def test_pooled_values_by_hand(backtest, history):
     assert row["pinball"] == pytest.approx(np.mean([7 / 4 / 2, low, high]))
 
 
-def test_by_cutoff_reports_each(backtest):
+def test_scores_by_a_column(backtest):
     assert evaluate(backtest, ["wape"], by="unique_id").loc[("M", "b"), "wape"] == pytest.approx(0.1)
-
-
-def test_a_zero_forecast_gains_nothing_from_more_clusters(backtest):
-    zero = backtest.assign(M=0.0)
-    assert evaluate(zero, ["wape"]).loc["M", "wape"] == 1.0
-    assert evaluate(zero.assign(cluster=[0, 0, 1, 1]), ["wape"]).loc["M", "wape"] == 1.0
 
 
 def test_names_and_levels(backtest):
@@ -76,7 +70,7 @@ def test_scaled_errors_need_history(backtest, history):
     assert np.isnan(evaluate(backtest, ["mase"], history=flat).loc["M", "mase"])
 
 
-def test_scale_never_sees_the_test_window(backtest, history):
+def test_scales_use_training_data_only(backtest, history):
     leaked = pd.concat([history, backtest[["unique_id", "ds", "y"]].assign(y=1e6)])
     for metric in ("mase", "rmsse"):
         expected = evaluate(backtest, [metric], history=history).loc["M", metric]

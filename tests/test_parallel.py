@@ -1,4 +1,4 @@
-"""The scheduler seam: the same results here, in processes, and on a Dask cluster."""
+"""Parallel map: equal results in this process, in processes, and on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpudemand import _parallel
 
 
 def place(_):
-    """Tell whether this runs on a Dask worker."""
+    """Whether the call runs on a Dask worker."""
     from distributed import get_worker
 
     try:
@@ -21,11 +21,11 @@ def place(_):
 
 
 @pytest.mark.parametrize("n_jobs", [None, 2])
-def test_results_in_order(n_jobs):
+def test_results_are_in_order(n_jobs):
     assert _parallel.run(math.factorial, range(6), n_jobs=n_jobs) == [1, 1, 2, 6, 24, 120]
 
 
-def test_an_active_dask_client_does_the_work():
+def test_an_active_dask_client_is_used():
     distributed = pytest.importorskip("distributed", reason="needs the extra 'scale'")
     with (
         distributed.LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as cluster,
@@ -37,6 +37,6 @@ def test_an_active_dask_client_does_the_work():
     assert _parallel.run(place, range(1)) == ["here"]
 
 
-def test_errors_of_the_work_come_through():
+def test_exceptions_are_raised():
     with pytest.raises(ValueError, match="factorial"):
         _parallel.run(math.factorial, [-1])

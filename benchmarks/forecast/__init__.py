@@ -1,1 +1,1 @@
-"""How well demand is forecast, beside naive methods and the field's standard ones, on public series."""
+"""Forecast accuracy on public series, beside naive and standard methods."""

@@ -1,10 +1,9 @@
-"""How well demand is forecast, beside naive methods and the field's standard ones.
+"""Forecast accuracy on public series, beside naive and standard methods.
 
 python -m benchmarks.forecast [--data DIR] [--track NAME ...] [--origins 28 | --origins 2020-08-01..2020-08-31]
 
 Each track is a module with ``TITLE``, ``AIM`` and ``run(data, origins)``, which returns a row a method. ``--origins``
-is the number of origins, the newest that the data allow, or the first and the last of them; without it a track takes
-its own. Data of the same layout that reach further are scored with the same choices.
+is the number of newest origins, or the first and the last of them; by default a track has its own.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ TRACKS = {
 
 
 def report(name: str, data: Path, origins: Origins | None) -> None:
-    """Run a track and print its table, or why there is none."""
+    """Run a track and print its table, or the reason why it is skipped."""
     track = import_module(TRACKS[name])
     print(f"\n{track.TITLE}\naim: {track.AIM}")
     if origins is not None:
@@ -42,13 +41,13 @@ def report(name: str, data: Path, origins: Origins | None) -> None:
         try:
             print(track.run(data, origins).to_string())
         except FileNotFoundError as missing:
-            print(f"left out: {missing.filename} is not there; --data wants a folder with series/ and traces/.")
+            print(f"left out: {missing.filename} was not found; --data is a folder with series/ and traces/.")
         except InputError as problem:
             print(f"left out: {problem}")
 
 
 def main() -> None:
-    """Print the tables of the tracks asked for."""
+    """Print the tables of the chosen tracks."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder with series/ and traces/")
     parser.add_argument("--track", nargs="+", choices=TRACKS, default=list(TRACKS))

@@ -1,4 +1,4 @@
-"""The field's standard methods: from statsforecast where it is installed, from statsmodels where it is not."""
+"""Standard methods from statsforecast where it is installed, else from statsmodels."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from importlib.util import find_spec
 import numpy as np
 
 from benchmarks.forecast.score import Method, ours, point
-from gpudemand.forecast import ETS, LastValueProfile, Naive, SeasonalNaive
+from gpudemand.forecast import ETS, Naive, SeasonallyAdjustedNaive, SeasonalNaive
 
 HAS_STATSFORECAST = find_spec("statsforecast") is not None
-NOTE = "" if HAS_STATSFORECAST else "statsforecast is not installed: statsmodels' methods stand in for its own."
+NOTE = "" if HAS_STATSFORECAST else "statsforecast is not installed: methods of statsmodels are used instead."
 
 
 def naive(n_seasons: int = 28) -> dict[str, Method]:
-    """Methods that fit nothing."""
+    """Naive methods."""
     return {
         "Naive": ours(Naive(), ()),
         "SeasonalNaive": ours(SeasonalNaive(), ()),
-        "LastValueProfile": ours(LastValueProfile(n_seasons=n_seasons), ()),
+        "SeasonallyAdjustedNaive": ours(SeasonallyAdjustedNaive(n_seasons=n_seasons), ()),
     }
 
 
 def standard(window: int | None = None, season: int = 24, week: int = 168) -> dict[str, Method]:
-    """AutoETS (additive, which is both better and faster here), Theta and MSTL, or what stands in for them."""
+    """AutoETS (additive, which is better and faster here), Theta and MSTL, or ETS of statsmodels."""
     if not HAS_STATSFORECAST:
         return {"ETS": ours(ETS(season_length=season), (), window)}
     from statsforecast.models import MSTL, AutoETS, AutoTheta

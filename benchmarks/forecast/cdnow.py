@@ -1,4 +1,4 @@
-"""Weekly spend of customers of whom most never come back."""
+"""Weekly spend of customers most of whom buy once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AIM = "RMSE below all others, bias within 0.10, WAPE of the sum at most 0.10"
 
 
 def methods() -> dict[str, score.Method]:
-    """The package's methods and the standard ones for intermittent demand."""
+    """Methods of the package, and standard ones for intermittent demand."""
     simple = {
         "Zero": Zero(),
         "Mean": HistoricMean(),
@@ -26,7 +26,7 @@ def methods() -> dict[str, score.Method]:
         "TSB": TSB(),
         "SBA": SBA(),
     }
-    own = {"RidgeAutoregression": RidgeAutoregression("level", penalty=3.0, own_penalty=1e4)}
+    own = {"RidgeAutoregression": RidgeAutoregression("level", penalty=3.0, series_penalty=1e4)}
     found = {name: score.ours(model, ()) for name, model in {**simple, **own}.items()}
     return found | {"CombinedForecaster": score.ours(CombinedForecaster())}
 
@@ -40,16 +40,16 @@ def run(data: Path, origins: Origins | None = None) -> pd.DataFrame:
     sums = backtest.drop(columns="unique_id").groupby(["cutoff", "ds"]).sum()
     extra = [_extra(backtest, sums, name) for name in scores.index]
     table = pd.concat([scores, pd.DataFrame(extra, index=scores.index)], axis=1)
-    # No level, and ours is one, can follow the sum from week to week any better.
+    # The best constant forecast of the sum.
     best = sums["y"].groupby("cutoff").transform("median")
     table.loc["best level in hindsight", "wape_of_sum"] = wape(sums["y"].to_numpy(), best.to_numpy())
     return table
 
 
 def _extra(backtest: pd.DataFrame, sums: pd.DataFrame, name: str) -> dict[str, float]:
-    # A single purchase of 99 discs dominates every squared error; so the errors are given without the largest, too.
-    kept = backtest["y"] < backtest["y"].max()
+    # A single purchase of 99 discs dominates the squared errors, so they are also given without it.
+    others = backtest["y"] < backtest["y"].max()
     return {
-        "rmse_without_largest": rmse(*(backtest.loc[kept, column].to_numpy(dtype=float) for column in ("y", name))),
+        "rmse_without_largest": rmse(*(backtest.loc[others, column].to_numpy(dtype=float) for column in ("y", name))),
         "wape_of_sum": wape(*(np.asarray(sums[column], dtype=float) for column in ("y", name))),
     }

@@ -1,4 +1,4 @@
-"""Clusterwise forecasts beside one model for all, and beside random and plain clusters; errors always pooled."""
+"""Clusterwise forecasts beside one global model and beside random and simple clusters, errors pooled."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import pandas as pd
 from benchmarks.forecast import load, score, users
 from benchmarks.forecast.origins import Origins
 from gpudemand.forecast import ClusterwiseForecaster, Panel, TemporalFactorization
-from gpudemand.forecast.clusterwise.initial_partition import PlainSegmenter
+from gpudemand.forecast.clusterwise.initial_partition import BaselineSegmenter
 from gpudemand.metrics import evaluate
 from gpudemand.segments import TopologicalSegmenter
 
 TITLE = "Clusterwise forecasts: RMSE pooled over users, and MASE"
-AIM = "never more than 1 % worse than one model for all, and at least 5 % better on two of the four sets"
+AIM = "never more than 1 % worse than one global model, and at least 5 % better on two of the four sets"
 
 
 class Case(NamedTuple):
-    """How far ahead and from how many origins a set of users is forecast."""
+    """Horizon, origins and season of a data set."""
 
     h: int
     n_origins: int
@@ -39,24 +39,24 @@ CASES = {
     "CDNOW weekly": Case(10, 1, 10, 1),
     "GenTD26 daily": Case(3, 4, 1, 1),
     "Philly hourly": Case(24, 3, 24, 24),
-    # Two series that are much alike make most of the squared error: one origin would be one draw.
+    # Two similar series dominate the squared error, so several origins are averaged.
     "M4 hourly": Case(48, 3, 48, 24),
 }
 
 
 def methods(h: int, season: int) -> dict[str, score.Method]:
-    """One model for all, ours, and controls with a given start."""
-    plain = {"season_length": max(season, 7)}
+    """Global models, clusterwise regression, and controls with a given initial partition."""
+    options = {"season_length": max(season, 7)}
     given = {
-        "random clusters": PlainSegmenter("random", 8, **plain),
-        "RFM clusters": PlainSegmenter("rfm", 8, **plain),
-        "spectrum clusters": PlainSegmenter("spectrum", 8, **plain),
+        "random clusters": BaselineSegmenter("random", 8, **options),
+        "RFM clusters": BaselineSegmenter("rfm", 8, **options),
+        "spectrum clusters": BaselineSegmenter("spectrum", 8, **options),
         "topology segments": TopologicalSegmenter(random_state=0),
     }
     return {
         "zero": score.point(lambda y, h: np.zeros((len(y), h))),
         "factorization": score.ours(TemporalFactorization(), ()),
-        "one for all": score.ours(ClusterwiseForecaster(n_clusters=(), horizon=h), ()),
+        "global regression": score.ours(ClusterwiseForecaster(n_clusters=(), horizon=h), ()),
         "clusterwise": score.ours(ClusterwiseForecaster(horizon=h), ()),
         **{name: score.ours(ClusterwiseForecaster(start, horizon=h), ()) for name, start in given.items()},
     }
@@ -76,6 +76,6 @@ def _scores(panel: Panel, case: Case, origins: Origins | None) -> pd.DataFrame:
     history = panel.until(places[0])
     usage = history.long_frame(history.times, {"y": history.values}).dropna(subset="y")
     table = evaluate(backtest, ["rmse", "mae", "bias", "mase"], history=usage, season_length=case.season)
-    for name, other in product(("rmse", "mase"), ("factorization", "one for all")):
+    for name, other in product(("rmse", "mase"), ("factorization", "global regression")):
         table[f"{name} / {other}"] = table[name] / table.loc[other, name]
     return table.assign(seconds=pd.Series(seconds))

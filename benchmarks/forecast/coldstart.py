@@ -1,4 +1,4 @@
-"""Users who have only just come: the first days of users held out by a hash of their names."""
+"""Cold start: the first days of users held out by a hash of their names."""
 
 from __future__ import annotations
 
@@ -18,13 +18,11 @@ TITLE = "Cold start: users with 0, 1 and 3 days of history, the 3 days that foll
 AIM = "10 % lower than the mean of all users and the mean of the segment"
 DAYS, HORIZON = (0, 1, 3), 3
 SHARES = np.arange(0.1, 0.95, 0.1)
-#: Logs that begin with services already running would otherwise call those newcomers by the dozen, which they are not;
-#: their first days are still days of which only so many are shown.
 SETS = {"GenTD26": users.gentd, "DLRM": users.dlrm}
 
 
 def run(data: Path, origins: Origins | None = None) -> pd.DataFrame:
-    """Score quantiles from analogues beside means and quantiles of all and of segments; `origins` does not matter."""
+    """Score quantiles from analogues beside means and quantiles of all and of segments; `origins` is ignored."""
     tables = {(name, m): _scores(panel, m) for name, panel in load.available(SETS, data) for m in DAYS}
     return pd.DataFrame(tables).T.rename_axis(["set", "days of history"])
 
@@ -35,7 +33,7 @@ def _scores(panel: Panel, m: int) -> dict[str, float]:
     known = usage[~usage["unique_id"].isin(panel.ids[held_out])]
     model = AnalogueForecaster().fit(known, freq=panel.freq)
     new = AnalogueForecaster().fit(usage[usage["unique_id"].isin(panel.ids[held_out])], freq=panel.freq)
-    others, aged = _whole(model.aged_, m), _whole(new.aged_, m)
+    others, aged = _whole(model.aligned_, m), _whole(new.aligned_, m)
     past, truth = aged[:, :m], aged[:, m:]
     paths = {"analogues": model.quantiles(past if m else np.zeros((len(aged), 1)), HORIZON, list(SHARES))}
     labels, mine = _segments(others[:, :m], past)
@@ -53,12 +51,12 @@ def _scores(panel: Panel, m: int) -> dict[str, float]:
 
 
 def _whole(aged: np.ndarray, m: int) -> np.ndarray:  # type: ignore[type-arg]
-    """First days of those of whom all are known."""
+    """First days of the users with a complete window."""
     return aged[~np.isnan(aged[:, : m + HORIZON]).any(axis=1), : m + HORIZON]
 
 
 def _segments(others: np.ndarray, new: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
-    """Four segments by the log of what was used on each day; one where nothing was."""
+    """Four segments by the log of the use on each day; one segment without history."""
     if not others.shape[1]:
         return np.zeros(len(others), int), np.zeros(len(new), int)
     model = KMeans(4, n_init=3, random_state=0).fit(np.log1p(others))

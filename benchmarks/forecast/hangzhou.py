@@ -23,7 +23,7 @@ AIM = (
 )
 
 STEPS = (2, 4, 6)
-#: A day of the file has 108 bins, which no clock tells: the newest bins, a day, a week, and both, with neighbours.
+#: A day of the file has 108 bins. Lags: the newest bins, a day, a week, and both, with neighbours.
 DAY, WEEK = 108, 7 * 108
 LAGS = tuple(sorted({m + near for m in (0, DAY, WEEK, DAY + WEEK) for near in (-1, 0, 1, 2)} - {-1, 0} | {3, 4}))
 PUBLISHED = {"TRMF (published)": (30.58, 32.63, 33.91), "TRMF, 40 % missing (published)": (35.77, 38.36, 40.39)}
@@ -70,7 +70,7 @@ def _scored(panel: Panel, n_scored: int, method, missing: int | None = None) -> 
 
 
 def _ours(panel: Panel, y: np.ndarray, n_train: int) -> list[np.ndarray]:  # type: ignore[type-arg]
-    # The newest origins have fewer bins behind them than the longest path.
+    # The newest origins are followed by fewer bins than the horizon.
     times = panel.times.append(panel.future(max(STEPS) - min(STEPS)))
     padded = np.pad(y, ((0, 0), (0, len(times) - y.shape[1])), constant_values=np.nan)
     usage = panel.long_frame(times, {"y": padded})
@@ -81,7 +81,7 @@ def _ours(panel: Panel, y: np.ndarray, n_train: int) -> list[np.ndarray]:  # typ
 
 
 def _lags(panel: Panel, y: np.ndarray, n_train: int) -> list[np.ndarray]:  # type: ignore[type-arg]
-    """From every origin with what is known there, the weights learned anew."""
+    """Refitted at every origin."""
     origins = np.arange(n_train, y.shape[1] - min(STEPS) + 1)
     path = LagRegression((DAY, WEEK)).forecast_from(replace(panel, values=y), origins, max(STEPS))
     return [_placed(path[:, :, h - 1], y.shape, n_train + h - 1) for h in STEPS]
@@ -94,8 +94,8 @@ def _mean(panel: Panel, y: np.ndarray, n_train: int) -> list[np.ndarray]:  # typ
 
 def _placed(path: np.ndarray, shape: tuple[int, ...], start: int) -> np.ndarray:  # type: ignore[type-arg]
     out = np.full(shape, np.nan)
-    kept = path[:, : shape[1] - start]
-    out[:, start : start + kept.shape[1]] = kept
+    inside = path[:, : shape[1] - start]
+    out[:, start : start + inside.shape[1]] = inside
     return out
 
 
@@ -104,7 +104,7 @@ def _week_ago(_: Panel, y: np.ndarray, n_train: int) -> list[np.ndarray]:  # typ
 
 
 def _ridge(_: Panel, y: np.ndarray, n_train: int) -> list[np.ndarray]:  # type: ignore[type-arg]
-    """Each station by itself, straight to each step: the newest bins, and those of a day and a week ago."""
+    """Direct regression of each station on the newest bins and those of a day and a week ago."""
     paths = []
     for h in STEPS:
         lags = [h, h + 1, h + 2, h + 3, DAY, DAY + 1, DAY + h, WEEK - 1, WEEK, WEEK + 1, WEEK + h]

@@ -1,4 +1,4 @@
-"""Series of the data folder as panels: many series on one clock."""
+"""Series of the data folder as panels."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from gpudemand import usage_series
 from gpudemand.forecast import Panel
 from gpudemand.jobs.table import as_jobs
 
-#: The spot trace has no dates; its hour 0 is put here, so that origins can be written as times.
+#: The spot trace has no dates; its hour 0 is set to this time.
 SPOT_START = pd.Timestamp("2024-01-01")
 VENUS_START = pd.Timestamp("2020-03-18 04:01:39", tz="UTC")
 CDNOW_START = pd.Timestamp("1997-01-01")
 
 
 def available(makers: Mapping[str, Callable[[Path], Panel]], data: Path) -> Iterator[tuple[str, Panel]]:
-    """Panels of which the data are there, each made when its turn comes; complain where there are none at all."""
+    """Panels whose data are found; raises FileNotFoundError where there are none."""
     missing = []
     for name, make in makers.items():
         try:
@@ -41,7 +41,7 @@ def spot(data: Path) -> tuple[Panel, Panel]:
 
 
 def venus(data: Path) -> Panel:
-    """GPUs held per hour on Venus, every job from its submission for as long as it ran."""
+    """GPUs held per hour on Venus, every job from its submission for its run time."""
     log = pd.read_csv(data / "traces" / "helios-venus-gpu-jobs" / "helios_trace.csv.gz")
     submit = VENUS_START + pd.to_timedelta(log["arrival_s"], unit="s")
     end = submit + pd.to_timedelta(log["service_sec"], unit="s")
@@ -69,7 +69,7 @@ def cdnow(data: Path) -> Panel:
 
 
 def m4_hourly(data: Path) -> tuple[Panel, int]:
-    """The 414 hourly series of M4, ending together, and how many of the newest hours are the test."""
+    """The 414 hourly series of M4 with a common end, and the number of hours in the test."""
     folder = data / "series" / "m4-hourly-weekly"
     train, test = (pd.read_csv(folder / f"Hourly-{part}.csv", index_col=0) for part in ("train", "test"))
     rows = [
@@ -80,7 +80,7 @@ def m4_hourly(data: Path) -> tuple[Panel, int]:
 
 
 def ragged(names: list[str], rows: list[np.ndarray], freq: str) -> Panel:  # type: ignore[type-arg]
-    """Series of different lengths that end together."""
+    """Series of different lengths with a common end."""
     longest = max(map(len, rows))
     values = np.vstack([np.r_[np.full(longest - len(row), np.nan), row] for row in rows]).T
     return panel(pd.DataFrame(values, columns=names), SPOT_START, freq)

@@ -21,14 +21,14 @@ AIM = "MASE 0.95 in under 60 s"
 
 
 def methods() -> dict[str, score.Method]:
-    """The package's methods."""
+    """Methods of the package."""
     models = [SeasonalNaive(), WeekProfile(), DoubleSeasonalSmoothing(), RidgeAutoregression("level")]
     single = {type(model).__name__: score.ours(model, ()) for model in models}
     return single | {"CombinedForecaster": score.ours(CombinedForecaster())}
 
 
 def run(data: Path, origins: Origins | None = None) -> pd.DataFrame:
-    """Score every method on the test that the competition set, or from other origins."""
+    """Score every method on the test of the competition, or from other origins."""
     panel, h = load.m4_hourly(data)
     places = (origins or Origins(count=1)).of(panel, h, step=h, phase=None)
     backtest, seconds = score.rolling(methods(), panel, places, h)

@@ -1,4 +1,4 @@
-"""Where forecasts are made: the newest so many origins, or those of a span of time."""
+"""Selection of forecast origins: the newest ones, or those of a span of time."""
 
 from __future__ import annotations
 
@@ -31,17 +31,16 @@ class Origins:
         return cls(first=first, last=last)
 
     def of(self, panel: Panel, h: int, step: int, phase: int | None = 0) -> list[int]:
-        """Places of the origins in a panel, every `step` bins, all with `h` bins to score.
+        """Origins in a panel, every `step` bins, each followed by at least `h` bins.
 
-        They are places that leave `phase` when divided by `step`, midnights where it is 0; with None the newest origin
-        leaves exactly `h` bins behind it.
+        They equal `phase` modulo `step`; with None the newest origin is followed by exactly `h` bins.
         """
         n = len(panel.times)
         newest = n - h if phase is None else n - h - (n - h - phase) % step
         chosen = self._among(np.arange(newest, 0, -step)[::-1], panel.times)
         if not chosen.size:
             raise InputError(
-                f"no origin of {self} leaves {h} bins of the data, which reach from {panel.times[0]} to "
+                f"no origin of {self} is followed by {h} bins of the data, which reach from {panel.times[0]} to "
                 f"{panel.times[-1]}; pass other origins or data that reach further."
             )
         return [int(place) for place in chosen]

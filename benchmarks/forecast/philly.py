@@ -25,11 +25,11 @@ _STEPS = {"1h": 6, "3h": 18}
 def run(data: Path, origins: Origins | None = None) -> pd.DataFrame:
     """Score every method at targets of the window, each forecast from exactly 6 and 18 bins before it.
 
-    Bins that were not recorded are missing to every method. They do not count as targets; the columns that end in
-    ``with_outages`` count them as zero, as published comparisons do.
+    Bins that were not recorded are missing values, and no targets; the columns that end in ``with_outages`` count them
+    as zero, as published comparisons do.
     """
     panel = load.philly_nodes(data)
-    # A target at place p is forecast from the origin p - steps + 1, which knows p - steps + 1 bins.
+    # A target in bin p is forecast from the origin p - steps + 1.
     targets = np.array((origins or _WINDOW).of(panel, h=1, step=1))
     models = [DoubleSeasonalSmoothing(), RidgeAutoregression(), CombinedForecaster(max_origins=28)]
     rows = {"Naive": _scores(_last_value, panel, targets)}

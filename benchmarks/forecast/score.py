@@ -1,4 +1,4 @@
-"""Forecasts of several methods from the same origins, what they cost, and how they score."""
+"""Forecasts, run times and scores of several methods from the same origins."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from gpudemand.metrics import evaluate
 
 LEVELS = (80, 95)
 
-#: History and horizon in; matrices of shape (n_series, h) out: ``""`` is the point forecast, ``"lo-80"`` an end.
+#: Maps a history and a horizon to matrices of shape (n_series, h): ``""`` is the point forecast, ``"lo-80"`` a bound.
 Method = Callable[[Panel, int], dict[str, np.ndarray]]  # type: ignore[type-arg]
 
 
 def ours(model: Forecaster, level: Sequence[float] = LEVELS, window: int | None = None) -> Method:
-    """A forecaster of the package, with its intervals; `window` is how many of the newest bins it sees."""
+    """A forecaster of the package with its intervals, fitted to the newest `window` bins."""
 
     def forecast(history: Panel, h: int) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
         start = 0 if window is None else max(len(history.times) - window, 0)
@@ -35,7 +35,7 @@ def ours(model: Forecaster, level: Sequence[float] = LEVELS, window: int | None 
 
 
 def point(path: Callable[[np.ndarray, int], np.ndarray]) -> Method:  # type: ignore[type-arg]
-    """A plain function from values (n_series, n_times) and a horizon to forecasts."""
+    """A function from values (n_series, n_times) and a horizon to forecasts."""
     return lambda history, h: {"": path(history.values, h)}
 
 

@@ -23,8 +23,7 @@ _WINDOW = 8 * 168
 
 
 def methods() -> dict[str, score.Method]:
-    """The package's methods and the others."""
-    # Mean of the same hour of the week in four weeks, moved to yesterday's level.
+    """Methods of the package and the standard ones."""
     standard = anchors.naive() | anchors.standard(_WINDOW) | {"HourOfWeek": score.ours(WeekProfile())}
     models = [DoubleSeasonalSmoothing(), RidgeAutoregression("level", penalty=0.1), CombinedForecaster()]
     return standard | {type(model).__name__: score.ours(model) for model in models}
@@ -40,6 +39,6 @@ def run(data: Path, origins: Origins | None = None) -> pd.DataFrame:
 def _scores(panel: Panel, origins: Origins | None) -> pd.DataFrame:
     places = (origins or Origins(count=28)).of(panel, h=24, step=24)
     backtest, seconds = score.rolling(methods(), panel, places, h=24)
-    six = ["SeasonalNaive", "LastValueProfile", *anchors.standard(), "HourOfWeek"]
+    six = ["SeasonalNaive", "SeasonallyAdjustedNaive", *anchors.standard(), "HourOfWeek"]
     backtest["MedianOfThese"] = np.median(backtest[six], axis=1)
     return score.table(backtest, seconds)

@@ -1,4 +1,4 @@
-"""Users of public logs as panels: who has used how much, when."""
+"""Users of public logs as panels."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _AUGUST = Origins(first="2020-08-01", last="2020-08-31")
 
 
 def methods() -> dict[str, score.Method]:
-    """The package's methods and the naive ones."""
+    """Methods of the package and the naive ones."""
     week = {"LastWeek": score.ours(SeasonalNaive(season_length=168), ())}
     models = [DoubleSeasonalSmoothing(), RidgeAutoregression(), CombinedForecaster()]
     return anchors.naive() | week | {type(model).__name__: score.ours(model) for model in models}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gpudemand.forecast import CombinedForecaster, LastValueProfile, Naive, RidgeAutoregression, cross_validation
+from gpudemand.forecast import CombinedForecaster, Naive, RidgeAutoregression, SeasonallyAdjustedNaive, cross_validation
 from gpudemand.jobs.readers import read_jobs
 from gpudemand.metrics import evaluate, pinball
 from gpudemand.planning.backtest import demand_cross_validation, plan_backtest
@@ -68,7 +68,11 @@ def next_day(jobs: pd.DataFrame, until: str, n_windows: int) -> tuple[pd.DataFra
     usage = held(jobs, until)
     level = [80, 90, 95]
     backtest = cross_validation(
-        [Naive(), LastValueProfile(), RidgeAutoregression(), CombinedForecaster()], usage, 24, n_windows, level=level
+        [Naive(), SeasonallyAdjustedNaive(), RidgeAutoregression(), CombinedForecaster()],
+        usage,
+        24,
+        n_windows,
+        level=level,
     )
     models: dict[str, Any] = {
         "jobs, bottom-up only": JobDemandModel(combine=False),

@@ -1,9 +1,15 @@
-"""How much will they want: forecasters on long usage series, and the backtest that judges them."""
+"""Forecasters of long usage series, and their rolling-origin evaluation."""
 
 from gpudemand.forecast.backtest import cross_validation
 from gpudemand.forecast.base.forecaster import Forecaster
 from gpudemand.forecast.base.panel import Panel
-from gpudemand.forecast.classical.baselines import LastValueProfile, Naive, SeasonalNaive, WeekProfile
+from gpudemand.forecast.classical.baselines import (
+    LastValueProfile,
+    Naive,
+    SeasonallyAdjustedNaive,
+    SeasonalNaive,
+    WeekProfile,
+)
 from gpudemand.forecast.classical.double_seasonal import DoubleSeasonalSmoothing
 from gpudemand.forecast.classical.ets import ETS
 from gpudemand.forecast.classical.intermittent import SBA, TSB, HistoricMean, Zero
@@ -33,6 +39,7 @@ __all__ = [
     "Panel",
     "RidgeAutoregression",
     "SeasonalNaive",
+    "SeasonallyAdjustedNaive",
     "TemporalFactorization",
     "Theta",
     "WeekProfile",

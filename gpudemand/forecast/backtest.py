@@ -1,4 +1,4 @@
-"""Rolling-origin evaluation: every forecast is made from what was known at its cutoff."""
+"""Rolling-origin evaluation of forecasters."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 from sklearn.base import clone
 
-from gpudemand._validation import InputError, check_number
-from gpudemand.forecast.base.forecaster import Forecaster
+from gpudemand._validation import InputError
+from gpudemand.forecast.base.forecaster import Forecaster, positive_int
 from gpudemand.forecast.base.panel import Panel
 
 
@@ -27,19 +27,19 @@ def cross_validation(
     Parameters
     ----------
     model : forecaster or sequence of forecasters
-        Cloned and fitted afresh at each origin, so nothing learned later reaches an earlier forecast.
+        Cloned and fitted at each origin.
     usage : DataFrame
         ``unique_id``, ``ds``, ``y``.
     h : int
-        Horizon.
+        Horizon in bins.
     n_windows : int, default=1
-        Number of origins; the newest leaves exactly `h` bins behind it.
+        Number of origins; the newest is followed by exactly `h` bins.
     step_size : int, optional
         Bins between origins; `h` by default.
     level : sequence of float, optional
         Interval levels in percent.
     progress : callable, optional
-        Called with the number of windows done and the number of all.
+        Called after each window with the number of windows done and of all.
 
     Returns
     -------
@@ -49,7 +49,7 @@ def cross_validation(
     Raises
     ------
     InputError
-        If the history is too short; the message says what would fit.
+        If the history is too short.
 
     Examples
     --------
@@ -62,10 +62,8 @@ def cross_validation(
     1 2026-03-05  9.0    5.0
     """
     models = [model] if isinstance(model, Forecaster) else list(model)
-    h, n_windows = (
-        int(check_number(name, value, 1, integer=True)) for name, value in (("h", h), ("n_windows", n_windows))
-    )
-    step = h if step_size is None else int(check_number("step_size", step_size, 1, integer=True))
+    h, n_windows = positive_int("h", h), positive_int("n_windows", n_windows)
+    step = h if step_size is None else positive_int("step_size", step_size)
     panel = Panel.from_long(usage, allow_missing=True)
     origins = _origins(len(panel.times), h, n_windows, step)
     windows = []
@@ -102,5 +100,5 @@ def _window(
     for model in models:
         forecast = clone(model).fit(history, freq=panel.freq).predict(h, level=level)
         window = window.merge(forecast, on=["unique_id", "ds"], how="left")
-    # A series that begins after the cutoff had no history to forecast from.
+    # Series that begin after the cutoff cannot be forecast.
     return window[window["unique_id"].isin(panel.ids[begun])]

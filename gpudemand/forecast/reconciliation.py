@@ -1,4 +1,4 @@
-"""Forecasts of users, groups, clusters and their total that add up."""
+"""Reconciliation of hierarchical forecasts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpudemand._validation import InputError, check_choice, check_columns, short
 from gpudemand.metrics import KEYS, model_names
 
 METHODS = ("mint", "structural", "bottom_up")
-#: Rounds of putting negative users at zero and reconciling the rest again.
+#: Most rounds of the active-set method that keeps forecasts non-negative.
 _ROUNDS = 20
 
 
@@ -22,10 +22,10 @@ def reconcile(
     method: str = "mint",
     model: str | None = None,
 ) -> pd.DataFrame:
-    """Make forecasts of every level of a hierarchy add up.
+    """Make the forecasts of all levels of a hierarchy coherent, by generalized least squares.
 
-    The users' forecasts are moved so that the levels' own forecasts are met as well as possible, those least that have
-    erred least; every level above is then their sum. No user is forecast below zero.
+    The bottom level is fitted to the base forecasts of all nodes, weighted by the inverse covariance of their errors,
+    with no user below zero; the levels above are its sums.
 
     Parameters
     ----------
@@ -34,20 +34,19 @@ def reconcile(
     summing : DataFrame, shape (n_nodes, n_bottom + 1)
         Summing matrix with the node in ``unique_id``, as `gpudemand.usage.hierarchy.aggregate_usage` returns it.
     backtest : DataFrame, optional
-        ``unique_id``, ``ds``, ``cutoff``, ``y`` and the model's column, as `cross_validation` returns them: past
-        errors, which ``"mint"`` needs.
+        ``unique_id``, ``ds``, ``cutoff``, ``y`` and the model's column, as `cross_validation` returns them; needed
+        by ``"mint"``.
     method : {"mint", "structural", "bottom_up"}, default="mint"
-        ``"mint"`` weighs nodes by the covariance of their past errors, shrunk towards none between nodes;
-        ``"structural"`` by how many users are below; ``"bottom_up"`` adds the users up and ignores the rest.
+        Covariance of the errors: ``"mint"`` estimates it from the backtest, shrunk towards a diagonal; ``"structural"``
+        is proportional to the number of users below a node; ``"bottom_up"`` sums the users and ignores the other nodes.
     model : str, optional
-        Column to reconcile; by default the first one that is no key and no bound.
+        Column to reconcile; by default the first model.
 
     Returns
     -------
     DataFrame
-        Like `forecast`. A node's bounds keep their distance from its point forecast, scaled as that is, and end at
-        zero: the uncertainty of a total is less than the sum of its parts' and comes from its own past errors. Bounds
-        are therefore right for each node by itself and need not add up, as quantiles do not.
+        Like `forecast`. The bounds of a node keep their distance from its point forecast, scaled as that is, and are
+        not negative. They hold for each node by itself and do not add up, as quantiles do not.
 
     Raises
     ------
@@ -62,7 +61,7 @@ def reconcile(
 
     Examples
     --------
-    The total says 12, its two users 4 and 6: everybody gives way.
+    The total is forecast at 12, its two users at 4 and 6:
 
     >>> summing = pd.DataFrame({"unique_id": ["total", "ada", "bob"], "ada": [1.0, 1, 0], "bob": [1.0, 0, 1]})
     >>> ds = pd.Timestamp("2026-03-01")
@@ -77,8 +76,8 @@ def reconcile(
     if method == "mint" and backtest is None:
         raise InputError('method="mint" needs backtest=, the errors of cross_validation; "structural" does without.')
     weights = _weights(method, sums, None if backtest is None else _errors(backtest, column, nodes))
-    coherent = sums @ _users(base.to_numpy(), sums, weights)
-    return _moved(forecast, column, base, pd.DataFrame(coherent, index=base.index, columns=base.columns))
+    coherent = sums @ _bottom_level(base.to_numpy(), sums, weights)
+    return _reconciled_frame(forecast, column, base, pd.DataFrame(coherent, index=base.index, columns=base.columns))
 
 
 def _model(forecast: pd.DataFrame) -> str:
@@ -104,7 +103,7 @@ def _wide(frame: pd.DataFrame, column: str, nodes: pd.Index) -> pd.DataFrame:
 
 
 def _errors(backtest: pd.DataFrame, column: str, nodes: pd.Index) -> FloatArray:
-    """Past errors, shape (n_nodes, n_errors), of the times at which all nodes have one."""
+    """Backtest errors, shape (n_nodes, n_errors), at the times at which all nodes have one."""
     frame = check_columns(backtest, (*KEYS, column), "backtest")
     frame = frame.assign(error=frame["y"] - frame[column])
     wide = frame.pivot(index="unique_id", columns=["cutoff", "ds"], values="error").reindex(nodes).dropna(axis=1)
@@ -114,16 +113,16 @@ def _errors(backtest: pd.DataFrame, column: str, nodes: pd.Index) -> FloatArray:
 
 
 def _weights(method: str, sums: FloatArray, errors: FloatArray | None) -> FloatArray:
-    """Covariance of the nodes' errors, shape (n_nodes, n_nodes), or what stands for it."""
+    """Covariance of the errors of the nodes, shape (n_nodes, n_nodes)."""
     if method == "mint" and errors is not None:
         return shrunk_covariance(errors)
     counts = np.abs(sums).sum(axis=1)
-    # Users who are never wrong, beside anything that could be: their sum is what counts.
+    # Bottom up: the variances of the users are negligible.
     return np.diag(np.where(counts > 1, 1e12, 1.0) if method == "bottom_up" else counts)
 
 
 def shrunk_covariance(errors: FloatArray) -> FloatArray:
-    """Mean products of errors, those between nodes shrunk as far as their sampling error asks for.
+    """Covariance with off-diagonal elements shrunk by the optimal intensity of Schäfer and Strimmer.
 
     Parameters
     ----------
@@ -136,21 +135,21 @@ def shrunk_covariance(errors: FloatArray) -> FloatArray:
     """
     n = errors.shape[1]
     size = np.sqrt(np.square(errors).mean(axis=1))
-    # A node that was never wrong is not infinitely right.
+    # A node without errors would get an infinite weight.
     size = np.maximum(size, np.maximum(1e-3 * size.max(), np.finfo(float).tiny))
     unit = errors / size[:, None]
     correlation = unit @ unit.T / n
     noise = (np.square(unit) @ np.square(unit).T / n - np.square(correlation)) / max(n - 1, 1)
-    apart = ~np.eye(len(errors), dtype=bool)
-    total = np.square(correlation[apart]).sum()
-    share = float(np.clip(noise[apart].sum() / total, 0.02, 1.0)) if total > 0 else 1.0
-    shrunk: FloatArray = np.asarray((1 - share) * correlation, dtype=float)
+    off_diagonal = ~np.eye(len(errors), dtype=bool)
+    total = np.square(correlation[off_diagonal]).sum()
+    intensity = float(np.clip(noise[off_diagonal].sum() / total, 0.02, 1.0)) if total > 0 else 1.0
+    shrunk: FloatArray = np.asarray((1 - intensity) * correlation, dtype=float)
     np.fill_diagonal(shrunk, 1.0)
     return shrunk * np.outer(size, size)
 
 
-def _users(base: FloatArray, sums: FloatArray, weights: FloatArray) -> FloatArray:
-    """Users' forecasts, shape (n_bottom, n_times), none below zero unless some base forecast is."""
+def _bottom_level(base: FloatArray, sums: FloatArray, weights: FloatArray) -> FloatArray:
+    """Forecasts of the users, shape (n_bottom, n_times), not negative unless a base forecast is."""
     users = _least_squares(base, sums, weights)
     if base.min(initial=0.0) < 0:
         return users
@@ -173,8 +172,8 @@ def _least_squares(base: FloatArray, sums: FloatArray, weights: FloatArray) -> F
     return solved
 
 
-def _moved(forecast: pd.DataFrame, column: str, base: pd.DataFrame, coherent: pd.DataFrame) -> pd.DataFrame:
-    """The frame with its model's column replaced and the bounds beside it."""
+def _reconciled_frame(forecast: pd.DataFrame, column: str, base: pd.DataFrame, coherent: pd.DataFrame) -> pd.DataFrame:
+    """The frame with its model's column replaced and the bounds scaled."""
     out, keys = forecast.copy(), pd.MultiIndex.from_frame(forecast[["unique_id", "ds"]])
     point = coherent.stack(future_stack=True).reindex(keys).to_numpy(dtype=float)
     old = base.stack(future_stack=True).reindex(keys).to_numpy(dtype=float)

@@ -1,4 +1,4 @@
-"""Leak canaries: what no forecaster may do, as checks that any forecaster can be put through."""
+"""Checks for leakage, equivariance and intervals that apply to every forecaster, and test series."""
 
 from __future__ import annotations
 
@@ -26,25 +26,37 @@ def long(values, freq="h", start="2026-03-02", tz="UTC"):
     return pd.concat(frames, ignore_index=True)
 
 
+def frame(y, freq="h"):
+    """A long frame from a matrix of shape (n_series, n_times)."""
+    ds = pd.date_range("2026-03-01", periods=y.shape[1], freq=freq, name="ds")
+    wide = pd.DataFrame(y, index=[f"u{i:03d}" for i in range(len(y))], columns=ds).rename_axis("unique_id")
+    return wide.stack(future_stack=True).rename("y").reset_index()
+
+
+def matrix(forecast, model="TemporalFactorization"):
+    """A model's column as a matrix of shape (n_series, n_times)."""
+    return forecast.pivot(index="unique_id", columns="ds", values=model).to_numpy()
+
+
 def users(n_bins, season=24, seed=0):
-    """Users of several kinds: a rhythm, a walk, a sporadic one, one who is always there."""
+    """A seasonal, a random-walk, an intermittent and a constant series."""
     rng = np.random.default_rng(seed)
     times = np.arange(n_bins)
     return {
-        "rhythm": 50 + 20 * np.sin(2 * np.pi * times / season) + rng.normal(0, 3, n_bins),
+        "seasonal": 50 + 20 * np.sin(2 * np.pi * times / season) + rng.normal(0, 3, n_bins),
         "walk": 300 + np.cumsum(rng.normal(0, 4, n_bins)),
-        "sporadic": rng.exponential(8, n_bins) * (rng.random(n_bins) < 0.1),
-        "steady": np.full(n_bins, 8.0),
+        "intermittent": rng.exponential(8, n_bins) * (rng.random(n_bins) < 0.1),
+        "constant": np.full(n_bins, 8.0),
     }
 
 
 def numbers(frame):
-    """Everything in a forecast but its keys."""
+    """The columns of a forecast other than its keys."""
     return frame.drop(columns=[name for name in ("unique_id", "ds", "cutoff", "y") if name in frame]).to_numpy()
 
 
-def check_future_does_not_reach_back(model: Forecaster, usage: pd.DataFrame, h: int) -> None:
-    """Appending data leaves forecasts from earlier origins as they were, to the bit."""
+def check_later_data_do_not_change_forecasts(model: Forecaster, usage: pd.DataFrame, h: int) -> None:
+    """Forecasts are bit-identical with and without the data after the origin."""
     times = np.sort(usage["ds"].unique())
     early = usage[usage["ds"] < times[-2 * h]]
     past = cross_validation(model, early, h=h, level=LEVELS)
@@ -59,8 +71,8 @@ def check_targets_do_not_matter(model: Forecaster, usage: pd.DataFrame, h: int) 
     clean = cross_validation(model, usage, h=h, level=LEVELS)
     test = usage["ds"] > clean["cutoff"].iloc[0]
     shuffled = usage["y"].sample(frac=1, random_state=0).to_numpy() + 100
-    spoilt = cross_validation(model, usage.assign(y=usage["y"].where(~test, shuffled)), h=h, level=LEVELS)
-    np.testing.assert_array_equal(numbers(clean), numbers(spoilt))
+    shuffled_test = cross_validation(model, usage.assign(y=usage["y"].where(~test, shuffled)), h=h, level=LEVELS)
+    np.testing.assert_array_equal(numbers(clean), numbers(shuffled_test))
 
 
 def check_scale(model: Forecaster, usage: pd.DataFrame, h: int, rtol: float) -> None:
@@ -72,7 +84,7 @@ def check_scale(model: Forecaster, usage: pd.DataFrame, h: int, rtol: float) -> 
 
 
 def check_order_of_series(model: Forecaster, usage: pd.DataFrame, h: int, rtol: float) -> None:
-    """Names and the order of rows change nothing."""
+    """Forecasts do not depend on names and the order of rows."""
     name, keys = type(model).__name__, usage["unique_id"].unique()
     other = {key: f"{9 - place}-{key}" for place, key in enumerate(keys)}
     forward = clone(model).fit(usage).predict(h)
@@ -84,12 +96,12 @@ def check_order_of_series(model: Forecaster, usage: pd.DataFrame, h: int, rtol: 
         np.testing.assert_allclose(back, there, rtol=rtol, atol=rtol * np.abs(there).max())
 
 
-def check_bands(model: Forecaster, usage: pd.DataFrame, h: int) -> None:
-    """Ends of intervals are nested around the forecast, finite and not negative."""
+def check_intervals(model: Forecaster, usage: pd.DataFrame, h: int) -> None:
+    """Bounds are nested around the forecast, finite and not negative."""
     name = type(model).__name__
     frame = clone(model).fit(usage).predict(h, level=LEVELS)
     columns = [f"{name}-lo-95", f"{name}-lo-80", name, f"{name}-hi-80", f"{name}-hi-95"]
-    ends = frame[columns].to_numpy()
-    assert np.isfinite(ends).all()
-    assert (np.diff(ends, axis=1) >= 0).all()
-    assert (ends >= 0).all()
+    bounds = frame[columns].to_numpy()
+    assert np.isfinite(bounds).all()
+    assert (np.diff(bounds, axis=1) >= 0).all()
+    assert (bounds >= 0).all()

@@ -1,4 +1,4 @@
-"""New users: like those who began like them, and nothing else."""
+"""AnalogueForecaster: quantiles by age of the history, and scaling to the level of the new user."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import pytest
 from gpudemand._validation import InputError
 from gpudemand.forecast.coldstart import AnalogueForecaster
 from gpudemand.metrics import pinball
-from tests.forecast.test_factorization import frame
+
+from .canaries import frame
 
 
 @pytest.fixture(scope="module")
 def beginners():
-    """Half of the users come once, the other half go on; all begin on different days, at very different levels."""
+    """Half of the users are active once, the others stay; first days and levels differ."""
     rng, y = np.random.default_rng(0), np.zeros((300, 20))
     for user in range(300):
         first, level = rng.integers(0, 12), 10 ** rng.uniform(0, 3)
@@ -39,21 +40,21 @@ def test_quantiles_beat_the_mean_of_all(beginners):
         assert ours < 0.5 * theirs
 
 
-def test_after_three_days_it_is_plain_who_stays(beginners):
+def test_after_three_days_active_users_are_distinguished(beginners):
     model = AnalogueForecaster().fit(frame(beginners, "D"))
     once, stays = np.array([[50.0, 0, 0]]), np.array([[50.0, 52, 47]])
     assert model.quantiles(once, 1, [0.9]).max() == 0
     assert model.quantiles(stays, 1, [0.1]).min() > 30
 
 
-def test_scaling_the_new_user_scales_the_forecast_where_others_are_alike():
+def test_forecasts_are_relative_to_the_level_of_the_new_user():
     y = np.outer(10.0 ** np.arange(30), [1.0, 2, 3, 4])
     model = AnalogueForecaster().fit(frame(y, "D"))
     small, large = model.quantiles(np.array([[3.0], [3e4]]), 2, [0.5])[0]
     np.testing.assert_allclose(large, small * 1e4)
 
 
-def test_without_history_everybody_counts(beginners):
+def test_without_history_all_users_are_neighbours(beginners):
     model = AnalogueForecaster().fit(frame(beginners, "D"))
     found = model.quantiles(np.zeros((2, 4)), 3, [0.5])
     np.testing.assert_array_equal(found[0, 0], found[0, 1])
@@ -62,7 +63,7 @@ def test_without_history_everybody_counts(beginners):
     )
 
 
-def test_the_frame(beginners):
+def test_columns_and_timestamps(beginners):
     model = AnalogueForecaster().fit(frame(beginners, "D"))
     found = model.predict(frame(beginners[:5], "D"), h=2, level=[80, 95])
     assert found["ds"].min() == pd.Timestamp("2026-03-21")
@@ -70,7 +71,7 @@ def test_the_frame(beginners):
     assert ((low <= middle) & (middle <= high)).all()
 
 
-def test_errors(beginners):
+def test_invalid_input_is_refused(beginners):
     with pytest.raises(InputError, match="any use"):
         AnalogueForecaster().fit(frame(np.zeros((3, 5)), "D"))
     with pytest.raises(InputError, match="shorter horizon"):

@@ -1,4 +1,4 @@
-"""What was not recorded is told from what was not used."""
+"""Detection of outages, drains and truncated ends, and their masking."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import pytest
 
 from gpudemand.forecast import TemporalFactorization
 from gpudemand.forecast.outages import find_outages, mask_outages
-from tests.forecast.test_factorization import frame, matrix
+
+from .canaries import frame, matrix
 
 
 @pytest.fixture
 def busy():
-    """Twelve users on a cluster that is half as busy at night, and a fifth on Sundays."""
+    """Twelve users with a daily pattern and a fifth of the demand on Sundays."""
     rng, t = np.random.default_rng(0), np.arange(24 * 28)
-    rhythm = (1 + 0.5 * np.sin(2 * np.pi * t / 24)) * np.where(t // 24 % 7 == 6, 0.2, 1.0)
-    return rng.uniform(5, 20, (12, 1)) * rhythm * rng.uniform(0.8, 1.2, (12, t.size))
+    pattern = (1 + 0.5 * np.sin(2 * np.pi * t / 24)) * np.where(t // 24 % 7 == 6, 0.2, 1.0)
+    return rng.uniform(5, 20, (12, 1)) * pattern * rng.uniform(0.8, 1.2, (12, t.size))
 
 
 def kinds(table):
@@ -27,13 +28,13 @@ def test_a_normal_log_has_none(busy):
     assert find_outages(frame(busy)).empty
 
 
-def test_one_user_who_pauses_is_no_outage(busy):
+def test_a_pause_of_one_user_is_no_outage(busy):
     busy[3, 100:200] = 0
     assert find_outages(frame(busy)).empty
 
 
 @pytest.mark.parametrize(("first", "last"), [(200, 203), (300, 340), (400, 401)])
-def test_all_at_once_are(busy, first, last):
+def test_a_pause_of_all_users_is_an_outage(busy, first, last):
     busy[:, first:last] = 0
     found = find_outages(frame(busy))
     assert kinds(found) == ["outage"]
@@ -42,13 +43,13 @@ def test_all_at_once_are(busy, first, last):
     assert found["share"].item() == 0
 
 
-def test_a_drain_leads_to_it(busy):
+def test_a_drain_precedes_an_outage(busy):
     busy[:, 250] *= 0.4
     busy[:, 251:260] = 0
     assert kinds(find_outages(frame(busy))) == ["drain", "outage"]
 
 
-def test_rows_that_are_not_there(busy):
+def test_missing_rows_are_a_gap(busy):
     usage = frame(busy)
     start = pd.Timestamp("2026-03-05 06:00")
     usage = usage[(usage["ds"] < start) | (usage["ds"] >= start + pd.Timedelta("9h"))]
@@ -57,18 +58,18 @@ def test_rows_that_are_not_there(busy):
 
 
 @pytest.mark.parametrize("shares", [[0.3], [0.3, 0.02], [0.0, 0.0, 0.0]])
-def test_the_end_of_a_trace(busy, shares):
+def test_a_truncated_end_is_reported(busy, shares):
     busy[:, -len(shares) :] *= shares
     found = find_outages(frame(busy))
     assert set(kinds(found)) == {"end"}
     assert found["bins"].sum() == len(shares)
 
 
-def test_an_idle_cluster_cannot_be_down():
+def test_an_idle_cluster_has_no_outages():
     assert find_outages(frame(np.random.default_rng(0).poisson(0.3, (1, 300)).astype(float))).empty
 
 
-def test_masked_is_missing_and_not_fitted(busy):
+def test_masked_values_are_missing_and_not_fitted(busy):
     busy[:, 300:340] = 0
     usage = frame(busy)
     masked = mask_outages(usage, find_outages(usage))

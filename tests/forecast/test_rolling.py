@@ -1,4 +1,4 @@
-"""One fit, many origins: what a factorization foresees while it follows the data, and what it must not know."""
+"""Rolling forecasts of one fitted factorization, its residual autoregression, and leakage."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.forecast import TemporalFactorization
-from gpudemand.forecast.factorization import residual_ar, trmf
+from gpudemand.forecast.factorization import trmf
+from gpudemand.forecast.factorization.residual_ar import ResidualAR
 from gpudemand.forecast.factorization.trmf import Data, Penalties
-from gpudemand.forecast.regression.autoregression import fit_shrunk, run_forward, run_from
+from gpudemand.forecast.regression.autoregression import extrapolate, extrapolate_from, fit_shrunk
 from gpudemand.metrics import evaluate
-from tests.forecast.test_factorization import frame, matrix
+
+from .canaries import frame, matrix
 
 MODEL = TemporalFactorization(n_factors=3, lags=(1, 2, 24, 25))
 
 
 @pytest.fixture(scope="module")
 def series():
-    """Twenty series: a shared rhythm, and a slow part of each one's own."""
+    """Twenty series with a shared season and autocorrelated residuals."""
     rng, t = np.random.default_rng(0), np.arange(24 * 20)
     own = rng.normal(0, 0.3, (20, t.size))
     for time in range(1, t.size):
@@ -27,13 +29,13 @@ def series():
     return 10 + rng.uniform(1, 3, (20, 1)) * np.sin(2 * np.pi * t / 24) + own
 
 
-def holes(y, share=0.3):
+def with_missing(y, share=0.3):
     return np.where(np.random.default_rng(1).random(y.shape) < share, np.nan, y)
 
 
 @pytest.mark.parametrize("missing", [False, True])
-def test_the_first_origin_is_an_ordinary_forecast(series, missing):
-    y = holes(series) if missing else series
+def test_the_first_origin_equals_predict(series, missing):
+    y = with_missing(series) if missing else series
     model = MODEL.fit(frame(y[:, :400]))
     rolled = model.predict_rolling(frame(y), h=6)
     first = rolled[rolled["cutoff"] == rolled["cutoff"].min()]
@@ -41,8 +43,8 @@ def test_the_first_origin_is_an_ordinary_forecast(series, missing):
 
 
 @pytest.mark.parametrize("missing", [False, True])
-def test_no_origin_knows_what_comes_after_it(series, missing):
-    y = holes(series) if missing else series
+def test_later_data_do_not_change_forecasts(series, missing):
+    y = with_missing(series) if missing else series
     changed = y.copy()
     changed[:, 430:] = 1e5
     model = MODEL.fit(frame(y[:, :400]))
@@ -52,7 +54,7 @@ def test_no_origin_knows_what_comes_after_it(series, missing):
     assert known.any()
 
 
-def test_following_the_data_pays(series):
+def test_filtering_improves_forecasts(series):
     model = MODEL.fit(frame(series[:, :400]))
     rolled = model.predict_rolling(frame(series), h=1)
     once = model.predict(h=80).merge(frame(series), on=["unique_id", "ds"])
@@ -60,10 +62,12 @@ def test_following_the_data_pays(series):
     assert (rolled["TemporalFactorization"] - rolled["y"]).abs().mean() < 0.6 * apart
 
 
-def test_each_series_own_part_pays(series):
+def test_the_residual_autoregression_improves_forecasts(series):
     scores = {}
     for own in (300.0, None):
-        model = TemporalFactorization(n_factors=2, lags=(1, 2, 24, 25), own_penalty=own).fit(frame(series[:, :400]))
+        model = TemporalFactorization(n_factors=2, lags=(1, 2, 24, 25), residual_penalty=own).fit(
+            frame(series[:, :400])
+        )
         scores[own] = evaluate(model.predict_rolling(frame(series), h=2), ["rmse"]).loc["TemporalFactorization", "rmse"]
     assert scores[300.0] < 0.7 * scores[None]
 
@@ -77,20 +81,20 @@ def test_rows_are_those_of_a_backtest(series):
     assert ((rolled["ds"] - rolled["cutoff"]).dt.total_seconds() / 3600).between(1, 6).all()
 
 
-def test_too_little_comes_after_training(series):
+def test_too_few_bins_after_training_are_refused(series):
     with pytest.raises(InputError, match="3 bins after the training period"):
         MODEL.fit(frame(series[:, :400])).predict_rolling(frame(series[:, :403]), h=6)
 
 
-def test_missing_values_are_guessed_from_both_sides(series):
-    y = holes((series - series.mean(axis=1, keepdims=True)) / series.std(axis=1, keepdims=True))
+def test_missing_residuals_are_imputed(series):
+    y = with_missing((series - series.mean(axis=1, keepdims=True)) / series.std(axis=1, keepdims=True))
     data = Data.of(y)
     factors = trmf.fit(y, 2, (1, 2, 24, 25), Penalties())
-    own = residual_ar.fit(data, factors, 100.0)
+    residuals = ResidualAR.fit(data, factors, 100.0)
     clean = (series - series.mean(axis=1, keepdims=True)) / series.std(axis=1, keepdims=True)
     truth = (clean - factors.intercepts[:, None] - factors.loadings @ factors.latent)[:, -25:]
-    gone = ~own.known
-    assert np.square(own.values - truth)[gone].mean() < 0.7 * np.square(truth)[gone].mean()
+    gone = ~residuals.known
+    assert np.square(residuals.values - truth)[gone].mean() < 0.7 * np.square(truth)[gone].mean()
 
 
 def test_weights_are_shrunk_to_the_shared_ones():
@@ -104,8 +108,8 @@ def test_weights_are_shrunk_to_the_shared_ones():
     np.testing.assert_allclose(shared, again)
 
 
-def test_many_origins_are_single_ones():
+def test_many_origins_equal_single_ones():
     x, w = np.random.default_rng(0).normal(size=(2, 30)), np.array([[0.5, 0.2], [0.1, -0.4]])
-    many = run_from(x, w, (1, 7), 5, np.array([4, 20, 30]))
+    many = extrapolate_from(x, w, (1, 7), 5, np.array([4, 20, 30]))
     for place, origin in enumerate((4, 20, 30)):
-        np.testing.assert_allclose(many[:, place], run_forward(x[:, :origin], w, (1, 7), 5))
+        np.testing.assert_allclose(many[:, place], extrapolate(x[:, :origin], w, (1, 7), 5))

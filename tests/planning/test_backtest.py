@@ -9,7 +9,7 @@ from scipy.stats import norm
 
 from gpudemand._validation import InputError
 from gpudemand.datasets import make_cluster
-from gpudemand.forecast import LastValueProfile, Naive, cross_validation
+from gpudemand.forecast import Naive, SeasonallyAdjustedNaive, cross_validation
 from gpudemand.planning import JobDemandModel, RunTimeModel
 from gpudemand.planning.backtest import demand_cross_validation, plan_backtest
 from gpudemand.usage.series import usage_series
@@ -52,7 +52,7 @@ def test_plans_on_the_spot_cluster_have_their_nominal_coverage(shared_data):
     wide = pd.read_csv(path)
     ds = pd.Timestamp("2024-01-01") + pd.to_timedelta(wide["hour"], unit="h")
     usage = pd.DataFrame({"unique_id": "A100", "ds": ds, "y": wide["A100-SXM4-80GB"].astype(float)})
-    backtest = cross_validation(LastValueProfile(), usage, h=24, n_windows=14, level=[80, 90, 95])
+    backtest = cross_validation(SeasonallyAdjustedNaive(), usage, h=24, n_windows=14, level=[80, 90, 95])
     table = plan_backtest(backtest)
     np.testing.assert_allclose(table["coverage"], [0.90, 0.95], atol=0.06)
     assert (table["held"] >= table["coverage"]).all()

@@ -10,7 +10,7 @@ from gpudemand._validation import InputError
 from gpudemand.datasets import make_cluster
 from gpudemand.datasets.runs import EXPECTED_RUN_SHARE, true_run_time
 from gpudemand.datasets.steptime import true_step_time
-from gpudemand.forecast import LastValueProfile, SeasonalNaive
+from gpudemand.forecast import SeasonallyAdjustedNaive, SeasonalNaive
 from gpudemand.jobs.table import as_jobs
 from gpudemand.planning.demand.arrivals import forecast_submissions
 from gpudemand.planning.demand.combination import combination_weights
@@ -190,11 +190,11 @@ def test_venus_beats_the_seasonally_adjusted_naive_forecast(shared_data):
     usage = usage_series(
         jobs, by=None, freq="h", value="gpus", start="2020-04-02", until="2020-09-01", tz="Asia/Shanghai"
     )
-    total = {"y": 0.0, "JobDemandModel": 0.0, "LastValueProfile": 0.0}
+    total = {"y": 0.0, "JobDemandModel": 0.0, "SeasonallyAdjustedNaive": 0.0}
     for origin in pd.date_range("2020-06-03", periods=3, freq="9D", tz="Asia/Shanghai"):
         known, future = usage[usage["ds"] < origin], usage[usage["ds"] >= origin].head(24)["y"].to_numpy()
         total["y"] += future.sum()
-        for model in (JobDemandModel().fit(jobs, known), LastValueProfile().fit(known)):
+        for model in (JobDemandModel().fit(jobs, known), SeasonallyAdjustedNaive().fit(known)):
             name = type(model).__name__
             total[name] += np.abs(model.predict(24)[name].to_numpy() - future).sum()
-    assert total["JobDemandModel"] < 0.9 * total["LastValueProfile"]
+    assert total["JobDemandModel"] < 0.9 * total["SeasonallyAdjustedNaive"]

@@ -79,7 +79,7 @@ def test_parts_are_evaluated_beside_the_best_naive_method(planned, parts):
     table = parts.table.set_index("part")
     assert table.loc["total", "wape"] == planned[1].score("mean")["wape"]
     assert table["next"].iloc[1:].sum() == pytest.approx(table.loc["total", "next"])
-    assert table["best_naive"].isin(["Naive", "SeasonalNaive", "LastValueProfile"]).all()
+    assert table["best_naive"].isin(["Naive", "SeasonalNaive", "SeasonallyAdjustedNaive"]).all()
     assert (table["best_naive_wape"] >= 0).all()
     assert table[["coverage_80", "coverage_95"]].apply(lambda c: c.between(0, 1)).all(axis=None)
 

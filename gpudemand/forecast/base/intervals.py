@@ -1,4 +1,4 @@
-"""Intervals from past errors: what the same method got wrong, at the same distance, at earlier origins."""
+"""Prediction intervals from the quantiles of backtest errors, by horizon."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from gpudemand._typing import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError, check_number
 
 _ENOUGH_ORIGINS = 20
-#: Errors below this share of a series' largest value are none.
+#: Errors below this share of the largest value of a series are rounding.
 _ROUNDING = 1e-9
-#: Origins after which an error counts half in what is usual of late, and what the mean of all errors counts for.
-_HALF_LIFE, _USUAL = 4.0, 10.0
-#: Errors that a quantile counts as one from at least: a single one says nothing of how far they spread.
-_FEWEST = 2.0
-#: As how many errors those over overlapping spans count, by disjoint span: set by coverage on simulated clusters, seeds
-#: 0 to 23, of forecasts 8 weeks, 28 and 84 days ahead.
+#: Half-life, in origins, of an error in the volatility, and the prior weight of the mean error.
+_HALF_LIFE, _PRIOR_WEIGHT = 4.0, 10.0
+#: Smallest effective sample size of a quantile.
+_MIN_SAMPLE = 2.0
+#: Effective errors for each disjoint span of overlapping ones: set by coverage on simulated clusters, seeds 0 to 23, of
+#: forecasts 8 weeks, 28 and 84 days ahead.
 _OVERLAPPING = 3.0
 
 #: (history of shape (n, t), origins, horizon) -> forecasts of shape (n, n_origins, h)
@@ -41,7 +41,7 @@ def check_levels(level: Sequence[float] | float | None) -> list[float]:
 
 @dataclass(frozen=True)
 class PastErrors:
-    """What a method got wrong at earlier origins.
+    """Errors of forecasts from earlier origins.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class PastErrors:
     def of(
         cls, paths: PathsFunction, y: FloatArray, h: int, *, min_train: int, max_origins: int, season: int
     ) -> tuple[FloatArray, PastErrors]:
-        """Run a method at origins inside a history and at its end, in one pass.
+        """Backtest a method inside a history and forecast from its end, in one pass.
 
         Parameters
         ----------
@@ -69,17 +69,17 @@ class PastErrors:
         h : int
             Horizon.
         min_train : int
-            Fewest bins before an origin.
+            Bins before the first origin.
         max_origins : int
             Most origins to use.
         season : int
-            Origins lie whole seasons before the end where there are enough of them: a method that starts from the
-            newest value errs differently at midnight and at noon. Otherwise they are spread evenly.
+            Origins lie whole seasons before the end where there are enough of them, because errors depend on the
+            phase of the origin; otherwise they are evenly spaced.
 
         Returns
         -------
         point : ndarray of shape (n_series, h)
-            What the method forecasts from the end.
+            Forecast from the end.
         errors : PastErrors
         """
         origins = _origins(y.shape[1], min_train, max_origins, season)
@@ -88,13 +88,13 @@ class PastErrors:
         for place, origin in enumerate(origins):
             actual = y[:, origin : origin + h]
             errors[:, place, : actual.shape[1]] = actual - forecasts[:, place, : actual.shape[1]]
-        # What is left by rounding would count as much as any error where series are given the same weight.
+        # Series are normalised below, which would turn rounding errors into ordinary ones.
         rounding = _ROUNDING * np.nan_to_num(np.abs(y)).max(axis=1, initial=0.0)[:, None, None]
         return forecasts[:, -1], cls(np.where(np.abs(errors) <= rounding, 0.0, errors), origins)
 
     @cached_property
     def growth(self) -> FloatArray:
-        """How errors grow with the horizon: the power law through their size, between flat and linear, shape (h,)."""
+        """Growth of the errors with the horizon: a fitted power law with an exponent in [0, 1], shape (h,)."""
         steps = np.arange(1, self.errors.shape[2] + 1)
         count = self._known.sum(axis=(0, 1))
         squares = np.square(np.nan_to_num(_unit_scale(self.errors))).sum(axis=(0, 1))
@@ -110,24 +110,23 @@ class PastErrors:
         return ~np.isnan(self.errors)
 
     @cached_property
-    def turbulence(self) -> FloatArray:
-        """Size of each series' errors as of late, at every origin and now, shape (n_series, n_origins + 1).
+    def volatility(self) -> FloatArray:
+        """Recent absolute error of each series at every origin and now, shape (n_series, n_origins + 1).
 
-        A mean over the errors known at the time, of which those before the newest weigh less, pulled towards the mean
-        of all of them; 1 for a series that was never wrong.
+        An exponentially weighted mean of the errors known at the time, shrunk towards the mean of all of them; 1 for a
+        series without errors.
         """
         n, _, h = self.errors.shape
         size = np.nan_to_num(np.abs(self.errors) / self.growth).reshape(n, -1)
         known = self._known.reshape(n, -1).astype(float)
-        weights = self._lately(h)
-        usual = size.sum(axis=1, keepdims=True) / np.maximum(known.sum(axis=1, keepdims=True), 1)
-        lately = (size @ weights + _USUAL * usual) / (known @ weights + _USUAL)
-        return np.where(usual > 0, lately, 1.0)
+        weights = self._recency_weights(h)
+        mean = size.sum(axis=1, keepdims=True) / np.maximum(known.sum(axis=1, keepdims=True), 1)
+        recent = (size @ weights + _PRIOR_WEIGHT * mean) / (known @ weights + _PRIOR_WEIGHT)
+        return np.where(mean > 0, recent, 1.0)
 
-    def _lately(self, h: int) -> FloatArray:
-        """Weight of every past error at each origin and now, shape (n_origins * h, n_origins + 1), in origins."""
+    def _recency_weights(self, h: int) -> FloatArray:
+        """Weight of every error at each origin and now, shape (n_origins * h, n_origins + 1)."""
         step = np.diff(self.origins).mean() if self.origins.size > 1 else 1.0
-        # What is forecast now continues the row of past origins.
         now = np.append(self.origins, self.origins[-1] + step)
         age = now - self.origins[:, None]
         known = age[:, None] > np.arange(h)[:, None]
@@ -135,13 +134,12 @@ class PastErrors:
         return weights.reshape(-1, now.size)
 
     def quantiles(self, shares: Sequence[float], *, min_sample: int = 40) -> FloatArray:
-        """Quantiles of the errors by horizon, as wide as the errors of late ask for and the evidence allows.
+        """Residual quantiles by horizon, scaled by recent volatility, with Student-t tails.
 
-        A horizon borrows from its neighbours, rescaled by `growth`, until it has `min_sample` errors, and errors of
-        calm and turbulent times are compared by their `turbulence`. Errors over overlapping spans repeat one another,
-        so a quantile counts as one from at most three errors by disjoint span of the series (two, if it has fewer). Of
-        n errors the largest is exceeded by the next with a probability of 1 / (n + 1); what lies beyond is extrapolated
-        with Student's t.
+        A horizon is pooled with its neighbours, rescaled by `growth`, until it has `min_sample` errors; errors are
+        normalised by the `volatility` at their origin. Errors over overlapping spans are dependent, so the effective
+        sample size is at most three for each disjoint span of the series, and at least two. Quantiles beyond the
+        largest of n errors, which the next one exceeds with probability 1 / (n + 1), follow Student's t.
 
         Parameters
         ----------
@@ -157,23 +155,23 @@ class PastErrors:
         Vovk, Gammerman and Shafer, "Algorithmic Learning in a Random World", 2005.
         """
         n, _, h = self.errors.shape
-        scaled, known = self.errors / self.growth / self.turbulence[:, :-1, None], self._known
+        scaled, known = self.errors / self.growth / self.volatility[:, :-1, None], self._known
         count = known.any(axis=0).sum(axis=0)
         found = np.zeros((len(shares), n, h))
         for step in range(h):
-            reach = _reach(count, step, min_sample)
-            near = slice(max(step - reach, 0), step + reach + 1)
-            sample = np.sort(scaled[:, :, near].reshape(n, -1), axis=1)
-            size = self._independent(np.any(known[:, :, near], axis=2), step + 1)
+            reach = _bandwidth(count, step, min_sample)
+            pooled = slice(max(step - reach, 0), step + reach + 1)
+            sample = np.sort(scaled[:, :, pooled].reshape(n, -1), axis=1)
+            size = self._effective_size(np.any(known[:, :, pooled], axis=2), step + 1)
             for place, share in enumerate(shares):
-                found[place, :, step] = _predictive(sample, size, share)
-        return found * self.growth * self.turbulence[:, -1:]
+                found[place, :, step] = _predictive_quantile(sample, size, share)
+        return found * self.growth * self.volatility[:, -1:]
 
-    def _independent(self, known: BoolArray, span: int) -> FloatArray:
-        """How many independent errors those of the known origins of each series amount to, shape (n_series,)."""
+    def _effective_size(self, known: BoolArray, span: int) -> FloatArray:
+        """Effective number of independent errors at the known origins of each series, shape (n_series,)."""
         first, last = known.argmax(axis=1), known.shape[1] - 1 - known[:, ::-1].argmax(axis=1)
-        apart = 1 + _OVERLAPPING * (self.origins[last] - self.origins[first]) / span
-        return np.asarray(np.maximum(np.minimum(apart, known.sum(axis=1)), _FEWEST))
+        disjoint = 1 + _OVERLAPPING * (self.origins[last] - self.origins[first]) / span
+        return np.asarray(np.maximum(np.minimum(disjoint, known.sum(axis=1)), _MIN_SAMPLE))
 
 
 def _origins(n_times: int, min_train: int, max_origins: int, season: int) -> IntArray:
@@ -186,26 +184,26 @@ def _origins(n_times: int, min_train: int, max_origins: int, season: int) -> Int
 
 
 def _unit_scale(errors: FloatArray) -> FloatArray:
-    """Give every series the same weight, whatever its level."""
+    """Errors of each series divided by their mean absolute value."""
     known = np.maximum((~np.isnan(errors)).sum(axis=(1, 2), keepdims=True), 1)
     size = np.nan_to_num(np.abs(errors)).sum(axis=(1, 2), keepdims=True) / known
     return errors / np.where(size > 0, size, 1.0)
 
 
-def _reach(count: IntArray, step: int, min_sample: int) -> int:
+def _bandwidth(count: IntArray, step: int, min_sample: int) -> int:
     for reach in range(count.size):
         if count[max(step - reach, 0) : step + reach + 1].sum() >= min_sample:
             return reach
     return int(count.size)
 
 
-def _predictive(sample: FloatArray, size: FloatArray, share: float) -> FloatArray:
-    """Value that the next error stays below with a probability, from each sorted row as if of `size` errors."""
+def _predictive_quantile(sample: FloatArray, size: FloatArray, share: float) -> FloatArray:
+    """Predictive quantile of the next error from each sorted row, with an effective sample size of `size`."""
     middle = _quantile(sample, np.full(1, 0.5))
     if share == 0.5:
         return middle
     tail = max(share, 1 - share)
-    # Most series have been there equally long.
+    # Few sizes are distinct.
     sizes, which = np.unique(size, return_inverse=True)
     reached = np.minimum(tail, sizes / (sizes + 1))
     at = 0.5 + np.sign(share - 0.5) * (reached - 0.5) * (sizes + 1) / sizes
@@ -223,8 +221,10 @@ def _quantile(sample: FloatArray, share: FloatArray) -> FloatArray:
     return np.asarray(np.nan_to_num(low + (at - below) * (high - low))[:, 0])
 
 
-def bands(point: FloatArray, past: PastErrors, level: Sequence[float], floor: FloatArray) -> dict[str, FloatArray]:
-    """Lower and upper ends by level, nested around the point forecast and never below a floor.
+def prediction_intervals(
+    point: FloatArray, past: PastErrors, level: Sequence[float], floor: FloatArray
+) -> dict[str, FloatArray]:
+    """Lower and upper bounds by level, nested around the point forecast.
 
     Parameters
     ----------
@@ -233,18 +233,18 @@ def bands(point: FloatArray, past: PastErrors, level: Sequence[float], floor: Fl
     level : sequence of float
         Percents, ascending.
     floor : ndarray of shape (n_series, 1)
-        Lowest value that makes sense, 0 for demand.
+        Smallest bound, 0 for demand.
 
     Returns
     -------
     dict of str to ndarray of shape (n_series, h)
         ``"lo-80"``, ``"hi-80"``, ...
     """
-    ends: dict[str, FloatArray] = {}
+    bounds: dict[str, FloatArray] = {}
     low = high = point
     for value in level:
         tail = 0.5 - value / 200
         below, above = past.quantiles([tail, 1 - tail])
         low, high = np.minimum(low, point + below), np.maximum(high, point + above)
-        ends[f"lo-{value:g}"], ends[f"hi-{value:g}"] = np.maximum(low, floor), np.maximum(high, floor)
-    return ends
+        bounds[f"lo-{value:g}"], bounds[f"hi-{value:g}"] = np.maximum(low, floor), np.maximum(high, floor)
+    return bounds

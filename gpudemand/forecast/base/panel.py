@@ -1,4 +1,4 @@
-"""Many series on one clock: the matrix that forecasters work on."""
+"""Series of equal frequency as a matrix, the input of the forecasters."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Panel:
     freq : offset
         Width of a bin.
     attrs : dict
-        Metadata of the usage frame (kind of data, value, ...), handed on to every frame made from the panel.
+        Metadata of the usage frame (kind of data, value, ...), copied to every frame made from the panel.
     """
 
     ids: pd.Index
@@ -41,16 +41,21 @@ class Panel:
 
     @classmethod
     def from_long(cls, usage: pd.DataFrame, freq: object = None, *, allow_missing: bool = False) -> Panel:
-        """Align a long frame; complain about gaps and irregular stamps.
+        """Align a long frame in time.
 
         Parameters
         ----------
         usage : DataFrame
             ``unique_id``, ``ds``, ``y``. A series may begin late, but not stop early or pause.
         freq : str or offset, optional
-            Inferred from the stamps when not given; needs three of them.
+            Inferred from the timestamps when not given.
         allow_missing : bool, default=False
-            Take gaps and NaN as missing values instead of refusing them.
+            Accept missing rows and NaN as missing values.
+
+        Raises
+        ------
+        InputError
+            For irregular timestamps, or values missing inside a series.
         """
         frame = check_usage(usage, allow_missing=allow_missing)
         wide = frame.pivot(index="unique_id", columns="ds", values="y")
@@ -59,12 +64,12 @@ class Panel:
         stray = wide.columns.difference(times)
         if len(stray):
             raise InputError(
-                f"{len(stray)} stamps are not on the clock of freq={offset.freqstr!r}, the first {stray[0]}; "
+                f"{len(stray)} timestamps are not multiples of freq={offset.freqstr!r}, the first {stray[0]}; "
                 "use usage_series or resample."
             )
         wide = wide.reindex(columns=times)
         if not allow_missing:
-            _refuse_gaps(wide)
+            _check_dense(wide)
         return cls(wide.index, times, wide.to_numpy(dtype=float), offset, dict(usage.attrs))
 
     def until(self, n_times: int) -> Panel:
@@ -85,7 +90,7 @@ class Panel:
 
 
 def infer_freq(times: pd.DatetimeIndex) -> pd.offsets.BaseOffset:
-    """Frequency of ascending stamps that may have gaps: the commonest step, as a calendar unit where it is one.
+    """Frequency of ascending timestamps, some of which may be missing: the most frequent step.
 
     Examples
     --------
@@ -93,7 +98,9 @@ def infer_freq(times: pd.DatetimeIndex) -> pd.offsets.BaseOffset:
     <MonthBegin>
     """
     if len(times) < 2:
-        raise InputError("usage has fewer than two stamps, so its frequency cannot be told; pass a longer history.")
+        raise InputError(
+            "usage has fewer than two timestamps, so its frequency cannot be inferred; pass a longer history."
+        )
     wall = times.tz_localize(None)
     days = pd.Series(wall).diff().mode().iloc[0] / _DAY
     first = wall[0]
@@ -104,29 +111,27 @@ def infer_freq(times: pd.DatetimeIndex) -> pd.offsets.BaseOffset:
     return parse_freq(f"{int(days)}D" if days == int(days) else pd.Series(times).diff().mode().iloc[0])
 
 
-def _refuse_gaps(wide: pd.DataFrame) -> None:
+def _check_dense(wide: pd.DataFrame) -> None:
     missing = wide.isna().to_numpy()
-    began = np.logical_or.accumulate(~missing, axis=1)
-    gaps = missing & began
-    if gaps.any():
-        row, column = np.argwhere(gaps)[0]
+    inside = missing & np.logical_or.accumulate(~missing, axis=1)
+    if inside.any():
+        row, column = np.argwhere(inside)[0]
         raise InputError(
-            f"usage has {int(gaps.sum())} gaps inside its series, the first at unique_id="
+            f"usage has {int(inside.sum())} gaps inside its series, the first at unique_id="
             f"{shorten(str(wide.index[row]))!r}, ds={wide.columns[column]}; fill them "
             "(a true zero is data, and usage_series writes it)."
         )
 
 
 def season_length(freq: pd.offsets.BaseOffset) -> int:
-    """Bins in the natural season of a frequency: a day below daily, a week for days, a year above.
+    """Bins in the default season of a frequency: a day below daily, a week for days, a year above.
 
     Examples
     --------
     >>> [season_length(parse_freq(freq)) for freq in ("10min", "h", "6h", "D", "W-MON", "MS", "QS")]
     [144, 24, 4, 7, 52, 12, 4]
     """
-    start = pd.Timestamp("2001-01-01")
-    step = (start + 12 * freq - start) / 12
+    step = _mean_step(freq)
     for season in (_DAY, 7 * _DAY, pd.Timedelta("365.25D")):
         n = season / step
         if n > 1.5:
@@ -142,16 +147,20 @@ def week_length(freq: pd.offsets.BaseOffset) -> int:
     >>> [week_length(parse_freq(freq)) for freq in ("10min", "h", "D", "W-MON", "MS")]
     [1008, 168, 7, 1, 1]
     """
+    return max(round(7 * _DAY / _mean_step(freq)), 1)
+
+
+def _mean_step(freq: pd.offsets.BaseOffset) -> pd.Timedelta:
     start = pd.Timestamp("2001-01-01")
-    return max(round(7 * _DAY / ((start + 12 * freq - start) / 12)), 1)
+    return (start + 12 * freq - start) / 12
 
 
-def known_mean(y: FloatArray) -> FloatArray:
-    """Mean of each row over what is known, shape (n_series, 1); 0 for rows without a value.
+def row_means(y: FloatArray) -> FloatArray:
+    """Mean of each row without its missing values, shape (n_series, 1); 0 for rows without a value.
 
     Examples
     --------
-    >>> known_mean(np.array([[1.0, np.nan, 3.0], [np.nan, np.nan, np.nan]])).tolist()
+    >>> row_means(np.array([[1.0, np.nan, 3.0], [np.nan, np.nan, np.nan]])).tolist()
     [[2.0], [0.0]]
     """
     known = ~np.isnan(y)
@@ -159,9 +168,9 @@ def known_mean(y: FloatArray) -> FloatArray:
     return np.asarray(total / np.maximum(known.sum(axis=1, keepdims=True), 1))
 
 
-def spread(y: FloatArray) -> FloatArray:
-    """Standard deviation of each row over what is known, shape (n_series, 1); 1 for rows that do not vary."""
-    mean = known_mean(y)
-    spread = np.sqrt(known_mean(np.square(y - mean)))
-    # Beyond rounding: a constant of a billion has a spread of its own last digit.
-    return np.where(spread > 1e-12 * np.abs(mean), np.maximum(spread, np.finfo(float).tiny), 1.0)
+def row_scales(y: FloatArray) -> FloatArray:
+    """Standard deviation of each row without its missing values, shape (n_series, 1); 1 for constant rows."""
+    mean = row_means(y)
+    scale = np.sqrt(row_means(np.square(y - mean)))
+    # A constant of a billion has a standard deviation of the order of its rounding error.
+    return np.where(scale > 1e-12 * np.abs(mean), np.maximum(scale, np.finfo(float).tiny), 1.0)

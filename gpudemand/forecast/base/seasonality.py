@@ -1,4 +1,4 @@
-"""Which seasons a history is long enough to show."""
+"""Seasons that a history is long enough to show."""
 
 from __future__ import annotations
 
@@ -12,29 +12,31 @@ from gpudemand._typing import BoolArray, IntArray
 from gpudemand.forecast.base.panel import week_length
 
 
-class Clock(NamedTuple):
-    """Bins of a season and of a week; equal where there is no second season, and 1 where there is none."""
+class Seasonality(NamedTuple):
+    """Lengths of a season and of a week in bins; equal where there is no second season, and 1 where there is none."""
 
     season: int
     week: int
 
+    @classmethod
+    def observable(cls, n_times: int, season: int, freq: pd.offsets.BaseOffset) -> Seasonality:
+        """Seasons shown by a history of `n_times` bins: a season twice, a week three times.
 
-def clock_of(n_times: int, season: int, freq: pd.offsets.BaseOffset) -> Clock:
-    """Seasons that a history of `n_times` bins shows: a season twice, a week three times.
-
-    Examples
-    --------
-    >>> hourly = pd.tseries.frequencies.to_offset("h")
-    >>> [tuple(clock_of(n, 24, hourly)) for n in (30, 60, 600)]
-    [(1, 1), (24, 24), (24, 168)]
-    """
-    season = season if n_times >= 2 * season else 1
-    week = week_length(freq)
-    return Clock(season, week if 1 < season < week and 3 * week <= n_times else season)
+        Examples
+        --------
+        >>> hourly = pd.tseries.frequencies.to_offset("h")
+        >>> [tuple(Seasonality.observable(n, 24, hourly)) for n in (30, 60, 600)]
+        [(1, 1), (24, 24), (24, 168)]
+        """
+        season = season if n_times >= 2 * season else 1
+        week = week_length(freq)
+        return cls(season, week if 1 < season < week and 3 * week <= n_times else season)
 
 
-def by_clock(origins: IntArray, season: int, freq: pd.offsets.BaseOffset) -> Iterator[tuple[Clock, BoolArray]]:
-    """Origins that show the same seasons: each clock, and which of the origins have it."""
-    clocks = [clock_of(int(origin), season, freq) for origin in origins]
-    for clock in dict.fromkeys(clocks):
-        yield clock, np.array([other == clock for other in clocks])
+def group_by_seasonality(
+    origins: IntArray, season: int, freq: pd.offsets.BaseOffset
+) -> Iterator[tuple[Seasonality, BoolArray]]:
+    """Group origins by the seasons that can be observed there: each seasonality and a mask of its origins."""
+    observed = [Seasonality.observable(int(origin), season, freq) for origin in origins]
+    for seasonality in dict.fromkeys(observed):
+        yield seasonality, np.array([other == seasonality for other in observed])

@@ -1,4 +1,4 @@
-"""Sums and shifts of many series that, at every time, look only backwards."""
+"""Backward-looking rolling means, seasonal means and lags of many series."""
 
 from __future__ import annotations
 
@@ -7,30 +7,36 @@ import numpy as np
 from gpudemand._typing import FloatArray
 
 
-def without_gaps(y: FloatArray, season: int) -> FloatArray:
-    """Fill missing values from what came before: the same phase of the last season, else the newest value.
+def fill_missing(y: FloatArray, season: int) -> FloatArray:
+    """Fill missing values with the same phase of the previous season, else with the previous value.
 
-    Before its first value a series is held at that value; a series without any is 0.
+    Values before the first one are backfilled; a series without any value is 0.
 
     Examples
     --------
-    >>> without_gaps(np.array([[np.nan, 1.0, 2.0, 3.0, np.nan]]), season=2)
+    >>> fill_missing(np.array([[np.nan, 1.0, 2.0, 3.0, np.nan]]), season=2)
     array([[1., 1., 2., 3., 2.]])
     """
     if not np.isnan(y).any():
         return y
     n, n_times = y.shape
-    pad = -n_times % season
-    by_phase = np.concatenate([y, np.full((n, pad), np.nan)], axis=1).reshape(n, -1, season)
-    filled = _forward(by_phase, axis=1).reshape(n, -1)[:, :n_times]
-    return np.nan_to_num(_forward(_forward(filled, axis=1)[:, ::-1], axis=1)[:, ::-1])
+    filled = _forward_fill(_by_phase(y, season, np.nan), axis=1).reshape(n, -1)[:, :n_times]
+    filled = _forward_fill(filled, axis=1)
+    return np.nan_to_num(_forward_fill(filled[:, ::-1], axis=1)[:, ::-1])
 
 
-def _forward(y: FloatArray, axis: int) -> FloatArray:
+def _by_phase(y: FloatArray, season: int, padding: float) -> FloatArray:
+    """Series as (n_series, n_seasons, season), the last season padded."""
+    n, n_times = y.shape
+    pad = np.full((n, -n_times % season), padding)
+    return np.concatenate([y, pad], axis=1).reshape(n, -1, season)
+
+
+def _forward_fill(y: FloatArray, axis: int) -> FloatArray:
     shape = [1] * y.ndim
     shape[axis] = -1
-    place = np.where(np.isnan(y), 0, np.arange(y.shape[axis]).reshape(shape))
-    return np.take_along_axis(y, np.maximum.accumulate(place, axis=axis), axis=axis)
+    newest = np.where(np.isnan(y), 0, np.arange(y.shape[axis]).reshape(shape))
+    return np.take_along_axis(y, np.maximum.accumulate(newest, axis=axis), axis=axis)
 
 
 def rolling_mean(y: FloatArray, width: int) -> FloatArray:
@@ -48,7 +54,7 @@ def rolling_mean(y: FloatArray, width: int) -> FloatArray:
 
 
 def phase_mean(y: FloatArray, season: int, n_seasons: int) -> FloatArray:
-    """Mean, at every time, of the newest `n_seasons` values of the same phase, its own included.
+    """Mean, at every time, of the newest `n_seasons` values of the same phase, the current one included.
 
     Examples
     --------
@@ -56,14 +62,12 @@ def phase_mean(y: FloatArray, season: int, n_seasons: int) -> FloatArray:
     array([[1., 2., 2., 3.]])
     """
     n, n_times = y.shape
-    pad = -n_times % season
-    by_phase = np.concatenate([y, np.zeros((n, pad))], axis=1).reshape(n, -1, season)
-    flat = by_phase.transpose(0, 2, 1).reshape(n * season, -1)
+    flat = _by_phase(y, season, 0.0).transpose(0, 2, 1).reshape(n * season, -1)
     means = rolling_mean(flat, n_seasons).reshape(n, season, -1).transpose(0, 2, 1)
     return means.reshape(n, -1)[:, :n_times]
 
 
-def delayed(y: FloatArray, lag: int) -> FloatArray:
+def shifted(y: FloatArray, lag: int) -> FloatArray:
     """Value `lag` bins before every time; the first value where there is none."""
     if lag == 0:
         return y

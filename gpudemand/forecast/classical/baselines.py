@@ -1,4 +1,4 @@
-"""Naive forecasts: what anything better has to beat."""
+"""Naive forecasts, the references that any other method has to beat."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import numpy as np
 from gpudemand._typing import FloatArray
 from gpudemand.forecast.base.forecaster import Forecaster, last_known
 from gpudemand.forecast.base.panel import week_length
-from gpudemand.forecast.base.windows import without_gaps
+from gpudemand.forecast.base.windows import fill_missing
 
 
 class Naive(Forecaster):
-    """The newest value, for ever.
+    """Random-walk forecast: the newest value.
 
-    Training clusters behave much like a random walk with slow changes of level, so this is hard to beat a few hours
-    ahead.
+    Demand of training clusters is close to a random walk, so this is hard to beat a few hours ahead.
 
     Examples
     --------
@@ -32,7 +31,7 @@ class Naive(Forecaster):
 
 
 class SeasonalNaive(Forecaster):
-    """The value one season ago, over and over.
+    """The newest season, repeated.
 
     Parameters
     ----------
@@ -41,7 +40,7 @@ class SeasonalNaive(Forecaster):
 
     Notes
     -----
-    A history shorter than a season is repeated as it stands.
+    A history shorter than a season is repeated whole.
 
     Examples
     --------
@@ -61,10 +60,10 @@ class SeasonalNaive(Forecaster):
         return last[:, np.arange(h) % season]
 
 
-class LastValueProfile(Forecaster):
-    """The newest value, moved along the mean profile of the season: level from today, shape from the past weeks.
+class SeasonallyAdjustedNaive(Forecaster):
+    """Random walk with an additive season: the newest value plus the change of the seasonal profile since.
 
-    With profile ``p`` (the mean of each phase of the season, over the newest `n_seasons` of them) the forecast is
+    With the profile ``p``, the mean of each phase over the newest `n_seasons` seasons, the forecast is
     ``y_T + p(T + k) - p(T)``.
 
     Parameters
@@ -72,7 +71,15 @@ class LastValueProfile(Forecaster):
     season_length : int, optional
         Bins in a season; by default a day for bins below a day, a week for days, a year above.
     n_seasons : int, default=28
-        How many seasons the profile averages.
+        Seasons in the profile.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> ds = pd.date_range("2026-03-01", periods=5, freq="D")
+    >>> usage = pd.DataFrame({"unique_id": "total", "ds": ds, "y": [0.0, 2.0, 0.0, 2.0, 8.0]})
+    >>> SeasonallyAdjustedNaive(season_length=2).fit(usage).predict(h=2).iloc[:, -1].tolist()
+    [6.0, 8.0]
     """
 
     def __init__(self, season_length: int | None = None, n_seasons: int = 28) -> None:
@@ -84,23 +91,27 @@ class LastValueProfile(Forecaster):
         recent = y[:, -season * min(self.n_seasons, max(y.shape[1] // season, 1)) :]
         if recent.shape[1] < season:
             return np.repeat(last_known(y), h, axis=1)
-        profile = mean_profile(recent, season)
+        profile = seasonal_profile(recent, season)
         return last_known(y) + profile[:, np.arange(h) % season] - profile[:, [-1]]
 
 
+class LastValueProfile(SeasonallyAdjustedNaive):
+    """Former name of `SeasonallyAdjustedNaive`, kept for evaluations that call it; its columns bear the old name."""
+
+
 class WeekProfile(Forecaster):
-    """The mean week, moved to the level of the newest season: shape from the past month, level from yesterday.
+    """Mean weekly profile, shifted to the level of the newest season.
 
     Parameters
     ----------
     season_length : int, optional
         Bins in the season that gives the level; by default a day for bins below a day, a week for days, a year above.
     n_weeks : int, default=4
-        How many weeks the profile averages.
+        Weeks in the profile.
 
     Notes
     -----
-    Where bins are a day or longer, or the history is shorter than two weeks, the season's own profile is meant.
+    Where bins are a day or longer, or the history is shorter than two weeks, the profile is that of the season.
 
     Examples
     --------
@@ -125,22 +136,21 @@ class WeekProfile(Forecaster):
         season, week = self.season_length_, week_length(self.panel_.freq)
         if season >= week or y.shape[1] < 2 * week:
             week = season
-        y = without_gaps(y, season)
+        y = fill_missing(y, season)
         if y.shape[1] < week:
             return np.repeat(y.mean(axis=1, keepdims=True), h, axis=1)
-        profile = mean_profile(y[:, -week * min(self.n_weeks, y.shape[1] // week) :], week)
+        profile = seasonal_profile(y[:, -week * min(self.n_weeks, y.shape[1] // week) :], week)
         level = y[:, -season:].mean(axis=1) - profile[:, -season:].mean(axis=1)
         return profile[:, np.arange(h) % week] + level[:, None]
 
 
-def mean_profile(y: FloatArray, season: int) -> FloatArray:
+def seasonal_profile(y: FloatArray, season: int) -> FloatArray:
     """Mean of each phase of the season, shape (n_series, season); the first phase is the one that follows the history.
 
     Phases without any value take the mean of the series.
     """
-    whole = y[:, y.shape[1] % season :].reshape(y.shape[0], -1, season)
-    seen = ~np.isnan(whole)
-    total = np.where(seen, whole, 0.0)
-    overall = total.sum(axis=(1, 2)) / np.maximum(seen.sum(axis=(1, 2)), 1)
-    count = seen.sum(axis=1)
+    seasons = y[:, y.shape[1] % season :].reshape(y.shape[0], -1, season)
+    known = ~np.isnan(seasons)
+    total, count = np.where(known, seasons, 0.0), known.sum(axis=1)
+    overall = total.sum(axis=(1, 2)) / np.maximum(count.sum(axis=1), 1)
     return np.where(count > 0, total.sum(axis=1) / np.maximum(count, 1), overall[:, None])

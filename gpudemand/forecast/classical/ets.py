@@ -1,4 +1,4 @@
-"""Exponential smoothing by statsmodels, one series at a time."""
+"""`ETS`: damped Holt-Winters smoothing by statsmodels, one series at a time."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from gpudemand._linalg import one_thread
 from gpudemand._typing import FloatArray
 from gpudemand.forecast.base.forecaster import Forecaster, last_known
 
-#: Values that statsmodels' starting heuristic asks for, besides two seasons.
-_FEWEST = 10
+#: Values that the initialization heuristic of statsmodels needs, besides two seasons.
+_MIN_VALUES = 10
 
 
 class ETS(Forecaster):
@@ -25,14 +25,22 @@ class ETS(Forecaster):
         Bins in a season; by default a day for bins below a day, a week for days, a year above. A history of fewer than
         two seasons is smoothed without one.
     max_seasons : int, default=24
-        Only the newest seasons are fitted: old levels say little about tomorrow, and the cost grows with length.
+        Only the newest seasons are fitted; the cost grows with their number.
     n_jobs : int, optional
-        Series fitted in parallel.
+        Series fitted in parallel; None is 1.
 
     References
     ----------
     Hyndman, Koehler, Ord, Snyder: Forecasting with Exponential Smoothing (2008); statsmodels'
     ``ExponentialSmoothing`` does the estimation.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> ds = pd.date_range("2026-03-02", periods=56, freq="D")
+    >>> usage = pd.DataFrame({"unique_id": "total", "ds": ds, "y": np.tile([5.0, 5, 5, 5, 5, 1, 1], 8)})
+    >>> ETS().fit(usage).predict(h=7)["ETS"].round(1).tolist()
+    [5.0, 5.0, 5.0, 5.0, 5.0, 1.0, 1.0]
     """
 
     _max_origins = 16
@@ -51,7 +59,7 @@ class ETS(Forecaster):
 
 def _smooth(y: FloatArray, h: int, season: int) -> FloatArray:
     y = y[~np.isnan(y)]
-    if y.size < _FEWEST or np.ptp(y) == 0:
+    if y.size < _MIN_VALUES or np.ptp(y) == 0:
         return np.repeat(last_known(y[None, :]) if y.size else np.zeros((1, 1)), h)
     path = _holt_winters(y.tobytes(), h, season)
     return path if np.isfinite(path).all() else np.repeat(y[-1], h)
@@ -63,7 +71,7 @@ def _holt_winters(history: bytes, h: int, season: int) -> FloatArray:
     from statsmodels.tsa.holtwinters import ExponentialSmoothing
 
     y = np.frombuffer(history)
-    seasonal = season > 1 and y.size >= 2 * season + _FEWEST
+    seasonal = season > 1 and y.size >= 2 * season + _MIN_VALUES
     model = ExponentialSmoothing(
         y,
         trend="add",

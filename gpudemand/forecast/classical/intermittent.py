@@ -1,4 +1,4 @@
-"""Forecasts of demand that is zero most of the time."""
+"""Forecasts of intermittent demand, which is zero most of the time."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import numpy as np
 
 from gpudemand._typing import FloatArray
 from gpudemand._validation import check_number
-from gpudemand.forecast.base.forecaster import Forecaster
-from gpudemand.forecast.base.panel import known_mean
+from gpudemand.forecast.base.forecaster import Forecaster, positive_int
+from gpudemand.forecast.base.panel import row_means
 
 
 class Zero(Forecaster):
-    """Nothing, for ever: the forecast that absolute errors prefer wherever most bins are empty.
-
-    Beside it stands what it hides: its bias is minus one.
+    """Zero, the forecast that absolute errors prefer wherever most bins are empty; its bias is minus one.
 
     Examples
     --------
@@ -35,7 +33,7 @@ class HistoricMean(Forecaster):
     Parameters
     ----------
     window : int, optional
-        How many bins; all by default.
+        Number of bins; all by default.
 
     Examples
     --------
@@ -52,17 +50,19 @@ class HistoricMean(Forecaster):
         self.window = window
 
     def _path(self, y: FloatArray, h: int) -> FloatArray:
-        width = y.shape[1] if self.window is None else int(check_number("window", self.window, 1, integer=True))
-        return np.repeat(known_mean(y[:, -width:]), h, axis=1)
+        width = y.shape[1] if self.window is None else positive_int("window", self.window)
+        return np.repeat(row_means(y[:, -width:]), h, axis=1)
 
 
 class TSB(Forecaster):
-    """Size of demand times its probability, each smoothed exponentially; users who stay away are forgotten.
+    """Teunter-Syntetos-Babai: size of demand times its probability, each smoothed exponentially.
+
+    The probability decays while there is no demand, so users who leave are forgotten.
 
     Parameters
     ----------
     size_weight, probability_weight : float in (0, 1], default=0.1
-        Of the newest demand, and of whether there was any in the newest bin.
+        Smoothing parameters of the size of demand, and of whether there is any.
 
     References
     ----------
@@ -86,24 +86,24 @@ class TSB(Forecaster):
         self.probability_weight = probability_weight
 
     def _path(self, y: FloatArray, h: int) -> FloatArray:
-        by_size, by_chance = _weights(self.size_weight, self.probability_weight)
-        size, chance = _first_size(y), _first_chance(y)
+        alpha, beta = _weights(self.size_weight, self.probability_weight)
+        size, probability = _initial_size(y), _initial_probability(y)
         for now in y.T:
             known, some = ~np.isnan(now), np.nan_to_num(now) != 0
-            chance += by_chance * known * (some - chance)
-            size += np.where(some, by_size * (now - size), 0.0)
-        return np.repeat((size * chance)[:, None], h, axis=1)
+            probability += beta * known * (some - probability)
+            size += np.where(some, alpha * (now - size), 0.0)
+        return np.repeat((size * probability)[:, None], h, axis=1)
 
 
 class SBA(Forecaster):
-    """Croston's method with the correction of Syntetos and Boylan: size of demand over the time between demands.
+    """Syntetos-Boylan approximation of Croston's method: size of demand over the interval between demands.
 
-    It learns only when there is demand, so a user who left is never forgotten: use `TSB` where users leave.
+    It is updated only by demand, so users who leave are never forgotten; `TSB` forgets them.
 
     Parameters
     ----------
     size_weight, interval_weight : float in (0, 1], default=0.1
-        Of the newest demand, and of the newest time between two of them.
+        Smoothing parameters of the size of demand, and of the interval between demands.
 
     References
     ----------
@@ -118,28 +118,28 @@ class SBA(Forecaster):
         self.interval_weight = interval_weight
 
     def _path(self, y: FloatArray, h: int) -> FloatArray:
-        by_size, by_interval = _weights(self.size_weight, self.interval_weight)
-        size, interval = _first_size(y), 1 / np.maximum(_first_chance(y), 1 / y.shape[1])
-        waited = np.ones(len(y))
+        alpha, beta = _weights(self.size_weight, self.interval_weight)
+        size, interval = _initial_size(y), 1 / np.maximum(_initial_probability(y), 1 / y.shape[1])
+        elapsed = np.ones(len(y))
         for now in y.T:
             some = np.nan_to_num(now) != 0
-            size += np.where(some, by_size * (now - size), 0.0)
-            interval += np.where(some, by_interval * (waited - interval), 0.0)
-            waited = np.where(some, 1.0, waited + ~np.isnan(now))
-        return np.repeat(((1 - by_interval / 2) * size / interval)[:, None], h, axis=1)
+            size += np.where(some, alpha * (now - size), 0.0)
+            interval += np.where(some, beta * (elapsed - interval), 0.0)
+            elapsed = np.where(some, 1.0, elapsed + ~np.isnan(now))
+        return np.repeat(((1 - beta / 2) * size / interval)[:, None], h, axis=1)
 
 
 def _weights(*given: float) -> list[float]:
     return [check_number("a smoothing weight", value, 0, 1, open_low=True) for value in given]
 
 
-def _first_size(y: FloatArray) -> FloatArray:
-    """First demand of every series that is not zero; 0 where there is none."""
-    some = np.nan_to_num(y) != 0
-    return np.where(some.any(axis=1), np.take_along_axis(np.nan_to_num(y), some.argmax(axis=1)[:, None], 1)[:, 0], 0.0)
+def _initial_size(y: FloatArray) -> FloatArray:
+    """First non-zero demand of every series, shape (n_series,); 0 where there is none."""
+    y = np.nan_to_num(y)
+    return y[np.arange(len(y)), (y != 0).argmax(axis=1)]
 
 
-def _first_chance(y: FloatArray) -> FloatArray:
+def _initial_probability(y: FloatArray) -> FloatArray:
     """Inverse of the time to the first demand, shape (n_series,)."""
     some = np.nan_to_num(y) != 0
     began = (~np.isnan(y)).argmax(axis=1)

@@ -1,4 +1,4 @@
-"""`Theta`: half the slope of a series, and the level of its newest values."""
+"""`Theta`: simple exponential smoothing with drift, on top of an additive season."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import numpy as np
 
 from gpudemand._typing import FloatArray
 from gpudemand.forecast.base.forecaster import Forecaster
-from gpudemand.forecast.base.windows import phase_mean, without_gaps
+from gpudemand.forecast.base.windows import fill_missing, phase_mean
 
-_WEIGHTS = np.array([0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9])
+#: Grid of the smoothing parameter.
+_ALPHAS = np.array([0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9])
 
 
 class Theta(Forecaster):
     """The Theta method: exponential smoothing with half of the linear trend as a drift, on top of the season.
 
-    The season, the mean of each phase against the mean of all over the newest `max_seasons` of them, is taken out
-    first; the smoothing weight of each series is the one of a grid that has erred least one step ahead. All series at
-    once.
+    The season, the mean of each phase against the mean of all over the newest `max_seasons` of them, is subtracted
+    first; the smoothing parameter of each series is the one of a grid with the smallest squared errors one step ahead.
 
     Parameters
     ----------
     season_length : int, optional
         Bins in a season; by default a day for bins below a day, a week for days, a year above.
     max_seasons : int, default=28
-        Only the newest seasons are looked at.
+        Only the newest seasons are fitted.
 
     References
     ----------
@@ -32,7 +32,7 @@ class Theta(Forecaster):
 
     Examples
     --------
-    A line goes on at half its slope:
+    A line continues at half of its slope:
 
     >>> import pandas as pd
     >>> ds = pd.date_range("2026-03-01", periods=40, freq="D")
@@ -49,15 +49,16 @@ class Theta(Forecaster):
 
     def _path(self, y: FloatArray, h: int) -> FloatArray:
         season = self.season_length_ if y.shape[1] >= 2 * self.season_length_ else 1
-        recent = without_gaps(y, season)[:, -max(season * self.max_seasons, 3) :]
-        shape = _seasonal(recent, season)
-        level = recent - shape[:, np.arange(-recent.shape[1], 0) % season]
-        drift = _slope(level) / 2
-        weight, newest = _smooth(level)
-        # The drift that the smoothed level lags behind by.
-        behind = drift * (1 - (1 - weight) ** level.shape[1]) / weight
+        recent = fill_missing(y, season)[:, -max(season * self.max_seasons, 3) :]
+        seasonal = _seasonal(recent, season)
+        adjusted = recent - seasonal[:, np.arange(-recent.shape[1], 0) % season]
+        times = np.arange(adjusted.shape[1]) - (adjusted.shape[1] - 1) / 2
+        drift = adjusted @ times / max(float(times @ times), 1.0) / 2
+        alpha, level = _smooth(adjusted)
+        # The smoothed level lags behind the trend by this much.
+        lag = drift * (1 - (1 - alpha) ** adjusted.shape[1]) / alpha
         steps = np.arange(h)
-        return (newest + behind)[:, None] + drift[:, None] * steps + shape[:, steps % season]
+        return (level + lag)[:, None] + drift[:, None] * steps + seasonal[:, steps % season]
 
 
 def _seasonal(y: FloatArray, season: int) -> FloatArray:
@@ -68,19 +69,13 @@ def _seasonal(y: FloatArray, season: int) -> FloatArray:
     return profile - profile.mean(axis=1, keepdims=True)
 
 
-def _slope(y: FloatArray) -> FloatArray:
-    """Slope of the least-squares line through each row."""
-    times = np.arange(y.shape[1]) - (y.shape[1] - 1) / 2
-    return y @ times / max(float(times @ times), 1.0)
-
-
 def _smooth(y: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Weight with the least error one step ahead, and the newest level under it, shape (n_series,) each."""
-    level = np.repeat(y[None, :, 0], len(_WEIGHTS), axis=0)
-    missed = np.zeros_like(level)
+    """Smoothing parameter with the smallest squared error one step ahead, and the level under it, (n_series,) each."""
+    level = np.repeat(y[None, :, 0], len(_ALPHAS), axis=0)
+    loss = np.zeros_like(level)
     for value in y.T[1:]:
         error = value - level
-        missed += np.square(error)
-        level = level + _WEIGHTS[:, None] * error
-    best, series = missed.argmin(axis=0), np.arange(len(y))
-    return _WEIGHTS[best], level[best, series]
+        loss += np.square(error)
+        level = level + _ALPHAS[:, None] * error
+    best = loss.argmin(axis=0)
+    return _ALPHAS[best], level[best, np.arange(len(y))]

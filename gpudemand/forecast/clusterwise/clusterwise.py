@@ -1,4 +1,4 @@
-"""`ClusterwiseForecaster`: users who are forecast alike, found from their own past."""
+"""`ClusterwiseForecaster`: clusterwise regression of users on a temporal factorization and naive forecasts."""
 
 from __future__ import annotations
 
@@ -10,88 +10,86 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._typing import FloatArray, IntArray
-from gpudemand._validation import check_number
-from gpudemand.forecast.base.forecaster import Forecaster
-from gpudemand.forecast.base.panel import week_length
+from gpudemand.forecast.base.forecaster import Forecaster, positive_int
+from gpudemand.forecast.base.panel import Panel, week_length
 from gpudemand.forecast.clusterwise.evidence import Evidence
-from gpudemand.forecast.clusterwise.exchange import costs, exchange, gate
-from gpudemand.forecast.clusterwise.initial_partition import Start, default_starts
-from gpudemand.forecast.clusterwise.loss_comparison import best_of, bounded_losses, mean_square, naive_unit
-from gpudemand.forecast.clusterwise.weights import own_trust
-from gpudemand.forecast.combination.base_forecasts import level_factor, mixed, summaries
+from gpudemand.forecast.clusterwise.exchange import exchange, membership_costs, membership_posterior
+from gpudemand.forecast.clusterwise.initial_partition import InitialPartition, default_segmenters
+from gpudemand.forecast.clusterwise.loss_comparison import bounded_losses, mean_square, naive_scale, select_method
+from gpudemand.forecast.clusterwise.weights import combination_weights
+from gpudemand.forecast.combination.base_forecasts import base_forecasts, level_factor, mixture_forecast
 from gpudemand.forecast.factorization.temporal_factorization import TemporalFactorization
 
+#: Ridge penalty of the cluster regressions, and the switching costs that are tried.
 _PENALTY = 10.0
-_RELUCTANCE = (np.inf, 4.0)
-#: Earlier origins that the regressions learn from.
+_SWITCHING_COSTS = (np.inf, 4.0)
+#: Earlier origins to which the regressions are fitted.
 _ORIGINS = 4
-#: Blocks of time on which choices are tried.
-_BLOCKS = 3
-#: How far a user of whom nothing is known trusts the factorization alone, one regression for all, and the clusters.
-_OPINIONS = {"factorization": 0.0, "one for all": 0.5, "clusters": 0.5}
+#: Newest horizons on which the choices are validated.
+_VALIDATION_BLOCKS = 3
+#: Prior weights of the component forecasts: the factorization, one regression for all users, and the clusters.
+_PRIOR_WEIGHTS = {"factorization": 0.0, "global": 0.5, "clusters": 0.5}
 
 
 class Choice(NamedTuple):
-    """What to forecast with: one regression for all, or clusters from a start, and how easily users leave it."""
+    """One global regression, or clusters: index of the initial segmenter, and the cost of leaving a segment."""
 
     kind: str
-    start: int = -1
-    reluctance: float = np.inf
+    segmenter: int = -1
+    switching_cost: float = np.inf
 
 
-_ONE = Choice("global")
+_GLOBAL = Choice("global")
 
 
 class ClusterwiseForecaster(Forecaster):
     """Clusterwise regression on a temporal factorization.
 
-    One factorization forecasts every user. How far it is to be trusted beside the user's newest value, season and
-    means is a regression, and users who need different ones fall into clusters: each user moves to the cluster whose
-    regression explains that user's own past best, unless there is too little past to leave the segment that a
-    segmenter has put her in. Which start, how many clusters, or none at all, is decided on held-out time before the end
-    of training, and so is how far each user is forecast by the clusters, by one regression for all, or by the
-    factorization alone. Where their sum has been far off lately, the level of all is moved.
+    A forecast is a linear combination of a common factorization with the user's newest value, season and means. The
+    coefficients are those of the user's cluster: starting from an initial partition, users are exchanged between
+    clusters at a switching cost, to lower the squared errors at earlier origins. The initial partition, the number of
+    clusters (or one global regression) and each user's weights of clusters, global regression and factorization are
+    chosen on held-out time before the end of training. The common level is corrected by the recent forecast bias.
 
     Parameters
     ----------
     segmenter : clusterer, Series or None
-        Where to start: anything with ``fit`` and ``predict`` on a wide frame (a row a user), such as
-        `gpudemand.TopologicalSegmenter`, or labels by ``unique_id``. By default shape, spectrum and recency-frequency
-        groups are tried.
+        Initial partition: anything with ``fit`` and ``predict`` on a wide frame (a row a user), such as
+        `gpudemand.TopologicalSegmenter`, or labels by ``unique_id``. By default `BaselineSegmenter` with shape,
+        spectrum and recency-frequency features.
     factorization : TemporalFactorization, optional
-        Its parameters are used; by default those it has by itself.
+        An estimator with the parameters to use.
     n_clusters : tuple of int, default=(2, 4, 8)
-        Numbers of clusters tried by the default starts.
+        Numbers of clusters tried by default.
     horizon : int, optional
-        Bins ahead for which clusters are found; by default one season.
+        Horizon, in bins, of the training errors; by default one season.
     random_state : int, default=0
 
     Attributes
     ----------
     labels_ : Series
-        Most probable cluster by ``unique_id``; all 0 where one global model is best.
+        Most probable cluster by ``unique_id``; all 0 for one global regression.
     probabilities_ : DataFrame
-        Probability of each cluster by ``unique_id``; forecasts are mixed with them.
+        Posterior probability of each cluster by ``unique_id``.
     n_clusters_ : int
     selection_ : DataFrame
-        Held-out loss of everything tried, as a share of the global model's.
-    trust_ : DataFrame
-        How far each user (``unique_id``) is forecast by the ``factorization`` alone, by ``one for all`` and by the
-        ``clusters``.
+        Held-out loss of every choice relative to the global regression: ``partition``, ``n_clusters``,
+        ``switching_cost``, ``loss``.
+    weights_ : DataFrame
+        Combination weights of ``factorization``, ``global`` and ``clusters`` by ``unique_id``.
     factorization_ : TemporalFactorization
 
     Notes
     -----
-    What is tried on held-out time is compared by squared errors, every user alike and none without bound. Clusters have
-    to be clearly better than one regression for all, by the spread of the difference between users, and not worse in
-    the pooled error. A history of less than two horizons leaves nothing to learn from, and the factorization speaks
-    alone. Scaling one user's series scales her forecast, but for the level that is common to all.
+    Choices are compared by bounded squared errors with equal weights of the users. Clusters must be better than the
+    global regression by 2.5 standard errors of the difference, and not worse in the pooled error. A history of less
+    than two horizons is forecast by the factorization alone.
 
     References
     ----------
     H. Späth, "Algorithm 39: Clusterwise linear regression", Computing 22 (1979); R. Rivera-Castro et al.,
     *Topology-based clusterwise regression for user segmentation and demand forecasting*, DSAA 2019, arXiv:2009.03661
-    (which assigns users by their error on the test period; here the test period is not looked at).
+    (which assigns users by their error on the test period; here only training data are used).
 
     Examples
     --------
@@ -126,47 +124,28 @@ class ClusterwiseForecaster(Forecaster):
         self.horizon = horizon
         self.random_state = random_state
 
-    def fit(self, usage: pd.DataFrame, freq: object = None) -> ClusterwiseForecaster:
-        """Factorize, and find the clusters.
-
-        Parameters
-        ----------
-        usage : DataFrame
-            ``unique_id``, ``ds``, ``y``; rows may be missing, and so may values.
-        freq : str or offset, optional
-            Frequency of the stamps; inferred when not given.
-
-        Returns
-        -------
-        ClusterwiseForecaster
-            This object.
-
-        Raises
-        ------
-        InputError
-            For an illegal parameter, or labels that do not name every user.
-        """
-        super().fit(usage, freq)
-        own = self.factorization or TemporalFactorization(random_state=self.random_state)
-        self.factorization_ = clone(own).fit(usage, freq=self.panel_.freq)
+    def _fit_panel(self, panel: Panel) -> None:
+        super()._fit_panel(panel)
+        template = self.factorization or TemporalFactorization(random_state=self.random_state)
+        self.factorization_ = clone(template)
+        self.factorization_._fit_panel(panel)
         self._fitted = {self.panel_.values.shape[1]: self.factorization_.fitted_}
-        self._started: dict[tuple[int, int], Start] = {}
+        self._partitions: dict[tuple[int, int], InitialPartition] = {}
         self._h = self._fit_horizon(self.panel_.values.shape[1])
-        plain = default_starts(self.n_clusters, len(self.panel_.ids), self.season_length_, self.random_state)
-        self._starts = plain if self.segmenter is None else [self.segmenter]
+        defaults = default_segmenters(self.n_clusters, len(self.panel_.ids), self.season_length_, self.random_state)
+        self._segmenters = defaults if self.segmenter is None else [self.segmenter]
         self.selection_, self.choice_ = self._select(self.panel_.values)
-        trust = self._own_trust(self.panel_.values)
-        self.trust_ = pd.DataFrame(trust, index=self.panel_.ids, columns=list(_OPINIONS))
-        self._describe(self.panel_.values)
-        return self
+        weights = self._combination_weights(self.panel_.values)
+        self.weights_ = pd.DataFrame(weights, index=self.panel_.ids, columns=list(_PRIOR_WEIGHTS))
+        self._set_labels(self.panel_.values)
 
     def predict_new(self, usage: pd.DataFrame, h: int) -> pd.DataFrame:
-        """Forecast users who were not in training: their segment says how, their history says how much.
+        """Forecast users who were not in training by the clusters of their segment.
 
         Parameters
         ----------
         usage : DataFrame
-            ``unique_id``, ``ds``, ``y`` of the new users, on the clock of the training series.
+            ``unique_id``, ``ds``, ``y`` of the new users, at the timestamps of the training series.
         h : int
             Bins after the training period.
 
@@ -181,44 +160,49 @@ class ClusterwiseForecaster(Forecaster):
         y = wide.to_numpy(dtype=float)
         point = path[type(self.factorization_).__name__].to_numpy().reshape(len(y), h)
         if self._origins(y.shape[1], h).size:
-            now, seen = self._with_summaries(point, y), self._evidence(self.panel_.values, h)
-            learned = [(choice, *self._learn(self.panel_.values, seen, choice)) for choice in (_ONE, self.choice_)]
-            paths = [mixed(now, weights, self._odds_of_new(wide, odds, choice)) for choice, weights, odds in learned]
-            point = np.stack([point, *paths], axis=-1) @ self.trust_.to_numpy().mean(axis=0)
+            forecasts, seen = self._with_base_forecasts(point, y), self._evidence(self.panel_.values, h)
+            paths = []
+            for choice in (_GLOBAL, self.choice_):
+                weights, posterior = self._fit_clusters(self.panel_.values, seen, choice)
+                paths.append(mixture_forecast(forecasts, weights, self._posterior_of_new(wide, posterior, choice)))
+            point = np.stack([point, *paths], axis=-1) @ self.weights_.to_numpy().mean(axis=0)
         return path[["unique_id", "ds"]].assign(**{type(self).__name__: np.maximum(point, 0.0).ravel()})
 
     def _path(self, y: FloatArray, h: int) -> FloatArray:
         if not self._origins(y.shape[1], h).size:
             return self._factorized(y, h)
-        return np.asarray(np.einsum("nhp,np->nh", self._opinions(y, h), self.trust_.to_numpy()))
+        return np.asarray(np.einsum("nhp,np->nh", self._component_forecasts(y, h), self.weights_.to_numpy()))
 
-    def _opinions(self, y: FloatArray, h: int) -> FloatArray:
-        """Forecasts by the factorization alone, by one regression for all, and by the clusters, (n_series, h, 3)."""
-        now, seen = self._forecasts(y, h), self._evidence(y, h)
-        paths = {choice: mixed(now, *self._learn(y, seen, choice)) for choice in {_ONE, self.choice_}}
-        return np.stack([now[..., 0], paths[_ONE], paths[self.choice_]], axis=-1)
+    def _component_forecasts(self, y: FloatArray, h: int) -> FloatArray:
+        """Forecasts by the factorization, the global regression and the clusters, shape (n_series, h, 3)."""
+        forecasts, seen = self._forecasts(y, h), self._evidence(y, h)
+        paths = {c: mixture_forecast(forecasts, *self._fit_clusters(y, seen, c)) for c in {_GLOBAL, self.choice_}}
+        return np.stack([forecasts[..., 0], paths[_GLOBAL], paths[self.choice_]], axis=-1)
 
     def _evidence(self, y: FloatArray, h: int) -> Evidence:
         origins = self._origins(y.shape[1], h)
         past = np.stack([self._forecasts(y[:, :origin], h) for origin in origins], axis=1)
         return Evidence.of(y, past, origins, self.season_length_, _PENALTY)
 
-    def _learn(self, y: FloatArray, seen: Evidence, choice: Choice) -> tuple[FloatArray, FloatArray]:
-        """Weights of each cluster from earlier origins of a history, and its probability for each user."""
-        past, truth, moments, shared = seen
-        segments, now = self._segments(y, truth.shape[2], choice)
-        n, reluctance = int(max(segments.max(), now.max())) + 1, choice.reluctance
-        found = exchange(moments, segments, n, reluctance=reluctance, penalty=_PENALTY, towards=shared)
-        odds = gate(costs(moments, found.weights, segments, reluctance), now)
-        return found.weights * level_factor(truth, mixed(past, found.weights, odds)), odds
+    def _fit_clusters(self, y: FloatArray, seen: Evidence, choice: Choice) -> tuple[FloatArray, FloatArray]:
+        """Coefficients of each cluster from earlier origins of a history, and its probability for each user."""
+        past, actual, equations, shared = seen
+        segments, newest = self._segments(y, actual.shape[2], choice)
+        n, switching_cost = int(max(segments.max(), newest.max())) + 1, choice.switching_cost
+        found = exchange(equations, segments, n, switching_cost=switching_cost, penalty=_PENALTY, towards=shared)
+        costs = membership_costs(equations, found.weights, segments, switching_cost)
+        posterior = membership_posterior(costs, newest)
+        factor = level_factor(actual, mixture_forecast(past, found.weights, posterior))
+        return found.weights * factor, posterior
 
     def _segments(self, y: FloatArray, h: int, choice: Choice) -> tuple[IntArray, IntArray]:
-        """Segment of each user at each earlier origin, told by what was known there, and now."""
+        """Segment of each user at each earlier origin, from the data known there, and now."""
         origins = self._origins(y.shape[1], h)
         if choice.kind == "global":
             return np.zeros((len(y), origins.size), dtype=np.int64), np.zeros(len(y), dtype=np.int64)
-        start = self._start(y, choice.start)
-        return np.column_stack([start.at(self._wide(y[:, :origin])) for origin in origins]), start.labels
+        partition = self._partition(y, choice.segmenter)
+        earlier = [partition.labels_at(self._wide(y[:, :origin])) for origin in origins]
+        return np.column_stack(earlier), partition.labels
 
     def _wide(self, y: FloatArray) -> pd.DataFrame:
         panel = self.panel_
@@ -229,11 +213,11 @@ class ClusterwiseForecaster(Forecaster):
         return origins[origins >= max(n_times // 2, 2)]
 
     def _forecasts(self, y: FloatArray, h: int) -> FloatArray:
-        return self._with_summaries(self._factorized(y, h), y)
+        return self._with_base_forecasts(self._factorized(y, h), y)
 
-    def _with_summaries(self, point: FloatArray, y: FloatArray) -> FloatArray:
+    def _with_base_forecasts(self, point: FloatArray, y: FloatArray) -> FloatArray:
         season = self.season_length_
-        others = summaries(y, point.shape[1], season, max(season, week_length(self.panel_.freq)))
+        others = base_forecasts(y, point.shape[1], season, max(season, week_length(self.panel_.freq)))
         return np.concatenate([point[..., None], others], axis=-1)
 
     def _factorized(self, y: FloatArray, h: int) -> FloatArray:
@@ -241,72 +225,76 @@ class ClusterwiseForecaster(Forecaster):
             self._fitted[y.shape[1]] = self.factorization_.factorize(y)
         return self._fitted[y.shape[1]].forecast(h)
 
-    def _start(self, y: FloatArray, place: int) -> Start:
+    def _partition(self, y: FloatArray, place: int) -> InitialPartition:
         key = (y.shape[1], place)
-        if key not in self._started:
-            self._started[key] = Start.of(self._starts[place], self._wide(y))
-        return self._started[key]
+        if key not in self._partitions:
+            self._partitions[key] = InitialPartition.of(self._segmenters[place], self._wide(y))
+        return self._partitions[key]
 
-    def _own_trust(self, y: FloatArray) -> FloatArray:
-        """How far each user is forecast by each of `_opinions`, from what they made of the newest blocks of time."""
-        prior, ends = np.array(list(_OPINIONS.values())), self._blocks(y.shape[1])
+    def _combination_weights(self, y: FloatArray) -> FloatArray:
+        """Weights of the component forecasts of each user from their errors on the validation blocks."""
+        prior, ends = np.array(list(_PRIOR_WEIGHTS.values())), self._validation_ends(y.shape[1])
         if not ends:
             return np.tile(prior, (len(y), 1))
-        errors = np.concatenate([self._missed(y[:, :end]) for end in ends], axis=1)
-        # What is believed without evidence is worth one block of it.
-        return own_trust(errors, prior, 1 / len(ends))
+        errors = np.concatenate([self._component_errors(y[:, :end]) for end in ends], axis=1)
+        # The prior has the weight of one block.
+        return combination_weights(errors, prior, 1 / len(ends))
 
-    def _missed(self, y: FloatArray) -> FloatArray:
-        """Errors of each of `_opinions` on the newest bins, shape (n_series, h, 3)."""
-        early, truth = y[:, : -self._h], y[:, -self._h :]
-        return truth[..., None] - np.maximum(self._opinions(early, self._h), self._floor(early)[..., None])
+    def _component_errors(self, y: FloatArray) -> FloatArray:
+        """Errors of the component forecasts on the newest bins, shape (n_series, h, 3)."""
+        early, actual = y[:, : -self._h], y[:, -self._h :]
+        floor = self._floors(early, np.array([early.shape[1]]))[..., None]
+        return actual[..., None] - np.maximum(self._component_forecasts(early, self._h), floor)
 
-    def _blocks(self, n_times: int) -> list[int]:
-        """Ends of the newest blocks of time before which there is something to learn from."""
-        ends = [n_times - self._h * back for back in range(_BLOCKS)]
+    def _validation_ends(self, n_times: int) -> list[int]:
+        """Ends of the newest validation blocks that have earlier origins to fit."""
+        ends = [n_times - self._h * back for back in range(_VALIDATION_BLOCKS)]
         return [end for end in ends if self._origins(end - self._h, self._h).size]
 
     def _select(self, y: FloatArray) -> tuple[pd.DataFrame, Choice]:
-        """Try everything on the newest blocks of time, each time having learned from what was before."""
-        columns, ends = ["start", "n_clusters", "reluctance", "loss"], self._blocks(y.shape[1])
-        choices = [_ONE, *(Choice("clusters", n, r) for n in range(len(self._starts)) for r in _RELUCTANCE)]
+        """Losses of all choices on the validation blocks, each fitted to the data before it, and the selected one."""
+        columns, ends = ["partition", "n_clusters", "switching_cost", "loss"], self._validation_ends(y.shape[1])
+        choices = [_GLOBAL, *(Choice("clusters", n, c) for n in range(len(self._segmenters)) for c in _SWITCHING_COSTS)]
         if not ends:
-            return pd.DataFrame(columns=columns), _ONE
-        losses, wrong = np.mean([self._losses(y[:, :end], choices) for end in ends], axis=0)
-        share = losses.mean(axis=1) / losses[0].mean()
-        rows = [(*self._named(c, y), c.reluctance, loss) for c, loss in zip(choices, share, strict=True)]
-        return pd.DataFrame(rows, columns=columns), choices[best_of(losses, wrong.sum(axis=1))]
+            return pd.DataFrame(columns=columns), _GLOBAL
+        losses, errors = np.mean([self._losses(y[:, :end], choices) for end in ends], axis=0)
+        mean = losses.mean(axis=1)
+        share = np.divide(mean, mean[0], out=np.ones_like(mean), where=mean[0] > 0)
+        rows = [(*self._named(c, y), c.switching_cost, loss) for c, loss in zip(choices, share, strict=True)]
+        return pd.DataFrame(rows, columns=columns), choices[select_method(losses, errors.sum(axis=1))]
 
     def _losses(self, y: FloatArray, choices: list[Choice]) -> FloatArray:
-        """Loss of each choice on the newest bins for each user, bounded and plain, shape (2, n_choices, n_series)."""
-        early, truth = y[:, : -self._h], y[:, -self._h :]
-        now, seen, floor = self._forecasts(early, self._h), self._evidence(early, self._h), self._floor(early)
-        paths = [np.maximum(mixed(now, *self._learn(early, seen, choice)), floor) for choice in choices]
-        wrong = np.stack([mean_square(truth - path) for path in paths])
-        return np.stack([bounded_losses(wrong, naive_unit(early, self.season_length_)), wrong])
+        """Bounded and plain squared error of each choice and user on the newest bins, (2, n_choices, n_series)."""
+        early, actual = y[:, : -self._h], y[:, -self._h :]
+        forecasts, seen = self._forecasts(early, self._h), self._evidence(early, self._h)
+        floor = self._floors(early, np.array([early.shape[1]]))
+        paths = (mixture_forecast(forecasts, *self._fit_clusters(early, seen, choice)) for choice in choices)
+        errors = np.stack([mean_square(actual - np.maximum(path, floor)) for path in paths])
+        return np.stack([bounded_losses(errors, naive_scale(early, self.season_length_)), errors])
 
     def _named(self, choice: Choice, y: FloatArray) -> tuple[str, int]:
-        if choice.start < 0:
+        if choice.segmenter < 0:
             return choice.kind, 1
-        return str(self._starts[choice.start]), int(self._start(y, choice.start).labels.max()) + 1
+        return str(self._segmenters[choice.segmenter]), int(self._partition(y, choice.segmenter).labels.max()) + 1
 
-    def _describe(self, y: FloatArray) -> None:
-        odds = np.ones((len(y), 1))
+    def _set_labels(self, y: FloatArray) -> None:
+        posterior = np.ones((len(y), 1))
         if self.choice_.kind == "clusters":
-            odds = self._learn(y, self._evidence(y, self._h), self.choice_)[1]
-        self.probabilities_ = pd.DataFrame(odds, index=self.panel_.ids)
-        self.labels_ = pd.Series(odds.argmax(axis=1), index=self.panel_.ids, name="cluster")
-        self.n_clusters_ = odds.shape[1]
+            posterior = self._fit_clusters(y, self._evidence(y, self._h), self.choice_)[1]
+        self.probabilities_ = pd.DataFrame(posterior, index=self.panel_.ids)
+        self.labels_ = pd.Series(posterior.argmax(axis=1), index=self.panel_.ids, name="cluster")
+        self.n_clusters_ = posterior.shape[1]
 
-    def _odds_of_new(self, wide: pd.DataFrame, odds: FloatArray, choice: Choice) -> FloatArray:
-        """What the clusters of training users are whom the segmenter puts in the same segment."""
+    def _posterior_of_new(self, wide: pd.DataFrame, posterior: FloatArray, choice: Choice) -> FloatArray:
+        """Mean posterior of the training users in the same segment, shape (n_users, n_clusters)."""
         if choice.kind == "global":
             return np.ones((len(wide), 1))
-        start = self._start(self.panel_.values, choice.start)
-        shares = np.vstack([odds[start.labels == label].mean(axis=0) for label in range(start.labels.max() + 1)])
-        labels = start.of_new(wide)
-        return np.where(labels[:, None] >= 0, shares[labels], odds.mean(axis=0))
+        partition = self._partition(self.panel_.values, choice.segmenter)
+        n_segments = partition.labels.max() + 1
+        means = np.vstack([posterior[partition.labels == label].mean(axis=0) for label in range(n_segments)])
+        labels = partition.labels_of_new(wide)
+        return np.where(labels[:, None] >= 0, means[labels], posterior.mean(axis=0))
 
     def _fit_horizon(self, n_times: int) -> int:
-        wanted = self.season_length_ if self.horizon is None else check_number("horizon", self.horizon, 1, integer=True)
-        return int(max(min(wanted, n_times // 4), 1))
+        wanted = self.season_length_ if self.horizon is None else positive_int("horizon", self.horizon)
+        return max(min(wanted, n_times // 4), 1)

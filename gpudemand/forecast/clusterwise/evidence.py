@@ -1,4 +1,4 @@
-"""What forecasts from earlier origins of a history have shown, whatever users are then put together."""
+"""Backtest forecasts and actuals at earlier origins, as normal equations of every user."""
 
 from __future__ import annotations
 
@@ -7,49 +7,50 @@ from typing import NamedTuple
 import numpy as np
 
 from gpudemand._typing import FloatArray, IntArray
-from gpudemand.forecast.clusterwise.exchange import Moments
-from gpudemand.forecast.clusterwise.loss_comparison import mean_square, naive_unit
+from gpudemand.forecast.clusterwise.exchange import NormalEquations
+from gpudemand.forecast.clusterwise.loss_comparison import mean_square, naive_scale
 from gpudemand.forecast.combination.base_forecasts import by_horizon
 
-#: What errors of neighbouring bins are worth together at one origin: they repeat one another.
-_INDEPENDENT = 2.0
+#: Effective number of independent errors at one origin.
+_EFFECTIVE_ERRORS = 2.0
 
 
 class Evidence(NamedTuple):
-    """Forecasts from earlier origins, what came, and what regressions of the one on the other need.
+    """Forecasts from earlier origins, actuals, and the normal equations of their regressions.
 
     Attributes
     ----------
     past : ndarray of shape (n_users, n_origins, h, n_forecasts)
-    truth : ndarray of shape (n_users, n_origins, h)
-    moments : Moments
+    actual : ndarray of shape (n_users, n_origins, h)
+    equations : NormalEquations
         Of every user at every origin.
     shared : ndarray of shape (n_columns,)
-        Weights of one regression for all.
+        Coefficients of one regression for all users.
     """
 
     past: FloatArray
-    truth: FloatArray
-    moments: Moments
+    actual: FloatArray
+    equations: NormalEquations
     shared: FloatArray
 
     @classmethod
     def of(cls, y: FloatArray, past: FloatArray, origins: IntArray, season: int, penalty: float) -> Evidence:
-        """Compare forecasts from `origins` with a history, shape (n_users, n_times); `penalty` is on the weights."""
-        truth = np.stack([y[:, origin : origin + past.shape[2]] for origin in origins], axis=1)
-        units = _units(y, past, truth, origins, season)
-        x, target = by_horizon(past) / units[..., None, None], truth / units[..., None]
-        moments = Moments.of(x.reshape(-1, *x.shape[2:]), target.reshape(-1, truth.shape[2]))
-        plain = np.zeros(moments.right.shape[1])
-        plain[[0, plain.size // 2]] = 1.0
-        return cls(past, truth, moments, moments.fit(np.ones((len(moments.size), 1)), penalty, plain)[0])
+        """Compare forecasts from `origins` with a history, shape (n_users, n_times); `penalty` is on coefficients."""
+        actual = np.stack([y[:, origin : origin + past.shape[2]] for origin in origins], axis=1)
+        scales = _scales(y, past, actual, origins, season)
+        x, target = by_horizon(past) / scales[..., None, None], actual / scales[..., None]
+        equations = NormalEquations.of(x.reshape(-1, *x.shape[2:]), target.reshape(-1, actual.shape[2]))
+        # The prior is the factorization, at all steps.
+        prior = np.zeros(equations.right.shape[1])
+        prior[[0, prior.size // 2]] = 1.0
+        return cls(past, actual, equations, equations.fit(np.ones((len(equations.size), 1)), penalty, prior)[0])
 
 
-def _units(y: FloatArray, past: FloatArray, truth: FloatArray, origins: IntArray, season: int) -> FloatArray:
-    """Unit of each user's errors at each origin, shape (n_users, n_origins)."""
-    h = truth.shape[2]
-    # In units of what was known at each origin: units that know the target would hush up every surprise.
-    units = np.column_stack([naive_unit(y[:, :origin], season) for origin in origins])
-    # What nobody could foresee makes a unit larger, so that no burst outweighs everybody else.
-    surprise = mean_square((truth - past[..., 0]).reshape(len(y), -1))[:, None]
-    return np.asarray(np.sqrt(np.square(units) + surprise) * np.sqrt(h / min(_INDEPENDENT, h)))
+def _scales(y: FloatArray, past: FloatArray, actual: FloatArray, origins: IntArray, season: int) -> FloatArray:
+    """Scale of the errors of each user at each origin, shape (n_users, n_origins)."""
+    h = actual.shape[2]
+    # Scales use data before the origin only, to avoid leakage.
+    scales = np.column_stack([naive_scale(y[:, :origin], season) for origin in origins])
+    # Adding the squared error of the factorization keeps bursts from dominating.
+    misfit = mean_square((actual - past[..., 0]).reshape(len(y), -1))[:, None]
+    return np.asarray(np.sqrt(np.square(scales) + misfit) * np.sqrt(h / min(_EFFECTIVE_ERRORS, h)))

@@ -1,4 +1,7 @@
-"""Plain groups of users, for clusterwise regression to start from: by shape, by spectrum, by recency and level."""
+"""Initial partitions for clusterwise regression: k-means on shape, spectrum or recency features.
+
+The recency and spectrum features repeat those of `gpudemand.segments`, which this package may not import.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +18,22 @@ from sklearn.utils import check_random_state
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError, check_choice, check_number, shorten
 
-Self = TypeVar("Self", bound="PlainSegmenter")
+Self = TypeVar("Self", bound="BaselineSegmenter")
 
 KINDS = ("shape", "spectrum", "rfm", "random")
 _FREQUENCIES = 80
 
 
 @dataclass(frozen=True)
-class Start:
-    """Where every user begins, and who can say it of others.
+class InitialPartition:
+    """Initial labels, and the segmenter that assigns users to them.
 
     Attributes
     ----------
     labels : ndarray of int, shape (n_users,)
-        From 0 on, without gaps.
+        Consecutive from 0.
     names : Index
-        What the segmenter calls them.
+        Names of the labels given by the segmenter.
     segmenter : clusterer or None
     """
 
@@ -39,46 +42,46 @@ class Start:
     segmenter: Any
 
     @classmethod
-    def of(cls, segmenter: Any, wide: pd.DataFrame) -> Start:
-        """Segment the users of a wide frame, or look their labels up."""
+    def of(cls, segmenter: Any, wide: pd.DataFrame) -> InitialPartition:
+        """Segment the users of a wide frame, or look up their given labels."""
         fitted = None if isinstance(segmenter, pd.Series) else clone(segmenter).fit(wide)
-        given = _looked_up(segmenter, wide.index) if fitted is None else fitted.labels_
+        given = _given_labels(segmenter, wide.index) if fitted is None else fitted.labels_
         labels, names = pd.factorize(np.asarray(given), sort=True)
         return cls(labels.astype(np.int64), pd.Index(names), fitted)
 
-    def at(self, wide: pd.DataFrame) -> IntArray:
-        """Label of the same users at an earlier time, from what was known then; as now where nobody can say.
+    def labels_at(self, wide: pd.DataFrame) -> IntArray:
+        """Labels of the same users at an earlier time, from the data known then; the current ones where unknown.
 
-        A clusterer of columns, such as scikit-learn's, cannot judge a history of another length.
+        Clusterers with one feature a column, such as those of scikit-learn, cannot predict from shorter histories.
         """
         if getattr(self.segmenter, "n_features_in_", wide.shape[1]) != wide.shape[1]:
             return self.labels
-        earlier = self.of_new(wide)
+        earlier = self.labels_of_new(wide)
         return np.where(earlier >= 0, earlier, self.labels)
 
-    def of_new(self, wide: pd.DataFrame) -> IntArray:
-        """Label of users who were not there, -1 where nobody can say."""
+    def labels_of_new(self, wide: pd.DataFrame) -> IntArray:
+        """Labels of users who were not in training, -1 where unknown."""
         if not hasattr(self.segmenter, "predict"):
             return np.full(len(wide), -1)
         return np.asarray(self.names.get_indexer(self.segmenter.predict(wide)), dtype=np.int64)
 
 
-def _looked_up(labels: pd.Series, ids: pd.Index) -> pd.Series:
+def _given_labels(labels: pd.Series, ids: pd.Index) -> pd.Series:
     missing = ids.difference(labels.index)
     if len(missing):
         raise InputError(f"labels name {len(labels)} users, but not {shorten(str(missing[0]))!r}; give one to each.")
     return labels.loc[ids]
 
 
-class PlainSegmenter(ClusterMixin, BaseEstimator):
-    """k-means on a few plain features of each user's series.
+class BaselineSegmenter(ClusterMixin, BaseEstimator):
+    """k-means on simple features of each user's series.
 
     Parameters
     ----------
     kind : {"shape", "spectrum", "rfm", "random"}, default="shape"
         ``"shape"``: recency, frequency, autocorrelation at one bin and one season, variation, and how the newest season
-        compares with the rest; nothing that minds the scale of a series. ``"spectrum"``: log-amplitudes of the first 80
-        frequencies. ``"rfm"``: recency, frequency and mean. ``"random"``: by lot, as a control.
+        compares with the rest, all scale-free. ``"spectrum"``: log-amplitudes of the first 80 frequencies. ``"rfm"``:
+        recency, frequency and mean. ``"random"``: random numbers, as a control.
     n_clusters : int, default=4
     season_length : int, default=7
     random_state : int, default=0
@@ -97,7 +100,7 @@ class PlainSegmenter(ClusterMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self: Self, X: pd.DataFrame, y: object = None) -> Self:
-        """Group the users of a wide frame.
+        """Cluster the users of a wide frame.
 
         Parameters
         ----------
@@ -106,22 +109,22 @@ class PlainSegmenter(ClusterMixin, BaseEstimator):
         y : None
             Ignored.
         """
-        # Half of the history, so that earlier times can be looked at in the same way.
+        # Half of the history, so that earlier times can be predicted from equally long windows.
         self._n_times = max(X.shape[1] // 2, 2)
         features = self._features(X)
-        self._centre, spread = features.mean(axis=0), features.std(axis=0)
-        self._spread = np.where(spread > 0, spread, 1.0)
+        self._centre, scale = features.mean(axis=0), features.std(axis=0)
+        self._scale = np.where(scale > 0, scale, 1.0)
         n = min(self.n_clusters, len(np.unique(self._scaled(features).round(9), axis=0)))
         self._model = KMeans(n, n_init=3, random_state=self.random_state).fit(self._scaled(features))
         self.labels_ = self._model.labels_.astype(np.int64)
         return self
 
     def predict(self, X: pd.DataFrame) -> IntArray:
-        """Group of each user of a wide frame, who need not have been there at ``fit``."""
+        """Cluster of each user of a wide frame, who need not have been in training."""
         return np.asarray(self._model.predict(self._scaled(self._features(X))), dtype=np.int64)
 
     def _scaled(self, features: FloatArray) -> FloatArray:
-        return np.ascontiguousarray((features - self._centre) / self._spread)
+        return np.ascontiguousarray((features - self._centre) / self._scale)
 
     def _features(self, X: pd.DataFrame) -> FloatArray:
         kind = check_choice("kind", self.kind, KINDS)
@@ -133,21 +136,21 @@ class PlainSegmenter(ClusterMixin, BaseEstimator):
         return _rfm(y) if kind == "rfm" else _shape(y, min(self.season_length, max(y.shape[1] - 1, 1)))
 
 
-def default_starts(numbers: Sequence[int], n_users: int, season_length: int, random_state: int) -> list[Any]:
-    """Groups by shape, spectrum, and recency, frequency and level, in every number that leaves four users to each."""
+def default_segmenters(numbers: Sequence[int], n_users: int, season_length: int, random_state: int) -> list[Any]:
+    """Segmenters of every kind but random, with every number of clusters of at least four users on average."""
     whole = [int(check_number("n_clusters", number, 2, integer=True)) for number in numbers]
     options = {"season_length": season_length, "random_state": random_state}
     some = [number for number in whole if 4 * number <= n_users]
-    return [PlainSegmenter(kind, number, **options) for kind in KINDS if kind != "random" for number in some]
+    return [BaselineSegmenter(kind, number, **options) for kind in KINDS if kind != "random" for number in some]
 
 
 def _rfm(y: FloatArray) -> FloatArray:
     level = y.mean(axis=1)
     least = level[level > 0].min(initial=1.0)
-    return np.column_stack([_habits(y), np.log(np.maximum(level, least))])
+    return np.column_stack([_recency_frequency(y), np.log(np.maximum(level, least))])
 
 
-def _habits(y: FloatArray) -> FloatArray:
+def _recency_frequency(y: FloatArray) -> FloatArray:
     """Log of bins since the last use, and of the share of bins with use."""
     used, n = y != 0, y.shape[1]
     recency = np.where(used.any(axis=1), used[:, ::-1].argmax(axis=1), n)
@@ -159,11 +162,16 @@ def _shape(y: FloatArray, season: int) -> FloatArray:
     unit = np.where(size > 0, size, 1.0)
     centred = y - y.mean(axis=1, keepdims=True)
     newest = np.abs(y[:, -season:]).mean(axis=1) / unit
-    columns = [_echo(centred, 1), _echo(centred, season), np.log(y.std(axis=1) / unit + 0.01), np.clip(newest, 0, 3)]
-    return np.column_stack([_habits(y), *columns])
+    columns = [
+        _autocorrelation(centred, 1),
+        _autocorrelation(centred, season),
+        np.log(y.std(axis=1) / unit + 0.01),
+        np.clip(newest, 0, 3),
+    ]
+    return np.column_stack([_recency_frequency(y), *columns])
 
 
-def _echo(centred: FloatArray, lag: int) -> FloatArray:
+def _autocorrelation(centred: FloatArray, lag: int) -> FloatArray:
     """Autocorrelation at a lag; 0 for a series that does not vary."""
     power = np.square(centred).mean(axis=1)
     product = (centred[:, lag:] * centred[:, :-lag]).mean(axis=1)

@@ -1,1 +1,1 @@
-"""Combinations of forecasts, weighted by past errors."""
+"""Forecast combination with weights from backtest errors."""

@@ -1,4 +1,4 @@
-"""What can be said of the next bins without asking anybody else: a few forecasts to be weighed against one another."""
+"""Simple base forecasts of single series, their mixture by cluster, and corrections of the common level."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import numpy as np
 
 from gpudemand._typing import FloatArray
 from gpudemand.forecast.base.forecaster import last_known
-from gpudemand.forecast.base.panel import known_mean
-from gpudemand.forecast.classical.baselines import mean_profile
+from gpudemand.forecast.base.panel import row_means
+from gpudemand.forecast.classical.baselines import seasonal_profile
 
-#: How far the level of all forecasts may be moved.
-_LEVELS = (0.5, 2.0)
-_CHANCE = 0.1
+#: Bounds of the level factor, and the absolute log factor below which it is 1.
+_BOUNDS = (0.5, 2.0)
+_DEADBAND = 0.1
 
 
-def summaries(y: FloatArray, h: int, season: int, week: int, *, n_profiles: int = 7) -> FloatArray:
-    """Plain forecasts from each series' own past.
+def base_forecasts(y: FloatArray, h: int, season: int, week: int, *, n_profiles: int = 7) -> FloatArray:
+    """Simple forecasts of each series from its own history.
 
-    The newest value; the values one season and one week ago; the mean season, and its value at the newest bin (the
-    three make up "newest value, moved along the profile"); the means of one season, of four, and of everything.
+    The newest value; the values one season and one week ago; the mean season and its value at the newest bin (whose
+    difference, added to the newest value, is `SeasonallyAdjustedNaive`); the means of one season, of four, and of all.
 
     Parameters
     ----------
@@ -33,89 +33,88 @@ def summaries(y: FloatArray, h: int, season: int, week: int, *, n_profiles: int 
     Returns
     -------
     ndarray of shape (n_series, h, n_forecasts)
-        As many for every history, so that weights learned at one origin can be used at another.
+        The number of forecasts does not depend on the length of the history.
     """
     newest = last_known(y)
-    filled = np.where(np.isnan(y), known_mean(y), y)
+    filled = np.where(np.isnan(y), row_means(y), y)
     profile = _profile(filled, season, n_profiles)
-    flat = [newest, profile[:, -1:], *(known_mean(y[:, -n:]) for n in (season, 4 * season, y.shape[1]))]
-    paths = [_again(filled, season, h), profile[:, np.arange(h) % season]]
+    flat = [newest, profile[:, -1:], *(row_means(y[:, -n:]) for n in (season, 4 * season, y.shape[1]))]
+    paths = [_repeated(filled, season, h), profile[:, np.arange(h) % season]]
     if week > season:
-        paths.append(_again(filled, week, h))
+        paths.append(_repeated(filled, week, h))
     return np.stack([*(np.repeat(column, h, axis=1) for column in flat), *paths], axis=-1)
 
 
 def by_horizon(forecasts: FloatArray) -> FloatArray:
-    """Let a forecast weigh more early or late: each one fading out and fading in, shape (..., h, 2 * n_forecasts)."""
+    """Forecasts times weights that fall, and rise, linearly with the step, shape (..., h, 2 * n_forecasts)."""
     h = forecasts.shape[-2]
     late = (np.arange(h) / max(h - 1, 1))[:, None]
     return np.concatenate([forecasts * (1 - late), forecasts * late], axis=-1)
 
 
-def mixed(forecasts: FloatArray, weights: FloatArray, odds: FloatArray) -> FloatArray:
-    """Forecast of each user by the clusters she may be in.
+def mixture_forecast(forecasts: FloatArray, weights: FloatArray, probabilities: FloatArray) -> FloatArray:
+    """Forecast of each user by the regressions of the clusters, averaged over the membership probabilities.
 
     Parameters
     ----------
     forecasts : ndarray of shape (n_series, ..., h, n_forecasts)
     weights : ndarray of shape (n_clusters, 2 * n_forecasts)
-    odds : ndarray of shape (n_series, n_clusters)
+    probabilities : ndarray of shape (n_series, n_clusters)
 
     Returns
     -------
     ndarray of shape (n_series, ..., h)
     """
-    return np.asarray(np.einsum("n...p,np->n...", by_horizon(forecasts), odds @ weights, optimize=True))
+    return np.asarray(np.einsum("n...p,np->n...", by_horizon(forecasts), probabilities @ weights, optimize=True))
 
 
-def level_factor(truth: FloatArray, path: FloatArray) -> float:
-    """What forecasts of the past must be multiplied by to sum to what came: regressions that mind no burst fall short.
+def level_factor(actual: FloatArray, path: FloatArray) -> float:
+    """Ratio of the sums of actuals and forecasts: regressions on bounded errors under-forecast bursts.
 
-    One number for all, within bounds; 1 where it would be within a tenth of that, and where series are negative.
+    Clipped to [0.5, 2]; 1 where it is within ten percent of that, and where series are negative.
     """
-    said = np.where(np.isnan(truth), 0.0, np.maximum(path, 0.0)).sum()
-    if said <= 0 or np.nanmin(truth) < 0:
+    total = np.where(np.isnan(actual), 0.0, np.maximum(path, 0.0)).sum()
+    if total <= 0 or np.nanmin(actual) < 0:
         return 1.0
-    factor = float(np.clip(np.nansum(truth) / said, *_LEVELS))
-    # Small differences are chance, and moving steady users by a few per cent costs them much.
-    return factor if abs(np.log(factor)) > _CHANCE else 1.0
+    factor = float(np.clip(np.nansum(actual) / total, *_BOUNDS))
+    return factor if abs(np.log(factor)) > _DEADBAND else 1.0
 
 
-def agreed_factor(truth: FloatArray, path: FloatArray, unit: FloatArray) -> float:
-    """`level_factor` as far as it lowers squared errors, too: the sum of a few bursts says nothing of the others.
+def shrunk_level_factor(actual: FloatArray, path: FloatArray, unit: FloatArray) -> float:
+    """`level_factor` shrunk to the factor with the smallest scaled squared errors, so that a few bursts do not decide.
 
     Parameters
     ----------
-    truth, path : ndarray of shape (n_series, ...)
-        NaN in `truth` where it is unknown.
+    actual, path : ndarray of shape (n_series, ...)
+        NaN in `actual` where it is unknown.
     unit : ndarray of shape (n_series, ...)
-        Of each series' errors; infinite for one that does not count.
+        Scale of the errors of each series; infinite for a series without weight.
 
     Examples
     --------
-    All of 50 users buy half of what was said; then one user does as all did before, fiftyfold:
+    All of 50 users buy half of the forecast; then one of them has a burst:
 
-    >>> said, one = np.ones((50, 4)), np.ones((50, 1))
-    >>> agreed_factor(said / 2, said, one)
+    >>> path, one = np.ones((50, 4)), np.ones((50, 1))
+    >>> shrunk_level_factor(path / 2, path, one)
     0.5
-    >>> burst, unit = said.copy(), one.copy()
+    >>> burst, unit = path.copy(), one.copy()
     >>> burst[0, 0], unit[0] = 51, 25
-    >>> level_factor(burst, said), round(agreed_factor(burst, said, unit), 2)
+    >>> level_factor(burst, path), round(shrunk_level_factor(burst, path, unit), 2)
     (1.25, 1.0)
     """
-    if np.isnan(truth).all():
+    if np.isnan(actual).all():
         return 1.0
-    factor = level_factor(truth, path)
-    said = np.where(np.isnan(truth), 0.0, np.maximum(path, 0.0)) / unit
-    slope = float((np.nan_to_num(truth) / unit * said).sum() / max(np.square(said).sum(), np.finfo(float).tiny))
+    factor = level_factor(actual, path)
+    scaled = np.where(np.isnan(actual), 0.0, np.maximum(path, 0.0)) / unit
+    slope = float((np.nan_to_num(actual) / unit * scaled).sum() / max(np.square(scaled).sum(), np.finfo(float).tiny))
     return float(np.clip(slope, min(1.0, factor), max(1.0, factor)))
 
 
-def _again(y: FloatArray, season: int, h: int) -> FloatArray:
+def _repeated(y: FloatArray, season: int, h: int) -> FloatArray:
     last = y[:, -min(season, y.shape[1]) :]
     return last[:, np.arange(h) % last.shape[1]]
 
 
 def _profile(y: FloatArray, season: int, n_profiles: int) -> FloatArray:
     whole = min(y.shape[1] // season, n_profiles)
-    return mean_profile(y[:, -whole * season :], season) if whole else np.repeat(known_mean(y), season, axis=1)
+    return seasonal_profile(y[:, -whole * season :], season) if whole else np.repeat(row_means(y), season, axis=1)

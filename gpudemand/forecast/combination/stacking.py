@@ -1,4 +1,4 @@
-"""Weights of a blend: not negative, summing to one, and as good as possible on past errors."""
+"""Combination weights on the simplex that minimise backtest errors (stacking)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 from gpudemand._linalg import solve_each
 from gpudemand._typing import BoolArray, FloatArray, IntArray
 
-#: Origins' worth of evidence that a part of the horizon takes from the whole.
-_FROM_SPANS = 12.0
-#: Rounds of reweighting that turn squared errors into absolute ones.
-_ROUNDS = 2
-#: Pull towards the weights that serve all series, as a share of the best member's squared error, and the number of bins
+#: Prior weight, in origins, of the whole horizon in the quadratic form of a part of it.
+_HORIZON_POOLING = 12.0
+#: Iterations of reweighted least squares for absolute errors.
+_IRLS_ROUNDS = 2
+#: Shrinkage towards the weights of all series, relative to the squared error of the best member, and the number of bins
 #: with demand at which it doubles.
-_PULL, _FEW = 0.05, 100.0
-#: Failures after which one weight is corrected at a time, most corrections, and what is as good as zero.
+_SHRINKAGE, _PRIOR_EVENTS = 0.05, 100.0
+#: Failures after which one weight is corrected at a time, most corrections, and the tolerance.
 _TRIES, _MOST_PIVOTS, _ROUNDING = 3, 100, 1e-9
 
 
@@ -50,27 +50,27 @@ class Spans:
         return np.add.reduceat(x, starts, axis=-1)
 
 
-def blend_weights(
+def stacking_weights(
     errors: FloatArray, spans: Spans, scale: FloatArray, evidence: FloatArray, absolute: BoolArray
 ) -> FloatArray:
     """Weights of members by series and part of the horizon.
 
-    The squared error of a blend is a quadratic form of its weights in the mean products of the members' errors. The
-    form of a part of the horizon is shrunk towards the one of the whole; the weights of a series are pulled towards
-    those that serve all series, the harder the less has happened in it.
+    The squared error of a combination is a quadratic form of its weights in the mean products of the members' errors.
+    The form of a part of the horizon is shrunk towards that of the whole; the weights of a series are shrunk towards
+    those of all series, the more the fewer bins with demand it has.
 
     Parameters
     ----------
     errors : ndarray of shape (n_members, n_times, n_series, n_origins, h)
-        What was known of earlier origins at each of several times; NaN where unknown, for all members alike.
+        Errors from earlier origins known at each of several times; NaN where unknown, for all members alike.
     spans : Spans
     scale : ndarray of shape (n_times, n_series)
-        Unit of each series' errors, where series are counted together; infinite for one that does not count.
+        Scale of the errors of each series in the pooled form; infinite for a series without weight.
     evidence : ndarray of shape (n_times, n_series)
         Bins with demand on which the errors rest.
     absolute : ndarray of bool, shape (n_times, n_series)
-        Series whose absolute errors count instead of squared ones: not for those that are often zero, which absolute
-        errors would have forecast as zero.
+        Series whose absolute errors are minimised instead of squared ones. Intermittent series are not among them:
+        absolute errors would forecast them as zero.
 
     Returns
     -------
@@ -78,21 +78,21 @@ def blend_weights(
 
     Examples
     --------
-    Two members are equally good, the third errs five times as much:
+    Two members are equally good, the errors of the third are five times as large:
 
     >>> errors = np.random.default_rng(0).normal(size=(3, 1, 1, 400, 1)) * np.reshape([1, 1, 5], (3, 1, 1, 1, 1))
     >>> one = np.ones((1, 1))
-    >>> blend_weights(errors, Spans.of(1), one, 400 * one, one < 1)[0, 0, 0].round(1).tolist()
+    >>> stacking_weights(errors, Spans.of(1), one, 400 * one, one < 1)[0, 0, 0].round(1).tolist()
     [0.5, 0.5, 0.0]
     """
     known = ~np.isnan(errors[0])
     errors = np.moveaxis(np.where(known, errors / scale[..., None, None], 0.0), 0, -1).copy()
     n_known = np.maximum(known.sum(axis=(-2, -1), keepdims=True), 1)
     weights = _quadratic(errors, spans, evidence, known.astype(float))
-    for _ in range(_ROUNDS if absolute.any() else 0):
-        left = np.abs(np.einsum("gnohm,gnhm->gnoh", errors, weights[:, :, spans.of_step]))
-        usual = np.maximum(left.sum(axis=(-2, -1), keepdims=True) / n_known, np.finfo(float).tiny)
-        counts = known * np.where(absolute[..., None, None], usual / np.maximum(left, 0.3 * usual), 1.0)
+    for _ in range(_IRLS_ROUNDS if absolute.any() else 0):
+        residual = np.abs(np.einsum("gnohm,gnhm->gnoh", errors, weights[:, :, spans.of_step]))
+        typical = np.maximum(residual.sum(axis=(-2, -1), keepdims=True) / n_known, np.finfo(float).tiny)
+        counts = known * np.where(absolute[..., None, None], typical / np.maximum(residual, 0.3 * typical), 1.0)
         weights = _quadratic(errors, spans, evidence, counts, weights > 0)
     return weights
 
@@ -100,34 +100,34 @@ def blend_weights(
 def _quadratic(
     errors: FloatArray, spans: Spans, evidence: FloatArray, counts: FloatArray, support: BoolArray | None = None
 ) -> FloatArray:
-    """Weights under squared errors, each of which counts `counts` times, shape (n_times, n_series, n_spans, m).
+    """Weights under squared errors with sample weights `counts`, shape (n_times, n_series, n_spans, m).
 
-    `errors` have the members last, and are 0 where they do not count.
+    `errors` have the members last, and are 0 where unknown.
     """
     own, shared = _forms(errors, spans, counts)
-    typical, m = _best(shared), errors.shape[-1]
-    common = minimise_on_simplex(*_pulled(shared, np.full((1, m), 1 / m), _PULL * typical))
+    typical, m = _best_member_error(shared), errors.shape[-1]
+    common = minimise_on_simplex(*_shrunk(shared, np.full((1, m), 1 / m), _SHRINKAGE * typical))
     events = evidence[..., None, None, None]
-    # A user who sleeps is forecast without error by anything that says zero, which is no reason to believe it.
-    size = np.maximum(_best(own), typical / (1 + events))
-    return minimise_on_simplex(*_pulled(own, common, _PULL * (1 + _FEW / (1 + events)) * size), support)
+    # An inactive user is forecast without error by any zero forecast, which is no evidence for it.
+    size = np.maximum(_best_member_error(own), typical / (1 + events))
+    return minimise_on_simplex(*_shrunk(own, common, _SHRINKAGE * (1 + _PRIOR_EVENTS / (1 + events)) * size), support)
 
 
 def _forms(errors: FloatArray, spans: Spans, counts: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Quadratic forms of the blend's error: (n_times, n_series, n_spans, m, m), and the mean of all series."""
+    """Quadratic forms of the combined error, (n_times, n_series, n_spans, m, m), and the mean of all series."""
     products, count = _products(errors, spans, counts), spans.sums(counts.sum(axis=2))
     whole, total = products.sum(axis=2, keepdims=True), count.sum(axis=2)[..., None, None, None]
     pooled = products.sum(axis=1, keepdims=True) / np.maximum(count.sum(axis=1, keepdims=True), 1)[..., None, None]
-    borrowed = _FROM_SPANS * np.bincount(spans.of_step)[:, None, None]
+    borrowed = _HORIZON_POOLING * np.bincount(spans.of_step)[:, None, None]
     mean = np.where(total > 0, whole / np.maximum(total, 1), pooled)
     return (products + borrowed * mean) / (count[..., None, None] + borrowed), pooled
 
 
-def _pulled(form: FloatArray, towards: FloatArray, strength: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _shrunk(form: FloatArray, towards: FloatArray, strength: FloatArray) -> tuple[FloatArray, FloatArray]:
     return form + strength * np.eye(form.shape[-1]), strength[..., 0] * towards
 
 
-def _best(form: FloatArray) -> FloatArray:
+def _best_member_error(form: FloatArray) -> FloatArray:
     return np.diagonal(form, axis1=-2, axis2=-1).min(axis=-1)[..., None, None]
 
 
@@ -145,9 +145,9 @@ def _products(errors: FloatArray, spans: Spans, counts: FloatArray) -> FloatArra
 def minimise_on_simplex(form: FloatArray, slope: FloatArray, support: BoolArray | None = None) -> FloatArray:
     """Minimise ``w' form w / 2 - slope' w`` over weights that are not negative and sum to one, many forms at once.
 
-    Where weights sum to one, the slope can be written as a part of the form. What is left is a linear complementarity
-    problem: its support is guessed, solved for, and corrected wherever a weight or a multiplier is negative, all at
-    once as long as that helps and the last one after that, which cannot go on for ever.
+    On the simplex the slope can be made part of the form. The resulting linear complementarity problem is solved by
+    block principal pivoting: all negative weights and multipliers are exchanged at once while their number falls, and
+    one at a time after that.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def minimise_on_simplex(form: FloatArray, slope: FloatArray, support: BoolArray 
         Symmetric, positive definite (or 0).
     slope : ndarray of shape (..., m)
     support : ndarray of bool, shape (..., m), optional
-        First guess of which weights are not 0; all by default.
+        Initial guess of the non-zero weights; all by default.
 
     Returns
     -------
@@ -178,27 +178,27 @@ def minimise_on_simplex(form: FloatArray, slope: FloatArray, support: BoolArray 
     weights, fewest, tries = np.zeros(flat.shape[:2]), np.full(len(flat), m + 1), np.full(len(flat), _TRIES)
     left = np.arange(len(flat))
     for _ in range(_MOST_PIVOTS):
-        found, wrong = _solved(flat[left], inside[left])
+        found, violated = _solved(flat[left], inside[left])
         weights[left] = np.maximum(found, 0.0)
-        left, wrong = left[wrong.any(axis=1)], wrong[wrong.any(axis=1)]
+        left, violated = left[violated.any(axis=1)], violated[violated.any(axis=1)]
         if not left.size:
             break
-        n_wrong = wrong.sum(axis=1)
-        fewer = n_wrong < fewest[left]
+        n_violated = violated.sum(axis=1)
+        fewer = n_violated < fewest[left]
         tries[left] = np.where(fewer, _TRIES, tries[left] - 1)
-        fewest[left] = np.minimum(n_wrong, fewest[left])
-        only_last = np.arange(m) == m - 1 - wrong[:, ::-1].argmax(axis=1)[:, None]
-        inside[left] ^= np.where(tries[left, None] >= 0, wrong, only_last)
+        fewest[left] = np.minimum(n_violated, fewest[left])
+        only_last = np.arange(m) == m - 1 - violated[:, ::-1].argmax(axis=1)[:, None]
+        inside[left] ^= np.where(tries[left, None] >= 0, violated, only_last)
     return (weights / weights.sum(axis=1, keepdims=True)).reshape(slope.shape)
 
 
 def _homogeneous(form: FloatArray, slope: FloatArray) -> FloatArray:
-    """A positive definite form without a slope that differs from the given ones by a constant on the simplex."""
+    """Positive definite form without slope that equals the given objective on the simplex up to a constant."""
     own = np.diagonal(form, axis1=1, axis2=2)
     largest, best = own.max(axis=1, keepdims=True), np.where(own > 0, own, np.inf).min(axis=1, keepdims=True)
-    # Beside one that has gone astray all other members would look alike, so the unit is that of the best one.
+    # Scaled by the best member: beside a diverging one all others would be equal within rounding.
     unit = np.where(largest > 0, np.maximum(best, _ROUNDING**2 * largest), 1.0)
-    # Members that are never wrong, or always alike, leave the form singular.
+    # Members without errors, or with equal ones, make the form singular.
     ridge = _ROUNDING * (1 + own / unit)
     form, slope = form / unit[..., None] + ridge[..., None] * np.eye(form.shape[-1]), slope / unit
     reach = 1 + 2 * np.einsum("bi,bi->b", slope, solve_each(form, slope))
@@ -206,7 +206,7 @@ def _homogeneous(form: FloatArray, slope: FloatArray) -> FloatArray:
 
 
 def _solved(form: FloatArray, inside: BoolArray) -> tuple[FloatArray, BoolArray]:
-    """Weights of a support, up to their sum, and which of them, or of the multipliers outside, are negative."""
+    """Weights of a support, up to their sum, and mask of negative weights inside and negative multipliers outside."""
     both = inside[:, :, None] & inside[:, None]
     found = solve_each(np.where(both, form, np.eye(form.shape[-1])), inside.astype(float))
     slack = np.einsum("bij,bj->bi", form, found) - 1

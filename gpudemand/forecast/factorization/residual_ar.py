@@ -1,4 +1,4 @@
-"""What factors leave of each series: its own part, which follows an autoregression of its own."""
+"""Autoregressions of the factorization's residuals, shrunk towards one that all series share."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import numpy as np
 
 from gpudemand._typing import BoolArray, FloatArray
 from gpudemand.forecast.factorization.trmf import Data, Factors
-from gpudemand.forecast.regression.autoregression import fit_shrunk, run_forward, stabilised
+from gpudemand.forecast.regression.autoregression import extrapolate, fit_shrunk, stabilise
 
-#: Rounds of guessing missing values and fitting weights to what is known and guessed.
-_ROUNDS = 3
+#: Iterations of imputing missing residuals and fitting the weights.
+_ITERATIONS = 3
 
 
 @dataclass(frozen=True)
-class Leftover:
-    """Series minus what the factors say of them, and how that goes on.
+class ResidualAR:
+    """Residuals of a factorization, and the autoregression that forecasts them.
 
     Attributes
     ----------
     values : ndarray of shape (n_series, n_times)
-        The newest ones, at least `max(lags)` where there are as many.
+        The newest residuals, `max(lags)` of them where there are as many; missing ones are imputed.
     known : ndarray of bool, shape (n_series, n_times)
-        Which of them were recorded; the others are as the autoregression has it.
+        Which of them were observed.
     weights : ndarray of shape (n_series, n_lags)
         Autoregression of each series, shrunk towards the shared one.
     shared : ndarray of shape (n_lags,)
@@ -37,86 +37,88 @@ class Leftover:
     lags: tuple[int, ...]
 
     @classmethod
-    def none(cls, n_series: int, lags: tuple[int, ...]) -> Leftover:
-        """Series of which the factors leave nothing that goes on."""
+    def none(cls, n_series: int, lags: tuple[int, ...]) -> ResidualAR:
+        """Residuals that are forecast as zero."""
         weights, values = np.zeros((n_series, len(lags))), np.zeros((n_series, max(lags)))
         return cls(values, np.ones(values.shape, dtype=bool), weights, weights[0], lags)
 
+    @classmethod
+    def fit(cls, data: Data, factors: Factors, penalty: float) -> ResidualAR:
+        """Fit the residuals of a factorization.
+
+        Parameters
+        ----------
+        data : Data
+        factors : Factors
+        penalty : float
+            Weight of the shared autoregression in each series, as a number of values.
+        """
+        residuals, lags = _residuals(data, factors), factors.lags
+        weights, shared = fit_shrunk(residuals, lags, penalty)
+        for _ in range(0 if data.known is None else _ITERATIONS):
+            residuals = _imputed(residuals, data.known, weights, lags)
+            weights, shared = fit_shrunk(residuals, lags, penalty)
+        return cls._newest(residuals, data.known, stabilise(weights, lags), shared, lags)
+
+    @classmethod
+    def fold_in(cls, data: Data, factors: Factors, shared: FloatArray) -> ResidualAR:
+        """Residuals of series that were not fitted, forecast by the shared autoregression."""
+        lags = factors.lags
+        weights = stabilise(np.tile(shared, (len(data.values), 1)), lags)
+        residuals = _imputed(_residuals(data, factors), data.known, weights, lags)
+        return cls._newest(residuals, data.known, weights, shared, lags)
+
+    @classmethod
+    def _newest(
+        cls,
+        residuals: FloatArray,
+        known: BoolArray | None,
+        weights: FloatArray,
+        shared: FloatArray,
+        lags: tuple[int, ...],
+    ) -> ResidualAR:
+        values = residuals[:, -max(lags) :].copy()
+        observed = np.ones(values.shape, dtype=bool) if known is None else known[:, -max(lags) :]
+        return cls(values, observed, weights, shared, lags)
+
     def forecast(self, h: int) -> FloatArray:
-        """Continue each series' own part, shape (n_series, h)."""
-        return run_forward(self.values, self.weights, self.lags, h)
+        """Forecast of the residuals, shape (n_series, h)."""
+        return extrapolate(self.values, self.weights, self.lags, h)
 
 
-def fit(data: Data, now: Factors, penalty: float) -> Leftover:
-    """Fit what the factors leave, after them.
-
-    Parameters
-    ----------
-    data : Data
-    now : Factors
-    penalty : float
-        How many values the shared weights are worth to each series.
-
-    Returns
-    -------
-    Leftover
-    """
-    own = _rest(data, now)
-    weights, shared = fit_shrunk(own, now.lags, penalty)
-    for _ in range(0 if data.known is None else _ROUNDS):
-        own = _filled(own, data.known, weights, now.lags)
-        weights, shared = fit_shrunk(own, now.lags, penalty)
-    return _newest(own, data.known, stabilised(weights, now.lags), shared, now.lags)
+def _residuals(data: Data, factors: Factors) -> FloatArray:
+    """Data minus factors, 0 where missing."""
+    residuals = data.values - factors.intercepts[:, None] - factors.loadings @ factors.latent
+    return residuals if data.known is None else residuals * data.known
 
 
-def fold_in(data: Data, now: Factors, shared: FloatArray) -> Leftover:
-    """Take the shared weights for series that were not there when they were fitted."""
-    weights = stabilised(np.tile(shared, (len(data.values), 1)), now.lags)
-    return _newest(_filled(_rest(data, now), data.known, weights, now.lags), data.known, weights, shared, now.lags)
-
-
-def _newest(
-    own: FloatArray, known: BoolArray | None, weights: FloatArray, shared: FloatArray, lags: tuple[int, ...]
-) -> Leftover:
-    values = own[:, -max(lags) :].copy()
-    recorded = np.ones(values.shape, dtype=bool) if known is None else known[:, -max(lags) :]
-    return Leftover(values, recorded, weights, shared, lags)
-
-
-def _rest(data: Data, now: Factors) -> FloatArray:
-    """Data minus what the factors say, 0 where nothing is known."""
-    own = data.values - now.intercepts[:, None] - now.loadings @ now.latent
-    return own if data.known is None else own * data.known
-
-
-def _filled(own: FloatArray, known: BoolArray | None, weights: FloatArray, lags: tuple[int, ...]) -> FloatArray:
-    """Guess what is not known from what is, from the beginning on."""
+def _imputed(residuals: FloatArray, known: BoolArray | None, weights: FloatArray, lags: tuple[int, ...]) -> FloatArray:
+    """Residuals with missing values imputed by filtering from the beginning on."""
     if known is None:
-        return own
-    filled = own.copy()
-    for time in range(own.shape[1]):
-        foreseen = expected(filled[:, :time], weights, lags)
-        take_in(filled, known, time, foreseen, weights, lags)
+        return residuals
+    filled = residuals.copy()
+    for time in range(residuals.shape[1]):
+        filter_step(filled, known, time, one_step_ahead(filled[:, :time], weights, lags), weights, lags)
     return filled
 
 
-def expected(past: FloatArray, weights: FloatArray, lags: tuple[int, ...]) -> FloatArray:
-    """Next value of each row, shape (n_rows,)."""
+def one_step_ahead(past: FloatArray, weights: FloatArray, lags: tuple[int, ...]) -> FloatArray:
+    """Forecast of the next value of each row, shape (n_rows,)."""
     places = [place for place, lag in enumerate(lags) if lag <= past.shape[1]]
     return np.einsum("nl,nl->n", weights[:, places], past[:, [-lags[place] for place in places]])
 
 
-def take_in(
-    values: FloatArray, known: BoolArray, time: int, foreseen: FloatArray, weights: FloatArray, lags: tuple[int, ...]
+def filter_step(
+    values: FloatArray, known: BoolArray, time: int, predicted: FloatArray, weights: FloatArray, lags: tuple[int, ...]
 ) -> None:
-    """Take one time in, in place: it is recorded or as foreseen, and corrects the guesses that it was foreseen from.
+    """Update `values` in place with one time: observed or predicted, correcting the imputed values it depends on.
 
-    A surprise is shared out between the news and the guesses as in a Kalman filter whose guesses are as uncertain as
-    the news and independent of one another.
+    The innovation is divided among the new value and the imputed ones as in a Kalman filter in which imputed values are
+    independent and as uncertain as the new one.
     """
-    surprise = np.where(known[:, time], values[:, time] - foreseen, 0.0)
-    values[:, time] = foreseen + surprise
+    innovation = np.where(known[:, time], values[:, time] - predicted, 0.0)
+    values[:, time] = predicted + innovation
     places = [place for place, lag in enumerate(lags) if lag <= time]
     columns = [time - lags[place] for place in places]
-    blame = np.where(known[:, columns], 0.0, weights[:, places])
-    values[:, columns] += blame * (surprise / (1 + np.square(blame).sum(axis=1)))[:, None]
+    gain = np.where(known[:, columns], 0.0, weights[:, places])
+    values[:, columns] += gain * (innovation / (1 + np.square(gain).sum(axis=1)))[:, None]

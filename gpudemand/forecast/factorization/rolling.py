@@ -1,4 +1,4 @@
-"""Many origins, one fit: a factorization that follows what becomes known, and forecasts from every step."""
+"""Forecasts of one fitted factorization from many later origins, its states filtered with the new data."""
 
 from __future__ import annotations
 
@@ -7,75 +7,67 @@ import pandas as pd
 
 from gpudemand._typing import BoolArray, FloatArray, IntArray
 from gpudemand.forecast.base.panel import Panel
-from gpudemand.forecast.factorization.residual_ar import Leftover, expected, take_in
+from gpudemand.forecast.factorization.residual_ar import ResidualAR, filter_step, one_step_ahead
 from gpudemand.forecast.factorization.trmf import Factors, Penalties
-from gpudemand.forecast.regression.autoregression import run_forward
+from gpudemand.forecast.regression.autoregression import extrapolate
 
 
-def paths(now: Factors, own: Leftover, y: FloatArray, h: int, origins: IntArray, penalties: Penalties) -> FloatArray:
-    """Forecast from origins after the training period, each with what is known there.
+def rolling_paths(
+    factors: Factors, residual_ar: ResidualAR, y: FloatArray, h: int, origins: IntArray, penalties: Penalties
+) -> FloatArray:
+    """Forecasts from origins after the training period, shape (n_series, n_origins, h).
 
-    Every new time is foreseen first; what the data then say otherwise moves the latent series as far as their penalty
-    lets it, and the rest is each series' own. Later data correct earlier guesses of what is missing, so a forecast is
-    made at its origin, not afterwards.
+    At every new time the latent state is predicted and corrected by the data as far as their penalty allows; the
+    residuals follow. Later data also correct imputed values, so a forecast is made when the filter is at its origin.
 
     Parameters
     ----------
-    now : Factors
-    own : Leftover
+    factors : Factors
+    residual_ar : ResidualAR
     y : ndarray of shape (n_series, n_new)
-        What came after training, NaN where missing.
+        Data after training, NaN where missing.
     h : int
     origins : ndarray of int
-        How many columns of `y` each origin knows, ascending.
+        Columns of `y` known at each origin, ascending.
     penalties : Penalties
-
-    Returns
-    -------
-    ndarray of shape (n_series, n_origins, h)
     """
-    seen, own_seen = now.latent.shape[1], own.values.shape[1]
-    latent = np.concatenate([now.latent, np.empty((len(now.latent), y.shape[1]))], axis=1)
-    values = np.concatenate([own.values, np.nan_to_num(y)], axis=1)
-    known = np.concatenate([own.known, ~np.isnan(y)], axis=1)
+    n_seen, n_residuals = factors.latent.shape[1], residual_ar.values.shape[1]
+    latent = np.concatenate([factors.latent, np.empty((len(factors.latent), y.shape[1]))], axis=1)
+    values = np.concatenate([residual_ar.values, np.nan_to_num(y)], axis=1)
+    known = np.concatenate([residual_ar.known, ~np.isnan(y)], axis=1)
     path = np.empty((len(y), origins.size, h))
     for new in range(int(origins[-1]) + 1):
-        past, left = latent[:, : seen + new], values[:, : own_seen + new]
+        past, residuals = latent[:, : n_seen + new], values[:, : n_residuals + new]
         for place in np.flatnonzero(origins == new):
-            common = run_forward(past, now.weights, now.lags, h)
-            path[:, place] = now.loadings @ common + run_forward(left, own.weights, own.lags, h)
+            ahead = extrapolate(past, factors.weights, factors.lags, h)
+            path[:, place] = factors.loadings @ ahead
+            path[:, place] += extrapolate(residuals, residual_ar.weights, residual_ar.lags, h)
         if new < y.shape[1]:
-            time, foreseen = own_seen + new, expected(left, own.weights, own.lags)
-            state = expected(past, now.weights, now.lags)
-            state = _corrected(now, state, values[:, time] - foreseen, known[:, time], penalties)
-            latent[:, seen + new] = state
-            values[:, time] -= now.intercepts + now.loadings @ state
-            take_in(values, known, time, foreseen, own.weights, own.lags)
-    return path + now.intercepts[:, None, None]
+            time, predicted = n_residuals + new, one_step_ahead(residuals, residual_ar.weights, residual_ar.lags)
+            state = one_step_ahead(past, factors.weights, factors.lags)
+            state = _corrected(factors, state, values[:, time] - predicted, known[:, time], penalties)
+            latent[:, n_seen + new] = state
+            values[:, time] -= factors.intercepts + factors.loadings @ state
+            filter_step(values, known, time, predicted, residual_ar.weights, residual_ar.lags)
+    return path + factors.intercepts[:, None, None]
 
 
-def _corrected(now: Factors, state: FloatArray, y: FloatArray, known: BoolArray, penalties: Penalties) -> FloatArray:
-    """Latent values between their autoregression and the data, as the penalty weighs them."""
-    loadings = now.loadings[known]
-    surprise = y[known] - now.intercepts[known] - loadings @ state
-    curve = loadings.T @ loadings + penalties.latent * np.eye(state.size)
-    return state + np.linalg.solve(curve, loadings.T @ surprise)
+def _corrected(
+    factors: Factors, state: FloatArray, y: FloatArray, known: BoolArray, penalties: Penalties
+) -> FloatArray:
+    """Ridge estimate of the latent state from the data, with the predicted state as its prior mean."""
+    loadings = factors.loadings[known]
+    innovation = y[known] - factors.intercepts[known] - loadings @ state
+    gram = loadings.T @ loadings + penalties.latent * np.eye(state.size)
+    return state + np.linalg.solve(gram, loadings.T @ innovation)
 
 
-def long_frame(
+def backtest_frame(
     panel: Panel, times: pd.DatetimeIndex, origins: IntArray, y: FloatArray, columns: dict[str, FloatArray]
 ) -> pd.DataFrame:
-    """What `paths` returns as a backtest: ``unique_id, ds, cutoff, y`` and a column a forecast.
+    """Columns of shape (n_series, n_origins, h) as a backtest: ``unique_id, ds, cutoff, y`` and the columns.
 
-    Parameters
-    ----------
-    panel : Panel
-        Of the training period.
-    times : DatetimeIndex
-        The end of the training period, and every bin after it.
-    origins : ndarray of int
-    y : ndarray of shape (n_series, len(times) - 1)
-    columns : dict of str to ndarray of shape (n_series, n_origins, h)
+    `times` are the end of the training period, and every bin after it, with the data `y`, shape (n_series, n_new).
     """
     n, _, h = next(iter(columns.values())).shape
     ahead = origins[:, None] + np.arange(h)

@@ -1,4 +1,4 @@
-"""`TemporalFactorization`: many series as mixtures of a few that follow autoregressions."""
+"""`TemporalFactorization`: many series as combinations of a few latent autoregressions."""
 
 from __future__ import annotations
 
@@ -12,50 +12,51 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError, check_number
-from gpudemand.forecast.base.forecaster import Forecaster
-from gpudemand.forecast.base.panel import Panel, spread
-from gpudemand.forecast.factorization import residual_ar, rolling, trmf
-from gpudemand.forecast.factorization.residual_ar import Leftover
+from gpudemand.forecast.base.forecaster import Forecaster, positive_int
+from gpudemand.forecast.base.panel import Panel, row_scales
+from gpudemand.forecast.factorization import trmf
+from gpudemand.forecast.factorization.residual_ar import ResidualAR
+from gpudemand.forecast.factorization.rolling import backtest_frame, rolling_paths
 from gpudemand.forecast.factorization.trmf import Data, Factors, Penalties
 from gpudemand.forecast.regression.autoregression import default_lags
 
 
 class Fitted(NamedTuple):
-    """Factors, what they leave of each series, and the unit of each series, shape (n_series, 1)."""
+    """Factors, autoregression of their residuals, and scale of each series, shape (n_series, 1)."""
 
     factors: Factors
-    own: Leftover
+    residual_ar: ResidualAR
     scale: FloatArray
 
     def forecast(self, h: int) -> FloatArray:
-        """Forecast every series, shape (n_series, h), in its own unit."""
-        return (self.factors.forecast(h) + self.own.forecast(h)) * self.scale
+        """Forecast of every series in its own unit, shape (n_series, h)."""
+        return (self.factors.forecast(h) + self.residual_ar.forecast(h)) * self.scale
 
 
 class TemporalFactorization(Forecaster):
-    """Temporal regularized matrix factorization (TRMF): a few latent series, mixed differently for every user.
+    """Temporal regularized matrix factorization (TRMF): every series is a combination of a few latent autoregressions.
 
     Each series is an intercept plus its loadings times latent series that all series share; each latent series follows
     an autoregression on a set of lags. Fitted by exact alternating updates, every one of which lowers the objective.
-    What the factors leave of a series follows an autoregression on the same lags, shrunk towards one that all series
-    share. Series are scaled by their standard deviation in training; missing values are left out; a zero is a value.
+    The residuals of a series follow an autoregression on the same lags, shrunk towards one that all series share.
+    Series are scaled by their standard deviation in training; missing values are left out; a zero is a value.
 
     Parameters
     ----------
     n_factors : int, default=8
         Latent series; at most as many as there are series.
     lags : sequence of int, optional
-        By default the newest four bins, and one day, one week, and both together (which says "yesterday, and what
-        changed from that weekday to this one a week ago") with their neighbours, as far as history reaches twice.
+        By default the newest four bins, and one day, one week, and both together with their neighbours, up to half of
+        the history.
     loading_penalty, latent_penalty, weight_penalty : float, default=10, 10, 2
-        On the loadings, on what the autoregressions get wrong, and on their weights.
-    own_penalty : float or None, default=300
-        How many values of its history the shared autoregression is worth to what the factors leave of each series;
-        None leaves that part out, as the paper does.
+        On the loadings, on the innovations of the latent autoregressions, and on their weights.
+    residual_penalty : float or None, default=300
+        Weight of the shared autoregression of the residuals in each series, as a number of values; None forecasts no
+        residuals, as in the paper.
     non_negative : bool, default=False
-        Keep loadings at zero or above, so that each series is a sum of parts.
+        Constrain loadings to zero or above, so that each series is a sum of parts.
     n_sweeps : int, default=20
-        Most rounds of updates; fewer when a round lowers the objective by less than a ten-thousandth.
+        Maximum number of sweeps; fewer when one lowers the objective by less than a ten-thousandth.
     random_state : int, default=0
         Of the randomized singular value decomposition at the start.
 
@@ -63,13 +64,13 @@ class TemporalFactorization(Forecaster):
     ----------
     factors_ : Factors
         Loadings, intercepts, latent series and weights, in units of `scale_`.
-    own_ : Leftover
-        What the factors leave of each series and how that goes on, in units of `scale_`.
+    residual_ar_ : ResidualAR
+        Autoregression of the residuals, in units of `scale_`.
     scale_ : ndarray of shape (n_series, 1)
         Standard deviation of each series in training.
     lags_ : tuple of int
     objective_ : tuple of float
-        After each round; never rising.
+        After each sweep; never rising.
 
     References
     ----------
@@ -78,7 +79,7 @@ class TemporalFactorization(Forecaster):
 
     Examples
     --------
-    Fifty users share a daily rhythm, and a third of all values is missing:
+    Fifty users share a daily pattern, and a third of all values is missing:
 
     >>> hours, rng = np.arange(24 * 15), np.random.default_rng(0)
     >>> share = rng.uniform(1, 5, (50, 1))
@@ -103,7 +104,7 @@ class TemporalFactorization(Forecaster):
         loading_penalty: float = 10.0,
         latent_penalty: float = 10.0,
         weight_penalty: float = 2.0,
-        own_penalty: float | None = 300.0,
+        residual_penalty: float | None = 300.0,
         non_negative: bool = False,
         n_sweeps: int = 20,
         random_state: int = 0,
@@ -113,50 +114,29 @@ class TemporalFactorization(Forecaster):
         self.loading_penalty = loading_penalty
         self.latent_penalty = latent_penalty
         self.weight_penalty = weight_penalty
-        self.own_penalty = own_penalty
+        self.residual_penalty = residual_penalty
         self.non_negative = non_negative
         self.n_sweeps = n_sweeps
         self.random_state = random_state
 
-    def fit(self, usage: pd.DataFrame, freq: object = None) -> TemporalFactorization:
-        """Factorize the training series.
-
-        Parameters
-        ----------
-        usage : DataFrame
-            ``unique_id``, ``ds``, ``y``; rows may be missing, and so may values.
-        freq : str or offset, optional
-            Frequency of the stamps; inferred when not given.
-
-        Returns
-        -------
-        TemporalFactorization
-            This object.
-
-        Raises
-        ------
-        InputError
-            For an illegal parameter, or a history that is not longer than the longest lag.
-        """
-        super().fit(usage, freq)
+    def _fit_panel(self, panel: Panel) -> None:
+        super()._fit_panel(panel)
         self.lags_ = self._lags(self.panel_.values.shape[1])
-        self._keep(self.factorize(self.panel_.values))
-        return self
+        self._set_fitted(self.factorize(self.panel_.values))
 
     def update(self, usage: pd.DataFrame, n_sweeps: int = 3) -> TemporalFactorization:
-        """Take a longer history in, starting from what is known: a warm refit at a new origin.
+        """Refit to a longer history with a warm start.
 
         Parameters
         ----------
         usage : DataFrame
             All series from their beginning, the new bins included; new series may appear.
         n_sweeps : int, default=3
-            Rounds of updates.
+            Maximum number of sweeps.
 
         Returns
         -------
-        TemporalFactorization
-            This object.
+        self
 
         Raises
         ------
@@ -168,8 +148,8 @@ class TemporalFactorization(Forecaster):
         if panel.times[0] != self.panel_.times[0] or not self.panel_.ids.isin(panel.ids).all():
             raise InputError("update needs all series from their beginning, and the new bins; fit anew otherwise.")
         start = self._for_rows(self.panel_.ids.get_indexer(panel.ids))
-        self.panel_, self._made = panel, {}
-        self._keep(self.factorize(panel.values, start, n_sweeps))
+        self.panel_, self._backtests = panel, {}
+        self._set_fitted(self.factorize(panel.values, start, n_sweeps))
         return self
 
     def predict_new(self, usage: pd.DataFrame, h: int) -> pd.DataFrame:
@@ -178,8 +158,8 @@ class TemporalFactorization(Forecaster):
         Parameters
         ----------
         usage : DataFrame
-            ``unique_id``, ``ds``, ``y`` of the new series, on the clock of the training series; what lies outside the
-            training period does not count.
+            ``unique_id``, ``ds``, ``y`` of the new series, at the timestamps of the training series; others are
+            ignored.
         h : int
             Bins after the training period.
 
@@ -190,26 +170,25 @@ class TemporalFactorization(Forecaster):
             forecast as zero.
         """
         check_is_fitted(self, "factors_")
-        h = int(check_number("h", h, 1, integer=True))
+        h = positive_int("h", h)
         wide = usage.pivot(index="unique_id", columns="ds", values="y").reindex(columns=self.panel_.times)
         y = wide.to_numpy(dtype=float)
-        scale = spread(y)
+        scale = row_scales(y)
         data = Data.of(y / scale)
         folded = trmf.update_loadings(data, self.factors_, self._penalties(), self.non_negative)
-        fitted = Fitted(folded, residual_ar.fold_in(data, folded, self.own_.shared), scale)
+        fitted = Fitted(folded, ResidualAR.fold_in(data, folded, self.residual_ar_.shared), scale)
         panel = Panel(wide.index, self.panel_.times, y, self.panel_.freq, dict(usage.attrs))
         return panel.long_frame(panel.future(h), {type(self).__name__: np.maximum(fitted.forecast(h), 0.0)})
 
     def predict_rolling(self, usage: pd.DataFrame, h: int, step_size: int = 1) -> pd.DataFrame:
-        """Forecast from many origins after the training period, without fitting anything again.
+        """Forecast from many origins after the training period, without refitting.
 
-        At each origin the latent series and what they leave of each series follow what has become known; loadings and
-        autoregressions stay as they were learned.
+        Latent series and residuals are filtered with the new data; loadings and autoregressions stay fixed.
 
         Parameters
         ----------
         usage : DataFrame
-            ``unique_id``, ``ds``, ``y`` of the training series; only what follows the training period counts.
+            ``unique_id``, ``ds``, ``y`` of the training series; only bins after the training period are used.
         h : int
             Bins ahead.
         step_size : int, default=1
@@ -218,11 +197,11 @@ class TemporalFactorization(Forecaster):
         Returns
         -------
         DataFrame
-            ``unique_id``, ``ds``, ``cutoff``, ``y`` and ``TemporalFactorization``, as `cross_validation` returns them;
-            origins that are followed by `h` bins only.
+            ``unique_id``, ``ds``, ``cutoff``, ``y`` and ``TemporalFactorization``, as `cross_validation` returns them,
+            from the origins that are followed by `h` bins.
         """
         check_is_fitted(self, "factors_")
-        h, step_size = (int(check_number(n, v, 1, integer=True)) for n, v in (("h", h), ("step_size", step_size)))
+        h, step_size = positive_int("h", h), positive_int("step_size", step_size)
         wide = usage.pivot(index="unique_id", columns="ds", values="y").reindex(index=self.panel_.ids)
         later = wide.columns[wide.columns > self.panel_.times[-1]]
         if len(later) < h:
@@ -230,13 +209,14 @@ class TemporalFactorization(Forecaster):
         times = pd.date_range(self.panel_.times[-1], later[-1], freq=self.panel_.freq)
         y = wide.reindex(columns=times[1:]).to_numpy(dtype=float)
         known = np.arange(0, y.shape[1] - h + 1, step_size)
-        path = rolling.paths(self.factors_, self.own_, y / self.scale_, h, known, self._penalties())
-        path = np.maximum(path * self.scale_[..., None], self._floor(self.panel_.values)[..., None])
-        return rolling.long_frame(self.panel_, times, known, y, {type(self).__name__: path})
+        path = rolling_paths(self.factors_, self.residual_ar_, y / self.scale_, h, known, self._penalties())
+        floor = self._floors(self.panel_.values, np.array([self.panel_.values.shape[1]]))
+        path = np.maximum(path * self.scale_[..., None], floor[..., None])
+        return backtest_frame(self.panel_, times, known, y, {type(self).__name__: path})
 
     @property
     def objective_(self) -> tuple[float, ...]:
-        """Value of the objective after each round."""
+        """Value of the objective after each sweep."""
         return self.factors_.objective
 
     def _path(self, y: FloatArray, h: int) -> FloatArray:
@@ -244,37 +224,37 @@ class TemporalFactorization(Forecaster):
 
     @property
     def fitted_(self) -> Fitted:
-        """Factors, what they leave, and units, together."""
-        return Fitted(self.factors_, self.own_, self.scale_)
+        """Factors, autoregression of the residuals and scales."""
+        return Fitted(self.factors_, self.residual_ar_, self.scale_)
 
-    def _keep(self, fitted: Fitted) -> None:
-        self.factors_, self.own_, self.scale_ = fitted
+    def _set_fitted(self, fitted: Fitted) -> None:
+        self.factors_, self.residual_ar_, self.scale_ = fitted
 
     def factorize(self, y: FloatArray, start: Factors | None = None, n_sweeps: int | None = None) -> Fitted:
         """Factorize a matrix of series, shape (n_series, n_times), with the parameters and lags of this object."""
         lags = tuple(lag for lag in self.lags_ if lag < y.shape[1]) or (1,)
         if y.shape[1] < 2:
             raise InputError(f"a factorization needs at least 2 bins of history; this one has {y.shape[1]}.")
-        scale = spread(y)
-        n_factors = min(int(check_number("n_factors", self.n_factors, 1, integer=True)), *y.shape)
-        sweeps = int(check_number("n_sweeps", self.n_sweeps if n_sweeps is None else n_sweeps, 1, integer=True))
+        scale = row_scales(y)
+        n_factors = min(positive_int("n_factors", self.n_factors), *y.shape)
+        n_sweeps = positive_int("n_sweeps", self.n_sweeps if n_sweeps is None else n_sweeps)
         scaled = y / scale
         factors = trmf.fit(
             scaled,
             n_factors,
             lags,
             self._penalties(),
-            n_sweeps=sweeps,
+            n_sweeps=n_sweeps,
             non_negative=self.non_negative,
             start=start,
             random_state=self.random_state,
         )
-        return Fitted(factors, self._leftover(Data.of(scaled), factors), scale)
+        return Fitted(factors, self._residual_ar(Data.of(scaled), factors), scale)
 
-    def _leftover(self, data: Data, factors: Factors) -> Leftover:
-        if self.own_penalty is None:
-            return Leftover.none(len(data.values), factors.lags)
-        return residual_ar.fit(data, factors, check_number("own_penalty", self.own_penalty, 0))
+    def _residual_ar(self, data: Data, factors: Factors) -> ResidualAR:
+        if self.residual_penalty is None:
+            return ResidualAR.none(len(data.values), factors.lags)
+        return ResidualAR.fit(data, factors, check_number("residual_penalty", self.residual_penalty, 0))
 
     def _penalties(self) -> Penalties:
         names = ("loading_penalty", "latent_penalty", "weight_penalty")
@@ -284,13 +264,13 @@ class TemporalFactorization(Forecaster):
     def _lags(self, n_times: int) -> tuple[int, ...]:
         if self.lags is None:
             return default_lags(self.season_length_, self.panel_.freq, n_times)
-        lags = tuple(sorted({int(check_number("lags", lag, 1, integer=True)) for lag in self.lags}))
+        lags = tuple(sorted({positive_int("lags", lag) for lag in self.lags}))
         if not lags or lags[-1] >= n_times:
             raise InputError(f"lags={self.lags!r} must be shorter than the history, which has {n_times} bins.")
         return lags
 
     def _for_rows(self, rows: IntArray) -> Factors:
-        """The factors with their series in another order; -1 is a series not known yet."""
+        """The factors with their series in another order; -1 is a new series."""
         known = rows >= 0
         factors = self.factors_
         return replace(

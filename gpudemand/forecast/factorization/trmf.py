@@ -1,4 +1,4 @@
-"""The numerics of temporal regularized matrix factorization: alternating least squares on plain matrices."""
+"""Temporal regularized matrix factorization by alternating least squares, on plain matrices."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from sklearn.utils.extmath import randomized_svd
 from gpudemand._linalg import solve_each
 from gpudemand._typing import BoolArray, FloatArray
 from gpudemand.forecast.regression.autoregression import (
+    extrapolate,
     fit_weights,
     innovations,
-    pull_back,
-    run_forward,
+    innovations_adjoint,
     solve_with_penalty,
-    stabilised,
+    stabilise,
 )
 
-#: Work of one banded solve (n_times * longest_lag ** 2) above which conjugate gradients take over.
+#: Cost of a banded solve (n_times * longest_lag ** 2) above which conjugate gradients are used.
 _BANDED_WORK = 5e7
 _CG_STEPS = 30
 
 
 class Penalties(NamedTuple):
-    """Weights of the penalties of `fit`; data have unit variance, so the same values suit many data sets."""
+    """Weights of the penalties of `fit`, for data of unit variance."""
 
     loadings: float = 1.0
     latent: float = 1.0
@@ -36,7 +36,7 @@ class Penalties(NamedTuple):
 
 @dataclass(frozen=True)
 class Factors:
-    """Series as loadings times a few latent series that follow autoregressions, plus an intercept.
+    """Intercepts, loadings, and latent series that follow autoregressions.
 
     Attributes
     ----------
@@ -57,13 +57,13 @@ class Factors:
     objective: tuple[float, ...] = ()
 
     def forecast(self, h: int) -> FloatArray:
-        """Run the latent series forward and load them, shape (n_series, h)."""
-        ahead = run_forward(self.latent, self.weights, self.lags, h)
+        """Forecasts from the extrapolated latent series, shape (n_series, h)."""
+        ahead = extrapolate(self.latent, self.weights, self.lags, h)
         return self.intercepts[:, None] + self.loadings @ ahead
 
 
 class Data(NamedTuple):
-    """A matrix of series with zeros where nothing is known, and what is known; `known` is None when all is."""
+    """A matrix of series with zeros for missing values, and the mask of known ones, None when all are known."""
 
     values: FloatArray
     known: BoolArray | None
@@ -95,7 +95,7 @@ def fit(
 
         |known * (Y - b - F X)|^2 + loadings |F|^2 + latent (|X's innovations|^2 + ridge |X|^2) + weights |W|^2
 
-    by exact updates of one block after the other, none of which can raise the objective.
+    by exact updates of one block of parameters after the other, none of which can raise the objective.
 
     Parameters
     ----------
@@ -106,13 +106,13 @@ def fit(
         Ascending; the longest is shorter than the history.
     penalties : Penalties
     n_sweeps : int, default=20
-        Most sweeps over all blocks.
+        Maximum number of sweeps.
     tolerance : float, default=1e-4
-        A sweep that lowers the objective by less than this share is the last.
+        Relative decrease of the objective in a sweep below which the iteration stops.
     non_negative : bool, default=False
         Keep loadings at zero or above.
     start : Factors, optional
-        Where to begin; its latent series may be shorter and are then run forward.
+        Warm start; its latent series may be shorter and are then extrapolated.
     random_state : int, default=0
         Of the randomized singular value decomposition at the start.
 
@@ -126,20 +126,20 @@ def fit(
     NeurIPS 2016.
     """
     data = Data.of(y)
-    now = _first(data, n_factors, lags, random_state) if start is None else _continued(start, y.shape[1])
+    factors = _svd(data, n_factors, lags, random_state) if start is None else _extended(start, y.shape[1])
     values: list[float] = []
     for _ in range(n_sweeps):
-        now = update_loadings(data, now, penalties, non_negative)
-        now = update_latent(data, now, penalties)
-        now = replace(now, weights=fit_weights(now.latent, lags, penalties.weights))
-        values.append(objective(data, now, penalties))
+        factors = update_loadings(data, factors, penalties, non_negative)
+        factors = update_latent(data, factors, penalties)
+        factors = replace(factors, weights=fit_weights(factors.latent, lags, penalties.weights))
+        values.append(objective(data, factors, penalties))
         if len(values) > 1 and values[-2] - values[-1] < tolerance * values[-2]:
             break
-    return replace(now, weights=stabilised(now.weights, lags), objective=tuple(values))
+    return replace(factors, weights=stabilise(factors.weights, lags), objective=tuple(values))
 
 
-def _first(data: Data, n_factors: int, lags: tuple[int, ...], random_state: int) -> Factors:
-    """Leading singular vectors, with missing values at their series' mean."""
+def _svd(data: Data, n_factors: int, lags: tuple[int, ...], random_state: int) -> Factors:
+    """Leading singular vectors, with missing values at the mean of their series."""
     count = data.values.shape[1] if data.known is None else np.maximum(data.known.sum(axis=1), 1)
     means = data.values.sum(axis=1) / count
     centred = data.values - means[:, None] if data.known is None else (data.values - means[:, None]) * data.known
@@ -149,26 +149,27 @@ def _first(data: Data, n_factors: int, lags: tuple[int, ...], random_state: int)
     return Factors(left * share, means, latent, fit_weights(latent, lags, 1.0), lags)
 
 
-def _continued(start: Factors, n_times: int) -> Factors:
+def _extended(start: Factors, n_times: int) -> Factors:
     missing = n_times - start.latent.shape[1]
     if missing <= 0:
         return replace(start, latent=start.latent[:, :n_times])
-    ahead = run_forward(start.latent, start.weights, start.lags, missing)
+    ahead = extrapolate(start.latent, start.weights, start.lags, missing)
     return replace(start, latent=np.concatenate([start.latent, ahead], axis=1))
 
 
-def update_loadings(data: Data, now: Factors, penalties: Penalties, non_negative: bool = False) -> Factors:
-    """Solve for loadings and intercepts, given the latent series."""
-    ridge = np.append(np.full(len(now.latent), penalties.loadings), 1e-6)
-    rows = np.vstack([now.latent, np.ones(now.latent.shape[1])])
+def update_loadings(data: Data, factors: Factors, penalties: Penalties, non_negative: bool = False) -> Factors:
+    """Solve for loadings and intercepts given the latent series."""
+    ridge = np.append(np.full(len(factors.latent), penalties.loadings), 1e-6)
+    rows = np.vstack([factors.latent, np.ones(factors.latent.shape[1])])
     right = data.values @ rows.T
     gram = _gram(rows, data.known)
     if non_negative:
-        start = np.column_stack([np.maximum(now.loadings, 0.0), now.intercepts])
+        start = np.column_stack([np.maximum(factors.loadings, 0.0), factors.intercepts])
         solved = _coordinate_descent(gram, right, ridge, start)
     else:
-        solved = _solve(gram + np.diag(ridge), right)
-    return replace(now, loadings=solved[:, :-1], intercepts=solved[:, -1])
+        penalised = gram + np.diag(ridge)
+        solved = solve_each(penalised, right) if gram.ndim > 2 else np.asarray(np.linalg.solve(penalised, right.T).T)
+    return replace(factors, loadings=solved[:, :-1], intercepts=solved[:, -1])
 
 
 def _gram(rows: FloatArray, known: BoolArray | None) -> FloatArray:
@@ -185,14 +186,8 @@ def _gram(rows: FloatArray, known: BoolArray | None) -> FloatArray:
     return gram
 
 
-def _solve(gram: FloatArray, right: FloatArray) -> FloatArray:
-    if gram.ndim == 2:
-        return np.asarray(np.linalg.solve(gram, right.T).T, dtype=np.float64)
-    return solve_each(gram, right)
-
-
 def _coordinate_descent(gram: FloatArray, right: FloatArray, ridge: FloatArray, x: FloatArray) -> FloatArray:
-    """Lower the same quadratic with all columns but the last at zero or above, one column after the other."""
+    """Coordinate descent of the quadratic with all columns but the last at zero or above."""
     x = x.copy()
     shared = gram if gram.ndim == 3 else gram[None]
     for _ in range(3):
@@ -204,46 +199,48 @@ def _coordinate_descent(gram: FloatArray, right: FloatArray, ridge: FloatArray, 
     return x
 
 
-def update_latent(data: Data, now: Factors, penalties: Penalties) -> Factors:
-    """Lower the objective over the latent series, given loadings, intercepts and weights."""
+def update_latent(data: Data, factors: Factors, penalties: Penalties) -> Factors:
+    """Lower the objective over the latent series given loadings, intercepts and weights."""
     if data.known is None:
-        centred = now.loadings.T @ data.values - (now.loadings.T @ now.intercepts)[:, None]
-        gram = np.broadcast_to(now.loadings.T @ now.loadings, (data.values.shape[1], *(now.loadings.shape[1],) * 2))
+        centred = factors.loadings.T @ data.values - (factors.loadings.T @ factors.intercepts)[:, None]
+        gram = np.broadcast_to(
+            factors.loadings.T @ factors.loadings, (data.values.shape[1], *(factors.loadings.shape[1],) * 2)
+        )
     else:
-        centred = now.loadings.T @ (data.values - now.intercepts[:, None] * data.known)
-        gram = _gram(now.loadings.T, data.known.T)
-    n_times, longest = data.values.shape[1], max(now.lags)
+        centred = factors.loadings.T @ (data.values - factors.intercepts[:, None] * data.known)
+        gram = _gram(factors.loadings.T, data.known.T)
+    n_times, longest = data.values.shape[1], max(factors.lags)
     solve = _solve_banded if n_times * longest**2 <= _BANDED_WORK else _solve_by_gradients
-    return replace(now, latent=solve(gram, centred, now, penalties))
+    return replace(factors, latent=solve(gram, centred, factors, penalties))
 
 
-def _ridge(now: Factors, penalties: Penalties) -> FloatArray:
-    """Penalty on the squared latent values; the one on the weights is in units of a latent series' variance."""
-    weighted = penalties.weights * np.square(now.weights).sum(axis=1) / now.latent.shape[1]
+def _ridge(factors: Factors, penalties: Penalties) -> FloatArray:
+    """Penalty on the squared latent values; that of the weights is in units of the variance of a latent series."""
+    weighted = penalties.weights * np.square(factors.weights).sum(axis=1) / factors.latent.shape[1]
     return penalties.latent * (penalties.ridge + weighted)
 
 
-def _solve_banded(gram: FloatArray, right: FloatArray, now: Factors, penalties: Penalties) -> FloatArray:
-    """Solve for one latent series after the other, exactly."""
-    latent, ridge = now.latent.copy(), _ridge(now, penalties)
-    for factor, weights in enumerate(now.weights):
+def _solve_banded(gram: FloatArray, right: FloatArray, factors: Factors, penalties: Penalties) -> FloatArray:
+    """Exact solution for one latent series after the other."""
+    latent, ridge = factors.latent.copy(), _ridge(factors, penalties)
+    for factor, weights in enumerate(factors.weights):
         others = np.einsum("tf,ft->t", gram[:, factor], latent) - gram[:, factor, factor] * latent[factor]
         diagonal = gram[:, factor, factor] + ridge[factor]
-        latent[factor] = solve_with_penalty(diagonal, right[factor] - others, weights, now.lags, penalties.latent)
+        latent[factor] = solve_with_penalty(diagonal, right[factor] - others, weights, factors.lags, penalties.latent)
     return latent
 
 
-def _solve_by_gradients(gram: FloatArray, right: FloatArray, now: Factors, penalties: Penalties) -> FloatArray:
-    """Conjugate gradients over all latent series at once, from where they are, preconditioned time by time."""
-    ridge = _ridge(now, penalties)
-    own = penalties.latent * (1 + np.square(now.weights).sum(axis=1)) + ridge
-    # Where nothing is missing, all times share one matrix, seen as many.
+def _solve_by_gradients(gram: FloatArray, right: FloatArray, factors: Factors, penalties: Penalties) -> FloatArray:
+    """Preconditioned conjugate gradients over all latent series at once, from their current values."""
+    ridge = _ridge(factors, penalties)
+    own = penalties.latent * (1 + np.square(factors.weights).sum(axis=1)) + ridge
+    # Without missing values all times share one matrix, which is broadcast.
     shared = gram[:1] if gram.strides[0] == 0 else gram
     inverse = np.broadcast_to(np.linalg.inv(shared + np.diag(own)), gram.shape)
 
     def curve(flat: FloatArray) -> FloatArray:
         x = flat.reshape(right.shape)
-        smooth = pull_back(innovations(x, now.weights, now.lags), now.weights, now.lags)
+        smooth = innovations_adjoint(innovations(x, factors.weights, factors.lags), factors.weights, factors.lags)
         return (np.einsum("tfg,gt->ft", gram, x) + penalties.latent * smooth + ridge[:, None] * x).ravel()
 
     def precondition(flat: FloatArray) -> FloatArray:
@@ -251,26 +248,28 @@ def _solve_by_gradients(gram: FloatArray, right: FloatArray, now: Factors, penal
 
     size = (right.size, right.size)
     operators = (LinearOperator(size, matvec=apply, dtype=np.float64) for apply in (curve, precondition))
-    solved, _ = cg(next(operators), right.ravel(), now.latent.ravel(), atol=0.0, maxiter=_CG_STEPS, M=next(operators))
+    solved, _ = cg(
+        next(operators), right.ravel(), factors.latent.ravel(), atol=0.0, maxiter=_CG_STEPS, M=next(operators)
+    )
     return solved.reshape(right.shape)
 
 
-def objective(data: Data, now: Factors, penalties: Penalties) -> float:
-    """Value of what `fit` minimises."""
-    smooth = np.square(innovations(now.latent, now.weights, now.lags)).sum()
+def objective(data: Data, factors: Factors, penalties: Penalties) -> float:
+    """Objective that `fit` minimises."""
+    smooth = np.square(innovations(factors.latent, factors.weights, factors.lags)).sum()
     parts = (
-        _misfit(data, now),
-        penalties.loadings * np.square(now.loadings).sum() + 1e-6 * np.square(now.intercepts).sum(),
+        _misfit(data, factors),
+        penalties.loadings * np.square(factors.loadings).sum() + 1e-6 * np.square(factors.intercepts).sum(),
         penalties.latent * smooth,
-        _ridge(now, penalties) @ np.square(now.latent).sum(axis=1),
+        _ridge(factors, penalties) @ np.square(factors.latent).sum(axis=1),
     )
     return float(sum(parts)) / 2
 
 
-def _misfit(data: Data, now: Factors) -> float:
-    """Squared distance between data and model; without the model's own matrix where nothing is missing."""
-    loadings = np.column_stack([now.loadings, now.intercepts])
-    rows = np.vstack([now.latent, np.ones(now.latent.shape[1])])
+def _misfit(data: Data, factors: Factors) -> float:
+    """Squared distance between data and model; without missing values it needs no matrix of the model."""
+    loadings = np.column_stack([factors.loadings, factors.intercepts])
+    rows = np.vstack([factors.latent, np.ones(factors.latent.shape[1])])
     if data.known is not None:
         return float(np.square((data.values - loadings @ rows) * data.known).sum())
     cross = np.einsum("nf,nf->", loadings, data.values @ rows.T)

@@ -1,4 +1,4 @@
-"""Autoregressions on a set of lags: fitted, kept stable, run forward, and as a penalty on a series."""
+"""Autoregressions on sets of lags: ridge estimates, stability, recursive forecasts and penalised smoothing."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from gpudemand._linalg import solve_each
 from gpudemand._typing import BoolArray, FloatArray, IntArray
 from gpudemand.forecast.base.panel import week_length
 
-#: Numbers in memory at once where many rows are regressed.
+#: Lagged values in memory at once.
 _CHUNK = 2e7
 
 
 def default_lags(season: int, freq: pd.offsets.BaseOffset, n_times: int) -> tuple[int, ...]:
-    """The newest bins, and one season, one week and both together with their neighbours, as far as history allows.
+    """The newest bins, and one season, one week and both together with their neighbours, up to half of the history.
 
     Examples
     --------
@@ -29,25 +29,15 @@ def default_lags(season: int, freq: pd.offsets.BaseOffset, n_times: int) -> tupl
 
 
 def lagged(x: FloatArray, lags: tuple[int, ...]) -> FloatArray:
-    """Return ``x`` at each lag for every time that has them all, shape (n_lags, ..., n_times - max(lags))."""
+    """Values at each lag of every time that has them all, shape (n_lags, ..., n_times - max(lags))."""
     longest, n = max(lags), x.shape[-1]
     return np.stack([x[..., longest - lag : n - lag] for lag in lags])
 
 
 def fit_weights(x: FloatArray, lags: tuple[int, ...], penalty: float) -> FloatArray:
-    """Fit an autoregression to each row by ridge regression.
+    """Ridge autoregressions, shape (n_rows, n_lags), of the rows of `x`, shape (n_rows, n_times).
 
-    Parameters
-    ----------
-    x : ndarray of shape (n_rows, n_times)
-    lags : tuple of int
-        Ascending.
-    penalty : float
-        On the squared weights, for each row in units of its own variance.
-
-    Returns
-    -------
-    ndarray of shape (n_rows, n_lags)
+    The penalty on the squared weights is in units of the variance of a row.
     """
     past, now = lagged(x, lags), x[:, max(lags) :]
     gram = np.einsum("art,brt->rab", past, past, optimize=True)
@@ -58,27 +48,17 @@ def fit_weights(x: FloatArray, lags: tuple[int, ...], penalty: float) -> FloatAr
 
 
 def fit_shrunk(x: FloatArray, lags: tuple[int, ...], penalty: float) -> tuple[FloatArray, FloatArray]:
-    """Fit an autoregression to each row, shrunk towards the one that fits all rows together.
+    """Autoregressions of the rows of `x`, shrunk towards the one that is fitted to all rows together.
 
-    Parameters
-    ----------
-    x : ndarray of shape (n_rows, n_times)
-        Finite. Rows that are zero throughout get the shared weights.
-    lags : tuple of int
-        Ascending.
-    penalty : float
-        On the squared distance of a row's weights from the shared ones, in units of the row's own variance: about the
-        number of values that the shared weights are worth.
+    The penalty on the squared distance from the shared weights is in units of the variance of a row: about their worth
+    as a number of values. Rows that are zero throughout get the shared weights.
 
-    Returns
-    -------
-    weights : ndarray of shape (n_rows, n_lags)
-    shared : ndarray of shape (n_lags,)
+    Returns the weights, shape (n_rows, n_lags), and the shared ones, shape (n_lags,).
     """
     if x.shape[1] <= max(lags):
         return np.zeros((len(x), len(lags))), np.zeros(len(lags))
     n_rows = max(int(_CHUNK / (len(lags) * x.shape[1])), 1)
-    parts = [_moments(x[first : first + n_rows], lags) for first in range(0, len(x), n_rows)]
+    parts = [_normal_equations(x[first : first + n_rows], lags) for first in range(0, len(x), n_rows)]
     gram, right = (np.concatenate(part) for part in zip(*parts, strict=True))
     ridge = np.eye(len(lags))
     shared = np.linalg.solve(gram.sum(axis=0) + ridge, right.sum(axis=0))
@@ -86,8 +66,8 @@ def fit_shrunk(x: FloatArray, lags: tuple[int, ...], penalty: float) -> tuple[Fl
     return weights, shared
 
 
-def _moments(x: FloatArray, lags: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
-    """Products of lagged values with one another and with the present, each row scaled to unit variance."""
+def _normal_equations(x: FloatArray, lags: tuple[int, ...]) -> tuple[FloatArray, FloatArray]:
+    """Gram matrices of the lagged values and their products with the present, each row scaled to unit variance."""
     size = np.square(x).mean(axis=1)[:, None]
     past, now = lagged(x, lags).swapaxes(0, 1), x[:, max(lags) :]
     unit = 1 / np.where(size > 0, size, 1.0)
@@ -95,19 +75,9 @@ def _moments(x: FloatArray, lags: tuple[int, ...]) -> tuple[FloatArray, FloatArr
 
 
 def is_stable(weights: FloatArray, lags: tuple[int, ...]) -> BoolArray:
-    """Whether every root of an autoregression lies inside the unit circle, so that what it starts with fades.
+    """Whether autoregressions, shape (..., n_lags), are stationary: all reflection coefficients are below one.
 
-    Levinson's recursion backwards: stable if and only if every reflection coefficient is below one. It takes
-    ``max(lags)`` steps, where eigenvalues of the companion matrix would take their cube.
-
-    Parameters
-    ----------
-    weights : ndarray of shape (..., n_lags)
-    lags : tuple of int
-
-    Returns
-    -------
-    ndarray of bool, shape (...)
+    Levinson's recursion takes ``max(lags)`` steps, where eigenvalues of the companion matrix would take their cube.
 
     Examples
     --------
@@ -121,61 +91,42 @@ def is_stable(weights: FloatArray, lags: tuple[int, ...]) -> BoolArray:
     while full.shape[-1] > 1:
         last = full[..., -1:]
         stable &= np.abs(last[..., 0]) < 1
-        # Where it is lost already, any number does: the answer is known.
+        # Avoids division by zero where the answer is known.
         last = np.where(stable[..., None], last, 0.0)
         full = (full[..., :-1] - last * full[..., :0:-1]) / (1 - last * last)
     return stable
 
 
-def stabilised(weights: FloatArray, lags: tuple[int, ...]) -> FloatArray:
-    """Scale autoregressions down until they are stable.
+def stabilise(weights: FloatArray, lags: tuple[int, ...]) -> FloatArray:
+    """Scale autoregressions, shape (n_rows, n_lags), down until they are stable; stable rows are unchanged.
 
-    All weights of a row shrink by one factor. Moving every root by the same factor instead would multiply the weight at
-    lag l by its l-th power, and so wipe out the seasonal lags.
-
-    Parameters
-    ----------
-    weights : ndarray of shape (n_rows, n_lags)
-    lags : tuple of int
-
-    Returns
-    -------
-    ndarray of shape (n_rows, n_lags)
-        Rows that are stable come back as they are.
+    All weights of a row shrink by one factor. Scaling the roots instead would multiply the weight at lag l by the l-th
+    power of the factor, which removes seasonal lags.
     """
-    # Weights whose sizes sum to less than one cannot be unstable, which spares most rows the recursion.
-    doubtful = np.flatnonzero(np.abs(weights).sum(axis=1) >= 1)
-    lost = doubtful[~is_stable(weights[doubtful], lags)]
-    low, high = np.zeros((lost.size, 1)), np.ones((lost.size, 1))
+    # Weights whose absolute values sum to less than one are stable, which spares most rows the recursion.
+    unstable = np.flatnonzero(np.abs(weights).sum(axis=1) >= 1)
+    unstable = unstable[~is_stable(weights[unstable], lags)]
+    low, high = np.zeros((unstable.size, 1)), np.ones((unstable.size, 1))
     for _ in range(20):
         middle = (low + high) / 2
-        fine = is_stable(weights[lost] * middle, lags)[:, None]
-        low, high = np.where(fine, middle, low), np.where(fine, high, middle)
+        stable = is_stable(weights[unstable] * middle, lags)[:, None]
+        low, high = np.where(stable, middle, low), np.where(stable, high, middle)
     out = weights.copy()
-    out[lost] *= low
+    out[unstable] *= low
     return out
 
 
-def run_forward(x: FloatArray, weights: FloatArray, lags: tuple[int, ...], h: int) -> FloatArray:
-    """Continue each row of `x`, shape (n_rows, n_times), for `h` steps; a row too short counts as 0 before it began."""
-    return run_from(x, weights, lags, h, np.array([x.shape[1]]))[:, 0]
+def extrapolate(x: FloatArray, weights: FloatArray, lags: tuple[int, ...], h: int) -> FloatArray:
+    """Recursive forecasts of each row of `x`, shape (n_rows, n_times), for `h` steps; 0 before the first value."""
+    return extrapolate_from(x, weights, lags, h, np.array([x.shape[1]]))[:, 0]
 
 
-def run_from(x: FloatArray, weights: FloatArray, lags: tuple[int, ...], h: int, origins: IntArray) -> FloatArray:
-    """Continue each row from several origins, each knowing what came before it.
+def extrapolate_from(
+    x: FloatArray, weights: FloatArray, lags: tuple[int, ...], h: int, origins: IntArray
+) -> FloatArray:
+    """Recursive forecasts of each row from several origins, shape (n_rows, n_origins, h).
 
-    Parameters
-    ----------
-    x : ndarray of shape (n_rows, n_times)
-    weights : ndarray of shape (n_rows, n_lags)
-    lags : tuple of int
-    h : int
-    origins : ndarray of int
-        How many times each origin knows, at most ``n_times``.
-
-    Returns
-    -------
-    ndarray of shape (n_rows, n_origins, h)
+    An origin is the number of times known there, at most ``n_times``.
     """
     first = max(int(origins.min()) - max(lags), 0)
     past = np.concatenate([np.zeros((len(x), max(lags))), x[:, first:]], axis=1)
@@ -188,12 +139,12 @@ def run_from(x: FloatArray, weights: FloatArray, lags: tuple[int, ...], h: int, 
 
 
 def innovations(x: FloatArray, weights: FloatArray, lags: tuple[int, ...]) -> FloatArray:
-    """What each row's autoregression gets wrong, shape (n_rows, n_times - max(lags))."""
+    """One-step errors of each row's autoregression, shape (n_rows, n_times - max(lags))."""
     return x[:, max(lags) :] - np.einsum("ra,art->rt", weights, lagged(x, lags), optimize=True)
 
 
-def pull_back(errors: FloatArray, weights: FloatArray, lags: tuple[int, ...]) -> FloatArray:
-    """Apply the transpose of `innovations`, shape (n_rows, n_times)."""
+def innovations_adjoint(errors: FloatArray, weights: FloatArray, lags: tuple[int, ...]) -> FloatArray:
+    """Transpose of the linear map `innovations`, shape (n_rows, n_times)."""
     longest, n = max(lags), errors.shape[1]
     out = np.zeros((len(errors), n + longest))
     out[:, longest:] = errors
@@ -205,19 +156,7 @@ def pull_back(errors: FloatArray, weights: FloatArray, lags: tuple[int, ...]) ->
 def solve_with_penalty(
     diagonal: FloatArray, right: FloatArray, weights: FloatArray, lags: tuple[int, ...], penalty: float
 ) -> FloatArray:
-    """Solve ``(diag(diagonal) + penalty * A'A) x = right`` by banded Cholesky, A taking one row's innovations.
-
-    Parameters
-    ----------
-    diagonal, right : ndarray of shape (n_times,)
-    weights : ndarray of shape (n_lags,)
-    lags : tuple of int
-    penalty : float
-
-    Returns
-    -------
-    ndarray of shape (n_times,)
-    """
+    """Solve ``(diag(diagonal) + penalty * A'A) x = right`` by banded Cholesky, A the innovations of one row."""
     longest, n = max(lags), right.size
     band = np.zeros((longest + 1, n))
     terms = [(0, 1.0), *zip(lags, -weights, strict=True)]

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError, check_choice, check_number
 from gpudemand.forecast.base.forecaster import Forecaster
-from gpudemand.forecast.base.intervals import PastErrors, bands, check_levels
+from gpudemand.forecast.base.intervals import PastErrors, check_levels, prediction_intervals
 from gpudemand.forecast.base.panel import Panel
 from gpudemand.forecast.regression.ridge import RidgeAutoregression
 from gpudemand.jobs.as_of import as_of
@@ -150,7 +150,7 @@ class JobDemandModel(BaseEstimator):
         if levels:
             if not errors.origins.size:
                 raise InputError("intervals need three days of history; this one is shorter. Predict with level=None.")
-            ends = bands(point, errors, levels, np.zeros((len(point), 1)))
+            ends = prediction_intervals(point, errors, levels, np.zeros((len(point), 1)))
             columns |= {f"JobDemandModel-{end}": values for end, values in ends.items()}
         factor = self.bin_hours_ if self.panel_.attrs.get("value") == "gpu_hours" else 1
         columns = {name: factor * values for name, values in columns.items()}

@@ -10,15 +10,15 @@ from gpudemand._validation import InputError
 from gpudemand.forecast import (
     ETS,
     CombinedForecaster,
-    LastValueProfile,
     Naive,
+    SeasonallyAdjustedNaive,
     SeasonalNaive,
     cross_validation,
 )
 from gpudemand.forecast.base.forecaster import Forecaster
 from gpudemand.metrics import evaluate
 
-NAIVE = (Naive, SeasonalNaive, LastValueProfile)
+NAIVE = (Naive, SeasonalNaive, SeasonallyAdjustedNaive)
 CANDIDATES = (*NAIVE, ETS, CombinedForecaster)
 NAIVE_NAMES = [model.__name__ for model in NAIVE]
 #: Fewest bins before the first window from which combination weights are estimated.

@@ -1,4 +1,4 @@
-"""Hierarchies add up, move those least that have erred least, and stay above zero."""
+"""Reconciled forecasts are coherent, weighted by past errors and not negative."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def by_node(frame, column="SeasonalNaive"):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_everything_adds_up(tree, forecasts, method):
+def test_forecasts_are_coherent(tree, forecasts, method):
     _, summing, _ = tree
     rng = np.random.default_rng(1)
     base = forecasts[0].assign(SeasonalNaive=forecasts[0]["SeasonalNaive"] * rng.uniform(0.5, 1.5, len(forecasts[0])))
@@ -43,15 +43,15 @@ def test_everything_adds_up(tree, forecasts, method):
     assert (found >= 0).all(axis=None)
 
 
-def test_what_adds_up_already_stays(tree):
+def test_coherent_forecasts_are_unchanged(tree):
     nodes, summing, _ = tree
     forecast = Naive().fit(nodes).predict(h=3)
     again = reconcile(forecast, summing, cross_validation(Naive(), nodes, h=3, n_windows=9))
     np.testing.assert_allclose(again["Naive"], forecast["Naive"], rtol=1e-6)
 
 
-def test_the_better_level_wins(tree, forecasts):
-    """A total that has never been far off pulls users along; one that was always wrong does not."""
+def test_nodes_with_small_errors_have_more_weight(tree, forecasts):
+    """A total with small past errors determines the sum, one with large errors does not."""
     base, backtest = forecasts
     raised = base.assign(SeasonalNaive=np.where(base["unique_id"] == "total", 200.0, base["SeasonalNaive"]))
     size = {}
@@ -64,8 +64,8 @@ def test_the_better_level_wins(tree, forecasts):
     assert size["bad"] < 100
 
 
-def test_mint_is_better_than_bottom_up_where_totals_are_easy():
-    """Noise that two users exchange leaves their sum as it is, and only the total's own forecast sees that."""
+def test_mint_uses_a_total_that_is_easier_to_forecast():
+    """Noise that cancels in the sum of two users."""
     rng, t = np.random.default_rng(0), np.arange(200)
     swap = rng.normal(0, 5, 200)
     level = 30 + 5 * np.sin(2 * np.pi * t / 7)
@@ -82,7 +82,7 @@ def test_mint_is_better_than_bottom_up_where_totals_are_easy():
     np.testing.assert_allclose(total, future.loc[future["unique_id"] == "total", "y"], atol=1.0)
 
 
-def test_bounds_stay_around_the_point(tree, forecasts):
+def test_bounds_contain_the_point_forecast(tree, forecasts):
     base, backtest = forecasts
     half = base.assign(**{name: base[name] * 0.5 for name in base.columns[2:]})
     found = reconcile(half.where(half["unique_id"] != "g1", base), tree[1], backtest)
@@ -91,7 +91,7 @@ def test_bounds_stay_around_the_point(tree, forecasts):
     assert (found["SeasonalNaive-lo-80"] >= 0).all()
 
 
-def test_nobody_is_pushed_below_zero(tree, forecasts):
+def test_no_user_is_negative(tree, forecasts):
     base, backtest = forecasts
     low = base.assign(SeasonalNaive=np.where(base["unique_id"] == "g0", 0.0, base["SeasonalNaive"]))
     for method in METHODS:
@@ -110,6 +110,6 @@ def test_a_missing_node_is_named(tree, forecasts):
         reconcile(base[base["unique_id"] != "g1"], tree[1], backtest)
 
 
-def test_mint_wants_past_errors(tree, forecasts):
+def test_mint_needs_a_backtest(tree, forecasts):
     with pytest.raises(InputError, match="backtest"):
         reconcile(forecasts[0], tree[1])
