@@ -121,10 +121,10 @@ def _save(display: Display, height: float, stem: Path) -> str:
         figure = Figure(figsize=(10, height), dpi=rcParams["savefig.dpi"])
         display.plot(figure.subplots())
         # savefig would draw four times and compute the layout twice; the canvases draw once each, with one layout.
-        FigureCanvasAgg(figure).print_png(stem.with_suffix(".png"))  # type: ignore[no-untyped-call]
+        FigureCanvasAgg(figure).print_png(stem.with_suffix(".png"))
         figure.set_layout_engine("none")
         # Without the date the files are reproducible.
-        FigureCanvasSVG(figure).print_svg(  # type: ignore[no-untyped-call]
+        FigureCanvasSVG(figure).print_svg(
             stem.with_suffix(".svg"), metadata={"Date": None}
         )
     return "data:image/svg+xml;base64," + base64.b64encode(stem.with_suffix(".svg").read_bytes()).decode("ascii")
