@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from gpudemand._validation import InputError
 from gpudemand.cli.app import app
-from gpudemand.cost.devices import PRECISIONS, Device, _key, _spellings, device, devices
+from gpudemand.cost.devices import PRECISIONS, Device, _aliases, _key, device, devices
 
 TABLE = devices()
 GPUS = TABLE[TABLE["kind"] == "gpu"]
@@ -153,8 +153,8 @@ def test_a_device_is_found_by_its_aliases(alias, name):
 
 def test_aliases_are_unique():
     meanings: dict[str, set[str]] = {}
-    for spelling, name in _spellings().items():
-        meanings.setdefault(_key(spelling), set()).add(name)
+    for alias, name in _aliases().items():
+        meanings.setdefault(_key(alias), set()).add(name)
     assert {key: names for key, names in meanings.items() if len(names) > 1} == {}
 
 
