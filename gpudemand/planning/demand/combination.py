@@ -10,12 +10,10 @@ from gpudemand._linalg import solve_each
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand.planning.demand.rolling_origins import DAY, RollingOrigins
 
-#: Ridge penalty relative to the mean diagonal of the Gram matrix: a constant, and one that falls as 1 / n_origins.
-_PENALTY, _PENALTY_ORIGINS = 0.1, 100.0
+#: Ridge penalty relative to the mean diagonal of the Gram matrix.
+_PENALTY = 0.1
 #: Days in the training window.
 _WINDOW_DAYS = 120
-#: Hours ahead, to either side, whose regressions are pooled.
-_POOLED_HOURS = 2
 
 
 @dataclass(frozen=True)
@@ -58,11 +56,9 @@ class RidgeCorrection:
         # Origins in the window whose hour ahead is known.
         last = np.maximum(place - ahead // (DAY // per_day), 0)
         first = np.maximum(last - _WINDOW_DAYS * per_day, 0)
-        gram, cross = (_pooled(sums[last, ahead] - sums[first, ahead]) for sums in (self.gram, self.cross))
-        n_origins = np.maximum(_pooled((last - first).astype(float)), 1)
+        gram, cross = (sums[last, ahead] - sums[first, ahead] for sums in (self.gram, self.cross))
         m = cross.shape[-1]
-        scale = np.trace(gram, axis1=1, axis2=2) / m
-        ridge = scale * (_PENALTY + _PENALTY_ORIGINS * per_day / DAY / n_origins) + 1e-12
+        ridge = _PENALTY * np.trace(gram, axis1=1, axis2=2) / m + 1e-12
         return solve_each(gram + ridge[:, None, None] * np.eye(m), cross)
 
     def predict(self, place: int) -> FloatArray:
@@ -73,13 +69,6 @@ class RidgeCorrection:
 
 def _cumulative(values: FloatArray) -> FloatArray:
     return np.concatenate([np.zeros((1, *values.shape[1:])), np.cumsum(values, axis=0)])
-
-
-def _pooled(values: FloatArray) -> FloatArray:
-    """Sum over neighbouring hours ahead."""
-    h = len(values)
-    sums, ahead = _cumulative(values), np.arange(h)
-    return np.asarray(sums[np.minimum(ahead + _POOLED_HOURS + 1, h)] - sums[np.maximum(ahead - _POOLED_HOURS, 0)])
 
 
 #: Grid of weights, and fewest origins for other than equal weights.

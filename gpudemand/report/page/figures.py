@@ -124,7 +124,5 @@ def _save(display: Display, height: float, stem: Path) -> str:
         FigureCanvasAgg(figure).print_png(stem.with_suffix(".png"))
         figure.set_layout_engine("none")
         # Without the date the files are reproducible.
-        FigureCanvasSVG(figure).print_svg(
-            stem.with_suffix(".svg"), metadata={"Date": None}
-        )
+        FigureCanvasSVG(figure).print_svg(stem.with_suffix(".svg"), metadata={"Date": None})
     return "data:image/svg+xml;base64," + base64.b64encode(stem.with_suffix(".svg").read_bytes()).decode("ascii")
