@@ -64,6 +64,7 @@ class CombinedForecaster(Forecaster):
     --------
     One series has a daily pattern, the other is a random walk:
 
+    >>> import pandas as pd
     >>> from gpudemand.forecast import Naive, SeasonalNaive, cross_validation
     >>> hours, rng = np.arange(24 * 40), np.random.default_rng(0)
     >>> y = {"daily": 50 + 20 * np.sin(hours * np.pi / 12), "walk": 500 + np.cumsum(rng.normal(0, 5, hours.size))}
