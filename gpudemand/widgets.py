@@ -1,4 +1,4 @@
-"""Sliders for a notebook: the plan, redrawn as its assumptions change."""
+"""Notebook widget: a capacity plan under sliders."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpudemand._validation import InputError
 from gpudemand.planning.capacity.plan import CapacityPlan
 from gpudemand.plotting.planning import CapacityPlanDisplay
 
-#: Name -> what changes: shown as a table for readers without a running kernel.
+#: Scenarios of the static table: arguments of `CapacityPlan.replanned` by name.
 STATIC: dict[str, dict[str, float]] = {
     "as forecast": {},
     "25 % more": {"growth": 1.25},
@@ -22,14 +22,13 @@ STATIC: dict[str, dict[str, float]] = {
 def what_if(plan: CapacityPlan, usage: pd.DataFrame | None = None, *, unique_id: str | None = None) -> Any:
     """Show a capacity plan under sliders: growth, GPUs bought, target utilization and service level.
 
-    Where no kernel runs (a page on the web), the figure stays as it was drawn, and a table below it gives the plan for
-    a few scenarios.
+    Without a kernel (on a web page) the figure is static, and a table below it has the plan for a few scenarios.
 
     Parameters
     ----------
     plan : CapacityPlan
     usage : DataFrame, optional
-        GPUs held so far, drawn before the plan.
+        GPUs held, drawn before the plan.
     unique_id : str, optional
         Which series to draw, if the plan has several.
 
@@ -76,7 +75,7 @@ def _sliders(widgets: Any, plan: CapacityPlan) -> dict[str, Any]:
 
 
 def static_scenarios(plan: CapacityPlan) -> pd.DataFrame:
-    """Summaries of a plan with more demand.
+    """Summaries of a plan under more demand.
 
     Parameters
     ----------

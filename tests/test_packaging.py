@@ -42,8 +42,9 @@ def test_the_wheel_holds_package_data_and_licence(wheel):
     assert not any(name.startswith(("tests/", "notebooks/", "benchmarks/")) for name in names)
 
 
-def test_an_empty_environment_loads_the_data_from_the_wheel(wheel, tmp_path):
-    """A new environment gets the wheel itself; its dependencies are lent by this one, after its own folder."""
+@pytest.mark.slow
+def test_an_empty_environment_runs_the_demo_from_the_wheel(wheel, tmp_path):
+    """The wheel is installed into a new environment; its dependencies are those of this one."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "env")], check=True)
     python = tmp_path / "env" / "bin" / "python"
     site = subprocess.run(
@@ -59,3 +60,6 @@ def test_an_empty_environment_loads_the_data_from_the_wheel(wheel, tmp_path):
     home, rows = run.stdout.splitlines()
     assert home.startswith(str(tmp_path))
     assert int(rows) > 1000
+    demo = [python, "-m", "gpudemand", "demo", "--quiet", "--out", "demo"]
+    run = subprocess.run(demo, capture_output=True, text=True, check=True, cwd=tmp_path, env=clean)
+    assert run.stdout.splitlines()[0] == (tmp_path / "demo" / "index.html").as_uri()

@@ -73,6 +73,9 @@ class _Reader:
 
     def _layer(self, position: int, row: Any) -> Layer:
         saves, rest = self._first_saved(position, row)
+        if self._mixed_precision and row.type in HALF_TYPES:
+            # Of a single-precision input, the half-precision copy is saved instead.
+            saves = tuple(owner for owner in saves if self._width[owner] == HALF_WIDTH)
         rest *= self._extra_factor(row)
         fixed = row.type in _CHANNEL_STATISTICS or not self._batched[position]
         return Layer(
