@@ -23,7 +23,7 @@ def _close() -> Iterator[None]:
 
 @pytest.fixture
 def corner() -> Callable[[Axes], str]:
-    """Text in the corner that says what kind of data is shown."""
+    """Text of the kind of data in the corner."""
 
     def text_of(ax: Axes) -> str:
         (text,) = [text for text in ax.texts if text.get_gid() == "data-kind"]
@@ -34,13 +34,13 @@ def corner() -> Callable[[Axes], str]:
 
 @pytest.fixture
 def draw_without_warning() -> Callable[[Figure], None]:
-    """Draw for real: a missing glyph, a bad date or a formula that cannot be read would warn or raise here."""
+    """Render the figure: missing glyphs, bad dates or invalid mathtext warn or raise here."""
     return lambda figure: figure.savefig(io.BytesIO(), format="svg")
 
 
 @pytest.fixture
 def by_user() -> pd.DataFrame:
-    """Sixty days of twelve users, larger ones first in the alphabet of nobody; the hostile names use most."""
+    """Sixty days of twelve users; the hostile names have the largest usage."""
     ds = pd.date_range("2026-01-01", periods=60, tz="Europe/Berlin")
     names = [*(f"user-{i}" for i in range(6)), *HOSTILE]
     rng = np.random.default_rng(0)

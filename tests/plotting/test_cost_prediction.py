@@ -1,4 +1,4 @@
-"""Predicted beside measured: what is drawn is what was given, and the corner says where it is from."""
+"""Predicted costs against measured ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_every_job_is_a_point_with_its_interval(costs, target, corner, draw_with
     draw_without_warning(display.figure_)
 
 
-def test_axes_read_in_words(costs, draw_without_warning):
+def test_axes_have_units(costs, draw_without_warning):
     measured, predicted, _ = costs
     time = CostPredictionDisplay.from_predictions(measured, predicted).plot()
     memory = CostPredictionDisplay.from_predictions(measured, predicted, target="memory").plot()
@@ -51,7 +51,7 @@ def test_errors_by_group_are_signed_and_ordered(corner, draw_without_warning):
     draw_without_warning(display.figure_)
 
 
-def test_of_many_groups_the_ends_are_shown():
+def test_of_many_groups_the_first_and_last_are_shown():
     n = 50
     display = CostErrorDisplay.from_predictions(np.ones(n), 1 + np.arange(n) / 100, [f"g{i:02d}" for i in range(n)])
     assert len(display.errors) == 30
@@ -69,6 +69,6 @@ def test_of_many_groups_the_ends_are_shown():
         (lambda: CostErrorDisplay.from_predictions([1.0], [np.nan], ["a"]), "predicted holds"),
     ],
 )
-def test_errors_say_what_to_do(call, reason):
+def test_invalid_costs_are_refused(call, reason):
     with pytest.raises(InputError, match=reason):
         call()

@@ -1,4 +1,4 @@
-"""The forecast fan."""
+"""Forecasts with prediction intervals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_history_is_three_horizons_long_and_ends_before_the_forecast(total, fore
     assert display.history["ds"].max() < forecast["ds"].min()
 
 
-def test_artists_hold_the_numbers_and_the_colours_mean_what_they_always_mean(total, forecast, baseline):
+def test_artists_hold_the_numbers_in_the_colours_of_the_palette(total, forecast, baseline):
     actual = forecast[["unique_id", "ds"]].assign(y=90.0)
     display = ForecastDisplay.from_forecast(forecast, total, baseline=baseline, actual=actual).plot()
     np.testing.assert_allclose(display.line_.get_ydata(), forecast["ETS"])
@@ -58,7 +58,7 @@ def test_a_forecast_without_intervals_is_a_line(total, forecast):
     assert display.baseline_line_ is None
 
 
-def test_asks_which_of_several_series(total, forecast):
+def test_several_series_need_a_choice(total, forecast):
     two = pd.concat([forecast, forecast.assign(unique_id="other")], ignore_index=True)
     with pytest.raises(InputError, match="2 series"):
         ForecastDisplay.from_forecast(two, total)

@@ -1,4 +1,4 @@
-"""Error by distance, and segments under the total."""
+"""Forecast error by horizon, and forecasts stacked by part."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def backtest(by_user):
     return cross_validation([SeasonalNaive(), Naive()], by_user, h=5, n_windows=3)
 
 
-def test_errors_are_pooled_by_distance(backtest):
+def test_errors_are_pooled_by_horizon(backtest):
     display = HorizonErrorDisplay.from_backtest(backtest)
     days = (backtest["ds"] - backtest["cutoff"]).dt.days
     second = backtest[days == 2]
@@ -25,7 +25,7 @@ def test_errors_are_pooled_by_distance(backtest):
     assert list(display.errors.index) == [1, 2, 3, 4, 5]
 
 
-def test_what_is_argued_for_is_blue(backtest, corner, draw_without_warning):
+def test_the_first_model_is_highlighted(backtest, corner, draw_without_warning):
     display = HorizonErrorDisplay.from_backtest(backtest, models=["Naive", "SeasonalNaive"], metric="rmse").plot()
     assert [line.get_color() for line in display.lines_.values()] == [PREDICTED, BASELINE]
     assert list(display.lines_) == ["Naive", "SeasonalNaive"]
@@ -35,12 +35,12 @@ def test_what_is_argued_for_is_blue(backtest, corner, draw_without_warning):
 
 
 @pytest.mark.parametrize("options", [{"models": ["Nave"]}, {"metric": "wap"}])
-def test_unknown_names(backtest, options):
+def test_unknown_models_and_metrics_are_refused(backtest, options):
     with pytest.raises(InputError, match="Did you mean"):
         HorizonErrorDisplay.from_backtest(backtest, **options)
 
 
-def test_segments_add_up_to_the_total(by_user, corner, draw_without_warning):
+def test_segments_sum_to_the_total(by_user, corner, draw_without_warning):
     forecast = Naive().fit(by_user).predict(h=10)
     labels = pd.Series(np.arange(12) % 3, index=sorted(by_user["unique_id"].unique())).map("segment {}".format)
     display = StackedForecastDisplay.from_forecast(forecast, by_user, labels=labels).plot()

@@ -1,4 +1,4 @@
-"""The diagram beside its series: what is drawn is what was computed."""
+"""Persistence diagrams beside their series."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_dots_are_the_finite_pairs(wide, filtration, persistence):
     assert display.diagram_ax_.get_ylim() == display.ax_.get_ylim()
 
 
-def test_kind_unit_and_name_stand_on_the_figure(wide):
+def test_figure_has_kind_unit_and_name(wide):
     display = PersistenceDiagramDisplay.from_wide(wide, "ada $1$").plot()
     texts = [text.get_text() for text in display.diagram_ax_.texts]
     assert texts == ["synthetic"]
@@ -49,6 +49,6 @@ def test_a_constant_user_can_be_drawn(wide):
     display.figure_.canvas.draw()
 
 
-def test_an_unknown_user(wide):
+def test_an_unknown_user_is_refused(wide):
     with pytest.raises(InputError, match=r"no user 'flatt'\. Did you mean 'flat'"):
         PersistenceDiagramDisplay.from_wide(wide, "flatt")

@@ -30,7 +30,7 @@ def test_artists_hold_the_plan(total, forecast, corner, draw_without_warning):
     draw_without_warning(display.figure_)
 
 
-def test_writes_first_crossing_order_date_and_assumptions(total, forecast):
+def test_first_crossing_order_date_and_assumptions_are_annotated(total, forecast):
     made = plan(forecast)
     display = CapacityPlanDisplay.from_plan(made, total).plot()
     crossing, order = (made.summary.loc["total", name] for name in ("first_crossing", "order_by"))
@@ -57,7 +57,7 @@ def test_enough_gpus_have_no_shortfall_and_no_dates(total, forecast):
     assert "shortfall" not in [text.get_text() for text in display.ax_.get_legend().get_texts()]
 
 
-def test_asks_which_of_several_series(forecast):
+def test_several_series_need_a_choice(forecast):
     two = pd.concat([forecast, forecast.assign(unique_id="other")], ignore_index=True)
     with pytest.raises(InputError, match="2 series"):
         CapacityPlanDisplay.from_plan(plan(two))

@@ -1,4 +1,4 @@
-"""The structural matrix as a picture: which artists there are, and what they show."""
+"""Heat maps of structural matrices."""
 
 from __future__ import annotations
 

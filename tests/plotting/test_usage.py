@@ -1,4 +1,4 @@
-"""Usage over time and the mean week."""
+"""Usage over time and weekly profiles."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_names_are_short_literal_and_complete(by_user):
     assert not any(text.get_parse_math() for text in texts)
 
 
-def test_one_series_needs_no_legend_and_says_when_its_kind_is_unknown(total, corner):
+def test_one_series_has_no_legend_and_an_unstated_kind_is_noted(total, corner):
     total.attrs = {}
     display = UsageDisplay.from_usage(total).plot()
     assert display.ax_.get_legend() is None
@@ -61,7 +61,7 @@ def test_refuses_more_groups_than_colours(total, max_groups):
         UsageDisplay.from_usage(total, max_groups=max_groups)
 
 
-def test_mean_week_is_a_mean_of_totals_in_local_hours(corner, draw_without_warning):
+def test_weekly_profile_is_a_mean_of_totals_in_local_hours(corner, draw_without_warning):
     ds = pd.date_range("2026-03-02", periods=14 * 24, freq="h", tz="America/New_York")
     parts = [pd.DataFrame({"unique_id": name, "ds": ds, "y": ds.hour + 10.0 * (ds.day_of_week == 0)}) for name in "ab"]
     usage = pd.concat(parts, ignore_index=True)
@@ -76,7 +76,7 @@ def test_mean_week_is_a_mean_of_totals_in_local_hours(corner, draw_without_warni
     draw_without_warning(display.figure_)
 
 
-def test_mean_week_of_two_days_leaves_the_others_empty(draw_without_warning):
+def test_weekly_profile_of_two_days_leaves_the_others_empty(draw_without_warning):
     ds = pd.date_range("2026-03-02", periods=48, freq="h", tz="UTC")
     display = WeeklyProfileDisplay.from_usage(pd.DataFrame({"unique_id": "a", "ds": ds, "y": 0.0})).plot()
     assert display.week.loc[[0, 1]].notna().all(axis=None)
@@ -84,6 +84,6 @@ def test_mean_week_of_two_days_leaves_the_others_empty(draw_without_warning):
     draw_without_warning(display.figure_)
 
 
-def test_mean_week_refuses_days(total):
+def test_weekly_profile_refuses_daily_bins(total):
     with pytest.raises(InputError, match="freq='h'"):
         WeeklyProfileDisplay.from_usage(total)

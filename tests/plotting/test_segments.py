@@ -1,4 +1,4 @@
-"""Segments in figures: profiles, the RFM map, shares over time, and who moved."""
+"""Figures of segments: profiles, RFM, shares over time, transitions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_profiles_show_typical_users_in_the_fixed_colours(wide, labels, corner, 
     draw_without_warning(display.figure_)
 
 
-def test_rfm_map_has_every_user_once(wide, labels, corner, draw_without_warning):
+def test_rfm_scatter_has_every_user_once(wide, labels, corner, draw_without_warning):
     display = RFMDisplay.from_rfm(rfm_table(wide), labels, kind="synthetic").plot()
     assert sum(len(points.get_offsets()) for points in display.points_) == len(wide)
     assert corner(display.ax_) == "synthetic"
@@ -55,7 +55,7 @@ def test_shares_sum_to_one(wide, labels, draw_without_warning):
     draw_without_warning(display.figure_)
 
 
-def test_who_moved_counts_every_user(draw_without_warning):
+def test_transitions_count_every_user(draw_without_warning):
     display = SegmentTransitionDisplay.from_labels([0, 0, 1, 2], [0, 2, 1, 2], kind="synthetic").plot()
     assert display.counts.to_numpy().sum() == 4
     assert display.counts.loc["segment 0", "segment 2"] == 1

@@ -1,4 +1,4 @@
-"""What every Display keeps: the constructor stores, few parameters, no matplotlib on import."""
+"""Contract of every Display: the constructor stores, few parameters, no matplotlib on import."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DISPLAYS = [getattr(plotting, name) for name in plotting.__all__ if name.endswit
 
 
 @pytest.mark.parametrize("display", DISPLAYS)
-def test_at_most_six_parameters_and_stored_as_they_came(display):
+def test_constructors_have_at_most_six_parameters_and_store_them(display):
     parameters = [name for name in inspect.signature(display.__init__).parameters if name != "self"]
     assert len(parameters) <= 6
     given = {name: object() for name in parameters}
