@@ -31,20 +31,37 @@ _PRIOR_RUNS, _PRIOR_ACTIVE_DAYS, _PRIOR_DAYS = 3.0, 15.0, 30.0
 @compiled
 def zero_filled(usage: FloatArray) -> FloatArray:
     """Return usage in double precision with zeros for missing and negative values."""
-    return np.maximum(np.nan_to_num(usage.astype(np.float64)), 0.0)
+    out = np.zeros(usage.size)
+    for i in range(usage.size):
+        if usage[i] > 0:
+            out[i] = usage[i]
+    return out
 
 
 @compiled
 def active_span(row: FloatArray) -> tuple[int, int]:
     """Return the first active bin and the one after the last; (0, 0) if there is none."""
-    active = np.flatnonzero(row > 0)
-    return (active[0], active[-1] + 1) if active.size else (0, 0)
+    first, last = row.size, 0
+    for i in range(row.size):
+        if row[i] > 0:
+            first, last = min(first, i), i + 1
+    return min(first, last), last
+
+
+@compiled
+def quantile(values: FloatArray, share: float) -> float:
+    """Return a quantile by linear interpolation (numba takes seconds to compile `np.median` and `np.percentile`)."""
+    ordered = values[np.argsort(values)]
+    rank = (ordered.size - 1) * share
+    low = min(int(rank), ordered.size - 1)
+    high, weight = min(low + 1, ordered.size - 1), rank - low
+    return ordered[low] * (1.0 - weight) + ordered[high] * weight
 
 
 @compiled
 def log_scaled(usage: FloatArray) -> FloatArray:
     """Return log(1 + usage / median of the positive values)."""
-    return np.log1p(usage / np.median(usage[usage > 0]))
+    return np.log1p(usage / quantile(usage[usage > 0], 0.5))
 
 
 @compiled
@@ -114,7 +131,7 @@ def amounts(usage: FloatArray, time: FloatArray, out: FloatArray) -> None:
     """Write the log ratio of the 90th to the 10th percentile of active days, and the trend of their logarithms."""
     active = usage > 0
     logs = np.log(usage[active])
-    out[0] = np.percentile(logs, 90) - np.percentile(logs, 10)
+    out[0] = quantile(logs, 0.9) - quantile(logs, 0.1)
     out[1] = correlation(time[active], logs) * logs.size / (logs.size + _PRIOR_ACTIVE_DAYS)
 
 

@@ -131,7 +131,7 @@ def hourly_rows(values: FloatArray, angle: FloatArray, step_h: float, out: Float
         usage = log_scaled(zero_filled(values[row, first:last]))
         place = angle[first:last]
         active = (usage > 0).astype(np.float64)
-        runs = 1.0 + (np.diff(active) > 0).sum()
+        runs = 1.0 + (active[1:] > active[:-1]).sum()
         weight = runs / (runs + _PRIOR_RUNS)
         out[row, 0] = weight * (usage * np.cos(place)).sum() / usage.sum()
         out[row, 1] = weight * (usage * np.sin(place)).sum() / usage.sum()
