@@ -1,6 +1,6 @@
 """The picture at the top of the README: ``python -m scripts.make_cover``, where a Chromium is installed.
 
-Writes the report on the bundled sample, and a screenshot of its first screen to ``docs/report.png``.
+Writes the report on the bundled sample, then its headline and its figure of the plan to ``docs/report.png``.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from PIL import Image
+
 import gpudemand as gd
 
 PLACE = Path(__file__).resolve().parent.parent / "docs" / "report.png"
-WIDTH, HEIGHT = 1200, 900
+#: Pixels of the headline's screenshot, and of the margin around the figure.
+WIDTH, HEIGHT, MARGIN = 1200, 460, 80
 
 
 def make_cover(place: Path) -> None:
-    """Write the screenshot to `place`.
+    """Write the picture to `place`.
 
     Raises
     ------
@@ -29,13 +32,22 @@ def make_cover(place: Path) -> None:
         raise SystemExit("make_cover: a Chromium or Chrome must be on the path.")
     with tempfile.TemporaryDirectory() as folder:
         gd.build_report(gd.load_jobs_sample(), folder)
-        picture = Path(folder, "cover.png")
-        size = f"--window-size={WIDTH},{HEIGHT}"
+        headline = Path(folder, "headline.png")
+        options = ["--headless", "--no-sandbox", "--hide-scrollbars", f"--window-size={WIDTH},{HEIGHT}"]
         page = Path(folder, "index.html").as_uri()
-        options = ["--headless", "--no-sandbox", "--hide-scrollbars", size, f"--screenshot={picture}"]
-        subprocess.run([browser, *options, page], check=True, capture_output=True)
+        subprocess.run([browser, *options, f"--screenshot={headline}", page], check=True, capture_output=True)
         place.parent.mkdir(exist_ok=True)
-        shutil.copyfile(picture, place)
+        stack(headline, Path(folder, "figures", "plan.png")).save(place, optimize=True)
+
+
+def stack(headline: Path, figure: Path) -> Image.Image:
+    """Put a figure below the headline, as wide as its text, on white."""
+    top, below = Image.open(headline).convert("RGB"), Image.open(figure).convert("RGB")
+    below = below.resize((WIDTH - 2 * MARGIN, (WIDTH - 2 * MARGIN) * below.height // below.width))
+    picture = Image.new("RGB", (WIDTH, top.height + below.height + MARGIN // 2), "white")
+    picture.paste(top, (0, 0))
+    picture.paste(below, (MARGIN, top.height))
+    return picture.quantize(64)
 
 
 if __name__ == "__main__":
