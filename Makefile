@@ -6,6 +6,11 @@ LOG ?=
 OUT ?= out/report
 ARGS ?=
 
+# What rests on matrix products and factorizations, scikit-learn's own checks of estimators included.
+BLAS_TESTS = tests/test_linalg.py tests/cost/test_augmented_linear.py tests/cost/test_training_cost.py \
+	tests/cost/test_step_time_model.py tests/cost/test_nonnegative.py tests/forecast/test_temporal_factorization.py \
+	tests/forecast/test_lag_regression.py tests/segments/test_segmenter.py
+
 .DEFAULT_GOAL := help
 .PHONY: help setup core report test lab check format lint types notebooks prescott modern giotto bench bench-cost bench-segments bench-forecast bench-planning clean
 
@@ -42,7 +47,7 @@ notebooks: setup ## run every notebook from a fresh kernel; their stored outputs
 	@$(BIN)/python -m pytest -q -c /dev/null --rootdir . -p no:cacheprovider --nbmake --nbmake-timeout 300 notebooks
 
 prescott: setup ## tests of linear algebra as on a processor that OpenBLAS does not know
-	@OPENBLAS_CORETYPE=Prescott $(BIN)/python -m pytest -q -n 2 $(ARGS) -m "not slow" tests/cost tests/segments tests/forecast/factorization -k "sklearn or estimator or factorization or linear"
+	@OPENBLAS_CORETYPE=Prescott $(BIN)/python -m pytest -q -n auto $(BLAS_TESTS)
 
 modern: ## the core on the newest numpy, pandas and scikit-learn, installed from a wheel
 	@PYTHON="$(PYTHON)" bash scripts/test_wheel.sh modern $(ARGS)
