@@ -115,5 +115,21 @@ class TestEveryNotebook:
             f"{value:g}{' %' if percent else ''} in {text[:80]!r}" for (value, _, percent), text in missing
         )
 
+    def test_dates_in_the_prose_were_printed(self, path):
+        shown = printed(path) + "".join(source(cell) for cell in cells(path, "code"))
+        dates = {date for cell in cells(path, "markdown") for date in re.findall(r"\b\d{4}-\d\d-\d\d\b", source(cell))}
+        assert {date for date in dates if date not in shown} == set()
+
     def test_small_enough_to_read_online(self, path):
         assert path.stat().st_size < 1_000_000
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_the_readme_gives_the_answer_of_the_notebook(path):
+    row = re.search(rf"\[{path.stem}\].*", (FOLDER.parent / "README.md").read_text())
+    assert row, "every notebook has a row in the README"
+    answer = row[0].split("|")[2]
+    assert [
+        number for number in numbers(QUOTED.sub(" ", answer)) if not is_printed(*number, numbers(printed(path)))
+    ] == []
+    assert [date for date in re.findall(r"\d{4}-\d\d-\d\d", answer) if date not in printed(path)] == []

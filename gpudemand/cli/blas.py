@@ -8,7 +8,7 @@ from typing import Any
 
 #: OpenBLAS kernels for x86-64 without AVX.
 _WITHOUT_AVX = {"prescott", "core2", "penryn", "dunnington", "nehalem", "atom", "athlon", "opteron"}
-_WITHOUT_AVX |= {"opteron_sse3", "barcelona", "bobcat"}
+_WITHOUT_AVX |= {"opteron_sse3", "barcelona", "bobcat", "katmai", "coppermine", "northwood", "banias", "generic"}
 
 
 def slow_blas_message(libraries: Iterable[Mapping[str, Any]], cpu_flags: Collection[str]) -> str | None:
