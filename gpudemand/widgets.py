@@ -49,6 +49,7 @@ def what_if(plan: CapacityPlan, usage: pd.DataFrame | None = None, *, unique_id:
     box.sliders = sliders
 
     def redraw(_: Any = None) -> None:
+        """Replan with the values of the sliders and draw the plan."""
         box.plan = plan.replan(**{name: slider.value for name, slider in sliders.items()})
         picture.value = _drawn(box.plan, usage, unique_id) + box.plan._repr_html_()
 

@@ -46,6 +46,7 @@ def _rows(*, quiet: bool) -> Iterator[Callable[[Any], None]]:
         task = bar.add_task("starting")
 
         def show(progress: Any) -> None:
+            """Show the status of a finished row and the time left."""
             row = f"{progress.row['framework']} {progress.row['network']}: {progress.row['status']}"
             left = f"{format_seconds(progress.left_s)} left, {row}"
             bar.update(task, completed=progress.done, total=progress.total, description=left)

@@ -22,6 +22,7 @@ def one_line(command: Callable[P, None]) -> Callable[P, None]:
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        """Run the command; without ``--debug``, an error becomes a message and ``typer.Exit`` with code 2."""
         from gpudemand._validation import InputError
 
         context: Any = kwargs["ctx"]
@@ -70,10 +71,12 @@ def steps(*, quiet: bool) -> Iterator[Callable[[str], None]]:
     with Progress(*columns, console=Console(stderr=True)) as progress:
 
         def begin(step: str) -> None:
+            """Complete the running step and begin the next."""
             finish()
             progress.add_task(step, total=1)
 
         def finish() -> None:
+            """Mark all steps as completed."""
             for task in progress.task_ids:
                 progress.update(task, completed=1)
 

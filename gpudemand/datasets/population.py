@@ -21,22 +21,7 @@ def make_users(
     archetype: list[str], mean_hours: float, setting: dict[str, Any], rng: np.random.Generator
 ) -> pd.DataFrame:
     """Draw the users: the ``truth`` of `gpudemand.datasets.make_cluster`."""
-    n_users, n_days = len(archetype), setting["n_days"]
-    first, last = active_periods(archetype, n_days, rng)
-    users = pd.DataFrame(
-        {
-            "user": [f"user-{number:03d}" for number in range(1, n_users + 1)],
-            "group": _teams(n_users, rng),
-            "archetype": archetype,
-            "active_from": local_times(setting, first),
-            "active_to": local_times(setting, last),
-            "first_day": first,
-            "last_day": last,
-            "on_days": 14 + np.floor(29 * rng.random(n_users)).astype(np.int64),
-            "off_days": 14 + np.floor(36 * rng.random(n_users)).astype(np.int64),
-            "rhythm_hour": (archetype_values(archetype, "hour") + rng.standard_normal(n_users)) % 24,
-        }
-    ).astype({"user": STRING, "group": STRING, "archetype": STRING})
+    n_users, users = len(archetype), _draw_calendars(archetype, setting, rng)
     load = day_weights(users, weekdays(setting), setting["growth"]).mean(axis=1)
     load = np.maximum(load * archetype_values(archetype, "active_share"), 0.01)
     users["gpu_hours_per_day"] = _sizes(load, mean_hours, rng)
@@ -50,6 +35,26 @@ def make_users(
     users[_DRAWN] = users[_DRAWN].round(6)
     users.attrs.update(setting)
     return users
+
+
+def _draw_calendars(archetype: list[str], setting: dict[str, Any], rng: np.random.Generator) -> pd.DataFrame:
+    """Draw the group, active period, lengths of on and off periods in days, and hour of the day of each user."""
+    n_users = len(archetype)
+    first, last = active_periods(archetype, setting["n_days"], rng)
+    return pd.DataFrame(
+        {
+            "user": [f"user-{number:03d}" for number in range(1, n_users + 1)],
+            "group": _teams(n_users, rng),
+            "archetype": archetype,
+            "active_from": local_times(setting, first),
+            "active_to": local_times(setting, last),
+            "first_day": first,
+            "last_day": last,
+            "on_days": 14 + np.floor(29 * rng.random(n_users)).astype(np.int64),
+            "off_days": 14 + np.floor(36 * rng.random(n_users)).astype(np.int64),
+            "rhythm_hour": (archetype_values(archetype, "hour") + rng.standard_normal(n_users)) % 24,
+        }
+    ).astype({"user": STRING, "group": STRING, "archetype": STRING})
 
 
 def _teams(n_users: int, rng: np.random.Generator) -> list[str]:

@@ -164,6 +164,7 @@ def _entry(rest: str | None) -> tuple[str, float]:
 
 def _utilization(log: LogColumns) -> pd.Series:
     def share(usage: str) -> float:
+        """GPU utilization in a field of sacct, as a share of 1; NaN if the field has none."""
         match = _UTILIZATION.search(usage)
         return float(match[1]) / 100 if match else math.nan
 

@@ -177,6 +177,7 @@ def parse_rows(
     bad: list[tuple[int, str]] = []
 
     def refuse(row: Any) -> str:
+        """Keep number and text of a row with a wrong number of fields, and skip it."""
         bad.append((row.number, row.text))
         return "skip"
 

@@ -103,8 +103,7 @@ def build_report(
     settings = Settings(by, freq, horizon, installed, target_utilization, service_level, lead_time, tz, until, prices)
     begin, skipped = progress or (lambda step: None), SkippedSections()
     begin("Computing usage")
-    if until is None:
-        settings = replace(settings, until=recorded_until(jobs))
+    settings = _with_until(settings, jobs)
     usage = compute_usage_tables(jobs, settings)
     check_installed(jobs, settings)
     begin("Backtesting forecasters")
@@ -126,6 +125,11 @@ def build_report(
     begin("Writing page and tables")
     results = _Results(settings, usage, selected, requirement, segments, parts, types, scenarios, skipped)
     return _write(folder, results, figures)
+
+
+def _with_until(settings: Settings, jobs: pd.DataFrame) -> Settings:
+    """Fill in the end of the period, where none is given, with the time until which the log is complete."""
+    return settings if settings.until is not None else replace(settings, until=recorded_until(jobs))
 
 
 @dataclass(frozen=True)

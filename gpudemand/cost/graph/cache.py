@@ -31,6 +31,7 @@ def per_graph(function: Callable[Concatenate[OpGraph, P], R]) -> Callable[Concat
 
     @wraps(function)
     def memoized(graph: OpGraph, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Return the result for the graph and the arguments, computed at their first call only."""
         results = cache.setdefault(graph, {})
         key = (args, *kwargs.items())
         if key not in results:

@@ -63,6 +63,7 @@ class _Reader:
         self._saved: set[int] = set()
 
     def read(self) -> Iterator[Layer]:
+        """Yield the tensors of each operator call, in the order of the graph."""
         for position, row in enumerate(self._rows):
             inputs = self._inputs[position]
             self._owner.append(self._storage_owner(position, row))

@@ -114,6 +114,7 @@ def _laplace(parts: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Posterior mode and Laplace covariance of the log factors of two parts whose sum was measured."""
 
     def residuals(theta: FloatArray) -> FloatArray:
+        """Residuals of the log measurements, then of the prior on the log factors, in standard deviations."""
         return np.concatenate([(np.log(parts @ np.exp(theta)) - np.log(y)) / _NOISE_STD, theta / _PRIOR_STD])
 
     found = least_squares(residuals, np.zeros(2))

@@ -73,6 +73,7 @@ def max_batch_size(
     required = check_number("level", level, 0, 1)
 
     def fits(batch: int) -> bool:
+        """Whether a batch takes at most the limit with the required probability."""
         table = interpolated_features(graph, [batch], setting).assign(**dict(device or {}))
         return bool(model.probability_below(table, limit)[0] >= required)
 

@@ -76,6 +76,7 @@ def eliminate_backward(
     """Remove, one by one, selected columns without which the held-out error grows by less than `tol` in all."""
 
     def error(some: list[int]) -> float:
+        """Mean absolute held-out error over all folds of least squares on the given columns."""
         design = np.column_stack([intercept, columns[:, some]])
         fits = ((test, np.linalg.lstsq(design[train], target[train], rcond=None)[0]) for train, test in folds)
         return float(np.concatenate([np.abs(target[test] - design[test] @ fit) for test, fit in fits]).mean())

@@ -47,6 +47,7 @@ class SpanRecorder:
 
     def _recorded(self, function: Callable[..., Any], type_: str, operator: str, weights: Any) -> Callable[..., Any]:
         def recorded(*args: Any, **kwargs: Any) -> Any:
+            """Call `function` and, unless within another recorded call, record the operations it adds to the graph."""
             import tensorflow as tf
 
             if self._inside or tf.compat.v1.get_default_graph() is not self._graph:

@@ -80,6 +80,7 @@ class _Trace:
         self._listener = Listener(self._recorder, self._fake)
 
     def run(self) -> Traced:
+        """Trace a forward pass on fake tensors; raises `InputError`, or `IntegersNeededError` for an index input."""
         with warnings.catch_warnings(), _random_state_restored(), _fake_tensor_log_disabled():
             warnings.simplefilter("ignore")
             module = self._copy()

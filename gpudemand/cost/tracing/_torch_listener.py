@@ -38,6 +38,8 @@ def intercepted(handler: Callable[[Any, Any, Any], Any]) -> AbstractContextManag
     from torch.overrides import TorchFunctionMode
 
     class Mode(TorchFunctionMode):
+        """Mode in which `handler` answers every overridable PyTorch function."""
+
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             return handler(func, args, kwargs or {})
 

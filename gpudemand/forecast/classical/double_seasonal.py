@@ -88,43 +88,73 @@ def _grid(seasonality: Seasonality) -> _Grid:
     return _Grid(*np.array(list(product(_LEVEL, season, week, _AR))).T[..., None])
 
 
+class _State(NamedTuple):
+    """State of the filter under all settings, updated in place."""
+
+    #: Shape (n_settings, n_series).
+    level: FloatArray
+    #: Shape (season, n_settings, n_series).
+    days: FloatArray
+    #: Shape (week, n_settings, n_series).
+    weeks: FloatArray
+    #: Error of the last bin, shape (n_settings, n_series).
+    error: FloatArray
+
+
 def _filter(
     y: FloatArray, seasonality: Seasonality, grid: _Grid, origins: IntArray, h: int
 ) -> Iterator[tuple[int, FloatArray]]:
     """Filter a history under all settings; yield each origin with the forecasts, (n_series, h), of the best so far."""
     n_settings, (n, n_times) = len(grid.level), y.shape
     season, week = seasonality
-    head = y[:, :season]
-    mean = head.mean(axis=1)
-    level = np.repeat(mean[None], n_settings, axis=0)
-    days = np.repeat((head - mean[:, None]).T[:, None], n_settings, axis=1)
-    weeks = np.zeros((week, n_settings, n))
-    error, loss = np.zeros((n_settings, n)), np.zeros((n_settings, n))
+    state = _initial_state(y[:, :season], week, n_settings)
+    loss = np.zeros((n_settings, n))
     leads = sorted({max(h // 4, 1), max(h // 2, 1), h})
     pending = {lead: np.zeros((lead, n_settings, n)) for lead in leads}
-    wanted, steps = set(origins.tolist()), np.arange(1, h + 1)
+    wanted = set(origins.tolist())
     for now in range(n_times + 1):
         if now in wanted:
-            best, series = _best_settings(loss, np.count_nonzero(y[:, :now], axis=1)), np.arange(n)
-            ahead = now + steps - 1
-            remaining = grid.ar[best, 0] ** steps[:, None] * error[best, series]
-            seasonal = days[ahead % season][:, best, series] + weeks[ahead % week][:, best, series]
-            yield now, (level[best, series] + seasonal + remaining).T
+            best = _best_settings(loss, np.count_nonzero(y[:, :now], axis=1))
+            yield now, _forecast(state, grid, best, now, h)
         if now == n_times or now < season:
             continue
-        value, at_day, at_week = y[:, now], now % season, now % week
+        value = y[:, now]
         for lead in leads:
             if now >= 2 * week + lead:
                 loss += np.square(value - pending[lead][now % lead])
-        new_error = value - (level + days[at_day] + weeks[at_week])
-        innovation = new_error - grid.ar * error
-        level = level + grid.level * innovation
-        days[at_day] += grid.season * innovation
-        weeks[at_week] += grid.week * innovation
-        error = new_error
+        _update(state, grid, value, now)
         for lead in leads:
             to = now + lead
-            pending[lead][to % lead] = level + days[to % season] + weeks[to % week] + grid.ar**lead * error
+            smoothed = state.level + state.days[to % season] + state.weeks[to % week]
+            pending[lead][to % lead] = smoothed + grid.ar**lead * state.error
+
+
+def _initial_state(head: FloatArray, week: int, n_settings: int) -> _State:
+    """Mean and daily pattern of the first season, shape (n_series, season); no weekly pattern, no error."""
+    mean = head.mean(axis=1)
+    level = np.repeat(mean[None], n_settings, axis=0)
+    days = np.repeat((head - mean[:, None]).T[:, None], n_settings, axis=1)
+    return _State(level, days, np.zeros((week, *level.shape)), np.zeros_like(level))
+
+
+def _update(state: _State, grid: _Grid, value: FloatArray, now: int) -> None:
+    """Correct the state by the values of one bin, shape (n_series,)."""
+    at_day, at_week = now % len(state.days), now % len(state.weeks)
+    error = value - (state.level + state.days[at_day] + state.weeks[at_week])
+    innovation = error - grid.ar * state.error
+    state.level[...] += grid.level * innovation
+    state.days[at_day] += grid.season * innovation
+    state.weeks[at_week] += grid.week * innovation
+    state.error[...] = error
+
+
+def _forecast(state: _State, grid: _Grid, setting: IntArray, now: int, h: int) -> FloatArray:
+    """Forecasts of each series under its setting for the `h` bins from `now` on, shape (n_series, h)."""
+    steps, series = np.arange(1, h + 1), np.arange(setting.size)
+    ahead = now + steps - 1
+    remaining = grid.ar[setting, 0] ** steps[:, None] * state.error[setting, series]
+    days, weeks = (pattern[ahead % len(pattern)][:, setting, series] for pattern in (state.days, state.weeks))
+    return (state.level[setting, series] + (days + weeks) + remaining).T
 
 
 def _best_settings(loss: FloatArray, n_events: IntArray) -> IntArray:

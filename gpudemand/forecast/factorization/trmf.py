@@ -239,11 +239,13 @@ def _solve_by_gradients(gram: FloatArray, right: FloatArray, factors: Factors, p
     inverse = np.broadcast_to(np.linalg.inv(shared + np.diag(own)), gram.shape)
 
     def curve(flat: FloatArray) -> FloatArray:
+        """Multiply flat latent series by the matrix of the system: data, autoregressive and ridge terms."""
         x = flat.reshape(right.shape)
         smooth = innovations_adjoint(innovations(x, factors.weights, factors.lags), factors.weights, factors.lags)
         return (np.einsum("tfg,gt->ft", gram, x) + penalties.latent * smooth + ridge[:, None] * x).ravel()
 
     def precondition(flat: FloatArray) -> FloatArray:
+        """Multiply flat latent series by the inverse of each time's block of that matrix, as a preconditioner."""
         return np.einsum("tfg,gt->ft", inverse, flat.reshape(right.shape)).ravel()
 
     size = (right.size, right.size)

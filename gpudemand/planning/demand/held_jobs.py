@@ -100,6 +100,7 @@ class HeldJobs:
         before = curves.hazard_until(job, age)
 
         def shares() -> Iterator[FloatArray]:
+            """Yield, hour by hour, the share of the hour that each job is expected to run (trapezoidal rule)."""
             alive = np.ones(len(job))
             for step in range(h):
                 then = np.exp(before - curves.hazard_until(job, age + 3600.0 * (step + 1)))

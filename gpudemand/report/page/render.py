@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -15,6 +15,9 @@ from gpudemand.report.analysis.settings import Settings
 from gpudemand.report.page import formats, sentences
 from gpudemand.report.page.formatted_table import format_table
 from gpudemand.usage.bins import bin_name
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 _HERE = Path(__file__).parent
 _BY_NOUNS = {"user": "users", "group": "groups", "cluster": "clusters", "gpu_type": "GPU types", "total": ""}
@@ -84,15 +87,7 @@ def render(
     -------
     str
     """
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    environment.filters.update(
-        count=units.format_count, date=formats.format_date, share=formats.format_share, level=formats.format_level
-    )
-    return environment.get_template("page.html.jinja").render(
+    return _load_template().render(
         css=(_HERE / "page.css").read_text(encoding="utf-8"),
         n=numbers,
         log=tables["log"].iloc[0],
@@ -115,6 +110,19 @@ def render(
         bin=bin_name(settings.freq),
         files=sorted(tables),
     )
+
+
+def _load_template() -> Template:
+    """Template of the page: escapes by default, and raises an error for an undefined name."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    environment.filters.update(
+        count=units.format_count, date=formats.format_date, share=formats.format_share, level=formats.format_level
+    )
+    return environment.get_template("page.html.jinja")
 
 
 def _top_ten(concentration: pd.DataFrame) -> dict[str, Any]:

@@ -107,6 +107,7 @@ def map_rows(kernel: Callable[..., None], values: FloatArray, width: int, *args:
     starts = range(0, len(values), _ROWS_PER_TASK)
 
     def work(start: int) -> None:
+        """Fill the block of rows of `out` that begins at `start`."""
         rows = slice(start, start + _ROWS_PER_TASK)
         kernel(values[rows], *args, out[rows])
 

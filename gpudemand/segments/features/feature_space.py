@@ -32,11 +32,13 @@ class _PCA:
         self.n_components = n_components
 
     def fit(self, points: FloatArray) -> _PCA:
+        """Learn the mean and the leading components of points, shape (n_points, n_features)."""
         self.mean_ = points.mean(axis=0)
         self.components_ = np.linalg.svd(points - self.mean_, full_matrices=False)[2][: self.n_components]
         return self
 
     def transform(self, points: FloatArray) -> FloatArray:
+        """Return the scores of points on the components, shape (n_points, n_components) or fewer columns."""
         return np.asarray((points - self.mean_) @ self.components_.T)
 
 
@@ -47,6 +49,7 @@ class _BlockComponents:
     within_variance = 0.0
 
     def fit(self, features: pd.DataFrame) -> _BlockComponents:
+        """Learn means, standard deviations and components of the features; constant features get weight 0."""
         values = features.to_numpy(dtype=float)
         self.mean_, spread = values.mean(axis=0), values.std(axis=0)
         size = np.maximum(np.abs(values).max(axis=0), 1.0)
@@ -58,6 +61,7 @@ class _BlockComponents:
         return self
 
     def transform(self, features: pd.DataFrame) -> FloatArray:
+        """Return the scaled component scores, shape (n_users, n_components)."""
         return np.asarray(self.pca_.transform(self._standardize(features)) * self.unit_)
 
     def _standardize(self, features: pd.DataFrame) -> FloatArray:
@@ -72,9 +76,11 @@ class _FixedScale:
         self.within_variance = within_variance
 
     def fit(self, features: pd.DataFrame) -> _FixedScale:
+        """Return the instance: nothing is learned."""
         return self
 
     def transform(self, features: pd.DataFrame) -> FloatArray:
+        """Return the z-scores at the fixed scales, clipped, shape (n_users, n_features)."""
         location, scale = np.transpose([self.scales[str(name).partition("__")[2]] for name in features])
         return standardize(features.to_numpy(dtype=float), location, scale)
 
@@ -83,12 +89,14 @@ class _Rhythm:
     """Daily features on the discriminants, hourly ones at fixed scales."""
 
     def fit(self, features: pd.DataFrame) -> _Rhythm:
+        """Learn whether the table has hourly features beside the daily ones."""
         hourly = features.shape[1] > len(DAILY_FEATURES)
         self.hours_ = [_FixedScale(HOURLY_FEATURES, _WITHIN_HOURLY)] if hourly else []
         self.within_variance = _WITHIN_DAILY + sum(hours.within_variance for hours in self.hours_)
         return self
 
     def transform(self, features: pd.DataFrame) -> FloatArray:
+        """Return the discriminant scores, then the z-scores of the hourly features if fitted with any."""
         daily, hourly = features.iloc[:, : len(DAILY_FEATURES)], features.iloc[:, len(DAILY_FEATURES) :]
         return np.hstack([project(daily.to_numpy(dtype=float)), *(hours.transform(hourly) for hours in self.hours_)])
 
