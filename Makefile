@@ -44,7 +44,7 @@ types: setup
 	@$(BIN)/mypy
 
 notebooks: setup ## run every notebook from a fresh kernel; their stored outputs stay as they are
-	@$(BIN)/python -m pytest -q -c /dev/null --rootdir . -p no:cacheprovider --nbmake --nbmake-timeout 300 notebooks
+	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -c /dev/null --rootdir . -p no:cacheprovider -n auto --nbmake --nbmake-timeout 900 notebooks
 
 prescott: setup ## tests of linear algebra as on a processor that OpenBLAS does not know
 	@OPENBLAS_CORETYPE=Prescott $(BIN)/python -m pytest -q -n auto $(BLAS_TESTS)
