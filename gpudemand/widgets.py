@@ -10,7 +10,7 @@ from gpudemand._validation import InputError
 from gpudemand.planning.capacity.plan import CapacityPlan
 from gpudemand.plotting.planning import CapacityPlanDisplay
 
-#: Scenarios of the static table: arguments of `CapacityPlan.replanned` by name.
+#: Scenarios of the static table: arguments of `CapacityPlan.replan` by name.
 STATIC: dict[str, dict[str, float]] = {
     "as forecast": {},
     "25 % more": {"growth": 1.25},

@@ -11,6 +11,7 @@ import pytest
 
 FOLDER = Path(__file__).resolve().parent.parent / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+BOLD = re.compile(r"\*\*(.+?)\*\*")
 MOST_LINES = 12
 #: A number, its thousands separated by commas, and the percent sign behind it; no part of a word, a date or a version.
 NUMBER = re.compile(
@@ -109,6 +110,8 @@ class TestEveryNotebook:
         output = numbers(printed(path)) + numbers(re.sub(r"[^\d.\s]", " ", code))
         prose = [QUOTED.sub(" ", source(cell)) for cell in cells(path, "markdown")]
         found = [(number, text) for text in prose for number in numbers(text) if number[0] > 12 or any(number[1:])]
+        # In running text small whole numbers are words; in bold they are results like all others.
+        found += [(number, bold) for text in prose for bold in BOLD.findall(text) for number in numbers(bold)]
         assert found, "a notebook answers with numbers"
         missing = [(number, text) for number, text in found if not is_printed(*number, output)]
         assert not missing, "numbers that stand in the prose only: " + "; ".join(

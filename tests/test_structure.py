@@ -98,21 +98,15 @@ def test_import_direction(path):
         assert other < layer or (other == layer and layer in FLAT), f"{own} must not import {name}"
 
 
-def is_facade(name):
-    """An ``__init__`` re-exports what lies below it; it is no node of its folder's own code."""
-    return NAMES[name].name == "__init__.py"
-
-
 def test_no_circle_between_files():
-    assert circles({name: imported(path) for name, path in NAMES.items() if not is_facade(name)}) == []
+    assert circles({name: imported(path) for name, path in NAMES.items()}) == []
 
 
 def test_no_circle_between_folders():
     arrows = {}
     for name, path in NAMES.items():
-        if not is_facade(name):
-            own = folder_of(name)
-            arrows.setdefault(own, set()).update({folder_of(other) for other in imported(path)} - {own})
+        own = folder_of(name)
+        arrows.setdefault(own, set()).update({folder_of(other) for other in imported(path)} - {own})
     assert circles(arrows) == []
 
 

@@ -23,7 +23,7 @@ from gpudemand.datasets.registry import bundled_path
 
 #: Target column -> class of its model.
 TARGETS: dict[str, Any] = {"step_time_s": StepTimeModel, "memory_gib": MemoryModel}
-_FORMAT = 1
+_FORMAT = 2
 _MANIFEST = "model.json"
 Jobs = TrainingJob | Iterable[TrainingJob]
 
@@ -76,7 +76,7 @@ class CostModel:
         Raises
         ------
         InputError
-            If there is no model, or its format is of a later version.
+            If there is no model, or its format is not the one that this version writes.
 
         Returns
         -------
@@ -86,9 +86,10 @@ class CostModel:
         if not (source / _MANIFEST).is_file():
             raise InputError(f"there is no {_MANIFEST} in {str(source)!r}; give the folder that CostModel.save wrote.")
         manifest = json.loads((source / _MANIFEST).read_text(encoding="utf-8"))
-        if manifest["format"] > _FORMAT:
+        if manifest["format"] != _FORMAT:
             raise InputError(
-                f"the model has format {manifest['format']}, and this version reads {_FORMAT}; update gpudemand."
+                f"the model has format {manifest['format']}, and this version reads {_FORMAT}; fit and save it again, "
+                "or update gpudemand."
             )
         model = cls(manifest["random_state"])
         model.fitted_on_ = manifest["fitted_on"]

@@ -28,9 +28,9 @@ _DEVICE = "device_sms"
 _COMPILED = "compile:"
 _GIB = 2.0**30
 _SIZES = ("reserved", "part:parameters", "batch_size", "operators")
-#: Attributes -> keys of a stored model.
+#: Attributes of a stored model: arrays, and tree ensembles.
 _ARRAY_KEYS = ("low_", "high_", "range_")
-_TREE_KEYS = {"trees_": "trees", "error_scale_": "doubt"}
+_TREES_STORED = ("trees_", "error_scale_")
 
 
 class MemoryModel(RegressorMixin, BaseEstimator):
@@ -175,16 +175,16 @@ class MemoryModel(RegressorMixin, BaseEstimator):
     def to_arrays(self) -> dict[str, Any]:
         """Return the fitted model as plain arrays, for ``numpy.savez``."""
         check_is_fitted(self, "coefficients_")
-        trees = {key: getattr(self, name)._asdict() for name, key in _TREE_KEYS.items()}
+        trees = {name: getattr(self, name)._asdict() for name in _TREES_STORED}
         return {
             "parameters": np.array([self.n_trees, self.depth, self.n_splits, self.random_state]),
             "feature_names": np.array(list(map(str, self.feature_names_in_)), dtype=str),
-            "price_names": np.array(list(self.coefficients_.index), dtype=str),
-            "prices": self.coefficients_.to_numpy(),
-            "spread_": self.conformity_scores_.scores,
-            "spread_weights_": self.conformity_scores_.weights,
+            "coefficient_names": np.array(list(self.coefficients_.index), dtype=str),
+            "coefficients_": self.coefficients_.to_numpy(),
+            "conformity_scores_": self.conformity_scores_.scores,
+            "conformity_weights_": self.conformity_scores_.weights,
             **{name: getattr(self, name) for name in _ARRAY_KEYS},
-            **{f"{key}_{name}": array for key, parts in trees.items() for name, array in parts.items()},
+            **{f"{name}{part}": array for name, parts in trees.items() for part, array in parts.items()},
         }
 
     @classmethod
@@ -193,14 +193,16 @@ class MemoryModel(RegressorMixin, BaseEstimator):
         model = cls(*(int(value) for value in arrays["parameters"]))
         model.feature_names_in_ = np.array([str(name) for name in arrays["feature_names"]], dtype=object)
         model.n_features_in_ = model.feature_names_in_.size
-        model.coefficients_ = pd.Series(arrays["prices"], index=[str(name) for name in arrays["price_names"]])
+        model.coefficients_ = pd.Series(
+            arrays["coefficients_"], index=[str(name) for name in arrays["coefficient_names"]]
+        )
         model.conformity_scores_ = ConformityScores(
-            *(np.asarray(arrays[key]) for key in ("spread_", "spread_weights_"))
+            *(np.asarray(arrays[key]) for key in ("conformity_scores_", "conformity_weights_"))
         )
         for name in _ARRAY_KEYS:
             setattr(model, name, np.asarray(arrays[name]))
-        for name, key in _TREE_KEYS.items():
-            setattr(model, name, Trees(*(np.asarray(arrays[f"{key}_{part}"]) for part in Trees._fields)))
+        for name in _TREES_STORED:
+            setattr(model, name, Trees(*(np.asarray(arrays[f"{name}{part}"]) for part in Trees._fields)))
         return model
 
     def _fit_parts(self, X: pd.DataFrame, y: FloatArray) -> None:

@@ -26,8 +26,8 @@ from gpudemand.cost.roofline.roofline import NEEDED, WORK
 _FOLDS = 5
 #: Trees of the correction, of each held-out correction, and of the error scale.
 _TREES, _HELD_OUT_TREES, _SCALE_TREES = 100, 25, 60
-#: Keys of a stored model: GP inputs, and tree ensembles by attribute.
-_INPUT_KEYS, _TREE_KEYS = ("network", "device", "stack"), {"trees_": "trees", "error_scale_": "doubt"}
+#: Keys of a stored model: inputs of the Gaussian process, and attributes that are tree ensembles.
+_INPUT_KEYS, _TREES_STORED = ("network", "device", "stack"), ("trees_", "error_scale_")
 #: Jobs that are predicted at a time; bounds the memory of the kernel.
 _CHUNK = 1000
 
@@ -195,36 +195,38 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
     def to_arrays(self) -> dict[str, Any]:
         """Return the fitted model as plain arrays, for ``numpy.savez``."""
         check_is_fitted(self, "coefficients_")
-        trees = {key: getattr(self, name)._asdict() for name, key in _TREE_KEYS.items()}
+        trees = {name: getattr(self, name)._asdict() for name in _TREES_STORED}
         return {
             "parameters": np.array([self.max_rows, self.random_state]),
-            "price_names": np.array(list(self.coefficients_.index), dtype=str),
-            "prices": self.coefficients_.to_numpy(),
+            "coefficient_names": np.array(list(self.coefficients_.index), dtype=str),
+            "coefficients_": self.coefficients_.to_numpy(),
             "scales": np.array([self.ood_threshold_, self.residual_mad_]),
             "feature_names": np.array(list(map(str, self.feature_names_in_)), dtype=str),
             **self.calibration_.to_arrays(),
-            "weights_": self.dual_coef_,
-            "spread_": self.conformity_scores_.scores,
-            "spread_weights_": self.conformity_scores_.weights,
+            "dual_coef_": self.dual_coef_,
+            "conformity_scores_": self.conformity_scores_.scores,
+            "conformity_weights_": self.conformity_scores_.weights,
             **dict(zip(_INPUT_KEYS, self.gp_inputs_, strict=True)),
-            **{f"{key}_{name}": array for key, parts in trees.items() for name, array in parts.items()},
+            **{f"{name}{part}": array for name, parts in trees.items() for part, array in parts.items()},
         }
 
     @classmethod
     def from_arrays(cls, arrays: Any) -> StepTimeModel:
         """Restore a model from what `to_arrays` returned, or from an opened ``.npz``."""
         model = cls(*(int(value) for value in arrays["parameters"]))
-        model.coefficients_ = pd.Series(arrays["prices"], index=[str(name) for name in arrays["price_names"]])
+        model.coefficients_ = pd.Series(
+            arrays["coefficients_"], index=[str(name) for name in arrays["coefficient_names"]]
+        )
         model.calibration_ = Calibration.from_arrays(arrays)
         model.ood_threshold_, model.residual_mad_ = (float(value) for value in arrays["scales"])
         model.gp_inputs_ = [np.asarray(arrays[name]) for name in _INPUT_KEYS]
-        for name, key in _TREE_KEYS.items():
-            setattr(model, name, Trees(*(np.asarray(arrays[f"{key}_{part}"]) for part in Trees._fields)))
+        for name in _TREES_STORED:
+            setattr(model, name, Trees(*(np.asarray(arrays[f"{name}{part}"]) for part in Trees._fields)))
         model.feature_names_in_ = np.array([str(name) for name in arrays["feature_names"]], dtype=object)
         model.n_features_in_ = model.feature_names_in_.size
-        model.dual_coef_ = np.asarray(arrays["weights_"])
+        model.dual_coef_ = np.asarray(arrays["dual_coef_"])
         model.conformity_scores_ = ConformityScores(
-            *(np.asarray(arrays[key]) for key in ("spread_", "spread_weights_"))
+            *(np.asarray(arrays[key]) for key in ("conformity_scores_", "conformity_weights_"))
         )
         return model
 
