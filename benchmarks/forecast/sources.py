@@ -19,6 +19,8 @@ from gpudemand.jobs.table import as_jobs
 
 #: Most series of a panel: the largest of its first half, so that the choice knows nothing of what is scored.
 _LARGEST = 40
+#: Most values times steps, which bounds the run time only.
+_CELLS = 4e7
 _HOURS, _DAYS, _WEEKS, _MONTHS = (24, 168, 672), (1, 7, 28), (1, 4, 13), (1, 3, 12)
 _HORIZONS = {"h": _HOURS, "D": _DAYS, "7D": _WEEKS, "MS": _MONTHS}
 
@@ -90,7 +92,8 @@ def _of_log(jobs: Callable[[Path], pd.DataFrame], by: str | None, data: Path) ->
 
 
 def _case(name: str, panel: Panel, freq: str, season: int | None = None, horizons: tuple[int, ...] = ()) -> Case:
-    fitting = tuple(h for h in horizons or _HORIZONS[freq] if 5 * h <= len(panel.times))
+    steps = horizons or _HORIZONS[freq]
+    fitting = tuple(h for h in steps if 5 * h <= len(panel.times) and h * panel.values.size <= _CELLS)
     return Case(name, panel, fitting, season)
 
 

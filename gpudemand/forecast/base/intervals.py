@@ -117,7 +117,7 @@ class PastErrors:
         """Recent absolute error of each series at every origin and now, shape (n_series, n_origins + 1).
 
         An exponentially weighted mean of the errors known at the time, shrunk towards the mean of those from all other
-        origins; 1 for a series without errors.
+        origins; 0 for a series without errors.
         """
         n, _, h = self.errors.shape
         size = np.nan_to_num(np.abs(self.errors) / self.growth)
@@ -127,7 +127,7 @@ class PastErrors:
         recent = size.reshape(n, -1) @ weights + _PRIOR_WEIGHT * mean
         scale = recent / (known.reshape(n, -1) @ weights + _PRIOR_WEIGHT)
         # Origins without errors say nothing about the scale of those at others.
-        return np.where(mean[:, -1:] > 0, np.where(scale > 0, scale, mean[:, -1:]), 1.0)
+        return np.where(scale > 0, scale, mean[:, -1:])
 
     def _recency_weights(self, h: int) -> FloatArray:
         """Weight of every error at each origin and now, shape (n_origins * h, n_origins + 1)."""
@@ -173,7 +173,8 @@ class PastErrors:
 
     @cached_property
     def _scaled(self) -> FloatArray:
-        return self.errors / self.growth / self.volatility[:, :-1, None]
+        scale = self.volatility[:, :-1, None] * self.growth
+        return np.divide(self.errors, scale, out=np.full_like(self.errors, np.nan), where=scale > 0)
 
     def _adapted(self, share: float) -> float:
         """Share at which the quantiles of earlier errors lay above `share` of the next ones, origin by origin."""

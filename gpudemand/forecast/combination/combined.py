@@ -33,8 +33,8 @@ class CombinedForecaster(Forecaster):
     Parameters
     ----------
     members : sequence of Forecaster, optional
-        By default `Naive`, `SeasonalNaive`, `SeasonallyAdjustedNaive`, `HistoricMean` of four weeks (28 bins of a day or
-        longer), `DoubleSeasonalSmoothing`, and `RidgeAutoregression` with both anchors.
+        By default `Naive`, `SeasonalNaive`, `SeasonallyAdjustedNaive`, `HistoricMean` of four weeks (or 28
+        longer bins), `DoubleSeasonalSmoothing`, and `RidgeAutoregression` with both anchors.
     max_origins : int, default=56
         Origins of the backtest, whole seasons before the forecast where there are enough; fewer for very large panels.
     season_length : int, optional
