@@ -92,14 +92,6 @@ class Astray(HistoricMean):
         return super()._path(y, h) * (1e3 if y.shape[1] == 24 * 20 else 1.0)
 
 
-def test_the_sum_of_intermittent_users_is_forecast_with_little_bias():
-    rng = np.random.default_rng(0)
-    buys = (rng.random((400, 60)) < 0.2) * rng.exponential(10.0, (400, 60))
-    usage = long({f"u{user:03d}": row for user, row in enumerate(buys)}, freq="7D")
-    test = cross_validation(CombinedForecaster(), usage, h=10)
-    assert test["CombinedForecaster"].sum() == pytest.approx(test["y"].sum(), rel=0.15)
-
-
 def test_origins_share_the_origins_of_their_backtests():
     model = CombinedForecaster().fit(long({"a": np.arange(24.0 * 30)}))
     backtests = [model._backtest_origins(24 * day, 1, 24) for day in range(2, 30)]

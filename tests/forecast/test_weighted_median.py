@@ -23,13 +23,14 @@ def test_whole_weights_count_repetitions():
 
 def test_a_series_with_a_short_past_takes_the_weights_of_all():
     losses = np.array([[1.0, 30.0, 30.0], [100.0, 10.0, 10.0]])
-    weights = inverse_loss_weights(losses, np.array([1000.0, 1000.0, 0.0]))
+    weights = inverse_loss_weights(losses, np.array([1000.0, 1000.0, 0.0]), np.ones(3))
     np.testing.assert_array_equal(weights.argmax(axis=0), [0, 1, 0])
 
 
 def test_units_and_perfect_forecasts():
     losses = np.random.default_rng(0).exponential(size=(4, 7))
-    horizons = np.full(7, 12.0)
-    np.testing.assert_allclose(inverse_loss_weights(1e6 * losses, horizons), inverse_loss_weights(losses, horizons))
+    horizons, units = np.full(7, 12.0), 10.0 ** np.arange(7)
+    plain = inverse_loss_weights(losses, horizons, np.ones(7))
+    np.testing.assert_allclose(inverse_loss_weights(units * losses, horizons, units), plain)
     losses[2] = 0.0
-    np.testing.assert_array_equal(inverse_loss_weights(losses, horizons)[:, 0], [0, 0, 1, 0])
+    np.testing.assert_array_equal(inverse_loss_weights(losses, horizons, units)[:, 0], [0, 0, 1, 0])

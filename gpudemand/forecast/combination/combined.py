@@ -18,10 +18,12 @@ from gpudemand.forecast.classical.baselines import Naive, SeasonallyAdjustedNaiv
 from gpudemand.forecast.classical.double_seasonal import DoubleSeasonalSmoothing
 from gpudemand.forecast.classical.intermittent import HistoricMean
 from gpudemand.forecast.combination.weighted_median import inverse_loss_weights, weighted_median
+from gpudemand.forecast.regression.direct import History
+from gpudemand.forecast.regression.lag_regression import LagRegression
 from gpudemand.forecast.regression.ridge import RidgeAutoregression
 
 #: Most forecasts (members x series x origins x steps) in memory at once; fewest origins, as far as there are bins.
-_CELLS, _MIN_ORIGINS = 3e7, 12
+_CELLS, _MIN_ORIGINS = 3e7, 8
 
 
 class CombinedForecaster(Forecaster):
@@ -34,7 +36,7 @@ class CombinedForecaster(Forecaster):
     ----------
     members : sequence of Forecaster, optional
         By default `Naive`, `SeasonalNaive`, `SeasonallyAdjustedNaive`, `HistoricMean` of four weeks (or 28
-        longer bins), `DoubleSeasonalSmoothing`, and `RidgeAutoregression` with both anchors.
+        longer bins), `DoubleSeasonalSmoothing`, `LagRegression`, and `RidgeAutoregression` with both anchors.
     max_origins : int, default=56
         Origins of the backtest, whole seasons before the forecast where there are enough; fewer for very large panels.
     season_length : int, optional
@@ -102,11 +104,12 @@ class CombinedForecaster(Forecaster):
             member._fit_panel(filled)
 
     def _default_members(self) -> list[Forecaster]:
-        season, n_times = self.season_length_, self.panel_.values.shape[1]
+        season, week, n_times = self.season_length_, week_length(self.panel_.freq), self.panel_.values.shape[1]
         members: list[Forecaster] = [
             Naive(),
-            HistoricMean(4 * max(week_length(self.panel_.freq), 7)),
+            HistoricMean(4 * max(week, 7)),
             DoubleSeasonalSmoothing(season),
+            LagRegression((season, max(season, week))),
             RidgeAutoregression("value", season_length=season),
             RidgeAutoregression("level", penalty=0.1, season_length=season),
         ]
@@ -119,10 +122,10 @@ class CombinedForecaster(Forecaster):
         backtests = [self._backtest_origins(int(origin), len(y), h) for origin in origins]
         places = np.unique(np.concatenate([origins, *backtests]))
         paths = self._member_paths(y, places, h)
-        losses = _Losses.of(y, paths, places)
+        losses, scales = _Losses.of(y, paths, places), History.of(y, 1).scales(origins)
         out = np.empty((len(y), origins.size, h))
         for place, (origin, earlier) in enumerate(zip(origins, backtests, strict=True)):
-            weights = losses.weights(int(origin), np.searchsorted(places, earlier))
+            weights = losses.weights(int(origin), np.searchsorted(places, earlier), scales[:, place])
             out[:, place] = weighted_median(paths[:, :, np.searchsorted(places, origin)], weights[..., None])
         return out
 
@@ -164,11 +167,11 @@ class _Losses(NamedTuple):
         errors = np.nan_to_num(np.abs(actual - paths))
         return cls(np.cumsum(errors, axis=-1, out=errors), places, (~np.isnan(y)).argmax(axis=1))
 
-    def weights(self, origin: int, earlier: IntArray) -> FloatArray:
+    def weights(self, origin: int, earlier: IntArray, scales: FloatArray) -> FloatArray:
         """Weights of the members at an origin from the errors known there, shape (n_members, n_series)."""
         begins, h = self.begins[:, None], self.sums.shape[-1]
         # Errors count only if the series had half of its present length.
         counted = 2 * self.places[earlier] >= begins + origin
         known = self.sums[:, :, earlier, np.minimum(origin - self.places[earlier], h) - 1]
         first = np.where(counted, self.places[earlier], origin).min(axis=1, initial=origin)
-        return inverse_loss_weights((known * counted).sum(axis=2), (origin - first) / h)
+        return inverse_loss_weights((known * counted).sum(axis=2), (origin - first) / h, scales)

@@ -137,9 +137,8 @@ class DirectRegression:
     def _total(self) -> FloatArray | None:
         if len(self.history.filled) == 1:
             return None
-        # A series that begins late counts by its changes since then: no later value, and no jump of the total.
-        first = np.where(self.history.begins > 0, self.history.filled[:, 0], 0.0)
-        return np.asarray((self.history.filled - first[:, None]).sum(axis=0, keepdims=True))
+        # A series that begins late would bring a later value, or a jump, into the total.
+        return np.asarray(self.history.filled[self.history.begins == 0].sum(axis=0, keepdims=True))
 
     def _coefficients(
         self, x: FloatArray, anchor: FloatArray, history: History, step: int, series_penalty: float
