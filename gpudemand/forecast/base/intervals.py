@@ -166,7 +166,7 @@ class PastErrors:
         for part in np.array_split(np.arange(h), min(h, _PARTS)):
             sample = np.sort(self._scaled[:, :, part], axis=None)
             sample = sample[: np.count_nonzero(~np.isnan(sample))]
-            size = self._effective_size(self._known[:, :, part].any(axis=2), part[-1] + 1)
+            size = self._effective_size(np.asarray(self._known[:, :, part].any(axis=2)), part[-1] + 1)
             for place, share in enumerate(adapted):
                 found[place, :, part] = _predictive_quantile(sample, size, share)
         return found * self.growth * self.volatility[:, -1:]
