@@ -200,9 +200,13 @@ def usage(
     debug: Debug = False,
 ) -> None:
     """Write usage series: unique_id, ds, y."""
+    from gpudemand._tables import write_table
+    from gpudemand._validation import InputError
     from gpudemand.usage.series import usage_series
 
     _check_suffix(out)
+    if out.exists() and log.exists() and out.samefile(log):
+        raise InputError(f"out={str(out)!r} is the log itself, which would be lost; choose another file.")
     with steps(quiet=quiet) as begin:
         begin("Reading the log")
         # DuckDB queries a canonical Parquet file in place, whatever its size.
@@ -211,7 +215,7 @@ def usage(
         begin("Computing usage")
         series = usage_series(source, by=by, freq=freq, value=value, until=until, tz=tz or "UTC")
         begin(f"Writing {len(series):,} rows")
-        series.to_parquet(out, index=False) if out.suffix == ".parquet" else series.to_csv(out, index=False)
+        write_table(series, out)
     typer.echo(out)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from gpudemand._atomic import replace_file
 from gpudemand._validation import InputError, check_choice
 from gpudemand.jobs.log_columns import LogColumns
 from gpudemand.jobs.registry import FORMATS, USAGE_ONLY
@@ -141,7 +142,13 @@ def write_jobs(jobs: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     Raises
     ------
     InputError
-        For any other suffix.
+        For any other suffix, or a folder that does not exist.
+
+    Notes
+    -----
+    An older file is replaced as a whole: interrupted at any time, the old one or the new one is there. Text is written
+    as it is, so that it can be read back; before a CSV file goes into a spreadsheet, note that user names in it may be
+    formulas.
 
     Examples
     --------
@@ -155,9 +162,7 @@ def write_jobs(jobs: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     """
     table = check_jobs(jobs)
     name = os.fspath(path)
-    if name.endswith(".parquet"):
-        table.to_parquet(path, index=False)
-    elif name.endswith((".csv", ".csv.gz")):
-        table.to_csv(path, index=False)
-    else:
+    if not name.endswith((".parquet", ".csv", ".csv.gz")):
         raise InputError(f"path={name!r} must end in .parquet, .csv or .csv.gz.")
+    with replace_file(path) as new:
+        table.to_parquet(new, index=False) if name.endswith(".parquet") else table.to_csv(new, index=False)

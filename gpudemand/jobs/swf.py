@@ -6,11 +6,11 @@ import gzip
 import os
 import re
 from pathlib import Path
-from typing import TextIO, cast
 
 import numpy as np
 import pandas as pd
 
+from gpudemand._atomic import replace_file
 from gpudemand._validation import InputError
 from gpudemand.jobs.log_columns import LogColumns, map_unique
 from gpudemand.jobs.table import TIME, check_jobs
@@ -116,7 +116,7 @@ def write_swf(jobs: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     jobs : DataFrame
         Canonical job table with at least one row.
     path : path-like
-        File to write; ``.gz`` compresses.
+        File to write, replaced as a whole; ``.gz`` compresses.
 
     Examples
     --------
@@ -135,15 +135,10 @@ def write_swf(jobs: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     table = _table(jobs).assign(**{column: numbers for column, (numbers, _) in codes.items()})
     lines = table.reindex(columns=list(FIELDS)).fillna(_UNKNOWN).astype("int64")
     start = jobs["submit"].min().floor("s")
-    with _open(path) as file:
-        file.write("\n".join([*_header(len(jobs), start), *labels, ";", ""]))
-        file.write(lines.to_csv(sep=" ", header=False, index=False, lineterminator="\n"))
-
-
-def _open(path: str | os.PathLike[str]) -> TextIO:
-    if os.fspath(path).endswith(".gz"):
-        return cast(TextIO, gzip.open(path, "wt", encoding="utf-8", newline="\n"))
-    return Path(path).open("w", encoding="utf-8", newline="\n")
+    text = "\n".join([*_header(len(jobs), start), *labels, ";", ""])
+    data = (text + lines.to_csv(sep=" ", header=False, index=False, lineterminator="\n")).encode()
+    with replace_file(path) as new:
+        new.write_bytes(gzip.compress(data, mtime=0) if new.suffix == ".gz" else data)
 
 
 def _header(count: int, start: pd.Timestamp) -> list[str]:

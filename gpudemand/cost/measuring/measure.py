@@ -120,7 +120,8 @@ def measure_training_cost(
     Raises
     ------
     InputError
-        For an invalid plan or option, or a file that has other columns or is being written.
+        For an invalid plan or option, or a file that has other columns (which stays as it is), is damaged, or is being
+        written.
     """
     sampling = Sampling(
         int(check_number("steps", steps, 1, integer=True)),
@@ -130,8 +131,9 @@ def measure_training_cost(
     limit = memory_limit_gib if memory_limit_gib is None else check_number("memory_limit_gib", memory_limit_gib, 0)
     check_choice("process", process, ("fresh", "shared"))
     runner = _Runner(sampling, check_number("timeout_s", timeout_s, 0, open_low=True), limit, process == "shared")
+    jobs = read_plan(plan)
     with RowFile(out, COLUMNS) as rows, closing(runner):
-        _run(read_plan(plan), rows, runner, progress or (lambda _: None))
+        _run(jobs, rows, runner, progress or (lambda _: None))
     return read_rows(out)
 
 
@@ -206,13 +208,16 @@ def read_rows(path: str | os.PathLike[str]) -> pd.DataFrame:
     Raises
     ------
     InputError
-        If there is no such file, or it holds other columns.
+        If there is no such file, it is damaged, or it holds other columns.
     """
     file = Path(path)
     if not file.is_file():
         raise InputError(f"there is no file of rows {file.name!r}; make one with measure_training_cost.")
     whole = file.read_bytes().rpartition(b"\n")[0]
-    rows = pd.read_csv(io.BytesIO(whole), dtype=dict.fromkeys(_TEXT, STRING))
+    try:
+        rows = pd.read_csv(io.BytesIO(whole), dtype=dict.fromkeys(_TEXT, STRING))
+    except ValueError as error:  # no column, another number of fields, other bytes than UTF-8
+        raise InputError(f"{file.name} is no file of measured rows, or is damaged ({error}).") from error
     return check_columns(rows, COLUMNS, f"{file.name}")
 
 
