@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -67,10 +68,18 @@ def read_manifest(folder: Path, name: str, version: int) -> dict[str, Any]:
 
 def foreign_file(folder: Path, name: str) -> str | None:
     """Return a file of a folder that its manifest does not list, or None."""
-    content = _read(folder / name) or {}
-    files = content.get("files")
-    listed = {name, *files} if isinstance(files, dict) else set()
-    return next((file for file in _files(folder) if file not in listed and Path(file).name not in _LITTER), None)
+    while True:
+        seen = folder.stat()
+        content = _read(folder / name) or {}
+        files = content.get("files")
+        listed = {name, *files} if isinstance(files, dict) else set()
+        unlisted = (file for file in _files(folder) if file not in listed and Path(file).name not in _LITTER)
+        try:
+            found = next(unlisted, None)
+        except FileNotFoundError:  # another process is replacing the folder
+            continue
+        if os.path.samestat(seen, folder.stat()):
+            return found
 
 
 def file_sha256(path: Path) -> str:
