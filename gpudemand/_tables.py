@@ -10,11 +10,11 @@ import pandas as pd
 
 from gpudemand._atomic import replace_file
 
-#: Control characters other than tab, newline and carriage return.
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+#: Control characters other than tab and newline. A carriage return would begin a row in a spreadsheet.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 #: Where a spreadsheet begins a formula: at the start of a cell, or after a semicolon, which separates cells in many
 #: countries. Full-width signs count in some.
-_FORMULA = re.compile(r"(^|;)(?=[=+@\t\r\n\uff1d\uff0b\uff0d\uff20-])")
+_FORMULA = re.compile(r"(^|;)(?=[=+@\t\n\uff1d\uff0b\uff0d\uff20-])")
 
 
 def write_table(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:

@@ -313,7 +313,7 @@ def _check_fitted_on(manifest: dict[str, Any]) -> dict[str, Any]:
 
 def _restore(estimator: Any, path: Path) -> Any:
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return estimator.from_arrays(arrays)
     except (ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path.name} does not hold a model that this version knows: {error}") from error

@@ -22,7 +22,7 @@ from gpudemand.cost.measuring.environment import ENVIRONMENT_COLUMNS
 from gpudemand.cost.measuring.meter import Sampling
 from gpudemand.cost.measuring.plan import read_plan
 from gpudemand.cost.measuring.process import MeasuringProcess
-from gpudemand.cost.measuring.rows import RowFile
+from gpudemand.cost.measuring.rows import RowFile, parse_rows
 
 STATUSES = ("ok", "oom", "timeout", "error")
 #: Measured columns in the order of the file. Times in seconds, memory in GiB; empty where unknown.
@@ -214,10 +214,9 @@ def read_rows(path: str | os.PathLike[str]) -> pd.DataFrame:
     if not file.is_file():
         raise InputError(f"there is no file of rows {file.name!r}; make one with measure_training_cost.")
     whole = file.read_bytes().rpartition(b"\n")[0]
-    try:
-        rows = pd.read_csv(io.BytesIO(whole), dtype=dict.fromkeys(_TEXT, STRING))
-    except ValueError as error:  # no column, another number of fields, other bytes than UTF-8
-        raise InputError(f"{file.name} is no file of measured rows, or is damaged ({error}).") from error
+    if not parse_rows(whole + b"\n", file.name) and not whole:
+        raise InputError(f"{file.name} has no complete line; make one with measure_training_cost.")
+    rows = pd.read_csv(io.BytesIO(whole), dtype=dict.fromkeys(_TEXT, STRING))
     return check_columns(rows, COLUMNS, f"{file.name}")
 
 

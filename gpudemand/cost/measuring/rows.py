@@ -13,6 +13,33 @@ from typing import IO, Any
 from gpudemand._validation import InputError
 
 
+def parse_rows(content: bytes, name: str) -> list[list[str]]:
+    """Return the rows below the header of a CSV file, each with as many fields as the header.
+
+    Parameters
+    ----------
+    content : bytes
+        Complete lines.
+    name : str
+        Of the file, for the message.
+
+    Raises
+    ------
+    InputError
+        If a row has another number of fields, or is no CSV in UTF-8.
+    """
+    rows: list[list[str]] = []
+    try:
+        for fields in filter(None, csv.reader(io.StringIO(content.decode(), newline=""), strict=True)):
+            rows.append(fields)
+            if len(fields) != len(rows[0]):
+                raise ValueError(f"it has {len(fields)} fields instead of {len(rows[0])}")
+    except (ValueError, csv.Error) as error:
+        place = f"row {max(len(rows) - 1, 1)} of {name}"
+        raise InputError(f"{place} is damaged ({error}); remove it, or choose another file.") from error
+    return rows[1:]
+
+
 class RowFile:
     """Append rows to a CSV file, each synced to disk.
 
@@ -60,7 +87,7 @@ class RowFile:
     def read(self) -> list[dict[str, str]]:
         """Return the rows as text."""
         self._file.seek(0)
-        return self._rows(self._file.read())
+        return [dict(zip(self.columns, row, strict=True)) for row in parse_rows(self._file.read(), self.path.name)]
 
     def _check(self, path: Path) -> None:
         """Refuse what is no file of these columns; one that was interrupted in its first line has a part of them."""
@@ -72,21 +99,7 @@ class RowFile:
             if not header.startswith(first):
                 raise InputError(f"{path.name} has other columns than this version writes; choose another file.")
             content = first + file.read()
-        self._rows(content[: content.rfind(b"\n") + 1])
-
-    def _rows(self, content: bytes) -> list[dict[str, str]]:
-        """Parse complete lines; each has a field for each column."""
-        rows: list[dict[str, str]] = []
-        try:
-            reader = csv.reader(io.StringIO(content.decode(), newline=""), strict=True)
-            for fields in filter(None, reader):
-                rows.append(dict(zip(self.columns, fields, strict=True)))  # noqa: PERF401 (counts, for the message)
-        except (ValueError, csv.Error) as error:
-            raise InputError(
-                f"{self.path.name} is damaged after row {max(len(rows) - 1, 0)} ({error}); remove what follows, or "
-                "choose another file."
-            ) from error
-        return rows[1:]
+        parse_rows(content[: content.rfind(b"\n") + 1], path.name)
 
     def _truncate_incomplete_line(self) -> None:
         self._file.seek(0)
