@@ -135,10 +135,16 @@ def warn_rejections(rejected: Mapping[str, int], total: int, source: str) -> Non
 
 
 def saved_attrs(schema: Any) -> dict[str, Any]:
-    """Return the ``attrs`` that pandas stored in the schema of a Parquet file."""
-    text = (schema.metadata or {}).get(b"PANDAS_ATTRS")
-    saved = json.loads(text) if text else {}
-    return saved if isinstance(saved, dict) else {}
+    """Return the ``attrs`` that pandas stored in the schema of a Parquet file, its kind and counts checked."""
+    text = (schema.metadata or {}).get(b"PANDAS_ATTRS", b"{}")
+    try:
+        saved = dict(json.loads(text))
+        counts = dict(saved.get("rejected", {})).values()
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InputError(f"the metadata PANDAS_ATTRS of the Parquet file are broken ({error}); write it again.") from error
+    if saved.get("kind", "") not in ("", *KINDS) or not all(isinstance(n, int) and n >= 0 for n in counts):
+        raise InputError("the metadata PANDAS_ATTRS of the Parquet file hold no known kind or counts; write it again.")
+    return saved
 
 
 def check_jobs(jobs: object) -> pd.DataFrame:
