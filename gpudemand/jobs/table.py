@@ -141,7 +141,9 @@ def saved_attrs(schema: Any) -> dict[str, Any]:
         saved = dict(json.loads(text))
         counts = dict(saved.get("rejected", {})).values()
     except (ValueError, TypeError, RecursionError) as error:
-        raise InputError(f"the metadata PANDAS_ATTRS of the Parquet file are broken ({error}); write it again.") from error
+        raise InputError(
+            f"the metadata PANDAS_ATTRS of the Parquet file are broken ({error}); write it again."
+        ) from error
     if saved.get("kind", "") not in ("", *KINDS) or not all(isinstance(n, int) and n >= 0 for n in counts):
         raise InputError("the metadata PANDAS_ATTRS of the Parquet file hold no known kind or counts; write it again.")
     return saved

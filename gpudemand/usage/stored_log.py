@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import duckdb
-import pyarrow.dataset as pa_dataset
-from pyarrow.fs import LocalFileSystem
 
 from gpudemand._validation import InputError
 from gpudemand.jobs.files import LIMITS, NO_LIMITS
@@ -36,10 +35,8 @@ def create_relation(db: duckdb.DuckDBPyConnection, path: Path) -> str:
     """
     if path.name.endswith(".parquet"):
         open_parquet(path, _LIMITS).close()
-        place = os.fspath(path.resolve())
-        db.register(
-            RELATION, pa_dataset.dataset(place, format="parquet", filesystem=LocalFileSystem(), partitioning=None)
-        )
+        exact = re.sub(r"([*?\[{])", r"[\1]", os.fspath(path.resolve())).replace("'", "''")
+        db.execute(f"CREATE VIEW {RELATION} AS SELECT * FROM read_parquet('{exact}', hive_partitioning=false)")
     else:
         _copy_csv(db, path)
     return RELATION
