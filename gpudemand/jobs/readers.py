@@ -91,7 +91,7 @@ def read_jobs(
         check_choice("kind", kind, KINDS)
     log = _open(existing_path(path), format, tz, origin, limits or NO_LIMITS)
     frame = spec.read(log)
-    saved = saved_attrs(log.table.rows.schema)
+    saved = saved_attrs(log.table.rows.schema, log.table.source)
     has_ids = "job_id" in frame.columns
     with_ids = frame if has_ids else frame.assign(job_id=pd.Series(log.lines).astype(str))
     jobs = as_jobs(with_ids, kind=kind or saved.get("kind", spec.kind), source=log.table.source)

@@ -134,18 +134,18 @@ def warn_rejections(rejected: Mapping[str, int], total: int, source: str) -> Non
         warnings.warn(message, RejectedRowsWarning, stacklevel=3)
 
 
-def saved_attrs(schema: Any) -> dict[str, Any]:
-    """Return the ``attrs`` that pandas stored in the schema of a Parquet file, its kind and counts checked."""
+def saved_attrs(schema: Any, source: str = "the file") -> dict[str, Any]:
+    """Return the ``attrs`` that pandas stored in the schema of a Parquet file; kind and counts are checked."""
     text = (schema.metadata or {}).get(b"PANDAS_ATTRS", b"{}")
     try:
         saved = dict(json.loads(text))
         counts = dict(saved.get("rejected", {})).values()
+        if saved.get("kind", "") not in ("", *KINDS) or not all(isinstance(n, int) and n >= 0 for n in counts):
+            raise ValueError("unknown kind or counts")
     except (ValueError, TypeError, RecursionError) as error:
         raise InputError(
-            f"the metadata PANDAS_ATTRS of the Parquet file are broken ({error}); write it again."
+            f"the metadata PANDAS_ATTRS of {source!r} are broken ({error}); write the file anew."
         ) from error
-    if saved.get("kind", "") not in ("", *KINDS) or not all(isinstance(n, int) and n >= 0 for n in counts):
-        raise InputError("the metadata PANDAS_ATTRS of the Parquet file hold no known kind or counts; write it again.")
     return saved
 
 

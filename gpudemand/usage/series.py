@@ -107,7 +107,11 @@ def _stated_kind(jobs: pd.DataFrame | str | Path) -> str:
     """Kind of data stated by a table or a Parquet file; empty where it is not stated."""
     if isinstance(jobs, pd.DataFrame):
         return str(jobs.attrs.get("kind", ""))
-    return str(saved_attrs(pq.read_schema(jobs)).get("kind", "")) if str(jobs).endswith(".parquet") else ""
+    return (
+        str(saved_attrs(pq.read_schema(jobs), Path(jobs).name).get("kind", ""))
+        if str(jobs).endswith(".parquet")
+        else ""
+    )
 
 
 def _key_columns(by: str | Sequence[str] | None) -> list[str]:

@@ -17,7 +17,11 @@ def main() -> None:
     import atheris
 
     with atheris.instrument_imports(include=["gpudemand.jobs"]):
-        from tests.jobs.mutations import LOGS, USAGE, check_jobs_of, check_usage_of
+        from tests.jobs.mutations import LOGS, USAGE, check_jobs_of, check_usage_of, mutate
+
+    def damage(data: bytes, max_size: int, seed: int) -> bytes:
+        """Damage an input as libFuzzer does, or as the tests do."""
+        return mutate(data, seed)[:max_size] if seed % 2 else atheris.Mutate(data, max_size)
 
     name = sys.argv.pop(1)
     check = check_usage_of if name in USAGE else check_jobs_of
@@ -25,7 +29,9 @@ def main() -> None:
         seed = Path(folder, "seed", name)
         seed.parent.mkdir()
         seed.write_bytes(USAGE[name] if name in USAGE else LOGS[name][1])
-        atheris.Setup([*sys.argv, str(seed.parent)], lambda data: check(name, data, Path(folder)))
+        atheris.Setup(
+            [*sys.argv, str(seed.parent)], lambda data: check(name, data, Path(folder)), custom_mutator=damage
+        )
         atheris.Fuzz()
 
 

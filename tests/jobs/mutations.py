@@ -36,7 +36,7 @@ def _prometheus() -> bytes:
     return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": series}}).encode()
 
 
-_DAY = "2024-05-01T{h}:00:00"
+_DAY, _END = "2024-05-01T{h}:00:00", "2024-05-02T00:00:00"
 #: Name -> format and contents of a valid log of seven jobs of one GPU or more.
 LOGS: dict[str, tuple[str, bytes]] = {
     "canonical": (
@@ -47,7 +47,7 @@ LOGS: dict[str, tuple[str, bytes]] = {
     ),
     "canonical-quoted": (
         "canonical",
-        _lines("job_id,user,submit,start,end,gpus", f'"{{i}}","ada, ""the""",{_DAY}Z,{_DAY}Z,2024-05-02T00:00:00Z,"2"'),
+        _lines("job_id,user,submit,start,end,gpus", f'"{{i}}","ada, ""the""",{_DAY}Z,{_DAY}Z,{_END}Z,"2"'),
     ),
     "sacct": (
         "sacct",
@@ -71,14 +71,14 @@ LOGS: dict[str, tuple[str, bytes]] = {
         "helios",
         _lines(
             "job_id,user,vc,gpu_num,state,submit_time,start_time,end_time",
-            f"{{i}},u1,vc1,8,COMPLETED,{_DAY},{_DAY},2024-05-02T00:00:00",
+            f"{{i}},u1,vc1,8,COMPLETED,{_DAY},{_DAY},{_END}",
         ),
     ),
     "acme": (
         "acme",
         _lines(
             "job_id,user,gpu_num,type,state,submit_time,start_time,end_time",
-            f"{{i}},u1,8,Pretrain,COMPLETED,{_DAY}+08:00,{_DAY}+08:00,2024-05-02T00:00:00+08:00",
+            f"{{i}},u1,8,Pretrain,COMPLETED,{_DAY}+08:00,{_DAY}+08:00,{_END}+08:00",
         ),
     ),
     "philly": ("philly", _philly()),
@@ -209,7 +209,8 @@ def read(name: str, data: bytes, folder: Path) -> pd.DataFrame | None:
                 return read_prometheus(path, tz="UTC")
             return read_jobs(path, LOGS[name][0], tz="Asia/Shanghai", origin="2024-01-01")
         except InputError as error:
-            assert "log.dat" in str(error), error
+            if path.name not in str(error):
+                raise AssertionError(f"the message does not name the file: {error}") from error
             return None
 
 

@@ -67,8 +67,7 @@ def test_a_file_queried_in_place_gives_what_the_reader_gives(tmp_path: Path) -> 
         path.write_bytes(mutate(LOGS["canonical-quoted"][1], seed))
         try:
             in_place = usage_series(path, by=None, freq="YS")["y"].sum()
-        except InputError as error:
-            assert "log" in str(error)
+        except InputError:
             return
         with warnings.catch_warnings():
             warnings.simplefilter("error")
