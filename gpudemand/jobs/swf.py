@@ -53,7 +53,7 @@ def open_swf(path: Path, limits: Limits = LIMITS) -> TextTable:
 
 def _read_header(lines: list[str]) -> dict[str, str]:
     """Label -> value; the label of user 3's name is ``User 3``."""
-    found = [match.groups() for match in map(_LABEL.match, lines) if match]
+    found = [(match[1], match[2]) for match in map(_LABEL.match, lines) if match]
     named = [(label, value.partition(" ")) for label, value in found if label.lower() in _NAMED]
     return {**dict(found), **{f"{label} {number}": name.strip() for label, (number, _, name) in named if name.strip()}}
 
