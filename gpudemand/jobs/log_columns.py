@@ -111,10 +111,23 @@ class LogColumns:
         """
         if name not in self:
             return pd.Series(None, index=range(len(self)), dtype=STRING)
-        column = pc.utf8_trim_whitespace(_as_text(self.table.rows[name]))
+        column = pc.utf8_trim_whitespace(self._as_text(name))
         column = pc.if_else(pc.equal(column, ""), None, column)
         text = pd.Series(column.to_pandas(types_mapper={pa.string(): STRING}.get), dtype=STRING)
         return text.mask(text.str.lower().isin(NULL_MARKERS).to_numpy(dtype=bool)) if null_markers else text
+
+    def _as_text(self, name: str) -> Any:
+        column = self.table.rows[name]
+        if pa.types.is_nested(column.type):
+            texts = [None if value is None else str(value) for value in column.to_pylist()]
+            return pa.chunked_array([pa.array(texts, pa.string())])
+        if not pa.types.is_duration(column.type):
+            try:
+                return column.cast(pa.string())
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # bytes that are no text, types without words
+                pass
+        kind = f"the column {name!r} of {self.table.source!r} holds {column.type}"
+        raise InputError(f"{kind}, which is neither text, a number nor a time; convert it.")
 
     def texts(self, **columns: str) -> dict[str, pd.Series]:
         """Several text columns: canonical name -> column of the log."""
@@ -208,12 +221,6 @@ class LogColumns:
 def _mark(reasons: Any, rows: pd.Series | BoolArray, reason: str) -> None:
     mask = np.asarray(rows, dtype=bool)
     reasons[mask & (reasons == None)] = reason  # noqa: E711 (element by element)
-
-
-def _as_text(column: Any) -> Any:
-    if pa.types.is_nested(column.type):
-        return pa.chunked_array([pa.array([None if v is None else str(v) for v in column.to_pylist()], pa.string())])
-    return column if pa.types.is_string(column.type) else column.cast(pa.string())
 
 
 def start_unstarted_at_end(jobs: pd.DataFrame) -> pd.DataFrame:

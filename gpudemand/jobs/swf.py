@@ -5,16 +5,19 @@ from __future__ import annotations
 import gzip
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow.compute as pc
 
 from gpudemand._atomic import replace_file
 from gpudemand._validation import InputError
+from gpudemand.jobs.files import LIMITS, Limits, line_blocks
 from gpudemand.jobs.log_columns import LogColumns, map_unique
 from gpudemand.jobs.table import TIME, check_jobs
-from gpudemand.jobs.text import TextTable, parse_rows, read_text
+from gpudemand.jobs.text import TextTable, concatenate, parse_lines
 
 FIELDS = (
     *("job", "submit", "wait", "run", "allocated", "cpu_time", "memory", "requested", "requested_time"),
@@ -26,26 +29,31 @@ _STATUS = {"0": "failed", "1": "completed", "5": "cancelled"}
 _CODES = {"completed": 1, "cancelled": 5, "failed": 0, "timeout": 0, "out_of_memory": 0, "preempted": 0}
 _WHOLE = r"0|[1-9][0-9]{0,14}"
 _PARTIAL = ("2", "3", "4")
+_LABEL = re.compile(r"; ?(\w+): ?(.*)$")
+_JOB = re.compile(r"; ?(?:[+-]?[0-9.]+ ){17}[+-]?[0-9.]+")
+COMMENTED_OUT = "commented out"
 
 
-def open_swf(path: Path) -> TextTable:
-    """Read the eighteen columns and the ``;`` header."""
-    data = read_text(path).replace(b"\t", b" ") + b"\n"
-    preamble = re.match(rb"(?:[ ]*(?:;[^\n]*)?\n)*", data)
-    header = _read_header(preamble[0].decode("utf-8") if preamble else "")
-    data = re.sub(rb"(?m)^ *;[^\n]*$", b"", data)
-    while b"  " in data:
-        data = data.replace(b"  ", b" ")
-    data = data.replace(b"\n ", b"\n").replace(b" \n", b"\n").removeprefix(b" ")
-    if not data.strip():
+def open_swf(path: Path, limits: Limits = LIMITS) -> TextTable:
+    """Read the eighteen columns and the ``;`` header; jobs behind a ``;`` are listed in ``bad``."""
+    tables, comments = [], {}
+    for first, raw in line_blocks(path, limits):
+        lines = pc.ascii_trim_whitespace(pc.replace_substring_regex(raw, r"[ \t]+", " "))
+        found = np.flatnonzero(pc.starts_with(lines, ";").to_numpy(zero_copy_only=False))
+        comments.update({first + int(line): lines[line].as_py() for line in found})
+        lines = pc.replace_substring_regex(lines, "^;.*", "")
+        tables.append(parse_lines(lines, first, list(FIELDS), path.name, " "))
+    table = concatenate(tables)
+    if not len(table):
         raise InputError(f"{path.name!r} has a header and no jobs.")
-    table = parse_rows(data, list(FIELDS), path.name, delimiter=" ", quoted=False)
-    return TextTable(table.rows, table.lines, table.source, table.bad, header)
+    commented_out = {line: COMMENTED_OUT for line, text in comments.items() if _JOB.fullmatch(text)}
+    bad = {**table.bad, **commented_out}
+    return replace(table, bad=bad, header=_read_header(list(comments.values())))
 
 
-def _read_header(text: str) -> dict[str, str]:
+def _read_header(lines: list[str]) -> dict[str, str]:
     """Label -> value; the label of user 3's name is ``User 3``."""
-    found = re.findall(r"(?m)^ *; *(\w+): *(.*?) *$", text)
+    found = [(match[1], match[2]) for match in map(_LABEL.match, lines) if match]
     named = [(label, value.partition(" ")) for label, value in found if label.lower() in _NAMED]
     return {**dict(found), **{f"{label} {number}": name.strip() for label, (number, _, name) in named if name.strip()}}
 

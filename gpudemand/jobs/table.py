@@ -134,11 +134,19 @@ def warn_rejections(rejected: Mapping[str, int], total: int, source: str) -> Non
         warnings.warn(message, RejectedRowsWarning, stacklevel=3)
 
 
-def saved_attrs(schema: Any) -> dict[str, Any]:
-    """Return the ``attrs`` that pandas stored in the schema of a Parquet file."""
-    text = (schema.metadata or {}).get(b"PANDAS_ATTRS")
-    saved = json.loads(text) if text else {}
-    return saved if isinstance(saved, dict) else {}
+def saved_attrs(schema: Any, source: str = "the file") -> dict[str, Any]:
+    """Return the ``attrs`` that pandas stored in the schema of a Parquet file; kind and counts are checked."""
+    text = (schema.metadata or {}).get(b"PANDAS_ATTRS", b"{}")
+    try:
+        saved = dict(json.loads(text))
+        counts = dict(saved.get("rejected", {})).values()
+        if saved.get("kind", "") not in ("", *KINDS) or not all(isinstance(n, int) and n >= 0 for n in counts):
+            raise ValueError("unknown kind or counts")
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InputError(
+            f"the metadata PANDAS_ATTRS of {source!r} are broken ({error}); write the file anew."
+        ) from error
+    return saved
 
 
 def check_jobs(jobs: object) -> pd.DataFrame:

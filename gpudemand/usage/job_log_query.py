@@ -17,6 +17,7 @@ import pyarrow as pa
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError
 from gpudemand.jobs.table import COLUMNS, EARLIEST, LATEST, MAX_GPUS, TIME, check_jobs
+from gpudemand.usage.stored_log import create_relation
 
 KEYS = ("user", "group", "cluster", "gpu_type", "status")
 _TEXT, _TIMES, _NUMBERS = ("job_id", *KEYS), ("submit", "start", "end"), ("gpus",)
@@ -100,10 +101,8 @@ class JobLogQuery:
         suffix = next((s for s in (".parquet", ".csv", ".csv.gz") if path.name.endswith(s)), None)
         if suffix is None:
             raise InputError(f"{path.name} is neither Parquet nor CSV; convert it with `gpudemand convert` first.")
-        quoted = str(path).replace("'", "''")
-        options = "" if suffix == ".parquet" else ", header=true, all_varchar=true"
-        reader = f"read_{'parquet' if suffix == '.parquet' else 'csv'}('{quoted}'{options})"
         try:
+            reader = create_relation(self._db, path)
             columns = {row[0] for row in self._db.execute(f"DESCRIBE SELECT * FROM {reader}").fetchall()}
             missing = [name for name in COLUMNS if name not in columns]
             if missing:

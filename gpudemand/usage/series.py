@@ -107,7 +107,11 @@ def _stated_kind(jobs: pd.DataFrame | str | Path) -> str:
     """Kind of data stated by a table or a Parquet file; empty where it is not stated."""
     if isinstance(jobs, pd.DataFrame):
         return str(jobs.attrs.get("kind", ""))
-    return str(saved_attrs(pq.read_schema(jobs)).get("kind", "")) if str(jobs).endswith(".parquet") else ""
+    return (
+        str(saved_attrs(pq.read_schema(jobs), Path(jobs).name).get("kind", ""))
+        if str(jobs).endswith(".parquet")
+        else ""
+    )
 
 
 def _key_columns(by: str | Sequence[str] | None) -> list[str]:
@@ -291,8 +295,15 @@ def read_usage(path: str | Path, format: str = "canonical", *, tz: str | None = 
         from gpudemand.jobs.kubernetes import read_prometheus
 
         return read_prometheus(path, tz=tz)
-    usage = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path, dtype={"unique_id": str})
+    usage = _read_file(path)
     usage = check_columns(usage, ("unique_id", "ds", "y"), path.name)
     ds = pd.to_datetime(usage["ds"], format="ISO8601")
     ds = ds.dt.tz_localize(tz) if tz is not None and ds.dt.tz is None else ds
     return check_usage(usage.assign(ds=ds), allow_missing=True)
+
+
+def _read_file(path: Path) -> pd.DataFrame:
+    """Table of a file; the names of its folders are no columns."""
+    if path.suffix == ".parquet":
+        return pd.read_parquet(path, partitioning=None)
+    return pd.read_csv(path, dtype={"unique_id": str})
