@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterable
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
-from gpudemand._typing import FloatArray
+from gpudemand._typing import STRING, FloatArray
 
 
 class InputError(ValueError):
@@ -66,15 +68,97 @@ def _interval(low: float, high: float, open_low: bool) -> str:
     return " and ".join(part for part in (lower, upper) if part) or "that is finite"
 
 
-def check_columns(frame: object, required: Iterable[str], what: str) -> pd.DataFrame:
-    """Return `frame` if it is a DataFrame that has every column of `required`."""
-    if not isinstance(frame, pd.DataFrame):
-        raise InputError(f"{what} must be a pandas DataFrame; got {type(frame).__name__}.")
-    missing = [name for name in required if name not in frame.columns]
-    if missing:
-        has = ", ".join(map(str, frame.columns[:12])) or "no columns"
-        raise InputError(f"{what} lacks the column(s) {', '.join(missing)}; it has {has}.")
+def as_frame(table: object, what: str) -> pd.DataFrame:
+    """Return a table of any library as a pandas DataFrame of NumPy values, with text as Arrow strings.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Of pandas (nullable, Arrow-backed and categorical columns included), or anything that exports the Arrow
+        PyCapsule interface: polars, pyarrow, DuckDB, narwhals ...
+    what : str
+        Name of the table, for messages.
+
+    Raises
+    ------
+    InputError
+        If it is no table, or has a column twice.
+
+    Examples
+    --------
+    >>> as_frame(pa.table({"gpus": [8, None]}), "jobs")
+       gpus
+    0   8.0
+    1   NaN
+    """
+    if isinstance(table, pd.DataFrame):
+        frame = _with_plain_columns(table)
+    elif hasattr(table, "__arrow_c_stream__") or hasattr(table, "__arrow_c_array__"):
+        arrow = pa.table(table)
+        columns = [_from_arrow(column) for column in arrow.columns]
+        frame = pd.DataFrame(dict(enumerate(columns)), index=range(arrow.num_rows)).set_axis(arrow.column_names, axis=1)
+    else:
+        raise InputError(f"{what} must be a table (pandas, polars, pyarrow ...); got {type(table).__name__}.")
+    if not frame.columns.is_unique:
+        twice = frame.columns[frame.columns.duplicated()][0]
+        raise InputError(f"{what} has the column {shorten(twice)!r} more than once; rename or drop one.")
     return frame
+
+
+def _with_plain_columns(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame itself if its columns are NumPy arrays or Arrow strings, otherwise one that shares those that are."""
+    plain = frame.copy(deep=False)
+    for place, dtype in enumerate(frame.dtypes):
+        if isinstance(dtype, pd.SparseDtype):
+            plain.isetitem(place, frame.iloc[:, place].sparse.to_dense())
+        elif _is_arrow_backed_or_nullable(dtype):
+            values = _from_arrow(pa.array(frame.iloc[:, place], from_pandas=True))
+            plain.isetitem(place, values.set_axis(frame.index))
+    return plain
+
+
+def _is_arrow_backed_or_nullable(dtype: Any) -> bool:
+    if isinstance(dtype, (pd.CategoricalDtype, pd.ArrowDtype, pd.StringDtype)):
+        return bool(dtype != STRING)
+    return pd.api.types.is_extension_array_dtype(dtype) and dtype.kind in "iufb"
+
+
+def _from_arrow(array: Any) -> pd.Series:
+    """Series of NumPy values, or of text, from an Arrow array or chunked array."""
+    chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+    if pa.types.is_dictionary(array.type):
+        array = pa.chunked_array([_decode(chunk) for chunk in chunks], type=_plain_type(array.type.value_type))
+    array = array.cast(_plain_type(array.type))
+    return pd.Series(array.to_pandas(types_mapper={pa.large_string(): STRING}.get, date_as_object=False))
+
+
+def _decode(array: Any) -> Any:
+    # Arrow decodes no views, and polars exports nothing else.
+    values = array.dictionary.cast(_plain_type(array.type.value_type))
+    return pa.DictionaryArray.from_arrays(array.indices, values).dictionary_decode()
+
+
+def _plain_type(dtype: Any) -> Any:
+    """Type that every version of pandas reads: one type of text, and floats for decimals."""
+    if str(dtype) in ("string", "string_view"):
+        return pa.large_string()
+    return pa.float64() if pa.types.is_decimal(dtype) else dtype
+
+
+def check_columns(frame: object, required: Iterable[str], what: str) -> pd.DataFrame:
+    """Return `frame` as pandas if it is a table that has every column of `required`; see `as_frame`."""
+    table = as_frame(frame, what)
+    require_names(table.columns, required, what)
+    return table
+
+
+def require_names(names: Iterable[object], required: Iterable[str], what: str, hint: str = "") -> None:
+    """Raise an `InputError`, with a hint at what to do, if a required column is not among the names of the columns."""
+    present = list(names)
+    missing = [name for name in required if name not in present]
+    if missing:
+        has = ", ".join(str(shorten(name)) for name in present[:12]) or "no columns"
+        raise InputError(f"{what} lacks the column(s) {', '.join(missing)}; it has {has}.{hint}")
 
 
 def check_usage(usage: object, *, allow_missing: bool = False) -> pd.DataFrame:

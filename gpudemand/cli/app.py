@@ -209,7 +209,7 @@ def usage(
         in_place = format == "canonical" and log.suffix == ".parquet"
         source = log if in_place else _read(log, format, tz, origin)
         begin("Computing usage")
-        series = usage_series(source, by=by, freq=freq, value=value, until=until, tz=tz or "UTC")
+        series = usage_series(source, by=by, freq=freq, value=value, until=until, tz=tz)
         begin(f"Writing {len(series):,} rows")
         series.to_parquet(out, index=False) if out.suffix == ".parquet" else series.to_csv(out, index=False)
     typer.echo(out)

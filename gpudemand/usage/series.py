@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,23 +13,24 @@ import pyarrow.parquet as pq
 
 from gpudemand._typing import STRING, FloatArray, IntArray
 from gpudemand._validation import InputError, check_choice, check_columns, check_usage
+from gpudemand.jobs.schema import microseconds
 from gpudemand.jobs.table import check_jobs, saved_attrs
-from gpudemand.jobs.time_parser import parse_timestamp
+from gpudemand.jobs.time_parser import parse_timestamp, parse_timezone
 from gpudemand.usage.bins import BinnedGpuTime, bin_edges
-from gpudemand.usage.job_log_query import KEYS, JobLogQuery, microseconds, open_log
+from gpudemand.usage.job_log_query import KEYS, JobLogQuery, open_log
 
 VALUES = ("gpu_hours", "gpus", "gpus_peak", "jobs")
 
 
 def usage_series(
-    jobs: pd.DataFrame | str | Path,
+    jobs: pd.DataFrame | str | os.PathLike[str],
     by: str | Sequence[str] | None = "user",
     freq: object = "D",
     value: str = "gpu_hours",
     *,
     start: object = None,
     until: object = None,
-    tz: str = "UTC",
+    tz: object = None,
     pending: bool = False,
     partial: bool = True,
 ) -> pd.DataFrame:
@@ -36,7 +39,8 @@ def usage_series(
     Parameters
     ----------
     jobs : DataFrame, str or Path
-        A canonical job table, or a Parquet or CSV file of one, which is queried by DuckDB and not loaded.
+        A job table, of pandas, polars, pyarrow ..., or a Parquet or CSV file of one, which is queried by DuckDB and not
+        loaded. ``start`` (or ``submit``), ``end`` and ``gpus`` are needed, and ``user`` for ``by="user"``.
     by : str, sequence of str or None, default="user"
         Column that defines the series: ``"user"``, ``"group"``, ``"cluster"``, ``"gpu_type"``, ``"status"``; a list or
         a path such as ``"cluster/group/user"`` gives hierarchical names; None or ``"total"`` is the total. A missing
@@ -48,8 +52,9 @@ def usage_series(
     start, until : time-like, optional
         Period to cover; times without a zone are in `tz`. The log's own first and last time by default. Jobs still
         running end at `until`.
-    tz : str, default="UTC"
-        Zone of the calendar: days, weeks and months are local ones; days have 23, 24 or 25 hours.
+    tz : str or tzinfo, optional
+        Zone of the calendar, by default UTC: days, weeks and months are local ones; days have 23, 24 or 25 hours. Also
+        the zone of times of jobs that have none, which are refused without it.
     pending : bool, default=False
         Include waiting time: each job counts from its submit, and jobs that have not started are included.
     partial : bool, default=True
@@ -62,6 +67,12 @@ def usage_series(
         ``attrs`` hold ``kind``, ``value``, ``freq``, ``until``, and the numbers of jobs with unknown GPUs (counted as
         0) and of finished jobs with an unknown end (counted as zero time).
 
+    Raises
+    ------
+    InputError
+        For an argument or a log that cannot be used: rows that cannot be counted are counted by reason, and none is left
+        out (`read_jobs` leaves them out). See `gpudemand.jobs.table.check_jobs`.
+
     Notes
     -----
     A missing start counts as the submit, unless the job is known to be pending.
@@ -69,10 +80,8 @@ def usage_series(
     Examples
     --------
     >>> import pandas as pd
-    >>> from gpudemand.jobs.table import as_jobs
     >>> times = pd.to_datetime(["2026-03-01 22:00", "2026-03-03 04:00"], utc=True)
-    >>> log = pd.DataFrame({"user": ["ada"], "submit": times[:1], "end": times[1:], "gpus": [2]})
-    >>> jobs = as_jobs(log, kind="measured")
+    >>> jobs = pd.DataFrame({"user": ["ada"], "start": times[:1], "end": times[1:], "gpus": [2]})
     >>> usage_series(jobs, freq="D")
       unique_id                        ds     y
     0       ada 2026-03-01 00:00:00+00:00   4.0
@@ -80,20 +89,20 @@ def usage_series(
     2       ada 2026-03-03 00:00:00+00:00   8.0
     """
     check_choice("value", value, VALUES)
-    columns = _key_columns(by)
-    if isinstance(jobs, pd.DataFrame):
-        _check_present(jobs, columns)
-    with open_log(jobs, columns, pending=pending) as log:
+    columns, zone = _key_columns(by), _calendar(tz)
+    source = Path(jobs) if isinstance(jobs, (str, os.PathLike)) else check_jobs(jobs, tz=tz, allow_unknown=True)
+    with open_log(source, columns, pending=pending, tz=tz) as log:
         bounds = log.bounds()
-        begin, stop = _time("start", start, tz, bounds.begin), _time("until", until, tz, bounds.until)
+        _check_named(columns, log.named())
+        begin, stop = _time("start", start, zone, bounds.begin), _time("until", until, zone, bounds.until)
         if stop < begin:
             raise InputError(f"until ({stop}) lies before the start of the period ({begin}).")
-        edges = bin_edges(begin, stop, freq, tz)
+        edges = bin_edges(begin, stop, freq, zone)
         keys = log.keys()
         y = _values(log, value, edges, len(keys), microseconds(begin), microseconds(stop))
     usage = _long_frame(keys, edges[:-1], y)
     usage.attrs = {
-        "kind": _stated_kind(jobs),
+        "kind": _stated_kind(source),
         "value": value,
         "freq": str(freq),
         "until": stop.isoformat(),
@@ -103,11 +112,17 @@ def usage_series(
     return usage if partial or stop >= edges[-1] else drop_last_bin(usage)
 
 
-def _stated_kind(jobs: pd.DataFrame | str | Path) -> str:
+def _calendar(tz: object) -> Any:
+    """Zone of the calendar: named zones by name, as pandas writes them into a dtype."""
+    zone = parse_timezone(tz)
+    return "UTC" if zone is None else getattr(zone, "key", zone)
+
+
+def _stated_kind(source: pd.DataFrame | Path) -> str:
     """Kind of data stated by a table or a Parquet file; empty where it is not stated."""
-    if isinstance(jobs, pd.DataFrame):
-        return str(jobs.attrs.get("kind", ""))
-    return str(saved_attrs(pq.read_schema(jobs)).get("kind", "")) if str(jobs).endswith(".parquet") else ""
+    if isinstance(source, pd.DataFrame):
+        return str(source.attrs.get("kind", ""))
+    return str(saved_attrs(pq.read_schema(source)).get("kind", "")) if source.suffix == ".parquet" else ""
 
 
 def _key_columns(by: str | Sequence[str] | None) -> list[str]:
@@ -117,14 +132,13 @@ def _key_columns(by: str | Sequence[str] | None) -> list[str]:
     return columns
 
 
-def _check_present(jobs: pd.DataFrame, columns: Sequence[str]) -> None:
+def _check_named(columns: Sequence[str], named: Sequence[str]) -> None:
     for name in columns:
-        if name in jobs.columns and len(jobs) and jobs[name].isna().all():
-            known = [key for key in KEYS if key in jobs.columns and jobs[key].notna().any()]
-            raise InputError(f"this log names no {name!r} for any job; split it by {' or '.join([*known, 'total'])}.")
+        if name not in named:
+            raise InputError(f"this log names no {name!r} for any job; split it by {' or '.join([*named, 'total'])}.")
 
 
-def _time(name: str, value: object, tz: str, default: int) -> pd.Timestamp:
+def _time(name: str, value: object, tz: object, default: int) -> pd.Timestamp:
     return pd.Timestamp(default, unit="us", tz="UTC") if value is None else parse_timestamp(value, tz, name)
 
 
@@ -200,15 +214,17 @@ def recorded_until(jobs: pd.DataFrame) -> pd.Timestamp:
 
     Examples
     --------
-    >>> from gpudemand.jobs.table import as_jobs
+    >>> from gpudemand.jobs.schema import microseconds
+from gpudemand.jobs.table import as_jobs
     >>> times = pd.date_range("2026-03-01", periods=3, freq="D", tz="UTC")
     >>> jobs = as_jobs(pd.DataFrame({"submit": times, "end": times + pd.Timedelta("9D"), "gpus": 1}), kind="measured")
     >>> recorded_until(jobs)
     Timestamp('2026-03-03 00:00:00+0000', tz='UTC')
     """
-    submits = check_jobs(jobs)["submit"].sort_values()
+    log = check_jobs(jobs, allow_unknown=True)
+    submits = log["submit"].sort_values()
     last = submits.iloc[-1]
-    newest = jobs[["submit", "start", "end"]].max().max()
+    newest = log[["submit", "start", "end"]].max().max()
     return last if newest - last > submits.diff().quantile(0.999) else newest
 
 
