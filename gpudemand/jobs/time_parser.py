@@ -24,9 +24,8 @@ NO_SUCH_TIME = "local time that daylight saving skips"
 MAX_SHIFT_S = 1.9e9
 
 _DATE = r"^(19|20|21)\d\d-\d\d-\d\d"
-#: Text of a time without a zone, and with one.
-NAIVE = _DATE + r"([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?)?$"
-ZONED = _DATE + r"[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)? ?(Z|[+-]\d\d(:?\d\d)?)$"
+_NAIVE = _DATE + r"([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?)?$"
+_ZONED = _DATE + r"[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)? ?(Z|[+-]\d\d(:?\d\d)?)$"
 _OTHER_YEAR = r"^[+-]?\d{4,}-\d\d-\d\d"
 _EPOCH = r"^\d+(\.\d*)?$"
 _FIRST_MILLISECOND = 1e11
@@ -173,7 +172,7 @@ class TimeParser:
         """
         raw = pa.array(text, type=pa.string(), from_pandas=True)
         raw = raw.combine_chunks() if isinstance(raw, pa.ChunkedArray) else raw
-        naive, zoned, other, epoch = (_matches(raw, regex) for regex in (NAIVE, ZONED, _OTHER_YEAR, _EPOCH))
+        naive, zoned, other, epoch = (_matches(raw, regex) for regex in (_NAIVE, _ZONED, _OTHER_YEAR, _EPOCH))
         seconds = pd.to_numeric(text.where(epoch), errors="coerce").to_numpy(dtype=float, na_value=np.nan)
         implausible = (seconds < EARLIEST.timestamp()) | (seconds > LATEST.timestamp())
         outside = (other & ~naive & ~zoned) | implausible

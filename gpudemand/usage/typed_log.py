@@ -23,10 +23,11 @@ from gpudemand.jobs.schema import (
     microseconds,
 )
 from gpudemand.jobs.table import unusable
-from gpudemand.jobs.time_parser import NAIVE, NO_SUCH_TIME, NULL_MARKERS, ZONED, TimeParser, parse_timezone
+from gpudemand.jobs.time_parser import NO_SUCH_TIME, NULL_MARKERS, TimeParser, parse_timezone
 
 _TEXT, _TIMES = ("job_id", "user", "group", "cluster", "gpu_type"), ("submit", "start", "end")
-_INSTANT, _LOCAL = "TIMESTAMP WITH TIME ZONE", ("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "DATE")
+_INSTANT = ("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS")
+_LOCAL = ("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "DATE")
 _NUMERIC = ("DOUBLE", "FLOAT", "DECIMAL", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 _HINT = " It is no canonical job table: read it with read_jobs(path, format=...), or convert it with `gpudemand convert`."
 _MINUTE = 60_000_000
@@ -54,17 +55,25 @@ def create_typed_view(db: duckdb.DuckDBPyConnection, relation: str, name: str, t
     """
     kinds = {row[0]: str(row[1]) for row in db.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()}
     require_names(kinds, ("submit" if "submit" in kinds else "start", "end", "gpus"), name, _HINT)
+    written = [column for column in (*_TIMES, "gpus") if column in kinds and not _is_typed(column, kinds[column])]
+    cells = ", ".join(f'{_cell(column)} AS "{column}"' for column in written)
+    source = f"(SELECT * REPLACE ({cells}) FROM {relation})" if written else relation
     parsed = [f'{_text(column, kinds)} AS "{column}"' for column in _TEXT]
     parsed += [_time_columns(column, kinds.get(column)) for column in _TIMES]
     parsed += [f"{_status(kinds)} AS status", _number_columns("gpus", kinds["gpus"])]
-    db.execute(f"CREATE VIEW parsed AS SELECT {', '.join(parsed)} FROM {relation}")
-    local = [column for column in _TIMES if kinds.get(column, _INSTANT) != _INSTANT]
+    # Text is read once, into a table that DuckDB spills to disk; typed columns are read when a query needs them.
+    db.execute(f"CREATE {'TABLE' if written else 'VIEW'} parsed AS SELECT {', '.join(parsed)} FROM {source}")
+    local = [column for column in _TIMES if kinds.get(column) not in (None, *_INSTANT)]
     db.register("minutes", _local_minutes(db, local, TimeParser(parse_timezone(tz), source=name)))
     joins = [f"LEFT JOIN minutes AS {column}_m ON {column}_wall // {_MINUTE} = {column}_m.minute" for column in local]
     times = [f"{_utc(column) if column in local else f'{column}_at'} AS {column}_us" for column in _TIMES]
     names = ", ".join(f'"{column}"' for column in (*_TEXT, "status", "gpus"))
     columns = f"{names}, {', '.join(times)}, {_unreadable()} AS unreadable"
     db.execute(f"CREATE VIEW typed AS SELECT {columns} FROM parsed {' '.join(joins)}")
+
+
+def _is_typed(column: str, kind: str) -> bool:
+    return kind.split("(")[0] in _NUMERIC if column == "gpus" else kind in (*_INSTANT, *_LOCAL)
 
 
 def check_rows(db: duckdb.DuckDBPyConnection, name: str) -> None:
@@ -91,26 +100,26 @@ def _time_columns(column: str, kind: str | None) -> str:
     """Time with a zone (``_at``) and without (``_wall``) in microseconds, and whether there is text that is neither."""
     at = wall = "NULL::BIGINT"
     bad = "false"
-    if kind == _INSTANT:
-        at = f'epoch_us("{column}")'
+    if kind in _INSTANT:
+        at = f'epoch_us(CAST("{column}" AS TIMESTAMPTZ))'
     elif kind in _LOCAL:
         wall = f'epoch_us(CAST("{column}" AS TIMESTAMP))'
     elif kind is not None:
-        cell = _cell(column)
-        zoned = f"TRY_CAST(regexp_replace({cell}, ' (Z|[+-])', '\\1') AS TIMESTAMPTZ)"
-        at = f"CASE WHEN regexp_matches({cell}, '{ZONED}') THEN epoch_us({zoned}) END"
-        wall = f"CASE WHEN regexp_matches({cell}, '{NAIVE}') THEN epoch_us(TRY_CAST({cell} AS TIMESTAMP)) END"
-        bad = f"{cell} IS NOT NULL AND ({at}) IS NULL AND ({wall}) IS NULL"
+        # After YYYY-MM-DD HH:MM there is a sign or a Z only if there is a zone; words such as 'epoch' are no times.
+        zone, dated = f'substr("{column}", 17)', f"substr(\"{column}\", 5, 1) = '-'"
+        zoned = f"(contains({zone}, '+') OR contains({zone}, '-') OR contains({zone}, 'Z'))"
+        at = f"CASE WHEN {dated} AND {zoned} THEN epoch_us(TRY_CAST(replace(\"{column}\", ' +', '+') AS TIMESTAMPTZ)) END"
+        wall = f'CASE WHEN {dated} AND NOT {zoned} THEN epoch_us(TRY_CAST("{column}" AS TIMESTAMP)) END'
+        bad = f'"{column}" IS NOT NULL AND ({at}) IS NULL AND ({wall}) IS NULL'
     return f"{at} AS {column}_at, {wall} AS {column}_wall, {bad} AS {column}_bad"
 
 
 def _number_columns(column: str, kind: str) -> str:
-    if kind.split("(")[0] in _NUMERIC:
+    if _is_typed(column, kind):
         value = f'CAST("{column}" AS DOUBLE)'
         return f"CASE WHEN NOT isnan({value}) THEN {value} END AS {column}, false AS {column}_bad"
-    cell = _cell(column)
-    value = f"CASE WHEN regexp_matches({cell}, '{NUMBER}') THEN TRY_CAST({cell} AS DOUBLE) END"
-    return f"{value} AS {column}, {cell} IS NOT NULL AND ({value}) IS NULL AS {column}_bad"
+    value = f"CASE WHEN regexp_matches({column}, '{NUMBER}') THEN TRY_CAST({column} AS DOUBLE) END"
+    return f"{value} AS {column}, {column} IS NOT NULL AND ({value}) IS NULL AS {column}_bad"
 
 
 def _status(kinds: Mapping[str, str]) -> str:
