@@ -68,7 +68,7 @@ def _interval(low: float, high: float, open_low: bool) -> str:
     return " and ".join(part for part in (lower, upper) if part) or "that is finite"
 
 
-def as_frame(table: object, what: str) -> pd.DataFrame:
+def as_pandas(table: object, what: str) -> pd.DataFrame:
     """Return a table of any library as a pandas DataFrame of NumPy values, with text as Arrow strings.
 
     Parameters
@@ -86,7 +86,7 @@ def as_frame(table: object, what: str) -> pd.DataFrame:
 
     Examples
     --------
-    >>> as_frame(pa.table({"gpus": [8, None]}), "jobs")
+    >>> as_pandas(pa.table({"gpus": [8, None]}), "jobs")
        gpus
     0   8.0
     1   NaN
@@ -146,8 +146,8 @@ def _plain_type(dtype: Any) -> Any:
 
 
 def check_columns(frame: object, required: Iterable[str], what: str) -> pd.DataFrame:
-    """Return `frame` as pandas if it is a table that has every column of `required`; see `as_frame`."""
-    table = as_frame(frame, what)
+    """Return `frame` as pandas if it is a table that has every column of `required`; see `as_pandas`."""
+    table = as_pandas(frame, what)
     require_names(table.columns, required, what)
     return table
 
@@ -176,15 +176,22 @@ def check_usage(usage: object, *, allow_missing: bool = False) -> pd.DataFrame:
     InputError
         For missing columns, times that are no datetimes, duplicate stamps, infinite or missing values, no rows.
     """
-    frame = check_columns(usage, ("unique_id", "ds", "y"), "usage")[["unique_id", "ds", "y"]]
+    given = check_columns(usage, ("unique_id", "ds", "y"), "usage")
+    # Python datetimes are datetimes; text is not parsed.
+    frame = given[["unique_id", "ds", "y"]].assign(ds=given["ds"].infer_objects())
     if frame.empty:
         raise InputError("usage has no rows; there is nothing to work on.")
+    if frame["unique_id"].isna().any():
+        raise InputError(f"usage['unique_id'] holds {int(frame['unique_id'].isna().sum())} missing names; fill them.")
     if not pd.api.types.is_datetime64_any_dtype(frame["ds"]):
         raise InputError(f"usage['ds'] must hold datetimes; got {frame['ds'].dtype}. Convert it with pd.to_datetime.")
     if frame["ds"].isna().any():
         raise InputError(f"usage['ds'] holds {int(frame['ds'].isna().sum())} missing times; drop or repair those rows.")
     frame = frame.assign(y=_finite(frame["y"], allow_missing))
-    frame = frame.sort_values(["unique_id", "ds"], kind="stable", ignore_index=True)
+    try:
+        frame = frame.sort_values(["unique_id", "ds"], kind="stable", ignore_index=True)
+    except TypeError as error:
+        raise InputError(f"usage['unique_id'] must hold names of one type ({error}); use .astype(str).") from error
     duplicated = frame.duplicated(["unique_id", "ds"])
     if duplicated.any():
         first = frame.loc[duplicated.idxmax()]
@@ -192,11 +199,14 @@ def check_usage(usage: object, *, allow_missing: bool = False) -> pd.DataFrame:
             f"usage has {int(duplicated.sum())} duplicate stamps, the first at "
             f"unique_id={shorten(first['unique_id'])!r}, ds={first['ds']}; sum or drop them."
         )
+    frame.attrs = dict(given.attrs)
     return frame
 
 
 def _finite(y: pd.Series, allow_missing: bool) -> FloatArray:
-    values = pd.to_numeric(y, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+    # True is no number of GPUs.
+    numbers = y.where(y.map(type) != bool, "") if y.dtype == object else y.astype(str) if y.dtype == bool else y
+    values = pd.to_numeric(numbers, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
     unreadable = int((np.isnan(values) & y.notna().to_numpy()).sum() + np.isinf(values).sum())
     if unreadable:
         raise InputError(f"usage['y'] holds {unreadable} values that are not finite numbers.")

@@ -153,7 +153,7 @@ def write_jobs(jobs: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     >>> read_jobs(file).attrs["kind"]
     'synthetic'
     """
-    table = check_jobs(jobs)
+    table = check_jobs(jobs, allow_unknown=True)
     name = os.fspath(path)
     if name.endswith(".parquet"):
         table.to_parquet(path, index=False)

@@ -78,5 +78,5 @@ DUPLICATE = "duplicate job id"
 #: Rows beyond the first of one run of one job.
 COUNT_DUPLICATES = (
     "SELECT coalesce(sum(n - 1), 0) FROM (SELECT count(*) AS n FROM {relation} WHERE job_id IS NOT NULL "
-    "GROUP BY cluster, job_id, coalesce(start_us, submit_us))"
+    "GROUP BY cluster, job_id, start_us, CASE WHEN start_us IS NULL THEN submit_us END)"
 )

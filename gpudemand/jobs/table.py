@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 
 from gpudemand._typing import STRING, BoolArray
-from gpudemand._validation import InputError, RejectedRowsWarning, as_frame, check_columns
+from gpudemand._validation import InputError, RejectedRowsWarning, as_pandas, check_columns
 from gpudemand.jobs.log_columns import LogColumns, canonical_status, map_unique
 from gpudemand.jobs.schema import (
     COLUMNS,
@@ -149,12 +149,12 @@ def superseded(jobs: pd.DataFrame) -> BoolArray:
 
 
 def _duplicated(jobs: pd.DataFrame) -> BoolArray:
-    """Rows whose job and start (or submit) an earlier row has already."""
+    """Rows whose job and start (or submit, if it has none) an earlier row has already."""
     mask = np.zeros(len(jobs), dtype=bool)
     if _query(COUNT_DUPLICATES.format(relation="jobs"), jobs)[0][0].as_py():
         known = jobs["job_id"].notna().to_numpy()
-        begin = jobs["start"].fillna(jobs["submit"])
-        mask[known] = jobs[["cluster", "job_id"]].assign(begin=begin)[known].duplicated().to_numpy()
+        waiting = jobs["submit"].where(jobs["start"].isna())
+        mask[known] = jobs[["cluster", "job_id", "start"]].assign(submit=waiting)[known].duplicated().to_numpy()
     return mask
 
 
@@ -206,7 +206,7 @@ def check_jobs(jobs: object, *, tz: object = None, allow_unknown: bool = False) 
     >>> check_jobs(jobs, tz="Europe/Berlin")["start"][0]
     Timestamp('2026-03-01 07:00:00+0000', tz='UTC')
     """
-    given = as_frame(jobs, "jobs")
+    given = as_pandas(jobs, "jobs")
     check_columns(given, ("submit" if "submit" in given.columns else "start", "end", "gpus"), "jobs")
     if given.empty:
         raise InputError("the job table has no rows; there is nothing to report on.")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from gpudemand.jobs.table import check_jobs
 from gpudemand.report.analysis.gpu_types import GpuTypePlans, check_installed, gpu_type_numbers, plan_gpu_types
 from gpudemand.report.analysis.parts import Parts, forecast_parts
 from gpudemand.report.analysis.requirement import Requirement, headline, plan_requirement
@@ -37,7 +38,7 @@ def build_report(
     target_utilization: float = 0.85,
     service_level: float = 0.95,
     lead_time: str = "90D",
-    tz: str = "UTC",
+    tz: str | None = None,
     until: object = None,
     prices: tuple[float, float] | None = None,
     progress: Callable[[str], None] | None = None,
@@ -47,7 +48,7 @@ def build_report(
     Parameters
     ----------
     jobs : DataFrame
-        Canonical job table, as `read_jobs` returns it.
+        Job table, as `read_jobs` returns it, or any with ``user``, ``start``, ``end`` and ``gpus``.
     out_dir : str or Path
         Folder to write into; made if absent. Gets ``index.html`` (one self-contained page), ``figures/*.svg`` and
         ``*.png``, ``tables/*.csv`` and ``*.parquet``, and ``headline.json``.
@@ -66,8 +67,8 @@ def build_report(
         Probability with which demand does not exceed the GPUs required, above 0.5, at most 0.999.
     lead_time : str, default="90D"
         From the order of GPUs to their first use.
-    tz : str, default="UTC"
-        Zone of the calendar.
+    tz : str, optional
+        Zone of the calendar, by default UTC, and of times of jobs that have none, which are refused without it.
     until : time-like, optional
         End of the period; by default where the log stops being complete (see
         `gpudemand.usage.series.recorded_until`).
@@ -100,7 +101,8 @@ def build_report(
     >>> build_report(load_jobs_sample(), "report")  # doctest: +SKIP
     PosixPath('report/index.html')
     """
-    settings = Settings(by, freq, horizon, installed, target_utilization, service_level, lead_time, tz, until, prices)
+    jobs, zone = check_jobs(jobs, tz=tz, allow_unknown=True), tz or "UTC"
+    settings = Settings(by, freq, horizon, installed, target_utilization, service_level, lead_time, zone, until, prices)
     begin, skipped = progress or (lambda step: None), SkippedSections()
     begin("Computing usage")
     settings = _with_until(settings, jobs)

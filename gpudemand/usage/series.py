@@ -251,7 +251,7 @@ def to_wide(usage: pd.DataFrame) -> pd.DataFrame:
     """
     frame = check_usage(usage, allow_missing=True)
     wide = frame.pivot(index="unique_id", columns="ds", values="y")
-    wide.attrs = dict(usage.attrs)
+    wide.attrs = dict(frame.attrs)
     return wide
 
 
