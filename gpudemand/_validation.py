@@ -105,6 +105,26 @@ def as_pandas(table: object, what: str) -> pd.DataFrame:
     return frame
 
 
+def as_wide(table: object) -> pd.DataFrame:
+    """Return a wide table of usage as pandas: a row a user, and times as columns where these are times.
+
+    Tables without an index have their users in the column ``unique_id``, and times as text in the names of columns.
+    """
+    if isinstance(table, pd.DataFrame):
+        columns = table.columns
+        if isinstance(columns, pd.CategoricalIndex):
+            columns = columns.astype(columns.categories.dtype)
+        columns = columns.infer_objects()
+        is_time = pd.api.types.is_datetime64_any_dtype(columns.dtype)
+        return table.set_axis(pd.DatetimeIndex(columns), axis=1) if is_time else table
+    frame = as_pandas(table, "usage")
+    frame = frame.set_index("unique_id") if "unique_id" in frame.columns else frame
+    try:
+        return frame.set_axis(pd.to_datetime(frame.columns, format="ISO8601"), axis=1)
+    except ValueError:
+        return frame
+
+
 def _with_plain_columns(frame: pd.DataFrame) -> pd.DataFrame:
     """The frame itself if its columns are NumPy arrays or Arrow strings, otherwise one that shares those that are."""
     plain = frame.copy(deep=False)
@@ -204,17 +224,33 @@ def check_usage(usage: object, *, allow_missing: bool = False) -> pd.DataFrame:
 
 
 def _finite(y: pd.Series, allow_missing: bool) -> FloatArray:
-    # True is no number of GPUs.
-    numbers = y.where(y.map(type) != bool, "") if y.dtype == object else y.astype(str) if y.dtype == bool else y
-    values = pd.to_numeric(numbers, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
-    unreadable = int((np.isnan(values) & y.notna().to_numpy()).sum() + np.isinf(values).sum())
-    if unreadable:
-        raise InputError(f"usage['y'] holds {unreadable} values that are not finite numbers.")
+    values = as_numbers(y, "usage['y']")
     if not allow_missing and np.isnan(values).any():
         raise InputError(
             f"usage['y'] holds {int(np.isnan(values).sum())} missing values; fill them "
             "(a true zero is data) or use an estimator that takes missing values."
         )
+    return values
+
+
+def as_numbers(column: pd.Series, name: str) -> FloatArray:
+    """Floats of a column, NaN where a value is missing.
+
+    Raises
+    ------
+    InputError
+        For infinite numbers, text that is no number, and booleans, which count nothing.
+
+    Examples
+    --------
+    >>> as_numbers(pd.Series([8, "0.5", None]), "gpus")
+    array([8. , 0.5, nan])
+    """
+    is_bool = column.map(type).isin([bool, np.bool_]) if column.dtype == object else column.dtype == bool
+    values = pd.to_numeric(column, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+    unreadable = (np.isnan(values) & column.notna().to_numpy()) | np.isinf(values) | np.asarray(is_bool)
+    if unreadable.any():
+        raise InputError(f"{name} holds {int(unreadable.sum())} values that are not finite numbers.")
     return values
 
 

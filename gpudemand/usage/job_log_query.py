@@ -34,7 +34,9 @@ class Bounds:
 
 
 @contextmanager
-def open_log(source: pd.DataFrame | Path, by: Sequence[str], *, pending: bool, tz: object = None) -> Iterator[JobLogQuery]:
+def open_log(
+    source: pd.DataFrame | Path, by: Sequence[str], *, pending: bool, tz: object = None
+) -> Iterator[JobLogQuery]:
     """Open a job log for queries.
 
     Parameters
@@ -59,7 +61,13 @@ class JobLogQuery:
     """Queries over a canonical job log that is not loaded into memory; see `open_log`."""
 
     def __init__(
-        self, db: duckdb.DuckDBPyConnection, source: pd.DataFrame | Path, by: Sequence[str], *, pending: bool, tz: object = None
+        self,
+        db: duckdb.DuckDBPyConnection,
+        source: pd.DataFrame | Path,
+        by: Sequence[str],
+        *,
+        pending: bool,
+        tz: object = None,
     ) -> None:
         self._db = db
         if isinstance(source, Path):

@@ -11,13 +11,14 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
-from gpudemand._typing import STRING, FloatArray, IntArray
-from gpudemand._validation import InputError, check_choice, check_columns, check_usage
+from gpudemand._typing import STRING, FloatArray
+from gpudemand._validation import InputError, as_wide, check_choice, check_columns, check_usage
 from gpudemand.jobs.schema import microseconds
 from gpudemand.jobs.table import check_jobs, saved_attrs
 from gpudemand.jobs.time_parser import parse_timestamp, parse_timezone
-from gpudemand.usage.bins import BinnedGpuTime, bin_edges
-from gpudemand.usage.job_log_query import KEYS, JobLogQuery, open_log
+from gpudemand.usage.binned_values import binned_values
+from gpudemand.usage.bins import bin_edges
+from gpudemand.usage.job_log_query import KEYS, open_log
 
 VALUES = ("gpu_hours", "gpus", "gpus_peak", "jobs")
 
@@ -70,8 +71,8 @@ def usage_series(
     Raises
     ------
     InputError
-        For an argument or a log that cannot be used: rows that cannot be counted are counted by reason, and none is left
-        out (`read_jobs` leaves them out). See `gpudemand.jobs.table.check_jobs`.
+        For an argument or a log that cannot be used. Rows that cannot be counted are named by reason and none is left
+        out, as `read_jobs` does; see `gpudemand.jobs.table.check_jobs`.
 
     Notes
     -----
@@ -99,7 +100,7 @@ def usage_series(
             raise InputError(f"until ({stop}) lies before the start of the period ({begin}).")
         edges = bin_edges(begin, stop, freq, zone)
         keys = log.keys()
-        y = _values(log, value, edges, len(keys), microseconds(begin), microseconds(stop))
+        y = binned_values(log, value, edges, len(keys), microseconds(begin), microseconds(stop))
     usage = _long_frame(keys, edges[:-1], y)
     usage.attrs = {
         "kind": _stated_kind(source),
@@ -142,39 +143,6 @@ def _time(name: str, value: object, tz: object, default: int) -> pd.Timestamp:
     return pd.Timestamp(default, unit="us", tz="UTC") if value is None else parse_timestamp(value, tz, name)
 
 
-def _values(log: JobLogQuery, value: str, edges: pd.DatetimeIndex, n_keys: int, begin: int, until: int) -> FloatArray:
-    edges_us = edges.as_unit("us").asi8
-    if value == "jobs":
-        return _submissions(log, np.clip(edges_us, begin, until + 1), n_keys)
-    if value == "gpus_peak":
-        return _peaks(log, edges_us, n_keys, begin, until)
-    held = BinnedGpuTime(edges_us, n_keys)
-    for key, first, last, gpus in log.held(until):
-        held.add(key, np.clip(first, begin, until), np.clip(last, begin, until), gpus)
-    gpu_hours = held.gpu_hours()
-    return gpu_hours if value == "gpu_hours" else gpu_hours / (np.diff(edges_us) / 3.6e9)
-
-
-def _peaks(log: JobLogQuery, edges_us: IntArray, n_keys: int, begin: int, until: int) -> FloatArray:
-    """Peak of the GPUs held, shape (n_keys, n_bins)."""
-    peak, last = np.zeros((n_keys, edges_us.size)), np.full((n_keys, edges_us.size), np.nan)
-    at_edge = np.zeros(peak.shape, dtype=bool)
-    for key, bins, highest, newest, first in log.peaks(edges_us, begin, until):
-        peak[key, bins], last[key, bins], at_edge[key, bins] = highest, newest, first == edges_us[bins]
-    held = pd.DataFrame(last).ffill(axis=1).fillna(0.0).to_numpy()
-    entering = np.hstack([np.zeros((n_keys, 1)), held[:, :-1]])
-    # A change exactly at an edge replaces the level before it: jobs that end there are not in the new bin.
-    return np.maximum(peak, np.where(at_edge, 0.0, entering))[:, :-1]
-
-
-def _submissions(log: JobLogQuery, edges_us: IntArray, n_keys: int) -> FloatArray:
-    counts = np.zeros(n_keys * (edges_us.size - 1))
-    for key, submit in log.submissions(edges_us):
-        cell = key * (edges_us.size - 1) + np.searchsorted(edges_us, submit, side="right") - 1
-        counts += np.bincount(cell, minlength=counts.size)
-    return counts.reshape(n_keys, -1)
-
-
 def _long_frame(keys: Sequence[str], times: pd.DatetimeIndex, y: FloatArray) -> pd.DataFrame:
     names = pd.array(list(keys), dtype=STRING)
     ds = times[np.tile(np.arange(len(times)), len(keys))]
@@ -215,7 +183,7 @@ def recorded_until(jobs: pd.DataFrame) -> pd.Timestamp:
     Examples
     --------
     >>> from gpudemand.jobs.schema import microseconds
-from gpudemand.jobs.table import as_jobs
+    from gpudemand.jobs.table import as_jobs
     >>> times = pd.date_range("2026-03-01", periods=3, freq="D", tz="UTC")
     >>> jobs = as_jobs(pd.DataFrame({"submit": times, "end": times + pd.Timedelta("9D"), "gpus": 1}), kind="measured")
     >>> recorded_until(jobs)
@@ -268,13 +236,14 @@ def to_long(wide: pd.DataFrame) -> pd.DataFrame:
     DataFrame
         ``unique_id``, ``ds``, ``y``; NaN stays NaN.
     """
-    if not isinstance(wide, pd.DataFrame) or not isinstance(wide.columns, pd.DatetimeIndex):
+    wide = as_wide(wide)
+    if not isinstance(wide.columns, pd.DatetimeIndex):
         raise InputError("to_long takes a frame with one row a series and datetimes as columns (what to_wide returns).")
     long = pd.DataFrame(
         {
             "unique_id": wide.index.repeat(wide.shape[1]),
             "ds": wide.columns[np.tile(np.arange(wide.shape[1]), wide.shape[0])],
-            "y": wide.to_numpy(dtype=float).ravel(),
+            "y": wide.to_numpy(dtype=float, na_value=np.nan).ravel(),
         }
     )
     long = check_usage(long, allow_missing=True)

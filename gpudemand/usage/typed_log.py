@@ -28,8 +28,21 @@ from gpudemand.jobs.time_parser import NO_SUCH_TIME, NULL_MARKERS, TimeParser, p
 _TEXT, _TIMES = ("job_id", "user", "group", "cluster", "gpu_type"), ("submit", "start", "end")
 _INSTANT = ("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS")
 _LOCAL = ("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "DATE")
-_NUMERIC = ("DOUBLE", "FLOAT", "DECIMAL", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
-_HINT = " It is no canonical job table: read it with read_jobs(path, format=...), or convert it with `gpudemand convert`."
+_NUMERIC = (
+    "DOUBLE",
+    "FLOAT",
+    "DECIMAL",
+    "TINYINT",
+    "SMALLINT",
+    "INTEGER",
+    "BIGINT",
+    "UTINYINT",
+    "USMALLINT",
+    "UINTEGER",
+)
+_HINT = (
+    " It is no canonical job table: read it with read_jobs(path, format=...), or convert it with `gpudemand convert`."
+)
 _MINUTE = 60_000_000
 #: A day more on either side, because local times differ from UTC by up to 14 hours.
 _FIRST, _LAST = (microseconds(time + pd.Timedelta(days=days)) for time, days in ((EARLIEST, -1), (LATEST, 1)))
@@ -78,7 +91,8 @@ def _is_typed(column: str, kind: str) -> bool:
 
 def check_rows(db: duckdb.DuckDBPyConnection, name: str) -> None:
     """Raise an `InputError` that counts the rows of the view ``typed`` that no total can include, by reason."""
-    query = f"SELECT coalesce(unreadable, {first_reason(RULES)}) AS reason, count(*) FROM typed GROUP BY 1 ORDER BY 2 DESC, 1"
+    reason = f"coalesce(unreadable, {first_reason(RULES)})"
+    query = f"SELECT {reason}, count(*) FROM typed GROUP BY 1 ORDER BY 2 DESC, 1"
     counts = {reason: count for reason, count in db.execute(query).fetchall() if reason}
     [(duplicates,)] = db.execute(COUNT_DUPLICATES.format(relation="typed")).fetchall()
     counts |= {DUPLICATE: int(duplicates)} if duplicates else {}
@@ -108,7 +122,8 @@ def _time_columns(column: str, kind: str | None) -> str:
         # After YYYY-MM-DD HH:MM there is a sign or a Z only if there is a zone; words such as 'epoch' are no times.
         zone, dated = f'substr("{column}", 17)', f"substr(\"{column}\", 5, 1) = '-'"
         zoned = f"(contains({zone}, '+') OR contains({zone}, '-') OR contains({zone}, 'Z'))"
-        at = f"CASE WHEN {dated} AND {zoned} THEN epoch_us(TRY_CAST(replace(\"{column}\", ' +', '+') AS TIMESTAMPTZ)) END"
+        instant = f"TRY_CAST(replace(\"{column}\", ' +', '+') AS TIMESTAMPTZ)"
+        at = f"CASE WHEN {dated} AND {zoned} THEN epoch_us({instant}) END"
         wall = f'CASE WHEN {dated} AND NOT {zoned} THEN epoch_us(TRY_CAST("{column}" AS TIMESTAMP)) END'
         bad = f'"{column}" IS NOT NULL AND ({at}) IS NULL AND ({wall}) IS NULL'
     return f"{at} AS {column}_at, {wall} AS {column}_wall, {bad} AS {column}_bad"
@@ -126,7 +141,9 @@ def _status(kinds: Mapping[str, str]) -> str:
     """Status in the canonical words; NULL for others."""
     text = _text("status", kinds)
     words = ", ".join(f"'{word}': '{status}'" for word, status in STATUS_OF_WORD.items())
-    return f"CASE WHEN {text} IN {STATUSES} THEN {text} ELSE MAP {{{words}}}[regexp_extract(lower({text}), '[a-z_]+')] END"
+    return (
+        f"CASE WHEN {text} IN {STATUSES} THEN {text} ELSE MAP {{{words}}}[regexp_extract(lower({text}), '[a-z_]+')] END"
+    )
 
 
 def _utc(column: str) -> str:

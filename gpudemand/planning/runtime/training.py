@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._typing import STRING, FloatArray
-from gpudemand._validation import InputError, check_columns, check_number, nearest
+from gpudemand._validation import InputError, as_numbers, check_columns, check_number, nearest
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.model import CostModel
 from gpudemand.jobs.as_of import as_of, seconds_since, start_times
@@ -32,9 +32,10 @@ def training_steps(jobs: pd.DataFrame) -> FloatArray:
     jobs : DataFrame
         ``gpus``, ``batch_size`` (per GPU), ``epochs`` and ``samples`` (of the training set).
     """
-    jobs = check_columns(jobs, ("gpus", "batch_size", "epochs", "samples"), "jobs")
-    per_step = (jobs["batch_size"] * jobs["gpus"]).to_numpy(dtype=float)
-    return jobs["epochs"].to_numpy(dtype=float) * np.ceil(jobs["samples"].to_numpy(dtype=float) / per_step)
+    needed = ("gpus", "batch_size", "epochs", "samples")
+    table = check_columns(jobs, needed, "jobs")
+    gpus, batch, epochs, samples = (as_numbers(table[name], f"jobs[{name!r}]") for name in needed)
+    return np.asarray(epochs * np.ceil(samples / (batch * gpus)))
 
 
 class CostStepTime:
@@ -207,7 +208,7 @@ class TrainingRunTime(BaseEstimator):
         jobs = check_columns(jobs, ("gpus",), "jobs")
         full = self._full(jobs)
         mean = full * _lookup(_users(jobs), self.completion_ratio_, self.overall_completion_ratio_)
-        gpu_hours = mean / 3600 * jobs["gpus"].to_numpy(dtype=float)
+        gpu_hours = mean / 3600 * as_numbers(jobs["gpus"], "jobs['gpus']")
         return pd.DataFrame({"run_time_s": full, "mean_run_time_s": mean, "gpu_hours": gpu_hours}, index=jobs.index)
 
     def _predicted(self, jobs: pd.DataFrame) -> FloatArray:

@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gpudemand._typing import FloatArray
-from gpudemand._validation import InputError, as_pandas, shorten
+from gpudemand._validation import InputError, as_wide, shorten
 
 
 class Matrix(NamedTuple):
@@ -26,7 +26,8 @@ def as_matrix(X: object, *, non_negative: bool = False, keep_float32: bool = Fal
     Parameters
     ----------
     X : DataFrame or array-like, shape (n_users, n_timestamps)
-        Usage as from `gpudemand.to_wide` (index: users, columns: times), or an array. NaN is a missing value.
+        Usage as from `gpudemand.to_wide` (index: users, columns: times), or an array. NaN is a missing value. A table of
+        polars, pyarrow ... names its users in the column ``unique_id``, and its columns after times.
     non_negative : bool, default=False
         Whether negative values are an error.
     keep_float32 : bool, default=False
@@ -53,30 +54,14 @@ def as_matrix(X: object, *, non_negative: bool = False, keep_float32: bool = Fal
     >>> matrix.values.shape, list(matrix.ids), matrix.ds
     ((2, 2), [0, 1], None)
     """
-    if hasattr(X, "__arrow_c_stream__") and not isinstance(X, pd.DataFrame):
-        X = _wide_frame(X)
+    if hasattr(X, "__arrow_c_stream__"):
+        X = as_wide(X)
     values = _numbers(X, keep_float32)
     ids = X.index if isinstance(X, pd.DataFrame) else pd.RangeIndex(len(values))
-    ds = _times(X.columns) if isinstance(X, pd.DataFrame) else None
+    ds = X.columns if isinstance(X, pd.DataFrame) and isinstance(X.columns, pd.DatetimeIndex) else None
     _check_values(values, non_negative)
     _check_labels(ids, ds)
     return Matrix(values, ids, ds)
-
-
-def _wide_frame(table: object) -> pd.DataFrame:
-    """A wide table of polars, pyarrow ...: these name users in a column, and write times into names of columns."""
-    frame = as_pandas(table, "usage")
-    frame = frame.set_index("unique_id") if "unique_id" in frame.columns else frame
-    try:
-        return frame.set_axis(pd.to_datetime(frame.columns, format="ISO8601"), axis=1)
-    except ValueError:
-        return frame
-
-
-def _times(columns: pd.Index) -> pd.DatetimeIndex | None:
-    columns = columns.astype(columns.dtype.categories.dtype) if isinstance(columns, pd.CategoricalIndex) else columns
-    columns = columns.infer_objects()
-    return pd.DatetimeIndex(columns) if pd.api.types.is_datetime64_any_dtype(columns.dtype) else None
 
 
 def _numbers(X: object, keep_float32: bool) -> FloatArray:
