@@ -179,7 +179,7 @@ def check_jobs(jobs: object, *, tz: object = None, allow_unknown: bool = False) 
     Parameters
     ----------
     jobs : DataFrame
-        Any table (pandas, polars, pyarrow, ...) with at least one row and the columns ``start`` (or ``submit``), ``end``
+        Any table (pandas, polars, pyarrow ...) with at least one row and the columns ``start`` (or ``submit``), ``end``
         and ``gpus``; the other columns of `COLUMNS` are missing values where there is none. Times may be written as
         text, as the readers of files take it.
     tz : str or tzinfo, optional

@@ -13,7 +13,7 @@ from gpudemand.usage.job_log_query import JobLogQuery
 def binned_values(
     log: JobLogQuery, value: str, edges: pd.DatetimeIndex, n_keys: int, begin: int, until: int
 ) -> FloatArray:
-    """Values as `usage_series` defines them, shape (n_keys, n_bins), of the time from `begin` to `until` (microseconds)."""
+    """Values as `usage_series` defines them, shape (n_keys, n_bins), from `begin` to `until` (microseconds)."""
     edges_us = edges.as_unit("us").asi8
     if value == "jobs":
         return _submissions(log, np.clip(edges_us, begin, until + 1), n_keys)

@@ -26,7 +26,7 @@ def as_matrix(X: object, *, non_negative: bool = False, keep_float32: bool = Fal
     Parameters
     ----------
     X : DataFrame or array-like, shape (n_users, n_timestamps)
-        Usage as from `gpudemand.to_wide` (index: users, columns: times), or an array. NaN is a missing value. A table of
+        Usage as from `gpudemand.to_wide` (index: users, columns: times), or an array. NaN is missing. A table of
         polars, pyarrow ... names its users in the column ``unique_id``, and its columns after times.
     non_negative : bool, default=False
         Whether negative values are an error.
