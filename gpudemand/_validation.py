@@ -140,7 +140,7 @@ def _with_plain_columns(frame: pd.DataFrame) -> pd.DataFrame:
 def _is_arrow_backed_or_nullable(dtype: Any) -> bool:
     if isinstance(dtype, (pd.CategoricalDtype, pd.ArrowDtype, pd.StringDtype)):
         return bool(dtype != STRING)
-    return pd.api.types.is_extension_array_dtype(dtype) and dtype.kind in "iufb"
+    return bool(pd.api.types.is_extension_array_dtype(dtype) and dtype.kind in "iufb")
 
 
 def _from_arrow(array: Any) -> pd.Series:

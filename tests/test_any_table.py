@@ -179,6 +179,11 @@ def narwhals_table(log):
     return pytest.importorskip("narwhals").from_native(log)
 
 
+def views_of_text(log):
+    pytest.importorskip("pyarrow", minversion="18")
+    return arrow(log).set_column(0, "user", arrow(log)["user"].cast(pa.string_view()))
+
+
 def arrow(log):
     return pa.Table.from_pandas(log, preserve_index=False)
 
@@ -188,7 +193,7 @@ FORMS = {
     "pyarrow": arrow,
     "record batch": lambda log: arrow(log).combine_chunks().to_batches()[0],
     "dictionaries": lambda log: arrow(log).set_column(0, "user", arrow(log)["user"].dictionary_encode()),
-    "views of text": lambda log: arrow(log).set_column(0, "user", arrow(log)["user"].cast(pa.string_view())),
+    "views of text": views_of_text,
     "decimals": lambda log: arrow(log).set_column(3, "gpus", arrow(log)["gpus"].cast(pa.decimal128(22, 2))),
     "polars": polars_table,
     "narwhals": narwhals_table,
