@@ -208,10 +208,7 @@ def check_usage(usage: object, *, allow_missing: bool = False) -> pd.DataFrame:
     if frame["ds"].isna().any():
         raise InputError(f"usage['ds'] holds {int(frame['ds'].isna().sum())} missing times; drop or repair those rows.")
     frame = frame.assign(y=_finite(frame["y"], allow_missing))
-    try:
-        frame = frame.sort_values(["unique_id", "ds"], kind="stable", ignore_index=True)
-    except TypeError as error:
-        raise InputError(f"usage['unique_id'] must hold names of one type ({error}); use .astype(str).") from error
+    frame = frame.sort_values(["unique_id", "ds"], kind="stable", ignore_index=True)
     duplicated = frame.duplicated(["unique_id", "ds"])
     if duplicated.any():
         first = frame.loc[duplicated.idxmax()]

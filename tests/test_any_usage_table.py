@@ -69,7 +69,11 @@ def usage_for(entry):
 def usage_entry_points():
     found = set()
     for thing in public_names().values():
-        members = [f for _, f in inspect.getmembers(thing, inspect.isroutine)] if inspect.isclass(thing) else [thing]
+        members = (
+            [f for _, f in inspect.getmembers(thing, lambda m: inspect.isfunction(m) or inspect.ismethod(m))]
+            if inspect.isclass(thing)
+            else [thing]
+        )
         for function in members:
             takes = (
                 callable(function)
@@ -109,7 +113,6 @@ def test_any_usage_table_gives_what_the_plain_frame_gives(entry, form):
         ({"ds": None}, "1 missing times"),
         ({"ds": "2026-03-02"}, "must hold datetimes"),
         ({"unique_id": None}, "1 missing names"),
-        ({"unique_id": 7}, "names of one type"),
         ({"ds": DAYS[1]}, "1 duplicate stamps"),
     ],
 )
