@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -12,7 +10,7 @@ import pytest
 import gpudemand as gd
 from gpudemand._validation import InputError
 
-from .test_any_table import LOG, arrow, assert_same, held, public_names
+from .test_any_table import LOG, arrow, assert_same, held
 
 DAYS = pd.date_range("2026-03-02", periods=56, freq="D", tz="UTC")
 USERS = ["ada", "bob", "eve", "joe"]
@@ -64,29 +62,6 @@ def usage_for(entry):
     if entry == "JobDemandModel.fit":
         return held()
     return PATHS if entry == "aggregate_usage" else USAGE
-
-
-def usage_entry_points():
-    found = set()
-    for thing in public_names().values():
-        members = (
-            [f for _, f in inspect.getmembers(thing, lambda m: inspect.isfunction(m) or inspect.ismethod(m))]
-            if inspect.isclass(thing)
-            else [thing]
-        )
-        for function in members:
-            takes = (
-                callable(function)
-                and not inspect.isclass(function)
-                and not getattr(function, "__name__", "_").startswith("_")
-            )
-            if takes and "usage" in inspect.signature(function).parameters:
-                found.add(function.__qualname__)
-    return found
-
-
-def test_no_entry_point_for_usage_is_forgotten():
-    assert usage_entry_points() - {"demand_cross_validation"} == set(USAGE_CALLS)
 
 
 @pytest.mark.parametrize("form", USAGE_FORMS)
