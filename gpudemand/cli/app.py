@@ -218,7 +218,7 @@ def usage(
         in_place = format == "canonical" and log.suffix == ".parquet"
         source = log if in_place else _read(log, format, tz, origin, no_limits)
         begin("Computing usage")
-        series = usage_series(source, by=by, freq=freq, value=value, until=until, tz=tz or "UTC")
+        series = usage_series(source, by=by, freq=freq, value=value, until=until, tz=tz)
         begin(f"Writing {len(series):,} rows")
         write_table(series, out)
     typer.echo(out)

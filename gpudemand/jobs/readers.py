@@ -166,7 +166,7 @@ def write_jobs(jobs: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     >>> read_jobs(file).attrs["kind"]
     'synthetic'
     """
-    table = check_jobs(jobs)
+    table = check_jobs(jobs, allow_unknown=True)
     name = os.fspath(path)
     if not name.endswith((".parquet", ".csv", ".csv.gz")):
         raise InputError(f"path={name!r} must end in .parquet, .csv or .csv.gz.")

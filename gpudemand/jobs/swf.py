@@ -137,7 +137,7 @@ def write_swf(jobs: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     >>> file.read_text().splitlines()[-1]
     '1 0 0 3600 8 -1 -1 8 -1 -1 -1 1 -1 -1 -1 -1 -1 -1'
     """
-    jobs = check_jobs(jobs).sort_values("submit", kind="stable", ignore_index=True)
+    jobs = check_jobs(jobs, allow_unknown=True).sort_values("submit", kind="stable", ignore_index=True)
     codes = {column: _numbers(jobs[column]) for column in _NAMED if column in jobs}
     labels = [f"; {column.capitalize()}: {line}" for column, (_, names) in codes.items() for line in names]
     table = _table(jobs).assign(**{column: numbers for column, (numbers, _) in codes.items()})

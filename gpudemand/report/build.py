@@ -11,7 +11,7 @@ import pandas as pd
 
 from gpudemand._atomic import check_replaceable, replace_folder
 from gpudemand._tables import printable, write_table
-from gpudemand._validation import check_columns
+from gpudemand.jobs.table import check_jobs
 from gpudemand.report.analysis.gpu_types import GpuTypePlans, check_installed, gpu_type_numbers, plan_gpu_types
 from gpudemand.report.analysis.parts import Parts, forecast_parts
 from gpudemand.report.analysis.requirement import Requirement, headline, plan_requirement
@@ -43,7 +43,7 @@ def build_report(
     target_utilization: float = 0.85,
     service_level: float = 0.95,
     lead_time: str = "90D",
-    tz: str = "UTC",
+    tz: str | None = None,
     until: object = None,
     prices: tuple[float, float] | None = None,
     progress: Callable[[str], None] | None = None,
@@ -53,7 +53,7 @@ def build_report(
     Parameters
     ----------
     jobs : DataFrame
-        Canonical job table, as `read_jobs` returns it.
+        Job table, as `read_jobs` returns it, or any with ``user``, ``start``, ``end`` and ``gpus``.
     out_dir : str or Path
         Folder of the report; made if absent. Gets ``index.html`` (one self-contained page), ``figures/*.svg`` and
         ``*.png``, ``tables/*.csv`` and ``*.parquet``, ``headline.json``, and ``report.json``, which lists all files. An
@@ -73,8 +73,8 @@ def build_report(
         Probability with which demand does not exceed the GPUs required, above 0.5, at most 0.999.
     lead_time : str, default="90D"
         From the order of GPUs to their first use.
-    tz : str, default="UTC"
-        Zone of the calendar.
+    tz : str, optional
+        Zone of the calendar, by default UTC, and of times of jobs that have none, which are refused without it.
     until : time-like, optional
         End of the period; by default where the log stops being complete (see
         `gpudemand.usage.series.recorded_until`).
@@ -111,10 +111,11 @@ def build_report(
     >>> build_report(load_jobs_sample(), "report")  # doctest: +SKIP
     PosixPath('report/index.html')
     """
-    settings = Settings(by, freq, horizon, installed, target_utilization, service_level, lead_time, tz, until, prices)
+    zone = tz or "UTC"
+    settings = Settings(by, freq, horizon, installed, target_utilization, service_level, lead_time, zone, until, prices)
     begin = progress or (lambda step: None)
     check_replaceable(out_dir, MANIFEST)  # before the minutes of computation
-    results = _compute(printable(check_columns(jobs, (), "jobs")), settings, begin)
+    results = _compute(printable(check_jobs(jobs, tz=tz, allow_unknown=True)), settings, begin)
     begin("Drawing figures")
     figures = draw_figures(results.usage, results.selected, results.requirement, results.segments, results.parts)
     begin("Writing page and tables")

@@ -251,7 +251,7 @@ def noise_floor(rows: pd.DataFrame, targets: tuple[str, ...] = ("step_time_s", "
     >>> noise_floor(rows, ("step_time_s",))["mean"].round(3).tolist()
     [0.067]
     """
-    check_columns(rows, ("framework", "device", "status", *targets), "rows")
+    rows = check_columns(rows, ("framework", "device", "status", *targets), "rows")
     job = [name for name in configuration.COLUMNS if name in rows.columns and name != "repeat"]
     measured = rows[(rows["status"] == "ok").to_numpy(dtype=bool)]
     parts = [_errors(measured, job, target) for target in targets]
