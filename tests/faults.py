@@ -44,6 +44,19 @@ def interrupted_at(work: Callable[[], object], folder: Path, step: int, fault: C
     return status != _DONE
 
 
+def count_steps(work: Callable[[], object], folder: Path) -> int:
+    """Number of steps of some work, done in a fork."""
+    report = folder / "steps"
+    interrupted_at(lambda: (work(), _STEPS[0](report)), folder, -1, kill)
+    steps = int(report.read_text())
+    report.unlink()
+    return steps
+
+
+#: In the fork, a function that writes the number of steps so far to a file.
+_STEPS: list[Callable[[Path], object]] = []
+
+
 def _work(work: Callable[[], object], folder: Path, step: int, fault: Callable[[int], None]) -> int:
     signal.alarm(120)
     count, armed, own = 0, True, os.getpid()
@@ -60,6 +73,7 @@ def _work(work: Callable[[], object], folder: Path, step: int, fault: Callable[[
         if event in _EVENTS and arguments and str(folder) in os.fspath(str(arguments[0])):
             passed()
 
+    _STEPS[:] = [lambda report: report.write_text(str(count))]
     sync, swap = os.fsync, _atomic._swap
     os.fsync = lambda descriptor: (passed(), sync(descriptor))[1]
     _atomic._swap = lambda one, other: (passed(), swap(one, other), passed())[1]

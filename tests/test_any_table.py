@@ -247,13 +247,10 @@ def table_for(entry):
     return TRAINING if entry in NEED_NETWORKS else LOG
 
 
-#: The report takes seconds, and all its tables go through `check_jobs`, which the other entry points test.
-QUICK = [entry for entry in CALLS if entry != "build_report"]
-CASES = [
-    *((entry, form) for entry in QUICK for form in FORMS),
-    ("build_report", "pyarrow"),
-    ("build_report", "nullable"),
-]
+#: These take seconds, and all their tables go through `check_jobs`, which the other entry points test in every form.
+SLOW = ("build_report", "demand_cross_validation", "JobDemandModel.fit", "RunTimeModel.fit", "RunTimeModel.curves")
+SLOWEST = SLOW[:2]
+CASES = [(entry, form) for entry in CALLS for form in (("pyarrow", "objects") if entry in SLOW else FORMS)]
 
 
 @pytest.mark.parametrize(("entry", "form"), CASES)
@@ -270,7 +267,7 @@ def test_any_table_gives_what_the_plain_frame_gives(entry, form, plain_result, t
         pd.testing.assert_frame_equal(table, before)
 
 
-@pytest.mark.parametrize("entry", QUICK)
+@pytest.mark.parametrize("entry", [entry for entry in CALLS if entry not in SLOWEST])
 def test_the_ten_columns_of_a_log_need_no_others(entry, tmp_path):
     ten = table_for(entry).assign(
         job_id=[str(row) for row in range(len(LOG))], group="x", cluster="c", submit=LOG["start"], status="completed"
