@@ -222,7 +222,8 @@ def check_jobs(jobs: object, *, tz: object = None, allow_unknown: bool = False) 
     frame = frame.drop(columns=[name for name in COLUMNS if name in frame and frame[name].isna().all()])
     table, reasons = _read_columns(frame, tz)
     found = rejections(table)
-    reasons = reasons.fillna(found.mask(found.isin(UNKNOWN_RULES)) if allow_unknown else found)
+    # `fillna` of object columns warns of downcasting in pandas 2.
+    reasons = reasons.where(reasons.notna(), found.mask(found.isin(UNKNOWN_RULES)) if allow_unknown else found)
     reasons[_duplicated(table)] = DUPLICATE
     if reasons.notna().any():
         first = given.index[reasons.notna().argmax()]
