@@ -129,10 +129,13 @@ def _with_plain_columns(frame: pd.DataFrame) -> pd.DataFrame:
     """The frame itself if its columns are NumPy arrays or Arrow strings, otherwise one that shares those that are."""
     plain = frame.copy(deep=False)
     for place, dtype in enumerate(frame.dtypes):
+        if isinstance(dtype, pd.CategoricalDtype):  # Arrow's dictionaries may lose the zone of times
+            dtype = dtype.categories.dtype
+            plain.isetitem(place, frame.iloc[:, place].astype(dtype))
         if isinstance(dtype, pd.SparseDtype):
             plain.isetitem(place, frame.iloc[:, place].sparse.to_dense())
         elif _is_arrow_backed_or_nullable(dtype):
-            values = _from_arrow(pa.array(frame.iloc[:, place], from_pandas=True))
+            values = _from_arrow(pa.array(plain.iloc[:, place], from_pandas=True))
             plain.isetitem(place, values.set_axis(frame.index))
     return plain
 
