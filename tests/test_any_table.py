@@ -180,6 +180,7 @@ def narwhals_table(log):
 
 
 def views_of_text(log):
+    pytest.importorskip("pyarrow", "26", reason="pyarrow 24 crashes on streams of string views")
     pytest.importorskip("pyarrow", minversion="18")
     return arrow(log).set_column(0, "user", arrow(log)["user"].cast(pa.string_view()))
 
