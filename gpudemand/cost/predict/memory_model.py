@@ -12,9 +12,10 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._typing import FloatArray, IntArray
-from gpudemand._validation import check_columns
+from gpudemand._validation import InputError, check_columns
 from gpudemand.cost.predict.error_scale import MAX_RESIDUAL, MIN_SCALE, fit_error_scale
 from gpudemand.cost.predict.step_time_model import FarFromTrainingWarning
+from gpudemand.cost.predict.stored_arrays import check_arrays
 from gpudemand.cost.predict.trees import Trees, grow_boosted
 from gpudemand.cost.regression.conformal import ConformityScores
 from gpudemand.cost.regression.nonnegative import fit_robust
@@ -31,6 +32,17 @@ _SIZES = ("reserved", "part:parameters", "batch_size", "operators")
 #: Attributes of a stored model: arrays, and tree ensembles.
 _ARRAY_KEYS = ("low_", "high_", "range_")
 _TREES_STORED = ("trees_", "error_scale_")
+#: Types and shapes of the arrays of a stored model.
+_STORED = {
+    "parameters": "i 4",
+    "feature_names": "U features",
+    "coefficient_names": "U terms",
+    "coefficients_": "f terms",
+    **dict.fromkeys(("conformity_scores_", "conformity_weights_"), "f scores"),
+    **dict.fromkeys(("low_", "high_"), f"f {len(_SIZES)}"),
+    "range_": "f 2",
+    **{name: shape for prefix in _TREES_STORED for name, shape in Trees.stored(prefix).items()},
+}
 
 
 class MemoryModel(RegressorMixin, BaseEstimator):
@@ -189,7 +201,14 @@ class MemoryModel(RegressorMixin, BaseEstimator):
 
     @classmethod
     def from_arrays(cls, arrays: Any) -> MemoryModel:
-        """Restore a model from what `to_arrays` returned, or from an opened ``.npz``."""
+        """Restore a model from what `to_arrays` returned, or from an opened ``.npz``.
+
+        Raises
+        ------
+        InputError
+            If arrays are missing, unknown, or of another type or shape.
+        """
+        arrays = check_arrays(arrays, _STORED)
         model = cls(*(int(value) for value in arrays["parameters"]))
         model.feature_names_in_ = np.array([str(name) for name in arrays["feature_names"]], dtype=object)
         model.n_features_in_ = model.feature_names_in_.size
@@ -201,8 +220,12 @@ class MemoryModel(RegressorMixin, BaseEstimator):
         )
         for name in _ARRAY_KEYS:
             setattr(model, name, np.asarray(arrays[name]))
-        for name in _TREES_STORED:
-            setattr(model, name, Trees(*(np.asarray(arrays[f"{name}{part}"]) for part in Trees._fields)))
+        example = pd.DataFrame(1.0, index=[0], columns=list(model.feature_names_in_))
+        if not {*TERMS, *_SIZES} <= set(example) or set(model._terms(example)) != set(model.coefficients_.index):
+            raise InputError("its features and coefficients do not belong together.")
+        n_features = model._features(example).shape[1]
+        for prefix in _TREES_STORED:
+            setattr(model, prefix, Trees.from_arrays(arrays, prefix, n_features))
         return model
 
     def _fit_parts(self, X: pd.DataFrame, y: FloatArray) -> None:

@@ -17,6 +17,7 @@ from gpudemand.cost.predict.device_calibration import Calibration, job_keys, spl
 from gpudemand.cost.predict.error_scale import MAX_RESIDUAL, fit_error_scale
 from gpudemand.cost.predict.gaussian_process import distance, fit, kernel
 from gpudemand.cost.predict.gp_features import gp_features
+from gpudemand.cost.predict.stored_arrays import check_arrays
 from gpudemand.cost.predict.trees import Trees, grow_averaged
 from gpudemand.cost.predict.work_coefficients import fit_work_coefficients
 from gpudemand.cost.regression.conformal import ConformityScores
@@ -28,6 +29,23 @@ _FOLDS = 5
 _TREES, _HELD_OUT_TREES, _SCALE_TREES = 100, 25, 60
 #: Keys of a stored model: inputs of the Gaussian process, and attributes that are tree ensembles.
 _INPUT_KEYS, _TREES_STORED = ("network", "device", "stack"), ("trees_", "error_scale_")
+#: Types and shapes of the arrays of a stored model.
+_STORED = {
+    "parameters": "i 2",
+    "coefficient_names": "U terms",
+    "coefficients_": "f terms",
+    "scales": "f 2",
+    "feature_names": "U features",
+    "device_names": "U devices",
+    "device_factors": "f devices",
+    "job_keys": "u jobs",
+    "job_factors": "f jobs 2",
+    "job_covariances": "f jobs 2 2",
+    "dual_coef_": "f rows",
+    **{name: f"f rows {name}" for name in _INPUT_KEYS},
+    **dict.fromkeys(("conformity_scores_", "conformity_weights_"), "f scores"),
+    **{name: shape for prefix in _TREES_STORED for name, shape in Trees.stored(prefix).items()},
+}
 #: Jobs that are predicted at a time; bounds the memory of the kernel.
 _CHUNK = 1000
 
@@ -212,7 +230,14 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
 
     @classmethod
     def from_arrays(cls, arrays: Any) -> StepTimeModel:
-        """Restore a model from what `to_arrays` returned, or from an opened ``.npz``."""
+        """Restore a model from what `to_arrays` returned, or from an opened ``.npz``.
+
+        Raises
+        ------
+        InputError
+            If arrays are missing, unknown, or of another type or shape.
+        """
+        arrays = check_arrays(arrays, _STORED)
         model = cls(*(int(value) for value in arrays["parameters"]))
         model.coefficients_ = pd.Series(
             arrays["coefficients_"], index=[str(name) for name in arrays["coefficient_names"]]
@@ -220,8 +245,9 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         model.calibration_ = Calibration.from_arrays(arrays)
         model.ood_threshold_, model.residual_mad_ = (float(value) for value in arrays["scales"])
         model.gp_inputs_ = [np.asarray(arrays[name]) for name in _INPUT_KEYS]
-        for name in _TREES_STORED:
-            setattr(model, name, Trees(*(np.asarray(arrays[f"{name}{part}"]) for part in Trees._fields)))
+        n_features = sum(part.shape[1] for part in model.gp_inputs_) + len(model.coefficients_)
+        model.trees_ = Trees.from_arrays(arrays, "trees_", n_features)
+        model.error_scale_ = Trees.from_arrays(arrays, "error_scale_", n_features + 1)  # and the distance
         model.feature_names_in_ = np.array([str(name) for name in arrays["feature_names"]], dtype=object)
         model.n_features_in_ = model.feature_names_in_.size
         model.dual_coef_ = np.asarray(arrays["dual_coef_"])
