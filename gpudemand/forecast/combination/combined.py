@@ -139,8 +139,10 @@ class CombinedForecaster(Forecaster):
 
     def _member_paths(self, y: FloatArray, places: IntArray, h: int) -> FloatArray:
         """Forecasts of every member, shape (n_members, n_series, n_origins, h), not below the floor of a series."""
-        floor = self._floors(y, places)[..., None]
-        return np.stack([np.maximum(member._paths(y, places, h), floor) for member in self.members_])
+        floor, out = self._floors(y, places)[..., None], np.empty((len(self.members_), len(y), places.size, h))
+        for member, paths in zip(self.members_, out, strict=True):
+            np.maximum(member._paths(y, places, h), floor, out=paths)
+        return out
 
 
 class _Losses(NamedTuple):
@@ -164,7 +166,9 @@ class _Losses(NamedTuple):
         """Compare forecasts, shape (n_members, n_series, n_origins, h), with a history."""
         h = paths.shape[-1]
         actual = np.concatenate([y, np.full((len(y), h), np.nan)], axis=1)[:, places[:, None] + np.arange(h)]
-        errors = np.nan_to_num(np.abs(actual - paths))
+        errors = actual - paths
+        np.abs(errors, out=errors)
+        np.copyto(errors, 0.0, where=np.isnan(actual))
         return cls(np.cumsum(errors, axis=-1, out=errors), places, (~np.isnan(y)).argmax(axis=1))
 
     def weights(self, origin: int, earlier: IntArray, scales: FloatArray) -> FloatArray:
