@@ -53,7 +53,7 @@ def development_half() -> frozenset[str]:
 def scores(data: Path, traces: frozenset[str], most: int = _MOST_SCORED) -> pd.DataFrame:
     """A row a panel and horizon, then geometric means, the largest ratios, and mean ranks."""
     table = pd.DataFrame(dict(_rows(data, traces, most))).T
-    ratios = [name for name in table if not str(name).startswith(("WAPE", "bias", "cover", "width"))]
+    ratios = [name for name in table if not str(name).startswith(("WAPE", "bias", "cover", "width", "earlier"))]
     common = table[[name for name in ratios if table[name].notna().all() and "/" not in name]]
     ranks = common.rank(axis=1).mean()
     summary = {
@@ -61,9 +61,14 @@ def scores(data: Path, traces: frozenset[str], most: int = _MOST_SCORED) -> pd.D
         "largest": table[ratios].max(),
         "mean rank": ranks,
         "critical difference of ranks": pd.Series(critical_difference(*common.shape), index=common.columns),
-        "within 3 points": (table.filter(like="cover") - [80, 95]).abs().le(3).mean(),
+        f"within 3 points after {_PAST}": _within(table[table["earlier origins"] == _PAST]),
     }
     return pd.concat([table, pd.DataFrame(summary).T])
+
+
+def _within(table: pd.DataFrame) -> pd.Series:
+    """Share of panels whose coverage is within three points of the level."""
+    return (table.filter(like="cover") - [80, 95]).abs().le(3).mean()
 
 
 def critical_difference(n_panels: int, n_methods: int) -> float:
@@ -117,17 +122,28 @@ def _grid(case: Case, h: int) -> np.ndarray:  # type: ignore[type-arg]
     return np.arange(last, first - 1, -step)[::-1]
 
 
+class _KeepsMembers(CombinedForecaster):
+    """Combination that keeps the forecasts of its members, and the bins known at their origins."""
+
+    def _member_paths(self, y: np.ndarray, places: np.ndarray, h: int) -> np.ndarray:  # type: ignore[type-arg]
+        self.places_, self.paths_ = places, super()._member_paths(y, places, h)
+        return self.paths_
+
+
 def _forecasts(case: Case, grid: np.ndarray, h: int) -> Paths:  # type: ignore[type-arg]
     """Members and combination at every origin, each from the data before it."""
     panel, y = case.panel, case.panel.values
     season, week = case.season or season_length(panel.freq), week_length(panel.freq)
-    model = CombinedForecaster(season_length=season)
+    model = _KeepsMembers(season_length=season)
     usage = panel.long_frame(panel.times, {"y": y})
-    model.fit(usage, freq=panel.freq)
-    paths = dict(zip(_names(model), model._member_paths(y, grid, h), strict=True))
+    combined = model.fit(usage, freq=panel.freq)._paths(y, grid, h)
+    members = model.paths_[:, :, np.searchsorted(model.places_, grid)]
+    paths = dict(zip(_names(model), members, strict=True))
     if week > season and week <= grid[0]:
-        paths["SeasonalNaive of a week"] = SeasonalNaive(week).fit(usage.dropna(), freq=panel.freq)._paths(y, grid, h)
-    return paths | {"Combined": model._paths(y, grid, h)}
+        weekly = SeasonalNaive(week)
+        weekly._fit_panel(panel)
+        paths["SeasonalNaive of a week"] = weekly._paths(y, grid, h)
+    return paths | {"Combined": combined}
 
 
 def _names(model: CombinedForecaster) -> list[str]:
@@ -161,8 +177,8 @@ def _coverage(
     inside, widths = {80: [], 95: []}, {80: [], 95: []}  # type: ignore[var-annotated]
     steps = np.arange(actual.shape[-1])
     floor = np.where(np.nanmin(y, axis=1) < 0, -np.inf, 0.0)[:, None]
-    # As many earlier origins as the panel has, up to what the package uses.
-    for place in chosen[chosen >= min(_PAST, grid.size // 2)]:
+    enough = min(_PAST, grid.size // 2)
+    for place in chosen[chosen >= enough]:
         past = np.arange(max(place - _PAST, 0), place)
         known = grid[past, None] + steps < grid[place]
         errors = np.where(known, actual[:, past] - combined[:, past], np.nan)
@@ -173,6 +189,6 @@ def _coverage(
             inside[level].append(((low <= actual[:, place]) & (actual[:, place] <= high))[seen])
             widths[level].append((high - low)[seen])
     demand = np.nanmean(np.abs(actual[:, chosen]))
-    return {f"coverage {level}": 100 * float(np.concatenate(found).mean()) for level, found in inside.items()} | {
-        f"width {level}": float(np.concatenate(found).mean() / demand) for level, found in widths.items()
-    }
+    coverage = {f"coverage {level}": 100 * float(np.concatenate(found).mean()) for level, found in inside.items()}
+    width = {f"width {level}": float(np.concatenate(found).mean() / demand) for level, found in widths.items()}
+    return {"earlier origins": enough, **coverage, **width}
