@@ -132,10 +132,13 @@ class CombinedForecaster(Forecaster):
     def _backtest_origins(self, origin: int, n_series: int, h: int) -> IntArray:
         """Origins in the newest half, a season apart, or the largest divisor of it that leaves enough of them."""
         most = int(np.clip(_CELLS // (len(self.members_) * n_series * h), 4, self.max_origins))
-        season, first = self.season_length_, max(origin // 2, 1)
+        # A season that the history does not show twice has no phase.
+        season = self.season_length_ if origin >= 2 * self.season_length_ else 1
+        first = max(origin // 2, 1)
         # Steps that divide the season let origins that lie seasons apart share their earlier origins.
         divisors = [s for s in range(1, season + 1) if season % s == 0 and (origin - first) // s >= _MIN_ORIGINS]
-        return np.arange(origin - max(divisors, default=1), first - 1, -max(divisors, default=1))[:most][::-1]
+        step = max(divisors, default=1)
+        return np.arange(origin - step, first - 1, -step)[:most][::-1]
 
     def _member_paths(self, y: FloatArray, places: IntArray, h: int) -> FloatArray:
         """Forecasts of every member, shape (n_members, n_series, n_origins, h), not below the floor of a series."""

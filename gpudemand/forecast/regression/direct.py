@@ -15,8 +15,8 @@ from gpudemand.forecast.base.seasonality import Seasonality
 from gpudemand.forecast.base.windows import fill_missing
 from gpudemand.forecast.regression.regressors import Regressors
 
-#: Most series x times x regressors with coefficients of their own; in the sample of series that larger panels share.
-_CELLS, _SAMPLE = 3e7, 1e7
+#: Series x times x regressors in memory at once; larger panels share the coefficients of a sample of their series.
+_CELLS = 1e7
 _REGRESSORS = 24
 #: Numbers in the normal equations that are solved at once.
 _BATCH = 2e6
@@ -133,8 +133,7 @@ class DirectRegression:
 
     @cached_property
     def _stride(self) -> int:
-        cells = self.history.filled.size * _REGRESSORS
-        return 1 if cells <= _CELLS else int(np.ceil(cells / _SAMPLE))
+        return int(np.ceil(self.history.filled.size * _REGRESSORS / _CELLS))
 
     def _regressors_of(self, history: History) -> Regressors:
         return self.regressors(history.filled, self.seasonality.season, self.seasonality.week, self._total)
