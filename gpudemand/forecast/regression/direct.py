@@ -117,7 +117,8 @@ class DirectRegression:
         regressors, shared = self._regressors_of(sample), []
         for step in steps:
             x, anchor = regressors.design(step), regressors.anchor(self.anchor, step)
-            shared.append(np.concatenate([found.shared for found in self._coefficients(x, anchor, sample, step, np.inf)]))
+            batches = self._coefficients(x, anchor, sample, step, np.inf)
+            shared.append(np.concatenate([found.shared for found in batches]))
         out = np.empty((len(self.history.filled), self.origins.size, h))
         for start in range(0, len(out), len(sample.filled)):
             part = slice(start, start + len(sample.filled))
