@@ -12,11 +12,13 @@ from gpudemand.forecast import (
     CombinedForecaster,
     DoubleSeasonalSmoothing,
     HistoricMean,
+    LagRegression,
     Naive,
     RidgeAutoregression,
     SeasonalNaive,
     cross_validation,
 )
+from gpudemand.forecast.regression import direct
 
 from .canaries import long
 
@@ -97,3 +99,20 @@ def test_origins_share_the_origins_of_their_backtests():
     backtests = [model._backtest_origins(24 * day, 1, 24) for day in range(2, 30)]
     assert all(len(earlier) >= 6 for earlier in backtests)
     assert len(np.unique(np.concatenate(backtests))) <= 100
+
+
+def test_backtests_start_at_every_bin_where_no_season_shows():
+    model = CombinedForecaster(season_length=52).fit(long({"a": np.arange(150.0)}))
+    np.testing.assert_array_equal(model._backtest_origins(90, 1, 4), np.arange(45, 90))
+    assert set(np.diff(model._backtest_origins(150, 1, 4)).tolist()) == {4}
+
+
+@pytest.mark.parametrize("model", [RidgeAutoregression(), LagRegression()])
+def test_a_sample_of_series_gives_the_coefficients_of_a_large_panel(model, monkeypatch):
+    rng = np.random.default_rng(0)
+    one = 50 + 10 * np.sin(np.arange(24 * 15) * np.pi / 12) + np.cumsum(rng.normal(0, 1, 24 * 15))
+    # Multiples of one series share its coefficients, apart from the ridge, which fewer rows strengthen.
+    usage = long({f"u{place}": place * one for place in range(1, 8)})
+    column, every = type(model).__name__, model.fit(usage).predict(6)
+    monkeypatch.setattr(direct, "_CELLS", 24.0 * 7 * one.size / 3)
+    np.testing.assert_allclose(model.fit(usage).predict(6)[column], every[column], rtol=5e-3)
