@@ -94,7 +94,8 @@ def as_pandas(table: object, what: str) -> pd.DataFrame:
     if isinstance(table, pd.DataFrame):
         frame = _with_plain_columns(table)
     elif hasattr(table, "__arrow_c_stream__") or hasattr(table, "__arrow_c_array__"):
-        arrow = pa.table(table)
+        # pyarrow 24 can crash on a stream of its own string views.
+        arrow = table if isinstance(table, pa.Table) else pa.table(table)
         columns = [_from_arrow(column) for column in arrow.columns]
         frame = pd.DataFrame(dict(enumerate(columns)), index=range(arrow.num_rows)).set_axis(arrow.column_names, axis=1)
     else:

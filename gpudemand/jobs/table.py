@@ -20,10 +20,7 @@ from gpudemand.jobs.schema import (
     COLUMNS,
     COUNT_DUPLICATES,
     DUPLICATE,
-    EARLIEST,
     KINDS,
-    LATEST,
-    MAX_GPUS,
     RULES,
     STATUSES,
     TIME,
@@ -33,24 +30,6 @@ from gpudemand.jobs.schema import (
 )
 from gpudemand.jobs.text import TextTable
 from gpudemand.jobs.time_parser import TimeParser, parse_timezone
-
-__all__ = [
-    "COLUMNS",
-    "EARLIEST",
-    "KINDS",
-    "LATEST",
-    "MAX_GPUS",
-    "STATUSES",
-    "TIME",
-    "as_jobs",
-    "check_jobs",
-    "in_microseconds",
-    "rejections",
-    "saved_attrs",
-    "superseded",
-    "unusable",
-    "warn_rejections",
-]
 
 
 def as_jobs(frame: pd.DataFrame, *, kind: str, source: str = "") -> pd.DataFrame:
