@@ -142,7 +142,8 @@ def test_a_series_that_begins_later_does_not_change_the_forecasts_of_others(mode
     values[row, 100:] *= later
     others, origins = np.arange(len(panel.ids)) != row, np.array([64, 100])
     before, after = (model.forecast_from(p, origins, H) for p in (panel, replace(panel, values=values)))
-    np.testing.assert_array_equal(after[others], before[others])
+    # Rounding differs with the values beside; what leaks is as large as they are.
+    np.testing.assert_allclose(after[others], before[others], rtol=1e-6)
 
 
 DAMAGE = {
