@@ -38,8 +38,9 @@ Paths = dict[str, np.ndarray]  # type: ignore[type-arg]
 def run(data: Path, origins: Origins | None = None) -> pd.DataFrame:
     """Score all panels of both halves; ``--origins`` is the number of scored origins."""
     most = _MOST_SCORED if origins is None or origins.count is None else origins.count
-    halves = {"development": development_half(), "scoring": tuple({*GPU_TRACES, *OTHER_TRACES} - development_half())}
-    return pd.concat({name: scores(data, frozenset(traces), most) for name, traces in halves.items()})
+    half = development_half()
+    halves = {"development": half, "scoring": frozenset({*GPU_TRACES, *OTHER_TRACES}) - half}
+    return pd.concat({name: scores(data, traces, most) for name, traces in halves.items()})
 
 
 def development_half() -> frozenset[str]:

@@ -265,9 +265,9 @@ def prediction_intervals(
     """
     bounds: dict[str, FloatArray] = {}
     low = high = point
-    for value in level:
-        tail = 0.5 - value / 200
-        below, above = past.quantiles([tail, 1 - tail])
+    tails = [0.5 - value / 200 for value in level]
+    found = past.quantiles([*tails, *(1 - tail for tail in tails)])
+    for value, below, above in zip(level, found[: len(tails)], found[len(tails) :], strict=True):
         low, high = np.minimum(low, point + below), np.maximum(high, point + above)
         bounds[f"lo-{value:g}"], bounds[f"hi-{value:g}"] = np.maximum(low, floor), np.maximum(high, floor)
     return bounds

@@ -52,7 +52,7 @@ class CombinedForecaster(Forecaster):
     -----
     Estimated weights of linear combinations, in all the variants tried on the development half of the panels track
     (``benchmarks/forecast/panels.py``), had larger errors than this rule. So had a weighted mean in place of the median
-    for series that are mostly zero: its absolute errors are 5 % larger, its squared errors 2 % smaller.
+    for series that are mostly zero, in absolute errors; its squared errors were a little smaller.
 
     References
     ----------
