@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -43,18 +43,6 @@ def _csv(data: Path, *path: str) -> pd.DataFrame:
     return pd.read_csv(data.joinpath(*path))
 
 
-def _venus_jobs(data: Path) -> pd.DataFrame:
-    log = _csv(data, "traces", "helios-venus-gpu-jobs", "helios_trace.csv.gz")
-    submit = load.VENUS_START + pd.to_timedelta(log["arrival_s"], unit="s")
-    return _jobs(submit, log["service_sec"], log["gpu_count"])
-
-
-def _pai_jobs(data: Path) -> pd.DataFrame:
-    log = _csv(data, "traces", "alibaba-pai-v2020-sample", "alibaba_trace_sub.csv.gz")
-    submit = load.VENUS_START + pd.to_timedelta(log["arrival_s"], unit="s")
-    return _jobs(submit, log["service_sec"], log["gpu_count"])
-
-
 def _philly_jobs(data: Path) -> pd.DataFrame:
     log = _csv(data, "traces", "philly-jobs-pollux", "philly.csv.gz")
     submit = pd.to_datetime(log["timestamp"], utc=True)
@@ -67,8 +55,15 @@ def _extract(data: Path, file: str, start: float) -> pd.DataFrame:
     return _jobs(submit, log["run_time"], log["gpu_num"], user=log["user"].astype(str))
 
 
-def _swf(data: Path, folder: str, file: str) -> pd.DataFrame:
-    return read_jobs(data / "traces" / folder / file, format="swf")
+def _read(data: Path, folder: str, file: str, **options: Any) -> pd.DataFrame:
+    return read_jobs(data / "traces" / folder / file, **options)
+
+
+_SIMULATOR = {"format": "simulator", "origin": load.VENUS_START}
+_venus_jobs = partial(_read, folder="helios-venus-gpu-jobs", file="helios_trace.csv.gz", **_SIMULATOR)
+_pai_jobs = partial(_read, folder="alibaba-pai-v2020-sample", file="alibaba_trace_sub.csv.gz", **_SIMULATOR)
+_kth_jobs = partial(_read, folder="swf-kth-sp2", file="KTH-SP2-1996-2.swf.gz", format="swf")
+_atlas_jobs = partial(_read, folder="swf-llnl-atlas", file="LLNL-Atlas-2006-2.1-cln.swf.gz", format="swf")
 
 
 def _held(jobs: pd.DataFrame, by: str | None, freq: str, warm_up: str = "14D") -> Panel:
@@ -192,8 +187,8 @@ SOURCES: Mapping[str, Callable[[Path], Iterator[Case]]] = {
     "DLRM": _dlrm,
     "GenAI": _genai,
     "PAI": partial(_of_log, _pai_jobs, None),
-    "KTH-SP2": partial(_of_log, partial(_swf, folder="swf-kth-sp2", file="KTH-SP2-1996-2.swf.gz"), "user"),
-    "Atlas": partial(_of_log, partial(_swf, folder="swf-llnl-atlas", file="LLNL-Atlas-2006-2.1-cln.swf.gz"), "user"),
+    "KTH-SP2": partial(_of_log, _kth_jobs, "user"),
+    "Atlas": partial(_of_log, _atlas_jobs, "user"),
     "M4": _m4,
     "Hangzhou": _hangzhou,
     "carparts": partial(_monthly, file="carparts.csv"),
