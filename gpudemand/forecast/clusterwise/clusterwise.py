@@ -12,12 +12,12 @@ from sklearn.utils.validation import check_is_fitted
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand.forecast.base.forecaster import Forecaster, positive_int
 from gpudemand.forecast.base.panel import Panel, week_length
+from gpudemand.forecast.clusterwise.base_forecasts import base_forecasts, level_factor, mixture_forecast
 from gpudemand.forecast.clusterwise.evidence import Evidence
 from gpudemand.forecast.clusterwise.exchange import exchange, membership_costs, membership_posterior
 from gpudemand.forecast.clusterwise.initial_partition import InitialPartition, default_segmenters
 from gpudemand.forecast.clusterwise.loss_comparison import bounded_losses, mean_square, naive_scale, select_method
 from gpudemand.forecast.clusterwise.weights import combination_weights
-from gpudemand.forecast.combination.base_forecasts import base_forecasts, level_factor, mixture_forecast
 from gpudemand.forecast.factorization.temporal_factorization import TemporalFactorization
 
 #: Ridge penalty of the cluster regressions, and the switching costs that are tried.

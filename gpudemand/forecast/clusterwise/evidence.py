@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from gpudemand._typing import FloatArray, IntArray
+from gpudemand.forecast.clusterwise.base_forecasts import by_horizon
 from gpudemand.forecast.clusterwise.exchange import NormalEquations
 from gpudemand.forecast.clusterwise.loss_comparison import mean_square, naive_scale
-from gpudemand.forecast.combination.base_forecasts import by_horizon
 
 #: Effective number of independent errors at one origin.
 _EFFECTIVE_ERRORS = 2.0
