@@ -60,12 +60,21 @@ def philly_nodes(data: Path) -> Panel:
 
 def cdnow(data: Path) -> Panel:
     """Spend per customer and week of seven days, every customer from the first week on."""
+    return _cdnow(data, 7)
+
+
+def cdnow_daily(data: Path) -> Panel:
+    """Spend per customer and day."""
+    return _cdnow(data, 1)
+
+
+def _cdnow(data: Path, days: int) -> Panel:
     lines = pd.read_csv(data / "series" / "cdnow" / "cdnow.csv", parse_dates=["date"])
-    lines["week"] = (lines["date"] - CDNOW_START).dt.days // 7
-    whole = (lines["date"].max() - CDNOW_START).days // 7 + 1
-    wide = lines.pivot_table(index="week", columns="customer_id", values="price", aggfunc="sum", fill_value=0.0)
+    lines["bin"] = (lines["date"] - CDNOW_START).dt.days // days
+    whole = lines["bin"].max() + 1
+    wide = lines.pivot_table(index="bin", columns="customer_id", values="price", aggfunc="sum", fill_value=0.0)
     wide.columns = [f"c{name:05d}" for name in wide.columns]
-    return panel(wide.reindex(range(whole), fill_value=0.0), CDNOW_START, "7D")
+    return panel(wide.reindex(range(whole), fill_value=0.0), CDNOW_START, f"{days}D")
 
 
 def m4_hourly(data: Path) -> tuple[Panel, int]:

@@ -178,7 +178,9 @@ SOURCES: Mapping[str, Callable[[Path], Iterator[Case]]] = {
     "spot": _spot,
     "Venus": partial(_of_log, _venus_jobs, None),
     "Venus submitted": _venus_submitted,
-    "Venus users": partial(_of_log, partial(_extract, file="helios_data_training.csv.gz", start=1590595106), "user"),
+    "Venus users": partial(
+        _of_log, partial(_extract, file="helios_data_training.csv.gz", start=users.VENUS_START), "user"
+    ),
     "Philly": partial(_of_log, _philly_jobs, "group"),
     "Philly users": partial(
         _of_log, partial(_extract, file="philly_data_training.csv.gz", start=users.PHILLY_START), "user"

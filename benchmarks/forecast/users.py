@@ -12,7 +12,8 @@ from gpudemand import usage_series
 from gpudemand.forecast import Panel
 from gpudemand.jobs.table import as_jobs
 
-PHILLY_START = 1502100181
+#: Unix time of the first second of the extracts.
+PHILLY_START, VENUS_START = 1502100181, 1590595106
 _DAY = 86400
 
 
@@ -27,11 +28,21 @@ def gentd(data: Path) -> Panel:
 
 def philly(data: Path) -> Panel:
     """GPUs held per user and hour on Philly, over the dense last weeks of the extract."""
-    log = pd.read_csv(data / "traces" / "dirlab-gen-parallel" / "philly_data_training.csv.gz")
-    submit = pd.to_datetime(PHILLY_START + log["interval"].cumsum(), unit="s", utc=True)
+    return _held(data, "philly_data_training.csv.gz", PHILLY_START)
+
+
+def venus(data: Path) -> Panel:
+    """GPUs held per user and hour on Venus, over the last weeks of the extract."""
+    return _held(data, "helios_data_training.csv.gz", VENUS_START)
+
+
+def _held(data: Path, file: str, clock: int) -> Panel:
+    """GPUs held per user and hour over the last 16 days of an extract whose clock starts at `clock`."""
+    log = pd.read_csv(data / "traces" / "dirlab-gen-parallel" / file)
+    submit = pd.to_datetime(clock + log["interval"].cumsum(), unit="s", utc=True)
     end = submit + pd.to_timedelta(log["run_time"], unit="s")
     columns = {"submit": submit, "end": end, "gpus": log["gpu_num"], "user": log["user"].astype(str)}
-    jobs = as_jobs(pd.DataFrame(columns), kind="public trace")
+    jobs = as_jobs(pd.DataFrame(columns)[log["gpu_num"] > 0], kind="public trace")
     until = submit.max().floor("D")
     start = until - pd.Timedelta("16D")
     return Panel.from_long(usage_series(jobs, by="user", freq="h", value="gpus", start=start, until=until))

@@ -8,6 +8,7 @@ from .features.weekly_persistence import WeeklyPersistence
 from .profiles import segment_profiles
 from .segmenter import TopologicalSegmenter
 from .stability import segment_stability
+from .topology.diagrams import diagram_statistics, stack_diagrams
 from .topology.rips import RipsStatistics, rips_persistence
 from .topology.sublevel import (
     PersistenceStatistics,
@@ -28,6 +29,7 @@ __all__ = [
     "UserPresence",
     "WeeklyPersistence",
     "as_matrix",
+    "diagram_statistics",
     "maxmin_landmarks",
     "persistence_statistics",
     "rfm_table",
@@ -36,6 +38,7 @@ __all__ = [
     "segment_profiles",
     "segment_stability",
     "select_n_segments",
+    "stack_diagrams",
     "sublevel_persistence",
     "superlevel_persistence",
     "takens_embedding",

@@ -17,6 +17,7 @@ from gpudemand.segments.base.usage_matrix import Matrix, as_matrix
 from gpudemand.segments.clustering.consensus import RULES
 from gpudemand.segments.clustering.mixture import canonical_order
 from gpudemand.segments.clustering.models import ConsensusModel, JointModel
+from gpudemand.segments.topology.rips import RipsStatistics
 
 METHODS = ("joint", *RULES)
 
@@ -29,8 +30,8 @@ class TopologicalSegmenter(ClusterMixin, BaseEstimator):
     n_segments : int or "auto", default="auto"
         ``"auto"`` chooses the number by subsampling stability and a gap statistic (`select_n_segments`); it can be one.
     method : {"joint", "voting", "pairs"}, default="joint"
-        ``"joint"`` clusters the concatenated blocks of features. The other two are the paper's: Gaussian mixtures of
-        the persistence statistics of recency, frequency and monetary value, and their consensus by voting or by pairs.
+        ``"joint"`` clusters the concatenated blocks of features. The other two are the published method (see Notes),
+        with a consensus by voting or by pairs; they need giotto-ph (extra ``tda``).
     blocks : sequence of str, optional
         Blocks of features of ``"joint"``: ``"rhythm"`` (`UsageRhythm`), ``"weekly_persistence"``
         (`WeeklyPersistence`), ``"presence"`` (`UserPresence`), ``"persistence"`` (`PersistenceStatistics`), ``"rips"``
@@ -39,6 +40,11 @@ class TopologicalSegmenter(ClusterMixin, BaseEstimator):
         ``"persistence"`` and ``"spectrum"`` where the columns are not times, or more than a day apart.
     max_segments : int, default=10
         Largest number that ``"auto"`` tries.
+    sample_size : int, default=2000
+        Most users that ``"voting"`` and ``"pairs"`` cluster; a classifier assigns the others.
+    rips : RipsStatistics, optional
+        Homology of ``"voting"`` and ``"pairs"``. By default windows of 50 days (half of a shorter history) with 64
+        landmarks; ``RipsStatistics(50, n_landmarks=None)`` takes every window, as published.
     random_state : int, RandomState or None
 
     Attributes
@@ -49,7 +55,10 @@ class TopologicalSegmenter(ClusterMixin, BaseEstimator):
         Membership probabilities.
     n_segments_ : int
     features_ : DataFrame, shape (n_users, n_features)
-        Features by user, named ``block__feature``; ``rfm__...`` are there even where they are not used.
+        Features by user, named ``block__feature``; ``rfm__...`` are there even where they are not used. Of ``"voting"``
+        and ``"pairs"`` those of the classifier.
+    rips_statistics_ : DataFrame
+        Of ``"voting"`` and ``"pairs"``: Vietoris-Rips statistics of the clustered users, ``view__statistic``.
     blocks_ : tuple of str
         Blocks used.
     selection_ : DataFrame or None
@@ -64,6 +73,13 @@ class TopologicalSegmenter(ClusterMixin, BaseEstimator):
 
     Distances by daily features were fitted on simulated users of known archetypes and do not depend on the other users
     (`gpudemand.segments.features.discriminants`); other classes may be separated less.
+
+    ``"voting"`` and ``"pairs"`` follow Rivera-Castro et al.: recency, frequency and monetary value as series of each
+    user; windows of 50 days; their Vietoris-Rips homology in dimensions 0 and 1; the two published lifetime summaries
+    (`diagram_statistics`); a Gaussian mixture for each of the three series; the consensus of the three labelings; and a
+    classifier that assigns users who were not in the clustered sample. Two things differ: 64 landmarks stand for all
+    windows, and the classifier sees sublevel statistics of the three series, not the raw series, so that it can assign
+    users of other dates.
 
     Apart from the numbering of the segments, results are invariant to the order of the rows, to the scale of each user
     (except ``rfm__monetary``) and to shifts of the dates by whole weeks. Times must be in the users' time zone.
@@ -91,12 +107,16 @@ class TopologicalSegmenter(ClusterMixin, BaseEstimator):
         method: str = "joint",
         blocks: Sequence[str] | None = None,
         max_segments: int = 10,
+        sample_size: int = 2000,
+        rips: RipsStatistics | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.n_segments = n_segments
         self.method = method
         self.blocks = blocks
         self.max_segments = max_segments
+        self.sample_size = sample_size
+        self.rips = rips
         self.random_state = random_state
 
     def fit(self, X: object, y: object = None) -> Self:
@@ -119,10 +139,14 @@ class TopologicalSegmenter(ClusterMixin, BaseEstimator):
         matrix, rng = as_matrix(X), self._check()
         active = _active(matrix)
         joint = self.method == "joint"
-        self._model = JointModel(self.blocks, matrix) if joint else ConsensusModel(self.method)
+        consensus = ConsensusModel(self.method, int(self.sample_size), self.rips)
+        self._model = JointModel(self.blocks, matrix) if joint else consensus
         self.features_ = self._model.features(matrix)
         order = np.flatnonzero(active)[canonical_order(matrix.values[active])]
-        self._fit_model(self.features_.iloc[order], rng)
+        table = self._model.training_table(matrix, self.features_, order, rng)
+        if not joint:
+            self.rips_statistics_ = table
+        self._fit_model(table, rng)
         self._number_segments(matrix)
         return self
 
@@ -160,6 +184,7 @@ class TopologicalSegmenter(ClusterMixin, BaseEstimator):
     def _check(self) -> np.random.Generator:
         check_choice("method", self.method, METHODS)
         check_number("max_segments", self.max_segments, 1, integer=True)
+        check_number("sample_size", self.sample_size, 1, integer=True)
         if self.n_segments != "auto":
             if isinstance(self.n_segments, str):
                 raise InputError(f"n_segments must be a whole number or 'auto'; got {self.n_segments!r}.")

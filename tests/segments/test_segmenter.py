@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,7 +15,14 @@ from gpudemand._validation import InputError
 from gpudemand.segments import TopologicalSegmenter
 
 N_DAYS = 112
-METHODS = ("joint", "voting", "pairs")
+#: The published methods need giotto-ph.
+METHODS = [
+    "joint",
+    *(
+        pytest.param(name, marks=pytest.mark.skipif(find_spec("gph") is None, reason="needs giotto-ph (extra tda)"))
+        for name in ("voting", "pairs")
+    ),
+]
 
 
 def population(n_users=45, seed=0):

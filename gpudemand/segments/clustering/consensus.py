@@ -5,24 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pandas as pd
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.optimize import linear_sum_assignment
 from sklearn.mixture import GaussianMixture
 
-from gpudemand._typing import BoolArray, FloatArray, IntArray
+from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import check_choice
-from gpudemand.segments.base.compiled import compiled
-from gpudemand.segments.base.transformer import map_rows
-from gpudemand.segments.base.usage_matrix import Matrix, sampling_step
 from gpudemand.segments.clustering.mixture import ignore_convergence_warnings
-from gpudemand.segments.features.daily import moving_mean
-from gpudemand.segments.features.rfm import PARTS
-from gpudemand.segments.topology.sublevel import PersistenceStatistics
 
 RULES = ("voting", "pairs")
-VIEWS = PARTS
-_DAY, _WINDOW = pd.Timedelta("1D"), 7
 
 
 class Consensus:
@@ -136,59 +127,3 @@ def average_linkage(cells: IntArray, counts: IntArray, n_segments: int) -> IntAr
     _, first, code = np.unique(groups, return_index=True, return_inverse=True)
     # Numbered in the order of the cells.
     return np.asarray(np.argsort(np.argsort(first))[code.ravel()])
-
-
-def view_statistics(matrix: Matrix) -> pd.DataFrame:
-    """Compute persistence statistics of three series of each user.
-
-    Recency is the time since the last use at each point in time, frequency the share of active bins in the week (for
-    hours: the day) around it, monetary value the usage itself.
-
-    Returns
-    -------
-    DataFrame, shape (n_users, 3 x 16)
-        Columns ``recency__sublevel_count`` and so on.
-
-    Examples
-    --------
-    >>> from gpudemand.segments.base.usage_matrix import as_matrix
-    >>> table = view_statistics(as_matrix([[0.0, 8, 0, 0, 8, 0, 0, 8]]))
-    >>> table.shape, table.columns[0]
-    ((1, 48), 'recency__sublevel_count')
-    """
-    active = matrix.values > 0
-    frequency = map_rows(mean_rows, active.astype(float), active.shape[1], _window(matrix))
-    views = (time_since_use(active), frequency, matrix.values)
-    return pd.concat([_statistics(matrix, values, name) for name, values in zip(VIEWS, views, strict=True)], axis=1)
-
-
-def time_since_use(active: BoolArray) -> FloatArray:
-    """Return bins since the last use at each point in time; before the first use, since the beginning.
-
-    Examples
-    --------
-    >>> time_since_use(np.array([[False, True, False, False]])).tolist()
-    [[1.0, 0.0, 1.0, 2.0]]
-    """
-    places = np.arange(active.shape[1])
-    last = np.maximum.accumulate(np.where(active, places, -1), axis=1)
-    return np.asarray(places - last, dtype=float)
-
-
-def _window(matrix: Matrix) -> int:
-    """Return the bins in a day for bins below a day, else seven."""
-    step = sampling_step(matrix.ds)
-    return _WINDOW if step is None or step >= _DAY else max(round(_DAY / step), 1)
-
-
-@compiled
-def mean_rows(values: FloatArray, width: int, out: FloatArray) -> None:
-    """Write the centred moving mean of each row."""
-    for row in range(len(values)):
-        out[row] = moving_mean(values[row], width)
-
-
-def _statistics(matrix: Matrix, values: FloatArray, view: str) -> pd.DataFrame:
-    block = PersistenceStatistics().fit(matrix.values)
-    columns = [f"{view}__{name}" for name in block.get_feature_names_out()]
-    return pd.DataFrame(block.transform(values), index=matrix.ids, columns=columns)

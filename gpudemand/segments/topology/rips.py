@@ -1,8 +1,8 @@
-"""Vietoris-Rips persistence of sliding windows, computed by giotto-ph (imported on first use)."""
+"""Vietoris-Rips persistence of sliding windows, computed by giotto-ph or giotto-tda (imported on first use)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -10,18 +10,16 @@ import numpy as np
 
 from gpudemand import _parallel
 from gpudemand._typing import FloatArray
-from gpudemand._validation import check_number
+from gpudemand._validation import check_choice, check_number
 from gpudemand.segments.base.transformer import SeriesTransformer, scale_code
-from gpudemand.segments.base.usage_matrix import Matrix
-from gpudemand.segments.topology.sweep import STATISTICS, centre_and_width, summarise
+from gpudemand.segments.base.usage_matrix import Matrix, as_matrix
+from gpudemand.segments.topology.diagrams import PUBLISHED, diagram_statistics, stack_diagrams
+from gpudemand.segments.topology.sweep import centre_and_width
 from gpudemand.segments.topology.windows import maxmin_landmarks, takens_embedding, window_length
 
-#: Statistics of a diagram in Rivera-Castro et al.; the sixth is from the later version of the paper.
-SUMMARIES = ("count", "largest", "distinct", "long_lived", "mean", "sum")
-_COLUMNS = [STATISTICS.index(name) for name in SUMMARIES]
-_DIMENSIONS = (0, 1)
-# Relative tolerance for equal lifetimes: giotto-ph computes in single precision.
-_SAME = 1e-5
+#: Libraries that compute the diagrams of distance matrices.
+ENGINES = ("giotto-ph", "giotto-tda")
+_MAX_DIMENSION = 1
 _ROWS_PER_TASK = 128
 
 
@@ -64,10 +62,24 @@ def rips_persistence(points: object, *, max_dimension: int = 1, n_landmarks: int
     """
     check_number("max_dimension", max_dimension, 0, integer=True)
     distances = maxmin_landmarks(points, n_landmarks).distances
-    diagrams = _ripser()(distances, metric="precomputed", maxdim=int(max_dimension), n_threads=1)["dgms"]
-    tagged = [np.column_stack([pairs, np.full(len(pairs), dimension)]) for dimension, pairs in enumerate(diagrams)]
-    diagram = np.vstack(tagged).astype(float)
-    return diagram[np.isfinite(diagram[:, 1])]
+    return _giotto_ph([distances], int(max_dimension))[0]
+
+
+def _giotto_ph(distances: Sequence[FloatArray], max_dimension: int) -> list[FloatArray]:
+    ripser, diagrams = _ripser(), []
+    for matrix in distances:
+        pairs = ripser(matrix, metric="precomputed", maxdim=max_dimension, n_threads=1)["dgms"]
+        tagged = [np.column_stack([part, np.full(len(part), place)]) for place, part in enumerate(pairs)]
+        diagram = np.vstack(tagged).astype(float)
+        diagrams.append(diagram[np.isfinite(diagram[:, 1])])
+    return diagrams
+
+
+def _giotto_tda(distances: Sequence[FloatArray], max_dimension: int) -> list[FloatArray]:
+    if not distances:
+        return []
+    transformer = _vietoris_rips()(metric="precomputed", homology_dimensions=tuple(range(max_dimension + 1)))
+    return [diagram[diagram[:, 0] < diagram[:, 1]] for diagram in transformer.fit_transform(list(distances))]
 
 
 def _ripser() -> Callable[..., dict[str, Any]]:
@@ -79,6 +91,16 @@ def _ripser() -> Callable[..., dict[str, Any]]:
             "(or giotto-ph alone, which works with any scikit-learn)."
         ) from error
     return ripser_parallel
+
+
+def _vietoris_rips() -> Callable[..., Any]:
+    try:
+        from gtda.homology import VietorisRipsPersistence
+    except ImportError as error:
+        raise ImportError(
+            "engine='giotto-tda' needs giotto-tda: pip install 'gpudemand[giotto]', or use engine='giotto-ph'."
+        ) from error
+    return VietorisRipsPersistence
 
 
 class _Embedding(NamedTuple):
@@ -104,8 +126,8 @@ class _Embedding(NamedTuple):
 class RipsStatistics(SeriesTransformer):
     """Lifetime statistics of the Vietoris-Rips diagrams (H0 and H1) of the sliding windows of each series.
 
-    The features of Rivera-Castro et al.: per dimension the number of pairs, the largest lifetime, the number of
-    distinct lifetimes, of those of at least 80 % of the largest, their mean and their sum.
+    The features of Rivera-Castro et al. (`diagram_statistics`): per dimension the number of pairs, the largest
+    lifetime, the number of distinct lifetimes, of those of at least 80 % of the largest, their mean and their sum.
 
     Parameters
     ----------
@@ -120,6 +142,10 @@ class RipsStatistics(SeriesTransformer):
         cubic in their number.
     scale : {"std", "range", "mean"} or None, default="std"
         Unit of each series.
+    summary : {"both", "lifetimes", "loops"}, default="both"
+        Which of the two published summaries.
+    engine : {"giotto-ph", "giotto-tda"}, default="giotto-ph"
+        ``"giotto-tda"`` computes the same diagrams by giotto-tda's ``VietorisRipsPersistence``, at more overhead.
     n_jobs : int or None, default=None
         Processes; a Dask client takes precedence.
 
@@ -132,6 +158,14 @@ class RipsStatistics(SeriesTransformer):
     -----
     Windows with a missing value are left out. A constant series, one with fewer than two distinct windows, and one
     shorter than a window have no pairs: their features are zero.
+
+    With ``n_landmarks=None`` and ``scale=None`` the features are those of giotto-tda's transformers in a pipeline::
+
+        make_pipeline(
+            TakensEmbedding(dimension=50, time_delay=1),
+            VietorisRipsPersistence(homology_dimensions=(0, 1)),
+            FunctionTransformer(diagram_statistics),
+        )
 
     References
     ----------
@@ -153,6 +187,8 @@ class RipsStatistics(SeriesTransformer):
         *,
         n_landmarks: int | None = 64,
         scale: str | None = "std",
+        summary: str = "both",
+        engine: str = "giotto-ph",
         n_jobs: int | None = None,
     ) -> None:
         self.dimension = dimension
@@ -160,16 +196,44 @@ class RipsStatistics(SeriesTransformer):
         self.stride = stride
         self.n_landmarks = n_landmarks
         self.scale = scale
+        self.summary = summary
+        self.engine = engine
         self.n_jobs = n_jobs
 
+    def diagrams(self, X: object) -> FloatArray:
+        """Compute the Vietoris-Rips diagrams of the windows of each series, in giotto-tda's format.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like, shape (n_users, n_timestamps)
+            Usage, a row a user.
+
+        Returns
+        -------
+        ndarray, shape (n_users, n_rows, 3)
+            Birth, death and dimension, padded with pairs of no lifetime; what giotto-tda's amplitudes, images and plots
+            and `diagram_statistics` take.
+        """
+        self._check()
+        return self._diagrams(as_matrix(X))
+
     def _learn(self, matrix: Matrix) -> None:
-        self._embedding()
-        _ripser()
+        self._check()
 
     def _features(self, matrix: Matrix) -> FloatArray:
+        return diagram_statistics(self._diagrams(matrix), self.summary)
+
+    def _check(self) -> None:
+        check_choice("summary", self.summary, PUBLISHED)
+        check_choice("engine", self.engine, ENGINES)
+        self._embedding()
+        _ripser() if self.engine == "giotto-ph" else _vietoris_rips()
+
+    def _diagrams(self, matrix: Matrix) -> FloatArray:
         tasks = [matrix.values[start : start + _ROWS_PER_TASK] for start in range(0, len(matrix.ids), _ROWS_PER_TASK)]
-        work = partial(_summaries, embedding=self._embedding())
-        return np.vstack(_parallel.run(work, tasks, n_jobs=self.n_jobs))
+        work = partial(_row_diagrams, embedding=self._embedding(), engine=self.engine)
+        parts = _parallel.run(work, tasks, n_jobs=self.n_jobs)
+        return stack_diagrams([diagram for part in parts for diagram in part])
 
     def _embedding(self) -> _Embedding:
         window_length(self.dimension, self.time_delay, self.stride)
@@ -178,17 +242,18 @@ class RipsStatistics(SeriesTransformer):
         return _Embedding(self.dimension, self.time_delay, self.stride, self.n_landmarks, scale_code(self.scale))
 
     def _names(self) -> list[str]:
-        return [f"h{dimension}_{name}" for dimension in _DIMENSIONS for name in SUMMARIES]
+        return [f"h{dimension}_{name}" for dimension, name in PUBLISHED[self.summary]]
 
 
-def _summaries(rows: FloatArray, embedding: _Embedding) -> FloatArray:
-    """Return the `SUMMARIES` of both dimensions for each row."""
-    out = np.zeros((len(rows), len(_DIMENSIONS), len(STATISTICS)))
+def _row_diagrams(rows: FloatArray, embedding: _Embedding, engine: str) -> list[FloatArray]:
+    """Return the diagram of each row; empty for one without two distinct windows."""
+    diagrams, clouds = [np.empty((0, 3))] * len(rows), {}
     for row, series in enumerate(rows):
         points = embedding.points(series.astype(float))
-        if len(points) > 1:
-            diagram = rips_persistence(points, max_dimension=max(_DIMENSIONS), n_landmarks=embedding.n_landmarks)
-            for dimension in _DIMENSIONS:
-                pairs = diagram[diagram[:, 2] == dimension]
-                summarise(pairs[:, 1] - pairs[:, 0], _SAME, out[row, dimension])
-    return out[:, :, _COLUMNS].reshape(len(rows), -1)
+        distances = maxmin_landmarks(points, embedding.n_landmarks).distances if len(points) > 1 else points
+        if len(distances) > 1:
+            clouds[row] = distances
+    compute = _giotto_ph if engine == "giotto-ph" else _giotto_tda
+    for row, diagram in zip(clouds, compute(list(clouds.values()), _MAX_DIMENSION), strict=True):
+        diagrams[row] = diagram
+    return diagrams
