@@ -10,6 +10,7 @@ import pandas as pd
 from benchmarks.forecast import load, score, users
 from benchmarks.forecast.origins import Origins
 from gpudemand.forecast import (
+    ClusterwiseFactorization,
     ClusterwiseForecaster,
     CombinedForecaster,
     HistoricMean,
@@ -59,7 +60,7 @@ def methods(case: Case) -> dict[str, score.Method]:
     """Controls without clusters, clusterwise regression, and the same from given initial partitions."""
     options = {"season_length": max(case.season, 7)}
     given = {
-        "random clusters": BaselineSegmenter("random", 8, **options),
+        "random clusters": BaselineSegmenter("random", 4, **options),
         "topology segments": TopologicalSegmenter(random_state=0),
     }
     models = {
@@ -70,6 +71,10 @@ def methods(case: Case) -> dict[str, score.Method]:
         "mean of the last seasons": HistoricMean(case.mean),
         "combined": CombinedForecaster(),
         "factorization alone": TemporalFactorization(),
+        "factorization by random clusters": ClusterwiseFactorization(segmenter=given["random clusters"], max_passes=0),
+        "factorization by topology": ClusterwiseFactorization(segmenter=given["topology segments"], max_passes=0),
+        "the same, exchanged": ClusterwiseFactorization(segmenter=given["topology segments"]),
+        "clusterwise factorization": ClusterwiseFactorization(4),
         "one regression for all": ClusterwiseForecaster(n_clusters=(), horizon=case.h),
         "clusterwise": ClusterwiseForecaster(horizon=case.h),
         **{f"clusterwise from {name}": ClusterwiseForecaster(start, horizon=case.h) for name, start in given.items()},
@@ -83,11 +88,16 @@ def run(data: Path, origins: Origins | None = None) -> pd.DataFrame:
 
 
 def scores(panel: Panel, case: Case, origins: Origins | None = None) -> pd.DataFrame:
-    """Pooled errors of every method, its RMSE relative to the better global method, and seconds."""
+    """Pooled errors of every method, its RMSE relative to the better global method, and seconds.
+
+    ``moved`` is the share of the users whom the exchange takes out of the segments of topology.
+    """
     places = (origins or Origins(count=case.n_origins)).of(panel, case.h, case.step, phase=None)
     backtest, seconds = score.rolling(methods(case), panel, places, case.h)
     history = panel.until(places[0])
     usage = history.long_frame(history.times, {"y": history.values}).dropna(subset="y")
     table = evaluate(backtest, ["rmse", "mase", "wape", "bias"], history=usage, season_length=case.season)
+    moved = ClusterwiseFactorization(segmenter=TopologicalSegmenter(random_state=0)).fit(usage, freq=panel.freq)
+    table.loc["the same, exchanged", "moved"] = moved.n_moved_ / len(moved.fitted_.exchanged.labels)
     anchor = table.loc[["factorization alone", "one regression for all"], "rmse"].min()
     return table.assign(**{"rmse / better global": table["rmse"] / anchor, "seconds": pd.Series(seconds)})

@@ -15,6 +15,7 @@ from gpudemand.forecast.classical.ets import ETS
 from gpudemand.forecast.classical.intermittent import SBA, TSB, HistoricMean, Zero
 from gpudemand.forecast.classical.theta import Theta
 from gpudemand.forecast.clusterwise.clusterwise import ClusterwiseForecaster
+from gpudemand.forecast.clusterwise.clusterwise_factorization import ClusterwiseFactorization
 from gpudemand.forecast.coldstart import AnalogueForecaster
 from gpudemand.forecast.combination.combined import CombinedForecaster
 from gpudemand.forecast.factorization.temporal_factorization import TemporalFactorization
@@ -28,6 +29,7 @@ __all__ = [
     "SBA",
     "TSB",
     "AnalogueForecaster",
+    "ClusterwiseFactorization",
     "ClusterwiseForecaster",
     "CombinedForecaster",
     "DoubleSeasonalSmoothing",

@@ -13,6 +13,7 @@ from gpudemand._typing import FloatArray, IntArray
 from gpudemand.forecast.base.forecaster import Forecaster, positive_int
 from gpudemand.forecast.base.panel import Panel, week_length
 from gpudemand.forecast.clusterwise.base_forecasts import base_forecasts, level_factor, mixture_forecast
+from gpudemand.forecast.clusterwise.clusterwise_factorization import ClusterwiseFactorization
 from gpudemand.forecast.clusterwise.evidence import Evidence
 from gpudemand.forecast.clusterwise.exchange import exchange, membership_costs, membership_posterior
 from gpudemand.forecast.clusterwise.initial_partition import InitialPartition, default_segmenters
@@ -26,9 +27,9 @@ _SWITCHING_COSTS = (np.inf, 4.0)
 #: Earlier origins to which the regressions are fitted.
 _ORIGINS = 4
 #: Newest horizons on which the choices are validated.
-_VALIDATION_BLOCKS = 3
+_VALIDATION_BLOCKS = 6
 #: Prior weights of the component forecasts: the factorization, one regression for all users, and the clusters.
-_PRIOR_WEIGHTS = {"factorization": 0.0, "global": 0.5, "clusters": 0.5}
+_PRIOR_WEIGHTS = {"factorization": 0.1, "global": 0.45, "clusters": 0.45}
 
 
 class Choice(NamedTuple):
@@ -43,13 +44,16 @@ _GLOBAL = Choice("global")
 
 
 class ClusterwiseForecaster(Forecaster):
-    """Clusterwise regression on a temporal factorization.
+    """Clusterwise combination of a temporal factorization with naive forecasts.
 
-    A forecast is a linear combination of a common factorization with the user's newest value, season and means. The
-    coefficients are those of the user's cluster: starting from an initial partition, users are exchanged between
-    clusters at a switching cost, to lower the squared errors at earlier origins. The initial partition, the number of
-    clusters (or one global regression) and each user's weights of clusters, global regression and factorization are
-    chosen on held-out time before the end of training. The common level is corrected by the recent forecast bias.
+    A forecast is a linear combination of a factorization with the user's newest value, season and means. The
+    coefficients are those of the user's cluster: starting from an initial partition, users are reassigned to clusters
+    at a switching cost, to lower the squared errors at earlier origins. The initial partition, the number of clusters
+    (or one global regression) and each user's weights of clusters, global regression and factorization are chosen on
+    held-out time before the end of training. The common level is corrected by the recent forecast bias.
+
+    On public usage data clusters do not pay in the pooled error: they change the RMSE of one regression for all by
+    less than one percent on five sets, as random clusters do (``make bench-forecast ARGS="--track clusterwise"``).
 
     Parameters
     ----------
@@ -57,8 +61,8 @@ class ClusterwiseForecaster(Forecaster):
         Initial partition: anything with ``fit`` and ``predict`` on a wide frame (a row a user), such as
         `gpudemand.TopologicalSegmenter`, or labels by ``unique_id``. By default `BaselineSegmenter` with shape,
         spectrum and recency-frequency features.
-    factorization : TemporalFactorization, optional
-        An estimator with the parameters to use.
+    factorization : TemporalFactorization or ClusterwiseFactorization, optional
+        An estimator with the parameters to use, by default one factorization for all users.
     n_clusters : tuple of int, default=(2, 4, 8)
         Numbers of clusters tried by default.
     horizon : int, optional
@@ -77,12 +81,13 @@ class ClusterwiseForecaster(Forecaster):
         ``switching_cost``, ``loss``.
     weights_ : DataFrame
         Combination weights of ``factorization``, ``global`` and ``clusters`` by ``unique_id``.
-    factorization_ : TemporalFactorization
+    factorization_ : TemporalFactorization or ClusterwiseFactorization
 
     Notes
     -----
-    Choices are compared by bounded squared errors with equal weights of the users. Clusters must be better than the
-    global regression by 2.5 standard errors of the difference, and not worse in the pooled error. A history of less
+    Choices are compared on up to six blocks of held-out time by bounded squared errors with equal weights of the users.
+    Clusters must be better than the global regression by a t-test over the blocks, whose users are no independent
+    evidence, and have a lower pooled error. A history of less
     than two horizons is forecast by the factorization alone.
 
     References
@@ -113,7 +118,7 @@ class ClusterwiseForecaster(Forecaster):
         self,
         segmenter: Any = None,
         *,
-        factorization: TemporalFactorization | None = None,
+        factorization: TemporalFactorization | ClusterwiseFactorization | None = None,
         n_clusters: tuple[int, ...] = (2, 4, 8),
         horizon: int | None = None,
         random_state: int = 0,
@@ -257,20 +262,21 @@ class ClusterwiseForecaster(Forecaster):
         choices = [_GLOBAL, *(Choice("clusters", n, c) for n in range(len(self._segmenters)) for c in _SWITCHING_COSTS)]
         if not ends:
             return pd.DataFrame(columns=columns), _GLOBAL
-        losses, errors = np.mean([self._losses(y[:, :end], choices) for end in ends], axis=0)
-        mean = losses.mean(axis=1)
+        losses, pooled = np.stack([self._losses(y[:, :end], choices) for end in ends], axis=1)
+        mean = losses.mean(axis=0)
         share = np.divide(mean, mean[0], out=np.ones_like(mean), where=mean[0] > 0)
         rows = [(*self._named(c, y), c.switching_cost, loss) for c, loss in zip(choices, share, strict=True)]
-        return pd.DataFrame(rows, columns=columns), choices[select_method(losses, errors.sum(axis=1))]
+        return pd.DataFrame(rows, columns=columns), choices[select_method(losses, pooled)]
 
     def _losses(self, y: FloatArray, choices: list[Choice]) -> FloatArray:
-        """Bounded and plain squared error of each choice and user on the newest bins, (2, n_choices, n_series)."""
+        """Bounded loss and plain squared error of each choice on the newest bins, means over users, (2, n_choices)."""
         early, actual = y[:, : -self._h], y[:, -self._h :]
         forecasts, seen = self._forecasts(early, self._h), self._evidence(early, self._h)
         floor = self._floors(early, np.array([early.shape[1]]))
         paths = (mixture_forecast(forecasts, *self._fit_clusters(early, seen, choice)) for choice in choices)
         errors = np.stack([mean_square(actual - np.maximum(path, floor)) for path in paths])
-        return np.stack([bounded_losses(errors, naive_scale(early, self.season_length_)), errors])
+        losses = bounded_losses(errors, naive_scale(early, self.season_length_))
+        return np.stack([losses.mean(axis=1), errors.mean(axis=1)])
 
     def _named(self, choice: Choice, y: FloatArray) -> tuple[str, int]:
         if choice.segmenter < 0:

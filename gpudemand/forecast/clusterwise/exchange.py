@@ -1,4 +1,4 @@
-"""Clusterwise linear regression by the exchange algorithm of Späth, with a cost of switching clusters."""
+"""Clusterwise linear regression by alternating fits and reassignments, with a cost of switching clusters."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def exchange(
     penalty: float,
     towards: FloatArray,
 ) -> Clusters:
-    """Alternate between fitting the regressions and reassigning users until no user moves.
+    """Alternate between fitting the regressions and reassigning all users at once, until no user moves.
 
     A user is in the cluster of the segment, which may differ between origins, or is reassigned to one cluster. The
     objective, which neither step can raise, is half the squared errors, plus `switching_cost` for every reassigned
@@ -110,7 +110,7 @@ def exchange(
 
     References
     ----------
-    H. Späth, "Algorithm 39: Clusterwise linear regression", Computing 22 (1979).
+    H. Späth, "Algorithm 39: Clusterwise linear regression", Computing 22 (1979), which moves one unit at a time.
     """
     reassigned, values = np.full(len(segments), -1), []
     for _ in range(_MAX_ITERATIONS):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.stats import t as student_t
 
 from gpudemand._typing import FloatArray
 from gpudemand.forecast.base.panel import row_means
 
 #: Smallest scale of the errors of a series, as a share of its level.
 _MIN_SHARE = 0.05
-#: Standard errors that a gain must exceed; larger than for one test, as several methods are compared.
-_Z = 2.5
+#: Confidence of the test of a gain.
+_CONFIDENCE = 0.95
 
 
 def naive_scale(y: FloatArray, season: int) -> FloatArray:
@@ -43,24 +44,40 @@ def bounded_losses(errors: FloatArray, scale: FloatArray) -> FloatArray:
     return errors / (np.square(scale) + errors.mean(axis=0))
 
 
-def select_method(losses: FloatArray, pooled: FloatArray | None = None) -> int:
-    """Index of the method with the lowest mean loss if it is significantly better than the first one, else 0.
+def select_method(losses: FloatArray, pooled: FloatArray) -> int:
+    """Index of the method with the lowest mean loss among those significantly better than the first one, else 0.
+
+    The loss must be lower by a t-test over blocks of time (users share the events of a block, so that they are no
+    independent evidence), and the pooled error lower on average.
 
     Parameters
     ----------
-    losses : ndarray of shape (n_methods, n_users)
-    pooled : ndarray of shape (n_methods,), optional
-        Pooled errors; methods with larger ones than the first are excluded.
+    losses : ndarray of shape (n_blocks, n_methods)
+        Mean loss of the users in each block of time.
+    pooled : ndarray of shape (n_blocks, n_methods)
+        Pooled squared error in each block.
 
     Examples
     --------
     >>> rng = np.random.default_rng(0)
-    >>> plain = rng.random(200)
-    >>> select_method(np.stack([plain, plain + rng.normal(0, 0.1, 200)])), select_method(np.stack([plain, 0.8 * plain]))
-    (0, 1)
+    >>> plain = rng.uniform(1, 2, 6)
+    >>> noisy, better = plain * rng.uniform(0.7, 1.2, 6), plain * rng.uniform(0.85, 0.95, 6)
+    >>> select_method(np.stack([plain, noisy], axis=1), np.stack([plain, noisy], axis=1))
+    0
+    >>> select_method(np.stack([plain, better], axis=1), np.stack([plain, better], axis=1))
+    1
     """
-    mean = losses.mean(axis=1)
-    best = int((mean if pooled is None else np.where(pooled <= pooled[0], mean, np.inf)).argmin())
-    gain = losses[0] - losses[best]
-    error = gain.std() / np.sqrt(gain.size)
-    return best if gain.mean() > _Z * error else 0
+    gain = _gains(losses)
+    n_blocks = len(gain)
+    if n_blocks < 2:
+        return 0
+    error = gain.std(axis=0, ddof=1) / np.sqrt(n_blocks)
+    better = gain.mean(axis=0) > student_t.ppf(_CONFIDENCE, n_blocks - 1) * error
+    better &= _gains(pooled).mean(axis=0) > 0
+    return int(np.where(better, losses.mean(axis=0), np.inf).argmin()) if better.any() else 0
+
+
+def _gains(losses: FloatArray) -> FloatArray:
+    """Relative gain of each method on the first one, shape (n_blocks, n_methods)."""
+    first = losses[:, :1]
+    return np.divide(first - losses, first, out=np.zeros_like(losses), where=first > 0)
