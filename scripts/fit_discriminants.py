@@ -1,4 +1,4 @@
-"""Fit the bundled discriminants of daily features again: ``python -m scripts.fit_discriminants``, in a checkout.
+"""Fit the bundled discriminants again: ``python -m scripts.fit_discriminants``, in a checkout.
 
 Linear discriminants (R. A. Fisher, 1936) of simulated users whose archetypes are known: within-class scatter is taken
 within each population, and each discriminant is scaled by the square root of its share of variance between classes.
@@ -17,11 +17,13 @@ from benchmarks.segments.archetypes import ALL, Users, simulated
 from benchmarks.segments.series import noisy_series
 from gpudemand._typing import FloatArray
 from gpudemand.datasets.registry import data_folder, refresh_checksums
-from gpudemand.segments import UsageRhythm
-from gpudemand.segments.features.discriminants import standardize
+from gpudemand.segments.features.discriminants import TABLES, standardize
+from gpudemand.segments.features.feature_table import BLOCKS
 
 SEEDS, RATIOS, DAYS = range(1000, 1007), (6.0, 1.0, 0.3), (90, 180, 365)
 N_DISCRIMINANTS = 8
+#: Digits of the tables; many correlated features need more.
+DIGITS = {"rhythm": 2, "multiscale_persistence": 4}
 #: Weight of a population of noisy series relative to a simulated cluster, and ridge of the within-class scatter.
 NOISY_WEIGHT, RIDGE = 0.5, 0.02
 
@@ -48,39 +50,42 @@ def discriminants(within: FloatArray, between: FloatArray) -> FloatArray:
     return np.asarray(directions[:, ::-1] * np.sqrt(ratios / (1.0 + ratios)))[:, :N_DISCRIMINANTS]
 
 
-def fit_discriminants(weighted: Iterable[tuple[float, Users]]) -> pd.DataFrame:
-    """Return location, scale and weights of each daily feature, rounded to two digits.
+def fit_discriminants(weighted: Iterable[tuple[float, Users]], name: str = "rhythm") -> pd.DataFrame:
+    """Return location, scale and weights of each feature of a block, rounded.
 
     Parameters
     ----------
     weighted : iterable of (weight, (usage, archetypes))
         See `populations`.
+    name : {"rhythm", "multiscale_persistence"}, default="rhythm"
 
     Returns
     -------
-    DataFrame, shape (11, 10)
+    DataFrame, shape (n_features, 10)
     """
-    block = UsageRhythm()
+    block, digits = BLOCKS[name](), DIGITS[name]
     known = [(weight, block.fit_transform(wide), classes) for weight, (wide, classes) in weighted]
     pooled = np.vstack([features for _, features, _ in known])
-    location, scale = np.median(pooled, axis=0).round(2), pooled.std(axis=0).round(2)
+    location, scale = np.median(pooled, axis=0).round(digits), pooled.std(axis=0).round(digits)
     scatters = np.array([scatter(standardize(features, location, scale), classes) for _, features, classes in known])
     within, between = np.average(scatters, axis=0, weights=[weight for weight, _, _ in known])
-    table = np.column_stack([location, scale, discriminants(within, between)]).round(2) + 0.0
+    table = np.column_stack([location, scale, discriminants(within, between)]).round(digits) + 0.0
     columns = ["location", "scale", *(f"discriminant_{number}" for number in range(1, N_DISCRIMINANTS + 1))]
     return pd.DataFrame(table, pd.Index(block.get_feature_names_out(), name="feature"), columns)
 
 
 def write_discriminants(folder: Path) -> None:
-    """Write ``segments/discriminants.csv`` and its checksum in ``registry.json``.
+    """Write the tables of `TABLES` and their checksums in ``registry.json``.
 
     Parameters
     ----------
     folder : Path
         The data folder of a checkout.
     """
-    table = fit_discriminants(populations())
-    table.to_csv(folder / "segments" / "discriminants.csv", float_format="%.2f", lineterminator="\n")
+    users = list(populations())
+    for name, path in TABLES.items():
+        table = fit_discriminants(users, name)
+        table.to_csv(folder / path, float_format=f"%.{DIGITS[name]}f", lineterminator="\n")
     refresh_checksums(folder, "segments/")
 
 

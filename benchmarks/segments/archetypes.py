@@ -24,6 +24,7 @@ from gpudemand.segments.features.feature_table import FeatureTable
 
 FOUR = ("steady", "nightly", "weekday", "burst")
 ALL = tuple(ARCHETYPES)
+RHYTHM_AND_TOPOLOGY = ("rhythm", "multiscale_persistence")
 CLASSIC = ("persistence", "spectrum", "calendar")
 EVERY_BLOCK = ("rhythm", "weekly_persistence", "presence", *CLASSIC, "rfm")
 #: Training populations of the supervised reference.
@@ -59,7 +60,11 @@ def methods(n_kinds: int) -> dict[str, TopologicalSegmenter]:
         "auto": TopologicalSegmenter(random_state=0),
         "given the number": TopologicalSegmenter(n_kinds, random_state=0),
         "without topology": TopologicalSegmenter(n_kinds, blocks=["rhythm"], random_state=0),
-        "only topology": TopologicalSegmenter(n_kinds, blocks=["weekly_persistence"], random_state=0),
+        "only topology": TopologicalSegmenter(n_kinds, blocks=["multiscale_persistence"], random_state=0),
+        "rhythm and topology": TopologicalSegmenter(
+            n_kinds, blocks=["rhythm", "multiscale_persistence"], random_state=0
+        ),
+        "only weekly persistence": TopologicalSegmenter(n_kinds, blocks=["weekly_persistence"], random_state=0),
         "persistence, spectrum, calendar": TopologicalSegmenter(n_kinds, blocks=CLASSIC, random_state=0),
         "only persistence": TopologicalSegmenter(n_kinds, blocks=["persistence"], random_state=0),
         "voting": TopologicalSegmenter(n_kinds, method="voting", random_state=0),

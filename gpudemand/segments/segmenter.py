@@ -23,7 +23,12 @@ METHODS = ("joint", *RULES)
 
 
 class TopologicalSegmenter(ClusterMixin, BaseEstimator):
-    """Cluster users by the shape of their usage, independent of its scale.
+    """Cluster users by the shape of their usage; by default calendar features separate them, topology hardly matters.
+
+    Segments do not depend on the scale of usage. Without `WeeklyPersistence`, its topological block, the default loses
+    at most 0.02 of adjusted Rand index on simulated users. ``blocks=["multiscale_persistence"]`` is topology alone: on
+    150 simulated users by day at even noise, told the number, 0.87 on four archetypes and 0.53 on seven, where the
+    default has 0.91 and 0.72 (``make bench-segments``).
 
     Parameters
     ----------
@@ -34,10 +39,11 @@ class TopologicalSegmenter(ClusterMixin, BaseEstimator):
         with a consensus by voting or by pairs; they need giotto-ph (extra ``tda``).
     blocks : sequence of str, optional
         Blocks of features of ``"joint"``: ``"rhythm"`` (`UsageRhythm`), ``"weekly_persistence"``
-        (`WeeklyPersistence`), ``"presence"`` (`UserPresence`), ``"persistence"`` (`PersistenceStatistics`), ``"rips"``
-        (`RipsStatistics`; slower, needs giotto-tda or giotto-ph), ``"spectrum"`` (`LogSpectrum`), ``"calendar"``
-        (`CalendarProfile`) and ``"rfm"`` (`RFM`, which depends on the level of usage). By default the first two;
-        ``"persistence"`` and ``"spectrum"`` where the columns are not times, or more than a day apart.
+        (`WeeklyPersistence`), ``"multiscale_persistence"`` (`MultiscalePersistence`), ``"presence"`` (`UserPresence`),
+        ``"persistence"`` (`PersistenceStatistics`), ``"rips"`` (`RipsStatistics`; slower, needs giotto-tda or
+        giotto-ph), ``"spectrum"`` (`LogSpectrum`), ``"calendar"`` (`CalendarProfile`) and ``"rfm"`` (`RFM`, which
+        depends on the level of usage). By default the first two; ``"persistence"`` and ``"spectrum"`` where the columns
+        are not times, or more than a day apart.
     max_segments : int, default=10
         Largest number that ``"auto"`` tries.
     sample_size : int, default=2000
@@ -71,8 +77,9 @@ class TopologicalSegmenter(ClusterMixin, BaseEstimator):
     Users without use take no part in the fit. The membership posterior of a user with ``n`` active bins is shrunk to
     ``shares_`` with weight ``1 / (n + 1)``.
 
-    Distances by daily features were fitted on simulated users of known archetypes and do not depend on the other users
-    (`gpudemand.segments.features.discriminants`); other classes may be separated less.
+    Distances by daily features and by multiscale persistence were fitted on simulated users of known archetypes over 90
+    to 365 days, and do not depend on the other users (`gpudemand.segments.features.discriminants`). On other classes,
+    and on shorter logs, where they are extrapolated, users may be separated less.
 
     ``"voting"`` and ``"pairs"`` follow Rivera-Castro et al.: recency, frequency and monetary value as series of each
     user; windows of 50 days; their Vietoris-Rips homology in dimensions 0 and 1; the two published lifetime summaries

@@ -18,6 +18,8 @@ from gpudemand.segments.features.weekly_persistence import WEEKLY_FEATURES
 _BLOCK_COMPONENTS, _COMPONENTS = 8, 16
 #: Mean square distance of users of one archetype by daily and by hourly features.
 _WITHIN_DAILY, _WITHIN_HOURLY = 3.0, 1.0
+#: The same of multiscale persistence on its discriminants.
+_WITHIN_MULTISCALE = 4.0
 #: Other blocks with fixed scales, and their mean square distance of users of one archetype.
 _FIXED_SCALES: Mapping[str, tuple[Mapping[str, tuple[float, float]], float]] = {
     "weekly_persistence": (WEEKLY_FEATURES, 0.1),
@@ -101,13 +103,27 @@ class _Rhythm:
         return np.hstack([project(daily.to_numpy(dtype=float)), *(hours.transform(hourly) for hours in self.hours_)])
 
 
+class _Multiscale:
+    """Multiscale persistence on its discriminants."""
+
+    within_variance = _WITHIN_MULTISCALE
+
+    def fit(self, features: pd.DataFrame) -> _Multiscale:
+        """Return the instance: nothing is learned."""
+        return self
+
+    def transform(self, features: pd.DataFrame) -> FloatArray:
+        """Return the discriminant scores, shape (n_users, n_discriminants)."""
+        return project(features.to_numpy(dtype=float), "multiscale_persistence")
+
+
 class UserSpace:
     """Coordinates of users in at most sixteen dimensions, from the blocks of a feature table.
 
-    Daily features (``"rhythm"``) are projected on linear discriminants; hourly ones, ``"weekly_persistence"`` and
-    ``"presence"`` have fixed locations and scales. Every other block is standardised and reduced to eight principal
-    components with a total variance of one. Z-scores are clipped at four. Sixteen principal components of all blocks
-    remain.
+    Daily features (``"rhythm"``) and ``"multiscale_persistence"`` are projected on linear discriminants; hourly ones,
+    ``"weekly_persistence"`` and ``"presence"`` have fixed locations and scales. Every other block is standardised and
+    reduced to eight principal components with a total variance of one. Z-scores are clipped at four. Sixteen principal
+    components of all blocks remain.
 
     Parameters
     ----------
@@ -139,7 +155,9 @@ class UserSpace:
         return np.hstack([space.transform(columns_of(table, name)) for name, space in self.spaces_.items()])
 
 
-def _space(name: str) -> _BlockComponents | _Rhythm | _FixedScale:
+def _space(name: str) -> _BlockComponents | _Rhythm | _Multiscale | _FixedScale:
     if name == "rhythm":
         return _Rhythm()
+    if name == "multiscale_persistence":
+        return _Multiscale()
     return _FixedScale(*_FIXED_SCALES[name]) if name in _FIXED_SCALES else _BlockComponents()

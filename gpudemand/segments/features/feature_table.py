@@ -10,6 +10,7 @@ import pandas as pd
 from gpudemand._validation import InputError, check_choice
 from gpudemand.segments.base.transformer import SeriesTransformer
 from gpudemand.segments.base.usage_matrix import Matrix, sampling_step
+from gpudemand.segments.features.multiscale_persistence import MultiscalePersistence
 from gpudemand.segments.features.rfm import RFM, CalendarProfile, UserPresence
 from gpudemand.segments.features.rhythm import UsageRhythm
 from gpudemand.segments.features.spectrum import LogSpectrum
@@ -28,6 +29,7 @@ BLOCKS: Mapping[str, Callable[[], SeriesTransformer]] = {
     "calendar": CalendarProfile,
     "rhythm": UsageRhythm,
     "weekly_persistence": WeeklyPersistence,
+    "multiscale_persistence": MultiscalePersistence,
     "presence": UserPresence,
     "rfm": RFM,
 }
@@ -35,7 +37,7 @@ BLOCKS: Mapping[str, Callable[[], SeriesTransformer]] = {
 TIMED = ("rhythm", "weekly_persistence")
 UNTIMED = ("persistence", "spectrum")
 TIMELESS = (*UNTIMED, "rips", "presence", "rfm")
-TOPOLOGY = ("persistence", "rips", "weekly_persistence")
+TOPOLOGY = ("persistence", "rips", "weekly_persistence", "multiscale_persistence")
 
 
 def choose_blocks(names: Sequence[str] | None, matrix: Matrix) -> tuple[str, ...]:

@@ -179,3 +179,41 @@ def maxmin_indices(coordinates: FloatArray, indices: IntArray, distances: FloatA
             if nearest[i] > radius * (1.0 + _SAME):
                 farthest, radius = i, nearest[i]
     return indices.size, radius if radius > _SAME * largest else 0.0
+
+
+@compiled
+def pair_places(series: FloatArray, births: IntArray, deaths: IntArray) -> int:
+    """Write the places of the finite sublevel pairs of a series; return how many there are.
+
+    A pair is born at the place of a minimum and dies at that of the maximum where it merges (of a plateau, the first
+    place). The values there are those that `pair` writes.
+    """
+    turns, n = np.empty(series.size, dtype=np.int64), 0
+    for i in range(series.size):
+        if n > 0 and series[i] == series[turns[n - 1]]:
+            continue
+        if n > 1 and (series[turns[n - 1]] > series[turns[n - 2]]) == (series[i] > series[turns[n - 1]]):
+            n -= 1
+        turns[n] = i
+        n += 1
+    if n < 2:
+        return 0
+    floors, walls = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
+    n_pairs, top = 0, 0
+    first = 0 if series[turns[0]] < series[turns[1]] else 1
+    floor = turns[first]
+    for i in range(first + 1, n + 1, 2):
+        inside = i < n - 1
+        while top > 0 and (not inside or series[walls[top - 1]] <= series[turns[i]]):
+            top -= 1
+            dies, lives = floors[top], floor
+            if series[dies] < series[lives]:
+                dies, lives = lives, dies
+            births[n_pairs], deaths[n_pairs] = dies, walls[top]
+            floor = lives
+            n_pairs += 1
+        if inside:
+            floors[top], walls[top] = floor, turns[i]
+            top += 1
+            floor = turns[i + 1]
+    return n_pairs
