@@ -52,8 +52,9 @@ class ClusterwiseForecaster(Forecaster):
     (or one global regression) and each user's weights of clusters, global regression and factorization are chosen on
     held-out time before the end of training. The common level is corrected by the recent forecast bias.
 
-    On public usage data clusters do not pay in the pooled error: they change the RMSE of one regression for all by
-    less than one percent on five sets, as random clusters do (``make bench-forecast ARGS="--track clusterwise"``).
+    On public usage data clusters do not pay: they change the pooled RMSE of one regression for all by less than one
+    percent on each of five sets (``make bench-forecast ARGS="--track clusterwise"``). `CombinedForecaster`, the
+    recommended forecaster, uses none.
 
     Parameters
     ----------
