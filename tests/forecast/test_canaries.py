@@ -14,6 +14,7 @@ from gpudemand.forecast import (
     ETS,
     SBA,
     TSB,
+    ClusterwiseFactorization,
     ClusterwiseForecaster,
     CombinedForecaster,
     DoubleSeasonalSmoothing,
@@ -33,8 +34,11 @@ from gpudemand.forecast.clusterwise.initial_partition import BaselineSegmenter
 from . import canaries
 from .canaries import long, users
 
+SMALL = TemporalFactorization(n_factors=2, n_sweeps=5)
 MODELS = [
-    ClusterwiseForecaster(BaselineSegmenter("shape", 2), factorization=TemporalFactorization(n_factors=2, n_sweeps=5)),
+    ClusterwiseFactorization(1, factorization=SMALL),
+    ClusterwiseFactorization(segmenter=BaselineSegmenter("shape", 2), factorization=SMALL),
+    ClusterwiseForecaster(BaselineSegmenter("shape", 2), factorization=SMALL),
     CombinedForecaster(max_origins=8),
     DoubleSeasonalSmoothing(),
     ETS(max_seasons=3),
@@ -52,8 +56,14 @@ MODELS = [
     WeekProfile(),
     Zero(),
 ]
+FACTORIZED = (TemporalFactorization, ClusterwiseFactorization, ClusterwiseForecaster)
 #: Relative tolerances of methods with iterative estimates.
-TOLERANCES = {"ETS": 0.05, "TemporalFactorization": 0.02, "ClusterwiseForecaster": 0.05}
+TOLERANCES = {
+    "ETS": 0.05,
+    "ClusterwiseForecaster": 0.05,
+    "ClusterwiseFactorization": 0.05,
+    "TemporalFactorization": 0.02,
+}
 #: Bins of six hours: five weeks show a season of 4 and a week of 28 bins at little cost.
 H = 8
 HISTORY = long(users(28 * 5, season=4), freq="6h")
@@ -94,15 +104,11 @@ def test_intervals_are_nested_and_not_negative(model):
 @every
 @pytest.mark.parametrize("n", [3, 30])
 def test_short_histories_and_long_horizons(model, n):
-    forecast = (
-        clone(model)
-        .fit(long(users(n)))
-        .predict(40, level=None if type(model) in (TemporalFactorization, ClusterwiseForecaster) and n < 5 else [80])
-    )
+    forecast = clone(model).fit(long(users(n))).predict(40, level=None if type(model) in FACTORIZED and n < 5 else [80])
     assert len(forecast) == 4 * 40
     assert np.isfinite(canaries.numbers(forecast)).all()
     constant = forecast[forecast["unique_id"] == "constant"].iloc[:, 2]
-    if type(model) not in (Zero, SBA, TemporalFactorization, ClusterwiseForecaster):
+    if type(model) not in (Zero, SBA, *FACTORIZED):
         np.testing.assert_allclose(constant, 8.0, rtol=1e-6)
 
 

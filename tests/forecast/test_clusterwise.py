@@ -14,7 +14,7 @@ from gpudemand.forecast.clusterwise.base_forecasts import level_factor
 from gpudemand.forecast.clusterwise.clusterwise import ClusterwiseForecaster
 from gpudemand.forecast.clusterwise.exchange import NormalEquations, exchange, membership_costs, membership_posterior
 from gpudemand.forecast.clusterwise.initial_partition import KINDS, BaselineSegmenter
-from gpudemand.forecast.clusterwise.loss_comparison import bounded_losses
+from gpudemand.forecast.clusterwise.loss_comparison import bounded_losses, select_method
 from gpudemand.metrics import evaluate, rmse
 
 from .canaries import frame, matrix
@@ -189,6 +189,31 @@ def test_one_burst_does_not_determine_the_selection():
     errors[1, 0] = 1e6
     blocks = [bounded_losses(errors * size, np.full(2000, size)).mean(axis=1) for size in (1.0, 1.1, 1.2)]
     assert blocks[0][1] < blocks[0][0]
+
+
+class TestSelection:
+    """Blocks of time are the evidence for a choice, whatever the number of users in them."""
+
+    def test_a_gain_in_every_block_is_significant(self):
+        losses = np.array([[1.0, 0.95], [2.0, 1.88], [1.5, 1.43]])
+        assert select_method(losses, losses) == 1
+
+    def test_a_gain_in_one_block_of_many_users_is_not(self):
+        losses = np.array([[1.0, 0.5], [1.0, 1.01], [1.0, 1.0], [1.0, 1.02]])
+        assert losses.mean(axis=0)[1] < 0.9
+        assert select_method(losses, losses) == 0
+
+    def test_one_block_is_no_evidence(self):
+        assert select_method(np.array([[1.0, 0.1]]), np.array([[1.0, 0.1]])) == 0
+
+    def test_a_larger_pooled_error_excludes_a_method(self):
+        losses = np.tile([1.0, 0.8, 0.9], (4, 1)) * np.array([[1.0], [1.1], [0.9], [1.2]])
+        losses += np.arange(12).reshape(4, 3) * 1e-3
+        assert select_method(losses, losses) == 1
+        assert select_method(losses, losses * [1.0, 1.5, 1.0]) == 2
+
+    def test_zero_losses_select_nothing(self):
+        assert select_method(np.zeros((3, 2)), np.zeros((3, 2))) == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)

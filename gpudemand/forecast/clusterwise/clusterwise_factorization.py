@@ -9,6 +9,7 @@ import pandas as pd
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
+from gpudemand._linalg import one_thread
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import check_number
 from gpudemand.forecast.base.forecaster import Forecaster, positive_int
@@ -41,10 +42,10 @@ class ClusterwiseFactorization(Forecaster):
 
     Users are exchanged between clusters one at a time, to lower the squared error of low-rank factorizations of their
     *training* series (`exchange_users`); the best of several starts is kept, and a `TemporalFactorization` is fitted to
-    each cluster. The in-sample error falls with the number of clusters, the error of forecasts need
-    not: on five public sets the pooled RMSE is at most one percent below that of one factorization for all (CDNOW, Venus)
-    and up to twelve percent above it (``make bench-forecast ARGS="--track clusterwise"``). So `ClusterwiseForecaster`
-    uses one for all by default, and takes an instance of this class as its ``factorization``.
+    each cluster. The in-sample error falls with the number of clusters, the error of forecasts need not: on five public
+    sets the pooled RMSE is at most one percent below that of one factorization for all (CDNOW, Venus) and up to twelve
+    percent above it (``make bench-forecast ARGS="--track clusterwise"``). `ClusterwiseForecaster` uses one for all by
+    default, and takes an instance of this class as its ``factorization``.
 
     Parameters
     ----------
@@ -120,6 +121,7 @@ class ClusterwiseFactorization(Forecaster):
         self.models_, self.n_clusters_ = fitted.models, len(fitted.models)
         self.objective_, self.n_moved_ = fitted.exchanged.objective, fitted.exchanged.n_moved
 
+    @one_thread()
     def factorize(self, y: FloatArray) -> ClusterFits:
         """Cluster and factorize a history of the training users, shape (n_series, n_times)."""
         scaled, starts = _standardized(y), self._starts(y)
@@ -171,7 +173,7 @@ class ClusterwiseFactorization(Forecaster):
 
     def _starts(self, y: FloatArray) -> list[IntArray]:
         """Initial labels by the segmenter or by simple features, and at random."""
-        wide = pd.DataFrame(y, self.panel_.ids, self.panel_.times[: y.shape[1]])
+        wide = pd.DataFrame(y, self.panel_.ids, self._times(y.shape[1]))
         if self.segmenter is not None:
             return [InitialPartition.of(self.segmenter, wide).labels]
         number = positive_int("n_clusters", self.n_clusters)
@@ -182,10 +184,14 @@ class ClusterwiseFactorization(Forecaster):
         at_random = [rng.integers(0, number, len(y)) for _ in range(_RANDOM_STARTS)]
         return [*(InitialPartition.of(segmenter, wide).labels for segmenter in kinds), *at_random]
 
+    def _times(self, n_times: int) -> pd.DatetimeIndex:
+        """Times of a history that may be shorter or longer than the training series."""
+        return pd.date_range(self.panel_.times[0], periods=n_times, freq=self.panel_.freq)
+
     def _member(self, y: FloatArray, label: int, labels: IntArray) -> TemporalFactorization:
         panel = self.panel_
         model = clone(self.factorization or TemporalFactorization(random_state=self.random_state))
-        model._fit_panel(Panel(panel.ids[labels == label], panel.times[: y.shape[1]], y, panel.freq, {}))
+        model._fit_panel(Panel(panel.ids[labels == label], self._times(y.shape[1]), y, panel.freq, {}))
         return model
 
 

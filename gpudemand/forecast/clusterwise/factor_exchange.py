@@ -183,12 +183,12 @@ class _Exchange:
     def _joining_costs(self, y: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Loadings of a series in each cluster, (n_clusters, n_factors), and by how much the objective would rise."""
         right = self.latent @ y
-        loadings: FloatArray = np.linalg.solve(self.outer, right[..., None])[..., 0]
+        loadings = np.asarray(np.linalg.solve(self.outer, right[..., None])[..., 0], dtype=np.float64)
         leverage = np.einsum("kf,kf->k", loadings, np.linalg.solve(self.gram, loadings[..., None])[..., 0])
         size = np.square(loadings).sum(axis=1)
         # |y - f X|^2 = |y|^2 - f X y' - penalty |f|^2 for the f that solves the ridge problem.
         error = y @ y - np.einsum("kf,kf->k", loadings, right) - self.penalty * size
-        return loadings, np.asarray(error / (1.0 + leverage) + self.penalty * size)
+        return loadings, error / (1.0 + leverage) + self.penalty * size
 
     def _join(self, user: int, cluster: int, loading: FloatArray) -> None:
         self.labels[user], self.loadings[user] = cluster, loading
