@@ -53,6 +53,7 @@ from .planning import (
     place_jobs,
     plan_backtest,
     plan_capacity,
+    simulate_queue,
 )
 from .report import build_report
 from .segments import (
@@ -131,6 +132,7 @@ __all__ = [
     "segment_ablation",
     "segment_profiles",
     "segment_stability",
+    "simulate_queue",
     "structural_matrix",
     "sublevel_persistence",
     "superlevel_persistence",

@@ -97,6 +97,7 @@ CALLS = {
     "usage_series": lambda jobs, _: gd.usage_series(jobs, freq="6h"),
     "write_jobs": written(gd.write_jobs, ".csv"),
     "write_swf": written(gd.write_swf, ".swf"),
+    "simulate_queue": lambda jobs, _: gd.simulate_queue(jobs, 8),
     "expected_queueing": lambda jobs, _: gd.expected_queueing(jobs, [6, 12]),
     "forecast_submissions": lambda jobs, _: planning.forecast_submissions(jobs, np.ones(len(LOG)), ORIGIN),
     "WhatIf": lambda jobs, _: gd.WhatIf(jobs, forecast(), installed=8).compare({"base": []}),
@@ -119,7 +120,7 @@ CALLS = {
 NEED_NETWORKS = {
     name for name in CALLS if name.startswith(("CostStep", "TrainingRun", "fits_on", "predicted_", "true_"))
 }
-A_ROW_A_JOB = {"RunTimeModel.predict", "RunTimeModel.curves", "TrainingRunTime.predict"} | {
+A_ROW_A_JOB = {"simulate_queue", "RunTimeModel.predict", "RunTimeModel.curves", "TrainingRunTime.predict"} | {
     name for name in CALLS if name.startswith(("CostStep", "predicted_", "true_"))
 }
 

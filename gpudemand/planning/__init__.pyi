@@ -5,6 +5,7 @@ from .demand.arrivals import forecast_submissions
 from .demand.job_demand import JobDemandModel
 from .placement import place_jobs, predicted_times
 from .queue.expected import expected_queueing
+from .queue.simulate import simulate_queue
 from .runtime.run_time import RunTimeModel
 from .runtime.survival import SurvivalCurves
 from .runtime.training import CostStepTime, TrainingRunTime
@@ -37,4 +38,5 @@ __all__ = [
     "plan_backtest",
     "plan_capacity",
     "predicted_times",
+    "simulate_queue",
 ]

@@ -10,9 +10,9 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.optimize import linear_sum_assignment
 from sklearn.mixture import GaussianMixture
 
+from gpudemand._compiled import compiled
 from gpudemand._typing import BoolArray, FloatArray, IntArray
 from gpudemand._validation import check_choice
-from gpudemand.segments.base.compiled import compiled
 from gpudemand.segments.base.transformer import map_rows
 from gpudemand.segments.base.usage_matrix import Matrix, sampling_step
 from gpudemand.segments.clustering.mixture import ignore_convergence_warnings
