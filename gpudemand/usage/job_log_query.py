@@ -158,7 +158,8 @@ class JobLogQuery:
             started AS (SELECT * FROM lengths, waits WHERE submit_us < coalesce(first_us, {until})),
             means AS (SELECT gpus, length, avg(length) OVER (PARTITION BY gpus ORDER BY length
                 ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS mean FROM started),
-            total AS (SELECT avg(length) AS mean FROM started),
+            total AS (SELECT coalesce((SELECT avg(length) FROM started), avg(length) FILTER (NOT waiting)) AS mean
+                FROM lengths),
             passed AS (SELECT (count(*) - coalesce(sum(length) / nullif(any_value(mean), 0), 0)) / count(*)
                 FILTER (waiting) AS factor FROM lengths, waits, total WHERE submit_us >= first_us)
             SELECT code, submit_us, CASE WHEN NOT open THEN submit_us + lengths.length ELSE

@@ -82,7 +82,7 @@ def test_jobs_cancelled_while_they_waited_are_counted_apart():
 def test_jobs_that_have_not_ended_are_wanted_for_the_mean_run_time():
     log = pd.DataFrame(
         {
-            "submit": BEGIN,
+            "submit": [BEGIN, BEGIN, BEGIN, BEGIN + pd.Timedelta("5h")],
             "start": [BEGIN, BEGIN, BEGIN + pd.Timedelta("4h"), None],
             "end": [BEGIN + pd.Timedelta("1h"), BEGIN + pd.Timedelta("3h"), None, None],
             "gpus": 1.0,
@@ -90,7 +90,9 @@ def test_jobs_that_have_not_ended_are_wanted_for_the_mean_run_time():
         }
     )
     usage = usage_series(log, by=None, freq="h", value="wanted", until=BEGIN + pd.Timedelta("9h"))
-    assert usage["y"].tolist() == [4, 3, 2, 1, 1, 0, 0, 0, 0]
+    assert usage["y"].tolist() == [3, 2, 2, 1, 1, 1, 1, 1, 0]
+    at_once = usage_series(log.assign(submit=BEGIN), by=None, freq="h", value="wanted", until=BEGIN + pd.Timedelta("9h"))
+    assert at_once["y"].tolist() == [4, 3, 3, 1, 1, 0, 0, 0, 0]
 
 
 def test_the_wait_is_no_part_of_what_is_wanted():
