@@ -68,6 +68,7 @@ from .segments import (
 )
 from .usage.hierarchy import aggregate_usage
 from .usage.series import read_usage, to_long, to_wide, usage_series
+from .usage.waits import wait_table
 
 __all__ = [
     "ETS",
@@ -139,6 +140,7 @@ __all__ = [
     "to_long",
     "to_wide",
     "usage_series",
+    "wait_table",
     "write_jobs",
     "write_swf",
 ]

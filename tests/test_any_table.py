@@ -79,6 +79,12 @@ def held():
     return gd.usage_series(LOG, by=None, freq="D", value="gpus", partial=False)
 
 
+def with_submit(jobs):
+    """Submissions at the starts; a table of another library is given one as it is."""
+    jobs = jobs if isinstance(jobs, pd.DataFrame) else gd.jobs.table.check_jobs(jobs)
+    return jobs.assign(submit=jobs["start"])
+
+
 def written(write, suffix):
     def run(jobs, folder):
         write(jobs, folder / f"log{suffix}")
@@ -97,6 +103,7 @@ CALLS = {
     "usage_series": lambda jobs, _: gd.usage_series(jobs, freq="6h"),
     "write_jobs": written(gd.write_jobs, ".csv"),
     "write_swf": written(gd.write_swf, ".swf"),
+    "wait_table": lambda jobs, _: gd.wait_table(with_submit(jobs), by="size"),
     "simulate_queue": lambda jobs, _: gd.simulate_queue(jobs, 8),
     "expected_queueing": lambda jobs, _: gd.expected_queueing(jobs, [6, 12]),
     "forecast_submissions": lambda jobs, _: planning.forecast_submissions(jobs, np.ones(len(LOG)), ORIGIN),

@@ -91,7 +91,9 @@ def test_jobs_that_have_not_ended_are_wanted_for_the_mean_run_time():
     )
     usage = usage_series(log, by=None, freq="h", value="wanted", until=BEGIN + pd.Timedelta("9h"))
     assert usage["y"].tolist() == [3, 2, 2, 1, 1, 1, 1, 1, 0]
-    at_once = usage_series(log.assign(submit=BEGIN), by=None, freq="h", value="wanted", until=BEGIN + pd.Timedelta("9h"))
+    at_once = usage_series(
+        log.assign(submit=BEGIN), by=None, freq="h", value="wanted", until=BEGIN + pd.Timedelta("9h")
+    )
     assert at_once["y"].tolist() == [4, 3, 3, 1, 1, 0, 0, 0, 0]
 
 
