@@ -68,7 +68,7 @@ def plan_capacity(
     ...     "ETS-lo-90": [70.0, 75.0, 80.0], "ETS-hi-90": [90.0, 105.0, 120.0]})
     >>> plan_capacity(forecast, installed=120, lead_time="30D")
     Capacity plan: 95 % service level, 85 % target utilization, lead time 30 days
-           installed  required  shortfall first short   order by  share of time over
+           installed  required  shortfall first short   order by  share of bins over
     total        120       142         22  2026-04-01 2026-03-02               1.7 %
     """
     check_choice("unit", unit, ("gpus", "gpu_hours"))
@@ -129,7 +129,8 @@ class CapacityPlan:
         DataFrame
             Index ``unique_id``; ``installed``, ``required``, ``shortfall``, ``first_crossing`` (NaT if never),
             ``order_by`` (`first_crossing` less the lead time, possibly in the past), ``peak_utilization`` (demand
-            at the service level over installed), ``share_over`` (expected share of time with more demand than GPUs).
+            at the service level over installed), ``share_over`` (expected share of the forecast's bins with more demand
+            than GPUs; of means over days, say, it is the share of days, and less than the share of time).
         """
         groups = self.table.groupby("unique_id", sort=False)
         short = self.table[self.table["shortfall"] > 0]
@@ -181,7 +182,7 @@ class CapacityPlan:
         )
 
     def exceedance(self, capacity: Sequence[float] | None = None) -> pd.DataFrame:
-        """Expected share of time in which demand exceeds a number of GPUs.
+        """Expected share of the forecast's bins in which demand exceeds a number of GPUs.
 
         Parameters
         ----------
@@ -243,7 +244,7 @@ class CapacityPlan:
         counts = {name: summary[name].map(format_count) for name in ("installed", "required", "shortfall")}
         dates = {"first short": _dates(summary["first_crossing"]), "order by": _dates(summary["order_by"])}
         return pd.DataFrame(
-            {**counts, **dates, "share of time over": summary["share_over"].map("{:.1%}".format).str.replace("%", " %")}
+            {**counts, **dates, "share of bins over": summary["share_over"].map("{:.1%}".format).str.replace("%", " %")}
         )
 
 

@@ -12,6 +12,7 @@ from gpudemand._validation import InputError, check_choice, check_number
 from gpudemand.jobs.as_of import seconds_since, start_times
 from gpudemand.jobs.table import check_jobs
 from gpudemand.jobs.time_parser import parse_timestamp
+from gpudemand.planning.runtime.survival import SurvivalCurves
 
 BY = ("user", "group", "cluster", "gpu_type", "gpus")
 #: e-folding time (days) of the recency weights, oldest day, and number of bootstrap samples.
@@ -100,7 +101,10 @@ def _by_day(
     return groups.size().index, count, work
 
 
-def observed_gpu_hours(jobs: pd.DataFrame, mean_run_time_s: FloatArray) -> FloatArray:
-    """Observed GPU-hours of ended jobs, and those of the others from expected run times, shape (n_jobs,)."""
-    run_s = seconds_since(jobs["end"], start_times(jobs))
-    return np.where(np.isfinite(run_s), run_s, mean_run_time_s) / 3600 * jobs["gpus"].to_numpy(dtype=float)
+def observed_gpu_hours(jobs: pd.DataFrame, curves: SurvivalCurves, until: pd.Timestamp) -> FloatArray:
+    """Observed GPU-hours of ended jobs, and those expected of the others by how long they have run, shape (n_jobs,)."""
+    begun = start_times(jobs)
+    run_s = seconds_since(jobs["end"], begun)
+    elapsed_s = np.nan_to_num(np.maximum(-seconds_since(begun, until), 0.0))
+    expected_s = elapsed_s + curves.mean(elapsed_s)
+    return np.where(np.isfinite(run_s), run_s, expected_s) / 3600 * jobs["gpus"].to_numpy(dtype=float)
