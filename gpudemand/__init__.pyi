@@ -46,6 +46,7 @@ from .planning import (
     JobDemandModel,
     RunTimeModel,
     TrainingRunTime,
+    WaitPlan,
     WhatIf,
     demand_cross_validation,
     expected_queueing,
@@ -53,6 +54,7 @@ from .planning import (
     place_jobs,
     plan_backtest,
     plan_capacity,
+    plan_waits,
     simulate_queue,
 )
 from .report import build_report
@@ -106,6 +108,7 @@ __all__ = [
     "TrainingCostRegressor",
     "TrainingJob",
     "TrainingRunTime",
+    "WaitPlan",
     "WhatIf",
     "aggregate_usage",
     "build_report",
@@ -126,6 +129,7 @@ __all__ = [
     "place_jobs",
     "plan_backtest",
     "plan_capacity",
+    "plan_waits",
     "read_jobs",
     "read_usage",
     "reconcile",

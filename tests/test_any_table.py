@@ -104,6 +104,8 @@ CALLS = {
     "write_jobs": written(gd.write_jobs, ".csv"),
     "write_swf": written(gd.write_swf, ".swf"),
     "wait_table": lambda jobs, _: gd.wait_table(with_submit(jobs), by="size"),
+    "plan_waits": lambda jobs, _: gd.plan_waits(forecast(), jobs, installed=8, n_futures=3).to_frame(),
+    "plan_capacity": lambda jobs, _: gd.plan_capacity(forecast(), installed=8, wait="1h", jobs=jobs).to_frame(),
     "simulate_queue": lambda jobs, _: gd.simulate_queue(jobs, 8),
     "expected_queueing": lambda jobs, _: gd.expected_queueing(jobs, [6, 12]),
     "forecast_submissions": lambda jobs, _: planning.forecast_submissions(jobs, np.ones(len(LOG)), ORIGIN),
@@ -264,7 +266,14 @@ def table_for(entry):
 
 
 #: These take seconds.
-SLOW = ("build_report", "demand_cross_validation", "JobDemandModel.fit", "RunTimeModel.fit", "RunTimeModel.curves")
+SLOW = (
+    "build_report",
+    "plan_capacity",
+    "demand_cross_validation",
+    "JobDemandModel.fit",
+    "RunTimeModel.fit",
+    "RunTimeModel.curves",
+)
 SLOWEST = SLOW[:2]
 #: All tables go through `check_jobs`: every form is tested where a table is aggregated, written, and answered by row.
 EVERY_FORM = ("usage_series", "write_jobs", "RunTimeModel.predict", "CostStepTime.costs")

@@ -1,6 +1,8 @@
 from .backtest import demand_cross_validation, plan_backtest
-from .capacity.plan import CapacityPlan, plan_capacity
+from .capacity.capacity_plan import CapacityPlan
+from .capacity.plan import plan_capacity
 from .capacity.quantiles import QuantileTable
+from .capacity.wait_plan import WaitPlan, plan_waits
 from .demand.arrivals import forecast_submissions
 from .demand.job_demand import JobDemandModel
 from .placement import place_jobs, predicted_times
@@ -29,6 +31,7 @@ __all__ = [
     "StepEvent",
     "SurvivalCurves",
     "TrainingRunTime",
+    "WaitPlan",
     "WhatIf",
     "demand_cross_validation",
     "expected_queueing",
@@ -37,6 +40,7 @@ __all__ = [
     "place_jobs",
     "plan_backtest",
     "plan_capacity",
+    "plan_waits",
     "predicted_times",
     "simulate_queue",
 ]

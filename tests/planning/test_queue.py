@@ -166,6 +166,13 @@ def test_jobs_without_an_end_run_as_long_as_expected():
     assert set(simulated["status"][log["end"].isna()]) == {"completed"}
 
 
+def test_jobs_that_all_wait_run_as_long_as_expected():
+    log = random_log()
+    log.loc[399, "end"] = pd.NaT
+    log.loc[399, "status"] = "pending"
+    assert simulate_queue(log, 64)["end"].notna().all()
+
+
 def test_pools_queue_apart_and_capacity_changes_in_time():
     log = random_log().assign(gpu_type=np.where(np.arange(400) % 2, "A100", "H100"))
     both = simulate_queue(log, {"A100": 8, "H100": 16, "L4": 2})

@@ -109,7 +109,7 @@ def simulate_queue(
         rows = rows[np.argsort(place[rows])]
         if rows.size:
             _check_sizes(table, rows, pool)
-            starts[rows] = _simulate(QueuedJobs(*(column[rows] for column in queued)), pool, POLICIES.index(policy))
+            starts[rows] = _simulate(QueuedJobs._make(column[rows] for column in queued), pool, POLICIES.index(policy))
     return _with_times(table, starts, run_s, needs & (queued.started == NEVER)).set_axis(log.index)
 
 
@@ -120,8 +120,10 @@ def run_seconds(jobs: pd.DataFrame, run_time: RunTimeModel | None = None) -> Flo
     if len(unfinished):
         model = RunTimeModel().fit(jobs) if run_time is None else run_time
         expected = model.predict(unfinished)["mean_run_time_s"]
-        running = model.predict_remaining(unfinished)
-        expected.update(running["elapsed_s"] + running["mean_remaining_s"])
+        runs = (start_times(unfinished) < model.until_).to_numpy(dtype=bool)
+        if runs.any():
+            running = model.predict_remaining(unfinished[runs])
+            expected.update(running["elapsed_s"] + running["mean_remaining_s"])
         run_s[unfinished.index] = expected
     return run_s
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from gpudemand.planning.capacity.plan import SHARES
+from gpudemand.planning.capacity.required import SHARES
 from gpudemand.report.page.formats import format_date, format_time, truncate
 from gpudemand.units import SECONDS_PER_HOUR, format_count, format_seconds
 
