@@ -52,8 +52,7 @@ class Weeks(NamedTuple):
         """
         log = check_jobs(jobs)
         until = recorded_until(log)
-        log = with_expected_ends(log, run_time)
-        # What the last day's jobs waited for is cut off with it only where the log ends; submissions are complete.
+        log = with_expected_ends(log, run_time).sort_values("submit", kind="stable", ignore_index=True)
         back_s = -seconds_since(log["submit"], until)
         n_weeks = min(int((until - log["submit"].min()).total_seconds() // WEEK_S), _MOST_WEEKS)
         if n_weeks < 2:
