@@ -6,6 +6,7 @@ from .capacity.wait_plan import WaitPlan, plan_waits
 from .demand.arrivals import forecast_submissions
 from .demand.job_demand import JobDemandModel
 from .placement import place_jobs, predicted_times
+from .queue.calibration import effective_capacity
 from .queue.expected import expected_queueing
 from .queue.simulate import simulate_queue
 from .runtime.run_time import RunTimeModel
@@ -34,6 +35,7 @@ __all__ = [
     "WaitPlan",
     "WhatIf",
     "demand_cross_validation",
+    "effective_capacity",
     "expected_queueing",
     "fits_on_cards",
     "forecast_submissions",

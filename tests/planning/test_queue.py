@@ -11,6 +11,7 @@ import pytest
 from gpudemand._validation import InputError
 from gpudemand.jobs.readers import read_jobs
 from gpudemand.jobs.table import as_jobs
+from gpudemand.planning.queue.calibration import effective_capacity
 from gpudemand.planning.queue.expected import expected_queueing
 from gpudemand.planning.queue.simulate import simulate_queue
 from tests.planning.queue_reference import FOREVER, Job, Reference
@@ -66,12 +67,12 @@ def test_published_waits_of_kth_sp2(shared_data):
     assert 90 <= np.maximum((wait + run) / np.maximum(run, 10), 1).mean() <= 91
 
 
-def random_case(rng, node_gpus):
+def random_case(rng, node_gpus, most=14):
     """A few jobs, with many ties; some run at the beginning, some requests are too short."""
     nodes = rng.integers(1, 4)
     gpus = int(nodes * (node_gpus or rng.integers(1, 5)))
     jobs = []
-    for _ in range(rng.integers(1, 14)):
+    for _ in range(rng.integers(1, most)):
         run = int(rng.integers(0, 8))
         submit, size = int(rng.integers(0, 12)), int(rng.integers(1, gpus + 1))
         jobs.append(Job(submit, run, int(rng.integers(0, 12)), size, int(rng.integers(0, 2))))
@@ -109,9 +110,9 @@ def as_capacity(changes):
     return pd.Series({at(time): gpus for time, gpus in changes}) if len(changes) > 1 else float(changes[0][1])
 
 
-def assert_equal_to_reference(n_cases, policy, node_gpus, seed):
+def assert_equal_to_reference(n_cases, policy, node_gpus, seed, most=14):
     rng = np.random.default_rng(seed)
-    cases = [random_case(rng, node_gpus) for _ in range(n_cases)]
+    cases = [random_case(rng, node_gpus, most) for _ in range(n_cases)]
     capacity = {f"case {number}": as_capacity(changes) for number, (_, changes) in enumerate(cases)}
     simulated = simulate_queue(
         as_log(cases), capacity, policy, start=BEGIN, priority="priority", gpus_per_node=node_gpus
@@ -130,6 +131,12 @@ def test_small_cases_equal_those_of_plain_python(policy):
     """2,500 a policy, about half of them on nodes of 4 GPUs."""
     for seed in range(10):
         assert_equal_to_reference(250, policy, None if policy == "conservative" or seed % 2 else 4, seed)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_long_queues_equal_those_of_plain_python(policy):
+    """Reservations move many times while sixty jobs wait."""
+    assert_equal_to_reference(15, policy, None, seed=0, most=80)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -256,3 +263,16 @@ def test_growth_keeps_the_shape_of_the_day():
     assert table[1]["mean_wait_s"].loc[8] > 1000
     assert table[1]["mean_wait_s"].loc[32] == 0
     assert table[1]["utilization"].loc[32] == pytest.approx(table[0]["utilization"].loc[16], rel=0.1)
+
+
+@pytest.mark.parametrize("effective", [20, 24, 28])
+def test_the_effective_capacity_reproduces_the_waits(effective):
+    """32 installed, of which some are always down; the first day's jobs run or wait already."""
+    log = simulate_queue(random_log(900, run_s=3600), effective)
+    start, until = BEGIN + pd.Timedelta("1D"), BEGIN + pd.Timedelta("6D")
+    assert effective_capacity(log, 32, start=start, until=until) == pytest.approx(effective, abs=1)
+
+
+def test_a_period_without_starts_has_no_effective_capacity():
+    with pytest.raises(InputError, match="choose another period"):
+        effective_capacity(random_log(), 8, start=BEGIN + pd.Timedelta("30D"), until=BEGIN + pd.Timedelta("60D"))

@@ -32,7 +32,8 @@ class Profile(NamedTuple):
 @compiled
 def profile_of_running(now: int, free: float, expected: Timeline, gpus: FloatArray, n_waiting: int) -> Profile:
     """Free GPUs if no further job started, with room for the reservations of `n_waiting` jobs."""
-    size = expected.n[0] + 2 * n_waiting + 1
+    # Each reservation has two ends, and two more when it moves.
+    size = expected.n[0] + 4 * n_waiting + 1
     profile = Profile(np.empty(size, np.int64), np.empty(size), np.ones(1, np.int64))
     profile.time[0], profile.free[0] = now, free
     for place in range(expected.n[0] - 1, -1, -1):
