@@ -46,13 +46,17 @@ from .planning import (
     JobDemandModel,
     RunTimeModel,
     TrainingRunTime,
+    WaitPlan,
     WhatIf,
     demand_cross_validation,
+    effective_capacity,
     expected_queueing,
     fits_on_cards,
     place_jobs,
     plan_backtest,
     plan_capacity,
+    plan_waits,
+    simulate_queue,
 )
 from .report import build_report
 from .segments import (
@@ -67,6 +71,7 @@ from .segments import (
 )
 from .usage.hierarchy import aggregate_usage
 from .usage.series import read_usage, to_long, to_wide, usage_series
+from .usage.waits import wait_table
 
 __all__ = [
     "ETS",
@@ -104,6 +109,7 @@ __all__ = [
     "TrainingCostRegressor",
     "TrainingJob",
     "TrainingRunTime",
+    "WaitPlan",
     "WhatIf",
     "aggregate_usage",
     "build_report",
@@ -111,6 +117,7 @@ __all__ = [
     "demand_cross_validation",
     "device",
     "devices",
+    "effective_capacity",
     "evaluate",
     "expected_queueing",
     "find_outages",
@@ -124,6 +131,7 @@ __all__ = [
     "place_jobs",
     "plan_backtest",
     "plan_capacity",
+    "plan_waits",
     "read_jobs",
     "read_usage",
     "reconcile",
@@ -131,12 +139,14 @@ __all__ = [
     "segment_ablation",
     "segment_profiles",
     "segment_stability",
+    "simulate_queue",
     "structural_matrix",
     "sublevel_persistence",
     "superlevel_persistence",
     "to_long",
     "to_wide",
     "usage_series",
+    "wait_table",
     "write_jobs",
     "write_swf",
 ]

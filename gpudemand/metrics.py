@@ -56,18 +56,27 @@ def smape(y: FloatArray, forecast: FloatArray) -> float:
 def pinball(y: FloatArray, forecast: FloatArray, quantile: float) -> float:
     """Mean pinball (quantile) loss: `quantile` for a unit of under-forecast, ``1 - quantile`` of over-forecast.
 
+    Values that are not known (NaN) are left out; without any the loss is NaN.
+
     Examples
     --------
     >>> float(pinball(np.array([10.0]), np.array([8.0]), 0.9)), float(pinball(np.array([8.0]), np.array([10.0]), 0.9))
     (1.8, 0.2)
     """
-    short = y - forecast
-    return float(np.maximum(quantile * short, (quantile - 1) * short).mean().round(12))
+    short = (y - forecast)[~np.isnan(y - forecast)]
+    return float(np.maximum(quantile * short, (quantile - 1) * short).mean().round(12)) if short.size else np.nan
 
 
 def coverage(y: FloatArray, low: FloatArray, high: FloatArray) -> float:
-    """Share of values that lie in the closed interval from `low` to `high`."""
-    return float(((y >= low) & (y <= high)).mean())
+    """Share of values that lie in the closed interval from `low` to `high`, of those where all three are known.
+
+    Examples
+    --------
+    >>> coverage(np.array([1.0, 9.0, np.nan]), np.zeros(3), np.full(3, 5.0))
+    0.5
+    """
+    known = ~np.isnan(y + low + high)
+    return float(((y >= low) & (y <= high))[known].mean()) if known.any() else np.nan
 
 
 def seasonal_scale(history: pd.DataFrame, season_length: int = 1, *, squared: bool = False) -> pd.Series:

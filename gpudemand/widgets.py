@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from gpudemand._validation import InputError
-from gpudemand.planning.capacity.plan import CapacityPlan
+from gpudemand.planning.capacity.capacity_plan import CapacityPlan
 from gpudemand.plotting.planning import CapacityPlanDisplay
 
 #: Scenarios of the static table: arguments of `CapacityPlan.replan` by name.

@@ -79,6 +79,12 @@ def held():
     return gd.usage_series(LOG, by=None, freq="D", value="gpus", partial=False)
 
 
+def with_submit(jobs):
+    """Submissions at the starts; a table of another library is given one as it is."""
+    jobs = jobs if isinstance(jobs, pd.DataFrame) else gd.jobs.table.check_jobs(jobs)
+    return jobs.assign(submit=jobs["start"])
+
+
 def written(write, suffix):
     def run(jobs, folder):
         write(jobs, folder / f"log{suffix}")
@@ -97,6 +103,11 @@ CALLS = {
     "usage_series": lambda jobs, _: gd.usage_series(jobs, freq="6h"),
     "write_jobs": written(gd.write_jobs, ".csv"),
     "write_swf": written(gd.write_swf, ".swf"),
+    "wait_table": lambda jobs, _: gd.wait_table(with_submit(jobs), by="size"),
+    "plan_waits": lambda jobs, _: gd.plan_waits(forecast(), jobs, installed=8, n_futures=3).to_frame(),
+    "plan_capacity": lambda jobs, _: gd.plan_capacity(forecast(), installed=8, wait="1h", jobs=jobs).to_frame(),
+    "effective_capacity": lambda jobs, _: np.array([gd.effective_capacity(jobs, 8, start=BEGIN, until=ORIGIN)]),
+    "simulate_queue": lambda jobs, _: gd.simulate_queue(jobs, 8),
     "expected_queueing": lambda jobs, _: gd.expected_queueing(jobs, [6, 12]),
     "forecast_submissions": lambda jobs, _: planning.forecast_submissions(jobs, np.ones(len(LOG)), ORIGIN),
     "WhatIf": lambda jobs, _: gd.WhatIf(jobs, forecast(), installed=8).compare({"base": []}),
@@ -119,7 +130,7 @@ CALLS = {
 NEED_NETWORKS = {
     name for name in CALLS if name.startswith(("CostStep", "TrainingRun", "fits_on", "predicted_", "true_"))
 }
-A_ROW_A_JOB = {"RunTimeModel.predict", "RunTimeModel.curves", "TrainingRunTime.predict"} | {
+A_ROW_A_JOB = {"simulate_queue", "RunTimeModel.predict", "RunTimeModel.curves", "TrainingRunTime.predict"} | {
     name for name in CALLS if name.startswith(("CostStep", "predicted_", "true_"))
 }
 
@@ -256,7 +267,14 @@ def table_for(entry):
 
 
 #: These take seconds.
-SLOW = ("build_report", "demand_cross_validation", "JobDemandModel.fit", "RunTimeModel.fit", "RunTimeModel.curves")
+SLOW = (
+    "build_report",
+    "plan_capacity",
+    "demand_cross_validation",
+    "JobDemandModel.fit",
+    "RunTimeModel.fit",
+    "RunTimeModel.curves",
+)
 SLOWEST = SLOW[:2]
 #: All tables go through `check_jobs`: every form is tested where a table is aggregated, written, and answered by row.
 EVERY_FORM = ("usage_series", "write_jobs", "RunTimeModel.predict", "CostStepTime.costs")

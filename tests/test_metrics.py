@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.metrics import evaluate, levels, model_names, seasonal_scale, smape
+from gpudemand.metrics import coverage, evaluate, levels, model_names, pinball, seasonal_scale, smape
 
 
 @pytest.fixture
@@ -93,3 +93,11 @@ def test_bins_without_a_value_count_neither_as_misses_nor_as_losses():
     scores = evaluate(frame, ["coverage", "pinball"])
     assert scores.loc["M", "coverage_80"] == 1.0
     assert np.isfinite(scores.loc["M", "pinball"])
+
+
+def test_values_that_are_not_known_are_neither_missed_nor_lost():
+    y, low, high = np.array([1.0, np.nan, 9.0]), np.zeros(3), np.full(3, 5.0)
+    assert coverage(y, low, high) == 0.5
+    assert pinball(y, high, 0.9) == pinball(y[[0, 2]], high[:2], 0.9)
+    assert np.isnan(coverage(y[1:2], low[:1], high[:1]))
+    assert np.isnan(pinball(y[1:2], high[:1], 0.9))

@@ -20,6 +20,7 @@ LAYERS = [
         "_typing",
         "_validation",
         "_atomic",
+        "_compiled",
         "_manifest",
         "_tables",
         "_linalg",

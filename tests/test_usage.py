@@ -200,7 +200,7 @@ def test_hierarchy_sums_to_the_total():
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".csv.gz"])
-@pytest.mark.parametrize("value", ["gpu_hours", "gpus", "gpus_peak", "jobs"])
+@pytest.mark.parametrize("value", ["gpu_hours", "gpus", "gpus_peak", "wanted", "jobs"])
 def test_a_file_gives_what_the_table_gives(tmp_path, suffix, value):
     rng = np.random.default_rng(0)
     begin = pd.Timestamp("2026-03-01", tz="UTC") + pd.to_timedelta(rng.integers(0, 10**6, 300), "s")

@@ -7,17 +7,19 @@ from pathlib import Path
 
 import pandas as pd
 
-from benchmarks.planning import speed, synthetic, venus
+from benchmarks.planning import queues, speed, synthetic, venus
+
+TRACKS = ("runtime", "nextday", "users", "queue", "speed")
 
 
 def main() -> None:
     """Run the selected benchmarks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with traces/")
-    parser.add_argument("--only", choices=("runtime", "nextday", "users", "speed"))
+    parser.add_argument("--only", choices=TRACKS)
     parser.add_argument("--month", default="2020-08-01", help="month of Venus to test on")
     args = parser.parse_args()
-    selected = {args.only} if args.only else {"runtime", "nextday", "users", "speed"}
+    selected = {args.only} if args.only else set(TRACKS)
     month = pd.Timestamp(args.month)
     if selected & {"runtime", "nextday"}:
         jobs = venus.load(args.data)
@@ -34,6 +36,15 @@ def main() -> None:
         rows["cluster 0, bundled cost model"] = synthetic.gpu_hours_per_user(synthetic.modelled_step_time())
         table = pd.DataFrame(rows).T.round(3).to_string()
         print(f"GPU-hours of users next month against those from true costs, WAPE\n{table}\n")
+    if "queue" in selected:
+        print(f"KTH-SP2 on 100 processors, simulated\n{queues.kth_sp2(args.data).round(1).to_string()}\n")
+        windows = queues.coming_windows(args.data)
+        print(f"Mean wait of coming 28 days of KTH-SP2, min\n{windows.round(1).to_string()}")
+        print(f"Mean absolute log error\n{queues.log_errors(windows).round(3).to_string()}\n")
+        changed = queues.changed_capacity()
+        print("After a change of capacity, 100 simulated clusters: share of mean waits within a factor of 1.5")
+        print(f"{queues.within_factor(changed).round(2).to_string()}\n")
+        print(f"A million jobs, simulated, seconds\n{queues.million_jobs_seconds().round(1).to_string()}\n")
     if "speed" in selected:
         print(f"A million jobs, seconds\n{speed.plan_seconds(speed.million_jobs()).round(2)}")
 

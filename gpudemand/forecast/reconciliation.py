@@ -45,8 +45,9 @@ def reconcile(
     Returns
     -------
     DataFrame
-        Like `forecast`. The bounds of a node keep their distance from its point forecast, scaled as that is, and are
-        not negative. They hold for each node by itself and do not add up, as quantiles do not.
+        Like `forecast`. The bounds of a node keep their distance from its point forecast, less where that fell in
+        proportion to it, and are not negative. They hold for each node by itself and do not add up, as quantiles do
+        not.
 
     Raises
     ------
@@ -173,11 +174,12 @@ def _least_squares(base: FloatArray, sums: FloatArray, weights: FloatArray) -> F
 
 
 def _reconciled_frame(forecast: pd.DataFrame, column: str, base: pd.DataFrame, coherent: pd.DataFrame) -> pd.DataFrame:
-    """The frame with its model's column replaced and the bounds scaled."""
+    """The frame with its model's column replaced and the bounds moved with it."""
     out, keys = forecast.copy(), pd.MultiIndex.from_frame(forecast[["unique_id", "ds"]])
     point = coherent.stack(future_stack=True).reindex(keys).to_numpy(dtype=float)
     old = base.stack(future_stack=True).reindex(keys).to_numpy(dtype=float)
-    ratio = np.divide(point, old, out=np.ones_like(point), where=old > 0)
+    # A forecast of nearly nothing that became more says nothing about how far off that may be.
+    ratio = np.minimum(np.divide(point, old, out=np.ones_like(point), where=old > 0), 1.0)
     for name in forecast.columns:
         if str(name).startswith((f"{column}-lo-", f"{column}-hi-")):
             bound = point + (forecast[name].to_numpy(dtype=float) - old) * ratio

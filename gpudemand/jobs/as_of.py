@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from gpudemand._typing import STRING, FloatArray
+from gpudemand._typing import STRING, BoolArray, FloatArray, IntArray
 from gpudemand.jobs.schema import FINISHED
 from gpudemand.jobs.table import check_jobs
 
@@ -71,3 +71,14 @@ def wall_clock_seconds(times: pd.Series, tz: object) -> FloatArray:
     """Local wall-clock time as seconds since 1970, for hours and weekdays; NaN where missing."""
     wall = times.dt.tz_convert(tz).dt.tz_localize(None)
     return ((wall - pd.Timestamp("1970-01-01")) / pd.Timedelta("1s")).to_numpy(dtype=float)
+
+
+def gave_up(jobs: pd.DataFrame) -> BoolArray:
+    """Jobs that were cancelled while they waited, which readers of logs let start at their end."""
+    over = jobs["end"] <= jobs["start"].fillna(jobs["submit"])
+    return (jobs["status"].eq("cancelled") & over).to_numpy(dtype=bool)
+
+
+def to_microseconds(times: pd.Series) -> IntArray:
+    """Microseconds since 1970, rounded up, of times without missing ones."""
+    return -(-times.dt.as_unit("ns").astype("int64").to_numpy() // 1000)

@@ -1,10 +1,14 @@
 from .backtest import demand_cross_validation, plan_backtest
-from .capacity.plan import CapacityPlan, plan_capacity
+from .capacity.capacity_plan import CapacityPlan
+from .capacity.plan import plan_capacity
 from .capacity.quantiles import QuantileTable
+from .capacity.wait_plan import WaitPlan, plan_waits
 from .demand.arrivals import forecast_submissions
 from .demand.job_demand import JobDemandModel
 from .placement import place_jobs, predicted_times
+from .queue.calibration import effective_capacity
 from .queue.expected import expected_queueing
+from .queue.simulate import simulate_queue
 from .runtime.run_time import RunTimeModel
 from .runtime.survival import SurvivalCurves
 from .runtime.training import CostStepTime, TrainingRunTime
@@ -28,13 +32,17 @@ __all__ = [
     "StepEvent",
     "SurvivalCurves",
     "TrainingRunTime",
+    "WaitPlan",
     "WhatIf",
     "demand_cross_validation",
+    "effective_capacity",
     "expected_queueing",
     "fits_on_cards",
     "forecast_submissions",
     "place_jobs",
     "plan_backtest",
     "plan_capacity",
+    "plan_waits",
     "predicted_times",
+    "simulate_queue",
 ]

@@ -12,6 +12,7 @@ from gpudemand.plotting.segment_profiles import SegmentProfileDisplay
 from gpudemand.plotting.segment_shares import SegmentShareDisplay, SegmentTransitionDisplay
 from gpudemand.plotting.structural_matrix import StructuralMatrixDisplay
 from gpudemand.plotting.usage import UsageDisplay, WeeklyProfileDisplay
+from gpudemand.plotting.waits import WaitDisplay
 
 __all__ = [
     "BASELINE",
@@ -33,6 +34,7 @@ __all__ = [
     "StackedForecastDisplay",
     "StructuralMatrixDisplay",
     "UsageDisplay",
+    "WaitDisplay",
     "WeeklyProfileDisplay",
     "style",
 ]

@@ -38,6 +38,7 @@ VALUE_LABELS = {
     "gpu_hours": "GPU-hours per {bin}",
     "gpus": "GPUs held (mean per {bin})",
     "gpus_peak": "GPUs held (peak per {bin})",
+    "wanted": "GPUs wanted (mean per {bin})",
     "jobs": "jobs submitted per {bin}",
 }
 UNSTATED = "kind of data not stated"

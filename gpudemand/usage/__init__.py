@@ -2,5 +2,6 @@
 
 from gpudemand.usage.hierarchy import aggregate_usage
 from gpudemand.usage.series import read_usage, to_long, to_wide, usage_series
+from gpudemand.usage.waits import wait_table
 
-__all__ = ["aggregate_usage", "read_usage", "to_long", "to_wide", "usage_series"]
+__all__ = ["aggregate_usage", "read_usage", "to_long", "to_wide", "usage_series", "wait_table"]

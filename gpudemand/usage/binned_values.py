@@ -20,7 +20,7 @@ def binned_values(
     if value == "gpus_peak":
         return _peaks(log, edges_us, n_keys, begin, until)
     held = BinnedGpuTime(edges_us, n_keys)
-    for key, first, last, gpus in log.held(until):
+    for key, first, last, gpus in log.wanted(until) if value == "wanted" else log.held(until):
         held.add(key, np.clip(first, begin, until), np.clip(last, begin, until), gpus)
     gpu_hours = held.gpu_hours()
     return gpu_hours if value == "gpu_hours" else gpu_hours / (np.diff(edges_us) / 3.6e9)

@@ -26,12 +26,16 @@ KEYS = ("user", "group", "cluster", "gpu_type", "status")
 
 @dataclass(frozen=True)
 class Bounds:
-    """First and last time of a log in microseconds since 1970, and counts of unknown GPUs and ends."""
+    """First and last time of a log in microseconds since 1970, and counts of jobs.
+
+    These are jobs with unknown GPUs, with an unknown end, and those that were cancelled while they waited.
+    """
 
     begin: int
     until: int
     unknown_gpus: int
     unknown_end: int
+    gave_up: int
 
 
 @contextmanager
@@ -102,7 +106,8 @@ class JobLogQuery:
         unknown_end = f"coalesce({UNKNOWN_END}, false)"
         self._db.execute(f"""CREATE VIEW runs AS SELECT {key} AS key, {submit} AS submit_us, gpus, {waiting} AS waiting,
             {begin} AS begin_us, {unknown_end} AS unknown_end,
-            CASE WHEN {unknown_end} THEN {begin} ELSE end_us END AS end_us FROM typed""")
+            CASE WHEN {unknown_end} THEN {begin} ELSE end_us END AS end_us,
+            coalesce(status = 'cancelled' AND end_us <= coalesce(start_us, submit_us), false) AS gave_up FROM typed""")
 
     def _row(self, query: str) -> tuple[int, ...]:
         row = self._db.execute(query).fetchone()
@@ -111,13 +116,14 @@ class JobLogQuery:
 
     def bounds(self) -> Bounds:
         """Period of the log, and counts of unknown values."""
-        begin, until, gpus, ends = self._row(
+        begin, until, gpus, ends, gave_up = self._row(
             "SELECT min(least(begin_us, submit_us)), max(greatest(begin_us, submit_us, end_us)), "
-            "count(*) FILTER (gpus IS NULL), count(*) FILTER (unknown_end) FROM runs"
+            "count(*) FILTER (gpus IS NULL), count(*) FILTER (unknown_end), count(*) FILTER (gave_up AND gpus > 0) "
+            "FROM runs"
         )
         if begin is None:
             raise InputError("the job log has no rows; there is nothing to add up.")
-        return Bounds(begin, until, gpus, ends)
+        return Bounds(begin, until, gpus, ends, gave_up)
 
     def named(self) -> list[str]:
         """Columns of `KEYS` that have a value for some job."""
@@ -137,6 +143,30 @@ class JobLogQuery:
         """Batches of key code, begin and end in microseconds, and GPUs."""
         yield from self._batches(f"""SELECT code, begin_us, coalesce(end_us, {until}) AS stop_us, coalesce(gpus, 0.0)
             FROM runs JOIN names USING (key) WHERE NOT waiting AND gpus > 0""")
+
+    def wanted(self, until: int) -> Iterator[tuple[IntArray, IntArray, IntArray, FloatArray]]:
+        """As `held`, each job from its submission for as long as it ran.
+
+        Jobs without an end run as long as others of as many GPUs did on average that ran at least as long as they have.
+        The others were submitted before the first that still waits. Of later ones the short have passed the long, so
+        that those that wait run longer, by a factor with which the later ones are as long on average.
+        """
+        yield from self._batches(f"""WITH lengths AS (SELECT code, submit_us, gpus, waiting, end_us IS NULL AS open,
+                CASE WHEN waiting THEN 0 ELSE coalesce(end_us, {until}) - begin_us END AS length
+                FROM runs JOIN names USING (key) WHERE gpus > 0 AND NOT gave_up AND submit_us < {until}),
+            waits AS (SELECT min(submit_us) AS first_us FROM lengths WHERE waiting),
+            started AS (SELECT * FROM lengths, waits WHERE submit_us < coalesce(first_us, {until})),
+            means AS (SELECT gpus, length, avg(length) OVER (PARTITION BY gpus ORDER BY length
+                ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS mean FROM started),
+            total AS (SELECT coalesce((SELECT avg(length) FROM started), avg(length) FILTER (NOT waiting)) AS mean
+                FROM lengths),
+            passed AS (SELECT (count(*) - coalesce(sum(length) / nullif(any_value(mean), 0), 0)) / count(*)
+                FILTER (waiting) AS factor FROM lengths, waits, total WHERE submit_us >= first_us)
+            SELECT code, submit_us, CASE WHEN NOT open THEN submit_us + lengths.length ELSE
+                CAST(least({until}, submit_us + CASE WHEN waiting THEN greatest(1, factor) ELSE 1 END
+                * coalesce(means.mean, greatest(lengths.length, total.mean), 0)) AS BIGINT) END, lengths.gpus
+            FROM lengths ASOF LEFT JOIN means ON lengths.gpus = means.gpus AND lengths.length <= means.length, total,
+                passed""")
 
     def peaks(self, edges: IntArray, begin: int, until: int) -> Iterator[tuple[IntArray, IntArray, Any, Any, Any]]:
         """Batches of key code, bin, peak, last level and first time of the changes of GPUs held, by key and bin."""

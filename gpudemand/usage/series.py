@@ -20,7 +20,7 @@ from gpudemand.usage.binned_values import binned_values
 from gpudemand.usage.bins import bin_edges
 from gpudemand.usage.job_log_query import KEYS, open_log
 
-VALUES = ("gpu_hours", "gpus", "gpus_peak", "jobs")
+VALUES = ("gpu_hours", "gpus", "gpus_peak", "wanted", "jobs")
 
 
 def usage_series(
@@ -48,8 +48,9 @@ def usage_series(
         name reads ``unknown``; a ``/`` inside a name is written ``%2F``.
     freq : str or offset, default="D"
         Any pandas frequency that names the start of a period (``"h"``, ``"D"``, ``"W-MON"``, ``"MS"``).
-    value : {"gpu_hours", "gpus", "gpus_peak", "jobs"}, default="gpu_hours"
-        GPU-hours in the bin; mean number of GPUs held; peak of GPUs held; jobs submitted.
+    value : {"gpu_hours", "gpus", "gpus_peak", "wanted", "jobs"}, default="gpu_hours"
+        GPU-hours in the bin; mean number of GPUs held; peak of GPUs held; mean number of GPUs wanted: what would be
+        held with room for all, each job from its submission for as long as it ran; jobs submitted.
     start, until : time-like, optional
         Period to cover; times without a zone are in `tz`. The log's own first and last time by default. Jobs still
         running end at `until`.
@@ -66,7 +67,8 @@ def usage_series(
     DataFrame
         ``unique_id`` (str), ``ds`` (bin start, in `tz`) and ``y`` (float), sorted, with a row for every series and bin.
         ``attrs`` hold ``kind``, ``value``, ``freq``, ``until``, and the numbers of jobs with unknown GPUs (counted as
-        0) and of finished jobs with an unknown end (counted as zero time).
+        0), of finished jobs with an unknown end (counted as zero time), and of those ``gave_up`` by their users, which
+        were cancelled while they waited: how long they would have run is unknown, and in no value.
 
     Raises
     ------
@@ -77,6 +79,9 @@ def usage_series(
     Notes
     -----
     A missing start counts as the submit, unless the job is known to be pending.
+
+    A full cluster bounds what is held, not what is wanted. Jobs that have not ended are wanted for an expected run
+    time: the mean of earlier jobs with as many GPUs that ran at least as long.
 
     Examples
     --------
@@ -90,6 +95,8 @@ def usage_series(
     2       ada 2026-03-03 00:00:00+00:00   8.0
     """
     check_choice("value", value, VALUES)
+    if pending and value == "wanted":
+        raise InputError("wanted GPUs are those of the run time only; drop pending=True, which adds the wait.")
     columns, zone = _key_columns(by), _calendar(tz)
     source = Path(jobs) if isinstance(jobs, (str, os.PathLike)) else check_jobs(jobs, tz=tz, allow_unknown=True)
     with open_log(source, columns, pending=pending, tz=tz) as log:
@@ -109,6 +116,7 @@ def usage_series(
         "until": stop.isoformat(),
         "unknown_gpus": bounds.unknown_gpus,
         "unknown_end": bounds.unknown_end,
+        "gave_up": bounds.gave_up,
     }
     return usage if partial or stop >= edges[-1] else drop_last_bin(usage)
 

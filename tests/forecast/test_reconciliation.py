@@ -113,3 +113,16 @@ def test_a_missing_node_is_named(tree, forecasts):
 def test_mint_needs_a_backtest(tree, forecasts):
     with pytest.raises(InputError, match="backtest"):
         reconcile(forecasts[0], tree[1])
+
+
+def test_no_user_is_bounded_far_above_the_total():
+    """A user forecast at almost nothing, to whom the total's difference goes, keeps the distance of the bound."""
+    ids = ["total", "ada", "bob"]
+    summing = pd.DataFrame({"unique_id": ids, "ada": [1.0, 1, 0], "bob": [1.0, 0, 1]})
+    point = np.array([12.0, 0.002, 11.0])
+    base = pd.DataFrame({"unique_id": ids, "ds": pd.Timestamp("2026-03-01"), "M": point})
+    base["M-lo-80"], base["M-hi-80"] = [8.0, 0.0, 8.0], [18.0, 0.5, 16.0]
+    found = reconcile(base, summing, method="structural").set_index("unique_id")
+    assert found.loc["ada", "M-hi-80"] < 1.5
+    assert (found["M-hi-80"] <= found.loc["total", "M-hi-80"]).all()
+    assert (found["M-lo-80"] <= found["M"]).all()

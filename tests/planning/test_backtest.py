@@ -67,3 +67,14 @@ def test_invalid_arguments_raise_a_clear_error():
     jobs = pd.DataFrame({"user": "ada", "start": day, "end": day, "gpus": 1.0})
     with pytest.raises(InputError, match="use fewer"):
         demand_cross_validation(JobDemandModel(), jobs, calibrated()[["unique_id", "ds", "y"]], h=24, n_windows=9999)
+
+
+def test_perfect_foresight_has_no_regret():
+    frame = calibrated(n_windows=20)
+    exact = frame[["unique_id", "ds", "cutoff", "y"]].assign(M=frame["y"])
+    for level in (80, 95):
+        exact[f"M-lo-{level}"] = exact[f"M-hi-{level}"] = exact["y"]
+    table = plan_backtest(exact)
+    assert table["regret"].tolist() == [0, 0]
+    flat = frame.assign(Right=100.0, **{f"Right-{side}-{level}": 100.0 for side in ("lo", "hi") for level in (80, 95)})
+    assert (plan_backtest(flat).loc["Right", "regret"] > 0.1).all()

@@ -12,7 +12,7 @@ from gpudemand.datasets.runs import EXPECTED_RUN_SHARE, true_run_time
 from gpudemand.datasets.steptime import true_step_time
 from gpudemand.forecast import SeasonallyAdjustedNaive, SeasonalNaive
 from gpudemand.jobs.table import as_jobs
-from gpudemand.planning.demand.arrivals import forecast_submissions
+from gpudemand.planning.demand.arrivals import forecast_submissions, observed_gpu_hours
 from gpudemand.planning.demand.combination import combination_weights
 from gpudemand.planning.demand.held_jobs import HeldJobs
 from gpudemand.planning.demand.job_demand import JobDemandModel
@@ -200,3 +200,16 @@ def test_venus_beats_the_seasonally_adjusted_naive_forecast(shared_data):
             name = type(model).__name__
             total[name] += np.abs(model.predict(24)[name].to_numpy() - future).sum()
     assert total["JobDemandModel"] < 0.9 * total["SeasonallyAdjustedNaive"]
+
+
+def test_a_running_job_is_credited_at_least_what_it_has_used():
+    until = pd.Timestamp("2026-03-05", tz="UTC")
+    start = pd.to_datetime(["2026-03-01 00:00", "2026-03-04 23:00", "2026-03-04 00:00"], utc=True)
+    end = pd.to_datetime([None, None, "2026-03-04 12:00"], utc=True)
+    jobs = as_jobs(pd.DataFrame({"submit": start, "start": start, "end": end, "gpus": 2.0}), kind="synthetic")
+    ages = np.array([0.0, 3600.0, 7200.0, 90 * 86400.0])
+    curves = SurvivalCurves(ages, np.tile([0.0, 1.0, 2.0, 30.0], (3, 1)))
+    hours = observed_gpu_hours(jobs, curves, until)
+    assert hours[0] > 2 * 96
+    assert hours[1] > 2
+    assert hours[2] == 24

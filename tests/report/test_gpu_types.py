@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.planning.capacity.plan import SHARES
+from gpudemand.planning.capacity.required import SHARES
 from gpudemand.report.analysis.gpu_types import ALL, check_installed, gpu_type_numbers, plan_gpu_types
 from gpudemand.report.analysis.requirement import plan_requirement
 from gpudemand.report.analysis.selection import select_and_forecast

@@ -47,3 +47,23 @@ def bin_hours(forecast: pd.DataFrame) -> FloatArray:
     hours = np.diff(times.asi8) / np.diff(times.asi8).min() * (times[1:] - times[:-1]).min().total_seconds() / 3600
     width = pd.Series(np.r_[hours, hours[-1]], index=times)
     return forecast["ds"].map(width).to_numpy(dtype=float)
+
+
+def check_targets(target_utilization: float, service_level: float, highest: float) -> None:
+    """Raise for targets out of range, or a service level beyond the widest interval (probability `highest`)."""
+    check_number("target_utilization", target_utilization, 0, 1, open_low=True)
+    check_number("service_level", service_level, 0.5, 0.9999, open_low=True)
+    if service_level > highest + 1e-9:
+        level = 100 * (2 * service_level - 1)
+        raise InputError(
+            f"the widest interval reaches the {100 * highest:.4g} % quantile, below the service level "
+            f"{100 * service_level:.4g} %; predict with level=[..., {level:.4g}]."
+        )
+
+
+def check_unique(forecast: pd.DataFrame) -> None:
+    """Raise for a series that has a time twice."""
+    repeated = forecast[forecast.duplicated(["unique_id", "ds"])]
+    if len(repeated):
+        name, ds = repeated.iloc[0][["unique_id", "ds"]]
+        raise InputError(f"the forecast has {str(name)!r} on {ds} more than once; of a backtest, plan for one cutoff.")

@@ -1,4 +1,4 @@
-"""Forecast of submitted jobs and GPU-hours by user, group or job class: a weighted bootstrap of past days."""
+"""Forecast of submitted jobs and GPU-hours by user, group or job class: a weighted mean of past days."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from gpudemand._validation import InputError, check_choice, check_number
 from gpudemand.jobs.as_of import seconds_since, start_times
 from gpudemand.jobs.table import check_jobs
 from gpudemand.jobs.time_parser import parse_timestamp
+from gpudemand.planning.runtime.survival import SurvivalCurves
 
 BY = ("user", "group", "cluster", "gpu_type", "gpus")
-#: e-folding time (days) of the recency weights, oldest day, and number of bootstrap samples.
+#: e-folding time (days) of the recency weights, and oldest day.
 _DECAY_DAYS = 45.0
 _OLDEST_DAYS = 180
-_SAMPLES = 400
 
 
 def forecast_submissions(
@@ -28,12 +28,11 @@ def forecast_submissions(
     days: int = 30,
     by: str | Sequence[str] = "user",
     level: float = 80,
-    random_state: int = 0,
 ) -> pd.DataFrame:
     """Forecast jobs and GPU-hours that will be submitted in the next days.
 
-    Past days are resampled with weights that decay with age, each with all its jobs and their GPU-hours, which keeps
-    the correlation between users and the frequency of days without jobs.
+    Expected are the means of past days, with weights that decay with age. The interval is as wide as totals over as
+    many days changed from one such period to the next, which keeps the correlation of days and the drift of the level.
 
     Parameters
     ----------
@@ -48,7 +47,6 @@ def forecast_submissions(
         Any of ``user``, ``group``, ``cluster``, ``gpu_type``, ``gpus``.
     level : float, default=80
         Interval level in percent.
-    random_state : int, default=0
 
     Returns
     -------
@@ -73,13 +71,24 @@ def forecast_submissions(
     index, count, work = _by_day(table, keys, work_h, parse_timestamp(origin, name="origin"))
     weight = np.exp(-np.arange(count.shape[1]) / _DECAY_DAYS)
     weight /= weight.sum()
-    drawn = np.random.default_rng(random_state).multinomial(days, weight, size=_SAMPLES)
-    low, high = np.quantile(work @ drawn.T, [0.5 - level / 200, 0.5 + level / 200], axis=1)
+    reach = np.quantile(_changes(work, days), level / 100, axis=1)
     expected, total = days * (count @ weight), days * (work @ weight)
     each = np.divide(total, expected, out=np.zeros_like(total), where=expected > 0)
     columns = {"jobs": expected, "gpu_hours_per_job": each, "gpu_hours": total}
-    ends = {f"gpu_hours-lo-{level:g}": low, f"gpu_hours-hi-{level:g}": high}
+    ends = {f"gpu_hours-lo-{level:g}": np.maximum(total - reach, 0.0), f"gpu_hours-hi-{level:g}": total + reach}
     return pd.DataFrame(columns | ends, index=index).sort_values("gpu_hours", ascending=False, kind="stable")
+
+
+def _changes(work: FloatArray, days: int) -> FloatArray:
+    """Absolute changes of totals over `days` from one such period to the next, shape (n_groups, n_changes).
+
+    In a history of less than two periods they are those of shorter ones, as if the level stayed changed for longer.
+    """
+    length = min(days, max(work.shape[1] // 2, 1))
+    sums = np.cumsum(np.pad(work, ((0, 0), (1, 0))), axis=1)
+    totals = sums[:, length:] - sums[:, :-length]
+    changes = totals[:, :-length] - totals[:, length:] if totals.shape[1] > length else totals
+    return np.abs(changes) * days / length
 
 
 def _by_day(
@@ -100,7 +109,10 @@ def _by_day(
     return groups.size().index, count, work
 
 
-def observed_gpu_hours(jobs: pd.DataFrame, mean_run_time_s: FloatArray) -> FloatArray:
-    """Observed GPU-hours of ended jobs, and those of the others from expected run times, shape (n_jobs,)."""
-    run_s = seconds_since(jobs["end"], start_times(jobs))
-    return np.where(np.isfinite(run_s), run_s, mean_run_time_s) / 3600 * jobs["gpus"].to_numpy(dtype=float)
+def observed_gpu_hours(jobs: pd.DataFrame, curves: SurvivalCurves, until: pd.Timestamp) -> FloatArray:
+    """Observed GPU-hours of ended jobs, and those expected of the others by how long they have run, shape (n_jobs,)."""
+    begun = start_times(jobs)
+    run_s = seconds_since(jobs["end"], begun)
+    elapsed_s = np.nan_to_num(np.maximum(-seconds_since(begun, until), 0.0))
+    expected_s = elapsed_s + curves.mean(elapsed_s)
+    return np.where(np.isfinite(run_s), run_s, expected_s) / 3600 * jobs["gpus"].to_numpy(dtype=float)

@@ -189,7 +189,7 @@ class JobDemandModel(BaseEstimator):
         if self.run_time_.costs_ is not None:
             gpu_hours = self.run_time_.costs_.predict(self.jobs_)["gpu_hours"].to_numpy(dtype=float)
         else:
-            gpu_hours = observed_gpu_hours(self.jobs_, self.run_time_.curves(self.jobs_, self.jobs_).mean())
+            gpu_hours = observed_gpu_hours(self.jobs_, self.run_time_.curves(self.jobs_, self.jobs_), self.origin_)
         return forecast_submissions(self.jobs_, gpu_hours, self.origin_, days=days, by=by, level=level)
 
     def _forecast(self, h: int) -> tuple[FloatArray, PastErrors]:

@@ -1,112 +1,58 @@
-"""Event simulation of the queue of a cluster with interchangeable GPUs."""
+"""Waits of the jobs of a log at several capacities, simulated."""
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
-from gpudemand._typing import FloatArray
-from gpudemand._validation import InputError, check_choice, check_number
-from gpudemand.jobs.as_of import seconds_since, start_times
+from gpudemand._validation import InputError, check_number
+from gpudemand.jobs.as_of import gave_up, seconds_since, start_times
 from gpudemand.jobs.table import check_jobs
+from gpudemand.jobs.time_parser import parse_timestamp
+from gpudemand.planning.queue.simulate import run_seconds, simulate_queue
+from gpudemand.planning.runtime.run_time import RunTimeModel
 
-POLICIES = ("fifo", "backfill")
-#: Waiting jobs that a backfilling scheduler considers.
-_DEPTH = 100
-
-
-def simulate_starts(
-    submit_s: FloatArray, run_s: FloatArray, gpus: FloatArray, capacity: float, policy: str = "backfill"
-) -> FloatArray:
-    """Start times of jobs on a number of interchangeable GPUs.
-
-    Parameters
-    ----------
-    submit_s, run_s, gpus : ndarray of shape (n_jobs,)
-        Submissions in ascending order, run times (s) and GPUs.
-    capacity : float
-        GPUs installed.
-    policy : {"backfill", "fifo"}, default="backfill"
-        ``fifo`` starts jobs in order of submission, so that a large one blocks those behind it. ``backfill`` starts any
-        of the first 100 waiting jobs that fits (aggressive backfilling), which may starve large jobs.
-
-    Returns
-    -------
-    ndarray of shape (n_jobs,)
-        Seconds; infinite for jobs that request more than `capacity`.
-
-    Examples
-    --------
-    >>> simulate_starts(np.array([0.0, 0, 0]), np.array([10.0, 10, 5]), np.array([2.0, 4, 2]), 4, "fifo")
-    array([ 0., 10., 20.])
-    >>> simulate_starts(np.array([0.0, 0, 0]), np.array([10.0, 10, 5]), np.array([2.0, 4, 2]), 4)
-    array([ 0., 10.,  0.])
-    """
-    check_choice("policy", policy, POLICIES)
-    check_number("capacity", capacity, 0, open_low=True)
-    starts = np.full(len(submit_s), np.inf)
-    depth = 1 if policy == "fifo" else _DEPTH
-    free, ends, waiting = float(capacity), [], []  # type: float, list[tuple[float, float]], list[int]
-    for job in [*np.flatnonzero(gpus <= capacity), -1]:
-        now = float(submit_s[job]) if job >= 0 else np.inf
-        while ends and ends[0][0] <= now and (waiting or np.isfinite(now)):
-            time = ends[0][0]
-            while ends and ends[0][0] <= time:
-                free += heapq.heappop(ends)[1]
-            free = _start(waiting, starts, time, free, run_s, gpus, ends, depth)
-        if job >= 0:
-            waiting.append(int(job))
-            free = _start(waiting, starts, now, free, run_s, gpus, ends, depth)
-    return starts
-
-
-def _start(
-    waiting: list[int],
-    starts: FloatArray,
-    now: float,
-    free: float,
-    run_s: FloatArray,
-    gpus: FloatArray,
-    ends: list[tuple[float, float]],
-    depth: int,
-) -> float:
-    """Start the waiting jobs that fit; return the GPUs that stay free."""
-    place = 0
-    while place < min(depth, len(waiting)) and free > 0:
-        job = waiting[place]
-        if gpus[job] <= free + 1e-9:
-            starts[job] = now
-            free -= float(gpus[job])
-            heapq.heappush(ends, (now + float(run_s[job]), float(gpus[job])))
-            del waiting[place]
-        else:
-            place += 1
-    return free
+_WEEK, _DAY = pd.Timedelta("7D"), pd.Timedelta("1D")
 
 
 def expected_queueing(
-    jobs: pd.DataFrame, capacities: Sequence[float], *, growth: float = 1.0, policy: str = "backfill"
+    jobs: pd.DataFrame,
+    capacities: Sequence[float],
+    *,
+    growth: float = 1.0,
+    policy: str = "easy",
+    start: object = None,
+    run_time: RunTimeModel | None = None,
+    random_state: int = 0,
 ) -> pd.DataFrame:
     """Simulated waits of the jobs of a log at several capacities.
 
     Parameters
     ----------
     jobs : DataFrame
-        Canonical table of a representative period, such as the last four weeks; unfinished jobs are left out.
+        Job table of a representative period, such as the last four weeks.
     capacities : sequence of float
         GPUs installed.
     growth : float, default=1.0
-        Rate of submissions relative to the log's.
-    policy : {"backfill", "fifo"}
+        Number of submissions relative to the log's. Copies of jobs are submitted whole weeks (in a shorter log, days)
+        before or after them, so that days and weeks keep their shape.
+    policy : {"easy", "conservative", "fifo", "eager"}, default="easy"
+        See `simulate_queue`.
+    start : time-like, optional
+        Jobs that started before it hold their GPUs at the beginning, and are not among the waits. By default the
+        cluster is empty at first.
+    run_time : RunTimeModel, optional
+        Expects how long jobs without an end run; by default one that is fitted to `jobs`.
+    random_state : int, default=0
+        Seed of the jobs that `growth` draws.
 
     Returns
     -------
     DataFrame
         Index ``capacity``; ``utilization``, ``mean_wait_s``, ``p95_wait_s``, ``share_over_1h`` (share of jobs that wait
-        longer than an hour), ``never`` (share of jobs too large to run).
+        longer than an hour), ``never`` (share of jobs too large to run, which are left out).
 
     Examples
     --------
@@ -117,29 +63,59 @@ def expected_queueing(
     True
     """
     check_number("growth", growth, 0, 1000, open_low=True)
-    jobs = check_jobs(jobs)
-    ended = jobs[jobs["end"].notna() & (jobs["gpus"] > 0)].sort_values("submit", kind="stable")
-    if ended.empty:
-        raise InputError("no job of the log has ended, so nothing can be simulated.")
-    submit = seconds_since(ended["submit"], ended["submit"].iloc[0]) / growth
-    run = seconds_since(ended["end"], start_times(ended))
-    gpus = ended["gpus"].to_numpy(dtype=float)
-    rows = [_waits(submit, run, gpus, capacity, policy) for capacity in capacities]
+    log = with_expected_ends(check_jobs(jobs), run_time)
+    log = log[(log["gpus"] > 0).to_numpy() & ~gave_up(log)]
+    if log.empty:
+        raise InputError("no job of the log held a GPU, so there is nothing to simulate.")
+    begin = log["submit"].min() if start is None else parse_timestamp(start, name="start")
+    log = log if growth == 1 else _grown(log, growth, begin, np.random.default_rng(random_state))
+    rows = [_waits(log, check_number("capacities", gpus, 0, open_low=True), policy, begin) for gpus in capacities]
     return pd.DataFrame(rows, index=pd.Index(list(capacities), name="capacity"))
 
 
-def _waits(submit: FloatArray, run: FloatArray, gpus: FloatArray, capacity: float, policy: str) -> dict[str, float]:
-    starts = simulate_starts(submit, run, gpus, capacity, policy)
-    ran = np.isfinite(starts)
-    if not ran.any():
-        return {"utilization": 0.0, "mean_wait_s": np.nan, "p95_wait_s": np.nan, "share_over_1h": 1.0, "never": 1.0}
-    wait = starts[ran] - submit[ran]
-    until = max(float(submit[-1]), 1.0)
-    busy = np.clip(np.minimum(starts + run, until) - starts, 0, None)[ran] * gpus[ran]
+def with_expected_ends(jobs: pd.DataFrame, run_time: RunTimeModel | None = None) -> pd.DataFrame:
+    """The log with the expected ends of jobs that had none, in new rows 0, 1, ...; see `run_seconds`."""
+    log = jobs.reset_index(drop=True)
+    unfinished = log["end"].isna()
+    run = pd.to_timedelta(pd.Series(run_seconds(log, run_time), log.index), unit="s")
+    end = log["end"].fillna(start_times(log).fillna(log["submit"]) + run)
+    return log.assign(end=end, status=log["status"].mask(unfinished, "completed"))
+
+
+def _grown(jobs: pd.DataFrame, growth: float, begin: pd.Timestamp, rng: np.random.Generator) -> pd.DataFrame:
+    """The jobs submitted from `begin` on in `growth` times their number, at the same times of other weeks or days."""
+    later = jobs[jobs["submit"] >= begin]
+    count = np.floor(growth) + (rng.random(len(later)) < growth % 1)
+    copies = later.loc[later.index.repeat(count.astype(int))]
+    is_copy = copies.index.duplicated()
+    span = later["submit"].max() - begin
+    step = _WEEK if span >= 2 * _WEEK else _DAY
+    n_steps = max(int(np.ceil(span / step)), 1)
+    shift = np.where(is_copy, rng.integers(0, n_steps, len(copies)), 0)
+    since = copies["submit"] - begin
+    moved = (since + shift * step) % (n_steps * step) - since
+    copies = copies.assign(**{name: copies[name] + moved for name in ("submit", "start", "end")}, job_id=None)
+    return pd.concat([jobs[jobs["submit"] < begin], copies], ignore_index=True)
+
+
+def _waits(jobs: pd.DataFrame, capacity: float, policy: str, begin: pd.Timestamp) -> dict[str, float]:
+    able = jobs[jobs["gpus"] <= capacity]
+    never = 1 - len(able) / len(jobs)
+    ran = simulate_queue(able, capacity, policy, start=begin) if len(able) else able
+    counted = ran[(ran["submit"] >= begin) & ran["start"].notna()]
+    if counted.empty:
+        return {"utilization": 0.0, "mean_wait_s": np.nan, "p95_wait_s": np.nan, "share_over_1h": 1.0, "never": never}
+    wait = seconds_since(counted["start"], counted["submit"])
     return {
-        "utilization": float(busy.sum() / (capacity * until)),
+        "utilization": _utilization(ran, capacity, begin, counted["submit"].max()),
         "mean_wait_s": float(wait.mean()),
         "p95_wait_s": float(np.quantile(wait, 0.95)),
         "share_over_1h": float((wait > 3600).mean()),
-        "never": float((~ran).mean()),
+        "never": never,
     }
+
+
+def _utilization(jobs: pd.DataFrame, capacity: float, begin: pd.Timestamp, until: pd.Timestamp) -> float:
+    length = max((until - begin).total_seconds(), 1.0)
+    first, last = (np.clip(seconds_since(jobs[name], begin), 0, length) for name in ("start", "end"))
+    return float(np.nansum((last - first) * jobs["gpus"].to_numpy(dtype=float)) / (capacity * length))

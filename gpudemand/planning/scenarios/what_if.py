@@ -11,7 +11,7 @@ import pandas as pd
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, as_pandas, check_columns
 from gpudemand.metrics import levels
-from gpudemand.planning.capacity.plan import CapacityPlan, plan_capacity
+from gpudemand.planning.capacity.capacity_plan import CapacityPlan, plan_utilization
 from gpudemand.planning.capacity.quantiles import pick_model
 from gpudemand.planning.scenarios.changes import Change, JobCosts, StepEvent, recent_workload
 from gpudemand.usage.membership import series_codes
@@ -89,7 +89,7 @@ class WhatIf:
         -------
         CapacityPlan
         """
-        return plan_capacity(self.changed_forecast(scenario), installed=self.installed, **self.options)
+        return plan_utilization(self.changed_forecast(scenario), installed=self.installed, **self.options)
 
     def changed_forecast(self, scenario: Scenario) -> pd.DataFrame:
         """Forecast under a scenario, with its intervals."""

@@ -10,7 +10,7 @@ import pandas as pd
 
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError, nearest
-from gpudemand.planning.capacity.plan import SHARES
+from gpudemand.planning.capacity.required import SHARES
 from gpudemand.report.analysis.log_tables import original_names
 from gpudemand.report.analysis.parts import Parts, scale_to_total
 from gpudemand.report.analysis.requirement import Requirement, plan_requirement

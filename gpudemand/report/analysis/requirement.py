@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from gpudemand.planning.capacity.plan import CapacityPlan, plan_capacity
+from gpudemand.planning.capacity.capacity_plan import CapacityPlan, plan_utilization
 from gpudemand.report.analysis.selection import SelectedForecast
 from gpudemand.report.analysis.settings import Settings
 from gpudemand.report.analysis.usage_tables import MEAN, PEAK
@@ -92,7 +92,7 @@ def plan_requirement(forecast: pd.DataFrame, max_held: float, settings: Settings
     # The target utilization is headroom of the mean for peaks; a peak itself may use every GPU.
     targets = {MEAN: settings.target_utilization, PEAK: 1.0}
     plans = {
-        basis: plan_capacity(
+        basis: plan_utilization(
             forecast[forecast["unique_id"] == basis].reset_index(drop=True),
             installed=installed,
             target_utilization=target,

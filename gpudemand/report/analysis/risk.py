@@ -10,7 +10,7 @@ from gpudemand._typing import STRING
 from gpudemand._validation import InputError
 from gpudemand.metrics import KEYS
 from gpudemand.planning.backtest import plan_backtest
-from gpudemand.planning.capacity.plan import SHARES
+from gpudemand.planning.capacity.required import SHARES
 from gpudemand.report.analysis.requirement import Requirement
 from gpudemand.report.analysis.selection import SCORED_LEVELS, SelectedForecast, evaluation_rows
 from gpudemand.report.analysis.settings import Settings

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from gpudemand.planning.capacity.plan import SHARES
+from gpudemand.planning.capacity.required import SHARES
 from gpudemand.report.page.formats import format_date, format_time, truncate
 from gpudemand.units import SECONDS_PER_HOUR, format_count, format_seconds
 
@@ -90,7 +90,7 @@ _COLUMNS: dict[str, tuple[str, _Format]] = {
     "first_crossing": ("first crossing", format_time),
     "order_by": ("order by", format_time),
     "peak_utilization": ("peak utilization", _percent),
-    "share_over": ("share of time over", _percent),
+    "share_over": ("share of bins over", _percent),
     "segment": ("segment", truncate),
     "users": ("users", format_count),
     "active_share": ("active days", _percent),

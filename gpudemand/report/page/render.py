@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from gpudemand import units
-from gpudemand.planning.capacity.plan import SHARES
+from gpudemand.planning.capacity.required import SHARES
 from gpudemand.report.analysis.parts import Parts
 from gpudemand.report.analysis.settings import Settings
 from gpudemand.report.page import formats, sentences

@@ -60,13 +60,14 @@ def demand_sentence(numbers: dict[str, Any]) -> str:
 
 
 def risk_sentence(numbers: dict[str, Any]) -> str:
-    """GPUs required by probability, and the share of time with more demand than GPUs."""
+    """GPUs required by probability, and the share of bins whose mean, or peak, is above the GPUs."""
     counts = {p: format_count(numbers[f"required_p{p}"]) for p in (50, 90, 95, 99)}
+    bins = f"{bin_name(numbers['freq'])}s ahead, by their {numbers['basis']}"
     what = "installed" if numbers["installed_from"] == "given" else "held so far"
     return (
         f"{counts[50]} GPUs suffice with probability 50%, {counts[90]} with 90%, {counts[95]} with 95% and "
-        f"{counts[99]} with 99%. Demand is expected to exceed the {format_count(numbers['installed'])} GPUs {what} for "
-        f"{format_share(numbers['share_over'], 1)} of the horizon."
+        f"{counts[99]} with 99%. Demand is expected to exceed the {format_count(numbers['installed'])} GPUs {what} on "
+        f"{format_share(numbers['share_over'], 1)} of the {bins}."
     )
 
 

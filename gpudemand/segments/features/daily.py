@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from gpudemand._compiled import compiled
 from gpudemand._typing import FloatArray, IntArray
-from gpudemand.segments.base.compiled import compiled
 
 #: Features in the order in which `daily_rows` writes them.
 DAILY_FEATURES = (

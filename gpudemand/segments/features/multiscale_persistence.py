@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from gpudemand._compiled import compiled
 from gpudemand._typing import FloatArray, IntArray
-from gpudemand.segments.base.compiled import compiled
 from gpudemand.segments.base.transformer import SeriesTransformer, map_rows
 from gpudemand.segments.base.usage_matrix import Matrix
 from gpudemand.segments.features.daily import log_scaled, moving_mean, zero_filled

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
+from gpudemand._compiled import compiled
 from gpudemand._typing import BoolArray, FloatArray
-from gpudemand.segments.base.compiled import compiled
 from gpudemand.segments.base.transformer import SeriesTransformer, map_rows
 from gpudemand.segments.base.usage_matrix import Matrix, sampling_step
 from gpudemand.segments.features.daily import moving_mean

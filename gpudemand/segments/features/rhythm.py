@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from gpudemand._compiled import compiled
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError
-from gpudemand.segments.base.compiled import compiled
 from gpudemand.segments.base.transformer import SeriesTransformer, map_rows
 from gpudemand.segments.base.usage_matrix import Matrix, sampling_step
 from gpudemand.segments.features.daily import DAILY_FEATURES, active_span, daily_rows, log_scaled, zero_filled

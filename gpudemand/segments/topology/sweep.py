@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from gpudemand._compiled import compiled
 from gpudemand._typing import FloatArray, IntArray
-from gpudemand.segments.base.compiled import compiled
 
 #: The columns that `summarise` writes.
 STATISTICS = ("count", "largest", "distinct", "long_lived", "mean", "sum", "std", "entropy")

@@ -11,7 +11,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def compiled(function: F) -> F:
-    """Compile with `numba.njit`, releasing the GIL and caching the machine code on disk where that is possible."""
+    """Compile with `numba.njit`, releasing the GIL and caching the machine code on disk where that is possible.
+
+    The cache sees changes of a function's own file only: after those of compiled functions in others, delete it.
+    """
     try:
         return cast(F, numba.njit(nogil=True, cache=True)(function))
     except RuntimeError:

@@ -1,0 +1,129 @@
+"""Jobs of possible coming weeks, drawn from a log, and their waits on a number of GPUs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._typing import BoolArray, FloatArray, IntArray
+from gpudemand._validation import InputError
+from gpudemand.jobs.as_of import gave_up, seconds_since
+from gpudemand.jobs.table import check_jobs
+from gpudemand.planning.queue.events import POLICIES, QueuedJobs, simulate_events
+from gpudemand.planning.queue.expected import with_expected_ends
+from gpudemand.planning.queue.waiting import NEVER
+from gpudemand.planning.runtime.run_time import RunTimeModel
+from gpudemand.usage.series import recorded_until
+
+WEEK_S = 7 * 86400
+#: Oldest weeks that are drawn.
+_MOST_WEEKS = 26
+
+
+class Weeks(NamedTuple):
+    """Jobs of past weeks, the newest first.
+
+    Attributes
+    ----------
+    week : ndarray of int, shape (n_jobs,)
+    submit_s : ndarray of shape (n_jobs,)
+        Since the start of the week.
+    run_s, requested_s, gpus : ndarray of shape (n_jobs,)
+    n_weeks : int
+    """
+
+    week: IntArray
+    submit_s: FloatArray
+    run_s: FloatArray
+    requested_s: FloatArray
+    gpus: FloatArray
+    n_weeks: int
+
+    @classmethod
+    def from_log(cls, jobs: pd.DataFrame, run_time: RunTimeModel | None = None) -> Weeks:
+        """Whole weeks of a log, counted back from its end.
+
+        Raises
+        ------
+        InputError
+            If the log covers fewer than two.
+        """
+        log = check_jobs(jobs)
+        until = recorded_until(log)
+        log = with_expected_ends(log, run_time).sort_values("submit", kind="stable", ignore_index=True)
+        back_s = -seconds_since(log["submit"], until)
+        n_weeks = min(int((until - log["submit"].min()).total_seconds() // WEEK_S), _MOST_WEEKS)
+        if n_weeks < 2:
+            raise InputError("the log covers fewer than two weeks; waits to come are drawn from whole weeks of it.")
+        week = np.maximum(np.ceil(back_s / WEEK_S) - 1, 0).astype(np.int64)
+        used = (week < n_weeks) & (log["gpus"] > 0).to_numpy() & ~gave_up(log)
+        run_s = seconds_since(log["end"], log["start"].fillna(log["submit"]))
+        requested_s = np.maximum(log["requested_time"].fillna(0.0).to_numpy(dtype=float), run_s)
+        columns = (week, WEEK_S * (week + 1) - back_s, run_s, requested_s, log["gpus"].to_numpy(dtype=float))
+        return cls._make([*(column[used] for column in columns), n_weeks])
+
+
+class Future(NamedTuple):
+    """Jobs of weeks to come, in the order of their submission.
+
+    Attributes
+    ----------
+    jobs : QueuedJobs
+        Times in microseconds.
+    counted : ndarray of bool, shape (n_jobs,)
+        Jobs whose waits count: not those of the first week, in which the cluster fills.
+    """
+
+    jobs: QueuedJobs
+    counted: BoolArray
+
+    def waits_s(self, gpus: float, policy: str = "easy") -> FloatArray:
+        """Waits of the counted jobs on a number of GPUs, in seconds; infinite for those larger than that."""
+        able = self.jobs.gpus <= gpus
+        jobs = QueuedJobs._make(column[able] for column in self.jobs)
+        begin = np.array([np.iinfo(np.int64).min])
+        order = np.arange(len(jobs.gpus))
+        starts = simulate_events(jobs, order, begin, np.array([float(gpus)]), np.inf, POLICIES.index(policy))
+        waits = np.full(len(able), np.inf)
+        waits[able] = (starts - jobs.submit) / 1e6
+        return waits[self.counted]
+
+
+def draw_future(past: Weeks, n_weeks: int, level: float, rng: np.random.Generator) -> Future:
+    """Draw weeks of the past with all their jobs, and as many of these as make the GPUs wanted equal to a level.
+
+    Parameters
+    ----------
+    past : Weeks
+    n_weeks : int
+        Weeks to draw, beside one in which the cluster fills.
+    level : float
+        Mean GPUs wanted.
+    rng : Generator
+
+    Returns
+    -------
+    Future
+    """
+    drawn = rng.integers(past.n_weeks, size=n_weeks + 1)
+    rows = [np.flatnonzero(past.week == week) for week in drawn]
+    row, place = np.concatenate(rows), np.repeat(np.arange(len(drawn)), [len(part) for part in rows])
+    offered = (past.run_s[row] * past.gpus[row]).sum() / (len(drawn) * WEEK_S)
+    growth = level / offered if offered > 0 else 0.0
+    count = (np.floor(growth) + (rng.random(len(row)) < growth % 1)).astype(np.int64)
+    is_copy = (
+        np.concatenate([np.arange(n) > 0 for n in count]) if count.max(initial=0) > 1 else np.zeros(count.sum(), bool)
+    )
+    row, place = np.repeat(row, count), np.repeat(place, count)
+    # A job that comes twice comes the second time at the same hour of another week.
+    place = np.where(is_copy, rng.integers(len(drawn), size=len(place)), place)
+    submit_s = place * WEEK_S + past.submit_s[row]
+    order = np.argsort(submit_s, kind="stable")
+    row, submit_s = row[order], submit_s[order]
+    submit, run, requested = (
+        np.round(1e6 * seconds).astype(np.int64) for seconds in (submit_s, past.run_s[row], past.requested_s[row])
+    )
+    jobs = QueuedJobs(submit, run, np.maximum(requested, run), np.full(len(row), NEVER), past.gpus[row])
+    return Future(jobs, submit_s >= WEEK_S)

@@ -1,0 +1,135 @@
+"""How long jobs waited: from their submission to their start."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._typing import STRING, FloatArray
+from gpudemand._validation import InputError, as_pandas, check_choice
+from gpudemand.jobs.as_of import gave_up, seconds_since, start_times, wall_clock_seconds
+from gpudemand.jobs.table import check_jobs
+from gpudemand.jobs.time_parser import parse_timezone
+
+#: Jobs that run shorter count as if they ran this long (s), as in Feitelson's bounded slowdown.
+BOUND_S = 10.0
+_COLUMNS = ("user", "group", "cluster", "gpu_type", "partition", "queue", "qos")
+WAITS_BY = ("size", "hour", "weekday", *_COLUMNS)
+_WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+
+
+def wait_table(jobs: pd.DataFrame, by: str | None = None, *, tz: object = None) -> pd.DataFrame:
+    """Waits of the jobs of a log, all together or by group.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Job table with ``submit`` and ``start``: a log as it was, or what `simulate_queue` returns.
+    by : str, optional
+        ``"size"`` (GPUs, up to the next power of two), ``"hour"`` or ``"weekday"`` of submission, or a column:
+        ``"user"``, ``"group"``, ``"cluster"``, ``"gpu_type"``, ``"partition"``, ``"queue"``, ``"qos"``.
+    tz : str or tzinfo, optional
+        Zone of the hour and the weekday, by default UTC, and of times that have none.
+
+    Returns
+    -------
+    DataFrame
+        Index `by` (``all`` without): ``jobs`` that started, ``mean_wait_s``, ``median_wait_s``, ``p95_wait_s``,
+        ``share_over_1h``, ``waited_gpu_hours`` (wait times GPUs), ``bounded_slowdown`` (mean of wait and run over the
+        run, both of at least 10 s; of ended jobs), ``waiting`` (jobs that had not started) and ``gave_up`` (cancelled
+        while they waited), of which no wait is known. Jobs without GPUs are left out.
+
+    Raises
+    ------
+    InputError
+        If submissions or starts are unknown, or `by` is.
+
+    References
+    ----------
+    Feitelson and Rudolph, "Metrics and benchmarking for parallel job scheduling", JSSPP 1998, for bounded slowdown.
+
+    Examples
+    --------
+    >>> submit = pd.to_datetime(["2026-03-01 00:00", "2026-03-01 00:00", "2026-03-01 09:00"], utc=True)
+    >>> start = submit + pd.to_timedelta([0, 120, 30], unit="min")
+    >>> log = pd.DataFrame({"submit": submit, "start": start, "end": start + pd.Timedelta("1h"), "gpus": [1, 8, 8]})
+    >>> wait_table(log, by="size")[["jobs", "mean_wait_s", "share_over_1h", "bounded_slowdown"]]
+          jobs  mean_wait_s  share_over_1h  bounded_slowdown
+    size
+    1        1          0.0            0.0              1.00
+    5-8      2       4500.0            0.5              2.25
+    """
+    log = _with_waits(jobs, tz)
+    groups = _groups(log, by, tz)
+    started = log[log["wait_s"].notna()]
+    wait = started.groupby(groups, observed=True)["wait_s"]
+    columns = {
+        "jobs": wait.size(),
+        "mean_wait_s": wait.mean(),
+        "median_wait_s": wait.median(),
+        "p95_wait_s": wait.quantile(0.95),
+        "share_over_1h": (started["wait_s"] > 3600).groupby(groups, observed=True).mean(),
+        "waited_gpu_hours": (started["wait_s"] * started["gpus"] / 3600).groupby(groups, observed=True).sum(),
+        "bounded_slowdown": started["slowdown"].groupby(groups, observed=True).mean(),
+        "waiting": log["is_waiting"].groupby(groups, observed=True).sum(),
+        "gave_up": log["gave_up"].groupby(groups, observed=True).sum(),
+    }
+    counts = ["jobs", "waiting", "gave_up"]
+    table = pd.DataFrame(columns).fillna(dict.fromkeys(counts, 0)).astype(dict.fromkeys(counts, int))
+    table.attrs = {"kind": str(log.attrs.get("kind", "")), "by": by or "all"}
+    return table.sort_index() if by not in _COLUMNS else table.sort_values("waited_gpu_hours", ascending=False)
+
+
+def bounded_slowdown(wait_s: FloatArray, run_s: FloatArray, bound_s: float = BOUND_S) -> FloatArray:
+    """Time from submission to end relative to the run time, with runs of at least `bound_s`, and at least 1.
+
+    Examples
+    --------
+    >>> bounded_slowdown(np.array([60.0, 60.0, 0.0]), np.array([60.0, 1.0, 1.0]))
+    array([2. , 6.1, 1. ])
+    """
+    return np.maximum((wait_s + run_s) / np.maximum(run_s, bound_s), 1.0)
+
+
+def _with_waits(jobs: pd.DataFrame, tz: object) -> pd.DataFrame:
+    """Jobs with GPUs, in new rows, and what is known of their waits."""
+    given = as_pandas(jobs, "jobs")
+    for name in ("submit", "start"):
+        if name not in given or given[name].isna().all():
+            raise InputError(f"the log has no {name} times, so how long jobs waited is unknown; read it with them.")
+    log = check_jobs(given, tz=tz, allow_unknown=True).reset_index(drop=True)
+    log = log[(log["gpus"] > 0) & given["submit"].notna().to_numpy()].reset_index(drop=True)
+    if log.empty:
+        raise InputError("no job of the log has GPUs and a submit time, so nobody waited for any.")
+    log["gave_up"] = gave_up(log)
+    wait = seconds_since(log["start"], log["submit"])
+    log["wait_s"] = np.where(log["gave_up"], np.nan, wait)
+    log["is_waiting"] = log["start"].isna() & ~log["gave_up"]
+    log["slowdown"] = bounded_slowdown(log["wait_s"].to_numpy(), seconds_since(log["end"], start_times(log)))
+    return log
+
+
+def _groups(log: pd.DataFrame, by: str | None, tz: object) -> pd.Series:
+    if by is None:
+        return pd.Series("all", index=log.index, name="jobs of")
+    check_choice("by", by, WAITS_BY)
+    if by == "size":
+        return _sizes(log["gpus"])
+    if by in ("hour", "weekday"):
+        wall = pd.to_datetime(wall_clock_seconds(log["submit"], parse_timezone(tz) or "UTC"), unit="s")
+        if by == "hour":
+            return pd.Series(wall.hour, log.index, name="hour")
+        days = pd.Categorical.from_codes(wall.day_of_week, _WEEKDAYS, ordered=True)
+        return pd.Series(days, log.index, name="weekday")
+    if by not in log or log[by].isna().all():
+        raise InputError(f"this log names no {by!r} for any job; group its waits by size, hour or weekday.")
+    return log[by].astype(STRING).fillna("unknown")
+
+
+def _sizes(gpus: pd.Series) -> pd.Series:
+    """Ranges of GPUs up to powers of two: ``1``, ``2``, ``3-4``, ``5-8``."""
+    power = np.ceil(np.log2(np.maximum(gpus.to_numpy(dtype=float), 0.5)))
+    powers = np.unique(power).astype(int)
+    names = ["below 1" if p < 0 else str(2**p) if p < 2 else f"{2 ** (p - 1) + 1}-{2**p}" for p in powers]
+    codes = np.searchsorted(powers, power)
+    return pd.Series(pd.Categorical.from_codes(codes, names, ordered=True), gpus.index, name="size")

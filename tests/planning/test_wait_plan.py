@@ -1,0 +1,121 @@
+"""GPUs so that jobs start in time: on a cluster whose coming weeks are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import gpudemand as gd
+from gpudemand._validation import InputError
+from gpudemand.jobs.table import as_jobs
+from gpudemand.planning.capacity.wait_plan import plan_waits
+from gpudemand.planning.queue.futures import WEEK_S, Weeks, draw_future
+from gpudemand.planning.queue.simulate import simulate_queue
+
+BEGIN = pd.Timestamp("2026-01-05", tz="UTC")
+
+
+def stationary_log(n_weeks, seed, n_per_week=600):
+    """Jobs of weeks that differ by chance only, most of them of office hours."""
+    rng = np.random.default_rng(seed)
+    n = n_per_week * n_weeks
+    day, hour = rng.integers(0, 7 * n_weeks, n), rng.normal(14, 4, n) % 24
+    submit = (BEGIN + pd.to_timedelta(np.sort(day * 24 + hour), unit="h")).round("s")
+    run = pd.to_timedelta(np.exp(rng.normal(8.5, 1.0, n)).clip(10, 2 * 86400).round(), unit="s")
+    frame = pd.DataFrame({"user": "ada", "submit": submit, "end": submit + run, "gpus": rng.choice([1.0, 2.0, 8.0], n)})
+    return as_jobs(frame, kind="synthetic")
+
+
+def forecast_of(level, spread, days=21):
+    ds = BEGIN + pd.to_timedelta(84 + np.arange(days), unit="D")
+    reach = {80: 1.2816, 95: 1.96}
+    bounds = {
+        f"M-{side}-{p}": level + sign * z * spread for p, z in reach.items() for side, sign in (("lo", -1), ("hi", 1))
+    }
+    return pd.DataFrame({"unique_id": "total", "ds": ds, "M": level, **bounds})
+
+
+def gpus_wanted(log, n_weeks):
+    held = ((log["end"] - log["start"].fillna(log["submit"])).dt.total_seconds() * log["gpus"]).sum()
+    return float(held / (n_weeks * WEEK_S))
+
+
+@pytest.fixture(scope="module")
+def planned():
+    log = simulate_queue(stationary_log(12, seed=0), 40)
+    forecast = forecast_of(gpus_wanted(log, 12), spread=4.0)
+    return log, forecast, gd.plan_capacity(forecast, installed=40, wait="1h", wait_share=0.9, jobs=log)
+
+
+def share_in_time(log, gpus):
+    wait = (simulate_queue(log, gpus)["start"] - log["submit"]).dt.total_seconds()
+    return float((wait[log["submit"] >= BEGIN + pd.Timedelta("7D")] <= 3600).mean())
+
+
+def test_the_plan_meets_its_target_in_new_weeks_and_eight_gpus_fewer_do_not(planned):
+    new = [stationary_log(4, seed) for seed in range(1, 21)]
+    required = planned[2].required
+    assert np.mean([share_in_time(log, required) >= 0.9 for log in new]) >= 0.85
+    assert np.mean([share_in_time(log, required - 8) >= 0.9 for log in new]) < 0.5
+
+
+def test_more_gpus_wait_less_and_save_less(planned):
+    curve = planned[2].to_frame()
+    assert curve["gpus"].is_monotonic_increasing
+    assert curve["share_in_time"].is_monotonic_increasing
+    assert curve["p_met"].is_monotonic_increasing
+    assert curve["waited_hours"].is_monotonic_decreasing
+    assert (curve["share_in_time-lo-80"] <= curve["share_in_time-hi-80"]).all()
+    at = curve.set_index("gpus")
+    assert at.loc[planned[2].required, "p_met"] >= 0.95
+    assert "GPUs so that 90 % of the jobs start within 1 h" in repr(planned[2])
+    row = planned[2].summary.loc["total"]
+    assert row["shortfall"] == max(row["required"] - 40, 0)
+
+
+def test_a_stricter_target_and_a_less_certain_forecast_need_more(planned):
+    log, forecast, _ = planned
+    few = {"installed": 40, "n_futures": 20}
+    base = plan_waits(forecast, log, **few).required
+    assert plan_waits(forecast, log, wait="5min", **few).required > base
+    assert plan_waits(forecast, log, wait_share=0.99, **few).required > base
+    assert plan_waits(forecast, log, largest=1, **few).required < base
+    assert plan_waits(forecast_of(2 * forecast["M"][0], 4.0), log, **few).required > 1.5 * base
+    assert plan_waits(forecast, log, **few).required == base
+
+
+def test_a_future_has_the_level_and_the_hours_of_its_weeks():
+    log = stationary_log(12, seed=0)
+    past = Weeks.from_log(log)
+    assert past.n_weeks == 11
+    rng = np.random.default_rng(0)
+    for level in (10.0, 25.0, 60.0):
+        future = draw_future(past, 20, level, rng)
+        wanted = (future.jobs.run * future.jobs.gpus).sum() / 1e6 / (21 * WEEK_S)
+        assert wanted == pytest.approx(level, rel=0.05)
+        offset = ((past.submit_s // 3600) % 24 == 0).mean()
+        assert ((future.jobs.submit // 3_600_000_000) % 24 == 0).mean() == pytest.approx(offset, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"wait": "0s"}, "wait must be longer than 0 s"),
+        ({"wait": "-1h"}, "wait must be longer than 0 s"),
+        ({"wait": 3600}, "is not a length of time"),
+        ({"wait_share": 1}, "wait_share must be"),
+        ({"jobs": None}, "wait= needs jobs="),
+        ({"installed": 0}, "installed must be a number above 0"),
+        ({"service_level": 0.2}, "service_level must be"),
+    ],
+)
+def test_nonsense_gets_one_sentence(planned, change, message):
+    with pytest.raises(InputError, match=message):
+        gd.plan_capacity(planned[1], **({"installed": 40, "wait": "1h", "jobs": planned[0]} | change))
+
+
+def test_a_log_of_a_week_is_too_short(planned):
+    short = stationary_log(1, seed=0)
+    with pytest.raises(InputError, match="fewer than two weeks"):
+        plan_waits(planned[1], short, installed=40)
