@@ -235,9 +235,8 @@ class CostModel:
         job : TrainingJob
         """
         (only,) = _as_list(job)
-        return memory_breakdown(
-            only.graph, only.batch_size, only.optimizer, only.precision, checkpointing=only.checkpointing
-        )
+        options = {"checkpointing": only.checkpointing, "inference": only.mode == "inference"}
+        return memory_breakdown(only.graph, only.batch_size, only.optimizer, only.precision, **options)
 
     def calibrate(self, jobs: Jobs, step_time_s: Any) -> CostModel:
         """Calibrate step times with one or more measured jobs on a device.

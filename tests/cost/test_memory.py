@@ -81,6 +81,30 @@ def test_simulated_peak_is_that_of_torch(name: str, optimizer: str, within: floa
     assert simulated == pytest.approx(_measured_peak(module, shape, 16, optimizer), rel=within)
 
 
+def _measured_inference_peak(module, x) -> int:
+    """Bytes beyond the weights and the batch at the peak of a forward pass without gradients."""
+    activity = torch.profiler.ProfilerActivity.CPU
+    with torch.no_grad(), torch.profiler.profile(activities=[activity], profile_memory=True) as profile:
+        module.eval()(x)
+    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    return int(np.cumsum([e.nbytes() for e in sorted(events, key=lambda event: event.start_ns())]).max())
+
+
+@pytest.mark.parametrize(
+    ("name", "within"),
+    [("resnet18", 0.01), ("vit_tiny", 0.01), ("densenet121", 0.15), ("mobilenet_v2", 0.01), ("gpt", 0.01)],
+)
+def test_simulated_peak_of_inference_is_that_of_torch(name: str, within: float) -> None:
+    module, shape = _module(name)
+    found = simulate_memory(
+        OpGraph.from_torch(module, shape, train=False), 16, Setting("adam", device="cpu", inference=True)
+    )
+    x = torch.randint(200, (16, *shape)) if name == "gpt" else torch.randn(16, *shape)
+    simulated = found.allocated - found.parts["parameters"] - found.parts["input"]
+    assert simulated == pytest.approx(_measured_inference_peak(module, x), rel=within)
+    assert not found.parts["optimizer_state"] and not found.parts["gradients"]
+
+
 @pytest.fixture(scope="module")
 def resnet() -> OpGraph:
     with torch.device("meta"):
@@ -88,7 +112,12 @@ def resnet() -> OpGraph:
 
 
 def test_all_tensors_of_a_step_are_freed(resnet: OpGraph) -> None:
-    for setting in (Setting("adam"), Setting(mixed_precision=True), Setting(checkpointing=True)):
+    for setting in (
+        Setting("adam"),
+        Setting(mixed_precision=True),
+        Setting(checkpointing=True),
+        Setting("adam", mixed_precision=True, inference=True),
+    ):
         events = step_events(resnet, setting)
         alive = np.bincount(events.tensor, events.sign, minlength=events.fixed.size)
         assert alive.min() == 0
@@ -264,6 +293,10 @@ def test_breakdown_adds_up(resnet: OpGraph) -> None:
     assert "optimizer state" in repr(table)
     assert "<table" in table._repr_html_()
     assert memory_breakdown(resnet, 64, precision="amp").allocated_gib < table.allocated_gib
+    inference = memory_breakdown(resnet, 64, "adam", inference=True)
+    assert "inference, fp32" in repr(inference)
+    assert inference.to_frame().set_index("part")["gib"][["gradients", "optimizer state"]].sum() == 0
+    assert inference.allocated_gib < 0.5 * table.allocated_gib
     with pytest.raises(InputError, match="precision"):
         memory_breakdown(resnet, 64, precision="fp17")
 

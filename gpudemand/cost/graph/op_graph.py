@@ -108,7 +108,9 @@ class OpGraph:
         return cls(nodes=nodes, edges=pairs, **attributes)
 
     @classmethod
-    def from_torch(cls, module: Any, input_shape: Any, *, input_dtype: Any = None, train: bool = True) -> OpGraph:
+    def from_torch(
+        cls, module: Any, input_shape: Any, *, input_dtype: Any = None, train: bool | None = None
+    ) -> OpGraph:
         """Trace a PyTorch module symbolically: without arithmetic, memory for activations, or a GPU.
 
         The forward pass of a copy of the module runs on fake tensors.
@@ -122,8 +124,9 @@ class OpGraph:
             tensors include the batch, as their first axis.
         input_dtype : str, or a list or dict of str, default=None
             ``"float32"``, ``"int64"``, ...; None is the type of the parameters, or int64 for inputs used as indices.
-        train : bool, default=True
-            Training mode (with dropout and saved activations) or evaluation mode.
+        train : bool, optional
+            True traces a training step, all layers in training mode; False a forward pass in evaluation mode, which
+            saves no activations; None a training step in which each layer keeps its mode, such as frozen normalisation.
 
         Returns
         -------

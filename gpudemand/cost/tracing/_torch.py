@@ -40,7 +40,7 @@ from gpudemand.cost.tracing.inputs import (
 from gpudemand.cost.tracing.recorder import Recorder, Traced
 
 
-def trace(module: Any, input_shape: Any, *, input_dtype: Any = None, train: bool = True) -> Traced:
+def trace(module: Any, input_shape: Any, *, input_dtype: Any = None, train: bool | None = None) -> Traced:
     """Trace `module`; see `OpGraph.from_torch`."""
     module = _check_module(module)
     specs = read_inputs(input_shape, input_dtype)
@@ -71,7 +71,7 @@ def _is_keras(value: Any) -> bool:
 class _Trace:
     """One forward pass of a copy of a module."""
 
-    def __init__(self, module: Any, specs: Sequence[InputSpec], train: bool) -> None:
+    def __init__(self, module: Any, specs: Sequence[InputSpec], train: bool | None) -> None:
         from torch._subclasses.fake_tensor import FakeTensorMode
 
         self._original, self._specs, self._train = module, specs, train
@@ -109,7 +109,7 @@ class _Trace:
         for path, part in module.named_modules():
             part.register_forward_pre_hook(functools.partial(self._enter, path))
             part.register_forward_hook(self._leave, always_call=True)
-        return module.train(self._train)
+        return module if self._train is None else module.train(self._train)
 
     def _check_no_script(self) -> None:
         import torch
@@ -169,7 +169,7 @@ class _Trace:
         import torch
 
         hooks = torch.autograd.graph.saved_tensors_hooks(self._listener.save, lambda tensor: tensor)
-        with torch.set_grad_enabled(self._train), hooks, self._listener.mode:
+        with torch.set_grad_enabled(self._train is not False), hooks, self._listener.mode:
             module(*args, **kwargs)
         self._listener.attribute_saved()
 
