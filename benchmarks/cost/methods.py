@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gpudemand.cost.graph.features import OPERATOR_CLASSES
+from gpudemand.cost.operators.kernel import KINDS
 from gpudemand.cost.predict.step_time_model import StepTimeModel
 from gpudemand.cost.regression.nonnegative import fit_nonnegative
 from gpudemand.cost.roofline.roofline import WORK
@@ -48,9 +48,9 @@ class PlainRoofline(LogLinear):
     proportional = True
 
     def size(self, X: pd.DataFrame) -> Any:
-        """Seconds, with the passes of training."""
+        """Seconds."""
         sums = _sums(X)
-        return np.maximum(sums["flops"], sums["bytes"]) * np.where(X["mode"] == "train", 3.0, 1.0) + 1e-9
+        return np.maximum(sums["flops"], sums["bytes"]) + 1e-9
 
 
 class SimpleBoosting:
@@ -126,8 +126,8 @@ def linear_features(X: pd.DataFrame) -> pd.DataFrame:
 
 
 def _sums(X: pd.DataFrame) -> pd.DataFrame:
-    """Forward work by kind, over all operators."""
-    names = {what: [f"{WORK}{kind}:{what}" for kind in OPERATOR_CLASSES] for what in ("flops", "bytes", "launch")}
+    """Work by term, over all kinds of kernels."""
+    names = {what: [f"{WORK}{kind}:{what}" for kind in KINDS] for what in ("flops", "bytes", "launch")}
     sums = {what: X[[name for name in found if name in X.columns]].sum(axis=1) for what, found in names.items()}
     return pd.DataFrame({**sums, "update": X[f"{WORK}update"]})
 

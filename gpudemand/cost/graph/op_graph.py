@@ -13,6 +13,7 @@ import pandas as pd
 
 from gpudemand._printing import aligned, counted, format_amount
 from gpudemand._typing import STRING, IntArray
+from gpudemand.cost.operators.kernel import Kernel
 from gpudemand.cost.operators.operator import Operator, UnknownOperatorWarning
 from gpudemand.cost.operators.vocabulary import OTHER
 from gpudemand.cost.tracing.recorder import Traced
@@ -48,6 +49,9 @@ class OpGraph:
         Of the whole network, shared ones once; running statistics of batch normalisation are no parameters.
     parameter_bytes : float
         Memory of the parameters as stored.
+    kernels : DataFrame, optional
+        Kernels of a training step, where the framework's own were recorded (PyTorch); the columns are the fields of
+        `Kernel`.
 
     Notes
     -----
@@ -83,6 +87,7 @@ class OpGraph:
     n_parameters: int = 0
     n_trainable: int = 0
     parameter_bytes: float = 0.0
+    kernels: pd.DataFrame | None = None
 
     @classmethod
     def from_operators(
@@ -184,7 +189,8 @@ class OpGraph:
 
     @classmethod
     def _from_trace(cls, traced: Traced) -> OpGraph:
-        graph = cls.from_operators(traced.operators, traced.edges, **traced.attributes)
+        kernels = pd.DataFrame(traced.kernels, columns=list(Kernel._fields)) if traced.kernels else None
+        graph = cls.from_operators(traced.operators, traced.edges, kernels=kernels, **traced.attributes)
         if graph.other_:
             warnings.warn(
                 f"{graph.name} has operators that are not in the vocabulary and count as 'Other', without "

@@ -6,10 +6,9 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._typing import FloatArray
-from gpudemand.cost.graph.features import OPERATOR_CLASSES
-from gpudemand.cost.roofline.roofline import SPLIT_KINDS
+from gpudemand.cost.operators.kernel import KINDS
 
-_KINDS = (*OPERATOR_CLASSES, *SPLIT_KINDS, "cast", "slice", "weights", "update", "start", "reduce", "network")
+_KINDS = (*KINDS, "layout", "update", "start", "allreduce", "network")
 #: Device figure -> imputed value, and scale of its binary logarithm.
 _DEVICE = {
     "bandwidth_gb_s": (900.0, 1.0),
@@ -50,9 +49,9 @@ def gp_features(table: pd.DataFrame, terms: pd.DataFrame, coefficients: pd.Serie
 def _network(table: pd.DataFrame, terms: pd.DataFrame, coefficients: pd.Series) -> FloatArray:
     cost = terms.to_numpy(dtype=float) * coefficients.to_numpy()
     total = cost.sum(axis=1)
-    kinds = np.array([name.replace(":back:", ":").split(":")[1] for name in terms.columns])
+    kinds = np.array([name.split(":")[1] for name in terms.columns])
     shares = [cost[:, kinds == kind].sum(axis=1) / total for kind in _KINDS]
-    bound = {what: _forward_sum(terms, what) for what in ("bytes", "flops", "launch")}
+    bound = {what: _sum(terms, what) for what in ("bytes", "flops", "launch")}
     sizes = [
         np.log(total),
         np.log(table["batch_size"].to_numpy(dtype=float)),
@@ -62,8 +61,8 @@ def _network(table: pd.DataFrame, terms: pd.DataFrame, coefficients: pd.Series) 
     return np.column_stack([3.0 * np.sqrt(np.column_stack(shares)), 0.25 * np.column_stack(sizes)])
 
 
-def _forward_sum(terms: pd.DataFrame, what: str) -> FloatArray:
-    names = [name for name in terms.columns if name.endswith(f":{what}") and ":back:" not in name]
+def _sum(terms: pd.DataFrame, what: str) -> FloatArray:
+    names = [name for name in terms.columns if name.endswith(f":{what}")]
     return terms[names].sum(axis=1).to_numpy(dtype=float)
 
 

@@ -115,9 +115,8 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
             If a column is missing, or `y` holds values that are no times.
         """
         X, y = check_columns(X, (*NEEDED, "device_name"), "X"), check_costs(y, len(X), "are no times")
-        names = _work_columns(X)
-        groups = several_groups(group_numbers(groups, len(y)))
-        self.coefficients_ = fit_work_coefficients(X[names], y)
+        names, groups = _work_columns(X), several_groups(group_numbers(groups, len(y)))
+        self.coefficients_ = fit_work_coefficients(X[names], y, groups)
         self.calibration_ = Calibration()
         rows = balanced_sample(groups, self.max_rows, self.random_state)
         X, y, groups = X.iloc[rows], y[rows], groups[rows]
@@ -276,7 +275,7 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         """Work with coefficients fitted without the row's group."""
         terms, work = self._terms(X), np.empty(len(y))
         for test in fold_masks(groups, _FOLDS):
-            work[test] = terms[test].to_numpy(dtype=float) @ fit_work_coefficients(terms[~test], y[~test]).to_numpy()
+            work[test] = terms[test].to_numpy(dtype=float) @ fit_work_coefficients(terms[~test], y[~test], groups[~test]).to_numpy()
         return work
 
     def _fit_error_scale(self, errors: FloatArray, features: FloatArray, groups: IntArray) -> None:

@@ -1,4 +1,4 @@
-"""Coefficients of work terms: multiples of the datasheet's bound, non-negative, with a prior."""
+"""Coefficients of work terms: multiples of the datasheet's bound, non-negative, shrunk to those of similar work."""
 
 from __future__ import annotations
 
@@ -7,51 +7,90 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from gpudemand._typing import FloatArray
+from gpudemand._typing import FloatArray, IntArray
+from gpudemand.cost.operators.kernel import MATRIX_KINDS, MEMORY_KINDS, VECTOR_KINDS
 from gpudemand.cost.regression.nonnegative import cauchy_weights, fit_nonnegative
+from gpudemand.cost.regression.targets import fold_masks
 
-#: Prior mean of the coefficient (forward, backward), by kind of work; zero for kinds that are not listed.
-_PRIOR_MEANS = {
-    "bytes": (1.0, 2.0),
-    "issue": (0.3, 0.6),
-    "flops": (1.5, 3.0),
-    "launch": (0.5, 1.0),
-    "waves": (0.2, 0.4),
-    "cast": (1.0, 1.0),
-    "slice": (1.0, 1.0),
-    "weights": (1.0, 1.5),
-    "update": (1.0, 1.0),
-    "start": (1.0, 1.0),
-    "reduce": (1.0, 1.0),
-    "network": (1.0, 1.0),
-    "messages": (1.0, 1.0),
-    "straggle": (0.3, 0.3),
+#: Noise over the prior standard deviation, in units of the pooled coefficient: chosen by cross-validation over groups.
+_PENALTIES = (0.01, 0.03, 0.1)
+_FOLDS = 5
+_IRLS_STEPS = 4
+#: No work is free: the least multiple of the bound that coefficients are shrunk to.
+_LEAST = 0.05
+_UNITS = {
+    kind: unit
+    for unit, kinds in (("matrix", MATRIX_KINDS), ("vector", VECTOR_KINDS), ("memory", MEMORY_KINDS))
+    for kind in kinds
 }
-#: The prior standard deviation is the prior mean, at least `_MIN_STD`, over the noise of relative residuals.
-_MIN_STD, _NOISE_STD = 1.5, 3e-3**0.5
-_IRLS_STEPS = 3
 
 
-def prior_means(terms: Iterable[str]) -> FloatArray:
-    """Prior means of coefficients, by names of terms."""
-    return np.array([_PRIOR_MEANS.get(name.rsplit(":", 1)[-1], (0.0, 0.0))[":back:" in name] for name in terms])
+def pooled_names(terms: Iterable[str]) -> list[str]:
+    """Pooled term of each term: work on the same units of the hardware, whatever the kind of kernel.
+
+    Examples
+    --------
+    >>> pooled_names(["work:conv_1x1:flops", "work:softmax:bytes", "work:softmax:launch", "work:update"])
+    ['matrix:flops', 'memory:bytes', 'launch', 'update']
+    """
+    parts = [name.split(":")[1:] for name in terms]
+    return ["launch" if part[-1] == "launch" else ":".join([_UNITS.get(part[0], part[0]), *part[1:]]) for part in parts]
 
 
-def fit_work_coefficients(terms: pd.DataFrame, y: FloatArray) -> pd.Series:
-    """Fit non-negative coefficients in relative error, with a Gaussian prior and a Cauchy loss.
+def fit_work_coefficients(terms: pd.DataFrame, y: FloatArray, groups: IntArray | None = None) -> pd.Series:
+    """Fit non-negative coefficients in relative error, under a Cauchy loss.
+
+    Pooled coefficients are fitted first, one for the work of all kinds of kernels on the same units; they are the
+    prior means of the coefficients by kind (a hierarchical model). The prior variance is chosen by cross-validation
+    over groups. A kind that no row has takes the pooled coefficients.
+
+    Parameters
+    ----------
+    terms : DataFrame of shape (n_rows, n_terms)
+        Of `gpudemand.cost.roofline.roofline.step_terms`.
+    y : ndarray of shape (n_rows,)
+        Seconds a step.
+    groups : ndarray of int of shape (n_rows,), optional
+        As numbered by `group_numbers`; by default every row is a group.
+
+    Returns
+    -------
+    Series
+        Coefficient of each term.
 
     Examples
     --------
     >>> terms = pd.DataFrame({"work:gemm:flops": [1.0, 2.0, 4.0] * 50, "work:start": 0.001})
     >>> fit_work_coefficients(terms, 2.0 * terms["work:gemm:flops"].to_numpy()).round(2).tolist()
-    [2.0, 1.0]
+    [2.0, 0.05]
     """
-    mean, weight = prior_means(terms.columns), np.ones(len(y))
-    deviation = np.maximum(mean, _MIN_STD) / _NOISE_STD
+    masks = fold_masks(np.arange(len(y)) if groups is None else groups, _FOLDS)
+    penalty = _PENALTIES[0]
+    if len(masks) > 1:
+        penalty = min(_PENALTIES, key=lambda value: _held_out_error(terms, y, masks, value))
+    return _fit(terms, y, penalty)
+
+
+def _held_out_error(terms: pd.DataFrame, y: FloatArray, masks: list[FloatArray], penalty: float) -> float:
+    errors = []
+    for test in masks:
+        predicted = terms[test].to_numpy(dtype=float) @ _fit(terms[~test], y[~test], penalty).to_numpy()
+        errors.append(np.abs(np.log(np.maximum(predicted, np.finfo(float).tiny) / y[test])))
+    return float(np.minimum(np.concatenate(errors), 1.0).mean())
+
+
+def _fit(terms: pd.DataFrame, y: FloatArray, penalty: float) -> pd.Series:
+    names = pooled_names(terms.columns)
+    pooled = _irls(terms.T.groupby(np.array(names)).sum().T, y)
+    mean = np.maximum(pooled.reindex(names).to_numpy(), _LEAST)
+    return _irls(terms, y, (mean, mean / penalty))
+
+
+def _irls(terms: pd.DataFrame, y: FloatArray, prior: tuple[FloatArray, FloatArray] | None = None) -> pd.Series:
+    """Iteratively reweighted least squares for the Cauchy loss."""
+    relative, weight = terms.to_numpy(dtype=float) / y[:, None], np.ones(len(y))
     for _ in range(_IRLS_STEPS):
-        coefficients = fit_nonnegative(terms, y, weight, prior=(mean, deviation))
-        relative = terms.to_numpy(dtype=float) / y[:, None]
+        coefficients = fit_nonnegative(terms, y, weight, prior=prior)
         error = np.log(np.maximum(relative @ coefficients.to_numpy(), np.finfo(float).tiny))
-        mad = max(1.4826 * float(np.median(np.abs(error))), 0.01)
-        weight = cauchy_weights(error, 2.0 * mad)
+        weight = cauchy_weights(error, 2.0 * max(1.4826 * float(np.median(np.abs(error))), 0.01))
     return coefficients

@@ -35,7 +35,7 @@ def parallel_terms(graph: OpGraph, jobs: pd.DataFrame, compute: FloatArray) -> d
     Returns
     -------
     dict of str to ndarray
-        ``reduce``, ``network``, ``messages`` (a launch per layer and doubling of GPUs), ``straggle`` (of the slowest
+        ``allreduce``, ``network``, ``messages`` (a launch per layer and doubling of GPUs), ``straggle`` (of the slowest
         GPU, per doubling).
 
     References
@@ -46,7 +46,7 @@ def parallel_terms(graph: OpGraph, jobs: pd.DataFrame, compute: FloatArray) -> d
     --------
     >>> graph = OpGraph.from_operators([], [], n_trainable=25_000_000)
     >>> jobs = pd.DataFrame({"n_gpus": [1, 4], "device_interconnect_gb_s": [64.0, 64.0]})
-    >>> parallel_terms(graph, jobs, np.zeros(2))["reduce"].round(4).tolist()
+    >>> parallel_terms(graph, jobs, np.zeros(2))["allreduce"].round(4).tolist()
     [0.0, 0.0047]
     """
     gpus = jobs["n_gpus"].to_numpy(dtype=float)
@@ -55,7 +55,7 @@ def parallel_terms(graph: OpGraph, jobs: pd.DataFrame, compute: FloatArray) -> d
     gradients = _GRADIENT_BYTES * graph.n_trainable
     doublings = np.log2(np.maximum(gpus, 1.0))
     return {
-        "reduce": gradients * _ring(gpus) / link,
+        "allreduce": gradients * _ring(gpus) / link,
         "network": gradients * _ring(nodes) / _NETWORK,
         "messages": LAUNCH_S * graph.n_layers * doublings,
         "straggle": 0.1 * compute * doublings,

@@ -21,6 +21,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 from gpudemand._validation import InputError
+from gpudemand.cost.operators.kernel import Kernel
+from gpudemand.cost.tracing._torch_calls import tensors_in
+from gpudemand.cost.tracing._torch_kernels import KernelListener, KernelRecorder
 from gpudemand.cost.tracing._torch_listener import (
     MAX_CONSTANT,
     IntegersNeededError,
@@ -46,7 +49,7 @@ def trace(module: Any, input_shape: Any, *, input_dtype: Any = None, train: bool
     specs = read_inputs(input_shape, input_dtype)
     while True:
         try:
-            return _Trace(module, specs, train).run()
+            return _Trace(module, specs, train).run()._replace(kernels=_KernelTrace(module, specs, train).kernels())
         except IntegersNeededError as error:
             specs[error.position] = specs[error.position]._replace(dtype="int64")
 
@@ -198,6 +201,43 @@ class _Trace:
 
     def _name(self) -> str:
         return type(self._original).__name__
+
+
+class _KernelTrace(_Trace):
+    """A forward and a backward pass of a copy of a module whose kernels are recorded."""
+
+    def __init__(self, module: Any, specs: Sequence[InputSpec], train: bool | None) -> None:
+        super().__init__(module, specs, train)
+        self._kernels = KernelRecorder(batch_of(specs), self._parameters())
+        self._listener = KernelListener(self._recorder, self._fake, self._kernels)
+
+    def kernels(self) -> list[Kernel]:
+        """Kernels of the two passes."""
+        self.run()
+        return self._kernels.kernels
+
+    def _forward(self, module: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+        import torch
+
+        with _autocast_flag(), torch.set_grad_enabled(self._train is not False), self._kernels.mode():
+            with self._listener.mode:
+                results = [result for result in tensors_in(module(*args, **kwargs)) if result.requires_grad]
+            self._kernels.backward = True
+            if results:
+                torch.autograd.backward(results, [torch.empty_like(result) for result in results])
+
+
+@contextlib.contextmanager
+def _autocast_flag() -> Iterator[None]:
+    """Say that autocast is on, which modules ask; the listener does the casts."""
+    import torch
+
+    before = torch.is_autocast_enabled("cuda")
+    torch.set_autocast_enabled("cuda", True)
+    try:
+        yield
+    finally:
+        torch.set_autocast_enabled("cuda", before)
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ _READERS = ("__bool__", "__int__", "__float__", "__index__", "item", "tolist", "
 _FACTORIES = ("zeros", "ones", "empty", "full", "rand", "randn", "randint", "arange", "linspace", "eye")
 #: Constants of at most so many elements have values, which a forward pass may read; larger ones are fake.
 MAX_CONSTANT = 2**22
-_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
 class ValueNeededError(Exception):
@@ -107,8 +107,8 @@ class Listener:
         return result
 
     def _compute(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        if name in _RECURRENT and isinstance(args[2], (list, tuple)):
-            return _recurrent_result(name, args)
+        if name in RECURRENT and isinstance(args[2], (list, tuple)):
+            return recurrent_result(name, args)
         if name in ("to", "_to_copy") or "device" in kwargs:
             args = [_on_cpu(value) for value in args]
             kwargs = {key: _on_cpu(value) for key, value in kwargs.items()}
@@ -196,7 +196,7 @@ def _on_cpu(value: Any) -> Any:
     return torch.device("cpu") if is_device else value
 
 
-def _recurrent_result(name: str, args: Any) -> Any:
+def recurrent_result(name: str, args: Any) -> Any:
     """Result of a recurrent layer, without running its steps."""
     import torch
 
@@ -210,7 +210,7 @@ def _recurrent_result(name: str, args: Any) -> Any:
 
 def _recurrent_state(type_: str, name: str, args: Any, result: Any) -> float:
     """Bytes that a recurrent layer saves: the state of its cells, and the outputs of its inner layers."""
-    layers = next((value for value in args[4:6] if type(value) is int), 1) if name in _RECURRENT else 1
+    layers = next((value for value in args[4:6] if type(value) is int), 1) if name in RECURRENT else 1
     per_output = layers * RECURRENT_STATE[type_] + layers - 1
     return result.numel() * result.element_size() * per_output
 
