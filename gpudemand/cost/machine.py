@@ -95,7 +95,7 @@ def measure_device(kind: str = "cpu", name: str | None = None) -> Device:
     return Device(own, **_speeds(torch, kind), **reported, die=own, year=year, source=source)
 
 
-def _speeds(torch: Any, kind: str) -> dict[str, float]:
+def _speeds(torch: Any, kind: str) -> dict[str, Any]:
     """Measured bandwidth and peaks; half precision only where it is faster than single."""
     single = _product_tflops(torch, kind, "float32")
     half = {name: _product_tflops(torch, kind, name) for name in ("bfloat16", *(["float16"] if kind == "cuda" else []))}
