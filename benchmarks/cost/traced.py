@@ -1,6 +1,6 @@
 """Cache of the traced graphs of networks in public measurements.
 
-    python -m benchmarks.cost.traced --data DIR [--cache DIR] [--first timm-train]
+    python -m benchmarks.cost.traced --data DIR [--cache DIR]
 
 A network is a key, ``library:name@size``: ``timm:resnet50@224``. Libraries: ``timm`` (without fused attention, as in
 its older versions), ``timm-sdpa`` (with it), ``torchvision``, ``own`` (`benchmarks.cost.networks`). Networks that

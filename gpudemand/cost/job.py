@@ -12,9 +12,10 @@ import pandas as pd
 
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError, check_choice, check_number
-from gpudemand.cost.devices import PRECISIONS, Device, device
+from gpudemand.cost.devices import device
 from gpudemand.cost.graph.features import OPTIMIZER_STATES
 from gpudemand.cost.graph.op_graph import OpGraph
+from gpudemand.cost.hardware import PRECISIONS, Device
 from gpudemand.cost.measuring.configuration import CHOICES, check_keras
 from gpudemand.cost.regression.feature_table import CATEGORIES, NUMBERS, features_of_graphs
 from gpudemand.cost.tracing.inputs import read_inputs

@@ -32,8 +32,8 @@ class CostModel:
     """Predict step time and memory of training jobs, the probability that they fit, and the largest batch.
 
     Time is a linear model of the job's work at the peaks of its device's datasheet, with a learned correction
-    (`StepTimeModel`); memory is a simulation of the allocator, with a learned correction (`MemoryModel`). CPUs and GPUs
-    have separate models. Nothing is run and nothing is allocated.
+    (`StepTimeModel`); memory is a fitted sum of simulated amounts (`MemoryModel`). CPUs and GPUs have separate models.
+    Nothing is run and nothing is allocated.
 
     Parameters
     ----------

@@ -43,7 +43,7 @@ def costs(jobs):
     return pd.DataFrame(
         {
             "step_time_s": 2 * terms.sum(axis=1).to_numpy() * noise,
-            "memory_gib": 0.7 + 1.1 * memory["reserved"].to_numpy() / GIB * noise,
+            "memory_gib": 0.7 + 1.1 * memory["segments"].to_numpy() / GIB * noise,
         }
     )
 

@@ -16,6 +16,7 @@ import copy
 import functools
 import logging
 import random
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
@@ -172,7 +173,10 @@ class _Trace:
         import torch
 
         hooks = torch.autograd.graph.saved_tensors_hooks(self._listener.save, lambda tensor: tensor)
-        with torch.set_grad_enabled(self._train is not False), hooks, self._listener.mode:
+        # What the module compiles is traced as it is written.
+        eager = torch.compiler.set_stance("force_eager")
+        gradients = torch.set_grad_enabled(self._train is not False)
+        with gradients, hooks, eager, _flex_attention_on_cpu(), self._listener.mode:
             module(*args, **kwargs)
         self._listener.attribute_saved()
 
@@ -250,6 +254,21 @@ def _random_state_restored() -> Iterator[None]:
             yield
     finally:
         random.setstate(state)
+
+
+@contextlib.contextmanager
+def _flex_attention_on_cpu() -> Iterator[None]:
+    """Let `flex_attention`, if it was imported, pass its check that there is no gradient on a CPU; none is computed."""
+    module: Any = sys.modules.get("torch.nn.attention.flex_attention")
+    check = getattr(module, "_validate_device", None)
+    if check is None:
+        yield
+        return
+    module._validate_device = lambda *_: None
+    try:
+        yield
+    finally:
+        module._validate_device = check
 
 
 @contextlib.contextmanager

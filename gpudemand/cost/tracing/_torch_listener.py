@@ -109,6 +109,8 @@ class Listener:
     def _compute(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         if name in RECURRENT and isinstance(args[2], (list, tuple)):
             return recurrent_result(name, args)
+        if name == "flex_attention":
+            return self._flex_attention(*args[:3])
         if name in ("to", "_to_copy") or "device" in kwargs:
             args = [_on_cpu(value) for value in args]
             kwargs = {key: _on_cpu(value) for key, value in kwargs.items()}
@@ -118,6 +120,16 @@ class Listener:
             if constant.numel() > MAX_CONSTANT:
                 return constant
         return func(*args, **kwargs)
+
+    def _flex_attention(self, query: Any, key: Any, value: Any) -> Any:
+        """Result of attention with a mask or a change of scores by a function: output, log sums, maxima."""
+        import torch
+
+        needs_gradient = _needs_gradient(query, key, value)
+        out = query.new_empty((*query.shape[:-1], value.shape[-1])).requires_grad_(needs_gradient)
+        sums, maxima = (query.new_empty(query.shape[:-1], dtype=torch.float32) for _ in range(2))
+        self._saved += [query, key, value, out, sums] if needs_gradient else []
+        return out, sums, maxima
 
     def _trace_into(self, func: FunctionType, args: Any, kwargs: Any) -> Any:
         """Run a Python function of PyTorch with the mode on, so that the calls inside it are recorded."""
@@ -151,9 +163,11 @@ class Listener:
         if calls.is_plain_copy(name, live[0], results[0]):
             self._recorder.alias(storage_key(results[0]), of=storage_key(live[0]))
         else:
-            self._record(name, args, tensors, live, results)
+            self._record(name, args, kwargs, tensors, live, results)
 
-    def _record(self, name: str, args: Any, tensors: list[Any], live: list[Any], results: list[Any]) -> None:
+    def _record(
+        self, name: str, args: Any, kwargs: Any, tensors: list[Any], live: list[Any], results: list[Any]
+    ) -> None:
         reads = [storage_key(tensor) for tensor in live]
         weights = {key: self._parameters[key] for key in reads if key in self._parameters}
         type_ = calls.call_type(name, tensors, results[0], bool(weights))
@@ -165,7 +179,7 @@ class Listener:
             # The underscore of an in-place operator is kept: it allocates no tensor, which matters for memory.
             name if name == f"{plain}_" else plain,
             tuple(results[0].shape),
-            flops=calls.call_flops(type_, name, tensors, results[0], args),
+            flops=calls.call_flops(type_, name, tensors, results[0], args, kwargs),
             weight_bytes=float(sum(weight.numel() * weight.element_size() for weight in weights.values())),
             bytes_read=sum(_sizes(t for t in live if storage_key(t) not in weights).values()),
             bytes_written=sum(_sizes(results).values()),
@@ -198,14 +212,18 @@ def _on_cpu(value: Any) -> Any:
 
 def recurrent_result(name: str, args: Any) -> Any:
     """Result of a recurrent layer, without running its steps."""
-    import torch
-
     source, state, weights, bidirectional = args[0], args[1], args[2], args[7]
     states = state if name == "lstm" else [state]
     outputs = (*source.shape[:-1], states[0].shape[-1] * (2 if bidirectional else 1))
-    needs_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (source, *weights))
+    needs_gradient = _needs_gradient(source, *weights)
     shapes = [outputs, *(one.shape for one in states)]
     return tuple(source.new_empty(shape).requires_grad_(needs_gradient) for shape in shapes)
+
+
+def _needs_gradient(*tensors: Any) -> bool:
+    import torch
+
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
 def _recurrent_state(type_: str, name: str, args: Any, result: Any) -> float:
