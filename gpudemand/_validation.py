@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterable
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
-from gpudemand._typing import FloatArray
+from gpudemand._typing import STRING, FloatArray
 
 
 class InputError(ValueError):
@@ -66,15 +68,117 @@ def _interval(low: float, high: float, open_low: bool) -> str:
     return " and ".join(part for part in (lower, upper) if part) or "that is finite"
 
 
-def check_columns(frame: object, required: Iterable[str], what: str) -> pd.DataFrame:
-    """Return `frame` if it is a DataFrame that has every column of `required`."""
-    if not isinstance(frame, pd.DataFrame):
-        raise InputError(f"{what} must be a pandas DataFrame; got {type(frame).__name__}.")
-    missing = [name for name in required if name not in frame.columns]
-    if missing:
-        has = ", ".join(map(str, frame.columns[:12])) or "no columns"
-        raise InputError(f"{what} lacks the column(s) {', '.join(missing)}; it has {has}.")
+def as_pandas(table: object, what: str) -> pd.DataFrame:
+    """Return a table of any library as a pandas DataFrame of NumPy values, with text as Arrow strings.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Of pandas (nullable, Arrow-backed and categorical columns included), or anything that exports the Arrow
+        PyCapsule interface: polars, pyarrow, DuckDB, narwhals ...
+    what : str
+        Name of the table, for messages.
+
+    Raises
+    ------
+    InputError
+        If it is no table, or has a column twice.
+
+    Examples
+    --------
+    >>> as_pandas(pa.table({"gpus": [8, None]}), "jobs")
+       gpus
+    0   8.0
+    1   NaN
+    """
+    if isinstance(table, pd.DataFrame):
+        frame = _with_plain_columns(table)
+    elif hasattr(table, "__arrow_c_stream__") or hasattr(table, "__arrow_c_array__"):
+        arrow = pa.table(table)
+        columns = [_from_arrow(column) for column in arrow.columns]
+        frame = pd.DataFrame(dict(enumerate(columns)), index=range(arrow.num_rows)).set_axis(arrow.column_names, axis=1)
+    else:
+        raise InputError(f"{what} must be a table (pandas, polars, pyarrow ...); got {type(table).__name__}.")
+    if not frame.columns.is_unique:
+        twice = frame.columns[frame.columns.duplicated()][0]
+        raise InputError(f"{what} has the column {shorten(twice)!r} more than once; rename or drop one.")
     return frame
+
+
+def as_wide(table: object) -> pd.DataFrame:
+    """Return a wide table of usage as pandas: a row a user, and times as columns where these are times.
+
+    Tables without an index have their users in the column ``unique_id``, and times as text in the names of columns.
+    """
+    if isinstance(table, pd.DataFrame):
+        columns = table.columns
+        if isinstance(columns, pd.CategoricalIndex):
+            columns = columns.astype(columns.categories.dtype)
+        columns = columns.infer_objects()
+        is_time = pd.api.types.is_datetime64_any_dtype(columns.dtype)
+        return table.set_axis(pd.DatetimeIndex(columns), axis=1) if is_time else table
+    frame = as_pandas(table, "usage")
+    frame = frame.set_index("unique_id") if "unique_id" in frame.columns else frame
+    try:
+        return frame.set_axis(pd.to_datetime(frame.columns, format="ISO8601"), axis=1)
+    except ValueError:
+        return frame
+
+
+def _with_plain_columns(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame itself if its columns are NumPy arrays or Arrow strings, otherwise one that shares those that are."""
+    plain = frame.copy(deep=False)
+    for place, dtype in enumerate(frame.dtypes):
+        if isinstance(dtype, pd.SparseDtype):
+            plain.isetitem(place, frame.iloc[:, place].sparse.to_dense())
+        elif _is_arrow_backed_or_nullable(dtype):
+            values = _from_arrow(pa.array(frame.iloc[:, place], from_pandas=True))
+            plain.isetitem(place, values.set_axis(frame.index))
+    return plain
+
+
+def _is_arrow_backed_or_nullable(dtype: Any) -> bool:
+    if isinstance(dtype, (pd.CategoricalDtype, pd.ArrowDtype, pd.StringDtype)):
+        return bool(dtype != STRING)
+    return bool(pd.api.types.is_extension_array_dtype(dtype) and dtype.kind in "iufb")
+
+
+def _from_arrow(array: Any) -> pd.Series:
+    """Series of NumPy values, or of text, from an Arrow array or chunked array."""
+    chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+    if pa.types.is_dictionary(array.type):
+        array = pa.chunked_array([_decode(chunk) for chunk in chunks], type=_plain_type(array.type.value_type))
+    array = array.cast(_plain_type(array.type))
+    return pd.Series(array.to_pandas(types_mapper={pa.large_string(): STRING}.get, date_as_object=False))
+
+
+def _decode(array: Any) -> Any:
+    # Arrow decodes no views, and polars exports nothing else.
+    values = array.dictionary.cast(_plain_type(array.type.value_type))
+    return pa.DictionaryArray.from_arrays(array.indices, values).dictionary_decode()
+
+
+def _plain_type(dtype: Any) -> Any:
+    """Type that every version of pandas reads: one type of text, and floats for decimals."""
+    if str(dtype) in ("string", "string_view"):
+        return pa.large_string()
+    return pa.float64() if pa.types.is_decimal(dtype) else dtype
+
+
+def check_columns(frame: object, required: Iterable[str], what: str) -> pd.DataFrame:
+    """Return `frame` as pandas if it is a table that has every column of `required`; see `as_pandas`."""
+    table = as_pandas(frame, what)
+    require_names(table.columns, required, what)
+    return table
+
+
+def require_names(names: Iterable[object], required: Iterable[str], what: str, hint: str = "") -> None:
+    """Raise an `InputError`, with a hint at what to do, if a required column is not among the names of the columns."""
+    present = list(names)
+    missing = [name for name in required if name not in present]
+    if missing:
+        has = ", ".join(str(shorten(name)) for name in present[:12]) or "no columns"
+        raise InputError(f"{what} lacks the column(s) {', '.join(missing)}; it has {has}.{hint}")
 
 
 def check_usage(usage: object, *, allow_missing: bool = False) -> pd.DataFrame:
@@ -92,9 +196,13 @@ def check_usage(usage: object, *, allow_missing: bool = False) -> pd.DataFrame:
     InputError
         For missing columns, times that are no datetimes, duplicate stamps, infinite or missing values, no rows.
     """
-    frame = check_columns(usage, ("unique_id", "ds", "y"), "usage")[["unique_id", "ds", "y"]]
+    given = check_columns(usage, ("unique_id", "ds", "y"), "usage")
+    # Python datetimes are datetimes; text is not parsed.
+    frame = given[["unique_id", "ds", "y"]].assign(ds=given["ds"].infer_objects())
     if frame.empty:
         raise InputError("usage has no rows; there is nothing to work on.")
+    if frame["unique_id"].isna().any():
+        raise InputError(f"usage['unique_id'] holds {int(frame['unique_id'].isna().sum())} missing names; fill them.")
     if not pd.api.types.is_datetime64_any_dtype(frame["ds"]):
         raise InputError(f"usage['ds'] must hold datetimes; got {frame['ds'].dtype}. Convert it with pd.to_datetime.")
     if frame["ds"].isna().any():
@@ -108,19 +216,38 @@ def check_usage(usage: object, *, allow_missing: bool = False) -> pd.DataFrame:
             f"usage has {int(duplicated.sum())} duplicate stamps, the first at "
             f"unique_id={shorten(first['unique_id'])!r}, ds={first['ds']}; sum or drop them."
         )
+    frame.attrs = dict(given.attrs)
     return frame
 
 
 def _finite(y: pd.Series, allow_missing: bool) -> FloatArray:
-    values = pd.to_numeric(y, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
-    unreadable = int((np.isnan(values) & y.notna().to_numpy()).sum() + np.isinf(values).sum())
-    if unreadable:
-        raise InputError(f"usage['y'] holds {unreadable} values that are not finite numbers.")
+    values = as_numbers(y, "usage['y']")
     if not allow_missing and np.isnan(values).any():
         raise InputError(
             f"usage['y'] holds {int(np.isnan(values).sum())} missing values; fill them "
             "(a true zero is data) or use an estimator that takes missing values."
         )
+    return values
+
+
+def as_numbers(column: pd.Series, name: str) -> FloatArray:
+    """Floats of a column, NaN where a value is missing.
+
+    Raises
+    ------
+    InputError
+        For infinite numbers, text that is no number, and booleans, which count nothing.
+
+    Examples
+    --------
+    >>> as_numbers(pd.Series([8, "0.5", None]), "gpus")
+    array([8. , 0.5, nan])
+    """
+    is_bool = column.map(type).isin([bool, np.bool_]) if column.dtype == object else column.dtype == bool
+    values = pd.to_numeric(column, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
+    unreadable = (np.isnan(values) & column.notna().to_numpy()) | np.isinf(values) | np.asarray(is_bool)
+    if unreadable.any():
+        raise InputError(f"{name} holds {int(unreadable.sum())} values that are not finite numbers.")
     return values
 
 

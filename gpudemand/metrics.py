@@ -87,7 +87,7 @@ def seasonal_scale(history: pd.DataFrame, season_length: int = 1, *, squared: bo
     Series indexed by unique_id
         NaN for constant series, which are left out of scaled errors.
     """
-    check_columns(history, ("unique_id", "ds", "y"), "history")
+    history = check_columns(history, ("unique_id", "ds", "y"), "history")
     ordered = history.sort_values(["unique_id", "ds"])
     difference = ordered.groupby("unique_id")["y"].diff(season_length)
     difference = difference**2 if squared else difference.abs()
@@ -143,7 +143,7 @@ def evaluate(
     model
     Naive  0.15 -0.05
     """
-    check_columns(backtest, KEYS, "backtest")
+    backtest = check_columns(backtest, KEYS, "backtest")
     for name in metrics:
         check_choice("metrics", name, METRICS)
     scales = _scales(metrics, backtest, history, season_length)

@@ -16,7 +16,18 @@ PACKAGE = Path(gpudemand.__file__).parent
 
 #: Layers from the bottom up. A module imports its own layer's package or lower layers, never a neighbour or one above.
 LAYERS = [
-    {"_typing", "_validation", "_linalg", "_parallel", "_printing", "units", "metrics"},
+    {
+        "_typing",
+        "_validation",
+        "_atomic",
+        "_manifest",
+        "_tables",
+        "_linalg",
+        "_parallel",
+        "_printing",
+        "units",
+        "metrics",
+    },
     {"jobs"},
     {"usage", "datasets"},
     {"cost", "segments", "forecast"},

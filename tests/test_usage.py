@@ -245,10 +245,10 @@ def test_a_file_with_bad_rows_is_refused_with_counts(tmp_path, column, text, rea
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("log.csv", b"", "lacks|cannot be read"),
+        ("log.csv", b"", "is empty"),
         ("log.csv", b"a,b\n1,2\n", "no canonical job table"),
-        ("log.parquet", b"PAR1 not at all", "cannot be read as parquet"),
-        ("log.csv.gz", b"\x1f\x8b\x08\x00broken", "cannot be read as csv.gz|no canonical"),
+        ("log.parquet", b"PAR1 not at all", "is not a Parquet file"),
+        ("log.csv.gz", b"\x1f\x8b\x08\x00broken", "is cut off or damaged"),
         ("log.json", b"{}", "neither Parquet nor CSV"),
     ],
 )

@@ -27,13 +27,15 @@ Zone = Annotated[str | None, typer.Option(help="Time zone of the log and of the 
 Origin = Annotated[str | None, typer.Option(help="Time zero of a log whose times are in seconds.")]
 By = Annotated[str, typer.Option(help="Split by user, group, cluster or gpu_type; or total.")]
 Freq = Annotated[str, typer.Option(help="Width of a bin: h, D, W-MON, MS.")]
+NoLimits = Annotated[bool, typer.Option("--no-limits", help="Read a log of any size.")]
 Until = Annotated[str | None, typer.Option(help="End of the period; by default where the log stops being complete.")]
 
 
-def _read(log: Path, format: str, tz: str | None, origin: str | None) -> pd.DataFrame:  # noqa: A002
+def _read(log: Path, format: str, tz: str | None, origin: str | None, no_limits: bool) -> pd.DataFrame:  # noqa: A002
     from gpudemand.jobs import read_jobs
+    from gpudemand.jobs.files import LIMITS
 
-    return read_jobs(log, format=format, tz=tz, origin=origin)
+    return read_jobs(log, format=format, tz=tz, origin=origin, limits=None if no_limits else LIMITS)
 
 
 def _show_version(show: bool) -> None:
@@ -87,6 +89,7 @@ def report(
     ] = None,
     until: Until = None,
     out: Annotated[Path, typer.Option(help="Folder to write into.")] = Path("gpudemand-report"),
+    no_limits: NoLimits = False,
     quiet: Quiet = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the headline numbers as JSON instead of the address.")
@@ -101,7 +104,7 @@ def report(
     _warn_of_slow_blas(quiet=quiet)
     with steps(quiet=quiet) as begin:
         begin("Reading the log" if log else "Reading the bundled sample")
-        jobs = _read(log, format, tz, origin) if log else load_jobs_sample()
+        jobs = _read(log, format, tz, origin, no_limits) if log else load_jobs_sample()
         index = build_report(
             jobs,
             out,
@@ -168,6 +171,7 @@ def convert(
     tz: Zone = None,
     origin: Origin = None,
     out: Annotated[Path, typer.Option(help="File to write: .parquet or .csv.")] = Path("jobs.parquet"),
+    no_limits: NoLimits = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -177,7 +181,7 @@ def convert(
     _check_suffix(out)
     with steps(quiet=quiet) as begin:
         begin("Reading the log")
-        jobs = _read(log, format, tz, origin)
+        jobs = _read(log, format, tz, origin, no_limits)
         begin(f"Writing {len(jobs):,} jobs")
         write_jobs(jobs, out)
     typer.echo(out)
@@ -196,22 +200,27 @@ def usage(
     value: Annotated[str, typer.Option(help="gpu_hours, gpus, gpus_peak or jobs.")] = "gpu_hours",
     until: Until = None,
     out: Annotated[Path, typer.Option(help="File to write: .csv or .parquet.")] = Path("usage.csv"),
+    no_limits: NoLimits = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """Write usage series: unique_id, ds, y."""
+    from gpudemand._tables import write_table
+    from gpudemand._validation import InputError
     from gpudemand.usage.series import usage_series
 
     _check_suffix(out)
+    if out.exists() and log.exists() and out.samefile(log):
+        raise InputError(f"out={str(out)!r} is the log itself, which would be lost; choose another file.")
     with steps(quiet=quiet) as begin:
         begin("Reading the log")
         # DuckDB queries a canonical Parquet file in place, whatever its size.
         in_place = format == "canonical" and log.suffix == ".parquet"
-        source = log if in_place else _read(log, format, tz, origin)
+        source = log if in_place else _read(log, format, tz, origin, no_limits)
         begin("Computing usage")
-        series = usage_series(source, by=by, freq=freq, value=value, until=until, tz=tz or "UTC")
+        series = usage_series(source, by=by, freq=freq, value=value, until=until, tz=tz)
         begin(f"Writing {len(series):,} rows")
-        series.to_parquet(out, index=False) if out.suffix == ".parquet" else series.to_csv(out, index=False)
+        write_table(series, out)
     typer.echo(out)
 
 

@@ -58,7 +58,11 @@ def _rows(*, quiet: bool) -> Iterator[Callable[[Any], None]]:
 def cost(
     ctx: typer.Context,
     network: Annotated[
-        str, typer.Argument(help="Function, class or model: file.py:name, such as model.py:build_model.")
+        str,
+        typer.Argument(
+            help="Function, class or model: file.py:name, such as model.py:build_model. The file is run: name only "
+            "files that you trust."
+        ),
     ],
     input: Annotated[str, typer.Option(help="Shape of one sample: 3x224x224, or 128 for tokens.")],  # noqa: A002
     device: Annotated[str, typer.Option(help="A name that `gpudemand devices` lists.")],
@@ -76,14 +80,17 @@ def cost(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Predict step time and memory of a network, the probability that it fits, and the largest batch."""
+    """Predict step time and memory of a network, the probability that it fits, and the largest batch.
+
+    Runs the Python file that builds the network, with all that it does.
+    """
     from gpudemand.cli.prediction import format_prediction
     from gpudemand.cli.source import load_model, parse_shape
     from gpudemand.cost.job import TrainingJob
     from gpudemand.cost.model import CostModel
 
     with steps(quiet=quiet) as begin:
-        begin("Building the network")
+        begin(f"Running {network.rpartition(':')[0]} to build the network")
         built, shape = load_model(network), parse_shape(input)
         job = TrainingJob(
             *(built, shape, batch, optimizer, precision, device, gpus, layout),
@@ -124,13 +131,15 @@ def calibrate(
     debug: Debug = False,
 ) -> None:
     """Calibrate the predictor to a device with a few jobs measured on it."""
+    from gpudemand._atomic import check_replaceable
     from gpudemand.cost.calibration import calibrate_device, format_calibration, micro_benchmark
     from gpudemand.cost.devices import device as find_device
     from gpudemand.cost.devices import save_device
     from gpudemand.cost.machine import find_or_measure
     from gpudemand.cost.measuring.measure import read_rows
-    from gpudemand.cost.model import CostModel
+    from gpudemand.cost.model import MANIFEST, CostModel
 
+    check_replaceable(out, MANIFEST)  # before the measurement
     predictor = CostModel.load(model)
     with steps(quiet=quiet) as begin:
         if device is not None:

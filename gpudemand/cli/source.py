@@ -12,7 +12,9 @@ from gpudemand._validation import InputError, nearest
 
 
 def load_model(place: str) -> Any:
-    """Load a network, or call the function or class that builds it, from a Python file.
+    """Run a Python file, and load a network from it or call the function or class that builds one.
+
+    The file is executed with all that it does, like ``python file.py`` under another name than ``__main__``.
 
     Parameters
     ----------

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
+import zipfile
+import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from gpudemand._atomic import replace_folder
+from gpudemand._manifest import read_manifest
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_columns, check_number
 from gpudemand.cost.job import TrainingJob
@@ -23,8 +26,10 @@ from gpudemand.datasets.registry import bundled_path
 
 #: Target column -> class of its model.
 TARGETS: dict[str, Any] = {"step_time_s": StepTimeModel, "memory_gib": MemoryModel}
-_FORMAT = 2
-_MANIFEST = "model.json"
+#: Version of the stored files; 3 lists their checksums.
+_FORMAT = 3
+#: File of a stored model that lists the others.
+MANIFEST = "model.json"
 Jobs = TrainingJob | Iterable[TrainingJob]
 
 
@@ -66,7 +71,7 @@ class CostModel:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str] | None = None) -> CostModel:
-        """Load a fitted model; its files hold arrays and JSON, no code.
+        """Load a fitted model; its files hold arrays and JSON, no code (and no pickle).
 
         Parameters
         ----------
@@ -76,28 +81,24 @@ class CostModel:
         Raises
         ------
         InputError
-            If there is no model, or its format is not the one that this version writes.
+            If there is no model, its format is not the one that this version writes, or a file is missing, damaged or
+            edited, or holds other arrays than such a model has.
 
         Returns
         -------
         CostModel
         """
-        source = bundled_path(f"cost/model/{_MANIFEST}").parent if folder is None else Path(folder)
-        if not (source / _MANIFEST).is_file():
-            raise InputError(f"there is no {_MANIFEST} in {str(source)!r}; give the folder that CostModel.save wrote.")
-        manifest = json.loads((source / _MANIFEST).read_text(encoding="utf-8"))
-        if manifest["format"] != _FORMAT:
-            raise InputError(
-                f"the model has format {manifest['format']}, and this version reads {_FORMAT}; fit and save it again, "
-                "or update gpudemand."
-            )
-        model = cls(manifest["random_state"])
-        model.fitted_on_ = manifest["fitted_on"]
-        model.models_ = {}
-        for kind in model.fitted_on_:
-            for target, estimator in TARGETS.items():
-                with np.load(source / f"{kind}_{target}.npz", allow_pickle=False) as arrays:
-                    model.models_[kind, target] = estimator.from_arrays(arrays)
+        source = bundled_path(f"cost/model/{MANIFEST}").parent if folder is None else Path(folder)
+        if not (source / MANIFEST).is_file():
+            raise InputError(f"there is no {MANIFEST} in {str(source)!r}; give the folder that CostModel.save wrote.")
+        manifest = read_manifest(source, MANIFEST, _FORMAT)
+        model = cls(manifest.get("random_state", 0))
+        model.fitted_on_ = _check_fitted_on(manifest)
+        model.models_ = {
+            (kind, target): _restore(estimator, source / _file(kind, target))
+            for kind in model.fitted_on_
+            for target, estimator in TARGETS.items()
+        }
         return model
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
@@ -106,20 +107,25 @@ class CostModel:
         Parameters
         ----------
         folder : path-like
-            Created if missing.
+            Created if missing. An older model in it is replaced as a whole: interrupted at any time, the old or the new
+            one is there.
 
         Returns
         -------
         Path
             The folder.
+
+        Raises
+        ------
+        InputError
+            If the folder holds anything but a saved model.
         """
-        target = Path(folder)
-        target.mkdir(parents=True, exist_ok=True)
-        for (kind, name), model in self._fitted().items():
-            np.savez_compressed(target / f"{kind}_{name}.npz", **model.to_arrays())
-        manifest = {"format": _FORMAT, "random_state": self.random_state, "fitted_on": self.fitted_on_}
-        (target / _MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
-        return target
+        about = {"format": _FORMAT, "random_state": self.random_state, "fitted_on": self.fitted_on_}
+        models = self._fitted()
+        with replace_folder(folder, MANIFEST, about) as new:
+            for (kind, target), model in models.items():
+                np.savez_compressed(new / _file(kind, target), **model.to_arrays())
+        return Path(folder)
 
     def fit(self, jobs: Sequence[TrainingJob], costs: pd.DataFrame, groups: Any = None) -> CostModel:
         """Fit to measurements; kinds of device (CPU or GPU) without any keep their models.
@@ -287,6 +293,29 @@ class CostModel:
 
 
 _INPUTS = {"step_time_s": step_time_inputs, "memory_gib": memory_inputs}
+
+
+def _file(kind: str, target: str) -> str:
+    return f"{kind}_{target}.npz"
+
+
+def _check_fitted_on(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The part of a manifest that says what was fitted, with a file for each model."""
+    fitted_on = manifest.get("fitted_on")
+    kinds = fitted_on if isinstance(fitted_on, dict) else {}
+    files = {_file(kind, target) for kind in kinds for target in TARGETS}
+    about = all(isinstance(data, dict) and isinstance(data.get("jobs"), int) for data in kinds.values())
+    if not kinds or not about or files != set(manifest["files"]):
+        raise InputError(f"{MANIFEST} and the files beside it disagree; copy or save the folder again.")
+    return kinds
+
+
+def _restore(estimator: Any, path: Path) -> Any:
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return estimator.from_arrays(arrays)
+    except (ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"{path.name} does not hold a model that this version knows: {error}") from error
 
 
 def _as_list(jobs: Jobs) -> list[TrainingJob]:

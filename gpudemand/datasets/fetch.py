@@ -14,6 +14,8 @@ from gpudemand._validation import InputError, check_number
 from gpudemand.datasets.registry import RemoteFile, remote_file
 from gpudemand.jobs.readers import read_jobs
 
+#: Seconds until a server has answered, and between two parts of its answer.
+TIMEOUT_S = (10, 60)
 #: Prices that lack their thousands digit in the published copy of CDNOW: row number -> price, US dollars.
 _CDNOW_REPAIRS = {27632: 1286.01, 45314: 1028.51, 56479: 1119.68}
 
@@ -48,7 +50,10 @@ def fetch_file(name: str) -> Path:
     folder = cache_folder()
     _log_licence(row)
     try:
-        return Path(pooch.retrieve(row.url, f"sha256:{row.sha256}", fname=row.file_name, path=folder))
+        download = pooch.HTTPDownloader(timeout=TIMEOUT_S)
+        return Path(
+            pooch.retrieve(row.url, f"sha256:{row.sha256}", fname=row.file_name, path=folder, downloader=download)
+        )
     except requests.RequestException as error:
         problem = f"could not be downloaded ({type(error).__name__})"
     except ValueError:

@@ -180,7 +180,7 @@ def _first_day(start: str | pd.Timestamp, tz: str) -> str:
 
 
 def _setting(truth: pd.DataFrame) -> dict[str, Any]:
-    check_columns(truth, ("user", "archetype", "gpu_hours_per_day", "first_day", "last_day"), "truth")
+    truth = check_columns(truth, ("user", "archetype", "gpu_hours_per_day", "first_day", "last_day"), "truth")
     if "signal_to_noise" not in truth.attrs:
         raise InputError(
             "truth has lost its attrs (start, n_days, growth ...); pass the frame of make_cluster unchanged."

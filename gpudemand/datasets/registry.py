@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -12,6 +11,8 @@ from typing import Any
 
 import pandas as pd
 
+from gpudemand._atomic import replace_file
+from gpudemand._manifest import file_sha256
 from gpudemand._validation import InputError, nearest, shorten
 
 _HERE = Path(__file__).resolve()
@@ -163,9 +164,5 @@ def refresh_checksums(folder: Path, under: str = "") -> None:
     for row in (row for row in registry["bundled"] if row["path"].startswith(under)):
         path = folder / row["path"]
         row.update(sha256=file_sha256(path), bytes=path.stat().st_size)
-    place.write_text(json.dumps(registry, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes, in hexadecimal."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    with replace_file(place) as new:
+        new.write_text(json.dumps(registry, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

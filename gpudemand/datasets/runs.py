@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._typing import STRING, FloatArray, IntArray
-from gpudemand._validation import InputError, check_columns
+from gpudemand._validation import InputError, as_numbers, check_columns
 from gpudemand.datasets.archetypes import MAX_DURATION_H, archetype_values, mean_duration
 from gpudemand.datasets.steptime import GPUS, NETWORKS, PRECISIONS, true_step_time
 
@@ -89,8 +89,8 @@ def true_run_time(jobs: pd.DataFrame, truth: pd.DataFrame) -> FloatArray:
     >>> bool((ran / true_run_time(done, truth)).between(0.88, 1.12).all())
     True
     """
-    check_columns(jobs, ("user", "epochs", "samples"), "jobs")
-    check_columns(truth, ("user", "efficiency"), "truth")
+    jobs = check_columns(jobs, ("user", "epochs", "samples"), "jobs")
+    truth = check_columns(truth, ("user", "efficiency"), "truth")
     efficiency = jobs["user"].map(truth.set_index("user")["efficiency"]).to_numpy(dtype=float)
     if np.isnan(efficiency).any():
         raise InputError("jobs holds users that truth lacks; pass the two frames of one make_cluster call.")
@@ -98,8 +98,9 @@ def true_run_time(jobs: pd.DataFrame, truth: pd.DataFrame) -> FloatArray:
 
 
 def _training_time(jobs: pd.DataFrame, step_s: FloatArray) -> FloatArray:
-    steps = np.ceil(jobs["samples"].to_numpy() / (jobs["batch_size"] * jobs["gpus"]).to_numpy())
-    return jobs["epochs"].to_numpy() * steps * step_s
+    needed = ("gpus", "batch_size", "epochs", "samples")
+    gpus, batch, epochs, samples = (as_numbers(jobs[name], f"jobs[{name!r}]") for name in needed)
+    return np.asarray(epochs * np.ceil(samples / (batch * gpus)) * step_s)
 
 
 def make_runs(

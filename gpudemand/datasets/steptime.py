@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._typing import FloatArray
-from gpudemand._validation import InputError, check_choice, check_columns
+from gpudemand._validation import InputError, as_numbers, check_choice, check_columns
 
 
 class Network(NamedTuple):
@@ -107,18 +107,18 @@ def true_step_time(jobs: pd.DataFrame) -> FloatArray:
     >>> [round(float(128 / seconds)) for seconds in true_step_time(job)]
     [318]
     """
-    check_columns(jobs, ("network", "batch_size", "precision", "gpu_type", "gpus"), "jobs")
+    jobs = check_columns(jobs, ("network", "batch_size", "precision", "gpu_type", "gpus"), "jobs")
     network = _look_up(jobs["network"], NETWORKS, "network")
     gpu = _look_up(jobs["gpu_type"], GPUS, "gpu_type")
     half = jobs["precision"].isin(["bf16", "fp16"]).to_numpy(dtype=bool)
     width = np.where(half, 2.0, 4.0)
-    batch = jobs["batch_size"].to_numpy(dtype=float)
+    batch, gpus = (as_numbers(jobs[name], f"jobs[{name!r}]") for name in ("batch_size", "gpus"))
     arithmetic = batch * network["gmacs"] * OPERATIONS_PER_MAC * 1e9 / _achieved_flops(jobs["precision"], gpu)
     traffic = batch * network["activations_m"] * PASSES * width + network["params_m"] * OPTIMIZER_BYTES
     memory = traffic * 1e6 / (gpu["bandwidth"] * MEMORY_EFFICIENCY * 1e9)
     launches = 3 * network["operators"] * LAUNCH_S
     busy = np.maximum.reduce([arithmetic, memory, launches])
-    return busy + _all_reduce(network["params_m"] * 1e6 * width, jobs["gpus"].to_numpy(dtype=float), gpu["link"])
+    return busy + _all_reduce(network["params_m"] * 1e6 * width, gpus, gpu["link"])
 
 
 def _all_reduce(gradient_bytes: FloatArray, gpus: FloatArray, link: FloatArray) -> FloatArray:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._typing import BoolArray, FloatArray
-from gpudemand._validation import check_number
+from gpudemand._validation import check_columns, check_number
 from gpudemand.forecast.base.panel import Panel, season_length
 
 KINDS = ("gap", "outage", "drain", "end")
@@ -78,6 +78,8 @@ def mask_outages(usage: pd.DataFrame, outages: pd.DataFrame) -> pd.DataFrame:
     DataFrame
         The same rows.
     """
+    usage = check_columns(usage, ("unique_id", "ds", "y"), "usage")
+    outages = check_columns(outages, ("start", "end"), "outages")
     lost = np.zeros(len(usage), dtype=bool)
     for start, end in zip(outages["start"], outages["end"], strict=True):
         lost |= ((usage["ds"] >= start) & (usage["ds"] < end)).to_numpy()

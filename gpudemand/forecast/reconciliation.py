@@ -70,6 +70,7 @@ def reconcile(
     [11.0, 4.5, 6.5]
     """
     check_choice("method", method, METHODS)
+    forecast = check_columns(forecast, ("unique_id", "ds"), "forecast")
     column = _model(forecast) if model is None else model
     nodes, sums = _matrix(summing)
     base = _wide(forecast, column, nodes)
@@ -81,7 +82,6 @@ def reconcile(
 
 
 def _model(forecast: pd.DataFrame) -> str:
-    check_columns(forecast, ("unique_id", "ds"), "forecast")
     names = model_names(forecast)
     if not names:
         raise InputError(f"the forecast has no model's column; it has {', '.join(map(str, forecast.columns))}.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from gpudemand._typing import STRING, FloatArray
+from gpudemand.jobs.schema import FINISHED
 from gpudemand.jobs.table import check_jobs
 
 
@@ -16,7 +17,7 @@ def as_of(jobs: pd.DataFrame, time: pd.Timestamp) -> pd.DataFrame:
     Parameters
     ----------
     jobs : DataFrame
-        Canonical job table.
+        Job table; see `check_jobs`.
     time : Timestamp
         With a zone.
 
@@ -34,7 +35,9 @@ def as_of(jobs: pd.DataFrame, time: pd.Timestamp) -> pd.DataFrame:
     >>> as_of(jobs, pd.Timestamp("2026-03-01 03:00", tz="UTC"))[["end", "status"]].to_dict("records")
     [{'end': NaT, 'status': 'running'}]
     """
-    log = check_jobs(jobs)
+    log = check_jobs(jobs, allow_unknown=True)
+    # A finished job whose end is unknown held nothing that is known, as in `usage_series`.
+    log["end"] = log["end"].mask(log["end"].isna() & log["status"].isin(FINISHED), log["start"].fillna(log["submit"]))
     past = log[log["submit"] < time].sort_values("submit", kind="stable", ignore_index=True)
     # Where a log has no start times, jobs start at the submit unless their status says that they are pending.
     pending = (past["start"] >= time) | (past["start"].isna() & past["status"].eq("pending"))
@@ -46,7 +49,10 @@ def as_of(jobs: pd.DataFrame, time: pd.Timestamp) -> pd.DataFrame:
         end=past["end"].mask(unfinished),
         used_gpu_seconds=past["used_gpu_seconds"].mask(unfinished),
     )
-    known.attrs = dict(jobs.attrs)
+    # Runs of one job that were requeued later were one waiting job.
+    again = pending & known["job_id"].notna() & known.duplicated(["cluster", "job_id", "start", "submit"])
+    known = known[~again].reset_index(drop=True) if again.any() else known
+    known.attrs = dict(log.attrs)
     return known
 
 

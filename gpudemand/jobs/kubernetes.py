@@ -13,9 +13,10 @@ import pyarrow as pa
 
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError, shorten
+from gpudemand.jobs.files import LIMITS, NO_LIMITS, Limits, existing_path, open_binary, read_json
 from gpudemand.jobs.log_columns import LogColumns
 from gpudemand.jobs.table import warn_rejections
-from gpudemand.jobs.text import TextTable, existing_path, read_bytes, read_json, read_table
+from gpudemand.jobs.text import TextTable, read_table
 from gpudemand.jobs.time_parser import TimeParser
 
 #: In this order: with both labels, the second is the exporter's own namespace.
@@ -25,7 +26,9 @@ _NAMES = ("unique_id", *_LABELS)
 _VALUES = ("y", "value", "Value")
 
 
-def read_prometheus(path: str | os.PathLike[str], *, tz: object = None, strict: bool = False) -> pd.DataFrame:
+def read_prometheus(
+    path: str | os.PathLike[str], *, tz: object = None, strict: bool = False, limits: Limits | None = LIMITS
+) -> pd.DataFrame:
     r"""Read the GPUs that each namespace held over time, from Prometheus.
 
     Parameters
@@ -39,6 +42,8 @@ def read_prometheus(path: str | os.PathLike[str], *, tz: object = None, strict: 
         Zone of times in CSV that are written without one; epoch seconds need none.
     strict : bool, default=False
         Raise for samples that cannot be used, instead of counting them.
+    limits : Limits, optional
+        The largest file that is read; None for any size.
 
     Returns
     -------
@@ -60,7 +65,7 @@ def read_prometheus(path: str | os.PathLike[str], *, tz: object = None, strict: 
     [0.5, 4.0]
     """
     place = existing_path(path)
-    table = _open(place)
+    table = _open(place, limits or NO_LIMITS)
     log = LogColumns(table, TimeParser.from_arguments(tz, None, table.source))
     ds, y = log.time("ds", required=True), log.number("y", required=True)
     log.reject(y < 0, "negative number of GPUs")
@@ -71,26 +76,26 @@ def read_prometheus(path: str | os.PathLike[str], *, tz: object = None, strict: 
     usage = good.groupby(["unique_id", "ds"], as_index=False, sort=True)["y"].sum()
     usage["unique_id"] = usage["unique_id"].astype(STRING)
     usage.attrs = {"kind": "measured", "source": table.source, "rejected": rejected}
-    warn_rejections(rejected, len(log) + len(table.bad), table.source)
+    warn_rejections(rejected, len(table), table.source)
     return usage
 
 
-def _open(place: Path) -> TextTable:
-    data = read_bytes(place)
-    if data.lstrip()[:1] in (b"{", b"["):
-        return _from_json(data, place.name)
-    return _long(read_table(place))
+def _open(place: Path, limits: Limits) -> TextTable:
+    with open_binary(place) as file:
+        begin = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
+    if begin[:1] in (b"{", b"["):
+        return _from_json(read_json(place, limits), place.name)
+    return _long(read_table(place, limits))
 
 
-def _from_json(data: bytes, source: str) -> TextTable:
-    answer = read_json(data, source)
+def _from_json(answer: Any, source: str) -> TextTable:
     try:
         if answer.get("status", "success") != "success":
             raise InputError(f"{source!r} is an error of Prometheus: {shorten(str(answer.get('error')), 120)}.")
         samples = [row for series in answer["data"]["result"] for row in _samples(series, source)]
     except InputError:
         raise
-    except (TypeError, KeyError, AttributeError, ValueError) as error:
+    except (TypeError, KeyError, AttributeError, ValueError, OverflowError) as error:
         raise InputError(f"{source!r} is not the answer of a Prometheus range query ({error!r}).") from error
     columns = [list(column) for column in zip(*samples, strict=True)] or [[], [], []]
     return _table(columns, np.arange(1, len(samples) + 1), source)
@@ -118,10 +123,12 @@ def _long(table: TextTable) -> TextTable:
     if name is not None and value is not None:
         rows = table.rows.select([name, time, value]).rename_columns(["unique_id", "ds", "y"])
         return TextTable(rows, table.lines, table.source, table.bad)
-    wide = table.rows.to_pandas().assign(_line=table.lines)
+    wide = table.rows.replace_schema_metadata().to_pandas().assign(_line=table.lines)
     long = wide.melt(id_vars=[time, "_line"], var_name="unique_id", value_name="y").dropna(subset="y")
     columns = [pa.array(long[column].astype(str), pa.string()) for column in ("unique_id", time, "y")]
-    return TextTable(_table(columns, None, "").rows, long["_line"].to_numpy(), table.source, table.bad)
+    lines = long["_line"].to_numpy()
+    bad = {**table.bad, **dict.fromkeys(np.setdiff1d(table.lines, lines).tolist(), "without any value")}
+    return TextTable(_table(columns, None, "").rows, lines, table.source, bad)
 
 
 def _first(table: TextTable, names: tuple[str, ...]) -> str | None:

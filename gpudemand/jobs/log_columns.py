@@ -15,11 +15,12 @@ import pyarrow.compute as pc
 
 from gpudemand._typing import STRING, BoolArray, IntArray
 from gpudemand._validation import InputError
-from gpudemand.jobs.table import EARLIEST, LATEST, TIME
+from gpudemand.jobs.schema import EARLIEST, LATEST, OUTSIDE, TIME
 from gpudemand.jobs.text import TextTable
-from gpudemand.jobs.time_parser import MAX_SHIFT_S, NULL_MARKERS, OUTSIDE, TimeParser, add_seconds
+from gpudemand.jobs.time_parser import MAX_SHIFT_S, NO_SUCH_TIME, NULL_MARKERS, TimeParser, add_seconds
 
-_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?$"
+#: Text of a number.
+NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?$"
 
 #: Canonical status -> the words that schedulers use for it.
 STATUS_WORDS = {
@@ -32,7 +33,7 @@ STATUS_WORDS = {
     "running": "running completing suspended resizing stopped signaling stage_out configuring",
     "pending": "pending waiting queued requeue_hold requeue_fed resv_del_hold special_exit",
 }
-_STATUS = {word: status for status, words in STATUS_WORDS.items() for word in words.split()}
+STATUS_OF_WORD = {word: status for status, words in STATUS_WORDS.items() for word in words.split()}
 
 
 def canonical_status(text: str) -> str | None:
@@ -44,7 +45,7 @@ def canonical_status(text: str) -> str | None:
     ('cancelled', 'failed', None)
     """
     words = re.findall(r"[a-z_]+", text.lower())
-    return _STATUS.get(words[0]) if words else None
+    return STATUS_OF_WORD.get(words[0]) if words else None
 
 
 def map_unique(text: pd.Series, function: Callable[[str], Any], dtype: Any = object) -> pd.Series:
@@ -111,10 +112,23 @@ class LogColumns:
         """
         if name not in self:
             return pd.Series(None, index=range(len(self)), dtype=STRING)
-        column = pc.utf8_trim_whitespace(_as_text(self.table.rows[name]))
+        column = pc.utf8_trim_whitespace(self._as_text(name))
         column = pc.if_else(pc.equal(column, ""), None, column)
         text = pd.Series(column.to_pandas(types_mapper={pa.string(): STRING}.get), dtype=STRING)
         return text.mask(text.str.lower().isin(NULL_MARKERS).to_numpy(dtype=bool)) if null_markers else text
+
+    def _as_text(self, name: str) -> Any:
+        column = self.table.rows[name]
+        if pa.types.is_nested(column.type):
+            texts = [None if value is None else str(value) for value in column.to_pylist()]
+            return pa.chunked_array([pa.array(texts, pa.string())])
+        if not pa.types.is_duration(column.type):
+            try:
+                return column.cast(pa.string())
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # bytes that are no text, types without words
+                pass
+        kind = f"the column {name!r} of {self.table.source!r} holds {column.type}"
+        raise InputError(f"{kind}, which is neither text, a number nor a time; convert it.")
 
     def texts(self, **columns: str) -> dict[str, pd.Series]:
         """Several text columns: canonical name -> column of the log."""
@@ -123,7 +137,7 @@ class LogColumns:
     def number(self, name: str, *, required: bool = False) -> pd.Series:
         """Column of floats; an unreadable value rejects its row, and so does a missing one if it is `required`."""
         text = self.text(name, null_markers=True)
-        fits = text.str.match(_NUMBER, na=False).to_numpy(dtype=bool)
+        fits = text.str.match(NUMBER, na=False).to_numpy(dtype=bool)
         values = pd.to_numeric(text.where(fits), errors="coerce").astype("float64")
         values = values.where(np.isfinite(values))
         self.reject(text.notna() & values.isna(), f"unreadable {name}")
@@ -150,7 +164,7 @@ class LogColumns:
         stamps = self.parser.localize(stamps) if stamps.tz is None else stamps.tz_convert("UTC")
         outside = (stamps < EARLIEST) | (stamps > LATEST)
         times = pd.Series(pd.DatetimeIndex(stamps.where(~outside)).as_unit("ns"), dtype=TIME)
-        return times, {OUTSIDE: outside, "unreadable time": column.is_valid().to_numpy() & stamps.isna() & ~outside}
+        return times, {OUTSIDE: outside, NO_SUCH_TIME: column.is_valid().to_numpy() & stamps.isna() & ~outside}
 
     def time_since_origin(self, name: str, *, required: bool = False) -> pd.Series:
         """Column of seconds since the origin, as times in UTC."""
@@ -208,12 +222,6 @@ class LogColumns:
 def _mark(reasons: Any, rows: pd.Series | BoolArray, reason: str) -> None:
     mask = np.asarray(rows, dtype=bool)
     reasons[mask & (reasons == None)] = reason  # noqa: E711 (element by element)
-
-
-def _as_text(column: Any) -> Any:
-    if pa.types.is_nested(column.type):
-        return pa.chunked_array([pa.array([None if v is None else str(v) for v in column.to_pylist()], pa.string())])
-    return column if pa.types.is_string(column.type) else column.cast(pa.string())
 
 
 def start_unstarted_at_end(jobs: pd.DataFrame) -> pd.DataFrame:

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pandas as pd
 
+from gpudemand._atomic import replace_file
+from gpudemand._typing import STRING
 from gpudemand._validation import InputError, check_choice
+from gpudemand.jobs.files import LIMITS, NO_LIMITS, Limits, existing_path
 from gpudemand.jobs.log_columns import LogColumns
 from gpudemand.jobs.registry import FORMATS, USAGE_ONLY
 from gpudemand.jobs.table import KINDS, as_jobs, check_jobs, rejections, saved_attrs, superseded, warn_rejections
-from gpudemand.jobs.text import TextTable, check_header, existing_path
+from gpudemand.jobs.text import TextTable, check_header
 from gpudemand.jobs.time_parser import TimeParser
 
 
@@ -24,6 +27,7 @@ def read_jobs(
     origin: object = None,
     strict: bool = False,
     kind: str | None = None,
+    limits: Limits | None = LIMITS,
 ) -> pd.DataFrame:
     r"""Read a job log of any known format into the canonical table.
 
@@ -47,6 +51,8 @@ def read_jobs(
         Raise for unusable rows, naming the first ten lines.
     kind : {"measured", "public trace", "synthetic"}, optional
         Kind of data; by default the usual one of the format.
+    limits : Limits, optional
+        The largest file that is read; None for any size.
 
     Returns
     -------
@@ -57,8 +63,9 @@ def read_jobs(
     Raises
     ------
     InputError
-        For an unknown format, a file that is missing, empty, binary, cut off or of another format, a missing `tz` or
-        `origin`, a log without a usable row, and unusable rows if `strict`.
+        For an unknown format, a file that is missing, empty, binary, cut off, larger than `limits` or of another
+        format, a quotation mark that is not closed on its line, a missing `tz` or `origin`, a log without a usable row,
+        and unusable rows if `strict`.
 
     Warns
     -----
@@ -83,9 +90,9 @@ def read_jobs(
     spec = FORMATS[check_choice("format", format, FORMATS)]
     if kind is not None:
         check_choice("kind", kind, KINDS)
-    log = _open(existing_path(path), format, tz, origin)
+    log = _open(existing_path(path), format, tz, origin, limits or NO_LIMITS)
     frame = spec.read(log)
-    saved = saved_attrs(log.table.rows.schema)
+    saved = saved_attrs(log.table.rows.schema, log.table.source)
     has_ids = "job_id" in frame.columns
     with_ids = frame if has_ids else frame.assign(job_id=pd.Series(log.lines).astype(str))
     jobs = as_jobs(with_ids, kind=kind or saved.get("kind", spec.kind), source=log.table.source)
@@ -95,22 +102,22 @@ def read_jobs(
         replaced[replaced] = superseded(jobs[replaced])
         log.exclude(replaced, "replaced by a later record")
     rejected = log.rejection_counts(strict=strict)
-    warn_rejections(rejected, len(log) + len(log.table.bad), log.table.source)
+    warn_rejections(rejected, len(log.table), log.table.source)
     usable = jobs[log.usable()].reset_index(drop=True)
     before = Counter(saved.get("rejected", {}))
     usable.attrs = {**saved, **frame.attrs, **jobs.attrs, "rejected": dict(before + Counter(rejected))}
     return usable
 
 
-def _open(path: Path, name: str, tz: object, origin: object) -> LogColumns:
+def _open(path: Path, name: str, tz: object, origin: object, limits: Limits) -> LogColumns:
     spec = FORMATS[name]
     parser = TimeParser.from_arguments(tz, origin, path.name, spec.hint)
-    table = spec.open(path)
+    table = spec.open(path, limits)
     try:
         check_header(table, spec.columns)
     except InputError as error:
         raise InputError(f"{error}{_likely(table)}") from None
-    if not len(table.lines) and not table.bad:
+    if not len(table):
         raise InputError(f"{path.name!r} has a header and no rows.")
     log = LogColumns(table, parser, path)
     if len(table.lines):
@@ -141,7 +148,13 @@ def write_jobs(jobs: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     Raises
     ------
     InputError
-        For any other suffix.
+        For any other suffix, a folder that does not exist, or text with line breaks in CSV.
+
+    Notes
+    -----
+    An older file is replaced as a whole: interrupted at any time, the old one or the new one is there. Text is written
+    as it is, so that it can be read back; before a CSV file goes into a spreadsheet, note that user names in it may be
+    formulas.
 
     Examples
     --------
@@ -153,11 +166,18 @@ def write_jobs(jobs: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     >>> read_jobs(file).attrs["kind"]
     'synthetic'
     """
-    table = check_jobs(jobs)
+    table = check_jobs(jobs, allow_unknown=True)
     name = os.fspath(path)
-    if name.endswith(".parquet"):
-        table.to_parquet(path, index=False)
-    elif name.endswith((".csv", ".csv.gz")):
-        table.to_csv(path, index=False)
-    else:
+    if not name.endswith((".parquet", ".csv", ".csv.gz")):
         raise InputError(f"path={name!r} must end in .parquet, .csv or .csv.gz.")
+    if not name.endswith(".parquet"):
+        _check_line_breaks(table)
+    with replace_file(path) as new:
+        table.to_parquet(new, index=False) if name.endswith(".parquet") else table.to_csv(new, index=False)
+
+
+def _check_line_breaks(table: pd.DataFrame) -> None:
+    """Raise for text over several lines: in CSV it cannot be told from a forgotten quotation mark."""
+    for name in table.select_dtypes(["object", "string"]):
+        if table[name].astype(STRING).str.contains(r"[\r\n]", na=False).any():
+            raise InputError(f"the column {name!r} holds line breaks, which a log in CSV cannot; write Parquet.")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from gpudemand.jobs import billing, slurm, swf, traces
+from gpudemand.jobs.files import Limits
 from gpudemand.jobs.log_columns import LogColumns
 from gpudemand.jobs.text import TextTable, read_table
 
@@ -29,7 +30,7 @@ class Format:
     columns : tuple of str
         Required columns; ``"A|B"`` is either.
     open : callable
-        From a path to the rows of the file.
+        From a path and limits to the rows of the file.
     needs : {"", "tz", "origin"}
         Argument that the caller has to pass because the file lacks it.
     kind : str
@@ -41,7 +42,7 @@ class Format:
     description: str
     read: Callable[[LogColumns], pd.DataFrame]
     columns: tuple[str, ...] = ()
-    open: Callable[[Path], TextTable] = read_table
+    open: Callable[[Path, Limits], TextTable] = read_table
     needs: str = ""
     kind: str = "public trace"
     hint: str = ""

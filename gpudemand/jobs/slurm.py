@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError
+from gpudemand.jobs.files import LIMITS, Limits
 from gpudemand.jobs.log_columns import LogColumns, map_unique, start_unstarted_at_end
 from gpudemand.jobs.text import TextTable, read_csv
 from gpudemand.units import parse_slurm_seconds
@@ -29,9 +30,9 @@ _GPU_ENTRY = re.compile(r"(?:gres[/:])?gpu(?P<rest>[:=].*)?$", re.IGNORECASE)
 _UTILIZATION = re.compile(r"(?:^|,)gres/gpuutil=(\d+(?:\.\d+)?)")
 
 
-def open_sacct(path: Path) -> TextTable:
+def open_sacct(path: Path, limits: Limits = LIMITS) -> TextTable:
     """Read a dump with fields separated by vertical bars."""
-    table = read_csv(path, "|", quoted=False)
+    table = read_csv(path, limits, "|")
     name = table.names[0]
     if len(table.names) == 1 and re.match(r"JobID(Raw)?\s+\S", name, re.IGNORECASE):
         message = f"{path.name!r} is aligned with spaces or uses another separator, so long fields may be cut off"

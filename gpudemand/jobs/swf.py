@@ -5,16 +5,19 @@ from __future__ import annotations
 import gzip
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
-from typing import TextIO, cast
 
 import numpy as np
 import pandas as pd
+import pyarrow.compute as pc
 
+from gpudemand._atomic import replace_file
 from gpudemand._validation import InputError
+from gpudemand.jobs.files import LIMITS, Limits, line_blocks
 from gpudemand.jobs.log_columns import LogColumns, map_unique
 from gpudemand.jobs.table import TIME, check_jobs
-from gpudemand.jobs.text import TextTable, parse_rows, read_text
+from gpudemand.jobs.text import TextTable, concatenate, parse_lines
 
 FIELDS = (
     *("job", "submit", "wait", "run", "allocated", "cpu_time", "memory", "requested", "requested_time"),
@@ -26,26 +29,31 @@ _STATUS = {"0": "failed", "1": "completed", "5": "cancelled"}
 _CODES = {"completed": 1, "cancelled": 5, "failed": 0, "timeout": 0, "out_of_memory": 0, "preempted": 0}
 _WHOLE = r"0|[1-9][0-9]{0,14}"
 _PARTIAL = ("2", "3", "4")
+_LABEL = re.compile(r"; ?(\w+): ?(.*)$")
+_JOB = re.compile(r"; ?(?:[+-]?[0-9.]+ ){17}[+-]?[0-9.]+")
+COMMENTED_OUT = "commented out"
 
 
-def open_swf(path: Path) -> TextTable:
-    """Read the eighteen columns and the ``;`` header."""
-    data = read_text(path).replace(b"\t", b" ") + b"\n"
-    preamble = re.match(rb"(?:[ ]*(?:;[^\n]*)?\n)*", data)
-    header = _read_header(preamble[0].decode("utf-8") if preamble else "")
-    data = re.sub(rb"(?m)^ *;[^\n]*$", b"", data)
-    while b"  " in data:
-        data = data.replace(b"  ", b" ")
-    data = data.replace(b"\n ", b"\n").replace(b" \n", b"\n").removeprefix(b" ")
-    if not data.strip():
+def open_swf(path: Path, limits: Limits = LIMITS) -> TextTable:
+    """Read the eighteen columns and the ``;`` header; jobs behind a ``;`` are listed in ``bad``."""
+    tables, comments = [], {}
+    for first, raw in line_blocks(path, limits):
+        lines = pc.ascii_trim_whitespace(pc.replace_substring_regex(raw, r"[ \t]+", " "))
+        found = np.flatnonzero(pc.starts_with(lines, ";").to_numpy(zero_copy_only=False))
+        comments.update({first + int(line): lines[line].as_py() for line in found})
+        lines = pc.replace_substring_regex(lines, "^;.*", "")
+        tables.append(parse_lines(lines, first, list(FIELDS), path.name, " "))
+    table = concatenate(tables)
+    if not len(table):
         raise InputError(f"{path.name!r} has a header and no jobs.")
-    table = parse_rows(data, list(FIELDS), path.name, delimiter=" ", quoted=False)
-    return TextTable(table.rows, table.lines, table.source, table.bad, header)
+    commented_out = {line: COMMENTED_OUT for line, text in comments.items() if _JOB.fullmatch(text)}
+    bad = {**table.bad, **commented_out}
+    return replace(table, bad=bad, header=_read_header(list(comments.values())))
 
 
-def _read_header(text: str) -> dict[str, str]:
+def _read_header(lines: list[str]) -> dict[str, str]:
     """Label -> value; the label of user 3's name is ``User 3``."""
-    found = re.findall(r"(?m)^ *; *(\w+): *(.*?) *$", text)
+    found = [(match[1], match[2]) for match in map(_LABEL.match, lines) if match]
     named = [(label, value.partition(" ")) for label, value in found if label.lower() in _NAMED]
     return {**dict(found), **{f"{label} {number}": name.strip() for label, (number, _, name) in named if name.strip()}}
 
@@ -116,7 +124,7 @@ def write_swf(jobs: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     jobs : DataFrame
         Canonical job table with at least one row.
     path : path-like
-        File to write; ``.gz`` compresses.
+        File to write, replaced as a whole; ``.gz`` compresses.
 
     Examples
     --------
@@ -129,21 +137,16 @@ def write_swf(jobs: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     >>> file.read_text().splitlines()[-1]
     '1 0 0 3600 8 -1 -1 8 -1 -1 -1 1 -1 -1 -1 -1 -1 -1'
     """
-    jobs = check_jobs(jobs).sort_values("submit", kind="stable", ignore_index=True)
+    jobs = check_jobs(jobs, allow_unknown=True).sort_values("submit", kind="stable", ignore_index=True)
     codes = {column: _numbers(jobs[column]) for column in _NAMED if column in jobs}
     labels = [f"; {column.capitalize()}: {line}" for column, (_, names) in codes.items() for line in names]
     table = _table(jobs).assign(**{column: numbers for column, (numbers, _) in codes.items()})
     lines = table.reindex(columns=list(FIELDS)).fillna(_UNKNOWN).astype("int64")
     start = jobs["submit"].min().floor("s")
-    with _open(path) as file:
-        file.write("\n".join([*_header(len(jobs), start), *labels, ";", ""]))
-        file.write(lines.to_csv(sep=" ", header=False, index=False, lineterminator="\n"))
-
-
-def _open(path: str | os.PathLike[str]) -> TextIO:
-    if os.fspath(path).endswith(".gz"):
-        return cast(TextIO, gzip.open(path, "wt", encoding="utf-8", newline="\n"))
-    return Path(path).open("w", encoding="utf-8", newline="\n")
+    text = "\n".join([*_header(len(jobs), start), *labels, ";", ""])
+    data = (text + lines.to_csv(sep=" ", header=False, index=False, lineterminator="\n")).encode()
+    with replace_file(path) as new:
+        new.write_bytes(gzip.compress(data, mtime=0) if new.suffix == ".gz" else data)
 
 
 def _header(count: int, start: pd.Timestamp) -> list[str]:

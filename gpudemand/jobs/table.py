@@ -5,41 +5,52 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
+import duckdb
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from gpudemand._typing import STRING, BoolArray
-from gpudemand._validation import InputError, RejectedRowsWarning, check_columns
+from gpudemand._validation import InputError, RejectedRowsWarning, as_pandas, check_columns
+from gpudemand.jobs.log_columns import LogColumns, canonical_status, map_unique
+from gpudemand.jobs.schema import (
+    COLUMNS,
+    COUNT_DUPLICATES,
+    DUPLICATE,
+    EARLIEST,
+    KINDS,
+    LATEST,
+    MAX_GPUS,
+    RULES,
+    STATUSES,
+    TIME,
+    UNKNOWN_RULES,
+    UNREADABLE,
+    first_reason,
+)
+from gpudemand.jobs.text import TextTable
+from gpudemand.jobs.time_parser import TimeParser, parse_timezone
 
-TIME = "datetime64[ns, UTC]"
-
-#: Column -> dtype. Times are UTC; ``requested_time`` is in seconds; NaN, NaT where unknown.
-COLUMNS: dict[str, object] = {
-    "job_id": STRING,
-    "user": STRING,
-    "group": STRING,
-    "cluster": STRING,
-    "submit": TIME,
-    "start": TIME,
-    "end": TIME,
-    "gpus": "float64",
-    "gpu_type": STRING,
-    "status": STRING,
-    "requested_time": "float64",
-    "used_gpu_seconds": "float64",
-}
-
-#: ``pending`` and ``running`` jobs have no end yet; every other status is final.
-STATUSES = ("pending", "running", "completed", "failed", "cancelled", "timeout", "out_of_memory", "preempted")
-
-KINDS = ("measured", "public trace", "synthetic")
-
-#: More GPUs in one job are a corrupt number.
-MAX_GPUS = 1_000_000
-EARLIEST = pd.Timestamp("1985-01-01", tz="UTC")
-LATEST = pd.Timestamp("2200-01-01", tz="UTC")
+__all__ = [
+    "COLUMNS",
+    "EARLIEST",
+    "KINDS",
+    "LATEST",
+    "MAX_GPUS",
+    "STATUSES",
+    "TIME",
+    "as_jobs",
+    "check_jobs",
+    "in_microseconds",
+    "rejections",
+    "saved_attrs",
+    "superseded",
+    "unusable",
+    "warn_rejections",
+]
 
 
 def as_jobs(frame: pd.DataFrame, *, kind: str, source: str = "") -> pd.DataFrame:
@@ -86,23 +97,34 @@ def _column(frame: pd.DataFrame, name: str, dtype: object) -> pd.Series:
 
 def rejections(jobs: pd.DataFrame) -> pd.Series:
     """Reason why each row of a canonical table cannot be used (the first that applies), NaN where it can."""
-    times = jobs[["submit", "start", "end"]]
-    begin = jobs["start"].fillna(jobs["submit"])
-    rules: dict[str, pd.Series] = {
-        "no submit or start time": begin.isna(),
-        "time outside 1985 to 2200": ((times < EARLIEST) | (times > LATEST)).any(axis=1),
-        "end before start": jobs["end"] < begin,
-        "start before submit": jobs["start"] < jobs["submit"],
-        "negative number of GPUs": jobs["gpus"] < 0,
-        f"more than {MAX_GPUS:,} GPUs": jobs["gpus"] > MAX_GPUS,
-        "unknown number of GPUs": jobs["gpus"].isna(),
-        # Otherwise it would count as running until the end of the log.
-        "finished without an end time": jobs["end"].isna() & jobs["status"].isin(STATUSES[2:]),
-    }
-    reason = pd.Series(np.nan, index=jobs.index, dtype=object)
-    for text, rows in reversed(rules.items()):
-        reason[rows.to_numpy(dtype=bool)] = text
-    return reason
+    found = _query(f"SELECT {first_reason(RULES | UNKNOWN_RULES)} AS reason FROM jobs", jobs)["reason"]
+    reasons = np.full(len(jobs), np.nan, dtype=object)
+    if found.null_count < len(found):
+        reasons[found.is_valid().to_numpy()] = found.drop_null().to_numpy()
+    return pd.Series(reasons, index=jobs.index)
+
+
+def in_microseconds(jobs: pd.DataFrame) -> pa.Table:
+    """Arrow table of what queries refer to: names, GPUs, and times (``start_us``, ...) in microseconds since 1970."""
+    same = [name for name, dtype in COLUMNS.items() if dtype == STRING or name == "gpus"]
+    times = {f"{name}_us": pa.array(jobs[name].dt.as_unit("us")) for name, dtype in COLUMNS.items() if dtype == TIME}
+    return pa.table(
+        {name: pa.array(jobs[name], from_pandas=True) for name in same}
+        | {name: values.cast(pa.int64()) for name, values in times.items()}
+    )
+
+
+def _query(sql: str, jobs: pd.DataFrame) -> pa.Table:
+    """Result of a query over ``jobs``, in the order of its rows."""
+    with _database().cursor() as db:
+        db.register("jobs", in_microseconds(jobs))
+        return pa.table(db.sql(sql))
+
+
+@cache
+def _database() -> duckdb.DuckDBPyConnection:
+    # Opening one takes longer than most queries; without threads of its own it survives a fork.
+    return duckdb.connect(config={"threads": 1})
 
 
 def superseded(jobs: pd.DataFrame) -> BoolArray:
@@ -126,6 +148,16 @@ def superseded(jobs: pd.DataFrame) -> BoolArray:
     return mask
 
 
+def _duplicated(jobs: pd.DataFrame) -> BoolArray:
+    """Rows whose job and start (or submit, if it has none) an earlier row has already."""
+    mask = np.zeros(len(jobs), dtype=bool)
+    if _query(COUNT_DUPLICATES.format(relation="jobs"), jobs)[0][0].as_py():
+        known = jobs["job_id"].notna().to_numpy()
+        waiting = jobs["submit"].where(jobs["start"].isna())
+        mask[known] = jobs[["cluster", "job_id", "start"]].assign(submit=waiting)[known].duplicated().to_numpy()
+    return mask
+
+
 def warn_rejections(rejected: Mapping[str, int], total: int, source: str) -> None:
     """Warn how many rows of a log were left out, by reason."""
     if rejected:
@@ -134,16 +166,118 @@ def warn_rejections(rejected: Mapping[str, int], total: int, source: str) -> Non
         warnings.warn(message, RejectedRowsWarning, stacklevel=3)
 
 
-def saved_attrs(schema: Any) -> dict[str, Any]:
-    """Return the ``attrs`` that pandas stored in the schema of a Parquet file."""
-    text = (schema.metadata or {}).get(b"PANDAS_ATTRS")
-    saved = json.loads(text) if text else {}
-    return saved if isinstance(saved, dict) else {}
+def saved_attrs(schema: Any, source: str = "the file") -> dict[str, Any]:
+    """Return the ``attrs`` that pandas stored in the schema of a Parquet file; kind and counts are checked."""
+    text = (schema.metadata or {}).get(b"PANDAS_ATTRS", b"{}")
+    try:
+        saved = dict(json.loads(text))
+        counts = dict(saved.get("rejected", {})).values()
+        if saved.get("kind", "") not in ("", *KINDS) or not all(isinstance(n, int) and n >= 0 for n in counts):
+            raise ValueError("unknown kind or counts")
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InputError(
+            f"the metadata PANDAS_ATTRS of {source!r} are broken ({error}); write the file anew."
+        ) from error
+    return saved
 
 
-def check_jobs(jobs: object) -> pd.DataFrame:
-    """Return `jobs` if it is a canonical job table with at least one row."""
-    frame = check_columns(jobs, COLUMNS, "jobs")
-    if frame.empty:
+def check_jobs(jobs: object, *, tz: object = None, allow_unknown: bool = False) -> pd.DataFrame:
+    """Return a job table in canonical columns and types, if every row of it can be counted.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Any table (pandas, polars, pyarrow ...) with at least one row and the columns ``start`` (or ``submit``), ``end``
+        and ``gpus``; the other columns of `COLUMNS` are missing values where there is none. Times may be written as
+        text, as the readers of files take it.
+    tz : str or tzinfo, optional
+        Zone of times that have none. Of two local times that daylight saving repeats, the first is taken; one that it
+        skips is refused.
+    allow_unknown : bool, default=False
+        Whether a number of GPUs and the end of a finished job may be unknown.
+
+    Returns
+    -------
+    DataFrame
+        Columns of `COLUMNS` in order, then the others; index and ``attrs`` of `jobs`, which is not modified.
+
+    Raises
+    ------
+    InputError
+        For missing columns, no rows, times without a zone (without `tz`), cells that cannot be read, rows that
+        `gpudemand.jobs.schema` rules out, and rows that are in the table twice.
+
+    Examples
+    --------
+    >>> times = pd.to_datetime(["2026-03-01 08:00", "2026-03-01 09:00"])
+    >>> jobs = pd.DataFrame({"user": ["ada"], "start": times[:1], "end": times[1:], "gpus": [2]})
+    >>> check_jobs(jobs, tz="Europe/Berlin")["start"][0]
+    Timestamp('2026-03-01 07:00:00+0000', tz='UTC')
+    """
+    given = as_pandas(jobs, "jobs")
+    check_columns(given, ("submit" if "submit" in given.columns else "start", "end", "gpus"), "jobs")
+    if given.empty:
         raise InputError("the job table has no rows; there is nothing to report on.")
-    return frame
+    frame = given.reset_index(drop=True)
+    frame = frame.drop(columns=[name for name in COLUMNS if name in frame and frame[name].isna().all()])
+    table, reasons = _read_columns(frame, tz)
+    found = rejections(table)
+    reasons = reasons.fillna(found.mask(found.isin(UNKNOWN_RULES)) if allow_unknown else found)
+    reasons[_duplicated(table)] = DUPLICATE
+    if reasons.notna().any():
+        first = given.index[reasons.notna().argmax()]
+        raise InputError(f"jobs has {unusable(reasons.value_counts())}, the first in row {first}; repair or drop them.")
+    others = {name: frame[name] for name in frame.columns if name not in COLUMNS}
+    checked = pd.DataFrame({**table, **others}).set_axis(given.index)
+    checked.attrs = dict(given.attrs)
+    return checked
+
+
+def unusable(counts: Mapping[str, int]) -> str:
+    """Words for rows that no total can include, by reason: the same for tables and for files."""
+    return f"rows that cannot be counted ({', '.join(f'{count:,} {reason}' for reason, count in counts.items())})"
+
+
+def _read_columns(frame: pd.DataFrame, tz: object) -> tuple[pd.DataFrame, pd.Series]:
+    """Canonical columns of a frame, and the reason why a row cannot be read, NaN where it can.
+
+    Cells go through the readers of files, so that a table and a file of it give the same.
+    """
+    log = LogColumns(
+        TextTable(_cells(frame), np.arange(len(frame)), "jobs"),
+        TimeParser(parse_timezone(tz), source="jobs", hint=" In a table, .dt.tz_localize gives times a zone."),
+    )
+    columns = {name: _read_column(frame, name, dtype, log) for name, dtype in COLUMNS.items()}
+    columns["submit"] = columns["submit"].fillna(columns["start"])
+    reasons = pd.Series(log.reject_reason, dtype=object)
+    reasons[reasons.str.startswith("unreadable", na=False)] = UNREADABLE
+    return pd.DataFrame(columns, index=frame.index), reasons
+
+
+def _read_column(frame: pd.DataFrame, name: str, dtype: object, log: LogColumns) -> pd.Series:
+    if name in log:
+        return log.time(name) if dtype == TIME else log.number(name)
+    if name not in frame.columns or dtype != STRING:
+        return _column(frame, name, dtype)
+    text = _as_text(frame[name])
+    known = name != "status" or text.isin([*STATUSES, np.nan]).all()
+    return text.mask(text == "") if known else map_unique(text, canonical_status)
+
+
+def _cells(frame: pd.DataFrame) -> pa.Table:
+    """Times, and numbers that are not typed as such, as they would stand in a file."""
+    times = [name for name, dtype in COLUMNS.items() if dtype == TIME and name in frame and frame[name].dtype != TIME]
+    numbers = [name for name, dtype in COLUMNS.items() if dtype == "float64" and name in frame]
+    untyped = [name for name in numbers if frame[name].dtype.kind not in "iuf"]
+    return pa.table({name: _cell_column(frame[name]) for name in (*times, *untyped)})
+
+
+def _cell_column(column: pd.Series) -> pa.Array:
+    typed = pd.api.types.is_datetime64_any_dtype(column)
+    return pa.array(column if typed else _as_text(column), from_pandas=True)
+
+
+def _as_text(column: pd.Series) -> pd.Series:
+    """Text of any values; whole numbers without a decimal point, though a missing one made floats of them."""
+    whole = column.dtype.kind == "f" and (column.isna() | (column % 1 == 0)).all()
+    return (column.astype("Int64") if whole else column).astype(STRING)

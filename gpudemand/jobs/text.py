@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import csv
-import gzip
-import io
-import json
 import os
-import tarfile
-import zlib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,15 +16,20 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from gpudemand._typing import IntArray
-from gpudemand._validation import InputError, nearest, shorten
+from gpudemand._typing import BoolArray, IntArray
+from gpudemand._validation import InputError, shorten
+from gpudemand.jobs.files import LIMITS, Limits, is_parquet, line_blocks
+from gpudemand.jobs.time_parser import parse_timezone
 
-#: One row must fit into a block; a field of a million characters does.
-_BLOCK = 1 << 26
 _DELIMITERS = {",": "commas", ";": "semicolons", "|": "vertical bars", "\t": "tabs"}
-#: A quoted field over more lines than this has an unclosed quotation mark.
-_MAX_FIELD_LINES = 20
+_QUOTED = r'"(?:[^"]|"")*"'
+_FIELD = rf'(?:{_QUOTED}|[^",][^,]*|)'
+#: RFC 4180 but for line ends inside quotation marks, which cannot be told from a mark that was forgotten.
+_WELL_QUOTED = rf"^{_FIELD}(?:,{_FIELD})*$"
+_UNCLOSED = rf'^(?:{_FIELD},)*"(?:[^"]|"")*$'
 WRONG_FIELDS = "with a wrong number of fields"
+MISPLACED_QUOTE = "with a misplaced quotation mark"
+NULL_BYTE = "with a null byte"
 
 
 @dataclass(frozen=True)
@@ -60,195 +61,182 @@ class TextTable:
         """Names of the columns."""
         return list(self.rows.column_names)
 
-
-def existing_path(path: object) -> Path:
-    """Return `path` if it exists; otherwise raise and suggest the file beside it with the nearest name."""
-    if not isinstance(path, (str, os.PathLike)):
-        raise InputError(f"path must be the name of a file; got {type(path).__name__}.")
-    place = Path(path).expanduser()
-    try:
-        found = place.exists()
-    except (OSError, ValueError):  # a name that is too long, or that holds a null byte
-        found = False
-    if found:
-        return place
-    folder = f" in {shorten(str(place.parent))!r}" if place.parent.name else ""
-    try:
-        hint = nearest(place.name, [other.name for other in place.parent.iterdir()])
-    except (OSError, ValueError):
-        hint = ""
-    raise InputError(f"there is no file {shorten(place.name)!r}{folder}.{hint}")
+    def __len__(self) -> int:
+        """Number of lines that should be rows."""
+        return len(self.lines) + len(self.bad)
 
 
-def read_bytes(path: Path) -> bytes:
-    """Return the contents of a plain, gzip-compressed or tarred file that is neither empty nor binary.
+def concatenate(tables: Iterable[TextTable]) -> TextTable:
+    """Join the batches of one file."""
+    parts = list(tables)
+    bad = {line: reason for part in parts for line, reason in part.bad.items()}
+    rows = pa.concat_tables([part.rows for part in parts]).combine_chunks()
+    return TextTable(rows, np.concatenate([part.lines for part in parts]), parts[0].source, bad)
+
+
+def read_csv(path: Path, limits: Limits = LIMITS, delimiter: str = ",") -> TextTable:
+    """Read a file with a header line, every field as text; see `csv_batches`."""
+    return concatenate(csv_batches(path, limits, delimiter))
+
+
+def csv_batches(path: Path, limits: Limits = LIMITS, delimiter: str = ",") -> Iterator[TextTable]:
+    """Read a file with a header line in batches, every field as text.
+
+    Every line that is not blank is a row of a batch or is listed in its ``bad``. Only fields between commas may be
+    quoted.
 
     Raises
     ------
     InputError
-        For a directory, an unreadable, empty or binary file, and a gzip file that is cut off.
+        For a quotation mark that is not closed on its line, and as for `line_blocks`.
     """
-    if path.is_dir():
-        raise InputError(f"{path.name!r} is a folder; name the file in it that holds the log.")
-    try:
-        data = _untar(_gunzip(path.read_bytes(), path.name), path.name)
-    except OSError as error:
-        raise InputError(f"{path.name!r} cannot be read ({error.strerror or error}).") from error
-    data = data.removeprefix(b"\xef\xbb\xbf")
-    if not data.strip():
-        raise InputError(f"{path.name!r} is empty; there is nothing to read.")
-    if b"\0" in data[:8192] and not data.startswith(b"PAR1"):
-        raise InputError(
-            f"{path.name!r} is not a text file in UTF-8 (it holds null bytes); unpack or export it as text."
-        )
-    return data
+    blocks = line_blocks(path, limits)
+    first, lines = next(blocks)
+    names = _header(lines[0].as_py(), delimiter, path.name)
+    _check_names(names, path.name, limits)
+    yield parse_lines(lines[1:], first + 1, names, path.name, delimiter)
+    for first, lines in blocks:
+        yield parse_lines(lines, first, names, path.name, delimiter)
 
 
-def _gunzip(data: bytes, name: str) -> bytes:
-    if not data.startswith(b"\x1f\x8b"):
-        return data
-    try:
-        return gzip.decompress(data)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(f"the gzip file {name!r} is cut off or damaged ({error}); copy it again.") from error
+def read_headerless(path: Path, names: list[str], limits: Limits = LIMITS) -> TextTable:
+    """Read a file without a header line, whose columns are `names`."""
+    return concatenate(parse_lines(lines, first, names, path.name) for first, lines in line_blocks(path, limits))
 
 
-def _untar(data: bytes, name: str) -> bytes:
-    if data[257:262] != b"ustar":
-        return data
-    try:
-        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-            files = [member for member in archive.getmembers() if member.isfile()]
-            if len(files) != 1:
-                raise InputError(f"the archive {name!r} holds {len(files)} files instead of one; unpack it first.")
-            return archive.extractfile(files[0]).read()  # type: ignore[union-attr]
-    except tarfile.TarError as error:
-        raise InputError(f"the archive {name!r} is damaged ({error}); copy it again.") from error
-
-
-def read_json(data: bytes, source: str) -> Any:
-    """Parse JSON, with an `InputError` for data that are none."""
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{source!r} is not JSON ({error}); is the file cut off?") from error
-
-
-def read_text(path: Path) -> bytes:
-    r"""Return the contents of a text file as valid UTF-8 with ``\n`` line ends.
-
-    Bytes that are not UTF-8 are escaped (``M\xfcller``) rather than replaced, so that distinct names stay distinct.
-    """
-    data = read_bytes(path)
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError:
-        data = data.decode("utf-8", errors="backslashreplace").encode("utf-8")
-    return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in data else data
-
-
-def read_csv(path: Path, delimiter: str = ",", *, quoted: bool = True) -> TextTable:
-    """Read a file with a header line, every field as text.
-
-    Rows with a wrong number of fields are listed in ``bad``; empty rows are skipped.
-    """
-    data = read_text(path)
-    names = _header(data.partition(b"\n")[0].decode("utf-8"), delimiter, quoted, path.name)
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise InputError(f"the header of {path.name!r} names the column {shorten(twice[0])!r} twice; rename one.")
-    return parse_rows(data + b"\n", names, path.name, delimiter=delimiter, quoted=quoted, skip=1)
-
-
-def _header(line: str, delimiter: str, quoted: bool, source: str) -> list[str]:
-    try:
-        names = next(csv.reader([line], delimiter=delimiter), []) if quoted else line.split(delimiter)
-    except csv.Error as error:
-        raise InputError(f"the header of {source!r} cannot be read ({error}).") from error
+def _header(line: str, delimiter: str, source: str) -> list[str]:
     if not line.strip():
         raise InputError(f"the first line of {source!r} is blank; it must name the columns.")
-    return [name.strip() for name in names]
+    if delimiter != ",":
+        return [name.strip() for name in line.split(delimiter)]
+    try:
+        return [name.strip() for name in next(csv.reader([line], strict=True))]
+    except csv.Error as error:
+        raise InputError(f"line 1 of {source!r}, its header, cannot be read ({error}).") from error
 
 
-def parse_rows(
-    data: bytes, names: list[str], source: str, *, delimiter: str = ",", quoted: bool = True, skip: int = 0
-) -> TextTable:
-    """Parse text into columns `names`, without the first `skip` lines."""
-    bad: list[tuple[int, str]] = []
+def _check_names(names: list[str], source: str, limits: Limits) -> None:
+    limits.check(source, columns=len(names))
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise InputError(f"the header of {source!r} names the column {shorten(min(repeated))!r} twice; rename one.")
 
-    def refuse(row: Any) -> str:
-        """Keep number and text of a row with a wrong number of fields, and skip it."""
-        bad.append((row.number, row.text))
+
+def parse_lines(lines: Any, first: int, names: list[str], source: str, delimiter: str = ",") -> TextTable:
+    """Parse lines of text, the first of them line `first` of the file, into columns `names`."""
+    numbers = np.arange(first, first + len(lines))
+    bad: dict[int, str] = {}
+
+    def keep(mask: BoolArray, reason: str = "") -> None:
+        """Keep the lines of a mask, and record the reason of the others."""
+        nonlocal lines, numbers
+        if reason:
+            bad.update(dict.fromkeys(numbers[~mask].tolist(), reason))
+        lines, numbers = (lines, numbers) if mask.all() else (lines.filter(pa.array(mask)), numbers[mask])
+
+    keep(~_matches(lines, r"^\s*$"))
+    keep(~_matches(lines, r"\x00"), NULL_BYTE)
+    if delimiter == ",":
+        keep(_well_quoted(lines, numbers, source), MISPLACED_QUOTE)
+    rows, wrong = _parse(lines, names, source, delimiter)
+    fits = np.ones(len(numbers), dtype=bool)
+    fits[wrong] = False
+    keep(fits, WRONG_FIELDS)
+    return TextTable(rows, numbers, source, bad)
+
+
+def _matches(lines: Any, regex: str) -> BoolArray:
+    found: BoolArray = pc.match_substring_regex(lines, regex).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _well_quoted(lines: Any, numbers: IntArray, source: str) -> BoolArray:
+    """Whether the quotation marks of each line enclose fields; raises for a mark that is not closed on its line."""
+    quoted = np.flatnonzero(pc.match_substring(lines, '"').to_numpy(zero_copy_only=False))
+    some = lines.take(pa.array(quoted))
+    valid = np.ones(len(lines), dtype=bool)
+    valid[quoted] = _matches(some, _WELL_QUOTED)
+    unclosed = quoted[_matches(some, _UNCLOSED)]
+    if unclosed.size:
+        place = f"a quotation mark on line {numbers[unclosed[0]]} of {source!r} is never closed on that line"
+        raise InputError(f"{place}; remove the mark, or the line break inside the field.")
+    return valid
+
+
+def _parse(lines: Any, names: list[str], source: str, delimiter: str) -> tuple[Any, list[int]]:
+    """Table of the lines, and the positions of those with a wrong number of fields."""
+    schema = pa.schema([(name, pa.string()) for name in names])
+    if not len(lines):
+        return schema.empty_table(), []
+    wrong: list[int] = []
+
+    def skip(row: Any) -> str:
+        """Keep the position of a row with a wrong number of fields, and skip it."""
+        wrong.append(row.number - 1)
         return "skip"
 
-    schema = pa.schema([(name, pa.string()) for name in names])
+    text = pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), pa.scalar("\n", lines.type))[0].as_buffer()
     try:
         rows = pa_csv.read_csv(
-            pa.BufferReader(data),
-            pa_csv.ReadOptions(use_threads=False, block_size=_BLOCK, column_names=names, skip_rows=skip),
+            pa.BufferReader(text),
+            pa_csv.ReadOptions(use_threads=False, block_size=text.size + 1, column_names=names),
             pa_csv.ParseOptions(
-                delimiter=delimiter,
-                quote_char='"' if quoted else False,
-                newlines_in_values=quoted,
-                ignore_empty_lines=False,
-                invalid_row_handler=refuse,
+                delimiter=delimiter, quote_char='"' if delimiter == "," else False, invalid_row_handler=skip
             ),
             pa_csv.ConvertOptions(column_types=schema, strings_can_be_null=True, null_values=[""]),
         )
-        rows = rows.combine_chunks() if rows.num_rows else schema.empty_table()
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, OverflowError) as error:
         raise InputError(f"{source!r} cannot be read as a table ({shorten(str(error), 120)}).") from error
-    return _with_lines(rows, bad, source, skip, data.count(b'"') % 2 == 1 if quoted else False)
+    return rows if rows.num_rows else schema.empty_table(), wrong
 
 
-def _with_lines(rows: Any, bad: list[tuple[int, str]], source: str, skip: int, odd_quotes: bool) -> TextTable:
-    """Add line numbers to the rows and drop blank ones."""
-    wrong = {number: text for number, text in bad if text.strip()}
-    every = np.arange(skip + 1, skip + 1 + rows.num_rows + len(bad))
-    lines = np.setdiff1d(every, [number for number, _ in bad], assume_unique=True)
-    filled = np.zeros(rows.num_rows, dtype=bool)
-    for column in rows.columns:
-        filled |= column.is_valid().to_numpy()
-    table = TextTable(rows.filter(pa.array(filled)), lines[filled], source, _bad_lines(wrong))
-    _check_quotes(table, wrong, odd_quotes)
-    return table
+def read_parquet(path: Path, limits: Limits = LIMITS) -> TextTable:
+    """Read the Parquet file of exactly this name; its columns keep their types.
+
+    Raises
+    ------
+    InputError
+        For a file that is damaged or larger than `limits`, text that is not UTF-8, and times in an unknown zone.
+    """
+    with open_parquet(path, limits) as file:
+        try:
+            rows = file.read()
+            rows.validate(full=True)
+        except (pa.ArrowException, OSError, MemoryError) as error:
+            raise _damaged(path, error) from error
+    return TextTable(rows.combine_chunks(), np.arange(1, rows.num_rows + 1), path.name)
 
 
-def _bad_lines(wrong: Mapping[int, str]) -> dict[int, str]:
-    """Every line that a bad row covers; a stray quotation mark can join many lines."""
-    return {number + i: WRONG_FIELDS for number, text in wrong.items() for i in range(text.strip("\n").count("\n") + 1)}
-
-
-def _check_quotes(table: TextTable, wrong: Mapping[int, str], odd_quotes: bool) -> None:
-    """Raise if an unclosed quotation mark joined rows, which would be missing from every total."""
-    limit = 1 if odd_quotes else _MAX_FIELD_LINES
-    starts = [number for number, text in wrong.items() if text.strip("\n").count("\n") >= limit]
-    for column in table.rows.columns:
-        over = pc.fill_null(pc.greater_equal(pc.count_substring(column, "\n"), limit), False)
-        starts += table.lines[over.to_numpy()].tolist()
-    if starts:
-        raise InputError(
-            f"a quotation mark on line {min(starts)} of {table.source!r} is never closed; repair that line."
-        )
-
-
-def read_parquet(path: Path) -> TextTable:
-    """Read a Parquet file; its columns keep their types."""
+def open_parquet(path: Path, limits: Limits = LIMITS) -> Any:
+    """Open a Parquet file of known zones and of a size within `limits`; also a context manager."""
     try:
-        rows = pq.read_table(path).combine_chunks()
-    except (pa.ArrowException, OSError) as error:
-        message = f"{path.name!r} is not a Parquet file that can be read ({shorten(str(error), 120)})."
-        raise InputError(message) from error
-    return TextTable(rows, np.arange(1, rows.num_rows + 1), path.name)
+        file = pq.ParquetFile(pa.OSFile(os.fsencode(path)))
+        about, schema = file.metadata, file.schema_arrow
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise _damaged(path, error) from error
+    size = sum(about.row_group(group).total_byte_size for group in range(about.num_row_groups))
+    limits.check(path.name, rows=about.num_rows, size=size)
+    _check_names(schema.names, path.name, limits)
+    for column in schema:
+        _check_zone(column, path.name)
+    return file
 
 
-def read_table(path: Path) -> TextTable:
+def _check_zone(column: Any, source: str) -> None:
+    zone = getattr(column.type, "tz", None)
+    try:
+        parse_timezone(zone)
+    except InputError as error:
+        raise InputError(f"the times in {shorten(column.name)!r} of {source!r} have no known zone: {error}") from error
+
+
+def _damaged(path: Path, error: BaseException) -> InputError:
+    return InputError(f"{path.name!r} is not a Parquet file that can be read ({shorten(str(error), 120)}).")
+
+
+def read_table(path: Path, limits: Limits = LIMITS) -> TextTable:
     """Read a Parquet file, recognised by its first bytes, or else CSV."""
-    if path.is_dir():
-        raise InputError(f"{path.name!r} is a folder; name the file in it that holds the log.")
-    with path.open("rb") as file:
-        is_parquet = file.read(4) == b"PAR1"
-    return read_parquet(path) if is_parquet else read_csv(path)
+    return read_parquet(path, limits) if is_parquet(path) else read_csv(path, limits)
 
 
 def check_header(table: TextTable, required: tuple[str, ...]) -> None:

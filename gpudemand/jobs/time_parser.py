@@ -14,11 +14,10 @@ import pyarrow.compute as pc
 
 from gpudemand._typing import BoolArray, FloatArray
 from gpudemand._validation import InputError, nearest, shorten
-from gpudemand.jobs.table import EARLIEST, LATEST, TIME
+from gpudemand.jobs.schema import EARLIEST, LATEST, OUTSIDE, TIME
 
 #: What logs write where there is no value.
 NULL_MARKERS = ("", "none", "null", "nan", "nat", "na", "n/a", "unknown", "-")
-OUTSIDE = "time outside 1985 to 2200"
 MILLISECONDS = "time in milliseconds? (seconds were expected)"
 NO_SUCH_TIME = "local time that daylight saving skips"
 #: Longer than any log, and short enough that adding it to a valid time still fits into 64 bits of nanoseconds.

@@ -13,9 +13,10 @@ import pyarrow as pa
 
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError
+from gpudemand.jobs.files import LIMITS, Limits, existing_path, read_json
 from gpudemand.jobs.log_columns import LogColumns, canonical_status, map_unique, start_unstarted_at_end
 from gpudemand.jobs.table import COLUMNS
-from gpudemand.jobs.text import TextTable, existing_path, parse_rows, read_bytes, read_json, read_text
+from gpudemand.jobs.text import TextTable, read_headerless
 
 _HELIOS_CLUSTERS = ("Venus", "Earth", "Saturn", "Uranus")
 _ACME_CLUSTERS = ("Seren", "Kalos")
@@ -82,14 +83,16 @@ def philly(log: LogColumns) -> pd.DataFrame:
     return _slurm_like(log, group="vc", cluster="Philly")
 
 
-def open_philly(path: Path) -> TextTable:
+def open_philly(path: Path, limits: Limits = LIMITS) -> TextTable:
     """Read the list of jobs as a table of attempts."""
-    jobs = read_json(read_bytes(path), path.name)
-    try:
-        rows = [row for job in jobs for row in _attempts(job)]
-    except (TypeError, KeyError, AttributeError) as error:
-        message = f"{path.name!r} is not a list of Philly jobs (each with jobid, submitted_time and attempts)"
-        raise InputError(f"{message}: {error!r}.") from error
+    jobs = read_json(path, limits)
+    rows: list[dict[str, Any]] = []
+    for number, job in enumerate(jobs if isinstance(jobs, list) else [jobs], start=1):
+        try:
+            rows += _attempts(job)
+        except (TypeError, KeyError, AttributeError) as error:
+            message = f"{path.name!r} is not a list of Philly jobs (each with jobid, submitted_time and attempts)"
+            raise InputError(f"{message}: entry {number} gives {error!r}.") from error
     schema = pa.schema([(name, pa.string()) for name in _PHILLY])
     columns = [[_text_or_none(row[name]) for row in rows] for name in _PHILLY]
     return TextTable(pa.table(columns, schema=schema), np.arange(1, len(rows) + 1), path.name)
@@ -226,12 +229,16 @@ def pai(log: LogColumns) -> pd.DataFrame:
     return start_unstarted_at_end(jobs)
 
 
-def open_pai(path: Path) -> TextTable:
+def open_pai(path: Path, limits: Limits = LIMITS) -> TextTable:
     """Read the task table, joined with the user and the submission of each task's job."""
     folder = path if path.is_dir() else path.parent
-    task = _headerless(_pai_file(path, "task") if path.is_dir() else path, _PAI_TASK)
-    job = _headerless(_pai_file(folder, "job"), _PAI_JOB)
-    jobs = job.rows.to_pandas().drop_duplicates("job_name").rename(columns={"start_time": "job_start_time"})
+    task = read_headerless(_pai_file(path, "task") if path.is_dir() else path, _PAI_TASK, limits)
+    job = read_headerless(_pai_file(folder, "job"), _PAI_JOB, limits)
+    if job.bad:
+        line = min(job.bad)
+        raise InputError(f"line {line} of {job.source!r} is {job.bad[line]}, so its user is unknown; repair that line.")
+    jobs = job.rows.to_pandas().dropna(subset="job_name").drop_duplicates("job_name")
+    jobs = jobs.rename(columns={"start_time": "job_start_time"})
     rows = task.rows.to_pandas().merge(jobs[["job_name", "user", "job_start_time"]], on="job_name", how="left")
     schema = pa.schema([(str(name), pa.string()) for name in rows.columns])
     return TextTable(pa.Table.from_pandas(rows, schema, preserve_index=False), task.lines, task.source, task.bad)
@@ -240,7 +247,3 @@ def open_pai(path: Path) -> TextTable:
 def _pai_file(folder: Path, kind: str) -> Path:
     paths = [folder / f"pai_{kind}_table{suffix}" for suffix in (".csv", ".csv.gz", ".tar.gz")]
     return next((path for path in paths if path.is_file()), None) or existing_path(paths[0])
-
-
-def _headerless(path: Path, names: list[str]) -> TextTable:
-    return parse_rows(read_text(path) + b"\n", names, path.name)

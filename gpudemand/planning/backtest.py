@@ -9,7 +9,8 @@ import pandas as pd
 from sklearn.base import clone
 
 from gpudemand._typing import FloatArray
-from gpudemand._validation import InputError, check_columns, check_number
+from gpudemand._validation import InputError, check_columns, check_number, check_usage
+from gpudemand.jobs.table import check_jobs
 from gpudemand.metrics import model_names
 from gpudemand.planning.capacity.quantiles import QuantileTable
 from gpudemand.planning.demand.job_demand import JobDemandModel
@@ -46,6 +47,7 @@ def demand_cross_validation(
     DataFrame
         ``unique_id``, ``ds``, ``cutoff`` (the last bin of the training data), ``y``, and the columns of the model.
     """
+    jobs, usage = check_jobs(jobs), check_usage(usage)
     h, n_windows = (
         int(check_number(name, value, 1, integer=True)) for name, value in (("h", h), ("n_windows", n_windows))
     )
@@ -98,7 +100,7 @@ def plan_backtest(backtest: pd.DataFrame, service_levels: Sequence[float] = (0.9
       model  service_level  coverage  held  idle  short  regret
     0     M            0.9       1.0   1.0   0.2    0.0    0.04
     """
-    check_columns(backtest, ("unique_id", "ds", "cutoff", "y"), "backtest")
+    backtest = check_columns(backtest, ("unique_id", "ds", "cutoff", "y"), "backtest")
     rows = {
         (model, share): _score(backtest, model, check_number("service_levels", share, 0.5, 0.9999, open_low=True))
         for model in model_names(backtest)

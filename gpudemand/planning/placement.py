@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._typing import BoolArray, FloatArray, IntArray
-from gpudemand._validation import InputError
+from gpudemand._validation import InputError, as_pandas
 from gpudemand.planning.runtime.training import training_steps
 from gpudemand.planning.scenarios.changes import JobCosts
 
@@ -31,6 +31,7 @@ def predicted_times(jobs: pd.DataFrame, devices: Sequence[str], costs: JobCosts)
     -------
     seconds, fits : ndarray of shape (n_jobs, n_devices)
     """
+    jobs = as_pandas(jobs, "jobs")
     tables = {name: costs.costs(jobs.assign(gpu_type=name)) for name in dict.fromkeys(devices)}
     steps, fits = (
         np.stack([tables[name][column].to_numpy(dtype=float) for name in devices], axis=1)

@@ -94,7 +94,7 @@ class HorizonErrorDisplay(Display):
         -------
         HorizonErrorDisplay
         """
-        check_columns(backtest, KEYS, "backtest")
+        backtest = check_columns(backtest, KEYS, "backtest")
         check_choice("metric", metric, _METRICS)
         known = model_names(backtest)
         chosen = known if models is None else [check_choice("models", name, known) for name in models]

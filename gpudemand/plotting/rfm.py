@@ -77,7 +77,7 @@ class RFMDisplay(Display):
         -------
         RFMDisplay
         """
-        check_columns(table, ("recency", "frequency", "monetary"), "table of rfm_table")
+        table = check_columns(table, ("recency", "frequency", "monetary"), "table of rfm_table")
         codes = checked_labels(table.index, labels)
         return cls(table, codes, segment_names(codes, names), kind=kind or kind_of(table))
 

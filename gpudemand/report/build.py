@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from gpudemand._atomic import check_replaceable, replace_folder
+from gpudemand._tables import printable, write_table
+from gpudemand.jobs.table import check_jobs
 from gpudemand.report.analysis.gpu_types import GpuTypePlans, check_installed, gpu_type_numbers, plan_gpu_types
 from gpudemand.report.analysis.parts import Parts, forecast_parts
 from gpudemand.report.analysis.requirement import Requirement, headline, plan_requirement
@@ -20,10 +23,13 @@ from gpudemand.report.analysis.skipped_sections import SkippedSections
 from gpudemand.report.analysis.usage_tables import UsageTables, compute_usage_tables
 from gpudemand.report.analysis.user_segments import UserSegments, segment_users
 from gpudemand.report.page.caveats import caveats
-from gpudemand.report.page.figures import draw_figures
+from gpudemand.report.page.figures import Drawing, draw_figures
 from gpudemand.report.page.render import render
 from gpudemand.report.page.summary import summarize
 from gpudemand.usage.series import recorded_until
+
+#: File of a report that lists the others, and what else stands in it.
+MANIFEST, _ABOUT = "report.json", {"made_by": "gpudemand report", "format": 1}
 
 
 def build_report(
@@ -37,20 +43,21 @@ def build_report(
     target_utilization: float = 0.85,
     service_level: float = 0.95,
     lead_time: str = "90D",
-    tz: str = "UTC",
+    tz: str | None = None,
     until: object = None,
     prices: tuple[float, float] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Path:
-    """Write a report on a job log: usage, demand forecast, capacity plan and their backtests.
+    r"""Write a report on a job log: usage, demand forecast, capacity plan and their backtests.
 
     Parameters
     ----------
     jobs : DataFrame
-        Canonical job table, as `read_jobs` returns it.
+        Job table, as `read_jobs` returns it, or any with ``user``, ``start``, ``end`` and ``gpus``.
     out_dir : str or Path
-        Folder to write into; made if absent. Gets ``index.html`` (one self-contained page), ``figures/*.svg`` and
-        ``*.png``, ``tables/*.csv`` and ``*.parquet``, and ``headline.json``.
+        Folder of the report; made if absent. Gets ``index.html`` (one self-contained page), ``figures/*.svg`` and
+        ``*.png``, ``tables/*.csv`` and ``*.parquet``, ``headline.json``, and ``report.json``, which lists all files. An
+        older report in it is replaced as a whole: interrupted at any time, the old one or the new one is there.
     by : {"user", "group", "cluster", "gpu_type", "total"}, default="user"
         Key that usage is split by.
     freq : str, default="D"
@@ -66,8 +73,8 @@ def build_report(
         Probability with which demand does not exceed the GPUs required, above 0.5, at most 0.999.
     lead_time : str, default="90D"
         From the order of GPUs to their first use.
-    tz : str, default="UTC"
-        Zone of the calendar.
+    tz : str, optional
+        Zone of the calendar, by default UTC, and of times of jobs that have none, which are refused without it.
     until : time-like, optional
         End of the period; by default where the log stops being complete (see
         `gpudemand.usage.series.recorded_until`).
@@ -84,7 +91,8 @@ def build_report(
     Raises
     ------
     InputError
-        If the table or a parameter is not valid, or the log is too short for the horizon.
+        If the table or a parameter is not valid, the log is too short for the horizon, or the folder holds anything
+        but a report that was written by this function.
     OSError
         If the folder cannot be written.
 
@@ -94,14 +102,29 @@ def build_report(
     the mean of GPUs held per bin, at the target utilization, and the peak, at full utilization; the larger requirement
     counts. Sections that the log does not support (segments, parts, GPU types, scenarios, costs) state the reason.
 
+    Names come from users. Control characters in them are written as ``\x07``; in CSV files, text that a spreadsheet
+    would take for a formula begins with an apostrophe (``'=1+1``). Parquet files have the names as they are otherwise.
+
     Examples
     --------
     >>> from gpudemand.datasets import load_jobs_sample
     >>> build_report(load_jobs_sample(), "report")  # doctest: +SKIP
     PosixPath('report/index.html')
     """
-    settings = Settings(by, freq, horizon, installed, target_utilization, service_level, lead_time, tz, until, prices)
-    begin, skipped = progress or (lambda step: None), SkippedSections()
+    zone = tz or "UTC"
+    settings = Settings(by, freq, horizon, installed, target_utilization, service_level, lead_time, zone, until, prices)
+    begin = progress or (lambda step: None)
+    check_replaceable(out_dir, MANIFEST)  # before the minutes of computation
+    results = _compute(printable(check_jobs(jobs, tz=tz, allow_unknown=True)), settings, begin)
+    begin("Drawing figures")
+    figures = draw_figures(results.usage, results.selected, results.requirement, results.segments, results.parts)
+    begin("Writing page and tables")
+    return _write(Path(out_dir), results, figures)
+
+
+def _compute(jobs: pd.DataFrame, settings: Settings, begin: Callable[[str], None]) -> _Results:
+    """The numbers of the report."""
+    skipped = SkippedSections()
     begin("Computing usage")
     settings = _with_until(settings, jobs)
     usage = compute_usage_tables(jobs, settings)
@@ -119,12 +142,7 @@ def build_report(
     scenarios = skipped.attempt(
         "scenarios", lambda: plan_scenarios(jobs, selected.forecast, requirement, segments, settings)
     )
-    begin("Drawing figures")
-    folder = Path(out_dir)
-    figures = draw_figures(usage, selected, requirement, segments, parts, folder / "figures")
-    begin("Writing page and tables")
-    results = _Results(settings, usage, selected, requirement, segments, parts, types, scenarios, skipped)
-    return _write(folder, results, figures)
+    return _Results(settings, usage, selected, requirement, segments, parts, types, scenarios, skipped)
 
 
 def _with_until(settings: Settings, jobs: pd.DataFrame) -> Settings:
@@ -147,20 +165,26 @@ class _Results:
     skipped: SkippedSections
 
 
-def _write(folder: Path, results: _Results, figures: dict[str, str]) -> Path:
+def _write(out_dir: Path, results: _Results, figures: dict[str, Drawing]) -> Path:
+    """Write the report and return the path of its page."""
     r = results
     risk = risk_table(r.requirement)
     numbers = headline(r.requirement, r.selected, r.usage.tables["log"], r.settings)
     numbers |= risk_numbers(r.requirement, r.selected, risk) | gpu_type_numbers(r.types)
     tables = {**_tables(r), "headline": pd.DataFrame([numbers]), "risk": risk}
-    write_tables(tables, folder / "tables")
-    (folder / "headline.json").write_text(json.dumps(numbers, indent=2) + "\n", encoding="utf-8")
     summary = summarize(numbers, r.parts, r.scenarios, r.types)
     remarks = caveats(numbers, r.selected.windows, tables, r.skipped, r.scenarios)
-    page = render(numbers, tables, figures, summary, remarks, r.skipped, r.settings, r.parts)
-    index = folder / "index.html"
-    index.write_text(page, encoding="utf-8")
-    return index
+    addresses = {name: drawing.address for name, drawing in figures.items()}
+    page = render(numbers, tables, addresses, summary, remarks, r.skipped, r.settings, r.parts)
+    with replace_folder(out_dir, MANIFEST, _ABOUT) as folder:
+        write_tables(tables, folder / "tables")
+        (folder / "figures").mkdir()
+        for name, drawing in figures.items():
+            (folder / "figures" / f"{name}.svg").write_bytes(drawing.svg)
+            (folder / "figures" / f"{name}.png").write_bytes(drawing.png)
+        (folder / "headline.json").write_text(json.dumps(numbers, indent=2) + "\n", encoding="utf-8")
+        (folder / "index.html").write_text(page, encoding="utf-8")
+    return out_dir / "index.html"
 
 
 def _tables(results: _Results) -> dict[str, pd.DataFrame]:
@@ -189,7 +213,7 @@ def _tables(results: _Results) -> dict[str, pd.DataFrame]:
 
 
 def write_tables(tables: dict[str, pd.DataFrame], folder: Path) -> None:
-    """Write tables as ``.csv`` and as ``.parquet``.
+    """Write tables as ``.csv`` that is safe in spreadsheets, and as ``.parquet``.
 
     Parameters
     ----------
@@ -203,5 +227,5 @@ def write_tables(tables: dict[str, pd.DataFrame], folder: Path) -> None:
         plain = table.copy()
         # Parquet takes only attributes that are JSON; the figures hold them already.
         plain.attrs = {}
-        plain.to_csv(folder / f"{name}.csv", index=False)
-        plain.to_parquet(folder / f"{name}.parquet", index=False)
+        for suffix in ("csv", "parquet"):
+            write_table(plain, folder / f"{name}.{suffix}")

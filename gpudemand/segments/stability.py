@@ -62,7 +62,7 @@ def segment_stability(
     """
     check_is_fitted(segmenter, "labels_")
     count = int(check_number("n_resamples", n_resamples, 1, integer=True))
-    frame = X if isinstance(X, pd.DataFrame) else pd.DataFrame(as_matrix(X).values)
+    frame = X if isinstance(X, pd.DataFrame) else pd.DataFrame(*as_matrix(X))
     seeds = np.random.default_rng(random_state).integers(2**31, size=count)
     rows = _parallel.run(_resample, [(segmenter, frame, int(seed)) for seed in seeds], n_jobs=n_jobs)
     names = ["ari", *(f"segment_{label}" for label in range(segmenter.n_segments_))]

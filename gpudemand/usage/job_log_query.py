@@ -16,35 +16,12 @@ import pyarrow as pa
 
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError
-from gpudemand.jobs.table import COLUMNS, EARLIEST, LATEST, MAX_GPUS, TIME, check_jobs
+from gpudemand.jobs.schema import UNKNOWN_END
+from gpudemand.jobs.table import in_microseconds
+from gpudemand.usage.stored_log import create_relation
+from gpudemand.usage.typed_log import check_rows, create_typed_view
 
 KEYS = ("user", "group", "cluster", "gpu_type", "status")
-_TEXT, _TIMES, _NUMBERS = ("job_id", *KEYS), ("submit", "start", "end"), ("gpus",)
-_NEEDED = (*_TEXT, *_TIMES, *_NUMBERS)
-
-#: A finished job without a recorded end counts as zero time, never as running.
-_FINISHED = "('completed', 'failed', 'cancelled', 'timeout', 'out_of_memory', 'preempted')"
-
-_TIME_COLUMNS = "submit_us, start_us, end_us"
-
-
-def microseconds(time: pd.Timestamp) -> int:
-    """Microseconds since 1970."""
-    return int(time.as_unit("us").asm8.astype("int64"))
-
-
-#: Reasons why a row of a file is unusable, as in `read_jobs` -> SQL condition.
-_INVALID = {
-    "no submit or start time": "submit_us IS NULL AND start_us IS NULL",
-    "end before start": "end_us < coalesce(start_us, submit_us)",
-    "start before submit": "start_us < submit_us",
-    "negative number of GPUs": "gpus < 0",
-    f"more than {MAX_GPUS:,} GPUs": f"gpus > {MAX_GPUS}",
-    "time outside 1985 to 2200": (
-        f"least({_TIME_COLUMNS}) < {microseconds(EARLIEST)} OR greatest({_TIME_COLUMNS}) > {microseconds(LATEST)}"
-    ),
-    "an unreadable cell": "unreadable",
-}
 
 
 @dataclass(frozen=True)
@@ -58,104 +35,74 @@ class Bounds:
 
 
 @contextmanager
-def open_log(source: object, by: Sequence[str], *, pending: bool) -> Iterator[JobLogQuery]:
+def open_log(
+    source: pd.DataFrame | Path, by: Sequence[str], *, pending: bool, tz: object = None
+) -> Iterator[JobLogQuery]:
     """Open a job log for queries.
 
     Parameters
     ----------
-    source : DataFrame, str or Path
-        A canonical job table, or a Parquet or CSV file that holds one.
+    source : DataFrame or Path
+        What `check_jobs` returned, or a Parquet or CSV file of a job table.
     by : sequence of str
         Columns whose values, joined by ``/``, name a series; empty for the total.
     pending : bool
         Whether intervals begin at the submit and include waiting.
+    tz : str or tzinfo, optional
+        Zone of times that have none.
     """
     with tempfile.TemporaryDirectory(prefix="gpudemand-") as spill:
         # A bounded memory pool; larger intermediates are spilled to disk.
         config: dict[str, Any] = {"temp_directory": spill, "memory_limit": "1GB", "preserve_insertion_order": "false"}
         with duckdb.connect(config=config) as db:
-            yield JobLogQuery(db, source, by, pending=pending)
+            yield JobLogQuery(db, source, by, pending=pending, tz=tz)
 
 
 class JobLogQuery:
     """Queries over a canonical job log that is not loaded into memory; see `open_log`."""
 
-    def __init__(self, db: duckdb.DuckDBPyConnection, source: object, by: Sequence[str], *, pending: bool) -> None:
+    def __init__(
+        self,
+        db: duckdb.DuckDBPyConnection,
+        source: pd.DataFrame | Path,
+        by: Sequence[str],
+        *,
+        pending: bool,
+        tz: object = None,
+    ) -> None:
         self._db = db
-        if isinstance(source, pd.DataFrame):
-            self._register(check_jobs(source))
+        if isinstance(source, Path):
+            self._open(source, tz)
         else:
-            self._open(Path(str(source)))
+            self._db.register("typed", in_microseconds(source))
         self._create_runs_view(by, pending)
 
-    def _register(self, jobs: pd.DataFrame) -> None:
-        used = jobs[list(_NEEDED)]
-        used = used.assign(**{name: used[name].dt.as_unit("us") for name in _TIMES if used[name].dtype == TIME})
-        self._db.register("source", pa.Table.from_pandas(used, preserve_index=False))
-        self._cast("source", text=False)
-
-    def _open(self, path: Path) -> None:
+    def _open(self, path: Path, tz: object) -> None:
         if not path.is_file():
             raise InputError(f"there is no log at {str(path)!r}.")
         suffix = next((s for s in (".parquet", ".csv", ".csv.gz") if path.name.endswith(s)), None)
         if suffix is None:
             raise InputError(f"{path.name} is neither Parquet nor CSV; convert it with `gpudemand convert` first.")
-        quoted = str(path).replace("'", "''")
-        options = "" if suffix == ".parquet" else ", header=true, all_varchar=true"
-        reader = f"read_{'parquet' if suffix == '.parquet' else 'csv'}('{quoted}'{options})"
         try:
-            columns = {row[0] for row in self._db.execute(f"DESCRIBE SELECT * FROM {reader}").fetchall()}
-            missing = [name for name in COLUMNS if name not in columns]
-            if missing:
-                raise InputError(
-                    f"{path.name} is no canonical job table (it lacks {', '.join(missing)}); "
-                    "read it with read_jobs(path, format=...) or convert it with `gpudemand convert`."
-                )
-            self._cast(reader, text=suffix != ".parquet")
-            self._check_rows(path.name)
+            create_typed_view(self._db, create_relation(self._db, path), path.name, tz)
+            check_rows(self._db, path.name)
         except duckdb.Error as error:
             raise InputError(
                 f"{path.name} cannot be read as {suffix[1:]}: {str(error).splitlines()[0][:160]}"
             ) from error
 
-    def _cast(self, relation: str, *, text: bool) -> None:
-        """Create the view ``typed``: text, microseconds and numbers, and whether a cell is unreadable."""
-        times = [f'epoch_us(TRY_CAST("{name}" AS TIMESTAMPTZ)) AS {name}_us' for name in _TIMES]
-        numbers = [f'TRY_CAST("{name}" AS DOUBLE) AS {name}' for name in _NUMBERS]
-        casts = [(name, "TIMESTAMPTZ") for name in _TIMES] + [(name, "DOUBLE") for name in _NUMBERS]
-        bad = " OR ".join(f'("{name}" <> \'\' AND TRY_CAST("{name}" AS {kind}) IS NULL)' for name, kind in casts)
-        names = [f'nullif(CAST("{name}" AS VARCHAR), \'\') AS "{name}"' for name in _TEXT]
-        unreadable = f"coalesce({bad}, false)" if text else "false"
-        columns = ", ".join([*names, *times, *numbers, f"{unreadable} AS unreadable"])
-        self._db.execute(f"CREATE VIEW typed AS SELECT {columns} FROM {relation}")
-
-    def _check_rows(self, name: str) -> None:
-        counts = ", ".join(f"count(*) FILTER ({rule})" for rule in _INVALID.values())
-        found = self._row(f"SELECT {counts} FROM typed")
-        wrong = {reason: count for reason, count in zip(_INVALID, found, strict=True) if count}
-        duplicated = self._row(
-            "SELECT count(*) FROM (SELECT 1 FROM typed WHERE job_id IS NOT NULL "
-            "GROUP BY cluster, job_id, start_us HAVING count(*) > 1)"
-        )[0]
-        if duplicated:
-            wrong["duplicate job id"] = duplicated
-        if wrong:
-            parts = ", ".join(f"{count:,} {reason}" for reason, count in wrong.items())
-            raise InputError(
-                f"{name} has rows that cannot be counted ({parts}); clean it with `gpudemand convert` first."
-            )
-
     def _create_runs_view(self, by: Sequence[str], pending: bool) -> None:
         """Create the view ``runs``: one row a job with its key, begin and end (NULL while it runs)."""
         parts = [f"coalesce(replace(\"{name}\", '/', '%2F'), 'unknown')" for name in by]
         key = " || '/' || ".join(parts) or "'total'"
-        begin = "submit_us" if pending else "coalesce(start_us, submit_us)"
+        submit = "coalesce(submit_us, start_us)"
+        begin = submit if pending else "coalesce(start_us, submit_us)"
         # A pending job holds nothing: its missing start must not default to the submit.
         waiting = "false" if pending else "coalesce(status = 'pending', false) AND start_us IS NULL"
-        unknown_end = f"coalesce(end_us IS NULL AND status IN {_FINISHED}, false)"
-        self._db.execute(f"""CREATE VIEW runs AS SELECT {key} AS key, submit_us, gpus, {waiting} AS waiting,
-            coalesce({begin}, start_us) AS begin_us, {unknown_end} AS unknown_end,
-            CASE WHEN {unknown_end} THEN coalesce({begin}, start_us) ELSE end_us END AS end_us FROM typed""")
+        unknown_end = f"coalesce({UNKNOWN_END}, false)"
+        self._db.execute(f"""CREATE VIEW runs AS SELECT {key} AS key, {submit} AS submit_us, gpus, {waiting} AS waiting,
+            {begin} AS begin_us, {unknown_end} AS unknown_end,
+            CASE WHEN {unknown_end} THEN {begin} ELSE end_us END AS end_us FROM typed""")
 
     def _row(self, query: str) -> tuple[int, ...]:
         row = self._db.execute(query).fetchone()
@@ -171,6 +118,12 @@ class JobLogQuery:
         if begin is None:
             raise InputError("the job log has no rows; there is nothing to add up.")
         return Bounds(begin, until, gpus, ends)
+
+    def named(self) -> list[str]:
+        """Columns of `KEYS` that have a value for some job."""
+        columns = ", ".join(f'count("{name}")' for name in KEYS)
+        counts = self._row(f"SELECT {columns} FROM typed")
+        return [name for name, count in zip(KEYS, counts, strict=True) if count]
 
     def keys(self) -> list[str]:
         """Names of the series, sorted."""

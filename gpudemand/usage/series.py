@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
-from gpudemand._typing import STRING, FloatArray, IntArray
-from gpudemand._validation import InputError, check_choice, check_columns, check_usage
+from gpudemand._typing import STRING, FloatArray
+from gpudemand._validation import InputError, as_wide, check_choice, check_columns, check_usage
+from gpudemand.jobs.schema import microseconds
 from gpudemand.jobs.table import check_jobs, saved_attrs
-from gpudemand.jobs.time_parser import parse_timestamp
-from gpudemand.usage.bins import BinnedGpuTime, bin_edges
-from gpudemand.usage.job_log_query import KEYS, JobLogQuery, microseconds, open_log
+from gpudemand.jobs.time_parser import parse_timestamp, parse_timezone
+from gpudemand.usage.binned_values import binned_values
+from gpudemand.usage.bins import bin_edges
+from gpudemand.usage.job_log_query import KEYS, open_log
 
 VALUES = ("gpu_hours", "gpus", "gpus_peak", "jobs")
 
 
 def usage_series(
-    jobs: pd.DataFrame | str | Path,
+    jobs: pd.DataFrame | str | os.PathLike[str],
     by: str | Sequence[str] | None = "user",
     freq: object = "D",
     value: str = "gpu_hours",
     *,
     start: object = None,
     until: object = None,
-    tz: str = "UTC",
+    tz: object = None,
     pending: bool = False,
     partial: bool = True,
 ) -> pd.DataFrame:
@@ -36,7 +40,8 @@ def usage_series(
     Parameters
     ----------
     jobs : DataFrame, str or Path
-        A canonical job table, or a Parquet or CSV file of one, which is queried by DuckDB and not loaded.
+        A job table, of pandas, polars, pyarrow ..., or a Parquet or CSV file of one, which is queried by DuckDB and not
+        loaded. ``start`` (or ``submit``), ``end`` and ``gpus`` are needed, and ``user`` for ``by="user"``.
     by : str, sequence of str or None, default="user"
         Column that defines the series: ``"user"``, ``"group"``, ``"cluster"``, ``"gpu_type"``, ``"status"``; a list or
         a path such as ``"cluster/group/user"`` gives hierarchical names; None or ``"total"`` is the total. A missing
@@ -48,8 +53,9 @@ def usage_series(
     start, until : time-like, optional
         Period to cover; times without a zone are in `tz`. The log's own first and last time by default. Jobs still
         running end at `until`.
-    tz : str, default="UTC"
-        Zone of the calendar: days, weeks and months are local ones; days have 23, 24 or 25 hours.
+    tz : str or tzinfo, optional
+        Zone of the calendar, by default UTC: days, weeks and months are local ones; days have 23, 24 or 25 hours. Also
+        the zone of times of jobs that have none, which are refused without it.
     pending : bool, default=False
         Include waiting time: each job counts from its submit, and jobs that have not started are included.
     partial : bool, default=True
@@ -62,6 +68,12 @@ def usage_series(
         ``attrs`` hold ``kind``, ``value``, ``freq``, ``until``, and the numbers of jobs with unknown GPUs (counted as
         0) and of finished jobs with an unknown end (counted as zero time).
 
+    Raises
+    ------
+    InputError
+        For an argument or a log that cannot be used. Rows that cannot be counted are named by reason and none is left
+        out, as `read_jobs` does; see `gpudemand.jobs.table.check_jobs`.
+
     Notes
     -----
     A missing start counts as the submit, unless the job is known to be pending.
@@ -69,10 +81,8 @@ def usage_series(
     Examples
     --------
     >>> import pandas as pd
-    >>> from gpudemand.jobs.table import as_jobs
     >>> times = pd.to_datetime(["2026-03-01 22:00", "2026-03-03 04:00"], utc=True)
-    >>> log = pd.DataFrame({"user": ["ada"], "submit": times[:1], "end": times[1:], "gpus": [2]})
-    >>> jobs = as_jobs(log, kind="measured")
+    >>> jobs = pd.DataFrame({"user": ["ada"], "start": times[:1], "end": times[1:], "gpus": [2]})
     >>> usage_series(jobs, freq="D")
       unique_id                        ds     y
     0       ada 2026-03-01 00:00:00+00:00   4.0
@@ -80,20 +90,20 @@ def usage_series(
     2       ada 2026-03-03 00:00:00+00:00   8.0
     """
     check_choice("value", value, VALUES)
-    columns = _key_columns(by)
-    if isinstance(jobs, pd.DataFrame):
-        _check_present(jobs, columns)
-    with open_log(jobs, columns, pending=pending) as log:
+    columns, zone = _key_columns(by), _calendar(tz)
+    source = Path(jobs) if isinstance(jobs, (str, os.PathLike)) else check_jobs(jobs, tz=tz, allow_unknown=True)
+    with open_log(source, columns, pending=pending, tz=tz) as log:
         bounds = log.bounds()
-        begin, stop = _time("start", start, tz, bounds.begin), _time("until", until, tz, bounds.until)
+        _check_named(columns, log.named())
+        begin, stop = _time("start", start, zone, bounds.begin), _time("until", until, zone, bounds.until)
         if stop < begin:
             raise InputError(f"until ({stop}) lies before the start of the period ({begin}).")
-        edges = bin_edges(begin, stop, freq, tz)
+        edges = bin_edges(begin, stop, freq, zone)
         keys = log.keys()
-        y = _values(log, value, edges, len(keys), microseconds(begin), microseconds(stop))
+        y = binned_values(log, value, edges, len(keys), microseconds(begin), microseconds(stop))
     usage = _long_frame(keys, edges[:-1], y)
     usage.attrs = {
-        "kind": _stated_kind(jobs),
+        "kind": _stated_kind(source),
         "value": value,
         "freq": str(freq),
         "until": stop.isoformat(),
@@ -103,11 +113,17 @@ def usage_series(
     return usage if partial or stop >= edges[-1] else drop_last_bin(usage)
 
 
-def _stated_kind(jobs: pd.DataFrame | str | Path) -> str:
+def _calendar(tz: object) -> Any:
+    """Zone of the calendar: named zones by name, as pandas writes them into a dtype."""
+    zone = parse_timezone(tz)
+    return "UTC" if zone is None else getattr(zone, "key", zone)
+
+
+def _stated_kind(source: pd.DataFrame | Path) -> str:
     """Kind of data stated by a table or a Parquet file; empty where it is not stated."""
-    if isinstance(jobs, pd.DataFrame):
-        return str(jobs.attrs.get("kind", ""))
-    return str(saved_attrs(pq.read_schema(jobs)).get("kind", "")) if str(jobs).endswith(".parquet") else ""
+    if isinstance(source, pd.DataFrame):
+        return str(source.attrs.get("kind", ""))
+    return str(saved_attrs(pq.read_schema(source), source.name).get("kind", "")) if source.suffix == ".parquet" else ""
 
 
 def _key_columns(by: str | Sequence[str] | None) -> list[str]:
@@ -117,48 +133,14 @@ def _key_columns(by: str | Sequence[str] | None) -> list[str]:
     return columns
 
 
-def _check_present(jobs: pd.DataFrame, columns: Sequence[str]) -> None:
+def _check_named(columns: Sequence[str], named: Sequence[str]) -> None:
     for name in columns:
-        if name in jobs.columns and len(jobs) and jobs[name].isna().all():
-            known = [key for key in KEYS if key in jobs.columns and jobs[key].notna().any()]
-            raise InputError(f"this log names no {name!r} for any job; split it by {' or '.join([*known, 'total'])}.")
+        if name not in named:
+            raise InputError(f"this log names no {name!r} for any job; split it by {' or '.join([*named, 'total'])}.")
 
 
-def _time(name: str, value: object, tz: str, default: int) -> pd.Timestamp:
+def _time(name: str, value: object, tz: object, default: int) -> pd.Timestamp:
     return pd.Timestamp(default, unit="us", tz="UTC") if value is None else parse_timestamp(value, tz, name)
-
-
-def _values(log: JobLogQuery, value: str, edges: pd.DatetimeIndex, n_keys: int, begin: int, until: int) -> FloatArray:
-    edges_us = edges.as_unit("us").asi8
-    if value == "jobs":
-        return _submissions(log, np.clip(edges_us, begin, until + 1), n_keys)
-    if value == "gpus_peak":
-        return _peaks(log, edges_us, n_keys, begin, until)
-    held = BinnedGpuTime(edges_us, n_keys)
-    for key, first, last, gpus in log.held(until):
-        held.add(key, np.clip(first, begin, until), np.clip(last, begin, until), gpus)
-    gpu_hours = held.gpu_hours()
-    return gpu_hours if value == "gpu_hours" else gpu_hours / (np.diff(edges_us) / 3.6e9)
-
-
-def _peaks(log: JobLogQuery, edges_us: IntArray, n_keys: int, begin: int, until: int) -> FloatArray:
-    """Peak of the GPUs held, shape (n_keys, n_bins)."""
-    peak, last = np.zeros((n_keys, edges_us.size)), np.full((n_keys, edges_us.size), np.nan)
-    at_edge = np.zeros(peak.shape, dtype=bool)
-    for key, bins, highest, newest, first in log.peaks(edges_us, begin, until):
-        peak[key, bins], last[key, bins], at_edge[key, bins] = highest, newest, first == edges_us[bins]
-    held = pd.DataFrame(last).ffill(axis=1).fillna(0.0).to_numpy()
-    entering = np.hstack([np.zeros((n_keys, 1)), held[:, :-1]])
-    # A change exactly at an edge replaces the level before it: jobs that end there are not in the new bin.
-    return np.maximum(peak, np.where(at_edge, 0.0, entering))[:, :-1]
-
-
-def _submissions(log: JobLogQuery, edges_us: IntArray, n_keys: int) -> FloatArray:
-    counts = np.zeros(n_keys * (edges_us.size - 1))
-    for key, submit in log.submissions(edges_us):
-        cell = key * (edges_us.size - 1) + np.searchsorted(edges_us, submit, side="right") - 1
-        counts += np.bincount(cell, minlength=counts.size)
-    return counts.reshape(n_keys, -1)
 
 
 def _long_frame(keys: Sequence[str], times: pd.DatetimeIndex, y: FloatArray) -> pd.DataFrame:
@@ -200,15 +182,17 @@ def recorded_until(jobs: pd.DataFrame) -> pd.Timestamp:
 
     Examples
     --------
-    >>> from gpudemand.jobs.table import as_jobs
+    >>> from gpudemand.jobs.schema import microseconds
+    from gpudemand.jobs.table import as_jobs
     >>> times = pd.date_range("2026-03-01", periods=3, freq="D", tz="UTC")
     >>> jobs = as_jobs(pd.DataFrame({"submit": times, "end": times + pd.Timedelta("9D"), "gpus": 1}), kind="measured")
     >>> recorded_until(jobs)
     Timestamp('2026-03-03 00:00:00+0000', tz='UTC')
     """
-    submits = check_jobs(jobs)["submit"].sort_values()
+    log = check_jobs(jobs, allow_unknown=True)
+    submits = log["submit"].sort_values()
     last = submits.iloc[-1]
-    newest = jobs[["submit", "start", "end"]].max().max()
+    newest = log[["submit", "start", "end"]].max().max()
     return last if newest - last > submits.diff().quantile(0.999) else newest
 
 
@@ -235,7 +219,7 @@ def to_wide(usage: pd.DataFrame) -> pd.DataFrame:
     """
     frame = check_usage(usage, allow_missing=True)
     wide = frame.pivot(index="unique_id", columns="ds", values="y")
-    wide.attrs = dict(usage.attrs)
+    wide.attrs = dict(frame.attrs)
     return wide
 
 
@@ -252,13 +236,14 @@ def to_long(wide: pd.DataFrame) -> pd.DataFrame:
     DataFrame
         ``unique_id``, ``ds``, ``y``; NaN stays NaN.
     """
-    if not isinstance(wide, pd.DataFrame) or not isinstance(wide.columns, pd.DatetimeIndex):
+    wide = as_wide(wide)
+    if not isinstance(wide.columns, pd.DatetimeIndex):
         raise InputError("to_long takes a frame with one row a series and datetimes as columns (what to_wide returns).")
     long = pd.DataFrame(
         {
             "unique_id": wide.index.repeat(wide.shape[1]),
             "ds": wide.columns[np.tile(np.arange(wide.shape[1]), wide.shape[0])],
-            "y": wide.to_numpy(dtype=float).ravel(),
+            "y": wide.to_numpy(dtype=float, na_value=np.nan).ravel(),
         }
     )
     long = check_usage(long, allow_missing=True)
@@ -291,8 +276,15 @@ def read_usage(path: str | Path, format: str = "canonical", *, tz: str | None = 
         from gpudemand.jobs.kubernetes import read_prometheus
 
         return read_prometheus(path, tz=tz)
-    usage = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path, dtype={"unique_id": str})
+    usage = _read_file(path)
     usage = check_columns(usage, ("unique_id", "ds", "y"), path.name)
     ds = pd.to_datetime(usage["ds"], format="ISO8601")
     ds = ds.dt.tz_localize(tz) if tz is not None and ds.dt.tz is None else ds
     return check_usage(usage.assign(ds=ds), allow_missing=True)
+
+
+def _read_file(path: Path) -> pd.DataFrame:
+    """Table of a file; the names of its folders are no columns."""
+    if path.suffix == ".parquet":
+        return pd.read_parquet(path, partitioning=None)
+    return pd.read_csv(path, dtype={"unique_id": str})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import re
@@ -143,6 +144,75 @@ def test_a_file_has_one_writer_and_one_header(tmp_path):
         RowFile(path, ["key"]).__enter__()
     with pytest.raises(InputError, match=r"rows\.csv has other columns"):
         measure_training_cost(plan_of(job()), path)
+
+
+FOREIGN = {
+    "a line of text": b"notes of mine\n",
+    "text without a line": b"notes of mine",
+    "a Parquet file": b"PAR1" + bytes(range(256)) * 9,
+    "another table": b"user,start,end,gpus\nada,1,2,8\n",
+    "more columns": ",".join([*COLUMNS, "more"]).encode() + b"\nx\n",
+    "no UTF-8": b"\xff\xfe\n",
+    "null bytes": b"\0" * 1000,
+    "a damaged row": ",".join(COLUMNS).encode() + b"\na,b\n",
+    "a row that is no UTF-8": ",".join(COLUMNS).encode() + b"\n\xff" + b"," * (len(COLUMNS) - 1) + b"\n",
+}
+
+
+@pytest.mark.parametrize("content", FOREIGN)
+def test_a_file_that_holds_something_else_is_left_alone(tmp_path, content):
+    path = tmp_path / "rows.csv"
+    path.write_bytes(FOREIGN[content])
+    os.utime(path, ns=(10**18, 10**18))
+    with pytest.raises(InputError, match=r"rows\.csv (has other columns|is damaged)"):
+        measure_training_cost(plan_of(job()), path)
+    assert path.read_bytes() == FOREIGN[content]
+    assert path.stat().st_mtime_ns == 10**18
+
+
+def test_a_folder_is_no_file_and_an_invalid_plan_makes_none(tmp_path):
+    with pytest.raises(InputError, match="is no file"):
+        measure_training_cost(plan_of(job()), tmp_path)
+    with pytest.raises(InputError, match="no plan file"):
+        measure_training_cost(tmp_path / "plan.csv", tmp_path / "rows.csv")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_leaves_no_part_of_a_row(tmp_path):
+    class Full:
+        """A disk that takes a few bytes more."""
+
+        def __init__(self, file, room):
+            self.file, self.room = file, room
+
+        def write(self, data):
+            if not self.room:
+                raise OSError(errno.ENOSPC, "no space left")
+            taken, self.room = self.file.write(data[: self.room]), 0
+            return taken
+
+        def __getattr__(self, name):
+            return getattr(self.file, name)
+
+    path = tmp_path / "rows.csv"
+    with RowFile(path, ["key", "value"]) as rows:
+        rows.append({"key": "a", "value": 1})
+        before = path.read_bytes()
+        whole, rows._file = rows._file, Full(rows._file, 3)
+        with pytest.raises(OSError, match="no space left"):
+            rows.append({"key": "b", "value": 2})
+        assert path.read_bytes() == before
+        rows._file = whole
+        rows.append({"key": "c", "value": "of two\nlines", "other": 3})
+        assert rows.read() == [{"key": "a", "value": "1"}, {"key": "c", "value": "of two lines"}]
+
+
+@pytest.mark.parametrize("content", ["a line of text", "a Parquet file", "no UTF-8", "null bytes", "a damaged row"])
+def test_a_file_without_rows_is_not_read(tmp_path, content):
+    path = tmp_path / "rows.csv"
+    path.write_bytes(FOREIGN[content])
+    with pytest.raises(InputError, match=r"rows\.csv"):
+        read_rows(path)
 
 
 def test_out_of_memory_is_recorded(tmp_path):

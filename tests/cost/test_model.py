@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from gpudemand import CostModel, TrainingJob
+from gpudemand._manifest import write_manifest
 from gpudemand._validation import InputError
 from gpudemand.cost.model_inputs import memory_inputs, step_time_inputs
 
@@ -130,6 +131,132 @@ def test_missing_models_and_later_formats_are_rejected(model, tmp_path):
     (place / "model.json").write_text(json.dumps({**about, "format": 99}))
     with pytest.raises(InputError, match="update gpudemand"):
         CostModel.load(place)
+
+
+def stamped(folder):
+    """Give edited files the checksums of an undamaged model."""
+    about = json.loads((folder / "model.json").read_text())
+    write_manifest(folder, "model.json", {key: about[key] for key in ("format", "random_state", "fitted_on")})
+
+
+def rewrite(folder, target, **changes):
+    """Change arrays of a stored model; None removes one."""
+    path = folder / f"gpu_{target}.npz"
+    with np.load(path) as stored:
+        arrays = {**stored, **changes}
+    np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
+    stamped(folder)
+
+
+class Harmful:
+    """Leaves a trace when it is unpickled."""
+
+    def __init__(self, trace):
+        self.trace = str(trace)
+
+    def __reduce__(self):
+        return open, (self.trace, "w")
+
+
+def about(folder, **changes):
+    content = json.loads((folder / "model.json").read_text())
+    content = {**content, **changes}
+    write_manifest(folder, "model.json", {key: content[key] for key in ("format", "random_state", "fitted_on")})
+
+
+TIME, MEMORY = "step_time_s", "memory_gib"
+DAMAGES = {
+    "no JSON": lambda f: (f / "model.json").write_text("{"),
+    "no UTF-8": lambda f: (f / "model.json").write_bytes(b"\xff\xfe"),
+    "a list": lambda f: (f / "model.json").write_text("[]"),
+    "no format": lambda f: (f / "model.json").write_text("{}"),
+    "an earlier format": lambda f: about(f, format=2),
+    "other kinds": lambda f: about(f, fitted_on={"tpu": {"jobs": 1, "devices": []}}),
+    "kinds that are a path": lambda f: about(f, fitted_on={"../gpu": {"jobs": 1, "devices": []}}),
+    "no kinds": lambda f: about(f, fitted_on={}),
+    "kinds without jobs": lambda f: about(f, fitted_on={"gpu": 3}),
+    "a missing file": lambda f: (f / "gpu_memory_gib.npz").unlink(),
+    "an empty file": lambda f: (f / "gpu_memory_gib.npz").write_bytes(b""),
+    "files that were swapped": lambda f: (f / "gpu_memory_gib.npz").replace(f / "gpu_step_time_s.npz"),
+    "half a file": lambda f: cut(f / "gpu_step_time_s.npz"),
+    "half a file with its checksum": lambda f: (cut(f / "gpu_step_time_s.npz"), stamped(f)),
+    "no archive, with its checksum": lambda f: ((f / "gpu_memory_gib.npz").write_bytes(b"x" * 99), stamped(f)),
+    "another model, with its checksum": lambda f: (
+        (f / "gpu_memory_gib.npz").write_bytes((f / "gpu_step_time_s.npz").read_bytes()),
+        stamped(f),
+    ),
+    "a missing array": lambda f: rewrite(f, TIME, dual_coef_=None),
+    "an unknown array": lambda f: rewrite(f, MEMORY, more=np.zeros(3)),
+    "a shorter array": lambda f: rewrite(f, TIME, coefficients_=np.zeros(3)),
+    "another dimension": lambda f: rewrite(f, MEMORY, low_=np.zeros((4, 1))),
+    "a scalar": lambda f: rewrite(f, MEMORY, range_=np.float64(1)),
+    "text for numbers": lambda f: rewrite(f, MEMORY, range_=np.array(["a", "b"])),
+    "numbers that are not finite": lambda f: rewrite(f, MEMORY, range_=np.array([np.nan, 1.0])),
+    "a tree in a circle": lambda f: edit_tree(f, left=0),
+    "a tree that leaves its array": lambda f: edit_tree(f, right=10**9),
+    "a tree over unknown features": lambda f: edit_tree(f, feature=10**6),
+    "names of other features": lambda f: rename_features(f),
+}
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def edit_tree(folder, **changes):
+    with np.load(folder / "gpu_memory_gib.npz") as stored:
+        arrays = {f"trees_{name}": stored[f"trees_{name}"].copy() for name in changes}
+    for name, value in changes.items():
+        arrays[f"trees_{name}"][1] = value
+    rewrite(folder, MEMORY, **arrays)
+
+
+def rename_features(folder):
+    with np.load(folder / "gpu_memory_gib.npz") as stored:
+        rewrite(folder, MEMORY, feature_names=np.array([f"x{i}" for i in range(stored["feature_names"].size)]))
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_model_is_refused(model, tmp_path, damage):
+    place = model.save(tmp_path / "model")
+    CostModel.load(place)
+    DAMAGES[damage](place)
+    with pytest.raises(InputError) as error:
+        CostModel.load(place)
+    assert "\n" not in str(error.value)
+
+
+def test_any_changed_byte_is_noticed(model, tmp_path):
+    place = model.save(tmp_path / "model")
+    rng = np.random.default_rng(0)
+    for path in sorted(place.iterdir()):
+        whole = path.read_bytes()
+        for position in rng.integers(0, len(whole) - 1, 30):
+            damaged = bytearray(whole)
+            damaged[position] ^= 1 << rng.integers(8)
+            path.write_bytes(damaged)
+            with pytest.raises(InputError):
+                CostModel.load(place)
+        path.write_bytes(whole)
+    CostModel.load(place)
+
+
+def test_pickles_are_not_loaded(model, tmp_path):
+    place, trace = model.save(tmp_path / "model"), tmp_path / "trace"
+    rewrite(place, MEMORY, low_=np.array([Harmful(trace)] * 4, dtype=object))
+    with pytest.raises(InputError, match="does not hold a model"):
+        CostModel.load(place)
+    assert not trace.exists()
+
+
+def test_a_model_is_saved_over_a_model_only(model, tmp_path):
+    place = model.save(model.save(tmp_path / "model"))
+    CostModel.load(place)
+    (place / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match=r"'notes\.txt', which would be lost"):
+        model.save(place)
+    assert (place / "notes.txt").read_text() == "mine"
+    CostModel.load(place)
 
 
 def test_nothing_is_allocated_for_a_network_larger_than_memory(model):

@@ -141,7 +141,7 @@ def test_invalid_data_are_rejected(fitted):
         model.fit(X.drop(columns="flops"), y)
     with pytest.raises(InputError, match="lacks the column"):
         fitted[0].predict(X.drop(columns="batch_size"))
-    with pytest.raises(InputError, match="must be a pandas DataFrame"):
+    with pytest.raises(InputError, match="must be a table"):
         model.fit(X.to_numpy(dtype=object), y)
 
 

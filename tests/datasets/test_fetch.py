@@ -1,6 +1,7 @@
 import dataclasses
 import hashlib
 import threading
+import time
 import warnings
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -18,6 +19,8 @@ BODY = b"time,active,total\n" + b"2017-10-03 00:00:00,312,420\n" * 500
 class Upstream(BaseHTTPRequestHandler):
     def do_GET(self):
         self.server.requests.append(self.path)
+        if self.path == "/silent":
+            time.sleep(3)
         if self.path == "/missing":
             return self.send_error(404)
         self.send_response(200)
@@ -101,6 +104,16 @@ def test_a_failed_download_names_the_remedy_and_leaves_no_file(offer, path, body
     with pytest.raises(InputError, match=why) as caught:
         module.fetch_file("philly_nodes")
     assert f"by hand and put it at {target}" in str(caught.value)
+    assert files_in(target.parent) == []
+
+
+def test_a_server_that_says_nothing_is_left(offer, monkeypatch):
+    target = offer("/silent")
+    monkeypatch.setattr(module, "TIMEOUT_S", (1, 0.2))
+    begin = time.monotonic()
+    with pytest.raises(InputError, match=r"could not be downloaded \(ReadTimeout"):
+        module.fetch_file("philly_nodes")
+    assert time.monotonic() - begin < 2
     assert files_in(target.parent) == []
 
 

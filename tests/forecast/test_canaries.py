@@ -139,7 +139,7 @@ DAMAGE = {
     "must hold datetimes": lambda u: u.assign(ds=u["ds"].astype(str)),
     r"lacks the column\(s\) y": lambda u: u.drop(columns="y"),
     "fewer than two timestamps": lambda u: u.iloc[:1],
-    "must be a pandas DataFrame": lambda u: "usage.csv",
+    "must be a table": lambda u: "usage.csv",
 }
 
 

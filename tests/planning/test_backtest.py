@@ -63,7 +63,7 @@ def test_invalid_arguments_raise_a_clear_error():
         plan_backtest(calibrated()[["unique_id", "ds", "cutoff", "y", "Right"]])
     with pytest.raises(InputError, match="service_levels must be"):
         plan_backtest(calibrated(), [95])
+    day = pd.to_datetime(["2026-01-01"], utc=True)
+    jobs = pd.DataFrame({"user": "ada", "start": day, "end": day, "gpus": 1.0})
     with pytest.raises(InputError, match="use fewer"):
-        demand_cross_validation(
-            JobDemandModel(), pd.DataFrame(), calibrated()[["unique_id", "ds", "y"]], h=24, n_windows=9999
-        )
+        demand_cross_validation(JobDemandModel(), jobs, calibrated()[["unique_id", "ds", "y"]], h=24, n_windows=9999)

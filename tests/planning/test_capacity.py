@@ -131,7 +131,7 @@ def test_invalid_forecasts_are_refused():
         plan_capacity(forecast.assign(N=1.0), installed=1)
     with pytest.raises(InputError, match="5 missing values"):
         plan_capacity(forecast.assign(**dict.fromkeys(forecast.columns[2:], np.nan)), installed=1)
-    with pytest.raises(InputError, match="must be a pandas DataFrame"):
+    with pytest.raises(InputError, match="must be a table"):
         plan_capacity([100], installed=1)
     with pytest.raises(InputError, match="must hold numbers"):
         plan_capacity(forecast.assign(M="many"), installed=1)

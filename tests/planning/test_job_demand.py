@@ -61,7 +61,9 @@ def test_nothing_after_the_origin_is_used(jobs, usage, fitted):
     late = changed["end"] > ORIGIN
     changed.loc[late, "end"] = ORIGIN + pd.Timedelta("99D")
     changed.loc[late, "status"] = "failed"
-    changed.loc[changed["start"] > ORIGIN, "start"] = ORIGIN + pd.Timedelta("9D")
+    started = changed["start"] > ORIGIN
+    changed.loc[started, "start"] = changed.loc[started, "submit"].clip(lower=ORIGIN) + pd.Timedelta("9D")
+    changed.loc[changed["end"] < changed["start"], "end"] = changed["start"] + pd.Timedelta("1D")
     changed.loc[changed["submit"] >= ORIGIN, "gpus"] = 1000.0
     again = JobDemandModel(run_time=QUICK).fit(changed, usage).predict(24, level=[80])
     pd.testing.assert_frame_equal(again, fitted.predict(24, level=[80]))

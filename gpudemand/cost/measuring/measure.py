@@ -22,7 +22,7 @@ from gpudemand.cost.measuring.environment import ENVIRONMENT_COLUMNS
 from gpudemand.cost.measuring.meter import Sampling
 from gpudemand.cost.measuring.plan import read_plan
 from gpudemand.cost.measuring.process import MeasuringProcess
-from gpudemand.cost.measuring.rows import RowFile
+from gpudemand.cost.measuring.rows import RowFile, parse_rows
 
 STATUSES = ("ok", "oom", "timeout", "error")
 #: Measured columns in the order of the file. Times in seconds, memory in GiB; empty where unknown.
@@ -120,7 +120,8 @@ def measure_training_cost(
     Raises
     ------
     InputError
-        For an invalid plan or option, or a file that has other columns or is being written.
+        For an invalid plan or option, or a file that has other columns (which stays as it is), is damaged, or is being
+        written.
     """
     sampling = Sampling(
         int(check_number("steps", steps, 1, integer=True)),
@@ -130,8 +131,9 @@ def measure_training_cost(
     limit = memory_limit_gib if memory_limit_gib is None else check_number("memory_limit_gib", memory_limit_gib, 0)
     check_choice("process", process, ("fresh", "shared"))
     runner = _Runner(sampling, check_number("timeout_s", timeout_s, 0, open_low=True), limit, process == "shared")
+    jobs = read_plan(plan)
     with RowFile(out, COLUMNS) as rows, closing(runner):
-        _run(read_plan(plan), rows, runner, progress or (lambda _: None))
+        _run(jobs, rows, runner, progress or (lambda _: None))
     return read_rows(out)
 
 
@@ -206,12 +208,14 @@ def read_rows(path: str | os.PathLike[str]) -> pd.DataFrame:
     Raises
     ------
     InputError
-        If there is no such file, or it holds other columns.
+        If there is no such file, it is damaged, or it holds other columns.
     """
     file = Path(path)
     if not file.is_file():
         raise InputError(f"there is no file of rows {file.name!r}; make one with measure_training_cost.")
     whole = file.read_bytes().rpartition(b"\n")[0]
+    if not parse_rows(whole + b"\n", file.name) and not whole:
+        raise InputError(f"{file.name} has no complete line; make one with measure_training_cost.")
     rows = pd.read_csv(io.BytesIO(whole), dtype=dict.fromkeys(_TEXT, STRING))
     return check_columns(rows, COLUMNS, f"{file.name}")
 
@@ -247,7 +251,7 @@ def noise_floor(rows: pd.DataFrame, targets: tuple[str, ...] = ("step_time_s", "
     >>> noise_floor(rows, ("step_time_s",))["mean"].round(3).tolist()
     [0.067]
     """
-    check_columns(rows, ("framework", "device", "status", *targets), "rows")
+    rows = check_columns(rows, ("framework", "device", "status", *targets), "rows")
     job = [name for name in configuration.COLUMNS if name in rows.columns and name != "repeat"]
     measured = rows[(rows["status"] == "ok").to_numpy(dtype=bool)]
     parts = [_errors(measured, job, target) for target in targets]

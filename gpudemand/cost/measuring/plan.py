@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from gpudemand._atomic import replace_file
 from gpudemand._validation import InputError, check_choice, check_columns, check_number
 from gpudemand.cost import zoo
 from gpudemand.cost.measuring.configuration import CHOICES, COLUMNS, Configuration, configuration_from_row
@@ -219,7 +220,9 @@ def write_plan(plan: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     path : path-like
         The file.
     """
-    check_columns(plan, COLUMNS, "plan").to_csv(path, index=False, columns=list(COLUMNS), lineterminator="\n")
+    table = check_columns(plan, COLUMNS, "plan")
+    with replace_file(path) as new:
+        table.to_csv(new, index=False, columns=list(COLUMNS), lineterminator="\n")
 
 
 def read_plan(plan: str | os.PathLike[str] | pd.DataFrame) -> list[Configuration]:

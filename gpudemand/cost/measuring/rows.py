@@ -13,11 +13,38 @@ from typing import IO, Any
 from gpudemand._validation import InputError
 
 
+def parse_rows(content: bytes, name: str) -> list[list[str]]:
+    """Return the rows below the header of a CSV file, each with as many fields as the header.
+
+    Parameters
+    ----------
+    content : bytes
+        Complete lines.
+    name : str
+        Of the file, for the message.
+
+    Raises
+    ------
+    InputError
+        If a row has another number of fields, or is no CSV in UTF-8.
+    """
+    rows: list[list[str]] = []
+    try:
+        for fields in filter(None, csv.reader(io.StringIO(content.decode(), newline=""), strict=True)):
+            rows.append(fields)
+            if len(fields) != len(rows[0]):
+                raise ValueError(f"it has {len(fields)} fields instead of {len(rows[0])}")
+    except (ValueError, csv.Error) as error:
+        place = f"row {max(len(rows) - 1, 1)} of {name}"
+        raise InputError(f"{place} is damaged ({error}); remove it, or choose another file.") from error
+    return rows[1:]
+
+
 class RowFile:
     """Append rows to a CSV file, each synced to disk.
 
-    Opening creates the file or truncates an incomplete last line, checks the header, and locks the file against other
-    writers where the system can; it raises `InputError` for another header or a locked file.
+    Opening creates the file, or locks one of the same columns against other writers where the system can, and truncates
+    an incomplete last line. Any other file is refused with `InputError`, before it is opened for writing.
 
     Examples
     --------
@@ -35,12 +62,14 @@ class RowFile:
         self.columns = list(columns)
 
     def __enter__(self) -> RowFile:
+        if self.path.exists():
+            self._check(self.path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file: IO[bytes] = self.path.open("a+b", buffering=0)
         try:
             self._lock()
             self._truncate_incomplete_line()
-        except InputError:
+        except BaseException:
             self._file.close()
             raise
         return self
@@ -51,30 +80,50 @@ class RowFile:
         self._file.close()
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Write one row; missing columns stay empty."""
-        self._write([row.get(name, "") for name in self.columns])
+        """Write one row; missing columns stay empty, and line breaks become spaces."""
+        values = [row.get(name) for name in self.columns]
+        self._write(["" if value is None else " ".join(str(value).splitlines()) for value in values])
 
     def read(self) -> list[dict[str, str]]:
         """Return the rows as text."""
         self._file.seek(0)
-        return list(csv.DictReader(io.StringIO(self._file.read().decode())))
+        return [dict(zip(self.columns, row, strict=True)) for row in parse_rows(self._file.read(), self.path.name)]
+
+    def _check(self, path: Path) -> None:
+        """Refuse what is no file of these columns; one that was interrupted in its first line has a part of them."""
+        if not path.is_file():
+            raise InputError(f"{path.name} is no file; choose another name.")
+        header = self._line(self.columns)
+        with path.open("rb") as file:
+            first = file.readline(2 * len(header)).replace(b"\r\n", b"\n")
+            if not header.startswith(first):
+                raise InputError(f"{path.name} has other columns than this version writes; choose another file.")
+            content = first + file.read()
+        parse_rows(content[: content.rfind(b"\n") + 1], path.name)
 
     def _truncate_incomplete_line(self) -> None:
         self._file.seek(0)
-        content = self._file.read()
-        complete = content.rfind(b"\n") + 1
+        complete = self._file.read().rfind(b"\n") + 1
         self._file.truncate(complete)
-        header = content[:complete].split(b"\n", 1)[0].decode()
-        if not header:
+        if not complete:
             self._write(self.columns)
-        elif header.rstrip("\r").split(",") != self.columns:
-            raise InputError(f"{self.path.name} has other columns than this version writes; choose another file.")
 
-    def _write(self, values: Sequence[Any]) -> None:
+    @staticmethod
+    def _line(values: Sequence[Any]) -> bytes:
         line = io.StringIO()
         csv.writer(line, lineterminator="\n").writerow(values)
-        self._file.write(line.getvalue().encode())  # a single write: a kill leaves at most this line incomplete
-        os.fsync(self._file.fileno())
+        return line.getvalue().encode()
+
+    def _write(self, values: Sequence[Any]) -> None:
+        """Append a line, whole or not at all; a kill leaves at most this line incomplete."""
+        end, line = self._file.seek(0, os.SEEK_END), self._line(values)
+        try:
+            while line:  # a full disk takes a part
+                line = line[self._file.write(line) :]
+            os.fsync(self._file.fileno())
+        except BaseException:
+            self._file.truncate(end)
+            raise
 
     def _lock(self) -> None:
         try:

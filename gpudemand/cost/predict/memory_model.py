@@ -12,8 +12,9 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._typing import FloatArray, IntArray
-from gpudemand._validation import check_columns
+from gpudemand._validation import InputError, check_columns
 from gpudemand.cost.predict.step_time_model import FarFromTrainingWarning
+from gpudemand.cost.predict.stored_arrays import check_arrays
 from gpudemand.cost.regression.conformal import ConformityScores
 from gpudemand.cost.regression.nonnegative import fit_robust
 from gpudemand.cost.regression.targets import check_costs, group_numbers, grouped_folds
@@ -31,6 +32,15 @@ _GIB = 2.0**30
 _SIZES = ("segments", "part:parameters", "batch_size", "operators")
 #: Intervals are at most so many times as wide above the sizes seen in training, and so far above them a warning is due.
 _MAX_WIDENING, _FAR = 3.0, 0.5
+#: Types and shapes of the arrays of a stored model.
+_STORED = {
+    "parameters": "i 2",
+    "feature_names": "U features",
+    "coefficient_names": "U terms",
+    "coefficients_": "f terms",
+    **dict.fromkeys(("conformity_scores_", "conformity_weights_"), "f scores"),
+    "high_": f"f {len(_SIZES)}",
+}
 
 
 class MemoryModel(RegressorMixin, BaseEstimator):
@@ -184,7 +194,14 @@ class MemoryModel(RegressorMixin, BaseEstimator):
 
     @classmethod
     def from_arrays(cls, arrays: Any) -> MemoryModel:
-        """Restore a model from what `to_arrays` returned, or from an opened ``.npz``."""
+        """Restore a model from what `to_arrays` returned, or from an opened ``.npz``.
+
+        Raises
+        ------
+        InputError
+            If arrays are missing, unknown, or of another type or shape.
+        """
+        arrays = check_arrays(arrays, _STORED)
         model = cls(*(int(value) for value in arrays["parameters"]))
         model.feature_names_in_ = np.array([str(name) for name in arrays["feature_names"]], dtype=object)
         model.n_features_in_ = model.feature_names_in_.size
@@ -195,6 +212,9 @@ class MemoryModel(RegressorMixin, BaseEstimator):
             *(np.asarray(arrays[key]) for key in ("conformity_scores_", "conformity_weights_"))
         )
         model.high_ = np.asarray(arrays["high_"])
+        example = pd.DataFrame(1.0, index=[0], columns=list(model.feature_names_in_))
+        if not {*TERMS, *_SIZES} <= set(example) or set(model._terms(example)) != set(model.coefficients_.index):
+            raise InputError("its features and coefficients do not belong together.")
         return model
 
     def _held_out_errors(self, X: pd.DataFrame, y: FloatArray, folds: list[tuple[IntArray, IntArray]]) -> FloatArray:

@@ -17,17 +17,35 @@ from gpudemand.cost.predict.device_calibration import Calibration, job_keys, spl
 from gpudemand.cost.predict.error_scale import MAX_RESIDUAL, fit_error_scale
 from gpudemand.cost.predict.gaussian_process import distance, fit, kernel
 from gpudemand.cost.predict.gp_features import gp_features
-from gpudemand.cost.predict.trees import Trees, grow_averaged
+from gpudemand.cost.predict.stored_arrays import check_arrays
+from gpudemand.cost.predict.trees import Trees
 from gpudemand.cost.predict.work_coefficients import fit_work_coefficients
 from gpudemand.cost.regression.conformal import ConformityScores
 from gpudemand.cost.regression.targets import balanced_sample, check_costs, fold_masks, group_numbers, several_groups
-from gpudemand.cost.roofline.roofline import NEEDED, WORK
+from gpudemand.cost.roofline.roofline import LOWER_BOUND, NEEDED, WORK
 
 _FOLDS = 5
-#: Trees of the correction, of each held-out correction, and of the error scale.
-_TREES, _HELD_OUT_TREES, _SCALE_TREES = 100, 25, 60
-#: Keys of a stored model: inputs of the Gaussian process, and attributes that are tree ensembles.
-_INPUT_KEYS, _TREES_STORED = ("network", "device", "stack"), ("trees_", "error_scale_")
+#: Trees of the error scale.
+_SCALE_TREES = 60
+#: Keys of a stored model: inputs of the Gaussian process.
+_INPUT_KEYS = ("network", "device", "stack")
+#: Types and shapes of the arrays of a stored model.
+_STORED = {
+    "parameters": "i 2",
+    "coefficient_names": "U terms",
+    "coefficients_": "f terms",
+    "scales": "f 2",
+    "feature_names": "U features",
+    "device_names": "U devices",
+    "device_factors": "f devices",
+    "job_keys": "u jobs",
+    "job_factors": "f jobs 2",
+    "job_covariances": "f jobs 2 2",
+    "dual_coef_": "f rows",
+    **{name: f"f rows {name}" for name in _INPUT_KEYS},
+    **dict.fromkeys(("conformity_scores_", "conformity_weights_"), "f scores"),
+    **Trees.stored("error_scale_"),
+}
 #: Jobs that are predicted at a time; bounds the memory of the kernel.
 _CHUNK = 1000
 
@@ -41,8 +59,8 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
 
     Work is what each kind of operator would take at the peaks of the device (`step_terms`), so that a device needs
     no more than its datasheet. Its coefficients are non-negative and fitted in relative error. The log residual is
-    predicted by the mean of a Gaussian process over network, device and software stack, which reverts to zero for jobs
-    unlike all others, and of extremely randomised trees. `calibrate` adds factors of devices and of measured jobs.
+    predicted by a Gaussian process over network, device and software stack, which reverts to zero for jobs unlike all
+    others. `calibrate` adds factors of devices and of measured jobs. No prediction is below `LOWER_BOUND`.
 
     Parameters
     ----------
@@ -122,11 +140,9 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         X, y, groups = X.iloc[rows], y[rows], groups[rows]
         self.gp_inputs_ = gp_features(X, X[names], self.coefficients_)
         residual = np.clip(np.log(y / self._work(X)), -MAX_RESIDUAL, MAX_RESIDUAL)
-        self.dual_coef_, gp_correction, distances = fit(self.gp_inputs_, residual, groups)
-        features = self._tree_features(X, self.gp_inputs_)
-        self.trees_ = grow_averaged(features, residual, n_trees=_TREES, random_state=self.random_state)
-        correction = (gp_correction + self._held_out_trees(features, residual, groups)) / 2.0
+        self.dual_coef_, correction, distances = fit(self.gp_inputs_, residual, groups)
         errors = np.log(y / self._held_out_work(X, y, groups)) - correction
+        features = self._scale_features(X, self.gp_inputs_)
         self._fit_error_scale(errors, np.column_stack([features, distances]), groups)
         self.feature_names_in_, self.n_features_in_ = np.asarray(X.columns, dtype=object), X.shape[1]
         return self
@@ -194,7 +210,6 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
     def to_arrays(self) -> dict[str, Any]:
         """Return the fitted model as plain arrays, for ``numpy.savez``."""
         check_is_fitted(self, "coefficients_")
-        trees = {name: getattr(self, name)._asdict() for name in _TREES_STORED}
         return {
             "parameters": np.array([self.max_rows, self.random_state]),
             "coefficient_names": np.array(list(self.coefficients_.index), dtype=str),
@@ -206,12 +221,19 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
             "conformity_scores_": self.conformity_scores_.scores,
             "conformity_weights_": self.conformity_scores_.weights,
             **dict(zip(_INPUT_KEYS, self.gp_inputs_, strict=True)),
-            **{f"{name}{part}": array for name, parts in trees.items() for part, array in parts.items()},
+            **{f"error_scale_{part}": array for part, array in self.error_scale_._asdict().items()},
         }
 
     @classmethod
     def from_arrays(cls, arrays: Any) -> StepTimeModel:
-        """Restore a model from what `to_arrays` returned, or from an opened ``.npz``."""
+        """Restore a model from what `to_arrays` returned, or from an opened ``.npz``.
+
+        Raises
+        ------
+        InputError
+            If arrays are missing, unknown, or of another type or shape.
+        """
+        arrays = check_arrays(arrays, _STORED)
         model = cls(*(int(value) for value in arrays["parameters"]))
         model.coefficients_ = pd.Series(
             arrays["coefficients_"], index=[str(name) for name in arrays["coefficient_names"]]
@@ -219,8 +241,8 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         model.calibration_ = Calibration.from_arrays(arrays)
         model.ood_threshold_, model.residual_mad_ = (float(value) for value in arrays["scales"])
         model.gp_inputs_ = [np.asarray(arrays[name]) for name in _INPUT_KEYS]
-        for name in _TREES_STORED:
-            setattr(model, name, Trees(*(np.asarray(arrays[f"{name}{part}"]) for part in Trees._fields)))
+        n_features = sum(part.shape[1] for part in model.gp_inputs_) + len(model.coefficients_)
+        model.error_scale_ = Trees.from_arrays(arrays, "error_scale_", n_features + 1)  # and the distance
         model.feature_names_in_ = np.array([str(name) for name in arrays["feature_names"]], dtype=object)
         model.n_features_in_ = model.feature_names_in_.size
         model.dual_coef_ = np.asarray(arrays["dual_coef_"])
@@ -234,7 +256,9 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         check_is_fitted(self, "coefficients_")
         X = check_columns(X, (*NEEDED, "device_name"), "X")
         parts, scale, distances = self._uncalibrated(X)
-        return *self.calibration_.apply(X, self._terms(X), parts, scale), distances
+        time, scale = self.calibration_.apply(X, self._terms(X), parts, scale)
+        bound = X[LOWER_BOUND].to_numpy(dtype=float) if LOWER_BOUND in X.columns else 0.0
+        return np.maximum(time, bound), scale, distances
 
     def _uncalibrated(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Seconds of the fixed work and of the rest, error scales, and distances."""
@@ -245,24 +269,16 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         return split_work(self._terms(X), self.coefficients_) * np.exp(correction)[:, None], scale, distances
 
     def _correct(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Log corrections, error scales by trees, and distances."""
+        """Log corrections, error scales, and distances."""
         inputs = gp_features(X, self._terms(X), self.coefficients_)
-        covariance, features = kernel(inputs, self.gp_inputs_), self._tree_features(X, inputs)
+        covariance, features = kernel(inputs, self.gp_inputs_), self._scale_features(X, inputs)
         distances = distance(covariance)
         scale = np.exp(self.error_scale_.predict(np.column_stack([features, distances])))
-        return (covariance @ self.dual_coef_ + self.trees_.predict(features)) / 2.0, scale, distances
+        return covariance @ self.dual_coef_, scale, distances
 
-    def _tree_features(self, X: pd.DataFrame, inputs: list[FloatArray]) -> FloatArray:
+    def _scale_features(self, X: pd.DataFrame, inputs: list[FloatArray]) -> FloatArray:
         """GP inputs, and each term as a share of the work."""
         return np.column_stack([*inputs, self._terms(X).to_numpy(dtype=float) / self._work(X)[:, None]])
-
-    def _held_out_trees(self, features: FloatArray, residual: FloatArray, groups: IntArray) -> FloatArray:
-        """Corrections by trees fitted without the row's group."""
-        correction = np.empty(len(residual))
-        for test in fold_masks(groups, _FOLDS):
-            settings = {"n_trees": _HELD_OUT_TREES, "random_state": self.random_state}
-            correction[test] = grow_averaged(features[~test], residual[~test], **settings).predict(features[test])
-        return correction
 
     def _terms(self, X: pd.DataFrame) -> pd.DataFrame:
         # A kind of work that a table lacks does not occur in its networks.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesRegressor, GradientBoostingRegressor
 
 from gpudemand._typing import FloatArray, IntArray
+from gpudemand._validation import InputError
 
 #: Rows predicted at a time; bounds the memory.
 _CHUNK = 2000
@@ -29,6 +30,26 @@ class Trees(NamedTuple):
     feature: IntArray
     threshold: FloatArray
     value: FloatArray
+
+    @staticmethod
+    def stored(prefix: str) -> dict[str, str]:
+        """Types and shapes of the arrays of an ensemble, for `check_arrays`."""
+        nodes = {name: ("f" if name in ("threshold", "value") else "i") for name in Trees._fields[2:]}
+        sizes = {"start": "f 1", "roots": f"i {prefix}trees"}
+        return {f"{prefix}{name}": sizes.get(name, f"{nodes.get(name)} {prefix}nodes") for name in Trees._fields}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any], prefix: str, n_features: int) -> Trees:
+        """Restore an ensemble; raises `InputError` unless every walk from a root ends at a leaf."""
+        trees = cls(*(np.asarray(arrays[f"{prefix}{name}"]) for name in cls._fields))
+        own = np.arange(len(trees.left))
+        leaf = (trees.left == own) & (trees.right == own)
+        later = (trees.left > own) & (trees.right > own) & (np.maximum(trees.left, trees.right) < len(own))
+        roots = (trees.roots >= 0) & (trees.roots < len(own))
+        features = (trees.feature >= 0) & (trees.feature < n_features)
+        if not ((leaf | later).all() and roots.all() and features.all()):
+            raise InputError(f"{prefix.rstrip('_')} holds no regression trees over {n_features} features.")
+        return trees
 
     def predict(self, X: FloatArray) -> FloatArray:
         """Predict rows of shape (n_rows, n_features)."""

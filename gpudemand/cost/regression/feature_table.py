@@ -46,7 +46,7 @@ def features_from_rows(rows: pd.DataFrame, traced: pd.DataFrame | None = None) -
     InputError
         If there are no rows, columns are missing, or `traced` lacks an architecture.
     """
-    check_columns(rows, (*ARCHITECTURE, *CATEGORIES, *NUMBERS), "rows")
+    rows = check_columns(rows, (*ARCHITECTURE, *CATEGORIES, *NUMBERS), "rows")
     if rows.empty:
         raise InputError("rows has no jobs; there is nothing to describe.")
     known = trace_architectures(rows) if traced is None else traced

@@ -82,7 +82,7 @@ def step_terms(jobs: pd.DataFrame, graphs: Sequence[OpGraph]) -> pd.DataFrame:
     >>> terms[["work:gemm:flops", "work:gemm:bytes"]].round(9).to_numpy().tolist()
     [[3.355e-06, 2.621e-06]]
     """
-    check_columns(jobs, NEEDED, "jobs")
+    jobs = check_columns(jobs, NEEDED, "jobs")
     if len(graphs) != len(jobs):
         raise InputError(f"graphs has {len(graphs)} networks for {len(jobs)} jobs; pass one for each row.")
     keys = pd.DataFrame(

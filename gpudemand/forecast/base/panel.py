@@ -70,7 +70,7 @@ class Panel:
         wide = wide.reindex(columns=times)
         if not allow_missing:
             _check_dense(wide)
-        return cls(wide.index, times, wide.to_numpy(dtype=float), offset, dict(usage.attrs))
+        return cls(wide.index, times, wide.to_numpy(dtype=float), offset, dict(frame.attrs))
 
     def until(self, n_times: int) -> Panel:
         """Keep the first `n_times` bins."""

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._typing import FloatArray
-from gpudemand._validation import InputError, check_choice, check_number
+from gpudemand._validation import InputError, check_choice, check_columns, check_number
 from gpudemand.planning.capacity.inputs import bin_hours, broadcast_by_series, check_lead_time
 from gpudemand.planning.capacity.purchase_mix import purchase_mix
 from gpudemand.planning.capacity.quantiles import QuantileTable
@@ -72,7 +72,7 @@ def plan_capacity(
     total        120       142         22  2026-04-01 2026-03-02               1.7 %
     """
     check_choice("unit", unit, ("gpus", "gpu_hours"))
-    lead = check_lead_time(lead_time)
+    lead, forecast = check_lead_time(lead_time), check_columns(forecast, ("unique_id", "ds"), "forecast")
     quantiles = QuantileTable.from_forecast(forecast, model)
     _check_unique(forecast)
     _check_targets(target_utilization, service_level, quantiles.highest)

@@ -39,7 +39,7 @@ class QuantileTable:
             If the frame is empty, has several models and none is named, has no intervals, or has missing values or
             dates.
         """
-        check_columns(forecast, ("unique_id", "ds"), "forecast")
+        forecast = check_columns(forecast, ("unique_id", "ds"), "forecast")
         name = pick_model(forecast, model)
         known = levels(forecast, name)
         if not known:

@@ -10,6 +10,8 @@ import pandas as pd
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_choice, check_number
 from gpudemand.jobs.as_of import seconds_since, start_times
+from gpudemand.jobs.table import check_jobs
+from gpudemand.jobs.time_parser import parse_timestamp
 
 BY = ("user", "group", "cluster", "gpu_type", "gpus")
 #: e-folding time (days) of the recency weights, oldest day, and number of bootstrap samples.
@@ -67,7 +69,8 @@ def forecast_submissions(
     days = int(check_number("days", days, 1, 3660, integer=True))
     check_number("level", level, 0, 99.9, open_low=True)
     keys = [check_choice("by", name, BY) for name in ([by] if isinstance(by, str) else by)]
-    index, count, work = _by_day(jobs, keys, gpu_hours, origin)
+    table, work_h = check_jobs(jobs, allow_unknown=True), np.asarray(gpu_hours, dtype=float)
+    index, count, work = _by_day(table, keys, work_h, parse_timestamp(origin, name="origin"))
     weight = np.exp(-np.arange(count.shape[1]) / _DECAY_DAYS)
     weight /= weight.sum()
     drawn = np.random.default_rng(random_state).multinomial(days, weight, size=_SAMPLES)

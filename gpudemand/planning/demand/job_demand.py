@@ -16,6 +16,7 @@ from gpudemand.forecast.base.intervals import PastErrors, check_levels, predicti
 from gpudemand.forecast.base.panel import Panel
 from gpudemand.forecast.regression.ridge import RidgeAutoregression
 from gpudemand.jobs.as_of import as_of
+from gpudemand.jobs.table import check_jobs
 from gpudemand.planning.demand.arrivals import forecast_submissions, observed_gpu_hours
 from gpudemand.planning.demand.combination import RidgeCorrection, combination_weights
 from gpudemand.planning.demand.component_forecasts import component_forecasts
@@ -118,7 +119,7 @@ class JobDemandModel(BaseEstimator):
             raise InputError("the times of usage have no zone, and those of jobs do; keep what usage_series returns.")
         self.bin_hours_ = whole_hours(self.panel_)
         self.origin_ = self.panel_.future(1)[0]
-        self.jobs_ = as_of(jobs, self.origin_)
+        self.jobs_ = as_of(check_jobs(jobs), self.origin_)
         self.held_ = HeldJobs.from_log(self.jobs_, self.panel_, self.bin_hours_)
         self.hourly_ = self.held_.hourly_usage(self.panel_, self.bin_hours_)
         model = self.run_time or RunTimeModel(tz=times.tz, history_keys=("group", "user"))

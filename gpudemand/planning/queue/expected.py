@@ -11,6 +11,7 @@ import pandas as pd
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_choice, check_number
 from gpudemand.jobs.as_of import seconds_since, start_times
+from gpudemand.jobs.table import check_jobs
 
 POLICIES = ("fifo", "backfill")
 #: Waiting jobs that a backfilling scheduler considers.
@@ -116,6 +117,7 @@ def expected_queueing(
     True
     """
     check_number("growth", growth, 0, 1000, open_low=True)
+    jobs = check_jobs(jobs)
     ended = jobs[jobs["end"].notna() & (jobs["gpus"] > 0)].sort_values("submit", kind="stable")
     if ended.empty:
         raise InputError("no job of the log has ended, so nothing can be simulated.")

@@ -101,8 +101,9 @@ class RunTimeModel(BaseEstimator):
             This object.
         """
         check_number("gpu_weight", self.gpu_weight, 0, 1)
-        self.until_ = recorded_until(check_jobs(jobs)) if until is None else parse_timestamp(until, self.tz)
-        self.log_ = as_of(jobs, self.until_)
+        log = check_jobs(jobs)
+        self.until_ = recorded_until(log) if until is None else parse_timestamp(until, self.tz)
+        self.log_ = as_of(log, self.until_)
         if self.log_.empty:
             raise InputError(f"no job was submitted before {self.until_}; choose a later time.")
         begun = start_times(self.log_)
@@ -154,7 +155,8 @@ class RunTimeModel(BaseEstimator):
         SurvivalCurves
         """
         check_is_fitted(self, "hazard_")
-        history = self._log_with(jobs) if log is None else log
+        jobs = check_jobs(jobs, allow_unknown=True)
+        history = self._log_with(jobs) if log is None else check_jobs(log, allow_unknown=True)
         features = self._features(jobs, history)[self.features_].to_numpy(dtype=float)
         clock = wall_clock_seconds(start_times(jobs).fillna(jobs["submit"]), self.tz)
         return SurvivalCurves(self.hazard_.ages_, self.hazard_.cumulative(features, clock))
@@ -179,7 +181,8 @@ class RunTimeModel(BaseEstimator):
             Index of `jobs`; ``run_time_s`` (the median), ``run_time_s-lo-80``, ``run_time_s-hi-80``, ...,
             ``mean_run_time_s``, and ``gpu_hours`` (the mean times GPUs).
         """
-        curves = self.curves(check_jobs(jobs))
+        jobs = check_jobs(jobs, allow_unknown=True)
+        curves = self.curves(jobs)
         table = _quantile_columns("run_time_s", curves, level, None)
         mean = curves.mean()
         table |= {"mean_run_time_s": mean, "gpu_hours": mean / 3600 * jobs["gpus"].to_numpy(dtype=float)}
@@ -204,6 +207,7 @@ class RunTimeModel(BaseEstimator):
             A row for each running job, with its index: ``elapsed_s``, ``remaining_s`` (the median) and its interval,
             ``mean_remaining_s``.
         """
+        jobs = check_jobs(jobs)
         now = self.until_ if at is None else parse_timestamp(at, self.tz)
         started = start_times(jobs)
         running = ((started < now) & ~(jobs["end"] <= now)).to_numpy(dtype=bool)

@@ -11,10 +11,11 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._typing import STRING, FloatArray
-from gpudemand._validation import InputError, check_columns, check_number, nearest
+from gpudemand._validation import InputError, as_numbers, check_columns, check_number, nearest
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.model import CostModel
 from gpudemand.jobs.as_of import as_of, seconds_since, start_times
+from gpudemand.jobs.table import check_jobs
 from gpudemand.jobs.time_parser import parse_timestamp
 
 #: Prior weight of a completion ratio relative to that of a step-time ratio: early ends vary more.
@@ -31,9 +32,10 @@ def training_steps(jobs: pd.DataFrame) -> FloatArray:
     jobs : DataFrame
         ``gpus``, ``batch_size`` (per GPU), ``epochs`` and ``samples`` (of the training set).
     """
-    check_columns(jobs, ("gpus", "batch_size", "epochs", "samples"), "jobs")
-    per_step = (jobs["batch_size"] * jobs["gpus"]).to_numpy(dtype=float)
-    return jobs["epochs"].to_numpy(dtype=float) * np.ceil(jobs["samples"].to_numpy(dtype=float) / per_step)
+    needed = ("gpus", "batch_size", "epochs", "samples")
+    table = check_columns(jobs, needed, "jobs")
+    gpus, batch, epochs, samples = (as_numbers(table[name], f"jobs[{name!r}]") for name in needed)
+    return np.asarray(epochs * np.ceil(samples / (batch * gpus)))
 
 
 class CostStepTime:
@@ -78,6 +80,7 @@ class CostStepTime:
         InputError
             For an unknown network, and for arguments that `TrainingJob` rejects.
         """
+        jobs = check_columns(jobs, ("network", "batch_size", "gpus", "gpu_type"), "jobs")
         distinct, code = _distinct_settings(jobs)
         rows = [tuple(row) for row in distinct.itertuples(index=False)]
         new = [row for row in rows if row not in self._cache]
@@ -111,7 +114,6 @@ class CostStepTime:
 
 def _distinct_settings(jobs: pd.DataFrame) -> tuple[pd.DataFrame, Any]:
     """Distinct settings of jobs, and the index of each job's."""
-    check_columns(jobs, ("network", "batch_size", "gpus", "gpu_type"), "jobs")
     settings = jobs[["network", "batch_size", "gpus", "gpu_type"]].copy()
     settings["precision"] = jobs["precision"] if "precision" in jobs.columns else "fp32"
     code = settings.groupby(list(settings.columns), sort=False, dropna=False).ngroup().to_numpy()
@@ -178,7 +180,7 @@ class TrainingRunTime(BaseEstimator):
             This object.
         """
         check_number("prior_jobs", self.prior_jobs, 0, open_low=True)
-        log = jobs if until is None else as_of(jobs, parse_timestamp(until))
+        log = check_jobs(jobs) if until is None else as_of(check_jobs(jobs), parse_timestamp(until))
         ended = log[log["end"].notna() & (log["gpus"] > 0)]
         ran = seconds_since(ended["end"], start_times(ended))
         predicted = self._predicted(ended)
@@ -203,9 +205,10 @@ class TrainingRunTime(BaseEstimator):
             times GPUs).
         """
         check_is_fitted(self, "completion_ratio_")
+        jobs = check_columns(jobs, ("gpus",), "jobs")
         full = self._full(jobs)
         mean = full * _lookup(_users(jobs), self.completion_ratio_, self.overall_completion_ratio_)
-        gpu_hours = mean / 3600 * jobs["gpus"].to_numpy(dtype=float)
+        gpu_hours = mean / 3600 * as_numbers(jobs["gpus"], "jobs['gpus']")
         return pd.DataFrame({"run_time_s": full, "mean_run_time_s": mean, "gpu_hours": gpu_hours}, index=jobs.index)
 
     def _predicted(self, jobs: pd.DataFrame) -> FloatArray:
@@ -240,15 +243,16 @@ class TrainingRunTime(BaseEstimator):
 
 
 def _users(jobs: pd.DataFrame) -> pd.Series:
-    return jobs["user"].astype(STRING).fillna("unknown")
+    return _names(jobs, "user")
 
 
 def _settings(jobs: pd.DataFrame) -> pd.Series:
-    names = jobs["network"].astype(STRING).fillna("unknown")
-    for column in ("gpu_type", "precision"):
-        if column in jobs.columns:
-            names = names.str.cat(jobs[column].astype(STRING).fillna("unknown"), sep=" ")
-    return names
+    return _names(jobs, "network").str.cat([_names(jobs, name) for name in ("gpu_type", "precision")], sep=" ")
+
+
+def _names(jobs: pd.DataFrame, column: str) -> pd.Series:
+    names = jobs[column] if column in jobs.columns else pd.Series(None, index=jobs.index, dtype=STRING)
+    return names.astype(STRING).fillna("unknown")
 
 
 def _lookup(names: pd.Series, values: pd.Series, default: float) -> FloatArray:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._typing import FloatArray
-from gpudemand._validation import InputError
+from gpudemand._validation import InputError, as_pandas, check_columns
 from gpudemand.metrics import levels
 from gpudemand.planning.capacity.plan import CapacityPlan, plan_capacity
 from gpudemand.planning.capacity.quantiles import pick_model
@@ -65,7 +65,9 @@ class WhatIf:
         days: int = 28,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        self.forecast = forecast
+        self.forecast = forecast = check_columns(forecast, ("unique_id", "ds"), "forecast")
+        if getattr(forecast["ds"].dtype, "tz", None) is None:
+            raise InputError("forecast['ds'] has no time zone, and jobs have; give it theirs with .dt.tz_localize.")
         self.installed = installed
         self.options = dict(options or {})
         self.costs = costs
@@ -156,6 +158,7 @@ def fits_on_cards(jobs: pd.DataFrame, costs: JobCosts, cards: Mapping[int, str] 
     DataFrame
         Index ``gb``; ``device``, ``share_of_jobs``: expected, from each job's probability to fit.
     """
+    jobs = as_pandas(jobs, "jobs")
     rows = {
         size: {"device": card, "share_of_jobs": float(costs.costs(jobs.assign(gpu_type=card))["fits"].mean())}
         for size, card in (cards or CARDS).items()

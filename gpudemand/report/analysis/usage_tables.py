@@ -62,7 +62,7 @@ def compute_usage_tables(jobs: pd.DataFrame, settings: Settings) -> UsageTables:
     InputError
         If `jobs` is no job table, has no rows, or has no name in the column ``by``.
     """
-    check_jobs(jobs)
+    jobs = check_jobs(jobs, allow_unknown=True)
     if settings.by == "total":
         jobs = jobs.assign(total="total")
     series = partial(usage_series, until=settings.until, tz=settings.tz)

@@ -1,9 +1,10 @@
-"""Figures of the report, saved as SVG and PNG."""
+"""Figures of the report, drawn as SVG and PNG."""
 
 from __future__ import annotations
 
 import base64
-from pathlib import Path
+from io import BytesIO
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -27,15 +28,26 @@ from gpudemand.report.analysis.usage_tables import MEAN, PEAK, UsageTables
 from gpudemand.report.analysis.user_segments import UserSegments
 
 
+class Drawing(NamedTuple):
+    """A figure in both formats."""
+
+    svg: bytes
+    png: bytes
+
+    @property
+    def address(self) -> str:
+        """The SVG as a ``data:`` address."""
+        return "data:image/svg+xml;base64," + base64.b64encode(self.svg).decode("ascii")
+
+
 def draw_figures(
     usage: UsageTables,
     selected: SelectedForecast,
     requirement: Requirement,
     segments: UserSegments | None,
     parts: Parts | None,
-    folder: Path,
-) -> dict[str, str]:
-    """Draw and save the figures of the report.
+) -> dict[str, Drawing]:
+    """Draw the figures of the report.
 
     Parameters
     ----------
@@ -45,15 +57,12 @@ def draw_figures(
     segments : UserSegments or None
     parts : Parts or None
         Skipped sections have no figure.
-    folder : Path
-        Receives the ``.svg`` and ``.png`` files; made if absent.
 
     Returns
     -------
-    dict of str to str
-        SVG as a ``data:`` address by the name of the figure.
+    dict of str to Drawing
+        By the name of the figure.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     displays: dict[str, tuple[Display, float]] = {
         "usage": (UsageDisplay.from_usage(usage.groups), 4.2),
         "week": (WeeklyProfileDisplay.from_usage(usage.hourly), 3.0),
@@ -71,7 +80,7 @@ def draw_figures(
         median = parts.forecast[["unique_id", "ds", parts.model]]
         median.attrs = dict(parts.usage.attrs)
         displays["parts"] = (StackedForecastDisplay.from_forecast(median, parts.usage), 4.2)
-    return {name: _save(display, height, folder / name) for name, (display, height) in displays.items()}
+    return {name: _draw(display, height) for name, (display, height) in displays.items()}
 
 
 def _forecast(usage: UsageTables, selected: SelectedForecast, series: str) -> ForecastDisplay:
@@ -110,19 +119,20 @@ def _backtest(usage: UsageTables, selected: SelectedForecast, series: str) -> Fo
     return ForecastDisplay.from_forecast(latest.drop(columns="y"), history, actual=latest, unique_id=series)
 
 
-def _save(display: Display, height: float, stem: Path) -> str:
-    """Draw on a figure that pyplot does not manage, and save it as PNG and SVG."""
+def _draw(display: Display, height: float) -> Drawing:
+    """Draw on a figure that pyplot does not manage."""
     from matplotlib import rcParams
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
+    svg, png = BytesIO(), BytesIO()
     with style():
         figure = Figure(figsize=(10, height), dpi=rcParams["savefig.dpi"])
         display.plot(figure.subplots())
         # savefig would draw four times and compute the layout twice; the canvases draw once each, with one layout.
-        FigureCanvasAgg(figure).print_png(stem.with_suffix(".png"))
+        FigureCanvasAgg(figure).print_png(png)
         figure.set_layout_engine("none")
         # Without the date the files are reproducible.
-        FigureCanvasSVG(figure).print_svg(stem.with_suffix(".svg"), metadata={"Date": None})
-    return "data:image/svg+xml;base64," + base64.b64encode(stem.with_suffix(".svg").read_bytes()).decode("ascii")
+        FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None})
+    return Drawing(svg.getvalue(), png.getvalue())

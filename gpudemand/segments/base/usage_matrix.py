@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from gpudemand._typing import FloatArray
-from gpudemand._validation import InputError, shorten
+from gpudemand._validation import InputError, as_wide, shorten
 
 
 class Matrix(NamedTuple):
@@ -26,7 +26,8 @@ def as_matrix(X: object, *, non_negative: bool = False, keep_float32: bool = Fal
     Parameters
     ----------
     X : DataFrame or array-like, shape (n_users, n_timestamps)
-        Usage as from `gpudemand.to_wide` (index: users, columns: times), or an array. NaN is a missing value.
+        Usage as from `gpudemand.to_wide` (index: users, columns: times), or an array. NaN is missing. A table of
+        polars, pyarrow ... names its users in the column ``unique_id``, and its columns after times.
     non_negative : bool, default=False
         Whether negative values are an error.
     keep_float32 : bool, default=False
@@ -53,6 +54,8 @@ def as_matrix(X: object, *, non_negative: bool = False, keep_float32: bool = Fal
     >>> matrix.values.shape, list(matrix.ids), matrix.ds
     ((2, 2), [0, 1], None)
     """
+    if hasattr(X, "__arrow_c_stream__"):
+        X = as_wide(X)
     values = _numbers(X, keep_float32)
     ids = X.index if isinstance(X, pd.DataFrame) else pd.RangeIndex(len(values))
     ds = X.columns if isinstance(X, pd.DataFrame) and isinstance(X.columns, pd.DatetimeIndex) else None

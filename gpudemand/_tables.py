@@ -1,0 +1,96 @@
+"""Tables with text of unknown origin, written for spreadsheets and for programs."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+import pandas as pd
+
+from gpudemand._atomic import replace_file
+
+#: Control characters other than tab and newline. A carriage return would begin a row in a spreadsheet.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+#: Where a spreadsheet begins a formula: at the start of a cell, or after a semicolon, which separates cells in many
+#: countries. Full-width signs count in some.
+_FORMULA = re.compile(r"(^|;)(?=[=+@\t\n\uff1d\uff0b\uff0d\uff20-])")
+
+
+def write_table(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
+    """Write a table as Parquet, or as CSV that is safe to open in a spreadsheet; see `spreadsheet_safe`.
+
+    Parameters
+    ----------
+    table : DataFrame
+        The index is not written.
+    path : path-like
+        ``.parquet`` or ``.csv``.
+    """
+    with replace_file(path) as new:
+        if new.suffix == ".parquet":
+            table.to_parquet(new, index=False)
+        else:
+            spreadsheet_safe(table).to_csv(new, index=False)
+
+
+def spreadsheet_safe(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table whose text no spreadsheet takes for a formula: ``=1+1`` becomes ``'=1+1``.
+
+    Numbers and times are untouched; control characters are made printable.
+
+    References
+    ----------
+    OWASP, "CSV Injection", https://owasp.org/www-community/attacks/CSV_Injection.
+
+    Examples
+    --------
+    >>> table = pd.DataFrame({"user": ["=cmd|' /C calc'!A0", "ada"], "change": [-1.5, 2.0]})
+    >>> print(spreadsheet_safe(table).to_csv(index=False))
+    user,change
+    '=cmd|' /C calc'!A0,-1.5
+    ada,2.0
+    """
+    return _with_text(table, _cell).set_axis([_cell(name) for name in table.columns], axis=1)
+
+
+def printable(table: pd.DataFrame) -> pd.DataFrame:
+    r"""Return a table, ``attrs`` included, with control characters (NUL, BEL, ...) as ``\x00``, ``\x07``, ...
+
+    Names that differ stay different.
+
+    Examples
+    --------
+    >>> printable(pd.DataFrame({"user": ["a\0", "a\a", "b"]}))["user"].tolist()
+    ['a\\x00', 'a\\x07', 'b']
+    """
+    clean = _with_text(table, _printable)
+    clean.attrs = _printable(dict(table.attrs))
+    return clean
+
+
+def _with_text(table: pd.DataFrame, change: Any) -> pd.DataFrame:
+    """The table with each text that `change` changes replaced."""
+    out = table.copy(deep=False)
+    for name, column in table.items():
+        texts = [] if _holds_no_text(column.dtype) else {value for value in column if isinstance(value, str)}
+        changed = {text: change(text) for text in texts if change(text) != text}
+        if changed:
+            values = pd.Series([changed.get(v, v) if isinstance(v, str) else v for v in column], column.index, object)
+            out[name] = values.astype("category" if isinstance(column.dtype, pd.CategoricalDtype) else column.dtype)
+    return out
+
+
+def _holds_no_text(dtype: Any) -> bool:
+    return pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_datetime64_any_dtype(dtype)
+
+
+def _cell(value: Any) -> Any:
+    return _FORMULA.sub(r"\1'", _printable(value)) if isinstance(value, str) else value
+
+
+def _printable(value: Any) -> Any:
+    """Text, and text in dictionaries, without control characters; other values as they are."""
+    if isinstance(value, dict):
+        return {_printable(key): _printable(entry) for key, entry in value.items()}
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", value) if isinstance(value, str) else value

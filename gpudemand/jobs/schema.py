@@ -1,0 +1,82 @@
+"""Schema of the canonical job table: its columns and words, and the rules that make a row usable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+from gpudemand._typing import STRING
+
+TIME = "datetime64[ns, UTC]"
+
+#: Column -> dtype. Times are UTC; ``requested_time`` is in seconds; NaN, NaT where unknown.
+COLUMNS: dict[str, object] = {
+    "job_id": STRING,
+    "user": STRING,
+    "group": STRING,
+    "cluster": STRING,
+    "submit": TIME,
+    "start": TIME,
+    "end": TIME,
+    "gpus": "float64",
+    "gpu_type": STRING,
+    "status": STRING,
+    "requested_time": "float64",
+    "used_gpu_seconds": "float64",
+}
+
+#: ``pending`` and ``running`` jobs have no end yet; every other status is final.
+STATUSES = ("pending", "running", "completed", "failed", "cancelled", "timeout", "out_of_memory", "preempted")
+FINISHED = STATUSES[2:]
+
+KINDS = ("measured", "public trace", "synthetic")
+
+#: More GPUs in one job are a corrupt number.
+MAX_GPUS = 1_000_000
+EARLIEST = pd.Timestamp("1985-01-01", tz="UTC")
+LATEST = pd.Timestamp("2200-01-01", tz="UTC")
+OUTSIDE = "time outside 1985 to 2200"
+
+
+def microseconds(time: pd.Timestamp) -> int:
+    """Microseconds since 1970."""
+    return int(time.as_unit("us").asm8.astype("int64"))
+
+
+_TIMES = "submit_us, start_us, end_us"
+
+#: Reason why a row cannot be counted -> SQL condition, with times in microseconds since 1970. The first that holds is
+#: given; tables in memory and files on disk are held to the same rules.
+RULES = {
+    "no submit or start time": "submit_us IS NULL AND start_us IS NULL",
+    OUTSIDE: f"least({_TIMES}) < {microseconds(EARLIEST)} OR greatest({_TIMES}) > {microseconds(LATEST)}",
+    "end before start": "end_us < coalesce(start_us, submit_us)",
+    "start before submit": "start_us < submit_us",
+    "negative number of GPUs": "gpus < 0",
+    f"more than {MAX_GPUS:,} GPUs": f"gpus > {MAX_GPUS}",
+}
+#: Finished jobs whose end is unknown would otherwise count as running until the end of the log.
+UNKNOWN_END = f"end_us IS NULL AND status IN {FINISHED}"
+#: Reasons why a row has a part that cannot be counted; `usage_series` states their number in its ``attrs``.
+UNKNOWN_RULES = {"unknown number of GPUs": "gpus IS NULL", "finished without an end time": UNKNOWN_END}
+
+
+def first_reason(rules: Mapping[str, str]) -> str:
+    """SQL expression of the first reason whose condition holds, NULL if none does.
+
+    Examples
+    --------
+    >>> first_reason({"negative": "gpus < 0"})
+    "CASE WHEN gpus < 0 THEN 'negative' END"
+    """
+    return f"CASE {' '.join(f'WHEN {condition} THEN {reason!r}' for reason, condition in rules.items())} END"
+
+
+UNREADABLE = "an unreadable cell"
+DUPLICATE = "duplicate job id"
+#: Rows beyond the first of one run of one job.
+COUNT_DUPLICATES = (
+    "SELECT coalesce(sum(n - 1), 0) FROM (SELECT count(*) AS n FROM {relation} WHERE job_id IS NOT NULL "
+    "GROUP BY cluster, job_id, start_us, CASE WHEN start_us IS NULL THEN submit_us END)"
+)

@@ -1,0 +1,41 @@
+"""What the command line says when it is cut off, interrupted or given too much."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from typer.testing import CliRunner
+
+from gpudemand.cli.app import app
+from gpudemand.jobs.files import Limits
+
+
+def test_a_closed_pipe_is_no_error():
+    with subprocess.Popen(
+        [sys.executable, "-m", "gpudemand", "formats"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as run:
+        run.stdout.close()
+        assert run.stderr.read() == b""
+
+
+def test_an_interrupt_is_one_line(monkeypatch):
+    def interrupt(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gpudemand.jobs.read_jobs", interrupt)
+    result = CliRunner().invoke(app, ["convert", "log.csv", "--format", "sacct", "--quiet"])
+    assert result.exit_code == 130
+    assert result.stderr == "gpudemand: interrupted; run the same command again.\n"
+
+
+def test_limits_can_be_lifted(monkeypatch, tmp_path):
+    monkeypatch.setattr("gpudemand.jobs.files.LIMITS", Limits(rows=1))
+    log = tmp_path / "log.csv"
+    log.write_text("job_id,arrival_s,service_sec,gpu_count\n1,0,60,2\n2,0,60,2\n")
+    command = ["convert", str(log), "--format", "simulator", "--origin", "2024-01-01", "--tz", "UTC", "--quiet"]
+    command += ["--out", str(tmp_path / "out.csv")]
+    refused = CliRunner().invoke(app, command)
+    assert refused.exit_code == 2
+    assert "--no-limits" in refused.stderr
+    assert CliRunner().invoke(app, [*command, "--no-limits"]).exit_code == 0
