@@ -137,7 +137,8 @@ def calibrate(
     from gpudemand.cost.devices import save_device
     from gpudemand.cost.machine import find_or_measure
     from gpudemand.cost.measuring.measure import read_rows
-    from gpudemand.cost.model import MANIFEST, CostModel
+    from gpudemand.cost.model import CostModel
+    from gpudemand.cost.predict.stored_models import MANIFEST
 
     check_replaceable(out, MANIFEST)  # before the measurement
     predictor = CostModel.load(model)

@@ -85,7 +85,7 @@ def _derived(graph: OpGraph) -> pd.DataFrame:
         fixed_half_bytes=nodes["weight_bytes"] / 2.0,
         calls=1.0,
     )
-    forward[["channels", "inner", "weights"]] = _extents(nodes)
+    forward[["channels", "inner", "weights"]] = _extents(graph)
     casts = forward[half["cast"] > 0].assign(kind="cast", is_autocast=True, flops=0.0, fixed_bytes=0.0)
     casts["half_bytes"] = casts["bytes"] = half["cast"]
     casts["fixed_half_bytes"] = 1.5 * nodes["weight_bytes"]
@@ -103,17 +103,25 @@ def _backward(forward: pd.DataFrame) -> pd.DataFrame:
     return forward.assign(backward=True, calls=forward["calls"] * calls, **scaled)
 
 
-def _extents(nodes: pd.DataFrame) -> FloatArray:
+def _extents(graph: OpGraph) -> FloatArray:
     """Channels, inner extent and number of weights of the products of operators, shape (n_operators, 3)."""
+    nodes = graph.nodes
     image = nodes["type"].isin(["Conv", "ConvTranspose"]).to_numpy()
     product = image | nodes["type"].isin(["Gemm", "MatMul"]).to_numpy()
-    shapes = nodes["output_shape"]
-    channels = np.array([_channels(shape, spatial) for shape, spatial in zip(shapes, image, strict=True)], dtype=float)
-    outputs = np.array([np.prod(shape, dtype=float) for shape in shapes])
+    sizes = [_channels(shape, spatial) for shape, spatial in zip(nodes["output_shape"], image, strict=True)]
+    channels, outputs = np.array(sizes, dtype=float), nodes["output_shape"].map(np.prod).to_numpy(dtype=float)
     inner = nodes["flops"].to_numpy() / 2.0 / np.maximum(outputs, 1.0)
+    inner = np.where(image, np.minimum(inner, _source_channels(graph, channels)), inner)
     weights = np.where(image, nodes["weight_bytes"].to_numpy() / 4.0, 0.0)
     return np.column_stack([np.where(product, channels, 0.0), np.where(product, inner, 0.0), weights])
 
 
-def _channels(shape: tuple[int, ...], spatial: bool) -> int:
-    return (shape[1] if spatial and len(shape) > 1 else shape[-1]) if shape else 1
+def _source_channels(graph: OpGraph, channels: FloatArray) -> FloatArray:
+    """Channels of the operator before each, or of the input of the network."""
+    found = np.full(len(channels), next((shape[0] for shape in graph.input_shapes if shape), np.inf), dtype=float)
+    found[graph.edges[:, 1]] = channels[graph.edges[:, 0]]
+    return found
+
+
+def _channels(shape: tuple[int, ...], is_image: bool) -> int:
+    return (shape[1] if len(shape) > 2 else shape[-1]) if shape else 1

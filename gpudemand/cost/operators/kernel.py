@@ -56,8 +56,8 @@ class Kernel(NamedTuple):
     is_autocast : bool
         A cast that happens only under automatic mixed precision.
     channels, inner : int
-        Of matrix products the two smaller extents, of convolutions the output channels and the input channels of a
-        group; 0 for other kinds.
+        Of a product with parameters the two extents of these, of other products the two smaller ones, of convolutions
+        the output channels and the input channels of a group; 0 for other kinds.
     weights : int
         Weights of a convolution.
     flops, bytes, half_bytes : float

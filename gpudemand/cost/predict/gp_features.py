@@ -43,27 +43,14 @@ def gp_features(table: pd.DataFrame, terms: pd.DataFrame, coefficients: pd.Serie
     coefficients : Series
         Multiple of the datasheet's bound, by term.
     """
-    return [_network(table, terms, coefficients), _device(table), _stack(table)]
+    return [_network(terms, coefficients), _device(table), _stack(table)]
 
 
-def _network(table: pd.DataFrame, terms: pd.DataFrame, coefficients: pd.Series) -> FloatArray:
-    cost = terms.to_numpy(dtype=float) * coefficients.to_numpy()
-    total = cost.sum(axis=1)
+def _network(terms: pd.DataFrame, coefficients: pd.Series) -> FloatArray:
+    # No sizes: the correction hardly depends on them, so that a larger job is predicted to take longer.
     kinds = np.array([name.split(":")[1] for name in terms.columns])
-    shares = [cost[:, kinds == kind].sum(axis=1) / total for kind in _KINDS]
-    bound = {what: _sum(terms, what) for what in ("bytes", "flops", "launch")}
-    sizes = [
-        np.log(total),
-        np.log(table["batch_size"].to_numpy(dtype=float)),
-        np.log(bound["launch"] / total + 1e-9),
-        np.log((bound["flops"] + 1e-9) / (bound["bytes"] + 1e-9)),
-    ]
-    return np.column_stack([3.0 * np.sqrt(np.column_stack(shares)), 0.25 * np.column_stack(sizes)])
-
-
-def _sum(terms: pd.DataFrame, what: str) -> FloatArray:
-    names = [name for name in terms.columns if name.endswith(f":{what}")]
-    return terms[names].sum(axis=1).to_numpy(dtype=float)
+    seconds = (terms * coefficients).T.groupby(kinds).sum().T.reindex(columns=list(_KINDS), fill_value=0.0).to_numpy()
+    return np.asarray(3.0 * np.sqrt(seconds / seconds.sum(axis=1, keepdims=True)))
 
 
 def _device(table: pd.DataFrame) -> FloatArray:

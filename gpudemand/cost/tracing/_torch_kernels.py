@@ -94,7 +94,7 @@ class KernelRecorder:
         kind = "cast" if is_cast else _kind(name, args, inputs)
         is_autocast = is_cast and (self.is_casting or self.backward)
         flops = _flops(func, args, kwargs, result) / self._batch
-        self._calls[Kernel(kind, self.backward, is_autocast, *_shape(name, inputs, outputs), flops, **moved)] += 1
+        self._calls[Kernel(kind, self.backward, is_autocast, *self._shape(name, inputs, outputs), flops, **moved)] += 1
 
     def _bytes(self, tensors: Iterable[Any]) -> dict[str, float]:
         """Bytes with floats in single precision and as they are, per sample and fixed."""
@@ -105,6 +105,19 @@ class KernelRecorder:
             moved[f"{prefix}bytes"] += elements * (max(width, _SINGLE_BYTES) if tensor.is_floating_point() else width)
             moved[f"{prefix}half_bytes"] += elements * width
         return moved
+
+    def _shape(self, name: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[int, int, int]:
+        """Channels, inner extent and number of weights of a product; see `Kernel`."""
+        if "convolution" in name:
+            weight = inputs[2] if "backward" in name else inputs[1]
+            return weight.shape[0], weight.shape[1], weight.numel()
+        if ATEN_KINDS.get(name) not in ("gemm", "matmul") or outputs[0].dim() < 2:
+            return 0, 0, 0
+        matrices = [tensor for tensor in inputs if tensor.dim() > 1]
+        fixed = [tensor.shape for tensor in (*matrices, outputs[0]) if _extents(tensor) in self._fixed]
+        inner = matrices[-2].shape[-1] if len(matrices) > 1 else 1
+        first, second, *_ = sorted(fixed[0][-2:] if fixed else (*outputs[0].shape[-2:], inner))
+        return first, second, 0
 
 
 class KernelListener(Listener):
@@ -224,18 +237,6 @@ def _kind(name: str, args: Any, inputs: Sequence[Any]) -> str:
     source = inputs[1] if "backward" in name else inputs[0]
     channels = source.shape[1]
     return f"conv_{convolution_kind(weight.shape[2:], channels // weight.shape[1], channels)}"
-
-
-def _shape(name: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[int, int, int]:
-    """Channels, inner extent and number of weights of a product; see `Kernel`."""
-    if "convolution" in name:
-        weight = inputs[2] if "backward" in name else inputs[1]
-        return weight.shape[0], weight.shape[1], weight.numel()
-    if ATEN_KINDS.get(name) in ("gemm", "matmul") and outputs[0].dim() > 1:
-        matrices = [tensor for tensor in inputs if tensor.dim() > 1]
-        extents = sorted((*outputs[0].shape[-2:], matrices[-2].shape[-1] if len(matrices) > 1 else 1))
-        return extents[0], extents[1], 0
-    return 0, 0, 0
 
 
 def _extents(tensor: Any) -> tuple[int, ...]:
