@@ -10,8 +10,9 @@ import pandas as pd
 
 from gpudemand.cost.operators.kernel import KINDS
 from gpudemand.cost.predict.step_time_model import StepTimeModel
+from gpudemand.cost.predict.work_coefficients import fit_work_coefficients
 from gpudemand.cost.regression.nonnegative import fit_nonnegative
-from gpudemand.cost.roofline.roofline import WORK
+from gpudemand.cost.roofline.roofline import TERMS, WORK
 
 
 class LogLinear:
@@ -68,6 +69,23 @@ class SimpleBoosting:
     def predict(self, X: pd.DataFrame) -> Any:
         """Predict time."""
         return np.exp(self.model_.predict(simple_features(X)))
+
+
+class WorkAlone:
+    """The sum of the work by kind of kernel with fitted coefficients, without the learned correction."""
+
+    def fit(self, X: pd.DataFrame, y: Any, groups: Any = None) -> WorkAlone:
+        """Fit the coefficients."""
+        self.coefficients_ = fit_work_coefficients(self._terms(X), np.asarray(y), pd.factorize(groups)[0])
+        return self
+
+    def predict(self, X: pd.DataFrame) -> Any:
+        """Predict time."""
+        return self._terms(X).to_numpy(dtype=float) @ self.coefficients_.to_numpy()
+
+    @staticmethod
+    def _terms(X: pd.DataFrame) -> pd.DataFrame:
+        return X.reindex(columns=list(TERMS), fill_value=0.0)
 
 
 class AugmentedLine:
@@ -134,6 +152,7 @@ def _sums(X: pd.DataFrame) -> pd.DataFrame:
 
 METHODS: dict[str, Callable[[], Any]] = {
     "gpudemand": StepTimeModel,
+    "work alone": WorkAlone,
     "LightGBM, simple features": SimpleBoosting,
     "augmented linear": AugmentedLine,
     "plain roofline": PlainRoofline,

@@ -38,8 +38,8 @@ class TraceCache:
 
     Notes
     -----
-    ``graphs/<key>.parquet`` holds the operators, ``<key>.kernels.parquet`` the kernels, ``graphs/<key>.json`` the edges and what else an `OpGraph` has,
-    ``failed/<key>.txt`` why a network has no graph.
+    ``graphs/<key>.parquet`` holds the operators, ``<key>.kernels.parquet`` the kernels, ``<key>.json`` the edges and
+    what else an `OpGraph` has, ``failed/<key>.txt`` why a network has no graph.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -19,10 +19,10 @@ from gpudemand.cost.predict.gaussian_process import distance, fit, kernel
 from gpudemand.cost.predict.gp_features import gp_features
 from gpudemand.cost.predict.stored_arrays import check_arrays
 from gpudemand.cost.predict.trees import Trees
-from gpudemand.cost.predict.work_coefficients import fit_work_coefficients
+from gpudemand.cost.predict.work_coefficients import fit_training_coefficients
 from gpudemand.cost.regression.conformal import ConformityScores
 from gpudemand.cost.regression.targets import balanced_sample, check_costs, fold_masks, group_numbers, several_groups
-from gpudemand.cost.roofline.roofline import LOWER_BOUND, NEEDED, WORK
+from gpudemand.cost.roofline.roofline import LOWER_BOUND, NEEDED, TERMS
 
 _FOLDS = 5
 #: Trees of the error scale.
@@ -35,7 +35,6 @@ _STORED = {
     "coefficient_names": "U terms",
     "coefficients_": "f terms",
     "scales": "f 2",
-    "feature_names": "U features",
     "device_names": "U devices",
     "device_factors": "f devices",
     "job_keys": "u jobs",
@@ -83,10 +82,6 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
     ood_threshold_ : float
         Distance from the training data beyond which a job is out of distribution.
 
-    See Also
-    --------
-    gpudemand.TrainingCostRegressor : Time or memory on hardware that was measured.
-
     References
     ----------
     Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006.
@@ -133,18 +128,18 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
             If a column is missing, or `y` holds values that are no times.
         """
         X, y = check_columns(X, (*NEEDED, "device_name"), "X"), check_costs(y, len(X), "are no times")
-        names, groups = _work_columns(X), several_groups(group_numbers(groups, len(y)))
-        self.coefficients_ = fit_work_coefficients(X[names], y, groups)
+        _check_work(X)
+        groups, terms = several_groups(group_numbers(groups, len(y))), X.reindex(columns=list(TERMS), fill_value=0.0)
+        self.coefficients_ = fit_training_coefficients(terms, y, groups, X["mode"])
         self.calibration_ = Calibration()
         rows = balanced_sample(groups, self.max_rows, self.random_state)
         X, y, groups = X.iloc[rows], y[rows], groups[rows]
-        self.gp_inputs_ = gp_features(X, X[names], self.coefficients_)
+        self.gp_inputs_ = gp_features(X, self._terms(X), self.coefficients_)
         residual = np.clip(np.log(y / self._work(X)), -MAX_RESIDUAL, MAX_RESIDUAL)
         self.dual_coef_, correction, distances = fit(self.gp_inputs_, residual, groups)
         errors = np.log(y / self._held_out_work(X, y, groups)) - correction
         features = self._scale_features(X, self.gp_inputs_)
         self._fit_error_scale(errors, np.column_stack([features, distances]), groups)
-        self.feature_names_in_, self.n_features_in_ = np.asarray(X.columns, dtype=object), X.shape[1]
         return self
 
     def predict(self, X: pd.DataFrame) -> FloatArray:
@@ -215,7 +210,6 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
             "coefficient_names": np.array(list(self.coefficients_.index), dtype=str),
             "coefficients_": self.coefficients_.to_numpy(),
             "scales": np.array([self.ood_threshold_, self.residual_mad_]),
-            "feature_names": np.array(list(map(str, self.feature_names_in_)), dtype=str),
             **self.calibration_.to_arrays(),
             "dual_coef_": self.dual_coef_,
             "conformity_scores_": self.conformity_scores_.scores,
@@ -235,20 +229,13 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         """
         arrays = check_arrays(arrays, _STORED)
         model = cls(*(int(value) for value in arrays["parameters"]))
-        model.coefficients_ = pd.Series(
-            arrays["coefficients_"], index=[str(name) for name in arrays["coefficient_names"]]
-        )
+        model.coefficients_ = pd.Series(arrays["coefficients_"], index=arrays["coefficient_names"].tolist())
         model.calibration_ = Calibration.from_arrays(arrays)
         model.ood_threshold_, model.residual_mad_ = (float(value) for value in arrays["scales"])
-        model.gp_inputs_ = [np.asarray(arrays[name]) for name in _INPUT_KEYS]
+        model.gp_inputs_, model.dual_coef_ = [arrays[name] for name in _INPUT_KEYS], arrays["dual_coef_"]
         n_features = sum(part.shape[1] for part in model.gp_inputs_) + len(model.coefficients_)
         model.error_scale_ = Trees.from_arrays(arrays, "error_scale_", n_features + 1)  # and the distance
-        model.feature_names_in_ = np.array([str(name) for name in arrays["feature_names"]], dtype=object)
-        model.n_features_in_ = model.feature_names_in_.size
-        model.dual_coef_ = np.asarray(arrays["dual_coef_"])
-        model.conformity_scores_ = ConformityScores(
-            *(np.asarray(arrays[key]) for key in ("conformity_scores_", "conformity_weights_"))
-        )
+        model.conformity_scores_ = ConformityScores(arrays["conformity_scores_"], arrays["conformity_weights_"])
         return model
 
     def _predict(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -291,7 +278,8 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         """Work with coefficients fitted without the row's group."""
         terms, work = self._terms(X), np.empty(len(y))
         for test in fold_masks(groups, _FOLDS):
-            work[test] = terms[test].to_numpy(dtype=float) @ fit_work_coefficients(terms[~test], y[~test], groups[~test]).to_numpy()
+            coefficients = fit_training_coefficients(terms[~test], y[~test], groups[~test], X["mode"][~test])
+            work[test] = terms[test].to_numpy(dtype=float) @ coefficients.to_numpy()
         return work
 
     def _fit_error_scale(self, errors: FloatArray, features: FloatArray, groups: IntArray) -> None:
@@ -303,8 +291,6 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         self.residual_mad_ = 1.4826 * float(np.median(np.abs(errors)))
 
 
-def _work_columns(X: pd.DataFrame) -> list[str]:
-    names = [name for name in X.columns if str(name).startswith(WORK)]
-    if not names:
+def _check_work(X: pd.DataFrame) -> None:
+    if not set(TERMS) & set(X.columns):
         raise InputError("X has no columns of work; add those of gpudemand.cost.roofline.roofline.step_terms.")
-    return [name for name in names if X[name].any()]

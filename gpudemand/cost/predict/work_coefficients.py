@@ -18,6 +18,8 @@ _FOLDS = 5
 _IRLS_STEPS = 4
 #: No work is free: the least multiple of the bound that coefficients are shrunk to.
 _LEAST = 0.05
+#: Multiple of the bound for work on units that no row uses.
+_UNKNOWN = 1.0
 _UNITS = {
     kind: unit
     for unit, kinds in (("matrix", MATRIX_KINDS), ("vector", VECTOR_KINDS), ("memory", MEMORY_KINDS))
@@ -71,6 +73,23 @@ def fit_work_coefficients(terms: pd.DataFrame, y: FloatArray, groups: IntArray |
     return _fit(terms, y, penalty)
 
 
+def fit_training_coefficients(terms: pd.DataFrame, y: FloatArray, groups: IntArray, mode: pd.Series) -> pd.Series:
+    """Fit coefficients to rows in training mode, where there are any; see `fit_work_coefficients`.
+
+    Kernels of inference differ, above all by the version of the framework, which the learned correction knows.
+
+    Examples
+    --------
+    >>> terms, mode = pd.DataFrame({"work:gemm:flops": np.ones(80)}), pd.Series(["train", "infer"] * 40)
+    >>> y = np.where(mode == "train", 3.0, 2.0)
+    >>> fit_training_coefficients(terms, y, np.arange(80), mode).round(2).tolist()
+    [3.0]
+    """
+    training = (mode == "train").to_numpy()
+    rows = training if training.any() else ~training
+    return fit_work_coefficients(terms[rows], y[rows], groups[rows])
+
+
 def _held_out_error(terms: pd.DataFrame, y: FloatArray, masks: list[FloatArray], penalty: float) -> float:
     errors = []
     for test in masks:
@@ -80,10 +99,13 @@ def _held_out_error(terms: pd.DataFrame, y: FloatArray, masks: list[FloatArray],
 
 
 def _fit(terms: pd.DataFrame, y: FloatArray, penalty: float) -> pd.Series:
-    names = pooled_names(terms.columns)
-    pooled = _irls(terms.T.groupby(np.array(names)).sum().T, y)
-    mean = np.maximum(pooled.reindex(names).to_numpy(), _LEAST)
-    return _irls(terms, y, (mean, mean / penalty))
+    names = np.array(pooled_names(terms.columns))
+    together = terms.T.groupby(names).sum().T
+    pooled = _irls(together, y).clip(lower=_LEAST).where(together.any(), _UNKNOWN)
+    mean = pooled.reindex(names).set_axis(terms.columns)
+    measured = terms.columns[terms.any()]
+    prior = mean[measured].to_numpy()
+    return _irls(terms[measured], y, (prior, prior / penalty)).reindex(terms.columns).fillna(mean)
 
 
 def _irls(terms: pd.DataFrame, y: FloatArray, prior: tuple[FloatArray, FloatArray] | None = None) -> pd.Series:

@@ -13,6 +13,8 @@ _NETWORK = 1.25e9
 #: GB/s of a link of unknown bandwidth: PCIe 4.0 x16.
 _LINK_GB_S = 32.0
 _GRADIENT_BYTES = 4.0
+#: Columns of `parallel_terms`.
+PARALLEL_TERMS = ("allreduce", "network", "messages", "straggle")
 #: Seconds from one kernel launch to the next when nothing else takes time.
 LAUNCH_S = 1e-5
 
@@ -54,12 +56,9 @@ def parallel_terms(graph: OpGraph, jobs: pd.DataFrame, compute: FloatArray) -> d
     link = np.nan_to_num(jobs["device_interconnect_gb_s"].to_numpy(dtype=float), nan=_LINK_GB_S) * 1e9 / 2.0
     gradients = _GRADIENT_BYTES * graph.n_trainable
     doublings = np.log2(np.maximum(gpus, 1.0))
-    return {
-        "allreduce": gradients * _ring(gpus) / link,
-        "network": gradients * _ring(nodes) / _NETWORK,
-        "messages": LAUNCH_S * graph.n_layers * doublings,
-        "straggle": 0.1 * compute * doublings,
-    }
+    allreduce, network = gradients * _ring(gpus) / link, gradients * _ring(nodes) / _NETWORK
+    seconds = (allreduce, network, LAUNCH_S * graph.n_layers * doublings, 0.1 * compute * doublings)
+    return dict(zip(PARALLEL_TERMS, seconds, strict=True))
 
 
 def _ring(members: FloatArray) -> FloatArray:

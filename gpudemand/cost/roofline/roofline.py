@@ -18,11 +18,20 @@ from gpudemand.cost.graph.cache import per_graph
 from gpudemand.cost.graph.kernels import step_kernels
 from gpudemand.cost.graph.op_graph import OpGraph
 from gpudemand.cost.graph.structural_matrix import check_graphs
-from gpudemand.cost.operators.kernel import MATRIX_KINDS
-from gpudemand.cost.roofline.data_parallel import LAUNCH_S, parallel_terms
+from gpudemand.cost.operators.kernel import KINDS, MATRIX_KINDS
+from gpudemand.cost.roofline.data_parallel import LAUNCH_S, PARALLEL_TERMS, parallel_terms
 
 #: Prefix of the columns of `step_terms`.
 WORK = "work:"
+#: Columns of `step_terms`; a table has those of the kinds that occur in it.
+TERMS = tuple(
+    f"{WORK}{name}"
+    for name in (
+        *(f"{kind}:{term}" for kind in KINDS for term in ("bytes", "flops", "launch")),
+        *(f"{kind}:tiles" for kind in MATRIX_KINDS),
+        *("conv_depthwise:filters", "layout", "update", "start", *PARALLEL_TERMS),
+    )
+)
 #: Columns that `step_terms` reads.
 NEEDED = (
     *("batch_size", "precision", "layout", "mode", "optimizer_states", "n_gpus", "device_peak_tflops"),
@@ -56,11 +65,11 @@ def step_terms(jobs: pd.DataFrame, graphs: Sequence[OpGraph]) -> pd.DataFrame:
     DataFrame
         Index of `jobs`; columns ``work:<kind>:<term>``, seconds. Terms: ``bytes`` over bandwidth; ``flops`` over the
         peak of matrix units, of grouped and depthwise convolutions over that of single precision; ``tiles``, flops of
-        products padded to tiles; ``launch``; ``filters``, gradients of depthwise filters. Further columns: ``layout`` (bytes of
-        convolutions converted to channels last), ``update`` (of the parameters), ``start``, and those of
-        `gpudemand.cost.roofline.data_parallel`. `LOWER_BOUND`, not a term, is the time at the peaks with perfect overlap:
-        operations over peak, or bytes of the parameters over bandwidth, whichever is longer. Training includes the backward pass, checkpointing a second forward
-        pass.
+        products padded to tiles; ``launch``; ``filters``, gradients of depthwise filters. Further columns: ``layout``
+        (bytes of convolutions converted to channels last), ``update`` (of the parameters), ``start``, and those of
+        `gpudemand.cost.roofline.data_parallel`. `LOWER_BOUND`, not a term, is the time at the peaks with perfect
+        overlap: operations over peak, or bytes of the parameters over bandwidth, whichever is longer. Training includes
+        the backward pass, checkpointing a second forward pass.
 
     Raises
     ------

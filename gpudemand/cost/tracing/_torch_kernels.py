@@ -21,12 +21,12 @@ from gpudemand.cost.tracing._torch_listener import RECURRENT, Listener, recurren
 from gpudemand.cost.tracing.recorder import Recorder
 
 #: Operators that allocate or describe data, or are views in all but name.
-_FREE = frozenset(
-    "empty empty_like empty_strided new_empty new_empty_strided detach _unsafe_view _reshape_alias alias lift_fresh "
-    "is_same_size sym_size expand view_as".split()
-)
+_FREE = frozenset({
+    *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "detach", "_unsafe_view"),
+    *("_reshape_alias", "alias", "lift_fresh", "is_same_size", "sym_size", "expand", "view_as"),
+})  # fmt: skip
 #: Operators that read of their first argument only as much as they write.
-_LOOKUPS = frozenset("embedding _embedding_bag index index_select gather _unsafe_index take".split())
+_LOOKUPS = frozenset({"embedding", "_embedding_bag", "index", "index_select", "gather", "_unsafe_index", "take"})
 _SINGLE_BYTES = 4
 
 
