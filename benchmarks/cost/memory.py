@@ -117,6 +117,7 @@ def predicted(make: Callable[[], Any], table: pd.DataFrame, folds: list[Fold], g
             warnings.simplefilter("ignore")
             model = make().fit(train, train["memory_gib"].to_numpy(), train[group].astype(object).to_numpy())
             out = pd.DataFrame({"y": test["memory_gib"].to_numpy(), "predicted": model.predict(test)}, index=fold.test)
+            out["fold"] = fold.name
             if isinstance(model, MemoryModel):
                 out["low"], out["high"] = model.predict_interval(test).T
                 for name, limit in _LIMITS.items():

@@ -38,8 +38,7 @@ DEVICES = ("H100 SXM5", "A100 SXM4 80GB", "RTX 4090")
 #: Share of the peak that large products reach in training: 52 % on A100s (Narayanan et al., "Efficient large-scale
 #: language model training on GPU clusters using Megatron-LM", SC 2021).
 PRODUCT_EFFICIENCY = 0.5
-#: Of fused attention, both passes: 0.5 to 0.7 on an A100, 0.35 on an H100 (Dao, "FlashAttention-2", ICLR 2024; Shah et
-#: al., "FlashAttention-3", NeurIPS 2024).
+#: Of fused attention: 0.5 to 0.7 on A100s (Dao, ICLR 2024), 0.35 on H100s (Shah et al., "FlashAttention-3", 2024).
 ATTENTION_EFFICIENCY = 0.45
 #: Share of the bandwidth that element-wise kernels reach: 0.7 to 0.9 (Deakin et al., "BabelStream", 2018).
 BANDWIDTH_EFFICIENCY = 0.7
@@ -50,11 +49,8 @@ LAUNCH_S = 5e-6
 #: "Optimizing performance of recurrent neural networks on GPUs", 2016).
 RECURRENT_LAUNCHES = 2
 TOLERANCE = 1.5
-_HALF = ("fp16", "bf16")
-_COLUMNS = [
-    *("workload", "device", "batch", "TFLOP", "GB", "bound ms", "realistic ms", "predicted ms", "ratio"),
-    *("90 % ms", "causes"),
-]
+_COLUMNS = ["workload", "device", "batch", "TFLOP", "GB", "bound ms", "realistic ms", "predicted ms", "ratio",
+            "90 % ms", "causes"]  # fmt: skip
 
 
 class Workload(NamedTuple):
@@ -100,19 +96,19 @@ class _UNet(nn.Module):
         self.head = nn.Conv2d(width, 2, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        kept = []
-        for level, block in enumerate(self.down):
-            x = block(functional.max_pool2d(x, 2) if level else x)
-            kept.append(x)
-        for up, merge, skip in zip(self.up, self.merge, kept[-2::-1], strict=True):
+        kept = [self.down[0](x)]
+        for block in self.down[1:]:
+            kept.append(block(functional.max_pool2d(kept[-1], 2)))
+        x = kept.pop()
+        for up, merge, skip in zip(self.up, self.merge, reversed(kept), strict=True):
             x = merge(torch.cat([skip, up(x)], 1))
         return self.head(x)
 
 
 def _pair(inside: int, outside: int) -> nn.Module:
-    sizes = ((inside, outside), (outside, outside))
-    blocks = (nn.Sequential(nn.Conv2d(*pair, 3, padding=1), nn.BatchNorm2d(pair[1]), nn.ReLU(True)) for pair in sizes)
-    return nn.Sequential(*blocks)
+    first, second = nn.Conv2d(inside, outside, 3, padding=1), nn.Conv2d(outside, outside, 3, padding=1)
+    norms = [nn.Sequential(nn.BatchNorm2d(outside), nn.ReLU(inplace=True)) for _ in range(2)]
+    return nn.Sequential(first, norms[0], second, norms[1])
 
 
 class _Experts(nn.Module):
@@ -200,12 +196,12 @@ def _unet_flops(width: int = 64, size: int = 256, levels: int = 4) -> float:
     widths = [width * 2**level for level in range(levels)]
     down = sum(18.0 * (size >> i) ** 2 * (a * b + b * b) for i, (a, b) in enumerate(itertools.pairwise([3, *widths])))
     up = sum((size >> i) ** 2 * (18.0 * 3 + 2.0 * 2) * b * b for i, b in enumerate(widths[:-1]))
-    return down + up + 2.0 * size**2 * width * 2
+    return down + up + 4.0 * size**2 * width
 
 
 def _recommender(batch: int) -> Workload:
-    dense = [(13, 512), (512, 256), (256, 64), (64 + 27**2, 1024), (1024, 1024), (1024, 512), (512, 256), (256, 1)]
-    flops = sum(2.0 * a * b for a, b in dense) + 2.0 * 27 * 27 * 64
+    stacks = ((13, 512, 256, 64), (64 + 27**2, 1024, 1024, 512, 256, 1))
+    flops = sum(2.0 * a * b for stack in stacks for a, b in itertools.pairwise(stack)) + 2.0 * 27 * 27 * 64
     shape, dtype = {"numbers": (13,), "categories": (26,)}, {"numbers": "float32", "categories": "int64"}
     return Workload(f"recommender {batch:,}", _Recommender, shape, batch, flops, "tf32", "sgd", dtype)
 
@@ -219,10 +215,8 @@ def workloads() -> list[Workload]:
         Workload("U-Net", _UNet, (3, 256, 256), 16, _unet_flops()),
         Workload("experts", _Experts, (1024, 1024), 8, 6 * 2.0 * 1024 * (1024 * 8 + 2 * 2 * 4 * 1024**2)),
         *map(_recommender, (2048, 65_536)),
-        Workload(
-            "graph network", _GraphNetwork, {"nodes": (10_000, 128), "edges": (2, 100_000)}, 4, 6e4 * 256 * 128, "tf32",
-            "adamw", {"nodes": "float32", "edges": "int64"},
-        ),
+        Workload("graph network", _GraphNetwork, {"nodes": (10_000, 128), "edges": (2, 100_000)}, 4, 6e4 * 256 * 128,
+                 "tf32", "adamw", {"nodes": "float32", "edges": "int64"}),
         Workload("state space", _StateSpace, (2048, 1024), 8, 2.0 * 2048 * 1024 * (1024 + 32)),
     ]  # fmt: skip
 
@@ -242,9 +236,8 @@ def traced(work: Workload) -> OpGraph:
 
 def kernel_seconds(graph: OpGraph, work: Workload, hardware: Device) -> pd.DataFrame:
     """Operations and bytes of all kernels of a step by kind, and their seconds at realistic efficiency."""
-    half = work.precision in _HALF
-    rows = step_kernels(graph)
-    rows = rows if half else rows[~rows["is_autocast"].astype(bool)]
+    half = work.precision == "bf16"
+    rows = step_kernels(graph).loc[lambda rows: half | ~rows["is_autocast"].astype(bool)]
     calls, kinds = rows["calls"].to_numpy(dtype=float), rows["kind"].to_numpy(dtype=object)
     moved, fixed = ("half_bytes", "fixed_half_bytes") if half else ("bytes", "fixed_bytes")
     flops = work.batch * rows["flops"].to_numpy(dtype=float)
@@ -253,9 +246,8 @@ def kernel_seconds(graph: OpGraph, work: Workload, hardware: Device) -> pd.DataF
     bytes_s = moved_bytes / (BANDWIDTH_EFFICIENCY * hardware.bandwidth)
     seconds = np.maximum.reduce([flops / _speed(kinds, work.precision, hardware), bytes_s, launch_s])
     table = pd.DataFrame({"TFLOP": flops / 1e12, "GB": moved_bytes / 1e9, "seconds": seconds}).mul(calls, axis=0)
-    update = 4e-9 * graph.n_trainable * (3 + 2 * OPTIMIZER_STATES[work.optimizer])
-    table = table.groupby(kinds).sum()
-    table.loc["update"] = [0.0, update, update * 1e9 / (BANDWIDTH_EFFICIENCY * hardware.bandwidth)]
+    table, update = table.groupby(kinds).sum(), 4.0 * graph.n_trainable * (3 + 2 * OPTIMIZER_STATES[work.optimizer])
+    table.loc["update"] = [0.0, update / 1e9, update / (BANDWIDTH_EFFICIENCY * hardware.bandwidth)]
     return table
 
 
@@ -275,9 +267,9 @@ def rows_of(model: StepTimeModel, work: Workload, graph: OpGraph) -> pd.DataFram
         realistic = 1e3 * kernels["seconds"].sum()
         is_near = 1 / TOLERANCE <= predicted / realistic <= TOLERANCE
         causes = "" if is_near else _causes(model.coefficients_, inputs.iloc[0], kernels["seconds"])
-        rows.append([work.name, name, work.batch, kernels["TFLOP"].sum(), kernels["GB"].sum(),
-                     1e3 * inputs[LOWER_BOUND].iloc[0], realistic, predicted, predicted / realistic,
-                     f"{low:.3g} to {high:.3g}", causes])  # fmt: skip
+        times = (1e3 * inputs[LOWER_BOUND].iloc[0], realistic, predicted, predicted / realistic)
+        amounts = (work.batch, kernels["TFLOP"].sum(), kernels["GB"].sum(), *times)
+        rows.append([work.name, name, *amounts, f"{low:.3g} to {high:.3g}", causes])
     return pd.DataFrame(rows, columns=_COLUMNS)
 
 

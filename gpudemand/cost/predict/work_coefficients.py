@@ -11,6 +11,7 @@ from gpudemand._typing import FloatArray, IntArray
 from gpudemand.cost.operators.kernel import MATRIX_KINDS, MEMORY_KINDS, VECTOR_KINDS
 from gpudemand.cost.regression.nonnegative import cauchy_weights, fit_nonnegative
 from gpudemand.cost.regression.targets import fold_masks
+from gpudemand.cost.roofline.roofline import UPDATE
 
 #: Noise over the prior standard deviation, in units of the pooled coefficient: chosen by cross-validation over groups.
 _PENALTIES = (0.01, 0.03, 0.1)
@@ -70,7 +71,9 @@ def fit_work_coefficients(terms: pd.DataFrame, y: FloatArray, groups: IntArray |
     penalty = _PENALTIES[0]
     if len(masks) > 1:
         penalty = min(_PENALTIES, key=lambda value: _held_out_error(terms, y, masks, value))
-    return _fit(terms, y, penalty)
+    coefficients = _fit(terms, y, penalty)
+    # The states of all parameters stream through memory, which is no faster than its datasheet says.
+    return coefficients.where(coefficients.index != UPDATE, coefficients.clip(lower=1.0))
 
 
 def fit_training_coefficients(terms: pd.DataFrame, y: FloatArray, groups: IntArray, mode: pd.Series) -> pd.Series:

@@ -23,6 +23,8 @@ from gpudemand.cost.roofline.data_parallel import LAUNCH_S, PARALLEL_TERMS, para
 
 #: Prefix of the columns of `step_terms`.
 WORK = "work:"
+#: Column of the optimizer's update of the parameters.
+UPDATE = f"{WORK}update"
 #: Columns of `step_terms`; a table has those of the kinds that occur in it.
 TERMS = tuple(
     f"{WORK}{name}"
@@ -120,7 +122,7 @@ def _terms(graph: OpGraph, half: bool, jobs: pd.DataFrame) -> pd.DataFrame:
     byte_s = 1e-9 / jobs["device_bandwidth_gb_s"].to_numpy(dtype=float)
     # Unknown states: the step was timed without the optimizer.
     copies = np.nan_to_num(3.0 + 2.0 * jobs["optimizer_states"].to_numpy(dtype=float))
-    columns[f"{WORK}update"] = 4.0 * graph.n_trainable * copies * byte_s * training
+    columns[UPDATE] = 4.0 * graph.n_trainable * copies * byte_s * training
     columns[f"{WORK}start"] = np.full(len(jobs), _START_S)
     parallel = parallel_terms(graph, jobs, np.asarray(compute + np.zeros(len(jobs))))
     return pd.DataFrame(columns | {f"{WORK}{name}": seconds for name, seconds in parallel.items()})
