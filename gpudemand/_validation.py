@@ -94,7 +94,8 @@ def as_pandas(table: object, what: str) -> pd.DataFrame:
     if isinstance(table, pd.DataFrame):
         frame = _with_plain_columns(table)
     elif hasattr(table, "__arrow_c_stream__") or hasattr(table, "__arrow_c_array__"):
-        arrow = pa.table(table)
+        # pyarrow 24 can crash on a stream of its own string views.
+        arrow = table if isinstance(table, pa.Table) else pa.table(table)
         columns = [_from_arrow(column) for column in arrow.columns]
         frame = pd.DataFrame(dict(enumerate(columns)), index=range(arrow.num_rows)).set_axis(arrow.column_names, axis=1)
     else:
@@ -129,10 +130,13 @@ def _with_plain_columns(frame: pd.DataFrame) -> pd.DataFrame:
     """The frame itself if its columns are NumPy arrays or Arrow strings, otherwise one that shares those that are."""
     plain = frame.copy(deep=False)
     for place, dtype in enumerate(frame.dtypes):
+        if isinstance(dtype, pd.CategoricalDtype):  # Arrow's dictionaries may lose the zone of times
+            dtype = dtype.categories.dtype
+            plain.isetitem(place, frame.iloc[:, place].astype(dtype))
         if isinstance(dtype, pd.SparseDtype):
             plain.isetitem(place, frame.iloc[:, place].sparse.to_dense())
         elif _is_arrow_backed_or_nullable(dtype):
-            values = _from_arrow(pa.array(frame.iloc[:, place], from_pandas=True))
+            values = _from_arrow(pa.array(plain.iloc[:, place], from_pandas=True))
             plain.isetitem(place, values.set_axis(frame.index))
     return plain
 

@@ -85,7 +85,7 @@ def fetch_jobs(name: str) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Columns of `gpudemand.jobs.table.COLUMNS`; ``attrs["kind"]`` is ``"public trace"``. Times of an
+        Columns of `gpudemand.jobs.schema.COLUMNS`; ``attrs["kind"]`` is ``"public trace"``. Times of an
         unknown zone are read as UTC, which preserves hours and days of the log; traces without a calendar get the
         ``origin`` of their row in the registry.
 

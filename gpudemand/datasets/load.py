@@ -6,7 +6,8 @@ import pandas as pd
 
 from gpudemand._typing import STRING
 from gpudemand.datasets.registry import bundled_path
-from gpudemand.jobs.table import COLUMNS, as_jobs
+from gpudemand.jobs.schema import COLUMNS
+from gpudemand.jobs.table import as_jobs
 
 _TEXT = ("network", "precision")
 

@@ -14,7 +14,8 @@ from gpudemand._validation import InputError, check_columns, check_number, short
 from gpudemand.datasets.archetypes import archetype_values, draw_archetypes, read_shares
 from gpudemand.datasets.population import expected_demand, local_times, make_users
 from gpudemand.datasets.runs import gpu_hours_per_job, make_runs
-from gpudemand.jobs.table import EARLIEST, LATEST, as_jobs
+from gpudemand.jobs.schema import EARLIEST, LATEST
+from gpudemand.jobs.table import as_jobs
 
 #: Probability that a user submits jobs outside its pattern on a given day.
 NOISE_DAY_SHARE = 0.06
@@ -65,7 +66,7 @@ def make_cluster(
     Returns
     -------
     jobs : DataFrame
-        A canonical job table (`gpudemand.jobs.table.COLUMNS`) sorted by ``submit``, with the additional columns
+        A canonical job table (`gpudemand.jobs.schema.COLUMNS`) sorted by ``submit``, with the additional columns
         ``network``, ``batch_size`` (per GPU), ``epochs``, ``samples`` (of the training set) and ``precision``.
         Completed jobs ran for ``STARTUP_S + epochs * ceil(samples / (batch_size * gpus)) * step time * efficiency``
         seconds, with 2 % of noise; see `true_run_time`. Jobs running at the end of the log have no end.

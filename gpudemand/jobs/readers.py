@@ -14,7 +14,8 @@ from gpudemand._validation import InputError, check_choice
 from gpudemand.jobs.files import LIMITS, NO_LIMITS, Limits, existing_path
 from gpudemand.jobs.log_columns import LogColumns
 from gpudemand.jobs.registry import FORMATS, USAGE_ONLY
-from gpudemand.jobs.table import KINDS, as_jobs, check_jobs, rejections, saved_attrs, superseded, warn_rejections
+from gpudemand.jobs.schema import KINDS
+from gpudemand.jobs.table import as_jobs, check_jobs, rejections, saved_attrs, superseded, warn_rejections
 from gpudemand.jobs.text import TextTable, check_header
 from gpudemand.jobs.time_parser import TimeParser
 
@@ -57,7 +58,7 @@ def read_jobs(
     Returns
     -------
     DataFrame
-        Columns of `gpudemand.jobs.table.COLUMNS`, then those that only this format has. Times are UTC. A log without
+        Columns of `gpudemand.jobs.schema.COLUMNS`, then those that only this format has. Times are UTC. A log without
         job ids gets the line numbers as ids. ``attrs`` holds ``kind``, ``source`` and ``rejected``.
 
     Raises

@@ -16,7 +16,8 @@ from gpudemand._atomic import replace_file
 from gpudemand._validation import InputError
 from gpudemand.jobs.files import LIMITS, Limits, line_blocks
 from gpudemand.jobs.log_columns import LogColumns, map_unique
-from gpudemand.jobs.table import TIME, check_jobs
+from gpudemand.jobs.schema import TIME
+from gpudemand.jobs.table import check_jobs
 from gpudemand.jobs.text import TextTable, concatenate, parse_lines
 
 FIELDS = (

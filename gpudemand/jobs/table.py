@@ -20,10 +20,7 @@ from gpudemand.jobs.schema import (
     COLUMNS,
     COUNT_DUPLICATES,
     DUPLICATE,
-    EARLIEST,
     KINDS,
-    LATEST,
-    MAX_GPUS,
     RULES,
     STATUSES,
     TIME,
@@ -33,24 +30,6 @@ from gpudemand.jobs.schema import (
 )
 from gpudemand.jobs.text import TextTable
 from gpudemand.jobs.time_parser import TimeParser, parse_timezone
-
-__all__ = [
-    "COLUMNS",
-    "EARLIEST",
-    "KINDS",
-    "LATEST",
-    "MAX_GPUS",
-    "STATUSES",
-    "TIME",
-    "as_jobs",
-    "check_jobs",
-    "in_microseconds",
-    "rejections",
-    "saved_attrs",
-    "superseded",
-    "unusable",
-    "warn_rejections",
-]
 
 
 def as_jobs(frame: pd.DataFrame, *, kind: str, source: str = "") -> pd.DataFrame:
@@ -222,7 +201,8 @@ def check_jobs(jobs: object, *, tz: object = None, allow_unknown: bool = False) 
     frame = frame.drop(columns=[name for name in COLUMNS if name in frame and frame[name].isna().all()])
     table, reasons = _read_columns(frame, tz)
     found = rejections(table)
-    reasons = reasons.fillna(found.mask(found.isin(UNKNOWN_RULES)) if allow_unknown else found)
+    # `fillna` of object columns warns of downcasting in pandas 2.
+    reasons = reasons.where(reasons.notna(), found.mask(found.isin(UNKNOWN_RULES)) if allow_unknown else found)
     reasons[_duplicated(table)] = DUPLICATE
     if reasons.notna().any():
         first = given.index[reasons.notna().argmax()]

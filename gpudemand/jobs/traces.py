@@ -15,7 +15,7 @@ from gpudemand._typing import STRING
 from gpudemand._validation import InputError
 from gpudemand.jobs.files import LIMITS, Limits, existing_path, read_json
 from gpudemand.jobs.log_columns import LogColumns, canonical_status, map_unique, start_unstarted_at_end
-from gpudemand.jobs.table import COLUMNS
+from gpudemand.jobs.schema import COLUMNS
 from gpudemand.jobs.text import TextTable, read_headerless
 
 _HELIOS_CLUSTERS = ("Venus", "Earth", "Saturn", "Uranus")

@@ -182,8 +182,7 @@ def recorded_until(jobs: pd.DataFrame) -> pd.Timestamp:
 
     Examples
     --------
-    >>> from gpudemand.jobs.schema import microseconds
-    from gpudemand.jobs.table import as_jobs
+    >>> from gpudemand.jobs.table import as_jobs
     >>> times = pd.date_range("2026-03-01", periods=3, freq="D", tz="UTC")
     >>> jobs = as_jobs(pd.DataFrame({"submit": times, "end": times + pd.Timedelta("9D"), "gpus": 1}), kind="measured")
     >>> recorded_until(jobs)

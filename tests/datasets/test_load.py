@@ -5,7 +5,8 @@ from pandas.testing import assert_frame_equal
 from gpudemand.datasets.load import load_jobs_sample, load_truth_sample
 from gpudemand.datasets.make import expected_usage
 from gpudemand.datasets.registry import bundled_path
-from gpudemand.jobs.table import COLUMNS, rejections
+from gpudemand.jobs.schema import COLUMNS
+from gpudemand.jobs.table import rejections
 
 sample = pytest.importorskip("scripts.make_sample", reason="runs from a checkout")
 

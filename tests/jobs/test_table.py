@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.jobs.table import COLUMNS, as_jobs, rejections, superseded
+from gpudemand.jobs.schema import COLUMNS
+from gpudemand.jobs.table import as_jobs, rejections, superseded
 
 
 def day(*numbers: int | None) -> pd.Series:

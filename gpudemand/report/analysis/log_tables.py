@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._typing import STRING
-from gpudemand.jobs.table import STATUSES
+from gpudemand.jobs.schema import STATUSES
 from gpudemand.report.analysis.settings import Settings
 from gpudemand.usage.series import usage_series
 
