@@ -27,8 +27,6 @@ from gpudemand.datasets.registry import data_folder, refresh_checksums
 log = logging.getLogger(__name__)
 #: Tracks whose rows train the model of time: vision networks and language models, some 25 kinds of GPU, up to eight.
 _TIME = ("family", "inference", "gpus", "device", "device-tensorflow", "device-pytorch", "transformers")
-#: Of inference, a network of each family and stack: as many rows as of training.
-_STACK = ["family", "device_name", "framework_version", "layout", "execution"]
 #: A project whose networks were rebuilt from descriptions with assumed sequence lengths: only those known exactly are
 #: in the training set.
 _APPROXIMATE, _EXACT = "lambda_pytorch", ("resnet50",)
@@ -39,11 +37,7 @@ def time_model(data: Path, cache: TraceCache) -> tuple[StepTimeModel, pd.DataFra
     tables = pd.concat([table_of(TRACKS[name], data, cache) for name in _TIME], ignore_index=True)
     work = {name: 0.0 for name in tables.columns if name.startswith("work:")}
     jobs = tables.fillna(work).drop_duplicates(ignore_index=True)
-    jobs = jobs[(jobs["source"] != _APPROXIMATE) | jobs["network"].isin(_EXACT)]
-    inference = jobs["mode"] == "infer"
-    some = jobs[inference & (jobs["source"] == "timm")].groupby(_STACK).sample(1, random_state=0)
-    kept = ~inference | (jobs["source"] != "timm")
-    jobs = pd.concat([jobs[kept], some], ignore_index=True)
+    jobs = jobs[(jobs["source"] != _APPROXIMATE) | jobs["network"].isin(_EXACT)].reset_index(drop=True)
     return StepTimeModel().fit(jobs, jobs["step_time_s"], groups=jobs["family"]), jobs
 
 

@@ -76,7 +76,7 @@ class WorkAlone:
 
     def fit(self, X: pd.DataFrame, y: Any, groups: Any = None) -> WorkAlone:
         """Fit the coefficients."""
-        self.coefficients_ = fit_work_coefficients(self._terms(X), np.asarray(y), pd.factorize(groups)[0])
+        self.coefficients_ = fit_work_coefficients(self._terms(X), np.asarray(y))
         return self
 
     def predict(self, X: pd.DataFrame) -> Any:

@@ -76,7 +76,7 @@ class _Attention(nn.Module):
         self.layers, self.heads = nn.ModuleList(map(nn.ModuleList, parts)), heads
 
     def forward(self, x: Tensor) -> Tensor:
-        for norm, inputs, outputs in self.layers:
+        for norm, inputs, outputs in (layer.children() for layer in self.layers):
             parts = inputs(norm(x)).chunk(3, -1)
             query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
             found = functional.scaled_dot_product_attention(query, key, value)

@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 
 from gpudemand._validation import InputError
-from gpudemand.cost.devices import Device
 from gpudemand.cost.graph.features import OPTIMIZER_STATES, features_by_name
 from gpudemand.cost.graph.op_graph import OpGraph
+from gpudemand.cost.hardware import Device
 from gpudemand.cost.job import TrainingJob, distinct_graphs, features_from_jobs
 from gpudemand.cost.memory.liveness import Setting
 from gpudemand.cost.memory.simulation import interpolated_features

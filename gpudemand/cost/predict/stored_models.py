@@ -67,7 +67,8 @@ def load_models(folder: Path, targets: Mapping[str, Any]) -> tuple[dict[str, Any
     if not (folder / MANIFEST).is_file():
         raise InputError(f"there is no {MANIFEST} in {str(folder)!r}; give the folder that CostModel.save wrote.")
     manifest = read_manifest(folder, MANIFEST, _FORMAT)
-    kinds = manifest.get("fitted_on") if isinstance(manifest.get("fitted_on"), dict) else {}
+    fitted_on = manifest.get("fitted_on")
+    kinds = fitted_on if isinstance(fitted_on, dict) else {}
     files = {(kind, target): _file(kind, target) for kind in kinds for target in targets}
     about = all(isinstance(data, dict) and isinstance(data.get("jobs"), int) for data in kinds.values())
     if not kinds or not about or set(files.values()) != set(manifest["files"]):

@@ -7,15 +7,15 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from gpudemand._typing import FloatArray, IntArray
+from gpudemand._typing import FloatArray
 from gpudemand.cost.operators.kernel import MATRIX_KINDS, MEMORY_KINDS, VECTOR_KINDS
 from gpudemand.cost.regression.nonnegative import cauchy_weights, fit_nonnegative
-from gpudemand.cost.regression.targets import fold_masks
 from gpudemand.cost.roofline.roofline import UPDATE
 
-#: Noise over the prior standard deviation, in units of the pooled coefficient: chosen by cross-validation over groups.
-_PENALTIES = (0.01, 0.03, 0.1)
-_FOLDS = 5
+#: Noise over the prior standard deviation, in units of the pooled coefficient: the largest that does not cost accuracy
+#: on families held out. A third of it lets a kind that is rare in training take any price, ten times as much too few
+#: differ (``python -m benchmarks.cost --track novelty family``).
+_PENALTY = 0.03
 _IRLS_STEPS = 4
 #: No work is free: the least multiple of the bound that coefficients are shrunk to.
 _LEAST = 0.05
@@ -40,12 +40,11 @@ def pooled_names(terms: Iterable[str]) -> list[str]:
     return ["launch" if part[-1] == "launch" else ":".join([_UNITS.get(part[0], part[0]), *part[1:]]) for part in parts]
 
 
-def fit_work_coefficients(terms: pd.DataFrame, y: FloatArray, groups: IntArray | None = None) -> pd.Series:
+def fit_work_coefficients(terms: pd.DataFrame, y: FloatArray) -> pd.Series:
     """Fit non-negative coefficients in relative error, under a Cauchy loss.
 
     Pooled coefficients are fitted first, one for the work of all kinds of kernels on the same units; they are the
-    prior means of the coefficients by kind (a hierarchical model). The prior variance is chosen by cross-validation
-    over groups. A kind that no row has takes the pooled coefficients.
+    prior means of the coefficients by kind (a hierarchical model). A kind that no row has takes the pooled coefficients.
 
     Parameters
     ----------
@@ -53,8 +52,6 @@ def fit_work_coefficients(terms: pd.DataFrame, y: FloatArray, groups: IntArray |
         Of `gpudemand.cost.roofline.roofline.step_terms`.
     y : ndarray of shape (n_rows,)
         Seconds a step.
-    groups : ndarray of int of shape (n_rows,), optional
-        As numbered by `group_numbers`; by default every row is a group.
 
     Returns
     -------
@@ -67,16 +64,18 @@ def fit_work_coefficients(terms: pd.DataFrame, y: FloatArray, groups: IntArray |
     >>> fit_work_coefficients(terms, 2.0 * terms["work:gemm:flops"].to_numpy()).round(2).tolist()
     [2.0, 0.05]
     """
-    masks = fold_masks(np.arange(len(y)) if groups is None else groups, _FOLDS)
-    penalty = _PENALTIES[0]
-    if len(masks) > 1:
-        penalty = min(_PENALTIES, key=lambda value: _held_out_error(terms, y, masks, value))
-    coefficients = _fit(terms, y, penalty)
+    names = np.array(pooled_names(terms.columns))
+    together = terms.T.groupby(names).sum().T
+    pooled = _irls(together, y).clip(lower=_LEAST).where(together.any(), _UNKNOWN)
+    mean = pooled.reindex(names).set_axis(terms.columns)
+    measured = terms.columns[terms.any()]
+    prior = mean[measured].to_numpy()
+    coefficients = _irls(terms[measured], y, (prior, prior / _PENALTY)).reindex(terms.columns).fillna(mean)
     # The states of all parameters stream through memory, which is no faster than its datasheet says.
     return coefficients.where(coefficients.index != UPDATE, coefficients.clip(lower=1.0))
 
 
-def fit_training_coefficients(terms: pd.DataFrame, y: FloatArray, groups: IntArray, mode: pd.Series) -> pd.Series:
+def fit_training_coefficients(terms: pd.DataFrame, y: FloatArray, mode: pd.Series) -> pd.Series:
     """Fit coefficients to rows in training mode, where there are any; see `fit_work_coefficients`.
 
     Kernels of inference differ, above all by the version of the framework, which the learned correction knows.
@@ -85,30 +84,12 @@ def fit_training_coefficients(terms: pd.DataFrame, y: FloatArray, groups: IntArr
     --------
     >>> terms, mode = pd.DataFrame({"work:gemm:flops": np.ones(80)}), pd.Series(["train", "infer"] * 40)
     >>> y = np.where(mode == "train", 3.0, 2.0)
-    >>> fit_training_coefficients(terms, y, np.arange(80), mode).round(2).tolist()
+    >>> fit_training_coefficients(terms, y, mode).round(2).tolist()
     [3.0]
     """
     training = (mode == "train").to_numpy()
     rows = training if training.any() else ~training
-    return fit_work_coefficients(terms[rows], y[rows], groups[rows])
-
-
-def _held_out_error(terms: pd.DataFrame, y: FloatArray, masks: list[FloatArray], penalty: float) -> float:
-    errors = []
-    for test in masks:
-        predicted = terms[test].to_numpy(dtype=float) @ _fit(terms[~test], y[~test], penalty).to_numpy()
-        errors.append(np.abs(np.log(np.maximum(predicted, np.finfo(float).tiny) / y[test])))
-    return float(np.minimum(np.concatenate(errors), 1.0).mean())
-
-
-def _fit(terms: pd.DataFrame, y: FloatArray, penalty: float) -> pd.Series:
-    names = np.array(pooled_names(terms.columns))
-    together = terms.T.groupby(names).sum().T
-    pooled = _irls(together, y).clip(lower=_LEAST).where(together.any(), _UNKNOWN)
-    mean = pooled.reindex(names).set_axis(terms.columns)
-    measured = terms.columns[terms.any()]
-    prior = mean[measured].to_numpy()
-    return _irls(terms[measured], y, (prior, prior / penalty)).reindex(terms.columns).fillna(mean)
+    return fit_work_coefficients(terms[rows], y[rows])
 
 
 def _irls(terms: pd.DataFrame, y: FloatArray, prior: tuple[FloatArray, FloatArray] | None = None) -> pd.Series:

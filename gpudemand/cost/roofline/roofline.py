@@ -173,10 +173,12 @@ def _lower_bound(graph: OpGraph, half: bool, jobs: pd.DataFrame, passes: dict[bo
     """Seconds of all operations at the peak, or of the parameters' traffic, whichever is longer."""
     batch = jobs["batch_size"].to_numpy(dtype=float)
     byte_s = 1e-9 / jobs["device_bandwidth_gb_s"].to_numpy(dtype=float)
+    flop_s = 1e-12 / np.fmax(jobs["device_peak_tflops"], jobs["device_fp32_tflops"]).to_numpy(dtype=float)
     compute = moved = np.zeros(len(jobs))
     for (kind, backward), amounts in _totals(graph, half).iterrows():
         saved = _WINOGRAD if kind == "conv_3x3" else 1.0
-        compute = compute + passes[backward] * batch * amounts["flops"] / saved * 1e-12 / _peak(kind, jobs)
+        # On whichever units are fastest: libraries run some grouped convolutions in matrix units.
+        compute = compute + passes[backward] * batch * amounts["flops"] / saved * flop_s
         if kind in MATRIX_KINDS:
             moved = moved + passes[backward] * amounts["fixed_bytes"] * byte_s
     return np.maximum(compute, moved)

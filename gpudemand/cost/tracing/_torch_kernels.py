@@ -60,7 +60,7 @@ class KernelRecorder:
 
         record = self._record
 
-        class Mode(TorchDispatchMode):
+        class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             """Mode that records ATen operators."""
 
             def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -68,13 +68,14 @@ class KernelRecorder:
                 record(func, args, kwargs or {}, result)
                 return result
 
-        return Mode()
+        return Mode()  # type: ignore[no-untyped-call]
 
     def add_products(self, matrix: Any, rows: int, calls: int, *, backward: bool) -> None:
         """Record equal products of `rows` rows with a matrix, which are not dispatched to ATen."""
         width, moved = matrix.element_size(), rows * sum(matrix.shape) / self._batch
+        channels, inner = sorted(matrix.shape)
         kernel = Kernel(
-            "gemm", backward, False, *sorted(matrix.shape),
+            "gemm", backward, False, channels, inner,
             flops=weighted_flops(rows, matrix.numel()) / self._batch,
             bytes=_SINGLE_BYTES * moved, fixed_bytes=_SINGLE_BYTES * matrix.numel(),
             half_bytes=width * moved, fixed_half_bytes=width * matrix.numel(),
@@ -94,7 +95,8 @@ class KernelRecorder:
         kind = "cast" if is_cast else _kind(name, args, inputs)
         is_autocast = is_cast and (self.is_casting or self.backward)
         flops = _flops(func, args, kwargs, result) / self._batch
-        self._calls[Kernel(kind, self.backward, is_autocast, *self._shape(name, inputs, outputs), flops, **moved)] += 1
+        extents = self._shape(name, inputs, outputs)
+        self._calls[Kernel(kind, self.backward, is_autocast, *extents, flops)._replace(**moved)] += 1
 
     def _bytes(self, tensors: Iterable[Any]) -> dict[str, float]:
         """Bytes with floats in single precision and as they are, per sample and fixed."""
@@ -211,7 +213,7 @@ def opaque(results: Any, sources: Sequence[Any]) -> Any:
         def backward(context: Any, *gradients: Any) -> Any:
             return tuple(torch.empty_like(tensor) for tensor in context.saved_tensors)
 
-    return Opaque.apply(*sources)
+    return Opaque.apply(*sources)  # type: ignore[no-untyped-call]
 
 
 def fused_attention(query: Any, key: Any, value: Any, mask: Any = None, dropout: float = 0.0, causal: bool = False,
