@@ -1,4 +1,4 @@
-"""Coefficients of work: pooled by hardware unit, non-negative, robust, and shrunk by as much as groups ask for."""
+"""Coefficients of work: pooled by hardware unit, non-negative, robust, and shrunk."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpudemand.cost.operators.kernel import KINDS, MATRIX_KINDS, MEMORY_KINDS, VECTOR_KINDS
+from gpudemand.cost.operators.kernel import CONVOLUTION_KINDS, KINDS, MEMORY_KINDS, PRODUCT_KINDS, VECTOR_KINDS
 from gpudemand.cost.predict import work_coefficients
 from gpudemand.cost.predict.work_coefficients import fit_work_coefficients, pooled_names
 
@@ -29,7 +29,8 @@ def planted(n: int = 400, noise: float = 0.05, seed: int = 0) -> tuple[pd.DataFr
 
 
 def test_terms_are_pooled_by_unit_of_the_hardware() -> None:
-    for unit, kinds in (("matrix", MATRIX_KINDS), ("vector", VECTOR_KINDS), ("memory", MEMORY_KINDS)):
+    units = {"product": PRODUCT_KINDS, "convolution": CONVOLUTION_KINDS, "vector": VECTOR_KINDS, "memory": MEMORY_KINDS}
+    for unit, kinds in units.items():
         assert set(pooled_names(f"work:{kind}:flops" for kind in kinds)) == {f"{unit}:flops"}
         assert set(pooled_names(f"work:{kind}:bytes" for kind in kinds)) == {f"{unit}:bytes"}
     assert set(pooled_names(f"work:{kind}:launch" for kind in KINDS)) == {"launch"}
@@ -86,58 +87,21 @@ def test_scales_of_terms_and_order_of_rows_do_not_matter() -> None:
     terms, y = planted()
     found = fit_work_coefficients(terms, y)
     order = np.random.default_rng(2).permutation(len(y))
-    groups = np.arange(len(y))
-    np.testing.assert_allclose(fit_work_coefficients(terms.iloc[order], y[order], groups[order]), found, rtol=1e-6)
+    np.testing.assert_allclose(fit_work_coefficients(terms.iloc[order], y[order]), found, rtol=1e-6)
     np.testing.assert_allclose(fit_work_coefficients(1e3 * terms, 1e3 * y), found, rtol=1e-6)
 
 
-def grouped(spread: float, seed: int) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
-    """Eight families, each with a kind of its own whose coefficient deviates from the pooled one by `spread`."""
-    rng = np.random.default_rng(seed)
-    kinds, per_family = MEMORY_KINDS[:8], 6
-    groups = np.repeat(np.arange(8), per_family)
-    terms = pd.DataFrame(np.exp(rng.normal(size=(len(groups), 8))), columns=[f"work:{kind}:bytes" for kind in kinds])
-    truth = 2.0 * np.exp(spread * rng.normal(size=8))
-    return terms, terms.to_numpy() @ truth * np.exp(0.3 * rng.normal(size=len(groups))), groups
+def few_rows() -> tuple[pd.DataFrame, np.ndarray]:
+    """Eight kinds of equal coefficients in 48 noisy rows."""
+    rng = np.random.default_rng(0)
+    kinds = MEMORY_KINDS[:8]
+    terms = pd.DataFrame(np.exp(rng.normal(size=(48, 8))), columns=[f"work:{kind}:bytes" for kind in kinds])
+    return terms, terms.to_numpy() @ np.full(8, 2.0) * np.exp(0.3 * rng.normal(size=48))
 
 
-def test_the_penalty_is_the_one_with_the_least_error_on_groups_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen = []
-    fit = work_coefficients._fit
-
-    def recorded(terms, y, penalty):
-        chosen.append(penalty)
-        return fit(terms, y, penalty)
-
-    monkeypatch.setattr(work_coefficients, "_fit", recorded)
-    for seed in range(3):
-        terms, y, groups = grouped(0.6, seed)
-        fit_work_coefficients(terms, y, groups)
-        masks = [groups % 5 == fold for fold in range(5)]
-        last = chosen[-1]
-        errors = {
-            penalty: np.mean(
-                np.concatenate(
-                    [
-                        np.minimum(np.abs(np.log(terms[test] @ fit(terms[~test], y[~test], penalty) / y[test])), 1.0)
-                        for test in masks
-                    ]
-                )
-            )
-            for penalty in set(chosen)
-        }
-        assert last == min(errors, key=lambda penalty: errors[penalty])
-        assert len(errors) > 1
-        chosen.clear()
-
-
-def test_equal_kinds_are_shrunk_together() -> None:
-    terms, y, groups = grouped(0.0, 0)
-    shrunk = fit_work_coefficients(terms, y, groups)
-    alone = work_coefficients._fit(terms, y, 1e-6)
+def test_equal_kinds_are_shrunk_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    terms, y = few_rows()
+    shrunk = fit_work_coefficients(terms, y)
+    monkeypatch.setattr(work_coefficients, "_PENALTY", 1e-6)
+    alone = fit_work_coefficients(terms, y)
     assert np.abs(np.log(shrunk / 2.0)).mean() <= np.abs(np.log(np.maximum(alone, 0.05) / 2.0)).mean()
-
-
-def test_one_group_is_enough() -> None:
-    terms, y = planted(60)
-    assert (fit_work_coefficients(terms, y, np.zeros(60, dtype=int)) >= 0).all()

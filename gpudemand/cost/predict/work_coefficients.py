@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._typing import FloatArray
-from gpudemand.cost.operators.kernel import MATRIX_KINDS, MEMORY_KINDS, VECTOR_KINDS
+from gpudemand.cost.operators.kernel import CONVOLUTION_KINDS, MEMORY_KINDS, PRODUCT_KINDS, VECTOR_KINDS
 from gpudemand.cost.regression.nonnegative import cauchy_weights, fit_nonnegative
 from gpudemand.cost.roofline.roofline import UPDATE
 
@@ -23,7 +23,10 @@ _LEAST = 0.05
 _UNKNOWN = 1.0
 _UNITS = {
     kind: unit
-    for unit, kinds in (("matrix", MATRIX_KINDS), ("vector", VECTOR_KINDS), ("memory", MEMORY_KINDS))
+    for unit, kinds in (
+        *(("product", PRODUCT_KINDS), ("convolution", CONVOLUTION_KINDS)),
+        *(("vector", VECTOR_KINDS), ("memory", MEMORY_KINDS)),
+    )
     for kind in kinds
 }
 
@@ -34,7 +37,7 @@ def pooled_names(terms: Iterable[str]) -> list[str]:
     Examples
     --------
     >>> pooled_names(["work:conv_1x1:flops", "work:softmax:bytes", "work:softmax:launch", "work:update"])
-    ['matrix:flops', 'memory:bytes', 'launch', 'update']
+    ['product:flops', 'memory:bytes', 'launch', 'update']
     """
     parts = [name.split(":")[1:] for name in terms]
     return ["launch" if part[-1] == "launch" else ":".join([_UNITS.get(part[0], part[0]), *part[1:]]) for part in parts]
@@ -44,7 +47,7 @@ def fit_work_coefficients(terms: pd.DataFrame, y: FloatArray) -> pd.Series:
     """Fit non-negative coefficients in relative error, under a Cauchy loss.
 
     Pooled coefficients are fitted first, one for the work of all kinds of kernels on the same units; they are the
-    prior means of the coefficients by kind (a hierarchical model). A kind that no row has takes the pooled coefficients.
+    prior means of the coefficients by kind (a hierarchical model). A kind that no row has takes the pooled ones.
 
     Parameters
     ----------
@@ -93,10 +96,13 @@ def fit_training_coefficients(terms: pd.DataFrame, y: FloatArray, mode: pd.Serie
 
 
 def _irls(terms: pd.DataFrame, y: FloatArray, prior: tuple[FloatArray, FloatArray] | None = None) -> pd.Series:
-    """Iteratively reweighted least squares for the Cauchy loss."""
-    relative, weight = terms.to_numpy(dtype=float) / y[:, None], np.ones(len(y))
+    """Iteratively reweighted least squares for the Cauchy loss, from the prior mean scaled to the rows."""
+    relative = terms.to_numpy(dtype=float) / y[:, None]
+    coefficients = pd.Series(1.0 if prior is None else prior[0], index=terms.columns)
+    coefficients /= np.median(relative @ coefficients.to_numpy())
     for _ in range(_IRLS_STEPS):
-        coefficients = fit_nonnegative(terms, y, weight, prior=prior)
         error = np.log(np.maximum(relative @ coefficients.to_numpy(), np.finfo(float).tiny))
         weight = cauchy_weights(error, 2.0 * max(1.4826 * float(np.median(np.abs(error))), 0.01))
+        # Relative to the measured time, a row that was measured too fast would outweigh all others.
+        coefficients = fit_nonnegative(terms, y, weight / np.maximum(np.exp(error), 1.0), prior=prior)
     return coefficients

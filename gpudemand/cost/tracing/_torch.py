@@ -23,8 +23,9 @@ from typing import Any, NoReturn
 
 from gpudemand._validation import InputError
 from gpudemand.cost.operators.kernel import Kernel
+from gpudemand.cost.tracing._torch_autocast import KernelListener
 from gpudemand.cost.tracing._torch_calls import tensors_in
-from gpudemand.cost.tracing._torch_kernels import KernelListener, KernelRecorder
+from gpudemand.cost.tracing._torch_kernels import KernelRecorder
 from gpudemand.cost.tracing._torch_listener import (
     MAX_CONSTANT,
     IntegersNeededError,
@@ -50,9 +51,17 @@ def trace(module: Any, input_shape: Any, *, input_dtype: Any = None, train: bool
     specs = read_inputs(input_shape, input_dtype)
     while True:
         try:
-            return _Trace(module, specs, train).run()._replace(kernels=_KernelTrace(module, specs, train).kernels())
+            return _Trace(module, specs, train).run()._replace(kernels=_kernels(module, specs, train))
         except IntegersNeededError as error:
             specs[error.position] = specs[error.position]._replace(dtype="int64")
+
+
+def _kernels(module: Any, specs: Sequence[InputSpec], train: bool | None) -> list[Kernel]:
+    """Record kernels on meta tensors, or, where constants with values are mixed in, on fake ones, which are slow."""
+    try:
+        return _KernelTrace(module, specs, train, "meta").kernels()
+    except InputError:
+        return _KernelTrace(module, specs, train, "cpu").kernels()
 
 
 def _check_module(module: Any) -> Any:
@@ -73,13 +82,14 @@ def _is_keras(value: Any) -> bool:
 
 
 class _Trace:
-    """One forward pass of a copy of a module."""
+    """One forward pass of a copy of a module, on fake tensors of the CPU or on tensors of the meta device."""
 
-    def __init__(self, module: Any, specs: Sequence[InputSpec], train: bool | None) -> None:
+    def __init__(self, module: Any, specs: Sequence[InputSpec], train: bool | None, place: str = "cpu") -> None:
+        import torch
         from torch._subclasses.fake_tensor import FakeTensorMode
 
-        self._original, self._specs, self._train = module, specs, train
-        self._fake = FakeTensorMode(allow_non_fake_inputs=True)
+        self._original, self._specs, self._train, self._place = module, specs, train, place
+        self._fake: Any = FakeTensorMode(allow_non_fake_inputs=True) if place == "cpu" else torch.device(place)
         self._recorder = Recorder(batch_of(specs))
         self._listener = Listener(self._recorder, self._fake)
 
@@ -136,7 +146,7 @@ class _Trace:
         return fake
 
     def _constant(self, tensor: Any) -> Any:
-        if tensor.device.type == "cpu" and tensor.numel() <= MAX_CONSTANT:
+        if tensor.device.type == self._place == "cpu" and tensor.numel() <= MAX_CONSTANT:
             return tensor.detach().clone()
         return self._empty(tensor)
 
@@ -144,7 +154,7 @@ class _Trace:
         import torch
 
         with self._fake:
-            return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device="cpu")
+            return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=self._place)
 
     def _enter(self, path: str, *_: Any) -> None:
         self._listener.path.append(path)
@@ -167,7 +177,7 @@ class _Trace:
         declared = getattr(torch, spec.dtype) if spec.dtype else None
         example = spec.example.dtype if isinstance(spec.example, torch.Tensor) else None
         with self._fake:
-            return torch.empty(spec.shape, dtype=declared or example or default, device="cpu")
+            return torch.empty(spec.shape, dtype=declared or example or default, device=self._place)
 
     def _forward(self, module: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
         import torch
@@ -210,10 +220,10 @@ class _Trace:
 class _KernelTrace(_Trace):
     """A forward and a backward pass of a copy of a module whose kernels are recorded."""
 
-    def __init__(self, module: Any, specs: Sequence[InputSpec], train: bool | None) -> None:
-        super().__init__(module, specs, train)
+    def __init__(self, module: Any, specs: Sequence[InputSpec], train: bool | None, place: str) -> None:
+        super().__init__(module, specs, train, place)
         self._kernels = KernelRecorder(batch_of(specs), self._parameters())
-        self._listener = KernelListener(self._recorder, self._fake, self._kernels)
+        self._listener = KernelListener(self._recorder, self._fake, place, self._kernels)
 
     def kernels(self) -> list[Kernel]:
         """Kernels of the two passes."""

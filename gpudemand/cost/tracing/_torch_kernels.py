@@ -6,19 +6,16 @@ is no view is one kernel.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 from gpudemand.cost.operators.arithmetic import weighted_flops
-from gpudemand.cost.operators.kernel import ATEN_KINDS, Kernel
-from gpudemand.cost.operators.precision import runs_in_half, runs_in_single
-from gpudemand.cost.operators.vocabulary import convolution_kind, torch_type
+from gpudemand.cost.operators.kernel import ATEN_KINDS, KINDS, Kernel
+from gpudemand.cost.operators.vocabulary import convolution_kind
 from gpudemand.cost.tracing._torch_calls import tensors_in
-from gpudemand.cost.tracing._torch_listener import RECURRENT, Listener, recurrent_result
-from gpudemand.cost.tracing.recorder import Recorder
+from gpudemand.cost.tracing._torch_listener import storage_key
 
 #: Operators that allocate or describe data, or are views in all but name.
 _FREE = frozenset({
@@ -28,6 +25,12 @@ _FREE = frozenset({
 #: Operators that read of their first argument only as much as they write.
 _LOOKUPS = frozenset({"embedding", "_embedding_bag", "index", "index_select", "gather", "_unsafe_index", "take"})
 _SINGLE_BYTES = 4
+#: Kinds that compute gradients of parameters: from the gradient of the output and the input, ...
+_PRODUCTS = frozenset({"gemm", "matmul"})
+#: ... beside the gradient of the input, which comes first, ...
+_FUSED_GRADIENTS = frozenset({"batch_norm", "layer_norm", "group_norm", *(kind for kind in KINDS if "conv" in kind)})
+#: ... or by summation.
+_GRADIENTS = _PRODUCTS | _FUSED_GRADIENTS | {"reduce", "gather"}
 
 
 class KernelRecorder:
@@ -38,16 +41,23 @@ class KernelRecorder:
     batch : int
         Samples in the traced batch.
     parameters : iterable of tensors
-        A tensor of the shape of one of them, transposed or not, does not depend on the batch: it is one, its copy in
-        another precision, or its gradient.
+        Their gradients do not depend on the batch.
     """
 
     def __init__(self, batch: int, parameters: Iterable[Any]) -> None:
         self.backward = False
         self.is_casting = False
         self._batch = batch
-        self._fixed = {_extents(parameter) for parameter in parameters}
+        self._parameters = {_extents(parameter) for parameter in parameters}
+        self._batched: set[Hashable] = set()
+        # Keys are addresses: no tensor of the trace may be freed before its end.
+        self._alive: list[Any] = []
         self._calls: Counter[Kernel] = Counter()
+
+    def feed(self, tensor: Any) -> None:
+        """Declare an input: what is computed from it depends on the batch."""
+        self._batched.add(storage_key(tensor))
+        self._alive.append(tensor)
 
     @property
     def kernels(self) -> list[Kernel]:
@@ -84,26 +94,48 @@ class KernelRecorder:
 
     def _record(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         name = func._overloadpacket.__name__
-        if func.is_view or func.namespace == "prim" or name in _FREE:
-            return
         inputs, outputs = [*tensors_in(args), *tensors_in(kwargs)], list(tensors_in(result))
+        kind = _kind(name, args, inputs, outputs)
+        self._follow(kind, inputs, result if isinstance(result, tuple) else outputs)
+        if func.is_view or func.namespace == "prim" or name in _FREE or self._is_handed_over(name, inputs):
+            return
         read = inputs[1:] if name in _LOOKUPS else inputs
         moved = self._bytes([*read, *outputs, *(outputs if name in _LOOKUPS else ())])
         if not any(moved.values()):
             return
-        is_cast = name == "_to_copy" and inputs[0].is_floating_point() and outputs[0].is_floating_point()
-        kind = "cast" if is_cast else _kind(name, args, inputs)
-        is_autocast = is_cast and (self.is_casting or self.backward)
+        is_autocast = kind == "cast" and (self.is_casting or self.backward)
         flops = _flops(func, args, kwargs, result) / self._batch
         extents = self._shape(name, inputs, outputs)
         self._calls[Kernel(kind, self.backward, is_autocast, *extents, flops)._replace(**moved)] += 1
+
+    def _follow(self, kind: str, inputs: Sequence[Any], results: Sequence[Any]) -> None:
+        """Note which results depend on the batch: those of such inputs, but for the gradients of parameters."""
+        self._alive.append(results)
+        depends = [self._is_batched(tensor) for tensor in inputs]
+        for position, part in enumerate(results if any(depends) else ()):
+            for output in tensors_in(part):
+                if not self._is_gradient(kind, position, output, depends):
+                    self._batched.add(storage_key(output))
+
+    def _is_gradient(self, kind: str, position: int, output: Any, depends: Sequence[bool]) -> bool:
+        """Whether the result at a position is the gradient of a parameter."""
+        if not self.backward or kind not in _GRADIENTS or _extents(output) not in self._parameters:
+            return False
+        return all(depends) if kind in _PRODUCTS else position > 0 or kind not in _FUSED_GRADIENTS
+
+    def _is_handed_over(self, name: str, inputs: Sequence[Any]) -> bool:
+        # Autograd copies the gradient of a parameter only if somebody else holds it, which the recorder does.
+        return self.backward and name in ("clone", "copy_") and not any(map(self._is_batched, inputs))
+
+    def _is_batched(self, tensor: Any) -> bool:
+        return storage_key(tensor) in self._batched
 
     def _bytes(self, tensors: Iterable[Any]) -> dict[str, float]:
         """Bytes with floats in single precision and as they are, per sample and fixed."""
         moved = dict.fromkeys(("bytes", "half_bytes", "fixed_bytes", "fixed_half_bytes"), 0.0)
         for tensor in tensors:
-            width, is_fixed = tensor.element_size(), _extents(tensor) in self._fixed
-            prefix, elements = ("fixed_", _distinct(tensor)) if is_fixed else ("", _distinct(tensor) / self._batch)
+            width, elements = tensor.element_size(), _distinct(tensor)
+            prefix, elements = ("", elements / self._batch) if self._is_batched(tensor) else ("fixed_", elements)
             moved[f"{prefix}bytes"] += elements * (max(width, _SINGLE_BYTES) if tensor.is_floating_point() else width)
             moved[f"{prefix}half_bytes"] += elements * width
         return moved
@@ -116,121 +148,15 @@ class KernelRecorder:
         if ATEN_KINDS.get(name) not in ("gemm", "matmul") or outputs[0].dim() < 2:
             return 0, 0, 0
         matrices = [tensor for tensor in inputs if tensor.dim() > 1]
-        fixed = [tensor.shape for tensor in (*matrices, outputs[0]) if _extents(tensor) in self._fixed]
+        fixed = [tensor.shape for tensor in (*matrices, outputs[0]) if not self._is_batched(tensor)]
         inner = matrices[-2].shape[-1] if len(matrices) > 1 else 1
         first, second, *_ = sorted(fixed[0][-2:] if fixed else (*outputs[0].shape[-2:], inner))
         return first, second, 0
 
 
-class KernelListener(Listener):
-    """Executes the calls of a forward pass as ``torch.autocast`` on CUDA would, for a `KernelRecorder`.
-
-    Casts of parameters are cached for the pass, as autocast does.
-    """
-
-    def __init__(self, recorder: Recorder, fake: Any, kernels: KernelRecorder) -> None:
-        super().__init__(recorder, fake)
-        self._kernels = kernels
-        self._casts: dict[int, tuple[Any, Any]] = {}
-
-    def _check_values(self, name: str, tensors: Sequence[Any]) -> None:
-        """Accept every call: the values that a module reads were checked when its operators were traced."""
-
-    def _note(self, name: str, args: Any, kwargs: Any, tensors: list[Any], result: Any) -> None:
-        """Keep the results alive; kernels are recorded where they are dispatched."""
-        self._alive.append(result)
-
-    def _compute(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        import torch
-
-        plain = name.strip("_")
-        type_ = torch_type(plain)
-        dtype = torch.float16 if runs_in_half(type_) else torch.float32 if runs_in_single(type_, plain) else None
-        if dtype is not None:
-            args = tuple(self._cast(value, dtype) for value in args)
-            kwargs = {key: self._cast(value, dtype) for key, value in kwargs.items()}
-        if plain == "scaled_dot_product_attention":
-            return fused_attention(*args, **kwargs)
-        if name in RECURRENT and isinstance(args[2], (list, tuple)):
-            return self._recurrent(name, args)
-        return super()._compute(func, name, args, kwargs)
-
-    def _recurrent(self, name: str, args: Any) -> Any:
-        """Record a recurrent layer as cuDNN runs it: the input's products at once, the state's step by step."""
-        source, weights, batch_first = args[0], args[2], args[8]
-        steps = source.shape[1 if batch_first else 0] if source.dim() == 3 else source.shape[0]
-        samples = source.numel() // source.shape[-1]
-        matrices = [weight for weight in weights if weight.dim() == 2]
-        passes = (False, True) if self._kernels_of_gradient(source, weights) else (False,)
-        for matrix, is_state in zip(matrices, itertools.cycle((False, True)), strict=False):
-            for backward in passes:
-                launches, rows = (steps, samples // steps) if is_state else (1, samples)
-                self._kernels.add_products(matrix, rows, launches, backward=backward)
-                if backward:  # gradients of the weights, over all steps
-                    self._kernels.add_products(matrix, samples, 1, backward=True)
-        return opaque(recurrent_result(name, args), [source, *weights])
-
-    @staticmethod
-    def _kernels_of_gradient(source: Any, weights: Sequence[Any]) -> bool:
-        import torch
-
-        return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (source, *weights))
-
-    def _cast(self, value: Any, dtype: Any) -> Any:
-        """Cast tensors, also in lists; doubles and integers stay as they are."""
-        import torch
-
-        if isinstance(value, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in value):
-            return type(value)(self._cast(item, dtype) for item in value)
-        if not isinstance(value, torch.Tensor) or value.dtype not in (torch.float32, torch.float16, torch.bfloat16):
-            return value
-        if value.dtype == dtype:
-            return value
-        key = id(value) if value.is_leaf and value.requires_grad else None
-        if key not in self._casts:
-            self._kernels.is_casting = True
-            found = value.to(dtype)
-            self._kernels.is_casting = False
-            if key is None:
-                return found
-            self._casts[key] = (value, found)
-        return self._casts[key][1]
-
-
-def opaque(results: Any, sources: Sequence[Any]) -> Any:
-    """Return `results` as outputs of one differentiable call on `sources` that dispatches nothing."""
-    import torch
-
-    class Opaque(torch.autograd.Function):
-        """Function whose gradients have the shapes of its inputs."""
-
-        @staticmethod
-        def forward(context: Any, *tensors: Any) -> Any:
-            context.save_for_backward(*tensors)
-            return tuple(torch.empty_like(result) for result in results)
-
-        @staticmethod
-        def backward(context: Any, *gradients: Any) -> Any:
-            return tuple(torch.empty_like(tensor) for tensor in context.saved_tensors)
-
-    return Opaque.apply(*sources)  # type: ignore[no-untyped-call]
-
-
-def fused_attention(query: Any, key: Any, value: Any, mask: Any = None, dropout: float = 0.0, causal: bool = False,
-                    *, scale: float | None = None, enable_gqa: bool = False, **_: Any) -> Any:  # fmt: skip
-    """Scaled dot-product attention as the one kernel that it is on a GPU."""
-    import torch
-
-    if enable_gqa:
-        groups = query.shape[-3] // key.shape[-3]
-        key, value = (tensor.repeat_interleave(groups, -3) for tensor in (key, value))
-    if mask is not None:
-        mask = mask.to(query.dtype).expand(*query.shape[:-1], key.shape[-2])
-    attend = torch.ops.aten._scaled_dot_product_efficient_attention
-    return attend(query, key, value, mask, True, dropout, causal, scale=scale)[0]
-
-
-def _kind(name: str, args: Any, inputs: Sequence[Any]) -> str:
+def _kind(name: str, args: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> str:
+    if name == "_to_copy" and inputs[0].is_floating_point() and outputs[0].is_floating_point():
+        return "cast"
     if "convolution" not in name:
         return ATEN_KINDS.get(name, "pool" if "pool" in name else "move" if "upsample" in name else "pointwise")
     if args[7 if "backward" in name else 6]:

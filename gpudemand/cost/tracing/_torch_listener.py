@@ -55,12 +55,15 @@ def storage_key(tensor: Any) -> Hashable:
 
 
 class Listener:
-    """Executes the calls of one forward pass on the tensors of a `FakeTensorMode` and records them."""
+    """Executes the calls of one forward pass on the tensors of a `FakeTensorMode` and records them.
 
-    def __init__(self, recorder: Recorder, fake: Any) -> None:
+    With the meta device as `place`, no tensor has values, and `fake` is the context of that device.
+    """
+
+    def __init__(self, recorder: Recorder, fake: Any, place: str = "cpu") -> None:
         self.mode = intercepted(self._call)
         self.path = [""]
-        self._recorder, self._fake = recorder, fake
+        self._recorder, self._fake, self._place = recorder, fake, place
         self._parameters: dict[Hashable, Any] = {}
         self._undeclared: dict[Hashable, int] = {}
         self._running: list[Callable[..., Any]] = []
@@ -112,14 +115,22 @@ class Listener:
         if name == "flex_attention":
             return self._flex_attention(*args[:3])
         if name in ("to", "_to_copy") or "device" in kwargs:
-            args = [_on_cpu(value) for value in args]
-            kwargs = {key: _on_cpu(value) for key, value in kwargs.items()}
+            args = [self._moved(value) for value in args]
+            kwargs = {key: self._moved(value) for key, value in kwargs.items()}
         if name in _FACTORIES:
             with self._fake:
                 constant = func(*args, **kwargs)
-            if constant.numel() > MAX_CONSTANT:
+            if self._place != "cpu" or constant.numel() > MAX_CONSTANT:
                 return constant
         return func(*args, **kwargs)
+
+    def _moved(self, value: Any) -> Any:
+        """Replace any device by that of the trace, so that ``.to("cuda")`` in a forward pass works without a GPU."""
+        import torch
+
+        names = ("cuda", "meta", "cpu", "mps", "xpu")
+        is_device = isinstance(value, torch.device) or (isinstance(value, str) and value.split(":")[0] in names)
+        return torch.device(self._place) if is_device else value
 
     def _flex_attention(self, query: Any, key: Any, value: Any) -> Any:
         """Result of attention with a mask or a change of scores by a function: output, log sums, maxima."""
@@ -199,15 +210,6 @@ def _without_override(func: FunctionType) -> FunctionType:
     body = FunctionType(func.__code__, scope, func.__name__, func.__defaults__, func.__closure__)
     body.__kwdefaults__ = func.__kwdefaults__
     return body
-
-
-def _on_cpu(value: Any) -> Any:
-    """Replace any device by the CPU, so that ``.to("cuda")`` in a forward pass works without a GPU."""
-    import torch
-
-    names = ("cuda", "meta", "cpu", "mps", "xpu")
-    is_device = isinstance(value, torch.device) or (isinstance(value, str) and value.split(":")[0] in names)
-    return torch.device("cpu") if is_device else value
 
 
 def recurrent_result(name: str, args: Any) -> Any:
