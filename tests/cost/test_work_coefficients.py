@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpudemand.cost.operators.kernel import CONVOLUTION_KINDS, KINDS, MEMORY_KINDS, PRODUCT_KINDS, VECTOR_KINDS
+from gpudemand.cost.operators.kernel import KINDS, MATRIX_KINDS, MEMORY_KINDS, VECTOR_KINDS
 from gpudemand.cost.predict import work_coefficients
 from gpudemand.cost.predict.work_coefficients import fit_work_coefficients, pooled_names
 
@@ -29,8 +29,7 @@ def planted(n: int = 400, noise: float = 0.05, seed: int = 0) -> tuple[pd.DataFr
 
 
 def test_terms_are_pooled_by_unit_of_the_hardware() -> None:
-    units = {"product": PRODUCT_KINDS, "convolution": CONVOLUTION_KINDS, "vector": VECTOR_KINDS, "memory": MEMORY_KINDS}
-    for unit, kinds in units.items():
+    for unit, kinds in (("matrix", MATRIX_KINDS), ("vector", VECTOR_KINDS), ("memory", MEMORY_KINDS)):
         assert set(pooled_names(f"work:{kind}:flops" for kind in kinds)) == {f"{unit}:flops"}
         assert set(pooled_names(f"work:{kind}:bytes" for kind in kinds)) == {f"{unit}:bytes"}
     assert set(pooled_names(f"work:{kind}:launch" for kind in KINDS)) == {"launch"}

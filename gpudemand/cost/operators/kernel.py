@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-#: Kinds that do most of their work in matrix units: plain products, and convolutions that algorithms save work of, ...
-PRODUCT_KINDS = ("gemm", "matmul", "attention", "conv_1x1")
-CONVOLUTION_KINDS = ("conv_3x3", "conv_large", "conv_transpose")
-MATRIX_KINDS = (*PRODUCT_KINDS, *CONVOLUTION_KINDS)
+#: Kinds that do most of their work in matrix units, ...
+MATRIX_KINDS = ("gemm", "matmul", "attention", "conv_1x1", "conv_3x3", "conv_large", "conv_transpose", "conv_grouped")
 #: ... in the other arithmetic units, ...
-VECTOR_KINDS = ("conv_grouped", "conv_depthwise", "fft")
+VECTOR_KINDS = ("conv_depthwise", "fft")
 #: ... and kinds that only move data.
 MEMORY_KINDS = (
     *("batch_norm", "layer_norm", "group_norm", "softmax", "pointwise", "reduce", "pool", "move", "gather", "cast"),

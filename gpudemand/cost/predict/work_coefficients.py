@@ -8,14 +8,14 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._typing import FloatArray
-from gpudemand.cost.operators.kernel import CONVOLUTION_KINDS, MEMORY_KINDS, PRODUCT_KINDS, VECTOR_KINDS
+from gpudemand.cost.operators.kernel import MATRIX_KINDS, MEMORY_KINDS, VECTOR_KINDS
 from gpudemand.cost.regression.nonnegative import cauchy_weights, fit_nonnegative
 from gpudemand.cost.roofline.roofline import UPDATE
 
-#: Noise over the prior standard deviation, in units of the pooled coefficient: the largest that does not cost accuracy
-#: on families held out. A third of it lets a kind that is rare in training take any price, ten times as much too few
-#: differ (``python -m benchmarks.cost --track novelty family``).
-_PENALTY = 0.03
+#: Prior standard deviation, a half of the pooled coefficient, as errors of a twentieth over it. A third of this lets a
+#: kind that is rare in training take any price, three times as much lets kinds differ too little
+#: (``python -m benchmarks.cost --track novelty sealed family``).
+_PENALTY = 0.1
 _IRLS_STEPS = 4
 #: No work is free: the least multiple of the bound that coefficients are shrunk to.
 _LEAST = 0.05
@@ -23,10 +23,7 @@ _LEAST = 0.05
 _UNKNOWN = 1.0
 _UNITS = {
     kind: unit
-    for unit, kinds in (
-        *(("product", PRODUCT_KINDS), ("convolution", CONVOLUTION_KINDS)),
-        *(("vector", VECTOR_KINDS), ("memory", MEMORY_KINDS)),
-    )
+    for unit, kinds in (("matrix", MATRIX_KINDS), ("vector", VECTOR_KINDS), ("memory", MEMORY_KINDS))
     for kind in kinds
 }
 
@@ -37,7 +34,7 @@ def pooled_names(terms: Iterable[str]) -> list[str]:
     Examples
     --------
     >>> pooled_names(["work:conv_1x1:flops", "work:softmax:bytes", "work:softmax:launch", "work:update"])
-    ['product:flops', 'memory:bytes', 'launch', 'update']
+    ['matrix:flops', 'memory:bytes', 'launch', 'update']
     """
     parts = [name.split(":")[1:] for name in terms]
     return ["launch" if part[-1] == "launch" else ":".join([_UNITS.get(part[0], part[0]), *part[1:]]) for part in parts]

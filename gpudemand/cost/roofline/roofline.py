@@ -66,7 +66,7 @@ def step_terms(jobs: pd.DataFrame, graphs: Sequence[OpGraph]) -> pd.DataFrame:
     -------
     DataFrame
         Index of `jobs`; columns ``work:<kind>:<term>``, seconds. Terms: ``bytes`` over bandwidth; ``flops`` over the
-        peak of matrix units, of grouped and depthwise convolutions over that of single precision; ``tiles``, flops of
+        peak of matrix units, of depthwise convolutions over that of single precision; ``tiles``, flops of
         products padded to tiles; ``launch``; ``filters``, gradients of depthwise filters. Further columns: ``layout``
         (bytes of convolutions converted to channels last), ``update`` (of the parameters), ``start``, and those of
         `gpudemand.cost.roofline.data_parallel`. `LOWER_BOUND`, not a term, is the time at the peaks with perfect
