@@ -74,23 +74,31 @@ def kernel_kinds(nodes: pd.DataFrame) -> FloatArray:
 
 def _derived(graph: OpGraph) -> pd.DataFrame:
     nodes, half = graph.nodes, autocast_bytes(graph)
+    steps = _time_steps(nodes)
     forward = pd.DataFrame(0.0, index=nodes.index, columns=list(Kernel._fields)).assign(
         kind=kernel_kinds(nodes),
         backward=False,
         is_autocast=False,
-        flops=nodes["flops"],
-        bytes=nodes["bytes_read"] + nodes["bytes_written"],
-        half_bytes=half["read"] + half["written"],
+        flops=nodes["flops"] / steps,
+        bytes=(nodes["bytes_read"] + nodes["bytes_written"]) / steps,
+        half_bytes=(half["read"] + half["written"]) / steps,
         fixed_bytes=nodes["weight_bytes"],
         fixed_half_bytes=nodes["weight_bytes"] / 2.0,
-        calls=1.0,
+        calls=steps,
     )
     forward[["channels", "inner", "weights"]] = _extents(graph)
     casts = forward[half["cast"] > 0].assign(kind="cast", is_autocast=True, flops=0.0, fixed_bytes=0.0)
     casts["half_bytes"] = casts["bytes"] = half["cast"]
-    casts["fixed_half_bytes"] = 1.5 * nodes["weight_bytes"]
+    casts["fixed_half_bytes"], casts["calls"] = 1.5 * nodes["weight_bytes"], 1.0
     both = pd.concat([forward, casts], ignore_index=True)
     return pd.concat([both, _backward(both)], ignore_index=True)
+
+
+def _time_steps(nodes: pd.DataFrame) -> FloatArray:
+    """Products of a recurrent layer with its state, one after the other; 1 for other operators."""
+    products = 2.0 * nodes["weight_bytes"].to_numpy() / 4.0  # operations of a step: two a weight
+    steps = np.round(nodes["flops"].to_numpy() / np.maximum(products, 1.0))
+    return np.where(operator_classes(nodes) == "recurrent", np.maximum(steps, 1.0), 1.0)
 
 
 def _backward(forward: pd.DataFrame) -> pd.DataFrame:
