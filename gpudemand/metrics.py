@@ -182,9 +182,9 @@ def _score(rows: pd.DataFrame, model: str, metrics: Sequence[str], scales: dict[
         elif name in scales:
             scores[name] = _scaled(name, rows, y - forecast, scales[name])
         elif name == "pinball":
-            scores[name] = _mean_pinball(rows, model)
+            scores[name] = _mean_pinball(rows[seen], model) if seen.any() else np.nan
         else:
-            scores.update(_coverages(rows, model))
+            scores.update(_coverages(rows[seen], model))
     return scores
 
 

@@ -86,11 +86,11 @@ def test_a_file_is_the_old_or_the_new_one(logs, tmp_path, out):
 
 
 @pytest.fixture
-def report(monkeypatch, quick):  # noqa: F811
+def report(monkeypatch, quick, tmp_path_factory):  # noqa: F811
     """A function that writes a report from computed numbers, with and without prices."""
     parts = []
     monkeypatch.setattr(build, "_write", lambda *arguments, write=build._write: parts.append((write, arguments)))
-    build.build_report(make_log(days=40), "out", horizon=7, prices=(1.0, 3.0))
+    build.build_report(make_log(days=40), tmp_path_factory.mktemp("first") / "report", horizon=7, prices=(1.0, 3.0))
     write, (_, results, figures) = parts[0]
 
     def written(out, prices):

@@ -85,3 +85,11 @@ def test_seasonal_scale():
 def test_smape_counts_zero_against_zero_as_right():
     assert smape(np.array([0.0, 10.0]), np.array([0.0, 10.0])) == 0.0
     assert smape(np.array([0.0]), np.array([1.0])) == 200.0
+
+
+def test_bins_without_a_value_count_neither_as_misses_nor_as_losses():
+    frame = pd.DataFrame({"unique_id": "a", "ds": [1, 2], "cutoff": 0, "y": [8.0, np.nan], "M": [8.0, 9.0]})
+    frame = frame.assign(**{"M-lo-80": [7.0, 7.0], "M-hi-80": [9.0, 9.0]})
+    scores = evaluate(frame, ["coverage", "pinball"])
+    assert scores.loc["M", "coverage_80"] == 1.0
+    assert np.isfinite(scores.loc["M", "pinball"])

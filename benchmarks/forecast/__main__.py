@@ -26,6 +26,7 @@ TRACKS = {
     "m4": "benchmarks.forecast.m4",
     "hangzhou": "benchmarks.forecast.hangzhou",
     "clusterwise": "benchmarks.forecast.clusterwise",
+    "panels": "benchmarks.forecast.panels",
     "coldstart": "benchmarks.forecast.coldstart",
     "speed": "benchmarks.forecast.speed",
 }

@@ -97,8 +97,10 @@ def _window(
     future = panel.long_frame(times, {"y": panel.values[:, origin : origin + h]})
     window = future.assign(cutoff=known.times[-1])[["unique_id", "ds", "cutoff", "y"]]
     history = known.long_frame(known.times, {"y": known.values}).dropna(subset="y")
+    # Where the newest bins are missing in all series, as in an outage, forecasts begin before the cutoff.
+    missing = int(np.asarray(np.isnan(known.values).all(axis=0))[::-1].argmin())
     for model in models:
-        forecast = clone(model).fit(history, freq=panel.freq).predict(h, level=level)
+        forecast = clone(model).fit(history, freq=panel.freq).predict(h + missing, level=level)
         window = window.merge(forecast, on=["unique_id", "ds"], how="left")
     # Series that begin after the cutoff cannot be forecast.
     return window[window["unique_id"].isin(panel.ids[begun])]

@@ -31,7 +31,7 @@ _CODES = {"completed": 1, "cancelled": 5, "failed": 0, "timeout": 0, "out_of_mem
 _WHOLE = r"0|[1-9][0-9]{0,14}"
 _PARTIAL = ("2", "3", "4")
 _LABEL = re.compile(r"; ?(\w+): ?(.*)$")
-_JOB = re.compile(r"; ?(?:[+-]?[0-9.]+ ){17}[+-]?[0-9.]+")
+_JOB = re.compile(r"[;\s]*(?:[+-]?[0-9.]+\s+){17}[+-]?[0-9.]+\s*")
 COMMENTED_OUT = "commented out"
 
 

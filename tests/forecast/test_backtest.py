@@ -35,6 +35,14 @@ def test_a_month_of_31_days_keeps_its_calendar():
     assert frame["ds"].dt.day.unique().tolist() == [1]
 
 
+def test_an_outage_at_the_cutoff_is_bridged():
+    y = np.arange(40.0)
+    y[30:34] = np.nan
+    frame = cross_validation(Naive(), long({"a": y, "b": y}, freq="D"), h=6, n_windows=1)
+    assert frame["cutoff"].iloc[0] == frame["ds"].iloc[0] - pd.Timedelta("1D")
+    np.testing.assert_array_equal(frame["Naive"], 29.0)
+
+
 def test_progress_is_reported():
     seen = []
     cross_validation(

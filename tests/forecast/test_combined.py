@@ -12,12 +12,13 @@ from gpudemand.forecast import (
     CombinedForecaster,
     DoubleSeasonalSmoothing,
     HistoricMean,
+    LagRegression,
     Naive,
     RidgeAutoregression,
     SeasonalNaive,
     cross_validation,
 )
-from gpudemand.forecast.combination import combined
+from gpudemand.forecast.regression import direct
 
 from .canaries import long
 
@@ -68,17 +69,6 @@ def test_forecast_from_does_not_use_later_data():
     np.testing.assert_array_equal(model.forecast_from(replace(panel, values=later), origins, 6), before)
 
 
-def test_the_level_of_intermittent_users_does_not_use_later_data():
-    rng = np.random.default_rng(0)
-    rows = {f"u{user}": 10.0 * (rng.random(24 * 20) < 0.1 + 0.1 * user) for user in range(5)}
-    model = CombinedForecaster().fit(long(rows))
-    panel, origins = model.panel_, np.array([24 * 8, 24 * 12 + 7])
-    before = model.forecast_from(panel, origins, 24)
-    later = np.where(np.arange(panel.values.shape[1]) < origins[0], panel.values, 1e6)
-    after = model.forecast_from(replace(panel, values=later), origins, 24)
-    np.testing.assert_array_equal(after[:, 0], before[:, 0])
-
-
 def test_later_negative_values_do_not_lower_earlier_forecasts():
     y = np.r_[np.linspace(100.0, 1.0, 100), np.full(20, -50.0)]
     model = RidgeAutoregression(season_length=1).fit(long({"a": y}))
@@ -88,19 +78,41 @@ def test_later_negative_values_do_not_lower_earlier_forecasts():
     assert alone.min() == 0 > both[:, 1].min()
 
 
-def test_the_level_correction_reduces_the_bias_when_users_leave(monkeypatch):
+def test_a_member_that_goes_astray_does_not_move_the_forecast():
     rng = np.random.default_rng(0)
-    buys = rng.random((400, 60)) < 0.5 * np.exp(-np.arange(60) / 25)
-    usage = long({f"u{user:03d}": 10.0 * row for user, row in enumerate(buys)}, freq="7D")
-    moved = cross_validation(CombinedForecaster(), usage, h=10)
-    monkeypatch.setattr(combined, "_LEVEL_SHRINKAGE", 0.0)
-    each = cross_validation(CombinedForecaster(), usage, h=10)
-    bias, of_each = (test["CombinedForecaster"].sum() / test["y"].sum() - 1 for test in (moved, each))
-    assert 0 < bias < 0.8 * of_each
+    usage = long({"a": 100 + rng.normal(0, 5, 24 * 20)})
+    means = [HistoricMean(48), HistoricMean(72), HistoricMean(96)]
+    sound = CombinedForecaster(means).fit(usage).predict(6)["CombinedForecaster"]
+    with_astray = CombinedForecaster([*means, Astray()]).fit(usage).predict(6)["CombinedForecaster"]
+    np.testing.assert_allclose(with_astray, sound, rtol=0.01)
+
+
+class Astray(HistoricMean):
+    """As good as the mean at every origin but the last."""
+
+    def _path(self, y, h):
+        return super()._path(y, h) * (1e3 if y.shape[1] == 24 * 20 else 1.0)
 
 
 def test_origins_share_the_origins_of_their_backtests():
     model = CombinedForecaster().fit(long({"a": np.arange(24.0 * 30)}))
     backtests = [model._backtest_origins(24 * day, 1, 24) for day in range(2, 30)]
     assert all(len(earlier) >= 6 for earlier in backtests)
-    assert len(np.unique(np.concatenate(backtests))) < 100
+    assert len(np.unique(np.concatenate(backtests))) <= 100
+
+
+def test_backtests_start_at_every_bin_where_no_season_shows():
+    model = CombinedForecaster(season_length=52).fit(long({"a": np.arange(150.0)}))
+    np.testing.assert_array_equal(model._backtest_origins(90, 1, 4), np.arange(45, 90))
+    assert set(np.diff(model._backtest_origins(150, 1, 4)).tolist()) == {4}
+
+
+@pytest.mark.parametrize("model", [RidgeAutoregression(), LagRegression()])
+def test_a_sample_of_series_gives_the_coefficients_of_a_large_panel(model, monkeypatch):
+    rng = np.random.default_rng(0)
+    one = 50 + 10 * np.sin(np.arange(24 * 15) * np.pi / 12) + np.cumsum(rng.normal(0, 1, 24 * 15))
+    # Multiples of one series share its coefficients, apart from the ridge, which fewer rows strengthen.
+    usage = long({f"u{place}": place * one for place in range(1, 8)})
+    column, every = type(model).__name__, model.fit(usage).predict(6)
+    monkeypatch.setattr(direct, "_CELLS", 24.0 * 7 * one.size / 3)
+    np.testing.assert_allclose(model.fit(usage).predict(6)[column], every[column], rtol=5e-3)

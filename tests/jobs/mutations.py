@@ -226,8 +226,13 @@ def count_rows(name: str, data: bytes) -> int:
     lines = [line for line in text_lines(data) if line.strip(" \t\f")]
     if name == "swf":
         comments = [line for line in lines if line.lstrip(" \t\f").startswith(";")]
-        return len(lines) - sum(len(line.replace(";", " ").split()) != 18 for line in comments)
+        return len(lines) - sum(not _is_job(line.lstrip("; \t\f").split()) for line in comments)
     return len(lines) - (name != "pai")
+
+
+def _is_job(fields: list[str]) -> bool:
+    """Whether a comment of SWF is a job that somebody commented out: eighteen numbers."""
+    return len(fields) == 18 and all(re.fullmatch(r"[+-]?[0-9.]+", field) for field in fields)
 
 
 def gpu_seconds(jobs: pd.DataFrame) -> pd.Series:
@@ -245,7 +250,9 @@ def check_jobs_of(name: str, data: bytes, folder: Path) -> pd.DataFrame | None:
     assert len(jobs) + sum(rejected.values()) == count_rows(name, data), rejected
     if name != "philly" and text_lines(data)[0] == text_lines(LOGS[name][1])[0] and REPLACED not in rejected:
         whole = Counter(row for line, row in rows_by_line(name, folder) for _ in range(text_lines(data).count(line)))
-        assert whole <= Counter(_signatures(jobs)), whole - Counter(_signatures(jobs))
+        lost = whole - Counter(_signatures(jobs))
+        # Times of ``dirlab`` are sums over the lines before: a damaged line may move the others out of the calendar.
+        assert sum(lost.values()) <= (sum(rejected.values()) if name == "dirlab" else 0), lost
     return jobs
 
 

@@ -63,12 +63,13 @@ class DoubleSeasonalSmoothing(Forecaster):
     def _paths(self, y: FloatArray, origins: IntArray, h: int) -> FloatArray:
         out = np.empty((len(y), origins.size, h))
         for seasonality, chosen in group_by_seasonality(origins, self.season_length_, self.panel_.freq):
-            filled = fill_missing(y[:, : origins[chosen].max()], seasonality.season)
+            known = y[:, : origins[chosen].max()]
+            filled, n_events = fill_missing(known, seasonality.season), np.cumsum(np.nan_to_num(known) != 0, axis=1)
             grid = _grid(seasonality)
             width = max(_LANES // len(grid.level), 1)
             for start in range(0, len(y), width):
                 rows = slice(start, start + width)
-                for origin, path in _filter(filled[rows], seasonality, grid, origins[chosen], h):
+                for origin, path in _filter(filled[rows], n_events[rows], seasonality, grid, origins[chosen], h):
                     out[rows, origins == origin] = path[:, None]
         return out
 
@@ -102,9 +103,12 @@ class _State(NamedTuple):
 
 
 def _filter(
-    y: FloatArray, seasonality: Seasonality, grid: _Grid, origins: IntArray, h: int
+    y: FloatArray, n_events: IntArray, seasonality: Seasonality, grid: _Grid, origins: IntArray, h: int
 ) -> Iterator[tuple[int, FloatArray]]:
-    """Filter a history under all settings; yield each origin with the forecasts, (n_series, h), of the best so far."""
+    """Filter a history under all settings; yield each origin with the forecasts, (n_series, h), of the best so far.
+
+    `n_events`, shape (n_series, n_times), counts the bins with demand up to every time.
+    """
     n_settings, (n, n_times) = len(grid.level), y.shape
     season, week = seasonality
     state = _initial_state(y[:, :season], week, n_settings)
@@ -114,7 +118,7 @@ def _filter(
     wanted = set(origins.tolist())
     for now in range(n_times + 1):
         if now in wanted:
-            best = _best_settings(loss, np.count_nonzero(y[:, :now], axis=1))
+            best = _best_settings(loss, n_events[:, now - 1])
             yield now, _forecast(state, grid, best, now, h)
         if now == n_times or now < season:
             continue

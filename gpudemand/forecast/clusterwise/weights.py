@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpudemand._typing import FloatArray
-from gpudemand.forecast.combination.stacking import minimise_on_simplex
+from gpudemand.forecast.combination.simplex import minimise_on_simplex
 
 
 def combination_weights(errors: FloatArray, prior: FloatArray, strength: float) -> FloatArray:

@@ -80,36 +80,6 @@ def level_factor(actual: FloatArray, path: FloatArray) -> float:
     return factor if abs(np.log(factor)) > _DEADBAND else 1.0
 
 
-def shrunk_level_factor(actual: FloatArray, path: FloatArray, unit: FloatArray) -> float:
-    """`level_factor` shrunk to the factor with the smallest scaled squared errors, so that a few bursts do not decide.
-
-    Parameters
-    ----------
-    actual, path : ndarray of shape (n_series, ...)
-        NaN in `actual` where it is unknown.
-    unit : ndarray of shape (n_series, ...)
-        Scale of the errors of each series; infinite for a series without weight.
-
-    Examples
-    --------
-    All of 50 users buy half of the forecast; then one of them has a burst:
-
-    >>> path, one = np.ones((50, 4)), np.ones((50, 1))
-    >>> shrunk_level_factor(path / 2, path, one)
-    0.5
-    >>> burst, unit = path.copy(), one.copy()
-    >>> burst[0, 0], unit[0] = 51, 25
-    >>> level_factor(burst, path), round(shrunk_level_factor(burst, path, unit), 2)
-    (1.25, 1.0)
-    """
-    if np.isnan(actual).all():
-        return 1.0
-    factor = level_factor(actual, path)
-    scaled = np.where(np.isnan(actual), 0.0, np.maximum(path, 0.0)) / unit
-    slope = float((np.nan_to_num(actual) / unit * scaled).sum() / max(np.square(scaled).sum(), np.finfo(float).tiny))
-    return float(np.clip(slope, min(1.0, factor), max(1.0, factor)))
-
-
 def _repeated(y: FloatArray, season: int, h: int) -> FloatArray:
     last = y[:, -min(season, y.shape[1]) :]
     return last[:, np.arange(h) % last.shape[1]]

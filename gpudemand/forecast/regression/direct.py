@@ -15,8 +15,8 @@ from gpudemand.forecast.base.seasonality import Seasonality
 from gpudemand.forecast.base.windows import fill_missing
 from gpudemand.forecast.regression.regressors import Regressors
 
-#: Series x times x regressors in memory at once; larger panels are fitted to a sample of their series.
-_CELLS = 3e7
+#: Series x times x regressors in memory at once; larger panels share the coefficients of a sample of their series.
+_CELLS = 1e7
 _REGRESSORS = 24
 #: Numbers in the normal equations that are solved at once.
 _BATCH = 2e6
@@ -96,13 +96,14 @@ class DirectRegression:
 
     def forecast(self, h: int) -> FloatArray:
         """Forecasts from every origin, shape (n_series, n_origins, h)."""
-        step_ahead = self._step_ahead_sampled if self._stride > 1 else self._step_ahead
         with one_thread():
-            return np.stack([step_ahead(step) for step in range(1, h + 1)], axis=-1)
+            if self._stride > 1:
+                return self._forecast_from_sample(h)
+            regressors = self._regressors_of(self.history)
+            return np.stack([self._step_ahead(regressors, step) for step in range(1, h + 1)], axis=-1)
 
-    def _step_ahead(self, step: int) -> FloatArray:
-        x = self._regressors.design(step)
-        anchor = self._regressors.anchor(self.anchor, step)
+    def _step_ahead(self, regressors: Regressors, step: int) -> FloatArray:
+        x, anchor = regressors.design(step), regressors.anchor(self.anchor, step)
         batches = self._coefficients(x, anchor, self.history, step, self.series_penalty)
         coefficients = np.concatenate(
             [found.shared[:, None] * found.varied[..., None] + found.own for found in batches]
@@ -110,32 +111,40 @@ class DirectRegression:
         corrections = np.einsum("npo,onp->no", x[:, :, self.origins - 1], coefficients)
         return anchor[:, self.origins - 1] + corrections
 
-    def _step_ahead_sampled(self, step: int) -> FloatArray:
-        sample = self.history.rows(slice(None, None, self._stride))
-        some = self._regressors_of(sample)
-        batches = self._coefficients(some.design(step), some.anchor(self.anchor, step), sample, step, np.inf)
-        shared = np.concatenate([found.shared for found in batches])
-        parts = []
-        for start in range(0, len(self.history.filled), len(sample.filled)):
-            rows = self._regressors_of(self.history.rows(slice(start, start + len(sample.filled))))
-            corrections = np.einsum("npo,op->no", rows.design(step)[:, :, self.origins - 1], shared)
-            parts.append(rows.anchor(self.anchor, step)[:, self.origins - 1] + corrections)
-        return np.concatenate(parts)
+    def _forecast_from_sample(self, h: int) -> FloatArray:
+        """Forecasts with shared coefficients, fitted to some of the series; one part of all series at a time."""
+        sample, steps = self.history.rows(slice(None, None, self._stride)), range(1, h + 1)
+        regressors, shared = self._regressors_of(sample), []
+        for step in steps:
+            x, anchor = regressors.design(step), regressors.anchor(self.anchor, step)
+            batches = self._coefficients(x, anchor, sample, step, np.inf)
+            shared.append(np.concatenate([found.shared for found in batches]))
+        out = np.empty((len(self.history.filled), self.origins.size, h))
+        for start in range(0, len(out), len(sample.filled)):
+            part = slice(start, start + len(sample.filled))
+            rows = self._regressors_of(self.history.rows(part))
+            for step, coefficients in zip(steps, shared, strict=True):
+                out[part, :, step - 1] = self._corrected(rows, step, coefficients)
+        return out
+
+    def _corrected(self, regressors: Regressors, step: int, shared: FloatArray) -> FloatArray:
+        """Anchor at every origin plus its correction with shared coefficients."""
+        x = regressors.design(step)[:, :, self.origins - 1]
+        return regressors.anchor(self.anchor, step)[:, self.origins - 1] + np.einsum("npo,op->no", x, shared)
 
     @cached_property
     def _stride(self) -> int:
         return int(np.ceil(self.history.filled.size * _REGRESSORS / _CELLS))
-
-    @cached_property
-    def _regressors(self) -> Regressors:
-        return self._regressors_of(self.history)
 
     def _regressors_of(self, history: History) -> Regressors:
         return self.regressors(history.filled, self.seasonality.season, self.seasonality.week, self._total)
 
     @cached_property
     def _total(self) -> FloatArray | None:
-        return self.history.filled.sum(axis=0, keepdims=True) if len(self.history.filled) > 1 else None
+        if len(self.history.filled) == 1:
+            return None
+        # A series that begins late would bring a later value, or a jump, into the total.
+        return np.asarray(self.history.filled[self.history.begins == 0].sum(axis=0, keepdims=True))
 
     def _coefficients(
         self, x: FloatArray, anchor: FloatArray, history: History, step: int, series_penalty: float
@@ -189,7 +198,7 @@ def _solve(
     penalty: FloatArray,
     series_penalty: float,
 ) -> _Coefficients:
-    """Ridge regressions of several origins from the normal equations of their series, weighted by 1 / scale ** 2."""
+    """Ridge regressions of several origins from normal equations, which it overwrites, weighted by 1 / scale ** 2."""
     n_origins, n, p = right.shape
     weight = 1 / np.square(scale)
     shared_gram = (weight[:, None] @ gram.reshape(n_origins, n, p * p)).reshape(n_origins, p, p)
@@ -204,7 +213,9 @@ def _solve(
     if n == 1 or not np.isfinite(series_penalty):
         return _Coefficients(shared, np.zeros((n_origins, n, p)), varied)
     seen = np.maximum((n_rows * varied).sum(axis=1), 1.0)
-    pull = (power * (series_penalty / seen)[:, None])[:, None, :, None] * np.eye(p)
     mismatch = right - (gram @ shared[:, None, :, None])[..., 0]
-    own = solve_each(gram * weight[..., None, None] + pull, mismatch * weight[..., None])
+    # Every series has a system of its own, so they are scaled and penalised in place.
+    gram *= weight[..., None, None]
+    gram.reshape(n_origins, n, p * p)[..., :: p + 1] += (power * (series_penalty / seen)[:, None])[:, None]
+    own = solve_each(gram, mismatch * weight[..., None])
     return _Coefficients(shared, own * varied[..., None], varied)

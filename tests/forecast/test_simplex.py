@@ -1,19 +1,18 @@
-"""Combination weights: the quadratic programme on the simplex, and shrinkage to the pooled weights."""
+"""The quadratic programme on the simplex."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from gpudemand.forecast.combination.stacking import Spans, minimise_on_simplex, stacking_weights
+from gpudemand.forecast.combination.simplex import minimise_on_simplex
 
 
-@pytest.mark.parametrize("support_given", [False, True])
-def test_the_simplex_minimum_satisfies_the_kkt_conditions(support_given):
+def test_the_simplex_minimum_satisfies_the_kkt_conditions():
     rng = np.random.default_rng(0)
     half = rng.normal(size=(500, 5, 5)) * 10 ** rng.uniform(-6, 6, (500, 1, 1))
     form, slope = half @ half.transpose(0, 2, 1), 0.3 * half[:, 0] * np.abs(half[:, 0, :1])
-    weights = minimise_on_simplex(form, slope, rng.random(slope.shape) < 0.5 if support_given else None)
+    weights = minimise_on_simplex(form, slope)
     assert weights.min() >= 0
     np.testing.assert_allclose(weights.sum(axis=1), 1)
     gradient = np.einsum("bij,bj->bi", form, weights) - slope
@@ -32,12 +31,3 @@ def test_singular_forms_give_valid_weights():
 def test_a_diverging_member_does_not_affect_the_others():
     weights = minimise_on_simplex(np.diag([1.0, 4.0, 1e12]), np.zeros(3))
     np.testing.assert_allclose(weights, [0.8, 0.2, 0.0], atol=1e-6)
-
-
-def test_an_inactive_user_takes_the_pooled_weights():
-    rng = np.random.default_rng(0)
-    errors = rng.normal(size=(2, 1, 40, 30, 2)) * np.reshape([1.0, 3.0], (2, 1, 1, 1, 1))
-    errors[1, :, 0], errors[0, :, 0] = 0.0, 1e-3
-    events = np.r_[0.0, np.full(39, 60.0)][None]
-    weights = stacking_weights(errors, Spans.of(2), np.ones((1, 40)), events, np.zeros((1, 40), dtype=bool))
-    assert weights[0, 0, 0, 0] > 0.8
