@@ -11,7 +11,7 @@ from gpudemand._typing import BoolArray, FloatArray
 #: Features of jobs: an array of shape (n_jobs, n_features) for the network, the device and the stack.
 Inputs = Sequence[FloatArray]
 #: Length scales of network, device and stack; between half and twice these, held-out errors change by a twentieth.
-_LENGTH_SCALES = (2.0, 12.0, 4.0)
+_LENGTH_SCALES = (1.0, 12.0, 4.0)
 #: Of the residual, as a multiple of the signal's: repeated measurements of a job differ by some percent.
 _NOISE_VARIANCE = 0.01
 
