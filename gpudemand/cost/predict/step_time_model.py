@@ -130,7 +130,7 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         X, y = check_columns(X, (*NEEDED, "device_name"), "X"), check_costs(y, len(X), "are no times")
         _check_work(X)
         groups, terms = several_groups(group_numbers(groups, len(y))), X.reindex(columns=list(TERMS), fill_value=0.0)
-        self.coefficients_ = fit_training_coefficients(terms, y, X["mode"])
+        self.coefficients_ = fit_training_coefficients(terms, y, X)
         self.calibration_ = Calibration()
         rows = balanced_sample(groups, self.max_rows, self.random_state)
         X, y, groups = X.iloc[rows], y[rows], groups[rows]
@@ -278,7 +278,7 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         """Work with coefficients fitted without the row's group."""
         terms, work = self._terms(X), np.empty(len(y))
         for test in fold_masks(groups, _FOLDS):
-            coefficients = fit_training_coefficients(terms[~test], y[~test], X["mode"][~test])
+            coefficients = fit_training_coefficients(terms[~test], y[~test], X[~test])
             work[test] = terms[test].to_numpy(dtype=float) @ coefficients.to_numpy()
         return work
 

@@ -12,15 +12,14 @@ from gpudemand.cost.operators.kernel import MATRIX_KINDS, MEMORY_KINDS, VECTOR_K
 from gpudemand.cost.regression.nonnegative import cauchy_weights, fit_nonnegative
 from gpudemand.cost.roofline.roofline import UPDATE
 
-#: Prior standard deviation, a half of the pooled coefficient, as errors of a twentieth over it. A third of this lets a
-#: kind that is rare in training take any price, three times as much lets kinds differ too little
-#: (``python -m benchmarks.cost --track novelty sealed family``).
-_PENALTY = 0.1
+#: Weight of the prior means in units of relative errors: of the datasheet's bounds for the pooled coefficients, and of
+#: the pooled coefficients for those by kind. With a weaker first prior, costs that are nearly the same for all training
+#: networks, as those of a step's start, take what others cannot explain; with a weaker second, a kind that is rare in
+#: training takes any (``python -m benchmarks.cost --track novelty family device``).
+_POOLED_PENALTY, _PENALTY = 1.0, 0.2
 _IRLS_STEPS = 4
 #: No work is free: the least multiple of the bound that coefficients are shrunk to.
 _LEAST = 0.05
-#: Multiple of the bound for work on units that no row uses.
-_UNKNOWN = 1.0
 _UNITS = {
     kind: unit
     for unit, kinds in (("matrix", MATRIX_KINDS), ("vector", VECTOR_KINDS), ("memory", MEMORY_KINDS))
@@ -43,8 +42,8 @@ def pooled_names(terms: Iterable[str]) -> list[str]:
 def fit_work_coefficients(terms: pd.DataFrame, y: FloatArray) -> pd.Series:
     """Fit non-negative coefficients in relative error, under a Cauchy loss.
 
-    Pooled coefficients are fitted first, one for the work of all kinds of kernels on the same units; they are the
-    prior means of the coefficients by kind (a hierarchical model). A kind that no row has takes the pooled ones.
+    A hierarchical model: the datasheet's bounds are the prior means of pooled coefficients, one for the work of all
+    kinds of kernels on the same units, and these of the coefficients by kind. What no row has takes the prior mean.
 
     Parameters
     ----------
@@ -61,45 +60,43 @@ def fit_work_coefficients(terms: pd.DataFrame, y: FloatArray) -> pd.Series:
     Examples
     --------
     >>> terms = pd.DataFrame({"work:gemm:flops": [1.0, 2.0, 4.0] * 50, "work:start": 0.001})
-    >>> fit_work_coefficients(terms, 2.0 * terms["work:gemm:flops"].to_numpy()).round(2).tolist()
-    [2.0, 0.05]
+    >>> fit_work_coefficients(terms, 2.0 * terms["work:gemm:flops"].to_numpy()).round(1).tolist()
+    [2.0, 0.9]
     """
     names = np.array(pooled_names(terms.columns))
     together = terms.T.groupby(names).sum().T
-    pooled = _irls(together, y).clip(lower=_LEAST).where(together.any(), _UNKNOWN)
-    mean = pooled.reindex(names).set_axis(terms.columns)
-    measured = terms.columns[terms.any()]
-    prior = mean[measured].to_numpy()
-    coefficients = _irls(terms[measured], y, (prior, prior / _PENALTY)).reindex(terms.columns).fillna(mean)
+    pooled = _irls(together, y, np.ones(together.shape[1]), _POOLED_PENALTY).clip(lower=_LEAST)
+    coefficients = _irls(terms, y, pooled.reindex(names).to_numpy(), _PENALTY)
     # The states of all parameters stream through memory, which is no faster than its datasheet says.
     return coefficients.where(coefficients.index != UPDATE, coefficients.clip(lower=1.0))
 
 
-def fit_training_coefficients(terms: pd.DataFrame, y: FloatArray, mode: pd.Series) -> pd.Series:
-    """Fit coefficients to rows in training mode, where there are any; see `fit_work_coefficients`.
+def fit_training_coefficients(terms: pd.DataFrame, y: FloatArray, jobs: pd.DataFrame) -> pd.Series:
+    """Fit coefficients to rows in training mode with a known framework, if there are any; see `fit_work_coefficients`.
 
-    Kernels of inference differ, above all by the version of the framework, which the learned correction knows.
+    Kernels of inference differ, above all by the version of the framework, which the learned correction knows; where
+    the version is unknown (``0.0``), so is the time of a launch.
 
     Examples
     --------
-    >>> terms, mode = pd.DataFrame({"work:gemm:flops": np.ones(80)}), pd.Series(["train", "infer"] * 40)
-    >>> y = np.where(mode == "train", 3.0, 2.0)
-    >>> fit_training_coefficients(terms, y, mode).round(2).tolist()
+    >>> terms = pd.DataFrame({"work:gemm:flops": np.ones(80)})
+    >>> jobs = pd.DataFrame({"mode": ["train", "infer"] * 40, "framework_version": "2.9"})
+    >>> fit_training_coefficients(terms, np.where(jobs["mode"] == "train", 3.0, 2.0), jobs).round(1).tolist()
     [3.0]
     """
-    training = (mode == "train").to_numpy()
-    rows = training if training.any() else ~training
+    training = (jobs["mode"] == "train").to_numpy()
+    known = training & (jobs["framework_version"].astype(str) != "0.0").to_numpy()
+    rows = known if known.any() else training if training.any() else ~training
     return fit_work_coefficients(terms[rows], y[rows])
 
 
-def _irls(terms: pd.DataFrame, y: FloatArray, prior: tuple[FloatArray, FloatArray] | None = None) -> pd.Series:
+def _irls(terms: pd.DataFrame, y: FloatArray, mean: FloatArray, penalty: float) -> pd.Series:
     """Iteratively reweighted least squares for the Cauchy loss, from the prior mean scaled to the rows."""
     relative = terms.to_numpy(dtype=float) / y[:, None]
-    coefficients = pd.Series(1.0 if prior is None else prior[0], index=terms.columns)
-    coefficients /= np.median(relative @ coefficients.to_numpy())
+    coefficients = pd.Series(mean / np.median(relative @ mean), index=terms.columns)
     for _ in range(_IRLS_STEPS):
         error = np.log(np.maximum(relative @ coefficients.to_numpy(), np.finfo(float).tiny))
         weight = cauchy_weights(error, 2.0 * max(1.4826 * float(np.median(np.abs(error))), 0.01))
         # Relative to the measured time, a row that was measured too fast would outweigh all others.
-        coefficients = fit_nonnegative(terms, y, weight / np.maximum(np.exp(error), 1.0), prior=prior)
+        coefficients = fit_nonnegative(terms, y, weight / np.maximum(np.exp(error), 1.0), prior=(mean, mean / penalty))
     return coefficients

@@ -48,6 +48,9 @@ _START_S = 1e-3
 #: Side of the tiles that products in matrix units are cut into: of cuBLAS and CUTLASS the most used (NVIDIA, "Matrix
 #: Multiplication Background User's Guide").
 _TILE = 128
+#: Share of the peak of matrix units that fused attention sustains: 0.5 to 0.73 on A100s (Dao, "FlashAttention-2", ICLR
+#: 2024), 0.35 to 0.4 on H100s (Shah et al., "FlashAttention-3", 2024), where large products reach 0.8 to 0.9.
+_ATTENTION_SHARE = 0.5
 _HALF = ("fp16", "bf16")
 
 
@@ -66,12 +69,12 @@ def step_terms(jobs: pd.DataFrame, graphs: Sequence[OpGraph]) -> pd.DataFrame:
     -------
     DataFrame
         Index of `jobs`; columns ``work:<kind>:<term>``, seconds. Terms: ``bytes`` over bandwidth; ``flops`` over the
-        peak of matrix units, of depthwise convolutions over that of single precision; ``tiles``, flops of
-        products padded to tiles; ``launch``; ``filters``, gradients of depthwise filters. Further columns: ``layout``
-        (bytes of convolutions converted to channels last), ``update`` (of the parameters), ``start``, and those of
-        `gpudemand.cost.roofline.data_parallel`. `LOWER_BOUND`, not a term, is the time at the peaks with perfect
-        overlap: operations over peak, or bytes of the parameters over bandwidth, whichever is longer. Training includes
-        the backward pass, checkpointing a second forward pass.
+        peak of matrix units (of fused attention, the share that it sustains), of depthwise convolutions over that of
+        single precision; ``tiles``, flops of products padded to tiles; ``launch``; ``filters``, gradients of depthwise
+        filters. Further columns: ``layout`` (bytes of convolutions converted to channels last), ``update`` (of the
+        parameters), ``start``, and those of `gpudemand.cost.roofline.data_parallel`. `LOWER_BOUND`, not a term, is the
+        time at the peaks with perfect overlap: operations over peak, or bytes of the parameters over bandwidth,
+        whichever is longer. Training includes the backward pass, checkpointing a second forward pass.
 
     Raises
     ------
@@ -188,7 +191,7 @@ def _peak(kind: str, jobs: pd.DataFrame) -> FloatArray:
     """TFLOP/s of the units that a kind of kernel runs on."""
     peak = jobs["device_peak_tflops"].to_numpy(dtype=float)
     if kind in MATRIX_KINDS:
-        return peak
+        return peak * _ATTENTION_SHARE if kind == "attention" else peak
     single = jobs["device_fp32_tflops"].to_numpy(dtype=float)
     return np.where(np.isfinite(single), single, peak)
 
