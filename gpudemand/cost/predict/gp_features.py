@@ -6,13 +6,15 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._typing import FloatArray
-from gpudemand.cost.operators.kernel import KINDS
+from gpudemand.cost.operators.kernel import KINDS, MATRIX_KINDS
 
 _KINDS = (*KINDS, "layout", "update", "start", "allreduce", "network")
-#: Device figure -> imputed value, and scale of its binary logarithm.
+#: The device at which shares are taken: TFLOP/s of matrix and of other units, and GB/s.
+_REFERENCE = {"peak_tflops": 100.0, "fp32_tflops": 20.0, "bandwidth_gb_s": 1000.0}
+#: Device figure -> imputed value, and scale of its binary logarithm. The peak of matrix units is not among them, so that
+#: with a lower one no job is predicted to be faster.
 _DEVICE = {
     "bandwidth_gb_s": (900.0, 1.0),
-    "peak_tflops": (70.0, 1.0),
     "fp32_tflops": (20.0, 1.0),
     "sms": (80.0, 1.0),
     "l2_mib": (6.0, 0.5),
@@ -43,7 +45,22 @@ def gp_features(table: pd.DataFrame, terms: pd.DataFrame, coefficients: pd.Serie
     coefficients : Series
         Multiple of the datasheet's bound, by term.
     """
-    return [_network(terms, coefficients), _device(table), _stack(table)]
+    return [_network(terms * _relative_speed(table, terms), coefficients), _device(table), _stack(table)]
+
+
+def _relative_speed(table: pd.DataFrame, terms: pd.DataFrame) -> FloatArray:
+    """Speed of the device at each term's work over that of the reference device, shape (n_jobs, n_terms)."""
+    speeds = {name: table[f"device_{name}"].to_numpy(dtype=float) / value for name, value in _REFERENCE.items()}
+    other = table["device_fp32_tflops"].fillna(table["device_peak_tflops"]).to_numpy(dtype=float)
+    speeds |= {"fp32_tflops": other / _REFERENCE["fp32_tflops"], "": np.ones(len(table))}
+    return np.column_stack([speeds[_figure(*name.split(":")[1:])] for name in terms.columns])
+
+
+def _figure(kind: str, term: str = "") -> str:
+    """Figure of the device that a term is divided by."""
+    if term in ("flops", "tiles"):
+        return "peak_tflops" if kind in MATRIX_KINDS else "fp32_tflops"
+    return "bandwidth_gb_s" if term in ("bytes", "filters") or kind in ("layout", "update") else ""
 
 
 def _network(terms: pd.DataFrame, coefficients: pd.Series) -> FloatArray:
@@ -58,8 +75,7 @@ def _device(table: pd.DataFrame) -> FloatArray:
         name: scale * np.log2(table[f"device_{name}"].astype(float).fillna(imputed).to_numpy())
         for name, (imputed, scale) in _DEVICE.items()
     }
-    for name in ("peak_tflops", "fp32_tflops"):
-        logs[name] = logs[name] - logs["bandwidth_gb_s"]
+    logs["fp32_tflops"] = logs["fp32_tflops"] - logs["bandwidth_gb_s"]
     year = table["device_year"].astype(float).fillna(_YEAR[0]).to_numpy() / _YEAR[1]
     return np.column_stack([*logs.values(), year])
 

@@ -56,12 +56,15 @@ def trace(module: Any, input_shape: Any, *, input_dtype: Any = None, train: bool
             specs[error.position] = specs[error.position]._replace(dtype="int64")
 
 
-def _kernels(module: Any, specs: Sequence[InputSpec], train: bool | None) -> list[Kernel]:
-    """Record kernels on meta tensors, or, where constants with values are mixed in, on fake ones, which are slow."""
-    try:
-        return _KernelTrace(module, specs, train, "meta").kernels()
-    except InputError:
-        return _KernelTrace(module, specs, train, "cpu").kernels()
+def _kernels(module: Any, specs: Sequence[InputSpec], train: bool | None) -> Sequence[Kernel]:
+    """Record kernels on meta tensors, or, where constants with values are mixed in, on fake ones, which are slow.
+
+    Empty where the backward pass runs on neither, as that of `flex_attention`.
+    """
+    for place in ("meta", "cpu"):
+        with contextlib.suppress(InputError):
+            return _KernelTrace(module, specs, train, place).kernels()
+    return ()
 
 
 def _check_module(module: Any) -> Any:
