@@ -11,8 +11,8 @@ from gpudemand.cost.operators.kernel import KINDS, MATRIX_KINDS
 _KINDS = (*KINDS, "layout", "update", "start", "allreduce", "network")
 #: The device at which shares are taken: TFLOP/s of matrix and of other units, and GB/s.
 _REFERENCE = {"peak_tflops": 100.0, "fp32_tflops": 20.0, "bandwidth_gb_s": 1000.0}
-#: Device figure -> imputed value, and scale of its binary logarithm. The peak of matrix units is not among them, so that
-#: with a lower one no job is predicted to be faster.
+#: Device figure -> imputed value, and scale of its binary logarithm. The peak of matrix units is not among them: with a
+#: lower one, no job is predicted to be faster.
 _DEVICE = {
     "bandwidth_gb_s": (900.0, 1.0),
     "fp32_tflops": (20.0, 1.0),

@@ -101,12 +101,12 @@ class KernelRecorder:
             return
         read = inputs[1:] if name in _LOOKUPS else inputs
         moved = self._bytes([*read, *outputs, *(outputs if name in _LOOKUPS else ())])
-        if not any(moved.values()):
+        if not any(moved):
             return
         is_autocast = kind == "cast" and (self.is_casting or self.backward)
         flops = _flops(func, args, kwargs, result) / self._batch
-        extents = self._shape(name, inputs, outputs)
-        self._calls[Kernel(kind, self.backward, is_autocast, *extents, flops)._replace(**moved)] += 1
+        channels, inner, weights = self._shape(name, inputs, outputs)
+        self._calls[Kernel(kind, self.backward, is_autocast, channels, inner, weights, flops, *moved)] += 1
 
     def _follow(self, kind: str, inputs: Sequence[Any], results: Sequence[Any]) -> None:
         """Note which results depend on the batch: those of such inputs, but for the gradients of parameters."""
@@ -130,15 +130,15 @@ class KernelRecorder:
     def _is_batched(self, tensor: Any) -> bool:
         return storage_key(tensor) in self._batched
 
-    def _bytes(self, tensors: Iterable[Any]) -> dict[str, float]:
+    def _bytes(self, tensors: Iterable[Any]) -> tuple[float, float, float, float]:
         """Bytes with floats in single precision and as they are, per sample and fixed."""
         moved = dict.fromkeys(("bytes", "half_bytes", "fixed_bytes", "fixed_half_bytes"), 0.0)
         for tensor in tensors:
-            width, elements = tensor.element_size(), _distinct(tensor)
+            width, elements = tensor.element_size(), float(_distinct(tensor))
             prefix, elements = ("", elements / self._batch) if self._is_batched(tensor) else ("fixed_", elements)
             moved[f"{prefix}bytes"] += elements * (max(width, _SINGLE_BYTES) if tensor.is_floating_point() else width)
             moved[f"{prefix}half_bytes"] += elements * width
-        return moved
+        return moved["bytes"], moved["half_bytes"], moved["fixed_bytes"], moved["fixed_half_bytes"]
 
     def _shape(self, name: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[int, int, int]:
         """Channels, inner extent and number of weights of a product; see `Kernel`."""
