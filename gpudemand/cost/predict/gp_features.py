@@ -9,6 +9,10 @@ from gpudemand._typing import FloatArray
 from gpudemand.cost.operators.kernel import KINDS, MATRIX_KINDS
 
 _KINDS = (*KINDS, "layout", "update", "start", "allreduce", "network")
+#: Factor on the square roots of shares.
+_SCALE = 3.0
+#: Share of the work by which a kind must exceed all of training to be named as new.
+_NEW_SHARE = 0.1
 #: The device at which shares are taken: TFLOP/s of matrix and of other units, and GB/s.
 _REFERENCE = {"peak_tflops": 100.0, "fp32_tflops": 20.0, "bandwidth_gb_s": 1000.0}
 #: Device figure -> imputed value, and scale of its binary logarithm. The peak of matrix units is not among them: with a
@@ -48,6 +52,31 @@ def gp_features(table: pd.DataFrame, terms: pd.DataFrame, coefficients: pd.Serie
     return [_network(terms * _relative_speed(table, terms), coefficients), _device(table), _stack(table)]
 
 
+def new_kinds(network: FloatArray, training: FloatArray) -> str:
+    """Kinds of work that take a larger share in some job than in all of training, for a message.
+
+    Parameters
+    ----------
+    network, training : ndarray of shape (n_jobs, n_kinds)
+        First part of `gp_features`, of the jobs in question and of those in training.
+
+    Examples
+    --------
+    >>> training = np.zeros((2, len(_KINDS)))
+    >>> network = training.copy()
+    >>> network[1, _KINDS.index("attention")] = 3.0 * np.sqrt(0.4)
+    >>> new_kinds(network, training)
+    'attention (up to 40 % of the work, in training 0 %)'
+    """
+    most, known = ((part**2).max(axis=0) / _SCALE**2 for part in (network, training))
+    found = [
+        f"{kind} (up to {share:.0%} of the work, in training {before:.0%})".replace("%", " %")
+        for kind, share, before in zip(_KINDS, most, known, strict=True)
+        if share > before + _NEW_SHARE
+    ]
+    return ", ".join(found)
+
+
 def _relative_speed(table: pd.DataFrame, terms: pd.DataFrame) -> FloatArray:
     """Speed of the device at each term's work over that of the reference device, shape (n_jobs, n_terms)."""
     speeds = {name: table[f"device_{name}"].to_numpy(dtype=float) / value for name, value in _REFERENCE.items()}
@@ -67,7 +96,7 @@ def _network(terms: pd.DataFrame, coefficients: pd.Series) -> FloatArray:
     # No sizes: the correction hardly depends on them, so that a larger job is predicted to take longer.
     kinds = np.array([name.split(":")[1] for name in terms.columns])
     seconds = (terms * coefficients).T.groupby(kinds).sum().T.reindex(columns=list(_KINDS), fill_value=0.0).to_numpy()
-    return np.asarray(3.0 * np.sqrt(seconds / seconds.sum(axis=1, keepdims=True)))
+    return np.asarray(_SCALE * np.sqrt(seconds / seconds.sum(axis=1, keepdims=True)))
 
 
 def _device(table: pd.DataFrame) -> FloatArray:

@@ -11,12 +11,12 @@ import pandas as pd
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from gpudemand._typing import FloatArray, IntArray
+from gpudemand._typing import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError, check_columns
 from gpudemand.cost.predict.device_calibration import Calibration, job_keys, split_work
 from gpudemand.cost.predict.error_scale import MAX_RESIDUAL, fit_error_scale
 from gpudemand.cost.predict.gaussian_process import distance, fit, kernel
-from gpudemand.cost.predict.gp_features import gp_features
+from gpudemand.cost.predict.gp_features import gp_features, new_kinds
 from gpudemand.cost.predict.stored_arrays import check_arrays
 from gpudemand.cost.predict.trees import Trees
 from gpudemand.cost.predict.work_coefficients import fit_training_coefficients
@@ -173,13 +173,9 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
             The prediction, then the lower and the upper end at each level.
         """
         time, scale, distances = self._predict(X)
-        far = int((distances > self.ood_threshold_).sum())
-        if far:
-            warnings.warn(
-                f"{far} of {len(X)} jobs are unlike every job in training; their intervals are wide.",
-                FarFromTrainingWarning,
-                stacklevel=2,
-            )
+        far = distances > self.ood_threshold_
+        if far.any():
+            warnings.warn(self._unlike_training(X, far), FarFromTrainingWarning, stacklevel=2)
         return self.conformity_scores_.intervals(time, scale, levels)
 
     def calibrate(self, X: pd.DataFrame, y: Any) -> StepTimeModel:
@@ -262,6 +258,13 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         distances = distance(covariance)
         scale = np.exp(self.error_scale_.predict(np.column_stack([features, distances])))
         return covariance @ self.dual_coef_, scale, distances
+
+    def _unlike_training(self, X: pd.DataFrame, far: BoolArray) -> str:
+        """What a warning says of jobs that are far from training: how many, and what is new in them."""
+        inputs = gp_features(X[far], self._terms(X[far]), self.coefficients_)
+        new = new_kinds(inputs[0], self.gp_inputs_[0])
+        which = f"{far.sum()} of {len(X)} jobs are unlike every job in training"
+        return f"{which}; their intervals are wide.{f' New is the share of {new}.' if new else ''}"
 
     def _scale_features(self, X: pd.DataFrame, inputs: list[FloatArray]) -> FloatArray:
         """GP inputs, and each term as a share of the work."""
