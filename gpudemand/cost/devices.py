@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from gpudemand._atomic import replace_file
 from gpudemand._printing import aligned
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError, nearest, shorten
@@ -115,7 +116,8 @@ def save_device(own: Device) -> Path:
         raise InputError(f"the table has a {own.name!r} already; give the device another name.")
     path = _file(own.name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(asdict(own), indent=1), encoding="utf-8")
+    with replace_file(path) as new:
+        new.write_text(json.dumps(asdict(own), indent=1), encoding="utf-8")
     return path
 
 

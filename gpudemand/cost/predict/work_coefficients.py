@@ -59,9 +59,9 @@ def fit_work_coefficients(terms: pd.DataFrame, y: FloatArray) -> pd.Series:
 
     Examples
     --------
-    >>> terms = pd.DataFrame({"work:gemm:flops": [1.0, 2.0, 4.0] * 50, "work:start": 0.001})
+    >>> terms = pd.DataFrame({"work:gemm:flops": [1.0, 2.0, 4.0] * 50, "work:sort:flops": 0.0})
     >>> fit_work_coefficients(terms, 2.0 * terms["work:gemm:flops"].to_numpy()).round(1).tolist()
-    [2.0, 0.9]
+    [2.0, 1.0]
     """
     names = np.array(pooled_names(terms.columns))
     together = terms.T.groupby(names).sum().T
