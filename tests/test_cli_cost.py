@@ -38,6 +38,17 @@ def test_the_table_has_time_memory_and_the_largest_batch(network):
     assert int(table["fits into 23.5 GiB"].split()[-2]) >= 95
 
 
+def test_layout_checkpointing_and_inference_are_options(network):
+    about = (network, "--input", "3x64x64", "--batch", 64, "--device", "AMD EPYC", "--quiet")
+    trained = invoke(*about, "--layout", "channels_last", "--checkpointing")
+    assert ", channels_last, eager, checkpointing, " in trained.stdout.splitlines()[0]
+    served = invoke(*about, "--mode", "inference")
+    assert ": batch 64, inference, fp32, contiguous" in served.stdout.splitlines()[0]
+    both = invoke(*about, "--mode", "inference", "--checkpointing")
+    assert both.exit_code == 2
+    assert "inference saves no activations" in both.output
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

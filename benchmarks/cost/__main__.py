@@ -36,7 +36,9 @@ def table_of(track: Track, data: Path, cache: TraceCache, *, trace: bool = True)
     missing = sorted(set(jobs["graph"]) - set(cache.keys()))
     if missing:
         log.info("%d networks have no graph: %s", len(missing), ", ".join(missing))
-    return with_terms(jobs, cache)
+    table = with_terms(jobs, cache)
+    one_of = list(track.one_of)
+    return table.groupby(one_of).sample(1, random_state=0).reset_index(drop=True) if one_of else table
 
 
 def _collapsed(jobs: pd.DataFrame) -> pd.DataFrame:

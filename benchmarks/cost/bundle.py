@@ -26,7 +26,7 @@ from gpudemand.datasets.registry import data_folder, refresh_checksums
 
 log = logging.getLogger(__name__)
 #: Tracks whose rows train the model of time: vision networks and language models, some 25 kinds of GPU, up to eight.
-_TIME = ("family", "gpus", "device", "device-tensorflow", "device-pytorch", "transformers")
+_TIME = ("family", "inference", "gpus", "device", "device-tensorflow", "device-pytorch", "transformers")
 #: A project whose networks were rebuilt from descriptions with assumed sequence lengths: only those known exactly are
 #: in the training set.
 _APPROXIMATE, _EXACT = "lambda_pytorch", ("resnet50",)

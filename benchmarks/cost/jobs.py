@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import cache
 from typing import Any
 
@@ -15,6 +16,7 @@ from gpudemand.cost.families import family_of
 from gpudemand.cost.graph.features import OPTIMIZER_STATES
 from gpudemand.cost.roofline.roofline import step_terms
 
+log = logging.getLogger(__name__)
 #: Single precision without TF32; elsewhere ``fp32`` is TF32 on GPUs that have it, the default at the time.
 _STRICT = "fp32-strict"
 _PRECISIONS = {"amp": "fp16", _STRICT: "fp32"}
@@ -22,7 +24,7 @@ _NUMBERS = ("bandwidth_gb_s", "fp32_tflops", "sms", "boost_clock_mhz", "l2_mib",
 
 
 def jobs_of(rows: pd.DataFrame) -> pd.DataFrame:
-    """Features of the jobs in rows of `benchmarks.cost.load`; rows on unknown devices are dropped.
+    """Features of the jobs in rows of `benchmarks.cost.load`; rows on unknown devices are logged and left out.
 
     Returns
     -------
@@ -30,7 +32,9 @@ def jobs_of(rows: pd.DataFrame) -> pd.DataFrame:
         Columns of `gpudemand.cost.features_from_jobs`, ``mode`` and ``n_nodes``; for grouping only ``graph``,
         ``network``, ``family``, ``host``, ``source``; ``step_time_s``.
     """
-    rows = rows[[_find(name) is not None for name in rows["device"]]]
+    known = np.array([_find(name) is not None for name in rows["device"]], dtype=bool)
+    _log_left_out("device", rows.loc[~known, "device"])
+    rows = rows[known]
     hardware = [_find(name) for name in rows["device"]]
     precision = [_precision(*pair) for pair in zip(rows["precision"], hardware, strict=True)]
     table = pd.DataFrame(
@@ -53,7 +57,16 @@ def jobs_of(rows: pd.DataFrame) -> pd.DataFrame:
     )
     families = {name: family_of(name) for name in table["network"].unique()}
     table["family"] = table["network"].map(families)
-    return table[np.isfinite(table["device_peak_tflops"])].reset_index(drop=True)
+    supported = np.isfinite(table["device_peak_tflops"])
+    _log_left_out("precision on the device", table["precision"][~supported] + " on " + table["device_name"][~supported])
+    return table[supported].reset_index(drop=True)
+
+
+def _log_left_out(what: str, values: pd.Series) -> None:
+    counts = values.value_counts()
+    if len(counts):
+        named = ", ".join(f"{name} ({count})" for name, count in counts.items())
+        log.warning("%d rows are left out, with no known %s: %s", len(values), what, named)
 
 
 def with_terms(jobs: pd.DataFrame, cache: TraceCache) -> pd.DataFrame:

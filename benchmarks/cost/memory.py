@@ -98,7 +98,7 @@ def _line(X: pd.DataFrame) -> pd.DataFrame:
 
 METHODS: dict[str, Callable[[], Any]] = {
     "gpudemand": MemoryModel,
-    "simulation, scaled": lambda: Line(lambda X: (X[["reserved"]] / _GIB).assign(start=1.0)),
+    "simulation, scaled": lambda: Line(lambda X: (X[["segments"]] / _GIB).assign(start=1.0)),
     "FakeTensor": FakeTensor,
     "FakeTensor, line": lambda: Line(lambda X: X[["fake_tensor_gib"]].assign(start=1.0)),
     "weights + activations, line": lambda: Line(_line),
@@ -117,6 +117,7 @@ def predicted(make: Callable[[], Any], table: pd.DataFrame, folds: list[Fold], g
             warnings.simplefilter("ignore")
             model = make().fit(train, train["memory_gib"].to_numpy(), train[group].astype(object).to_numpy())
             out = pd.DataFrame({"y": test["memory_gib"].to_numpy(), "predicted": model.predict(test)}, index=fold.test)
+            out["fold"] = fold.name
             if isinstance(model, MemoryModel):
                 out["low"], out["high"] = model.predict_interval(test).T
                 for name, limit in _LIMITS.items():
@@ -146,7 +147,7 @@ def report_fits(table: pd.DataFrame, folds: list[Fold]) -> None:
     """Log the accuracy of the classification "fits into memory", with the runs that broke off."""
     ours = predicted(METHODS["gpudemand"], table, folds, "family")
     line = predicted(METHODS["FakeTensor, line"], table, folds, "family")
-    rows = {}
+    table, rows = table.iloc[ours.index], {}  # with a folder of its own, the test rows are a part
     broken = table["usable"] & (table["memory_gib"] < _BROKEN * table["fake_tensor_gib"])
     for name, limit in _LIMITS.items():
         # Where a job ran, what it took decides; where it did not, it does not fit into less either.

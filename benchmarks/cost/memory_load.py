@@ -14,6 +14,7 @@ import pandas as pd
 from benchmarks.cost.libraries import vision
 from benchmarks.cost.traced import TraceCache
 from gpudemand.cost.families import family_of
+from gpudemand.cost.graph.op_graph import OpGraph
 from gpudemand.cost.memory.liveness import Setting
 from gpudemand.cost.memory.simulation import memory_features
 
@@ -93,6 +94,8 @@ def described(rows: pd.DataFrame, cache: TraceCache, *, trace: bool = True) -> p
 def _features(rows: pd.DataFrame, cache: TraceCache) -> pd.DataFrame:
     file = cache.folder / "memory.parquet"
     known = pd.read_parquet(file) if file.is_file() else pd.DataFrame()
+    if set(known.columns) != set(memory_features(OpGraph.from_operators([], []), [1]).columns) - {"batch_size"}:
+        known = pd.DataFrame()  # of another version
     keys = ["graph", "optimizer", "batch_size"]
     missing = rows.loc[~pd.MultiIndex.from_frame(rows[keys]).isin(known.index), keys].drop_duplicates()
     new = [

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gpudemand.cost.graph.features import OPERATOR_CLASSES
+from gpudemand.cost.operators.kernel import KINDS
 from gpudemand.cost.predict.step_time_model import StepTimeModel
+from gpudemand.cost.predict.work_coefficients import fit_work_coefficients
 from gpudemand.cost.regression.nonnegative import fit_nonnegative
-from gpudemand.cost.roofline.roofline import WORK
+from gpudemand.cost.roofline.roofline import TERMS, WORK
 
 
 class LogLinear:
@@ -48,9 +49,9 @@ class PlainRoofline(LogLinear):
     proportional = True
 
     def size(self, X: pd.DataFrame) -> Any:
-        """Seconds, with the passes of training."""
+        """Seconds."""
         sums = _sums(X)
-        return np.maximum(sums["flops"], sums["bytes"]) * np.where(X["mode"] == "train", 3.0, 1.0) + 1e-9
+        return np.maximum(sums["flops"], sums["bytes"]) + 1e-9
 
 
 class SimpleBoosting:
@@ -68,6 +69,23 @@ class SimpleBoosting:
     def predict(self, X: pd.DataFrame) -> Any:
         """Predict time."""
         return np.exp(self.model_.predict(simple_features(X)))
+
+
+class WorkAlone:
+    """The sum of the work by kind of kernel with fitted coefficients, without the learned correction."""
+
+    def fit(self, X: pd.DataFrame, y: Any, groups: Any = None) -> WorkAlone:
+        """Fit the coefficients."""
+        self.coefficients_ = fit_work_coefficients(self._terms(X), np.asarray(y))
+        return self
+
+    def predict(self, X: pd.DataFrame) -> Any:
+        """Predict time."""
+        return self._terms(X).to_numpy(dtype=float) @ self.coefficients_.to_numpy()
+
+    @staticmethod
+    def _terms(X: pd.DataFrame) -> pd.DataFrame:
+        return X.reindex(columns=list(TERMS), fill_value=0.0)
 
 
 class AugmentedLine:
@@ -126,14 +144,15 @@ def linear_features(X: pd.DataFrame) -> pd.DataFrame:
 
 
 def _sums(X: pd.DataFrame) -> pd.DataFrame:
-    """Forward work by kind, over all operators."""
-    names = {what: [f"{WORK}{kind}:{what}" for kind in OPERATOR_CLASSES] for what in ("flops", "bytes", "launch")}
+    """Work by term, over all kinds of kernels."""
+    names = {what: [f"{WORK}{kind}:{what}" for kind in KINDS] for what in ("flops", "bytes", "launch")}
     sums = {what: X[[name for name in found if name in X.columns]].sum(axis=1) for what, found in names.items()}
     return pd.DataFrame({**sums, "update": X[f"{WORK}update"]})
 
 
 METHODS: dict[str, Callable[[], Any]] = {
     "gpudemand": StepTimeModel,
+    "work alone": WorkAlone,
     "LightGBM, simple features": SimpleBoosting,
     "augmented linear": AugmentedLine,
     "plain roofline": PlainRoofline,

@@ -32,7 +32,7 @@ def _fold(method: Callable[[], Any], table: pd.DataFrame, fold: Fold, group: str
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model, factor = _fitted(method(), table, fold, group)
-        out = pd.DataFrame({"y": test["step_time_s"].to_numpy()}, index=fold.test)
+        out = pd.DataFrame({"y": test["step_time_s"].to_numpy(), "fold": fold.name}, index=fold.test)
         out["predicted"] = model.predict(test) * factor
         if hasattr(model, "predict_interval"):
             out["low"], out["high"] = model.predict_interval(test, _LEVEL).T
@@ -79,9 +79,23 @@ def log_errors(outs: dict[str, pd.DataFrame], groups: pd.Series) -> None:
     """Log errors of all methods, and of the first by the groups of the rows of a table."""
     log.info(_text(pd.DataFrame({method: summary(out) for method, out in outs.items()}).T))
     method, first = next(iter(outs.items()))
+    if first["fold"].any():
+        log.info("by fold, median and 90th percentile:\n%s", _text(by_fold(outs)))
+        return
     parts = first.groupby(groups.iloc[first.index].astype(object).to_numpy())
     by_group = pd.DataFrame({key: {"rows": len(out), **summary(out)} for key, out in parts}).T
     log.info("by %s, %s:\n%s", groups.name, method, _text(by_group.sort_values("median", ascending=False)))
+
+
+def by_fold(outs: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """Errors of all methods by named fold, and the share of the first inside its interval."""
+    columns: dict[str, dict[str, float]] = {"rows": next(iter(outs.values()))["fold"].value_counts().to_dict()}
+    for method, out in outs.items():
+        rows = {name: summary(part) for name, part in out.groupby("fold", sort=False)}
+        columns |= {f"{method}, {what}": {name: row[what] for name, row in rows.items()} for what in ("median", "p90")}
+        if "low" in out.columns:
+            columns[f"{method}, inside"] = {name: row["in 90 % interval"] for name, row in rows.items()}
+    return pd.DataFrame(columns)
 
 
 def _text(table: pd.DataFrame) -> str:

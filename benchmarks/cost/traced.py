@@ -1,6 +1,6 @@
 """Cache of the traced graphs of networks in public measurements.
 
-    python -m benchmarks.cost.traced --data DIR [--cache DIR] [--first timm-train]
+    python -m benchmarks.cost.traced --data DIR [--cache DIR]
 
 A network is a key, ``library:name@size``: ``timm:resnet50@224``. Libraries: ``timm`` (without fused attention, as in
 its older versions), ``timm-sdpa`` (with it), ``torchvision``, ``own`` (`benchmarks.cost.networks`). Networks that
@@ -38,8 +38,8 @@ class TraceCache:
 
     Notes
     -----
-    ``graphs/<key>.parquet`` holds the operators, ``graphs/<key>.json`` the edges and what else an `OpGraph` has,
-    ``failed/<key>.txt`` why a network has no graph.
+    ``graphs/<key>.parquet`` holds the operators, ``<key>.kernels.parquet`` the kernels, ``<key>.json`` the edges and
+    what else an `OpGraph` has, ``failed/<key>.txt`` why a network has no graph.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -57,11 +57,15 @@ class TraceCache:
         about = json.loads(self._path(key, ".json").read_text())
         edges = np.array(about.pop("edges"), dtype=np.int64).reshape(-1, 2)
         shapes = tuple(map(tuple, about.pop("input_shapes")))
-        return OpGraph(nodes=nodes, edges=edges, input_shapes=shapes, **about)
+        recorded = self._path(key, ".kernels.parquet")
+        kernels = pd.read_parquet(recorded) if recorded.is_file() else None
+        return OpGraph(nodes=nodes, edges=edges, input_shapes=shapes, kernels=kernels, **about)
 
     def put(self, key: str, graph: OpGraph) -> None:
         """Store a graph."""
         graph.nodes.assign(output_shape=graph.nodes["output_shape"].map(list)).to_parquet(self._path(key, ".parquet"))
+        if graph.kernels is not None:
+            graph.kernels.to_parquet(self._path(key, ".kernels.parquet"))
         about = {name: getattr(graph, name) for name in _FIELDS}
         # The file that marks a graph as stored is written last, by an atomic rename.
         text = json.dumps({**about, "input_shapes": graph.input_shapes, "edges": graph.edges.tolist()})

@@ -12,11 +12,12 @@ from gpudemand._typing import BoolArray, IntArray
 
 
 class Fold(NamedTuple):
-    """Positions of training, test and (of a new device) calibration rows."""
+    """Positions of training, test and (of a new device) calibration rows; a name if it is reported by itself."""
 
     train: IntArray
     test: IntArray
     calibrate: IntArray | None = None
+    name: str = ""
 
 
 class Track(NamedTuple):
@@ -40,6 +41,8 @@ class Track(NamedTuple):
         Tests extrapolation of the same jobs, a part of which is always in the training set.
     beside : tuple of str
         Projects whose rows are only for training.
+    one_of : tuple of str
+        Columns: of all rows that agree in them, one drawn at random is used.
     """
 
     sources: tuple[str, ...]
@@ -50,6 +53,7 @@ class Track(NamedTuple):
     calibrated: bool = False
     extends: bool = False
     beside: tuple[str, ...] = ()
+    one_of: tuple[str, ...] = ()
 
     def testable(self, jobs: pd.DataFrame) -> BoolArray:
         """Rows of the sources."""
@@ -69,6 +73,46 @@ def held_out(column: str, n_folds: int | None = None) -> Callable[..., list[Fold
         ]
 
     return folds
+
+
+#: Trait of networks -> kinds of kernels, and the share of the work (at the peaks) from which a network has it.
+_TRAITS = {
+    "grouped convolutions": (("conv_grouped",), 0.05),
+    "depthwise convolutions": (("conv_depthwise",), 0.25),
+    "attention": (("matmul", "attention"), 0.02),
+    "layer normalisation": (("layer_norm",), 0.04),
+    "matrix products": (("gemm",), 0.1),
+    "large convolutions": (("conv_large",), 0.1),
+    "element-wise chains": (("pointwise",), 0.3),
+    "moves": (("move",), 0.1),
+    "reductions": (("reduce",), 0.06),
+}
+#: Rows of a fold with a trait, and the largest share of all rows that may have it.
+_MIN_TEST, _MAX_TEST = 10, 0.8
+#: Of the draw of the sealed families.
+_SEED = 20261122
+
+
+def with_trait(jobs: pd.DataFrame, testable: BoolArray) -> list[Fold]:
+    """Hold out all families in which a network has a trait, a fold for each trait."""
+    work = jobs[[name for name in jobs if name.startswith("work:") and name.endswith((":bytes", ":flops"))]]
+    kinds = np.array([name.split(":")[1] for name in work.columns])
+    shares = work.T.groupby(kinds).sum().T.div(work.sum(axis=1), axis=0)
+    folds = []
+    for name, (found, least) in _TRAITS.items():
+        has = shares.reindex(columns=list(found), fill_value=0.0).sum(axis=1) > least
+        test = testable & jobs["family"].isin(jobs["family"][has].unique()).to_numpy()
+        if _MIN_TEST <= test.sum() <= _MAX_TEST * len(jobs):
+            folds.append(Fold(np.flatnonzero(~test), np.flatnonzero(test), name=name))
+    return folds
+
+
+def sealed(jobs: pd.DataFrame, testable: BoolArray) -> list[Fold]:
+    """Hold out a third of the families, drawn once."""
+    families = np.sort(jobs["family"].astype(str).unique())
+    drawn = np.random.default_rng(_SEED).choice(families, len(families) // 3, replace=False)
+    test = testable & jobs["family"].isin(drawn).to_numpy()
+    return [Fold(np.flatnonzero(~test), np.flatnonzero(test))]
 
 
 def within(track: Track, jobs: pd.DataFrame) -> list[Fold]:
@@ -142,9 +186,18 @@ def _one_machine(jobs: pd.DataFrame) -> pd.Series:
     return _trained(jobs) & (jobs["n_nodes"] == 1)
 
 
+def _inference(jobs: pd.DataFrame) -> pd.Series:
+    return (jobs["mode"] == "infer") & (jobs["device"] == "cuda")
+
+
+#: Of inference there are ten times as many rows as of training.
+_STACK = ("family", "device_name", "framework_version", "layout", "execution")
 _PUBLIC = ("lambda_pytorch", "lambda_tensorflow", "pytorch_gpu_benchmark")
 TRACKS = {
     "family": Track(("timm",), _timm_stack, "family", held_out("family", 8), (0.05, 0.15)),
+    "novelty": Track(("timm",), _timm_stack, "family", with_trait, (0.05, 0.15)),
+    "sealed": Track(("timm",), _timm_stack, "family", sealed, (0.07, 0.22)),
+    "inference": Track(("timm",), _inference, "family", held_out("family", 8), (0.1, 0.3), one_of=_STACK),
     "device": Track(("lambda_pytorch",), _trained, "device_die", held_out("device_die"), (0.07, 0.20)),
     "calibrated": Track(
         ("lambda_pytorch",), _trained, "device_die", held_out("device_die"), (0.04, 0.12), calibrated=True

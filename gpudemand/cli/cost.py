@@ -70,6 +70,11 @@ def cost(
     optimizer: Annotated[str, typer.Option(help="sgd, momentum, rmsprop, adagrad, adam or adamw.")] = "sgd",
     precision: Annotated[str, typer.Option(help="fp32, tf32, fp16 or bf16 (mixed).")] = "fp32",
     gpus: Annotated[int, typer.Option(help="GPUs that each hold a copy of the network.")] = 1,
+    layout: Annotated[str | None, typer.Option(help="contiguous or channels_last, the order of images.")] = None,
+    checkpointing: Annotated[
+        bool, typer.Option("--checkpointing", help="Recompute activations in the backward pass.")
+    ] = False,
+    mode: Annotated[str, typer.Option(help="training or inference.")] = "training",
     dtype: Annotated[str | None, typer.Option(help="Type of the input: int64 for tokens.")] = None,
     model: Annotated[Path | None, typer.Option(help="Folder of a predictor; the bundled one if none.")] = None,
     quiet: Quiet = False,
@@ -87,7 +92,12 @@ def cost(
     with steps(quiet=quiet) as begin:
         begin(f"Running {network.rpartition(':')[0]} to build the network")
         built, shape = load_model(network), parse_shape(input)
-        job = TrainingJob(built, shape, batch, optimizer, precision, device, gpus, input_dtype=dtype)
+        job = TrainingJob(
+            *(built, shape, batch, optimizer, precision, device, gpus, layout),
+            checkpointing=checkpointing,
+            input_dtype=dtype,
+            mode=mode,
+        )
         begin("Tracing the network")
         job.graph.flops  # noqa: B018 (traced here, under its own progress message)
         begin("Predicting")
@@ -107,8 +117,10 @@ def devices(ctx: typer.Context, debug: Debug = False) -> None:
 def calibrate(
     ctx: typer.Context,
     out: Annotated[Path, typer.Option(help="Folder that receives the predictor, for `gpudemand cost --model`.")],
-    device: Annotated[str | None, typer.Option(help="Name of this device in `gpudemand devices`.")] = None,
-    on: Annotated[str, typer.Option(help="cpu or cuda: device of the micro-benchmark, about ten seconds.")] = "cpu",
+    device: Annotated[
+        str | None, typer.Option(help="Name in `gpudemand devices`; by default this machine's, measured if unknown.")
+    ] = None,
+    on: Annotated[str, typer.Option(help="cpu or cuda: device of the micro-benchmark, about twenty seconds.")] = "cpu",
     rows: Annotated[
         Path | None, typer.Option(help="Rows of `gpudemand measure` to use instead of the micro-benchmark.")
     ] = None,
@@ -121,12 +133,24 @@ def calibrate(
     """Calibrate the predictor to a device with a few jobs measured on it."""
     from gpudemand._atomic import check_replaceable
     from gpudemand.cost.calibration import calibrate_device, format_calibration, micro_benchmark
+    from gpudemand.cost.devices import device as find_device
+    from gpudemand.cost.devices import save_device
+    from gpudemand.cost.machine import find_or_measure
     from gpudemand.cost.measuring.measure import read_rows
-    from gpudemand.cost.model import MANIFEST, CostModel
+    from gpudemand.cost.model import CostModel
+    from gpudemand.cost.predict.stored_models import MANIFEST
 
     check_replaceable(out, MANIFEST)  # before the measurement
     predictor = CostModel.load(model)
     with steps(quiet=quiet) as begin:
+        if device is not None:
+            find_device(device)  # before the measurement, which takes longer
+        elif rows is None:
+            begin("Looking up this device, or measuring it")
+            own, measured_now = find_or_measure(on)
+            device = own.name
+            if measured_now:
+                save_device(own)
         begin("Measuring four small networks" if rows is None else "Reading the rows")
         measured = micro_benchmark(on) if rows is None else read_rows(rows)
         begin("Calibrating")

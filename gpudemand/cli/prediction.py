@@ -25,7 +25,7 @@ def format_prediction(model: CostModel, job: TrainingJob) -> str:
     Returns
     -------
     str
-        A small table; a last line if the job is far from the training data.
+        A small table; last lines if the job is far from the training data.
     """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", FarFromTrainingWarning)
@@ -41,8 +41,8 @@ def format_prediction(model: CostModel, job: TrainingJob) -> str:
         ("largest batch that fits", f"{largest:,}", "with 95 %"),
     ]
     lines = [repr(job), "", aligned(pd.DataFrame(rows, columns=["", "predicted", "90 % interval"]))]
-    if any(issubclass(warning.category, FarFromTrainingWarning) for warning in caught):
-        lines += ["", "Unlike every job in the training data: rely on the intervals."]
+    far = dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, FarFromTrainingWarning))
+    lines += ["", *far] if far else []
     return "\n".join(lines)
 
 

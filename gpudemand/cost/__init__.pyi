@@ -1,8 +1,9 @@
-from .devices import Device, device
+from .devices import device, save_device
 from .families import family_of
 from .graph.features import GraphFeatures, graph_features, shape_inference_memory, training_flops
 from .graph.op_graph import OpGraph
 from .graph.structural_matrix import NetworkStructuralMatrix, structural_matrix
+from .hardware import Device
 from .job import TrainingJob, features_from_jobs
 from .measuring.bundled import load_architectures, load_held_out, load_measurements
 from .measuring.measure import measure_training_cost, noise_floor, read_rows
@@ -52,6 +53,7 @@ __all__ = [
     "noise_floor",
     "read_plan",
     "read_rows",
+    "save_device",
     "shape_inference_memory",
     "simulate_memory",
     "structural_matrix",

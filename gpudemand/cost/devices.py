@@ -1,182 +1,29 @@
-"""Table of GPUs and CPUs with the figures of their datasheets."""
+"""Table of GPUs and CPUs with the figures of their datasheets, and devices of one's own beside it."""
 
 from __future__ import annotations
 
 import functools
+import json
 import math
+import os
 import re
-from dataclasses import dataclass, fields
+from dataclasses import asdict, fields
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
+from gpudemand._atomic import replace_file
 from gpudemand._printing import aligned
 from gpudemand._typing import STRING
-from gpudemand._validation import InputError, check_choice, check_number, nearest, shorten
+from gpudemand._validation import InputError, nearest, shorten
+from gpudemand.cost.hardware import PRECISIONS, Device
 from gpudemand.datasets.registry import bundled_path
 
-#: Precisions of training; ``fp16`` (also called ``amp``) and ``bf16`` are mixed precision.
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
-#: Columns with a peak that matrix products of a precision can reach; the highest counts.
-_PEAKS = {
-    "fp64": ("fp64_tflops",),
-    "fp32": ("fp32_tflops", "fp32_tensor_tflops"),
-    "tf32": ("tf32_tflops",),
-    # Without tensor cores and without fast half precision, operands are halves and the arithmetic is single.
-    "fp16": ("fp16_tensor_tflops", "fp16_tflops", "fp32_tflops"),
-    "bf16": ("bf16_tensor_tflops",),
-}
 _TEXT = ("name", "aliases", "vendor", "kind", "die", "architecture", "interconnect", "compute_capability", "source")
-_TERA, _GIGA = 1e12, 1e9
-#: PCI Express generation -> bandwidth of sixteen lanes, both directions together.
-_PCIE_GB_S = {3: 32.0, 4: 64.0, 5: 128.0}
-#: Share of the nominal memory usable by processes, where unknown; 0.976 on average over data/devices.csv.
-_USABLE = 0.975
 _BRANDS = re.compile("nvidia|geforce|tesla|instinct|amd")
-
-
-@dataclass(frozen=True, repr=False)
-class Device:
-    """A GPU or CPU; of a card with several GPUs, one of them.
-
-    Parameters
-    ----------
-    name : str
-        Name.
-    memory_gib : float
-        Nominal memory.
-    bandwidth_gb_s : float
-        Memory bandwidth, 1e9 bytes a second.
-    fp32_tflops : float
-        Peak of single precision outside tensor cores, 1e12 operations a second.
-    usable_gib : float, optional
-        Memory that the driver offers to processes.
-    fp64_tflops, fp32_tensor_tflops, tf32_tflops, fp16_tflops, fp16_tensor_tflops, bf16_tensor_tflops, \
-fp8_tensor_tflops, int8_tops : float, optional
-        Dense peaks, with sums in single precision; NaN where there is no such unit.
-    sms, cores : float, optional
-        Streaming multiprocessors (compute units, CPU cores), and single-precision lanes in all of them.
-    boost_clock_mhz, l2_mib, tdp_w : float, optional
-        Clock, last-level cache, and power.
-    interconnect : str, optional
-        ``pcie``, ``nvlink``, ``nvlink bridge`` (works if one is plugged in), ``infinity fabric`` or ``none``.
-    interconnect_gb_s : float, optional
-        To all neighbours, both directions together.
-    pcie_generation : float, optional
-    vendor, kind, die, architecture, compute_capability, source : str, optional
-        ``kind`` is ``gpu`` or ``cpu``. Devices with one `die` are variants of one chip: hold them out together.
-    year : float, optional
-
-    Examples
-    --------
-    A device that is not in the table:
-
-    >>> mine = Device("prototype", memory_gib=64, bandwidth_gb_s=2000, fp32_tflops=30, bf16_tensor_tflops=400)
-    >>> mine.peak("bf16") / mine.peak("fp32")
-    13.333333333333334
-    >>> mine.precisions
-    ('fp32', 'fp16', 'bf16')
-    """
-
-    name: str
-    memory_gib: float
-    bandwidth_gb_s: float
-    fp32_tflops: float
-    usable_gib: float = math.nan
-    fp64_tflops: float = math.nan
-    fp32_tensor_tflops: float = math.nan
-    tf32_tflops: float = math.nan
-    fp16_tflops: float = math.nan
-    fp16_tensor_tflops: float = math.nan
-    bf16_tensor_tflops: float = math.nan
-    fp8_tensor_tflops: float = math.nan
-    int8_tops: float = math.nan
-    sms: float = math.nan
-    cores: float = math.nan
-    boost_clock_mhz: float = math.nan
-    l2_mib: float = math.nan
-    tdp_w: float = math.nan
-    interconnect: str = "pcie"
-    interconnect_gb_s: float = math.nan
-    pcie_generation: float = math.nan
-    vendor: str = ""
-    kind: str = "gpu"
-    die: str = ""
-    architecture: str = ""
-    compute_capability: str = ""
-    year: float = math.nan
-    source: str = ""
-
-    def __post_init__(self) -> None:
-        for name in ("memory_gib", "bandwidth_gb_s", "fp32_tflops"):
-            check_number(name, getattr(self, name), 0, open_low=True)
-        check_choice("kind", self.kind, ("gpu", "cpu"))
-
-    def peak(self, precision: str = "fp32") -> float:
-        """Peak of matrix products in a precision, operations a second.
-
-        Parameters
-        ----------
-        precision : {"fp64", "fp32", "tf32", "fp16", "amp", "bf16"}
-            ``fp16`` and ``bf16`` are mixed precision with sums in single precision.
-
-        Raises
-        ------
-        InputError
-            If the device lacks it.
-
-        Examples
-        --------
-        >>> device("V100").peak("amp") / 1e12
-        125.3
-        >>> device("V100").peak("tf32")
-        Traceback (most recent call last):
-        ...
-        gpudemand._validation.InputError: Tesla V100 SXM2 16GB cannot train in 'tf32'; it can in fp32, fp16.
-        """
-        name = check_choice("precision", "fp16" if precision == "amp" else precision, _PEAKS)
-        peak = self._peak(name)
-        if math.isnan(peak):
-            raise InputError(f"{self.name} cannot train in {precision!r}; it can in {', '.join(self.precisions)}.")
-        return peak
-
-    def _peak(self, precision: str) -> float:
-        if precision == "fp16" and self.kind == "cpu":
-            return math.nan
-        names = (
-            ("bf16_tensor_tflops", "fp32_tflops") if (precision, self.kind) == ("bf16", "cpu") else _PEAKS[precision]
-        )
-        return float(np.fmax.reduce([getattr(self, name) for name in names])) * _TERA
-
-    @property
-    def precisions(self) -> tuple[str, ...]:
-        """Those of `PRECISIONS` that the device supports."""
-        return tuple(name for name in PRECISIONS if not math.isnan(self._peak(name)))
-
-    @property
-    def bandwidth(self) -> float:
-        """Memory bandwidth, bytes a second."""
-        return self.bandwidth_gb_s * _GIGA
-
-    @property
-    def interconnect_bandwidth(self) -> float:
-        """Bandwidth to neighbours, both directions together, bytes a second; PCIe without another interconnect."""
-        return self.pcie_bandwidth if math.isnan(self.interconnect_gb_s) else self.interconnect_gb_s * _GIGA
-
-    @property
-    def pcie_bandwidth(self) -> float:
-        """Bandwidth of sixteen PCIe lanes, both directions together, bytes a second; NaN if unknown."""
-        return _PCIE_GB_S.get(self.pcie_generation, math.nan) * _GIGA  # type: ignore[call-overload]
-
-    @property
-    def usable_memory_gib(self) -> float:
-        """Memory that the driver offers to processes; estimated from the nominal memory where unknown."""
-        return self.memory_gib * _USABLE if math.isnan(self.usable_gib) else self.usable_gib
-
-    def __repr__(self) -> str:
-        peaks = ", ".join(f"{name} {self._peak(name) / _TERA:.4g}" for name in self.precisions)
-        return f"Device({self.name!r}: {self.memory_gib:g} GiB, {self.bandwidth_gb_s:g} GB/s, TFLOP/s: {peaks})"
+#: Environment variable with the folder of saved devices.
+_FOLDER = "GPUDEMAND_DEVICES"
 
 
 def devices() -> pd.DataFrame:
@@ -199,7 +46,7 @@ def devices() -> pd.DataFrame:
 
 
 def device(name: str | Device) -> Device:
-    """Look a device up by its name or by an alias of frameworks, drivers and public measurements.
+    """Look a device up by its name, by an alias of frameworks, drivers and public measurements, or among saved ones.
 
     Case, spaces, hyphens and brands do not matter. The bare name of a family is its most common
     member: ``"A100"`` is the SXM4 board with 40 GB, ``"H100"`` the SXM5 one, ``"V100"`` the SXM2 one with 16 GB.
@@ -212,7 +59,7 @@ def device(name: str | Device) -> Device:
     Raises
     ------
     InputError
-        For a device that is not in the table.
+        For a device that is neither in the table nor saved.
 
     Examples
     --------
@@ -226,14 +73,59 @@ def device(name: str | Device) -> Device:
     if not isinstance(name, str):
         raise InputError(f"device must be a name or a Device; got {type(name).__name__}.")
     known = _names()
-    if _key(name) not in known:
-        # Bare numbers ("3090") resemble too many names.
-        hint = nearest(name, [alias for alias in _aliases() if not alias.isdigit()])
-        raise InputError(
-            f"device {shorten(name)!r} is not in the table.{hint} "
-            "`gpudemand devices` lists it; add a row to data/devices.csv or pass a Device."
-        )
-    return _device(known[_key(name)])
+    if _key(name) in known:
+        return _device(known[_key(name)])
+    saved = _file(name)
+    if saved.is_file():
+        return Device(**json.loads(saved.read_text(encoding="utf-8")))
+    # Bare numbers ("3090") resemble too many names.
+    hint = nearest(name, [alias for alias in _aliases() if not alias.isdigit()])
+    raise InputError(
+        f"device {shorten(name)!r} is not in the table.{hint} `gpudemand devices` lists it; add a row to "
+        "data/devices.csv or pass a Device, which save_device keeps under its name."
+    )
+
+
+def save_device(own: Device) -> Path:
+    """Save a device of one's own, so that `device` finds it by its name in any later process.
+
+    Parameters
+    ----------
+    own : Device
+        Its name must not be one of the table.
+
+    Returns
+    -------
+    Path
+        A JSON file in the folder that the environment variable ``GPUDEMAND_DEVICES`` names, by default
+        ``~/.config/gpudemand/devices``.
+
+    Raises
+    ------
+    InputError
+        If the table has a device of that name.
+
+    Examples
+    --------
+    >>> save_device(Device("H200", memory_gib=64, bandwidth_gb_s=2000, fp32_tflops=30))
+    Traceback (most recent call last):
+    ...
+    gpudemand._validation.InputError: the table has a 'H200' already; give the device another name.
+    """
+    if _key(own.name) in _names():
+        raise InputError(f"the table has a {own.name!r} already; give the device another name.")
+    path = _file(own.name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replace_file(path) as new:
+        new.write_text(json.dumps(asdict(own), indent=1), encoding="utf-8")
+    return path
+
+
+def _file(name: str) -> Path:
+    """File of a saved device."""
+    folder = os.environ.get(_FOLDER)
+    home = Path(folder) if folder else Path.home() / ".config" / "gpudemand" / "devices"
+    return home / f"{_key(name)}.json"
 
 
 def format_devices() -> str:
@@ -246,7 +138,7 @@ def format_devices() -> str:
     """
     rows = [
         [item.name, item.die, f"{item.year:.0f}", f"{item.memory_gib:g}", f"{item.bandwidth_gb_s:.0f}"]
-        + [_cell(item._peak(precision) / _TERA) for precision in PRECISIONS]
+        + [_cell(item._peak(precision) / 1e12) for precision in PRECISIONS]
         for item in map(device, _table().index)
     ]
     return aligned(pd.DataFrame(rows, columns=["device", "die", "year", "GiB", "GB/s", *PRECISIONS]))

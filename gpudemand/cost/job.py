@@ -12,15 +12,18 @@ import pandas as pd
 
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError, check_choice, check_number
-from gpudemand.cost.devices import PRECISIONS, Device, device
+from gpudemand.cost.devices import device
 from gpudemand.cost.graph.features import OPTIMIZER_STATES
 from gpudemand.cost.graph.op_graph import OpGraph
+from gpudemand.cost.hardware import PRECISIONS, Device
 from gpudemand.cost.measuring.configuration import CHOICES, check_keras
 from gpudemand.cost.regression.feature_table import CATEGORIES, NUMBERS, features_of_graphs
 from gpudemand.cost.tracing.inputs import read_inputs
 
 #: Model -> fingerprint and inputs -> graph, for as long as the model lives.
 _GRAPHS: WeakKeyDictionary[Any, dict[Hashable, OpGraph]] = WeakKeyDictionary()
+#: What a job does with the network.
+MODES = ("training", "inference")
 _DEVICE_NUMBERS = ("bandwidth_gb_s", "fp32_tflops", "sms", "boost_clock_mhz", "l2_mib", "year")
 
 
@@ -54,11 +57,14 @@ class TrainingJob:
         Such as ``"2.6.0"``; None is the newest in the training data.
     input_dtype : str, or a list or dict of str, optional
         As for `OpGraph.from_torch`.
+    mode : {"training", "inference"}, default="training"
+        A training step, or a forward pass in evaluation mode without gradients, which `optimizer` has no part in.
 
     Raises
     ------
     InputError
-        For an object that is no model, a number out of range, an unknown device, or a precision that it lacks.
+        For an object that is no model, a number out of range, an unknown device, a precision that it lacks, or
+        checkpointing or several GPUs in inference.
 
     Examples
     --------
@@ -83,6 +89,7 @@ class TrainingJob:
     checkpointing: bool = False
     framework_version: str | None = None
     input_dtype: Any = None
+    mode: str = "training"
 
     def __post_init__(self) -> None:
         keras = self.framework == "keras"
@@ -97,6 +104,7 @@ class TrainingJob:
         check_choice("precision", self.precision, PRECISIONS)
         for name in ("layout", "execution"):
             check_choice(name, getattr(self, name), CHOICES[name])
+        check_choice("mode", self.mode, MODES)
         self._check_shape()
         self._check_combination()
 
@@ -113,6 +121,10 @@ class TrainingJob:
         self.hardware.peak(self.precision)  # raises for a precision that the device lacks
         if self.n_gpus > 1 and self.hardware.kind == "cpu":
             raise InputError(f"{self.hardware.name} is a CPU; n_gpus must be 1, got {self.n_gpus}.")
+        if self.mode == "inference" and self.checkpointing:
+            raise InputError("inference saves no activations; leave out checkpointing.")
+        if self.mode == "inference" and self.n_gpus > 1:
+            raise InputError(f"in inference each GPU works on its own; n_gpus must be 1, got {self.n_gpus}.")
         check_keras(self.framework, self.layout, self.execution)
 
     @property
@@ -145,19 +157,22 @@ class TrainingJob:
         if isinstance(self.model, OpGraph):
             return self.model
         known = _GRAPHS.setdefault(self.model, {})
-        key = (self.inputs_key, _fingerprint(self.model, self.framework))
+        key = (self.inputs_key, self.mode, _fingerprint(self.model, self.framework))
         if key not in known:
             known[key] = self._trace()
         return known[key]
 
     def _trace(self) -> OpGraph:
         tracer = OpGraph.from_keras if self.framework == "keras" else OpGraph.from_torch
-        return tracer(self.model, self.input_shape, input_dtype=self.input_dtype)
+        mode = {"train": False} if self.mode == "inference" else {}
+        return tracer(self.model, self.input_shape, input_dtype=self.input_dtype, **mode)
 
     def __repr__(self) -> str:
         name = self.model.name if isinstance(self.model, OpGraph) else type(self.model).__name__
         options = [f"batch {self.batch_size}", self.optimizer, self.precision, self.layout, self.execution]
         options += ["checkpointing"] * self.checkpointing
+        if self.mode == "inference":
+            options[1] = "inference"
         count = f"{self.n_gpus} x " if self.n_gpus > 1 else ""
         return f"TrainingJob({name}{self._input_text()}: {', '.join(map(str, options))}, {count}{self.hardware.name})"
 
@@ -219,7 +234,7 @@ def distinct_graphs(jobs: list[TrainingJob]) -> tuple[list[OpGraph], list[int]]:
     graphs: list[OpGraph] = []
     rows = []
     for job in jobs:
-        key = (id(job.model), job.inputs_key)
+        key = (id(job.model), job.inputs_key, job.mode)
         if key not in position:
             position[key] = len(graphs)
             graphs.append(job.graph)
@@ -273,8 +288,8 @@ def _framework(model: Any) -> str:
 
 
 def _fingerprint(model: Any, framework: str) -> Hashable:
-    """Types and shapes of the layers, which change if they are frozen, added or replaced after a first trace."""
+    """Types, modes and shapes of the layers, which may be frozen, added or replaced after a first trace."""
     if framework == "keras":
         return tuple((tuple(weight.shape), weight.trainable) for weight in model.weights)
-    parts = tuple(type(part) for part in model.modules())
+    parts = tuple((type(part), part.training) for part in model.modules())
     return parts, tuple((tuple(weight.shape), weight.requires_grad) for weight in model.parameters())

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import zipfile
-import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,8 +10,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gpudemand._atomic import replace_folder
-from gpudemand._manifest import read_manifest
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_columns, check_number
 from gpudemand.cost.job import TrainingJob
@@ -22,14 +18,11 @@ from gpudemand.cost.model_inputs import memory_covariates, memory_inputs, memory
 from gpudemand.cost.predict.largest_batch import max_batch_size
 from gpudemand.cost.predict.memory_model import MemoryModel
 from gpudemand.cost.predict.step_time_model import StepTimeModel
+from gpudemand.cost.predict.stored_models import MANIFEST, load_models, save_models
 from gpudemand.datasets.registry import bundled_path
 
 #: Target column -> class of its model.
 TARGETS: dict[str, Any] = {"step_time_s": StepTimeModel, "memory_gib": MemoryModel}
-#: Version of the stored files; 3 lists their checksums.
-_FORMAT = 3
-#: File of a stored model that lists the others.
-MANIFEST = "model.json"
 Jobs = TrainingJob | Iterable[TrainingJob]
 
 
@@ -37,8 +30,8 @@ class CostModel:
     """Predict step time and memory of training jobs, the probability that they fit, and the largest batch.
 
     Time is a linear model of the job's work at the peaks of its device's datasheet, with a learned correction
-    (`StepTimeModel`); memory is a simulation of the allocator, with a learned correction (`MemoryModel`). CPUs and GPUs
-    have separate models. Nothing is run and nothing is allocated.
+    (`StepTimeModel`); memory is a fitted sum of simulated amounts (`MemoryModel`). CPUs and GPUs have separate models.
+    Nothing is run and nothing is allocated.
 
     Parameters
     ----------
@@ -62,7 +55,7 @@ class CostModel:
     >>> model, job = CostModel.load(), TrainingJob(net, (3, 32, 32), batch_size=16, device="AMD EPYC")
     >>> model.predict(job).columns.tolist()[:3]
     ['step_time_s', 'step_time_s-lo-90', 'step_time_s-hi-90']
-    >>> model.fits(job)
+    >>> round(model.fits(job), 3)
     1.0
     """
 
@@ -89,16 +82,9 @@ class CostModel:
         CostModel
         """
         source = bundled_path(f"cost/model/{MANIFEST}").parent if folder is None else Path(folder)
-        if not (source / MANIFEST).is_file():
-            raise InputError(f"there is no {MANIFEST} in {str(source)!r}; give the folder that CostModel.save wrote.")
-        manifest = read_manifest(source, MANIFEST, _FORMAT)
+        manifest, models = load_models(source, TARGETS)
         model = cls(manifest.get("random_state", 0))
-        model.fitted_on_ = _check_fitted_on(manifest)
-        model.models_ = {
-            (kind, target): _restore(estimator, source / _file(kind, target))
-            for kind in model.fitted_on_
-            for target, estimator in TARGETS.items()
-        }
+        model.fitted_on_, model.models_ = manifest["fitted_on"], models
         return model
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
@@ -120,11 +106,7 @@ class CostModel:
         InputError
             If the folder holds anything but a saved model.
         """
-        about = {"format": _FORMAT, "random_state": self.random_state, "fitted_on": self.fitted_on_}
-        models = self._fitted()
-        with replace_folder(folder, MANIFEST, about) as new:
-            for (kind, target), model in models.items():
-                np.savez_compressed(new / _file(kind, target), **model.to_arrays())
+        save_models(folder, self._fitted(), {"random_state": self.random_state, "fitted_on": self.fitted_on_})
         return Path(folder)
 
     def fit(self, jobs: Sequence[TrainingJob], costs: pd.DataFrame, groups: Any = None) -> CostModel:
@@ -241,9 +223,8 @@ class CostModel:
         job : TrainingJob
         """
         (only,) = _as_list(job)
-        return memory_breakdown(
-            only.graph, only.batch_size, only.optimizer, only.precision, checkpointing=only.checkpointing
-        )
+        options = {"checkpointing": only.checkpointing, "inference": only.mode == "inference"}
+        return memory_breakdown(only.graph, only.batch_size, only.optimizer, only.precision, **options)
 
     def calibrate(self, jobs: Jobs, step_time_s: Any) -> CostModel:
         """Calibrate step times with one or more measured jobs on a device.
@@ -294,29 +275,6 @@ class CostModel:
 
 
 _INPUTS = {"step_time_s": step_time_inputs, "memory_gib": memory_inputs}
-
-
-def _file(kind: str, target: str) -> str:
-    return f"{kind}_{target}.npz"
-
-
-def _check_fitted_on(manifest: dict[str, Any]) -> dict[str, Any]:
-    """The part of a manifest that says what was fitted, with a file for each model."""
-    fitted_on = manifest.get("fitted_on")
-    kinds = fitted_on if isinstance(fitted_on, dict) else {}
-    files = {_file(kind, target) for kind in kinds for target in TARGETS}
-    about = all(isinstance(data, dict) and isinstance(data.get("jobs"), int) for data in kinds.values())
-    if not kinds or not about or files != set(manifest["files"]):
-        raise InputError(f"{MANIFEST} and the files beside it disagree; copy or save the folder again.")
-    return kinds
-
-
-def _restore(estimator: Any, path: Path) -> Any:
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return estimator.from_arrays(arrays)
-    except (ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{path.name} does not hold a model that this version knows: {error}") from error
 
 
 def _as_list(jobs: Jobs) -> list[TrainingJob]:

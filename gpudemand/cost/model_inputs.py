@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 
 from gpudemand._validation import InputError
-from gpudemand.cost.devices import Device
 from gpudemand.cost.graph.features import OPTIMIZER_STATES, features_by_name
 from gpudemand.cost.graph.op_graph import OpGraph
+from gpudemand.cost.hardware import Device
 from gpudemand.cost.job import TrainingJob, distinct_graphs, features_from_jobs
 from gpudemand.cost.memory.liveness import Setting
 from gpudemand.cost.memory.simulation import interpolated_features
@@ -23,14 +23,16 @@ _MIB = 2.0**20
 def step_time_inputs(jobs: Sequence[TrainingJob]) -> pd.DataFrame:
     """Columns of `features_from_jobs` and of `step_terms`, and ``mode``, a row a job."""
     graphs, positions = distinct_graphs(list(jobs))
-    table = features_from_jobs(jobs).assign(mode="train")
+    modes = ["infer" if job.mode == "inference" else "train" for job in jobs]
+    table = features_from_jobs(jobs).assign(mode=modes)
     return pd.concat([table, step_terms(table, [graphs[position] for position in positions])], axis=1)
 
 
 def memory_setting(job: TrainingJob) -> Setting:
     """Options of the memory simulation for a job."""
     device = "cpu" if job.hardware.kind == "cpu" else "cuda"
-    return Setting(job.optimizer, job.precision in ("fp16", "bf16"), job.checkpointing, device)
+    half = job.precision in ("fp16", "bf16")
+    return Setting(job.optimizer, half, job.checkpointing, device, job.mode == "inference")
 
 
 def memory_covariates(job: TrainingJob) -> dict[str, float]:

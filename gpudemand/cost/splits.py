@@ -15,8 +15,9 @@ from sklearn.model_selection import BaseCrossValidator, GroupKFold, LeaveOneGrou
 
 from gpudemand._typing import BoolArray, FloatArray
 from gpudemand._validation import InputError, check_choice, check_columns, check_number
-from gpudemand.cost.devices import Device, device
+from gpudemand.cost.devices import device
 from gpudemand.cost.families import family_of
+from gpudemand.cost.hardware import Device
 
 
 class _KeySplit(BaseCrossValidator):

@@ -1,15 +1,17 @@
 """A cost model is calibrated to a device with a few measured jobs."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
 from gpudemand._validation import InputError
 from gpudemand.cli.app import app
-from gpudemand.cost import CostModel, load_measurements
+from gpudemand.cost import CostModel, TrainingJob, calibration, device, load_measurements, machine
 from gpudemand.cost.calibration import calibrate_device, format_calibration, micro_benchmark
+from gpudemand.cost.predict.step_time_model import FarFromTrainingWarning
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +40,57 @@ def test_the_command_stores_the_calibrated_model(rows, tmp_path):
     assert result.exit_code == 0, result.output
     factors = CostModel.load(tmp_path / "mine").models_["cpu", "step_time_s"].calibration_.devices
     assert factors["AMD EPYC (2 cores)"] == pytest.approx(np.log(3), abs=0.6)
+
+
+def test_errors_after_the_calibration_are_those_of_jobs_left_out(rows):
+    model = CostModel.load()
+    odd = rows.assign(step_time_s=rows["step_time_s"] * np.where(rows["network"] == "vgg11", 10.0, 1.0))
+    table = calibrate_device(model, odd).set_index("job")
+    error = (table["after_s"] / table["measured_s"] - 1).abs()
+    assert error.loc[[name.startswith("vgg11") for name in error.index]].min() > 0.5
+    single = calibrate_device(CostModel.load(), rows.head(1))
+    assert single["after_s"].isna().all()
+    assert "after" not in format_calibration(single).splitlines()[0]
+
+
+def test_a_noisy_machine_is_refused(rows):
+    steady = pd.concat([rows, rows.assign(step_time_s=1.1 * rows["step_time_s"])])
+    assert len(calibrate_device(CostModel.load(), steady)) == len(rows)
+    noisy = pd.concat([rows, rows.assign(step_time_s=1.4 * rows["step_time_s"])])
+    with pytest.raises(InputError, match=r"differ by 40 % at the median: other work runs"):
+        calibrate_device(CostModel.load(), noisy)
+
+
+@pytest.fixture
+def unknown_machine(monkeypatch, tmp_path):
+    """A processor that no table has, with its devices in a folder of its own."""
+    monkeypatch.setenv("GPUDEMAND_DEVICES", str(tmp_path / "devices"))
+    monkeypatch.setattr(machine, "cpu_model", lambda: "Imaginary CPU 9000")
+    monkeypatch.setattr(machine, "_VECTOR", {"cpu": 2**20})
+    monkeypatch.setattr(machine, "_MATRIX", {"cpu": 256})
+
+
+def test_an_unknown_processor_becomes_a_device_of_its_own(unknown_machine, monkeypatch, rows, tmp_path):
+    monkeypatch.setattr(calibration, "micro_benchmark", lambda on: rows)
+    arguments = ["calibrate", "--out", tmp_path / "mine", "--quiet"]
+    result = CliRunner().invoke(app, list(map(str, arguments)))
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("Imaginary CPU 9000: median error ")
+    found = device("imaginary cpu-9000")
+    assert (found.kind, found.source) == ("cpu", "measured")
+    assert 0.1 < found.bandwidth_gb_s < 10_000
+    assert 1e-4 < found.fp32_tflops < 1000
+    job = TrainingJob(torch.nn.Linear(4, 4), (4,), device="Imaginary CPU 9000")
+    with pytest.warns(FarFromTrainingWarning):
+        assert CostModel.load(tmp_path / "mine").predict(job)["step_time_s"].notna().all()
+
+
+def test_a_device_is_checked_before_anything_is_trained(unknown_machine, monkeypatch, tmp_path):
+    monkeypatch.setattr(calibration, "micro_benchmark", lambda on: pytest.fail("trained first"))
+    result = CliRunner().invoke(app, ["calibrate", "--out", str(tmp_path / "mine"), "--device", "H2000"])
+    assert result.exit_code == 2
+    assert "Did you mean 'H200'" in result.output
+    assert not (tmp_path / "mine").exists()
 
 
 def test_invalid_rows_and_devices_are_rejected(rows):

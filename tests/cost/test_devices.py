@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 
 from gpudemand._validation import InputError
 from gpudemand.cli.app import app
-from gpudemand.cost.devices import PRECISIONS, Device, _aliases, _key, device, devices
+from gpudemand.cost.devices import PRECISIONS, Device, _aliases, _key, device, devices, save_device
 
 TABLE = devices()
 GPUS = TABLE[TABLE["kind"] == "gpu"]
-#: CDNA 3 issues two instructions a clock to each lane.
-OPERATIONS_PER_CLOCK = {"CDNA 3": 4}
+#: CDNA 3 and 4 issue two instructions a clock to each lane.
+OPERATIONS_PER_CLOCK = {"CDNA 3": 4, "CDNA 4": 4}
 
 
 def test_names_are_unique():
@@ -122,6 +122,14 @@ DATA_SHEETS = [
     ("MI250X", "fp64_tflops", 23.9),
     ("MI300X", "bf16_tensor_tflops", 1307.4),
     ("MI325X", "bandwidth_gb_s", 6000),
+    ("MI350X", "fp16_tensor_tflops", 2300),
+    ("MI355X", "fp8_tensor_tflops", 5000),
+    ("MI355X", "bandwidth_gb_s", 8000),
+    ("NVIDIA B300 SXM6 AC", "bf16_tensor_tflops", 2250),
+    ("NVIDIA GB300", "bf16_tensor_tflops", 2500),
+    ("RTX PRO 6000 Blackwell Max-Q", "fp32_tflops", 110),
+    ("RTX 5060", "memory_gib", 8),
+    ("RTX 5050", "bandwidth_gb_s", 320),
 ]
 
 
@@ -223,3 +231,16 @@ def test_the_table_is_a_copy():
     mine = devices()
     mine.iloc[0, 0] = "changed"
     assert devices().iloc[0, 0] == TABLE.iloc[0, 0]
+
+
+def test_a_saved_device_is_found_by_its_name(monkeypatch, tmp_path):
+    monkeypatch.setenv("GPUDEMAND_DEVICES", str(tmp_path))
+    own = Device("Prototype 1", memory_gib=64, bandwidth_gb_s=2000, fp32_tflops=30, bf16_tensor_tflops=400)
+    assert save_device(own).parent == tmp_path
+    found = device("prototype-1")
+    assert repr(found) == repr(own)
+    assert found.precisions == own.precisions
+    with pytest.raises(InputError, match="the table has a 'H200' already"):
+        save_device(replace(own, name="H200"))
+    with pytest.raises(InputError, match="is not in the table"):
+        device("Prototype 2")

@@ -52,6 +52,9 @@ def traces(monkeypatch):
         ({"optimizer": "adma"}, "Did you mean 'adam'"),
         ({"layout": "nhwc"}, "layout='nhwc' is not known"),
         ({"execution": "jit"}, "execution='jit' is not known"),
+        ({"mode": "infer"}, "Did you mean 'inference'"),
+        ({"mode": "inference", "checkpointing": True}, "leave out checkpointing"),
+        ({"mode": "inference", "n_gpus": 2}, "n_gpus must be 1, got 2"),
         ({"input_shape": (3, 0, 8)}, "holds an extent below 1"),
         ({"input_shape": None}, "needs input_shape"),
         ({"model": "resnet50"}, "got str"),
@@ -180,3 +183,25 @@ def test_keras_models_declare_their_inputs():
     assert job.graph.flops == 2 * 192 * 10
     with pytest.raises(InputError, match="keras trains with"):
         TrainingJob(model, execution="eager")
+
+
+def test_an_inference_job_is_traced_in_evaluation_mode():
+    net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(), torch.nn.Linear(8, 2))
+    training = TrainingJob(net, (8,), optimizer="adam")
+    inference = replace(training, mode="inference")
+    assert repr(inference) == "TrainingJob(Sequential on 8: batch 32, inference, fp32, contiguous, eager, H200 SXM)"
+    assert "Dropout" in set(training.graph.nodes["type"])
+    assert set(inference.graph.nodes["type"]) == {"Gemm"}
+    assert training.graph.saved_bytes > 0 == inference.graph.saved_bytes
+    table = features_from_jobs([training, inference])
+    assert table["saved_bytes"].iloc[0] > 0 == table["saved_bytes"].iloc[1]
+    assert net.training
+
+
+def test_a_training_job_keeps_the_mode_of_each_layer():
+    net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout())
+    assert "Dropout" in set(TrainingJob(net, (8,)).graph.nodes["type"])
+    net[1].eval()
+    graph = TrainingJob(net, (8,)).graph
+    assert set(graph.nodes["type"]) == {"Gemm"}
+    assert graph.n_trainable == 72

@@ -81,6 +81,30 @@ def test_simulated_peak_is_that_of_torch(name: str, optimizer: str, within: floa
     assert simulated == pytest.approx(_measured_peak(module, shape, 16, optimizer), rel=within)
 
 
+def _measured_inference_peak(module, x) -> int:
+    """Bytes beyond the weights and the batch at the peak of a forward pass without gradients."""
+    activity = torch.profiler.ProfilerActivity.CPU
+    with torch.no_grad(), torch.profiler.profile(activities=[activity], profile_memory=True) as profile:
+        module.eval()(x)
+    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    return int(np.cumsum([e.nbytes() for e in sorted(events, key=lambda event: event.start_ns())]).max())
+
+
+@pytest.mark.parametrize(
+    ("name", "within"),
+    [("resnet18", 0.01), ("vit_tiny", 0.01), ("densenet121", 0.15), ("mobilenet_v2", 0.01), ("gpt", 0.01)],
+)
+def test_simulated_peak_of_inference_is_that_of_torch(name: str, within: float) -> None:
+    module, shape = _module(name)
+    found = simulate_memory(
+        OpGraph.from_torch(module, shape, train=False), 16, Setting("adam", device="cpu", inference=True)
+    )
+    x = torch.randint(200, (16, *shape)) if name == "gpt" else torch.randn(16, *shape)
+    simulated = found.allocated - found.parts["parameters"] - found.parts["input"]
+    assert simulated == pytest.approx(_measured_inference_peak(module, x), rel=within)
+    assert found.parts["optimizer_state"] == found.parts["gradients"] == 0
+
+
 @pytest.fixture(scope="module")
 def resnet() -> OpGraph:
     with torch.device("meta"):
@@ -88,7 +112,12 @@ def resnet() -> OpGraph:
 
 
 def test_all_tensors_of_a_step_are_freed(resnet: OpGraph) -> None:
-    for setting in (Setting("adam"), Setting(mixed_precision=True), Setting(checkpointing=True)):
+    for setting in (
+        Setting("adam"),
+        Setting(mixed_precision=True),
+        Setting(checkpointing=True),
+        Setting("adam", mixed_precision=True, inference=True),
+    ):
         events = step_events(resnet, setting)
         alive = np.bincount(events.tensor, events.sign, minlength=events.fixed.size)
         assert alive.min() == 0
@@ -101,9 +130,10 @@ def test_all_tensors_of_a_step_are_freed(resnet: OpGraph) -> None:
 def test_memory_grows_with_the_batch(resnet: OpGraph) -> None:
     allocated = allocated_bytes(step_events(resnet), [1, 2, 4, 8, 16, 64])
     assert (np.diff(allocated) > 0).all()
-    reserved = memory_features(resnet, [4, 16, 64])["reserved"]
-    assert reserved.is_monotonic_increasing
-    assert (reserved.to_numpy() >= memory_features(resnet, [4, 16, 64])["allocated"].to_numpy()).all()
+    table = memory_features(resnet, [1, 2, 3, 5, 8, 16, 17, 64])
+    assert all(table[name].is_monotonic_increasing for name in table.columns if not name.startswith("part:"))
+    assert (table["segments"] >= table["allocated"]).all()
+    assert (table["allocated"] >= table["resident"]).all()
 
 
 def test_mixed_precision_and_checkpointing_save_memory(resnet: OpGraph) -> None:
@@ -185,12 +215,12 @@ def test_allocator_returns_to_empty() -> None:
 
 @pytest.fixture(scope="module")
 def fitted(resnet: OpGraph) -> tuple[MemoryModel, pd.DataFrame, np.ndarray]:
-    """A model of a make-believe GPU: 1.5 GiB for the driver, 10 % more than is reserved."""
+    """A model of a make-believe GPU: 1.5 GiB for the driver, 10 % more than the segments."""
     tables = [memory_features(resnet, range(4, 260, 12), Setting(optimizer)) for optimizer in ("sgd", "adam")]
     table = pd.concat(tables, ignore_index=True)
     noise = np.random.default_rng(0).normal(0, 0.02, len(table))
-    y = (1.5 + 1.1 * table["reserved"].to_numpy() / 2**30) * np.exp(noise)
-    return MemoryModel(n_trees=30).fit(table, y, np.arange(len(y)) % 8), table, y
+    y = (1.5 + 1.1 * table["segments"].to_numpy() / 2**30) * np.exp(noise)
+    return MemoryModel().fit(table, y, np.arange(len(y)) % 8), table, y
 
 
 def test_model_predicts_and_covers(fitted) -> None:
@@ -205,7 +235,7 @@ def test_model_predicts_and_covers(fitted) -> None:
 
 def test_model_is_told_when_jobs_are_far_away(fitted) -> None:
     model, table, _ = fitted
-    far = table.tail(1).assign(**{name: table[name].max() * 100 for name in ("reserved", "allocated", "batch_size")})
+    far = table.tail(1).assign(**{name: table[name].max() * 100 for name in ("segments", "allocated", "batch_size")})
     near = model.predict_interval(table.tail(1))[0]
     with pytest.warns(FarFromTrainingWarning):
         low, high = model.predict_interval(far)[0]
@@ -225,14 +255,14 @@ def test_model_ignores_runs_that_broke_off(fitted) -> None:
     model, table, y = fitted
     broken = y.copy()
     broken[::9] *= 0.1
-    other = MemoryModel(n_trees=30).fit(table, broken, np.arange(len(y)) % 8)
+    other = MemoryModel().fit(table, broken, np.arange(len(y)) % 8)
     assert np.median(np.abs(other.predict(table) / model.predict(table) - 1)) < 0.03
 
 
 def test_model_refuses_what_it_cannot_use(fitted) -> None:
     _, table, y = fitted
     with pytest.raises(InputError, match="lacks the column"):
-        MemoryModel().fit(table.drop(columns="reserved"), y)
+        MemoryModel().fit(table.drop(columns="segments"), y)
     with pytest.raises(InputError, match="no amount of memory"):
         MemoryModel().fit(table, -y)
     with pytest.raises(InputError, match="single group"):
@@ -264,6 +294,10 @@ def test_breakdown_adds_up(resnet: OpGraph) -> None:
     assert "optimizer state" in repr(table)
     assert "<table" in table._repr_html_()
     assert memory_breakdown(resnet, 64, precision="amp").allocated_gib < table.allocated_gib
+    inference = memory_breakdown(resnet, 64, "adam", inference=True)
+    assert "inference, fp32" in repr(inference)
+    assert inference.to_frame().set_index("part")["gib"][["gradients", "optimizer state"]].sum() == 0
+    assert inference.allocated_gib < 0.5 * table.allocated_gib
     with pytest.raises(InputError, match="precision"):
         memory_breakdown(resnet, 64, precision="fp17")
 
@@ -274,7 +308,8 @@ def test_memory_between_simulated_batch_sizes_is_interpolated(resnet):
     assert list(between.columns) == list(exact.columns)
     assert between.iloc[[0, 1, 4]].equals(exact.iloc[[0, 1, 4]])  # these are simulated
     assert np.allclose(between["allocated"], exact["allocated"], rtol=0.01)
-    assert np.allclose(between["reserved"], exact["reserved"], rtol=0.02, atol=21 * 2**20)
+    assert np.allclose(between["segments"], exact["segments"], rtol=0.05)
+    assert between["resident"].equals(exact["resident"])
 
 
 def test_summary_equals_the_simulation_at_its_batch_sizes(resnet):

@@ -44,7 +44,7 @@ def costs(jobs):
     return pd.DataFrame(
         {
             "step_time_s": 2 * terms.sum(axis=1).to_numpy() * noise,
-            "memory_gib": 0.7 + 1.1 * memory["reserved"].to_numpy() / GIB * noise,
+            "memory_gib": 0.7 + 1.1 * memory["segments"].to_numpy() / GIB * noise,
         }
     )
 
@@ -204,11 +204,11 @@ def cut(path):
 
 
 def edit_tree(folder, **changes):
-    with np.load(folder / "gpu_memory_gib.npz") as stored:
-        arrays = {f"trees_{name}": stored[f"trees_{name}"].copy() for name in changes}
+    with np.load(folder / "gpu_step_time_s.npz") as stored:
+        arrays = {f"error_scale_{name}": stored[f"error_scale_{name}"].copy() for name in changes}
     for name, value in changes.items():
-        arrays[f"trees_{name}"][1] = value
-    rewrite(folder, MEMORY, **arrays)
+        arrays[f"error_scale_{name}"][1] = value
+    rewrite(folder, TIME, **arrays)
 
 
 def rename_features(folder):

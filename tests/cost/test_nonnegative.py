@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpudemand.cost.predict.work_coefficients import fit_work_coefficients, prior_means
 from gpudemand.cost.regression.nonnegative import fit_nonnegative, fit_robust, solve_nonnegative
 
 
@@ -41,9 +40,3 @@ def test_outliers_do_not_move_the_robust_fit(terms):
     broken[::8] /= 20
     np.testing.assert_allclose(fit_robust(terms, broken), [2.0, 0.5, 0.0], atol=0.02)
     assert abs(fit_nonnegative(terms, broken)["main"] - 2.0) > 0.5
-
-
-def test_work_without_measurements_keeps_its_prior_mean():
-    terms = pd.DataFrame({"work:gemm:flops": [1.0, 2.0, 3.0], "work:norm:bytes": 0.0, "work:back:norm:bytes": 0.0})
-    coefficients = fit_work_coefficients(terms, np.array([2.0, 4.0, 6.0]))
-    np.testing.assert_allclose(coefficients, [2.0, *prior_means(terms.columns)[1:]], rtol=1e-2)

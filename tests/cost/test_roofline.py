@@ -10,12 +10,12 @@ from gpudemand._validation import InputError
 from gpudemand.cost.graph.autocast import autocast_bytes
 from gpudemand.cost.graph.op_graph import Operator, OpGraph
 from gpudemand.cost.roofline.data_parallel import parallel_terms
-from gpudemand.cost.roofline.roofline import operator_kinds, step_terms
+from gpudemand.cost.roofline.roofline import LOWER_BOUND, step_terms
 
 JOB = {
     "batch_size": 8, "precision": "fp32", "layout": "contiguous", "mode": "train", "optimizer_states": 1.0, "n_gpus": 1,
-    "device_peak_tflops": 10.0, "device_bandwidth_gb_s": 500.0, "device_sms": 80.0,
-    "device_boost_clock_mhz": 1500.0, "device_interconnect_gb_s": 32.0,
+    "device_peak_tflops": 10.0, "device_fp32_tflops": 10.0, "device_bandwidth_gb_s": 500.0, "device_sms": 80.0,
+    "device_interconnect_gb_s": 32.0,
 }  # fmt: skip
 
 
@@ -33,7 +33,8 @@ def plain(kind: str, weight: float = 0.0, read: float = 400.0) -> Operator:
 
 def chain(*operators: Operator) -> OpGraph:
     edges = [(i, i + 1) for i in range(len(operators) - 1)]
-    return OpGraph.from_operators(list(operators), edges, n_trainable=1000, n_parameters=1000)
+    first = operators[0].output_shape[1:]  # as many channels as the first operator has
+    return OpGraph.from_operators(list(operators), edges, n_trainable=1000, n_parameters=1000, input_shapes=(first,))
 
 
 def jobs(**columns: object) -> pd.DataFrame:
@@ -66,8 +67,15 @@ def test_rows_of_different_networks_stay_in_order() -> None:
 
 
 def test_inference_has_no_backward_pass_and_no_update() -> None:
-    terms = step_terms(jobs(mode=["infer"]), [chain(conv())])
-    assert terms[[name for name in terms if ":back:" in name or name.endswith("update")]].to_numpy().sum() == 0
+    terms = step_terms(jobs(mode=["infer", "train"]), [chain(conv())] * 2)
+    assert terms["work:conv_3x3:flops"][1] == pytest.approx(3 * terms["work:conv_3x3:flops"][0])
+    assert terms["work:update"].tolist()[0] == 0.0
+
+
+def test_checkpointing_repeats_the_forward_pass() -> None:
+    table = pd.concat([jobs(), jobs()], ignore_index=True).assign(checkpointing=[0.0, 1.0])
+    flops = step_terms(table, [chain(conv())] * 2)["work:conv_3x3:flops"]
+    assert flops[1] == pytest.approx(4 / 3 * flops[0])
 
 
 def test_a_step_without_optimizer_has_no_update() -> None:
@@ -76,24 +84,31 @@ def test_a_step_without_optimizer_has_no_update() -> None:
 
 def test_layout_is_converted_only_for_tensor_cores_without_channels_last() -> None:
     table = jobs(precision=["fp32", "fp16", "fp16"], layout=["contiguous", "contiguous", "channels_last"])
-    transposed = step_terms(table, [chain(conv())] * 3)["work:conv_3x3:transpose"]
+    transposed = step_terms(table, [chain(conv())] * 3)["work:layout"]
     assert (transposed > 0).tolist() == [False, True, False]
 
 
-def test_convolutions_of_few_channels_have_own_terms() -> None:
+def test_narrow_convolutions_fill_their_tiles_less() -> None:
     terms = step_terms(jobs(batch_size=[8, 8]), [chain(conv(16)), chain(conv(256))])
-    assert (terms["work:conv_3x3:flops<24"] > 0).tolist() == [True, False]
+    filled = terms["work:conv_3x3:flops"] / terms["work:conv_3x3:tiles"]
+    assert filled.tolist() == pytest.approx([(16 / 128) ** 2, 1.0])
 
 
-def test_last_wave_vanishes_for_large_batches() -> None:
-    terms = step_terms(jobs(batch_size=[1, 4096]), [chain(conv())] * 2)
-    idle = terms["work:conv_3x3:waves"] / terms["work:conv_3x3:flops"]
-    assert idle[0] > 10 > 0.1 > idle[1]
+@pytest.mark.parametrize("changed", ["batch_size", "device_peak_tflops", "device_bandwidth_gb_s"])
+def test_no_term_falls_as_the_job_grows_or_the_device_slows(changed: str) -> None:
+    values = [1, 2, 64, 65, 500] if changed == "batch_size" else [1000.0, 500.0, 20.0, 10.0, 1.0]
+    terms = step_terms(jobs(**{changed: values}), [chain(conv(), plain("Relu"))] * 5)
+    assert (terms.diff().dropna() >= 0).all(axis=None)
 
 
-def test_kinds_of_element_wise_operators() -> None:
-    nodes = chain(plain("Mul"), plain("Mul", weight=4.0), plain("Mul", read=440.0), plain("Add", read=800.0)).nodes
-    assert operator_kinds(nodes).tolist() == ["elementwise", "affine", "broadcast", "elementwise"]
+def test_the_bound_is_the_time_at_the_peaks() -> None:
+    # Training takes three passes of two operations a multiply-add; 3x3 kernels may be computed by Winograd's method.
+    dense = plain("Gemm")._replace(flops=1e9, weight_bytes=4e9)
+    compute, memory = step_terms(jobs(batch_size=[512, 1]), [chain(dense)] * 2)[LOWER_BOUND]
+    assert compute == pytest.approx(3 * 512 * 1e9 / 10e12)
+    assert memory == pytest.approx(3 * 4e9 / 500e9)
+    winograd = step_terms(jobs(), [chain(conv())])[LOWER_BOUND][0]
+    assert winograd == pytest.approx(3 * 8 * conv().flops / 2.25 / 10e12)
 
 
 def test_autocast_halves_the_output_of_products_and_casts_their_inputs() -> None:
@@ -106,7 +121,7 @@ def test_autocast_halves_the_output_of_products_and_casts_their_inputs() -> None
 def test_reduction_follows_the_ring_and_the_network() -> None:
     table = jobs(n_gpus=[1, 2, 8, 16]).assign(n_nodes=[1, 1, 1, 2])
     terms = parallel_terms(chain(conv()), table, np.ones(4))
-    np.testing.assert_allclose(terms["reduce"] / terms["reduce"][1], [0, 1, 1.75, 1.875])
+    np.testing.assert_allclose(terms["allreduce"] / terms["allreduce"][1], [0, 1, 1.75, 1.875])
     assert (terms["network"] > 0).tolist() == [False, False, False, True]
 
 

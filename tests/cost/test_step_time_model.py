@@ -91,7 +91,7 @@ def test_a_measured_job_calibrates_its_larger_batches(model: StepTimeModel, rows
     truth = model.predict(grown) + 0.02
     copy = StepTimeModel.from_arrays(model.to_arrays()).calibrate(grown.iloc[:3], truth[:3])
     copy = StepTimeModel.from_arrays(copy.to_arrays())
-    with pytest.warns(FarFromTrainingWarning):
+    with pytest.warns(FarFromTrainingWarning, match="of 6 jobs"):
         found = copy.predict_all(grown, [90])
     one_factor = model.predict(grown) * np.median(truth[:3] / model.predict(grown)[:3])
     assert np.abs(found[:, 0] / truth - 1).max() < 0.1 < 0.5 * abs(one_factor[-1] / truth[-1] - 1)
@@ -145,6 +145,14 @@ def test_intervals_widen_and_warn_far_from_training(model: StepTimeModel, rows: 
     with pytest.warns(FarFromTrainingWarning, match="5 of 5 jobs"):
         far_low, far_high = model.predict_interval(strange).T
     assert (far_high / far_low > high / low).all()
+
+
+def test_work_that_was_never_measured_has_a_price_and_is_far(model: StepTimeModel, rows: pd.DataFrame) -> None:
+    attention = rows.iloc[:5].assign(**{"work:attention:flops": 1.0})
+    with pytest.warns(FarFromTrainingWarning, match="5 of 5 jobs.* New is the share of attention"):
+        low, high = model.predict_interval(attention).T
+    assert (model.predict(attention) > 1.0).all()
+    assert (high / low > np.divide(*model.predict_interval(rows.iloc[:5]).T[::-1])).all()
 
 
 def test_saved_and_loaded_bit_for_bit(model: StepTimeModel, rows: pd.DataFrame) -> None:

@@ -20,7 +20,7 @@ from gpudemand.cost.operators.vocabulary import CONVOLUTION_KINDS
 _CLASSES = {
     "conv_transpose": "ConvTranspose",
     "gemm": "Gemm",
-    "matmul": "MatMul",
+    "matmul": "MatMul DFT",
     "attention": "Attention",
     "recurrent": "LSTM GRU RNN",
     "batch_norm": "BatchNormalization InstanceNormalization",

@@ -13,6 +13,7 @@ import pandas as pd
 
 from gpudemand._printing import aligned, counted, format_amount
 from gpudemand._typing import STRING, IntArray
+from gpudemand.cost.operators.kernel import Kernel
 from gpudemand.cost.operators.operator import Operator, UnknownOperatorWarning
 from gpudemand.cost.operators.vocabulary import OTHER
 from gpudemand.cost.tracing.recorder import Traced
@@ -48,6 +49,9 @@ class OpGraph:
         Of the whole network, shared ones once; running statistics of batch normalisation are no parameters.
     parameter_bytes : float
         Memory of the parameters as stored.
+    kernels : DataFrame, optional
+        Kernels of a training step, where the framework's own were recorded (PyTorch); the columns are the fields of
+        `Kernel`.
 
     Notes
     -----
@@ -83,6 +87,7 @@ class OpGraph:
     n_parameters: int = 0
     n_trainable: int = 0
     parameter_bytes: float = 0.0
+    kernels: pd.DataFrame | None = None
 
     @classmethod
     def from_operators(
@@ -108,7 +113,9 @@ class OpGraph:
         return cls(nodes=nodes, edges=pairs, **attributes)
 
     @classmethod
-    def from_torch(cls, module: Any, input_shape: Any, *, input_dtype: Any = None, train: bool = True) -> OpGraph:
+    def from_torch(
+        cls, module: Any, input_shape: Any, *, input_dtype: Any = None, train: bool | None = None
+    ) -> OpGraph:
         """Trace a PyTorch module symbolically: without arithmetic, memory for activations, or a GPU.
 
         The forward pass of a copy of the module runs on fake tensors.
@@ -122,8 +129,9 @@ class OpGraph:
             tensors include the batch, as their first axis.
         input_dtype : str, or a list or dict of str, default=None
             ``"float32"``, ``"int64"``, ...; None is the type of the parameters, or int64 for inputs used as indices.
-        train : bool, default=True
-            Training mode (with dropout and saved activations) or evaluation mode.
+        train : bool, optional
+            True traces a training step, all layers in training mode; False a forward pass in evaluation mode, which
+            saves no activations; None a training step in which each layer keeps its mode, such as frozen normalisation.
 
         Returns
         -------
@@ -181,7 +189,8 @@ class OpGraph:
 
     @classmethod
     def _from_trace(cls, traced: Traced) -> OpGraph:
-        graph = cls.from_operators(traced.operators, traced.edges, **traced.attributes)
+        kernels = pd.DataFrame(traced.kernels, columns=list(Kernel._fields)) if traced.kernels else None
+        graph = cls.from_operators(traced.operators, traced.edges, kernels=kernels, **traced.attributes)
         if graph.other_:
             warnings.warn(
                 f"{graph.name} has operators that are not in the vocabulary and count as 'Other', without "

@@ -13,8 +13,8 @@ _MIB = 2**20
 #: Up to this, blocks come from segments of `_SMALL_SEGMENT`.
 _SMALL = _MIB
 _SMALL_SEGMENT, _LARGE_SEGMENT = 2 * _MIB, 20 * _MIB
-#: From this on, a block has a segment of its own, rounded up to `_ROUND`.
-_OWN_SEGMENT, _ROUND = 10 * _MIB, 2 * _MIB
+#: From this on, a block has a segment of its own, rounded up to `ROUND`.
+OWN_SEGMENT, ROUND = 10 * _MIB, 2 * _MIB
 _FIRST_ADDRESS = 2**44
 
 
@@ -93,8 +93,8 @@ class CachingAllocator:
         return address
 
     def _new_segment(self, block: int, large: bool) -> int:
-        own = -(-block // _ROUND) * _ROUND
-        size = (_LARGE_SEGMENT if block < _OWN_SEGMENT else own) if large else _SMALL_SEGMENT
+        own = -(-block // ROUND) * ROUND
+        size = (_LARGE_SEGMENT if block < OWN_SEGMENT else own) if large else _SMALL_SEGMENT
         address = self._next_segment
         # Segments do not touch, so that their blocks never merge.
         self._next_segment += size + BLOCK

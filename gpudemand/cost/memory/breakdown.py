@@ -84,9 +84,10 @@ def memory_breakdown(
     precision: str = "fp32",
     *,
     checkpointing: bool = False,
+    inference: bool = False,
     context_gib: float = 0.5,
 ) -> MemoryBreakdown:
-    """Simulate the memory of a training step on a GPU, by category.
+    """Simulate the memory of a training step, or of inference, on a GPU, by category.
 
     Parameters
     ----------
@@ -100,6 +101,8 @@ def memory_breakdown(
         The last three are mixed precision.
     checkpointing : bool, default=False
         Blocks save only their inputs and are recomputed in the backward pass.
+    inference : bool, default=False
+        A forward pass without gradients instead of a training step; `optimizer` has no part in it.
     context_gib : float, default=0.5
         Memory of driver and libraries before the first tensor: 0.3 on old cards to 0.9 on new ones, more without lazy
         loading of kernels.
@@ -137,14 +140,16 @@ def memory_breakdown(
     """
     mixed = _MIXED[check_choice("precision", precision, _MIXED)]
     context = check_number("context_gib", context_gib, 0)
-    peak = simulate_memory(check_graph(graph), batch_size, Setting(optimizer, mixed, checkpointing))
+    setting = Setting(optimizer, mixed, checkpointing, inference=inference)
+    peak = simulate_memory(check_graph(graph), batch_size, setting)
     parts = {label: peak.parts[name] for name, label in _NAMES.items()}
     parts["workspace"] = _workspace(graph, batch_size)
     parts["allocator slack"] = max(peak.reserved - peak.allocated - parts["workspace"], 0.0)
     parts["context"] = context * _GIB
     table = pd.DataFrame({"part": pd.Series(list(parts), dtype=STRING), "gib": [b / _GIB for b in parts.values()]})
     total = sum(parts.values()) / _GIB
-    title = f"{graph.name}, a batch of {batch_size:,}, {optimizer}, {precision}"
+    what = "inference" if inference else optimizer
+    title = f"{graph.name}, a batch of {batch_size:,}, {what}, {precision}"
     return MemoryBreakdown(table, peak.allocated / _GIB, total - context, total, title)
 
 

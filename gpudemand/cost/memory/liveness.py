@@ -39,16 +39,21 @@ class Setting:
         Blocks of layers save only their inputs and are recomputed in the backward pass.
     device : {"cuda", "cpu"}
         On a CPU, convolutions copy into oneDNN's layouts, and optimizers update one weight at a time.
+    inference : bool
+        A forward pass that saves nothing, without loss, gradients or optimizer.
     """
 
     optimizer: str = "sgd"
     mixed_precision: bool = False
     checkpointing: bool = False
     device: str = "cuda"
+    inference: bool = False
 
     @property
     def states(self) -> int:
         """State tensors of the optimizer per parameter."""
+        if self.inference:
+            return 0
         return OPTIMIZER_STATES[check_choice("optimizer", self.optimizer, OPTIMIZER_STATES)]
 
     def optimizer_workspace(self, weights: Sequence[float]) -> float:
@@ -72,6 +77,7 @@ class _Step:
         self._saved: list[list[int]] = [[] for _ in layers]  # tensors that live until a layer's backward pass is done
         self._gradient: dict[int, int] = {}  # layer -> tensor
         self._weight_gradients: list[int] = []
+        self._cached_casts: list[int] = []
         self._last_reader = _last_readers(layers)
 
     def run(self, stored: Sequence[float], batch: Size) -> AllocationEvents:
@@ -85,11 +91,18 @@ class _Step:
         start = len(tape)
         for position in range(len(self._layers)):
             self._forward(position, recomputed=self._block[position] >= 0)
+        if self._setting.inference:
+            self._release([*self._alive.values(), *self._cached_casts])
+        else:
+            self._update(trained)
+        return tape.events(start)
+
+    def _update(self, trained: Sequence[float]) -> None:
+        """Loss, backward pass and optimizer."""
         self._loss()
         self._backward()
-        tape.allocate_and_free("transient", (self._setting.optimizer_workspace(trained), 0.0))
+        self._tape.allocate_and_free("transient", (self._setting.optimizer_workspace(trained), 0.0))
         self._release(self._weight_gradients)
-        return tape.events(start)
 
     def _release(self, tensors: Sequence[int]) -> None:
         for tensor in tensors:
@@ -99,11 +112,12 @@ class _Step:
         layer, tape = self._layers[position], self._tape
         if layer.storage_owner == position:
             self._alive[position] = tape.allocate("activations", layer.output)
-        tape.allocate_and_free("workspace", layer.workspace)
-        if recomputed:
-            self._save_block_inputs(position, layer)
+        if self._setting.inference:
+            self._without_saving(layer)
         else:
-            self._save(position, layer)
+            tape.allocate_and_free("workspace", layer.workspace)
+            save = self._save_block_inputs if recomputed else self._save
+            save(position, layer)
         self._free_unread(layer, position)
 
     def _save(self, position: int, layer: Layer) -> None:
@@ -111,6 +125,18 @@ class _Step:
         saved += [self._tape.retain(self._alive[owner]) for owner in layer.saves if owner in self._alive]
         extras = (layer.saved_extra, layer.half_copies)
         saved += [self._tape.allocate("activations", size) for size in extras if any(size)]
+
+    def _without_saving(self, layer: Layer) -> None:
+        """Scratch memory of inference: the output in another layout, and copies to half precision.
+
+        Autocast caches its copies of weights, not those of activations.
+        """
+        fixed, per_sample = layer.workspace
+        self._tape.allocate_and_free("workspace", (fixed, min(per_sample, layer.output[1])))
+        fixed, per_sample = layer.half_copies
+        if fixed:
+            self._cached_casts.append(self._tape.allocate("transient", (fixed, 0.0)))
+        self._tape.allocate_and_free("transient", (0.0, per_sample))
 
     def _save_block_inputs(self, position: int, layer: Layer) -> None:
         """Save what a block reads from outside until the backward pass of its first layer is done."""
@@ -205,7 +231,7 @@ def _last_readers(layers: Sequence[Layer]) -> list[int]:
 
 
 def step_events(graph: OpGraph, setting: Setting = _DEFAULT) -> AllocationEvents:
-    """Allocation events of one training step: forward, loss, backward, optimizer.
+    """Allocation events of one training step (forward, loss, backward, optimizer), or of a forward pass.
 
     Examples
     --------

@@ -16,17 +16,19 @@ import pandas as pd
 from gpudemand._typing import FloatArray
 from gpudemand._validation import check_number
 from gpudemand.cost.graph.cache import per_graph
-from gpudemand.cost.graph.features import features_by_name
 from gpudemand.cost.graph.op_graph import OpGraph
 from gpudemand.cost.graph.structural_matrix import check_graph
-from gpudemand.cost.memory.allocator import BLOCK, CachingAllocator, replay
+from gpudemand.cost.memory.allocator import BLOCK, OWN_SEGMENT, ROUND, CachingAllocator, replay
 from gpudemand.cost.memory.events import PARTS, AllocationEvents
 from gpudemand.cost.memory.liveness import Setting, step_events
-from gpudemand.cost.memory.workspace import conv_extents, conv_workspace
+from gpudemand.cost.memory.resident import resident_bytes
+from gpudemand.cost.memory.workspace import conv_workspace
 
-#: Amounts whose shares by operator class are features.
-_SHARED = ("saved_bytes", "bytes")
 _STATE = PARTS.index("optimizer_state")
+#: Parts from here on are allocated in the step.
+_STEP = PARTS.index("input")
+#: Number of tensors in the feature ``largest``.
+_LARGEST = 4
 #: Batch sizes at which memory is simulated for interpolation.
 _KNOTS = np.unique(np.outer([1, 3], 2 ** np.arange(26)).ravel())
 #: Batch sizes of `memory_summary`.
@@ -117,6 +119,8 @@ def _reserved(events: AllocationEvents, batch_size: float) -> float:
 def memory_features(graph: OpGraph, batch_sizes: Iterable[int], setting: Setting | None = None) -> pd.DataFrame:
     """Features of the memory of a training step, at several batch sizes: the input of `MemoryModel`.
 
+    Amounts never decrease with the batch.
+
     Parameters
     ----------
     graph : OpGraph
@@ -129,25 +133,27 @@ def memory_features(graph: OpGraph, batch_sizes: Iterable[int], setting: Setting
     Returns
     -------
     DataFrame
-        A row a batch size: ``allocated``, ``reserved``, ``when`` (position of the peak) and ``part:<name>`` of
-        `simulate_memory`, bytes; ``workspace:<algorithm>`` of convolutions; the largest convolutions of each kind,
-        ``conv:<kind>_<extent>``; and shares of activations by operator class, ``share:<amount>_<class>``.
+        A row a batch size; bytes: ``allocated`` and ``part:<name>`` of `simulate_memory`; ``segments``, the same with
+        large tensors in segments of the caching allocator; ``largest``, the four largest tensors together;
+        ``workspace:<algorithm>`` of convolutions; ``resident``, the lower bound of `resident_bytes`. And ``operators``.
 
     Examples
     --------
     >>> from gpudemand.cost.graph.op_graph import Operator
     >>> dense = Operator("Gemm", "", "head", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
     >>> graph = OpGraph.from_operators([dense], [], n_parameters=650, n_trainable=650, parameter_bytes=2600.0)
-    >>> memory_features(graph, [32, 64])[["batch_size", "allocated", "share:bytes_gemm"]].to_numpy().tolist()
-    [[32.0, 9216.0, 1.0], [64.0, 13312.0, 1.0]]
+    >>> memory_features(graph, [32, 64])[["batch_size", "allocated", "resident"]].to_numpy().tolist()
+    [[32.0, 9216.0, 6480.0], [64.0, 13312.0, 7760.0]]
     """
-    return pd.DataFrame([_features(check_graph(graph), setting or Setting(), float(batch)) for batch in batch_sizes])
+    chosen, batches = setting or Setting(), [float(batch) for batch in batch_sizes]
+    table = pd.DataFrame([_features(check_graph(graph), chosen, batch) for batch in batches])
+    return table.assign(resident=resident_bytes(graph, batches, chosen))
 
 
 def interpolated_features(graph: OpGraph, batch_sizes: Iterable[int], setting: Setting | None = None) -> pd.DataFrame:
     """`memory_features`, simulated at batch sizes 1, 2, 3, 4, 6, 8, 12, ... and interpolated linearly between them.
 
-    Amounts are linear in the batch but for the granularity of the allocator. Simulations are memoized.
+    Amounts are convex in the batch but for the granularity of the allocator. Simulations are memoized.
 
     Examples
     --------
@@ -162,26 +168,29 @@ def interpolated_features(graph: OpGraph, batch_sizes: Iterable[int], setting: S
     left = np.where(_KNOTS[right] == sizes, right, right - 1)
     knots = _KNOTS[np.unique([left, right])]
     exact = memory_features(graph, knots, setting)
-    return pd.DataFrame({name: np.interp(sizes, knots, values) for name, values in exact.items()})
+    table = pd.DataFrame({name: np.interp(sizes, knots, values) for name, values in exact.items()})
+    return table.assign(resident=resident_bytes(graph, sizes, setting or Setting()))  # convex: not interpolated
 
 
 @per_graph
 def _features(graph: OpGraph, setting: Setting, batch: float) -> dict[str, float]:
-    peak = _simulate(_events(graph, setting), batch)
+    events = _events(graph, setting)
+    allocated, sizes = events.allocated(batch, BLOCK), events.sizes(batch, BLOCK)
+    parts = events.allocated_by_part(batch, int(allocated.argmax()))
+    segments = np.where(sizes >= OWN_SEGMENT, np.ceil(sizes / ROUND) * ROUND, sizes)
     scratch = {name: (fixed + each * batch).max(initial=0.0) for name, (fixed, each) in _workspace(graph).items()}
     return {
         "batch_size": batch,
-        "allocated": peak.allocated,
-        "reserved": peak.reserved,
-        "when": peak.peak_position,
-        **{f"part:{name}": value for name, value in peak.parts.items()},
+        "operators": float(len(graph.nodes)),
+        "allocated": float(allocated.max()),
+        "segments": float(np.cumsum(segments[events.tensor] * events.sign).max()),
+        "largest": float(np.sort(sizes[events.part >= _STEP])[-_LARGEST:].sum()),
+        **{f"part:{name}": value for name, value in zip(PARTS, parts.tolist(), strict=True)},
         **{f"workspace:{name}": value for name, value in scratch.items()},
-        **{f"conv:{name}": value * batch for name, value in _extents(graph).items()},
-        **_fixed_features(graph),
     }
 
 
-_events, _workspace, _extents = per_graph(step_events), per_graph(conv_workspace), per_graph(conv_extents)
+_events, _workspace = per_graph(step_events), per_graph(conv_workspace)
 
 
 def memory_summary(graph: OpGraph) -> dict[str, float]:
@@ -193,14 +202,3 @@ def memory_summary(graph: OpGraph) -> dict[str, float]:
     peaks = allocated_bytes(_events(check_graph(graph), Setting(device="cpu")), SUMMARY_BATCHES)
     scratch = {f"workspace_{name}": float(each.max(initial=0.0)) for name, (_, each) in _workspace(graph).items()}
     return {f"allocated_{batch}": peak for batch, peak in zip(SUMMARY_BATCHES, peaks.tolist(), strict=True)} | scratch
-
-
-@per_graph
-def _fixed_features(graph: OpGraph) -> dict[str, float]:
-    features = features_by_name(graph)
-    shares: dict[str, float] = {"operators": features["operators"]}
-    for amount in _SHARED:
-        part = {name: value for name, value in features.items() if name.startswith(f"{amount}_")}
-        total = max(sum(part.values()), 1.0)
-        shares |= {f"share:{name}": value / total for name, value in part.items()}
-    return shares

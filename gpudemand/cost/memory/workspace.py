@@ -10,7 +10,6 @@ import numpy as np
 
 from gpudemand._typing import FloatArray
 from gpudemand.cost.graph.op_graph import OpGraph
-from gpudemand.cost.operators.vocabulary import CONVOLUTION_KINDS
 
 #: Winograd F(4x4, 3x3): 6 x 6 numbers for each tile of 4 x 4 positions, and for each filter of 3 x 3.
 _WINOGRAD = (6 / 4) ** 2
@@ -18,11 +17,6 @@ _WINOGRAD_WEIGHTS = 36 / 9
 #: FFT on tiles of 32 x 32, of which 28 x 28 are output: numbers a transformed tile, half of it by symmetry, complex.
 _FFT_TILE = 32 * 17
 _FFT_OUTPUT = 28**2
-#: Pseudo-kind: convolutions that read the input of the network.
-_STEM = "stem"
-CONVOLUTIONS = (_STEM, *CONVOLUTION_KINDS)
-#: What the workspace of a convolution scales with: bytes read and written, bytes written, bytes of the unfolded input.
-EXTENTS = ("moved", "written", "unfolded")
 
 
 def conv_workspace(graph: OpGraph) -> dict[str, tuple[FloatArray, FloatArray]]:
@@ -61,30 +55,4 @@ def conv_workspace(graph: OpGraph) -> dict[str, tuple[FloatArray, FloatArray]]:
         "columns": (np.zeros(len(nodes)), unfolded * (dense & (kind != "1x1"))),
         "winograd": (_WINOGRAD_WEIGHTS * weights * square, _WINOGRAD * moved * square),
         "fourier": (2 * _FFT_TILE / taps * weights * wide, 2 * tiles * moved * wide),
-    }
-
-
-def conv_extents(graph: OpGraph) -> dict[str, float]:
-    """Largest extents of the convolutions of each kind, bytes per sample.
-
-    ``<kind>_<extent>`` for each of `CONVOLUTIONS` and `EXTENTS`; zero where a network has none of the kind.
-
-    Examples
-    --------
-    >>> from gpudemand.cost.graph.op_graph import Operator
-    >>> conv = Operator("Conv", "3x3", "", "conv2d", (1, 8, 4, 4), 18432.0, 576, 2304.0, 512.0, 512.0, 0.0)
-    >>> extents = conv_extents(OpGraph.from_operators([conv], []))
-    >>> extents["stem_moved"], extents["3x3_moved"]
-    (1024.0, 0.0)
-    """
-    nodes = graph.nodes
-    kinds = nodes["kind"].astype(object).to_numpy().copy()
-    kinds[np.setdiff1d(np.arange(len(nodes)), graph.edges[:, 1])] = _STEM
-    is_conv = (nodes["type"] == "Conv").to_numpy(dtype=bool)
-    written = nodes["bytes_written"].to_numpy()
-    columns = (nodes["bytes_read"].to_numpy() + written, written, conv_workspace(graph)["columns"][1])
-    return {
-        f"{kind}_{extent}": float(values[is_conv & (kinds == kind)].max(initial=0.0))
-        for kind in CONVOLUTIONS
-        for extent, values in zip(EXTENTS, columns, strict=True)
     }

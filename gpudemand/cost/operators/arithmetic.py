@@ -1,7 +1,7 @@
-"""Floating-point operations of matrix products, convolutions and attention; a multiply-add counts as 2.
+"""Floating-point operations of matrix products, convolutions, attention and Fourier transforms.
 
-Element-wise operators, normalisations and pools are bound by memory bandwidth: they count bytes and no operations, as
-in ``torch.utils.flop_counter``. Biases and masks count nothing.
+A multiply-add counts as 2. Element-wise operators, normalisations and pools are bound by memory bandwidth: they count
+bytes and no operations, as in ``torch.utils.flop_counter``. Biases and masks count nothing.
 """
 
 from __future__ import annotations
@@ -56,6 +56,30 @@ def attention_flops(query: Sequence[int], key: Sequence[int], value: Sequence[in
     33554432.0
     """
     return 2.0 * math.prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
+
+
+def fourier_flops(elements: float, length: float, *, real: bool) -> float:
+    """Operations of fast Fourier transforms along axes of `length` elements together: ``5 n log2(n)``, half if real.
+
+    Parameters
+    ----------
+    elements : float
+        Elements of the signal, in all transforms.
+    length : float
+        Elements of one transform, the product of its axes.
+    real : bool
+        Whether the signal is real.
+
+    References
+    ----------
+    Van Loan, "Computational Frameworks for the Fast Fourier Transform", SIAM 1992.
+
+    Examples
+    --------
+    >>> fourier_flops(3 * 1024, 1024, real=False)
+    153600.0
+    """
+    return (2.5 if real else 5.0) * elements * math.log2(max(length, 1.0))
 
 
 def einsum_flops(equation: str, shapes: Sequence[Sequence[int]]) -> float:

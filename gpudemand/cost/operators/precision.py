@@ -59,10 +59,16 @@ def autocast_width(type_: str, operator: str, inputs: Sequence[float], has_param
     """
     if type_ in HALF_TYPES:
         return HALF_WIDTH
-    if _is_single(type_, operator.lower()) or (has_parameters and type_ not in _MIXED_INPUT_TYPES):
+    if runs_in_single(type_, operator.lower()) or (has_parameters and type_ not in _MIXED_INPUT_TYPES):
         return 1.0
     return max(inputs, default=1.0)
 
 
-def _is_single(type_: str, operator: str) -> bool:
+def runs_in_half(type_: str) -> bool:
+    """Whether autocast runs a canonical type in half precision."""
+    return type_ in HALF_TYPES
+
+
+def runs_in_single(type_: str, operator: str) -> bool:
+    """Whether autocast runs an operator of a canonical type in single precision."""
     return operator in _SINGLE_OPERATORS or (type_ in SINGLE_TYPES and operator not in _WIDEST_OPERATORS)

@@ -19,8 +19,11 @@ _TORCH = {
     "Conv": "conv1d conv2d conv3d convolution _convolution",
     "ConvTranspose": "conv_transpose1d conv_transpose2d conv_transpose3d",
     "Gemm": "linear addmm bilinear",
-    "MatMul": "matmul mm bmm baddbmm einsum tensordot mv dot vdot vecdot inner addbmm addmv linalg_vecdot chain_matmul",
-    "Attention": "scaled_dot_product_attention",
+    "MatMul": "matmul mm bmm baddbmm einsum tensordot mv dot vdot vecdot inner addbmm addmv linalg_vecdot chain_matmul "
+    "_grouped_mm grouped_mm _scaled_grouped_mm",
+    "Attention": "scaled_dot_product_attention flex_attention",
+    "DFT": " ".join(f"fft_{kind}fft{axes}" for kind in ("", "i", "r", "ir", "h", "ih") for axes in ("", "2", "n"))
+    + " stft istft",
     "LSTM": "lstm lstm_cell",
     "GRU": "gru gru_cell",
     "RNN": "rnn_tanh rnn_relu rnn_tanh_cell rnn_relu_cell",
@@ -69,7 +72,7 @@ _TORCH = {
     "replication_pad2d replication_pad3d",
     "Tile": "repeat tile repeat_interleave",
     "Transpose": "contiguous reshape flatten clone view unflatten roll flip fliplr flipud rot90 pixel_shuffle "
-    "pixel_unshuffle channel_shuffle native_channel_shuffle im2col col2im unfold fold",
+    "pixel_unshuffle channel_shuffle native_channel_shuffle im2col col2im unfold fold fft_fftshift fft_ifftshift",
     "Gather": "embedding embedding_bag gather index_select index getitem take take_along_dim masked_select one_hot",
     "Scatter": "scatter scatter_add scatter_reduce index_add index_put index_copy setitem copy masked_scatter "
     "index_fill select_scatter slice_scatter fill zero",
@@ -96,6 +99,7 @@ _TENSORFLOW = {
     "Relu": "Relu",
     "LeakyRelu": "LeakyRelu",
     "Elu": "Elu Selu",
+    "DFT": "FFT FFT2D FFT3D FFTND IFFT IFFT2D IFFT3D IFFTND RFFT RFFT2D RFFT3D RFFTND IRFFT IRFFT2D IRFFT3D IRFFTND",
     "Softplus": "Softplus Softsign",
     "Sigmoid": "Sigmoid",
     "Tanh": "Tanh",
@@ -250,7 +254,8 @@ class Saved(NamedTuple):
 
 
 _SAVED = {
-    Saved(): "Add Sub Concat Pad Tile Transpose Cast Resize AveragePool GlobalAveragePool ReduceMean ReduceSum Scatter",
+    Saved(): "Add Sub Concat Pad Tile Transpose Cast Resize AveragePool GlobalAveragePool ReduceMean ReduceSum Scatter "
+    "DFT",
     Saved(inputs=True): "Conv ConvTranspose Gemm MatMul Mul Div Pow Log Erf Sin Abs Max Gather BatchNormalization "
     "LayerNormalization GroupNormalization InstanceNormalization RMSNormalization LpNormalization LRN Softplus "
     "LeakyRelu PRelu Gelu Swish HardSwish HardSigmoid Mish Clip",

@@ -11,7 +11,7 @@ from gpudemand._typing import FloatArray
 from gpudemand.cost.predict.trees import Trees, grow_boosted
 
 #: Log residuals beyond this are treated as broken measurements; scales lie between the two.
-MAX_RESIDUAL, MIN_SCALE = 0.7, 0.01
+MAX_RESIDUAL, MIN_SCALE = 1.5, 0.01
 
 
 def fit_error_scale(

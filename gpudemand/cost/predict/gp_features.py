@@ -6,14 +6,19 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._typing import FloatArray
-from gpudemand.cost.graph.features import OPERATOR_CLASSES
-from gpudemand.cost.roofline.roofline import SPLIT_KINDS
+from gpudemand.cost.operators.kernel import KINDS, MATRIX_KINDS
 
-_KINDS = (*OPERATOR_CLASSES, *SPLIT_KINDS, "cast", "slice", "weights", "update", "start", "reduce", "network")
-#: Device figure -> imputed value, and scale of its binary logarithm.
+_KINDS = (*KINDS, "layout", "update", "start", "allreduce", "network")
+#: Factor on the square roots of shares.
+_SCALE = 3.0
+#: Share of the work by which a kind must exceed all of training to be named as new.
+_NEW_SHARE = 0.1
+#: The device at which shares are taken: TFLOP/s of matrix and of other units, and GB/s.
+_REFERENCE = {"peak_tflops": 100.0, "fp32_tflops": 20.0, "bandwidth_gb_s": 1000.0}
+#: Device figure -> imputed value, and scale of its binary logarithm. The peak of matrix units is not among them: with a
+#: lower one, no job is predicted to be faster.
 _DEVICE = {
     "bandwidth_gb_s": (900.0, 1.0),
-    "peak_tflops": (70.0, 1.0),
     "fp32_tflops": (20.0, 1.0),
     "sms": (80.0, 1.0),
     "l2_mib": (6.0, 0.5),
@@ -44,27 +49,54 @@ def gp_features(table: pd.DataFrame, terms: pd.DataFrame, coefficients: pd.Serie
     coefficients : Series
         Multiple of the datasheet's bound, by term.
     """
-    return [_network(table, terms, coefficients), _device(table), _stack(table)]
+    return [_network(terms * _relative_speed(table, terms), coefficients), _device(table), _stack(table)]
 
 
-def _network(table: pd.DataFrame, terms: pd.DataFrame, coefficients: pd.Series) -> FloatArray:
-    cost = terms.to_numpy(dtype=float) * coefficients.to_numpy()
-    total = cost.sum(axis=1)
-    kinds = np.array([name.replace(":back:", ":").split(":")[1] for name in terms.columns])
-    shares = [cost[:, kinds == kind].sum(axis=1) / total for kind in _KINDS]
-    bound = {what: _forward_sum(terms, what) for what in ("bytes", "flops", "launch")}
-    sizes = [
-        np.log(total),
-        np.log(table["batch_size"].to_numpy(dtype=float)),
-        np.log(bound["launch"] / total + 1e-9),
-        np.log((bound["flops"] + 1e-9) / (bound["bytes"] + 1e-9)),
+def new_kinds(network: FloatArray, training: FloatArray) -> str:
+    """Kinds of work that take a larger share in some job than in all of training, for a message.
+
+    Parameters
+    ----------
+    network, training : ndarray of shape (n_jobs, n_kinds)
+        First part of `gp_features`, of the jobs in question and of those in training.
+
+    Examples
+    --------
+    >>> training = np.zeros((2, len(_KINDS)))
+    >>> network = training.copy()
+    >>> network[1, _KINDS.index("attention")] = 3.0 * np.sqrt(0.4)
+    >>> new_kinds(network, training)
+    'attention (up to 40 % of the work, in training 0 %)'
+    """
+    most, known = ((part**2).max(axis=0) / _SCALE**2 for part in (network, training))
+    found = [
+        f"{kind} (up to {share:.0%} of the work, in training {before:.0%})".replace("%", " %")
+        for kind, share, before in zip(_KINDS, most, known, strict=True)
+        if share > before + _NEW_SHARE
     ]
-    return np.column_stack([3.0 * np.sqrt(np.column_stack(shares)), 0.25 * np.column_stack(sizes)])
+    return ", ".join(found)
 
 
-def _forward_sum(terms: pd.DataFrame, what: str) -> FloatArray:
-    names = [name for name in terms.columns if name.endswith(f":{what}") and ":back:" not in name]
-    return terms[names].sum(axis=1).to_numpy(dtype=float)
+def _relative_speed(table: pd.DataFrame, terms: pd.DataFrame) -> FloatArray:
+    """Speed of the device at each term's work over that of the reference device, shape (n_jobs, n_terms)."""
+    speeds = {name: table[f"device_{name}"].to_numpy(dtype=float) / value for name, value in _REFERENCE.items()}
+    other = table["device_fp32_tflops"].fillna(table["device_peak_tflops"]).to_numpy(dtype=float)
+    speeds |= {"fp32_tflops": other / _REFERENCE["fp32_tflops"], "": np.ones(len(table))}
+    return np.column_stack([speeds[_figure(*name.split(":")[1:])] for name in terms.columns])
+
+
+def _figure(kind: str, term: str = "") -> str:
+    """Figure of the device that a term is divided by."""
+    if term in ("flops", "tiles"):
+        return "peak_tflops" if kind in MATRIX_KINDS else "fp32_tflops"
+    return "bandwidth_gb_s" if term in ("bytes", "filters") or kind in ("layout", "update") else ""
+
+
+def _network(terms: pd.DataFrame, coefficients: pd.Series) -> FloatArray:
+    # No sizes: the correction hardly depends on them, so that a larger job is predicted to take longer.
+    kinds = np.array([name.split(":")[1] for name in terms.columns])
+    seconds = (terms * coefficients).T.groupby(kinds).sum().T.reindex(columns=list(_KINDS), fill_value=0.0).to_numpy()
+    return np.asarray(_SCALE * np.sqrt(seconds / seconds.sum(axis=1, keepdims=True)))
 
 
 def _device(table: pd.DataFrame) -> FloatArray:
@@ -72,8 +104,7 @@ def _device(table: pd.DataFrame) -> FloatArray:
         name: scale * np.log2(table[f"device_{name}"].astype(float).fillna(imputed).to_numpy())
         for name, (imputed, scale) in _DEVICE.items()
     }
-    for name in ("peak_tflops", "fp32_tflops"):
-        logs[name] = logs[name] - logs["bandwidth_gb_s"]
+    logs["fp32_tflops"] = logs["fp32_tflops"] - logs["bandwidth_gb_s"]
     year = table["device_year"].astype(float).fillna(_YEAR[0]).to_numpy() / _YEAR[1]
     return np.column_stack([*logs.values(), year])
 
@@ -81,7 +112,8 @@ def _device(table: pd.DataFrame) -> FloatArray:
 def _stack(table: pd.DataFrame) -> FloatArray:
     flags = [(table[name] == value).to_numpy(dtype=float) for name, values in _STACK.items() for value in values]
     version = table["framework_version"].map(_version).to_numpy(dtype=float)
-    gpus = np.log2(table["n_gpus"].to_numpy(dtype=float))
+    # Close to each other: how the time grows with the number of GPUs is a matter of the sum of work.
+    gpus = 0.5 * np.log2(table["n_gpus"].to_numpy(dtype=float))
     nodes = np.log2(table["n_nodes"].to_numpy(dtype=float)) if "n_nodes" in table.columns else np.zeros(len(table))
     return np.column_stack([*flags, 1.5 * version, gpus, nodes])
 

@@ -11,31 +11,30 @@ import pandas as pd
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from gpudemand._typing import FloatArray, IntArray
+from gpudemand._typing import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError, check_columns
 from gpudemand.cost.predict.device_calibration import Calibration, job_keys, split_work
 from gpudemand.cost.predict.error_scale import MAX_RESIDUAL, fit_error_scale
 from gpudemand.cost.predict.gaussian_process import distance, fit, kernel
-from gpudemand.cost.predict.gp_features import gp_features
+from gpudemand.cost.predict.gp_features import gp_features, new_kinds
 from gpudemand.cost.predict.stored_arrays import check_arrays
-from gpudemand.cost.predict.trees import Trees, grow_averaged
-from gpudemand.cost.predict.work_coefficients import fit_work_coefficients
+from gpudemand.cost.predict.trees import Trees
+from gpudemand.cost.predict.work_coefficients import fit_training_coefficients
 from gpudemand.cost.regression.conformal import ConformityScores
 from gpudemand.cost.regression.targets import balanced_sample, check_costs, fold_masks, group_numbers, several_groups
-from gpudemand.cost.roofline.roofline import NEEDED, WORK
+from gpudemand.cost.roofline.roofline import LOWER_BOUND, NEEDED, TERMS
 
 _FOLDS = 5
-#: Trees of the correction, of each held-out correction, and of the error scale.
-_TREES, _HELD_OUT_TREES, _SCALE_TREES = 100, 25, 60
-#: Keys of a stored model: inputs of the Gaussian process, and attributes that are tree ensembles.
-_INPUT_KEYS, _TREES_STORED = ("network", "device", "stack"), ("trees_", "error_scale_")
+#: Trees of the error scale.
+_SCALE_TREES = 60
+#: Keys of a stored model: inputs of the Gaussian process.
+_INPUT_KEYS = ("network", "device", "stack")
 #: Types and shapes of the arrays of a stored model.
 _STORED = {
     "parameters": "i 2",
     "coefficient_names": "U terms",
     "coefficients_": "f terms",
     "scales": "f 2",
-    "feature_names": "U features",
     "device_names": "U devices",
     "device_factors": "f devices",
     "job_keys": "u jobs",
@@ -44,7 +43,7 @@ _STORED = {
     "dual_coef_": "f rows",
     **{name: f"f rows {name}" for name in _INPUT_KEYS},
     **dict.fromkeys(("conformity_scores_", "conformity_weights_"), "f scores"),
-    **{name: shape for prefix in _TREES_STORED for name, shape in Trees.stored(prefix).items()},
+    **Trees.stored("error_scale_"),
 }
 #: Jobs that are predicted at a time; bounds the memory of the kernel.
 _CHUNK = 1000
@@ -59,8 +58,8 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
 
     Work is what each kind of operator would take at the peaks of the device (`step_terms`), so that a device needs
     no more than its datasheet. Its coefficients are non-negative and fitted in relative error. The log residual is
-    predicted by the mean of a Gaussian process over network, device and software stack, which reverts to zero for jobs
-    unlike all others, and of extremely randomised trees. `calibrate` adds factors of devices and of measured jobs.
+    predicted by a Gaussian process over network, device and software stack, which reverts to zero for jobs unlike all
+    others. `calibrate` adds factors of devices and of measured jobs. No prediction is below `LOWER_BOUND`.
 
     Parameters
     ----------
@@ -82,10 +81,6 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         Robust standard deviation of the log errors of held-out groups.
     ood_threshold_ : float
         Distance from the training data beyond which a job is out of distribution.
-
-    See Also
-    --------
-    gpudemand.TrainingCostRegressor : Time or memory on hardware that was measured.
 
     References
     ----------
@@ -133,21 +128,18 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
             If a column is missing, or `y` holds values that are no times.
         """
         X, y = check_columns(X, (*NEEDED, "device_name"), "X"), check_costs(y, len(X), "are no times")
-        names = _work_columns(X)
-        groups = several_groups(group_numbers(groups, len(y)))
-        self.coefficients_ = fit_work_coefficients(X[names], y)
+        _check_work(X)
+        groups, terms = several_groups(group_numbers(groups, len(y))), X.reindex(columns=list(TERMS), fill_value=0.0)
+        self.coefficients_ = fit_training_coefficients(terms, y, X)
         self.calibration_ = Calibration()
         rows = balanced_sample(groups, self.max_rows, self.random_state)
         X, y, groups = X.iloc[rows], y[rows], groups[rows]
-        self.gp_inputs_ = gp_features(X, X[names], self.coefficients_)
+        self.gp_inputs_ = gp_features(X, self._terms(X), self.coefficients_)
         residual = np.clip(np.log(y / self._work(X)), -MAX_RESIDUAL, MAX_RESIDUAL)
-        self.dual_coef_, gp_correction, distances = fit(self.gp_inputs_, residual, groups)
-        features = self._tree_features(X, self.gp_inputs_)
-        self.trees_ = grow_averaged(features, residual, n_trees=_TREES, random_state=self.random_state)
-        correction = (gp_correction + self._held_out_trees(features, residual, groups)) / 2.0
+        self.dual_coef_, correction, distances = fit(self.gp_inputs_, residual, groups)
         errors = np.log(y / self._held_out_work(X, y, groups)) - correction
+        features = self._scale_features(X, self.gp_inputs_)
         self._fit_error_scale(errors, np.column_stack([features, distances]), groups)
-        self.feature_names_in_, self.n_features_in_ = np.asarray(X.columns, dtype=object), X.shape[1]
         return self
 
     def predict(self, X: pd.DataFrame) -> FloatArray:
@@ -181,13 +173,9 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
             The prediction, then the lower and the upper end at each level.
         """
         time, scale, distances = self._predict(X)
-        far = int((distances > self.ood_threshold_).sum())
-        if far:
-            warnings.warn(
-                f"{far} of {len(X)} jobs are unlike every job in training; their intervals are wide.",
-                FarFromTrainingWarning,
-                stacklevel=2,
-            )
+        far = distances > self.ood_threshold_
+        if far.any():
+            warnings.warn(self._unlike_training(X, far), FarFromTrainingWarning, stacklevel=2)
         return self.conformity_scores_.intervals(time, scale, levels)
 
     def calibrate(self, X: pd.DataFrame, y: Any) -> StepTimeModel:
@@ -213,19 +201,17 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
     def to_arrays(self) -> dict[str, Any]:
         """Return the fitted model as plain arrays, for ``numpy.savez``."""
         check_is_fitted(self, "coefficients_")
-        trees = {name: getattr(self, name)._asdict() for name in _TREES_STORED}
         return {
             "parameters": np.array([self.max_rows, self.random_state]),
             "coefficient_names": np.array(list(self.coefficients_.index), dtype=str),
             "coefficients_": self.coefficients_.to_numpy(),
             "scales": np.array([self.ood_threshold_, self.residual_mad_]),
-            "feature_names": np.array(list(map(str, self.feature_names_in_)), dtype=str),
             **self.calibration_.to_arrays(),
             "dual_coef_": self.dual_coef_,
             "conformity_scores_": self.conformity_scores_.scores,
             "conformity_weights_": self.conformity_scores_.weights,
             **dict(zip(_INPUT_KEYS, self.gp_inputs_, strict=True)),
-            **{f"{name}{part}": array for name, parts in trees.items() for part, array in parts.items()},
+            **{f"error_scale_{part}": array for part, array in self.error_scale_._asdict().items()},
         }
 
     @classmethod
@@ -239,21 +225,13 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         """
         arrays = check_arrays(arrays, _STORED)
         model = cls(*(int(value) for value in arrays["parameters"]))
-        model.coefficients_ = pd.Series(
-            arrays["coefficients_"], index=[str(name) for name in arrays["coefficient_names"]]
-        )
+        model.coefficients_ = pd.Series(arrays["coefficients_"], index=arrays["coefficient_names"].tolist())
         model.calibration_ = Calibration.from_arrays(arrays)
         model.ood_threshold_, model.residual_mad_ = (float(value) for value in arrays["scales"])
-        model.gp_inputs_ = [np.asarray(arrays[name]) for name in _INPUT_KEYS]
+        model.gp_inputs_, model.dual_coef_ = [arrays[name] for name in _INPUT_KEYS], arrays["dual_coef_"]
         n_features = sum(part.shape[1] for part in model.gp_inputs_) + len(model.coefficients_)
-        model.trees_ = Trees.from_arrays(arrays, "trees_", n_features)
         model.error_scale_ = Trees.from_arrays(arrays, "error_scale_", n_features + 1)  # and the distance
-        model.feature_names_in_ = np.array([str(name) for name in arrays["feature_names"]], dtype=object)
-        model.n_features_in_ = model.feature_names_in_.size
-        model.dual_coef_ = np.asarray(arrays["dual_coef_"])
-        model.conformity_scores_ = ConformityScores(
-            *(np.asarray(arrays[key]) for key in ("conformity_scores_", "conformity_weights_"))
-        )
+        model.conformity_scores_ = ConformityScores(arrays["conformity_scores_"], arrays["conformity_weights_"])
         return model
 
     def _predict(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -261,7 +239,9 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         check_is_fitted(self, "coefficients_")
         X = check_columns(X, (*NEEDED, "device_name"), "X")
         parts, scale, distances = self._uncalibrated(X)
-        return *self.calibration_.apply(X, self._terms(X), parts, scale), distances
+        time, scale = self.calibration_.apply(X, self._terms(X), parts, scale)
+        bound = X[LOWER_BOUND].to_numpy(dtype=float) if LOWER_BOUND in X.columns else 0.0
+        return np.maximum(time, bound), scale, distances
 
     def _uncalibrated(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Seconds of the fixed work and of the rest, error scales, and distances."""
@@ -272,24 +252,23 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         return split_work(self._terms(X), self.coefficients_) * np.exp(correction)[:, None], scale, distances
 
     def _correct(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Log corrections, error scales by trees, and distances."""
+        """Log corrections, error scales, and distances."""
         inputs = gp_features(X, self._terms(X), self.coefficients_)
-        covariance, features = kernel(inputs, self.gp_inputs_), self._tree_features(X, inputs)
+        covariance, features = kernel(inputs, self.gp_inputs_), self._scale_features(X, inputs)
         distances = distance(covariance)
         scale = np.exp(self.error_scale_.predict(np.column_stack([features, distances])))
-        return (covariance @ self.dual_coef_ + self.trees_.predict(features)) / 2.0, scale, distances
+        return covariance @ self.dual_coef_, scale, distances
 
-    def _tree_features(self, X: pd.DataFrame, inputs: list[FloatArray]) -> FloatArray:
+    def _unlike_training(self, X: pd.DataFrame, far: BoolArray) -> str:
+        """What a warning says of jobs that are far from training: how many, and what is new in them."""
+        inputs = gp_features(X[far], self._terms(X[far]), self.coefficients_)
+        new = new_kinds(inputs[0], self.gp_inputs_[0])
+        which = f"{far.sum()} of {len(X)} jobs are unlike every job in training"
+        return f"{which}; their intervals are wide.{f' New is the share of {new}.' if new else ''}"
+
+    def _scale_features(self, X: pd.DataFrame, inputs: list[FloatArray]) -> FloatArray:
         """GP inputs, and each term as a share of the work."""
         return np.column_stack([*inputs, self._terms(X).to_numpy(dtype=float) / self._work(X)[:, None]])
-
-    def _held_out_trees(self, features: FloatArray, residual: FloatArray, groups: IntArray) -> FloatArray:
-        """Corrections by trees fitted without the row's group."""
-        correction = np.empty(len(residual))
-        for test in fold_masks(groups, _FOLDS):
-            settings = {"n_trees": _HELD_OUT_TREES, "random_state": self.random_state}
-            correction[test] = grow_averaged(features[~test], residual[~test], **settings).predict(features[test])
-        return correction
 
     def _terms(self, X: pd.DataFrame) -> pd.DataFrame:
         # A kind of work that a table lacks does not occur in its networks.
@@ -302,7 +281,8 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         """Work with coefficients fitted without the row's group."""
         terms, work = self._terms(X), np.empty(len(y))
         for test in fold_masks(groups, _FOLDS):
-            work[test] = terms[test].to_numpy(dtype=float) @ fit_work_coefficients(terms[~test], y[~test]).to_numpy()
+            coefficients = fit_training_coefficients(terms[~test], y[~test], X[~test])
+            work[test] = terms[test].to_numpy(dtype=float) @ coefficients.to_numpy()
         return work
 
     def _fit_error_scale(self, errors: FloatArray, features: FloatArray, groups: IntArray) -> None:
@@ -314,8 +294,6 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         self.residual_mad_ = 1.4826 * float(np.median(np.abs(errors)))
 
 
-def _work_columns(X: pd.DataFrame) -> list[str]:
-    names = [name for name in X.columns if str(name).startswith(WORK)]
-    if not names:
+def _check_work(X: pd.DataFrame) -> None:
+    if not set(TERMS) & set(X.columns):
         raise InputError("X has no columns of work; add those of gpudemand.cost.roofline.roofline.step_terms.")
-    return [name for name in names if X[name].any()]

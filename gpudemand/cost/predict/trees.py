@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.ensemble import ExtraTreesRegressor, GradientBoostingRegressor
+from sklearn.ensemble import GradientBoostingRegressor
 
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError
@@ -92,20 +92,6 @@ def grow_boosted(X: FloatArray, y: FloatArray, *, n_trees: int, depth: int, rand
         random_state=random_state,
     ).fit(X, y)
     return _flat(model.estimators_[:, 0], float(model.init_.constant_.ravel()[0]), model.learning_rate)
-
-
-def grow_averaged(X: FloatArray, y: FloatArray, *, n_trees: int, random_state: int) -> Trees:
-    """Extremely randomised trees; each is weighted by ``1 / n_trees``.
-
-    Examples
-    --------
-    >>> X = np.arange(40.0)[:, None]
-    >>> trees = grow_averaged(X, np.where(X[:, 0] < 20, -1.0, 1.0), n_trees=20, random_state=0)
-    >>> trees.predict(X[[0, 39]]).round().tolist()
-    [-1.0, 1.0]
-    """
-    model = ExtraTreesRegressor(n_trees, min_samples_leaf=2, max_features=0.2, random_state=random_state).fit(X, y)
-    return _flat(model.estimators_, 0.0, 1.0 / n_trees)
 
 
 def _flat(members: Sequence[Any], start: float, weight: float) -> Trees:

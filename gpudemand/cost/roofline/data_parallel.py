@@ -13,6 +13,8 @@ _NETWORK = 1.25e9
 #: GB/s of a link of unknown bandwidth: PCIe 4.0 x16.
 _LINK_GB_S = 32.0
 _GRADIENT_BYTES = 4.0
+#: Columns of `parallel_terms`.
+PARALLEL_TERMS = ("allreduce", "network", "messages", "straggle")
 #: Seconds from one kernel launch to the next when nothing else takes time.
 LAUNCH_S = 1e-5
 
@@ -35,7 +37,7 @@ def parallel_terms(graph: OpGraph, jobs: pd.DataFrame, compute: FloatArray) -> d
     Returns
     -------
     dict of str to ndarray
-        ``reduce``, ``network``, ``messages`` (a launch per layer and doubling of GPUs), ``straggle`` (of the slowest
+        ``allreduce``, ``network``, ``messages`` (a launch per layer and doubling of GPUs), ``straggle`` (of the slowest
         GPU, per doubling).
 
     References
@@ -46,7 +48,7 @@ def parallel_terms(graph: OpGraph, jobs: pd.DataFrame, compute: FloatArray) -> d
     --------
     >>> graph = OpGraph.from_operators([], [], n_trainable=25_000_000)
     >>> jobs = pd.DataFrame({"n_gpus": [1, 4], "device_interconnect_gb_s": [64.0, 64.0]})
-    >>> parallel_terms(graph, jobs, np.zeros(2))["reduce"].round(4).tolist()
+    >>> parallel_terms(graph, jobs, np.zeros(2))["allreduce"].round(4).tolist()
     [0.0, 0.0047]
     """
     gpus = jobs["n_gpus"].to_numpy(dtype=float)
@@ -54,12 +56,9 @@ def parallel_terms(graph: OpGraph, jobs: pd.DataFrame, compute: FloatArray) -> d
     link = np.nan_to_num(jobs["device_interconnect_gb_s"].to_numpy(dtype=float), nan=_LINK_GB_S) * 1e9 / 2.0
     gradients = _GRADIENT_BYTES * graph.n_trainable
     doublings = np.log2(np.maximum(gpus, 1.0))
-    return {
-        "reduce": gradients * _ring(gpus) / link,
-        "network": gradients * _ring(nodes) / _NETWORK,
-        "messages": LAUNCH_S * graph.n_layers * doublings,
-        "straggle": 0.1 * compute * doublings,
-    }
+    allreduce, network = gradients * _ring(gpus) / link, gradients * _ring(nodes) / _NETWORK
+    seconds = (allreduce, network, LAUNCH_S * graph.n_layers * doublings, 0.1 * compute * doublings)
+    return dict(zip(PARALLEL_TERMS, seconds, strict=True))
 
 
 def _ring(members: FloatArray) -> FloatArray:

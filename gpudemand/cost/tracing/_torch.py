@@ -16,11 +16,16 @@ import copy
 import functools
 import logging
 import random
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 from gpudemand._validation import InputError
+from gpudemand.cost.operators.kernel import Kernel
+from gpudemand.cost.tracing._torch_autocast import KernelListener
+from gpudemand.cost.tracing._torch_calls import tensors_in
+from gpudemand.cost.tracing._torch_kernels import KernelRecorder
 from gpudemand.cost.tracing._torch_listener import (
     MAX_CONSTANT,
     IntegersNeededError,
@@ -40,15 +45,26 @@ from gpudemand.cost.tracing.inputs import (
 from gpudemand.cost.tracing.recorder import Recorder, Traced
 
 
-def trace(module: Any, input_shape: Any, *, input_dtype: Any = None, train: bool = True) -> Traced:
+def trace(module: Any, input_shape: Any, *, input_dtype: Any = None, train: bool | None = None) -> Traced:
     """Trace `module`; see `OpGraph.from_torch`."""
     module = _check_module(module)
     specs = read_inputs(input_shape, input_dtype)
     while True:
         try:
-            return _Trace(module, specs, train).run()
+            return _Trace(module, specs, train).run()._replace(kernels=_kernels(module, specs, train))
         except IntegersNeededError as error:
             specs[error.position] = specs[error.position]._replace(dtype="int64")
+
+
+def _kernels(module: Any, specs: Sequence[InputSpec], train: bool | None) -> Sequence[Kernel]:
+    """Record kernels on meta tensors, or, where constants with values are mixed in, on fake ones, which are slow.
+
+    Empty where the backward pass runs on neither, as that of `flex_attention`.
+    """
+    for place in ("meta", "cpu"):
+        with contextlib.suppress(InputError):
+            return _KernelTrace(module, specs, train, place).kernels()
+    return ()
 
 
 def _check_module(module: Any) -> Any:
@@ -69,13 +85,14 @@ def _is_keras(value: Any) -> bool:
 
 
 class _Trace:
-    """One forward pass of a copy of a module."""
+    """One forward pass of a copy of a module, on fake tensors of the CPU or on tensors of the meta device."""
 
-    def __init__(self, module: Any, specs: Sequence[InputSpec], train: bool) -> None:
+    def __init__(self, module: Any, specs: Sequence[InputSpec], train: bool | None, place: str = "cpu") -> None:
+        import torch
         from torch._subclasses.fake_tensor import FakeTensorMode
 
-        self._original, self._specs, self._train = module, specs, train
-        self._fake = FakeTensorMode(allow_non_fake_inputs=True)
+        self._original, self._specs, self._train, self._place = module, specs, train, place
+        self._fake: Any = FakeTensorMode(allow_non_fake_inputs=True) if place == "cpu" else torch.device(place)
         self._recorder = Recorder(batch_of(specs))
         self._listener = Listener(self._recorder, self._fake)
 
@@ -109,7 +126,7 @@ class _Trace:
         for path, part in module.named_modules():
             part.register_forward_pre_hook(functools.partial(self._enter, path))
             part.register_forward_hook(self._leave, always_call=True)
-        return module.train(self._train)
+        return module if self._train is None else module.train(self._train)
 
     def _check_no_script(self) -> None:
         import torch
@@ -132,7 +149,7 @@ class _Trace:
         return fake
 
     def _constant(self, tensor: Any) -> Any:
-        if tensor.device.type == "cpu" and tensor.numel() <= MAX_CONSTANT:
+        if tensor.device.type == self._place == "cpu" and tensor.numel() <= MAX_CONSTANT:
             return tensor.detach().clone()
         return self._empty(tensor)
 
@@ -140,7 +157,7 @@ class _Trace:
         import torch
 
         with self._fake:
-            return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device="cpu")
+            return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=self._place)
 
     def _enter(self, path: str, *_: Any) -> None:
         self._listener.path.append(path)
@@ -163,13 +180,16 @@ class _Trace:
         declared = getattr(torch, spec.dtype) if spec.dtype else None
         example = spec.example.dtype if isinstance(spec.example, torch.Tensor) else None
         with self._fake:
-            return torch.empty(spec.shape, dtype=declared or example or default, device="cpu")
+            return torch.empty(spec.shape, dtype=declared or example or default, device=self._place)
 
     def _forward(self, module: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
         import torch
 
         hooks = torch.autograd.graph.saved_tensors_hooks(self._listener.save, lambda tensor: tensor)
-        with torch.set_grad_enabled(self._train), hooks, self._listener.mode:
+        # What the module compiles is traced as it is written.
+        eager = torch.compiler.set_stance("force_eager")
+        gradients = torch.set_grad_enabled(self._train is not False)
+        with gradients, hooks, eager, _flex_attention_on_cpu(), self._listener.mode:
             module(*args, **kwargs)
         self._listener.attribute_saved()
 
@@ -200,6 +220,43 @@ class _Trace:
         return type(self._original).__name__
 
 
+class _KernelTrace(_Trace):
+    """A forward and a backward pass of a copy of a module whose kernels are recorded."""
+
+    def __init__(self, module: Any, specs: Sequence[InputSpec], train: bool | None, place: str) -> None:
+        super().__init__(module, specs, train, place)
+        self._kernels = KernelRecorder(batch_of(specs), self._parameters())
+        self._listener = KernelListener(self._recorder, self._fake, place, self._kernels)
+
+    def kernels(self) -> list[Kernel]:
+        """Kernels of the two passes."""
+        self.run()
+        return self._kernels.kernels
+
+    def _forward(self, module: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+        import torch
+
+        with _autocast_flag(), torch.set_grad_enabled(self._train is not False), self._kernels.mode():
+            with self._listener.mode:
+                results = [result for result in tensors_in(module(*args, **kwargs)) if result.requires_grad]
+            self._kernels.backward = True
+            if results:
+                torch.autograd.backward(results, [torch.empty_like(result) for result in results])
+
+
+@contextlib.contextmanager
+def _autocast_flag() -> Iterator[None]:
+    """Say that autocast is on, which modules ask; the listener does the casts."""
+    import torch
+
+    before = torch.is_autocast_enabled("cuda")
+    torch.set_autocast_enabled("cuda", True)
+    try:
+        yield
+    finally:
+        torch.set_autocast_enabled("cuda", before)
+
+
 @contextlib.contextmanager
 def _random_state_restored() -> Iterator[None]:
     import torch
@@ -210,6 +267,21 @@ def _random_state_restored() -> Iterator[None]:
             yield
     finally:
         random.setstate(state)
+
+
+@contextlib.contextmanager
+def _flex_attention_on_cpu() -> Iterator[None]:
+    """Let `flex_attention`, if it was imported, pass its check that there is no gradient on a CPU; none is computed."""
+    module: Any = sys.modules.get("torch.nn.attention.flex_attention")
+    check = getattr(module, "_validate_device", None)
+    if check is None:
+        yield
+        return
+    module._validate_device = lambda *_: None
+    try:
+        yield
+    finally:
+        module._validate_device = check
 
 
 @contextlib.contextmanager

@@ -6,7 +6,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from gpudemand.cost.operators.arithmetic import attention_flops, einsum_flops, matmul_flops, weighted_flops
+from gpudemand.cost.operators.arithmetic import (
+    attention_flops,
+    einsum_flops,
+    fourier_flops,
+    matmul_flops,
+    weighted_flops,
+)
 from gpudemand.cost.operators.vocabulary import RECURRENT_STATE, convolution_kind, torch_type
 
 #: Calls that use only the shape, type or device of a tensor; they return constants.
@@ -75,18 +81,24 @@ def call_kind(type_: str, tensors: Sequence[Any]) -> str:
     return convolution_kind(weight.shape[2:], groups, channels)
 
 
-def call_flops(type_: str, name: str, tensors: Sequence[Any], result: Any, args: Sequence[Any]) -> float:
-    """Floating-point operations of a call for the whole batch; zero if it is no matrix product or convolution."""
+def call_flops(
+    type_: str, name: str, tensors: Sequence[Any], result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> float:
+    """Floating-point operations of a call for the whole batch; zero if it multiplies no matrices or the like."""
     if type_ == "Conv":
         return weighted_flops(result.numel() / tensors[1].shape[0], tensors[1].numel())
     if type_ == "ConvTranspose":
         return weighted_flops(tensors[0].numel() / tensors[1].shape[0], tensors[1].numel())
     if type_ == "Attention":
         return attention_flops(*(tensor.shape for tensor in tensors[:3]))
+    if type_ == "DFT":
+        return _transform_flops(name, tensors[0], result, args, kwargs)
     if type_ in RECURRENT_STATE:
         weights = sum(tensor.numel() for tensor in tensors[1:] if tensor.dim() == 2)
         return weighted_flops(tensors[0].numel() / tensors[0].shape[-1], weights)
-    return _product_flops(name, tensors, result, args) if type_ in ("Gemm", "MatMul") else 0.0
+    # A product of complex numbers is four of real ones.
+    factor = 4.0 if result.is_complex() else 1.0
+    return factor * _product_flops(name, tensors, result, args) if type_ in ("Gemm", "MatMul") else 0.0
 
 
 def _product_flops(name: str, tensors: Sequence[Any], result: Any, args: Sequence[Any]) -> float:
@@ -97,5 +109,25 @@ def _product_flops(name: str, tensors: Sequence[Any], result: Any, args: Sequenc
         return weighted_flops(result.numel() / shapes[2][0], math.prod(shapes[2]))
     if name == "tensordot":
         return matmul_flops(result.numel(), math.prod(shapes[0][axis] for axis in args[2]))
+    if "grouped_mm" in name:
+        # Of two matrices, groups share the summed axis.
+        groups = result.shape[0] if len(shapes[0]) == len(shapes[1]) == 2 else 1
+        return matmul_flops(result.numel() / groups, shapes[0][-1])
     first = shapes[1] if name.rstrip("_") in ("addmm", "baddbmm", "addbmm", "addmv") else shapes[0]
     return matmul_flops(result.numel(), first[-1]) * (first[0] if name == "addbmm" else 1)
+
+
+def _transform_flops(name: str, source: Any, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
+    """Operations of Fourier transforms; their signal is the real side, if there is one."""
+    if name.endswith("stft"):
+        size = int(args[1] if len(args) > 1 else kwargs["n_fft"])
+        spectrum = result if name == "stft" else source
+        return fourier_flops(
+            size * spectrum.numel() / spectrum.shape[-2 if spectrum.is_complex() else -3], size, real=True
+        )
+    signal = next((tensor for tensor in (source, result) if not tensor.is_complex()), result)
+    default = {"2": (-2, -1), "n": tuple(range(signal.dim()))}.get(name[-1], -1)
+    axes = kwargs.get("dim", args[2] if len(args) > 2 else None)
+    axes = default if axes is None else axes
+    length = math.prod(signal.shape[axis] for axis in ([axes] if isinstance(axes, int) else axes))
+    return fourier_flops(signal.numel(), length, real=not signal.is_complex())

@@ -18,7 +18,7 @@ _READERS = ("__bool__", "__int__", "__float__", "__index__", "item", "tolist", "
 _FACTORIES = ("zeros", "ones", "empty", "full", "rand", "randn", "randint", "arange", "linspace", "eye")
 #: Constants of at most so many elements have values, which a forward pass may read; larger ones are fake.
 MAX_CONSTANT = 2**22
-_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
 class ValueNeededError(Exception):
@@ -55,12 +55,15 @@ def storage_key(tensor: Any) -> Hashable:
 
 
 class Listener:
-    """Executes the calls of one forward pass on the tensors of a `FakeTensorMode` and records them."""
+    """Executes the calls of one forward pass on the tensors of a `FakeTensorMode` and records them.
 
-    def __init__(self, recorder: Recorder, fake: Any) -> None:
+    With the meta device as `place`, no tensor has values, and `fake` is the context of that device.
+    """
+
+    def __init__(self, recorder: Recorder, fake: Any, place: str = "cpu") -> None:
         self.mode = intercepted(self._call)
         self.path = [""]
-        self._recorder, self._fake = recorder, fake
+        self._recorder, self._fake, self._place = recorder, fake, place
         self._parameters: dict[Hashable, Any] = {}
         self._undeclared: dict[Hashable, int] = {}
         self._running: list[Callable[..., Any]] = []
@@ -107,17 +110,37 @@ class Listener:
         return result
 
     def _compute(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        if name in _RECURRENT and isinstance(args[2], (list, tuple)):
-            return _recurrent_result(name, args)
+        if name in RECURRENT and isinstance(args[2], (list, tuple)):
+            return recurrent_result(name, args)
+        if name == "flex_attention":
+            return self._flex_attention(*args[:3])
         if name in ("to", "_to_copy") or "device" in kwargs:
-            args = [_on_cpu(value) for value in args]
-            kwargs = {key: _on_cpu(value) for key, value in kwargs.items()}
+            args = [self._moved(value) for value in args]
+            kwargs = {key: self._moved(value) for key, value in kwargs.items()}
         if name in _FACTORIES:
             with self._fake:
                 constant = func(*args, **kwargs)
-            if constant.numel() > MAX_CONSTANT:
+            if self._place != "cpu" or constant.numel() > MAX_CONSTANT:
                 return constant
         return func(*args, **kwargs)
+
+    def _moved(self, value: Any) -> Any:
+        """Replace any device by that of the trace, so that ``.to("cuda")`` in a forward pass works without a GPU."""
+        import torch
+
+        names = ("cuda", "meta", "cpu", "mps", "xpu")
+        is_device = isinstance(value, torch.device) or (isinstance(value, str) and value.split(":")[0] in names)
+        return torch.device(self._place) if is_device else value
+
+    def _flex_attention(self, query: Any, key: Any, value: Any) -> Any:
+        """Result of attention with a mask or a change of scores by a function: output, log sums, maxima."""
+        import torch
+
+        needs_gradient = _needs_gradient(query, key, value)
+        out = query.new_empty((*query.shape[:-1], value.shape[-1])).requires_grad_(needs_gradient)
+        sums, maxima = (query.new_empty(query.shape[:-1], dtype=torch.float32) for _ in range(2))
+        self._saved += [query, key, value, out, sums] if needs_gradient else []
+        return out, sums, maxima
 
     def _trace_into(self, func: FunctionType, args: Any, kwargs: Any) -> Any:
         """Run a Python function of PyTorch with the mode on, so that the calls inside it are recorded."""
@@ -151,9 +174,11 @@ class Listener:
         if calls.is_plain_copy(name, live[0], results[0]):
             self._recorder.alias(storage_key(results[0]), of=storage_key(live[0]))
         else:
-            self._record(name, args, tensors, live, results)
+            self._record(name, args, kwargs, tensors, live, results)
 
-    def _record(self, name: str, args: Any, tensors: list[Any], live: list[Any], results: list[Any]) -> None:
+    def _record(
+        self, name: str, args: Any, kwargs: Any, tensors: list[Any], live: list[Any], results: list[Any]
+    ) -> None:
         reads = [storage_key(tensor) for tensor in live]
         weights = {key: self._parameters[key] for key in reads if key in self._parameters}
         type_ = calls.call_type(name, tensors, results[0], bool(weights))
@@ -165,7 +190,7 @@ class Listener:
             # The underscore of an in-place operator is kept: it allocates no tensor, which matters for memory.
             name if name == f"{plain}_" else plain,
             tuple(results[0].shape),
-            flops=calls.call_flops(type_, name, tensors, results[0], args),
+            flops=calls.call_flops(type_, name, tensors, results[0], args, kwargs),
             weight_bytes=float(sum(weight.numel() * weight.element_size() for weight in weights.values())),
             bytes_read=sum(_sizes(t for t in live if storage_key(t) not in weights).values()),
             bytes_written=sum(_sizes(results).values()),
@@ -187,30 +212,25 @@ def _without_override(func: FunctionType) -> FunctionType:
     return body
 
 
-def _on_cpu(value: Any) -> Any:
-    """Replace any device by the CPU, so that ``.to("cuda")`` in a forward pass works without a GPU."""
-    import torch
-
-    names = ("cuda", "meta", "cpu", "mps", "xpu")
-    is_device = isinstance(value, torch.device) or (isinstance(value, str) and value.split(":")[0] in names)
-    return torch.device("cpu") if is_device else value
-
-
-def _recurrent_result(name: str, args: Any) -> Any:
+def recurrent_result(name: str, args: Any) -> Any:
     """Result of a recurrent layer, without running its steps."""
-    import torch
-
     source, state, weights, bidirectional = args[0], args[1], args[2], args[7]
     states = state if name == "lstm" else [state]
     outputs = (*source.shape[:-1], states[0].shape[-1] * (2 if bidirectional else 1))
-    needs_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (source, *weights))
+    needs_gradient = _needs_gradient(source, *weights)
     shapes = [outputs, *(one.shape for one in states)]
     return tuple(source.new_empty(shape).requires_grad_(needs_gradient) for shape in shapes)
 
 
+def _needs_gradient(*tensors: Any) -> bool:
+    import torch
+
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+
+
 def _recurrent_state(type_: str, name: str, args: Any, result: Any) -> float:
     """Bytes that a recurrent layer saves: the state of its cells, and the outputs of its inner layers."""
-    layers = next((value for value in args[4:6] if type(value) is int), 1) if name in _RECURRENT else 1
+    layers = next((value for value in args[4:6] if type(value) is int), 1) if name in RECURRENT else 1
     per_output = layers * RECURRENT_STATE[type_] + layers - 1
     return result.numel() * result.element_size() * per_output
 

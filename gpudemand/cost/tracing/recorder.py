@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from gpudemand.cost.operators.kernel import Kernel
 from gpudemand.cost.operators.operator import Operator
 
 
 class Traced(NamedTuple):
-    """A traced network: operator calls, edges between their positions, and further fields of `OpGraph`."""
+    """A traced network: operator calls, edges between their positions, further fields of `OpGraph`, and kernels."""
 
     operators: list[Operator]
     edges: set[tuple[int, int]]
     attributes: dict[str, Any]
+    kernels: Sequence[Kernel] = ()
 
 
 class Recorder:

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._validation import InputError, check_choice, check_number
-from gpudemand.cost.devices import PRECISIONS, device
+from gpudemand.cost.devices import device
+from gpudemand.cost.hardware import PRECISIONS
 from gpudemand.planning.runtime.training import training_steps
 from gpudemand.planning.scenarios.changes import Change, JobCosts, rows_of
 

@@ -1,0 +1,202 @@
+"""Physics of predicted step times: never below operations and parameters at the peaks, and never less for more."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gpudemand.cost import CostModel, OpGraph, TrainingJob, zoo
+from gpudemand.cost.model_inputs import step_time_inputs
+from gpudemand.cost.operators.precision import HALF_WIDTH
+from gpudemand.cost.predict.step_time_model import FarFromTrainingWarning
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+DEVICES = ("H100 SXM5", "A100 SXM4 80GB", "RTX 4090", "T4")
+NETWORKS = ("resnet18", "mobilenet_v2", "vgg11", "vit_tiny", "gpt", "lstm")
+KINDS = ("attention", "convolution", "recurrent", "experts")
+#: Multiplications that Winograd's minimal filtering of 3x3 kernels saves.
+WINOGRAD = 2.25
+#: Of a prediction, what more work may save: rounding of tiles, and a correction that changes smoothly.
+SLACK = 0.01
+examples = settings(
+    max_examples=12, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@pytest.fixture(scope="module")
+def step_time():
+    """Predicted seconds a step of each job, by the bundled model."""
+    model = CostModel.load().models_["gpu", "step_time_s"]
+
+    def predict(*jobs: TrainingJob) -> np.ndarray:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FarFromTrainingWarning)
+            return model.predict(step_time_inputs(jobs))
+
+    return predict
+
+
+class Attention(nn.Module):
+    """Fused attention of one head for 16 channels, with residual."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.inputs, self.outputs = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x: Any) -> Any:
+        """Attend to all tokens."""
+        parts = (part.unflatten(-1, (-1, 16)).transpose(1, 2) for part in self.inputs(x).chunk(3, -1))
+        return x + self.outputs(nn.functional.scaled_dot_product_attention(*parts).transpose(1, 2).flatten(2))
+
+
+class Experts(nn.Module):
+    """A mixture of four linear layers, weighted by a gate."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.gate, self.experts = nn.Linear(width, 4), nn.ModuleList(nn.Linear(width, width) for _ in range(4))
+
+    def forward(self, x: Any) -> Any:
+        """Sum the layers by their weights."""
+        weights = self.gate(x).softmax(-1)
+        return sum(layer(x) * weights[..., i, None] for i, layer in enumerate(self.experts))
+
+
+class Recurrent(nn.LSTM):
+    """Outputs of an LSTM at all steps."""
+
+    def forward(self, x: Any) -> Any:
+        """Drop the states."""
+        return super().forward(x)[0]
+
+
+@functools.cache
+def chain(kind: str, depth: int, width: int, tokens: int, *, train: bool | None = None) -> OpGraph:
+    """A network of `depth` equal blocks, 16 times `width` wide, on `tokens` tokens or pixels a side."""
+    width *= 16
+    with torch.device("meta"):
+        if kind == "convolution":
+            blocks = [nn.Sequential(nn.Conv2d(width, width, 3, padding=1), nn.ReLU()) for _ in range(depth)]
+            return OpGraph.from_torch(nn.Sequential(*blocks), (width, tokens, tokens), train=train)
+        block = {"attention": Attention, "experts": Experts}.get(kind)
+        blocks = [block(width) if block else Recurrent(width, width, batch_first=True) for _ in range(depth)]
+        return OpGraph.from_torch(nn.Sequential(*blocks), (tokens, width), train=train)
+
+
+@functools.cache
+def zoo_graph(name: str, *, train: bool | None = None) -> OpGraph:
+    shape = {"image": (3, 64, 64), "tokens": (64,)}[zoo.kind(name)]
+    with torch.device("meta"):
+        return OpGraph.from_torch(zoo.build(name, "torch", shape, 10, width=0.5), shape, train=train)
+
+
+def bounds(job: TrainingJob) -> tuple[float, float]:
+    """Seconds of the operations of a step at the peak, and of the parameters at the bandwidth, from the operators."""
+    nodes = job.graph.nodes
+    passes = 1.0 if job.mode == "inference" else 2.0 + job.checkpointing  # at least: the first layer has one gradient
+    is_winograd = ((nodes["type"] == "Conv") & (nodes["kind"] == "3x3")).to_numpy()
+    flops = job.batch_size * (nodes["flops"] / np.where(is_winograd, WINOGRAD, 1.0)).sum()
+    width = 4.0 * (HALF_WIDTH if job.precision in ("fp16", "bf16") else 1.0)
+    peak = max(job.hardware.peak(job.precision), job.hardware.peak("fp32"))
+    return passes * flops / peak, passes * width * job.graph.n_parameters / job.hardware.bandwidth
+
+
+def precision_of(device: str) -> str:
+    return "fp16" if device == "T4" else "bf16"
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_of_the_zoo_respect_the_bounds_and_the_order(step_time, name: str) -> None:
+    for device in DEVICES:
+        job = TrainingJob(zoo_graph(name), batch_size=32, precision=precision_of(device), device=device)
+        variants = {
+            "plain": job,
+            "large batch": replace(job, batch_size=64),
+            "checkpointing": replace(job, checkpointing=True),
+            "inference": replace(job, model=zoo_graph(name, train=False), mode="inference"),
+            **{optimizer: replace(job, optimizer=optimizer) for optimizer in ("momentum", "adamw")},
+        }
+        time = dict(zip(variants, step_time(*variants.values()), strict=True))
+        for variant, seconds in time.items():
+            assert seconds >= max(bounds(variants[variant])), (device, variant)
+        assert time["large batch"] >= (1 - SLACK) * time["plain"]
+        assert time["checkpointing"] > time["plain"]
+        assert time["inference"] < time["plain"]
+        assert (1 - SLACK) * time["plain"] <= time["momentum"] <= time["adamw"] / (1 - SLACK)
+
+
+sizes = {
+    "kind": st.sampled_from(KINDS),
+    "depth": st.integers(1, 3),
+    "width": st.integers(1, 24),
+    "tokens": st.integers(4, 48),
+    "samples": st.integers(1, 200),
+    "device": st.sampled_from(DEVICES),
+}
+
+
+@examples
+@given(**sizes, optimizer=st.sampled_from(["sgd", "adamw"]), checkpointing=st.booleans())
+def test_random_networks_respect_the_bounds(
+    step_time, kind, depth, width, tokens, samples, device, optimizer, checkpointing
+) -> None:
+    job = TrainingJob(
+        chain(kind, depth, width, tokens),
+        batch_size=samples,
+        precision=precision_of(device),
+        device=device,
+        optimizer=optimizer,
+        checkpointing=checkpointing,
+    )
+    inference = replace(
+        job, model=chain(kind, depth, width, tokens, train=False), mode="inference", checkpointing=False
+    )
+    training, forward = step_time(job, inference)
+    assert training >= max(bounds(job))
+    assert forward >= max(bounds(inference))
+    assert forward < training
+
+
+@examples
+@given(**sizes, more=st.tuples(st.integers(0, 2), st.integers(0, 8), st.integers(0, 24), st.integers(0, 200)))
+def test_more_work_is_never_predicted_cheaper(step_time, kind, depth, width, tokens, samples, device, more) -> None:
+    small = TrainingJob(
+        chain(kind, depth, width, tokens), batch_size=samples, precision=precision_of(device), device=device
+    )
+    layers = chain(kind, depth + 1 + more[0], width, tokens)
+    wide, long = chain(kind, depth, width + more[1], tokens), chain(kind, depth, width, tokens + more[2])
+    grown = [replace(small, model=graph) for graph in (layers, wide, long)]
+    grown += [replace(small, batch_size=samples + more[3]), replace(small, checkpointing=True)]
+    grown += [replace(small, optimizer="momentum"), replace(small, optimizer="adamw")]
+    first, *rest = step_time(small, *grown)
+    what = ("layers", "width", "tokens", "samples", "checkpointing", "momentum", "adamw")
+    cheaper = {name: seconds / first for name, seconds in zip(what, rest, strict=True) if seconds < (1 - SLACK) * first}
+    assert not cheaper
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_very_long_deep_and_wide_networks_take_what_physics_asks_for(step_time, kind: str) -> None:
+    chains = [chain(kind, 1, 2, 64), chain(kind, 12, 2, 64), chain(kind, 1, 128, 64), chain(kind, 1, 2, 512)]
+    jobs = [TrainingJob(graph, batch_size=64, precision="bf16", device="H100 SXM5") for graph in chains]
+    first, *rest = step_time(*jobs)
+    assert all(seconds >= max(bounds(job)) for seconds, job in zip((first, *rest), jobs, strict=True))
+    assert min(rest) > first
+
+
+@pytest.mark.parametrize("device", ["H100 SXM5", "RTX 4090", "V100 SXM2 16GB"])
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "vgg11"])
+def test_a_lower_peak_is_never_predicted_faster(step_time, name: str, device: str) -> None:
+    job = TrainingJob(zoo_graph(name), batch_size=64, precision="fp16", device=device)
+    peak = job.hardware.fp16_tensor_tflops
+    lower = [replace(job.hardware, fp16_tensor_tflops=peak / factor) for factor in (1.3, 2, 8)]
+    seconds = step_time(job, *(replace(job, device=hardware) for hardware in lower))
+    assert (np.diff(seconds) >= 0).all()
