@@ -22,6 +22,7 @@ from gpudemand.report.analysis.settings import Settings
 from gpudemand.report.analysis.skipped_sections import SkippedSections
 from gpudemand.report.analysis.usage_tables import UsageTables, compute_usage_tables
 from gpudemand.report.analysis.user_segments import UserSegments, segment_users
+from gpudemand.report.analysis.waits import Waits, compute_waits
 from gpudemand.report.page.caveats import caveats
 from gpudemand.report.page.figures import Drawing, draw_figures
 from gpudemand.report.page.render import render
@@ -100,7 +101,8 @@ def build_report(
     -----
     The forecaster is selected on rolling origins and evaluated on later ones. Two series are forecast and planned for:
     the mean of GPUs held per bin, at the target utilization, and the peak, at full utilization; the larger requirement
-    counts. Sections that the log does not support (segments, parts, GPU types, scenarios, costs) state the reason.
+    counts. Sections that the log does not support (waits, segments, parts, GPU types, scenarios, costs) state the
+    reason.
 
     Names come from users. Control characters in them are written as ``\x07``; in CSV files, text that a spreadsheet
     would take for a formula begins with an apostrophe (``'=1+1``). Parquet files have the names as they are otherwise.
@@ -117,7 +119,8 @@ def build_report(
     check_replaceable(out_dir, MANIFEST)  # before the minutes of computation
     results = _compute(printable(check_jobs(jobs, tz=tz, allow_unknown=True)), settings, begin)
     begin("Drawing figures")
-    figures = draw_figures(results.usage, results.selected, results.requirement, results.segments, results.parts)
+    r = results
+    figures = draw_figures(r.usage, r.selected, r.requirement, r.segments, r.parts, r.waits)
     begin("Writing page and tables")
     return _write(Path(out_dir), results, figures)
 
@@ -129,6 +132,7 @@ def _compute(jobs: pd.DataFrame, settings: Settings, begin: Callable[[str], None
     settings = _with_until(settings, jobs)
     usage = compute_usage_tables(jobs, settings)
     check_installed(jobs, settings)
+    waits = skipped.attempt("waits", lambda: compute_waits(jobs, settings))
     begin("Backtesting forecasters")
     selected = select_and_forecast(usage.total, settings.horizon, settings.service_level)
     begin("Planning capacity")
@@ -142,7 +146,7 @@ def _compute(jobs: pd.DataFrame, settings: Settings, begin: Callable[[str], None
     scenarios = skipped.attempt(
         "scenarios", lambda: plan_scenarios(jobs, selected.forecast, requirement, segments, settings)
     )
-    return _Results(settings, usage, selected, requirement, segments, parts, types, scenarios, skipped)
+    return _Results(settings, usage, waits, selected, requirement, segments, parts, types, scenarios, skipped)
 
 
 def _with_until(settings: Settings, jobs: pd.DataFrame) -> Settings:
@@ -156,6 +160,7 @@ class _Results:
 
     settings: Settings
     usage: UsageTables
+    waits: Waits | None
     selected: SelectedForecast
     requirement: Requirement
     segments: UserSegments | None
@@ -172,7 +177,7 @@ def _write(out_dir: Path, results: _Results, figures: dict[str, Drawing]) -> Pat
     numbers = headline(r.requirement, r.selected, r.usage.tables["log"], r.settings)
     numbers |= risk_numbers(r.requirement, r.selected, risk) | gpu_type_numbers(r.types)
     tables = {**_tables(r), "headline": pd.DataFrame([numbers]), "risk": risk}
-    summary = summarize(numbers, r.parts, r.scenarios, r.types)
+    summary = summarize(numbers, r.parts, r.scenarios, r.types, r.waits)
     remarks = caveats(numbers, r.selected.windows, tables, r.skipped, r.scenarios)
     addresses = {name: drawing.address for name, drawing in figures.items()}
     page = render(numbers, tables, addresses, summary, remarks, r.skipped, r.settings, r.parts)
@@ -200,6 +205,8 @@ def _tables(results: _Results) -> dict[str, pd.DataFrame]:
         "plan_summary": requirement.summary,
         "plan_backtest": backtest_plans(selected),
     }
+    if results.waits is not None:
+        tables |= {"waits": results.waits.table, "wanted": results.waits.wanted}
     if results.segments is not None:
         tables |= {"segments": results.segments.profiles, "segment_members": results.segments.members}
     if results.parts is not None:

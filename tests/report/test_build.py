@@ -18,6 +18,7 @@ HEADINGS = [
     "Job log",
     "Usage by users",
     "Usage over time",
+    "Waits",
     "User segments",
     "Demand forecast",
     "Forecast by part",
@@ -25,9 +26,9 @@ HEADINGS = [
     "Scenarios",
     "Backtest and limitations",
 ]
-FIGURES = {"usage", "week", "segments", "forecast", "forecast_peak", "parts", "plan", "exceedance", "backtest"}
+FIGURES = {"usage", "week", "waits", "segments", "forecast", "forecast_peak", "parts", "plan", "exceedance", "backtest"}
 TABLES = {"usage_shares", "concentration", "gpu_types", "segments", "models", "parts", "plan_summary", "risk"}
-TABLES |= {"purchase_mix", "scenarios", "plan_backtest", "rejected", "gpu_type_plans"}
+TABLES |= {"waits", "purchase_mix", "scenarios", "plan_backtest", "rejected", "gpu_type_plans"}
 
 
 class Page(HTMLParser):

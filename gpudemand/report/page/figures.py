@@ -15,6 +15,7 @@ from gpudemand.plotting import (
     SegmentProfileDisplay,
     StackedForecastDisplay,
     UsageDisplay,
+    WaitDisplay,
     WeeklyProfileDisplay,
     style,
 )
@@ -26,6 +27,7 @@ from gpudemand.report.analysis.risk import evaluated_series
 from gpudemand.report.analysis.selection import SCORED_LEVELS, SelectedForecast
 from gpudemand.report.analysis.usage_tables import MEAN, PEAK, UsageTables
 from gpudemand.report.analysis.user_segments import UserSegments
+from gpudemand.report.analysis.waits import Waits
 
 
 class Drawing(NamedTuple):
@@ -46,6 +48,7 @@ def draw_figures(
     requirement: Requirement,
     segments: UserSegments | None,
     parts: Parts | None,
+    waits: Waits | None,
 ) -> dict[str, Drawing]:
     """Draw the figures of the report.
 
@@ -56,6 +59,7 @@ def draw_figures(
     requirement : Requirement
     segments : UserSegments or None
     parts : Parts or None
+    waits : Waits or None
         Skipped sections have no figure.
 
     Returns
@@ -72,6 +76,8 @@ def draw_figures(
         "exceedance": (ExceedanceDisplay.from_plan(requirement.plans[requirement.binding]), 3.6),
         "backtest": (_backtest(usage, selected, requirement.binding), 3.9),
     }
+    if waits is not None:
+        displays["waits"] = (WaitDisplay.from_table(waits.by_size), 1.6 + 0.25 * len(waits.by_size))
     if segments is not None:
         names = segments.profiles["segment"].tolist()
         display = SegmentProfileDisplay.from_labels(segments.wide, segments.labels.to_numpy(), names=names)

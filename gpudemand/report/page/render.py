@@ -27,6 +27,7 @@ _SHOWN: dict[str, tuple[str, ...] | None] = {
     "usage_shares": None,
     "concentration": None,
     "gpu_types": None,
+    "waits": None,
     "segments": (
         "segment",
         "users",
@@ -105,6 +106,7 @@ def render(
         skipped=skipped,
         part="" if parts is None else parts.by.replace("gpu_type", "GPU type"),
         part_model="" if parts is None else parts.model,
+        wanted=sentences.wanted(tables["wanted"], settings.freq) if "wanted" in tables else "",
         prices=settings.prices,
         by=_BY_NOUNS[settings.by],
         bin=bin_name(settings.freq),

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from gpudemand.report.page.formats import format_date, format_days, format_level, format_share, truncate
-from gpudemand.units import format_count
+from gpudemand.units import SECONDS_PER_HOUR, format_count, format_seconds
 from gpudemand.usage.bins import bin_name
 
 #: WAPE above which the page warns.
@@ -58,6 +58,39 @@ def first_order(numbers: dict[str, Any]) -> tuple[str | None, str | None]:
     if order_type is not None and (order is None or pd.Timestamp(order_type) < pd.Timestamp(order)):
         return numbers["first_short_type"], order_type
     return None, order
+
+
+def waits(row: pd.Series) -> str:
+    """How long jobs waited, from the row ``all`` of the table ``waits``.
+
+    Examples
+    --------
+    >>> waits(pd.Series({"median_wait_h": 0.0, "p95_wait_h": 1.5, "share_over_1h": 0.0725}))
+    'Half of the jobs started within 0 s of their submission, 95% within 1.5 h; 7.2% waited for more than an hour.'
+    """
+    half, most = (format_seconds(row[f"{name}_wait_h"] * SECONDS_PER_HOUR) for name in ("median", "p95"))
+    over = format_share(row["share_over_1h"], 1)
+    return (
+        f"Half of the jobs started within {half} of their submission, 95% within {most}; {over} waited for more than "
+        "an hour."
+    )
+
+
+def wanted(table: pd.DataFrame, freq: str) -> str:
+    """GPUs held and wanted in the last four weeks, from the table ``wanted``.
+
+    Examples
+    --------
+    >>> days = pd.date_range("2026-03-01", periods=60, tz="UTC")
+    >>> wanted(pd.DataFrame({"ds": days, "held": 90.0, "wanted": 120.0}), "D")
+    'In the last 28 days a mean of 90 GPUs was held; it would have been 120 with room for each job at its submission.'
+    """
+    last = table[table["ds"] > table["ds"].iloc[-1] - pd.Timedelta("28D")]
+    held, more = format_count(last["held"].mean()), format_count(last["wanted"].mean())
+    return (
+        f"In the last {format_count(len(last))} {bin_name(freq)}s a mean of {held} GPUs was held; it would have been "
+        f"{more} with room for each job at its submission."
+    )
 
 
 def _order_by(numbers: dict[str, Any], order: str | None) -> str:

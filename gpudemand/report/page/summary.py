@@ -10,6 +10,7 @@ import pandas as pd
 from gpudemand.report.analysis.gpu_types import ALL, GpuTypePlans, first_shortfall
 from gpudemand.report.analysis.parts import Parts
 from gpudemand.report.analysis.scenarios import BASE, Scenarios
+from gpudemand.report.analysis.waits import Waits
 from gpudemand.report.page import sentences
 from gpudemand.report.page.formats import format_date, format_level, format_share, format_time, truncate
 from gpudemand.units import format_count
@@ -23,7 +24,11 @@ _HELD = {
 
 
 def summarize(
-    numbers: dict[str, Any], parts: Parts | None, scenarios: Scenarios | None, types: GpuTypePlans | None = None
+    numbers: dict[str, Any],
+    parts: Parts | None,
+    scenarios: Scenarios | None,
+    types: GpuTypePlans | None = None,
+    waits: Waits | None = None,
 ) -> list[str]:
     """Sentences of the summary.
 
@@ -34,12 +39,15 @@ def summarize(
     parts : Parts or None
     scenarios : Scenarios or None
     types : GpuTypePlans, optional
+    waits : Waits, optional
 
     Returns
     -------
     list of str
     """
     result = [sentences.basis(numbers), demand_sentence(numbers), risk_sentence(numbers)]
+    if waits is not None:
+        result.append(sentences.waits(waits.table.iloc[0]))
     if types is not None:
         result.append(gpu_types_sentence(types.table, numbers["service_level"]))
     if parts is not None:

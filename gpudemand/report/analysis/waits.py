@@ -1,0 +1,70 @@
+"""How long jobs waited, and how many GPUs they wanted, as the report shows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import pandas as pd
+
+from gpudemand._typing import STRING
+from gpudemand.report.analysis.log_tables import period_end
+from gpudemand.report.analysis.settings import Settings
+from gpudemand.units import SECONDS_PER_HOUR
+from gpudemand.usage.series import usage_series
+from gpudemand.usage.waits import wait_table
+
+ALL = "all"
+_SECONDS = ("median_wait_s", "mean_wait_s", "p95_wait_s")
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Waits of the jobs of a log, and the GPUs that they wanted.
+
+    Parameters
+    ----------
+    by_size : DataFrame
+        As `wait_table` returns it, by size.
+    table : DataFrame
+        ``size`` (GPUs of the job; the first row ``all``), ``jobs``, ``median_wait_h``, ``mean_wait_h``, ``p95_wait_h``,
+        ``share_over_1h``, ``waited_gpu_hours``, ``waiting`` and ``gave_up``.
+    wanted : DataFrame
+        ``ds``, and the mean GPUs ``held`` and ``wanted`` per bin: what would be held if every job had started when it
+        was submitted.
+    """
+
+    by_size: pd.DataFrame
+    table: pd.DataFrame
+    wanted: pd.DataFrame
+
+
+def compute_waits(jobs: pd.DataFrame, settings: Settings) -> Waits:
+    """Sum up the waits until the end of the period.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Canonical job table.
+    settings : Settings
+        ``freq``, ``tz`` and ``until`` are read.
+
+    Returns
+    -------
+    Waits
+
+    Raises
+    ------
+    InputError
+        If the log has no submit times.
+    """
+    attrs, series = jobs.attrs, partial(usage_series, by=None, freq=settings.freq, tz=settings.tz, partial=False)
+    held, wanted = (series(jobs, value=value, until=settings.until) for value in ("gpus", "wanted"))
+    jobs = jobs[jobs["submit"] <= period_end(held)].reset_index(drop=True)
+    jobs.attrs = attrs
+    by_size = wait_table(jobs, "size", tz=settings.tz)
+    table = pd.concat([wait_table(jobs, tz=settings.tz), by_size.set_axis(by_size.index.astype(STRING))])
+    hours = {name.replace("_s", "_h"): table[name] / SECONDS_PER_HOUR for name in _SECONDS}
+    table = table.assign(**hours).rename_axis("size").reset_index()
+    both = held[["ds", "y"]].merge(wanted[["ds", "y"]], on="ds", suffixes=("_held", "_wanted"))
+    return Waits(by_size, table.drop(columns=list(_SECONDS)), both.set_axis(["ds", "held", "wanted"], axis=1))
