@@ -64,7 +64,8 @@ def compute_waits(jobs: pd.DataFrame, settings: Settings) -> Waits:
     jobs.attrs = attrs
     by_size = wait_table(jobs, "size", tz=settings.tz)
     table = pd.concat([wait_table(jobs, tz=settings.tz), by_size.set_axis(by_size.index.astype(STRING))])
-    hours = {name.replace("_s", "_h"): table[name] / SECONDS_PER_HOUR for name in _SECONDS}
-    table = table.assign(**hours).rename_axis("size").reset_index()
+    hours = (table[list(_SECONDS)] / SECONDS_PER_HOUR).rename(columns=lambda name: name.replace("_s", "_h"))
+    others = table.drop(columns=["jobs", *_SECONDS])
+    table = pd.concat([table[["jobs"]], hours, others], axis=1).rename_axis("size").reset_index()
     both = held[["ds", "y"]].merge(wanted[["ds", "y"]], on="ds", suffixes=("_held", "_wanted"))
-    return Waits(by_size, table.drop(columns=list(_SECONDS)), both.set_axis(["ds", "held", "wanted"], axis=1))
+    return Waits(by_size, table, both.set_axis(["ds", "held", "wanted"], axis=1))
