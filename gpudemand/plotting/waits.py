@@ -65,7 +65,9 @@ class WaitDisplay(Display):
         rows = range(len(shown))
         self.ranges_ = ax.hlines(rows, shown["median_wait_s"], shown["p95_wait_s"], color=BASELINE, linewidth=4)
         self.medians_ = ax.scatter(shown["median_wait_s"], rows, color=MEASURED, zorder=3)
-        self.means_ = ax.scatter(shown["mean_wait_s"], rows, facecolor="white", edgecolor=MEASURED, linewidth=1.2, zorder=3)
+        self.means_ = ax.scatter(
+            shown["mean_wait_s"], rows, facecolor="white", edgecolor=MEASURED, linewidth=1.2, zorder=3
+        )
         ax.set_xscale("symlog", linthresh=60)
         ax.set_xlim(0, max(3600, 1.2 * float(shown["p95_wait_s"].max())))
         ax.set_xticks(list(_TICKS), list(_TICKS.values()), minor=False)

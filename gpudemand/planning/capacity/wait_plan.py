@@ -117,6 +117,8 @@ def plan_waits(
 class WaitPlan:
     """GPUs required against installed so that jobs start in time; prints the answer and the curve around it.
 
+    Printed are medians over the futures, and of the mean wait also the 90 % quantile.
+
     Attributes
     ----------
     required, installed : float
@@ -183,7 +185,8 @@ class WaitPlan:
                 "GPUs": self.curve["gpus"].map(format_count),
                 "in time": self.curve["share_in_time"].map(percent),
                 "target met": self.curve["p_met"].map(percent),
-                "mean wait": self.curve["mean_wait_s"].map(format_seconds),
+                "mean wait, P50": self.curve["mean_wait_s"].map(format_seconds),
+                "P90": self.curve["mean_wait_s-hi-80"].map(format_seconds),
                 "next 8 save, h/week": self.curve["saved_hours"].map(format_count),
             }
         )
