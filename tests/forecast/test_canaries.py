@@ -87,6 +87,15 @@ def test_shuffled_targets_do_not_change_forecasts(model):
 
 
 @every
+def test_past_forecasts_behind_the_intervals_use_nothing_after_their_origins(model):
+    later = HISTORY["ds"] >= np.sort(HISTORY["ds"].unique())[104]
+    shuffled = 1000 * HISTORY["y"].sample(frac=1, random_state=0).to_numpy()
+    fits = [clone(model).fit(HISTORY.assign(y=HISTORY["y"].mask(later, y))) for y in (HISTORY["y"], shuffled)]
+    past = [fitted._paths(fitted.panel_.values, np.array([48, 80, 104, 120]), H)[:, :3] for fitted in fits]
+    np.testing.assert_allclose(*past, rtol=1e-6)
+
+
+@every
 def test_scaling_a_series_scales_its_forecast(model):
     canaries.check_scale(model, HISTORY, H, TOLERANCES.get(type(model).__name__, 1e-6))
 
