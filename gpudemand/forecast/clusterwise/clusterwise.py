@@ -103,6 +103,7 @@ class ClusterwiseForecaster(Forecaster):
     """
 
     _allow_missing = True
+    _local_clock = False
     _max_origins = 4
 
     def __init__(
