@@ -5,11 +5,25 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 
 from gpudemand._validation import InputError
-from gpudemand.forecast import Naive, SeasonalNaive, cross_validation
+from gpudemand.forecast import (
+    CombinedForecaster,
+    LagRegression,
+    Naive,
+    RidgeAutoregression,
+    SeasonalNaive,
+    TemporalFactorization,
+    WeekProfile,
+    cross_validation,
+)
+from gpudemand.forecast.base.panel import Panel
 
 from .canaries import long
+
+#: Forecasters that learn office hours exactly.
+LOCAL = [CombinedForecaster(max_origins=8), LagRegression(), WeekProfile()]
 
 
 def test_windows_steps_and_several_models():
@@ -63,3 +77,56 @@ def test_progress_is_reported():
 def test_too_short_histories_are_refused(arguments, reason):
     with pytest.raises(InputError, match=reason):
         cross_validation(Naive(), long({"a": np.arange(20.0)}), **arguments)
+
+
+@pytest.mark.parametrize("change", ["2026-03-29", "2026-10-25"])
+@pytest.mark.parametrize("freq", ["h", "30min"])
+@pytest.mark.parametrize("model", LOCAL, ids=lambda model: type(model).__name__)
+def test_the_season_follows_local_time_over_a_change_of_the_clock(model, freq, change):
+    begin = pd.Timestamp(change, tz="Europe/Berlin") - pd.Timedelta("35D")
+    ds = pd.date_range(begin, begin + pd.Timedelta("43D"), freq=freq, inclusive="left")
+    office = (ds.hour >= 9) & (ds.hour < 17) & (ds.day_of_week < 5)
+    usage = pd.DataFrame({"unique_id": "a", "ds": ds, "y": 10.0 + 90 * office})
+    for days in (2, 7, 8):
+        # The origin lies after, at and before the change.
+        known = usage["ds"] < ds[-1] - pd.Timedelta(f"{days}D")
+        forecast = clone(model).fit(usage[known]).predict((~known).sum(), level=[80])
+        assert (forecast["ds"].to_numpy() == usage.loc[~known, "ds"].to_numpy()).all()
+        error = forecast.iloc[:, 2].to_numpy() - usage.loc[~known, "y"].to_numpy()
+        assert np.abs(error).sum() < 0.02 * usage.loc[~known, "y"].sum()
+        assert np.isfinite(forecast.iloc[:, 2:].to_numpy()).all()
+
+
+def test_many_origins_over_a_change_of_the_clock_equal_single_fits():
+    ds = pd.date_range("2026-09-20", periods=24 * 42, freq="h", tz="Europe/Berlin")
+    y = 20 + ds.hour.to_numpy() + np.random.default_rng(0).normal(0, 1, len(ds))
+    usage = pd.DataFrame({"unique_id": "a", "ds": ds, "y": y})
+    change = int((ds < pd.Timestamp("2026-10-25", tz="UTC")).sum())
+    panel, origins = Panel.from_long(usage), change + np.arange(-2, 4)
+    for model in (SeasonalNaive(), RidgeAutoregression()):
+        together = model.forecast_from(panel, origins, 30)
+        for place, origin in enumerate(origins):
+            alone = clone(model).fit(usage.iloc[:origin]).predict(30).iloc[:, 2]
+            np.testing.assert_allclose(together[0, place], alone, rtol=1e-6)
+
+
+@pytest.mark.parametrize("tz", [None, "UTC", "Etc/GMT-5", "+05:30"])
+def test_clocks_without_changes_leave_a_panel_alone(tz):
+    panel = Panel.from_long(long({"a": np.arange(50.0)}, tz=tz))
+    assert panel.on_local_clock() is panel
+    np.testing.assert_array_equal(panel.local_positions(3), np.arange(53))
+
+
+@pytest.mark.parametrize("freq", ["2h", "6h", "D"])
+def test_bins_longer_than_the_change_of_the_clock_keep_their_phase(freq):
+    ds = pd.date_range("2026-10-01", periods=60, freq=freq, tz="Europe/Berlin")
+    panel = Panel.from_long(pd.DataFrame({"unique_id": "a", "ds": ds, "y": np.arange(60.0)}))
+    np.testing.assert_array_equal(panel.on_local_clock().values, panel.values)
+    np.testing.assert_array_equal(panel.on_local_clock().local_steps(400), np.arange(400))
+
+
+def test_factorizations_count_seasons_in_bins():
+    y = np.random.default_rng(0).normal(50, 5, 24 * 14)
+    zones = [long({"a": y, "b": y[::-1]}, start="2026-10-12", tz=tz) for tz in ("UTC", "Europe/Berlin")]
+    forecasts = [TemporalFactorization(n_factors=2).fit(usage).predict(30) for usage in zones]
+    np.testing.assert_array_equal(*(forecast["TemporalFactorization"] for forecast in forecasts))

@@ -55,7 +55,7 @@ def test_planted_clusters_are_found(fitted):
 
 def test_clusters_improve_forecasts_where_users_differ(kinds, fitted):
     y, truth = kinds[:, :-14], kinds[:, -14:-7]
-    one = fitted._component_forecasts(fitted.panel_.values, 7)[..., 1]
+    one = fitted._component_forecasts(fitted.panel_.values, 7, fitted.choice_)[..., 1]
     size = y.std(axis=1, keepdims=True)
     assert rmse(truth / size, path(fitted) / size) < 0.95 * rmse(truth / size, one / size)
 

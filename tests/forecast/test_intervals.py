@@ -66,3 +66,13 @@ def test_volatility_uses_errors_known_at_the_origin():
 def test_a_series_without_errors_has_no_width():
     found = past_errors(np.zeros((2, 30, 4))).quantiles([0.025, 0.975])
     np.testing.assert_array_equal(found, 0.0)
+
+
+def test_origins_before_a_series_begins_have_no_errors():
+    late = np.full((2, 40), 5.0)
+    late[1, :20] = np.nan
+    _, found = PastErrors.of(
+        lambda y, origins, h: np.zeros((2, origins.size, h)), late, 6, min_train=10, max_origins=30, season=1
+    )
+    assert np.isnan(found.errors[1, found.origins <= 20]).all()
+    np.testing.assert_array_equal(found.errors[1, found.origins > 20], found.errors[0, found.origins > 20])

@@ -43,6 +43,30 @@ def test_order_by_is_the_first_crossing_less_the_lead_time():
     assert "2026-02-01" in repr(plan)
 
 
+def test_a_single_bin_is_no_crossing():
+    mean = np.where(np.isin(np.arange(28), [4, 15, 16, 20]), 200.0, 50.0)
+    plan = plan_capacity(normal_forecast(mean, 1), installed=100)
+    assert plan.summary.loc["total", "first_crossing"] == pd.Timestamp("2026-03-16", tz="UTC")
+    at_once = plan_capacity(normal_forecast(mean, 1), installed=100, short_share=0).replan(growth=1.1)
+    assert at_once.summary.loc["total", "first_crossing"] == pd.Timestamp("2026-03-05", tz="UTC")
+    spike = plan_capacity(normal_forecast(np.where(np.arange(28) == 4, 200.0, 50.0), 1), installed=100)
+    assert spike.summary["first_crossing"].isna().all()
+    assert spike.summary["shortfall"].gt(0).all()
+    assert "rarely" in repr(spike)
+
+
+@pytest.mark.parametrize("hours", [3, 6])
+def test_short_hours_of_every_day_cross_once_they_are_a_quarter_of_the_week(hours):
+    mean = np.where(np.arange(24 * 21) % 24 < hours, 200.0, 50.0)
+    plan = plan_capacity(normal_forecast(mean, 1, freq="h"), installed=100)
+    assert plan.summary["first_crossing"].isna().all() == (hours < 6)
+
+
+def test_a_month_is_long_enough():
+    plan = plan_capacity(normal_forecast([50, 200, 50], 1, freq="MS"), installed=100)
+    assert plan.summary.loc["total", "first_crossing"] == pd.Timestamp("2026-04-01", tz="UTC")
+
+
 def test_enough_gpus_never_cross():
     plan = plan_capacity(normal_forecast([50, 60], 1), installed=1000)
     assert plan.summary["shortfall"].eq(0).all()
@@ -102,6 +126,7 @@ def test_more_service_more_gpus():
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
+        ({"short_share": 1.5}, "short_share"),
         ({"lead_time": "-5D"}, "must not be negative"),
         ({"lead_time": "soon"}, "is not a length of time"),
         ({"lead_time": 90}, "is not a length of time"),

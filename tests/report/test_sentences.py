@@ -56,7 +56,12 @@ def test_requirement_is_compared_with_installed_both_ways():
 def test_order_date_is_past_future_or_never():
     assert "order now" in sentences.dates(NUMBERS)
     assert sentences.dates(changed(order_by="2026-07-05T00:00:00+00:00")).endswith("order by 5 Jul 2026.")
-    assert "Required GPUs do not exceed" in sentences.dates(changed(first_crossing=None, order_by=None))
+    assert "first exceed the maximum of GPUs held so far on 9 Jul 2026, for at least 25% of a week" in sentences.dates(
+        NUMBERS
+    )
+    never = changed(first_crossing=None, order_by=None)
+    assert sentences.dates(never).startswith("Required GPUs do not exceed the maximum of GPUs held so far for 25% of")
+    assert "so far within the horizon" in sentences.dates({**never, "shortfall": 0})
 
 
 @pytest.mark.parametrize(

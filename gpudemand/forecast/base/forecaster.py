@@ -34,7 +34,7 @@ class Forecaster(BaseEstimator):
     Attributes
     ----------
     panel_ : Panel
-        The training series.
+        The training series; in local time where the clock changes.
     season_length_ : int
         Bins in the season that the method uses.
     """
@@ -43,6 +43,8 @@ class Forecaster(BaseEstimator):
     _max_origins = 60
     #: Whether missing values are accepted.
     _allow_missing = False
+    #: Whether seasons follow local time where clocks change; otherwise they are counted in bins.
+    _local_clock = True
 
     def fit(self: Self, usage: pd.DataFrame, freq: object = None) -> Self:
         """Fit to the training series.
@@ -63,7 +65,8 @@ class Forecaster(BaseEstimator):
         InputError
             For an invalid parameter or series, or a history that is too short for the method.
         """
-        self._fit_panel(Panel.from_long(usage, freq, allow_missing=self._allow_missing))
+        panel = Panel.from_long(usage, freq, allow_missing=self._allow_missing)
+        self._fit_panel(panel.on_local_clock() if self._local_clock else panel)
         return self
 
     def _fit_panel(self, panel: Panel) -> None:
@@ -94,14 +97,16 @@ class Forecaster(BaseEstimator):
         """
         check_is_fitted(self, "panel_")
         h, levels = positive_int("h", h), check_levels(level)
-        name, y = type(self).__name__, self.panel_.values
-        floor = self._floors(y, np.array([y.shape[1]]))
+        name, y, steps = type(self).__name__, self.panel_.values, self.panel_.local_steps(h)
+        floor, ahead = self._floors(y, np.array([y.shape[1]])), int(steps.max()) + 1
         if not levels:
-            return self.panel_.long_frame(self.panel_.future(h), {name: np.maximum(self._path(y, h), floor)})
-        path, errors = self._backtested(h)
-        columns = {name: np.maximum(path, floor)}
-        bounds = prediction_intervals(columns[name], errors, levels, floor)
-        columns |= {f"{name}-{side}": matrix for side, matrix in bounds.items()}
+            columns = {name: np.maximum(self._path(y, ahead), floor)}
+        else:
+            path, errors = self._backtested(ahead)
+            columns = {name: np.maximum(path, floor)}
+            bounds = prediction_intervals(columns[name], errors, levels, floor)
+            columns |= {f"{name}-{side}": matrix for side, matrix in bounds.items()}
+        columns = {column: matrix[:, steps] for column, matrix in columns.items()}
         return self.panel_.long_frame(self.panel_.future(h), columns)
 
     @one_thread()
@@ -125,8 +130,13 @@ class Forecaster(BaseEstimator):
         known = panel.until(int(origins.min()))
         usage = known.long_frame(known.times, {"y": known.values})
         model = clone(self).fit(usage if self._allow_missing else usage.dropna(), freq=panel.freq)
-        y = panel.values[:, : origins.max()]
-        return np.maximum(model._paths(y, origins, h), self._floors(y, origins)[..., None])
+        places = panel.local_positions(h) if self._local_clock else np.arange(len(panel.times) + h)
+        ends = places[origins - 1] + 1
+        steps = np.maximum(places[origins[:, None] + np.arange(h)] - ends[:, None], 0)
+        ends, which = np.unique(ends, return_inverse=True)
+        y = (panel.on_local_clock() if self._local_clock else panel).values[:, : ends.max()]
+        paths = np.maximum(model._paths(y, ends, int(steps.max()) + 1), self._floors(y, ends)[..., None])
+        return np.take_along_axis(paths[:, which], steps[None], axis=2)
 
     def _path(self, y: FloatArray, h: int) -> FloatArray:
         return self._paths(y, np.array([y.shape[1]]), h)[:, 0]

@@ -11,6 +11,7 @@ from scipy.special import stdtrit
 
 from gpudemand._typing import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError, check_number
+from gpudemand.forecast.base.windows import begun
 
 _ENOUGH_ORIGINS = 20
 #: Errors below this share of the largest value of a series are rounding.
@@ -85,6 +86,7 @@ class PastErrors:
         point : ndarray of shape (n_series, h)
             Forecast from the end.
         errors : PastErrors
+            NaN from origins before a series begins, where there is nothing to forecast it from.
         """
         origins = _origins(y.shape[1], min_train, max_origins, season)
         errors = np.full((y.shape[0], origins.size, h), np.nan)
@@ -92,6 +94,7 @@ class PastErrors:
         for place, origin in enumerate(origins):
             actual = y[:, origin : origin + h]
             errors[:, place, : actual.shape[1]] = actual - forecasts[:, place, : actual.shape[1]]
+        errors[~begun(y, origins)] = np.nan
         # Series are normalised below, which would turn rounding errors into ordinary ones.
         rounding = _ROUNDING * np.nan_to_num(np.abs(y)).max(axis=1, initial=0.0)[:, None, None]
         return forecasts[:, -1], cls(np.where(np.abs(errors) <= rounding, 0.0, errors), origins)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gpudemand._typing import FloatArray
+from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError, check_usage, shorten
 from gpudemand.usage.bins import parse_freq
 
@@ -31,6 +31,8 @@ class Panel:
         Width of a bin.
     attrs : dict
         Metadata of the usage frame (kind of data, value, ...), copied to every frame made from the panel.
+    newest : Timestamp or None
+        Newest bin with its zone, of a panel `on_local_clock`, whose times have none.
     """
 
     ids: pd.Index
@@ -38,6 +40,7 @@ class Panel:
     values: FloatArray
     freq: pd.offsets.BaseOffset
     attrs: dict[Any, Any] = field(default_factory=dict)
+    newest: pd.Timestamp | None = None
 
     @classmethod
     def from_long(cls, usage: pd.DataFrame, freq: object = None, *, allow_missing: bool = False) -> Panel:
@@ -74,11 +77,45 @@ class Panel:
 
     def until(self, n_times: int) -> Panel:
         """Keep the first `n_times` bins."""
-        return replace(self, times=self.times[:n_times], values=self.values[:, :n_times])
+        return replace(self, times=self.times[:n_times], values=self.values[:, :n_times], newest=None)
+
+    def on_local_clock(self) -> Panel:
+        """The panel in local time, in which a day always has as many bins.
+
+        It is unchanged in zones without changes of the clock, and for bins of days or longer, which follow it anyway.
+        The hour that the clock skips repeats the value before it, and of the hour that it repeats the first is kept.
+
+        Examples
+        --------
+        >>> ds = pd.date_range("2026-03-29", periods=4, freq="h", tz="Europe/Berlin")
+        >>> panel = Panel.from_long(pd.DataFrame({"unique_id": "total", "ds": ds, "y": [0.0, 1.0, 3.0, 4.0]}))
+        >>> panel.on_local_clock().values
+        array([[0., 1., 1., 3., 4.]])
+        """
+        if not _clock_changes(self.times, self.freq):
+            return self
+        found, first = np.unique(_local_positions(self.times, self.freq), return_index=True)
+        grid = np.arange(found[-1] + 1)
+        values = self.values[:, first[np.searchsorted(found, grid, side="right") - 1]]
+        times = pd.date_range(self.times[0].tz_localize(None), periods=grid.size, freq=self.freq)
+        return replace(self, times=times, values=values, newest=self.times[-1])
+
+    def local_positions(self, h: int) -> IntArray:
+        """Place of every bin, and of the next `h`, on the local clock, from 0 for the first."""
+        if not _clock_changes(self.times, self.freq):
+            return np.arange(len(self.times) + h)
+        return _local_positions(self.times.append(self.future(h)), self.freq)
+
+    def local_steps(self, h: int) -> IntArray:
+        """Steps on the local clock, from 0, of each of the next `h` bins of a panel `on_local_clock`."""
+        if self.newest is None:
+            return np.arange(h)
+        return np.maximum(_local_positions(self.future(h).insert(0, self.newest), self.freq)[1:] - 1, 0)
 
     def future(self, h: int) -> pd.DatetimeIndex:
         """The next `h` bins."""
-        return pd.date_range(self.times[-1], periods=h + 1, freq=self.freq)[1:]
+        newest = self.times[-1] if self.newest is None else self.newest
+        return pd.date_range(newest, periods=h + 1, freq=self.freq)[1:]
 
     def long_frame(self, times: pd.DatetimeIndex, columns: dict[str, FloatArray]) -> pd.DataFrame:
         """A long frame from matrices of shape (n_series, len(times))."""
@@ -87,6 +124,17 @@ class Panel:
         frame = pd.DataFrame({**keys, **{name: matrix.ravel() for name, matrix in columns.items()}})
         frame.attrs = dict(self.attrs)
         return frame
+
+
+def _clock_changes(times: pd.DatetimeIndex, freq: pd.offsets.BaseOffset) -> bool:
+    # Zones with a fixed offset know it without a time.
+    return times.tz is not None and times.tz.utcoffset(None) is None and _mean_step(freq) < _DAY
+
+
+def _local_positions(times: pd.DatetimeIndex, freq: pd.offsets.BaseOffset) -> IntArray:
+    """Place of each bin on the local clock, as far as its changes are whole bins."""
+    offset = times.tz_localize(None) - times.tz_convert("UTC").tz_localize(None)
+    return np.arange(len(times)) + np.trunc((offset - offset[0]) / _mean_step(freq)).to_numpy(dtype=np.int64)
 
 
 def infer_freq(times: pd.DatetimeIndex) -> pd.offsets.BaseOffset:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpudemand._typing import FloatArray
+from gpudemand._typing import BoolArray, FloatArray, IntArray
 
 
 def fill_missing(y: FloatArray, season: int) -> FloatArray:
     """Fill missing values with the same phase of the previous season, else with the previous value.
 
-    Values before the first one are backfilled; a series without any value is 0.
+    Values before the first one are backfilled, so that a series has not `begun` at origins before it; a series without
+    any value is 0.
 
     Examples
     --------
@@ -23,6 +24,17 @@ def fill_missing(y: FloatArray, season: int) -> FloatArray:
     filled = _forward_fill(_by_phase(y, season, np.nan), axis=1).reshape(n, -1)[:, :n_times]
     filled = _forward_fill(filled, axis=1)
     return np.nan_to_num(_forward_fill(filled[:, ::-1], axis=1)[:, ::-1])
+
+
+def begun(y: FloatArray, origins: IntArray) -> BoolArray:
+    """Whether each series has a value before each origin, shape (n_series, n_origins).
+
+    Examples
+    --------
+    >>> begun(np.array([[np.nan, 1.0, 2.0]]), np.array([1, 2, 3]))
+    array([[False,  True,  True]])
+    """
+    return np.asarray(np.logical_or.accumulate(~np.isnan(y), axis=1)[:, origins - 1])
 
 
 def _by_phase(y: FloatArray, season: int, padding: float) -> FloatArray:

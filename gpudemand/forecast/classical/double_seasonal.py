@@ -11,7 +11,7 @@ import numpy as np
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand.forecast.base.forecaster import Forecaster
 from gpudemand.forecast.base.seasonality import Seasonality, group_by_seasonality
-from gpudemand.forecast.base.windows import fill_missing
+from gpudemand.forecast.base.windows import begun, fill_missing
 
 #: Grid of the smoothing parameters of level, season and week, and of the autocorrelation of the errors.
 _LEVEL, _SEASON, _WEEK, _AR = (0.005, 0.03, 0.1, 0.3), (0.03, 0.1, 0.25), (0.05, 0.2), (0.0, 0.8, 0.95)
@@ -71,7 +71,7 @@ class DoubleSeasonalSmoothing(Forecaster):
                 rows = slice(start, start + width)
                 for origin, path in _filter(filled[rows], n_events[rows], seasonality, grid, origins[chosen], h):
                     out[rows, origins == origin] = path[:, None]
-        return out
+        return np.where(begun(y, origins)[..., None], out, 0.0)
 
 
 class _Grid(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,7 @@ from gpudemand.forecast.clusterwise.evidence import Evidence
 from gpudemand.forecast.clusterwise.exchange import exchange, membership_costs, membership_posterior
 from gpudemand.forecast.clusterwise.initial_partition import InitialPartition, default_segmenters
 from gpudemand.forecast.clusterwise.loss_comparison import bounded_losses, mean_square, naive_scale, select_method
+from gpudemand.forecast.clusterwise.selection import GLOBAL, Choice, Selection
 from gpudemand.forecast.clusterwise.weights import combination_weights
 from gpudemand.forecast.factorization.temporal_factorization import TemporalFactorization
 
@@ -30,17 +31,6 @@ _ORIGINS = 4
 _VALIDATION_BLOCKS = 6
 #: Prior weights of the component forecasts: the factorization, one regression for all users, and the clusters.
 _PRIOR_WEIGHTS = {"factorization": 0.1, "global": 0.45, "clusters": 0.45}
-
-
-class Choice(NamedTuple):
-    """One global regression, or clusters: index of the initial segmenter, and the cost of leaving a segment."""
-
-    kind: str
-    segmenter: int = -1
-    switching_cost: float = np.inf
-
-
-_GLOBAL = Choice("global")
 
 
 class ClusterwiseForecaster(Forecaster):
@@ -113,6 +103,7 @@ class ClusterwiseForecaster(Forecaster):
     """
 
     _allow_missing = True
+    _local_clock = False
     _max_origins = 4
 
     def __init__(
@@ -137,11 +128,10 @@ class ClusterwiseForecaster(Forecaster):
         self.factorization_._fit_panel(panel)
         self._fitted = {self.panel_.values.shape[1]: self.factorization_.fitted_}
         self._partitions: dict[tuple[int, int], InitialPartition] = {}
-        self._h = self._fit_horizon(self.panel_.values.shape[1])
+        self._selections: dict[int, Selection] = {}
         defaults = default_segmenters(self.n_clusters, len(self.panel_.ids), self.season_length_, self.random_state)
         self._segmenters = defaults if self.segmenter is None else [self.segmenter]
-        self.selection_, self.choice_ = self._select(self.panel_.values)
-        weights = self._combination_weights(self.panel_.values)
+        _, self.selection_, self.choice_, weights = self._selection(self.panel_.values)
         self.weights_ = pd.DataFrame(weights, index=self.panel_.ids, columns=list(_PRIOR_WEIGHTS))
         self._set_labels(self.panel_.values)
 
@@ -168,7 +158,7 @@ class ClusterwiseForecaster(Forecaster):
         if self._origins(y.shape[1], h).size:
             forecasts, seen = self._with_base_forecasts(point, y), self._evidence(self.panel_.values, h)
             paths = []
-            for choice in (_GLOBAL, self.choice_):
+            for choice in (GLOBAL, self.choice_):
                 weights, posterior = self._fit_clusters(self.panel_.values, seen, choice)
                 paths.append(mixture_forecast(forecasts, weights, self._posterior_of_new(wide, posterior, choice)))
             point = np.stack([point, *paths], axis=-1) @ self.weights_.to_numpy().mean(axis=0)
@@ -177,13 +167,23 @@ class ClusterwiseForecaster(Forecaster):
     def _path(self, y: FloatArray, h: int) -> FloatArray:
         if not self._origins(y.shape[1], h).size:
             return self._factorized(y, h)
-        return np.asarray(np.einsum("nhp,np->nh", self._component_forecasts(y, h), self.weights_.to_numpy()))
+        # At earlier origins the choices are those made there, as everything else.
+        _, _, choice, weights = self._selection(y)
+        return np.asarray(np.einsum("nhp,np->nh", self._component_forecasts(y, h, choice), weights))
 
-    def _component_forecasts(self, y: FloatArray, h: int) -> FloatArray:
+    def _selection(self, y: FloatArray) -> Selection:
+        n_times = y.shape[1]
+        if n_times not in self._selections:
+            h = self._fit_horizon(n_times)
+            losses, choice = self._select(y, h)
+            self._selections[n_times] = Selection(h, losses, choice, self._combination_weights(y, h, choice))
+        return self._selections[n_times]
+
+    def _component_forecasts(self, y: FloatArray, h: int, choice: Choice) -> FloatArray:
         """Forecasts by the factorization, the global regression and the clusters, shape (n_series, h, 3)."""
         forecasts, seen = self._forecasts(y, h), self._evidence(y, h)
-        paths = {c: mixture_forecast(forecasts, *self._fit_clusters(y, seen, c)) for c in {_GLOBAL, self.choice_}}
-        return np.stack([forecasts[..., 0], paths[_GLOBAL], paths[self.choice_]], axis=-1)
+        paths = {c: mixture_forecast(forecasts, *self._fit_clusters(y, seen, c)) for c in {GLOBAL, choice}}
+        return np.stack([forecasts[..., 0], paths[GLOBAL], paths[choice]], axis=-1)
 
     def _evidence(self, y: FloatArray, h: int) -> Evidence:
         origins = self._origins(y.shape[1], h)
@@ -237,42 +237,42 @@ class ClusterwiseForecaster(Forecaster):
             self._partitions[key] = InitialPartition.of(self._segmenters[place], self._wide(y))
         return self._partitions[key]
 
-    def _combination_weights(self, y: FloatArray) -> FloatArray:
+    def _combination_weights(self, y: FloatArray, h: int, choice: Choice) -> FloatArray:
         """Weights of the component forecasts of each user from their errors on the validation blocks."""
-        prior, ends = np.array(list(_PRIOR_WEIGHTS.values())), self._validation_ends(y.shape[1])
+        prior, ends = np.array(list(_PRIOR_WEIGHTS.values())), self._validation_ends(y.shape[1], h)
         if not ends:
             return np.tile(prior, (len(y), 1))
-        errors = np.concatenate([self._component_errors(y[:, :end]) for end in ends], axis=1)
+        errors = np.concatenate([self._component_errors(y[:, :end], h, choice) for end in ends], axis=1)
         # The prior has the weight of one block.
         return combination_weights(errors, prior, 1 / len(ends))
 
-    def _component_errors(self, y: FloatArray) -> FloatArray:
+    def _component_errors(self, y: FloatArray, h: int, choice: Choice) -> FloatArray:
         """Errors of the component forecasts on the newest bins, shape (n_series, h, 3)."""
-        early, actual = y[:, : -self._h], y[:, -self._h :]
+        early, actual = y[:, :-h], y[:, -h:]
         floor = self._floors(early, np.array([early.shape[1]]))[..., None]
-        return actual[..., None] - np.maximum(self._component_forecasts(early, self._h), floor)
+        return actual[..., None] - np.maximum(self._component_forecasts(early, h, choice), floor)
 
-    def _validation_ends(self, n_times: int) -> list[int]:
+    def _validation_ends(self, n_times: int, h: int) -> list[int]:
         """Ends of the newest validation blocks that have earlier origins to fit."""
-        ends = [n_times - self._h * back for back in range(_VALIDATION_BLOCKS)]
-        return [end for end in ends if self._origins(end - self._h, self._h).size]
+        ends = [n_times - h * back for back in range(_VALIDATION_BLOCKS)]
+        return [end for end in ends if self._origins(end - h, h).size]
 
-    def _select(self, y: FloatArray) -> tuple[pd.DataFrame, Choice]:
+    def _select(self, y: FloatArray, h: int) -> tuple[pd.DataFrame, Choice]:
         """Losses of all choices on the validation blocks, each fitted to the data before it, and the selected one."""
-        columns, ends = ["partition", "n_clusters", "switching_cost", "loss"], self._validation_ends(y.shape[1])
-        choices = [_GLOBAL, *(Choice("clusters", n, c) for n in range(len(self._segmenters)) for c in _SWITCHING_COSTS)]
+        columns, ends = ["partition", "n_clusters", "switching_cost", "loss"], self._validation_ends(y.shape[1], h)
+        choices = [GLOBAL, *(Choice("clusters", n, c) for n in range(len(self._segmenters)) for c in _SWITCHING_COSTS)]
         if not ends:
-            return pd.DataFrame(columns=columns), _GLOBAL
-        losses, pooled = np.stack([self._losses(y[:, :end], choices) for end in ends], axis=1)
+            return pd.DataFrame(columns=columns), GLOBAL
+        losses, pooled = np.stack([self._losses(y[:, :end], h, choices) for end in ends], axis=1)
         mean = losses.mean(axis=0)
         share = np.divide(mean, mean[0], out=np.ones_like(mean), where=mean[0] > 0)
         rows = [(*self._named(c, y), c.switching_cost, loss) for c, loss in zip(choices, share, strict=True)]
         return pd.DataFrame(rows, columns=columns), choices[select_method(losses, pooled)]
 
-    def _losses(self, y: FloatArray, choices: list[Choice]) -> FloatArray:
+    def _losses(self, y: FloatArray, h: int, choices: list[Choice]) -> FloatArray:
         """Bounded loss and plain squared error of each choice on the newest bins, means over users, (2, n_choices)."""
-        early, actual = y[:, : -self._h], y[:, -self._h :]
-        forecasts, seen = self._forecasts(early, self._h), self._evidence(early, self._h)
+        early, actual = y[:, :-h], y[:, -h:]
+        forecasts, seen = self._forecasts(early, h), self._evidence(early, h)
         floor = self._floors(early, np.array([early.shape[1]]))
         paths = (mixture_forecast(forecasts, *self._fit_clusters(early, seen, choice)) for choice in choices)
         errors = np.stack([mean_square(actual - np.maximum(path, floor)) for path in paths])
@@ -287,7 +287,7 @@ class ClusterwiseForecaster(Forecaster):
     def _set_labels(self, y: FloatArray) -> None:
         posterior = np.ones((len(y), 1))
         if self.choice_.kind == "clusters":
-            posterior = self._fit_clusters(y, self._evidence(y, self._h), self.choice_)[1]
+            posterior = self._fit_clusters(y, self._evidence(y, self._selection(y).horizon), self.choice_)[1]
         self.probabilities_ = pd.DataFrame(posterior, index=self.panel_.ids)
         self.labels_ = pd.Series(posterior.argmax(axis=1), index=self.panel_.ids, name="cluster")
         self.n_clusters_ = posterior.shape[1]

@@ -95,6 +95,7 @@ class ClusterwiseFactorization(Forecaster):
     """
 
     _allow_missing = True
+    _local_clock = False
     _max_origins = 4
 
     def __init__(

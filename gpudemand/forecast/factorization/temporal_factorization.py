@@ -94,6 +94,7 @@ class TemporalFactorization(Forecaster):
     """
 
     _allow_missing = True
+    _local_clock = False
     _max_origins = 6
 
     def __init__(

@@ -13,7 +13,7 @@ from gpudemand._validation import InputError, check_number
 from gpudemand.forecast.base.forecaster import Forecaster, positive_int
 from gpudemand.forecast.base.panel import season_length, week_length
 from gpudemand.forecast.base.seasonality import Seasonality
-from gpudemand.forecast.base.windows import phase_mean, rolling_mean, shifted
+from gpudemand.forecast.base.windows import begun, phase_mean, rolling_mean, shifted
 from gpudemand.forecast.regression.direct import DirectRegression, History
 from gpudemand.forecast.regression.regressors import Regressors
 
@@ -147,7 +147,7 @@ class LagRegression(Forecaster):
             out[:, chosen] = DirectRegression(
                 history, origins[chosen], seasonality, "level", penalty, own, LagRegressors, _SMALL_SAMPLE_PENALTY
             ).forecast(h)
-        return out
+        return np.where(begun(y, origins)[..., None], out, 0.0)
 
     def _observable(self, origins: IntArray) -> Iterator[tuple[Seasonality, BoolArray]]:
         """Group origins by the seasons of which they hold two."""

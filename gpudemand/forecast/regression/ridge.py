@@ -8,6 +8,7 @@ from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import check_choice, check_number
 from gpudemand.forecast.base.forecaster import Forecaster
 from gpudemand.forecast.base.seasonality import group_by_seasonality
+from gpudemand.forecast.base.windows import begun
 from gpudemand.forecast.regression.direct import DirectRegression, History
 
 ANCHORS = ("level", "value")
@@ -79,4 +80,4 @@ class RidgeAutoregression(Forecaster):
             history = History.of(y[:, : origins[chosen].max()], seasonality.season)
             model = DirectRegression(history, origins[chosen], seasonality, self.anchor, penalty, own)
             out[:, chosen] = model.forecast(h)
-        return out
+        return np.where(begun(y, origins)[..., None], out, 0.0)

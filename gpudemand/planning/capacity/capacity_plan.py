@@ -18,7 +18,7 @@ from gpudemand.planning.capacity.inputs import (
 )
 from gpudemand.planning.capacity.purchase_mix import purchase_mix
 from gpudemand.planning.capacity.quantiles import QuantileTable
-from gpudemand.planning.capacity.required import required_table
+from gpudemand.planning.capacity.required import SHORT_SHARE, first_crossing, required_table
 from gpudemand.units import format_count
 
 
@@ -31,6 +31,7 @@ def plan_utilization(
     lead_time: str | pd.Timedelta = "90D",
     unit: str = "gpus",
     model: str | None = None,
+    short_share: float = SHORT_SHARE,
 ) -> CapacityPlan:
     """`plan_capacity` without a target for waits."""
     check_choice("unit", unit, ("gpus", "gpu_hours"))
@@ -38,13 +39,14 @@ def plan_utilization(
     quantiles = QuantileTable.from_forecast(forecast, model)
     check_unique(forecast)
     check_targets(target_utilization, service_level, quantiles.highest)
+    lasting = check_number("short_share", short_share, 0, 1)
     if unit == "gpu_hours":
         quantiles = QuantileTable(quantiles.z, quantiles.values / bin_hours(forecast)[:, None])
     capacity = broadcast_by_series("installed", installed, forecast["unique_id"])
     table = required_table(forecast, quantiles, capacity, target_utilization, service_level)
     order = np.lexsort((forecast["ds"].to_numpy(), forecast["unique_id"].astype(str).to_numpy()))
     ordered = QuantileTable(quantiles.z, quantiles.values[order])
-    return CapacityPlan(table, target_utilization, service_level, lead, dict(forecast.attrs), ordered)
+    return CapacityPlan(table, target_utilization, service_level, lead, dict(forecast.attrs), ordered, lasting)
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class CapacityPlan:
         Metadata of the forecast, such as the kind of data.
     quantiles : QuantileTable
         Predictive distribution of demand, with the rows of `table`.
+    short_share : float
+        Share of the bins of a week that has to be short for a crossing.
     """
 
     table: pd.DataFrame = field(repr=False)
@@ -69,6 +73,7 @@ class CapacityPlan:
     lead_time: pd.Timedelta
     attrs: dict[str, object] = field(default_factory=dict, repr=False)
     quantiles: QuantileTable | None = field(default=None, repr=False)
+    short_share: float = SHORT_SHARE
 
     def to_frame(self) -> pd.DataFrame:
         """The plan by series and bin.
@@ -89,25 +94,27 @@ class CapacityPlan:
         Returns
         -------
         DataFrame
-            Index ``unique_id``; ``installed``, ``required``, ``shortfall``, ``first_crossing`` (NaT if never),
-            ``order_by`` (`first_crossing` less the lead time, possibly in the past), ``peak_utilization`` (demand
-            at the service level over installed), ``share_over`` (expected share of the forecast's bins with more demand
-            than GPUs; of means over days, say, it is the share of days, and less than the share of time).
+            Index ``unique_id``; ``installed``, ``required``, ``shortfall``, ``first_crossing`` (the first short bin
+            from which on at least `short_share` of the bins of a week are short; NaT if never), ``order_by``
+            (`first_crossing` less the lead time, possibly in the past), ``peak_utilization`` (demand at the service
+            level over installed), ``share_over`` (expected share of the forecast's bins with more demand than GPUs; of
+            means over days, say, it is the share of days, and less than the share of time).
         """
         groups = self.table.groupby("unique_id", sort=False)
-        short = self.table[self.table["shortfall"] > 0]
+        crossings = {
+            name: first_crossing(series["ds"], series["shortfall"] > 0, self.short_share) for name, series in groups
+        }
         frame = pd.DataFrame(
             {
                 "installed": groups["installed"].first(),
                 "required": groups["required"].max(),
                 "shortfall": groups["shortfall"].max(),
-                "first_crossing": short.groupby("unique_id")["ds"].min(),
+                "first_crossing": pd.Series(crossings, dtype=self.table["ds"].dtype),
                 "peak_utilization": groups["required"].max() * self.target_utilization / groups["installed"].first(),
                 "share_over": groups["p_over"].mean(),
             }
         )
         frame = frame.loc[list(groups.groups)] if len(frame) > 1 else frame
-        frame["first_crossing"] = pd.to_datetime(frame["first_crossing"])
         frame.insert(4, "order_by", frame["first_crossing"] - self.lead_time)
         return frame
 
@@ -146,6 +153,7 @@ class CapacityPlan:
             self.lead_time,
             self.attrs,
             quantiles,
+            self.short_share,
         )
 
     def exceedance(self, capacity: Sequence[float] | None = None) -> pd.DataFrame:
@@ -209,7 +217,9 @@ class CapacityPlan:
     def _printed(self) -> pd.DataFrame:
         summary = self.summary.rename_axis(None)
         counts = {name: summary[name].map(format_count) for name in ("installed", "required", "shortfall")}
-        dates = {"first short": _dates(summary["first_crossing"]), "order by": _dates(summary["order_by"])}
+        crossing = _dates(summary["first_crossing"])
+        crossing = crossing.mask(summary["first_crossing"].isna() & (summary["shortfall"] > 0), "rarely")
+        dates = {"first short": crossing, "order by": _dates(summary["order_by"])}
         return pd.DataFrame(
             {**counts, **dates, "share of bins over": summary["share_over"].map("{:.1%}".format).str.replace("%", " %")}
         )

@@ -9,6 +9,7 @@ import pandas as pd
 
 from gpudemand._validation import InputError
 from gpudemand.planning.capacity.capacity_plan import CapacityPlan, plan_utilization
+from gpudemand.planning.capacity.required import SHORT_SHARE
 from gpudemand.planning.capacity.wait_plan import WaitPlan, plan_waits
 
 
@@ -21,6 +22,7 @@ def plan_capacity(
     lead_time: str | pd.Timedelta = "90D",
     unit: str = "gpus",
     model: str | None = None,
+    short_share: float = SHORT_SHARE,
     wait: str | pd.Timedelta | None = None,
     wait_share: float = 0.9,
     jobs: pd.DataFrame | None = None,
@@ -47,6 +49,9 @@ def plan_capacity(
         Unit of the forecast; GPU-hours are divided by the width of a bin.
     model : str, optional
         Model to use, if the frame has several.
+    short_share : float in [0, 1], default=0.25
+        GPUs first run short, and are due then, in the first short bin from which on at least this share of the bins
+        of a week are short; 0 lets a single bin decide. A plan that is only short more rarely prints ``rarely``.
     wait : str or Timedelta, optional
         Plan for waits instead of utilization: the GPUs with which a share `wait_share` of the jobs starts within this
         time, by `plan_waits` with the other arguments as they are there.
@@ -76,6 +81,7 @@ def plan_capacity(
     targets: dict[str, Any] = {"service_level": service_level, "model": model}
     if wait is None:
         limits: dict[str, Any] = {"target_utilization": target_utilization, "lead_time": lead_time, "unit": unit}
+        limits["short_share"] = short_share
         return plan_utilization(forecast, installed=installed, **limits, **targets)
     if jobs is None or unit != "gpus" or isinstance(installed, Mapping):
         raise InputError(

@@ -170,8 +170,7 @@ def _row(name: str, plan: Requirement, installed: float | None) -> dict[str, obj
     row: dict[str, object] = {"gpu_type": name, **counts, "required": plan.required}
     if installed is None:
         return row
-    by_bin = plan.envelope()
-    first = by_bin.loc[by_bin["required"] > installed, "ds"].min()
+    first = plan.crossing("required", installed)
     dates = {"first_crossing": first, "order_by": first - plan.plans[MEAN].lead_time}
     return row | {"installed": installed, "shortfall": max(plan.required - installed, 0.0)} | dates
 

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from gpudemand.planning.capacity.capacity_plan import CapacityPlan, plan_utilization
+from gpudemand.planning.capacity.required import first_crossing
 from gpudemand.report.analysis.selection import SelectedForecast
 from gpudemand.report.analysis.settings import Settings
 from gpudemand.report.analysis.usage_tables import MEAN, PEAK
@@ -51,13 +52,18 @@ class Requirement:
 
     @property
     def first_crossing(self) -> pd.Timestamp:
-        """First time at which either plan requires more than is installed; NaT if never."""
-        return self.summary["first_crossing"].min()
+        """First bin from which on a week is short, by either plan, as `CapacityPlan.summary` says; NaT if never."""
+        return self.crossing("required", self.installed)
+
+    def crossing(self, column: str, installed: float) -> pd.Timestamp:
+        """First crossing of other installed GPUs, or at another probability, such as ``required_p90``."""
+        table = self.envelope()
+        return first_crossing(table["ds"], table[column] > installed, self.plans[MEAN].short_share)
 
     @property
     def order_by(self) -> pd.Timestamp:
         """`first_crossing` less the lead time; NaT if never."""
-        return self.summary["order_by"].min()
+        return self.first_crossing - self.plans[MEAN].lead_time
 
     def envelope(self) -> pd.DataFrame:
         """Maximum of the two plans, bin by bin, as `CapacityPlanDisplay` takes it."""

@@ -33,17 +33,17 @@ def risk_table(requirement: Requirement) -> pd.DataFrame:
         ``probability``; ``required_mean`` and ``required_peak`` by either plan, ``required`` (the larger), all in the
         bin with the largest requirement; ``shortfall``; ``first_crossing`` and ``order_by`` (NaT if never).
     """
-    envelope, lead = requirement.envelope(), requirement.plans[MEAN].lead_time
+    lead = requirement.plans[MEAN].lead_time
     rows = []
     for name, share in SHARES.items():
         column = f"required_{name}"
         by_basis = {f"required_{basis}": requirement.plans[basis].table[column].max() for basis in (MEAN, PEAK)}
         required = max(by_basis.values())
         shortfall = max(required - requirement.installed, 0.0)
-        first = envelope.loc[envelope[column] > envelope["installed"], "ds"].min()
+        first = requirement.crossing(column, requirement.installed)
         dates = {"first_crossing": first, "order_by": first - lead}
         rows.append({"probability": share, **by_basis, "required": required, "shortfall": shortfall, **dates})
-    return with_date_dtype(pd.DataFrame(rows), envelope["ds"])
+    return with_date_dtype(pd.DataFrame(rows), requirement.plans[MEAN].table["ds"])
 
 
 def with_date_dtype(table: pd.DataFrame, ds: pd.Series) -> pd.DataFrame:

@@ -6,12 +6,15 @@ from typing import Any
 
 import pandas as pd
 
+from gpudemand.planning.capacity.required import SHORT_SHARE
 from gpudemand.report.page.formats import format_date, format_days, format_level, format_share, truncate
 from gpudemand.units import SECONDS_PER_HOUR, format_count, format_seconds
 from gpudemand.usage.bins import bin_name
 
 #: WAPE above which the page warns.
 _LARGE_WAPE = 0.5
+#: Time over the installed GPUs that counts as a crossing.
+_LASTING = f"{format_share(SHORT_SHARE)} of a week"
 _BASIS = {
     "mean": "the mean of GPUs held per {bin} at {target} target utilization",
     "peak": "the peak of GPUs held at once per {bin}",
@@ -38,7 +41,9 @@ def dates(numbers: dict[str, Any]) -> str:
     given = "GPUs installed" if numbers["installed_from"] == "given" else "maximum of GPUs held so far"
     if numbers["first_crossing"] is None:
         return _no_crossing(numbers, given)
-    crossing = f"Required GPUs first exceed the {given} on {format_date(numbers['first_crossing'])}; "
+    crossing = (
+        f"Required GPUs first exceed the {given} on {format_date(numbers['first_crossing'])}, for at least {_LASTING}; "
+    )
     name, order = first_order(numbers)
     if name is not None:
         crossing += f"{truncate(name)} alone runs short earlier, on {format_date(numbers['type_first_crossing'])}; "
@@ -103,6 +108,8 @@ def _order_by(numbers: dict[str, Any], order: str | None) -> str:
 def _no_crossing(numbers: dict[str, Any], given: str) -> str:
     level = f"at a service level of {format_level(numbers['service_level'])}"
     name = numbers.get("first_short_type")
+    if name is None and numbers.get("shortfall"):
+        return f"Required GPUs do not exceed the {given} for {_LASTING} within the horizon, {level}: only now and then."
     if name is None:
         return f"Required GPUs do not exceed the {given} within the horizon, {level}."
     return (
