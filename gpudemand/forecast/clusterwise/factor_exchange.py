@@ -136,6 +136,7 @@ class _Exchange:
         return objective
 
     def objective(self) -> float:
+        """Sum of squared errors, and of the penalised factors."""
         fitted = np.einsum("nf,nft->nt", self.loadings, self.latent[self.labels])
         sizes = np.square(self.loadings).sum() + np.square(self.latent).sum()
         return float(np.square(self.y - fitted).sum() + self.penalty * sizes)
