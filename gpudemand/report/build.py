@@ -132,7 +132,7 @@ def _compute(jobs: pd.DataFrame, settings: Settings, begin: Callable[[str], None
     settings = _with_until(settings, jobs)
     usage = compute_usage_tables(jobs, settings)
     check_installed(jobs, settings)
-    waits = skipped.attempt("waits", lambda: compute_waits(jobs, settings))
+    waits = skipped.attempt("waits", lambda: compute_waits(jobs, usage, settings))
     begin("Backtesting forecasters")
     selected = select_and_forecast(usage.total, settings.horizon, settings.service_level)
     begin("Planning capacity")

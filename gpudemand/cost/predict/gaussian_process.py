@@ -10,7 +10,8 @@ from gpudemand._typing import BoolArray, FloatArray
 
 #: Features of jobs: an array of shape (n_jobs, n_features) for the network, the device and the stack.
 Inputs = Sequence[FloatArray]
-#: Length scales of network, device and stack; between half and twice these, held-out errors change by a twentieth.
+#: Length scales of network, device and stack. With a longer one of the network, the correction speaks further from what
+#: it was learned on (``python -m benchmarks.cost --track novelty family device``).
 _LENGTH_SCALES = (1.0, 12.0, 4.0)
 #: Of the residual, as a multiple of the signal's: repeated measurements of a job differ by some percent.
 _NOISE_VARIANCE = 0.01

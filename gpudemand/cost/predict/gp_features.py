@@ -79,9 +79,9 @@ def new_kinds(network: FloatArray, training: FloatArray) -> str:
 
 def _relative_speed(table: pd.DataFrame, terms: pd.DataFrame) -> FloatArray:
     """Speed of the device at each term's work over that of the reference device, shape (n_jobs, n_terms)."""
-    speeds = {name: table[f"device_{name}"].to_numpy(dtype=float) / value for name, value in _REFERENCE.items()}
-    other = table["device_fp32_tflops"].fillna(table["device_peak_tflops"]).to_numpy(dtype=float)
-    speeds |= {"fp32_tflops": other / _REFERENCE["fp32_tflops"], "": np.ones(len(table))}
+    known = table.assign(device_fp32_tflops=table["device_fp32_tflops"].fillna(table["device_peak_tflops"]))
+    speeds = {name: known[f"device_{name}"].to_numpy(dtype=float) / value for name, value in _REFERENCE.items()}
+    speeds[""] = np.ones(len(table))
     return np.column_stack([speeds[_figure(*name.split(":")[1:])] for name in terms.columns])
 
 

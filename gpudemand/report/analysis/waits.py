@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import pandas as pd
 
 from gpudemand._typing import STRING
 from gpudemand.report.analysis.log_tables import period_end
 from gpudemand.report.analysis.settings import Settings
+from gpudemand.report.analysis.usage_tables import MEAN, UsageTables
 from gpudemand.units import SECONDS_PER_HOUR
 from gpudemand.usage.series import usage_series
 from gpudemand.usage.waits import wait_table
@@ -39,13 +39,15 @@ class Waits:
     wanted: pd.DataFrame
 
 
-def compute_waits(jobs: pd.DataFrame, settings: Settings) -> Waits:
+def compute_waits(jobs: pd.DataFrame, usage: UsageTables, settings: Settings) -> Waits:
     """Sum up the waits until the end of the period.
 
     Parameters
     ----------
     jobs : DataFrame
         Canonical job table.
+    usage : UsageTables
+        Its ``total`` is read.
     settings : Settings
         ``freq``, ``tz`` and ``until`` are read.
 
@@ -58,9 +60,11 @@ def compute_waits(jobs: pd.DataFrame, settings: Settings) -> Waits:
     InputError
         If the log has no submit times.
     """
-    attrs, series = jobs.attrs, partial(usage_series, by=None, freq=settings.freq, tz=settings.tz, partial=False)
-    held, wanted = (series(jobs, value=value, until=settings.until) for value in ("gpus", "wanted"))
-    jobs = jobs[jobs["submit"] <= period_end(held)].reset_index(drop=True)
+    held, attrs = usage.total[usage.total["unique_id"] == MEAN], jobs.attrs
+    wanted = usage_series(
+        jobs, by=None, freq=settings.freq, value="wanted", until=settings.until, tz=settings.tz, partial=False
+    )
+    jobs = jobs[jobs["submit"] <= period_end(usage.total)].reset_index(drop=True)
     jobs.attrs = attrs
     by_size = wait_table(jobs, "size", tz=settings.tz)
     table = pd.concat([wait_table(jobs, tz=settings.tz), by_size.set_axis(by_size.index.astype(STRING))])
