@@ -44,6 +44,7 @@ from .planning import (
     CapacityPlan,
     CostStepTime,
     JobDemandModel,
+    Programme,
     RunTimeModel,
     TrainingRunTime,
     WaitPlan,
@@ -58,7 +59,6 @@ from .planning import (
     plan_waits,
     simulate_queue,
 )
-from .report import build_report
 from .segments import (
     TopologicalSegmenter,
     persistence_statistics,
@@ -69,6 +69,7 @@ from .segments import (
     sublevel_persistence,
     superlevel_persistence,
 )
+from .study import Study, build_report
 from .usage.hierarchy import aggregate_usage
 from .usage.series import read_usage, to_long, to_wide, usage_series
 from .usage.waits import wait_table
@@ -98,11 +99,13 @@ __all__ = [
     "Naive",
     "NetworkStructuralMatrix",
     "OpGraph",
+    "Programme",
     "RejectedRowsWarning",
     "RidgeAutoregression",
     "RunTimeModel",
     "SeasonalNaive",
     "SeasonallyAdjustedNaive",
+    "Study",
     "TemporalFactorization",
     "Theta",
     "TopologicalSegmenter",

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable
-from typing import Any
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
 from gpudemand._typing import STRING, FloatArray
+
+T = TypeVar("T")
 
 
 class InputError(ValueError):
@@ -260,3 +262,38 @@ def shorten(value: object, width: int = 60) -> object:
     if isinstance(value, str) and len(value) > width:
         return value[: width - 3] + "..."
     return value
+
+
+class Skipped(dict[str, str]):
+    """Mapping from the name of a skipped section to one sentence with the reason.
+
+    Examples
+    --------
+    >>> skipped = Skipped()
+    >>> skipped.attempt("parts", lambda: 1), skipped
+    (1, {})
+    """
+
+    def attempt(self, name: str, compute: Callable[[], T]) -> T | None:
+        """Compute a section, or record why it is skipped.
+
+        Parameters
+        ----------
+        name : str
+            Name of the section.
+        compute : callable
+            Takes no arguments. An `InputError` that it raises becomes the reason; other errors propagate.
+
+        Returns
+        -------
+        object or None
+            Result of `compute`; None if the section is skipped, now or before.
+        """
+        if name in self:
+            return None
+        try:
+            return compute()
+        except InputError as error:
+            text = str(error)
+            self[name] = text[:1].upper() + text[1:].rstrip(".") + "."
+            return None

@@ -118,6 +118,7 @@ CALLS = {
     "JobDemandModel.fit": lambda jobs, _: gd.JobDemandModel().fit(jobs, held()).predict(h=2),
     "demand_cross_validation": lambda jobs, _: gd.demand_cross_validation(gd.JobDemandModel(), jobs, held(), h=2),
     "build_report": report,
+    "Study": lambda jobs, _: gd.Study(jobs, horizon=5, lead_time="5D").usage,
     "CostStepTime.costs": lambda jobs, _: cost_step_time().costs(jobs),
     "CostStepTime.__call__": lambda jobs, _: cost_step_time()(jobs),
     "TrainingRunTime.fit": lambda jobs, _: gd.TrainingRunTime(step_time).fit(jobs).predict(TRAINING),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +17,8 @@ from gpudemand._validation import InputError
 from gpudemand.cli.app import app
 from gpudemand.jobs import write_jobs, write_swf
 from gpudemand.report import build
+from gpudemand.report.page.figures import draw_figures
+from gpudemand.study import Study, build_report
 from tests.faults import count_steps, interrupted_at, kill, needs_fork
 from tests.report.conftest import make_log, quick, renamed  # noqa: F401
 
@@ -86,17 +88,18 @@ def test_a_file_is_the_old_or_the_new_one(logs, tmp_path, out):
 
 
 @pytest.fixture
-def report(monkeypatch, quick, tmp_path_factory):  # noqa: F811
-    """A function that writes a report from computed numbers, with and without prices."""
-    parts = []
-    monkeypatch.setattr(build, "_write", lambda *arguments, write=build._write: parts.append((write, arguments)))
-    build.build_report(make_log(days=40), tmp_path_factory.mktemp("first") / "report", horizon=7, prices=(1.0, 3.0))
-    write, (_, results, figures) = parts[0]
+def report(monkeypatch, quick):  # noqa: F811
+    """A function that writes a report from computed stages and drawn figures, with and without prices."""
+    chain = Study(make_log(days=40), horizon=7, prices=(1.0, 3.0))._chain
+    build.report_tables(chain)
+    figures = draw_figures(chain)
+    monkeypatch.setattr(build, "draw_figures", lambda chain: figures)
 
     def written(out, prices):
-        # A write without prices notes that the purchase mix is skipped.
-        fresh = replace(results, settings=replace(results.settings, prices=prices), skipped=deepcopy(results.skipped))
-        return write(Path(out), fresh, figures)
+        fresh = copy(chain)
+        # A report without prices notes that the purchase mix is skipped.
+        fresh.settings, fresh.skipped = replace(chain.settings, prices=prices), deepcopy(chain.skipped)
+        return build.write_report(fresh, Path(out))
 
     return written
 
@@ -125,7 +128,7 @@ def test_a_report_replaces_a_report_only(report, tmp_path):
         report(tmp_path / "report", None)
     before = content(tmp_path)
     with pytest.raises(InputError, match="which would be lost; choose another folder"):
-        build.build_report(pd.DataFrame(), tmp_path)
+        build_report(pd.DataFrame(), tmp_path)
     assert content(tmp_path) == before
 
 
@@ -156,7 +159,7 @@ def test_no_control_character_reaches_a_report(quick, tmp_path):  # noqa: F811
     log["user"] = log["user"].astype(object) + "\0\a"
     log["user"] = log["user"].astype("string")
     log.attrs = {**make_log(days=20).attrs, "source": f"log{controls}", "rejected": {f"bad{controls}": 2}}
-    index = build.build_report(log, tmp_path / "report", horizon=7, by="group")
+    index = build_report(log, tmp_path / "report", horizon=7, by="group")
     text = [path for path in index.parent.rglob("*") if path.suffix in (".html", ".svg", ".csv", ".json")]
     assert len(text) > 20
     for path in text:

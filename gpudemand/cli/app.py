@@ -98,8 +98,8 @@ def report(
 ) -> None:
     """Write a report on a job log: one HTML page, its figures and its tables."""
     from gpudemand.datasets.load import load_jobs_sample
-    from gpudemand.report import build_report
-    from gpudemand.report.analysis.settings import parse_installed
+    from gpudemand.stages.settings import parse_installed
+    from gpudemand.study import build_report
 
     _warn_of_slow_blas(quiet=quiet)
     with steps(quiet=quiet) as begin:
@@ -133,7 +133,7 @@ def demo(
 ) -> None:
     """Write the report on the bundled sample, a synthetic log of a cluster."""
     from gpudemand.datasets.load import load_jobs_sample
-    from gpudemand.report import build_report
+    from gpudemand.study import build_report
 
     _warn_of_slow_blas(quiet=quiet)
     with steps(quiet=quiet) as begin:

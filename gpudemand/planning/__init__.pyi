@@ -14,6 +14,7 @@ from .runtime.survival import SurvivalCurves
 from .runtime.training import CostStepTime, TrainingRunTime
 from .scenarios.changes import Growth, MoreUsers, RemoveGroup, Reweight, StepEvent
 from .scenarios.hardware import LargerBatch, MoveTo, Precision
+from .scenarios.programme import Programme
 from .scenarios.what_if import WhatIf, fits_on_cards
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "MoreUsers",
     "MoveTo",
     "Precision",
+    "Programme",
     "QuantileTable",
     "RemoveGroup",
     "Reweight",

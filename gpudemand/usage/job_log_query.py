@@ -149,7 +149,8 @@ class JobLogQuery:
 
         Jobs without an end run as long as others of as many GPUs did on average that ran at least as long as they have.
         The others were submitted before the first that still waits. Of later ones the short have passed the long, so
-        that those that wait run longer, by a factor with which the later ones are as long on average.
+        that those that wait run longer, by a factor with which the later ones are as long on average. Sorted, as sums
+        of numbers depend on their order.
         """
         yield from self._batches(f"""WITH lengths AS (SELECT code, submit_us, gpus, waiting, end_us IS NULL AS open,
                 CASE WHEN waiting THEN 0 ELSE coalesce(end_us, {until}) - begin_us END AS length
@@ -157,7 +158,7 @@ class JobLogQuery:
             waits AS (SELECT min(submit_us) AS first_us FROM lengths WHERE waiting),
             started AS (SELECT * FROM lengths, waits WHERE submit_us < coalesce(first_us, {until})),
             means AS (SELECT gpus, length, avg(length) OVER (PARTITION BY gpus ORDER BY length
-                ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS mean FROM started),
+                RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS mean FROM started),
             total AS (SELECT coalesce((SELECT avg(length) FROM started), avg(length) FILTER (NOT waiting)) AS mean
                 FROM lengths),
             passed AS (SELECT (count(*) - coalesce(sum(length) / nullif(any_value(mean), 0), 0)) / count(*)
@@ -166,7 +167,7 @@ class JobLogQuery:
                 CAST(least({until}, submit_us + CASE WHEN waiting THEN greatest(1, factor) ELSE 1 END
                 * coalesce(means.mean, greatest(lengths.length, total.mean), 0)) AS BIGINT) END, lengths.gpus
             FROM lengths ASOF LEFT JOIN means ON lengths.gpus = means.gpus AND lengths.length <= means.length, total,
-                passed""")
+                passed ORDER BY ALL""")
 
     def peaks(self, edges: IntArray, begin: int, until: int) -> Iterator[tuple[IntArray, IntArray, Any, Any, Any]]:
         """Batches of key code, bin, peak, last level and first time of the changes of GPUs held, by key and bin."""

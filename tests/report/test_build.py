@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.report import build_report
+from gpudemand.study import build_report
 from tests.report.conftest import HOSTILE, make_log
 
 HEADINGS = [
@@ -23,12 +23,13 @@ HEADINGS = [
     "Demand forecast",
     "Forecast by part",
     "Capacity plan",
+    "What changed",
     "Scenarios",
     "Backtest and limitations",
 ]
 FIGURES = {"usage", "week", "waits", "segments", "forecast", "forecast_peak", "parts", "plan", "exceedance", "backtest"}
 TABLES = {"usage_shares", "concentration", "gpu_types", "segments", "models", "parts", "plan_summary", "risk"}
-TABLES |= {"waits", "purchase_mix", "scenarios", "plan_backtest", "rejected", "gpu_type_plans"}
+TABLES |= {"waits", "orders", "drivers", "purchase_mix", "scenarios", "plan_backtest", "rejected", "gpu_type_plans"}
 
 
 class Page(HTMLParser):

@@ -7,13 +7,13 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.planning.capacity.required import SHARES
-from gpudemand.report.analysis.gpu_types import ALL, check_installed, gpu_type_numbers, plan_gpu_types
-from gpudemand.report.analysis.requirement import plan_requirement
-from gpudemand.report.analysis.selection import select_and_forecast
-from gpudemand.report.analysis.settings import Settings, parse_installed
-from gpudemand.report.analysis.usage_tables import MEAN, compute_usage_tables
 from gpudemand.report.page.sentences import dates
 from gpudemand.report.page.summary import gpu_types_sentence
+from gpudemand.stages.gpu_types import ALL, check_installed, gpu_type_numbers, plan_gpu_types
+from gpudemand.stages.requirement import plan_requirement
+from gpudemand.stages.selection import select_and_forecast
+from gpudemand.stages.settings import Settings, parse_installed
+from gpudemand.stages.usage_tables import MEAN, compute_usage_tables
 from tests.report.conftest import make_log, renamed
 
 REQUIRED = [f"required_{share}" for share in SHARES]

@@ -8,19 +8,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpudemand._validation import InputError
+from gpudemand._validation import InputError, Skipped
 from gpudemand.datasets import make_cluster
-from gpudemand.report import build_report
-from gpudemand.report.analysis.parts import Parts, forecast_parts
-from gpudemand.report.analysis.requirement import headline, plan_requirement
-from gpudemand.report.analysis.risk import backtest_plans, purchase_costs, risk_numbers, risk_table
-from gpudemand.report.analysis.scenarios import plan_scenarios
-from gpudemand.report.analysis.selection import select_and_forecast
-from gpudemand.report.analysis.settings import Settings
-from gpudemand.report.analysis.skipped_sections import SkippedSections
-from gpudemand.report.analysis.usage_tables import compute_usage_tables
-from gpudemand.report.analysis.user_segments import segment_users
 from gpudemand.report.page.summary import parts_sentence, scenarios_sentence, summarize
+from gpudemand.stages.parts import forecast_parts
+from gpudemand.stages.requirement import headline, plan_requirement
+from gpudemand.stages.risk import backtest_plans, purchase_costs, risk_numbers, risk_table
+from gpudemand.stages.scenarios import plan_scenarios
+from gpudemand.stages.selection import select_and_forecast
+from gpudemand.stages.settings import Settings
+from gpudemand.stages.usage_tables import compute_usage_tables
+from gpudemand.stages.user_segments import segment_users
+from gpudemand.study import build_report
 from tests.report.conftest import make_log, renamed
 
 SETTINGS = Settings(horizon=7, lead_time="10D", prices=(1.0, 4.0))
@@ -51,7 +50,7 @@ def parts(cluster, segments, planned):
 
 @pytest.fixture(scope="module")
 def scenarios(cluster, segments, planned):
-    return plan_scenarios(cluster[0], planned[1].forecast, planned[2], segments, SETTINGS)
+    return plan_scenarios(cluster[0], planned[2], segments, SETTINGS)
 
 
 def test_segments_recover_the_archetypes_and_contain_every_user(cluster, segments):
@@ -139,16 +138,17 @@ def test_summary_has_interval_risk_parts_and_scenarios(planned, parts, scenarios
     numbers = headline(requirement, selected, usage.tables["log"], SETTINGS)
     numbers |= risk_numbers(requirement, selected, risk_table(requirement))
     assert numbers["peak_bin_lo_95"] <= numbers["peak_bin_median"] <= numbers["peak_bin_hi_95"]
-    text = " ".join(summarize(numbers, parts, scenarios))
+    tables = {"parts": parts.table, "scenarios": scenarios.table}
+    text = " ".join(summarize(numbers, tables, parts.by))
     for part in ("the 95% interval", "with 99%", "segment", "20% growth", "WAPE"):
         assert part in text
-    assert len(summarize(numbers, None, None)) == 4
+    assert len(summarize(numbers, {}, "")) == 4
 
 
 def test_parts_sentence_has_a_form_for_one_two_and_no_changing_parts():
     def sentence(last, after):
         table = pd.DataFrame({"part": ["total", "a", "b"], "last": last, "next": after})
-        return parts_sentence(Parts("group", "ETS", pd.DataFrame(), pd.DataFrame(), table))
+        return parts_sentence(table, "group")
 
     assert sentence([30, 20, 10], [36, 26, 10]).endswith(
         "72% of the mean demand forecast, and has the largest change, from 20 to 26 GPUs."
@@ -164,7 +164,7 @@ def test_long_names_are_truncated_in_the_summary():
 
 
 def test_skipped_sections_record_input_errors_and_propagate_others():
-    skipped = SkippedSections()
+    skipped = Skipped()
 
     def refuse():
         raise InputError("the log is empty")
@@ -204,7 +204,7 @@ def test_a_log_without_names(tmp_path):
 def test_many_users_in_few_days_have_groups_but_no_segments(tmp_path):
     skipped, html = skipped_sections_of(build_report(make_log(days=12), tmp_path, horizon=2))
     assert re.fullmatch(r"Segments need at least 28 days of history; the log has 1\d\. No prices.*", skipped)
-    assert "Mean GPUs held by group, forecast by" in html
+    assert "Mean GPUs by group, forecast by" in html
     assert "10 more users like the present ones" in html
 
 

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.report.analysis.requirement import plan_requirement
-from gpudemand.report.analysis.selection import BacktestWindows, make_candidates, select_and_forecast, split_windows
-from gpudemand.report.analysis.settings import Settings
+from gpudemand.stages.requirement import plan_requirement
+from gpudemand.stages.selection import BacktestWindows, make_candidates, select_and_forecast, split_windows
+from gpudemand.stages.settings import Settings
 
 
 @pytest.fixture(scope="module")

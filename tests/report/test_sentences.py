@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpudemand.report.analysis.scenarios import Scenarios
-from gpudemand.report.analysis.selection import BacktestWindows
-from gpudemand.report.analysis.skipped_sections import SkippedSections
+from gpudemand._validation import Skipped
 from gpudemand.report.page import sentences
 from gpudemand.report.page.caveats import caveats
+from gpudemand.stages.scenarios import Scenarios
+from gpudemand.stages.selection import BacktestWindows
 
 NUMBERS = {
     "required": 1004,
@@ -78,28 +78,26 @@ def test_model_is_compared_with_the_best_naive_method(changes, text):
 
 
 def test_caveats_name_kind_rejections_unknowns_and_a_short_horizon():
-    text = " ".join(caveats(NUMBERS, BacktestWindows(4, 2), TABLES, SkippedSections()))
+    text = " ".join(caveats(NUMBERS, BacktestWindows(4, 2), TABLES, Skipped()))
     for part in ("synthetic", "100 of 1,000 rows (10.0%)", "2 jobs finished at an unknown time", "90 days", "56 bins"):
         assert part in text
-    assert "arrive" not in " ".join(caveats(changed(lead_time="7D"), BacktestWindows(4, 2), TABLES, SkippedSections()))
+    assert "arrive" not in " ".join(caveats(changed(lead_time="7D"), BacktestWindows(4, 2), TABLES, Skipped()))
 
 
 def test_caveats_state_plan_backtest_and_undercoverage():
-    text = " ".join(caveats(NUMBERS, BacktestWindows(4, 2), TABLES, SkippedSections()))
+    text = " ".join(caveats(NUMBERS, BacktestWindows(4, 2), TABLES, Skipped()))
     assert "sufficed in 98.0% of its bins; idle GPUs were 30.0% of demand" in text
     assert "too narrow" not in text
     assert "too narrow: the 95% interval contained 81%" in " ".join(
-        caveats(changed(coverage_95=0.81), BacktestWindows(4, 2), TABLES, SkippedSections())
+        caveats(changed(coverage_95=0.81), BacktestWindows(4, 2), TABLES, Skipped())
     )
     idle = {**TABLES, "plan_backtest": TABLES["plan_backtest"].assign(idle=np.nan)}
-    assert "P95 plan" not in " ".join(caveats(NUMBERS, BacktestWindows(4, 2), idle, SkippedSections()))
+    assert "P95 plan" not in " ".join(caveats(NUMBERS, BacktestWindows(4, 2), idle, Skipped()))
 
 
 def test_caveats_name_skipped_sections():
-    scenarios = Scenarios(pd.DataFrame(), SkippedSections(arrivals="The recent jobs name no users."))
-    lines = caveats(
-        NUMBERS, BacktestWindows(4, 2), TABLES, SkippedSections(segments="The log names no users."), scenarios
-    )
+    scenarios = Scenarios(pd.DataFrame(), Skipped(arrivals="The recent jobs name no users."))
+    lines = caveats(NUMBERS, BacktestWindows(4, 2), TABLES, Skipped(segments="The log names no users."), scenarios)
     assert "User segments skipped: The log names no users." in lines
     assert "Scenario skipped: The recent jobs name no users." in lines
     assert "JobDemandModel" in lines[-1]

@@ -12,6 +12,7 @@ from gpudemand._validation import InputError, check_choice, check_columns, check
 from gpudemand.planning.capacity.inputs import (
     bin_hours,
     broadcast_by_series,
+    broadcast_by_time,
     check_lead_time,
     check_targets,
     check_unique,
@@ -25,7 +26,7 @@ from gpudemand.units import format_count
 def plan_utilization(
     forecast: pd.DataFrame,
     *,
-    installed: float | Mapping[str, float],
+    installed: float | Mapping[str, float] | pd.Series,
     target_utilization: float = 0.85,
     service_level: float = 0.95,
     lead_time: str | pd.Timedelta = "90D",
@@ -42,7 +43,10 @@ def plan_utilization(
     lasting = check_number("short_share", short_share, 0, 1)
     if unit == "gpu_hours":
         quantiles = QuantileTable(quantiles.z, quantiles.values / bin_hours(forecast)[:, None])
-    capacity = broadcast_by_series("installed", installed, forecast["unique_id"])
+    if isinstance(installed, pd.Series) and isinstance(installed.index, pd.DatetimeIndex):
+        capacity = broadcast_by_time(installed, forecast["ds"])
+    else:
+        capacity = broadcast_by_series("installed", installed, forecast["unique_id"])
     table = required_table(forecast, quantiles, capacity, target_utilization, service_level)
     order = np.lexsort((forecast["ds"].to_numpy(), forecast["unique_id"].astype(str).to_numpy()))
     ordered = QuantileTable(quantiles.z, quantiles.values[order])
@@ -104,13 +108,14 @@ class CapacityPlan:
         crossings = {
             name: first_crossing(series["ds"], series["shortfall"] > 0, self.short_share) for name, series in groups
         }
+        busy = self.table["required"] * self.target_utilization
         frame = pd.DataFrame(
             {
                 "installed": groups["installed"].first(),
                 "required": groups["required"].max(),
                 "shortfall": groups["shortfall"].max(),
                 "first_crossing": pd.Series(crossings, dtype=self.table["ds"].dtype),
-                "peak_utilization": groups["required"].max() * self.target_utilization / groups["installed"].first(),
+                "peak_utilization": (busy / self.table["installed"]).groupby(self.table["unique_id"], sort=False).max(),
                 "share_over": groups["p_over"].mean(),
             }
         )
@@ -140,7 +145,7 @@ class CapacityPlan:
         -------
         CapacityPlan
         """
-        known = self._known_quantiles()
+        known = self.known_quantiles()
         quantiles = QuantileTable(known.z, known.values * check_number("growth", growth, 0))
         target = self.target_utilization if target_utilization is None else target_utilization
         level = self.service_level if service_level is None else service_level
@@ -169,7 +174,7 @@ class CapacityPlan:
         DataFrame
             ``unique_id``, ``gpus``, ``share_over``: decreasing in ``gpus``.
         """
-        quantiles, parts = self._known_quantiles(), []
+        quantiles, parts = self.known_quantiles(), []
         given = None if capacity is None else np.array([check_number("capacity", gpus, 0) for gpus in capacity])
         for name, rows in self.table.groupby("unique_id", sort=False).indices.items():
             highest = max(self.table["required"].iloc[rows].max(), self.table["installed"].iloc[rows].max())
@@ -195,9 +200,10 @@ class CapacityPlan:
             See `gpudemand.planning.capacity.purchase_mix.purchase_mix`.
         """
         hours, required = bin_hours(self.table), self.table["required"].to_numpy(dtype=float)
-        return purchase_mix(self.table["unique_id"], self._known_quantiles(), hours, required, reserved, on_demand)
+        return purchase_mix(self.table["unique_id"], self.known_quantiles(), hours, required, reserved, on_demand)
 
-    def _known_quantiles(self) -> QuantileTable:
+    def known_quantiles(self) -> QuantileTable:
+        """Predictive distribution of demand, with the rows of `table`; raises where the plan was made without."""
         if self.quantiles is None:
             raise InputError("this plan was made without the quantiles of demand; make it with plan_capacity.")
         return self.quantiles

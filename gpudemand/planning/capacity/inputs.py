@@ -20,6 +20,29 @@ def check_lead_time(lead_time: str | pd.Timedelta) -> pd.Timedelta:
     return lead
 
 
+def check_steps(name: str, given: pd.Series) -> pd.Series:
+    """Check a number of GPUs that changes with time: index of times with a zone, each once; returned in UTC, sorted.
+
+    Raises
+    ------
+    InputError
+        If the index has no times, no zone or a time twice, or a number is negative.
+    """
+    index = given.index
+    is_zoned = isinstance(index, pd.DatetimeIndex) and index.tz is not None and len(index) > 0
+    if not is_zoned or index.hasnans or not index.is_unique:
+        raise InputError(f"{name} in time must be a Series whose index are times with a zone, each once.")
+    values = [check_number(f"{name}[{time}]", number, 0) for time, number in given.items()]
+    return pd.Series(values, index=index.tz_convert("UTC"), dtype=float).sort_index()
+
+
+def broadcast_by_time(given: pd.Series, ds: pd.Series) -> FloatArray:
+    """Number in force at each time: the latest step up to it, before the first step that one."""
+    steps = check_steps("installed", given)
+    place = steps.index.searchsorted(pd.DatetimeIndex(ds).tz_convert("UTC"), side="right") - 1
+    return steps.to_numpy()[np.maximum(place, 0)]
+
+
 def broadcast_by_series(name: str, given: float | Mapping[str, float], ids: pd.Series) -> FloatArray:
     """Positive number for each row of a forecast, from one number or one per series."""
     if isinstance(given, (Mapping, pd.Series)):

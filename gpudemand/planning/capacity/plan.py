@@ -16,7 +16,7 @@ from gpudemand.planning.capacity.wait_plan import WaitPlan, plan_waits
 def plan_capacity(
     forecast: pd.DataFrame,
     *,
-    installed: float | Mapping[str, float],
+    installed: float | Mapping[str, float] | pd.Series,
     target_utilization: float = 0.85,
     service_level: float = 0.95,
     lead_time: str | pd.Timedelta = "90D",
@@ -37,8 +37,9 @@ def plan_capacity(
     forecast : DataFrame
         ``unique_id``, ``ds`` and one model's point and interval columns, as ``predict(h, level=[80, 95])`` returns. A
         series is a pool of interchangeable GPUs: the total, or one series a GPU type.
-    installed : float or mapping of str to float
-        GPUs installed, for every series or by ``unique_id``.
+    installed : float, mapping of str to float, or Series by time
+        GPUs installed, for every series or by ``unique_id``; or a Series indexed by the times from which on there are
+        so many (deliveries, retirements).
     target_utilization : float in (0, 1], default=0.85
         Share of the installed GPUs that may be busy.
     service_level : float in (0.5, 1), default=0.95
@@ -83,7 +84,7 @@ def plan_capacity(
         limits: dict[str, Any] = {"target_utilization": target_utilization, "lead_time": lead_time, "unit": unit}
         limits["short_share"] = short_share
         return plan_utilization(forecast, installed=installed, **limits, **targets)
-    if jobs is None or unit != "gpus" or isinstance(installed, Mapping):
+    if jobs is None or unit != "gpus" or isinstance(installed, (Mapping, pd.Series)):
         raise InputError(
             "wait= needs jobs=, the log that coming jobs are drawn from, and one number of GPUs installed."
         )

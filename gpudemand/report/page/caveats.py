@@ -7,11 +7,11 @@ from typing import Any
 
 import pandas as pd
 
-from gpudemand.report.analysis.scenarios import Scenarios
-from gpudemand.report.analysis.selection import BacktestWindows
-from gpudemand.report.analysis.skipped_sections import SkippedSections
+from gpudemand._validation import Skipped
 from gpudemand.report.page.formats import format_days, format_share
 from gpudemand.report.page.sentences import accuracy_warning, model_accuracy
+from gpudemand.stages.scenarios import Scenarios
+from gpudemand.stages.selection import BacktestWindows
 from gpudemand.units import format_count, parse_duration
 
 _KINDS = {
@@ -24,6 +24,10 @@ _TITLES = {
     "parts": "Forecast by part",
     "gpu_type_plans": "Plan by GPU type",
     "scenarios": "Scenarios",
+    "waits": "Waits",
+    "wait_plan": "Plan for waits",
+    "drivers": "Change",
+    "orders": "Orders",
     "purchase_mix": "Costs",
 }
 #: Tolerance on the coverage of the 95% interval before the page warns.
@@ -34,7 +38,7 @@ def caveats(
     numbers: dict[str, Any],
     windows: BacktestWindows,
     tables: Mapping[str, pd.DataFrame],
-    skipped: SkippedSections,
+    skipped: Skipped,
     scenarios: Scenarios | None = None,
 ) -> list[str]:
     """List the caveats of a report.
@@ -47,7 +51,7 @@ def caveats(
         Number of windows that selected and evaluated the model.
     tables : mapping of str to DataFrame
         ``log`` and ``plan_backtest`` are read.
-    skipped : SkippedSections
+    skipped : Skipped
         Sections that the log does not support.
     scenarios : Scenarios, optional
 
@@ -91,7 +95,8 @@ def _undercoverage(numbers: dict[str, Any]) -> list[str]:
 
 def _backtest_of_plans(numbers: dict[str, Any], plans: pd.DataFrame) -> list[str]:
     """Backtest of the P95 plan, for the binding series."""
-    rows = plans[(plans["series"] == numbers["basis"]) & (plans["model"] == numbers["model"])]
+    series = "peak" if numbers["basis"] == "peak" else "mean"
+    rows = plans[(plans["series"] == series) & (plans["model"] == numbers["model"])]
     row: Any = rows.set_index("service_level").loc[0.95]
     if pd.isna(row["idle"]):
         return []

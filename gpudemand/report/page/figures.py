@@ -21,13 +21,11 @@ from gpudemand.plotting import (
 )
 from gpudemand.plotting._base import Display, kind_of
 from gpudemand.plotting.forecast import HORIZONS_SHOWN
-from gpudemand.report.analysis.parts import Parts
-from gpudemand.report.analysis.requirement import Requirement
-from gpudemand.report.analysis.risk import evaluated_series
-from gpudemand.report.analysis.selection import SCORED_LEVELS, SelectedForecast
-from gpudemand.report.analysis.usage_tables import MEAN, PEAK, UsageTables
-from gpudemand.report.analysis.user_segments import UserSegments
-from gpudemand.report.analysis.waits import Waits
+from gpudemand.stages.chain import Chain
+from gpudemand.stages.requirement import Requirement
+from gpudemand.stages.risk import evaluated_series
+from gpudemand.stages.selection import SCORED_LEVELS, SelectedForecast
+from gpudemand.stages.usage_tables import MEAN, PEAK, UsageTables
 
 
 class Drawing(NamedTuple):
@@ -42,31 +40,19 @@ class Drawing(NamedTuple):
         return "data:image/svg+xml;base64," + base64.b64encode(self.svg).decode("ascii")
 
 
-def draw_figures(
-    usage: UsageTables,
-    selected: SelectedForecast,
-    requirement: Requirement,
-    segments: UserSegments | None,
-    parts: Parts | None,
-    waits: Waits | None,
-) -> dict[str, Drawing]:
-    """Draw the figures of the report.
+def draw_figures(chain: Chain) -> dict[str, Drawing]:
+    """Draw the figures of the report; stages that the log does not allow have none.
 
     Parameters
     ----------
-    usage : UsageTables
-    selected : SelectedForecast
-    requirement : Requirement
-    segments : UserSegments or None
-    parts : Parts or None
-    waits : Waits or None
-        Skipped sections have no figure.
+    chain : Chain
 
     Returns
     -------
     dict of str to Drawing
         By the name of the figure.
     """
+    usage, selected, requirement, attempt = chain.usage, chain.demand, chain.requirement, chain.skipped.attempt
     displays: dict[str, tuple[Display, float]] = {
         "usage": (UsageDisplay.from_usage(usage.groups), 4.2),
         "week": (WeeklyProfileDisplay.from_usage(usage.hourly), 3.0),
@@ -74,15 +60,15 @@ def draw_figures(
         "forecast_peak": (_forecast(usage, selected, PEAK), 3.9),
         "plan": (_plan(usage, requirement), 4.6),
         "exceedance": (ExceedanceDisplay.from_plan(requirement.plans[requirement.binding]), 3.6),
-        "backtest": (_backtest(usage, selected, requirement.binding), 3.9),
+        "backtest": (_backtest(usage, selected, PEAK if requirement.binding == PEAK else MEAN), 3.9),
     }
-    if waits is not None:
+    if (waits := attempt("waits", lambda: chain.waits)) is not None:
         displays["waits"] = (WaitDisplay.from_table(waits.by_size), 1.6 + 0.25 * len(waits.by_size))
-    if segments is not None:
+    if (segments := attempt("segments", lambda: chain.segments)) is not None:
         names = segments.profiles["segment"].tolist()
         display = SegmentProfileDisplay.from_labels(segments.wide, segments.labels.to_numpy(), names=names)
         displays["segments"] = (display, 2.4 + 1.4 * len(names) ** 0.5)
-    if parts is not None:
+    if (parts := attempt("parts", lambda: chain.parts)) is not None:
         median = parts.forecast[["unique_id", "ds", parts.model]]
         median.attrs = dict(parts.usage.attrs)
         displays["parts"] = (StackedForecastDisplay.from_forecast(median, parts.usage), 4.2)
@@ -100,7 +86,8 @@ def _forecast(usage: UsageTables, selected: SelectedForecast, series: str) -> Fo
 
 def _history(usage: UsageTables, series: str) -> pd.DataFrame:
     history = usage.total.copy()
-    history.attrs = usage.total.attrs | {"value": "gpus" if series == MEAN else "gpus_peak"}
+    if series == PEAK:
+        history.attrs = usage.total.attrs | {"value": "gpus_peak"}
     return history
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +9,12 @@ import pandas as pd
 
 from gpudemand import units
 from gpudemand.planning.capacity.required import SHARES
-from gpudemand.report.analysis.parts import Parts
-from gpudemand.report.analysis.settings import Settings
 from gpudemand.report.page import formats, sentences
+from gpudemand.report.page.caveats import caveats
+from gpudemand.report.page.figures import Drawing
 from gpudemand.report.page.formatted_table import format_table
+from gpudemand.report.page.summary import summarize
+from gpudemand.stages.chain import Chain
 from gpudemand.usage.bins import bin_name
 
 if TYPE_CHECKING:
@@ -52,42 +53,32 @@ _SHOWN: dict[str, tuple[str, ...] | None] = {
         "order_by",
     ),
     "purchase_mix": ("break_even_share", "reserve", "on_demand_gpu_hours", "cost", "cost_reserved", "cost_on_demand"),
+    "orders": None,
+    "wait_plan": ("gpus", "share_in_time", "p_met", "mean_wait_s", "mean_wait_s-hi-80", "saved_hours"),
+    "drivers": None,
     "scenarios": None,
     "plan_backtest": None,
 }
 
 
-def render(
-    numbers: dict[str, Any],
-    tables: dict[str, pd.DataFrame],
-    figures: dict[str, str],
-    summary: list[str],
-    caveats: list[str],
-    skipped: Mapping[str, str],
-    settings: Settings,
-    parts: Parts | None = None,
-) -> str:
+def render(chain: Chain, tables: dict[str, pd.DataFrame], figures: dict[str, Drawing]) -> str:
     """Render the template; text from the log is escaped.
 
     Parameters
     ----------
-    numbers : dict
-        The headline.
+    chain : Chain
     tables : dict of str to DataFrame
         By the stem of their files.
-    figures : dict of str to str
-        ``data:`` address by name.
-    summary, caveats : list of str
-    skipped : mapping of str to str
-        Reason by skipped section.
-    settings : Settings
-    parts : Parts, optional
-        Its ``by`` and ``model`` are read.
+    figures : dict of str to Drawing
+        By name.
 
     Returns
     -------
     str
     """
+    numbers, settings, attempt = chain.numbers, chain.settings, chain.skipped.attempt
+    parts = attempt("parts", lambda: chain.parts)
+    scenarios = attempt("scenarios", lambda: chain.scenarios)
     return _load_template().render(
         css=(_HERE / "page.css").read_text(encoding="utf-8"),
         n=numbers,
@@ -100,10 +91,10 @@ def render(
             if name in tables
         },
         top=_top_ten(tables["concentration"]),
-        figures=figures,
-        summary=summary,
-        caveats=caveats,
-        skipped=skipped,
+        figures={name: drawing.address for name, drawing in figures.items()},
+        summary=summarize(numbers, tables, "" if parts is None else parts.by),
+        caveats=caveats(numbers, chain.demand.windows, tables, chain.skipped, scenarios),
+        skipped=chain.skipped,
         part="" if parts is None else parts.by.replace("gpu_type", "GPU type"),
         part_model="" if parts is None else parts.model,
         wanted=sentences.wanted(tables["wanted"], settings.freq) if "wanted" in tables else "",

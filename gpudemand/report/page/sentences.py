@@ -8,7 +8,7 @@ import pandas as pd
 
 from gpudemand.planning.capacity.required import SHORT_SHARE
 from gpudemand.report.page.formats import format_date, format_days, format_level, format_share, truncate
-from gpudemand.units import SECONDS_PER_HOUR, format_count, format_seconds
+from gpudemand.units import SECONDS_PER_HOUR, format_count, format_seconds, parse_duration
 from gpudemand.usage.bins import bin_name
 
 #: WAPE above which the page warns.
@@ -16,8 +16,9 @@ _LARGE_WAPE = 0.5
 #: Time over the installed GPUs that counts as a crossing.
 _LASTING = f"{format_share(SHORT_SHARE)} of a week"
 _BASIS = {
-    "mean": "the mean of GPUs held per {bin} at {target} target utilization",
+    "mean": "the mean of GPUs wanted per {bin} at {target} target utilization",
     "peak": "the peak of GPUs held at once per {bin}",
+    "wait": "the target that {share} of the jobs start within {wait}",
 }
 
 
@@ -27,7 +28,7 @@ def requirement(numbers: dict[str, Any]) -> str:
     Parameters
     ----------
     numbers : dict
-        As `gpudemand.report.analysis.requirement.headline` returns it.
+        As `gpudemand.stages.requirement.headline` returns it.
     """
     required, installed = format_count(numbers["required"]), format_count(numbers["installed"])
     compared = f"{format_count(numbers['shortfall'])} more than" if numbers["shortfall"] else "no more than"
@@ -122,7 +123,9 @@ def _no_crossing(numbers: dict[str, Any], given: str) -> str:
 def binding_basis(numbers: dict[str, Any]) -> str:
     """The quantity with the larger requirement."""
     target = format_share(numbers["target_utilization"])
-    return _BASIS[numbers["basis"]].format(bin=bin_name(numbers["freq"]), target=target)
+    wait = "" if numbers["wait"] is None else format_seconds(parse_duration(numbers["wait"]).total_seconds())
+    share = format_level(numbers["wait_share"])
+    return _BASIS[numbers["basis"]].format(bin=bin_name(numbers["freq"]), target=target, wait=wait, share=share)
 
 
 def basis(numbers: dict[str, Any]) -> str:

@@ -3,58 +3,90 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
-from gpudemand.report.analysis.gpu_types import ALL, GpuTypePlans, first_shortfall
-from gpudemand.report.analysis.parts import Parts
-from gpudemand.report.analysis.scenarios import BASE, Scenarios
-from gpudemand.report.analysis.waits import Waits
 from gpudemand.report.page import sentences
 from gpudemand.report.page.formats import format_date, format_level, format_share, format_time, truncate
-from gpudemand.units import format_count
+from gpudemand.stages.gpu_types import ALL, first_shortfall
+from gpudemand.stages.scenarios import BASE
+from gpudemand.units import format_count, format_seconds
 from gpudemand.usage.bins import bin_name
 
 _PART_NOUNS = {"segment": "segment", "group": "group", "cluster": "cluster", "gpu_type": "GPU type"}
+_BY = {"mean": "their mean", "peak": "their peak", "wait": "what the target for waits needs"}
 _HELD = {
-    "mean": "the median forecast is a mean of {n} GPUs held",
+    "mean": "the median forecast is a mean of {n} GPUs",
+    "wait": "the median forecast is a mean of {n} GPUs",
     "peak": "the median forecast is {n} GPUs held at once",
 }
 
 
-def summarize(
-    numbers: dict[str, Any],
-    parts: Parts | None,
-    scenarios: Scenarios | None,
-    types: GpuTypePlans | None = None,
-    waits: Waits | None = None,
-) -> list[str]:
+def summarize(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame], part: str) -> list[str]:
     """Sentences of the summary.
 
     Parameters
     ----------
     numbers : dict
         The headline with the numbers on risk.
-    parts : Parts or None
-    scenarios : Scenarios or None
-    types : GpuTypePlans, optional
-    waits : Waits, optional
+    tables : mapping of str to DataFrame
+        By the stem of their files.
+    part : str
+        What a part is, such as ``"segment"``.
 
     Returns
     -------
     list of str
     """
     result = [sentences.basis(numbers), demand_sentence(numbers), risk_sentence(numbers)]
-    if waits is not None:
-        result.append(sentences.waits(waits.table.iloc[0]))
-    if types is not None:
-        result.append(gpu_types_sentence(types.table, numbers["service_level"]))
-    if parts is not None:
-        result.append(parts_sentence(parts))
-    if scenarios is not None and len(scenarios.table) > 1:
-        result.append(scenarios_sentence(scenarios.table))
+    if "waits" in tables:
+        result.append(sentences.waits(tables["waits"].iloc[0]))
+    if len(tables.get("orders", ())) > 1:
+        result.append(orders_sentence(tables["orders"]))
+    if "drivers" in tables:
+        result.append(drivers_sentence(tables["drivers"]))
+    if "gpu_type_plans" in tables:
+        result.append(gpu_types_sentence(tables["gpu_type_plans"], numbers["service_level"]))
+    if "parts" in tables:
+        result.append(parts_sentence(tables["parts"], part))
+    if len(tables.get("scenarios", ())) > 1:
+        result.append(scenarios_sentence(tables["scenarios"]))
     return [*result, sentences.model_accuracy(numbers)]
+
+
+def orders_sentence(table: pd.DataFrame) -> str:
+    """What an order now and a month later leave unmet and idle, beside no order."""
+    none, now, later = (table.iloc[row] for row in range(3))
+    arrival = format_date(now["in_service"])
+    return (
+        f"Ordered now, {format_count(now['order'])} GPUs are in service on {arrival}: {_outcome(now)}; a month later, "
+        f"{_outcome(later)}; without an order, {_outcome(none)}."
+    )
+
+
+def _outcome(order: pd.Series) -> str:
+    wait = "" if pd.isna(order["mean_wait_h"]) else f", a mean wait of {format_seconds(3600 * order['mean_wait_h'])}"
+    unmet, idle = format_share(order["unmet_share"], 1), format_share(order["idle_share"])
+    return f"{unmet} of the demand unmet, {idle} of the GPUs idle{wait}"
+
+
+def drivers_sentence(table: pd.DataFrame) -> str:
+    """Change since the period before, and the users and GPU types behind it."""
+    total: Any = table.iloc[0]
+    parts = [
+        f"{row.driver} {row.change_gpus:+,.0f} ({truncate(row.most)} most)"
+        if row.driver.startswith("users")
+        else f"{truncate(row.driver)} {row.change_gpus:+,.0f}"
+        for row in table.iloc[1:].itertuples()
+        if abs(row.change_gpus) >= 0.5
+    ]
+    text = (
+        f"Mean demand went from {format_count(total['before'])} to {format_count(total['after'])} GPUs between the "
+        "last two periods"
+    )
+    return f"{text}: {', '.join(parts)}." if parts else f"{text}."
 
 
 def demand_sentence(numbers: dict[str, Any]) -> str:
@@ -70,7 +102,7 @@ def demand_sentence(numbers: dict[str, Any]) -> str:
 def risk_sentence(numbers: dict[str, Any]) -> str:
     """GPUs required by probability, and the share of bins whose mean, or peak, is above the GPUs."""
     counts = {p: format_count(numbers[f"required_p{p}"]) for p in (50, 90, 95, 99)}
-    bins = f"{bin_name(numbers['freq'])}s ahead, by their {numbers['basis']}"
+    bins = f"{bin_name(numbers['freq'])}s ahead, by {_BY[numbers['basis']]}"
     what = "installed" if numbers["installed_from"] == "given" else "held so far"
     return (
         f"{counts[50]} GPUs suffice with probability 50%, {counts[90]} with 90%, {counts[95]} with 95% and "
@@ -79,10 +111,10 @@ def risk_sentence(numbers: dict[str, Any]) -> str:
     )
 
 
-def parts_sentence(parts: Parts) -> str:
+def parts_sentence(table: pd.DataFrame, part: str) -> str:
     """The part with the largest forecast and the one with the largest change."""
-    rows = parts.table.iloc[1:]
-    noun, total = _PART_NOUNS[parts.by], float(parts.table["next"].iloc[0])
+    rows = table.iloc[1:]
+    noun, total = _PART_NOUNS[part], float(table["next"].iloc[0])
     largest: Any = rows.loc[rows["next"].idxmax()]
     changing: Any = rows.loc[(rows["next"] - rows["last"]).abs().idxmax()]
     if not total:

@@ -1,22 +1,26 @@
-"""Validated parameters of a report."""
+"""Validated parameters of a study."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import pandas as pd
 
 from gpudemand._validation import InputError, check_choice, check_number, shorten
-from gpudemand.planning.capacity.inputs import check_lead_time
+from gpudemand.planning.capacity.inputs import check_lead_time, check_steps
+from gpudemand.units import parse_duration
 from gpudemand.usage.bins import parse_freq
 
+#: GPUs installed: of all types, by type, or a Series whose index are the times from which on there are so many.
+Installed: TypeAlias = float | Mapping[str, float] | pd.Series | None
 BY = ("user", "group", "cluster", "gpu_type", "total")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Parameters of `build_report`, under the same names.
+    """Parameters of `Study`, under the same names.
 
     Raises
     ------
@@ -34,10 +38,12 @@ class Settings:
     by: str = "user"
     freq: str = "D"
     horizon: int = 28
-    installed: float | Mapping[str, float] | None = None
+    installed: Installed = None
     target_utilization: float = 0.85
     service_level: float = 0.95
     lead_time: str = "90D"
+    wait: str | None = None
+    wait_share: float = 0.9
     tz: str = "UTC"
     until: object = None
     prices: tuple[float, float] | None = None
@@ -50,15 +56,18 @@ class Settings:
         check_number("target_utilization", self.target_utilization, 0, 1, open_low=True)
         check_number("service_level", self.service_level, 0.5, 0.999, open_low=True)
         check_lead_time(self.lead_time)
+        if self.wait is not None:
+            parse_duration(self.wait)
+        check_number("wait_share", self.wait_share, 0, 0.9999, open_low=True)
         _check_zone(self.tz)
         _check_prices(self.prices)
 
     @property
-    def total_installed(self) -> float | None:
-        """GPUs installed, summed over types; None if not given."""
+    def total_installed(self) -> float | pd.Series | None:
+        """GPUs installed, summed over types, a number or a Series in time; None if not given."""
         if isinstance(self.installed, Mapping):
             return float(sum(self.installed.values()))
-        return None if self.installed is None else float(self.installed)
+        return float(self.installed) if isinstance(self.installed, (int, float)) else self.installed
 
 
 def parse_installed(text: str) -> float | dict[str, float]:
@@ -83,8 +92,10 @@ def parse_installed(text: str) -> float | dict[str, float]:
     return counts
 
 
-def _check_installed(installed: object) -> None:
-    if isinstance(installed, Mapping):
+def _check_installed(installed: Installed) -> None:
+    if isinstance(installed, pd.Series):
+        check_steps("installed", installed)
+    elif isinstance(installed, Mapping):
         if not installed:
             raise InputError("installed names no GPU type; give a number, or one for each type.")
         for name, count in installed.items():

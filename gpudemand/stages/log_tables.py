@@ -9,7 +9,7 @@ import pandas as pd
 
 from gpudemand._typing import STRING
 from gpudemand.jobs.schema import STATUSES
-from gpudemand.report.analysis.settings import Settings
+from gpudemand.stages.settings import Settings
 from gpudemand.usage.series import usage_series
 
 _FINISHED = [status for status in STATUSES if status not in ("pending", "running")]

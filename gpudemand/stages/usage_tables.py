@@ -10,8 +10,8 @@ import pandas as pd
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError
 from gpudemand.jobs.table import check_jobs
-from gpudemand.report.analysis import log_tables
-from gpudemand.report.analysis.settings import Settings
+from gpudemand.stages import log_tables
+from gpudemand.stages.settings import Settings
 from gpudemand.usage.series import usage_series
 
 #: Names of the two forecast series: mean GPUs held per bin, and most GPUs held at once in it.
@@ -25,7 +25,10 @@ class UsageTables:
     Parameters
     ----------
     total : DataFrame
-        ``unique_id`` (``mean`` and ``peak``), ``ds``, ``y``: GPUs held by all jobs, whole bins only.
+        ``unique_id`` (``mean`` and ``peak``), ``ds``, ``y``, whole bins only: the mean of the GPUs wanted, or held
+        where the log has no submit times, and the peak of the GPUs held.
+    held : DataFrame
+        ``ds``, ``y``: mean of the GPUs held per bin, whole bins only.
     groups : DataFrame
         ``unique_id`` (user, group, ...), ``ds``, ``y``: mean GPUs held per day, or per bin where that is longer.
     hourly : DataFrame
@@ -37,6 +40,7 @@ class UsageTables:
     """
 
     total: pd.DataFrame
+    held: pd.DataFrame
     groups: pd.DataFrame
     hourly: pd.DataFrame
     max_held: float
@@ -72,15 +76,20 @@ def compute_usage_tables(jobs: pd.DataFrame, settings: Settings) -> UsageTables:
     attrs = dict(jobs.attrs)
     jobs = jobs[log_tables.begin_times(jobs) <= log_tables.period_end(peak)].reset_index(drop=True)
     jobs.attrs = attrs
-    mean, peak_whole = (
-        series(jobs, by=None, freq=settings.freq, value=value, partial=False) for value in ("gpus", "gpus_peak")
-    )
+    whole = partial(series, jobs, by=None, freq=settings.freq, partial=False)
+    held, peak_whole = whole(value="gpus"), whole(value="gpus_peak")
+    mean = held if demand_value(jobs) == "gpus" else whole(value="wanted")
     total = pd.concat([mean.assign(unique_id=MEAN), peak_whole.assign(unique_id=PEAK)], ignore_index=True)
-    total.attrs = dict(mean.attrs) | {"value": "gpus"}
+    total.attrs = dict(mean.attrs)
     groups = series(jobs, by=settings.by, freq=_display_freq(settings), value="gpus")
     groups["unique_id"] = groups["unique_id"].map(log_tables.original_names(jobs, settings.by)).astype(STRING)
     hourly = series(jobs, by=None, freq="h", value="gpus", partial=False)
-    return UsageTables(total, groups, hourly, float(peak["y"].max()), log_tables.log_tables(jobs, peak, settings))
+    return UsageTables(total, held, groups, hourly, float(peak["y"].max()), log_tables.log_tables(jobs, peak, settings))
+
+
+def demand_value(jobs: pd.DataFrame) -> str:
+    """What demand is: GPUs wanted, or those held (``gpus``) where the log does not tell when jobs were submitted."""
+    return "wanted" if jobs["submit"].notna().any() else "gpus"
 
 
 def _display_freq(settings: Settings) -> str:

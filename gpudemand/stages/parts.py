@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -10,8 +11,9 @@ import pandas as pd
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError
 from gpudemand.metrics import evaluate
-from gpudemand.report.analysis.log_tables import original_names
-from gpudemand.report.analysis.selection import (
+from gpudemand.planning.scenarios.programme import Programme, add_programmes
+from gpudemand.stages.log_tables import original_names
+from gpudemand.stages.selection import (
     LEVELS,
     NAIVE_NAMES,
     SelectedForecast,
@@ -19,9 +21,9 @@ from gpudemand.report.analysis.selection import (
     make_candidate,
     run_backtest,
 )
-from gpudemand.report.analysis.settings import Settings
-from gpudemand.report.analysis.usage_tables import MEAN
-from gpudemand.report.analysis.user_segments import UserSegments
+from gpudemand.stages.settings import Settings
+from gpudemand.stages.usage_tables import MEAN, demand_value
+from gpudemand.stages.user_segments import UserSegments
 from gpudemand.usage.series import usage_series
 
 #: Parts with a series of their own; smaller ones are summed. One fewer than a figure has colours.
@@ -96,6 +98,25 @@ def forecast_parts(
     return Parts(by, model, usage, forecast, _table(usage, forecast, model, selected, evaluated))
 
 
+def with_programmes(parts: Parts, programmes: Sequence[Programme]) -> Parts:
+    """Add a part for each programme; its usage so far is zero."""
+    for programme in programmes:
+        ds = parts.forecast["ds"].drop_duplicates().sort_values()
+        columns = [name for name in parts.forecast.columns if name not in ("unique_id", "ds")]
+        zeros = pd.DataFrame(0.0, index=ds.index, columns=columns).assign(unique_id=programme.name, ds=ds)
+        rows = add_programmes(zeros, [programme], programme.name)[parts.forecast.columns]
+        past = parts.usage.drop_duplicates("ds").assign(unique_id=programme.name, y=0.0)
+        row = {"part": programme.name, "last": 0.0, "next": rows[parts.model].mean()}
+        table = pd.concat([parts.table, pd.DataFrame([row])], ignore_index=True)
+        table.loc[0, "next"] += row["next"]
+        table.loc[0, "change"] = table.loc[0, "next"] / table.loc[0, "last"] - 1
+        both = (pd.concat(pair, ignore_index=True) for pair in ((parts.usage, past), (parts.forecast, rows)))
+        usage, forecast = (frame.astype({"unique_id": STRING}) for frame in both)
+        usage.attrs, forecast.attrs = parts.usage.attrs, parts.forecast.attrs
+        parts = replace(parts, usage=usage, forecast=forecast, table=table.astype({"part": STRING}))
+    return parts
+
+
 def _part_of_job(jobs: pd.DataFrame, segments: UserSegments | None, settings: Settings) -> tuple[str, pd.Series]:
     """Choose what a part is, and return the part of each job."""
     columns = [settings.by] if settings.by in ("group", "cluster", "gpu_type") else []
@@ -114,7 +135,13 @@ def _usage_by_part(jobs: pd.DataFrame, names: pd.Series, settings: Settings) -> 
     jobs_of_parts = jobs.assign(group=names)
     jobs_of_parts.attrs = dict(jobs.attrs)
     usage = usage_series(
-        jobs_of_parts, by="group", freq=settings.freq, value="gpus", until=settings.until, tz=settings.tz, partial=False
+        jobs_of_parts,
+        by="group",
+        freq=settings.freq,
+        value=demand_value(jobs),
+        until=settings.until,
+        tz=settings.tz,
+        partial=False,
     )
     wide = usage.pivot(index="ds", columns="unique_id", values="y").fillna(0.0)
     wide = wide.rename(columns=original_names(jobs_of_parts, "group"))

@@ -1,4 +1,4 @@
-"""GPUs required: a plan for the mean, a plan for the peak, and the headline numbers."""
+"""GPUs required: a plan for the mean, one for the peak or for waits, and the headline numbers."""
 
 from __future__ import annotations
 
@@ -6,32 +6,39 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from gpudemand._typing import FloatArray
 from gpudemand.planning.capacity.capacity_plan import CapacityPlan, plan_utilization
+from gpudemand.planning.capacity.inputs import broadcast_by_time
 from gpudemand.planning.capacity.required import first_crossing
-from gpudemand.report.analysis.selection import SelectedForecast
-from gpudemand.report.analysis.settings import Settings
-from gpudemand.report.analysis.usage_tables import MEAN, PEAK
+from gpudemand.stages.selection import SelectedForecast
+from gpudemand.stages.settings import Settings
+from gpudemand.stages.usage_tables import MEAN, PEAK
 
 
 @dataclass(frozen=True)
 class Requirement:
-    """Capacity plans for the mean and for the peak; the larger one is the requirement.
+    """Capacity plans for the mean, and for the peak or for waits; the larger one is the requirement.
 
     Parameters
     ----------
     plans : dict of str to CapacityPlan
-        ``"mean"``: mean per bin at the target utilization. ``"peak"``: peak per bin at full utilization.
+        ``"mean"``: mean per bin at the target utilization. ``"peak"``: peak per bin at full utilization; or
+        ``"wait"``: the GPUs with which jobs start in time.
     installed : float
-        GPUs installed.
+        GPUs installed when the plan begins.
     installed_from : {"given", "log"}
         Whether that number was given, or is the maximum of the GPUs held at once in the log.
+    forecast : DataFrame
+        What the plans are for, by basis.
     """
 
     plans: dict[str, CapacityPlan]
     installed: float
     installed_from: str
+    forecast: pd.DataFrame
 
     @property
     def summary(self) -> pd.DataFrame:
@@ -51,14 +58,25 @@ class Requirement:
         return float(self.summary["required"].max())
 
     @property
+    def shortfall(self) -> float:
+        """Largest number of GPUs that is short in a bin, by either plan."""
+        return float(self.summary["shortfall"].max())
+
+    def mean_demand(self, probabilities: FloatArray) -> FloatArray:
+        """Quantiles of the mean demand of each bin, shape (n_bins, n_probabilities)."""
+        quantiles = self.plans[MEAN].known_quantiles()
+        return np.maximum(np.stack([quantiles.quantile(share) for share in probabilities], axis=1), 0.0)
+
+    @property
     def first_crossing(self) -> pd.Timestamp:
         """First bin from which on a week is short, by either plan, as `CapacityPlan.summary` says; NaT if never."""
-        return self.crossing("required", self.installed)
+        return self.crossing("required")
 
-    def crossing(self, column: str, installed: float) -> pd.Timestamp:
+    def crossing(self, column: str, installed: float | None = None) -> pd.Timestamp:
         """First crossing of other installed GPUs, or at another probability, such as ``required_p90``."""
         table = self.envelope()
-        return first_crossing(table["ds"], table[column] > installed, self.plans[MEAN].short_share)
+        capacity = table["installed"] if installed is None else installed
+        return first_crossing(table["ds"], table[column] > capacity, self.plans[MEAN].short_share)
 
     @property
     def order_by(self) -> pd.Timestamp:
@@ -78,12 +96,13 @@ class Requirement:
 
 
 def plan_requirement(forecast: pd.DataFrame, max_held: float, settings: Settings) -> Requirement:
-    """Plan capacity for the mean and for the peak.
+    """Plan capacity for the mean, and for the peak or for waits.
 
     Parameters
     ----------
     forecast : DataFrame
-        Forecast of the series ``mean`` and ``peak``.
+        Forecast of the series ``mean``, and ``peak`` or ``wait``. Where there is a target for waits, it decides how
+        many GPUs peaks need.
     max_held : float
         Maximum of the GPUs held at once in the log; taken as installed where no number is given.
     settings : Settings
@@ -96,7 +115,9 @@ def plan_requirement(forecast: pd.DataFrame, max_held: float, settings: Settings
     given = settings.total_installed
     installed = float(max_held) if given is None else given
     # The target utilization is headroom of the mean for peaks; a peak itself may use every GPU.
-    targets = {MEAN: settings.target_utilization, PEAK: 1.0}
+    targets = {MEAN: settings.target_utilization} | {
+        basis: 1.0 for basis in forecast["unique_id"].unique() if basis != MEAN
+    }
     plans = {
         basis: plan_utilization(
             forecast[forecast["unique_id"] == basis].reset_index(drop=True),
@@ -107,7 +128,16 @@ def plan_requirement(forecast: pd.DataFrame, max_held: float, settings: Settings
         )
         for basis, target in targets.items()
     }
-    return Requirement(plans, installed, "log" if given is None else "given")
+    begin = installed_now(settings, max_held, forecast)
+    return Requirement(plans, begin, "log" if given is None else "given", forecast)
+
+
+def installed_now(settings: Settings, max_held: float, forecast: pd.DataFrame) -> float:
+    """GPUs installed when the forecast begins: as given, or the most held at once so far."""
+    given = settings.total_installed
+    if isinstance(given, pd.Series):
+        return float(broadcast_by_time(given, forecast["ds"].sort_values().head(1))[0])
+    return float(max_held) if given is None else given
 
 
 def headline(
@@ -120,7 +150,7 @@ def headline(
     requirement : Requirement
     selected : SelectedForecast
     log : DataFrame
-        As `gpudemand.report.analysis.log_tables.log_summary` returns it.
+        As `gpudemand.stages.log_tables.log_summary` returns it.
     settings : Settings
 
     Returns
@@ -130,12 +160,14 @@ def headline(
     """
     facts, basis = log.iloc[0], requirement.binding
     plan: Any = requirement.summary.set_index("basis").loc[basis]
-    score, naive = selected.score(basis), selected.best_naive(basis)
+    # Waits are simulated for the mean demand: its forecast is what is scored.
+    series = PEAK if basis == PEAK else MEAN
+    score, naive = selected.score(series), selected.best_naive(series)
     return {
         "required": int(plan["required"]),
         "installed": requirement.installed,
         "installed_from": requirement.installed_from,
-        "shortfall": math.ceil(plan["shortfall"]),
+        "shortfall": math.ceil(requirement.shortfall),
         "basis": basis,
         "first_crossing": _iso(requirement.first_crossing),
         "order_by": _iso(requirement.order_by),
@@ -154,7 +186,7 @@ def headline(
     }
 
 
-_SETTINGS = ("service_level", "target_utilization", "lead_time", "horizon", "freq")
+_SETTINGS = ("service_level", "target_utilization", "lead_time", "wait", "wait_share", "horizon", "freq")
 
 
 def _iso(time: pd.Timestamp) -> str | None:

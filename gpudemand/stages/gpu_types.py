@@ -11,13 +11,13 @@ import pandas as pd
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError, nearest
 from gpudemand.planning.capacity.required import SHARES
-from gpudemand.report.analysis.log_tables import original_names
-from gpudemand.report.analysis.parts import Parts, scale_to_total
-from gpudemand.report.analysis.requirement import Requirement, plan_requirement
-from gpudemand.report.analysis.risk import risk_table, with_date_dtype
-from gpudemand.report.analysis.selection import SelectedForecast, levels_for, make_candidate
-from gpudemand.report.analysis.settings import Settings
-from gpudemand.report.analysis.usage_tables import MEAN, PEAK
+from gpudemand.stages.log_tables import original_names
+from gpudemand.stages.parts import Parts, scale_to_total
+from gpudemand.stages.requirement import Requirement, plan_requirement
+from gpudemand.stages.risk import risk_table, with_date_dtype
+from gpudemand.stages.selection import SelectedForecast, levels_for, make_candidate
+from gpudemand.stages.settings import Settings
+from gpudemand.stages.usage_tables import MEAN, PEAK, demand_value
 from gpudemand.usage.series import usage_series
 
 #: The row above the types.
@@ -124,7 +124,10 @@ def gpu_type_numbers(types: GpuTypePlans | None) -> dict[str, object]:
 
 def _plans(jobs: pd.DataFrame, model: str, selected: SelectedForecast, settings: Settings) -> dict[str, Requirement]:
     """Plans by the name of the type, the largest requirement first."""
-    usage = {basis: _usage_by_type(jobs, value, settings) for basis, value in ((MEAN, "gpus"), (PEAK, "gpus_peak"))}
+    usage = {
+        basis: _usage_by_type(jobs, value, settings)
+        for basis, value in ((MEAN, demand_value(jobs)), (PEAK, "gpus_peak"))
+    }
     forecast = pd.concat([_forecast(series, basis, model, selected, settings) for basis, series in usage.items()])
     max_held = usage[PEAK].groupby("unique_id")["y"].max()
     plans = {}

@@ -8,15 +8,14 @@ from functools import partial
 import pandas as pd
 
 from gpudemand._typing import STRING
-from gpudemand._validation import InputError
+from gpudemand._validation import InputError, Skipped
 from gpudemand.planning import WhatIf
 from gpudemand.planning.scenarios.changes import Change, Growth, MoreUsers, RemoveGroup
-from gpudemand.report.analysis.requirement import Requirement, plan_requirement
-from gpudemand.report.analysis.risk import with_date_dtype
-from gpudemand.report.analysis.settings import Settings
-from gpudemand.report.analysis.skipped_sections import SkippedSections
-from gpudemand.report.analysis.usage_tables import MEAN, PEAK
-from gpudemand.report.analysis.user_segments import UserSegments
+from gpudemand.stages.requirement import Requirement, plan_requirement
+from gpudemand.stages.risk import with_date_dtype
+from gpudemand.stages.settings import Settings
+from gpudemand.stages.usage_tables import MEAN
+from gpudemand.stages.user_segments import UserSegments
 
 BASE = "base case"
 _GROWTH, _NEW_USERS = 0.2, 10
@@ -33,20 +32,16 @@ class Scenarios:
     table : DataFrame
         The base case, then a row per scenario: ``scenario``, ``required``, ``change_from_base`` (GPUs), ``shortfall``,
         ``first_crossing``, ``order_by``, ``share_over`` (of the binding plan).
-    skipped : SkippedSections
+    skipped : Skipped
         Scenarios that the log does not support.
     """
 
     table: pd.DataFrame
-    skipped: SkippedSections
+    skipped: Skipped
 
 
 def plan_scenarios(
-    jobs: pd.DataFrame,
-    forecast: pd.DataFrame,
-    requirement: Requirement,
-    segments: UserSegments | None,
-    settings: Settings,
+    jobs: pd.DataFrame, requirement: Requirement, segments: UserSegments | None, settings: Settings
 ) -> Scenarios:
     """Plan for 20 % growth, for the departure of the largest group and for ten more users of the largest segment.
 
@@ -54,8 +49,6 @@ def plan_scenarios(
     ----------
     jobs : DataFrame
         Canonical job table; the changes act on the jobs of the last 28 days before the forecast.
-    forecast : DataFrame
-        Of the series ``mean`` and ``peak``.
     requirement : Requirement
         The base case.
     segments : UserSegments or None
@@ -71,8 +64,9 @@ def plan_scenarios(
     InputError
         If no job was submitted in the last 28 days.
     """
-    what_ifs = {basis: _what_if(jobs, forecast, basis, requirement.installed) for basis in (MEAN, PEAK)}
-    recent, skipped = what_ifs[MEAN].workload, SkippedSections()
+    forecast = requirement.forecast
+    what_ifs = {basis: _what_if(jobs, forecast, basis, requirement.installed) for basis in requirement.plans}
+    recent, skipped = what_ifs[MEAN].workload, Skipped()
     rows = [_row(BASE, requirement, requirement)]
     for key, make_change in (
         ("growth", _growth),

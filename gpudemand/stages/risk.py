@@ -11,10 +11,10 @@ from gpudemand._validation import InputError
 from gpudemand.metrics import KEYS
 from gpudemand.planning.backtest import plan_backtest
 from gpudemand.planning.capacity.required import SHARES
-from gpudemand.report.analysis.requirement import Requirement
-from gpudemand.report.analysis.selection import SCORED_LEVELS, SelectedForecast, evaluation_rows
-from gpudemand.report.analysis.settings import Settings
-from gpudemand.report.analysis.usage_tables import MEAN, PEAK
+from gpudemand.stages.requirement import Requirement
+from gpudemand.stages.selection import SCORED_LEVELS, SelectedForecast, evaluation_rows
+from gpudemand.stages.settings import Settings
+from gpudemand.stages.usage_tables import MEAN, PEAK
 
 #: Service levels that the bounds of `SCORED_LEVELS` give.
 _TESTED_LEVELS = (0.90, 0.95)
@@ -30,19 +30,20 @@ def risk_table(requirement: Requirement) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        ``probability``; ``required_mean`` and ``required_peak`` by either plan, ``required`` (the larger), all in the
+        ``probability``; ``required_mean`` and ``required_peak`` (or ``required_wait``) by either plan, ``required``
+        (the larger), all in the
         bin with the largest requirement; ``shortfall``; ``first_crossing`` and ``order_by`` (NaT if never).
     """
-    lead = requirement.plans[MEAN].lead_time
+    lead, envelope = requirement.plans[MEAN].lead_time, requirement.envelope()
     rows = []
     for name, share in SHARES.items():
         column = f"required_{name}"
-        by_basis = {f"required_{basis}": requirement.plans[basis].table[column].max() for basis in (MEAN, PEAK)}
+        by_basis = {f"required_{basis}": requirement.plans[basis].table[column].max() for basis in requirement.plans}
         required = max(by_basis.values())
-        shortfall = max(required - requirement.installed, 0.0)
-        first = requirement.crossing(column, requirement.installed)
+        shortfall = float((envelope[column] - envelope["installed"]).max())
+        first = requirement.crossing(column)
         dates = {"first_crossing": first, "order_by": first - lead}
-        rows.append({"probability": share, **by_basis, "required": required, "shortfall": shortfall, **dates})
+        rows.append({"probability": share, **by_basis, "required": required, "shortfall": max(shortfall, 0.0), **dates})
     return with_date_dtype(pd.DataFrame(rows), requirement.plans[MEAN].table["ds"])
 
 
@@ -60,7 +61,7 @@ def with_date_dtype(table: pd.DataFrame, ds: pd.Series) -> pd.DataFrame:
 
 
 def risk_numbers(requirement: Requirement, selected: SelectedForecast, risk: pd.DataFrame) -> dict[str, object]:
-    """Collect the numbers on risk, beside `gpudemand.report.analysis.requirement.headline`.
+    """Collect the numbers on risk, beside `gpudemand.stages.requirement.headline`.
 
     Parameters
     ----------
@@ -75,7 +76,9 @@ def risk_numbers(requirement: Requirement, selected: SelectedForecast, risk: pd.
         ``peak_bin`` (the bin with the largest requirement, in ISO form), ``peak_bin_median``, ``peak_bin_lo_95`` and
         ``peak_bin_hi_95`` (GPUs held), ``required_p50`` ... ``required_p99``, ``share_over``.
     """
-    rows = selected.forecast[selected.forecast["unique_id"] == requirement.binding]
+    # Waits are simulated for the mean demand.
+    series = requirement.binding if requirement.binding in (MEAN, PEAK) else MEAN
+    rows = selected.forecast[selected.forecast["unique_id"] == series]
     top: Any = rows[rows["ds"] == requirement.envelope().set_index("ds")["required"].idxmax()].iloc[0]
     share_over = requirement.summary.set_index("basis").loc[requirement.binding, "share_over"]
     return {

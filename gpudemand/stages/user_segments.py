@@ -8,9 +8,9 @@ import pandas as pd
 
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError
-from gpudemand.report.analysis.log_tables import original_names
-from gpudemand.report.analysis.settings import Settings
 from gpudemand.segments import TopologicalSegmenter, segment_profiles
+from gpudemand.stages.log_tables import original_names
+from gpudemand.stages.settings import Settings
 from gpudemand.usage.series import to_wide, usage_series
 
 #: Smallest sample that is segmented.

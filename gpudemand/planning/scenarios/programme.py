@@ -1,0 +1,193 @@
+"""Work to come that is in no log yet: runs of a training job, or of a stated length, between two dates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.stats import norm
+
+from gpudemand._typing import FloatArray
+from gpudemand._validation import InputError, check_columns, check_number
+from gpudemand.cost.job import TrainingJob
+from gpudemand.cost.model import CostModel
+from gpudemand.jobs.time_parser import parse_timestamp
+from gpudemand.metrics import levels
+from gpudemand.planning.capacity.inputs import bin_hours
+from gpudemand.planning.capacity.quantiles import pick_model
+
+
+class RunHours(NamedTuple):
+    """Hours of one run, and the bounds of its 90 % interval."""
+
+    hours: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Programme:
+    """Runs to come between two dates, evenly spread: of a training job whose cost is predicted, or of known length.
+
+    Parameters
+    ----------
+    name : str
+    runs : int
+        Number of runs.
+    start, end : str or Timestamp
+        First submission, and end of the last; UTC where no zone is stated.
+    job : TrainingJob, optional
+        What a run trains; its time comes from a `CostModel`.
+    steps : float, optional
+        Steps of a run; with `job`.
+    hours, gpus : float, optional
+        Time and GPUs of a run, instead of `job` and `steps`.
+    user, group : str, optional
+        Who runs it.
+    costs : CostModel, optional
+        The bundled one by default.
+
+    Raises
+    ------
+    InputError
+        For numbers out of range, an end before the start, and neither or both ways to state a run.
+
+    Examples
+    --------
+    >>> tuning = Programme("tuning", 60, "2026-03-01", "2026-04-01", hours=12, gpus=8)
+    >>> tuning.gpu_hours
+    5760.0
+    >>> ds = pd.Series(pd.date_range("2026-02-27", periods=4, tz="UTC"))
+    >>> tuning.mean_gpus(ds).round(2).tolist()
+    [0.0, 0.0, 7.74, 7.74]
+    """
+
+    name: str
+    runs: int
+    start: Any
+    end: Any
+    _: KW_ONLY
+    job: TrainingJob | None = None
+    steps: float | None = None
+    hours: float | None = None
+    gpus: float | None = None
+    user: str | None = None
+    group: str | None = None
+    costs: CostModel | None = None
+
+    def __post_init__(self) -> None:
+        check_number(f"runs of {self.name!r}", self.runs, 1, integer=True)
+        if self.job is None:
+            if self.hours is None or self.gpus is None or self.steps is not None:
+                raise InputError(f"programme {self.name!r} needs job= and steps=, or hours= and gpus= of a run.")
+            check_number(f"hours of {self.name!r}", self.hours, 0, open_low=True)
+            check_number(f"gpus of {self.name!r}", self.gpus, 0, open_low=True)
+        elif self.hours is not None or self.gpus is not None or self.steps is None:
+            raise InputError(f"programme {self.name!r} has a job, so it needs steps= and neither hours= nor gpus=.")
+        else:
+            check_number(f"steps of {self.name!r}", self.steps, 0, open_low=True)
+        if self.period[1] <= self.period[0]:
+            raise InputError(f"programme {self.name!r} ends ({self.end}) before it starts ({self.start}).")
+
+    @cached_property
+    def period(self) -> tuple[pd.Timestamp, pd.Timestamp]:
+        """Start and end, in UTC."""
+        start, end = (parse_timestamp(time, "UTC").tz_convert("UTC") for time in (self.start, self.end))
+        return start, end
+
+    @cached_property
+    def run(self) -> RunHours:
+        """Time of one run, predicted where it was not stated."""
+        if self.job is None:
+            hours = float(self.hours or 0.0)
+            return RunHours(hours, hours, hours)
+        row: Any = (self.costs or CostModel.load()).predict(self.job).iloc[0]
+        names = ("step_time_s", "step_time_s-lo-90", "step_time_s-hi-90")
+        return RunHours._make(float(row[name]) * float(self.steps or 0.0) / 3600 for name in names)
+
+    @property
+    def run_gpus(self) -> float:
+        """GPUs of one run."""
+        return float(self.gpus or 0.0) if self.job is None else float(self.job.n_gpus)
+
+    @property
+    def gpu_hours(self) -> float:
+        """GPU-hours of all runs."""
+        return self.runs * self.run_gpus * self.run.hours
+
+    def mean_gpus(self, ds: pd.Series) -> FloatArray:
+        """Mean GPUs that the programme wants in each bin, shape (n_bins,).
+
+        Parameters
+        ----------
+        ds : Series of datetime
+            Starts of bins, ascending, with a zone.
+        """
+        begin, end = self.period
+        start = pd.DatetimeIndex(ds).tz_convert("UTC")
+        stop = start + pd.to_timedelta(bin_hours(pd.DataFrame({"ds": ds})), "h")
+        shared = np.minimum(stop, end) - np.maximum(start, begin)
+        share = np.maximum(shared.total_seconds(), 0.0) / (stop - start).total_seconds()
+        return np.asarray(share * self.gpu_hours / ((end - begin).total_seconds() / 3600))
+
+    def jobs(self, random_state: int = 0) -> pd.DataFrame:
+        """The runs as jobs that start when they are submitted, at random times of the period.
+
+        Returns
+        -------
+        DataFrame
+            ``user``, ``group``, ``submit``, ``start``, ``end``, ``gpus``.
+        """
+        begin, end = self.period
+        last = max((end - begin).total_seconds() - 3600 * self.run.hours, 0.0)
+        at = np.sort(np.random.default_rng(random_state).uniform(0, last, self.runs))
+        submit = begin + pd.to_timedelta(at, "s").round("s")
+        run = pd.Timedelta(hours=self.run.hours)
+        columns = {"user": self.user or self.name, "group": self.group or self.name, "submit": submit, "start": submit}
+        return pd.DataFrame({**columns, "end": submit + run, "gpus": self.run_gpus})
+
+
+def add_programmes(forecast: pd.DataFrame, programmes: Sequence[Programme], series: str) -> pd.DataFrame:
+    """Add programmes to the forecast of a series; errors of their cost are independent of the forecast's.
+
+    Parameters
+    ----------
+    forecast : DataFrame
+        ``unique_id``, ``ds`` and one model's point and interval columns: mean GPUs.
+    programmes : sequence of Programme
+    series : str
+        The ``unique_id`` that they add to.
+
+    Returns
+    -------
+    DataFrame
+        Like `forecast`.
+
+    Examples
+    --------
+    >>> ds = pd.date_range("2026-03-01", periods=2, tz="UTC")
+    >>> forecast = pd.DataFrame({"unique_id": "all", "ds": ds, "M": 9.0, "M-lo-90": 8.0, "M-hi-90": 10.0})
+    >>> more = Programme("new", 48, "2026-03-01", "2026-03-03", hours=1, gpus=2)
+    >>> add_programmes(forecast, [more], "all")[["M", "M-lo-90", "M-hi-90"]].values.tolist()
+    [[11.0, 10.0, 12.0], [11.0, 10.0, 12.0]]
+    """
+    forecast = check_columns(forecast, ("unique_id", "ds"), "forecast").copy()
+    rows, model = forecast["unique_id"] == series, pick_model(forecast, None)
+    point = forecast.loc[rows, model]
+    added, variance = np.zeros(int(rows.sum())), np.zeros(int(rows.sum()))
+    for programme in programmes:
+        gpus, run = programme.mean_gpus(forecast.loc[rows, "ds"]), programme.run
+        added += gpus
+        variance += (gpus * (run.high - run.low) / (2 * max(run.hours, 1e-12) * norm.ppf(0.95))) ** 2
+    for level in levels(forecast, model):
+        reach = norm.ppf(0.5 + level / 200) ** 2 * variance
+        for side, sign in (("lo", -1.0), ("hi", 1.0)):
+            name = f"{model}-{side}-{level:g}"
+            width = np.sqrt((forecast.loc[rows, name] - point) ** 2 + reach)
+            forecast.loc[rows, name] = point + added + sign * width
+    forecast.loc[rows, model] = point + added
+    return forecast

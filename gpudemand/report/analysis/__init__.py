@@ -1,1 +1,0 @@
-"""Computations of the report: usage, model selection, requirement, segments, risk, scenarios."""

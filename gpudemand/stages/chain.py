@@ -1,0 +1,149 @@
+"""The chain from jobs to the plan: each stage is computed when it is first asked for, from those above it, and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+import pandas as pd
+
+from gpudemand._validation import Skipped
+from gpudemand.planning.capacity.wait_plan import WaitPlan
+from gpudemand.planning.scenarios.programme import Programme, add_programmes
+from gpudemand.stages.drivers import explain_change
+from gpudemand.stages.gpu_types import GpuTypePlans, check_installed, gpu_type_numbers, plan_gpu_types
+from gpudemand.stages.orders import compare_orders
+from gpudemand.stages.parts import Parts, forecast_parts, with_programmes
+from gpudemand.stages.requirement import Requirement, headline, installed_now, plan_requirement
+from gpudemand.stages.risk import risk_numbers, risk_table
+from gpudemand.stages.scenarios import Scenarios, plan_scenarios
+from gpudemand.stages.selection import SelectedForecast, select_and_forecast
+from gpudemand.stages.settings import Settings
+from gpudemand.stages.usage_tables import MEAN, PEAK, UsageTables, compute_usage_tables
+from gpudemand.stages.user_segments import UserSegments, segment_users
+from gpudemand.stages.waits import Waits, as_forecast, compute_waits, plan_for_waits
+from gpudemand.usage.series import recorded_until
+
+
+class Chain:
+    """Stages of a study.
+
+    A stage that the log does not allow raises an `InputError` with the reason. ``skipped.attempt`` keeps the reason and
+    gives None instead.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Canonical job table.
+    settings : Settings
+    programmes : sequence of Programme, default=()
+        Work to come that is in no log yet.
+    begin : callable, optional
+        Called with the name of each stage as it begins.
+    """
+
+    def __init__(
+        self,
+        jobs: pd.DataFrame,
+        settings: Settings,
+        programmes: Sequence[Programme] = (),
+        begin: Callable[[str], None] | None = None,
+    ) -> None:
+        self.jobs = jobs
+        check_installed(jobs, settings)
+        until = recorded_until(jobs) if settings.until is None else settings.until
+        self.settings = replace(settings, until=until)
+        self.programmes = tuple(programmes)
+        self.skipped = Skipped()
+        self.begin = begin or (lambda step: None)
+
+    @cached_property
+    def usage(self) -> UsageTables:
+        """Series of GPUs held and wanted, and tables of the log."""
+        self.begin("Computing usage")
+        return compute_usage_tables(self.jobs, self.settings)
+
+    @cached_property
+    def waits(self) -> Waits:
+        """Waits as they were."""
+        return compute_waits(self.jobs, self.usage, self.settings)
+
+    @cached_property
+    def drivers(self) -> pd.DataFrame:
+        """Change of demand by users and GPU types."""
+        return explain_change(self.jobs, self.settings)
+
+    @cached_property
+    def selected(self) -> SelectedForecast:
+        """Selected model and its backtest; the forecast is of the work in the log."""
+        total = self.usage.total
+        self.begin("Backtesting forecasters")
+        return select_and_forecast(total, self.settings.horizon, self.settings.service_level)
+
+    @cached_property
+    def demand(self) -> SelectedForecast:
+        """`selected`, its forecast with the programmes."""
+        forecast = self.selected.forecast
+        for series in (MEAN, PEAK) if self.programmes else ():
+            forecast = add_programmes(forecast, self.programmes, series)
+        return replace(self.selected, forecast=forecast)
+
+    @cached_property
+    def wait_plan(self) -> WaitPlan:
+        """GPUs so that jobs start in time."""
+        installed = installed_now(self.settings, self.usage.max_held, self.demand.forecast)
+        if self.settings.wait is not None:
+            self.begin("Simulating queues")
+        return plan_for_waits(self.jobs, self.programmes, self.demand, installed, self.settings)
+
+    @cached_property
+    def requirement(self) -> Requirement:
+        """Plans for the mean, and for the peak or for waits."""
+        forecast, waits = self.demand.forecast, self.skipped.attempt("wait_plan", lambda: self.wait_plan)
+        self.begin("Planning capacity")
+        if waits is not None:
+            forecast = pd.concat([forecast[forecast["unique_id"] == MEAN], as_forecast(waits, forecast)])
+        return plan_requirement(forecast.reset_index(drop=True), self.usage.max_held, self.settings)
+
+    @cached_property
+    def orders(self) -> pd.DataFrame:
+        """Orders now, later, or none."""
+        waits = self.skipped.attempt("wait_plan", lambda: self.wait_plan)
+        end = pd.Timestamp(self.usage.tables["log"]["last"].iloc[0])
+        return compare_orders(self.requirement, waits, end, self.settings)
+
+    @cached_property
+    def segments(self) -> UserSegments:
+        """Segments of users by the shape of their usage."""
+        self.begin("Segmenting users")
+        return segment_users(self.jobs, self.settings)
+
+    @cached_property
+    def parts(self) -> Parts:
+        """Forecasts of segments, groups or GPU types that sum to the total, and of each programme."""
+        segments, selected = self.skipped.attempt("segments", lambda: self.segments), self.selected
+        self.begin("Forecasting by part and GPU type")
+        parts = forecast_parts(self.jobs, segments, selected, self.settings)
+        return with_programmes(parts, self.programmes)
+
+    @cached_property
+    def gpu_type_plans(self) -> GpuTypePlans:
+        """Plans by GPU type."""
+        parts = self.skipped.attempt("parts", lambda: self.parts)
+        return plan_gpu_types(self.jobs, self.demand, parts, self.requirement, self.settings)
+
+    @cached_property
+    def scenarios(self) -> Scenarios:
+        """Requirements if the workload changes."""
+        segments, requirement = self.skipped.attempt("segments", lambda: self.segments), self.requirement
+        self.begin("Planning scenarios")
+        return plan_scenarios(self.jobs, requirement, segments, self.settings)
+
+    @cached_property
+    def numbers(self) -> dict[str, object]:
+        """The headline: plain numbers, texts and None."""
+        risk = risk_table(self.requirement)
+        types = self.skipped.attempt("gpu_type_plans", lambda: self.gpu_type_plans)
+        numbers = headline(self.requirement, self.demand, self.usage.tables["log"], self.settings)
+        return numbers | risk_numbers(self.requirement, self.demand, risk) | gpu_type_numbers(types)

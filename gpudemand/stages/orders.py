@@ -1,0 +1,71 @@
+"""Orders compared: what is short, idle and waited for if GPUs are ordered now, later, or not at all."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._typing import FloatArray
+from gpudemand.planning.capacity.inputs import bin_hours
+from gpudemand.planning.capacity.wait_plan import WaitPlan
+from gpudemand.stages.requirement import Requirement
+from gpudemand.stages.settings import Settings
+from gpudemand.stages.usage_tables import MEAN
+from gpudemand.units import SECONDS_PER_HOUR
+
+#: Probabilities of the quadrature over the predictive distribution.
+_PROBABILITIES = (np.arange(200) + 0.5) / 200
+#: A month later is the next time that a monthly report is looked at.
+_LATER = pd.Timedelta("30D")
+
+
+def compare_orders(
+    requirement: Requirement, waits: WaitPlan | None, log_end: pd.Timestamp, settings: Settings
+) -> pd.DataFrame:
+    """Compare ordering the GPUs that are short: not at all, at the end of the log, and 30 days later.
+
+    Parameters
+    ----------
+    requirement : Requirement
+    waits : WaitPlan or None
+        Gives the mean wait by number of GPUs.
+    log_end : Timestamp
+        The day on which is decided.
+    settings : Settings
+        ``prices`` is read.
+
+    Returns
+    -------
+    DataFrame
+        ``order`` (GPUs), ``order_on`` and ``in_service`` (NaT for no order), and over the bins of the plan
+        ``idle_share`` (expected idle GPU-hours over those there), ``unmet_share`` (expected GPU-hours beyond the GPUs
+        over those of demand), ``mean_wait_h`` (missing without a plan for waits) and ``cost`` (GPUs at the reserved
+        price, demand beyond them at the price on demand; missing without prices).
+    """
+    plan, gpus = requirement.plans[MEAN], math.ceil(requirement.shortfall)
+    dates = [log_end, log_end + _LATER] if gpus else []
+    table = pd.DataFrame({"order": [0, *([gpus] * len(dates))], "order_on": pd.Series([pd.NaT, *dates])})
+    table["in_service"] = table["order_on"] + plan.lead_time
+    bins = plan.table["ds"]
+    rows = []
+    for order, arrival in zip(table["order"], table["in_service"], strict=True):
+        later = (bins >= arrival).to_numpy() if pd.notna(arrival) else np.zeros(len(bins), dtype=bool)
+        rows.append(_outcome(requirement, plan.table["installed"].to_numpy() + order * later, waits, settings))
+    return table.join(pd.DataFrame(rows))
+
+
+def _outcome(
+    requirement: Requirement, gpus: FloatArray, waits: WaitPlan | None, settings: Settings
+) -> dict[str, float]:
+    """Expected shares, wait and cost with a number of GPUs in each bin."""
+    demand, hours = requirement.mean_demand(_PROBABILITIES), bin_hours(requirement.plans[MEAN].table)
+    unmet = float((np.maximum(demand - gpus[:, None], 0).mean(axis=1) * hours).sum())
+    idle = float((np.maximum(gpus[:, None] - demand, 0).mean(axis=1) * hours).sum())
+    wanted, there = float((demand.mean(axis=1) * hours).sum()), float((gpus * hours).sum())
+    outcome = {"idle_share": idle / there if there else 0.0, "unmet_share": unmet / wanted if wanted else 0.0}
+    curve = None if waits is None else waits.to_frame()
+    wait_s = np.nan if curve is None else float(np.interp(gpus, curve["gpus"], curve["mean_wait_s"]).mean())
+    reserved, on_demand = settings.prices or (np.nan, np.nan)
+    return outcome | {"mean_wait_h": wait_s / SECONDS_PER_HOUR, "cost": reserved * there + on_demand * unmet}

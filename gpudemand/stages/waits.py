@@ -1,0 +1,158 @@
+"""How long jobs waited, and how many GPUs they wanted, as the report shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._typing import STRING
+from gpudemand._validation import InputError
+from gpudemand.jobs.table import check_jobs
+from gpudemand.planning.capacity.wait_plan import WaitPlan, plan_waits
+from gpudemand.planning.scenarios.programme import Programme
+from gpudemand.stages.log_tables import period_end
+from gpudemand.stages.selection import SelectedForecast
+from gpudemand.stages.settings import Settings
+from gpudemand.stages.usage_tables import MEAN, UsageTables
+from gpudemand.units import SECONDS_PER_HOUR
+from gpudemand.usage.series import recorded_until
+from gpudemand.usage.waits import wait_table
+
+ALL = "all"
+#: Name of the requirement by the target for waits, beside `MEAN` and `PEAK`.
+WAIT = "wait"
+_SECONDS = ("median_wait_s", "mean_wait_s", "p95_wait_s")
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Waits of the jobs of a log, and the GPUs that they wanted.
+
+    Parameters
+    ----------
+    by_size : DataFrame
+        As `wait_table` returns it, by size.
+    table : DataFrame
+        ``size`` (GPUs of the job; the first row ``all``), ``jobs``, ``median_wait_h``, ``mean_wait_h``, ``p95_wait_h``,
+        ``share_over_1h``, ``waited_gpu_hours``, ``waiting`` and ``gave_up``.
+    wanted : DataFrame
+        ``ds``, and the mean GPUs ``held`` and ``wanted`` per bin: what would be held if every job had started when it
+        was submitted.
+    """
+
+    by_size: pd.DataFrame
+    table: pd.DataFrame
+    wanted: pd.DataFrame
+
+
+def compute_waits(jobs: pd.DataFrame, usage: UsageTables, settings: Settings) -> Waits:
+    """Sum up the waits until the end of the period.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Canonical job table.
+    usage : UsageTables
+        ``total`` and ``held`` are read.
+    settings : Settings
+        ``tz`` is read.
+
+    Returns
+    -------
+    Waits
+
+    Raises
+    ------
+    InputError
+        If the log has no submit times.
+    """
+    wanted, attrs = usage.total[usage.total["unique_id"] == MEAN], jobs.attrs
+    jobs = jobs[jobs["submit"] <= period_end(usage.total)].reset_index(drop=True)
+    jobs.attrs = attrs
+    by_size = wait_table(jobs, "size", tz=settings.tz)
+    table = pd.concat([wait_table(jobs, tz=settings.tz), by_size.set_axis(by_size.index.astype(STRING))])
+    hours = (table[list(_SECONDS)] / SECONDS_PER_HOUR).rename(columns=lambda name: name.replace("_s", "_h"))
+    others = table.drop(columns=["jobs", *_SECONDS])
+    table = pd.concat([table[["jobs"]], hours, others], axis=1).rename_axis("size").reset_index()
+    both = usage.held[["ds", "y"]].merge(wanted[["ds", "y"]], on="ds", suffixes=("_held", "_wanted"))
+    return Waits(by_size, table, both.set_axis(["ds", "held", "wanted"], axis=1))
+
+
+def plan_for_waits(
+    jobs: pd.DataFrame,
+    programmes: Sequence[Programme],
+    selected: SelectedForecast,
+    installed: float,
+    settings: Settings,
+) -> WaitPlan:
+    """GPUs so that jobs start in time, at the demand that is forecast.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Canonical job table.
+    programmes : sequence of Programme
+        Their jobs are among those that futures are drawn from.
+    selected : SelectedForecast
+        Its forecast of the series ``mean`` is read.
+    installed : float
+        GPUs installed.
+    settings : Settings
+        ``wait``, ``wait_share`` and ``service_level`` are read.
+
+    Returns
+    -------
+    WaitPlan
+
+    Raises
+    ------
+    InputError
+        If no target was given, or the log has no submit times or fewer than two weeks.
+    """
+    if settings.wait is None:
+        raise InputError('no target for waits was given; add wait="1h", the time within which jobs are to start.')
+    if jobs["submit"].isna().all():
+        raise InputError("the log has no submit times, so waits cannot be planned.")
+    mean = selected.forecast[selected.forecast["unique_id"] == MEAN].assign(unique_id="total")
+    return plan_waits(
+        mean,
+        _with_programmes(jobs, programmes),
+        installed=installed,
+        wait=settings.wait,
+        wait_share=settings.wait_share,
+        service_level=settings.service_level,
+    )
+
+
+def as_forecast(plan: WaitPlan, forecast: pd.DataFrame) -> pd.DataFrame:
+    """GPUs that the target for waits needs, as a forecast with the bins, model and levels of another.
+
+    Each bin has the quantiles over the simulated futures: they are of the whole time ahead.
+    """
+    rows = forecast[forecast["unique_id"] == MEAN].assign(unique_id=WAIT)
+    for column in rows.columns.drop(["unique_id", "ds"]):
+        _, _, bound = str(column).rpartition("-lo-") if "-lo-" in str(column) else str(column).rpartition("-hi-")
+        half = float(bound) / 200 if bound != str(column) else 0.0
+        share = 0.5 - half if "-lo-" in str(column) else 0.5 + half
+        rows[column] = float(np.quantile(plan.needed, share, method="higher"))
+    return rows
+
+
+def _with_programmes(jobs: pd.DataFrame, programmes: Sequence[Programme]) -> pd.DataFrame:
+    """Jobs of the log, and those of the programmes as if they had run, time and again, until it ends."""
+    if not programmes:
+        return jobs
+    end, parts = recorded_until(jobs), [jobs]
+    for programme in programmes:
+        begin, stop = programme.period
+        runs = programme.jobs()
+        for back in range(1 + int((end - jobs["submit"].min()) / (stop - begin))):
+            shift = end - stop - back * (stop - begin)
+            moved = runs.assign(**{name: runs[name] + shift for name in ("submit", "start", "end")})
+            parts.append(moved[moved["submit"] >= jobs["submit"].min()].assign(status="completed"))
+    every = check_jobs(pd.concat(parts, ignore_index=True), allow_unknown=True)
+    every.attrs = dict(jobs.attrs)
+    return every

@@ -1,0 +1,301 @@
+"""One study of a job log: usage, waits, segments, forecast, plan and orders, and the report on them."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TypedDict, Unpack
+
+import pandas as pd
+
+from gpudemand._atomic import check_replaceable
+from gpudemand._tables import printable
+from gpudemand.jobs.table import check_jobs
+from gpudemand.planning.scenarios.programme import Programme
+from gpudemand.report.build import MANIFEST, write_report
+from gpudemand.report.page.sentences import dates, requirement
+from gpudemand.stages.chain import Chain
+from gpudemand.stages.settings import Installed, Settings
+from gpudemand.stages.usage_tables import MEAN, PEAK, demand_value
+from gpudemand.usage.series import usage_series
+
+#: Name of the columns of `Study.forecast`.
+FORECAST = "Study"
+
+
+class Study:
+    """From a job log to the number of GPUs, when to order them, and how far to trust that.
+
+    Stages are computed when they are first asked for, and kept: tables, each from the ones before it. A stage that a
+    log does not allow raises an `InputError` that says why.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Job table, as `read_jobs` returns it, or any with ``user``, ``start``, ``end`` and ``gpus``.
+    installed : float, mapping of str to float, or Series, optional
+        GPUs installed: of all types together, by ``gpu_type`` (0 for a retired type), or a Series whose index are the
+        times from which on there are so many (deliveries, retirements). By default the maximum of the GPUs held at
+        once in the log.
+    lead_time : str, default="90D"
+        From the order of GPUs to their first use.
+    wait : str, optional
+        Time within which jobs are to start, such as ``"1h"``. GPUs are then planned for waits, by simulating the queue;
+        by default for the peak of the GPUs held at once.
+    wait_share : float in (0, 1), default=0.9
+        Share of the jobs that are to start within `wait`.
+    horizon : int, default=28
+        Bins to forecast. The log must be four times as long.
+    by : {"user", "group", "cluster", "gpu_type", "total"}, default="user"
+        Key that usage is split by.
+    freq : str, default="D"
+        Width of a bin of the forecast: ``"h"``, ``"D"``, ``"W-MON"``, ...
+    target_utilization : float, default=0.85
+        Share of the GPUs that the mean demand of a bin may take, in (0, 1].
+    service_level : float, default=0.95
+        Probability with which demand does not exceed the GPUs required, above 0.5, at most 0.999.
+    tz : str, optional
+        Zone of the calendar, by default UTC, and of times of jobs that have none, which are refused without it.
+    until : time-like, optional
+        End of the period; by default where the log stops being complete.
+    prices : (float, float), optional
+        Prices of a GPU-hour, reserved and on demand, in any currency.
+    programmes : sequence of Programme, default=()
+        Work to come that is in no log yet.
+    progress : callable, optional
+        Called with the name of each step as it begins.
+
+    Raises
+    ------
+    InputError
+        If the table or a parameter is not valid.
+
+    Examples
+    --------
+    >>> from gpudemand.datasets import make_cluster
+    >>> jobs, _ = make_cluster(n_users=12, n_days=60, random_state=0)
+    >>> study = Study(jobs, installed=96, horizon=7, wait="1h")
+    >>> study.plan[["basis", "installed"]].values.tolist()
+    [['mean', 96.0], ['wait', 96.0]]
+    >>> sorted(study.forecast["unique_id"].unique())[-1]
+    'total'
+    """
+
+    def __init__(
+        self,
+        jobs: pd.DataFrame,
+        *,
+        installed: Installed = None,
+        lead_time: str = "90D",
+        wait: str | None = None,
+        wait_share: float = 0.9,
+        horizon: int = 28,
+        by: str = "user",
+        freq: str = "D",
+        target_utilization: float = 0.85,
+        service_level: float = 0.95,
+        tz: str | None = None,
+        until: object = None,
+        prices: tuple[float, float] | None = None,
+        programmes: Sequence[Programme] = (),
+        progress: Callable[[str], None] | None = None,
+    ) -> None:
+        targets = (installed, target_utilization, service_level, lead_time, wait, wait_share)
+        settings = Settings(by, freq, horizon, *targets, tz or "UTC", until, prices)
+        log = printable(check_jobs(jobs, tz=tz, allow_unknown=True))
+        self._chain = Chain(log, settings, programmes, progress)
+
+    @property
+    def usage(self) -> pd.DataFrame:
+        """GPUs by bin: ``ds``, means ``held`` and ``wanted`` (where the log tells submissions), and ``peak`` held."""
+        usage = self._chain.usage
+        series = {name: rows.set_index("ds")["y"] for name, rows in usage.total.groupby("unique_id")}
+        table = {"held": usage.held.set_index("ds")["y"], "wanted": series[MEAN], "peak": series[PEAK]}
+        if demand_value(self._chain.jobs) == "gpus":
+            del table["wanted"]
+        return pd.DataFrame(table).reset_index()
+
+    def usage_by(self, by: str) -> pd.DataFrame:
+        """Mean GPUs wanted (or held) per bin, by user, group, cluster, GPU type or segment.
+
+        Parameters
+        ----------
+        by : {"user", "group", "cluster", "gpu_type", "segment"}
+
+        Returns
+        -------
+        DataFrame
+            ``unique_id``, ``ds``, ``y``.
+        """
+        jobs, settings = self._chain.jobs, self._chain.settings
+        if by == "segment":
+            by = "group"
+            jobs = jobs.assign(group=jobs["user"].astype(str).map(self._chain.segments.segment_of))
+        series = partial(usage_series, freq=settings.freq, until=settings.until, tz=settings.tz, partial=False)
+        return series(jobs, by=by, value=demand_value(jobs))
+
+    @property
+    def waits(self) -> pd.DataFrame:
+        """Waits by the size of a job: the first row ``all``, then a row per number of GPUs."""
+        return self._chain.waits.table.copy()
+
+    @property
+    def segments(self) -> pd.DataFrame:
+        """Segments of users, the largest first; see `segment_profiles`."""
+        return self._chain.segments.profiles.copy()
+
+    @property
+    def forecast(self) -> pd.DataFrame:
+        """Mean GPUs of the total, which is the sum of its parts, and the peak held.
+
+        Returns
+        -------
+        DataFrame
+            ``unique_id`` (``total``, ``peak``, and ``total/`` with the name of a part), ``ds``, and the columns
+            ``Study``, ``Study-lo-80``, ``Study-hi-80``, ...
+        """
+        chain, parts = self._chain, self._chain.skipped.attempt("parts", lambda: self._chain.parts)
+        total = chain.demand.forecast.replace({"unique_id": {MEAN: "total"}})
+        frames = [_renamed(total, chain.demand.model)]
+        if parts is not None:
+            of_parts = parts.forecast.assign(unique_id="total/" + parts.forecast["unique_id"].astype(str))
+            frames.append(_renamed(of_parts, parts.model))
+        table = pd.concat(frames, ignore_index=True)
+        table.attrs = dict(chain.demand.forecast.attrs)
+        return table
+
+    @property
+    def plan(self) -> pd.DataFrame:
+        """GPUs required against GPUs installed: a row for the mean, and one for the peak or for waits."""
+        return self._chain.requirement.summary
+
+    @property
+    def wait_plan(self) -> pd.DataFrame:
+        """Waits by number of GPUs; see `WaitPlan.to_frame`."""
+        return self._chain.wait_plan.to_frame()
+
+    @property
+    def orders(self) -> pd.DataFrame:
+        """What is idle, short and waited for with an order now, later, or none."""
+        return self._chain.orders.copy()
+
+    @property
+    def drivers(self) -> pd.DataFrame:
+        """Change of demand since the period before, by users who came, left, grew, shrank, and by GPU type."""
+        return self._chain.drivers.copy()
+
+    @property
+    def scenarios(self) -> pd.DataFrame:
+        """GPUs required with more growth, fewer or more users."""
+        return self._chain.scenarios.table.copy()
+
+    @property
+    def trust(self) -> pd.DataFrame:
+        """Errors and coverage of each method on windows that the selection did not see."""
+        return self._chain.selected.scores.copy()
+
+    @property
+    def headline(self) -> dict[str, object]:
+        """The answer as numbers, texts and None."""
+        return dict(self._chain.numbers)
+
+    @property
+    def skipped(self) -> dict[str, str]:
+        """Why stages that were asked for are missing, by stage."""
+        return dict(self._chain.skipped)
+
+    def report(self, out_dir: str | Path) -> Path:
+        """Write the stages as a page, figures and tables; see `build_report`.
+
+        Parameters
+        ----------
+        out_dir : str or Path
+
+        Returns
+        -------
+        Path
+            Of ``index.html``.
+        """
+        check_replaceable(out_dir, MANIFEST)  # before the minutes of computation
+        return write_report(self._chain, out_dir)
+
+    def __repr__(self) -> str:
+        numbers = self._chain.numbers
+        return f"Study: {requirement(numbers)}\n{dates(numbers)}\n{self.plan.to_string(index=False)}"
+
+    def _repr_html_(self) -> str:
+        first, second = (html.escape(sentence(self._chain.numbers)) for sentence in (requirement, dates))
+        return f"<p><b>{first}</b> {second}</p>{self.plan.to_html(index=False)}"
+
+
+def _renamed(forecast: pd.DataFrame, model: str) -> pd.DataFrame:
+    names = {name: str(name).replace(model, FORECAST, 1) for name in forecast.columns if str(name).startswith(model)}
+    return forecast.rename(columns=names)
+
+
+class StudyOptions(TypedDict, total=False):
+    """Keyword arguments of `Study`."""
+
+    installed: Installed
+    lead_time: str
+    wait: str | None
+    wait_share: float
+    horizon: int
+    by: str
+    freq: str
+    target_utilization: float
+    service_level: float
+    tz: str | None
+    until: object
+    prices: tuple[float, float] | None
+    programmes: Sequence[Programme]
+    progress: Callable[[str], None] | None
+
+
+def build_report(jobs: pd.DataFrame, out_dir: str | Path, **options: Unpack[StudyOptions]) -> Path:
+    r"""Write a report on a job log: usage, waits, demand forecast, capacity plan, orders, and their backtests.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Job table, as `read_jobs` returns it, or any with ``user``, ``start``, ``end`` and ``gpus``.
+    out_dir : str or Path
+        Folder of the report; made if absent. Gets ``index.html`` (one self-contained page), ``figures/*.svg`` and
+        ``*.png``, ``tables/*.csv`` and ``*.parquet``, ``headline.json``, and ``report.json``, which lists all files. An
+        older report in it is replaced as a whole: interrupted at any time, the old one or the new one is there.
+    **options
+        Parameters of `Study`, such as ``installed``, ``lead_time`` and ``wait``.
+
+    Returns
+    -------
+    Path
+        Of ``index.html``.
+
+    Raises
+    ------
+    InputError
+        If the table or a parameter is not valid, the log is too short for the horizon, or the folder holds anything
+        but a report that was written by this function.
+    OSError
+        If the folder cannot be written.
+
+    Notes
+    -----
+    The forecaster is selected on rolling origins and evaluated on later ones. Two series are forecast: the mean of the
+    GPUs wanted per bin, planned at the target utilization, and the peak of those held, planned at full utilization,
+    unless there is a target for waits; the larger requirement counts. Sections that the log does not support state the
+    reason.
+
+    Names come from users. Control characters in them are written as ``\x07``; in CSV files, text that a spreadsheet
+    would take for a formula begins with an apostrophe (``'=1+1``). Parquet files have the names as they are otherwise.
+
+    Examples
+    --------
+    >>> from gpudemand.datasets import load_jobs_sample
+    >>> build_report(load_jobs_sample(), "report")  # doctest: +SKIP
+    PosixPath('report/index.html')
+    """
+    check_replaceable(out_dir, MANIFEST)
+    return Study(jobs, **options).report(out_dir)
