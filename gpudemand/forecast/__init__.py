@@ -18,6 +18,7 @@ from gpudemand.forecast.clusterwise.clusterwise import ClusterwiseForecaster
 from gpudemand.forecast.clusterwise.clusterwise_factorization import ClusterwiseFactorization
 from gpudemand.forecast.coldstart import AnalogueForecaster
 from gpudemand.forecast.combination.combined import CombinedForecaster
+from gpudemand.forecast.combination.horizon import HorizonForecaster, ShortHistoryWarning, longest_horizon
 from gpudemand.forecast.factorization.temporal_factorization import TemporalFactorization
 from gpudemand.forecast.outages import find_outages, mask_outages
 from gpudemand.forecast.reconciliation import reconcile
@@ -35,6 +36,7 @@ __all__ = [
     "DoubleSeasonalSmoothing",
     "Forecaster",
     "HistoricMean",
+    "HorizonForecaster",
     "LagRegression",
     "LastValueProfile",
     "Naive",
@@ -42,12 +44,14 @@ __all__ = [
     "RidgeAutoregression",
     "SeasonalNaive",
     "SeasonallyAdjustedNaive",
+    "ShortHistoryWarning",
     "TemporalFactorization",
     "Theta",
     "WeekProfile",
     "Zero",
     "cross_validation",
     "find_outages",
+    "longest_horizon",
     "mask_outages",
     "reconcile",
 ]

@@ -19,6 +19,7 @@ from gpudemand.forecast import (
     CombinedForecaster,
     DoubleSeasonalSmoothing,
     HistoricMean,
+    HorizonForecaster,
     LagRegression,
     Naive,
     RidgeAutoregression,
@@ -43,6 +44,7 @@ MODELS = [
     DoubleSeasonalSmoothing(),
     ETS(max_seasons=3),
     HistoricMean(),
+    HorizonForecaster(CombinedForecaster(max_origins=8)),
     LagRegression(),
     SeasonallyAdjustedNaive(),
     Naive(),
@@ -74,6 +76,8 @@ def name_of(model):
 
 
 every = pytest.mark.parametrize("model", MODELS, ids=name_of)
+# These histories are short on purpose.
+pytestmark = pytest.mark.filterwarnings("ignore::gpudemand.forecast.ShortHistoryWarning")
 
 
 @every

@@ -160,11 +160,14 @@ class Forecaster(BaseEstimator):
                 raise InputError(
                     f"intervals need at least 3 bins of history; this one has {y.shape[1]}. Predict with level=None."
                 )
-            min_train = min(2 * season, y.shape[1] // 2)
             self._backtests[h] = PastErrors.of(
-                self._paths, y, h, min_train=min_train, max_origins=self._max_origins, season=season
+                self._paths, y, h, min_train=self._min_train(), max_origins=self._max_origins, season=season
             )
         return self._backtests[h]
+
+    def _min_train(self) -> int:
+        """Bins before the first origin of the backtest."""
+        return min(2 * self.season_length_, self.panel_.values.shape[1] // 2)
 
 
 def last_known(y: FloatArray) -> FloatArray:

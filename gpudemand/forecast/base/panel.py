@@ -128,13 +128,13 @@ class Panel:
 
 def _clock_changes(times: pd.DatetimeIndex, freq: pd.offsets.BaseOffset) -> bool:
     # Zones with a fixed offset know it without a time.
-    return times.tz is not None and times.tz.utcoffset(None) is None and _mean_step(freq) < _DAY
+    return times.tz is not None and times.tz.utcoffset(None) is None and mean_step(freq) < _DAY
 
 
 def _local_positions(times: pd.DatetimeIndex, freq: pd.offsets.BaseOffset) -> IntArray:
     """Place of each bin on the local clock, as far as its changes are whole bins."""
     offset = times.tz_localize(None) - times.tz_convert("UTC").tz_localize(None)
-    return np.arange(len(times)) + np.trunc((offset - offset[0]) / _mean_step(freq)).to_numpy(dtype=np.int64)
+    return np.arange(len(times)) + np.trunc((offset - offset[0]) / mean_step(freq)).to_numpy(dtype=np.int64)
 
 
 def infer_freq(times: pd.DatetimeIndex) -> pd.offsets.BaseOffset:
@@ -179,7 +179,7 @@ def season_length(freq: pd.offsets.BaseOffset) -> int:
     >>> [season_length(parse_freq(freq)) for freq in ("10min", "h", "6h", "D", "W-MON", "MS", "QS")]
     [144, 24, 4, 7, 52, 12, 4]
     """
-    step = _mean_step(freq)
+    step = mean_step(freq)
     for season in (_DAY, 7 * _DAY, pd.Timedelta("365.25D")):
         n = season / step
         if n > 1.5:
@@ -195,10 +195,11 @@ def week_length(freq: pd.offsets.BaseOffset) -> int:
     >>> [week_length(parse_freq(freq)) for freq in ("10min", "h", "D", "W-MON", "MS")]
     [1008, 168, 7, 1, 1]
     """
-    return max(round(7 * _DAY / _mean_step(freq)), 1)
+    return max(round(7 * _DAY / mean_step(freq)), 1)
 
 
-def _mean_step(freq: pd.offsets.BaseOffset) -> pd.Timedelta:
+def mean_step(freq: pd.offsets.BaseOffset) -> pd.Timedelta:
+    """Mean width of the bins of a frequency."""
     start = pd.Timestamp("2001-01-01")
     return (start + 12 * freq - start) / 12
 
