@@ -12,6 +12,7 @@ import pandas as pd
 
 from gpudemand._atomic import check_replaceable
 from gpudemand._tables import printable
+from gpudemand._validation import check_number
 from gpudemand.jobs.table import check_jobs
 from gpudemand.planning.scenarios.programme import Programme
 from gpudemand.report.build import MANIFEST, write_report
@@ -46,8 +47,9 @@ class Study:
         by default for the peak of the GPUs held at once.
     wait_share : float in (0, 1), default=0.9
         Share of the jobs that are to start within `wait`.
-    horizon : int, default=28
-        Bins to forecast. The log must be four times as long.
+    horizon : int, optional
+        Bins to forecast; by default the lead time and four weeks, or what the log bears: it must be twice as long, and
+        four weeks.
     by : {"user", "group", "cluster", "gpu_type", "total"}, default="user"
         Key that usage is split by.
     freq : str, default="D"
@@ -91,7 +93,7 @@ class Study:
         lead_time: str = "90D",
         wait: str | None = None,
         wait_share: float = 0.9,
-        horizon: int = 28,
+        horizon: int | None = None,
         by: str = "user",
         freq: str = "D",
         target_utilization: float = 0.85,
@@ -103,7 +105,8 @@ class Study:
         progress: Callable[[str], None] | None = None,
     ) -> None:
         targets = (installed, target_utilization, service_level, lead_time, wait, wait_share)
-        settings = Settings(by, freq, horizon, *targets, tz or "UTC", until, prices)
+        bins = 0 if horizon is None else int(check_number("horizon", horizon, 1, 100_000, integer=True))
+        settings = Settings(by, freq, bins, *targets, tz or "UTC", until, prices)
         log = printable(check_jobs(jobs, tz=tz, allow_unknown=True))
         self._chain = Chain(log, settings, programmes, progress)
 
@@ -242,7 +245,7 @@ class StudyOptions(TypedDict, total=False):
     lead_time: str
     wait: str | None
     wait_share: float
-    horizon: int
+    horizon: int | None
     by: str
     freq: str
     target_utilization: float

@@ -67,7 +67,13 @@ def report(
     origin: Origin = None,
     by: By = "user",
     freq: Freq = "D",
-    horizon: Annotated[int, typer.Option(help="Bins to forecast.")] = 28,
+    horizon: Annotated[
+        int | None, typer.Option(help="Bins to forecast; by default the lead time and four weeks, if the log bears it.")
+    ] = None,
+    wait: Annotated[
+        str | None, typer.Option(help="Time within which jobs are to start, such as 1h: GPUs are planned for waits.")
+    ] = None,
+    wait_share: Annotated[float, typer.Option(help="Share of the jobs that are to start within --wait.")] = 0.9,
     installed: Annotated[
         str | None,
         typer.Option(
@@ -115,6 +121,8 @@ def report(
             target_utilization=target_utilization,
             service_level=service_level,
             lead_time=lead_time,
+            wait=wait,
+            wait_share=wait_share,
             tz=tz or "UTC",
             until=until,
             prices=prices,

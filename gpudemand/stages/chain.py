@@ -20,7 +20,7 @@ from gpudemand.stages.risk import risk_numbers, risk_table
 from gpudemand.stages.scenarios import Scenarios, plan_scenarios
 from gpudemand.stages.selection import SelectedForecast, select_and_forecast
 from gpudemand.stages.settings import Settings
-from gpudemand.stages.usage_tables import MEAN, PEAK, UsageTables, compute_usage_tables
+from gpudemand.stages.usage_tables import MEAN, PEAK, UsageTables, compute_usage_tables, default_horizon
 from gpudemand.stages.user_segments import UserSegments, segment_users
 from gpudemand.stages.waits import Waits, as_forecast, compute_waits, plan_for_waits
 from gpudemand.usage.series import recorded_until
@@ -53,7 +53,8 @@ class Chain:
         self.jobs = jobs
         check_installed(jobs, settings)
         until = recorded_until(jobs) if settings.until is None else settings.until
-        self.settings = replace(settings, until=until)
+        settings = replace(settings, until=until)
+        self.settings = settings if settings.horizon else replace(settings, horizon=default_horizon(jobs, settings))
         self.programmes = tuple(programmes)
         self.skipped = Skipped()
         self.begin = begin or (lambda step: None)

@@ -15,7 +15,7 @@ from gpudemand.stages.log_tables import original_names
 from gpudemand.stages.parts import Parts, scale_to_total
 from gpudemand.stages.requirement import Requirement, plan_requirement
 from gpudemand.stages.risk import risk_table, with_date_dtype
-from gpudemand.stages.selection import SelectedForecast, levels_for, make_candidate
+from gpudemand.stages.selection import SelectedForecast, forecast_with, levels_for
 from gpudemand.stages.settings import Settings
 from gpudemand.stages.usage_tables import MEAN, PEAK, demand_value
 from gpudemand.usage.series import usage_series
@@ -148,7 +148,7 @@ def _forecast(
     usage: pd.DataFrame, basis: str, model: str, selected: SelectedForecast, settings: Settings
 ) -> pd.DataFrame:
     """Forecast every type, as `plan_requirement` takes it, with the name in the column ``gpu_type``."""
-    rows = make_candidate(model).fit(usage).predict(settings.horizon, level=levels_for(settings.service_level))
+    rows = forecast_with(model, usage, settings.horizon, levels_for(settings.service_level))
     if basis == MEAN:
         rows = scale_to_total(rows, model, selected.forecast, selected.model)
     total = selected.forecast[selected.forecast["unique_id"] == basis].set_index("ds")

@@ -18,7 +18,7 @@ from gpudemand.stages.selection import (
     NAIVE_NAMES,
     SelectedForecast,
     best_model,
-    make_candidate,
+    forecast_with,
     run_backtest,
 )
 from gpudemand.stages.settings import Settings
@@ -92,7 +92,7 @@ def forecast_parts(
     usage = _usage_by_part(jobs, names, settings)
     backtest, evaluates = run_backtest(usage, settings.horizon, selected.windows)
     model = best_model(backtest[~evaluates])
-    forecast = make_candidate(model).fit(usage).predict(settings.horizon, level=list(LEVELS))
+    forecast = forecast_with(model, usage, settings.horizon, list(LEVELS))
     forecast = scale_to_total(forecast, model, selected.forecast, selected.model)
     evaluated = scale_to_total(backtest[evaluates], model, selected.backtest, selected.model)
     return Parts(by, model, usage, forecast, _table(usage, forecast, model, selected, evaluated))

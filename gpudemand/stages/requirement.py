@@ -176,6 +176,7 @@ def headline(
         "log_end": facts["last"].isoformat(),
         "plan_end": selected.forecast["ds"].max().isoformat(),
         "model": selected.model,
+        "selected": selected.windows.n_selection > 0,
         "wape": _finite(score["wape"]),
         "best_naive": str(naive["model"]),
         "best_naive_wape": _finite(naive["wape"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import pandas as pd
@@ -10,16 +11,21 @@ from gpudemand._validation import InputError
 from gpudemand.forecast import (
     ETS,
     CombinedForecaster,
+    HorizonForecaster,
     Naive,
     SeasonallyAdjustedNaive,
     SeasonalNaive,
+    ShortHistoryWarning,
     cross_validation,
 )
 from gpudemand.forecast.base.forecaster import Forecaster
-from gpudemand.metrics import evaluate
+from gpudemand.forecast.base.panel import infer_freq, week_length
+from gpudemand.metrics import evaluate, model_names
 
 NAIVE = (Naive, SeasonalNaive, SeasonallyAdjustedNaive)
-CANDIDATES = (*NAIVE, ETS, CombinedForecaster)
+CANDIDATES = (*NAIVE, ETS, CombinedForecaster, HorizonForecaster)
+#: Weeks ahead up to which the combination forecasts, and from which on the forecaster of long horizons.
+_WEEKS = 4
 NAIVE_NAMES = [model.__name__ for model in NAIVE]
 #: Fewest bins before the first window from which combination weights are estimated.
 _MIN_COMBINATION_BINS = 28
@@ -34,10 +40,18 @@ _MAX_WINDOWS = 6
 
 @dataclass(frozen=True)
 class BacktestWindows:
-    """Number of rolling origins: the earlier ones select the model, the later ones evaluate it."""
+    """Rolling origins: the earlier ones select the model, the later ones evaluate it.
+
+    Parameters
+    ----------
+    n_selection, n_evaluation : int
+    step : int, optional
+        Bins between origins, if fewer than the horizon: windows overlap, so that none is left to select on.
+    """
 
     n_selection: int
     n_evaluation: int
+    step: int | None = None
 
     @property
     def n_total(self) -> int:
@@ -45,8 +59,11 @@ class BacktestWindows:
         return self.n_selection + self.n_evaluation
 
 
-def split_windows(n_bins: int, horizon: int) -> BacktestWindows:
+def split_windows(n_bins: int, horizon: int, week: int = 7) -> BacktestWindows:
     """Number of selection and evaluation windows that fit into a history, at most six.
+
+    Windows are disjoint, after at least two horizons. A history shorter than four horizons has six that overlap, after
+    at least half of what lies before the last; they all evaluate.
 
     Parameters
     ----------
@@ -54,33 +71,46 @@ def split_windows(n_bins: int, horizon: int) -> BacktestWindows:
         Length of the history.
     horizon : int
         Length of a window.
+    week : int, default=7
+        Bins of a week.
 
     Returns
     -------
     BacktestWindows
-        At least one of either; a third of all windows evaluate.
+        At least one of either, a third of all evaluate; or none that selects.
 
     Raises
     ------
     InputError
-        If the history is shorter than four horizons: two to fit on, one to select on, one to evaluate on.
+        If the history is shorter than four horizons, and than two after four weeks.
 
     Examples
     --------
     >>> split_windows(270, 28)
-    BacktestWindows(n_selection=4, n_evaluation=2)
-    >>> split_windows(100, 28)
+    BacktestWindows(n_selection=4, n_evaluation=2, step=None)
+    >>> split_windows(100, 48)
     Traceback (most recent call last):
         ...
-    gpudemand._validation.InputError: horizon 28 needs at least 112 bins of history; the log has 100; ...
+    gpudemand._validation.InputError: horizon 48 needs at least 124 bins of history; the log has 100; ...
+    >>> split_windows(270, 118)
+    BacktestWindows(n_selection=0, n_evaluation=6, step=15)
     """
-    needed = max(4 * horizon, 8)
-    if n_bins < needed:
-        shorter = f"use --horizon {n_bins // 4} or less, or a finer --freq" if n_bins >= 8 else "use a finer --freq"
-        raise InputError(f"horizon {horizon} needs at least {needed} bins of history; the log has {n_bins}; {shorter}.")
+    if n_bins < max(min(4 * horizon, 2 * horizon + _WEEKS * week), 8):
+        raise _too_short(n_bins, horizon, week)
+    if n_bins < 4 * horizon:
+        return BacktestWindows(0, _MAX_WINDOWS, max((n_bins - horizon) // (2 * (_MAX_WINDOWS - 1)), 1))
     total = min(_MAX_WINDOWS, (n_bins - 2 * horizon) // horizon)
     n_evaluation = max(1, total // 3)
     return BacktestWindows(total - n_evaluation, n_evaluation)
+
+
+def _too_short(n_bins: int, horizon: int, week: int) -> InputError:
+    needed, most = (
+        max(min(4 * horizon, 2 * horizon + _WEEKS * week), 8),
+        max(n_bins // 4, (n_bins - _WEEKS * week) // 2),
+    )
+    shorter = f"use --horizon {most} or less, or a finer --freq" if n_bins >= 8 else "use a finer --freq"
+    return InputError(f"horizon {horizon} needs at least {needed} bins of history; the log has {n_bins}; {shorter}.")
 
 
 @dataclass(frozen=True)
@@ -90,7 +120,7 @@ class SelectedForecast:
     Parameters
     ----------
     model : str
-        The candidate with the smallest WAPE on the selection windows, both series pooled.
+        The candidate with the smallest WAPE on the selection windows, both series pooled; see `best_model`.
     windows : BacktestWindows
     scores : DataFrame
         A row per series and model: ``series``, ``model``, ``naive``, ``wape_selection`` (selection windows), then
@@ -139,13 +169,13 @@ def select_and_forecast(usage: pd.DataFrame, horizon: int, service_level: float 
     InputError
         If the history is too short for the horizon.
     """
-    windows = split_windows(usage["ds"].nunique(), horizon)
+    windows = split_windows(usage["ds"].nunique(), horizon, _bins_of_week(usage))
     backtest, evaluates = run_backtest(usage, horizon, windows)
     model = best_model(backtest[~evaluates])
     naive = str(_wape_by_model(backtest[evaluates])[NAIVE_NAMES].idxmin())
     scores = _score(backtest[~evaluates], backtest[evaluates], usage)
     level = levels_for(service_level)
-    forecasts = (make_candidate(name).fit(usage).predict(horizon, level=level) for name in (model, naive))
+    forecasts = (forecast_with(name, usage, horizon, level) for name in (model, naive))
     return SelectedForecast(model, windows, scores, backtest, *forecasts)
 
 
@@ -179,9 +209,13 @@ def run_backtest(usage: pd.DataFrame, horizon: int, windows: BacktestWindows) ->
         Rows of the evaluation windows; the others are for selection.
     """
     candidates = make_candidates(usage, horizon, windows)
-    backtest = cross_validation(
-        candidates, usage, h=horizon, n_windows=windows.n_total, step_size=horizon, level=SCORED_LEVELS
-    )
+    step = windows.step or horizon
+    with warnings.catch_warnings():
+        # Early origins have short histories; that of the forecast is checked against the horizon.
+        warnings.simplefilter("ignore", ShortHistoryWarning)
+        backtest = cross_validation(
+            candidates, usage, h=horizon, n_windows=windows.n_total, step_size=step, level=SCORED_LEVELS
+        )
     return backtest, evaluation_rows(backtest, windows)
 
 
@@ -192,12 +226,14 @@ def evaluation_rows(backtest: pd.DataFrame, windows: BacktestWindows) -> pd.Seri
 
 
 def best_model(backtest: pd.DataFrame) -> str:
-    """Name of the model with the smallest WAPE, all series pooled."""
-    return str(_wape_by_model(backtest).idxmin())
+    """Name of the model with the smallest WAPE, all series pooled; without rows, the last one, the recommended."""
+    return str(_wape_by_model(backtest).idxmin()) if len(backtest) else model_names(backtest)[-1]
 
 
 def make_candidates(usage: pd.DataFrame, horizon: int, windows: BacktestWindows) -> list[Forecaster]:
     """Construct the candidates; without the combination where the history is too short or too large for it.
+
+    Beyond four weeks the forecaster of long horizons, which contains the combination, takes its place.
 
     Parameters
     ----------
@@ -211,14 +247,22 @@ def make_candidates(usage: pd.DataFrame, horizon: int, windows: BacktestWindows)
     -------
     list of Forecaster
     """
-    n_before = usage["ds"].nunique() - windows.n_total * horizon
-    combines = n_before >= _MIN_COMBINATION_BINS and len(usage) * horizon <= _MAX_COMBINATION_CELLS
-    return [candidate() for candidate in CANDIDATES if combines or candidate is not CombinedForecaster]
+    n_bins = usage["ds"].nunique()
+    n_before = n_bins - horizon - (windows.n_total - 1) * (windows.step or horizon)
+    others = [candidate() for candidate in CANDIDATES[:-2]]
+    if n_before < _MIN_COMBINATION_BINS or len(usage) * horizon > _MAX_COMBINATION_CELLS:
+        return others
+    return [*others, HorizonForecaster() if horizon > _WEEKS * _bins_of_week(usage) else CombinedForecaster()]
 
 
-def make_candidate(model: str) -> Forecaster:
-    """Construct the candidate of a name."""
-    return {candidate.__name__: candidate for candidate in CANDIDATES}[model]()
+def _bins_of_week(usage: pd.DataFrame) -> int:
+    times = pd.DatetimeIndex(usage["ds"].unique()).sort_values()
+    return week_length(infer_freq(times)) if len(times) > 1 else 1
+
+
+def forecast_with(model: str, usage: pd.DataFrame, horizon: int, level: list[float]) -> pd.DataFrame:
+    """Forecast by the candidate of a name, fitted to all of the history."""
+    return {candidate.__name__: candidate for candidate in CANDIDATES}[model]().fit(usage).predict(horizon, level=level)
 
 
 def _wape_by_model(backtest: pd.DataFrame) -> pd.Series:
@@ -229,8 +273,9 @@ def _wape_by_model(backtest: pd.DataFrame) -> pd.Series:
 def _score(selection: pd.DataFrame, evaluation: pd.DataFrame, history: pd.DataFrame) -> pd.DataFrame:
     """`SelectedForecast.scores`; `history` gives RMSSE its scale."""
     scores = evaluate(evaluation, _METRICS, history=history, by="unique_id")
-    scores.insert(0, "wape_selection", evaluate(selection, ["wape"], by="unique_id")["wape"])
+    selected = evaluate(selection, ["wape"], by="unique_id")["wape"] if len(selection) else float("nan")
+    scores.insert(0, "wape_selection", selected)
     table = scores.rename_axis(["model", "series"]).reset_index()
     table.insert(1, "naive", table["model"].isin(NAIVE_NAMES))
     order = ["series", *[name for name in table.columns if name != "series"]]
-    return table[order].sort_values(["series", "wape_selection"], kind="stable", ignore_index=True)
+    return table[order].sort_values(["series", "wape_selection", "wape"], kind="stable", ignore_index=True)

@@ -20,7 +20,7 @@ BY = ("user", "group", "cluster", "gpu_type", "total")
 
 @dataclass(frozen=True)
 class Settings:
-    """Parameters of `Study`, under the same names.
+    """Parameters of `Study`, under the same names; a horizon of 0 is yet to be derived.
 
     Raises
     ------
@@ -29,15 +29,15 @@ class Settings:
 
     Examples
     --------
-    >>> Settings(horizon=0)
+    >>> Settings(service_level=2)
     Traceback (most recent call last):
         ...
-    gpudemand._validation.InputError: horizon must be a whole number of at least 1 and at most 100000; got 0.
+    gpudemand._validation.InputError: service_level must be above 0.5 and at most 0.999; got 2.
     """
 
     by: str = "user"
     freq: str = "D"
-    horizon: int = 28
+    horizon: int = 0
     installed: Installed = None
     target_utilization: float = 0.85
     service_level: float = 0.95
@@ -51,7 +51,7 @@ class Settings:
     def __post_init__(self) -> None:
         check_choice("by", self.by, BY)
         parse_freq(self.freq)
-        check_number("horizon", self.horizon, 1, 100_000, integer=True)
+        check_number("horizon", self.horizon, 0, 100_000, integer=True)
         _check_installed(self.installed)
         check_number("target_utilization", self.target_utilization, 0, 1, open_low=True)
         check_number("service_level", self.service_level, 0.5, 0.999, open_low=True)

@@ -9,13 +9,19 @@ import pandas as pd
 
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError
+from gpudemand.forecast import longest_horizon
 from gpudemand.jobs.table import check_jobs
+from gpudemand.jobs.time_parser import parse_timestamp
+from gpudemand.planning.capacity.inputs import check_lead_time
 from gpudemand.stages import log_tables
 from gpudemand.stages.settings import Settings
+from gpudemand.usage.bins import bin_edges, parse_freq
 from gpudemand.usage.series import usage_series
 
 #: Names of the two forecast series: mean GPUs held per bin, and most GPUs held at once in it.
 MEAN, PEAK = "mean", "peak"
+#: From one look at the plan to the next.
+_REVIEW = pd.Timedelta("28D")
 
 
 @dataclass(frozen=True)
@@ -87,9 +93,27 @@ def compute_usage_tables(jobs: pd.DataFrame, settings: Settings) -> UsageTables:
     return UsageTables(total, held, groups, hourly, float(peak["y"].max()), log_tables.log_tables(jobs, peak, settings))
 
 
+def default_horizon(jobs: pd.DataFrame, settings: Settings) -> int:
+    """Bins of the lead time and of four weeks after it, or as many as the log bears.
+
+    An order today is used from the lead time on, and looked at again a month later.
+    """
+    begin, until = log_tables.begin_times(jobs).min(), parse_timestamp(settings.until, settings.tz, "until")
+    edges = bin_edges(begin, max(begin, until), settings.freq, settings.tz)
+    times = edges[: max(len(edges) - 1 - (until < edges[-1]), 2)]
+    end = times[-1] + check_lead_time(settings.lead_time) + _REVIEW
+    wanted = len(pd.date_range(times[-1], end, freq=parse_freq(settings.freq)))
+    return max(min(wanted - 1, longest_horizon(pd.DataFrame({"unique_id": "", "ds": times, "y": 0.0}))), 1)
+
+
+def tells_waits(jobs: pd.DataFrame) -> bool:
+    """Whether some job was submitted before it started; where a log has no submit times, they are set to the starts."""
+    return bool((jobs["start"].isna() | (jobs["submit"] < jobs["start"])).any())
+
+
 def demand_value(jobs: pd.DataFrame) -> str:
     """What demand is: GPUs wanted, or those held (``gpus``) where the log does not tell when jobs were submitted."""
-    return "wanted" if jobs["submit"].notna().any() else "gpus"
+    return "wanted" if tells_waits(jobs) else "gpus"
 
 
 def _display_freq(settings: Settings) -> str:

@@ -16,7 +16,7 @@ from gpudemand.planning.scenarios.programme import Programme
 from gpudemand.stages.log_tables import period_end
 from gpudemand.stages.selection import SelectedForecast
 from gpudemand.stages.settings import Settings
-from gpudemand.stages.usage_tables import MEAN, UsageTables
+from gpudemand.stages.usage_tables import MEAN, UsageTables, tells_waits
 from gpudemand.units import SECONDS_PER_HOUR
 from gpudemand.usage.series import recorded_until
 from gpudemand.usage.waits import wait_table
@@ -69,6 +69,7 @@ def compute_waits(jobs: pd.DataFrame, usage: UsageTables, settings: Settings) ->
     InputError
         If the log has no submit times.
     """
+    _check_tells_waits(jobs)
     wanted, attrs = usage.total[usage.total["unique_id"] == MEAN], jobs.attrs
     jobs = jobs[jobs["submit"] <= period_end(usage.total)].reset_index(drop=True)
     jobs.attrs = attrs
@@ -79,6 +80,11 @@ def compute_waits(jobs: pd.DataFrame, usage: UsageTables, settings: Settings) ->
     table = pd.concat([table[["jobs"]], hours, others], axis=1).rename_axis("size").reset_index()
     both = usage.held[["ds", "y"]].merge(wanted[["ds", "y"]], on="ds", suffixes=("_held", "_wanted"))
     return Waits(by_size, table, both.set_axis(["ds", "held", "wanted"], axis=1))
+
+
+def _check_tells_waits(jobs: pd.DataFrame) -> None:
+    if not tells_waits(jobs):
+        raise InputError("the log tells no waits: it has no submit times, or every job started when it was submitted.")
 
 
 def plan_for_waits(
@@ -114,8 +120,7 @@ def plan_for_waits(
     """
     if settings.wait is None:
         raise InputError('no target for waits was given; add wait="1h", the time within which jobs are to start.')
-    if jobs["submit"].isna().all():
-        raise InputError("the log has no submit times, so waits cannot be planned.")
+    _check_tells_waits(jobs)
     mean = selected.forecast[selected.forecast["unique_id"] == MEAN].assign(unique_id="total")
     return plan_waits(
         mean,

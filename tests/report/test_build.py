@@ -200,7 +200,7 @@ def test_until_cuts_off_later_jobs(quick, log, tmp_path):
 
 def test_too_short_a_history_names_a_horizon_that_fits(log, tmp_path):
     with pytest.raises(
-        InputError, match=r"horizon 60 needs at least 240 bins of history; the log has \d+; use --horizon"
+        InputError, match=r"horizon 60 needs at least 148 bins of history; the log has \d+; use --horizon"
     ):
         build_report(log, tmp_path, horizon=60)
 

@@ -60,12 +60,9 @@ def caveats(
     list of str
     """
     log = tables["log"].iloc[0]
-    n_bins = windows.n_evaluation * numbers["horizon"]
     return [
         _KINDS.get(numbers["data_kind"], "The kind of the data is not stated."),
-        f"Backtest: the model was selected on {windows.n_selection} windows of {numbers['horizon']} bins and evaluated "
-        f"on the last {windows.n_evaluation}; of their {format_count(n_bins)} bins the 80% interval contained "
-        f"{format_share(numbers['coverage_80'])} and the 95% interval {format_share(numbers['coverage_95'])}.",
+        _backtest(numbers, windows),
         *_undercoverage(numbers),
         *_backtest_of_plans(numbers, tables["plan_backtest"]),
         model_accuracy(numbers),
@@ -81,6 +78,25 @@ def caveats(
         "Not part of this report: the forecast from single jobs and their run times (JobDemandModel), which improves "
         "mainly the first day ahead and takes about as long as the rest of the report.",
     ]
+
+
+def _backtest(numbers: dict[str, Any], windows: BacktestWindows) -> str:
+    n_bins, horizon = windows.n_evaluation * numbers["horizon"], numbers["horizon"]
+    chosen = (
+        f"the model was selected on {windows.n_selection} windows of {horizon} bins and evaluated on the last "
+        f"{windows.n_evaluation}"
+    )
+    if windows.step is not None:
+        chosen = (
+            f"the log is shorter than four horizons, so nothing was selected; {windows.n_evaluation} windows of "
+            f"{horizon} bins evaluate, which begin {windows.step} bins apart and overlap, and count for less than as "
+            "many apart"
+        )
+    coverage = (format_share(numbers[f"coverage_{level}"]) for level in (80, 95))
+    return (
+        f"Backtest: {chosen}; of their {format_count(n_bins)} bins the 80% interval contained {next(coverage)} and the "
+        f"95% interval {next(coverage)}."
+    )
 
 
 def _undercoverage(numbers: dict[str, Any]) -> list[str]:

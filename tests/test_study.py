@@ -1,0 +1,148 @@
+"""The chain as one object: stages as tables, and a page whose numbers are theirs."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import gpudemand as gd
+from gpudemand._validation import InputError
+from gpudemand.stages.chain import Chain
+from tests.report.conftest import make_log, quick, renamed  # noqa: F401
+
+STAGES = ("usage", "waits", "segments", "forecast", "plan", "wait_plan", "orders", "drivers", "scenarios", "trust")
+LOG = make_log(days=70)
+END = LOG["end"].max().normalize()
+TUNING = gd.Programme("tuning", 80, END, END + pd.Timedelta("40D"), hours=6, gpus=8)
+
+
+@cache
+def study(**options):
+    return gd.Study(LOG, horizon=7, installed=40, lead_time="3D", prices=(1.0, 3.0), wait="1h", **options)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return study().report(tmp_path_factory.mktemp("study") / "report").parent
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_is_a_table_and_computed_once(stage, monkeypatch):
+    table = getattr(study(), stage)
+    assert isinstance(table, pd.DataFrame)
+    assert len(table)
+    for name in ("select_and_forecast", "plan_for_waits", "segment_users", "forecast_parts", "compute_usage_tables"):
+        monkeypatch.setattr(f"gpudemand.stages.chain.{name}", None)
+    pd.testing.assert_frame_equal(getattr(study(), stage), table)
+
+
+def test_nothing_is_computed_before_it_is_asked_for(monkeypatch):
+    for name in ("select_and_forecast", "plan_for_waits", "segment_users", "forecast_parts"):
+        monkeypatch.setattr(f"gpudemand.stages.chain.{name}", None)
+    assert {"held", "wanted", "peak"} < set(gd.Study(LOG, horizon=7).usage)
+
+
+def test_the_report_shows_the_stages(folder):
+    tables = {"waits": "waits", "orders": "orders", "drivers": "drivers", "scenarios": "scenarios"}
+    tables |= {"wait_plan": "wait_plan", "segments": "segments", "plan_summary": "plan", "models": "trust"}
+    for file, stage in tables.items():
+        written = pd.read_parquet(folder / "tables" / f"{file}.parquet")
+        pd.testing.assert_frame_equal(written, getattr(study(), stage), check_dtype=False, check_like=True)
+    assert json.loads((folder / "headline.json").read_text()) == study().headline
+    html = (folder / "index.html").read_text()
+    assert "What changed" in html
+    assert "Waits by number of GPUs" in html
+
+
+def test_the_forecast_of_the_total_is_the_sum_of_its_parts():
+    forecast = study(programmes=(TUNING,)).forecast
+    assert "total/tuning" in set(forecast["unique_id"])
+    parts = forecast[forecast["unique_id"].str.startswith("total/")].groupby("ds")["Study"].sum()
+    total = forecast[forecast["unique_id"] == "total"].set_index("ds")["Study"]
+    np.testing.assert_allclose(parts, total, rtol=1e-9)
+
+
+def test_usage_by_segment_sums_to_the_total():
+    by_segment = study().usage_by("segment").groupby("ds")["y"].sum()
+    np.testing.assert_allclose(by_segment, study().usage.set_index("ds")["wanted"], rtol=1e-9)
+
+
+def test_a_programme_raises_forecast_plan_and_waits():
+    before, after = study(), study(programmes=(TUNING,))
+    mean = {s: s.forecast.set_index("unique_id")["Study"].loc["total"].mean() for s in (before, after)}
+    # 80 runs of 48 GPU-hours in 40 days.
+    assert mean[after] - mean[before] == pytest.approx(80 * 48 / (40 * 24), rel=0.2)
+    assert (after.plan.set_index("basis")["required"] > before.plan.set_index("basis")["required"]).all()
+
+
+def test_an_order_helps_from_the_day_it_arrives():
+    orders = study().orders
+    assert orders["order"].tolist()[0] == 0
+    assert (orders["in_service"] - orders["order_on"]).dropna().eq(pd.Timedelta("3D")).all()
+    none, now, later = (orders.iloc[row] for row in range(3))
+    assert now["unmet_share"] < later["unmet_share"] <= none["unmet_share"]
+    assert now["mean_wait_h"] < none["mean_wait_h"]
+    assert now["idle_share"] > none["idle_share"]
+
+
+def test_deliveries_count_from_their_date():
+    begin = study().forecast["ds"].min()
+    steps = pd.Series([40.0, 400.0], index=[begin - pd.Timedelta("90D"), begin + pd.Timedelta("2D")])
+    delivered = gd.Study(LOG, horizon=7, installed=steps, lead_time="3D")
+    plain = gd.Study(LOG, horizon=7, installed=40, lead_time="3D")
+    table = delivered._chain.requirement.envelope()
+    assert table["installed"].tolist() == [40.0, 40.0] + [400.0] * 5
+    assert delivered.headline["installed"] == 40.0
+    assert delivered.plan["share_over"].sum() < plain.plan["share_over"].sum()
+
+
+def test_the_change_of_demand_is_the_sum_over_users():
+    drivers = study().drivers.set_index("driver")
+    users = drivers[drivers.index.str.startswith("users who")]
+    types = drivers[drivers.index.str.startswith("GPU type")]
+    for part in (users, types):
+        assert part["change_gpus"].sum() == pytest.approx(drivers.loc["total", "change_gpus"])
+        assert part["after"].sum() == pytest.approx(drivers.loc["total", "after"])
+
+
+def test_a_log_without_submit_times_is_planned_by_held_gpus(quick):  # noqa: F811
+    log = LOG.assign(submit=pd.NaT)
+    log.attrs = dict(LOG.attrs)
+    held = gd.Study(log, horizon=7, wait="1h")
+    assert "wanted" not in held.usage
+    assert held.plan["basis"].tolist() == ["mean", "peak"]
+    with pytest.raises(InputError, match="no submit times"):
+        _ = held.waits
+    assert "no submit times" in held.skipped["wait_plan"]
+
+
+def test_the_default_horizon_is_what_the_log_bears(quick):  # noqa: F811
+    assert gd.Study(LOG, lead_time="3D").headline["horizon"] == 21  # twice within 71 days, after four weeks
+    assert gd.Study(LOG, lead_time="7D", freq="12h")._chain.settings.horizon == 42
+    short = gd.Study(make_log(days=200), lead_time="10D")._chain
+    assert short.settings.horizon == 38
+
+
+def test_reasons_are_sentences():
+    plain = gd.Study(renamed(LOG, user=None), horizon=7, by="group")
+    with pytest.raises(InputError, match="names no users"):
+        _ = plain.segments
+    with pytest.raises(InputError, match="no target for waits was given"):
+        _ = plain.wait_plan
+    with pytest.raises(InputError, match=r"horizon must be a whole number of at least 1 .* got 0"):
+        gd.Study(LOG, horizon=0)
+    with pytest.raises(InputError, match="times with a zone"):
+        gd.Study(LOG, installed=pd.Series([1.0], index=pd.DatetimeIndex(["2026-01-01"])))
+    with pytest.raises(InputError, match=r"wait must be longer than 0 s"):
+        _ = gd.Study(LOG, horizon=7, wait="0s").wait_plan
+
+
+def test_it_prints_its_answer():
+    text = repr(study())
+    assert text.startswith("Study: By ")
+    assert "this cluster requires" in study()._repr_html_()
+    assert isinstance(study()._chain, Chain)
