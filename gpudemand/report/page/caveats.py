@@ -64,7 +64,7 @@ def caveats(
         _KINDS.get(numbers["data_kind"], "The kind of the data is not stated."),
         _backtest(numbers, windows),
         *_undercoverage(numbers),
-        *_backtest_of_plans(numbers, tables["plan_backtest"]),
+        *backtest_of_plans(numbers, tables["plan_backtest"]),
         model_accuracy(numbers),
         *accuracy_warning(numbers),
         _rejected(log),
@@ -109,8 +109,8 @@ def _undercoverage(numbers: dict[str, Any]) -> list[str]:
     ]
 
 
-def _backtest_of_plans(numbers: dict[str, Any], plans: pd.DataFrame) -> list[str]:
-    """Backtest of the P95 plan, for the binding series."""
+def backtest_of_plans(numbers: dict[str, Any], plans: pd.DataFrame) -> list[str]:
+    """Sentence on the backtest of the P95 plan for the binding series; none where demand was zero."""
     series = "peak" if numbers["basis"] == "peak" else "mean"
     rows = plans[(plans["series"] == series) & (plans["model"] == numbers["model"])]
     row: Any = rows.set_index("service_level").loc[0.95]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import base64
+import re
 from io import BytesIO
 from typing import NamedTuple
 
@@ -27,6 +27,11 @@ from gpudemand.stages.risk import evaluated_series
 from gpudemand.stages.selection import SCORED_LEVELS, SelectedForecast
 from gpudemand.stages.usage_tables import MEAN, PEAK, UsageTables
 
+_METADATA = re.compile(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", re.DOTALL)
+#: Before the names of elements, and before references to them.
+_NAMES = re.compile(r"""(\bid="|href="#|url\(#)""")
+_SIZE = re.compile(r"""<svg xmlns:xlink="[^"]*" width="[^"]*" height="[^"]*\"""")
+
 
 class Drawing(NamedTuple):
     """A figure in both formats."""
@@ -34,10 +39,12 @@ class Drawing(NamedTuple):
     svg: bytes
     png: bytes
 
-    @property
-    def address(self) -> str:
-        """The SVG as a ``data:`` address."""
-        return "data:image/svg+xml;base64," + base64.b64encode(self.svg).decode("ascii")
+    def element(self, name: str) -> str:
+        """The SVG as an element of a page, its text searchable; names inside it are unique to the figure."""
+        text = self.svg.decode("utf-8")
+        text = _METADATA.sub("", text[text.index("<svg") :])
+        text = _NAMES.sub(rf"\g<1>{name}-", text)
+        return _SIZE.sub(rf'<svg role="img" aria-labelledby="caption-{name}"', text, count=1)
 
 
 def draw_figures(chain: Chain) -> dict[str, Drawing]:

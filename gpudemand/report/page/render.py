@@ -76,6 +76,8 @@ def render(chain: Chain, tables: dict[str, pd.DataFrame], figures: dict[str, Dra
     -------
     str
     """
+    from markupsafe import Markup  # of jinja2: figures are escaped already
+
     numbers, settings, attempt = chain.numbers, chain.settings, chain.skipped.attempt
     parts = attempt("parts", lambda: chain.parts)
     scenarios = attempt("scenarios", lambda: chain.scenarios)
@@ -91,7 +93,7 @@ def render(chain: Chain, tables: dict[str, pd.DataFrame], figures: dict[str, Dra
             if name in tables
         },
         top=_top_ten(tables["concentration"]),
-        figures={name: drawing.address for name, drawing in figures.items()},
+        figures={name: Markup(drawing.element(name)) for name, drawing in figures.items()},
         summary=summarize(numbers, tables, "" if parts is None else parts.by),
         caveats=caveats(numbers, chain.demand.windows, tables, chain.skipped, scenarios),
         skipped=chain.skipped,

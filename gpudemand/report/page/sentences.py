@@ -132,8 +132,9 @@ def basis(numbers: dict[str, Any]) -> str:
     """Definition of the requirement, and source of the number installed."""
     given = numbers["installed_from"] == "given"
     source = "as given" if given else "not given; the maximum of GPUs held at once in the log is used"
+    met = "the target is met" if numbers["basis"] == "wait" else "demand does not exceed it"
     return (
-        f"The requirement follows from {binding_basis(numbers)}: demand does not exceed it with probability "
+        f"The requirement follows from {binding_basis(numbers)}: {met} with probability "
         f"{format_level(numbers['service_level'])}. GPUs installed: {source}."
     )
 

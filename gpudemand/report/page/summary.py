@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from gpudemand.report.page import sentences
+from gpudemand.report.page.caveats import backtest_of_plans
 from gpudemand.report.page.formats import format_date, format_level, format_share, format_time, truncate
 from gpudemand.stages.gpu_types import ALL, first_shortfall
 from gpudemand.stages.scenarios import BASE
@@ -41,10 +42,12 @@ def summarize(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame], part:
     list of str
     """
     result = [sentences.basis(numbers), demand_sentence(numbers), risk_sentence(numbers)]
+    if "plan_backtest" in tables:
+        result += backtest_of_plans(numbers, tables["plan_backtest"])
     if "waits" in tables:
         result.append(sentences.waits(tables["waits"].iloc[0]))
     if len(tables.get("orders", ())) > 1:
-        result.append(orders_sentence(tables["orders"]))
+        result.append(orders_sentence(tables["orders"], numbers["plan_end"]))
     if "drivers" in tables:
         result.append(drivers_sentence(tables["drivers"]))
     if "gpu_type_plans" in tables:
@@ -56,10 +59,15 @@ def summarize(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame], part:
     return [*result, sentences.model_accuracy(numbers)]
 
 
-def orders_sentence(table: pd.DataFrame) -> str:
+def orders_sentence(table: pd.DataFrame, plan_end: str) -> str:
     """What an order now and a month later leave unmet and idle, beside no order."""
     none, now, later = (table.iloc[row] for row in range(3))
     arrival = format_date(now["in_service"])
+    if now["in_service"] > pd.Timestamp(plan_end):
+        return (
+            f"Ordered now, {format_count(now['order'])} GPUs are in service on {arrival}, after the time that is "
+            f"forecast: until then, {_outcome(none)}."
+        )
     return (
         f"Ordered now, {format_count(now['order'])} GPUs are in service on {arrival}: {_outcome(now)}; a month later, "
         f"{_outcome(later)}; without an order, {_outcome(none)}."
