@@ -10,21 +10,18 @@ import pandas as pd
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_choice, check_number
 from gpudemand.jobs.table import check_jobs
+from gpudemand.planning.capacity.mean_demand import mean_demand, time_step
 from gpudemand.planning.capacity.quantiles import QuantileTable
 from gpudemand.planning.capacity.wait_target import WaitTarget, gpus_needed
 from gpudemand.planning.queue.events import POLICIES
 from gpudemand.planning.queue.futures import WEEK_S, Future, Weeks, draw_future
 from gpudemand.units import format_count, format_seconds, parse_duration
 from gpudemand.usage.membership import series_codes
-from gpudemand.usage.series import usage_series
 
-_DAY = pd.Timedelta("1D")
 #: GPUs of the curve, relative to the requirement.
 _CURVE = (0.5, 0.65, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.4)
 #: Futures behind the curve; the requirement and the probabilities rest on all.
 _CURVE_FUTURES = 40
-#: Longest correlation of the days' demand that is taken into account.
-_LAGS = 28
 
 
 def plan_waits(
@@ -212,30 +209,10 @@ def _futures(
     log = check_jobs(jobs)
     log = log[series_codes(log, list(names)) == 0]
     past = Weeks.from_log(log)
-    times = pd.DatetimeIndex(forecast["ds"]).sort_values()
-    step = times[1] - times[0] if len(times) > 1 else _DAY
-    n_weeks = max(int(np.ceil((times[-1] + step - times[0]) / pd.Timedelta(seconds=WEEK_S))), 1)
-    spread = _spread_of_mean(log, 7 * n_weeks)
-    middle = quantiles.quantile(0.5).mean()
-    chances = rng.permutation((np.arange(n) + 0.5) / n)
-    levels = [middle + spread * (quantiles.quantile(float(chance)).mean() - middle) for chance in chances]
-    return [draw_future(past, n_weeks, max(level, 0.0), rng) for level in levels]
-
-
-def _spread_of_mean(jobs: pd.DataFrame, n_days: int) -> float:
-    """Standard deviation of the mean over days of GPUs wanted, relative to a day's, from the log's autocorrelation."""
-    daily = usage_series(jobs, by=None, value="wanted", partial=False)
-    weekday = daily["ds"].dt.day_of_week
-    residual = (daily["y"] - daily["y"].groupby(weekday).transform("mean")).to_numpy()
-    variance = float((residual**2).sum())
-    if variance == 0:
-        return 1.0
-    lags = np.arange(1, min(_LAGS, n_days, len(residual) - 1))
-    correlation = np.array([(residual[lag:] * residual[:-lag]).sum() for lag in lags]) / variance
-    # From the first lag without correlation on, what is estimated is noise.
-    correlation[np.cumsum(correlation <= 0) > 0] = 0.0
-    total = 1 + 2 * float(((1 - lags / n_days) * correlation).sum())
-    return float(np.sqrt(min(total / n_days, 1.0)))
+    step = time_step(forecast["ds"])
+    n_weeks = max(int(np.ceil(len(forecast) * step / pd.Timedelta(seconds=WEEK_S))), 1)
+    levels = mean_demand(quantiles, rng.permutation((np.arange(n) + 0.5) / n), log, step)
+    return [draw_future(past, n_weeks, float(level), own) for level, own in zip(levels, rng.spawn(n), strict=True)]
 
 
 def _curve(at: FloatArray, futures: list[Future], target: WaitTarget, policy: str) -> pd.DataFrame:

@@ -79,6 +79,11 @@ class Future(NamedTuple):
     jobs: QueuedJobs
     counted: BoolArray
 
+    def gpus_wanted(self) -> float:
+        """Mean GPUs wanted."""
+        weeks = np.ceil(self.jobs.submit.max(initial=1) / 1e6 / WEEK_S)
+        return float((self.jobs.run * self.jobs.gpus).sum() / 1e6 / (weeks * WEEK_S))
+
     def waits_s(self, gpus: float, policy: str = "easy") -> FloatArray:
         """Waits of the counted jobs on a number of GPUs, in seconds; infinite for those larger than that."""
         able = self.jobs.gpus <= gpus
@@ -113,10 +118,9 @@ def draw_future(past: Weeks, n_weeks: int, level: float, rng: np.random.Generato
     offered = (past.run_s[row] * past.gpus[row]).sum() / (len(drawn) * WEEK_S)
     growth = level / offered if offered > 0 else 0.0
     count = (np.floor(growth) + (rng.random(len(row)) < growth % 1)).astype(np.int64)
-    is_copy = (
-        np.concatenate([np.arange(n) > 0 for n in count]) if count.max(initial=0) > 1 else np.zeros(count.sum(), bool)
-    )
-    row, place = np.repeat(row, count), np.repeat(place, count)
+    drawn_job = np.repeat(np.arange(len(row)), count)
+    is_copy = np.diff(drawn_job, prepend=-1) == 0
+    row, place = row[drawn_job], place[drawn_job]
     # A job that comes twice comes the second time at the same hour of another week.
     place = np.where(is_copy, rng.integers(len(drawn), size=len(place)), place)
     submit_s = place * WEEK_S + past.submit_s[row]
