@@ -8,6 +8,7 @@ import numpy as np
 
 from gpudemand._typing import FloatArray
 from gpudemand.planning.queue.futures import Future
+from gpudemand.units import format_seconds
 
 #: Precision of the fewest GPUs that meet a target: this share of them, or a GPU.
 RESOLUTION = 0.02
@@ -33,6 +34,11 @@ class WaitTarget:
     share: float
     of: str = "jobs"
     largest: float = np.inf
+
+    def __str__(self) -> str:
+        of = "jobs" if self.of == "jobs" else "GPU-hours"
+        size = f" of at most {self.largest:g} GPUs" if self.largest < np.inf else ""
+        return f"{100 * self.share:.4g} % of the {of}{size} start within {format_seconds(self.wait_s)}"
 
     def share_in_time(self, future: Future, waits_s: FloatArray) -> float:
         """Share in time of the jobs of a future, 1 if none counts."""

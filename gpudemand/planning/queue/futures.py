@@ -10,12 +10,8 @@ import pandas as pd
 from gpudemand._typing import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError
 from gpudemand.jobs.as_of import gave_up, seconds_since
-from gpudemand.jobs.table import check_jobs
 from gpudemand.planning.queue.events import POLICIES, QueuedJobs, simulate_events
-from gpudemand.planning.queue.expected import with_expected_ends
 from gpudemand.planning.queue.waiting import NEVER
-from gpudemand.planning.runtime.run_time import RunTimeModel
-from gpudemand.usage.series import recorded_until
 
 WEEK_S = 7 * 86400
 #: Oldest weeks that are drawn.
@@ -42,17 +38,22 @@ class Weeks(NamedTuple):
     n_weeks: int
 
     @classmethod
-    def from_log(cls, jobs: pd.DataFrame, run_time: RunTimeModel | None = None) -> Weeks:
+    def from_log(cls, jobs: pd.DataFrame, until: pd.Timestamp) -> Weeks:
         """Whole weeks of a log, counted back from its end.
+
+        Parameters
+        ----------
+        jobs : DataFrame
+            Canonical columns; every job has an end.
+        until : Timestamp
+            End of the log.
 
         Raises
         ------
         InputError
             If the log covers fewer than two.
         """
-        log = check_jobs(jobs)
-        until = recorded_until(log)
-        log = with_expected_ends(log, run_time).sort_values("submit", kind="stable", ignore_index=True)
+        log = jobs.sort_values("submit", kind="stable", ignore_index=True)
         back_s = -seconds_since(log["submit"], until)
         n_weeks = min(int((until - log["submit"].min()).total_seconds() // WEEK_S), _MOST_WEEKS)
         if n_weeks < 2:
