@@ -9,6 +9,7 @@ from .placement import place_jobs, predicted_times
 from .queue.calibration import effective_capacity
 from .queue.expected import expected_queueing
 from .queue.simulate import simulate_queue
+from .queue.wait_backtest import WaitBacktest, wait_backtest
 from .runtime.run_time import RunTimeModel
 from .runtime.survival import SurvivalCurves
 from .runtime.training import CostStepTime, TrainingRunTime
@@ -33,6 +34,7 @@ __all__ = [
     "StepEvent",
     "SurvivalCurves",
     "TrainingRunTime",
+    "WaitBacktest",
     "WaitPlan",
     "WhatIf",
     "demand_cross_validation",
@@ -46,4 +48,5 @@ __all__ = [
     "plan_waits",
     "predicted_times",
     "simulate_queue",
+    "wait_backtest",
 ]
