@@ -15,8 +15,20 @@ def compiled(function: F) -> F:
 
     The cache sees changes of a function's own file only: after those of compiled functions in others, delete it.
     """
+    return _compile(function)
+
+
+def compiled_in_place(function: F) -> F:
+    """Like `compiled`, for functions that make no array: references are not counted.
+
+    That takes most of the time of short functions that hand on tuples of arrays.
+    """
+    return _compile(function, _nrt=False)
+
+
+def _compile(function: F, **options: Any) -> F:
     try:
-        return cast(F, numba.njit(nogil=True, cache=True)(function))
+        return cast(F, numba.njit(nogil=True, cache=True, **options)(function))
     except RuntimeError:
         # Neither the package's folder nor the user's cache is writable: compile in each process.
-        return cast(F, numba.njit(nogil=True)(function))
+        return cast(F, numba.njit(nogil=True, **options)(function))

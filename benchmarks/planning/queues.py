@@ -14,6 +14,7 @@ from gpudemand.jobs.table import as_jobs
 from gpudemand.planning.queue.calibration import effective_capacity, mean_wait_s
 from gpudemand.planning.queue.events import POLICIES
 from gpudemand.planning.queue.simulate import simulate_queue
+from gpudemand.planning.queue.wait_backtest import WaitBacktest, wait_backtest
 from gpudemand.usage.waits import bounded_slowdown
 
 KTH = "traces/swf-kth-sp2/KTH-SP2-1996-2.swf.gz"
@@ -32,32 +33,9 @@ def _waits(jobs: pd.DataFrame) -> dict[str, float]:
     return {"mean wait, min": wait.mean() / 60, "mean bounded slowdown": bounded_slowdown(wait, run).mean()}
 
 
-def coming_windows(data: Path) -> pd.DataFrame:
-    """Mean wait (min) of each 28 days of KTH-SP2, and predicted: as before, simulated, calibrated, and averaged.
-
-    Simulations know the jobs that come, and the cluster as it stands; the calibration knows the window before.
-    """
-    jobs, window = read_jobs(data / KTH, format="swf"), pd.Timedelta("28D")
-    edges = pd.date_range(jobs["submit"].min(), jobs["submit"].max(), freq=window)
-    rows = {}
-    for past, begin, end in zip(edges, edges[1:], edges[2:], strict=False):
-        able = effective_capacity(jobs, 100, start=past, until=begin)
-        rows[begin.date()] = {
-            "recorded": mean_wait_s(jobs[jobs["submit"] < end], begin) / 60,
-            "as last month": mean_wait_s(jobs[jobs["submit"] < begin], past) / 60,
-            "EASY": _wait_s(jobs, 100, begin, end) / 60,
-            "calibrated": _wait_s(jobs, able, begin, end) / 60,
-            "effective": able,
-        }
-    table = pd.DataFrame(rows).T
-    table.insert(4, "average", np.sqrt(table["calibrated"] * table["as last month"]))
-    return table
-
-
-def log_errors(table: pd.DataFrame) -> pd.Series:
-    """Mean absolute log error of each prediction in a table of waits."""
-    predicted = table.drop(columns=["recorded", "effective"], errors="ignore")
-    return np.log(predicted.div(table["recorded"], axis=0)).abs().mean()
+def coming_windows(data: Path) -> WaitBacktest:
+    """Waits of each 28 days of KTH-SP2, the one log here that records waits, predicted."""
+    return wait_backtest(read_jobs(data / KTH, format="swf"), 100)
 
 
 def _wait_s(jobs: pd.DataFrame, gpus: float, begin: pd.Timestamp, end: pd.Timestamp) -> float:

@@ -47,6 +47,7 @@ def sacct(log: LogColumns) -> pd.DataFrame:
     the TRES list no GPUs. The start of a job that was cancelled before it started is its end; a pending job has
     neither. Job steps (``123.batch``), which a dump without ``-X`` contains, are excluded. A pending array
     (``123_[4-9]``) is one row. ``used_gpu_seconds`` is gres/gpuutil of TRESUsageInAve, at most 100 %, times held time.
+    ``reason`` is what kept a job waiting last.
     """
     job_id = log.text(log.first_present("JobID", "JobIDRaw"))
     log.exclude(job_id.str.contains(".", regex=False, na=False), JOB_STEP)
@@ -62,7 +63,7 @@ def sacct(log: LogColumns) -> pd.DataFrame:
             "gpu_type": gpu_type,
             "status": log.status("State"),
             "requested_time": _time_limit(log),
-            **log.texts(partition="Partition", qos="QOS"),
+            **log.texts(partition="Partition", qos="QOS", reason="Reason"),
         }
     )
     elapsed = _elapsed(log)

@@ -2,13 +2,14 @@ from .backtest import demand_cross_validation, plan_backtest
 from .capacity.capacity_plan import CapacityPlan
 from .capacity.plan import plan_capacity
 from .capacity.quantiles import QuantileTable
-from .capacity.wait_plan import WaitPlan, plan_waits
+from .capacity.wait_plan import PooledWaitPlan, WaitPlan, plan_waits
 from .demand.arrivals import forecast_submissions
 from .demand.job_demand import JobDemandModel
 from .placement import place_jobs, predicted_times
 from .queue.calibration import effective_capacity
 from .queue.expected import expected_queueing
 from .queue.simulate import simulate_queue
+from .queue.wait_backtest import WaitBacktest, wait_backtest
 from .runtime.run_time import RunTimeModel
 from .runtime.survival import SurvivalCurves
 from .runtime.training import CostStepTime, TrainingRunTime
@@ -25,6 +26,7 @@ __all__ = [
     "LargerBatch",
     "MoreUsers",
     "MoveTo",
+    "PooledWaitPlan",
     "Precision",
     "Programme",
     "QuantileTable",
@@ -34,6 +36,7 @@ __all__ = [
     "StepEvent",
     "SurvivalCurves",
     "TrainingRunTime",
+    "WaitBacktest",
     "WaitPlan",
     "WhatIf",
     "demand_cross_validation",
@@ -47,4 +50,5 @@ __all__ = [
     "plan_waits",
     "predicted_times",
     "simulate_queue",
+    "wait_backtest",
 ]

@@ -122,7 +122,7 @@ def plan_for_waits(
         raise InputError('no target for waits was given; add wait="1h", the time within which jobs are to start.')
     _check_tells_waits(jobs)
     mean = selected.forecast[selected.forecast["unique_id"] == MEAN].assign(unique_id="total")
-    return plan_waits(
+    plan = plan_waits(
         mean,
         _with_programmes(jobs, programmes),
         installed=installed,
@@ -130,6 +130,8 @@ def plan_for_waits(
         wait_share=settings.wait_share,
         service_level=settings.service_level,
     )
+    assert isinstance(plan, WaitPlan)  # one number of GPUs, so one pool
+    return plan
 
 
 def as_forecast(plan: WaitPlan, forecast: pd.DataFrame) -> pd.DataFrame:

@@ -12,6 +12,7 @@ from gpudemand.jobs.table import as_jobs
 from gpudemand.planning.capacity.wait_plan import plan_waits
 from gpudemand.planning.queue.futures import WEEK_S, Weeks, draw_future
 from gpudemand.planning.queue.simulate import simulate_queue
+from gpudemand.usage.series import recorded_until
 
 BEGIN = pd.Timestamp("2026-01-05", tz="UTC")
 
@@ -87,7 +88,7 @@ def test_a_stricter_target_and_a_less_certain_forecast_need_more(planned):
 
 def test_a_future_has_the_level_and_the_hours_of_its_weeks():
     log = stationary_log(12, seed=0)
-    past = Weeks.from_log(log)
+    past = Weeks.from_log(log, recorded_until(log))
     assert past.n_weeks == 11
     rng = np.random.default_rng(0)
     for level in (10.0, 25.0, 60.0):
@@ -119,3 +120,45 @@ def test_a_log_of_a_week_is_too_short(planned):
     short = stationary_log(1, seed=0)
     with pytest.raises(InputError, match="fewer than two weeks"):
         plan_waits(planned[1], short, installed=40)
+
+
+@pytest.fixture(scope="module")
+def two_pools():
+    large, small = stationary_log(6, seed=1), stationary_log(6, seed=2, n_per_week=300)
+    log = pd.concat([large.assign(gpu_type="A100"), small.assign(gpu_type="V100")], ignore_index=True)
+    own = {name: forecast_of(gpus_wanted(part, 6), spread=3.0) for name, part in log.groupby("gpu_type")}
+    return log, pd.concat([rows.assign(unique_id=name) for name, rows in own.items()], ignore_index=True)
+
+
+INSTALLED = {"A100": 60, "V100": 24}
+
+
+def test_each_pool_is_planned_as_if_alone(two_pools):
+    log, forecast = two_pools
+    plan = gd.plan_capacity(forecast, installed=INSTALLED, wait="1h", jobs=log)
+    assert plan.summary.index.tolist() == list(INSTALLED)
+    for name, gpus in INSTALLED.items():
+        alone = plan_waits(
+            forecast[forecast["unique_id"] == name], log[log["gpu_type"] == name], installed=gpus
+        ).summary.loc[["total"]]
+        pd.testing.assert_frame_equal(plan.summary.loc[[name]].reset_index(drop=True), alone.reset_index(drop=True))
+    assert plan.to_frame().groupby("unique_id").size().index.tolist() == list(INSTALLED)
+    assert [line.split()[0] for line in repr(plan).splitlines()[2:]] == list(INSTALLED)
+
+
+def test_a_forecast_of_the_total_is_shared_out(two_pools):
+    log, forecast = two_pools
+    total = forecast_of(gpus_wanted(log, 6), spread=4.0)
+    by_pool = plan_waits(forecast, log, installed=INSTALLED, n_futures=40).summary["required"]
+    shared = plan_waits(total, log, installed=INSTALLED, n_futures=40).summary["required"]
+    assert (shared / by_pool).between(0.8, 1.2).all()
+
+
+def test_pools_that_do_not_match_get_one_sentence(two_pools):
+    log, forecast = two_pools
+    with pytest.raises(InputError, match="installed says nothing about gpu_type 'V100'"):
+        plan_waits(forecast, log, installed={"A100": 60})
+    with pytest.raises(InputError, match="the forecast has no series of the pool 'V100'"):
+        plan_waits(forecast[forecast["unique_id"] == "A100"], log, installed=INSTALLED)
+    with pytest.raises(InputError, match="the forecast has 2 series; give installed= by pool"):
+        plan_waits(forecast, log, installed=60)

@@ -58,6 +58,20 @@ def test_sizes_hours_and_weekdays_come_in_order():
     assert wait_table(log, "user")["waited_gpu_hours"].is_monotonic_decreasing
 
 
+def test_what_the_scheduler_says_delayed_jobs(tmp_path):
+    rows = [("1", "Resources", "02:00"), ("2", "QOSMaxGRESPerUser", "08:00"), ("3", "QOSMaxGRESPerUser", "06:00")]
+    day = "2026-03-01T"
+    text = "".join(
+        f"{name}|ada|COMPLETED|{day}00:00:00|{day}{start}:00|{day}09:00:00|gres/gpu=2|{reason}\n"
+        for name, reason, start in rows
+    )
+    dump = tmp_path / "sacct.psv"
+    dump.write_text("JobID|User|State|Submit|Start|End|AllocTRES|Reason\n" + text)
+    table = wait_table(read_jobs(dump, "sacct", tz="UTC"), "reason")
+    assert table["mean_wait_s"].to_dict() == {"QOSMaxGRESPerUser": 7 * 3600, "Resources": 2 * 3600}
+    assert table["waited_gpu_hours"].tolist() == [28, 4]
+
+
 def test_jobs_that_wait_or_gave_up_are_counted_apart():
     log = waiting_log(4).assign(status=["completed", "cancelled", "pending", "running"])
     log.loc[1, "end"] = log.loc[1, "start"]

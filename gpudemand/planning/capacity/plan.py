@@ -10,7 +10,7 @@ import pandas as pd
 from gpudemand._validation import InputError
 from gpudemand.planning.capacity.capacity_plan import CapacityPlan, plan_utilization
 from gpudemand.planning.capacity.required import SHORT_SHARE
-from gpudemand.planning.capacity.wait_plan import WaitPlan, plan_waits
+from gpudemand.planning.capacity.wait_plan import PooledWaitPlan, WaitPlan, plan_waits
 
 
 def plan_capacity(
@@ -26,7 +26,7 @@ def plan_capacity(
     wait: str | pd.Timedelta | None = None,
     wait_share: float = 0.9,
     jobs: pd.DataFrame | None = None,
-) -> CapacityPlan | WaitPlan:
+) -> CapacityPlan | WaitPlan | PooledWaitPlan:
     """Required GPUs, first shortfall and order date from a demand forecast.
 
     The requirement of a bin is the quantile of demand at `service_level`, divided by `target_utilization` and rounded
@@ -62,7 +62,7 @@ def plan_capacity(
 
     Returns
     -------
-    CapacityPlan, or with `wait` a WaitPlan
+    CapacityPlan, or with `wait` a WaitPlan, or with `wait` and a mapping a PooledWaitPlan
 
     Raises
     ------
@@ -84,8 +84,10 @@ def plan_capacity(
         limits: dict[str, Any] = {"target_utilization": target_utilization, "lead_time": lead_time, "unit": unit}
         limits["short_share"] = short_share
         return plan_utilization(forecast, installed=installed, **limits, **targets)
-    if jobs is None or unit != "gpus" or isinstance(installed, (Mapping, pd.Series)):
+    if isinstance(installed, pd.Series) and isinstance(installed.index, pd.DatetimeIndex):
         raise InputError(
-            "wait= needs jobs=, the log that coming jobs are drawn from, and one number of GPUs installed."
+            "waits are planned for a constant number of GPUs installed, or one a pool, not for a Series in time."
         )
+    if jobs is None or unit != "gpus":
+        raise InputError("wait= needs jobs=, the log that coming jobs are drawn from, and a forecast in GPUs.")
     return plan_waits(forecast, jobs, installed=installed, wait=wait, wait_share=wait_share, **targets)

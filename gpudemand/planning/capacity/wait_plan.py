@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
+from scipy.stats import binom
 
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_choice, check_number
 from gpudemand.jobs.table import check_jobs
-from gpudemand.planning.capacity.quantiles import QuantileTable
+from gpudemand.planning.capacity.mean_demand import time_step
+from gpudemand.planning.capacity.wait_curve import draw_futures, wait_curve
+from gpudemand.planning.capacity.wait_pools import WaitPool, split_pools
 from gpudemand.planning.capacity.wait_target import WaitTarget, gpus_needed
 from gpudemand.planning.queue.events import POLICIES
-from gpudemand.planning.queue.futures import WEEK_S, Future, Weeks, draw_future
+from gpudemand.planning.queue.expected import with_expected_ends
 from gpudemand.units import format_count, format_seconds, parse_duration
-from gpudemand.usage.membership import series_codes
-from gpudemand.usage.series import usage_series
+from gpudemand.usage.series import recorded_until
 
-_DAY = pd.Timedelta("1D")
 #: GPUs of the curve, relative to the requirement.
-_CURVE = (0.5, 0.65, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.4)
+_CURVE = (0.6, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.25)
 #: Futures behind the curve; the requirement and the probabilities rest on all.
 _CURVE_FUTURES = 40
-#: Longest correlation of the days' demand that is taken into account.
-_LAGS = 28
 
 
 def plan_waits(
     forecast: pd.DataFrame,
     jobs: pd.DataFrame,
     *,
-    installed: float,
+    installed: float | Mapping[str, float],
     wait: str | pd.Timedelta = "1h",
     wait_share: float = 0.9,
     of: str = "jobs",
@@ -41,7 +41,7 @@ def plan_waits(
     model: str | None = None,
     n_futures: int = 100,
     random_state: int = 0,
-) -> WaitPlan:
+) -> WaitPlan | PooledWaitPlan:
     """GPUs required so that a share of the jobs starts within a time.
 
     Futures are weeks drawn from the log with all jobs of all users, so that bursts and quiet stay, with as many jobs as
@@ -52,11 +52,12 @@ def plan_waits(
     ----------
     forecast : DataFrame
         GPUs wanted (``usage_series(jobs, value="wanted")``): ``unique_id``, ``ds``, and one model's point and interval
-        columns, of one series.
+        columns, of one series, or of one a pool.
     jobs : DataFrame
         Job table of at least two weeks before the forecast; the newest 26 are used.
-    installed : float
-        GPUs installed.
+    installed : float or mapping of str to float
+        GPUs installed; of several pools, by ``gpu_type``, ``partition`` or ``cluster``, whichever column holds the
+        names. Of a forecast of the total, each pool gets its share of the GPU-hours wanted in the log.
     wait : str or Timedelta, default="1h"
         Longest wait that is in time.
     wait_share : float in (0, 1), default=0.9
@@ -66,18 +67,19 @@ def plan_waits(
     largest : float, optional
         Only jobs of at most so many GPUs count.
     service_level : float in (0.5, 1), default=0.95
-        Probability with which the target is met over the weeks of the forecast.
+        Probability with which the target is met over the weeks of the forecast, in each pool.
     policy : {"easy", "conservative", "fifo", "eager"}, default="easy"
         See `simulate_queue`.
     model : str, optional
         Model to use, if the forecast has several.
     n_futures : int, default=100
+        Their number is what limits the precision of the requirement: see `WaitPlan.required_range`.
     random_state : int, default=0
         Seed; futures are the same at every number of GPUs.
 
     Returns
     -------
-    WaitPlan
+    WaitPlan, or of several pools a PooledWaitPlan
 
     Raises
     ------
@@ -101,16 +103,34 @@ def plan_waits(
     check_choice("of", of, ("jobs", "gpu_hours"))
     check_number("service_level", service_level, 0.5, 0.9999, open_low=True)
     n_futures = int(check_number("n_futures", n_futures, 2, 100_000, integer=True))
-    gpus = check_number("installed", installed, 0, open_low=True)
-    target = _target(wait, wait_share, of, largest)
-    rng = np.random.default_rng(random_state)
-    futures = _futures(forecast, jobs, model, n_futures, rng)
-    needed = gpus_needed(futures, target, policy)
-    required = float(np.quantile(needed, service_level, method="higher"))
-    at = np.unique(np.ceil(np.r_[np.multiply(_CURVE, required), gpus, required + 8]))
-    curve = _curve(at, futures[:_CURVE_FUTURES], target, policy)
-    curve.insert(4, "p_met", [float((needed <= count).mean()) for count in at])
-    return WaitPlan(required, gpus, target, service_level, curve, needed, dict(forecast.attrs))
+    settings = _Settings(_target(wait, wait_share, of, largest), service_level, policy, n_futures, random_state)
+    log = check_jobs(jobs)
+    until, log = recorded_until(log), with_expected_ends(log)
+    step, kind = time_step(forecast["ds"]), dict(forecast.attrs)
+    plans = {
+        pool.name: settings.plan(pool, until, step, kind)
+        for pool in split_pools(forecast, log, installed, until, model)
+    }
+    return PooledWaitPlan(plans) if isinstance(installed, (Mapping, pd.Series)) else plans["total"]
+
+
+@dataclass(frozen=True)
+class _Settings:
+    target: WaitTarget
+    service_level: float
+    policy: str
+    n_futures: int
+    random_state: int
+
+    def plan(self, pool: WaitPool, until: pd.Timestamp, step: pd.Timedelta, attrs: dict[str, object]) -> WaitPlan:
+        rng = np.random.default_rng(self.random_state)
+        futures = draw_futures(pool.quantiles, pool.jobs, until, step, self.n_futures, rng)
+        needed = gpus_needed(futures, self.target, self.policy)
+        required = float(np.quantile(needed, self.service_level, method="higher"))
+        at = np.unique(np.ceil(np.r_[np.multiply(_CURVE, required), pool.installed, required + 8]))
+        curve = wait_curve(at, futures[:_CURVE_FUTURES], self.target, self.policy)
+        curve.insert(4, "p_met", [float((needed <= count).mean()) for count in at])
+        return WaitPlan(required, pool.installed, self.target, self.service_level, curve, needed, attrs, pool.name)
 
 
 @dataclass(frozen=True)
@@ -131,6 +151,8 @@ class WaitPlan:
         GPUs that meet the target in each future.
     attrs : dict
         Metadata of the forecast.
+    unique_id : str
+        Name of the pool, or ``total``.
     """
 
     required: float
@@ -140,6 +162,15 @@ class WaitPlan:
     curve: pd.DataFrame = field(repr=False)
     needed: FloatArray = field(repr=False)
     attrs: dict[str, object] = field(default_factory=dict, repr=False)
+    unique_id: str = "total"
+
+    @property
+    def required_range(self) -> tuple[float, float]:
+        """The 80 % confidence interval of the requirement, of which only so many futures are a sample."""
+        n = len(self.needed)
+        low, high = (int(rank) for rank in binom.ppf([0.1, 0.9], n, self.service_level))
+        order = np.sort(self.needed)
+        return float(order[max(low - 1, 0)]), float(order[min(high, n - 1)])
 
     def to_frame(self) -> pd.DataFrame:
         """Waits by number of GPUs.
@@ -157,21 +188,20 @@ class WaitPlan:
     @property
     def summary(self) -> pd.DataFrame:
         """Installed and required GPUs, shortfall, and the probability to meet the target with those installed."""
-        met = self.curve.set_index("gpus")["p_met"].loc[np.ceil(self.installed)]
         row = {
             "installed": self.installed,
             "required": self.required,
             "shortfall": max(self.required - self.installed, 0.0),
-            "p_met_installed": met,
+            "p_met_installed": float((self.needed <= self.installed).mean()),
         }
-        return pd.DataFrame([row], index=pd.Index(["total"], name="unique_id"))
+        return pd.DataFrame([row], index=pd.Index([self.unique_id], name="unique_id"))
 
     def __repr__(self) -> str:
-        of = "jobs" if self.target.of == "jobs" else "GPU-hours"
+        low, high = map(format_count, self.required_range)
         return (
-            f"Wait plan: {format_count(self.required)} GPUs so that {100 * self.target.share:.4g} % of the {of} start "
-            f"within {format_seconds(self.target.wait_s)}, with probability {100 * self.service_level:.4g} %; "
-            f"{format_count(self.installed)} installed\n{self._printed().to_string(index=False)}"
+            f"Wait plan: {format_count(self.required)} GPUs so that {self.target}, with probability "
+            f"{100 * self.service_level:.4g} % ({low} to {high} GPUs); {format_count(self.installed)} installed\n"
+            f"{self._printed().to_string(index=False)}"
         )
 
     def _repr_html_(self) -> str:
@@ -192,6 +222,46 @@ class WaitPlan:
         )
 
 
+@dataclass(frozen=True)
+class PooledWaitPlan:
+    """Wait plans of several pools; prints a row a pool.
+
+    Attributes
+    ----------
+    plans : dict of str to WaitPlan
+        By name of the pool.
+    """
+
+    plans: dict[str, WaitPlan]
+
+    def to_frame(self) -> pd.DataFrame:
+        """The curves of `WaitPlan.to_frame`, with ``unique_id``, the name of the pool, before them."""
+        curves = {name: plan.to_frame() for name, plan in self.plans.items()}
+        return pd.concat(curves, names=["unique_id", None]).reset_index("unique_id").reset_index(drop=True)
+
+    @property
+    def summary(self) -> pd.DataFrame:
+        """The summaries of `WaitPlan.summary`, a row a pool."""
+        return pd.concat([plan.summary for plan in self.plans.values()])
+
+    def __repr__(self) -> str:
+        return f"{self._headline()}\n{self._printed().to_string()}"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{self._headline()}</p>{self._printed().to_html()}"
+
+    def _headline(self) -> str:
+        plan = next(iter(self.plans.values()))
+        return f"Wait plan: GPUs so that {plan.target}, in each pool with probability {100 * plan.service_level:.4g} %"
+
+    def _printed(self) -> pd.DataFrame:
+        summary = self.summary.rename_axis(None)
+        counts = {name: summary[name].map(format_count) for name in ("installed", "required", "shortfall")}
+        return pd.DataFrame(
+            {**counts, "target met with those installed": summary["p_met_installed"].map("{:.0%}".format)}
+        )
+
+
 def _target(wait: str | pd.Timedelta, share: float, of: str, largest: float | None) -> WaitTarget:
     wait_s = parse_duration(wait).total_seconds()
     if wait_s <= 0:
@@ -199,62 +269,3 @@ def _target(wait: str | pd.Timedelta, share: float, of: str, largest: float | No
     check_number("wait_share", share, 0, 0.9999, open_low=True)
     most = np.inf if largest is None else check_number("largest", largest, 0, open_low=True)
     return WaitTarget(wait_s, share, of, most)
-
-
-def _futures(
-    forecast: pd.DataFrame, jobs: pd.DataFrame, model: str | None, n: int, rng: np.random.Generator
-) -> list[Future]:
-    """Futures at levels at evenly spaced probabilities of the forecast, in random order."""
-    quantiles = QuantileTable.from_forecast(forecast, model)
-    names = forecast["unique_id"].unique()
-    if len(names) > 1:
-        raise InputError(f"waits are planned for one series; the forecast has {len(names)}. Plan each by itself.")
-    log = check_jobs(jobs)
-    log = log[series_codes(log, list(names)) == 0]
-    past = Weeks.from_log(log)
-    times = pd.DatetimeIndex(forecast["ds"]).sort_values()
-    step = times[1] - times[0] if len(times) > 1 else _DAY
-    n_weeks = max(int(np.ceil((times[-1] + step - times[0]) / pd.Timedelta(seconds=WEEK_S))), 1)
-    spread = _spread_of_mean(log, 7 * n_weeks)
-    middle = quantiles.quantile(0.5).mean()
-    chances = rng.permutation((np.arange(n) + 0.5) / n)
-    levels = [middle + spread * (quantiles.quantile(float(chance)).mean() - middle) for chance in chances]
-    return [draw_future(past, n_weeks, max(level, 0.0), rng) for level in levels]
-
-
-def _spread_of_mean(jobs: pd.DataFrame, n_days: int) -> float:
-    """Standard deviation of the mean over days of GPUs wanted, relative to a day's, from the log's autocorrelation."""
-    daily = usage_series(jobs, by=None, value="wanted", partial=False)
-    weekday = daily["ds"].dt.day_of_week
-    residual = (daily["y"] - daily["y"].groupby(weekday).transform("mean")).to_numpy()
-    variance = float((residual**2).sum())
-    if variance == 0:
-        return 1.0
-    lags = np.arange(1, min(_LAGS, n_days, len(residual) - 1))
-    correlation = np.array([(residual[lag:] * residual[:-lag]).sum() for lag in lags]) / variance
-    # From the first lag without correlation on, what is estimated is noise.
-    correlation[np.cumsum(correlation <= 0) > 0] = 0.0
-    total = 1 + 2 * float(((1 - lags / n_days) * correlation).sum())
-    return float(np.sqrt(min(total / n_days, 1.0)))
-
-
-def _curve(at: FloatArray, futures: list[Future], target: WaitTarget, policy: str) -> pd.DataFrame:
-    """Medians and bands over the futures, a row a number of GPUs."""
-    rows = [_curve_row([(future, future.waits_s(gpus, policy)) for future in futures], target) for gpus in at]
-    curve = pd.DataFrame({"gpus": at}).join(pd.DataFrame(rows))
-    later = np.interp(at + 8, at, curve["waited_hours"])
-    return curve.assign(saved_hours=curve["waited_hours"] - later)
-
-
-def _curve_row(outcomes: list[tuple[Future, FloatArray]], target: WaitTarget) -> dict[str, float]:
-    share = [target.share_in_time(future, waits) for future, waits in outcomes]
-    # Jobs that are too large wait for ever; the others' waits are told without them.
-    able = [waits[np.isfinite(waits)] for _, waits in outcomes]
-    mean = [float(waits.mean()) if waits.size else 0.0 for waits in able]
-    weeks = [max(future.jobs.submit.max(initial=0) / 1e6 / WEEK_S - 1, 1e-9) for future, _ in outcomes]
-    waited = [waits.sum() / 3600 / max(round(n), 1) for waits, n in zip(able, weeks, strict=True)]
-    row: dict[str, float] = {}
-    for name, values in (("share_in_time", share), ("mean_wait_s", mean)):
-        low, middle, high = np.quantile(values, [0.1, 0.5, 0.9])
-        row |= {name: float(middle), f"{name}-lo-80": float(low), f"{name}-hi-80": float(high)}
-    return row | {"waited_hours": float(np.mean(waited))}

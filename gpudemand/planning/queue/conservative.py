@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpudemand._compiled import compiled
+from gpudemand._compiled import compiled, compiled_in_place
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand.planning.queue.nodes import TOLERANCE
 from gpudemand.planning.queue.timeline import Timeline
@@ -30,22 +30,26 @@ class Profile(NamedTuple):
 
 
 @compiled
-def profile_of_running(now: int, free: float, expected: Timeline, gpus: FloatArray, n_waiting: int) -> Profile:
-    """Free GPUs if no further job started, with room for the reservations of `n_waiting` jobs."""
+def empty_profile(n_jobs: int) -> Profile:
+    """A profile with room for `n_jobs` that run or wait."""
     # Each reservation has two ends, and two more when it moves.
-    size = expected.n[0] + 4 * n_waiting + 1
-    profile = Profile(np.empty(size, np.int64), np.empty(size), np.ones(1, np.int64))
-    profile.time[0], profile.free[0] = now, free
+    size = 4 * n_jobs + 1
+    return Profile(np.empty(size, np.int64), np.empty(size), np.zeros(1, np.int64))
+
+
+@compiled_in_place
+def set_running(profile: Profile, now: int, free: float, expected: Timeline, gpus: FloatArray) -> None:
+    """Set a profile to the free GPUs if no further job started."""
+    profile.time[0], profile.free[0], profile.n[0] = now, free, 1
     for place in range(expected.n[0] - 1, -1, -1):
         last = profile.n[0] - 1
         if expected.time[place] > profile.time[last]:
             profile.time[last + 1], profile.free[last + 1] = expected.time[place], profile.free[last]
             profile.n[0] += 1
         profile.free[profile.n[0] - 1] += gpus[expected.job[place]]
-    return profile
 
 
-@compiled
+@compiled_in_place
 def add_reservation(profile: Profile, start: int, length: int, gpus: float) -> None:
     """Take `gpus` from the profile for a while; negative ones give them back."""
     first, last = _step_at(profile, start), _step_at(profile, start + length)
@@ -53,7 +57,7 @@ def add_reservation(profile: Profile, start: int, length: int, gpus: float) -> N
         profile.free[step] -= gpus
 
 
-@compiled
+@compiled_in_place
 def _step_at(profile: Profile, time: int) -> int:
     """Step that begins at a time, which is inserted if there is none."""
     count = profile.n[0]
@@ -67,7 +71,7 @@ def _step_at(profile: Profile, time: int) -> int:
     return step
 
 
-@compiled
+@compiled_in_place
 def earliest_start(profile: Profile, length: int, gpus: float) -> int:
     """First time from which `gpus` are free for `length`; `NEVER` if there is none."""
     start = NEVER

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpudemand._compiled import compiled
+from gpudemand._compiled import compiled, compiled_in_place
 from gpudemand._typing import FloatArray, IntArray
-from gpudemand.planning.queue.conservative import add_reservation, earliest_start, profile_of_running
-from gpudemand.planning.queue.nodes import add_gpus, fits, place, set_capacity, total_free
+from gpudemand.planning.queue.conservative import Profile, add_reservation, earliest_start, empty_profile, set_running
+from gpudemand.planning.queue.nodes import add_gpus, fits, place, set_capacity, take_minimum, total_free
 from gpudemand.planning.queue.timeline import Timeline, empty_timeline, insert, remove
 from gpudemand.planning.queue.waiting import NEVER, WaitingJobs, next_waiting, no_waiting_jobs, set_waiting
 
@@ -49,6 +49,12 @@ class _State(NamedTuple):
     first: IntArray
     partly: IntArray
     following: IntArray
+    # Room for what is worked out anew at an event.
+    ahead: FloatArray
+    spare: FloatArray
+    trial: FloatArray
+    trial_following: IntArray
+    profile: Profile
 
 
 @compiled
@@ -74,21 +80,29 @@ def simulate_events(
     -------
     ndarray of int, shape (n_jobs,)
     """
-    state = _initial_state(jobs, capacity.max(), node_gpus)
-    installed = np.zeros(len(state.free))
+    state = _initial_state(jobs, capacity.max(), node_gpus, policy)
+    _handle_events(state, arrivals, change_at, capacity, np.zeros(len(state.free)), policy)
+    return state.starts
+
+
+@compiled_in_place
+def _handle_events(
+    state: _State, arrivals: IntArray, change_at: IntArray, capacity: FloatArray, installed: FloatArray, policy: int
+) -> None:
+    """Handle the ends, changes of the capacity and submissions one at a time, in order."""
     arrived, changed, wake = 0, 0, NEVER
     while True:
         end = state.ends.time[state.ends.n[0] - 1] if state.ends.n[0] else NEVER
         change = change_at[changed] if changed < len(change_at) else NEVER
-        submit = jobs.submit[arrivals[arrived]] if arrived < len(arrivals) else NEVER
+        submit = state.jobs.submit[arrivals[arrived]] if arrived < len(arrivals) else NEVER
         now = min(end, change, submit, wake)
         early = False
         if now == NEVER:
-            return state.starts
+            return
         if now == end:
             early = _end_job(state)
         elif now == change:
-            set_capacity(state.free, installed, capacity[changed], node_gpus)
+            set_capacity(state.free, installed, capacity[changed], state.node_gpus)
             changed += 1
         elif now == submit:
             _arrive(state, arrivals[arrived])
@@ -100,7 +114,7 @@ def simulate_events(
 
 
 @compiled
-def _initial_state(jobs: QueuedJobs, highest: float, node_gpus: float) -> _State:
+def _initial_state(jobs: QueuedJobs, highest: float, node_gpus: float, policy: int) -> _State:
     n, n_nodes = len(jobs.gpus), 1 if node_gpus == np.inf else int(np.ceil(highest / node_gpus))
     return _State(
         jobs,
@@ -115,10 +129,15 @@ def _initial_state(jobs: QueuedJobs, highest: float, node_gpus: float) -> _State
         np.full(n, -1),
         np.full(n, -1),
         np.full(n_nodes, -1),
+        np.zeros(n_nodes),
+        np.zeros(n_nodes),
+        np.zeros(n_nodes),
+        np.full(n_nodes, -1),
+        empty_profile(n if policy == _CONSERVATIVE else 0),
     )
 
 
-@compiled
+@compiled_in_place
 def _end_job(state: _State) -> bool:
     """End the job that is the first to be over; return whether it was expected to run longer."""
     place_ = state.ends.n[0] - 1
@@ -130,24 +149,28 @@ def _end_job(state: _State) -> bool:
     return expected > end
 
 
-@compiled
+@compiled_in_place
 def _add_gpus(state: _State, free: FloatArray, job: int, sign: int) -> None:
     gpus, first, partly = state.jobs.gpus[job], state.first[job], state.partly[job]
     add_gpus(free, gpus, state.node_gpus, first, partly, state.following, sign)
 
 
-@compiled
+@compiled_in_place
 def _arrive(state: _State, job: int) -> None:
-    """Queue a job, or let it run if it has started already."""
-    gpus = state.jobs.gpus[job]
-    if state.jobs.started[job] == NEVER:
+    """Queue a job, or let it run if it has started already, or nobody waits and it fits."""
+    gpus, started = state.jobs.gpus[job], state.jobs.started[job]
+    can_run = fits(state.free, gpus, state.node_gpus)
+    if started < NEVER:
+        if can_run or state.node_gpus == np.inf:
+            _run(state, job, started, state.free)
+    elif can_run and not state.n_waiting[0]:
+        _run(state, job, state.jobs.submit[job], state.free)
+    else:
         set_waiting(state.waiting, job, gpus, state.jobs.requested[job])
         state.n_waiting[0] += 1
-    elif state.node_gpus == np.inf or fits(state.free, gpus, state.node_gpus):
-        _run(state, job, state.jobs.started[job], state.free)
 
 
-@compiled
+@compiled_in_place
 def _start(state: _State, job: int, now: int, room: FloatArray) -> None:
     """Start a waiting job on nodes with `room`."""
     set_waiting(state.waiting, job, np.inf, NEVER)
@@ -155,19 +178,22 @@ def _start(state: _State, job: int, now: int, room: FloatArray) -> None:
     _run(state, job, now, room)
 
 
-@compiled
+@compiled_in_place
 def _run(state: _State, job: int, start: int, room: FloatArray) -> None:
     gpus = state.jobs.gpus[job]
-    state.first[job], state.partly[job] = place(room.copy(), gpus, state.node_gpus, state.following)
+    take_minimum(room, room, state.trial)
+    state.first[job], state.partly[job] = place(state.trial, gpus, state.node_gpus, state.following)
     _add_gpus(state, state.free, job, -1)
     state.starts[job] = start
     insert(state.ends, start + state.jobs.run[job], job)
     insert(state.expected, start + state.jobs.requested[job], job)
 
 
-@compiled
+@compiled_in_place
 def _start_in_order(state: _State, now: int, policy: int) -> None:
     """Start jobs from the head of the queue while they fit, then those that the policy lets pass."""
+    if not state.n_waiting[0]:
+        return
     head = next_waiting(state.waiting, 0, np.inf, NEVER, np.inf)
     while head >= 0 and fits(state.free, state.jobs.gpus[head], state.node_gpus):
         _start(state, head, now, state.free)
@@ -183,12 +209,12 @@ def _start_in_order(state: _State, now: int, policy: int) -> None:
         job = next_waiting(state.waiting, job + 1, total_free(state.free), NEVER, np.inf)
 
 
-@compiled
+@compiled_in_place
 def _backfill(state: _State, now: int, head: int, job: int) -> None:
     """Start jobs, from `job` on, that end before the head's reservation or leave it the GPUs that it needs."""
-    jobs, ahead = state.jobs, state.free.copy()
-    window = max(_reserve(state, head, ahead), now) - now
-    spare = np.minimum(state.free, ahead)
+    jobs, ahead, spare = state.jobs, state.ahead, state.spare
+    window = max(_reserve(state, head), now) - now
+    take_minimum(state.free, ahead, spare)
     while job >= 0:
         is_short = jobs.requested[job] <= window
         room = state.free if is_short else spare
@@ -196,14 +222,15 @@ def _backfill(state: _State, now: int, head: int, job: int) -> None:
             _start(state, job, now, room)
             if not is_short:
                 _add_gpus(state, ahead, job, -1)
-            spare = np.minimum(state.free, ahead)
+            take_minimum(state.free, ahead, spare)
         job = next_waiting(state.waiting, job + 1, total_free(state.free), window, total_free(spare))
 
 
-@compiled
-def _reserve(state: _State, head: int, ahead: FloatArray) -> int:
+@compiled_in_place
+def _reserve(state: _State, head: int) -> int:
     """Time at which the head fits if jobs run as long as requested; what is free then, without the head, in `ahead`."""
-    expected, gpus = state.expected, state.jobs.gpus
+    expected, gpus, ahead = state.expected, state.jobs.gpus, state.ahead
+    take_minimum(state.free, state.free, ahead)
     total, time = ahead.sum(), NEVER
     for place_ in range(expected.n[0] - 1, -1, -1):
         if expected.time[place_] > time:
@@ -213,17 +240,17 @@ def _reserve(state: _State, head: int, ahead: FloatArray) -> int:
         if time == NEVER and total > gpus[head] - 1e-6 and fits(ahead, gpus[head], state.node_gpus):
             time = expected.time[place_]
     if time < NEVER:
-        place(ahead, gpus[head], state.node_gpus, state.following.copy())
+        place(ahead, gpus[head], state.node_gpus, state.trial_following)
     return time
 
 
-@compiled
+@compiled_in_place
 def _start_by_reservation(state: _State, now: int, early: bool, changed: bool) -> int:
     """Give waiting jobs reservations, in order, earlier ones if a job ended early; return the time of the next."""
-    jobs, reserved = state.jobs, state.reserved
+    jobs, reserved, profile = state.jobs, state.reserved, state.profile
     if not state.n_waiting[0]:
         return NEVER
-    profile = profile_of_running(now, state.free[0], state.expected, jobs.gpus, state.n_waiting[0])
+    set_running(profile, now, state.free[0], state.expected, jobs.gpus)
     job, wake = next_waiting(state.waiting, 0, np.inf, NEVER, np.inf), NEVER
     while job >= 0:
         if changed:

@@ -10,12 +10,8 @@ import pandas as pd
 from gpudemand._typing import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError
 from gpudemand.jobs.as_of import gave_up, seconds_since
-from gpudemand.jobs.table import check_jobs
 from gpudemand.planning.queue.events import POLICIES, QueuedJobs, simulate_events
-from gpudemand.planning.queue.expected import with_expected_ends
 from gpudemand.planning.queue.waiting import NEVER
-from gpudemand.planning.runtime.run_time import RunTimeModel
-from gpudemand.usage.series import recorded_until
 
 WEEK_S = 7 * 86400
 #: Oldest weeks that are drawn.
@@ -42,17 +38,22 @@ class Weeks(NamedTuple):
     n_weeks: int
 
     @classmethod
-    def from_log(cls, jobs: pd.DataFrame, run_time: RunTimeModel | None = None) -> Weeks:
+    def from_log(cls, jobs: pd.DataFrame, until: pd.Timestamp) -> Weeks:
         """Whole weeks of a log, counted back from its end.
+
+        Parameters
+        ----------
+        jobs : DataFrame
+            Canonical columns; every job has an end.
+        until : Timestamp
+            End of the log.
 
         Raises
         ------
         InputError
             If the log covers fewer than two.
         """
-        log = check_jobs(jobs)
-        until = recorded_until(log)
-        log = with_expected_ends(log, run_time).sort_values("submit", kind="stable", ignore_index=True)
+        log = jobs.sort_values("submit", kind="stable", ignore_index=True)
         back_s = -seconds_since(log["submit"], until)
         n_weeks = min(int((until - log["submit"].min()).total_seconds() // WEEK_S), _MOST_WEEKS)
         if n_weeks < 2:
@@ -78,6 +79,11 @@ class Future(NamedTuple):
 
     jobs: QueuedJobs
     counted: BoolArray
+
+    def gpus_wanted(self) -> float:
+        """Mean GPUs wanted."""
+        weeks = np.ceil(self.jobs.submit.max(initial=1) / 1e6 / WEEK_S)
+        return float((self.jobs.run * self.jobs.gpus).sum() / 1e6 / (weeks * WEEK_S))
 
     def waits_s(self, gpus: float, policy: str = "easy") -> FloatArray:
         """Waits of the counted jobs on a number of GPUs, in seconds; infinite for those larger than that."""
@@ -113,10 +119,9 @@ def draw_future(past: Weeks, n_weeks: int, level: float, rng: np.random.Generato
     offered = (past.run_s[row] * past.gpus[row]).sum() / (len(drawn) * WEEK_S)
     growth = level / offered if offered > 0 else 0.0
     count = (np.floor(growth) + (rng.random(len(row)) < growth % 1)).astype(np.int64)
-    is_copy = (
-        np.concatenate([np.arange(n) > 0 for n in count]) if count.max(initial=0) > 1 else np.zeros(count.sum(), bool)
-    )
-    row, place = np.repeat(row, count), np.repeat(place, count)
+    drawn_job = np.repeat(np.arange(len(row)), count)
+    is_copy = np.diff(drawn_job, prepend=-1) == 0
+    row, place = row[drawn_job], place[drawn_job]
     # A job that comes twice comes the second time at the same hour of another week.
     place = np.where(is_copy, rng.integers(len(drawn), size=len(place)), place)
     submit_s = place * WEEK_S + past.submit_s[row]

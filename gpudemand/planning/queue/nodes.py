@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpudemand._compiled import compiled
+from gpudemand._compiled import compiled, compiled_in_place
 from gpudemand._typing import FloatArray, IntArray
 
 #: GPUs are sums of shares such as 0.1.
 TOLERANCE = 1e-9
 
 
-@compiled
+@compiled_in_place
 def whole_nodes(gpus: float, node_gpus: float) -> tuple[int, float]:
     """Whole nodes of a job, and the GPUs that it needs on one further node."""
     if gpus < node_gpus - TOLERANCE:
@@ -21,7 +21,7 @@ def whole_nodes(gpus: float, node_gpus: float) -> tuple[int, float]:
     return whole, rest if rest > TOLERANCE else 0.0
 
 
-@compiled
+@compiled_in_place
 def fits(free: FloatArray, gpus: float, node_gpus: float) -> bool:
     """Whether a job can be placed: its whole nodes are empty, and the rest has room on another."""
     whole, rest = whole_nodes(gpus, node_gpus)
@@ -34,7 +34,7 @@ def fits(free: FloatArray, gpus: float, node_gpus: float) -> bool:
     return empty >= whole and (rest == 0 or partly > 0 or empty > whole)
 
 
-@compiled
+@compiled_in_place
 def place(free: FloatArray, gpus: float, node_gpus: float, following: IntArray) -> tuple[int, int]:
     """Take a job's GPUs from `free`: the first empty nodes, and for the rest the node that it fits best.
 
@@ -60,7 +60,7 @@ def place(free: FloatArray, gpus: float, node_gpus: float, following: IntArray) 
     return first, partly
 
 
-@compiled
+@compiled_in_place
 def add_gpus(
     free: FloatArray, gpus: float, node_gpus: float, first: int, partly: int, following: IntArray, sign: int
 ) -> None:
@@ -73,7 +73,7 @@ def add_gpus(
         free[partly] += sign * whole_nodes(gpus, node_gpus)[1]
 
 
-@compiled
+@compiled_in_place
 def set_capacity(free: FloatArray, installed: FloatArray, gpus: float, node_gpus: float) -> None:
     """Set the GPUs in service, node after node; where jobs hold more, `free` is negative until they end."""
     left = gpus
@@ -92,10 +92,17 @@ def nodes_of(gpus: float, node_gpus: float) -> FloatArray:
     return free
 
 
-@compiled
+@compiled_in_place
 def total_free(free: FloatArray) -> float:
     """Free GPUs of all nodes that have any."""
     total = 0.0
     for gpus_free in free:
         total += max(gpus_free, 0.0)
     return total
+
+
+@compiled_in_place
+def take_minimum(first: FloatArray, second: FloatArray, result: FloatArray) -> None:
+    """Write the lesser of two arrays, node by node, into a third; of an array and itself, a copy."""
+    for node in range(len(result)):
+        result[node] = min(first[node], second[node])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError, as_numbers, check_number, nearest, shorten
@@ -69,7 +70,7 @@ def pools_of(
     names = np.full(len(jobs), "", dtype=object)
     if _is_mapping(capacity):
         by_pool = dict(capacity)
-        names = _pool_names(jobs, by_pool)
+        names = pool_names(jobs, by_pool)
     pools = []
     for name, gpus in by_pool.items():
         label = f"capacity[{name!r}]" if name else "capacity"
@@ -84,9 +85,15 @@ def _is_mapping(capacity: Capacity) -> TypeGuard[Mapping[str, Gpus]]:
     return isinstance(capacity, (Mapping, pd.Series)) and not is_over_time
 
 
-def _pool_names(jobs: pd.DataFrame, capacity: Mapping[str, Gpus]) -> np.ndarray:
-    """Pool of each job, from the first column of `POOLED_BY` whose names are all pools."""
-    known, missing = {str(name) for name in capacity}, {}
+def pool_names(jobs: pd.DataFrame, pools: Iterable[str], label: str = "capacity") -> NDArray[np.object_]:
+    """Pool of each job, from the first column of `POOLED_BY` whose names are all pools.
+
+    Raises
+    ------
+    InputError
+        If there is none; `label` is what the sentence calls the given pools.
+    """
+    known, missing = {str(name) for name in pools}, {}
     for column in POOLED_BY:
         if column in jobs and jobs[column].notna().any():
             names = jobs[column].fillna("unknown").astype(str)
@@ -95,11 +102,11 @@ def _pool_names(jobs: pd.DataFrame, capacity: Mapping[str, Gpus]) -> np.ndarray:
                 return names.to_numpy(dtype=object)
             missing[column] = strange
     if not missing:
-        raise InputError(f"capacity is given by pool, but no job has a {' or '.join(POOLED_BY)}; give one number.")
+        raise InputError(f"{label} is given by pool, but no job has a {' or '.join(POOLED_BY)}; give one number.")
     column = min(missing, key=lambda name: len(missing[name]))
     name = missing[column].iloc[0]
     hint = nearest(name, known)
-    raise InputError(f"capacity says nothing about {column} {shorten(name)!r}.{hint} It needs a number for each pool.")
+    raise InputError(f"{label} says nothing about {column} {shorten(name)!r}.{hint} It needs a number for each pool.")
 
 
 def _over_time(label: str, gpus: Gpus) -> tuple[IntArray, FloatArray]:

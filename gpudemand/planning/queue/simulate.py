@@ -22,6 +22,8 @@ from gpudemand.planning.runtime.run_time import RunTimeModel
 
 #: Longer requests (30 years) plan nothing.
 _LONGEST_S = 1e9
+#: Rows of the log that expected run times are learned from by default; few jobs have no end.
+_MOST_ROWS = 50_000
 
 
 def simulate_queue(
@@ -118,7 +120,7 @@ def run_seconds(jobs: pd.DataFrame, run_time: RunTimeModel | None = None) -> Flo
     run_s = seconds_since(jobs["end"], start_times(jobs).fillna(jobs["submit"])).copy()
     unfinished = jobs[jobs["end"].isna()]
     if len(unfinished):
-        model = RunTimeModel().fit(jobs) if run_time is None else run_time
+        model = RunTimeModel(max_rows=_MOST_ROWS).fit(jobs) if run_time is None else run_time
         expected = model.predict(unfinished)["mean_run_time_s"]
         runs = (start_times(unfinished) < model.until_).to_numpy(dtype=bool)
         if runs.any():

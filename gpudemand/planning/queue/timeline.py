@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpudemand._compiled import compiled
+from gpudemand._compiled import compiled, compiled_in_place
 from gpudemand._typing import IntArray
 
 
@@ -31,7 +31,7 @@ def empty_timeline(n_jobs: int) -> Timeline:
     return Timeline(np.empty(n_jobs, np.int64), np.empty(n_jobs, np.int64), np.zeros(1, np.int64))
 
 
-@compiled
+@compiled_in_place
 def insert(line: Timeline, time: int, job: int) -> None:
     """Insert a job; of jobs with the same time, the first inserted is the soonest."""
     place = line.n[0]
@@ -42,7 +42,7 @@ def insert(line: Timeline, time: int, job: int) -> None:
     line.n[0] += 1
 
 
-@compiled
+@compiled_in_place
 def remove(line: Timeline, time: int, job: int) -> None:
     """Remove a job whose time is known."""
     low, high = 0, line.n[0]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpudemand._compiled import compiled
+from gpudemand._compiled import compiled, compiled_in_place
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand.planning.queue.nodes import TOLERANCE
 
@@ -36,7 +36,7 @@ def no_waiting_jobs(n_jobs: int) -> WaitingJobs:
     return WaitingJobs(np.full(2 * size, np.inf), np.full(2 * size, NEVER))
 
 
-@compiled
+@compiled_in_place
 def set_waiting(queue: WaitingJobs, job: int, gpus: float, requested: int) -> None:
     """Add a job to the queue; with infinite `gpus`, remove it."""
     node = len(queue.gpus) // 2 + job
@@ -47,7 +47,7 @@ def set_waiting(queue: WaitingJobs, job: int, gpus: float, requested: int) -> No
         queue.requested[node] = min(queue.requested[2 * node], queue.requested[2 * node + 1])
 
 
-@compiled
+@compiled_in_place
 def next_waiting(queue: WaitingJobs, job: int, free: float, window: int, spare: float) -> int:
     """First waiting job from `job` on, of at most `free` GPUs, with a request in `window` or GPUs in `spare`; or -1."""
     size = len(queue.gpus) // 2
