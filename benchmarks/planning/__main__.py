@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from benchmarks.planning import queues, speed, synthetic, venus, wait_plans
+from benchmarks.planning import programmes, queues, speed, synthetic, venus, wait_plans
 
-TRACKS = ("runtime", "nextday", "users", "queue", "waits", "speed")
+TRACKS = ("runtime", "nextday", "users", "queue", "waits", "programmes", "speed")
 
 
 def main() -> None:
@@ -48,6 +48,9 @@ def main() -> None:
         print(f"Plans for waits of the sample\n{wait_plans.sample_plan_seconds().round(1).to_string()}\n")
         coverage = wait_plans.plan_coverage().round(3).to_string()
         print(f"Target met in independent futures, service level 95 %\n{coverage}\n")
+    if "programmes" in selected:
+        table = programmes.compare_all().round(3).to_string()
+        print(f"The coming month of 8 simulated clusters with a programme that no log shows\n{table}\n")
     if "speed" in selected:
         print(f"A million jobs, seconds\n{speed.plan_seconds(speed.million_jobs()).round(2)}")
 
