@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from benchmarks.planning import queues, speed, synthetic, venus
+from benchmarks.planning import horizon, queues, speed, synthetic, venus
 
-TRACKS = ("runtime", "nextday", "users", "queue", "speed")
+TRACKS = ("runtime", "nextday", "users", "queue", "horizon", "speed")
 
 
 def main() -> None:
@@ -45,6 +45,12 @@ def main() -> None:
         print("After a change of capacity, 100 simulated clusters: share of mean waits within a factor of 1.5")
         print(f"{queues.within_factor(changed).round(2).to_string()}\n")
         print(f"A million jobs, simulated, seconds\n{queues.million_jobs_seconds().round(1).to_string()}\n")
+    if "horizon" in selected:
+        print(f"Days of demand, and days ahead that a log bears\n{horizon.bears(args.data).to_string()}\n")
+        for half in horizon.HALVES:
+            windows = horizon.run(args.data, half)
+            print(f"Mean of the next days, WAPE, {half} half\n{horizon.errors(windows).round(3).to_string()}")
+            print(f"all origins\n{horizon.coverage(windows).round(3).to_string()}\n")
     if "speed" in selected:
         print(f"A million jobs, seconds\n{speed.plan_seconds(speed.million_jobs()).round(2)}")
 
