@@ -6,7 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpudemand.forecast import CombinedForecaster, HorizonForecaster, Naive, ShortHistoryWarning, longest_horizon
+from gpudemand.forecast import (
+    CombinedForecaster,
+    HistoricMean,
+    HorizonForecaster,
+    Naive,
+    ShortHistoryWarning,
+    longest_horizon,
+)
 from gpudemand.forecast.base.intervals import PastErrors
 from gpudemand.forecast.base.mean_errors import mean_error_quantiles
 
@@ -22,7 +29,7 @@ def noisy(n, n_days, level, seed=0, scale=30.0):
     for day in range(1, n_days + 20):
         noise[:, day] += 0.6 * noise[:, day - 1]
     values = np.maximum(level + noise[:, 20:], 0)
-    return {f"s{place:02d}": values[place] for place in range(n)}
+    return {f"s{place:03d}": values[place] for place in range(n)}
 
 
 def means(usage, h, **options):
@@ -63,38 +70,33 @@ def test_growth_counts_as_far_as_the_history_bears_it_out():
 
 def test_a_busy_week_hardly_moves_the_quarter():
     usage = long(noisy(12, 180, np.r_[np.full(177, 500.0), np.full(3, 1000.0)]), freq="D")
-    assert np.abs(means(usage, 90) - 500).mean() < 40
+    # The mean of the last week moves by 214, and that of four weeks by 54.
+    assert np.abs(means(usage, 90) - 500).mean() < 70
 
 
 def covered(level, h, n_days):
     """Share of series whose mean over the next h days lies inside the intervals, by level."""
     series = noisy(len(level), n_days + h, level)
-    model = HorizonForecaster(CombinedForecaster(max_origins=8))
+    model = HorizonForecaster(HistoricMean(28))
     model.fit(long({name: y[:n_days] for name, y in series.items()}, freq="D"))
-    forecast, actual = model.predict_mean(h, LEVELS), np.array([y[n_days:].mean() for y in series.values()])
-    return [
-        np.mean(np.abs(actual - forecast[NAME]) <= forecast[f"{NAME}-hi-{value}"] - forecast[NAME]) for value in LEVELS
-    ]
+    forecast, actual = model.predict_mean(h, LEVELS), pd.Series([y[n_days:].mean() for y in series.values()])
+    inside = [actual.between(forecast[f"{NAME}-lo-{value}"], forecast[f"{NAME}-hi-{value}"]) for value in LEVELS]
+    return [values.mean() for values in inside]
 
 
 def test_intervals_of_the_mean_cover_it():
     rng = np.random.default_rng(1)
     walks = 1000 + np.cumsum(rng.normal(0, 8, (150, 360)), axis=1)
-    levels = {
-        "walks": (walks, 28, 300),
-        "walks, a quarter": (walks[:, :310], 60, 250),
-        "flat": (np.full((150, 328), 1000.0), 28, 300),
-    }
-    for name, (level, h, n_days) in levels.items():
+    for level, h, n_days in ((walks, 28, 300), (walks, 60, 250), (np.full((150, 360), 1000.0), 28, 300)):
         narrow, wide = covered(level[:, : n_days + h], h, n_days)
-        assert narrow == pytest.approx(0.80, abs=0.09), name
-        assert wide == pytest.approx(0.95, abs=0.05), name
+        assert narrow == pytest.approx(0.80, abs=0.09)
+        assert wide == pytest.approx(0.95, abs=0.05)
 
 
 def test_the_mean_is_that_of_the_path_and_its_bounds_are_nested():
     model = HorizonForecaster().fit(long(noisy(2, 150, 500.0), freq="D", tz="Europe/Berlin"))
     mean = model.predict_mean(40, LEVELS)
-    assert mean["unique_id"].tolist() == ["s00", "s01"]
+    assert mean["unique_id"].tolist() == ["s000", "s001"]
     path = model.predict(40)
     np.testing.assert_allclose(mean[NAME], path.groupby("unique_id")[NAME].mean())
     assert (mean["start"] == path["ds"].min()).all()
@@ -140,9 +142,7 @@ def test_a_horizon_beyond_the_history_is_told_in_one_sentence():
     model = HorizonForecaster(CombinedForecaster(max_origins=8)).fit(long(noisy(1, 100, 500.0), freq="D"))
     model.predict_mean(36, 80)
     model.predict(37)
-    with pytest.warns(
-        ShortHistoryWarning, match=r"history of 100 bins shows errors 36 bins ahead at least twice, not 37"
-    ):
+    with pytest.warns(ShortHistoryWarning, match=r"history of 100 bins shows errors 36 bins ahead .*, not 37: .*\.$"):
         model.predict_mean(37, 80)
 
 
@@ -154,14 +154,9 @@ class JobsUp:
 
     def predict(self, h, level=None):
         frame = self.model.predict(h, level=level)
-        frame = frame[frame["unique_id"] == "s00"].rename(columns=lambda name: name.replace(NAME, "JobsUp"))
+        frame = frame[frame["unique_id"] == "s000"].rename(columns=lambda name: name.replace(NAME, "JobsUp"))
         half = (frame["JobsUp-hi-80"] - frame["JobsUp-lo-80"]) / 2 / self.ratio
-        bounds = {
-            f"JobsUp-{side}-{value}": self.value + sign * half
-            for value in (80, 95)
-            for side, sign in (("lo", -1), ("hi", 1))
-            if f"JobsUp-{side}-{value}" in frame
-        }
+        bounds = {name: self.value + half * (1 if "-hi-" in name else -1) for name in frame if "JobsUp-" in name}
         return frame.assign(JobsUp=self.value, **bounds)
 
 
