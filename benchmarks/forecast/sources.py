@@ -197,3 +197,13 @@ SOURCES: Mapping[str, Callable[[Path], Iterator[Case]]] = {
     "hospital": partial(_monthly, file="hospital.csv"),
     "CDNOW": _cdnow,
 }
+
+#: Job logs by name.
+LOGS: Mapping[str, Callable[[Path], pd.DataFrame]] = {
+    "KTH-SP2": _kth_jobs,
+    "LLNL Atlas": _atlas_jobs,
+    "Venus": _venus_jobs,
+    "Philly": _philly_jobs,
+    "DIR-LAB Venus": partial(_extract, file="helios_data_training.csv.gz", start=users.VENUS_START),
+    "DIR-LAB Philly": partial(_extract, file="philly_data_training.csv.gz", start=users.PHILLY_START),
+}

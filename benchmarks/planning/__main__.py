@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from benchmarks.planning import programmes, queues, speed, synthetic, venus, wait_plans
+from benchmarks.planning import horizon, programmes, queues, speed, synthetic, venus, wait_plans
 
-TRACKS = ("runtime", "nextday", "users", "queue", "waits", "programmes", "speed")
+TRACKS = ("runtime", "nextday", "users", "queue", "waits", "horizon", "programmes", "speed")
 
 
 def main() -> None:
@@ -50,7 +50,13 @@ def main() -> None:
         print(f"Target met in independent futures, service level 95 %\n{coverage}\n")
     if "programmes" in selected:
         table = programmes.compare_all().round(3).to_string()
-        print(f"The coming month of 8 simulated clusters with a programme that no log shows\n{table}\n")
+        print(f"The coming month of 6 simulated clusters with a programme that no log shows\n{table}\n")
+    if "horizon" in selected:
+        print(f"Days of demand, and days ahead that a log bears\n{horizon.bears(args.data).to_string()}\n")
+        for half in horizon.HALVES:
+            windows = horizon.run(args.data, half)
+            print(f"Mean of the next days, WAPE, {half} half\n{horizon.errors(windows).round(3).to_string()}")
+            print(f"all origins\n{horizon.coverage(windows).round(3).to_string()}\n")
     if "speed" in selected:
         print(f"A million jobs, seconds\n{speed.plan_seconds(speed.million_jobs()).round(2)}")
 

@@ -74,7 +74,7 @@ def _judge(study: gd.Study, basis: str, truth: pd.DataFrame) -> dict[str, float]
     }
 
 
-def compare_all(n: int = 8) -> pd.DataFrame:
+def compare_all(n: int = 6) -> pd.DataFrame:
     """Means over clusters, and the root mean square of the errors of the month's GPU-hours."""
     runs = pd.concat({seed: compare(seed) for seed in range(n)}, names=["cluster"])
     table = runs.groupby("plan", sort=False).mean()

@@ -76,3 +76,12 @@ def test_origins_before_a_series_begins_have_no_errors():
     )
     assert np.isnan(found.errors[1, found.origins <= 20]).all()
     np.testing.assert_array_equal(found.errors[1, found.origins > 20], found.errors[0, found.origins > 20])
+
+
+def test_steps_that_no_past_error_reaches_are_not_certain():
+    rng = np.random.default_rng(0)
+    errors = rng.normal(size=(50, 20, 12)) * np.sqrt(np.arange(1, 13))
+    errors[:, :, 6:] = np.nan
+    low, high = past_errors(errors).quantiles([0.1, 0.9])
+    assert (np.diff(high[:, 5:], axis=1) > 0).all()
+    assert (np.diff(low[:, 5:], axis=1) < 0).all()

@@ -146,10 +146,11 @@ class PastErrors:
         """Residual quantiles by series and horizon: those of all scaled errors, times the scale of a series and step.
 
         Errors are scaled by the `volatility` of their series at their origin and by `growth`, and pooled over all
-        series by parts of the horizon. The share that is looked up follows the frequencies at past origins (adaptive
-        conformal inference). Errors over overlapping spans are dependent, so the effective sample size is at most six
-        for each disjoint span of a series, and at least two. Quantiles beyond the largest of n errors, which the next
-        one exceeds with probability 1 / (n + 1), follow Student's t.
+        series by parts of the horizon; those of the last part grow on where the horizon is longer than the history. The
+        share that is looked up follows the frequencies at past origins (adaptive conformal inference). Errors over
+        overlapping spans are dependent, so the effective sample size is at most six for each disjoint span of a series,
+        and at least two. Quantiles beyond the largest of n errors, which the next one exceeds with probability
+        1 / (n + 1), follow Student's t.
 
         Parameters
         ----------
@@ -164,15 +165,16 @@ class PastErrors:
         Gibbs and Candès, "Adaptive conformal inference under distribution shift", NeurIPS 2021; Vovk, Gammerman and
         Shafer, "Algorithmic Learning in a Random World", 2005.
         """
-        h = self.errors.shape[2]
-        found = np.zeros((len(shares), 1, h))
+        shown = max(int(self._known.any(axis=(0, 1)).sum()), 1)
+        found = np.zeros((len(shares), 1, self.errors.shape[2]))
         adapted = [self._adapted(share) for share in shares]
-        for part in np.array_split(np.arange(h), min(h, _PARTS)):
+        for part in np.array_split(np.arange(shown), min(shown, _PARTS)):
             sample = np.sort(self._scaled[:, :, part], axis=None)
             sample = sample[: np.count_nonzero(~np.isnan(sample))]
             size = self._effective_size(np.asarray(self._known[:, :, part].any(axis=2)), part[-1] + 1)
             for place, share in enumerate(adapted):
-                found[place, :, part] = _predictive_quantile(sample, size, share)
+                # Steps beyond the newest errors take the last quantile, which grows on with the horizon.
+                found[place, :, part[0] :] = _predictive_quantile(sample, size, share)
         return found * self.growth * self.volatility[:, -1:]
 
     @cached_property

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
 import pandas as pd
@@ -21,6 +20,9 @@ from gpudemand.forecast.base.panel import Panel, mean_step, row_means, week_leng
 from gpudemand.forecast.base.seasonality import Seasonality
 from gpudemand.forecast.base.windows import begun, fill_missing
 from gpudemand.forecast.combination.combined import CombinedForecaster
+from gpudemand.forecast.combination.levels import QUARTER, LevelErrors, continued, linear_trend
+from gpudemand.forecast.combination.short_term import ShortTermForecaster, joined
+from gpudemand.forecast.combination.weighted_median import weighted_median
 
 #: Disjoint spans of errors that a horizon needs, and reach of a short-term forecaster.
 _SPANS, _SHORT_TERM = 2, pd.Timedelta("2D")
@@ -30,21 +32,15 @@ class ShortHistoryWarning(UserWarning):
     """The intervals reach further than the errors that the history shows."""
 
 
-class ShortTermForecaster(Protocol):
-    """What `HorizonForecaster.fit` takes as `short_term`: a fitted `JobDemandModel`, or any forecaster."""
-
-    def predict(self, h: int, level: Sequence[float] | float | None = None) -> pd.DataFrame:
-        """Forecast the next bins in long format."""
-
-
 class HorizonForecaster(Forecaster):
     """Weeks from a combination of methods, a quarter and more from the level and the trend, joined without a step.
 
     Up to four weeks ahead the pattern is that of `weeks`; further ahead its last season is repeated. Its level is
-    moved, fully from the first week on, to the median of six: the means of the newest season (a week), of four weeks
-    (which has two votes), and of all; the linear trend of the whole history; and the level of `weeks`. So a trend
-    counts only as far as another of them bears it out, which damps it. What is forecast for a bin does not depend on
-    how much further one looks.
+    moved, fully from the first week on, to a weighted median of four: the means of the newest season (a week) and of
+    four weeks, the linear trend of the history, and the level of `weeks`. All begin with one vote, the mean of four
+    weeks with two; errors of the means of past quarters shift the votes, the more the more quarters there are. So a
+    trend counts as far as past growth or another of the four bears it out, which damps it. What is forecast for a bin
+    does not depend on how much further one looks.
 
     Parameters
     ----------
@@ -53,7 +49,7 @@ class HorizonForecaster(Forecaster):
     season_length : int, optional
         Bins in a season; by default a day for bins below a day, a week for days, a year above.
     random_state : int, default=0
-        Passed to `weeks` where it has one.
+        Passed to the default `weeks`.
 
     Attributes
     ----------
@@ -61,9 +57,13 @@ class HorizonForecaster(Forecaster):
 
     Notes
     -----
-    The mean of four weeks is the naive method that is hardest to beat a quarter ahead, hence its two votes. Weights
-    from past errors at the same distance, a trend damped by a factor, and one shrunk by its standard error did not make
-    the median better on the development half of ``make bench-planning ARGS="--only horizon"``.
+    The mean of four weeks is the naive method that is hardest to beat a quarter ahead, hence its two votes. On the
+    scoring half of ``make bench-planning ARGS="--data DIR --only horizon"``, 28 to 90 days of sixteen logs and
+    distances, the mean WAPE is .110, of the mean of four weeks .113, of `CombinedForecaster` .112, of the last value
+    .169 and of a linear trend .188; intervals of 80 and 95 % cover 80 and 92 %. A log alone holds few quarters: on 12
+    of the 16 the best of the three naive forecasts, known in hindsight, has an error more than 3 % smaller. A trend
+    damped by a factor, one shrunk by its standard error, the mean of all history as a fifth level, and weighted means
+    instead of the median were not better on the development half.
 
     Examples
     --------
@@ -136,18 +136,17 @@ class HorizonForecaster(Forecaster):
         frame = super().predict(h, level)
         if self.short_term_ is None:
             return frame
-        n_near = min(h, max(round(_SHORT_TERM / mean_step(self.panel_.freq)), 1))
+        n_near = max(round(_SHORT_TERM / mean_step(self.panel_.freq)), 1)
         levels = sorted({80.0, *check_levels(level)})
-        return _joined(frame, super().predict(n_near, levels), self.short_term_.predict(n_near, level=levels))
+        return joined(frame, super().predict(n_near, levels), self.short_term_.predict(n_near, level=levels))
 
     def _fit_panel(self, panel: Panel) -> None:
         super()._fit_panel(panel)
         y, ends = panel.values, np.arange(1, panel.values.shape[1] + 1)
         # Gaps are filled, which keeps means over a horizon comparable; what lies before a series stays unknown.
         self.panel_ = replace(panel, values=np.where(begun(y, ends), fill_missing(y, self.season_length_), np.nan))
-        self.weeks_ = clone(CombinedForecaster() if self.weeks is None else self.weeks)
-        for name in {"season_length", "random_state"} & set(self.weeks_.get_params(deep=False)):
-            self.weeks_.set_params(**{name: getattr(self, name)})
+        default = CombinedForecaster(season_length=self.season_length, random_state=self.random_state)
+        self.weeks_ = default if self.weeks is None else clone(self.weeks)
         self.weeks_._fit_panel(self.panel_)
 
     @one_thread()
@@ -184,19 +183,27 @@ class HorizonForecaster(Forecaster):
         return frame
 
     def _paths(self, y: FloatArray, origins: IntArray, h: int) -> FloatArray:
-        reach = max(4 * self._week, self.season_length_)
-        near = self.weeks_._paths(y, origins, reach)
-        return np.stack([self._path_from(y[:, :o], near[:, place], h) for place, o in enumerate(origins)], axis=1)
+        earlier = [np.arange(origin - self._week, max(origin // 2, 1) - 1, -self._week) for origin in origins]
+        places = np.unique(np.concatenate([origins, *earlier]))
+        near = self.weeks_._paths(y, places, max(4 * self._week, self.season_length_))
+        errors = LevelErrors.empty(y, places, self._week)
+        out = np.empty((len(y), origins.size, h))
+        for place, known in enumerate(places):
+            path, levels = self._levels(y[:, :known], near[:, place], max(h, QUARTER * self._week))
+            errors.add(y, place, levels)
+            for target in np.flatnonzero(origins == known):
+                level = weighted_median(levels[..., :h], errors.weights(int(known))[..., None])
+                # The level of the first week passes from that of the combination to the median of all.
+                share = np.minimum(np.arange(1, h + 1) / self._week, 1.0)
+                out[:, target] = path[:, :h] + share * (level - levels[-1, :, :h])
+        return out
 
-    def _path_from(self, y: FloatArray, near: FloatArray, h: int) -> FloatArray:
-        """Forecast from one origin, shape (n_series, h); `near` is that of the first weeks."""
+    def _levels(self, y: FloatArray, near: FloatArray, h: int) -> tuple[FloatArray, FloatArray]:
+        """Forecast of `weeks` continued, shape (n_series, h), and the four levels, shape (4, n_series, h)."""
         period = self._period(y.shape[1])
-        path, smooth = _with_level(near, period, h)
-        month = row_means(y[:, -max(4 * self._week, period) :])
-        levels = [row_means(y[:, -period:]), month, month, row_means(y), _linear_trend(y, h), smooth]
-        level = np.median(np.stack([np.broadcast_to(values, smooth.shape) for values in levels]), axis=0)
-        share = np.minimum(np.arange(1, h + 1) / self._week, 1.0)
-        return np.asarray(path + share * (level - smooth))
+        path, level = continued(near, period, h)
+        means = [row_means(y[:, -width:]) for width in (period, max(4 * self._week, period))]
+        return path, np.stack([*(np.repeat(mean, h, axis=1) for mean in means), linear_trend(y, h), level])
 
     def _backtested(self, h: int) -> tuple[FloatArray, PastErrors]:
         if h not in self._backtests:
@@ -220,25 +227,6 @@ class HorizonForecaster(Forecaster):
     def _period(self, n_times: int) -> int:
         """Bins after which the pattern repeats, as far as the history shows it."""
         return Seasonality.observable(n_times, self.season_length_, self.panel_.freq).week
-
-
-def _joined(frame: pd.DataFrame, own: pd.DataFrame, near: pd.DataFrame) -> pd.DataFrame:
-    """A forecast whose first bins are averaged with those of another; both have the same levels, 80 among them."""
-    names = own.columns[2:]
-    keys = pd.MultiIndex.from_frame(own[["unique_id", "ds"]])
-    other = near.set_index(["unique_id", "ds"]).set_axis(names, axis=1).reindex(keys).to_numpy(dtype=float)
-    mine = own[names].to_numpy(dtype=float)
-    lower, upper = (names.get_loc(f"{names[0]}-{side}-80") for side in ("lo", "hi"))
-    widths = [np.square(values[:, upper] - values[:, lower]) for values in (mine, other)]
-    step = own.groupby("unique_id").cumcount().to_numpy()
-    fade = 1 - step / (step.max() + 1)
-    both = widths[0] + widths[1]
-    share = fade * np.divide(widths[0], both, out=np.full(len(own), 0.5), where=both > 0)
-    # Series that the other does not forecast keep this one.
-    blend = pd.DataFrame(mine + np.nan_to_num(share[:, None] * (other - mine)), keys, names)
-    joined, first = frame.copy(), frame.groupby("unique_id").cumcount().to_numpy() < step.max() + 1
-    joined.loc[first, frame.columns[2:]] = blend[frame.columns[2:]].to_numpy()
-    return joined
 
 
 def longest_horizon(usage: pd.DataFrame, freq: object = None) -> int:
@@ -277,23 +265,3 @@ def _longest_horizon(n_times: int, week: int) -> int:
 
 def _first_origin(n_times: int, week: int) -> int:
     return min(4 * week, n_times // 2)
-
-
-def _with_level(near: FloatArray, period: int, h: int) -> tuple[FloatArray, FloatArray]:
-    """A forecast continued by its last period, and its centred mean over a period, both of shape (n_series, h)."""
-    reach, before, n = near.shape[1], period // 2, max(near.shape[1], h) + period
-    steps = np.arange(n)
-    path = near[:, np.where(steps < reach, steps, reach - period + (steps - reach) % period)]
-    total = np.concatenate([np.zeros((len(near), 1)), np.cumsum(path, axis=1)], axis=1)
-    first = np.maximum(np.arange(h) - before, 0)
-    return path[:, :h], (total[:, first + period] - total[:, first]) / period
-
-
-def _linear_trend(y: FloatArray, h: int) -> FloatArray:
-    """Least-squares line through each series, continued, shape (n_series, h)."""
-    known, t = ~np.isnan(y), np.arange(y.shape[1] + h, dtype=float)
-    middle = row_means(np.where(known, t[: y.shape[1]], np.nan))
-    mean, away = row_means(y), np.where(known, t[: y.shape[1]] - middle, 0.0)
-    spread = np.square(away).sum(axis=1, keepdims=True)
-    slope = (away * np.nan_to_num(y)).sum(axis=1, keepdims=True) / np.where(spread > 0, spread, 1.0)
-    return np.asarray(mean + slope * (t[y.shape[1] :] - middle))
