@@ -132,8 +132,9 @@ def run(data: Path, cache: TraceCache, *, trace: bool = True) -> pd.DataFrame:
             "\n%s, %d jobs; two runs of one job differ by %s", target, len(rows), floor.loc[column].round(3).to_dict()
         )
         log.info("%s\nrows by learner chosen:\n%s", errors_of(found, rows["framework"]), learners_of(found))
-        ratios += [out.assign(target=target, method=method, split=split) for (method, split), out in found.items()]
-    return pd.concat(ratios)
+        about = rows[["framework", "network"]].assign(target=target)
+        ratios += [about.join(out).assign(method=method, split=split) for (method, split), out in found.items()]
+    return pd.concat(ratios, ignore_index=True).round({"ratio": 4})
 
 
 def errors_of(found: Mapping[tuple[str, str], pd.DataFrame], frameworks: pd.Series) -> str:

@@ -151,23 +151,28 @@ def _one_gpu(jobs: pd.DataFrame) -> pd.Series:
 
 
 class Scenario(NamedTuple):
-    """Public rows, and how they are split; with rows `beside`, our predictor is fitted to these and calibrated."""
+    """Public rows, and how they are split.
+
+    Our predictor is also fitted to the rows `beside`, on GPUs that are not tested; where the batch alone is new, to
+    these only, and is calibrated on the known jobs.
+    """
 
     source: str
     rows: Callable[[pd.DataFrame], pd.Series]
     split: Split
     beside: tuple[str, ...] = ()
+    calibrates: bool = False
 
 
 _CURVE, _OTHERS = ("network", "device_name", "precision"), ("lambda_pytorch", "timm")
 SCENARIOS = {
-    "batch, inside": Scenario("sia_pollux", _one_gpu, inside("batch_size", *_CURVE), _OTHERS),
-    "batch, beyond": Scenario("sia_pollux", _one_gpu, beyond("batch_size", *_CURVE), _OTHERS),
+    "batch, inside": Scenario("sia_pollux", _one_gpu, inside("batch_size", *_CURVE), _OTHERS, True),
+    "batch, beyond": Scenario("sia_pollux", _one_gpu, beyond("batch_size", *_CURVE), _OTHERS, True),
     "GPUs, inside": Scenario("sia_pollux", _one_machine, inside("n_gpus", *_CURVE), _OTHERS),
     "GPUs, beyond": Scenario("sia_pollux", _one_machine, beyond("n_gpus", *_CURVE), _OTHERS),
     "GPUs, inside, Lambda": Scenario("lambda_pytorch", _one_machine, inside("n_gpus", *_CURVE)),
     "GPUs, beyond, Lambda": Scenario("lambda_pytorch", _one_machine, beyond("n_gpus", *_CURVE)),
-    "another GPU": Scenario("sia_pollux", _one_gpu, each("device_die")),
+    "another GPU": Scenario("sia_pollux", _one_gpu, each("device_die"), _OTHERS),
     "another GPU, Lambda": Scenario("lambda_pytorch", _one_gpu, each("device_die")),
     "another GPU, torchvision": Scenario("pytorch_gpu_benchmark", _one_gpu, each("device_die")),
 }
@@ -188,10 +193,16 @@ def public(scenario: Scenario, data: Path, cache: TraceCache, *, trace: bool) ->
     own_rows = (table["source"] == scenario.source).to_numpy()
     tests = [test & own_rows for test in scenario.split(table)]
     same = [Fold(np.flatnonzero(own_rows & ~test), np.flatnonzero(test)) for test in tests if test.any()]
-    others = np.flatnonzero(~own_rows)
-    ours = [Fold(others, fold.test, fold.train) for fold in same] if len(others) else same
+    ours = [_with_others(table, fold, ~own_rows, scenario.calibrates) for fold in same]
     outs = {n: predictions(make, table, ours if n == OURS else same, "family") for n, make in METHODS.items()}
     return table, outs, METHODS[FORMULAS]().fit(table.iloc[same[0].train], table["step_time_s"].iloc[same[0].train])
+
+
+def _with_others(table: pd.DataFrame, fold: Fold, others: BoolArray, calibrates: bool) -> Fold:
+    dies = table["device_die"].astype(str)
+    new = set(dies.iloc[fold.test]) - set(dies.iloc[fold.train])
+    beside = np.flatnonzero(others & ~dies.isin(new).to_numpy())
+    return Fold(beside, fold.test, fold.train) if calibrates else Fold(np.append(beside, fold.train), fold.test)
 
 
 def bundled(split: Split) -> tuple[pd.DataFrame, Outs, Any]:
