@@ -166,13 +166,13 @@ class Scenario(NamedTuple):
 
 _CURVE, _OTHERS = ("network", "device_name", "precision"), ("lambda_pytorch", "timm")
 SCENARIOS = {
-    "batch, inside": Scenario("sia_pollux", _one_gpu, inside("batch_size", *_CURVE), _OTHERS, True),
-    "batch, beyond": Scenario("sia_pollux", _one_gpu, beyond("batch_size", *_CURVE), _OTHERS, True),
-    "GPUs, inside": Scenario("sia_pollux", _one_machine, inside("n_gpus", *_CURVE), _OTHERS),
-    "GPUs, beyond": Scenario("sia_pollux", _one_machine, beyond("n_gpus", *_CURVE), _OTHERS),
+    "batch, inside, Sia": Scenario("sia_pollux", _one_gpu, inside("batch_size", *_CURVE), _OTHERS, True),
+    "batch, beyond, Sia": Scenario("sia_pollux", _one_gpu, beyond("batch_size", *_CURVE), _OTHERS, True),
+    "GPUs, inside, Sia": Scenario("sia_pollux", _one_machine, inside("n_gpus", *_CURVE), _OTHERS),
+    "GPUs, beyond, Sia": Scenario("sia_pollux", _one_machine, beyond("n_gpus", *_CURVE), _OTHERS),
     "GPUs, inside, Lambda": Scenario("lambda_pytorch", _one_machine, inside("n_gpus", *_CURVE)),
     "GPUs, beyond, Lambda": Scenario("lambda_pytorch", _one_machine, beyond("n_gpus", *_CURVE)),
-    "another GPU": Scenario("sia_pollux", _one_gpu, each("device_die"), _OTHERS),
+    "another GPU, Sia": Scenario("sia_pollux", _one_gpu, each("device_die"), _OTHERS),
     "another GPU, Lambda": Scenario("lambda_pytorch", _one_gpu, each("device_die")),
     "another GPU, torchvision": Scenario("pytorch_gpu_benchmark", _one_gpu, each("device_die")),
 }
