@@ -1,4 +1,7 @@
-"""Labelled series of the UCR archive: segments, k-means, k-shape, DTW k-means and log-spectrum k-means."""
+"""Labelled series of the UCR archive: segments, k-means, k-shape, DTW k-means and log-spectrum k-means.
+
+Every set in ``series/ucr-small`` is scored; sktime's repository (``sktime/datasets/data``) has ACSF1 and OSULeaf, too.
+"""
 
 from __future__ import annotations
 
