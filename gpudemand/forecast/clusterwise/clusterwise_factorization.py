@@ -44,8 +44,8 @@ class ClusterwiseFactorization(Forecaster):
     *training* series (`exchange_users`); the best of several starts is kept, and a `TemporalFactorization` is fitted to
     each cluster. The in-sample error falls with the number of clusters, the error of forecasts need not: on five public
     sets the pooled RMSE is at most one percent below that of one factorization for all (CDNOW, GenTD26), and up to
-    eleven percent above it (``make bench-forecast ARGS="--track clusterwise"``). `ClusterwiseForecaster` uses one for all by
-    default, and takes an instance of this class as its ``factorization``.
+    eleven percent above it (``make bench-forecast ARGS="--track clusterwise"``). `ClusterwiseForecaster` uses one for
+    all by default, and takes an instance of this class as its ``factorization``.
 
     Parameters
     ----------
