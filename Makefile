@@ -58,8 +58,8 @@ giotto: ## the core and its topology on the versions that giotto-tda pins, insta
 bench: setup ## speed of the usage engine beside plain pandas
 	@$(BIN)/python -m benchmarks.usage $(ARGS)
 
-bench-cost: setup ## how well training cost is predicted, on our own measurements
-	@$(BIN)/python -m benchmarks.cost.own $(ARGS)
+bench-cost: setup ## how well training cost is predicted, on our own measurements; ARGS="--track dnnabacus placement lattuada"
+	@$(BIN)/python -m benchmarks.cost$(if $(findstring --track,$(ARGS)),,.own) $(ARGS)
 
 bench-segments: setup ## how well and how fast users are told apart by shape; ARGS="--data DIR" for your own series
 	@$(BIN)/python -m benchmarks.segments $(ARGS) && $(BIN)/python -m benchmarks.segments.speed

@@ -1,10 +1,11 @@
 """Benchmark on public measurements of step time and memory: a table a track.
 
-    python -m benchmarks.cost --train DIR [--test DIR] [--track family device memory ...] [--cache DIR] [--traced]
+    python -m benchmarks.cost [--train DIR] [--test DIR] [--track family device memory ...] [--cache DIR] [--traced]
 
 DIR holds a folder a project, as `benchmarks.cost.load` reads them. With one folder, whole groups of it are held out in
 turn; with another `--test` folder, the first is the training and the second the test set. Needs timm and torchvision
-for networks that the cache lacks; with ``--traced`` those are dropped.
+for networks that the cache lacks; with ``--traced`` those are dropped. Three tracks, which are run only by name, are
+those of the papers: ``dnnabacus`` (on the bundled measurements), ``placement`` and ``lattuada``.
 """
 
 from __future__ import annotations
@@ -15,41 +16,16 @@ from pathlib import Path
 
 import pandas as pd
 
-from benchmarks.cost import memory
-from benchmarks.cost.jobs import jobs_of, with_terms
-from benchmarks.cost.load import READERS
+from benchmarks.cost import dnnabacus, lattuada, memory, placement
 from benchmarks.cost.methods import EXTRA, METHODS
 from benchmarks.cost.score import held_out, log_errors, predictions
+from benchmarks.cost.table import table_of
 from benchmarks.cost.traced import CACHE, TraceCache
-from benchmarks.cost.tracks import TRACKS, Track, across, within
+from benchmarks.cost.tracks import TRACKS, across, within
 
 log = logging.getLogger(__name__)
-
-
-def table_of(track: Track, data: Path, cache: TraceCache, *, trace: bool = True) -> pd.DataFrame:
-    """Features of the jobs of a track; graphs that are missing are traced."""
-    found = [name for name in (*track.sources, *track.beside) if (data / name).is_dir()]
-    jobs = pd.concat([jobs_of(READERS[name](data / name)) for name in found], ignore_index=True)
-    jobs = _collapsed(jobs[track.rows(jobs)])
-    if trace:
-        cache.trace(jobs["graph"].unique())
-    missing = sorted(set(jobs["graph"]) - set(cache.keys()))
-    if missing:
-        log.info("%d networks have no graph: %s", len(missing), ", ".join(missing))
-    table = with_terms(jobs, cache)
-    one_of = list(track.one_of)
-    return table.groupby(one_of).sample(1, random_state=0).reset_index(drop=True) if one_of else table
-
-
-def _collapsed(jobs: pd.DataFrame) -> pd.DataFrame:
-    """On one GPU, rows of several hosts are repetitions: their median."""
-    known = [name for name in jobs.columns if name != "step_time_s"]
-    jobs = jobs.assign(host=jobs["host"].where(jobs["n_gpus"] > 1, ""))
-    cells = jobs.groupby(known, as_index=False, dropna=False, sort=False)["step_time_s"]
-    spread = (jobs["step_time_s"] / jobs.groupby(known, dropna=False)["step_time_s"].transform("median") - 1.0).abs()
-    if (spread > 0).any():
-        log.info("noise floor: repetitions differ from their median by %.1f %%", 100 * spread[spread > 0].median())
-    return cells.median()
+#: As published: each takes the folder of public measurements and the cache of graphs.
+PAPERS = {"dnnabacus": dnnabacus.run, "placement": placement.run, "lattuada": lattuada.run}
 
 
 def run(
@@ -78,9 +54,11 @@ def _zeros(*tables: pd.DataFrame) -> dict[str, float]:
 def main() -> None:
     """Run the tracks."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--train", type=Path, required=True)
+    parser.add_argument("--train", type=Path, default=Path("../shared/data/cost"))
     parser.add_argument("--test", type=Path, default=None)
-    parser.add_argument("--track", nargs="+", default=[*TRACKS, *memory.TRACKS], choices=[*TRACKS, *memory.TRACKS])
+    parser.add_argument(
+        "--track", nargs="+", default=[*TRACKS, *memory.TRACKS], choices=[*TRACKS, *memory.TRACKS, *PAPERS]
+    )
     parser.add_argument("--method", nargs="+", default=list(METHODS), choices=list(METHODS), help="of step time")
     parser.add_argument("--cache", type=Path, default=CACHE)
     parser.add_argument("--traced", action="store_true", help="only networks that the cache has already")
@@ -90,7 +68,9 @@ def main() -> None:
     cache, test = TraceCache(options.cache), None if options.test == options.train else options.test
     trace, results = not options.traced, []
     for name in options.track:
-        if name in TRACKS:
+        if name in PAPERS:
+            results.append(PAPERS[name](options.train, cache, trace=trace))
+        elif name in TRACKS:
             results.append(run(name, options.train, test, cache, options.method, trace=trace))
         else:
             results.append(memory.run(name, options.train, test, cache, trace=trace))

@@ -15,8 +15,8 @@ from typing import Any
 
 import pandas as pd
 
-from benchmarks.cost.__main__ import table_of
 from benchmarks.cost.memory_load import READERS, described
+from benchmarks.cost.table import table_of
 from benchmarks.cost.traced import CACHE, TraceCache
 from benchmarks.cost.tracks import TRACKS
 from gpudemand.cost.model import CostModel

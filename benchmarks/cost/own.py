@@ -193,6 +193,12 @@ def effect_of_the_matrix(X: pd.DataFrame, y: Any, target: str, folds: list[Fold]
     return f"the matrix lowers the median error by {point:.2f} points (95 % interval {low:.2f} to {high:.2f})"
 
 
+def medians(rows: pd.DataFrame) -> pd.DataFrame:
+    """Jobs that were measured, repetitions replaced by their median."""
+    job = [name for name in COLUMNS if name not in ("repeat", "seed")]
+    return rows[rows["status"] == "ok"].groupby(job, as_index=False)[list(TARGETS.values())].median()
+
+
 def load(options: argparse.Namespace) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Measured rows and the graphs of their networks."""
     rows = read_rows(options.rows) if options.rows else load_measurements(options.device)
@@ -213,8 +219,7 @@ def main() -> None:
     options = parser.parse_args()
     rows, graphs = load(options)
     print(f"noise floor: what repetitions of one job differ by\n{noise_floor(rows).to_string()}")
-    job = [name for name in COLUMNS if name not in ("repeat", "seed")]
-    rows = rows[rows["status"] == "ok"].groupby(job, as_index=False)[list(TARGETS.values())].median()
+    rows = medians(rows)
     X = features_from_rows(rows, graphs)
     for target in options.targets:
         y = rows[TARGETS[target]].to_numpy(dtype=float)

@@ -39,7 +39,10 @@ def run(data: Path, origins: Origins | None = None) -> pd.DataFrame:
         chosen = np.sort(rng.choice(len(panel.ids), n_users, replace=False))
         some = Panel(panel.ids[chosen], panel.times, panel.values[chosen], panel.freq, panel.attrs)
         for method in CLUSTERS:
-            rows[n_users, method] = _scores(some, method) | {"published": _reported(paper, method, n_users)}
+            rows[n_users, method] = _scores(some, method) | {
+                "published": _reported(paper, "after_classifier", PUBLISHED[method], n_users),
+                "published, one factorization": _reported(paper, "all_data", "none", n_users),
+            }
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["users", "consensus"])
 
 
@@ -95,13 +98,13 @@ def _rmse(error: np.ndarray) -> float:  # type: ignore[type-arg]
     return float(np.sqrt(np.square(error).mean()))
 
 
-def _reported(paper: pd.DataFrame, method: str, n_users: int) -> float:
-    """Best score of the notebooks for TRMF in clusters, after the classifier."""
+def _reported(paper: pd.DataFrame, step: str, clusters: str, n_users: int) -> float:
+    """Score of the notebooks for TRMF."""
     rows = paper[
         paper["dataset"].str.contains("CDNOW")
         & (paper["model"] == "trmf")
-        & (paper["step"] == "after_classifier")
-        & (paper["clusters"] == PUBLISHED[method])
+        & (paper["step"] == step)
+        & (paper["clusters"].fillna("none") == clusters)
         & (paper["users"] == n_users)
     ]
     return float(rows["value"].min())

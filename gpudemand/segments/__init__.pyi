@@ -1,6 +1,7 @@
 from .ablation import segment_ablation
 from .base.usage_matrix import as_matrix
 from .clustering.selection import select_n_segments
+from .features.discriminants import ExtrapolationWarning
 from .features.multiscale_persistence import MultiscalePersistence
 from .features.rfm import RFM, CalendarProfile, UserPresence, rfm_table
 from .features.rhythm import UsageRhythm
@@ -22,6 +23,7 @@ from .topology.windows import maxmin_landmarks, takens_embedding
 __all__ = [
     "RFM",
     "CalendarProfile",
+    "ExtrapolationWarning",
     "LogSpectrum",
     "MultiscalePersistence",
     "PersistenceStatistics",

@@ -78,8 +78,9 @@ class TopologicalSegmenter(ClusterMixin, BaseEstimator):
     ``shares_`` with weight ``1 / (n + 1)``.
 
     Distances by daily features and by multiscale persistence were fitted on simulated users of known archetypes over 90
-    to 365 days, and do not depend on the other users (`gpudemand.segments.features.discriminants`). On other classes,
-    and on shorter logs, where they are extrapolated, users may be separated less.
+    to 365 days, and do not depend on the other users (`gpudemand.segments.features.discriminants`). On other classes
+    users may be separated less. On shorter logs distances are extrapolated: there is an `ExtrapolationWarning` where a
+    feature of most users is beyond two standard deviations of what they were fitted on, as after 10 to 21 days.
 
     ``"voting"`` and ``"pairs"`` follow Rivera-Castro et al.: recency, frequency and monetary value as series of each
     user; windows of 50 days; their Vietoris-Rips homology in dimensions 0 and 1; the two published lifetime summaries

@@ -78,6 +78,12 @@ class TestExchange:
 
 
 class TestForecaster:
+    def test_clusters_do_not_depend_on_the_order_of_the_users(self):
+        """Of series without clusters, where every start ends elsewhere."""
+        y, order = courses(noise=30.0), np.random.default_rng(1).permutation(60)
+        models = [ClusterwiseFactorization(3, factorization=SMALL).fit(frame(part, "D")) for part in (y, y[order])]
+        np.testing.assert_array_equal(models[0].labels_.to_numpy()[order], models[1].labels_)
+
     def test_clusters_pay_where_kinds_share_courses(self):
         """Twenty noisy users a kind, whose courses one factor for all cannot follow."""
         y = courses(noise=3.0)

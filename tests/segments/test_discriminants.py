@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
 
+import gpudemand as gd
 import gpudemand.segments as gs
 from gpudemand.datasets.registry import bundled_path
 from gpudemand.segments.features.daily import DAILY_FEATURES
@@ -73,3 +76,22 @@ def test_classes_are_farther_apart_than_users_of_one():
     between = ((places[:20].mean(axis=0) - places[20:].mean(axis=0)) ** 2).sum()
     within = (places[:20].var(axis=0) + places[20:].var(axis=0)).sum() / 2
     assert between > 3 * within
+
+
+def archetypes(n_days):
+    jobs, _ = gd.make_cluster(60, n_days, random_state=3)
+    return gd.to_wide(gd.usage_series(jobs, by="user", freq="D", partial=False))
+
+
+@pytest.mark.parametrize("n_days", [10, 21])
+@pytest.mark.parametrize("blocks", [None, ["multiscale_persistence"]])
+def test_segments_of_short_logs_warn_of_extrapolated_distances(n_days, blocks):
+    with pytest.warns(gs.ExtrapolationWarning, match=r"of \d+% of the users .*presence"):
+        gs.TopologicalSegmenter(2, blocks=blocks, random_state=0).fit(archetypes(n_days))
+
+
+@pytest.mark.parametrize(("n_days", "blocks"), [(90, None), (10, ["presence", "persistence"])])
+def test_no_warning_inside_the_fitted_histories_or_without_fitted_blocks(n_days, blocks):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        gs.TopologicalSegmenter(2, blocks=blocks, random_state=0).fit(archetypes(n_days))

@@ -14,8 +14,9 @@ from gpudemand.segments.base.usage_matrix import Matrix
 from gpudemand.segments.clustering.consensus import Consensus
 from gpudemand.segments.clustering.mixture import SphericalMixture
 from gpudemand.segments.clustering.selection import Selection, select_n_segments
+from gpudemand.segments.features.discriminants import TABLES, warn_outside
 from gpudemand.segments.features.feature_space import UserSpace
-from gpudemand.segments.features.feature_table import FeatureTable, choose_blocks, has_days
+from gpudemand.segments.features.feature_table import FeatureTable, choose_blocks, columns_of, has_days
 from gpudemand.segments.features.rfm import PARTS
 from gpudemand.segments.features.rfm_series import by_view, rfm_series
 from gpudemand.segments.topology.rips import RipsStatistics
@@ -48,8 +49,11 @@ class JointModel:
     def training_table(
         self, matrix: Matrix, features: pd.DataFrame, rows: IntArray, rng: np.random.Generator
     ) -> pd.DataFrame:
-        """Return the features of the users to cluster, in the order of `rows`."""
-        return features.iloc[rows]
+        """Return the features of the users to cluster, in the order of `rows`; warn of extrapolated distances."""
+        table = features.iloc[rows]
+        for name in (name for name in self.blocks if name in TABLES):
+            warn_outside(columns_of(table, name), name, stacklevel=4)
+        return table
 
     def select(self, table: pd.DataFrame, max_segments: int, rng: np.random.Generator) -> Selection:
         """Choose the number of segments."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,12 @@ from gpudemand.datasets.registry import bundled_path
 
 #: Standardised features are clipped at so many standard deviations.
 CLIP = 4.0
+#: Users are outside the fitted range at so many standard deviations; there is a warning if so many of them are.
+_OUTSIDE, _MOST = 2.0, 0.5
+
+
+class ExtrapolationWarning(UserWarning):
+    """Most users are outside the data on which the distances between users were fitted."""
 
 
 class Discriminants(NamedTuple):
@@ -72,3 +79,29 @@ def project(features: FloatArray, block: str = "rhythm") -> FloatArray:
     """
     table = load_discriminants(block)
     return np.asarray(standardize(features, table.location, table.scale) @ table.weights)
+
+
+def warn_outside(features: pd.DataFrame, block: str, *, stacklevel: int = 2) -> None:
+    """Warn where one feature of most users is beyond two standard deviations of the data that a block was fitted on.
+
+    Parameters
+    ----------
+    features : DataFrame, shape (n_users, n_features)
+        Of a block of `TABLES`; further columns than the fitted ones are ignored.
+    block : str
+    stacklevel : int, default=2
+        As in `warnings.warn`.
+    """
+    table = load_discriminants(block)
+    fitted = features.iloc[:, : len(table.location)]
+    distance = (fitted.to_numpy(dtype=float) - table.location) / table.scale
+    share = (np.abs(distance) > _OUTSIDE).mean(axis=0) if len(features) else np.zeros(fitted.shape[1])
+    worst = int(share.argmax())
+    if share[worst] > _MOST:
+        warnings.warn(
+            f"{fitted.columns[worst]} of {share[worst]:.0%} of the users is outside the histories of 90 to 365 days on "
+            "which distances between users were fitted; segments may be meaningless. Take a longer history, or blocks "
+            "that are not fitted, such as blocks=['presence'].",
+            ExtrapolationWarning,
+            stacklevel=stacklevel,
+        )

@@ -1,0 +1,41 @@
+"""Tables of features of the public jobs of a track."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pandas as pd
+
+from benchmarks.cost.jobs import jobs_of, with_terms
+from benchmarks.cost.load import READERS
+from benchmarks.cost.traced import TraceCache
+from benchmarks.cost.tracks import Track
+
+log = logging.getLogger(__name__)
+
+
+def table_of(track: Track, data: Path, cache: TraceCache, *, trace: bool = True) -> pd.DataFrame:
+    """Features of the jobs of a track; graphs that are missing are traced."""
+    found = [name for name in (*track.sources, *track.beside) if (data / name).is_dir()]
+    jobs = pd.concat([jobs_of(READERS[name](data / name)) for name in found], ignore_index=True)
+    jobs = _collapsed(jobs[track.rows(jobs)])
+    if trace:
+        cache.trace(jobs["graph"].unique())
+    missing = sorted(set(jobs["graph"]) - set(cache.keys()))
+    if missing:
+        log.info("%d networks have no graph: %s", len(missing), ", ".join(missing))
+    table = with_terms(jobs, cache)
+    one_of = list(track.one_of)
+    return table.groupby(one_of).sample(1, random_state=0).reset_index(drop=True) if one_of else table
+
+
+def _collapsed(jobs: pd.DataFrame) -> pd.DataFrame:
+    """On one GPU, rows of several hosts are repetitions: their median."""
+    known = [name for name in jobs.columns if name != "step_time_s"]
+    jobs = jobs.assign(host=jobs["host"].where(jobs["n_gpus"] > 1, ""))
+    cells = jobs.groupby(known, as_index=False, dropna=False, sort=False)["step_time_s"]
+    spread = (jobs["step_time_s"] / jobs.groupby(known, dropna=False)["step_time_s"].transform("median") - 1.0).abs()
+    if (spread > 0).any():
+        log.info("noise floor: repetitions differ from their median by %.1f %%", 100 * spread[spread > 0].median())
+    return cells.median()
