@@ -26,7 +26,7 @@ def compiled_in_place(function: F) -> F:
     return _compile(function, _nrt=False)
 
 
-def _compile(function: F, **options: bool) -> F:
+def _compile(function: F, **options: Any) -> F:
     try:
         return cast(F, numba.njit(nogil=True, cache=True, **options)(function))
     except RuntimeError:
