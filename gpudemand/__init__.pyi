@@ -57,6 +57,7 @@ from .planning import (
     plan_capacity,
     plan_waits,
     simulate_queue,
+    wait_backtest,
 )
 from .report import build_report
 from .segments import (
@@ -146,6 +147,7 @@ __all__ = [
     "to_long",
     "to_wide",
     "usage_series",
+    "wait_backtest",
     "wait_table",
     "write_jobs",
     "write_swf",
