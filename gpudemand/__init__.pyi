@@ -61,6 +61,7 @@ from .planning import (
     plan_capacity,
     plan_waits,
     simulate_queue,
+    wait_backtest,
 )
 from .segments import (
     TopologicalSegmenter,
@@ -155,6 +156,7 @@ __all__ = [
     "to_long",
     "to_wide",
     "usage_series",
+    "wait_backtest",
     "wait_table",
     "write_jobs",
     "write_swf",

@@ -27,9 +27,8 @@ def wait_table(jobs: pd.DataFrame, by: str | None = None, *, tz: object = None) 
         Job table with ``submit`` and ``start``: a log as it was, or what `simulate_queue` returns.
     by : str, optional
         ``"size"`` (GPUs, up to the next power of two), ``"hour"`` or ``"weekday"`` of submission, or a column:
-        ``"user"``, ``"group"``, ``"cluster"``, ``"gpu_type"``, ``"partition"``, ``"queue"``, ``"qos"``, or
-        ``"reason"``,
-        what the scheduler says delayed a job: GPUs that others hold (Slurm's ``Resources``, ``Priority``), or limits of
+        ``"user"``, ``"group"``, ``"cluster"``, ``"gpu_type"``, ``"partition"``, ``"queue"``, ``"qos"``, ``"reason"``:
+        what the scheduler says delayed a job, GPUs that others hold (Slurm's ``Resources``, ``Priority``), or limits of
         one's own (``QOSMaxGRESPerUser``, ``AssocGrpGRES`` ...).
     tz : str or tzinfo, optional
         Zone of the hour and the weekday, by default UTC, and of times that have none.

@@ -9,7 +9,10 @@ import pytest
 import gpudemand as gd
 from gpudemand._validation import InputError
 from gpudemand.jobs.table import as_jobs
+from gpudemand.planning.capacity.mean_demand import mean_demand
+from gpudemand.planning.capacity.quantiles import QuantileTable
 from gpudemand.planning.capacity.wait_plan import plan_waits
+from gpudemand.planning.capacity.wait_target import WaitTarget, gpus_needed
 from gpudemand.planning.queue.futures import WEEK_S, Weeks, draw_future
 from gpudemand.planning.queue.simulate import simulate_queue
 from gpudemand.usage.series import recorded_until
@@ -84,6 +87,32 @@ def test_a_stricter_target_and_a_less_certain_forecast_need_more(planned):
     assert plan_waits(forecast, log, largest=1, **few).required < base
     assert plan_waits(forecast_of(2 * forecast["M"][0], 4.0), log, **few).required > 1.5 * base
     assert plan_waits(forecast, log, **few).required == base
+
+
+@pytest.mark.parametrize(
+    ("shared", "expected"), [(0.0, 10 / np.sqrt(28)), (3.0, np.hypot(10 * np.sqrt(3), 10 / np.sqrt(28)))]
+)
+def test_what_intervals_exceed_the_noise_of_a_day_is_an_error_of_the_level(shared, expected):
+    rng = np.random.default_rng(0)
+    noise = rng.normal(0, 1, 364)
+    submit = BEGIN + pd.to_timedelta(np.arange(364), unit="D")
+    gpus = 100 + 10 * (noise - noise.mean()) / noise.std()
+    log = as_jobs(pd.DataFrame({"submit": submit, "end": submit + pd.Timedelta("1D"), "gpus": gpus}), kind="synthetic")
+    forecast = forecast_of(100.0, 10 * np.sqrt(1 + shared), days=28)
+    day = pd.Timedelta("1D")
+    chances = np.array([0.1587, 0.8413])
+    low, high = mean_demand(QuantileTable.from_forecast(forecast), chances, log, submit[-1] + day, day)
+    assert (high - low) / 2 == pytest.approx(expected, rel=0.1)
+
+
+@pytest.mark.parametrize(("level", "slack"), [(8.0, 1), (20.0, 1), (300.0, 6)])
+def test_gpus_needed_are_the_fewest(level, slack):
+    log = stationary_log(12, seed=0)
+    past, target = Weeks.from_log(log, recorded_until(log)), WaitTarget(3600.0, 0.9)
+    futures = [draw_future(past, 2, level, np.random.default_rng(seed)) for seed in range(5)]
+    for future, gpus in zip(futures, gpus_needed(futures, target, "easy"), strict=True):
+        assert target.excess(future, gpus + slack - 1, "easy") >= 0
+        assert target.excess(future, gpus - slack, "easy") < 0
 
 
 def test_a_future_has_the_level_and_the_hours_of_its_weeks():
