@@ -48,17 +48,22 @@ def main() -> None:
         print(f"Plans for waits of the sample\n{wait_plans.sample_plan_seconds().round(1).to_string()}\n")
         coverage = wait_plans.plan_coverage().round(3).to_string()
         print(f"Target met in independent futures, service level 95 %\n{coverage}\n")
+    _print_plans(selected, args.data)
+    if "speed" in selected:
+        print(f"A million jobs, seconds\n{speed.plan_seconds(speed.million_jobs()).round(2)}")
+
+
+def _print_plans(selected: set[str], data: Path) -> None:
+    """Forecasts a quarter ahead, and plans with programmes."""
+    if "horizon" in selected:
+        print(f"Days of demand, and days ahead that a log bears\n{horizon.bears(data).to_string()}\n")
+        for half in horizon.HALVES:
+            windows = horizon.run(data, half)
+            print(f"Mean of the next days, WAPE, {half} half\n{horizon.errors(windows).round(3).to_string()}")
+            print(f"all origins\n{horizon.coverage(windows).round(3).to_string()}\n")
     if "programmes" in selected:
         table = programmes.compare_all().round(3).to_string()
         print(f"The coming month of 6 simulated clusters with a programme that no log shows\n{table}\n")
-    if "horizon" in selected:
-        print(f"Days of demand, and days ahead that a log bears\n{horizon.bears(args.data).to_string()}\n")
-        for half in horizon.HALVES:
-            windows = horizon.run(args.data, half)
-            print(f"Mean of the next days, WAPE, {half} half\n{horizon.errors(windows).round(3).to_string()}")
-            print(f"all origins\n{horizon.coverage(windows).round(3).to_string()}\n")
-    if "speed" in selected:
-        print(f"A million jobs, seconds\n{speed.plan_seconds(speed.million_jobs()).round(2)}")
 
 
 if __name__ == "__main__":
