@@ -40,17 +40,17 @@ def explain_change(jobs: pd.DataFrame, settings: Settings) -> pd.DataFrame:
     InputError
         If the log is shorter than two days.
     """
-    named = {by: _means(jobs, by, settings) for by in ("user", "gpu_type")}
-    users, types = named["user"], named["gpu_type"]
-    rows = [_row("total", users, count=len(users))]
-    if jobs["user"].notna().any():
+    named = {by: _means(jobs, by, settings) for by in ("user", "gpu_type") if jobs[by].notna().any()}
+    rows = [_row("total", _means(jobs, None, settings))]
+    if (users := named.get("user")) is not None:
+        rows[0] = _row("total", users)
         rows += [_row(f"users who {what}", users[selected]) for what, selected in _kinds(users).items()]
-    if len(types) > 1:
+    if len(types := named.get("gpu_type", pd.DataFrame())) > 1:
         rows += [_row(f"GPU type {name}", types.loc[[name]]) for name in types.index]
     return pd.DataFrame(rows).astype({"driver": STRING, "most": STRING})
 
 
-def _means(jobs: pd.DataFrame, by: str, settings: Settings) -> pd.DataFrame:
+def _means(jobs: pd.DataFrame, by: str | None, settings: Settings) -> pd.DataFrame:
     """Mean GPUs ``before`` and ``after`` by name, the largest first."""
     value = demand_value(jobs)
     usage = usage_series(jobs, by=by, freq="D", value=value, until=settings.until, tz=settings.tz, partial=False)
@@ -59,7 +59,7 @@ def _means(jobs: pd.DataFrame, by: str, settings: Settings) -> pd.DataFrame:
     if days < 1:
         raise InputError("the log is shorter than two whole days, so there is no change to explain.")
     means = {"before": wide.iloc[:, -2 * days : -days].mean(axis=1), "after": wide.iloc[:, -days:].mean(axis=1)}
-    table = pd.DataFrame(means).rename(index=original_names(jobs, by))
+    table = pd.DataFrame(means).rename(index={} if by is None else original_names(jobs, by))
     return table[table.any(axis=1)].sort_values("after", ascending=False, kind="stable")
 
 
@@ -74,9 +74,8 @@ def _kinds(users: pd.DataFrame) -> dict[str, pd.Series]:
     }
 
 
-def _row(driver: str, part: pd.DataFrame, count: int | None = None) -> dict[str, object]:
+def _row(driver: str, part: pd.DataFrame) -> dict[str, object]:
     change = part["after"] - part["before"]
     most = "" if change.empty else str(change.abs().idxmax())
     sums = {name: float(np.sum(part[name])) for name in ("before", "after")}
-    counted = len(part) if count is None else count
-    return {"driver": driver, "count": counted, **sums, "change_gpus": sums["after"] - sums["before"], "most": most}
+    return {"driver": driver, "count": len(part), **sums, "change_gpus": sums["after"] - sums["before"], "most": most}

@@ -20,7 +20,10 @@ from gpudemand.stages.usage_tables import MEAN, PEAK
 
 @dataclass(frozen=True)
 class Requirement:
-    """Capacity plans for the mean, and for the peak or for waits; the larger one is the requirement.
+    """Capacity plans for the mean, and for the peak or for waits.
+
+    The larger of mean and peak is the requirement. Where there is a target for waits, it alone decides: it says how
+    much headroom jobs need, which the target utilization and the peak only guess.
 
     Parameters
     ----------
@@ -48,19 +51,25 @@ class Requirement:
         return table
 
     @property
+    def deciding(self) -> pd.DataFrame:
+        """Rows of `summary`, by basis, of the plans that the requirement is the larger of."""
+        table = self.summary.set_index("basis")
+        return table.drop(MEAN) if "wait" in table.index else table
+
+    @property
     def binding(self) -> str:
-        """Basis of the plan that requires more GPUs."""
-        return str(self.summary.set_index("basis")["required"].idxmax())
+        """Basis of the deciding plan that requires more GPUs."""
+        return str(self.deciding["required"].idxmax())
 
     @property
     def required(self) -> float:
-        """GPUs that the larger of the two plans requires."""
-        return float(self.summary["required"].max())
+        """GPUs that the deciding plans require."""
+        return float(self.deciding["required"].max())
 
     @property
     def shortfall(self) -> float:
-        """Largest number of GPUs that is short in a bin, by either plan."""
-        return float(self.summary["shortfall"].max())
+        """Largest number of GPUs that is short in a bin."""
+        return float(self.deciding["shortfall"].max())
 
     def mean_demand(self, probabilities: FloatArray) -> FloatArray:
         """Quantiles of the mean demand of each bin, shape (n_bins, n_probabilities)."""
@@ -69,7 +78,7 @@ class Requirement:
 
     @property
     def first_crossing(self) -> pd.Timestamp:
-        """First bin from which on a week is short, by either plan, as `CapacityPlan.summary` says; NaT if never."""
+        """First bin from which on a week is short, as `CapacityPlan.summary` says; NaT if never."""
         return self.crossing("required")
 
     def crossing(self, column: str, installed: float | None = None) -> pd.Timestamp:
@@ -84,8 +93,9 @@ class Requirement:
         return self.first_crossing - self.plans[MEAN].lead_time
 
     def envelope(self) -> pd.DataFrame:
-        """Maximum of the two plans, bin by bin, as `CapacityPlanDisplay` takes it."""
+        """Maximum of the deciding plans, bin by bin, as `CapacityPlanDisplay` takes it."""
         table = self.to_frame()
+        table = table[table["basis"].isin(self.deciding.index)]
         required = [name for name in table.columns if name.startswith("required")]
         return table.groupby("ds", as_index=False)[[*required, "installed"]].max()
 

@@ -31,7 +31,7 @@ def risk_table(requirement: Requirement) -> pd.DataFrame:
     -------
     DataFrame
         ``probability``; ``required_mean`` and ``required_peak`` (or ``required_wait``) by either plan, ``required``
-        (the larger), all in the
+        (of those that decide), all in the
         bin with the largest requirement; ``shortfall``; ``first_crossing`` and ``order_by`` (NaT if never).
     """
     lead, envelope = requirement.plans[MEAN].lead_time, requirement.envelope()
@@ -39,7 +39,7 @@ def risk_table(requirement: Requirement) -> pd.DataFrame:
     for name, share in SHARES.items():
         column = f"required_{name}"
         by_basis = {f"required_{basis}": requirement.plans[basis].table[column].max() for basis in requirement.plans}
-        required = max(by_basis.values())
+        required = max(by_basis[f"required_{basis}"] for basis in requirement.deciding.index)
         shortfall = float((envelope[column] - envelope["installed"]).max())
         first = requirement.crossing(column)
         dates = {"first_crossing": first, "order_by": first - lead}

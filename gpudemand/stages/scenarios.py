@@ -98,7 +98,7 @@ def _row(name: str, requirement: Requirement, base: Requirement) -> dict[str, ob
         "scenario": name,
         "required": plan["required"],
         "change_from_base": plan["required"] - base.required,
-        "shortfall": plan["shortfall"],
+        "shortfall": requirement.shortfall,
         "first_crossing": requirement.first_crossing,
         "order_by": requirement.order_by,
         "share_over": plan["share_over"],

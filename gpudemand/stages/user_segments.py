@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import pandas as pd
 
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError
-from gpudemand.segments import TopologicalSegmenter, segment_profiles
+from gpudemand.segments import ExtrapolationWarning, TopologicalSegmenter, segment_profiles
 from gpudemand.stages.log_tables import original_names
 from gpudemand.stages.settings import Settings
 from gpudemand.usage.series import to_wide, usage_series
@@ -29,11 +30,14 @@ class UserSegments:
         Segment number by user; 0 has the most GPU-hours.
     profiles : DataFrame
         ``segment`` (its name) and the columns of `gpudemand.segments.segment_profiles`, the largest segment first.
+    notes : tuple of str
+        What the segmenter warned of.
     """
 
     wide: pd.DataFrame
     labels: pd.Series
     profiles: pd.DataFrame
+    notes: tuple[str, ...] = ()
 
     @property
     def members(self) -> pd.DataFrame:
@@ -79,6 +83,9 @@ def segment_users(jobs: pd.DataFrame, settings: Settings) -> UserSegments:
         raise InputError(f"segments need at least {_MIN_USERS} users with usage; the log has {n_users}.")
     if n_days < _MIN_DAYS:
         raise InputError(f"segments need at least {_MIN_DAYS} days of history; the log has {n_days}.")
-    labels = TopologicalSegmenter(random_state=0).fit(wide).labels_
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ExtrapolationWarning)
+        labels = TopologicalSegmenter(random_state=0).fit(wide).labels_
+    notes = tuple(str(warning.message) for warning in caught if warning.category is ExtrapolationWarning)
     profiles = segment_profiles(wide, labels).rename(columns={"name": "segment", "gpu_hours_share": "share"})
-    return UserSegments(wide, pd.Series(labels, index=wide.index), profiles.reset_index(drop=True))
+    return UserSegments(wide, pd.Series(labels, index=wide.index), profiles.reset_index(drop=True), notes)

@@ -80,6 +80,7 @@ def render(chain: Chain, tables: dict[str, pd.DataFrame], figures: dict[str, Dra
 
     numbers, settings, attempt = chain.numbers, chain.settings, chain.skipped.attempt
     parts = attempt("parts", lambda: chain.parts)
+    segments = attempt("segments", lambda: chain.segments)
     scenarios = attempt("scenarios", lambda: chain.scenarios)
     return _load_template().render(
         css=(_HERE / "page.css").read_text(encoding="utf-8"),
@@ -97,6 +98,7 @@ def render(chain: Chain, tables: dict[str, pd.DataFrame], figures: dict[str, Dra
         summary=summarize(numbers, tables, "" if parts is None else parts.by),
         caveats=caveats(numbers, chain.demand.windows, tables, chain.skipped, scenarios),
         skipped=chain.skipped,
+        segment_notes=() if segments is None else segments.notes,
         part="" if parts is None else parts.by.replace("gpu_type", "GPU type"),
         part_model="" if parts is None else parts.model,
         wanted=sentences.wanted(tables["wanted"], settings.freq) if "wanted" in tables else "",
