@@ -4,7 +4,8 @@ from .graph.features import GraphFeatures, graph_features, shape_inference_memor
 from .graph.op_graph import OpGraph
 from .graph.structural_matrix import NetworkStructuralMatrix, structural_matrix
 from .hardware import Device
-from .job import TrainingJob, features_from_jobs
+from .job import TrainingJob
+from .job_features import features_from_jobs
 from .measuring.bundled import load_architectures, load_held_out, load_measurements
 from .measuring.measure import measure_training_cost, noise_floor, read_rows
 from .measuring.plan import make_plan, read_plan, write_plan
