@@ -104,7 +104,21 @@ def _sizes_of(n_parameters: float, sizes: dict[str, int]) -> dict[str, int]:
 
 def _excluded(row: dict[str, Any]) -> bool:
     name = str(row["model"]).lower()
-    odd = ("t5", "diffusion", "flux", "wan", "nemotron-3", "debug", "modded", "v4", "bert 4b", "deberta", "distil")
+    odd = (
+        "t5",
+        "diffusion",
+        "flux",
+        "wan",
+        "nemotron-3",
+        "debug",
+        "modded",
+        "v4",
+        "bert 4b",
+        "deberta",
+        "distil",
+        "t0_",
+        "mt0",
+    )
     if str(row["offload"]).startswith("activation") and row["offload"] != "activation offload fraction 0.00":
         return True
     return any(part in name for part in odd) or str(row["method"]).startswith("peft:") or row["optimizer"] == "galore"

@@ -90,7 +90,7 @@ def _job_features(job: TrainingJob) -> dict[str, Any]:
         "threads": 0,
         "optimizer_states": float(OPTIMIZER_STATES[job.optimizer]),
         "n_gpus": job.n_gpus,
-        "checkpointing": float(job.checkpointing),
+        "checkpointing": float(bool(job.checkpointing)),
         "framework_version": job.framework_version,
     }
 

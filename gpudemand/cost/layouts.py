@@ -174,7 +174,7 @@ def _run_of(job: TrainingJob) -> TrainingRun:
 
 
 def _filled(run: TrainingRun) -> list[TrainingRun]:
-    levels = [run.checkpointing] if run.checkpointing is not None else [False, "full"]
+    levels: list[Any] = [run.checkpointing] if run.checkpointing is not None else [False, "full"]
     sizes = [size for size in run.micro_batches() if run.micro_batch or size in _SIZES]
     known = [run if run.micro_batch else run.with_batch(size) for size in sizes]
     return [replace(one, checkpointing=level, optimizer=run.optimizer or "adamw") for one in known for level in levels]

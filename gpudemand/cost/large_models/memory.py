@@ -18,7 +18,8 @@ _GIB = 2.0**30
 _HALF, _SINGLE = 2.0, 4.0
 #: Elements that DeepSpeed's buckets of gradients, and of gathered parameters, hold by default.
 _BUCKET = 5e8
-#: Bytes of an element of the scores of unfused attention while a layer is recomputed, beyond those saved.
+#: Bytes of an element of the scores of unfused attention while a layer is recomputed, beyond those saved; stacks with
+#: fused softmax need none.
 _SCORES = 13.0
 #: Parts of a step's memory in the order in which they print.
 PARTS = (
@@ -239,7 +240,7 @@ def _activations(run: TrainingRun, stage: int) -> float:
         in_flight = _layers_in_flight(run, stage) * count / model.layers
         total += in_flight * (divided / layout.tensor + rest / by)
         if run.checkpointing == "full":
-            scores = _SCORES * model.heads * run.seq_len if run.attention == "eager" else 0.0
+            scores = _SCORES * model.heads * run.seq_len if run.attention == "eager" and not run.is_tuned else 0.0
             total += ((whole + scores) / layout.tensor + others / by) * count / model.layers
     return total * tokens * itemsize
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpudemand._validation import InputError, check_choice, check_number
 from gpudemand.cost.large_models.architecture import Matrix, Transformer
@@ -95,7 +95,7 @@ class Parallel:
             raise InputError(f"{shown} x data {self.data or '?'} is not n_gpus={n_gpus}; change one of them.")
         if (data * self.context * self.tensor) % self.expert:
             raise InputError(f"expert={self.expert} does not divide the {data * self.context} GPUs that share experts.")
-        return Parallel(data, *(getattr(self, name) for name in _DEGREES), self.sharding, self.sequence)
+        return replace(self, data=data)
 
     def check_model(self, model: Transformer) -> None:
         """Raise an `InputError` if a model has too few layers, heads or experts for the layout."""

@@ -75,13 +75,15 @@ class Target:
     fitted: Fitted = field(default_factory=lambda: Fitted({}, {}))
     scales: dict[str, float] = field(default_factory=dict)
     scores: ConformityScores = field(default_factory=lambda: ConformityScores(np.zeros(1), np.ones(1)))
+    n_sources: int = 1
 
     def log_mean(self, expansion: tuple[IntArray, FloatArray, pd.DataFrame], n: int) -> tuple[FloatArray, FloatArray]:
         """Mean and variance over the ways of the log amount of each of `n` runs."""
         rows, weights, terms = expansion
         logs = np.log(self.formula(terms, self.fitted.coefficients))
         mean = np.bincount(rows, weights * logs, minlength=n)
-        return mean, np.bincount(rows, weights * (logs - mean[rows]) ** 2, minlength=n)
+        variance = np.bincount(rows, weights * (logs - mean[rows]) ** 2, minlength=n)
+        return np.asarray(mean, dtype=float), np.asarray(variance, dtype=float)
 
     def fit(self, expansion: tuple[IntArray, FloatArray, pd.DataFrame], y: FloatArray, about: pd.DataFrame) -> None:
         """Fit to measured amounts; intervals are about sources that are not in the training data.
@@ -107,7 +109,8 @@ class Target:
         kinds, codes = about["class"].to_numpy(dtype=object)[known], pd.factorize(source[known])[0]
         self.scales = _scales(error[known], spread[known], kinds, codes)
         scale = self._scale(kinds, spread[known])
-        self.scores = ConformityScores.from_errors(error[known] / scale, codes)
+        self.scores = _scores(error[known] / scale, codes)
+        self.n_sources = int(codes.max()) + 1
 
     def _fit(self, expansion: tuple[IntArray, FloatArray, pd.DataFrame], y: Any, source: Any, use: Any) -> Fitted:
         rows, weights, terms = expansion
@@ -123,7 +126,9 @@ class Target:
     def predict(self, expansion: Any, kinds: list[str], levels: Sequence[float], least: FloatArray) -> FloatArray:
         """Amounts and their intervals, shape (n, 1 + 2 n_levels), none below `least`."""
         mean, variance = self.log_mean(expansion, len(kinds))
-        found = self.scores.intervals(np.exp(mean), self._scale(kinds, variance), levels)
+        # Errors of one source are alike: sources, not rows, are what is exchangeable.
+        shares = [min(level * (1.0 + 1.0 / self.n_sources), 99.9) for level in levels]
+        found = self.scores.intervals(np.exp(mean), self._scale(kinds, variance), shares)
         return np.maximum(found, least[:, None])
 
     def probability_below(self, expansion: Any, kinds: list[str], limit: FloatArray) -> FloatArray:
@@ -132,9 +137,16 @@ class Target:
         return self.scores.cdf((np.log(limit) - mean) / self._scale(kinds, variance))
 
 
+def _scores(errors: FloatArray, sources: IntArray) -> ConformityScores:
+    """Scaled errors in which each source weighs the same, however many rows it has."""
+    order = np.argsort(errors, kind="stable")
+    weights = 1.0 / np.bincount(sources)[sources]
+    return ConformityScores(errors[order], weights[order] / weights.sum())
+
+
 def _scales(error: FloatArray, spread: FloatArray, kinds: Any, sources: IntArray) -> dict[str, float]:
     """Root mean square of the held-out log errors by class beyond the spread over the ways, shrunk to that of all."""
-    weight = 1.0 / np.sqrt(np.bincount(sources)[sources])
+    weight = 1.0 / np.bincount(sources)[sources]
     beyond = np.clip(np.minimum(error**2, 1.0) - spread, (NOISE / 2) ** 2, None)
     pooled = np.average(beyond, weights=weight)
     scales = {}
@@ -266,6 +278,7 @@ def _to_json(target: Target) -> dict[str, Any]:
         "coefficients": target.fitted.coefficients,
         "effects": target.fitted.effects,
         "scales": target.scales,
+        "n_sources": target.n_sources,
         "scores": np.round(target.scores.scores, 5).tolist(),
         "weights": np.round(target.scores.weights, 7).tolist(),
     }
@@ -276,5 +289,5 @@ def _from_json(target: Target, content: dict[str, Any]) -> None:
     if missing:
         raise KeyError(", ".join(sorted(missing)))
     target.fitted = Fitted(dict(content["coefficients"]), dict(content["effects"]))
-    target.scales = dict(content["scales"])
+    target.scales, target.n_sources = dict(content["scales"]), int(content["n_sources"])
     target.scores = ConformityScores(np.array(content["scores"]), np.array(content["weights"]))

@@ -188,4 +188,4 @@ def checked_checkpointing(value: object) -> bool | str | None:
     """``False``, ``"selective"``, ``"full"`` (also for True) or None for unknown; anything else raises an error."""
     if value is not None and value not in (True, *CHECKPOINTING):
         raise InputError(f"checkpointing={value!r} is not known; it is False, 'selective' or 'full'.")
-    return "full" if value is True else value  # type: ignore[return-value]
+    return "full" if value is True else value
