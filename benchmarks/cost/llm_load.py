@@ -121,6 +121,9 @@ def _excluded(row: dict[str, Any]) -> bool:
     )
     if str(row["offload"]).startswith("activation") and row["offload"] != "activation offload fraction 0.00":
         return True
+    # A device that its source throttled, or whose name it misprints.
+    if any(part in row["gpu"] for part in ("power limited", "printed as")):
+        return True
     return any(part in name for part in odd) or str(row["method"]).startswith("peft:") or row["optimizer"] == "galore"
 
 

@@ -30,10 +30,8 @@ def check_transformer(job: Any) -> dict[str, Any]:
     job.device.peak(job.precision)  # raises for a precision that the device lacks
     fused = "flash" if "bf16" in job.device.precisions else "eager"
     micro, times = split_batch(job.batch_size, job.micro_batch, job.accumulate)
-    options: dict[str, Any] = {
-        "attention": job.attention or fused,
-        "checkpointing": checked_checkpointing(job.checkpointing),
-    }
+    level = checked_checkpointing(job.checkpointing)
+    options: dict[str, Any] = {"attention": job.attention or fused, "checkpointing": level}
     names = ("n_gpus", "parallel", "global_batch", "precision", "optimizer", "adapter", "offload")
     given = {name: getattr(job, name) for name in names}
     TrainingRun(job.model, job.device, job.input_shape[0], micro_batch=micro, accumulate=times, **given, **options)

@@ -23,6 +23,8 @@ from gpudemand.cost.regression.conformal import ConformityScores
 _GIB = 2.0**30
 #: Rows of held-out errors that the prior scale of a class of runs is worth.
 _SCALE_ROWS = 10.0
+#: Log error from which on errors count no more for the scale.
+_LARGEST = 0.5
 _FORMAT = 1
 
 
@@ -75,7 +77,6 @@ class Target:
     fitted: Fitted = field(default_factory=lambda: Fitted({}, {}))
     scales: dict[str, float] = field(default_factory=dict)
     scores: ConformityScores = field(default_factory=lambda: ConformityScores(np.zeros(1), np.ones(1)))
-    n_sources: int = 1
 
     def log_mean(self, expansion: tuple[IntArray, FloatArray, pd.DataFrame], n: int) -> tuple[FloatArray, FloatArray]:
         """Mean and variance over the ways of the log amount of each of `n` runs."""
@@ -110,7 +111,6 @@ class Target:
         self.scales = _scales(error[known], spread[known], kinds, codes)
         scale = self._scale(kinds, spread[known])
         self.scores = _scores(error[known] / scale, codes)
-        self.n_sources = int(codes.max()) + 1
 
     def _fit(self, expansion: tuple[IntArray, FloatArray, pd.DataFrame], y: Any, source: Any, use: Any) -> Fitted:
         rows, weights, terms = expansion
@@ -126,9 +126,7 @@ class Target:
     def predict(self, expansion: Any, kinds: list[str], levels: Sequence[float], least: FloatArray) -> FloatArray:
         """Amounts and their intervals, shape (n, 1 + 2 n_levels), none below `least`."""
         mean, variance = self.log_mean(expansion, len(kinds))
-        # Errors of one source are alike: sources, not rows, are what is exchangeable.
-        shares = [min(level * (1.0 + 1.0 / self.n_sources), 99.9) for level in levels]
-        found = self.scores.intervals(np.exp(mean), self._scale(kinds, variance), shares)
+        found = self.scores.intervals(np.exp(mean), self._scale(kinds, variance), levels)
         return np.maximum(found, least[:, None])
 
     def probability_below(self, expansion: Any, kinds: list[str], limit: FloatArray) -> FloatArray:
@@ -145,9 +143,9 @@ def _scores(errors: FloatArray, sources: IntArray) -> ConformityScores:
 
 
 def _scales(error: FloatArray, spread: FloatArray, kinds: Any, sources: IntArray) -> dict[str, float]:
-    """Root mean square of the held-out log errors by class beyond the spread over the ways, shrunk to that of all."""
+    """Scale of the held-out log errors by class beyond the spread over the ways, shrunk to that of all."""
     weight = 1.0 / np.bincount(sources)[sources]
-    beyond = np.clip(np.minimum(error**2, 1.0) - spread, (NOISE / 2) ** 2, None)
+    beyond = np.clip(np.minimum(np.abs(error), _LARGEST) ** 2 - spread, (NOISE / 2) ** 2, None)
     pooled = np.average(beyond, weights=weight)
     scales = {}
     for kind in ("known", "part unknown", "adapter", "experts"):
@@ -278,7 +276,6 @@ def _to_json(target: Target) -> dict[str, Any]:
         "coefficients": target.fitted.coefficients,
         "effects": target.fitted.effects,
         "scales": target.scales,
-        "n_sources": target.n_sources,
         "scores": np.round(target.scores.scores, 5).tolist(),
         "weights": np.round(target.scores.weights, 7).tolist(),
     }
@@ -289,5 +286,5 @@ def _from_json(target: Target, content: dict[str, Any]) -> None:
     if missing:
         raise KeyError(", ".join(sorted(missing)))
     target.fitted = Fitted(dict(content["coefficients"]), dict(content["effects"]))
-    target.scales, target.n_sources = dict(content["scales"]), int(content["n_sources"])
+    target.scales = dict(content["scales"])
     target.scores = ConformityScores(np.array(content["scores"]), np.array(content["weights"]))

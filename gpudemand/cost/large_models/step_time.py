@@ -43,6 +43,9 @@ _REFERENCE = 312e12
 _LAUNCH_S, _KERNELS, _ADAPTER_KERNELS = 1e-5, 18.0, 5.0
 #: Bytes a second of an optimizer in the memory of a host, a GPU: eight GPUs share some 200 GB/s.
 _HOST = 25e9
+#: Share of a forward pass that PyTorch's selective checkpointing recomputes, which keeps every second product;
+#: Megatron's recomputes attention and element-wise work only.
+_SELECTIVE = 0.5
 #: Bytes of a quantised weight that are read, and of its copy in half precision that is written and read.
 _DEQUANTISED = 4.5
 
@@ -114,7 +117,7 @@ def _peak(run: TrainingRun, *, quantised: bool = False) -> float:
 
 def _passes(run: TrainingRun) -> tuple[float, float]:
     """Forward passes that a step's products and its attention are worth; a frozen weight has no gradient."""
-    recomputed = 1.0 if run.checkpointing == "full" else 0.0
+    recomputed = {"full": 1.0, "selective": 0.0 if run.is_tuned else _SELECTIVE}.get(str(run.checkpointing), 0.0)
     eager = 1.0 if run.checkpointing == "selective" and run.attention == "eager" else 0.0
     backward = 2.0 if run.adapter is None else 1.0 + 2.0 * run.trained_share
     # Fused attention recomputes its scores in the backward pass.
