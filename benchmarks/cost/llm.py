@@ -1,6 +1,6 @@
 """Benchmark on public runs of large models, and the fit of the bundled predictor.
 
-    python -m benchmarks.cost.llm --train DIR [--bundle] [--out FILE]
+    python -m benchmarks.cost.llm [--train DIR] [--bundle] [--out FILE]
 
 DIR holds ``llm_training.csv.gz``. Whole projects (sources), whole families of models and whole GPU generations are held
 out in turn, never rows; repetitions of a configuration count once. Baselines: 6 N D at the best single share of the
@@ -23,6 +23,7 @@ from benchmarks.cost.llm_load import read_runs
 from benchmarks.cost.score import summary
 from gpudemand.cost.large_models.predictor import Expansion, LargeModelPredictor, classes_of, expand
 from gpudemand.cost.large_models.run import TrainingRun
+from gpudemand.cost.measuring.bundled import load_held_out_runs
 from gpudemand.datasets.registry import data_folder, refresh_checksums
 
 SPLITS = ("source", "family", "generation")
@@ -30,14 +31,17 @@ _GIB = 2.0**30
 _COSTS = ["seconds_per_token", "memory_gib"]
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Print a table a split and target; fit and store the bundled predictor if asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--train", type=Path, required=True)
+    parser.add_argument("--train", type=Path, help="by default the bundled ratios of held-out predictions are shown")
     parser.add_argument("--split", nargs="+", default=list(SPLITS), choices=SPLITS)
     parser.add_argument("--bundle", action="store_true")
     parser.add_argument("--out", type=Path, help="a Parquet file for predicted over measured, of all held-out rows")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
+    if options.train is None:
+        print(stored_summary().to_string(float_format="{:.3f}".format))
+        return
     rows = read_runs(options.train)
     ways = expand(list(rows["run"]))
     print(f"{len(rows)} configurations: {rows['class'].value_counts().to_dict()}")
@@ -49,9 +53,19 @@ def main() -> None:
         refresh_checksums(data_folder(), "cost/large_models.json")
 
 
+def stored_summary() -> pd.DataFrame:
+    """Errors of the bundled held-out predictions by split, target and class."""
+    ratios = load_held_out_runs()
+    error = (ratios["ratio"] - 1.0).abs()
+    by = [ratios[name] for name in ("split", "target", "class", "method")]
+    table = error.groupby(by).agg(rows="size", median="median", p90=lambda part: part.quantile(0.9))
+    return table.assign(inside=ratios["inside"].groupby(by).mean())
+
+
 def run_split(rows: pd.DataFrame, ways: Expansion, split: str) -> list[pd.DataFrame]:
     """Hold out each value of a column in turn; print and return errors of all methods."""
-    time, held = _empty(rows), _empty(rows)
+    ends = {"low": np.nan, "high": np.nan}
+    time, held = _empty(rows).assign(**ends), _empty(rows).assign(**ends)
     chance = np.full(len(rows), np.nan)
     outs = {name: _empty(rows) for name in ("6 N D, one MFU", "6 N D, MFU by GPU", "boosting")}
     sizes = {name: _empty(rows) for name in ("DeepSpeed's formula", "Hugging Face's formula", "boosting")}
@@ -60,13 +74,12 @@ def run_split(rows: pd.DataFrame, ways: Expansion, split: str) -> list[pd.DataFr
         part, kinds = _part(ways, test), classes_of(list(rows["run"][test]))
         predictor = _fitted(rows, ways, ~test)
         seconds, memory = predictor.predict_expanded(part, kinds)
-        columns = ["predicted", "low", "high"]
-        time.loc[test, columns], held.loc[test, columns] = seconds, memory / _GIB
+        time.loc[test], held.loc[test] = seconds, memory / _GIB
         chance[test] = predictor.fits_expanded(part, list(rows["run"][test]))
         _baselines(rows, test, outs, sizes)
-    kept = [_report(rows, rows["seconds_per_token"], {"ours": time, **outs}, "time", split)]
+    kept = [_report(rows, rows["seconds_per_token"], {"gpudemand": time, **outs}, "time", split)]
     memory_known = rows["memory_gib"].where(rows["status"] == "ok")
-    kept.append(_report(rows, memory_known, {"ours": held, **sizes}, "memory", split))
+    kept.append(_report(rows, memory_known, {"gpudemand": held, **sizes}, "memory", split))
     _report_fit(rows, chance, split)
     return kept
 
@@ -142,15 +155,19 @@ def _report(rows: pd.DataFrame, y: pd.Series, outs: dict[str, pd.DataFrame], wha
     print(f"\n{what}, {split} held out: {int(known.sum())} configurations")
     tables = {name: out[known].assign(y=y[known]) for name, out in outs.items()}
     print(pd.DataFrame({name: summary(out) for name, out in tables.items()}).T.to_string(float_format="{:.3f}".format))
-    ours = tables["ours"]
+    ours = tables["gpudemand"]
     for name in ("class", split):
         parts = {key: {"rows": len(out), **summary(out)} for key, out in ours.groupby(rows.loc[known, name])}
         print(pd.DataFrame(parts).T.to_string(float_format="{:.3f}".format))
-    inside = ((ours["y"] >= ours["low"]) & (ours["y"] <= ours["high"])).to_numpy()
-    about = rows.loc[known, ["source", "model", "class"]].reset_index(drop=True)
-    ratio = (ours["predicted"] / ours["y"]).round(4).to_numpy()
-    gpus = [run.device.name for run in rows.loc[known, "run"]]
-    return about.assign(gpu=gpus, target=what, split=split, ratio=ratio, inside=inside)
+    about = rows.loc[known, ["source", "model", "class"]]
+    about = about.assign(gpu=[run.device.name for run in rows.loc[known, "run"]], target=what, split=split)
+    return pd.concat([_ratios(about, name, out) for name, out in tables.items()], ignore_index=True)
+
+
+def _ratios(about: pd.DataFrame, method: str, out: pd.DataFrame) -> pd.DataFrame:
+    """Predicted over measured, which may be published; the measurements may not."""
+    inside = ((out["y"] >= out["low"]) & (out["y"] <= out["high"])).astype(float) if "low" in out.columns else np.nan
+    return about.assign(method=method, ratio=(out["predicted"] / out["y"]).round(4), inside=inside)
 
 
 def _report_fit(rows: pd.DataFrame, chance: Any, split: str) -> None:

@@ -10,7 +10,7 @@ from .large_models.architecture import Transformer
 from .large_models.parallel import LoRA, Parallel
 from .large_models.published import published_architectures
 from .layouts import smallest_n_gpus, suggest_layouts, training_totals
-from .measuring.bundled import load_architectures, load_held_out, load_measurements
+from .measuring.bundled import load_architectures, load_held_out, load_held_out_runs, load_measurements
 from .measuring.measure import measure_training_cost, noise_floor, read_rows
 from .measuring.plan import make_plan, read_plan, write_plan
 from .memory.breakdown import MemoryBreakdown, memory_breakdown
@@ -51,6 +51,7 @@ __all__ = [
     "graph_features",
     "load_architectures",
     "load_held_out",
+    "load_held_out_runs",
     "load_measurements",
     "make_plan",
     "max_batch_size",
