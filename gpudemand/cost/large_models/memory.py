@@ -101,10 +101,9 @@ def _stage_terms(run: TrainingRun, stage: int) -> dict[str, float]:
     weight, gradient, state = parameter_bytes(run)
     replicas = (run.layout.data or 1) * run.layout.context
     expert_replicas = max(replicas * run.layout.tensor / run.layout.expert, 1.0) if run.layout.expert > 1 else replicas
-    shares = {what: _divided(run, what) for what in ("parameters", "gradients", "states")}
 
     def held(amounts: tuple[float, float], what: str) -> float:
-        by = _shard_size(run) if shares[what] else 0
+        by = _shard_size(run) if _divided(run, what) else 0
         return amounts[0] / min(by or 1, replicas) + amounts[1] / min(by or 1, expert_replicas)
 
     offloaded = run.offload in ("parameters", "all")
