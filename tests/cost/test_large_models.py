@@ -213,6 +213,11 @@ def test_what_is_unknown_is_marginalised_over_what_fits():
     assert {one.checkpointing for _, one in candidates(replace(tight, micro_batch=4, global_batch=None))} == {"full"}
 
 
+def test_samples_that_no_layout_suits_are_said():
+    with pytest.raises(InputError, match="no usual layout of n_gpus=64"):
+        candidates(run_of(n_gpus=64, micro_batch=3, global_batch=100))
+
+
 def test_fitting_recovers_coefficients_in_spite_of_outliers_and_sources():
     rng = np.random.default_rng(0)
     terms = pd.DataFrame({"a": rng.uniform(1, 10, 300), "b": rng.uniform(1, 10, 300)})

@@ -44,14 +44,13 @@ def largest_micro_batch(run: TrainingRun, predictor: LargeModelPredictor, probab
     Parameters
     ----------
     run : TrainingRun
-        Whatever its own micro-batch; with an unknown layout, of the likeliest.
+        Whatever its own micro-batch; what else is unknown is as in the likeliest way to fill it in.
     predictor : LargeModelPredictor
     probability : float, default=0.95
     """
     likeliest = max(candidates(run), key=lambda way: way[0])[1]
-    known = replace(run, parallel=likeliest.parallel, global_batch=None, accumulate=likeliest.accumulate)
 
     def fits(size: int) -> bool:
-        return bool(predictor.fits([replace(known, micro_batch=size, global_batch=None)])[0] >= probability)
+        return bool(predictor.fits([replace(likeliest, micro_batch=size, global_batch=None)])[0] >= probability)
 
     return largest_that(fits, likeliest.micro_batch or 1)

@@ -87,7 +87,11 @@ def _fitting(runs: list[TrainingRun]) -> list[TrainingRun]:
 def plausible_layouts(run: TrainingRun) -> list[TrainingRun]:
     """The run with each of the fastest layouts that fit, fastest first."""
     usual = replace(run, optimizer=run.optimizer or "adamw")
-    fitting = _fitting([one for layout in layouts_of(usual) for one in _filled(layout, smallest=True)])
+    ways = [one for layout in layouts_of(usual) for one in _filled(layout, smallest=True)]
+    if not ways:
+        shown = f"micro_batch={run.micro_batch} and global_batch={run.global_batch}"
+        raise InputError(f"no usual layout of n_gpus={run.n_gpus} suits {shown}; change one of them, or give parallel.")
+    fitting = _fitting(ways)
     pace = step_seconds(pd.DataFrame(list(map(time_terms, fitting))), _SPEEDS)
     per_token = pace / [one.tokens for one in fitting]
     order = per_token.argsort(kind="stable")
