@@ -103,6 +103,8 @@ def test_a_configuration_is_a_file_a_mapping_or_an_object(tmp_path):
         ({"micro_batch": 0}, "micro_batch"),
         ({"micro_batch": 2, "accumulate": 3, "global_batch": 8}, "is not global_batch=8"),
         ({"micro_batch": 3, "batch_size": 8}, "batch_size=8 is not"),
+        ({"micro_batch": 0, "batch_size": 8}, "micro_batch"),
+        ({"accumulate": 0.5}, "accumulate"),
         ({"checkpointing": "some"}, "'selective' or 'full'"),
         ({"offload": "disk"}, "'optimizer', 'parameters' or 'all'"),
         ({"optimizer": "adamv"}, "Did you mean"),
@@ -211,6 +213,14 @@ def test_what_is_unknown_is_marginalised_over_what_fits():
     # A model that only fits when it is recomputed is.
     tight = run_of(model=published("llama-3-70b"), n_gpus=32, parallel=Parallel(sharding="fsdp"), checkpointing=None)
     assert {one.checkpointing for _, one in candidates(replace(tight, micro_batch=4, global_batch=None))} == {"full"}
+
+
+def test_samples_of_a_replica_are_taken_at_once_unless_they_are_accumulated():
+    runs = [
+        TrainingJob.from_config("llama-3-8b", 4096, batch_size=32, **options).run
+        for options in ({}, {"micro_batch": 8}, {"accumulate": 2}, {"micro_batch": 4, "accumulate": 8})
+    ]
+    assert [(run.micro_batch, run.accumulate) for run in runs] == [(32, 1), (8, 4), (16, 2), (4, 8)]
 
 
 def test_samples_that_no_layout_suits_are_said():

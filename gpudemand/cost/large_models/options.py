@@ -29,7 +29,7 @@ def check_transformer(job: Any) -> dict[str, Any]:
     _check_types(job)
     job.device.peak(job.precision)  # raises for a precision that the device lacks
     fused = "flash" if "bf16" in job.device.precisions else "eager"
-    micro, times = split_batch(job.batch_size, job.micro_batch, job.accumulate)
+    micro, times = split_batch(named_batch(job), job.micro_batch, job.accumulate)
     level = checked_checkpointing(job.checkpointing)
     options: dict[str, Any] = {"attention": job.attention or fused, "checkpointing": level}
     names = ("n_gpus", "parallel", "global_batch", "precision", "optimizer", "adapter", "offload")
@@ -45,16 +45,23 @@ def _check_types(job: Any) -> None:
         raise InputError(f"adapter must be a LoRA; got {type(job.adapter).__name__}.")
 
 
-def split_batch(batch: int, micro: int | None, times: int | None) -> tuple[int | None, int | None]:
+def named_batch(job: Any) -> int | None:
+    """Samples a step on a replica; None if they were left at their default."""
+    return None if job.batch_size == DEFAULT_BATCH else job.batch_size
+
+
+def split_batch(batch: int | None, micro: int | None, times: int | None) -> tuple[int | None, int | None]:
     """Samples at once and how often before a step, from the samples a step on a replica where these were named.
 
     Raises
     ------
     InputError
-        If they do not multiply.
+        For what is no whole number of at least 1, or if they do not multiply.
     """
-    if batch != DEFAULT_BATCH:
-        check_number("batch_size", batch, 1, integer=True)
+    for name, value in (("batch_size", batch), ("micro_batch", micro), ("accumulate", times)):
+        if value is not None:
+            check_number(name, value, 1, integer=True)
+    if batch is not None:
         times = times or (1 if micro is None else max(batch // micro, 1))
         micro = micro or batch // times
         if micro * times != batch:
@@ -85,7 +92,7 @@ def check_traced(job: Any) -> dict[str, Any]:
     options = {"checkpointing": level == "full"}
     if job.micro_batch is None and job.accumulate is None:
         return options
-    micro, times = split_batch(job.batch_size, job.micro_batch, job.accumulate)
+    micro, times = split_batch(named_batch(job), job.micro_batch, job.accumulate)
     times = times or 1
     return {**options, "accumulate": times, "batch_size": (micro or max(job.batch_size // times, 1)) * times}
 
