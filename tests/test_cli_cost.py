@@ -66,3 +66,30 @@ def test_errors_are_one_line(network, change, reason):
     assert result.exit_code == 2
     (line,) = [line for line in result.stderr.splitlines() if line]
     assert reason in line
+
+
+def test_a_large_model_by_name_and_layout():
+    layout = ("--seq", 4096, "--gpus", 64, "--tensor", 8, "--zero", 1, "--lora", 16, "--micro-batch", 1, "--quiet")
+    result = invoke("llama-3-8b", *layout)
+    assert result.exit_code == 0, result.output
+    first, *lines = result.stdout.splitlines()
+    assert "llama-3-8b on 4096 tokens" in first
+    assert "data=8, tensor=8, zero1" in first
+    assert {"step time", "tokens a second", "memory"} <= {line.split("  ")[0] for line in lines}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("llama-3-8b",), "give --seq"),
+        (("llama-3-9b", "--seq", 8), "Did you mean"),
+        (("llama-3-8b", "--seq", 8, "--zero", 4), "no level of ZeRO"),
+        (("llama-3-8b", "--seq", 8, "--gpus", 64, "--tensor", 7), "is not n_gpus=64"),
+        (("hf:nowhere/config.json", "--seq", 8), "cannot be read"),
+    ],
+)
+def test_errors_of_large_models_are_one_line(arguments, reason):
+    result = invoke(*arguments, "--quiet")
+    assert result.exit_code == 2
+    (line,) = [line for line in result.stderr.splitlines() if line]
+    assert reason in line

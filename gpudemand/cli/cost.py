@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from gpudemand.cli.options import Bits, Count, Degree, Offload, Rank, Seq, Sharding, Zero
 from gpudemand.cli.terminal import Debug, Quiet, one_line, steps
 
 
@@ -61,22 +62,45 @@ def cost(
         str,
         typer.Argument(
             help="Function, class or model: file.py:name, such as model.py:build_model. The file is run: name only "
-            "files that you trust."
+            "files that you trust. Or a large model by its name or configuration: llama-3-8b, hf:config.json."
         ),
     ],
-    input: Annotated[str, typer.Option(help="Shape of one sample: 3x224x224, or 128 for tokens.")],  # noqa: A002
-    device: Annotated[str, typer.Option(help="A name that `gpudemand devices` lists.")],
-    batch: Annotated[int, typer.Option(help="Samples a step on each GPU.")] = 32,
-    optimizer: Annotated[str, typer.Option(help="sgd, momentum, rmsprop, adagrad, adam or adamw.")] = "sgd",
-    precision: Annotated[str, typer.Option(help="fp32, tf32, fp16 or bf16 (mixed).")] = "fp32",
-    gpus: Annotated[int, typer.Option(help="GPUs that each hold a copy of the network.")] = 1,
+    input: Annotated[  # noqa: A002
+        str | None, typer.Option(help="Shape of one sample: 3x224x224, or 128 for tokens.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="A name that `gpudemand devices` lists.")] = "H200",
+    batch: Annotated[int | None, typer.Option(help="Samples a step on each GPU, 32 if nothing is said.")] = None,
+    optimizer: Annotated[
+        str | None,
+        typer.Option(help="sgd, momentum, rmsprop, adagrad, adam or adamw; also adamw_8bit, muon ... of large models."),
+    ] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="fp32, tf32, fp16 or bf16 (mixed); fp8 of large models.")
+    ] = None,
+    gpus: Annotated[int, typer.Option(help="GPUs; each holds a copy of the network unless a layout is given.")] = 1,
     layout: Annotated[str | None, typer.Option(help="contiguous or channels_last, the order of images.")] = None,
     checkpointing: Annotated[
         bool, typer.Option("--checkpointing", help="Recompute activations in the backward pass.")
     ] = False,
+    selective: Annotated[bool, typer.Option("--selective", help="Large models: recompute cheap activations.")] = False,
     mode: Annotated[str, typer.Option(help="training or inference.")] = "training",
     dtype: Annotated[str | None, typer.Option(help="Type of the input: int64 for tokens.")] = None,
     model: Annotated[Path | None, typer.Option(help="Folder of a predictor; the bundled one if none.")] = None,
+    seq: Seq = None,
+    data: Degree = None,
+    tensor: Degree = None,
+    pipeline: Degree = None,
+    virtual_pipeline: Degree = None,
+    context: Degree = None,
+    expert: Degree = None,
+    zero: Zero = None,
+    sharding: Sharding = None,
+    micro_batch: Count = None,
+    accumulate: Count = None,
+    global_batch: Count = None,
+    lora: Rank = None,
+    bits: Bits = 16,
+    offload: Offload = None,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -84,22 +108,26 @@ def cost(
 
     Runs the Python file that builds the network, with all that it does.
     """
+    from gpudemand.cli.large import is_configuration, large_job, traced_job
     from gpudemand.cli.prediction import format_prediction
-    from gpudemand.cli.source import load_model, parse_shape
-    from gpudemand.cost.job import TrainingJob
     from gpudemand.cost.model import CostModel
 
+    about = {"optimizer": optimizer, "precision": precision, "device": device, "batch_size": batch}
+    about |= {"micro_batch": micro_batch, "accumulate": accumulate}
+    about |= {"checkpointing": "full" if checkpointing else "selective" if selective else None}
     with steps(quiet=quiet) as begin:
-        begin(f"Running {network.rpartition(':')[0]} to build the network")
-        built, shape = load_model(network), parse_shape(input)
-        job = TrainingJob(
-            *(built, shape, batch, optimizer, precision, device, gpus, layout),
-            checkpointing=checkpointing,
-            input_dtype=dtype,
-            mode=mode,
-        )
-        begin("Tracing the network")
-        job.graph.flops  # noqa: B018 (traced here, under its own progress message)
+        if is_configuration(network):
+            degrees = {"data": data, "tensor": tensor, "pipeline": pipeline, "virtual_pipeline": virtual_pipeline}
+            degrees |= {"context": context, "expert": expert}
+            others = {"zero": zero, "sharding": sharding, "lora": lora, "bits": bits, "offload": offload}
+            job = large_job(network, seq, gpus, degrees, **about, **others, global_batch=global_batch)
+        else:
+            begin(f"Running {network.rpartition(':')[0]} to build the network")
+            given = {name: value for name, value in about.items() if value is not None}
+            parts = {"layout": layout, "input_dtype": dtype, "mode": mode, "n_gpus": gpus}
+            job = traced_job(network, input, zero, sharding, **given, **parts)
+            begin("Tracing the network")
+            job.graph.flops  # noqa: B018 (traced here, under its own progress message)
         begin("Predicting")
         table = format_prediction(CostModel.load(model), job)
     typer.echo(table)

@@ -32,18 +32,22 @@ def format_prediction(model: CostModel, job: TrainingJob) -> str:
         row, probability, largest = model.predict(job).iloc[0], model.fits(job), model.max_batch_size(job)
     time, memory = _with_interval(row, "step_time_s", format_seconds), _with_interval(row, "memory_gib", format_gib)
     limit = format_gib(job.hardware.usable_memory_gib)
-    speed = job.batch_size * job.n_gpus / row["step_time_s"]
-    rows = [
-        ("step time", *time),
-        ("samples a second", f"{speed:,.4g}", ""),
-        ("memory", *memory),
+    rows = [("step time", *time), *_speed(job, float(row["step_time_s"])), ("memory", *memory)]
+    rows += [
         (f"fits into {limit}", f"{100 * probability:.0f} %", ""),
-        ("largest batch that fits", f"{largest:,}", "with 95 %"),
+        ("largest batch that fits" if job.run is None else "most samples at once", f"{largest:,}", "with 95 %"),
     ]
     lines = [repr(job), "", aligned(pd.DataFrame(rows, columns=["", "predicted", "90 % interval"]))]
     far = dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, FarFromTrainingWarning))
     lines += ["", *far] if far else []
     return "\n".join(lines)
+
+
+def _speed(job: TrainingJob, seconds: float) -> list[tuple[str, str, str]]:
+    samples = job.samples_per_step / seconds
+    if job.run is None:
+        return [("samples a second", f"{samples:,.4g}", "")]
+    return [("tokens a second", f"{samples * job.run.seq_len:,.4g}", f"{job.samples_per_step:,} samples a step")]
 
 
 def _with_interval(row: pd.Series, name: str, write: Callable[[float], str]) -> tuple[str, str]:

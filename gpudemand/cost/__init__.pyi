@@ -4,8 +4,13 @@ from .graph.features import GraphFeatures, graph_features, shape_inference_memor
 from .graph.op_graph import OpGraph
 from .graph.structural_matrix import NetworkStructuralMatrix, structural_matrix
 from .hardware import Device
-from .job import TrainingJob, features_from_jobs
-from .measuring.bundled import load_architectures, load_held_out, load_measurements
+from .job import TrainingJob
+from .job_features import features_from_jobs
+from .large_models.architecture import Transformer
+from .large_models.parallel import LoRA, Parallel
+from .large_models.published import published_architectures
+from .layouts import smallest_n_gpus, suggest_layouts, training_totals
+from .measuring.bundled import load_architectures, load_held_out, load_held_out_runs, load_measurements
 from .measuring.measure import measure_training_cost, noise_floor, read_rows
 from .measuring.plan import make_plan, read_plan, write_plan
 from .memory.breakdown import MemoryBreakdown, memory_breakdown
@@ -29,12 +34,15 @@ __all__ = [
     "FamilySplit",
     "GraphFeatures",
     "InterpolationSplit",
+    "LoRA",
     "MemoryBreakdown",
     "MemoryModel",
     "NetworkStructuralMatrix",
     "OpGraph",
+    "Parallel",
     "TrainingCostRegressor",
     "TrainingJob",
+    "Transformer",
     "UnknownOperatorWarning",
     "device",
     "family_of",
@@ -43,6 +51,7 @@ __all__ = [
     "graph_features",
     "load_architectures",
     "load_held_out",
+    "load_held_out_runs",
     "load_measurements",
     "make_plan",
     "max_batch_size",
@@ -51,13 +60,17 @@ __all__ = [
     "memory_breakdown",
     "memory_features",
     "noise_floor",
+    "published_architectures",
     "read_plan",
     "read_rows",
     "save_device",
     "shape_inference_memory",
     "simulate_memory",
+    "smallest_n_gpus",
     "structural_matrix",
+    "suggest_layouts",
     "trace_architectures",
     "training_flops",
+    "training_totals",
     "write_plan",
 ]

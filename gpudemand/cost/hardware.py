@@ -19,12 +19,16 @@ _PEAKS = {
     # Without tensor cores and without fast half precision, operands are halves and the arithmetic is single.
     "fp16": ("fp16_tensor_tflops", "fp16_tflops", "fp32_tflops"),
     "bf16": ("bf16_tensor_tflops",),
+    # Of the linear layers of transformers only; the rest is in half precision.
+    "fp8": ("fp8_tensor_tflops",),
 }
 _TERA, _GIGA = 1e12, 1e9
 #: PCI Express generation -> bandwidth of sixteen lanes, both directions together.
 _PCIE_GB_S = {3: 32.0, 4: 64.0, 5: 128.0}
 #: Share of the nominal memory usable by processes, where unknown; 0.976 on average over data/devices.csv.
 _USABLE = 0.975
+#: GPUs of a machine, and its network for each of them, bytes a second, where unknown: eight on 100 Gbit/s.
+_NODE_GPUS, _NETWORK = 8.0, 1.5625e9
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,6 +59,10 @@ fp8_tensor_tflops, int8_tops : float, optional
     interconnect_gb_s : float, optional
         To all neighbours, both directions together.
     pcie_generation : float, optional
+    node_gpus : float, default=8
+        GPUs of a machine that the interconnect joins.
+    network_gb_s : float, optional
+        Network to other machines, a GPU and direction; where unknown an eighth of 100 Gbit/s.
     vendor, kind, die, architecture, compute_capability, source : str, optional
         ``kind`` is ``gpu`` or ``cpu``. Devices with one `die` are variants of one chip: hold them out together.
     year : float, optional
@@ -91,6 +99,8 @@ fp8_tensor_tflops, int8_tops : float, optional
     interconnect: str = "pcie"
     interconnect_gb_s: float = math.nan
     pcie_generation: float = math.nan
+    node_gpus: float = _NODE_GPUS
+    network_gb_s: float = math.nan
     vendor: str = ""
     kind: str = "gpu"
     die: str = ""
@@ -100,6 +110,8 @@ fp8_tensor_tflops, int8_tops : float, optional
     source: str = ""
 
     def __post_init__(self) -> None:
+        if math.isnan(self.node_gpus):
+            object.__setattr__(self, "node_gpus", _NODE_GPUS)
         for name in ("memory_gib", "bandwidth_gb_s", "fp32_tflops"):
             check_number(name, getattr(self, name), 0, open_low=True)
         check_choice("kind", self.kind, ("gpu", "cpu"))
@@ -109,7 +121,7 @@ fp8_tensor_tflops, int8_tops : float, optional
 
         Parameters
         ----------
-        precision : {"fp64", "fp32", "tf32", "fp16", "amp", "bf16"}
+        precision : {"fp64", "fp32", "tf32", "fp16", "amp", "bf16", "fp8"}
             ``fp16`` and ``bf16`` are mixed precision with sums in single precision.
 
         Raises
@@ -160,6 +172,11 @@ fp8_tensor_tflops, int8_tops : float, optional
     def pcie_bandwidth(self) -> float:
         """Bandwidth of sixteen PCIe lanes, both directions together, bytes a second; NaN if unknown."""
         return _PCIE_GB_S.get(self.pcie_generation, math.nan) * _GIGA  # type: ignore[call-overload]
+
+    @property
+    def network_bandwidth(self) -> float:
+        """Bandwidth of the network to other machines, a GPU and direction, bytes a second."""
+        return _NETWORK if math.isnan(self.network_gb_s) else self.network_gb_s * _GIGA
 
     @property
     def usable_memory_gib(self) -> float:

@@ -1,30 +1,31 @@
-"""`TrainingJob`: a network, its hyper-parameters and its device; and the features of jobs."""
+"""`TrainingJob`: a network, its hyper-parameters and its device."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import pandas as pd
-
-from gpudemand._typing import STRING
 from gpudemand._validation import InputError, check_choice, check_number
 from gpudemand.cost.devices import device
 from gpudemand.cost.graph.features import OPTIMIZER_STATES
 from gpudemand.cost.graph.op_graph import OpGraph
 from gpudemand.cost.hardware import PRECISIONS, Device
+from gpudemand.cost.large_models.architecture import Transformer
+from gpudemand.cost.large_models.options import check_traced, check_transformer, named_batch, split_batch
+from gpudemand.cost.large_models.parallel import LoRA, Parallel
+from gpudemand.cost.large_models.published import architecture
+from gpudemand.cost.large_models.run import TrainingRun
 from gpudemand.cost.measuring.configuration import CHOICES, check_keras
-from gpudemand.cost.regression.feature_table import CATEGORIES, NUMBERS, features_of_graphs
+from gpudemand.cost.network import fingerprint, framework_of
 from gpudemand.cost.tracing.inputs import read_inputs
 
 #: Model -> fingerprint and inputs -> graph, for as long as the model lives.
 _GRAPHS: WeakKeyDictionary[Any, dict[Hashable, OpGraph]] = WeakKeyDictionary()
 #: What a job does with the network.
 MODES = ("training", "inference")
-_DEVICE_NUMBERS = ("bandwidth_gb_s", "fp32_tflops", "sms", "boost_clock_mhz", "l2_mib", "year")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -33,38 +34,54 @@ class TrainingJob:
 
     Parameters
     ----------
-    model : torch.nn.Module, keras.Model or OpGraph
-        The network, on any device including the meta device; it is not changed.
+    model : torch.nn.Module, keras.Model, OpGraph or Transformer
+        The network, on any device including the meta device; it is not changed. `from_config` makes a `Transformer`.
     input_shape : tuple of int, or a list or dict of such tuples, default=None
         Of one sample, without the batch. A Keras model that declares its inputs, and an `OpGraph`, need none.
     batch_size : int, default=32
-        Samples a step on each GPU.
+        Samples a step on each GPU; of a `Transformer` on each replica, unknown if it is left at 32.
     optimizer : {"sgd", "momentum", "rmsprop", "adagrad", "adam", "adamw"}, default="sgd"
-        ``momentum`` is SGD with momentum.
-    precision : {"fp32", "tf32", "fp16", "amp", "bf16"}, default="fp32"
+        ``momentum`` is SGD with momentum. Of a `Transformer` also ``adamw_bf16``, ``adamw_8bit``, ``adafactor`` and
+        ``muon``; None is AdamW with states of unknown precision.
+    precision : {"fp32", "tf32", "fp16", "amp", "bf16", "fp8"}, default="fp32"
         ``fp16`` (also called ``amp``) and ``bf16`` are automatic mixed precision: weights stay in single precision.
+        ``fp8`` is for the linear layers of a `Transformer`.
     device : str or Device, default="H200"
         A name of `gpudemand.cost.devices.devices`, in any of its spellings, or a `Device`.
     n_gpus : int, default=1
-        GPUs that each hold a copy of the network (data parallelism).
+        GPUs; each holds a copy of the network (data parallelism) unless `parallel` says otherwise.
     layout : {"contiguous", "channels_last"}, optional
         Memory order of images; by default that of the framework.
     execution : {"eager", "compiled"}, optional
         By default ``compiled`` for Keras and for what ``torch.compile`` returned, else ``eager``.
-    checkpointing : bool, default=False
-        Recompute activations in the backward pass instead of saving them.
+    checkpointing : {False, "selective", "full"}, optional
+        Recompute activations in the backward pass instead of saving them; True is ``"full"``. None is False, of a
+        `Transformer` unknown.
     framework_version : str, optional
         Such as ``"2.6.0"``; None is the newest in the training data.
     input_dtype : str, or a list or dict of str, optional
         As for `OpGraph.from_torch`.
     mode : {"training", "inference"}, default="training"
         A training step, or a forward pass in evaluation mode without gradients, which `optimizer` has no part in.
+    parallel : Parallel, optional
+        Layout over the GPUs. None is data parallelism, of a `Transformer` on several GPUs unknown.
+    micro_batch, accumulate : int, optional
+        Samples that a replica takes at once, and how often before a step; with `batch_size`, two of the three. Of a
+        `Transformer` they may be unknown.
+    global_batch : int, optional
+        Samples a step on all GPUs together.
+    adapter : LoRA, optional
+        Of a `Transformer`, low-rank adapters that are trained instead of its weights.
+    offload : {"optimizer", "parameters", "all"}, optional
+        Of a `Transformer`, what waits in the memory of the host.
+    attention : {"flash", "eager"}, optional
+        Of a `Transformer`, fused attention or not; by default fused where the device has bf16.
 
     Raises
     ------
     InputError
-        For an object that is no model, a number out of range, an unknown device, a precision that it lacks, or
-        checkpointing or several GPUs in inference.
+        For an object that is no model, a number out of range, an unknown device, a precision that it lacks,
+        checkpointing or several GPUs in inference, or options that do not go together.
 
     Examples
     --------
@@ -86,16 +103,29 @@ class TrainingJob:
     n_gpus: int = 1
     layout: str | None = None
     execution: str | None = None
-    checkpointing: bool = False
+    checkpointing: bool | str | None = None
     framework_version: str | None = None
     input_dtype: Any = None
     mode: str = "training"
+    parallel: Parallel | None = None
+    micro_batch: int | None = None
+    accumulate: int | None = None
+    global_batch: int | None = None
+    adapter: LoRA | None = None
+    offload: str | None = None
+    attention: str | None = None
 
     def __post_init__(self) -> None:
-        keras = self.framework == "keras"
-        compiled = keras or hasattr(self.model, "_orig_mod")
         self._set("device", device(self.device))
         self._set("precision", "fp16" if self.precision == "amp" else self.precision)
+        if isinstance(self.model, Transformer):
+            for name, value in check_transformer(self).items():
+                self._set(name, value)
+            return
+        for name, value in check_traced(self).items():
+            self._set(name, value)
+        keras = self.framework == "keras"
+        compiled = keras or hasattr(self.model, "_orig_mod")
         self._set("layout", self.layout or ("channels_last" if keras else "contiguous"))
         self._set("execution", self.execution or ("compiled" if compiled else "eager"))
         for name in ("batch_size", "n_gpus"):
@@ -107,6 +137,44 @@ class TrainingJob:
         check_choice("mode", self.mode, MODES)
         self._check_shape()
         self._check_combination()
+
+    @classmethod
+    def from_config(cls, config: Any, seq_len: int, **options: Any) -> TrainingJob:
+        """Training of a transformer from its configuration, without weights or code.
+
+        Parameters
+        ----------
+        config : str, path-like, mapping, transformers configuration or Transformer
+            The name of a published model (``"llama-3-8b"``), a ``config.json``, or what it holds.
+        seq_len : int
+            Tokens of a sample.
+        **options
+            Parameters of `TrainingJob` but `model` and `input_shape`. Defaults differ: `precision` is ``bf16``, or
+            ``fp16`` where the device lacks it; `optimizer` is AdamW with states of unknown precision; layout,
+            micro-batch and checkpointing are unknown if they are left out, and intervals say so.
+
+        Returns
+        -------
+        TrainingJob
+
+        Raises
+        ------
+        InputError
+            For an unknown name, a configuration that is none, and as `TrainingJob` raises it.
+
+        Examples
+        --------
+        >>> layout = Parallel(tensor=8, sharding="zero1")
+        >>> job = TrainingJob.from_config("llama-3-8b", 4096, device="H100", n_gpus=64, parallel=layout, micro_batch=2)
+        >>> job
+        TrainingJob(llama-3-8b on 4096 tokens: 2 at once x 1, adamw, bf16, data=8, tensor=8, zero1, 64 x H100 SXM5)
+        """
+        hardware = device(options.get("device", "H200"))
+        if options.get("batch_size") is not None:
+            given = (options.get(name) for name in ("batch_size", "micro_batch", "accumulate"))
+            options["micro_batch"], options["accumulate"] = split_batch(*given)
+        half = "bf16" if "bf16" in hardware.precisions else "fp16"
+        return cls(architecture(config), (seq_len,), **{"precision": half, "optimizer": None, **options})
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)  # the class is frozen
@@ -133,9 +201,25 @@ class TrainingJob:
         return device(self.device)
 
     @functools.cached_property
+    def run(self) -> TrainingRun | None:
+        """All that time and memory of a `Transformer` depend on; None for a network that is traced."""
+        if not isinstance(self.model, Transformer):
+            return None
+        names = ("n_gpus", "parallel", "global_batch", "precision", "optimizer", "checkpointing")
+        options = {name: getattr(self, name) for name in (*names, "adapter", "offload", "attention")}
+        micro, times = split_batch(named_batch(self), self.micro_batch, self.accumulate)
+        options |= {"micro_batch": micro, "accumulate": times, "compiled": self.execution == "compiled"}
+        return TrainingRun(self.model, self.hardware, self.input_shape[0], **options)
+
+    @property
+    def samples_per_step(self) -> int:
+        """Samples a step on all GPUs together; of a `Transformer` without any, one of each replica."""
+        return self.batch_size * self.n_gpus if self.run is None else self.run.samples
+
+    @functools.cached_property
     def framework(self) -> str:
         """Either ``torch`` or ``keras``."""
-        return _framework(self.model)
+        return framework_of(self.model)
 
     @functools.cached_property
     def inputs_key(self) -> Hashable:
@@ -156,8 +240,12 @@ class TrainingJob:
         """
         if isinstance(self.model, OpGraph):
             return self.model
+        if isinstance(self.model, Transformer):
+            raise InputError(
+                f"{self.model.name} comes from a configuration, which has no operator graph; trace a module."
+            )
         known = _GRAPHS.setdefault(self.model, {})
-        key = (self.inputs_key, self.mode, _fingerprint(self.model, self.framework))
+        key = (self.inputs_key, self.mode, fingerprint(self.model, self.framework))
         if key not in known:
             known[key] = self._trace()
         return known[key]
@@ -168,9 +256,12 @@ class TrainingJob:
         return tracer(self.model, self.input_shape, input_dtype=self.input_dtype, **mode)
 
     def __repr__(self) -> str:
+        if self.run is not None:
+            return f"TrainingJob({self.run})"
         name = self.model.name if isinstance(self.model, OpGraph) else type(self.model).__name__
         options = [f"batch {self.batch_size}", self.optimizer, self.precision, self.layout, self.execution]
-        options += ["checkpointing"] * self.checkpointing
+        options += [] if self.parallel is None else [str(self.parallel)]
+        options += ["checkpointing"] * bool(self.checkpointing)
         if self.mode == "inference":
             options[1] = "inference"
         count = f"{self.n_gpus} x " if self.n_gpus > 1 else ""
@@ -181,115 +272,3 @@ class TrainingJob:
         if isinstance(shape, tuple):
             return f" on {'x'.join(map(str, shape))}"
         return "" if shape is None else f" on {len(shape)} inputs"
-
-
-def features_from_jobs(jobs: TrainingJob | Iterable[TrainingJob]) -> pd.DataFrame:
-    """Features of jobs: hyper-parameters, graphs and devices, never a network's name.
-
-    Parameters
-    ----------
-    jobs : TrainingJob or iterable of TrainingJob
-        Each network is traced once.
-
-    Returns
-    -------
-    DataFrame
-        A row a job. The columns of `gpudemand.cost.features_from_rows` (``device`` is ``cpu`` or ``cuda``), ``n_gpus``,
-        ``checkpointing`` (0 or 1), ``framework_version``, and of the device ``device_name``, ``device_die``,
-        ``device_memory_gib`` (usable by processes), ``device_peak_tflops`` (at the job's precision),
-        ``device_interconnect_gb_s``, ``device_bandwidth_gb_s``, ``device_fp32_tflops``, ``device_sms``,
-        ``device_boost_clock_mhz``, ``device_l2_mib`` and ``device_year``.
-
-    Examples
-    --------
-    >>> import torch
-    >>> net = torch.nn.Linear(64, 10)
-    >>> jobs = [TrainingJob(net, (64,), batch_size=n, device="T4") for n in (8, 16)]
-    >>> features_from_jobs(jobs)[["framework", "batch_size", "flops", "device_peak_tflops"]]
-      framework  batch_size   flops  device_peak_tflops
-    0     torch           8  1280.0                8.14
-    1     torch          16  1280.0                8.14
-    """
-    listed = [jobs] if isinstance(jobs, TrainingJob) else list(jobs)
-    for job in listed:
-        if not isinstance(job, TrainingJob):
-            raise InputError(f"jobs must hold TrainingJobs; got {type(job).__name__}.")
-    if not listed:
-        raise InputError("jobs is empty.")
-    own = pd.DataFrame([{**_job_features(job), **_device_features(job.hardware, job.precision)} for job in listed])
-    graphs, positions = distinct_graphs(listed)
-    described = features_of_graphs(graphs).iloc[positions].reset_index(drop=True)
-    text = {name: STRING for name in own.columns if name in _TEXT}
-    table = pd.concat([own.astype(text), described], axis=1)
-    return table[[*_FIRST, *described.columns, *(name for name in own.columns if name not in _FIRST)]]
-
-
-_FIRST = [*CATEGORIES, *NUMBERS, "optimizer_states"]
-_TEXT = {*CATEGORIES, "framework_version", "device_name", "device_die"}
-
-
-def distinct_graphs(jobs: list[TrainingJob]) -> tuple[list[OpGraph], list[int]]:
-    """Distinct graphs, and the position of each job's graph among them."""
-    position: dict[Hashable, int] = {}
-    graphs: list[OpGraph] = []
-    rows = []
-    for job in jobs:
-        key = (id(job.model), job.inputs_key, job.mode)
-        if key not in position:
-            position[key] = len(graphs)
-            graphs.append(job.graph)
-        rows.append(position[key])
-    return graphs, rows
-
-
-def _job_features(job: TrainingJob) -> dict[str, Any]:
-    return {
-        "framework": job.framework,
-        "optimizer": job.optimizer,
-        "precision": job.precision,
-        "layout": job.layout,
-        "execution": job.execution,
-        "device": "cpu" if job.hardware.kind == "cpu" else "cuda",
-        "batch_size": job.batch_size,
-        "threads": 0,
-        "optimizer_states": float(OPTIMIZER_STATES[job.optimizer]),
-        "n_gpus": job.n_gpus,
-        "checkpointing": float(job.checkpointing),
-        "framework_version": job.framework_version,
-    }
-
-
-@functools.lru_cache(maxsize=1024)
-def _device_features(hardware: Device, precision: str) -> dict[str, Any]:
-    return {
-        "device_name": hardware.name,
-        "device_die": hardware.die,
-        "device_memory_gib": hardware.usable_memory_gib,
-        "device_peak_tflops": hardware.peak(precision) / 1e12,
-        "device_interconnect_gb_s": hardware.interconnect_bandwidth / 1e9,
-        **{f"device_{name}": getattr(hardware, name) for name in _DEVICE_NUMBERS},
-    }
-
-
-def _framework(model: Any) -> str:
-    if isinstance(model, OpGraph):
-        return "keras" if model.framework == "keras" else "torch"
-    if isinstance(model, type):
-        raise InputError(f"model must be an instance; got the class {model.__name__}: call it.")
-    # By name, so that neither framework is imported.
-    roots = {parent.__module__.split(".")[0] for parent in type(model).__mro__ if parent is not object}
-    if "keras" in roots:
-        return "keras"
-    if any(
-        (parent.__module__, parent.__name__) == ("torch.nn.modules.module", "Module") for parent in type(model).__mro__
-    ):
-        return "torch"
-    raise InputError(f"model must be a torch.nn.Module, a keras.Model or an OpGraph; got {type(model).__name__}.")
-
-
-def _fingerprint(model: Any, framework: str) -> Hashable:
-    """Types, modes and shapes of the layers, which may be frozen, added or replaced after a first trace."""
-    if framework == "keras":
-        return tuple((tuple(weight.shape), weight.trainable) for weight in model.weights)
-    parts = tuple((type(part), part.training) for part in model.modules())
-    return parts, tuple((tuple(weight.shape), weight.requires_grad) for weight in model.parameters())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -13,12 +14,22 @@ import pandas as pd
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_columns, check_number
 from gpudemand.cost.job import TrainingJob
+from gpudemand.cost.large_models.breakdown import largest_micro_batch, run_breakdown
+from gpudemand.cost.large_models.predictor import LargeModelPredictor
 from gpudemand.cost.memory.breakdown import MemoryBreakdown, memory_breakdown
-from gpudemand.cost.model_inputs import memory_covariates, memory_inputs, memory_setting, step_time_inputs
+from gpudemand.cost.model_inputs import (
+    listed_jobs,
+    memory_covariates,
+    memory_inputs,
+    memory_setting,
+    rows_by_kind,
+    step_time_inputs,
+)
 from gpudemand.cost.predict.largest_batch import max_batch_size
 from gpudemand.cost.predict.memory_model import MemoryModel
 from gpudemand.cost.predict.step_time_model import StepTimeModel
 from gpudemand.cost.predict.stored_models import MANIFEST, load_models, save_models
+from gpudemand.cost.sharded import memory_saved_gib, one_pass, predict_traced
 from gpudemand.datasets.registry import bundled_path
 
 #: Target column -> class of its model.
@@ -31,7 +42,8 @@ class CostModel:
 
     Time is a linear model of the job's work at the peaks of its device's datasheet, with a learned correction
     (`StepTimeModel`); memory is a fitted sum of simulated amounts (`MemoryModel`). CPUs and GPUs have separate models.
-    Nothing is run and nothing is allocated.
+    Nothing is run and nothing is allocated. Jobs made by `TrainingJob.from_config` have physical formulas of their own,
+    `large_models`.
 
     Parameters
     ----------
@@ -173,18 +185,25 @@ class CostModel:
         InputError
             For no jobs, or a kind of device without training data.
         """
-        listed = _as_list(jobs)
+        listed = listed_jobs(jobs)
         levels = [check_number("level", value, 0, 99.9, open_low=True) for value in np.atleast_1d(np.asarray(level))]
-        ends = [f"-{side}-{value:g}" for value in levels for side in ("lo", "hi")]
-        result = pd.DataFrame(
-            index=range(len(listed)), columns=[t + e for t in TARGETS for e in ("", *ends)], dtype=float
-        )
-        for kind, rows in self._by_kind(listed).items():
-            for target in TARGETS:
-                table = _INPUTS[target]([listed[row] for row in rows])
-                found = self._model(kind, target).predict_all(table, levels)
-                result.loc[rows, [target + end for end in ("", *ends)]] = found
-        return result
+        large = np.array([job.run is not None for job in listed])
+        parts = []
+        if large.any():
+            runs = [job.run for job in listed if job.run is not None]
+            parts.append(self.large_models.predict(runs, levels).set_axis(np.flatnonzero(large)))
+        if not large.all():
+            traced = [job for job in listed if job.run is None]
+            parts.append(predict_traced(traced, levels, self._predict_part).set_axis(np.flatnonzero(~large)))
+        return pd.concat(parts).sort_index()
+
+    def _predict_part(self, kind: str, target: str, jobs: list[TrainingJob], levels: Sequence[float]) -> FloatArray:
+        return np.asarray(self._model(kind, target).predict_all(_INPUTS[target](jobs), levels))
+
+    @functools.cached_property
+    def large_models(self) -> LargeModelPredictor:
+        """Predictor of jobs from configurations."""
+        return LargeModelPredictor.load()
 
     def fits(self, job: TrainingJob) -> float:
         """Probability that a job fits into the memory of its device.
@@ -193,9 +212,12 @@ class CostModel:
         ----------
         job : TrainingJob
         """
-        (only,) = _as_list(job)
-        limit = only.hardware.usable_memory_gib
-        return float(self._model(only.hardware.kind, "memory_gib").probability_below(memory_inputs([only]), limit)[0])
+        (only,) = listed_jobs(job)
+        if only.run is not None:
+            return float(self.large_models.fits([only.run])[0])
+        limit = only.hardware.usable_memory_gib + memory_saved_gib(only)
+        inputs = memory_inputs([one_pass(only)])
+        return float(self._model(only.hardware.kind, "memory_gib").probability_below(inputs, limit)[0])
 
     def max_batch_size(self, job: TrainingJob, probability: float = 0.95) -> int:
         """Largest batch that fits with a given probability, whatever the batch size of the job.
@@ -208,11 +230,13 @@ class CostModel:
         Returns
         -------
         int
-            Samples on each GPU; 0 if not even one fits.
+            Samples on each GPU at once, of a `Transformer` on each replica; 0 if not even one fits.
         """
-        (only,) = _as_list(job)
+        (only,) = listed_jobs(job)
+        if only.run is not None:
+            return largest_micro_batch(only.run, self.large_models, probability)
         model, hardware = self._model(only.hardware.kind, "memory_gib"), only.hardware
-        setting, limit = memory_setting(only), hardware.usable_memory_gib
+        setting, limit = memory_setting(only), hardware.usable_memory_gib + memory_saved_gib(only)
         return max_batch_size(model, only.graph, limit, setting, level=probability, device=memory_covariates(only))
 
     def breakdown(self, job: TrainingJob) -> MemoryBreakdown:
@@ -222,8 +246,10 @@ class CostModel:
         ----------
         job : TrainingJob
         """
-        (only,) = _as_list(job)
-        options = {"checkpointing": only.checkpointing, "inference": only.mode == "inference"}
+        (only,) = listed_jobs(job)
+        if only.run is not None:
+            return run_breakdown(only.run, self.large_models)
+        options: dict[str, bool] = {"checkpointing": bool(only.checkpointing), "inference": only.mode == "inference"}
         return memory_breakdown(only.graph, only.batch_size, only.optimizer, only.precision, **options)
 
     def calibrate(self, jobs: Jobs, step_time_s: Any) -> CostModel:
@@ -245,10 +271,12 @@ class CostModel:
         CostModel
             This object.
         """
-        listed, seconds = _as_list(jobs), np.atleast_1d(np.asarray(step_time_s, dtype=float))
+        listed, seconds = listed_jobs(jobs), np.atleast_1d(np.asarray(step_time_s, dtype=float))
+        if any(job.run is not None for job in listed):
+            raise InputError("jobs from a configuration cannot be calibrated on; calibrate with traced networks.")
         if len(seconds) != len(listed):
             raise InputError(f"step_time_s has {len(seconds)} values for {len(listed)} jobs; give one for each.")
-        for kind, rows in self._by_kind(listed).items():
+        for kind, rows in rows_by_kind(listed).items():
             self._model(kind, "step_time_s").calibrate(step_time_inputs([listed[row] for row in rows]), seconds[rows])
         return self
 
@@ -264,22 +292,9 @@ class CostModel:
             raise InputError(f"there is no model of a {kind}, only of: {kinds}; fit with measurements of one.")
         return models[kind, target]
 
-    @staticmethod
-    def _by_kind(jobs: list[TrainingJob]) -> dict[str, Any]:
-        kinds = np.array([job.hardware.kind for job in jobs])
-        return {str(kind): np.flatnonzero(kinds == kind) for kind in np.unique(kinds)}
-
     def __repr__(self) -> str:
         parts = [f"{kind}: {data['jobs']:,} jobs" for kind, data in getattr(self, "fitted_on_", {}).items()]
         return f"CostModel({', '.join(parts) or 'not fitted'})"
 
 
 _INPUTS = {"step_time_s": step_time_inputs, "memory_gib": memory_inputs}
-
-
-def _as_list(jobs: Jobs) -> list[TrainingJob]:
-    listed = [jobs] if isinstance(jobs, TrainingJob) else list(jobs)
-    wrong = next((job for job in listed if not isinstance(job, TrainingJob)), None)
-    if wrong is not None or not listed:
-        raise InputError(f"jobs must be TrainingJobs, one or more; got {type(wrong).__name__ if listed else 'none'}.")
-    return listed

@@ -2,22 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from gpudemand._typing import IntArray
 from gpudemand._validation import InputError
 from gpudemand.cost.graph.features import OPTIMIZER_STATES, features_by_name
 from gpudemand.cost.graph.op_graph import OpGraph
 from gpudemand.cost.hardware import Device
-from gpudemand.cost.job import TrainingJob, distinct_graphs, features_from_jobs
+from gpudemand.cost.job import TrainingJob
+from gpudemand.cost.job_features import distinct_graphs, features_from_jobs
 from gpudemand.cost.memory.liveness import Setting
 from gpudemand.cost.memory.simulation import interpolated_features
 from gpudemand.cost.regression.feature_table import ARCHITECTURE
 from gpudemand.cost.roofline.roofline import step_terms
 
 _MIB = 2.0**20
+
+
+def listed_jobs(jobs: TrainingJob | Iterable[TrainingJob]) -> list[TrainingJob]:
+    """One or more jobs as a list.
+
+    Raises
+    ------
+    InputError
+        For anything else.
+    """
+    listed = [jobs] if isinstance(jobs, TrainingJob) else list(jobs)
+    wrong = next((job for job in listed if not isinstance(job, TrainingJob)), None)
+    if wrong is not None or not listed:
+        raise InputError(f"jobs must be TrainingJobs, one or more; got {type(wrong).__name__ if listed else 'none'}.")
+    return listed
+
+
+def rows_by_kind(jobs: Sequence[TrainingJob]) -> dict[str, IntArray]:
+    """Positions of the jobs on each kind of device."""
+    kinds = np.array([job.hardware.kind for job in jobs])
+    return {str(kind): np.flatnonzero(kinds == kind) for kind in np.unique(kinds)}
 
 
 def step_time_inputs(jobs: Sequence[TrainingJob]) -> pd.DataFrame:
@@ -32,7 +56,7 @@ def memory_setting(job: TrainingJob) -> Setting:
     """Options of the memory simulation for a job."""
     device = "cpu" if job.hardware.kind == "cpu" else "cuda"
     half = job.precision in ("fp16", "bf16")
-    return Setting(job.optimizer, half, job.checkpointing, device, job.mode == "inference")
+    return Setting(job.optimizer, half, bool(job.checkpointing), device, job.mode == "inference")
 
 
 def memory_covariates(job: TrainingJob) -> dict[str, float]:

@@ -14,7 +14,8 @@ from gpudemand.cost import OpGraph, make_plan
 from gpudemand.cost import job as job_module
 from gpudemand.cost.devices import Device
 from gpudemand.cost.graph.op_graph import Operator
-from gpudemand.cost.job import TrainingJob, features_from_jobs
+from gpudemand.cost.job import TrainingJob
+from gpudemand.cost.job_features import features_from_jobs
 from gpudemand.cost.regression.feature_table import features_from_rows
 
 torch = pytest.importorskip("torch")

@@ -1,0 +1,186 @@
+"""Benchmark on public runs of large models, and the fit of the bundled predictor.
+
+    python -m benchmarks.cost.llm [--train DIR] [--bundle] [--out FILE]
+
+DIR holds ``llm_training.csv.gz``. Whole projects (sources), whole families of models and whole GPU generations are held
+out in turn, never rows; repetitions of a configuration count once. Baselines: 6 N D at the best single share of the
+peak (MFU), that by type of GPU, gradient boosting on the columns; for memory, the formulas of DeepSpeed (states over
+GPUs) and of Hugging Face's estimator (weights, gradients and Adam). ``--bundle`` fits to all rows and writes
+``data/cost/large_models.json``; ``--out`` keeps the ratios of held-out predictions to measurements.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.ensemble import HistGradientBoostingRegressor
+
+from benchmarks.cost.llm_load import read_runs
+from benchmarks.cost.score import summary
+from gpudemand.cost.large_models.predictor import Expansion, LargeModelPredictor, classes_of, expand
+from gpudemand.cost.large_models.run import TrainingRun
+from gpudemand.cost.measuring.bundled import load_held_out_runs
+from gpudemand.datasets.registry import data_folder, refresh_checksums
+
+SPLITS = ("source", "family", "generation")
+_GIB = 2.0**30
+_COSTS = ["seconds_per_token", "memory_gib"]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Print a table a split and target; fit and store the bundled predictor if asked."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--train", type=Path, help="by default the bundled ratios of held-out predictions are shown")
+    parser.add_argument("--split", nargs="+", default=list(SPLITS), choices=SPLITS)
+    parser.add_argument("--bundle", action="store_true")
+    parser.add_argument("--out", type=Path, help="a Parquet file for predicted over measured, of all held-out rows")
+    options = parser.parse_args(arguments)
+    if options.train is None:
+        print(stored_summary().to_string(float_format="{:.3f}".format))
+        return
+    rows = read_runs(options.train)
+    ways = expand(list(rows["run"]))
+    print(f"{len(rows)} configurations: {rows['class'].value_counts().to_dict()}")
+    kept = [table for split in options.split for table in run_split(rows, ways, split)]
+    if options.out is not None:
+        pd.concat(kept, ignore_index=True).to_parquet(options.out, compression="zstd")
+    if options.bundle:
+        _fitted(rows, ways, np.ones(len(rows), dtype=bool)).save(data_folder() / "cost" / "large_models.json")
+        refresh_checksums(data_folder(), "cost/large_models.json")
+
+
+def stored_summary() -> pd.DataFrame:
+    """Errors of the bundled held-out predictions by split, target and class."""
+    ratios = load_held_out_runs()
+    error = (ratios["ratio"] - 1.0).abs()
+    by = [ratios[name] for name in ("split", "target", "class", "method")]
+    table = error.groupby(by).agg(rows="size", median="median", p90=lambda part: part.quantile(0.9))
+    return table.assign(inside=ratios["inside"].groupby(by).mean())
+
+
+def run_split(rows: pd.DataFrame, ways: Expansion, split: str) -> list[pd.DataFrame]:
+    """Hold out each value of a column in turn; print and return errors of all methods."""
+    ends = {"low": np.nan, "high": np.nan}
+    time, held = _empty(rows).assign(**ends), _empty(rows).assign(**ends)
+    chance = np.full(len(rows), np.nan)
+    outs = {name: _empty(rows) for name in ("6 N D, one MFU", "6 N D, MFU by GPU", "boosting")}
+    sizes = {name: _empty(rows) for name in ("DeepSpeed's formula", "Hugging Face's formula", "boosting")}
+    for value in rows[split].unique():
+        test = (rows[split] == value).to_numpy()
+        part, kinds = _part(ways, test), classes_of(list(rows["run"][test]))
+        predictor = _fitted(rows, ways, ~test)
+        seconds, memory = predictor.predict_expanded(part, kinds)
+        time.loc[test], held.loc[test] = seconds, memory / _GIB
+        chance[test] = predictor.fits_expanded(part, list(rows["run"][test]))
+        _baselines(rows, test, outs, sizes)
+    kept = [_report(rows, rows["seconds_per_token"], {"gpudemand": time, **outs}, "time", split)]
+    memory_known = rows["memory_gib"].where(rows["status"] == "ok")
+    kept.append(_report(rows, memory_known, {"gpudemand": held, **sizes}, "memory", split))
+    _report_fit(rows, chance, split)
+    return kept
+
+
+def _fitted(rows: pd.DataFrame, ways: Expansion, train: Any) -> LargeModelPredictor:
+    part = rows[train].reset_index(drop=True)
+    about = pd.DataFrame({"source": part["source"], "class": classes_of(list(part["run"]))})
+    costs = part[_COSTS].assign(memory_gib=part["memory_gib"].where(part["status"] == "ok"))
+    return LargeModelPredictor().fit_expanded(_part(ways, train), costs, about)
+
+
+def _part(ways: Expansion, use: Any) -> Expansion:
+    place, chosen = np.cumsum(use) - 1, use[ways.rows]
+    return Expansion(place[ways.rows[chosen]], ways.weights[chosen], ways.time[chosen], ways.memory[chosen])
+
+
+def _empty(rows: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame(np.nan, index=rows.index, columns=["predicted"])
+
+
+def _baselines(rows: pd.DataFrame, test: Any, outs: dict[str, Any], sizes: dict[str, Any]) -> None:
+    seconds, ideal = rows["seconds_per_token"], np.array([_ideal(run) for run in rows["run"]])
+    known = seconds.notna().to_numpy() & ~test
+    share = pd.Series(np.where(known, ideal / seconds, np.nan))
+    by_gpu = share.groupby(_names(rows)).median().reindex(_names(rows)).fillna(share.median()).to_numpy()
+    outs["6 N D, one MFU"].loc[test, "predicted"] = (ideal / share.median())[test]
+    outs["6 N D, MFU by GPU"].loc[test, "predicted"] = (ideal / by_gpu)[test]
+    outs["boosting"].loc[test, "predicted"] = _boosted(rows, seconds, known, test)
+    memory = rows["memory_gib"].where(rows["status"] == "ok")
+    sizes["boosting"].loc[test, "predicted"] = _boosted(rows, memory, memory.notna().to_numpy() & ~test, test)
+    sizes["DeepSpeed's formula"].loc[test, "predicted"] = [_states(run, sharded=True) for run in rows["run"][test]]
+    sizes["Hugging Face's formula"].loc[test, "predicted"] = [_states(run, sharded=False) for run in rows["run"][test]]
+
+
+def _names(rows: pd.DataFrame) -> Any:
+    return np.array([run.device.name for run in rows["run"]])
+
+
+def _ideal(run: TrainingRun) -> float:
+    """Seconds of 6 N D for one token at the peak in half precision."""
+    return 6.0 * run.model.n_active_parameters / run.device.peak("fp16")
+
+
+def _states(run: TrainingRun, *, sharded: bool) -> float:
+    """GiB of weights and gradients in half precision and Adam's states with weights in single precision."""
+    model, layout = run.model, run.parallel
+    trained = 1.0 if run.adapter is None else run.trained_share
+    gpus = run.n_gpus if sharded and (layout is None or layout.sharding != "none") else 1
+    split = 1 if layout is None or not sharded else layout.tensor * layout.pipeline
+    weight = 2.0 if run.adapter is None else run.adapter.bits / 8.0
+    return model.n_parameters * (weight / split + 14.0 * trained / max(gpus, split)) / _GIB
+
+
+def _boosted(rows: pd.DataFrame, y: pd.Series, known: Any, test: Any) -> Any:
+    names = ["n_gpus", "seq_len", "micro_batch", "grad_accum", "global_batch", "tensor_parallel", "pipeline_parallel"]
+    X = rows[[*names, "data_parallel", "context_parallel", "expert_parallel", "lora_rank", "hidden", "n_layers"]]
+    runs = list(rows["run"])
+    X = X.assign(
+        parameters=[np.log(run.model.n_active_parameters) for run in runs],
+        peak=[run.device.peak("fp16") for run in runs],
+        bandwidth=[run.device.bandwidth for run in runs],
+        fp8=[run.precision == "fp8" for run in runs],
+        adapter=[run.adapter is not None for run in runs],
+    )
+    codes = {name: pd.factorize(rows[name])[0] for name in ("sharding", "activation_checkpointing", "method")}
+    X = X.assign(**codes).astype(float)
+    model = HistGradientBoostingRegressor(random_state=0).fit(X[known], np.log(y[known]))
+    return np.exp(model.predict(X[test]))
+
+
+def _report(rows: pd.DataFrame, y: pd.Series, outs: dict[str, pd.DataFrame], what: str, split: str) -> pd.DataFrame:
+    known = y.notna() & (y > 0)
+    print(f"\n{what}, {split} held out: {int(known.sum())} configurations")
+    tables = {name: out[known].assign(y=y[known]) for name, out in outs.items()}
+    print(pd.DataFrame({name: summary(out) for name, out in tables.items()}).T.to_string(float_format="{:.3f}".format))
+    ours = tables["gpudemand"]
+    for name in ("class", split):
+        parts = {key: {"rows": len(out), **summary(out)} for key, out in ours.groupby(rows.loc[known, name])}
+        print(pd.DataFrame(parts).T.to_string(float_format="{:.3f}".format))
+    about = rows.loc[known, ["source", "model", "class"]]
+    about = about.assign(gpu=[run.device.name for run in rows.loc[known, "run"]], target=what, split=split)
+    return pd.concat([_ratios(about, name, out) for name, out in tables.items()], ignore_index=True)
+
+
+def _ratios(about: pd.DataFrame, method: str, out: pd.DataFrame) -> pd.DataFrame:
+    """Predicted over measured, which may be published; the measurements may not."""
+    inside = ((out["y"] >= out["low"]) & (out["y"] <= out["high"])).astype(float) if "low" in out.columns else np.nan
+    return about.assign(method=method, ratio=(out["predicted"] / out["y"]).round(4), inside=inside)
+
+
+def _report_fit(rows: pd.DataFrame, chance: Any, split: str) -> None:
+    """Runs or does not: rows that ran, or ran out of memory."""
+    ran = (rows["status"] == "ok").to_numpy()
+    said = chance >= 0.5
+    sure = chance >= 0.95
+    print(
+        f"\nfits, {split} held out: right {np.mean(said == ran):.3f} of {len(ran)} ({int((~ran).sum())} ran out); of "
+        f"{int(said.sum())} said to fit {np.mean(~ran[said]):.3f} fail; of {int(sure.sum())} with 95 % "
+        f"{np.mean(~ran[sure]):.3f}; of those that ran {np.mean(said[ran]):.3f} are said to fit"
+    )
+
+
+if __name__ == "__main__":
+    main()

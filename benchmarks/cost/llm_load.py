@@ -1,0 +1,201 @@
+"""Rows of the table of large training runs as `TrainingRun`s."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._validation import InputError
+from gpudemand.cost.devices import device
+from gpudemand.cost.large_models.architecture import Transformer
+from gpudemand.cost.large_models.configuration import read_configuration
+from gpudemand.cost.large_models.parallel import LoRA, Parallel
+from gpudemand.cost.large_models.published import published
+from gpudemand.cost.large_models.run import TrainingRun
+
+_DEVICES = {
+    **dict.fromkeys(("A100", "A100-80GB"), "A100 SXM4 80GB"),
+    **dict.fromkeys(("V100", "V100-32GB"), "V100 SXM2 32GB"),
+    "A100-40GB": "A100 SXM4 40GB",
+    "A800-80GB": "A800 SXM4 80GB",
+    "A6000 Ada-48GB": "RTX 6000 Ada",
+    "V100-16GB": "V100 SXM2 16GB",
+}
+#: Vocabulary where the source gives none: that of GPT-2.
+_VOCAB = 50257
+#: Sources whose sequences are far shorter than the length that is printed: memory only.
+_VARIABLE_LENGTH = ("modelscope/ms-swift",)
+#: The longest batch of a source that prints no sequence length, from its own description.
+_LONGEST = {"huggingface/peft": 768}
+_OPTIMIZERS = {"adam 8-bit (bnb)": "adamw_8bit", "adamw 8-bit": "adamw_8bit", "adam": "adam", "adamw": "adamw"}
+#: Before fused attention, and before sequence parallelism.
+_BEFORE_FLASH = ("bigscience-workshop/bigscience",)
+_NO_SEQUENCE_PARALLELISM = ("bigscience-workshop/bigscience", "NVIDIA/NeMo-Framework-Launcher")
+
+
+def read_runs(folder: Path) -> pd.DataFrame:
+    """Rows with the columns ``run``, ``seconds_per_token`` (of a GPU; NaN where unknown), ``memory_gib`` and ``class``.
+
+    Rows without the sizes of a plain transformer are left out.
+    """
+    table = pd.read_csv(folder / "llm_training.csv.gz", low_memory=False)
+    runs = [_run(row) for row in table.to_dict("records")]
+    known = table.assign(run=runs)[[run is not None for run in runs]].reset_index(drop=True)
+    known["seconds_per_token"] = _seconds(known)
+    known["class"] = [_kind(row) for row in known.to_dict("records")]
+    known = _medians(known)
+    known["family"] = [re.sub(r"[^a-z]", "", str(name).lower())[:7] for name in known["model"]]
+    known["generation"] = [row.device.architecture for row in known["run"]]
+    return known
+
+
+def _medians(rows: pd.DataFrame) -> pd.DataFrame:
+    """One row a configuration: releases of a stack measure the same ones again."""
+    keys = [rows["source"], rows["run"].map(repr), rows["status"]]
+    for name in ("seconds_per_token", "memory_gib"):
+        rows[name] = rows.groupby(keys, dropna=False)[name].transform("median")
+    return rows[~pd.concat(keys, axis=1).duplicated()].reset_index(drop=True)
+
+
+def _seconds(rows: pd.DataFrame) -> Any:
+    tokens = rows["seq_len"] * rows["global_batch"] / rows["n_gpus"]
+    seconds = (1.0 / rows["tokens_per_s_per_gpu"]).fillna(rows["step_time_s"] / tokens)
+    exact = rows["seq_len"].notna() & ~rows["source"].isin(_VARIABLE_LENGTH) & (rows["status"] == "ok")
+    return seconds.where(exact)
+
+
+def _kind(row: dict[str, Any]) -> str:
+    run: TrainingRun = row["run"]
+    if run.adapter is not None:
+        return "adapter"
+    if run.model.experts:
+        return "experts"
+    return "dense, known" if run.is_known else "dense, part unknown"
+
+
+def _model(row: dict[str, Any]) -> Transformer:
+    try:
+        return published(str(row["model"]))
+    except InputError:
+        pass
+    number = {name: row[name] for name in ("n_layers", "hidden", "n_heads", "n_kv_heads", "ffn", "vocab")}
+    sizes = {name: int(value) for name, value in number.items() if not np.isnan(value)}
+    if not {"n_layers", "hidden"} <= set(sizes):
+        sizes |= _sizes_of(row["n_parameters"], sizes)
+    # Some published sweeps have heads that do not divide the width; the nearest that do.
+    heads = sizes.pop("n_heads", sizes["hidden"] // 128)
+    heads = min((size for size in range(8, 257, 8) if sizes["hidden"] % size == 0), key=lambda size: abs(size - heads))
+    gated = "llama" in str(row["model"]).lower()
+    whole = {"model_type": "llama" if gated else "gpt2", "heads": heads, "vocab": _VOCAB, "ffn": 4 * sizes["hidden"]}
+    return read_configuration({**whole, **sizes, "name": row["model"]})
+
+
+def _sizes_of(n_parameters: float, sizes: dict[str, int]) -> dict[str, int]:
+    """Depth and width of a decoder of a nominal size, 128 wide a layer as the GPT-3 series."""
+    if np.isnan(n_parameters) or n_parameters < 1e9:
+        raise InputError("no sizes")
+    hidden = sizes.get("hidden") or int(round((128.0 * n_parameters / 12.0) ** (1 / 3) / 256) * 256)
+    return {"hidden": hidden, "n_layers": max(round((n_parameters / hidden - _VOCAB) / 12.0 / hidden), 1)}
+
+
+def _excluded(row: dict[str, Any]) -> bool:
+    name = str(row["model"]).lower()
+    odd = (
+        "t5",
+        "diffusion",
+        "flux",
+        "wan",
+        "nemotron-3",
+        "debug",
+        "modded",
+        "v4",
+        "bert 4b",
+        "deberta",
+        "distil",
+        "t0_",
+        "mt0",
+    )
+    if str(row["offload"]).startswith("activation") and row["offload"] != "activation offload fraction 0.00":
+        return True
+    # A device that its source throttled, or whose name it misprints.
+    if any(part in row["gpu"] for part in ("power limited", "printed as")):
+        return True
+    return any(part in name for part in odd) or str(row["method"]).startswith("peft:") or row["optimizer"] == "galore"
+
+
+def _run(row: dict[str, Any]) -> TrainingRun | None:
+    seq = row["seq_len"] if row["seq_len"] == row["seq_len"] else _LONGEST.get(str(row["source"]), 0)
+    if _excluded(row) or not seq or "aqlm" in str(row["quantization"]):
+        return None
+    for unknown in ({}, {"grad_accum": None}, {"grad_accum": None, "micro_batch": None}):
+        try:  # some tables print batches that do not multiply to the batch of a step
+            return _described({**row, **unknown}, int(seq))
+        except InputError:
+            continue
+    return None
+
+
+def _described(row: dict[str, Any], seq_len: int) -> TrainingRun:
+    name = re.sub(r" \(.*\)", "", str(row["gpu"]))
+    hardware = device(_DEVICES.get(name) or re.sub(r"-\d+GB$", "", name))
+    half = "bf16" if "bf16" in hardware.precisions else "fp16"
+    precision = {"mxfp8": "fp8", "nvfp4": "fp8"}.get(row["precision"], row["precision"])
+    level = {"none": False, "selective": "selective", "full": "full"}.get(row["activation_checkpointing"])
+    return TrainingRun(
+        _model(row),
+        hardware,
+        seq_len,
+        int(row["n_gpus"]),
+        _layout(row),
+        _whole(row["micro_batch"]),
+        _whole(row["grad_accum"]),
+        _whole(row["global_batch"]),
+        precision if isinstance(precision, str) else half,
+        _OPTIMIZERS.get(row["optimizer"]),
+        level,
+        _adapter(row),
+        _offload(row["offload"]),
+        "eager" if half == "fp16" or row["source"] in _BEFORE_FLASH else "flash",
+        row["compile"] == "yes",
+    )
+
+
+def _layout(row: dict[str, Any]) -> Parallel | None:
+    degrees = {name: _whole(row[f"{name}_parallel"]) or 1 for name in ("tensor", "pipeline", "context", "expert")} | {
+        "virtual_pipeline": _whole(row["virtual_pipeline"]) or 1
+    }
+    sharding = row["sharding"] if isinstance(row["sharding"], str) else None
+    stated = row["tensor_parallel"] == row["tensor_parallel"]
+    if degrees["pipeline"] == 1:
+        degrees["virtual_pipeline"] = 1
+    if sharding is None:
+        # Stacks with tensor parallelism divide the optimizer states as a rule.
+        sharding = "zero1" if stated else None
+    if sharding is None:
+        return None if row["n_gpus"] > 1 else Parallel(1)
+    if sharding in ("fsdp", "zero3") and degrees["pipeline"] > 1:
+        sharding = "zero1"
+    sequence = row["source"] not in _NO_SEQUENCE_PARALLELISM
+    return Parallel(None, sharding=sharding, sequence=sequence, **degrees)
+
+
+def _adapter(row: dict[str, Any]) -> LoRA | None:
+    if row["method"] not in ("lora", "qlora"):
+        return None
+    bits = 8 if "int8" in str(row["quantization"]) else 4
+    rank = _whole(row["lora_rank"]) or 16
+    return LoRA(rank, "all-linear", bits if row["method"] == "qlora" else 16)
+
+
+def _offload(text: Any) -> str | None:
+    if not isinstance(text, str) or text == "none" or "activation" in text:
+        return None
+    return "all" if "full" in text or "+" in text else "parameters" if "parameters" in text else "optimizer"
+
+
+def _whole(value: Any) -> int | None:
+    return int(value) if value == value and value is not None and value >= 1 else None

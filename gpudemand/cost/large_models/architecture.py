@@ -1,0 +1,278 @@
+"""`Transformer`: the sizes of a decoder or encoder, its parameters and its operations, without weights or code."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from gpudemand._validation import InputError, check_number
+
+
+class Matrix(NamedTuple):
+    """A weight matrix of a layer: its name, its sides, how many there are, and how many a token passes."""
+
+    name: str
+    inputs: int
+    outputs: int
+    copies: int = 1
+    active: int = 1
+
+    @property
+    def size(self) -> int:
+        """Weights in one copy."""
+        return self.inputs * self.outputs
+
+
+@dataclass(frozen=True)
+class Transformer:
+    """A stack of equal layers between an embedding and a head.
+
+    Parameters
+    ----------
+    hidden, layers, heads, ffn, vocab : int
+        Width, depth, query heads, width of the feed-forward layer, and rows of the embedding.
+    kv_heads, head_dim : int, optional
+        Key and value heads, and width of a head; by default `heads` and ``hidden / heads``.
+    name : str, default="transformer"
+    gated : bool, default=True
+        Three feed-forward matrices (SwiGLU, GeGLU) instead of two.
+    tied : bool, default=False
+        The head is the transposed embedding.
+    causal : bool, default=True
+        A token attends to those before it only.
+    biases : {"none", "qkv", "attention", "all"}, default="none"
+        Matrices with biases.
+    norm_bias : bool, default=False
+        Layer normalisation with biases instead of RMS normalisation.
+    norms : int, default=2
+        Normalisations of width `hidden` in a layer.
+    qk_norm : {0, 1, 2}, default=0
+        Normalisation of queries and keys: none, by head, or over all heads.
+    outer_norms : int, default=1
+        Normalisations outside the layers.
+    positions : int, default=0
+        Learned vectors of positions and token types.
+    fused : bool, default=False
+        Queries, keys and values (and gates) come from one matrix, as adapters see it.
+    head_bias, head_layer : bool, default=False
+        A bias of the head; a square layer before it (BERT).
+    experts, active_experts, expert_ffn, shared_ffn, dense_layers : int, default=0
+        Mixture of experts: how many, how many a token passes, their width, that of those that every token passes, and
+        the first layers that have a dense feed-forward layer instead.
+    shared_gate, router_bias, sinks : bool, default=False
+        A gate of the shared expert; biases of router and experts; a learned attention sink a head.
+    q_rank, kv_rank, rope_dim, value_dim : int, default=0
+        Latent attention: ranks of queries and of keys and values, and widths of the rotary part and of a value.
+    window : int, default=0
+        Positions that sliding-window layers attend to; 0 for all.
+    window_share : float, default=1
+        Share of the layers that have the window.
+
+    Examples
+    --------
+    >>> llama = Transformer(4096, 32, 32, 14336, 128256, kv_heads=8)
+    >>> llama.n_parameters
+    8030261248
+    """
+
+    hidden: int
+    layers: int
+    heads: int
+    ffn: int
+    vocab: int
+    kv_heads: int = 0
+    head_dim: int = 0
+    name: str = "transformer"
+    gated: bool = True
+    tied: bool = False
+    causal: bool = True
+    biases: str = "none"
+    norm_bias: bool = False
+    norms: int = 2
+    qk_norm: int = 0
+    outer_norms: int = 1
+    positions: int = 0
+    fused: bool = False
+    head_bias: bool = False
+    head_layer: bool = False
+    experts: int = 0
+    active_experts: int = 0
+    expert_ffn: int = 0
+    shared_ffn: int = 0
+    dense_layers: int = 0
+    shared_gate: bool = False
+    router_bias: bool = False
+    sinks: bool = False
+    q_rank: int = 0
+    kv_rank: int = 0
+    rope_dim: int = 0
+    value_dim: int = 0
+    window: int = 0
+    window_share: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("hidden", "layers", "heads", "vocab"):
+            check_number(name, getattr(self, name), 1, integer=True)
+        if not self.ffn and not self.expert_ffn:
+            raise InputError("a transformer needs ffn, the width of its feed-forward layer.")
+        if not self.head_dim and self.hidden % self.heads:
+            raise InputError(f"hidden={self.hidden} does not divide into {self.heads} heads; give head_dim.")
+        object.__setattr__(self, "head_dim", self.head_dim or self.hidden // self.heads)
+        object.__setattr__(self, "kv_heads", self.kv_heads or self.heads)
+        if self.active_experts > self.experts:
+            raise InputError(f"{self.active_experts} active experts are more than the {self.experts} there are.")
+
+    @property
+    def query_width(self) -> int:
+        """Width of all queries together."""
+        return self.heads * self.head_dim
+
+    @property
+    def value_width(self) -> int:
+        """Width of what attention gives out, all heads together."""
+        return self.heads * (self.value_dim or self.head_dim)
+
+    @property
+    def kv_width(self) -> int:
+        """Width of the keys of all heads, and of the values."""
+        return (self.heads if self.kv_rank else self.kv_heads) * self.head_dim
+
+    def attention(self) -> list[Matrix]:
+        """Matrices of the attention of a layer."""
+        h, out = self.hidden, Matrix("o_proj", self.value_width, self.hidden)
+        if self.kv_rank:
+            plain = [Matrix("q_proj", h, self.query_width)]
+            low = [Matrix("q_a_proj", h, self.q_rank), Matrix("q_b_proj", self.q_rank, self.query_width)]
+            nope = self.head_dim - self.rope_dim
+            keys = [
+                Matrix("kv_a_proj_with_mqa", h, self.kv_rank + self.rope_dim),
+                Matrix("kv_b_proj", self.kv_rank, self.heads * nope + self.value_width),
+            ]
+            return [*(low if self.q_rank else plain), *keys, out]
+        kv = self.kv_heads * self.head_dim
+        if self.fused:
+            return [Matrix("qkv_proj", h, self.query_width + 2 * kv), out]
+        return [Matrix("q_proj", h, self.query_width), Matrix("k_proj", h, kv), Matrix("v_proj", h, kv), out]
+
+    def feed_forward(self, *, sparse: bool) -> list[Matrix]:
+        """Matrices of the feed-forward part of a dense or of a sparse layer."""
+        if not sparse:
+            return self._mlp(self.ffn)
+        routed = self._mlp(self.expert_ffn, self.experts, self.active_experts)
+        shared = self._mlp(self.shared_ffn) if self.shared_ffn else []
+        gate = [Matrix("shared_gate", self.hidden, 1)] if self.shared_gate else []
+        return [Matrix("router", self.hidden, self.experts), *routed, *shared, *gate]
+
+    def _mlp(self, width: int, copies: int = 1, active: int = 1) -> list[Matrix]:
+        up = [("gate_up_proj", 2)] if self.gated and self.fused else [("gate_proj", 1)] * self.gated + [("up_proj", 1)]
+        first = [Matrix(name, self.hidden, times * width, copies, active) for name, times in up]
+        return [*first, Matrix("down_proj", width, self.hidden, copies, active)]
+
+    def matrices(self, *, sparse: bool) -> list[Matrix]:
+        """All matrices of a layer."""
+        return self._matrices[sparse]
+
+    @functools.cached_property
+    def _matrices(self) -> tuple[list[Matrix], list[Matrix]]:
+        return self.attention() + self.feed_forward(sparse=False), self.attention() + self.feed_forward(sparse=True)
+
+    @functools.cached_property
+    def _parameters(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Of a dense and of a sparse layer, parameters without routed experts, and of these."""
+        return tuple((self._shared(sparse), self._routed(sparse)) for sparse in (False, True))  # type: ignore[return-value]
+
+    @property
+    def sparse_layers(self) -> int:
+        """Layers with experts."""
+        return self.layers - self.dense_layers if self.experts else 0
+
+    @property
+    def layer_kinds(self) -> tuple[tuple[bool, int], ...]:
+        """Pairs of whether a layer has experts, and how many such layers there are."""
+        kinds = ((False, self.layers - self.sparse_layers), (True, self.sparse_layers))
+        return tuple((sparse, count) for sparse, count in kinds if count)
+
+    def layer_parameters(self, *, sparse: bool) -> int:
+        """Parameters of one layer."""
+        return self.expert_parameters(sparse=sparse) + self.shared_parameters(sparse=sparse)
+
+    def expert_parameters(self, *, sparse: bool) -> int:
+        """Parameters of the routed experts of one layer, which expert parallelism divides."""
+        return self._parameters[sparse][1]
+
+    def shared_parameters(self, *, sparse: bool) -> int:
+        """Parameters of one layer without its routed experts."""
+        return self._parameters[sparse][0]
+
+    def _routed(self, sparse: bool) -> int:
+        found = [matrix for matrix in self.matrices(sparse=sparse) if matrix.copies > 1]
+        weights = sum(matrix.size * matrix.copies for matrix in found)
+        return weights + sum(matrix.outputs * matrix.copies for matrix in found) * self.router_bias
+
+    def _shared(self, sparse: bool) -> int:
+        attention = self.attention()
+        others = [matrix for matrix in self.feed_forward(sparse=sparse) if matrix.copies == 1]
+        weights = sum(matrix.size for matrix in [*attention, *others])
+        return weights + self._biases(attention, others) + self._small(sparse=sparse)
+
+    def _biases(self, attention: list[Matrix], others: list[Matrix]) -> int:
+        having = {"none": [], "qkv": attention[:-1], "attention": attention, "all": [*attention, *others]}[self.biases]
+        return sum(matrix.outputs for matrix in having)
+
+    def _small(self, *, sparse: bool) -> int:
+        """Normalisations, sinks and the bias of a router."""
+        widths = {0: 0, 1: 2 * self.head_dim, 2: self.query_width + self.kv_width}[self.qk_norm]
+        latent = self.q_rank + self.kv_rank if self.kv_rank else 0
+        norms = self.norms * self.hidden * (1 + self.norm_bias) + widths + latent
+        return norms + self.heads * self.sinks + self.experts * (sparse and self.router_bias)
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Parameters before the first layer."""
+        return (self.vocab + self.positions) * self.hidden
+
+    @property
+    def head_parameters(self) -> int:
+        """Parameters after the last layer that are not the embedding's."""
+        norms = self.outer_norms * self.hidden * (1 + self.norm_bias)
+        square = self.head_layer * (self.hidden + 3) * self.hidden
+        return norms + square + self.vocab * self.head_bias + (0 if self.tied else self.vocab * self.hidden)
+
+    @functools.cached_property
+    def n_parameters(self) -> int:
+        """All parameters, each once."""
+        layers = sum(count * self.layer_parameters(sparse=sparse) for sparse, count in self.layer_kinds)
+        return self.embedding_parameters + layers + self.head_parameters
+
+    @property
+    def n_active_parameters(self) -> int:
+        """Parameters that a token passes."""
+        unused = self.expert_parameters(sparse=True) * (1.0 - self.active_experts / self.experts) if self.experts else 0
+        return self.n_parameters - round(unused * self.sparse_layers)
+
+    def matrix_flops(self, *, sparse: bool) -> float:
+        """Operations of the matrix products of a layer, for one token, forward."""
+        return 2.0 * sum(matrix.size * matrix.active for matrix in self.matrices(sparse=sparse))
+
+    def attention_flops(self, seq_len: int) -> float:
+        """Operations of scores and weighted values of a layer, for one token, forward, means over the layers."""
+        per_position = 2.0 * (self.query_width + self.value_width)
+        return per_position * self.attended(seq_len)
+
+    def attended(self, seq_len: int) -> float:
+        """Positions that a token attends to, mean over tokens and layers."""
+        everything = seq_len / 2.0 if self.causal else float(seq_len)
+        if not self.window or self.window >= seq_len:
+            return everything
+        return self.window_share * self.window + (1.0 - self.window_share) * everything
+
+    @property
+    def head_flops(self) -> float:
+        """Operations of the head for one token, forward."""
+        return 2.0 * self.vocab * self.hidden
+
+    def model_flops(self, seq_len: int) -> float:
+        """Operations of a training step for one token, three times those of a forward pass, nothing recomputed."""
+        products = sum(count * self.matrix_flops(sparse=sparse) for sparse, count in self.layer_kinds)
+        return 3.0 * (products + self.layers * self.attention_flops(seq_len) + self.head_flops)

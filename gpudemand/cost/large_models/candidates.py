@@ -1,0 +1,120 @@
+"""Runs that an incompletely described run may be, with their probabilities: unknown options are marginalised."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pandas as pd
+
+from gpudemand._validation import InputError
+from gpudemand.cost.large_models.memory import MEMORY_PRIORS, memory_bytes, memory_terms
+from gpudemand.cost.large_models.parallel import Parallel
+from gpudemand.cost.large_models.run import TrainingRun
+from gpudemand.cost.large_models.step_time import TIME_PRIORS, step_seconds, time_terms
+
+_GIB = 2.0**30
+#: Memory that a candidate may need, over that of the device: its estimate is rough, and what ran did fit.
+_SLACK = 1.15
+#: Odds that a run recomputes whole layers, if nothing is said: the rule in tuning with plain stacks, not in
+#: pre-training with fused ones.
+_RECOMPUTES = {False: 2.0, True: 0.4}
+#: How AdamW may keep its states, if nothing is said, and the odds.
+_ADAMW = {"adamw": 1.0, "adamw_bf16": 0.5, "adamw_8bit": 0.25}
+#: Layouts that stay of those that fit, fastest first, and the odds of each to the one before.
+_LAYOUTS, _ODDS = 4, 0.5
+_MEANS = {name: mean for priors in (MEMORY_PRIORS,) for name, (mean, _) in priors.items()}
+_SPEEDS = {name: mean for name, (mean, _) in TIME_PRIORS.items()}
+
+
+def candidates(run: TrainingRun) -> list[tuple[float, TrainingRun]]:
+    """Probability and run of each way to fill in what is unknown.
+
+    What does not fit into the memory of the device is left out if anything does. Of unknown layouts the fastest are
+    the likeliest; micro-batches and levels of checkpointing that fit are equally likely.
+
+    Parameters
+    ----------
+    run : TrainingRun
+
+    Returns
+    -------
+    list of (float, TrainingRun)
+        Probabilities sum to 1; a run without unknown options is the only one.
+    """
+    if run.is_known and not _has_open_states(run):
+        return [(1.0, run)]
+    layouts = [run] if run.parallel is not None else plausible_layouts(run)
+    weights = [_ODDS**place for place in range(len(layouts))]
+    found = [
+        (weight * odds, one)
+        for weight, layout in zip(weights, layouts, strict=True)
+        for odds, one in _weighted(_fitting(list(_filled(layout))))
+    ]
+    total = sum(weight for weight, _ in found)
+    return [(weight / total, one) for weight, one in found]
+
+
+def _weighted(runs: list[TrainingRun]) -> list[tuple[float, TrainingRun]]:
+    """Probabilities of runs of one layout, which sum to 1."""
+    odds = [
+        (_RECOMPUTES[run.is_tuned] if run.checkpointing == "full" else 1.0) * _ADAMW.get(run.optimizer or "", 1.0)
+        for run in runs
+    ]
+    return [(one / sum(odds), run) for one, run in zip(odds, runs, strict=True)]
+
+
+def _has_open_states(run: TrainingRun) -> bool:
+    """Whether AdamW may keep its states in several ways; stacks with tensor parallelism keep single precision."""
+    return run.optimizer is None and run.adapter is None and not run.is_tuned
+
+
+def _filled(run: TrainingRun, *, smallest: bool = False) -> Iterator[TrainingRun]:
+    """Runs with all unknown options but the layout filled in; of micro-batches the smallest only, if asked."""
+    levels = (False, "full") if run.checkpointing is None else (run.checkpointing,)
+    optimizers = list(_ADAMW) if _has_open_states(run) else [run.optimizer or "adamw"]
+    for optimizer, level, size in itertools.product(optimizers, levels, run.micro_batches()[: 1 if smallest else None]):
+        yield replace(run if run.micro_batch else run.with_batch(size), checkpointing=level, optimizer=optimizer)
+
+
+def _fitting(runs: list[TrainingRun]) -> list[TrainingRun]:
+    needed = memory_bytes(pd.DataFrame(list(map(memory_terms, runs))), _MEANS)
+    fit = [run for run, size in zip(runs, needed, strict=True) if size <= _SLACK * run.device.usable_memory_gib * _GIB]
+    return fit or [runs[int(needed.argmin())]]
+
+
+def plausible_layouts(run: TrainingRun) -> list[TrainingRun]:
+    """The run with each of the fastest layouts that fit, fastest first."""
+    usual = replace(run, optimizer=run.optimizer or "adamw")
+    ways = [one for layout in layouts_of(usual) for one in _filled(layout, smallest=True)]
+    if not ways:
+        shown = f"micro_batch={run.micro_batch} and global_batch={run.global_batch}"
+        raise InputError(f"no usual layout of n_gpus={run.n_gpus} suits {shown}; change one of them, or give parallel.")
+    fitting = _fitting(ways)
+    pace = step_seconds(pd.DataFrame(list(map(time_terms, fitting))), _SPEEDS)
+    per_token = pace / [one.tokens for one in fitting]
+    order = per_token.argsort(kind="stable")
+    found = dict.fromkeys(fitting[place].layout for place in order)
+    return [replace(run, parallel=layout) for layout in list(found)[:_LAYOUTS]]
+
+
+def layouts_of(run: TrainingRun) -> list[TrainingRun]:
+    """The run with every layout in the usual degrees: tensor parallelism within a node, pipelines, and sharding."""
+    node = int(run.device.node_gpus)
+    tensors = [size for size in (1, 2, 4, 8) if size <= min(node, run.n_gpus)]
+    pipelines = [size for size in (1, 2, 4, 8, 16) if size <= run.model.layers]
+    experts = [1, *(size for size in (8, 16, 32, 64) if run.model.experts and run.model.experts % size == 0)]
+    ways = [(t, p, e, "zero1") for t in tensors for p in pipelines for e in experts]
+    ways += [(t, 1, 1, "fsdp") for t in tensors] + [(1, 1, 1, "none")]
+    return [one for t, p, e, kind in ways if (one := _with_layout(run, Parallel(None, t, p, 1, 1, e, kind)))]
+
+
+def _with_layout(run: TrainingRun, layout: Parallel) -> TrainingRun | None:
+    """The run with a layout; None if it does not suit the model or the GPUs."""
+    if run.n_gpus % layout.model:
+        return None
+    try:
+        return replace(run, parallel=layout)
+    except InputError:
+        return None

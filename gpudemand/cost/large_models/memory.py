@@ -1,0 +1,289 @@
+"""Memory of one GPU of a training run, by purpose: terms in bytes, and their sum at the peak of a step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._typing import FloatArray
+from gpudemand.cost.large_models.architecture import Transformer
+from gpudemand.cost.large_models.parallel import LoRA
+from gpudemand.cost.large_models.run import OPTIMIZERS, TrainingRun
+
+_GIB = 2.0**30
+#: Bytes of a number in activations and gathered weights, and in single precision.
+_HALF, _SINGLE = 2.0, 4.0
+#: Elements that DeepSpeed's buckets of gradients, and of gathered parameters, hold by default.
+_BUCKET = 5e8
+#: Bytes of an element of the scores of unfused attention while a layer is recomputed, beyond those saved; stacks with
+#: fused softmax need none.
+_SCORES = 13.0
+#: Parts of a step's memory in the order in which they print.
+PARTS = (
+    *("parameters", "gradients", "optimizer states", "activations", "logits"),
+    *("gathered layers", "buffers", "fragmentation", "context"),
+)
+#: Coefficient -> its prior mean and standard deviation of its logarithm.
+MEMORY_PRIORS = {
+    "activations": (1.15, 0.15),
+    "activations, fused": (1.0, 0.125),
+    "logits": (12.0, 0.15),
+    "logits, fused": (4.0, 0.2),
+    "gathered": (1.0, 0.2),
+    "fragmentation": (0.06, 0.25),
+    "context": (1.0, 0.2),
+    "communicators": (0.7, 0.25),
+}
+
+
+def memory_terms(run: TrainingRun) -> dict[str, float]:
+    """Bytes of each kind on the GPU that holds most, of a run without unknown options.
+
+    Parameters
+    ----------
+    run : TrainingRun
+
+    Returns
+    -------
+    dict of str to float
+        ``parameters``, ``gradients``, ``states``, ``activations``, ``logits`` (a byte an element), ``gathered``,
+        ``buffers``; ``transient`` (1 where gradients are freed before activations are made), ``fused``, ``several``.
+
+    References
+    ----------
+    Rajbhandari et al., ZeRO, arXiv:1910.02054; Korthikanti et al., Reducing Activation Recomputation in Large
+    Transformer Models, arXiv:2205.05198; Narayanan et al., arXiv:2104.04473.
+    """
+    layout = run.layout
+    last = layout.pipeline - 1
+    stages = [_stage_terms(run, stage) for stage in ({0, last} if last else {0})]
+    weights = {name: mean for name, (mean, _) in MEMORY_PRIORS.items()}
+    return max(stages, key=lambda terms: float(memory_bytes(pd.DataFrame([terms]), weights)[0]))
+
+
+def memory_bytes(terms: pd.DataFrame, coefficients: Mapping[str, float]) -> FloatArray:
+    """Bytes at the peak of a step, by coefficients of the terms of `memory_terms`."""
+    return np.asarray(sum(memory_parts(terms, coefficients).values()))
+
+
+def memory_parts(terms: pd.DataFrame, coefficients: Mapping[str, float]) -> dict[str, FloatArray]:
+    """Bytes by purpose (`PARTS`) at the peak of a step."""
+    column = {name: terms[name].to_numpy(dtype=float) for name in terms.columns}
+    fused = column["fused"] > 0
+    passing = {
+        name: column[name] * np.where(fused, coefficients[f"{name}, fused"], coefficients[name])
+        for name in ("activations", "logits")
+    }
+    gathered = coefficients["gathered"] * column["gathered"]
+    # Gradients are made as activations are freed: the peak is at the loss or after the backward pass.
+    late = column["transient"] * column["gradients"] > passing["activations"] + passing["logits"]
+    gradients = np.where((column["transient"] > 0) & ~late, 0.0, column["gradients"])
+    parts = {
+        "parameters": column["parameters"],
+        "gradients": gradients,
+        "optimizer states": column["states"],
+        "activations": np.where(late, 0.0, passing["activations"]),
+        "logits": np.where(late, 0.0, passing["logits"]),
+        "gathered layers": gathered,
+        "buffers": column["buffers"],
+    }
+    parts["fragmentation"] = coefficients["fragmentation"] * np.asarray(sum(parts.values()))
+    parts["context"] = _GIB * (coefficients["context"] + coefficients["communicators"] * column["several"])
+    return parts
+
+
+def _stage_terms(run: TrainingRun, stage: int) -> dict[str, float]:
+    dense, experts = _stage_parameters(run, stage)
+    trained = _trained(run, stage)
+    weight, gradient, state = parameter_bytes(run)
+    replicas = (run.layout.data or 1) * run.layout.context
+    expert_replicas = max(replicas * run.layout.tensor / run.layout.expert, 1.0) if run.layout.expert > 1 else replicas
+
+    def held(amounts: tuple[float, float], what: str) -> float:
+        by = _shard_size(run) if _divided(run, what) else 0
+        return amounts[0] / min(by or 1, replicas) + amounts[1] / min(by or 1, expert_replicas)
+
+    offloaded = run.offload in ("parameters", "all")
+    return {
+        "parameters": 0.0
+        if offloaded
+        else weight * held((dense, experts), "parameters") + _adapter_bytes(run, trained),
+        "gradients": gradient * held(trained, "gradients"),
+        "states": 0.0 if run.offload in ("optimizer", "all") else state * held(trained, "states"),
+        "activations": _activations(run, stage),
+        "logits": _logits(run, stage),
+        "gathered": _gathered(run),
+        "buffers": _buffers(run, sum(trained), gradient),
+        "transient": float(_frees_gradients(run)),
+        "fused": float(run.is_tuned or run.compiled),
+        "several": float(run.n_gpus > 1),
+    }
+
+
+def parameter_bytes(run: TrainingRun) -> tuple[float, float, float]:
+    """Bytes a parameter of weights, gradients and of optimizer states with weights in single precision."""
+    state, keeps_master = OPTIMIZERS[run.optimizer or "adamw"]
+    if run.adapter is not None:
+        weight = _SINGLE if not run.is_mixed else run.adapter.bits / 8.0
+        return weight, _SINGLE, state
+    if not run.is_mixed:
+        return _SINGLE, _SINGLE, state
+    if not keeps_master:
+        return _HALF, _HALF, state
+    if run.layout.sharding in ("fsdp", "hsdp") or not _keeps_half_weights(run):
+        return _SINGLE, _SINGLE, state
+    # Megatron adds gradients up in single precision, DeepSpeed in half.
+    return _HALF, _SINGLE if run.is_tuned else _HALF, state + _SINGLE
+
+
+def _keeps_half_weights(run: TrainingRun) -> bool:
+    """Weights in half precision beside the optimizer's copy (Megatron, DeepSpeed), rather than cast when used."""
+    return run.is_tuned or run.layout.sharding.startswith("zero")
+
+
+def _divided(run: TrainingRun, what: str) -> bool:
+    order = ("states", "gradients", "parameters")
+    level = {"none": 0, "zero1": 1, "zero2": 2}.get(run.layout.sharding, 3)
+    return order.index(what) < level
+
+
+def _shard_size(run: TrainingRun) -> int:
+    """GPUs that divide what is sharded."""
+    replicas = (run.layout.data or 1) * run.layout.context
+    return min(replicas, int(run.device.node_gpus)) if run.layout.sharding == "hsdp" else replicas
+
+
+def stage_layers(run: TrainingRun) -> int:
+    """Layers of the fullest stage."""
+    return math.ceil(run.model.layers / run.layout.pipeline)
+
+
+def _stage_parameters(run: TrainingRun, stage: int) -> tuple[float, float]:
+    """Parameters on a GPU of a stage: without the routed experts, and these."""
+    model, layout = run.model, run.layout
+    share = stage_layers(run) / model.layers
+    shared = share * sum(count * model.shared_parameters(sparse=sparse) for sparse, count in model.layer_kinds)
+    experts = share * sum(count * model.expert_parameters(sparse=sparse) for sparse, count in model.layer_kinds)
+    ends = model.embedding_parameters * (stage == 0) + _head(model, layout.pipeline) * (stage == layout.pipeline - 1)
+    split = layout.expert if layout.expert > 1 else layout.tensor
+    return (shared + ends) / layout.tensor, experts / split
+
+
+def _head(model: Transformer, pipeline: int) -> int:
+    """Parameters after the last layer; in another stage than the embedding a tied head is a copy."""
+    return model.head_parameters + (model.vocab * model.hidden if model.tied and pipeline > 1 else 0)
+
+
+def _trained(run: TrainingRun, stage: int) -> tuple[float, float]:
+    if run.adapter is None:
+        return _stage_parameters(run, stage)
+    return run.adapter.n_parameters(run.model) / run.layout.pipeline / run.layout.tensor, 0.0
+
+
+def _adapter_bytes(run: TrainingRun, trained: tuple[float, float]) -> float:
+    """Adapters themselves, and what quantisation leaves in half precision: embedding and head."""
+    if run.adapter is None:
+        return 0.0
+    ends = run.model.embedding_parameters + run.model.head_parameters
+    unquantised = ends * (_HALF - run.adapter.bits / 8.0) if run.is_mixed and run.adapter.bits < 16 else 0.0
+    by = _shard_size(run) if run.layout.shards_parameters else 1
+    return (_SINGLE * trained[0] + unquantised / run.layout.tensor / run.layout.pipeline) / by
+
+
+def _frees_gradients(run: TrainingRun) -> bool:
+    return (run.accumulate or 1) == 1 and not _keeps_half_weights(run) and run.adapter is None
+
+
+def saved_bytes(run: TrainingRun, *, sparse: bool, level: bool | str) -> tuple[float, float]:
+    """Bytes that a layer saves for one token and its backward pass: what tensor parallelism divides, and the rest."""
+    model, heads = run.model, run.model.heads
+    inner = model.query_width + 2 * model.kv_width + model.value_width
+    scores = 5.0 * heads * run.seq_len if run.attention == "eager" else _SINGLE * heads
+    outer = 4.0 * model.hidden
+    frozen_inputs = run.adapter is not None
+    if level == "full":
+        return 0.0, _HALF * model.hidden
+    wide = sum(width * times for width, times in _widths(model, sparse=sparse))
+    factor = (3.0 if model.gated else 2.0) if level is False else (2.0 if model.gated else 1.0)
+    outer = outer if level is False else outer / 2.0
+    scores = scores if level is False else _SINGLE * heads
+    adapters = adapter_inputs(run.adapter, model, sparse=sparse) if frozen_inputs and run.adapter else 0.0
+    routed = 2.0 * model.hidden * model.active_experts if sparse else 0.0
+    return _HALF * (inner + factor * wide + routed) + scores + adapters, _HALF * outer
+
+
+def _widths(model: Transformer, *, sparse: bool) -> list[tuple[int, int]]:
+    """Widths of feed-forward layers, and how often a token passes one."""
+    return [(model.expert_ffn, model.active_experts), (model.shared_ffn, 1)] if sparse else [(model.ffn, 1)]
+
+
+def adapter_inputs(adapter: LoRA, model: Transformer, *, sparse: bool) -> float:
+    """Bytes of the inputs that each adapter saves after its dropout."""
+    covered = [matrix for matrix in model.matrices(sparse=sparse) if adapter.covers(matrix)]
+    return _HALF * sum(matrix.inputs for matrix in covered)
+
+
+def _activations(run: TrainingRun, stage: int) -> float:
+    """Saved activations of the layers in flight, and of one layer that is recomputed."""
+    layout, model = run.layout, run.model
+    tokens = (run.micro_batch or 1) * run.seq_len / layout.context
+    itemsize = 1.0 if run.is_mixed else 2.0
+    total = 0.0
+    for sparse, count in model.layer_kinds:
+        divided, rest = saved_bytes(run, sparse=sparse, level=run.checkpointing or False)
+        whole, others = saved_bytes(run, sparse=sparse, level=False)
+        by = layout.tensor if layout.sequence else 1
+        in_flight = _layers_in_flight(run, stage) * count / model.layers
+        total += in_flight * (divided / layout.tensor + rest / by)
+        if run.checkpointing == "full":
+            scores = _SCORES * model.heads * run.seq_len if run.attention == "eager" and not run.is_tuned else 0.0
+            total += ((whole + scores) / layout.tensor + others / by) * count / model.layers
+    return total * tokens * itemsize
+
+
+def _layers_in_flight(run: TrainingRun, stage: int) -> float:
+    """Layers whose activations a stage holds at once, in the one-forward-one-backward schedule."""
+    layout, layers = run.layout, stage_layers(run)
+    if layout.pipeline == 1:
+        return layers
+    times = run.accumulate or 1
+    behind = layout.pipeline - stage
+    if layout.virtual_pipeline == 1:
+        return layers * min(times, behind)
+    parts = layout.virtual_pipeline
+    chunks = min(times * parts, 2 * (behind - 1) + (parts - 1) * layout.pipeline + 1)
+    return layers * chunks / parts
+
+
+def _logits(run: TrainingRun, stage: int) -> float:
+    """Elements of the logits, on the last stage."""
+    if stage != run.layout.pipeline - 1:
+        return 0.0
+    tokens = (run.micro_batch or 1) * run.seq_len / run.layout.context
+    return tokens * run.model.vocab / run.layout.tensor
+
+
+def _gathered(run: TrainingRun) -> float:
+    """Weights of two layers, embedding and head, and gradients of a layer, whole for their use."""
+    if not run.layout.shards_parameters:
+        return 0.0
+    model, layout = run.model, run.layout
+    sparse = bool(model.experts)
+    layer = model.shared_parameters(sparse=sparse) + model.expert_parameters(sparse=sparse) / layout.expert
+    ends = model.embedding_parameters + model.head_parameters
+    gradients = 1.0 if run.adapter is None else 0.0
+    quantised = 1.0 if run.adapter is None else run.adapter.bits / 16.0
+    itemsize = _HALF if run.is_mixed else _SINGLE
+    return itemsize * (layer * (2.0 * quantised + gradients) + ends * (1.0 + gradients)) / layout.tensor
+
+
+def _buffers(run: TrainingRun, trained: float, gradient: float) -> float:
+    """Buckets of data parallelism: of DDP as large as the gradients, of DeepSpeed of fixed size."""
+    if run.n_gpus == 1 or (run.layout.data or 1) == 1 or run.is_tuned or run.layout.sharding in ("fsdp", "hsdp"):
+        return 0.0
+    if run.layout.sharding == "none":
+        return gradient * trained
+    return 2.0 * _HALF * min(trained, _BUCKET)

@@ -1,0 +1,105 @@
+"""Options of jobs that go with a configuration, or with a traced network, and one sentence for those that do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpudemand._validation import InputError, check_number
+from gpudemand.cost.large_models.parallel import LoRA, Parallel
+from gpudemand.cost.large_models.run import TrainingRun, checked_checkpointing
+
+#: `TrainingJob` leaves the samples of a step at this number if nobody names it.
+DEFAULT_BATCH = 32
+
+
+def check_transformer(job: Any) -> dict[str, Any]:
+    """Options of a job with a `Transformer`, as they are stored.
+
+    Raises
+    ------
+    InputError
+        For inference, a CPU, a precision that the device lacks, or what `TrainingRun` refuses.
+    """
+    if job.mode != "training":
+        raise InputError("serving is not predicted from a configuration; trace the module for one forward pass.")
+    if job.device.kind == "cpu":
+        raise InputError(f"{job.device.name} is a CPU; jobs from a configuration run on GPUs.")
+    if not isinstance(job.input_shape, tuple) or len(job.input_shape) != 1:
+        raise InputError(f"the input of a transformer is (seq_len,); got {job.input_shape!r}.")
+    _check_types(job)
+    job.device.peak(job.precision)  # raises for a precision that the device lacks
+    fused = "flash" if "bf16" in job.device.precisions else "eager"
+    micro, times = split_batch(named_batch(job), job.micro_batch, job.accumulate)
+    level = checked_checkpointing(job.checkpointing)
+    options: dict[str, Any] = {"attention": job.attention or fused, "checkpointing": level}
+    names = ("n_gpus", "parallel", "global_batch", "precision", "optimizer", "adapter", "offload")
+    given = {name: getattr(job, name) for name in names}
+    TrainingRun(job.model, job.device, job.input_shape[0], micro_batch=micro, accumulate=times, **given, **options)
+    return {**options, "layout": "contiguous", "execution": job.execution or "eager"}
+
+
+def _check_types(job: Any) -> None:
+    if job.parallel is not None and not isinstance(job.parallel, Parallel):
+        raise InputError(f"parallel must be a Parallel; got {type(job.parallel).__name__}.")
+    if job.adapter is not None and not isinstance(job.adapter, LoRA):
+        raise InputError(f"adapter must be a LoRA; got {type(job.adapter).__name__}.")
+
+
+def named_batch(job: Any) -> int | None:
+    """Samples a step on a replica; None if they were left at their default."""
+    return None if job.batch_size == DEFAULT_BATCH else job.batch_size
+
+
+def split_batch(batch: int | None, micro: int | None, times: int | None) -> tuple[int | None, int | None]:
+    """Samples at once and how often before a step, from the samples a step on a replica where these were named.
+
+    Raises
+    ------
+    InputError
+        For what is no whole number of at least 1, or if they do not multiply.
+    """
+    for name, value in (("batch_size", batch), ("micro_batch", micro), ("accumulate", times)):
+        if value is not None:
+            check_number(name, value, 1, integer=True)
+    if batch is not None:
+        times = times or (1 if micro is None else max(batch // micro, 1))
+        micro = micro or batch // times
+        if micro * times != batch:
+            shown = f"micro_batch={micro} x accumulate={times}"
+            raise InputError(f"batch_size={batch} is not {shown}; change one of them, or leave one out.")
+    return micro, times
+
+
+def check_traced(job: Any) -> dict[str, Any]:
+    """Options of a job with a traced network, as they are stored.
+
+    Raises
+    ------
+    InputError
+        For options that only jobs from a configuration have, or samples that do not divide.
+    """
+    _check_types(job)
+    for name, default in (("adapter", None), ("offload", None), ("attention", None)):
+        if getattr(job, name) is not default:
+            raise InputError(f"{name} is for jobs made by TrainingJob.from_config; leave it out for a traced network.")
+    level = checked_checkpointing(job.checkpointing)
+    if level == "selective":
+        raise InputError("a traced network is recomputed as a whole or not; checkpointing is 'full' or False.")
+    if job.global_batch is not None:
+        raise InputError("global_batch is for jobs made by TrainingJob.from_config; give batch_size, of one GPU.")
+    if job.parallel is not None:
+        _check_data_parallel(job.parallel.resolved(job.n_gpus))
+    options = {"checkpointing": level == "full"}
+    if job.micro_batch is None and job.accumulate is None:
+        return options
+    micro, times = split_batch(named_batch(job), job.micro_batch, job.accumulate)
+    times = times or 1
+    return {**options, "accumulate": times, "batch_size": (micro or max(job.batch_size // times, 1)) * times}
+
+
+def _check_data_parallel(layout: Parallel) -> None:
+    if layout.model * layout.expert > 1:
+        raise InputError(
+            "a traced network can be sharded and accumulated, but not split by tensor, pipeline, context or expert; "
+            "make the job with TrainingJob.from_config."
+        )

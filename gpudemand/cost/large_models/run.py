@@ -1,0 +1,191 @@
+"""`TrainingRun`: everything that time and memory of a large model depend on; unknown options are None."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from gpudemand._validation import InputError, check_choice, check_number
+from gpudemand.cost.large_models.architecture import Transformer
+from gpudemand.cost.large_models.parallel import LoRA, Parallel
+
+if TYPE_CHECKING:
+    from gpudemand.cost.hardware import Device
+
+#: Optimizer -> bytes of its states a parameter, and whether weights are kept in single precision besides.
+OPTIMIZERS = {
+    "sgd": (0.0, True),
+    "momentum": (4.0, True),
+    "rmsprop": (4.0, True),
+    "adagrad": (4.0, True),
+    "adam": (8.0, True),
+    "adamw": (8.0, True),
+    "adamw_bf16": (4.0, False),
+    "adamw_8bit": (2.0, False),
+    "adafactor": (0.02, False),
+    "muon": (4.0, True),
+}
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
+CHECKPOINTING = (False, "selective", "full")
+OFFLOAD = (None, "optimizer", "parameters", "all")
+#: Samples a replica takes at once that are tried where the number is not known.
+_MICRO_BATCHES = (1, 2, 4, 8, 16, 32)
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """A large model, its device and how it is trained; None is unknown.
+
+    Parameters
+    ----------
+    model : Transformer
+    device : Device
+    seq_len : int
+        Tokens of a sample.
+    n_gpus : int, default=1
+    parallel : Parallel, optional
+        Unknown if None and there are several GPUs.
+    micro_batch, accumulate : int, optional
+        Samples a replica takes at once, and how often before a step; of these two and `global_batch`, one follows.
+    global_batch : int, optional
+        Samples a step, on all replicas together.
+    precision : {"fp32", "tf32", "fp16", "bf16", "fp8"}, default="bf16"
+    optimizer : str, optional
+        A key of `OPTIMIZERS`; None is AdamW with states of unknown precision. Of ``adamw_bf16``, ``adamw_8bit`` and
+        ``adafactor``, weights are kept in half precision only.
+    checkpointing : {False, "selective", "full"}, optional
+    adapter : LoRA, optional
+    offload : {"optimizer", "parameters", "all"}, optional
+        What waits in the memory of the host.
+    attention : {"flash", "eager"}, default="flash"
+    compiled : bool, default=False
+    """
+
+    model: Transformer
+    device: Device
+    seq_len: int
+    n_gpus: int = 1
+    parallel: Parallel | None = None
+    micro_batch: int | None = None
+    accumulate: int | None = None
+    global_batch: int | None = None
+    precision: str = "bf16"
+    optimizer: str | None = "adamw"
+    checkpointing: bool | str | None = None
+    adapter: LoRA | None = None
+    offload: str | None = None
+    attention: str = "flash"
+    compiled: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("seq_len", "n_gpus"):
+            check_number(name, getattr(self, name), 1, integer=True)
+        for name in ("micro_batch", "accumulate", "global_batch"):
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), 1, integer=True)
+        check_choice("precision", self.precision, PRECISIONS)
+        if self.optimizer is not None:
+            check_choice("optimizer", self.optimizer, OPTIMIZERS)
+        check_choice("attention", self.attention, ("flash", "eager"))
+        object.__setattr__(self, "checkpointing", checked_checkpointing(self.checkpointing))
+        if self.offload not in OFFLOAD:
+            raise InputError(f"offload={self.offload!r} is not known; it is 'optimizer', 'parameters' or 'all'.")
+        self._check_layout()
+
+    def _check_layout(self) -> None:
+        if self.parallel is None and self.n_gpus == 1:
+            object.__setattr__(self, "parallel", Parallel(1))
+        if self.parallel is not None:
+            object.__setattr__(self, "parallel", self.parallel.resolved(self.n_gpus))
+            self.layout.check_model(self.model)
+            self._derive_batch()
+        if self.adapter is not None:
+            self.adapter.n_parameters(self.model)
+
+    def _derive_batch(self) -> None:
+        """Of samples at once, accumulation and samples a step, the one that follows from the others."""
+        assert self.parallel is not None
+        micro, times, total = self.micro_batch, self.accumulate, self.global_batch
+        replicas = self.parallel.data or 1
+        if total is None:
+            times = times or 1
+            total = micro * times * replicas if micro else None
+        elif micro is None and times is not None:
+            micro = total // (times * replicas)
+        elif micro is not None:
+            times = times or total // (micro * replicas)
+        if micro is not None and total != micro * (times or 1) * replicas:
+            shown = f"micro_batch={micro} x accumulate={times} x data={replicas}"
+            raise InputError(f"{shown} is not global_batch={total}; change one of them, or leave one out.")
+        for name, value in (("micro_batch", micro), ("accumulate", times), ("global_batch", total)):
+            object.__setattr__(self, name, value)
+
+    def __str__(self) -> str:
+        at_once = f"{self.micro_batch or '?'} at once x {self.accumulate or '?'}"
+        parts = [at_once, self.optimizer or "adamw", self.precision]
+        parts += [repr(self.adapter)] if self.adapter is not None else []
+        parts += [f"checkpointing {self.checkpointing}"] if self.checkpointing else []
+        parts += [f"{self.offload} in host memory"] if self.offload else []
+        if self.n_gpus > 1:
+            parts.append("layout unknown" if self.parallel is None else repr(self.parallel)[len("Parallel(") : -1])
+        count = f"{self.n_gpus} x " if self.n_gpus > 1 else ""
+        return f"{self.model.name} on {self.seq_len} tokens: {', '.join(parts)}, {count}{self.device.name}"
+
+    @property
+    def layout(self) -> Parallel:
+        """The layout; only of a run whose layout is known."""
+        if self.parallel is None:
+            raise InputError("the layout of this run is not known; give parallel.")
+        return self.parallel
+
+    @property
+    def is_known(self) -> bool:
+        """Whether layout, micro-batch and checkpointing are known."""
+        return None not in (self.parallel, self.micro_batch, self.checkpointing)
+
+    @property
+    def trained_share(self) -> float:
+        """Trained over all parameters."""
+        return 1.0 if self.adapter is None else self.adapter.n_parameters(self.model) / self.model.n_parameters
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether products are in lower precision than the weights that the optimizer updates."""
+        return self.precision in ("fp16", "bf16", "fp8")
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether the layout is one that only stacks with fused kernels (as Megatron) offer."""
+        return self.precision == "fp8" or self.layout.tensor * self.layout.pipeline * self.layout.expert > 1
+
+    @property
+    def samples(self) -> int:
+        """Samples a step on all GPUs together; if unknown, one of each replica."""
+        replicas = self.n_gpus if self.parallel is None else self.parallel.data or 1
+        return self.global_batch or replicas * (self.micro_batch or 1) * (self.accumulate or 1)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens a step, on all GPUs together."""
+        return self.samples * self.seq_len
+
+    def with_batch(self, micro_batch: int) -> TrainingRun:
+        """The run with other samples at once and, where they divide, the same samples a step."""
+        replicas, total = self.layout.data or 1, self.global_batch
+        times = total // (micro_batch * replicas) if total and total % (micro_batch * replicas) == 0 else 1
+        return replace(self, micro_batch=micro_batch, accumulate=max(times, 1), global_batch=None)
+
+    def micro_batches(self) -> list[int]:
+        """Samples at once that the run may have: the given one, or those that divide the samples a step."""
+        if self.micro_batch is not None:
+            return [self.micro_batch]
+        replicas = self.layout.data or 1
+        share = max((self.global_batch or replicas * _MICRO_BATCHES[-1]) // replicas, 1)
+        return [size for size in _MICRO_BATCHES if share % size == 0] or [share]
+
+
+def checked_checkpointing(value: object) -> bool | str | None:
+    """``False``, ``"selective"``, ``"full"`` (also for True) or None for unknown; anything else raises an error."""
+    if value is not None and value not in (True, *CHECKPOINTING):
+        raise InputError(f"checkpointing={value!r} is not known; it is False, 'selective' or 'full'.")
+    return "full" if value is True else value

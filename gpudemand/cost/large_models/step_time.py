@@ -1,0 +1,261 @@
+"""Seconds of a training step: compute, communication, pipeline bubble, recomputation and update, at the peaks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._typing import FloatArray
+from gpudemand.cost.large_models.memory import adapter_inputs, parameter_bytes, saved_bytes
+from gpudemand.cost.large_models.network import ring_seconds
+from gpudemand.cost.large_models.run import TrainingRun
+
+#: Coefficient -> prior mean (a multiple of the datasheet's bound), and standard deviation of its logarithm.
+TIME_PRIORS = {
+    "products": (1.2, 0.2),
+    "peak exponent": (0.05, 0.5),
+    "fp8 products": (1.3, 0.2),
+    "expert products": (1.3, 0.3),
+    "attention": (2.0, 0.3),
+    "elementwise": (1.5, 0.4),
+    "elementwise, fused": (1.0, 0.3),
+    "dequantise": (2.0, 0.5),
+    "launch": (1.0, 0.5),
+    "adapters": (3.0, 0.4),
+    "tensor": (1.0, 0.4),
+    "context": (0.5, 0.5),
+    "expert": (1.3, 0.4),
+    "pipeline": (1.3, 0.4),
+    "data": (1.3, 0.4),
+    "bubble": (1.0, 0.2),
+    "update": (1.5, 0.4),
+    "host": (1.5, 0.5),
+    "scale": (0.01, 0.7),
+}
+#: Bytes of a number in half precision.
+_HALF = 2.0
+#: Peak of a matrix unit to which `peak exponent` is relative: of the A100.
+_REFERENCE = 312e12
+#: Seconds from one kernel to the next of an eager framework, and kernels of a layer forward.
+_LAUNCH_S, _KERNELS, _ADAPTER_KERNELS = 1e-5, 18.0, 5.0
+#: Bytes a second of an optimizer in the memory of a host, a GPU: eight GPUs share some 200 GB/s.
+_HOST = 25e9
+#: Share of a forward pass that PyTorch's selective checkpointing recomputes, which keeps every second product;
+#: Megatron's recomputes attention and element-wise work only.
+_SELECTIVE = 0.5
+#: Bytes of a quantised weight that are read, and of its copy in half precision that is written and read.
+_DEQUANTISED = 4.5
+
+
+def time_terms(run: TrainingRun) -> dict[str, float]:
+    """Seconds of one micro-batch by kind of work, at the peaks of the datasheet, and of what happens once a step.
+
+    Parameters
+    ----------
+    run : TrainingRun
+        Without unknown options.
+
+    Returns
+    -------
+    dict of str to float
+        See `step_seconds`.
+    """
+    terms = _compute(run) | _communication(run) | _once(run)
+    layout = run.layout
+    bubble = (layout.pipeline - 1) / (layout.virtual_pipeline * (run.accumulate or 1))
+    peak = _peak(run, quantised=run.precision == "fp8")
+    return terms | {
+        "micro_batches": float(run.accumulate or 1),
+        "bubble": bubble,
+        "peak": math.log(peak / _REFERENCE),
+        "fused": float(run.is_tuned or run.compiled),
+        "fp8": float(run.precision == "fp8"),
+        "doublings": math.log2(run.n_gpus),
+        "bound": terms["products"] + terms["experts"] + terms["head"],
+    }
+
+
+def step_seconds(terms: pd.DataFrame, coefficients: Mapping[str, float]) -> FloatArray:
+    """Seconds of a step, by coefficients of the terms of `time_terms`.
+
+    Kernels of a micro-batch follow one another, no faster than they are launched; gathering and reducing over data
+    parallelism overlap with them as far as they last; the pipeline fills and drains once a step.
+    """
+    column = {name: terms[name].to_numpy(dtype=float) for name in terms.columns}
+    c, fused = coefficients, terms["fused"].to_numpy(dtype=float) > 0
+    slower = np.exp(c["peak exponent"] * column["peak"]) * np.where(column["fp8"] > 0, c["fp8 products"], c["products"])
+    work = slower * (column["products"] + c["expert products"] * column["experts"])
+    work = work + c["products"] * column["head"] + c["attention"] * column["attention"]
+    work = work + np.where(fused, c["elementwise, fused"], c["elementwise"]) * column["elementwise"]
+    work = work + c["adapters"] * column["adapters"]
+    work = work + c["dequantise"] * column["dequantise"]
+    work = np.hypot(work, c["launch"] * column["launch"])
+    for name in ("tensor", "context", "expert", "pipeline"):
+        work = work + c[name] * column[name]
+    work = work + _exposed(c["data"] * column["gather"], work) + c["host"] * column["host"]
+    every = column["micro_batches"] * work * (1.0 + c["bubble"] * column["bubble"])
+    last = _exposed(c["data"] * column["reduce"], 0.6 * work) + c["update"] * column["update"]
+    return np.asarray((every + last + c["host"] * column["host_update"]) * (1.0 + c["scale"] * column["doublings"]))
+
+
+def _exposed(communication: FloatArray, compute: FloatArray) -> FloatArray:
+    """Seconds of communication that compute does not hide, smooth in both."""
+    return communication**2 / np.maximum(communication + compute, 1e-12)
+
+
+def _peak(run: TrainingRun, *, quantised: bool = False) -> float:
+    """Operations a second of matrix units: 8-bit ones of the linear layers, if the run has them."""
+    if quantised:
+        return run.device.peak("fp8")
+    precision = "bf16" if run.precision == "fp8" else run.precision
+    # Cards before Ampere train in fp16 where newer ones use bf16.
+    return run.device.peak(precision if precision in run.device.precisions else "fp16")
+
+
+def _passes(run: TrainingRun) -> tuple[float, float]:
+    """Forward passes that a step's products and its attention are worth; a frozen weight has no gradient."""
+    recomputed = {"full": 1.0, "selective": 0.0 if run.is_tuned else _SELECTIVE}.get(str(run.checkpointing), 0.0)
+    eager = 1.0 if run.checkpointing == "selective" and run.attention == "eager" else 0.0
+    backward = 2.0 if run.adapter is None else 1.0 + 2.0 * run.trained_share
+    # Fused attention recomputes its scores in the backward pass.
+    return 1.0 + backward + recomputed, 3.5 + recomputed + eager
+
+
+def _compute(run: TrainingRun) -> dict[str, float]:
+    model, layout = run.model, run.layout
+    tokens = (run.micro_batch or 1) * run.seq_len / layout.context / layout.tensor / layout.pipeline
+    products, attention = _passes(run)
+    sizes = [(count, matrix) for sparse, count in model.layer_kinds for matrix in model.matrices(sparse=sparse)]
+    dense = sum(2.0 * count * matrix.size for count, matrix in sizes if matrix.copies == 1)
+    routed = sum(2.0 * count * matrix.size * matrix.active for count, matrix in sizes if matrix.copies > 1)
+    peak, half = _peak(run, quantised=run.precision == "fp8"), _peak(run)
+    moved = products * tokens * _layer_bytes(run) / run.device.bandwidth
+    return {
+        "products": products * tokens * dense / peak,
+        "experts": products * tokens * routed / peak,
+        "head": products * tokens * model.head_flops / half,
+        "attention": attention * tokens * model.layers * model.attention_flops(run.seq_len) / half,
+        "elementwise": moved + _weight_traffic(run) / run.device.bandwidth,
+        "dequantise": _dequantised(run) / run.device.bandwidth,
+        "adapters": products * tokens * _adapter_inputs(run) / run.device.bandwidth,
+        "launch": products * _kernels(run) / layout.pipeline * _LAUNCH_S,
+    }
+
+
+def _adapter_inputs(run: TrainingRun) -> float:
+    """Bytes of the inputs of all adapters for one token."""
+    if run.adapter is None:
+        return 0.0
+    kinds = run.model.layer_kinds
+    return sum(count * adapter_inputs(run.adapter, run.model, sparse=sparse) for sparse, count in kinds)
+
+
+def _kernels(run: TrainingRun) -> float:
+    """Kernels of a forward pass of all layers."""
+    total = 0.0
+    for sparse, count in run.model.layer_kinds:
+        matrices = run.model.matrices(sparse=sparse)
+        adapters = sum(run.adapter.covers(matrix) for matrix in matrices) if run.adapter is not None else 0
+        total += count * (_KERNELS + _ADAPTER_KERNELS * adapters)
+    return total
+
+
+def _layer_bytes(run: TrainingRun) -> float:
+    """Bytes that all layers and the loss read and write for one token, forward."""
+    total = 0.0
+    for sparse, count in run.model.layer_kinds:
+        total += 2.0 * count * sum(saved_bytes(run, sparse=sparse, level=False))
+    return total + 4.0 * _HALF * run.model.vocab
+
+
+def _weight_traffic(run: TrainingRun) -> float:
+    """Bytes of weights and their gradients that each micro-batch reads and writes."""
+    model, layout = run.model, run.layout
+    active = model.n_parameters - sum(
+        count * model.expert_parameters(sparse=sparse) * (1.0 - 1.0 / layout.expert)
+        for sparse, count in model.layer_kinds
+    )
+    gradients = 3.0 if run.adapter is None else 0.0
+    return _HALF * (_passes(run)[0] + gradients) * active / layout.tensor / layout.pipeline
+
+
+def _dequantised(run: TrainingRun) -> float:
+    if run.adapter is None or run.adapter.bits == 16:
+        return 0.0
+    layers = run.model.n_parameters - run.model.embedding_parameters - run.model.head_parameters
+    return _passes(run)[0] * _DEQUANTISED * layers / run.layout.tensor / run.layout.pipeline
+
+
+def _communication(run: TrainingRun) -> dict[str, float]:
+    """Seconds of a micro-batch within a replica, and of gathering parameters that are sharded."""
+    model, layout, device = run.model, run.layout, run.device
+    tokens = (run.micro_batch or 1) * run.seq_len / layout.context
+    layers, t = model.layers / layout.pipeline, layout.tensor
+    passes = 2.0 + (run.checkpointing == "full")
+    hidden = _HALF * tokens * model.hidden
+    reduce = ring_seconds(device, hidden, t)
+    keys = 2.0 * _HALF * tokens * (model.kv_rank or model.kv_width / t)
+    routed = hidden * model.active_experts / t
+    send = ring_seconds(device, hidden / t, 2, t * layout.context * (layout.data or 1), passes=1.0)
+    terms = {
+        "tensor": 2.0 * passes * layers * reduce,
+        "context": passes * layers * ring_seconds(device, keys * layout.context, layout.context, t, passes=1.0),
+        "expert": 2.0 * passes * layers * ring_seconds(device, routed, layout.expert, passes=1.0) * bool(model.experts),
+        "pipeline": 2.0 * layout.virtual_pipeline * send * (layout.pipeline > 1),
+    }
+    return terms | _gathering(run, passes)
+
+
+def _gathering(run: TrainingRun, passes: float) -> dict[str, float]:
+    """Seconds in which parameters are gathered, from other GPUs or from the host, in each micro-batch."""
+    layout, device = run.layout, run.device
+    parameters = _local_parameters(run)
+    kept = _HALF if run.is_mixed else 4.0
+    weight = kept if run.adapter is None else run.adapter.bits / 8.0
+    terms = {"gather": 0.0, "host": 0.0}
+    if layout.shards_parameters:
+        size = min(layout.data or 1, int(device.node_gpus)) if layout.sharding == "hsdp" else (layout.data or 1)
+        gradients = kept * parameters * run.trained_share
+        gathered = passes * ring_seconds(device, weight * parameters, size, layout.tensor, passes=1.0)
+        terms["gather"] = gathered + ring_seconds(device, gradients, size, layout.tensor, passes=1.0)
+    if run.offload in ("parameters", "all"):
+        terms["host"] = passes * weight * parameters / (layout.data or 1) / _host_link(run)
+    return terms
+
+
+def _local_parameters(run: TrainingRun) -> float:
+    """Parameters of a GPU, before data parallelism divides them."""
+    model, layout = run.model, run.layout
+    experts = sum(count * model.expert_parameters(sparse=sparse) for sparse, count in model.layer_kinds)
+    split = layout.expert if layout.expert > 1 else layout.tensor
+    return ((model.n_parameters - experts) / layout.tensor + experts / split) / layout.pipeline
+
+
+def _host_link(run: TrainingRun) -> float:
+    link = run.device.pcie_bandwidth / 2.0
+    return 16e9 if math.isnan(link) else link
+
+
+def _once(run: TrainingRun) -> dict[str, float]:
+    """Seconds once a step: reducing gradients, gathering updated parameters, and the update."""
+    layout, device = run.layout, run.device
+    replicas = (layout.data or 1) * layout.context
+    trained = _local_parameters(run) * run.trained_share
+    _, gradient, state = parameter_bytes(run)
+    by = 1 if layout.sharding == "none" else replicas
+    moved = 2.0 * state + gradient + 10.0
+    terms = {"reduce": 0.0, "update": trained / by * moved / device.bandwidth, "host_update": 0.0}
+    if not layout.shards_parameters:
+        both = (gradient + (_HALF if layout.sharding != "none" else gradient)) * trained
+        terms["reduce"] = ring_seconds(device, both, replicas, layout.tensor, passes=1.0)
+    elif layout.sharding == "hsdp":
+        nodes = max(replicas // int(device.node_gpus), 1)
+        share = gradient * trained / min(replicas, device.node_gpus)
+        terms["reduce"] = ring_seconds(device, share, nodes, int(device.node_gpus))
+    if run.offload in ("optimizer", "all"):
+        terms["host_update"] = trained / by * ((gradient + _HALF) / _host_link(run) + (2 * state + 12.0) / _HOST)
+        terms["update"] = 0.0
+    return terms

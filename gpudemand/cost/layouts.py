@@ -1,0 +1,201 @@
+"""Layouts of a large model over GPUs, ranked by predicted time, and what training it takes in all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._typing import STRING
+from gpudemand._validation import InputError, check_number
+from gpudemand.cost.job import TrainingJob
+from gpudemand.cost.large_models.candidates import layouts_of
+from gpudemand.cost.large_models.predictor import LargeModelPredictor
+from gpudemand.cost.large_models.run import TrainingRun
+from gpudemand.units import SECONDS_PER_HOUR
+
+_DEGREES = ("data", "tensor", "pipeline", "context", "expert")
+#: GPUs that are tried for the smallest number.
+_COUNTS = (1, 2, 4, *range(8, 64, 8), *(2**power for power in range(6, 15)))
+_SIZES = (1, 2, 4, 8)
+
+
+def suggest_layouts(
+    job: TrainingJob,
+    n_gpus: int | None = None,
+    *,
+    probability: float = 0.9,
+    predictor: LargeModelPredictor | None = None,
+) -> pd.DataFrame:
+    """Layouts of a job from a configuration that fit, fastest first.
+
+    Degrees of tensor, pipeline and expert parallelism, sharding, checkpointing and micro-batch are tried where the job
+    leaves them open.
+
+    Parameters
+    ----------
+    job : TrainingJob
+        Made by `TrainingJob.from_config`; its own layout does not count.
+    n_gpus : int, optional
+        By default that of the job.
+    probability : float, default=0.9
+        With which a layout has to fit.
+    predictor : LargeModelPredictor, optional
+        The bundled one by default.
+
+    Returns
+    -------
+    DataFrame
+        A row a layout: ``data, tensor, pipeline, context, expert, sharding, checkpointing, micro_batch, accumulate``,
+        ``memory_gib``, ``fits``, ``step_time_s``, ``tokens_per_s`` and ``mfu``. Empty if none fits.
+
+    Raises
+    ------
+    InputError
+        For a traced network.
+
+    Examples
+    --------
+    >>> job = TrainingJob.from_config("llama-3-8b", 4096, device="H100", n_gpus=8, global_batch=64)
+    >>> best = suggest_layouts(job).iloc[0]
+    >>> bool(best["fits"] >= 0.9), int(best[["data", "tensor", "pipeline"]].prod())
+    (True, 8)
+    """
+    check_number("probability", probability, 0, 1)
+    count = job.n_gpus if n_gpus is None else int(check_number("n_gpus", n_gpus, 1, integer=True))
+    run = replace(_run_of(job), parallel=None, n_gpus=count)
+    ways = [one for layout in layouts_of(run) for one in _filled(layout)]
+    predictor = predictor or LargeModelPredictor.load()
+    chance = predictor.fits(ways) if ways else np.zeros(0)
+    kept = [way for way, fits in zip(ways, chance, strict=True) if fits >= probability]
+    table = _table(kept, predictor).assign(fits=chance[chance >= probability])
+    best = table.sort_values("tokens_per_s", ascending=False, kind="stable")
+    return best.drop_duplicates([*_DEGREES, "sharding"]).reset_index(drop=True)
+
+
+def smallest_n_gpus(
+    job: TrainingJob, *, probability: float = 0.9, predictor: LargeModelPredictor | None = None
+) -> pd.Series:
+    """Fastest layout on the smallest number of GPUs on which a job from a configuration fits.
+
+    Parameters
+    ----------
+    job : TrainingJob
+    probability : float, default=0.9
+    predictor : LargeModelPredictor, optional
+
+    Returns
+    -------
+    Series
+        A row of `suggest_layouts`, and ``n_gpus``.
+
+    Raises
+    ------
+    InputError
+        For a traced network, or if no number of GPUs up to 16,384 is enough.
+
+    Examples
+    --------
+    >>> job = TrainingJob.from_config("llama-3-70b", 4096, device="H100", optimizer="adamw")
+    >>> int(smallest_n_gpus(job)["n_gpus"]) in range(16, 65)
+    True
+    """
+    predictor = predictor or LargeModelPredictor.load()
+    for count in _COUNTS:
+        open_batch = replace(job, parallel=None, n_gpus=count, global_batch=None)
+        table = suggest_layouts(open_batch, count, probability=probability, predictor=predictor)
+        if len(table):
+            return pd.concat([table.iloc[0], pd.Series({"n_gpus": count})])
+    raise InputError(f"{_run_of(job).model.name} does not fit onto {_COUNTS[-1]:,} of {job.hardware.name}.")
+
+
+def training_totals(
+    job: TrainingJob,
+    tokens: float,
+    price_per_gpu_hour: float | None = None,
+    predictor: LargeModelPredictor | None = None,
+) -> pd.Series:
+    """Time, throughput, GPU-hours and money of training on a number of tokens, with 90 % intervals.
+
+    Parameters
+    ----------
+    job : TrainingJob
+        Made by `TrainingJob.from_config`.
+    tokens : float
+        In all.
+    price_per_gpu_hour : float, optional
+    predictor : LargeModelPredictor, optional
+
+    Returns
+    -------
+    Series
+        ``tokens_per_s`` of all GPUs; ``tflops_per_gpu``, operations of forward and backward pass without those that are
+        recomputed, attention as far as its mask leaves it; ``mfu``, these over the peak in half precision; ``hours``,
+        ``gpu_hours``, ``gpu_hours-lo-90``, ``gpu_hours-hi-90``, and ``cost`` with a price.
+
+    Raises
+    ------
+    InputError
+        For a traced network, or numbers that are not positive.
+
+    Examples
+    --------
+    >>> job = TrainingJob.from_config("llama-3-8b", 8192, device="H100", n_gpus=64, checkpointing=False)
+    >>> totals = training_totals(job, 1e9, price_per_gpu_hour=3.0)
+    >>> bool(totals["cost"] == 3.0 * totals["gpu_hours"])
+    True
+    """
+    run = _run_of(job)
+    check_number("tokens", tokens, 0, open_low=True)
+    row = (predictor or LargeModelPredictor.load()).predict([run]).iloc[0]
+    ends = {end: row[f"step_time_s{end}"] * tokens / run.tokens / SECONDS_PER_HOUR for end in ("", "-lo-90", "-hi-90")}
+    found = {**_rates(run, row["step_time_s"]), "hours": ends[""]}
+    found |= {f"gpu_hours{end}": hours * run.n_gpus for end, hours in ends.items()}
+    if price_per_gpu_hour is not None:
+        found["cost"] = check_number("price_per_gpu_hour", price_per_gpu_hour, 0) * found["gpu_hours"]
+    return pd.Series(found)
+
+
+def _rates(run: TrainingRun, seconds: float) -> dict[str, float]:
+    speed = run.tokens / seconds
+    backward = 1.0 if run.adapter is None else (1.0 + run.trained_share) / 2.0
+    flops = run.model.model_flops(run.seq_len) * (1.0 + 2.0 * backward) / 3.0 * speed / run.n_gpus
+    half = "bf16" if "bf16" in run.device.precisions else "fp16"
+    return {"tokens_per_s": speed, "tflops_per_gpu": flops / 1e12, "mfu": flops / run.device.peak(half)}
+
+
+def _run_of(job: TrainingJob) -> TrainingRun:
+    if job.run is None:
+        raise InputError("layouts are suggested for jobs from a configuration; make one with TrainingJob.from_config.")
+    return job.run
+
+
+def _filled(run: TrainingRun) -> list[TrainingRun]:
+    levels: list[Any] = [run.checkpointing] if run.checkpointing is not None else [False, "full"]
+    sizes = [size for size in run.micro_batches() if run.micro_batch or size in _SIZES]
+    known = [run if run.micro_batch else run.with_batch(size) for size in sizes]
+    return [replace(one, checkpointing=level, optimizer=run.optimizer or "adamw") for one in known for level in levels]
+
+
+def _table(runs: Sequence[TrainingRun], predictor: LargeModelPredictor) -> pd.DataFrame:
+    costs = predictor.predict(runs) if runs else pd.DataFrame(columns=["step_time_s", "memory_gib"], dtype=float)
+    rows = [_row(run, seconds) for run, seconds in zip(runs, costs["step_time_s"], strict=True)]
+    names = [*_DEGREES, "sharding", "checkpointing", "micro_batch", "accumulate", "tokens_per_s", "mfu"]
+    table = pd.DataFrame(rows, columns=names).assign(memory_gib=costs["memory_gib"], step_time_s=costs["step_time_s"])
+    text = {name: table[name].astype(STRING) for name in ("sharding", "checkpointing")}
+    return table.assign(**text)
+
+
+def _row(run: TrainingRun, seconds: float) -> dict[str, Any]:
+    rates = _rates(run, seconds)
+    return {
+        **{name: getattr(run.layout, name) for name in _DEGREES},
+        "sharding": run.layout.sharding,
+        "checkpointing": run.checkpointing or "none",
+        "micro_batch": run.micro_batch,
+        "accumulate": run.accumulate,
+        **{name: rates[name] for name in ("tokens_per_s", "mfu")},
+    }

@@ -1,0 +1,372 @@
+"""Large models: exact parameter counts, refused nonsense, memory and time by layout, and what is unknown."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpudemand._validation import InputError
+from gpudemand.cost.devices import device
+from gpudemand.cost.job import TrainingJob
+from gpudemand.cost.large_models.architecture import Transformer
+from gpudemand.cost.large_models.candidates import candidates
+from gpudemand.cost.large_models.configuration import read_configuration
+from gpudemand.cost.large_models.fitting import fit_coefficients
+from gpudemand.cost.large_models.memory import memory_terms, parameter_bytes
+from gpudemand.cost.large_models.network import ring_seconds
+from gpudemand.cost.large_models.parallel import LoRA, Parallel
+from gpudemand.cost.large_models.predictor import LargeModelPredictor
+from gpudemand.cost.large_models.published import published, published_architectures
+from gpudemand.cost.large_models.run import TrainingRun
+from gpudemand.cost.large_models.step_time import time_terms
+from gpudemand.cost.layouts import smallest_n_gpus, suggest_layouts, training_totals
+from gpudemand.cost.model import CostModel
+
+SIZES = {
+    "hidden_size": 512,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 8,
+    "vocab_size": 1000,
+    "intermediate_size": 1408,
+}
+MLA = {"kv_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16, "v_head_dim": 32}
+ROUTED = {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 256, "first_k_dense_replace": 1}
+#: Configuration -> parameters of the model that transformers 4.57 builds from it.
+COUNTED = [
+    ({"model_type": "llama", "num_key_value_heads": 2}, 9481728),
+    ({"model_type": "llama", "attention_bias": True}, 10667520),
+    ({"model_type": "llama", "tie_word_embeddings": True, "head_dim": 128}, 13295104),
+    ({"model_type": "mixtral", "num_key_value_heads": 2, "num_local_experts": 8, "num_experts_per_tok": 2}, 54910464),
+    ({"model_type": "qwen2", "num_key_value_heads": 32}, 15393792),
+    ({"model_type": "qwen3", "num_key_value_heads": 2, "head_dim": 128}, 11448576),
+    ({"model_type": "gemma3_text", "num_key_value_heads": 2, "head_dim": 128}, 10939648),
+    ({"model_type": "phi3", "num_key_value_heads": 8}, 10661376),
+    ({"model_type": "cohere", "num_key_value_heads": 8}, 10147840),
+    ({"model_type": "bert", "max_position_embeddings": 64, "type_vocab_size": 2}, 8300648),
+    ({"model_type": "deepseek_v2", "n_shared_experts": 2, "q_lora_rank": None, **ROUTED, **MLA}, 12267200),
+    ({"model_type": "deepseek_v3", "n_shared_experts": 1, "q_lora_rank": 96, **ROUTED, **MLA}, 11149280),
+]
+LLAMA = published("llama-3-8b")
+
+
+def run_of(**options):
+    about = {"model": LLAMA, "device": device("H100"), "seq_len": 4096, "micro_batch": 1, "checkpointing": False}
+    return TrainingRun(**{**about, **options})
+
+
+@pytest.mark.parametrize(
+    ("config", "count"), COUNTED, ids=lambda value: str(value.get("model_type")) if isinstance(value, dict) else ""
+)
+def test_parameters_are_those_of_the_reference_implementation(config, count):
+    assert read_configuration({**SIZES, **config}).n_parameters == count
+
+
+def test_published_counts_are_exact():
+    table = published_architectures()
+    known = table["published_parameters"].dropna()
+    assert len(known) > 90
+    assert {name: published(name).n_parameters for name in known.index} == known.astype(int).to_dict()
+
+
+@pytest.mark.parametrize(
+    "name", ["meta-llama/Meta-Llama-3-8B-Instruct", "LLAMA3-8B", "hf:llama-3-8b", "llama_3_8b", "Meta Llama 3 8B"]
+)
+def test_spellings_of_a_name(name):
+    assert published(name).n_parameters == 8030261248
+
+
+def test_a_configuration_is_a_file_a_mapping_or_an_object(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**SIZES, "model_type": "llama"}))
+
+    class Config:
+        def to_dict(self):
+            return {**SIZES, "model_type": "llama"}
+
+    jobs = [TrainingJob.from_config(source, 128) for source in (str(path), path, tmp_path, Config(), SIZES)]
+    assert len({job.model.n_parameters for job in jobs}) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"parallel": Parallel(tensor=3), "n_gpus": 8}, "is not n_gpus=8"),
+        ({"parallel": Parallel(data=4, tensor=4), "n_gpus": 8}, "is not n_gpus=8"),
+        ({"parallel": Parallel(tensor=64), "n_gpus": 64}, "does not divide the 32 heads"),
+        ({"parallel": Parallel(pipeline=64), "n_gpus": 64}, "fewer than the parts"),
+        ({"parallel": Parallel(expert=8), "n_gpus": 8}, "no experts"),
+        ({"parallel": {"tensor": 8}, "n_gpus": 8}, "must be a Parallel"),
+        ({"micro_batch": 0}, "micro_batch"),
+        ({"micro_batch": 2, "accumulate": 3, "global_batch": 8}, "is not global_batch=8"),
+        ({"micro_batch": 3, "batch_size": 8}, "batch_size=8 is not"),
+        ({"micro_batch": 0, "batch_size": 8}, "micro_batch"),
+        ({"accumulate": 0.5}, "accumulate"),
+        ({"checkpointing": "some"}, "'selective' or 'full'"),
+        ({"offload": "disk"}, "'optimizer', 'parameters' or 'all'"),
+        ({"optimizer": "adamv"}, "Did you mean"),
+        ({"precision": "fp8", "device": "A100"}, "cannot train in 'fp8'"),
+        ({"adapter": LoRA(8, ["qkv_proj"])}, "is no matrix of"),
+        ({"adapter": 16}, "must be a LoRA"),
+        ({"mode": "inference"}, "trace the module"),
+        ({"device": "AMD EPYC"}, "is a CPU"),
+    ],
+)
+def test_nonsense_gets_one_sentence(options, reason):
+    with pytest.raises(InputError, match=reason) as caught:
+        TrainingJob.from_config("llama-3-8b", 4096, **options)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: Parallel(virtual_pipeline=2), "give pipeline"),
+        (lambda: Parallel(pipeline=2, sharding="fsdp"), "'zero1' or 'none'"),
+        (lambda: Parallel(sharding="zero4"), "Did you mean"),
+        (lambda: LoRA(8, bits=2), "16, 8 or 4"),
+        (lambda: LoRA(8, "everything"), "targets"),
+        (lambda: published("llama-9-8b"), "Did you mean"),
+        (lambda: read_configuration({"model_type": "mamba2", **SIZES}), "not a transformer"),
+        (lambda: read_configuration({"hidden_size": 8}), "lacks layers"),
+        (lambda: read_configuration("nowhere.json"), "cannot be read"),
+        (lambda: read_configuration(3), "mapping, a path"),
+        (lambda: TrainingJob.from_config("gpt2", 8).graph, "no operator graph"),
+    ],
+)
+def test_what_cannot_be_is_said(make, reason):
+    with pytest.raises(InputError, match=reason):
+        make()
+
+
+def test_states_of_mixed_precision_take_the_published_bytes():
+    """Rajbhandari et al., ZeRO, 2020: 16 bytes a parameter of mixed-precision Adam; a full model state is divided."""
+    held = [2 + 2 + 12, 2 + 2 + 12 / 8, 2 + 2 / 8 + 12 / 8, (2 + 2 + 12) / 8]
+    found = []
+    for sharding in ("zero1", "zero1", "zero2", "zero3"):
+        n_gpus = 8 if found else 1
+        terms = memory_terms(run_of(n_gpus=n_gpus, parallel=Parallel(sharding=sharding)))
+        found.append(sum(terms[name] for name in ("parameters", "gradients", "states")) / LLAMA.n_parameters)
+    assert found == pytest.approx(held)
+
+
+def test_megatron_adds_gradients_up_in_single_precision():
+    assert sum(parameter_bytes(run_of(n_gpus=8, parallel=Parallel(tensor=8)))) == 18
+
+
+def test_saved_activations_follow_korthikanti_et_al():
+    """34 bytes a token and unit of width plus 5 a head and position, without dropout's masks (three bytes) here."""
+    gpt = Transformer(4096, 4, 32, 16384, 50257, gated=False)
+    flash, eager = (memory_terms(run_of(model=gpt, seq_len=2048, attention=kind)) for kind in ("flash", "eager"))
+    per_layer = flash["activations"] / 4 / 2048 / 4096
+    assert 28 <= per_layer <= 34
+    scores = (eager["activations"] - flash["activations"]) / 4 / 2048
+    assert scores == pytest.approx(5 * 32 * 2048, rel=0.01)
+
+
+def test_checkpointing_and_tensor_parallelism_save_activations():
+    whole, some, least = (
+        memory_terms(run_of(checkpointing=level))["activations"] for level in (False, "selective", "full")
+    )
+    split = memory_terms(run_of(n_gpus=8, parallel=Parallel(tensor=8)))["activations"]
+    assert whole > some > least
+    assert split == pytest.approx(whole / 8)
+
+
+def test_the_first_stage_holds_as_many_micro_batches_as_there_are_stages():
+    options = {"n_gpus": 4, "parallel": Parallel(pipeline=4), "accumulate": 16}
+    assert memory_terms(run_of(**options))["activations"] == pytest.approx(memory_terms(run_of())["activations"])
+
+
+def test_adapters_train_little_and_quantised_weights_take_four_bits():
+    adapter = LoRA(16, bits=4)
+    terms, plain = memory_terms(run_of(adapter=adapter)), memory_terms(run_of(adapter=LoRA(16)))
+    assert adapter.n_parameters(LLAMA) == 41943040
+    assert terms["states"] == 8 * 41943040
+    assert terms["parameters"] < 0.4 * plain["parameters"]
+
+
+def test_operations_are_six_a_parameter_and_token():
+    terms = time_terms(run_of(model=published("gpt3-175b"), seq_len=2048, device=device("A100")))
+    ideal = 6 * 174604259328 * 2048 / 312e12
+    assert terms["products"] + terms["head"] == pytest.approx(ideal, rel=0.01)
+
+
+def test_a_ring_moves_twice_the_data_of_an_all_gather():
+    once, twice = (ring_seconds(device("H100"), 1e9, 8, passes=passes) for passes in (1.0, 2.0))
+    assert twice == 2 * once
+    assert once == pytest.approx(1e9 * 7 / 8 / 450e9, rel=0.05)
+    assert ring_seconds(device("H100"), 1e9, 8, stride=8) > 5 * once
+    assert ring_seconds(device("H100"), 1e9, 1) == 0.0
+
+
+def test_what_is_unknown_is_marginalised_over_what_fits():
+    open_run = run_of(n_gpus=64, micro_batch=None, checkpointing=None, global_batch=256)
+    ways = candidates(open_run)
+    assert sum(weight for weight, _ in ways) == pytest.approx(1.0)
+    assert len(ways) > 3
+    assert all(one.is_known and one.global_batch == 256 for _, one in ways)
+    assert candidates(run_of(optimizer="adamw")) == [(1.0, run_of(optimizer="adamw"))]
+    # A model that only fits when it is recomputed is.
+    tight = run_of(model=published("llama-3-70b"), n_gpus=32, parallel=Parallel(sharding="fsdp"), checkpointing=None)
+    assert {one.checkpointing for _, one in candidates(replace(tight, micro_batch=4, global_batch=None))} == {"full"}
+
+
+def test_samples_of_a_replica_are_taken_at_once_unless_they_are_accumulated():
+    runs = [
+        TrainingJob.from_config("llama-3-8b", 4096, batch_size=32, **options).run
+        for options in ({}, {"micro_batch": 8}, {"accumulate": 2}, {"micro_batch": 4, "accumulate": 8})
+    ]
+    assert [(run.micro_batch, run.accumulate) for run in runs] == [(32, 1), (8, 4), (16, 2), (4, 8)]
+
+
+def test_samples_that_no_layout_suits_are_said():
+    with pytest.raises(InputError, match="no usual layout of n_gpus=64"):
+        candidates(run_of(n_gpus=64, micro_batch=3, global_batch=100))
+
+
+def test_fitting_recovers_coefficients_in_spite_of_outliers_and_sources():
+    rng = np.random.default_rng(0)
+    terms = pd.DataFrame({"a": rng.uniform(1, 10, 300), "b": rng.uniform(1, 10, 300)})
+    source = np.array(["x", "y", "z"])[rng.integers(3, size=300)]
+    y = (
+        (2.0 * terms["a"] + 0.5 * terms["b"]).to_numpy()
+        * np.exp(0.3 * (source == "x"))
+        * np.exp(rng.normal(0, 0.05, 300))
+    )
+    y[:15] *= 10.0
+    rows, weights = np.arange(300), np.ones(300)
+
+    def formula(table, c):
+        return (c["a"] * table["a"] + c["b"] * table["b"]).to_numpy()
+
+    found = fit_coefficients(formula, terms, weights, rows, y, source, {"a": (1.0, 1.0), "b": (1.0, 1.0)})
+    assert found.coefficients["a"] / found.coefficients["b"] == pytest.approx(4.0, rel=0.15)
+    assert found.effects["x"] - found.effects["y"] == pytest.approx(0.3, abs=0.1)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return CostModel.load()
+
+
+def test_the_same_columns_as_of_traced_networks(model):
+    job = TrainingJob.from_config("llama-3-8b", 4096, device="H100", n_gpus=8, parallel=Parallel(sharding="fsdp"))
+    table = model.predict([job], level=[80, 90])
+    assert list(table.columns) == [
+        f"{target}{end}"
+        for target in ("step_time_s", "memory_gib")
+        for end in ("", "-lo-80", "-hi-80", "-lo-90", "-hi-90")
+    ]
+    assert (table["memory_gib-lo-90"] <= table["memory_gib-lo-80"]).all()
+    assert (table["step_time_s-hi-90"] >= table["step_time_s-hi-80"]).all()
+
+
+def test_predictions_move_as_physics_has_it(model):
+    def costs(**options):
+        about = {"device": "H100", "n_gpus": 64, "parallel": Parallel(sharding="fsdp"), "micro_batch": 1}
+        job = TrainingJob.from_config(
+            "llama-3-8b", 4096, **{"checkpointing": "full", "optimizer": "adamw", **about, **options}
+        )
+        return model.predict(job).iloc[0]
+
+    base = costs()
+    assert costs(micro_batch=2)["step_time_s"] > base["step_time_s"]
+    assert costs(checkpointing=False)["step_time_s"] < base["step_time_s"]
+    assert costs(checkpointing=False)["memory_gib"] > base["memory_gib"]
+    assert costs(device="A100")["step_time_s"] > base["step_time_s"]
+    assert costs(accumulate=4)["step_time_s"] > 3 * base["step_time_s"]
+    assert costs(parallel=Parallel(sharding="zero1"))["memory_gib"] > base["memory_gib"]
+    fewer = costs(parallel=Parallel(pipeline=8, sharding="zero1"), accumulate=8)["step_time_s"]
+    assert costs(parallel=Parallel(pipeline=8, sharding="zero1"), accumulate=64)["step_time_s"] < 8 * fewer
+
+
+def test_what_cannot_fit_does_not(model):
+    alone = TrainingJob.from_config("llama-3-70b", 4096, device="H100", n_gpus=1, micro_batch=1, optimizer="adamw")
+    shared = replace(alone, n_gpus=64, parallel=Parallel(tensor=8, pipeline=4, sharding="zero1"), checkpointing="full")
+    assert model.fits(alone) == 0.0
+    assert model.fits(shared) > 0.95
+    assert model.max_batch_size(alone) == 0
+    assert model.max_batch_size(shared) >= 1
+
+
+def test_the_breakdown_prints_and_adds_up(model):
+    job = TrainingJob.from_config(
+        "llama-3-8b", 4096, device="H100", n_gpus=8, parallel=Parallel(sharding="zero3"), micro_batch=1
+    )
+    found = model.breakdown(job)
+    assert found.parts["gib"].sum() == pytest.approx(found.device_gib)
+    assert {"parameters", "gathered layers", "optimizer states"} <= set(found.parts["part"])
+    assert "zero3" in repr(found)
+
+
+def test_layouts_that_fit_fastest_first():
+    job = TrainingJob.from_config("llama-3-70b", 4096, device="H100", n_gpus=64, global_batch=128)
+    table = suggest_layouts(job)
+    assert (table["fits"] >= 0.9).all()
+    assert table["tokens_per_s"].is_monotonic_decreasing
+    degrees = table[["data", "tensor", "pipeline", "context"]].prod(axis=1)
+    assert (degrees == 64).all()
+    assert (table["data"] * table["micro_batch"] * table["accumulate"] == 128).all()
+    assert suggest_layouts(job, 1).empty
+    count = int(smallest_n_gpus(job)["n_gpus"])
+    assert suggest_layouts(replace(job, global_batch=None), count).shape[0] > 0
+
+
+def test_totals_follow_from_the_step():
+    job = TrainingJob.from_config("llama-3-8b", 8192, device="H100", n_gpus=8, parallel=Parallel(sharding="fsdp"))
+    totals = training_totals(job, 1e9, 2.0)
+    assert totals["gpu_hours"] == pytest.approx(1e9 / totals["tokens_per_s"] * 8 / 3600)
+    assert totals["cost"] == 2.0 * totals["gpu_hours"]
+    assert totals["gpu_hours-lo-90"] < totals["gpu_hours"] < totals["gpu_hours-hi-90"]
+    assert 0.1 < totals["mfu"] < 0.7
+
+
+def test_no_time_below_operations_over_peak(model):
+    job = TrainingJob.from_config(
+        "llama-3-8b", 4096, device="H100", n_gpus=8, parallel=Parallel(sharding="fsdp"), micro_batch=1
+    )
+    # Normalisations are no matrix products.
+    ideal = 0.999 * 6 * (LLAMA.n_parameters - LLAMA.vocab * LLAMA.hidden) * 4096 / 989.4e12
+    assert model.predict(replace(job, checkpointing=False), level=99.9)["step_time_s-lo-99.9"].iloc[0] >= ideal
+
+
+def test_a_stored_predictor_is_read_back(tmp_path, model):
+    path = tmp_path / "large_models.json"
+    model.large_models.save(path)
+    run = run_of(n_gpus=8, parallel=Parallel(sharding="fsdp"))
+    pd.testing.assert_frame_equal(
+        LargeModelPredictor.load(path).predict([run]), model.large_models.predict([run]), rtol=1e-4
+    )
+    path.write_text("{}")
+    with pytest.raises(InputError, match="holds no predictor"):
+        LargeModelPredictor.load(path)
+
+
+@pytest.mark.filterwarnings("ignore::gpudemand.cost.predict.step_time_model.FarFromTrainingWarning")
+def test_a_traced_network_is_sharded_and_accumulated(model):
+    torch = pytest.importorskip("torch")
+    net = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024) for _ in range(16)))
+
+    def cost(**options):
+        job = TrainingJob(net, (1024,), batch_size=64, optimizer="adam", device="A100", n_gpus=8, **options)
+        return model.predict(job).iloc[0]
+
+    base = cost()
+    states = 16 * 1024 * 1025 * 4 * 2 / 2**30
+    sharded = cost(parallel=Parallel(sharding="zero1"))
+    assert base["memory_gib"] - sharded["memory_gib"] == pytest.approx(states * 7 / 8)
+    assert cost(parallel=Parallel(sharding="fsdp"))["memory_gib"] < sharded["memory_gib"]
+    assert cost(accumulate=4)["step_time_s"] > base["step_time_s"]
+    for options, reason in (
+        ({"parallel": Parallel(tensor=8)}, "cannot|not split"),
+        ({"adapter": LoRA(8)}, "from_config"),
+        ({"checkpointing": "selective"}, "'full' or False"),
+        ({"accumulate": 3}, "batch_size=64 is not"),
+        ({"global_batch": 512}, "from_config"),
+    ):
+        with pytest.raises(InputError, match=reason):
+            cost(**options)

@@ -1,0 +1,50 @@
+"""Bytes of parameters, gradients and optimizer states on each of two GPUs, against two processes that hold them."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpudemand.cost.devices import device
+from gpudemand.cost.large_models.configuration import read_configuration
+from gpudemand.cost.large_models.memory import memory_terms
+from gpudemand.cost.large_models.parallel import Parallel
+from gpudemand.cost.large_models.run import TrainingRun
+
+pytest.importorskip("torch")
+WORKER = Path(__file__).with_name("sharded_worker.py")
+SIZES = {"hidden": 64, "layers": 4, "heads": 1, "ffn": 176, "vocab": 512}
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def measured(sharding):
+    about = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-W", "ignore", str(WORKER), sharding]
+    processes = [
+        subprocess.Popen(command, env={**os.environ, **about, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
+        for rank in range(2)
+    ]
+    outputs = [process.communicate(timeout=120)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    return json.loads(outputs[0].splitlines()[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sharding", ["fsdp", "zero1"])
+def test_bytes_on_each_gpu_are_those_that_two_processes_hold(sharding):
+    layout = Parallel(sharding=sharding)
+    run = TrainingRun(read_configuration(SIZES), device("H100"), 8, 2, layout, 1, precision="fp32", checkpointing=False)
+    terms = memory_terms(run)
+    for name, held in measured(sharding).items():
+        assert held == pytest.approx(terms[name], rel=0.03), name
