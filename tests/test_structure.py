@@ -29,15 +29,16 @@ LAYERS = [
         "units",
         "metrics",
     },
+    {"store", "slurm"},
     {"jobs"},
-    {"usage", "datasets"},
+    {"usage", "datasets", "pull"},
     {"cost", "segments", "forecast"},
     {"planning"},
     {"plotting"},
     {"report", "widgets"},
     {"cli", "__main__"},
 ]
-FLAT = {0, 7}  # layers whose members may use one another
+FLAT = {0, 8}  # layers whose members may use one another
 HEAVY = {"torch", "tensorflow", "keras", "gtda", "gph"}
 MODULES = sorted(PACKAGE.rglob("*.py"))
 MOST_MODULES = 15

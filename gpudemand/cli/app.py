@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpudemand.cli.cost import calibrate, cost, devices, measure
+from gpudemand.cli.pull import pull
 from gpudemand.cli.terminal import Debug, Quiet, one_line, print_message, steps
 
 if TYPE_CHECKING:
@@ -245,6 +246,7 @@ def formats(ctx: typer.Context, debug: Debug = False) -> None:
 
 for command in (measure, cost, calibrate, devices):
     app.command()(command)
+app.add_typer(pull, name="pull")
 
 
 def main() -> None:

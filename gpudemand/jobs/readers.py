@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -29,6 +30,7 @@ def read_jobs(
     strict: bool = False,
     kind: str | None = None,
     limits: Limits | None = LIMITS,
+    shards_per_gpu: float | Mapping[str, float] | None = None,
 ) -> pd.DataFrame:
     r"""Read a job log of any known format into the canonical table.
 
@@ -40,7 +42,8 @@ def read_jobs(
     Parameters
     ----------
     path : path-like
-        The log, plain or gzip-compressed; for ``"pai"`` also the folder of its tables.
+        The log, plain or gzip-compressed; a store that ``gpudemand pull slurm`` made; for ``"pai"`` also the folder of
+        its tables.
     format : str, default="canonical"
         One of those that `formats` lists.
     tz : str or tzinfo, optional
@@ -54,6 +57,9 @@ def read_jobs(
         Kind of data; by default the usual one of the format.
     limits : Limits, optional
         The largest file that is read; None for any size.
+    shards_per_gpu : float or mapping of str to float, optional
+        For Slurm: how many ``gres/shard`` make one GPU, which no dump tells (``sinfo -o %G`` does); by the name of the
+        node where nodes differ. Without it, jobs on shards are left out and counted.
 
     Returns
     -------
@@ -92,22 +98,28 @@ def read_jobs(
     if kind is not None:
         check_choice("kind", kind, KINDS)
     log = _open(existing_path(path), format, tz, origin, limits or NO_LIMITS)
-    frame = spec.read(log)
+    log.shards_per_gpu = shards_per_gpu
     saved = saved_attrs(log.table.rows.schema, log.table.source)
-    has_ids = "job_id" in frame.columns
-    with_ids = frame if has_ids else frame.assign(job_id=pd.Series(log.lines).astype(str))
-    jobs = as_jobs(with_ids, kind=kind or saved.get("kind", spec.kind), source=log.table.source)
-    log.reject_each(rejections(jobs))
-    if has_ids:
-        replaced = log.usable()
-        replaced[replaced] = superseded(jobs[replaced])
-        log.exclude(replaced, "replaced by a later record")
+    jobs = read_rows(log, format, kind or saved.get("kind", spec.kind))
+    replaced = log.usable()
+    replaced[replaced] = superseded(jobs[replaced])
+    log.exclude(replaced, "replaced by a later record")
     rejected = log.rejection_counts(strict=strict)
     warn_rejections(rejected, len(log.table), log.table.source)
     usable = jobs[log.usable()].reset_index(drop=True)
     before = Counter(saved.get("rejected", {}))
-    usable.attrs = {**saved, **frame.attrs, **jobs.attrs, "rejected": dict(before + Counter(rejected))}
+    usable.attrs = {**saved, **jobs.attrs, "rejected": dict(before + Counter(rejected))}
     return usable
+
+
+def read_rows(log: LogColumns, format: str, kind: str) -> pd.DataFrame:  # noqa: A002
+    """Canonical table of all rows of a log; those that cannot be used are marked in the log."""
+    frame = FORMATS[format].read(log)
+    with_ids = frame if "job_id" in frame.columns else frame.assign(job_id=pd.Series(log.lines).astype(str))
+    jobs = as_jobs(with_ids, kind=kind, source=log.table.source)
+    jobs.attrs = {**frame.attrs, **jobs.attrs}
+    log.reject_each(rejections(jobs))
+    return jobs
 
 
 def _open(path: Path, name: str, tz: object, origin: object, limits: Limits) -> LogColumns:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from gpudemand._typing import BoolArray, IntArray
 from gpudemand._validation import InputError, shorten
 from gpudemand.jobs.files import LIMITS, Limits, is_parquet, line_blocks
 from gpudemand.jobs.time_parser import parse_timezone
+from gpudemand.store import is_store, read_store
 
 _DELIMITERS = {",": "commas", ";": "semicolons", "|": "vertical bars", "\t": "tabs"}
 _QUOTED = r'"(?:[^"]|"")*"'
@@ -30,6 +32,8 @@ _UNCLOSED = rf'^(?:{_FIELD},)*"(?:[^"]|"")*$'
 WRONG_FIELDS = "with a wrong number of fields"
 MISPLACED_QUOTE = "with a misplaced quotation mark"
 NULL_BYTE = "with a null byte"
+#: From lines and the names of columns to as many lines.
+Mend = Callable[[Any, list[str]], Any]
 
 
 @dataclass(frozen=True)
@@ -74,16 +78,18 @@ def concatenate(tables: Iterable[TextTable]) -> TextTable:
     return TextTable(rows, np.concatenate([part.lines for part in parts]), parts[0].source, bad)
 
 
-def read_csv(path: Path, limits: Limits = LIMITS, delimiter: str = ",") -> TextTable:
+def read_csv(path: Path, limits: Limits = LIMITS, delimiter: str = ",", mend: Mend | None = None) -> TextTable:
     """Read a file with a header line, every field as text; see `csv_batches`."""
-    return concatenate(csv_batches(path, limits, delimiter))
+    return concatenate(csv_batches(path, limits, delimiter, mend))
 
 
-def csv_batches(path: Path, limits: Limits = LIMITS, delimiter: str = ",") -> Iterator[TextTable]:
+def csv_batches(
+    path: Path, limits: Limits = LIMITS, delimiter: str = ",", mend: Mend | None = None
+) -> Iterator[TextTable]:
     """Read a file with a header line in batches, every field as text.
 
     Every line that is not blank is a row of a batch or is listed in its ``bad``. Only fields between commas may be
-    quoted.
+    quoted. `mend` may change the lines of a block before they are parsed, not their number.
 
     Raises
     ------
@@ -94,9 +100,10 @@ def csv_batches(path: Path, limits: Limits = LIMITS, delimiter: str = ",") -> It
     first, lines = next(blocks)
     names = _header(lines[0].as_py(), delimiter, path.name)
     _check_names(names, path.name, limits)
-    yield parse_lines(lines[1:], first + 1, names, path.name, delimiter)
+    sound = mend or (lambda lines, names: lines)
+    yield parse_lines(sound(lines[1:], names), first + 1, names, path.name, delimiter)
     for first, lines in blocks:
-        yield parse_lines(lines, first, names, path.name, delimiter)
+        yield parse_lines(sound(lines, names), first, names, path.name, delimiter)
 
 
 def read_headerless(path: Path, names: list[str], limits: Limits = LIMITS) -> TextTable:
@@ -235,8 +242,22 @@ def _damaged(path: Path, error: BaseException) -> InputError:
 
 
 def read_table(path: Path, limits: Limits = LIMITS) -> TextTable:
-    """Read a Parquet file, recognised by its first bytes, or else CSV."""
+    """Read a Parquet file, recognised by its first bytes, the jobs of a store, or else CSV."""
+    if is_store(path):
+        return _read_stored(path)
     return read_parquet(path, limits) if is_parquet(path) else read_csv(path, limits)
+
+
+def _read_stored(path: Path) -> TextTable:
+    """Jobs of a store, with the number of those that could not be counted where `saved_attrs` looks for it."""
+    store = read_store(path)
+    rows, refused = store.read("jobs"), store.read("refused", ["reason"])
+    if rows is None:
+        raise InputError(f"the store {path.name!r} holds no jobs yet; pull them with `gpudemand pull slurm`.")
+    counts = Counter([] if refused is None else refused["reason"].to_pylist())
+    attrs = json.dumps({"kind": "measured", "rejected": counts})
+    rows = rows.combine_chunks().replace_schema_metadata({"PANDAS_ATTRS": attrs})
+    return TextTable(rows, np.arange(1, rows.num_rows + 1), path.name)
 
 
 def check_header(table: TextTable, required: tuple[str, ...]) -> None:

@@ -59,7 +59,7 @@ def test_running_and_pending(jobs: pd.DataFrame) -> None:
 def test_limits_and_use(jobs: pd.DataFrame) -> None:
     assert jobs.loc["100", "requested_time"] == 86_400
     assert math.isnan(jobs.loc["101", "requested_time"])
-    assert jobs.loc["100", "used_gpu_seconds"] == 0.5 * 7200 * 2
+    assert jobs.loc["100", "used_gpu_seconds"] == 1.5 * 7200  # the sum over two GPUs
     assert math.isnan(jobs.loc["103", "used_gpu_seconds"])
     assert jobs.loc["100", ["group", "cluster", "partition", "qos"]].tolist() == ["vision", "alpha", "gpu", "normal"]
 
