@@ -151,7 +151,8 @@ def slice_shares(name: str) -> tuple[Fraction, Fraction] | None:
     ----------
     name : str
         Name of a profile, or of a type of GPU that ends in one: ``1g.10gb``, ``a100_3g.20gb``,
-        ``nvidia_com_mig_1g_5gb``. A profile of two cards is that of the larger one (``1g.10gb``: one of seven of 80 GB). One that is in no table has as much of the memory as of the compute.
+        ``nvidia_com_mig_1g_5gb``. A profile of two cards is that of the larger one (``1g.10gb``: one of seven of
+        80 GB). One that is in no table has as much of the memory as of the compute.
 
     Returns
     -------
@@ -176,7 +177,7 @@ def slice_shares(name: str) -> tuple[Fraction, Fraction] | None:
 
 
 def gpu_share(name: str) -> Fraction:
-    """Share of a GPU that one device of a type takes: 1 for whole GPUs, the larger share of compute and memory for slices.
+    """Share of a GPU that one device of a type is: 1 for whole GPUs, for slices the larger of compute and memory.
 
     So a GPU is full when no further slice of the profile fits on it: seven of ``1g.10gb``, two of ``3g.40gb``.
 

@@ -57,9 +57,9 @@ def sacct(log: LogColumns) -> pd.DataFrame:
     the TRES list no GPUs; slices (MIG), shards and MPS count as shares of one, and ``devices`` is their number as Slurm
     counts it. The start of a job that was cancelled before it started is its end; a pending job has neither. A job that
     was resized has a row for each part: later ones are submitted after their start, and begin when they are submitted.
-    Job steps (``123.batch``), which a dump without ``-X`` contains, are excluded. A pending array (``123_[4-9]``) is one
-    row. ``used_gpu_seconds`` is gres/gpuutil, the sum over the GPUs of a job, times the elapsed time, of the job or of
-    its steps; at most the GPU-seconds held.
+    Job steps (``123.batch``), which a dump without ``-X`` contains, are excluded. A pending array (``123_[4-9]``) is
+    one row. ``used_gpu_seconds`` is gres/gpuutil, the sum over the GPUs of a job, times the elapsed time, of the job or
+    of its steps; at most the GPU-seconds held.
     """
     job_id = log.text(log.first_present("JobID", "JobIDRaw"))
     step = job_id.str.contains(".", regex=False, na=False).to_numpy(dtype=bool)

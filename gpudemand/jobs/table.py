@@ -110,7 +110,7 @@ def superseded(jobs: pd.DataFrame) -> BoolArray:
     """Rows that a later record of the same job supersedes, as in concatenated daily dumps.
 
     Of rows with the same cluster, job id and start, the one with the latest known end is used. A pending row is
-    superseded by a started one, and a row without an end by one that started later. A requeued job has several starts
+    superseded by one that started since it was submitted, and a row without an end by one that started later. A requeued job has several starts
     and keeps all of its runs that have an end.
     """
     names = jobs[["cluster", "job_id"]].fillna({"cluster": ""})
@@ -120,7 +120,8 @@ def superseded(jobs: pd.DataFrame) -> BoolArray:
     by_end = records.sort_values("end", kind="stable", na_position="first")
     same_run = by_end.duplicated([*key, "start"], keep="last").reindex(records.index)
     last_start = records.groupby(key)["start"].transform("max")
-    not_started = records["start"].isna() & last_start.notna()
+    # A job that was requeued may wait again, from a later submission on.
+    not_started = records["start"].isna() & (last_start >= records["submit"])
     never_ended = records["end"].isna() & (records["start"] < last_start)
     mask = np.zeros(len(jobs), dtype=bool)
     mask[repeated] = (same_run | not_started | never_ended).to_numpy(dtype=bool)

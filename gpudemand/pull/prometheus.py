@@ -29,7 +29,7 @@ _PODS = (
 _ALLOCATABLE = f"max by (node, resource) (kube_node_status_allocatable{_GPUS})"
 _UTILIZATION = "DCGM_FI_DEV_GPU_UTIL"
 _BY_TENANT = "by (exported_namespace, namespace, modelName)"
-#: What is stored of the utilization of GPUs with a pod: their number, the sum of it, and how many are below some per cent.
+#: Of the utilization of GPUs with a pod, their number, its sum, and how many are below some per cent are stored.
 IDLE_PERCENT = (5, 20, 50)
 _UTILIZATIONS = {
     "used": f"sum {_BY_TENANT} ({_UTILIZATION}) / 100",
@@ -37,8 +37,9 @@ _UTILIZATIONS = {
     **{f"under_{percent}": f"count {_BY_TENANT} ({_UTILIZATION} < {percent})" for percent in IDLE_PERCENT},
 }
 _TYPE_STEP = pd.Timedelta("1h")
+_CARDS = f"max by (Hostname, UUID, modelName) (max_over_time({_UTILIZATION}[1h]))"
 _TYPES = {
-    "modelName": f"count by (Hostname, modelName) (max by (Hostname, UUID, modelName) (max_over_time({_UTILIZATION}[1h])))",
+    "modelName": f"count by (Hostname, modelName) ({_CARDS})",
     "label_nvidia_com_gpu_product": "count by (node, label_nvidia_com_gpu_product) "
     '(max_over_time(kube_node_labels{label_nvidia_com_gpu_product!=""}[1h]))',
 }

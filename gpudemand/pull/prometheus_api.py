@@ -12,6 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 import numpy as np
 import pandas as pd
 import requests
+from requests.auth import HTTPBasicAuth
 
 from gpudemand._validation import InputError, shorten
 
@@ -80,7 +81,8 @@ class PrometheusClient:
         if self.token:
             self._session.headers["Authorization"] = f"Bearer {self.token}"
         elif self.user:
-            self._session.auth = (self.user.encode(), (self.password or "").encode())
+            # As bytes, which are sent as they are; requests would refuse text beyond Latin-1.
+            self._session.auth = HTTPBasicAuth(self.user.encode(), (self.password or "").encode())
         self._session.verify = str(self.ca) if self.ca else True
         if self.certificate:
             own = str(self.certificate)
@@ -169,7 +171,7 @@ class PrometheusClient:
                     if whole
                     else _TemporaryError(f"the answer of {self.place} was cut off.")
                 ) from error
-        said = shorten(str(content.get("error", "")) if isinstance(content, dict) else "", 200)
+        said = str(shorten(str(content.get("error", "")) if isinstance(content, dict) else "", 200))
         status = f"{answer.status_code} {answer.reason}"
         if answer.status_code in (401, 403):
             raise InputError(
@@ -190,7 +192,7 @@ def _reason(error: requests.exceptions.ConnectionError) -> str:
     """The innermost reason, without the objects around it."""
     text = str(error)
     known = ("Name or service not known", "Connection refused", "No route to host", "timed out", "Connection reset")
-    return next((words for words in known if words.lower() in text.lower()), shorten(text, 120))
+    return next((words for words in known if words.lower() in text.lower()), str(shorten(text, 120)))
 
 
 def _table(content: Any, place: str) -> pd.DataFrame:

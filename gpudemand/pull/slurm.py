@@ -25,6 +25,7 @@ SOURCE = "slurm"
 _KEY = ["cluster", "job_id_raw", "submit"]
 _ORDER = ["submit", "cluster", "job_id_raw"]
 _OPEN = "SELECT cluster, job_id_raw, submit FROM stored WHERE \"end\" IS NULL AND status IN ('pending', 'running')"
+_ENDED = 'SELECT cluster, job_id_raw, submit FROM stored WHERE "end" IS NOT NULL'
 #: Records may reach Slurm's database late, when it was down; so much is read again.
 _OVERLAP = pd.Timedelta("2D")
 
@@ -106,8 +107,13 @@ def pull_slurm(
             progress("Reading open jobs again")
             _pull_open(store, done, fields, clusters, shards)
         done.new = _count(store) - before + done.gone
-        now = pd.Timestamp.now(tz="UTC").floor("s").isoformat()
-        about = {"at": now, "read": done.read, "new": done.new, "gone": done.gone, "refused": dict(done.refused)}
+        about = {
+            "at": _now().isoformat(),
+            "read": done.read,
+            "new": done.new,
+            "gone": done.gone,
+            "refused": dict(done.refused),
+        }
         store.about.setdefault("history", []).append({"source": SOURCE, **about})
         store.commit()
     return done
@@ -135,7 +141,7 @@ def slurm_commands(into: Path, *, since: object = None, clusters: str | None = N
     windows = _windows(store, since)
     lines = [f"{Sacct(fields, ended_or_open(*w), clusters)} > sacct-{w[0]:%Y-%m-%d}.psv" for w in windows]
     still = _open_runs(store)
-    for number, select in enumerate(by_id(key[1] for key in still)):
+    for number, select in enumerate(by_id(str(key[1]) for key in still)):
         lines.append(f"{Sacct(fields, select, clusters)} > sacct-open-{number}.psv")
     return lines
 
@@ -163,7 +169,7 @@ def describe_jobs(into: Path, done: SlurmPull) -> str:
 
 
 def _windows(store: Store, since: object) -> list[tuple[pd.Timestamp, pd.Timestamp]]:
-    now = pd.Timestamp.now(tz="UTC").floor("s")
+    now = _now()
     state = _state(store)
     first = None if since is None else parse_timestamp(since, "UTC", "since").tz_convert("UTC")
     begin = first or now.normalize().replace(day=1) - pd.DateOffset(years=1)
@@ -177,6 +183,10 @@ def _windows(store: Store, since: object) -> list[tuple[pd.Timestamp, pd.Timesta
     if begin >= now:
         raise InputError(f"since={begin} lies in the future.")
     return months(begin, now)
+
+
+def _now() -> pd.Timestamp:
+    return pd.Timestamp.now(tz="UTC").floor("s")
 
 
 def _state(store: Store) -> dict[str, str]:
@@ -244,13 +254,24 @@ def _take(
     reason = pd.Series(log.reject_reason, dtype=object)[jobs.index]
     done.read += len(jobs)
     done.refused += Counter(reason.dropna())
-    good = jobs[reason.isna()]
+    good = _without_outdated(store, jobs[reason.isna()])
     for month, rows in good.groupby(good["submit"].dt.strftime("%Y-%m")):
         stored = _arrow(rows)
         store.merge("jobs", str(month), stored, stored.select(_KEY), _ORDER)
     _keep_refused(store, jobs.assign(reason=reason))
     still_open = good[good["end"].isna() & good["status"].isin(["pending", "running"])]
     done.seen.update(still_open[_KEY].itertuples(index=False, name=None))
+
+
+def _without_outdated(store: Store, jobs: pd.DataFrame) -> pd.DataFrame:
+    """Rows but those of an older file that show a run as open which the store knows has ended."""
+    is_open = jobs["end"].isna()
+    first = jobs.loc[is_open, "submit"].min()
+    ended = None if pd.isna(first) else store.query("jobs", f"{_ENDED} AND submit >= '{first.isoformat()}'")
+    if ended is None:
+        return jobs
+    known = pd.MultiIndex.from_frame(ended.to_pandas().astype({"submit": TIME}))
+    return jobs[~(is_open & pd.MultiIndex.from_frame(jobs[_KEY]).isin(known))]
 
 
 def _keep_refused(store: Store, jobs: pd.DataFrame) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shlex
 import subprocess
@@ -23,8 +24,8 @@ OPTIONAL = (
 )
 #: By these, sacct also lists jobs that were cancelled before they were eligible, which it otherwise leaves out.
 _STATES = "BF,CA,CD,DL,F,NF,OOM,PD,PR,R,RQ,RS,RV,S,TO"
-#: Times are understood in UTC, whatever the zone of the cluster, and printed in seconds since 1970: of any longer format
-#: sacct prints the first 19 characters, without a zone.
+#: Times are understood in UTC, whatever the zone of the cluster, and printed in seconds since 1970: of any longer
+#: format sacct prints the first 19 characters, without a zone.
 _ENVIRONMENT = {"TZ": "UTC", "SLURM_TIME_FORMAT": "%s"}
 _JOBS_A_CALL = 1000
 _LONGEST_S = 6 * 3600
@@ -81,7 +82,7 @@ def months(begin: pd.Timestamp, end: pd.Timestamp) -> list[tuple[pd.Timestamp, p
     """
     firsts = pd.date_range(begin.normalize(), end, freq="MS")
     edges = [begin, *(first for first in firsts if begin < first < end), end]
-    return list(zip(edges[:-1], edges[1:], strict=True))
+    return list(itertools.pairwise(edges))
 
 
 def known_fields() -> tuple[str, ...]:
@@ -142,8 +143,8 @@ def _run(words: Sequence[str], stdout: int) -> bytes:
         )
     except FileNotFoundError:
         raise InputError(
-            f"there is no {words[0]} on this machine; run this where Slurm's commands are, or give what the commands of "
-            "--command-only print to a colleague who has it."
+            f"there is no {words[0]} on this machine; run this where Slurm's commands are, or give the commands that "
+            "--command-only prints to a colleague who has them."
         ) from None
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InputError(f"{words[0]} cannot be run ({error}).") from error

@@ -91,7 +91,7 @@ def _compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
 
 
 def _joined(fields: Sequence[str], extra: dict[int, int]) -> list[str]:
-    rest, row = list(fields), []
+    rest, row = list(fields), list[str]()
     while rest:
         width = 1 + extra.get(len(row), 0)
         row.append("¦".join(rest[:width]))

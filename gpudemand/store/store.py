@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from gpudemand.store.lock import locked
 MANIFEST = "store.json"
 FORMAT = 1
 _LOCK = ".lock"
-_TMP = ".gpudemand-new"
+_TMP, _ASIDE = ".gpudemand-new", ".gpudemand-old"
 #: Rows of one month are compressed in groups of this many, which queries skip as a whole.
 _GROUP = 1 << 18
 _OWN = re.compile(r".+\.[0-9a-f]{16}\.parquet")
@@ -37,7 +37,8 @@ class Store:
     """A folder of tables, each of them Parquet files by month.
 
     What a manifest lists is complete: files are written under names of their own contents and never changed, and take
-    effect together when the manifest is replaced. A process that is killed leaves the store as it was.
+    effect together when the manifest is replaced. A process that is killed leaves the store as it was. Files that are
+    replaced are put aside for those that read them just now, until the store is opened for writing again.
 
     Attributes
     ----------
@@ -57,7 +58,12 @@ class Store:
     def months(self, table: str) -> dict[str, Path]:
         """Files of a table by month, in order."""
         parts = {name.split("/")[1].split(".")[0]: name for name in self.files if name.startswith(f"{table}/")}
-        return {month: self.path / name for month, name in sorted(parts.items())}
+        return {month: self._place(name) for month, name in sorted(parts.items())}
+
+    def _place(self, name: str) -> Path:
+        """Path of a file, also of one that another process has replaced since the manifest was read."""
+        aside = self.path / _ASIDE / name.replace("/", "-")
+        return aside if aside.exists() and not (self.path / name).exists() else self.path / name
 
     def read(self, table: str, columns: list[str] | None = None) -> pa.Table | None:
         """Rows of a table, or None if the store has none."""
@@ -93,7 +99,7 @@ class Store:
             merged = "SELECT * FROM new"
             if old_name:
                 db.register("keys", keys)
-                db.register("old", pq.read_table(self.path / old_name, partitioning=None))
+                db.register("old", pq.read_table(self._place(old_name), partitioning=None))
                 merged += f" UNION ALL BY NAME SELECT * FROM old ANTI JOIN keys USING ({_names(keys.column_names)})"
             result = pa.table(db.sql(f"SELECT * FROM ({merged}) ORDER BY {_names(order or keys.column_names)}"))
         if old_name:
@@ -119,15 +125,21 @@ class Store:
         """Make all that was merged since the last time the contents of the store, in one step."""
         with replace_file(self.path / MANIFEST) as new:
             new.write_text(manifest_text({"format": FORMAT, **self.about, "files": self.files}), encoding="utf-8")
+        for file in self._unlisted():
+            aside = self.path / _ASIDE / file.relative_to(self.path).as_posix().replace("/", "-")
+            aside.parent.mkdir(exist_ok=True)
+            file.replace(aside)
 
     def tidy(self) -> None:
-        """Delete what earlier processes left: files that no manifest lists, and unfinished work."""
-        shutil.rmtree(self.path / _TMP, ignore_errors=True)
+        """Delete what earlier processes left: files that the manifest does not list, and unfinished work."""
         for folder in self.path.glob(".gpudemand-*"):
             shutil.rmtree(folder, ignore_errors=True)
-        for file in self.path.glob("*/*.parquet"):
-            if _OWN.fullmatch(file.name) and file.relative_to(self.path).as_posix() not in self.files:
-                file.unlink(missing_ok=True)
+        for file in self._unlisted():
+            file.unlink()
+
+    def _unlisted(self) -> list[Path]:
+        own = [file for file in self.path.glob("[!.]*/*.parquet") if _OWN.fullmatch(file.name)]
+        return [file for file in own if file.relative_to(self.path).as_posix() not in self.files]
 
     @contextmanager
     def scratch(self, name: str) -> Iterator[Path]:
@@ -160,6 +172,14 @@ def read_store(path: Path) -> Store:
     """
     if not is_store(path):
         raise InputError(f"{str(path)!r} holds no store; `gpudemand pull --help` shows how to make one.")
+    before = None
+    while before != (before := (path / MANIFEST).read_bytes()):
+        with suppress(InputError):  # of what another process replaces just now
+            return _store(path)
+    return _store(path)
+
+
+def _store(path: Path) -> Store:
     content = read_manifest(path, MANIFEST, FORMAT)
     about = {name: value for name, value in content.items() if name not in ("format", "files")}
     return Store(path, about, content["files"])

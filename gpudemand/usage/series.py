@@ -16,6 +16,7 @@ from gpudemand._validation import InputError, as_wide, check_choice, check_colum
 from gpudemand.jobs.schema import microseconds
 from gpudemand.jobs.table import check_jobs, saved_attrs
 from gpudemand.jobs.time_parser import parse_timestamp, parse_timezone
+from gpudemand.store import is_store
 from gpudemand.usage.binned_values import binned_values
 from gpudemand.usage.bins import bin_edges
 from gpudemand.usage.job_log_query import KEYS, open_log
@@ -40,8 +41,9 @@ def usage_series(
     Parameters
     ----------
     jobs : DataFrame, str or Path
-        A job table, of pandas, polars, pyarrow ..., or a Parquet or CSV file of one, which is queried by DuckDB and not
-        loaded. ``start`` (or ``submit``), ``end`` and ``gpus`` are needed, and ``user`` for ``by="user"``.
+        A job table, of pandas, polars, pyarrow ..., or a Parquet or CSV file of one or a store, which is queried by
+        DuckDB and not loaded. ``start`` (or ``submit``), ``end`` and ``gpus`` are needed, and ``user`` for
+        ``by="user"``.
     by : str, sequence of str or None, default="user"
         Column that defines the series: ``"user"``, ``"group"``, ``"cluster"``, ``"gpu_type"``, ``"status"``; a list or
         a path such as ``"cluster/group/user"`` gives hierarchical names; None or ``"total"`` is the total. A missing
@@ -131,6 +133,8 @@ def _stated_kind(source: pd.DataFrame | Path) -> str:
     """Kind of data stated by a table or a Parquet file; empty where it is not stated."""
     if isinstance(source, pd.DataFrame):
         return str(source.attrs.get("kind", ""))
+    if is_store(source):
+        return "measured"
     return str(saved_attrs(pq.read_schema(source), source.name).get("kind", "")) if source.suffix == ".parquet" else ""
 
 
