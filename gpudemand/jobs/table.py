@@ -110,8 +110,8 @@ def superseded(jobs: pd.DataFrame) -> BoolArray:
     """Rows that a later record of the same job supersedes, as in concatenated daily dumps.
 
     Of rows with the same cluster, job id and start, the one with the latest known end is used. A pending row is
-    superseded by one that started since it was submitted, and a row without an end by one that started later. A requeued job has several starts
-    and keeps all of its runs that have an end.
+    superseded by one that started since it was submitted, and a row without an end by one that started later. A
+    requeued job has several starts and keeps all of its runs that have an end.
     """
     names = jobs[["cluster", "job_id"]].fillna({"cluster": ""})
     repeated = (names.duplicated(keep=False) & jobs["job_id"].notna()).to_numpy()

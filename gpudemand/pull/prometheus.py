@@ -40,7 +40,7 @@ _TYPE_STEP = pd.Timedelta("1h")
 _CARDS = f"max by (Hostname, UUID, modelName) (max_over_time({_UTILIZATION}[1h]))"
 _TYPES = {
     "modelName": f"count by (Hostname, modelName) ({_CARDS})",
-    "label_nvidia_com_gpu_product": "count by (node, label_nvidia_com_gpu_product) "
+    "label_nvidia_com_gpu_product": "count by (node, label_nvidia_com_gpu_product, label_nvidia_com_gpu_replicas) "
     '(max_over_time(kube_node_labels{label_nvidia_com_gpu_product!=""}[1h]))',
 }
 #: What was scraped late is read again.
@@ -169,14 +169,26 @@ def _read_nodes(client: PrometheusClient, times: pd.DatetimeIndex, points: int) 
         table = found[name]
         if {"node", name} <= set(table.columns):
             types |= {str(node): "+".join(sorted(set(part[name]))) for node, part in table.groupby("node")}
-    gpus, units = found["modelName"], found["allocatable"]
-    cards = gpus.groupby("node")["y"].max().to_dict() if "node" in gpus else {}
+    return _Nodes(types, _shares(*found.values()))
+
+
+def _shares(cards: pd.DataFrame, labels: pd.DataFrame, units: pd.DataFrame) -> dict[tuple[str, str], Fraction]:
+    """Shares of a GPU by node and resource; of time-sliced ones, by the replicas that the labels of their node name.
+
+    Without labels, the renamed resource tells that GPUs are sliced, and the number of GPUs into how many parts.
+    """
+    frame = _labels(labels, "node", "label_nvidia_com_gpu_replicas")
+    named = (
+        pd.to_numeric(frame["label_nvidia_com_gpu_replicas"], errors="coerce").groupby(frame["node"]).max().to_dict()
+    )
+    number = cards.groupby("node")["y"].max().to_dict() if "node" in cards else {}
     shares = {}
-    if "node" in units:
-        for (node, resource), most in units.groupby(["node", "resource"])["y"].max().items():
-            replicas = most > cards.get(node, most) and "_mig_" not in resource
-            shares[node, resource] = Fraction(cards[node]) / Fraction(most) if replicas else gpu_share(resource)
-    return _Nodes(types, shares)
+    for (node, resource), most in _labels(units, "node", "resource").groupby(["node", "resource"])["y"].max().items():
+        parts = named.get(node, 0.0) if "_mig_" not in resource else 0.0
+        if not parts > 1 and resource.endswith("_gpu_shared"):
+            parts = most / number.get(node, most)
+        shares[node, resource] = gpu_share(resource) / (round(parts) if parts > 1 else 1)
+    return shares
 
 
 def _put(

@@ -20,6 +20,7 @@ from gpudemand.store import is_store
 from gpudemand.usage.binned_values import binned_values
 from gpudemand.usage.bins import bin_edges
 from gpudemand.usage.job_log_query import KEYS, open_log
+from gpudemand.usage.pulled import pulled_usage
 
 VALUES = ("gpu_hours", "gpus", "gpus_peak", "wanted", "jobs")
 
@@ -269,7 +270,7 @@ def read_usage(path: str | Path, format: str = "canonical", *, tz: str | None = 
     ----------
     path : str or Path
         For ``canonical`` a CSV or Parquet file with ``unique_id``, ``ds``, ``y``; for ``prometheus`` the JSON or CSV
-        of a range query of GPUs held per namespace.
+        of a range query of GPUs held per namespace. A store gives what `pulled_usage` does.
     format : {"canonical", "prometheus"}
     tz : str, optional
         Zone of times that are written without one (Prometheus' JSON always has one).
@@ -281,6 +282,8 @@ def read_usage(path: str | Path, format: str = "canonical", *, tz: str | None = 
     """
     check_choice("format", format, ("canonical", "prometheus"))
     path = Path(path)
+    if is_store(path):
+        return pulled_usage(path, tz=tz or "UTC")
     if not path.is_file():
         raise InputError(f"there is no file at {str(path)!r}.")
     if format == "prometheus":
