@@ -21,6 +21,7 @@ from gpudemand.jobs.schema import (
     COUNT_DUPLICATES,
     DUPLICATE,
     KINDS,
+    OTHER_KEYS,
     RULES,
     STATUSES,
     TIME,
@@ -87,8 +88,15 @@ def in_microseconds(jobs: pd.DataFrame) -> pa.Table:
     """Arrow table of what queries refer to: names, GPUs, and times (``start_us``, ...) in microseconds since 1970."""
     same = [name for name, dtype in COLUMNS.items() if dtype == STRING or name == "gpus"]
     times = {f"{name}_us": pa.array(jobs[name].dt.as_unit("us")) for name, dtype in COLUMNS.items() if dtype == TIME}
+    others = {
+        name: jobs[name].astype(STRING) if name in jobs else pd.Series(None, index=jobs.index, dtype=STRING)
+        for name in OTHER_KEYS
+    }
     return pa.table(
-        {name: pa.array(jobs[name], from_pandas=True) for name in same}
+        {
+            name: pa.array(values, from_pandas=True)
+            for name, values in ({name: jobs[name] for name in same} | others).items()
+        }
         | {name: values.cast(pa.int64()) for name, values in times.items()}
     )
 

@@ -26,6 +26,7 @@ FREE_TEXT = (
     "StdErr",
 )
 _TIME = re.compile(r"|None|Unknown|\d+|\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*")
+_BEGIN = re.compile(r"\d+[^|]*\|")
 _NUMBER = re.compile(r"\d*")
 _CHECKS = {
     **dict.fromkeys(("Submit", "Eligible", "Start", "End"), _TIME),
@@ -71,6 +72,8 @@ def mend_rows(lines: Any, names: Sequence[str]) -> Any:
         mended = _mend(" ".join(texts[first : last + 1]), names, free) if texts[first] else None
         if mended is not None:
             texts[first : last + 1] = [mended] + [""] * (last - first)
+        elif free[-1] == width and not _BEGIN.match(texts[first]):  # a further line of the last field
+            texts[first] = ""
     return pa.array(texts, lines.type)
 
 

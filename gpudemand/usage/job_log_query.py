@@ -22,7 +22,7 @@ from gpudemand.store import is_store
 from gpudemand.usage.stored_log import create_relation
 from gpudemand.usage.typed_log import check_rows, create_typed_view
 
-KEYS = ("user", "group", "cluster", "gpu_type", "status")
+KEYS = ("user", "group", "cluster", "partition", "qos", "gpu_type", "status")
 
 
 @dataclass(frozen=True)

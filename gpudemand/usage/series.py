@@ -42,13 +42,12 @@ def usage_series(
     Parameters
     ----------
     jobs : DataFrame, str or Path
-        A job table, of pandas, polars, pyarrow ..., or a Parquet or CSV file of one or a store, which is queried by
-        DuckDB and not loaded. ``start`` (or ``submit``), ``end`` and ``gpus`` are needed, and ``user`` for
-        ``by="user"``.
+        A job table, of pandas, polars, pyarrow ..., or a Parquet or CSV file or a store of one, queried by DuckDB and
+        not loaded. ``start`` (or ``submit``), ``end`` and ``gpus`` are needed, and ``user`` for ``by="user"``.
     by : str, sequence of str or None, default="user"
-        Column that defines the series: ``"user"``, ``"group"``, ``"cluster"``, ``"gpu_type"``, ``"status"``; a list or
-        a path such as ``"cluster/group/user"`` gives hierarchical names; None or ``"total"`` is the total. A missing
-        name reads ``unknown``; a ``/`` inside a name is written ``%2F``.
+        Column that defines the series: ``"user"``, ``"group"`` (or ``"account"``), ``"cluster"``, ``"partition"``,
+        ``"qos"``, ``"gpu_type"``, ``"status"``; a list or a path such as ``"cluster/group/user"`` gives hierarchical
+        names; None or ``"total"`` is the total. A missing name reads ``unknown``; a ``/`` inside one is ``%2F``.
     freq : str or offset, default="D"
         Any pandas frequency that names the start of a period (``"h"``, ``"D"``, ``"W-MON"``, ``"MS"``).
     value : {"gpu_hours", "gpus", "gpus_peak", "wanted", "jobs"}, default="gpu_hours"
@@ -132,15 +131,14 @@ def _calendar(tz: object) -> Any:
 
 def _stated_kind(source: pd.DataFrame | Path) -> str:
     """Kind of data stated by a table or a Parquet file; empty where it is not stated."""
-    if isinstance(source, pd.DataFrame):
-        return str(source.attrs.get("kind", ""))
-    if is_store(source):
-        return "measured"
+    if isinstance(source, pd.DataFrame) or is_store(source):
+        return "measured" if isinstance(source, Path) else str(source.attrs.get("kind", ""))
     return str(saved_attrs(pq.read_schema(source), source.name).get("kind", "")) if source.suffix == ".parquet" else ""
 
 
 def _key_columns(by: str | Sequence[str] | None) -> list[str]:
-    columns = [] if by in (None, "total") else by.split("/") if isinstance(by, str) else list(by)
+    names = [] if by in (None, "total") else by.split("/") if isinstance(by, str) else list(by)
+    columns = ["group" if name == "account" else name for name in names]
     for name in columns:
         check_choice("by", name, KEYS)
     return columns
@@ -280,8 +278,7 @@ def read_usage(path: str | Path, format: str = "canonical", *, tz: str | None = 
     DataFrame
         ``unique_id``, ``ds``, ``y``.
     """
-    check_choice("format", format, ("canonical", "prometheus"))
-    path = Path(path)
+    path, _ = Path(path), check_choice("format", format, ("canonical", "prometheus"))
     if is_store(path):
         return pulled_usage(path, tz=tz or "UTC")
     if not path.is_file():
@@ -290,8 +287,7 @@ def read_usage(path: str | Path, format: str = "canonical", *, tz: str | None = 
         from gpudemand.jobs.kubernetes import read_prometheus
 
         return read_prometheus(path, tz=tz)
-    usage = _read_file(path)
-    usage = check_columns(usage, ("unique_id", "ds", "y"), path.name)
+    usage = check_columns(_read_file(path), ("unique_id", "ds", "y"), path.name)
     ds = pd.to_datetime(usage["ds"], format="ISO8601")
     ds = ds.dt.tz_localize(tz) if tz is not None and ds.dt.tz is None else ds
     return check_usage(usage.assign(ds=ds), allow_missing=True)

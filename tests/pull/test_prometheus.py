@@ -1,4 +1,4 @@
-"""Pulls from Prometheus, against recorded answers of a real one: every hour of a week, in which six were not scraped."""
+"""Pulls from Prometheus, against recorded answers of a real one: each hour of a week but six."""
 
 from __future__ import annotations
 
