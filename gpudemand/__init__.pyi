@@ -58,6 +58,7 @@ from .planning import (
     plan_waits,
     simulate_queue,
 )
+from .pull import pull_prometheus, pull_slurm
 from .report import build_report
 from .segments import (
     TopologicalSegmenter,
@@ -70,6 +71,8 @@ from .segments import (
     superlevel_persistence,
 )
 from .usage.hierarchy import aggregate_usage
+from .usage.idle import idle_table
+from .usage.pulled import pulled_usage
 from .usage.series import read_usage, to_long, to_wide, usage_series
 from .usage.waits import wait_table
 
@@ -123,6 +126,7 @@ __all__ = [
     "find_outages",
     "fits_on_cards",
     "formats",
+    "idle_table",
     "load_jobs_sample",
     "make_cluster",
     "mask_outages",
@@ -132,6 +136,9 @@ __all__ = [
     "plan_backtest",
     "plan_capacity",
     "plan_waits",
+    "pull_prometheus",
+    "pull_slurm",
+    "pulled_usage",
     "read_jobs",
     "read_usage",
     "reconcile",

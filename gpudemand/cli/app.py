@@ -208,6 +208,7 @@ def usage(
     """Write usage series: unique_id, ds, y."""
     from gpudemand._tables import write_table
     from gpudemand._validation import InputError
+    from gpudemand.store import is_store
     from gpudemand.usage.series import usage_series
 
     _check_suffix(out)
@@ -216,7 +217,7 @@ def usage(
     with steps(quiet=quiet) as begin:
         begin("Reading the log")
         # DuckDB queries a canonical Parquet file in place, whatever its size.
-        in_place = format == "canonical" and log.suffix == ".parquet"
+        in_place = format == "canonical" and (log.suffix == ".parquet" or is_store(log))
         source = log if in_place else _read(log, format, tz, origin, no_limits)
         begin("Computing usage")
         series = usage_series(source, by=by, freq=freq, value=value, until=until, tz=tz)
