@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
 
 from gpudemand._atomic import replace_file
 from gpudemand._typing import STRING
@@ -19,6 +20,7 @@ from gpudemand.jobs.schema import KINDS
 from gpudemand.jobs.table import as_jobs, check_jobs, rejections, saved_attrs, superseded, warn_rejections
 from gpudemand.jobs.text import TextTable, check_header
 from gpudemand.jobs.time_parser import TimeParser
+from gpudemand.store import is_store, read_store
 
 
 def read_jobs(
@@ -97,7 +99,10 @@ def read_jobs(
     spec = FORMATS[check_choice("format", format, FORMATS)]
     if kind is not None:
         check_choice("kind", kind, KINDS)
-    log = _open(existing_path(path), format, tz, origin, limits or NO_LIMITS)
+    place = existing_path(path)
+    if format == "canonical" and is_store(place):
+        return _read_store(place, kind)
+    log = _open(place, format, tz, origin, limits or NO_LIMITS)
     log.shards_per_gpu = shards_per_gpu
     saved = saved_attrs(log.table.rows.schema, log.table.source)
     jobs = read_rows(log, format, kind or saved.get("kind", spec.kind))
@@ -110,6 +115,23 @@ def read_jobs(
     before = Counter(saved.get("rejected", {}))
     usable.attrs = {**saved, **jobs.attrs, "rejected": dict(before + Counter(rejected))}
     return usable
+
+
+def _read_store(path: Path, kind: str | None) -> pd.DataFrame:
+    """Jobs of a store, whose rows are canonical and were checked when they were pulled."""
+    store = read_store(path)
+    rows = store.query("jobs", "SELECT * EXCLUDE (tres) FROM stored")
+    if rows is None:
+        raise InputError(f"the store {path.name!r} holds no jobs yet; pull them with `gpudemand pull slurm`.")
+    jobs = as_jobs(rows.to_pandas(types_mapper={pa.string(): STRING}.get), kind=kind or "measured", source=path.name)
+    jobs["cluster"] = jobs["cluster"].mask(jobs["cluster"] == "")
+    replaced, attrs = superseded(jobs), jobs.attrs
+    refused = store.read("refused", ["reason"])
+    jobs = jobs[~replaced].reset_index(drop=True) if replaced.any() else jobs
+    counts = Counter([] if refused is None else refused["reason"].to_pylist())
+    counts += Counter({"replaced by a later record": int(replaced.sum())})
+    jobs.attrs = {**attrs, "rejected": dict(counts)}
+    return jobs
 
 
 def read_rows(log: LogColumns, format: str, kind: str) -> pd.DataFrame:  # noqa: A002

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,7 +20,6 @@ from gpudemand._typing import BoolArray, IntArray
 from gpudemand._validation import InputError, shorten
 from gpudemand.jobs.files import LIMITS, Limits, is_parquet, line_blocks
 from gpudemand.jobs.time_parser import parse_timezone
-from gpudemand.store import is_store, read_store
 
 _DELIMITERS = {",": "commas", ";": "semicolons", "|": "vertical bars", "\t": "tabs"}
 _QUOTED = r'"(?:[^"]|"")*"'
@@ -242,22 +240,8 @@ def _damaged(path: Path, error: BaseException) -> InputError:
 
 
 def read_table(path: Path, limits: Limits = LIMITS) -> TextTable:
-    """Read a Parquet file, recognised by its first bytes, the jobs of a store, or else CSV."""
-    if is_store(path):
-        return _read_stored(path)
+    """Read a Parquet file, recognised by its first bytes, or else CSV."""
     return read_parquet(path, limits) if is_parquet(path) else read_csv(path, limits)
-
-
-def _read_stored(path: Path) -> TextTable:
-    """Jobs of a store, with the number of those that could not be counted where `saved_attrs` looks for it."""
-    store = read_store(path)
-    rows, refused = store.read("jobs"), store.read("refused", ["reason"])
-    if rows is None:
-        raise InputError(f"the store {path.name!r} holds no jobs yet; pull them with `gpudemand pull slurm`.")
-    counts = Counter([] if refused is None else refused["reason"].to_pylist())
-    attrs = json.dumps({"kind": "measured", "rejected": counts})
-    rows = rows.combine_chunks().replace_schema_metadata({"PANDAS_ATTRS": attrs})
-    return TextTable(rows, np.arange(1, rows.num_rows + 1), path.name)
 
 
 def check_header(table: TextTable, required: tuple[str, ...]) -> None:
