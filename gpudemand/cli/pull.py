@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gpudemand.cli.terminal import Debug, Quiet, one_line, steps
+
+if TYPE_CHECKING:
+    from gpudemand.pull.slurm import SlurmPull
 
 pull = typer.Typer(help="Pull usage from Slurm or Prometheus into a store.", no_args_is_help=True)
 
@@ -37,7 +40,7 @@ def slurm(
 
     Example: gpudemand pull slurm --into /srv/gpu-jobs --since 2026-01-01
     """
-    from gpudemand.pull.slurm import describe_jobs, pull_slurm, slurm_commands
+    from gpudemand.pull.slurm import pull_slurm, slurm_commands
 
     if command_only:
         commands = slurm_commands(into, since=since, clusters=clusters)
@@ -54,7 +57,31 @@ def slurm(
             shards_per_gpu=shards_per_gpu,
             progress=begin,
         )
-    typer.echo(describe_jobs(into, done))
+    typer.echo(_described(into, done))
+
+
+def _described(into: Path, done: SlurmPull) -> str:
+    """Lines that say what a store of jobs holds, and what a pull read and refused."""
+    from gpudemand.store import read_store
+
+    store = read_store(into)
+    found = store.query(
+        "jobs",
+        """SELECT count(*) AS runs, count(DISTINCT (cluster, job_id)) AS jobs, min(submit) AS a, max(submit) AS b,
+        count(*) FILTER (status IN ('pending', 'running')) AS open, string_agg(DISTINCT cluster, ', ') AS clusters,
+        count(DISTINCT "user") AS users FROM stored""",
+    )
+    refused = ", ".join(f"{count:,} {reason}" for reason, count in done.refused.most_common()) or "none"
+    lines = [
+        f"read {done.read:,} runs, {done.new:,} of them new; {done.gone:,} open ones are no longer in Slurm",
+        f"refused: {refused}",
+    ]
+    if found is not None:
+        row = found.to_pylist()[0]
+        period = f"submitted {row['a']:%Y-%m-%d} to {row['b']:%Y-%m-%d} (UTC)"
+        people = f"of {row['users']:,} users on {row['clusters'] or 'an unnamed cluster'}"
+        lines.append(f"{into}: {row['runs']:,} runs of {row['jobs']:,} jobs {people}, {period}, {row['open']:,} open")
+    return "\n".join(lines)
 
 
 @pull.command()

@@ -8,12 +8,11 @@ from fractions import Fraction
 from pathlib import Path
 
 import pandas as pd
-import pyarrow as pa
 
 from gpudemand._validation import InputError, check_number
 from gpudemand.jobs.time_parser import parse_timestamp
 from gpudemand.pull.prometheus_api import MAX_POINTS, PrometheusClient, chunks, stacked
-from gpudemand.store import Store, open_store
+from gpudemand.store import Store, arrow_table, open_store
 from gpudemand.units import gpu_share, parse_duration
 
 SOURCE = "prometheus"
@@ -208,7 +207,7 @@ def _put(
     rows = stacked(parts).groupby([*_COLUMNS, "ds"], as_index=False, sort=True)["y"].sum()
     for month in times.strftime("%Y-%m").unique():
         own, grid = (frame[frame["ds"].dt.strftime("%Y-%m") == month] for frame in (rows, pd.DataFrame({"ds": times})))
-        store.merge(TABLE, month, _arrow(own), _arrow(grid), ["ds", *_COLUMNS])
+        store.merge(TABLE, month, arrow_table(own), arrow_table(grid), ["ds", *_COLUMNS])
     state = store.about["pulls"].get(SOURCE, {"since": times[0].isoformat(), "until": times[0].isoformat()})
     first = min(pd.Timestamp(state["since"]), times[0])
     last = max(pd.Timestamp(state["until"]), times[-1] + width)
@@ -260,18 +259,6 @@ def _utilization(found: pd.DataFrame, measure: str, tenants: set[str]) -> pd.Dat
 def _labels(found: pd.DataFrame, *names: str) -> pd.DataFrame:
     frame = found.reindex(columns=[*names, "ds", "y"])
     return frame.assign(**{name: frame[name].astype(object).fillna("") for name in names})
-
-
-def _arrow(rows: pd.DataFrame) -> pa.Table:
-    table = pa.Table.from_pandas(rows, preserve_index=False).replace_schema_metadata()
-    return table.cast(
-        pa.schema(
-            [
-                (name, {"ds": pa.timestamp("us", "UTC"), "y": pa.float64()}.get(name, pa.string()))
-                for name in table.column_names
-            ]
-        )
-    )
 
 
 def find_gaps(

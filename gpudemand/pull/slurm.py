@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
-import pyarrow as pa
 
 from gpudemand._validation import InputError
 from gpudemand.jobs.files import NO_LIMITS, existing_path
@@ -17,8 +16,19 @@ from gpudemand.jobs.readers import read_rows
 from gpudemand.jobs.schema import TIME
 from gpudemand.jobs.slurm import open_sacct
 from gpudemand.jobs.time_parser import TimeParser, parse_timestamp
-from gpudemand.slurm.command import Sacct, by_id, call, ended_or_open, known_fields, months, shards_by_node, waiting_ids
-from gpudemand.store import Store, open_store, read_store
+from gpudemand.slurm.command import (
+    NEEDED,
+    OPTIONAL,
+    Sacct,
+    by_id,
+    call,
+    ended_or_open,
+    known_fields,
+    months,
+    shards_by_node,
+    waiting_ids,
+)
+from gpudemand.store import Store, arrow_table, open_store, read_store
 
 SOURCE = "slurm"
 #: What identifies a run: Slurm's own number (a job's tasks have different ones), and when it was put into the queue.
@@ -107,14 +117,8 @@ def pull_slurm(
             progress("Reading open jobs again")
             _pull_open(store, done, fields, clusters, shards)
         done.new = _count(store) - before + done.gone
-        about = {
-            "at": _now().isoformat(),
-            "read": done.read,
-            "new": done.new,
-            "gone": done.gone,
-            "refused": dict(done.refused),
-        }
-        store.about.setdefault("history", []).append({"source": SOURCE, **about})
+        counts = {"read": done.read, "new": done.new, "gone": done.gone, "refused": dict(done.refused)}
+        store.about.setdefault("history", []).append({"source": SOURCE, "at": _now().isoformat(), **counts})
         store.commit()
     return done
 
@@ -134,8 +138,6 @@ def slurm_commands(into: Path, *, since: object = None, clusters: str | None = N
     >>> print(slurm_commands(Path("absent"), since="2026-03-01")[0])  # doctest: +SKIP
     TZ=UTC SLURM_TIME_FORMAT=%s sacct -a -D -P -s ... -S 2026-03-01T00:00:00 ... > sacct-2026-03-01.psv
     """
-    from gpudemand.slurm.command import NEEDED, OPTIONAL
-
     fields = (*NEEDED, *OPTIONAL)
     store = read_store(into) if into.exists() else Store(into, {"pulls": {}}, {})
     windows = _windows(store, since)
@@ -144,28 +146,6 @@ def slurm_commands(into: Path, *, since: object = None, clusters: str | None = N
     for number, select in enumerate(by_id(str(key[1]) for key in still)):
         lines.append(f"{Sacct(fields, select, clusters)} > sacct-open-{number}.psv")
     return lines
-
-
-def describe_jobs(into: Path, done: SlurmPull) -> str:
-    """Lines that say what a store of jobs holds, and what a pull read and refused."""
-    store = read_store(into)
-    found = store.query(
-        "jobs",
-        """SELECT count(*) AS runs, count(DISTINCT (cluster, job_id)) AS jobs, min(submit) AS a, max(submit) AS b,
-        count(*) FILTER (status IN ('pending', 'running')) AS open, string_agg(DISTINCT cluster, ', ') AS clusters,
-        count(DISTINCT "user") AS users FROM stored""",
-    )
-    refused = ", ".join(f"{count:,} {reason}" for reason, count in done.refused.most_common()) or "none"
-    lines = [
-        f"read {done.read:,} runs, {done.new:,} of them new; {done.gone:,} open ones are no longer in Slurm",
-        f"refused: {refused}",
-    ]
-    if found is not None:
-        row = found.to_pylist()[0]
-        period = f"submitted {row['a']:%Y-%m-%d} to {row['b']:%Y-%m-%d} (UTC)"
-        people = f"of {row['users']:,} users on {row['clusters'] or 'an unnamed cluster'}"
-        lines.append(f"{into}: {row['runs']:,} runs of {row['jobs']:,} jobs {people}, {period}, {row['open']:,} open")
-    return "\n".join(lines)
 
 
 def _windows(store: Store, since: object) -> list[tuple[pd.Timestamp, pd.Timestamp]]:
@@ -227,9 +207,10 @@ def _pull_open(
         with store.scratch("sacct.psv") as answer:
             call(Sacct(fields, select, clusters), answer)
             _take(store, done, answer, shards)
-    gone = pd.DataFrame(sorted(still - done.seen), columns=_KEY).astype({"submit": TIME})
+    left = (still & _open_runs(store)) - done.seen
+    gone = pd.DataFrame(sorted(left), columns=_KEY).astype({"submit": TIME})
     for month, keys in gone.groupby(gone["submit"].dt.strftime("%Y-%m")):
-        stored = _arrow(keys)
+        stored = arrow_table(keys)
         store.merge("jobs", str(month), stored.slice(0, 0), stored, _ORDER)
     done.gone = len(gone)
 
@@ -240,13 +221,15 @@ def _take(
     """Put what a command printed into the store."""
     table = open_sacct(file, NO_LIMITS)
     done.refused += Counter(table.bad.values())
+    if "JobIDRaw" not in table.names:
+        raise InputError(f"{file.name!r} has no JobIDRaw, which tells runs apart; use the commands of --command-only.")
     if not len(table.lines):
         return
     log = LogColumns(table, TimeParser.from_arguments(tz, None, file.name), file, shards)
     jobs = read_rows(log, "sacct", "measured")
     jobs = jobs.assign(
         cluster=jobs["cluster"].fillna(""),
-        job_id_raw=log.text(log.first_present("JobIDRaw", "JobID")),
+        job_id_raw=log.text("JobIDRaw"),
         node_list=log.text("NodeList"),
         tres=log.text("AllocTRES").fillna(log.text("ReqTRES")),
     ).drop_duplicates(_KEY, keep="last")
@@ -256,7 +239,7 @@ def _take(
     done.refused += Counter(reason.dropna())
     good = _without_outdated(store, jobs[reason.isna()])
     for month, rows in good.groupby(good["submit"].dt.strftime("%Y-%m")):
-        stored = _arrow(rows)
+        stored = arrow_table(rows)
         store.merge("jobs", str(month), stored, stored.select(_KEY), _ORDER)
     _keep_refused(store, jobs.assign(reason=reason))
     still_open = good[good["end"].isna() & good["status"].isin(["pending", "running"])]
@@ -280,15 +263,7 @@ def _keep_refused(store: Store, jobs: pd.DataFrame) -> None:
     rows = jobs.assign(submit_text=jobs["submit"].astype(str))[[*keys, "reason"]]
     refused = rows[rows["reason"].notna()]
     if len(refused) or store.months("refused"):
-        store.merge("refused", "all", _arrow(refused), _arrow(rows[keys]))
-
-
-def _arrow(rows: pd.DataFrame) -> pa.Table:
-    table = pa.Table.from_pandas(rows, preserve_index=False).replace_schema_metadata()
-    times = [i for i, column in enumerate(table.schema) if pa.types.is_timestamp(column.type)]
-    for place in times:
-        table = table.set_column(place, table.schema.names[place], table[place].cast(pa.timestamp("us", "UTC")))
-    return table
+        store.merge("refused", "all", arrow_table(refused), arrow_table(rows[keys]))
 
 
 def _note_files(store: Store) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -150,6 +151,18 @@ class Store:
             yield file
         finally:
             file.unlink(missing_ok=True)
+
+
+def arrow_table(frame: pd.DataFrame) -> pa.Table:
+    """Columns of a frame as a store keeps them: times in microseconds of UTC, and text also where all is missing."""
+    table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
+    return table.cast(pa.schema([(field.name, _stored_type(field.type)) for field in table.schema]))
+
+
+def _stored_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC")
+    return pa.string() if pa.types.is_null(kind) or pa.types.is_large_string(kind) else kind
 
 
 def _names(columns: Sequence[str]) -> str:

@@ -135,6 +135,18 @@ def test_a_run_that_slurm_forgot_does_not_run_for_ever(cluster, tmp_path):
     assert not stored(store)["status"].isin(["running", "pending"]).any()
 
 
+def test_an_end_that_was_recorded_late_is_read(cluster, tmp_path):
+    header, row = HISTORY.read_text().splitlines()[:2]
+    fields = row.split("|")
+    start, week = int(fields[6]), 7 * 86400
+    for name, end in (("early", "Unknown"), ("late", str(start + 60))):
+        (tmp_path / name).write_text(f"{header}\n{'|'.join([*fields[:7], end, *fields[8:]])}\n")
+    for name, weeks in (("early", 1), ("late", 2)):
+        cluster.at(pd.Timestamp(start + weeks * week, unit="s", tz="UTC"), tmp_path / name)
+        assert cluster.pull(tmp_path / "store").gone == 0
+    assert (stored(tmp_path / "store")["end"] - stored(tmp_path / "store")["start"]).tolist() == [pd.Timedelta("60s")]
+
+
 @needs_fork
 def test_killed_anywhere_it_goes_on(cluster, tmp_path, whole):
     store, since = tmp_path / "at" / "store", "2026-09-01"
