@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from gpudemand.store.lock import locked
 MANIFEST = "store.json"
 FORMAT = 1
 _LOCK = ".lock"
-_TMP, _ASIDE = ".gpudemand-new", ".gpudemand-old"
+_TMP = ".gpudemand-new"
 #: Rows of one month are compressed in groups of this many, which queries skip as a whole.
 _GROUP = 1 << 18
 _OWN = re.compile(r".+\.[0-9a-f]{16}\.parquet")
@@ -38,8 +38,8 @@ class Store:
     """A folder of tables, each of them Parquet files by month.
 
     What a manifest lists is complete: files are written under names of their own contents and never changed, and take
-    effect together when the manifest is replaced. A process that is killed leaves the store as it was. Files that are
-    replaced are put aside for those that read them just now, until the store is opened for writing again.
+    effect together when the manifest is replaced. A process that is killed leaves the store as it was. Those that read
+    while another process writes start again with what it wrote.
 
     Attributes
     ----------
@@ -59,25 +59,37 @@ class Store:
     def months(self, table: str) -> dict[str, Path]:
         """Files of a table by month, in order."""
         parts = {name.split("/")[1].split(".")[0]: name for name in self.files if name.startswith(f"{table}/")}
-        return {month: self._place(name) for month, name in sorted(parts.items())}
-
-    def _place(self, name: str) -> Path:
-        """Path of a file, also of one that another process has replaced since the manifest was read."""
-        aside = self.path / _ASIDE / name.replace("/", "-")
-        return aside if aside.exists() and not (self.path / name).exists() else self.path / name
+        return {month: self.path / name for month, name in sorted(parts.items())}
 
     def read(self, table: str, columns: list[str] | None = None) -> pa.Table | None:
         """Rows of a table, or None if the store has none."""
-        parts = [pq.read_table(file, columns=columns, partitioning=None) for file in self.months(table).values()]
+        parts = self._files_as_of_now(
+            table, lambda files: [pq.read_table(file, columns=columns, partitioning=None) for file in files]
+        )
         return pa.concat_tables(parts, promote_options="permissive") if parts else None
 
     def query(self, table: str, sql: str) -> pa.Table | None:
         """Result of a query on the rows of a table, which it calls ``stored``; None if the store has none."""
-        files = [str(file) for file in self.months(table).values()]
-        if not files:
-            return None
-        with _database() as db:
-            return pa.table(db.read_parquet(files, union_by_name=True, hive_partitioning=False).query("stored", sql))
+
+        def run(files: list[Path]) -> pa.Table:
+            """Query these files."""
+            with _database() as db:
+                rows = db.read_parquet([str(file) for file in files], union_by_name=True, hive_partitioning=False)
+                return pa.table(rows.query("stored", sql))
+
+        return self._files_as_of_now(table, run)
+
+    def _files_as_of_now(self, table: str, work: Callable[[list[Path]], Any]) -> Any:
+        """Result of work on the files of a table, done again if another process has replaced them meanwhile."""
+        while files := list(self.months(table).values()):
+            try:
+                return work(files)
+            except (FileNotFoundError, duckdb.IOException):
+                newer = read_store(self.path).files
+                if newer == self.files:
+                    raise
+                self.files = newer
+        return None
 
     def merge(self, table: str, month: str, rows: pa.Table, keys: pa.Table, order: Sequence[str] = ()) -> None:
         """Put rows into the file of one month, in the place of older ones; they are stored by the next `commit`.
@@ -100,7 +112,7 @@ class Store:
             merged = "SELECT * FROM new"
             if old_name:
                 db.register("keys", keys)
-                db.register("old", pq.read_table(self._place(old_name), partitioning=None))
+                db.register("old", pq.read_table(self.path / old_name, partitioning=None))
                 merged += f" UNION ALL BY NAME SELECT * FROM old ANTI JOIN keys USING ({_names(keys.column_names)})"
             result = pa.table(db.sql(f"SELECT * FROM ({merged}) ORDER BY {_names(order or keys.column_names)}"))
         if old_name:
@@ -127,9 +139,7 @@ class Store:
         with replace_file(self.path / MANIFEST) as new:
             new.write_text(manifest_text({"format": FORMAT, **self.about, "files": self.files}), encoding="utf-8")
         for file in self._unlisted():
-            aside = self.path / _ASIDE / file.relative_to(self.path).as_posix().replace("/", "-")
-            aside.parent.mkdir(exist_ok=True)
-            file.replace(aside)
+            file.unlink()
 
     def tidy(self) -> None:
         """Delete what earlier processes left: files that the manifest does not list, and unfinished work."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from gpudemand._typing import STRING
 from gpudemand._validation import InputError, check_columns, check_number
 from gpudemand.jobs.table import check_jobs
 from gpudemand.store import is_store
@@ -25,8 +26,8 @@ def idle_table(
     Parameters
     ----------
     jobs : DataFrame or path-like
-        Job table with ``used_gpu_seconds``, whose jobs count at their mean utilization; or a store of samples from
-        Prometheus, in which each GPU counts at each sample (then `by` is ``namespace`` or ``gpu_type``).
+        Job table (of any library) with ``used_gpu_seconds``, whose jobs count at their mean utilization; or a store of
+        samples from Prometheus, in which each GPU counts at each sample (`by` is ``namespace`` or ``gpu_type``).
     by : str, default="user"
         Column of the table.
     price : float, optional
@@ -60,12 +61,10 @@ def idle_table(
     """
     if isinstance(jobs, (str, os.PathLike)) and is_store(Path(jobs)):
         table = _of_samples(Path(jobs), by)
-    elif isinstance(jobs, pd.DataFrame):
-        table = _of_jobs(jobs, by)
+    elif isinstance(jobs, (str, os.PathLike)):
+        raise InputError(f"{str(jobs)!r} is no store; read a log with read_jobs, and give its table.")
     else:
-        raise InputError(
-            "idle_table takes a job table, or a store of samples from Prometheus; read a log with read_jobs."
-        )
+        table = _of_jobs(jobs, by)
     names = [f"under_{percent}" for percent in UNDER]
     if price is not None:
         rate = check_number("price", price, 0)
@@ -74,7 +73,7 @@ def idle_table(
 
 
 def _of_jobs(jobs: pd.DataFrame, by: str) -> pd.DataFrame:
-    log = check_jobs(check_columns(jobs, (by,), "jobs"), allow_unknown=True)
+    log = check_columns(check_jobs(jobs, allow_unknown=True), (by,), "jobs")
     hours = (log["end"] - log["start"].fillna(log["submit"])).dt.total_seconds() * log["gpus"] / 3600
     share = log["used_gpu_seconds"] / 3600 / hours.where(hours > 0)
     if not share.notna().any():
@@ -86,7 +85,7 @@ def _of_jobs(jobs: pd.DataFrame, by: str) -> pd.DataFrame:
         "used": (share * hours).where(known, 0.0),
         **{f"under_{percent}": hours.where(share < percent / 100, 0.0) for percent in UNDER},
     }
-    sums = pd.DataFrame(parts).groupby(log[by].fillna("unknown").astype(str)).sum()
+    sums = pd.DataFrame(parts).groupby(log[by].astype(STRING).fillna("unknown")).sum()
     return _with_mean(sums)
 
 
