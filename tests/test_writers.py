@@ -38,7 +38,7 @@ ALLOWED = {
     "report/page/figures.py:_draw": "in memory",
     "slurm/command.py:call": "into what Store.scratch yields",
     "store/lock.py:locked": "a lock, which stays empty",
-    "store/store.py:_write": "renamed to a name of its own contents, which counts once the manifest lists it",
+    "store/store.py": "files named after their contents, which count once the manifest lists them, and no longer",
     "widgets.py:_drawn": "in memory",
     "cli/app.py:usage": "write_table is of this package",
 }
