@@ -68,6 +68,7 @@ from .planning import (
     simulate_queue,
     wait_backtest,
 )
+from .pull import pull_prometheus, pull_slurm
 from .segments import (
     TopologicalSegmenter,
     persistence_statistics,
@@ -80,6 +81,8 @@ from .segments import (
 )
 from .study import Study, build_report
 from .usage.hierarchy import aggregate_usage
+from .usage.idle import idle_table
+from .usage.pulled import pulled_usage
 from .usage.series import read_usage, to_long, to_wide, usage_series
 from .usage.waits import wait_table
 
@@ -139,6 +142,7 @@ __all__ = [
     "find_outages",
     "fits_on_cards",
     "formats",
+    "idle_table",
     "load_jobs_sample",
     "longest_horizon",
     "make_cluster",
@@ -149,6 +153,9 @@ __all__ = [
     "plan_backtest",
     "plan_capacity",
     "plan_waits",
+    "pull_prometheus",
+    "pull_slurm",
+    "pulled_usage",
     "read_jobs",
     "read_usage",
     "reconcile",

@@ -27,9 +27,12 @@ def write_manifest(folder: Path, name: str, about: Mapping[str, Any]) -> None:
         Further entries; ``format`` is checked by `read_manifest`.
     """
     files = {file: file_sha256(folder / file) for file in sorted(_files(folder)) if file != name}
-    content = {**about, "files": files}
-    text = json.dumps({**content, "sha256": _content_sha256(content)}, indent=1)
-    (folder / name).write_text(text + "\n", encoding="utf-8")
+    (folder / name).write_text(manifest_text({**about, "files": files}), encoding="utf-8")
+
+
+def manifest_text(content: Mapping[str, Any]) -> str:
+    """Return the text of a manifest: its entries, ``files`` among them, and their checksum."""
+    return json.dumps({**content, "sha256": _content_sha256(content)}, indent=1) + "\n"
 
 
 def read_manifest(folder: Path, name: str, version: int) -> dict[str, Any]:

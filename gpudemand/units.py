@@ -1,9 +1,10 @@
-"""Parsing and formatting of durations, memory and GPU-hours."""
+"""Parsing and formatting of durations, memory and GPU-hours; slices of a GPU as shares of it."""
 
 from __future__ import annotations
 
 import math
 import re
+from fractions import Fraction
 
 import pandas as pd
 
@@ -11,6 +12,32 @@ from gpudemand._validation import InputError, shorten
 
 SECONDS_PER_HOUR = 3600.0
 _SLURM_DURATION = re.compile(r"(?:(?P<days>\d+)-)?(?P<clock>\d+(?::\d+){0,2})(?:\.\d+)?$")
+_SLICE = re.compile(r"(?:^|[^0-9])(?P<compute>[1-7])g[._](?P<gb>\d+)gb(?:[+._-]me)?$", re.IGNORECASE)
+#: Parts of a card; the slices of one, as (parts of the compute, eighths of the memory); and GB of memory of these by
+#: card. Of two cards with a profile of one name, the one that is named first counts.
+_MIG = (
+    (
+        7,
+        ((1, 1), (1, 2), (2, 2), (3, 4), (4, 4), (7, 8)),
+        {
+            "A100 80 GB, H100 80 GB": (10, 20, 20, 40, 40, 80),
+            "A100 40 GB": (5, 10, 10, 20, 20, 40),
+            "H100 94 GB": (12, 24, 24, 47, 47, 94),
+            "H100 96 GB, H20": (12, 24, 24, 48, 48, 96),
+            "H200 141 GB": (18, 35, 35, 71, 71, 141),
+            "GH200 144 GB": (18, 36, 36, 72, 72, 144),
+            "B200 180 GB": (23, 45, 45, 90, 90, 180),
+            "GB200 186 GB": (23, 47, 47, 93, 93, 186),
+            "B300 288 GB": (34, 67, 67, 135, 135, 269),
+        },
+    ),
+    (4, ((1, 2), (2, 4), (4, 8)), {"A30": (6, 12, 24), "RTX PRO 6000 Blackwell": (24, 48, 96)}),
+)
+_SHARES: dict[tuple[int, int], tuple[Fraction, Fraction]] = {}
+for _parts, _profiles, _cards in _MIG:
+    for _sizes in _cards.values():
+        for (_compute, _eighths), _gb in zip(_profiles, _sizes, strict=True):
+            _SHARES.setdefault((_compute, _gb), (Fraction(_compute, _parts), Fraction(_eighths, 8)))
 
 
 def parse_duration(value: str | float | pd.Timedelta) -> pd.Timedelta:
@@ -115,3 +142,49 @@ def format_gpu_hours(gpu_hours: float) -> str:
     ('978,078 GPU-hours', '0.5 GPU-hours')
     """
     return f"{format_count(gpu_hours) if abs(gpu_hours) >= 100 else f'{gpu_hours:.3g}'} GPU-hours"
+
+
+def slice_shares(name: str) -> tuple[Fraction, Fraction] | None:
+    """Shares of the compute and of the memory of a GPU that a slice (multi-instance GPU, MIG) has.
+
+    Parameters
+    ----------
+    name : str
+        Name of a profile, or of a type of GPU that ends in one: ``1g.10gb``, ``a100_3g.20gb``,
+        ``nvidia_com_mig_1g_5gb``. A profile of two cards is that of the larger one (``1g.10gb``: one of seven of
+        80 GB). One that is in no table has as much of the memory as of the compute.
+
+    Returns
+    -------
+    (Fraction, Fraction) or None
+        None for a name of a whole GPU.
+
+    References
+    ----------
+    NVIDIA, "Multi-Instance GPU User Guide", section "Supported MIG Profiles".
+
+    Examples
+    --------
+    >>> slice_shares("a100_3g.20gb")
+    (Fraction(3, 7), Fraction(1, 2))
+    >>> slice_shares("a100")
+    """
+    match = _SLICE.search(name)
+    if match is None:
+        return None
+    compute = Fraction(int(match["compute"]), 7)
+    return _SHARES.get((int(match["compute"]), int(match["gb"])), (compute, compute))
+
+
+def gpu_share(name: str) -> Fraction:
+    """Share of a GPU that one device of a type is: 1 for whole GPUs, for slices the larger of compute and memory.
+
+    So a GPU is full when no further slice of the profile fits on it: seven of ``1g.10gb``, two of ``3g.40gb``.
+
+    Examples
+    --------
+    >>> gpu_share("h100"), gpu_share("1g.10gb"), gpu_share("3g.40gb")
+    (Fraction(1, 1), Fraction(1, 7), Fraction(1, 2))
+    """
+    shares = slice_shares(name)
+    return Fraction(1) if shares is None else max(shares)

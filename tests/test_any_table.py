@@ -85,6 +85,12 @@ def with_submit(jobs):
     return jobs.assign(submit=jobs["start"])
 
 
+def with_use(jobs):
+    """One GPU in use; a table of another library is given as pandas checked it."""
+    jobs = gd.jobs.table.check_jobs(jobs)
+    return jobs.assign(used_gpu_seconds=(jobs["end"] - jobs["start"]).dt.total_seconds())
+
+
 def written(write, suffix):
     def run(jobs, folder):
         write(jobs, folder / f"log{suffix}")
@@ -101,6 +107,7 @@ def report(jobs, folder):
 #: Public callables that take a job table -> a call whose result can be compared.
 CALLS = {
     "usage_series": lambda jobs, _: gd.usage_series(jobs, freq="6h"),
+    "idle_table": lambda jobs, _: gd.idle_table(with_use(jobs)),
     "write_jobs": written(gd.write_jobs, ".csv"),
     "write_swf": written(gd.write_swf, ".swf"),
     "wait_table": lambda jobs, _: gd.wait_table(with_submit(jobs), by="size"),

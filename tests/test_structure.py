@@ -29,8 +29,9 @@ LAYERS = [
         "units",
         "metrics",
     },
+    {"store", "slurm"},
     {"jobs"},
-    {"usage", "datasets"},
+    {"usage", "datasets", "pull"},
     {"cost", "segments", "forecast"},
     {"planning"},
     {"plotting"},
@@ -39,7 +40,7 @@ LAYERS = [
     {"study"},
     {"cli", "__main__"},
 ]
-FLAT = {0, 9}  # layers whose members may use one another
+FLAT = {0, 10}  # layers whose members may use one another
 HEAVY = {"torch", "tensorflow", "keras", "gtda", "gph"}
 MODULES = sorted(PACKAGE.rglob("*.py"))
 MOST_MODULES = 15

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpudemand.cli.cost import calibrate, cost, devices, measure
+from gpudemand.cli.pull import pull
 from gpudemand.cli.terminal import Debug, Quiet, one_line, print_message, steps
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ JobLog = Annotated[Path, typer.Argument(help="Job log.", show_default=False)]
 Format = Annotated[str, typer.Option(help="Format of the log; see `gpudemand formats`.")]
 Zone = Annotated[str | None, typer.Option(help="Time zone of the log and of the calendar, such as Europe/Berlin.")]
 Origin = Annotated[str | None, typer.Option(help="Time zero of a log whose times are in seconds.")]
-By = Annotated[str, typer.Option(help="Split by user, group, cluster or gpu_type; or total.")]
+By = Annotated[str, typer.Option(help="Split by user, group, cluster, partition, qos or gpu_type; or total.")]
 Freq = Annotated[str, typer.Option(help="Width of a bin: h, D, W-MON, MS.")]
 NoLimits = Annotated[bool, typer.Option("--no-limits", help="Read a log of any size.")]
 Until = Annotated[str | None, typer.Option(help="End of the period; by default where the log stops being complete.")]
@@ -215,6 +216,7 @@ def usage(
     """Write usage series: unique_id, ds, y."""
     from gpudemand._tables import write_table
     from gpudemand._validation import InputError
+    from gpudemand.store import is_store
     from gpudemand.usage.series import usage_series
 
     _check_suffix(out)
@@ -223,7 +225,7 @@ def usage(
     with steps(quiet=quiet) as begin:
         begin("Reading the log")
         # DuckDB queries a canonical Parquet file in place, whatever its size.
-        in_place = format == "canonical" and log.suffix == ".parquet"
+        in_place = format == "canonical" and (log.suffix == ".parquet" or is_store(log))
         source = log if in_place else _read(log, format, tz, origin, no_limits)
         begin("Computing usage")
         series = usage_series(source, by=by, freq=freq, value=value, until=until, tz=tz)
@@ -253,6 +255,7 @@ def formats(ctx: typer.Context, debug: Debug = False) -> None:
 
 for command in (measure, cost, calibrate, devices):
     app.command()(command)
+app.add_typer(pull, name="pull")
 
 
 def main() -> None:

@@ -35,9 +35,10 @@ def read_prometheus(
     ----------
     path : path-like
         JSON response of a range query, or CSV (plain or gzip-compressed) with a column of times and either one column
-        per namespace or the columns namespace and value. A suitable query is
-        ``sum by (namespace) (kube_pod_container_resource_requests{resource="nvidia_com_gpu"})``; without the sum,
-        the series of a namespace (its pods) are summed at each timestamp.
+        per namespace or the columns namespace and value; the series of a namespace (its pods) are summed at each
+        timestamp. Requests stay listed for pods that wait and that have completed, so a suitable query joins them
+        with the phase: ``sum by (namespace) (kube_pod_container_resource_requests{resource="nvidia_com_gpu"} * on
+        (namespace, pod, uid) group_left () (kube_pod_status_phase{phase="Running"} == 1))``.
     tz : str or tzinfo, optional
         Zone of times in CSV that are written without one; epoch seconds need none.
     strict : bool, default=False
@@ -54,7 +55,8 @@ def read_prometheus(
     Raises
     ------
     InputError
-        For a file of another format, an error response, and series without a namespace.
+        For a file of another format, an error response, and series none of which has a namespace. (Single ones without
+        are GPUs that no pod holds; they are left out and counted.)
 
     Examples
     --------
@@ -70,7 +72,7 @@ def read_prometheus(
     ds, y = log.time("ds", required=True), log.number("y", required=True)
     log.reject(y < 0, "negative number of GPUs")
     name = log.text("unique_id")
-    log.reject(name.isna(), "without a namespace")
+    log.exclude(name.isna(), "without a namespace")
     rejected = log.rejection_counts(strict=strict)
     good = pd.DataFrame({"unique_id": name, "ds": ds, "y": y})[log.usable()]
     usage = good.groupby(["unique_id", "ds"], as_index=False, sort=True)["y"].sum()
@@ -92,7 +94,11 @@ def _from_json(answer: Any, source: str) -> TextTable:
     try:
         if answer.get("status", "success") != "success":
             raise InputError(f"{source!r} is an error of Prometheus: {shorten(str(answer.get('error')), 120)}.")
-        samples = [row for series in answer["data"]["result"] for row in _samples(series, source)]
+        found = answer["data"]["result"]
+        if found and not any(_namespace(series) for series in found):
+            labels = shorten(str(found[0]["metric"]))
+            raise InputError(f"{source!r} has only series without a namespace ({labels}); sum by (namespace).")
+        samples = [row for series in found for row in _samples(series)]
     except InputError:
         raise
     except (TypeError, KeyError, AttributeError, ValueError, OverflowError) as error:
@@ -101,13 +107,15 @@ def _from_json(answer: Any, source: str) -> TextTable:
     return _table(columns, np.arange(1, len(samples) + 1), source)
 
 
-def _samples(series: dict[str, Any], source: str) -> Iterator[tuple[str, str, str]]:
+def _namespace(series: dict[str, Any]) -> str:
     labels = series["metric"]
-    name = next((labels[label] for label in _LABELS if label in labels), None)
-    if name is None:
-        raise InputError(f"{source!r} has a series without a namespace ({shorten(str(labels))}); sum by (namespace).")
+    return str(next((labels[label] for label in _LABELS if label in labels), ""))
+
+
+def _samples(series: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    name = _namespace(series)
     for stamp, value in series.get("values") or [series["value"]]:
-        yield str(name), f"{float(stamp):.6f}", str(value)
+        yield name, f"{float(stamp):.6f}", str(value)
 
 
 def _table(columns: list[Any], lines: Any, source: str) -> TextTable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,10 @@ STATUS_WORDS = {
     "cancelled": "cancelled canceled cancel killed kill deleted stopped_by_user revoked",
     "timeout": "timeout timelimit deadline",
     "out_of_memory": "out_of_memory oom oom_killed",
-    "preempted": "preempted requeued evicted",
-    "running": "running completing suspended resizing stopped signaling stage_out configuring",
+    "preempted": "preempted evicted",
+    "requeued": "requeued",
+    "resized": "resized resizing",
+    "running": "running completing suspended stopped signaling stage_out configuring",
     "pending": "pending waiting queued requeue_hold requeue_fed resv_del_hold special_exit",
 }
 STATUS_OF_WORD = {word: status for status, words in STATUS_WORDS.items() for word in words.split()}
@@ -68,6 +70,8 @@ class LogColumns:
         Zone and origin of the times.
     path : Path, optional
         File of the log; some logs are named after their cluster.
+    shards_per_gpu : float or mapping of str to float, optional
+        Slurm's shards that make one GPU; by node where nodes differ.
 
     Attributes
     ----------
@@ -77,9 +81,16 @@ class LogColumns:
         Why a valid row is not a job of its own (a job step, a tax), or None.
     """
 
-    def __init__(self, table: TextTable, parser: TimeParser, path: Path | None = None) -> None:
+    def __init__(
+        self,
+        table: TextTable,
+        parser: TimeParser,
+        path: Path | None = None,
+        shards_per_gpu: float | Mapping[str, float] | None = None,
+    ) -> None:
         self.table = table
         self.parser = parser
+        self.shards_per_gpu = shards_per_gpu
         self.path = path or Path(table.source)
         self.reject_reason = np.full(len(table.lines), None, dtype=object)
         self.exclude_reason = self.reject_reason.copy()

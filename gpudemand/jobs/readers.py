@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
 
 from gpudemand._atomic import replace_file
 from gpudemand._typing import STRING
@@ -18,6 +20,7 @@ from gpudemand.jobs.schema import KINDS
 from gpudemand.jobs.table import as_jobs, check_jobs, rejections, saved_attrs, superseded, warn_rejections
 from gpudemand.jobs.text import TextTable, check_header
 from gpudemand.jobs.time_parser import TimeParser
+from gpudemand.store import is_store, read_store
 
 
 def read_jobs(
@@ -29,6 +32,7 @@ def read_jobs(
     strict: bool = False,
     kind: str | None = None,
     limits: Limits | None = LIMITS,
+    shards_per_gpu: float | Mapping[str, float] | None = None,
 ) -> pd.DataFrame:
     r"""Read a job log of any known format into the canonical table.
 
@@ -40,7 +44,8 @@ def read_jobs(
     Parameters
     ----------
     path : path-like
-        The log, plain or gzip-compressed; for ``"pai"`` also the folder of its tables.
+        The log, plain or gzip-compressed; a store that ``gpudemand pull slurm`` made; for ``"pai"`` also the folder of
+        its tables.
     format : str, default="canonical"
         One of those that `formats` lists.
     tz : str or tzinfo, optional
@@ -54,6 +59,9 @@ def read_jobs(
         Kind of data; by default the usual one of the format.
     limits : Limits, optional
         The largest file that is read; None for any size.
+    shards_per_gpu : float or mapping of str to float, optional
+        For Slurm: how many ``gres/shard`` make one GPU, which no dump tells (``sinfo -o %G`` does); by the name of the
+        node where nodes differ. Without it, jobs on shards are left out and counted.
 
     Returns
     -------
@@ -91,23 +99,49 @@ def read_jobs(
     spec = FORMATS[check_choice("format", format, FORMATS)]
     if kind is not None:
         check_choice("kind", kind, KINDS)
-    log = _open(existing_path(path), format, tz, origin, limits or NO_LIMITS)
-    frame = spec.read(log)
+    place = existing_path(path)
+    if format == "canonical" and is_store(place):
+        return _read_store(place, kind)
+    log = _open(place, format, tz, origin, limits or NO_LIMITS)
+    log.shards_per_gpu = shards_per_gpu
     saved = saved_attrs(log.table.rows.schema, log.table.source)
-    has_ids = "job_id" in frame.columns
-    with_ids = frame if has_ids else frame.assign(job_id=pd.Series(log.lines).astype(str))
-    jobs = as_jobs(with_ids, kind=kind or saved.get("kind", spec.kind), source=log.table.source)
-    log.reject_each(rejections(jobs))
-    if has_ids:
-        replaced = log.usable()
-        replaced[replaced] = superseded(jobs[replaced])
-        log.exclude(replaced, "replaced by a later record")
+    jobs = read_rows(log, format, kind or saved.get("kind", spec.kind))
+    replaced = log.usable()
+    replaced[replaced] = superseded(jobs[replaced])
+    log.exclude(replaced, "replaced by a later record")
     rejected = log.rejection_counts(strict=strict)
     warn_rejections(rejected, len(log.table), log.table.source)
     usable = jobs[log.usable()].reset_index(drop=True)
     before = Counter(saved.get("rejected", {}))
-    usable.attrs = {**saved, **frame.attrs, **jobs.attrs, "rejected": dict(before + Counter(rejected))}
+    usable.attrs = {**saved, **jobs.attrs, "rejected": dict(before + Counter(rejected))}
     return usable
+
+
+def _read_store(path: Path, kind: str | None) -> pd.DataFrame:
+    """Jobs of a store, whose rows are canonical and were checked when they were pulled."""
+    store = read_store(path)
+    rows = store.query("jobs", "SELECT * EXCLUDE (tres) FROM stored")
+    if rows is None:
+        raise InputError(f"the store {path.name!r} holds no jobs yet; pull them with `gpudemand pull slurm`.")
+    jobs = as_jobs(rows.to_pandas(types_mapper={pa.string(): STRING}.get), kind=kind or "measured", source=path.name)
+    jobs["cluster"] = jobs["cluster"].mask(jobs["cluster"] == "")
+    replaced, attrs = superseded(jobs), jobs.attrs
+    refused = store.read("refused", ["reason"])
+    jobs = jobs[~replaced].reset_index(drop=True) if replaced.any() else jobs
+    counts = Counter([] if refused is None else refused["reason"].to_pylist())
+    counts += Counter({"replaced by a later record": int(replaced.sum())})
+    jobs.attrs = {**attrs, "rejected": dict(counts)}
+    return jobs
+
+
+def read_rows(log: LogColumns, format: str, kind: str) -> pd.DataFrame:  # noqa: A002
+    """Canonical table of all rows of a log; those that cannot be used are marked in the log."""
+    frame = FORMATS[format].read(log)
+    with_ids = frame if "job_id" in frame.columns else frame.assign(job_id=pd.Series(log.lines).astype(str))
+    jobs = as_jobs(with_ids, kind=kind, source=log.table.source)
+    jobs.attrs = {**frame.attrs, **jobs.attrs}
+    log.reject_each(rejections(jobs))
+    return jobs
 
 
 def _open(path: Path, name: str, tz: object, origin: object, limits: Limits) -> LogColumns:

@@ -53,7 +53,12 @@ FORMATS: dict[str, Format] = {
         "the table of this package, CSV or Parquet", traces.canonical, ("submit|start", "end", "gpus"), kind="measured"
     ),
     "sacct": Format(
-        *("Slurm: sacct -a -X -P", slurm.sacct, slurm.SACCT_COLUMNS, slurm.open_sacct),
+        *(
+            "Slurm: sacct -a -D -P -o ...; see `gpudemand pull slurm --command-only`",
+            slurm.sacct,
+            slurm.SACCT_COLUMNS,
+            slurm.open_sacct,
+        ),
         needs=_TZ,
         kind="measured",
         hint=" It is the local zone of the cluster; SLURM_TIME_FORMAT=%s prints epoch seconds instead.",

@@ -26,8 +26,15 @@ COLUMNS: dict[str, object] = {
     "used_gpu_seconds": "float64",
 }
 
-#: ``pending`` and ``running`` jobs have no end yet; every other status is final.
-STATUSES = ("pending", "running", "completed", "failed", "cancelled", "timeout", "out_of_memory", "preempted")
+#: Further columns of text by which jobs can be split, where a log has them.
+OTHER_KEYS = ("partition", "qos")
+
+#: ``pending`` and ``running`` jobs have no end yet; every other status is final. A run is ``requeued`` that its user or
+#: an administrator put back into the queue, and ``resized`` is the part of a run before it went on with other GPUs.
+STATUSES = (
+    *("pending", "running", "completed", "failed", "cancelled", "timeout", "out_of_memory", "preempted"),
+    *("requeued", "resized"),
+)
 FINISHED = STATUSES[2:]
 
 KINDS = ("measured", "public trace", "synthetic")

@@ -21,6 +21,7 @@ from gpudemand.jobs.schema import (
     COUNT_DUPLICATES,
     DUPLICATE,
     KINDS,
+    OTHER_KEYS,
     RULES,
     STATUSES,
     TIME,
@@ -87,8 +88,15 @@ def in_microseconds(jobs: pd.DataFrame) -> pa.Table:
     """Arrow table of what queries refer to: names, GPUs, and times (``start_us``, ...) in microseconds since 1970."""
     same = [name for name, dtype in COLUMNS.items() if dtype == STRING or name == "gpus"]
     times = {f"{name}_us": pa.array(jobs[name].dt.as_unit("us")) for name, dtype in COLUMNS.items() if dtype == TIME}
+    others = {
+        name: jobs[name].astype(STRING) if name in jobs else pd.Series(None, index=jobs.index, dtype=STRING)
+        for name in OTHER_KEYS
+    }
     return pa.table(
-        {name: pa.array(jobs[name], from_pandas=True) for name in same}
+        {
+            name: pa.array(values, from_pandas=True)
+            for name, values in ({name: jobs[name] for name in same} | others).items()
+        }
         | {name: values.cast(pa.int64()) for name, values in times.items()}
     )
 
@@ -110,8 +118,8 @@ def superseded(jobs: pd.DataFrame) -> BoolArray:
     """Rows that a later record of the same job supersedes, as in concatenated daily dumps.
 
     Of rows with the same cluster, job id and start, the one with the latest known end is used. A pending row is
-    superseded by a started one, and a row without an end by one that started later. A requeued job has several starts
-    and keeps all of its runs that have an end.
+    superseded by one that started since it was submitted, and a row without an end by one that started later. A
+    requeued job has several starts and keeps all of its runs that have an end.
     """
     names = jobs[["cluster", "job_id"]].fillna({"cluster": ""})
     repeated = (names.duplicated(keep=False) & jobs["job_id"].notna()).to_numpy()
@@ -120,7 +128,8 @@ def superseded(jobs: pd.DataFrame) -> BoolArray:
     by_end = records.sort_values("end", kind="stable", na_position="first")
     same_run = by_end.duplicated([*key, "start"], keep="last").reindex(records.index)
     last_start = records.groupby(key)["start"].transform("max")
-    not_started = records["start"].isna() & last_start.notna()
+    # A job that was requeued may wait again, from a later submission on.
+    not_started = records["start"].isna() & (last_start >= records["submit"])
     never_ended = records["end"].isna() & (records["start"] < last_start)
     mask = np.zeros(len(jobs), dtype=bool)
     mask[repeated] = (same_run | not_started | never_ended).to_numpy(dtype=bool)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,8 @@ _UNCLOSED = rf'^(?:{_FIELD},)*"(?:[^"]|"")*$'
 WRONG_FIELDS = "with a wrong number of fields"
 MISPLACED_QUOTE = "with a misplaced quotation mark"
 NULL_BYTE = "with a null byte"
+#: From lines and the names of columns to as many lines.
+Mend = Callable[[Any, list[str]], Any]
 
 
 @dataclass(frozen=True)
@@ -74,16 +76,18 @@ def concatenate(tables: Iterable[TextTable]) -> TextTable:
     return TextTable(rows, np.concatenate([part.lines for part in parts]), parts[0].source, bad)
 
 
-def read_csv(path: Path, limits: Limits = LIMITS, delimiter: str = ",") -> TextTable:
+def read_csv(path: Path, limits: Limits = LIMITS, delimiter: str = ",", mend: Mend | None = None) -> TextTable:
     """Read a file with a header line, every field as text; see `csv_batches`."""
-    return concatenate(csv_batches(path, limits, delimiter))
+    return concatenate(csv_batches(path, limits, delimiter, mend))
 
 
-def csv_batches(path: Path, limits: Limits = LIMITS, delimiter: str = ",") -> Iterator[TextTable]:
+def csv_batches(
+    path: Path, limits: Limits = LIMITS, delimiter: str = ",", mend: Mend | None = None
+) -> Iterator[TextTable]:
     """Read a file with a header line in batches, every field as text.
 
     Every line that is not blank is a row of a batch or is listed in its ``bad``. Only fields between commas may be
-    quoted.
+    quoted. `mend` may change the lines of a block before they are parsed, not their number.
 
     Raises
     ------
@@ -94,9 +98,10 @@ def csv_batches(path: Path, limits: Limits = LIMITS, delimiter: str = ",") -> It
     first, lines = next(blocks)
     names = _header(lines[0].as_py(), delimiter, path.name)
     _check_names(names, path.name, limits)
-    yield parse_lines(lines[1:], first + 1, names, path.name, delimiter)
+    sound = mend or (lambda lines, names: lines)
+    yield parse_lines(sound(lines[1:], names), first + 1, names, path.name, delimiter)
     for first, lines in blocks:
-        yield parse_lines(lines, first, names, path.name, delimiter)
+        yield parse_lines(sound(lines, names), first, names, path.name, delimiter)
 
 
 def read_headerless(path: Path, names: list[str], limits: Limits = LIMITS) -> TextTable:

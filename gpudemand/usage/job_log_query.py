@@ -18,10 +18,11 @@ from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError
 from gpudemand.jobs.schema import UNKNOWN_END
 from gpudemand.jobs.table import in_microseconds
+from gpudemand.store import is_store
 from gpudemand.usage.stored_log import create_relation
 from gpudemand.usage.typed_log import check_rows, create_typed_view
 
-KEYS = ("user", "group", "cluster", "gpu_type", "status")
+KEYS = ("user", "group", "cluster", "partition", "qos", "gpu_type", "status")
 
 
 @dataclass(frozen=True)
@@ -82,9 +83,9 @@ class JobLogQuery:
         self._create_runs_view(by, pending)
 
     def _open(self, path: Path, tz: object) -> None:
-        if not path.is_file():
+        if not path.is_file() and not is_store(path):
             raise InputError(f"there is no log at {str(path)!r}.")
-        suffix = next((s for s in (".parquet", ".csv", ".csv.gz") if path.name.endswith(s)), None)
+        suffix = next((s for s in (".parquet", ".csv", ".csv.gz") if is_store(path) or path.name.endswith(s)), None)
         if suffix is None:
             raise InputError(f"{path.name} is neither Parquet nor CSV; convert it with `gpudemand convert` first.")
         try:

@@ -11,7 +11,7 @@ import pandas as pd
 from gpudemand._typing import IntArray
 from gpudemand._validation import InputError, shorten
 
-KEYS = ("gpu_type", "user", "group", "cluster")
+KEYS = ("gpu_type", "user", "group", "cluster", "partition", "qos")
 
 
 def series_codes(jobs: pd.DataFrame, ids: Sequence[str]) -> IntArray:
@@ -22,7 +22,7 @@ def series_codes(jobs: pd.DataFrame, ids: Sequence[str]) -> IntArray:
     jobs : DataFrame
         Canonical columns.
     ids : sequence of str
-        As `usage_series` names them: ``total``, users, groups, clusters, GPU types, or paths of those.
+        As `usage_series` names them: ``total``, users, groups, clusters, partitions, GPU types, or paths of those.
 
     Raises
     ------
@@ -44,8 +44,9 @@ def series_codes(jobs: pd.DataFrame, ids: Sequence[str]) -> IntArray:
     names = pd.Index([str(name) for name in ids])
     if len(names) == 1 and names[0] == "total":
         return np.zeros(len(jobs), dtype=np.int64)
+    known = [key for key in KEYS if key in jobs]
     depth = names[0].count("/") + 1
-    found = [names.get_indexer(_names(jobs, keys)).astype(np.int64) for keys in permutations(KEYS, min(depth, 4))]
+    found = [names.get_indexer(_names(jobs, keys)).astype(np.int64) for keys in permutations(known, min(depth, 4))]
     best = max(found, key=lambda codes: len(np.unique(codes[codes >= 0])))
     if not (best >= 0).any():
         raise InputError(

@@ -16,9 +16,11 @@ from gpudemand._validation import InputError, as_wide, check_choice, check_colum
 from gpudemand.jobs.schema import microseconds
 from gpudemand.jobs.table import check_jobs, saved_attrs
 from gpudemand.jobs.time_parser import parse_timestamp, parse_timezone
+from gpudemand.store import is_store
 from gpudemand.usage.binned_values import binned_values
 from gpudemand.usage.bins import bin_edges
 from gpudemand.usage.job_log_query import KEYS, open_log
+from gpudemand.usage.pulled import pulled_usage
 
 VALUES = ("gpu_hours", "gpus", "gpus_peak", "wanted", "jobs")
 
@@ -40,12 +42,12 @@ def usage_series(
     Parameters
     ----------
     jobs : DataFrame, str or Path
-        A job table, of pandas, polars, pyarrow ..., or a Parquet or CSV file of one, which is queried by DuckDB and not
-        loaded. ``start`` (or ``submit``), ``end`` and ``gpus`` are needed, and ``user`` for ``by="user"``.
+        A job table, of pandas, polars, pyarrow ..., or a Parquet or CSV file or a store of one, queried by DuckDB and
+        not loaded. ``start`` (or ``submit``), ``end`` and ``gpus`` are needed, and ``user`` for ``by="user"``.
     by : str, sequence of str or None, default="user"
-        Column that defines the series: ``"user"``, ``"group"``, ``"cluster"``, ``"gpu_type"``, ``"status"``; a list or
-        a path such as ``"cluster/group/user"`` gives hierarchical names; None or ``"total"`` is the total. A missing
-        name reads ``unknown``; a ``/`` inside a name is written ``%2F``.
+        Column that defines the series: ``"user"``, ``"group"`` (or ``"account"``), ``"cluster"``, ``"partition"``,
+        ``"qos"``, ``"gpu_type"``, ``"status"``; a list or a path such as ``"cluster/group/user"`` gives hierarchical
+        names; None or ``"total"`` is the total. A missing name reads ``unknown``; a ``/`` inside one is ``%2F``.
     freq : str or offset, default="D"
         Any pandas frequency that names the start of a period (``"h"``, ``"D"``, ``"W-MON"``, ``"MS"``).
     value : {"gpu_hours", "gpus", "gpus_peak", "wanted", "jobs"}, default="gpu_hours"
@@ -129,13 +131,14 @@ def _calendar(tz: object) -> Any:
 
 def _stated_kind(source: pd.DataFrame | Path) -> str:
     """Kind of data stated by a table or a Parquet file; empty where it is not stated."""
-    if isinstance(source, pd.DataFrame):
-        return str(source.attrs.get("kind", ""))
+    if isinstance(source, pd.DataFrame) or is_store(source):
+        return "measured" if isinstance(source, Path) else str(source.attrs.get("kind", ""))
     return str(saved_attrs(pq.read_schema(source), source.name).get("kind", "")) if source.suffix == ".parquet" else ""
 
 
 def _key_columns(by: str | Sequence[str] | None) -> list[str]:
-    columns = [] if by in (None, "total") else by.split("/") if isinstance(by, str) else list(by)
+    names = [] if by in (None, "total") else by.split("/") if isinstance(by, str) else list(by)
+    columns = ["group" if name == "account" else name for name in names]
     for name in columns:
         check_choice("by", name, KEYS)
     return columns
@@ -265,7 +268,7 @@ def read_usage(path: str | Path, format: str = "canonical", *, tz: str | None = 
     ----------
     path : str or Path
         For ``canonical`` a CSV or Parquet file with ``unique_id``, ``ds``, ``y``; for ``prometheus`` the JSON or CSV
-        of a range query of GPUs held per namespace.
+        of a range query of GPUs held per namespace. A store gives what `pulled_usage` does.
     format : {"canonical", "prometheus"}
     tz : str, optional
         Zone of times that are written without one (Prometheus' JSON always has one).
@@ -275,16 +278,16 @@ def read_usage(path: str | Path, format: str = "canonical", *, tz: str | None = 
     DataFrame
         ``unique_id``, ``ds``, ``y``.
     """
-    check_choice("format", format, ("canonical", "prometheus"))
-    path = Path(path)
+    path, _ = Path(path), check_choice("format", format, ("canonical", "prometheus"))
+    if is_store(path):
+        return pulled_usage(path, tz=tz or "UTC")
     if not path.is_file():
         raise InputError(f"there is no file at {str(path)!r}.")
     if format == "prometheus":
         from gpudemand.jobs.kubernetes import read_prometheus
 
         return read_prometheus(path, tz=tz)
-    usage = _read_file(path)
-    usage = check_columns(usage, ("unique_id", "ds", "y"), path.name)
+    usage = check_columns(_read_file(path), ("unique_id", "ds", "y"), path.name)
     ds = pd.to_datetime(usage["ds"], format="ISO8601")
     ds = ds.dt.tz_localize(tz) if tz is not None and ds.dt.tz is None else ds
     return check_usage(usage.assign(ds=ds), allow_missing=True)

@@ -16,6 +16,7 @@ from gpudemand.jobs.schema import (
     DUPLICATE,
     EARLIEST,
     LATEST,
+    OTHER_KEYS,
     RULES,
     STATUSES,
     UNREADABLE,
@@ -25,7 +26,8 @@ from gpudemand.jobs.schema import (
 from gpudemand.jobs.table import unusable
 from gpudemand.jobs.time_parser import NO_SUCH_TIME, NULL_MARKERS, TimeParser, parse_timezone
 
-_TEXT, _TIMES = ("job_id", "user", "group", "cluster", "gpu_type"), ("submit", "start", "end")
+_TEXT = ("job_id", "user", "group", "cluster", "gpu_type", *OTHER_KEYS)
+_TIMES = ("submit", "start", "end")
 _INSTANT = ("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS")
 _LOCAL = ("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "DATE")
 _NUMERIC = (

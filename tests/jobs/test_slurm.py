@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from pathlib import Path
 
 import pandas as pd
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 from gpudemand._validation import InputError, RejectedRowsWarning
 from gpudemand.jobs import read_jobs
 from gpudemand.jobs.slurm import count_gpus
+from gpudemand.slurm.tres import count_tres
+from gpudemand.units import gpu_share, slice_shares
 
 BERLIN = "Europe/Berlin"
 HEADER = "JobID|User|State|Submit|Start|End|AllocTRES\n"
@@ -59,7 +62,7 @@ def test_running_and_pending(jobs: pd.DataFrame) -> None:
 def test_limits_and_use(jobs: pd.DataFrame) -> None:
     assert jobs.loc["100", "requested_time"] == 86_400
     assert math.isnan(jobs.loc["101", "requested_time"])
-    assert jobs.loc["100", "used_gpu_seconds"] == 0.5 * 7200 * 2
+    assert jobs.loc["100", "used_gpu_seconds"] == 1.5 * 7200  # the sum over two GPUs
     assert math.isnan(jobs.loc["103", "used_gpu_seconds"])
     assert jobs.loc["100", ["group", "cluster", "partition", "qos"]].tolist() == ["vision", "alpha", "gpu", "normal"]
 
@@ -145,3 +148,116 @@ def test_tres_never_raises_and_never_goes_below_zero(text: str) -> None:
 )
 def test_gres(gres: str, expected: tuple[float, str | None]) -> None:
     assert count_gpus(gres) == expected
+
+
+@pytest.fixture
+def lab(fixtures: Path) -> pd.DataFrame:
+    """What sacct printed of a real cluster, free text included."""
+    return read_jobs(fixtures / "sacct_names.psv", "sacct", tz="UTC", shards_per_gpu=4)
+
+
+def test_free_text_breaks_no_row(lab: pd.DataFrame) -> None:
+    assert lab.attrs["rejected"] == {}
+    assert len(lab) == 81
+    broken = lab.set_index("job_id").loc[["63", "66", "70"]]
+    assert broken["user"].tolist() == ["u1", "u4", "u2"]
+    assert broken[["gpus", "devices"]].eq(1).all().all()
+
+
+def test_gpu_seconds_are_sreports_but_for_a_resized_job(lab: pd.DataFrame) -> None:
+    held = (lab["end"] - lab["start"]).dt.total_seconds() * lab["devices"]
+    sreport = {"u1": 832 + 7, "u2": 148, "u3": 701, "u4": 401, "u5": 324, "u6": 639}
+    assert held.groupby(lab["user"]).sum().to_dict() == sreport | {"u3": 701 - 14}
+
+
+def test_a_user_who_requeues_preempts_nobody(lab: pd.DataFrame) -> None:
+    assert lab.loc[lab["job_id"] == "4", "status"].tolist() == ["requeued", "completed"]
+    assert lab.loc[lab["job_id"] == "8", "status"].tolist() == ["resized", "completed"]
+
+
+def test_shards_without_their_size_are_left_out_and_counted(fixtures: Path) -> None:
+    with pytest.warns(RejectedRowsWarning, match=r"2 shards of unknown size \(pass shards_per_gpu\)"):
+        assert len(read_jobs(fixtures / "sacct_names.psv", "sacct", tz="UTC")) == 79
+
+
+def test_shards_may_differ_by_node(fixtures: Path) -> None:
+    jobs = read_jobs(fixtures / "sacct_names.psv", "sacct", tz="UTC", shards_per_gpu={"n4": 8.0, "n9": 2.0})
+    assert jobs.set_index("job_id").loc[["37", "38"], "gpus"].tolist() == [1 / 8, 4 / 8]
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [("a|b|c", "a|b|c"), ("two\nlines", "two\nlines"), ("|", "|"), ("\n", "\n"), ("COMPLETED|7", "COMPLETED|7")],
+)
+def test_any_name_can_be_read_around(write, name: str, fields: str) -> None:
+    head = "JobID|JobName|User|State|Submit|Start|End|AllocTRES|Comment\n"
+    rows = "".join(f"{k}|{text}|ada|{DONE[:-1]}|{text}\n" for k, text in ((1, "x"), (2, fields), (3, "y")))
+    jobs = read_jobs(write(head + rows), "sacct", tz="UTC")
+    assert jobs["job_id"].tolist() == ["1", "2", "3"]
+    assert jobs["user"].eq("ada").all()
+
+
+def test_a_row_that_was_cut_off_is_refused(write) -> None:
+    head = "JobID|JobName|User|State|Submit|Start|End|AllocTRES\n"
+    with pytest.warns(RejectedRowsWarning, match="1 with a wrong number of fields"):
+        jobs = read_jobs(write(f"{head}1|x|ada|COMPLETED|2024\n2|x|ada|{DONE}"), "sacct", tz="UTC")
+    assert jobs["job_id"].tolist() == ["2"]
+
+
+def test_use_of_steps_belongs_to_their_run(write) -> None:
+    head = "JobID|User|State|Submit|Start|End|ElapsedRaw|AllocTRES|NTasks|TRESUsageInAve|TRESUsageInTot\n"
+    first = "2024-05-01T08:00:00|2024-05-01T08:00:00|2024-05-01T09:00:00|3600|gres/gpu=2"
+    second = "2024-05-01T09:00:00|2024-05-01T10:00:00|2024-05-01T11:00:00|3600|gres/gpu=2"
+    rows = [
+        f"7|ada|REQUEUED|{first}|||",
+        f"7.batch||CANCELLED|{first}|1||gres/gpuutil=20",
+        f"7|ada|COMPLETED|{second}|||",
+        f"7.batch||COMPLETED|{second}|1||gres/gpuutil=0",
+        f"7.0||COMPLETED|{second.replace('3600', '1800')}|2|gres/gpuutil=90|",
+        f"8|bob|COMPLETED|{first}|||",
+        f"8.batch||COMPLETED|{first}|1||gres/gpuutil=18446744073709551614",
+        f"9|eve|COMPLETED|{first}|||",
+        f"9.batch||COMPLETED|{first}|1||gres/gpuutil=900",
+    ]
+    with pytest.warns(RejectedRowsWarning, match="5 job step"):
+        jobs = read_jobs(write(head + "\n".join(rows) + "\n"), "sacct", tz="UTC")
+    used = jobs["used_gpu_seconds"]
+    assert used[:2].tolist() == [0.2 * 3600, 0.9 * 2 * 1800]
+    assert math.isnan(used[2])
+    assert used[3] == 2 * 3600, "no more than was held"
+
+
+def test_a_requeued_job_that_waits_again_is_not_superseded(write) -> None:
+    again = "1|ada|PENDING|2024-05-01T10:00:00|Unknown|Unknown|gres/gpu=1\n"
+    jobs = read_jobs(write(HEADER + "1|ada|" + DONE.replace("COMPLETED", "REQUEUED") + again), "sacct", tz="UTC")
+    assert jobs["status"].tolist() == ["requeued", "pending"]
+
+
+def test_the_documented_fields_are_named(write) -> None:
+    text = "JobID|JobName|Partition|Account|AllocCPUS|State|ExitCode\n1|a|gpu|ml|1|COMPLETED|0:0\n"
+    with pytest.raises(InputError, match=r"lacks .*Print them with sacct -a -D -P -o JobIDRaw,JobID"):
+        read_jobs(write(text), "sacct", tz="UTC")
+
+
+@pytest.mark.parametrize(
+    ("name", "compute", "memory", "share"),
+    [
+        ("a100_1g.5gb", (1, 7), (1, 8), (1, 7)),
+        ("3g.71gb", (3, 7), (1, 2), (1, 2)),
+        ("nvidia_com_mig_1g_6gb", (1, 4), (1, 4), (1, 4)),
+        ("4g.40gb", (4, 7), (1, 2), (4, 7)),
+        ("7g.80gb", (1, 1), (1, 1), (1, 1)),
+        ("5g.999gb", (5, 7), (5, 7), (5, 7)),
+    ],
+)
+def test_slices(name: str, compute: tuple[int, int], memory: tuple[int, int], share: tuple[int, int]) -> None:
+    assert slice_shares(name) == (Fraction(*compute), Fraction(*memory))
+    assert gpu_share(name) == Fraction(*share)
+
+
+@pytest.mark.parametrize(
+    ("tres", "gpus", "devices"), [("gres/mps=50", 0.5, 0), ("gres/gpu:1g.10gb=7,gres/gpu=7", 1, 7)]
+)
+def test_parts_of_gpus(tres: str, gpus: float, devices: float) -> None:
+    found = count_tres(tres)
+    assert (found.gpus, found.devices) == (gpus, devices)

@@ -1,0 +1,125 @@
+"""The commands that pull usage from live systems into a store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpudemand.cli.terminal import Debug, Quiet, one_line, steps
+
+if TYPE_CHECKING:
+    from gpudemand.pull.slurm import SlurmPull
+
+pull = typer.Typer(help="Pull usage from Slurm or Prometheus into a store.", no_args_is_help=True)
+
+Into = Annotated[Path, typer.Option(help="Folder of the store, made if absent.", show_default=False)]
+Since = Annotated[str | None, typer.Option(help="Begin of the first pull (UTC), such as 2026-01-01.")]
+
+
+@pull.command()
+@one_line
+def slurm(
+    ctx: typer.Context,
+    into: Into,
+    since: Since = None,
+    clusters: Annotated[str | None, typer.Option(help="Names of clusters, or all; by default this one.")] = None,
+    command_only: Annotated[
+        bool, typer.Option("--command-only", help="Print the commands for a colleague with the rights.")
+    ] = False,
+    file: Annotated[list[Path] | None, typer.Option("--from", help="What such a command printed; repeatable.")] = None,
+    tz: Annotated[str | None, typer.Option(help="Zone of times in these files that have none.")] = None,
+    shards_per_gpu: Annotated[
+        float | None, typer.Option(help="gres/shard that make one GPU; by default what the nodes say.")
+    ] = None,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Pull all jobs from Slurm's accounting; every night, from cron.
+
+    Example: gpudemand pull slurm --into /srv/gpu-jobs --since 2026-01-01
+    """
+    from gpudemand.pull.slurm import pull_slurm, slurm_commands
+
+    if command_only:
+        commands = slurm_commands(into, since=since, clusters=clusters)
+        files = " ".join(f"--from {command.rpartition(' ')[2]}" for command in commands)
+        typer.echo("\n".join([*commands, f"gpudemand pull slurm --into {into} {files}"]))
+        return
+    with steps(quiet=quiet) as begin:
+        done = pull_slurm(
+            into,
+            since=since,
+            clusters=clusters,
+            files=file or (),
+            tz=tz,
+            shards_per_gpu=shards_per_gpu,
+            progress=begin,
+        )
+    typer.echo(_described(into, done))
+
+
+def _described(into: Path, done: SlurmPull) -> str:
+    """Lines that say what a store of jobs holds, and what a pull read and refused."""
+    from gpudemand.store import read_store
+
+    store = read_store(into)
+    found = store.query(
+        "jobs",
+        """SELECT count(*) AS runs, count(DISTINCT (cluster, job_id)) AS jobs, min(submit) AS a, max(submit) AS b,
+        count(*) FILTER (status IN ('pending', 'running')) AS open, string_agg(DISTINCT cluster, ', ') AS clusters,
+        count(DISTINCT "user") AS users FROM stored""",
+    )
+    refused = ", ".join(f"{count:,} {reason}" for reason, count in done.refused.most_common()) or "none"
+    lines = [
+        f"read {done.read:,} runs, {done.new:,} of them new; {done.gone:,} open ones are no longer in Slurm",
+        f"refused: {refused}",
+    ]
+    if found is not None:
+        row = found.to_pylist()[0]
+        period = f"submitted {row['a']:%Y-%m-%d} to {row['b']:%Y-%m-%d} (UTC)"
+        people = f"of {row['users']:,} users on {row['clusters'] or 'an unnamed cluster'}"
+        lines.append(f"{into}: {row['runs']:,} runs of {row['jobs']:,} jobs {people}, {period}, {row['open']:,} open")
+    return "\n".join(lines)
+
+
+@pull.command()
+@one_line
+def prometheus(
+    ctx: typer.Context,
+    into: Into,
+    url: Annotated[str, typer.Option(help="Address before /api/v1.", show_default=False)],
+    since: Since = None,
+    until: Annotated[str | None, typer.Option(help="End (UTC); by default now.")] = None,
+    step: Annotated[str, typer.Option(help="Distance of samples.")] = "5min",
+    points: Annotated[int, typer.Option(help="Times of one request, at most 11,000.")] = 2000,
+    user: Annotated[str | None, typer.Option(help="User for basic authentication.")] = None,
+    password: Annotated[
+        str | None, typer.Option(envvar="PROMETHEUS_PASSWORD", help="Better in the environment than typed.")
+    ] = None,
+    token: Annotated[
+        str | None, typer.Option(envvar="PROMETHEUS_TOKEN", help="Bearer token; better in the environment.")
+    ] = None,
+    ca: Annotated[Path | None, typer.Option(help="PEM file of the server's certificate authority.")] = None,
+    certificate: Annotated[Path | None, typer.Option(help="PEM file of the own certificate.")] = None,
+    key: Annotated[Path | None, typer.Option(help="PEM file of its key.")] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for one answer.")] = 120.0,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Pull held, pending, used and installed GPUs of a Kubernetes cluster from Prometheus.
+
+    Example: PROMETHEUS_TOKEN=... gpudemand pull prometheus --into /srv/gpu-usage --url https://prometheus:9090
+    """
+    from gpudemand.pull.prometheus import pull_prometheus
+    from gpudemand.pull.prometheus_api import PrometheusClient
+
+    client = PrometheusClient(
+        url, user=user, password=password, token=token, ca=ca, certificate=certificate, key=key, timeout_s=timeout
+    )
+    with steps(quiet=quiet) as begin:
+        done = pull_prometheus(into, client, since=since, until=until, step=step, points=points, progress=begin)
+    gaps = "; ".join(f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M}" for first, last in done.gaps)
+    typer.echo(f"{done.samples:,} samples from {done.begin:%Y-%m-%d %H:%M} to {done.end:%Y-%m-%d %H:%M} (UTC)")
+    typer.echo(f"nothing was scraped: {gaps or 'never'}")

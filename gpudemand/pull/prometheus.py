@@ -1,0 +1,287 @@
+"""GPUs of a Kubernetes cluster in a store: held, pending, in use and allocatable, from Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+
+import pandas as pd
+
+from gpudemand._validation import InputError, check_number
+from gpudemand.jobs.time_parser import parse_timestamp
+from gpudemand.pull.prometheus_api import MAX_POINTS, PrometheusClient, chunks, stacked
+from gpudemand.store import Store, arrow_table, open_store
+from gpudemand.units import gpu_share, parse_duration
+
+SOURCE = "prometheus"
+TABLE = "usage"
+_COLUMNS = ["measure", "namespace", "node", "gpu_type"]
+_GPUS = '{resource=~"(nvidia|amd)_com_(gpu|mig).*"}'
+#: Requests stay listed for pods that wait and for those that have completed; and more than one exporter may run.
+_REQUESTS = f"max by (namespace, pod, uid, container, node, resource) (kube_pod_container_resource_requests{_GPUS})"
+_PHASES = 'max by (namespace, pod, uid, phase) (kube_pod_status_phase{phase=~"Pending|Running"}) == 1'
+_PODS = (
+    f"sum by (namespace, node, resource, phase) ({_REQUESTS} * on (namespace, pod, uid) group_left (phase) ({_PHASES}))"
+)
+_ALLOCATABLE = f"max by (node, resource) (kube_node_status_allocatable{_GPUS})"
+_UTILIZATION = "DCGM_FI_DEV_GPU_UTIL"
+_BY_TENANT = "by (exported_namespace, namespace, modelName)"
+#: Of the utilization of GPUs with a pod, their number, its sum, and how many are below some per cent are stored.
+IDLE_PERCENT = (5, 20, 50)
+_UTILIZATIONS = {
+    "used": f"sum {_BY_TENANT} ({_UTILIZATION}) / 100",
+    "measured": f"count {_BY_TENANT} ({_UTILIZATION})",
+    **{f"under_{percent}": f"count {_BY_TENANT} ({_UTILIZATION} < {percent})" for percent in IDLE_PERCENT},
+}
+_TYPE_STEP = pd.Timedelta("1h")
+_CARDS = f"max by (Hostname, UUID, modelName) (max_over_time({_UTILIZATION}[1h]))"
+_TYPES = {
+    "modelName": f"count by (Hostname, modelName) ({_CARDS})",
+    "label_nvidia_com_gpu_product": "count by (node, label_nvidia_com_gpu_product, label_nvidia_com_gpu_replicas) "
+    '(max_over_time(kube_node_labels{label_nvidia_com_gpu_product!=""}[1h]))',
+}
+#: What was scraped late is read again.
+_OVERLAP = pd.Timedelta("1h")
+
+
+@dataclass
+class PrometheusPull:
+    """What one pull did.
+
+    Attributes
+    ----------
+    begin, end : Timestamp
+        Period that was read.
+    samples : int
+        Rows that were stored.
+    gaps : list of (Timestamp, Timestamp)
+        Times within the period at which nothing was scraped; nothing is stored for them.
+    """
+
+    begin: pd.Timestamp
+    end: pd.Timestamp
+    samples: int = 0
+    gaps: list[tuple[pd.Timestamp, pd.Timestamp]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Nodes:
+    """Types of GPUs by node, and shares of one by node and resource."""
+
+    types: Mapping[str, str]
+    shares: Mapping[tuple[str, str], Fraction]
+
+    def share(self, node: str, resource: str) -> float:
+        """Share of a GPU that one unit of a resource is; on an unknown node, the largest that it is anywhere."""
+        anywhere = [share for (_, name), share in self.shares.items() if name == resource]
+        return float(self.shares.get((node, resource), max(anywhere, default=gpu_share(resource))))
+
+
+def pull_prometheus(
+    into: Path,
+    client: PrometheusClient,
+    *,
+    since: object = None,
+    until: object = None,
+    step: str = "5min",
+    points: int = 2000,
+    progress: Callable[[str], None] = lambda step: None,
+) -> PrometheusPull:
+    """Pull the GPUs of a Kubernetes cluster into a store.
+
+    Needed is kube-state-metrics (``kube_pod_container_resource_requests``, ``kube_pod_status_phase`` and
+    ``kube_node_status_allocatable``); utilization and the types of GPUs are added where the DCGM exporter runs. A pod
+    holds GPUs in the phase Running and waits for them in the phase Pending; slices and time-sliced GPUs count as
+    shares. A sample at t stands for the time until t + `step`.
+
+    Parameters
+    ----------
+    into : Path
+        Folder of the store, made if absent.
+    client : PrometheusClient
+    since, until : time-like, optional
+        Period (UTC): by default from the end of the last pull, or 30 days ago, until now.
+    step : str
+        Distance of samples, of whole seconds; all times are multiples of it.
+    points : int
+        Times of one request, at most 11,000; the result does not depend on it.
+    progress : callable
+        Called with a text before each step.
+
+    Returns
+    -------
+    PrometheusPull
+
+    Raises
+    ------
+    InputError
+        If the server cannot be asked or has no such metrics, or the store cannot be used.
+    """
+    width = parse_duration(step)
+    check_number("step", width.total_seconds(), 1, 86400, integer=True)
+    check_number("points", points, 1, MAX_POINTS, integer=True)
+    with open_store(Path(into)) as store:
+        times = _times(store, since, until, width)
+        done = PrometheusPull(times[0], times[-1] + width)
+        progress("Reading the types of GPUs")
+        nodes = _read_nodes(client, times, points)
+        for part in chunks(times, points):
+            progress(f"Reading {part[0]:%Y-%m-%d %H:%M} to {part[-1] + width:%Y-%m-%d %H:%M}")
+            _put(store, done, client, nodes, part, width)
+    if not done.samples:
+        raise InputError(f"{client.place} has no GPUs of kube-state-metrics from {done.begin} to {done.end}.")
+    return done
+
+
+def _times(store: Store, since: object, until: object, width: pd.Timedelta) -> pd.DatetimeIndex:
+    state = store.about["pulls"].get(SOURCE, {})
+    if state and pd.Timedelta(state["step"]) != width:
+        raise InputError(f"{str(store.path)!r} holds samples every {state['step']}; go on with step={state['step']!r}.")
+    now = pd.Timestamp.now(tz="UTC")
+    end = (now if until is None else parse_timestamp(until, "UTC", "until")).tz_convert("UTC").floor(width)
+    begin = now - pd.Timedelta("30D")
+    if since is not None:
+        begin = parse_timestamp(since, "UTC", "since").tz_convert("UTC")
+    elif state:
+        begin = pd.Timestamp(state["until"]) - _OVERLAP
+    begin = begin.floor(width)
+    if begin >= end:
+        raise InputError(
+            f"there is nothing to pull from {begin} to {end}; check since, until and this machine's clock."
+        )
+    return pd.date_range(begin, end, freq=width, inclusive="left").as_unit("us")
+
+
+def _read_nodes(client: PrometheusClient, times: pd.DatetimeIndex, points: int) -> _Nodes:
+    """Types and shares, of the whole period, so that they do not depend on how it is cut into requests."""
+    hours = pd.date_range(times[0], times[-1] + _TYPE_STEP, freq=_TYPE_STEP).as_unit("us")
+    found = {
+        name: stacked(client.samples(query, part) for part in chunks(hours, points)).rename(
+            columns={"Hostname": "node"}
+        )
+        for name, query in (*_TYPES.items(), ("allocatable", _ALLOCATABLE))
+    }
+    types: dict[str, str] = {}
+    for name in _TYPES:
+        table = found[name]
+        if {"node", name} <= set(table.columns):
+            types |= {str(node): "+".join(sorted(set(part[name]))) for node, part in table.groupby("node")}
+    return _Nodes(types, _shares(*found.values()))
+
+
+def _shares(cards: pd.DataFrame, labels: pd.DataFrame, units: pd.DataFrame) -> dict[tuple[str, str], Fraction]:
+    """Shares of a GPU by node and resource; of time-sliced ones, by the replicas that the labels of their node name.
+
+    Without labels, the renamed resource tells that GPUs are sliced, and the number of GPUs into how many parts.
+    """
+    frame = _labels(labels, "node", "label_nvidia_com_gpu_replicas")
+    named = (
+        pd.to_numeric(frame["label_nvidia_com_gpu_replicas"], errors="coerce").groupby(frame["node"]).max().to_dict()
+    )
+    number = cards.groupby("node")["y"].max().to_dict() if "node" in cards else {}
+    shares = {}
+    for (node, resource), most in _labels(units, "node", "resource").groupby(["node", "resource"])["y"].max().items():
+        parts = named.get(node, 0.0) if "_mig_" not in resource else 0.0
+        if not parts > 1 and resource.endswith("_gpu_shared"):
+            parts = most / number.get(node, most)
+        shares[node, resource] = gpu_share(resource) / (round(parts) if parts > 1 else 1)
+    return shares
+
+
+def _put(
+    store: Store,
+    done: PrometheusPull,
+    client: PrometheusClient,
+    nodes: _Nodes,
+    times: pd.DatetimeIndex,
+    width: pd.Timedelta,
+) -> None:
+    """Read the samples of some times, and store them in the place of older ones."""
+    installed = _installed(client.samples(_ALLOCATABLE, times), nodes)
+    pods = _pods(client.samples(_PODS, times), nodes)
+    tenants = set(pods["namespace"])
+    parts = [installed, pods]
+    parts += [_utilization(client.samples(query, times), measure, tenants) for measure, query in _UTILIZATIONS.items()]
+    rows = stacked(parts).groupby([*_COLUMNS, "ds"], as_index=False, sort=True)["y"].sum()
+    for month in times.strftime("%Y-%m").unique():
+        own, grid = (frame[frame["ds"].dt.strftime("%Y-%m") == month] for frame in (rows, pd.DataFrame({"ds": times})))
+        store.merge(TABLE, month, arrow_table(own), arrow_table(grid), ["ds", *_COLUMNS])
+    state = store.about["pulls"].get(SOURCE, {"since": times[0].isoformat(), "until": times[0].isoformat()})
+    first = min(pd.Timestamp(state["since"]), times[0])
+    last = max(pd.Timestamp(state["until"]), times[-1] + width)
+    step = f"{width.total_seconds():g}s"
+    store.about["pulls"][SOURCE] = {
+        "since": first.isoformat(),
+        "until": last.isoformat(),
+        "step": step,
+        "url": client.place,
+    }
+    store.commit()
+    done.samples += len(rows)
+    scraped = pd.DatetimeIndex(rows.loc[rows["measure"] == "installed", "ds"].unique())
+    done.gaps = joined([*done.gaps, *find_gaps(times, scraped, width)])
+
+
+def _installed(found: pd.DataFrame, nodes: _Nodes) -> pd.DataFrame:
+    frame = _labels(found, "node", "resource")
+    return _counted(frame.assign(measure="installed", namespace=""), nodes)
+
+
+def _pods(found: pd.DataFrame, nodes: _Nodes) -> pd.DataFrame:
+    frame = _labels(found, "namespace", "node", "resource", "phase")
+    counted = _counted(frame.assign(measure=frame["phase"].map({"Running": "held", "Pending": "pending"})), nodes)
+    # By namespace and type; by node there would be as many rows as pods.
+    return counted.assign(node="")
+
+
+def _counted(frame: pd.DataFrame, nodes: _Nodes) -> pd.DataFrame:
+    pairs = list(zip(frame["node"], frame["resource"], strict=True))
+    share = {pair: nodes.share(*pair) for pair in set(pairs)}
+    slices = {name: name.rpartition("_mig_")[2].replace("_", ".") for name in set(frame["resource"]) if "_mig_" in name}
+    types = [slices.get(resource, nodes.types.get(node, "")) for node, resource in pairs]
+    y = frame["y"].to_numpy() * pd.Series([share[pair] for pair in pairs], dtype="float64").to_numpy()
+    return frame.assign(gpu_type=pd.Series(types, index=frame.index, dtype=object), y=y)[[*_COLUMNS, "ds", "y"]]
+
+
+def _utilization(found: pd.DataFrame, measure: str, tenants: set[str]) -> pd.DataFrame:
+    """Utilization by namespace. A GPU without a pod has no namespace, or only that of the exporter itself."""
+    frame = _labels(found, "exported_namespace", "namespace", "modelName")
+    # An exporter whose own labels are kept calls the namespace of the pod by the other name.
+    name = "exported_namespace" if frame["exported_namespace"].ne("").any() else "namespace"
+    held = frame[frame[name].isin(tenants)]
+    return held.assign(measure=measure, namespace=held[name], node="", gpu_type=held["modelName"])[
+        [*_COLUMNS, "ds", "y"]
+    ]
+
+
+def _labels(found: pd.DataFrame, *names: str) -> pd.DataFrame:
+    frame = found.reindex(columns=[*names, "ds", "y"])
+    return frame.assign(**{name: frame[name].astype(object).fillna("") for name in names})
+
+
+def find_gaps(
+    times: pd.DatetimeIndex, scraped: pd.DatetimeIndex, width: pd.Timedelta
+) -> list[tuple[pd.Timestamp, pd.Timestamp]]:
+    """Return the intervals of `times` at which nothing was scraped.
+
+    Examples
+    --------
+    >>> times = pd.date_range("2026-03-01", periods=4, freq="h", tz="UTC")
+    >>> [(a.hour, b.hour) for a, b in find_gaps(times, times[[0, 3]], pd.Timedelta("1h"))]
+    [(1, 3)]
+    """
+    missing = times.difference(scraped)
+    return joined([(time, time + width) for time in missing])
+
+
+def joined(spans: list[tuple[pd.Timestamp, pd.Timestamp]]) -> list[tuple[pd.Timestamp, pd.Timestamp]]:
+    """Join intervals that touch."""
+    out: list[tuple[pd.Timestamp, pd.Timestamp]] = []
+    for begin, end in spans:
+        if out and out[-1][1] == begin:
+            out[-1] = (out[-1][0], end)
+        else:
+            out.append((begin, end))
+    return out

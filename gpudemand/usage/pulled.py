@@ -1,0 +1,113 @@
+"""Series of a Kubernetes cluster's GPUs from a store that ``gpudemand pull prometheus`` made."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._typing import STRING
+from gpudemand._validation import InputError, check_choice
+from gpudemand.jobs.time_parser import parse_timezone
+from gpudemand.store import Store, read_store
+from gpudemand.usage.bins import bin_edges, parse_freq
+
+#: What is summed for each measure.
+MEASURES = {
+    **{
+        name: (name,)
+        for name in ("held", "pending", "installed", "used", "measured", "under_5", "under_20", "under_50")
+    },
+    "wanted": ("held", "pending"),
+}
+KEYS = ("namespace", "gpu_type", "node", "total")
+
+
+def pulled_usage(
+    path: str | os.PathLike[str],
+    measure: str = "held",
+    by: str | None = "namespace",
+    *,
+    freq: object = None,
+    tz: object = "UTC",
+    min_share: float = 0.5,
+) -> pd.DataFrame:
+    """Read the number of GPUs over time from a store.
+
+    Parameters
+    ----------
+    path : path-like
+        The store.
+    measure : str, default="held"
+        ``held`` by running pods, ``pending`` pods, ``wanted`` (both), ``installed`` (allocatable on the nodes),
+        ``used`` (utilization times GPUs, where it is measured), ``measured`` (GPUs of pods whose utilization is known),
+        and ``under_5``, ``under_20``, ``under_50`` (of these, those used less than so many per cent).
+    by : {"namespace", "gpu_type", "node", "total"} or None
+        What a series is; only ``installed`` is known by node.
+    freq : str, optional
+        Bins of the calendar in `tz`, whose mean is given; by default the samples as they are.
+    tz : str or tzinfo
+        Zone of the calendar and of ``ds``.
+    min_share : float
+        Of a bin of which less than this share was scraped, ``y`` is NaN.
+
+    Returns
+    -------
+    DataFrame
+        ``unique_id``, ``ds`` and ``y`` in GPUs, sorted. Zero where something was scraped and a series had none; no row
+        (NaN in a bin) where nothing was scraped. ``attrs`` hold ``kind``, ``step`` and ``gaps``.
+
+    Raises
+    ------
+    InputError
+        For an unknown measure or key, or a store without such samples.
+    """
+    check_choice("measure", measure, MEASURES)
+    key = check_choice("by", by or "total", KEYS)
+    store = read_store(Path(path))
+    zone = parse_timezone(tz)
+    samples, times = _samples(store, MEASURES[measure], key), _scraped(store)
+    wide = samples.pivot(index="ds", columns="unique_id", values="y").reindex(times).fillna(0.0)
+    step = pd.Timedelta(store.about["pulls"]["prometheus"]["step"])
+    gaps = [f"{a.isoformat()}/{b.isoformat()}" for a, b in _gaps(times, step)]
+    wide.index = wide.index.tz_convert(zone)
+    wide = wide if freq is None else _binned(wide, freq, step, min_share)
+    long = wide.rename_axis("ds").reset_index().melt(id_vars="ds", var_name="unique_id", value_name="y")
+    usage = long[["unique_id", "ds", "y"]].sort_values(["unique_id", "ds"], ignore_index=True)
+    usage["unique_id"] = usage["unique_id"].astype(STRING)
+    usage.attrs = {"kind": "measured", "value": "gpus", "step": str(step), "gaps": gaps}
+    return usage
+
+
+def _samples(store: Store, measures: tuple[str, ...], key: str) -> pd.DataFrame:
+    column = "'total'" if key == "total" else f"coalesce(nullif({key}, ''), 'unknown')"
+    names = ", ".join(f"'{name}'" for name in measures)
+    found = store.query(
+        "usage", f"SELECT {column} AS unique_id, ds, sum(y) AS y FROM stored WHERE measure IN ({names}) GROUP BY ALL"
+    )
+    if found is None or not found.num_rows:
+        raise InputError(f"the store {store.path.name!r} holds no {measures[0]!r} GPUs; pull them from Prometheus.")
+    return found.to_pandas()
+
+
+def _scraped(store: Store) -> pd.DatetimeIndex:
+    found = store.query("usage", "SELECT DISTINCT ds FROM stored WHERE measure = 'installed' ORDER BY ds")
+    assert found is not None
+    return pd.DatetimeIndex(found["ds"].to_pandas())
+
+
+def _gaps(times: pd.DatetimeIndex, step: pd.Timedelta) -> list[tuple[pd.Timestamp, pd.Timestamp]]:
+    wide = np.flatnonzero(np.diff(times) > step)
+    return [(times[place] + step, times[place + 1]) for place in wide]
+
+
+def _binned(wide: pd.DataFrame, freq: object, step: pd.Timedelta, min_share: float) -> pd.DataFrame:
+    """Mean of the samples in each bin."""
+    offset, times = parse_freq(freq), pd.DatetimeIndex(wide.index)
+    edges = bin_edges(times[0], times[-1] + step, offset, times.tz)
+    place = edges.searchsorted(times, side="right") - 1
+    groups = wide.groupby(place)
+    share = groups.size() * step / (edges[1:] - edges[:-1])[groups.size().index]
+    return groups.mean().where(share >= min_share).reindex(range(len(edges) - 1)).set_axis(edges[:-1])

@@ -1,0 +1,315 @@
+"""Pulls from Prometheus, against recorded answers of a real one: each hour of a week but six."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from gpudemand._validation import InputError
+from gpudemand.cli.app import app
+from gpudemand.pull import prometheus
+from gpudemand.pull.prometheus_api import PrometheusClient
+from gpudemand.store import read_store
+from gpudemand.usage.idle import idle_table
+from gpudemand.usage.pulled import pulled_usage
+from gpudemand.usage.series import read_usage
+
+HERE = Path(__file__).parent / "fixtures"
+FIRST, LAST = (pd.Timestamp(day, tz="UTC") for day in ("2026-02-05", "2026-02-12"))
+GAP = (pd.Timestamp("2026-02-09 09:00", tz="UTC"), pd.Timestamp("2026-02-09 15:00", tz="UTC"))
+NAMES = {
+    prometheus._PODS: "pods",
+    prometheus._ALLOCATABLE: "allocatable",
+    **{query: name for name, query in (prometheus._TYPES | prometheus._UTILIZATIONS).items()},
+}
+RECORDED = json.loads(gzip.decompress((HERE / "prometheus.json.gz").read_bytes()))
+
+
+class Server(ThreadingHTTPServer):
+    """Answers as recorded, after the faults that it is told to have."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.faults: list[tuple[int, bytes, dict[str, str]] | str] = []
+        self.series: dict[str, list] = RECORDED
+        self.most = 11_000
+        self.asked: list[int] = []
+        self.wanted: str | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def handle_error(self, *_: object) -> None:
+        """Clients that give up are no news."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        if self.server.faults:
+            fault = self.server.faults.pop(0)
+            if fault == "drop":
+                return self.connection.close()
+            return self.answer(*fault)
+        if self.server.wanted and self.headers.get("Authorization") != self.server.wanted:
+            return self.answer(401, b"Unauthorized", {})
+        fields = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
+        start, end, step = (float(fields[name]) for name in ("start", "end", "step"))
+        points = (end - start) // step + 1
+        self.server.asked.append(int(points))
+        if points > self.server.most:
+            return self.error("exceeded maximum resolution of 11,000 points per timeseries.")
+        result = []
+        for series in self.server.series[NAMES[fields["query"]]]:
+            values = [v for v in series["values"] if start <= v[0] <= end and (v[0] - start) % step == 0]
+            result += [{"metric": series["metric"], "values": values}] if values else []
+        return self.answer(200, json.dumps({"status": "success", "data": {"result": result}}).encode(), {})
+
+    def error(self, text: str) -> None:
+        self.answer(400, json.dumps({"status": "error", "errorType": "bad_data", "error": text}).encode(), {})
+
+    def answer(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in ({"Content-Length": str(len(body))} | headers).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def client(server: Server, **options) -> PrometheusClient:
+    return PrometheusClient(server.url, first_pause_s=0.001, **options)
+
+
+def pull(server: Server, into: Path, *, until=LAST, since=FIRST, **options):
+    return prometheus.pull_prometheus(into, client(server), since=since, until=until, step="1h", **options)
+
+
+def rows(store: Path) -> pd.DataFrame:
+    return read_store(store).read("usage").to_pandas()
+
+
+def truth(column_begin: str, column_end: str) -> pd.DataFrame:
+    """GPUs of the pods of each namespace between two of their times, at every scraped hour."""
+    pods = pd.read_csv(HERE / "pods.csv")
+    begin, end = (pd.to_datetime(pods[name]) for name in (column_begin, column_end))
+    end = end.fillna(pd.to_datetime(pods["deleted"]))
+    hours = [t for t in pd.date_range(FIRST, LAST, freq="h", inclusive="left") if not GAP[0] <= t < GAP[1]]
+    return pd.DataFrame({t: pods["gpus"][(begin <= t) & (t < end)].groupby(pods["namespace"]).sum() for t in hours})
+
+
+@pytest.fixture
+def store(server, tmp_path) -> Path:
+    pull(server, tmp_path / "store")
+    return tmp_path / "store"
+
+
+def wide(usage: pd.DataFrame) -> pd.DataFrame:
+    return usage.pivot(index="unique_id", columns="ds", values="y")
+
+
+@pytest.mark.parametrize(("measure", "begin", "end"), [("held", "start", "end"), ("pending", "created", "start")])
+def test_gpus_are_those_of_the_pods(store, measure, begin, end):
+    found, expected = wide(pulled_usage(store, measure)), truth(begin, end).fillna(0)
+    expected = expected[expected.sum(axis=1) > 0]
+    assert (found.to_numpy() == expected.to_numpy()).all()
+    assert found.index.tolist() == expected.index.tolist()
+    assert found.columns.as_unit("ns").equals(pd.DatetimeIndex(expected.columns).as_unit("ns"))
+
+
+def test_installed_is_what_the_nodes_have(store):
+    installed = wide(pulled_usage(store, "installed", "gpu_type"))
+    assert installed.iloc[:, 0].to_dict() == {"NVIDIA A100-SXM4-80GB": 24, "NVIDIA H100 80GB HBM3": 16}
+    assert set(pulled_usage(store, "installed", "node")["unique_id"]) == {f"gpu-{name}" for name in "abcde"}
+
+
+def test_a_gap_is_a_gap(server, tmp_path):
+    done = pull(server, tmp_path / "store")
+    assert done.gaps == [GAP]
+    usage = pulled_usage(tmp_path / "store")
+    assert not usage["ds"].between(GAP[0], GAP[1], inclusive="left").any()
+    assert usage.attrs["gaps"] == [f"{GAP[0].isoformat()}/{GAP[1].isoformat()}"]
+    days = wide(pulled_usage(tmp_path / "store", freq="D", min_share=0.9))
+    assert days[GAP[0].normalize()].isna().all()
+    assert days.drop(columns=GAP[0].normalize()).notna().all().all()
+
+
+def test_days_are_means_of_hours(store):
+    hours, days = (wide(pulled_usage(store, by="total", freq=freq)) for freq in ("h", "D"))
+    first = days.columns[0]
+    assert days[first]["total"] == pytest.approx(hours.iloc[0, :24].mean())
+
+
+def test_the_size_of_requests_changes_nothing(server, tmp_path):
+    frames = []
+    for points in (11_000, 100, 7):
+        server.asked.clear()
+        pull(server, tmp_path / str(points), points=points)
+        assert max(server.asked) <= points
+        frames.append(rows(tmp_path / str(points)))
+    pd.testing.assert_frame_equal(frames[0], frames[1], check_exact=True)
+    pd.testing.assert_frame_equal(frames[0], frames[2], check_exact=True)
+
+
+def test_many_pulls_equal_one(server, store, tmp_path):
+    other = tmp_path / "other"
+    for hours in (30, 31, 100, 168, 168):
+        since = FIRST if not other.exists() else None
+        pull(server, other, since=since, until=FIRST + pd.Timedelta(hours=hours))
+    pd.testing.assert_frame_equal(rows(other), rows(store), check_exact=True)
+
+
+def test_a_server_that_allows_fewer_points_is_asked_for_less(server, store, tmp_path):
+    server.most = 50
+    pull(server, tmp_path / "small")
+    pd.testing.assert_frame_equal(rows(tmp_path / "small"), rows(store), check_exact=True)
+
+
+def test_faults_that_pass_are_waited_for(server, store, tmp_path):
+    cut = b'{"status":"success","data":{"result":[{"met'
+    server.faults = ["drop", (503, b"", {}), (200, cut, {}), (200, cut, {"Content-Length": "5000"})]
+    pull(server, tmp_path / "late")
+    assert not server.faults
+    pd.testing.assert_frame_equal(rows(tmp_path / "late"), rows(store), check_exact=True)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ((401, b"Unauthorized", {}), r"refuses the credentials \(401 Unauthorized\)"),
+        ((404, b"not found", {}), r"no Prometheus at .*before /api/v1"),
+        ((200, b"<html>log in</html>", {}), r"not Prometheus' JSON"),
+        ((200, b'{"data": {"result": [{"metric": 1}]}}', {}), r"not that of a range query"),
+        ((400, b'{"status":"error","error":"1:9: parse error: unclosed"}', {}), r"refuses the query .*parse error"),
+    ],
+)
+def test_faults_that_stay_are_one_sentence(server, tmp_path, fault, message):
+    server.faults = [fault]
+    with pytest.raises(InputError, match=message) as caught:
+        pull(server, tmp_path / "store")
+    assert "\n" not in str(caught.value)
+
+
+def test_retries_end(server, tmp_path):
+    server.faults = [(503, b"", {})] * 9
+    with pytest.raises(InputError, match=r"not ready \(503 Service Unavailable\), 5 times in a row"):
+        pull(server, tmp_path / "store")
+    assert len(server.faults) == 4
+
+
+def test_nobody_there(tmp_path):
+    nobody = PrometheusClient("http://127.0.0.1:9", first_pause_s=0.001)
+    with pytest.raises(InputError, match=r"http://127\.0\.0\.1:9 cannot be reached \(Connection refused\)"):
+        prometheus.pull_prometheus(tmp_path / "store", nobody)
+
+
+def test_a_server_that_hangs(server, tmp_path):
+    class Slow(Handler):
+        def do_GET(self) -> None:
+            threading.Event().wait(0.5)
+
+    server.RequestHandlerClass = Slow
+    slow = client(server, timeout_s=0.05)
+    with pytest.raises(InputError, match=r"did not answer within 0\.05 s"):
+        slow.samples("up", pd.DatetimeIndex([FIRST]))
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "wanted"),
+    [
+        (["--user", "lab"], {"PROMETHEUS_PASSWORD": "päss"}, "Basic bGFiOnDDpHNz"),
+        ([], {"PROMETHEUS_TOKEN": "abc"}, "Bearer abc"),
+    ],
+)
+def test_credentials(server, tmp_path, options, environment, wanted):
+    server.wanted = wanted
+    words = ["--since", str(FIRST), "--until", str(LAST), "--step", "1h", "--quiet"]
+    place = ["pull", "prometheus", "--into", str(tmp_path / "store"), "--url", server.url]
+    result = CliRunner().invoke(app, [*place, *words, *options], env=environment)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.splitlines()[1] == "nothing was scraped: 2026-02-09 09:00 to 2026-02-09 15:00"
+    refused = CliRunner().invoke(app, [*place, *words])
+    assert refused.exit_code == 2
+    assert "401" in refused.stderr
+    for text in environment.values():
+        assert not any(text.encode() in file.read_bytes() for file in (tmp_path / "store").rglob("*.json"))
+
+
+def test_idle_gpus_have_no_namespace(store):
+    assert set(pulled_usage(store, "measured")["unique_id"]) == {"notebooks", "research", "speech", "vision"}
+
+
+def test_idle_hours(store):
+    table = idle_table(store, by="namespace").set_index("unique_id")
+    assert table.loc["notebooks", "utilization"] < 0.1
+    assert table.loc["serving", ["measured", "under_5"]].tolist() == [0, 0]
+    held = pulled_usage(store)
+    assert table["gpu_hours"].sum() == held["y"].sum()
+    assert (table["under_5"] <= table["under_20"]).all()
+    assert (table["under_50"] <= table["measured"]).all()
+
+
+def parts_of_gpus(resource: str, units: int, cards: int, replicas: str) -> dict[str, list]:
+    def series(value, **labels):
+        return {"metric": labels, "values": [[FIRST.timestamp() + 3600 * k, str(value)] for k in range(3)]}
+
+    place = {"node": "n1", "resource": resource}
+    return {name: [] for name in NAMES.values()} | {
+        "allocatable": [series(units, **place)],
+        "pods": [
+            series(2, namespace="a", phase="Running", **place),
+            series(1, namespace="a", phase="Pending", **place),
+        ],
+        "modelName": [series(cards, Hostname="n1", modelName="A100")],
+        "label_nvidia_com_gpu_product": [
+            series(1, node="n1", label_nvidia_com_gpu_product="A100", label_nvidia_com_gpu_replicas=replicas)
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("resource", "units", "cards", "replicas", "held", "installed", "kind"),
+    [
+        ("nvidia_com_mig_3g_40gb", 4, 2, "", 1.0, 2.0, "3g.40gb"),
+        ("nvidia_com_gpu_shared", 8, 2, "", 0.5, 2.0, "A100"),
+        ("nvidia_com_gpu_shared", 8, 1, "4", 0.5, 2.0, "A100"),
+        ("nvidia_com_gpu", 8, 1, "4", 0.5, 2.0, "A100"),
+        ("nvidia_com_gpu", 8, 8, "1", 2.0, 8.0, "A100"),
+        ("nvidia_com_gpu", 8, 6, "", 2.0, 8.0, "A100"),
+        ("nvidia_com_gpu", 7, 8, "", 2.0, 7.0, "A100"),
+    ],
+)
+def test_parts_of_gpus_are_shares(server, tmp_path, resource, units, cards, replicas, held, installed, kind):
+    server.series = parts_of_gpus(resource, units, cards, replicas)
+    pull(server, tmp_path / "store", until=FIRST + pd.Timedelta("3h"))
+    found = {measure: pulled_usage(tmp_path / "store", measure, "gpu_type") for measure in ("held", "installed")}
+    assert found["held"]["y"].eq(held).all()
+    assert found["installed"]["y"].eq(installed).all()
+    assert set(found["held"]["unique_id"]) == {kind}
+
+
+def test_read_usage_reads_a_store(store):
+    pd.testing.assert_frame_equal(read_usage(store), pulled_usage(store))

@@ -1,0 +1,100 @@
+"""A store is what its manifest says, whoever writes it and whoever reads it at that time."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from gpudemand._validation import InputError
+from gpudemand.store import open_store, read_store
+
+
+def table(first: int, last: int, value: float) -> pa.Table:
+    return pa.table({"k": list(range(first, last)), "y": [value] * (last - first)})
+
+
+def put(path, first, last, value):
+    with open_store(path) as store:
+        rows = table(first, last, value)
+        store.merge("t", "2026-03", rows, rows.select(["k"]))
+        store.commit()
+
+
+def test_newer_rows_replace_older_ones(tmp_path):
+    put(tmp_path, 0, 5, 1.0)
+    put(tmp_path, 3, 7, 2.0)
+    assert read_store(tmp_path).read("t")["y"].to_pylist() == [1, 1, 1, 2, 2, 2, 2]
+
+
+def test_rows_can_go(tmp_path):
+    put(tmp_path, 0, 5, 1.0)
+    with open_store(tmp_path) as store:
+        store.merge("t", "2026-03", table(0, 0, 0), table(0, 5, 0).select(["k"]))
+        store.commit()
+    assert read_store(tmp_path).read("t") is None
+    assert not list(tmp_path.glob("t/*"))
+
+
+def test_what_is_not_committed_is_not_there(tmp_path):
+    put(tmp_path, 0, 2, 1.0)
+    with open_store(tmp_path) as store:
+        store.merge("t", "2026-03", table(0, 9, 5.0), table(0, 9, 5.0).select(["k"]))
+    assert read_store(tmp_path).read("t")["y"].to_pylist() == [1, 1]
+    put(tmp_path, 2, 3, 1.0)
+    assert len(list(tmp_path.glob("t/*"))) == 1
+
+
+def test_any_tool_finds_each_row_once(tmp_path):
+    for value in range(4):
+        put(tmp_path, 0, 5, float(value))
+    assert duckdb.sql(f"SELECT count(*), max(y) FROM '{tmp_path}/t/*.parquet'").fetchall() == [(5, 3.0)]
+
+
+def test_readers_see_one_state_while_another_writes(tmp_path):
+    put(tmp_path, 0, 50, 0.0)
+    over, found = threading.Event(), []
+
+    def read():
+        while not over.is_set():
+            found.append(set(read_store(tmp_path).read("t")["y"].to_pylist()))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for value in range(1, 15):
+        put(tmp_path, 0, 50, float(value))
+    over.set()
+    reader.join()
+    assert all(len(state) == 1 for state in found)
+    assert len(found) > 3
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (
+            lambda path: path.write_text(path.read_text().replace('"zone": "UTC"', '"zone": "CET"')),
+            "damaged or was edited",
+        ),
+        (lambda path: path.write_text("{"), "damaged"),
+        (lambda path: path.write_text(json.dumps({"format": 99})), "format 99"),
+        (lambda path: next(path.parent.glob("t/*")).unlink(), "missing"),
+    ],
+)
+def test_damage_is_one_sentence(tmp_path, damage, message):
+    put(tmp_path, 0, 2, 1.0)
+    damage(tmp_path / "store.json")
+    for use in (read_store, lambda path: put(path, 0, 1, 1.0)):
+        with pytest.raises(InputError, match=message):
+            use(tmp_path)
+
+
+def test_files_of_others_stay(tmp_path):
+    put(tmp_path, 0, 2, 1.0)
+    mine = tmp_path / "t" / "mine.parquet"
+    mine.write_bytes(b"mine")
+    put(tmp_path, 0, 2, 2.0)
+    assert mine.read_bytes() == b"mine"

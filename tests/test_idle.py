@@ -1,0 +1,56 @@
+"""GPU-hours that are held and hardly used."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpudemand import idle_table, usage_series
+from gpudemand._validation import InputError
+
+START = pd.Timestamp("2026-03-01", tz="UTC")
+
+
+def log(**columns) -> pd.DataFrame:
+    jobs = pd.DataFrame({"user": ["ada", "ada", "bob", "eve"], "start": START, "gpus": [1.0, 2.0, 4.0, 1.0]})
+    jobs["end"] = START + pd.to_timedelta([10, 10, 5, 2], unit="h")
+    return jobs.assign(used_gpu_seconds=[0.049 * 36000, 0.5 * 72000, 0.1 * 72000, np.nan], **columns)
+
+
+def test_hours_by_user():
+    table = idle_table(log(), price=2.0).set_index("unique_id")
+    assert table.index.tolist() == ["ada", "bob", "eve"]
+    assert table["gpu_hours"].tolist() == [30, 20, 2]
+    assert table["measured"].tolist() == [30, 20, 0]
+    assert table.loc["ada", ["under_5", "under_20", "under_50"]].tolist() == [10, 10, 10]
+    assert table.loc["bob", ["under_5", "under_20", "under_50"]].tolist() == [0, 20, 20]
+    assert table.loc["ada", "utilization"] == pytest.approx((0.049 * 10 + 0.5 * 20) / 30)
+    assert np.isnan(table.loc["eve", "utilization"])
+    assert table.loc["bob", "cost_under_20"] == 40
+
+
+def test_by_partition_and_group():
+    jobs = log(partition=["gpu", "debug", "gpu", None], group="ml")
+    assert idle_table(jobs, by="partition")["unique_id"].tolist() == ["gpu", "debug", "unknown"]
+    assert idle_table(jobs, by="group")["gpu_hours"].tolist() == [52]
+
+
+def test_nothing_is_said_where_nothing_is_known():
+    with pytest.raises(InputError, match="utilization of no job"):
+        idle_table(log().drop(columns="used_gpu_seconds"))
+    with pytest.raises(InputError, match="shard"):
+        idle_table(log(), by="shard")
+
+
+def test_usage_by_partition_qos_and_account(tmp_path):
+    jobs = log(partition=["gpu", "debug", "gpu", None], qos="high", group="ml")
+    by_partition = usage_series(jobs, by="partition").set_index("unique_id")["y"]
+    assert by_partition.to_dict() == {"debug": 20, "gpu": 30, "unknown": 2}
+    assert usage_series(jobs, by="account/qos")["unique_id"].unique().tolist() == ["ml/high"]
+    jobs.to_parquet(tmp_path / "jobs.parquet")
+    pd.testing.assert_frame_equal(
+        usage_series(tmp_path / "jobs.parquet", by="partition"), usage_series(jobs, by="partition")
+    )
+    with pytest.raises(InputError, match="names no 'partition'"):
+        usage_series(log(), by="partition")
