@@ -12,7 +12,7 @@ from gpudemand.jobs.schema import STATUSES
 from gpudemand.stages.settings import Settings
 from gpudemand.usage.series import usage_series
 
-_FINISHED = [status for status in STATUSES if status not in ("pending", "running")]
+_FINISHED = [status for status in STATUSES if status not in ("pending", "running", "requeued", "resized")]
 #: Points of the Lorenz curve that are listed: the share of the k largest.
 _TOP_K = (1, 3, 10, 30, 100)
 
