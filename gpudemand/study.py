@@ -257,6 +257,10 @@ class StudyOptions(TypedDict, total=False):
     progress: Callable[[str], None] | None
 
 
+#: What is asked of the bundled sample where nothing else is.
+SAMPLE: StudyOptions = {"installed": 600.0, "lead_time": "30D", "wait": "1h"}
+
+
 def build_report(jobs: pd.DataFrame, out_dir: str | Path, **options: Unpack[StudyOptions]) -> Path:
     r"""Write a report on a job log: usage, waits, demand forecast, capacity plan, orders, and their backtests.
 

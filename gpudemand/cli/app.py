@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -13,7 +13,11 @@ from gpudemand.cli.pull import pull
 from gpudemand.cli.terminal import Debug, Quiet, one_line, print_message, steps
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pandas as pd
+
+    from gpudemand.study import StudyOptions
 
 app = typer.Typer(
     help="GPU demand of a cluster from its job log: usage, forecast, capacity plan, and the cost of training jobs.",
@@ -105,30 +109,13 @@ def report(
 ) -> None:
     """Write a report on a job log: one HTML page, its figures and its tables."""
     from gpudemand.datasets.load import load_jobs_sample
-    from gpudemand.stages.settings import parse_installed
     from gpudemand.study import build_report
 
     _warn_of_slow_blas(quiet=quiet)
     with steps(quiet=quiet) as begin:
         begin("Reading the log" if log else "Reading the bundled sample")
         jobs = _read(log, format, tz, origin, no_limits) if log else load_jobs_sample()
-        index = build_report(
-            jobs,
-            out,
-            by=by,
-            freq=freq,
-            horizon=horizon,
-            installed=None if installed is None else parse_installed(installed),
-            target_utilization=target_utilization,
-            service_level=service_level,
-            lead_time=lead_time,
-            wait=wait,
-            wait_share=wait_share,
-            tz=tz or "UTC",
-            until=until,
-            prices=prices,
-            progress=begin,
-        )
+        index = build_report(jobs, out, **_study_options(ctx, begin))
     typer.echo(_as_json(index) if as_json else index.resolve().as_uri())
 
 
@@ -142,16 +129,31 @@ def demo(
 ) -> None:
     """Write the report on the bundled sample, a synthetic log of a cluster."""
     from gpudemand.datasets.load import load_jobs_sample
-    from gpudemand.study import build_report
+    from gpudemand.study import SAMPLE, build_report
 
     _warn_of_slow_blas(quiet=quiet)
     with steps(quiet=quiet) as begin:
         begin("Reading the bundled sample")
-        index = build_report(load_jobs_sample(), out, progress=begin)
+        options: StudyOptions = {**SAMPLE, "progress": begin}
+        index = build_report(load_jobs_sample(), out, **options)
     typer.echo(index.resolve().as_uri())
     typer.echo(
         "For your own log: gpudemand report LOG --format sacct --tz Europe/Berlin (other formats: gpudemand formats)"
     )
+
+
+def _study_options(ctx: typer.Context, begin: Callable[[str], None]) -> StudyOptions:
+    """Parameters of a study by the options of the command; of the sample, what they leave open is asked of it."""
+    from gpudemand.stages.settings import parse_installed
+    from gpudemand.study import SAMPLE, StudyOptions
+
+    given = {name: ctx.params[name] for name in StudyOptions.__annotations__ if name in ctx.params}
+    if ctx.params["log"] is None:
+        sources = {name: ctx.get_parameter_source(name) for name in SAMPLE}
+        given |= {name: SAMPLE[name] for name, source in sources.items() if source and source.name == "DEFAULT"}  # type: ignore[literal-required]
+    if isinstance(given["installed"], str):
+        given["installed"] = parse_installed(given["installed"])
+    return cast("StudyOptions", {**given, "tz": ctx.params["tz"] or "UTC", "progress": begin})
 
 
 def _warn_of_slow_blas(*, quiet: bool) -> None:
