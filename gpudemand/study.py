@@ -13,7 +13,9 @@ import pandas as pd
 from gpudemand._atomic import check_replaceable
 from gpudemand._tables import printable
 from gpudemand._validation import check_number
+from gpudemand.datasets.load import load_jobs_sample
 from gpudemand.jobs.table import check_jobs
+from gpudemand.planning.queue.simulate import simulate_queue
 from gpudemand.planning.scenarios.programme import Programme
 from gpudemand.report.build import MANIFEST, write_report
 from gpudemand.report.page.sentences import dates, requirement
@@ -259,6 +261,11 @@ class StudyOptions(TypedDict, total=False):
 
 #: What is asked of the bundled sample where nothing else is.
 SAMPLE: StudyOptions = {"installed": 600.0, "lead_time": "30D", "wait": "1h"}
+
+
+def sample_log() -> pd.DataFrame:
+    """The bundled sample as its jobs would have run on 600 GPUs: as drawn, none of them ever waits for another."""
+    return simulate_queue(load_jobs_sample(), 600)
 
 
 def build_report(jobs: pd.DataFrame, out_dir: str | Path, **options: Unpack[StudyOptions]) -> Path:

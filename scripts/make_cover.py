@@ -13,7 +13,7 @@ from pathlib import Path
 from PIL import Image
 
 import gpudemand as gd
-from gpudemand.study import SAMPLE
+from gpudemand.study import SAMPLE, sample_log
 
 PLACE = Path(__file__).resolve().parent.parent / "docs" / "report.png"
 #: Pixels of the headline's screenshot, and of the margin around the figure.
@@ -32,7 +32,7 @@ def make_cover(place: Path) -> None:
     if browser is None:
         raise SystemExit("make_cover: a Chromium or Chrome must be on the path.")
     with tempfile.TemporaryDirectory() as folder:
-        gd.build_report(gd.load_jobs_sample(), folder, **SAMPLE)
+        gd.build_report(sample_log(), folder, **SAMPLE)
         headline = Path(folder, "headline.png")
         options = ["--headless", "--no-sandbox", "--hide-scrollbars", f"--window-size={WIDTH},{HEIGHT}"]
         page = Path(folder, "index.html").as_uri()

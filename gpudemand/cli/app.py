@@ -108,13 +108,12 @@ def report(
     debug: Debug = False,
 ) -> None:
     """Write a report on a job log: one HTML page, its figures and its tables."""
-    from gpudemand.datasets.load import load_jobs_sample
-    from gpudemand.study import build_report
+    from gpudemand.study import build_report, sample_log
 
     _warn_of_slow_blas(quiet=quiet)
     with steps(quiet=quiet) as begin:
         begin("Reading the log" if log else "Reading the bundled sample")
-        jobs = _read(log, format, tz, origin, no_limits) if log else load_jobs_sample()
+        jobs = _read(log, format, tz, origin, no_limits) if log else sample_log()
         index = build_report(jobs, out, **_study_options(ctx, begin))
     typer.echo(_as_json(index) if as_json else index.resolve().as_uri())
 
@@ -128,14 +127,13 @@ def demo(
     debug: Debug = False,
 ) -> None:
     """Write the report on the bundled sample, a synthetic log of a cluster."""
-    from gpudemand.datasets.load import load_jobs_sample
-    from gpudemand.study import SAMPLE, build_report
+    from gpudemand.study import SAMPLE, build_report, sample_log
 
     _warn_of_slow_blas(quiet=quiet)
     with steps(quiet=quiet) as begin:
         begin("Reading the bundled sample")
         options: StudyOptions = {**SAMPLE, "progress": begin}
-        index = build_report(load_jobs_sample(), out, **options)
+        index = build_report(sample_log(), out, **options)
     typer.echo(index.resolve().as_uri())
     typer.echo(
         "For your own log: gpudemand report LOG --format sacct --tz Europe/Berlin (other formats: gpudemand formats)"
