@@ -17,7 +17,7 @@ from gpudemand.study import SAMPLE, sample_log
 
 PLACE = Path(__file__).resolve().parent.parent / "docs" / "report.png"
 #: Pixels of the headline's screenshot, and of the margin around the figure.
-WIDTH, HEIGHT, MARGIN = 1200, 460, 80
+WIDTH, HEIGHT, MARGIN = 1200, 435, 80
 
 
 def make_cover(place: Path) -> None:
