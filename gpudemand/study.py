@@ -83,8 +83,8 @@ class Study:
     >>> study = Study(jobs, installed=96, horizon=7, wait="1h")
     >>> study.plan[["basis", "installed"]].values.tolist()
     [['mean', 96.0], ['wait', 96.0]]
-    >>> sorted(study.forecast["unique_id"].unique())[-1]
-    'total'
+    >>> study.forecast["unique_id"].unique().tolist()[:2]
+    ['total', 'peak']
     """
 
     def __init__(

@@ -11,8 +11,8 @@ import pytest
 
 mpl.use("agg")
 
-#: Networks written in PyTorch, which doctest would import to look for examples.
-collect_ignore = [] if find_spec("torch") else ["cost/networks.py"]
+#: Modules written in PyTorch, which doctest would import to look for examples; one is run by processes of its own.
+collect_ignore = ["cost/sharded_worker.py", *([] if find_spec("torch") else ["cost/networks.py"])]
 
 ROOT = Path(__file__).resolve().parent.parent
 

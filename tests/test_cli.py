@@ -108,7 +108,7 @@ def test_prices_and_gpus_installed_by_type_reach_the_page(log_file, tmp_path):
         (("report", "nowhere.csv"), "nowhere.csv"),
         (("report", "{log}", "--by", "usr"), "Did you mean 'user'"),
         (("report", "{log}", "--format", "sact"), "Did you mean 'sacct'"),
-        (("report", "{log}", "--horizon", "50"), "use --horizon 17 or less, or a finer --freq"),
+        (("report", "{log}", "--horizon", "50"), "use --horizon 21 or less, or a finer --freq"),
         (("report", "{log}", "--lead-time", "soon"), "length of time"),
         (("report", "{log}", "--lead-time=-5D"), "lead_time must not be negative; got '-5D'"),
         (("report", "{log}", "--installed", "many"), "write 96, or A100=64,H100=32"),

@@ -17,7 +17,7 @@ from tests.report.conftest import make_log, quick, renamed  # noqa: F401
 STAGES = ("usage", "waits", "segments", "forecast", "plan", "wait_plan", "orders", "drivers", "scenarios", "trust")
 LOG = make_log(days=70)
 END = LOG["end"].max().normalize()
-TUNING = gd.Programme("tuning", 80, END, END + pd.Timedelta("40D"), hours=6, gpus=8)
+TUNING = gd.Programme("tuning", 400, END, END + pd.Timedelta("40D"), hours=6, gpus=8)
 
 
 @cache
@@ -56,6 +56,7 @@ def test_the_report_shows_the_stages(folder):
     html = (folder / "index.html").read_text()
     assert "What changed" in html
     assert "Waits by number of GPUs" in html
+    assert "the target is met with probability" in html
 
 
 def test_the_forecast_of_the_total_is_the_sum_of_its_parts():
@@ -74,8 +75,8 @@ def test_usage_by_segment_sums_to_the_total():
 def test_a_programme_raises_forecast_plan_and_waits():
     before, after = study(), study(programmes=(TUNING,))
     mean = {s: s.forecast.set_index("unique_id")["Study"].loc["total"].mean() for s in (before, after)}
-    # 80 runs of 48 GPU-hours in 40 days.
-    assert mean[after] - mean[before] == pytest.approx(80 * 48 / (40 * 24), rel=0.2)
+    # 400 runs of 48 GPU-hours in 40 days.
+    assert mean[after] - mean[before] == pytest.approx(400 * 48 / (40 * 24), rel=0.2)
     assert (after.plan.set_index("basis")["required"] > before.plan.set_index("basis")["required"]).all()
 
 

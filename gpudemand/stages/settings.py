@@ -32,7 +32,7 @@ class Settings:
     >>> Settings(service_level=2)
     Traceback (most recent call last):
         ...
-    gpudemand._validation.InputError: service_level must be above 0.5 and at most 0.999; got 2.
+    gpudemand._validation.InputError: service_level must be a number above 0.5 and at most 0.999; got 2.
     """
 
     by: str = "user"

@@ -241,7 +241,7 @@ def test_a_server_that_hangs(server, tmp_path):
     ("options", "environment", "wanted"),
     [
         (["--user", "lab"], {"PROMETHEUS_PASSWORD": "päss"}, "Basic bGFiOnDDpHNz"),
-        ([], {"PROMETHEUS_TOKEN": "abc"}, "Bearer abc"),
+        ([], {"PROMETHEUS_TOKEN": "no-hex-word"}, "Bearer no-hex-word"),
     ],
 )
 def test_credentials(server, tmp_path, options, environment, wanted):

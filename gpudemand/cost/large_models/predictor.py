@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from gpudemand._atomic import replace_file
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError
 from gpudemand.cost.large_models.candidates import candidates
@@ -240,7 +241,8 @@ class LargeModelPredictor:
     def save(self, path: Path) -> None:
         """Write as JSON."""
         content = {name: _to_json(target) for name, target in self.targets.items()}
-        path.write_text(json.dumps({"format": _FORMAT, **content}, indent=1) + "\n", encoding="utf-8")
+        with replace_file(path) as new:
+            new.write_text(json.dumps({"format": _FORMAT, **content}, indent=1) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: Path | None = None) -> LargeModelPredictor:

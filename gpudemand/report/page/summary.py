@@ -17,7 +17,6 @@ from gpudemand.units import format_count, format_seconds
 from gpudemand.usage.bins import bin_name
 
 _PART_NOUNS = {"segment": "segment", "group": "group", "cluster": "cluster", "gpu_type": "GPU type"}
-_BY = {"mean": "their mean", "peak": "their peak", "wait": "what the target for waits needs"}
 _HELD = {
     "mean": "the median forecast is a mean of {n} GPUs",
     "wait": "the median forecast is a mean of {n} GPUs",
@@ -108,14 +107,19 @@ def demand_sentence(numbers: dict[str, Any]) -> str:
 
 
 def risk_sentence(numbers: dict[str, Any]) -> str:
-    """GPUs required by probability, and the share of bins whose mean, or peak, is above the GPUs."""
+    """GPUs required by probability, and the share of bins above the GPUs, or the probability that waits are met."""
     counts = {p: format_count(numbers[f"required_p{p}"]) for p in (50, 90, 95, 99)}
-    bins = f"{bin_name(numbers['freq'])}s ahead, by {_BY[numbers['basis']]}"
     what = "installed" if numbers["installed_from"] == "given" else "held so far"
-    return (
+    enough = (
         f"{counts[50]} GPUs suffice with probability 50%, {counts[90]} with 90%, {counts[95]} with 95% and "
-        f"{counts[99]} with 99%. Demand is expected to exceed the {format_count(numbers['installed'])} GPUs {what} on "
-        f"{format_share(numbers['share_over'], 1)} of the {bins}."
+        f"{counts[99]} with 99%."
+    )
+    there = f"the {format_count(numbers['installed'])} GPUs {what}"
+    if numbers["basis"] == "wait":
+        return f"{enough} With {there} the target is met with probability {format_share(1 - numbers['share_over'])}."
+    return (
+        f"{enough} Demand is expected to exceed {there} on {format_share(numbers['share_over'], 1)} of the "
+        f"{bin_name(numbers['freq'])}s ahead, by their {numbers['basis']}."
     )
 
 
