@@ -27,6 +27,7 @@ def test_its_jobs_and_its_mean_hold_the_same_gpu_hours():
 
 
 def test_a_training_job_is_priced_by_the_cost_model():
+    pytest.importorskip("torch")
     shape = (3, 32, 32)
     job = TrainingJob(zoo.build("resnet18", input_shape=shape), shape, batch_size=16, device="AMD EPYC")
     programme = Programme("resnet", 10, BEGIN, END, job=job, steps=3600)
@@ -37,6 +38,7 @@ def test_a_training_job_is_priced_by_the_cost_model():
 
 
 def test_errors_of_its_cost_widen_the_forecast():
+    pytest.importorskip("torch")
     shape = (3, 32, 32)
     job = TrainingJob(zoo.build("resnet18", input_shape=shape), shape, batch_size=16, device="AMD EPYC")
     priced = Programme("priced", 10_000, BEGIN, END, job=job, steps=3600)
