@@ -13,9 +13,7 @@ import pandas as pd
 from gpudemand._atomic import check_replaceable
 from gpudemand._tables import printable
 from gpudemand._validation import check_number
-from gpudemand.datasets.load import load_jobs_sample
 from gpudemand.jobs.table import check_jobs
-from gpudemand.planning.queue.simulate import simulate_queue
 from gpudemand.planning.scenarios.programme import Programme
 from gpudemand.report.build import MANIFEST, write_report
 from gpudemand.report.page.sentences import dates, requirement
@@ -31,8 +29,9 @@ FORECAST = "Study"
 class Study:
     """From a job log to the number of GPUs, when to order them, and how far to trust that.
 
-    Stages are computed when they are first asked for, and kept: tables, each from the ones before it. A stage that a
-    log does not allow raises an `InputError` that says why.
+    Stages are tables, computed when they are first asked for, and kept. One that a log does not allow raises an
+    `InputError` that says why. Planned for are the mean of the GPUs wanted, at the target utilization, and the peak of
+    those held, whichever needs more; or the target for waits alone, where there is one.
 
     Parameters
     ----------
@@ -231,8 +230,8 @@ class Study:
         return f"Study: {requirement(numbers)}\n{dates(numbers)}\n{self.plan.to_string(index=False)}"
 
     def _repr_html_(self) -> str:
-        first, second = (html.escape(sentence(self._chain.numbers)) for sentence in (requirement, dates))
-        return f"<p><b>{first}</b> {second}</p>{self.plan.to_html(index=False)}"
+        answer, when = (html.escape(sentence(self._chain.numbers)) for sentence in (requirement, dates))
+        return f"<p><b>{answer}</b> {when}</p>{self.plan.to_html(index=False)}"
 
 
 def _renamed(forecast: pd.DataFrame, model: str) -> pd.DataFrame:
@@ -257,15 +256,6 @@ class StudyOptions(TypedDict, total=False):
     prices: tuple[float, float] | None
     programmes: Sequence[Programme]
     progress: Callable[[str], None] | None
-
-
-#: What is asked of the bundled sample where nothing else is.
-SAMPLE: StudyOptions = {"installed": 600.0, "lead_time": "30D", "wait": "1h"}
-
-
-def sample_log() -> pd.DataFrame:
-    """The bundled sample as its jobs would have run on 600 GPUs: as drawn, none of them ever waits for another."""
-    return simulate_queue(load_jobs_sample(), 600)
 
 
 def build_report(jobs: pd.DataFrame, out_dir: str | Path, **options: Unpack[StudyOptions]) -> Path:
@@ -297,18 +287,14 @@ def build_report(jobs: pd.DataFrame, out_dir: str | Path, **options: Unpack[Stud
 
     Notes
     -----
-    The forecaster is selected on rolling origins and evaluated on later ones. Two series are forecast: the mean of the
-    GPUs wanted per bin, planned at the target utilization, and the peak of those held, planned at full utilization,
-    unless there is a target for waits; the larger requirement counts. Sections that the log does not support state the
-    reason.
+    Sections that the log does not support state the reason.
 
     Names come from users. Control characters in them are written as ``\x07``; in CSV files, text that a spreadsheet
     would take for a formula begins with an apostrophe (``'=1+1``). Parquet files have the names as they are otherwise.
 
     Examples
     --------
-    >>> from gpudemand.datasets import load_jobs_sample
-    >>> build_report(load_jobs_sample(), "report")  # doctest: +SKIP
+    >>> build_report(jobs, "report", wait="1h")  # doctest: +SKIP
     PosixPath('report/index.html')
     """
     check_replaceable(out_dir, MANIFEST)

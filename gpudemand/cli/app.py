@@ -108,7 +108,8 @@ def report(
     debug: Debug = False,
 ) -> None:
     """Write a report on a job log: one HTML page, its figures and its tables."""
-    from gpudemand.study import build_report, sample_log
+    from gpudemand.cli.sample import sample_log
+    from gpudemand.study import build_report
 
     _warn_of_slow_blas(quiet=quiet)
     with steps(quiet=quiet) as begin:
@@ -127,7 +128,8 @@ def demo(
     debug: Debug = False,
 ) -> None:
     """Write the report on the bundled sample, a synthetic log of a cluster."""
-    from gpudemand.study import SAMPLE, build_report, sample_log
+    from gpudemand.cli.sample import SAMPLE, sample_log
+    from gpudemand.study import build_report
 
     _warn_of_slow_blas(quiet=quiet)
     with steps(quiet=quiet) as begin:
@@ -142,8 +144,9 @@ def demo(
 
 def _study_options(ctx: typer.Context, begin: Callable[[str], None]) -> StudyOptions:
     """Parameters of a study by the options of the command; of the sample, what they leave open is asked of it."""
+    from gpudemand.cli.sample import SAMPLE
     from gpudemand.stages.settings import parse_installed
-    from gpudemand.study import SAMPLE, StudyOptions
+    from gpudemand.study import StudyOptions
 
     given = {name: ctx.params[name] for name in StudyOptions.__annotations__ if name in ctx.params}
     if ctx.params["log"] is None:

@@ -170,9 +170,6 @@ def headline(
     """
     facts, basis = log.iloc[0], requirement.binding
     plan: Any = requirement.summary.set_index("basis").loc[basis]
-    # Waits are simulated for the mean demand: its forecast is what is scored.
-    series = PEAK if basis == PEAK else MEAN
-    score, naive = selected.score(series), selected.best_naive(series)
     return {
         "required": int(plan["required"]),
         "installed": requirement.installed,
@@ -187,13 +184,22 @@ def headline(
         "plan_end": selected.forecast["ds"].max().isoformat(),
         "model": selected.model,
         "selected": selected.windows.n_selection > 0,
+        **_scores(selected, basis),
+        "data_kind": str(facts["kind"]),
+        **{name: int(facts[name]) for name in ("jobs", "rejected", "users")},
+    }
+
+
+def _scores(selected: SelectedForecast, basis: str) -> dict[str, object]:
+    # Waits are simulated for the mean demand: its forecast is what is scored.
+    series = PEAK if basis == PEAK else MEAN
+    score, naive = selected.score(series), selected.best_naive(series)
+    return {
         "wape": _finite(score["wape"]),
         "best_naive": str(naive["model"]),
         "best_naive_wape": _finite(naive["wape"]),
         "coverage_80": _finite(score["coverage_80"]),
         "coverage_95": _finite(score["coverage_95"]),
-        "data_kind": str(facts["kind"]),
-        **{name: int(facts[name]) for name in ("jobs", "rejected", "users")},
     }
 
 

@@ -123,6 +123,7 @@ class _Settings:
     random_state: int
 
     def plan(self, pool: WaitPool, until: pd.Timestamp, step: pd.Timedelta, attrs: dict[str, object]) -> WaitPlan:
+        """Plan of one pool."""
         rng = np.random.default_rng(self.random_state)
         futures = draw_futures(pool.quantiles, pool.jobs, until, step, self.n_futures, rng)
         needed = gpus_needed(futures, self.target, self.policy)

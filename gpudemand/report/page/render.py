@@ -78,13 +78,10 @@ def render(chain: Chain, tables: dict[str, pd.DataFrame], figures: dict[str, Dra
     """
     from markupsafe import Markup  # of jinja2: figures are escaped already
 
-    numbers, settings, attempt = chain.numbers, chain.settings, chain.skipped.attempt
-    parts = attempt("parts", lambda: chain.parts)
-    segments = attempt("segments", lambda: chain.segments)
-    scenarios = attempt("scenarios", lambda: chain.scenarios)
+    settings = chain.settings
     return _load_template().render(
         css=(_HERE / "page.css").read_text(encoding="utf-8"),
-        n=numbers,
+        n=chain.numbers,
         log=tables["log"].iloc[0],
         sentences=sentences,
         formats=formats,
@@ -95,18 +92,28 @@ def render(chain: Chain, tables: dict[str, pd.DataFrame], figures: dict[str, Dra
         },
         top=_top_ten(tables["concentration"]),
         figures={name: Markup(drawing.element(name)) for name, drawing in figures.items()},
-        summary=summarize(numbers, tables, "" if parts is None else parts.by),
-        caveats=caveats(numbers, chain.demand.windows, tables, chain.skipped, scenarios),
-        skipped=chain.skipped,
-        segment_notes=() if segments is None else segments.notes,
-        part="" if parts is None else parts.by.replace("gpu_type", "GPU type"),
-        part_model="" if parts is None else parts.model,
-        wanted=sentences.wanted(tables["wanted"], settings.freq) if "wanted" in tables else "",
         prices=settings.prices,
         by=_BY_NOUNS[settings.by],
         bin=bin_name(settings.freq),
         files=sorted(tables),
+        **_texts(chain, tables),
     )
+
+
+def _texts(chain: Chain, tables: dict[str, pd.DataFrame]) -> dict[str, Any]:
+    numbers, attempt = chain.numbers, chain.skipped.attempt
+    parts = attempt("parts", lambda: chain.parts)
+    segments = attempt("segments", lambda: chain.segments)
+    scenarios = attempt("scenarios", lambda: chain.scenarios)
+    return {
+        "summary": summarize(numbers, tables, "" if parts is None else parts.by),
+        "caveats": caveats(numbers, chain.demand.windows, tables, chain.skipped, scenarios),
+        "skipped": chain.skipped,
+        "segment_notes": () if segments is None else segments.notes,
+        "part": "" if parts is None else parts.by.replace("gpu_type", "GPU type"),
+        "part_model": "" if parts is None else parts.model,
+        "wanted": sentences.wanted(tables["wanted"], chain.settings.freq) if "wanted" in tables else "",
+    }
 
 
 def _load_template() -> Template:
