@@ -128,6 +128,18 @@ def test_the_default_horizon_is_what_the_log_bears(quick):  # noqa: F811
     assert short.settings.horizon == 38
 
 
+def test_a_plan_for_waits_counts_on_the_gpus_that_run_jobs():
+    # Sixty GPUs are installed, and jobs have run on forty-five of them.
+    jobs, _ = gd.make_cluster(n_users=20, n_days=84, random_state=3)
+    log = gd.simulate_queue(jobs.assign(gpus=jobs["gpus"].clip(upper=16)), 45)
+    options = {"horizon": 7, "wait": "1h", "by": "group"}
+    some, whole = (gd.Study(log, installed=gpus, **options) for gpus in (60, 45))
+    assert some.headline["availability"] == pytest.approx(0.75, abs=0.02)
+    assert whole.headline["availability"] == 1.0
+    needed = [study.plan.set_index("basis").loc["wait", "required"] for study in (some, whole)]
+    assert needed[0] == pytest.approx(needed[1] / 0.75, rel=0.06)
+
+
 def test_reasons_are_sentences():
     plain = gd.Study(renamed(LOG, user=None), horizon=7, by="group")
     with pytest.raises(InputError, match="names no users"):

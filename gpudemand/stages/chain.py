@@ -147,4 +147,6 @@ class Chain:
         risk = risk_table(self.requirement)
         types = self.skipped.attempt("gpu_type_plans", lambda: self.gpu_type_plans)
         numbers = headline(self.requirement, self.demand, self.usage.tables["log"], self.settings)
+        waits = self.skipped.attempt("wait_plan", lambda: self.wait_plan)
+        numbers["availability"] = None if waits is None else waits.availability
         return numbers | risk_numbers(self.requirement, self.demand, risk) | gpu_type_numbers(types)

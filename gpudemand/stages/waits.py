@@ -12,6 +12,7 @@ from gpudemand._typing import STRING
 from gpudemand._validation import InputError
 from gpudemand.jobs.table import check_jobs
 from gpudemand.planning.capacity.wait_plan import WaitPlan, plan_waits
+from gpudemand.planning.queue.calibration import effective_capacity
 from gpudemand.planning.scenarios.programme import Programme
 from gpudemand.stages.log_tables import period_end
 from gpudemand.stages.selection import SelectedForecast
@@ -22,6 +23,8 @@ from gpudemand.usage.series import recorded_until
 from gpudemand.usage.waits import wait_table
 
 ALL = "all"
+#: Period whose waits tell how many of the GPUs run jobs.
+_RECENT = pd.Timedelta("56D")
 #: Name of the requirement by the target for waits, beside `MEAN` and `PEAK`.
 WAIT = "wait"
 _SECONDS = ("median_wait_s", "mean_wait_s", "p95_wait_s")
@@ -122,6 +125,10 @@ def plan_for_waits(
         raise InputError('no target for waits was given; add wait="1h", the time within which jobs are to start.')
     _check_tells_waits(jobs)
     mean = selected.forecast[selected.forecast["unique_id"] == MEAN].assign(unique_id="total")
+    log_end = recorded_until(jobs)
+    given = settings.total_installed
+    # By type or in time it is not known which of the GPUs the waits of the log had.
+    availability = _availability(jobs, given, log_end) if isinstance(given, float) else 1.0
     plan = plan_waits(
         mean,
         _with_programmes(jobs, programmes),
@@ -129,9 +136,16 @@ def plan_for_waits(
         wait=settings.wait,
         wait_share=settings.wait_share,
         service_level=settings.service_level,
+        availability=availability,
     )
     assert isinstance(plan, WaitPlan)  # one number of GPUs, so one pool
     return plan
+
+
+def _availability(jobs: pd.DataFrame, installed: float, until: pd.Timestamp) -> float:
+    """Share of the GPUs installed on which a simulated queue gives the mean wait of the last weeks."""
+    begin = max(until - _RECENT, jobs["submit"].min())
+    return effective_capacity(jobs, installed, start=begin, until=until) / installed
 
 
 def as_forecast(plan: WaitPlan, forecast: pd.DataFrame) -> pd.DataFrame:

@@ -39,6 +39,7 @@ def plan_waits(
     service_level: float = 0.95,
     policy: str = "easy",
     model: str | None = None,
+    availability: float = 1.0,
     n_futures: int = 100,
     random_state: int = 0,
 ) -> WaitPlan | PooledWaitPlan:
@@ -72,6 +73,9 @@ def plan_waits(
         See `simulate_queue`.
     model : str, optional
         Model to use, if the forecast has several.
+    availability : float in (0, 1], default=1.0
+        Share of the GPUs that runs jobs; nodes are down, reserved or limited. `effective_capacity` over the GPUs
+        installed is what a log's waits tell of it.
     n_futures : int, default=100
         Their number is what limits the precision of the requirement: see `WaitPlan.required_range`.
     random_state : int, default=0
@@ -103,7 +107,8 @@ def plan_waits(
     check_choice("of", of, ("jobs", "gpu_hours"))
     check_number("service_level", service_level, 0.5, 0.9999, open_low=True)
     n_futures = int(check_number("n_futures", n_futures, 2, 100_000, integer=True))
-    settings = _Settings(_target(wait, wait_share, of, largest), service_level, policy, n_futures, random_state)
+    share = check_number("availability", availability, 0, 1, open_low=True)
+    settings = _Settings(_target(wait, wait_share, of, largest), service_level, policy, share, n_futures, random_state)
     log = check_jobs(jobs)
     until, log = recorded_until(log), with_expected_ends(log)
     step, kind = time_step(forecast["ds"]), dict(forecast.attrs)
@@ -119,19 +124,22 @@ class _Settings:
     target: WaitTarget
     service_level: float
     policy: str
+    availability: float
     n_futures: int
     random_state: int
 
     def plan(self, pool: WaitPool, until: pd.Timestamp, step: pd.Timedelta, attrs: dict[str, object]) -> WaitPlan:
         """Plan of one pool."""
         rng = np.random.default_rng(self.random_state)
-        futures = draw_futures(pool.quantiles, pool.jobs, until, step, self.n_futures, rng)
+        drawn = draw_futures(pool.quantiles, pool.jobs, until, step, self.n_futures, rng)
+        futures = [future._replace(availability=self.availability) for future in drawn]
         needed = gpus_needed(futures, self.target, self.policy)
         required = float(np.quantile(needed, self.service_level, method="higher"))
         at = np.unique(np.ceil(np.r_[np.multiply(_CURVE, required), pool.installed, required + 8]))
         curve = wait_curve(at, futures[:_CURVE_FUTURES], self.target, self.policy)
         curve.insert(4, "p_met", [float((needed <= count).mean()) for count in at])
-        return WaitPlan(required, pool.installed, self.target, self.service_level, curve, needed, attrs, pool.name)
+        found = (required, pool.installed, self.target, self.service_level, curve, needed, attrs, pool.name)
+        return WaitPlan(*found, self.availability)
 
 
 @dataclass(frozen=True)
@@ -154,6 +162,8 @@ class WaitPlan:
         Metadata of the forecast.
     unique_id : str
         Name of the pool, or ``total``.
+    availability : float
+        Share of the GPUs that runs jobs.
     """
 
     required: float
@@ -164,6 +174,7 @@ class WaitPlan:
     needed: FloatArray = field(repr=False)
     attrs: dict[str, object] = field(default_factory=dict, repr=False)
     unique_id: str = "total"
+    availability: float = 1.0
 
     @property
     def required_range(self) -> tuple[float, float]:

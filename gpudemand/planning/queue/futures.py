@@ -75,10 +75,13 @@ class Future(NamedTuple):
         Times in microseconds.
     counted : ndarray of bool, shape (n_jobs,)
         Jobs whose waits count: not those of the first week, in which the cluster fills.
+    availability : float
+        Share of the GPUs that runs jobs; a job larger than that takes all of it.
     """
 
     jobs: QueuedJobs
     counted: BoolArray
+    availability: float = 1.0
 
     def gpus_wanted(self) -> float:
         """Mean GPUs wanted."""
@@ -87,11 +90,12 @@ class Future(NamedTuple):
 
     def waits_s(self, gpus: float, policy: str = "easy") -> FloatArray:
         """Waits of the counted jobs on a number of GPUs, in seconds; infinite for those larger than that."""
-        able = self.jobs.gpus <= gpus
+        able, there = self.jobs.gpus <= gpus, float(gpus) * self.availability
         jobs = QueuedJobs._make(column[able] for column in self.jobs)
+        jobs = jobs._replace(gpus=np.minimum(jobs.gpus, there))
         begin = np.array([np.iinfo(np.int64).min])
         order = np.arange(len(jobs.gpus))
-        starts = simulate_events(jobs, order, begin, np.array([float(gpus)]), np.inf, POLICIES.index(policy))
+        starts = simulate_events(jobs, order, begin, np.array([there]), np.inf, POLICIES.index(policy))
         waits = np.full(len(able), np.inf)
         waits[able] = (starts - jobs.submit) / 1e6
         return waits[self.counted]

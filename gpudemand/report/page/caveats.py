@@ -71,6 +71,7 @@ def caveats(
         *_unknown(log),
         "GPUs held are satisfied demand. Demand of jobs that waited or were not submitted because the cluster was full "
         "(censored demand) is not in them.",
+        *_availability(numbers),
         *_short_horizon(numbers),
         "Events without precedent in the log (a new team, a new model family) are not forecast.",
         *(f"{_TITLES[name]} skipped: {reason}" for name, reason in skipped.items()),
@@ -139,6 +140,16 @@ def _unknown(log: pd.Series) -> list[str]:
         "unknown_end": "finished at an unknown time and count as zero time",
     }
     return [f"{format_count(log[name])} jobs {text}." for name, text in texts.items() if log[name]]
+
+
+def _availability(numbers: dict[str, Any]) -> list[str]:
+    share = numbers.get("availability") or 1.0
+    if share == 1.0:
+        return []
+    return [
+        f"A simulated queue gives the waits of the last eight weeks on {format_share(share)} of the GPUs installed: "
+        "nodes are down, reserved or limited. The plan for waits counts on the same share of those to come."
+    ]
 
 
 def _short_horizon(numbers: dict[str, Any]) -> list[str]:
