@@ -12,6 +12,7 @@ import pytest
 import gpudemand as gd
 from gpudemand._validation import InputError
 from gpudemand.stages.chain import Chain
+from tests.jobs import mutations
 from tests.report.conftest import make_log, quick, renamed  # noqa: F401
 
 STAGES = ("usage", "waits", "segments", "forecast", "plan", "wait_plan", "orders", "drivers", "scenarios", "trust")
@@ -159,3 +160,29 @@ def test_it_prints_its_answer():
     assert text.startswith("Study: By ")
     assert "this cluster requires" in study()._repr_html_()
     assert isinstance(study()._chain, Chain)
+
+
+def forty_days_of(name, data, folder):
+    """Jobs of a small log of a format, repeated every day."""
+    jobs, times = mutations.read(name, data, folder), ["submit", "start", "end"]
+    days = range(40)
+    moved = [jobs.assign(**{time: jobs[time] + pd.Timedelta(days=day) for time in times}) for day in days]
+    return pd.concat([part.assign(job_id=part["job_id"] + f"/{day}") for day, part in zip(days, moved, strict=True)])
+
+
+def outcome(answered, stage):
+    try:
+        return getattr(answered, stage)
+    except InputError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("name", mutations.LOGS)
+def test_every_stage_of_every_format_is_a_table_or_a_sentence(name, quick, tmp_path):  # noqa: F811
+    log = forty_days_of(name, mutations.LOGS[name][1], tmp_path).reset_index(drop=True)
+    answered = gd.Study(log, horizon=5, wait="1h", by="total")
+    for stage in STAGES:
+        found = outcome(answered, stage)
+        assert found.endswith((".", ")")) if isinstance(found, str) else len(found), stage
+    assert {"held", "peak"} < set(answered.usage)
+    assert len(answered.plan) == 2
