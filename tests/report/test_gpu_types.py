@@ -75,7 +75,7 @@ def test_shortfall_is_by_type_where_installed_is(log, selected):
     numbers |= {"lead_time": "10D", "log_end": "2026-03-02T00:00:00+00:00", **gpu_type_numbers(types)}
     assert "As one pool, required GPUs do not exceed the GPUs installed" in dates(numbers)
     assert "by GPU type, H100 runs short from " in dates(numbers)
-    assert dates(numbers).endswith("before the log ends: order now.")
+    assert dates(numbers).endswith(": order now.")
     assert "Required GPUs do not exceed" in dates({**numbers, **gpu_type_numbers(None)})
     pool = {"first_crossing": "2026-04-02T00:00:00+00:00", "order_by": "2026-03-23T00:00:00+00:00"}
     assert "H100 alone runs short earlier, on " in dates({**numbers, **pool})

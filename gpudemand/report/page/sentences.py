@@ -101,9 +101,15 @@ def wanted(table: pd.DataFrame, freq: str) -> str:
 
 def _order_by(numbers: dict[str, Any], order: str | None) -> str:
     lead = f"with a lead time of {format_days(numbers['lead_time'])}"
-    if pd.Timestamp(order) <= pd.Timestamp(numbers["log_end"]):
-        return f"{lead} the order was due by {format_date(order)}, before the log ends: order now."
+    if is_due(numbers, order):
+        there = pd.Timestamp(numbers["log_end"]) + parse_duration(numbers["lead_time"])
+        return f"{lead}, GPUs ordered as the log ends are there on {format_date(there)}: order now."
     return f"{lead}, order by {format_date(order)}."
+
+
+def is_due(numbers: dict[str, Any], order: str | None) -> bool:
+    """Whether an order is due as the log ends, or was before."""
+    return order is not None and pd.Timestamp(order) <= pd.Timestamp(numbers["log_end"])
 
 
 def _no_crossing(numbers: dict[str, Any], given: str) -> str:
