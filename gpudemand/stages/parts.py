@@ -46,8 +46,8 @@ class Parts:
         sum to that of the total.
     table : DataFrame
         The total, then a row per part, the largest first: ``part``, ``last`` and ``next`` (mean GPUs held over one
-        horizon before and after the end of the log), ``change``, and on the evaluation windows ``wape``,
-        ``best_naive``, ``best_naive_wape``, ``coverage_80``, ``coverage_95``.
+        horizon before and after the end of the log), ``change``, ``width_80`` (of the 80 % interval, mean over bins), and
+        on the evaluation windows ``wape``, ``best_naive``, ``best_naive_wape``, ``coverage_80``, ``coverage_95``.
     """
 
     by: str
@@ -107,6 +107,7 @@ def with_programmes(parts: Parts, programmes: Sequence[Programme]) -> Parts:
         rows = add_programmes(zeros, [programme], programme.name)[parts.forecast.columns]
         past = parts.usage.drop_duplicates("ds").assign(unique_id=programme.name, y=0.0)
         row = {"part": programme.name, "last": 0.0, "next": rows[parts.model].mean()}
+        row["width_80"] = float(_width(rows, parts.model).iloc[0])
         table = pd.concat([parts.table, pd.DataFrame([row])], ignore_index=True)
         table.loc[0, "next"] += row["next"]
         table.loc[0, "change"] = table.loc[0, "next"] / table.loc[0, "last"] - 1
@@ -210,9 +211,15 @@ def _table(
     parts = pd.DataFrame({"last": last, "next": forecast.groupby("unique_id")[model].mean()})
     parts = parts.sort_values("last", ascending=False, kind="stable")
     table = pd.concat([parts.sum().rename("total").to_frame().T, parts])
+    total = selected.forecast[selected.forecast["unique_id"] == MEAN].assign(unique_id="total")
+    table["width_80"] = pd.concat([_width(total, selected.model), _width(forecast, model)])
     table["change"] = (table["next"] / table["last"].where(table["last"] > 0)) - 1
     table = table.join(pd.concat([_scores_of_total(selected), _scores_of_parts(evaluated, model)]))
     return table.rename_axis("part").reset_index().astype({"part": STRING, "best_naive": STRING})
+
+
+def _width(forecast: pd.DataFrame, model: str) -> pd.Series:
+    return (forecast[f"{model}-hi-80"] - forecast[f"{model}-lo-80"]).groupby(forecast["unique_id"]).mean()
 
 
 def _scores_of_parts(evaluated: pd.DataFrame, model: str) -> pd.DataFrame:

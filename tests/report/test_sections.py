@@ -10,7 +10,7 @@ import pytest
 
 from gpudemand._validation import InputError, Skipped
 from gpudemand.datasets import make_cluster
-from gpudemand.report.page.summary import parts_sentence, scenarios_sentence, summarize
+from gpudemand.report.page.summary import parts_sentence, scenarios_sentence, summarize, uncertain_sentence
 from gpudemand.stages.parts import forecast_parts
 from gpudemand.stages.requirement import headline, plan_requirement
 from gpudemand.stages.risk import backtest_plans, purchase_costs, risk_numbers, risk_table
@@ -156,6 +156,13 @@ def test_parts_sentence_has_a_form_for_one_two_and_no_changing_parts():
     assert "the largest change is that of group b, from 10 to 20 GPUs" in sentence([40, 30, 10], [50, 30, 20])
     assert "no group changes by a whole GPU" in sentence([30, 20, 10], [30, 20, 10])
     assert sentence([30, 20, 10], [0, 0, 0]) == "No group is forecast to hold a GPU."
+
+
+def test_the_widest_parts_are_named_where_there_are_more_than_three():
+    table = pd.DataFrame({"part": ["total", *"abcd"], "width_80": [9.0, 1.0, 4.0, 2.0, 3.0]})
+    (sentence,) = uncertain_sentence(table, "group")
+    assert sentence.endswith("in GPUs: b (4), d (3), c (2).")
+    assert uncertain_sentence(table.head(4), "group") == []
 
 
 def test_long_names_are_truncated_in_the_summary():

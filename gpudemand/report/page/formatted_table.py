@@ -108,6 +108,7 @@ _COLUMNS: dict[str, tuple[str, _Format]] = {
     "last": ("GPUs, last horizon", _small_count),
     "next": ("GPUs, next horizon", _small_count),
     "change": ("change", _signed_percent),
+    "width_80": ("width of 80%", _small_count),
     "best_naive": ("best naive", truncate),
     "best_naive_wape": ("WAPE, best naive", _percent),
     "probability": ("probability", _level),

@@ -52,7 +52,7 @@ def summarize(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame], part:
     if "gpu_type_plans" in tables:
         result.append(gpu_types_sentence(tables["gpu_type_plans"], numbers["service_level"]))
     if "parts" in tables:
-        result.append(parts_sentence(tables["parts"], part))
+        result += [parts_sentence(tables["parts"], part), *uncertain_sentence(tables["parts"], part)]
     if len(tables.get("scenarios", ())) > 1:
         result.append(scenarios_sentence(tables["scenarios"]))
     return [*result, sentences.model_accuracy(numbers)]
@@ -139,6 +139,16 @@ def parts_sentence(table: pd.DataFrame, part: str) -> str:
     if changing["part"] == largest["part"]:
         return f"{text}, and has the largest change, {change}."
     return f"{text}; the largest change is that of {noun} {truncate(changing['part'])}, {change}."
+
+
+def uncertain_sentence(table: pd.DataFrame, part: str) -> list[str]:
+    """The three parts with the widest intervals, where there are more."""
+    rows = table.iloc[1:].nlargest(3, "width_80")
+    if len(table) < 5:
+        return []
+    named = (f"{truncate(row.part)} ({format_count(row.width_80)})" for row in rows.itertuples())
+    text = f"The most uncertain {_PART_NOUNS[part]}s, by the width of a bin's 80% interval in GPUs: {', '.join(named)}."
+    return [text]
 
 
 def gpu_types_sentence(table: pd.DataFrame, service_level: float) -> str:
