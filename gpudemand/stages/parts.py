@@ -46,8 +46,8 @@ class Parts:
         sum to that of the total.
     table : DataFrame
         The total, then a row per part, the largest first: ``part``, ``last`` and ``next`` (mean GPUs held over one
-        horizon before and after the end of the log), ``change``, ``width_80`` (of the 80 % interval, mean over bins), and
-        on the evaluation windows ``wape``, ``best_naive``, ``best_naive_wape``, ``coverage_80``, ``coverage_95``.
+        horizon before and after the end of the log), ``change``, ``width_80`` (mean width of the 80 % interval), and on
+        the evaluation windows ``wape``, ``best_naive``, ``best_naive_wape``, ``coverage_80``, ``coverage_95``.
     """
 
     by: str
