@@ -62,7 +62,7 @@ class Study:
     tz : str, optional
         Zone of the calendar, by default UTC, and of times of jobs that have none, which are refused without it.
     until : time-like, optional
-        End of the period; by default where the log stops being complete.
+        End of the period; by default where the log stops being complete. Before that, the log as it stood then.
     prices : (float, float), optional
         Prices of a GPU-hour, reserved and on demand, in any currency.
     programmes : sequence of Programme, default=()
@@ -235,8 +235,7 @@ class Study:
 
 
 def _renamed(forecast: pd.DataFrame, model: str) -> pd.DataFrame:
-    names = {name: str(name).replace(model, FORECAST, 1) for name in forecast.columns if str(name).startswith(model)}
-    return forecast.rename(columns=names)
+    return forecast.rename(columns=lambda name: FORECAST + name[len(model) :] if name.startswith(model) else name)
 
 
 class StudyOptions(TypedDict, total=False):

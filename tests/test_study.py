@@ -11,6 +11,7 @@ import pytest
 
 import gpudemand as gd
 from gpudemand._validation import InputError
+from gpudemand.jobs.as_of import as_of
 from gpudemand.stages.chain import Chain
 from tests.jobs import mutations
 from tests.report.conftest import make_log, quick, renamed  # noqa: F401
@@ -139,6 +140,15 @@ def test_a_plan_for_waits_counts_on_the_gpus_that_run_jobs():
     assert whole.headline["availability"] == 1.0
     needed = [study.plan.set_index("basis").loc["wait", "required"] for study in (some, whole)]
     assert needed[0] == pytest.approx(needed[1] / 0.75, rel=0.06)
+
+
+def test_nothing_after_the_end_of_the_period_is_known():
+    until = END - pd.Timedelta("10D")
+    options = {"horizon": 7, "installed": np.int64(40), "wait": "1h", "until": until}
+    later, cut = (gd.Study(log, **options) for log in (LOG, as_of(LOG, until)))
+    pd.testing.assert_frame_equal(later.wait_plan, cut.wait_plan)
+    pd.testing.assert_frame_equal(later.plan, cut.plan)
+    assert later.headline["availability"] == cut.headline["availability"] < 1
 
 
 def test_reasons_are_sentences():

@@ -7,7 +7,7 @@ import pandas as pd
 
 import gpudemand as gd
 from gpudemand.datasets import make_cluster
-from gpudemand.stages.waits import WAIT
+from gpudemand.stages.usage_tables import WAIT
 
 HISTORY, AHEAD = 168, 28
 #: GPUs installed over the mean that history wants, and GPU-hours of the programme over those of history in as long.

@@ -12,10 +12,10 @@ from gpudemand.cost.graph.features import OPTIMIZER_STATES
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.large_models.network import ring_seconds
 from gpudemand.cost.model_inputs import rows_by_kind
+from gpudemand.units import GIB
 
 PredictPart = Callable[[str, str, list[TrainingJob], Sequence[float]], FloatArray]
 _TARGETS = ("step_time_s", "memory_gib")
-_GIB = 2.0**30
 _SINGLE, _HALF = 4.0, 2.0
 #: Layers that are whole at a time while parameters are sharded: the one in use and the next.
 _GATHERED_LAYERS = 2
@@ -90,7 +90,7 @@ def memory_saved_gib(job: TrainingJob) -> float:
     trained, everything = job.graph.n_trainable, job.graph.n_parameters
     divided = [trained * OPTIMIZER_STATES[job.optimizer], float(trained), float(everything)][:level]
     gathered = _GATHERED_LAYERS * everything / max(job.graph.n_layers, 1) if level == 3 else 0.0
-    return _SINGLE * (sum(divided) * (1.0 - 1.0 / replicas) - gathered) / _GIB
+    return _SINGLE * (sum(divided) * (1.0 - 1.0 / replicas) - gathered) / GIB
 
 
 def step_seconds(job: TrainingJob, first: float, single: float) -> float:

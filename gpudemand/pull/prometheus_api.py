@@ -164,12 +164,11 @@ class PrometheusClient:
             content = answer.json()
         except ValueError as error:
             content = {}
+            if answer.ok and answer.text.lstrip().startswith("{"):
+                raise _TemporaryError(f"the answer of {self.place} was cut off.") from error
             if answer.ok:
-                whole = answer.text.lstrip()[:1] != "{"
-                raise (
-                    InputError(f"what {self.place} answers is not Prometheus' JSON; give the address before /api/v1.")
-                    if whole
-                    else _TemporaryError(f"the answer of {self.place} was cut off.")
+                raise InputError(
+                    f"what {self.place} answers is not Prometheus' JSON; give the address before /api/v1."
                 ) from error
         said = str(shorten(str(content.get("error", "")) if isinstance(content, dict) else "", 200))
         status = f"{answer.status_code} {answer.reason}"

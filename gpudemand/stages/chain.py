@@ -9,6 +9,8 @@ from functools import cached_property
 import pandas as pd
 
 from gpudemand._validation import Skipped
+from gpudemand.jobs.as_of import as_of
+from gpudemand.jobs.time_parser import parse_timestamp
 from gpudemand.planning.capacity.wait_plan import WaitPlan
 from gpudemand.planning.scenarios.programme import Programme, add_programmes
 from gpudemand.stages.drivers import explain_change
@@ -37,6 +39,7 @@ class Chain:
     jobs : DataFrame
         Canonical job table.
     settings : Settings
+        Where ``until`` is before the end of the log, the log is taken as it stood then.
     programmes : sequence of Programme, default=()
         Work to come that is in no log yet.
     begin : callable, optional
@@ -50,11 +53,13 @@ class Chain:
         programmes: Sequence[Programme] = (),
         begin: Callable[[str], None] | None = None,
     ) -> None:
-        self.jobs = jobs
         check_installed(jobs, settings)
-        until = recorded_until(jobs) if settings.until is None else settings.until
+        until = end = recorded_until(jobs)
+        if settings.until is not None:
+            until = parse_timestamp(settings.until, settings.tz, "until")
+        self.jobs = as_of(jobs, until) if until < end else jobs
         settings = replace(settings, until=until)
-        self.settings = settings if settings.horizon else replace(settings, horizon=default_horizon(jobs, settings))
+        self.settings = replace(settings, horizon=settings.horizon or default_horizon(self.jobs, settings))
         self.programmes = tuple(programmes)
         self.skipped = Skipped()
         self.begin = begin or (lambda step: None)

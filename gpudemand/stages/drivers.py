@@ -41,9 +41,9 @@ def explain_change(jobs: pd.DataFrame, settings: Settings) -> pd.DataFrame:
         If the log is shorter than two days.
     """
     named = {by: _means(jobs, by, settings) for by in ("user", "gpu_type") if jobs[by].notna().any()}
-    rows = [_row("total", _means(jobs, None, settings))]
-    if (users := named.get("user")) is not None:
-        rows[0] = _row("total", users)
+    users = named.get("user")
+    rows = [_row("total", _means(jobs, None, settings) if users is None else users)]
+    if users is not None:
         rows += [_row(f"users who {what}", users[selected]) for what, selected in _kinds(users).items()]
     if len(types := named.get("gpu_type", pd.DataFrame())) > 1:
         rows += [_row(f"GPU type {name}", types.loc[[name]]) for name in types.index]

@@ -15,8 +15,6 @@ from gpudemand.stages.settings import Settings
 from gpudemand.stages.usage_tables import MEAN
 from gpudemand.units import SECONDS_PER_HOUR
 
-#: Probabilities of the quadrature over the predictive distribution.
-_PROBABILITIES = (np.arange(200) + 0.5) / 200
 #: A month later is the next time that a monthly report is looked at.
 _LATER = pd.Timedelta("30D")
 
@@ -60,7 +58,8 @@ def _outcome(
     requirement: Requirement, gpus: FloatArray, waits: WaitPlan | None, settings: Settings
 ) -> dict[str, float]:
     """Expected shares, wait and cost with a number of GPUs in each bin."""
-    demand, hours = requirement.mean_demand(_PROBABILITIES), bin_hours(requirement.plans[MEAN].table)
+    plan = requirement.plans[MEAN]
+    demand, hours = plan.known_quantiles().demand(), bin_hours(plan.table)
     unmet = float((np.maximum(demand - gpus[:, None], 0).mean(axis=1) * hours).sum())
     idle = float((np.maximum(gpus[:, None] - demand, 0).mean(axis=1) * hours).sum())
     wanted, there = float((demand.mean(axis=1) * hours).sum()), float((gpus * hours).sum())

@@ -6,16 +6,14 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from gpudemand._typing import FloatArray
 from gpudemand.planning.capacity.capacity_plan import CapacityPlan, plan_utilization
 from gpudemand.planning.capacity.inputs import broadcast_by_time
 from gpudemand.planning.capacity.required import first_crossing
 from gpudemand.stages.selection import SelectedForecast
 from gpudemand.stages.settings import Settings
-from gpudemand.stages.usage_tables import MEAN, PEAK
+from gpudemand.stages.usage_tables import MEAN, PEAK, WAIT
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ class Requirement:
     def deciding(self) -> pd.DataFrame:
         """Rows of `summary`, by basis, of the plans that the requirement is the larger of."""
         table = self.summary.set_index("basis")
-        return table.drop(MEAN) if "wait" in table.index else table
+        return table.drop(MEAN) if WAIT in table.index else table
 
     @property
     def binding(self) -> str:
@@ -70,11 +68,6 @@ class Requirement:
     def shortfall(self) -> float:
         """Largest number of GPUs that is short in a bin."""
         return float(self.deciding["shortfall"].max())
-
-    def mean_demand(self, probabilities: FloatArray) -> FloatArray:
-        """Quantiles of the mean demand of each bin, shape (n_bins, n_probabilities)."""
-        quantiles = self.plans[MEAN].known_quantiles()
-        return np.maximum(np.stack([quantiles.quantile(share) for share in probabilities], axis=1), 0.0)
 
     @property
     def first_crossing(self) -> pd.Timestamp:

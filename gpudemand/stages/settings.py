@@ -67,7 +67,8 @@ class Settings:
         """GPUs installed, summed over types, a number or a Series in time; None if not given."""
         if isinstance(self.installed, Mapping):
             return float(sum(self.installed.values()))
-        return float(self.installed) if isinstance(self.installed, (int, float)) else self.installed
+        given = self.installed
+        return given if given is None or isinstance(given, pd.Series) else float(given)
 
 
 def parse_installed(text: str) -> float | dict[str, float]:

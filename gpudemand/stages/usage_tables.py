@@ -18,8 +18,9 @@ from gpudemand.stages.settings import Settings
 from gpudemand.usage.bins import bin_edges, parse_freq
 from gpudemand.usage.series import usage_series
 
-#: Names of the two forecast series: mean GPUs held per bin, and most GPUs held at once in it.
-MEAN, PEAK = "mean", "peak"
+#: Names of the two forecast series, the mean demand of a bin and the most GPUs held at once in it, and of the
+#: requirement by a target for waits.
+MEAN, PEAK, WAIT = "mean", "peak", "wait"
 #: From one look at the plan to the next.
 _REVIEW = pd.Timedelta("28D")
 

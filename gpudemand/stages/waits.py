@@ -11,13 +11,15 @@ import pandas as pd
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError
 from gpudemand.jobs.table import check_jobs
+from gpudemand.metrics import levels
+from gpudemand.planning.capacity.quantiles import pick_model
 from gpudemand.planning.capacity.wait_plan import WaitPlan, plan_waits
 from gpudemand.planning.queue.calibration import effective_capacity
 from gpudemand.planning.scenarios.programme import Programme
 from gpudemand.stages.log_tables import period_end
 from gpudemand.stages.selection import SelectedForecast
 from gpudemand.stages.settings import Settings
-from gpudemand.stages.usage_tables import MEAN, UsageTables, tells_waits
+from gpudemand.stages.usage_tables import MEAN, WAIT, UsageTables, tells_waits
 from gpudemand.units import SECONDS_PER_HOUR
 from gpudemand.usage.series import recorded_until
 from gpudemand.usage.waits import wait_table
@@ -25,8 +27,6 @@ from gpudemand.usage.waits import wait_table
 ALL = "all"
 #: Period whose waits tell how many of the GPUs run jobs.
 _RECENT = pd.Timedelta("56D")
-#: Name of the requirement by the target for waits, beside `MEAN` and `PEAK`.
-WAIT = "wait"
 _SECONDS = ("median_wait_s", "mean_wait_s", "p95_wait_s")
 
 
@@ -110,7 +110,7 @@ def plan_for_waits(
     installed : float
         GPUs installed.
     settings : Settings
-        ``wait``, ``wait_share`` and ``service_level`` are read.
+        ``wait``, ``wait_share``, ``service_level`` and ``installed`` are read.
 
     Returns
     -------
@@ -125,10 +125,9 @@ def plan_for_waits(
         raise InputError('no target for waits was given; add wait="1h", the time within which jobs are to start.')
     _check_tells_waits(jobs)
     mean = selected.forecast[selected.forecast["unique_id"] == MEAN].assign(unique_id="total")
-    log_end = recorded_until(jobs)
     given = settings.total_installed
     # By type or in time it is not known which of the GPUs the waits of the log had.
-    availability = _availability(jobs, given, log_end) if isinstance(given, float) else 1.0
+    availability = _availability(jobs, given, recorded_until(jobs)) if isinstance(given, float) else 1.0
     plan = plan_waits(
         mean,
         _with_programmes(jobs, programmes),
@@ -153,13 +152,12 @@ def as_forecast(plan: WaitPlan, forecast: pd.DataFrame) -> pd.DataFrame:
 
     Each bin has the quantiles over the simulated futures: they are of the whole time ahead.
     """
-    rows = forecast[forecast["unique_id"] == MEAN].assign(unique_id=WAIT)
-    for column in rows.columns.drop(["unique_id", "ds"]):
-        _, _, bound = str(column).rpartition("-lo-") if "-lo-" in str(column) else str(column).rpartition("-hi-")
-        half = float(bound) / 200 if bound != str(column) else 0.0
-        share = 0.5 - half if "-lo-" in str(column) else 0.5 + half
-        rows[column] = float(np.quantile(plan.needed, share, method="higher"))
-    return rows
+    model = pick_model(forecast, None)
+    shares = {model: 0.5}
+    for level in levels(forecast, model):
+        shares |= {f"{model}-lo-{level:g}": 0.5 - level / 200, f"{model}-hi-{level:g}": 0.5 + level / 200}
+    needed = {name: float(np.quantile(plan.needed, share, method="higher")) for name, share in shares.items()}
+    return forecast[forecast["unique_id"] == MEAN].assign(unique_id=WAIT, **needed)
 
 
 def _with_programmes(jobs: pd.DataFrame, programmes: Sequence[Programme]) -> pd.DataFrame:

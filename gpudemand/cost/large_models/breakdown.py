@@ -13,8 +13,7 @@ from gpudemand.cost.large_models.predictor import LargeModelPredictor
 from gpudemand.cost.large_models.run import TrainingRun
 from gpudemand.cost.memory.breakdown import MemoryBreakdown
 from gpudemand.cost.predict.largest_batch import largest_that
-
-_GIB = 2.0**30
+from gpudemand.units import GIB
 
 
 def run_breakdown(run: TrainingRun, predictor: LargeModelPredictor) -> MemoryBreakdown:
@@ -32,7 +31,7 @@ def run_breakdown(run: TrainingRun, predictor: LargeModelPredictor) -> MemoryBre
     likeliest = max(candidates(run), key=lambda way: way[0])[1]
     coefficients = predictor.targets["memory_gib"].fitted.coefficients
     found = memory_parts(pd.DataFrame([memory_terms(likeliest)]), coefficients)
-    parts = {name: float(values[0]) / _GIB for name, values in found.items()}
+    parts = {name: float(values[0]) / GIB for name, values in found.items()}
     total, context = sum(parts.values()), parts["context"]
     table = pd.DataFrame({"part": pd.Series(list(parts), dtype=STRING), "gib": list(parts.values())})
     return MemoryBreakdown(table, total - context - parts["fragmentation"], total - context, total, str(likeliest))
@@ -51,6 +50,7 @@ def largest_micro_batch(run: TrainingRun, predictor: LargeModelPredictor, probab
     likeliest = max(candidates(run), key=lambda way: way[0])[1]
 
     def fits(size: int) -> bool:
+        """Whether a micro-batch fits with the probability."""
         return bool(predictor.fits([replace(likeliest, micro_batch=size, global_batch=None)])[0] >= probability)
 
     return largest_that(fits, likeliest.micro_batch or 1)

@@ -13,8 +13,8 @@ from gpudemand.cost.large_models.memory import MEMORY_PRIORS, memory_bytes, memo
 from gpudemand.cost.large_models.parallel import Parallel
 from gpudemand.cost.large_models.run import TrainingRun
 from gpudemand.cost.large_models.step_time import TIME_PRIORS, step_seconds, time_terms
+from gpudemand.units import GIB
 
-_GIB = 2.0**30
 #: Memory that a candidate may need, over that of the device: its estimate is rough, and what ran did fit.
 _SLACK = 1.15
 #: Odds that a run recomputes whole layers, if nothing is said: the rule in tuning with plain stacks, not in
@@ -80,7 +80,7 @@ def _filled(run: TrainingRun, *, smallest: bool = False) -> Iterator[TrainingRun
 
 def _fitting(runs: list[TrainingRun]) -> list[TrainingRun]:
     needed = memory_bytes(pd.DataFrame(list(map(memory_terms, runs))), _MEANS)
-    fit = [run for run, size in zip(runs, needed, strict=True) if size <= _SLACK * run.device.usable_memory_gib * _GIB]
+    fit = [run for run, size in zip(runs, needed, strict=True) if size <= _SLACK * run.device.usable_memory_gib * GIB]
     return fit or [runs[int(needed.argmin())]]
 
 

@@ -61,6 +61,7 @@ def fit_coefficients(
     measured = np.log(y)
 
     def residuals(point: FloatArray) -> FloatArray:
+        """Weighted errors in the logarithm, and what the priors say."""
         values = dict(zip(names, np.exp(point[: len(names)]), strict=True))
         effects = point[len(names) :]
         expected = np.bincount(rows, weights * np.log(formula(terms, values)), minlength=len(y))

@@ -12,8 +12,8 @@ from gpudemand._typing import FloatArray
 from gpudemand.cost.large_models.architecture import Transformer
 from gpudemand.cost.large_models.parallel import LoRA
 from gpudemand.cost.large_models.run import OPTIMIZERS, TrainingRun
+from gpudemand.units import GIB
 
-_GIB = 2.0**30
 #: Bytes of a number in activations and gathered weights, and in single precision.
 _HALF, _SINGLE = 2.0, 4.0
 #: Elements that DeepSpeed's buckets of gradients, and of gathered parameters, hold by default.
@@ -91,7 +91,7 @@ def memory_parts(terms: pd.DataFrame, coefficients: Mapping[str, float]) -> dict
         "buffers": column["buffers"],
     }
     parts["fragmentation"] = coefficients["fragmentation"] * np.asarray(sum(parts.values()))
-    parts["context"] = _GIB * (coefficients["context"] + coefficients["communicators"] * column["several"])
+    parts["context"] = GIB * (coefficients["context"] + coefficients["communicators"] * column["several"])
     return parts
 
 
@@ -103,6 +103,7 @@ def _stage_terms(run: TrainingRun, stage: int) -> dict[str, float]:
     expert_replicas = max(replicas * run.layout.tensor / run.layout.expert, 1.0) if run.layout.expert > 1 else replicas
 
     def held(amounts: tuple[float, float], what: str) -> float:
+        """Of dense and expert amounts, what one GPU holds."""
         by = _shard_size(run) if _divided(run, what) else 0
         return amounts[0] / min(by or 1, replicas) + amounts[1] / min(by or 1, expert_replicas)
 

@@ -20,8 +20,8 @@ from gpudemand.cost.large_models.memory import MEMORY_PRIORS, memory_bytes, memo
 from gpudemand.cost.large_models.run import TrainingRun
 from gpudemand.cost.large_models.step_time import TIME_PRIORS, step_seconds, time_terms
 from gpudemand.cost.regression.conformal import ConformityScores
+from gpudemand.units import GIB
 
-_GIB = 2.0**30
 #: Rows of held-out errors that the prior scale of a class of runs is worth.
 _SCALE_ROWS = 10.0
 #: Log error from which on errors count no more for the scale.
@@ -200,7 +200,7 @@ class LargeModelPredictor:
         """As `fit`, from the terms of `expand`; `about` has ``source`` and ``class`` of each run."""
         seconds, memory = (costs[name].to_numpy(dtype=float) for name in ("seconds_per_token", "memory_gib"))
         self.targets["step_time_s"].fit((ways.rows, ways.weights, ways.time), seconds, about)
-        self.targets["memory_gib"].fit((ways.rows, ways.weights, ways.memory), memory * _GIB, about)
+        self.targets["memory_gib"].fit((ways.rows, ways.weights, ways.memory), memory * GIB, about)
         return self
 
     def predict(self, runs: Sequence[TrainingRun], levels: Sequence[float] = (90,)) -> pd.DataFrame:
@@ -213,7 +213,7 @@ class LargeModelPredictor:
         per_token, held = self.predict_expanded(ways, classes_of(runs), levels)
         ends = ["", *(f"-{side}-{value:g}" for value in levels for side in ("lo", "hi"))]
         time = pd.DataFrame(per_token * tokens[:, None], columns=[f"step_time_s{end}" for end in ends])
-        return pd.concat([time, pd.DataFrame(held / _GIB, columns=[f"memory_gib{end}" for end in ends])], axis=1)
+        return pd.concat([time, pd.DataFrame(held / GIB, columns=[f"memory_gib{end}" for end in ends])], axis=1)
 
     def predict_expanded(
         self, ways: Expansion, kinds: list[str], levels: Sequence[float] = (90,)
@@ -232,7 +232,7 @@ class LargeModelPredictor:
 
     def fits_expanded(self, ways: Expansion, runs: Sequence[TrainingRun]) -> FloatArray:
         """As `fits`, from the terms of `expand`."""
-        limit = np.array([run.device.usable_memory_gib * _GIB for run in runs])
+        limit = np.array([run.device.usable_memory_gib * GIB for run in runs])
         inputs, kinds = (ways.rows, ways.weights, ways.memory), classes_of(runs)
         found = self.targets["memory_gib"].probability_below(inputs, kinds, limit)
         resident = (ways.memory["parameters"] + ways.memory["states"]).to_numpy(dtype=float)

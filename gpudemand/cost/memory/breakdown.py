@@ -15,9 +15,8 @@ from gpudemand.cost.graph.structural_matrix import check_graph
 from gpudemand.cost.memory.liveness import Setting
 from gpudemand.cost.memory.simulation import simulate_memory
 from gpudemand.cost.memory.workspace import conv_workspace
-from gpudemand.units import format_gib
+from gpudemand.units import GIB, format_gib
 
-_GIB = 2.0**30
 #: Default workspace of cuBLAS, ``:4096:2:16:8`` KiB, allocated at the first matrix product.
 _CUBLAS = 8.125 * 2**20
 #: Whether a precision is mixed: products in half precision, weights in single.
@@ -145,12 +144,12 @@ def memory_breakdown(
     parts = {label: peak.parts[name] for name, label in _NAMES.items()}
     parts["workspace"] = _workspace(graph, batch_size)
     parts["allocator slack"] = max(peak.reserved - peak.allocated - parts["workspace"], 0.0)
-    parts["context"] = context * _GIB
-    table = pd.DataFrame({"part": pd.Series(list(parts), dtype=STRING), "gib": [b / _GIB for b in parts.values()]})
-    total = sum(parts.values()) / _GIB
+    parts["context"] = context * GIB
+    table = pd.DataFrame({"part": pd.Series(list(parts), dtype=STRING), "gib": [b / GIB for b in parts.values()]})
+    total = sum(parts.values()) / GIB
     what = "inference" if inference else optimizer
     title = f"{graph.name}, a batch of {batch_size:,}, {what}, {precision}"
-    return MemoryBreakdown(table, peak.allocated / _GIB, total - context, total, title)
+    return MemoryBreakdown(table, peak.allocated / GIB, total - context, total, title)
 
 
 def _workspace(graph: OpGraph, batch_size: int) -> float:

@@ -10,8 +10,8 @@ from gpudemand.cost.graph.structural_matrix import check_graph
 from gpudemand.cost.memory.liveness import Setting, step_events
 from gpudemand.cost.memory.simulation import allocated_bytes, interpolated_features
 from gpudemand.cost.predict.memory_model import MemoryModel
+from gpudemand.units import GIB
 
-_GIB = 2.0**30
 #: Upper limit of the search.
 _MAX_BATCH = 2**24
 
@@ -83,4 +83,4 @@ def max_batch_size(
 def _guess(graph: OpGraph, limit_gib: float, setting: Setting | None) -> int:
     """Batch at which the tensors alone take half of the memory."""
     one, many = allocated_bytes(step_events(graph, setting or Setting()), [1, 65])
-    return max(int((limit_gib * _GIB / 2 - one) // max((many - one) / 64, 1.0)), 1)
+    return max(int((limit_gib * GIB / 2 - one) // max((many - one) / 64, 1.0)), 1)

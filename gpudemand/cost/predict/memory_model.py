@@ -18,6 +18,7 @@ from gpudemand.cost.predict.stored_arrays import check_arrays
 from gpudemand.cost.regression.conformal import ConformityScores
 from gpudemand.cost.regression.nonnegative import fit_robust
 from gpudemand.cost.regression.targets import check_costs, group_numbers, grouped_folds
+from gpudemand.units import GIB
 
 #: Columns of `gpudemand.cost.memory.simulation.memory_features` that are terms of the sum.
 TERMS = ("segments", "allocated", "largest", "workspace:layout", "workspace:columns", "part:parameters")
@@ -27,7 +28,6 @@ BOUND = "resident"
 _DEVICE = "device_sms"
 #: Terms of compiled networks; zero for eager ones.
 _COMPILED = "compile:"
-_GIB = 2.0**30
 #: Columns that tell whether a job is larger than any in training.
 _SIZES = ("segments", "part:parameters", "batch_size", "operators")
 #: Intervals are at most so many times as wide above the sizes seen in training, and so far above them a warning is due.
@@ -236,7 +236,7 @@ class MemoryModel(RegressorMixin, BaseEstimator):
 
     def _terms(self, X: pd.DataFrame) -> pd.DataFrame:
         compiled = [name for name in self.feature_names_in_ if str(name).startswith(_COMPILED)]
-        terms = (X[[*TERMS, *compiled]].astype(float) / _GIB).assign(start=1.0)
+        terms = (X[[*TERMS, *compiled]].astype(float) / GIB).assign(start=1.0)
         if _DEVICE not in self.feature_names_in_:
             return terms
         return terms.assign(**{_DEVICE: np.log(np.maximum(X[_DEVICE].astype(float), 1.0))})
@@ -251,7 +251,7 @@ def _widening(excess: FloatArray) -> FloatArray:
 
 
 def _bound_gib(X: pd.DataFrame) -> FloatArray:
-    return X[BOUND].to_numpy(dtype=float) / _GIB
+    return X[BOUND].to_numpy(dtype=float) / GIB
 
 
 def _log_sizes(X: pd.DataFrame) -> FloatArray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 from pandas.tseries.frequencies import to_offset
+from scipy.stats import norm
 
 from gpudemand._typing import FloatArray
 from gpudemand.planning.capacity.quantiles import QuantileTable
@@ -14,7 +15,7 @@ _WEEK, _DAY = pd.Timedelta("7D"), pd.Timedelta("1D")
 #: Longest correlation of demand that is taken into account.
 _LONGEST = pd.Timedelta("28D")
 #: Standard deviations between the 10 and 90 % quantiles of a normal distribution.
-_WIDTH = 2.5631
+_WIDTH = 2 * float(norm.ppf(0.9))
 
 
 def mean_demand(

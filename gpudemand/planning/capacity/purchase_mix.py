@@ -11,9 +11,6 @@ from gpudemand._typing import FloatArray
 from gpudemand.planning.capacity.inputs import broadcast_by_series
 from gpudemand.planning.capacity.quantiles import QuantileTable
 
-#: Probabilities of the quadrature over the predictive distribution.
-_PROBABILITIES = (np.arange(200) + 0.5) / 200
-
 
 def purchase_mix(
     ids: pd.Series,
@@ -46,7 +43,7 @@ def purchase_mix(
         ``cost_on_demand`` of reserving nothing.
     """
     prices = broadcast_by_series("reserved", reserved, ids), broadcast_by_series("on_demand", on_demand, ids)
-    demand = np.maximum(np.stack([quantiles.quantile(share) for share in _PROBABILITIES], axis=1), 0.0)
+    demand = quantiles.demand()
     rows = {}
     for name in ids.unique():
         mine = (ids == name).to_numpy()

@@ -71,6 +71,10 @@ class QuantileTable:
         low, high = self.values[:, left], self.values[:, left + 1]
         return np.maximum(low + weight * (high - low), min(0.0, float(self.values.min())))
 
+    def demand(self, n: int = 200) -> FloatArray:
+        """Demand at `n` evenly spaced probabilities, at least 0, shape (n_rows, n); their mean is the expected one."""
+        return np.maximum(np.stack([self.quantile(share) for share in (np.arange(n) + 0.5) / n], axis=1), 0.0)
+
     def exceedance(self, capacity: FloatArray) -> FloatArray:
         """Probability that demand is above `capacity`, shape (n_rows,)."""
         capacity = np.asarray(capacity, dtype=float)
