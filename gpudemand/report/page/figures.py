@@ -100,7 +100,7 @@ def _history(usage: UsageTables, series: str) -> pd.DataFrame:
 
 def _plan(usage: UsageTables, requirement: Requirement) -> CapacityPlanDisplay:
     by_bin = requirement.envelope()
-    held = usage.total[usage.total["unique_id"] == PEAK]
+    held = _history(usage, PEAK)[usage.total["unique_id"] == PEAK]
     return CapacityPlanDisplay(
         by_bin,
         history=held.tail(HORIZONS_SHOWN * len(by_bin)),
