@@ -48,6 +48,7 @@ from .forecast import (
 )
 from .jobs import formats, read_jobs, write_jobs, write_swf
 from .metrics import evaluate
+from .planfile import ReportPlan, read_plan, write_plan
 from .planning import (
     CapacityPlan,
     CostStepTime,
@@ -116,6 +117,7 @@ __all__ = [
     "Parallel",
     "Programme",
     "RejectedRowsWarning",
+    "ReportPlan",
     "RidgeAutoregression",
     "RunTimeModel",
     "SeasonalNaive",
@@ -157,6 +159,7 @@ __all__ = [
     "pull_slurm",
     "pulled_usage",
     "read_jobs",
+    "read_plan",
     "read_usage",
     "reconcile",
     "rfm_table",
@@ -176,6 +179,7 @@ __all__ = [
     "wait_backtest",
     "wait_table",
     "write_jobs",
+    "write_plan",
     "write_swf",
 ]
 
