@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import pandas as pd
@@ -186,7 +187,5 @@ def test_a_missing_file_and_bytes_that_are_no_text_are_refused(tmp_path):
 
 @given(text=st.text(alphabet="abdeilnost=[]{}\"'-.0123 \n", max_size=60))
 def test_no_text_at_all_is_a_crash(tmp_path_factory, text):
-    try:
+    with suppress(InputError):  # whatever else it raises is a crash
         plan_of(tmp_path_factory.getbasetemp(), text)
-    except InputError as error:
-        assert "plan.toml" in str(error)
