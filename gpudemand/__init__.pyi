@@ -84,7 +84,8 @@ from .study import Study, build_report
 from .usage.hierarchy import aggregate_usage
 from .usage.idle import idle_table
 from .usage.pulled import pulled_usage
-from .usage.series import read_usage, to_long, to_wide, usage_series
+from .usage.read import read_usage
+from .usage.series import to_long, to_wide, usage_series
 from .usage.waits import wait_table
 
 __all__ = [

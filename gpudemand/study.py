@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TypedDict, Unpack
 
@@ -12,15 +11,16 @@ import pandas as pd
 
 from gpudemand._atomic import check_replaceable
 from gpudemand._tables import printable
-from gpudemand._validation import check_number
+from gpudemand._validation import as_pandas, check_number
 from gpudemand.jobs.table import check_jobs
 from gpudemand.planning.scenarios.programme import Programme
 from gpudemand.report.build import MANIFEST, write_report
 from gpudemand.report.page.sentences import dates, requirement
 from gpudemand.stages.chain import Chain
+from gpudemand.stages.series_source import SeriesSource, is_usage
 from gpudemand.stages.settings import Installed, Settings
-from gpudemand.stages.usage_tables import MEAN, PEAK, demand_value
-from gpudemand.usage.series import usage_series
+from gpudemand.stages.source import JobSource, Source
+from gpudemand.stages.usage_tables import MEAN
 
 #: Name of the columns of `Study.forecast`.
 FORECAST = "Study"
@@ -36,11 +36,13 @@ class Study:
     Parameters
     ----------
     jobs : DataFrame
-        Job table, as `read_jobs` returns it, or any with ``user``, ``start``, ``end`` and ``gpus``.
+        Job table, as `read_jobs` returns it, or any with ``user``, ``start``, ``end`` and ``gpus``. Or usage without
+        jobs, ``unique_id``, ``ds``, ``y`` (mean GPUs held), as `read_usage` and `pulled_usage` return it; what only
+        jobs tell (waits, GPUs wanted) is then skipped.
     installed : float, mapping of str to float, or Series, optional
         GPUs installed: of all types together, by ``gpu_type`` (0 for a retired type), or a Series whose index are the
-        times from which on there are so many (deliveries, retirements). By default the maximum of the GPUs held at
-        once in the log.
+        times from which on there are so many (deliveries, retirements). By default those
+        allocatable on the nodes, where they were pulled, or else the maximum of the GPUs held at once.
     lead_time : str, default="90D"
         From the order of GPUs to their first use.
     wait : str, optional
@@ -51,8 +53,8 @@ class Study:
     horizon : int, optional
         Bins to forecast; by default the lead time and four weeks, or what the log bears: it must be twice as long, and
         four weeks.
-    by : {"user", "group", "cluster", "gpu_type", "total"}, default="user"
-        Key that usage is split by.
+    by : {"user", "group", "cluster", "gpu_type", "partition", "qos", "total"}, default="user"
+        Key that usage is split by; of usage without jobs, what its series are.
     freq : str, default="D"
         Width of a bin of the forecast: ``"h"``, ``"D"``, ``"W-MON"``, ...
     target_utilization : float, default=0.85
@@ -60,7 +62,8 @@ class Study:
     service_level : float, default=0.95
         Probability with which demand does not exceed the GPUs required, above 0.5, at most 0.999.
     tz : str, optional
-        Zone of the calendar, by default UTC, and of times of jobs that have none, which are refused without it.
+        Zone of the calendar, by default UTC (or that of usage without jobs), and of times that have none, which are
+        refused without it.
     until : time-like, optional
         End of the period; by default where the log stops being complete. Before that, the log as it stood then.
     prices : (float, float), optional
@@ -108,16 +111,15 @@ class Study:
         targets = (installed, target_utilization, service_level, lead_time, wait, wait_share)
         bins = 0 if horizon is None else int(check_number("horizon", horizon, 1, 100_000, integer=True))
         settings = Settings(by, freq, bins, *targets, tz or "UTC", until, prices)
-        log = printable(check_jobs(jobs, tz=tz, allow_unknown=True))
-        self._chain = Chain(log, settings, programmes, progress)
+        self._chain = Chain(_source(jobs, settings, tz), programmes, progress)
 
     @property
     def usage(self) -> pd.DataFrame:
         """GPUs by bin: ``ds``, means ``held`` and ``wanted`` (where the log tells submissions), and ``peak`` held."""
         usage = self._chain.usage
         series = {name: rows.set_index("ds")["y"] for name, rows in usage.total.groupby("unique_id")}
-        table = {"held": usage.held.set_index("ds")["y"], "wanted": series[MEAN], "peak": series[PEAK]}
-        if demand_value(self._chain.jobs) == "gpus":
+        table = {"held": usage.held.set_index("ds")["y"], "wanted": series.pop(MEAN), **series}
+        if self._chain.source.demand == "gpus":
             del table["wanted"]
         return pd.DataFrame(table).reset_index()
 
@@ -126,19 +128,16 @@ class Study:
 
         Parameters
         ----------
-        by : {"user", "group", "cluster", "gpu_type", "segment"}
+        by : {"user", "group", "cluster", "gpu_type", "partition", "qos", "segment"}
 
         Returns
         -------
         DataFrame
             ``unique_id``, ``ds``, ``y``.
         """
-        jobs, settings = self._chain.jobs, self._chain.settings
-        if by == "segment":
-            by = "group"
-            jobs = jobs.assign(group=jobs["user"].astype(str).map(self._chain.segments.segment_of))
-        series = partial(usage_series, freq=settings.freq, until=settings.until, tz=settings.tz, partial=False)
-        return series(jobs, by=by, value=demand_value(jobs))
+        source = self._chain.source
+        key = self._chain.segments.segment_of if by == "segment" else by
+        return source.usage(key, source.settings.freq, source.demand)
 
     @property
     def waits(self) -> pd.DataFrame:
@@ -232,6 +231,16 @@ class Study:
     def _repr_html_(self) -> str:
         answer, when = (html.escape(sentence(self._chain.numbers)) for sentence in (requirement, dates))
         return f"<p><b>{answer}</b> {when}</p>{self.plan.to_html(index=False)}"
+
+
+def _source(table: object, settings: Settings, tz: str | None) -> Source:
+    given = as_pandas(table, "jobs")
+    if is_usage(given):
+        names = printable(given[["unique_id"]])
+        usage = given.assign(unique_id=names["unique_id"])
+        usage.attrs = dict(given.attrs)
+        return SeriesSource.of(usage, settings, tz)
+    return JobSource.of(printable(check_jobs(given, tz=tz, allow_unknown=True)), settings)
 
 
 def _renamed(forecast: pd.DataFrame, model: str) -> pd.DataFrame:

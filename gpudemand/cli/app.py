@@ -107,14 +107,20 @@ def report(
     ] = False,
     debug: Debug = False,
 ) -> None:
-    """Write a report on a job log: one HTML page, its figures and its tables."""
+    """Write a report on a job log, or on usage pulled from Prometheus: one HTML page, its figures and its tables.
+
+    Example: gpudemand report jobs.parquet --installed 96 --lead-time 60D --wait 1h --out report
+    """
     from gpudemand.cli.sample import sample_log
+    from gpudemand.jobs.files import LIMITS
     from gpudemand.study import build_report
+    from gpudemand.usage.read import read_log
 
     _warn_of_slow_blas(quiet=quiet)
     with steps(quiet=quiet) as begin:
         begin("Reading the log" if log else "Reading the bundled sample")
-        jobs = _read(log, format, tz, origin, no_limits) if log else sample_log()
+        limits = None if no_limits else LIMITS
+        jobs = read_log(log, format, tz=tz, origin=origin, limits=limits) if log else sample_log()
         index = build_report(jobs, out, **_study_options(ctx, begin))
     typer.echo(_as_json(index) if as_json else index.resolve().as_uri())
 

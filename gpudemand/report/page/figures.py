@@ -62,13 +62,15 @@ def draw_figures(chain: Chain) -> dict[str, Drawing]:
     usage, selected, requirement, attempt = chain.usage, chain.demand, chain.requirement, chain.skipped.attempt
     displays: dict[str, tuple[Display, float]] = {
         "usage": (UsageDisplay.from_usage(usage.groups), 4.2),
-        "week": (WeeklyProfileDisplay.from_usage(usage.hourly), 3.0),
         "forecast": (_forecast(usage, selected, MEAN), 3.9),
-        "forecast_peak": (_forecast(usage, selected, PEAK), 3.9),
         "plan": (_plan(usage, requirement), 4.6),
         "exceedance": (ExceedanceDisplay.from_plan(requirement.plans[requirement.binding]), 3.6),
         "backtest": (_backtest(usage, selected, PEAK if requirement.binding == PEAK else MEAN), 3.9),
     }
+    if usage.hourly is not None:
+        displays["week"] = (WeeklyProfileDisplay.from_usage(usage.hourly), 3.0)
+    if PEAK not in chain.skipped:
+        displays["forecast_peak"] = (_forecast(usage, selected, PEAK), 3.9)
     if (waits := attempt("waits", lambda: chain.waits)) is not None:
         displays["waits"] = (WaitDisplay.from_table(waits.by_size), 1.6 + 0.25 * len(waits.by_size))
     if (segments := attempt("segments", lambda: chain.segments)) is not None:
@@ -100,7 +102,7 @@ def _history(usage: UsageTables, series: str) -> pd.DataFrame:
 
 def _plan(usage: UsageTables, requirement: Requirement) -> CapacityPlanDisplay:
     by_bin = requirement.envelope()
-    held = usage.total[usage.total["unique_id"] == PEAK]
+    held = usage.total[usage.total["unique_id"] == usage.total["unique_id"].iloc[-1]]
     return CapacityPlanDisplay(
         by_bin,
         history=held.tail(HORIZONS_SHOWN * len(by_bin)),

@@ -15,16 +15,18 @@ from gpudemand.report.page.figures import Drawing
 from gpudemand.report.page.formatted_table import format_table
 from gpudemand.report.page.summary import summarize
 from gpudemand.stages.chain import Chain
+from gpudemand.stages.settings import BY
 from gpudemand.usage.bins import bin_name
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
 _HERE = Path(__file__).parent
-_BY_NOUNS = {"user": "users", "group": "groups", "cluster": "clusters", "gpu_type": "GPU types", "total": ""}
+_BY_NOUNS = {name: f"{name}s" for name in BY} | {"gpu_type": "GPU types", "qos": "QOS", "total": ""}
 #: Tables on the page, and their columns where not all that have a heading are shown.
 _SHOWN: dict[str, tuple[str, ...] | None] = {
     "rejected": None,
+    "gaps": None,
     "usage_shares": None,
     "concentration": None,
     "gpu_types": None,
@@ -105,6 +107,7 @@ def render(chain: Chain, tables: dict[str, pd.DataFrame], figures: dict[str, Dra
         figures={name: Markup(drawing.element(name)) for name, drawing in figures.items()},
         prices=settings.prices,
         by=_BY_NOUNS[settings.by],
+        unit=chain.source.unit,
         bin=bin_name(settings.freq),
         files=sorted(tables),
         **_texts(chain, tables),
