@@ -14,7 +14,8 @@ from gpudemand._tables import printable
 from gpudemand._validation import as_pandas, check_number
 from gpudemand.jobs.table import check_jobs
 from gpudemand.planning.scenarios.programme import Programme
-from gpudemand.report.build import MANIFEST, write_report
+from gpudemand.report.build import write_report
+from gpudemand.report.history.earlier import MANIFEST
 from gpudemand.report.page.sentences import dates, requirement
 from gpudemand.stages.chain import Chain
 from gpudemand.stages.series_source import SeriesSource, is_usage
@@ -209,12 +210,13 @@ class Study:
         """Why stages that were asked for are missing, by stage."""
         return dict(self._chain.skipped)
 
-    def report(self, out_dir: str | Path) -> Path:
+    def report(self, out_dir: str | Path, *, previous: str | Path | None = None) -> Path:
         """Write the stages as a page, figures and tables; see `build_report`.
 
         Parameters
         ----------
         out_dir : str or Path
+        previous : str or Path, optional
 
         Returns
         -------
@@ -222,7 +224,7 @@ class Study:
             Of ``index.html``.
         """
         check_replaceable(out_dir, MANIFEST)  # before the minutes of computation
-        return write_report(self._chain, out_dir)
+        return write_report(self._chain, out_dir, previous)
 
     def __repr__(self) -> str:
         numbers = self._chain.numbers
@@ -266,7 +268,9 @@ class StudyOptions(TypedDict, total=False):
     progress: Callable[[str], None] | None
 
 
-def build_report(jobs: pd.DataFrame, out_dir: str | Path, **options: Unpack[StudyOptions]) -> Path:
+def build_report(
+    jobs: pd.DataFrame, out_dir: str | Path, *, previous: str | Path | None = None, **options: Unpack[StudyOptions]
+) -> Path:
     r"""Write a report on a job log: usage, waits, demand forecast, capacity plan, orders, and their backtests.
 
     Parameters
@@ -275,8 +279,12 @@ def build_report(jobs: pd.DataFrame, out_dir: str | Path, **options: Unpack[Stud
         Job table, as `read_jobs` returns it, or any with ``user``, ``start``, ``end`` and ``gpus``.
     out_dir : str or Path
         Folder of the report; made if absent. Gets ``index.html`` (one self-contained page), ``figures/*.svg`` and
-        ``*.png``, ``tables/*.csv`` and ``*.parquet``, ``headline.json``, and ``report.json``, which lists all files. An
-        older report in it is replaced as a whole: interrupted at any time, the old one or the new one is there.
+        ``*.png``, ``tables/*.csv`` and ``*.parquet``, ``headline.json``, and ``report.json``, which holds the numbers
+        and lists all files. An older report in it is replaced as a whole: interrupted at any time, the old one or the
+        new one is there. What later reports need of it is kept in ``history``.
+    previous : str or Path, optional
+        Folder of an earlier report: the page says what has changed since, and how its forecast did. By default, of
+        those that `out_dir` holds, the newest whose log ends at least four weeks earlier, or else the oldest.
     **options
         Parameters of `Study`, such as ``installed``, ``lead_time`` and ``wait``.
 
@@ -306,4 +314,4 @@ def build_report(jobs: pd.DataFrame, out_dir: str | Path, **options: Unpack[Stud
     PosixPath('report/index.html')
     """
     check_replaceable(out_dir, MANIFEST)
-    return Study(jobs, **options).report(out_dir)
+    return Study(jobs, **options).report(out_dir, previous=previous)

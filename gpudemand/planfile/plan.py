@@ -14,7 +14,7 @@ import pandas as pd
 
 from gpudemand._atomic import replace_file
 from gpudemand._validation import InputError, check_choice
-from gpudemand.jobs.registry import FORMATS
+from gpudemand.jobs.registry import FORMATS, USAGE_ONLY
 from gpudemand.jobs.time_parser import parse_timezone
 from gpudemand.planfile.values import Value, read_toml
 from gpudemand.planning.scenarios.programme import Programme
@@ -221,7 +221,7 @@ def _programme(number: int, row: dict[str, Any]) -> Programme:
 
 def _checked(plan: ReportPlan) -> ReportPlan:
     """The plan, after a look at what its values mean together."""
-    check_choice("format", plan.format, FORMATS)
+    check_choice("format", plan.format, (*FORMATS, USAGE_ONLY))
     options: Any = plan.study_options()
     del options["programmes"]
     Settings(**{**options, "horizon": plan.horizon or 0, "tz": plan.tz or "UTC"})

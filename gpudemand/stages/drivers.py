@@ -10,34 +10,35 @@ from gpudemand._validation import InputError
 from gpudemand.stages.source import Source
 from gpudemand.usage.series import to_wide
 
-#: Longest period that is compared with the one before it.
+#: Period that is compared with the one before it.
 _DAYS = 28
 
 
-def explain_change(source: Source) -> pd.DataFrame:
+def explain_change(source: Source, days: int = _DAYS) -> pd.DataFrame:
     """Split the change of mean demand between the last period and the one before it.
-
-    Periods have 28 days, or half the log where that is shorter.
 
     Parameters
     ----------
     source : Source
+    days : int, default=28
+        Length of a period; half the log where that is shorter.
 
     Returns
     -------
     DataFrame
         ``driver``: ``total``; ``users who came``, ``left``, ``grew``, ``shrank`` (where users are named; of usage
-        without jobs ``namespaces that came``, ...), which sum to the total; a row per GPU type where there are several. ``count`` (of users; 1 for a GPU type), ``before``,
-        ``after`` and ``change_gpus``: mean GPUs; ``most``: the name with the largest change.
+        without jobs ``namespaces that came``, ...), which sum to the total; a row per GPU type where there are several.
+        ``count`` (of users; 1 for a GPU type), ``before``, ``after`` and ``change_gpus``: mean GPUs; ``most``: the name
+        with the largest change.
 
     Raises
     ------
     InputError
         If the log is shorter than two days.
     """
-    named = {by: _means(source, by) for by in dict.fromkeys((source.unit, "gpu_type")) if source.names(by)}
+    named = {by: _means(source, by, days) for by in dict.fromkeys((source.unit, "gpu_type")) if source.names(by)}
     users, whose = named.get(source.unit), f"{source.unit}s {'who' if source.unit == 'user' else 'that'}"
-    rows = [_row("total", _means(source, None) if users is None else users)]
+    rows = [_row("total", _means(source, None, days) if users is None else users)]
     if users is not None:
         rows += [_row(f"{whose} {what}", users[selected]) for what, selected in _kinds(users).items()]
     if len(types := named.get("gpu_type", pd.DataFrame())) > 1:
@@ -45,10 +46,10 @@ def explain_change(source: Source) -> pd.DataFrame:
     return pd.DataFrame(rows).astype({"driver": STRING, "most": STRING})
 
 
-def _means(source: Source, by: str | None) -> pd.DataFrame:
+def _means(source: Source, by: str | None, days: int) -> pd.DataFrame:
     """Mean GPUs ``before`` and ``after`` by name, the largest first."""
     wide = to_wide(source.usage(by, "D", source.demand))
-    days = min(_DAYS, wide.shape[1] // 2)
+    days = min(days, wide.shape[1] // 2)
     if days < 1:
         raise InputError("the log is shorter than two whole days, so there is no change to explain.")
     means = {"before": wide.iloc[:, -2 * days : -days].mean(axis=1), "after": wide.iloc[:, -days:].mean(axis=1)}

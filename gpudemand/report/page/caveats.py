@@ -31,6 +31,9 @@ _TITLES = {
     "drivers": "Change",
     "orders": "Orders",
     "purchase_mix": "Costs",
+    "since": "Comparison with an earlier report",
+    "since_forecast": "Score of the earlier forecast",
+    "since_drivers": "Change since the earlier report",
 }
 _NO_JOB_DEMAND = (
     "Not part of this report: the forecast from single jobs and their run times (JobDemandModel), which improves "

@@ -21,6 +21,7 @@ from gpudemand.plotting import (
 )
 from gpudemand.plotting._base import Display, kind_of
 from gpudemand.plotting.forecast import HORIZONS_SHOWN
+from gpudemand.report.history.comparison import LAST_VALUE
 from gpudemand.stages.chain import Chain
 from gpudemand.stages.requirement import Requirement
 from gpudemand.stages.risk import evaluated_series
@@ -47,12 +48,14 @@ class Drawing(NamedTuple):
         return _SIZE.sub(rf'<svg role="img" aria-labelledby="caption-{name}"', text, count=1)
 
 
-def draw_figures(chain: Chain) -> dict[str, Drawing]:
+def draw_figures(chain: Chain, past: pd.DataFrame | None = None) -> dict[str, Drawing]:
     """Draw the figures of the report; stages that the log does not allow have none.
 
     Parameters
     ----------
     chain : Chain
+    past : DataFrame, optional
+        Forecast of an earlier report, as `gpudemand.report.history.comparison.past_forecast` returns it.
 
     Returns
     -------
@@ -71,6 +74,8 @@ def draw_figures(chain: Chain) -> dict[str, Drawing]:
         displays["week"] = (WeeklyProfileDisplay.from_usage(usage.hourly), 3.0)
     if PEAK not in chain.skipped:
         displays["forecast_peak"] = (_forecast(usage, selected, PEAK), 3.9)
+    if past is not None:
+        displays["since"] = (_past(usage, past), 3.9)
     if (waits := attempt("waits", lambda: chain.waits)) is not None:
         displays["waits"] = (WaitDisplay.from_table(waits.by_size), 1.6 + 0.25 * len(waits.by_size))
     if (segments := attempt("segments", lambda: chain.segments)) is not None:
@@ -119,6 +124,14 @@ def _backtest(usage: UsageTables, selected: SelectedForecast, series: str) -> Fo
     latest = rows[rows["cutoff"] == rows["cutoff"].max()].drop(columns="cutoff")
     history = _history(usage, series)
     return ForecastDisplay.from_forecast(latest.drop(columns="y"), history, actual=latest, unique_id=series)
+
+
+def _past(usage: UsageTables, past: pd.DataFrame) -> ForecastDisplay:
+    """Earlier forecast of the mean beside what came."""
+    rows = past[past["unique_id"] == MEAN].drop(columns=["cutoff", LAST_VALUE])
+    history = usage.total[usage.total["ds"] < rows["ds"].min()]
+    history.attrs = usage.total.attrs
+    return ForecastDisplay.from_forecast(rows.drop(columns="y"), history, actual=rows, unique_id=MEAN)
 
 
 def _draw(display: Display, height: float) -> Drawing:

@@ -8,9 +8,9 @@ import pandas as pd
 
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError
-from gpudemand.metrics import evaluate
-from gpudemand.planning.capacity.quantiles import pick_model
-from gpudemand.report.earlier import EarlierReport
+from gpudemand.metrics import evaluate, levels
+from gpudemand.report.history.earlier import EarlierReport
+from gpudemand.report.history.settings import settings_of
 from gpudemand.stages.chain import Chain
 from gpudemand.stages.drivers import explain_change
 from gpudemand.stages.requirement import Requirement
@@ -57,13 +57,13 @@ def _by_bin(plan: pd.DataFrame, basis: str) -> pd.Series:
     return rows.assign(ds=rows["ds"].dt.tz_convert("UTC")).groupby("ds")["required"].max()
 
 
-def changed_settings(earlier: EarlierReport, settings: dict[str, Any]) -> list[str]:
+def changed_settings(earlier: EarlierReport, chain: Chain) -> list[str]:
     """Names of the settings that differ from those of an earlier report."""
     before = earlier.content["settings"]
-    return [name for name, value in settings.items() if before.get(name) != value]
+    return [name for name, value in settings_of(chain).items() if before.get(name) != value]
 
 
-def past_forecast(earlier: EarlierReport, chain: Chain, settings: dict[str, Any]) -> pd.DataFrame:
+def past_forecast(earlier: EarlierReport, chain: Chain) -> pd.DataFrame:
     """Forecast of an earlier report for the whole bins since, beside what came and the last value that it knew.
 
     Parameters
@@ -71,8 +71,6 @@ def past_forecast(earlier: EarlierReport, chain: Chain, settings: dict[str, Any]
     earlier : EarlierReport
     chain : Chain
         Of this report.
-    settings : dict
-        Of this report, as its ``report.json`` states them.
 
     Returns
     -------
@@ -84,13 +82,13 @@ def past_forecast(earlier: EarlierReport, chain: Chain, settings: dict[str, Any]
     InputError
         If bins or measures differ, or no whole bin has passed since.
     """
-    before = earlier.content["settings"]
+    before, settings = earlier.content["settings"], settings_of(chain)
     for name, what in (("freq", "bins of"), ("tz", "days in the zone"), ("demand", "demand as")):
         if before[name] != settings[name]:
             raise InputError(f"the earlier report has {what} {before[name]}, and this one {settings[name]}.")
-    forecast, usage, actual = earlier.table("forecast"), earlier.table("usage"), chain.usage.total
+    forecast, usage, actual = _forecast_of_model(earlier), earlier.table("usage"), chain.usage.total
     last = usage.sort_values("ds").groupby("unique_id")["y"].last()
-    both = actual.assign(ds=actual["ds"].dt.tz_convert("UTC"))[[*_KEYS, "y"]].merge(_of_model(forecast), on=_KEYS)
+    both = actual.assign(ds=actual["ds"].dt.tz_convert("UTC"))[[*_KEYS, "y"]].merge(forecast, on=_KEYS)
     if both.empty:
         raise InputError("no whole bin of the earlier forecast has passed since.")
     both.insert(2, "cutoff", usage["ds"].max())
@@ -99,10 +97,11 @@ def past_forecast(earlier: EarlierReport, chain: Chain, settings: dict[str, Any]
     return both.sort_values(_KEYS, ignore_index=True)
 
 
-def _of_model(forecast: pd.DataFrame) -> pd.DataFrame:
-    """The forecast without that of the naive method that stands beside it."""
-    model = pick_model(forecast, None)
-    return forecast[[*_KEYS, *(name for name in forecast if name == model or str(name).startswith(f"{model}-"))]]
+def _forecast_of_model(earlier: EarlierReport) -> pd.DataFrame:
+    """Its forecast without that of the naive method that stands beside it."""
+    forecast, model = earlier.table("forecast"), earlier.numbers["model"]
+    bounds = [f"{model}-{side}-{level:g}" for level in levels(forecast, model) for side in ("lo", "hi")]
+    return forecast[[*_KEYS, model, *bounds]]
 
 
 def score_forecast(past: pd.DataFrame) -> pd.DataFrame:
@@ -138,8 +137,8 @@ _SCORES = ("wape_since", "bias", *(f"coverage_{level}" for level in SCORED_LEVEL
 
 def drivers_since(earlier: EarlierReport, chain: Chain) -> pd.DataFrame:
     """Change of demand since the end of an earlier report's log, against as many days before; see `explain_change`."""
-    days = (pd.Timestamp(chain.numbers["log_end"]) - earlier.log_end).days  # type: ignore[arg-type]
-    return explain_change(chain.jobs, chain.settings, max(days, 1))
+    days = (pd.Timestamp(str(chain.numbers["log_end"])) - earlier.log_end).days
+    return explain_change(chain.source, max(days, 1))
 
 
 def past_score(scores: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
