@@ -96,9 +96,7 @@ def usage_series(
     2       ada 2026-03-03 00:00:00+00:00   8.0
     """
     source = Path(jobs) if isinstance(jobs, (str, os.PathLike)) else check_jobs(jobs, tz=tz, allow_unknown=True)
-    return checked_usage(
-        source, by, freq, value, start=start, until=until, tz=tz, pending=pending, partial=partial
-    )
+    return checked_usage(source, by, freq, value, start=start, until=until, tz=tz, pending=pending, partial=partial)
 
 
 def checked_usage(
