@@ -170,6 +170,9 @@ def test_the_shell_reports_on_a_store(store, tmp_path):
     assert "<h2>Usage by namespaces</h2>" in page
     assert "allocatable on the nodes" in page
     assert page.count("This is usage over time and no jobs") == 2  # in its section, and among the limitations
+    # Half of the held time is known to be used, and a quarter of it hardly.
+    assert "25% were held at under 5%" in page
+    assert 'id="table-idle_namespace"' in page
     assert "Nothing was recorded for 6.0 hours in 1 gap" in page
 
 
@@ -177,7 +180,7 @@ def test_the_shell_reads_files_of_usage(tmp_path):
     hourly = usage("h")
     hourly = hourly[hourly["unique_id"].isin(hourly["unique_id"].unique()[:3])]
     series = [
-        {"metric": {"namespace": name}, "values": [[ds.timestamp(), str(y)] for ds, y in zip(rows["ds"], rows["y"])]}
+        {"metric": {"namespace": name}, "values": [[ds.timestamp(), str(y)] for ds, y in rows[["ds", "y"]].to_numpy()]}
         for name, rows in hourly.groupby("unique_id")
     ]
     (tmp_path / "held.json").write_text(json.dumps({"status": "success", "data": {"result": series}}))

@@ -27,8 +27,9 @@ def explain_change(source: Source) -> pd.DataFrame:
     -------
     DataFrame
         ``driver``: ``total``; ``users who came``, ``left``, ``grew``, ``shrank`` (where users are named; of usage
-        without jobs ``namespaces that came``, ...), which sum to the total; a row per GPU type where there are several. ``count`` (of users; 1 for a GPU type), ``before``,
-        ``after`` and ``change_gpus``: mean GPUs; ``most``: the name with the largest change.
+        without jobs ``namespaces that came``, ...), which sum to the total; a row per GPU type where there are several.
+        ``count`` (of users; 1 for a GPU type), ``before``, ``after`` and ``change_gpus``: mean GPUs; ``most``: the name
+        with the largest change.
 
     Raises
     ------

@@ -14,6 +14,7 @@ from gpudemand.jobs.as_of import as_of
 from gpudemand.jobs.schema import FINISHED
 from gpudemand.jobs.time_parser import parse_timestamp
 from gpudemand.stages.settings import Settings
+from gpudemand.usage.idle import checked_idle_table
 from gpudemand.usage.series import checked_usage, recorded_until
 
 #: A column, or the part that each user belongs to; None is the total.
@@ -85,6 +86,10 @@ class Source(Protocol):
 
     def counts(self) -> dict[str, int | None]:
         """Numbers of jobs, users, ..., as `gpudemand.stages.log_tables.log_summary` names them."""
+        ...
+
+    def idle(self, by: str) -> pd.DataFrame:
+        """GPU-hours held at little utilization, as `gpudemand.usage.idle.idle_table` gives them."""
         ...
 
     def workload(self) -> pd.DataFrame:
@@ -200,6 +205,11 @@ class JobSource:
         """``jobs``, ``users``, ``groups``, ``clusters``, ``gpu_types`` and ``running``."""
         named = {f"{name}s": int(self.jobs[name].nunique()) for name in ("user", "group", "cluster", "gpu_type")}
         return {"jobs": len(self.jobs), **named, "running": int((self.jobs["status"] == "running").sum())}
+
+    def idle(self, by: str) -> pd.DataFrame:
+        """Of jobs that ended, where the log tells their utilization."""
+        prices = self.settings.prices
+        return checked_idle_table(self.jobs, by, None if prices is None else prices[0])
 
     def workload(self) -> pd.DataFrame:
         """The jobs themselves."""
