@@ -182,9 +182,10 @@ class SeriesSource:
         price = None if prices is None else prices[0]
         return idle_table(str(self.attrs["store"]), by, price=price, until=pd.Timestamp(str(self.settings.until)))
 
-    def workload(self) -> pd.DataFrame:
+    def workload(self, since: pd.Timestamp) -> pd.DataFrame:
         """Each day of each series as if it were one job; those who use GPUs take the place of the users."""
-        daily = to_long(binned_means(self.wide, "D", self.step).T).set_axis(["series", "start", "gpus"], axis=1)
+        recent = self.wide[self.wide.index >= since]
+        daily = to_long(binned_means(recent, "D", self.step).T).set_axis(["series", "start", "gpus"], axis=1)
         daily = daily[daily["gpus"] > 0].reset_index(drop=True)
         named = self._parts.loc[daily["series"]].reset_index(drop=True)
         named = named.rename(columns={self.unit: "user"}).filter(items=list(COLUMNS))

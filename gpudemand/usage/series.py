@@ -214,7 +214,11 @@ def recorded_until(jobs: pd.DataFrame) -> pd.Timestamp:
     >>> recorded_until(jobs)
     Timestamp('2026-03-03 00:00:00+0000', tz='UTC')
     """
-    log = check_jobs(jobs, allow_unknown=True)
+    return end_of_record(check_jobs(jobs, allow_unknown=True))
+
+
+def end_of_record(log: pd.DataFrame) -> pd.Timestamp:
+    """`recorded_until` of what `check_jobs` has returned."""
     submits = log["submit"].sort_values()
     last = submits.iloc[-1]
     newest = log[["submit", "start", "end"]].max().max()
