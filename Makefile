@@ -1,4 +1,4 @@
-# make report | test | lab | check | bench; each does its own set-up the first time.
+# make report | test | docs | lab | check | bench; each does its own set-up the first time.
 VENV ?= .venv
 PYTHON ?=
 BIN = $(VENV)/bin
@@ -12,7 +12,7 @@ BLAS_TESTS = tests/test_linalg.py tests/cost/test_augmented_linear.py tests/cost
 	tests/forecast/test_lag_regression.py tests/segments/test_segmenter.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup core report test lab check format lint types notebooks prescott modern giotto bench bench-cost bench-segments bench-forecast bench-planning clean
+.PHONY: help setup core docs report test lab check format lint types notebooks prescott modern giotto bench bench-cost bench-segments bench-forecast bench-planning clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1|/' | column -t -s '|'
@@ -28,6 +28,10 @@ report: core ## demand report on the bundled sample; LOG=jobs.csv ARGS="--format
 
 test: setup ## tests and docstring examples
 	@$(BIN)/python -m pytest -q -n auto $(ARGS)
+
+docs: ## the documentation: out/docs/index.html
+	@VENV="$(VENV)" PYTHON="$(PYTHON)" bash scripts/setup.sh docs
+	@PYTHONPATH=. $(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --builder html docs out/docs && echo out/docs/index.html
 
 lab: setup ## JupyterLab on the notebooks
 	@$(BIN)/jupyter lab notebooks

@@ -146,6 +146,18 @@ class Study:
         return self._chain.waits.table.copy()
 
     @property
+    def idle(self) -> pd.DataFrame:
+        """GPU-hours held at under 5, 20 and 50 % utilization; see `idle_table`.
+
+        Returns
+        -------
+        DataFrame
+            ``by`` (``user``, ``group``, ``partition`` or ``namespace``) and the columns of `idle_table`.
+        """
+        tables = {by: table.rename(columns={by: "unique_id"}) for by, table in self._chain.idle.items()}
+        return pd.concat(tables, names=["by"]).reset_index(level=0).reset_index(drop=True)
+
+    @property
     def segments(self) -> pd.DataFrame:
         """Segments of users, the largest first; see `segment_profiles`."""
         return self._chain.segments.profiles.copy()

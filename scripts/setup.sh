@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# setup.sh [core|all]: make .venv with what the command at hand needs; does nothing where that is there already.
-# core: gpudemand alone, enough for `make report`. all: also torch, tensorflow, giotto-tda, JupyterLab and the tools.
+# setup.sh [core|docs|all]: make .venv with what the command at hand needs; does nothing where that is there already.
+# core: gpudemand alone, enough for `make report`. docs: also Sphinx. all: also torch, tensorflow, giotto-tda, JupyterLab
+# and the tools.
 # PYTHON=/path/to/python3.12 chooses an interpreter, VENV=folder another place.
 set -eu
 cd "$(dirname "$0")/.."
@@ -8,7 +9,7 @@ set_=${1:-all}
 venv=${VENV:-.venv}
 
 fresh() { [ -e "$venv/.$1" ] && [ "$venv/.$1" -nt pyproject.toml ] && [ "$venv/.$1" -nt constraints.txt ]; }
-if fresh all || { [ "$set_" = core ] && fresh core; }; then exit 0; fi
+if fresh all || fresh "$set_" || { [ "$set_" = core ] && fresh docs; }; then exit 0; fi
 
 supported() { "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null; }
 
@@ -33,7 +34,12 @@ TXT
   exit 1
 fi
 
-[ "$set_" = core ] && what="gpudemand alone" || what="everything; torch and tensorflow are large"
+case $set_ in
+  core) what="gpudemand alone" extras= ;;
+  docs) what="gpudemand and Sphinx" extras="[docs]" ;;
+  all) what="everything; torch and tensorflow are large" ;;
+  *) echo "setup: $set_ is not core, docs or all." >&2; exit 1 ;;
+esac
 echo "setup: $("$python" --version) -> $venv ($what)"
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 bin="$venv/bin"
@@ -49,8 +55,8 @@ else
   echo "setup: uv cannot be had here, so pip does the same, in minutes instead of seconds"
   install=("${pip[@]}" install)
 fi
-if [ "$set_" = core ]; then
-  "${install[@]}" --constraint constraints.txt --editable .
+if [ "$set_" != all ]; then
+  "${install[@]}" --constraint constraints.txt --editable ".$extras"
 elif [ -n "$uv" ]; then
   "${install[@]}" --constraint constraints.txt --editable '.[all,dev]' giotto-tda
 else

@@ -92,6 +92,8 @@ def _optional_tables(chain: Chain) -> dict[str, pd.DataFrame]:
         tables["wait_plan"] = wait_plan.to_frame()
     if (orders := attempt("orders", lambda: chain.orders)) is not None:
         tables["orders"] = orders
+    if (idle := attempt("idle", lambda: chain.idle)) is not None:
+        tables |= {f"idle_{by}": table for by, table in idle.items()}
     if (drivers := attempt("drivers", lambda: chain.drivers)) is not None:
         tables["drivers"] = drivers
     if (segments := attempt("segments", lambda: chain.segments)) is not None:

@@ -57,7 +57,7 @@ class TopologicalSegmenter(ClusterMixin, BaseEstimator):
     ----------
     labels_ : ndarray of int, shape (n_users,)
         Segment of each user; 0 is the segment with the most GPU-hours.
-    probabilities_ : ndarray, shape (n_users, n_segments_)
+    probabilities_ : ndarray, shape (n_users, ``n_segments_``)
         Membership probabilities.
     n_segments_ : int
     features_ : DataFrame, shape (n_users, n_features)
@@ -69,7 +69,7 @@ class TopologicalSegmenter(ClusterMixin, BaseEstimator):
         Blocks used.
     selection_ : DataFrame or None
         ``stability``, ``gap`` and ``log_variance_ratio`` by number of segments, if it was chosen.
-    shares_ : ndarray, shape (n_segments_,)
+    shares_ : ndarray, shape (``n_segments_``,)
         Share of users in each segment.
 
     Notes
@@ -169,7 +169,7 @@ class TopologicalSegmenter(ClusterMixin, BaseEstimator):
         return np.asarray(self.predict_proba(X).argmax(axis=1))
 
     def predict_proba(self, X: object) -> FloatArray:
-        """Return the membership probabilities, shape (n_users, n_segments_).
+        """Return the membership probabilities, shape (n_users, ``n_segments_``).
 
         Parameters
         ----------

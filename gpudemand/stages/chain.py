@@ -13,6 +13,7 @@ from gpudemand.planning.capacity.wait_plan import WaitPlan
 from gpudemand.planning.scenarios.programme import Programme, add_programmes
 from gpudemand.stages.drivers import explain_change
 from gpudemand.stages.gpu_types import GpuTypePlans, check_installed, gpu_type_numbers, plan_gpu_types
+from gpudemand.stages.idle import idle_hours
 from gpudemand.stages.orders import compare_orders
 from gpudemand.stages.parts import Parts, forecast_parts, with_programmes
 from gpudemand.stages.requirement import Requirement, headline, installed_now, plan_requirement
@@ -69,6 +70,11 @@ class Chain:
     def waits(self) -> Waits:
         """Waits as they were."""
         return compute_waits(self.jobs, self.usage, self.settings)
+
+    @cached_property
+    def idle(self) -> dict[str, pd.DataFrame]:
+        """GPU-hours held at little utilization, by key."""
+        return idle_hours(self.source)
 
     @cached_property
     def drivers(self) -> pd.DataFrame:

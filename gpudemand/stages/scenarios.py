@@ -65,7 +65,8 @@ def plan_scenarios(
     InputError
         If no job was submitted in the last 28 days.
     """
-    forecast, jobs = requirement.forecast, source.workload()
+    forecast = requirement.forecast
+    jobs = source.workload(forecast["ds"].min() - pd.Timedelta(days=_DAYS))
     what_ifs = {basis: _what_if(jobs, forecast, basis, requirement.installed) for basis in requirement.plans}
     recent, skipped = what_ifs[MEAN].workload, Skipped()
     rows = [_row(BASE, requirement, requirement)]

@@ -18,6 +18,7 @@ from gpudemand.jobs.time_parser import parse_timestamp
 from gpudemand.stages.settings import BY, Settings
 from gpudemand.stages.source import Key
 from gpudemand.usage.bins import bin_edges, parse_freq
+from gpudemand.usage.idle import idle_table
 from gpudemand.usage.pulled import binned_means, gaps_between
 from gpudemand.usage.series import to_long
 
@@ -173,9 +174,18 @@ class SeriesSource:
         keys = dict.fromkeys(("user", "group", "cluster", "gpu_type", *self.keys))
         return {"jobs": None, **{f"{key}s": len(self.names(key)) for key in keys}, "running": 0}
 
-    def workload(self) -> pd.DataFrame:
+    def idle(self, by: str) -> pd.DataFrame:
+        """Of the samples of the store that the usage was read from."""
+        if "store" not in self.attrs:
+            raise InputError("this usage is only that of GPUs held, so what is idle is not known.")
+        prices = self.settings.prices
+        price = None if prices is None else prices[0]
+        return idle_table(str(self.attrs["store"]), by, price=price, until=pd.Timestamp(str(self.settings.until)))
+
+    def workload(self, since: pd.Timestamp) -> pd.DataFrame:
         """Each day of each series as if it were one job; those who use GPUs take the place of the users."""
-        daily = to_long(binned_means(self.wide, "D", self.step).T).set_axis(["series", "start", "gpus"], axis=1)
+        recent = self.wide[self.wide.index >= since]
+        daily = to_long(binned_means(recent, "D", self.step).T).set_axis(["series", "start", "gpus"], axis=1)
         daily = daily[daily["gpus"] > 0].reset_index(drop=True)
         named = self._parts.loc[daily["series"]].reset_index(drop=True)
         named = named.rename(columns={self.unit: "user"}).filter(items=list(COLUMNS))

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import pandas as pd
 
 from gpudemand._typing import STRING
-from gpudemand.jobs.as_of import as_of
+from gpudemand.jobs.as_of import checked_as_of
 from gpudemand.jobs.schema import FINISHED
 from gpudemand.jobs.time_parser import parse_timestamp
 from gpudemand.stages.settings import Settings
-from gpudemand.usage.series import checked_usage, recorded_until
+from gpudemand.usage.bins import bin_edges
+from gpudemand.usage.idle import checked_idle_table
+from gpudemand.usage.series import checked_usage, drop_last_bin, end_of_record
 
 #: A column, or the part that each user belongs to; None is the total.
 Key: TypeAlias = str | Mapping[str, str] | None
@@ -87,8 +89,12 @@ class Source(Protocol):
         """Numbers of jobs, users, ..., as `gpudemand.stages.log_tables.log_summary` names them."""
         ...
 
-    def workload(self) -> pd.DataFrame:
-        """Work that scenarios change, as a job table."""
+    def idle(self, by: str) -> pd.DataFrame:
+        """GPU-hours held at little utilization, as `gpudemand.usage.idle.idle_table` gives them."""
+        ...
+
+    def workload(self, since: pd.Timestamp) -> pd.DataFrame:
+        """Work since a time, which scenarios change, as a job table."""
         ...
 
     def gaps(self) -> list[tuple[pd.Timestamp, pd.Timestamp]]:
@@ -124,10 +130,10 @@ class JobSource:
     @classmethod
     def of(cls: type[Self], jobs: pd.DataFrame, settings: Settings) -> Self:
         """The log as it stood at ``settings.until``, or all of it where it stops being complete before that."""
-        until = end = recorded_until(jobs)
+        until = end = end_of_record(jobs)
         if settings.until is not None:
             until = parse_timestamp(settings.until, settings.tz, "until")
-        return cls(as_of(jobs, until) if until < end else jobs, replace(settings, until=until))
+        return cls(checked_as_of(jobs, until) if until < end else jobs, replace(settings, until=until))
 
     @property
     def attrs(self) -> Mapping[str, object]:
@@ -149,10 +155,23 @@ class JobSource:
         return sorted(self.jobs[by].dropna().astype(str).unique()) if by in self.jobs else []
 
     def usage(self, by: Key, freq: str, value: str, *, partial: bool = False) -> pd.DataFrame:
-        """Usage as `usage_series` computes it, under the names of the log."""
+        """Usage as `usage_series` computes it, under the names of the log; kept where `by` is a column."""
+        place = (None if by == "total" else by, freq, value)
+        if isinstance(by, Mapping):
+            usage = self._usage(by, freq, value)
+        elif (usage := self._computed.get(place)) is None:
+            usage = self._computed[place] = self._usage(by, freq, value)
+        last = usage["ds"].iloc[-1]
+        end = bin_edges(last, last + pd.Timedelta("1s"), freq, self.settings.tz)[-1]
+        return usage.copy() if partial or self.settings.until >= end else drop_last_bin(usage)
+
+    @cached_property
+    def _computed(self) -> dict[Any, pd.DataFrame]:
+        return {}
+
+    def _usage(self, by: Key, freq: str, value: str) -> pd.DataFrame:
         jobs, key = self._keyed(by)
-        settings = self.settings
-        usage = checked_usage(jobs, key, freq, value, until=settings.until, tz=settings.tz, partial=partial)
+        usage = checked_usage(jobs, key, freq, value, until=self.settings.until, tz=self.settings.tz)
         if key is not None:
             attrs = usage.attrs
             usage = usage.assign(unique_id=usage["unique_id"].map(original_names(jobs, key)).astype(STRING))
@@ -169,11 +188,11 @@ class JobSource:
 
     def gpu_hours(self, by: str) -> pd.Series:
         """GPU-hours by name."""
-        return self.usage(by, "MS", "gpu_hours", partial=True).groupby("unique_id")["y"].sum()
+        return self.usage(by, "D", "gpu_hours", partial=True).groupby("unique_id")["y"].sum()
 
     def most_held(self, by: Key) -> pd.Series:
         """Most GPUs held at once, by name."""
-        return self.usage(by, "MS", "gpus_peak", partial=True).groupby("unique_id")["y"].max()
+        return self.usage(by, self.settings.freq, "gpus_peak", partial=True).groupby("unique_id")["y"].max()
 
     def facts(self, by: str) -> pd.DataFrame:
         """``jobs``, ``median_wait_h``, ``mean_wait_h``, ``completed`` and ``last_use`` by name."""
@@ -201,9 +220,16 @@ class JobSource:
         named = {f"{name}s": int(self.jobs[name].nunique()) for name in ("user", "group", "cluster", "gpu_type")}
         return {"jobs": len(self.jobs), **named, "running": int((self.jobs["status"] == "running").sum())}
 
-    def workload(self) -> pd.DataFrame:
-        """The jobs themselves."""
-        return self.jobs
+    def idle(self, by: str) -> pd.DataFrame:
+        """Of jobs that ended, where the log tells their utilization."""
+        prices = self.settings.prices
+        return checked_idle_table(self.jobs, by, None if prices is None else prices[0])
+
+    def workload(self, since: pd.Timestamp) -> pd.DataFrame:
+        """The jobs that were submitted since."""
+        recent = self.jobs[self.jobs["submit"] >= since]
+        recent.attrs = dict(self.jobs.attrs)
+        return recent
 
     def gaps(self) -> list[tuple[pd.Timestamp, pd.Timestamp]]:
         """None: a log of jobs does not tell them."""

@@ -9,8 +9,8 @@ import pandas as pd
 
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError
-from gpudemand.segments import ExtrapolationWarning, TopologicalSegmenter, segment_profiles
 from gpudemand.forecast.base.windows import fill_missing
+from gpudemand.segments import ExtrapolationWarning, TopologicalSegmenter, segment_profiles
 from gpudemand.stages.source import Source
 from gpudemand.usage.series import to_wide
 

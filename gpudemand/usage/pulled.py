@@ -57,8 +57,8 @@ def pulled_usage(
     -------
     DataFrame
         ``unique_id``, ``ds`` and ``y`` in GPUs, sorted. Zero where something was scraped and a series had none; no row
-        (NaN in a bin) where nothing was scraped. ``attrs`` hold ``kind``, ``by``, ``step``, ``gaps``, and ``installed``:
-        the GPUs allocatable on the nodes from each time on at which their number changed.
+        (NaN in a bin) where nothing was scraped. ``attrs`` hold ``kind``, ``by``, ``store``, ``step``, ``gaps``, and
+        ``installed``: the GPUs allocatable on the nodes from each time on at which their number changed.
 
     Raises
     ------
@@ -81,6 +81,7 @@ def pulled_usage(
     usage["unique_id"] = usage["unique_id"].astype(STRING)
     changes = installed[installed.diff() != 0]
     usage.attrs = {"kind": "measured", "value": "gpus", "by": "/".join(keys), "step": str(step), "gaps": gaps}
+    usage.attrs["store"] = os.fspath(path)
     usage.attrs["installed"] = {time.isoformat(): float(gpus) for time, gpus in changes.items()}
     return usage
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from gpudemand._validation import InputError, check_choice, check_columns, check_usage
-from gpudemand.jobs.files import LIMITS, Limits
+from gpudemand.jobs.files import LIMITS, NO_LIMITS, Limits
 from gpudemand.jobs.readers import read_jobs
 from gpudemand.jobs.registry import USAGE_ONLY
 from gpudemand.jobs.text import open_parquet
@@ -80,15 +80,20 @@ def read_log(
     """
     if format == "canonical" and is_store(path) and not read_store(path).months("jobs"):
         return pulled_usage(path, by="namespace/gpu_type", tz=tz or "UTC")
-    if format == USAGE_ONLY or (format == "canonical" and {"unique_id", "ds", "y"} <= _columns(path)):
-        return read_usage(path, format, tz=tz, limits=limits)
+    if format == USAGE_ONLY or (
+        format == "canonical" and {"unique_id", "ds", "y"} <= _columns(path, limits or NO_LIMITS)
+    ):
+        usage = read_usage(path, format, tz=tz, limits=limits)
+        if usage["ds"].dt.tz is None:
+            raise InputError(f"the times in {path.name!r} have no zone; add tz, such as --tz Europe/Berlin.")
+        return usage
     return read_jobs(path, format=format, tz=tz, origin=origin, limits=limits)
 
 
-def _columns(path: Path) -> set[str]:
+def _columns(path: Path, limits: Limits) -> set[str]:
     """Names of the columns of a plain file; none of any other."""
     if path.suffix == ".parquet" and path.is_file():
-        with open_parquet(path, LIMITS) as file:
+        with open_parquet(path, limits) as file:
             return set(file.schema_arrow.names)
     if path.suffix != ".csv" or not path.is_file():
         return set()

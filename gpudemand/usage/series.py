@@ -96,9 +96,7 @@ def usage_series(
     2       ada 2026-03-03 00:00:00+00:00   8.0
     """
     source = Path(jobs) if isinstance(jobs, (str, os.PathLike)) else check_jobs(jobs, tz=tz, allow_unknown=True)
-    return checked_usage(
-        source, by, freq, value, start=start, until=until, tz=tz, pending=pending, partial=partial
-    )
+    return checked_usage(source, by, freq, value, start=start, until=until, tz=tz, pending=pending, partial=partial)
 
 
 def checked_usage(
@@ -216,7 +214,11 @@ def recorded_until(jobs: pd.DataFrame) -> pd.Timestamp:
     >>> recorded_until(jobs)
     Timestamp('2026-03-03 00:00:00+0000', tz='UTC')
     """
-    log = check_jobs(jobs, allow_unknown=True)
+    return end_of_record(check_jobs(jobs, allow_unknown=True))
+
+
+def end_of_record(log: pd.DataFrame) -> pd.Timestamp:
+    """`recorded_until` of what `check_jobs` has returned."""
     submits = log["submit"].sort_values()
     last = submits.iloc[-1]
     newest = log[["submit", "start", "end"]].max().max()

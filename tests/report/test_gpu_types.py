@@ -96,7 +96,11 @@ def test_retired_and_unused_types_are_listed(log, selected):
 
 def test_installed_of_a_type_defaults_to_its_maximum_held(log, selected):
     types, _ = plan(log, selected)
-    most = compute_usage_tables(JobSource.of(log, Settings(horizon=7))).tables["gpu_types"].set_index("gpu_type")["gpus_peak"]
+    most = (
+        compute_usage_tables(JobSource.of(log, Settings(horizon=7)))
+        .tables["gpu_types"]
+        .set_index("gpu_type")["gpus_peak"]
+    )
     assert types.table.set_index("gpu_type").loc[most.index, "installed"].to_dict() == most.to_dict()
 
 

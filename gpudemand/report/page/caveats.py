@@ -147,8 +147,8 @@ def _rejected(log: pd.Series) -> list[str]:
 
 def _skipped(skipped: Skipped) -> list[str]:
     """A sentence per reason, with all sections that it is the reason for."""
-    titles = {reason: [_TITLES[name] for name in skipped if skipped[name] == reason] for reason in skipped.values()}
-    return [f"{', '.join(names)} skipped: {reason}" for reason, names in titles.items()]
+    titles = {reason: [_TITLES[name] for name in _TITLES if skipped.get(name) == reason] for reason in skipped.values()}
+    return [f"{', '.join(names)} skipped: {reason}" for reason, names in titles.items() if names]
 
 
 def _gaps(gaps: pd.DataFrame) -> list[str]:
@@ -158,8 +158,8 @@ def _gaps(gaps: pd.DataFrame) -> list[str]:
     longest = f"{format_time(first['begin'])} to {format_time(first['end'])}"
     hours = f"{format_count(gaps['hours'].sum(), 1)} hours in {format_count(len(gaps))} gap{'s' * (len(gaps) > 1)}"
     return [
-        f"Nothing was recorded for {hours}, the longest from {longest}: they count as unknown, not as zero, and a bin of "
-        "which less than half was recorded is left out."
+        f"Nothing was recorded for {hours}, the longest from {longest}: they count as unknown, not as zero, and a "
+        "bin of which less than half was recorded is left out."
     ]
 
 

@@ -107,7 +107,8 @@ def _history(usage: UsageTables, series: str) -> pd.DataFrame:
 
 def _plan(usage: UsageTables, requirement: Requirement) -> CapacityPlanDisplay:
     by_bin = requirement.envelope()
-    held = usage.total[usage.total["unique_id"] == usage.total["unique_id"].iloc[-1]]
+    held = _history(usage, PEAK)  # last of the series, where there are two
+    held = held[held["unique_id"] == held["unique_id"].iloc[-1]]
     return CapacityPlanDisplay(
         by_bin,
         history=held.tail(HORIZONS_SHOWN * len(by_bin)),

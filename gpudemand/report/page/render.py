@@ -110,7 +110,7 @@ def render(
         formats=formats,
         tables={
             name: format_table(name, tables[name], columns, limit=30 if name == "models" else 15)
-            for name, columns in _SHOWN.items()
+            for name, columns in (_SHOWN | dict.fromkeys((f"idle_{by}" for by in BY), None)).items()
             if name in tables
         },
         top=_top_ten(tables["concentration"]),
@@ -138,6 +138,7 @@ def _texts(chain: Chain, tables: dict[str, pd.DataFrame], earlier: EarlierReport
         "segment_notes": () if segments is None else segments.notes,
         "part": "" if parts is None else parts.by.replace("gpu_type", "GPU type"),
         "part_model": "" if parts is None else parts.model,
+        "idle": sentences.idle(attempt("idle", lambda: chain.idle)),
         "wanted": sentences.wanted(tables["wanted"], chain.settings.freq) if "wanted" in tables else "",
     }
 

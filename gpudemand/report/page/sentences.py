@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -101,6 +102,26 @@ def wanted(table: pd.DataFrame, freq: str) -> str:
     return (
         f"In the last {format_count(len(last))} {bin_name(freq)}s a mean of {held} GPUs was held; it would have been "
         f"{more} with room for each job at its submission."
+    )
+
+
+def idle(tables: Mapping[str, pd.DataFrame] | None) -> str:
+    """GPU-hours that were held and hardly used, from a table of them by any key; empty where they are not known.
+
+    Examples
+    --------
+    >>> row = {"gpu_hours": [80.0], "measured": [40.0], "under_5": [10.0], "under_20": [20.0], "under_50": [30.0]}
+    >>> print(idle({"user": pd.DataFrame(row)}))
+    Of 40 GPU-hours with known utilization (50% of all), 25% were held at under 5%, 50% at under 20%, 75% at under 50%.
+    """
+    if not tables:
+        return ""
+    sums = next(iter(tables.values())).sum(numeric_only=True)
+    known, share = format_count(sums["measured"]), format_share(sums["measured"] / sums["gpu_hours"])
+    first, *others = (f"{format_share(sums[f'under_{limit}'] / sums['measured'])}" for limit in (5, 20, 50))
+    return (
+        f"Of {known} GPU-hours with known utilization ({share} of all), {first} were held at under 5%, "
+        f"{others[0]} at under 20%, {others[1]} at under 50%."
     )
 
 

@@ -1,0 +1,116 @@
+"""Pages of the reference: every public name of the package, and every command of the shell."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+import gpudemand
+
+#: Packages whose public names are commands or entry points of these.
+_NOT_A_LIBRARY = {"gpudemand.cli"}
+
+
+def library() -> dict[str, list[str]]:
+    """Package -> its public names in full, each once: where it is shortest to import.
+
+    Examples
+    --------
+    >>> names = library()
+    >>> "gpudemand.ETS" in names["gpudemand.forecast"], "gpudemand.forecast.Panel" in names["gpudemand.forecast"]
+    (True, True)
+    >>> "gpudemand.Study" in names["gpudemand"]
+    True
+    """
+    top = {name: getattr(gpudemand, name) for name in gpudemand.__all__}
+    pages: dict[str, list[str]] = {"gpudemand": []}
+    for module in _packages():
+        own = (name for name in module.__all__ if top.get(name) is not getattr(module, name))
+        pages[module.__name__] = [f"{module.__name__}.{name}" for name in own]
+    for name, thing in top.items():
+        home = ".".join(thing.__module__.split(".")[:2])
+        pages[home if home in pages else "gpudemand"].append(f"gpudemand.{name}")
+    return {page: sorted(names, key=lambda name: name.rpartition(".")[2]) for page, names in pages.items() if names}
+
+
+def _packages() -> Iterator[Any]:
+    for found in pkgutil.walk_packages(gpudemand.__path__, "gpudemand."):
+        if found.ispkg and found.name not in _NOT_A_LIBRARY:
+            module = importlib.import_module(found.name)
+            if getattr(module, "__all__", ()):
+                yield module
+
+
+def lookup(name: str) -> Any:
+    """Return the object of a full public name."""
+    module, _, attribute = name.rpartition(".")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def page(package: str, names: list[str]) -> str:
+    """Return the page of a package: what it is for, and a table of its names, each with a page of its own.
+
+    Parameters
+    ----------
+    package : str
+    names : list of str
+        In full.
+
+    Returns
+    -------
+    str
+        reStructuredText.
+    """
+    module = importlib.import_module(package)
+    about = (inspect.getdoc(module) or "").split("\n\n")[0]
+    constants = [name for name in names if not callable(lookup(name))]
+    rows = [f"   {name}" for name in names if name not in constants]
+    lines = [package, "=" * len(package), "", about, "", ".. autosummary::", "   :toctree: api", "", *rows, ""]
+    for name in constants:
+        lines += [f".. py:data:: {name}", f"   :value: {lookup(name)!r}", ""]
+    return "\n".join(lines)
+
+
+def commands() -> str:
+    """Return the page of the shell: every command with its arguments and options, in Markdown."""
+    from gpudemand.cli.app import app
+
+    root = typer.main.get_command(app)
+    parts = ["# Commands", "", "`gpudemand COMMAND --help` prints the same.", ""]
+    return "\n".join([*parts, *_command_lines("gpudemand", root)])
+
+
+def _command_lines(name: str, command: Any) -> Iterator[str]:
+    children = getattr(command, "commands", {})
+    if not children:
+        about = (command.help or "").split("\n\n")
+        yield from (f"## {name}", "", *(line for text in about for line in (text, "")))
+        yield from (
+            "| | |",
+            "|---|---|",
+            *(_row(parameter) for parameter in command.params if parameter.name != "help"),
+        )
+        yield ""
+    for child, inner in children.items():
+        yield from _command_lines(f"{name} {child}", inner)
+
+
+def _row(parameter: Any) -> str:
+    """Row of a table: how an argument or option is written, what it is, and its default."""
+    is_option = parameter.param_type_name == "option"
+    label = (
+        ", ".join([*parameter.opts, *parameter.secondary_opts])
+        if is_option
+        else (parameter.metavar or parameter.name.upper())
+    )
+    about = parameter.help or ""
+    if parameter.required:
+        about += " Required."
+    elif parameter.default not in (None, False, "", ()):
+        about += f" Default: `{parameter.default}`."
+    return f"| `{label}` | {about.replace('|', chr(92) + '|').strip()} |"

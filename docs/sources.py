@@ -1,0 +1,63 @@
+"""Pages that are made from the package and its notebooks, beside those that are written by hand."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from pathlib import Path
+
+from docs.api_pages import commands, library, page
+
+_ROW = re.compile(r"^\| \[(\w+)\]\(notebooks/\1\.ipynb\) \| (.+?) \| (.+?) \|$", re.MULTILINE)
+
+
+def write_sources(docs: Path) -> None:
+    """Write the reference, the commands and the gallery; what has not changed keeps its time, so that builds are short.
+
+    Parameters
+    ----------
+    docs : Path
+        The folder of the pages.
+    """
+    for name, text in reference_pages().items():
+        _write(docs / "reference" / name, text.encode())
+    for file in sorted((docs.parent / "notebooks").glob("*.ipynb")):
+        _write(docs / "notebooks" / file.name, file.read_bytes())
+        _write(docs / "notebooks" / f"{file.stem}.png", thumbnail(json.loads(file.read_text(encoding="utf-8"))))
+    _write(docs / "notebooks" / "index.md", gallery((docs.parent / "README.md").read_text(encoding="utf-8")).encode())
+
+
+def reference_pages() -> dict[str, str]:
+    """File name -> text of the generated pages of the reference."""
+    pages = {f"{package}.rst": page(package, names) for package, names in library().items()}
+    return {**pages, "commands.md": commands()}
+
+
+def notebook_rows(readme: str) -> list[tuple[str, str, str]]:
+    """Notebooks of the README: name, question, answer."""
+    return _ROW.findall(readme)
+
+
+def gallery(readme: str) -> str:
+    """Return the page of the notebooks: a card each, with its question, its answer and one of its figures."""
+    rows = notebook_rows(readme)
+    cards = [
+        f":::{{grid-item-card}} {question}\n:img-top: {name}.png\n:link: {name}\n:link-type: doc\n\n{answer}\n:::"
+        for name, question, answer in rows
+    ]
+    about = "Each asks one question and answers it; the outputs are stored in the repository, and CI runs every notebook from a fresh kernel."
+    toctree = ["```{toctree}", ":hidden:", "", *(name for name, _, _ in rows), "```", ""]
+    return "\n\n".join(["# Notebooks", about, "::::{grid} 1 2 2 3\n:gutter: 3", *cards, "::::", "\n".join(toctree)])
+
+
+def thumbnail(notebook: dict[str, object]) -> bytes:
+    """Return the first figure of a notebook, a PNG image."""
+    outputs = (output for cell in notebook["cells"] for output in cell.get("outputs", ()))
+    return base64.b64decode(next(o["data"]["image/png"] for o in outputs if "image/png" in o.get("data", {})))
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.is_file() or path.read_bytes() != content:
+        path.write_bytes(content)
