@@ -36,7 +36,7 @@ def parsed(words):
 
 def commands():
     """Every call of gpudemand in the recipes, as a list of words."""
-    text = "\n".join(block for kind in ("sh", "cron", "ini", "yaml") for block in blocks(kind))
+    text = "\n".join(block for kind in ("sh", "text", "ini", "yaml") for block in blocks(kind))
     calls = re.findall(r"(?:^|/|\s)gpudemand ((?:pull|report|init) .*)$", text, flags=re.MULTILINE)
     return [shlex.split(re.split(r" \|\| | && ", call)[0]) for call in calls]
 
@@ -53,7 +53,7 @@ def test_commands_are_found_in_every_recipe():
 
 
 def test_cron_lines_have_five_times_and_a_command_that_the_shell_parses():
-    (cron,) = blocks("cron")
+    (cron,) = blocks("text")
     lines = [line for line in cron.splitlines() if "=" not in line.split()[0]]
     assert len(lines) == 2
     for line in lines:
@@ -64,7 +64,7 @@ def test_cron_lines_have_five_times_and_a_command_that_the_shell_parses():
 
 
 def test_a_due_order_is_said_and_an_error_fails():
-    (cron,) = blocks("cron")
+    (cron,) = blocks("text")
     after = cron.splitlines()[-1].partition(" --check ")[2]
     said = {status: _shell(f"(exit {status}) {after}") for status in (0, 2, 3)}
     assert {status: run.stdout != "" for status, run in said.items()} == {0: False, 2: False, 3: True}

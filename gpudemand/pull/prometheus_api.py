@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -20,6 +21,9 @@ from gpudemand._validation import InputError, shorten
 MAX_POINTS = 11_000
 _RETRIES = 5
 _FIRST_PAUSE_S = 1.0
+#: What systems say of a host that does not exist.
+_NO_HOST = ("name or service not known", "no address associated", "nodename nor servname", "getaddrinfo failed")
+_CLOCKS_APART = pd.Timedelta("5min")
 _TEMPORARY = (429, 500, 502, 503, 504)
 _TOO_MUCH = ("too many samples", "timed out", "timeout", "exceeded maximum resolution", "query_timeout", "canceled")
 
@@ -154,10 +158,28 @@ class PrometheusClient:
         except requests.exceptions.ChunkedEncodingError as error:
             raise _TemporaryError(f"the answer of {self.place} was cut off.") from error
         except requests.exceptions.ConnectionError as error:
+            if any(words in str(error).lower() for words in _NO_HOST):
+                host = urlsplit(self.url).hostname
+                raise InputError(f"there is no host {host!r} (of {self.place}); correct the address.") from error
             raise _TemporaryError(f"{self.place} cannot be reached ({_reason(error)}).") from error
         except requests.exceptions.RequestException as error:
             raise InputError(f"{self.place} cannot be asked ({shorten(str(error), 120)}).") from error
-        return self._content(answer)
+        content = self._content(answer)
+        self._check_clock(answer)
+        return content
+
+    def _check_clock(self, answer: requests.Response) -> None:
+        """Raise if the server's clock, where it says its time, and this machine's are far apart."""
+        try:
+            theirs = pd.Timestamp(parsedate_to_datetime(answer.headers["Date"]))
+        except (KeyError, TypeError, ValueError):
+            return
+        now = pd.Timestamp.now(tz="UTC")
+        if theirs.tzinfo is not None and "Age" not in answer.headers and abs(now - theirs) > _CLOCKS_APART:
+            raise InputError(
+                f"the clock of this machine says {now:%Y-%m-%d %H:%M} and that of {self.place} {theirs:%Y-%m-%d %H:%M} "
+                "(UTC); set the one that is off."
+            )
 
     def _content(self, answer: requests.Response) -> Any:
         try:
@@ -190,7 +212,13 @@ class PrometheusClient:
 def _reason(error: requests.exceptions.ConnectionError) -> str:
     """The innermost reason, without the objects around it."""
     text = str(error)
-    known = ("Name or service not known", "Connection refused", "No route to host", "timed out", "Connection reset")
+    known = (
+        "Temporary failure in name resolution",
+        "Connection refused",
+        "No route to host",
+        "timed out",
+        "Connection reset",
+    )
     return next((words for words in known if words.lower() in text.lower()), str(shorten(text, 120)))
 
 

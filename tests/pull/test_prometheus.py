@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -224,6 +226,50 @@ def test_nobody_there(tmp_path):
     nobody = PrometheusClient("http://127.0.0.1:9", first_pause_s=0.001)
     with pytest.raises(InputError, match=r"http://127\.0\.0\.1:9 cannot be reached \(Connection refused\)"):
         prometheus.pull_prometheus(tmp_path / "store", nobody)
+
+
+@pytest.mark.parametrize(
+    ("said", "message", "times"),
+    [
+        ("Name or service not known", "there is no host 'promtheus' (of http://promtheus:9090); correct", 1),
+        ("Temporary failure in name resolution", "(failure in name resolution), 5 times in a row", 5),
+    ],
+)
+def test_an_unknown_host_is_said_at_once(monkeypatch, said, message, times):
+    asked = []
+
+    def resolve(*arguments, **_):
+        asked.append(arguments)
+        raise socket.gaierror(-2, said)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    client = PrometheusClient("http://promtheus:9090", first_pause_s=0)
+    with pytest.raises(InputError) as caught:
+        client.samples("up", pd.DatetimeIndex([FIRST]))
+    assert message in str(caught.value)
+    assert len(asked) == times
+
+
+@pytest.mark.parametrize(
+    ("hours", "age", "refused"), [(2, None, True), (-2, None, True), (-2, "7200", False), (0, None, False)]
+)
+def test_a_clock_that_is_off_is_said(server, monkeypatch, hours, age, refused):
+    class Clock(Handler):
+        def date_time_string(self, timestamp=None):
+            return super().date_time_string(time.time() + 3600 * hours)
+
+        def end_headers(self):
+            if age:
+                self.send_header("Age", age)
+            super().end_headers()
+
+    server.RequestHandlerClass = Clock
+    client, times = PrometheusClient(server.url), pd.DatetimeIndex([FIRST])
+    if not refused:
+        client.samples(prometheus._ALLOCATABLE, times)
+        return
+    with pytest.raises(InputError, match=r"the clock of this machine says .* set the one that is off"):
+        client.samples(prometheus._ALLOCATABLE, times)
 
 
 def test_a_server_that_hangs(server, tmp_path):
