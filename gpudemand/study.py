@@ -17,6 +17,7 @@ from gpudemand.planning.scenarios.programme import Programme
 from gpudemand.report.build import MANIFEST, write_report
 from gpudemand.report.page.sentences import dates, requirement
 from gpudemand.stages.chain import Chain
+from gpudemand.stages.clusters import EACH, select_clusters
 from gpudemand.stages.series_source import SeriesSource, is_usage
 from gpudemand.stages.settings import Installed, Settings
 from gpudemand.stages.source import JobSource, Source
@@ -66,6 +67,9 @@ class Study:
         refused without it.
     until : time-like, optional
         End of the period; by default where the log stops being complete. Before that, the log as it stood then.
+    cluster : str or sequence of str, optional
+        Names of the clusters that are studied, as one pool; or ``"each"``: all, each a pool of its own, whose GPUs
+        `installed` may give by their names. By default all, as one pool.
     prices : (float, float), optional
         Prices of a GPU-hour, reserved and on demand, in any currency.
     programmes : sequence of Programme, default=()
@@ -104,14 +108,17 @@ class Study:
         service_level: float = 0.95,
         tz: str | None = None,
         until: object = None,
+        cluster: str | Sequence[str] | None = None,
         prices: tuple[float, float] | None = None,
         programmes: Sequence[Programme] = (),
         progress: Callable[[str], None] | None = None,
     ) -> None:
         targets = (installed, target_utilization, service_level, lead_time, wait, wait_share)
         bins = 0 if horizon is None else int(check_number("horizon", horizon, 1, 100_000, integer=True))
-        settings = Settings(by, freq, bins, *targets, tz or "UTC", until, prices)
-        self._chain = Chain(_source(jobs, settings, tz), programmes, progress)
+        pool = "cluster" if cluster == EACH else "gpu_type"
+        settings = Settings(by, freq, bins, *targets, tz or "UTC", until, prices, pool=pool)
+        given = select_clusters(as_pandas(jobs, "jobs"), cluster)
+        self._chain = Chain(_source(given, settings, tz), programmes, progress)
 
     @property
     def usage(self) -> pd.DataFrame:
@@ -183,8 +190,12 @@ class Study:
 
     @property
     def plan(self) -> pd.DataFrame:
-        """GPUs required against GPUs installed: a row for the mean, and one for the peak or for waits."""
-        return self._chain.requirement.summary
+        """GPUs required against GPUs installed: a row for the mean, and one for the peak or for waits.
+
+        Where each cluster is a pool of its own, a row for all as one pool, and one for each cluster.
+        """
+        chain = self._chain
+        return chain.cluster_plans.table.copy() if chain.settings.pool == "cluster" else chain.requirement.summary
 
     @property
     def wait_plan(self) -> pd.DataFrame:
@@ -245,8 +256,7 @@ class Study:
         return f"<p><b>{answer}</b> {when}</p>{self.plan.to_html(index=False)}"
 
 
-def _source(table: object, settings: Settings, tz: str | None) -> Source:
-    given = as_pandas(table, "jobs")
+def _source(given: pd.DataFrame, settings: Settings, tz: str | None) -> Source:
     if is_usage(given):
         names = printable(given[["unique_id"]])
         usage = given.assign(unique_id=names["unique_id"])
@@ -273,6 +283,7 @@ class StudyOptions(TypedDict, total=False):
     service_level: float
     tz: str | None
     until: object
+    cluster: str | Sequence[str] | None
     prices: tuple[float, float] | None
     programmes: Sequence[Programme]
     progress: Callable[[str], None] | None

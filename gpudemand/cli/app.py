@@ -99,6 +99,9 @@ def report(
         ),
     ] = None,
     until: Until = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="Clusters, such as alpha,beta, as one pool; or each: all, each its own pool.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder to write into.")] = Path("gpudemand-report"),
     no_limits: NoLimits = False,
     quiet: Quiet = False,
