@@ -12,6 +12,7 @@ import pandas as pd
 from gpudemand._atomic import check_replaceable
 from gpudemand._tables import printable
 from gpudemand._validation import as_pandas, check_number
+from gpudemand.forecast.base.external import as_forecaster
 from gpudemand.jobs.table import check_jobs
 from gpudemand.planning.scenarios.programme import Programme
 from gpudemand.report.build import MANIFEST, write_report
@@ -74,6 +75,8 @@ class Study:
         Prices of a GPU-hour, reserved and on demand, in any currency.
     programmes : sequence of Programme, default=()
         Work to come that is in no log yet.
+    forecasters : sequence, default=()
+        Further candidates for the forecast of the total, also of other libraries; see `ExternalForecaster`.
     progress : callable, optional
         Called with the name of each step as it begins.
 
@@ -111,6 +114,7 @@ class Study:
         cluster: str | Sequence[str] | None = None,
         prices: tuple[float, float] | None = None,
         programmes: Sequence[Programme] = (),
+        forecasters: Sequence[object] = (),
         progress: Callable[[str], None] | None = None,
     ) -> None:
         targets = (installed, target_utilization, service_level, lead_time, wait, wait_share)
@@ -118,7 +122,9 @@ class Study:
         pool = "cluster" if cluster == EACH else "gpu_type"
         settings = Settings(by, freq, bins, *targets, tz or "UTC", until, prices, pool=pool)
         given = select_clusters(as_pandas(jobs, "jobs"), cluster)
-        self._chain = Chain(_source(given, settings, tz), programmes, progress)
+        self._chain = Chain(
+            _source(given, settings, tz), programmes, progress, [as_forecaster(model) for model in forecasters]
+        )
 
     @property
     def usage(self) -> pd.DataFrame:
@@ -286,6 +292,7 @@ class StudyOptions(TypedDict, total=False):
     cluster: str | Sequence[str] | None
     prices: tuple[float, float] | None
     programmes: Sequence[Programme]
+    forecasters: Sequence[object]
     progress: Callable[[str], None] | None
 
 

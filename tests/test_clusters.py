@@ -50,11 +50,11 @@ def test_each_cluster_is_a_row_of_the_plan(tmp_path):
 
 
 def test_names_are_known_or_refused():
-    with pytest.raises(InputError, match="no cluster 'alfa'.*alpha"):
+    with pytest.raises(InputError, match=r"no cluster 'alfa'.*alpha"):
         Study(LOG, cluster="alfa")
     with pytest.raises(InputError, match="names no clusters"):
         Study(make_log(days=40), cluster="each")
-    with pytest.raises(InputError, match="no number for 'beta'.*each cluster"):
+    with pytest.raises(InputError, match=r"no number for 'beta'.*each cluster"):
         Study(LOG, cluster="each", installed={"alpha": 1, "gamma": 2})
 
 

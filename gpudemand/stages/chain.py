@@ -9,6 +9,7 @@ from functools import cached_property
 import pandas as pd
 
 from gpudemand._validation import InputError, Skipped
+from gpudemand.forecast import Forecaster
 from gpudemand.planning.capacity.wait_plan import WaitPlan
 from gpudemand.planning.scenarios.programme import Programme, add_programmes
 from gpudemand.stages.drivers import explain_change
@@ -40,6 +41,8 @@ class Chain:
         Work to come that is in no log yet.
     begin : callable, optional
         Called with the name of each stage as it begins.
+    forecasters : sequence of Forecaster, default=()
+        Candidates for the forecast of the total, besides our own.
     """
 
     def __init__(
@@ -47,11 +50,12 @@ class Chain:
         source: Source,
         programmes: Sequence[Programme] = (),
         begin: Callable[[str], None] | None = None,
+        forecasters: Sequence[Forecaster] = (),
     ) -> None:
         check_installed(source)
         self.source, settings = source, source.settings
         self.settings = replace(settings, horizon=settings.horizon or default_horizon(source))
-        self.programmes = tuple(programmes)
+        self.programmes, self.forecasters = tuple(programmes), tuple(forecasters)
         self.skipped = Skipped()
         self.begin = begin or (lambda step: None)
 
@@ -86,7 +90,7 @@ class Chain:
         """Selected model and its backtest; the forecast is of the work in the log."""
         total = self.usage.total
         self.begin("Backtesting forecasters")
-        return select_and_forecast(total, self.settings.horizon, self.settings.service_level)
+        return select_and_forecast(total, self.settings.horizon, self.settings.service_level, self.forecasters)
 
     @cached_property
     def demand(self) -> SelectedForecast:
