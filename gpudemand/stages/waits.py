@@ -23,7 +23,7 @@ from gpudemand.stages.source import tells_waits
 from gpudemand.stages.usage_tables import MEAN, WAIT, UsageTables
 from gpudemand.units import SECONDS_PER_HOUR
 from gpudemand.usage.series import recorded_until
-from gpudemand.usage.waits import wait_table
+from gpudemand.usage.waits import checked_wait_tables
 
 ALL = "all"
 #: Period whose waits tell how many of the GPUs run jobs.
@@ -77,8 +77,8 @@ def compute_waits(jobs: pd.DataFrame, usage: UsageTables, settings: Settings) ->
     wanted, attrs = usage.total[usage.total["unique_id"] == MEAN], jobs.attrs
     jobs = jobs[jobs["submit"] <= period_end(usage.total)].reset_index(drop=True)
     jobs.attrs = attrs
-    by_size = wait_table(jobs, "size", tz=settings.tz)
-    table = pd.concat([wait_table(jobs, tz=settings.tz), by_size.set_axis(by_size.index.astype(STRING))])
+    every, by_size = checked_wait_tables(jobs, [None, "size"], settings.tz)
+    table = pd.concat([every, by_size.set_axis(by_size.index.astype(STRING))])
     hours = (table[list(_SECONDS)] / SECONDS_PER_HOUR).rename(columns=lambda name: name.replace("_s", "_h"))
     others = table.drop(columns=["jobs", *_SECONDS])
     table = pd.concat([table[["jobs"]], hours, others], axis=1).rename_axis("size").reset_index()
