@@ -21,7 +21,6 @@ extensions = [
     "sphinx_design",
 ]
 templates_path = ["_templates"]
-smartquotes = False  # "--wait" is no dash
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 nb_execution_mode = "off"  # outputs are stored in the notebooks, and CI runs these on its own

@@ -7,7 +7,8 @@ import json
 import re
 from pathlib import Path
 
-from docs.api_pages import commands, library, page
+import gpudemand
+from docs.api_pages import commands, library, page, schema
 
 _ROW = re.compile(r"^\| \[(\w+)\]\(notebooks/\1\.ipynb\) \| (.+?) \| (.+?) \|$", re.MULTILINE)
 
@@ -31,6 +32,8 @@ def write_sources(docs: Path) -> None:
 def reference_pages() -> dict[str, str]:
     """File name -> text of the generated pages of the reference."""
     pages = {f"{package}.rst": page(package, names) for package, names in library().items()}
+    for file in sorted(Path(gpudemand.__file__).parent.rglob("*.schema.json")):
+        pages[f"{file.stem}.md"] = schema(json.loads(file.read_text(encoding="utf-8")))
     return {**pages, "commands.md": commands()}
 
 
@@ -46,7 +49,7 @@ def gallery(readme: str) -> str:
         f":::{{grid-item-card}} {question}\n:img-top: {name}.png\n:link: {name}\n:link-type: doc\n\n{answer}\n:::"
         for name, question, answer in rows
     ]
-    about = "Each asks one question and answers it; the outputs are stored in the repository, and CI runs every notebook from a fresh kernel."
+    about = "Each asks one question. The outputs are stored; CI runs every notebook from a fresh kernel."
     toctree = ["```{toctree}", ":hidden:", "", *(name for name, _, _ in rows), "```", ""]
     return "\n\n".join(["# Notebooks", about, "::::{grid} 1 2 2 3\n:gutter: 3", *cards, "::::", "\n".join(toctree)])
 

@@ -27,6 +27,8 @@ BLOCK = re.compile(r"^(`{3,})([\w{}-]*)[^\n]*\n(.*?)^\1$", re.MULTILINE | re.DOT
 SHELL = {"", "bash", "sh", "shell"}
 #: Languages that nothing here runs.
 SHOWN = {"json", "ini", "text", "yaml", "sql"}
+#: Characters of code that fit beside the contents.
+WIDEST = 88
 #: What a page needs beyond the package itself.
 EXTRAS = {"workers": ("distributed", "dask_jobqueue")}
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
@@ -123,7 +125,9 @@ class TestEveryPage:
     def test_every_block_is_checked(self, page):
         languages = {language for _, language, _ in BLOCK.findall(page.read_text()) if not language.startswith("{")}
         assert languages <= {"python", *SHELL, *SHOWN}
-        assert all(block.startswith(">>> ") for block in blocks(page.read_text(), {"python"}))
+        python = blocks(page.read_text(), {"python"})
+        assert all(block.startswith(">>> ") for block in python)
+        assert max((len(line) for block in python for line in block.splitlines()), default=0) <= WIDEST
 
     def test_numbers_in_the_prose_were_printed(self, page):
         text = page.read_text()
@@ -154,7 +158,9 @@ def stubs():
 
 def test_every_public_name_is_in_the_reference():
     pages = "\n".join(reference_pages().values())
-    listed = {line.rpartition(".")[2].strip() for line in pages.splitlines() if "   gpudemand." in line or "::" in line}
+    listed = {
+        line.rpartition(".")[2].strip() for line in pages.splitlines() if "   ~gpudemand." in line or "::" in line
+    }
     found = {package: set(names) - listed for package, names in stubs() if package != "cli"}
     assert len(found) >= 10
     assert {package: names for package, names in found.items() if names} == {}
@@ -162,7 +168,7 @@ def test_every_public_name_is_in_the_reference():
 
 def test_a_public_name_is_there_once():
     rows = [
-        row for page in reference_pages().values() for row in re.findall(r"^   (gpudemand\.\S+)$", page, re.MULTILINE)
+        row for page in reference_pages().values() for row in re.findall(r"^   ~(gpudemand\.\S+)$", page, re.MULTILINE)
     ]
     assert len(rows) > 100
     assert sorted(rows) == sorted(set(rows))
