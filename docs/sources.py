@@ -14,19 +14,27 @@ _ROW = re.compile(r"^\| \[(\w+)\]\(notebooks/\1\.ipynb\) \| (.+?) \| (.+?) \|$",
 
 
 def write_sources(docs: Path) -> None:
-    """Write the reference, the commands and the gallery; what has not changed keeps its time, so that builds are short.
+    """Write the reference, the commands and the gallery, and remove what earlier builds left of them.
+
+    A file that has not changed keeps its time, so that Sphinx does not read it again.
 
     Parameters
     ----------
     docs : Path
         The folder of the pages.
     """
-    for name, text in reference_pages().items():
-        _write(docs / "reference" / name, text.encode())
+    made = {f"reference/{name}": text.encode() for name, text in reference_pages().items()}
     for file in sorted((docs.parent / "notebooks").glob("*.ipynb")):
-        _write(docs / "notebooks" / file.name, file.read_bytes())
-        _write(docs / "notebooks" / f"{file.stem}.png", thumbnail(json.loads(file.read_text(encoding="utf-8"))))
-    _write(docs / "notebooks" / "index.md", gallery((docs.parent / "README.md").read_text(encoding="utf-8")).encode())
+        made[f"notebooks/{file.name}"] = file.read_bytes()
+        made[f"notebooks/{file.stem}.png"] = thumbnail(json.loads(file.read_text(encoding="utf-8")))
+    made["notebooks/index.md"] = gallery((docs.parent / "README.md").read_text(encoding="utf-8")).encode()
+    for name, content in made.items():
+        _write(docs / name, content)
+    # Autosummary writes these itself, and leaves those of names that are no more.
+    kept = made.keys() | {f"reference/api/{name}.rst" for names in library().values() for name in names}
+    for file in (*docs.glob("reference/**/*.*"), *docs.glob("notebooks/*.*")):
+        if file.relative_to(docs).as_posix() not in kept:
+            file.unlink()
 
 
 def reference_pages() -> dict[str, str]:

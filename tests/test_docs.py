@@ -26,7 +26,7 @@ PAGES = sorted(page for page in DOCS.rglob("*.md") if page.relative_to(DOCS).par
 BLOCK = re.compile(r"^(`{3,})([\w{}-]*)[^\n]*\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
 SHELL = {"", "bash", "sh", "shell"}
 #: Languages that nothing here runs.
-SHOWN = {"json", "ini", "text", "yaml", "sql"}
+SHOWN = {"json", "ini", "text", "toml", "yaml", "sql"}
 #: Characters of code that fit beside the contents.
 WIDEST = 88
 #: What a page needs beyond the package itself.
@@ -37,7 +37,7 @@ if not PAGES:
     pytest.skip("runs from a checkout", allow_module_level=True)
 
 from docs.api_pages import commands  # noqa: E402
-from docs.sources import gallery, notebook_rows, reference_pages, thumbnail  # noqa: E402
+from docs.sources import gallery, notebook_rows, reference_pages, thumbnail, write_sources  # noqa: E402
 
 
 def name(page):
@@ -191,6 +191,21 @@ def test_every_notebook_is_in_the_gallery():
     assert [row[0] for row in notebook_rows(readme)] == [path.stem for path in NOTEBOOKS]
     for row in notebook_rows(readme):
         assert all(part in gallery(readme) for part in row)
+
+
+def test_a_second_build_writes_what_changed_and_removes_what_is_gone(tmp_path):
+    for shared in ("notebooks", "README.md"):
+        (tmp_path / shared).symlink_to(ROOT / shared)
+    docs = tmp_path / "docs"
+    write_sources(docs)
+    before = {path: path.stat().st_mtime_ns for path in docs.rglob("*.*")}
+    gone = [docs / "notebooks/10_gone.ipynb", docs / "reference/api/gpudemand.gone.rst"]
+    gone[1].parent.mkdir()
+    for path in gone:
+        path.touch()
+    write_sources(docs)
+    assert {path: path.stat().st_mtime_ns for path in docs.rglob("*.*")} == before
+    assert len(before) > 2 * len(NOTEBOOKS) + 10
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
