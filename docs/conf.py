@@ -48,7 +48,13 @@ def is_inherited_from_a_library(app, what, name, obj, skip, options):
     return skip or not (getattr(function, "__module__", None) or "gpudemand").startswith("gpudemand")
 
 
+def make_sources(app, config):
+    """Write the generated pages before Sphinx looks which pages there are, and name those whose names have pages."""
+    write_sources(HERE)
+    config.autosummary_generate = sorted(f"reference/{file.name}" for file in HERE.glob("reference/*.rst"))
+
+
 def setup(app):
-    """Write the generated pages before Sphinx looks which pages there are."""
-    app.connect("config-inited", lambda app, config: write_sources(HERE))
+    """Join the two hooks."""
+    app.connect("config-inited", make_sources)
     app.connect("autodoc-skip-member", is_inherited_from_a_library)

@@ -48,6 +48,7 @@ from .forecast import (
 )
 from .jobs import formats, read_jobs, write_jobs, write_swf
 from .metrics import evaluate
+from .planfile import ReportPlan, read_plan, write_plan
 from .planning import (
     CapacityPlan,
     CostStepTime,
@@ -83,7 +84,8 @@ from .study import Study, build_report
 from .usage.hierarchy import aggregate_usage
 from .usage.idle import idle_table
 from .usage.pulled import pulled_usage
-from .usage.series import read_usage, to_long, to_wide, usage_series
+from .usage.read import read_usage
+from .usage.series import to_long, to_wide, usage_series
 from .usage.waits import wait_table
 
 __all__ = [
@@ -116,6 +118,7 @@ __all__ = [
     "Parallel",
     "Programme",
     "RejectedRowsWarning",
+    "ReportPlan",
     "RidgeAutoregression",
     "RunTimeModel",
     "SeasonalNaive",
@@ -157,6 +160,7 @@ __all__ = [
     "pull_slurm",
     "pulled_usage",
     "read_jobs",
+    "read_plan",
     "read_usage",
     "reconcile",
     "rfm_table",
@@ -176,6 +180,7 @@ __all__ = [
     "wait_backtest",
     "wait_table",
     "write_jobs",
+    "write_plan",
     "write_swf",
 ]
 

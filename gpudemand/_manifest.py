@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,8 @@ def manifest_text(content: Mapping[str, Any]) -> str:
     return json.dumps({**content, "sha256": _content_sha256(content)}, indent=1) + "\n"
 
 
-def read_manifest(folder: Path, name: str, version: int) -> dict[str, Any]:
-    """Read a manifest, and compare its checksum and those of all files that it lists.
+def read_manifest(folder: Path, name: str, version: int, only: Collection[str] | None = None) -> dict[str, Any]:
+    """Read a manifest, and compare its checksum and those of the files that it lists.
 
     Parameters
     ----------
@@ -45,6 +45,8 @@ def read_manifest(folder: Path, name: str, version: int) -> dict[str, Any]:
         Of the manifest.
     version : int
         The one value of ``format`` that is known.
+    only : collection of str, optional
+        Files that are looked at; by default all that are listed.
 
     Raises
     ------
@@ -61,7 +63,8 @@ def read_manifest(folder: Path, name: str, version: int) -> dict[str, Any]:
         )
     if content.pop("sha256", None) != _content_sha256(content) or not isinstance(content.get("files"), dict):
         raise InputError(f"{name} in {str(folder)!r} is damaged or was edited; copy or save the folder again.")
-    for file, checksum in content["files"].items():
+    listed = content["files"]
+    for file, checksum in listed.items() if only is None else [(file, listed.get(file)) for file in only]:
         if not (folder / file).is_file():
             raise InputError(f"{file} is missing in {str(folder)!r}; copy or save the folder again.")
         if file_sha256(folder / file) != checksum:

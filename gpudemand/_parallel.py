@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from joblib import Parallel, delayed, parallel_config
@@ -29,16 +29,28 @@ def run(function: Callable[..., T], items: Iterable[Any], n_jobs: int | None = N
     >>> run(abs, [-1, 2])
     [1, 2]
     """
+    return list(stream(function, items, n_jobs))
+
+
+def stream(function: Callable[..., T], items: Iterable[Any], n_jobs: int | None = None) -> Iterator[T]:
+    """As `run`, an iterator: each result as soon as those before it are there.
+
+    Examples
+    --------
+    >>> next(stream(abs, [-1, 2]))
+    1
+    """
     calls = (delayed(function)(item) for item in items)
-    if _dask_is_active():
+    if dask_is_active():
         # Without n_jobs joblib would run one job in this process.
         with parallel_config(backend="dask", n_jobs=-1):
-            return list(Parallel()(calls))
-    return list(Parallel(n_jobs=n_jobs)(calls))
+            yield from Parallel(return_as="generator")(calls)
+    else:
+        yield from Parallel(n_jobs=n_jobs, return_as="generator")(calls)
 
 
-def _dask_is_active() -> bool:
-    # A client can only be active if distributed has been imported.
+def dask_is_active() -> bool:
+    """Whether this process has a Dask client, which it can only have if distributed has been imported."""
     distributed = sys.modules.get("distributed")
     if distributed is None:
         return False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TypedDict, Unpack
 
@@ -12,15 +11,17 @@ import pandas as pd
 
 from gpudemand._atomic import check_replaceable
 from gpudemand._tables import printable
-from gpudemand._validation import check_number
+from gpudemand._validation import as_pandas, check_number
 from gpudemand.jobs.table import check_jobs
 from gpudemand.planning.scenarios.programme import Programme
-from gpudemand.report.build import MANIFEST, write_report
+from gpudemand.report.build import write_report
+from gpudemand.report.history.earlier import MANIFEST
 from gpudemand.report.page.sentences import dates, requirement
 from gpudemand.stages.chain import Chain
+from gpudemand.stages.series_source import SeriesSource, is_usage
 from gpudemand.stages.settings import Installed, Settings
-from gpudemand.stages.usage_tables import MEAN, PEAK, demand_value
-from gpudemand.usage.series import usage_series
+from gpudemand.stages.source import JobSource, Source
+from gpudemand.stages.usage_tables import MEAN
 
 #: Name of the columns of `Study.forecast`.
 FORECAST = "Study"
@@ -36,11 +37,13 @@ class Study:
     Parameters
     ----------
     jobs : DataFrame
-        Job table, as `read_jobs` returns it, or any with ``user``, ``start``, ``end`` and ``gpus``.
+        Job table, as `read_jobs` returns it, or any with ``user``, ``start``, ``end`` and ``gpus``. Or usage without
+        jobs, ``unique_id``, ``ds``, ``y`` (mean GPUs held), as `read_usage` and `pulled_usage` return it; what only
+        jobs tell (waits, GPUs wanted) is then skipped.
     installed : float, mapping of str to float, or Series, optional
         GPUs installed: of all types together, by ``gpu_type`` (0 for a retired type), or a Series whose index are the
-        times from which on there are so many (deliveries, retirements). By default the maximum of the GPUs held at
-        once in the log.
+        times from which on there are so many (deliveries, retirements). By default those
+        allocatable on the nodes, where they were pulled, or else the maximum of the GPUs held at once.
     lead_time : str, default="90D"
         From the order of GPUs to their first use.
     wait : str, optional
@@ -51,8 +54,8 @@ class Study:
     horizon : int, optional
         Bins to forecast; by default the lead time and four weeks, or what the log bears: it must be twice as long, and
         four weeks.
-    by : {"user", "group", "cluster", "gpu_type", "total"}, default="user"
-        Key that usage is split by.
+    by : {"user", "group", "cluster", "gpu_type", "partition", "qos", "total"}, default="user"
+        Key that usage is split by; of usage without jobs, what its series are.
     freq : str, default="D"
         Width of a bin of the forecast: ``"h"``, ``"D"``, ``"W-MON"``, ...
     target_utilization : float, default=0.85
@@ -60,7 +63,8 @@ class Study:
     service_level : float, default=0.95
         Probability with which demand does not exceed the GPUs required, above 0.5, at most 0.999.
     tz : str, optional
-        Zone of the calendar, by default UTC, and of times of jobs that have none, which are refused without it.
+        Zone of the calendar, by default UTC (or that of usage without jobs), and of times that have none, which are
+        refused without it.
     until : time-like, optional
         End of the period; by default where the log stops being complete. Before that, the log as it stood then.
     prices : (float, float), optional
@@ -108,16 +112,15 @@ class Study:
         targets = (installed, target_utilization, service_level, lead_time, wait, wait_share)
         bins = 0 if horizon is None else int(check_number("horizon", horizon, 1, 100_000, integer=True))
         settings = Settings(by, freq, bins, *targets, tz or "UTC", until, prices)
-        log = printable(check_jobs(jobs, tz=tz, allow_unknown=True))
-        self._chain = Chain(log, settings, programmes, progress)
+        self._chain = Chain(_source(jobs, settings, tz), programmes, progress)
 
     @property
     def usage(self) -> pd.DataFrame:
         """GPUs by bin: ``ds``, means ``held`` and ``wanted`` (where the log tells submissions), and ``peak`` held."""
         usage = self._chain.usage
         series = {name: rows.set_index("ds")["y"] for name, rows in usage.total.groupby("unique_id")}
-        table = {"held": usage.held.set_index("ds")["y"], "wanted": series[MEAN], "peak": series[PEAK]}
-        if demand_value(self._chain.jobs) == "gpus":
+        table = {"held": usage.held.set_index("ds")["y"], "wanted": series.pop(MEAN), **series}
+        if self._chain.source.demand == "gpus":
             del table["wanted"]
         return pd.DataFrame(table).reset_index()
 
@@ -126,24 +129,33 @@ class Study:
 
         Parameters
         ----------
-        by : {"user", "group", "cluster", "gpu_type", "segment"}
+        by : {"user", "group", "cluster", "gpu_type", "partition", "qos", "segment"}
 
         Returns
         -------
         DataFrame
             ``unique_id``, ``ds``, ``y``.
         """
-        jobs, settings = self._chain.jobs, self._chain.settings
-        if by == "segment":
-            by = "group"
-            jobs = jobs.assign(group=jobs["user"].astype(str).map(self._chain.segments.segment_of))
-        series = partial(usage_series, freq=settings.freq, until=settings.until, tz=settings.tz, partial=False)
-        return series(jobs, by=by, value=demand_value(jobs))
+        source = self._chain.source
+        key = self._chain.segments.segment_of if by == "segment" else by
+        return source.usage(key, source.settings.freq, source.demand)
 
     @property
     def waits(self) -> pd.DataFrame:
         """Waits by the size of a job: the first row ``all``, then a row per number of GPUs."""
         return self._chain.waits.table.copy()
+
+    @property
+    def idle(self) -> pd.DataFrame:
+        """GPU-hours held at under 5, 20 and 50 % utilization; see `idle_table`.
+
+        Returns
+        -------
+        DataFrame
+            ``by`` (``user``, ``group``, ``partition`` or ``namespace``) and the columns of `idle_table`.
+        """
+        tables = {by: table.rename(columns={by: "unique_id"}) for by, table in self._chain.idle.items()}
+        return pd.concat(tables, names=["by"]).reset_index(level=0).reset_index(drop=True)
 
     @property
     def segments(self) -> pd.DataFrame:
@@ -210,12 +222,13 @@ class Study:
         """Why stages that were asked for are missing, by stage."""
         return dict(self._chain.skipped)
 
-    def report(self, out_dir: str | Path) -> Path:
+    def report(self, out_dir: str | Path, *, previous: str | Path | None = None) -> Path:
         """Write the stages as a page, figures and tables; see `build_report`.
 
         Parameters
         ----------
         out_dir : str or Path
+        previous : str or Path, optional
 
         Returns
         -------
@@ -223,7 +236,7 @@ class Study:
             Of ``index.html``.
         """
         check_replaceable(out_dir, MANIFEST)  # before the minutes of computation
-        return write_report(self._chain, out_dir)
+        return write_report(self._chain, out_dir, previous)
 
     def __repr__(self) -> str:
         numbers = self._chain.numbers
@@ -232,6 +245,16 @@ class Study:
     def _repr_html_(self) -> str:
         answer, when = (html.escape(sentence(self._chain.numbers)) for sentence in (requirement, dates))
         return f"<p><b>{answer}</b> {when}</p>{self.plan.to_html(index=False)}"
+
+
+def _source(table: object, settings: Settings, tz: str | None) -> Source:
+    given = as_pandas(table, "jobs")
+    if is_usage(given):
+        names = printable(given[["unique_id"]])
+        usage = given.assign(unique_id=names["unique_id"])
+        usage.attrs = dict(given.attrs)
+        return SeriesSource.of(usage, settings, tz)
+    return JobSource.of(printable(check_jobs(given, tz=tz, allow_unknown=True)), settings)
 
 
 def _renamed(forecast: pd.DataFrame, model: str) -> pd.DataFrame:
@@ -257,7 +280,9 @@ class StudyOptions(TypedDict, total=False):
     progress: Callable[[str], None] | None
 
 
-def build_report(jobs: pd.DataFrame, out_dir: str | Path, **options: Unpack[StudyOptions]) -> Path:
+def build_report(
+    jobs: pd.DataFrame, out_dir: str | Path, *, previous: str | Path | None = None, **options: Unpack[StudyOptions]
+) -> Path:
     r"""Write a report on a job log: usage, waits, demand forecast, capacity plan, orders, and their backtests.
 
     Parameters
@@ -266,8 +291,12 @@ def build_report(jobs: pd.DataFrame, out_dir: str | Path, **options: Unpack[Stud
         Job table, as `read_jobs` returns it, or any with ``user``, ``start``, ``end`` and ``gpus``.
     out_dir : str or Path
         Folder of the report; made if absent. Gets ``index.html`` (one self-contained page), ``figures/*.svg`` and
-        ``*.png``, ``tables/*.csv`` and ``*.parquet``, ``headline.json``, and ``report.json``, which lists all files. An
-        older report in it is replaced as a whole: interrupted at any time, the old one or the new one is there.
+        ``*.png``, ``tables/*.csv`` and ``*.parquet``, ``headline.json``, and ``report.json``, which holds the numbers
+        and lists all files. An older report in it is replaced as a whole: interrupted at any time, the old one or the
+        new one is there. What later reports need of it is kept in ``history``.
+    previous : str or Path, optional
+        Folder of an earlier report: the page says what has changed since, and how its forecast did. By default, of
+        those that `out_dir` holds, the newest whose log ends at least four weeks earlier, or else the oldest.
     **options
         Parameters of `Study`, such as ``installed``, ``lead_time`` and ``wait``.
 
@@ -297,4 +326,4 @@ def build_report(jobs: pd.DataFrame, out_dir: str | Path, **options: Unpack[Stud
     PosixPath('report/index.html')
     """
     check_replaceable(out_dir, MANIFEST)
-    return Study(jobs, **options).report(out_dir)
+    return Study(jobs, **options).report(out_dir, previous=previous)

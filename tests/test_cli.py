@@ -160,7 +160,7 @@ def test_measure_continues_a_plan(tmp_path):
 
 
 def test_a_bug_is_one_line_too(monkeypatch):
-    monkeypatch.setattr("gpudemand.cli.app._read", lambda *_: 1 / 0)
+    monkeypatch.setattr("gpudemand.cli.report._read", lambda *_: 1 / 0)
     line = one_line_error(invoke("report", "log.csv", "--quiet"))
     assert "this is a bug (ZeroDivisionError" in line
 

@@ -6,8 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpudemand import idle_table, usage_series
+from gpudemand import Study, idle_table, usage_series
 from gpudemand._validation import InputError
+from gpudemand.stages import selection
+from tests.report.conftest import make_log
 
 START = pd.Timestamp("2026-03-01", tz="UTC")
 
@@ -54,3 +56,26 @@ def test_usage_by_partition_qos_and_account(tmp_path):
     )
     with pytest.raises(InputError, match="names no 'partition'"):
         usage_series(log(), by="partition")
+
+
+def test_it_is_on_the_page_where_it_is_known(tmp_path, monkeypatch):
+    monkeypatch.setattr(selection, "_MIN_COMBINATION_BINS", 10_000)
+    jobs = make_log(days=40)
+    attrs, hours = jobs.attrs, (jobs["end"] - jobs["start"]).dt.total_seconds() * jobs["gpus"]
+    jobs = jobs.assign(used_gpu_seconds=hours * 0.1, partition=["a", "b"] * (len(jobs) // 2))
+    jobs.attrs = attrs
+    study = Study(jobs, horizon=4, prices=(2.0, 3.0))
+    table = study.idle
+    assert table["by"].unique().tolist() == ["user", "group", "partition"]
+    sums = table.groupby("by")[["under_5", "under_20", "cost_under_20", "gpu_hours"]].sum()
+    assert (sums["under_5"] == 0).all()
+    assert sums["under_20"].tolist() == pytest.approx([sums["gpu_hours"].iloc[0]] * 3)
+    assert sums["cost_under_20"].tolist() == pytest.approx([2 * sums["gpu_hours"].iloc[0]] * 3)
+    page = study.report(tmp_path / "known").read_text()
+    assert "0% were held at under 5%, 100% at under 20%" in page
+    assert "not how well it was used" in page
+    assert 'id="table-idle_partition"' in page
+    unknown = Study(make_log(days=40), horizon=4)
+    with pytest.raises(InputError, match="utilization of no job"):
+        _ = unknown.idle
+    assert "tilization is" not in unknown.report(tmp_path / "unknown").read_text()

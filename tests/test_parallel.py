@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
 
+import pandas as pd
 import pytest
+from joblib import parallel_config
 
+import gpudemand as gd
 from gpudemand import _parallel
+from gpudemand._validation import InputError
+from gpudemand.segments.features import feature_table
+from tests.cost.test_measure import SHORT, job, plan_of
+
+JOBS, _ = gd.make_cluster(6, 56, random_state=0)
+USAGE = gd.usage_series(JOBS, by="user", freq="D", value="gpus", partial=False)
 
 
 def place(_):
@@ -28,15 +39,105 @@ def test_results_are_in_order(n_jobs):
 def test_an_active_dask_client_is_used():
     distributed = pytest.importorskip("distributed", reason="needs the extra 'scale'")
     with (
-        distributed.LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as cluster,
+        distributed.LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0") as cluster,
         distributed.Client(cluster),
     ):
-        assert _parallel._dask_is_active()
+        assert _parallel.dask_is_active()
         assert _parallel.run(place, range(2)) == ["worker", "worker"]
-    assert not _parallel._dask_is_active()
+    assert not _parallel.dask_is_active()
     assert _parallel.run(place, range(1)) == ["here"]
 
 
 def test_exceptions_are_raised():
     with pytest.raises(ValueError, match="factorial"):
         _parallel.run(math.factorial, [-1])
+
+
+def backtest(progress=None):
+    two = USAGE[USAGE["unique_id"].isin(USAGE["unique_id"].unique()[:2])]
+    return gd.cross_validation([gd.Naive(), gd.ETS()], two, h=7, n_windows=4, level=[80], progress=progress)
+
+
+def combined():
+    return gd.CombinedForecaster().fit(USAGE).predict(7, level=[80])
+
+
+def waits():
+    total = gd.usage_series(JOBS, by=None, freq="D", value="wanted", partial=False)
+    forecast = gd.SeasonallyAdjustedNaive().fit(total).predict(7, level=[80])
+    return gd.plan_waits(forecast, JOBS, installed=64, wait="1h", n_futures=20).to_frame()
+
+
+def segments():
+    return gd.TopologicalSegmenter(2).fit(gd.to_wide(USAGE)).transform(gd.to_wide(USAGE))
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """Results of one process."""
+    return {compute: compute() for compute in (backtest, combined, waits, segments)}
+
+
+@pytest.fixture(scope="module")
+def client():
+    distributed = pytest.importorskip("distributed", reason="needs the extra 'scale'")
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+def workers_of(client, compute):
+    """The result, and how many workers ran a part of it."""
+    from distributed import get_task_stream
+
+    with client.as_current(), get_task_stream(client) as stream:
+        result = compute()
+    return result, len({task["worker"] for task in stream.data})
+
+
+@pytest.mark.parametrize("compute", [backtest, combined, waits, segments])
+def test_two_processes_and_two_workers_give_the_same(compute, alone, client, monkeypatch):
+    monkeypatch.setattr(feature_table, "_ROWS_PER_TASK", 2)
+    there, n_workers = workers_of(client, compute)
+    assert n_workers == 2
+    with parallel_config(n_jobs=2):
+        two = compute()
+    for result in (there, two):
+        pd.testing.assert_frame_equal(result, alone[compute])
+
+
+def test_a_worker_that_dies_midway_changes_nothing(alone, client):
+    workers = client.run(os.getpid)
+
+    def kill(done, total):
+        if done == 1:
+            os.kill(next(iter(workers.values())), signal.SIGKILL)
+
+    result, _ = workers_of(client, lambda: backtest(kill))
+    pd.testing.assert_frame_equal(result, alone[backtest])
+    client.wait_for_workers(2)
+    assert client.run(os.getpid) != workers
+
+
+def test_training_is_measured_on_the_workers(tmp_path, client):
+    pytest.importorskip("torch")
+    plan = plan_of(*(job(seed=seed) for seed in range(4)))
+    rows, n_workers = workers_of(client, lambda: gd.measure_training_cost(plan, tmp_path / "rows.csv", **SHORT))
+    assert n_workers == 2
+    assert rows["status"].eq("ok").sum() == 4
+
+
+def test_the_shell_starts_workers_or_joins_a_scheduler(client):
+    from gpudemand.cli.workers import workers
+
+    for where in ("local", client.scheduler.address):
+        with workers(where):
+            assert _parallel.run(place, range(2)) == ["worker", "worker"]
+        assert not _parallel.dask_is_active()
+    with (
+        pytest.raises(InputError, match=r"no Dask scheduler answers at 'tcp://127\.0\.0\.1:9'; start one"),
+        workers("tcp://127.0.0.1:9"),
+    ):
+        pass

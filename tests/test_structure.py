@@ -38,6 +38,7 @@ LAYERS = [
     {"stages"},
     {"report", "widgets"},
     {"study"},
+    {"planfile"},
     {"cli", "__main__"},
 ]
 FLAT = {0, 10}  # layers whose members may use one another

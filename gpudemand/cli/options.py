@@ -1,4 +1,4 @@
-"""Options of the shell about the layout of large models."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -16,3 +16,11 @@ Count = Annotated[
 Rank = Annotated[int | None, typer.Option(help="Large models: rank of low-rank adapters.")]
 Bits = Annotated[int, typer.Option(help="Large models: bits of frozen weights with --lora, 16, 8 or 4.")]
 Offload = Annotated[str | None, typer.Option(help="Large models: optimizer, parameters or all in host memory.")]
+
+Format = Annotated[str, typer.Option(help="Format of the log; see `gpudemand formats`.")]
+Zone = Annotated[str | None, typer.Option(help="Time zone of the log and of the calendar, such as Europe/Berlin.")]
+Origin = Annotated[str | None, typer.Option(help="Time zero of a log whose times are in seconds.")]
+By = Annotated[str, typer.Option(help="Split by user, group, cluster, partition, qos or gpu_type; or total.")]
+Freq = Annotated[str, typer.Option(help="Width of a bin: h, D, W-MON, MS.")]
+NoLimits = Annotated[bool, typer.Option("--no-limits", help="Read a log of any size.")]
+Until = Annotated[str | None, typer.Option(help="End of the period; by default where the log stops being complete.")]

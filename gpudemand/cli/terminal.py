@@ -30,7 +30,7 @@ def one_line(command: Callable[P, None]) -> Callable[P, None]:
         with _plain_warnings():
             try:
                 command(*args, **kwargs)
-            except BrokenPipeError:  # the reader of a pipe has seen enough
+            except (BrokenPipeError, typer.Exit):  # the reader of a pipe has seen enough; the command says how it ended
                 raise
             except KeyboardInterrupt:
                 print_message("interrupted; run the same command again.")

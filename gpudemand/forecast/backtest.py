@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import pandas as pd
 from sklearn.base import clone
 
+from gpudemand import _parallel
 from gpudemand._validation import InputError
 from gpudemand.forecast.base.forecaster import Forecaster, positive_int
 from gpudemand.forecast.base.panel import Panel
@@ -21,6 +23,7 @@ def cross_validation(
     step_size: int | None = None,
     level: Sequence[float] | None = None,
     progress: Callable[[int, int], None] | None = None,
+    n_jobs: int | None = None,
 ) -> pd.DataFrame:
     """Forecast from several origins at the end of a history, refitting at each.
 
@@ -40,6 +43,9 @@ def cross_validation(
         Interval levels in percent.
     progress : callable, optional
         Called after each window with the number of windows done and of all.
+    n_jobs : int or None, default=None
+        Processes, a window each; None is 1, or the setting of ``joblib.parallel_config``. Dask's workers while a
+        ``dask.distributed.Client`` is active.
 
     Returns
     -------
@@ -67,10 +73,10 @@ def cross_validation(
     panel = Panel.from_long(usage, allow_missing=True)
     origins = _origins(len(panel.times), h, n_windows, step)
     windows = []
-    for done, origin in enumerate(origins, 1):
-        windows.append(_window(models, panel, origin, h, level))
+    for window in _parallel.stream(partial(_window, models, panel, h, level), origins, n_jobs):
+        windows.append(window)
         if progress is not None:
-            progress(done, len(origins))
+            progress(len(windows), len(origins))
     backtest = pd.concat(windows, ignore_index=True)
     backtest.attrs = dict(panel.attrs)
     return backtest
@@ -89,7 +95,7 @@ def _origins(n_times: int, h: int, n_windows: int, step: int) -> list[int]:
 
 
 def _window(
-    models: Sequence[Forecaster], panel: Panel, origin: int, h: int, level: Sequence[float] | None
+    models: Sequence[Forecaster], panel: Panel, h: int, level: Sequence[float] | None, origin: int
 ) -> pd.DataFrame:
     known = panel.until(origin)
     begun = ~np.isnan(known.values).all(axis=1)

@@ -35,7 +35,13 @@ def as_of(jobs: pd.DataFrame, time: pd.Timestamp) -> pd.DataFrame:
     >>> as_of(jobs, pd.Timestamp("2026-03-01 03:00", tz="UTC"))[["end", "status"]].to_dict("records")
     [{'end': NaT, 'status': 'running'}]
     """
-    log = check_jobs(jobs, allow_unknown=True)
+    return checked_as_of(check_jobs(jobs, allow_unknown=True), time)
+
+
+def checked_as_of(jobs: pd.DataFrame, time: pd.Timestamp) -> pd.DataFrame:
+    """`as_of` of what `check_jobs` has returned."""
+    log = jobs.copy(deep=False)
+    log.attrs = dict(jobs.attrs)
     # A finished job whose end is unknown held nothing that is known, as in `usage_series`.
     log["end"] = log["end"].mask(log["end"].isna() & log["status"].isin(FINISHED), log["start"].fillna(log["submit"]))
     past = log[log["submit"] < time].sort_values("submit", kind="stable", ignore_index=True)

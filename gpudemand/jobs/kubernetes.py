@@ -50,7 +50,7 @@ def read_prometheus(
     -------
     DataFrame
         ``unique_id`` (namespace), ``ds`` (UTC) and ``y`` (GPUs held), sorted; a namespace has no row where it has no
-        sample. ``attrs`` holds ``kind``, ``source`` and ``rejected``.
+        sample. ``attrs`` holds ``kind``, ``by``, ``source`` and ``rejected``.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def read_prometheus(
     good = pd.DataFrame({"unique_id": name, "ds": ds, "y": y})[log.usable()]
     usage = good.groupby(["unique_id", "ds"], as_index=False, sort=True)["y"].sum()
     usage["unique_id"] = usage["unique_id"].astype(STRING)
-    usage.attrs = {"kind": "measured", "source": table.source, "rejected": rejected}
+    usage.attrs = {"kind": "measured", "by": "namespace", "source": table.source, "rejected": rejected}
     warn_rejections(rejected, len(table), table.source)
     return usage
 

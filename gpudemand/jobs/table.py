@@ -121,6 +121,8 @@ def superseded(jobs: pd.DataFrame) -> BoolArray:
     superseded by one that started since it was submitted, and a row without an end by one that started later. A
     requeued job has several starts and keeps all of its runs that have an end.
     """
+    if not jobs["job_id"].duplicated().any():
+        return np.zeros(len(jobs), dtype=bool)
     names = jobs[["cluster", "job_id"]].fillna({"cluster": ""})
     repeated = (names.duplicated(keep=False) & jobs["job_id"].notna()).to_numpy()
     records = jobs[repeated].assign(cluster=names["cluster"][repeated])

@@ -128,7 +128,7 @@ class ForecastDisplay(Display):
         return cls(
             history_before(usage, name, ahead),
             ahead,
-            actual=None if actual is None else _series(check_usage(actual), name),
+            actual=None if actual is None else _series(check_usage(actual, allow_missing=True), name),
             kind=kind_of(usage, forecast),
             label=value_label(usage, forecast),
         )
@@ -161,7 +161,7 @@ class ForecastDisplay(Display):
 
 def history_before(usage: pd.DataFrame, unique_id: str, frame: pd.DataFrame) -> pd.DataFrame:
     """`HORIZONS_SHOWN` horizons of one series before `frame` begins; a horizon is the length of `frame`."""
-    past = _series(check_usage(usage), unique_id)
+    past = _series(check_usage(usage, allow_missing=True), unique_id)
     return past[past["ds"] < frame["ds"].min()].tail(HORIZONS_SHOWN * len(frame))
 
 

@@ -184,7 +184,11 @@ class StackedForecastDisplay(Display):
         """
         model = model_names(check_columns(forecast, ("unique_id", "ds"), "forecast"))[0]
         ahead = forecast.pivot(index="ds", columns="unique_id", values=model)
-        past = check_usage(usage).pivot(index="ds", columns="unique_id", values="y").reindex(columns=ahead.columns)
+        past = (
+            check_usage(usage, allow_missing=True)
+            .pivot(index="ds", columns="unique_id", values="y")
+            .reindex(columns=ahead.columns)
+        )
         past = past[past.index < ahead.index[0]].tail(HORIZONS_SHOWN * len(ahead))
         both = pd.concat([past, ahead]).fillna(0.0)
         if labels is not None:

@@ -152,9 +152,13 @@ class CapacityPlanDisplay(Display):
         look: dict[str, Any] = {"facecolor": "none", "edgecolor": INSTALLED, "hatch": "////"}
         return ax.fill_between(times, installed, required, where=required > installed, interpolate=True, **look)
 
+    @property
+    def _counted(self) -> str:
+        return "wanted" if self.history is not None and self.history.attrs.get("value") == "wanted" else "held"
+
     def _entries(self) -> list[tuple[Any, str]]:
         return [
-            (self.history_line_, "GPUs held so far"),
+            (self.history_line_, f"GPUs {self._counted} so far"),
             (self.line_, "required, P50"),
             (self.bands_[1], "P50 to P90"),
             (self.bands_[0], "P90 to P99"),

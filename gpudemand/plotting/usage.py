@@ -85,12 +85,14 @@ class UsageDisplay(Display):
         UsageDisplay
         """
         check_number("max_groups", max_groups, 1, len(GROUPS), integer=True)
-        wide = to_wide(check_usage(usage)).T.fillna(0.0)
+        wide = to_wide(check_usage(usage, allow_missing=True)).T
+        # Missing rows are zero where other series have a value; a time that none has is a gap.
+        wide = wide.fillna(0.0).where(wide.notna().any(axis=1), axis=0)
         wide = wide[wide.sum().sort_values(ascending=False, kind="stable").index]
         n_rest = max(wide.shape[1] - max_groups, 0)
         shown = wide.iloc[:, :max_groups].copy()
         if n_rest:
-            shown[f"{n_rest:,} other{'s' * (n_rest > 1)}"] = wide.iloc[:, max_groups:].sum(axis=1)
+            shown[f"{n_rest:,} other{'s' * (n_rest > 1)}"] = wide.iloc[:, max_groups:].sum(axis=1, skipna=False)
         return cls(shown, kind=kind_of(usage), label=value_label(usage), has_rest=n_rest > 0)
 
     def _draw(self, ax: Axes) -> None:
@@ -162,7 +164,7 @@ class WeeklyProfileDisplay(Display):
         -------
         WeeklyProfileDisplay
         """
-        total = check_usage(usage).groupby("ds", as_index=False)["y"].sum()
+        total = check_usage(usage, allow_missing=True).groupby("ds", as_index=False)["y"].sum(min_count=1)
         if len(total) > 1 and total["ds"].diff().min() > pd.Timedelta("1h"):
             raise InputError("a weekly profile needs bins of one hour or less; make the usage with freq='h'.")
         total = total.assign(weekday=total["ds"].dt.day_of_week, hour=total["ds"].dt.hour)

@@ -9,23 +9,21 @@ from functools import cached_property
 import pandas as pd
 
 from gpudemand._validation import Skipped
-from gpudemand.jobs.as_of import as_of
-from gpudemand.jobs.time_parser import parse_timestamp
 from gpudemand.planning.capacity.wait_plan import WaitPlan
 from gpudemand.planning.scenarios.programme import Programme, add_programmes
 from gpudemand.stages.drivers import explain_change
 from gpudemand.stages.gpu_types import GpuTypePlans, check_installed, gpu_type_numbers, plan_gpu_types
+from gpudemand.stages.idle import idle_hours
 from gpudemand.stages.orders import compare_orders
 from gpudemand.stages.parts import Parts, forecast_parts, with_programmes
 from gpudemand.stages.requirement import Requirement, headline, installed_now, plan_requirement
 from gpudemand.stages.risk import risk_numbers, risk_table
 from gpudemand.stages.scenarios import Scenarios, plan_scenarios
 from gpudemand.stages.selection import SelectedForecast, select_and_forecast
-from gpudemand.stages.settings import Settings
-from gpudemand.stages.usage_tables import MEAN, PEAK, UsageTables, compute_usage_tables, default_horizon
+from gpudemand.stages.source import Source
+from gpudemand.stages.usage_tables import MEAN, UsageTables, compute_usage_tables, default_horizon
 from gpudemand.stages.user_segments import UserSegments, segment_users
 from gpudemand.stages.waits import Waits, as_forecast, compute_waits, plan_for_waits
-from gpudemand.usage.series import recorded_until
 
 
 class Chain:
@@ -36,10 +34,8 @@ class Chain:
 
     Parameters
     ----------
-    jobs : DataFrame
-        Canonical job table.
-    settings : Settings
-        Where ``until`` is before the end of the log, the log is taken as it stood then.
+    source : Source
+        Where ``until`` is before the end of the log, the log as it stood then.
     programmes : sequence of Programme, default=()
         Work to come that is in no log yet.
     begin : callable, optional
@@ -48,27 +44,27 @@ class Chain:
 
     def __init__(
         self,
-        jobs: pd.DataFrame,
-        settings: Settings,
+        source: Source,
         programmes: Sequence[Programme] = (),
         begin: Callable[[str], None] | None = None,
     ) -> None:
-        check_installed(jobs, settings)
-        until = end = recorded_until(jobs)
-        if settings.until is not None:
-            until = parse_timestamp(settings.until, settings.tz, "until")
-        self.jobs = as_of(jobs, until) if until < end else jobs
-        settings = replace(settings, until=until)
-        self.settings = replace(settings, horizon=settings.horizon or default_horizon(self.jobs, settings))
+        check_installed(source)
+        self.source, settings = source, source.settings
+        self.settings = replace(settings, horizon=settings.horizon or default_horizon(source))
         self.programmes = tuple(programmes)
         self.skipped = Skipped()
         self.begin = begin or (lambda step: None)
+
+    @property
+    def jobs(self) -> pd.DataFrame:
+        """Canonical job table."""
+        return self.source.jobs
 
     @cached_property
     def usage(self) -> UsageTables:
         """Series of GPUs held and wanted, and tables of the log."""
         self.begin("Computing usage")
-        return compute_usage_tables(self.jobs, self.settings)
+        return compute_usage_tables(self.source, self.skipped)
 
     @cached_property
     def waits(self) -> Waits:
@@ -76,9 +72,14 @@ class Chain:
         return compute_waits(self.jobs, self.usage, self.settings)
 
     @cached_property
+    def idle(self) -> dict[str, pd.DataFrame]:
+        """GPU-hours held at little utilization, by key."""
+        return idle_hours(self.source)
+
+    @cached_property
     def drivers(self) -> pd.DataFrame:
         """Change of demand by users and GPU types."""
-        return explain_change(self.jobs, self.settings)
+        return explain_change(self.source)
 
     @cached_property
     def selected(self) -> SelectedForecast:
@@ -91,7 +92,7 @@ class Chain:
     def demand(self) -> SelectedForecast:
         """`selected`, its forecast with the programmes."""
         forecast = self.selected.forecast
-        for series in (MEAN, PEAK) if self.programmes else ():
+        for series in forecast["unique_id"].unique() if self.programmes else ():
             forecast = add_programmes(forecast, self.programmes, series)
         return replace(self.selected, forecast=forecast)
 
@@ -123,28 +124,28 @@ class Chain:
     def segments(self) -> UserSegments:
         """Segments of users by the shape of their usage."""
         self.begin("Segmenting users")
-        return segment_users(self.jobs, self.settings)
+        return segment_users(self.source)
 
     @cached_property
     def parts(self) -> Parts:
         """Forecasts of segments, groups or GPU types that sum to the total, and of each programme."""
         segments, selected = self.skipped.attempt("segments", lambda: self.segments), self.selected
         self.begin("Forecasting by part and GPU type")
-        parts = forecast_parts(self.jobs, segments, selected, self.settings)
+        parts = forecast_parts(self.source, segments, selected, self.settings)
         return with_programmes(parts, self.programmes)
 
     @cached_property
     def gpu_type_plans(self) -> GpuTypePlans:
         """Plans by GPU type."""
         parts = self.skipped.attempt("parts", lambda: self.parts)
-        return plan_gpu_types(self.jobs, self.demand, parts, self.requirement, self.settings)
+        return plan_gpu_types(self.source, self.demand, parts, self.requirement, self.settings)
 
     @cached_property
     def scenarios(self) -> Scenarios:
         """Requirements if the workload changes."""
         segments, requirement = self.skipped.attempt("segments", lambda: self.segments), self.requirement
         self.begin("Planning scenarios")
-        return plan_scenarios(self.jobs, requirement, segments, self.settings)
+        return plan_scenarios(self.source, requirement, segments, self.settings)
 
     @cached_property
     def numbers(self) -> dict[str, object]:

@@ -11,14 +11,13 @@ import pandas as pd
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError, nearest
 from gpudemand.planning.capacity.required import SHARES
-from gpudemand.stages.log_tables import original_names
 from gpudemand.stages.parts import Parts, scale_to_total
 from gpudemand.stages.requirement import Requirement, plan_requirement
 from gpudemand.stages.risk import risk_table, with_date_dtype
 from gpudemand.stages.selection import SelectedForecast, forecast_with, levels_for
 from gpudemand.stages.settings import Settings
-from gpudemand.stages.usage_tables import MEAN, PEAK, demand_value
-from gpudemand.usage.series import usage_series
+from gpudemand.stages.source import Source
+from gpudemand.stages.usage_tables import MEAN, PEAK
 
 #: The row above the types.
 ALL = "all, as one pool"
@@ -44,7 +43,7 @@ class GpuTypePlans:
     by_bin: pd.DataFrame
 
 
-def check_installed(jobs: pd.DataFrame, settings: Settings) -> None:
+def check_installed(source: Source) -> None:
     """Check that GPUs installed by type cover every type of the log.
 
     Raises
@@ -52,18 +51,19 @@ def check_installed(jobs: pd.DataFrame, settings: Settings) -> None:
     InputError
         If a type is missing; names it.
     """
-    if not isinstance(settings.installed, Mapping):
+    installed = source.settings.installed
+    if not isinstance(installed, Mapping):
         return
-    missing = [name for name in jobs["gpu_type"].dropna().astype(str).unique() if name not in settings.installed]
+    missing = [name for name in source.names("gpu_type") if name not in installed]
     if missing:
         raise InputError(
-            f"installed has no number for {missing[0]!r}.{nearest(missing[0], settings.installed)} "
+            f"installed has no number for {missing[0]!r}.{nearest(missing[0], installed)} "
             "It needs one for each GPU type in the log, 0 for a retired one."
         )
 
 
 def plan_gpu_types(
-    jobs: pd.DataFrame, selected: SelectedForecast, parts: Parts | None, requirement: Requirement, settings: Settings
+    source: Source, selected: SelectedForecast, parts: Parts | None, requirement: Requirement, settings: Settings
 ) -> GpuTypePlans:
     """Plan capacity for each GPU type as a pool of its own: jobs do not move between types.
 
@@ -72,8 +72,7 @@ def plan_gpu_types(
 
     Parameters
     ----------
-    jobs : DataFrame
-        Canonical job table.
+    source : Source
     selected : SelectedForecast
         Forecast of the total.
     parts : Parts or None
@@ -91,10 +90,10 @@ def plan_gpu_types(
     InputError
         If the log names fewer than two GPU types.
     """
-    if jobs["gpu_type"].nunique() < 2:
+    if len(source.names("gpu_type")) < 2:
         raise InputError("the log names fewer than two GPU types, so the plan is for one pool.")
     model = parts.model if parts is not None and parts.by == "gpu_type" else selected.model
-    plans = _plans(jobs, model, selected, settings)
+    plans = _plans(source, model, selected, settings)
     rows = [_row(ALL, requirement, requirement.installed)]
     rows += [_row(name, plan, _installed(name, plan, settings)) for name, plan in plans.items()]
     table = with_date_dtype(pd.DataFrame([*rows, *_unused_types(plans, settings)]), selected.forecast["ds"])
@@ -122,26 +121,20 @@ def gpu_type_numbers(types: GpuTypePlans | None) -> dict[str, object]:
     return {"first_short_type": first.get("gpu_type"), **dates}
 
 
-def _plans(jobs: pd.DataFrame, model: str, selected: SelectedForecast, settings: Settings) -> dict[str, Requirement]:
+def _plans(source: Source, model: str, selected: SelectedForecast, settings: Settings) -> dict[str, Requirement]:
     """Plans by the name of the type, the largest requirement first."""
+    value = {MEAN: source.demand, PEAK: "gpus_peak"}
     usage = {
-        basis: _usage_by_type(jobs, value, settings)
-        for basis, value in ((MEAN, demand_value(jobs)), (PEAK, "gpus_peak"))
+        basis: source.usage("gpu_type", settings.freq, value[basis])
+        for basis in selected.forecast["unique_id"].unique()
     }
     forecast = pd.concat([_forecast(series, basis, model, selected, settings) for basis, series in usage.items()])
-    max_held = usage[PEAK].groupby("unique_id")["y"].max()
+    max_held = source.most_held("gpu_type")
     plans = {}
     for name, most in max_held[max_held > 0].items():
         of_type = forecast[forecast["gpu_type"] == name].drop(columns="gpu_type")
         plans[str(name)] = plan_requirement(of_type, most, replace(settings, installed=None))
     return dict(sorted(plans.items(), key=lambda item: -item[1].required))
-
-
-def _usage_by_type(jobs: pd.DataFrame, value: str, settings: Settings) -> pd.DataFrame:
-    usage = usage_series(
-        jobs, by="gpu_type", freq=settings.freq, value=value, until=settings.until, tz=settings.tz, partial=False
-    )
-    return usage.assign(unique_id=usage["unique_id"].map(original_names(jobs, "gpu_type")).astype(STRING))
 
 
 def _forecast(

@@ -12,7 +12,6 @@ from gpudemand._typing import STRING
 from gpudemand._validation import InputError
 from gpudemand.metrics import evaluate
 from gpudemand.planning.scenarios.programme import Programme, add_programmes
-from gpudemand.stages.log_tables import original_names
 from gpudemand.stages.selection import (
     LEVELS,
     NAIVE_NAMES,
@@ -22,9 +21,9 @@ from gpudemand.stages.selection import (
     run_backtest,
 )
 from gpudemand.stages.settings import Settings
-from gpudemand.stages.usage_tables import MEAN, demand_value
+from gpudemand.stages.source import Key, Source
+from gpudemand.stages.usage_tables import MEAN
 from gpudemand.stages.user_segments import UserSegments
-from gpudemand.usage.series import usage_series
 
 #: Parts with a series of their own; smaller ones are summed. One fewer than a figure has colours.
 _MAX_PARTS = 6
@@ -58,7 +57,7 @@ class Parts:
 
 
 def forecast_parts(
-    jobs: pd.DataFrame, segments: UserSegments | None, selected: SelectedForecast, settings: Settings
+    source: Source, segments: UserSegments | None, selected: SelectedForecast, settings: Settings
 ) -> Parts:
     """Forecast the parts of the total, scaled to sum to its forecast (top-down by forecast proportions).
 
@@ -66,8 +65,7 @@ def forecast_parts(
 
     Parameters
     ----------
-    jobs : DataFrame
-        Canonical job table.
+    source : Source
     segments : UserSegments or None
         Segments of the users, if there are any.
     selected : SelectedForecast
@@ -88,8 +86,8 @@ def forecast_parts(
     Athanasopoulos, Ahmed and Hyndman, "Hierarchical forecasts for Australian domestic tourism", International Journal
     of Forecasting 25 (2009).
     """
-    by, names = _part_of_job(jobs, segments, settings)
-    usage = _usage_by_part(jobs, names, settings)
+    by, key = _key(source, segments, settings)
+    usage = _usage_by_part(source, key, settings)
     backtest, evaluates = run_backtest(usage, settings.horizon, selected.windows)
     model = best_model(backtest[~evaluates])
     forecast = forecast_with(model, usage, settings.horizon, list(LEVELS))
@@ -118,34 +116,22 @@ def with_programmes(parts: Parts, programmes: Sequence[Programme]) -> Parts:
     return parts
 
 
-def _part_of_job(jobs: pd.DataFrame, segments: UserSegments | None, settings: Settings) -> tuple[str, pd.Series]:
-    """Choose what a part is, and return the part of each job."""
-    columns = [settings.by] if settings.by in ("group", "cluster", "gpu_type") else []
+def _key(source: Source, segments: UserSegments | None, settings: Settings) -> tuple[str, Key]:
+    """Choose what a part is, and return its name and the key that gives it."""
+    columns = [settings.by] if settings.by in source.keys and settings.by != source.unit else []
     if not columns and segments is not None and len(segments.profiles) > 1:
-        return "segment", jobs["user"].astype(str).map(segments.segment_of).astype(STRING)
-    for column in [*columns, "group", "cluster", "gpu_type"]:
-        if len(jobs[column].dropna().unique()) > 1:
-            return column, jobs[column]
+        return "segment", segments.segment_of
+    for column in [*columns, *source.keys]:
+        if len(source.names(column)) > 1:
+            return column, column
     raise InputError(
         "the log has at most one segment, group, cluster and GPU type, so the total has no parts to forecast."
     )
 
 
-def _usage_by_part(jobs: pd.DataFrame, names: pd.Series, settings: Settings) -> pd.DataFrame:
-    # Usage is summed by canonical columns only: the part takes the place of the group.
-    jobs_of_parts = jobs.assign(group=names)
-    jobs_of_parts.attrs = dict(jobs.attrs)
-    usage = usage_series(
-        jobs_of_parts,
-        by="group",
-        freq=settings.freq,
-        value=demand_value(jobs),
-        until=settings.until,
-        tz=settings.tz,
-        partial=False,
-    )
-    wide = usage.pivot(index="ds", columns="unique_id", values="y").fillna(0.0)
-    wide = wide.rename(columns=original_names(jobs_of_parts, "group"))
+def _usage_by_part(source: Source, key: Key, settings: Settings) -> pd.DataFrame:
+    usage = source.usage(key, settings.freq, source.demand)
+    wide = usage.pivot(index="ds", columns="unique_id", values="y")
     if len(wide) < _MIN_BINS:
         raise InputError(f"forecasts of parts need at least {_MIN_BINS} bins; the log has {len(wide)}.")
     wide = _sum_smallest(wide[wide.columns[(wide > 0).any()]])
@@ -161,7 +147,7 @@ def _sum_smallest(wide: pd.DataFrame) -> pd.DataFrame:
     rest = wide.iloc[:, _MAX_PARTS:]
     if rest.shape[1] < 2:
         return wide
-    return wide.iloc[:, :_MAX_PARTS].assign(**{f"{rest.shape[1]:,} others": rest.sum(axis=1)})
+    return wide.iloc[:, :_MAX_PARTS].assign(**{f"{rest.shape[1]:,} others": rest.sum(axis=1, skipna=False)})
 
 
 def scale_to_total(parts: pd.DataFrame, model: str, total: pd.DataFrame, total_model: str) -> pd.DataFrame:

@@ -30,8 +30,8 @@ class Requirement:
         ``"wait"``: the GPUs with which jobs start in time.
     installed : float
         GPUs installed when the plan begins.
-    installed_from : {"given", "log"}
-        Whether that number was given, or is the maximum of the GPUs held at once in the log.
+    installed_from : {"given", "pulled", "log"}
+        Whether that number was given, is what the nodes said, or is the maximum of the GPUs held at once in the log.
     forecast : DataFrame
         What the plans are for, by basis.
     """
@@ -132,7 +132,7 @@ def plan_requirement(forecast: pd.DataFrame, max_held: float, settings: Settings
         for basis, target in targets.items()
     }
     begin = installed_now(settings, max_held, forecast)
-    return Requirement(plans, begin, "log" if given is None else "given", forecast)
+    return Requirement(plans, begin, "log" if given is None else settings.installed_from, forecast)
 
 
 def installed_now(settings: Settings, max_held: float, forecast: pd.DataFrame) -> float:
@@ -179,7 +179,7 @@ def headline(
         "selected": selected.windows.n_selection > 0,
         **_scores(selected, basis),
         "data_kind": str(facts["kind"]),
-        **{name: int(facts[name]) for name in ("jobs", "rejected", "users")},
+        **{name: None if pd.isna(facts[name]) else int(facts[name]) for name in ("jobs", "rejected", "users")},
     }
 
 

@@ -135,7 +135,7 @@ def backtest_plans(selected: SelectedForecast) -> pd.DataFrame:
         ``series``, ``model``, ``service_level`` and the columns of `gpudemand.planning.plan_backtest`.
     """
     parts = []
-    for series in (MEAN, PEAK):
+    for series in selected.scores["series"].drop_duplicates():
         models = dict.fromkeys([selected.model, str(selected.best_naive(series)["model"])])
         tested = plan_backtest(evaluated_series(selected, series, list(models)), _TESTED_LEVELS).reset_index()
         tested.insert(0, "series", series)

@@ -14,6 +14,7 @@ from gpudemand.planning.scenarios.changes import Change, Growth, MoreUsers, Remo
 from gpudemand.stages.requirement import Requirement, plan_requirement
 from gpudemand.stages.risk import with_date_dtype
 from gpudemand.stages.settings import Settings
+from gpudemand.stages.source import Source
 from gpudemand.stages.usage_tables import MEAN
 from gpudemand.stages.user_segments import UserSegments
 
@@ -41,14 +42,14 @@ class Scenarios:
 
 
 def plan_scenarios(
-    jobs: pd.DataFrame, requirement: Requirement, segments: UserSegments | None, settings: Settings
+    source: Source, requirement: Requirement, segments: UserSegments | None, settings: Settings
 ) -> Scenarios:
     """Plan for 20 % growth, for the departure of the largest group and for ten more users of the largest segment.
 
     Parameters
     ----------
-    jobs : DataFrame
-        Canonical job table; the changes act on the jobs of the last 28 days before the forecast.
+    source : Source
+        The changes act on its work of the last 28 days before the forecast.
     requirement : Requirement
         The base case.
     segments : UserSegments or None
@@ -65,13 +66,14 @@ def plan_scenarios(
         If no job was submitted in the last 28 days.
     """
     forecast = requirement.forecast
+    jobs = source.workload(forecast["ds"].min() - pd.Timedelta(days=_DAYS))
     what_ifs = {basis: _what_if(jobs, forecast, basis, requirement.installed) for basis in requirement.plans}
     recent, skipped = what_ifs[MEAN].workload, Skipped()
     rows = [_row(BASE, requirement, requirement)]
     for key, make_change in (
         ("growth", _growth),
-        ("departure", partial(_departure, recent)),
-        ("arrivals", partial(_arrivals, recent, segments)),
+        ("departure", partial(_departure, recent, source.unit)),
+        ("arrivals", partial(_arrivals, recent, segments, source.unit)),
     ):
         scenario = skipped.attempt(key, make_change)
         if scenario is not None:
@@ -109,22 +111,22 @@ def _growth() -> tuple[str, Change]:
     return f"{100 * _GROWTH:.0f}% growth", Growth(1 + _GROWTH)
 
 
-def _departure(recent: pd.DataFrame) -> tuple[str, Change]:
+def _departure(recent: pd.DataFrame, unit: str) -> tuple[str, Change]:
     for column in ("group", "user"):
         if len(recent[column].dropna().unique()) > 1:
             name = _largest(recent, recent[column])
-            return f"{column} {name} leaves", RemoveGroup(name, by=column)
+            return f"{unit if column == 'user' else column} {name} leaves", RemoveGroup(name, by=column)
     raise InputError("the recent jobs name at most one group and one user, so no departure can be planned.")
 
 
-def _arrivals(recent: pd.DataFrame, segments: UserSegments | None) -> tuple[str, Change]:
+def _arrivals(recent: pd.DataFrame, segments: UserSegments | None, unit: str) -> tuple[str, Change]:
     if recent["user"].isna().all():
         raise InputError("the recent jobs name no users, so the usage of new users is unknown.")
     if segments is not None and len(segments.profiles) > 1:
         name = _largest(recent, recent["user"].astype(str).map(segments.segment_of))
-        return f"{_NEW_USERS} more users like segment {name}", MoreUsers(_NEW_USERS, name, by=segments.segment_of)
+        return f"{_NEW_USERS} more {unit}s like segment {name}", MoreUsers(_NEW_USERS, name, by=segments.segment_of)
     everyone = dict.fromkeys(recent["user"].dropna().astype(str), "everyone")
-    return f"{_NEW_USERS} more users like the present ones", MoreUsers(_NEW_USERS, "everyone", by=everyone)
+    return f"{_NEW_USERS} more {unit}s like the present ones", MoreUsers(_NEW_USERS, "everyone", by=everyone)
 
 
 def _largest(recent: pd.DataFrame, names: pd.Series) -> str:

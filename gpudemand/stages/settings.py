@@ -15,12 +15,14 @@ from gpudemand.usage.bins import parse_freq
 
 #: GPUs installed: of all types, by type, or a Series whose index are the times from which on there are so many.
 Installed: TypeAlias = float | Mapping[str, float] | pd.Series | None
-BY = ("user", "group", "cluster", "gpu_type", "total")
+BY = ("user", "group", "cluster", "gpu_type", "partition", "qos", "namespace", "node", "total")
 
 
 @dataclass(frozen=True)
 class Settings:
     """Parameters of `Study`, under the same names; a horizon of 0 is yet to be derived.
+
+    ``installed_from`` is ``"pulled"`` where the number installed is what the nodes said rather than given.
 
     Raises
     ------
@@ -47,6 +49,7 @@ class Settings:
     tz: str = "UTC"
     until: object = None
     prices: tuple[float, float] | None = None
+    installed_from: str = "given"
 
     def __post_init__(self) -> None:
         check_choice("by", self.by, BY)

@@ -1,26 +1,24 @@
-"""Usage series and tables of a job log, as read by every section of the report."""
+"""Usage series and tables, as read by every section of the report."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import pandas as pd
 
-from gpudemand._typing import STRING
-from gpudemand._validation import InputError
+from gpudemand._validation import InputError, Skipped
 from gpudemand.forecast import longest_horizon
-from gpudemand.jobs.table import check_jobs
-from gpudemand.jobs.time_parser import parse_timestamp
 from gpudemand.planning.capacity.inputs import check_lead_time
 from gpudemand.stages import log_tables
 from gpudemand.stages.settings import Settings
+from gpudemand.stages.source import Source
 from gpudemand.usage.bins import bin_edges, parse_freq
-from gpudemand.usage.series import usage_series
 
 #: Names of the two forecast series, the mean demand of a bin and the most GPUs held at once in it, and of the
 #: requirement by a target for waits.
 MEAN, PEAK, WAIT = "mean", "peak", "wait"
+#: Name of the profile of the week among what is skipped.
+HOURLY = "week"
 #: From one look at the plan to the next.
 _REVIEW = pd.Timedelta("28D")
 
@@ -33,36 +31,35 @@ class UsageTables:
     ----------
     total : DataFrame
         ``unique_id`` (``mean`` and ``peak``), ``ds``, ``y``, whole bins only: the mean of the GPUs wanted, or held
-        where the log has no submit times, and the peak of the GPUs held.
+        where the log has no submit times, and the peak of the GPUs held, where it is known.
     held : DataFrame
         ``ds``, ``y``: mean of the GPUs held per bin, whole bins only.
     groups : DataFrame
         ``unique_id`` (user, group, ...), ``ds``, ``y``: mean GPUs held per day, or per bin where that is longer.
-    hourly : DataFrame
-        ``unique_id``, ``ds``, ``y``: mean GPUs held by all jobs per hour.
+    hourly : DataFrame or None
+        ``unique_id``, ``ds``, ``y``: mean GPUs held by all jobs per hour, where it is known.
     max_held : float
         Maximum of the GPUs held at once.
     tables : dict of str to DataFrame
-        ``log``, ``rejected``, ``usage_shares``, ``concentration``, ``gpu_types``, by the stem of their files.
+        ``log``, ``rejected``, ``gaps``, ``usage_shares``, ``concentration``, ``gpu_types``, by the stem of their files.
     """
 
     total: pd.DataFrame
     held: pd.DataFrame
     groups: pd.DataFrame
-    hourly: pd.DataFrame
+    hourly: pd.DataFrame | None
     max_held: float
     tables: dict[str, pd.DataFrame]
 
 
-def compute_usage_tables(jobs: pd.DataFrame, settings: Settings) -> UsageTables:
-    """Aggregate a job log to usage series and summary tables.
+def compute_usage_tables(source: Source, skipped: Skipped | None = None) -> UsageTables:
+    """Aggregate the usage of a source to series and summary tables.
 
     Parameters
     ----------
-    jobs : DataFrame
-        Canonical job table.
-    settings : Settings
-        ``by``, ``freq``, ``tz`` and ``until`` are read.
+    source : Source
+    skipped : Skipped, optional
+        Gets the reason where peaks within a bin are not known.
 
     Returns
     -------
@@ -71,50 +68,37 @@ def compute_usage_tables(jobs: pd.DataFrame, settings: Settings) -> UsageTables:
     Raises
     ------
     InputError
-        If `jobs` is no job table, has no rows, or has no name in the column ``by``.
+        If no job held a GPU, or there is no name in the column ``by``.
     """
-    jobs = check_jobs(jobs, allow_unknown=True)
-    if settings.by == "total":
-        jobs = jobs.assign(total="total")
-    series = partial(usage_series, until=settings.until, tz=settings.tz)
-    peak = series(jobs, by=None, freq=settings.freq, value="gpus_peak")
-    if not peak["y"].max():
+    freq, by = source.settings.freq, source.settings.by
+    held = source.usage(None, freq, "gpus")
+    max_held = float(source.most_held(None).max())
+    if not max_held:
         raise InputError("no job of this log held a GPU (gpus is 0 or unknown throughout); nothing to forecast.")
-    attrs = dict(jobs.attrs)
-    jobs = jobs[log_tables.begin_times(jobs) <= log_tables.period_end(peak)].reset_index(drop=True)
-    jobs.attrs = attrs
-    whole = partial(series, jobs, by=None, freq=settings.freq, partial=False)
-    held, peak_whole = whole(value="gpus"), whole(value="gpus_peak")
-    mean = held if demand_value(jobs) == "gpus" else whole(value="wanted")
-    total = pd.concat([mean.assign(unique_id=MEAN), peak_whole.assign(unique_id=PEAK)], ignore_index=True)
+    mean = held if source.demand == "gpus" else source.usage(None, freq, source.demand)
+    series = {MEAN: mean}
+    attempt = (Skipped() if skipped is None else skipped).attempt
+    if (peak := attempt(PEAK, lambda: source.usage(None, freq, "gpus_peak"))) is not None:
+        series[PEAK] = peak
+    total = pd.concat([rows.assign(unique_id=name) for name, rows in series.items()], ignore_index=True)
     total.attrs = dict(mean.attrs)
-    groups = series(jobs, by=settings.by, freq=_display_freq(settings), value="gpus")
-    groups["unique_id"] = groups["unique_id"].map(log_tables.original_names(jobs, settings.by)).astype(STRING)
-    hourly = series(jobs, by=None, freq="h", value="gpus", partial=False)
-    return UsageTables(total, held, groups, hourly, float(peak["y"].max()), log_tables.log_tables(jobs, peak, settings))
+    groups = source.usage(by, _display_freq(source.settings), "gpus", partial=True)
+    hourly = attempt(HOURLY, lambda: source.usage(None, "h", "gpus"))
+    return UsageTables(total, held, groups, hourly, max_held, log_tables.log_tables(source, held))
 
 
-def default_horizon(jobs: pd.DataFrame, settings: Settings) -> int:
+def default_horizon(source: Source) -> int:
     """Bins of the lead time and of four weeks after it, or as many as the log bears.
 
     An order today is used from the lead time on, and looked at again a month later.
     """
-    begin, until = log_tables.begin_times(jobs).min(), parse_timestamp(settings.until, settings.tz, "until")
+    settings, begin = source.settings, source.begin
+    until = pd.Timestamp(str(settings.until))
     edges = bin_edges(begin, max(begin, until), settings.freq, settings.tz)
     times = edges[: max(len(edges) - 1 - (until < edges[-1]), 2)]
     end = times[-1] + check_lead_time(settings.lead_time) + _REVIEW
     wanted = len(pd.date_range(times[-1], end, freq=parse_freq(settings.freq)))
     return max(min(wanted - 1, longest_horizon(pd.DataFrame({"unique_id": "", "ds": times, "y": 0.0}))), 1)
-
-
-def tells_waits(jobs: pd.DataFrame) -> bool:
-    """Whether some job was submitted before it started; where a log has no submit times, they are set to the starts."""
-    return bool((jobs["start"].isna() | (jobs["submit"] < jobs["start"])).any())
-
-
-def demand_value(jobs: pd.DataFrame) -> str:
-    """What demand is: GPUs wanted, or those held (``gpus``) where the log does not tell when jobs were submitted."""
-    return "wanted" if tells_waits(jobs) else "gpus"
 
 
 def _display_freq(settings: Settings) -> str:

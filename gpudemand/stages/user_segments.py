@@ -9,13 +9,13 @@ import pandas as pd
 
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError
+from gpudemand.forecast.base.windows import fill_missing
 from gpudemand.segments import ExtrapolationWarning, TopologicalSegmenter, segment_profiles
-from gpudemand.stages.log_tables import original_names
-from gpudemand.stages.settings import Settings
-from gpudemand.usage.series import to_wide, usage_series
+from gpudemand.stages.source import Source
+from gpudemand.usage.series import to_wide
 
 #: Smallest sample that is segmented.
-_MIN_USERS, _MIN_DAYS = 8, 28
+_MIN_USERS, _MIN_DAYS, _WEEK = 8, 28, 7
 
 
 @dataclass(frozen=True)
@@ -52,15 +52,13 @@ class UserSegments:
         return dict(zip(members["user"], members["segment"], strict=True))
 
 
-def segment_users(jobs: pd.DataFrame, settings: Settings) -> UserSegments:
+def segment_users(source: Source) -> UserSegments:
     """Cluster users by the shape of their daily usage.
 
     Parameters
     ----------
-    jobs : DataFrame
-        Canonical job table.
-    settings : Settings
-        ``tz`` and ``until`` are read.
+    source : Source
+        Days that were not recorded count like the same day of the week before.
 
     Returns
     -------
@@ -71,16 +69,16 @@ def segment_users(jobs: pd.DataFrame, settings: Settings) -> UserSegments:
     InputError
         If the log names too few users or covers too few days.
     """
-    named = jobs[jobs["user"].notna()]
-    if named.empty:
+    names = source.names(source.unit)
+    if not names:
         raise InputError("the log names no users, so there are no segments.")
-    named.attrs = dict(jobs.attrs)
-    wide = to_wide(usage_series(named, by="user", freq="D", value="gpu_hours", until=settings.until, tz=settings.tz))
-    wide = wide[(wide > 0).any(axis=1)].rename(index=original_names(named, "user"))
-    wide.attrs = dict(jobs.attrs) | {"value": "gpu_hours", "freq": "D"}
+    daily = to_wide(source.usage(source.unit, "D", "gpu_hours", partial=True))
+    wide = daily[daily.index.isin(names) & (daily > 0).any(axis=1)].astype(float)
+    wide = wide.set_axis(wide.index.astype(STRING)).where(wide.notna(), fill_missing(wide.to_numpy(), _WEEK))
+    wide.attrs = dict(source.attrs) | {"value": "gpu_hours", "freq": "D"}
     n_users, n_days = wide.shape
     if n_users < _MIN_USERS:
-        raise InputError(f"segments need at least {_MIN_USERS} users with usage; the log has {n_users}.")
+        raise InputError(f"segments need at least {_MIN_USERS} {source.unit}s with usage; the log has {n_users}.")
     if n_days < _MIN_DAYS:
         raise InputError(f"segments need at least {_MIN_DAYS} days of history; the log has {n_days}.")
     with warnings.catch_warnings(record=True) as caught:

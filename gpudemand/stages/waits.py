@@ -19,7 +19,8 @@ from gpudemand.planning.scenarios.programme import Programme
 from gpudemand.stages.log_tables import period_end
 from gpudemand.stages.selection import SelectedForecast
 from gpudemand.stages.settings import Settings
-from gpudemand.stages.usage_tables import MEAN, WAIT, UsageTables, tells_waits
+from gpudemand.stages.source import tells_waits
+from gpudemand.stages.usage_tables import MEAN, WAIT, UsageTables
 from gpudemand.units import SECONDS_PER_HOUR
 from gpudemand.usage.series import recorded_until
 from gpudemand.usage.waits import wait_table

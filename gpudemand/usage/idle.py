@@ -19,7 +19,11 @@ UNDER = (5, 20, 50)
 
 
 def idle_table(
-    jobs: pd.DataFrame | str | os.PathLike[str], by: str = "user", *, price: float | None = None
+    jobs: pd.DataFrame | str | os.PathLike[str],
+    by: str = "user",
+    *,
+    price: float | None = None,
+    until: pd.Timestamp | None = None,
 ) -> pd.DataFrame:
     """GPU-hours held at little utilization, by user, group, partition, ...
 
@@ -32,6 +36,8 @@ def idle_table(
         Column of the table.
     price : float, optional
         Of a GPU-hour, in any currency.
+    until : Timestamp, optional
+        Samples of a store from this time on are left out.
 
     Returns
     -------
@@ -60,11 +66,20 @@ def idle_table(
     1       ada       20.0      0.0       0.0
     """
     if isinstance(jobs, (str, os.PathLike)) and is_store(Path(jobs)):
-        table = _of_samples(Path(jobs), by)
+        table = _of_samples(Path(jobs), by, until)
     elif isinstance(jobs, (str, os.PathLike)):
         raise InputError(f"{str(jobs)!r} is no store; read a log with read_jobs, and give its table.")
     else:
-        table = _of_jobs(jobs, by)
+        table = _of_jobs(check_jobs(jobs, allow_unknown=True), by)
+    return _priced(table, price)
+
+
+def checked_idle_table(log: pd.DataFrame, by: str, price: float | None) -> pd.DataFrame:
+    """`idle_table` of what `check_jobs` has returned."""
+    return _priced(_of_jobs(log, by), price)
+
+
+def _priced(table: pd.DataFrame, price: float | None) -> pd.DataFrame:
     names = [f"under_{percent}" for percent in UNDER]
     if price is not None:
         rate = check_number("price", price, 0)
@@ -73,7 +88,7 @@ def idle_table(
 
 
 def _of_jobs(jobs: pd.DataFrame, by: str) -> pd.DataFrame:
-    log = check_columns(check_jobs(jobs, allow_unknown=True), (by,), "jobs")
+    log = check_columns(jobs, (by,), "jobs")
     hours = (log["end"] - log["start"].fillna(log["submit"])).dt.total_seconds() * log["gpus"] / 3600
     share = log["used_gpu_seconds"] / 3600 / hours.where(hours > 0)
     if not share.notna().any():
@@ -89,10 +104,11 @@ def _of_jobs(jobs: pd.DataFrame, by: str) -> pd.DataFrame:
     return _with_mean(sums)
 
 
-def _of_samples(store: Path, by: str) -> pd.DataFrame:
+def _of_samples(store: Path, by: str, until: pd.Timestamp | None) -> pd.DataFrame:
     sums = {}
     for measure in ("held", "measured", "used", *(f"under_{percent}" for percent in UNDER)):
         usage = pulled_usage(store, measure, by)
+        usage = usage if until is None else usage[usage["ds"] < until]
         step = pd.Timedelta(usage.attrs["step"]) / pd.Timedelta("1h")
         sums["gpu_hours" if measure == "held" else measure] = usage.groupby("unique_id")["y"].sum() * step
     return _with_mean(pd.DataFrame(sums).fillna(0.0))

@@ -111,9 +111,7 @@ class JobLogQuery:
             coalesce(status = 'cancelled' AND end_us <= coalesce(start_us, submit_us), false) AS gave_up FROM typed""")
 
     def _row(self, query: str) -> tuple[int, ...]:
-        row = self._db.execute(query).fetchone()
-        assert row is not None
-        return row
+        return self._db.execute(query).fetchall()[0]
 
     def bounds(self) -> Bounds:
         """Period of the log, and counts of unknown values."""
@@ -153,34 +151,35 @@ class JobLogQuery:
         that those that wait run longer, by a factor with which the later ones are as long on average. Sorted, as sums
         of numbers depend on their order.
         """
+        yield from self._batches(f"""SELECT code, submit_us, submit_us + end_us - begin_us, gpus
+            FROM runs JOIN names USING (key)
+            WHERE gpus > 0 AND NOT gave_up AND NOT waiting AND submit_us < {until} AND end_us IS NOT NULL""")
+        if self._row("SELECT count(*) FROM runs WHERE end_us IS NULL")[0]:
+            yield from self._wanted_by_open(until)
+
+    def _wanted_by_open(self, until: int) -> Iterator[tuple[IntArray, IntArray, IntArray, FloatArray]]:
         yield from self._batches(f"""WITH lengths AS (SELECT code, submit_us, gpus, waiting, end_us IS NULL AS open,
                 CASE WHEN waiting THEN 0 ELSE coalesce(end_us, {until}) - begin_us END AS length
                 FROM runs JOIN names USING (key) WHERE gpus > 0 AND NOT gave_up AND submit_us < {until}),
             waits AS (SELECT min(submit_us) AS first_us FROM lengths WHERE waiting),
-            started AS (SELECT * FROM lengths, waits WHERE submit_us < coalesce(first_us, {until})),
-            means AS (SELECT gpus, length, avg(length) OVER (PARTITION BY gpus ORDER BY length
-                RANGE BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS mean FROM started),
-            total AS (SELECT coalesce((SELECT avg(length) FROM started), avg(length) FILTER (NOT waiting)) AS mean
-                FROM lengths),
+            counted AS (SELECT *, submit_us < coalesce(first_us, {until}) AS started FROM lengths, waits),
+            total AS (SELECT coalesce(avg(length) FILTER (started), avg(length) FILTER (NOT waiting)) AS mean
+                FROM counted),
             passed AS (SELECT (count(*) - coalesce(sum(length) / nullif(any_value(mean), 0), 0)) / count(*)
-                FILTER (waiting) AS factor FROM lengths, waits, total WHERE submit_us >= first_us)
-            SELECT code, submit_us, CASE WHEN NOT open THEN submit_us + lengths.length ELSE
-                CAST(least({until}, submit_us + CASE WHEN waiting THEN greatest(1, factor) ELSE 1 END
-                * coalesce(means.mean, greatest(lengths.length, total.mean), 0)) AS BIGINT) END, lengths.gpus
-            FROM lengths ASOF LEFT JOIN means ON lengths.gpus = means.gpus AND lengths.length <= means.length, total,
-                passed ORDER BY ALL""")
+                FILTER (waiting) AS factor FROM counted, total WHERE NOT started),
+            means AS (SELECT *, avg(length) FILTER (started) OVER (PARTITION BY gpus ORDER BY length DESC) AS expected
+                FROM counted)
+            SELECT code, submit_us, CAST(least({until}, submit_us + CASE WHEN waiting THEN greatest(1, factor) ELSE 1 END
+                * coalesce(expected, greatest(length, mean), 0)) AS BIGINT), gpus
+            FROM means, total, passed WHERE open ORDER BY ALL""")
 
-    def peaks(self, edges: IntArray, begin: int, until: int) -> Iterator[tuple[IntArray, IntArray, Any, Any, Any]]:
-        """Batches of key code, bin, peak, last level and first time of the changes of GPUs held, by key and bin."""
-        self._db.register("edges", pa.table({"bin": np.arange(len(edges)), "edge": edges}))
+    def changes(self, begin: int, until: int) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
+        """Batches of key code, time and change of the GPUs held, sorted; those of a key sum to zero."""
         yield from self._batches(f"""WITH spans AS (SELECT code, greatest(begin_us, {begin}) AS a,
                 least(coalesce(end_us, {until}), {until}) AS b, gpus
-                FROM runs JOIN names USING (key) WHERE NOT waiting AND gpus > 0),
-            changes AS (SELECT code, t, sum(d) AS d FROM (SELECT code, a AS t, gpus AS d FROM spans WHERE b > a
-                UNION ALL SELECT code, b AS t, -gpus AS d FROM spans WHERE b > a) GROUP BY code, t),
-            levels AS (SELECT code, t, round(sum(d) OVER (PARTITION BY code ORDER BY t), 9) AS level FROM changes)
-            SELECT code, bin, max(level), arg_max(level, t), min(t)
-            FROM levels ASOF JOIN edges ON levels.t >= edges.edge GROUP BY code, bin""")
+                FROM runs JOIN names USING (key) WHERE NOT waiting AND gpus > 0)
+            SELECT code, a AS t, gpus AS change FROM spans WHERE b > a
+            UNION ALL SELECT code, b, -gpus FROM spans WHERE b > a ORDER BY code, t""")
 
     def submissions(self, edges: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
         """Batches of key code and submit time in microseconds, inside the edges."""

@@ -44,7 +44,7 @@ def pulled_usage(
         ``held`` by running pods, ``pending`` pods, ``wanted`` (both), ``installed`` (allocatable on the nodes),
         ``used`` (utilization times GPUs, where it is measured), ``measured`` (GPUs of pods whose utilization is known),
         and ``under_5``, ``under_20``, ``under_50`` (of these, those used less than so many per cent).
-    by : {"namespace", "gpu_type", "node", "total"} or None
+    by : {"namespace", "gpu_type", "node", "total"}, a path of them such as ``"namespace/gpu_type"``, or None
         What a series is; only ``installed`` is known by node.
     freq : str, optional
         Bins of the calendar in `tz`, whose mean is given; by default the samples as they are.
@@ -57,7 +57,8 @@ def pulled_usage(
     -------
     DataFrame
         ``unique_id``, ``ds`` and ``y`` in GPUs, sorted. Zero where something was scraped and a series had none; no row
-        (NaN in a bin) where nothing was scraped. ``attrs`` hold ``kind``, ``step`` and ``gaps``.
+        (NaN in a bin) where nothing was scraped. ``attrs`` hold ``kind``, ``by``, ``store``, ``step``, ``gaps``, and
+        ``installed``: the GPUs allocatable on the nodes from each time on at which their number changed.
 
     Raises
     ------
@@ -65,24 +66,29 @@ def pulled_usage(
         For an unknown measure or key, or a store without such samples.
     """
     check_choice("measure", measure, MEASURES)
-    key = check_choice("by", by or "total", KEYS)
+    keys = [check_choice("by", name, KEYS) for name in (by or "total").split("/")]
     store = read_store(Path(path))
     zone = parse_timezone(tz)
-    samples, times = _samples(store, MEASURES[measure], key), _scraped(store)
+    samples, installed = _samples(store, MEASURES[measure], keys), _installed(store)
+    times = pd.DatetimeIndex(installed.index)
     wide = samples.pivot(index="ds", columns="unique_id", values="y").reindex(times).fillna(0.0)
     step = pd.Timedelta(store.about["pulls"]["prometheus"]["step"])
-    gaps = [f"{a.isoformat()}/{b.isoformat()}" for a, b in _gaps(times, step)]
+    gaps = [f"{a.isoformat()}/{b.isoformat()}" for a, b in gaps_between(times, step)]
     wide.index = wide.index.tz_convert(zone)
-    wide = wide if freq is None else _binned(wide, freq, step, min_share)
+    wide = wide if freq is None else binned_means(wide, freq, step, min_share)
     long = wide.rename_axis("ds").reset_index().melt(id_vars="ds", var_name="unique_id", value_name="y")
     usage = long[["unique_id", "ds", "y"]].sort_values(["unique_id", "ds"], ignore_index=True)
     usage["unique_id"] = usage["unique_id"].astype(STRING)
-    usage.attrs = {"kind": "measured", "value": "gpus", "step": str(step), "gaps": gaps}
+    changes = installed[installed.diff() != 0]
+    usage.attrs = {"kind": "measured", "value": "gpus", "by": "/".join(keys), "step": str(step), "gaps": gaps}
+    usage.attrs["store"] = os.fspath(path)
+    usage.attrs["installed"] = {time.isoformat(): float(gpus) for time, gpus in changes.items()}
     return usage
 
 
-def _samples(store: Store, measures: tuple[str, ...], key: str) -> pd.DataFrame:
-    column = "'total'" if key == "total" else f"coalesce(nullif({key}, ''), 'unknown')"
+def _samples(store: Store, measures: tuple[str, ...], keys: list[str]) -> pd.DataFrame:
+    parts = (f"coalesce(nullif(replace({key}, '/', '%2F'), ''), 'unknown')" for key in keys)
+    column = "'total'" if keys == ["total"] else " || '/' || ".join(parts)
     names = ", ".join(f"'{name}'" for name in measures)
     found = store.query(
         "usage", f"SELECT {column} AS unique_id, ds, sum(y) AS y FROM stored WHERE measure IN ({names}) GROUP BY ALL"
@@ -92,22 +98,39 @@ def _samples(store: Store, measures: tuple[str, ...], key: str) -> pd.DataFrame:
     return found.to_pandas()
 
 
-def _scraped(store: Store) -> pd.DatetimeIndex:
-    found = store.query("usage", "SELECT DISTINCT ds FROM stored WHERE measure = 'installed' ORDER BY ds")
+def _installed(store: Store) -> pd.Series:
+    """Allocatable GPUs at every time at which something was scraped."""
+    query = "SELECT ds, sum(y) AS y FROM stored WHERE measure = 'installed' GROUP BY ds ORDER BY ds"
+    found = store.query("usage", query)
     assert found is not None
-    return pd.DatetimeIndex(found["ds"].to_pandas())
+    return found.to_pandas().set_index("ds")["y"]
 
 
-def _gaps(times: pd.DatetimeIndex, step: pd.Timedelta) -> list[tuple[pd.Timestamp, pd.Timestamp]]:
+def gaps_between(times: pd.DatetimeIndex, step: pd.Timedelta) -> list[tuple[pd.Timestamp, pd.Timestamp]]:
+    """Begin and end of the periods between samples that stand for `step` each."""
     wide = np.flatnonzero(np.diff(times) > step)
     return [(times[place] + step, times[place + 1]) for place in wide]
 
 
-def _binned(wide: pd.DataFrame, freq: object, step: pd.Timedelta, min_share: float) -> pd.DataFrame:
-    """Mean of the samples in each bin."""
+def binned_means(wide: pd.DataFrame, freq: object, step: pd.Timedelta, min_share: float = 0.5) -> pd.DataFrame:
+    """Mean of the samples in each bin, NaN where less than a share of it has samples.
+
+    Parameters
+    ----------
+    wide : DataFrame, shape (n_times, n_series)
+        Samples, each of which stands for the time until `step` later.
+    freq : str or offset
+    step : Timedelta
+    min_share : float, default=0.5
+
+    Returns
+    -------
+    DataFrame, shape (n_bins, n_series)
+    """
     offset, times = parse_freq(freq), pd.DatetimeIndex(wide.index)
     edges = bin_edges(times[0], times[-1] + step, offset, times.tz)
     place = edges.searchsorted(times, side="right") - 1
     groups = wide.groupby(place)
-    share = groups.size() * step / (edges[1:] - edges[:-1])[groups.size().index]
+    count = groups.count()
+    share = count.mul(step / (edges[1:] - edges[:-1])[count.index], axis=0)
     return groups.mean().where(share >= min_share).reindex(range(len(edges) - 1)).set_axis(edges[:-1])

@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from gpudemand._typing import STRING, FloatArray
-from gpudemand._validation import InputError, as_wide, check_choice, check_columns, check_usage
+from gpudemand._validation import InputError, as_wide, check_choice, check_usage
 from gpudemand.jobs.schema import microseconds
 from gpudemand.jobs.table import check_jobs, saved_attrs
 from gpudemand.jobs.time_parser import parse_timestamp, parse_timezone
@@ -20,7 +20,6 @@ from gpudemand.store import is_store
 from gpudemand.usage.binned_values import binned_values
 from gpudemand.usage.bins import bin_edges
 from gpudemand.usage.job_log_query import KEYS, open_log
-from gpudemand.usage.pulled import pulled_usage
 
 VALUES = ("gpu_hours", "gpus", "gpus_peak", "wanted", "jobs")
 
@@ -96,11 +95,27 @@ def usage_series(
     1       ada 2026-03-02 00:00:00+00:00  48.0
     2       ada 2026-03-03 00:00:00+00:00   8.0
     """
+    source = Path(jobs) if isinstance(jobs, (str, os.PathLike)) else check_jobs(jobs, tz=tz, allow_unknown=True)
+    return checked_usage(source, by, freq, value, start=start, until=until, tz=tz, pending=pending, partial=partial)
+
+
+def checked_usage(
+    source: pd.DataFrame | Path,
+    by: str | Sequence[str] | None,
+    freq: object,
+    value: str,
+    *,
+    start: object = None,
+    until: object = None,
+    tz: object = None,
+    pending: bool = False,
+    partial: bool = True,
+) -> pd.DataFrame:
+    """`usage_series` of a table that `check_jobs` has returned, or of a file, whose rows are checked as it is read."""
     check_choice("value", value, VALUES)
     if pending and value == "wanted":
         raise InputError("wanted GPUs are those of the run time only; drop pending=True, which adds the wait.")
     columns, zone = _key_columns(by), _calendar(tz)
-    source = Path(jobs) if isinstance(jobs, (str, os.PathLike)) else check_jobs(jobs, tz=tz, allow_unknown=True)
     with open_log(source, columns, pending=pending, tz=tz) as log:
         bounds = log.bounds()
         _check_named(columns, log.named())
@@ -199,7 +214,11 @@ def recorded_until(jobs: pd.DataFrame) -> pd.Timestamp:
     >>> recorded_until(jobs)
     Timestamp('2026-03-03 00:00:00+0000', tz='UTC')
     """
-    log = check_jobs(jobs, allow_unknown=True)
+    return end_of_record(check_jobs(jobs, allow_unknown=True))
+
+
+def end_of_record(log: pd.DataFrame) -> pd.Timestamp:
+    """`recorded_until` of what `check_jobs` has returned."""
     submits = log["submit"].sort_values()
     last = submits.iloc[-1]
     newest = log[["submit", "start", "end"]].max().max()
@@ -259,42 +278,3 @@ def to_long(wide: pd.DataFrame) -> pd.DataFrame:
     long = check_usage(long, allow_missing=True)
     long.attrs = dict(wide.attrs)
     return long
-
-
-def read_usage(path: str | Path, format: str = "canonical", *, tz: str | None = None) -> pd.DataFrame:  # noqa: A002
-    """Read a file of usage series (rather than of jobs).
-
-    Parameters
-    ----------
-    path : str or Path
-        For ``canonical`` a CSV or Parquet file with ``unique_id``, ``ds``, ``y``; for ``prometheus`` the JSON or CSV
-        of a range query of GPUs held per namespace. A store gives what `pulled_usage` does.
-    format : {"canonical", "prometheus"}
-    tz : str, optional
-        Zone of times that are written without one (Prometheus' JSON always has one).
-
-    Returns
-    -------
-    DataFrame
-        ``unique_id``, ``ds``, ``y``.
-    """
-    path, _ = Path(path), check_choice("format", format, ("canonical", "prometheus"))
-    if is_store(path):
-        return pulled_usage(path, tz=tz or "UTC")
-    if not path.is_file():
-        raise InputError(f"there is no file at {str(path)!r}.")
-    if format == "prometheus":
-        from gpudemand.jobs.kubernetes import read_prometheus
-
-        return read_prometheus(path, tz=tz)
-    usage = check_columns(_read_file(path), ("unique_id", "ds", "y"), path.name)
-    ds = pd.to_datetime(usage["ds"], format="ISO8601")
-    ds = ds.dt.tz_localize(tz) if tz is not None and ds.dt.tz is None else ds
-    return check_usage(usage.assign(ds=ds), allow_missing=True)
-
-
-def _read_file(path: Path) -> pd.DataFrame:
-    """Table of a file; the names of its folders are no columns."""
-    if path.suffix == ".parquet":
-        return pd.read_parquet(path, partitioning=None)
-    return pd.read_csv(path, dtype={"unique_id": str})

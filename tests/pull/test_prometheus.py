@@ -21,7 +21,7 @@ from gpudemand.pull.prometheus_api import PrometheusClient
 from gpudemand.store import read_store
 from gpudemand.usage.idle import idle_table
 from gpudemand.usage.pulled import pulled_usage
-from gpudemand.usage.series import read_usage
+from gpudemand.usage.read import read_usage
 
 HERE = Path(__file__).parent / "fixtures"
 FIRST, LAST = (pd.Timestamp(day, tz="UTC") for day in ("2026-02-05", "2026-02-12"))

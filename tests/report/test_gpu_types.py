@@ -13,6 +13,7 @@ from gpudemand.stages.gpu_types import ALL, check_installed, gpu_type_numbers, p
 from gpudemand.stages.requirement import plan_requirement
 from gpudemand.stages.selection import select_and_forecast
 from gpudemand.stages.settings import Settings, parse_installed
+from gpudemand.stages.source import JobSource
 from gpudemand.stages.usage_tables import MEAN, compute_usage_tables
 from tests.report.conftest import make_log, renamed
 
@@ -28,13 +29,13 @@ def log():
 
 @pytest.fixture(scope="module")
 def selected(log):
-    return select_and_forecast(compute_usage_tables(log, Settings(horizon=7)).total, 7)
+    return select_and_forecast(compute_usage_tables(JobSource.of(log, Settings(horizon=7))).total, 7)
 
 
 def plan(log, selected, **changed):
     settings = Settings(horizon=7, lead_time="10D", **changed)
     requirement = plan_requirement(selected.forecast, 80.0, settings)
-    return plan_gpu_types(log, selected, None, requirement, settings), requirement
+    return plan_gpu_types(JobSource.of(log, settings), selected, None, requirement, settings), requirement
 
 
 def test_types_require_at_least_as_many_as_one_pool(log, selected):
@@ -83,7 +84,7 @@ def test_shortfall_is_by_type_where_installed_is(log, selected):
 
 def test_retired_and_unused_types_are_listed(log, selected):
     installed = {"A100": 0, "H100": 1000.0, "B200": 32.0}
-    check_installed(log, Settings(installed=installed))
+    check_installed(JobSource.of(log, Settings(installed=installed)))
     types, _ = plan(log, selected, installed=installed)
     table = types.table.set_index("gpu_type")
     assert table.index.tolist() == [ALL, "H100", "A100", "B200"]
@@ -95,7 +96,11 @@ def test_retired_and_unused_types_are_listed(log, selected):
 
 def test_installed_of_a_type_defaults_to_its_maximum_held(log, selected):
     types, _ = plan(log, selected)
-    most = compute_usage_tables(log, Settings(horizon=7)).tables["gpu_types"].set_index("gpu_type")["gpus_peak"]
+    most = (
+        compute_usage_tables(JobSource.of(log, Settings(horizon=7)))
+        .tables["gpu_types"]
+        .set_index("gpu_type")["gpus_peak"]
+    )
     assert types.table.set_index("gpu_type").loc[most.index, "installed"].to_dict() == most.to_dict()
 
 
@@ -109,9 +114,9 @@ def test_shortfall_of_a_type_is_missing_where_only_the_sum_is_installed(log, sel
 
 def test_a_missing_or_misspelt_type_is_named(log):
     with pytest.raises(InputError, match="installed has no number for 'H100'"):
-        check_installed(log, Settings(installed={"A100": 5}))
+        check_installed(JobSource.of(log, Settings(installed={"A100": 5})))
     with pytest.raises(InputError, match="'A100'"):
-        check_installed(log, Settings(installed={"A10O": 5, "H100": 5}))
+        check_installed(JobSource.of(log, Settings(installed={"A10O": 5, "H100": 5})))
     with pytest.raises(InputError, match=r"installed\['A100'\] must be a number of at least 0"):
         Settings(installed=parse_installed("A100=-3,H100=1"))
     with pytest.raises(InputError, match="write 96, or A100=64,H100=32"):

@@ -17,6 +17,7 @@ from gpudemand.stages.risk import backtest_plans, purchase_costs, risk_numbers, 
 from gpudemand.stages.scenarios import plan_scenarios
 from gpudemand.stages.selection import select_and_forecast
 from gpudemand.stages.settings import Settings
+from gpudemand.stages.source import JobSource
 from gpudemand.stages.usage_tables import compute_usage_tables
 from gpudemand.stages.user_segments import segment_users
 from gpudemand.study import build_report
@@ -33,24 +34,24 @@ def cluster():
 
 @pytest.fixture(scope="module")
 def segments(cluster):
-    return segment_users(cluster[0], SETTINGS)
+    return segment_users(JobSource.of(cluster[0], SETTINGS))
 
 
 @pytest.fixture(scope="module")
 def planned(cluster):
-    usage = compute_usage_tables(cluster[0], SETTINGS)
+    usage = compute_usage_tables(JobSource.of(cluster[0], SETTINGS))
     selected = select_and_forecast(usage.total, SETTINGS.horizon)
     return usage, selected, plan_requirement(selected.forecast, usage.max_held, SETTINGS)
 
 
 @pytest.fixture(scope="module")
 def parts(cluster, segments, planned):
-    return forecast_parts(cluster[0], segments, planned[1], SETTINGS)
+    return forecast_parts(JobSource.of(cluster[0], SETTINGS), segments, planned[1], SETTINGS)
 
 
 @pytest.fixture(scope="module")
 def scenarios(cluster, segments, planned):
-    return plan_scenarios(cluster[0], planned[2], segments, SETTINGS)
+    return plan_scenarios(JobSource.of(cluster[0], SETTINGS), planned[2], segments, SETTINGS)
 
 
 def test_segments_recover_the_archetypes_and_contain_every_user(cluster, segments):
@@ -88,7 +89,8 @@ def test_parts_follow_by_and_small_ones_are_summed(cluster, planned):
     user = jobs["user"].astype(str).str.extract(r"(\d+)$")[0].astype(int)
     many = jobs.assign(group=("g" + (user % 9).astype(str)).astype(jobs["group"].dtype))
     many.attrs = dict(jobs.attrs)
-    made = forecast_parts(many, None, planned[1], Settings(by="group", horizon=7))
+    grouped = Settings(by="group", horizon=7)
+    made = forecast_parts(JobSource.of(many, grouped), None, planned[1], grouped)
     names = made.table["part"].tolist()
     assert (made.by, len(names), names[0]) == ("group", 8, "total")
     assert "3 others" in names

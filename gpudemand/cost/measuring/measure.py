@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from gpudemand import _parallel
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError, check_choice, check_columns, check_number
 from gpudemand.cost.measuring import configuration
@@ -82,6 +83,9 @@ def measure_training_cost(
 ) -> pd.DataFrame:
     """Train every job of a plan for a few steps and record step time and memory.
 
+    While a ``dask.distributed.Client`` is active, jobs in fresh processes run on its workers; give each machine one
+    worker with one thread, so that jobs do not disturb each other.
+
     A step is forward pass, loss, backward pass and optimizer update on synthetic data on the device: eager (or
     ``torch.compile``) in PyTorch, the compiled step of ``keras.Model.fit`` in Keras. Each row is synced to disk; called
     again with the same file, a run resumes. Jobs run in the order of their keys, which are hashes, so that finished
@@ -144,8 +148,9 @@ def _run(plan: list[Configuration], rows: RowFile, runner: _Runner, report: Call
     total = len({job.key for job in plan} | keys)
     left = [job for job in plan if job.key not in keys]
     left.sort(key=lambda job: (runner.shared * job.framework, job.key))
-    for place, job in enumerate(left, start=1):
-        row = runner.measure(job)
+    # Side by side on Dask's workers alone: jobs that share a machine disturb each other.
+    measured = map(runner.measure, left) if runner.shared else _parallel.stream(runner.measure, left, n_jobs=1)
+    for place, (job, row) in enumerate(zip(left, measured, strict=True), start=1):
         rows.append(row)
         seconds.append((job.framework, row["wall_s"]))
         left_s = _estimate(seconds, [later.framework for later in left[place:]])

@@ -26,6 +26,8 @@ class Naive(Forecaster):
     1     total 2026-03-06    1.0
     """
 
+    _allow_missing = True
+
     def _path(self, y: FloatArray, h: int) -> FloatArray:
         return np.repeat(last_known(y), h, axis=1)
 
@@ -50,6 +52,8 @@ class SeasonalNaive(Forecaster):
     >>> SeasonalNaive(season_length=2).fit(usage).predict(h=3)["SeasonalNaive"].tolist()
     [4.0, 1.0, 4.0]
     """
+
+    _allow_missing = True
 
     def __init__(self, season_length: int | None = None) -> None:
         self.season_length = season_length
@@ -81,6 +85,8 @@ class SeasonallyAdjustedNaive(Forecaster):
     >>> SeasonallyAdjustedNaive(season_length=2).fit(usage).predict(h=2).iloc[:, -1].tolist()
     [6.0, 8.0]
     """
+
+    _allow_missing = True
 
     def __init__(self, season_length: int | None = None, n_seasons: int = 28) -> None:
         self.season_length = season_length

@@ -11,6 +11,7 @@ from gpudemand import _parallel
 from gpudemand._linalg import one_thread
 from gpudemand._typing import FloatArray
 from gpudemand.forecast.base.forecaster import Forecaster, last_known
+from gpudemand.forecast.base.windows import begun, fill_missing
 
 #: Values that the initialization heuristic of statsmodels needs, besides two seasons.
 _MIN_VALUES = 10
@@ -44,6 +45,7 @@ class ETS(Forecaster):
     """
 
     _max_origins = 16
+    _allow_missing = True
 
     def __init__(self, season_length: int | None = None, max_seasons: int = 24, n_jobs: int | None = None) -> None:
         self.season_length = season_length
@@ -52,6 +54,8 @@ class ETS(Forecaster):
 
     def _path(self, y: FloatArray, h: int) -> FloatArray:
         season = self.season_length_
+        # Gaps are filled, so that phases stay where they are; what lies before a series stays unknown.
+        y = np.where(begun(y, np.arange(1, y.shape[1] + 1)), fill_missing(y, season), np.nan)
         recent = y[:, -season * self.max_seasons :] if season > 1 else y
         smooth = partial(_smooth, h=h, season=season)
         return np.vstack(_parallel.run(smooth, list(recent), n_jobs=self.n_jobs))

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.base import clone
 
+from gpudemand import _parallel
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError
 from gpudemand.forecast.base.forecaster import Forecaster
@@ -144,9 +145,15 @@ class CombinedForecaster(Forecaster):
     def _member_paths(self, y: FloatArray, places: IntArray, h: int) -> FloatArray:
         """Forecasts of every member, shape (n_members, n_series, n_origins, h), not below the floor of a series."""
         floor, out = self._floors(y, places)[..., None], np.empty((len(self.members_), len(y), places.size, h))
-        for member, paths in zip(self.members_, out, strict=True):
-            np.maximum(member._paths(y, places, h), floor, out=paths)
+        calls = [(member, y, places, h) for member in self.members_]
+        for paths, of_member in zip(out, _parallel.stream(_paths_of, calls), strict=True):
+            np.maximum(of_member, floor, out=paths)
         return out
+
+
+def _paths_of(call: tuple[Forecaster, FloatArray, IntArray, int]) -> FloatArray:
+    member, y, places, h = call
+    return member._paths(y, places, h)
 
 
 class _Losses(NamedTuple):

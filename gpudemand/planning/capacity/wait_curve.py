@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 
+from gpudemand import _parallel
 from gpudemand._typing import FloatArray
 from gpudemand.planning.capacity.mean_demand import mean_demand
 from gpudemand.planning.capacity.quantiles import QuantileTable
@@ -47,13 +50,14 @@ def draw_futures(
 
 def wait_curve(at: FloatArray, futures: list[Future], target: WaitTarget, policy: str) -> pd.DataFrame:
     """Medians and bands over the futures, a row a number of GPUs."""
-    rows = [_row([(future, future.waits_s(gpus, policy)) for future in futures], target) for gpus in at]
+    rows = _parallel.run(partial(_row, futures=futures, target=target, policy=policy), at)
     curve = pd.DataFrame({"gpus": at}).join(pd.DataFrame(rows))
     later = np.interp(at + 8, at, curve["waited_hours"])
     return curve.assign(saved_hours=curve["waited_hours"] - later)
 
 
-def _row(outcomes: list[tuple[Future, FloatArray]], target: WaitTarget) -> dict[str, float]:
+def _row(gpus: float, futures: list[Future], target: WaitTarget, policy: str) -> dict[str, float]:
+    outcomes = [(future, future.waits_s(gpus, policy)) for future in futures]
     share = [target.share_in_time(future, waits) for future, waits in outcomes]
     # Jobs that are too large wait for ever; the others' waits are told without them.
     able = [waits[np.isfinite(waits)] for _, waits in outcomes]

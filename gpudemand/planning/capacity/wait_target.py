@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
+from gpudemand import _parallel
 from gpudemand._typing import FloatArray
 from gpudemand.planning.queue.futures import Future
 from gpudemand.units import format_seconds
 
 #: Precision of the fewest GPUs that meet a target: this share of them, or a GPU.
 RESOLUTION = 0.02
+#: Futures of one parallel task.
+_GROUP = 10
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,16 @@ class WaitTarget:
 
 
 def gpus_needed(futures: list[Future], target: WaitTarget, policy: str) -> FloatArray:
-    """Fewest GPUs with which the target is met in each future, at most `RESOLUTION` above it, shape (n_futures,)."""
+    """Fewest GPUs with which the target is met in each future, at most `RESOLUTION` above it, shape (n_futures,).
+
+    Futures are searched in groups, in parallel where ``joblib.parallel_config`` or a Dask client says so.
+    """
+    groups = [futures[first : first + _GROUP] for first in range(0, len(futures), _GROUP)]
+    return np.concatenate(_parallel.run(partial(_needed, target=target, policy=policy), groups))
+
+
+def _needed(futures: list[Future], target: WaitTarget, policy: str) -> FloatArray:
+    """Each search begins where the one before ended, relative to the GPUs wanted."""
     needed, ratio = np.zeros(len(futures)), 1.25
     for number, future in enumerate(futures):
         if target.weight(future).any():

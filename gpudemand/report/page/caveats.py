@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from gpudemand._validation import Skipped
-from gpudemand.report.page.formats import format_days, format_share
+from gpudemand.report.page.formats import format_days, format_share, format_time
 from gpudemand.report.page.sentences import accuracy_warning, model_accuracy
 from gpudemand.stages.scenarios import Scenarios
 from gpudemand.stages.selection import BacktestWindows
@@ -25,11 +25,20 @@ _TITLES = {
     "gpu_type_plans": "Plan by GPU type",
     "scenarios": "Scenarios",
     "waits": "Waits",
+    "peak": "Peak of GPUs held",
+    "week": "Weekly profile",
     "wait_plan": "Plan for waits",
     "drivers": "Change",
     "orders": "Orders",
     "purchase_mix": "Costs",
+    "since": "Comparison with an earlier report",
+    "since_forecast": "Score of the earlier forecast",
+    "since_drivers": "Change since the earlier report",
 }
+_NO_JOB_DEMAND = (
+    "Not part of this report: the forecast from single jobs and their run times (JobDemandModel), which improves "
+    "mainly the first day ahead and takes about as long as the rest of the report."
+)
 #: Tolerance on the coverage of the 95% interval before the page warns.
 _COVERAGE_TOLERANCE = 0.05
 
@@ -67,17 +76,17 @@ def caveats(
         *backtest_of_plans(numbers, tables["plan_backtest"]),
         model_accuracy(numbers),
         *accuracy_warning(numbers),
-        _rejected(log),
+        *_rejected(log),
+        *_gaps(tables.get("gaps", pd.DataFrame())),
         *_unknown(log),
         "GPUs held are satisfied demand. Demand of jobs that waited or were not submitted because the cluster was full "
         "(censored demand) is not in them.",
         *_availability(numbers),
         *_short_horizon(numbers),
         "Events without precedent in the log (a new team, a new model family) are not forecast.",
-        *(f"{_TITLES[name]} skipped: {reason}" for name, reason in skipped.items()),
+        *_skipped(skipped),
         *(f"Scenario skipped: {reason}" for reason in (scenarios.skipped if scenarios else {}).values()),
-        "Not part of this report: the forecast from single jobs and their run times (JobDemandModel), which improves "
-        "mainly the first day ahead and takes about as long as the rest of the report.",
+        *([] if pd.isna(log["jobs"]) else [_NO_JOB_DEMAND]),
     ]
 
 
@@ -124,14 +133,34 @@ def backtest_of_plans(numbers: dict[str, Any], plans: pd.DataFrame) -> list[str]
     ]
 
 
-def _rejected(log: pd.Series) -> str:
+def _rejected(log: pd.Series) -> list[str]:
+    if pd.isna(log["jobs"]):
+        return []
     if not log["rejected"]:
-        return "No row of the log was rejected."
+        return ["No row of the log was rejected."]
     total = log["rejected"] + log["jobs"]
     share = format_share(log["rejected"] / total, 1)
-    return (
+    return [
         f"{format_count(log['rejected'])} of {format_count(total)} rows ({share}) were rejected; see the reasons above."
-    )
+    ]
+
+
+def _skipped(skipped: Skipped) -> list[str]:
+    """A sentence per reason, with all sections that it is the reason for."""
+    titles = {reason: [_TITLES[name] for name in _TITLES if skipped.get(name) == reason] for reason in skipped.values()}
+    return [f"{', '.join(names)} skipped: {reason}" for reason, names in titles.items() if names]
+
+
+def _gaps(gaps: pd.DataFrame) -> list[str]:
+    if gaps.empty:
+        return []
+    first = gaps.iloc[0]
+    longest = f"{format_time(first['begin'])} to {format_time(first['end'])}"
+    hours = f"{format_count(gaps['hours'].sum(), 1)} hours in {format_count(len(gaps))} gap{'s' * (len(gaps) > 1)}"
+    return [
+        f"Nothing was recorded for {hours}, the longest from {longest}: they count as unknown, not as zero, and a "
+        "bin of which less than half was recorded is left out."
+    ]
 
 
 def _unknown(log: pd.Series) -> list[str]:

@@ -21,6 +21,7 @@ from gpudemand.plotting import (
 )
 from gpudemand.plotting._base import Display, kind_of
 from gpudemand.plotting.forecast import HORIZONS_SHOWN
+from gpudemand.report.history.comparison import LAST_VALUE
 from gpudemand.stages.chain import Chain
 from gpudemand.stages.requirement import Requirement
 from gpudemand.stages.risk import evaluated_series
@@ -47,12 +48,14 @@ class Drawing(NamedTuple):
         return _SIZE.sub(rf'<svg role="img" aria-labelledby="caption-{name}"', text, count=1)
 
 
-def draw_figures(chain: Chain) -> dict[str, Drawing]:
+def draw_figures(chain: Chain, past: pd.DataFrame | None = None) -> dict[str, Drawing]:
     """Draw the figures of the report; stages that the log does not allow have none.
 
     Parameters
     ----------
     chain : Chain
+    past : DataFrame, optional
+        Forecast of an earlier report, as `gpudemand.report.history.comparison.past_forecast` returns it.
 
     Returns
     -------
@@ -62,13 +65,17 @@ def draw_figures(chain: Chain) -> dict[str, Drawing]:
     usage, selected, requirement, attempt = chain.usage, chain.demand, chain.requirement, chain.skipped.attempt
     displays: dict[str, tuple[Display, float]] = {
         "usage": (UsageDisplay.from_usage(usage.groups), 4.2),
-        "week": (WeeklyProfileDisplay.from_usage(usage.hourly), 3.0),
         "forecast": (_forecast(usage, selected, MEAN), 3.9),
-        "forecast_peak": (_forecast(usage, selected, PEAK), 3.9),
         "plan": (_plan(usage, requirement), 4.6),
         "exceedance": (ExceedanceDisplay.from_plan(requirement.plans[requirement.binding]), 3.6),
         "backtest": (_backtest(usage, selected, PEAK if requirement.binding == PEAK else MEAN), 3.9),
     }
+    if usage.hourly is not None:
+        displays["week"] = (WeeklyProfileDisplay.from_usage(usage.hourly), 3.0)
+    if PEAK not in chain.skipped:
+        displays["forecast_peak"] = (_forecast(usage, selected, PEAK), 3.9)
+    if past is not None:
+        displays["since"] = (_past(usage, past), 3.9)
     if (waits := attempt("waits", lambda: chain.waits)) is not None:
         displays["waits"] = (WaitDisplay.from_table(waits.by_size), 1.6 + 0.25 * len(waits.by_size))
     if (segments := attempt("segments", lambda: chain.segments)) is not None:
@@ -100,7 +107,8 @@ def _history(usage: UsageTables, series: str) -> pd.DataFrame:
 
 def _plan(usage: UsageTables, requirement: Requirement) -> CapacityPlanDisplay:
     by_bin = requirement.envelope()
-    held = usage.total[usage.total["unique_id"] == PEAK]
+    held = _history(usage, PEAK)  # last of the series, where there are two
+    held = held[held["unique_id"] == held["unique_id"].iloc[-1]]
     return CapacityPlanDisplay(
         by_bin,
         history=held.tail(HORIZONS_SHOWN * len(by_bin)),
@@ -117,6 +125,14 @@ def _backtest(usage: UsageTables, selected: SelectedForecast, series: str) -> Fo
     latest = rows[rows["cutoff"] == rows["cutoff"].max()].drop(columns="cutoff")
     history = _history(usage, series)
     return ForecastDisplay.from_forecast(latest.drop(columns="y"), history, actual=latest, unique_id=series)
+
+
+def _past(usage: UsageTables, past: pd.DataFrame) -> ForecastDisplay:
+    """Earlier forecast of the mean beside what came."""
+    rows = past[past["unique_id"] == MEAN].drop(columns=["cutoff", LAST_VALUE])
+    history = usage.total[usage.total["ds"] < rows["ds"].min()]
+    history.attrs = usage.total.attrs
+    return ForecastDisplay.from_forecast(rows.drop(columns="y"), history, actual=rows, unique_id=MEAN)
 
 
 def _draw(display: Display, height: float) -> Drawing:

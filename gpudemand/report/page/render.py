@@ -9,22 +9,27 @@ import pandas as pd
 
 from gpudemand import units
 from gpudemand.planning.capacity.required import SHARES
+from gpudemand.report.history.comparison import changed_settings
+from gpudemand.report.history.earlier import EarlierReport
 from gpudemand.report.page import formats, sentences
 from gpudemand.report.page.caveats import caveats
 from gpudemand.report.page.figures import Drawing
 from gpudemand.report.page.formatted_table import format_table
+from gpudemand.report.page.since import since_sentences
 from gpudemand.report.page.summary import summarize
 from gpudemand.stages.chain import Chain
+from gpudemand.stages.settings import BY
 from gpudemand.usage.bins import bin_name
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
 _HERE = Path(__file__).parent
-_BY_NOUNS = {"user": "users", "group": "groups", "cluster": "clusters", "gpu_type": "GPU types", "total": ""}
+_BY_NOUNS = {name: f"{name}s" for name in BY} | {"gpu_type": "GPU types", "qos": "QOS", "total": ""}
 #: Tables on the page, and their columns where not all that have a heading are shown.
 _SHOWN: dict[str, tuple[str, ...] | None] = {
     "rejected": None,
+    "gaps": None,
     "usage_shares": None,
     "concentration": None,
     "gpu_types": None,
@@ -67,12 +72,17 @@ _SHOWN: dict[str, tuple[str, ...] | None] = {
     "orders": None,
     "wait_plan": ("gpus", "share_in_time", "p_met", "mean_wait_s", "mean_wait_s-hi-80", "saved_hours"),
     "drivers": None,
+    "since_requirement": None,
+    "since_scores": None,
+    "since_drivers": None,
     "scenarios": None,
     "plan_backtest": None,
 }
 
 
-def render(chain: Chain, tables: dict[str, pd.DataFrame], figures: dict[str, Drawing]) -> str:
+def render(
+    chain: Chain, tables: dict[str, pd.DataFrame], figures: dict[str, Drawing], earlier: EarlierReport | None = None
+) -> str:
     """Render the template; text from the log is escaped.
 
     Parameters
@@ -82,6 +92,8 @@ def render(chain: Chain, tables: dict[str, pd.DataFrame], figures: dict[str, Dra
         By the stem of their files.
     figures : dict of str to Drawing
         By name.
+    earlier : EarlierReport, optional
+        The one that this one is compared with.
 
     Returns
     -------
@@ -98,31 +110,35 @@ def render(chain: Chain, tables: dict[str, pd.DataFrame], figures: dict[str, Dra
         formats=formats,
         tables={
             name: format_table(name, tables[name], columns, limit=30 if name == "models" else 15)
-            for name, columns in _SHOWN.items()
+            for name, columns in (_SHOWN | dict.fromkeys((f"idle_{by}" for by in BY), None)).items()
             if name in tables
         },
         top=_top_ten(tables["concentration"]),
         figures={name: Markup(drawing.element(name)) for name, drawing in figures.items()},
         prices=settings.prices,
         by=_BY_NOUNS[settings.by],
+        unit=chain.source.unit,
         bin=bin_name(settings.freq),
         files=sorted(tables),
-        **_texts(chain, tables),
+        **_texts(chain, tables, earlier),
     )
 
 
-def _texts(chain: Chain, tables: dict[str, pd.DataFrame]) -> dict[str, Any]:
+def _texts(chain: Chain, tables: dict[str, pd.DataFrame], earlier: EarlierReport | None) -> dict[str, Any]:
     numbers, attempt = chain.numbers, chain.skipped.attempt
     parts = attempt("parts", lambda: chain.parts)
     segments = attempt("segments", lambda: chain.segments)
     scenarios = attempt("scenarios", lambda: chain.scenarios)
+    since = [] if earlier is None else since_sentences(tables, earlier, changed_settings(earlier, chain))
     return {
-        "summary": summarize(numbers, tables, "" if parts is None else parts.by),
+        "summary": [*summarize(numbers, tables, "" if parts is None else parts.by), *since],
+        "since": since,
         "caveats": caveats(numbers, chain.demand.windows, tables, chain.skipped, scenarios),
         "skipped": chain.skipped,
         "segment_notes": () if segments is None else segments.notes,
         "part": "" if parts is None else parts.by.replace("gpu_type", "GPU type"),
         "part_model": "" if parts is None else parts.model,
+        "idle": sentences.idle(attempt("idle", lambda: chain.idle)),
         "wanted": sentences.wanted(tables["wanted"], chain.settings.freq) if "wanted" in tables else "",
     }
 

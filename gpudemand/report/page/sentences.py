@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -20,6 +21,11 @@ _BASIS = {
     "peak": "the peak of GPUs held at once per {bin}",
     "wait": "the target that {share} of the jobs start within {wait}",
 }
+_INSTALLED = {
+    "given": "as given",
+    "pulled": "those allocatable on the nodes, as they were pulled",
+    "log": "not given; the maximum of GPUs held at once in the log is used",
+}
 
 
 def requirement(numbers: dict[str, Any]) -> str:
@@ -32,14 +38,14 @@ def requirement(numbers: dict[str, Any]) -> str:
     """
     required, installed = format_count(numbers["required"]), format_count(numbers["installed"])
     compared = f"{format_count(numbers['shortfall'])} more than" if numbers["shortfall"] else "no more than"
-    what = "installed" if numbers["installed_from"] == "given" else "held at once so far"
+    what = "held at once so far" if numbers["installed_from"] == "log" else "installed"
     date = format_date(numbers["plan_end"])
     return f"By {date} this cluster requires {required} GPUs, {compared} the {installed} {what}."
 
 
 def dates(numbers: dict[str, Any]) -> str:
     """First crossing and order date."""
-    given = "GPUs installed" if numbers["installed_from"] == "given" else "maximum of GPUs held so far"
+    given = "maximum of GPUs held so far" if numbers["installed_from"] == "log" else "GPUs installed"
     if numbers["first_crossing"] is None:
         return _no_crossing(numbers, given)
     crossing = (
@@ -99,6 +105,26 @@ def wanted(table: pd.DataFrame, freq: str) -> str:
     )
 
 
+def idle(tables: Mapping[str, pd.DataFrame] | None) -> str:
+    """GPU-hours that were held and hardly used, from a table of them by any key; empty where they are not known.
+
+    Examples
+    --------
+    >>> row = {"gpu_hours": [80.0], "measured": [40.0], "under_5": [10.0], "under_20": [20.0], "under_50": [30.0]}
+    >>> print(idle({"user": pd.DataFrame(row)}))
+    Of 40 GPU-hours with known utilization (50% of all), 25% were held at under 5%, 50% at under 20%, 75% at under 50%.
+    """
+    if not tables:
+        return ""
+    sums = next(iter(tables.values())).sum(numeric_only=True)
+    known, share = format_count(sums["measured"]), format_share(sums["measured"] / sums["gpu_hours"])
+    first, *others = (f"{format_share(sums[f'under_{limit}'] / sums['measured'])}" for limit in (5, 20, 50))
+    return (
+        f"Of {known} GPU-hours with known utilization ({share} of all), {first} were held at under 5%, "
+        f"{others[0]} at under 20%, {others[1]} at under 50%."
+    )
+
+
 def _order_by(numbers: dict[str, Any], order: str | None) -> str:
     lead = f"with a lead time of {format_days(numbers['lead_time'])}"
     if is_due(numbers, order):
@@ -136,8 +162,7 @@ def binding_basis(numbers: dict[str, Any]) -> str:
 
 def basis(numbers: dict[str, Any]) -> str:
     """Definition of the requirement, and source of the number installed."""
-    given = numbers["installed_from"] == "given"
-    source = "as given" if given else "not given; the maximum of GPUs held at once in the log is used"
+    source = _INSTALLED[numbers["installed_from"]]
     met = "the target is met" if numbers["basis"] == "wait" else "demand does not exceed it"
     return (
         f"The requirement follows from {binding_basis(numbers)}: {met} with probability "
@@ -150,6 +175,7 @@ def gpu_types_note(numbers: dict[str, Any]) -> str:
     installed = {
         "log": "the maximum of GPUs of each type held at once in the log",
         "given": "as given; a dash where no number was given for the type",
+        "pulled": "allocatable on the nodes; a dash, as only their sum over time is known",
     }[numbers["installed_from"]]
     return (
         "Jobs do not move between types: each type is a pool with its own reserve, so the types require at least as "

@@ -17,6 +17,7 @@ from gpudemand.units import format_count, format_seconds
 from gpudemand.usage.bins import bin_name
 
 _PART_NOUNS = {"segment": "segment", "group": "group", "cluster": "cluster", "gpu_type": "GPU type"}
+_PART_NOUNS |= {name: name for name in ("user", "partition", "qos", "namespace", "node")}
 _HELD = {
     "mean": "the median forecast is a mean of {n} GPUs",
     "wait": "the median forecast is a mean of {n} GPUs",
@@ -84,7 +85,7 @@ def drivers_sentence(table: pd.DataFrame) -> str:
     total: Any = table.iloc[0]
     parts = [
         f"{row.driver} {row.change_gpus:+,.0f} ({truncate(row.most)} most)"
-        if row.driver.startswith("users")
+        if " who " in row.driver or " that " in row.driver
         else f"{truncate(row.driver)} {row.change_gpus:+,.0f}"
         for row in table.iloc[1:].itertuples()
         if abs(row.change_gpus) >= 0.5
@@ -109,7 +110,7 @@ def demand_sentence(numbers: dict[str, Any]) -> str:
 def risk_sentence(numbers: dict[str, Any]) -> str:
     """GPUs required by probability, and the share of bins above the GPUs, or the probability that waits are met."""
     counts = {p: format_count(numbers[f"required_p{p}"]) for p in (50, 90, 95, 99)}
-    what = "installed" if numbers["installed_from"] == "given" else "held so far"
+    what = "held so far" if numbers["installed_from"] == "log" else "installed"
     enough = (
         f"{counts[50]} GPUs suffice with probability 50%, {counts[90]} with 90%, {counts[95]} with 95% and "
         f"{counts[99]} with 99%."

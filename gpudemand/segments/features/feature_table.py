@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from gpudemand import _parallel
 from gpudemand._validation import InputError, check_choice
 from gpudemand.segments.base.transformer import SeriesTransformer
 from gpudemand.segments.base.usage_matrix import Matrix, sampling_step
@@ -18,6 +19,8 @@ from gpudemand.segments.features.weekly_persistence import WeeklyPersistence
 from gpudemand.segments.topology.rips import RipsStatistics
 from gpudemand.segments.topology.sublevel import PersistenceStatistics
 
+#: Users of one parallel task.
+_ROWS_PER_TASK = 1024
 _DAY = pd.Timedelta("1D")
 #: Length and stride of the sliding windows of "rips", in bins.
 RIPS_WINDOW, RIPS_STRIDE = 14, 2
@@ -89,8 +92,11 @@ class FeatureTable:
     def transform(self, matrix: Matrix) -> pd.DataFrame:
         """Return the table, shape (n_users, n_features), indexed by user."""
         frame = as_frame(matrix)
-        parts = [self._part(name, block, frame) for name, block in self.transformers_.items()]
-        return pd.concat(parts, axis=1)
+        tasks = [frame.iloc[first : first + _ROWS_PER_TASK] for first in range(0, len(frame), _ROWS_PER_TASK)]
+        return pd.concat(_parallel.run(self._rows, tasks))
+
+    def _rows(self, frame: pd.DataFrame) -> pd.DataFrame:
+        return pd.concat([self._part(name, block, frame) for name, block in self.transformers_.items()], axis=1)
 
     def _part(self, name: str, block: SeriesTransformer, frame: pd.DataFrame) -> pd.DataFrame:
         columns = [f"{name}__{feature}" for feature in block.get_feature_names_out()]

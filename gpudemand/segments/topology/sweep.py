@@ -182,12 +182,8 @@ def maxmin_indices(coordinates: FloatArray, indices: IntArray, distances: FloatA
 
 
 @compiled
-def pair_places(series: FloatArray, births: IntArray, deaths: IntArray) -> int:
-    """Write the places of the finite sublevel pairs of a series; return how many there are.
-
-    A pair is born at the place of a minimum and dies at that of the maximum where it merges (of a plateau, the first
-    place). The values there are those that `pair` writes.
-    """
+def _turning_places(series: FloatArray) -> IntArray:
+    """Places of the first value, of the last, and of the minima and maxima between them; the first of a plateau."""
     turns, n = np.empty(series.size, dtype=np.int64), 0
     for i in range(series.size):
         if n > 0 and series[i] == series[turns[n - 1]]:
@@ -196,6 +192,18 @@ def pair_places(series: FloatArray, births: IntArray, deaths: IntArray) -> int:
             n -= 1
         turns[n] = i
         n += 1
+    return turns[:n]
+
+
+@compiled
+def pair_places(series: FloatArray, births: IntArray, deaths: IntArray) -> int:
+    """Write the places of the finite sublevel pairs of a series; return how many there are.
+
+    A pair is born at the place of a minimum and dies at that of the maximum where it merges (of a plateau, the first
+    place). The values there are those that `pair` writes.
+    """
+    turns = _turning_places(series)
+    n = turns.size
     if n < 2:
         return 0
     floors, walls = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)

@@ -1,0 +1,235 @@
+"""The commands that write reports, and the plan of a recurring one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from gpudemand.cli.options import By, Format, Freq, NoLimits, Origin, Until, Zone
+from gpudemand.cli.terminal import Debug, Quiet, one_line, print_message, steps
+from gpudemand.cli.workers import Dask, workers
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from gpudemand.planfile import ReportPlan
+    from gpudemand.study import StudyOptions
+
+#: Exit status of ``gpudemand report --check`` when an order is due; 1 and 2 are errors.
+ORDER_DUE = 3
+
+
+@one_line
+def report(
+    ctx: typer.Context,
+    log: Annotated[
+        Path | None,
+        typer.Argument(help="Job log or store; by default that of --plan, or the sample.", show_default=False),
+    ] = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option(help="Plan file (see `gpudemand init`) that these options complete.", show_default=False),
+    ] = None,
+    format: Format = "canonical",  # noqa: A002
+    tz: Zone = None,
+    origin: Origin = None,
+    clusters: Annotated[
+        list[str] | None, typer.Option("--cluster", help="Only this cluster of the log; repeatable, as one pool.")
+    ] = None,
+    by: By = "user",
+    freq: Freq = "D",
+    horizon: Annotated[
+        int | None, typer.Option(help="Bins to forecast; by default the lead time and four weeks, if the log bears it.")
+    ] = None,
+    wait: Annotated[
+        str | None, typer.Option(help="Time within which jobs are to start, such as 1h: GPUs are planned for waits.")
+    ] = None,
+    wait_share: Annotated[float, typer.Option(help="Share of the jobs that are to start within --wait.")] = 0.9,
+    installed: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GPUS",
+            help="GPUs installed: 96, or A100=64,H100=32; by default the maximum of GPUs held at once in the log.",
+        ),
+    ] = None,
+    target_utilization: Annotated[float, typer.Option(help="Share of the GPUs that mean demand may take.")] = 0.85,
+    service_level: Annotated[
+        float, typer.Option(help="Probability with which demand does not exceed the GPUs required.")
+    ] = 0.95,
+    lead_time: Annotated[str, typer.Option(help="Time from order to use, such as 90D.")] = "90D",
+    prices: Annotated[
+        tuple[float, float] | None,
+        typer.Option(
+            metavar="RESERVED ON_DEMAND",
+            help="Prices of a GPU-hour, in any currency: adds the cheapest purchase mix and its cost.",
+        ),
+    ] = None,
+    until: Until = None,
+    out: Annotated[Path, typer.Option(help="Folder to write into.")] = Path("gpudemand-report"),
+    previous: Annotated[
+        Path | None,
+        typer.Option(help="Folder of an earlier report to compare with; by default that of a month ago in --out."),
+    ] = None,
+    metrics: Annotated[
+        Path | None, typer.Option(help="Also write the numbers to this .prom file, for the textfile collector.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit with status 3 if GPUs must be ordered now, for cron and CI.")
+    ] = False,
+    no_limits: NoLimits = False,
+    dask: Dask = None,
+    quiet: Quiet = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the headline numbers as JSON instead of the address.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Write a report on a job log, or on usage pulled from Prometheus: one HTML page, its figures and its tables.
+
+    Example: gpudemand report jobs.parquet --installed 96 --lead-time 60D --wait 1h --out report
+
+    Every month: gpudemand report --plan plan.toml --check
+    """
+    from gpudemand.report.metrics import check_metrics_path, write_metrics
+    from gpudemand.study import build_report
+
+    asked = _asked(ctx)
+    if asked["metrics"] is not None:
+        check_metrics_path(asked["metrics"])  # before the minutes of computation
+    _warn_of_slow_blas(quiet=quiet)
+    with workers(dask), steps(quiet=quiet) as begin:
+        begin("Reading the log" if asked["log"] else "Reading the bundled sample")
+        jobs = _read(asked)
+        index = build_report(jobs, asked["out"], previous=asked["previous"], **_study_options(asked, begin))
+    numbers = json.loads((index.parent / "report.json").read_bytes())
+    if asked["metrics"] is not None:
+        write_metrics(asked["metrics"], numbers, index.resolve().parent.name)
+    typer.echo(_as_json(index, numbers) if as_json else index.resolve().as_uri())
+    if check and numbers["order"]["due"]:
+        raise typer.Exit(ORDER_DUE)
+
+
+@one_line
+def demo(
+    ctx: typer.Context,
+    out: Annotated[Path, typer.Option(help="Folder to write into.")] = Path("gpudemand-demo"),
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Write the report on the bundled sample, a synthetic log of a cluster.
+
+    Example: gpudemand demo --out demo
+    """
+    from gpudemand.cli.sample import SAMPLE, sample_log
+    from gpudemand.study import build_report
+
+    _warn_of_slow_blas(quiet=quiet)
+    with steps(quiet=quiet) as begin:
+        begin("Reading the bundled sample")
+        options: StudyOptions = {**SAMPLE, "progress": begin}
+        index = build_report(sample_log(), out, **options)
+    typer.echo(index.resolve().as_uri())
+    typer.echo(
+        "For your own log: gpudemand report LOG --format sacct --tz Europe/Berlin (other formats: gpudemand formats)"
+    )
+
+
+@one_line
+def init(
+    ctx: typer.Context,
+    plan: Annotated[Path, typer.Argument(help="File to write.")] = Path("plan.toml"),
+    log: Annotated[str, typer.Option(help="Job log or store, relative to the file.")] = "jobs.parquet",
+    format: Format = "canonical",  # noqa: A002
+    tz: Annotated[str, typer.Option(help="Time zone, such as Europe/Berlin.")] = "UTC",
+    debug: Debug = False,
+) -> None:
+    """Write the plan file of a recurring report, whose comments explain each line.
+
+    Example: gpudemand init plan.toml --log /srv/gpu-jobs --tz Europe/Berlin
+    """
+    from gpudemand.planfile import read_plan, write_plan
+
+    read_plan(write_plan(plan, log=log, format=format, tz=tz))
+    typer.echo(plan)
+
+
+def _asked(ctx: typer.Context) -> dict[str, Any]:
+    """Parameters by name: of the command line, or else of the plan, or else by default."""
+    from gpudemand.cli.sample import SAMPLE
+    from gpudemand.planfile import read_plan
+    from gpudemand.stages.settings import parse_installed
+
+    sources = {name: ctx.get_parameter_source(name) for name in ctx.params}
+    typed = {name: ctx.params[name] for name, source in sources.items() if source and source.name != "DEFAULT"}
+    if isinstance(typed.get("installed"), str):
+        typed["installed"] = parse_installed(typed["installed"])
+    if ctx.params["plan"] is None:
+        return {**ctx.params, **(SAMPLE if ctx.params["log"] is None else {}), **typed}
+    plan = read_plan(ctx.params["plan"])
+    if "log" not in typed:
+        _check_log(plan)
+    planned = {field.name: getattr(plan, field.name) for field in fields(plan)}
+    return {**ctx.params, **planned, **plan.study_options(), **typed}
+
+
+def _check_log(plan: ReportPlan) -> None:
+    from gpudemand._validation import InputError
+
+    if plan.log is None:
+        raise InputError(f'{plan.file}: there is no log; name the job log or store, such as log = "jobs.parquet".')
+    if not plan.log.exists():
+        raise InputError(f"{plan.file}: log: there is no {str(plan.log)!r}; correct it there, or name another one.")
+
+
+def _read(asked: Mapping[str, Any]) -> pd.DataFrame:
+    from gpudemand.cli.sample import sample_log
+    from gpudemand.jobs.files import LIMITS
+    from gpudemand.usage.read import read_log
+
+    log, limits = asked["log"], None if asked["no_limits"] else LIMITS
+    options = {"tz": asked["tz"], "origin": asked["origin"], "limits": limits}
+    jobs = sample_log() if log is None else read_log(log, asked["format"], **options)
+    return _of_clusters(jobs, asked["clusters"]) if asked["clusters"] else jobs
+
+
+def _of_clusters(jobs: pd.DataFrame, clusters: list[str]) -> pd.DataFrame:
+    """Jobs of some clusters."""
+    from gpudemand._validation import InputError, check_choice
+
+    known = sorted(jobs["cluster"].dropna().astype(str).unique()) if "cluster" in jobs else []
+    if not known:
+        raise InputError("this log names no clusters; leave --cluster (clusters in the plan) away.")
+    rows = jobs[jobs["cluster"].isin([check_choice("cluster", name, known) for name in clusters])]
+    rows = rows.reset_index(drop=True)
+    rows.attrs = dict(jobs.attrs)
+    return rows
+
+
+def _study_options(asked: Mapping[str, Any], begin: Callable[[str], None]) -> StudyOptions:
+    """Parameters of a study, of those of the command."""
+    from gpudemand.study import StudyOptions
+
+    given = {name: asked[name] for name in StudyOptions.__annotations__ if name in asked}
+    return cast("StudyOptions", {**given, "tz": asked["tz"] or "UTC", "progress": begin})
+
+
+def _warn_of_slow_blas(*, quiet: bool) -> None:
+    from threadpoolctl import threadpool_info
+
+    from gpudemand.cli.blas import cpu_flags, slow_blas_message
+
+    message = slow_blas_message(threadpool_info(), cpu_flags())
+    if message and not quiet:
+        print_message(message)
+
+
+def _as_json(index: Path, numbers: Mapping[str, Any]) -> str:
+    folder = index.resolve().parent
+    files = {name: sorted(str(path) for path in (folder / name).iterdir()) for name in ("figures", "tables")}
+    place = {"report": str(folder / index.name), "uri": (folder / index.name).as_uri()}
+    return json.dumps({**numbers["headline"], "order_due": numbers["order"]["due"], **place, **files})

@@ -1,0 +1,1 @@
+"""Earlier reports: read, kept, and compared with."""

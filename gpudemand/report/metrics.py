@@ -1,0 +1,123 @@
+"""Numbers of a report as metrics for Prometheus' textfile collector."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from gpudemand._atomic import replace_file
+from gpudemand._validation import InputError
+from gpudemand.report.history.comparison import LAST_VALUE
+
+#: Name without ``gpudemand_`` -> help. All are gauges.
+_HELP = {
+    "required_gpus": "GPUs required over the horizon, at the service level.",
+    "installed_gpus": "GPUs installed when the plan begins.",
+    "shortfall_gpus": "Largest number of GPUs short within the horizon.",
+    "order_due": "Whether GPUs must be ordered now to be there in time (1) or not (0).",
+    "order_by_timestamp_seconds": "Date by which GPUs must be ordered; absent if none must.",
+    "first_crossing_timestamp_seconds": "Date from which GPUs are short for a part of a week; absent if never.",
+    "log_end_timestamp_seconds": "End of the job log that the report is on.",
+    "plan_end_timestamp_seconds": "Begin of the last bin that is forecast.",
+    "gpu_type_required_gpus": "GPUs of one type required over the horizon, each type a pool of its own.",
+    "gpu_type_installed_gpus": "GPUs of one type installed.",
+    "gpu_type_shortfall_gpus": "Largest number of GPUs of one type short within the horizon.",
+    "backtest_wape_ratio": "Sum of absolute errors over sum of demand, on evaluation windows of the backtest.",
+    "backtest_coverage_ratio": "Share of the bins of the backtest within the interval of a level.",
+    "since_wape_ratio": "Sum of absolute errors over sum of demand since an earlier report, of its forecast.",
+    "since_bias_ratio": "Sum of errors over sum of demand since an earlier report; positive if it was too high.",
+    "since_coverage_ratio": "Share of the bins since an earlier report within its interval of a level.",
+}
+_LEVELS = ("80", "95")
+
+
+class Sample(NamedTuple):
+    """A value of a metric."""
+
+    name: str
+    value: Any
+    labels: Mapping[str, str] = {}
+
+
+def check_metrics_path(path: Path) -> Path:
+    """Return the path of a file of metrics; raises if the collector would not read it, or there is no such folder."""
+    if path.suffix != ".prom":
+        raise InputError(f"metrics={str(path)!r} must end in .prom; the textfile collector reads no other file.")
+    if not path.parent.is_dir():
+        raise InputError(f"there is no folder {str(path.parent)!r} for metrics={str(path)!r}; make it first.")
+    return path
+
+
+def write_metrics(path: str | os.PathLike[str], numbers: Mapping[str, Any], report: str) -> None:
+    """Write the numbers of a report for the textfile collector of Prometheus' node exporter, in one step.
+
+    Parameters
+    ----------
+    path : path-like
+        ``.prom`` file in the collector's folder.
+    numbers : mapping
+        As `gpudemand.report.numbers.report_numbers` returns it.
+    report : str
+        Value of the label ``report``, which tells the reports of one machine apart.
+    """
+    with replace_file(check_metrics_path(Path(path))) as new:
+        new.write_text(metrics_text(numbers, report), encoding="utf-8")
+
+
+def metrics_text(numbers: Mapping[str, Any], report: str) -> str:
+    r"""Numbers of a report in Prometheus' text format; what is not known has no sample.
+
+    Examples
+    --------
+    >>> escaped('a\\b "c"\n')
+    'a\\\\b \\"c\\"\\n'
+    """
+    samples = [sample for sample in _samples(numbers) if sample.value is not None]
+    lines = []
+    for name, text in _HELP.items():
+        rows = [sample for sample in samples if sample.name == name]
+        lines += [f"# HELP gpudemand_{name} {text}", f"# TYPE gpudemand_{name} gauge"] if rows else []
+        for row in rows:
+            labels = ",".join(f'{key}="{escaped(value)}"' for key, value in {"report": report, **row.labels}.items())
+            lines.append(f"gpudemand_{name}{{{labels}}} {float(row.value)!r}")
+    return "\n".join(lines) + "\n"
+
+
+def escaped(text: str) -> str:
+    """Value of a label as the text format has it."""
+    printable = text.encode("utf-8", "backslashreplace").decode()  # no halves of surrogate pairs
+    return printable.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def _samples(numbers: Mapping[str, Any]) -> Iterator[Sample]:
+    n, order = numbers["headline"], numbers["order"]
+    for name in ("required", "installed", "shortfall"):
+        yield Sample(f"{name}_gpus", n[name])
+        for gpu_type, row in numbers["gpu_types"].items():
+            yield Sample(f"gpu_type_{name}_gpus", row[name], {"gpu_type": gpu_type})
+    yield Sample("order_due", order["due"])
+    yield Sample("order_by_timestamp_seconds", _seconds(order["by"]))
+    for name in ("first_crossing", "log_end", "plan_end"):
+        yield Sample(f"{name}_timestamp_seconds", _seconds(n[name]))
+    yield Sample("backtest_wape_ratio", n["wape"], {"method": "selected"})
+    yield Sample("backtest_wape_ratio", n["best_naive_wape"], {"method": "naive"})
+    for level in _LEVELS:
+        yield Sample("backtest_coverage_ratio", n[f"coverage_{level}"], {"level": level})
+    yield from _past((numbers["since"] or {}).get("forecast", ()))
+
+
+def _past(scores: Any) -> Iterator[Sample]:
+    for row in scores:
+        labels = {"series": row["series"], "method": "naive" if row["model"] == LAST_VALUE else "selected"}
+        yield Sample("since_wape_ratio", row["wape_since"], labels)
+        yield Sample("since_bias_ratio", row["bias"], labels)
+        for level in _LEVELS:
+            yield Sample("since_coverage_ratio", row[f"coverage_{level}"], labels | {"level": level})
+
+
+def _seconds(time: str | None) -> float | None:
+    return None if time is None else pd.Timestamp(time).timestamp()

@@ -1,0 +1,224 @@
+"""Usage over time without jobs, as the source of a study."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._typing import STRING
+from gpudemand._validation import InputError, as_pandas, check_usage
+from gpudemand.forecast.base.panel import infer_freq, mean_step
+from gpudemand.jobs.schema import COLUMNS
+from gpudemand.jobs.table import as_jobs
+from gpudemand.jobs.time_parser import parse_timestamp
+from gpudemand.stages.settings import BY, Settings
+from gpudemand.stages.source import Key
+from gpudemand.usage.bins import bin_edges, parse_freq
+from gpudemand.usage.idle import idle_table
+from gpudemand.usage.pulled import binned_means, gaps_between
+from gpudemand.usage.series import to_long
+
+_HOUR = pd.Timedelta("1h")
+
+
+def is_usage(table: pd.DataFrame) -> bool:
+    """Whether a table holds usage over time rather than jobs."""
+    return {"unique_id", "ds", "y"} <= set(table.columns) and "gpus" not in table.columns
+
+
+@dataclass(frozen=True, eq=False)
+class SeriesSource:
+    """GPUs held over time, by whom, where jobs are not known.
+
+    Waits, sizes and run times of jobs, the GPUs that they wanted, and peaks within a sample raise an `InputError`.
+
+    Parameters
+    ----------
+    wide : DataFrame, shape (n_times, n_series)
+        GPUs; a sample stands for the time until `step` later. NaN is not known; a time that is missing is a gap.
+    keys : tuple of str
+        What the parts of the name of a series are, separated by ``/``.
+    step : Timedelta
+    settings : Settings
+    attrs : mapping
+
+    Examples
+    --------
+    >>> ds = pd.date_range("2026-03-01", periods=4, freq="12h", tz="UTC")
+    >>> usage = pd.DataFrame({"unique_id": "ml", "ds": ds, "y": [2.0, 4.0, np.nan, 8.0]})
+    >>> source = SeriesSource.of(usage, Settings(by="group"))
+    >>> source.usage("group", "D", "gpus")["y"].tolist(), [(a.day, b - a) for a, b in source.gaps()]
+    ([3.0, 8.0], [(2, Timedelta('0 days 12:00:00'))])
+    """
+
+    wide: pd.DataFrame
+    keys: tuple[str, ...]
+    step: pd.Timedelta
+    settings: Settings
+    attrs: Mapping[str, object]
+
+    @classmethod
+    def of(cls, usage: object, settings: Settings, tz: str | None = None) -> SeriesSource:
+        """Source of a long table, in the zone `tz`, or else that of its times.
+
+        A series without a row has 0 where another has one, and NaN is not known; before its first value it is 0. The
+        attributes that `pulled_usage` gives say what series are, how long a sample is, and what is installed.
+        """
+        table = check_usage(as_pandas(usage, "usage"), allow_missing=True)
+        attrs, times = {str(name): value for name, value in table.attrs.items()}, table["ds"]
+        if times.dt.tz is None and tz is None:
+            raise InputError("usage['ds'] has no time zone; give it one with tz or .dt.tz_localize.")
+        zone = tz or str(times.dt.tz)
+        local = times.dt.tz_localize(zone) if times.dt.tz is None else times.dt.tz_convert(zone)
+        wide = _samples(table.assign(ds=local))
+        step = pd.Timedelta(str(attrs["step"])) if "step" in attrs else mean_step(infer_freq(wide.index))
+        keys = tuple(str(attrs.get("by", settings.by)).split("/"))
+        keys = keys if set(keys) <= {*BY} - {"total"} else ("user",)
+        end = wide.index[-1] + step
+        until = end if settings.until is None else min(parse_timestamp(settings.until, zone, "until"), end)
+        known = replace(settings, tz=zone, until=until, **_by(settings.by, keys), **_installed(attrs, settings))
+        wide = wide[wide.index < until]
+        if wide.empty or not wide.max(axis=None) > 0:
+            raise InputError("no series of this usage holds a GPU in the period; nothing to forecast.")
+        return cls(wide, keys, step, known, attrs)
+
+    @property
+    def unit(self) -> str:
+        """First key."""
+        return self.keys[0]
+
+    @property
+    def jobs(self) -> pd.DataFrame:
+        """Refused."""
+        raise InputError(
+            "this is usage over time and no jobs, so waits, GPUs wanted, and sizes and run times of jobs are not known."
+        )
+
+    @property
+    def begin(self) -> pd.Timestamp:
+        """First sample."""
+        return self.wide.index[0]
+
+    @property
+    def demand(self) -> str:
+        """``gpus``: only held ones are known."""
+        return "gpus"
+
+    @cached_property
+    def _parts(self) -> pd.DataFrame:
+        """Names of each series, a column per key."""
+        names = self.wide.columns.to_series().astype(str)
+        if len(self.keys) == 1:
+            return names.to_frame(self.unit)
+        parts = names.str.split("/", n=len(self.keys) - 1, expand=True).set_axis(self.keys, axis=1)
+        return parts.replace("%2F", "/", regex=True)
+
+    def _by_key(self, by: Key) -> pd.DataFrame:
+        """Samples summed by name; unknown where a part of the sum is."""
+        if by is None or by == "total":
+            return self.wide.sum(axis=1, skipna=False).to_frame("total")
+        if isinstance(by, str) and by not in self.keys:
+            raise InputError(f"this usage is by {' and '.join(self.keys)}, so it cannot be split by {by}.")
+        names = self._parts[by] if isinstance(by, str) else self._parts[self.unit].map(by)
+        known = self.wide.T.groupby(names.to_numpy())
+        return known.sum(min_count=1).where(known.count().eq(known.size(), axis=0)).T
+
+    def names(self, by: str) -> list[str]:
+        """Names of a key; none of another one, or where it is not known."""
+        return sorted({*self._parts[by]} - {"unknown"}) if by in self.keys else []
+
+    def usage(self, by: Key, freq: str, value: str, *, partial: bool = False) -> pd.DataFrame:
+        """Mean GPUs (``gpus``), ``gpu_hours`` at that mean, or the largest sample (``gpus_peak``) of each bin."""
+        start = pd.Timestamp("2001-01-01")
+        width, samples = start + parse_freq(freq) - start, self._by_key(by)
+        if width < self.step or (value == "gpus_peak" and width < 2 * self.step):
+            what = f"in bins of {freq}" if width < self.step else f"at most within bins of {freq}"
+            raise InputError(f"usage is known as means over {_words(self.step)}, so it is not known {what}.")
+        bins = binned_means(samples, freq, self.step)
+        edges = bin_edges(self.begin, self.settings.until, freq, self.settings.tz)
+        if value == "gpus_peak":
+            most = samples.groupby(edges.searchsorted(samples.index, side="right") - 1).max()
+            bins = most.set_axis(edges[:-1][most.index]).reindex(bins.index).where(bins.notna())
+        if value == "gpu_hours":
+            bins = bins.mul((edges[1:] - edges[:-1]) / _HOUR, axis=0)
+        whole = bins if partial or self.settings.until >= edges[-1] or len(bins) == 1 else bins.iloc[:-1]
+        return self._long(whole.loc[whole.notna().any(axis=1).idxmax() :], freq, value)
+
+    def _long(self, wide: pd.DataFrame, freq: str, value: str) -> pd.DataFrame:
+        table = to_long(wide.T.rename_axis("unique_id"))
+        table["unique_id"] = table["unique_id"].astype(STRING)
+        table.attrs = {"kind": self.attrs.get("kind", ""), "value": value, "freq": freq}
+        table.attrs["until"] = self.settings.until.isoformat()
+        return table
+
+    def gpu_hours(self, by: str) -> pd.Series:
+        """GPU-hours of the samples, by name."""
+        return self._by_key(by).sum() * (self.step / _HOUR)
+
+    def most_held(self, by: Key) -> pd.Series:
+        """Largest sample, by name."""
+        return self._by_key(by).max()
+
+    def facts(self, by: str) -> pd.DataFrame:
+        """``last_use`` by name."""
+        held = self._by_key(by) > 0
+        last = held[::-1].idxmax().where(held.any()) + self.step
+        return pd.DataFrame({"last_use": last.clip(upper=self.settings.until)})
+
+    def counts(self) -> dict[str, int | None]:
+        """Number of names by key; that of jobs is not known."""
+        keys = dict.fromkeys(("user", "group", "cluster", "gpu_type", *self.keys))
+        return {"jobs": None, **{f"{key}s": len(self.names(key)) for key in keys}, "running": 0}
+
+    def idle(self, by: str) -> pd.DataFrame:
+        """Of the samples of the store that the usage was read from."""
+        if "store" not in self.attrs:
+            raise InputError("this usage is only that of GPUs held, so what is idle is not known.")
+        prices = self.settings.prices
+        price = None if prices is None else prices[0]
+        return idle_table(str(self.attrs["store"]), by, price=price, until=pd.Timestamp(str(self.settings.until)))
+
+    def workload(self, since: pd.Timestamp) -> pd.DataFrame:
+        """Each day of each series as if it were one job; those who use GPUs take the place of the users."""
+        recent = self.wide[self.wide.index >= since]
+        daily = to_long(binned_means(recent, "D", self.step).T).set_axis(["series", "start", "gpus"], axis=1)
+        daily = daily[daily["gpus"] > 0].reset_index(drop=True)
+        named = self._parts.loc[daily["series"]].reset_index(drop=True)
+        named = named.rename(columns={self.unit: "user"}).filter(items=list(COLUMNS))
+        end = daily["start"] + pd.Timedelta("1D")
+        return as_jobs(pd.concat([daily, named], axis=1).assign(end=end), kind=str(self.attrs.get("kind", "")))
+
+    def gaps(self) -> list[tuple[pd.Timestamp, pd.Timestamp]]:
+        """Periods without a sample, or in which one is not known."""
+        times = self.wide.dropna().index
+        return gaps_between(times, self.step) if len(times) else []
+
+
+def _samples(table: pd.DataFrame) -> pd.DataFrame:
+    """Times by series: 0 where others have a row, NaN where a value is missing after the first."""
+    wide = table.pivot(index="ds", columns="unique_id", values="y")
+    missing = table.assign(y=table["y"].isna()).pivot(index="ds", columns="unique_id", values="y").eq(True)
+    samples = wide.fillna(0.0).mask(missing & wide.ffill().notna())
+    return samples[wide.notna().any(axis=1)].rename_axis(index=None, columns=None)
+
+
+def _by(by: str, keys: tuple[str, ...]) -> dict[str, str]:
+    return {"by": by if by == "total" or by in keys else keys[0]}
+
+
+def _installed(attrs: Mapping[str, object], settings: Settings) -> dict[str, object]:
+    """GPUs installed as they were pulled, where none are given."""
+    pulled = attrs.get("installed")
+    if settings.installed is not None or not isinstance(pulled, Mapping) or not pulled:
+        return {}
+    steps = pd.Series(np.array(list(pulled.values()), dtype=float), index=pd.to_datetime(list(pulled), utc=True))
+    return {"installed": steps, "installed_from": "pulled"}
+
+
+def _words(step: pd.Timedelta) -> str:
+    days = step / pd.Timedelta("1D")
+    return f"{days:.3g} days" if days >= 1 else f"{step / _HOUR:.3g} h"

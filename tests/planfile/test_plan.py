@@ -1,0 +1,191 @@
+"""Plan files: what they mean, and one sentence for each mistake."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gpudemand.planfile
+from gpudemand._validation import InputError
+from gpudemand.planfile import read_plan, write_plan
+from gpudemand.planning.capacity.inputs import broadcast_by_time
+
+TEMPLATE = Path(gpudemand.planfile.__file__).with_name("plan.toml").read_text(encoding="utf-8")
+INVENTORY = """
+tz = "Europe/Berlin"
+installed = { A100 = 64, H100 = 32 }
+[[deliveries]]
+date = 2026-07-01
+gpu_type = "H100"
+gpus = 16
+[[retirements]]
+date = 2026-10-01
+gpu_type = "A100"
+gpus = 60
+[[deliveries]]
+date = 2026-10-01
+gpu_type = "B200"
+gpus = 8
+"""
+
+
+def plan_of(tmp_path, text, name="plan.toml"):
+    file = tmp_path / name
+    file.write_text(text, encoding="utf-8")
+    return read_plan(file)
+
+
+def refused(tmp_path, text) -> str:
+    """The sentence with which a plan is refused."""
+    with pytest.raises(InputError) as caught:
+        plan_of(tmp_path, text)
+    message = str(caught.value)
+    assert message.startswith(f"{tmp_path / 'plan.toml'}")
+    assert "\n" not in message
+    assert message.endswith(".")
+    return message.removeprefix(f"{tmp_path / 'plan.toml'}")
+
+
+def test_the_template_is_valid_as_it_is_and_with_every_line_in_force(tmp_path):
+    plan = read_plan(write_plan(tmp_path / "plan.toml", log='a"b\\c.psv', format="sacct", tz="Asia/Shanghai"))
+    assert (plan.log, plan.format, plan.tz) == (tmp_path / 'a"b\\c.psv', "sacct", "Asia/Shanghai")
+    assert plan.study_options() == read_plan(tmp_path / "plan.toml").study_options()
+    lines = re.sub(r"^# (?=\w+ = |\[)", "", TEMPLATE, flags=re.MULTILINE)
+    assert lines.count("\n# ") < TEMPLATE.count("\n# ")
+    everything = plan_of(tmp_path, lines)
+    assert everything.clusters == ("alps", "bern")
+    assert [change.gpus for change in everything.changes] == [16, -32]
+    assert everything.programmes[0].gpu_hours == 60 * 12 * 8
+    assert everything.prices == (1.2, 3.0)
+    unset = [name for name in vars(everything) if getattr(everything, name) in (None, ())]
+    assert unset == []
+
+
+def test_every_key_of_the_template_has_a_comment_on_its_line_or_above():
+    above = ""
+    for line in TEMPLATE.splitlines():
+        if re.match(r"(# )?\w+ = ", line):
+            assert "# " in line[2:] or above.startswith("#"), line
+        above = line
+
+
+def test_a_plan_is_never_written_over(tmp_path):
+    write_plan(tmp_path / "plan.toml")
+    with pytest.raises(InputError, match="there already"):
+        write_plan(tmp_path / "plan.toml")
+
+
+def test_nothing_is_needed_and_paths_are_relative_to_the_file(tmp_path):
+    plan = plan_of(tmp_path, "")
+    assert (plan.log, plan.gpus, plan.out) == (None, None, tmp_path / "gpudemand-report")
+    plan = plan_of(tmp_path, 'log = "jobs/a.psv"\nout = "/tmp/out"\nprevious = "may"')
+    assert (plan.log, plan.out, plan.previous) == (tmp_path / "jobs/a.psv", Path("/tmp/out"), tmp_path / "may")
+
+
+def test_a_byte_order_mark_and_windows_line_ends_are_read(tmp_path):
+    (tmp_path / "plan.toml").write_bytes('\ufefffreq = "h"\r\nwait = "2h"\r\n'.encode())
+    assert read_plan(tmp_path / "plan.toml").study_options()["wait"] == "2h"
+
+
+def test_deliveries_and_retirements_make_a_series_in_time(tmp_path):
+    gpus = plan_of(tmp_path, INVENTORY).gpus
+    days = ["2020-01-01", "2026-06-30 23:59", "2026-07-01", "2026-09-30 23:59", "2026-10-01", "2030-01-01"]
+    stamps = pd.Series(pd.DatetimeIndex(days).tz_localize("Europe/Berlin"))
+    assert broadcast_by_time(gpus, stamps).tolist() == [96, 96, 112, 112, 60, 60]
+
+
+def test_without_changes_gpus_stay_by_type(tmp_path):
+    assert plan_of(tmp_path, "[installed]\nA100 = 64\nH100 = 0").gpus == {"A100": 64, "H100": 0}
+    assert plan_of(tmp_path, "installed = 12").gpus == 12
+
+
+def test_times_with_an_offset_need_no_zone(tmp_path):
+    text = "installed = 8\n[[deliveries]]\ndate = 2026-07-01T02:00:00+02:00\ngpus = 8\n"
+    assert plan_of(tmp_path, text).gpus.index[-1] == pd.Timestamp("2026-07-01", tz="UTC")
+
+
+def test_a_day_that_begins_within_the_gap_of_summer_time_is_a_time(tmp_path):
+    plan = plan_of(tmp_path, 'tz = "America/Santiago"\nuntil = 2026-09-06')
+    assert plan.until == pd.Timestamp("2026-09-06 01:00", tz="America/Santiago")
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("lead_tim = '60D'", ["no key 'lead_tim'. Did you mean 'lead_time'?"]),
+        ("[[programmes]]\nnam = 'x'", ["no key 'nam' in programmes[1]. Did you mean 'name'?"]),
+        ("installed = 8\n[[deliveries]]\nout = 'x'", ["no key 'out' in deliveries[1]", "above all [[...]]"]),
+        ("log = 7", ["log must be text in quotes; got '7'"]),
+        ("log = ''", ["log must be text in quotes"]),
+        ("horizon = 1.5", ["horizon must be a whole number of at least 1; got 1.5"]),
+        ("horizon = true", ["horizon must be a whole number"]),
+        ("horizon = 0", ["horizon must be a whole number of at least 1; got 0"]),
+        (f"installed = 1{'0' * 400}", ["installed must be a smaller number"]),
+        ("installed = -1", ["installed must be a number of at least 0; got -1"]),
+        ("installed = nan", ["installed must be a number"]),
+        ("installed = '96'", ["installed must be a number", "got '96'"]),
+        ("installed = {}", ["installed must be a number of GPUs, or a table"]),
+        ("[installed]\nA100 = -4", ["installed.A100 must be a number of at least 0; got -4"]),
+        ("[installed]\nA100 = 0", ["installed, summed over types,"]),
+        ("service_level = 2", ["service_level must be a number above 0.5 and at most 0.999; got 2"]),
+        ("wait_share = 90", ["wait_share must be"]),
+        ("lead_time = 90", ["lead_time must be text in quotes"]),
+        ("lead_time = 'soon'", ["lead_time must be a length of time such as '90D'", "'soon'"]),
+        ("wait = '-1h'", ["wait must be a length of time"]),
+        ("freq = 'fortnight'", ["freq='fortnight'"]),
+        ("by = 'usr'", ["by='usr'", "Did you mean 'user'"]),
+        ("format = 'sact'", ["format='sact'", "Did you mean 'sacct'"]),
+        ("tz = 'Europe/Berln'", ["tz='Europe/Berln'", "Did you mean 'Europe/Berlin'"]),
+        ("tz = 3", ["tz must be text in quotes"]),
+        ("clusters = 'alps'", ["clusters must be a list of texts"]),
+        ("clusters = [1]", ["clusters[1] must be text in quotes"]),
+        ("prices = [1, 2]", ["prices must be a table"]),
+        ("prices = { reserved = 1 }", ["prices has no on_demand"]),
+        ("prices = { reserved = 4, on_demand = 1 }", ["the reserved price comes first"]),
+        ("until = 2026-06-30", ["until must be a time with a zone", "tz = "]),
+        ("until = 2026-06-30T12:00:00", ["until must be a time with a zone"]),
+        ("until = '2026-06-30'", ["until must be a date without quotes"]),
+        ("until = 12:00:00", ["until must be a date"]),
+        ("until = 0001-01-01T00:00:00Z", ["until must be a date from 1985 to 2199"]),
+        ("[[deliveries]]\ndate = 2026-07-01\ngpus = 8\n", ["deliveries[1].date must be a time with a zone"]),
+        ("tz='UTC'\n[[deliveries]]\ndate = 2026-07-01\ngpus = 8\n", ["no installed"]),
+        ("tz='UTC'\ninstalled = 8\n[[deliveries]]\ndate = 2026-07-01\ngpus = -8\n", ["deliveries[1].gpus", "got -8"]),
+        ("tz='UTC'\ninstalled = 8\n[[deliveries]]\ndate = 2026-07-01\n", ["deliveries[1] has no gpus"]),
+        ("installed = 8\ndeliveries = 3", ["deliveries must be tables, each under a line [[deliveries]]"]),
+        (INVENTORY.replace('gpu_type = "H100"\n', ""), ["each delivery and retirement needs gpu_type"]),
+        (INVENTORY.replace("gpus = 60", "gpus = 65"), ["2026-10-01 take 1 more GPUs of type 'A100' than"]),
+        (INVENTORY.replace("gpus = 60", "gpus = 60\nnote = 1"), ["no key 'note' in retirements[1]"]),
+        ("[[programmes]]\nname = 'x'", ["programmes[1] has no runs; add it"]),
+        (
+            "tz='UTC'\n[[programmes]]\nname='x'\nruns=1\nstart=2026-08-01\nend=2026-07-01\nhours=1\ngpus=1",
+            ["programmes[1]", "before it starts"],
+        ),
+        ("freq = 'D\nby = 'user'", ["is no valid TOML", "line 1"]),
+        ("by = 'user'\nby = 'group'\n", ["is no valid TOML", "line 2"]),
+        ("x = " + "[" * 5000, ["is no valid TOML"]),
+    ],
+)
+def test_a_mistake_is_one_sentence_with_file_and_key(tmp_path, text, parts):
+    message = refused(tmp_path, text)
+    for part in parts:
+        assert part in message
+
+
+def test_a_missing_file_and_bytes_that_are_no_text_are_refused(tmp_path):
+    with pytest.raises(InputError, match="gpudemand init"):
+        read_plan(tmp_path / "plan.toml")
+    (tmp_path / "plan.toml").write_bytes(b"log = '\xff'")
+    with pytest.raises(InputError, match="no valid TOML"):
+        read_plan(tmp_path / "plan.toml")
+
+
+@given(text=st.text(alphabet="abdeilnost=[]{}\"'-.0123 \n", max_size=60))
+def test_no_text_at_all_is_a_crash(tmp_path_factory, text):
+    with suppress(InputError):  # whatever else it raises is a crash
+        plan_of(tmp_path_factory.getbasetemp(), text)

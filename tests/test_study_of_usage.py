@@ -1,0 +1,215 @@
+"""Studies of usage without jobs: the same answers as from jobs, gaps that are gaps, and reasons for what is missing."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import gpudemand as gd
+from gpudemand._validation import InputError
+from gpudemand.cli.app import app
+from gpudemand.stages import selection
+from gpudemand.store import arrow_table, open_store
+from gpudemand.usage.pulled import pulled_usage
+from gpudemand.usage.read import read_log
+from tests.report.conftest import make_log
+
+DAYS = 70
+LOG = make_log(days=DAYS, per_day=24)
+LOG = LOG.assign(submit=LOG["start"], user=LOG["user"].where(LOG["user"].str.len() < 30, "long"))
+LOG.attrs = {"kind": "synthetic"}
+GAP = (pd.Timestamp("2026-02-10", tz="UTC"), pd.Timestamp("2026-02-12", tz="UTC"))
+OPTIONS = {"horizon": 7, "lead_time": "3D", "until": LOG["start"].max().normalize()}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Without the combined forecaster: forecasts are not under test."""
+    monkeypatch.setattr(selection, "_MIN_COMBINATION_BINS", 10_000)
+
+
+@cache
+def usage(freq: str, by: str = "user") -> pd.DataFrame:
+    """Of the log, its days before the end of the period."""
+    table = gd.usage_series(LOG, by=by, freq=freq, value="gpus", until=OPTIONS["until"])
+    attrs, table = table.attrs, table.assign(unique_id=table["unique_id"].str.replace("%2F", "/"))
+    table.attrs = {"kind": attrs["kind"]}
+    return table
+
+
+@cache
+def of_jobs(**options) -> gd.Study:
+    return gd.Study(LOG, **OPTIONS, **options)
+
+
+@cache
+def of_usage(freq: str = "D", **options) -> gd.Study:
+    return gd.Study(usage(freq), **OPTIONS, **options)
+
+
+def without_gap(table: pd.DataFrame) -> pd.DataFrame:
+    rest = table[(table["ds"] < GAP[0]) | (table["ds"] >= GAP[1])]
+    rest.attrs = table.attrs
+    return rest
+
+
+@pytest.mark.parametrize("freq", ["D", "h"])
+def test_it_answers_as_from_jobs(freq):
+    jobs, series = of_jobs(), of_usage(freq)
+    np.testing.assert_allclose(series.usage["held"], jobs.usage["held"], rtol=1e-9)
+    pd.testing.assert_frame_equal(series.segments, jobs.segments, rtol=1e-6)
+    pd.testing.assert_frame_equal(series.drivers.head(5), jobs.drivers.head(5), rtol=1e-9)
+    mean = [study.forecast.set_index("unique_id").loc["total"] for study in (series, jobs)]
+    np.testing.assert_allclose(mean[0]["Study"], mean[1]["Study"], rtol=1e-6)
+    required = [study.plan.set_index("basis").loc["mean", "required"] for study in (series, jobs)]
+    # Intervals learn from the errors of all series, and the peaks differ.
+    assert required[0] == pytest.approx(required[1], abs=1)
+    shares = [study._chain.usage.tables["usage_shares"].set_index("user")["gpu_hours"] for study in (series, jobs)]
+    np.testing.assert_allclose(shares[0], shares[1][shares[0].index], rtol=1e-9)
+
+
+def test_a_peak_is_that_of_the_samples_or_not_known():
+    hourly = of_usage("h")
+    assert (hourly.usage["peak"] <= of_jobs().usage["peak"] + 1e-9).all()
+    assert (hourly.usage["peak"] >= hourly.usage["held"]).all()
+    daily = of_usage("D")
+    assert daily.plan["basis"].tolist() == ["mean"]
+    assert "peak" not in daily.usage
+    assert daily.skipped["peak"] == "Usage is known as means over 1 days, so it is not known at most within bins of D."
+
+
+def test_what_only_jobs_tell_is_refused_in_one_sentence():
+    study = of_usage("D", wait="1h")
+    for stage in ("waits", "wait_plan"):
+        with pytest.raises(InputError, match=r"^this is usage over time and no jobs, so waits, .* are not known\.$"):
+            getattr(study, stage)
+
+
+def test_scenarios_change_the_use():
+    table = of_usage().scenarios.set_index("scenario")
+    growth, base = table.loc["20% growth", "required"], table.loc["base case", "required"]
+    assert growth == pytest.approx(1.2 * base, abs=1)
+    largest = of_jobs().scenarios["scenario"].tolist()
+    assert [name for name in table.index if name.endswith("leaves")] != []
+    assert len(table) == len(largest)
+
+
+def test_a_gap_is_no_zero(tmp_path):
+    whole, study = of_usage("h"), gd.Study(without_gap(usage("h")), **OPTIONS)
+    held = study.usage.set_index("ds")["held"]
+    missing = held.index[held.isna()]
+    assert missing.tolist() == list(pd.date_range(GAP[0], GAP[1], freq="D", inclusive="left"))
+    known = held.dropna()
+    np.testing.assert_allclose(known, whole.usage.set_index("ds")["held"][known.index])
+    assert study.plan["required"].tolist() == pytest.approx(whole.plan["required"].tolist(), rel=0.1)
+    page = study.report(tmp_path / "report").read_text()
+    assert "Nothing was recorded for 48.0 hours in 1 gap, the longest from 10 Feb 2026 to 12 Feb 2026" in page
+    assert pd.read_parquet(tmp_path / "report" / "tables" / "gaps.parquet")["hours"].tolist() == [48.0]
+
+
+def test_missing_values_are_unknown_and_missing_rows_zero():
+    ds = pd.date_range("2026-03-01", periods=40, tz="UTC")
+    table = pd.DataFrame({"unique_id": np.repeat(["a", "b"], 40), "ds": [*ds, *ds], "y": [2.0] * 40 + [3.0] * 40})
+    unknown = gd.Study(table.assign(y=table["y"].where(table.index != 20)), horizon=4)
+    assert unknown.usage["held"].isna().tolist() == [day == 20 for day in range(40)]
+    absent = gd.Study(table.drop(index=20), horizon=4)
+    assert absent.usage["held"].tolist() == [3.0 if day == 20 else 5.0 for day in range(40)]
+    late = gd.Study(table.assign(y=table["y"].where(table.index >= 10)), horizon=4)
+    assert late.usage["held"].tolist() == [3.0] * 10 + [5.0] * 30
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Path:
+    """Sixty days of hourly samples of three namespaces on two types of GPUs; forty GPUs, from day 30 on 48."""
+    path = tmp_path_factory.mktemp("store") / "usage"
+    ds = pd.date_range("2026-01-01", periods=60 * 24, freq="h", tz="UTC")
+    ds = ds[(ds < GAP[0]) | (ds >= GAP[0] + pd.Timedelta("6h"))]
+    rng, rows = np.random.default_rng(0), []
+    for namespace, gpu_type, level in (("ml", "A100", 12), ("ml", "H100", 6), ("web", "H100", 4), ("lab", "A100", 3)):
+        held = rng.poisson(level, len(ds)).astype(float)
+        for measure, y in (("held", held), ("measured", held), ("used", held / 2), ("under_5", held / 4)):
+            rows.append(
+                pd.DataFrame({"measure": measure, "namespace": namespace, "gpu_type": gpu_type, "ds": ds, "y": y})
+            )
+        rows += [rows[-1].assign(measure=f"under_{percent}") for percent in (20, 50)]
+    nodes = 40.0 + 8 * (ds >= "2026-01-31")
+    rows.append(pd.DataFrame({"measure": "installed", "namespace": "", "gpu_type": "A100", "ds": ds, "y": nodes}))
+    table = pd.concat(rows).assign(node="")
+    with open_store(path) as opened:
+        for month, part in table.groupby(table["ds"].dt.strftime("%Y-%m")):
+            opened.merge("usage", month, arrow_table(part), arrow_table(part[["ds"]].drop_duplicates()), ["ds"])
+        opened.about["pulls"]["prometheus"] = {"since": str(ds[0]), "until": str(ds[-1]), "step": "3600s"}
+        opened.commit()
+    return path
+
+
+def test_a_store_tells_what_is_installed(store):
+    study = gd.Study(pulled_usage(store, by="namespace/gpu_type"), horizon=7)
+    assert study.headline["installed"] == 48
+    assert study.headline["installed_from"] == "pulled"
+    assert gd.Study(pulled_usage(store), horizon=7, installed=99).headline["installed_from"] == "given"
+    assert study.usage_by("gpu_type")["unique_id"].unique().tolist() == ["A100", "H100"]
+    assert study.usage_by("namespace")["unique_id"].unique().tolist() == ["lab", "ml", "web"]
+    both = study.usage_by("gpu_type").groupby("ds")["y"].sum(min_count=2)
+    np.testing.assert_allclose(both, study.usage.set_index("ds")["held"])
+
+
+def test_the_shell_reports_on_a_store(store, tmp_path):
+    options = ["--horizon", "7", "--quiet", "--json", "--out", str(tmp_path / "report")]
+    result = CliRunner().invoke(app, ["report", str(store), *options])
+    assert result.exit_code == 0, result.output
+    numbers = json.loads(result.stdout)
+    assert (numbers["jobs"], numbers["installed"], numbers["installed_from"]) == (None, 48, "pulled")
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert "<h2>Usage by namespaces</h2>" in page
+    assert "allocatable on the nodes" in page
+    assert page.count("This is usage over time and no jobs") == 2  # in its section, and among the limitations
+    # Half of the held time is known to be used, and a quarter of it hardly.
+    assert "25% were held at under 5%" in page
+    assert 'id="table-idle_namespace"' in page
+    assert "Nothing was recorded for 6.0 hours in 1 gap" in page
+
+
+def test_the_shell_reads_files_of_usage(tmp_path):
+    hourly = usage("h")
+    hourly = hourly[hourly["unique_id"].isin(hourly["unique_id"].unique()[:3])]
+    series = [
+        {"metric": {"namespace": name}, "values": [[ds.timestamp(), str(y)] for ds, y in rows[["ds", "y"]].to_numpy()]}
+        for name, rows in hourly.groupby("unique_id")
+    ]
+    (tmp_path / "held.json").write_text(json.dumps({"status": "success", "data": {"result": series}}))
+    hourly.to_csv(tmp_path / "held.csv", index=False)
+    hourly.to_parquet(tmp_path / "held.parquet")
+    hourly.assign(ds=hourly["ds"].dt.tz_localize(None)).to_csv(tmp_path / "local.csv", index=False)
+    options = ["--horizon", "7", "--quiet", "--json"]
+    required = {}
+    for name, more in {"held.json": ["--format", "prometheus"], "local.csv": ["--tz", "UTC"]}.items():
+        result = CliRunner().invoke(
+            app, ["report", str(tmp_path / name), *more, *options, "--out", str(tmp_path / "r")]
+        )
+        assert result.exit_code == 0, result.output
+        required[name] = json.loads(result.stdout)["required"]
+    assert len(set(required.values())) == 1
+    for name in ("held.csv", "held.parquet"):
+        pd.testing.assert_frame_equal(read_log(tmp_path / name), hourly, check_dtype=False)
+    refused = CliRunner().invoke(app, ["report", str(tmp_path / "local.csv"), *options])
+    assert refused.exit_code != 0
+    assert "no zone" in refused.output
+
+
+def test_usage_that_cannot_be_used():
+    table = usage("D")
+    with pytest.raises(InputError, match="no time zone"):
+        gd.Study(table.assign(ds=table["ds"].dt.tz_localize(None)))
+    with pytest.raises(InputError, match=r"means over 1 days, so it is not known in bins of h"):
+        _ = gd.Study(table, freq="h", horizon=24).usage
+    with pytest.raises(InputError, match="holds a GPU"):
+        gd.Study(table.assign(y=0.0))
+    with pytest.raises(InputError, match="cannot be split by gpu_type"):
+        gd.Study(table, horizon=7).usage_by("gpu_type")
