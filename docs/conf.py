@@ -23,7 +23,6 @@ extensions = [
 templates_path = ["_templates"]
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
-suppress_warnings = ["toc.empty_glob"]
 nb_execution_mode = "off"  # outputs are stored in the notebooks, and CI runs these on its own
 
 # Docstrings name parameters and public names alike in single backquotes; only the latter are links.

@@ -65,7 +65,10 @@ def convert(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Convert a job log to the canonical table."""
+    """Convert a job log to the canonical table.
+
+    Example: gpudemand convert log.psv --format sacct --tz Europe/Berlin --out jobs.parquet
+    """
     from gpudemand.jobs import write_jobs
 
     _check_suffix(out)
@@ -94,7 +97,10 @@ def usage(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Write usage series: unique_id, ds, y."""
+    """Write usage series: unique_id, ds, y.
+
+    Example: gpudemand usage jobs.parquet --by group --freq h --value gpus --out usage.csv
+    """
     from gpudemand._tables import write_table
     from gpudemand._validation import InputError
     from gpudemand.store import is_store
@@ -125,7 +131,10 @@ def _check_suffix(out: Path) -> None:
 @app.command()
 @one_line
 def formats(ctx: typer.Context, debug: Debug = False) -> None:
-    """List the log formats that can be read, and the options that each needs."""
+    """List the log formats that can be read, and the options that each needs.
+
+    Example: gpudemand formats
+    """
     from gpudemand.jobs import formats as known
 
     table = known()

@@ -25,7 +25,10 @@ def measure(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Train every job of a plan for a few steps and record time and memory."""
+    """Train every job of a plan for a few steps and record time and memory.
+
+    Example: gpudemand measure jobs.csv --out rows.csv --process shared
+    """
     from gpudemand.cost import measure_training_cost
 
     with workers(dask), _rows(quiet=quiet) as show:
@@ -109,6 +112,8 @@ def cost(
     """Predict step time and memory of a network, the probability that it fits, and the largest batch.
 
     Runs the Python file that builds the network, with all that it does.
+
+    Example: gpudemand cost model.py:build_model --input 3x224x224 --batch 64 --device H200
     """
     from gpudemand.cli.large import is_configuration, large_job, traced_job
     from gpudemand.cli.prediction import format_prediction
@@ -137,7 +142,10 @@ def cost(
 
 @one_line
 def devices(ctx: typer.Context, debug: Debug = False) -> None:
-    """List the GPUs and CPUs that costs can be predicted for: memory, bandwidth, and peaks by precision."""
+    """List the GPUs and CPUs that costs can be predicted for: memory, bandwidth, and peaks by precision.
+
+    Example: gpudemand devices
+    """
     from gpudemand.cost.devices import format_devices
 
     typer.echo(format_devices())
@@ -160,7 +168,10 @@ def calibrate(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Calibrate the predictor to a device with a few jobs measured on it."""
+    """Calibrate the predictor to a device with a few jobs measured on it.
+
+    Example: gpudemand calibrate --device H200 --on cuda --out mine
+    """
     from gpudemand._atomic import check_replaceable
     from gpudemand.cost.calibration import calibrate_device, format_calibration, micro_benchmark
     from gpudemand.cost.devices import device as find_device

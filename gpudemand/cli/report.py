@@ -152,10 +152,9 @@ def init(
 
     Example: gpudemand init plan.toml --log /srv/gpu-jobs --tz Europe/Berlin
     """
-    from gpudemand.planfile import read_plan, write_plan
+    from gpudemand.planfile import write_plan
 
-    read_plan(write_plan(plan, log=log, format=format, tz=tz))
-    typer.echo(plan)
+    typer.echo(write_plan(plan, log=log, format=format, tz=tz))
 
 
 def _asked(ctx: typer.Context) -> dict[str, Any]:

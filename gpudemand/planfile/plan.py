@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 
@@ -112,8 +112,8 @@ class ReportPlan:
     def study_options(self) -> StudyOptions:
         """Keyword arguments of `Study`, but the zone of times, which is UTC where the plan has none."""
         same = ("by", "freq", "horizon", "until", "lead_time", "wait", "wait_share", "service_level")
-        options: Any = {name: getattr(self, name) for name in (*same, "target_utilization", "prices", "programmes")}
-        return StudyOptions(**options, installed=self.gpus, tz=self.tz)
+        options = {name: getattr(self, name) for name in (*same, "target_utilization", "prices", "programmes", "tz")}
+        return cast("StudyOptions", {**options, "installed": self.gpus})
 
 
 def read_plan(path: str | os.PathLike[str]) -> ReportPlan:
@@ -183,7 +183,7 @@ def write_plan(
     Raises
     ------
     InputError
-        If there is a file already.
+        If there is a file already, or a value is not valid.
     """
     file = Path(path)
     if file.exists():
@@ -194,6 +194,7 @@ def write_plan(
         text = before + found + json.dumps(value, ensure_ascii=False) + "  " + after[after.index("#") :]
     with replace_file(file) as new:
         new.write_text(text, encoding="utf-8")
+        read_plan(new)
     return file
 
 

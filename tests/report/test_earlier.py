@@ -216,7 +216,7 @@ def test_of_a_damaged_report_and_one_in_the_history_the_latter_is_taken(monthly,
     (folder / "tables" / "plan.parquet").write_bytes(b"")
     assert earlier_report(folder, None, end).log_end == pd.Timestamp("2026-03-20", tz="UTC")
     shutil.rmtree(folder / "history")
-    with pytest.raises(InputError, match="plan.parquet"):
+    with pytest.raises(InputError, match=r"plan\.parquet"):
         earlier_report(folder, None, end)
     assert earlier_report(tmp_path, None, end) is None
 
