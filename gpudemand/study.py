@@ -14,7 +14,7 @@ from gpudemand._atomic import check_replaceable
 from gpudemand._tables import printable
 from gpudemand._validation import check_number
 from gpudemand.jobs.table import check_jobs
-from gpudemand.planning.scenarios.programme import Programme
+from gpudemand.planning.scenarios.programme import PlannedWork
 from gpudemand.report.build import MANIFEST, write_report
 from gpudemand.report.page.sentences import dates, requirement
 from gpudemand.stages.chain import Chain
@@ -65,7 +65,7 @@ class Study:
         End of the period; by default where the log stops being complete. Before that, the log as it stood then.
     prices : (float, float), optional
         Prices of a GPU-hour, reserved and on demand, in any currency.
-    programmes : sequence of Programme, default=()
+    programmes : sequence of Programme or Serving, default=()
         Work to come that is in no log yet.
     progress : callable, optional
         Called with the name of each step as it begins.
@@ -102,7 +102,7 @@ class Study:
         tz: str | None = None,
         until: object = None,
         prices: tuple[float, float] | None = None,
-        programmes: Sequence[Programme] = (),
+        programmes: Sequence[PlannedWork] = (),
         progress: Callable[[str], None] | None = None,
     ) -> None:
         targets = (installed, target_utilization, service_level, lead_time, wait, wait_share)
@@ -253,7 +253,7 @@ class StudyOptions(TypedDict, total=False):
     tz: str | None
     until: object
     prices: tuple[float, float] | None
-    programmes: Sequence[Programme]
+    programmes: Sequence[PlannedWork]
     progress: Callable[[str], None] | None
 
 

@@ -37,6 +37,11 @@ _OPTIMIZERS = {"adam 8-bit (bnb)": "adamw_8bit", "adamw 8-bit": "adamw_8bit"}
 _BEFORE_FLASH = ("bigscience-workshop/bigscience",)
 #: On Megatron's own code, which divides by tensor and pipeline and has the distributed optimizer.
 _MEGATRON = ("NVIDIA-NeMo/Megatron-Bridge", "NVIDIA/NeMo", "kwai/Megatron-Kwai")
+#: What notes name of options that a `TrainingRun` does not have, or of samples shorter than stated.
+_OTHER_OPTIONS = (
+    *("activation offload", "offload alpha", "optimizer step in backward", "+ 8-bit AdamW"),
+    *("LoRA (emb)", "not packed"),
+)
 _NO_SEQUENCE_PARALLELISM = ("bigscience-workshop/bigscience", "NVIDIA/NeMo-Framework-Launcher")
 
 
@@ -124,7 +129,7 @@ def _excluded(row: dict[str, Any]) -> bool:
     )
     if str(row["offload"]).startswith("activation") and row["offload"] != "activation offload fraction 0.00":
         return True
-    if row["source"] == "kwai/Megatron-Kwai" and "offload" in str(row["note"]) and "w/o" not in str(row["note"]):
+    if any(part in str(row["note"]) for part in _OTHER_OPTIONS):
         return True
     # A device that its source throttled, or whose name it misprints.
     if any(part in row["gpu"] for part in ("power limited", "printed as")):

@@ -12,7 +12,7 @@ from gpudemand._validation import Skipped
 from gpudemand.jobs.as_of import as_of
 from gpudemand.jobs.time_parser import parse_timestamp
 from gpudemand.planning.capacity.wait_plan import WaitPlan
-from gpudemand.planning.scenarios.programme import Programme, add_programmes
+from gpudemand.planning.scenarios.programme import PlannedWork, add_programmes
 from gpudemand.stages.drivers import explain_change
 from gpudemand.stages.gpu_types import GpuTypePlans, check_installed, gpu_type_numbers, plan_gpu_types
 from gpudemand.stages.orders import compare_orders
@@ -40,7 +40,7 @@ class Chain:
         Canonical job table.
     settings : Settings
         Where ``until`` is before the end of the log, the log is taken as it stood then.
-    programmes : sequence of Programme, default=()
+    programmes : sequence of Programme or Serving, default=()
         Work to come that is in no log yet.
     begin : callable, optional
         Called with the name of each stage as it begins.
@@ -50,7 +50,7 @@ class Chain:
         self,
         jobs: pd.DataFrame,
         settings: Settings,
-        programmes: Sequence[Programme] = (),
+        programmes: Sequence[PlannedWork] = (),
         begin: Callable[[str], None] | None = None,
     ) -> None:
         check_installed(jobs, settings)
@@ -92,7 +92,7 @@ class Chain:
         """`selected`, its forecast with the programmes."""
         forecast = self.selected.forecast
         for series in (MEAN, PEAK) if self.programmes else ():
-            forecast = add_programmes(forecast, self.programmes, series)
+            forecast = add_programmes(forecast, self.programmes, series, peak=series == PEAK)
         return replace(self.selected, forecast=forecast)
 
     @cached_property

@@ -402,3 +402,38 @@ def test_a_traced_network_is_sharded_and_accumulated(model):
     ):
         with pytest.raises(InputError, match=reason):
             cost(**options)
+
+
+def test_measured_jobs_of_ones_own_calibrate_those_alike_the_most():
+    model = CostModel.load()
+    about = {"device": "H100", "n_gpus": 8, "parallel": Parallel(sharding="fsdp"), "checkpointing": "full"}
+    own, near = (
+        TrainingJob.from_config("llama-3-8b", 4096, micro_batch=size, optimizer="adamw", **about) for size in (1, 2)
+    )
+    far = replace(near, n_gpus=512, parallel=Parallel(tensor=8, pipeline=4, sharding="zero1"), micro_batch=16)
+    before = model.predict([own, near, far])
+    measured = 1.5 * before.iloc[0]
+    after = model.calibrate(own, measured["step_time_s"], measured["memory_gib"]).predict([own, near, far])
+    for target in ("step_time_s", "memory_gib"):
+        moved = after[target] / before[target]
+        assert (moved.diff().dropna() < 0).all()
+        assert 1.0 < moved[2] < moved[0] < 1.5
+        width = np.log(after[f"{target}-hi-90"] / after[f"{target}-lo-90"])
+        assert (width < np.log(before[f"{target}-hi-90"] / before[f"{target}-lo-90"])).all()
+    again = model.calibrate(own, [np.nan]).predict([own, near, far])
+    pd.testing.assert_frame_equal(again, before)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "options", "reason"),
+    [
+        ([1.0, 2.0], {}, "2 values for 1 jobs"),
+        (1.0, {"memory_gib": [1.0, 2.0]}, "memory_gib has 2 values"),
+        (-1.0, {}, "step_time_s must be positive"),
+        (1.0, {"memory_gib": 0.0}, "memory_gib must be positive"),
+    ],
+)
+def test_measured_jobs_that_cannot_be(seconds, options, reason):
+    job = TrainingJob.from_config("llama-3-8b", 4096, device="H100")
+    with pytest.raises(InputError, match=reason):
+        CostModel().calibrate(job, seconds, **options)
