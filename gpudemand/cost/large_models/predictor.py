@@ -112,7 +112,7 @@ class LargeModelPredictor:
         return self
 
     def calibrate(
-        self, runs: Sequence[TrainingRun], step_time_s: Any = None, memory_gib: Any = None
+        self, runs: Sequence[TrainingRun | None], step_time_s: Any = None, memory_gib: Any = None
     ) -> LargeModelPredictor:
         """Learn how one's own stack differs from the public ones; see `CostModel.calibrate`.
 
@@ -133,14 +133,15 @@ class LargeModelPredictor:
         InputError
             If the lengths differ, or a time or memory is not positive.
         """
-        if None in runs:
+        known = [run for run in runs if run is not None]
+        if len(known) < len(runs):
             raise InputError("calibrate with traced networks, without memory_gib, or with jobs from a configuration.")
         seconds, held = (
             _measured(name, values, len(runs))
             for name, values in (("step_time_s", step_time_s), ("memory_gib", memory_gib))
         )
-        ways, kinds, at = expand(runs), classes_of(runs), coordinates(runs)
-        tokens = np.array([run.tokens / run.n_gpus for run in runs])
+        ways, kinds, at = expand(known), classes_of(known), coordinates(known)
+        tokens = np.array([run.tokens / run.n_gpus for run in known])
         inputs = (ways.rows, ways.weights)
         self.targets["step_time_s"].calibrate((*inputs, ways.time), kinds, seconds / tokens, at)
         self.targets["memory_gib"].calibrate((*inputs, ways.memory), kinds, held * GIB, at)
