@@ -14,7 +14,7 @@ from gpudemand._tables import printable
 from gpudemand._validation import as_pandas, check_number
 from gpudemand.forecast.base.external import as_forecaster
 from gpudemand.jobs.table import check_jobs
-from gpudemand.planning.scenarios.programme import Programme
+from gpudemand.planning.scenarios.programme import PlannedWork
 from gpudemand.report.build import write_report
 from gpudemand.report.history.earlier import MANIFEST
 from gpudemand.report.page.sentences import dates, requirement
@@ -74,7 +74,7 @@ class Study:
         `installed` may give by their names. By default all, as one pool.
     prices : (float, float), optional
         Prices of a GPU-hour, reserved and on demand, in any currency.
-    programmes : sequence of Programme, default=()
+    programmes : sequence of Programme or Serving, default=()
         Work to come that is in no log yet.
     forecasters : sequence, default=()
         Further candidates for the forecast of the total, also of other libraries; see `ExternalForecaster`.
@@ -114,7 +114,7 @@ class Study:
         until: object = None,
         cluster: str | Sequence[str] | None = None,
         prices: tuple[float, float] | None = None,
-        programmes: Sequence[Programme] = (),
+        programmes: Sequence[PlannedWork] = (),
         forecasters: Sequence[object] = (),
         progress: Callable[[str], None] | None = None,
     ) -> None:
@@ -293,7 +293,7 @@ class StudyOptions(TypedDict, total=False):
     until: object
     cluster: str | Sequence[str] | None
     prices: tuple[float, float] | None
-    programmes: Sequence[Programme]
+    programmes: Sequence[PlannedWork]
     forecasters: Sequence[object]
     progress: Callable[[str], None] | None
 

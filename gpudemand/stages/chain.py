@@ -11,7 +11,7 @@ import pandas as pd
 from gpudemand._validation import InputError, Skipped
 from gpudemand.forecast import Forecaster
 from gpudemand.planning.capacity.wait_plan import WaitPlan
-from gpudemand.planning.scenarios.programme import Programme, add_programmes
+from gpudemand.planning.scenarios.programme import PlannedWork, add_programmes
 from gpudemand.stages.drivers import explain_change
 from gpudemand.stages.gpu_types import NOUNS, GpuTypePlans, check_installed, gpu_type_numbers, plan_gpu_types
 from gpudemand.stages.idle import idle_hours
@@ -37,7 +37,7 @@ class Chain:
     ----------
     source : Source
         Where ``until`` is before the end of the log, the log as it stood then.
-    programmes : sequence of Programme, default=()
+    programmes : sequence of Programme or Serving, default=()
         Work to come that is in no log yet.
     begin : callable, optional
         Called with the name of each stage as it begins.
@@ -48,7 +48,7 @@ class Chain:
     def __init__(
         self,
         source: Source,
-        programmes: Sequence[Programme] = (),
+        programmes: Sequence[PlannedWork] = (),
         begin: Callable[[str], None] | None = None,
         forecasters: Sequence[Forecaster] = (),
     ) -> None:
@@ -97,7 +97,7 @@ class Chain:
         """`selected`, its forecast with the programmes."""
         forecast = self.selected.forecast
         for series in forecast["unique_id"].unique() if self.programmes else ():
-            forecast = add_programmes(forecast, self.programmes, series)
+            forecast = add_programmes(forecast, self.programmes, series, peak=series != MEAN)
         return replace(self.selected, forecast=forecast)
 
     @cached_property

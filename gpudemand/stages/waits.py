@@ -15,7 +15,7 @@ from gpudemand.metrics import levels
 from gpudemand.planning.capacity.quantiles import pick_model
 from gpudemand.planning.capacity.wait_plan import WaitPlan, plan_waits
 from gpudemand.planning.queue.calibration import effective_capacity
-from gpudemand.planning.scenarios.programme import Programme
+from gpudemand.planning.scenarios.programme import PlannedWork
 from gpudemand.stages.log_tables import period_end
 from gpudemand.stages.selection import SelectedForecast
 from gpudemand.stages.settings import Settings
@@ -93,7 +93,7 @@ def _check_tells_waits(jobs: pd.DataFrame) -> None:
 
 def plan_for_waits(
     jobs: pd.DataFrame,
-    programmes: Sequence[Programme],
+    programmes: Sequence[PlannedWork],
     selected: SelectedForecast,
     installed: float,
     settings: Settings,
@@ -104,7 +104,7 @@ def plan_for_waits(
     ----------
     jobs : DataFrame
         Canonical job table.
-    programmes : sequence of Programme
+    programmes : sequence of Programme or Serving
         Their jobs are among those that futures are drawn from.
     selected : SelectedForecast
         Its forecast of the series ``mean`` is read.
@@ -161,7 +161,7 @@ def as_forecast(plan: WaitPlan, forecast: pd.DataFrame) -> pd.DataFrame:
     return forecast[forecast["unique_id"] == MEAN].assign(unique_id=WAIT, **needed)
 
 
-def _with_programmes(jobs: pd.DataFrame, programmes: Sequence[Programme]) -> pd.DataFrame:
+def _with_programmes(jobs: pd.DataFrame, programmes: Sequence[PlannedWork]) -> pd.DataFrame:
     """Jobs of the log, and those of the programmes as if they had run, time and again, until it ends."""
     if not programmes:
         return jobs
