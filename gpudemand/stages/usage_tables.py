@@ -117,6 +117,16 @@ def demand_value(jobs: pd.DataFrame) -> str:
     return "wanted" if tells_waits(jobs) else "gpus"
 
 
+def hourly_demand(jobs: pd.DataFrame, settings: Settings) -> pd.DataFrame | None:
+    """GPUs wanted (or held: see `demand_value`) by hour; None where bins are hours or shorter, or there is only one."""
+    start = pd.Timestamp("2001-01-01")
+    if settings.horizon < 2 or start + parse_freq(settings.freq) <= start + pd.Timedelta("1h"):
+        return None
+    return usage_series(
+        jobs, by=None, freq="h", value=demand_value(jobs), partial=False, until=settings.until, tz=settings.tz
+    )
+
+
 def _display_freq(settings: Settings) -> str:
     """At least a day: an area chart of finer bins would have more of them than pixels."""
     start = pd.Timestamp("2001-01-01")
