@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from benchmarks.planning import horizon, programmes, queues, speed, synthetic, venus, wait_plans
+from benchmarks.planning import demand, horizon, programmes, queues, speed, synthetic, venus, wait_plans
 
-TRACKS = ("runtime", "nextday", "users", "queue", "waits", "horizon", "programmes", "speed")
+TRACKS = ("demand", "runtime", "nextday", "users", "queue", "waits", "horizon", "programmes", "speed")
 
 
 def main() -> None:
@@ -21,6 +21,8 @@ def main() -> None:
     args = parser.parse_args()
     selected = {args.only} if args.only else set(TRACKS)
     month = pd.Timestamp(args.month)
+    if "demand" in selected:
+        print(f"GPUs held over the next 24 h, seconds of processor\n{demand.run(args.data).round(4).to_string()}\n")
     if selected & {"runtime", "nextday"}:
         jobs = venus.load(args.data)
     if "runtime" in selected:

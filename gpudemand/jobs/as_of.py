@@ -39,11 +39,10 @@ def as_of(jobs: pd.DataFrame, time: pd.Timestamp) -> pd.DataFrame:
 
 
 def checked_as_of(jobs: pd.DataFrame, time: pd.Timestamp) -> pd.DataFrame:
-    """`as_of` of what `check_jobs` has returned."""
-    log = jobs.copy(deep=False)
-    log.attrs = dict(jobs.attrs)
+    """`as_of` for a table that `check_jobs` returned."""
     # A finished job whose end is unknown held nothing that is known, as in `usage_series`.
-    log["end"] = log["end"].mask(log["end"].isna() & log["status"].isin(FINISHED), log["start"].fillna(log["submit"]))
+    unknown = jobs["end"].isna() & jobs["status"].isin(FINISHED)
+    log = jobs.assign(end=jobs["end"].mask(unknown, jobs["start"].fillna(jobs["submit"])))
     past = log[log["submit"] < time].sort_values("submit", kind="stable", ignore_index=True)
     # Where a log has no start times, jobs start at the submit unless their status says that they are pending.
     pending = (past["start"] >= time) | (past["start"].isna() & past["status"].eq("pending"))

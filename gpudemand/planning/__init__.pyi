@@ -15,6 +15,7 @@ from .runtime.survival import SurvivalCurves
 from .runtime.training import CostStepTime, TrainingRunTime
 from .scenarios.changes import Growth, MoreUsers, RemoveGroup, Reweight, StepEvent
 from .scenarios.hardware import LargerBatch, MoveTo, Precision
+from .scenarios.measured import MeasuredRunTimes
 from .scenarios.programme import Programme
 from .scenarios.serving import Serving
 from .scenarios.what_if import WhatIf, fits_on_cards
@@ -25,6 +26,7 @@ __all__ = [
     "Growth",
     "JobDemandModel",
     "LargerBatch",
+    "MeasuredRunTimes",
     "MoreUsers",
     "MoveTo",
     "PooledWaitPlan",

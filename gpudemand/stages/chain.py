@@ -22,7 +22,7 @@ from gpudemand.stages.risk import risk_numbers, risk_table
 from gpudemand.stages.scenarios import Scenarios, plan_scenarios
 from gpudemand.stages.selection import SelectedForecast, select_and_forecast
 from gpudemand.stages.source import Source
-from gpudemand.stages.usage_tables import MEAN, UsageTables, compute_usage_tables, default_horizon
+from gpudemand.stages.usage_tables import MEAN, UsageTables, compute_usage_tables, default_horizon, hourly_demand
 from gpudemand.stages.user_segments import UserSegments, segment_users
 from gpudemand.stages.waits import Waits, as_forecast, compute_waits, plan_for_waits
 
@@ -115,7 +115,8 @@ class Chain:
         self.begin("Planning capacity")
         if waits is not None:
             forecast = pd.concat([forecast[forecast["unique_id"] == MEAN], as_forecast(waits, forecast)])
-        return plan_requirement(forecast.reset_index(drop=True), self.usage.max_held, self.settings)
+        hourly = hourly_demand(self.source, self.settings)
+        return plan_requirement(forecast.reset_index(drop=True), self.usage.max_held, self.settings, hourly)
 
     @cached_property
     def orders(self) -> pd.DataFrame:

@@ -34,18 +34,26 @@ class Requirement:
         Whether that number was given, is what the nodes said, or is the maximum of the GPUs held at once in the log.
     forecast : DataFrame
         What the plans are for, by basis.
+    hourly : DataFrame, optional
+        Demand by hour, where bins are longer.
     """
 
     plans: dict[str, CapacityPlan]
     installed: float
     installed_from: str
     forecast: pd.DataFrame
+    hourly: pd.DataFrame | None = None
 
     @property
     def summary(self) -> pd.DataFrame:
-        """Summaries of both plans: ``basis``, ``target_utilization`` and the columns of ``CapacityPlan.summary``."""
+        """Summaries of both plans: ``basis``, ``target_utilization`` and the columns of ``CapacityPlan.summary``.
+
+        Mean and peak have the ``share_over`` of the mean, which counts how demand varies within bins: of time.
+        """
         table = pd.concat([plan.summary for plan in self.plans.values()]).rename_axis("basis").reset_index()
         table.insert(1, "target_utilization", [plan.target_utilization for plan in self.plans.values()])
+        if self.plans[MEAN].ratios is not None and PEAK in self.plans:
+            table["share_over"] = table["share_over"].iloc[0]
         return table
 
     @property
@@ -98,7 +106,9 @@ class Requirement:
         return table.rename(columns={"unique_id": "basis"})
 
 
-def plan_requirement(forecast: pd.DataFrame, max_held: float, settings: Settings) -> Requirement:
+def plan_requirement(
+    forecast: pd.DataFrame, max_held: float, settings: Settings, hourly: pd.DataFrame | None = None
+) -> Requirement:
     """Plan capacity for the mean, and for the peak or for waits.
 
     Parameters
@@ -110,6 +120,8 @@ def plan_requirement(forecast: pd.DataFrame, max_held: float, settings: Settings
         Maximum of the GPUs held at once in the log; taken as installed where no number is given.
     settings : Settings
         ``installed``, ``target_utilization``, ``service_level`` and ``lead_time`` are read.
+    hourly : DataFrame, optional
+        Demand by hour, for bins that are longer: see ``held`` of `plan_capacity`.
 
     Returns
     -------
@@ -128,11 +140,12 @@ def plan_requirement(forecast: pd.DataFrame, max_held: float, settings: Settings
             target_utilization=target,
             service_level=settings.service_level,
             lead_time=settings.lead_time,
+            held=hourly if basis == MEAN else None,
         )
         for basis, target in targets.items()
     }
     begin = installed_now(settings, max_held, forecast)
-    return Requirement(plans, begin, "log" if given is None else settings.installed_from, forecast)
+    return Requirement(plans, begin, "log" if given is None else settings.installed_from, forecast, hourly)
 
 
 def installed_now(settings: Settings, max_held: float, forecast: pd.DataFrame) -> float:

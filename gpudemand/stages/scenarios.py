@@ -79,7 +79,8 @@ def plan_scenarios(
         if scenario is not None:
             name, change = scenario
             changed = [w.changed_forecast(change).assign(unique_id=basis) for basis, w in what_ifs.items()]
-            planned = plan_requirement(pd.concat(changed, ignore_index=True), requirement.installed, settings)
+            forecasts = pd.concat(changed, ignore_index=True)
+            planned = plan_requirement(forecasts, requirement.installed, settings, requirement.hourly)
             rows.append(_row(name, planned, requirement))
     return Scenarios(with_date_dtype(pd.DataFrame(rows).astype({"scenario": STRING}), forecast["ds"]), skipped)
 

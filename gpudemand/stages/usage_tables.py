@@ -101,6 +101,14 @@ def default_horizon(source: Source) -> int:
     return max(min(wanted - 1, longest_horizon(pd.DataFrame({"unique_id": "", "ds": times, "y": 0.0}))), 1)
 
 
+def hourly_demand(source: Source, settings: Settings) -> pd.DataFrame | None:
+    """Demand by hour; None where bins are hours or shorter, where there is only one, or where hours are not known."""
+    start = pd.Timestamp("2001-01-01")
+    if settings.horizon < 2 or start + parse_freq(settings.freq) <= start + pd.Timedelta("1h"):
+        return None
+    return Skipped().attempt(HOURLY, lambda: source.usage(None, "h", source.demand).dropna(subset="y"))
+
+
 def _display_freq(settings: Settings) -> str:
     """At least a day: an area chart of finer bins would have more of them than pixels."""
     start = pd.Timestamp("2001-01-01")

@@ -177,3 +177,40 @@ def test_invalid_capacities_are_refused():
     for wrong in (-1, float("nan"), "many"):
         with pytest.raises(InputError, match="capacity must be a number"):
             plan.exceedance([wrong])
+
+
+def test_the_share_of_time_counts_how_demand_varies_within_bins():
+    rng = np.random.default_rng(0)
+    ds = pd.date_range("2026-01-05", periods=24 * 112, freq="h", tz="Europe/Berlin")
+    level = np.repeat(rng.normal(100, 8, 113), 24)[: len(ds)]
+    hourly = pd.DataFrame({"unique_id": "total", "ds": ds, "y": level * np.where(ds.hour < 8, 0.6, 1.2)})
+    daily = hourly.set_index("ds")["y"].resample("D").mean().iloc[:-1]
+    future = pd.date_range("2026-05-01", periods=14, tz="Europe/Berlin")
+    ends = {
+        f"M-{side}-{p}": daily.quantile(0.5 + sign * p / 200)
+        for side, sign in (("lo", -1), ("hi", 1))
+        for p in (50, 80, 95)
+    }
+    forecast = pd.DataFrame({"unique_id": "total", "ds": future, "M": daily.median(), **ends})
+    capacity, known = [90, 110, 120, 130], hourly[hourly["ds"] < "2026-03-01"]
+    plan = plan_capacity(forecast, installed=110, held=known)
+    curve = plan.exceedance(capacity)["share_over"].to_numpy()
+    true = [(hourly["y"] > gpus).mean() for gpus in capacity]
+    np.testing.assert_allclose(curve, true, atol=0.05)
+    assert plan.summary["share_over"].iloc[0] == pytest.approx(curve[1])
+    assert "share of time over" in repr(plan)
+    assert plan.replan(extra_gpus=10).summary["share_over"].iloc[0] == pytest.approx(curve[2])
+    # Without them the means of days rarely exceed what most hours do.
+    assert plan_capacity(forecast, installed=110).summary["share_over"].iloc[0] < 0.5 * true[1]
+
+
+def test_hours_that_cannot_be_used_raise_a_clear_error():
+    ds = pd.date_range("2026-03-01", periods=96, freq="h")
+    held = pd.DataFrame({"unique_id": "other", "ds": ds, "y": 5.0})
+    hours = pd.DataFrame({"unique_id": "total", "ds": ds[:3], "M": 5.0, "M-lo-90": 4.0, "M-hi-90": 6.0})
+    with pytest.raises(InputError, match="not finer"):
+        plan_capacity(hours, installed=5, held=held)
+    days = hours.assign(ds=ds[:3].normalize() + pd.to_timedelta(range(3), unit="D"))
+    both = pd.concat([held, held.assign(unique_id="third")])
+    with pytest.raises(InputError, match="no series 'total'"):
+        plan_capacity(days, installed=5, held=both)

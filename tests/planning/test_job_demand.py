@@ -213,3 +213,22 @@ def test_a_running_job_is_credited_at_least_what_it_has_used():
     assert hours[0] > 2 * 96
     assert hours[1] > 2
     assert hours[2] == 24
+
+
+@pytest.mark.parametrize("change", ["2026-03-29", "2026-10-25"])
+def test_office_hours_follow_local_time_over_a_change_of_the_clock(change):
+    days = pd.date_range(pd.Timestamp(change) - pd.Timedelta("35D"), periods=45, tz="Europe/Berlin")
+    opens = [day.replace(hour=9) for day in days if day.weekday() < 5]
+    submit = pd.DatetimeIndex(np.repeat(opens, 20)).tz_convert("UTC")
+    frame = pd.DataFrame({"submit": submit, "end": submit + pd.Timedelta("9h"), "gpus": 1.0, "user": "ada"})
+    jobs = as_jobs(frame, kind="synthetic")
+    usage = usage_series(jobs, by=None, freq="h", value="gpus", start=days[0], until=days[-1], tz="Europe/Berlin")
+    for ahead in ("1D", "-3D"):
+        # The clock changes before the origin, or within the horizon.
+        origin = pd.Timestamp(change, tz="Europe/Berlin") + pd.Timedelta(ahead)
+        origin = origin.normalize() if ahead == "1D" else (origin + pd.Timedelta("1h")).normalize()
+        known, future = usage[usage["ds"] < origin], usage[usage["ds"] >= origin].head(120)
+        forecast = JobDemandModel(run_time=QUICK).fit(jobs, known).predict(120, level=[80])
+        assert (forecast["ds"].to_numpy() == future["ds"].to_numpy()).all()
+        error = np.abs(forecast["JobDemandModel"].to_numpy() - future["y"].to_numpy()).sum()
+        assert error < 0.05 * future["y"].sum(), error / future["y"].sum()

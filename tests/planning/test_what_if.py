@@ -15,6 +15,7 @@ from gpudemand.datasets.steptime import true_step_time
 from gpudemand.planning import CostStepTime
 from gpudemand.planning.scenarios.changes import Growth, MoreUsers, RemoveGroup, Reweight, StepEvent
 from gpudemand.planning.scenarios.hardware import LargerBatch, MoveTo, Precision
+from gpudemand.planning.scenarios.measured import MeasuredRunTimes
 from gpudemand.planning.scenarios.what_if import WhatIf, fits_on_cards
 from tests.planning.test_capacity import normal_forecast
 
@@ -168,3 +169,46 @@ def test_a_gpu_type_without_a_device_row_and_a_network_without_a_graph(jobs):
         what_if.plan(MoveTo("H100"))
     with pytest.raises(InputError, match="GTX 9999"):
         Precision("bf16").apply(what_if.workload.assign(gpu_type="GTX 9999"), steps)
+
+
+def _two_types(n, spread, seed=0):
+    """Work of 30 users in 3 networks on two GPU types, of which the new one is 2, 3 and 4 times as fast."""
+    rng = np.random.default_rng(seed)
+    user, network = rng.integers(0, 30, n), rng.integers(0, 3, n)
+    new = rng.random(n) < 0.4
+    hours = np.exp(rng.normal(0, 1, (30, 3)))[user, network] * np.exp(rng.normal(0, spread, n))
+    start = ORIGIN - pd.to_timedelta(rng.uniform(24, 27 * 24, n), "h")
+    end = start + pd.to_timedelta(hours / np.where(new, network + 2, 1), "h")
+    names = {"user": user.astype(str), "network": network.astype(str), "gpu_type": np.where(new, "H100", "A100")}
+    return pd.DataFrame({**names, "start": start, "end": end, "gpus": 1.0, "status": "completed"})
+
+
+def test_jobs_move_by_the_ratios_that_the_log_shows():
+    jobs = _two_types(4000, 0.6)
+    moving = jobs[jobs["gpu_type"] == "A100"]
+    hours = (moving["end"] - moving["start"]).dt.total_seconds()
+    true = (hours / (moving["network"].astype(int) + 2)).sum() / hours.sum()
+    total = WhatIf(jobs, normal_forecast([100.0], 10), installed=150, costs=MeasuredRunTimes(jobs))
+    old = total.workload.groupby("gpu_type")["gpu_hours"].sum()
+    expected = 100 * (old["H100"] + true * old["A100"]) / old.sum()
+    assert median(total, MoveTo("H100", source="A100"))[0] == pytest.approx(expected, rel=0.03)
+    with pytest.raises(InputError, match="step_costs=CostStepTime"):
+        MeasuredRunTimes(jobs).costs(jobs)
+    with pytest.raises(InputError, match="batch_size"):
+        total.plan(LargerBatch(2.0))
+
+
+def test_ratios_are_shrunk_by_their_evidence():
+    table = MeasuredRunTimes(_two_types(4000, 0.6)).ratios("A100", "H100")
+    true = 1 / (table.index.str.split().str[1].astype(int) + 2)
+    assert len(table) == 90
+    assert np.abs(np.log(table["ratio"] / true)).mean() < np.abs(np.log(table["measured"] / true)).mean()
+    few = MeasuredRunTimes(_two_types(40, 2.0)).ratios("A100", "H100")
+    assert (
+        np.abs(np.log(few["ratio"] / few["predicted"])) < np.abs(np.log(few["measured"] / few["predicted"]))
+    ).mean() > 0.9
+    # Without any pair the data sheets remain.
+    old = _two_types(4000, 0.6).assign(gpu_type="V100")
+    ratio, fits = MeasuredRunTimes(old).move(old, "H100")
+    assert (fits == 1).all()
+    assert ratio == pytest.approx(np.sqrt(900 / 3350 * 15.7 / 66.9), rel=0.05)

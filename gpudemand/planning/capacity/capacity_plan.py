@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
+from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_choice, check_columns, check_number
 from gpudemand.planning.capacity.inputs import (
     bin_hours,
@@ -20,6 +21,7 @@ from gpudemand.planning.capacity.inputs import (
 from gpudemand.planning.capacity.purchase_mix import purchase_mix
 from gpudemand.planning.capacity.quantiles import QuantileTable
 from gpudemand.planning.capacity.required import SHORT_SHARE, first_crossing, required_table
+from gpudemand.planning.capacity.within_bins import ratios_to_mean
 from gpudemand.units import format_count
 
 
@@ -33,6 +35,7 @@ def plan_utilization(
     unit: str = "gpus",
     model: str | None = None,
     short_share: float = SHORT_SHARE,
+    held: pd.DataFrame | None = None,
 ) -> CapacityPlan:
     """`plan_capacity` without a target for waits."""
     check_choice("unit", unit, ("gpus", "gpu_hours"))
@@ -47,10 +50,12 @@ def plan_utilization(
         capacity = broadcast_by_time(installed, forecast["ds"])
     else:
         capacity = broadcast_by_series("installed", installed, forecast["unique_id"])
-    table = required_table(forecast, quantiles, capacity, target_utilization, service_level)
+    ratios = None if held is None else ratios_to_mean(held, forecast)
+    table = required_table(forecast, quantiles, capacity, target_utilization, service_level, ratios)
     order = np.lexsort((forecast["ds"].to_numpy(), forecast["unique_id"].astype(str).to_numpy()))
     ordered = QuantileTable(quantiles.z, quantiles.values[order])
-    return CapacityPlan(table, target_utilization, service_level, lead, dict(forecast.attrs), ordered, lasting)
+    ratios = None if ratios is None else ratios[order]
+    return CapacityPlan(table, target_utilization, service_level, lead, dict(forecast.attrs), ordered, lasting, ratios)
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,8 @@ class CapacityPlan:
         Predictive distribution of demand, with the rows of `table`.
     short_share : float
         Share of the bins of a week that has to be short for a crossing.
+    ratios : ndarray of shape (n_rows, n_ratios), optional
+        Equally likely ratios of the demand at a time to the mean of its bin, by row of `table`.
     """
 
     table: pd.DataFrame = field(repr=False)
@@ -78,6 +85,7 @@ class CapacityPlan:
     attrs: dict[str, object] = field(default_factory=dict, repr=False)
     quantiles: QuantileTable | None = field(default=None, repr=False)
     short_share: float = SHORT_SHARE
+    ratios: FloatArray | None = field(default=None, repr=False)
 
     def to_frame(self) -> pd.DataFrame:
         """The plan by series and bin.
@@ -87,7 +95,8 @@ class CapacityPlan:
         DataFrame
             ``unique_id``, ``ds``; ``demand_p50`` ... ``demand_p99``: GPUs busy; ``required_p50`` ... ``required_p99``
             and ``required`` (at the service level): GPUs required; ``installed``; ``shortfall``; ``p_over``:
-            probability that demand exceeds the installed GPUs.
+            probability that the demand of the bin exceeds the installed GPUs; ``share_over``: expected share of the bin
+            in which it does, where the plan knows how demand varies within bins.
         """
         return self.table.copy()
 
@@ -101,14 +110,15 @@ class CapacityPlan:
             Index ``unique_id``; ``installed``, ``required``, ``shortfall``, ``first_crossing`` (the first short bin
             from which on at least `short_share` of the bins of a week are short; NaT if never), ``order_by``
             (`first_crossing` less the lead time, possibly in the past), ``peak_utilization`` (demand at the service
-            level over installed), ``share_over`` (expected share of the forecast's bins with more demand than GPUs; of
-            means over days, say, it is the share of days, and less than the share of time).
+            level over installed), ``share_over`` (expected share of the time ahead with more demand than GPUs; without
+            the GPUs `held` in finer bins, the share of the forecast's bins, which for means over days is less).
         """
         groups = self.table.groupby("unique_id", sort=False)
         crossings = {
             name: first_crossing(series["ds"], series["shortfall"] > 0, self.short_share) for name, series in groups
         }
         busy = self.table["required"] * self.target_utilization
+        over = "p_over" if self.ratios is None else "share_over"
         frame = pd.DataFrame(
             {
                 "installed": groups["installed"].first(),
@@ -116,7 +126,7 @@ class CapacityPlan:
                 "shortfall": groups["shortfall"].max(),
                 "first_crossing": pd.Series(crossings, dtype=self.table["ds"].dtype),
                 "peak_utilization": (busy / self.table["installed"]).groupby(self.table["unique_id"], sort=False).max(),
-                "share_over": groups["p_over"].mean(),
+                "share_over": groups[over].mean(),
             }
         )
         frame = frame.loc[list(groups.groups)] if len(frame) > 1 else frame
@@ -152,17 +162,18 @@ class CapacityPlan:
         check_targets(target, level, known.highest)
         capacity = self.table["installed"].to_numpy() + check_number("extra_gpus", extra_gpus, 0)
         return CapacityPlan(
-            required_table(self.table, quantiles, capacity, target, level),
+            required_table(self.table, quantiles, capacity, target, level, self.ratios),
             target,
             level,
             self.lead_time,
             self.attrs,
             quantiles,
             self.short_share,
+            self.ratios,
         )
 
     def exceedance(self, capacity: Sequence[float] | None = None) -> pd.DataFrame:
-        """Expected share of the forecast's bins in which demand exceeds a number of GPUs.
+        """Expected share of the time ahead, or of the forecast's bins, in which demand exceeds a number of GPUs.
 
         Parameters
         ----------
@@ -175,12 +186,13 @@ class CapacityPlan:
             ``unique_id``, ``gpus``, ``share_over``: decreasing in ``gpus``.
         """
         quantiles, parts = self.known_quantiles(), []
+        ratios = np.ones((len(self.table), 1)) if self.ratios is None else self.ratios
         given = None if capacity is None else np.array([check_number("capacity", gpus, 0) for gpus in capacity])
         for name, rows in self.table.groupby("unique_id", sort=False).indices.items():
             highest = max(self.table["required"].iloc[rows].max(), self.table["installed"].iloc[rows].max())
             steps = np.linspace(0, 1.5 * highest, 101) if given is None else given
             subset = QuantileTable(quantiles.z, quantiles.values[rows])
-            over = [float(subset.exceedance(np.full(len(rows), gpus)).mean()) for gpus in steps]
+            over = [float(subset.share_over(np.full(len(rows), gpus), ratios[rows]).mean()) for gpus in steps]
             parts.append(pd.DataFrame({"unique_id": name, "gpus": steps, "share_over": over}))
         return pd.concat(parts, ignore_index=True)
 
@@ -226,8 +238,9 @@ class CapacityPlan:
         crossing = _dates(summary["first_crossing"])
         crossing = crossing.mask(summary["first_crossing"].isna() & (summary["shortfall"] > 0), "rarely")
         dates = {"first short": crossing, "order by": _dates(summary["order_by"])}
+        over = f"share of {'bins' if self.ratios is None else 'time'} over"
         return pd.DataFrame(
-            {**counts, **dates, "share of bins over": summary["share_over"].map("{:.1%}".format).str.replace("%", " %")}
+            {**counts, **dates, over: summary["share_over"].map("{:.1%}".format).str.replace("%", " %")}
         )
 
 

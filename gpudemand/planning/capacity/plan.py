@@ -26,6 +26,7 @@ def plan_capacity(
     wait: str | pd.Timedelta | None = None,
     wait_share: float = 0.9,
     jobs: pd.DataFrame | None = None,
+    held: pd.DataFrame | None = None,
 ) -> CapacityPlan | WaitPlan | PooledWaitPlan:
     """Required GPUs, first shortfall and order date from a demand forecast.
 
@@ -59,6 +60,9 @@ def plan_capacity(
     wait_share : float in (0, 1), default=0.9
     jobs : DataFrame, optional
         Job table that `wait` needs: the coming jobs are drawn from it.
+    held : DataFrame, optional
+        GPUs held in finer bins than the forecast's, such as hours. The share of time with more demand than GPUs counts
+        how demand varies within the bins then; a mean over a day hides its peaks.
 
     Returns
     -------
@@ -82,7 +86,7 @@ def plan_capacity(
     targets: dict[str, Any] = {"service_level": service_level, "model": model}
     if wait is None:
         limits: dict[str, Any] = {"target_utilization": target_utilization, "lead_time": lead_time, "unit": unit}
-        limits["short_share"] = short_share
+        limits |= {"short_share": short_share, "held": held}
         return plan_utilization(forecast, installed=installed, **limits, **targets)
     if isinstance(installed, pd.Series) and isinstance(installed.index, pd.DatetimeIndex):
         raise InputError(

@@ -75,6 +75,17 @@ class QuantileTable:
         """Demand at `n` evenly spaced probabilities, at least 0, shape (n_rows, n); their mean is the expected one."""
         return np.maximum(np.stack([self.quantile(share) for share in (np.arange(n) + 0.5) / n], axis=1), 0.0)
 
+    def share_over(self, capacity: FloatArray, ratios: FloatArray) -> FloatArray:
+        """Expected share of each bin with demand above `capacity`, shape (n_rows,).
+
+        Parameters
+        ----------
+        capacity : ndarray of shape (n_rows,)
+        ratios : ndarray of shape (n_rows, n_ratios)
+            Equally likely ratios of the demand at a time to the mean of its bin; see `ratios_to_mean`.
+        """
+        return np.mean([self.exceedance(capacity / ratio) for ratio in np.maximum(ratios.T, 1e-9)], axis=0)
+
     def exceedance(self, capacity: FloatArray) -> FloatArray:
         """Probability that demand is above `capacity`, shape (n_rows,)."""
         capacity = np.asarray(capacity, dtype=float)

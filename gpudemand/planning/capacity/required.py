@@ -55,6 +55,7 @@ def required_table(
     installed: FloatArray,
     target_utilization: float,
     service_level: float,
+    ratios: FloatArray | None = None,
 ) -> pd.DataFrame:
     """Table of a plan, sorted by series and time; see `CapacityPlan.to_frame`."""
     demand = {name: _demand(quantiles, share) for name, share in SHARES.items()}
@@ -63,6 +64,8 @@ def required_table(
     columns |= {f"required_{name}": _required(gpus, target_utilization) for name, gpus in demand.items()}
     columns |= {"required": required, "installed": installed, "shortfall": np.maximum(required - installed, 0.0)}
     columns["p_over"] = quantiles.exceedance(installed)
+    if ratios is not None:
+        columns["share_over"] = quantiles.share_over(installed, ratios)
     table = pd.DataFrame({"unique_id": forecast["unique_id"], "ds": forecast["ds"], **columns})
     return table.sort_values(["unique_id", "ds"], kind="stable", ignore_index=True)
 

@@ -13,7 +13,7 @@ from gpudemand.planning.demand.rolling_origins import DAY, RollingOrigins
 #: Ridge penalty relative to the mean diagonal of the Gram matrix.
 _PENALTY = 0.1
 #: Days in the training window.
-_WINDOW_DAYS = 120
+TRAINING_DAYS = 120
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class RidgeCorrection:
         ahead, per_day = np.arange(self.origins.h), self.origins.per_day
         # Origins in the window whose hour ahead is known.
         last = np.maximum(place - ahead // (DAY // per_day), 0)
-        first = np.maximum(last - _WINDOW_DAYS * per_day, 0)
+        first = np.maximum(last - TRAINING_DAYS * per_day, 0)
         gram, cross = (sums[last, ahead] - sums[first, ahead] for sums in (self.gram, self.cross))
         m = cross.shape[-1]
         ridge = _PENALTY * np.trace(gram, axis1=1, axis2=2) / m + 1e-12

@@ -11,7 +11,7 @@ import pandas as pd
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError
 from gpudemand.forecast.base.panel import Panel
-from gpudemand.jobs.as_of import seconds_since, start_times, wall_clock_seconds
+from gpudemand.jobs.as_of import start_times, wall_clock_seconds
 from gpudemand.planning.demand.rolling_origins import DAY
 from gpudemand.planning.runtime.survival import SurvivalCurves, person_periods
 from gpudemand.usage.bins import BinnedGpuTime
@@ -39,7 +39,7 @@ class HeldJobs:
     row : ndarray of int, shape (n_jobs,)
         Row of each job in its log.
     begin, end : ndarray of shape (n_jobs,)
-        Hours since the start of the panel; `end` is infinite while a job runs.
+        Hours of local time since the start of the panel; `end` is infinite while a job runs.
     gpus : ndarray of shape (n_jobs,)
     series : ndarray of int, shape (n_jobs,)
         Index of the series that each job belongs to.
@@ -54,18 +54,24 @@ class HeldJobs:
     n_series: int
 
     @classmethod
-    def from_log(cls, jobs: pd.DataFrame, panel: Panel, bin_hours: int) -> HeldJobs:
-        """Jobs that hold GPUs in the time of a panel and belong to one of its series."""
-        begin = _hours(start_times(jobs), panel, bin_hours)
-        end = np.where(jobs["end"].isna(), np.inf, _hours(jobs["end"], panel, bin_hours))
+    def from_log(cls, jobs: pd.DataFrame, panel: Panel, tz: object) -> HeldJobs:
+        """Jobs that hold GPUs in the time of a panel `on_local_clock` of a zone and belong to one of its series."""
+        first = (panel.times[0].tz_localize(None) - pd.Timestamp(0)) / pd.Timedelta("1h")
+        begin, end = (wall_clock_seconds(times, tz) / 3600 - first for times in (start_times(jobs), jobs["end"]))
+        end = np.where(jobs["end"].isna(), np.inf, end)
         series, gpus = series_codes(jobs, list(panel.ids)), jobs["gpus"].to_numpy(dtype=float)
         row = np.flatnonzero((begin < end) & (end > 0) & (series >= 0) & (gpus > 0))
         return cls(row, begin[row], end[row], gpus[row], series[row], len(panel.ids))
 
-    def take(self, which: IntArray) -> HeldJobs:
-        """Subset of the jobs."""
+    def at(self, origins: IntArray, h: int) -> tuple[HeldJobs, FloatArray]:
+        """Jobs that run at an origin, and their ages (s) at their first origin and `h` hours after their last."""
+        job, place = self.running(origins)
+        which, first = np.unique(job, return_index=True)
+        last = np.append(first[1:], job.size)[: which.size] - 1
         row, begin, end = self.row[which], self.begin[which], self.end[which]
-        return HeldJobs(row, begin, end, self.gpus[which], self.series[which], self.n_series)
+        held = HeldJobs(row, begin, end, self.gpus[which], self.series[which], self.n_series)
+        ages = [origins[place[first]] - begin, origins[place[last]] + h - begin]
+        return held, 3600.0 * np.column_stack(ages)
 
     def hourly_usage(self, panel: Panel, bin_hours: int) -> FloatArray:
         """GPUs held by hour, shape (n_series, n_hours): the panel itself, or from the jobs if its bins are wider."""
@@ -117,11 +123,3 @@ class HeldJobs:
         for step, share in enumerate(shares):
             held[:, step] = np.bincount(cell, gpus * share, minlength=len(held))
         return held.reshape(self.n_series, n_origins, h)
-
-
-def _hours(times: pd.Series, panel: Panel, bin_hours: int) -> FloatArray:
-    """Elapsed hours, or for wider bins those of the wall clock, on which every day has 24."""
-    first = panel.times[0]
-    if bin_hours == 1:
-        return seconds_since(times, first) / 3600
-    return (wall_clock_seconds(times, first.tz) - wall_clock_seconds(pd.Series([first]), first.tz)[0]) / 3600

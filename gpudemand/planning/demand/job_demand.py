@@ -15,10 +15,10 @@ from gpudemand.forecast.base.forecaster import Forecaster
 from gpudemand.forecast.base.intervals import PastErrors, check_levels, prediction_intervals
 from gpudemand.forecast.base.panel import Panel
 from gpudemand.forecast.regression.ridge import RidgeAutoregression
-from gpudemand.jobs.as_of import as_of
+from gpudemand.jobs.as_of import checked_as_of
 from gpudemand.jobs.table import check_jobs
 from gpudemand.planning.demand.arrivals import forecast_submissions, observed_gpu_hours
-from gpudemand.planning.demand.combination import RidgeCorrection, combination_weights
+from gpudemand.planning.demand.combination import TRAINING_DAYS, RidgeCorrection, combination_weights
 from gpudemand.planning.demand.component_forecasts import component_forecasts
 from gpudemand.planning.demand.held_jobs import HeldJobs, whole_hours
 from gpudemand.planning.demand.rolling_origins import DAY, RollingOrigins
@@ -28,6 +28,8 @@ from gpudemand.planning.runtime.run_time import RunTimeModel
 _N_ORIGINS = 60
 #: Days of history before the first training origin.
 _MIN_TRAIN_DAYS = 14
+#: Rows and trees of the run times: more do not improve demand, which sums over many jobs.
+_ROWS, _TREES = 200_000, 30
 #: Limits of speed: total hours of history and hours ahead up to which origins are hourly rather than daily.
 _MAX_CELLS, _MAX_HOURLY_HORIZON = 20_000, 48
 
@@ -64,8 +66,9 @@ class JobDemandModel(BaseEstimator):
     Notes
     -----
     Intervals are quantiles of the errors of the same method at up to 60 earlier origins, a day apart, with weights
-    trained before each. The run times of these backtests are trained before the newest 60 days, and so before all of
-    the origins, or before the newest third of a history of less than 180 days.
+    trained before each. Run times are learned once, before the newest 60 days and so before all of the
+    origins, or before the newest third of a history of less than 180 days: what they are predicted from, the last jobs
+    of a user and of a group, is as of each origin. Learned anew at the end, they forecast no better.
 
     Examples
     --------
@@ -119,12 +122,13 @@ class JobDemandModel(BaseEstimator):
             raise InputError("the times of usage have no zone, and those of jobs do; keep what usage_series returns.")
         self.bin_hours_ = whole_hours(self.panel_)
         self.origin_ = self.panel_.future(1)[0]
-        self.jobs_ = as_of(check_jobs(jobs), self.origin_)
-        self.held_ = HeldJobs.from_log(self.jobs_, self.panel_, self.bin_hours_)
-        self.hourly_ = self.held_.hourly_usage(self.panel_, self.bin_hours_)
-        model = self.run_time or RunTimeModel(tz=times.tz, history_keys=("group", "user"))
-        self.run_time_ = clone(model).fit(self.jobs_, until=self.origin_)
-        self._backtest_run_time_: RunTimeModel | None = None
+        self.jobs_ = checked_as_of(check_jobs(jobs), self.origin_)
+        # In local time, on which a day has 24 hours also where the clock changes.
+        self.local_ = self.panel_.on_local_clock()
+        self.held_ = HeldJobs.from_log(self.jobs_, self.local_, times.tz)
+        self.hourly_ = self.held_.hourly_usage(self.local_, self.bin_hours_)
+        model = self.run_time or RunTimeModel(times.tz, history_keys=("group", "user"), max_rows=_ROWS, max_iter=_TREES)
+        self.run_time_ = clone(model).fit(self.jobs_, until=self._run_times_until())
         self._forecasts: dict[int, tuple[FloatArray, PastErrors]] = {}
         return self
 
@@ -146,7 +150,8 @@ class JobDemandModel(BaseEstimator):
         check_is_fitted(self, "origin_")
         h = int(check_number("h", h, 1, integer=True))
         levels = check_levels(level)
-        point, errors = self._forecast(h)
+        steps = self.local_.local_steps(h)
+        point, errors = self._forecast(int(steps.max()) + 1)
         columns = {"JobDemandModel": point}
         if levels:
             if not errors.origins.size:
@@ -154,7 +159,7 @@ class JobDemandModel(BaseEstimator):
             ends = prediction_intervals(point, errors, levels, np.zeros((len(point), 1)))
             columns |= {f"JobDemandModel-{end}": values for end, values in ends.items()}
         factor = self.bin_hours_ if self.panel_.attrs.get("value") == "gpu_hours" else 1
-        columns = {name: factor * values for name, values in columns.items()}
+        columns = {name: factor * values[:, steps] for name, values in columns.items()}
         return self.panel_.long_frame(self.panel_.future(h), columns)
 
     def running_jobs(self, level: Sequence[float] | float = 80) -> pd.DataFrame:
@@ -166,7 +171,7 @@ class JobDemandModel(BaseEstimator):
             See `RunTimeModel.predict_remaining`; with ``job_id``, ``user`` and ``gpus``.
         """
         check_is_fitted(self, "origin_")
-        table = self.run_time_.predict_remaining(self.jobs_, self.origin_, level)
+        table = self.run_time_.predict_remaining(self.jobs_, self.origin_, level, log=self.jobs_)
         return self.jobs_.loc[table.index, ["job_id", "user", "gpus"]].join(table)
 
     def submissions(self, days: int = 30, by: str | Sequence[str] = "user", level: float = 80) -> pd.DataFrame:
@@ -214,34 +219,31 @@ class JobDemandModel(BaseEstimator):
         hourly = hours <= _MAX_HOURLY_HORIZON and self.hourly_.size <= _MAX_CELLS
         step = 1 if hourly else DAY
         origins = RollingOrigins.from_end(self.hourly_, hours, step, self.origin_.weekday(), self.origin_.hour)
-        base, others = component_forecasts(origins, *self._running_and_arrivals(origins))
-        first_hour = min(_MIN_TRAIN_DAYS * DAY, self.hourly_.shape[1] / 3)
-        base = np.where(origins.hours[:, None] < first_hour, np.nan, base)
+        # No correction reads an older origin.
+        oldest = origins.hours[-1] - hours - DAY * (_N_ORIGINS + TRAINING_DAYS + 1)
+        old = origins.hours < max(min(_MIN_TRAIN_DAYS * DAY, self.hourly_.shape[1] / 3), oldest)
+        base, others = component_forecasts(origins, *self._running_and_arrivals(origins, int(old.sum())))
+        base = np.where(old[:, None], np.nan, base)
         return origins, RidgeCorrection.fit(origins, base, others)
 
-    def _running_and_arrivals(self, origins: RollingOrigins) -> tuple[FloatArray, FloatArray]:
-        """Expected GPUs of the jobs running at each origin, and observed GPUs of jobs that started after it."""
+    def _running_and_arrivals(self, origins: RollingOrigins, first: int) -> tuple[FloatArray, FloatArray]:
+        """Expected GPUs of the jobs running at the origins from `first` on, and GPUs of later jobs."""
         actual = origins.actual
         if not self.running:
             return np.zeros_like(actual), actual
-        expected = np.empty_like(actual)
-        # Earlier origins use run times trained before them, as the forecasts that they are a backtest of did.
-        for places, model in ((slice(None, -1), self._backtest_run_time()), (slice(-1, None), self.run_time_)):
-            hours = origins.hours[places]
-            held = self.held_.take(np.unique(self.held_.running(hours)[0]))
-            curves = model.curves(self.jobs_.iloc[held.row], self.jobs_)
-            expected[:, places] = held.expected(hours, origins.h, curves)
+        expected = np.full_like(actual, np.nan)
+        expected[:, first:] = 0.0
+        held, ages_s = self.held_.at(origins.hours[first:], origins.h)
+        if held.row.size:
+            curves = self.run_time_.curves(self.jobs_.iloc[held.row], self.jobs_, ages_s)
+            expected[:, first:] = held.expected(origins.hours[first:], origins.h, curves)
         return expected, actual - self.held_.held(origins.hours, origins.h)
 
-    def _backtest_run_time(self) -> RunTimeModel:
-        """Run-time model trained before the backtest origins, as far as the history allows."""
-        if self._backtest_run_time_ is None:
-            days = (self.origin_ - self.panel_.times[0]) / pd.Timedelta("1D")
-            until = self.origin_ - pd.Timedelta(days=min(_N_ORIGINS, int(days / 3)))
-            log = as_of(self.jobs_, until)
-            none_ended = log["end"].isna().all()
-            self._backtest_run_time_ = self.run_time_ if none_ended else clone(self.run_time_).fit(log, until=until)
-        return self._backtest_run_time_
+    def _run_times_until(self) -> pd.Timestamp:
+        """Time before the backtest origins, as far as the history allows."""
+        days = (self.origin_ - self.panel_.times[0]) / pd.Timedelta("1D")
+        until = self.origin_ - pd.Timedelta(days=min(_N_ORIGINS, int(days / 3)))
+        return until if (self.jobs_["end"] < until).any() else self.origin_
 
     def _binned(self, paths: FloatArray) -> FloatArray:
         """Mean over the hours of each bin."""
@@ -258,9 +260,9 @@ class JobDemandModel(BaseEstimator):
         self, top_down: Forecaster, paths: FloatArray, actual: FloatArray, origins: IntArray
     ) -> FloatArray:
         """Weighted average with the top-down forecasts, at each origin and at the end."""
-        model = clone(top_down).fit(self.panel_.long_frame(self.panel_.times, {"y": self.panel_.values}))
-        n_bins = self.panel_.values.shape[1]
-        other = np.maximum(model._paths(self.panel_.values, np.append(origins, n_bins), paths.shape[2]), 0.0)
+        times, y = self.local_.times, self.local_.values
+        model, n_bins = clone(top_down).fit(self.local_.long_frame(times, {"y": y})), len(times)
+        other = np.maximum(model._paths(y, np.append(origins, n_bins), paths.shape[2]), 0.0)
         weight = combination_weights(actual - paths[:, :-1], actual - other[:, :-1], origins, n_bins)
         return paths + weight[:, :, None] * (other - paths)
 

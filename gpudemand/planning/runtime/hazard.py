@@ -15,14 +15,15 @@ from gpudemand._validation import InputError
 from gpudemand.planning.runtime.survival import person_periods
 
 HOUR = 3600.0
-#: Edges (s) of the age intervals: doubling up to an hour, then hours, so that the time of day can matter, then coarser.
+#: Edges (s) of the age intervals: doubling up to an hour, then 1 to 4 hours, so that the hour can matter, then wider.
 AGES = np.unique(
     np.concatenate(
         [
             [0, 15, 30, 60, 120, 240, 480, 900, 1800],
-            HOUR * np.arange(1, 24),
-            HOUR * np.arange(24, 72, 2),
-            HOUR * np.arange(72, 168, 6),
+            HOUR * np.arange(1, 8),
+            HOUR * np.arange(8, 24, 2),
+            HOUR * np.arange(24, 72, 4),
+            HOUR * np.arange(72, 168, 8),
             HOUR * 24 * np.arange(7, 29),
             HOUR * 168 * np.arange(4, 53),
         ]
@@ -33,6 +34,10 @@ _LIMIT_SHARE = 0.003
 _LIMIT_WIDTH = 60.0
 #: Bounds of the hazard, which keep survival functions strictly between 0 and 1.
 _MIN_HAZARD, _MAX_HAZARD = 1e-7, 1 - 1e-6
+#: Learning rate times the number of trees.
+_TOTAL_RATE = 8.0
+#: Rows of person-periods predicted at a time.
+_CHUNK = 1 << 15
 
 
 class DurationHazard(BaseEstimator):
@@ -47,7 +52,7 @@ class DurationHazard(BaseEstimator):
     max_rows : int, default=300_000
         Most rows to train on. Intervals below an hour are the most frequent and are subsampled first.
     max_iter : int, default=100
-        Trees.
+        Trees; the fewer, the larger the steps.
     random_state : int, default=0
 
     Attributes
@@ -125,7 +130,7 @@ class DurationHazard(BaseEstimator):
         rows, events = self._design(X, clock_s, job[sample], interval[sample]), event[sample]
         self.model_ = HistGradientBoostingClassifier(
             max_iter=self.max_iter,
-            learning_rate=0.08,
+            learning_rate=_TOTAL_RATE / self.max_iter,
             max_leaf_nodes=15,
             min_samples_leaf=max(2, min(100, len(rows) // 50)),
             l2_regularization=5.0,
@@ -137,8 +142,16 @@ class DurationHazard(BaseEstimator):
             self.model_.fit(rows, events, sample_weight=weights)
         return self
 
-    def cumulative(self, X: FloatArray, clock_s: FloatArray) -> FloatArray:
+    def cumulative(self, X: FloatArray, clock_s: FloatArray, ages_s: FloatArray | None = None) -> FloatArray:
         """Cumulative hazard at every edge of `ages_`; survival is ``exp(-cumulative)``.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, n_features)
+        clock_s : ndarray of shape (n,)
+            As for `fit`.
+        ages_s : ndarray of shape (n, 2), optional
+            Youngest and oldest age that matter: the hazard before and after counts as zero, which saves its time.
 
         Returns
         -------
@@ -147,15 +160,26 @@ class DurationHazard(BaseEstimator):
         """
         check_is_fitted(self, "ages_")
         n, n_intervals = len(X), self.ages_.size - 1
-        if not n:
-            return np.zeros((0, n_intervals + 1))
-        job, interval = np.repeat(np.arange(n), n_intervals), np.tile(np.arange(n_intervals), n)
+        first, last = np.zeros(n, dtype=np.int64), np.full(n, n_intervals)
+        if ages_s is not None:
+            place = np.searchsorted(self.ages_, ages_s, side="right")
+            first, last = np.minimum(place[:, 0] - 1, n_intervals - 1), np.minimum(place[:, 1], n_intervals)
+        job, step = person_periods(last - first)
+        interval = first[job] + step
+        cumulative = np.zeros((n, n_intervals + 1))
+        # In chunks, which bounds the memory.
+        for begin in range(0, job.size, _CHUNK):
+            rows = job[begin : begin + _CHUNK], interval[begin : begin + _CHUNK]
+            cumulative[rows[0], rows[1] + 1] = -np.log1p(-self._hazard(X, clock_s, *rows))
+        return np.cumsum(cumulative, axis=1, out=cumulative)
+
+    def _hazard(self, X: FloatArray, clock_s: FloatArray, job: IntArray, interval: IntArray) -> FloatArray:
+        """Chance to end in an interval of those that reach it."""
         if self.constant_ is not None:
             hazard = np.full(len(job), self.constant_)
         else:
             hazard = self.model_.predict_proba(self._design(X, clock_s, job, interval))[:, 1]
-        hazard = np.clip(hazard, _MIN_HAZARD, _MAX_HAZARD).reshape(n, n_intervals)
-        return np.hstack([np.zeros((n, 1)), np.cumsum(-np.log1p(-hazard), axis=1)])
+        return np.clip(hazard, _MIN_HAZARD, _MAX_HAZARD)
 
     def _person_periods(self, duration_s: FloatArray, ended: BoolArray) -> tuple[IntArray, IntArray, BoolArray]:
         """Job, age interval and event, a row for each interval that a job has survived or ended in."""

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_choice, check_number
 from gpudemand.forecast.base.intervals import check_levels
-from gpudemand.jobs.as_of import as_of, seconds_since, start_times, wall_clock_seconds
+from gpudemand.jobs.as_of import checked_as_of, seconds_since, start_times, wall_clock_seconds
 from gpudemand.jobs.table import check_jobs
 from gpudemand.jobs.time_parser import parse_timestamp
 from gpudemand.planning.runtime.hazard import DurationHazard
@@ -44,7 +44,8 @@ class RunTimeModel(BaseEstimator):
     costs : TrainingRunTime, optional
         Predicts run times from networks, as a further feature.
     max_rows : int, default=700_000
-        Most training rows; see `DurationHazard`.
+    max_iter : int, default=100
+        Most training rows, and trees; see `DurationHazard`.
     random_state : int, default=0
 
     Attributes
@@ -71,6 +72,7 @@ class RunTimeModel(BaseEstimator):
         history_keys: Sequence[str] = tuple(HISTORY_KEYS),
         costs: TrainingRunTime | None = None,
         max_rows: int = 700_000,
+        max_iter: int = 100,
         random_state: int = 0,
     ) -> None:
         self.tz = tz
@@ -78,6 +80,7 @@ class RunTimeModel(BaseEstimator):
         self.history_keys = history_keys
         self.costs = costs
         self.max_rows = max_rows
+        self.max_iter = max_iter
         self.random_state = random_state
 
     def fit(self, jobs: pd.DataFrame, until: object = None) -> RunTimeModel:
@@ -103,7 +106,7 @@ class RunTimeModel(BaseEstimator):
         check_number("gpu_weight", self.gpu_weight, 0, 1)
         log = check_jobs(jobs)
         self.until_ = recorded_until(log) if until is None else parse_timestamp(until, self.tz)
-        self.log_ = as_of(log, self.until_)
+        self.log_ = checked_as_of(log, self.until_)
         if self.log_.empty:
             raise InputError(f"no job was submitted before {self.until_}; choose a later time.")
         begun = start_times(self.log_)
@@ -113,7 +116,7 @@ class RunTimeModel(BaseEstimator):
         self.costs_ = None if self.costs is None else clone(self.costs).fit(self.log_, until=self.until_)
         features = self._training_features()
         weight = np.maximum(self.log_["gpus"].to_numpy(dtype=float), 0.125) ** self.gpu_weight
-        self.hazard_ = DurationHazard(max_rows=self.max_rows, random_state=self.random_state).fit(
+        self.hazard_ = DurationHazard(self.max_rows, self.max_iter, random_state=self.random_state).fit(
             features[self.features_].to_numpy(dtype=float)[known],
             duration[known],
             ended[known],
@@ -139,7 +142,9 @@ class RunTimeModel(BaseEstimator):
         seconds = self.costs_.predict(jobs)["run_time_s"].to_numpy(dtype=float)
         return features.assign(predicted=np.log(np.maximum(seconds, 1.0)))
 
-    def curves(self, jobs: pd.DataFrame, log: pd.DataFrame | None = None) -> SurvivalCurves:
+    def curves(
+        self, jobs: pd.DataFrame, log: pd.DataFrame | None = None, ages_s: FloatArray | None = None
+    ) -> SurvivalCurves:
         """Survival function of each job by the time it has run.
 
         Parameters
@@ -149,6 +154,8 @@ class RunTimeModel(BaseEstimator):
         log : DataFrame, optional
             History of the jobs: by default the log of `fit` and `jobs` themselves. Only run times of jobs that ended
             before a job's submission are used for it.
+        ages_s : ndarray of shape (n_jobs, 2), optional
+            Youngest and oldest age (s) of each job that matter; the hazard before and after counts as zero.
 
         Returns
         -------
@@ -159,7 +166,7 @@ class RunTimeModel(BaseEstimator):
         history = self._log_with(jobs) if log is None else check_jobs(log, allow_unknown=True)
         features = self._features(jobs, history)[self.features_].to_numpy(dtype=float)
         clock = wall_clock_seconds(start_times(jobs).fillna(jobs["submit"]), self.tz)
-        return SurvivalCurves(self.hazard_.ages_, self.hazard_.cumulative(features, clock))
+        return SurvivalCurves(self.hazard_.ages_, self.hazard_.cumulative(features, clock, ages_s))
 
     def _log_with(self, jobs: pd.DataFrame) -> pd.DataFrame:
         later = jobs[jobs["submit"] >= self.until_]
@@ -189,7 +196,11 @@ class RunTimeModel(BaseEstimator):
         return pd.DataFrame(table, index=jobs.index)
 
     def predict_remaining(
-        self, jobs: pd.DataFrame, at: object = None, level: Sequence[float] | float = 80
+        self,
+        jobs: pd.DataFrame,
+        at: object = None,
+        level: Sequence[float] | float = 80,
+        log: pd.DataFrame | None = None,
     ) -> pd.DataFrame:
         """Predict the remaining run times of the jobs that are running at a time.
 
@@ -200,6 +211,8 @@ class RunTimeModel(BaseEstimator):
         at : time-like, optional
             By default the end of the log that was fitted.
         level : float or sequence of float, default=80
+        log : DataFrame, optional
+            History of the jobs; see `curves`.
 
         Returns
         -------
@@ -212,7 +225,7 @@ class RunTimeModel(BaseEstimator):
         started = start_times(jobs)
         running = ((started < now) & ~(jobs["end"] <= now)).to_numpy(dtype=bool)
         elapsed = -seconds_since(started[running], now)
-        curves = self.curves(jobs[running])
+        curves = self.curves(jobs[running], log)
         table = {"elapsed_s": elapsed} | _quantile_columns("remaining_s", curves, level, elapsed)
         return pd.DataFrame(table | {"mean_remaining_s": curves.mean(elapsed)}, index=jobs.index[running])
 

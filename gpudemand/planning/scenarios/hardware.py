@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gpudemand._validation import InputError, check_choice, check_number
+from gpudemand._typing import FloatArray
+from gpudemand._validation import InputError, check_choice, check_columns, check_number
 from gpudemand.cost.devices import device
 from gpudemand.cost.hardware import PRECISIONS
 from gpudemand.planning.runtime.training import training_steps
 from gpudemand.planning.scenarios.changes import Change, JobCosts, rows_of
+from gpudemand.planning.scenarios.measured import MeasuredRunTimes
 
 
 @dataclass(frozen=True)
@@ -22,20 +24,29 @@ class HardwareChange(Change):
     def apply(self, workload: pd.DataFrame, costs: JobCosts | None) -> pd.DataFrame:
         """Return the workload with the jobs that fit changed, and the others as before."""
         if costs is None:
-            raise InputError(f"{type(self).__name__} needs to know the networks; give WhatIf costs=CostStepTime(...).")
+            raise InputError(
+                f"{type(self).__name__} needs to know the networks; give WhatIf costs=CostStepTime(...), "
+                "or costs=MeasuredRunTimes(jobs) to move jobs as fast as the log shows."
+            )
         selected = self._affected(workload)
         before, after = workload[selected], self._changed(workload[selected])
+        ratio, fits = self._ratio_and_fits(before, after, costs)
+        # Expected workload: a job that fits with some probability is changed to that share.
+        moved = after.assign(gpu_hours=before["gpu_hours"].to_numpy() * ratio * fits)
+        stays = before.assign(gpu_hours=before["gpu_hours"].to_numpy() * (1 - fits))
+        return pd.concat([workload[~selected], moved, stays[fits < 1]], ignore_index=True)
+
+    def _ratio_and_fits(
+        self, before: pd.DataFrame, after: pd.DataFrame, costs: JobCosts
+    ) -> tuple[FloatArray, FloatArray]:
+        """Ratio of run times after and before, and the chance that memory suffices."""
         old, new = costs.costs(before), costs.costs(after)
         ratio = (
             training_steps(after)
             * new["step_time_s"].to_numpy()
             / np.maximum(training_steps(before) * old["step_time_s"].to_numpy(), 1e-12)
         )
-        fits = new["fits"].to_numpy(dtype=float)
-        # Expected workload: a job that fits with some probability is changed to that share.
-        moved = after.assign(gpu_hours=before["gpu_hours"].to_numpy() * ratio * fits)
-        stays = before.assign(gpu_hours=before["gpu_hours"].to_numpy() * (1 - fits))
-        return pd.concat([workload[~selected], moved, stays[fits < 1]], ignore_index=True)
+        return ratio, new["fits"].to_numpy(dtype=float)
 
     def _affected(self, workload: pd.DataFrame) -> Any:
         return np.ones(len(workload), dtype=bool)
@@ -46,7 +57,9 @@ class HardwareChange(Change):
 
 @dataclass(frozen=True)
 class MoveTo(HardwareChange):
-    """Move jobs to another GPU type, each with its network's speed-up, as far as memory fits.
+    """Move jobs to another GPU type, each with its speed-up, as far as memory fits.
+
+    The speed-up is that of its network, or with `MeasuredRunTimes` the one that the log shows.
 
     Parameters
     ----------
@@ -63,6 +76,13 @@ class MoveTo(HardwareChange):
         if self.source is None:
             return (workload["gpu_type"] != self.target).to_numpy(dtype=bool)
         return rows_of(workload, "gpu_type", self.source)
+
+    def _ratio_and_fits(
+        self, before: pd.DataFrame, after: pd.DataFrame, costs: JobCosts
+    ) -> tuple[FloatArray, FloatArray]:
+        if isinstance(costs, MeasuredRunTimes):
+            return costs.move(before, self.target)
+        return super()._ratio_and_fits(before, after, costs)
 
     def _changed(self, workload: pd.DataFrame) -> pd.DataFrame:
         return workload.assign(gpu_type=pd.Series(self.target, index=workload.index, dtype=workload["gpu_type"].dtype))
@@ -81,6 +101,7 @@ class LargerBatch(HardwareChange):
 
     def _changed(self, workload: pd.DataFrame) -> pd.DataFrame:
         factor = check_number("factor", self.factor, 0, open_low=True)
+        check_columns(workload, ("batch_size",), "jobs")
         return workload.assign(batch_size=np.maximum(np.round(workload["batch_size"] * factor), 1).astype(np.int64))
 
 
@@ -99,6 +120,7 @@ class Precision(HardwareChange):
     source: str | None = None
 
     def _affected(self, workload: pd.DataFrame) -> Any:
+        check_columns(workload, ("precision",), "jobs")
         types, now = workload["gpu_type"], workload["precision"]
         supported = types.isin([name for name in types.unique() if _supports(name, self.precision)])
         selected = now != self.precision if self.source is None else now == self.source

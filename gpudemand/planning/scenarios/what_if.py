@@ -37,7 +37,7 @@ class WhatIf:
     installed : float or mapping of str to float
         GPUs installed.
     costs : object, optional
-        A `CostStepTime`: required by changes of GPU type, batch size and precision.
+        A `CostStepTime` or `MeasuredRunTimes`: required by changes of GPU type, batch size and precision.
     days : int, default=28
     options : mapping, optional
         Other arguments of `plan_capacity`, such as ``{"lead_time": "60D"}``.

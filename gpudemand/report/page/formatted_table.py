@@ -110,7 +110,7 @@ _COLUMNS: dict[str, tuple[str, _Format]] = {
     "first_crossing": ("first crossing", format_time),
     "order_by": ("order by", format_time),
     "peak_utilization": ("peak utilization", _percent),
-    "share_over": ("share of bins over", _percent),
+    "share_over": ("share of time over", _percent),
     "segment": ("segment", truncate),
     "users": ("users", format_count),
     "active_share": ("active days", _percent),

@@ -110,7 +110,7 @@ def demand_sentence(numbers: dict[str, Any]) -> str:
 
 
 def risk_sentence(numbers: dict[str, Any]) -> str:
-    """GPUs required by probability, and the share of bins above the GPUs, or the probability that waits are met."""
+    """GPUs required by probability, and the share of time above the GPUs, or the probability that waits are met."""
     counts = {p: format_count(numbers[f"required_p{p}"]) for p in (50, 90, 95, 99)}
     what = "held so far" if numbers["installed_from"] == "log" else "installed"
     enough = (
@@ -121,8 +121,7 @@ def risk_sentence(numbers: dict[str, Any]) -> str:
     if numbers["basis"] == "wait":
         return f"{enough} With {there} the target is met with probability {format_share(1 - numbers['share_over'])}."
     return (
-        f"{enough} Demand is expected to exceed {there} on {format_share(numbers['share_over'], 1)} of the "
-        f"{bin_name(numbers['freq'])}s ahead, by their {numbers['basis']}."
+        f"{enough} Demand is expected to exceed {there} in {format_share(numbers['share_over'], 1)} of the time ahead."
     )
 
 
