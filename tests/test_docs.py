@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import importlib
 import importlib.util
 import json
 import re
@@ -190,6 +191,33 @@ def test_every_option_is_in_the_reference():
             assert {option for option in options_of(command) if f"`{option}" not in page} == {"--help"}
 
     check(typer.main.get_command(app))
+
+
+def test_every_key_of_a_schema_is_in_the_reference():
+    found = sorted(Path(gpudemand.__file__).parent.rglob("*.schema.json"))
+    assert found
+    for path in found:
+        keys = set(re.findall(r"[`.](\w+)` \|", reference_pages()[f"{path.stem}.md"]))
+        assert names_of_keys(json.loads(path.read_text())) <= keys
+
+
+def names_of_keys(schema):
+    """Names of all properties, at any depth.
+
+    >>> sorted(names_of_keys({"properties": {"a": {"items": {"properties": {"b": {}}}}}}))
+    ['a', 'b']
+    """
+    if isinstance(schema, list):
+        return set().union(*map(names_of_keys, schema))
+    if not isinstance(schema, dict):
+        return set()
+    own = schema.get("properties", {})
+    return set(own).union(*map(names_of_keys, (*own.values(), *schema.values())))
+
+
+@pytest.mark.parametrize("module", ["docs.api_pages", "docs.sources"])
+def test_examples_of_the_builder(module):
+    assert doctest.testmod(importlib.import_module(module), optionflags=FLAGS).failed == 0
 
 
 def test_every_notebook_is_in_the_gallery():
