@@ -29,7 +29,7 @@ _CELLS, _MIN_ORIGINS = 3e7, 8
 class CombinedForecaster(Forecaster):
     """Weighted median of several methods, which one of them that goes astray does not move.
 
-    All members are backtested in the newest half of the history. Each is weighted by the inverse fourth power of its
+    All members are backtested in the newest half of the history. Each is weighted by the inverse cube of its
     absolute errors there, those of a series shrunk towards those of all series.
 
     Parameters
@@ -131,13 +131,14 @@ class CombinedForecaster(Forecaster):
         return out
 
     def _backtest_origins(self, origin: int, n_series: int, h: int) -> IntArray:
-        """Origins in the newest half, a season apart, or the largest divisor of it that leaves enough of them."""
+        """Origins in the newest half, a season apart, or the largest divisor that skips no bin and leaves enough."""
         most = int(np.clip(_CELLS // (len(self.members_) * n_series * h), 4, self.max_origins))
         # A season that the history does not show twice has no phase.
         season = self.season_length_ if origin >= 2 * self.season_length_ else 1
         first = max(origin // 2, 1)
         # Steps that divide the season let origins that lie seasons apart share their earlier origins.
-        divisors = [s for s in range(1, season + 1) if season % s == 0 and (origin - first) // s >= _MIN_ORIGINS]
+        furthest = min(season, h, (origin - first) // _MIN_ORIGINS)
+        divisors = [s for s in range(1, furthest + 1) if season % s == 0]
         step = max(divisors, default=1)
         return np.arange(origin - step, first - 1, -step)[:most][::-1]
 
