@@ -60,15 +60,13 @@ def scores(data: Path, traces: frozenset[str], most: int = MOST_SCORED) -> pd.Da
     table = pd.DataFrame(dict(_rows(data, traces, most))).T
     ratios = [name for name in table if not str(name).startswith(_OTHER)]
     methods = table[[name for name in ratios if "/" not in name]]
-    enough = table[table["earlier origins"] == _PAST]
     summary = {
         "geometric mean": table[ratios].apply(lambda column: gmean(column.dropna())),
         "largest": table[ratios].max(),
         **_limits(table),
         **mean_ranks(methods.dropna(axis=1), "mean rank"),
         **mean_ranks(methods.dropna(subset=list(classical.METHODS)).dropna(axis=1), "mean rank beside classical"),
-        f"within 3 points after {_PAST}": _within(enough.filter(like="coverage") - [80, 95]),
-        "the same of exact intervals": 2 * norm.cdf(3 / enough.filter(like="se cover").clip(1e-9)).mean() - 1,
+        **_within(table[table["earlier origins"] == _PAST]),
     }
     return pd.concat([table, pd.DataFrame(summary).T])
 
@@ -83,9 +81,13 @@ def _limits(table: pd.DataFrame) -> dict[str, dict[str, float]]:
     }
 
 
-def _within(excess: pd.DataFrame) -> pd.Series:
-    """Share of panels whose coverage is within three points of the level."""
-    return excess.abs().le(3).mean()
+def _within(table: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """Shares of panels with coverage within three points of the level, and what exact intervals could expect."""
+    levels = {f"coverage {level}": level for level in (80, 95)}
+    exact = {name: 2 * norm.cdf(3 / table[f"se {name}"].clip(lower=1e-9)) - 1 for name in levels}
+    within = {name: float((table[name] - level).abs().le(3).mean()) for name, level in levels.items()}
+    expected = {name: float(shares.mean()) for name, shares in exact.items()}
+    return {f"within 3 points after {_PAST}": within, "the same of exact intervals": expected}
 
 
 def mean_ranks(scores: pd.DataFrame, name: str) -> dict[str, pd.Series]:
