@@ -29,6 +29,7 @@ TRACKS = {
     "clusterwise": "benchmarks.forecast.clusterwise",
     "published": "benchmarks.forecast.published",
     "panels": "benchmarks.forecast.panels",
+    "steps": "benchmarks.forecast.steps",
     "coldstart": "benchmarks.forecast.coldstart",
     "speed": "benchmarks.forecast.speed",
 }

@@ -14,6 +14,7 @@ from scipy.io import loadmat
 from benchmarks.forecast import load, users
 from gpudemand import usage_series
 from gpudemand.forecast import Panel
+from gpudemand.forecast.base.panel import season_length
 from gpudemand.jobs import read_jobs
 from gpudemand.jobs.table import as_jobs
 
@@ -22,6 +23,8 @@ _LARGEST = 40
 #: Most values times steps, which bounds the run time only.
 _CELLS = 4e7
 _HOURS, _DAYS, _WEEKS, _MONTHS = (24, 168, 672), (1, 7, 28), (1, 4, 13), (1, 3, 12)
+#: Most origins of a panel, and most that are scored.
+_MOST_ORIGINS, MOST_SCORED = 150, 40
 _HORIZONS = {"h": _HOURS, "D": _DAYS, "7D": _WEEKS, "MS": _MONTHS}
 
 
@@ -32,6 +35,27 @@ class Case(NamedTuple):
     panel: Panel
     horizons: tuple[int, ...]
     season: int | None = None
+
+
+def scored_origins(case: Case, h: int, most: int = MOST_SCORED) -> np.ndarray:  # type: ignore[type-arg]
+    """Bins known at the origins that are scored: after a third of the panel, evenly spaced."""
+    grid = origin_grid(case, h)
+    late = late_origins(case, grid)
+    return grid[late[np.unique(np.linspace(0, late.size - 1, min(most, late.size)).round().astype(int))]]
+
+
+def late_origins(case: Case, grid: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    """Places of the origins after a third of the panel."""
+    return np.flatnonzero(3 * grid >= len(case.panel.times))
+
+
+def origin_grid(case: Case, h: int) -> np.ndarray:  # type: ignore[type-arg]
+    """Origins a season apart below a day, else a bin, from a sixth of the panel on; multiples of that for long ones."""
+    n_times, season = len(case.panel.times), case.season or season_length(case.panel.freq)
+    step = season if case.panel.freq.freqstr == "h" else 1
+    first, last = max(n_times // 6, min(2 * season, n_times // 4), 3), n_times - h
+    step *= 1 + (last - first) // step // _MOST_ORIGINS
+    return np.arange(last, first - 1, -step)[::-1]
 
 
 def _jobs(submit: pd.Series, seconds: pd.Series, gpus: pd.Series, **names: pd.Series) -> pd.DataFrame:

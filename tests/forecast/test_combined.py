@@ -101,6 +101,33 @@ def test_origins_share_the_origins_of_their_backtests():
     assert len(np.unique(np.concatenate(backtests))) <= 100
 
 
+def test_backtests_skip_no_bin():
+    days = CombinedForecaster().fit(long({"a": np.arange(400.0)}, freq="D"))
+    assert [np.diff(days._backtest_origins(400, 1, h)).max() for h in (1, 6, 7, 28)] == [1, 1, 7, 7]
+
+
+def test_a_step_of_level_is_followed():
+    rng, n = np.random.default_rng(0), 24 * 60
+    y = 100 + 20 * np.sin(np.arange(n) * np.pi / 12) + rng.normal(0, 8, n)
+    step = 50.0 * (np.arange(n) >= 24 * 50)
+    origins = 24 * np.array([52, 53, 54, 55])
+    found = [
+        CombinedForecaster().fit(long({"a": values}))._paths(values[None], origins, 24) for values in (y + step, y)
+    ]
+    share = (found[0] - found[1]).mean(axis=(0, 2)) / 50
+    mean_of_seven_days = np.array([2, 3, 4, 5]) / 7
+    assert (share > mean_of_seven_days + 0.2).all()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_recent_errors_weigh_most(seed):
+    """The level was still for nine weeks, and wanders since six days."""
+    rng = np.random.default_rng(seed)
+    y = np.r_[rng.normal(100, 20, 24 * 64), 100 + np.cumsum(rng.normal(0, 5, 24 * 6))]
+    forecast = CombinedForecaster([HistoricMean(24 * 7), Naive()]).fit(long({"a": y})).predict(24)
+    np.testing.assert_allclose(forecast["CombinedForecaster"], y[-1])
+
+
 def test_backtests_start_at_every_bin_where_no_season_shows():
     model = CombinedForecaster(season_length=52).fit(long({"a": np.arange(150.0)}))
     np.testing.assert_array_equal(model._backtest_origins(90, 1, 4), np.arange(45, 90))

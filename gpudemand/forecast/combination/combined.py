@@ -26,13 +26,16 @@ from gpudemand.forecast.regression.ridge import RidgeAutoregression
 
 #: Most forecasts (members x series x origins x steps) in memory at once; fewest origins, as far as there are bins.
 _CELLS, _MIN_ORIGINS = 3e7, 8
+#: Half-life of an error in the weights, in horizons, or in seasons where they are longer. Without it the errors of the
+#: panels track are the same, but 80 % of a step of level is followed after up to 15 days instead of 9.
+_HALF_LIFE = 3.0
 
 
 class CombinedForecaster(Forecaster):
     """Weighted median of several methods, which one of them that goes astray does not move.
 
-    All members are backtested in the newest half of the history. Each is weighted by the inverse fourth power of its
-    absolute errors there, those of a series shrunk towards those of all series.
+    All members are backtested in the newest half of the history. Each is weighted by the inverse cube of its
+    absolute errors there, of which old ones count less, those of a series shrunk towards those of all series.
 
     Parameters
     ----------
@@ -127,20 +130,21 @@ class CombinedForecaster(Forecaster):
         places = np.unique(np.concatenate([origins, *backtests]))
         paths = self._member_paths(y, places, h)
         losses, scales = _Losses.of(y, paths, places), History.of(y, 1).scales(origins)
-        out = np.empty((len(y), origins.size, h))
+        out, half_life = np.empty((len(y), origins.size, h)), _HALF_LIFE * max(h, self.season_length_)
         for place, (origin, earlier) in enumerate(zip(origins, backtests, strict=True)):
-            weights = losses.weights(int(origin), np.searchsorted(places, earlier), scales[:, place])
+            weights = losses.weights(int(origin), np.searchsorted(places, earlier), scales[:, place], half_life)
             out[:, place] = weighted_median(paths[:, :, np.searchsorted(places, origin)], weights[..., None])
         return out
 
     def _backtest_origins(self, origin: int, n_series: int, h: int) -> IntArray:
-        """Origins in the newest half, a season apart, or the largest divisor of it that leaves enough of them."""
+        """Origins in the newest half, a season apart, or the largest divisor that skips no bin and leaves enough."""
         most = int(np.clip(_CELLS // (len(self.members_) * n_series * h), 4, self.max_origins))
         # A season that the history does not show twice has no phase.
         season = self.season_length_ if origin >= 2 * self.season_length_ else 1
         first = max(origin // 2, 1)
         # Steps that divide the season let origins that lie seasons apart share their earlier origins.
-        divisors = [s for s in range(1, season + 1) if season % s == 0 and (origin - first) // s >= _MIN_ORIGINS]
+        furthest = min(season, h, (origin - first) // _MIN_ORIGINS)
+        divisors = [s for s in range(1, furthest + 1) if season % s == 0]
         step = max(divisors, default=1)
         return np.arange(origin - step, first - 1, -step)[:most][::-1]
 
@@ -184,11 +188,11 @@ class _Losses(NamedTuple):
         np.copyto(errors, 0.0, where=np.isnan(actual))
         return cls(np.cumsum(errors, axis=-1, out=errors), places, (~np.isnan(y)).argmax(axis=1))
 
-    def weights(self, origin: int, earlier: IntArray, scales: FloatArray) -> FloatArray:
+    def weights(self, origin: int, earlier: IntArray, scales: FloatArray, half_life: float) -> FloatArray:
         """Weights of the members at an origin from the errors known there, shape (n_members, n_series)."""
-        begins, h = self.begins[:, None], self.sums.shape[-1]
+        begins, h, age = self.begins[:, None], self.sums.shape[-1], origin - self.places[earlier]
         # Errors count only if the series had half of its present length.
         counted = 2 * self.places[earlier] >= begins + origin
-        known = self.sums[:, :, earlier, np.minimum(origin - self.places[earlier], h) - 1]
+        known = self.sums[:, :, earlier, np.minimum(age, h) - 1] * 0.5 ** (age / half_life)
         first = np.where(counted, self.places[earlier], origin).min(axis=1, initial=origin)
         return inverse_loss_weights((known * counted).sum(axis=2), (origin - first) / h, scales)

@@ -11,8 +11,8 @@ from gpudemand.forecast.base.panel import row_means
 
 #: Weeks in a quarter; first votes of the means of a week and of four, the trend, and the combination.
 QUARTER, _VOTES = 13, np.array([1.0, 2.0, 1.0, 1.0])
-#: Power of the inverse errors, and quarters whose errors weigh as much as the first votes, both as for the members of
-#: the combination. They change nothing on the development half of the logs, and follow growth that has lasted.
+#: Power of the inverse errors, and quarters whose errors weigh as much as the first votes. They change nothing on the
+#: development half of the logs, and follow growth that has lasted.
 _POWER, _PRIOR_QUARTERS = 4.0, 3.0
 
 
