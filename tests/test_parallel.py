@@ -12,6 +12,7 @@ from joblib import parallel_config
 
 import gpudemand as gd
 from gpudemand import _parallel
+from gpudemand._validation import InputError
 from gpudemand.segments.features import feature_table
 from tests.cost.test_measure import SHORT, job, plan_of
 
@@ -38,7 +39,7 @@ def test_results_are_in_order(n_jobs):
 def test_an_active_dask_client_is_used():
     distributed = pytest.importorskip("distributed", reason="needs the extra 'scale'")
     with (
-        distributed.LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as cluster,
+        distributed.LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0") as cluster,
         distributed.Client(cluster),
     ):
         assert _parallel.dask_is_active()
@@ -81,7 +82,7 @@ def alone():
 def client():
     distributed = pytest.importorskip("distributed", reason="needs the extra 'scale'")
     with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
         distributed.Client(cluster, set_as_default=False) as client,
     ):
         yield client
@@ -126,3 +127,17 @@ def test_training_is_measured_on_the_workers(tmp_path, client):
     rows, n_workers = workers_of(client, lambda: gd.measure_training_cost(plan, tmp_path / "rows.csv", **SHORT))
     assert n_workers == 2
     assert rows["status"].eq("ok").sum() == 4
+
+
+def test_the_shell_starts_workers_or_joins_a_scheduler(client):
+    from gpudemand.cli.workers import workers
+
+    for where in ("local", client.scheduler.address):
+        with workers(where):
+            assert _parallel.run(place, range(2)) == ["worker", "worker"]
+        assert not _parallel.dask_is_active()
+    with (
+        pytest.raises(InputError, match=r"no Dask scheduler answers at 'tcp://127\.0\.0\.1:9'; start one"),
+        workers("tcp://127.0.0.1:9"),
+    ):
+        pass

@@ -11,6 +11,7 @@ import typer
 
 from gpudemand.cli.options import Bits, Count, Degree, Offload, Rank, Seq, Sharding, Zero
 from gpudemand.cli.terminal import Debug, Quiet, one_line, steps
+from gpudemand.cli.workers import Dask, workers
 
 
 @one_line
@@ -20,6 +21,7 @@ def measure(
     out: Annotated[Path, typer.Option(help="CSV file that receives the rows; an unfinished one is continued.")],
     timeout: Annotated[float, typer.Option(help="Seconds after which a job is aborted.")] = 300.0,
     process: Annotated[str, typer.Option(help="fresh: a process a job; shared: for GPUs.")] = "fresh",
+    dask: Dask = None,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -29,7 +31,7 @@ def measure(
     """
     from gpudemand.cost import measure_training_cost
 
-    with _rows(quiet=quiet) as show:
+    with workers(dask), _rows(quiet=quiet) as show:
         measure_training_cost(plan, out, timeout_s=timeout, process=process, progress=show)
     typer.echo(out)
 

@@ -12,6 +12,7 @@ import typer
 
 from gpudemand.cli.options import By, Format, Freq, NoLimits, Origin, Until, Zone
 from gpudemand.cli.terminal import Debug, Quiet, one_line, print_message, steps
+from gpudemand.cli.workers import Dask, workers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,6 +82,7 @@ def report(
         bool, typer.Option("--check", help="Exit with status 3 if GPUs must be ordered now, for cron and CI.")
     ] = False,
     no_limits: NoLimits = False,
+    dask: Dask = None,
     quiet: Quiet = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the headline numbers as JSON instead of the address.")
@@ -100,7 +102,7 @@ def report(
     if asked["metrics"] is not None:
         check_metrics_path(asked["metrics"])  # before the minutes of computation
     _warn_of_slow_blas(quiet=quiet)
-    with steps(quiet=quiet) as begin:
+    with workers(dask), steps(quiet=quiet) as begin:
         begin("Reading the log" if asked["log"] else "Reading the bundled sample")
         jobs = _read(asked)
         index = build_report(jobs, asked["out"], previous=asked["previous"], **_study_options(asked, begin))

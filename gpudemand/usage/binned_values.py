@@ -50,7 +50,9 @@ def _levels(log: JobLogQuery, begin: int, until: int) -> Iterator[tuple[IntArray
     """Batches of key code, time and GPUs held from then on, one a time and key, sorted."""
     level, pending = 0.0, None
     for batch in log.changes(begin, until):
-        key, t, change = batch if pending is None else (np.concatenate(pair) for pair in zip(pending, batch, strict=True))
+        key, t, change = (
+            batch if pending is None else (np.concatenate(pair) for pair in zip(pending, batch, strict=True))
+        )
         # The changes at one time count together; those at the newest one may go on in the next batch.
         new = np.flatnonzero((np.diff(key, prepend=-1) != 0) | (np.diff(t, prepend=-1) != 0))
         pending = (key[new[-1] :], t[new[-1] :], change[new[-1] :])
