@@ -31,7 +31,7 @@ test: setup ## tests and docstring examples
 
 docs: ## the documentation: out/docs/index.html
 	@VENV="$(VENV)" PYTHON="$(PYTHON)" bash scripts/setup.sh docs
-	@PYTHONPATH=. $(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --builder html docs out/docs && echo out/docs/index.html
+	@$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --builder html docs out/docs && echo out/docs/index.html
 
 lab: setup ## JupyterLab on the notebooks
 	@$(BIN)/jupyter lab notebooks

@@ -1,17 +1,20 @@
-"""Pages of the reference: every public name of the package, and every command of the shell."""
+"""Pages of the reference: every public name, every command of the shell, every key of the files with a schema."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import typer
 
 import gpudemand
 
+#: Option of a command in running text.
+_OPTION = re.compile(r"(?<![`\w])(--[a-z-]+)")
 #: Packages whose public names are commands or entry points of these.
 _NOT_A_LIBRARY = {"gpudemand.cli"}
 
@@ -69,8 +72,9 @@ def page(package: str, names: list[str]) -> str:
     module = importlib.import_module(package)
     about = (inspect.getdoc(module) or "").split("\n\n")[0]
     constants = [name for name in names if not callable(lookup(name))]
-    rows = [f"   {name}" for name in names if name not in constants]
-    lines = [package, "=" * len(package), "", about, "", ".. autosummary::", "   :toctree: api", "", *rows, ""]
+    rows = [f"   ~{name}" for name in names if name not in constants]
+    options = ["   :toctree: api", "   :nosignatures:"]
+    lines = [package, "=" * len(package), "", about, "", ".. autosummary::", *options, "", *rows, ""]
     for name in constants:
         lines += [f".. py:data:: {name}", f"   :value: {lookup(name)!r}", ""]
     return "\n".join(lines)
@@ -108,9 +112,58 @@ def _row(parameter: Any) -> str:
         if is_option
         else (parameter.metavar or parameter.name.upper())
     )
-    about = parameter.help or ""
+    about = _OPTION.sub(r"`\1`", parameter.help or "")
     if parameter.required:
         about += " Required."
     elif parameter.default not in (None, False, "", ()):
         about += f" Default: `{parameter.default}`."
     return f"| `{label}` | {about.replace('|', chr(92) + '|').strip()} |"
+
+
+def schema(content: Mapping[str, Any]) -> str:
+    """Return the page of a JSON schema: every key with its type and meaning, in Markdown.
+
+    Examples
+    --------
+    >>> keys = {"gpus": {"type": "integer", "description": "Installed."}}
+    >>> print(schema({"title": "a.json", "description": "A plan.", "properties": keys}))
+    # a.json
+    <BLANKLINE>
+    A plan.
+    <BLANKLINE>
+    | key | type | |
+    |---|---|---|
+    | `gpus` | integer | Installed. |
+    """
+    rows = (f"| `{key}` | {kind} | {about} |" for key, kind, about in _keys(content, content, ""))
+    return "\n".join(
+        [f"# {content['title']}", "", content["description"], "", "| key | type | |", "|---|---|---|", *rows]
+    )
+
+
+def _keys(content: Mapping[str, Any], root: Mapping[str, Any], place: str) -> Iterator[tuple[str, str, str]]:
+    """Keys of a schema and of what lies below them: place, type, meaning; ``*`` is any name, ``[]`` an entry."""
+    children = {f"{place}.{name}".lstrip("."): inner for name, inner in content.get("properties", {}).items()}
+    if isinstance(content.get("additionalProperties"), dict):
+        children[f"{place}.*"] = content["additionalProperties"]
+    if isinstance(content.get("items"), dict):
+        children[f"{place}[]"] = content["items"]
+    for key, found in children.items():
+        inner = {**_referred(found, root), **found}
+        yield key, _kind(inner), inner.get("description", "")
+        yield from _keys(inner, root, key)
+
+
+def _referred(inner: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
+    return root["$defs"][inner["$ref"].rpartition("/")[2]] if "$ref" in inner else {}
+
+
+def _kind(inner: Mapping[str, Any]) -> str:
+    """Type of a value, or the values that it can have."""
+    if "const" in inner:
+        return f"`{inner['const']}`"
+    if "enum" in inner:
+        return ", ".join(f"`{value}`" for value in inner["enum"])
+    kinds = inner.get("type", "any")
+    text = " or ".join([kinds] if isinstance(kinds, str) else kinds)
+    return f"{text}, {inner['format']}" if "format" in inner else text

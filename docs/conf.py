@@ -21,7 +21,6 @@ extensions = [
     "sphinx_design",
 ]
 templates_path = ["_templates"]
-smartquotes = False  # "--wait" is no dash
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 nb_execution_mode = "off"  # outputs are stored in the notebooks, and CI runs these on its own
@@ -48,7 +47,13 @@ def is_inherited_from_a_library(app, what, name, obj, skip, options):
     return skip or not (getattr(function, "__module__", None) or "gpudemand").startswith("gpudemand")
 
 
+def make_sources(app, config):
+    """Write the generated pages before Sphinx looks which pages there are, and name those whose names have pages."""
+    write_sources(HERE)
+    config.autosummary_generate = sorted(f"reference/{file.name}" for file in HERE.glob("reference/*.rst"))
+
+
 def setup(app):
-    """Write the generated pages before Sphinx looks which pages there are."""
-    app.connect("config-inited", lambda app, config: write_sources(HERE))
+    """Join the two hooks."""
+    app.connect("config-inited", make_sources)
     app.connect("autodoc-skip-member", is_inherited_from_a_library)

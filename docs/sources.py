@@ -7,30 +7,41 @@ import json
 import re
 from pathlib import Path
 
-from docs.api_pages import commands, library, page
+import gpudemand
+from docs.api_pages import commands, library, page, schema
 
 _ROW = re.compile(r"^\| \[(\w+)\]\(notebooks/\1\.ipynb\) \| (.+?) \| (.+?) \|$", re.MULTILINE)
 
 
 def write_sources(docs: Path) -> None:
-    """Write the reference, the commands and the gallery; what has not changed keeps its time, so that builds are short.
+    """Write the reference, the commands and the gallery, and remove what earlier builds left of them.
+
+    A file that has not changed keeps its time, so that Sphinx does not read it again.
 
     Parameters
     ----------
     docs : Path
         The folder of the pages.
     """
-    for name, text in reference_pages().items():
-        _write(docs / "reference" / name, text.encode())
+    made = {f"reference/{name}": text.encode() for name, text in reference_pages().items()}
     for file in sorted((docs.parent / "notebooks").glob("*.ipynb")):
-        _write(docs / "notebooks" / file.name, file.read_bytes())
-        _write(docs / "notebooks" / f"{file.stem}.png", thumbnail(json.loads(file.read_text(encoding="utf-8"))))
-    _write(docs / "notebooks" / "index.md", gallery((docs.parent / "README.md").read_text(encoding="utf-8")).encode())
+        made[f"notebooks/{file.name}"] = file.read_bytes()
+        made[f"notebooks/{file.stem}.png"] = thumbnail(json.loads(file.read_text(encoding="utf-8")))
+    made["notebooks/index.md"] = gallery((docs.parent / "README.md").read_text(encoding="utf-8")).encode()
+    for name, content in made.items():
+        _write(docs / name, content)
+    # Autosummary writes these itself, and leaves those of names that are no more.
+    kept = made.keys() | {f"reference/api/{name}.rst" for names in library().values() for name in names}
+    for file in (*docs.glob("reference/**/*.*"), *docs.glob("notebooks/*.*")):
+        if file.relative_to(docs).as_posix() not in kept:
+            file.unlink()
 
 
 def reference_pages() -> dict[str, str]:
     """File name -> text of the generated pages of the reference."""
     pages = {f"{package}.rst": page(package, names) for package, names in library().items()}
+    for file in sorted(Path(gpudemand.__file__).parent.rglob("*.schema.json")):
+        pages[f"{file.stem}.md"] = schema(json.loads(file.read_text(encoding="utf-8")))
     return {**pages, "commands.md": commands()}
 
 
@@ -46,7 +57,7 @@ def gallery(readme: str) -> str:
         f":::{{grid-item-card}} {question}\n:img-top: {name}.png\n:link: {name}\n:link-type: doc\n\n{answer}\n:::"
         for name, question, answer in rows
     ]
-    about = "Each asks one question and answers it; the outputs are stored in the repository, and CI runs every notebook from a fresh kernel."
+    about = "Each asks one question. The outputs are stored; CI runs every notebook from a fresh kernel."
     toctree = ["```{toctree}", ":hidden:", "", *(name for name, _, _ in rows), "```", ""]
     return "\n\n".join(["# Notebooks", about, "::::{grid} 1 2 2 3\n:gutter: 3", *cards, "::::", "\n".join(toctree)])
 

@@ -12,12 +12,14 @@ import pandas as pd
 from gpudemand._atomic import check_replaceable
 from gpudemand._tables import printable
 from gpudemand._validation import as_pandas, check_number
+from gpudemand.forecast.base.external import as_forecaster
 from gpudemand.jobs.table import check_jobs
-from gpudemand.planning.scenarios.programme import Programme
+from gpudemand.planning.scenarios.programme import PlannedWork
 from gpudemand.report.build import write_report
 from gpudemand.report.history.earlier import MANIFEST
 from gpudemand.report.page.sentences import dates, requirement
 from gpudemand.stages.chain import Chain
+from gpudemand.stages.clusters import EACH, select_clusters
 from gpudemand.stages.series_source import SeriesSource, is_usage
 from gpudemand.stages.settings import Installed, Settings
 from gpudemand.stages.source import JobSource, Source
@@ -67,10 +69,15 @@ class Study:
         refused without it.
     until : time-like, optional
         End of the period; by default where the log stops being complete. Before that, the log as it stood then.
+    cluster : str or sequence of str, optional
+        Names of the clusters that are studied, as one pool; or ``"each"``: all, each a pool of its own, whose GPUs
+        `installed` may give by their names. By default all, as one pool.
     prices : (float, float), optional
         Prices of a GPU-hour, reserved and on demand, in any currency.
-    programmes : sequence of Programme, default=()
+    programmes : sequence of Programme or Serving, default=()
         Work to come that is in no log yet.
+    forecasters : sequence, default=()
+        Further candidates for the forecast of the total, also of other libraries; see `ExternalForecaster`.
     progress : callable, optional
         Called with the name of each step as it begins.
 
@@ -105,14 +112,20 @@ class Study:
         service_level: float = 0.95,
         tz: str | None = None,
         until: object = None,
+        cluster: str | Sequence[str] | None = None,
         prices: tuple[float, float] | None = None,
-        programmes: Sequence[Programme] = (),
+        programmes: Sequence[PlannedWork] = (),
+        forecasters: Sequence[object] = (),
         progress: Callable[[str], None] | None = None,
     ) -> None:
         targets = (installed, target_utilization, service_level, lead_time, wait, wait_share)
         bins = 0 if horizon is None else int(check_number("horizon", horizon, 1, 100_000, integer=True))
-        settings = Settings(by, freq, bins, *targets, tz or "UTC", until, prices)
-        self._chain = Chain(_source(jobs, settings, tz), programmes, progress)
+        pool = "cluster" if cluster == EACH else "gpu_type"
+        settings = Settings(by, freq, bins, *targets, tz or "UTC", until, prices, pool=pool)
+        given = select_clusters(as_pandas(jobs, "jobs"), cluster)
+        self._chain = Chain(
+            _source(given, settings, tz), programmes, progress, [as_forecaster(model) for model in forecasters]
+        )
 
     @property
     def usage(self) -> pd.DataFrame:
@@ -184,8 +197,12 @@ class Study:
 
     @property
     def plan(self) -> pd.DataFrame:
-        """GPUs required against GPUs installed: a row for the mean, and one for the peak or for waits."""
-        return self._chain.requirement.summary
+        """GPUs required against GPUs installed: a row for the mean, and one for the peak or for waits.
+
+        Where each cluster is a pool of its own, a row for all as one pool, and one for each cluster.
+        """
+        chain = self._chain
+        return chain.cluster_plans.table.copy() if chain.settings.pool == "cluster" else chain.requirement.summary
 
     @property
     def wait_plan(self) -> pd.DataFrame:
@@ -247,8 +264,7 @@ class Study:
         return f"<p><b>{answer}</b> {when}</p>{self.plan.to_html(index=False)}"
 
 
-def _source(table: object, settings: Settings, tz: str | None) -> Source:
-    given = as_pandas(table, "jobs")
+def _source(given: pd.DataFrame, settings: Settings, tz: str | None) -> Source:
     if is_usage(given):
         names = printable(given[["unique_id"]])
         usage = given.assign(unique_id=names["unique_id"])
@@ -275,8 +291,10 @@ class StudyOptions(TypedDict, total=False):
     service_level: float
     tz: str | None
     until: object
+    cluster: str | Sequence[str] | None
     prices: tuple[float, float] | None
-    programmes: Sequence[Programme]
+    programmes: Sequence[PlannedWork]
+    forecasters: Sequence[object]
     progress: Callable[[str], None] | None
 
 

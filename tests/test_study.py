@@ -82,6 +82,16 @@ def test_a_programme_raises_forecast_plan_and_waits():
     assert (after.plan.set_index("basis")["required"] > before.plan.set_index("basis")["required"]).all()
 
 
+def test_serving_is_a_part_of_its_own():
+    chat = gd.Serving("chat", 35, END, END + pd.Timedelta("40D"), throughput=1, gpus_per_replica=2, spread=0.1)
+    forecast = gd.Study(LOG, horizon=7, installed=40, programmes=[TUNING, chat]).forecast
+    assert "total/tuning" in set(forecast["unique_id"])
+    part, total = (forecast[forecast["unique_id"] == name] for name in ("total/chat", "total"))
+    np.testing.assert_allclose(part["Study"], 70)
+    assert (part.filter(like="-lo-") < 70).to_numpy().all()
+    assert (total["Study"].to_numpy() > 70).all()
+
+
 def test_an_order_helps_from_the_day_it_arrives():
     orders = study().orders
     assert orders["order"].tolist()[0] == 0

@@ -87,3 +87,16 @@ def test_parquet_has_the_names_as_they_are(tmp_path):
         write_table(table, tmp_path / f"usage.{suffix}")
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "usage.parquet").astype(table.dtypes), table)
     assert (tmp_path / "usage.csv").read_text() == "unique_id,y\n'=1+1,1.0\nb,-2.0\n"
+
+
+def test_times_in_csv_are_as_pandas_writes_them(tmp_path):
+    day = pd.Timestamp("2026-03-01")
+    columns = {
+        "zoned": pd.Series([day, day, pd.NaT]).dt.tz_localize("Europe/Berlin"),
+        "midnights": pd.Series([day, pd.NaT, day + pd.Timedelta("1D")]),
+        "seconds": pd.Series([day, day + pd.Timedelta("1s"), day]),
+        "y": [1.5, None, 2.0],
+    }
+    table = pd.DataFrame(columns)
+    write_table(table, tmp_path / "t.csv")
+    assert (tmp_path / "t.csv").read_text() == table.to_csv(index=False)

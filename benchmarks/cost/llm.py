@@ -21,6 +21,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 
 from benchmarks.cost.llm_load import read_runs
 from benchmarks.cost.score import summary
+from gpudemand.cost.large_models.own_runs import coordinates
 from gpudemand.cost.large_models.predictor import Expansion, LargeModelPredictor, classes_of, expand
 from gpudemand.cost.large_models.run import TrainingRun
 from gpudemand.cost.measuring.bundled import load_held_out_runs
@@ -29,6 +30,8 @@ from gpudemand.datasets.registry import data_folder, refresh_checksums
 SPLITS = ("source", "family", "generation")
 _GIB = 2.0**30
 _COSTS = ["seconds_per_token", "memory_gib"]
+#: Measured rows of a project that predictions of its others are calibrated with, and how often they are drawn.
+_OWN_ROWS, _DRAWS = (0, 1, 2, 5), 20
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -69,6 +72,7 @@ def run_split(rows: pd.DataFrame, ways: Expansion, split: str) -> list[pd.DataFr
     chance = np.full(len(rows), np.nan)
     outs = {name: _empty(rows) for name in ("6 N D, one MFU", "6 N D, MFU by GPU", "boosting")}
     sizes = {name: _empty(rows) for name in ("DeepSpeed's formula", "Hugging Face's formula", "boosting")}
+    learned: list[pd.DataFrame] = []
     for value in rows[split].unique():
         test = (rows[split] == value).to_numpy()
         part, kinds = _part(ways, test), classes_of(list(rows["run"][test]))
@@ -76,11 +80,15 @@ def run_split(rows: pd.DataFrame, ways: Expansion, split: str) -> list[pd.DataFr
         seconds, memory = predictor.predict_expanded(part, kinds)
         time.loc[test], held.loc[test] = seconds, memory / _GIB
         chance[test] = predictor.fits_expanded(part, list(rows["run"][test]))
+        if split == "source":
+            learned.append(_calibrated(predictor, part, kinds, rows[test]))
         _baselines(rows, test, outs, sizes)
     kept = [_report(rows, rows["seconds_per_token"], {"gpudemand": time, **outs}, "time", split)]
     memory_known = rows["memory_gib"].where(rows["status"] == "ok")
     kept.append(_report(rows, memory_known, {"gpudemand": held, **sizes}, "memory", split))
     _report_fit(rows, chance, split)
+    if learned:
+        print(f"\nafter so many measured rows of the project\n{_after_own_rows(pd.concat(learned))}")
     return kept
 
 
@@ -89,6 +97,35 @@ def _fitted(rows: pd.DataFrame, ways: Expansion, train: Any) -> LargeModelPredic
     about = pd.DataFrame({"source": part["source"], "class": classes_of(list(part["run"]))})
     costs = part[_COSTS].assign(memory_gib=part["memory_gib"].where(part["status"] == "ok"))
     return LargeModelPredictor().fit_expanded(_part(ways, train), costs, about)
+
+
+def _calibrated(predictor: LargeModelPredictor, ways: Expansion, kinds: list[str], rows: pd.DataFrame) -> pd.DataFrame:
+    """Errors of the other rows of a project after calibrating with some, drawn again and again."""
+    rng, found = np.random.default_rng(0), []
+    at = coordinates(list(rows["run"]))
+    amounts = {"step_time_s": rows["seconds_per_token"], "memory_gib": _GIB * rows["memory_gib"]}
+    for name, target in predictor.targets.items():
+        y = amounts[name].where(rows["status"] == "ok").to_numpy(dtype=float)
+        inputs = (ways.rows, ways.weights, ways.time if name == "step_time_s" else ways.memory)
+        known = np.flatnonzero(np.isfinite(y))
+        for own in _OWN_ROWS if len(known) > _OWN_ROWS[-1] else ():
+            for _ in range(_DRAWS):
+                use = np.isin(np.arange(len(y)), rng.choice(known, own, replace=False))
+                target.calibrate(inputs, kinds, np.where(use, y, np.nan), at)
+                out = target.predict(inputs, kinds, (90,), np.zeros(len(y)), at)[known]
+                inside = (y[known] >= out[:, 1]) & (y[known] <= out[:, 2])
+                about = {"target": name, "own rows": own, "project": rows["source"].iloc[0]}
+                one = pd.DataFrame({**about, "error": np.abs(out[:, 0] / y[known] - 1), "inside": inside})
+                found.append(one[~use[known]])
+    return pd.concat(found) if found else pd.DataFrame()
+
+
+def _after_own_rows(errors: pd.DataFrame) -> str:
+    by = ["target", "own rows"]
+    each = errors.groupby([*by, "project"])["error"].median().groupby(by).median()
+    spread = errors.groupby(by)["error"].quantile([0.5, 0.9]).unstack().set_axis(["median", "p90"], axis=1)
+    table = spread.assign(inside=errors.groupby(by)["inside"].mean(), **{"median by project": each})
+    return table.to_string(float_format="{:.3f}".format)
 
 
 def _part(ways: Expansion, use: Any) -> Expansion:

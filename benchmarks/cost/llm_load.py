@@ -31,9 +31,17 @@ _VOCAB = 50257
 _VARIABLE_LENGTH = ("modelscope/ms-swift",)
 #: The longest batch of a source that prints no sequence length, from its own description.
 _LONGEST = {"huggingface/peft": 768}
-_OPTIMIZERS = {"adam 8-bit (bnb)": "adamw_8bit", "adamw 8-bit": "adamw_8bit", "adam": "adam", "adamw": "adamw"}
+#: Others name AdamW, but not the precision of its states.
+_OPTIMIZERS = {"adam 8-bit (bnb)": "adamw_8bit", "adamw 8-bit": "adamw_8bit"}
 #: Before fused attention, and before sequence parallelism.
 _BEFORE_FLASH = ("bigscience-workshop/bigscience",)
+#: On Megatron's own code, which divides by tensor and pipeline and has the distributed optimizer.
+_MEGATRON = ("NVIDIA-NeMo/Megatron-Bridge", "NVIDIA/NeMo", "kwai/Megatron-Kwai")
+#: What notes name of options that a `TrainingRun` does not have, or of samples shorter than stated.
+_OTHER_OPTIONS = (
+    *("activation offload", "offload alpha", "optimizer step in backward", "+ 8-bit AdamW"),
+    *("LoRA (emb)", "not packed"),
+)
 _NO_SEQUENCE_PARALLELISM = ("bigscience-workshop/bigscience", "NVIDIA/NeMo-Framework-Launcher")
 
 
@@ -121,6 +129,8 @@ def _excluded(row: dict[str, Any]) -> bool:
     )
     if str(row["offload"]).startswith("activation") and row["offload"] != "activation offload fraction 0.00":
         return True
+    if any(part in str(row["note"]) for part in _OTHER_OPTIONS):
+        return True
     # A device that its source throttled, or whose name it misprints.
     if any(part in row["gpu"] for part in ("power limited", "printed as")):
         return True
@@ -172,11 +182,11 @@ def _layout(row: dict[str, Any]) -> Parallel | None:
     stated = row["tensor_parallel"] == row["tensor_parallel"]
     if degrees["pipeline"] == 1:
         degrees["virtual_pipeline"] = 1
-    if sharding is None:
-        # Stacks with tensor parallelism divide the optimizer states as a rule.
-        sharding = "zero1" if stated else None
-    if sharding is None:
+    if not stated and (sharding is None or row["source"] in _MEGATRON):
         return None if row["n_gpus"] > 1 else Parallel(1)
+    if sharding is None and (degrees["tensor"] * degrees["pipeline"] > 1 or row["source"] in _MEGATRON):
+        # Stacks with tensor parallelism divide the optimizer states as a rule.
+        sharding = "zero1"
     if sharding in ("fsdp", "zero3") and degrees["pipeline"] > 1:
         sharding = "zero1"
     sequence = row["source"] not in _NO_SEQUENCE_PARALLELISM

@@ -38,8 +38,8 @@ def report(
     format: Format = "canonical",  # noqa: A002
     tz: Zone = None,
     origin: Origin = None,
-    clusters: Annotated[
-        list[str] | None, typer.Option("--cluster", help="Only this cluster of the log; repeatable, as one pool.")
+    cluster: Annotated[
+        str | None, typer.Option(help="Clusters, such as alpha,beta, as one pool; or each: all, each its own pool.")
     ] = None,
     by: By = "user",
     freq: Freq = "D",
@@ -192,21 +192,7 @@ def _read(asked: Mapping[str, Any]) -> pd.DataFrame:
 
     log, limits = asked["log"], None if asked["no_limits"] else LIMITS
     options = {"tz": asked["tz"], "origin": asked["origin"], "limits": limits}
-    jobs = sample_log() if log is None else read_log(log, asked["format"], **options)
-    return _of_clusters(jobs, asked["clusters"]) if asked["clusters"] else jobs
-
-
-def _of_clusters(jobs: pd.DataFrame, clusters: list[str]) -> pd.DataFrame:
-    """Jobs of some clusters."""
-    from gpudemand._validation import InputError, check_choice
-
-    known = sorted(jobs["cluster"].dropna().astype(str).unique()) if "cluster" in jobs else []
-    if not known:
-        raise InputError("this log names no clusters; leave --cluster (clusters in the plan) away.")
-    rows = jobs[jobs["cluster"].isin([check_choice("cluster", name, known) for name in clusters])]
-    rows = rows.reset_index(drop=True)
-    rows.attrs = dict(jobs.attrs)
-    return rows
+    return sample_log() if log is None else read_log(log, asked["format"], **options)
 
 
 def _study_options(asked: Mapping[str, Any], begin: Callable[[str], None]) -> StudyOptions:

@@ -41,9 +41,8 @@ class CostModel:
     """Predict step time and memory of training jobs, the probability that they fit, and the largest batch.
 
     Time is a linear model of the job's work at the peaks of its device's datasheet, with a learned correction
-    (`StepTimeModel`); memory is a fitted sum of simulated amounts (`MemoryModel`). CPUs and GPUs have separate models.
-    Nothing is run and nothing is allocated. Jobs made by `TrainingJob.from_config` have physical formulas of their own,
-    `large_models`.
+    (`StepTimeModel`); memory is a fitted sum of simulated amounts (`MemoryModel`). CPUs and GPUs have separate models,
+    jobs made by `TrainingJob.from_config` formulas of their own, `large_models`. Nothing is run or allocated.
 
     Parameters
     ----------
@@ -86,8 +85,7 @@ class CostModel:
         Raises
         ------
         InputError
-            If there is no model, its format is not the one that this version writes, or a file is missing, damaged or
-            edited, or holds other arrays than such a model has.
+            If there is no model, it has another format, or a file is missing, damaged or edited.
 
         Returns
         -------
@@ -105,8 +103,7 @@ class CostModel:
         Parameters
         ----------
         folder : path-like
-            Created if missing. An older model in it is replaced as a whole: interrupted at any time, the old or the new
-            one is there.
+            Created if missing; an older model in it is replaced as a whole.
 
         Returns
         -------
@@ -177,8 +174,8 @@ class CostModel:
         Returns
         -------
         DataFrame
-            A row a job: ``step_time_s``, ``step_time_s-lo-90``, ``step_time_s-hi-90``, ``memory_gib`` (on a GPU what
-            the process takes of the device, on a CPU what a step adds to the resident memory) and its interval.
+            A row a job: ``step_time_s``, ``step_time_s-lo-90``, ``step_time_s-hi-90``, ``memory_gib`` (of a GPU what
+            the process takes, on a CPU what a step adds to the resident memory) and its interval.
 
         Raises
         ------
@@ -187,13 +184,10 @@ class CostModel:
         """
         listed = listed_jobs(jobs)
         levels = [check_number("level", value, 0, 99.9, open_low=True) for value in np.atleast_1d(np.asarray(level))]
-        large = np.array([job.run is not None for job in listed])
-        parts = []
-        if large.any():
-            runs = [job.run for job in listed if job.run is not None]
+        large, parts = np.array([job.run is not None for job in listed]), []
+        if runs := [job.run for job in listed if job.run is not None]:
             parts.append(self.large_models.predict(runs, levels).set_axis(np.flatnonzero(large)))
-        if not large.all():
-            traced = [job for job in listed if job.run is None]
+        if traced := [job for job in listed if job.run is None]:
             parts.append(predict_traced(traced, levels, self._predict_part).set_axis(np.flatnonzero(~large)))
         return pd.concat(parts).sort_index()
 
@@ -249,15 +243,18 @@ class CostModel:
         (only,) = listed_jobs(job)
         if only.run is not None:
             return run_breakdown(only.run, self.large_models)
-        options: dict[str, bool] = {"checkpointing": bool(only.checkpointing), "inference": only.mode == "inference"}
-        return memory_breakdown(only.graph, only.batch_size, only.optimizer, only.precision, **options)
+        how = {"checkpointing": bool(only.checkpointing), "inference": only.mode == "inference"}
+        return memory_breakdown(only.graph, only.batch_size, only.optimizer, only.precision, **how)
 
-    def calibrate(self, jobs: Jobs, step_time_s: Any) -> CostModel:
+    def calibrate(self, jobs: Jobs, step_time_s: Any, memory_gib: Any = None) -> CostModel:
         """Calibrate step times with one or more measured jobs on a device.
 
         The device gets a shrunken factor; a measured job gets factors of its own, for the part of its time that does
         not depend on the batch and for the rest, which apply at other batch sizes (best from two or more). At up to
         four times the largest measured batch, half of held-out jobs are predicted within 10 %, nine of ten within 33 %.
+
+        Jobs from a configuration tell how their stack differs from the public ones; others are then predicted with
+        that, those alike the more so. It replaces what was told before and is not stored.
 
         Parameters
         ----------
@@ -265,15 +262,23 @@ class CostModel:
             Measured jobs, with their devices.
         step_time_s : float or array-like of shape (n_jobs,)
             Their measured seconds a step.
+        memory_gib : float or array-like of shape (n_jobs,), optional
+            For jobs from a configuration, of the GPU that holds most; NaN, as of time, where unknown.
 
         Returns
         -------
         CostModel
             This object.
+
+        Raises
+        ------
+        InputError
+            If the lengths differ, a time or memory is not positive, or there are jobs of both kinds.
         """
         listed, seconds = listed_jobs(jobs), np.atleast_1d(np.asarray(step_time_s, dtype=float))
-        if any(job.run is not None for job in listed):
-            raise InputError("jobs from a configuration cannot be calibrated on; calibrate with traced networks.")
+        if memory_gib is not None or any(job.run is not None for job in listed):
+            self.large_models.calibrate([job.run for job in listed], seconds, memory_gib)
+            return self
         if len(seconds) != len(listed):
             raise InputError(f"step_time_s has {len(seconds)} values for {len(listed)} jobs; give one for each.")
         for kind, rows in rows_by_kind(listed).items():

@@ -86,7 +86,7 @@ def memory_saved_gib(job: TrainingJob) -> float:
     """
     if job.parallel is None or job.parallel.sharding == "none":
         return 0.0
-    replicas, level = _shard_size(job), {"zero1": 1, "zero2": 2}.get(job.parallel.sharding, 3)
+    replicas, level = _shard_size(job), {"zero1": 1, "zero2": 2}.get(str(job.parallel.sharding), 3)
     trained, everything = job.graph.n_trainable, job.graph.n_parameters
     divided = [trained * OPTIMIZER_STATES[job.optimizer], float(trained), float(everything)][:level]
     gathered = _GATHERED_LAYERS * everything / max(job.graph.n_layers, 1) if level == 3 else 0.0

@@ -1,6 +1,7 @@
 """Forecasters of long usage series, and their rolling-origin evaluation."""
 
 from gpudemand.forecast.backtest import cross_validation
+from gpudemand.forecast.base.external import ExternalForecaster
 from gpudemand.forecast.base.forecaster import Forecaster
 from gpudemand.forecast.base.panel import Panel
 from gpudemand.forecast.classical.baselines import (
@@ -34,6 +35,7 @@ __all__ = [
     "ClusterwiseForecaster",
     "CombinedForecaster",
     "DoubleSeasonalSmoothing",
+    "ExternalForecaster",
     "Forecaster",
     "HistoricMean",
     "HorizonForecaster",

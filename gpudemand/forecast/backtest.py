@@ -11,6 +11,7 @@ from sklearn.base import clone
 
 from gpudemand import _parallel
 from gpudemand._validation import InputError
+from gpudemand.forecast.base.external import ExternalForecaster, as_forecaster
 from gpudemand.forecast.base.forecaster import Forecaster, positive_int
 from gpudemand.forecast.base.panel import Panel
 
@@ -30,7 +31,7 @@ def cross_validation(
     Parameters
     ----------
     model : forecaster or sequence of forecasters
-        Cloned and fitted at each origin.
+        Cloned and fitted at each origin; also those of other libraries, as `ExternalForecaster` takes them.
     usage : DataFrame
         ``unique_id``, ``ds``, ``y``.
     h : int
@@ -67,7 +68,8 @@ def cross_validation(
     0 2026-03-04  5.0    1.0
     1 2026-03-05  9.0    5.0
     """
-    models = [model] if isinstance(model, Forecaster) else list(model)
+    models = [as_forecaster(one) for one in (model if isinstance(model, (list, tuple)) else [model])]
+    _check_names(models)
     h, n_windows = positive_int("h", h), positive_int("n_windows", n_windows)
     step = h if step_size is None else positive_int("step_size", step_size)
     panel = Panel.from_long(usage, allow_missing=True)
@@ -92,6 +94,13 @@ def _origins(n_times: int, h: int, n_windows: int, step: int) -> list[int]:
             f"the history has {n_times}: {hint}, a finer frequency or a longer log."
         )
     return origins
+
+
+def _check_names(models: Sequence[Forecaster]) -> None:
+    names = [model.column_name() for model in models]
+    for model, name in zip(models, names, strict=True):
+        if isinstance(model, ExternalForecaster) and names.count(name) > 1:
+            raise InputError(f"two forecasters are called {name!r}; name one with ExternalForecaster(model, name=...).")
 
 
 def _window(

@@ -18,6 +18,7 @@ from gpudemand.jobs.registry import FORMATS, USAGE_ONLY
 from gpudemand.jobs.time_parser import parse_timezone
 from gpudemand.planfile.values import Value, read_toml
 from gpudemand.planning.scenarios.programme import Programme
+from gpudemand.stages.clusters import EACH
 from gpudemand.stages.settings import Installed, Settings
 from gpudemand.study import StudyOptions
 
@@ -53,7 +54,7 @@ class ReportPlan:
     format, tz, origin : str
         Of the log; see `read_jobs`.
     clusters : tuple of str
-        Clusters that are reported on together; all by default.
+        Clusters that are reported on together, all by default; or ``"each"``: all, each a pool of its own.
     installed : float or dict of str to float, optional
         GPUs before the first of `changes`: of all types together, or by GPU type.
     changes : tuple of Change
@@ -113,7 +114,8 @@ class ReportPlan:
         """Keyword arguments of `Study`, but the zone of times, which is UTC where the plan has none."""
         same = ("by", "freq", "horizon", "until", "lead_time", "wait", "wait_share", "service_level")
         options = {name: getattr(self, name) for name in (*same, "target_utilization", "prices", "programmes", "tz")}
-        return cast("StudyOptions", {**options, "installed": self.gpus})
+        clusters = EACH if self.clusters == (EACH,) else self.clusters or None
+        return cast("StudyOptions", {**options, "installed": self.gpus, "cluster": clusters})
 
 
 def read_plan(path: str | os.PathLike[str]) -> ReportPlan:
@@ -224,7 +226,7 @@ def _checked(plan: ReportPlan) -> ReportPlan:
     """The plan, after a look at what its values mean together."""
     check_choice("format", plan.format, (*FORMATS, USAGE_ONLY))
     options: Any = plan.study_options()
-    del options["programmes"]
+    del options["programmes"], options["cluster"]
     Settings(**{**options, "horizon": plan.horizon or 0, "tz": plan.tz or "UTC"})
     if plan.changes and plan.installed is None:
         raise InputError("there are deliveries or retirements, but no installed; state the GPUs before the first one.")

@@ -16,6 +16,7 @@ from .runtime.training import CostStepTime, TrainingRunTime
 from .scenarios.changes import Growth, MoreUsers, RemoveGroup, Reweight, StepEvent
 from .scenarios.hardware import LargerBatch, MoveTo, Precision
 from .scenarios.programme import Programme
+from .scenarios.serving import Serving
 from .scenarios.what_if import WhatIf, fits_on_cards
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "RemoveGroup",
     "Reweight",
     "RunTimeModel",
+    "Serving",
     "StepEvent",
     "SurvivalCurves",
     "TrainingRunTime",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -15,6 +16,7 @@ from gpudemand.report.numbers import report_numbers
 from gpudemand.report.page.figures import Drawing, draw_figures
 from gpudemand.report.page.render import render
 from gpudemand.stages.chain import Chain
+from gpudemand.stages.gpu_types import GpuTypePlans
 from gpudemand.stages.risk import backtest_plans, purchase_costs, risk_table
 
 
@@ -84,28 +86,27 @@ def report_tables(chain: Chain) -> dict[str, pd.DataFrame]:
 
 
 def _optional_tables(chain: Chain) -> dict[str, pd.DataFrame]:
-    attempt = chain.skipped.attempt
-    tables: dict[str, pd.DataFrame] = {}
-    if (waits := attempt("waits", lambda: chain.waits)) is not None:
-        tables |= {"waits": waits.table, "wanted": waits.wanted}
-    if (wait_plan := attempt("wait_plan", lambda: chain.wait_plan)) is not None:
-        tables["wait_plan"] = wait_plan.to_frame()
-    if (orders := attempt("orders", lambda: chain.orders)) is not None:
-        tables["orders"] = orders
-    if (idle := attempt("idle", lambda: chain.idle)) is not None:
-        tables |= {f"idle_{by}": table for by, table in idle.items()}
-    if (drivers := attempt("drivers", lambda: chain.drivers)) is not None:
-        tables["drivers"] = drivers
-    if (segments := attempt("segments", lambda: chain.segments)) is not None:
-        tables |= {"segments": segments.profiles, "segment_members": segments.members}
-    if (parts := attempt("parts", lambda: chain.parts)) is not None:
-        tables |= {"parts": parts.table, "parts_forecast": parts.forecast}
-    if (types := attempt("gpu_type_plans", lambda: chain.gpu_type_plans)) is not None:
-        tables |= {"gpu_type_plans": types.table, "gpu_type_plans_by_bin": types.by_bin}
-    if (scenarios := attempt("scenarios", lambda: chain.scenarios)) is not None:
-        tables["scenarios"] = scenarios.table
-    costs = attempt("purchase_mix", lambda: purchase_costs(chain.requirement, chain.settings))
-    return tables if costs is None else tables | {"purchase_mix": costs}
+    """Tables of each stage that the log allows."""
+    stages: dict[str, Callable[[], dict[str, pd.DataFrame]]] = {
+        "waits": lambda: {"waits": chain.waits.table, "wanted": chain.waits.wanted},
+        "wait_plan": lambda: {"wait_plan": chain.wait_plan.to_frame()},
+        "orders": lambda: {"orders": chain.orders},
+        "idle": lambda: {f"idle_{by}": table for by, table in chain.idle.items()},
+        "drivers": lambda: {"drivers": chain.drivers},
+        "segments": lambda: {"segments": chain.segments.profiles, "segment_members": chain.segments.members},
+        "parts": lambda: {"parts": chain.parts.table, "parts_forecast": chain.parts.forecast},
+        "gpu_type_plans": lambda: _pools("gpu_type_plans", chain.gpu_type_plans),
+        "scenarios": lambda: {"scenarios": chain.scenarios.table},
+        "purchase_mix": lambda: {"purchase_mix": purchase_costs(chain.requirement, chain.settings)},
+    }
+    if chain.settings.pool == "cluster":
+        stages["cluster_plans"] = lambda: _pools("cluster_plans", chain.cluster_plans)
+    found = (chain.skipped.attempt(name, compute) for name, compute in stages.items())
+    return {name: table for tables in found for name, table in (tables or {}).items()}
+
+
+def _pools(name: str, plans: GpuTypePlans) -> dict[str, pd.DataFrame]:
+    return {name: plans.table, f"{name}_by_bin": plans.by_bin}
 
 
 def _write(

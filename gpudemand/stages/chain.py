@@ -8,11 +8,12 @@ from functools import cached_property
 
 import pandas as pd
 
-from gpudemand._validation import Skipped
+from gpudemand._validation import InputError, Skipped
+from gpudemand.forecast import Forecaster
 from gpudemand.planning.capacity.wait_plan import WaitPlan
-from gpudemand.planning.scenarios.programme import Programme, add_programmes
+from gpudemand.planning.scenarios.programme import PlannedWork, add_programmes
 from gpudemand.stages.drivers import explain_change
-from gpudemand.stages.gpu_types import GpuTypePlans, check_installed, gpu_type_numbers, plan_gpu_types
+from gpudemand.stages.gpu_types import NOUNS, GpuTypePlans, check_installed, gpu_type_numbers, plan_gpu_types
 from gpudemand.stages.idle import idle_hours
 from gpudemand.stages.orders import compare_orders
 from gpudemand.stages.parts import Parts, forecast_parts, with_programmes
@@ -36,22 +37,25 @@ class Chain:
     ----------
     source : Source
         Where ``until`` is before the end of the log, the log as it stood then.
-    programmes : sequence of Programme, default=()
+    programmes : sequence of Programme or Serving, default=()
         Work to come that is in no log yet.
     begin : callable, optional
         Called with the name of each stage as it begins.
+    forecasters : sequence of Forecaster, default=()
+        Candidates for the forecast of the total, besides our own.
     """
 
     def __init__(
         self,
         source: Source,
-        programmes: Sequence[Programme] = (),
+        programmes: Sequence[PlannedWork] = (),
         begin: Callable[[str], None] | None = None,
+        forecasters: Sequence[Forecaster] = (),
     ) -> None:
         check_installed(source)
         self.source, settings = source, source.settings
         self.settings = replace(settings, horizon=settings.horizon or default_horizon(source))
-        self.programmes = tuple(programmes)
+        self.programmes, self.forecasters = tuple(programmes), tuple(forecasters)
         self.skipped = Skipped()
         self.begin = begin or (lambda step: None)
 
@@ -86,14 +90,14 @@ class Chain:
         """Selected model and its backtest; the forecast is of the work in the log."""
         total = self.usage.total
         self.begin("Backtesting forecasters")
-        return select_and_forecast(total, self.settings.horizon, self.settings.service_level)
+        return select_and_forecast(total, self.settings.horizon, self.settings.service_level, self.forecasters)
 
     @cached_property
     def demand(self) -> SelectedForecast:
         """`selected`, its forecast with the programmes."""
         forecast = self.selected.forecast
         for series in forecast["unique_id"].unique() if self.programmes else ():
-            forecast = add_programmes(forecast, self.programmes, series)
+            forecast = add_programmes(forecast, self.programmes, series, peak=series != MEAN)
         return replace(self.selected, forecast=forecast)
 
     @cached_property
@@ -141,6 +145,14 @@ class Chain:
         return plan_gpu_types(self.source, self.demand, parts, self.requirement, self.settings)
 
     @cached_property
+    def cluster_plans(self) -> GpuTypePlans:
+        """Plans by cluster, where each is a pool of its own."""
+        if self.settings.pool != "cluster":
+            raise InputError('all clusters are planned as one pool; cluster="each" makes each of them one of its own.')
+        parts = self.skipped.attempt("parts", lambda: self.parts)
+        return plan_gpu_types(self.source, self.demand, parts, self.requirement, self.settings, by="cluster")
+
+    @cached_property
     def scenarios(self) -> Scenarios:
         """Requirements if the workload changes."""
         segments, requirement = self.skipped.attempt("segments", lambda: self.segments), self.requirement
@@ -152,7 +164,10 @@ class Chain:
         """The headline: plain numbers, texts and None."""
         risk = risk_table(self.requirement)
         types = self.skipped.attempt("gpu_type_plans", lambda: self.gpu_type_plans)
+        if self.settings.pool == "cluster":
+            types = self.skipped.attempt("cluster_plans", lambda: self.cluster_plans)
         numbers = headline(self.requirement, self.demand, self.usage.tables["log"], self.settings)
         waits = self.skipped.attempt("wait_plan", lambda: self.wait_plan)
+        numbers["pool"] = NOUNS[self.settings.pool]
         numbers["availability"] = None if waits is None else waits.availability
         return numbers | risk_numbers(self.requirement, self.demand, risk) | gpu_type_numbers(types)

@@ -1,4 +1,4 @@
-"""Capacity plans by GPU type, beside the plan for all types as one pool."""
+"""Capacity plans by GPU type or by cluster, beside the plan for all of them as one pool."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from gpudemand.stages.usage_tables import MEAN, PEAK
 
 #: The row above the types.
 ALL = "all, as one pool"
+NOUNS = {"gpu_type": "GPU type", "cluster": "cluster"}
 _REQUIRED = [f"required_{share}" for share in SHARES]
 
 
@@ -51,21 +52,26 @@ def check_installed(source: Source) -> None:
     InputError
         If a type is missing; names it.
     """
-    installed = source.settings.installed
+    installed, pool = source.settings.installed, source.settings.pool
     if not isinstance(installed, Mapping):
         return
-    missing = [name for name in source.names("gpu_type") if name not in installed]
+    missing = [name for name in source.names(pool) if name not in installed]
     if missing:
         raise InputError(
             f"installed has no number for {missing[0]!r}.{nearest(missing[0], installed)} "
-            "It needs one for each GPU type in the log, 0 for a retired one."
+            f"It needs one for each {NOUNS[pool]} in the log, 0 for a retired one."
         )
 
 
 def plan_gpu_types(
-    source: Source, selected: SelectedForecast, parts: Parts | None, requirement: Requirement, settings: Settings
+    source: Source,
+    selected: SelectedForecast,
+    parts: Parts | None,
+    requirement: Requirement,
+    settings: Settings,
+    by: str = "gpu_type",
 ) -> GpuTypePlans:
-    """Plan capacity for each GPU type as a pool of its own: jobs do not move between types.
+    """Plan capacity for each GPU type (or cluster) as a pool of its own: jobs do not move between types.
 
     Means are scaled to the forecast of the total. Medians and upper bounds are raised where their sum is below that of
     the total, so that at every probability the types require at least as many GPUs as one pool.
@@ -80,6 +86,8 @@ def plan_gpu_types(
     requirement : Requirement
         Of the total.
     settings : Settings
+    by : {"gpu_type", "cluster"}, default="gpu_type"
+        What a pool is, and the name of its column.
 
     Returns
     -------
@@ -88,23 +96,26 @@ def plan_gpu_types(
     Raises
     ------
     InputError
-        If the log names fewer than two GPU types.
+        If the log names fewer than two of them.
     """
-    if len(source.names("gpu_type")) < 2:
-        raise InputError("the log names fewer than two GPU types, so the plan is for one pool.")
-    model = parts.model if parts is not None and parts.by == "gpu_type" else selected.model
-    plans = _plans(source, model, selected, settings)
+    if len(source.names(by)) < 2:
+        raise InputError(f"the log names fewer than two {NOUNS[by]}s, so the plan is for one pool.")
+    model = parts.model if parts is not None and parts.by == by else selected.model
+    # A number by name is one of these, or else only their sum is known.
+    known = replace(settings, installed=settings.total_installed) if by != settings.pool else settings
+    plans = _plans(source, model, selected, settings, by)
     rows = [_row(ALL, requirement, requirement.installed)]
-    rows += [_row(name, plan, _installed(name, plan, settings)) for name, plan in plans.items()]
-    table = with_date_dtype(pd.DataFrame([*rows, *_unused_types(plans, settings)]), selected.forecast["ds"])
+    rows += [_row(name, plan, _installed(name, plan, known)) for name, plan in plans.items()]
+    rows = [{by: row.pop("pool"), **row} for row in [*rows, *_unused_types(plans, known)]]
+    table = with_date_dtype(pd.DataFrame(rows), selected.forecast["ds"])
     by_bin = pd.concat({name: plan.envelope().drop(columns="installed") for name, plan in plans.items()})
-    by_bin = by_bin.reset_index(level=0, names="gpu_type").reset_index(drop=True)
-    return GpuTypePlans(table.astype({"gpu_type": STRING}), by_bin.astype({"gpu_type": STRING}))
+    by_bin = by_bin.reset_index(level=0, names=by).reset_index(drop=True)
+    return GpuTypePlans(table.astype({by: STRING}), by_bin.astype({by: STRING}))
 
 
 def first_shortfall(table: pd.DataFrame) -> dict[str, Any] | None:
     """Row of the type with the earliest crossing; None if there is none."""
-    short = table[table["first_crossing"].notna() & (table["gpu_type"] != ALL)]
+    short = table[table["first_crossing"].notna() & (table.iloc[:, 0] != ALL)]
     return None if short.empty else short.sort_values("first_crossing", kind="stable").iloc[0].to_dict()
 
 
@@ -118,21 +129,20 @@ def gpu_type_numbers(types: GpuTypePlans | None) -> dict[str, object]:
     """
     first = {} if types is None else first_shortfall(types.table) or {}
     dates = {f"type_{name}": first[name].isoformat() if first else None for name in ("first_crossing", "order_by")}
-    return {"first_short_type": first.get("gpu_type"), **dates}
+    return {"first_short_type": next(iter(first.values()), None), **dates}
 
 
-def _plans(source: Source, model: str, selected: SelectedForecast, settings: Settings) -> dict[str, Requirement]:
+def _plans(
+    source: Source, model: str, selected: SelectedForecast, settings: Settings, by: str
+) -> dict[str, Requirement]:
     """Plans by the name of the type, the largest requirement first."""
     value = {MEAN: source.demand, PEAK: "gpus_peak"}
-    usage = {
-        basis: source.usage("gpu_type", settings.freq, value[basis])
-        for basis in selected.forecast["unique_id"].unique()
-    }
+    usage = {basis: source.usage(by, settings.freq, value[basis]) for basis in selected.forecast["unique_id"].unique()}
     forecast = pd.concat([_forecast(series, basis, model, selected, settings) for basis, series in usage.items()])
-    max_held = source.most_held("gpu_type")
+    max_held = source.most_held(by)
     plans = {}
     for name, most in max_held[max_held > 0].items():
-        of_type = forecast[forecast["gpu_type"] == name].drop(columns="gpu_type")
+        of_type = forecast[forecast["pool"] == name].drop(columns="pool")
         plans[str(name)] = plan_requirement(of_type, most, replace(settings, installed=None))
     return dict(sorted(plans.items(), key=lambda item: -item[1].required))
 
@@ -140,8 +150,8 @@ def _plans(source: Source, model: str, selected: SelectedForecast, settings: Set
 def _forecast(
     usage: pd.DataFrame, basis: str, model: str, selected: SelectedForecast, settings: Settings
 ) -> pd.DataFrame:
-    """Forecast every type, as `plan_requirement` takes it, with the name in the column ``gpu_type``."""
-    rows = forecast_with(model, usage, settings.horizon, levels_for(settings.service_level))
+    """Forecast every type, as `plan_requirement` takes it, with the name in the column ``pool``."""
+    rows = forecast_with(model, usage, settings.horizon, levels_for(settings.service_level), selected.others)
     if basis == MEAN:
         rows = scale_to_total(rows, model, selected.forecast, selected.model)
     total = selected.forecast[selected.forecast["unique_id"] == basis].set_index("ds")
@@ -151,7 +161,7 @@ def _forecast(
     together = rows.groupby("ds")[upper].sum()
     factor = (total[upper] / together.where(together > 0)).clip(lower=1.0).fillna(1.0)
     rows = rows.assign(**{name: rows[name] * rows["ds"].map(factor[name]) for name in upper})
-    return rows.rename(columns={"unique_id": "gpu_type"}).assign(unique_id=basis)
+    return rows.rename(columns={"unique_id": "pool"}).assign(unique_id=basis)
 
 
 def _installed(name: str, plan: Requirement, settings: Settings) -> float | None:
@@ -163,7 +173,7 @@ def _installed(name: str, plan: Requirement, settings: Settings) -> float | None
 
 def _row(name: str, plan: Requirement, installed: float | None) -> dict[str, object]:
     counts = dict(zip(_REQUIRED, risk_table(plan)["required"], strict=True))
-    row: dict[str, object] = {"gpu_type": name, **counts, "required": plan.required}
+    row: dict[str, object] = {"pool": name, **counts, "required": plan.required}
     if installed is None:
         return row
     first = plan.crossing("required", installed)
@@ -176,5 +186,5 @@ def _unused_types(plans: dict[str, Requirement], settings: Settings) -> list[dic
     given = settings.installed if isinstance(settings.installed, Mapping) else {}
     zeros = dict.fromkeys([*_REQUIRED, "required", "shortfall"], 0.0)
     never = dict.fromkeys(("first_crossing", "order_by"), pd.NaT)
-    rows = ({"gpu_type": name, "installed": float(count)} for name, count in given.items() if name not in plans)
+    rows = ({"pool": name, "installed": float(count)} for name, count in given.items() if name not in plans)
     return [{**row, **zeros, **never} for row in rows]

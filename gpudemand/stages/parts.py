@@ -11,7 +11,7 @@ import pandas as pd
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError
 from gpudemand.metrics import evaluate
-from gpudemand.planning.scenarios.programme import Programme, add_programmes
+from gpudemand.planning.scenarios.programme import PlannedWork, add_programmes
 from gpudemand.stages.selection import (
     LEVELS,
     NAIVE_NAMES,
@@ -96,7 +96,7 @@ def forecast_parts(
     return Parts(by, model, usage, forecast, _table(usage, forecast, model, selected, evaluated))
 
 
-def with_programmes(parts: Parts, programmes: Sequence[Programme]) -> Parts:
+def with_programmes(parts: Parts, programmes: Sequence[PlannedWork]) -> Parts:
     """Add a part for each programme; its usage so far is zero."""
     for programme in programmes:
         ds = parts.forecast["ds"].drop_duplicates().sort_values()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
+from sklearn.base import clone
 
 from gpudemand._validation import InputError
 from gpudemand.forecast import (
@@ -129,6 +131,8 @@ class SelectedForecast:
         ``unique_id``, ``ds``, ``cutoff``, ``y`` and the models' columns.
     forecast, baseline : DataFrame
         Forecast of the selected model at `LEVELS`, and that of the best naive method.
+    others : tuple of Forecaster
+        Candidates besides our own.
     """
 
     model: str
@@ -137,6 +141,7 @@ class SelectedForecast:
     backtest: pd.DataFrame
     forecast: pd.DataFrame
     baseline: pd.DataFrame
+    others: tuple[Forecaster, ...] = ()
 
     def score(self, series: str) -> pd.Series:
         """Row of `scores` for one series and the selected model."""
@@ -148,7 +153,9 @@ class SelectedForecast:
         return rows.sort_values("wape", kind="stable").iloc[0]
 
 
-def select_and_forecast(usage: pd.DataFrame, horizon: int, service_level: float = 0.95) -> SelectedForecast:
+def select_and_forecast(
+    usage: pd.DataFrame, horizon: int, service_level: float = 0.95, others: Sequence[Forecaster] = ()
+) -> SelectedForecast:
     """Select a forecaster on rolling origins, evaluate it on later ones, and forecast with it.
 
     Parameters
@@ -159,6 +166,8 @@ def select_and_forecast(usage: pd.DataFrame, horizon: int, service_level: float 
         Bins to forecast.
     service_level : float, default=0.95
         Quantile that the forecast has to hold, besides `LEVELS`.
+    others : sequence of Forecaster
+        Candidates besides our own.
 
     Returns
     -------
@@ -170,13 +179,13 @@ def select_and_forecast(usage: pd.DataFrame, horizon: int, service_level: float 
         If the history is too short for the horizon.
     """
     windows = split_windows(usage["ds"].nunique(), horizon, _bins_of_week(usage))
-    backtest, evaluates = run_backtest(usage, horizon, windows)
+    backtest, evaluates = run_backtest(usage, horizon, windows, others)
     model = best_model(backtest[~evaluates])
     naive = str(_wape_by_model(backtest[evaluates])[NAIVE_NAMES].idxmin())
     scores = _score(backtest[~evaluates], backtest[evaluates], usage)
     level = levels_for(service_level)
-    forecasts = (forecast_with(name, usage, horizon, level) for name in (model, naive))
-    return SelectedForecast(model, windows, scores, backtest, *forecasts)
+    forecast, baseline = (forecast_with(name, usage, horizon, level, others) for name in (model, naive))
+    return SelectedForecast(model, windows, scores, backtest, forecast, baseline, tuple(others))
 
 
 def levels_for(service_level: float) -> list[float]:
@@ -190,7 +199,9 @@ def levels_for(service_level: float) -> list[float]:
     return sorted({*LEVELS, round(100 * (2 * service_level - 1), 6)})
 
 
-def run_backtest(usage: pd.DataFrame, horizon: int, windows: BacktestWindows) -> tuple[pd.DataFrame, pd.Series]:
+def run_backtest(
+    usage: pd.DataFrame, horizon: int, windows: BacktestWindows, others: Sequence[Forecaster] = ()
+) -> tuple[pd.DataFrame, pd.Series]:
     """Backtest the candidates at the origins of all windows.
 
     Parameters
@@ -200,6 +211,8 @@ def run_backtest(usage: pd.DataFrame, horizon: int, windows: BacktestWindows) ->
     horizon : int
         Length of a window in bins.
     windows : BacktestWindows
+    others : sequence of Forecaster
+        Candidates besides our own.
 
     Returns
     -------
@@ -208,7 +221,7 @@ def run_backtest(usage: pd.DataFrame, horizon: int, windows: BacktestWindows) ->
     evaluates : Series of bool
         Rows of the evaluation windows; the others are for selection.
     """
-    candidates = make_candidates(usage, horizon, windows)
+    candidates = [*others, *make_candidates(usage, horizon, windows)]
     step = windows.step or horizon
     with warnings.catch_warnings():
         # Early origins have short histories; that of the forecast is checked against the horizon.
@@ -260,9 +273,13 @@ def _bins_of_week(usage: pd.DataFrame) -> int:
     return week_length(infer_freq(times)) if len(times) > 1 else 1
 
 
-def forecast_with(model: str, usage: pd.DataFrame, horizon: int, level: list[float]) -> pd.DataFrame:
+def forecast_with(
+    model: str, usage: pd.DataFrame, horizon: int, level: list[float], others: Sequence[Forecaster] = ()
+) -> pd.DataFrame:
     """Forecast by the candidate of a name, fitted to all of the history."""
-    return {candidate.__name__: candidate for candidate in CANDIDATES}[model]().fit(usage).predict(horizon, level=level)
+    candidates = [*others, *(candidate() for candidate in CANDIDATES)]
+    chosen = next(candidate for candidate in candidates if candidate.column_name() == model)
+    return clone(chosen).fit(usage).predict(horizon, level=level)
 
 
 def _wape_by_model(backtest: pd.DataFrame) -> pd.Series:

@@ -22,7 +22,8 @@ BY = ("user", "group", "cluster", "gpu_type", "partition", "qos", "namespace", "
 class Settings:
     """Parameters of `Study`, under the same names; a horizon of 0 is yet to be derived.
 
-    ``installed_from`` is ``"pulled"`` where the number installed is what the nodes said rather than given.
+    ``installed_from`` is ``"pulled"`` where the number installed is what the nodes said rather than given; ``pool`` is
+    what a number installed by name is the number of: a ``"gpu_type"``, or a ``"cluster"`` that is a pool of its own.
 
     Raises
     ------
@@ -50,6 +51,7 @@ class Settings:
     until: object = None
     prices: tuple[float, float] | None = None
     installed_from: str = "given"
+    pool: str = "gpu_type"
 
     def __post_init__(self) -> None:
         check_choice("by", self.by, BY)

@@ -15,7 +15,7 @@ from gpudemand.metrics import levels
 from gpudemand.planning.capacity.quantiles import pick_model
 from gpudemand.planning.capacity.wait_plan import WaitPlan, plan_waits
 from gpudemand.planning.queue.calibration import effective_capacity
-from gpudemand.planning.scenarios.programme import Programme
+from gpudemand.planning.scenarios.programme import PlannedWork
 from gpudemand.stages.log_tables import period_end
 from gpudemand.stages.selection import SelectedForecast
 from gpudemand.stages.settings import Settings
@@ -23,7 +23,7 @@ from gpudemand.stages.source import tells_waits
 from gpudemand.stages.usage_tables import MEAN, WAIT, UsageTables
 from gpudemand.units import SECONDS_PER_HOUR
 from gpudemand.usage.series import recorded_until
-from gpudemand.usage.waits import wait_table
+from gpudemand.usage.waits import checked_wait_tables
 
 ALL = "all"
 #: Period whose waits tell how many of the GPUs run jobs.
@@ -77,8 +77,8 @@ def compute_waits(jobs: pd.DataFrame, usage: UsageTables, settings: Settings) ->
     wanted, attrs = usage.total[usage.total["unique_id"] == MEAN], jobs.attrs
     jobs = jobs[jobs["submit"] <= period_end(usage.total)].reset_index(drop=True)
     jobs.attrs = attrs
-    by_size = wait_table(jobs, "size", tz=settings.tz)
-    table = pd.concat([wait_table(jobs, tz=settings.tz), by_size.set_axis(by_size.index.astype(STRING))])
+    every, by_size = checked_wait_tables(jobs, [None, "size"], settings.tz)
+    table = pd.concat([every, by_size.set_axis(by_size.index.astype(STRING))])
     hours = (table[list(_SECONDS)] / SECONDS_PER_HOUR).rename(columns=lambda name: name.replace("_s", "_h"))
     others = table.drop(columns=["jobs", *_SECONDS])
     table = pd.concat([table[["jobs"]], hours, others], axis=1).rename_axis("size").reset_index()
@@ -93,7 +93,7 @@ def _check_tells_waits(jobs: pd.DataFrame) -> None:
 
 def plan_for_waits(
     jobs: pd.DataFrame,
-    programmes: Sequence[Programme],
+    programmes: Sequence[PlannedWork],
     selected: SelectedForecast,
     installed: float,
     settings: Settings,
@@ -104,7 +104,7 @@ def plan_for_waits(
     ----------
     jobs : DataFrame
         Canonical job table.
-    programmes : sequence of Programme
+    programmes : sequence of Programme or Serving
         Their jobs are among those that futures are drawn from.
     selected : SelectedForecast
         Its forecast of the series ``mean`` is read.
@@ -161,7 +161,7 @@ def as_forecast(plan: WaitPlan, forecast: pd.DataFrame) -> pd.DataFrame:
     return forecast[forecast["unique_id"] == MEAN].assign(unique_id=WAIT, **needed)
 
 
-def _with_programmes(jobs: pd.DataFrame, programmes: Sequence[Programme]) -> pd.DataFrame:
+def _with_programmes(jobs: pd.DataFrame, programmes: Sequence[PlannedWork]) -> pd.DataFrame:
     """Jobs of the log, and those of the programmes as if they had run, time and again, until it ends."""
     if not programmes:
         return jobs

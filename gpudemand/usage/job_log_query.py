@@ -169,7 +169,8 @@ class JobLogQuery:
                 FILTER (waiting) AS factor FROM counted, total WHERE NOT started),
             means AS (SELECT *, avg(length) FILTER (started) OVER (PARTITION BY gpus ORDER BY length DESC) AS expected
                 FROM counted)
-            SELECT code, submit_us, CAST(least({until}, submit_us + CASE WHEN waiting THEN greatest(1, factor) ELSE 1 END
+            SELECT code, submit_us, CAST(least({until}, submit_us
+                + CASE WHEN waiting THEN greatest(1, factor) ELSE 1 END
                 * coalesce(expected, greatest(length, mean), 0)) AS BIGINT), gpus
             FROM means, total, passed WHERE open ORDER BY ALL""")
 

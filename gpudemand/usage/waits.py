@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
@@ -61,7 +63,20 @@ def wait_table(jobs: pd.DataFrame, by: str | None = None, *, tz: object = None) 
     1        1          0.0            0.0              1.00
     5-8      2       4500.0            0.5              2.25
     """
-    log = _with_waits(jobs, tz)
+    given = as_pandas(jobs, "jobs")
+    _check_times(given)
+    log = check_jobs(given, tz=tz, allow_unknown=True)
+    return checked_wait_tables(log[given["submit"].notna().to_numpy()], [by], tz)[0]
+
+
+def checked_wait_tables(jobs: pd.DataFrame, keys: Sequence[str | None], tz: object) -> list[pd.DataFrame]:
+    """`wait_table` by several keys, of what `check_jobs` has returned."""
+    _check_times(jobs)
+    log = _with_waits(jobs)
+    return [_table(log, by, tz) for by in keys]
+
+
+def _table(log: pd.DataFrame, by: str | None, tz: object) -> pd.DataFrame:
     groups = _groups(log, by, tz)
     started = log[log["wait_s"].notna()]
     wait = started.groupby(groups, observed=True)["wait_s"]
@@ -93,14 +108,16 @@ def bounded_slowdown(wait_s: FloatArray, run_s: FloatArray, bound_s: float = BOU
     return np.maximum((wait_s + run_s) / np.maximum(run_s, bound_s), 1.0)
 
 
-def _with_waits(jobs: pd.DataFrame, tz: object) -> pd.DataFrame:
-    """Jobs with GPUs, in new rows, and what is known of their waits."""
-    given = as_pandas(jobs, "jobs")
+def _check_times(jobs: pd.DataFrame) -> None:
     for name in ("submit", "start"):
-        if name not in given or given[name].isna().all():
+        if name not in jobs or jobs[name].isna().all():
             raise InputError(f"the log has no {name} times, so how long jobs waited is unknown; read it with them.")
-    log = check_jobs(given, tz=tz, allow_unknown=True).reset_index(drop=True)
-    log = log[(log["gpus"] > 0) & given["submit"].notna().to_numpy()].reset_index(drop=True)
+
+
+def _with_waits(jobs: pd.DataFrame) -> pd.DataFrame:
+    """Jobs with GPUs, in new rows, and what is known of their waits."""
+    log = jobs[(jobs["gpus"] > 0) & jobs["submit"].notna()].reset_index(drop=True)
+    log.attrs = dict(jobs.attrs)
     if log.empty:
         raise InputError("no job of the log has GPUs and a submit time, so nobody waited for any.")
     log["gave_up"] = gave_up(log)

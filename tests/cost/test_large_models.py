@@ -16,7 +16,7 @@ from gpudemand.cost.large_models.architecture import Transformer
 from gpudemand.cost.large_models.candidates import candidates
 from gpudemand.cost.large_models.configuration import read_configuration
 from gpudemand.cost.large_models.fitting import fit_coefficients
-from gpudemand.cost.large_models.memory import memory_terms, parameter_bytes
+from gpudemand.cost.large_models.memory import MEMORY_PRIORS, memory_parts, memory_terms, parameter_bytes
 from gpudemand.cost.large_models.network import ring_seconds
 from gpudemand.cost.large_models.parallel import LoRA, Parallel
 from gpudemand.cost.large_models.predictor import LargeModelPredictor
@@ -215,6 +215,37 @@ def test_what_is_unknown_is_marginalised_over_what_fits():
     assert {one.checkpointing for _, one in candidates(replace(tight, micro_batch=4, global_batch=None))} == {"full"}
 
 
+def test_a_sharding_that_is_unknown_is_one_of_those_that_fit():
+    half = run_of(model=published("llama-3-70b"), n_gpus=32, parallel=Parallel(sharding=None), optimizer="adamw_bf16")
+    assert not half.is_known
+    found = {one.layout.sharding for _, one in candidates(replace(half, checkpointing="full"))}
+    assert found
+    assert found <= {"zero3", "fsdp"}
+    assert run_of(parallel=Parallel(sharding=None)).layout.sharding == "none"
+    low, high = (memory_terms(replace(half, parallel=Parallel(sharding=kind)))["states"] for kind in ("fsdp", "none"))
+    assert high == pytest.approx(32 * low)
+
+
+def test_states_of_unknown_precision_are_single_half_or_beside_half_weights():
+    open_run = run_of(model=published("qwen-1.8b"), optimizer=None)
+    states = [memory_terms(one)["states"] + memory_terms(one)["parameters"] for _, one in candidates(open_run)]
+    each = [round(amount / open_run.model.n_parameters) for amount in states]
+    assert sorted(each) == [4, 6, 12, 14]
+
+
+def test_logits_are_gone_when_a_layer_is_recomputed():
+    """The peak is at the loss or in the last layer that is recomputed, not at both."""
+    terms = pd.DataFrame([memory_terms(run_of(checkpointing="full", optimizer="sgd", accumulate=2))])
+    weights = {name: mean for name, (mean, _) in MEMORY_PRIORS.items()}
+    parts = memory_parts(terms, weights)
+    saved = weights["activations"] * terms["activations"]
+    assert (parts["logits"] > 0).all()
+    assert parts["activations"] == pytest.approx(saved)
+    parts = memory_parts(terms.assign(recomputed=10 * weights["logits"] * terms["logits"]), weights)
+    assert (parts["logits"] == 0).all()
+    assert (parts["activations"] > saved).all()
+
+
 def test_samples_of_a_replica_are_taken_at_once_unless_they_are_accumulated():
     runs = [
         TrainingJob.from_config("llama-3-8b", 4096, batch_size=32, **options).run
@@ -367,6 +398,42 @@ def test_a_traced_network_is_sharded_and_accumulated(model):
         ({"checkpointing": "selective"}, "'full' or False"),
         ({"accumulate": 3}, "batch_size=64 is not"),
         ({"global_batch": 512}, "from_config"),
+        ({"parallel": Parallel(sharding=None)}, "has to be known"),
     ):
         with pytest.raises(InputError, match=reason):
             cost(**options)
+
+
+def test_measured_jobs_of_ones_own_calibrate_those_alike_the_most():
+    model = CostModel.load()
+    about = {"device": "H100", "n_gpus": 8, "parallel": Parallel(sharding="fsdp"), "checkpointing": "full"}
+    own, near = (
+        TrainingJob.from_config("llama-3-8b", 4096, micro_batch=size, optimizer="adamw", **about) for size in (1, 2)
+    )
+    far = replace(near, n_gpus=512, parallel=Parallel(tensor=8, pipeline=4, sharding="zero1"), micro_batch=16)
+    before = model.predict([own, near, far])
+    measured = 1.5 * before.iloc[0]
+    after = model.calibrate(own, measured["step_time_s"], measured["memory_gib"]).predict([own, near, far])
+    for target in ("step_time_s", "memory_gib"):
+        moved = after[target] / before[target]
+        assert (moved.diff().dropna() < 0).all()
+        assert 1.0 < moved[2] < moved[0] < 1.5
+        width = np.log(after[f"{target}-hi-90"] / after[f"{target}-lo-90"])
+        assert (width < np.log(before[f"{target}-hi-90"] / before[f"{target}-lo-90"])).all()
+    again = model.calibrate(own, [np.nan]).predict([own, near, far])
+    pd.testing.assert_frame_equal(again, before)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "options", "reason"),
+    [
+        ([1.0, 2.0], {}, "2 values for 1 jobs"),
+        (1.0, {"memory_gib": [1.0, 2.0]}, "memory_gib has 2 values"),
+        (-1.0, {}, "step_time_s must be positive"),
+        (1.0, {"memory_gib": 0.0}, "memory_gib must be positive"),
+    ],
+)
+def test_measured_jobs_that_cannot_be(seconds, options, reason):
+    job = TrainingJob.from_config("llama-3-8b", 4096, device="H100")
+    with pytest.raises(InputError, match=reason):
+        CostModel().calibrate(job, seconds, **options)

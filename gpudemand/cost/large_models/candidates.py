@@ -20,11 +20,12 @@ _SLACK = 1.15
 #: Odds that a run recomputes whole layers, if nothing is said: the rule in tuning with plain stacks, not in
 #: pre-training with fused ones.
 _RECOMPUTES = {False: 2.0, True: 0.4}
-#: How AdamW may keep its states, if nothing is said, and the odds.
-_ADAMW = {"adamw": 1.0, "adamw_bf16": 0.5, "adamw_8bit": 0.25}
+#: How AdamW may keep its states, if nothing is said, and the odds; and those of weights in half precision beside
+#: states in single precision, as DeepSpeed keeps them on one GPU too.
+_ADAMW, _BOTH = {"adamw": 1.0, "adamw_bf16": 0.5, "adamw_8bit": 0.25}, 0.25
 #: Layouts that stay of those that fit, fastest first, and the odds of each to the one before.
 _LAYOUTS, _ODDS = 4, 0.5
-_MEANS = {name: mean for priors in (MEMORY_PRIORS,) for name, (mean, _) in priors.items()}
+_NEEDS = {name: mean for name, (mean, _) in MEMORY_PRIORS.items()}
 _SPEEDS = {name: mean for name, (mean, _) in TIME_PRIORS.items()}
 
 
@@ -45,7 +46,7 @@ def candidates(run: TrainingRun) -> list[tuple[float, TrainingRun]]:
     """
     if run.is_known and not _has_open_states(run):
         return [(1.0, run)]
-    layouts = [run] if run.parallel is not None else plausible_layouts(run)
+    layouts = [run] if run.parallel is not None and run.layout.sharding is not None else plausible_layouts(run)
     weights = [_ODDS**place for place in range(len(layouts))]
     found = [
         (weight * odds, one)
@@ -59,7 +60,9 @@ def candidates(run: TrainingRun) -> list[tuple[float, TrainingRun]]:
 def _weighted(runs: list[TrainingRun]) -> list[tuple[float, TrainingRun]]:
     """Probabilities of runs of one layout, which sum to 1."""
     odds = [
-        (_RECOMPUTES[run.is_tuned] if run.checkpointing == "full" else 1.0) * _ADAMW.get(run.optimizer or "", 1.0)
+        (_RECOMPUTES[run.is_tuned] if run.checkpointing == "full" else 1.0)
+        * _ADAMW.get(run.optimizer or "", 1.0)
+        * (_BOTH if run.n_gpus == 1 and run.layout.sharding != "none" else 1.0)
         for run in runs
     ]
     return [(one / sum(odds), run) for one, run in zip(odds, runs, strict=True)]
@@ -75,19 +78,21 @@ def _filled(run: TrainingRun, *, smallest: bool = False) -> Iterator[TrainingRun
     levels = (False, "full") if run.checkpointing is None else (run.checkpointing,)
     optimizers = list(_ADAMW) if _has_open_states(run) else [run.optimizer or "adamw"]
     for optimizer, level, size in itertools.product(optimizers, levels, run.micro_batches()[: 1 if smallest else None]):
-        yield replace(run if run.micro_batch else run.with_batch(size), checkpointing=level, optimizer=optimizer)
+        way = replace(run if run.micro_batch else run.with_batch(size), checkpointing=level, optimizer=optimizer)
+        yield way
+        if run.n_gpus == 1 and optimizer == "adamw" and _has_open_states(run):
+            yield replace(way, parallel=Parallel(1, sharding="zero1"))
 
 
 def _fitting(runs: list[TrainingRun]) -> list[TrainingRun]:
-    needed = memory_bytes(pd.DataFrame(list(map(memory_terms, runs))), _MEANS)
+    needed = memory_bytes(pd.DataFrame(list(map(memory_terms, runs))), _NEEDS)
     fit = [run for run, size in zip(runs, needed, strict=True) if size <= _SLACK * run.device.usable_memory_gib * GIB]
     return fit or [runs[int(needed.argmin())]]
 
 
 def plausible_layouts(run: TrainingRun) -> list[TrainingRun]:
     """The run with each of the fastest layouts that fit, fastest first."""
-    usual = replace(run, optimizer=run.optimizer or "adamw")
-    ways = [one for layout in layouts_of(usual) for one in _filled(layout, smallest=True)]
+    ways = [one for layout in layouts_of(run) for one in _filled(layout, smallest=True)]
     if not ways:
         shown = f"micro_batch={run.micro_batch} and global_batch={run.global_batch}"
         raise InputError(f"no usual layout of n_gpus={run.n_gpus} suits {shown}; change one of them, or give parallel.")
@@ -100,7 +105,13 @@ def plausible_layouts(run: TrainingRun) -> list[TrainingRun]:
 
 
 def layouts_of(run: TrainingRun) -> list[TrainingRun]:
-    """The run with every layout in the usual degrees: tensor parallelism within a node, pipelines, and sharding."""
+    """The run with every layout in the usual degrees: tensor parallelism within a node, pipelines, and sharding.
+
+    Of a run whose degrees are known, with every sharding.
+    """
+    if run.parallel is not None:
+        kinds = ("zero1", "none") if run.layout.pipeline > 1 else ("zero1", "zero2", "zero3", "fsdp", "none")
+        return [replace(run, parallel=replace(run.layout, sharding=kind)) for kind in kinds]
     node = int(run.device.node_gpus)
     tensors = [size for size in (1, 2, 4, 8) if size <= min(node, run.n_gpus)]
     pipelines = [size for size in (1, 2, 4, 8, 16) if size <= run.model.layers]

@@ -1,19 +1,26 @@
-"""Coefficients of physical terms by robust maximum a posteriori in log error, with an effect of each source."""
+"""Coefficients of physical terms by robust maximum a posteriori in log error, with intervals of sources never seen."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
 from gpudemand._typing import FloatArray, IntArray
+from gpudemand.cost.large_models.own_runs import OwnRuns
+from gpudemand.cost.regression.conformal import ConformityScores
 
 #: Standard deviations of the logarithm: of a measurement around its source's mean, and of sources (projects differ in
 #: software, data and what they call a step).
 NOISE, SOURCE = 0.12, 0.2
+#: Rows of held-out errors that the prior scale of a class of runs is worth.
+_SCALE_ROWS = 10.0
+#: Log error from which on errors count no more for the scale.
+_LARGEST = 0.5
 Formula = Callable[[pd.DataFrame, Mapping[str, float]], FloatArray]
 
 
@@ -73,3 +80,112 @@ def fit_coefficients(
     found = least_squares(residuals, start, method="trf", max_nfev=40).x
     coefficients = dict(zip(names, np.exp(found[: len(names)]).tolist(), strict=True))
     return Fitted(coefficients, dict(zip(map(str, groups[1]), found[len(names) :].tolist(), strict=True)))
+
+
+@dataclass
+class Target:
+    """A fitted formula of one amount: coefficients, scale of the log error by class, and scores of held-out sources."""
+
+    formula: Formula
+    priors: dict[str, tuple[float, float]]
+    fitted: Fitted = field(default_factory=lambda: Fitted({}, {}))
+    scales: dict[str, float] = field(default_factory=dict)
+    scores: ConformityScores = field(default_factory=lambda: ConformityScores(np.zeros(1), np.ones(1)))
+    own_runs: OwnRuns | None = None
+
+    def log_mean(self, expansion: tuple[IntArray, FloatArray, pd.DataFrame], n: int) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance over the ways of the log amount of each of `n` runs."""
+        rows, weights, terms = expansion
+        logs = np.log(self.formula(terms, self.fitted.coefficients))
+        mean = np.bincount(rows, weights * logs, minlength=n)
+        variance = np.bincount(rows, weights * (logs - mean[rows]) ** 2, minlength=n)
+        return np.asarray(mean, dtype=float), np.asarray(variance, dtype=float)
+
+    def fit(self, expansion: tuple[IntArray, FloatArray, pd.DataFrame], y: FloatArray, about: pd.DataFrame) -> None:
+        """Fit to measured amounts; intervals are about sources that are not in the training data.
+
+        Parameters
+        ----------
+        expansion : tuple
+            Rows, weights and terms of the ways.
+        y : ndarray of shape (n_rows,)
+            NaN where unknown.
+        about : DataFrame of shape (n_rows, 2)
+            ``source`` and ``class``.
+        """
+        known = np.isfinite(y)
+        source = about["source"].to_numpy(dtype=object)
+        error, spread = np.full(len(y), np.nan), np.zeros(len(y))
+        for name in pd.unique(source[known]):
+            out = source == name
+            self.fitted = self._fit(expansion, y, source, known & ~out)
+            mean, variance = self.log_mean(expansion, len(y))
+            error[out], spread[out] = (np.log(y) - mean)[out], variance[out]
+        self.fitted = self._fit(expansion, y, source, known)
+        kinds, codes = about["class"].to_numpy(dtype=object)[known], pd.factorize(source[known])[0]
+        self.scales = _scales(error[known], spread[known], kinds, codes)
+        scale = self._scale(kinds, spread[known])
+        self.scores = _scores(error[known] / scale, codes)
+
+    def _fit(self, expansion: tuple[IntArray, FloatArray, pd.DataFrame], y: Any, source: Any, use: Any) -> Fitted:
+        rows, weights, terms = expansion
+        place = np.cumsum(use) - 1
+        ways = use[rows]
+        chosen = (terms[ways], weights[ways], place[rows[ways]])
+        return fit_coefficients(self.formula, *chosen, y[use], source[use], self.priors)
+
+    def _scale(self, kinds: Any, spread: FloatArray) -> FloatArray:
+        own = np.array([self.scales[kind] for kind in kinds])
+        return np.asarray(np.hypot(own, np.sqrt(spread)))
+
+    def calibrate(self, expansion: Any, kinds: list[str], y: FloatArray, at: FloatArray) -> None:
+        """Take the errors of a few measured amounts, NaN where unknown, of runs with these `coordinates`."""
+        known = np.isfinite(y)
+        mean, variance = self.log_mean(expansion, len(kinds))
+        own = np.array([self.scales[kind] for kind in kinds])
+        error = (np.log(y, where=known, out=np.zeros(len(y))) - mean) / own
+        self.own_runs = OwnRuns.of(at[known], error[known], (variance / own**2)[known]) if known.any() else None
+
+    def predict(
+        self, expansion: Any, kinds: list[str], levels: Sequence[float], least: FloatArray, at: FloatArray | None = None
+    ) -> FloatArray:
+        """Amounts and their intervals, shape (n, 1 + 2 n_levels), none below `least`."""
+        mean, scale = self._located(expansion, kinds, at)
+        return np.maximum(self.scores.intervals(np.exp(mean), scale, levels), least[:, None])
+
+    def probability_below(
+        self, expansion: Any, kinds: list[str], limit: FloatArray, at: FloatArray | None = None
+    ) -> FloatArray:
+        """Probability that the amount is below a limit."""
+        mean, scale = self._located(expansion, kinds, at)
+        return self.scores.cdf((np.log(limit) - mean) / scale)
+
+    def _located(self, expansion: Any, kinds: list[str], at: FloatArray | None) -> tuple[FloatArray, FloatArray]:
+        """Mean and scale of the log amount, given measured runs where the `coordinates` of these are known."""
+        mean, variance = self.log_mean(expansion, len(kinds))
+        if self.own_runs is None or at is None:
+            return mean, self._scale(kinds, variance)
+        own = np.array([self.scales[kind] for kind in kinds])
+        shift, left = self.own_runs.posterior(at)
+        return mean + own * shift, np.asarray(np.hypot(own * np.sqrt(left), np.sqrt(variance)))
+
+
+def _scores(errors: FloatArray, sources: IntArray) -> ConformityScores:
+    """Scaled errors in which each source weighs the same, however many rows it has."""
+    order = np.argsort(errors, kind="stable")
+    weights = 1.0 / np.bincount(sources)[sources]
+    return ConformityScores(errors[order], weights[order] / weights.sum())
+
+
+def _scales(error: FloatArray, spread: FloatArray, kinds: Any, sources: IntArray) -> dict[str, float]:
+    """Scale of the held-out log errors by class beyond the spread over the ways, shrunk to that of all."""
+    weight = 1.0 / np.bincount(sources)[sources]
+    beyond = np.clip(np.minimum(np.abs(error), _LARGEST) ** 2 - spread, (NOISE / 2) ** 2, None)
+    pooled = np.average(beyond, weights=weight)
+    scales = {}
+    for kind in ("known", "part unknown", "adapter", "experts"):
+        own = weight * (kinds == kind)
+        rows = own.sum() ** 2 / max((own**2).sum(), 1e-12)
+        total = (own * beyond).sum() / max(own.sum(), 1e-12) * rows + pooled * _SCALE_ROWS
+        scales[kind] = float(np.sqrt(total / (rows + _SCALE_ROWS)))
+    return scales

@@ -20,7 +20,7 @@ _HALF, _SINGLE = 2.0, 4.0
 _BUCKET = 5e8
 #: Bytes of an element of the scores of unfused attention while a layer is recomputed, beyond those saved; stacks with
 #: fused softmax need none.
-_SCORES = 13.0
+_SCORES = 6.0
 #: Parts of a step's memory in the order in which they print.
 PARTS = (
     *("parameters", "gradients", "optimizer states", "activations", "logits"),
@@ -72,10 +72,15 @@ def memory_bytes(terms: pd.DataFrame, coefficients: Mapping[str, float]) -> Floa
 def memory_parts(terms: pd.DataFrame, coefficients: Mapping[str, float]) -> dict[str, FloatArray]:
     """Bytes by purpose (`PARTS`) at the peak of a step."""
     column = {name: terms[name].to_numpy(dtype=float) for name in terms.columns}
-    fused = column["fused"] > 0
+    factor = {
+        name: np.where(column[kind] > 0, coefficients[f"{name}, fused"], coefficients[name])
+        for name, kind in (("activations", "fused"), ("logits", "fused_loss"))
+    }
+    # Logits are gone when the last layer is recomputed.
+    logits, recomputed = factor["logits"] * column["logits"], factor["activations"] * column["recomputed"]
     passing = {
-        name: column[name] * np.where(fused, coefficients[f"{name}, fused"], coefficients[name])
-        for name in ("activations", "logits")
+        "activations": factor["activations"] * column["activations"] + np.where(recomputed > logits, recomputed, 0.0),
+        "logits": np.where(recomputed > logits, 0.0, logits),
     }
     gathered = coefficients["gathered"] * column["gathered"]
     # Gradients are made as activations are freed: the peak is at the loss or after the backward pass.
@@ -114,12 +119,14 @@ def _stage_terms(run: TrainingRun, stage: int) -> dict[str, float]:
         else weight * held((dense, experts), "parameters") + _adapter_bytes(run, trained),
         "gradients": gradient * held(trained, "gradients"),
         "states": 0.0 if run.offload in ("optimizer", "all") else state * held(trained, "states"),
-        "activations": _activations(run, stage),
+        "activations": _activations(run, _layers_in_flight(run, stage), run.checkpointing or False),
+        "recomputed": _recomputed(run),
         "logits": _logits(run, stage),
         "gathered": _gathered(run),
         "buffers": _buffers(run, sum(trained), gradient),
         "transient": float(_frees_gradients(run)),
         "fused": float(run.is_tuned or run.compiled),
+        "fused_loss": float(run.compiled or (run.is_tuned and run.attention != "eager")),
         "several": float(run.n_gpus > 1),
     }
 
@@ -142,12 +149,12 @@ def parameter_bytes(run: TrainingRun) -> tuple[float, float, float]:
 
 def _keeps_half_weights(run: TrainingRun) -> bool:
     """Weights in half precision beside the optimizer's copy (Megatron, DeepSpeed), rather than cast when used."""
-    return run.is_tuned or run.layout.sharding.startswith("zero")
+    return run.is_tuned or str(run.layout.sharding).startswith("zero")
 
 
 def _divided(run: TrainingRun, what: str) -> bool:
     order = ("states", "gradients", "parameters")
-    level = {"none": 0, "zero1": 1, "zero2": 2}.get(run.layout.sharding, 3)
+    level = {"none": 0, "zero1": 1, "zero2": 2}.get(str(run.layout.sharding), 3)
     return order.index(what) < level
 
 
@@ -227,22 +234,25 @@ def adapter_inputs(adapter: LoRA, model: Transformer, *, sparse: bool) -> float:
     return _HALF * sum(matrix.inputs for matrix in covered)
 
 
-def _activations(run: TrainingRun, stage: int) -> float:
-    """Saved activations of the layers in flight, and of one layer that is recomputed."""
+def _activations(run: TrainingRun, layers: float, level: bool | str) -> float:
+    """Bytes that layers save, of a mean layer."""
     layout, model = run.layout, run.model
     tokens = (run.micro_batch or 1) * run.seq_len / layout.context
-    itemsize = 1.0 if run.is_mixed else 2.0
     total = 0.0
     for sparse, count in model.layer_kinds:
-        divided, rest = saved_bytes(run, sparse=sparse, level=run.checkpointing or False)
-        whole, others = saved_bytes(run, sparse=sparse, level=False)
+        divided, rest = saved_bytes(run, sparse=sparse, level=level)
         by = layout.tensor if layout.sequence else 1
-        in_flight = _layers_in_flight(run, stage) * count / model.layers
-        total += in_flight * (divided / layout.tensor + rest / by)
-        if run.checkpointing == "full":
-            scores = _SCORES * model.heads * run.seq_len if run.attention == "eager" and not run.is_tuned else 0.0
-            total += ((whole + scores) / layout.tensor + others / by) * count / model.layers
-    return total * tokens * itemsize
+        total += layers * count / model.layers * (divided / layout.tensor + rest / by)
+    return total * tokens * (1.0 if run.is_mixed else 2.0)
+
+
+def _recomputed(run: TrainingRun) -> float:
+    """Bytes of the layer that is recomputed, if layers are, with the scores that it makes beyond those it saves."""
+    if run.checkpointing != "full":
+        return 0.0
+    scores = _SCORES * run.model.heads * run.seq_len if run.attention == "eager" and not run.is_tuned else 0.0
+    tokens = (run.micro_batch or 1) * run.seq_len / run.layout.context
+    return _activations(run, 1.0, False) + scores * tokens / run.layout.tensor * (1.0 if run.is_mixed else 2.0)
 
 
 def _layers_in_flight(run: TrainingRun, stage: int) -> float:

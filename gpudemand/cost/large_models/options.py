@@ -98,6 +98,8 @@ def check_traced(job: Any) -> dict[str, Any]:
 
 
 def _check_data_parallel(layout: Parallel) -> None:
+    if layout.sharding is None:
+        raise InputError("the sharding of a traced network has to be known; give Parallel(sharding=...).")
     if layout.model * layout.expert > 1:
         raise InputError(
             "a traced network can be sharded and accumulated, but not split by tensor, pipeline, context or expert; "

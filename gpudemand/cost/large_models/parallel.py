@@ -33,9 +33,9 @@ class Parallel:
     tensor, pipeline, virtual_pipeline, context, expert : int, default=1
         GPUs that share each matrix, that hold a part of the layers each, parts of the layers on each of these, GPUs
         that share each sequence, and GPUs (of those of data and context parallelism) that share the experts.
-    sharding : {"none", "zero1", "zero2", "zero3", "fsdp", "hsdp"}, default="none"
+    sharding : {"none", "zero1", "zero2", "zero3", "fsdp", "hsdp"} or None, default="none"
         What data parallelism divides: nothing, the optimizer states, also gradients, also parameters (of ``hsdp``
-        within a node only). Megatron's distributed optimizer is ``zero1``.
+        within a node only); None is unknown. Megatron's distributed optimizer is ``zero1``.
     sequence : bool, default=True
         With tensor parallelism, activations between the matrix products are divided too.
 
@@ -57,7 +57,7 @@ class Parallel:
     virtual_pipeline: int = 1
     context: int = 1
     expert: int = 1
-    sharding: str = "none"
+    sharding: str | None = "none"
     sequence: bool = True
 
     def __post_init__(self) -> None:
@@ -65,7 +65,8 @@ class Parallel:
             check_number(name, getattr(self, name), 1, integer=True)
         if self.data is not None:
             check_number("data", self.data, 1, integer=True)
-        check_choice("sharding", self.sharding, SHARDING)
+        if self.sharding is not None:
+            check_choice("sharding", self.sharding, SHARDING)
         if self.virtual_pipeline > 1 and self.pipeline == 1:
             raise InputError("virtual_pipeline divides the stages of a pipeline; give pipeline, or leave it out.")
         if self.shards_parameters and self.pipeline > 1:
@@ -95,7 +96,8 @@ class Parallel:
             raise InputError(f"{shown} x data {self.data or '?'} is not n_gpus={n_gpus}; change one of them.")
         if (data * self.context * self.tensor) % self.expert:
             raise InputError(f"expert={self.expert} does not divide the {data * self.context} GPUs that share experts.")
-        return replace(self, data=data)
+        # One replica has nothing to divide.
+        return replace(self, data=data, sharding=self.sharding or ("none" if data * self.context == 1 else None))
 
     def check_model(self, model: Transformer) -> None:
         """Raise an `InputError` if a model has too few layers, heads or experts for the layout."""
@@ -111,7 +113,8 @@ class Parallel:
         degrees = [
             f"{name}={getattr(self, name)}" for name in ("data", *_DEGREES) if getattr(self, name) not in (1, None)
         ]
-        return f"Parallel({', '.join([*degrees, self.sharding])})"
+        shown = [*degrees, self.sharding or "sharding unknown"]
+        return f"Parallel({', '.join(shown)})"
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,17 +14,14 @@ from gpudemand._atomic import replace_file
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError
 from gpudemand.cost.large_models.candidates import candidates
-from gpudemand.cost.large_models.fitting import NOISE, Fitted, Formula, fit_coefficients
+from gpudemand.cost.large_models.fitting import Fitted, Target
 from gpudemand.cost.large_models.memory import MEMORY_PRIORS, memory_bytes, memory_terms
+from gpudemand.cost.large_models.own_runs import coordinates
 from gpudemand.cost.large_models.run import TrainingRun
 from gpudemand.cost.large_models.step_time import TIME_PRIORS, step_seconds, time_terms
 from gpudemand.cost.regression.conformal import ConformityScores
 from gpudemand.units import GIB
 
-#: Rows of held-out errors that the prior scale of a class of runs is worth.
-_SCALE_ROWS = 10.0
-#: Log error from which on errors count no more for the scale.
-_LARGEST = 0.5
 _FORMAT = 1
 
 
@@ -67,94 +63,6 @@ def classes_of(runs: Sequence[TrainingRun]) -> list[str]:
         else "part unknown"
         for run in runs
     ]
-
-
-@dataclass
-class Target:
-    """A fitted formula of one amount: coefficients, scale of the log error by class, and scores of held-out sources."""
-
-    formula: Formula
-    priors: dict[str, tuple[float, float]]
-    fitted: Fitted = field(default_factory=lambda: Fitted({}, {}))
-    scales: dict[str, float] = field(default_factory=dict)
-    scores: ConformityScores = field(default_factory=lambda: ConformityScores(np.zeros(1), np.ones(1)))
-
-    def log_mean(self, expansion: tuple[IntArray, FloatArray, pd.DataFrame], n: int) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance over the ways of the log amount of each of `n` runs."""
-        rows, weights, terms = expansion
-        logs = np.log(self.formula(terms, self.fitted.coefficients))
-        mean = np.bincount(rows, weights * logs, minlength=n)
-        variance = np.bincount(rows, weights * (logs - mean[rows]) ** 2, minlength=n)
-        return np.asarray(mean, dtype=float), np.asarray(variance, dtype=float)
-
-    def fit(self, expansion: tuple[IntArray, FloatArray, pd.DataFrame], y: FloatArray, about: pd.DataFrame) -> None:
-        """Fit to measured amounts; intervals are about sources that are not in the training data.
-
-        Parameters
-        ----------
-        expansion : tuple
-            Rows, weights and terms of the ways.
-        y : ndarray of shape (n_rows,)
-            NaN where unknown.
-        about : DataFrame of shape (n_rows, 2)
-            ``source`` and ``class``.
-        """
-        known = np.isfinite(y)
-        source = about["source"].to_numpy(dtype=object)
-        error, spread = np.full(len(y), np.nan), np.zeros(len(y))
-        for name in pd.unique(source[known]):
-            out = source == name
-            self.fitted = self._fit(expansion, y, source, known & ~out)
-            mean, variance = self.log_mean(expansion, len(y))
-            error[out], spread[out] = (np.log(y) - mean)[out], variance[out]
-        self.fitted = self._fit(expansion, y, source, known)
-        kinds, codes = about["class"].to_numpy(dtype=object)[known], pd.factorize(source[known])[0]
-        self.scales = _scales(error[known], spread[known], kinds, codes)
-        scale = self._scale(kinds, spread[known])
-        self.scores = _scores(error[known] / scale, codes)
-
-    def _fit(self, expansion: tuple[IntArray, FloatArray, pd.DataFrame], y: Any, source: Any, use: Any) -> Fitted:
-        rows, weights, terms = expansion
-        place = np.cumsum(use) - 1
-        ways = use[rows]
-        chosen = (terms[ways], weights[ways], place[rows[ways]])
-        return fit_coefficients(self.formula, *chosen, y[use], source[use], self.priors)
-
-    def _scale(self, kinds: Any, spread: FloatArray) -> FloatArray:
-        own = np.array([self.scales[kind] for kind in kinds])
-        return np.asarray(np.hypot(own, np.sqrt(spread)))
-
-    def predict(self, expansion: Any, kinds: list[str], levels: Sequence[float], least: FloatArray) -> FloatArray:
-        """Amounts and their intervals, shape (n, 1 + 2 n_levels), none below `least`."""
-        mean, variance = self.log_mean(expansion, len(kinds))
-        found = self.scores.intervals(np.exp(mean), self._scale(kinds, variance), levels)
-        return np.maximum(found, least[:, None])
-
-    def probability_below(self, expansion: Any, kinds: list[str], limit: FloatArray) -> FloatArray:
-        """Probability that the amount is below a limit."""
-        mean, variance = self.log_mean(expansion, len(kinds))
-        return self.scores.cdf((np.log(limit) - mean) / self._scale(kinds, variance))
-
-
-def _scores(errors: FloatArray, sources: IntArray) -> ConformityScores:
-    """Scaled errors in which each source weighs the same, however many rows it has."""
-    order = np.argsort(errors, kind="stable")
-    weights = 1.0 / np.bincount(sources)[sources]
-    return ConformityScores(errors[order], weights[order] / weights.sum())
-
-
-def _scales(error: FloatArray, spread: FloatArray, kinds: Any, sources: IntArray) -> dict[str, float]:
-    """Scale of the held-out log errors by class beyond the spread over the ways, shrunk to that of all."""
-    weight = 1.0 / np.bincount(sources)[sources]
-    beyond = np.clip(np.minimum(np.abs(error), _LARGEST) ** 2 - spread, (NOISE / 2) ** 2, None)
-    pooled = np.average(beyond, weights=weight)
-    scales = {}
-    for kind in ("known", "part unknown", "adapter", "experts"):
-        own = weight * (kinds == kind)
-        rows = own.sum() ** 2 / max((own**2).sum(), 1e-12)
-        total = (own * beyond).sum() / max(own.sum(), 1e-12) * rows + pooled * _SCALE_ROWS
-        scales[kind] = float(np.sqrt(total / (rows + _SCALE_ROWS)))
-    return scales
 
 
 class LargeModelPredictor:
@@ -203,6 +111,42 @@ class LargeModelPredictor:
         self.targets["memory_gib"].fit((ways.rows, ways.weights, ways.memory), memory * GIB, about)
         return self
 
+    def calibrate(
+        self, runs: Sequence[TrainingRun | None], step_time_s: Any = None, memory_gib: Any = None
+    ) -> LargeModelPredictor:
+        """Learn how one's own stack differs from the public ones; see `CostModel.calibrate`.
+
+        Parameters
+        ----------
+        runs : sequence of TrainingRun
+            Measured runs; None, of a job with a traced network, is refused.
+        step_time_s, memory_gib : float or array-like of shape (n_runs,), optional
+            NaN where unknown.
+
+        Returns
+        -------
+        LargeModelPredictor
+            This object.
+
+        Raises
+        ------
+        InputError
+            If the lengths differ, or a time or memory is not positive.
+        """
+        known = [run for run in runs if run is not None]
+        if len(known) < len(runs):
+            raise InputError("calibrate with traced networks, without memory_gib, or with jobs from a configuration.")
+        seconds, held = (
+            _measured(name, values, len(runs))
+            for name, values in (("step_time_s", step_time_s), ("memory_gib", memory_gib))
+        )
+        ways, kinds, at = expand(known), classes_of(known), coordinates(known)
+        tokens = np.array([run.tokens / run.n_gpus for run in known])
+        inputs = (ways.rows, ways.weights)
+        self.targets["step_time_s"].calibrate((*inputs, ways.time), kinds, seconds / tokens, at)
+        self.targets["memory_gib"].calibrate((*inputs, ways.memory), kinds, held * GIB, at)
+        return self
+
     def predict(self, runs: Sequence[TrainingRun], levels: Sequence[float] = (90,)) -> pd.DataFrame:
         """Seconds a step and GiB of the fullest GPU, with intervals.
 
@@ -210,21 +154,24 @@ class LargeModelPredictor:
         """
         ways = expand(runs)
         tokens = np.array([run.tokens / run.n_gpus for run in runs])
-        per_token, held = self.predict_expanded(ways, classes_of(runs), levels)
+        per_token, held = self.predict_expanded(ways, classes_of(runs), levels, coordinates(runs))
         ends = ["", *(f"-{side}-{value:g}" for value in levels for side in ("lo", "hi"))]
         time = pd.DataFrame(per_token * tokens[:, None], columns=[f"step_time_s{end}" for end in ends])
         return pd.concat([time, pd.DataFrame(held / GIB, columns=[f"memory_gib{end}" for end in ends])], axis=1)
 
     def predict_expanded(
-        self, ways: Expansion, kinds: list[str], levels: Sequence[float] = (90,)
+        self, ways: Expansion, kinds: list[str], levels: Sequence[float] = (90,), at: FloatArray | None = None
     ) -> tuple[FloatArray, FloatArray]:
-        """Seconds of a GPU for a token, and bytes, each with its intervals, from the terms of `expand`."""
+        """Seconds of a GPU for a token, and bytes, each with its intervals, from the terms of `expand`.
+
+        With the `coordinates` of the runs, given the runs that the predictor is calibrated with.
+        """
         bound = ways.time["bound"] * ways.time["micro_batches"] / ways.time["tokens"]
         resident = ways.memory["parameters"] + ways.memory["states"]
         least = [_smallest(values.to_numpy(dtype=float), ways.rows, len(kinds)) for values in (bound, resident)]
         inputs = (ways.rows, ways.weights)
-        time = self.targets["step_time_s"].predict((*inputs, ways.time), kinds, levels, least[0])
-        return time, self.targets["memory_gib"].predict((*inputs, ways.memory), kinds, levels, least[1])
+        time = self.targets["step_time_s"].predict((*inputs, ways.time), kinds, levels, least[0], at)
+        return time, self.targets["memory_gib"].predict((*inputs, ways.memory), kinds, levels, least[1], at)
 
     def fits(self, runs: Sequence[TrainingRun]) -> FloatArray:
         """Probability that each run fits into the memory of its device."""
@@ -234,7 +181,7 @@ class LargeModelPredictor:
         """As `fits`, from the terms of `expand`."""
         limit = np.array([run.device.usable_memory_gib * GIB for run in runs])
         inputs, kinds = (ways.rows, ways.weights, ways.memory), classes_of(runs)
-        found = self.targets["memory_gib"].probability_below(inputs, kinds, limit)
+        found = self.targets["memory_gib"].probability_below(inputs, kinds, limit, coordinates(runs))
         resident = (ways.memory["parameters"] + ways.memory["states"]).to_numpy(dtype=float)
         return np.where(_smallest(resident, ways.rows, len(runs)) > limit, 0.0, found)
 
@@ -265,6 +212,16 @@ class LargeModelPredictor:
                 f"{source.name} holds no predictor of large models that is known here: {error}."
             ) from error
         return found
+
+
+def _measured(name: str, given: Any, n: int) -> FloatArray:
+    """Positive amounts of `n` runs, NaN where unknown."""
+    values = np.atleast_1d(np.full(n, np.nan) if given is None else np.asarray(given, dtype=float))
+    if len(values) != n:
+        raise InputError(f"{name} has {len(values)} values for {n} jobs; give one for each.")
+    if not (np.isnan(values) | ((values > 0) & np.isfinite(values))).all():
+        raise InputError(f"{name} must be positive, or NaN where it is unknown; got {values.tolist()}.")
+    return values
 
 
 def _smallest(values: FloatArray, rows: IntArray, n: int) -> FloatArray:

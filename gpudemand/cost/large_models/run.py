@@ -141,7 +141,7 @@ class TrainingRun:
     @property
     def is_known(self) -> bool:
         """Whether layout, micro-batch and checkpointing are known."""
-        return None not in (self.parallel, self.micro_batch, self.checkpointing)
+        return None not in (self.parallel, self.micro_batch, self.checkpointing) and self.layout.sharding is not None
 
     @property
     def trained_share(self) -> float:

@@ -75,6 +75,10 @@ class Forecaster(BaseEstimator):
         self.season_length_ = self._season()
         self._backtests: dict[int, tuple[FloatArray, PastErrors]] = {}
 
+    def column_name(self) -> str:
+        """Name of the column of forecasts: that of the class."""
+        return type(self).__name__
+
     def _season(self) -> int:
         given = getattr(self, "season_length", None)
         return season_length(self.panel_.freq) if given is None else positive_int("season_length", given)
@@ -97,7 +101,7 @@ class Forecaster(BaseEstimator):
         """
         check_is_fitted(self, "panel_")
         h, levels = positive_int("h", h), check_levels(level)
-        name, y, steps = type(self).__name__, self.panel_.values, self.panel_.local_steps(h)
+        name, y, steps = self.column_name(), self.panel_.values, self.panel_.local_steps(h)
         floor, ahead = self._floors(y, np.array([y.shape[1]])), int(steps.max()) + 1
         if not levels:
             columns = {name: np.maximum(self._path(y, ahead), floor)}

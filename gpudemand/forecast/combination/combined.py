@@ -12,6 +12,7 @@ from sklearn.base import clone
 from gpudemand import _parallel
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError
+from gpudemand.forecast.base.external import as_forecaster
 from gpudemand.forecast.base.forecaster import Forecaster
 from gpudemand.forecast.base.panel import Panel, week_length
 from gpudemand.forecast.base.windows import fill_missing
@@ -96,7 +97,8 @@ class CombinedForecaster(Forecaster):
 
     def _fit_panel(self, panel: Panel) -> None:
         super()._fit_panel(panel)
-        self.members_ = [clone(m) for m in (self._default_members() if self.members is None else self.members)]
+        members = self._default_members() if self.members is None else self.members
+        self.members_ = [clone(as_forecaster(member)) for member in members]
         if not self.members_:
             raise InputError("members is empty; pass at least one forecaster, or None for the default ones.")
         filled = replace(panel, values=fill_missing(panel.values, self.season_length_))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,24 @@ from gpudemand.jobs.time_parser import parse_timestamp
 from gpudemand.metrics import levels
 from gpudemand.planning.capacity.inputs import bin_hours
 from gpudemand.planning.capacity.quantiles import pick_model
+
+
+class PlannedWork(Protocol):
+    """Work to come that is in no log yet: a `Programme` or a `Serving`."""
+
+    @property
+    def name(self) -> str:
+        """What it is called as a part of the demand."""
+
+    @property
+    def period(self) -> tuple[pd.Timestamp, pd.Timestamp]:
+        """Start and end, in UTC."""
+
+    def gpus_range(self, ds: pd.Series, *, peak: bool = False) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """GPUs in each bin, their mean or their peak, and the bounds of their 90 % interval."""
+
+    def jobs(self) -> pd.DataFrame:
+        """The work as jobs."""
 
 
 class RunHours(NamedTuple):
@@ -134,6 +152,11 @@ class Programme:
         share = np.maximum(shared.total_seconds(), 0.0) / (stop - start).total_seconds()
         return np.asarray(share * self.gpu_hours / ((end - begin).total_seconds() / 3600))
 
+    def gpus_range(self, ds: pd.Series, *, peak: bool = False) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """GPUs in each bin (evenly spread, so the peak is the mean), and the bounds of their 90 % interval."""
+        gpus, run = self.mean_gpus(ds), self.run
+        return gpus, gpus * run.low / run.hours, gpus * run.high / run.hours
+
     def jobs(self, random_state: int = 0) -> pd.DataFrame:
         """The runs as jobs that start when they are submitted, at random times of the period.
 
@@ -151,16 +174,20 @@ class Programme:
         return pd.DataFrame({**columns, "end": submit + run, "gpus": self.run_gpus})
 
 
-def add_programmes(forecast: pd.DataFrame, programmes: Sequence[Programme], series: str) -> pd.DataFrame:
-    """Add programmes to the forecast of a series; errors of their cost are independent of the forecast's.
+def add_programmes(
+    forecast: pd.DataFrame, programmes: Sequence[PlannedWork], series: str, *, peak: bool = False
+) -> pd.DataFrame:
+    """Add programmes and serving to the forecast of a series; errors of theirs are independent of the forecast's.
 
     Parameters
     ----------
     forecast : DataFrame
-        ``unique_id``, ``ds`` and one model's point and interval columns: mean GPUs.
-    programmes : sequence of Programme
+        ``unique_id``, ``ds`` and one model's point and interval columns: GPUs.
+    programmes : sequence of Programme or Serving
     series : str
         The ``unique_id`` that they add to.
+    peak : bool, default=False
+        Whether the series are peaks of the bins, not means.
 
     Returns
     -------
@@ -180,9 +207,9 @@ def add_programmes(forecast: pd.DataFrame, programmes: Sequence[Programme], seri
     point = forecast.loc[rows, model]
     added, variance = np.zeros(int(rows.sum())), np.zeros(int(rows.sum()))
     for programme in programmes:
-        gpus, run = programme.mean_gpus(forecast.loc[rows, "ds"]), programme.run
+        gpus, low, high = programme.gpus_range(forecast.loc[rows, "ds"], peak=peak)
         added += gpus
-        variance += (gpus * (run.high - run.low) / (2 * max(run.hours, 1e-12) * norm.ppf(0.95))) ** 2
+        variance += ((high - low) / (2 * norm.ppf(0.95))) ** 2
     for level in levels(forecast, model):
         reach = norm.ppf(0.5 + level / 200) ** 2 * variance
         for side, sign in (("lo", -1.0), ("hi", 1.0)):

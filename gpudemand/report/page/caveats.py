@@ -23,6 +23,7 @@ _TITLES = {
     "segments": "User segments",
     "parts": "Forecast by part",
     "gpu_type_plans": "Plan by GPU type",
+    "cluster_plans": "Plan by cluster",
     "scenarios": "Scenarios",
     "waits": "Waits",
     "peak": "Peak of GPUs held",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _HERE = Path(__file__).parent
 _BY_NOUNS = {name: f"{name}s" for name in BY} | {"gpu_type": "GPU types", "qos": "QOS", "total": ""}
+_POOL = (*(f"required_{share}" for share in SHARES), "shortfall", "first_crossing", "order_by")
 #: Tables on the page, and their columns where not all that have a heading are shown.
 _SHOWN: dict[str, tuple[str, ...] | None] = {
     "rejected": None,
@@ -60,14 +61,8 @@ _SHOWN: dict[str, tuple[str, ...] | None] = {
     ),
     "plan_summary": None,
     "risk": None,
-    "gpu_type_plans": (
-        "gpu_type",
-        "installed",
-        *(f"required_{share}" for share in SHARES),
-        "shortfall",
-        "first_crossing",
-        "order_by",
-    ),
+    "gpu_type_plans": ("gpu_type", "installed", *_POOL),
+    "cluster_plans": ("cluster", "installed", *_POOL),
     "purchase_mix": ("break_even_share", "reserve", "on_demand_gpu_hours", "cost", "cost_reserved", "cost_on_demand"),
     "orders": None,
     "wait_plan": ("gpus", "share_in_time", "p_met", "mean_wait_s", "mean_wait_s-hi-80", "saved_hours"),

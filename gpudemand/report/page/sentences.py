@@ -145,8 +145,9 @@ def _no_crossing(numbers: dict[str, Any], given: str) -> str:
         return f"Required GPUs do not exceed the {given} for {_LASTING} within the horizon, {level}: only now and then."
     if name is None:
         return f"Required GPUs do not exceed the {given} within the horizon, {level}."
+    pool = numbers.get("pool", "GPU type")
     return (
-        f"As one pool, required GPUs do not exceed the {given} within the horizon, {level}; by GPU type, "
+        f"As one pool, required GPUs do not exceed the {given} within the horizon, {level}; by {pool}, "
         f"{truncate(name)} runs short from {format_date(numbers['type_first_crossing'])}; "
         f"{_order_by(numbers, numbers['type_order_by'])}"
     )

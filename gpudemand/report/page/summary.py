@@ -52,6 +52,8 @@ def summarize(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame], part:
         result.append(drivers_sentence(tables["drivers"]))
     if "gpu_type_plans" in tables:
         result.append(gpu_types_sentence(tables["gpu_type_plans"], numbers["service_level"]))
+    if "cluster_plans" in tables:
+        result.append(gpu_types_sentence(tables["cluster_plans"], numbers["service_level"]))
     if "parts" in tables:
         result += [parts_sentence(tables["parts"], part), *uncertain_sentence(tables["parts"], part)]
     if len(tables.get("scenarios", ())) > 1:
@@ -153,21 +155,22 @@ def uncertain_sentence(table: pd.DataFrame, part: str) -> list[str]:
 
 
 def gpu_types_sentence(table: pd.DataFrame, service_level: float) -> str:
-    """GPUs required by type, and the first type to run short."""
-    rows = table[table["gpu_type"] != ALL]
+    """GPUs required by type or by cluster, and the first to run short."""
+    by, rows = table.columns[0], table[table.iloc[:, 0] != ALL]
+    noun = "type" if by == "gpu_type" else by
     by_type = ", ".join(
-        f"{truncate(row.gpu_type)} {format_count(row.required)}"
+        f"{truncate(row[1])} {format_count(row.required)}"
         + (f" ({format_count(math.ceil(row.shortfall))} short)" if row.shortfall > 0 else "")
         for row in rows.itertuples()
     )
     text = (
-        f"GPUs required by type, each a pool of its own, at the {format_level(service_level)} service level: "
+        f"GPUs required by {noun}, each a pool of its own, at the {format_level(service_level)} service level: "
         f"{by_type}; {format_count(rows['required'].sum())} in total"
     )
     first = first_shortfall(table)
     if first is None:
         return f"{text}."
-    return f"{text}; {truncate(first['gpu_type'])} runs short first, on {format_date(first['first_crossing'])}."
+    return f"{text}; {truncate(first[by])} runs short first, on {format_date(first['first_crossing'])}."
 
 
 def scenarios_sentence(table: pd.DataFrame) -> str:

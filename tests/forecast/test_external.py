@@ -1,0 +1,131 @@
+"""Forecasters of other libraries, by fakes of both manners: columns, copies, regressors, and places where they go."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import gpudemand as gd
+from gpudemand._validation import InputError
+from gpudemand.forecast.base.external import protocol
+
+DS = pd.date_range("2026-03-01", periods=60, tz="Europe/Berlin")
+USAGE = pd.concat(
+    [
+        pd.DataFrame({"unique_id": "a", "ds": DS, "y": np.tile([1.0, 1, 1, 1, 1, 5, 9], 9)[:60]}),
+        pd.DataFrame({"unique_id": "b", "ds": DS[10:], "y": np.arange(50.0)}),
+    ],
+    ignore_index=True,
+)
+AHEAD = pd.date_range("2026-03-01", periods=70, tz="Europe/Berlin")
+
+
+class SeriesManner:
+    """sktime's manner: the newest value, and ten more on holidays."""
+
+    fitted = 0
+
+    def fit(self, y, X=None, fh=None):
+        assert isinstance(y.index, pd.DatetimeIndex)
+        assert y.index.freq is not None
+        assert y.index.tz is None
+        assert X is None or X.index.equals(y.index)
+        self.last = y.iloc[-1]
+        self.fitted += 1
+        return self
+
+    def predict(self, fh, X=None):
+        assert list(fh) == list(range(1, len(fh) + 1))
+        return pd.Series(self.last + (0 if X is None else 10 * X["holiday"].to_numpy()), index=range(len(fh)))
+
+
+class TableManner:
+    """statsforecast's manner, with intervals, which are left to ours."""
+
+    def __init__(self, models=("Last",)):
+        self.models = list(models)
+
+    def fit(self, df):
+        assert df["ds"].dt.tz is None
+        self.last = df.groupby("unique_id").last()
+        return self
+
+    def predict(self, h, X_df=None, level=None):
+        ids = np.repeat(self.last.index, h)
+        ds = np.concatenate([pd.date_range(day, periods=h + 1)[1:] for day in self.last["ds"]])
+        out = pd.DataFrame({"unique_id": ids, "ds": ds})
+        for name in self.models:
+            out[name] = self.last["y"].loc[ids].to_numpy()
+        if X_df is not None:
+            assert len(X_df) == len(out)
+            out[self.models[0]] += 10 * X_df["holiday"].to_numpy()
+        return out.assign(**{f"{self.models[0]}-lo-80": -1.0})
+
+
+MANNERS = {"SeriesManner": SeriesManner(), "Last": TableManner()}
+
+
+@pytest.mark.parametrize("name", MANNERS)
+def test_they_forecast_like_ours(name):
+    forecast = gd.ExternalForecaster(MANNERS[name]).fit(USAGE).predict(5, level=[80])
+    naive = gd.Naive().fit(USAGE).predict(5)
+    assert forecast.columns.tolist() == ["unique_id", "ds", name, f"{name}-lo-80", f"{name}-hi-80"]
+    pd.testing.assert_frame_equal(forecast[["unique_id", "ds", name]], naive.rename(columns={"Naive": name}))
+    assert (forecast[f"{name}-lo-80"] <= forecast[name]).all()
+    assert (forecast[f"{name}-hi-80"] > forecast[name]).any()
+
+
+@pytest.mark.parametrize("name", MANNERS)
+def test_they_stand_in_a_backtest_and_a_combination(name):
+    model = MANNERS[name]
+    table = gd.cross_validation([model, gd.Naive()], USAGE, h=3, n_windows=3)
+    np.testing.assert_array_equal(table[name], table["Naive"])
+    pd.testing.assert_frame_equal(gd.cross_validation(model, USAGE, h=3, n_windows=3), table.drop(columns="Naive"))
+    combined = gd.CombinedForecaster([model]).fit(USAGE).predict(3)
+    np.testing.assert_allclose(combined["CombinedForecaster"], gd.Naive().fit(USAGE).predict(3)["Naive"])
+    assert SeriesManner.fitted == 0
+    assert getattr(model, "last", None) is None  # only copies are fitted
+
+
+@pytest.mark.parametrize("name", MANNERS)
+def test_regressors_known_ahead_pass_through(name):
+    holiday = pd.DataFrame({"ds": AHEAD, "holiday": (AHEAD == "2026-05-01").astype(float)})
+    model = gd.ExternalForecaster(MANNERS[name], regressors=holiday)
+    forecast, plain = (one.fit(USAGE).predict(5)[name] for one in (model, gd.ExternalForecaster(MANNERS[name])))
+    # Sixty days from March 1 end on April 29.
+    np.testing.assert_allclose(forecast - plain, [0, 10, 0, 0, 0] * 2)
+    by_series = pd.concat([holiday.assign(unique_id="a"), holiday.assign(unique_id="b", holiday=0.0)])
+    own = gd.ExternalForecaster(MANNERS[name], regressors=by_series).fit(USAGE).predict(5)[name]
+    np.testing.assert_allclose(own - plain, [0, 10, 0, 0, 0] + [0] * 5)
+
+
+@pytest.mark.parametrize("name", MANNERS)
+def test_regressors_that_are_not_known_ahead_are_refused(name):
+    load = pd.DataFrame({"ds": DS, "load": 1.0})
+    model = gd.ExternalForecaster(MANNERS[name], regressors=load).fit(USAGE)
+    with pytest.raises(InputError, match="regressor 'load' is not known at 2026-04-30"):
+        model.predict(5)
+
+
+def test_what_is_no_forecaster_is_refused():
+    with pytest.raises(InputError, match=r"neither statsforecast's .* nor sktime's"):
+        gd.cross_validation(object(), USAGE, h=1)
+    with pytest.raises(InputError, match="forecasts 2 columns"):
+        gd.ExternalForecaster(TableManner(("One", "Two"))).fit(USAGE).predict(2)
+    with pytest.raises(InputError, match="two forecasters are called 'Naive'"):
+        gd.cross_validation([gd.Naive(), gd.ExternalForecaster(SeriesManner(), name="Naive")], USAGE, h=1)
+    assert protocol(gd.Naive()) == "h"
+
+
+def test_they_are_candidates_of_a_study():
+    class Known(SeriesManner):
+        def predict(self, fh, X=None):
+            return pd.Series(np.arange(len(fh)) + 1 + self.last, index=range(len(fh)))
+
+    rising = pd.DataFrame({"unique_id": "a", "ds": DS, "y": np.arange(60.0) + 1})
+    study = gd.Study(rising, horizon=5, forecasters=[gd.ExternalForecaster(Known(), name="Rising")])
+    assert study.headline["model"] == "Rising"
+    total = study.forecast.set_index("unique_id").loc["total", "Study"]
+    np.testing.assert_allclose(total, np.arange(61.0, 66.0))
+    assert "Rising" in set(study.trust["model"])

@@ -1,0 +1,66 @@
+"""One, several or all clusters of a log, together or each a pool of its own."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from gpudemand import Study, write_jobs
+from gpudemand._validation import InputError
+from gpudemand.cli.app import app
+from gpudemand.stages import selection
+from tests.report.conftest import make_log
+
+LOG = make_log(days=40)
+ATTRS = LOG.attrs
+LOG = LOG.assign(cluster=pd.Series(["alpha", "beta", "alpha", "gamma"] * (len(LOG) // 4), dtype=LOG["cluster"].dtype))
+LOG.attrs = ATTRS
+OPTIONS = {"horizon": 4, "lead_time": "2D"}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(selection, "_MIN_COMBINATION_BINS", 10_000)
+
+
+def test_selected_clusters_are_a_log_of_their_own():
+    one = LOG[LOG["cluster"] == "alpha"]
+    one.attrs = LOG.attrs
+    pd.testing.assert_frame_equal(Study(LOG, cluster="alpha", **OPTIONS).usage, Study(one, **OPTIONS).usage)
+    two = LOG[LOG["cluster"] != "gamma"]
+    for names in ("beta,alpha", ["alpha", "beta"]):
+        pd.testing.assert_frame_equal(Study(LOG, cluster=names, **OPTIONS).usage, Study(two, **OPTIONS).usage)
+
+
+def test_each_cluster_is_a_row_of_the_plan(tmp_path):
+    installed = {"alpha": 30, "beta": 20.0, "gamma": 2, "delta": 5}
+    study = Study(LOG, cluster="each", installed=installed, **OPTIONS)
+    plan = study.plan.set_index("cluster")
+    assert plan.index.tolist() == ["all, as one pool", "alpha", *plan.index[2:4], "delta"]
+    assert plan.loc[list(installed), "installed"].to_dict() == installed
+    assert plan["installed"].iloc[0] == 57
+    assert plan["required"].iloc[1:].sum() >= plan["required"].iloc[0]
+    assert plan.loc["gamma", "shortfall"] == plan.loc["gamma", "required"] - 2 > 0
+    assert study.headline["pool"] == "cluster"
+    assert study._chain.gpu_type_plans.table["installed"].iloc[1:].isna().all()
+    page = study.report(tmp_path / "report").read_text()
+    assert "<h3>By cluster</h3>" in page
+    assert "GPUs required by cluster, each a pool of its own" in page
+
+
+def test_names_are_known_or_refused():
+    with pytest.raises(InputError, match=r"no cluster 'alfa'.*alpha"):
+        Study(LOG, cluster="alfa")
+    with pytest.raises(InputError, match="names no clusters"):
+        Study(make_log(days=40), cluster="each")
+    with pytest.raises(InputError, match=r"no number for 'beta'.*each cluster"):
+        Study(LOG, cluster="each", installed={"alpha": 1, "gamma": 2})
+
+
+def test_the_shell_selects(tmp_path):
+    write_jobs(LOG, tmp_path / "jobs.parquet")
+    command = ["report", str(tmp_path / "jobs.parquet"), "--quiet", "--cluster", "alpa"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 2
+    assert "no cluster 'alpa'" in result.output
