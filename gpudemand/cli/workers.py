@@ -8,8 +8,6 @@ from typing import Annotated
 
 import typer
 
-from gpudemand._validation import InputError
-
 Dask = Annotated[
     str | None,
     typer.Option(metavar="WHERE", help="Run on Dask's workers: local, or the address of a scheduler, tcp://host:8786."),
@@ -28,6 +26,8 @@ def workers(where: str | None) -> Iterator[None]:
     if where is None:
         yield
         return
+    from gpudemand._validation import InputError
+
     try:
         from distributed import Client, LocalCluster
     except ImportError as error:
