@@ -154,7 +154,7 @@ def demo(
 def _study_options(ctx: typer.Context, begin: Callable[[str], None]) -> StudyOptions:
     """Parameters of a study by the options of the command; of the sample, what they leave open is asked of it."""
     from gpudemand.cli.sample import SAMPLE
-    from gpudemand.stages.settings import parse_installed
+    from gpudemand.stages.sources.settings import parse_installed
     from gpudemand.study import StudyOptions
 
     given = {name: ctx.params[name] for name in StudyOptions.__annotations__ if name in ctx.params}

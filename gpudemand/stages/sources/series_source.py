@@ -15,8 +15,8 @@ from gpudemand.forecast.base.panel import infer_freq, mean_step
 from gpudemand.jobs.schema import COLUMNS
 from gpudemand.jobs.table import as_jobs
 from gpudemand.jobs.time_parser import parse_timestamp
-from gpudemand.stages.settings import BY, Settings
-from gpudemand.stages.source import Key
+from gpudemand.stages.sources.settings import BY, Settings
+from gpudemand.stages.sources.source import Key
 from gpudemand.usage.bins import bin_edges, parse_freq
 from gpudemand.usage.idle import idle_table
 from gpudemand.usage.pulled import binned_means, gaps_between
