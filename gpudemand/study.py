@@ -19,10 +19,10 @@ from gpudemand.report.build import write_report
 from gpudemand.report.history.earlier import MANIFEST
 from gpudemand.report.page.sentences import dates, requirement
 from gpudemand.stages.chain import Chain
-from gpudemand.stages.clusters import EACH, select_clusters
-from gpudemand.stages.series_source import SeriesSource, is_usage
-from gpudemand.stages.settings import Installed, Settings
-from gpudemand.stages.source import JobSource, Source
+from gpudemand.stages.sources.clusters import EACH, select_clusters
+from gpudemand.stages.sources.series_source import SeriesSource, is_usage
+from gpudemand.stages.sources.settings import Installed, Settings
+from gpudemand.stages.sources.source import JobSource, Source
 from gpudemand.stages.usage_tables import MEAN
 
 #: Name of the columns of `Study.forecast`.

@@ -18,8 +18,8 @@ from gpudemand.jobs.registry import FORMATS, USAGE_ONLY
 from gpudemand.jobs.time_parser import parse_timezone
 from gpudemand.planfile.values import Value, read_toml
 from gpudemand.planning.scenarios.programme import Programme
-from gpudemand.stages.clusters import EACH
-from gpudemand.stages.settings import Installed, Settings
+from gpudemand.stages.sources.clusters import EACH
+from gpudemand.stages.sources.settings import Installed, Settings
 from gpudemand.study import StudyOptions
 
 _TEMPLATE = Path(__file__).with_name("plan.toml")

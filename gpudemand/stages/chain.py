@@ -21,7 +21,7 @@ from gpudemand.stages.requirement import Requirement, headline, installed_now, p
 from gpudemand.stages.risk import risk_numbers, risk_table
 from gpudemand.stages.scenarios import Scenarios, plan_scenarios
 from gpudemand.stages.selection import SelectedForecast, select_and_forecast
-from gpudemand.stages.source import Source
+from gpudemand.stages.sources.source import Source
 from gpudemand.stages.usage_tables import MEAN, UsageTables, compute_usage_tables, default_horizon, hourly_demand
 from gpudemand.stages.user_segments import UserSegments, segment_users
 from gpudemand.stages.waits import Waits, as_forecast, compute_waits, plan_for_waits

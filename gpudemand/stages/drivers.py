@@ -7,7 +7,7 @@ import pandas as pd
 
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError
-from gpudemand.stages.source import Source
+from gpudemand.stages.sources.source import Source
 from gpudemand.usage.series import to_wide
 
 #: Period that is compared with the one before it.

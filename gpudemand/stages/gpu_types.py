@@ -15,8 +15,8 @@ from gpudemand.stages.parts import Parts, scale_to_total
 from gpudemand.stages.requirement import Requirement, plan_requirement
 from gpudemand.stages.risk import risk_table, with_date_dtype
 from gpudemand.stages.selection import SelectedForecast, forecast_with, levels_for
-from gpudemand.stages.settings import Settings
-from gpudemand.stages.source import Source
+from gpudemand.stages.sources.settings import Settings
+from gpudemand.stages.sources.source import Source
 from gpudemand.stages.usage_tables import MEAN, PEAK
 
 #: The row above the types.

@@ -6,7 +6,7 @@ import pandas as pd
 
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError
-from gpudemand.stages.source import Source
+from gpudemand.stages.sources.source import Source
 
 _KEYS = ("user", "group", "partition", "namespace")
 

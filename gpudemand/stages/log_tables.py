@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._typing import STRING
-from gpudemand.stages.source import Source
+from gpudemand.stages.sources.source import Source
 
 #: Points of the Lorenz curve that are listed: the share of the k largest.
 _TOP_K = (1, 3, 10, 30, 100)

@@ -11,7 +11,7 @@ from gpudemand._typing import FloatArray
 from gpudemand.planning.capacity.inputs import bin_hours
 from gpudemand.planning.capacity.wait_plan import WaitPlan
 from gpudemand.stages.requirement import Requirement
-from gpudemand.stages.settings import Settings
+from gpudemand.stages.sources.settings import Settings
 from gpudemand.stages.usage_tables import MEAN
 from gpudemand.units import SECONDS_PER_HOUR
 

@@ -20,8 +20,8 @@ from gpudemand.stages.selection import (
     forecast_with,
     run_backtest,
 )
-from gpudemand.stages.settings import Settings
-from gpudemand.stages.source import Key, Source
+from gpudemand.stages.sources.settings import Settings
+from gpudemand.stages.sources.source import Key, Source
 from gpudemand.stages.usage_tables import MEAN
 from gpudemand.stages.user_segments import UserSegments
 

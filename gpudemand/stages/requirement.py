@@ -12,7 +12,7 @@ from gpudemand.planning.capacity.capacity_plan import CapacityPlan, plan_utiliza
 from gpudemand.planning.capacity.inputs import broadcast_by_time
 from gpudemand.planning.capacity.required import first_crossing
 from gpudemand.stages.selection import SelectedForecast
-from gpudemand.stages.settings import Settings
+from gpudemand.stages.sources.settings import Settings
 from gpudemand.stages.usage_tables import MEAN, PEAK, WAIT
 
 

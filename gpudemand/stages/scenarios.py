@@ -13,8 +13,8 @@ from gpudemand.planning import WhatIf
 from gpudemand.planning.scenarios.changes import Change, Growth, MoreUsers, RemoveGroup
 from gpudemand.stages.requirement import Requirement, plan_requirement
 from gpudemand.stages.risk import with_date_dtype
-from gpudemand.stages.settings import Settings
-from gpudemand.stages.source import Source
+from gpudemand.stages.sources.settings import Settings
+from gpudemand.stages.sources.source import Source
 from gpudemand.stages.usage_tables import MEAN
 from gpudemand.stages.user_segments import UserSegments
 

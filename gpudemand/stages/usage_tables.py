@@ -10,8 +10,8 @@ from gpudemand._validation import InputError, Skipped
 from gpudemand.forecast import longest_horizon
 from gpudemand.planning.capacity.inputs import check_lead_time
 from gpudemand.stages import log_tables
-from gpudemand.stages.settings import Settings
-from gpudemand.stages.source import Source
+from gpudemand.stages.sources.settings import Settings
+from gpudemand.stages.sources.source import Source
 from gpudemand.usage.bins import bin_edges, parse_freq
 
 #: Names of the two forecast series, the mean demand of a bin and the most GPUs held at once in it, and of the

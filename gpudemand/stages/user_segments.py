@@ -11,7 +11,7 @@ from gpudemand._typing import STRING
 from gpudemand._validation import InputError
 from gpudemand.forecast.base.windows import fill_missing
 from gpudemand.segments import ExtrapolationWarning, TopologicalSegmenter, segment_profiles
-from gpudemand.stages.source import Source
+from gpudemand.stages.sources.source import Source
 from gpudemand.usage.series import to_wide
 
 #: Smallest sample that is segmented.

@@ -18,8 +18,8 @@ from gpudemand.planning.queue.calibration import effective_capacity
 from gpudemand.planning.scenarios.programme import PlannedWork
 from gpudemand.stages.log_tables import period_end
 from gpudemand.stages.selection import SelectedForecast
-from gpudemand.stages.settings import Settings
-from gpudemand.stages.source import tells_waits
+from gpudemand.stages.sources.settings import Settings
+from gpudemand.stages.sources.source import tells_waits
 from gpudemand.stages.usage_tables import MEAN, WAIT, UsageTables
 from gpudemand.units import SECONDS_PER_HOUR
 from gpudemand.usage.series import recorded_until

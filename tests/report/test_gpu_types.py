@@ -12,8 +12,8 @@ from gpudemand.report.page.summary import gpu_types_sentence
 from gpudemand.stages.gpu_types import ALL, check_installed, gpu_type_numbers, plan_gpu_types
 from gpudemand.stages.requirement import plan_requirement
 from gpudemand.stages.selection import select_and_forecast
-from gpudemand.stages.settings import Settings, parse_installed
-from gpudemand.stages.source import JobSource
+from gpudemand.stages.sources.settings import Settings, parse_installed
+from gpudemand.stages.sources.source import JobSource
 from gpudemand.stages.usage_tables import MEAN, compute_usage_tables
 from tests.report.conftest import make_log, renamed
 

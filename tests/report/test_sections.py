@@ -16,8 +16,8 @@ from gpudemand.stages.requirement import headline, plan_requirement
 from gpudemand.stages.risk import backtest_plans, purchase_costs, risk_numbers, risk_table
 from gpudemand.stages.scenarios import plan_scenarios
 from gpudemand.stages.selection import select_and_forecast
-from gpudemand.stages.settings import Settings
-from gpudemand.stages.source import JobSource
+from gpudemand.stages.sources.settings import Settings
+from gpudemand.stages.sources.source import JobSource
 from gpudemand.stages.usage_tables import compute_usage_tables
 from gpudemand.stages.user_segments import segment_users
 from gpudemand.study import build_report

@@ -9,7 +9,7 @@ import pytest
 from gpudemand._validation import InputError
 from gpudemand.stages.requirement import plan_requirement
 from gpudemand.stages.selection import BacktestWindows, make_candidates, select_and_forecast, split_windows
-from gpudemand.stages.settings import Settings
+from gpudemand.stages.sources.settings import Settings
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand.stages.chain import Chain
-from gpudemand.stages.settings import Installed
+from gpudemand.stages.sources.settings import Installed
 
 _SAME = ("by", "freq", "horizon", "tz", "lead_time", "wait", "wait_share", "service_level", "target_utilization")
 

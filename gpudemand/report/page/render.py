@@ -18,7 +18,7 @@ from gpudemand.report.page.formatted_table import format_table
 from gpudemand.report.page.since import since_sentences
 from gpudemand.report.page.summary import summarize
 from gpudemand.stages.chain import Chain
-from gpudemand.stages.settings import BY
+from gpudemand.stages.sources.settings import BY
 from gpudemand.usage.bins import bin_name
 
 if TYPE_CHECKING:

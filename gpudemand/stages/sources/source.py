@@ -13,7 +13,7 @@ from gpudemand._typing import STRING
 from gpudemand.jobs.as_of import checked_as_of
 from gpudemand.jobs.schema import FINISHED
 from gpudemand.jobs.time_parser import parse_timestamp
-from gpudemand.stages.settings import Settings
+from gpudemand.stages.sources.settings import Settings
 from gpudemand.usage.bins import bin_edges
 from gpudemand.usage.idle import checked_idle_table
 from gpudemand.usage.series import checked_usage, drop_last_bin, end_of_record

@@ -15,8 +15,8 @@ from gpudemand.forecast.base.panel import infer_freq, mean_step
 from gpudemand.jobs.schema import COLUMNS
 from gpudemand.jobs.table import as_jobs
 from gpudemand.jobs.time_parser import parse_timestamp
-from gpudemand.stages.settings import BY, Settings
-from gpudemand.stages.source import Key
+from gpudemand.stages.sources.settings import BY, Settings
+from gpudemand.stages.sources.source import Key
 from gpudemand.usage.bins import bin_edges, parse_freq
 from gpudemand.usage.idle import idle_table
 from gpudemand.usage.pulled import binned_means, gaps_between
@@ -80,7 +80,8 @@ class SeriesSource:
         keys = keys if set(keys) <= {*BY} - {"total"} else ("user",)
         end = wide.index[-1] + step
         until = end if settings.until is None else min(parse_timestamp(settings.until, zone, "until"), end)
-        known = replace(settings, tz=zone, until=until, **_by(settings.by, keys), **_installed(attrs, settings))
+        by = settings.by if settings.by == "total" or settings.by in keys else keys[0]
+        known = _with_installed(replace(settings, tz=zone, until=until, by=by), attrs)
         wide = wide[wide.index < until]
         if wide.empty or not wide.max(axis=None) > 0:
             raise InputError("no series of this usage holds a GPU in the period; nothing to forecast.")
@@ -152,7 +153,7 @@ class SeriesSource:
         table = to_long(wide.T.rename_axis("unique_id"))
         table["unique_id"] = table["unique_id"].astype(STRING)
         table.attrs = {"kind": self.attrs.get("kind", ""), "value": value, "freq": freq}
-        table.attrs["until"] = self.settings.until.isoformat()
+        table.attrs["until"] = pd.Timestamp(str(self.settings.until)).isoformat()
         return table
 
     def gpu_hours(self, by: str) -> pd.Series:
@@ -206,17 +207,13 @@ def _samples(table: pd.DataFrame) -> pd.DataFrame:
     return samples[wide.notna().any(axis=1)].rename_axis(index=None, columns=None)
 
 
-def _by(by: str, keys: tuple[str, ...]) -> dict[str, str]:
-    return {"by": by if by == "total" or by in keys else keys[0]}
-
-
-def _installed(attrs: Mapping[str, object], settings: Settings) -> dict[str, object]:
-    """GPUs installed as they were pulled, where none are given."""
+def _with_installed(settings: Settings, attrs: Mapping[str, object]) -> Settings:
+    """The settings with GPUs installed as they were pulled, where none are given."""
     pulled = attrs.get("installed")
     if settings.installed is not None or not isinstance(pulled, Mapping) or not pulled:
-        return {}
+        return settings
     steps = pd.Series(np.array(list(pulled.values()), dtype=float), index=pd.to_datetime(list(pulled), utc=True))
-    return {"installed": steps, "installed_from": "pulled"}
+    return replace(settings, installed=steps, installed_from="pulled")
 
 
 def _words(step: pd.Timedelta) -> str:

@@ -1,0 +1,1 @@
+"""Where the usage of a study comes from, and its settings."""
