@@ -191,3 +191,9 @@ def test_pools_that_do_not_match_get_one_sentence(two_pools):
         plan_waits(forecast[forecast["unique_id"] == "A100"], log, installed=INSTALLED)
     with pytest.raises(InputError, match="the forecast has 2 series; give installed= by pool"):
         plan_waits(forecast, log, installed=60)
+
+
+def test_the_curve_tells_the_chance_with_a_node_less():
+    plan = plan_waits(forecast_of(70.0, 6.0), stationary_log(12, 0), installed=100, n_futures=40)
+    chance = plan.to_frame().set_index("gpus")["p_met"]
+    assert chance[plan.required - 8] < plan.service_level <= chance[plan.required] <= chance[plan.required + 8]

@@ -23,6 +23,8 @@ from gpudemand.usage.series import recorded_until
 
 #: GPUs of the curve, relative to the requirement.
 _CURVE = (0.6, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.25)
+#: A node more or less than the requirement, whose chances the curve also tells.
+_STEP = 8
 #: Futures behind the curve; the requirement and the probabilities rest on all.
 _CURVE_FUTURES = 40
 
@@ -135,7 +137,8 @@ class _Settings:
         futures = [future._replace(availability=self.availability) for future in drawn]
         needed = gpus_needed(futures, self.target, self.policy)
         required = float(np.quantile(needed, self.service_level, method="higher"))
-        at = np.unique(np.ceil(np.r_[np.multiply(_CURVE, required), pool.installed, required + 8]))
+        near = [max(required - _STEP, 1.0), required + _STEP]
+        at = np.unique(np.ceil(np.r_[np.multiply(_CURVE, required), pool.installed, near]))
         curve = wait_curve(at, futures[:_CURVE_FUTURES], self.target, self.policy)
         curve.insert(4, "p_met", [float((needed <= count).mean()) for count in at])
         found = (required, pool.installed, self.target, self.service_level, curve, needed, attrs, pool.name)
