@@ -103,7 +103,7 @@ def test_what_the_sample_is_asked_holds_for_the_sample_alone(folder):
         (('log = "jobs.parquet"', ""), (), ["plan.toml: there is no log;"]),
         (("gpus.prom", "gpus.txt"), (), ["must end in .prom"]),
         (("gpus.prom", "none/gpus.prom"), (), ["there is no folder"]),
-        (('"alps"', '"alp"'), (), ["cluster='alp' is not known. Did you mean 'alps'?"]),
+        (('"alps"', '"alp"'), (), ["no cluster 'alp'. Did you mean 'alps'?"]),
         (("horizon", "horizn"), (), ["plan.toml: there is no key 'horizn'. Did you mean 'horizon'?"]),
         (("", ""), ("--previous", "nowhere"), ["'nowhere' holds no report.json"]),
         (("", ""), ("--by", "usr"), ["Did you mean 'user'"]),
