@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 
 def rank_figure(ranks: pd.Series, difference: float) -> Figure:
-    """Methods from the best mean rank down; those whose bars do not touch differ significantly."""
+    """Methods from the best mean rank down; those whose bars do not touch differ at 5 %."""
     ranks = ranks.sort_values(ascending=False)
     figure = Figure(figsize=(6.4, 0.7 + 0.24 * len(ranks)), layout="constrained")
     axes = figure.subplots()
@@ -24,7 +24,7 @@ def rank_figure(ranks: pd.Series, difference: float) -> Figure:
     )
     axes.plot(ranks, ranks.index, "o", color="tab:blue")
     axes.axvspan(ranks.min() - difference / 2, ranks.min() + difference / 2, color="0.93", zorder=0)
-    axes.set_xlabel(f"mean rank; bars that do not touch differ at 5 % (critical difference {difference:.1f})")
+    axes.set_xlabel(f"mean rank (critical difference {difference:.1f})")
     axes.spines[["top", "right", "left"]].set_visible(False)
     return figure
 
