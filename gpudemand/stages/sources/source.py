@@ -118,8 +118,8 @@ class JobSource:
     >>> from gpudemand.datasets import make_cluster
     >>> jobs, _ = make_cluster(n_users=3, n_days=30, random_state=0)
     >>> source = JobSource.of(jobs, Settings())
-    >>> source.unit, len(source.names("user")), source.demand
-    ('user', 3, 'gpus')
+    >>> source.unit, len(source.names("user"))
+    ('user', 3)
     """
 
     jobs: pd.DataFrame
