@@ -48,7 +48,7 @@ def ratios_to_mean(held: pd.DataFrame, forecast: pd.DataFrame) -> FloatArray:
     known = {str(name): _quantiles(part, bins) for name, part in table.groupby("unique_id")}
     names = forecast["unique_id"].astype(str)
     if len(known) == 1:
-        return np.tile(*known.values(), (len(names), 1))
+        return np.tile(next(iter(known.values())), (len(names), 1))
     missing = [name for name in names.unique() if name not in known]
     if missing:
         raise InputError(f"held= has no series {missing[0]!r}, which the forecast has.")

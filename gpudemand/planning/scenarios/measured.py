@@ -149,7 +149,7 @@ def _shrunk(value: FloatArray, noise: FloatArray) -> tuple[FloatArray, float]:
     if not value.size:
         return value, 0.0
     weight = 1 / np.maximum(noise, 1e-9)
-    mean = np.average(value, weights=weight)
+    mean = float(np.average(value, weights=weight))
     scale = weight.sum() - np.square(weight).sum() / weight.sum()
     excess = (weight * np.square(value - mean)).sum() - (value.size - 1)
     between = max(excess / scale, 0.0) if scale > 0 else 0.0
