@@ -17,6 +17,7 @@ from pathlib import Path
 import pandas as pd
 
 from benchmarks.cost import dnnabacus, lattuada, memory, placement
+from benchmarks.cost.calibration_curve import calibration_curve
 from benchmarks.cost.methods import EXTRA, METHODS
 from benchmarks.cost.score import held_out, log_errors, predictions
 from benchmarks.cost.table import table_of
@@ -44,6 +45,8 @@ def run(
     compared = {method: METHODS[method] for method in methods} | EXTRA.get(name, {})
     outs = {method: predictions(make, table, folds, track.group) for method, make in compared.items()}
     log_errors(outs, table[track.group])
+    if track.calibrated:
+        log.info("by measured jobs of the device, on the same rows:\n%s", calibration_curve(table, folds, track.group))
     return held_out(name, outs, table)
 
 

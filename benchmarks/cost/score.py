@@ -14,6 +14,8 @@ from benchmarks.cost.tracks import Fold
 
 log = logging.getLogger(__name__)
 _LEVEL = 90
+#: Distances from the training data that errors are listed by.
+_DISTANCES = (0.0, 0.2, 0.5, 1.0, 2.0, np.inf)
 
 
 def predictions(method: Callable[[], Any], table: pd.DataFrame, folds: list[Fold], group: str) -> pd.DataFrame:
@@ -36,6 +38,7 @@ def _fold(method: Callable[[], Any], table: pd.DataFrame, fold: Fold, group: str
         out["predicted"] = model.predict(test) * factor
         if hasattr(model, "predict_interval"):
             out["low"], out["high"] = model.predict_interval(test, _LEVEL).T
+            out["distance"] = model.distance(test)
     return out
 
 
@@ -79,6 +82,8 @@ def log_errors(outs: dict[str, pd.DataFrame], groups: pd.Series) -> None:
     """Log errors of all methods, and of the first by the groups of the rows of a table."""
     log.info(_text(pd.DataFrame({method: summary(out) for method, out in outs.items()}).T))
     method, first = next(iter(outs.items()))
+    if "distance" in first.columns:
+        log.info("by distance from the training data:\n%s", _text(by_distance(outs)))
     if first["fold"].any():
         log.info("by fold, median and 90th percentile:\n%s", _text(by_fold(outs)))
         return
@@ -96,6 +101,21 @@ def by_fold(outs: dict[str, pd.DataFrame]) -> pd.DataFrame:
         if "low" in out.columns:
             columns[f"{method}, inside"] = {name: row["in 90 % interval"] for name, row in rows.items()}
     return pd.DataFrame(columns)
+
+
+def by_distance(outs: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """Rows, median error of all methods, and share of the first inside its interval, by distance of the first."""
+    first = next(iter(outs.values()))
+    parts = first.groupby(pd.cut(first["distance"], _DISTANCES, include_lowest=True).to_numpy()).indices
+    rows = {
+        str(distance): {
+            "rows": len(part),
+            "inside": summary(first.iloc[part])["in 90 % interval"],
+            **{method: summary(out.iloc[part])["median"] for method, out in outs.items()},
+        }
+        for distance, part in sorted(parts.items())
+    }
+    return pd.DataFrame(rows).T
 
 
 def _text(table: pd.DataFrame) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Hashable, Iterable
 from typing import Any
 
@@ -14,6 +15,7 @@ from gpudemand.cost.graph.features import OPTIMIZER_STATES
 from gpudemand.cost.graph.op_graph import OpGraph
 from gpudemand.cost.hardware import Device
 from gpudemand.cost.job import TrainingJob
+from gpudemand.cost.large_models.network import group_bandwidth
 from gpudemand.cost.regression.feature_table import CATEGORIES, NUMBERS, features_of_graphs
 
 _DEVICE_NUMBERS = ("bandwidth_gb_s", "fp32_tflops", "sms", "boost_clock_mhz", "l2_mib", "year")
@@ -31,10 +33,11 @@ def features_from_jobs(jobs: TrainingJob | Iterable[TrainingJob]) -> pd.DataFram
     -------
     DataFrame
         A row a job. The columns of `gpudemand.cost.features_from_rows` (``device`` is ``cpu`` or ``cuda``), ``n_gpus``,
-        ``checkpointing`` (0 or 1), ``framework_version``, and of the device ``device_name``, ``device_die``,
-        ``device_memory_gib`` (usable by processes), ``device_peak_tflops`` (at the job's precision),
-        ``device_interconnect_gb_s``, ``device_bandwidth_gb_s``, ``device_fp32_tflops``, ``device_sms``,
-        ``device_boost_clock_mhz``, ``device_l2_mib`` and ``device_year``.
+        ``n_nodes`` (machines), ``network_gb_s`` (of a ring among the GPUs, a direction), ``checkpointing`` (0 or 1),
+        ``framework_version``, and of the device ``device_name``, ``device_die``, ``device_memory_gib`` (usable by
+        processes), ``device_peak_tflops`` (at the job's precision), ``device_interconnect_gb_s``,
+        ``device_bandwidth_gb_s``, ``device_fp32_tflops``, ``device_sms``, ``device_boost_clock_mhz``, ``device_l2_mib``
+        and ``device_year``.
 
     Examples
     --------
@@ -90,6 +93,9 @@ def _job_features(job: TrainingJob) -> dict[str, Any]:
         "threads": 0,
         "optimizer_states": float(OPTIMIZER_STATES[job.optimizer]),
         "n_gpus": job.n_gpus,
+        # Jobs fill their machines.
+        "n_nodes": math.ceil(job.n_gpus / job.hardware.node_gpus),
+        "network_gb_s": group_bandwidth(job.hardware, job.n_gpus) / 1e9,
         "checkpointing": float(bool(job.checkpointing)),
         "framework_version": job.framework_version,
     }

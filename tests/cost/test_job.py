@@ -6,6 +6,7 @@ import gc
 import weakref
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -17,6 +18,7 @@ from gpudemand.cost.graph.op_graph import Operator
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.job_features import features_from_jobs
 from gpudemand.cost.regression.feature_table import features_from_rows
+from gpudemand.cost.roofline.data_parallel import parallel_terms
 
 torch = pytest.importorskip("torch")
 
@@ -144,6 +146,15 @@ def test_rows_are_in_the_order_of_the_jobs(net):
     assert table["device_name"].tolist() == ["H200 SXM", "H200 SXM", "Tesla T4"]
     assert table["edge:Conv->Relu"].tolist() == [1, 0, 1]
     assert table["device_memory_gib"].lt(140).all()
+
+
+def test_many_gpus_are_on_several_machines(net):
+    table = features_from_jobs([TrainingJob(net, (3, 8, 8), device="H100", n_gpus=n) for n in (1, 8, 9, 512)])
+    assert table["n_nodes"].tolist() == [1, 1, 2, 64]
+    assert table["network_gb_s"].tolist() == [450, 450, 400, 400]
+    reduction = parallel_terms(TrainingJob(net, (3, 8, 8)).graph, table, np.zeros(4))["network"]
+    assert (reduction[:2] == 0).all()
+    assert 0 < reduction[2] < reduction[3]
 
 
 def test_no_column_identifies_the_network(net):

@@ -10,6 +10,7 @@ import pytest
 from sklearn.base import clone
 
 from gpudemand._validation import InputError
+from gpudemand.cost.predict import gaussian_process
 from gpudemand.cost.predict.step_time_model import FarFromTrainingWarning, StepTimeModel
 
 DEVICES = {"slow": (10.0, 400.0), "middle": (30.0, 900.0), "quick": (120.0, 2000.0)}
@@ -192,3 +193,25 @@ def test_a_single_group_warns(rows):
     with pytest.warns(UserWarning, match="single group"):
         model = StepTimeModel().fit(few, few["y"], np.zeros(40))
     assert np.isfinite(model.predict_interval(few)).all()
+
+
+def test_of_networks_unlike_all_others_only_effects_of_device_and_stack_are_known() -> None:
+    rng = np.random.default_rng(0)
+    stack = np.repeat([0.0, 1.0], 50)[:, None]
+    inputs = [rng.normal(size=(100, 3)), np.zeros((100, 1)), 0.0 * stack]
+    skewed = rng.exponential(size=100) - np.log(2.0)  # its median is 0, not its mean
+    far = [network + 100.0 * (part == 0) for part, network in enumerate(inputs)]
+    dual_coef, held_out, _ = gaussian_process.fit(inputs, skewed, np.arange(100))
+    np.testing.assert_allclose(gaussian_process.kernel(far, inputs)[1] @ dual_coef, 0.0, atol=1e-9)
+    assert abs(held_out).max() > 0.1  # of others it says more
+    inputs[2], far[2] = 4.0 * stack, 4.0 * stack
+    dual_coef, *_ = gaussian_process.fit(inputs, skewed + stack[:, 0], np.arange(100))
+    found = gaussian_process.kernel(far, inputs)[1] @ dual_coef
+    assert 0.4 < found[50] - found[0] < 1.2
+
+
+def test_distance_adds_those_of_network_device_and_stack() -> None:
+    job = [np.zeros((1, 2)), np.zeros((1, 1)), np.zeros((1, 1))]
+    other = [np.array([[0.7, 0.0]]), np.array([[24.0]]), np.array([[12.0]])]
+    assert gaussian_process.distance(gaussian_process.kernel(other, job)[0]) == pytest.approx(1.0 + 2.0 + 3.0)
+    assert gaussian_process.distance(gaussian_process.kernel(job, job)[0]) == pytest.approx(0.0)

@@ -95,8 +95,7 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
     ...     "batch_size": 32, "precision": "fp32", "layout": "contiguous", "mode": "train", "optimizer_states": 0.0,
     ...     "n_gpus": 1, "framework": "torch", "execution": "eager", "device": "cuda", "framework_version": "2.4",
     ...     "device_name": "one", "device_peak_tflops": 20.0, "device_bandwidth_gb_s": 800.0, "device_sms": 80.0,
-    ...     "device_interconnect_gb_s": 32.0, "device_boost_clock_mhz": 1500.0,
-    ...     "device_fp32_tflops": 20.0, "device_l2_mib": 6.0, "device_year": 2020.0,
+    ...     "device_interconnect_gb_s": 32.0, "device_fp32_tflops": 20.0, "device_l2_mib": 6.0, "device_year": 2020.0,
     ...     "work:gemm:flops": rng.uniform(0.01, 1.0, 80)})
     >>> y = 1.7 * table["work:gemm:flops"].to_numpy()
     >>> model = StepTimeModel().fit(table, y, groups=np.arange(80) % 8)
@@ -119,8 +118,7 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         y : array-like of shape (n_jobs,)
             Seconds a step.
         groups : array-like of shape (n_jobs,), optional
-            What new jobs will differ in (families, devices): intervals are about groups never seen. By default every
-            row is a group.
+            What new jobs differ in (families, devices): intervals are about groups never seen. By default, every row.
 
         Raises
         ------
@@ -149,8 +147,8 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
     def predict_interval(self, X: pd.DataFrame, level: float = 90) -> FloatArray:
         """Predict an interval that covers `level` percent of jobs of groups never seen.
 
-        Split conformal prediction with the errors of whole held-out groups, scaled by their predicted size, which grows
-        with the distance from the training data.
+        Split conformal prediction with errors of whole held-out groups, scaled by their size as predicted from features
+        and distance.
 
         Returns
         -------
@@ -178,11 +176,14 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
             warnings.warn(self._unlike_training(X, far), FarFromTrainingWarning, stacklevel=2)
         return self.conformity_scores_.intervals(time, scale, levels)
 
+    def distance(self, X: pd.DataFrame) -> FloatArray:
+        """Distance from the nearest training job in mix of work, device and stack, shape (n_jobs,)."""
+        return self._predict(X)[2]
+
     def calibrate(self, X: pd.DataFrame, y: Any) -> StepTimeModel:
         """Fit a factor for each device, and for each measured job one for its fixed work and one for the rest.
 
-        The factor of a device is shrunk, by less the more jobs it is estimated from; those of a job apply to it at
-        every batch size.
+        The factor of a device is shrunk, by less the more jobs it comes from; those of a job hold at all batch sizes.
 
         Parameters
         ----------
@@ -247,15 +248,15 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         """Seconds of the fixed work and of the rest, error scales, and distances."""
         chunks = [self._correct(X.iloc[start : start + _CHUNK]) for start in range(0, max(len(X), 1), _CHUNK)]
         correction, scale, distances = (np.concatenate(part) for part in zip(*chunks, strict=True))
-        # Trees do not extrapolate: beyond the training data the scale grows with the squared distance.
-        scale = scale * np.maximum(distances / self.ood_threshold_, 1.0) ** 2
+        # Trees do not extrapolate: beyond the training data the scale grows with the distance.
+        scale = scale * (1.0 + np.maximum(distances - self.ood_threshold_, 0.0))
         return split_work(self._terms(X), self.coefficients_) * np.exp(correction)[:, None], scale, distances
 
     def _correct(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Log corrections, error scales, and distances."""
         inputs = gp_features(X, self._terms(X), self.coefficients_)
-        covariance, features = kernel(inputs, self.gp_inputs_), self._scale_features(X, inputs)
-        distances = distance(covariance)
+        (similarity, covariance), features = kernel(inputs, self.gp_inputs_), self._scale_features(X, inputs)
+        distances = distance(similarity)
         scale = np.exp(self.error_scale_.predict(np.column_stack([features, distances])))
         return covariance @ self.dual_coef_, scale, distances
 

@@ -8,8 +8,8 @@ import pandas as pd
 from gpudemand._typing import FloatArray
 from gpudemand.cost.graph.op_graph import OpGraph
 
-#: Bytes/s between machines: 10 Gbit Ethernet.
-_NETWORK = 1.25e9
+#: GB/s between machines of unknown bandwidth: 10 Gbit Ethernet.
+_NETWORK_GB_S = 1.25
 #: GB/s of a link of unknown bandwidth: PCIe 4.0 x16.
 _LINK_GB_S = 32.0
 _GRADIENT_BYTES = 4.0
@@ -30,7 +30,8 @@ def parallel_terms(graph: OpGraph, jobs: pd.DataFrame, compute: FloatArray) -> d
     graph : OpGraph
         The network.
     jobs : DataFrame
-        ``n_gpus``, ``device_interconnect_gb_s`` and, with several machines, ``n_nodes``.
+        ``n_gpus``, ``device_interconnect_gb_s`` and, with several machines, ``n_nodes`` and, where it is known,
+        ``network_gb_s`` between them.
     compute : ndarray of shape (n_jobs,)
         Seconds of the rest of the step at the peaks, with which reduction overlaps and stragglers scale.
 
@@ -54,9 +55,10 @@ def parallel_terms(graph: OpGraph, jobs: pd.DataFrame, compute: FloatArray) -> d
     gpus = jobs["n_gpus"].to_numpy(dtype=float)
     nodes = jobs["n_nodes"].to_numpy(dtype=float) if "n_nodes" in jobs.columns else np.ones(len(jobs))
     link = np.nan_to_num(jobs["device_interconnect_gb_s"].to_numpy(dtype=float), nan=_LINK_GB_S) * 1e9 / 2.0
+    between = 1e9 * (jobs["network_gb_s"].to_numpy(dtype=float) if "network_gb_s" in jobs.columns else _NETWORK_GB_S)
     gradients = _GRADIENT_BYTES * graph.n_trainable
     doublings = np.log2(np.maximum(gpus, 1.0))
-    allreduce, network = gradients * _ring(gpus) / link, gradients * _ring(nodes) / _NETWORK
+    allreduce, network = gradients * _ring(gpus) / link, gradients * _ring(nodes) / between
     seconds = (allreduce, network, LAUNCH_S * graph.n_layers * doublings, 0.1 * compute * doublings)
     return dict(zip(PARALLEL_TERMS, seconds, strict=True))
 
