@@ -127,6 +127,9 @@ CALLS = {
     "demand_cross_validation": lambda jobs, _: gd.demand_cross_validation(gd.JobDemandModel(), jobs, held(), h=2),
     "build_report": report,
     "Study": lambda jobs, _: gd.Study(jobs, horizon=5, lead_time="5D").usage,
+    "MeasuredRunTimes": lambda jobs, _: planning.MeasuredRunTimes(jobs).log_run.describe(),
+    "MeasuredRunTimes.costs": lambda jobs, _: planning.MeasuredRunTimes(TRAINING, Costs()).costs(jobs),
+    "MeasuredRunTimes.move": lambda jobs, _: planning.MeasuredRunTimes(TRAINING).move(jobs, "H100")[0],
     "CostStepTime.costs": lambda jobs, _: cost_step_time().costs(jobs),
     "CostStepTime.__call__": lambda jobs, _: cost_step_time()(jobs),
     "TrainingRunTime.fit": lambda jobs, _: gd.TrainingRunTime(step_time).fit(jobs).predict(TRAINING),
@@ -137,10 +140,10 @@ CALLS = {
     "predicted_times": lambda jobs, _: np.hstack(planning.predicted_times(jobs, ["A100", "H100"], Costs())),
 }
 NEED_NETWORKS = {
-    name for name in CALLS if name.startswith(("CostStep", "TrainingRun", "fits_on", "predicted_", "true_"))
+    name for name in CALLS if name.startswith(("CostStep", "TrainingRun", "fits_on", "Measured", "predicted_", "true_"))
 }
 A_ROW_A_JOB = {"simulate_queue", "RunTimeModel.predict", "RunTimeModel.curves", "TrainingRunTime.predict"} | {
-    name for name in CALLS if name.startswith(("CostStep", "predicted_", "true_"))
+    name for name in CALLS if name.startswith(("CostStep", "MeasuredRunTimes.", "predicted_", "true_"))
 }
 
 

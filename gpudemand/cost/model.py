@@ -13,18 +13,11 @@ import pandas as pd
 
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_columns, check_number
+from gpudemand.cost import model_inputs as _inputs
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.large_models.breakdown import largest_micro_batch, run_breakdown
 from gpudemand.cost.large_models.predictor import LargeModelPredictor
 from gpudemand.cost.memory.breakdown import MemoryBreakdown, memory_breakdown
-from gpudemand.cost.model_inputs import (
-    listed_jobs,
-    memory_covariates,
-    memory_inputs,
-    memory_setting,
-    rows_by_kind,
-    step_time_inputs,
-)
 from gpudemand.cost.predict.largest_batch import max_batch_size
 from gpudemand.cost.predict.memory_model import MemoryModel
 from gpudemand.cost.predict.step_time_model import StepTimeModel
@@ -182,7 +175,7 @@ class CostModel:
         InputError
             For no jobs, or a kind of device without training data.
         """
-        listed = listed_jobs(jobs)
+        listed = _inputs.listed_jobs(jobs)
         levels = [check_number("level", value, 0, 99.9, open_low=True) for value in np.atleast_1d(np.asarray(level))]
         large, parts = np.array([job.run is not None for job in listed]), []
         if runs := [job.run for job in listed if job.run is not None]:
@@ -206,11 +199,11 @@ class CostModel:
         ----------
         job : TrainingJob
         """
-        (only,) = listed_jobs(job)
+        (only,) = _inputs.listed_jobs(job)
         if only.run is not None:
             return float(self.large_models.fits([only.run])[0])
         limit = only.hardware.usable_memory_gib + memory_saved_gib(only)
-        inputs = memory_inputs([one_pass(only)])
+        inputs = _inputs.memory_inputs([one_pass(only)])
         return float(self._model(only.hardware.kind, "memory_gib").probability_below(inputs, limit)[0])
 
     def max_batch_size(self, job: TrainingJob, probability: float = 0.95) -> int:
@@ -226,12 +219,14 @@ class CostModel:
         int
             Samples on each GPU at once, of a `Transformer` on each replica; 0 if not even one fits.
         """
-        (only,) = listed_jobs(job)
+        (only,) = _inputs.listed_jobs(job)
         if only.run is not None:
             return largest_micro_batch(only.run, self.large_models, probability)
         model, hardware = self._model(only.hardware.kind, "memory_gib"), only.hardware
-        setting, limit = memory_setting(only), hardware.usable_memory_gib + memory_saved_gib(only)
-        return max_batch_size(model, only.graph, limit, setting, level=probability, device=memory_covariates(only))
+        setting, limit = _inputs.memory_setting(only), hardware.usable_memory_gib + memory_saved_gib(only)
+        return max_batch_size(
+            model, only.graph, limit, setting, level=probability, device=_inputs.memory_covariates(only)
+        )
 
     def breakdown(self, job: TrainingJob) -> MemoryBreakdown:
         """Simulated memory of a job by purpose, as a table that prints.
@@ -240,7 +235,7 @@ class CostModel:
         ----------
         job : TrainingJob
         """
-        (only,) = listed_jobs(job)
+        (only,) = _inputs.listed_jobs(job)
         if only.run is not None:
             return run_breakdown(only.run, self.large_models)
         how = {"checkpointing": bool(only.checkpointing), "inference": only.mode == "inference"}
@@ -275,14 +270,16 @@ class CostModel:
         InputError
             If the lengths differ, a time or memory is not positive, or there are jobs of both kinds.
         """
-        listed, seconds = listed_jobs(jobs), np.atleast_1d(np.asarray(step_time_s, dtype=float))
+        listed, seconds = _inputs.listed_jobs(jobs), np.atleast_1d(np.asarray(step_time_s, dtype=float))
         if memory_gib is not None or any(job.run is not None for job in listed):
             self.large_models.calibrate([job.run for job in listed], seconds, memory_gib)
             return self
         if len(seconds) != len(listed):
             raise InputError(f"step_time_s has {len(seconds)} values for {len(listed)} jobs; give one for each.")
-        for kind, rows in rows_by_kind(listed).items():
-            self._model(kind, "step_time_s").calibrate(step_time_inputs([listed[row] for row in rows]), seconds[rows])
+        for kind, rows in _inputs.rows_by_kind(listed).items():
+            self._model(kind, "step_time_s").calibrate(
+                _inputs.step_time_inputs([listed[row] for row in rows]), seconds[rows]
+            )
         return self
 
     def _fitted(self) -> dict[tuple[str, str], Any]:
@@ -302,4 +299,4 @@ class CostModel:
         return f"CostModel({', '.join(parts) or 'not fitted'})"
 
 
-_INPUTS = {"step_time_s": step_time_inputs, "memory_gib": memory_inputs}
+_INPUTS = {"step_time_s": _inputs.step_time_inputs, "memory_gib": _inputs.memory_inputs}

@@ -62,7 +62,7 @@ class MeasuredRunTimes:
         """Step time and memory of `step_costs`, for changes other than that of the GPU type."""
         if self.step_costs is None:
             raise InputError("batch size and precision need to know the networks; give step_costs=CostStepTime(...).")
-        return self.step_costs.costs(jobs)
+        return self.step_costs.costs(check_jobs(jobs, allow_unknown=True))
 
     def move(self, jobs: pd.DataFrame, target: str) -> tuple[FloatArray, FloatArray]:
         """Run times on another GPU type relative to the present ones, and the chances that memory suffices.
@@ -77,6 +77,7 @@ class MeasuredRunTimes:
         -------
         tuple of two ndarray of shape (n_jobs,)
         """
+        jobs = check_jobs(jobs, allow_unknown=True)
         ratio = np.ones(len(jobs))
         predicted, fits = self._predicted(jobs, target)
         types = jobs["gpu_type"].to_numpy(dtype=object)
