@@ -93,7 +93,7 @@ def report(monkeypatch, quick):  # noqa: F811
     chain = Study(make_log(days=40), horizon=7, prices=(1.0, 3.0))._chain
     build.report_tables(chain)
     figures = draw_figures(chain)
-    monkeypatch.setattr(build, "draw_figures", lambda chain: figures)
+    monkeypatch.setattr(build, "draw_figures", lambda *drawn: figures)
 
     def written(out, prices):
         fresh = copy(chain)

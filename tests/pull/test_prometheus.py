@@ -232,7 +232,7 @@ def test_nobody_there(tmp_path):
     ("said", "message", "times"),
     [
         ("Name or service not known", "there is no host 'promtheus' (of http://promtheus:9090); correct", 1),
-        ("Temporary failure in name resolution", "(failure in name resolution), 5 times in a row", 5),
+        ("Temporary failure in name resolution", "(Temporary failure in name resolution), 5 times in a row", 5),
     ],
 )
 def test_an_unknown_host_is_said_at_once(monkeypatch, said, message, times):

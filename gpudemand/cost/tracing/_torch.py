@@ -1,12 +1,12 @@
-"""Tracer of PyTorch modules: the forward pass on meta or fake tensors, with every operator call recorded.
+"""Tracer of PyTorch modules: the forward pass on fake tensors, with every operator call recorded.
 
 Calls are intercepted where Python enters ATen (`torch.overrides.TorchFunctionMode`), where operators have the names of
 the source code: ``linear``, ``batch_norm``, ``lstm``, ``scaled_dot_product_attention``. Python functions of PyTorch,
 such as ``multi_head_attention_forward``, are traced into. Bytes saved for the backward pass come from autograd's hooks.
 
 Data is identified by storage: a result in the storage of an argument is a view, and an operator that writes into a
-storage in place is its producer from then on. What depends on neither inputs nor parameters is a constant; where code
-branches on one, the trace is repeated on fake tensors, with all but large constants computed.
+storage in place is its producer from then on. What depends on neither inputs nor parameters is a constant; it is
+computed unless it is large, so that code may branch on it.
 """
 
 from __future__ import annotations
@@ -51,20 +51,13 @@ def trace(module: Any, input_shape: Any, *, input_dtype: Any = None, train: bool
     specs = read_inputs(input_shape, input_dtype)
     while True:
         try:
-            return _operators(module, specs, train)._replace(kernels=_kernels(module, specs, train))
+            return _Trace(module, specs, train).run()._replace(kernels=_kernels(module, specs, train))
         except IntegersNeededError as error:
             specs[error.position] = specs[error.position]._replace(dtype="int64")
 
 
-def _operators(module: Any, specs: Sequence[InputSpec], train: bool | None) -> Traced:
-    """Trace on meta tensors, or, where constants need values, on fake ones, which take ten times as long."""
-    with contextlib.suppress(InputError):
-        return _Trace(module, specs, train, "meta").run()
-    return _Trace(module, specs, train, "cpu").run()
-
-
 def _kernels(module: Any, specs: Sequence[InputSpec], train: bool | None) -> Sequence[Kernel]:
-    """Record kernels on meta or fake tensors, as `_operators`.
+    """Record kernels on meta tensors, or, where constants with values are mixed in, on fake ones, which are slow.
 
     Empty where the backward pass runs on neither, as that of `flex_attention`.
     """
@@ -94,17 +87,17 @@ def _is_keras(value: Any) -> bool:
 class _Trace:
     """One forward pass of a copy of a module, on fake tensors of the CPU or on tensors of the meta device."""
 
-    def __init__(self, module: Any, specs: Sequence[InputSpec], train: bool | None, place: str) -> None:
+    def __init__(self, module: Any, specs: Sequence[InputSpec], train: bool | None, place: str = "cpu") -> None:
         import torch
         from torch._subclasses.fake_tensor import FakeTensorMode
 
         self._original, self._specs, self._train, self._place = module, specs, train, place
         self._fake: Any = FakeTensorMode(allow_non_fake_inputs=True) if place == "cpu" else torch.device(place)
         self._recorder = Recorder(batch_of(specs))
-        self._listener = Listener(self._recorder, self._fake, place)
+        self._listener = Listener(self._recorder, self._fake)
 
     def run(self) -> Traced:
-        """Trace a forward pass; raises `InputError`, or `IntegersNeededError` for an index input."""
+        """Trace a forward pass on fake tensors; raises `InputError`, or `IntegersNeededError` for an index input."""
         with warnings.catch_warnings(), _random_state_restored(), _fake_tensor_log_disabled():
             warnings.simplefilter("ignore")
             module = self._copy()

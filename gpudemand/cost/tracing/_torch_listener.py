@@ -60,7 +60,7 @@ class Listener:
     With the meta device as `place`, no tensor has values, and `fake` is the context of that device.
     """
 
-    def __init__(self, recorder: Recorder, fake: Any, place: str) -> None:
+    def __init__(self, recorder: Recorder, fake: Any, place: str = "cpu") -> None:
         self.mode = intercepted(self._call)
         self.path = [""]
         self._recorder, self._fake, self._place = recorder, fake, place
