@@ -17,6 +17,7 @@ from gpudemand._validation import InputError
 from gpudemand.cli.app import app
 from gpudemand.jobs import write_jobs, write_swf
 from gpudemand.report import build
+from gpudemand.report.history.earlier import FORMAT, MANIFEST
 from gpudemand.report.page.figures import draw_figures
 from gpudemand.study import Study, build_report
 from tests.faults import count_steps, interrupted_at, kill, needs_fork
@@ -118,7 +119,7 @@ def test_a_report_is_the_old_or_the_new_one(report, tmp_path):
     assert len(found) >= KILLS
     assert all(state in kept.values() for state in found)
     assert found[0] == kept[(1.0, 3.0)]
-    read_manifest(out, build.MANIFEST, 1)
+    read_manifest(out, MANIFEST, FORMAT)
 
 
 def test_a_report_replaces_a_report_only(report, tmp_path):

@@ -35,6 +35,7 @@ ALLOWED = {
     "cost/tracing/quiet.py:quiet_tensorflow": "the null device",
     "datasets/fetch.py:fetch_file": "pooch writes a temporary file, compares its checksum and renames it",
     "report/build.py:_write": "writes into the new folder of replace_folder",
+    "report/history/earlier.py:keep_history": "writes into the new folder of replace_folder",
     "report/build.py:write_tables": "write_table is of this package",
     "report/page/figures.py:_draw": "in memory",
     "slurm/command.py:call": "into what Store.scratch yields",
