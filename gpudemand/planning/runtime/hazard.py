@@ -20,8 +20,8 @@ AGES = np.unique(
     np.concatenate(
         [
             [0, 15, 30, 60, 120, 240, 480, 900, 1800],
-            HOUR * np.arange(1, 8),
-            HOUR * np.arange(8, 24, 2),
+            HOUR * np.arange(1, 12),
+            HOUR * np.arange(12, 24, 2),
             HOUR * np.arange(24, 72, 4),
             HOUR * np.arange(72, 168, 8),
             HOUR * 24 * np.arange(7, 29),
