@@ -202,7 +202,8 @@ class Study:
         Where each cluster is a pool of its own, a row for all as one pool, and one for each cluster.
         """
         chain = self._chain
-        return chain.cluster_plans.table.copy() if chain.settings.pool == "cluster" else chain.requirement.summary
+        plan = chain.cluster_plans.table if chain.settings.pool == "cluster" else chain.requirement.summary
+        return plan.copy()
 
     @property
     def wait_plan(self) -> pd.DataFrame:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # test_wheel.sh modern|giotto [PYTEST ARGUMENTS]: build a wheel, install it into an empty environment, run the tests of
-# the core from there. modern: the newest numpy, pandas and scikit-learn, without giotto-tda, torch and tensorflow.
-# giotto: giotto-tda from an index, with the versions that it pins.
+# the core from there, without the slow ones. modern: the newest numpy, pandas and scikit-learn, without giotto-tda,
+# torch and tensorflow. giotto: giotto-tda from an index, with the versions that it pins.
 set -eu
 cd "$(dirname "$0")/.."
 set_=$1
@@ -47,4 +47,4 @@ for name in ("torch", "tensorflow"):
 assert (importlib.util.find_spec("gtda") is not None) == (os.environ["EXPECTED"] == "giotto")
 PY
 GPUDEMAND_SHARED_DATA="${GPUDEMAND_SHARED_DATA:-$checkout/../shared/data}" GPUDEMAND_CHECKOUT="$checkout" \
-  "$venv/bin/python" -m pytest -q -n 2 -p no:cacheprovider tests "$@"
+  "$venv/bin/python" -m pytest -q -n 2 -p no:cacheprovider -m "not slow" tests "$@"

@@ -70,6 +70,7 @@ def small_sample(monkeypatch):
     monkeypatch.setattr("gpudemand.datasets.load.load_jobs_sample", lambda: make_log(days=130, per_day=2))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_sample", "quick")
 def test_report_without_a_log_reads_the_bundled_sample(tmp_path):
     result = invoke("report", "--quiet", "--json", "--out", tmp_path)
@@ -77,6 +78,7 @@ def test_report_without_a_log_reads_the_bundled_sample(tmp_path):
     assert json.loads(result.stdout)["data_kind"] == "synthetic"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_sample", "quick")
 def test_demo_writes_the_report_on_the_sample_and_names_the_command_for_a_log(tmp_path):
     result = invoke("demo", "--quiet", "--out", tmp_path / "demo")
@@ -145,6 +147,7 @@ def test_debug_shows_the_error_itself(place):
     assert type(result.exception).__name__ == "InputError"
 
 
+@pytest.mark.slow
 def test_measure_continues_a_plan(tmp_path):
     pytest.importorskip("torch")
     from gpudemand.cost import make_plan, write_plan

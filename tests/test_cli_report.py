@@ -42,6 +42,7 @@ def folder(tmp_path_factory):
     return place
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_a_plan_needs_no_other_option_and_the_working_folder_does_not_matter(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -57,6 +58,7 @@ def test_a_plan_needs_no_other_option_and_the_working_folder_does_not_matter(fol
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(("arguments", "status"), [(["--check"], 3), ([], 0)])
 def test_a_due_order_is_status_three_only_where_it_is_asked_for(folder, tmp_path, arguments, status):

@@ -33,6 +33,7 @@ def test_selected_clusters_are_a_log_of_their_own():
         pd.testing.assert_frame_equal(Study(LOG, cluster=names, **OPTIONS).usage, Study(two, **OPTIONS).usage)
 
 
+@pytest.mark.slow
 def test_each_cluster_is_a_row_of_the_plan(tmp_path):
     installed = {"alpha": 30, "beta": 20.0, "gamma": 2, "delta": 5}
     study = Study(LOG, cluster="each", installed=installed, **OPTIONS)

@@ -58,6 +58,7 @@ def test_usage_by_partition_qos_and_account(tmp_path):
         usage_series(log(), by="partition")
 
 
+@pytest.mark.slow
 def test_it_is_on_the_page_where_it_is_known(tmp_path, monkeypatch):
     monkeypatch.setattr(selection, "_MIN_COMBINATION_BINS", 10_000)
     jobs = make_log(days=40)

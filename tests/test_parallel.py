@@ -97,6 +97,7 @@ def workers_of(client, compute):
     return result, len({task["worker"] for task in stream.data})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compute", [backtest, combined, waits, segments])
 def test_two_processes_and_two_workers_give_the_same(compute, alone, client, monkeypatch):
     monkeypatch.setattr(feature_table, "_ROWS_PER_TASK", 2)
@@ -108,6 +109,7 @@ def test_two_processes_and_two_workers_give_the_same(compute, alone, client, mon
         pd.testing.assert_frame_equal(result, alone[compute])
 
 
+@pytest.mark.slow
 def test_training_is_measured_on_the_workers(tmp_path, client):
     pytest.importorskip("torch")
     plan = plan_of(*(job(seed=seed) for seed in range(2)))
@@ -116,6 +118,7 @@ def test_training_is_measured_on_the_workers(tmp_path, client):
     assert rows["status"].eq("ok").sum() == 2
 
 
+@pytest.mark.slow
 def test_the_shell_starts_workers_or_joins_a_scheduler(client):
     from gpudemand.cli.workers import workers
 
@@ -131,8 +134,9 @@ def test_the_shell_starts_workers_or_joins_a_scheduler(client):
 
 
 # The last test: Dask does not start every worker again that was killed.
+@pytest.mark.slow
 def test_a_worker_that_dies_midway_changes_nothing(alone, client):
-    dead = list(client.run(os.getpid).values())[0]
+    dead = next(iter(client.run(os.getpid).values()))
 
     def kill(done, total):
         if done == 1:

@@ -102,6 +102,7 @@ def test_an_order_helps_from_the_day_it_arrives():
     assert now["idle_share"] > none["idle_share"]
 
 
+@pytest.mark.slow
 def test_deliveries_count_from_their_date():
     begin = study().forecast["ds"].min()
     steps = pd.Series([40.0, 400.0], index=[begin - pd.Timedelta("90D"), begin + pd.Timedelta("2D")])
@@ -133,6 +134,7 @@ def test_a_log_without_submit_times_is_planned_by_held_gpus(quick):  # noqa: F81
     assert "no submit times" in held.skipped["wait_plan"]
 
 
+@pytest.mark.slow
 def test_the_default_horizon_is_what_the_log_bears(quick):  # noqa: F811
     assert gd.Study(LOG, lead_time="3D").headline["horizon"] == 21  # twice within 71 days, after four weeks
     assert gd.Study(LOG, lead_time="7D", freq="12h")._chain.settings.horizon == 42
@@ -140,6 +142,7 @@ def test_the_default_horizon_is_what_the_log_bears(quick):  # noqa: F811
     assert short.settings.horizon == 38
 
 
+@pytest.mark.slow
 def test_a_plan_for_waits_counts_on_the_gpus_that_run_jobs():
     # Sixty GPUs are installed, and jobs have run on forty-five of them.
     jobs, _ = gd.make_cluster(n_users=20, n_days=84, random_state=3)
@@ -152,6 +155,7 @@ def test_a_plan_for_waits_counts_on_the_gpus_that_run_jobs():
     assert needed[0] == pytest.approx(needed[1] / 0.75, rel=0.06)
 
 
+@pytest.mark.slow
 def test_nothing_after_the_end_of_the_period_is_known():
     until = END - pd.Timedelta("10D")
     options = {"horizon": 7, "installed": np.int64(40), "wait": "1h", "until": until}

@@ -160,6 +160,7 @@ def test_a_store_tells_what_is_installed(store):
     np.testing.assert_allclose(both, study.usage.set_index("ds")["held"])
 
 
+@pytest.mark.slow
 def test_the_shell_reports_on_a_store(store, tmp_path):
     options = ["--horizon", "7", "--quiet", "--json", "--out", str(tmp_path / "report")]
     result = CliRunner().invoke(app, ["report", str(store), *options])
@@ -176,6 +177,7 @@ def test_the_shell_reports_on_a_store(store, tmp_path):
     assert "Nothing was recorded for 6.0 hours in 1 gap" in page
 
 
+@pytest.mark.slow
 def test_the_shell_reads_files_of_usage(tmp_path):
     hourly = usage("h")
     hourly = hourly[hourly["unique_id"].isin(hourly["unique_id"].unique()[:3])]

@@ -60,6 +60,7 @@ intervals = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     intervals,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
@@ -44,7 +45,7 @@ class Requirement:
     forecast: pd.DataFrame
     hourly: pd.DataFrame | None = None
 
-    @property
+    @cached_property
     def summary(self) -> pd.DataFrame:
         """Summaries of both plans: ``basis``, ``target_utilization`` and the columns of ``CapacityPlan.summary``.
 
@@ -56,7 +57,7 @@ class Requirement:
             table["share_over"] = table["share_over"].iloc[0]
         return table
 
-    @property
+    @cached_property
     def deciding(self) -> pd.DataFrame:
         """Rows of `summary`, by basis, of the plans that the requirement is the larger of."""
         table = self.summary.set_index("basis")

@@ -44,6 +44,7 @@ def most_held(jobs):
     return max(jobs["gpus"].to_numpy()[(start <= now) & (end > now)].sum() for now in start)
 
 
+@pytest.mark.slow
 def test_waits_follow_erlang():
     rng = np.random.default_rng(0)
     servers, load, n = 10, 8.0, 200_000

@@ -156,6 +156,7 @@ def test_invalid_arguments_raise_a_clear_error(log):
         RunTimeModel(history_keys=["users"]).fit(log)
 
 
+@pytest.mark.slow
 def test_run_times_of_venus_in_august_from_the_log_until_july(shared_data):
     from gpudemand import read_jobs
 

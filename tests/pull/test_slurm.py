@@ -93,6 +93,7 @@ def test_held_and_cancelled_jobs_are_there(whole):
     assert status[["49_[1-6]", "55", "56", "57"]].tolist() == ["cancelled", "cancelled", "cancelled", "timeout"]
 
 
+@pytest.mark.slow
 def test_many_pulls_equal_one(cluster, tmp_path, whole):
     store = tmp_path / "store"
     for time in TIMES:
@@ -147,6 +148,7 @@ def test_an_end_that_was_recorded_late_is_read(cluster, tmp_path):
     assert (stored(tmp_path / "store")["end"] - stored(tmp_path / "store")["start"]).tolist() == [pd.Timedelta("60s")]
 
 
+@pytest.mark.slow
 @needs_fork
 def test_killed_anywhere_it_goes_on(cluster, tmp_path, whole):
     store, since = tmp_path / "at" / "store", "2026-09-01"
@@ -166,6 +168,7 @@ def test_killed_anywhere_it_goes_on(cluster, tmp_path, whole):
     assert len(list(store.glob("jobs/*"))) == 1
 
 
+@pytest.mark.slow
 @needs_fork
 def test_killed_20_times_from_nothing(cluster, tmp_path, whole):
     store = tmp_path / "at" / "store"

@@ -175,6 +175,7 @@ def test_usage_shares_are_complete_and_sum_to_the_total(built, log):
     assert shares["cumulative_share"].is_monotonic_increasing
 
 
+@pytest.mark.slow
 def test_the_same_log_gives_the_same_page(tmp_path):
     first, again = (build_report(make_log(days=40), tmp_path / name, horizon=7) for name in ("first", "again"))
     assert again.read_text(encoding="utf-8") == first.read_text(encoding="utf-8")

@@ -128,6 +128,7 @@ def test_the_page_says_what_changed(monthly):
     assert "Since the report" not in (monthly["2026-03-20"] / "index.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_a_report_may_be_named_and_settings_that_changed_are_said(log, monthly, tmp_path):
     options = OPTIONS | {"installed": 96}
@@ -197,6 +198,7 @@ def test_a_report_that_cannot_be_read_is_one_sentence(monthly, tmp_path, kind, m
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_an_old_report_in_the_folder_stops_no_new_one(log, monthly, tmp_path):
     folder = Path(shutil.copytree(monthly["2026-03-20"], tmp_path / "report"))
