@@ -175,8 +175,6 @@ def calibrate(
     from gpudemand._atomic import check_replaceable
     from gpudemand.cost.calibration import calibrate_device, format_calibration, micro_benchmark
     from gpudemand.cost.devices import device as find_device
-    from gpudemand.cost.devices import save_device
-    from gpudemand.cost.machine import find_or_measure
     from gpudemand.cost.measuring.measure import read_rows
     from gpudemand.cost.model import CostModel
     from gpudemand.cost.predict.stored_models import MANIFEST
@@ -188,13 +186,21 @@ def calibrate(
             find_device(device)  # before the measurement, which takes longer
         elif rows is None:
             begin("Looking up this device, or measuring it")
-            own, measured_now = find_or_measure(on)
-            device = own.name
-            if measured_now:
-                save_device(own)
+            device = _this_machine(on)
         begin("Measuring four small networks" if rows is None else "Reading the rows")
         measured = micro_benchmark(on) if rows is None else read_rows(rows)
         begin("Calibrating")
         table = calibrate_device(predictor, measured, device)
     predictor.save(out)
     typer.echo(format_calibration(table))
+
+
+def _this_machine(on: str) -> str:
+    """Name of the device of this machine, which is measured and saved if the table lacks it."""
+    from gpudemand.cost.devices import save_device
+    from gpudemand.cost.machine import find_or_measure
+
+    own, measured_now = find_or_measure(on)
+    if measured_now:
+        save_device(own)
+    return own.name

@@ -72,17 +72,7 @@ def memory_bytes(terms: pd.DataFrame, coefficients: Mapping[str, float]) -> Floa
 def memory_parts(terms: pd.DataFrame, coefficients: Mapping[str, float]) -> dict[str, FloatArray]:
     """Bytes by purpose (`PARTS`) at the peak of a step."""
     column = {name: terms[name].to_numpy(dtype=float) for name in terms.columns}
-    factor = {
-        name: np.where(column[kind] > 0, coefficients[f"{name}, fused"], coefficients[name])
-        for name, kind in (("activations", "fused"), ("logits", "fused_loss"))
-    }
-    # Logits are gone when the last layer is recomputed.
-    logits, recomputed = factor["logits"] * column["logits"], factor["activations"] * column["recomputed"]
-    passing = {
-        "activations": factor["activations"] * column["activations"] + np.where(recomputed > logits, recomputed, 0.0),
-        "logits": np.where(recomputed > logits, 0.0, logits),
-    }
-    gathered = coefficients["gathered"] * column["gathered"]
+    passing = _passing(column, coefficients)
     # Gradients are made as activations are freed: the peak is at the loss or after the backward pass.
     late = column["transient"] * column["gradients"] > passing["activations"] + passing["logits"]
     gradients = np.where((column["transient"] > 0) & ~late, 0.0, column["gradients"])
@@ -92,7 +82,7 @@ def memory_parts(terms: pd.DataFrame, coefficients: Mapping[str, float]) -> dict
         "optimizer states": column["states"],
         "activations": np.where(late, 0.0, passing["activations"]),
         "logits": np.where(late, 0.0, passing["logits"]),
-        "gathered layers": gathered,
+        "gathered layers": coefficients["gathered"] * column["gathered"],
         "buffers": column["buffers"],
     }
     parts["fragmentation"] = coefficients["fragmentation"] * np.asarray(sum(parts.values()))
@@ -100,8 +90,21 @@ def memory_parts(terms: pd.DataFrame, coefficients: Mapping[str, float]) -> dict
     return parts
 
 
+def _passing(column: Mapping[str, FloatArray], coefficients: Mapping[str, float]) -> dict[str, FloatArray]:
+    """Bytes of activations and logits, when the loss is computed or when the last layer is recomputed after it."""
+    factor = {
+        name: np.where(column[kind] > 0, coefficients[f"{name}, fused"], coefficients[name])
+        for name, kind in (("activations", "fused"), ("logits", "fused_loss"))
+    }
+    # Logits are gone when the last layer is recomputed.
+    logits, recomputed = factor["logits"] * column["logits"], factor["activations"] * column["recomputed"]
+    return {
+        "activations": factor["activations"] * column["activations"] + np.where(recomputed > logits, recomputed, 0.0),
+        "logits": np.where(recomputed > logits, 0.0, logits),
+    }
+
+
 def _stage_terms(run: TrainingRun, stage: int) -> dict[str, float]:
-    dense, experts = _stage_parameters(run, stage)
     trained = _trained(run, stage)
     weight, gradient, state = parameter_bytes(run)
     replicas = (run.layout.data or 1) * run.layout.context
@@ -112,11 +115,9 @@ def _stage_terms(run: TrainingRun, stage: int) -> dict[str, float]:
         by = _shard_size(run) if _divided(run, what) else 0
         return amounts[0] / min(by or 1, replicas) + amounts[1] / min(by or 1, expert_replicas)
 
-    offloaded = run.offload in ("parameters", "all")
+    parameters = weight * held(_stage_parameters(run, stage), "parameters") + _adapter_bytes(run, trained)
     return {
-        "parameters": 0.0
-        if offloaded
-        else weight * held((dense, experts), "parameters") + _adapter_bytes(run, trained),
+        "parameters": 0.0 if run.offload in ("parameters", "all") else parameters,
         "gradients": gradient * held(trained, "gradients"),
         "states": 0.0 if run.offload in ("optimizer", "all") else state * held(trained, "states"),
         "activations": _activations(run, _layers_in_flight(run, stage), run.checkpointing or False),
