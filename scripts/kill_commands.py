@@ -1,7 +1,8 @@
 """Kill every command that writes, at random moments, and look at what is left: ``python -m scripts.kill_commands``.
 
-Each command is killed (SIGKILL) while it writes to a free name and over an older result: every other time at a moment
-drawn over its whole run, else shortly after it began to write. What is left must be the older result (or nothing) or
+Each command runs in a fork of this process, which has loaded what they need, and is killed (SIGKILL) while it writes to
+a free name and over an older result: every other time at a moment drawn over its whole run, else shortly after it began
+to write. What is left must be the older result (or nothing) or
 the new one, byte for byte; of commands that go on with what is there (`measure`, `pull`), it must be readable and no
 older row may be missing. Prints a row a command; exit code 1 if any result was mixed or lost.
 """
@@ -9,9 +10,10 @@ older row may be missing. Prints a row a command; exit code 1 if any result was 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
 import threading
@@ -25,10 +27,13 @@ from typing import Any
 
 import pandas as pd
 
-from gpudemand.cost import make_plan, write_plan
+from gpudemand.cli.app import app
+from gpudemand.cost import CostModel, make_plan, write_plan
 from gpudemand.cost.measuring.measure import read_rows
 from gpudemand.datasets import load_jobs_sample
 from gpudemand.jobs import write_jobs
+from gpudemand.pull import prometheus, slurm  # noqa: F401 (loaded before the forks)
+from gpudemand.report.page import figures  # noqa: F401
 from gpudemand.store import is_store, read_store
 from tests.pull.conftest import HISTORY
 from tests.pull.test_prometheus import FIRST, Server
@@ -57,9 +62,9 @@ class Command:
     rows: Callable[[Path], set[Any]] | None = None
     over: bool = True
 
-    def line(self, options: tuple[str, ...], out: Path) -> list[str]:
-        """Command line that writes to a path."""
-        return _line((*self.name.split(), *options, *self.option, str(out)))
+    def start(self, options: tuple[str, ...], out: Path) -> int:
+        """Begin to write to a path; returns the process."""
+        return start([*self.name.split(), *options, *self.option, str(out)])
 
 
 def make_inputs(folder: Path) -> None:
@@ -76,8 +81,7 @@ def make_inputs(folder: Path) -> None:
     runs = HISTORY.read_text().splitlines(keepends=True)
     (folder / "first.psv").write_text("".join(runs[:200]))
     (folder / "all.psv").write_text("".join(runs))
-    line = _line(("measure", str(folder / "first.csv"), "--out", str(folder / "rows.csv")))
-    subprocess.run(line, check=True, capture_output=True)
+    wait(start(["measure", str(folder / "first.csv"), "--out", str(folder / "rows.csv")]))
 
 
 def commands(folder: Path, url: str) -> list[Command]:
@@ -88,7 +92,7 @@ def commands(folder: Path, url: str) -> list[Command]:
     )
     canonical, days, prices = ("--format", "canonical"), ("--horizon", "7"), ("--prices", "1", "3")
     calibrate = ("--rows", str(folder / "rows.csv"), "--device")
-    prometheus = ("--url", url, "--step", "1h", "--points", "24", "--since", str(FIRST.date()), "--until")
+    metrics = ("--url", url, "--step", "1h", "--points", "24", "--since", str(FIRST.date()), "--until")
     into = ("--into",)
     return [
         *(Command("convert", log + canonical, jobs + canonical, f"jobs.{end}") for end in ("csv", "parquet")),
@@ -100,15 +104,32 @@ def commands(folder: Path, url: str) -> list[Command]:
         Command("init", (), (), "plan.toml", option=(), over=False),
         Command("pull slurm", ("--from", *dump), ("--from", *runs), "jobs", into, partial(stored_rows, "jobs")),
         Command(
-            *("pull prometheus", (*prometheus, "2026-02-07"), (*prometheus, "2026-02-12"), "usage", into),
+            *("pull prometheus", (*metrics, "2026-02-07"), (*metrics, "2026-02-12"), "usage", into),
             partial(stored_rows, "usage"),
         ),
     ]
 
 
-def _line(arguments: Sequence[str]) -> list[str]:
-    quiet = () if arguments[0] == "init" else ("--quiet",)
-    return [sys.executable, "-m", "gpudemand", *arguments, *quiet]
+def start(arguments: Sequence[str]) -> int:
+    """Run a command in a fork; returns the process."""
+    child = os.fork()
+    if not child:
+        null = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(null, stream)
+        app([*arguments, *(() if arguments[0] == "init" else ("--quiet",))], standalone_mode=False)
+        os._exit(0)
+    return child
+
+
+def wait(child: int, seconds: float = 600.0) -> bool:
+    """Whether a process ends within some time."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if os.waitpid(child, os.WNOHANG)[0]:
+            return True
+        time.sleep(0.001)
+    return False
 
 
 def content(place: Path) -> Any:
@@ -121,7 +142,8 @@ def content(place: Path) -> Any:
 def finished(command: Command, options: tuple[str, ...], out: Path) -> tuple[Any, float]:
     """Result and seconds of an undisturbed run."""
     begin = time.perf_counter()
-    subprocess.run(command.line(options, out), check=True, capture_output=True)
+    if not wait(command.start(options, out)) or not out.exists():
+        raise RuntimeError(f"{command.name} {options} failed")
     return found(command, out), time.perf_counter() - begin
 
 
@@ -130,16 +152,14 @@ def found(command: Command, out: Path) -> Any:
     return command.rows(out) if command.rows else content(out)
 
 
-def kill_once(line: list[str], folder: Path, moment: Callable[[bool], float], *, writing: bool) -> None:
-    """Start a command and kill it after a moment, or a moment after it began to write."""
-    run = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while writing and run.poll() is None and not list(folder.glob(".gpudemand-*")):
-        time.sleep(0.001)
-    try:
-        run.wait(timeout=moment(writing))
-    except subprocess.TimeoutExpired:
-        run.kill()
-    run.wait()
+def kill_once(child: int, folder: Path, moment: float, *, writing: bool) -> None:
+    """Kill a command after a moment, or a moment after it began to write."""
+    while writing and not list(folder.glob(".gpudemand-*")):
+        if wait(child, 0.001):
+            return
+    if not wait(child, moment):
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 def measured_rows(file: Path) -> set[Any]:
@@ -177,12 +197,8 @@ def trial(command: Command, folder: Path, kills: int, draw: random.Random, *, ov
             source = folder / f"old-{command.out}"
             shutil.copytree(source, out) if source.is_dir() else shutil.copy(source, out)
         writing = bool(number % 2) and not command.rows
-        kill_once(
-            command.line(command.new, out),
-            place,
-            lambda late: draw.uniform(0, _WRITING_S if late else seconds),
-            writing=writing,
-        )
+        moment = draw.uniform(0, _WRITING_S if writing else seconds)
+        kill_once(command.start(command.new, out), place, moment, writing=writing)
         counts[verdict(command, out, old, new)] += 1
         shutil.rmtree(place)
     return counts
@@ -200,6 +216,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as inputs, Server() as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         make_inputs(Path(inputs))
+        CostModel.load()
         for command in commands(Path(inputs), server.url):
             if options.only and command.name not in options.only:
                 continue
