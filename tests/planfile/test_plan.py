@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gpudemand.planfile
@@ -185,6 +185,7 @@ def test_a_missing_file_and_bytes_that_are_no_text_are_refused(tmp_path):
         read_plan(tmp_path / "plan.toml")
 
 
+@settings(deadline=None)
 @given(text=st.text(alphabet="abdeilnost=[]{}\"'-.0123 \n", max_size=60))
 def test_no_text_at_all_is_a_crash(tmp_path_factory, text):
     with suppress(InputError):  # whatever else it raises is a crash
