@@ -65,7 +65,7 @@ def read_manifest(folder: Path, name: str, version: int, only: Collection[str] |
         raise InputError(f"{name} in {str(folder)!r} is damaged or was edited; copy or save the folder again.")
     listed = content["files"]
     for file, checksum in listed.items() if only is None else [(file, listed.get(file)) for file in only]:
-        if not (folder / file).is_file():
+        if not os.path.isfile(folder / file):  # also false for names that no file can have
             raise InputError(f"{file} is missing in {str(folder)!r}; copy or save the folder again.")
         if file_sha256(folder / file) != checksum:
             raise InputError(f"{file} in {str(folder)!r} is damaged or was edited; copy or save the folder again.")

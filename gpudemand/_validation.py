@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import numpy as np
@@ -54,9 +55,11 @@ def check_number(
     open_low: bool = False,
 ) -> float:
     """Return `value` as a number in ``[low, high]`` (``(low, high]`` with `open_low`)."""
-    is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-    if is_number and np.isfinite(float(value)):  # type: ignore[arg-type]
-        number = float(value)  # type: ignore[arg-type]
+    number = np.nan
+    if isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):
+        with suppress(OverflowError):  # an integer of hundreds of digits
+            number = float(value)
+    if np.isfinite(number):
         above = number > low if open_low else number >= low
         if above and number <= high and (not integer or number == int(number)):
             return number

@@ -1,32 +1,42 @@
 """Kill every command that writes, at random moments, and look at what is left: ``python -m scripts.kill_commands``.
 
-Each command is killed (SIGKILL) while it writes to a free name and over an older result: every other time at a moment
-drawn over its whole run, else shortly after it began to write. What is left must be the older result (or nothing) or
-the new one, byte for byte; of `measure`, no finished row may be missing. Prints a row a command; exit code 1 if any
-result was mixed or lost.
+Each command runs in a fork of this process, which has loaded what they need, and is killed (SIGKILL) while it writes to
+a free name and over an older result: every other time at a moment drawn over its whole run, else shortly after it began
+to write. What is left must be the older result (or nothing) or
+the new one, byte for byte; of commands that go on with what is there (`measure`, `pull`), it must be readable and no
+older row may be missing. Prints a row a command; exit code 1 if any result was mixed or lost.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from gpudemand.cost import make_plan, write_plan
+from gpudemand.cli.app import app
+from gpudemand.cost import CostModel, make_plan, write_plan
 from gpudemand.cost.measuring.measure import read_rows
 from gpudemand.datasets import load_jobs_sample
 from gpudemand.jobs import write_jobs
+from gpudemand.pull import prometheus, slurm  # noqa: F401 (loaded before the forks)
+from gpudemand.report.page import figures  # noqa: F401
+from gpudemand.store import is_store, read_store
+from tests.pull.conftest import HISTORY
+from tests.pull.test_prometheus import FIRST, Server
 
 #: Seconds after a command began to write within which it is killed.
 _WRITING_S = 0.2
@@ -34,46 +44,92 @@ _WRITING_S = 0.2
 
 @dataclass(frozen=True)
 class Command:
-    """A command with the arguments for the older and for the new result, and where it writes."""
+    """A command with the options for the older and for the new result, and where it writes.
+
+    Attributes
+    ----------
+    rows : callable, optional
+        Of a command that goes on with an older result: from its path to the rows in it.
+    over : bool
+        Whether it writes over an older result.
+    """
 
     name: str
     old: tuple[str, ...]
     new: tuple[str, ...]
     out: str
-    appends: bool = False
+    option: tuple[str, ...] = ("--out",)
+    rows: Callable[[Path], set[Any]] | None = None
+    over: bool = True
+
+    def start(self, options: tuple[str, ...], out: Path) -> int:
+        """Begin to write to a path; returns the process."""
+        return start([*self.name.split(), *options, *self.option, str(out)])
 
 
-def commands(folder: Path) -> list[Command]:
-    """Make the input files of all commands."""
+def make_inputs(folder: Path) -> None:
+    """Write the input files of all commands."""
     jobs = load_jobs_sample()
     few = jobs[jobs["user"].isin(sorted(jobs["user"].unique())[:20])]
     few = few[few["submit"] < few["submit"].min() + pd.Timedelta("70D")].reset_index(drop=True)
     few.attrs = dict(jobs.attrs)
-    logs = [str(folder / name) for name in ("log.parquet", "all.parquet")]
-    write_jobs(few, logs[0])
-    write_jobs(jobs, logs[1])
-    plans = [str(folder / name) for name in ("first.csv", "plan.csv")]
+    write_jobs(few, folder / "log.parquet")
+    write_jobs(jobs, folder / "all.parquet")
     plan = make_plan(6, networks=["lenet"], frameworks=["torch"], n_repeated=0)
-    write_plan(plan.head(2), plans[0])
-    write_plan(plan, plans[1])
-    subprocess.run(_line(("measure", plans[0], "--out", str(folder / "rows.csv"))), check=True, capture_output=True)
-    calibrate = ("calibrate", "--rows", str(folder / "rows.csv"), "--device")
-    report, prices = ("report", logs[0], "--horizon", "7"), ("--prices", "1", "3")
+    write_plan(plan.head(2), folder / "first.csv")
+    write_plan(plan, folder / "plan.csv")
+    runs = HISTORY.read_text().splitlines(keepends=True)
+    (folder / "first.psv").write_text("".join(runs[:200]))
+    (folder / "all.psv").write_text("".join(runs))
+    wait(start(["measure", str(folder / "first.csv"), "--out", str(folder / "rows.csv")]))
+
+
+def commands(folder: Path, url: str) -> list[Command]:
+    """Every command that writes, with the inputs of a folder and the address of a Prometheus."""
+    log, jobs, first, plan, dump, runs = (
+        (str(folder / name),)
+        for name in ("log.parquet", "all.parquet", "first.csv", "plan.csv", "first.psv", "all.psv")
+    )
+    canonical, days, prices = ("--format", "canonical"), ("--horizon", "7"), ("--prices", "1", "3")
+    calibrate = ("--rows", str(folder / "rows.csv"), "--device")
+    metrics = ("--url", url, "--step", "1h", "--points", "24", "--since", str(FIRST.date()), "--until")
+    into = ("--into",)
     return [
-        *(
-            Command(f"convert to {end}", *(("convert", log, "--format", "canonical") for log in logs), f"jobs.{end}")
-            for end in ("csv", "parquet")
-        ),
-        Command("usage", *(("usage", log) for log in logs), "usage.csv"),
-        Command("report", (*report, *prices), report, "report"),
+        *(Command("convert", log + canonical, jobs + canonical, f"jobs.{end}") for end in ("csv", "parquet")),
+        Command("usage", log, jobs, "usage.csv"),
+        Command("report", log + days + prices, log + days, "report"),
         Command("calibrate", (*calibrate, "AMD EPYC"), (*calibrate, "T4"), "calibrated"),
-        Command("measure", *(("measure", plan) for plan in plans), "measured.csv", appends=True),
-        Command("demo", (*report, *prices), ("demo",), "demo"),
+        Command("measure", first, plan, "measured.csv", rows=measured_rows),
+        Command("demo", (), (), "demo"),
+        Command("init", (), (), "plan.toml", option=(), over=False),
+        Command("pull slurm", ("--from", *dump), ("--from", *runs), "jobs", into, partial(stored_rows, "jobs")),
+        Command(
+            *("pull prometheus", (*metrics, "2026-02-07"), (*metrics, "2026-02-12"), "usage", into),
+            partial(stored_rows, "usage"),
+        ),
     ]
 
 
-def _line(arguments: Sequence[str]) -> list[str]:
-    return [sys.executable, "-m", "gpudemand", *arguments, "--quiet"]
+def start(arguments: Sequence[str]) -> int:
+    """Run a command in a fork; returns the process."""
+    child = os.fork()
+    if not child:
+        null = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(null, stream)
+        app([*arguments, *(() if arguments[0] == "init" else ("--quiet",))], standalone_mode=False)
+        os._exit(0)
+    return child
+
+
+def wait(child: int, seconds: float = 600.0) -> bool:
+    """Whether a process ends within some time."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if os.waitpid(child, os.WNOHANG)[0]:
+            return True
+        time.sleep(0.001)
+    return False
 
 
 def content(place: Path) -> Any:
@@ -83,42 +139,49 @@ def content(place: Path) -> Any:
     return place.read_bytes() if place.exists() else None
 
 
-def finished(command: Command, arguments: tuple[str, ...], out: Path) -> tuple[Any, float]:
+def finished(command: Command, options: tuple[str, ...], out: Path) -> tuple[Any, float]:
     """Result and seconds of an undisturbed run."""
     begin = time.perf_counter()
-    subprocess.run(_line((*arguments, "--out", str(out))), check=True, capture_output=True)
-    return content(out), time.perf_counter() - begin
+    if not wait(command.start(options, out)) or not out.exists():
+        raise RuntimeError(f"{command.name} {options} failed")
+    return found(command, out), time.perf_counter() - begin
 
 
-def kill_once(line: list[str], folder: Path, moment: Callable[[bool], float], *, writing: bool) -> None:
-    """Start a command and kill it after a moment, or a moment after it began to write."""
-    run = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while writing and run.poll() is None and not list(folder.glob(".gpudemand-*")):
-        time.sleep(0.001)
-    try:
-        run.wait(timeout=moment(writing))
-    except subprocess.TimeoutExpired:
-        run.kill()
-    run.wait()
+def found(command: Command, out: Path) -> Any:
+    """What counts of a result."""
+    return command.rows(out) if command.rows else content(out)
 
 
-def rows_of(data: bytes | None) -> set[str]:
+def kill_once(child: int, folder: Path, moment: float, *, writing: bool) -> None:
+    """Kill a command after a moment, or a moment after it began to write."""
+    while writing and not list(folder.glob(".gpudemand-*")):
+        if wait(child, 0.001):
+            return
+    if not wait(child, moment):
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def measured_rows(file: Path) -> set[Any]:
     """Keys of the complete rows of a measurement file, which must be readable."""
-    if not data or b"\n" not in data:
-        return set()
-    with tempfile.NamedTemporaryFile(suffix=".csv") as file:
-        file.write(data)
-        file.flush()
-        return set(read_rows(file.name)["key"])
+    return set(read_rows(file)["key"]) if file.exists() and b"\n" in file.read_bytes() else set()
 
 
-def verdict(command: Command, found: Any, old: Any, new: Any) -> str:
-    """What is left: ``old``, ``new`` or ``BROKEN``; of a log that grows, ``old`` if no row was added."""
-    if command.appends:
-        if not rows_of(old) <= rows_of(found):
-            return "BROKEN"
-        return "old" if rows_of(found) == rows_of(old) else "new"
-    return "old" if found == old else "new" if found == new else "BROKEN"
+def stored_rows(table: str, folder: Path) -> set[Any]:
+    """Rows of a store, which must be readable."""
+    rows = read_store(folder).read(table) if is_store(folder) else None
+    return set() if rows is None else {tuple(row.values()) for row in rows.to_pylist()}
+
+
+def verdict(command: Command, out: Path, old: Any, new: Any) -> str:
+    """What is left: ``old``, ``new`` or ``BROKEN``; of rows, ``old`` if none was added."""
+    try:
+        left = found(command, out)
+    except ValueError:
+        return "BROKEN"
+    if command.rows:
+        return "old" if left == (old or set()) else "new" if (old or set()) <= left else "BROKEN"
+    return "old" if left == old else "new" if left == new else "BROKEN"
 
 
 def trial(command: Command, folder: Path, kills: int, draw: random.Random, *, over: bool) -> Counter[str]:
@@ -133,10 +196,10 @@ def trial(command: Command, folder: Path, kills: int, draw: random.Random, *, ov
         if over:
             source = folder / f"old-{command.out}"
             shutil.copytree(source, out) if source.is_dir() else shutil.copy(source, out)
-        line = _line((*command.new, "--out", str(out)))
-        writing = bool(number % 2) and not command.appends
-        kill_once(line, place, lambda late: draw.uniform(0, _WRITING_S if late else seconds), writing=writing)
-        counts[verdict(command, content(out), old, new)] += 1
+        writing = bool(number % 2) and not command.rows
+        moment = draw.uniform(0, _WRITING_S if writing else seconds)
+        kill_once(command.start(command.new, out), place, moment, writing=writing)
+        counts[verdict(command, out, old, new)] += 1
         shutil.rmtree(place)
     return counts
 
@@ -149,17 +212,20 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", help="names of commands")
     options = parser.parse_args()
     draw, broken = random.Random(options.seed), 0
-    print(f"{'command':<20} {'over':<8} {'old':>4} {'new':>4} {'broken':>7}", flush=True)
-    with tempfile.TemporaryDirectory() as inputs:
-        for command in commands(Path(inputs)):
-            for over in (False, True):
-                if options.only and command.name not in options.only:
-                    continue
+    print(f"{'command':<16} {'writes':<14} {'over':<8} {'old':>4} {'new':>4} {'broken':>7}", flush=True)
+    with tempfile.TemporaryDirectory() as inputs, Server() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        make_inputs(Path(inputs))
+        CostModel.load()
+        for command in commands(Path(inputs), server.url):
+            if options.only and command.name not in options.only:
+                continue
+            for over in (False, True) if command.over else (False,):
                 with tempfile.TemporaryDirectory() as folder:
                     counts = trial(command, Path(folder), options.kills, draw, over=over)
                 broken += counts["BROKEN"]
                 numbers = f"{counts['old']:>4} {counts['new']:>4} {counts['BROKEN']:>7}"
-                print(f"{command.name:<20} {'older' if over else 'nothing':<8} {numbers}", flush=True)
+                print(f"{command.name:<16} {command.out:<14} {'older' if over else 'nothing':<8} {numbers}", flush=True)
     return int(broken > 0)
 
 

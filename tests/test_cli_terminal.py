@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import requires
 
+import pytest
+from packaging.requirements import Requirement
 from typer.testing import CliRunner
 
 from gpudemand.cli.app import app
@@ -39,3 +42,15 @@ def test_limits_can_be_lifted(monkeypatch, tmp_path):
     assert refused.exit_code == 2
     assert "--no-limits" in refused.stderr
     assert CliRunner().invoke(app, [*command, "--no-limits"]).exit_code == 0
+
+
+def test_the_help_says_that_a_file_is_run():
+    result = CliRunner().invoke(app, ["cost", "--help"], env={"COLUMNS": "200"})
+    assert "Runs the Python file that builds the network" in result.output
+    assert "name only files that you trust" in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(("name", "flawed"), [("jinja2", "3.1.5"), ("requests", "2.32.3")])
+def test_versions_with_known_flaws_are_not_installed(name, flawed):
+    (needed,) = (one for one in map(Requirement, requires("gpudemand")) if one.name == name and not one.marker)
+    assert flawed not in needed.specifier

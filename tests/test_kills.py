@@ -1,91 +1,102 @@
-"""Every command that writes is killed at steps of its work: the older result or the new one is there, whole."""
+"""Whatever writes may be killed after any of its steps: the older result or the new one is there, whole."""
 
 from __future__ import annotations
 
-import random
+import ast
+import os
 from copy import copy, deepcopy
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
-from gpudemand import CostModel
 from gpudemand._manifest import read_manifest
 from gpudemand._validation import InputError
 from gpudemand.cli.app import app
-from gpudemand.jobs import write_jobs, write_swf
+from gpudemand.cli.pull import pull
 from gpudemand.report import build
 from gpudemand.report.history.earlier import FORMAT, MANIFEST
 from gpudemand.report.page.figures import draw_figures
 from gpudemand.study import Study, build_report
-from tests.faults import count_steps, interrupted_at, kill, needs_fork
+from tests.faults import content, needs_fork, restore, states
 from tests.report.conftest import make_log, quick, renamed  # noqa: F401
+from tests.test_writers import PACKAGE, SAFE
+from tests.writers import WRITERS, Writer
 
 pytestmark = needs_fork
-#: Kills of one command over one older result.
-KILLS = 20
+kill_commands = pytest.importorskip("scripts.kill_commands", reason="runs from a checkout")
+CASES = [
+    pytest.param(writer, situation, id=f"{name}-{writer.out}-{situation}")
+    for name, writers in WRITERS.items()
+    for writer in writers
+    for situation in writer.situations
+]
 
 
-def states(work, out, restore):
-    """Contents of `out` after a kill at the first step, at the last ones and at random ones in between."""
-    restore()
-    steps = count_steps(work, out.parent)
-    last = range(max(steps - KILLS // 2, 2), steps + 1)
-    chosen = {1, *last, *random.Random(0).sample(range(2, last[0]), min(KILLS // 2, last[0] - 2))}
-    found = []
-    for step in sorted(chosen):
-        restore()
-        interrupted_at(work, out.parent, step, kill)
-        found.append(content(out))
-    return found
+@pytest.mark.parametrize(("writer", "situation"), CASES)
+def test_a_kill_leaves_the_old_or_the_new_result(writer: Writer, situation: str, tmp_path: Path) -> None:
+    folder = tmp_path / "at"
+    folder.mkdir()
+    place = folder / writer.out
+    if situation == "older":
+        writer.write(place, 0)
+    before = content(folder)
+    left = states(lambda: writer.write(place, 1), folder)
+    found = [writer.result(files) for files in left]
+    old, new = found[0], found[-1]
+    assert old == writer.result(before) != new
+    switched = [state == new for state in found]
+    assert switched == sorted(switched)
+    if writer.grows:
+        assert all((one or set()) <= (other or set()) for one, other in pairwise(found))
+    else:
+        assert all(state in (old, new) for state in found)
+    # The same again after the kill ends well, whatever was left behind.
+    for files in left[1 : -1 : max(len(left) // 3, 1)]:
+        if "older" not in writer.situations and writer.result(files):
+            continue  # it writes over nothing
+        restore(files, folder)
+        writer.write(place, 1)
+        assert writer.result(content(folder)) == new
 
 
-def content(out: Path):
-    if out.is_dir():
-        return {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    return out.read_bytes() if out.exists() else None
+def careless_write(place: Path, version: int) -> None:
+    place.write_text("x" * (version + 1))
 
 
-def run(*arguments):
-    result = CliRunner().invoke(app, [*map(str, arguments), "--quiet", "--debug"])
-    if result.exception is not None:
-        raise result.exception
+def careless_rename(place: Path, version: int) -> None:
+    new = place.with_name("new")
+    new.write_text(str(version))
+    place.unlink(missing_ok=True)
+    os.rename(new, place)
 
 
-@pytest.fixture(scope="module")
-def logs(tmp_path_factory):
-    """Two job logs as files."""
-    folder = tmp_path_factory.mktemp("logs")
-    for name, seed in (("old", 0), ("new", 1)):
-        log = make_log(days=20, seed=seed)
-        # A CSV file of jobs refuses names with line breaks.
-        write_jobs(log.assign(user=log["user"].str.replace("\n", " ")), folder / f"{name}.parquet")
-    return folder
+@pytest.mark.parametrize("write", [careless_write, careless_rename])
+def test_a_careless_writer_is_found(write, tmp_path):
+    with pytest.raises(AssertionError):
+        test_a_kill_leaves_the_old_or_the_new_result(Writer("out", write), "older", tmp_path)
 
 
-@pytest.mark.parametrize("out", ["jobs.csv", "jobs.parquet", "usage.csv", "usage.parquet", "log.swf.gz"])
-def test_a_file_is_the_old_or_the_new_one(logs, tmp_path, out):
-    place = tmp_path / "out" / out
-    place.parent.mkdir()
+def test_no_writer_is_forgotten():
+    found = set()
+    for path in PACKAGE.rglob("*.py"):
+        for function in ast.walk(ast.parse(path.read_text())):
+            if isinstance(function, ast.FunctionDef) and any(
+                isinstance(node, ast.With) and ast.unparse(node.items[0].context_expr).startswith(SAFE)
+                for node in function.body + [inner for node in function.body for inner in ast.walk(node)]
+            ):
+                found.add(f"{path.relative_to(PACKAGE).as_posix()}:{function.name}")
+    own = {name for name in WRITERS if ":" in name}
+    assert own == found | {"cost/measuring/rows.py:RowFile", "datasets/fetch.py:fetch_file"}
 
-    def command(log):
-        if out.startswith("jobs"):
-            run("convert", logs / f"{log}.parquet", "--format", "canonical", "--out", place)
-        elif out.startswith("usage"):
-            run("usage", logs / f"{log}.parquet", "--out", place)
-        else:
-            write_swf(make_log(days=5, seed=len(log) if log == "new" else 0), place)
 
-    both = []
-    for log in ("old", "new"):
-        command(log)
-        both.append(content(place))
-    assert both[0] != both[1]
-    found = states(lambda: command("new"), place, lambda: place.write_bytes(both[0]))
-    assert all(state in both for state in found)
-    assert found[0] == both[0]
+def test_no_command_is_forgotten():
+    commands = {command.callback.__name__ for command in app.registered_commands}
+    commands |= {f"pull {command.callback.__name__}" for command in pull.registered_commands}
+    killed = {command.name for command in kill_commands.commands(Path(), "")}
+    assert killed | {"cost", "devices", "formats"} == commands
 
 
 @pytest.fixture
@@ -107,23 +118,21 @@ def report(monkeypatch, quick):  # noqa: F811
 
 @pytest.mark.slow
 def test_a_report_is_the_old_or_the_new_one(report, tmp_path):
-    out = tmp_path / "at" / "report"
-    kept = {}
-    for prices in ((1.0, 3.0), None):
-        report(out, prices)
-        kept[prices] = content(out)
-    assert "tables/purchase_mix.csv" in kept[(1.0, 3.0)]
-    assert "tables/purchase_mix.csv" not in kept[None], "a table of the report before"
-    assert b"purchase_mix" not in kept[None]["index.html"]
-    found = states(lambda: report(out, None), out, lambda: report(out, (1.0, 3.0)))
-    assert len(found) >= KILLS
-    assert all(state in kept.values() for state in found)
-    assert found[0] == kept[(1.0, 3.0)]
-    read_manifest(out, MANIFEST, FORMAT)
+    folder = tmp_path / "at"
+    folder.mkdir()
+    report(folder / "report", (1.0, 3.0))
+    writer = Writer("report", lambda place, _: report(place, None))
+    found = [writer.result(files) for files in states(lambda: report(folder / "report", None), folder)]
+    assert "report/tables/purchase_mix.csv" in found[0]
+    assert "report/tables/purchase_mix.csv" not in found[-1], "a table of the report before"
+    assert b"purchase_mix" not in found[-1]["report/index.html"]
+    assert len(found) > 100
+    assert all(state in (found[0], found[-1]) for state in found)
 
 
 def test_a_report_replaces_a_report_only(report, tmp_path):
     index = report(tmp_path / "report", None)
+    read_manifest(tmp_path / "report", MANIFEST, FORMAT)
     (index.parent / "tables" / "mine.csv").write_text("my notes")
     with pytest.raises(InputError, match=r"'tables/mine\.csv', which would be lost"):
         report(tmp_path / "report", None)
@@ -131,26 +140,6 @@ def test_a_report_replaces_a_report_only(report, tmp_path):
     with pytest.raises(InputError, match="which would be lost; choose another folder"):
         build_report(pd.DataFrame(), tmp_path)
     assert content(tmp_path) == before
-
-
-def test_a_cost_model_is_the_old_or_the_new_one(tmp_path):
-    out, model = tmp_path / "at" / "model", CostModel.load()
-    for data in (model.models_, model.fitted_on_):
-        for key in [key for key in data if "gpu" in key]:
-            del data[key]
-    kept = []
-    for seed in (0, 1):
-        model.random_state = seed
-        model.save(out)
-        kept.append(content(out))
-
-    def save(seed):
-        model.random_state = seed
-        model.save(out)
-
-    found = states(lambda: save(1), out, lambda: save(0))
-    assert all(state in kept for state in found)
-    assert CostModel.load(out).random_state in (0, 1)
 
 
 def test_no_control_character_reaches_a_report(quick, tmp_path):  # noqa: F811

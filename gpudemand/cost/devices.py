@@ -77,7 +77,7 @@ def device(name: str | Device) -> Device:
         return _device(known[_key(name)])
     saved = _file(name)
     if saved.is_file():
-        return Device(**json.loads(saved.read_text(encoding="utf-8")))
+        return _saved(saved)
     # Bare numbers ("3090") resemble too many names.
     hint = nearest(name, [alias for alias in _aliases() if not alias.isdigit()])
     raise InputError(
@@ -119,6 +119,13 @@ def save_device(own: Device) -> Path:
     with replace_file(path) as new:
         new.write_text(json.dumps(asdict(own), indent=1), encoding="utf-8")
     return path
+
+
+def _saved(file: Path) -> Device:
+    try:
+        return Device(**json.loads(file.read_bytes()))
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise InputError(f"the saved device {str(file)!r} cannot be read ({error}); remove or repair it.") from error
 
 
 def _file(name: str) -> Path:

@@ -207,8 +207,13 @@ def write_jobs(jobs: pd.DataFrame, path: str | os.PathLike[str]) -> None:
         raise InputError(f"path={name!r} must end in .parquet, .csv or .csv.gz.")
     if not name.endswith(".parquet"):
         _check_line_breaks(table)
+    # Without the time of writing, the same jobs give the same bytes.
+    packed = {"method": "gzip", "mtime": 0} if name.endswith(".gz") else None
     with replace_file(path) as new:
-        table.to_parquet(new, index=False) if name.endswith(".parquet") else table.to_csv(new, index=False)
+        if name.endswith(".parquet"):
+            table.to_parquet(new, index=False)
+        else:
+            table.to_csv(new, index=False, compression=packed)
 
 
 def _check_line_breaks(table: pd.DataFrame) -> None:

@@ -52,10 +52,7 @@ class Value:
 
     def number(self, *, integer: bool = False) -> Any:
         """Number of at least 0, of at least 1 if it is whole."""
-        try:
-            found = check_number(f"{self.file}: {self.key}", self.raw, float(integer), integer=integer)
-        except OverflowError:
-            raise self.refused("a smaller number") from None
+        found = check_number(f"{self.file}: {self.key}", self.raw, float(integer), integer=integer)
         return int(found) if integer else found
 
     def duration(self) -> str:

@@ -16,6 +16,7 @@ import requests
 from requests.auth import HTTPBasicAuth
 
 from gpudemand._validation import InputError, shorten
+from gpudemand.jobs.schema import EARLIEST, LATEST, OUTSIDE
 
 #: A server answers at most this many points of a series.
 MAX_POINTS = 11_000
@@ -225,7 +226,7 @@ def _reason(error: requests.exceptions.ConnectionError) -> str:
 def _table(content: Any, place: str) -> pd.DataFrame:
     try:
         return stacked([_series(series) for series in content["data"]["result"]])
-    except (TypeError, KeyError, AttributeError, ValueError) as error:
+    except (TypeError, KeyError, AttributeError, ValueError, OverflowError) as error:
         raise InputError(f"the answer of {place} is not that of a range query ({error!r}).") from error
 
 
@@ -238,13 +239,15 @@ def stacked(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
 def _series(series: dict[str, Any]) -> pd.DataFrame:
     stamps, values = zip(*series["values"], strict=True)
     y = np.array(values, dtype=float)
-    frame = pd.DataFrame({"ds": _times(stamps), "y": y, **{str(k): str(v) for k, v in series["metric"].items()}})
+    frame = pd.DataFrame({**{str(k): str(v) for k, v in series["metric"].items()}, "ds": _times(stamps), "y": y})
     return frame[np.isfinite(y)]
 
 
 def _times(stamps: Any) -> pd.DatetimeIndex:
-    milliseconds = np.round(np.array(stamps, dtype=float) * 1e3).astype("int64")
-    return pd.DatetimeIndex(milliseconds.astype("datetime64[ms]"), tz="UTC").as_unit("us")
+    seconds = np.array(stamps, dtype=float)
+    if not ((seconds >= EARLIEST.timestamp()) & (seconds <= LATEST.timestamp())).all():
+        raise ValueError(OUTSIDE)
+    return pd.DatetimeIndex(np.round(seconds * 1e3).astype("int64").astype("datetime64[ms]"), tz="UTC").as_unit("us")
 
 
 def chunks(times: pd.DatetimeIndex, points: int) -> Iterator[pd.DatetimeIndex]:

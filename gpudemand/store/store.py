@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from gpudemand._atomic import replace_file
 from gpudemand._manifest import file_sha256, manifest_text, read_manifest
-from gpudemand._validation import InputError
+from gpudemand._validation import InputError, shorten
 from gpudemand.store.lock import locked
 
 MANIFEST = "store.json"
@@ -84,10 +84,11 @@ class Store:
         while files := list(self.months(table).values()):
             try:
                 return work(files)
-            except (FileNotFoundError, duckdb.IOException):
+            except (OSError, duckdb.Error, pa.ArrowException) as error:
                 newer = read_store(self.path).files
                 if newer == self.files:
-                    raise
+                    place = f"the table {table!r} of the store {str(self.path)!r}"
+                    raise InputError(f"{place} cannot be read ({shorten(str(error), 120)}); pull it anew.") from error
                 self.files = newer
         return None
 
@@ -204,6 +205,8 @@ def read_store(path: Path) -> Store:
 
 def _store(path: Path) -> Store:
     content = read_manifest(path, MANIFEST, FORMAT)
+    if not isinstance(content.get("pulls"), dict):
+        raise InputError(f"{MANIFEST} in {str(path)!r} has no pulls, as a store does; name the folder of a store.")
     about = {name: value for name, value in content.items() if name not in ("format", "files")}
     return Store(path, about, content["files"])
 

@@ -269,10 +269,11 @@ def _signatures(jobs: pd.DataFrame) -> list[tuple[str, float]]:
     return list(zip(jobs["user"].fillna("").tolist(), gpu_seconds(jobs).round(3).tolist(), strict=True))
 
 
-def check_usage_of(name: str, data: bytes, folder: Path) -> None:
-    """Assert that what is left of damaged usage is finite, and no more than the file holds."""
+def check_usage_of(name: str, data: bytes, folder: Path) -> bool:
+    """Assert that what is left of damaged usage is finite, and no more than the file holds; False if it is refused."""
     usage = read(name, data, folder)
     if usage is not None:
         assert usage["y"].between(0, 1e300).all()
         cells = data.count(b"\n") + data.count(b"\r") + data.count(b",") + data.count(b"[")
         assert len(usage) + sum(usage.attrs["rejected"].values()) <= cells + 1
+    return usage is not None

@@ -15,10 +15,9 @@ from gpudemand.usage import usage_series
 from tests.jobs.mutations import LOGS, USAGE, check_jobs_of, check_usage_of, gpu_seconds, mutate, rows_by_line
 
 pytestmark = pytest.mark.filterwarnings("ignore::gpudemand._validation.RejectedRowsWarning")
-# The same examples in every run; `tests/jobs/fuzz_readers.py` looks for others.
-damaged = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+# The same examples in every run; `tests/fuzz` looks for others.
+damaged = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 seeds = st.integers(0, 2**32 - 1)
-CORPUS = sorted((Path(__file__).parent / "corpus").glob("*/*"))
 
 
 @pytest.mark.parametrize("name", LOGS)
@@ -54,12 +53,6 @@ def test_damaged_usage(name: str, tmp_path: Path) -> None:
     check()
 
 
-@pytest.mark.parametrize("file", CORPUS, ids=lambda file: f"{file.parent.name}/{file.name}")
-def test_what_a_fuzzer_found_stays_mended(file: Path, tmp_path: Path) -> None:
-    check = check_usage_of if file.parent.name in USAGE else check_jobs_of
-    check(file.parent.name, file.read_bytes(), tmp_path)
-
-
 def test_a_file_queried_in_place_gives_what_the_reader_gives(tmp_path: Path) -> None:
     @damaged
     @given(seeds)
@@ -79,9 +72,9 @@ def test_a_file_queried_in_place_gives_what_the_reader_gives(tmp_path: Path) -> 
 
 
 def test_the_damage_is_real(tmp_path: Path) -> None:
-    """Of 200 damaged logs some are refused and some are read, most of them with fewer rows."""
-    found = [check_jobs_of("canonical", mutate(LOGS["canonical"][1], seed), tmp_path) for seed in range(200)]
+    """Of 60 damaged logs some are refused and some are read, most of them with fewer rows."""
+    found = [check_jobs_of("canonical", mutate(LOGS["canonical"][1], seed), tmp_path) for seed in range(60)]
     read = [jobs for jobs in found if jobs is not None]
-    assert 20 < len(read) < 180
-    assert sum(len(jobs) < 7 for jobs in read) > 20
+    assert 6 < len(read) < 54
+    assert sum(len(jobs) < 7 for jobs in read) > 6
     assert len(rows_by_line("canonical", tmp_path)) == 7

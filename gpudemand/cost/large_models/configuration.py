@@ -134,7 +134,7 @@ def _as_mapping(source: Any) -> Mapping[str, Any]:
     path = path / "config.json" if path.is_dir() else path
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path} cannot be read as the configuration of a model: {error}.") from error
     if not isinstance(found, dict):
         raise InputError(f"{path} must hold one JSON object with the sizes of a model; got {type(found).__name__}.")
@@ -142,7 +142,7 @@ def _as_mapping(source: Any) -> Mapping[str, Any]:
 
 
 def _sizes(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    sizes = {name: value for name in _KEYS if (value := _number(config, name)) is not None}
+    sizes = {name: value for name, keys in _KEYS.items() if (value := _size(config, *keys)) is not None}
     missing = [f"{name} ({', '.join(_KEYS[name][:2])})" for name in ("hidden", "layers", "heads") if name not in sizes]
     if missing:
         raise InputError(f"the configuration lacks {', '.join(missing)}; give what config.json of the model has.")
@@ -155,9 +155,9 @@ def _sizes(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
     return {**sizes, **flags, **special(config, sizes)}
 
 
-def _number(config: Mapping[str, Any], name: str) -> int | None:
-    """A size; keys that are there without a value count as missing."""
-    for key in _KEYS[name]:
+def _size(config: Mapping[str, Any], *keys: str) -> int | None:
+    """The first size of some keys; those that are there without a value count as missing."""
+    for key in keys:
         if (value := config.get(key)) is not None:
             return int(check_number(key, value, 0, integer=True))
     return None
@@ -179,20 +179,23 @@ def _plain(config: Mapping[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:
 def _multiplied_shared(config: Mapping[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:
     """DeepSeek and its like: shared experts are given by their number, widths of heads by their parts."""
     found = _plain(config, sizes)
-    found["shared_ffn"] = sizes.get("expert_ffn", 0) * int(config.get("n_shared_experts") or 0)
+    found["shared_ffn"] = sizes.get("expert_ffn", 0) * (_size(config, "n_shared_experts") or 0)
     if sizes.get("kv_rank"):
-        found["head_dim"] = int(config["qk_nope_head_dim"]) + sizes["rope_dim"]
+        content = _size(config, "qk_nope_head_dim")
+        if content is None or "rope_dim" not in sizes:
+            raise InputError("the configuration lacks qk_nope_head_dim or qk_rope_head_dim, the parts of a head.")
+        found["head_dim"] = content + sizes["rope_dim"]
     elif config.get("use_qk_norm"):
         found["qk_norm"] = 1
     return found
 
 
 def _learned_positions(config: Mapping[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:
-    return {"positions": int(config.get("n_positions") or config.get("max_position_embeddings") or 0)}
+    return {"positions": _size(config, "n_positions", "max_position_embeddings") or 0}
 
 
 def _opt(config: Mapping[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:
-    found = {"positions": int(config.get("max_position_embeddings") or 0) + _OPT_OFFSET}
+    found = {"positions": (_size(config, "max_position_embeddings") or 0) + _OPT_OFFSET}
     narrow = config.get("word_embed_proj_dim") or sizes["hidden"]
     if narrow != sizes["hidden"]:
         raise InputError("an OPT whose embedding is narrower than its layers is not known here; trace the module.")
@@ -200,7 +203,7 @@ def _opt(config: Mapping[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _bert(config: Mapping[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:
-    places = (int(config.get(key) or 0) for key in ("max_position_embeddings", "type_vocab_size"))
+    places = (_size(config, key) or 0 for key in ("max_position_embeddings", "type_vocab_size"))
     return {"positions": sum(places)}
 
 
@@ -216,7 +219,7 @@ def _qwen(config: Mapping[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _gemma_windows(config: Mapping[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:
-    every = int(config.get("sliding_window_pattern") or config.get("_sliding_window_pattern") or 2)
+    every = _size(config, "sliding_window_pattern", "_sliding_window_pattern") or 2
     return {"window_share": 1.0 - 1.0 / every}
 
 

@@ -82,6 +82,10 @@ def fit_coefficients(
     return Fitted(coefficients, dict(zip(map(str, groups[1]), found[len(names) :].tolist(), strict=True)))
 
 
+#: Classes of runs, which errors depend on.
+CLASSES = ("known", "part unknown", "adapter", "experts")
+
+
 @dataclass
 class Target:
     """A fitted formula of one amount: coefficients, scale of the log error by class, and scores of held-out sources."""
@@ -183,7 +187,7 @@ def _scales(error: FloatArray, spread: FloatArray, kinds: Any, sources: IntArray
     beyond = np.clip(np.minimum(np.abs(error), _LARGEST) ** 2 - spread, (NOISE / 2) ** 2, None)
     pooled = np.average(beyond, weights=weight)
     scales = {}
-    for kind in ("known", "part unknown", "adapter", "experts"):
+    for kind in CLASSES:
         own = weight * (kinds == kind)
         rows = own.sum() ** 2 / max((own**2).sum(), 1e-12)
         total = (own * beyond).sum() / max(own.sum(), 1e-12) * rows + pooled * _SCALE_ROWS

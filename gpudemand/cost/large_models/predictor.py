@@ -12,9 +12,9 @@ import pandas as pd
 
 from gpudemand._atomic import replace_file
 from gpudemand._typing import FloatArray, IntArray
-from gpudemand._validation import InputError
+from gpudemand._validation import InputError, check_number
 from gpudemand.cost.large_models.candidates import candidates
-from gpudemand.cost.large_models.fitting import Fitted, Target
+from gpudemand.cost.large_models.fitting import CLASSES, Fitted, Target
 from gpudemand.cost.large_models.memory import MEMORY_PRIORS, memory_bytes, memory_terms
 from gpudemand.cost.large_models.own_runs import coordinates
 from gpudemand.cost.large_models.run import TrainingRun
@@ -204,10 +204,12 @@ class LargeModelPredictor:
 
         source, found = path or bundled_path("cost/large_models.json"), cls()
         try:
-            content = json.loads(source.read_text(encoding="utf-8"))
+            content = json.loads(source.read_bytes())
+            if content["format"] != _FORMAT:
+                raise ValueError(f"its format is {content['format']!r}, and this version reads {_FORMAT}")
             for name, target in found.targets.items():
                 _from_json(target, content[name])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise InputError(
                 f"{source.name} holds no predictor of large models that is known here: {error}."
             ) from error
@@ -241,9 +243,16 @@ def _to_json(target: Target) -> dict[str, Any]:
 
 
 def _from_json(target: Target, content: dict[str, Any]) -> None:
-    missing = set(target.priors) - set(content["coefficients"])
+    coefficients, effects, scales = (_numbers(content[name]) for name in ("coefficients", "effects", "scales"))
+    missing = {*target.priors, *CLASSES} - {*coefficients, *scales}
     if missing:
         raise KeyError(", ".join(sorted(missing)))
-    target.fitted = Fitted(dict(content["coefficients"]), dict(content["effects"]))
-    target.scales = dict(content["scales"])
-    target.scores = ConformityScores(np.array(content["scores"]), np.array(content["weights"]))
+    scores, weights = (np.array(content[name], dtype=float) for name in ("scores", "weights"))
+    if scores.shape != (len(weights),) or not np.isfinite([scores, weights]).all():
+        raise ValueError("scores and weights do not belong together")
+    target.fitted, target.scales = Fitted(coefficients, effects), scales
+    target.scores = ConformityScores(scores, weights)
+
+
+def _numbers(content: Any) -> dict[str, float]:
+    return {name: check_number(name, value) for name, value in dict(content).items()}

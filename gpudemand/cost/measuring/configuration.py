@@ -169,7 +169,7 @@ def configuration_from_row(row: Mapping[str, Any]) -> Configuration:
 def _parse(kind: Any, name: str, value: Any) -> Any:
     try:
         return kind(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{name}={value!r} cannot be read; it must be a number.") from error
 
 

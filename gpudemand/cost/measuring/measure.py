@@ -219,10 +219,20 @@ def read_rows(path: str | os.PathLike[str]) -> pd.DataFrame:
     if not file.is_file():
         raise InputError(f"there is no file of rows {file.name!r}; make one with measure_training_cost.")
     whole = file.read_bytes().rpartition(b"\n")[0]
-    if not parse_rows(whole + b"\n", file.name) and not whole:
+    if not parse_rows(whole + b"\n", file.name):
         raise InputError(f"{file.name} has no complete line; make one with measure_training_cost.")
     rows = pd.read_csv(io.BytesIO(whole), dtype=dict.fromkeys(_TEXT, STRING))
+    for name in rows.columns.intersection(COLUMNS).difference(_TEXT):
+        if not _all_finite(rows[name].dropna()):
+            raise InputError(f"the column {name!r} of {file.name} holds what is no number; remove that row.")
     return check_columns(rows, COLUMNS, f"{file.name}")
+
+
+def _all_finite(values: pd.Series) -> bool:
+    try:
+        return bool(np.isfinite(values.astype("float64")).all())
+    except (ValueError, OverflowError):  # text, hundreds of digits
+        return False
 
 
 def noise_floor(rows: pd.DataFrame, targets: tuple[str, ...] = ("step_time_s", "memory_gib")) -> pd.DataFrame:

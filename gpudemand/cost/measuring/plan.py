@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,6 +15,7 @@ from gpudemand._atomic import replace_file
 from gpudemand._validation import InputError, check_choice, check_columns, check_number
 from gpudemand.cost import zoo
 from gpudemand.cost.measuring.configuration import CHOICES, COLUMNS, Configuration, configuration_from_row
+from gpudemand.cost.measuring.rows import parse_rows
 
 #: Draws of a row before the one with the smallest estimated step time is taken.
 MAX_DRAWS = 20
@@ -261,5 +261,5 @@ def _plan_rows(plan: str | os.PathLike[str] | pd.DataFrame) -> list[dict[str, ob
     path = Path(plan)
     if not path.is_file():
         raise InputError(f"there is no plan file {path.name!r}; make one with make_plan and write_plan.")
-    with path.open(newline="") as file:
-        return [dict(row) for row in csv.DictReader(file)]
+    names, *rows = parse_rows(path.read_bytes(), path.name) or [[]]
+    return [dict(zip(names, row, strict=True)) for row in rows]

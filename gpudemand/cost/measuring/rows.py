@@ -14,7 +14,7 @@ from gpudemand._validation import InputError
 
 
 def parse_rows(content: bytes, name: str) -> list[list[str]]:
-    """Return the rows below the header of a CSV file, each with as many fields as the header.
+    """Return the header and the rows of a CSV file, each row with as many fields as the header and on one line.
 
     Parameters
     ----------
@@ -34,10 +34,12 @@ def parse_rows(content: bytes, name: str) -> list[list[str]]:
             rows.append(fields)
             if len(fields) != len(rows[0]):
                 raise ValueError(f"it has {len(fields)} fields instead of {len(rows[0])}")
+            if any(set(field) & set("\r\n") for field in fields):
+                raise ValueError("a quotation mark is not closed on its line")
     except (ValueError, csv.Error) as error:
         place = f"row {max(len(rows) - 1, 1)} of {name}"
         raise InputError(f"{place} is damaged ({error}); remove it, or choose another file.") from error
-    return rows[1:]
+    return rows
 
 
 class RowFile:
@@ -87,7 +89,8 @@ class RowFile:
     def read(self) -> list[dict[str, str]]:
         """Return the rows as text."""
         self._file.seek(0)
-        return [dict(zip(self.columns, row, strict=True)) for row in parse_rows(self._file.read(), self.path.name)]
+        rows = parse_rows(self._file.read(), self.path.name)[1:]
+        return [dict(zip(self.columns, row, strict=True)) for row in rows]
 
     def _check(self, path: Path) -> None:
         """Refuse what is no file of these columns; one that was interrupted in its first line has a part of them."""

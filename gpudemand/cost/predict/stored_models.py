@@ -20,6 +20,18 @@ MANIFEST = "model.json"
 #: Version of the stored files; 3 lists their checksums, 4 has step times by kind of kernel.
 _FORMAT = 4
 Models = dict[tuple[str, str], Any]
+#: What numpy and zipfile raise of a file that is none of theirs.
+_DAMAGED = (
+    OSError,
+    ValueError,
+    TypeError,
+    LookupError,
+    EOFError,
+    RuntimeError,
+    MemoryError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 def save_models(folder: str | os.PathLike[str], models: Models, about: Mapping[str, Any]) -> None:
@@ -71,6 +83,7 @@ def load_models(folder: Path, targets: Mapping[str, Any]) -> tuple[dict[str, Any
     kinds = fitted_on if isinstance(fitted_on, dict) else {}
     files = {(kind, target): _file(kind, target) for kind in kinds for target in targets}
     about = all(isinstance(data, dict) and isinstance(data.get("jobs"), int) for data in kinds.values())
+    about = about and isinstance(manifest.get("random_state"), int | None)
     if not kinds or not about or set(files.values()) != set(manifest["files"]):
         raise InputError(f"{MANIFEST} and the files beside it disagree; copy or save the folder again.")
     return manifest, {key: _restore(targets[key[1]], folder / file) for key, file in files.items()}
@@ -84,5 +97,5 @@ def _restore(estimator: Any, path: Path) -> Any:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return estimator.from_arrays(arrays)
-    except (ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except _DAMAGED as error:
         raise InputError(f"{path.name} does not hold a model that this version knows: {error}") from error

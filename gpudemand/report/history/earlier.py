@@ -75,7 +75,12 @@ def read_earlier(folder: Path) -> EarlierReport:
             f"the report in {str(folder)!r} has format {content.get('format')!r}, and this version reads {FORMAT}; "
             "compare with a report that this version wrote."
         )
-    return EarlierReport(folder, read_manifest(folder, MANIFEST, FORMAT, only=KEPT.values()))
+    report = EarlierReport(folder, read_manifest(folder, MANIFEST, FORMAT, only=KEPT.values()))
+    try:
+        report.log_end.tz_convert("UTC")
+    except (KeyError, TypeError, ValueError):
+        raise InputError(f"{MANIFEST} in {str(folder)!r} has no headline; name the folder of another report.") from None
+    return report
 
 
 def earlier_report(out_dir: Path, previous: Path | None, log_end: pd.Timestamp) -> EarlierReport | None:
