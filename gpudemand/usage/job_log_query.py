@@ -124,11 +124,12 @@ class JobLogQuery:
             raise InputError("the job log has no rows; there is nothing to add up.")
         return Bounds(begin, until, gpus, ends, gave_up)
 
-    def named(self) -> list[str]:
-        """Columns of `KEYS` that have a value for some job."""
-        columns = ", ".join(f'count("{name}")' for name in KEYS)
-        counts = self._row(f"SELECT {columns} FROM typed")
-        return [name for name, count in zip(KEYS, counts, strict=True) if count]
+    def named(self, columns: Sequence[str] = KEYS) -> list[str]:
+        """Those of some columns, by default of all `KEYS`, that have a value for some job."""
+        if not columns:
+            return []
+        counts = self._row("SELECT " + ", ".join(f'count("{name}")' for name in columns) + " FROM typed")
+        return [name for name, count in zip(columns, counts, strict=True) if count]
 
     def keys(self) -> list[str]:
         """Names of the series, sorted."""

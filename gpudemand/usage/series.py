@@ -19,7 +19,7 @@ from gpudemand.jobs.time_parser import parse_timestamp, parse_timezone
 from gpudemand.store import is_store
 from gpudemand.usage.binned_values import binned_values
 from gpudemand.usage.bins import bin_edges
-from gpudemand.usage.job_log_query import KEYS, open_log
+from gpudemand.usage.job_log_query import KEYS, JobLogQuery, open_log
 
 VALUES = ("gpu_hours", "gpus", "gpus_peak", "wanted", "jobs")
 
@@ -118,7 +118,7 @@ def checked_usage(
     columns, zone = _key_columns(by), _calendar(tz)
     with open_log(source, columns, pending=pending, tz=tz) as log:
         bounds = log.bounds()
-        _check_named(columns, log.named())
+        _check_named(columns, log)
         begin, stop = _time("start", start, zone, bounds.begin), _time("until", until, zone, bounds.until)
         if stop < begin:
             raise InputError(f"until ({stop}) lies before the start of the period ({begin}).")
@@ -159,10 +159,10 @@ def _key_columns(by: str | Sequence[str] | None) -> list[str]:
     return columns
 
 
-def _check_named(columns: Sequence[str], named: Sequence[str]) -> None:
-    for name in columns:
-        if name not in named:
-            raise InputError(f"this log names no {name!r} for any job; split it by {' or '.join([*named, 'total'])}.")
+def _check_named(columns: Sequence[str], log: JobLogQuery) -> None:
+    for name in sorted(set(columns) - set(log.named(columns)), key=columns.index):
+        known = " or ".join([*log.named(), "total"])
+        raise InputError(f"this log names no {name!r} for any job; split it by {known}.")
 
 
 def _time(name: str, value: object, tz: object, default: int) -> pd.Timestamp:
