@@ -76,7 +76,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", type=float, nargs="+", default=[10e6, 100e6, 300e6])
     parser.add_argument("--users", type=int, default=5_000)
-    parser.add_argument("--into", type=Path, help="folder for the stores (a temporary one, deleted, by default)")
+    parser.add_argument("--into", type=Path, help="folder for what is made, and deleted (by default /tmp)")
     options = parser.parse_args()
     print(f"{'jobs':>12} {'seconds':>9} {'CPU s':>9} {'CPU us a job':>12} {'peak GiB':>9} {'store GiB':>9}")
     for n_jobs in map(int, options.jobs):

@@ -60,6 +60,7 @@ def open_log(
         # A bounded memory pool; larger intermediates are spilled to disk.
         config: dict[str, Any] = {"temp_directory": spill, "memory_limit": "1GB", "preserve_insertion_order": "false"}
         with duckdb.connect(config=config) as db:
+            db.execute("SET enable_progress_bar = false")
             yield JobLogQuery(db, source, by, pending=pending, tz=tz)
 
 
