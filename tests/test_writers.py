@@ -15,16 +15,8 @@ SAFE = ("replace_file", "replace_folder")
 #: Methods that write to the file they are given.
 METHODS = {"write_text", "write_bytes", "savefig", "print_png", "print_svg", "savez", "savez_compressed", "savetxt"}
 METHODS |= {"to_parquet", "to_pickle", "to_feather", "to_excel", "to_hdf", "to_orc", "to_stata", "to_file", "tofile"}
-METHODS |= {
-    "write_table",
-    "write_dataset",
-    "write_parquet",
-    "write_csv",
-    "ParquetWriter",
-    "retrieve",
-    "urlretrieve",
-    "touch",
-}
+METHODS |= {"write_table", "write_dataset", "write_parquet", "write_csv", "ParquetWriter", "retrieve", "urlretrieve"}
+METHODS |= {"touch"}
 #: Methods that return text if they are given no file.
 OPTIONAL = {"to_csv", "to_json", "to_html", "to_markdown", "to_latex", "to_xml", "to_string"}
 #: Functions of modules.

@@ -82,10 +82,9 @@ class Parts:
     def _names(self, codes: IntArray) -> pd.Index:
         groups, place = np.unique(codes // self.group, return_inverse=True)
         with pq.ParquetFile(self.folder / _NAMES) as file:
-            names = file.read_row_groups(list(groups))["unique_id"].take(
-                pa.array(place * self.group + codes % self.group)
-            )
-        return pd.Index(names.to_pandas().astype(STRING), name="unique_id")
+            names = file.read_row_groups(list(groups))["unique_id"]
+        chosen = names.take(pa.array(place * self.group + codes % self.group))
+        return pd.Index(chosen.to_pandas().astype(STRING), name="unique_id")
 
 
 def split_log(
@@ -121,9 +120,8 @@ def _write_intervals(folder: Path, query: JobLogQuery, value: str, until: int, g
         """Rows as they come."""
         for code, begin, stop, gpus in query.wanted(until) if value == "wanted" else query.held(until):
             columns = (code // width, code, np.minimum(begin, until), np.minimum(stop, until), gpus)
-            yield pa.record_batch(
-                [pa.array(c, f.type, safe=False) for c, f in zip(columns, _SCHEMA, strict=True)], _SCHEMA
-            )
+            arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
+            yield pa.record_batch(arrays, _SCHEMA)
 
     pads.write_dataset(
         batches(),

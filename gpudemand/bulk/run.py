@@ -1,4 +1,4 @@
-"""State of a long run in its folder: what it is made from, seconds and memory of its stages, and which chunks are whole."""
+"""State of a long run in its folder: what it is made from, what its stages took, and which chunks are whole."""
 
 from __future__ import annotations
 
@@ -104,8 +104,8 @@ def _read(folder: Path, made_from: Mapping[str, Any]) -> dict[str, Any]:
     for name, wanted in {"format": _FORMAT, **made_from}.items():
         if (was := {**found, "format": version}.get(name)) != wanted:
             raise InputError(
-                f"{str(folder)!r} holds a run with {name}={shorten(was)!r} instead of {shorten(wanted)!r}; name another "
-                "folder, or delete that one."
+                f"{str(folder)!r} holds a run with {name}={shorten(was)!r} instead of {shorten(wanted)!r}; name "
+                "another folder, or delete that one."
             )
     return state
 

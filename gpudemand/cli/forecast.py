@@ -35,16 +35,20 @@ def forecast(
     """
     from gpudemand.bulk import bulk_forecast
 
-    options = {"by": by, "freq": freq, "value": value, "horizon": horizon, "until": until, "tz": tz}
     try:
         with workers(dask), steps(quiet=quiet) as begin:
             files = bulk_forecast(
                 log,
                 into,
-                **options,
+                by=by,
+                freq=freq,
+                value=value,
+                horizon=horizon,
+                until=until,
+                tz=tz,
                 series_per_chunk=chunk,
                 n_jobs=processes,
-                progress=begin,  # type: ignore[arg-type]
+                progress=begin,
             )
     except KeyboardInterrupt:
         print_message(f"interrupted; what is done is kept in {str(into)!r}: run the same command again to go on.")
