@@ -12,7 +12,7 @@ BLAS_TESTS = tests/test_linalg.py tests/cost/test_augmented_linear.py tests/cost
 	tests/forecast/test_lag_regression.py tests/segments/test_segmenter.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup core docs report test lab check format lint types notebooks prescott modern giotto bench bench-cost bench-segments bench-forecast bench-planning clean
+.PHONY: help setup core docs report test lab check format lint types notebooks prescott modern giotto bench bench-cost bench-segments bench-forecast bench-planning bench-scale bench-users clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1|/' | column -t -s '|'
@@ -73,6 +73,12 @@ bench-forecast: setup ## how well demand is forecast; ARGS="--data DIR --track s
 
 bench-planning: setup ## demand from jobs up, run times and plans; ARGS="--data DIR"
 	@$(BIN)/python -m benchmarks.planning $(ARGS)
+
+bench-scale: setup ## seconds and peak memory on logs larger than memory; ARGS="--jobs 10e6 100e6"
+	@$(BIN)/python -m benchmarks.scale.jobs $(ARGS)
+
+bench-users: setup ## forecasts of many users in chunks, by one process and by two; ARGS="--users 1e6"
+	@$(BIN)/python -m benchmarks.scale.users $(ARGS)
 
 clean: ## remove the environment and everything made
 	rm -rf $(VENV) .venv-modern .venv-giotto out dist build .pytest_cache .mypy_cache .ruff_cache

@@ -1,4 +1,5 @@
 from ._validation import InputError, RejectedRowsWarning
+from .bulk import bulk_forecast
 from .cost import (
     AugmentedLinearRegression,
     CostModel,
@@ -139,6 +140,7 @@ __all__ = [
     "WhatIf",
     "aggregate_usage",
     "build_report",
+    "bulk_forecast",
     "cross_validation",
     "demand_cross_validation",
     "device",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 import signal
+import tempfile
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -72,10 +74,22 @@ def segments():
     return gd.TopologicalSegmenter(2).fit(gd.to_wide(USAGE)).transform(gd.to_wide(USAGE))
 
 
+def in_chunks():
+    """Bytes of the files."""
+    with tempfile.TemporaryDirectory() as folder:
+        gd.write_jobs(JOBS, Path(folder, "jobs.parquet"))
+        options = {"horizon": 7, "forecaster": gd.Naive(), "n_segments": 2, "series_per_chunk": 2}
+        files = gd.bulk_forecast(Path(folder, "jobs.parquet"), Path(folder, "run"), **options)
+        return pd.DataFrame({"bytes": [file.read_bytes() for file in sorted(files.iterdir())]})
+
+
+EVERYTHING = (backtest, combined, waits, segments, in_chunks)
+
+
 @pytest.fixture(scope="module")
 def alone():
     """Results of one process."""
-    return {compute: compute() for compute in (backtest, combined, waits, segments)}
+    return {compute: compute() for compute in EVERYTHING}
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +112,7 @@ def workers_of(client, compute):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("compute", [backtest, combined, waits, segments])
+@pytest.mark.parametrize("compute", EVERYTHING)
 def test_two_processes_and_two_workers_give_the_same(compute, alone, client, monkeypatch):
     monkeypatch.setattr(feature_table, "_ROWS_PER_TASK", 2)
     there, n_workers = workers_of(client, compute)

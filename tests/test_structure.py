@@ -33,7 +33,7 @@ LAYERS = [
     {"jobs"},
     {"usage", "datasets", "pull"},
     {"cost", "segments", "forecast"},
-    {"planning"},
+    {"planning", "bulk"},
     {"plotting"},
     {"stages"},
     {"report", "widgets"},

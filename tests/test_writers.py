@@ -15,7 +15,8 @@ SAFE = ("replace_file", "replace_folder")
 #: Methods that write to the file they are given.
 METHODS = {"write_text", "write_bytes", "savefig", "print_png", "print_svg", "savez", "savez_compressed", "savetxt"}
 METHODS |= {"to_parquet", "to_pickle", "to_feather", "to_excel", "to_hdf", "to_orc", "to_stata", "to_file", "tofile"}
-METHODS |= {"write_table", "write_parquet", "write_csv", "ParquetWriter", "retrieve", "urlretrieve", "touch"}
+METHODS |= {"write_table", "write_dataset", "write_parquet", "write_csv", "ParquetWriter", "retrieve", "urlretrieve"}
+METHODS |= {"touch"}
 #: Methods that return text if they are given no file.
 OPTIONAL = {"to_csv", "to_json", "to_html", "to_markdown", "to_latex", "to_xml", "to_string"}
 #: Functions of modules.
@@ -28,6 +29,10 @@ MODE_SECOND = {"open", "gzip.open", "bz2.open", "lzma.open", "io.open", "os.fdop
 ALLOWED = {
     "_atomic.py": "the place where it is done",
     "_tables.py:write_table": "calls pandas inside replace_file",
+    "bulk/forecast.py:bulk_forecast": "deletes the parts of a log that a finished run no longer needs",
+    "bulk/forecast.py:_parts": "deletes parts that are damaged",
+    "bulk/parts.py:_write_intervals": "writes into the new folder of replace_folder",
+    "bulk/run.py:open_run": "deletes unfinished work of a killed process",
     "_manifest.py:write_manifest": "writes into the new folder of replace_folder",
     "cost/measuring/rows.py:__enter__": "a log that grows by a synced row, checked before",
     "cost/measuring/child.py:main": "a pipe",

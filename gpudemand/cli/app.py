@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpudemand.cli.cost import calibrate, cost, devices, measure
+from gpudemand.cli.forecast import forecast
 from gpudemand.cli.options import By, Format, Freq, NoLimits, Origin, Until, Zone
 from gpudemand.cli.pull import pull
 from gpudemand.cli.report import demo, init, report
@@ -143,7 +144,7 @@ def formats(ctx: typer.Context, debug: Debug = False) -> None:
         typer.echo(f"{name:<{width}}  {description}" + (f"  (needs --{needs})" if needs else ""))
 
 
-for command in (report, demo, init, measure, cost, calibrate, devices):
+for command in (forecast, report, demo, init, measure, cost, calibrate, devices):
     app.command()(command)
 app.add_typer(pull, name="pull")
 

@@ -12,7 +12,7 @@ import typer
 
 P = ParamSpec("P")
 _FAILED = 2
-_INTERRUPTED = 130
+INTERRUPTED = 130
 
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
@@ -34,7 +34,7 @@ def one_line(command: Callable[P, None]) -> Callable[P, None]:
                 raise
             except KeyboardInterrupt:
                 print_message("interrupted; run the same command again.")
-                raise typer.Exit(_INTERRUPTED) from None
+                raise typer.Exit(INTERRUPTED) from None
             except (InputError, OSError) as error:
                 if kwargs["debug"] or context.obj:
                     raise

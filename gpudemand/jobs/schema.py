@@ -82,8 +82,10 @@ def first_reason(rules: Mapping[str, str]) -> str:
 
 UNREADABLE = "an unreadable cell"
 DUPLICATE = "duplicate job id"
+#: What identifies one run of one job.
+RUN = "cluster, job_id, start_us, CASE WHEN start_us IS NULL THEN submit_us END"
 #: Rows beyond the first of one run of one job.
 COUNT_DUPLICATES = (
-    "SELECT coalesce(sum(n - 1), 0) FROM (SELECT count(*) AS n FROM {relation} WHERE job_id IS NOT NULL "
-    "GROUP BY cluster, job_id, start_us, CASE WHEN start_us IS NULL THEN submit_us END)"
+    "SELECT coalesce(sum(n - 1), 0) FROM "
+    f"(SELECT count(*) AS n FROM {{relation}} WHERE job_id IS NOT NULL GROUP BY {RUN})"
 )

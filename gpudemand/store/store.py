@@ -182,7 +182,7 @@ def _names(columns: Sequence[str]) -> str:
 
 def _database() -> duckdb.DuckDBPyConnection:
     db = duckdb.connect()
-    db.execute("SET TimeZone = 'UTC'")
+    db.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
     return db
 
 

@@ -68,5 +68,5 @@ def _submissions(log: JobLogQuery, edges_us: IntArray, n_keys: int) -> FloatArra
     counts = np.zeros(n_keys * (edges_us.size - 1))
     for key, submit in log.submissions(edges_us):
         cell = key * (edges_us.size - 1) + np.searchsorted(edges_us, submit, side="right") - 1
-        counts += np.bincount(cell, minlength=counts.size)
+        np.add.at(counts, cell, 1.0)
     return counts.reshape(n_keys, -1)

@@ -130,17 +130,14 @@ class BinnedGpuTime:
         row = key * self.edges.size
         spans = last > first
         stop = np.where(spans, self.edges[np.minimum(first + 1, self.edges.size - 1)], end)
-        self._add(self._partial, row + first, gpus * (stop - begin))
+        # In place: the batches are many, and the cells may be more than the intervals of one.
+        np.add.at(self._partial, row + first, gpus * (stop - begin))
         inside, beyond, held = (row + first + 1)[spans], (row + last)[spans], gpus[spans]
-        self._add(self._partial, beyond, held * (end - self.edges[last])[spans])
-        self._add(self._steps, inside, held)
-        self._add(self._steps, beyond, -held)
-        self._whole += np.bincount(inside, minlength=self._whole.size)
-        self._whole -= np.bincount(beyond, minlength=self._whole.size)
-
-    @staticmethod
-    def _add(total: FloatArray, cell: IntArray, amount: FloatArray) -> None:
-        total += np.bincount(cell, weights=amount, minlength=total.size)
+        np.add.at(self._partial, beyond, held * (end - self.edges[last])[spans])
+        np.add.at(self._steps, inside, held)
+        np.subtract.at(self._steps, beyond, held)
+        np.add.at(self._whole, inside, 1)
+        np.subtract.at(self._whole, beyond, 1)
 
     def gpu_hours(self) -> FloatArray:
         """GPU-hours, shape (n_keys, n_bins)."""

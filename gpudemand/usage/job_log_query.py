@@ -60,6 +60,7 @@ def open_log(
         # A bounded memory pool; larger intermediates are spilled to disk.
         config: dict[str, Any] = {"temp_directory": spill, "memory_limit": "1GB", "preserve_insertion_order": "false"}
         with duckdb.connect(config=config) as db:
+            db.execute("SET enable_progress_bar = false")
             yield JobLogQuery(db, source, by, pending=pending, tz=tz)
 
 
@@ -124,11 +125,12 @@ class JobLogQuery:
             raise InputError("the job log has no rows; there is nothing to add up.")
         return Bounds(begin, until, gpus, ends, gave_up)
 
-    def named(self) -> list[str]:
-        """Columns of `KEYS` that have a value for some job."""
-        columns = ", ".join(f'count("{name}")' for name in KEYS)
-        counts = self._row(f"SELECT {columns} FROM typed")
-        return [name for name, count in zip(KEYS, counts, strict=True) if count]
+    def named(self, columns: Sequence[str] = KEYS) -> list[str]:
+        """Those of some columns, by default of all `KEYS`, that have a value for some job."""
+        if not columns:
+            return []
+        counts = self._row("SELECT " + ", ".join(f'count("{name}")' for name in columns) + " FROM typed")
+        return [name for name, count in zip(columns, counts, strict=True) if count]
 
     def keys(self) -> list[str]:
         """Names of the series, sorted."""

@@ -19,7 +19,7 @@ from gpudemand.jobs.time_parser import parse_timestamp, parse_timezone
 from gpudemand.store import is_store
 from gpudemand.usage.binned_values import binned_values
 from gpudemand.usage.bins import bin_edges
-from gpudemand.usage.job_log_query import KEYS, open_log
+from gpudemand.usage.job_log_query import KEYS, Bounds, JobLogQuery, open_log
 
 VALUES = ("gpu_hours", "gpus", "gpus_peak", "wanted", "jobs")
 
@@ -115,14 +115,11 @@ def checked_usage(
     check_choice("value", value, VALUES)
     if pending and value == "wanted":
         raise InputError("wanted GPUs are those of the run time only; drop pending=True, which adds the wait.")
-    columns, zone = _key_columns(by), _calendar(tz)
+    columns, zone = key_columns(by), calendar(tz)
     with open_log(source, columns, pending=pending, tz=tz) as log:
         bounds = log.bounds()
-        _check_named(columns, log.named())
-        begin, stop = _time("start", start, zone, bounds.begin), _time("until", until, zone, bounds.until)
-        if stop < begin:
-            raise InputError(f"until ({stop}) lies before the start of the period ({begin}).")
-        edges = bin_edges(begin, stop, freq, zone)
+        check_named(columns, log)
+        begin, stop, edges = period(bounds, freq, zone, start=start, until=until)
         keys = log.keys()
         y = binned_values(log, value, edges, len(keys), microseconds(begin), microseconds(stop))
     usage = _long_frame(keys, edges[:-1], y)
@@ -138,7 +135,17 @@ def checked_usage(
     return usage if partial or stop >= edges[-1] else drop_last_bin(usage)
 
 
-def _calendar(tz: object) -> Any:
+def period(
+    bounds: Bounds, freq: object, zone: Any, *, start: object = None, until: object = None
+) -> tuple[pd.Timestamp, pd.Timestamp, pd.DatetimeIndex]:
+    """First and last time to cover, by default those of a log, and the edges of the bins between."""
+    begin, stop = _time("start", start, zone, bounds.begin), _time("until", until, zone, bounds.until)
+    if stop < begin:
+        raise InputError(f"until ({stop}) lies before the start of the period ({begin}).")
+    return begin, stop, bin_edges(begin, stop, freq, zone)
+
+
+def calendar(tz: object) -> Any:
     """Zone of the calendar: named zones by name, as pandas writes them into a dtype."""
     zone = parse_timezone(tz)
     return "UTC" if zone is None else getattr(zone, "key", zone)
@@ -151,7 +158,8 @@ def _stated_kind(source: pd.DataFrame | Path) -> str:
     return str(saved_attrs(pq.read_schema(source), source.name).get("kind", "")) if source.suffix == ".parquet" else ""
 
 
-def _key_columns(by: str | Sequence[str] | None) -> list[str]:
+def key_columns(by: str | Sequence[str] | None) -> list[str]:
+    """Columns of a job table that `by` of `usage_series` names."""
     names = [] if by in (None, "total") else by.split("/") if isinstance(by, str) else list(by)
     columns = ["group" if name == "account" else name for name in names]
     for name in columns:
@@ -159,10 +167,11 @@ def _key_columns(by: str | Sequence[str] | None) -> list[str]:
     return columns
 
 
-def _check_named(columns: Sequence[str], named: Sequence[str]) -> None:
-    for name in columns:
-        if name not in named:
-            raise InputError(f"this log names no {name!r} for any job; split it by {' or '.join([*named, 'total'])}.")
+def check_named(columns: Sequence[str], log: JobLogQuery) -> None:
+    """Raise an `InputError` for a column that names no job."""
+    for name in sorted(set(columns) - set(log.named(columns)), key=columns.index):
+        known = " or ".join([*log.named(), "total"])
+        raise InputError(f"this log names no {name!r} for any job; split it by {known}.")
 
 
 def _time(name: str, value: object, tz: object, default: int) -> pd.Timestamp:

@@ -18,6 +18,7 @@ from gpudemand.jobs.schema import (
     LATEST,
     OTHER_KEYS,
     RULES,
+    RUN,
     STATUSES,
     UNREADABLE,
     first_reason,
@@ -46,6 +47,8 @@ _HINT = (
     " It is no canonical job table: read it with read_jobs(path, format=...), or convert it with `gpudemand convert`."
 )
 _MINUTE = 60_000_000
+#: Whether two runs may be the same. Of 100 million runs, hashes fit into memory where names and times do not.
+_EQUAL_HASHES = f"SELECT 1 FROM typed WHERE job_id IS NOT NULL GROUP BY hash({RUN}) HAVING count(*) > 1 LIMIT 1"
 #: A day more on either side, because local times differ from UTC by up to 14 hours.
 _FIRST, _LAST = (microseconds(time + pd.Timedelta(days=days)) for time, days in ((EARLIEST, -1), (LATEST, 1)))
 
@@ -96,8 +99,9 @@ def check_rows(db: duckdb.DuckDBPyConnection, name: str) -> None:
     reason = f"coalesce(unreadable, {first_reason(RULES)})"
     query = f"SELECT {reason}, count(*) FROM typed GROUP BY 1 ORDER BY 2 DESC, 1"
     counts = {reason: count for reason, count in db.execute(query).fetchall() if reason}
-    [(duplicates,)] = db.execute(COUNT_DUPLICATES.format(relation="typed")).fetchall()
-    counts |= {DUPLICATE: int(duplicates)} if duplicates else {}
+    if db.execute(_EQUAL_HASHES).fetchall():
+        [(duplicates,)] = db.execute(COUNT_DUPLICATES.format(relation="typed")).fetchall()
+        counts |= {DUPLICATE: int(duplicates)} if duplicates else {}
     if counts:
         raise InputError(f"{name} has {unusable(counts)}; clean it with `gpudemand convert` first.")
 

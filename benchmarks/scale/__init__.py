@@ -1,0 +1,1 @@
+"""Speed and memory on logs larger than memory."""

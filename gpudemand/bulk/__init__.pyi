@@ -1,0 +1,3 @@
+from .forecast import bulk_forecast
+
+__all__ = ["bulk_forecast"]
