@@ -6,6 +6,7 @@ import math
 import os
 import signal
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import pandas as pd
@@ -86,10 +87,10 @@ def in_chunks():
 EVERYTHING = (backtest, combined, waits, segments, in_chunks)
 
 
-@pytest.fixture(scope="module")
-def alone():
-    """Results of one process."""
-    return {compute: compute() for compute in EVERYTHING}
+@cache
+def alone(compute):
+    """Result of one process."""
+    return compute()
 
 
 @pytest.fixture(scope="module")
@@ -113,14 +114,14 @@ def workers_of(client, compute):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("compute", EVERYTHING)
-def test_two_processes_and_two_workers_give_the_same(compute, alone, client, monkeypatch):
+def test_two_processes_and_two_workers_give_the_same(compute, client, monkeypatch):
     monkeypatch.setattr(feature_table, "_ROWS_PER_TASK", 2)
     there, n_workers = workers_of(client, compute)
     assert n_workers == 2
     with parallel_config(n_jobs=2):
         two = compute()
     for result in (there, two):
-        pd.testing.assert_frame_equal(result, alone[compute])
+        pd.testing.assert_frame_equal(result, alone(compute))
 
 
 @pytest.mark.slow
@@ -149,7 +150,7 @@ def test_the_shell_starts_workers_or_joins_a_scheduler(client):
 
 # The last test: Dask does not start every worker again that was killed.
 @pytest.mark.slow
-def test_a_worker_that_dies_midway_changes_nothing(alone, client):
+def test_a_worker_that_dies_midway_changes_nothing(client):
     dead = next(iter(client.run(os.getpid).values()))
 
     def kill(done, total):
@@ -157,6 +158,6 @@ def test_a_worker_that_dies_midway_changes_nothing(alone, client):
             os.kill(dead, signal.SIGKILL)
 
     result, _ = workers_of(client, lambda: backtest(kill))
-    pd.testing.assert_frame_equal(result, alone[backtest])
+    pd.testing.assert_frame_equal(result, alone(backtest))
     with pytest.raises(ProcessLookupError):
         os.kill(dead, 0)
