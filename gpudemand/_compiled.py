@@ -26,6 +26,14 @@ def compiled_in_place(function: F) -> F:
     return _compile(function, _nrt=False)
 
 
+def inlined(function: F) -> F:
+    """Like `compiled_in_place`, made part of its callers.
+
+    A call hands on each array of a tuple as several numbers; that takes longer than most of the short functions do.
+    """
+    return _compile(function, _nrt=False, forceinline=True)
+
+
 def _compile(function: F, **options: Any) -> F:
     try:
         return cast(F, numba.njit(nogil=True, cache=True, **options)(function))

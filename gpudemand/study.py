@@ -19,7 +19,7 @@ from gpudemand.report.build import write_report
 from gpudemand.report.history.earlier import MANIFEST
 from gpudemand.report.page.sentences import dates, requirement
 from gpudemand.stages.chain import Chain
-from gpudemand.stages.sources.clusters import EACH, select_clusters
+from gpudemand.stages.sources.clusters import EACH, cluster_names, select_clusters
 from gpudemand.stages.sources.series_source import SeriesSource, is_usage
 from gpudemand.stages.sources.settings import Installed, Settings
 from gpudemand.stages.sources.source import JobSource, Source
@@ -121,7 +121,8 @@ class Study:
         targets = (installed, target_utilization, service_level, lead_time, wait, wait_share)
         bins = 0 if horizon is None else int(check_number("horizon", horizon, 1, 100_000, integer=True))
         pool = "cluster" if cluster == EACH else "gpu_type"
-        settings = Settings(by, freq, bins, *targets, tz or "UTC", until, prices, pool=pool)
+        names = None if cluster is None else cluster_names(cluster)
+        settings = Settings(by, freq, bins, *targets, tz or "UTC", until, prices, pool=pool, clusters=names)
         given = select_clusters(as_pandas(jobs, "jobs"), cluster)
         self._chain = Chain(
             _source(given, settings, tz), programmes, progress, [as_forecaster(model) for model in forecasters]

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from gpudemand import Study, write_jobs
 from gpudemand._validation import InputError
 from gpudemand.cli.app import app
+from gpudemand.report.history.settings import settings_of
 from gpudemand.stages import selection
 from tests.report.conftest import make_log
 
@@ -31,6 +32,13 @@ def test_selected_clusters_are_a_log_of_their_own():
     two = LOG[LOG["cluster"] != "gamma"]
     for names in ("beta,alpha", ["alpha", "beta"]):
         pd.testing.assert_frame_equal(Study(LOG, cluster=names, **OPTIONS).usage, Study(two, **OPTIONS).usage)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "named"), [(None, None), ("beta, alpha", ["alpha", "beta"]), (["gamma"], ["gamma"]), ("each", ["each"])]
+)
+def test_settings_of_a_report_name_the_clusters(cluster, named):
+    assert settings_of(Study(LOG, cluster=cluster, **OPTIONS)._chain)["cluster"] == named
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from gpudemand.metrics import levels
 from gpudemand.planning.capacity.quantiles import pick_model
 from gpudemand.planning.capacity.wait_plan import WaitPlan, plan_waits
 from gpudemand.planning.queue.calibration import effective_capacity
+from gpudemand.planning.queue.expected import with_expected_ends
 from gpudemand.planning.scenarios.programme import PlannedWork
 from gpudemand.stages.log_tables import period_end
 from gpudemand.stages.selection import SelectedForecast
@@ -127,16 +128,19 @@ def plan_for_waits(
     _check_tells_waits(jobs)
     mean = selected.forecast[selected.forecast["unique_id"] == MEAN].assign(unique_id="total")
     given = settings.total_installed
+    until = recorded_until(jobs)
+    log = with_expected_ends(jobs)
     # By type or in time it is not known which of the GPUs the waits of the log had.
-    availability = _availability(jobs, given, recorded_until(jobs)) if isinstance(given, float) else 1.0
+    availability = _availability(log, given, until) if isinstance(given, float) else 1.0
     plan = plan_waits(
         mean,
-        _with_programmes(jobs, programmes),
+        _with_programmes(log, programmes, until),
         installed=installed,
         wait=settings.wait,
         wait_share=settings.wait_share,
         service_level=settings.service_level,
         availability=availability,
+        until=until,
     )
     assert isinstance(plan, WaitPlan)  # one number of GPUs, so one pool
     return plan
@@ -161,11 +165,11 @@ def as_forecast(plan: WaitPlan, forecast: pd.DataFrame) -> pd.DataFrame:
     return forecast[forecast["unique_id"] == MEAN].assign(unique_id=WAIT, **needed)
 
 
-def _with_programmes(jobs: pd.DataFrame, programmes: Sequence[PlannedWork]) -> pd.DataFrame:
+def _with_programmes(jobs: pd.DataFrame, programmes: Sequence[PlannedWork], end: pd.Timestamp) -> pd.DataFrame:
     """Jobs of the log, and those of the programmes as if they had run, time and again, until it ends."""
     if not programmes:
         return jobs
-    end, parts = recorded_until(jobs), [jobs]
+    parts = [jobs]
     for programme in programmes:
         begin, stop = programme.period
         runs = programme.jobs()

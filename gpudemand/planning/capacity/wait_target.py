@@ -64,7 +64,7 @@ class WaitTarget:
 
 
 def gpus_needed(futures: list[Future], target: WaitTarget, policy: str) -> FloatArray:
-    """Fewest GPUs with which the target is met in each future, at most `RESOLUTION` above it, shape (n_futures,).
+    """Fewest GPUs with which the target is met in each future, within `RESOLUTION` of it, shape (n_futures,).
 
     Futures are searched in groups, in parallel where ``joblib.parallel_config`` or a Dask client says so.
     """
@@ -73,35 +73,41 @@ def gpus_needed(futures: list[Future], target: WaitTarget, policy: str) -> Float
 
 
 def _needed(futures: list[Future], target: WaitTarget, policy: str) -> FloatArray:
-    """Each search begins where the one before ended, relative to the GPUs wanted."""
-    needed, ratio = np.zeros(len(futures)), 1.25
+    """Each search begins where the one before ended, relative to the GPUs wanted, and with its slope."""
+    needed, ratio, slope = np.zeros(len(futures)), 1.25, 10.0
     for number, future in enumerate(futures):
         if target.weight(future).any():
             wanted = future.gpus_wanted()
-            needed[number] = _search(future, target, policy, max(round(ratio * wanted), 1))
+            needed[number], slope = _search(future, target, policy, max(round(ratio * wanted), 1), slope)
             ratio = needed[number] / wanted
     return needed
 
 
-def _search(future: Future, target: WaitTarget, policy: str, gpus: int) -> int:
-    """Root of the excess from a guess on: a bracket that grows, then secants.
+def _search(future: Future, target: WaitTarget, policy: str, gpus: int, slope: float) -> tuple[int, float]:
+    """Root of the excess from a guess on, and the slope of the excess by the logarithm of the GPUs.
 
-    An end of the bracket that an evaluation leaves counts half (the Illinois method), and evaluations are a little
-    beyond the root as seen from the nearer end, so that they narrow the bracket from the other.
+    Evaluations are a little beyond the root as seen from the nearest, at first by the given slope, then by secants, of
+    which an end that stays twice counts half (the Illinois method). Done is what lies so near to one that the rest is
+    interpolated; fewer than a hundred GPUs are counted one by one.
     """
-    low, high, at_low, at_high = 0, 0, -1.0, 0.0
+    low, high, at_low, at_high, side = 0, 0, -1.0, 0.0, 0
     while True:
         excess = target.excess(future, gpus, policy)
         if excess >= 0:
-            high, at_high, at_low = gpus, excess, at_low / 2
+            high, at_high, at_low, side = gpus, excess, at_low / (2 if side > 0 else 1), 1
         else:
-            low, at_low, at_high = gpus, excess, at_high / 2
-        root = low + (high - low) * at_low / (at_low - at_high)
-        if high and high - low <= max(RESOLUTION * high, 1):
-            return int(np.ceil(root))
-        if not high or not low:
-            gpus = int(high / 1.12) if high else int(1.12 * low) + 1
+            low, at_low, at_high, side = gpus, excess, at_high / (2 if side < 0 else 1), -1
+        if high != 1 and not (low and high):
+            beyond = np.exp(-excess / slope) * (1 - side * RESOLUTION / 4)
+            gpus, slope = _other(gpus, float(np.clip(beyond, 0.5, 2.0))), slope / 2
             continue
-        margin = RESOLUTION * high / 4
-        beyond = np.ceil(root + margin) if root - low < high - root else np.floor(root - margin)
+        root, near = low + (high - low) * at_low / (at_low - at_high), RESOLUTION * high / 2
+        if high - low <= 1 or (min(root - low, high - root) <= near and near >= 1):
+            return int(np.ceil(root)), (at_high - at_low) / np.log(high / low) if low else slope
+        beyond = np.ceil(root + near / 2) if root - low < high - root else np.floor(root - near / 2)
         gpus = int(np.clip(beyond, low + 1, high - 1))
+
+
+def _other(gpus: int, factor: float) -> int:
+    """A multiple of a number of GPUs, at least one more or fewer."""
+    return max(int(gpus * factor), gpus + 1) if factor > 1 else max(min(int(gpus * factor), gpus - 1), 1)

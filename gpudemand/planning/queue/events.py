@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpudemand._compiled import compiled, compiled_in_place
+from gpudemand._compiled import compiled, compiled_in_place, inlined
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand.planning.queue.conservative import Profile, add_reservation, earliest_start, empty_profile, set_running
 from gpudemand.planning.queue.nodes import add_gpus, fits, place, set_capacity, take_minimum, total_free
@@ -107,7 +107,9 @@ def _handle_events(
         elif now == submit:
             _arrive(state, arrivals[arrived])
             arrived += 1
-        if policy == _CONSERVATIVE:
+        if not state.n_waiting[0]:
+            wake = NEVER
+        elif policy == _CONSERVATIVE:
             wake = _start_by_reservation(state, now, early, now < end and now == change)
         else:
             _start_in_order(state, now, policy)
@@ -137,7 +139,7 @@ def _initial_state(jobs: QueuedJobs, highest: float, node_gpus: float, policy: i
     )
 
 
-@compiled_in_place
+@inlined
 def _end_job(state: _State) -> bool:
     """End the job that is the first to be over; return whether it was expected to run longer."""
     place_ = state.ends.n[0] - 1
@@ -155,7 +157,7 @@ def _add_gpus(state: _State, free: FloatArray, job: int, sign: int) -> None:
     add_gpus(free, gpus, state.node_gpus, first, partly, state.following, sign)
 
 
-@compiled_in_place
+@inlined
 def _arrive(state: _State, job: int) -> None:
     """Queue a job, or let it run if it has started already, or nobody waits and it fits."""
     gpus, started = state.jobs.gpus[job], state.jobs.started[job]
@@ -178,7 +180,7 @@ def _start(state: _State, job: int, now: int, room: FloatArray) -> None:
     _run(state, job, now, room)
 
 
-@compiled_in_place
+@inlined
 def _run(state: _State, job: int, start: int, room: FloatArray) -> None:
     gpus = state.jobs.gpus[job]
     take_minimum(room, room, state.trial)
@@ -192,8 +194,6 @@ def _run(state: _State, job: int, start: int, room: FloatArray) -> None:
 @compiled_in_place
 def _start_in_order(state: _State, now: int, policy: int) -> None:
     """Start jobs from the head of the queue while they fit, then those that the policy lets pass."""
-    if not state.n_waiting[0]:
-        return
     head = next_waiting(state.waiting, 0, np.inf, NEVER, np.inf)
     while head >= 0 and fits(state.free, state.jobs.gpus[head], state.node_gpus):
         _start(state, head, now, state.free)

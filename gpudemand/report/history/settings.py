@@ -30,6 +30,7 @@ def settings_of(chain: Chain) -> dict[str, Any]:
     return {
         **{name: plain(getattr(settings, name)) for name in _SAME},
         "demand": chain.source.demand,
+        "cluster": None if settings.clusters is None else list(settings.clusters),
         "installed": _installed(settings.installed),
         "prices": None if settings.prices is None else [float(price) for price in settings.prices],
         "programmes": [programme.name for programme in chain.programmes],

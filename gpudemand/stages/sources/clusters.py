@@ -12,6 +12,18 @@ from gpudemand._validation import InputError, nearest
 EACH = "each"
 
 
+def cluster_names(cluster: str | Sequence[str]) -> tuple[str, ...]:
+    """Names of clusters, of which a text may have several with commas between, in order and each once.
+
+    Examples
+    --------
+    >>> cluster_names("beta, alpha"), cluster_names(["alpha"])
+    (('alpha', 'beta'), ('alpha',))
+    """
+    names = cluster.split(",") if isinstance(cluster, str) else cluster
+    return tuple(sorted({name.strip() for name in names}))
+
+
 def select_clusters(jobs: pd.DataFrame, cluster: str | Sequence[str] | None) -> pd.DataFrame:
     """Jobs of the clusters of these names, or all where there are none.
 
@@ -44,7 +56,7 @@ def select_clusters(jobs: pd.DataFrame, cluster: str | Sequence[str] | None) -> 
         raise InputError("this log names no clusters, so none can be selected; leave cluster out.")
     if cluster == EACH:
         return jobs
-    names = [name.strip() for name in (cluster.split(",") if isinstance(cluster, str) else cluster)]
+    names = cluster_names(cluster)
     unknown = [name for name in names if name not in known]
     if unknown or not names:
         raise InputError(f"this log has no cluster {', '.join(unknown)!r}.{nearest((*unknown, '')[0], known)}")

@@ -23,7 +23,8 @@ class Settings:
     """Parameters of `Study`, under the same names; a horizon of 0 is yet to be derived.
 
     ``installed_from`` is ``"pulled"`` where the number installed is what the nodes said rather than given; ``pool`` is
-    what a number installed by name is the number of: a ``"gpu_type"``, or a ``"cluster"`` that is a pool of its own.
+    what a number installed by name is the number of: a ``"gpu_type"``, or a ``"cluster"`` that is a pool of its own;
+    ``clusters`` are those that were selected, ``("each",)`` if each is a pool of its own.
 
     Raises
     ------
@@ -52,6 +53,7 @@ class Settings:
     prices: tuple[float, float] | None = None
     installed_from: str = "given"
     pool: str = "gpu_type"
+    clusters: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         check_choice("by", self.by, BY)
