@@ -67,7 +67,7 @@ class Parts:
         """Usage of some series, whose numbers ascend, as `to_wide` gives it: shape (n_codes, n_bins)."""
         width = _chunks_of_a_part(self.n_chunks) * self.group
         field, [first, *_, last] = pads.field, np.repeat(codes, 2) // width
-        parts = pads.dataset(self.folder / _INTERVALS, partitioning=_partitioning())
+        parts = pads.dataset(self.folder / _INTERVALS, _SCHEMA, partitioning=_partitioning())
         chosen = (field("part") >= first) & (field("part") <= last) & field("code").isin(pa.array(codes))
         rows = parts.to_table(filter=chosen)
         code, begin, stop, gpus = (np.asarray(rows[name]) for name in _SCHEMA.names[1:])
@@ -123,6 +123,7 @@ def _write_intervals(folder: Path, query: JobLogQuery, value: str, until: int, g
             arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
             yield pa.record_batch(arrays, _SCHEMA)
 
+    folder.mkdir()  # also where nobody ever held a GPU
     pads.write_dataset(
         batches(),
         folder,

@@ -89,6 +89,13 @@ def test_parts_hold_the_usage_of_any_series(log, tmp_path, value, by, freq):
         pd.testing.assert_frame_equal(found, wide.iloc[list(codes)], check_index_type=False, check_freq=False)
 
 
+def test_users_without_a_gpu_are_forecast_to_want_none(tmp_path):
+    gd.write_jobs(JOBS.assign(gpus=0.0), tmp_path / "jobs.parquet")
+    table = pd.read_parquet(run(tmp_path / "jobs.parquet", tmp_path / "run", n_segments="auto"))
+    assert table["unique_id"].nunique() == 7
+    assert (table["Failing"] == 0).all()
+
+
 def test_what_a_run_says_of_itself(log, whole):
     found = state(whole)
     assert found["made_from"]["horizon"] == 7
