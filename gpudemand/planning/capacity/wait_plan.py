@@ -27,8 +27,8 @@ from gpudemand.usage.series import end_of_record
 _CURVE = (0.6, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.25)
 #: A node more or less than the requirement, whose chances the curve also tells.
 _STEP = 8
-#: Futures behind the curve, one drawn from each stratum of the GPUs wanted, which decide most of the waits: its quantiles
-#: are as precise as with twice as many drawn at random from all. The requirement and the probabilities rest on all.
+#: Futures behind the curve, one from each stratum of the GPUs wanted, which decide most of the waits: its quantiles are
+#: as precise as with twice as many drawn from all. The requirement and the probabilities rest on all futures.
 _CURVE_FUTURES = 20
 
 
@@ -145,8 +145,8 @@ class _Settings:
         required = float(np.quantile(needed, self.service_level, method="higher"))
         near = [max(required - _STEP, 1.0), required + _STEP]
         at = np.unique(np.ceil(np.r_[np.multiply(_CURVE, required), pool.installed, near]))
-        drawn = np.arange(_CURVE_FUTURES) + np.random.default_rng(0).random(_CURVE_FUTURES)
-        ranks = drawn * len(futures) / _CURVE_FUTURES
+        places = np.arange(_CURVE_FUTURES) + np.random.default_rng(0).random(_CURVE_FUTURES)
+        ranks = places * len(futures) / _CURVE_FUTURES
         by_level = sorted(futures, key=Future.gpus_wanted)
         some = [by_level[rank] for rank in np.unique(ranks.astype(int))]
         curve = wait_curve(at, some, self.target, self.policy)
