@@ -101,6 +101,7 @@ def commands(folder: Path, url: str) -> list[Command]:
         Command("calibrate", (*calibrate, "AMD EPYC"), (*calibrate, "T4"), "calibrated"),
         Command("measure", first, plan, "measured.csv", rows=measured_rows),
         Command("demo", (), (), "demo"),
+        Command("forecast", log + days, log + days, "run", ("--into",), forecast_chunks, over=False),
         Command("init", (), (), "plan.toml", option=(), over=False),
         Command("pull slurm", ("--from", *dump), ("--from", *runs), "jobs", into, partial(stored_rows, "jobs")),
         Command(
@@ -171,6 +172,11 @@ def stored_rows(table: str, folder: Path) -> set[Any]:
     """Rows of a store, which must be readable."""
     rows = read_store(folder).read(table) if is_store(folder) else None
     return set() if rows is None else {tuple(row.values()) for row in rows.to_pylist()}
+
+
+def forecast_chunks(folder: Path) -> set[Any]:
+    """Chunks of forecasts, each with its bytes."""
+    return {(file.name, file.read_bytes()) for file in folder.glob("forecast/[!.]*.parquet")}
 
 
 def verdict(command: Command, out: Path, old: Any, new: Any) -> str:

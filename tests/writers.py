@@ -19,8 +19,11 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+import gpudemand as gd
 from gpudemand import CostModel
 from gpudemand._tables import write_table
+from gpudemand.bulk.parts import split_log
+from gpudemand.bulk.run import RESULTS, Run
 from gpudemand.cli.app import app
 from gpudemand.cost import save_device
 from gpudemand.cost.hardware import Device
@@ -85,12 +88,33 @@ def run(*arguments: object) -> None:
         raise result.exception
 
 
-def run_on_log(name: str, place: Path, version: int) -> None:
-    """Run a command on a job log, which is written first."""
+def log_file(place: Path, version: int) -> Path:
+    """A job log beside the folder of what is written."""
     source = place.parent.parent / f"log{version}.parquet"
     if not source.exists():
         write_jobs(log(version), source)
-    run(name, source, "--format", "canonical", "--out", place, "--quiet")
+    return source
+
+
+def run_on_log(name: str, place: Path, version: int) -> None:
+    """Run a command on a job log."""
+    run(name, log_file(place, version), "--format", "canonical", "--out", place, "--quiet")
+
+
+def split(place: Path, version: int) -> None:
+    """Split a job log by users."""
+    split_log(log_file(place, version), place, "user", "D", "gpus", until=None, tz=None, group=5)
+
+
+def forecast_in_chunks(place: Path, version: int) -> None:
+    """Forecast the users of a job log, some at a time."""
+    options = {"horizon": 1, "forecaster": gd.Naive(), "n_segments": 2, "series_per_chunk": 5}
+    gd.bulk_forecast(log_file(place, version), place, **options)
+
+
+def chunks(files: dict[str, bytes]) -> set[Any]:
+    """Forecasts of the chunks."""
+    return {(name, data) for name, data in files.items() if name.split("/")[-2] == RESULTS}
 
 
 def refresh(place: Path, version: int) -> None:
@@ -266,6 +290,9 @@ WRITERS: dict[str, list[Writer]] = {
     "cost/measuring/rows.py:RowFile": [Writer("rows.csv", append_rows, whole_rows, grows=True)],
     "cost/large_models/predictor.py:save": [Writer("large.json", save_large)],
     "cost/predict/stored_models.py:save_models": [Writer("model", save_model)],
+    "bulk/forecast.py:_written_chunk": [Writer("run", forecast_in_chunks, chunks, situations=("nothing",), grows=True)],
+    "bulk/parts.py:split_log": [Writer("parts", split)],
+    "bulk/run.py:save": [Writer("run.json", lambda place, version: Run(place.parent, {"series": version}).save())],
     "store/store.py:commit": [Writer("store", fill_store, in_store)],
     "convert": [Writer("jobs.csv", partial(run_on_log, "convert"))],
     "usage": [Writer("usage.csv", partial(run_on_log, "usage"))],
