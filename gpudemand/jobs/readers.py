@@ -120,7 +120,7 @@ def read_jobs(
 def _read_store(path: Path, kind: str | None) -> pd.DataFrame:
     """Jobs of a store, whose rows are canonical and were checked when they were pulled."""
     store = read_store(path)
-    rows = store.query("jobs", "SELECT * EXCLUDE (tres) FROM stored")
+    rows = store.query("jobs", "SELECT * NOT LIKE 'tres' FROM stored")
     if rows is None:
         raise InputError(f"the store {path.name!r} holds no jobs yet; pull them with `gpudemand pull slurm`.")
     jobs = as_jobs(rows.to_pandas(types_mapper={pa.string(): STRING}.get), kind=kind or "measured", source=path.name)

@@ -13,7 +13,7 @@ from gpudemand.planning.capacity.mean_demand import mean_demand
 from gpudemand.planning.capacity.quantiles import QuantileTable
 from gpudemand.planning.capacity.wait_plan import plan_waits
 from gpudemand.planning.capacity.wait_target import WaitTarget, gpus_needed
-from gpudemand.planning.queue.futures import WEEK_S, Weeks, draw_future
+from gpudemand.planning.queue.futures import WEEK_S, Futures, Weeks, draw_future
 from gpudemand.planning.queue.simulate import simulate_queue
 from gpudemand.usage.series import recorded_until
 
@@ -109,7 +109,7 @@ def test_what_intervals_exceed_the_noise_of_a_day_is_an_error_of_the_level(share
 def test_gpus_needed_are_the_fewest(level, slack):
     log = stationary_log(12, seed=0)
     past, target = Weeks.from_log(log, recorded_until(log)), WaitTarget(3600.0, 0.9)
-    futures = [draw_future(past, 2, level, np.random.default_rng(seed)) for seed in range(5)]
+    futures = Futures(past, 2, np.full(5, level), np.random.SeedSequence(0).spawn(5))
     for future, gpus in zip(futures, gpus_needed(futures, target, "easy"), strict=True):
         assert target.excess(future, gpus + slack - 1, "easy") >= 0
         assert target.excess(future, gpus - slack, "easy") < 0

@@ -10,7 +10,9 @@ import pyarrow as pa
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.store import open_store, read_store
+from gpudemand.datasets import make_cluster
+from gpudemand.jobs import read_jobs
+from gpudemand.store import arrow_table, open_store, read_store
 
 
 def table(first: int, last: int, value: float) -> pa.Table:
@@ -52,6 +54,18 @@ def test_any_tool_finds_each_row_once(tmp_path):
     for value in range(4):
         put(tmp_path, 0, 5, float(value))
     assert duckdb.sql(f"SELECT count(*), max(y) FROM '{tmp_path}/t/*.parquet'").fetchall() == [(5, 3.0)]
+
+
+@pytest.mark.parametrize("more", [{}, {"tres": "gres/gpu=1"}])
+def test_jobs_of_a_store_need_only_canonical_columns(tmp_path, more):
+    jobs, _ = make_cluster(n_users=3, n_days=20, random_state=0)
+    rows = arrow_table(jobs.assign(**more))
+    with open_store(tmp_path) as store:
+        store.merge("jobs", "2026-03", rows, rows.select(["job_id"]), ["submit", "job_id"])
+        store.commit()
+    found = read_jobs(tmp_path)
+    assert len(found) == len(jobs)
+    assert "tres" not in found
 
 
 def test_readers_see_one_state_while_another_writes(tmp_path):

@@ -19,12 +19,14 @@ from gpudemand.planning.capacity.wait_pools import WaitPool, split_pools
 from gpudemand.planning.capacity.wait_target import WaitTarget, gpus_needed
 from gpudemand.planning.queue.events import POLICIES
 from gpudemand.planning.queue.expected import with_expected_ends
-from gpudemand.planning.queue.futures import Future
 from gpudemand.units import format_count, format_seconds, parse_duration
 from gpudemand.usage.series import end_of_record
 
-#: GPUs of the curve, relative to the requirement.
-_CURVE = (0.6, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.25)
+#: So many points of the curve lead up to the requirement, from this share of it on, or from where the GPUs wanted leave
+#: none free: with fewer the queue only grows, and waits tell no more than the length of the simulation.
+_BELOW, _LOWEST = 5, 0.6
+#: Numbers of GPUs above the requirement, relative to it.
+_ABOVE = (1.05, 1.1, 1.25)
 #: A node more or less than the requirement, whose chances the curve also tells.
 _STEP = 8
 #: Futures behind the curve, one from each stratum of the GPUs wanted, which decide most of the waits: its quantiles are
@@ -138,18 +140,18 @@ class _Settings:
 
     def plan(self, pool: WaitPool, until: pd.Timestamp, step: pd.Timedelta, attrs: dict[str, object]) -> WaitPlan:
         """Plan of one pool."""
-        rng = np.random.default_rng(self.random_state)
-        drawn = draw_futures(pool.quantiles, pool.jobs, until, step, self.n_futures, rng)
-        futures = [future._replace(availability=self.availability) for future in drawn]
+        futures = draw_futures(
+            pool.quantiles, pool.jobs, until, step, self.n_futures, self.random_state, self.availability
+        )
         needed = gpus_needed(futures, self.target, self.policy)
         required = float(np.quantile(needed, self.service_level, method="higher"))
+        full = float(np.median(futures.levels)) / self.availability
+        below = np.linspace(min(max(_LOWEST * required, full), required), required, _BELOW)
         near = [max(required - _STEP, 1.0), required + _STEP]
-        at = np.unique(np.ceil(np.r_[np.multiply(_CURVE, required), pool.installed, near]))
+        at = np.unique(np.ceil(np.r_[below, np.multiply(_ABOVE, required), pool.installed, near]))
         places = np.arange(_CURVE_FUTURES) + np.random.default_rng(0).random(_CURVE_FUTURES)
-        ranks = places * len(futures) / _CURVE_FUTURES
-        by_level = sorted(futures, key=Future.gpus_wanted)
-        some = [by_level[rank] for rank in np.unique(ranks.astype(int))]
-        curve = wait_curve(at, some, self.target, self.policy)
+        ranks = np.unique((places * len(futures) / _CURVE_FUTURES).astype(int))
+        curve = wait_curve(at, futures.take(np.argsort(futures.levels)[ranks]), self.target, self.policy)
         curve.insert(4, "p_met", [float((needed <= count).mean()) for count in at])
         found = (required, pool.installed, self.target, self.service_level, curve, needed, attrs, pool.name)
         return WaitPlan(*found, self.availability)

@@ -9,7 +9,7 @@ import numpy as np
 
 from gpudemand import _parallel
 from gpudemand._typing import FloatArray
-from gpudemand.planning.queue.futures import Future
+from gpudemand.planning.queue.futures import Future, Futures
 from gpudemand.units import format_seconds
 
 #: Precision of the fewest GPUs that meet a target: this share of them, or a GPU.
@@ -63,16 +63,16 @@ class WaitTarget:
         return np.where(gpus <= self.largest, weight, 0.0)
 
 
-def gpus_needed(futures: list[Future], target: WaitTarget, policy: str) -> FloatArray:
+def gpus_needed(futures: Futures, target: WaitTarget, policy: str) -> FloatArray:
     """Fewest GPUs with which the target is met in each future, within `RESOLUTION` of it, shape (n_futures,).
 
     Futures are searched in groups, in parallel where ``joblib.parallel_config`` or a Dask client says so.
     """
-    groups = [futures[first : first + _GROUP] for first in range(0, len(futures), _GROUP)]
+    groups = [futures.take(places) for places in np.split(np.arange(len(futures)), range(_GROUP, len(futures), _GROUP))]
     return np.concatenate(_parallel.run(partial(_needed, target=target, policy=policy), groups))
 
 
-def _needed(futures: list[Future], target: WaitTarget, policy: str) -> FloatArray:
+def _needed(futures: Futures, target: WaitTarget, policy: str) -> FloatArray:
     """Each search begins where the one before ended, relative to the GPUs wanted, and with its slope."""
     needed, ratio, slope = np.zeros(len(futures)), 1.25, 10.0
     for number, future in enumerate(futures):

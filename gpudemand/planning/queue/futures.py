@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -136,3 +138,39 @@ def draw_future(past: Weeks, n_weeks: int, level: float, rng: np.random.Generato
     )
     jobs = QueuedJobs(submit, run, np.maximum(requested, run), np.full(len(row), NEVER), past.gpus[row])
     return Future(jobs, submit_s >= WEEK_S)
+
+
+@dataclass(frozen=True)
+class Futures:
+    """Futures at given levels, each drawn when it is asked for: together, those of a large log do not fit into memory.
+
+    Attributes
+    ----------
+    past : Weeks
+    n_weeks : int
+        Weeks of each future.
+    levels : ndarray of shape (n_futures,)
+        Mean GPUs wanted.
+    seeds : sequence of SeedSequence
+        One a future, which is the same whenever it is drawn.
+    availability : float
+        Share of the GPUs that runs jobs.
+    """
+
+    past: Weeks
+    n_weeks: int
+    levels: FloatArray
+    seeds: Sequence[np.random.SeedSequence]
+    availability: float = 1.0
+
+    def __len__(self) -> int:
+        return len(self.levels)
+
+    def __iter__(self) -> Iterator[Future]:
+        for level, seed in zip(self.levels, self.seeds, strict=True):
+            future = draw_future(self.past, self.n_weeks, float(level), np.random.default_rng(seed))
+            yield future._replace(availability=self.availability)
+
+    def take(self, places: IntArray) -> Futures:
+        """Some of the futures."""
+        return replace(self, levels=self.levels[places], seeds=[self.seeds[place] for place in places])

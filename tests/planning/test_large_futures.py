@@ -1,0 +1,45 @@
+"""Futures of logs with very many jobs."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pandas as pd
+
+from gpudemand.planning.capacity import wait_curve
+from gpudemand.planning.capacity.quantiles import QuantileTable
+from gpudemand.planning.capacity.wait_target import WaitTarget, gpus_needed
+from gpudemand.planning.queue.futures import Futures, Weeks
+from tests.planning.test_wait_plan import BEGIN, forecast_of, stationary_log
+
+DAY = pd.Timedelta("1D")
+
+
+def drawn(n_jobs_at_most, monkeypatch):
+    monkeypatch.setattr(wait_curve, "_MOST_JOBS", n_jobs_at_most)
+    log = stationary_log(12, seed=0)
+    quantiles = QuantileTable.from_forecast(forecast_of(20.0, 2.0, days=70))
+    return wait_curve.draw_futures(quantiles, log, BEGIN + 12 * 7 * DAY, DAY, 8, 0)
+
+
+def test_futures_of_many_jobs_are_of_fewer_weeks(monkeypatch):
+    futures = drawn(500_000, monkeypatch)
+    per_week = len(futures.past.week) / futures.past.n_weeks
+    assert futures.n_weeks == 10
+    assert drawn(6.5 * per_week, monkeypatch).n_weeks == 6
+    assert drawn(per_week, monkeypatch).n_weeks == 4
+
+
+def test_one_future_is_in_memory_at_a_time():
+    log = stationary_log(12, seed=0)
+    past = Weeks.from_log(log, BEGIN + 12 * 7 * DAY)
+    peaks = []
+    for n in (2, 40):
+        futures = Futures(past, 20, np.full(n, 20.0), np.random.SeedSequence(0).spawn(n))
+        gpus_needed(futures, WaitTarget(3600.0, 0.9), "easy")
+        tracemalloc.start()
+        gpus_needed(futures, WaitTarget(3600.0, 0.9), "easy")
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.5 * peaks[0]
