@@ -97,7 +97,8 @@ def test_scenarios_change_the_use():
     assert growth == pytest.approx(1.2 * base, abs=1)
     largest = of_jobs().scenarios["scenario"].tolist()
     assert [name for name in table.index if name.endswith("leaves")] != []
-    assert len(table) == len(largest)
+    # Where there are no jobs, it is not known how much faster they run elsewhere.
+    assert len(table) == len(largest) - 1
 
 
 def test_a_gap_is_no_zero(tmp_path):
@@ -170,7 +171,7 @@ def test_the_shell_reports_on_a_store(store, tmp_path):
     page = (tmp_path / "report" / "index.html").read_text()
     assert "<h2>Usage by namespaces</h2>" in page
     assert "allocatable on the nodes" in page
-    assert page.count("This is usage over time and no jobs") == 2  # in its section, and among the limitations
+    assert page.count("This is usage over time and no jobs") == 3  # two sections, and the limitations
     # Half of the held time is known to be used, and a quarter of it hardly.
     assert "25% were held at under 5%" in page
     assert 'id="table-idle_namespace"' in page

@@ -1,22 +1,27 @@
-"""Scenarios: growth, departure of a group, arrival of users, each planned like the base case."""
+"""Scenarios: growth, departure of a group, arrival of users, another GPU type, each planned like the base case."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import pandas as pd
 
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError, Skipped
 from gpudemand.planning import WhatIf
 from gpudemand.planning.scenarios.changes import Change, Growth, MoreUsers, RemoveGroup
+from gpudemand.planning.scenarios.hardware import MoveTo
+from gpudemand.planning.scenarios.measured import MeasuredRunTimes, data_sheet_speed
 from gpudemand.stages.requirement import Requirement, plan_requirement
 from gpudemand.stages.risk import with_date_dtype
 from gpudemand.stages.sources.settings import Settings
 from gpudemand.stages.sources.source import Source
 from gpudemand.stages.usage_tables import MEAN
 from gpudemand.stages.user_segments import UserSegments
+from gpudemand.units import format_count
 
 BASE = "base case"
 _GROWTH, _NEW_USERS = 0.2, 10
@@ -44,7 +49,11 @@ class Scenarios:
 def plan_scenarios(
     source: Source, requirement: Requirement, segments: UserSegments | None, settings: Settings
 ) -> Scenarios:
-    """Plan for 20 % growth, for the departure of the largest group and for ten more users of the largest segment.
+    """Plan for growth, for the departure of the largest group, for more users and for newer GPUs.
+
+    These are 20 % growth, ten more users of the largest segment, and the jobs of the slowest GPU type on the fastest,
+    with run times in the ratio that the log shows for the same work on both (`MeasuredRunTimes`), or by their data
+    sheets where it shows none.
 
     Parameters
     ----------
@@ -67,14 +76,19 @@ def plan_scenarios(
     """
     forecast = requirement.forecast
     jobs = source.workload(forecast["ds"].min() - pd.Timedelta(days=_DAYS))
-    what_ifs = {basis: _what_if(jobs, forecast, basis, requirement.installed) for basis in requirement.plans}
-    recent, skipped = what_ifs[MEAN].workload, Skipped()
+    skipped = Skipped()
+    costs = skipped.attempt("newer_gpus", lambda: _measured(source, jobs))
+    what_ifs = {basis: _what_if(jobs, forecast, basis, requirement.installed, costs) for basis in requirement.plans}
+    recent = what_ifs[MEAN].workload
     rows = [_row(BASE, requirement, requirement)]
-    for key, make_change in (
-        ("growth", _growth),
-        ("departure", partial(_departure, recent, source.unit)),
-        ("arrivals", partial(_arrivals, recent, segments, source.unit)),
-    ):
+    changes: dict[str, Callable[[], tuple[str, Change]]] = {
+        "growth": _growth,
+        "departure": partial(_departure, recent, source.unit),
+        "arrivals": partial(_arrivals, recent, segments, source.unit),
+    }
+    if costs is not None:
+        changes["newer_gpus"] = partial(_newer_gpus, recent, costs)
+    for key, make_change in changes.items():
         scenario = skipped.attempt(key, make_change)
         if scenario is not None:
             name, change = scenario
@@ -85,10 +99,12 @@ def plan_scenarios(
     return Scenarios(with_date_dtype(pd.DataFrame(rows).astype({"scenario": STRING}), forecast["ds"]), skipped)
 
 
-def _what_if(jobs: pd.DataFrame, forecast: pd.DataFrame, basis: str, installed: float) -> WhatIf:
+def _what_if(
+    jobs: pd.DataFrame, forecast: pd.DataFrame, basis: str, installed: float, costs: MeasuredRunTimes | None
+) -> WhatIf:
     series = forecast[forecast["unique_id"] == basis].assign(unique_id="total")
     try:
-        return WhatIf(jobs, series, installed=installed, days=_DAYS)
+        return WhatIf(jobs, series, installed=installed, costs=costs, days=_DAYS)
     except InputError as error:
         raise InputError(
             f"no job submitted in the {_DAYS} days before the forecast held a GPU, so there are no jobs to change."
@@ -128,6 +144,23 @@ def _arrivals(recent: pd.DataFrame, segments: UserSegments | None, unit: str) ->
         return f"{_NEW_USERS} more {unit}s like segment {name}", MoreUsers(_NEW_USERS, name, by=segments.segment_of)
     everyone = dict.fromkeys(recent["user"].dropna().astype(str), "everyone")
     return f"{_NEW_USERS} more {unit}s like the present ones", MoreUsers(_NEW_USERS, "everyone", by=everyone)
+
+
+def _measured(source: Source, recent: pd.DataFrame) -> MeasuredRunTimes:
+    """Ratios of run times on the GPU types of the recent jobs."""
+    types = recent["gpu_type"].dropna().unique()
+    if len(types) < 2:
+        raise InputError("the recent jobs ran on at most one GPU type, so none can move to a faster one of the log.")
+    return MeasuredRunTimes(source.jobs)
+
+
+def _newer_gpus(recent: pd.DataFrame, costs: MeasuredRunTimes) -> tuple[str, Change]:
+    slowest, *_, fastest = sorted(recent["gpu_type"].dropna().astype(str).unique(), key=data_sheet_speed)
+    moved = recent[(recent["gpu_type"] == slowest).to_numpy(dtype=bool)]
+    share = np.average(costs.move(moved, fastest)[0], weights=moved["gpu_hours"])
+    count = len(costs.ratios(slowest, fastest))
+    basis = f"as {format_count(count)} kinds of work show" if count else "by data sheets"
+    return f"jobs on {slowest} move to {fastest}, in {share:.0%} of the time, {basis}", MoveTo(fastest, slowest)
 
 
 def _largest(recent: pd.DataFrame, names: pd.Series) -> str:

@@ -126,12 +126,14 @@ class MeasuredRunTimes:
         return step[1] / np.maximum(step[0], 1e-12), after["fits"].to_numpy(dtype=float)
 
 
+def data_sheet_speed(name: str) -> float:
+    """Geometric mean of the bandwidth (GB/s) and TFLOP/s in fp32 of a device."""
+    return float(np.sqrt(device(name).bandwidth_gb_s * device(name).fp32_tflops))
+
+
 def _data_sheet_ratios(jobs: pd.DataFrame, target: str) -> FloatArray:
     """Geometric mean of the ratios of bandwidth and of TFLOP/s in fp32; 1 for jobs without a GPU type."""
-    speed = {
-        name: np.sqrt(device(name).bandwidth_gb_s * device(name).fp32_tflops)
-        for name in {target, *jobs["gpu_type"].dropna().astype(str)}
-    }
+    speed = {name: data_sheet_speed(name) for name in {target, *jobs["gpu_type"].dropna().astype(str)}}
     return speed[target] ** -1 * jobs["gpu_type"].map(speed).fillna(speed[target]).to_numpy(dtype=float)
 
 
