@@ -18,8 +18,9 @@ from gpudemand.jobs.registry import FORMATS, USAGE_ONLY
 from gpudemand.jobs.time_parser import parse_timezone
 from gpudemand.planfile.values import Value, read_toml
 from gpudemand.planning.scenarios.programme import Programme
+from gpudemand.stages.sources.by_pool import Installed, LeadTime, PricePair, Prices
 from gpudemand.stages.sources.clusters import EACH
-from gpudemand.stages.sources.settings import Installed, Settings
+from gpudemand.stages.sources.settings import Settings
 from gpudemand.study import StudyOptions
 
 _TEMPLATE = Path(__file__).with_name("plan.toml")
@@ -88,12 +89,12 @@ class ReportPlan:
     until: pd.Timestamp | None = None
     installed: float | dict[str, float] | None = None
     changes: tuple[Change, ...] = ()
-    lead_time: str = "90D"
+    lead_time: LeadTime = "90D"
     wait: str | None = None
     wait_share: float = 0.9
     service_level: float = 0.95
     target_utilization: float = 0.85
-    prices: tuple[float, float] | None = None
+    prices: Prices = None
     programmes: tuple[Programme, ...] = ()
     out: Path = field(default=Path("gpudemand-report"))
     previous: Path | None = None
@@ -251,9 +252,16 @@ def _check_enough(name: str | None, plan: ReportPlan, changes: list[Change]) -> 
         )
 
 
-def _prices(value: Value) -> tuple[float, float]:
+def _prices(value: Value) -> PricePair | dict[str, PricePair]:
+    """Two prices, or a table of such by GPU type."""
+    if isinstance(value.raw, dict) and value.raw and all(isinstance(raw, dict) for raw in value.raw.values()):
+        return {name: _price_pair(pair) for name, pair in value.by_name().items()}
+    return _price_pair(value)
+
+
+def _price_pair(value: Value) -> PricePair:
     prices = value.table({"reserved": Value.number, "on_demand": Value.number})
-    _require(prices, ("reserved", "on_demand"), "prices")
+    _require(prices, ("reserved", "on_demand"), value.key)
     return prices["reserved"], prices["on_demand"]
 
 
@@ -282,7 +290,8 @@ _KEYS: dict[str, Callable[[Value], Any]] = {
     "installed": Value.counts,
     "deliveries": lambda value: value.tables(_CHANGE),
     "retirements": lambda value: value.tables(_CHANGE),
-    **dict.fromkeys(("lead_time", "wait"), Value.duration),
+    "lead_time": Value.durations,
+    "wait": Value.duration,
     **dict.fromkeys(("wait_share", "service_level", "target_utilization"), Value.number),
     "prices": _prices,
     "programmes": lambda value: value.tables(_PROGRAMME),

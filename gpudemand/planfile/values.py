@@ -88,7 +88,19 @@ class Value:
             return float(self.number())
         if not self.raw:
             raise self.refused("a number of GPUs, or a table of such by GPU type")
-        return {name: float(self._at(f".{name}", raw).number()) for name, raw in self.raw.items()}
+        return {name: float(value.number()) for name, value in self.by_name().items()}
+
+    def durations(self) -> str | dict[str, str]:
+        """Length of time, or a table of such by GPU type."""
+        if not isinstance(self.raw, dict):
+            return self.duration()
+        if not self.raw:
+            raise self.refused("a length of time, or a table of such by GPU type")
+        return {name: value.duration() for name, value in self.by_name().items()}
+
+    def by_name(self) -> dict[str, Value]:
+        """Values of a table whose keys are names."""
+        return {name: self._at(f".{name}", raw) for name, raw in self.raw.items()}
 
     def tables(self, keys: Mapping[str, Callable[[Value], Any]]) -> tuple[dict[str, Any], ...]:
         """List of tables, ``[[name]]`` in the file."""

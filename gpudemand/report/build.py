@@ -17,7 +17,7 @@ from gpudemand.report.page.figures import Drawing, draw_figures
 from gpudemand.report.page.render import render
 from gpudemand.stages.chain import Chain
 from gpudemand.stages.gpu_types import GpuTypePlans
-from gpudemand.stages.risk import backtest_plans, purchase_costs, risk_table
+from gpudemand.stages.risk import backtest_plans, risk_table
 
 
 def write_report(chain: Chain, out_dir: str | Path, previous: str | Path | None = None) -> Path:
@@ -97,7 +97,7 @@ def _optional_tables(chain: Chain) -> dict[str, pd.DataFrame]:
         "parts": lambda: {"parts": chain.parts.table, "parts_forecast": chain.parts.forecast},
         "gpu_type_plans": lambda: _pools("gpu_type_plans", chain.gpu_type_plans),
         "scenarios": lambda: {"scenarios": chain.scenarios.table},
-        "purchase_mix": lambda: {"purchase_mix": purchase_costs(chain.requirement, chain.settings)},
+        "purchase_mix": lambda: {"purchase_mix": chain.costs},
     }
     if chain.settings.pool == "cluster":
         stages["cluster_plans"] = lambda: _pools("cluster_plans", chain.cluster_plans)

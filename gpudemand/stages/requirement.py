@@ -140,7 +140,7 @@ def plan_requirement(
             installed=installed,
             target_utilization=target,
             service_level=settings.service_level,
-            lead_time=settings.lead_time,
+            lead_time=settings.longest_lead_time,
             held=hourly if basis == MEAN else None,
         )
         for basis, target in targets.items()
@@ -186,6 +186,7 @@ def headline(
         "first_crossing": _iso(requirement.first_crossing),
         "order_by": _iso(requirement.order_by),
         **{name: getattr(settings, name) for name in _SETTINGS},
+        "lead_time": settings.longest_lead_time,
         "log_begin": facts["first"].isoformat(),
         "log_end": facts["last"].isoformat(),
         "plan_end": selected.forecast["ds"].max().isoformat(),

@@ -105,6 +105,15 @@ def test_without_changes_gpus_stay_by_type(tmp_path):
     assert plan_of(tmp_path, "installed = 12").gpus == 12
 
 
+def test_lead_times_and_prices_are_of_all_or_by_type(tmp_path):
+    text = 'lead_time = { A100 = "60D", H100 = "20W" }\nprices.A100 = { reserved = 1, on_demand = 2 }\n'
+    plan = plan_of(tmp_path, f"{text}[prices.H100]\nreserved = 3\non_demand = 4.5")
+    assert plan.study_options()["lead_time"] == {"A100": "60D", "H100": "20W"}
+    assert plan.study_options()["prices"] == {"A100": (1, 2), "H100": (3, 4.5)}
+    plan = plan_of(tmp_path, 'lead_time = "7D"\nprices = { reserved = 1, on_demand = 2 }')
+    assert (plan.lead_time, plan.prices) == ("7D", (1, 2))
+
+
 def test_times_with_an_offset_need_no_zone(tmp_path):
     text = "installed = 8\n[[deliveries]]\ndate = 2026-07-01T02:00:00+02:00\ngpus = 8\n"
     assert plan_of(tmp_path, text).gpus.index[-1] == pd.Timestamp("2026-07-01", tz="UTC")
@@ -147,6 +156,13 @@ def test_a_day_that_begins_within_the_gap_of_summer_time_is_a_time(tmp_path):
         ("clusters = [1]", ["clusters[1] must be text in quotes"]),
         ("prices = [1, 2]", ["prices must be a table"]),
         ("prices = { reserved = 1 }", ["prices has no on_demand"]),
+        ("lead_time = {}", ["lead_time must be a length of time, or a table of such"]),
+        ("[lead_time]\nA100 = 60", ["lead_time.A100 must be text in quotes"]),
+        ("[lead_time]\nA100 = 'soon'", ["lead_time.A100 must be a length of time such as '90D'"]),
+        ("[prices.A100]\nreserved = 1", ["prices.A100 has no on_demand"]),
+        ("[prices.A100]\nreservd = 1", ["no key 'reservd' in prices.A100. Did you mean 'reserved'?"]),
+        ("[prices]\nA100 = { reserved = 1, on_demand = 2 }\nreserved = 1", ["no key 'A100' in prices"]),
+        ("prices.A100 = { reserved = 4, on_demand = 1 }", ["prices['A100']", "the reserved price comes first"]),
         ("prices = { reserved = 4, on_demand = 1 }", ["the reserved price comes first"]),
         ("until = 2026-06-30", ["until must be a time with a zone", "tz = "]),
         ("until = 2026-06-30T12:00:00", ["until must be a time with a zone"]),

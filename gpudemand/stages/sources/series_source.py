@@ -15,6 +15,7 @@ from gpudemand.forecast.base.panel import infer_freq, mean_step
 from gpudemand.jobs.schema import COLUMNS
 from gpudemand.jobs.table import as_jobs
 from gpudemand.jobs.time_parser import parse_timestamp
+from gpudemand.stages.sources.by_pool import reserved_price
 from gpudemand.stages.sources.settings import BY, Settings
 from gpudemand.stages.sources.source import Key
 from gpudemand.usage.bins import bin_edges, parse_freq
@@ -179,8 +180,7 @@ class SeriesSource:
         """Of the samples of the store that the usage was read from."""
         if "store" not in self.attrs:
             raise InputError("this usage is only that of GPUs held, so what is idle is not known.")
-        prices = self.settings.prices
-        price = None if prices is None else prices[0]
+        price = reserved_price(self.settings.prices)
         return idle_table(str(self.attrs["store"]), by, price=price, until=pd.Timestamp(str(self.settings.until)))
 
     def workload(self, since: pd.Timestamp) -> pd.DataFrame:
