@@ -16,7 +16,8 @@ from gpudemand._atomic import replace_file
 from gpudemand._validation import InputError, check_choice
 from gpudemand.jobs.registry import FORMATS, USAGE_ONLY
 from gpudemand.jobs.time_parser import parse_timezone
-from gpudemand.planfile.values import Value, read_toml
+from gpudemand.planfile.programmes import read_programmes
+from gpudemand.planfile.values import Value, read_toml, require, whole
 from gpudemand.planning.scenarios.programme import Programme
 from gpudemand.stages.sources.by_pool import Installed, LeadTime, PricePair, Prices
 from gpudemand.stages.sources.clusters import EACH
@@ -154,8 +155,6 @@ def read_plan(path: str | os.PathLike[str]) -> ReportPlan:
         given = Value(file, "", content, parse_timezone(zone)).table(_KEYS)
         changes = _changes(given.pop("deliveries", ()), 1) + _changes(given.pop("retirements", ()), -1)
         given["changes"] = tuple(sorted(changes, key=lambda change: (change.date, -change.gpus)))
-        programmes = given.pop("programmes", ())
-        given["programmes"] = tuple(_programme(number, row) for number, row in enumerate(programmes, 1))
         return _checked(ReportPlan(**{"file": file, "out": file.parent / "gpudemand-report", **given}))
     except InputError as error:
         if str(error).startswith(f"{file}: "):
@@ -204,23 +203,8 @@ def write_plan(
 def _changes(rows: tuple[dict[str, Any], ...], sign: int) -> list[Change]:
     name = "deliveries" if sign > 0 else "retirements"
     for number, row in enumerate(rows, 1):
-        _require(row, ("date", "gpus"), f"{name}[{number}]")
+        require(row, ("date", "gpus"), f"{name}[{number}]")
     return [Change(row["date"], sign * row["gpus"], row.get("gpu_type")) for row in rows]
-
-
-def _require(row: dict[str, Any], keys: tuple[str, ...], place: str) -> None:
-    for key in keys:
-        if key not in row:
-            raise InputError(f"{place} has no {key}; add it.")
-
-
-def _programme(number: int, row: dict[str, Any]) -> Programme:
-    place = f"programmes[{number}]"
-    _require(row, ("name", "runs", "start", "end", "hours", "gpus"), place)
-    try:
-        return Programme(**row)
-    except InputError as error:
-        raise InputError(f"{place}: {error}") from error
 
 
 def _checked(plan: ReportPlan) -> ReportPlan:
@@ -261,38 +245,27 @@ def _prices(value: Value) -> PricePair | dict[str, PricePair]:
 
 def _price_pair(value: Value) -> PricePair:
     prices = value.table({"reserved": Value.number, "on_demand": Value.number})
-    _require(prices, ("reserved", "on_demand"), value.key)
+    require(prices, ("reserved", "on_demand"), value.key)
     return prices["reserved"], prices["on_demand"]
 
 
-def _whole(value: Value) -> int:
-    return int(value.number(integer=True))
+def _change_rows(value: Value) -> tuple[dict[str, Any], ...]:
+    return tuple(row.table(_CHANGE) for row in value.tables())
 
 
 _CHANGE: dict[str, Callable[[Value], Any]] = {"date": Value.time, "gpu_type": Value.text, "gpus": Value.number}
-_PROGRAMME: dict[str, Callable[[Value], Any]] = {
-    "name": Value.text,
-    "runs": _whole,
-    "start": Value.time,
-    "end": Value.time,
-    "hours": Value.number,
-    "gpus": Value.number,
-    "user": Value.text,
-    "group": Value.text,
-}
 #: Keys of a plan file, and what reads their values.
 _KEYS: dict[str, Callable[[Value], Any]] = {
     **dict.fromkeys(("log", "out", "previous", "metrics"), Value.path),
     **dict.fromkeys(("format", "tz", "origin", "by", "freq"), Value.text),
     "clusters": Value.texts,
-    "horizon": _whole,
+    "horizon": whole,
     "until": Value.time,
     "installed": Value.counts,
-    "deliveries": lambda value: value.tables(_CHANGE),
-    "retirements": lambda value: value.tables(_CHANGE),
+    **dict.fromkeys(("deliveries", "retirements"), _change_rows),
     "lead_time": Value.durations,
     "wait": Value.duration,
     **dict.fromkeys(("wait_share", "service_level", "target_utilization"), Value.number),
     "prices": _prices,
-    "programmes": lambda value: value.tables(_PROGRAMME),
+    "programmes": read_programmes,
 }
