@@ -42,7 +42,7 @@ class Study:
     jobs : DataFrame
         Job table, as `read_jobs` returns it, or any with ``user``, ``start``, ``end`` and ``gpus``. Or usage without
         jobs, ``unique_id``, ``ds``, ``y`` (mean GPUs held), as `read_usage` and `pulled_usage` return it; what only
-        jobs tell (waits, GPUs wanted) is then skipped.
+        jobs tell (waits, run times) is then skipped, and GPUs wanted are known where pods that waited were pulled.
     installed : float, mapping of str to float, or Series, optional
         GPUs installed: of all types together, by ``gpu_type`` (0 for a retired type), or a Series whose index are the
         times from which on there are so many (deliveries, retirements). By default those

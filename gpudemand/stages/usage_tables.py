@@ -87,6 +87,16 @@ def compute_usage_tables(source: Source, skipped: Skipped | None = None) -> Usag
     return UsageTables(total, held, groups, hourly, max_held, log_tables.log_tables(source, held))
 
 
+def held_and_wanted(usage: UsageTables) -> pd.DataFrame:
+    """Mean GPUs per bin: ``ds``, ``held``, ``wanted``.
+
+    Wanted by jobs is what would be held if each had started when it was submitted; by pods, what they hold or wait for.
+    """
+    wanted = usage.total[usage.total["unique_id"] == MEAN]
+    both = usage.held[["ds", "y"]].merge(wanted[["ds", "y"]], on="ds", suffixes=("_held", "_wanted"))
+    return both.set_axis(["ds", "held", "wanted"], axis=1)
+
+
 def default_horizon(source: Source) -> int:
     """Bins of the lead time and of four weeks after it, or as many as the log bears.
 

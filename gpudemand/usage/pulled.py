@@ -57,8 +57,8 @@ def pulled_usage(
     -------
     DataFrame
         ``unique_id``, ``ds`` and ``y`` in GPUs, sorted. Zero where something was scraped and a series had none; no row
-        (NaN in a bin) where nothing was scraped. ``attrs`` hold ``kind``, ``by``, ``store``, ``step``, ``gaps``, and
-        ``installed``: the GPUs allocatable on the nodes from each time on at which their number changed.
+        (NaN in a bin) where nothing was scraped. ``attrs`` hold ``kind``, ``by``, ``store``, ``measure``, ``step``,
+        ``gaps``, and ``installed``: the GPUs allocatable on the nodes from each time on at which their number changed.
 
     Raises
     ------
@@ -81,7 +81,7 @@ def pulled_usage(
     usage["unique_id"] = usage["unique_id"].astype(STRING)
     changes = installed[installed.diff() != 0]
     usage.attrs = {"kind": "measured", "value": "gpus", "by": "/".join(keys), "step": str(step), "gaps": gaps}
-    usage.attrs["store"] = os.fspath(path)
+    usage.attrs |= {"store": os.fspath(path), "measure": measure}
     usage.attrs["installed"] = {time.isoformat(): float(gpus) for time, gpus in changes.items()}
     return usage
 
@@ -104,6 +104,12 @@ def _installed(store: Store) -> pd.Series:
     found = store.query("usage", query)
     assert found is not None
     return found.to_pandas().set_index("ds")["y"]
+
+
+def tells_pending(path: str | os.PathLike[str]) -> bool:
+    """Whether a store holds GPUs that pods waited for."""
+    found = read_store(Path(path)).query("usage", "SELECT 1 FROM stored WHERE measure = 'pending' AND y > 0 LIMIT 1")
+    return found is not None and bool(found.num_rows)
 
 
 def gaps_between(times: pd.DatetimeIndex, step: pd.Timedelta) -> list[tuple[pd.Timestamp, pd.Timestamp]]:

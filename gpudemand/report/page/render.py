@@ -114,6 +114,7 @@ def render(
         lead_time=settings.lead_time,
         by=_BY_NOUNS[settings.by],
         unit=chain.source.unit,
+        demand="wanted" if chain.source.demand == "wanted" else "held",
         bin=bin_name(settings.freq),
         files=sorted(tables),
         **_texts(chain, tables, earlier),
@@ -135,7 +136,9 @@ def _texts(chain: Chain, tables: dict[str, pd.DataFrame], earlier: EarlierReport
         "part": "" if parts is None else parts.by.replace("gpu_type", "GPU type"),
         "part_model": "" if parts is None else parts.model,
         "idle": sentences.idle(attempt("idle", lambda: chain.idle)),
-        "wanted": sentences.wanted(tables["wanted"], chain.settings.freq) if "wanted" in tables else "",
+        "wanted": sentences.wanted(tables["wanted"], chain.settings.freq, jobs=numbers["jobs"] is not None)
+        if "wanted" in tables
+        else "",
     }
 
 

@@ -95,8 +95,8 @@ def waits(row: pd.Series) -> str:
     )
 
 
-def wanted(table: pd.DataFrame, freq: str) -> str:
-    """GPUs held and wanted in the last four weeks, from the table ``wanted``.
+def wanted(table: pd.DataFrame, freq: str, *, jobs: bool = True) -> str:
+    """GPUs held and wanted in the last four weeks, of jobs or of pods, from the table ``wanted``.
 
     Examples
     --------
@@ -106,10 +106,10 @@ def wanted(table: pd.DataFrame, freq: str) -> str:
     """
     last = table[table["ds"] > table["ds"].iloc[-1] - pd.Timedelta("28D")]
     held, more = format_count(last["held"].mean()), format_count(last["wanted"].mean())
-    return (
-        f"In the last {format_count(len(last))} {bin_name(freq)}s a mean of {held} GPUs was held; it would have been "
-        f"{more} with room for each job at its submission."
-    )
+    text = f"In the last {format_count(len(last))} {bin_name(freq)}s a mean of {held} GPUs was held; it would have been"
+    if jobs:
+        return f"{text} {more} with room for each job at its submission."
+    return f"{text} {more} with those that pods waited for, which counts the time of a pod once more while it waits."
 
 
 def idle(tables: Mapping[str, pd.DataFrame] | None) -> str:
