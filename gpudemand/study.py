@@ -43,10 +43,10 @@ class Study:
         Job table, as `read_jobs` returns it, or any with ``user``, ``start``, ``end`` and ``gpus``. Or usage without
         jobs, ``unique_id``, ``ds``, ``y`` (mean GPUs held), as `read_usage` and `pulled_usage` return it; what only
         jobs tell (waits, run times) is then skipped, and GPUs wanted are known where pods that waited were pulled.
-    installed : float, mapping of str to float, or Series, optional
-        GPUs installed: of all types together, by ``gpu_type`` (0 for a retired type), or a Series whose index are the
-        times from which on there are so many (deliveries, retirements). By default those
-        allocatable on the nodes, where they were pulled, or else the maximum of the GPUs held at once.
+    installed : float, Series, or mapping of str to such, optional
+        GPUs installed, or a Series whose index are the times from which on there are so many (deliveries, retirements):
+        of all types together, or by ``gpu_type`` (0 for a retired type). By default those allocatable on the nodes,
+        where they were pulled, or else the maximum of the GPUs held at once.
     lead_time : str or mapping of str to str, default="90D"
         From the order of GPUs to their first use, or by ``gpu_type``; for all types together the longest counts.
     wait : str, optional

@@ -161,6 +161,24 @@ def test_a_store_tells_what_is_installed(store):
     np.testing.assert_allclose(both, study.usage.set_index("ds")["held"])
 
 
+def test_types_of_the_nodes_are_installed_by_type(store):
+    usage = pulled_usage(store, by="namespace/gpu_type")
+    assert usage.attrs["installed_by_type"] == {"A100": usage.attrs["installed"]}
+    half = {time: gpus / 2 for time, gpus in usage.attrs["installed"].items()}
+    first, last = half
+    usage.attrs["installed_by_type"] = {"A100": half, "H100": half, "B200": {first: 0.0, last: 8.0}}
+    study = gd.Study(usage, horizon=7)
+    types = study._chain.gpu_type_plans.table.set_index("gpu_type")
+    assert types["installed"].iloc[1:].to_dict() == {"A100": 24, "H100": 24, "B200": 8}
+    short = (types["required"] - types["installed"]).clip(lower=0)
+    assert types["shortfall"].iloc[1:].to_dict() == short.iloc[1:].to_dict() == {"A100": 10, "H100": 1, "B200": 0}
+    assert study.headline["installed"] == 56
+    assert study.headline["installed_from"] == "pulled"
+    # A type that no node has, or that usage does not tell, leaves the sum.
+    unknown = pulled_usage(store, by="namespace/gpu_type")
+    assert gd.Study(unknown, horizon=7)._chain.gpu_type_plans.table["installed"].isna().tolist() == [False, True, True]
+
+
 @pytest.fixture
 def waiting(store, tmp_path) -> Path:
     """The store, and four GPUs that pods of `ml` waited for all the time, and two those of one that held none."""

@@ -103,14 +103,12 @@ class ReportPlan:
 
     @property
     def gpus(self) -> Installed:
-        """GPUs installed, as `Study` takes them: by type, or a Series in time where there are deliveries or so."""
-        if not self.changes or self.installed is None:
-            return self.installed
-        start = sum(self.installed.values()) if isinstance(self.installed, dict) else self.installed
-        steps = pd.Series([change.gpus for change in self.changes], [change.date for change in self.changes])
-        steps = start + steps.groupby(level=0).sum().cumsum()
-        before = pd.Series([start], steps.index[:1] - pd.Timedelta("1D"))
-        return pd.concat([before, steps]).astype(float)
+        """GPUs installed, as `Study` takes them: a Series in time where there are deliveries or retirements."""
+        if not isinstance(self.installed, dict):
+            return None if self.installed is None else _in_time(self.installed, self.changes)
+        types = dict.fromkeys([*self.installed, *(str(change.gpu_type) for change in self.changes)], 0.0)
+        of_type = {name: tuple(change for change in self.changes if change.gpu_type == name) for name in types}
+        return {name: _in_time((types | self.installed)[name], changes) for name, changes in of_type.items()}
 
     def study_options(self) -> StudyOptions:
         """Keyword arguments of `Study`, but the zone of times, which is UTC where the plan has none."""
@@ -200,6 +198,16 @@ def write_plan(
     return file
 
 
+def _in_time(start: float, changes: tuple[Change, ...]) -> float | pd.Series:
+    """GPUs before the first change and from each on; one number where there is none."""
+    if not changes:
+        return start
+    steps = pd.Series([change.gpus for change in changes], [change.date for change in changes])
+    steps = start + steps.groupby(level=0).sum().cumsum()
+    before = pd.Series([start], steps.index[:1] - pd.Timedelta("1D"))
+    return pd.concat([before, steps]).astype(float)
+
+
 def _changes(rows: tuple[dict[str, Any], ...], sign: int) -> list[Change]:
     name = "deliveries" if sign > 0 else "retirements"
     for number, row in enumerate(rows, 1):
@@ -210,9 +218,6 @@ def _changes(rows: tuple[dict[str, Any], ...], sign: int) -> list[Change]:
 def _checked(plan: ReportPlan) -> ReportPlan:
     """The plan, after a look at what its values mean together."""
     check_choice("format", plan.format, (*FORMATS, USAGE_ONLY))
-    options: Any = plan.study_options()
-    del options["programmes"], options["cluster"]
-    Settings(**{**options, "horizon": plan.horizon or 0, "tz": plan.tz or "UTC"})
     if plan.changes and plan.installed is None:
         raise InputError("there are deliveries or retirements, but no installed; state the GPUs before the first one.")
     by_type = isinstance(plan.installed, dict)
@@ -221,6 +226,9 @@ def _checked(plan: ReportPlan) -> ReportPlan:
     changes = sorted(plan.changes, key=lambda change: (str(change.gpu_type) if by_type else "", change.date))
     for name, of_type in groupby(changes, lambda change: change.gpu_type if by_type else None):
         _check_enough(name, plan, list(of_type))
+    options: Any = plan.study_options()
+    del options["programmes"], options["cluster"]
+    Settings(**{**options, "horizon": plan.horizon or 0, "tz": plan.tz or "UTC"})
     return plan
 
 

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from gpudemand._typing import STRING
+from gpudemand._typing import STRING, FloatArray
 from gpudemand._validation import InputError
+from gpudemand.planning.capacity.inputs import broadcast_by_time
 from gpudemand.planning.capacity.required import SHARES
 from gpudemand.stages.parts import Parts, scale_to_total
 from gpudemand.stages.requirement import Requirement, plan_requirement
@@ -103,9 +105,10 @@ def plan_gpu_types(
     # A number by name is one of these, or else only their sum is known.
     known = settings.as_one_pool() if by != settings.pool else settings
     plans = _plans(source, model, selected, known, by)
-    rows = [_row(ALL, requirement, requirement.installed)]
-    rows += [_row(name, plan, _installed(name, plan, known)) for name, plan in plans.items()]
-    rows = [{by: row.pop("pool"), **row} for row in [*rows, *_unused_types(plans, known)]]
+    ds = requirement.envelope()["ds"]
+    rows = [_row(ALL, requirement, requirement.envelope()["installed"].to_numpy())]
+    rows += [_row(name, plan, _installed(name, plan, known, ds)) for name, plan in plans.items()]
+    rows = [{by: row.pop("pool"), **row} for row in [*rows, *_unused_types(plans, known, ds)]]
     table = with_date_dtype(pd.DataFrame(rows), selected.forecast["ds"])
     by_bin = pd.concat({name: plan.envelope().drop(columns="installed") for name, plan in plans.items()})
     by_bin = by_bin.reset_index(level=0, names=by).reset_index(drop=True)
@@ -165,14 +168,19 @@ def _forecast(
     return rows.rename(columns={"unique_id": "pool"}).assign(unique_id=basis)
 
 
-def _installed(name: str, plan: Requirement, settings: Settings) -> float | None:
-    """GPUs installed of a type: given, or the most held if nothing was given; None if only the sum is known."""
+def _installed(name: str, plan: Requirement, settings: Settings, ds: pd.Series) -> FloatArray | None:
+    """GPUs installed of a type in each bin: given, or the most held if nothing was; None if only the sum is known."""
     if isinstance(settings.installed, Mapping):
-        return settings.installed.get(name)
-    return plan.installed if settings.installed is None else None
+        return _by_bin(settings.installed[name], ds) if name in settings.installed else None
+    return _by_bin(plan.installed, ds) if settings.installed is None else None
 
 
-def _row(name: str, plan: Requirement, installed: float | None) -> dict[str, object]:
+def _by_bin(installed: float | pd.Series, ds: pd.Series) -> FloatArray:
+    given = isinstance(installed, pd.Series)
+    return broadcast_by_time(installed, ds) if given else np.full(len(ds), float(installed))
+
+
+def _row(name: str, plan: Requirement, installed: FloatArray | None) -> dict[str, object]:
     counts = dict(zip(_REQUIRED, risk_table(plan)["required"], strict=True))
     lead_time = plan.plans[MEAN].lead_time
     row: dict[str, object] = {"pool": name, **counts, "required": plan.required, "lead_time_days": lead_time / _DAY}
@@ -180,15 +188,16 @@ def _row(name: str, plan: Requirement, installed: float | None) -> dict[str, obj
         return row
     first = plan.crossing("required", installed)
     dates = {"first_crossing": first, "order_by": first - lead_time}
-    return row | {"installed": installed, "shortfall": max(plan.required - installed, 0.0)} | dates
+    short = float((plan.envelope()["required"].to_numpy() - installed).max())
+    return row | {"installed": float(installed[0]), "shortfall": max(short, 0.0)} | dates
 
 
-def _unused_types(plans: dict[str, Requirement], settings: Settings) -> list[dict[str, object]]:
+def _unused_types(plans: dict[str, Requirement], settings: Settings, ds: pd.Series) -> list[dict[str, object]]:
     """Rows of the types that are installed and that no job held: their GPUs count in the pool of all types."""
     given = settings.installed if isinstance(settings.installed, Mapping) else {}
     zeros = dict.fromkeys([*_REQUIRED, "required", "shortfall"], 0.0)
     never = dict.fromkeys(("first_crossing", "order_by"), pd.NaT)
-    unused = {name: float(count) for name, count in given.items() if name not in plans}
+    unused = {name: float(_by_bin(count, ds)[0]) for name, count in given.items() if name not in plans}
     leads = {name: parse_duration(str(settings.of_one(name).lead_time)) / _DAY for name in unused}
     return [
         {"pool": name, "installed": unused[name], "lead_time_days": leads[name], **zeros, **never} for name in unused

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from gpudemand._typing import FloatArray
 from gpudemand.planning.capacity.capacity_plan import CapacityPlan, plan_utilization
 from gpudemand.planning.capacity.inputs import broadcast_by_time
 from gpudemand.planning.capacity.required import first_crossing
@@ -83,7 +84,7 @@ class Requirement:
         """First bin from which on a week is short, as `CapacityPlan.summary` says; NaT if never."""
         return self.crossing("required")
 
-    def crossing(self, column: str, installed: float | None = None) -> pd.Timestamp:
+    def crossing(self, column: str, installed: float | FloatArray | None = None) -> pd.Timestamp:
         """First crossing of other installed GPUs, or at another probability, such as ``required_p90``."""
         table = self.envelope()
         capacity = table["installed"] if installed is None else installed

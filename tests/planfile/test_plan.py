@@ -19,6 +19,7 @@ from gpudemand.cost import training_totals
 from gpudemand.planfile import read_plan, write_plan
 from gpudemand.planning.capacity.inputs import broadcast_by_time
 from gpudemand.stages import selection
+from gpudemand.stages.sources.by_pool import total_installed
 from tests.report.conftest import make_log
 
 TEMPLATE = Path(gpudemand.planfile.__file__).with_name("plan.toml").read_text(encoding="utf-8")
@@ -105,7 +106,10 @@ def test_a_byte_order_mark_and_windows_line_ends_are_read(tmp_path):
 
 
 def test_deliveries_and_retirements_make_a_series_in_time(tmp_path):
-    gpus = plan_of(tmp_path, INVENTORY).gpus
+    by_type = plan_of(tmp_path, INVENTORY).gpus
+    assert [gpus.tolist() for gpus in by_type.values()] == [[64, 4], [32, 48], [0, 8]]
+    gpus = plan_of(tmp_path, INVENTORY.replace("{ A100 = 64, H100 = 32 }", "96")).gpus
+    assert total_installed(by_type).drop_duplicates().tolist() == gpus.tolist()
     days = ["2020-01-01", "2026-06-30 23:59", "2026-07-01", "2026-09-30 23:59", "2026-10-01", "2030-01-01"]
     stamps = pd.Series(pd.DatetimeIndex(days).tz_localize("Europe/Berlin"))
     assert broadcast_by_time(gpus, stamps).tolist() == [96, 96, 112, 112, 60, 60]

@@ -102,6 +102,19 @@ def test_retired_and_unused_types_are_listed(log, selected):
     assert table["installed"].iloc[1:].sum() == table.loc[ALL, "installed"] == 1032
 
 
+def test_a_type_may_change_in_time(log, selected):
+    ds = selected.forecast["ds"].drop_duplicates().sort_values()
+    later = pd.Series([5.0, 1000.0], [ds.iloc[0] - pd.Timedelta("1D"), ds.iloc[3]])
+    types, requirement = plan(log, selected, installed={"A100": 1000.0, "H100": later})
+    table = types.table.set_index("gpu_type")
+    assert requirement.envelope()["installed"].tolist() == [1005.0] * 3 + [2000.0] * 4
+    assert table["installed"].to_dict() == {ALL: 1005, "H100": 5, "A100": 1000}
+    required = types.by_bin[types.by_bin["gpu_type"] == "H100"]["required"]
+    assert table.loc["H100", "shortfall"] == required.iloc[:3].max() - 5
+    assert table.loc["H100", "first_crossing"] == ds.iloc[0]
+    assert table.loc["A100", "shortfall"] == 0
+
+
 def test_installed_of_a_type_defaults_to_its_maximum_held(log, selected):
     types, _ = plan(log, selected)
     most = (

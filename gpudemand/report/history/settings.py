@@ -55,6 +55,8 @@ def plain(value: Any) -> Any:
 def _installed(installed: Installed) -> Any:
     if isinstance(installed, pd.Series):
         return {pd.Timestamp(str(time)).isoformat(): float(count) for time, count in installed.items()}
+    if isinstance(installed, Mapping):
+        return {str(name): _installed(count) for name, count in installed.items()}
     return plain(installed)
 
 

@@ -11,8 +11,8 @@ from gpudemand._validation import InputError, check_number, nearest, shorten
 from gpudemand.planning.capacity.inputs import check_lead_time, check_steps
 from gpudemand.units import parse_duration
 
-#: GPUs installed: of all types, by type, or a Series whose index are the times from which on there are so many.
-Installed: TypeAlias = float | Mapping[str, float] | pd.Series | None
+#: GPUs installed, or a Series whose index are the times from which on there are so many: of all types, or by type.
+Installed: TypeAlias = float | Mapping[str, float | pd.Series] | pd.Series | None
 #: From an order to the first use: of all types, or by type.
 LeadTime: TypeAlias = str | Mapping[str, str]
 #: Of a GPU-hour, reserved and on demand.
@@ -114,10 +114,35 @@ def check_installed(installed: Installed) -> None:
         check_steps("installed", installed)
     elif isinstance(installed, Mapping):
         for name, count in _items("installed", installed):
-            check_number(f"installed[{name!r}]", count, 0)
-        check_number("installed, summed over types,", sum(installed.values()), 0, open_low=True)
+            _check_count(f"installed[{name!r}]", count)
+        most = pd.Series(total_installed(installed)).max()
+        check_number("installed, summed over types,", most, 0, open_low=True)
     elif installed is not None:
         check_number("installed", installed, 0, open_low=True)
+
+
+def _check_count(place: str, count: object) -> None:
+    if isinstance(count, pd.Series):
+        check_steps(place, count)
+    else:
+        check_number(place, count, 0)
+
+
+def total_installed(installed: Installed) -> float | pd.Series | None:
+    """GPUs installed, summed over types; a Series where some of them are.
+
+    Examples
+    --------
+    >>> steps = pd.Series([8.0, 16.0], pd.to_datetime(["2026-01-01", "2026-07-01"], utc=True))
+    >>> total_installed({"A100": 64, "H100": 32}), total_installed({"A100": 64, "H100": steps}).tolist()
+    (96.0, [72.0, 80.0])
+    """
+    if not isinstance(installed, Mapping):
+        return installed if installed is None or isinstance(installed, pd.Series) else float(installed)
+    steps = [check_steps("installed", count) for count in installed.values() if isinstance(count, pd.Series)]
+    rest = float(sum(count for count in installed.values() if not isinstance(count, pd.Series)))
+    # Before its first step, each has that of it.
+    return pd.concat(steps, axis=1, sort=True).ffill().bfill().sum(axis=1) + rest if steps else rest
 
 
 def check_lead_times(lead_time: LeadTime) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -15,7 +15,7 @@ from gpudemand.forecast.base.panel import infer_freq, mean_step
 from gpudemand.jobs.schema import COLUMNS
 from gpudemand.jobs.table import as_jobs
 from gpudemand.jobs.time_parser import parse_timestamp
-from gpudemand.stages.sources.by_pool import reserved_price
+from gpudemand.stages.sources.by_pool import Installed, reserved_price
 from gpudemand.stages.sources.settings import BY, Settings
 from gpudemand.stages.sources.source import Key
 from gpudemand.usage.bins import bin_edges, parse_freq
@@ -86,11 +86,13 @@ class SeriesSource:
         end = wide.index[-1] + step
         until = end if settings.until is None else min(parse_timestamp(settings.until, zone, "until"), end)
         by = settings.by if settings.by == "total" or settings.by in keys else keys[0]
-        known = _with_installed(replace(settings, tz=zone, until=until, by=by), attrs)
         wide = wide[wide.index < until]
         if wide.empty or not wide.max(axis=None) > 0:
             raise InputError("no series of this usage holds a GPU in the period; nothing to forecast.")
-        return cls(wide, keys, step, known, attrs, _wanted(wide, keys, attrs))
+        source = cls(
+            wide, keys, step, replace(settings, tz=zone, until=until, by=by), attrs, _wanted(wide, keys, attrs)
+        )
+        return replace(source, settings=_with_installed(source.settings, attrs, {*source.names("gpu_type")}))
 
     @property
     def unit(self) -> str:
@@ -227,13 +229,19 @@ def _wanted(wide: pd.DataFrame, keys: tuple[str, ...], attrs: Mapping[str, objec
     return wide.reindex(columns=every).fillna(dict.fromkeys(every[wide.shape[1] :], 0.0)).add(pending)
 
 
-def _with_installed(settings: Settings, attrs: Mapping[str, object]) -> Settings:
-    """The settings with GPUs installed as they were pulled, where none are given."""
-    pulled = attrs.get("installed")
+def _with_installed(settings: Settings, attrs: Mapping[str, object], types: Set[str]) -> Settings:
+    """The settings with GPUs installed as they were pulled, where none are given: by type, if that of each is known."""
+    pulled, by_type = attrs.get("installed"), attrs.get("installed_by_type")
     if settings.installed is not None or not isinstance(pulled, Mapping) or not pulled:
         return settings
-    steps = pd.Series(np.array(list(pulled.values()), dtype=float), index=pd.to_datetime(list(pulled), utc=True))
-    return replace(settings, installed=steps, installed_from="pulled")
+    installed: Installed = _steps(pulled)
+    if isinstance(by_type, Mapping) and types and settings.pool == "gpu_type" and types <= set(by_type):
+        installed = {name: _steps(gpus) for name, gpus in by_type.items()}
+    return replace(settings, installed=installed, installed_from="pulled")
+
+
+def _steps(pulled: Mapping[str, float]) -> pd.Series:
+    return pd.Series(np.array(list(pulled.values()), dtype=float), index=pd.to_datetime(list(pulled), utc=True))
 
 
 def _words(step: pd.Timedelta) -> str:

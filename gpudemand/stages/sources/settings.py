@@ -17,6 +17,7 @@ from gpudemand.stages.sources.by_pool import (
     check_prices,
     longest,
     of_pool,
+    total_installed,
 )
 from gpudemand.units import parse_duration
 from gpudemand.usage.bins import parse_freq
@@ -78,10 +79,7 @@ class Settings:
     @property
     def total_installed(self) -> float | pd.Series | None:
         """GPUs installed, summed over types, a number or a Series in time; None if not given."""
-        if isinstance(self.installed, Mapping):
-            return float(sum(self.installed.values()))
-        given = self.installed
-        return given if given is None or isinstance(given, pd.Series) else float(given)
+        return total_installed(self.installed)
 
     @property
     def longest_lead_time(self) -> str:
