@@ -109,7 +109,7 @@ def wanted(table: pd.DataFrame, freq: str, *, jobs: bool = True) -> str:
     text = f"In the last {format_count(len(last))} {bin_name(freq)}s a mean of {held} GPUs was held; it would have been"
     if jobs:
         return f"{text} {more} with room for each job at its submission."
-    return f"{text} {more} with those that pods waited for, which counts the time of a pod once more while it waits."
+    return f"{text} {more} with those that pods waited for at the same time."
 
 
 def idle(tables: Mapping[str, pd.DataFrame] | None) -> str:
