@@ -102,6 +102,10 @@ def test_retired_and_unused_types_are_listed(log, selected):
     assert table["installed"].iloc[1:].sum() == table.loc[ALL, "installed"] == 1032
 
 
+def test_an_account_is_a_group():
+    assert Settings(by="account") == Settings(by="group")
+
+
 def test_a_type_may_change_in_time(log, selected):
     ds = selected.forecast["ds"].drop_duplicates().sort_values()
     later = pd.Series([5.0, 1000.0], [ds.iloc[0] - pd.Timedelta("1D"), ds.iloc[3]])

@@ -63,6 +63,8 @@ class Settings:
     clusters: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
+        if self.by == "account":  # as Slurm calls it
+            object.__setattr__(self, "by", "group")
         check_choice("by", self.by, BY)
         parse_freq(self.freq)
         check_number("horizon", self.horizon, 0, 100_000, integer=True)
