@@ -19,9 +19,10 @@ from gpudemand.report.build import write_report
 from gpudemand.report.history.earlier import MANIFEST
 from gpudemand.report.page.sentences import dates, requirement
 from gpudemand.stages.chain import Chain
+from gpudemand.stages.sources.by_pool import Installed, LeadTime, Prices
 from gpudemand.stages.sources.clusters import EACH, cluster_names, select_clusters
 from gpudemand.stages.sources.series_source import SeriesSource, is_usage
-from gpudemand.stages.sources.settings import Installed, Settings
+from gpudemand.stages.sources.settings import Settings
 from gpudemand.stages.sources.source import JobSource, Source
 from gpudemand.stages.usage_tables import MEAN
 
@@ -41,13 +42,13 @@ class Study:
     jobs : DataFrame
         Job table, as `read_jobs` returns it, or any with ``user``, ``start``, ``end`` and ``gpus``. Or usage without
         jobs, ``unique_id``, ``ds``, ``y`` (mean GPUs held), as `read_usage` and `pulled_usage` return it; what only
-        jobs tell (waits, GPUs wanted) is then skipped.
-    installed : float, mapping of str to float, or Series, optional
-        GPUs installed: of all types together, by ``gpu_type`` (0 for a retired type), or a Series whose index are the
-        times from which on there are so many (deliveries, retirements). By default those
-        allocatable on the nodes, where they were pulled, or else the maximum of the GPUs held at once.
-    lead_time : str, default="90D"
-        From the order of GPUs to their first use.
+        jobs tell (waits, run times) is then skipped, and GPUs wanted are known where pods that waited were pulled.
+    installed : float, Series, or mapping of str to such, optional
+        GPUs installed, or a Series whose index are the times from which on there are so many (deliveries, retirements):
+        of all types together, or by ``gpu_type`` (0 for a retired type). By default those allocatable on the nodes,
+        where they were pulled, or else the maximum of the GPUs held at once.
+    lead_time : str or mapping of str to str, default="90D"
+        From the order of GPUs to their first use, or by ``gpu_type``; for all types together the longest counts.
     wait : str, optional
         Time within which jobs are to start, such as ``"1h"``. GPUs are then planned for waits, by simulating the queue;
         by default for the peak of the GPUs held at once.
@@ -71,9 +72,9 @@ class Study:
         End of the period; by default where the log stops being complete. Before that, the log as it stood then.
     cluster : str or sequence of str, optional
         Names of the clusters that are studied, as one pool; or ``"each"``: all, each a pool of its own, whose GPUs
-        `installed` may give by their names. By default all, as one pool.
-    prices : (float, float), optional
-        Prices of a GPU-hour, reserved and on demand, in any currency.
+        `installed`, `lead_time` and `prices` may give by their names. By default all, as one pool.
+    prices : (float, float) or mapping of str to such, optional
+        Prices of a GPU-hour, reserved and on demand, in any currency, or by ``gpu_type``.
     programmes : sequence of Programme or Serving, default=()
         Work to come that is in no log yet.
     forecasters : sequence, default=()
@@ -102,7 +103,7 @@ class Study:
         jobs: pd.DataFrame,
         *,
         installed: Installed = None,
-        lead_time: str = "90D",
+        lead_time: LeadTime = "90D",
         wait: str | None = None,
         wait_share: float = 0.9,
         horizon: int | None = None,
@@ -113,7 +114,7 @@ class Study:
         tz: str | None = None,
         until: object = None,
         cluster: str | Sequence[str] | None = None,
-        prices: tuple[float, float] | None = None,
+        prices: Prices = None,
         programmes: Sequence[PlannedWork] = (),
         forecasters: Sequence[object] = (),
         progress: Callable[[str], None] | None = None,
@@ -283,7 +284,7 @@ class StudyOptions(TypedDict, total=False):
     """Keyword arguments of `Study`."""
 
     installed: Installed
-    lead_time: str
+    lead_time: LeadTime
     wait: str | None
     wait_share: float
     horizon: int | None
@@ -294,7 +295,7 @@ class StudyOptions(TypedDict, total=False):
     tz: str | None
     until: object
     cluster: str | Sequence[str] | None
-    prices: tuple[float, float] | None
+    prices: Prices
     programmes: Sequence[PlannedWork]
     forecasters: Sequence[object]
     progress: Callable[[str], None] | None

@@ -116,7 +116,7 @@ def test_prices_and_gpus_installed_by_type_reach_the_page(log_file, tmp_path):
         (("report", "{log}", "--installed", "many"), "write 96, or A100=64,H100=32"),
         (("report", "{log}", "--installed", "A100=9,H100=1,A100=2"), "names a GPU type twice"),
         (("report", "{log}", "--installed", "A100=0,H100=0"), "summed over types, must be a number above 0"),
-        (("report", "{log}", "--installed", "A100=9"), "installed has no number for 'H100'"),
+        (("report", "{log}", "--installed", "A100=9"), "installed has no value for 'H100'"),
         (("report", "{log}", "--prices", "0", "4"), "prices (reserved) must be a number above 0"),
         (("report", "{log}", "--prices", "1", "nan"), "prices (on demand) must be a number above 0"),
         (("report", "{log}", "--prices", "4", "1"), "the reserved price comes first"),

@@ -32,6 +32,20 @@ def test_hours_by_user():
     assert table.loc["bob", "cost_under_20"] == 40
 
 
+def test_each_gpu_costs_what_its_type_does_and_an_unknown_one_the_mean():
+    jobs = log(gpu_type=["A100", "H100", "H100", None])
+    table = idle_table(jobs, price={"A100": 1.0, "H100": 4.0}).set_index("unique_id")
+    assert table.loc["ada", ["cost_under_20", "cost_under_50"]].tolist() == [10, 10]
+    assert table.loc["bob", "cost_under_20"] == 80
+    mean = (10 * 1.0 + 20 * 4.0) / 30
+    idle = idle_table(jobs.assign(gpu_type=["A100", "H100", None, None]), price={"A100": 1.0, "H100": 4.0})
+    assert idle.set_index("unique_id").loc["bob", "cost_under_20"] == pytest.approx(20 * mean)
+    same = idle_table(jobs, price={"A100": 2.0, "H100": 2.0})
+    pd.testing.assert_frame_equal(same, idle_table(jobs, price=2.0))
+    with pytest.raises(InputError, match="no value for any GPU type that was used; it has V100"):
+        idle_table(jobs, price={"V100": 1.0})
+
+
 def test_by_partition_and_group():
     jobs = log(partition=["gpu", "debug", "gpu", None], group="ml")
     assert idle_table(jobs, by="partition")["unique_id"].tolist() == ["gpu", "debug", "unknown"]

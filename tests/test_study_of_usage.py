@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from functools import cache
 from pathlib import Path
 
@@ -159,6 +160,68 @@ def test_a_store_tells_what_is_installed(store):
     assert study.usage_by("namespace")["unique_id"].unique().tolist() == ["lab", "ml", "web"]
     both = study.usage_by("gpu_type").groupby("ds")["y"].sum(min_count=2)
     np.testing.assert_allclose(both, study.usage.set_index("ds")["held"])
+
+
+def test_types_of_the_nodes_are_installed_by_type(store):
+    usage = pulled_usage(store, by="namespace/gpu_type")
+    assert usage.attrs["installed_by_type"] == {"A100": usage.attrs["installed"]}
+    half = {time: gpus / 2 for time, gpus in usage.attrs["installed"].items()}
+    first, last = half
+    usage.attrs["installed_by_type"] = {"A100": half, "H100": half, "B200": {first: 0.0, last: 8.0}}
+    study = gd.Study(usage, horizon=7)
+    types = study._chain.gpu_type_plans.table.set_index("gpu_type")
+    assert types["installed"].iloc[1:].to_dict() == {"A100": 24, "H100": 24, "B200": 8}
+    short = (types["required"] - types["installed"]).clip(lower=0)
+    assert types["shortfall"].iloc[1:].to_dict() == short.iloc[1:].to_dict() == {"A100": 10, "H100": 1, "B200": 0}
+    assert study.headline["installed"] == 56
+    assert study.headline["installed_from"] == "pulled"
+    # A type that no node has, or that usage does not tell, leaves the sum.
+    unknown = pulled_usage(store, by="namespace/gpu_type")
+    assert gd.Study(unknown, horizon=7)._chain.gpu_type_plans.table["installed"].isna().tolist() == [False, True, True]
+
+
+@pytest.fixture
+def waiting(store, tmp_path) -> Path:
+    """The store, and four GPUs that pods of `ml` waited for all the time, and two those of one that held none."""
+    path = Path(shutil.copytree(store, tmp_path / "waiting"))
+    with open_store(path) as opened:
+        held = opened.read("usage").to_pandas()
+        rows = held[(held["measure"] == "held") & (held["namespace"] == "lab")].assign(measure="pending")
+        rows = pd.concat([rows.assign(namespace="ml", y=4.0), rows.assign(namespace="new", y=2.0)])
+        keys = ["measure", "namespace", "ds"]
+        for month, part in rows.groupby(rows["ds"].dt.strftime("%Y-%m")):
+            opened.merge("usage", month, arrow_table(part), arrow_table(part[keys].drop_duplicates()), keys)
+        opened.commit()
+    return path
+
+
+def test_pods_that_wait_are_wanted_beside_held(store, waiting):
+    options = {"horizon": 7, "tz": "Europe/Berlin"}
+    held, wanted = (gd.Study(pulled_usage(path), **options) for path in (store, waiting))
+    assert "wanted" not in held.usage
+    np.testing.assert_allclose(wanted.usage["held"], held.usage["held"])
+    np.testing.assert_allclose(wanted.usage["wanted"], held.usage["held"] + 6)
+    assert wanted.usage["wanted"].isna().sum() == held.usage["held"].isna().sum()
+    mean = [study.plan.set_index("basis").loc["mean", "required"] for study in (held, wanted)]
+    assert mean[1] - mean[0] == pytest.approx(6 / 0.85, abs=2)
+    by = wanted.usage_by("namespace").groupby("unique_id")["y"].mean()
+    assert by["new"] == 2
+    assert by["lab"] == held.usage_by("namespace").groupby("unique_id")["y"].mean()["lab"]
+    assert "new" not in wanted._chain.usage.tables["usage_shares"]["namespace"].tolist()
+    # What is wanted already, or known by other keys, is not added to.
+    assert "wanted" not in gd.Study(pulled_usage(waiting, "wanted"), **options).usage
+    split = gd.Study(pulled_usage(waiting, by="namespace/gpu_type"), by="gpu_type", **options)
+    np.testing.assert_allclose(split.usage["wanted"], wanted.usage["wanted"])
+
+
+@pytest.mark.slow
+def test_a_page_shows_wanted_beside_held(waiting, tmp_path):
+    index = gd.build_report(pulled_usage(waiting), tmp_path / "report", horizon=7)
+    page, table = index.read_text(), pd.read_parquet(index.parent / "tables" / "wanted.parquet")
+    np.testing.assert_allclose(table["wanted"], table["held"] + 6)
+    assert "with those that pods waited for" in page
+    assert "the mean of GPUs wanted per bin" in page
+    assert json.loads((index.parent / "report.json").read_text())["settings"]["demand"] == "wanted"
 
 
 @pytest.mark.slow

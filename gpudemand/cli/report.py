@@ -161,7 +161,7 @@ def _asked(ctx: typer.Context) -> dict[str, Any]:
     """Parameters by name: of the command line, or else of the plan, or else by default."""
     from gpudemand.cli.sample import SAMPLE
     from gpudemand.planfile import read_plan
-    from gpudemand.stages.sources.settings import parse_installed
+    from gpudemand.stages.sources.by_pool import parse_installed
 
     sources = {name: ctx.get_parameter_source(name) for name in ctx.params}
     typed = {name: ctx.params[name] for name, source in sources.items() if source and source.name != "DEFAULT"}

@@ -16,10 +16,12 @@ from gpudemand._atomic import replace_file
 from gpudemand._validation import InputError, check_choice
 from gpudemand.jobs.registry import FORMATS, USAGE_ONLY
 from gpudemand.jobs.time_parser import parse_timezone
-from gpudemand.planfile.values import Value, read_toml
+from gpudemand.planfile.programmes import read_programmes
+from gpudemand.planfile.values import Value, read_toml, require, whole
 from gpudemand.planning.scenarios.programme import Programme
+from gpudemand.stages.sources.by_pool import Installed, LeadTime, PricePair, Prices
 from gpudemand.stages.sources.clusters import EACH
-from gpudemand.stages.sources.settings import Installed, Settings
+from gpudemand.stages.sources.settings import Settings
 from gpudemand.study import StudyOptions
 
 _TEMPLATE = Path(__file__).with_name("plan.toml")
@@ -88,12 +90,12 @@ class ReportPlan:
     until: pd.Timestamp | None = None
     installed: float | dict[str, float] | None = None
     changes: tuple[Change, ...] = ()
-    lead_time: str = "90D"
+    lead_time: LeadTime = "90D"
     wait: str | None = None
     wait_share: float = 0.9
     service_level: float = 0.95
     target_utilization: float = 0.85
-    prices: tuple[float, float] | None = None
+    prices: Prices = None
     programmes: tuple[Programme, ...] = ()
     out: Path = field(default=Path("gpudemand-report"))
     previous: Path | None = None
@@ -101,14 +103,12 @@ class ReportPlan:
 
     @property
     def gpus(self) -> Installed:
-        """GPUs installed, as `Study` takes them: by type, or a Series in time where there are deliveries or so."""
-        if not self.changes or self.installed is None:
-            return self.installed
-        start = sum(self.installed.values()) if isinstance(self.installed, dict) else self.installed
-        steps = pd.Series([change.gpus for change in self.changes], [change.date for change in self.changes])
-        steps = start + steps.groupby(level=0).sum().cumsum()
-        before = pd.Series([start], steps.index[:1] - pd.Timedelta("1D"))
-        return pd.concat([before, steps]).astype(float)
+        """GPUs installed, as `Study` takes them: a Series in time where there are deliveries or retirements."""
+        if not isinstance(self.installed, dict):
+            return None if self.installed is None else _in_time(self.installed, self.changes)
+        types = dict.fromkeys([*self.installed, *(str(change.gpu_type) for change in self.changes)], 0.0)
+        of_type = {name: tuple(change for change in self.changes if change.gpu_type == name) for name in types}
+        return {name: _in_time((types | self.installed)[name], changes) for name, changes in of_type.items()}
 
     def study_options(self) -> StudyOptions:
         """Keyword arguments of `Study`, but the zone of times, which is UTC where the plan has none."""
@@ -153,8 +153,6 @@ def read_plan(path: str | os.PathLike[str]) -> ReportPlan:
         given = Value(file, "", content, parse_timezone(zone)).table(_KEYS)
         changes = _changes(given.pop("deliveries", ()), 1) + _changes(given.pop("retirements", ()), -1)
         given["changes"] = tuple(sorted(changes, key=lambda change: (change.date, -change.gpus)))
-        programmes = given.pop("programmes", ())
-        given["programmes"] = tuple(_programme(number, row) for number, row in enumerate(programmes, 1))
         return _checked(ReportPlan(**{"file": file, "out": file.parent / "gpudemand-report", **given}))
     except InputError as error:
         if str(error).startswith(f"{file}: "):
@@ -200,34 +198,26 @@ def write_plan(
     return file
 
 
+def _in_time(start: float, changes: tuple[Change, ...]) -> float | pd.Series:
+    """GPUs before the first change and from each on; one number where there is none."""
+    if not changes:
+        return start
+    steps = pd.Series([change.gpus for change in changes], [change.date for change in changes])
+    steps = start + steps.groupby(level=0).sum().cumsum()
+    before = pd.Series([start], steps.index[:1] - pd.Timedelta("1D"))
+    return pd.concat([before, steps]).astype(float)
+
+
 def _changes(rows: tuple[dict[str, Any], ...], sign: int) -> list[Change]:
     name = "deliveries" if sign > 0 else "retirements"
     for number, row in enumerate(rows, 1):
-        _require(row, ("date", "gpus"), f"{name}[{number}]")
+        require(row, ("date", "gpus"), f"{name}[{number}]")
     return [Change(row["date"], sign * row["gpus"], row.get("gpu_type")) for row in rows]
-
-
-def _require(row: dict[str, Any], keys: tuple[str, ...], place: str) -> None:
-    for key in keys:
-        if key not in row:
-            raise InputError(f"{place} has no {key}; add it.")
-
-
-def _programme(number: int, row: dict[str, Any]) -> Programme:
-    place = f"programmes[{number}]"
-    _require(row, ("name", "runs", "start", "end", "hours", "gpus"), place)
-    try:
-        return Programme(**row)
-    except InputError as error:
-        raise InputError(f"{place}: {error}") from error
 
 
 def _checked(plan: ReportPlan) -> ReportPlan:
     """The plan, after a look at what its values mean together."""
     check_choice("format", plan.format, (*FORMATS, USAGE_ONLY))
-    options: Any = plan.study_options()
-    del options["programmes"], options["cluster"]
-    Settings(**{**options, "horizon": plan.horizon or 0, "tz": plan.tz or "UTC"})
     if plan.changes and plan.installed is None:
         raise InputError("there are deliveries or retirements, but no installed; state the GPUs before the first one.")
     by_type = isinstance(plan.installed, dict)
@@ -236,6 +226,9 @@ def _checked(plan: ReportPlan) -> ReportPlan:
     changes = sorted(plan.changes, key=lambda change: (str(change.gpu_type) if by_type else "", change.date))
     for name, of_type in groupby(changes, lambda change: change.gpu_type if by_type else None):
         _check_enough(name, plan, list(of_type))
+    options: Any = plan.study_options()
+    del options["programmes"], options["cluster"]
+    Settings(**{**options, "horizon": plan.horizon or 0, "tz": plan.tz or "UTC"})
     return plan
 
 
@@ -251,39 +244,36 @@ def _check_enough(name: str | None, plan: ReportPlan, changes: list[Change]) -> 
         )
 
 
-def _prices(value: Value) -> tuple[float, float]:
+def _prices(value: Value) -> PricePair | dict[str, PricePair]:
+    """Two prices, or a table of such by GPU type."""
+    if isinstance(value.raw, dict) and value.raw and all(isinstance(raw, dict) for raw in value.raw.values()):
+        return {name: _price_pair(pair) for name, pair in value.by_name().items()}
+    return _price_pair(value)
+
+
+def _price_pair(value: Value) -> PricePair:
     prices = value.table({"reserved": Value.number, "on_demand": Value.number})
-    _require(prices, ("reserved", "on_demand"), "prices")
+    require(prices, ("reserved", "on_demand"), value.key)
     return prices["reserved"], prices["on_demand"]
 
 
-def _whole(value: Value) -> int:
-    return int(value.number(integer=True))
+def _change_rows(value: Value) -> tuple[dict[str, Any], ...]:
+    return tuple(row.table(_CHANGE) for row in value.tables())
 
 
 _CHANGE: dict[str, Callable[[Value], Any]] = {"date": Value.time, "gpu_type": Value.text, "gpus": Value.number}
-_PROGRAMME: dict[str, Callable[[Value], Any]] = {
-    "name": Value.text,
-    "runs": _whole,
-    "start": Value.time,
-    "end": Value.time,
-    "hours": Value.number,
-    "gpus": Value.number,
-    "user": Value.text,
-    "group": Value.text,
-}
 #: Keys of a plan file, and what reads their values.
 _KEYS: dict[str, Callable[[Value], Any]] = {
     **dict.fromkeys(("log", "out", "previous", "metrics"), Value.path),
     **dict.fromkeys(("format", "tz", "origin", "by", "freq"), Value.text),
     "clusters": Value.texts,
-    "horizon": _whole,
+    "horizon": whole,
     "until": Value.time,
     "installed": Value.counts,
-    "deliveries": lambda value: value.tables(_CHANGE),
-    "retirements": lambda value: value.tables(_CHANGE),
-    **dict.fromkeys(("lead_time", "wait"), Value.duration),
+    **dict.fromkeys(("deliveries", "retirements"), _change_rows),
+    "lead_time": Value.durations,
+    "wait": Value.duration,
     **dict.fromkeys(("wait_share", "service_level", "target_utilization"), Value.number),
     "prices": _prices,
-    "programmes": lambda value: value.tables(_PROGRAMME),
+    "programmes": read_programmes,
 }

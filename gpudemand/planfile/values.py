@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,11 +89,39 @@ class Value:
             return float(self.number())
         if not self.raw:
             raise self.refused("a number of GPUs, or a table of such by GPU type")
-        return {name: float(self._at(f".{name}", raw).number()) for name, raw in self.raw.items()}
+        return {name: float(value.number()) for name, value in self.by_name().items()}
 
-    def tables(self, keys: Mapping[str, Callable[[Value], Any]]) -> tuple[dict[str, Any], ...]:
-        """List of tables, ``[[name]]`` in the file."""
-        return tuple(value.table(keys) for value in self._items(f"tables, each under a line [[{self.key}]]"))
+    def durations(self) -> str | dict[str, str]:
+        """Length of time, or a table of such by GPU type."""
+        if not isinstance(self.raw, dict):
+            return self.duration()
+        if not self.raw:
+            raise self.refused("a length of time, or a table of such by GPU type")
+        return {name: value.duration() for name, value in self.by_name().items()}
+
+    def by_name(self) -> dict[str, Value]:
+        """Values of a table whose keys are names."""
+        return {name: self._at(f".{name}", raw) for name, raw in self.raw.items()}
+
+    def flag(self) -> bool:
+        """Either true or false."""
+        if isinstance(self.raw, bool):
+            return self.raw
+        raise self.refused("true or false")
+
+    def tables(self) -> list[Value]:
+        """Tables of a list, ``[[name]]`` in the file."""
+        return self._items(f"tables, each under a line [[{self.key}]]")
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """Name the file and the key in errors that do not."""
+        try:
+            yield
+        except InputError as error:
+            if str(error).startswith(f"{self.file}: "):
+                raise
+            raise InputError(f"{self.file}: {self.key}: {error}") from error
 
     def table(self, keys: Mapping[str, Callable[[Value], Any]]) -> dict[str, Any]:
         """Values of a table.
@@ -126,6 +155,18 @@ class Value:
         if not isinstance(self.raw, list):
             raise self.refused(what)
         return [self._at(f"[{number}]", raw) for number, raw in enumerate(self.raw, 1)]
+
+
+def whole(value: Value) -> int:
+    """Whole number of at least 1."""
+    return int(value.number(integer=True))
+
+
+def require(row: Mapping[str, Any], keys: tuple[str, ...], place: str) -> None:
+    """Raise an error for the first of the keys that a table at a place lacks."""
+    for key in keys:
+        if key not in row:
+            raise InputError(f"{place} has no {key}; add it.")
 
 
 def read_toml(file: Path) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from gpudemand.report.page.figures import Drawing, draw_figures
 from gpudemand.report.page.render import render
 from gpudemand.stages.chain import Chain
 from gpudemand.stages.gpu_types import GpuTypePlans
-from gpudemand.stages.risk import backtest_plans, purchase_costs, risk_table
+from gpudemand.stages.risk import backtest_plans, risk_table
+from gpudemand.stages.usage_tables import held_and_wanted
 
 
 def write_report(chain: Chain, out_dir: str | Path, previous: str | Path | None = None) -> Path:
@@ -82,13 +83,15 @@ def report_tables(chain: Chain) -> dict[str, pd.DataFrame]:
         "headline": pd.DataFrame([chain.numbers]),
         "risk": risk_table(requirement),
     }
+    if chain.source.demand == "wanted":
+        tables["wanted"] = held_and_wanted(chain.usage)
     return tables | _optional_tables(chain)
 
 
 def _optional_tables(chain: Chain) -> dict[str, pd.DataFrame]:
     """Tables of each stage that the log allows."""
     stages: dict[str, Callable[[], dict[str, pd.DataFrame]]] = {
-        "waits": lambda: {"waits": chain.waits.table, "wanted": chain.waits.wanted},
+        "waits": lambda: {"waits": chain.waits.table},
         "wait_plan": lambda: {"wait_plan": chain.wait_plan.to_frame()},
         "orders": lambda: {"orders": chain.orders},
         "idle": lambda: {f"idle_{by}": table for by, table in chain.idle.items()},
@@ -97,7 +100,7 @@ def _optional_tables(chain: Chain) -> dict[str, pd.DataFrame]:
         "parts": lambda: {"parts": chain.parts.table, "parts_forecast": chain.parts.forecast},
         "gpu_type_plans": lambda: _pools("gpu_type_plans", chain.gpu_type_plans),
         "scenarios": lambda: {"scenarios": chain.scenarios.table},
-        "purchase_mix": lambda: {"purchase_mix": purchase_costs(chain.requirement, chain.settings)},
+        "purchase_mix": lambda: {"purchase_mix": chain.costs},
     }
     if chain.settings.pool == "cluster":
         stages["cluster_plans"] = lambda: _pools("cluster_plans", chain.cluster_plans)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -13,14 +13,16 @@ from gpudemand.forecast import Forecaster
 from gpudemand.planning.capacity.wait_plan import WaitPlan
 from gpudemand.planning.scenarios.programme import PlannedWork, add_programmes
 from gpudemand.stages.drivers import explain_change
-from gpudemand.stages.gpu_types import NOUNS, GpuTypePlans, check_installed, gpu_type_numbers, plan_gpu_types
+from gpudemand.stages.gpu_types import GpuTypePlans, check_pools, gpu_type_numbers, plan_gpu_types
 from gpudemand.stages.idle import idle_hours
 from gpudemand.stages.orders import compare_orders
 from gpudemand.stages.parts import Parts, forecast_parts, with_programmes
 from gpudemand.stages.requirement import Requirement, headline, installed_now, plan_requirement
-from gpudemand.stages.risk import risk_numbers, risk_table
+from gpudemand.stages.risk import costs_by_pool, purchase_costs, risk_numbers, risk_table
 from gpudemand.stages.scenarios import Scenarios, plan_scenarios
 from gpudemand.stages.selection import SelectedForecast, select_and_forecast
+from gpudemand.stages.sources.by_pool import NOUNS, mean_prices
+from gpudemand.stages.sources.settings import Settings
 from gpudemand.stages.sources.source import Source
 from gpudemand.stages.usage_tables import MEAN, UsageTables, compute_usage_tables, default_horizon, hourly_demand
 from gpudemand.stages.user_segments import UserSegments, segment_users
@@ -52,7 +54,7 @@ class Chain:
         begin: Callable[[str], None] | None = None,
         forecasters: Sequence[Forecaster] = (),
     ) -> None:
-        check_installed(source)
+        check_pools(source)
         self.source, settings = source, source.settings
         self.settings = replace(settings, horizon=settings.horizon or default_horizon(source))
         self.programmes, self.forecasters = tuple(programmes), tuple(forecasters)
@@ -123,7 +125,22 @@ class Chain:
         """Orders now, later, or none."""
         waits = self.skipped.attempt("wait_plan", lambda: self.wait_plan)
         end = pd.Timestamp(self.usage.tables["log"]["last"].iloc[0])
-        return compare_orders(self.requirement, waits, end, self.settings)
+        return compare_orders(self.requirement, waits, end, self._at_mean_prices)
+
+    @cached_property
+    def costs(self) -> pd.DataFrame:
+        """Cheapest mix of reserved and on-demand GPUs, by type where prices are."""
+        stage = "cluster_plans" if self.settings.pool == "cluster" else "gpu_type_plans"
+        if isinstance(self.settings.prices, Mapping):
+            types: GpuTypePlans | None = self.skipped.attempt(stage, lambda: getattr(self, stage))
+            if types is not None:
+                return costs_by_pool(types.plans, self.settings)
+        return purchase_costs(self.requirement, self._at_mean_prices)
+
+    @property
+    def _at_mean_prices(self) -> Settings:
+        pool, prices = self.settings.pool, self.settings.prices
+        return replace(self.settings, prices=mean_prices(prices, lambda: self.source.gpu_hours(pool)))
 
     @cached_property
     def segments(self) -> UserSegments:

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from gpudemand._typing import STRING
-from gpudemand._validation import InputError, nearest
+from gpudemand._typing import STRING, FloatArray
+from gpudemand._validation import InputError
+from gpudemand.planning.capacity.inputs import broadcast_by_time
 from gpudemand.planning.capacity.required import SHARES
 from gpudemand.stages.parts import Parts, scale_to_total
 from gpudemand.stages.requirement import Requirement, plan_requirement
 from gpudemand.stages.risk import risk_table, with_date_dtype
 from gpudemand.stages.selection import SelectedForecast, forecast_with, levels_for
+from gpudemand.stages.sources.by_pool import NOUNS, check_names
 from gpudemand.stages.sources.settings import Settings
 from gpudemand.stages.sources.source import Source
 from gpudemand.stages.usage_tables import MEAN, PEAK
+from gpudemand.units import parse_duration
 
 #: The row above the types.
 ALL = "all, as one pool"
-NOUNS = {"gpu_type": "GPU type", "cluster": "cluster"}
+_DAY = pd.Timedelta("1D")
 _REQUIRED = [f"required_{share}" for share in SHARES]
 
 
@@ -33,34 +37,31 @@ class GpuTypePlans:
     ----------
     table : DataFrame
         All types as one pool, then a row per type, the largest requirement first: ``gpu_type``, ``installed``,
-        ``required_p50`` ... ``required_p99``, ``required`` (at the service level), ``shortfall``, ``first_crossing``
-        and ``order_by`` (NaT if never). The columns that depend on the GPUs installed of a type are missing where only
-        their sum is given. Types that were given and never used come last, with zero required.
+        ``required_p50`` ... ``required_p99``, ``required`` (at the service level), ``shortfall``, ``first_crossing``,
+        ``order_by`` (NaT if never) and ``lead_time_days``. The columns that depend on the GPUs installed of a type are
+        missing where only their sum is given. Types that were given and never used come last, with zero required.
     by_bin : DataFrame
         ``gpu_type``, ``ds``, ``required_p50`` ... ``required_p99``, ``required``.
+    plans : dict of str to Requirement
+        By type, as if that many were installed as were held at most.
     """
 
     table: pd.DataFrame
     by_bin: pd.DataFrame
+    plans: dict[str, Requirement]
 
 
-def check_installed(source: Source) -> None:
-    """Check that GPUs installed by type cover every type of the log.
+def check_pools(source: Source) -> None:
+    """Check that GPUs installed, lead times and prices by type cover every type of the log.
 
     Raises
     ------
     InputError
         If a type is missing; names it.
     """
-    installed, pool = source.settings.installed, source.settings.pool
-    if not isinstance(installed, Mapping):
-        return
-    missing = [name for name in source.names(pool) if name not in installed]
-    if missing:
-        raise InputError(
-            f"installed has no number for {missing[0]!r}.{nearest(missing[0], installed)} "
-            f"It needs one for each {NOUNS[pool]} in the log, 0 for a retired one."
-        )
+    settings = source.settings
+    for parameter in ("installed", "lead_time", "prices"):
+        check_names(parameter, getattr(settings, parameter), source.names(settings.pool), settings.pool)
 
 
 def plan_gpu_types(
@@ -102,34 +103,37 @@ def plan_gpu_types(
         raise InputError(f"the log names fewer than two {NOUNS[by]}s, so the plan is for one pool.")
     model = parts.model if parts is not None and parts.by == by else selected.model
     # A number by name is one of these, or else only their sum is known.
-    known = replace(settings, installed=settings.total_installed) if by != settings.pool else settings
-    plans = _plans(source, model, selected, settings, by)
-    rows = [_row(ALL, requirement, requirement.installed)]
-    rows += [_row(name, plan, _installed(name, plan, known)) for name, plan in plans.items()]
-    rows = [{by: row.pop("pool"), **row} for row in [*rows, *_unused_types(plans, known)]]
+    known = settings.as_one_pool() if by != settings.pool else settings
+    plans = _plans(source, model, selected, known, by)
+    ds = requirement.envelope()["ds"]
+    rows = [_row(ALL, requirement, requirement.envelope()["installed"].to_numpy())]
+    rows += [_row(name, plan, _installed(name, plan, known, ds)) for name, plan in plans.items()]
+    rows = [{by: row.pop("pool"), **row} for row in [*rows, *_unused_types(plans, known, ds)]]
     table = with_date_dtype(pd.DataFrame(rows), selected.forecast["ds"])
     by_bin = pd.concat({name: plan.envelope().drop(columns="installed") for name, plan in plans.items()})
     by_bin = by_bin.reset_index(level=0, names=by).reset_index(drop=True)
-    return GpuTypePlans(table.astype({by: STRING}), by_bin.astype({by: STRING}))
+    return GpuTypePlans(table.astype({by: STRING}), by_bin.astype({by: STRING}), plans)
 
 
-def first_shortfall(table: pd.DataFrame) -> dict[str, Any] | None:
-    """Row of the type with the earliest crossing; None if there is none."""
+def first_shortfall(table: pd.DataFrame, date: str = "first_crossing") -> dict[str, Any] | None:
+    """Row of the type with the earliest crossing, or the earliest of another date; None if there is none."""
     short = table[table["first_crossing"].notna() & (table.iloc[:, 0] != ALL)]
-    return None if short.empty else short.sort_values("first_crossing", kind="stable").iloc[0].to_dict()
+    return None if short.empty else short.sort_values(date, kind="stable").iloc[0].to_dict()
 
 
 def gpu_type_numbers(types: GpuTypePlans | None) -> dict[str, object]:
-    """Collect the headline numbers on types: the first one to run short, and its dates.
+    """Collect the headline numbers on types: the first one to be ordered as it runs short, and its dates.
 
     Returns
     -------
     dict
-        ``first_short_type``, ``type_first_crossing`` and ``type_order_by`` (in ISO form); None where not known.
+        ``first_short_type``, ``type_first_crossing`` and ``type_order_by`` (in ISO form), and ``type_lead_time``; None
+        where not known.
     """
-    first = {} if types is None else first_shortfall(types.table) or {}
+    first = {} if types is None else first_shortfall(types.table, "order_by") or {}
     dates = {f"type_{name}": first[name].isoformat() if first else None for name in ("first_crossing", "order_by")}
-    return {"first_short_type": next(iter(first.values()), None), **dates}
+    lead_time = f"{first['lead_time_days']:g}D" if first else None
+    return {"first_short_type": next(iter(first.values()), None), **dates, "type_lead_time": lead_time}
 
 
 def _plans(
@@ -143,7 +147,7 @@ def _plans(
     plans = {}
     for name, most in max_held[max_held > 0].items():
         of_type = forecast[forecast["pool"] == name].drop(columns="pool")
-        plans[str(name)] = plan_requirement(of_type, most, replace(settings, installed=None))
+        plans[str(name)] = plan_requirement(of_type, most, settings.of_one(str(name)))
     return dict(sorted(plans.items(), key=lambda item: -item[1].required))
 
 
@@ -164,27 +168,37 @@ def _forecast(
     return rows.rename(columns={"unique_id": "pool"}).assign(unique_id=basis)
 
 
-def _installed(name: str, plan: Requirement, settings: Settings) -> float | None:
-    """GPUs installed of a type: given, or the most held if nothing was given; None if only the sum is known."""
+def _installed(name: str, plan: Requirement, settings: Settings, ds: pd.Series) -> FloatArray | None:
+    """GPUs installed of a type in each bin: given, or the most held if nothing was; None if only the sum is known."""
     if isinstance(settings.installed, Mapping):
-        return settings.installed.get(name)
-    return plan.installed if settings.installed is None else None
+        return _by_bin(settings.installed[name], ds) if name in settings.installed else None
+    return _by_bin(plan.installed, ds) if settings.installed is None else None
 
 
-def _row(name: str, plan: Requirement, installed: float | None) -> dict[str, object]:
+def _by_bin(installed: float | pd.Series, ds: pd.Series) -> FloatArray:
+    given = isinstance(installed, pd.Series)
+    return broadcast_by_time(installed, ds) if given else np.full(len(ds), float(installed))
+
+
+def _row(name: str, plan: Requirement, installed: FloatArray | None) -> dict[str, object]:
     counts = dict(zip(_REQUIRED, risk_table(plan)["required"], strict=True))
-    row: dict[str, object] = {"pool": name, **counts, "required": plan.required}
+    lead_time = plan.plans[MEAN].lead_time
+    row: dict[str, object] = {"pool": name, **counts, "required": plan.required, "lead_time_days": lead_time / _DAY}
     if installed is None:
         return row
     first = plan.crossing("required", installed)
-    dates = {"first_crossing": first, "order_by": first - plan.plans[MEAN].lead_time}
-    return row | {"installed": installed, "shortfall": max(plan.required - installed, 0.0)} | dates
+    dates = {"first_crossing": first, "order_by": first - lead_time}
+    short = float((plan.envelope()["required"].to_numpy() - installed).max())
+    return row | {"installed": float(installed[0]), "shortfall": max(short, 0.0)} | dates
 
 
-def _unused_types(plans: dict[str, Requirement], settings: Settings) -> list[dict[str, object]]:
+def _unused_types(plans: dict[str, Requirement], settings: Settings, ds: pd.Series) -> list[dict[str, object]]:
     """Rows of the types that are installed and that no job held: their GPUs count in the pool of all types."""
     given = settings.installed if isinstance(settings.installed, Mapping) else {}
     zeros = dict.fromkeys([*_REQUIRED, "required", "shortfall"], 0.0)
     never = dict.fromkeys(("first_crossing", "order_by"), pd.NaT)
-    rows = ({"pool": name, "installed": float(count)} for name, count in given.items() if name not in plans)
-    return [{**row, **zeros, **never} for row in rows]
+    unused = {name: float(_by_bin(count, ds)[0]) for name, count in given.items() if name not in plans}
+    leads = {name: parse_duration(str(settings.of_one(name).lead_time)) / _DAY for name in unused}
+    return [
+        {"pool": name, "installed": unused[name], "lead_time_days": leads[name], **zeros, **never} for name in unused
+    ]

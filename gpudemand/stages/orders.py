@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -32,7 +33,7 @@ def compare_orders(
     log_end : Timestamp
         The day on which is decided.
     settings : Settings
-        ``prices`` is read.
+        ``prices`` of all types are read.
 
     Returns
     -------
@@ -66,5 +67,6 @@ def _outcome(
     outcome = {"idle_share": idle / there if there else 0.0, "unmet_share": unmet / wanted if wanted else 0.0}
     curve = None if waits is None else waits.to_frame()
     wait_s = np.nan if curve is None else float(np.interp(gpus, curve["gpus"], curve["mean_wait_s"]).mean())
+    assert not isinstance(settings.prices, Mapping)
     reserved, on_demand = settings.prices or (np.nan, np.nan)
     return outcome | {"mean_wait_h": wait_s / SECONDS_PER_HOUR, "cost": reserved * there + on_demand * unmet}

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from gpudemand._typing import FloatArray
 from gpudemand.planning.capacity.capacity_plan import CapacityPlan, plan_utilization
 from gpudemand.planning.capacity.inputs import broadcast_by_time
 from gpudemand.planning.capacity.required import first_crossing
@@ -83,7 +84,7 @@ class Requirement:
         """First bin from which on a week is short, as `CapacityPlan.summary` says; NaT if never."""
         return self.crossing("required")
 
-    def crossing(self, column: str, installed: float | None = None) -> pd.Timestamp:
+    def crossing(self, column: str, installed: float | FloatArray | None = None) -> pd.Timestamp:
         """First crossing of other installed GPUs, or at another probability, such as ``required_p90``."""
         table = self.envelope()
         capacity = table["installed"] if installed is None else installed
@@ -140,7 +141,7 @@ def plan_requirement(
             installed=installed,
             target_utilization=target,
             service_level=settings.service_level,
-            lead_time=settings.lead_time,
+            lead_time=settings.longest_lead_time,
             held=hourly if basis == MEAN else None,
         )
         for basis, target in targets.items()
@@ -186,6 +187,7 @@ def headline(
         "first_crossing": _iso(requirement.first_crossing),
         "order_by": _iso(requirement.order_by),
         **{name: getattr(settings, name) for name in _SETTINGS},
+        "lead_time": settings.longest_lead_time,
         "log_begin": facts["first"].isoformat(),
         "log_end": facts["last"].isoformat(),
         "plan_end": selected.forecast["ds"].max().isoformat(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -98,7 +99,7 @@ def purchase_costs(requirement: Requirement, settings: Settings) -> pd.DataFrame
     ----------
     requirement : Requirement
     settings : Settings
-        ``prices`` and ``horizon`` are read.
+        ``prices`` of all types and ``horizon`` are read.
 
     Returns
     -------
@@ -117,9 +118,20 @@ def purchase_costs(requirement: Requirement, settings: Settings) -> pd.DataFrame
         )
     if settings.horizon < 2:
         raise InputError("the plan is one bin long, so its hours are unknown; costs need a longer horizon.")
+    assert not isinstance(settings.prices, Mapping)
     reserved, on_demand = settings.prices
     table = requirement.plans[MEAN].purchase_mix(reserved, on_demand).reset_index(drop=True)
     return table.assign(price_reserved=reserved, price_on_demand=on_demand)
+
+
+def costs_by_pool(plans: Mapping[str, Requirement], settings: Settings) -> pd.DataFrame:
+    """`purchase_costs` of each type (or cluster) at its own prices, with its name in a first column, and their sum."""
+    parts = {name: purchase_costs(plan, settings.of_one(name)) for name, plan in plans.items()}
+    table = pd.concat(parts.values(), ignore_index=True)
+    together = table[["reserve", "on_demand_gpu_hours", "cost", "cost_reserved", "cost_on_demand"]].sum()
+    table = pd.concat([table, together.to_frame().T], ignore_index=True)
+    table.insert(0, settings.pool, pd.array([*parts, "all"], dtype=STRING))
+    return table
 
 
 def backtest_plans(selected: SelectedForecast) -> pd.DataFrame:

@@ -8,10 +8,10 @@ import pandas as pd
 
 from gpudemand._validation import InputError, Skipped
 from gpudemand.forecast import longest_horizon
-from gpudemand.planning.capacity.inputs import check_lead_time
 from gpudemand.stages import log_tables
 from gpudemand.stages.sources.settings import Settings
 from gpudemand.stages.sources.source import Source
+from gpudemand.units import parse_duration
 from gpudemand.usage.bins import bin_edges, parse_freq
 
 #: Names of the two forecast series, the mean demand of a bin and the most GPUs held at once in it, and of the
@@ -87,6 +87,16 @@ def compute_usage_tables(source: Source, skipped: Skipped | None = None) -> Usag
     return UsageTables(total, held, groups, hourly, max_held, log_tables.log_tables(source, held))
 
 
+def held_and_wanted(usage: UsageTables) -> pd.DataFrame:
+    """Mean GPUs per bin: ``ds``, ``held``, ``wanted``.
+
+    Wanted by jobs is what would be held if each had started when it was submitted; by pods, what they hold or wait for.
+    """
+    wanted = usage.total[usage.total["unique_id"] == MEAN]
+    both = usage.held[["ds", "y"]].merge(wanted[["ds", "y"]], on="ds", suffixes=("_held", "_wanted"))
+    return both.set_axis(["ds", "held", "wanted"], axis=1)
+
+
 def default_horizon(source: Source) -> int:
     """Bins of the lead time and of four weeks after it, or as many as the log bears.
 
@@ -96,7 +106,7 @@ def default_horizon(source: Source) -> int:
     until = pd.Timestamp(str(settings.until))
     edges = bin_edges(begin, max(begin, until), settings.freq, settings.tz)
     times = edges[: max(len(edges) - 1 - (until < edges[-1]), 2)]
-    end = times[-1] + check_lead_time(settings.lead_time) + _REVIEW
+    end = times[-1] + parse_duration(settings.longest_lead_time) + _REVIEW
     wanted = len(pd.date_range(times[-1], end, freq=parse_freq(settings.freq)))
     return max(min(wanted - 1, longest_horizon(pd.DataFrame({"unique_id": "", "ds": times, "y": 0.0}))), 1)
 

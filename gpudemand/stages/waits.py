@@ -1,4 +1,4 @@
-"""How long jobs waited, and how many GPUs they wanted, as the report shows it."""
+"""How long jobs waited, as the report shows it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SECONDS = ("median_wait_s", "mean_wait_s", "p95_wait_s")
 
 @dataclass(frozen=True)
 class Waits:
-    """Waits of the jobs of a log, and the GPUs that they wanted.
+    """Waits of the jobs of a log.
 
     Parameters
     ----------
@@ -43,14 +43,10 @@ class Waits:
     table : DataFrame
         ``size`` (GPUs of the job; the first row ``all``), ``jobs``, ``median_wait_h``, ``mean_wait_h``, ``p95_wait_h``,
         ``share_over_1h``, ``waited_gpu_hours``, ``waiting`` and ``gave_up``.
-    wanted : DataFrame
-        ``ds``, and the mean GPUs ``held`` and ``wanted`` per bin: what would be held if every job had started when it
-        was submitted.
     """
 
     by_size: pd.DataFrame
     table: pd.DataFrame
-    wanted: pd.DataFrame
 
 
 def compute_waits(jobs: pd.DataFrame, usage: UsageTables, settings: Settings) -> Waits:
@@ -61,7 +57,7 @@ def compute_waits(jobs: pd.DataFrame, usage: UsageTables, settings: Settings) ->
     jobs : DataFrame
         Canonical job table.
     usage : UsageTables
-        ``total`` and ``held`` are read.
+        ``total`` is read.
     settings : Settings
         ``tz`` is read.
 
@@ -75,7 +71,7 @@ def compute_waits(jobs: pd.DataFrame, usage: UsageTables, settings: Settings) ->
         If the log has no submit times.
     """
     _check_tells_waits(jobs)
-    wanted, attrs = usage.total[usage.total["unique_id"] == MEAN], jobs.attrs
+    attrs = jobs.attrs
     jobs = jobs[jobs["submit"] <= period_end(usage.total)].reset_index(drop=True)
     jobs.attrs = attrs
     every, by_size = checked_wait_tables(jobs, [None, "size"], settings.tz)
@@ -83,8 +79,7 @@ def compute_waits(jobs: pd.DataFrame, usage: UsageTables, settings: Settings) ->
     hours = (table[list(_SECONDS)] / SECONDS_PER_HOUR).rename(columns=lambda name: name.replace("_s", "_h"))
     others = table.drop(columns=["jobs", *_SECONDS])
     table = pd.concat([table[["jobs"]], hours, others], axis=1).rename_axis("size").reset_index()
-    both = usage.held[["ds", "y"]].merge(wanted[["ds", "y"]], on="ds", suffixes=("_held", "_wanted"))
-    return Waits(by_size, table, both.set_axis(["ds", "held", "wanted"], axis=1))
+    return Waits(by_size, table)
 
 
 def _check_tells_waits(jobs: pd.DataFrame) -> None:

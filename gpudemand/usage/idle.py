@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ def idle_table(
     jobs: pd.DataFrame | str | os.PathLike[str],
     by: str = "user",
     *,
-    price: float | None = None,
+    price: float | Mapping[str, float] | None = None,
     until: pd.Timestamp | None = None,
 ) -> pd.DataFrame:
     """GPU-hours held at little utilization, by user, group, partition, ...
@@ -34,8 +35,8 @@ def idle_table(
         samples from Prometheus, in which each GPU counts at each sample (`by` is ``namespace`` or ``gpu_type``).
     by : str, default="user"
         Column of the table.
-    price : float, optional
-        Of a GPU-hour, in any currency.
+    price : float or mapping of str to float, optional
+        Of a GPU-hour, in any currency, or by GPU type; GPUs of another type count at the mean of those that are known.
     until : Timestamp, optional
         Samples of a store from this time on are left out.
 
@@ -65,29 +66,51 @@ def idle_table(
     0       bob       10.0     10.0      10.0
     1       ada       20.0      0.0       0.0
     """
+    by_type = isinstance(price, Mapping)
     if isinstance(jobs, (str, os.PathLike)) and is_store(Path(jobs)):
-        table = _of_samples(Path(jobs), by, until)
+        sums = _of_samples(Path(jobs), by, until, by_type=by_type)
     elif isinstance(jobs, (str, os.PathLike)):
         raise InputError(f"{str(jobs)!r} is no store; read a log with read_jobs, and give its table.")
     else:
-        table = _of_jobs(check_jobs(jobs, allow_unknown=True), by)
-    return _priced(table, price)
+        sums = _of_jobs(check_jobs(jobs, allow_unknown=True), by, "gpu_type" if by_type else None)
+    return _table(sums, price)
 
 
-def checked_idle_table(log: pd.DataFrame, by: str, price: float | None) -> pd.DataFrame:
-    """`idle_table` of what `check_jobs` has returned."""
-    return _priced(_of_jobs(log, by), price)
+def checked_idle_table(
+    log: pd.DataFrame, by: str, price: float | Mapping[str, float] | None, pool: str = "gpu_type"
+) -> pd.DataFrame:
+    """`idle_table` of what `check_jobs` has returned; prices may be by any column."""
+    return _table(_of_jobs(log, by, pool if isinstance(price, Mapping) else None), price)
 
 
-def _priced(table: pd.DataFrame, price: float | None) -> pd.DataFrame:
+def _table(sums: pd.DataFrame, price: float | Mapping[str, float] | None) -> pd.DataFrame:
+    """Sums by name and pool as a table by name."""
     names = [f"under_{percent}" for percent in UNDER]
+    costs = [] if price is None else [f"cost_{name}" for name in names]
     if price is not None:
-        rate = check_number("price", price, 0)
-        table = table.assign(**{f"cost_{name}": table[name] * rate for name in names})
+        rates = _rates(sums, price)
+        sums = sums.assign(**{f"cost_{name}": sums[name] * rates for name in names})
+    sums = sums.groupby("unique_id").sum()
+    utilization = (sums["used"] / sums["measured"].where(sums["measured"] > 0)).astype(float)
+    table = sums.assign(utilization=utilization).reset_index()
+    columns = ["unique_id", "gpu_hours", "measured", "utilization", *names, *costs]
+    table = table[columns].astype(dict.fromkeys(columns[1:], np.float64))
     return table.sort_values([*names, "unique_id"], ascending=[False] * len(names) + [True], ignore_index=True)
 
 
-def _of_jobs(jobs: pd.DataFrame, by: str) -> pd.DataFrame:
+def _rates(sums: pd.DataFrame, price: float | Mapping[str, float]) -> pd.Series:
+    """Price of a GPU-hour in each row; where the pool has none, the mean by GPU-hours of those that have."""
+    if not isinstance(price, Mapping):
+        return pd.Series(check_number("price", price, 0), index=sums.index)
+    known = {name: check_number(f"price[{name!r}]", rate, 0) for name, rate in price.items()}
+    rates = sums.index.get_level_values("pool").to_series(index=sums.index).map(known).astype(float)
+    if not rates.notna().any():
+        raise InputError(f"price has no value for any GPU type that was used; it has {', '.join(known)}.")
+    hours = sums["gpu_hours"].where(rates.notna(), 0.0)
+    return rates.fillna(float((rates * hours).sum() / hours.sum()) if hours.sum() else 0.0)
+
+
+def _of_jobs(jobs: pd.DataFrame, by: str, pool: str | None) -> pd.DataFrame:
     log = check_columns(jobs, (by,), "jobs")
     hours = (log["end"] - log["start"].fillna(log["submit"])).dt.total_seconds() * log["gpus"] / 3600
     share = log["used_gpu_seconds"] / 3600 / hours.where(hours > 0)
@@ -100,22 +123,20 @@ def _of_jobs(jobs: pd.DataFrame, by: str) -> pd.DataFrame:
         "used": (share * hours).where(known, 0.0),
         **{f"under_{percent}": hours.where(share < percent / 100, 0.0) for percent in UNDER},
     }
-    sums = pd.DataFrame(parts).groupby(log[by].astype(STRING).fillna("unknown")).sum()
-    return _with_mean(sums)
+    keys = {"unique_id": log[by].astype(STRING).fillna("unknown")}
+    keys["pool"] = keys["unique_id"] if pool is None else log[pool].astype(STRING).fillna("unknown")
+    return pd.DataFrame(parts).assign(**keys).groupby(list(keys)).sum()
 
 
-def _of_samples(store: Path, by: str, until: pd.Timestamp | None) -> pd.DataFrame:
+def _of_samples(store: Path, by: str, until: pd.Timestamp | None, *, by_type: bool) -> pd.DataFrame:
     sums = {}
     for measure in ("held", "measured", "used", *(f"under_{percent}" for percent in UNDER)):
-        usage = pulled_usage(store, measure, by)
+        usage = pulled_usage(store, measure, f"{by}/gpu_type" if by_type else by)
         usage = usage if until is None else usage[usage["ds"] < until]
         step = pd.Timedelta(usage.attrs["step"]) / pd.Timedelta("1h")
         sums["gpu_hours" if measure == "held" else measure] = usage.groupby("unique_id")["y"].sum() * step
-    return _with_mean(pd.DataFrame(sums).fillna(0.0))
-
-
-def _with_mean(sums: pd.DataFrame) -> pd.DataFrame:
-    utilization = (sums["used"] / sums["measured"].where(sums["measured"] > 0)).astype(float)
-    table = sums.assign(utilization=utilization).rename_axis("unique_id").reset_index()
-    columns = ["unique_id", "gpu_hours", "measured", "utilization", *(f"under_{percent}" for percent in UNDER)]
-    return table[columns].astype(dict.fromkeys(columns[1:], np.float64))
+    table = pd.DataFrame(sums).fillna(0.0).rename_axis("unique_id").reset_index().assign(pool="")
+    if by_type:
+        names = table["unique_id"].astype(str).str.rsplit("/", n=1, expand=True)
+        table = table.assign(unique_id=names[0].astype(STRING), pool=names[1].str.replace("%2F", "/", regex=False))
+    return table.set_index(["unique_id", "pool"])

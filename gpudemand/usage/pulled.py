@@ -57,8 +57,9 @@ def pulled_usage(
     -------
     DataFrame
         ``unique_id``, ``ds`` and ``y`` in GPUs, sorted. Zero where something was scraped and a series had none; no row
-        (NaN in a bin) where nothing was scraped. ``attrs`` hold ``kind``, ``by``, ``store``, ``step``, ``gaps``, and
-        ``installed``: the GPUs allocatable on the nodes from each time on at which their number changed.
+        (NaN in a bin) where nothing was scraped. ``attrs`` hold ``kind``, ``by``, ``store``, ``measure``, ``step``,
+        ``gaps``, ``installed``: the GPUs allocatable on the nodes from each time on at which their number changed, and
+        ``installed_by_type``, such times and numbers by type.
 
     Raises
     ------
@@ -71,6 +72,7 @@ def pulled_usage(
     zone = parse_timezone(tz)
     samples, installed = _samples(store, MEASURES[measure], keys), _installed(store)
     times = pd.DatetimeIndex(installed.index)
+    of_type = {str(name): _changes(gpus) for name, gpus in installed.items()}
     wide = samples.pivot(index="ds", columns="unique_id", values="y").reindex(times).fillna(0.0)
     step = pd.Timedelta(store.about["pulls"]["prometheus"]["step"])
     gaps = [f"{a.isoformat()}/{b.isoformat()}" for a, b in gaps_between(times, step)]
@@ -79,10 +81,9 @@ def pulled_usage(
     long = wide.rename_axis("ds").reset_index().melt(id_vars="ds", var_name="unique_id", value_name="y")
     usage = long[["unique_id", "ds", "y"]].sort_values(["unique_id", "ds"], ignore_index=True)
     usage["unique_id"] = usage["unique_id"].astype(STRING)
-    changes = installed[installed.diff() != 0]
     usage.attrs = {"kind": "measured", "value": "gpus", "by": "/".join(keys), "step": str(step), "gaps": gaps}
-    usage.attrs["store"] = os.fspath(path)
-    usage.attrs["installed"] = {time.isoformat(): float(gpus) for time, gpus in changes.items()}
+    usage.attrs |= {"store": os.fspath(path), "measure": measure}
+    usage.attrs |= {"installed": _changes(installed.sum(axis=1)), "installed_by_type": of_type}
     return usage
 
 
@@ -98,12 +99,24 @@ def _samples(store: Store, measures: tuple[str, ...], keys: list[str]) -> pd.Dat
     return found.to_pandas()
 
 
-def _installed(store: Store) -> pd.Series:
-    """Allocatable GPUs at every time at which something was scraped."""
-    query = "SELECT ds, sum(y) AS y FROM stored WHERE measure = 'installed' GROUP BY ds ORDER BY ds"
+def _installed(store: Store) -> pd.DataFrame:
+    """Allocatable GPUs by type at every time at which something was scraped."""
+    name = "coalesce(nullif(gpu_type, ''), 'unknown')"
+    query = f"SELECT ds, {name} AS gpu_type, sum(y) AS y FROM stored WHERE measure = 'installed' GROUP BY ALL"
     found = store.query("usage", query)
     assert found is not None
-    return found.to_pandas().set_index("ds")["y"]
+    return found.to_pandas().pivot(index="ds", columns="gpu_type", values="y").fillna(0.0)
+
+
+def _changes(gpus: pd.Series) -> dict[str, float]:
+    """Numbers from each time on at which they changed."""
+    return {time.isoformat(): float(count) for time, count in gpus[gpus.diff() != 0].items()}
+
+
+def tells_pending(path: str | os.PathLike[str]) -> bool:
+    """Whether a store holds GPUs that pods waited for."""
+    found = read_store(Path(path)).query("usage", "SELECT 1 FROM stored WHERE measure = 'pending' AND y > 0 LIMIT 1")
+    return found is not None and bool(found.num_rows)
 
 
 def gaps_between(times: pd.DatetimeIndex, step: pd.Timedelta) -> list[tuple[pd.Timestamp, pd.Timestamp]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -12,9 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gpudemand.planfile
+from gpudemand import Study, TrainingJob
 from gpudemand._validation import InputError
+from gpudemand.cost import training_totals
 from gpudemand.planfile import read_plan, write_plan
 from gpudemand.planning.capacity.inputs import broadcast_by_time
+from gpudemand.stages import selection
+from gpudemand.stages.sources.by_pool import total_installed
+from tests.report.conftest import make_log
 
 TEMPLATE = Path(gpudemand.planfile.__file__).with_name("plan.toml").read_text(encoding="utf-8")
 INVENTORY = """
@@ -61,7 +67,13 @@ def test_the_template_is_valid_as_it_is_and_with_every_line_in_force(tmp_path):
     everything = plan_of(tmp_path, lines)
     assert everything.clusters == ("alps", "bern")
     assert [change.gpus for change in everything.changes] == [16, -32]
-    assert everything.programmes[0].gpu_hours == 60 * 12 * 8
+    runs, training = everything.programmes
+    assert runs.gpu_hours == 60 * 12 * 8
+    assert training.steps * training.job.run.tokens == pytest.approx(2e10)
+    assert repr(training.job) == (
+        "TrainingJob(llama-3-8b on 8192 tokens: ? at once x ?, adamw, bf16, LoRA(rank=16, targets='all-linear', "
+        "bits=16), checkpointing selective, data=8, tensor=8, zero1, 64 x H100 SXM5)"
+    )
     assert everything.prices == (1.2, 3.0)
     unset = [name for name in vars(everything) if getattr(everything, name) in (None, ())]
     assert unset == []
@@ -94,7 +106,10 @@ def test_a_byte_order_mark_and_windows_line_ends_are_read(tmp_path):
 
 
 def test_deliveries_and_retirements_make_a_series_in_time(tmp_path):
-    gpus = plan_of(tmp_path, INVENTORY).gpus
+    by_type = plan_of(tmp_path, INVENTORY).gpus
+    assert [gpus.tolist() for gpus in by_type.values()] == [[64, 4], [32, 48], [0, 8]]
+    gpus = plan_of(tmp_path, INVENTORY.replace("{ A100 = 64, H100 = 32 }", "96")).gpus
+    assert total_installed(by_type).drop_duplicates().tolist() == gpus.tolist()
     days = ["2020-01-01", "2026-06-30 23:59", "2026-07-01", "2026-09-30 23:59", "2026-10-01", "2030-01-01"]
     stamps = pd.Series(pd.DatetimeIndex(days).tz_localize("Europe/Berlin"))
     assert broadcast_by_time(gpus, stamps).tolist() == [96, 96, 112, 112, 60, 60]
@@ -103,6 +118,62 @@ def test_deliveries_and_retirements_make_a_series_in_time(tmp_path):
 def test_without_changes_gpus_stay_by_type(tmp_path):
     assert plan_of(tmp_path, "[installed]\nA100 = 64\nH100 = 0").gpus == {"A100": 64, "H100": 0}
     assert plan_of(tmp_path, "installed = 12").gpus == 12
+
+
+def test_lead_times_and_prices_are_of_all_or_by_type(tmp_path):
+    text = 'lead_time = { A100 = "60D", H100 = "20W" }\nprices.A100 = { reserved = 1, on_demand = 2 }\n'
+    plan = plan_of(tmp_path, f"{text}[prices.H100]\nreserved = 3\non_demand = 4.5")
+    assert plan.study_options()["lead_time"] == {"A100": "60D", "H100": "20W"}
+    assert plan.study_options()["prices"] == {"A100": (1, 2), "H100": (3, 4.5)}
+    plan = plan_of(tmp_path, 'lead_time = "7D"\nprices = { reserved = 1, on_demand = 2 }')
+    assert (plan.lead_time, plan.prices) == ("7D", (1, 2))
+
+
+PRETRAINING = """
+[[programmes]]
+name = "pretraining"
+runs = 2
+start = 2026-05-03T00:00:00Z
+end = 2026-05-19T00:00:00Z
+tokens = 5e9
+user = "ada"
+[programmes.job]
+model = "llama-3-8b"
+seq_len = 4096
+device = "H100"
+n_gpus = 64
+"""
+
+
+def test_a_training_is_priced_as_training_totals_does(tmp_path):
+    programme = plan_of(tmp_path, PRETRAINING).programmes[0]
+    job = TrainingJob.from_config("llama-3-8b", 4096, device="H100", n_gpus=64)
+    totals = training_totals(job, 5e9)
+    assert programme.gpu_hours == pytest.approx(2 * totals["gpu_hours"])
+    assert programme.run.high * 64 == pytest.approx(totals["gpu_hours-hi-90"])
+    options = "n_gpus = 64\nglobal_batch = 512\nparallel.tensor = 8\ncheckpointing = false"
+    steps = plan_of(tmp_path, PRETRAINING.replace("tokens = 5e9", "steps = 100").replace("n_gpus = 64", options))
+    assert steps.programmes[0].steps * steps.programmes[0].job.run.tokens == 100 * 512 * 4096
+    assert steps.programmes[0].job.parallel.tensor == 8
+
+
+def test_a_configuration_is_read_relative_to_the_plan(tmp_path):
+    sizes = {"hidden": 512, "layers": 4, "heads": 8, "vocab": 1000, "ffn": 1408}
+    (tmp_path / "small.json").write_text(json.dumps(sizes))
+    programme = plan_of(tmp_path, PRETRAINING.replace("llama-3-8b", "small.json")).programmes[0]
+    assert programme.job.model.n_parameters == 13873664
+
+
+def test_a_training_of_a_plan_is_a_part_of_the_forecast(tmp_path, monkeypatch):
+    monkeypatch.setattr(selection, "_MIN_COMBINATION_BINS", 10_000)
+    programmes = plan_of(tmp_path, PRETRAINING).programmes
+    log = make_log(days=120)
+    alone, more = (Study(log, horizon=21, programmes=work) for work in ((), programmes))
+    added = more.forecast["Study"].sum() - alone.forecast["Study"].sum()
+    parts = more.forecast[more.forecast["unique_id"] == "total/pretraining"]
+    assert 24 * parts["Study"].sum() == pytest.approx(programmes[0].gpu_hours)
+    assert added > 2 * parts["Study"].sum() > 0
+    assert more.headline["required"] > alone.headline["required"]
 
 
 def test_times_with_an_offset_need_no_zone(tmp_path):
@@ -147,6 +218,13 @@ def test_a_day_that_begins_within_the_gap_of_summer_time_is_a_time(tmp_path):
         ("clusters = [1]", ["clusters[1] must be text in quotes"]),
         ("prices = [1, 2]", ["prices must be a table"]),
         ("prices = { reserved = 1 }", ["prices has no on_demand"]),
+        ("lead_time = {}", ["lead_time must be a length of time, or a table of such"]),
+        ("[lead_time]\nA100 = 60", ["lead_time.A100 must be text in quotes"]),
+        ("[lead_time]\nA100 = 'soon'", ["lead_time.A100 must be a length of time such as '90D'"]),
+        ("[prices.A100]\nreserved = 1", ["prices.A100 has no on_demand"]),
+        ("[prices.A100]\nreservd = 1", ["no key 'reservd' in prices.A100. Did you mean 'reserved'?"]),
+        ("[prices]\nA100 = { reserved = 1, on_demand = 2 }\nreserved = 1", ["no key 'A100' in prices"]),
+        ("prices.A100 = { reserved = 4, on_demand = 1 }", ["prices['A100']", "the reserved price comes first"]),
         ("prices = { reserved = 4, on_demand = 1 }", ["the reserved price comes first"]),
         ("until = 2026-06-30", ["until must be a time with a zone", "tz = "]),
         ("until = 2026-06-30T12:00:00", ["until must be a time with a zone"]),
@@ -162,6 +240,25 @@ def test_a_day_that_begins_within_the_gap_of_summer_time_is_a_time(tmp_path):
         (INVENTORY.replace("gpus = 60", "gpus = 65"), ["2026-10-01 take 1 more GPUs of type 'A100' than"]),
         (INVENTORY.replace("gpus = 60", "gpus = 60\nnote = 1"), ["no key 'note' in retirements[1]"]),
         ("[[programmes]]\nname = 'x'", ["programmes[1] has no runs; add it"]),
+        (PRETRAINING.replace("tokens = 5e9", ""), ["programmes[1]: a programme with a job has either tokens or steps"]),
+        (PRETRAINING.replace("tokens = 5e9", "tokens = 5e9\nhours = 3"), ["neither hours nor gpus"]),
+        (PRETRAINING.replace("tokens = 5e9", "tokens = 5e9\nsteps = 3"), ["has either tokens or steps"]),
+        (PRETRAINING.replace("tokens = 5e9", "steps = 3"), ["steps need the samples of one: add global_batch"]),
+        (PRETRAINING.partition("[programmes.job]")[0], ["programmes[1] has no hours; add it"]),
+        (PRETRAINING.replace("tokens = 5e9", "tokens = 0"), ["programmes[1]: steps of 'pretraining' must be"]),
+        (PRETRAINING.replace("seq_len", "seqlen"), ["no key 'seqlen' in programmes[1].job. Did you mean 'seq_len'?"]),
+        (PRETRAINING.replace("n_gpus = 64", ""), ["programmes[1].job has no n_gpus; add it"]),
+        (PRETRAINING.replace("llama-3-8b", "lama-3-8b"), ["programmes[1].job: ", "Did you mean 'llama-3-8b'?"]),
+        (PRETRAINING.replace("llama-3-8b", "no.json"), ["programmes[1].job: ", "no.json"]),
+        (PRETRAINING.replace("H100", "H10O"), ["programmes[1].job: ", "Did you mean"]),
+        (
+            PRETRAINING + "parallel = { tensr = 8 }",
+            ["no key 'tensr' in programmes[1].job.parallel. Did you mean 'tensor'?"],
+        ),
+        (PRETRAINING + "parallel = { sharding = 'zero9' }", ["programmes[1].job.parallel: sharding='zero9"]),
+        (PRETRAINING + "parallel = { sequence = 1 }", ["job.parallel.sequence must be true or false; got '1'"]),
+        (PRETRAINING + "lora = { bits = 3 }", ["programmes[1].job.lora: bits of frozen weights are 16, 8 or 4"]),
+        (PRETRAINING + "checkpointing = 'some'", ["programmes[1].job: checkpointing='some'"]),
         (
             "tz='UTC'\n[[programmes]]\nname='x'\nruns=1\nstart=2026-08-01\nend=2026-07-01\nhours=1\ngpus=1",
             ["programmes[1]", "before it starts"],

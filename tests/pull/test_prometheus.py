@@ -316,6 +316,11 @@ def test_idle_hours(store):
     assert table["gpu_hours"].sum() == held["y"].sum()
     assert (table["under_5"] <= table["under_20"]).all()
     assert (table["under_50"] <= table["measured"]).all()
+    by_type = idle_table(store, by="gpu_type").set_index("unique_id")["under_50"]
+    prices = {str(name): 1.0 + place for place, name in enumerate(by_type.index)}
+    assert len(prices) > 1
+    costs = idle_table(store, by="namespace", price=prices)["cost_under_50"]
+    assert costs.sum() == pytest.approx((by_type * pd.Series(prices)).sum())
 
 
 def parts_of_gpus(resource: str, units: int, cards: int, replicas: str) -> dict[str, list]:

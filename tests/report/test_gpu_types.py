@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import re
+from dataclasses import replace
+
+import jsonschema
 import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.planning.capacity.required import SHARES
-from gpudemand.report.page.sentences import dates
+from gpudemand.report.page.sentences import dates, lead_time
 from gpudemand.report.page.summary import gpu_types_sentence
-from gpudemand.stages.gpu_types import ALL, check_installed, gpu_type_numbers, plan_gpu_types
+from gpudemand.stages.gpu_types import ALL, check_pools, gpu_type_numbers, plan_gpu_types
 from gpudemand.stages.requirement import plan_requirement
 from gpudemand.stages.selection import select_and_forecast
-from gpudemand.stages.sources.settings import Settings, parse_installed
+from gpudemand.stages.sources.by_pool import parse_installed
+from gpudemand.stages.sources.settings import Settings
 from gpudemand.stages.sources.source import JobSource
 from gpudemand.stages.usage_tables import MEAN, compute_usage_tables
+from gpudemand.study import Study, build_report
 from tests.report.conftest import make_log, renamed
+from tests.report.test_earlier import SCHEMA
 
 REQUIRED = [f"required_{share}" for share in SHARES]
 
@@ -84,7 +92,7 @@ def test_shortfall_is_by_type_where_installed_is(log, selected):
 
 def test_retired_and_unused_types_are_listed(log, selected):
     installed = {"A100": 0, "H100": 1000.0, "B200": 32.0}
-    check_installed(JobSource.of(log, Settings(installed=installed)))
+    check_pools(JobSource.of(log, Settings(installed=installed)))
     types, _ = plan(log, selected, installed=installed)
     table = types.table.set_index("gpu_type")
     assert table.index.tolist() == [ALL, "H100", "A100", "B200"]
@@ -92,6 +100,23 @@ def test_retired_and_unused_types_are_listed(log, selected):
     assert table.loc["A100", "first_crossing"] == selected.forecast["ds"].min()
     assert table.loc["B200", ["installed", "required", "shortfall"]].tolist() == [32, 0, 0]
     assert table["installed"].iloc[1:].sum() == table.loc[ALL, "installed"] == 1032
+
+
+def test_an_account_is_a_group():
+    assert Settings(by="account") == Settings(by="group")
+
+
+def test_a_type_may_change_in_time(log, selected):
+    ds = selected.forecast["ds"].drop_duplicates().sort_values()
+    later = pd.Series([5.0, 1000.0], [ds.iloc[0] - pd.Timedelta("1D"), ds.iloc[3]])
+    types, requirement = plan(log, selected, installed={"A100": 1000.0, "H100": later})
+    table = types.table.set_index("gpu_type")
+    assert requirement.envelope()["installed"].tolist() == [1005.0] * 3 + [2000.0] * 4
+    assert table["installed"].to_dict() == {ALL: 1005, "H100": 5, "A100": 1000}
+    required = types.by_bin[types.by_bin["gpu_type"] == "H100"]["required"]
+    assert table.loc["H100", "shortfall"] == required.iloc[:3].max() - 5
+    assert table.loc["H100", "first_crossing"] == ds.iloc[0]
+    assert table.loc["A100", "shortfall"] == 0
 
 
 def test_installed_of_a_type_defaults_to_its_maximum_held(log, selected):
@@ -113,10 +138,10 @@ def test_shortfall_of_a_type_is_missing_where_only_the_sum_is_installed(log, sel
 
 
 def test_a_missing_or_misspelt_type_is_named(log):
-    with pytest.raises(InputError, match="installed has no number for 'H100'"):
-        check_installed(JobSource.of(log, Settings(installed={"A100": 5})))
+    with pytest.raises(InputError, match="installed has no value for 'H100'"):
+        check_pools(JobSource.of(log, Settings(installed={"A100": 5})))
     with pytest.raises(InputError, match="'A100'"):
-        check_installed(JobSource.of(log, Settings(installed={"A10O": 5, "H100": 5})))
+        check_pools(JobSource.of(log, Settings(installed={"A10O": 5, "H100": 5})))
     with pytest.raises(InputError, match=r"installed\['A100'\] must be a number of at least 0"):
         Settings(installed=parse_installed("A100=-3,H100=1"))
     with pytest.raises(InputError, match="write 96, or A100=64,H100=32"):
@@ -126,3 +151,79 @@ def test_a_missing_or_misspelt_type_is_named(log):
 def test_one_type_is_one_pool(log, selected):
     with pytest.raises(InputError, match="the plan is for one pool"):
         plan(renamed(log, gpu_type="H100"), selected)
+
+
+def test_each_type_has_its_lead_time_and_the_whole_the_longest(log, selected):
+    leads = {"A100": "5D", "H100": "20W"}
+    settings = Settings(horizon=7, lead_time=leads, installed={"A100": 5.0, "H100": 5.0})
+    requirement = plan_requirement(selected.forecast, 80.0, settings)
+    types = plan_gpu_types(JobSource.of(log, settings), selected, None, requirement, settings)
+    table = types.table.set_index("gpu_type")
+    ahead = (table["first_crossing"] - table["order_by"]) / pd.Timedelta("1D")
+    assert ahead.to_dict() == table["lead_time_days"].to_dict() == {ALL: 140, "H100": 140, "A100": 5}
+    later = types.table.assign(
+        first_crossing=[*types.table["first_crossing"][:-1], pd.Timestamp("2026-01-01", tz="UTC")]
+    )
+    numbers = gpu_type_numbers(replace(types, table=later))
+    assert (numbers["first_short_type"], numbers["type_lead_time"]) == ("H100", "140D"), "its order is due first"
+    pool = {"lead_time": "140D", "order_by": None}
+    assert (
+        lead_time({**pool, "first_short_type": "A100", "type_order_by": "2026-03-02", "type_lead_time": "5D"}) == "5D"
+    )
+    assert lead_time({**pool, "first_short_type": None, "type_order_by": None, "type_lead_time": None}) == "140D"
+
+
+def test_a_lead_time_or_price_that_a_type_lacks_is_named(log):
+    for wrong, message in (
+        ({"lead_time": {"A100": "5D", "H10O": "9D"}}, "lead_time has no value for 'H100'. Did you mean 'H10O'?"),
+        (
+            {"prices": {"H100": (1.0, 2.0)}},
+            "prices has no value for 'A100'. Did you mean 'H100'? It needs one for each",
+        ),
+    ):
+        with pytest.raises(InputError, match=re.escape(message)):
+            check_pools(JobSource.of(log, Settings(**wrong)))
+    for wrong, message in (
+        ({"lead_time": {}}, "lead_time names no GPU type"),
+        ({"lead_time": {"A100": "soon"}}, "'soon' is not a length of time"),
+        ({"prices": {"A100": (3.0, 2.0)}}, "prices\\['A100'\\]: the reserved price 3 exceeds"),
+        ({"prices": {"A100": 3.0}}, "prices\\['A100'\\] must be two numbers"),
+    ):
+        with pytest.raises(InputError, match=message):
+            Settings(**wrong)
+
+
+def test_costs_of_types_are_at_their_prices_and_add_up(log, quick):
+    prices = {"A100": (1.0, 2.0), "H100": (3.0, 4.0)}
+    options = {"horizon": 14, "installed": {"A100": 5.0, "H100": 5.0}, "by": "gpu_type"}
+    chain = Study(log, prices=prices, **options)._chain
+    costs = chain.costs.set_index("gpu_type")
+    assert costs.index.tolist() == ["H100", "A100", "all"]
+    assert costs.loc["A100", "break_even_share"] == 0.5
+    assert costs.loc["H100", "break_even_share"] == 0.75
+    assert costs.loc["all", "cost"] == pytest.approx(costs["cost"].iloc[:2].sum())
+    assert (costs["cost"] <= costs[["cost_reserved", "cost_on_demand"]].min(axis=1)).all()
+    hours = chain.source.gpu_hours("gpu_type")
+    mean = tuple(
+        (prices["A100"][side] * hours["A100"] + prices["H100"][side] * hours["H100"]) / hours.sum() for side in (0, 1)
+    )
+    assert chain.orders["cost"].tolist() == pytest.approx(Study(log, prices=mean, **options).orders["cost"].tolist())
+
+
+def test_a_log_of_one_type_is_paid_for_at_its_price(log, quick):
+    one = log[log["gpu_type"] == "H100"].assign(user="ada")
+    by_type = Study(one, horizon=7, prices={"H100": (3.0, 4.0), "B200": (5.0, 6.0)})._chain.costs
+    pd.testing.assert_frame_equal(by_type, Study(one, horizon=7, prices=(3.0, 4.0))._chain.costs)
+
+
+def test_a_report_by_type_states_lead_times_and_prices(log, quick, tmp_path):
+    leads, prices = {"A100": "5D", "H100": "20W"}, {"A100": (1.0, 2.0), "H100": (3.0, 4.0)}
+    index = build_report(log, tmp_path, horizon=14, installed={"A100": 5, "H100": 5}, lead_time=leads, prices=prices)
+    html = index.read_text(encoding="utf-8")
+    assert "Lead times: A100 5 days, H100 140 days; of all as one pool the longest." in html
+    assert "At 1.0 (A100), 3.0 (H100) for a reserved and 2.0 (A100), 4.0 (H100) for an on-demand GPU-hour" in html
+    numbers = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    jsonschema.validate(numbers, SCHEMA, cls=jsonschema.Draft202012Validator)
+    assert numbers["settings"]["lead_time"] == leads
+    assert numbers["settings"]["prices"] == {"A100": [1, 2], "H100": [3, 4]}
+    assert numbers["headline"]["lead_time"] == "20W"

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand.stages.chain import Chain
-from gpudemand.stages.sources.settings import Installed
+from gpudemand.stages.sources.by_pool import Installed, Prices
 
 _SAME = ("by", "freq", "horizon", "tz", "lead_time", "wait", "wait_share", "service_level", "target_utilization")
 
@@ -32,7 +32,7 @@ def settings_of(chain: Chain) -> dict[str, Any]:
         "demand": chain.source.demand,
         "cluster": None if settings.clusters is None else list(settings.clusters),
         "installed": _installed(settings.installed),
-        "prices": None if settings.prices is None else [float(price) for price in settings.prices],
+        "prices": _prices(settings.prices),
         "programmes": [programme.name for programme in chain.programmes],
     }
 
@@ -55,4 +55,12 @@ def plain(value: Any) -> Any:
 def _installed(installed: Installed) -> Any:
     if isinstance(installed, pd.Series):
         return {pd.Timestamp(str(time)).isoformat(): float(count) for time, count in installed.items()}
+    if isinstance(installed, Mapping):
+        return {str(name): _installed(count) for name, count in installed.items()}
     return plain(installed)
+
+
+def _prices(prices: Prices) -> Any:
+    if isinstance(prices, Mapping):
+        return {str(name): _prices(pair) for name, pair in prices.items()}
+    return None if prices is None else [float(price) for price in prices]

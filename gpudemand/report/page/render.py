@@ -63,7 +63,7 @@ _SHOWN: dict[str, tuple[str, ...] | None] = {
     "risk": None,
     "gpu_type_plans": ("gpu_type", "installed", *_POOL),
     "cluster_plans": ("cluster", "installed", *_POOL),
-    "purchase_mix": ("break_even_share", "reserve", "on_demand_gpu_hours", "cost", "cost_reserved", "cost_on_demand"),
+    "purchase_mix": None,
     "orders": None,
     "wait_plan": ("gpus", "share_in_time", "p_met", "mean_wait_s", "mean_wait_s-hi-80", "saved_hours"),
     "drivers": None,
@@ -111,8 +111,10 @@ def render(
         top=_top_ten(tables["concentration"]),
         figures={name: Markup(drawing.element(name)) for name, drawing in figures.items()},
         prices=settings.prices,
+        lead_time=settings.lead_time,
         by=_BY_NOUNS[settings.by],
         unit=chain.source.unit,
+        demand="wanted" if chain.source.demand == "wanted" else "held",
         bin=bin_name(settings.freq),
         files=sorted(tables),
         **_texts(chain, tables, earlier),
@@ -134,7 +136,9 @@ def _texts(chain: Chain, tables: dict[str, pd.DataFrame], earlier: EarlierReport
         "part": "" if parts is None else parts.by.replace("gpu_type", "GPU type"),
         "part_model": "" if parts is None else parts.model,
         "idle": sentences.idle(attempt("idle", lambda: chain.idle)),
-        "wanted": sentences.wanted(tables["wanted"], chain.settings.freq) if "wanted" in tables else "",
+        "wanted": sentences.wanted(tables["wanted"], chain.settings.freq, jobs=numbers["jobs"] is not None)
+        if "wanted" in tables
+        else "",
     }
 
 

@@ -9,6 +9,7 @@ import pandas as pd
 
 from gpudemand.planning.capacity.required import SHORT_SHARE
 from gpudemand.report.page.formats import format_date, format_days, format_level, format_share, truncate
+from gpudemand.stages.sources.by_pool import LeadTime, Prices
 from gpudemand.units import SECONDS_PER_HOUR, format_count, format_seconds, parse_duration
 from gpudemand.usage.bins import bin_name
 
@@ -54,7 +55,13 @@ def dates(numbers: dict[str, Any]) -> str:
     name, order = first_order(numbers)
     if name is not None:
         crossing += f"{truncate(name)} alone runs short earlier, on {format_date(numbers['type_first_crossing'])}; "
-    return crossing + _order_by(numbers, order)
+    return crossing + _order_by(numbers, order, lead_time(numbers))
+
+
+def lead_time(numbers: dict[str, Any]) -> str:
+    """Lead time of the GPU type that is to be ordered first, or else of all types."""
+    of_type = first_order(numbers)[0] is not None and numbers.get("type_lead_time")
+    return str(of_type or numbers["lead_time"])
 
 
 def first_order(numbers: dict[str, Any]) -> tuple[str | None, str | None]:
@@ -88,8 +95,8 @@ def waits(row: pd.Series) -> str:
     )
 
 
-def wanted(table: pd.DataFrame, freq: str) -> str:
-    """GPUs held and wanted in the last four weeks, from the table ``wanted``.
+def wanted(table: pd.DataFrame, freq: str, *, jobs: bool = True) -> str:
+    """GPUs held and wanted in the last four weeks, of jobs or of pods, from the table ``wanted``.
 
     Examples
     --------
@@ -99,10 +106,10 @@ def wanted(table: pd.DataFrame, freq: str) -> str:
     """
     last = table[table["ds"] > table["ds"].iloc[-1] - pd.Timedelta("28D")]
     held, more = format_count(last["held"].mean()), format_count(last["wanted"].mean())
-    return (
-        f"In the last {format_count(len(last))} {bin_name(freq)}s a mean of {held} GPUs was held; it would have been "
-        f"{more} with room for each job at its submission."
-    )
+    text = f"In the last {format_count(len(last))} {bin_name(freq)}s a mean of {held} GPUs was held; it would have been"
+    if jobs:
+        return f"{text} {more} with room for each job at its submission."
+    return f"{text} {more} with those that pods waited for at the same time."
 
 
 def idle(tables: Mapping[str, pd.DataFrame] | None) -> str:
@@ -125,10 +132,23 @@ def idle(tables: Mapping[str, pd.DataFrame] | None) -> str:
     )
 
 
-def _order_by(numbers: dict[str, Any], order: str | None) -> str:
-    lead = f"with a lead time of {format_days(numbers['lead_time'])}"
+def prices(given: Prices, side: int) -> str:
+    """Price of a GPU-hour, reserved (0) or on demand (1), of all or by name.
+
+    Examples
+    --------
+    >>> prices((1.2, 3.0), 0), prices({"A100": (1.2, 3.0), "H100": (2, 5.0)}, 1)
+    ('1.2', '3.0 (A100), 5.0 (H100)')
+    """
+    if isinstance(given, Mapping):
+        return ", ".join(f"{pair[side]} ({truncate(name)})" for name, pair in given.items())
+    return "" if given is None else str(given[side])
+
+
+def _order_by(numbers: dict[str, Any], order: str | None, lead_time: str) -> str:
+    lead = f"with a lead time of {format_days(lead_time)}"
     if is_due(numbers, order):
-        there = pd.Timestamp(numbers["log_end"]) + parse_duration(numbers["lead_time"])
+        there = pd.Timestamp(numbers["log_end"]) + parse_duration(lead_time)
         return f"{lead}, GPUs ordered as the log ends are there on {format_date(there)}: order now."
     return f"{lead}, order by {format_date(order)}."
 
@@ -149,7 +169,7 @@ def _no_crossing(numbers: dict[str, Any], given: str) -> str:
     return (
         f"As one pool, required GPUs do not exceed the {given} within the horizon, {level}; by {pool}, "
         f"{truncate(name)} runs short from {format_date(numbers['type_first_crossing'])}; "
-        f"{_order_by(numbers, numbers['type_order_by'])}"
+        f"{_order_by(numbers, numbers['type_order_by'], lead_time(numbers))}"
     )
 
 
@@ -171,17 +191,20 @@ def basis(numbers: dict[str, Any]) -> str:
     )
 
 
-def gpu_types_note(numbers: dict[str, Any]) -> str:
+def gpu_types_note(numbers: dict[str, Any], lead_time: LeadTime) -> str:
     """Assumptions of the plan by GPU type."""
+    by_name = lead_time.items() if isinstance(lead_time, Mapping) else ()
+    leads = ", ".join(f"{truncate(name)} {format_days(lead)}" for name, lead in by_name)
+    of_all = f" Lead times: {leads}; of all as one pool the longest." if leads else ""
     installed = {
         "log": "the maximum of GPUs of each type held at once in the log",
         "given": "as given; a dash where no number was given for the type",
-        "pulled": "allocatable on the nodes; a dash, as only their sum over time is known",
+        "pulled": "allocatable on the nodes; a dash where the types of the nodes are not known",
     }[numbers["installed_from"]]
     return (
         "Jobs do not move between types: each type is a pool with its own reserve, so the types require at least as "
         "many GPUs as one pool. Forecasts of the means sum to that of the total. "
-        f"Installed: {installed}. Shortfall and dates: at {format_level(numbers['service_level'])}."
+        f"Installed: {installed}. Shortfall and dates: at {format_level(numbers['service_level'])}.{of_all}"
     )
 
 

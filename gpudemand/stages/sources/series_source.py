@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -15,11 +15,12 @@ from gpudemand.forecast.base.panel import infer_freq, mean_step
 from gpudemand.jobs.schema import COLUMNS
 from gpudemand.jobs.table import as_jobs
 from gpudemand.jobs.time_parser import parse_timestamp
+from gpudemand.stages.sources.by_pool import Installed, reserved_price
 from gpudemand.stages.sources.settings import BY, Settings
 from gpudemand.stages.sources.source import Key
 from gpudemand.usage.bins import bin_edges, parse_freq
 from gpudemand.usage.idle import idle_table
-from gpudemand.usage.pulled import binned_means, gaps_between
+from gpudemand.usage.pulled import binned_means, gaps_between, pulled_usage, tells_pending
 from gpudemand.usage.series import to_long
 
 _HOUR = pd.Timedelta("1h")
@@ -34,7 +35,8 @@ def is_usage(table: pd.DataFrame) -> bool:
 class SeriesSource:
     """GPUs held over time, by whom, where jobs are not known.
 
-    Waits, sizes and run times of jobs, the GPUs that they wanted, and peaks within a sample raise an `InputError`.
+    Waits, sizes and run times of jobs, and peaks within a sample raise an `InputError`. GPUs wanted are those held and
+    those that pods waited for at the same time, where both were pulled.
 
     Parameters
     ----------
@@ -45,6 +47,8 @@ class SeriesSource:
     step : Timedelta
     settings : Settings
     attrs : mapping
+    wanted : DataFrame, shape (n_times, n_series), optional
+        GPUs held and waited for, at the times of `wide`, also of those who held none; None where it is not known.
 
     Examples
     --------
@@ -60,6 +64,7 @@ class SeriesSource:
     step: pd.Timedelta
     settings: Settings
     attrs: Mapping[str, object]
+    wanted: pd.DataFrame | None = None
 
     @classmethod
     def of(cls, usage: object, settings: Settings, tz: str | None = None) -> SeriesSource:
@@ -81,11 +86,13 @@ class SeriesSource:
         end = wide.index[-1] + step
         until = end if settings.until is None else min(parse_timestamp(settings.until, zone, "until"), end)
         by = settings.by if settings.by == "total" or settings.by in keys else keys[0]
-        known = _with_installed(replace(settings, tz=zone, until=until, by=by), attrs)
         wide = wide[wide.index < until]
         if wide.empty or not wide.max(axis=None) > 0:
             raise InputError("no series of this usage holds a GPU in the period; nothing to forecast.")
-        return cls(wide, keys, step, known, attrs)
+        source = cls(
+            wide, keys, step, replace(settings, tz=zone, until=until, by=by), attrs, _wanted(wide, keys, attrs)
+        )
+        return replace(source, settings=_with_installed(source.settings, attrs, {*source.names("gpu_type")}))
 
     @property
     def unit(self) -> str:
@@ -95,9 +102,7 @@ class SeriesSource:
     @property
     def jobs(self) -> pd.DataFrame:
         """Refused."""
-        raise InputError(
-            "this is usage over time and no jobs, so waits, GPUs wanted, and sizes and run times of jobs are not known."
-        )
+        raise InputError("this is usage over time and no jobs, so waits, sizes and run times of jobs are not known.")
 
     @property
     def begin(self) -> pd.Timestamp:
@@ -106,36 +111,43 @@ class SeriesSource:
 
     @property
     def demand(self) -> str:
-        """``gpus``: only held ones are known."""
-        return "gpus"
+        """``wanted`` where pods that waited were pulled, or else ``gpus``: only held ones are known."""
+        return "gpus" if self.wanted is None else "wanted"
 
     @cached_property
     def _parts(self) -> pd.DataFrame:
         """Names of each series, a column per key."""
-        names = self.wide.columns.to_series().astype(str)
+        columns = self.wide.columns if self.wanted is None else self.wanted.columns
+        names = columns.to_series().astype(str)
         if len(self.keys) == 1:
             return names.to_frame(self.unit)
         parts = names.str.split("/", n=len(self.keys) - 1, expand=True).set_axis(self.keys, axis=1)
         return parts.replace("%2F", "/", regex=True)
 
-    def _by_key(self, by: Key) -> pd.DataFrame:
+    def _by_key(self, by: Key, value: str = "gpus") -> pd.DataFrame:
         """Samples summed by name; unknown where a part of the sum is."""
+        wide = self.wide
+        if value == "wanted":
+            if self.wanted is None:
+                raise InputError("this is usage of GPUs held and no jobs, so the GPUs wanted are not known.")
+            wide = self.wanted
         if by is None or by == "total":
-            return self.wide.sum(axis=1, skipna=False).to_frame("total")
+            return wide.sum(axis=1, skipna=False).to_frame("total")
         if isinstance(by, str) and by not in self.keys:
             raise InputError(f"this usage is by {' and '.join(self.keys)}, so it cannot be split by {by}.")
-        names = self._parts[by] if isinstance(by, str) else self._parts[self.unit].map(by)
-        known = self.wide.T.groupby(names.to_numpy())
+        parts = self._parts.loc[wide.columns]
+        names = parts[by] if isinstance(by, str) else parts[self.unit].map(by)
+        known = wide.T.groupby(names.to_numpy())
         return known.sum(min_count=1).where(known.count().eq(known.size(), axis=0)).T
 
     def names(self, by: str) -> list[str]:
         """Names of a key; none of another one, or where it is not known."""
-        return sorted({*self._parts[by]} - {"unknown"}) if by in self.keys else []
+        return sorted({*self._parts.loc[self.wide.columns, by]} - {"unknown"}) if by in self.keys else []
 
     def usage(self, by: Key, freq: str, value: str, *, partial: bool = False) -> pd.DataFrame:
         """Mean GPUs (``gpus``), ``gpu_hours`` at that mean, or the largest sample (``gpus_peak``) of each bin."""
         start = pd.Timestamp("2001-01-01")
-        width, samples = start + parse_freq(freq) - start, self._by_key(by)
+        width, samples = start + parse_freq(freq) - start, self._by_key(by, value)
         if width < self.step or (value == "gpus_peak" and width < 2 * self.step):
             what = f"in bins of {freq}" if width < self.step else f"at most within bins of {freq}"
             raise InputError(f"usage is known as means over {_words(self.step)}, so it is not known {what}.")
@@ -179,8 +191,7 @@ class SeriesSource:
         """Of the samples of the store that the usage was read from."""
         if "store" not in self.attrs:
             raise InputError("this usage is only that of GPUs held, so what is idle is not known.")
-        prices = self.settings.prices
-        price = None if prices is None else prices[0]
+        price = reserved_price(self.settings.prices)
         return idle_table(str(self.attrs["store"]), by, price=price, until=pd.Timestamp(str(self.settings.until)))
 
     def workload(self, since: pd.Timestamp) -> pd.DataFrame:
@@ -207,13 +218,30 @@ def _samples(table: pd.DataFrame) -> pd.DataFrame:
     return samples[wide.notna().any(axis=1)].rename_axis(index=None, columns=None)
 
 
-def _with_installed(settings: Settings, attrs: Mapping[str, object]) -> Settings:
-    """The settings with GPUs installed as they were pulled, where none are given."""
-    pulled = attrs.get("installed")
+def _wanted(wide: pd.DataFrame, keys: tuple[str, ...], attrs: Mapping[str, object]) -> pd.DataFrame | None:
+    """GPUs held and those of pods that waited, where the usage is what a store has of held ones."""
+    if "store" not in attrs or attrs.get("measure") != "held" or not tells_pending(str(attrs["store"])):
+        return None
+    found = pulled_usage(str(attrs["store"]), "pending", "/".join(keys), tz=wide.index.tz)
+    pending = found.pivot(index="ds", columns="unique_id", values="y")
+    every = [*wide.columns, *pending.columns.difference(wide.columns)]
+    pending = pending.reindex(wide.index, columns=every, fill_value=0.0)
+    return wide.reindex(columns=every).fillna(dict.fromkeys(every[wide.shape[1] :], 0.0)).add(pending)
+
+
+def _with_installed(settings: Settings, attrs: Mapping[str, object], types: Set[str]) -> Settings:
+    """The settings with GPUs installed as they were pulled, where none are given: by type, if that of each is known."""
+    pulled, by_type = attrs.get("installed"), attrs.get("installed_by_type")
     if settings.installed is not None or not isinstance(pulled, Mapping) or not pulled:
         return settings
-    steps = pd.Series(np.array(list(pulled.values()), dtype=float), index=pd.to_datetime(list(pulled), utc=True))
-    return replace(settings, installed=steps, installed_from="pulled")
+    installed: Installed = _steps(pulled)
+    if isinstance(by_type, Mapping) and types and settings.pool == "gpu_type" and types <= set(by_type):
+        installed = {name: _steps(gpus) for name, gpus in by_type.items()}
+    return replace(settings, installed=installed, installed_from="pulled")
+
+
+def _steps(pulled: Mapping[str, float]) -> pd.Series:
+    return pd.Series(np.array(list(pulled.values()), dtype=float), index=pd.to_datetime(list(pulled), utc=True))
 
 
 def _words(step: pd.Timedelta) -> str:

@@ -13,6 +13,7 @@ from gpudemand._typing import STRING
 from gpudemand.jobs.as_of import checked_as_of
 from gpudemand.jobs.schema import FINISHED
 from gpudemand.jobs.time_parser import parse_timestamp
+from gpudemand.stages.sources.by_pool import reserved_price
 from gpudemand.stages.sources.settings import Settings
 from gpudemand.usage.bins import bin_edges
 from gpudemand.usage.idle import checked_idle_table
@@ -222,8 +223,7 @@ class JobSource:
 
     def idle(self, by: str) -> pd.DataFrame:
         """Of jobs that ended, where the log tells their utilization."""
-        prices = self.settings.prices
-        return checked_idle_table(self.jobs, by, None if prices is None else prices[0])
+        return checked_idle_table(self.jobs, by, reserved_price(self.settings.prices), self.settings.pool)
 
     def workload(self, since: pd.Timestamp) -> pd.DataFrame:
         """The jobs that were submitted since."""

@@ -1,0 +1,178 @@
+"""Parameters of a study that may be stated once, or by the name of each pool: GPUs installed, lead times and prices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias, TypeVar
+
+import pandas as pd
+
+from gpudemand._validation import InputError, check_number, nearest, shorten
+from gpudemand.planning.capacity.inputs import check_lead_time, check_steps
+from gpudemand.units import parse_duration
+
+#: GPUs installed, or a Series whose index are the times from which on there are so many: of all types, or by type.
+Installed: TypeAlias = float | Mapping[str, float | pd.Series] | pd.Series | None
+#: From an order to the first use: of all types, or by type.
+LeadTime: TypeAlias = str | Mapping[str, str]
+#: Of a GPU-hour, reserved and on demand.
+PricePair: TypeAlias = tuple[float, float]
+Prices: TypeAlias = PricePair | Mapping[str, PricePair] | None
+#: What a pool is.
+NOUNS = {"gpu_type": "GPU type", "cluster": "cluster"}
+_T = TypeVar("_T")
+
+
+def parse_installed(text: str) -> float | dict[str, float]:
+    """Parse the option ``--installed``: one number, or one number per GPU type.
+
+    Examples
+    --------
+    >>> parse_installed("96"), parse_installed("A100=64,H100=32")
+    (96.0, {'A100': 64.0, 'H100': 32.0})
+    """
+    try:
+        if "=" not in text:
+            return float(text)
+        pairs = [pair.rsplit("=", 1) for pair in text.split(",")]
+        counts = {name.strip(): float(count) for name, count in pairs}
+    except ValueError as error:
+        raise InputError(
+            f"installed={shorten(text)!r} is no number of GPUs; write 96, or A100=64,H100=32 by type."
+        ) from error
+    if len(counts) < len(pairs):
+        raise InputError(f"installed={shorten(text)!r} names a GPU type twice; give one number for each.")
+    return counts
+
+
+def of_pool(value: _T | Mapping[str, _T], name: str, otherwise: _T) -> _T:
+    """Value of one pool; another one where there is a value by name and none of this.
+
+    Examples
+    --------
+    >>> of_pool("90D", "A100", "7D"), of_pool({"A100": "60D"}, "A100", "7D"), of_pool({"A100": "60D"}, "H100", "7D")
+    ('90D', '60D', '7D')
+    """
+    return value.get(name, otherwise) if isinstance(value, Mapping) else value
+
+
+def longest(lead_time: LeadTime) -> str:
+    """Return the lead time of all as one pool: the longest, as an order may be of that type.
+
+    Examples
+    --------
+    >>> longest("90D"), longest({"A100": "60D", "H100": "20W"})
+    ('90D', '20W')
+    """
+    return max(lead_time.values(), key=parse_duration) if isinstance(lead_time, Mapping) else lead_time
+
+
+def reserved_price(prices: Prices) -> float | dict[str, float] | None:
+    """Price of a reserved GPU-hour, of all or by name."""
+    if isinstance(prices, Mapping):
+        return {name: pair[0] for name, pair in prices.items()}
+    return None if prices is None else prices[0]
+
+
+def mean_prices(prices: Prices, gpu_hours: Callable[[], pd.Series]) -> PricePair | None:
+    """Prices of all as one pool: the means by the GPU-hours of each name.
+
+    Examples
+    --------
+    >>> mean_prices({"A100": (1.0, 2.0), "H100": (4.0, 8.0)}, lambda: pd.Series({"A100": 20.0, "H100": 10.0}))
+    (2.0, 4.0)
+    """
+    if not isinstance(prices, Mapping):
+        return prices
+    hours = gpu_hours()
+    weights = hours[hours.index.isin(prices)]
+    reserved, on_demand = (sum(prices[name][side] * hours for name, hours in weights.items()) for side in (0, 1))
+    return float(reserved / weights.sum()), float(on_demand / weights.sum())
+
+
+def check_names(parameter: str, value: object, names: list[str], pool: str) -> None:
+    """Check that a value by name covers every pool of the log.
+
+    Raises
+    ------
+    InputError
+        If one is missing; names it, and the nearest that was given.
+    """
+    missing = [name for name in names if name not in value] if isinstance(value, Mapping) else []
+    if missing:
+        assert isinstance(value, Mapping)
+        retired = ", 0 for a retired one" if parameter == "installed" else ""
+        raise InputError(
+            f"{parameter} has no value for {missing[0]!r}.{nearest(missing[0], value)} "
+            f"It needs one for each {NOUNS[pool]} in the log{retired}."
+        )
+
+
+def check_installed(installed: Installed) -> None:
+    """Check the numbers of GPUs."""
+    if isinstance(installed, pd.Series):
+        check_steps("installed", installed)
+    elif isinstance(installed, Mapping):
+        for name, count in _items("installed", installed):
+            _check_count(f"installed[{name!r}]", count)
+        most = pd.Series(total_installed(installed)).max()
+        check_number("installed, summed over types,", most, 0, open_low=True)
+    elif installed is not None:
+        check_number("installed", installed, 0, open_low=True)
+
+
+def _check_count(place: str, count: object) -> None:
+    if isinstance(count, pd.Series):
+        check_steps(place, count)
+    else:
+        check_number(place, count, 0)
+
+
+def total_installed(installed: Installed) -> float | pd.Series | None:
+    """GPUs installed, summed over types; a Series where some of them are.
+
+    Examples
+    --------
+    >>> steps = pd.Series([8.0, 16.0], pd.to_datetime(["2026-01-01", "2026-07-01"], utc=True))
+    >>> total_installed({"A100": 64, "H100": 32}), total_installed({"A100": 64, "H100": steps}).tolist()
+    (96.0, [72.0, 80.0])
+    """
+    if not isinstance(installed, Mapping):
+        return installed if installed is None or isinstance(installed, pd.Series) else float(installed)
+    steps = [check_steps("installed", count) for count in installed.values() if isinstance(count, pd.Series)]
+    rest = float(sum(count for count in installed.values() if not isinstance(count, pd.Series)))
+    # Before its first step, each has that of it.
+    return pd.concat(steps, axis=1, sort=True).ffill().bfill().sum(axis=1) + rest if steps else rest
+
+
+def check_lead_times(lead_time: LeadTime) -> None:
+    """Check that each is a length of time, and not negative."""
+    for lead in dict(_items("lead_time", lead_time)).values() if isinstance(lead_time, Mapping) else [lead_time]:
+        check_lead_time(lead)
+
+
+def check_prices(prices: object) -> None:
+    """Check that there are two prices, of each type or of all."""
+    if isinstance(prices, Mapping):
+        for name, pair in _items("prices", prices):
+            _check_pair(f"prices[{name!r}]", pair)
+    elif prices is not None:
+        _check_pair("prices", prices)
+
+
+def _items(parameter: str, value: Mapping[str, _T]) -> list[tuple[str, _T]]:
+    if not value:
+        raise InputError(f"{parameter} names no GPU type; give one value for all, or one for each type.")
+    return list(value.items())
+
+
+def _check_pair(place: str, pair: object) -> None:
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        raise InputError(f"{place} must be two numbers, (reserved, on_demand) per GPU-hour; got {shorten(pair)!r}.")
+    reserved = check_number(f"{place} (reserved)", pair[0], 0, open_low=True)
+    on_demand = check_number(f"{place} (on demand)", pair[1], 0, open_low=True)
+    if reserved > on_demand:
+        raise InputError(
+            f"{place}: the reserved price {reserved:g} exceeds the on-demand price {on_demand:g}; the reserved price "
+            "comes first."
+        )
