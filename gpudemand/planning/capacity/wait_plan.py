@@ -23,7 +23,8 @@ from gpudemand.planning.queue.futures import Future
 from gpudemand.units import format_count, format_seconds, parse_duration
 from gpudemand.usage.series import end_of_record
 
-#: GPUs of the curve, relative to the requirement.
+#: GPUs of the curve, relative to the requirement; at least those wanted in the median future, below which queues only
+#: grow, with waits as long as the simulation.
 _CURVE = (0.6, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.25)
 #: A node more or less than the requirement, whose chances the curve also tells.
 _STEP = 8
@@ -144,7 +145,9 @@ class _Settings:
         needed = gpus_needed(futures, self.target, self.policy)
         required = float(np.quantile(needed, self.service_level, method="higher"))
         near = [max(required - _STEP, 1.0), required + _STEP]
-        at = np.unique(np.ceil(np.r_[np.multiply(_CURVE, required), pool.installed, near]))
+        wanted = float(np.median([future.gpus_wanted() for future in futures])) / self.availability
+        curve_gpus = np.maximum(np.multiply(_CURVE, required), wanted)
+        at = np.unique(np.ceil(np.r_[curve_gpus, pool.installed, near]))
         places = np.arange(_CURVE_FUTURES) + np.random.default_rng(0).random(_CURVE_FUTURES)
         ranks = places * len(futures) / _CURVE_FUTURES
         by_level = sorted(futures, key=Future.gpus_wanted)
