@@ -52,7 +52,8 @@ def main() -> None:
         print(f"Target met in independent futures, service level 95 %\n{coverage}\n")
     _print_plans(selected, args.data)
     if "speed" in selected:
-        print(f"A million jobs, seconds\n{speed.plan_seconds(speed.million_jobs()).round(2)}")
+        print(f"A million jobs, seconds\n{speed.plan_seconds(speed.million_jobs()).round(2)}\n")
+        print(f"Reports, seconds of processor\n{speed.study_seconds().round(2)}")
 
 
 def _print_plans(selected: set[str], data: Path) -> None:

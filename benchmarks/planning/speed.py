@@ -1,17 +1,22 @@
-"""Run time of a plan and of a scenario from a million jobs."""
+"""Run time of a plan and of a scenario from a million jobs, and of whole studies with their reports."""
 
 from __future__ import annotations
 
+import resource
+import tempfile
 import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from gpudemand.cli.sample import sample_log
 from gpudemand.jobs.table import as_jobs
 from gpudemand.planning.capacity.plan import plan_capacity
 from gpudemand.planning.demand.job_demand import JobDemandModel
 from gpudemand.planning.scenarios.changes import Growth, RemoveGroup
 from gpudemand.planning.scenarios.what_if import WhatIf
+from gpudemand.study import build_report
 from gpudemand.usage.series import usage_series
 from gpudemand.widgets import what_if
 
@@ -47,6 +52,31 @@ def plan_seconds(jobs: pd.DataFrame) -> pd.DataFrame:
     times.append(_now())
     steps = ["usage", "demand model", "plan", "what-if, set-up", "scenario", "widget, set-up", "widget, update"]
     return pd.DataFrame(np.diff(times, axis=0), steps, ["CPU s", "wall s"])
+
+
+def study_seconds() -> pd.DataFrame:
+    """Seconds of processor by step of a report with a target for waits, after one that compiles, and the peak memory.
+
+    Of the bundled sample, and of a million jobs of 10,000 users.
+    """
+    sample = sample_log()
+    _report_seconds(sample)
+    columns = {"sample": _report_seconds(sample), "million": _report_seconds(million_jobs(n_users=10_000))}
+    return pd.DataFrame(columns)
+
+
+def _report_seconds(jobs: pd.DataFrame) -> pd.Series:
+    steps, times = ["reading settings"], [_now()[0]]
+
+    def begin(step: str) -> None:
+        steps.append(step)
+        times.append(_now()[0])
+
+    with tempfile.TemporaryDirectory() as folder:
+        build_report(jobs, Path(folder, "report"), wait="1h", progress=begin)
+    seconds = pd.Series(np.diff([*times, _now()[0]]), steps)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return pd.concat([seconds, pd.Series({"all": seconds.sum(), "peak GiB so far": peak})])
 
 
 def _now() -> tuple[float, float]:

@@ -78,6 +78,19 @@ def test_more_gpus_wait_less_and_save_less(planned):
     assert row["shortfall"] == max(row["required"] - 40, 0)
 
 
+@pytest.mark.parametrize("availability", [1.0, 0.5])
+def test_the_curve_begins_at_the_gpus_wanted_but_for_those_installed_and_a_node_less(availability):
+    submit = BEGIN + pd.to_timedelta(np.arange(0, 84 * 24 * 60, 15), unit="min")
+    frame = pd.DataFrame({"user": "ada", "submit": submit, "end": submit + pd.Timedelta("10h"), "gpus": 1.0})
+    log, forecast = as_jobs(frame, kind="synthetic"), forecast_of(40.0, 1.0)
+    plan = plan_waits(forecast, log, installed=30, availability=availability, n_futures=4)
+    assert plan.required < 45 / availability  # so .6 times the requirement would be too few
+    gpus = plan.to_frame()["gpus"].tolist()
+    asked = {30, plan.required - 8}
+    assert asked < set(gpus)
+    assert min(set(gpus) - asked) == pytest.approx(40 / availability, abs=1 / availability)
+
+
 def test_a_stricter_target_and_a_less_certain_forecast_need_more(planned):
     log, forecast, _ = planned
     few = {"installed": 40, "n_futures": 20}

@@ -167,14 +167,14 @@ class PastErrors:
         """
         shown = max(int(self._known.any(axis=(0, 1)).sum()), 1)
         found = np.zeros((len(shares), 1, self.errors.shape[2]))
-        adapted = [self._adapted(share) for share in shares]
+        adapted = self._adapted(np.asarray(shares, dtype=float))
         for part in np.array_split(np.arange(shown), min(shown, _PARTS)):
             sample = np.sort(self._scaled[:, :, part], axis=None)
             sample = sample[: np.count_nonzero(~np.isnan(sample))]
             size = self._effective_size(np.asarray(self._known[:, :, part].any(axis=2)), part[-1] + 1)
             for place, share in enumerate(adapted):
                 # Steps beyond the newest errors take the last quantile, which grows on with the horizon.
-                found[place, :, part[0] :] = _predictive_quantile(sample, size, share)
+                found[place, :, part[0] :] = _predictive_quantile(sample, size, float(share))
         return found * self.growth * self.volatility[:, -1:]
 
     @cached_property
@@ -182,20 +182,20 @@ class PastErrors:
         scale = self.volatility[:, :-1, None] * self.growth
         return np.divide(self.errors, scale, out=np.full_like(self.errors, np.nan), where=scale > 0)
 
-    def _adapted(self, share: float) -> float:
-        """Share at which the quantiles of earlier errors lay above `share` of the next ones, origin by origin."""
+    def _adapted(self, shares: FloatArray) -> FloatArray:
+        """Shares at which the quantiles of earlier errors lay above `shares` of the next ones, origin by origin."""
         scaled = self._scaled[:: max(len(self.errors) // _SAMPLE, 1)]
-        steps, known, now = np.arange(scaled.shape[2]), ~np.isnan(scaled), share
+        steps, known, now = np.arange(scaled.shape[2]), ~np.isnan(scaled), shares
         most = max(known.sum(axis=(0, 2)).max(), 1)
         for place in range(scaled.shape[1] // 3, scaled.shape[1]):
             past = known[:, :place] & (self.origins[:place, None] + steps < self.origins[place])
-            earlier, new = scaled[:, :place][past], scaled[:, place][known[:, place]]
+            earlier, new = scaled[:, :place][past], np.sort(scaled[:, place][known[:, place]])
             if earlier.size >= _MIN_PAST and new.size:
                 limit = np.quantile(earlier, now)
-                below = np.mean(new < limit) if share < 0.5 else np.mean(new <= limit)
+                below, up_to = (np.searchsorted(new, limit, side) / new.size for side in ("left", "right"))
                 # An origin counts as much as there are series that have begun.
-                now += _RATE * new.size / most * float(share - below)
-                now = float(np.clip(now, share / 4, 1 - (1 - share) / 4))
+                now = now + _RATE * new.size / most * (shares - np.where(shares < 0.5, below, up_to))
+                now = np.clip(now, shares / 4, 1 - (1 - shares) / 4)
         return now
 
     def _effective_size(self, known: BoolArray, span: int) -> float:

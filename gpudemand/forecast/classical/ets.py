@@ -1,24 +1,20 @@
-"""`ETS`: damped Holt-Winters smoothing by statsmodels, one series at a time."""
+"""`ETS`: damped Holt-Winters smoothing, one series at a time."""
 
 from __future__ import annotations
 
-import warnings
-from functools import lru_cache, partial
+from functools import partial
 
 import numpy as np
 
 from gpudemand import _parallel
-from gpudemand._linalg import one_thread
 from gpudemand._typing import FloatArray
 from gpudemand.forecast.base.forecaster import Forecaster, last_known
 from gpudemand.forecast.base.windows import begun, fill_missing
-
-#: Values that the initialization heuristic of statsmodels needs, besides two seasons.
-_MIN_VALUES = 10
+from gpudemand.forecast.classical.holt_winters import START, fit_and_forecast
 
 
 class ETS(Forecaster):
-    """Exponential smoothing with a damped trend and an additive season, fitted by statsmodels.
+    """Exponential smoothing with a damped trend and an additive season, fitted by least squares.
 
     Parameters
     ----------
@@ -32,8 +28,8 @@ class ETS(Forecaster):
 
     References
     ----------
-    Hyndman, Koehler, Ord, Snyder: Forecasting with Exponential Smoothing (2008); statsmodels'
-    ``ExponentialSmoothing`` does the estimation.
+    Hyndman, Koehler, Ord and Snyder, "Forecasting with Exponential Smoothing" (2008). The model is statsmodels'
+    ``ExponentialSmoothing`` with its heuristic initial state; the tests compare the two.
 
     Examples
     --------
@@ -63,28 +59,7 @@ class ETS(Forecaster):
 
 def _smooth(y: FloatArray, h: int, season: int) -> FloatArray:
     y = y[~np.isnan(y)]
-    if y.size < _MIN_VALUES or np.ptp(y) == 0:
+    if y.size < START or np.ptp(y) == 0:
         return np.repeat(last_known(y[None, :]) if y.size else np.zeros((1, 1)), h)
-    path = _holt_winters(y.tobytes(), h, season)
+    path = fit_and_forecast(y, h, season if y.size >= 2 * season + START else 1)
     return path if np.isfinite(path).all() else np.repeat(y[-1], h)
-
-
-@lru_cache(maxsize=1024)
-def _holt_winters(history: bytes, h: int, season: int) -> FloatArray:
-    """Fit statsmodels' exponential smoothing to the bytes of a history, which backtests often repeat."""
-    from statsmodels.tsa.holtwinters import ExponentialSmoothing
-
-    y = np.frombuffer(history)
-    seasonal = season > 1 and y.size >= 2 * season + _MIN_VALUES
-    model = ExponentialSmoothing(
-        y,
-        trend="add",
-        damped_trend=True,
-        seasonal="add" if seasonal else None,
-        seasonal_periods=season if seasonal else None,
-        initialization_method="heuristic",
-    )
-    with warnings.catch_warnings(), one_thread():
-        # A fit that stopped early is still a forecast; the backtest measures how good it is.
-        warnings.simplefilter("ignore")
-        return np.asarray(model.fit(use_brute=False).forecast(h), dtype=float)

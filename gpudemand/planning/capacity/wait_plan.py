@@ -22,11 +22,9 @@ from gpudemand.planning.queue.expected import with_expected_ends
 from gpudemand.units import format_count, format_seconds, parse_duration
 from gpudemand.usage.series import end_of_record
 
-#: So many points of the curve lead up to the requirement, from this share of it on, or from where the GPUs wanted leave
-#: none free: with fewer the queue only grows, and waits tell no more than the length of the simulation.
-_BELOW, _LOWEST = 5, 0.6
-#: Numbers of GPUs above the requirement, relative to it.
-_ABOVE = (1.05, 1.1, 1.25)
+#: GPUs of the curve, relative to the requirement; at least those wanted in the median future, below which queues only
+#: grow, with waits as long as the simulation.
+_CURVE = (0.6, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.25)
 #: A node more or less than the requirement, whose chances the curve also tells.
 _STEP = 8
 #: Futures behind the curve, one from each stratum of the GPUs wanted, which decide most of the waits: its quantiles are
@@ -146,9 +144,9 @@ class _Settings:
         needed = gpus_needed(futures, self.target, self.policy)
         required = float(np.quantile(needed, self.service_level, method="higher"))
         full = float(np.median(futures.levels)) / self.availability
-        below = np.linspace(min(max(_LOWEST * required, full), required), required, _BELOW)
         near = [max(required - _STEP, 1.0), required + _STEP]
-        at = np.unique(np.ceil(np.r_[below, np.multiply(_ABOVE, required), pool.installed, near]))
+        curve_gpus = np.maximum(np.multiply(_CURVE, required), full)
+        at = np.unique(np.ceil(np.r_[curve_gpus, pool.installed, near]))
         places = np.arange(_CURVE_FUTURES) + np.random.default_rng(0).random(_CURVE_FUTURES)
         ranks = np.unique((places * len(futures) / _CURVE_FUTURES).astype(int))
         curve = wait_curve(at, futures.take(np.argsort(futures.levels)[ranks]), self.target, self.policy)

@@ -151,7 +151,7 @@ def _end_job(state: _State) -> bool:
     return expected > end
 
 
-@compiled_in_place
+@inlined
 def _add_gpus(state: _State, free: FloatArray, job: int, sign: int) -> None:
     gpus, first, partly = state.jobs.gpus[job], state.first[job], state.partly[job]
     add_gpus(free, gpus, state.node_gpus, first, partly, state.following, sign)
@@ -172,7 +172,7 @@ def _arrive(state: _State, job: int) -> None:
         state.n_waiting[0] += 1
 
 
-@compiled_in_place
+@inlined
 def _start(state: _State, job: int, now: int, room: FloatArray) -> None:
     """Start a waiting job on nodes with `room`."""
     set_waiting(state.waiting, job, np.inf, NEVER)
@@ -191,7 +191,7 @@ def _run(state: _State, job: int, start: int, room: FloatArray) -> None:
     insert(state.expected, start + state.jobs.requested[job], job)
 
 
-@compiled_in_place
+@inlined
 def _start_in_order(state: _State, now: int, policy: int) -> None:
     """Start jobs from the head of the queue while they fit, then those that the policy lets pass."""
     head = next_waiting(state.waiting, 0, np.inf, NEVER, np.inf)
@@ -209,7 +209,7 @@ def _start_in_order(state: _State, now: int, policy: int) -> None:
         job = next_waiting(state.waiting, job + 1, total_free(state.free), NEVER, np.inf)
 
 
-@compiled_in_place
+@inlined
 def _backfill(state: _State, now: int, head: int, job: int) -> None:
     """Start jobs, from `job` on, that end before the head's reservation or leave it the GPUs that it needs."""
     jobs, ahead, spare = state.jobs, state.ahead, state.spare
@@ -226,7 +226,7 @@ def _backfill(state: _State, now: int, head: int, job: int) -> None:
         job = next_waiting(state.waiting, job + 1, total_free(state.free), window, total_free(spare))
 
 
-@compiled_in_place
+@inlined
 def _reserve(state: _State, head: int) -> int:
     """Time at which the head fits if jobs run as long as requested; what is free then, without the head, in `ahead`."""
     expected, gpus, ahead = state.expected, state.jobs.gpus, state.ahead

@@ -43,17 +43,20 @@ def set_waiting(queue: WaitingJobs, job: int, gpus: float, requested: int) -> No
     queue.gpus[node], queue.requested[node] = gpus, requested
     while node > 1:
         node //= 2
-        queue.gpus[node] = min(queue.gpus[2 * node], queue.gpus[2 * node + 1])
-        queue.requested[node] = min(queue.requested[2 * node], queue.requested[2 * node + 1])
+        least = min(queue.gpus[2 * node], queue.gpus[2 * node + 1])
+        shortest = min(queue.requested[2 * node], queue.requested[2 * node + 1])
+        if least == queue.gpus[node] and shortest == queue.requested[node]:
+            return
+        queue.gpus[node], queue.requested[node] = least, shortest
 
 
 @compiled_in_place
 def next_waiting(queue: WaitingJobs, job: int, free: float, window: int, spare: float) -> int:
     """First waiting job from `job` on, of at most `free` GPUs, with a request in `window` or GPUs in `spare`; or -1."""
     size = len(queue.gpus) // 2
-    if job >= size:
+    if job >= size or queue.gpus[1] - TOLERANCE > free:
         return -1
-    node = size + job
+    node = size + job if job else 1
     while node > 0:
         gpus = queue.gpus[node] - TOLERANCE
         if gpus <= free and (queue.requested[node] <= window or gpus <= spare) and gpus < np.inf:
