@@ -83,7 +83,8 @@ from .segments import (
     sublevel_persistence,
     superlevel_persistence,
 )
-from .study import Study, build_report
+from .study import Study
+from .study_report import build_report
 from .usage.hierarchy import aggregate_usage
 from .usage.idle import idle_table
 from .usage.pulled import pulled_usage
