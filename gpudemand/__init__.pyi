@@ -83,8 +83,8 @@ from .segments import (
     sublevel_persistence,
     superlevel_persistence,
 )
-from .study import Study
-from .study_report import build_report
+from .study.report import build_report
+from .study.study import Study
 from .usage.hierarchy import aggregate_usage
 from .usage.idle import idle_table
 from .usage.pulled import pulled_usage

@@ -52,7 +52,9 @@ def test_a_plan_needs_no_other_option_and_the_working_folder_does_not_matter(fol
     content = json.loads((folder / "report" / "report.json").read_text())
     assert content["headline"]["jobs"] == 210
     assert content["headline"]["installed"] == 120
-    assert list(content["settings"]["installed"].values()) == [120, 1120]
+    by_type = content["settings"]["installed"]
+    assert list(by_type["A100"].values()) == [60, 1060]
+    assert by_type["H100"] == 60
     assert content["settings"]["prices"] == [1, 2]
     assert 'gpudemand_installed_gpus{report="report"} 120.0\n' in (folder / "gpus.prom").read_text()
     assert list(tmp_path.iterdir()) == []

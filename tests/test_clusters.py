@@ -63,7 +63,7 @@ def test_names_are_known_or_refused():
         Study(LOG, cluster="alfa")
     with pytest.raises(InputError, match="names no clusters"):
         Study(make_log(days=40), cluster="each")
-    with pytest.raises(InputError, match=r"no number for 'beta'.*each cluster"):
+    with pytest.raises(InputError, match=r"no value for 'beta'.*each cluster"):
         Study(LOG, cluster="each", installed={"alpha": 1, "gamma": 2})
 
 

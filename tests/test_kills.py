@@ -19,8 +19,8 @@ from gpudemand.cli.pull import pull
 from gpudemand.report import build
 from gpudemand.report.history.earlier import FORMAT, MANIFEST
 from gpudemand.report.page.figures import draw_figures
-from gpudemand.study import Study
-from gpudemand.study_report import build_report
+from gpudemand.study.report import build_report
+from gpudemand.study.study import Study
 from tests.faults import content, needs_fork, restore, states
 from tests.report.conftest import make_log, quick, renamed  # noqa: F401
 from tests.test_writers import PACKAGE, SAFE

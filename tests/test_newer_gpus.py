@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpudemand.study import Study
+from gpudemand.study.study import Study
 
 BEGIN = pd.Timestamp("2026-01-05", tz="UTC")
 

@@ -16,7 +16,7 @@ from gpudemand.planning.capacity.plan import plan_capacity
 from gpudemand.planning.demand.job_demand import JobDemandModel
 from gpudemand.planning.scenarios.changes import Growth, RemoveGroup
 from gpudemand.planning.scenarios.what_if import WhatIf
-from gpudemand.study_report import build_report
+from gpudemand.study.report import build_report
 from gpudemand.usage.series import usage_series
 from gpudemand.widgets import what_if
 

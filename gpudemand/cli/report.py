@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from gpudemand.planfile import ReportPlan
-    from gpudemand.study_report import StudyOptions
+    from gpudemand.study.report import StudyOptions
 
 #: Exit status of ``gpudemand report --check`` when an order is due; 1 and 2 are errors.
 ORDER_DUE = 3
@@ -96,7 +96,7 @@ def report(
     Every month: gpudemand report --plan plan.toml --check
     """
     from gpudemand.report.metrics import check_metrics_path, write_metrics
-    from gpudemand.study_report import build_report
+    from gpudemand.study.report import build_report
 
     asked = _asked(ctx)
     if asked["metrics"] is not None:
@@ -126,7 +126,7 @@ def demo(
     Example: gpudemand demo --out demo
     """
     from gpudemand.cli.sample import SAMPLE, sample_log
-    from gpudemand.study_report import build_report
+    from gpudemand.study.report import build_report
 
     _warn_of_slow_blas(quiet=quiet)
     with steps(quiet=quiet) as begin:
@@ -197,7 +197,7 @@ def _read(asked: Mapping[str, Any]) -> pd.DataFrame:
 
 def _study_options(asked: Mapping[str, Any], begin: Callable[[str], None]) -> StudyOptions:
     """Parameters of a study, of those of the command."""
-    from gpudemand.study_report import StudyOptions
+    from gpudemand.study.report import StudyOptions
 
     given = {name: asked[name] for name in StudyOptions.__annotations__ if name in asked}
     return cast("StudyOptions", {**given, "tz": asked["tz"] or "UTC", "progress": begin})

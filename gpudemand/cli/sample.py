@@ -6,7 +6,7 @@ import pandas as pd
 
 from gpudemand.datasets.load import load_jobs_sample
 from gpudemand.planning.queue.simulate import simulate_queue
-from gpudemand.study_report import StudyOptions
+from gpudemand.study.report import StudyOptions
 
 #: What is asked of the sample where nothing else is.
 SAMPLE: StudyOptions = {"installed": 600.0, "lead_time": "30D", "wait": "1h"}

@@ -22,7 +22,7 @@ from gpudemand.planning.scenarios.programme import Programme
 from gpudemand.stages.sources.by_pool import Installed, LeadTime, PricePair, Prices
 from gpudemand.stages.sources.clusters import EACH
 from gpudemand.stages.sources.settings import Settings
-from gpudemand.study_report import StudyOptions
+from gpudemand.study.report import StudyOptions
 
 _TEMPLATE = Path(__file__).with_name("plan.toml")
 

@@ -9,7 +9,7 @@ import pytest
 from gpudemand._typing import STRING
 from gpudemand.jobs.table import as_jobs
 from gpudemand.stages import selection
-from gpudemand.study_report import build_report
+from gpudemand.study.report import build_report
 
 HOSTILE = ["<script>alert(1)</script>", "x_$<b>", "_under", "quote\"',;", "line\nbreak", "y" * 10_000, "张伟"]
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.study_report import build_report
+from gpudemand.study.report import build_report
 from tests.report.conftest import HOSTILE, make_log
 
 HEADINGS = [

@@ -18,8 +18,8 @@ from gpudemand.report.history.comparison import past_forecast
 from gpudemand.report.history.earlier import earlier_report, read_earlier
 from gpudemand.report.metrics import metrics_text
 from gpudemand.stages import selection
-from gpudemand.study import Study
-from gpudemand.study_report import build_report
+from gpudemand.study.report import build_report
+from gpudemand.study.study import Study
 from tests.report.conftest import make_log
 
 SCHEMA = json.loads(Path(gpudemand.report.__file__).with_name("report.schema.json").read_text(encoding="utf-8"))

@@ -21,8 +21,8 @@ from gpudemand.stages.sources.by_pool import parse_installed
 from gpudemand.stages.sources.settings import Settings
 from gpudemand.stages.sources.source import JobSource
 from gpudemand.stages.usage_tables import MEAN, compute_usage_tables
-from gpudemand.study import Study
-from gpudemand.study_report import build_report
+from gpudemand.study.report import build_report
+from gpudemand.study.study import Study
 from tests.report.conftest import make_log, renamed
 from tests.report.test_earlier import SCHEMA
 

@@ -20,7 +20,7 @@ from gpudemand.stages.sources.settings import Settings
 from gpudemand.stages.sources.source import JobSource
 from gpudemand.stages.usage_tables import compute_usage_tables
 from gpudemand.stages.user_segments import segment_users
-from gpudemand.study_report import build_report
+from gpudemand.study.report import build_report
 from tests.report.conftest import make_log, renamed
 
 SETTINGS = Settings(horizon=7, lead_time="10D", prices=(1.0, 4.0))

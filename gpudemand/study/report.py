@@ -12,7 +12,7 @@ from gpudemand._atomic import check_replaceable
 from gpudemand.planning.scenarios.programme import PlannedWork
 from gpudemand.report.history.earlier import MANIFEST
 from gpudemand.stages.sources.by_pool import Installed, LeadTime, Prices
-from gpudemand.study import Study
+from gpudemand.study.study import Study
 
 
 class StudyOptions(TypedDict, total=False):

@@ -1,0 +1,1 @@
+"""A study of a job log, from usage to orders."""
