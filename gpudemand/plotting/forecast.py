@@ -151,7 +151,7 @@ class ForecastDisplay(Display):
             (self.actual_line_, "actual"),
             (self.baseline_line_, "".join(others[:1])),
         ]
-        annotate(ax, "Forecast", self.kind, entries)
+        annotate(ax, f"Forecast: {self.label}", self.kind, entries)
 
     def _band(self, ax: Axes, times: Any, level: float) -> Any:
         low, high = (self.forecast[f"{self.model}-{side}-{level:g}"].to_numpy(dtype=float) for side in ("lo", "hi"))
