@@ -113,7 +113,8 @@ def _plan(usage: UsageTables, requirement: Requirement) -> CapacityPlanDisplay:
         by_bin,
         history=held.tail(HORIZONS_SHOWN * len(by_bin)),
         first_crossing=None if pd.isna(requirement.first_crossing) else requirement.first_crossing,
-        order_by=None if pd.isna(requirement.order_by) else requirement.order_by,
+        # Where it is too late already, the page says so, and what an order now brings.
+        order_by=requirement.order_by if requirement.order_by >= by_bin["ds"].min() else None,
         caption=f"at {100 * requirement.plans[MEAN].service_level:.4g}% service level",
         kind=kind_of(usage.total),
     )
