@@ -6,7 +6,7 @@ from gpudemand.plotting.exceedance import ExceedanceDisplay
 from gpudemand.plotting.forecast import ForecastDisplay
 from gpudemand.plotting.forecast_error import HorizonErrorDisplay, StackedForecastDisplay
 from gpudemand.plotting.persistence_diagram import PersistenceDiagramDisplay
-from gpudemand.plotting.planning import CapacityPlanDisplay
+from gpudemand.plotting.planning import CapacityPlanDisplay, OutlookDisplay
 from gpudemand.plotting.rfm import RFMDisplay
 from gpudemand.plotting.segment_profiles import SegmentProfileDisplay
 from gpudemand.plotting.segment_shares import SegmentShareDisplay, SegmentTransitionDisplay
@@ -26,6 +26,7 @@ __all__ = [
     "ExceedanceDisplay",
     "ForecastDisplay",
     "HorizonErrorDisplay",
+    "OutlookDisplay",
     "PersistenceDiagramDisplay",
     "RFMDisplay",
     "SegmentProfileDisplay",

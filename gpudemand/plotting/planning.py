@@ -1,4 +1,4 @@
-"""Figure of a capacity plan."""
+"""Figures of a capacity plan."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._validation import check_columns
+from gpudemand.metrics import levels, model_names
 from gpudemand.plotting._base import (
+    BASELINE,
+    CUTOFF,
     INSTALLED,
     MEASURED,
     NARROW,
@@ -174,6 +177,80 @@ class CapacityPlanDisplay(Display):
         if self.order_by is not None:
             notes.append(_mark(ax, self.order_by, "order by", 0.91))
         return notes
+
+
+@dataclass(eq=False, repr=False)
+class OutlookDisplay(Display):
+    """GPUs held, wanted, forecast, required and installed, on one axis.
+
+    Parameters
+    ----------
+    history : DataFrame
+        ``ds``, ``held`` and, where it is known, ``wanted``: mean GPUs of the bins before the forecast.
+    forecast : DataFrame
+        ``ds``, the model's column and its ``-lo-`` and ``-hi-`` columns: mean GPUs.
+    plan : DataFrame
+        ``ds``, ``required``, ``installed``.
+    kind : str
+        Kind of data, shown in the corner.
+
+    Attributes
+    ----------
+    held_line_, wanted_line_, line_, required_line_, installed_line_ : Line2D or None
+        After `plot`; `line_` is the median forecast.
+    bands_ : dict of float to PolyCollection
+        Band by level in percent, the widest first.
+
+    Examples
+    --------
+    >>> ds = pd.date_range("2026-03-01", periods=6, tz="UTC")
+    >>> history = pd.DataFrame({"ds": ds[:4], "held": 4.0, "wanted": 5.0})
+    >>> forecast = pd.DataFrame({"ds": ds[4:], "Naive": 5.0, "Naive-lo-80": 4.0, "Naive-hi-80": 6.0})
+    >>> plan = pd.DataFrame({"ds": ds[4:], "required": 8.0, "installed": [4.0, 8.0]})
+    >>> list(OutlookDisplay(history, forecast, plan, kind="synthetic").plot().bands_)
+    [80.0]
+    """
+
+    _size = (9.0, 4.4)
+
+    history: pd.DataFrame
+    forecast: pd.DataFrame
+    plan: pd.DataFrame
+    _: KW_ONLY
+    kind: str
+
+    def _draw(self, ax: Axes) -> None:
+        model = str(model_names(self.forecast)[0])
+        ahead, past = to_utc(self.forecast["ds"]), to_utc(self.history["ds"])
+        self.bands_: dict[float, Any] = {}
+        for level in sorted(levels(self.forecast, model), reverse=True):
+            low, high = (self.forecast[f"{model}-{side}-{level:g}"].clip(lower=0).to_numpy() for side in ("lo", "hi"))
+            alpha = NARROW if self.bands_ else WIDE
+            self.bands_[level] = ax.fill_between(ahead, low, high, color=PREDICTED, alpha=alpha, linewidth=0)
+        self.wanted_line_ = None
+        if "wanted" in self.history:
+            self.wanted_line_ = ax.plot(past, self.history["wanted"], color=BASELINE, linewidth=1.0)[0]
+        self.held_line_ = ax.plot(past, self.history["held"], color=MEASURED, linewidth=1.2)[0]
+        self.line_ = ax.plot(ahead, self.forecast[model], color=PREDICTED, linewidth=1.2)[0]
+        times = to_utc(self.plan["ds"])
+        self.required_line_ = ax.step(times, self.plan["required"], where="post", color=PREDICTED, linewidth=2.2)[0]
+        # GPUs installed before the forecast are not known; the line begins where they are.
+        self.installed_line_ = ax.step(times, self.plan["installed"], where="post", color=INSTALLED, linewidth=2.2)[0]
+        ax.axvline(ahead[0], color=CUTOFF, linewidth=0.8)
+        ax.set_ylim(bottom=0)
+        time_axes(ax, self.forecast["ds"], "GPUs", margin=0.01)
+        known = "held, wanted" if "wanted" in self.history else "held"
+        annotate(ax, f"GPUs {known}, required and installed", self.kind, self._entries())
+
+    def _entries(self) -> list[tuple[Any, str]]:
+        return [
+            (self.held_line_, "held"),
+            (self.wanted_line_, "wanted"),
+            (self.line_, "forecast, median"),
+            *[(band, f"{level:g}% interval") for level, band in self.bands_.items()],
+            (self.required_line_, "required"),
+            (self.installed_line_, "installed"),
+        ]
 
 
 def _mark(ax: Axes, time: pd.Timestamp, what: str, height: float) -> Any:

@@ -8,7 +8,7 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.planning import plan_capacity
-from gpudemand.plotting import INSTALLED, CapacityPlanDisplay
+from gpudemand.plotting import INSTALLED, CapacityPlanDisplay, OutlookDisplay
 
 
 def plan(forecast: pd.DataFrame, installed: float = 120, lead_time: str = "20D"):
@@ -62,3 +62,21 @@ def test_several_series_need_a_choice(forecast):
     with pytest.raises(InputError, match="2 series"):
         CapacityPlanDisplay.from_plan(plan(two))
     assert len(CapacityPlanDisplay.from_plan(plan(two), unique_id="other").frame) == 30
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_the_outlook_has_all_on_one_axis(total, forecast, draw_without_warning, wanted):
+    history = total.rename(columns={"y": "held"})[["ds", "held"]]
+    if wanted:
+        history["wanted"] = 1.5 * history["held"]
+    table = plan(forecast).to_frame()
+    ahead = forecast.drop(columns="unique_id")
+    display = OutlookDisplay(history, ahead, table, kind="measured").plot()
+    np.testing.assert_allclose(display.held_line_.get_ydata(), history["held"])
+    np.testing.assert_allclose(display.required_line_.get_ydata(), table["required"])
+    assert set(display.installed_line_.get_ydata()) == {120}
+    assert (display.wanted_line_ is not None) == wanted
+    title = "GPUs held, wanted, required and installed" if wanted else "GPUs held, required and installed"
+    assert title in [text.get_text() for text in display.ax_.texts] + [display.ax_.get_title(loc="left")]
+    assert list(display.bands_) == sorted(display.bands_, reverse=True)
+    draw_without_warning(display.figure_)

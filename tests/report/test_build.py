@@ -27,7 +27,8 @@ HEADINGS = [
     "Scenarios",
     "Backtest and limitations",
 ]
-FIGURES = {"usage", "week", "waits", "segments", "forecast", "forecast_peak", "parts", "plan", "exceedance", "backtest"}
+FIGURES = {"outlook", "usage", "week", "waits", "segments", "forecast", "forecast_peak", "parts", "plan", "exceedance"}
+FIGURES |= {"backtest"}
 TABLES = {"usage_shares", "concentration", "gpu_types", "segments", "models", "parts", "plan_summary", "risk"}
 TABLES |= {"waits", "orders", "drivers", "purchase_mix", "scenarios", "plan_backtest", "rejected", "gpu_type_plans"}
 

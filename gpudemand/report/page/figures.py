@@ -12,6 +12,7 @@ from gpudemand.plotting import (
     CapacityPlanDisplay,
     ExceedanceDisplay,
     ForecastDisplay,
+    OutlookDisplay,
     SegmentProfileDisplay,
     StackedForecastDisplay,
     UsageDisplay,
@@ -66,6 +67,7 @@ def draw_figures(chain: Chain, past: pd.DataFrame | None = None) -> dict[str, Dr
     displays: dict[str, tuple[Display, float]] = {
         "usage": (UsageDisplay.from_usage(usage.groups), 4.2),
         "forecast": (_forecast(usage, selected, MEAN), 3.9),
+        "outlook": (_outlook(usage, selected, requirement), 4.4),
         "plan": (_plan(usage, requirement), 4.6),
         "exceedance": (ExceedanceDisplay.from_plan(requirement.plans[requirement.binding]), 3.6),
         "backtest": (_backtest(usage, selected, PEAK if requirement.binding == PEAK else MEAN), 3.9),
@@ -103,6 +105,18 @@ def _history(usage: UsageTables, series: str) -> pd.DataFrame:
     if series == PEAK:
         history.attrs = usage.total.attrs | {"value": "gpus_peak"}
     return history
+
+
+def _outlook(usage: UsageTables, selected: SelectedForecast, requirement: Requirement) -> OutlookDisplay:
+    by_bin, demand = requirement.envelope(), _history(usage, MEAN)
+    history = usage.held.rename(columns={"y": "held"})[["ds", "held"]]
+    if demand.attrs.get("value") == "wanted":
+        wanted = demand[demand["unique_id"] == MEAN].rename(columns={"y": "wanted"})
+        history = history.merge(wanted[["ds", "wanted"]], on="ds")
+    ahead = selected.forecast[selected.forecast["unique_id"] == MEAN]
+    columns = ["ds", selected.model]
+    columns += [f"{selected.model}-{side}-{level}" for level in SCORED_LEVELS for side in ("lo", "hi")]
+    return OutlookDisplay(history.tail(HORIZONS_SHOWN * len(ahead)), ahead[columns], by_bin, kind=kind_of(usage.total))
 
 
 def _plan(usage: UsageTables, requirement: Requirement) -> CapacityPlanDisplay:
