@@ -60,7 +60,7 @@ def test_json_is_one_object_and_nothing_else(log_file, tmp_path):
         pd.read_parquet(next(p for p in printed["tables"] if p.endswith("plan_summary.parquet")))["required"].max()
         == printed["required"]
     )
-    assert len(printed["figures"]) == 20
+    assert len(printed["figures"]) == 22
     assert result.stderr == "" or "rows left out" in result.stderr
 
 

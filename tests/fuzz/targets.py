@@ -122,7 +122,8 @@ def valid_plan() -> bytes:
     """The template of a plan with all its keys."""
     lines = Path(plan_file.__file__).with_name("plan.toml").read_text().splitlines()
     bare = [line.removeprefix("# ").partition("  #")[0] for line in lines if " = " in line or "[" in line]
-    return "\n".join(line for line in bare if line.startswith("[") or " = " in line.partition(",")[0]).encode()
+    keys = (line for line in bare if not line.startswith(("#", " ")))  # others continue a comment
+    return "\n".join(line for line in keys if line.startswith("[") or " = " in line.partition(",")[0]).encode()
 
 
 def check_plan(data: bytes, folder: Path) -> bool:
@@ -132,8 +133,10 @@ def check_plan(data: bytes, folder: Path) -> bool:
         plan = attempt(lambda: read_plan(own / "plan.toml"), "plan.toml")
     if plan is not None:
         gpus = plan.study_options()["installed"]
-        steps = [*gpus.values()] if isinstance(gpus, dict) else [] if gpus is None else np.atleast_1d(gpus)
-        assert all(np.isfinite(step) and step >= 0 for step in steps)
+        by_type = gpus.values() if isinstance(gpus, dict) else [] if gpus is None else [gpus]
+        for steps in map(np.atleast_1d, by_type):
+            assert np.isfinite(steps).all()
+            assert (steps >= 0).all()
     return plan is not None
 
 

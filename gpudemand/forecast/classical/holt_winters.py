@@ -17,6 +17,8 @@ START, _START_SEASONS = 10, 5
 _DAMPING = (0.8, 0.995)
 #: Where the search for parameters begins: in the middle of their ranges.
 _START_PLACE = np.full(4, 0.5)
+#: So tight that the fit does not depend on rounding.
+_TOLERANCE = {"xtol": 1e-6, "ftol": 1e-12}
 
 
 def fit_and_forecast(y: FloatArray, h: int, season: int) -> FloatArray:
@@ -43,7 +45,7 @@ def fit_and_forecast(y: FloatArray, h: int, season: int) -> FloatArray:
 
 def fit_parameters(y: FloatArray, state: FloatArray, seasonal: FloatArray) -> tuple[float, float, float, float]:
     """Weights of level, trend and season, and the damping, of the least sum of squared errors."""
-    place = minimize(partial(_loss, y, state, seasonal), _START_PLACE, method="Powell").x
+    place = minimize(partial(_loss, y, state, seasonal), _START_PLACE, method="Powell", options=_TOLERANCE).x
     return parameters(place, len(seasonal))
 
 
