@@ -12,7 +12,7 @@ BLAS_TESTS = tests/test_linalg.py tests/cost/test_augmented_linear.py tests/cost
 	tests/forecast/test_lag_regression.py tests/segments/test_segmenter.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup core docs report test lab check format lint types notebooks prescott modern giotto bench bench-cost bench-segments bench-forecast bench-planning bench-scale bench-users clean
+.PHONY: help setup core docs report test lab check format lint types notebooks prescott modern giotto bench bench-cost bench-segments bench-forecast bench-planning bench-scale bench-report bench-users clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1|/' | column -t -s '|'
@@ -76,6 +76,9 @@ bench-planning: setup ## demand from jobs up, run times and plans; ARGS="--data 
 
 bench-scale: setup ## seconds and peak memory on logs larger than memory; ARGS="--jobs 10e6 100e6"
 	@$(BIN)/python -m benchmarks.scale.jobs $(ARGS)
+
+bench-report: setup ## seconds and peak memory of a report from a store of five million jobs; ARGS="--jobs 5e6"
+	@$(BIN)/python -m benchmarks.scale.report $(ARGS)
 
 bench-users: setup ## forecasts of many users in chunks, by one process and by two; ARGS="--users 1e6"
 	@$(BIN)/python -m benchmarks.scale.users $(ARGS)

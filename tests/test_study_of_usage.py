@@ -70,7 +70,7 @@ def test_it_answers_as_from_jobs(freq):
     np.testing.assert_allclose(mean[0]["Study"], mean[1]["Study"], rtol=1e-6)
     required = [study.plan.set_index("basis").loc["mean", "required"] for study in (series, jobs)]
     # Intervals learn from the errors of all series, and the peaks differ.
-    assert required[0] == pytest.approx(required[1], rel=0.05)
+    assert required[0] == pytest.approx(required[1], abs=2)
     shares = [study._chain.usage.tables["usage_shares"].set_index("user")["gpu_hours"] for study in (series, jobs)]
     np.testing.assert_allclose(shares[0], shares[1][shares[0].index], rtol=1e-9)
 

@@ -48,6 +48,7 @@ def main() -> None:
         print(f"A million jobs, simulated, seconds\n{queues.million_jobs_seconds().round(1).to_string()}\n")
     if "waits" in selected:
         print(f"Plans for waits of the sample\n{wait_plans.sample_plan_seconds().round(1).to_string()}\n")
+        print(f"GPUs required for waits of the sample\n{wait_plans.required_by_weeks().to_string()}\n")
         coverage = wait_plans.plan_coverage().round(3).to_string()
         print(f"Target met in independent futures, service level 95 %\n{coverage}\n")
     _print_plans(selected, args.data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -11,13 +12,16 @@ from benchmarks.planning.speed import START
 from gpudemand.datasets import load_jobs_sample
 from gpudemand.forecast import CombinedForecaster, SeasonallyAdjustedNaive, Theta
 from gpudemand.jobs.table import as_jobs
+from gpudemand.planning.capacity.quantiles import QuantileTable
+from gpudemand.planning.capacity.wait_curve import draw_futures
 from gpudemand.planning.capacity.wait_plan import plan_waits
 from gpudemand.planning.capacity.wait_target import WaitTarget, gpus_needed
 from gpudemand.planning.queue.events import QueuedJobs
+from gpudemand.planning.queue.expected import with_expected_ends
 from gpudemand.planning.queue.futures import WEEK_S, Future
 from gpudemand.planning.queue.simulate import simulate_queue
 from gpudemand.planning.queue.waiting import NEVER
-from gpudemand.usage.series import usage_series
+from gpudemand.usage.series import end_of_record, usage_series
 
 _FORECASTERS = (SeasonallyAdjustedNaive, Theta, CombinedForecaster)
 _TARGET = WaitTarget(3600.0, 0.9)
@@ -34,6 +38,25 @@ def sample_plan_seconds() -> pd.DataFrame:
         plan = plan_waits(forecast, jobs, installed=750)
         rows[f"{days} days"] = (time.process_time() - begin[0], time.perf_counter() - begin[1], plan.required)
     return pd.DataFrame.from_dict(rows, orient="index", columns=["CPU s", "wall s", "GPUs required"])
+
+
+def required_by_weeks(n_seeds: int = 3) -> pd.DataFrame:
+    """GPUs required for the bundled sample (95 %) by the weeks of a future, a column a seed.
+
+    What `gpudemand.planning.capacity.wait_curve` gives up where a log has so many jobs that it draws fewer weeks.
+    """
+    jobs = load_jobs_sample()
+    wanted = usage_series(jobs, by=None, value="wanted", partial=False)
+    forecast = SeasonallyAdjustedNaive().fit(wanted).predict(118, level=[80, 95])
+    log, until = with_expected_ends(jobs), end_of_record(jobs)
+    quantiles = QuantileTable.from_forecast(forecast)
+    table = pd.DataFrame(index=pd.Index([17, 8, 4, 2], name="weeks"), columns=range(n_seeds), dtype=float)
+    for seed in table.columns:
+        futures = draw_futures(quantiles, log, until, pd.Timedelta("1D"), 100, seed)
+        for weeks in table.index:
+            needed = gpus_needed(replace(futures, n_weeks=weeks), _TARGET, "easy")
+            table.loc[weeks, seed] = np.quantile(needed, 0.95, method="higher")
+    return table
 
 
 def plan_coverage(n_clusters: int = 6, n_logs: int = 4, n_weeks: int = 12) -> pd.DataFrame:

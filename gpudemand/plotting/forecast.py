@@ -135,7 +135,7 @@ class ForecastDisplay(Display):
 
     def _draw(self, ax: Axes) -> None:
         times = to_utc(self.forecast["ds"])
-        self.bands_ = {level: self._band(ax, times, level) for level in self.levels}
+        self.bands_ = draw_bands(ax, self.forecast, self.model)
         model, *others = _model_columns(self.forecast)
         self.baseline_line_ = _line(ax, self.forecast, others[0], BASELINE, "--") if others else None
         self.history_line_ = _line(ax, self.history, "y", MEASURED, "-")
@@ -153,10 +153,15 @@ class ForecastDisplay(Display):
         ]
         annotate(ax, f"Forecast: {self.label}", self.kind, entries)
 
-    def _band(self, ax: Axes, times: Any, level: float) -> Any:
-        low, high = (self.forecast[f"{self.model}-{side}-{level:g}"].to_numpy(dtype=float) for side in ("lo", "hi"))
-        alpha = WIDE if level == max(self.levels) else NARROW
-        return ax.fill_between(times, low, high, color=PREDICTED, alpha=alpha, linewidth=0)
+
+def draw_bands(ax: Axes, forecast: pd.DataFrame, model: str) -> dict[float, Any]:
+    """Draw the intervals of a model; the bands by level in percent, the widest first."""
+    times, bands = to_utc(forecast["ds"]), dict[float, Any]()
+    for level in sorted(levels(forecast, model), reverse=True):
+        low, high = (forecast[f"{model}-{side}-{level:g}"].to_numpy(dtype=float) for side in ("lo", "hi"))
+        alpha = NARROW if bands else WIDE
+        bands[level] = ax.fill_between(times, low, high, color=PREDICTED, alpha=alpha, linewidth=0)
+    return bands
 
 
 def history_before(usage: pd.DataFrame, unique_id: str, frame: pd.DataFrame) -> pd.DataFrame:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._validation import check_columns
-from gpudemand.metrics import levels, model_names
+from gpudemand.metrics import model_names
 from gpudemand.plotting._base import (
     BASELINE,
     CUTOFF,
@@ -24,7 +24,7 @@ from gpudemand.plotting._base import (
     time_axes,
     to_utc,
 )
-from gpudemand.plotting.forecast import choose_series, history_before
+from gpudemand.plotting.forecast import choose_series, draw_bands, history_before
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -222,11 +222,7 @@ class OutlookDisplay(Display):
     def _draw(self, ax: Axes) -> None:
         model = str(model_names(self.forecast)[0])
         ahead, past = to_utc(self.forecast["ds"]), to_utc(self.history["ds"])
-        self.bands_: dict[float, Any] = {}
-        for level in sorted(levels(self.forecast, model), reverse=True):
-            low, high = (self.forecast[f"{model}-{side}-{level:g}"].clip(lower=0).to_numpy() for side in ("lo", "hi"))
-            alpha = NARROW if self.bands_ else WIDE
-            self.bands_[level] = ax.fill_between(ahead, low, high, color=PREDICTED, alpha=alpha, linewidth=0)
+        self.bands_ = draw_bands(ax, self.forecast, model)
         self.wanted_line_ = None
         if "wanted" in self.history:
             self.wanted_line_ = ax.plot(past, self.history["wanted"], color=BASELINE, linewidth=1.0)[0]

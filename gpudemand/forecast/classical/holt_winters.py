@@ -1,4 +1,4 @@
-"""Holt-Winters smoothing with a damped trend and an additive season: its recursions and their fit, compiled."""
+"""Holt-Winters smoothing with a damped trend and an additive season: its compiled recursions, and their fit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpudemand._typing import FloatArray
 
 #: Values that the initial level and trend are fitted to, and most seasons that the initial season is the mean of.
 START, _START_SEASONS = 10, 5
-#: Range of the damping, that of statsmodels.
+#: Range of the damping: the default bounds of statsmodels' ``ExponentialSmoothing``.
 _DAMPING = (0.8, 0.995)
 #: Where the search for parameters begins: in the middle of their ranges.
 _START_PLACE = np.full(4, 0.5)

@@ -57,6 +57,7 @@ class MeasuredRunTimes:
         self.log_run = pd.Series(np.log(run), log.index).loc[self.jobs.index]
         self.keys = [name for name in _WORK if name in log.columns and log[name].notna().any()]
         self.step_costs = step_costs
+        self._found: dict[tuple[str, str], pd.DataFrame] = {}
 
     def costs(self, jobs: pd.DataFrame) -> pd.DataFrame:
         """Step time and memory of `step_costs`, for changes other than that of the GPU type."""
@@ -98,6 +99,11 @@ class MeasuredRunTimes:
             times), ``predicted``, ``ratio`` (shrunk). ``attrs["others"]``: logarithm of the ratio over the predicted
             one for work without a row.
         """
+        if (source, target) not in self._found:
+            self._found[source, target] = self._ratios(source, target)
+        return self._found[source, target].copy()
+
+    def _ratios(self, source: str, target: str) -> pd.DataFrame:
         sides = [self.jobs[(self.jobs["gpu_type"] == name).to_numpy()] for name in (source, target)]
         groups = [self.log_run[side.index].groupby(self._works(side)) for side in sides]
         count = pd.concat([side.size() for side in groups], axis=1, keys=["jobs_before", "jobs_after"]).dropna()

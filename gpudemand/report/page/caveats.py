@@ -38,7 +38,7 @@ _TITLES = {
 }
 _NO_JOB_DEMAND = (
     "Not part of this report: the forecast from single jobs and their run times (JobDemandModel), which improves "
-    "mainly the first day ahead and takes about as long as the rest of the report."
+    "mainly the first day ahead."
 )
 #: Tolerance on the coverage of the 95% interval before the page warns.
 _COVERAGE_TOLERANCE = 0.05

@@ -27,7 +27,7 @@ from gpudemand.stages.chain import Chain
 from gpudemand.stages.requirement import Requirement
 from gpudemand.stages.risk import evaluated_series
 from gpudemand.stages.selection import SCORED_LEVELS, SelectedForecast
-from gpudemand.stages.usage_tables import MEAN, PEAK, UsageTables
+from gpudemand.stages.usage_tables import MEAN, PEAK, UsageTables, held_and_wanted
 
 _METADATA = re.compile(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", re.DOTALL)
 #: Before the names of elements, and before references to them.
@@ -63,11 +63,11 @@ def draw_figures(chain: Chain, past: pd.DataFrame | None = None) -> dict[str, Dr
     dict of str to Drawing
         By the name of the figure.
     """
-    usage, selected, requirement, attempt = chain.usage, chain.demand, chain.requirement, chain.skipped.attempt
+    usage, selected, requirement = chain.usage, chain.demand, chain.requirement
     displays: dict[str, tuple[Display, float]] = {
         "usage": (UsageDisplay.from_usage(usage.groups), 4.2),
         "forecast": (_forecast(usage, selected, MEAN), 3.9),
-        "outlook": (_outlook(usage, selected, requirement), 4.4),
+        "outlook": (_outlook(chain), 4.4),
         "plan": (_plan(usage, requirement), 4.6),
         "exceedance": (ExceedanceDisplay.from_plan(requirement.plans[requirement.binding]), 3.6),
         "backtest": (_backtest(usage, selected, PEAK if requirement.binding == PEAK else MEAN), 3.9),
@@ -78,6 +78,14 @@ def draw_figures(chain: Chain, past: pd.DataFrame | None = None) -> dict[str, Dr
         displays["forecast_peak"] = (_forecast(usage, selected, PEAK), 3.9)
     if past is not None:
         displays["since"] = (_past(usage, past), 3.9)
+    displays |= _of_optional_stages(chain)
+    return {name: _draw(display, height) for name, (display, height) in displays.items()}
+
+
+def _of_optional_stages(chain: Chain) -> dict[str, tuple[Display, float]]:
+    """Displays of stages that not every log allows, and their heights."""
+    displays: dict[str, tuple[Display, float]] = {}
+    attempt = chain.skipped.attempt
     if (waits := attempt("waits", lambda: chain.waits)) is not None:
         displays["waits"] = (WaitDisplay.from_table(waits.by_size), 1.6 + 0.25 * len(waits.by_size))
     if (segments := attempt("segments", lambda: chain.segments)) is not None:
@@ -88,16 +96,20 @@ def draw_figures(chain: Chain, past: pd.DataFrame | None = None) -> dict[str, Dr
         median = parts.forecast[["unique_id", "ds", parts.model]]
         median.attrs = dict(parts.usage.attrs)
         displays["parts"] = (StackedForecastDisplay.from_forecast(median, parts.usage), 4.2)
-    return {name: _draw(display, height) for name, (display, height) in displays.items()}
+    return displays
 
 
 def _forecast(usage: UsageTables, selected: SelectedForecast, series: str) -> ForecastDisplay:
-    columns = ["unique_id", "ds", selected.model]
-    columns += [f"{selected.model}-{side}-{level}" for level in SCORED_LEVELS for side in ("lo", "hi")]
     # A naive model that is selected is its own baseline.
     baseline = None if selected.model in selected.baseline.columns else selected.baseline
     history = _history(usage, series)
-    return ForecastDisplay.from_forecast(selected.forecast[columns], history, baseline=baseline, unique_id=series)
+    return ForecastDisplay.from_forecast(_shown(selected), history, baseline=baseline, unique_id=series)
+
+
+def _shown(selected: SelectedForecast) -> pd.DataFrame:
+    """The forecast with the intervals that are drawn."""
+    bounds = [f"{selected.model}-{side}-{level}" for level in SCORED_LEVELS for side in ("lo", "hi")]
+    return selected.forecast[["unique_id", "ds", selected.model, *bounds]]
 
 
 def _history(usage: UsageTables, series: str) -> pd.DataFrame:
@@ -107,16 +119,13 @@ def _history(usage: UsageTables, series: str) -> pd.DataFrame:
     return history
 
 
-def _outlook(usage: UsageTables, selected: SelectedForecast, requirement: Requirement) -> OutlookDisplay:
-    by_bin, demand = requirement.envelope(), _history(usage, MEAN)
-    history = usage.held.rename(columns={"y": "held"})[["ds", "held"]]
-    if demand.attrs.get("value") == "wanted":
-        wanted = demand[demand["unique_id"] == MEAN].rename(columns={"y": "wanted"})
-        history = history.merge(wanted[["ds", "wanted"]], on="ds")
-    ahead = selected.forecast[selected.forecast["unique_id"] == MEAN]
-    columns = ["ds", selected.model]
-    columns += [f"{selected.model}-{side}-{level}" for level in SCORED_LEVELS for side in ("lo", "hi")]
-    return OutlookDisplay(history.tail(HORIZONS_SHOWN * len(ahead)), ahead[columns], by_bin, kind=kind_of(usage.total))
+def _outlook(chain: Chain) -> OutlookDisplay:
+    history, ahead = held_and_wanted(chain.usage), _shown(chain.demand)
+    if chain.source.demand != "wanted":
+        history = history.drop(columns="wanted")
+    ahead = ahead[ahead["unique_id"] == MEAN]
+    history = history.tail(HORIZONS_SHOWN * len(ahead))
+    return OutlookDisplay(history, ahead, chain.requirement.envelope(), kind=kind_of(chain.usage.total))
 
 
 def _plan(usage: UsageTables, requirement: Requirement) -> CapacityPlanDisplay:
