@@ -31,6 +31,7 @@ from .forecast import (
     ClusterwiseForecaster,
     CombinedForecaster,
     DoubleSeasonalSmoothing,
+    EventForecaster,
     ExternalForecaster,
     HorizonForecaster,
     LagRegression,
@@ -46,6 +47,7 @@ from .forecast import (
     find_outages,
     longest_horizon,
     mask_outages,
+    public_holidays,
     reconcile,
 )
 from .jobs import formats, read_jobs, write_jobs, write_swf
@@ -106,6 +108,7 @@ __all__ = [
     "Device",
     "DeviceSplit",
     "DoubleSeasonalSmoothing",
+    "EventForecaster",
     "ExternalForecaster",
     "ExtrapolationSplit",
     "FamilySplit",
@@ -163,6 +166,7 @@ __all__ = [
     "plan_backtest",
     "plan_capacity",
     "plan_waits",
+    "public_holidays",
     "pull_prometheus",
     "pull_slurm",
     "pulled_usage",

@@ -30,6 +30,7 @@ TRACKS = {
     "published": "benchmarks.forecast.published",
     "panels": "benchmarks.forecast.panels",
     "steps": "benchmarks.forecast.steps",
+    "holidays": "benchmarks.forecast.holidays",
     "coldstart": "benchmarks.forecast.coldstart",
     "speed": "benchmarks.forecast.speed",
 }

@@ -159,6 +159,7 @@ class Forecaster(BaseEstimator):
     def _backtested(self, h: int) -> tuple[FloatArray, PastErrors]:
         """Forecast, shape (n_series, h), and the errors of forecasts from earlier origins."""
         if h not in self._backtests:
+            self._check_reach(h)
             y, season = self.panel_.values, self.season_length_
             if y.shape[1] < 3:
                 raise InputError(
@@ -168,6 +169,9 @@ class Forecaster(BaseEstimator):
                 self._paths, y, h, min_train=self._min_train(), max_origins=self._max_origins, season=season
             )
         return self._backtests[h]
+
+    def _check_reach(self, h: int) -> None:
+        """Warn if the history shows no errors as far ahead."""
 
     def _min_train(self) -> int:
         """Bins before the first origin of the backtest."""
