@@ -45,8 +45,8 @@ class EventForecaster(Forecaster):
 
     Notes
     -----
-    Knowing public holidays changes the error of the mean GPUs held on them, a week ahead by day, by -21 % on Venus, -7 %
-    on KTH-SP2, 0 on LLNL Atlas and Philly, and +3 % on PAI, a log of 49 days; on other days, by at most 1 %
+    Knowing public holidays changes the error of the mean GPUs held on them, a week ahead by day, by -21 % on Venus,
+    -7 % on KTH-SP2, 0 on LLNL Atlas and Philly, and +3 % on PAI, a log of 49 days; on other days, by at most 1 %
     (``make bench-forecast ARGS="--track holidays"``). The rule was chosen on the first three.
 
     References
