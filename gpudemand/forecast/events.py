@@ -26,8 +26,9 @@ class EventForecaster(Forecaster):
     The effect of an event is the relative change of the sum of all series against the same phases of the two weeks
     before and after it, over its past occurrences, of which it needs two. It is shrunk (positive-part James-Stein) by
     its variance: that of the same estimate at other times, or between occurrences, whichever is larger. So an event
-    that the history does not show to matter changes nothing. Forecasts during an event are multiplied by one and its
-    effect; past events are taken out of the history by the effects that were known when they began.
+    that the history does not show to matter changes nothing. Forecasts during an event, and their intervals, are
+    multiplied by one and its effect; past events are taken out of the history by the effects that were known when they
+    began.
 
     Parameters
     ----------
@@ -118,6 +119,9 @@ class EventForecaster(Forecaster):
             effects = self._effects(y[:, :origin], shares[:, :origin], week)
             paths[:, place] *= _factors(effects, shares[:, origin : origin + h])
         return paths
+
+    def _spread(self, h: int) -> FloatArray:
+        return _factors(self.effects_.to_numpy(), self._calendar.shares(self.panel_, h)[:, -h:])
 
     def _without_events(self, y: FloatArray, shares: FloatArray, panel: Panel) -> FloatArray:
         """History without the effects of events, as they were known when each of them began."""

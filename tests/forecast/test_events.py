@@ -73,6 +73,7 @@ def test_one_past_event_shows_no_effect_and_a_stated_one_holds():
     assert model.effects_["holiday"] == -1.0
     assert model.predict(14)["SeasonalNaive"].head(7).tolist() == [0.0] * 7
     assert model.predict(14)["SeasonalNaive"].tail(7).gt(40).all()
+    assert model.predict(14, level=95).set_index("ds")["SeasonalNaive-hi-95"].gt(0).tolist() == [False] * 7 + [True] * 7
 
 
 def test_a_stated_closure_is_not_taken_for_the_level():

@@ -108,7 +108,7 @@ class Forecaster(BaseEstimator):
         else:
             path, errors = self._backtested(ahead)
             columns = {name: np.maximum(path, floor)}
-            bounds = prediction_intervals(columns[name], errors, levels, floor)
+            bounds = prediction_intervals(columns[name], errors, levels, floor, self._spread(ahead))
             columns |= {f"{name}-{side}": matrix for side, matrix in bounds.items()}
         columns = {column: matrix[:, steps] for column, matrix in columns.items()}
         return self.panel_.long_frame(self.panel_.future(h), columns)
@@ -169,6 +169,10 @@ class Forecaster(BaseEstimator):
                 self._paths, y, h, min_train=self._min_train(), max_origins=self._max_origins, season=season
             )
         return self._backtests[h]
+
+    def _spread(self, h: int) -> FloatArray | float:
+        """Factor on the width of the intervals at each step."""
+        return 1.0
 
     def _check_reach(self, h: int) -> None:
         """Warn if the history shows no errors as far ahead."""
