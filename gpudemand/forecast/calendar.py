@@ -58,7 +58,7 @@ class Calendar(NamedTuple):
         """Share of every bin of a panel, and of the next `h`, that each event takes, shape (n_events, n_times + h)."""
         edges = pd.date_range(panel.times[0], periods=panel.values.shape[1] + h + 1, freq=panel.freq)
         begin, width = _seconds(edges[:-1]), np.diff(_seconds(edges))
-        zone = edges.tz if panel.newest is None else panel.newest.tz
+        zone = panel.newest.tz
         sides = [
             _seconds(pd.DatetimeIndex([_on_clock(time, zone, edges.tz is None) for time in self.table[side]]))
             for side in ("start", "end")
