@@ -49,6 +49,8 @@ from .forecast import (
     mask_outages,
     public_holidays,
     reconcile,
+    scale_samples,
+    sum_samples,
 )
 from .jobs import formats, read_jobs, write_jobs, write_swf
 from .metrics import evaluate
@@ -175,6 +177,7 @@ __all__ = [
     "read_usage",
     "reconcile",
     "rfm_table",
+    "scale_samples",
     "segment_ablation",
     "segment_profiles",
     "segment_stability",
@@ -183,6 +186,7 @@ __all__ = [
     "structural_matrix",
     "sublevel_persistence",
     "suggest_layouts",
+    "sum_samples",
     "superlevel_persistence",
     "to_long",
     "to_wide",

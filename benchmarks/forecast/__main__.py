@@ -31,6 +31,7 @@ TRACKS = {
     "panels": "benchmarks.forecast.panels",
     "steps": "benchmarks.forecast.steps",
     "holidays": "benchmarks.forecast.holidays",
+    "sums": "benchmarks.forecast.sums",
     "coldstart": "benchmarks.forecast.coldstart",
     "speed": "benchmarks.forecast.speed",
 }

@@ -41,7 +41,7 @@ def main() -> None:
     if "queue" in selected:
         print(f"KTH-SP2 on 100 processors, simulated\n{queues.kth_sp2(args.data).round(1).to_string()}\n")
         windows = queues.coming_windows(args.data)
-        print(f"Coming 28 days of KTH-SP2\n{windows}\n{windows.to_frame().set_index("window").round(1).to_string()}\n")
+        print(f"Coming 28 days of KTH-SP2\n{windows}\n{windows.to_frame().set_index('window').round(1).to_string()}\n")
         changed = queues.changed_capacity()
         print("After a change of capacity, 100 simulated clusters: share of mean waits within a factor of 1.5")
         print(f"{queues.within_factor(changed).round(2).to_string()}\n")

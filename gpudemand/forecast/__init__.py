@@ -4,6 +4,7 @@ from gpudemand.forecast.backtest import cross_validation
 from gpudemand.forecast.base.external import ExternalForecaster
 from gpudemand.forecast.base.forecaster import Forecaster
 from gpudemand.forecast.base.panel import Panel
+from gpudemand.forecast.base.samples import scale_samples, sum_samples
 from gpudemand.forecast.calendar import public_holidays
 from gpudemand.forecast.classical.baselines import (
     LastValueProfile,
@@ -60,4 +61,6 @@ __all__ = [
     "mask_outages",
     "public_holidays",
     "reconcile",
+    "scale_samples",
+    "sum_samples",
 ]

@@ -234,7 +234,7 @@ def _mean_of_others(total: FloatArray, count: FloatArray) -> FloatArray:
 
 def _predictive_quantile(sample: FloatArray, size: float, share: float) -> float:
     """Predictive quantile of the next error from a sorted sample with an effective size of `size`; 0 from none."""
-    if not sample.size or share == 0.5:
+    if not sample.size or np.isclose(share, 0.5, rtol=0.0, atol=1e-9):
         return _quantile(sample, 0.5)
     tail = max(share, 1 - share)
     reached = min(tail, size / (size + 1))
