@@ -130,6 +130,7 @@ CALLS = {
     "MeasuredRunTimes": lambda jobs, _: planning.MeasuredRunTimes(jobs).log_run.describe(),
     "MeasuredRunTimes.costs": lambda jobs, _: planning.MeasuredRunTimes(TRAINING, Costs()).costs(jobs),
     "MeasuredRunTimes.move": lambda jobs, _: planning.MeasuredRunTimes(TRAINING).move(jobs, "H100")[0],
+    "MeasuredRunTimes.knows": lambda jobs, _: planning.MeasuredRunTimes(TRAINING, cost_step_time()).knows(jobs),
     "CostStepTime.costs": lambda jobs, _: cost_step_time().costs(jobs),
     "CostStepTime.__call__": lambda jobs, _: cost_step_time()(jobs),
     "TrainingRunTime.fit": lambda jobs, _: gd.TrainingRunTime(step_time).fit(jobs).predict(TRAINING),

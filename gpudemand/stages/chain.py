@@ -13,7 +13,6 @@ from gpudemand.forecast import Forecaster
 from gpudemand.planning.capacity.wait_plan import WaitPlan
 from gpudemand.planning.scenarios.changes import NetworkCosts
 from gpudemand.planning.scenarios.programme import PlannedWork, Programme, add_programmes
-from gpudemand.stages.calibration import calibrated, log_ratios
 from gpudemand.stages.drivers import explain_change
 from gpudemand.stages.gpu_types import GpuTypePlans, check_pools, gpu_type_numbers, plan_gpu_types
 from gpudemand.stages.idle import idle_hours
@@ -28,6 +27,7 @@ from gpudemand.stages.sources.candidates import Candidates
 from gpudemand.stages.sources.events import event_table, known_events
 from gpudemand.stages.sources.settings import Settings
 from gpudemand.stages.sources.source import Source
+from gpudemand.stages.sources.trainings import calibrated, log_ratios
 from gpudemand.stages.usage_tables import MEAN, UsageTables, compute_usage_tables, default_horizon, hourly_demand
 from gpudemand.stages.user_segments import UserSegments, segment_users
 from gpudemand.stages.waits import Waits, as_forecast, compute_waits, plan_for_waits
