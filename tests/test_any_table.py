@@ -136,7 +136,7 @@ CALLS = {
     "TrainingRunTime.fit": lambda jobs, _: gd.TrainingRunTime(step_time).fit(jobs).predict(TRAINING),
     "TrainingRunTime.predict": lambda jobs, _: training_run_time().predict(jobs),
     "run_time_ratios": lambda jobs, _: planning.run_time_ratios(jobs, step_time),
-    "CostStepTime.knows": lambda jobs, _: cost_step_time().knows(gd.jobs.table.as_pandas(jobs, "jobs")),
+    "CostStepTime.knows": lambda jobs, _: cost_step_time().knows(jobs),
     "fits_on_cards": lambda jobs, _: gd.fits_on_cards(jobs, Costs()),
     "true_step_time": lambda jobs, _: datasets.true_step_time(jobs),
     "true_run_time": lambda jobs, _: datasets.true_run_time(jobs, TRUTH),

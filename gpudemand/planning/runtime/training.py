@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._typing import STRING, FloatArray
-from gpudemand._validation import InputError, as_numbers, check_columns, check_number, nearest
+from gpudemand._validation import InputError, as_numbers, as_pandas, check_columns, check_number, nearest
 from gpudemand.cost.devices import device
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.model import CostModel
@@ -71,6 +71,7 @@ class CostStepTime:
 
     def knows(self, jobs: pd.DataFrame) -> NDArray[np.bool_]:
         """Whether each job names a network of `networks`, a batch size and a known GPU type, shape (n_jobs,)."""
+        jobs = as_pandas(jobs, "jobs")
         if not {"network", "batch_size", "gpus", "gpu_type"} <= set(jobs.columns):
             return np.zeros(len(jobs), dtype=bool)
         types = [name for name in jobs["gpu_type"].dropna().unique() if _is_device(str(name))]
