@@ -9,6 +9,7 @@ from typing import TypedDict, Unpack
 import pandas as pd
 
 from gpudemand._atomic import check_replaceable
+from gpudemand.planning.scenarios.changes import NetworkCosts
 from gpudemand.planning.scenarios.programme import PlannedWork
 from gpudemand.report.history.earlier import MANIFEST
 from gpudemand.stages.sources.by_pool import Installed, LeadTime, Prices
@@ -35,6 +36,7 @@ class StudyOptions(TypedDict, total=False):
     events: pd.DataFrame | None
     holidays: str | None
     forecasters: Sequence[object]
+    step_costs: NetworkCosts | None
     progress: Callable[[str], None] | None
 
 
