@@ -13,6 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from gpudemand._validation import InputError
+from gpudemand.slurm.nodes import EVENT_FIELDS
 from gpudemand.slurm.tres import shards_per_gpu
 
 #: Without these no job can be counted ...
@@ -56,7 +57,7 @@ class Sacct:
 
     def __str__(self) -> str:
         """Return the command as one types it in a shell, with its environment."""
-        return " ".join(f"{name}={value}" for name, value in _ENVIRONMENT.items()) + " " + shlex.join(self.words)
+        return in_shell(self.words)
 
 
 def ended_or_open(begin: pd.Timestamp, end: pd.Timestamp) -> tuple[str, ...]:
@@ -114,6 +115,25 @@ def waiting_ids(clusters: str | None = None) -> list[str] | None:
     except InputError:
         return None
     return [word for word in words if word.isdecimal()]
+
+
+def events_command(clusters: str | None = None) -> list[str]:
+    """Words of the command that prints which GPUs clusters had and nodes missed, as long as Slurm remembers."""
+    which = [] if clusters is None else ["all_clusters" if clusters == "all" else f"cluster={clusters}"]
+    return ["sacctmgr", "-P", "show", "event", "all_time", *which, f"format={','.join(EVENT_FIELDS)}"]
+
+
+def node_events(clusters: str | None = None) -> str | None:
+    """Answer of `events_command`; None where nobody can tell."""
+    try:
+        return _output(events_command(clusters))
+    except InputError:
+        return None
+
+
+def in_shell(words: Sequence[str]) -> str:
+    """A command as one types it in a shell, with the environment in which times are seconds of UTC."""
+    return " ".join(f"{name}={value}" for name, value in _ENVIRONMENT.items()) + " " + shlex.join(words)
 
 
 def shards_by_node() -> dict[str, float]:

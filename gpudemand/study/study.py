@@ -44,7 +44,7 @@ class Study:
         jobs tell (waits, run times) is then skipped, and GPUs wanted are known where pods that waited were pulled.
     installed : float, Series, or mapping of str to such, optional
         GPUs installed, or a Series whose index are the times from which on there are so many (deliveries, retirements):
-        of all types together, or by ``gpu_type`` (0 for a retired type). By default those allocatable on the nodes,
+        of all types together, or by ``gpu_type`` (0 for a retired type). By default those of the nodes,
         where they were pulled, or else the maximum of the GPUs held at once.
     lead_time : str or mapping of str to str, default="90D"
         From the order of GPUs to their first use, or by ``gpu_type``; for all types together the longest counts.

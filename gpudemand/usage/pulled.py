@@ -11,6 +11,7 @@ import pandas as pd
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError, check_choice
 from gpudemand.jobs.time_parser import parse_timezone
+from gpudemand.slurm.nodes import changes
 from gpudemand.store import Store, read_store
 from gpudemand.usage.bins import bin_edges, parse_freq
 
@@ -72,7 +73,7 @@ def pulled_usage(
     zone = parse_timezone(tz)
     samples, installed = _samples(store, MEASURES[measure], keys), _installed(store)
     times = pd.DatetimeIndex(installed.index)
-    of_type = {str(name): _changes(gpus) for name, gpus in installed.items()}
+    of_type = {str(name): changes(gpus) for name, gpus in installed.items()}
     wide = samples.pivot(index="ds", columns="unique_id", values="y").reindex(times).fillna(0.0)
     step = pd.Timedelta(store.about["pulls"]["prometheus"]["step"])
     gaps = [f"{a.isoformat()}/{b.isoformat()}" for a, b in gaps_between(times, step)]
@@ -83,7 +84,7 @@ def pulled_usage(
     usage["unique_id"] = usage["unique_id"].astype(STRING)
     usage.attrs = {"kind": "measured", "value": "gpus", "by": "/".join(keys), "step": str(step), "gaps": gaps}
     usage.attrs |= {"store": os.fspath(path), "measure": measure}
-    usage.attrs |= {"installed": _changes(installed.sum(axis=1)), "installed_by_type": of_type}
+    usage.attrs |= {"installed": changes(installed.sum(axis=1)), "installed_by_type": of_type}
     return usage
 
 
@@ -106,11 +107,6 @@ def _installed(store: Store) -> pd.DataFrame:
     found = store.query("usage", query)
     assert found is not None
     return found.to_pandas().pivot(index="ds", columns="gpu_type", values="y").fillna(0.0)
-
-
-def _changes(gpus: pd.Series) -> dict[str, float]:
-    """Numbers from each time on at which they changed."""
-    return {time.isoformat(): float(count) for time, count in gpus[gpus.diff() != 0].items()}
 
 
 def tells_pending(path: str | os.PathLike[str]) -> bool:

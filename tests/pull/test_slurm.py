@@ -205,12 +205,13 @@ def test_commands_for_a_colleague(cluster, tmp_path, whole):
     store, runner = tmp_path / "store", CliRunner()
     run = runner.invoke(app, ["pull", "slurm", "--into", str(store), "--since", "2026-10-15", "--command-only"])
     *commands, again = run.stdout.splitlines()
-    assert len(commands) == 2
+    assert len(commands) == 3
     for command in commands:
         subprocess.run(command, shell=True, check=True, cwd=tmp_path)
     os.chdir(tmp_path)
     result = runner.invoke(app, [*again.split()[1:], "--shards-per-gpu", "4", "--quiet"])
     assert result.exit_code == 0, result.stderr
+    assert list(read_jobs(store).attrs["installed_by_cluster"]["lab"]) == ["1g.10gb", "a100", "h100"]
     never_eligible = whole["status"].eq("pending")
     pd.testing.assert_frame_equal(stored(store), whole[~never_eligible].reset_index(drop=True))
 

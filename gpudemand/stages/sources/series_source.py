@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import numpy as np
 import pandas as pd
 
 from gpudemand._typing import STRING
@@ -15,7 +14,7 @@ from gpudemand.forecast.base.panel import infer_freq, mean_step
 from gpudemand.jobs.schema import COLUMNS
 from gpudemand.jobs.table import as_jobs
 from gpudemand.jobs.time_parser import parse_timestamp
-from gpudemand.stages.sources.by_pool import Installed, reserved_price
+from gpudemand.stages.sources.by_pool import reserved_price
 from gpudemand.stages.sources.settings import BY, Settings
 from gpudemand.stages.sources.source import Key
 from gpudemand.usage.bins import bin_edges, parse_freq
@@ -92,7 +91,7 @@ class SeriesSource:
         source = cls(
             wide, keys, step, replace(settings, tz=zone, until=until, by=by), attrs, _wanted(wide, keys, attrs)
         )
-        return replace(source, settings=_with_installed(source.settings, attrs, {*source.names("gpu_type")}))
+        return replace(source, settings=source.settings.with_pulled(attrs, source.names))
 
     @property
     def unit(self) -> str:
@@ -227,21 +226,6 @@ def _wanted(wide: pd.DataFrame, keys: tuple[str, ...], attrs: Mapping[str, objec
     every = [*wide.columns, *pending.columns.difference(wide.columns)]
     pending = pending.reindex(wide.index, columns=every, fill_value=0.0)
     return wide.reindex(columns=every).fillna(dict.fromkeys(every[wide.shape[1] :], 0.0)).add(pending)
-
-
-def _with_installed(settings: Settings, attrs: Mapping[str, object], types: Set[str]) -> Settings:
-    """The settings with GPUs installed as they were pulled, where none are given: by type, if that of each is known."""
-    pulled, by_type = attrs.get("installed"), attrs.get("installed_by_type")
-    if settings.installed is not None or not isinstance(pulled, Mapping) or not pulled:
-        return settings
-    installed: Installed = _steps(pulled)
-    if isinstance(by_type, Mapping) and types and settings.pool == "gpu_type" and types <= set(by_type):
-        installed = {name: _steps(gpus) for name, gpus in by_type.items()}
-    return replace(settings, installed=installed, installed_from="pulled")
-
-
-def _steps(pulled: Mapping[str, float]) -> pd.Series:
-    return pd.Series(np.array(list(pulled.values()), dtype=float), index=pd.to_datetime(list(pulled), utc=True))
 
 
 def _words(step: pd.Timedelta) -> str:

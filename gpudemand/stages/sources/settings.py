@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pandas as pd
 
@@ -17,8 +18,10 @@ from gpudemand.stages.sources.by_pool import (
     check_prices,
     longest,
     of_pool,
+    pulled_installed,
     total_installed,
 )
+from gpudemand.stages.sources.clusters import EACH
 from gpudemand.units import parse_duration
 from gpudemand.usage.bins import parse_freq
 
@@ -87,6 +90,20 @@ class Settings:
     def longest_lead_time(self) -> str:
         """Lead time of all types together: an order may be of the one that takes longest."""
         return longest(self.lead_time)
+
+    def with_pulled(self, attrs: Mapping[Any, object], names: Callable[[str], list[str]]) -> Settings:
+        """These, with the GPUs of the nodes as they were pulled, where none are given and the data tell them.
+
+        Parameters
+        ----------
+        attrs : mapping
+            Of the data; see `pulled_installed`.
+        names : callable
+            Names in the data of a key such as ``"gpu_type"``.
+        """
+        chosen = None if self.clusters == (EACH,) else self.clusters
+        found = None if self.installed is not None else pulled_installed(attrs, names, self.pool, chosen)
+        return self if found is None else replace(self, installed=found, installed_from="pulled")
 
     def as_one_pool(self) -> Settings:
         """Parameters of all types together, where theirs by name do not apply; prices are then not known."""

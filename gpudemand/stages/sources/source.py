@@ -134,7 +134,8 @@ class JobSource:
         until = end = end_of_record(jobs)
         if settings.until is not None:
             until = parse_timestamp(settings.until, settings.tz, "until")
-        return cls(checked_as_of(jobs, until) if until < end else jobs, replace(settings, until=until))
+        source = cls(checked_as_of(jobs, until) if until < end else jobs, replace(settings, until=until))
+        return replace(source, settings=source.settings.with_pulled(jobs.attrs, source.names))
 
     @property
     def attrs(self) -> Mapping[str, object]:
