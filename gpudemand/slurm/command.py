@@ -13,6 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from gpudemand._validation import InputError
+from gpudemand.slurm.failures import failure
 from gpudemand.slurm.nodes import EVENT_FIELDS
 from gpudemand.slurm.tres import shards_per_gpu
 
@@ -101,6 +102,23 @@ def known_fields() -> tuple[str, ...]:
     return (*NEEDED, *(name for name in OPTIONAL if name in known))
 
 
+def known_clusters() -> list[str] | None:
+    """Names of the clusters of Slurm's accounting; None where nobody can tell."""
+    try:
+        return _output(["sacctmgr", "-n", "-P", "show", "cluster", "format=cluster"]).split()
+    except InputError:
+        return None
+
+
+def controller_time() -> pd.Timestamp | None:
+    """Time on the clock of Slurm's controller; None where it does not answer."""
+    try:
+        _, _, time = _output(["scontrol", "show", "config"]).partition("\n")[0].rpartition(" ")
+    except InputError:
+        return None
+    return pd.Timestamp(int(time), unit="s", tz="UTC") if time.isdecimal() else None
+
+
 def call(command: Sacct, answer: Path) -> None:
     """Run a command, and write what it prints to a file."""
     with answer.open("wb") as file:
@@ -169,6 +187,5 @@ def _run(words: Sequence[str], stdout: int) -> bytes:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InputError(f"{words[0]} cannot be run ({error}).") from error
     if done.returncode:
-        said = " ".join(done.stderr.decode("utf-8", "replace").split())[:300] or f"exit status {done.returncode}"
-        raise InputError(f"{words[0]} failed: {said}.")
+        raise failure(words[0], done.stderr.decode("utf-8", "replace"), done.returncode)
     return done.stdout or b""

@@ -27,8 +27,8 @@ def usage_by_slice(gpu_types: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        ``kind`` (``"MIG slice"``, ``"shard"``, ``"MPS"``, several joined by ``" + "``, with ``"whole GPU"`` if there are
-        such in the same jobs), ``gpu_type``, ``gpu_share`` (that one slice is; missing of others, which are of any
+        ``kind`` (``"MIG slice"``, ``"shard"``, ``"MPS"``, several joined by ``" + "``, with ``"whole GPU"`` if there
+        are such in the same jobs), ``gpu_type``, ``gpu_share`` (that one slice is; missing of others, which are of any
         share), and the other columns. No rows where all GPUs are whole.
 
     References

@@ -1,4 +1,4 @@
-"""sacct, squeue, sinfo and sacctmgr of a cluster whose whole history is a file, as they would answer at some time.
+"""sacct, squeue, sinfo, scontrol and sacctmgr of a cluster whose history is a file, as they would answer at some time.
 
     fake_slurm.py COMMAND HISTORY NOW [OPTION...]
 
@@ -76,6 +76,10 @@ def main():
         sys.stdout.write(sacct(rows or [dict.fromkeys(names, "")], options))
     elif command == "squeue":
         sys.stdout.write("".join(row["JobIDRaw"] + "\n" for row in rows if row["State"] == "PENDING"))
+    elif command == "scontrol":
+        sys.stdout.write(f"Configuration data as of {now}\nAccountingStorageHost   = 127.0.0.1\n")
+    elif command == "sacctmgr" and "cluster" in options:
+        sys.stdout.write("lab\n")
     elif command == "sacctmgr":
         first = min(int(line[names.index("Submit")]) for line in lines or [dict.fromkeys(names, 0)])
         sys.stdout.write("Cluster|NodeName|TimeStart|TimeEnd|State|TRES\n")

@@ -36,8 +36,10 @@ def test_kind_and_share(name, kind, share):
 
 
 def test_gpu_hours_of_a_real_log(fixture_jobs):
-    table = usage_by_slice(usage_by_gpu_type(JobSource.of(fixture_jobs, Settings())))
-    held = (fixture_jobs["end"] - fixture_jobs["start"]).dt.total_seconds() / 3600 * fixture_jobs["gpus"]
+    source = JobSource.of(fixture_jobs, Settings())
+    table = usage_by_slice(usage_by_gpu_type(source))
+    start, end = (fixture_jobs[name].clip(upper=source.settings.until) for name in ("start", "end"))
+    held = (end - start).dt.total_seconds() / 3600 * fixture_jobs["gpus"]
     expected = held.groupby(fixture_jobs["gpu_type"]).sum()
     of = table.set_index("gpu_type")["gpu_hours"]
     assert sorted(of.index) == ["1g.10gb", "1g.10gb+a100", "1g.10gb+a100+h100", "shard"]
