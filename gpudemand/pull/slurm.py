@@ -16,7 +16,7 @@ from gpudemand.jobs.readers import read_rows
 from gpudemand.jobs.schema import TIME
 from gpudemand.jobs.slurm import open_sacct
 from gpudemand.jobs.time_parser import TimeParser, parse_timestamp
-from gpudemand.pull.slurm_checks import check_clock, check_clusters
+from gpudemand.pull.slurm_checks import checked_fields
 from gpudemand.pull.slurm_nodes import events_of_file, keep_events
 from gpudemand.slurm.command import (
     NEEDED,
@@ -27,7 +27,6 @@ from gpudemand.slurm.command import (
     ended_or_open,
     events_command,
     in_shell,
-    known_fields,
     months,
     node_events,
     shards_by_node,
@@ -107,7 +106,7 @@ def pull_slurm(
     InputError
         If a command fails, Slurm knows no such cluster or another time, or the store or a file cannot be used.
     """
-    fields = () if files else _checked_fields(clusters)
+    fields = () if files else checked_fields(_now(), clusters)
     shards = shards_per_gpu or ({} if files else shards_by_node()) or None
     done = SlurmPull()
     with open_store(Path(into)) as store:
@@ -156,13 +155,6 @@ def slurm_commands(into: Path, *, since: object = None, clusters: str | None = N
     for number, select in enumerate(by_id(str(key[1]) for key in still)):
         lines.append(f"{Sacct(fields, select, clusters)} > sacct-open-{number}.psv")
     return [*lines, f"{in_shell(events_command(clusters))} > sacctmgr-events.psv"]
-
-
-def _checked_fields(clusters: str | None) -> tuple[str, ...]:
-    fields = known_fields()
-    check_clock(_now())
-    check_clusters(clusters)
-    return fields
 
 
 def _windows(store: Store, since: object) -> list[tuple[pd.Timestamp, pd.Timestamp]]:

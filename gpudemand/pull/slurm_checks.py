@@ -5,13 +5,21 @@ from __future__ import annotations
 import pandas as pd
 
 from gpudemand._validation import InputError, nearest
-from gpudemand.slurm.command import controller_time, known_clusters
+from gpudemand.slurm.command import controller_time, known_clusters, known_fields
 
 #: As long as munge accepts a credential, without which nothing of Slurm answers ("munged" manual, option ``--ttl``).
 _CLOCKS_APART = pd.Timedelta("5min")
 
 
-def check_clock(now: pd.Timestamp) -> None:
+def checked_fields(now: pd.Timestamp, clusters: str | None) -> tuple[str, ...]:
+    """Fields to ask Slurm for, after a look at the clocks and the names of clusters."""
+    fields = known_fields()
+    _check_clock(now)
+    _check_clusters(clusters)
+    return fields
+
+
+def _check_clock(now: pd.Timestamp) -> None:
     """Raise if the clocks of this machine and of Slurm's controller, where it answers, are far apart."""
     theirs = controller_time()
     if theirs is not None and abs(theirs - now) > _CLOCKS_APART:
@@ -21,7 +29,7 @@ def check_clock(now: pd.Timestamp) -> None:
         )
 
 
-def check_clusters(clusters: str | None) -> None:
+def _check_clusters(clusters: str | None) -> None:
     """Raise for a name that no cluster of the accounting has."""
     known = known_clusters() if clusters not in (None, "all") else None
     if known is None:

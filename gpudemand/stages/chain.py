@@ -11,12 +11,13 @@ import pandas as pd
 from gpudemand._validation import InputError, Skipped
 from gpudemand.forecast import Forecaster
 from gpudemand.planning.capacity.wait_plan import WaitPlan
-from gpudemand.planning.scenarios.programme import PlannedWork, add_programmes
+from gpudemand.planning.scenarios.programme import PlannedWork
 from gpudemand.stages.drivers import explain_change
 from gpudemand.stages.gpu_types import GpuTypePlans, check_pools, gpu_type_numbers, plan_gpu_types
 from gpudemand.stages.idle import idle_hours
 from gpudemand.stages.orders import compare_orders
 from gpudemand.stages.parts import Parts, forecast_parts, with_programmes
+from gpudemand.stages.planned_work import add_to_total
 from gpudemand.stages.requirement import Requirement, headline, installed_now, plan_requirement
 from gpudemand.stages.risk import costs_by_pool, purchase_costs, risk_numbers, risk_table
 from gpudemand.stages.scenarios import Scenarios, plan_scenarios
@@ -56,7 +57,7 @@ class Chain:
         begin: Callable[[str], None] | None = None,
         forecasters: Sequence[Forecaster] = (),
     ) -> None:
-        check_pools(source)
+        check_pools(source, programmes)
         self.source, settings = source, source.settings
         self.settings = replace(settings, horizon=settings.horizon or default_horizon(source))
         self.programmes, self.forecasters = tuple(programmes), tuple(forecasters)
@@ -108,10 +109,7 @@ class Chain:
     @cached_property
     def demand(self) -> SelectedForecast:
         """`selected`, its forecast with the programmes."""
-        forecast = self.selected.forecast
-        for series in forecast["unique_id"].unique() if self.programmes else ():
-            forecast = add_programmes(forecast, self.programmes, series, peak=series != MEAN)
-        return replace(self.selected, forecast=forecast)
+        return add_to_total(self.selected, self.programmes)
 
     @cached_property
     def wait_plan(self) -> WaitPlan:
@@ -171,7 +169,8 @@ class Chain:
     def gpu_type_plans(self) -> GpuTypePlans:
         """Plans by GPU type."""
         parts = self.skipped.attempt("parts", lambda: self.parts)
-        return plan_gpu_types(self.source, self.demand, parts, self.requirement, self.settings)
+        work = self.programmes
+        return plan_gpu_types(self.source, self.selected, parts, self.requirement, self.settings, programmes=work)
 
     @cached_property
     def cluster_plans(self) -> GpuTypePlans:

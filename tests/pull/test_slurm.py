@@ -17,6 +17,7 @@ from gpudemand._validation import InputError
 from gpudemand.cli.app import app
 from gpudemand.jobs import read_jobs
 from gpudemand.pull import slurm
+from gpudemand.slurm.command import known_fields
 from gpudemand.usage.series import usage_series
 from tests.faults import count_steps, interrupted_at, kill, needs_fork
 from tests.pull.conftest import HERE, HISTORY, stored
@@ -239,7 +240,7 @@ def test_commands_for_a_colleague(cluster, tmp_path, whole):
 
 
 def test_an_older_file_does_not_open_a_run_again(cluster, tmp_path, whole):
-    fields = slurm.known_fields() if cluster.at(LAST) is None else ()
+    fields = known_fields() if cluster.at(LAST) is None else ()
     window = slurm.ended_or_open(pd.Timestamp("2026-11-01", tz="UTC"), pd.Timestamp("2026-11-23", tz="UTC"))
     for name, time in (("new", LAST), ("old", f"2026-11-22 {TIMES[3]}")):
         cluster.at(time)

@@ -29,6 +29,10 @@ class PlannedWork(Protocol):
         """What it is called as a part of the demand."""
 
     @property
+    def gpu_type(self) -> str | None:
+        """Type of GPU that it runs on; of any if it is None."""
+
+    @property
     def period(self) -> tuple[pd.Timestamp, pd.Timestamp]:
         """Start and end, in UTC."""
 
@@ -66,6 +70,8 @@ class Programme:
         Time and GPUs of a run, instead of `job` and `steps`.
     user, group : str, optional
         Who runs it.
+    gpu_type : str, optional
+        Type that it runs on, as the log names it: plans by type count it there. By default it is spread like the rest.
     costs : CostModel, optional
         The bundled one by default.
 
@@ -95,6 +101,7 @@ class Programme:
     gpus: float | None = None
     user: str | None = None
     group: str | None = None
+    gpu_type: str | None = None
     costs: CostModel | None = None
 
     def __post_init__(self) -> None:

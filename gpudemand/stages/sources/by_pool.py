@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
 import pandas as pd
@@ -146,7 +147,11 @@ def total_installed(installed: Installed) -> float | pd.Series | None:
 
 
 def pulled_installed(
-    attrs: Mapping[Any, object], names: Callable[[str], list[str]], pool: str, clusters: tuple[str, ...] | None = None
+    attrs: Mapping[Any, object],
+    names: Callable[[str], list[str]],
+    pool: str,
+    clusters: tuple[str, ...] | None = None,
+    aliases: Mapping[str, str] = MappingProxyType({}),
 ) -> Installed:
     """GPUs of the nodes as they were pulled: by name of the pool if that of each is known, or else of all.
 
@@ -160,6 +165,8 @@ def pulled_installed(
     pool : {"gpu_type", "cluster"}
     clusters : tuple of str, optional
         Those that count; by default all.
+    aliases : mapping of str to str
+        Types that count as another.
 
     Returns
     -------
@@ -176,8 +183,8 @@ def pulled_installed(
     for cluster, types in chosen.items():
         for kind, pulled in types.items():
             if pulled:
-                name, part = (cluster, kind) if pool == "cluster" else (kind, cluster)
-                steps.setdefault(name, {})[part] = _steps(pulled)
+                name = cluster if pool == "cluster" else aliases.get(kind, kind)
+                steps.setdefault(name, {})[f"{cluster}/{kind}"] = _steps(pulled)
     found: dict[str, Any] = {name: total_installed(parts) for name, parts in steps.items()}
     known = {*names(pool)}
     return found if known and known <= set(found) else total_installed(found) if found else None

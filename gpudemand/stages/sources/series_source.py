@@ -17,6 +17,7 @@ from gpudemand.jobs.time_parser import parse_timestamp
 from gpudemand.stages.sources.by_pool import reserved_price
 from gpudemand.stages.sources.settings import BY, Settings
 from gpudemand.stages.sources.source import Key
+from gpudemand.stages.sources.type_aliases import Aliases, of_aliases, rename_series
 from gpudemand.usage.bins import bin_edges, parse_freq
 from gpudemand.usage.idle import idle_table
 from gpudemand.usage.pulled import binned_means, gaps_between, pulled_usage, tells_pending
@@ -82,15 +83,15 @@ class SeriesSource:
         step = pd.Timedelta(str(attrs["step"])) if "step" in attrs else mean_step(infer_freq(wide.index))
         keys = tuple(str(attrs.get("by", settings.by)).split("/"))
         keys = keys if set(keys) <= {*BY} - {"total"} else ("user",)
+        wide = rename_series(wide, keys, settings.type_aliases, attrs)
         end = wide.index[-1] + step
         until = end if settings.until is None else min(parse_timestamp(settings.until, zone, "until"), end)
         by = settings.by if settings.by == "total" or settings.by in keys else keys[0]
         wide = wide[wide.index < until]
         if wide.empty or not wide.max(axis=None) > 0:
             raise InputError("no series of this usage holds a GPU in the period; nothing to forecast.")
-        source = cls(
-            wide, keys, step, replace(settings, tz=zone, until=until, by=by), attrs, _wanted(wide, keys, attrs)
-        )
+        wanted = _wanted(wide, keys, attrs, settings.type_aliases)
+        source = cls(wide, keys, step, replace(settings, tz=zone, until=until, by=by), attrs, wanted)
         return replace(source, settings=source.settings.with_pulled(attrs, source.names))
 
     @property
@@ -190,7 +191,7 @@ class SeriesSource:
         """Of the samples of the store that the usage was read from."""
         if "store" not in self.attrs:
             raise InputError("this usage is only that of GPUs held, so what is idle is not known.")
-        price = reserved_price(self.settings.prices)
+        price = of_aliases(reserved_price(self.settings.prices), self.settings.type_aliases)
         return idle_table(str(self.attrs["store"]), by, price=price, until=pd.Timestamp(str(self.settings.until)))
 
     def workload(self, since: pd.Timestamp) -> pd.DataFrame:
@@ -217,12 +218,14 @@ def _samples(table: pd.DataFrame) -> pd.DataFrame:
     return samples[wide.notna().any(axis=1)].rename_axis(index=None, columns=None)
 
 
-def _wanted(wide: pd.DataFrame, keys: tuple[str, ...], attrs: Mapping[str, object]) -> pd.DataFrame | None:
+def _wanted(
+    wide: pd.DataFrame, keys: tuple[str, ...], attrs: Mapping[str, object], aliases: Aliases
+) -> pd.DataFrame | None:
     """GPUs held and those of pods that waited, where the usage is what a store has of held ones."""
     if "store" not in attrs or attrs.get("measure") != "held" or not tells_pending(str(attrs["store"])):
         return None
     found = pulled_usage(str(attrs["store"]), "pending", "/".join(keys), tz=wide.index.tz)
-    pending = found.pivot(index="ds", columns="unique_id", values="y")
+    pending = rename_series(found.pivot(index="ds", columns="unique_id", values="y"), keys, aliases, attrs)
     every = [*wide.columns, *pending.columns.difference(wide.columns)]
     pending = pending.reindex(wide.index, columns=every, fill_value=0.0)
     return wide.reindex(columns=every).fillna(dict.fromkeys(every[wide.shape[1] :], 0.0)).add(pending)

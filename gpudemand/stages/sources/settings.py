@@ -23,6 +23,7 @@ from gpudemand.stages.sources.by_pool import (
     total_installed,
 )
 from gpudemand.stages.sources.clusters import EACH
+from gpudemand.stages.sources.type_aliases import Aliases, check_aliases
 from gpudemand.units import parse_duration
 from gpudemand.usage.bins import parse_freq
 
@@ -69,6 +70,7 @@ class Settings:
     clusters: tuple[str, ...] | None = None
     holidays: str | None = None
     events: pd.DataFrame | None = field(default=None, compare=False)
+    type_aliases: Aliases = None
 
     def __post_init__(self) -> None:
         if self.by == "account":  # as Slurm calls it
@@ -85,6 +87,7 @@ class Settings:
         check_number("wait_share", self.wait_share, 0, 0.9999, open_low=True)
         _check_zone(self.tz)
         check_prices(self.prices)
+        check_aliases(self.type_aliases)
         if self.events is not None:
             Calendar.of(self.events)
         if self.holidays is not None:
@@ -116,7 +119,8 @@ class Settings:
             Names in the data of a key such as ``"gpu_type"``.
         """
         chosen = None if self.clusters == (EACH,) else self.clusters
-        found = None if self.installed is not None else pulled_installed(attrs, names, self.pool, chosen)
+        aliases = self.type_aliases or {}
+        found = None if self.installed is not None else pulled_installed(attrs, names, self.pool, chosen, aliases)
         return self if found is None else replace(self, installed=found, installed_from="pulled")
 
     def as_one_pool(self) -> Settings:

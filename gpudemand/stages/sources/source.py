@@ -15,6 +15,7 @@ from gpudemand.jobs.schema import FINISHED
 from gpudemand.jobs.time_parser import parse_timestamp
 from gpudemand.stages.sources.by_pool import reserved_price
 from gpudemand.stages.sources.settings import Settings
+from gpudemand.stages.sources.type_aliases import rename_types
 from gpudemand.usage.bins import bin_edges
 from gpudemand.usage.idle import checked_idle_table
 from gpudemand.usage.series import checked_usage, drop_last_bin, end_of_record
@@ -131,6 +132,7 @@ class JobSource:
     @classmethod
     def of(cls: type[Self], jobs: pd.DataFrame, settings: Settings) -> Self:
         """The log as it stood at ``settings.until``, or all of it where it stops being complete before that."""
+        jobs = rename_types(jobs, settings.type_aliases)
         until = end = end_of_record(jobs)
         if settings.until is not None:
             until = parse_timestamp(settings.until, settings.tz, "until")
