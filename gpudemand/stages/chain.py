@@ -17,7 +17,6 @@ from gpudemand.stages.gpu_types import GpuTypePlans, check_pools, gpu_type_numbe
 from gpudemand.stages.idle import idle_hours
 from gpudemand.stages.orders import compare_orders
 from gpudemand.stages.parts import Parts, forecast_parts, with_programmes
-from gpudemand.stages.planned_work import add_to_total
 from gpudemand.stages.requirement import Requirement, headline, installed_now, plan_requirement
 from gpudemand.stages.risk import costs_by_pool, purchase_costs, risk_numbers, risk_table
 from gpudemand.stages.scenarios import Scenarios, plan_scenarios
@@ -109,7 +108,7 @@ class Chain:
     @cached_property
     def demand(self) -> SelectedForecast:
         """`selected`, its forecast with the programmes."""
-        return add_to_total(self.selected, self.programmes)
+        return self.selected.with_programmes(self.programmes)
 
     @cached_property
     def wait_plan(self) -> WaitPlan:

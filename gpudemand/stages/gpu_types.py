@@ -10,12 +10,11 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._typing import STRING, FloatArray
-from gpudemand._validation import InputError
+from gpudemand._validation import InputError, nearest
 from gpudemand.planning.capacity.inputs import broadcast_by_time
 from gpudemand.planning.capacity.required import SHARES
-from gpudemand.planning.scenarios.programme import PlannedWork
+from gpudemand.planning.scenarios.programme import PlannedWork, add_programmes_by_type
 from gpudemand.stages.parts import Parts, scale_to_total
-from gpudemand.stages.planned_work import add_to_pools, add_to_total, check_types
 from gpudemand.stages.requirement import Requirement, plan_requirement
 from gpudemand.stages.risk import risk_table, with_date_dtype
 from gpudemand.stages.selection import SelectedForecast, forecast_with, levels_for
@@ -64,10 +63,20 @@ def check_pools(source: Source, programmes: Sequence[PlannedWork] = ()) -> None:
     settings, names = source.settings, source.names(source.settings.pool)
     if settings.pool == "gpu_type":
         given = settings.installed if isinstance(settings.installed, Mapping) else {}
-        check_types(programmes, [*names, *given])
+        _check_types(programmes, [*names, *given])
         names = _names(source, "gpu_type", programmes)
     for parameter in ("installed", "lead_time", "prices"):
         check_names(parameter, getattr(settings, parameter), names, settings.pool)
+
+
+def _check_types(programmes: Sequence[PlannedWork], known: Sequence[str]) -> None:
+    for programme in programmes:
+        name = programme.gpu_type
+        if name is not None and name not in known:
+            raise InputError(
+                f"programme {programme.name!r} is on GPU type {name!r}, which neither the log nor installed "
+                f"names.{nearest(name, known)} Give installed by GPU type, with 0 for one that is yet to come."
+            )
 
 
 def _names(source: Source, by: str, programmes: Sequence[PlannedWork]) -> list[str]:
@@ -162,7 +171,7 @@ def _plans(
     """Plans by the name of the type, the largest requirement first."""
     value = {MEAN: source.demand, PEAK: "gpus_peak"}
     usage = {basis: source.usage(by, settings.freq, value[basis]) for basis in selected.forecast["unique_id"].unique()}
-    shared = add_to_total(selected, [each for each in programmes if each.gpu_type is None])
+    shared = selected.with_programmes([each for each in programmes if each.gpu_type is None])
     own = [each for each in programmes if each.gpu_type is not None]
     forecast = pd.concat([_forecast(series, basis, model, shared, settings, own) for basis, series in usage.items()])
     max_held = source.most_held(by)
@@ -196,7 +205,7 @@ def _forecast(
     factor = (total[upper] / together.where(together > 0)).clip(lower=1.0).fillna(1.0)
     rows = rows.assign(**{name: rows[name] * rows["ds"].map(factor[name]) for name in upper})
     # Work of its own widens a type by at least as much as it widens the total, so the sums stay above it.
-    rows = add_to_pools(rows, programmes, peak=basis != MEAN)
+    rows = add_programmes_by_type(rows, programmes, peak=basis != MEAN)
     return rows.rename(columns={"unique_id": "pool"}).assign(unique_id=basis)
 
 

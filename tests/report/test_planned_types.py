@@ -132,9 +132,7 @@ def unnamed(log):
 
 def test_jobs_without_a_type_count_as_the_one_they_are_assigned_to(log):
     aliases = {"unknown": "A100", "1g.10gb": "A100"}
-    given, left = (
-        JobSource.of(unnamed(log), Settings(by="gpu_type", type_aliases=types)) for types in (aliases, None)
-    )
+    given, left = (JobSource.of(unnamed(log), Settings(by="gpu_type", type_aliases=types)) for types in (aliases, None))
     assert left.names("gpu_type") == ["1g.10gb", "A100", "H100"]
     assert "unknown" in set(left.usage("gpu_type", "D", "wanted")["unique_id"])
     assert given.names("gpu_type") == ["A100", "H100"]

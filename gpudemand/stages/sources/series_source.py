@@ -53,7 +53,7 @@ class SeriesSource:
     Examples
     --------
     >>> ds = pd.date_range("2026-03-01", periods=4, freq="12h", tz="UTC")
-    >>> usage = pd.DataFrame({"unique_id": "ml", "ds": ds, "y": [2.0, 4.0, np.nan, 8.0]})
+    >>> usage = pd.DataFrame({"unique_id": "ml", "ds": ds, "y": [2.0, 4.0, None, 8.0]})
     >>> source = SeriesSource.of(usage, Settings(by="group"))
     >>> source.usage("group", "D", "gpus")["y"].tolist(), [(a.day, b - a) for a, b in source.gaps()]
     ([3.0, 8.0], [(2, Timedelta('0 days 12:00:00'))])
