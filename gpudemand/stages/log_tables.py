@@ -32,7 +32,8 @@ def log_tables(source: Source, held: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """
     shares = usage_shares(source)
     types = usage_by_gpu_type(source)
-    slices = usage_by_slice(types)
+    apart = source.with_fractions_apart()
+    slices = usage_by_slice(types if apart is source else usage_by_gpu_type(apart))
     tables = {
         "log": log_summary(source, held, float(shares["gpu_hours"].sum())),
         "rejected": rejected_rows(source.attrs),

@@ -7,10 +7,11 @@ import pytest
 
 import gpudemand as gd
 from gpudemand.datasets import make_cluster
-from gpudemand.stages.log_tables import usage_by_gpu_type
+from gpudemand.stages.log_tables import log_tables, usage_by_gpu_type
 from gpudemand.stages.sources.settings import Settings
 from gpudemand.stages.sources.source import JobSource
-from gpudemand.usage.slices import usage_by_slice
+from gpudemand.stages.usage_tables import compute_usage_tables
+from gpudemand.usage.slices import mark_fractions, usage_by_slice
 
 
 def types(*names):
@@ -62,6 +63,32 @@ def fixture_jobs():
 def log():
     jobs, _ = make_cluster(n_users=8, n_days=60, random_state=0)
     return jobs.assign(gpu_type=pd.Series(["a100", "1g.10gb"] * len(jobs), dtype="string")[: len(jobs)])
+
+
+def test_fractions_of_cards_that_are_named(log):
+    """Time-slicing, and shards and MPS by the type of their card; the sum of whole ones is whole."""
+    gpus = log["gpus"].astype(float).where(log["gpu_type"] != "1g.10gb", 1 / 7)
+    gpus = gpus.mask(log.index % 4 == 0, 0.25)
+    jobs = log.assign(gpus=gpus, gpu_type=log["gpu_type"].mask(log.index % 8 == 0))
+    source = JobSource.of(jobs, Settings())
+    table = log_tables(source, compute_usage_tables(source).held)["slices"].set_index(["kind", "gpu_type"])
+    assert sorted(table.index) == [("MIG slice", "1g.10gb"), ("fraction", "a100"), ("fraction", "unknown")]
+    end = jobs["end"].fillna(source.settings.until).clip(upper=source.settings.until)
+    held = (end - jobs["start"]).dt.total_seconds() / 3600 * gpus
+    kind = jobs["gpu_type"].fillna("unknown").astype(str)
+    for (_, name), hours in table["gpu_hours"].items():
+        chosen = kind.eq(name) & (gpus % 1 != 0)
+        assert hours == pytest.approx(held[chosen].sum())
+        assert table.loc[(slice(None), name), "jobs"].tolist() == [chosen.sum()]
+
+
+def test_shards_of_a_named_card_are_fractions_of_it(tmp_path):
+    rows = ["JobIDRaw|User|State|Submit|Start|End|AllocTRES"]
+    for number, tres in enumerate(("gres/shard:h100=1", "gres/mps:h100=50", "gres/gpu:h100=1", "gres/shard:h100=4")):
+        rows.append(f"{number}|ada|COMPLETED|1772000000|1772000000|1772003600|{tres}")
+    (tmp_path / "dump.psv").write_text("\n".join(rows))
+    jobs = gd.read_jobs(tmp_path / "dump.psv", format="sacct", tz="UTC", shards_per_gpu=4)
+    assert mark_fractions(jobs)["gpu_type"].tolist() == ["h100 (fraction)"] * 2 + ["h100"] * 2
 
 
 def test_on_the_page_only_where_there_are_any(log, tmp_path):

@@ -209,6 +209,10 @@ class SeriesSource:
         times = self.wide.dropna().index
         return gaps_between(times, self.step) if len(times) else []
 
+    def with_fractions_apart(self) -> SeriesSource:
+        """Itself: what fractions jobs have is not known."""
+        return self
+
 
 def _samples(table: pd.DataFrame) -> pd.DataFrame:
     """Times by series: 0 where others have a row, NaN where a value is missing after the first."""

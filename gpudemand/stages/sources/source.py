@@ -19,6 +19,7 @@ from gpudemand.stages.sources.type_aliases import rename_types
 from gpudemand.usage.bins import bin_edges
 from gpudemand.usage.idle import checked_idle_table
 from gpudemand.usage.series import checked_usage, drop_last_bin, end_of_record
+from gpudemand.usage.slices import mark_fractions
 
 #: A column, or the part that each user belongs to; None is the total.
 Key: TypeAlias = str | Mapping[str, str] | None
@@ -101,6 +102,10 @@ class Source(Protocol):
 
     def gaps(self) -> list[tuple[pd.Timestamp, pd.Timestamp]]:
         """Periods in which nothing was recorded."""
+        ...
+
+    def with_fractions_apart(self) -> Source:
+        """The same, but for the GPU types of jobs on fractions of GPUs, as `mark_fractions` names them."""
         ...
 
 
@@ -237,6 +242,11 @@ class JobSource:
     def gaps(self) -> list[tuple[pd.Timestamp, pd.Timestamp]]:
         """None: a log of jobs does not tell them."""
         return []
+
+    def with_fractions_apart(self) -> Source:
+        """Itself, if no job has a fraction."""
+        marked = mark_fractions(self.jobs)
+        return self if marked is self.jobs else replace(self, jobs=marked)
 
 
 def begin_times(jobs: pd.DataFrame) -> pd.Series:
