@@ -19,7 +19,7 @@ from gpudemand.usage.bins import bin_edges, parse_freq
 MEASURES = {
     **{
         name: (name,)
-        for name in ("held", "pending", "installed", "used", "measured", "under_5", "under_20", "under_50")
+        for name in ("held", "shared", "pending", "installed", "used", "measured", "under_5", "under_20", "under_50")
     },
     "wanted": ("held", "pending"),
 }
@@ -42,9 +42,10 @@ def pulled_usage(
     path : path-like
         The store.
     measure : str, default="held"
-        ``held`` by running pods, ``pending`` pods, ``wanted`` (both), ``installed`` (allocatable on the nodes),
-        ``used`` (utilization times GPUs, where it is measured), ``measured`` (GPUs of pods whose utilization is known),
-        and ``under_5``, ``under_20``, ``under_50`` (of these, those used less than so many per cent).
+        ``held`` by running pods, ``shared`` (of these, the GPUs held by time-slicing), ``pending`` pods, ``wanted``
+        (held and pending), ``installed`` (allocatable on the nodes), ``used`` (utilization times GPUs, where it is
+        measured), ``measured`` (GPUs of pods whose utilization is known), and ``under_5``, ``under_20``, ``under_50`` (of these,
+        those used less than so many per cent).
     by : {"namespace", "gpu_type", "node", "total"}, a path of them such as ``"namespace/gpu_type"``, or None
         What a series is; only ``installed`` is known by node.
     freq : str, optional
@@ -109,9 +110,9 @@ def _installed(store: Store) -> pd.DataFrame:
     return found.to_pandas().pivot(index="ds", columns="gpu_type", values="y").fillna(0.0)
 
 
-def tells_pending(path: str | os.PathLike[str]) -> bool:
-    """Whether a store holds GPUs that pods waited for."""
-    found = read_store(Path(path)).query("usage", "SELECT 1 FROM stored WHERE measure = 'pending' AND y > 0 LIMIT 1")
+def tells(path: str | os.PathLike[str], measure: str) -> bool:
+    """Whether a store holds GPUs of a measure, such as ``pending``, which pods waited for."""
+    found = read_store(Path(path)).query("usage", f"SELECT 1 FROM stored WHERE measure = '{measure}' AND y > 0 LIMIT 1")
     return found is not None and bool(found.num_rows)
 
 

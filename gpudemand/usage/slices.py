@@ -36,6 +36,19 @@ def mark_fractions(jobs: pd.DataFrame) -> pd.DataFrame:
     return marked
 
 
+def mark_type(series: str, place: int) -> str:
+    """Name of a series of fractions: its part at a place is a GPU type.
+
+    Examples
+    --------
+    >>> mark_type("ml/a100", 1)
+    'ml/a100 (fraction)'
+    """
+    parts = series.split("/", place + 1)
+    parts[place] += _MARK
+    return "/".join(parts)
+
+
 def usage_by_slice(gpu_types: pd.DataFrame) -> pd.DataFrame:
     """Rows of those GPU types that are parts of GPUs, with their kind.
 

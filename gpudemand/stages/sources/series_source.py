@@ -20,8 +20,9 @@ from gpudemand.stages.sources.source import Key
 from gpudemand.stages.sources.type_aliases import Aliases, of_aliases, rename_series
 from gpudemand.usage.bins import bin_edges, parse_freq
 from gpudemand.usage.idle import idle_table
-from gpudemand.usage.pulled import binned_means, gaps_between, pulled_usage, tells_pending
+from gpudemand.usage.pulled import binned_means, gaps_between, pulled_usage, tells
 from gpudemand.usage.series import to_long
+from gpudemand.usage.slices import mark_type
 
 _HOUR = pd.Timedelta("1h")
 
@@ -210,8 +211,13 @@ class SeriesSource:
         return gaps_between(times, self.step) if len(times) else []
 
     def with_fractions_apart(self) -> SeriesSource:
-        """Itself: what fractions jobs have is not known."""
-        return self
+        """Series of time-sliced GPUs apart from those of whole ones, where a store tells them; or else itself."""
+        if "gpu_type" not in self.keys or not _tells(self.attrs, "shared"):
+            return self
+        shared = _pulled(self.wide, self.keys, self.attrs, "shared", self.settings.type_aliases)
+        whole = self.wide.sub(shared, fill_value=0.0)[self.wide.columns]
+        marked = shared.rename(columns=lambda name: mark_type(str(name), self.keys.index("gpu_type")))
+        return replace(self, wide=pd.concat([whole, marked], axis=1), wanted=None)
 
 
 def _samples(table: pd.DataFrame) -> pd.DataFrame:
@@ -226,13 +232,26 @@ def _wanted(
     wide: pd.DataFrame, keys: tuple[str, ...], attrs: Mapping[str, object], aliases: Aliases
 ) -> pd.DataFrame | None:
     """GPUs held and those of pods that waited, where the usage is what a store has of held ones."""
-    if "store" not in attrs or attrs.get("measure") != "held" or not tells_pending(str(attrs["store"])):
+    if not _tells(attrs, "pending"):
         return None
-    found = pulled_usage(str(attrs["store"]), "pending", "/".join(keys), tz=wide.index.tz)
-    pending = rename_series(found.pivot(index="ds", columns="unique_id", values="y"), keys, aliases, attrs)
+    pending = _pulled(wide, keys, attrs, "pending", aliases)
     every = [*wide.columns, *pending.columns.difference(wide.columns)]
-    pending = pending.reindex(wide.index, columns=every, fill_value=0.0)
+    pending = pending.reindex(columns=every, fill_value=0.0)
     return wide.reindex(columns=every).fillna(dict.fromkeys(every[wide.shape[1] :], 0.0)).add(pending)
+
+
+def _tells(attrs: Mapping[str, object], measure: str) -> bool:
+    """Whether the usage is what a store has of held GPUs, which also has others."""
+    return "store" in attrs and attrs.get("measure") == "held" and tells(str(attrs["store"]), measure)
+
+
+def _pulled(
+    wide: pd.DataFrame, keys: tuple[str, ...], attrs: Mapping[str, object], measure: str, aliases: Aliases
+) -> pd.DataFrame:
+    """Another measure of the same store at the times of `wide`."""
+    found = pulled_usage(str(attrs["store"]), measure, "/".join(keys), tz=wide.index.tz)
+    series = rename_series(found.pivot(index="ds", columns="unique_id", values="y"), keys, aliases, attrs)
+    return series.reindex(wide.index, fill_value=0.0)
 
 
 def _words(step: pd.Timedelta) -> str:
