@@ -44,8 +44,8 @@ def pulled_usage(
     measure : str, default="held"
         ``held`` by running pods, ``shared`` (of these, the GPUs held by time-slicing), ``pending`` pods, ``wanted``
         (held and pending), ``installed`` (allocatable on the nodes), ``used`` (utilization times GPUs, where it is
-        measured), ``measured`` (GPUs of pods whose utilization is known), and ``under_5``, ``under_20``, ``under_50`` (of these,
-        those used less than so many per cent).
+        measured), ``measured`` (GPUs of pods whose utilization is known), and ``under_5``, ``under_20``,
+        ``under_50`` (of these, those used less than so many per cent).
     by : {"namespace", "gpu_type", "node", "total"}, a path of them such as ``"namespace/gpu_type"``, or None
         What a series is; only ``installed`` is known by node.
     freq : str, optional
