@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict, Unpack
 
@@ -35,6 +35,7 @@ class StudyOptions(TypedDict, total=False):
     programmes: Sequence[PlannedWork]
     events: pd.DataFrame | None
     holidays: str | None
+    type_aliases: Mapping[str, str] | None
     forecasters: Sequence[object]
     step_costs: NetworkCosts | None
     progress: Callable[[str], None] | None
