@@ -56,7 +56,9 @@ def project(features: FloatArray, block: str = "rhythm") -> FloatArray:
     """Project features on the bundled linear discriminants of their block.
 
     The within-class variance is about one along each discriminant. They were fitted on simulated clusters of seven
-    archetypes and on noisy series of six (``scripts/fit_discriminants.py``) and may separate other classes less.
+    archetypes and on noisy series of six (``scripts/fit_discriminants.py``). Users of other kinds are separated
+    less: of three kinds that were held out, told their number, the adjusted Rand index is .44, and .78 if the fit knew
+    them (``make bench-segments ARGS="--only unseen"``).
 
     Parameters
     ----------
