@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,11 @@ _OTHER_OPTIONS = (
     *("activation offload", "offload alpha", "optimizer step in backward", "+ 8-bit AdamW"),
     *("LoRA (emb)", "not packed"),
 )
+#: Machines that differ from the devices' usual ones: of Jean Zay, four links of 100 Gbit/s for four or eight GPUs.
+_MACHINES = {
+    ("bigscience-workshop/bigscience", "Volta"): {"node_gpus": 4, "network_gb_s": 12.5},
+    ("bigscience-workshop/bigscience", "Ampere"): {"node_gpus": 8, "network_gb_s": 6.25},
+}
 _NO_SEQUENCE_PARALLELISM = ("bigscience-workshop/bigscience", "NVIDIA/NeMo-Framework-Launcher")
 
 
@@ -152,6 +158,7 @@ def _run(row: dict[str, Any]) -> TrainingRun | None:
 def _described(row: dict[str, Any], seq_len: int) -> TrainingRun:
     name = re.sub(r" \(.*\)", "", str(row["gpu"]))
     hardware = device(_DEVICES.get(name) or re.sub(r"-\d+GB$", "", name))
+    hardware = replace(hardware, **_MACHINES.get((row["source"], hardware.architecture), {}))
     half = "bf16" if "bf16" in hardware.precisions else "fp16"
     precision = {"mxfp8": "fp8", "nvfp4": "fp8"}.get(row["precision"], row["precision"])
     level = {"none": False, "selective": "selective", "full": "full"}.get(row["activation_checkpointing"])

@@ -10,7 +10,6 @@ import pandas as pd
 
 from gpudemand._typing import FloatArray
 from gpudemand.cost.large_models.architecture import Transformer
-from gpudemand.cost.large_models.parallel import LoRA
 from gpudemand.cost.large_models.run import OPTIMIZERS, TrainingRun
 from gpudemand.units import GIB
 
@@ -193,13 +192,16 @@ def _trained(run: TrainingRun, stage: int) -> tuple[float, float]:
 
 
 def _adapter_bytes(run: TrainingRun, trained: tuple[float, float]) -> float:
-    """Adapters themselves, and what quantisation leaves in half precision: embedding and head."""
+    """Adapters themselves, and what quantisation leaves alone: embedding and head.
+
+    PEFT casts these to single precision before it trains on quantised weights; FSDP takes them as they are.
+    """
     if run.adapter is None:
         return 0.0
-    ends = run.model.embedding_parameters + run.model.head_parameters
-    unquantised = ends * (_HALF - run.adapter.bits / 8.0) if run.is_mixed and run.adapter.bits < 16 else 0.0
     by = _shard_size(run) if run.layout.shards_parameters else 1
-    return (_SINGLE * trained[0] + unquantised / run.layout.tensor / run.layout.pipeline) / by
+    ends, kept = run.model.embedding_parameters + run.model.head_parameters, _SINGLE if by == 1 else _HALF
+    beyond = kept - run.adapter.bits / 8.0 if run.is_mixed and run.adapter.bits < 16 else 0.0
+    return (_SINGLE * trained[0] + beyond * ends / run.layout.tensor / run.layout.pipeline) / by
 
 
 def _frees_gradients(run: TrainingRun) -> bool:
@@ -212,14 +214,13 @@ def saved_bytes(run: TrainingRun, *, sparse: bool, level: bool | str) -> tuple[f
     inner = model.query_width + 2 * model.kv_width + model.value_width
     scores = 5.0 * heads * run.seq_len if run.attention == "eager" else _SINGLE * heads
     outer = 4.0 * model.hidden
-    frozen_inputs = run.adapter is not None
     if level == "full":
         return 0.0, _HALF * model.hidden
     wide = sum(width * times for width, times in _widths(model, sparse=sparse))
     factor = (3.0 if model.gated else 2.0) if level is False else (2.0 if model.gated else 1.0)
     outer = outer if level is False else outer / 2.0
     scores = scores if level is False else _SINGLE * heads
-    adapters = adapter_inputs(run.adapter, model, sparse=sparse) if frozen_inputs and run.adapter else 0.0
+    adapters = run.adapter.input_bytes(model, sparse=sparse) if run.adapter is not None else 0.0
     routed = 2.0 * model.hidden * model.active_experts if sparse else 0.0
     return _HALF * (inner + factor * wide + routed) + scores + adapters, _HALF * outer
 
@@ -227,12 +228,6 @@ def saved_bytes(run: TrainingRun, *, sparse: bool, level: bool | str) -> tuple[f
 def _widths(model: Transformer, *, sparse: bool) -> list[tuple[int, int]]:
     """Widths of feed-forward layers, and how often a token passes one."""
     return [(model.expert_ffn, model.active_experts), (model.shared_ffn, 1)] if sparse else [(model.ffn, 1)]
-
-
-def adapter_inputs(adapter: LoRA, model: Transformer, *, sparse: bool) -> float:
-    """Bytes of the inputs that each adapter saves after its dropout."""
-    covered = [matrix for matrix in model.matrices(sparse=sparse) if adapter.covers(matrix)]
-    return _HALF * sum(matrix.inputs for matrix in covered)
 
 
 def _activations(run: TrainingRun, layers: float, level: bool | str) -> float:

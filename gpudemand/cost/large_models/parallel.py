@@ -163,6 +163,10 @@ class LoRA:
         found = [matrix for matrix in model.matrices(sparse=sparse) if self.covers(matrix)]
         return sum(self.rank * (matrix.inputs + matrix.outputs) for matrix in found)
 
+    def input_bytes(self, model: Transformer, *, sparse: bool) -> float:
+        """Bytes of the inputs of the adapters of a layer for one token, in half precision."""
+        return 2.0 * sum(matrix.inputs for matrix in model.matrices(sparse=sparse) if self.covers(matrix))
+
     def n_parameters(self, model: Transformer) -> int:
         """Trained parameters.
 
