@@ -10,7 +10,7 @@ from gpudemand import Study, write_jobs
 from gpudemand._validation import InputError
 from gpudemand.cli.app import app
 from gpudemand.report.history.settings import settings_of
-from gpudemand.stages import selection
+from gpudemand.stages.sources import candidates
 from tests.report.conftest import make_log
 
 LOG = make_log(days=40)
@@ -22,7 +22,7 @@ OPTIONS = {"horizon": 4, "lead_time": "2D"}
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(selection, "_MIN_COMBINATION_BINS", 10_000)
+    monkeypatch.setattr(candidates, "_MIN_COMBINATION_BINS", 10_000)
 
 
 def test_selected_clusters_are_a_log_of_their_own():

@@ -210,3 +210,20 @@ def test_every_stage_of_every_format_is_a_table_or_a_sentence(name, quick, tmp_p
         assert found.endswith((".", ")")) if isinstance(found, str) else len(found), stage
     assert {"held", "peak"} < set(answered.usage)
     assert len(answered.plan) == 2
+
+
+def test_events_reach_every_forecast_and_are_listed():
+    until = study().forecast["ds"].max()
+    closed = pd.DataFrame(
+        {"event": ["closure"], "start": [until - pd.Timedelta("2D")], "end": [until], "effect": [-1.0]}
+    )
+    one = gd.Study(LOG, horizon=7, installed=40, events=closed, holidays="DE")
+    forecast = one.forecast.set_index(["unique_id", "ds"])["Study"].unstack("unique_id")
+    assert (forecast.iloc[-3:-1] == 0).all(axis=None)
+    assert (forecast.iloc[[0, -1]][["total", "peak"]] > 0).all(axis=None)
+    table = one.events.set_index("event")
+    assert table.loc["closure", ["bins_past", "bins_ahead", "effect", "effect_from"]].tolist() == [0, 2, -1.0, "stated"]
+    assert table.loc["closure", "first_ahead"] == until - pd.Timedelta("2D")
+    assert table.loc["public holiday", "effect_from"] in ("history", "none shown")
+    with pytest.raises(InputError, match="no events were stated"):
+        study().events  # noqa: B018

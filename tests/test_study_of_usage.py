@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import gpudemand as gd
 from gpudemand._validation import InputError
 from gpudemand.cli.app import app
-from gpudemand.stages import selection
+from gpudemand.stages.sources import candidates
 from gpudemand.store import arrow_table, open_store
 from gpudemand.usage.pulled import pulled_usage
 from gpudemand.usage.read import read_log
@@ -32,7 +32,7 @@ OPTIONS = {"horizon": 7, "lead_time": "3D", "until": LOG["start"].max().normaliz
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Without the combined forecaster: forecasts are not under test."""
-    monkeypatch.setattr(selection, "_MIN_COMBINATION_BINS", 10_000)
+    monkeypatch.setattr(candidates, "_MIN_COMBINATION_BINS", 10_000)
 
 
 @cache

@@ -30,6 +30,8 @@ TRACKS = {
     "published": "benchmarks.forecast.published",
     "panels": "benchmarks.forecast.panels",
     "steps": "benchmarks.forecast.steps",
+    "holidays": "benchmarks.forecast.holidays",
+    "sums": "benchmarks.forecast.sums",
     "coldstart": "benchmarks.forecast.coldstart",
     "speed": "benchmarks.forecast.speed",
 }

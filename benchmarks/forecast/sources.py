@@ -85,12 +85,12 @@ def _read(data: Path, folder: str, file: str, **options: Any) -> pd.DataFrame:
 
 _SIMULATOR = {"format": "simulator", "origin": load.VENUS_START}
 _venus_jobs = partial(_read, folder="helios-venus-gpu-jobs", file="helios_trace.csv.gz", **_SIMULATOR)
-_pai_jobs = partial(_read, folder="alibaba-pai-v2020-sample", file="alibaba_trace_sub.csv.gz", **_SIMULATOR)
+pai_jobs = partial(_read, folder="alibaba-pai-v2020-sample", file="alibaba_trace_sub.csv.gz", **_SIMULATOR)
 _kth_jobs = partial(_read, folder="swf-kth-sp2", file="KTH-SP2-1996-2.swf.gz", format="swf")
 _atlas_jobs = partial(_read, folder="swf-llnl-atlas", file="LLNL-Atlas-2006-2.1-cln.swf.gz", format="swf")
 
 
-def _held(jobs: pd.DataFrame, by: str | None, freq: str, warm_up: str = "14D") -> Panel:
+def held(jobs: pd.DataFrame, by: str | None, freq: str, warm_up: str = "14D") -> Panel:
     """GPUs held, from when the jobs that were running at the start of a log have left it."""
     times = jobs["submit"]
     start, until = (times.min() + pd.Timedelta(warm_up)).ceil("D"), times.max().floor("D")
@@ -106,7 +106,7 @@ def _largest(panel: Panel) -> Panel:
 def _of_log(jobs: Callable[[Path], pd.DataFrame], by: str | None, data: Path) -> Iterator[Case]:
     log = jobs(data)
     for freq, group in (("h", None), ("D", None), *((("h", by), ("D", by)) if by else ())):
-        panel = _held(log, group, freq, "14D" if by != "user" or len(log) > 20_000 else "2D")
+        panel = held(log, group, freq, "14D" if by != "user" or len(log) > 20_000 else "2D")
         yield _case(f"{group or 'total'} {freq}", panel, freq)
 
 
@@ -212,7 +212,7 @@ SOURCES: Mapping[str, Callable[[Path], Iterator[Case]]] = {
     "Philly nodes": _nodes,
     "DLRM": _dlrm,
     "GenAI": _genai,
-    "PAI": partial(_of_log, _pai_jobs, None),
+    "PAI": partial(_of_log, pai_jobs, None),
     "KTH-SP2": partial(_of_log, _kth_jobs, "user"),
     "Atlas": partial(_of_log, _atlas_jobs, "user"),
     "M4": _m4,

@@ -4,6 +4,8 @@ from gpudemand.forecast.backtest import cross_validation
 from gpudemand.forecast.base.external import ExternalForecaster
 from gpudemand.forecast.base.forecaster import Forecaster
 from gpudemand.forecast.base.panel import Panel
+from gpudemand.forecast.base.samples import scale_samples, sum_samples
+from gpudemand.forecast.calendar import public_holidays
 from gpudemand.forecast.classical.baselines import (
     LastValueProfile,
     Naive,
@@ -20,6 +22,7 @@ from gpudemand.forecast.clusterwise.clusterwise_factorization import Clusterwise
 from gpudemand.forecast.coldstart import AnalogueForecaster
 from gpudemand.forecast.combination.combined import CombinedForecaster
 from gpudemand.forecast.combination.horizon import HorizonForecaster, ShortHistoryWarning, longest_horizon
+from gpudemand.forecast.events import EventForecaster
 from gpudemand.forecast.factorization.temporal_factorization import TemporalFactorization
 from gpudemand.forecast.outages import find_outages, mask_outages
 from gpudemand.forecast.reconciliation import reconcile
@@ -35,6 +38,7 @@ __all__ = [
     "ClusterwiseForecaster",
     "CombinedForecaster",
     "DoubleSeasonalSmoothing",
+    "EventForecaster",
     "ExternalForecaster",
     "Forecaster",
     "HistoricMean",
@@ -55,5 +59,8 @@ __all__ = [
     "find_outages",
     "longest_horizon",
     "mask_outages",
+    "public_holidays",
     "reconcile",
+    "scale_samples",
+    "sum_samples",
 ]

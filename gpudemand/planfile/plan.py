@@ -16,6 +16,7 @@ from gpudemand._atomic import replace_file
 from gpudemand._validation import InputError, check_choice
 from gpudemand.jobs.registry import FORMATS, USAGE_ONLY
 from gpudemand.jobs.time_parser import parse_timezone
+from gpudemand.planfile.events import read_events
 from gpudemand.planfile.programmes import read_programmes
 from gpudemand.planfile.values import Value, read_toml, require, whole
 from gpudemand.planning.scenarios.programme import Programme
@@ -24,6 +25,7 @@ from gpudemand.stages.sources.clusters import EACH
 from gpudemand.stages.sources.settings import Settings
 from gpudemand.study.report import StudyOptions
 
+_STUDY = ("target_utilization", "prices", "programmes", "tz", "holidays", "events")
 _TEMPLATE = Path(__file__).with_name("plan.toml")
 
 
@@ -67,7 +69,9 @@ class ReportPlan:
         Folder of an earlier report to compare with.
     metrics : Path, optional
         File of metrics for Prometheus' textfile collector.
-    by, freq, horizon, until, lead_time, wait, wait_share, service_level, target_utilization, prices, programmes
+    by, freq, horizon, until, lead_time, wait, wait_share, service_level, target_utilization
+        As for `Study`.
+    prices, programmes, holidays, events
         As for `Study`.
 
     Examples
@@ -97,6 +101,8 @@ class ReportPlan:
     target_utilization: float = 0.85
     prices: Prices = None
     programmes: tuple[Programme, ...] = ()
+    holidays: str | None = None
+    events: pd.DataFrame | None = field(default=None, compare=False)
     out: Path = field(default=Path("gpudemand-report"))
     previous: Path | None = None
     metrics: Path | None = None
@@ -113,7 +119,7 @@ class ReportPlan:
     def study_options(self) -> StudyOptions:
         """Keyword arguments of `Study`, but the zone of times, which is UTC where the plan has none."""
         same = ("by", "freq", "horizon", "until", "lead_time", "wait", "wait_share", "service_level")
-        options = {name: getattr(self, name) for name in (*same, "target_utilization", "prices", "programmes", "tz")}
+        options = {name: getattr(self, name) for name in (*same, *_STUDY)}
         clusters = EACH if self.clusters == (EACH,) else self.clusters or None
         return cast("StudyOptions", {**options, "installed": self.gpus, "cluster": clusters})
 
@@ -265,7 +271,7 @@ _CHANGE: dict[str, Callable[[Value], Any]] = {"date": Value.time, "gpu_type": Va
 #: Keys of a plan file, and what reads their values.
 _KEYS: dict[str, Callable[[Value], Any]] = {
     **dict.fromkeys(("log", "out", "previous", "metrics"), Value.path),
-    **dict.fromkeys(("format", "tz", "origin", "by", "freq"), Value.text),
+    **dict.fromkeys(("format", "tz", "origin", "by", "freq", "holidays"), Value.text),
     "clusters": Value.texts,
     "horizon": whole,
     "until": Value.time,
@@ -276,4 +282,5 @@ _KEYS: dict[str, Callable[[Value], Any]] = {
     **dict.fromkeys(("wait_share", "service_level", "target_utilization"), Value.number),
     "prices": _prices,
     "programmes": read_programmes,
+    "events": read_events,
 }

@@ -102,6 +102,8 @@ def _optional_tables(chain: Chain) -> dict[str, pd.DataFrame]:
         "scenarios": lambda: {"scenarios": chain.scenarios.table},
         "purchase_mix": lambda: {"purchase_mix": chain.costs},
     }
+    if chain.settings.knows_events:
+        stages["events"] = lambda: {"events": chain.events}
     if chain.settings.pool == "cluster":
         stages["cluster_plans"] = lambda: _pools("cluster_plans", chain.cluster_plans)
     found = (chain.skipped.attempt(name, compute) for name, compute in stages.items())

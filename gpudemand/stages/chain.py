@@ -22,6 +22,8 @@ from gpudemand.stages.risk import costs_by_pool, purchase_costs, risk_numbers, r
 from gpudemand.stages.scenarios import Scenarios, plan_scenarios
 from gpudemand.stages.selection import SelectedForecast, select_and_forecast
 from gpudemand.stages.sources.by_pool import NOUNS, mean_prices
+from gpudemand.stages.sources.candidates import Candidates
+from gpudemand.stages.sources.events import event_table, known_events
 from gpudemand.stages.sources.settings import Settings
 from gpudemand.stages.sources.source import Source
 from gpudemand.stages.usage_tables import MEAN, UsageTables, compute_usage_tables, default_horizon, hourly_demand
@@ -90,9 +92,18 @@ class Chain:
     @cached_property
     def selected(self) -> SelectedForecast:
         """Selected model and its backtest; the forecast is of the work in the log."""
-        total = self.usage.total
+        total, settings = self.usage.total, self.settings
+        candidates = Candidates(self.forecasters, known_events(total, settings))
         self.begin("Backtesting forecasters")
-        return select_and_forecast(total, self.settings.horizon, self.settings.service_level, self.forecasters)
+        return select_and_forecast(total, settings.horizon, settings.service_level, candidates)
+
+    @cached_property
+    def events(self) -> pd.DataFrame:
+        """Events that are known, and their effects."""
+        events = self.selected.candidates.events
+        if events is None:
+            raise InputError("no events were stated, and no country of public holidays.")
+        return event_table(self.usage.total, events, self.settings.horizon)
 
     @cached_property
     def demand(self) -> SelectedForecast:

@@ -155,7 +155,8 @@ def _forecast(
     usage: pd.DataFrame, basis: str, model: str, selected: SelectedForecast, settings: Settings
 ) -> pd.DataFrame:
     """Forecast every type, as `plan_requirement` takes it, with the name in the column ``pool``."""
-    rows = forecast_with(model, usage, settings.horizon, levels_for(settings.service_level), selected.others)
+    level = levels_for(settings.service_level)
+    rows = forecast_with(model, usage, settings.horizon, level, selected.candidates)
     if basis == MEAN:
         rows = scale_to_total(rows, model, selected.forecast, selected.model)
     total = selected.forecast[selected.forecast["unique_id"] == basis].set_index("ds")

@@ -12,14 +12,8 @@ from gpudemand._typing import STRING
 from gpudemand._validation import InputError
 from gpudemand.metrics import evaluate
 from gpudemand.planning.scenarios.programme import PlannedWork, add_programmes
-from gpudemand.stages.selection import (
-    LEVELS,
-    NAIVE_NAMES,
-    SelectedForecast,
-    best_model,
-    forecast_with,
-    run_backtest,
-)
+from gpudemand.stages.selection import LEVELS, SelectedForecast, best_model, forecast_with, run_backtest
+from gpudemand.stages.sources.candidates import NAIVE_NAMES, Candidates
 from gpudemand.stages.sources.settings import Settings
 from gpudemand.stages.sources.source import Key, Source
 from gpudemand.stages.usage_tables import MEAN
@@ -87,10 +81,10 @@ def forecast_parts(
     of Forecasting 25 (2009).
     """
     by, key = _key(source, segments, settings)
-    usage = _usage_by_part(source, key, settings)
-    backtest, evaluates = run_backtest(usage, settings.horizon, selected.windows)
+    usage, own = _usage_by_part(source, key, settings), Candidates(events=selected.candidates.events)
+    backtest, evaluates = run_backtest(usage, settings.horizon, selected.windows, own)
     model = best_model(backtest[~evaluates])
-    forecast = forecast_with(model, usage, settings.horizon, list(LEVELS))
+    forecast = forecast_with(model, usage, settings.horizon, list(LEVELS), own)
     forecast = scale_to_total(forecast, model, selected.forecast, selected.model)
     evaluated = scale_to_total(backtest[evaluates], model, selected.backtest, selected.model)
     return Parts(by, model, usage, forecast, _table(usage, forecast, model, selected, evaluated))

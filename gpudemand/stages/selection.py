@@ -3,36 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 from sklearn.base import clone
 
 from gpudemand._validation import InputError
-from gpudemand.forecast import (
-    ETS,
-    CombinedForecaster,
-    HorizonForecaster,
-    Naive,
-    SeasonallyAdjustedNaive,
-    SeasonalNaive,
-    ShortHistoryWarning,
-    cross_validation,
-)
-from gpudemand.forecast.base.forecaster import Forecaster
-from gpudemand.forecast.base.panel import infer_freq, week_length
+from gpudemand.forecast import ShortHistoryWarning, cross_validation
 from gpudemand.metrics import evaluate, model_names
+from gpudemand.stages.sources.candidates import NAIVE_NAMES, OURS, WEEKS, Candidates, bins_of_week
 
-NAIVE = (Naive, SeasonalNaive, SeasonallyAdjustedNaive)
-CANDIDATES = (*NAIVE, ETS, CombinedForecaster, HorizonForecaster)
-#: Weeks ahead up to which the combination forecasts, and from which on the forecaster of long horizons.
-_WEEKS = 4
-NAIVE_NAMES = [model.__name__ for model in NAIVE]
-#: Fewest bins before the first window from which combination weights are estimated.
-_MIN_COMBINATION_BINS = 28
-#: Rows times horizon above which backtesting the combination takes minutes.
-_MAX_COMBINATION_CELLS = 1.5e6
 _METRICS = ("wape", "rmsse", "bias", "coverage")
 #: Interval levels in percent; the outer ones give the P90, P95 and P99 of a plan.
 LEVELS = (50.0, 80.0, 90.0, 95.0, 98.0)
@@ -97,7 +77,7 @@ def split_windows(n_bins: int, horizon: int, week: int = 7) -> BacktestWindows:
     >>> split_windows(270, 118)
     BacktestWindows(n_selection=0, n_evaluation=6, step=15)
     """
-    if n_bins < max(min(4 * horizon, 2 * horizon + _WEEKS * week), 8):
+    if n_bins < max(min(4 * horizon, 2 * horizon + WEEKS * week), 8):
         raise _too_short(n_bins, horizon, week)
     if n_bins < 4 * horizon:
         return BacktestWindows(0, _MAX_WINDOWS, max((n_bins - horizon) // (2 * (_MAX_WINDOWS - 1)), 1))
@@ -108,8 +88,8 @@ def split_windows(n_bins: int, horizon: int, week: int = 7) -> BacktestWindows:
 
 def _too_short(n_bins: int, horizon: int, week: int) -> InputError:
     needed, most = (
-        max(min(4 * horizon, 2 * horizon + _WEEKS * week), 8),
-        max(n_bins // 4, (n_bins - _WEEKS * week) // 2),
+        max(min(4 * horizon, 2 * horizon + WEEKS * week), 8),
+        max(n_bins // 4, (n_bins - WEEKS * week) // 2),
     )
     shorter = f"use --horizon {most} or less, or a finer --freq" if n_bins >= 8 else "use a finer --freq"
     return InputError(f"horizon {horizon} needs at least {needed} bins of history; the log has {n_bins}; {shorter}.")
@@ -131,8 +111,7 @@ class SelectedForecast:
         ``unique_id``, ``ds``, ``cutoff``, ``y`` and the models' columns.
     forecast, baseline : DataFrame
         Forecast of the selected model at `LEVELS`, and that of the best naive method.
-    others : tuple of Forecaster
-        Candidates besides our own.
+    candidates : Candidates
     """
 
     model: str
@@ -141,7 +120,7 @@ class SelectedForecast:
     backtest: pd.DataFrame
     forecast: pd.DataFrame
     baseline: pd.DataFrame
-    others: tuple[Forecaster, ...] = ()
+    candidates: Candidates = OURS
 
     def score(self, series: str) -> pd.Series:
         """Row of `scores` for one series and the selected model."""
@@ -154,7 +133,7 @@ class SelectedForecast:
 
 
 def select_and_forecast(
-    usage: pd.DataFrame, horizon: int, service_level: float = 0.95, others: Sequence[Forecaster] = ()
+    usage: pd.DataFrame, horizon: int, service_level: float = 0.95, candidates: Candidates = OURS
 ) -> SelectedForecast:
     """Select a forecaster on rolling origins, evaluate it on later ones, and forecast with it.
 
@@ -166,8 +145,7 @@ def select_and_forecast(
         Bins to forecast.
     service_level : float, default=0.95
         Quantile that the forecast has to hold, besides `LEVELS`.
-    others : sequence of Forecaster
-        Candidates besides our own.
+    candidates : Candidates, optional
 
     Returns
     -------
@@ -178,14 +156,14 @@ def select_and_forecast(
     InputError
         If the history is too short for the horizon.
     """
-    windows = split_windows(usage["ds"].nunique(), horizon, _bins_of_week(usage))
-    backtest, evaluates = run_backtest(usage, horizon, windows, others)
+    windows = split_windows(usage["ds"].nunique(), horizon, bins_of_week(usage))
+    backtest, evaluates = run_backtest(usage, horizon, windows, candidates)
     model = best_model(backtest[~evaluates])
     naive = str(_wape_by_model(backtest[evaluates])[NAIVE_NAMES].idxmin())
     scores = _score(backtest[~evaluates], backtest[evaluates], usage)
     level = levels_for(service_level)
-    forecast, baseline = (forecast_with(name, usage, horizon, level, others) for name in (model, naive))
-    return SelectedForecast(model, windows, scores, backtest, forecast, baseline, tuple(others))
+    forecast, baseline = (forecast_with(name, usage, horizon, level, candidates) for name in (model, naive))
+    return SelectedForecast(model, windows, scores, backtest, forecast, baseline, candidates)
 
 
 def levels_for(service_level: float) -> list[float]:
@@ -200,7 +178,7 @@ def levels_for(service_level: float) -> list[float]:
 
 
 def run_backtest(
-    usage: pd.DataFrame, horizon: int, windows: BacktestWindows, others: Sequence[Forecaster] = ()
+    usage: pd.DataFrame, horizon: int, windows: BacktestWindows, candidates: Candidates = OURS
 ) -> tuple[pd.DataFrame, pd.Series]:
     """Backtest the candidates at the origins of all windows.
 
@@ -211,8 +189,7 @@ def run_backtest(
     horizon : int
         Length of a window in bins.
     windows : BacktestWindows
-    others : sequence of Forecaster
-        Candidates besides our own.
+    candidates : Candidates, optional
 
     Returns
     -------
@@ -221,13 +198,14 @@ def run_backtest(
     evaluates : Series of bool
         Rows of the evaluation windows; the others are for selection.
     """
-    candidates = [*others, *make_candidates(usage, horizon, windows)]
     step = windows.step or horizon
+    n_before = usage["ds"].nunique() - horizon - (windows.n_total - 1) * step
+    models = candidates.for_history(usage, horizon, n_before)
     with warnings.catch_warnings():
         # Early origins have short histories; that of the forecast is checked against the horizon.
         warnings.simplefilter("ignore", ShortHistoryWarning)
         backtest = cross_validation(
-            candidates, usage, h=horizon, n_windows=windows.n_total, step_size=step, level=SCORED_LEVELS
+            models, usage, h=horizon, n_windows=windows.n_total, step_size=step, level=SCORED_LEVELS
         )
     return backtest, evaluation_rows(backtest, windows)
 
@@ -243,43 +221,11 @@ def best_model(backtest: pd.DataFrame) -> str:
     return str(_wape_by_model(backtest).idxmin()) if len(backtest) else model_names(backtest)[-1]
 
 
-def make_candidates(usage: pd.DataFrame, horizon: int, windows: BacktestWindows) -> list[Forecaster]:
-    """Construct the candidates; without the combination where the history is too short or too large for it.
-
-    Beyond four weeks the forecaster of long horizons, which contains the combination, takes its place.
-
-    Parameters
-    ----------
-    usage : DataFrame
-        ``unique_id``, ``ds``, ``y``.
-    horizon : int
-        Length of a window in bins.
-    windows : BacktestWindows
-
-    Returns
-    -------
-    list of Forecaster
-    """
-    n_bins = usage["ds"].nunique()
-    n_before = n_bins - horizon - (windows.n_total - 1) * (windows.step or horizon)
-    others = [candidate() for candidate in CANDIDATES[:-2]]
-    if n_before < _MIN_COMBINATION_BINS or len(usage) * horizon > _MAX_COMBINATION_CELLS:
-        return others
-    return [*others, HorizonForecaster() if horizon > _WEEKS * _bins_of_week(usage) else CombinedForecaster()]
-
-
-def _bins_of_week(usage: pd.DataFrame) -> int:
-    times = pd.DatetimeIndex(usage["ds"].unique()).sort_values()
-    return week_length(infer_freq(times)) if len(times) > 1 else 1
-
-
 def forecast_with(
-    model: str, usage: pd.DataFrame, horizon: int, level: list[float], others: Sequence[Forecaster] = ()
+    model: str, usage: pd.DataFrame, horizon: int, level: list[float], candidates: Candidates = OURS
 ) -> pd.DataFrame:
     """Forecast by the candidate of a name, fitted to all of the history."""
-    candidates = [*others, *(candidate() for candidate in CANDIDATES)]
-    chosen = next(candidate for candidate in candidates if candidate.column_name() == model)
-    return clone(chosen).fit(usage).predict(horizon, level=level)
+    return clone(candidates.named(model)).fit(usage).predict(horizon, level=level)
 
 
 def _wape_by_model(backtest: pd.DataFrame) -> pd.Series:

@@ -32,6 +32,8 @@ class StudyOptions(TypedDict, total=False):
     cluster: str | Sequence[str] | None
     prices: Prices
     programmes: Sequence[PlannedWork]
+    events: pd.DataFrame | None
+    holidays: str | None
     forecasters: Sequence[object]
     progress: Callable[[str], None] | None
 

@@ -76,6 +76,11 @@ class Study:
         Prices of a GPU-hour, reserved and on demand, in any currency, or by ``gpu_type``.
     programmes : sequence of Programme or Serving, default=()
         Work to come that is in no log yet.
+    events : DataFrame, optional
+        Closures, deadlines and the like, past and coming: ``event``, ``start``, ``end`` and, where it is known,
+        ``effect``; see `EventForecaster`.
+    holidays : str, optional
+        Country or region whose public holidays are events, ``"SE"`` or ``"DE-BY"``; see `public_holidays`.
     forecasters : sequence, default=()
         Further candidates for the forecast of the total, also of other libraries; see `ExternalForecaster`.
     progress : callable, optional
@@ -115,6 +120,8 @@ class Study:
         cluster: str | Sequence[str] | None = None,
         prices: Prices = None,
         programmes: Sequence[PlannedWork] = (),
+        events: pd.DataFrame | None = None,
+        holidays: str | None = None,
         forecasters: Sequence[object] = (),
         progress: Callable[[str], None] | None = None,
     ) -> None:
@@ -122,7 +129,10 @@ class Study:
         bins = 0 if horizon is None else int(check_number("horizon", horizon, 1, 100_000, integer=True))
         pool = "cluster" if cluster == EACH else "gpu_type"
         names = None if cluster is None else cluster_names(cluster)
-        settings = Settings(by, freq, bins, *targets, tz or "UTC", until, prices, pool=pool, clusters=names)
+        zone = tz or "UTC"
+        settings = Settings(
+            by, freq, bins, *targets, zone, until, prices, pool=pool, clusters=names, holidays=holidays, events=events
+        )
         given = select_clusters(as_pandas(jobs, "jobs"), cluster)
         self._chain = Chain(
             _source(given, settings, tz), programmes, progress, [as_forecaster(model) for model in forecasters]
@@ -195,6 +205,18 @@ class Study:
         table = pd.concat(frames, ignore_index=True)
         table.attrs = dict(chain.demand.forecast.attrs)
         return table
+
+    @property
+    def events(self) -> pd.DataFrame:
+        """Events that are known, and what they change; see `events` of this class.
+
+        Returns
+        -------
+        DataFrame
+            ``event``, ``bins_past`` and ``bins_ahead``, ``first_ahead``, ``effect`` (relative change of demand), and
+            ``effect_from``: ``"stated"``, ``"history"``, or ``"none shown"`` beyond chance.
+        """
+        return self._chain.events.copy()
 
     @property
     def plan(self) -> pd.DataFrame:

@@ -9,6 +9,8 @@ from sklearn.base import clone
 
 from gpudemand._validation import InputError
 from gpudemand.forecast import (
+    ClusterwiseFactorization,
+    ClusterwiseForecaster,
     CombinedForecaster,
     LagRegression,
     Naive,
@@ -125,8 +127,23 @@ def test_bins_longer_than_the_change_of_the_clock_keep_their_phase(freq):
     np.testing.assert_array_equal(panel.on_local_clock().local_steps(400), np.arange(400))
 
 
-def test_factorizations_count_seasons_in_bins():
-    y = np.random.default_rng(0).normal(50, 5, 24 * 14)
-    zones = [long({"a": y, "b": y[::-1]}, start="2026-10-12", tz=tz) for tz in ("UTC", "Europe/Berlin")]
-    forecasts = [TemporalFactorization(n_factors=2).fit(usage).predict(30) for usage in zones]
-    np.testing.assert_array_equal(*(forecast["TemporalFactorization"] for forecast in forecasts))
+@pytest.mark.parametrize("change", ["2026-03-29", "2026-10-25"])
+def test_factorizations_follow_local_time_over_a_change_of_the_clock(change):
+    begin = pd.Timestamp(change, tz="Europe/Berlin") - pd.Timedelta("21D")
+    ds = pd.date_range(begin, begin + pd.Timedelta("29D"), freq="h", inclusive="left")
+    office, rng = 10.0 + 90 * ((ds.hour >= 9) & (ds.hour < 17)), np.random.default_rng(0)
+    users = [pd.DataFrame({"unique_id": name, "ds": ds, "y": rng.uniform(1, 3) * office}) for name in "abcdefgh"]
+    usage = pd.concat(users, ignore_index=True)
+    known, new = usage["ds"] < ds[-1] - pd.Timedelta("4D"), usage["unique_id"].isin(["g", "h"])
+    for model in (TemporalFactorization(2), ClusterwiseForecaster(), ClusterwiseFactorization(2)):
+        fitted = clone(model).fit(usage[known & ~new])
+        for rows, forecast in ((~new, fitted.predict(96)), (new, fitted.predict_new(usage[known & new], 96))):
+            both = forecast.merge(usage[rows], on=["unique_id", "ds"])
+            assert len(both) == 96 * usage.loc[rows, "unique_id"].nunique()
+            assert (both.iloc[:, 2] - both["y"]).abs().sum() < 0.05 * both["y"].sum()
+    rolling = (
+        TemporalFactorization(2).fit(usage[(usage["ds"] < ds[24 * 18]) & ~new]).predict_rolling(usage[~new], 24, 7)
+    )
+    error = (rolling["TemporalFactorization"] - rolling["y"]).abs().groupby(rolling["cutoff"]).sum()
+    assert (error < 0.1 * rolling["y"].groupby(rolling["cutoff"]).sum()).all()
+    assert rolling["cutoff"].max() > pd.Timestamp(change, tz="Europe/Berlin") > rolling["cutoff"].min()

@@ -18,7 +18,7 @@ from gpudemand._validation import InputError
 from gpudemand.cost import training_totals
 from gpudemand.planfile import read_plan, write_plan
 from gpudemand.planning.capacity.inputs import broadcast_by_time
-from gpudemand.stages import selection
+from gpudemand.stages.sources import candidates
 from gpudemand.stages.sources.by_pool import total_installed
 from tests.report.conftest import make_log
 
@@ -39,6 +39,8 @@ date = 2026-10-01
 gpu_type = "B200"
 gpus = 8
 """
+EVENT = "tz = 'UTC'\n[[events]]\nname = 'closure'\nstart = 2026-07-20\nend = 2026-08-03\neffect = -0.6\n"
+SUMMER = [pd.Timestamp(day, tz="UTC") for day in ("2026-07-20", "2026-08-03")]
 
 
 def plan_of(tmp_path, text, name="plan.toml"):
@@ -75,7 +77,8 @@ def test_the_template_is_valid_as_it_is_and_with_every_line_in_force(tmp_path):
         "bits=16), checkpointing selective, data=8, tensor=8, zero1, 64 x H100 SXM5)"
     )
     assert everything.prices == (1.2, 3.0)
-    unset = [name for name in vars(everything) if getattr(everything, name) in (None, ())]
+    assert everything.events.values.tolist() == [["summer closure", *SUMMER, -0.6]]
+    unset = [name for name, value in vars(everything).items() if name != "events" and value in (None, ())]
     assert unset == []
 
 
@@ -165,7 +168,7 @@ def test_a_configuration_is_read_relative_to_the_plan(tmp_path):
 
 
 def test_a_training_of_a_plan_is_a_part_of_the_forecast(tmp_path, monkeypatch):
-    monkeypatch.setattr(selection, "_MIN_COMBINATION_BINS", 10_000)
+    monkeypatch.setattr(candidates, "_MIN_COMBINATION_BINS", 10_000)
     programmes = plan_of(tmp_path, PRETRAINING).programmes
     log = make_log(days=120)
     alone, more = (Study(log, horizon=21, programmes=work) for work in ((), programmes))
@@ -263,6 +266,16 @@ def test_a_day_that_begins_within_the_gap_of_summer_time_is_a_time(tmp_path):
             "tz='UTC'\n[[programmes]]\nname='x'\nruns=1\nstart=2026-08-01\nend=2026-07-01\nhours=1\ngpus=1",
             ["programmes[1]", "before it starts"],
         ),
+        ("holidays = 'Germany'", ["no public holidays are known of country 'Germany'", "Write 'DE' or 'DE-BY'"]),
+        ("holidays = 'DE-XX'", ["region 'XX' of DE; it has BB, BE"]),
+        ("[[events]]\nname = 'x'", ["events[1] has no start; add it"]),
+        (
+            EVENT.replace("end = 2026-08-03", "end = 2026-07-20"),
+            ["event 'closure' needs a start and, after it, an end"],
+        ),
+        (EVENT.replace("-0.6", "-1.5"), ["events[1].effect must be a number of at least -1; got -1.5"]),
+        (EVENT.replace("effect", "efect"), ["no key 'efect' in events[1]. Did you mean 'effect'?"]),
+        (EVENT + EVENT.replace("-0.6", "-0.5").partition("\n")[2], ["event 'closure' has several effects"]),
         ("freq = 'D\nby = 'user'", ["is no valid TOML", "line 1"]),
         ("by = 'user'\nby = 'group'\n", ["is no valid TOML", "line 2"]),
         ("x = " + "[" * 5000, ["is no valid TOML"]),

@@ -8,7 +8,7 @@ import pytest
 
 from gpudemand._typing import STRING
 from gpudemand.jobs.table import as_jobs
-from gpudemand.stages import selection
+from gpudemand.stages.sources import candidates
 from gpudemand.study.report import build_report
 
 HOSTILE = ["<script>alert(1)</script>", "x_$<b>", "_under", "quote\"',;", "line\nbreak", "y" * 10_000, "张伟"]
@@ -54,7 +54,7 @@ def log() -> pd.DataFrame:
 @pytest.fixture
 def quick(monkeypatch):
     """Leave out the combined forecaster, which takes most of the time, where forecasts are not under test."""
-    monkeypatch.setattr(selection, "_MIN_COMBINATION_BINS", 10_000)
+    monkeypatch.setattr(candidates, "_MIN_COMBINATION_BINS", 10_000)
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from gpudemand._validation import InputError
 from gpudemand.report.history.comparison import past_forecast
 from gpudemand.report.history.earlier import earlier_report, read_earlier
 from gpudemand.report.metrics import metrics_text
-from gpudemand.stages import selection
+from gpudemand.stages.sources import candidates
 from gpudemand.study.report import build_report
 from gpudemand.study.study import Study
 from tests.report.conftest import make_log
@@ -36,7 +36,7 @@ def log():
 def monthly(log, tmp_path_factory):
     """Folders of reports at several ends of the log; each was written over the one before."""
     out, patch = tmp_path_factory.mktemp("monthly"), pytest.MonkeyPatch()
-    patch.setattr(selection, "_MIN_COMBINATION_BINS", 10_000)
+    patch.setattr(candidates, "_MIN_COMBINATION_BINS", 10_000)
     folders = {}
     for until in MONTHS:
         build_report(log, out / "report", until=until, **OPTIONS)

@@ -8,7 +8,8 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.stages.requirement import plan_requirement
-from gpudemand.stages.selection import BacktestWindows, make_candidates, select_and_forecast, split_windows
+from gpudemand.stages.selection import select_and_forecast, split_windows
+from gpudemand.stages.sources.candidates import Candidates
 from gpudemand.stages.sources.settings import Settings
 
 
@@ -58,13 +59,13 @@ def test_models_are_compared_on_every_series(selected):
 
 
 def test_combination_needs_history_and_has_a_size_limit(usage):
-    def names(n_bins, horizon, windows):
+    def names(n_bins, horizon, n_before):
         rows = usage[usage["unique_id"] == "mean"].head(n_bins)
-        return [type(model).__name__ for model in make_candidates(rows, horizon, windows)]
+        return [model.column_name() for model in Candidates().for_history(rows, horizon, n_before)]
 
-    assert "CombinedForecaster" in names(140, 14, BacktestWindows(4, 2))
-    assert "CombinedForecaster" not in names(42, 7, BacktestWindows(2, 1))
-    assert "CombinedForecaster" not in names(140, 20_000, BacktestWindows(0, 0))
+    assert "CombinedForecaster" in names(140, 14, 56)
+    assert "CombinedForecaster" not in names(42, 7, 21)
+    assert "CombinedForecaster" not in names(140, 20_000, 140)
 
 
 def test_requirement_is_the_larger_plan_and_the_earlier_date(selected):

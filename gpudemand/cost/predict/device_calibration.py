@@ -1,4 +1,4 @@
-"""Calibration of step times with measured jobs: log factors of devices, and of jobs at other batch sizes."""
+"""Calibration of step times with measured jobs: of other jobs on their devices, and of themselves at other batches."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pandas as pd
 from scipy.optimize import least_squares
 
 from gpudemand._typing import BoolArray, FloatArray, IntArray
+from gpudemand.cost.predict.error_scale import MAX_RESIDUAL
+from gpudemand.cost.predict.gaussian_process import Condition, Inputs, condition
 
 #: Work whose time does not depend on the batch: host time, and work on the parameters.
 _FIXED = ("launch", "start", "update", "weights")
@@ -18,8 +20,20 @@ _JOB_CATEGORIES = ("device_name", "precision", "layout", "framework", "framework
 _JOB_COUNTS = ("n_gpus", "optimizer_states")
 #: Prior standard deviations of the log factors of the fixed part and of the rest, and noise of a log measurement.
 _PRIOR_STD, _NOISE_STD = np.array([2.0, 0.3]), 0.08
-#: Prior standard deviation of a device's log factor, and standard errors beyond which the data override it.
-_DEVICE_STD, _MAX_Z = 0.1, 4.0
+#: Keys of stored arrays: inputs of measured jobs, in the order of `Inputs`.
+MEASURED_KEYS = ("measured_network", "measured_hardware", "measured_stack")
+#: Types and shapes of the arrays of a stored calibration.
+STORED = {
+    "device_names": "U devices",
+    "device_variances": "f devices",
+    "device_weights": "f devices rows",
+    "measured_device": "i measured",
+    "measured_weights": "f measured",
+    **dict(zip(MEASURED_KEYS, ("f measured network", "f measured device", "f measured stack"), strict=True)),
+    "job_keys": "u jobs",
+    "job_factors": "f jobs 2",
+    "job_covariances": "f jobs 2 2",
+}
 
 
 def job_keys(X: pd.DataFrame, terms: pd.DataFrame) -> IntArray:
@@ -44,30 +58,39 @@ def _is_fixed(name: str) -> bool:
 
 @dataclass
 class Calibration:
-    """Log factors of devices and of measured jobs.
+    """What measured jobs say of their devices and of themselves.
 
-    A measured job has a factor for its fixed part and one for the rest, with their posterior covariance; other jobs get
-    the factor of their device.
+    The Gaussian process is conditioned on the jobs measured on a device, for predictions on that device alone. A
+    measured job has a log factor for its fixed part and one for the rest, with their posterior covariance.
 
     Attributes
     ----------
-    devices : dict of str to float
-        Log factor by name.
+    devices : dict of str to Condition
+        By name.
     jobs : dict of int to (ndarray of shape (2,), ndarray of shape (2, 2))
         Log factors and covariance, by key of `job_keys`.
     """
 
-    devices: dict[str, float] = field(default_factory=dict)
+    devices: dict[str, Condition] = field(default_factory=dict)
     jobs: dict[int, tuple[FloatArray, FloatArray]] = field(default_factory=dict)
 
-    def fit_devices(self, names: pd.Series, keys: IntArray, ratio: FloatArray, residual_mad: float) -> None:
-        """Set the shrunken log factor of each device from ratios of measured over predicted times.
+    def fit_devices(
+        self, names: pd.Series, inputs: Inputs, residual: FloatArray, training: Inputs, dual_coef: FloatArray
+    ) -> None:
+        """Condition a fitted Gaussian process on the log residuals of the jobs of each device."""
+        for name, rows in _rows_by_name(names):
+            # One measurement that is far from the others must not count for all.
+            middle = float(np.median(residual[rows]))
+            clipped = np.clip(residual[rows], middle - MAX_RESIDUAL, middle + MAX_RESIDUAL)
+            self.devices[name] = condition(training, dual_coef, [part[rows] for part in inputs], clipped)
 
-        Batch sizes of one job count as one observation, whose standard deviation is `residual_mad`.
-        """
-        errors = pd.Series(np.log(ratio)).groupby([names.astype(str).to_numpy(), keys]).median()
-        for name, jobs in errors.groupby(level=0):
-            self.devices[str(name)] = _shrink(float(jobs.median()), residual_mad / np.sqrt(len(jobs)))
+    def device_change(self, names: pd.Series, inputs: Inputs, covariance: FloatArray, training: Inputs) -> FloatArray:
+        """Change of the log correction of jobs on calibrated devices, zero for others."""
+        change = np.zeros(len(names))
+        for name, rows in _rows_by_name(names):
+            if name in self.devices:
+                change[rows] = self.devices[name].change([part[rows] for part in inputs], covariance[rows], training)
+        return change
 
     def fit_jobs(self, keys: IntArray, parts: FloatArray, y: FloatArray) -> None:
         """Fit the factors of each job from predicted parts, shape (n, 2), and measured seconds."""
@@ -75,11 +98,10 @@ class Calibration:
             self.jobs[int(key)] = _laplace(parts[keys == key], y[keys == key])
 
     def apply(
-        self, X: pd.DataFrame, terms: pd.DataFrame, parts: FloatArray, scale: FloatArray
+        self, X: pd.DataFrame, terms: pd.DataFrame, parts: FloatArray, change: FloatArray, scale: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
-        """Calibrated seconds and error scales, from the parts of `split_work` and the scales before."""
-        factor = X["device_name"].astype(object).map(self.devices).astype(float).fillna(0.0).to_numpy()
-        seconds, scale = parts.sum(axis=1) * np.exp(factor), scale.copy()
+        """Calibrated seconds and error scales, from parts before calibration, `device_change` and the scales before."""
+        seconds, scale = parts.sum(axis=1) * np.exp(change), scale.copy()
         keys = job_keys(X, terms) if self.jobs else np.empty(0, dtype=np.uint64)
         for row in np.flatnonzero(np.isin(keys, np.array(list(self.jobs), dtype=np.uint64))):
             theta, covariance = self.jobs[int(keys[row])]
@@ -89,12 +111,21 @@ class Calibration:
             scale[row] = min(scale[row], float(np.sqrt(share @ covariance @ share + _NOISE_STD**2)))
         return seconds, scale
 
-    def to_arrays(self) -> dict[str, Any]:
-        """Return plain arrays, for ``numpy.savez``."""
+    def to_arrays(self, training: Inputs) -> dict[str, Any]:
+        """Return plain arrays, for ``numpy.savez``; see `STORED`."""
+        widths, n_training = [part.shape[1] for part in training], len(training[0])
         factors, covariances = ([pair[i] for pair in self.jobs.values()] for i in (0, 1))
+        found = list(self.devices.values())
+        rows = [
+            np.concatenate([one.rows[i] for one in found]) if found else np.empty((0, n)) for i, n in enumerate(widths)
+        ]
         return {
             "device_names": np.array(list(self.devices), dtype=str),
-            "device_factors": np.array(list(self.devices.values()), dtype=float),
+            "device_variances": np.array([one.common_variance for one in found], dtype=float),
+            "device_weights": np.array([one.training_weights for one in found]).reshape(len(found), n_training),
+            "measured_device": np.repeat(np.arange(len(found)), [len(one.weights) for one in found]),
+            "measured_weights": np.concatenate([np.empty(0), *(one.weights for one in found)]),
+            **dict(zip(MEASURED_KEYS, rows, strict=True)),
             "job_keys": np.array(list(self.jobs), dtype=np.uint64),
             "job_factors": np.array(factors, dtype=float).reshape(-1, 2),
             "job_covariances": np.array(covariances, dtype=float).reshape(-1, 2, 2),
@@ -103,11 +134,21 @@ class Calibration:
     @classmethod
     def from_arrays(cls, arrays: Any) -> Calibration:
         """Restore what `to_arrays` returned."""
-        names = [str(name) for name in arrays["device_names"]]
-        devices = dict(zip(names, map(float, arrays["device_factors"]), strict=True))
+        devices = {}
+        for number, name in enumerate(arrays["device_names"]):
+            of = arrays["measured_device"] == number
+            rows, weights = [arrays[key][of] for key in MEASURED_KEYS], arrays["measured_weights"][of]
+            variance = float(arrays["device_variances"][number])
+            devices[str(name)] = Condition(rows, weights, arrays["device_weights"][number], variance)
         keys = [int(key) for key in arrays["job_keys"]]
         posteriors = zip(arrays["job_factors"], arrays["job_covariances"], strict=True)
         return cls(devices, dict(zip(keys, posteriors, strict=True)))
+
+
+def _rows_by_name(names: pd.Series) -> list[tuple[str, IntArray]]:
+    """Positions of the rows of each device."""
+    found = pd.Series(np.arange(len(names))).groupby(names.astype(object).astype(str).to_numpy())
+    return [(str(name), rows.to_numpy()) for name, rows in found]
 
 
 def _laplace(parts: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -119,9 +160,3 @@ def _laplace(parts: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
 
     found = least_squares(residuals, np.zeros(2))
     return found.x, np.linalg.inv(found.jac.T @ found.jac)
-
-
-def _shrink(factor: float, error: float) -> float:
-    """Posterior mean of a device's log factor with a standard error; the prior widens for factors beyond chance."""
-    variance = max(_DEVICE_STD**2, factor**2 - (_MAX_Z * error) ** 2)
-    return factor * variance / (variance + error**2)

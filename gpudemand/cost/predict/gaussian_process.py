@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import solve
 
 from gpudemand._typing import BoolArray, FloatArray
 
@@ -17,10 +19,14 @@ _LENGTH_SCALES = (0.7, 12.0, 4.0)
 _SHARED_VARIANCE = 0.3
 #: Of the residual, as a multiple of the signal's: repeated measurements of a job differ by some percent.
 _NOISE_VARIANCE = 0.01
+#: Variances of an effect that rows of a condition have in common, as multiples of the signal's. The least holds unless
+#: another is more likely at a significance of 5 %: half the range of chi-squared with one degree of freedom is 1.92
+#: (``python -m benchmarks.cost --track calibrated``).
+_COMMON_VARIANCES, _MORE_LIKELY = 0.03 * 10.0 ** np.arange(0.0, 3.5, 0.5), 1.92
 
 
-def kernel(left: Inputs, training: Inputs) -> tuple[FloatArray, FloatArray]:
-    """Similarity and covariance of jobs with training jobs, each of shape (n_left, n_training).
+def kernel(left: Inputs, right: Inputs, training: Inputs | None = None) -> tuple[FloatArray, FloatArray]:
+    """Similarity and covariance of jobs, each of shape (n_left, n_right); `right` is `training` by default.
 
     The similarity, 1 for jobs with the same features, is the product of exponential kernels of network, device and
     stack. The covariance is an ANOVA kernel: effects of the network, alone and together with device and stack, with
@@ -34,14 +40,17 @@ def kernel(left: Inputs, training: Inputs) -> tuple[FloatArray, FloatArray]:
     analysis", Journal of Multivariate Analysis 115, 2013.
     """
     # Jobs are many, devices and stacks few: their kernels are computed once for each pair.
-    (kinds, which), (known, of) = (
-        np.unique(np.hstack(part[1:]), axis=0, return_inverse=True) for part in (left, training)
+    (kinds, which), (known, of), (trained, at) = (
+        np.unique(np.hstack(part[1:]), axis=0, return_inverse=True) for part in (left, right, training or right)
     )
     split, pairs = left[1].shape[1], np.ix_(which.ravel(), of.ravel())
-    (product, shared), (_, among) = (_device_and_stack(part, known, split) for part in (kinds, known))
-    weights = np.bincount(of.ravel()) / of.size
-    effects = shared - (shared @ weights)[:, None] - among @ weights + weights @ among @ weights
-    network = _exponential_kernel(left[0], training[0], _LENGTH_SCALES[0])
+    product, shared = _device_and_stack(kinds, known, split)
+    weights = np.bincount(at.ravel()) / at.size
+    of_left, of_right, of_all = (
+        _device_and_stack(part, trained, split)[1] @ weights for part in (kinds, known, trained)
+    )
+    effects = shared - of_left[:, None] - of_right + weights @ of_all
+    network = _exponential_kernel(left[0], right[0], _LENGTH_SCALES[0])
     return network * product[pairs], network * shared[pairs] + (_SHARED_VARIANCE * effects)[pairs]
 
 
@@ -92,3 +101,65 @@ def fit(inputs: Inputs, y: FloatArray, groups: FloatArray) -> tuple[FloatArray, 
 def distance(similarity: FloatArray) -> FloatArray:
     """Distance from the nearest training job, minus the logarithm of `kernel`'s similarity, shape (n_new,)."""
     return -np.log(similarity.max(axis=1, initial=np.finfo(float).tiny))
+
+
+class Condition(NamedTuple):
+    """More rows that a fitted process is conditioned on; they have an effect in common, which training has not.
+
+    Attributes
+    ----------
+    rows : list of ndarray
+        Their inputs.
+    weights : ndarray of shape (n_rows,)
+    training_weights : ndarray of shape (n_training,)
+        What changes in the weights of the training rows.
+    common_variance : float
+        Of their common effect, as a multiple of the signal's.
+    """
+
+    rows: list[FloatArray]
+    weights: FloatArray
+    training_weights: FloatArray
+    common_variance: float
+
+    def change(self, inputs: Inputs, covariance: FloatArray, training: Inputs) -> FloatArray:
+        """Change of the posterior mean of jobs that share the effect, from their covariance with training jobs."""
+        common = kernel(inputs, self.rows, training)[1] + self.common_variance
+        return np.asarray(covariance @ self.training_weights + common @ self.weights)
+
+
+def condition(training: Inputs, dual_coef: FloatArray, rows: list[FloatArray], y: FloatArray) -> Condition:
+    """Condition a fitted process on more rows.
+
+    The variance of their common effect is the most likely one, given the process, or a small one if that is about as
+    likely (empirical Bayes).
+
+    Parameters
+    ----------
+    training : Inputs
+    dual_coef : ndarray of shape (n_training,)
+        As `fit` returned it.
+    rows : list of ndarray
+        Inputs of the new rows.
+    y : ndarray of shape (n_rows,)
+
+    References
+    ----------
+    Rasmussen and Williams, "Gaussian Processes for Machine Learning", MIT Press 2006, sections 2.2 and 5.4.1.
+    """
+    noisy = kernel(training, training)[1] + _NOISE_VARIANCE * np.eye(len(dual_coef))
+    signal = max(float(dual_coef @ noisy @ dual_coef) / len(dual_coef), np.finfo(float).tiny)
+    across = kernel(rows, training)[1]
+    gain = solve(noisy, across.T, assume_a="pos")
+    posterior = kernel(rows, rows, training)[1] - across @ gain + _NOISE_VARIANCE * np.eye(len(y))
+    error = y - across @ dual_coef
+    likelihoods = [_log_likelihood(signal * (posterior + variance), error) for variance in _COMMON_VARIANCES]
+    most = int(np.argmax(likelihoods))
+    chosen = float(_COMMON_VARIANCES[most if likelihoods[most] - likelihoods[0] > _MORE_LIKELY else 0])
+    weights = solve(posterior + chosen, error, assume_a="pos")
+    return Condition(rows, weights, -gain @ weights, chosen)
+
+
+def _log_likelihood(covariance: FloatArray, y: FloatArray) -> float:
+    """Logarithm of the normal density, but for a constant."""
+    return -0.5 * float(y @ solve(covariance, y, assume_a="pos") + np.linalg.slogdet(covariance)[1])

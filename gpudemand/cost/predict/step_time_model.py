@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._typing import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError, check_columns
-from gpudemand.cost.predict.device_calibration import Calibration, job_keys, split_work
+from gpudemand.cost.predict.device_calibration import STORED, Calibration, job_keys, split_work
 from gpudemand.cost.predict.error_scale import MAX_RESIDUAL, fit_error_scale
 from gpudemand.cost.predict.gaussian_process import distance, fit, kernel
 from gpudemand.cost.predict.gp_features import gp_features, new_kinds
@@ -34,12 +34,8 @@ _STORED = {
     "parameters": "i 2",
     "coefficient_names": "U terms",
     "coefficients_": "f terms",
-    "scales": "f 2",
-    "device_names": "U devices",
-    "device_factors": "f devices",
-    "job_keys": "u jobs",
-    "job_factors": "f jobs 2",
-    "job_covariances": "f jobs 2 2",
+    "ood_threshold_": "f",
+    **STORED,
     "dual_coef_": "f rows",
     **{name: f"f rows {name}" for name in _INPUT_KEYS},
     **dict.fromkeys(("conformity_scores_", "conformity_weights_"), "f scores"),
@@ -59,7 +55,7 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
     Work is what each kind of operator would take at the peaks of the device (`step_terms`), so that a device needs
     no more than its datasheet. Its coefficients are non-negative and fitted in relative error. The log residual is
     predicted by a Gaussian process over network, device and software stack, which reverts to zero for jobs unlike all
-    others. `calibrate` adds factors of devices and of measured jobs. No prediction is below `LOWER_BOUND`.
+    others. `calibrate` conditions it on measured jobs. No prediction is below `LOWER_BOUND`.
 
     Parameters
     ----------
@@ -74,11 +70,9 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
     dual_coef_ : ndarray
         Weights of the training rows in the Gaussian process.
     calibration_ : Calibration
-        Factors of calibrated devices and jobs.
+        What measured jobs say of their devices and of themselves.
     conformity_scores_ : ConformityScores
         Scaled absolute log errors of held-out groups.
-    residual_mad_ : float
-        Robust standard deviation of the log errors of held-out groups.
     ood_threshold_ : float
         Distance from the training data beyond which a job is out of distribution.
 
@@ -181,22 +175,23 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         return self._predict(X)[2]
 
     def calibrate(self, X: pd.DataFrame, y: Any) -> StepTimeModel:
-        """Fit a factor for each device, and for each measured job one for its fixed work and one for the rest.
+        """Learn from measured jobs, for their devices and for themselves.
 
-        The factor of a device is shrunk, by less the more jobs it comes from; those of a job hold at all batch sizes.
+        On each device the correction is conditioned on the jobs measured there, and on an effect that they have in
+        common. Each measured job has a factor for its fixed work and one for the rest, which hold at all batch sizes.
 
         Parameters
         ----------
         X : DataFrame
-            As for `fit`, with ``device_name``. Jobs measured again replace their earlier factors.
+            As for `fit`, with ``device_name``. They replace what was measured earlier on these devices.
         y : array-like of shape (n_jobs,)
             Measured seconds a step.
         """
         check_is_fitted(self, "coefficients_")
         X, y = check_columns(X, (*NEEDED, "device_name"), "X"), check_costs(y, len(X), "are no times")
-        (parts, _, _), keys = self._uncalibrated(X), job_keys(X, self._terms(X))
-        self.calibration_.fit_devices(X["device_name"], keys, y / parts.sum(axis=1), self.residual_mad_)
-        self.calibration_.fit_jobs(keys, parts, y)
+        inputs, residual = gp_features(X, self._terms(X), self.coefficients_), np.log(y / self._work(X))
+        self.calibration_.fit_devices(X["device_name"], inputs, residual, self.gp_inputs_, self.dual_coef_)
+        self.calibration_.fit_jobs(job_keys(X, self._terms(X)), self._uncalibrated(X)[0], y)
         return self
 
     def to_arrays(self) -> dict[str, Any]:
@@ -206,8 +201,8 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
             "parameters": np.array([self.max_rows, self.random_state]),
             "coefficient_names": np.array(list(self.coefficients_.index), dtype=str),
             "coefficients_": self.coefficients_.to_numpy(),
-            "scales": np.array([self.ood_threshold_, self.residual_mad_]),
-            **self.calibration_.to_arrays(),
+            "ood_threshold_": np.array(self.ood_threshold_),
+            **self.calibration_.to_arrays(self.gp_inputs_),
             "dual_coef_": self.dual_coef_,
             "conformity_scores_": self.conformity_scores_.scores,
             "conformity_weights_": self.conformity_scores_.weights,
@@ -228,7 +223,7 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         model = cls(*(int(value) for value in arrays["parameters"]))
         model.coefficients_ = pd.Series(arrays["coefficients_"], index=arrays["coefficient_names"].tolist())
         model.calibration_ = Calibration.from_arrays(arrays)
-        model.ood_threshold_, model.residual_mad_ = (float(value) for value in arrays["scales"])
+        model.ood_threshold_ = float(arrays["ood_threshold_"])
         model.gp_inputs_, model.dual_coef_ = [arrays[name] for name in _INPUT_KEYS], arrays["dual_coef_"]
         n_features = sum(part.shape[1] for part in model.gp_inputs_) + len(model.coefficients_)
         model.error_scale_ = Trees.from_arrays(arrays, "error_scale_", n_features + 1)  # and the distance
@@ -239,26 +234,28 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         """Calibrated seconds, error scales, and distances from the training data."""
         check_is_fitted(self, "coefficients_")
         X = check_columns(X, (*NEEDED, "device_name"), "X")
-        parts, scale, distances = self._uncalibrated(X)
-        time, scale = self.calibration_.apply(X, self._terms(X), parts, scale)
+        parts, change, scale, distances = self._uncalibrated(X)
+        time, scale = self.calibration_.apply(X, self._terms(X), parts, change, scale)
         bound = X[LOWER_BOUND].to_numpy(dtype=float) if LOWER_BOUND in X.columns else 0.0
         return np.maximum(time, bound), scale, distances
 
-    def _uncalibrated(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Seconds of the fixed work and of the rest, error scales, and distances."""
+    def _uncalibrated(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Seconds of the fixed work and of the rest, log factors of devices, error scales, and distances."""
         chunks = [self._correct(X.iloc[start : start + _CHUNK]) for start in range(0, max(len(X), 1), _CHUNK)]
-        correction, scale, distances = (np.concatenate(part) for part in zip(*chunks, strict=True))
+        correction, change, scale, distances = (np.concatenate(part) for part in zip(*chunks, strict=True))
         # Trees do not extrapolate: beyond the training data the scale grows with the distance.
         scale = scale * (1.0 + np.maximum(distances - self.ood_threshold_, 0.0))
-        return split_work(self._terms(X), self.coefficients_) * np.exp(correction)[:, None], scale, distances
+        parts = split_work(self._terms(X), self.coefficients_) * np.exp(correction)[:, None]
+        return parts, change, scale, distances
 
-    def _correct(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Log corrections, error scales, and distances."""
+    def _correct(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Log corrections, what calibration adds on the devices, error scales, and distances."""
         inputs = gp_features(X, self._terms(X), self.coefficients_)
         (similarity, covariance), features = kernel(inputs, self.gp_inputs_), self._scale_features(X, inputs)
         distances = distance(similarity)
         scale = np.exp(self.error_scale_.predict(np.column_stack([features, distances])))
-        return covariance @ self.dual_coef_, scale, distances
+        change = self.calibration_.device_change(X["device_name"], inputs, covariance, self.gp_inputs_)
+        return covariance @ self.dual_coef_, change, scale, distances
 
     def _unlike_training(self, X: pd.DataFrame, far: BoolArray) -> str:
         """What a warning says of jobs that are far from training: how many, and what is new in them."""
@@ -292,7 +289,6 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         self.error_scale_, held_out = fit_error_scale(features, errors, folds, **settings)
         self.conformity_scores_ = ConformityScores.from_errors(np.abs(errors) / np.exp(held_out), groups)
         self.ood_threshold_ = float(np.quantile(features[:, -1], 0.98)) + 0.05
-        self.residual_mad_ = 1.4826 * float(np.median(np.abs(errors)))
 
 
 def _check_work(X: pd.DataFrame) -> None:

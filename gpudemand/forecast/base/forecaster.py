@@ -15,6 +15,7 @@ from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError, check_number
 from gpudemand.forecast.base.intervals import PastErrors, check_levels, prediction_intervals
 from gpudemand.forecast.base.panel import Panel, season_length
+from gpudemand.forecast.base.samples import SAMPLE, joint_samples
 
 Self = TypeVar("Self", bound="Forecaster")
 
@@ -108,10 +109,42 @@ class Forecaster(BaseEstimator):
         else:
             path, errors = self._backtested(ahead)
             columns = {name: np.maximum(path, floor)}
-            bounds = prediction_intervals(columns[name], errors, levels, floor)
+            bounds = prediction_intervals(columns[name], errors, levels, floor, self._spread(ahead))
             columns |= {f"{name}-{side}": matrix for side, matrix in bounds.items()}
         columns = {column: matrix[:, steps] for column, matrix in columns.items()}
         return self.panel_.long_frame(self.panel_.future(h), columns)
+
+    @one_thread()
+    def sample(self, h: int, n_samples: int = 200, random_state: int = 0) -> pd.DataFrame:
+        """Draw paths of all series together, with the distributions of the intervals and the dependence of past errors.
+
+        Sums of series in each sample have the distribution of the sum (`sum_samples`), which sums of bounds have not.
+
+        Parameters
+        ----------
+        h : int
+            Horizon in bins.
+        n_samples : int, default=200
+            Paths; each takes the ranks of the errors from one earlier origin, of which there are at most sixty.
+        random_state : int, default=0
+
+        Returns
+        -------
+        DataFrame
+            ``unique_id``, ``ds``, ``sample`` and a column named after the class, n_samples x n_series x h rows.
+        """
+        check_is_fitted(self, "panel_")
+        h, n_samples = positive_int("h", h), positive_int("n_samples", n_samples)
+        y, steps = self.panel_.values, self.panel_.local_steps(h)
+        ahead = int(steps.max()) + 1
+        (path, past), floor = self._backtested(ahead), self._floors(y, np.array([y.shape[1]]))
+        drawn = joint_samples(np.maximum(path, floor), past, floor, self._spread(ahead), n_samples, random_state)
+        one = self.panel_.long_frame(self.panel_.future(h), {})
+        frame = pd.concat([one] * n_samples, ignore_index=True)
+        frame[SAMPLE] = np.repeat(np.arange(n_samples), len(one))
+        frame[self.column_name()] = drawn[:, :, steps].ravel()
+        frame.attrs = dict(self.panel_.attrs)
+        return frame
 
     @one_thread()
     def forecast_from(self, panel: Panel, origins: IntArray, h: int) -> FloatArray:
@@ -159,6 +192,7 @@ class Forecaster(BaseEstimator):
     def _backtested(self, h: int) -> tuple[FloatArray, PastErrors]:
         """Forecast, shape (n_series, h), and the errors of forecasts from earlier origins."""
         if h not in self._backtests:
+            self._check_reach(h)
             y, season = self.panel_.values, self.season_length_
             if y.shape[1] < 3:
                 raise InputError(
@@ -168,6 +202,13 @@ class Forecaster(BaseEstimator):
                 self._paths, y, h, min_train=self._min_train(), max_origins=self._max_origins, season=season
             )
         return self._backtests[h]
+
+    def _spread(self, h: int) -> FloatArray | float:
+        """Factor on the width of the intervals at each step."""
+        return 1.0
+
+    def _check_reach(self, h: int) -> None:
+        """Warn if the history shows no errors as far ahead."""
 
     def _min_train(self) -> int:
         """Bins before the first origin of the backtest."""

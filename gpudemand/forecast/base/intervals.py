@@ -234,7 +234,7 @@ def _mean_of_others(total: FloatArray, count: FloatArray) -> FloatArray:
 
 def _predictive_quantile(sample: FloatArray, size: float, share: float) -> float:
     """Predictive quantile of the next error from a sorted sample with an effective size of `size`; 0 from none."""
-    if not sample.size or share == 0.5:
+    if not sample.size or np.isclose(share, 0.5, rtol=0.0, atol=1e-9):
         return _quantile(sample, 0.5)
     tail = max(share, 1 - share)
     reached = min(tail, size / (size + 1))
@@ -250,7 +250,7 @@ def _quantile(sample: FloatArray, share: float) -> float:
 
 
 def prediction_intervals(
-    point: FloatArray, past: PastErrors, level: Sequence[float], floor: FloatArray
+    point: FloatArray, past: PastErrors, level: Sequence[float], floor: FloatArray, spread: FloatArray | float = 1.0
 ) -> dict[str, FloatArray]:
     """Lower and upper bounds by level, nested around the point forecast.
 
@@ -262,6 +262,8 @@ def prediction_intervals(
         Percents, ascending.
     floor : ndarray of shape (n_series, 1)
         Smallest bound, 0 for demand.
+    spread : ndarray of shape (h,), default=1
+        Factor on the width of each step.
 
     Returns
     -------
@@ -271,7 +273,7 @@ def prediction_intervals(
     bounds: dict[str, FloatArray] = {}
     low = high = point
     tails = [0.5 - value / 200 for value in level]
-    found = past.quantiles([*tails, *(1 - tail for tail in tails)])
+    found = spread * past.quantiles([*tails, *(1 - tail for tail in tails)])
     for value, below, above in zip(level, found[: len(tails)], found[len(tails) :], strict=True):
         low, high = np.minimum(low, point + below), np.maximum(high, point + above)
         bounds[f"lo-{value:g}"], bounds[f"hi-{value:g}"] = np.maximum(low, floor), np.maximum(high, floor)

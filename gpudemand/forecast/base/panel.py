@@ -31,8 +31,8 @@ class Panel:
         Width of a bin.
     attrs : dict
         Metadata of the usage frame (kind of data, value, ...), copied to every frame made from the panel.
-    newest : Timestamp or None
-        Newest bin with its zone, of a panel `on_local_clock`, whose times have none.
+    zoned : DatetimeIndex or None
+        Times with their zone, of a panel `on_local_clock`, whose times have none.
     """
 
     ids: pd.Index
@@ -40,7 +40,7 @@ class Panel:
     values: FloatArray
     freq: pd.offsets.BaseOffset
     attrs: dict[Any, Any] = field(default_factory=dict)
-    newest: pd.Timestamp | None = None
+    zoned: pd.DatetimeIndex | None = None
 
     @classmethod
     def from_long(cls, usage: pd.DataFrame, freq: object = None, *, allow_missing: bool = False) -> Panel:
@@ -77,7 +77,7 @@ class Panel:
 
     def until(self, n_times: int) -> Panel:
         """Keep the first `n_times` bins."""
-        return replace(self, times=self.times[:n_times], values=self.values[:, :n_times], newest=None)
+        return replace(self, times=self.times[:n_times], values=self.values[:, :n_times], zoned=None)
 
     def on_local_clock(self) -> Panel:
         """The panel in local time, in which a day always has as many bins.
@@ -98,7 +98,7 @@ class Panel:
         grid = np.arange(found[-1] + 1)
         values = self.values[:, first[np.searchsorted(found, grid, side="right") - 1]]
         times = pd.date_range(self.times[0].tz_localize(None), periods=grid.size, freq=self.freq)
-        return replace(self, times=times, values=values, newest=self.times[-1])
+        return replace(self, times=times, values=values, zoned=self.times)
 
     def local_positions(self, h: int) -> IntArray:
         """Place of every bin, and of the next `h`, on the local clock, from 0 for the first."""
@@ -108,14 +108,25 @@ class Panel:
 
     def local_steps(self, h: int) -> IntArray:
         """Steps on the local clock, from 0, of each of the next `h` bins of a panel `on_local_clock`."""
-        if self.newest is None:
+        if self.zoned is None:
             return np.arange(h)
         return np.maximum(_local_positions(self.future(h).insert(0, self.newest), self.freq)[1:] - 1, 0)
 
+    @property
+    def newest(self) -> pd.Timestamp:
+        """Newest bin, with its zone."""
+        return (self.times if self.zoned is None else self.zoned)[-1]
+
+    def aligned(self, usage: pd.DataFrame) -> Panel:
+        """Other series at the times of this panel, on its clock; missing where they have no value."""
+        times = self.times if self.zoned is None else self.zoned
+        wide = usage.pivot(index="unique_id", columns="ds", values="y").reindex(columns=times)
+        panel = Panel(wide.index, times, wide.to_numpy(dtype=float), self.freq, dict(usage.attrs))
+        return panel if self.zoned is None else panel.on_local_clock()
+
     def future(self, h: int) -> pd.DatetimeIndex:
         """The next `h` bins."""
-        newest = self.times[-1] if self.newest is None else self.newest
-        return pd.date_range(newest, periods=h + 1, freq=self.freq)[1:]
+        return pd.date_range(self.newest, periods=h + 1, freq=self.freq)[1:]
 
     def long_frame(self, times: pd.DatetimeIndex, columns: dict[str, FloatArray]) -> pd.DataFrame:
         """A long frame from matrices of shape (n_series, len(times))."""

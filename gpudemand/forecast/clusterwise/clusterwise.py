@@ -103,7 +103,6 @@ class ClusterwiseForecaster(Forecaster):
     """
 
     _allow_missing = True
-    _local_clock = False
     _max_origins = 4
 
     def __init__(
@@ -151,18 +150,18 @@ class ClusterwiseForecaster(Forecaster):
             ``unique_id``, ``ds`` and ``ClusterwiseForecaster``.
         """
         check_is_fitted(self, "choice_")
-        path = self.factorization_.predict_new(usage, h)
-        wide = usage.pivot(index="unique_id", columns="ds", values="y").reindex(columns=self.panel_.times)
-        y = wide.to_numpy(dtype=float)
-        point = path[type(self.factorization_).__name__].to_numpy().reshape(len(y), h)
-        if self._origins(y.shape[1], h).size:
-            forecasts, seen = self._with_base_forecasts(point, y), self._evidence(self.panel_.values, h)
+        panel = self.panel_.aligned(usage)
+        y, steps = panel.values, panel.local_steps(positive_int("h", h))
+        ahead, wide = int(steps.max()) + 1, pd.DataFrame(panel.values, panel.ids, panel.times)
+        point = np.maximum(self.factorization_.fold_in(y).forecast(ahead), 0.0)
+        if self._origins(y.shape[1], ahead).size:
+            forecasts, seen = self._with_base_forecasts(point, y), self._evidence(self.panel_.values, ahead)
             paths = []
             for choice in (GLOBAL, self.choice_):
                 weights, posterior = self._fit_clusters(self.panel_.values, seen, choice)
                 paths.append(mixture_forecast(forecasts, weights, self._posterior_of_new(wide, posterior, choice)))
             point = np.stack([point, *paths], axis=-1) @ self.weights_.to_numpy().mean(axis=0)
-        return path[["unique_id", "ds"]].assign(**{type(self).__name__: np.maximum(point, 0.0).ravel()})
+        return panel.long_frame(panel.future(h), {type(self).__name__: np.maximum(point, 0.0)[:, steps]})
 
     def _path(self, y: FloatArray, h: int) -> FloatArray:
         if not self._origins(y.shape[1], h).size:

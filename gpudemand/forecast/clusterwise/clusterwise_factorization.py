@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,7 +96,6 @@ class ClusterwiseFactorization(Forecaster):
     """
 
     _allow_missing = True
-    _local_clock = False
     _max_origins = 4
 
     def __init__(
@@ -164,9 +164,9 @@ class ClusterwiseFactorization(Forecaster):
             ``unique_id``, ``ds`` and ``ClusterwiseFactorization``, users in ascending order.
         """
         check_is_fitted(self, "models_")
-        wide = usage.pivot(index="unique_id", columns="ds", values="y").reindex(columns=self.panel_.times)
-        labels = cheapest_cluster(_standardized(wide.to_numpy(dtype=float)), self.fitted_.exchanged.latent, _PENALTY)
-        cluster = usage["unique_id"].map(pd.Series(labels, index=wide.index))
+        panel = self.panel_.aligned(usage)
+        labels = cheapest_cluster(_standardized(panel.values), self.fitted_.exchanged.latent, _PENALTY)
+        cluster = usage["unique_id"].map(pd.Series(labels, index=panel.ids))
         parts = [self.models_[k].predict_new(usage[cluster == k], h) for k in np.unique(labels)]
         names = {type(self.models_[0]).__name__: type(self).__name__}
         return pd.concat(parts).rename(columns=names).sort_values(["unique_id", "ds"], ignore_index=True)
@@ -194,7 +194,7 @@ class ClusterwiseFactorization(Forecaster):
     def _member(self, y: FloatArray, label: int, labels: IntArray) -> TemporalFactorization:
         panel = self.panel_
         model = clone(self.factorization or TemporalFactorization(random_state=self.random_state))
-        model._fit_panel(Panel(panel.ids[labels == label], self._times(y.shape[1]), y, panel.freq, {}))
+        model._fit_panel(replace(panel, ids=panel.ids[labels == label], times=self._times(y.shape[1]), values=y))
         return model
 
 

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from gpudemand._linalg import one_thread
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand.forecast.base.forecaster import Forecaster, positive_int
-from gpudemand.forecast.base.intervals import PastErrors, check_levels
+from gpudemand.forecast.base.intervals import check_levels
 from gpudemand.forecast.base.mean_errors import mean_error_quantiles
 from gpudemand.forecast.base.panel import Panel, mean_step, row_means, week_length
 from gpudemand.forecast.base.seasonality import Seasonality
@@ -205,17 +205,15 @@ class HorizonForecaster(Forecaster):
         means = [row_means(y[:, -width:]) for width in (period, max(4 * self._week, period))]
         return path, np.stack([*(np.repeat(mean, h, axis=1) for mean in means), linear_trend(y, h), level])
 
-    def _backtested(self, h: int) -> tuple[FloatArray, PastErrors]:
-        if h not in self._backtests:
-            n_times = self.panel_.values.shape[1]
-            longest = _longest_horizon(n_times, self._week)
-            if h > longest:
-                message = (
-                    f"The history of {n_times} bins shows errors {longest} bins ahead at least twice, not {h}: "
-                    "intervals further ahead extend the growth of the errors with distance, so leave a margin."
-                )
-                warnings.warn(message, ShortHistoryWarning, stacklevel=4)
-        return super()._backtested(h)
+    def _check_reach(self, h: int) -> None:
+        n_times = self.panel_.values.shape[1]
+        longest = _longest_horizon(n_times, self._week)
+        if h > longest:
+            message = (
+                f"The history of {n_times} bins shows errors {longest} bins ahead at least twice, not {h}: "
+                "intervals further ahead extend the growth of the errors with distance, so leave a margin."
+            )
+            warnings.warn(message, ShortHistoryWarning, stacklevel=5)
 
     def _min_train(self) -> int:
         return _first_origin(self.panel_.values.shape[1], self._week)

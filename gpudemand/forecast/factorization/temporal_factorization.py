@@ -94,7 +94,6 @@ class TemporalFactorization(Forecaster):
     """
 
     _allow_missing = True
-    _local_clock = False
     _max_origins = 6
 
     def __init__(
@@ -145,7 +144,7 @@ class TemporalFactorization(Forecaster):
             If `usage` begins at another time, or lacks a series.
         """
         check_is_fitted(self, "factors_")
-        panel = Panel.from_long(usage, self.panel_.freq, allow_missing=True)
+        panel = Panel.from_long(usage, self.panel_.freq, allow_missing=True).on_local_clock()
         if panel.times[0] != self.panel_.times[0] or not self.panel_.ids.isin(panel.ids).all():
             raise InputError("update needs all series from their beginning, and the new bins; fit anew otherwise.")
         start = self._for_rows(self.panel_.ids.get_indexer(panel.ids))
@@ -172,14 +171,17 @@ class TemporalFactorization(Forecaster):
         """
         check_is_fitted(self, "factors_")
         h = positive_int("h", h)
-        wide = usage.pivot(index="unique_id", columns="ds", values="y").reindex(columns=self.panel_.times)
-        y = wide.to_numpy(dtype=float)
+        panel = self.panel_.aligned(usage)
+        steps = panel.local_steps(h)
+        path = np.maximum(self.fold_in(panel.values).forecast(int(steps.max()) + 1), 0.0)
+        return panel.long_frame(panel.future(h), {type(self).__name__: path[:, steps]})
+
+    def fold_in(self, y: FloatArray) -> Fitted:
+        """Fit new series, shape (n_series, n_times), to the latent series of training."""
         scale = row_scales(y)
         data = Data.of(y / scale)
         folded = trmf.update_loadings(data, self.factors_, self._penalties(), self.non_negative)
-        fitted = Fitted(folded, ResidualAR.fold_in(data, folded, self.residual_ar_.shared), scale)
-        panel = Panel(wide.index, self.panel_.times, y, self.panel_.freq, dict(usage.attrs))
-        return panel.long_frame(panel.future(h), {type(self).__name__: np.maximum(fitted.forecast(h), 0.0)})
+        return Fitted(folded, ResidualAR.fold_in(data, folded, self.residual_ar_.shared), scale)
 
     def predict_rolling(self, usage: pd.DataFrame, h: int, step_size: int = 1) -> pd.DataFrame:
         """Forecast from many origins after the training period, without refitting.
@@ -204,13 +206,17 @@ class TemporalFactorization(Forecaster):
         check_is_fitted(self, "factors_")
         h, step_size = positive_int("h", h), positive_int("step_size", step_size)
         wide = usage.pivot(index="unique_id", columns="ds", values="y").reindex(index=self.panel_.ids)
-        later = wide.columns[wide.columns > self.panel_.times[-1]]
+        later = wide.columns[wide.columns > self.panel_.newest]
         if len(later) < h:
             raise InputError(f"usage has {len(later)} bins after the training period, which a horizon of {h} exceeds.")
-        times = pd.date_range(self.panel_.times[-1], later[-1], freq=self.panel_.freq)
-        y = wide.reindex(columns=times[1:]).to_numpy(dtype=float)
-        known = np.arange(0, y.shape[1] - h + 1, step_size)
-        path = rolling_paths(self.factors_, self.residual_ar_, y / self.scale_, h, known, self._penalties())
+        times = pd.date_range(self.panel_.newest, later[-1], freq=self.panel_.freq)
+        panel = Panel(wide.index, times, wide.reindex(columns=times).to_numpy(dtype=float), self.panel_.freq)
+        y, known = panel.values[:, 1:], np.arange(0, len(times) - h, step_size)
+        places = panel.local_positions(0)
+        steps = np.maximum(places[known[:, None] + 1 + np.arange(h)] - places[known][:, None] - 1, 0)
+        new, ahead = panel.on_local_clock().values[:, 1:] / self.scale_, int(steps.max()) + 1
+        path = rolling_paths(self.factors_, self.residual_ar_, new, ahead, places[known], self._penalties())
+        path = np.take_along_axis(path, steps[None], axis=2)
         floor = self._floors(self.panel_.values, np.array([self.panel_.values.shape[1]]))
         path = np.maximum(path * self.scale_[..., None], floor[..., None])
         return backtest_frame(self.panel_, times, known, y, {type(self).__name__: path})

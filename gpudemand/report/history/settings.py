@@ -34,6 +34,8 @@ def settings_of(chain: Chain) -> dict[str, Any]:
         "installed": _installed(settings.installed),
         "prices": _prices(settings.prices),
         "programmes": [programme.name for programme in chain.programmes],
+        "holidays": settings.holidays,
+        "events": None if settings.events is None else sorted(set(settings.events["event"].astype(str))),
     }
 
 

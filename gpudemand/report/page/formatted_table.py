@@ -162,6 +162,12 @@ _COLUMNS: dict[str, tuple[str, _Format]] = {
     "idle": ("idle", _percent),
     "short": ("unmet", _percent),
     "regret": ("regret", _percent),
+    "event": ("event", truncate),
+    "bins_past": ("bins so far", format_count),
+    "bins_ahead": ("bins ahead", format_count),
+    "first_ahead": ("first ahead", format_date),
+    "effect": ("change of demand", _signed_percent),
+    "effect_from": ("from", truncate),
 }
 _LEFT = (truncate, _long_text, _naive, _level)
 

@@ -47,6 +47,7 @@ _SHOWN: dict[str, tuple[str, ...] | None] = {
         "idle_days",
     ),
     "models": None,
+    "events": None,
     "parts": (
         "part",
         "last",

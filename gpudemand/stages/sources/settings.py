@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
 from gpudemand._validation import InputError, check_choice, check_number, shorten
+from gpudemand.forecast.calendar import Calendar, public_holidays
 from gpudemand.stages.sources.by_pool import (
     Installed,
     LeadTime,
@@ -23,6 +24,8 @@ from gpudemand.units import parse_duration
 from gpudemand.usage.bins import parse_freq
 
 BY = ("user", "group", "cluster", "gpu_type", "partition", "qos", "namespace", "node", "total")
+
+_ANY_DAY = "2026-01-01"
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,8 @@ class Settings:
     installed_from: str = "given"
     pool: str = "gpu_type"
     clusters: tuple[str, ...] | None = None
+    holidays: str | None = None
+    events: pd.DataFrame | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if self.by == "account":  # as Slurm calls it
@@ -77,6 +82,15 @@ class Settings:
         check_number("wait_share", self.wait_share, 0, 0.9999, open_low=True)
         _check_zone(self.tz)
         check_prices(self.prices)
+        if self.events is not None:
+            Calendar.of(self.events)
+        if self.holidays is not None:
+            public_holidays(self.holidays, _ANY_DAY, _ANY_DAY)
+
+    @property
+    def knows_events(self) -> bool:
+        """Whether events were stated, or a country of public holidays."""
+        return self.events is not None or self.holidays is not None
 
     @property
     def total_installed(self) -> float | pd.Series | None:
