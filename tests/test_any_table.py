@@ -135,12 +135,15 @@ CALLS = {
     "TrainingRunTime.fit": lambda jobs, _: gd.TrainingRunTime(step_time).fit(jobs).predict(TRAINING),
     "TrainingRunTime.predict": lambda jobs, _: training_run_time().predict(jobs),
     "fits_on_cards": lambda jobs, _: gd.fits_on_cards(jobs, Costs()),
+    "fewer_gpus": lambda jobs, _: gd.fewer_gpus(jobs, {}),
     "true_step_time": lambda jobs, _: datasets.true_step_time(jobs),
     "true_run_time": lambda jobs, _: datasets.true_run_time(jobs, TRUTH),
     "predicted_times": lambda jobs, _: np.hstack(planning.predicted_times(jobs, ["A100", "H100"], Costs())),
 }
 NEED_NETWORKS = {
-    name for name in CALLS if name.startswith(("CostStep", "TrainingRun", "fits_on", "Measured", "predicted_", "true_"))
+    name
+    for name in CALLS
+    if name.startswith(("CostStep", "TrainingRun", "fits_on", "fewer_gpus", "Measured", "predicted_", "true_"))
 }
 A_ROW_A_JOB = {"simulate_queue", "RunTimeModel.predict", "RunTimeModel.curves", "TrainingRunTime.predict"} | {
     name for name in CALLS if name.startswith(("CostStep", "MeasuredRunTimes.", "predicted_", "true_"))

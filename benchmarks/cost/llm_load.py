@@ -40,7 +40,7 @@ _BEFORE_FLASH = ("bigscience-workshop/bigscience",)
 _MEGATRON = ("NVIDIA-NeMo/Megatron-Bridge", "NVIDIA/NeMo", "kwai/Megatron-Kwai")
 #: What notes name of options that a `TrainingRun` does not have, or of samples shorter than stated.
 _OTHER_OPTIONS = (
-    *("activation offload", "offload alpha", "optimizer step in backward", "+ 8-bit AdamW"),
+    *("activation offload as", "offload alpha", "optimizer step in backward", "+ 8-bit AdamW"),
     *("LoRA (emb)", "not packed"),
 )
 #: Machines that differ from the devices' usual ones: of Jean Zay, four links of 100 Gbit/s for four or eight GPUs.
@@ -133,7 +133,7 @@ def _excluded(row: dict[str, Any]) -> bool:
         "t0_",
         "mt0",
     )
-    if str(row["offload"]).startswith("activation") and row["offload"] != "activation offload fraction 0.00":
+    if "fraction" in str(row["offload"]) and row["offload"][-4:] not in ("0.00", "1.00"):
         return True
     if any(part in str(row["note"]) for part in _OTHER_OPTIONS):
         return True
@@ -205,12 +205,15 @@ def _adapter(row: dict[str, Any]) -> LoRA | None:
         return None
     bits = 8 if "int8" in str(row["quantization"]) else 4
     rank = _whole(row["lora_rank"]) or 16
-    return LoRA(rank, "all-linear", bits if row["method"] == "qlora" else 16)
+    quantizer = "gptq" if "gptq" in str(row["quantization"]) else "bitsandbytes"
+    return LoRA(rank, "all-linear", bits if row["method"] == "qlora" else 16, quantizer)
 
 
 def _offload(text: Any) -> str | None:
-    if not isinstance(text, str) or text == "none" or "activation" in text:
+    if not isinstance(text, str) or text == "none" or text.endswith("0.00"):
         return None
+    if text.startswith("activation"):
+        return "activations"
     return "all" if "full" in text or "+" in text else "parameters" if "parameters" in text else "optimizer"
 
 

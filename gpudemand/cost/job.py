@@ -72,8 +72,8 @@ class TrainingJob:
         Samples a step on all GPUs together.
     adapter : LoRA, optional
         Of a `Transformer`, low-rank adapters that are trained instead of its weights.
-    offload : {"optimizer", "parameters", "all"}, optional
-        Of a `Transformer`, what waits in the memory of the host.
+    offload : {"optimizer", "parameters", "all", "activations"}, optional
+        Of a `Transformer`, what waits in the memory of the host; all is parameters and states of the optimizer.
     attention : {"flash", "eager"}, optional
         Of a `Transformer`, fused attention or not; by default fused where the device has bf16.
 

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from gpudemand.cost.large_models.memory import saved_bytes
 from gpudemand.cost.large_models.run import TrainingRun
 
 #: Bytes of a number in half precision.
 _HALF = 2.0
-#: Seconds from one kernel to the next of an eager framework, and kernels of a layer forward.
-_LAUNCH_S, _KERNELS, _ADAPTER_KERNELS = 1e-5, 18.0, 5.0
+#: Seconds from one kernel to the next of an eager framework.
+_LAUNCH_S = 1e-5
+#: Kernels of a layer, forward and backward: of stacks with fused ones, and as PyTorch dispatches a gated layer in
+#: mixed precision; and those of an adapter (benchmarks/cost/llm_kernels.py counts the latter two).
+_FUSED_KERNELS, _KERNELS, _ADAPTER_KERNELS = (18.0, 36.0), (50.0, 81.0), (8.0, 9.0)
 #: Share of a forward pass that PyTorch's selective checkpointing recomputes, which keeps every second product;
 #: Megatron's recomputes attention and element-wise work only.
 _SELECTIVE = 0.5
-#: Bytes of a quantised weight that are read, and of its copy in half precision that is written and read.
-_DEQUANTISED = 4.5
+#: Bytes a weight of making its copy in half precision and reading it: in one kernel, and in the element-wise ones of
+#: GPTQ, which shift to 4 bytes, mask in 1, subtract the zeros and multiply by the scales that they look up.
+_DEQUANTISED = {"bitsandbytes": 4.5, "gptq": 23.0}
 #: Elements of the result that a multiprocessor makes at a time, by the tiles of cuBLAS.
 _TILE = 128 * 128
 
@@ -23,7 +29,7 @@ _TILE = 128 * 128
 def compute_terms(run: TrainingRun) -> dict[str, float]:
     """Seconds by kind of kernel, of a run without unknown options; see `step_time.step_seconds`."""
     model, layout = run.model, run.layout
-    tokens = (run.micro_batch or 1) * run.seq_len / layout.context
+    tokens = run.tokens_at_once
     products, attention = _passes(run)
     layers, head = _slowest_stage(run)
     each = products * tokens * layers / model.layers
@@ -41,7 +47,7 @@ def compute_terms(run: TrainingRun) -> dict[str, float]:
         "elementwise": moved + _weight_traffic(run) / run.device.bandwidth,
         "dequantise": _dequantised(run) / run.device.bandwidth,
         "adapters": products * tokens * _adapter_inputs(run) / layout.tensor / layout.pipeline / run.device.bandwidth,
-        "launch": products * _kernels(run) / layout.pipeline * _LAUNCH_S,
+        "launch": _kernels(run) / layout.pipeline * _LAUNCH_S,
     }
 
 
@@ -107,12 +113,14 @@ def _adapter_inputs(run: TrainingRun) -> float:
 
 
 def _kernels(run: TrainingRun) -> float:
-    """Kernels of a forward pass of all layers."""
+    """Kernels of a forward and a backward pass of all layers, and of another forward pass if layers are recomputed."""
+    passes = np.array([1.0 + (run.checkpointing == "full"), 1.0])
+    plain = np.array(_FUSED_KERNELS if run.is_tuned or run.compiled else _KERNELS)
     total = 0.0
     for sparse, count in run.model.layer_kinds:
         matrices = run.model.matrices(sparse=sparse)
         adapters = sum(run.adapter.covers(matrix) for matrix in matrices) if run.adapter is not None else 0
-        total += count * (_KERNELS + _ADAPTER_KERNELS * adapters)
+        total += count * float(passes @ (plain + adapters * np.array(_ADAPTER_KERNELS)))
     return total
 
 
@@ -140,4 +148,4 @@ def _dequantised(run: TrainingRun) -> float:
     if run.adapter is None or run.adapter.bits == 16:
         return 0.0
     layers = run.model.n_parameters - run.model.embedding_parameters - run.model.head_parameters
-    return _passes(run)[0] * _DEQUANTISED * layers / run.layout.tensor / run.layout.pipeline
+    return _passes(run)[0] * _DEQUANTISED[run.adapter.quantizer] * layers / run.layout.tensor / run.layout.pipeline

@@ -180,7 +180,9 @@ def _scores(errors: FloatArray, sources: IntArray) -> ConformityScores:
     weights = 1.0 / counts[sources]
     # The next source is as one more draw whose variance the others tell: Student's t with a degree less than these.
     wider = np.sqrt((len(counts) - 1.0) / max(len(counts) - 3.0, 1.0))
-    return ConformityScores(wider * errors[order], weights[order] / weights.sum())
+    weights = weights[order] / weights.sum()
+    centre = errors[order][np.searchsorted(np.cumsum(weights), 0.5)]
+    return ConformityScores(centre + wider * (errors[order] - centre), weights)
 
 
 def _scales(error: FloatArray, spread: FloatArray, kinds: Any, sources: IntArray) -> dict[str, float]:

@@ -20,6 +20,8 @@ _BUCKET = 5e8
 #: Bytes of an element of the scores of unfused attention while a layer is recomputed, beyond those saved; stacks with
 #: fused softmax need none.
 _SCORES = 6.0
+#: Layers whose activations are on the GPU while the others wait in the memory of the host: one in use, one on its way.
+_OFFLOADED_LAYERS = 2
 #: Parts of a step's memory in the order in which they print.
 PARTS = (
     *("parameters", "gradients", "optimizer states", "activations", "logits"),
@@ -175,14 +177,11 @@ def _stage_parameters(run: TrainingRun, stage: int) -> tuple[float, float]:
     share = stage_layers(run) / model.layers
     shared = share * sum(count * model.shared_parameters(sparse=sparse) for sparse, count in model.layer_kinds)
     experts = share * sum(count * model.expert_parameters(sparse=sparse) for sparse, count in model.layer_kinds)
-    ends = model.embedding_parameters * (stage == 0) + _head(model, layout.pipeline) * (stage == layout.pipeline - 1)
+    # In another stage than the embedding a tied head is a copy.
+    head = model.head_parameters + (model.vocab * model.hidden if model.tied and layout.pipeline > 1 else 0)
+    ends = model.embedding_parameters * (stage == 0) + head * (stage == layout.pipeline - 1)
     split = layout.expert if layout.expert > 1 else layout.tensor
     return (shared + ends) / layout.tensor, experts / split
-
-
-def _head(model: Transformer, pipeline: int) -> int:
-    """Parameters after the last layer; in another stage than the embedding a tied head is a copy."""
-    return model.head_parameters + (model.vocab * model.hidden if model.tied and pipeline > 1 else 0)
 
 
 def _trained(run: TrainingRun, stage: int) -> tuple[float, float]:
@@ -233,13 +232,17 @@ def _widths(model: Transformer, *, sparse: bool) -> list[tuple[int, int]]:
 def _activations(run: TrainingRun, layers: float, level: bool | str) -> float:
     """Bytes that layers save, of a mean layer."""
     layout, model = run.layout, run.model
-    tokens = (run.micro_batch or 1) * run.seq_len / layout.context
     total = 0.0
     for sparse, count in model.layer_kinds:
         divided, rest = saved_bytes(run, sparse=sparse, level=level)
         by = layout.tensor if layout.sequence else 1
         total += layers * count / model.layers * (divided / layout.tensor + rest / by)
-    return total * tokens * (1.0 if run.is_mixed else 2.0)
+    return total * run.tokens_at_once * (1.0 if run.is_mixed else 2.0)
+
+
+def layer_activations(run: TrainingRun) -> float:
+    """Bytes that the layers of a stage save of one micro-batch."""
+    return _activations(run, stage_layers(run), run.checkpointing or False)
 
 
 def _recomputed(run: TrainingRun) -> float:
@@ -247,13 +250,15 @@ def _recomputed(run: TrainingRun) -> float:
     if run.checkpointing != "full":
         return 0.0
     scores = _SCORES * run.model.heads * run.seq_len if run.attention == "eager" and not run.is_tuned else 0.0
-    tokens = (run.micro_batch or 1) * run.seq_len / run.layout.context
-    return _activations(run, 1.0, False) + scores * tokens / run.layout.tensor * (1.0 if run.is_mixed else 2.0)
+    scores *= run.tokens_at_once / run.layout.tensor
+    return _activations(run, 1.0, False) + scores * (1.0 if run.is_mixed else 2.0)
 
 
 def _layers_in_flight(run: TrainingRun, stage: int) -> float:
     """Layers whose activations a stage holds at once, in the one-forward-one-backward schedule."""
     layout, layers = run.layout, stage_layers(run)
+    if run.offload == "activations":
+        return min(layers, _OFFLOADED_LAYERS)
     if layout.pipeline == 1:
         return layers
     times = run.accumulate or 1
@@ -269,8 +274,7 @@ def _logits(run: TrainingRun, stage: int) -> float:
     """Elements of the logits, on the last stage."""
     if stage != run.layout.pipeline - 1:
         return 0.0
-    tokens = (run.micro_batch or 1) * run.seq_len / run.layout.context
-    return tokens * run.model.vocab / run.layout.tensor
+    return run.tokens_at_once * run.model.vocab / run.layout.tensor
 
 
 def _gathered(run: TrainingRun) -> float:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from gpudemand._typing import FloatArray
 from gpudemand.cost.large_models.compute import compute_terms, matrix_peak
-from gpudemand.cost.large_models.memory import parameter_bytes
+from gpudemand.cost.large_models.memory import layer_activations, parameter_bytes
 from gpudemand.cost.large_models.run import TrainingRun
 from gpudemand.cost.roofline.interconnect import ring_seconds
 
@@ -76,7 +76,8 @@ def step_seconds(terms: pd.DataFrame, coefficients: Mapping[str, float]) -> Floa
     """Seconds of a step, by coefficients of the terms of `time_terms`.
 
     Kernels of a micro-batch follow one another, no faster than they are launched; gathering and reducing over data
-    parallelism overlap with them as far as they last; the pipeline fills and drains once a step.
+    parallelism, and swapping activations with the host, overlap with them as far as they last; the pipeline fills and
+    drains once a step.
     """
     column = {name: terms[name].to_numpy(dtype=float) for name in terms.columns}
     c, fused = coefficients, terms["fused"].to_numpy(dtype=float) > 0
@@ -89,7 +90,8 @@ def step_seconds(terms: pd.DataFrame, coefficients: Mapping[str, float]) -> Floa
     work = np.hypot(work, c["launch"] * column["launch"])
     for name in ("tensor", "context", "expert", "pipeline"):
         work = work + c[name] * column[name]
-    work = work + _exposed(c["data"] * column["gather"], work) + c["host"] * column["host"]
+    exposed = _exposed(c["data"] * column["gather"], work) + _exposed(c["host"] * column["swap"], work)
+    work = work + exposed + c["host"] * column["host"]
     every = column["micro_batches"] * work * (1.0 + c["bubble"] * column["bubble"])
     last = _exposed(c["data"] * column["reduce"], 0.6 * work) + c["update"] * column["update"]
     return np.asarray((every + last + c["host"] * column["host_update"]) * (1.0 + c["scale"] * column["doublings"]))
@@ -103,7 +105,7 @@ def _exposed(communication: FloatArray, compute: FloatArray) -> FloatArray:
 def _communication(run: TrainingRun) -> dict[str, float]:
     """Seconds of a micro-batch within a replica, and of gathering parameters that are sharded."""
     model, layout, device = run.model, run.layout, run.device
-    tokens = (run.micro_batch or 1) * run.seq_len / layout.context
+    tokens = run.tokens_at_once
     layers, t = model.layers / layout.pipeline, layout.tensor
     passes = 2.0 + (run.checkpointing == "full")
     hidden = _HALF * tokens * model.hidden
@@ -121,12 +123,12 @@ def _communication(run: TrainingRun) -> dict[str, float]:
 
 
 def _gathering(run: TrainingRun, passes: float) -> dict[str, float]:
-    """Seconds in which parameters are gathered, from other GPUs or from the host, in each micro-batch."""
+    """Seconds in which parameters are gathered and activations swapped with the host, in each micro-batch."""
     layout, device = run.layout, run.device
     parameters = _local_parameters(run)
     kept = _HALF if run.is_mixed else 4.0
     weight = kept if run.adapter is None else run.adapter.bits / 8.0
-    terms = {"gather": 0.0, "host": 0.0}
+    terms = {"gather": 0.0, "host": 0.0, "swap": 0.0}
     if layout.shards_parameters:
         size = min(layout.data or 1, int(device.node_gpus)) if layout.sharding == "hsdp" else (layout.data or 1)
         gradients = kept * parameters * run.trained_share
@@ -134,6 +136,8 @@ def _gathering(run: TrainingRun, passes: float) -> dict[str, float]:
         terms["gather"] = gathered + ring_seconds(device, gradients, size, layout.tensor, passes=1.0)
     if run.offload in ("parameters", "all"):
         terms["host"] = passes * weight * parameters / (layout.data or 1) / _host_link(run)
+    if run.offload == "activations":
+        terms["swap"] = 2.0 * layer_activations(run) / _host_link(run)
     return terms
 
 
