@@ -145,7 +145,8 @@ class TrainingJob:
         Parameters
         ----------
         config : str, path-like, mapping, transformers configuration or Transformer
-            The name of a published model (``"llama-3-8b"``), a ``config.json``, or what it holds.
+            The name of a published model (``"llama-3-8b"``) or, if timm is installed, of one of its vision
+            transformers (``"timm:vit_base_patch16_224"``), a ``config.json``, or what it holds.
         seq_len : int
             Tokens of a sample.
         **options
