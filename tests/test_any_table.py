@@ -130,10 +130,13 @@ CALLS = {
     "MeasuredRunTimes": lambda jobs, _: planning.MeasuredRunTimes(jobs).log_run.describe(),
     "MeasuredRunTimes.costs": lambda jobs, _: planning.MeasuredRunTimes(TRAINING, Costs()).costs(jobs),
     "MeasuredRunTimes.move": lambda jobs, _: planning.MeasuredRunTimes(TRAINING).move(jobs, "H100")[0],
+    "MeasuredRunTimes.knows": lambda jobs, _: planning.MeasuredRunTimes(TRAINING, cost_step_time()).knows(jobs),
     "CostStepTime.costs": lambda jobs, _: cost_step_time().costs(jobs),
     "CostStepTime.__call__": lambda jobs, _: cost_step_time()(jobs),
     "TrainingRunTime.fit": lambda jobs, _: gd.TrainingRunTime(step_time).fit(jobs).predict(TRAINING),
     "TrainingRunTime.predict": lambda jobs, _: training_run_time().predict(jobs),
+    "run_time_ratios": lambda jobs, _: planning.run_time_ratios(jobs, step_time),
+    "CostStepTime.knows": lambda jobs, _: cost_step_time().knows(jobs),
     "fits_on_cards": lambda jobs, _: gd.fits_on_cards(jobs, Costs()),
     "fewer_gpus": lambda jobs, _: gd.fewer_gpus(jobs, {}),
     "true_step_time": lambda jobs, _: datasets.true_step_time(jobs),
@@ -143,7 +146,9 @@ CALLS = {
 NEED_NETWORKS = {
     name
     for name in CALLS
-    if name.startswith(("CostStep", "TrainingRun", "fits_on", "fewer_gpus", "Measured", "predicted_", "true_"))
+    if name.startswith(
+        ("CostStep", "TrainingRun", "run_time_r", "fits_on", "fewer_g", "Measured", "predicted_", "true_")
+    )
 }
 A_ROW_A_JOB = {"simulate_queue", "RunTimeModel.predict", "RunTimeModel.curves", "TrainingRunTime.predict"} | {
     name for name in CALLS if name.startswith(("CostStep", "MeasuredRunTimes.", "predicted_", "true_"))

@@ -23,8 +23,20 @@ def log_of_two_types(older="V100", newer="H100", ratio=0.25, n_days=70):
     return pd.DataFrame({"user": user, **times, "gpus": 2.0, "gpu_type": np.where(is_new, newer, older)})
 
 
-def scenario_of(log):
-    study = Study(log, installed=64, horizon=7)
+class HalfTheTime:
+    """A cost model that knows one network, of which every step takes half the time on an H100."""
+
+    def knows(self, jobs):
+        return (jobs["network"] == "resnet50").to_numpy()
+
+    def costs(self, jobs):
+        assert self.knows(jobs).all()
+        step = np.where(jobs["gpu_type"] == "H100", 1.0, 2.0)
+        return pd.DataFrame({"step_time_s": step, "memory_gib": 1.0, "fits": 1.0}, index=jobs.index)
+
+
+def scenario_of(log, step_costs=None):
+    study = Study(log, installed=64, horizon=7, step_costs=step_costs)
     found = study.scenarios.set_index("scenario")
     return found[found.index.str.contains(" move to ")], found.loc["base case"], study._chain.scenarios.skipped
 
@@ -42,6 +54,23 @@ def test_work_moves_by_data_sheets_where_the_log_shows_none():
     log["user"] += log["gpu_type"]
     moved, base, _ = scenario_of(log)
     assert moved.index[0].endswith("by data sheets")
+    assert moved["required"].iloc[0] < base["required"]
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (1.0, "in 50% of the time, as the cost model predicts for their networks"),
+        (0.5, "predicts for their networks, for 50% of the jobs, else by data sheets"),
+        (0.0, "by data sheets"),
+    ],
+)
+def test_work_of_known_networks_moves_as_the_cost_model_predicts(share, text):
+    log = log_of_two_types()
+    log["user"] += log["gpu_type"]
+    known = np.arange(len(log)) // 2 % 10 < 10 * share
+    moved, base, _ = scenario_of(log.assign(network=np.where(known, "resnet50", "of ours")), HalfTheTime())
+    assert moved.index[0].endswith(text)
     assert moved["required"].iloc[0] < base["required"]
 
 

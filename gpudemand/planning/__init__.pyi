@@ -10,6 +10,7 @@ from .queue.calibration import effective_capacity
 from .queue.expected import expected_queueing
 from .queue.simulate import simulate_queue
 from .queue.wait_backtest import WaitBacktest, wait_backtest
+from .runtime.ratios import run_time_ratios
 from .runtime.run_time import RunTimeModel
 from .runtime.survival import SurvivalCurves
 from .runtime.training import CostStepTime, TrainingRunTime
@@ -55,6 +56,7 @@ __all__ = [
     "plan_capacity",
     "plan_waits",
     "predicted_times",
+    "run_time_ratios",
     "simulate_queue",
     "wait_backtest",
 ]

@@ -99,6 +99,7 @@ def _optional_tables(chain: Chain) -> dict[str, pd.DataFrame]:
         "segments": lambda: {"segments": chain.segments.profiles, "segment_members": chain.segments.members},
         "parts": lambda: {"parts": chain.parts.table, "parts_forecast": chain.parts.forecast},
         "gpu_type_plans": lambda: _pools("gpu_type_plans", chain.gpu_type_plans),
+        "run_time_ratios": lambda: {"run_time_ratios": chain.run_time_ratios},
         "scenarios": lambda: {"scenarios": chain.scenarios.table},
         "purchase_mix": lambda: {"purchase_mix": chain.costs},
     }

@@ -11,7 +11,8 @@ import pandas as pd
 from gpudemand._validation import InputError, Skipped
 from gpudemand.forecast import Forecaster
 from gpudemand.planning.capacity.wait_plan import WaitPlan
-from gpudemand.planning.scenarios.programme import PlannedWork, add_programmes
+from gpudemand.planning.scenarios.changes import NetworkCosts
+from gpudemand.planning.scenarios.programme import PlannedWork, Programme, add_programmes
 from gpudemand.stages.drivers import explain_change
 from gpudemand.stages.gpu_types import GpuTypePlans, check_pools, gpu_type_numbers, plan_gpu_types
 from gpudemand.stages.idle import idle_hours
@@ -26,6 +27,7 @@ from gpudemand.stages.sources.candidates import Candidates
 from gpudemand.stages.sources.events import event_table, known_events
 from gpudemand.stages.sources.settings import Settings
 from gpudemand.stages.sources.source import Source
+from gpudemand.stages.sources.trainings import calibrated, log_ratios
 from gpudemand.stages.usage_tables import MEAN, UsageTables, compute_usage_tables, default_horizon, hourly_demand
 from gpudemand.stages.user_segments import UserSegments, segment_users
 from gpudemand.stages.waits import Waits, as_forecast, compute_waits, plan_for_waits
@@ -47,6 +49,8 @@ class Chain:
         Called with the name of each stage as it begins.
     forecasters : sequence of Forecaster, default=()
         Candidates for the forecast of the total, besides our own.
+    step_costs : CostStepTime, optional
+        Predicts the step time of the log's jobs.
     """
 
     def __init__(
@@ -55,11 +59,12 @@ class Chain:
         programmes: Sequence[PlannedWork] = (),
         begin: Callable[[str], None] | None = None,
         forecasters: Sequence[Forecaster] = (),
+        step_costs: NetworkCosts | None = None,
     ) -> None:
         check_pools(source)
         self.source, settings = source, source.settings
         self.settings = replace(settings, horizon=settings.horizon or default_horizon(source))
-        self.programmes, self.forecasters = tuple(programmes), tuple(forecasters)
+        self._planned, self.forecasters, self.step_costs = tuple(programmes), tuple(forecasters), step_costs
         self.skipped = Skipped()
         self.begin = begin or (lambda step: None)
 
@@ -73,6 +78,19 @@ class Chain:
         """Series of GPUs held and wanted, and tables of the log."""
         self.begin("Computing usage")
         return compute_usage_tables(self.source, self.skipped)
+
+    @cached_property
+    def run_time_ratios(self) -> pd.DataFrame:
+        """Observed over predicted run times of training jobs, by user."""
+        return log_ratios(self.source, self.step_costs)
+
+    @cached_property
+    def programmes(self) -> tuple[PlannedWork, ...]:
+        """Work to come, times of trainings corrected by what the log shows of their users."""
+        if not any(isinstance(work, Programme) and work.job is not None for work in self._planned):
+            return self._planned
+        ratios = self.skipped.attempt("run_time_ratios", lambda: self.run_time_ratios)
+        return self._planned if ratios is None else calibrated(self._planned, ratios)
 
     @cached_property
     def waits(self) -> Waits:
@@ -186,7 +204,7 @@ class Chain:
         """Requirements if the workload changes."""
         segments, requirement = self.skipped.attempt("segments", lambda: self.segments), self.requirement
         self.begin("Planning scenarios")
-        return plan_scenarios(self.source, requirement, segments, self.settings)
+        return plan_scenarios(self.source, requirement, segments, self.settings, self.step_costs)
 
     @cached_property
     def numbers(self) -> dict[str, object]:

@@ -8,11 +8,12 @@ from functools import partial
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError, Skipped
 from gpudemand.planning import WhatIf
-from gpudemand.planning.scenarios.changes import Change, Growth, MoreUsers, RemoveGroup
+from gpudemand.planning.scenarios.changes import Change, Growth, MoreUsers, NetworkCosts, RemoveGroup
 from gpudemand.planning.scenarios.hardware import MoveTo
 from gpudemand.planning.scenarios.measured import MeasuredRunTimes, data_sheet_speed
 from gpudemand.stages.requirement import Requirement, plan_requirement
@@ -47,13 +48,17 @@ class Scenarios:
 
 
 def plan_scenarios(
-    source: Source, requirement: Requirement, segments: UserSegments | None, settings: Settings
+    source: Source,
+    requirement: Requirement,
+    segments: UserSegments | None,
+    settings: Settings,
+    step_costs: NetworkCosts | None = None,
 ) -> Scenarios:
     """Plan for growth, for the departure of the largest group, for more users and for newer GPUs.
 
     These are 20 % growth, ten more users of the largest segment, and the jobs of the slowest GPU type on the fastest,
-    with run times in the ratio that the log shows for the same work on both (`MeasuredRunTimes`), or by their data
-    sheets where it shows none.
+    with run times in the ratio that the log shows for the same work on both (`MeasuredRunTimes`); where it shows
+    none, as `step_costs` predicts, or by data sheets.
 
     Parameters
     ----------
@@ -64,6 +69,8 @@ def plan_scenarios(
     segments : UserSegments or None
         Segments of the users, if there are any.
     settings : Settings
+    step_costs : CostStepTime, optional
+        Predicts the ratio of run times of the jobs whose networks it knows, where the log shows none.
 
     Returns
     -------
@@ -77,7 +84,7 @@ def plan_scenarios(
     forecast = requirement.forecast
     jobs = source.workload(forecast["ds"].min() - pd.Timedelta(days=_DAYS))
     skipped = Skipped()
-    costs = skipped.attempt("newer_gpus", lambda: _measured(source, jobs))
+    costs = skipped.attempt("newer_gpus", lambda: _measured(source, jobs, step_costs))
     what_ifs = {basis: _what_if(jobs, forecast, basis, requirement.installed, costs) for basis in requirement.plans}
     recent = what_ifs[MEAN].workload
     rows = [_row(BASE, requirement, requirement)]
@@ -146,12 +153,12 @@ def _arrivals(recent: pd.DataFrame, segments: UserSegments | None, unit: str) ->
     return f"{_NEW_USERS} more {unit}s like the present ones", MoreUsers(_NEW_USERS, "everyone", by=everyone)
 
 
-def _measured(source: Source, recent: pd.DataFrame) -> MeasuredRunTimes:
+def _measured(source: Source, recent: pd.DataFrame, step_costs: NetworkCosts | None) -> MeasuredRunTimes:
     """Ratios of run times on the GPU types of the recent jobs."""
     types = recent["gpu_type"].dropna().unique()
     if len(types) < 2:
         raise InputError("the recent jobs ran on at most one GPU type, so none can move to a faster one of the log.")
-    return MeasuredRunTimes(source.jobs)
+    return MeasuredRunTimes(source.jobs, step_costs)
 
 
 def _newer_gpus(recent: pd.DataFrame, costs: MeasuredRunTimes) -> tuple[str, Change]:
@@ -159,8 +166,16 @@ def _newer_gpus(recent: pd.DataFrame, costs: MeasuredRunTimes) -> tuple[str, Cha
     moved = recent[(recent["gpu_type"] == slowest).to_numpy(dtype=bool)]
     share = np.average(costs.move(moved, fastest)[0], weights=moved["gpu_hours"])
     count = len(costs.ratios(slowest, fastest))
-    basis = f"as {format_count(count)} kinds of work show" if count else "by data sheets"
+    basis = f"as {format_count(count)} kinds of work show" if count else _prediction(costs.knows(moved))
     return f"jobs on {slowest} move to {fastest}, in {share:.0%} of the time, {basis}", MoveTo(fastest, slowest)
+
+
+def _prediction(known: NDArray[np.bool_]) -> str:
+    """What ratios rest on that no log shows, given whether the cost model knows each job."""
+    if not known.any():
+        return "by data sheets"
+    model = "as the cost model predicts for their networks"
+    return model if known.all() else f"{model}, for {known.mean():.0%} of the jobs, else by data sheets"
 
 
 def _largest(recent: pd.DataFrame, names: pd.Series) -> str:

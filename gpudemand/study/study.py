@@ -13,6 +13,7 @@ from gpudemand._tables import printable
 from gpudemand._validation import as_pandas, check_number
 from gpudemand.forecast.base.external import as_forecaster
 from gpudemand.jobs.table import check_jobs
+from gpudemand.planning.scenarios.changes import NetworkCosts
 from gpudemand.planning.scenarios.programme import PlannedWork
 from gpudemand.report.build import write_report
 from gpudemand.report.history.earlier import MANIFEST
@@ -83,6 +84,9 @@ class Study:
         Country or region whose public holidays are events, ``"SE"`` or ``"DE-BY"``; see `public_holidays`.
     forecasters : sequence, default=()
         Further candidates for the forecast of the total, also of other libraries; see `ExternalForecaster`.
+    step_costs : CostStepTime, optional
+        Predicts step times of the networks that the log's jobs name: programmes with a `job` are corrected by what runs
+        of their user took, and jobs that move to another GPU type by the ratio of their networks.
     progress : callable, optional
         Called with the name of each step as it begins.
 
@@ -123,6 +127,7 @@ class Study:
         events: pd.DataFrame | None = None,
         holidays: str | None = None,
         forecasters: Sequence[object] = (),
+        step_costs: NetworkCosts | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> None:
         targets = (installed, target_utilization, service_level, lead_time, wait, wait_share)
@@ -134,9 +139,8 @@ class Study:
             by, freq, bins, *targets, zone, until, prices, pool=pool, clusters=names, holidays=holidays, events=events
         )
         given = select_clusters(as_pandas(jobs, "jobs"), cluster)
-        self._chain = Chain(
-            _source(given, settings, tz), programmes, progress, [as_forecaster(model) for model in forecasters]
-        )
+        models = [as_forecaster(model) for model in forecasters]
+        self._chain = Chain(_source(given, settings, tz), programmes, progress, models, step_costs)
 
     @property
     def usage(self) -> pd.DataFrame:
@@ -247,6 +251,11 @@ class Study:
     def scenarios(self) -> pd.DataFrame:
         """GPUs required with more growth, fewer or more users."""
         return self._chain.scenarios.table.copy()
+
+    @property
+    def run_time_ratios(self) -> pd.DataFrame:
+        """Observed over predicted run times of the log's training jobs, by user; see `run_time_ratios`."""
+        return self._chain.run_time_ratios.copy()
 
     @property
     def trust(self) -> pd.DataFrame:

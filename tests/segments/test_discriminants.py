@@ -11,14 +11,9 @@ import pytest
 import gpudemand as gd
 import gpudemand.segments as gs
 from gpudemand.datasets.registry import bundled_path
-from gpudemand.segments.features.daily import DAILY_FEATURES
 from gpudemand.segments.features.discriminants import CLIP, TABLES, load_discriminants, project
-from gpudemand.segments.features.multiscale_persistence import MULTISCALE_FEATURES
 
 fitting = pytest.importorskip("scripts.fit_discriminants", reason="runs from a checkout")
-
-
-FEATURES = {"rhythm": DAILY_FEATURES, "multiscale_persistence": MULTISCALE_FEATURES}
 
 
 @pytest.fixture(scope="module", params=TABLES)
@@ -32,12 +27,12 @@ def table(block):
 
 
 def test_the_table_has_a_row_for_each_feature(block, table):
-    assert tuple(table.index) == FEATURES[block]
-    assert load_discriminants(block).weights.shape == (len(FEATURES[block]), fitting.N_DISCRIMINANTS)
+    assert tuple(table.index) == fitting.FEATURES[block]
+    assert load_discriminants(block).weights.shape == (len(fitting.FEATURES[block]), fitting.N_DISCRIMINANTS)
 
 
 def test_one_seed_gives_nearly_the_same_distances(block, table):
-    again = fitting.fit_discriminants(fitting.populations([1000]), block)
+    again = fitting.fit_discriminants(fitting.known_features(fitting.populations([1000]), block), block)
     assert again.index.equals(table.index)
     assert again.columns.equals(table.columns)
     np.testing.assert_allclose(again["scale"], table["scale"], rtol=0.25 if block == "multiscale_persistence" else 0.05)
@@ -47,7 +42,7 @@ def test_one_seed_gives_nearly_the_same_distances(block, table):
 
 @pytest.mark.slow
 def test_the_script_reproduces_the_table(block, table):
-    again = fitting.fit_discriminants(fitting.populations(), block)
+    again = fitting.fit_discriminants(fitting.known_features(fitting.populations(), block), block)
     signs = np.sign((again * table).sum())  # the sign of an eigenvector is arbitrary
     np.testing.assert_allclose(again * signs, table, atol=0.011)
 

@@ -212,12 +212,11 @@ def saved_bytes(run: TrainingRun, *, sparse: bool, level: bool | str) -> tuple[f
     model, heads = run.model, run.model.heads
     inner = model.query_width + 2 * model.kv_width + model.value_width
     scores = 5.0 * heads * run.seq_len if run.attention == "eager" else _SINGLE * heads
-    outer = 4.0 * model.hidden
     if level == "full":
         return 0.0, _HALF * model.hidden
     wide = sum(width * times for width, times in _widths(model, sparse=sparse))
     factor = (3.0 if model.gated else 2.0) if level is False else (2.0 if model.gated else 1.0)
-    outer = outer if level is False else outer / 2.0
+    outer = (4.0 if level is False else 2.0) * model.hidden
     scores = scores if level is False else _SINGLE * heads
     adapters = run.adapter.input_bytes(model, sparse=sparse) if run.adapter is not None else 0.0
     routed = 2.0 * model.hidden * model.active_experts if sparse else 0.0

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._typing import STRING, FloatArray
-from gpudemand._validation import InputError, as_numbers, check_columns, check_number, nearest
+from gpudemand._validation import InputError, as_numbers, as_pandas, check_columns, check_number, nearest
+from gpudemand.cost.devices import device
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.model import CostModel
 from gpudemand.jobs.as_of import as_of, seconds_since, start_times
@@ -67,6 +69,15 @@ class CostStepTime:
         """Seconds of one step, shape (n_jobs,); each distinct setting is predicted once."""
         return self.costs(jobs)["step_time_s"].to_numpy(dtype=float)
 
+    def knows(self, jobs: pd.DataFrame) -> NDArray[np.bool_]:
+        """Whether each job names a network of `networks`, a batch size and a known GPU type, shape (n_jobs,)."""
+        jobs = as_pandas(jobs, "jobs")
+        if not {"network", "batch_size", "gpus", "gpu_type"} <= set(jobs.columns):
+            return np.zeros(len(jobs), dtype=bool)
+        types = [name for name in jobs["gpu_type"].dropna().unique() if _is_device(str(name))]
+        known = jobs["network"].isin(list(self.networks)) & jobs["gpu_type"].isin(types)
+        return (known & (jobs["batch_size"] > 0) & (jobs["gpus"] > 0)).fillna(False).to_numpy(dtype=bool)
+
     def costs(self, jobs: pd.DataFrame) -> pd.DataFrame:
         """Step time and memory of the jobs of a log.
 
@@ -110,6 +121,14 @@ class CostStepTime:
             n_gpus=max(int(row.gpus), 1),
             **(others[0] if others else {}),
         )
+
+
+def _is_device(name: str) -> bool:
+    try:
+        device(name)
+    except InputError:
+        return False
+    return True
 
 
 def _distinct_settings(jobs: pd.DataFrame) -> tuple[pd.DataFrame, Any]:
@@ -215,14 +234,14 @@ class TrainingRunTime(BaseEstimator):
         return training_steps(jobs) * np.asarray(self.step_time(jobs), dtype=float)
 
     def _full(self, jobs: pd.DataFrame) -> FloatArray:
-        ratio = self.overall_ratio_ * _lookup(_settings(jobs), self.setting_ratio_, 1.0)
+        ratio = self.overall_ratio_ * _lookup(settings_of(jobs), self.setting_ratio_, 1.0)
         return self.startup_s + self._predicted(jobs) * ratio * _lookup(_users(jobs), self.user_ratio_, 1.0)
 
     def _fit_ratios(self, jobs: pd.DataFrame, residual: FloatArray) -> None:
         self.overall_ratio_ = float(np.exp(np.median(residual))) if len(residual) else 1.0
         residual = residual - np.log(self.overall_ratio_)
-        self.setting_ratio_ = self._shrunk(residual, _settings(jobs))
-        residual = residual - np.log(_lookup(_settings(jobs), self.setting_ratio_, 1.0))
+        self.setting_ratio_ = self._shrunk(residual, settings_of(jobs))
+        residual = residual - np.log(_lookup(settings_of(jobs), self.setting_ratio_, 1.0))
         self.user_ratio_ = self._shrunk(residual, _users(jobs))
 
     def _shrunk(self, residual: FloatArray, names: pd.Series) -> pd.Series:
@@ -246,7 +265,8 @@ def _users(jobs: pd.DataFrame) -> pd.Series:
     return _names(jobs, "user")
 
 
-def _settings(jobs: pd.DataFrame) -> pd.Series:
+def settings_of(jobs: pd.DataFrame) -> pd.Series:
+    """Setting of each job: its network, GPU type and precision."""
     return _names(jobs, "network").str.cat([_names(jobs, name) for name in ("gpu_type", "precision")], sep=" ")
 
 

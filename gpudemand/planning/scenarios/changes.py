@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_choice, check_number, nearest
@@ -22,6 +23,18 @@ class JobCosts(Protocol):
 
     def costs(self, jobs: pd.DataFrame) -> pd.DataFrame:
         """``step_time_s``, ``memory_gib`` and ``fits`` of jobs."""
+        ...
+
+
+class NetworkCosts(JobCosts, Protocol):
+    """Step times and memory of jobs whose networks are known, such as `CostStepTime`."""
+
+    def knows(self, jobs: pd.DataFrame) -> NDArray[np.bool_]:
+        """Whether it has the costs of each job."""
+        ...
+
+    def __call__(self, jobs: pd.DataFrame) -> FloatArray:
+        """Seconds of one step of each job."""
         ...
 
 

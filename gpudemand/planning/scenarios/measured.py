@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError
 from gpudemand.cost.devices import device
 from gpudemand.jobs.as_of import seconds_since, start_times
 from gpudemand.jobs.table import check_jobs
-from gpudemand.planning.scenarios.changes import JobCosts
+from gpudemand.planning.runtime.random_effects import random_effects, variance_within
+from gpudemand.planning.scenarios.changes import NetworkCosts
 
 #: Columns that tell whether two jobs did the same work.
 _WORK = ("user", "name", "network", "gpus", "batch_size", "precision", "epochs", "samples")
@@ -31,8 +33,8 @@ class MeasuredRunTimes:
     jobs : DataFrame
         Canonical job table; what a log names besides (``name``, ``network``, ``batch_size`` ...) tells work apart.
     step_costs : CostStepTime, optional
-        Predicts ratios and whether memory suffices. Without it, predicted are the geometric means of the ratios of
-        bandwidth and of TFLOP/s on the data sheets, and every job is taken to fit.
+        Predicts ratios of the jobs whose networks it knows, and whether memory suffices. Those of other jobs are the
+        geometric means of the ratios of bandwidth and of TFLOP/s on the data sheets, and they are taken to fit.
 
     Notes
     -----
@@ -48,7 +50,7 @@ class MeasuredRunTimes:
     {'jobs_before': 20.0, 'jobs_after': 20.0, 'measured': 0.4, 'predicted': 0.37, 'ratio': 0.4}
     """
 
-    def __init__(self, jobs: pd.DataFrame, step_costs: JobCosts | None = None) -> None:
+    def __init__(self, jobs: pd.DataFrame, step_costs: NetworkCosts | None = None) -> None:
         log = check_jobs(jobs, allow_unknown=True)
         run = seconds_since(log["end"], start_times(log))
         # Jobs that failed or were cancelled say little about how long the work takes.
@@ -64,6 +66,11 @@ class MeasuredRunTimes:
         if self.step_costs is None:
             raise InputError("batch size and precision need to know the networks; give step_costs=CostStepTime(...).")
         return self.step_costs.costs(check_jobs(jobs, allow_unknown=True))
+
+    def knows(self, jobs: pd.DataFrame) -> NDArray[np.bool_]:
+        """Whether `step_costs` predicts each job, rather than data sheets, shape (n_jobs,)."""
+        known = check_jobs(jobs, allow_unknown=True)
+        return np.zeros(len(known), dtype=bool) if self.step_costs is None else self.step_costs.knows(known)
 
     def move(self, jobs: pd.DataFrame, target: str) -> tuple[FloatArray, FloatArray]:
         """Run times on another GPU type relative to the present ones, and the chances that memory suffices.
@@ -110,7 +117,7 @@ class MeasuredRunTimes:
         measured = (groups[1].median() - groups[0].median()).loc[count.index]
         first = sides[0].groupby(self._works(sides[0])).head(1)
         expected = pd.Series(np.log(self._predicted(first, target)[0]), self._works(first)).loc[count.index]
-        noise = _variance_within(groups) * np.pi / 2 * (1 / count).sum(axis=1)
+        noise = variance_within(groups) * np.pi / 2 * (1 / count).sum(axis=1)
         relative, others = _shrunk((measured - expected).to_numpy(), noise.to_numpy())
         table = count.astype(int).assign(measured=np.exp(measured), predicted=np.exp(expected))
         table["ratio"] = np.exp(expected + relative)
@@ -124,12 +131,14 @@ class MeasuredRunTimes:
 
     def _predicted(self, jobs: pd.DataFrame, target: str) -> tuple[FloatArray, FloatArray]:
         """Predicted ratio of run times, and the chance that memory suffices."""
-        if self.step_costs is None:
-            return _data_sheet_ratios(jobs, target), np.ones(len(jobs))
-        there = jobs.assign(gpu_type=pd.Series(target, index=jobs.index, dtype=jobs["gpu_type"].dtype))
-        before, after = self.step_costs.costs(jobs), self.step_costs.costs(there)
-        step = [table["step_time_s"].to_numpy(dtype=float) for table in (before, after)]
-        return step[1] / np.maximum(step[0], 1e-12), after["fits"].to_numpy(dtype=float)
+        ratio, fits, known = _data_sheet_ratios(jobs, target), np.ones(len(jobs)), self.knows(jobs)
+        if self.step_costs is not None and known.any():
+            here = jobs[known]
+            there = here.assign(gpu_type=pd.Series(target, index=here.index, dtype=jobs["gpu_type"].dtype))
+            before, after = self.step_costs.costs(here), self.step_costs.costs(there)
+            step = [table["step_time_s"].to_numpy(dtype=float) for table in (before, after)]
+            ratio[known], fits[known] = step[1] / np.maximum(step[0], 1e-12), after["fits"].to_numpy(dtype=float)
+        return ratio, fits
 
 
 def data_sheet_speed(name: str) -> float:
@@ -143,25 +152,10 @@ def _data_sheet_ratios(jobs: pd.DataFrame, target: str) -> FloatArray:
     return speed[target] ** -1 * jobs["gpu_type"].map(speed).fillna(speed[target]).to_numpy(dtype=float)
 
 
-def _variance_within(groups: list[pd.api.typing.SeriesGroupBy]) -> float:
-    """Pooled variance of log run times of the same work on the same type; that of a doubling where none repeats."""
-    squares = sum(float((side.var(ddof=1) * (side.size() - 1)).sum()) for side in groups)
-    freedom = sum(float((side.size() - 1).sum()) for side in groups)
-    return squares / freedom if freedom else float(np.log(2) ** 2)
-
-
 def _shrunk(value: FloatArray, noise: FloatArray) -> tuple[FloatArray, float]:
-    """Posterior means of values with known noise around a common mean, which itself is near 0, and that mean.
-
-    The variance of the true values is that of DerSimonian and Laird, Controlled Clinical Trials 7, 1986.
-    """
+    """Posterior means of values with known noise around a common mean, which itself is near 0, and that mean."""
     if not value.size:
         return value, 0.0
-    weight = 1 / np.maximum(noise, 1e-9)
-    mean = float(np.average(value, weights=weight))
-    scale = weight.sum() - np.square(weight).sum() / weight.sum()
-    excess = (weight * np.square(value - mean)).sum() - (value.size - 1)
-    between = max(excess / scale, 0.0) if scale > 0 else 0.0
-    weight = 1 / (np.maximum(noise, 1e-9) + between)
-    mean = float(np.average(value, weights=weight) * _PREDICTED_SD**2 / (_PREDICTED_SD**2 + 1 / weight.sum()))
-    return mean + between * weight * (value - mean), mean
+    effects = random_effects(value, noise)
+    mean = effects.mean * _PREDICTED_SD**2 / (_PREDICTED_SD**2 + effects.error)
+    return effects._replace(mean=mean).shrunk(value, noise)[0], mean

@@ -68,6 +68,9 @@ class Programme:
         Who runs it.
     costs : CostModel, optional
         The bundled one by default.
+    ratio : (float, float, float), optional
+        Observed over predicted time of a run, and the bounds of its 90 % interval, as `run_time_ratios` gives them; the
+        predicted time is multiplied by it. With `job`.
 
     Raises
     ------
@@ -96,6 +99,7 @@ class Programme:
     user: str | None = None
     group: str | None = None
     costs: CostModel | None = None
+    ratio: tuple[float, float, float] | None = None
 
     def __post_init__(self) -> None:
         check_number(f"runs of {self.name!r}", self.runs, 1, integer=True)
@@ -108,6 +112,8 @@ class Programme:
             raise InputError(f"programme {self.name!r} has a job, so it needs steps= and neither hours= nor gpus=.")
         else:
             check_number(f"steps of {self.name!r}", self.steps, 0, open_low=True)
+        if self.ratio is not None and (self.job is None or not 0 < self.ratio[1] <= self.ratio[0] <= self.ratio[2]):
+            raise InputError(f"ratio of {self.name!r} must be (ratio, low, high), ascending from low, with a job.")
         if self.period[1] <= self.period[0]:
             raise InputError(f"programme {self.name!r} ends ({self.end}) before it starts ({self.start}).")
 
@@ -125,7 +131,8 @@ class Programme:
             return RunHours(hours, hours, hours)
         row: Any = (self.costs or CostModel.load()).predict(self.job).iloc[0]
         names = ("step_time_s", "step_time_s-lo-90", "step_time_s-hi-90")
-        return RunHours._make(float(row[name]) * float(self.steps or 0.0) / 3600 for name in names)
+        predicted = RunHours._make(float(row[name]) * float(self.steps or 0.0) / 3600 for name in names)
+        return predicted if self.ratio is None else _product(predicted, RunHours._make(self.ratio))
 
     @property
     def run_gpus(self) -> float:
@@ -172,6 +179,13 @@ class Programme:
         run = pd.Timedelta(hours=self.run.hours)
         columns = {"user": self.user or self.name, "group": self.group or self.name, "submit": submit, "start": submit}
         return pd.DataFrame({**columns, "end": submit + run, "gpus": self.run_gpus})
+
+
+def _product(first: RunHours, second: RunHours) -> RunHours:
+    """Product of two independent positive numbers with intervals; logarithms of their errors add in quadrature."""
+    low, high = (np.hypot(*(np.log(value[side] / value.hours) for value in (first, second))) for side in (1, 2))
+    hours = first.hours * second.hours
+    return RunHours(hours, float(hours * np.exp(-low)), float(hours * np.exp(high)))
 
 
 def add_programmes(

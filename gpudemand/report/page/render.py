@@ -60,6 +60,7 @@ _SHOWN: dict[str, tuple[str, ...] | None] = {
         "coverage_80",
         "coverage_95",
     ),
+    "run_time_ratios": None,
     "plan_summary": None,
     "risk": None,
     "gpu_type_plans": ("gpu_type", "installed", *_POOL),
