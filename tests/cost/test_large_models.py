@@ -214,6 +214,7 @@ def test_short_samples_take_as_long_as_their_kernels_are_launched():
 def test_quantised_weights_of_gptq_take_longer_to_use():
     terms = [time_terms(run_of(adapter=LoRA(16, bits=4, quantizer=name))) for name in ("bitsandbytes", "gptq")]
     assert terms[1]["dequantise"] > 4 * terms[0]["dequantise"] > 0
+    assert "gptq" in str(run_of(adapter=LoRA(16, bits=4, quantizer="gptq")))
     assert time_terms(run_of(adapter=LoRA(16)))["dequantise"] == 0
 
 

@@ -155,6 +155,10 @@ class LoRA:
             raise InputError(f"bits of frozen weights are 16, 8 or 4; got {self.bits!r}.")
         check_choice("quantizer", self.quantizer, ("bitsandbytes", "gptq"))
 
+    def __repr__(self) -> str:
+        quantizer = f", quantizer={self.quantizer!r}" if self.quantizer != "bitsandbytes" else ""
+        return f"LoRA(rank={self.rank}, targets={self.targets!r}, bits={self.bits}{quantizer})"
+
     def covers(self, matrix: Matrix) -> bool:
         """Whether a matrix has an adapter; routers and routed experts have none."""
         if matrix.copies > 1 or matrix.name in ("router", "shared_gate"):
