@@ -233,7 +233,7 @@ def test_the_shell_reports_on_a_store(store, tmp_path):
     assert (numbers["jobs"], numbers["installed"], numbers["installed_from"]) == (None, 48, "pulled")
     page = (tmp_path / "report" / "index.html").read_text()
     assert "<h2>Usage by namespaces</h2>" in page
-    assert "allocatable on the nodes" in page
+    assert "of the nodes, as pulled" in page
     assert page.count("This is usage over time and no jobs") == 3  # two sections, and the limitations
     # Half of the held time is known to be used, and a quarter of it hardly.
     assert "25% were held at under 5%" in page

@@ -11,6 +11,7 @@ from gpudemand.cli.terminal import Debug, Quiet, one_line, steps
 
 if TYPE_CHECKING:
     from gpudemand.pull.slurm import SlurmPull
+    from gpudemand.store import Store
 
 pull = typer.Typer(help="Pull usage from Slurm or Prometheus into a store.", no_args_is_help=True)
 
@@ -80,8 +81,22 @@ def _described(into: Path, done: SlurmPull) -> str:
         row = found.to_pylist()[0]
         period = f"submitted {row['a']:%Y-%m-%d} to {row['b']:%Y-%m-%d} (UTC)"
         people = f"of {row['users']:,} users on {row['clusters'] or 'an unnamed cluster'}"
+        lines.append(_nodes(store))
         lines.append(f"{into}: {row['runs']:,} runs of {row['jobs']:,} jobs {people}, {period}, {row['open']:,} open")
     return "\n".join(lines)
+
+
+def _nodes(store: Store) -> str:
+    """Line that says which GPUs the nodes had last, and how many are down."""
+    from gpudemand.slurm.nodes import gpus_down, installed_by_cluster
+
+    found = store.read("nodes")
+    if found is None:
+        return "GPUs of the nodes: not known, sacctmgr does not tell them; state `installed` in reports"
+    events = found.to_pandas()
+    last = [(name, [*steps.values()][-1]) for of in installed_by_cluster(events).values() for name, steps in of.items()]
+    counts = ", ".join(f"{count:g} {name}" for name, count in last if count)
+    return f"GPUs of the nodes: {counts or 'none'}; {gpus_down(events):g} of them on nodes that are down"
 
 
 @pull.command()

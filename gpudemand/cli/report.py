@@ -54,7 +54,8 @@ def report(
         str | None,
         typer.Option(
             metavar="GPUS",
-            help="GPUs installed: 96, or A100=64,H100=32; by default the maximum of GPUs held at once in the log.",
+            help="GPUs installed: 96, or A100=64,H100=32; by default those of the nodes where they were pulled, or "
+            "else the maximum of GPUs held at once in the log.",
         ),
     ] = None,
     target_utilization: Annotated[float, typer.Option(help="Share of the GPUs that mean demand may take.")] = 0.85,

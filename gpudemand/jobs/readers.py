@@ -20,6 +20,7 @@ from gpudemand.jobs.schema import KINDS
 from gpudemand.jobs.table import as_jobs, check_jobs, rejections, saved_attrs, superseded, warn_rejections
 from gpudemand.jobs.text import TextTable, check_header
 from gpudemand.jobs.time_parser import TimeParser
+from gpudemand.slurm.nodes import installed_by_cluster
 from gpudemand.store import is_store, read_store
 
 
@@ -67,7 +68,8 @@ def read_jobs(
     -------
     DataFrame
         Columns of `gpudemand.jobs.schema.COLUMNS`, then those that only this format has. Times are UTC. A log without
-        job ids gets the line numbers as ids. ``attrs`` holds ``kind``, ``source`` and ``rejected``.
+        job ids gets the line numbers as ids. ``attrs`` holds ``kind``, ``source`` and ``rejected``; of a
+        store also ``installed_by_cluster``, if Slurm told it: cluster -> type -> time -> GPUs from then on.
 
     Raises
     ------
@@ -131,6 +133,9 @@ def _read_store(path: Path, kind: str | None) -> pd.DataFrame:
     counts = Counter([] if refused is None else refused["reason"].to_pylist())
     counts += Counter({"replaced by a later record": int(replaced.sum())})
     jobs.attrs = {**attrs, "rejected": dict(counts)}
+    events = store.read("nodes")
+    if events is not None:
+        jobs.attrs["installed_by_cluster"] = installed_by_cluster(events.to_pandas())
     return jobs
 
 

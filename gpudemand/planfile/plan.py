@@ -25,7 +25,7 @@ from gpudemand.stages.sources.clusters import EACH
 from gpudemand.stages.sources.settings import Settings
 from gpudemand.study.report import StudyOptions
 
-_STUDY = ("target_utilization", "prices", "programmes", "tz", "holidays", "events")
+_STUDY = ("target_utilization", "prices", "programmes", "tz", "holidays", "events", "type_aliases")
 _TEMPLATE = Path(__file__).with_name("plan.toml")
 
 
@@ -71,7 +71,7 @@ class ReportPlan:
         File of metrics for Prometheus' textfile collector.
     by, freq, horizon, until, lead_time, wait, wait_share, service_level, target_utilization
         As for `Study`.
-    prices, programmes, holidays, events
+    prices, programmes, type_aliases, holidays, events
         As for `Study`.
 
     Examples
@@ -101,6 +101,7 @@ class ReportPlan:
     target_utilization: float = 0.85
     prices: Prices = None
     programmes: tuple[Programme, ...] = ()
+    type_aliases: dict[str, str] | None = None
     holidays: str | None = None
     events: pd.DataFrame | None = field(default=None, compare=False)
     out: Path = field(default=Path("gpudemand-report"))
@@ -273,6 +274,7 @@ _KEYS: dict[str, Callable[[Value], Any]] = {
     **dict.fromkeys(("log", "out", "previous", "metrics"), Value.path),
     **dict.fromkeys(("format", "tz", "origin", "by", "freq", "holidays"), Value.text),
     "clusters": Value.texts,
+    "type_aliases": Value.texts_by_name,
     "horizon": whole,
     "until": Value.time,
     "installed": Value.counts,

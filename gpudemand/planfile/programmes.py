@@ -89,7 +89,7 @@ _JOB: _Keys = {
     "lora": _lora,
 }
 _PROGRAMME: _Keys = {
-    **dict.fromkeys(("name", "user", "group"), Value.text),
+    **dict.fromkeys(("name", "user", "group", "gpu_type"), Value.text),
     "runs": whole,
     **dict.fromkeys(("start", "end"), Value.time),
     **dict.fromkeys(("hours", "gpus", "tokens", "steps"), Value.number),

@@ -99,6 +99,12 @@ class Value:
             raise self.refused("a length of time, or a table of such by GPU type")
         return {name: value.duration() for name, value in self.by_name().items()}
 
+    def texts_by_name(self) -> dict[str, str]:
+        """Table of texts."""
+        if not isinstance(self.raw, dict):
+            raise self.refused('a table of texts, such as { "1g.10gb" = "A100" }')
+        return {name: value.text() for name, value in self.by_name().items()}
+
     def by_name(self) -> dict[str, Value]:
         """Values of a table whose keys are names."""
         return {name: self._at(f".{name}", raw) for name, raw in self.raw.items()}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from gpudemand._validation import InputError, check_number
@@ -77,6 +78,10 @@ class _Nodes:
         """Share of a GPU that one unit of a resource is; on an unknown node, the largest that it is anywhere."""
         anywhere = [share for (_, name), share in self.shares.items() if name == resource]
         return float(self.shares.get((node, resource), max(anywhere, default=gpu_share(resource))))
+
+    def is_sliced(self, node: str, resource: str) -> bool:
+        """Whether GPUs of a resource are shared by time-slicing."""
+        return self.share(node, resource) < float(gpu_share(resource))
 
 
 def pull_prometheus(
@@ -232,8 +237,12 @@ def _installed(found: pd.DataFrame, nodes: _Nodes) -> pd.DataFrame:
 def _pods(found: pd.DataFrame, nodes: _Nodes) -> pd.DataFrame:
     frame = _labels(found, "namespace", "node", "resource", "phase")
     counted = _counted(frame.assign(measure=frame["phase"].map({"Running": "held", "Pending": "pending"})), nodes)
+    pairs = list(zip(frame["node"], frame["resource"], strict=True))
+    sliced = {pair for pair in set(pairs) if nodes.is_sliced(*pair)}
+    apart = counted["measure"].eq("held").to_numpy() & np.array([pair in sliced for pair in pairs], dtype=bool)
+    shared = counted[apart].assign(measure="shared")
     # By namespace and type; by node there would be as many rows as pods.
-    return counted.assign(node="")
+    return stacked([counted, shared]).assign(node="")
 
 
 def _counted(frame: pd.DataFrame, nodes: _Nodes) -> pd.DataFrame:

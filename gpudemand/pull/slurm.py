@@ -16,6 +16,8 @@ from gpudemand.jobs.readers import read_rows
 from gpudemand.jobs.schema import TIME
 from gpudemand.jobs.slurm import open_sacct
 from gpudemand.jobs.time_parser import TimeParser, parse_timestamp
+from gpudemand.pull.slurm_checks import checked_fields
+from gpudemand.pull.slurm_nodes import events_of_file, keep_events
 from gpudemand.slurm.command import (
     NEEDED,
     OPTIONAL,
@@ -23,8 +25,10 @@ from gpudemand.slurm.command import (
     by_id,
     call,
     ended_or_open,
-    known_fields,
+    events_command,
+    in_shell,
     months,
+    node_events,
     shards_by_node,
     waiting_ids,
 )
@@ -100,9 +104,9 @@ def pull_slurm(
     Raises
     ------
     InputError
-        If a command fails, or the store or a file cannot be used.
+        If a command fails, Slurm knows no such cluster or another time, or the store or a file cannot be used.
     """
-    fields = () if files else known_fields()
+    fields = () if files else checked_fields(_now(), clusters)
     shards = shards_per_gpu or ({} if files else shards_by_node()) or None
     done = SlurmPull()
     with open_store(Path(into)) as store:
@@ -110,12 +114,17 @@ def pull_slurm(
         if files:
             for file in files:
                 progress(f"Reading {file.name}")
-                _take(store, done, existing_path(file), shards, tz)
+                if (events := events_of_file(existing_path(file))) is None:
+                    _take(store, done, file, shards, tz)
+                else:
+                    keep_events(store, events)
             _note_files(store)
         else:
             _pull_windows(store, done, fields, since, clusters, shards, progress)
             progress("Reading open jobs again")
             _pull_open(store, done, fields, clusters, shards)
+            progress("Reading the GPUs of nodes")
+            keep_events(store, node_events(clusters) or "")
         done.new = _count(store) - before + done.gone
         counts = {"read": done.read, "new": done.new, "gone": done.gone, "refused": dict(done.refused)}
         store.about.setdefault("history", []).append({"source": SOURCE, "at": _now().isoformat(), **counts})
@@ -145,7 +154,7 @@ def slurm_commands(into: Path, *, since: object = None, clusters: str | None = N
     still = _open_runs(store)
     for number, select in enumerate(by_id(str(key[1]) for key in still)):
         lines.append(f"{Sacct(fields, select, clusters)} > sacct-open-{number}.psv")
-    return lines
+    return [*lines, f"{in_shell(events_command(clusters))} > sacctmgr-events.psv"]
 
 
 def _windows(store: Store, since: object) -> list[tuple[pd.Timestamp, pd.Timestamp]]:

@@ -13,9 +13,8 @@ from gpudemand.segments.base.usage_matrix import Matrix, as_matrix
 from gpudemand.segments.features.feature_table import as_frame, has_days
 from gpudemand.segments.features.rfm import CalendarProfile, rfm_table
 from gpudemand.segments.features.rhythm import UsageRhythm, by_day
+from gpudemand.segments.names import segment_names
 
-#: Thresholds that define the names.
-_SPORADIC, _SHORT, _STEADY, _TREND, _WEEKDAY, _NIGHT = 0.33, 0.3, 0.75, 0.15, 0.75, 0.6
 _NIGHT_HOURS = (20, 21, 22, 23, 0, 1, 2, 3, 4, 5, 6, 7)
 
 
@@ -47,7 +46,7 @@ def segment_profiles(X: object, labels: Sequence[int]) -> pd.DataFrame:
     -----
     The first rule that holds gives the name: *idle* (no use), *burst* (short span), *sporadic* (few days), *fading* and
     *ramp* (trend), *nightly* (mostly at night), *weekday* (empty weekends), *steady* (most days), *on and off* (the
-    rest). Repeated names are numbered.
+    rest). Segments of the same name are told apart by the feature in which they differ most (``burst, later``).
 
     Examples
     --------
@@ -74,7 +73,7 @@ def segment_profiles(X: object, labels: Sequence[int]) -> pd.DataFrame:
     table.insert(0, "users", groups.size())
     table.insert(1, "gpu_hours", hours)
     table.insert(2, "gpu_hours_share", hours / max(hours.sum(), 1e-300))
-    table.insert(0, "name", _numbered([_name(row) for _, row in table.iterrows()]))
+    table.insert(0, "name", segment_names(users, codes))
     return table
 
 
@@ -107,23 +106,3 @@ def _presence(daily: FloatArray) -> tuple[FloatArray, FloatArray]:
     length = np.where(active.any(axis=1), daily.shape[1] - active.argmax(axis=1) - active[:, ::-1].argmax(axis=1), 0)
     recorded = np.maximum((~np.isnan(daily)).sum(axis=1), 1)
     return active.sum(axis=1) / np.maximum(length, 1), np.minimum(length / recorded, 1.0)
-
-
-def _name(row: pd.Series) -> str:
-    rules = (
-        ("idle", row["active_share"] <= 0),
-        ("burst", row["span_share"] < _SHORT),
-        ("sporadic", row["active_share"] < _SPORADIC),
-        ("fading", row["trend"] < -_TREND),
-        ("ramp", row["trend"] > _TREND),
-        ("nightly", row["night_share"] > _NIGHT),
-        ("weekday", row["weekday_excess"] > _WEEKDAY),
-        ("steady", row["active_share"] > _STEADY),
-    )
-    return next((name for name, holds in rules if holds), "on and off")
-
-
-def _numbered(names: list[str]) -> list[str]:
-    """Number repeated names in the order of the segments."""
-    seen = [names[: i + 1].count(name) for i, name in enumerate(names)]
-    return [f"{name} {number}" if number > 1 else name for name, number in zip(names, seen, strict=True)]

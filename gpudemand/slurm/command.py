@@ -13,6 +13,8 @@ from pathlib import Path
 import pandas as pd
 
 from gpudemand._validation import InputError
+from gpudemand.slurm.failures import failure
+from gpudemand.slurm.nodes import EVENT_FIELDS
 from gpudemand.slurm.tres import shards_per_gpu
 
 #: Without these no job can be counted ...
@@ -56,7 +58,7 @@ class Sacct:
 
     def __str__(self) -> str:
         """Return the command as one types it in a shell, with its environment."""
-        return " ".join(f"{name}={value}" for name, value in _ENVIRONMENT.items()) + " " + shlex.join(self.words)
+        return in_shell(self.words)
 
 
 def ended_or_open(begin: pd.Timestamp, end: pd.Timestamp) -> tuple[str, ...]:
@@ -100,6 +102,23 @@ def known_fields() -> tuple[str, ...]:
     return (*NEEDED, *(name for name in OPTIONAL if name in known))
 
 
+def known_clusters() -> list[str] | None:
+    """Names of the clusters of Slurm's accounting; None where nobody can tell."""
+    try:
+        return _output(["sacctmgr", "-n", "-P", "show", "cluster", "format=cluster"]).split()
+    except InputError:
+        return None
+
+
+def controller_time() -> pd.Timestamp | None:
+    """Time on the clock of Slurm's controller; None where it does not answer."""
+    try:
+        _, _, time = _output(["scontrol", "show", "config"]).partition("\n")[0].rpartition(" ")
+    except InputError:
+        return None
+    return pd.Timestamp(int(time), unit="s", tz="UTC") if time.isdecimal() else None
+
+
 def call(command: Sacct, answer: Path) -> None:
     """Run a command, and write what it prints to a file."""
     with answer.open("wb") as file:
@@ -114,6 +133,25 @@ def waiting_ids(clusters: str | None = None) -> list[str] | None:
     except InputError:
         return None
     return [word for word in words if word.isdecimal()]
+
+
+def events_command(clusters: str | None = None) -> list[str]:
+    """Words of the command that prints which GPUs clusters had and nodes missed, as long as Slurm remembers."""
+    which = [] if clusters is None else ["all_clusters" if clusters == "all" else f"cluster={clusters}"]
+    return ["sacctmgr", "-P", "show", "event", "all_time", *which, f"format={','.join(EVENT_FIELDS)}"]
+
+
+def node_events(clusters: str | None = None) -> str | None:
+    """Answer of `events_command`; None where nobody can tell."""
+    try:
+        return _output(events_command(clusters))
+    except InputError:
+        return None
+
+
+def in_shell(words: Sequence[str]) -> str:
+    """A command as one types it in a shell, with the environment in which times are seconds of UTC."""
+    return " ".join(f"{name}={value}" for name, value in _ENVIRONMENT.items()) + " " + shlex.join(words)
 
 
 def shards_by_node() -> dict[str, float]:
@@ -149,6 +187,5 @@ def _run(words: Sequence[str], stdout: int) -> bytes:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InputError(f"{words[0]} cannot be run ({error}).") from error
     if done.returncode:
-        said = " ".join(done.stderr.decode("utf-8", "replace").split())[:300] or f"exit status {done.returncode}"
-        raise InputError(f"{words[0]} failed: {said}.")
+        raise failure(words[0], done.stderr.decode("utf-8", "replace"), done.returncode)
     return done.stdout or b""

@@ -12,7 +12,7 @@ from gpudemand._validation import InputError, Skipped
 from gpudemand.forecast import Forecaster
 from gpudemand.planning.capacity.wait_plan import WaitPlan
 from gpudemand.planning.scenarios.changes import NetworkCosts
-from gpudemand.planning.scenarios.programme import PlannedWork, Programme, add_programmes
+from gpudemand.planning.scenarios.programme import PlannedWork, Programme
 from gpudemand.stages.drivers import explain_change
 from gpudemand.stages.gpu_types import GpuTypePlans, check_pools, gpu_type_numbers, plan_gpu_types
 from gpudemand.stages.idle import idle_hours
@@ -61,7 +61,7 @@ class Chain:
         forecasters: Sequence[Forecaster] = (),
         step_costs: NetworkCosts | None = None,
     ) -> None:
-        check_pools(source)
+        check_pools(source, programmes)
         self.source, settings = source, source.settings
         self.settings = replace(settings, horizon=settings.horizon or default_horizon(source))
         self._planned, self.forecasters, self.step_costs = tuple(programmes), tuple(forecasters), step_costs
@@ -126,10 +126,7 @@ class Chain:
     @cached_property
     def demand(self) -> SelectedForecast:
         """`selected`, its forecast with the programmes."""
-        forecast = self.selected.forecast
-        for series in forecast["unique_id"].unique() if self.programmes else ():
-            forecast = add_programmes(forecast, self.programmes, series, peak=series != MEAN)
-        return replace(self.selected, forecast=forecast)
+        return self.selected.with_programmes(self.programmes)
 
     @cached_property
     def wait_plan(self) -> WaitPlan:
@@ -189,7 +186,8 @@ class Chain:
     def gpu_type_plans(self) -> GpuTypePlans:
         """Plans by GPU type."""
         parts = self.skipped.attempt("parts", lambda: self.parts)
-        return plan_gpu_types(self.source, self.demand, parts, self.requirement, self.settings)
+        work = self.programmes
+        return plan_gpu_types(self.source, self.selected, parts, self.requirement, self.settings, programmes=work)
 
     @cached_property
     def cluster_plans(self) -> GpuTypePlans:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from gpudemand._typing import STRING, FloatArray
-from gpudemand._validation import InputError
+from gpudemand._validation import InputError, nearest
 from gpudemand.planning.capacity.inputs import broadcast_by_time
 from gpudemand.planning.capacity.required import SHARES
+from gpudemand.planning.scenarios.programme import PlannedWork, add_programmes_by_type
 from gpudemand.stages.parts import Parts, scale_to_total
 from gpudemand.stages.requirement import Requirement, plan_requirement
 from gpudemand.stages.risk import risk_table, with_date_dtype
@@ -51,17 +52,36 @@ class GpuTypePlans:
     plans: dict[str, Requirement]
 
 
-def check_pools(source: Source) -> None:
-    """Check that GPUs installed, lead times and prices by type cover every type of the log.
+def check_pools(source: Source, programmes: Sequence[PlannedWork] = ()) -> None:
+    """Check that GPUs installed, lead times and prices by type cover every type of the log and of the programmes.
 
     Raises
     ------
     InputError
         If a type is missing; names it.
     """
-    settings = source.settings
+    settings, names = source.settings, source.names(source.settings.pool)
+    if settings.pool == "gpu_type":
+        given = settings.installed if isinstance(settings.installed, Mapping) else {}
+        _check_types(programmes, [*names, *given])
+        names = _names(source, "gpu_type", programmes)
     for parameter in ("installed", "lead_time", "prices"):
-        check_names(parameter, getattr(settings, parameter), source.names(settings.pool), settings.pool)
+        check_names(parameter, getattr(settings, parameter), names, settings.pool)
+
+
+def _check_types(programmes: Sequence[PlannedWork], known: Sequence[str]) -> None:
+    for programme in programmes:
+        name = programme.gpu_type
+        if name is not None and name not in known:
+            raise InputError(
+                f"programme {programme.name!r} is on GPU type {name!r}, which neither the log nor installed "
+                f"names.{nearest(name, known)} Give installed by GPU type, with 0 for one that is yet to come."
+            )
+
+
+def _names(source: Source, by: str, programmes: Sequence[PlannedWork]) -> list[str]:
+    """Names in the log, and of programmes."""
+    return sorted({*source.names(by), *(str(each.gpu_type) for each in programmes if each.gpu_type)})
 
 
 def plan_gpu_types(
@@ -71,11 +91,13 @@ def plan_gpu_types(
     requirement: Requirement,
     settings: Settings,
     by: str = "gpu_type",
+    programmes: Sequence[PlannedWork] = (),
 ) -> GpuTypePlans:
     """Plan capacity for each GPU type (or cluster) as a pool of its own: jobs do not move between types.
 
     Means are scaled to the forecast of the total. Medians and upper bounds are raised where their sum is below that of
-    the total, so that at every probability the types require at least as many GPUs as one pool.
+    the total, so that at every probability the types require at least as many GPUs as one pool. Programmes with a type
+    are added to it; others are spread over the types as the rest is.
 
     Parameters
     ----------
@@ -89,6 +111,8 @@ def plan_gpu_types(
     settings : Settings
     by : {"gpu_type", "cluster"}, default="gpu_type"
         What a pool is, and the name of its column.
+    programmes : sequence of Programme or Serving, default=()
+        Work that is not in the forecast of the total yet.
 
     Returns
     -------
@@ -99,12 +123,12 @@ def plan_gpu_types(
     InputError
         If the log names fewer than two of them.
     """
-    if len(source.names(by)) < 2:
+    if len(_names(source, by, programmes)) < 2:
         raise InputError(f"the log names fewer than two {NOUNS[by]}s, so the plan is for one pool.")
     model = parts.model if parts is not None and parts.by == by else selected.model
     # A number by name is one of these, or else only their sum is known.
     known = settings.as_one_pool() if by != settings.pool else settings
-    plans = _plans(source, model, selected, known, by)
+    plans = _plans(source, model, selected, known, by, programmes)
     ds = requirement.envelope()["ds"]
     rows = [_row(ALL, requirement, requirement.envelope()["installed"].to_numpy())]
     rows += [_row(name, plan, _installed(name, plan, known, ds)) for name, plan in plans.items()]
@@ -137,22 +161,36 @@ def gpu_type_numbers(types: GpuTypePlans | None) -> dict[str, object]:
 
 
 def _plans(
-    source: Source, model: str, selected: SelectedForecast, settings: Settings, by: str
+    source: Source,
+    model: str,
+    selected: SelectedForecast,
+    settings: Settings,
+    by: str,
+    programmes: Sequence[PlannedWork],
 ) -> dict[str, Requirement]:
     """Plans by the name of the type, the largest requirement first."""
     value = {MEAN: source.demand, PEAK: "gpus_peak"}
     usage = {basis: source.usage(by, settings.freq, value[basis]) for basis in selected.forecast["unique_id"].unique()}
-    forecast = pd.concat([_forecast(series, basis, model, selected, settings) for basis, series in usage.items()])
+    shared = selected.with_programmes([each for each in programmes if each.gpu_type is None])
+    own = [each for each in programmes if each.gpu_type is not None]
+    forecast = pd.concat([_forecast(series, basis, model, shared, settings, own) for basis, series in usage.items()])
     max_held = source.most_held(by)
+    held = {str(name): float(most) for name, most in max_held.items() if most > 0}
     plans = {}
-    for name, most in max_held[max_held > 0].items():
-        of_type = forecast[forecast["pool"] == name].drop(columns="pool")
-        plans[str(name)] = plan_requirement(of_type, most, settings.of_one(str(name)))
+    for name in {**held, **dict.fromkeys(str(each.gpu_type) for each in own)}:
+        of_type, most = forecast[forecast["pool"] == name].drop(columns="pool"), held.get(name, 0.0)
+        # A plan needs some GPUs to compare with; of a type that no job has held yet there are none.
+        plans[name] = replace(plan_requirement(of_type, most or 1.0, settings.of_one(name)), installed=most)
     return dict(sorted(plans.items(), key=lambda item: -item[1].required))
 
 
 def _forecast(
-    usage: pd.DataFrame, basis: str, model: str, selected: SelectedForecast, settings: Settings
+    usage: pd.DataFrame,
+    basis: str,
+    model: str,
+    selected: SelectedForecast,
+    settings: Settings,
+    programmes: Sequence[PlannedWork],
 ) -> pd.DataFrame:
     """Forecast every type, as `plan_requirement` takes it, with the name in the column ``pool``."""
     level = levels_for(settings.service_level)
@@ -166,6 +204,8 @@ def _forecast(
     together = rows.groupby("ds")[upper].sum()
     factor = (total[upper] / together.where(together > 0)).clip(lower=1.0).fillna(1.0)
     rows = rows.assign(**{name: rows[name] * rows["ds"].map(factor[name]) for name in upper})
+    # Work of its own widens a type by at least as much as it widens the total, so the sums stay above it.
+    rows = add_programmes_by_type(rows, programmes, peak=basis != MEAN)
     return rows.rename(columns={"unique_id": "pool"}).assign(unique_id=basis)
 
 

@@ -9,6 +9,7 @@ import pandas as pd
 
 from gpudemand._typing import STRING
 from gpudemand.stages.sources.source import Source
+from gpudemand.usage.slices import usage_by_slice
 
 #: Points of the Lorenz curve that are listed: the share of the k largest.
 _TOP_K = (1, 3, 10, 30, 100)
@@ -26,17 +27,22 @@ def log_tables(source: Source, held: pd.DataFrame) -> dict[str, pd.DataFrame]:
     Returns
     -------
     dict of str to DataFrame
-        ``log``, ``rejected``, ``gaps``, ``usage_shares``, ``concentration``, ``gpu_types``.
+        ``log``, ``rejected``, ``gaps``, ``usage_shares``, ``concentration``, ``gpu_types``; ``slices`` where some GPUs
+        are parts of one.
     """
     shares = usage_shares(source)
-    return {
+    types = usage_by_gpu_type(source)
+    apart = source.with_fractions_apart()
+    slices = usage_by_slice(types if apart is source else usage_by_gpu_type(apart))
+    tables = {
         "log": log_summary(source, held, float(shares["gpu_hours"].sum())),
         "rejected": rejected_rows(source.attrs),
         "gaps": gap_table(source),
         "usage_shares": shares,
         "concentration": concentration(shares),
-        "gpu_types": usage_by_gpu_type(source),
+        "gpu_types": types,
     }
+    return tables | ({} if slices.empty else {"slices": slices})
 
 
 def period_end(usage: pd.DataFrame) -> pd.Timestamp:

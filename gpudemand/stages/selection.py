@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import pandas as pd
 from sklearn.base import clone
@@ -11,7 +12,9 @@ from sklearn.base import clone
 from gpudemand._validation import InputError
 from gpudemand.forecast import ShortHistoryWarning, cross_validation
 from gpudemand.metrics import evaluate, model_names
+from gpudemand.planning.scenarios.programme import PlannedWork, add_programmes
 from gpudemand.stages.sources.candidates import NAIVE_NAMES, OURS, WEEKS, Candidates, bins_of_week
+from gpudemand.stages.usage_tables import MEAN
 
 _METRICS = ("wape", "rmsse", "bias", "coverage")
 #: Interval levels in percent; the outer ones give the P90, P95 and P99 of a plan.
@@ -130,6 +133,13 @@ class SelectedForecast:
         """Row of `scores` for the naive method with the smallest WAPE on the evaluation windows."""
         rows = self.scores[(self.scores["series"] == series) & self.scores["naive"]]
         return rows.sort_values("wape", kind="stable").iloc[0]
+
+    def with_programmes(self, programmes: Sequence[PlannedWork]) -> SelectedForecast:
+        """Add work to come to the forecasts of the mean and of the peak."""
+        forecast = self.forecast
+        for series in forecast["unique_id"].unique() if programmes else ():
+            forecast = add_programmes(forecast, programmes, series, peak=series != MEAN)
+        return replace(self, forecast=forecast)
 
 
 def select_and_forecast(

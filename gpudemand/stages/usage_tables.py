@@ -41,7 +41,7 @@ class UsageTables:
     max_held : float
         Maximum of the GPUs held at once.
     tables : dict of str to DataFrame
-        ``log``, ``rejected``, ``gaps``, ``usage_shares``, ``concentration``, ``gpu_types``, by the stem of their files.
+        Those of `gpudemand.stages.log_tables`, by the stem of their files.
     """
 
     total: pd.DataFrame

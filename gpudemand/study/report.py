@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict, Unpack
 
 import pandas as pd
 
 from gpudemand._atomic import check_replaceable
+from gpudemand.planning.scenarios.changes import NetworkCosts
 from gpudemand.planning.scenarios.programme import PlannedWork
 from gpudemand.report.history.earlier import MANIFEST
 from gpudemand.stages.sources.by_pool import Installed, LeadTime, Prices
@@ -34,7 +35,9 @@ class StudyOptions(TypedDict, total=False):
     programmes: Sequence[PlannedWork]
     events: pd.DataFrame | None
     holidays: str | None
+    type_aliases: Mapping[str, str] | None
     forecasters: Sequence[object]
+    step_costs: NetworkCosts | None
     progress: Callable[[str], None] | None
 
 

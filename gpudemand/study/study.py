@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -45,7 +45,7 @@ class Study:
         jobs tell (waits, run times) is then skipped, and GPUs wanted are known where pods that waited were pulled.
     installed : float, Series, or mapping of str to such, optional
         GPUs installed, or a Series whose index are the times from which on there are so many (deliveries, retirements):
-        of all types together, or by ``gpu_type`` (0 for a retired type). By default those allocatable on the nodes,
+        of all types together, or by ``gpu_type`` (0 for a retired type). By default those of the nodes,
         where they were pulled, or else the maximum of the GPUs held at once.
     lead_time : str or mapping of str to str, default="90D"
         From the order of GPUs to their first use, or by ``gpu_type``; for all types together the longest counts.
@@ -82,6 +82,8 @@ class Study:
         ``effect``; see `EventForecaster`.
     holidays : str, optional
         Country or region whose public holidays are events, ``"SE"`` or ``"DE-BY"``; see `public_holidays`.
+    type_aliases : mapping of str to str, optional
+        GPU types that count as another, such as slices as their card; ``"unknown"`` are jobs and pods without a type.
     forecasters : sequence, default=()
         Further candidates for the forecast of the total, also of other libraries; see `ExternalForecaster`.
     step_costs : CostStepTime, optional
@@ -126,18 +128,16 @@ class Study:
         programmes: Sequence[PlannedWork] = (),
         events: pd.DataFrame | None = None,
         holidays: str | None = None,
+        type_aliases: Mapping[str, str] | None = None,
         forecasters: Sequence[object] = (),
         step_costs: NetworkCosts | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> None:
         targets = (installed, target_utilization, service_level, lead_time, wait, wait_share)
         bins = 0 if horizon is None else int(check_number("horizon", horizon, 1, 100_000, integer=True))
-        pool = "cluster" if cluster == EACH else "gpu_type"
-        names = None if cluster is None else cluster_names(cluster)
-        zone = tz or "UTC"
-        settings = Settings(
-            by, freq, bins, *targets, zone, until, prices, pool=pool, clusters=names, holidays=holidays, events=events
-        )
+        pools = ("cluster" if cluster == EACH else "gpu_type", None if cluster is None else cluster_names(cluster))
+        known = (*pools, holidays, events, type_aliases)
+        settings = Settings(by, freq, bins, *targets, tz or "UTC", until, prices, "given", *known)
         given = select_clusters(as_pandas(jobs, "jobs"), cluster)
         models = [as_forecaster(model) for model in forecasters]
         self._chain = Chain(_source(given, settings, tz), programmes, progress, models, step_costs)

@@ -11,6 +11,7 @@ import pandas as pd
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError, check_choice
 from gpudemand.jobs.time_parser import parse_timezone
+from gpudemand.slurm.nodes import changes
 from gpudemand.store import Store, read_store
 from gpudemand.usage.bins import bin_edges, parse_freq
 
@@ -18,7 +19,7 @@ from gpudemand.usage.bins import bin_edges, parse_freq
 MEASURES = {
     **{
         name: (name,)
-        for name in ("held", "pending", "installed", "used", "measured", "under_5", "under_20", "under_50")
+        for name in ("held", "shared", "pending", "installed", "used", "measured", "under_5", "under_20", "under_50")
     },
     "wanted": ("held", "pending"),
 }
@@ -41,9 +42,10 @@ def pulled_usage(
     path : path-like
         The store.
     measure : str, default="held"
-        ``held`` by running pods, ``pending`` pods, ``wanted`` (both), ``installed`` (allocatable on the nodes),
-        ``used`` (utilization times GPUs, where it is measured), ``measured`` (GPUs of pods whose utilization is known),
-        and ``under_5``, ``under_20``, ``under_50`` (of these, those used less than so many per cent).
+        ``held`` by running pods, ``shared`` (of these, the GPUs held by time-slicing), ``pending`` pods, ``wanted``
+        (held and pending), ``installed`` (allocatable on the nodes), ``used`` (utilization times GPUs, where it is
+        measured), ``measured`` (GPUs of pods whose utilization is known), and ``under_5``, ``under_20``,
+        ``under_50`` (of these, those used less than so many per cent).
     by : {"namespace", "gpu_type", "node", "total"}, a path of them such as ``"namespace/gpu_type"``, or None
         What a series is; only ``installed`` is known by node.
     freq : str, optional
@@ -72,7 +74,7 @@ def pulled_usage(
     zone = parse_timezone(tz)
     samples, installed = _samples(store, MEASURES[measure], keys), _installed(store)
     times = pd.DatetimeIndex(installed.index)
-    of_type = {str(name): _changes(gpus) for name, gpus in installed.items()}
+    of_type = {str(name): changes(gpus) for name, gpus in installed.items()}
     wide = samples.pivot(index="ds", columns="unique_id", values="y").reindex(times).fillna(0.0)
     step = pd.Timedelta(store.about["pulls"]["prometheus"]["step"])
     gaps = [f"{a.isoformat()}/{b.isoformat()}" for a, b in gaps_between(times, step)]
@@ -83,7 +85,7 @@ def pulled_usage(
     usage["unique_id"] = usage["unique_id"].astype(STRING)
     usage.attrs = {"kind": "measured", "value": "gpus", "by": "/".join(keys), "step": str(step), "gaps": gaps}
     usage.attrs |= {"store": os.fspath(path), "measure": measure}
-    usage.attrs |= {"installed": _changes(installed.sum(axis=1)), "installed_by_type": of_type}
+    usage.attrs |= {"installed": changes(installed.sum(axis=1)), "installed_by_type": of_type}
     return usage
 
 
@@ -108,14 +110,9 @@ def _installed(store: Store) -> pd.DataFrame:
     return found.to_pandas().pivot(index="ds", columns="gpu_type", values="y").fillna(0.0)
 
 
-def _changes(gpus: pd.Series) -> dict[str, float]:
-    """Numbers from each time on at which they changed."""
-    return {time.isoformat(): float(count) for time, count in gpus[gpus.diff() != 0].items()}
-
-
-def tells_pending(path: str | os.PathLike[str]) -> bool:
-    """Whether a store holds GPUs that pods waited for."""
-    found = read_store(Path(path)).query("usage", "SELECT 1 FROM stored WHERE measure = 'pending' AND y > 0 LIMIT 1")
+def tells(path: str | os.PathLike[str], measure: str) -> bool:
+    """Whether a store holds GPUs of a measure, such as ``pending``, which pods waited for."""
+    found = read_store(Path(path)).query("usage", f"SELECT 1 FROM stored WHERE measure = '{measure}' AND y > 0 LIMIT 1")
     return found is not None and bool(found.num_rows)
 
 

@@ -28,7 +28,7 @@ class Cluster:
         """Set the clock of the cluster, and that of this process."""
         time = pd.Timestamp(now)
         time = time if time.tzinfo else time.tz_localize("UTC")
-        for name in ("sacct", "squeue", "sinfo"):
+        for name in ("sacct", "squeue", "sinfo", "scontrol", "sacctmgr"):
             self.script(
                 name,
                 f'exec {sys.executable} -S -E {HERE / "fake_slurm.py"} {name} {history} {int(time.timestamp())} "$@"',

@@ -1,4 +1,4 @@
-"""sacct, squeue and sinfo of a cluster whose whole history is a file, as they would answer at some time.
+"""sacct, squeue, sinfo, scontrol and sacctmgr of a cluster whose history is a file, as they would answer at some time.
 
     fake_slurm.py COMMAND HISTORY NOW [OPTION...]
 
@@ -9,6 +9,12 @@ that were cancelled when -s names the states; -j finds all of them.
 import itertools
 import sys
 
+#: Answer of a real cluster: the GPUs of all nodes since some time, and when a node was down.
+EVENTS = """\
+lab||{registered}|Unknown||billing=256,cpu=256,energy=0,fs/disk=0,gres/gpu:1g.10gb=7,gres/gpu:a100=23,gres/gpu:h100=8,\
+gres/gpu=38,gres/shard=32,mem=2000G,node=4,pages=0,vmem=0
+lab|n2|{down}|Unknown|DOWN|billing=64,cpu=64,gres/gpu:a100=8,gres/gpu=8,mem=500G
+"""
 ENDED = {"Unknown", "None", ""}
 
 
@@ -70,6 +76,14 @@ def main():
         sys.stdout.write(sacct(rows or [dict.fromkeys(names, "")], options))
     elif command == "squeue":
         sys.stdout.write("".join(row["JobIDRaw"] + "\n" for row in rows if row["State"] == "PENDING"))
+    elif command == "scontrol":
+        sys.stdout.write(f"Configuration data as of {now}\nAccountingStorageHost   = 127.0.0.1\n")
+    elif command == "sacctmgr" and "cluster" in options:
+        sys.stdout.write("lab\n")
+    elif command == "sacctmgr":
+        first = min(int(line[names.index("Submit")]) for line in lines or [dict.fromkeys(names, 0)])
+        sys.stdout.write("Cluster|NodeName|TimeStart|TimeEnd|State|TRES\n")
+        sys.stdout.write(EVENTS.format(registered=first, down=first + 60))
     else:
         sys.stdout.write("n1|gpu:a100:8\nn3|gpu:a100:7,gpu:1g.10gb:7\nn4|gpu:h100:8,shard:h100:32\n")
 

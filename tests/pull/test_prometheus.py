@@ -20,10 +20,14 @@ from gpudemand._validation import InputError
 from gpudemand.cli.app import app
 from gpudemand.pull import prometheus
 from gpudemand.pull.prometheus_api import PrometheusClient
+from gpudemand.stages.log_tables import usage_by_gpu_type
+from gpudemand.stages.sources.series_source import SeriesSource
+from gpudemand.stages.sources.settings import Settings
 from gpudemand.store import read_store
 from gpudemand.usage.idle import idle_table
-from gpudemand.usage.pulled import pulled_usage
+from gpudemand.usage.pulled import pulled_usage, tells
 from gpudemand.usage.read import read_usage
+from gpudemand.usage.slices import usage_by_slice
 
 HERE = Path(__file__).parent / "fixtures"
 FIRST, LAST = (pd.Timestamp(day, tz="UTC") for day in ("2026-02-05", "2026-02-12"))
@@ -358,8 +362,28 @@ def test_parts_of_gpus_are_shares(server, tmp_path, resource, units, cards, repl
     pull(server, tmp_path / "store", until=FIRST + pd.Timedelta("3h"))
     found = {measure: pulled_usage(tmp_path / "store", measure, "gpu_type") for measure in ("held", "installed")}
     assert found["held"]["y"].eq(held).all()
+    assert tells(tmp_path / "store", "shared") == (held == 0.5)
     assert found["installed"]["y"].eq(installed).all()
     assert set(found["held"]["unique_id"]) == {kind}
+
+
+def test_time_sliced_gpus_are_apart_by_kind(server, tmp_path):
+    """Two of eight quarters of two cards, beside three whole ones of the same type in the same namespace."""
+    server.series = parts_of_gpus("nvidia_com_gpu_shared", 8, 2, "4")
+    whole = parts_of_gpus("nvidia_com_gpu", 8, 8, "")
+    for name in ("allocatable", "pods"):
+        for series in whole[name]:
+            series["metric"]["node"] = "n2"
+            if series["metric"].get("phase") == "Running":
+                series["values"] = [[at, "3"] for at, _ in series["values"]]
+        server.series[name] += whole[name]
+    server.series["modelName"] += [{**whole["modelName"][0], "metric": {"Hostname": "n2", "modelName": "A100"}}]
+    pull(server, tmp_path / "store", until=FIRST + pd.Timedelta("3h"))
+    source = SeriesSource.of(pulled_usage(tmp_path / "store", by="namespace/gpu_type"), Settings(by="namespace"))
+    assert source.gpu_hours("gpu_type").to_dict() == {"A100": 3 * 3.5}
+    table = usage_by_slice(usage_by_gpu_type(source.with_fractions_apart()))
+    assert table[["kind", "gpu_type", "gpu_hours", "gpus_peak"]].values.tolist() == [["fraction", "A100", 1.5, 0.5]]
+    assert source.with_fractions_apart().gpu_hours("gpu_type").to_dict() == {"A100": 9.0, "A100 (fraction)": 1.5}
 
 
 def test_read_usage_reads_a_store(store):

@@ -29,7 +29,7 @@ HEADINGS = [
 ]
 FIGURES = {"outlook", "usage", "week", "waits", "segments", "forecast", "forecast_peak", "parts", "plan", "exceedance"}
 FIGURES |= {"backtest"}
-TABLES = {"usage_shares", "concentration", "gpu_types", "segments", "models", "parts", "plan_summary", "risk"}
+TABLES = {"usage_shares", "concentration", "gpu_types", "slices", "segments", "models", "parts", "plan_summary", "risk"}
 TABLES |= {"waits", "orders", "drivers", "purchase_mix", "scenarios", "plan_backtest", "rejected", "gpu_type_plans"}
 
 

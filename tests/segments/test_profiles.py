@@ -31,10 +31,10 @@ def test_each_class_gets_its_name(name):
     assert segment_profiles(wide, [0, 0, 0])["name"].tolist() == [name]
 
 
-def test_shares_sum_to_one_and_repeated_names_are_numbered():
+def test_shares_sum_to_one_and_names_differ():
     wide = pd.DataFrame([SERIES["steady"], 2 * SERIES["steady"], SERIES["weekday"]], columns=HOURS)
     table = segment_profiles(wide, [1, 0, 2])
-    assert table["name"].tolist() == ["steady", "steady 2", "weekday"]
+    assert table["name"].tolist() == ["steady, larger users", "steady, smaller users", "weekday"]
     assert table["users"].tolist() == [1, 1, 1]
     assert table["gpu_hours_share"].sum() == pytest.approx(1.0)
     assert table.loc[2, "weekday_excess"] == pytest.approx(1.0)
@@ -61,3 +61,28 @@ def test_gpus_are_converted_to_gpu_hours():
     ]
     held, hours = (segment_profiles(table, np.zeros(len(table), dtype=int))["gpu_hours"].iloc[0] for table in tables)
     assert held == pytest.approx(hours)
+
+
+def test_segments_of_a_kind_are_told_apart_in_words():
+    days = pd.date_range("2026-03-02", periods=60)
+    rows = [np.where((np.arange(60) >= begin) & (np.arange(60) < begin + 9), 1.0, 0.0) for begin in (0, 1, 48, 49)]
+    wide = pd.DataFrame([*rows, 90 * rows[2], 99 * rows[3]], columns=days)
+    assert segment_profiles(wide[:4], [0, 0, 1, 1])["name"].tolist() == ["burst, longer ago", "burst, more recent"]
+    names = segment_profiles(wide, [0, 0, 1, 1, 2, 2])["name"].tolist()
+    assert names[2] == "burst, larger users"
+    assert sorted(names[:2]) == ["burst, smaller users, longer ago", "burst, smaller users, more recent"]
+
+
+def test_segments_that_do_not_differ_are_numbered():
+    wide = pd.DataFrame([SERIES["steady"]] * 3, columns=HOURS)
+    assert segment_profiles(wide, [0, 1, 2])["name"].tolist() == ["steady 1", "steady 2", "steady 3"]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_no_two_segments_have_one_name(seed):
+    rng = np.random.default_rng(seed)
+    wide = pd.DataFrame(rng.gamma(0.3, 1.0, (40, 56)), columns=pd.date_range("2026-03-02", periods=56))
+    for n in (4, 9):
+        names = segment_profiles(wide, rng.permutation(np.resize(np.arange(n), 40)))["name"]
+        assert names.is_unique
+        assert n == 9 or not names.str.contains(r"\d").any()

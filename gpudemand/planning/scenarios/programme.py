@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
-from gpudemand._typing import FloatArray
+from gpudemand._typing import STRING, FloatArray
 from gpudemand._validation import InputError, check_columns, check_number
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.model import CostModel
@@ -27,6 +27,10 @@ class PlannedWork(Protocol):
     @property
     def name(self) -> str:
         """What it is called as a part of the demand."""
+
+    @property
+    def gpu_type(self) -> str | None:
+        """Type of GPU that it runs on; of any if it is None."""
 
     @property
     def period(self) -> tuple[pd.Timestamp, pd.Timestamp]:
@@ -66,6 +70,8 @@ class Programme:
         Time and GPUs of a run, instead of `job` and `steps`.
     user, group : str, optional
         Who runs it.
+    gpu_type : str, optional
+        Type that it runs on, as the log names it: plans by type count it there. By default it is spread like the rest.
     costs : CostModel, optional
         The bundled one by default.
     ratio : (float, float, float), optional
@@ -98,6 +104,7 @@ class Programme:
     gpus: float | None = None
     user: str | None = None
     group: str | None = None
+    gpu_type: str | None = None
     costs: CostModel | None = None
     ratio: tuple[float, float, float] | None = None
 
@@ -232,3 +239,30 @@ def add_programmes(
             forecast.loc[rows, name] = point + added + sign * width
     forecast.loc[rows, model] = point + added
     return forecast
+
+
+def add_programmes_by_type(rows: pd.DataFrame, programmes: Sequence[PlannedWork], *, peak: bool) -> pd.DataFrame:
+    """Add each work to the series of its GPU type, also where the log has no such type.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        ``unique_id`` (the type), ``ds`` and the columns of one model.
+    programmes : sequence of Programme or Serving
+        Each with a ``gpu_type``.
+    peak : bool
+
+    Examples
+    --------
+    >>> ds = pd.date_range("2026-03-01", periods=2, tz="UTC")
+    >>> rows = pd.DataFrame({"unique_id": "A100", "ds": ds, "M": 9.0})
+    >>> more = Programme("new", 48, "2026-03-01", "2026-03-03", hours=1, gpus=2, gpu_type="H100")
+    >>> add_programmes_by_type(rows, [more], peak=False).groupby("unique_id")["M"].sum().to_dict()
+    {'A100': 18.0, 'H100': 4.0}
+    """
+    for programme in programmes:
+        if programme.gpu_type not in set(rows["unique_id"]):
+            new = rows.drop_duplicates("ds").assign(**dict.fromkeys(rows.columns.difference(["unique_id", "ds"]), 0.0))
+            rows = pd.concat([rows, new.assign(unique_id=programme.gpu_type)], ignore_index=True)
+        rows = add_programmes(rows, [programme], str(programme.gpu_type), peak=peak)
+    return rows.astype({"unique_id": STRING})

@@ -45,6 +45,8 @@ class Serving:
         Half-width of the 90 % interval of requests over throughput, relative to it.
     user, group : str, optional
         Who serves.
+    gpu_type : str, optional
+        Type that it runs on, as for `Programme`.
 
     Raises
     ------
@@ -73,6 +75,7 @@ class Serving:
     spread: float = 0.0
     user: str | None = None
     group: str | None = None
+    gpu_type: str | None = None
 
     def __post_init__(self) -> None:
         for key in ("throughput", "gpus_per_replica"):

@@ -33,6 +33,7 @@ def settings_of(chain: Chain) -> dict[str, Any]:
         "cluster": None if settings.clusters is None else list(settings.clusters),
         "installed": _installed(settings.installed),
         "prices": _prices(settings.prices),
+        "type_aliases": plain(settings.type_aliases),
         "programmes": [programme.name for programme in chain.programmes],
         "holidays": settings.holidays,
         "events": None if settings.events is None else sorted(set(settings.events["event"].astype(str))),

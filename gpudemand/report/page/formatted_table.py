@@ -62,6 +62,8 @@ _COLUMNS: dict[str, tuple[str, _Format]] = {
     "group": ("group", truncate),
     "cluster": ("cluster", truncate),
     "gpu_type": ("GPU type", truncate),
+    "kind": ("kind", truncate),
+    "gpu_share": ("share of a GPU", _percent),
     **{name: (name, truncate) for name in ("partition", "qos", "namespace", "node", "total")},
     "measured": ("with known utilization", format_count),
     "utilization": ("utilization", _percent),

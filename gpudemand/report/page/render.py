@@ -34,6 +34,7 @@ _SHOWN: dict[str, tuple[str, ...] | None] = {
     "usage_shares": None,
     "concentration": None,
     "gpu_types": None,
+    "slices": None,
     "waits": None,
     "segments": (
         "segment",

@@ -24,7 +24,7 @@ _BASIS = {
 }
 _INSTALLED = {
     "given": "as given",
-    "pulled": "those allocatable on the nodes, as they were pulled",
+    "pulled": "those of the nodes, as they were pulled",
     "log": "not given; the maximum of GPUs held at once in the log is used",
 }
 
@@ -199,7 +199,7 @@ def gpu_types_note(numbers: dict[str, Any], lead_time: LeadTime) -> str:
     installed = {
         "log": "the maximum of GPUs of each type held at once in the log",
         "given": "as given; a dash where no number was given for the type",
-        "pulled": "allocatable on the nodes; a dash where the types of the nodes are not known",
+        "pulled": "those of the nodes; a dash where the types of the nodes are not known",
     }[numbers["installed_from"]]
     return (
         "Jobs do not move between types: each type is a pool with its own reserve, so the types require at least as "

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeAlias, TypeVar
+from types import MappingProxyType
+from typing import Any, TypeAlias, TypeVar
 
 import pandas as pd
 
@@ -143,6 +144,54 @@ def total_installed(installed: Installed) -> float | pd.Series | None:
     rest = float(sum(count for count in installed.values() if not isinstance(count, pd.Series)))
     # Before its first step, each has that of it.
     return pd.concat(steps, axis=1, sort=True).ffill().bfill().sum(axis=1) + rest if steps else rest
+
+
+def pulled_installed(
+    attrs: Mapping[Any, object],
+    names: Callable[[str], list[str]],
+    pool: str,
+    clusters: tuple[str, ...] | None = None,
+    aliases: Mapping[str, str] = MappingProxyType({}),
+) -> Installed:
+    """GPUs of the nodes as they were pulled: by name of the pool if that of each is known, or else of all.
+
+    Parameters
+    ----------
+    attrs : mapping
+        ``installed_by_cluster``, cluster -> type -> time -> GPUs, as `read_jobs` gives it of a store; or
+        ``installed_by_type`` and ``installed``, as `pulled_usage` does.
+    names : callable
+        Names in the data of a key.
+    pool : {"gpu_type", "cluster"}
+    clusters : tuple of str, optional
+        Those that count; by default all.
+    aliases : mapping of str to str
+        Types that count as another.
+
+    Returns
+    -------
+    dict of str to Series, Series or None
+        None where they were not pulled, or not of every cluster of the data.
+    """
+    by_cluster: Any = attrs.get("installed_by_cluster")
+    if by_cluster is None:
+        by_cluster = {"": attrs.get("installed_by_type") or {"": attrs.get("installed") or {}}}
+    elif not {*names("cluster")} <= {*by_cluster}:
+        return None
+    chosen = {name: types for name, types in by_cluster.items() if clusters is None or name in clusters}
+    steps: dict[str, dict[str, pd.Series]] = {}
+    for cluster, types in chosen.items():
+        for kind, pulled in types.items():
+            if pulled:
+                name = cluster if pool == "cluster" else aliases.get(kind, kind)
+                steps.setdefault(name, {})[f"{cluster}/{kind}"] = _steps(pulled)
+    found: dict[str, Any] = {name: total_installed(parts) for name, parts in steps.items()}
+    known = {*names(pool)}
+    return found if known and known <= set(found) else total_installed(found) if found else None
+
+
+def _steps(pulled: Mapping[str, float]) -> pd.Series:
+    return pd.Series(list(pulled.values()), pd.to_datetime(list(pulled), utc=True), dtype=float)
 
 
 def check_lead_times(lead_time: LeadTime) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import numpy as np
 import pandas as pd
 
 from gpudemand._typing import STRING
@@ -15,13 +14,15 @@ from gpudemand.forecast.base.panel import infer_freq, mean_step
 from gpudemand.jobs.schema import COLUMNS
 from gpudemand.jobs.table import as_jobs
 from gpudemand.jobs.time_parser import parse_timestamp
-from gpudemand.stages.sources.by_pool import Installed, reserved_price
+from gpudemand.stages.sources.by_pool import reserved_price
 from gpudemand.stages.sources.settings import BY, Settings
 from gpudemand.stages.sources.source import Key
+from gpudemand.stages.sources.type_aliases import Aliases, of_aliases, rename_series
 from gpudemand.usage.bins import bin_edges, parse_freq
 from gpudemand.usage.idle import idle_table
-from gpudemand.usage.pulled import binned_means, gaps_between, pulled_usage, tells_pending
+from gpudemand.usage.pulled import binned_means, gaps_between, pulled_usage, tells
 from gpudemand.usage.series import to_long
+from gpudemand.usage.slices import mark_type
 
 _HOUR = pd.Timedelta("1h")
 
@@ -53,7 +54,7 @@ class SeriesSource:
     Examples
     --------
     >>> ds = pd.date_range("2026-03-01", periods=4, freq="12h", tz="UTC")
-    >>> usage = pd.DataFrame({"unique_id": "ml", "ds": ds, "y": [2.0, 4.0, np.nan, 8.0]})
+    >>> usage = pd.DataFrame({"unique_id": "ml", "ds": ds, "y": [2.0, 4.0, None, 8.0]})
     >>> source = SeriesSource.of(usage, Settings(by="group"))
     >>> source.usage("group", "D", "gpus")["y"].tolist(), [(a.day, b - a) for a, b in source.gaps()]
     ([3.0, 8.0], [(2, Timedelta('0 days 12:00:00'))])
@@ -83,16 +84,16 @@ class SeriesSource:
         step = pd.Timedelta(str(attrs["step"])) if "step" in attrs else mean_step(infer_freq(wide.index))
         keys = tuple(str(attrs.get("by", settings.by)).split("/"))
         keys = keys if set(keys) <= {*BY} - {"total"} else ("user",)
+        wide = rename_series(wide, keys, settings.type_aliases, attrs)
         end = wide.index[-1] + step
         until = end if settings.until is None else min(parse_timestamp(settings.until, zone, "until"), end)
         by = settings.by if settings.by == "total" or settings.by in keys else keys[0]
         wide = wide[wide.index < until]
         if wide.empty or not wide.max(axis=None) > 0:
             raise InputError("no series of this usage holds a GPU in the period; nothing to forecast.")
-        source = cls(
-            wide, keys, step, replace(settings, tz=zone, until=until, by=by), attrs, _wanted(wide, keys, attrs)
-        )
-        return replace(source, settings=_with_installed(source.settings, attrs, {*source.names("gpu_type")}))
+        wanted = _wanted(wide, keys, attrs, settings.type_aliases)
+        source = cls(wide, keys, step, replace(settings, tz=zone, until=until, by=by), attrs, wanted)
+        return replace(source, settings=source.settings.with_pulled(attrs, source.names))
 
     @property
     def unit(self) -> str:
@@ -191,7 +192,7 @@ class SeriesSource:
         """Of the samples of the store that the usage was read from."""
         if "store" not in self.attrs:
             raise InputError("this usage is only that of GPUs held, so what is idle is not known.")
-        price = reserved_price(self.settings.prices)
+        price = of_aliases(reserved_price(self.settings.prices), self.settings.type_aliases)
         return idle_table(str(self.attrs["store"]), by, price=price, until=pd.Timestamp(str(self.settings.until)))
 
     def workload(self, since: pd.Timestamp) -> pd.DataFrame:
@@ -209,6 +210,15 @@ class SeriesSource:
         times = self.wide.dropna().index
         return gaps_between(times, self.step) if len(times) else []
 
+    def with_fractions_apart(self) -> SeriesSource:
+        """Series of time-sliced GPUs apart from those of whole ones, where a store tells them; or else itself."""
+        if "gpu_type" not in self.keys or not _tells(self.attrs, "shared"):
+            return self
+        shared = _pulled(self.wide, self.keys, self.attrs, "shared", self.settings.type_aliases)
+        whole = self.wide.sub(shared, fill_value=0.0)[self.wide.columns]
+        marked = shared.rename(columns=lambda name: mark_type(str(name), self.keys.index("gpu_type")))
+        return replace(self, wide=pd.concat([whole, marked], axis=1), wanted=None)
+
 
 def _samples(table: pd.DataFrame) -> pd.DataFrame:
     """Times by series: 0 where others have a row, NaN where a value is missing after the first."""
@@ -218,30 +228,30 @@ def _samples(table: pd.DataFrame) -> pd.DataFrame:
     return samples[wide.notna().any(axis=1)].rename_axis(index=None, columns=None)
 
 
-def _wanted(wide: pd.DataFrame, keys: tuple[str, ...], attrs: Mapping[str, object]) -> pd.DataFrame | None:
+def _wanted(
+    wide: pd.DataFrame, keys: tuple[str, ...], attrs: Mapping[str, object], aliases: Aliases
+) -> pd.DataFrame | None:
     """GPUs held and those of pods that waited, where the usage is what a store has of held ones."""
-    if "store" not in attrs or attrs.get("measure") != "held" or not tells_pending(str(attrs["store"])):
+    if not _tells(attrs, "pending"):
         return None
-    found = pulled_usage(str(attrs["store"]), "pending", "/".join(keys), tz=wide.index.tz)
-    pending = found.pivot(index="ds", columns="unique_id", values="y")
+    pending = _pulled(wide, keys, attrs, "pending", aliases)
     every = [*wide.columns, *pending.columns.difference(wide.columns)]
-    pending = pending.reindex(wide.index, columns=every, fill_value=0.0)
+    pending = pending.reindex(columns=every, fill_value=0.0)
     return wide.reindex(columns=every).fillna(dict.fromkeys(every[wide.shape[1] :], 0.0)).add(pending)
 
 
-def _with_installed(settings: Settings, attrs: Mapping[str, object], types: Set[str]) -> Settings:
-    """The settings with GPUs installed as they were pulled, where none are given: by type, if that of each is known."""
-    pulled, by_type = attrs.get("installed"), attrs.get("installed_by_type")
-    if settings.installed is not None or not isinstance(pulled, Mapping) or not pulled:
-        return settings
-    installed: Installed = _steps(pulled)
-    if isinstance(by_type, Mapping) and types and settings.pool == "gpu_type" and types <= set(by_type):
-        installed = {name: _steps(gpus) for name, gpus in by_type.items()}
-    return replace(settings, installed=installed, installed_from="pulled")
+def _tells(attrs: Mapping[str, object], measure: str) -> bool:
+    """Whether the usage is what a store has of held GPUs, which also has others."""
+    return "store" in attrs and attrs.get("measure") == "held" and tells(str(attrs["store"]), measure)
 
 
-def _steps(pulled: Mapping[str, float]) -> pd.Series:
-    return pd.Series(np.array(list(pulled.values()), dtype=float), index=pd.to_datetime(list(pulled), utc=True))
+def _pulled(
+    wide: pd.DataFrame, keys: tuple[str, ...], attrs: Mapping[str, object], measure: str, aliases: Aliases
+) -> pd.DataFrame:
+    """Another measure of the same store at the times of `wide`."""
+    found = pulled_usage(str(attrs["store"]), measure, "/".join(keys), tz=wide.index.tz)
+    series = rename_series(found.pivot(index="ds", columns="unique_id", values="y"), keys, aliases, attrs)
+    return series.reindex(wide.index, fill_value=0.0)
 
 
 def _words(step: pd.Timedelta) -> str:

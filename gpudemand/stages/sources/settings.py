@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pandas as pd
 
@@ -18,8 +19,11 @@ from gpudemand.stages.sources.by_pool import (
     check_prices,
     longest,
     of_pool,
+    pulled_installed,
     total_installed,
 )
+from gpudemand.stages.sources.clusters import EACH
+from gpudemand.stages.sources.type_aliases import Aliases, check_aliases
 from gpudemand.units import parse_duration
 from gpudemand.usage.bins import parse_freq
 
@@ -66,6 +70,7 @@ class Settings:
     clusters: tuple[str, ...] | None = None
     holidays: str | None = None
     events: pd.DataFrame | None = field(default=None, compare=False)
+    type_aliases: Aliases = None
 
     def __post_init__(self) -> None:
         if self.by == "account":  # as Slurm calls it
@@ -82,6 +87,7 @@ class Settings:
         check_number("wait_share", self.wait_share, 0, 0.9999, open_low=True)
         _check_zone(self.tz)
         check_prices(self.prices)
+        check_aliases(self.type_aliases)
         if self.events is not None:
             Calendar.of(self.events)
         if self.holidays is not None:
@@ -101,6 +107,21 @@ class Settings:
     def longest_lead_time(self) -> str:
         """Lead time of all types together: an order may be of the one that takes longest."""
         return longest(self.lead_time)
+
+    def with_pulled(self, attrs: Mapping[Any, object], names: Callable[[str], list[str]]) -> Settings:
+        """These, with the GPUs of the nodes as they were pulled, where none are given and the data tell them.
+
+        Parameters
+        ----------
+        attrs : mapping
+            Of the data; see `pulled_installed`.
+        names : callable
+            Names in the data of a key such as ``"gpu_type"``.
+        """
+        chosen = None if self.clusters == (EACH,) else self.clusters
+        aliases = self.type_aliases or {}
+        found = None if self.installed is not None else pulled_installed(attrs, names, self.pool, chosen, aliases)
+        return self if found is None else replace(self, installed=found, installed_from="pulled")
 
     def as_one_pool(self) -> Settings:
         """Parameters of all types together, where theirs by name do not apply; prices are then not known."""

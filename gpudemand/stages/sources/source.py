@@ -15,9 +15,11 @@ from gpudemand.jobs.schema import FINISHED
 from gpudemand.jobs.time_parser import parse_timestamp
 from gpudemand.stages.sources.by_pool import reserved_price
 from gpudemand.stages.sources.settings import Settings
+from gpudemand.stages.sources.type_aliases import rename_types
 from gpudemand.usage.bins import bin_edges
 from gpudemand.usage.idle import checked_idle_table
 from gpudemand.usage.series import checked_usage, drop_last_bin, end_of_record
+from gpudemand.usage.slices import mark_fractions
 
 #: A column, or the part that each user belongs to; None is the total.
 Key: TypeAlias = str | Mapping[str, str] | None
@@ -102,6 +104,10 @@ class Source(Protocol):
         """Periods in which nothing was recorded."""
         ...
 
+    def with_fractions_apart(self) -> Source:
+        """The same, but for the GPU types of jobs on fractions of GPUs, as `mark_fractions` names them."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class JobSource:
@@ -131,10 +137,12 @@ class JobSource:
     @classmethod
     def of(cls: type[Self], jobs: pd.DataFrame, settings: Settings) -> Self:
         """The log as it stood at ``settings.until``, or all of it where it stops being complete before that."""
+        jobs = rename_types(jobs, settings.type_aliases)
         until = end = end_of_record(jobs)
         if settings.until is not None:
             until = parse_timestamp(settings.until, settings.tz, "until")
-        return cls(checked_as_of(jobs, until) if until < end else jobs, replace(settings, until=until))
+        source = cls(checked_as_of(jobs, until) if until < end else jobs, replace(settings, until=until))
+        return replace(source, settings=source.settings.with_pulled(jobs.attrs, source.names))
 
     @property
     def attrs(self) -> Mapping[str, object]:
@@ -234,6 +242,11 @@ class JobSource:
     def gaps(self) -> list[tuple[pd.Timestamp, pd.Timestamp]]:
         """None: a log of jobs does not tell them."""
         return []
+
+    def with_fractions_apart(self) -> Source:
+        """Itself, if no job has a fraction."""
+        marked = mark_fractions(self.jobs)
+        return self if marked is self.jobs else replace(self, jobs=marked)
 
 
 def begin_times(jobs: pd.DataFrame) -> pd.Series:
