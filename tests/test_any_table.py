@@ -138,6 +138,7 @@ CALLS = {
     "run_time_ratios": lambda jobs, _: planning.run_time_ratios(jobs, step_time),
     "CostStepTime.knows": lambda jobs, _: cost_step_time().knows(jobs),
     "fits_on_cards": lambda jobs, _: gd.fits_on_cards(jobs, Costs()),
+    "fewer_gpus": lambda jobs, _: gd.fewer_gpus(jobs, {}),
     "true_step_time": lambda jobs, _: datasets.true_step_time(jobs),
     "true_run_time": lambda jobs, _: datasets.true_run_time(jobs, TRUTH),
     "predicted_times": lambda jobs, _: np.hstack(planning.predicted_times(jobs, ["A100", "H100"], Costs())),
@@ -145,7 +146,9 @@ CALLS = {
 NEED_NETWORKS = {
     name
     for name in CALLS
-    if name.startswith(("CostStep", "TrainingRun", "run_time_r", "fits_on", "Measured", "predicted_", "true_"))
+    if name.startswith(
+        ("CostStep", "TrainingRun", "run_time_r", "fits_on", "fewer_g", "Measured", "predicted_", "true_")
+    )
 }
 A_ROW_A_JOB = {"simulate_queue", "RunTimeModel.predict", "RunTimeModel.curves", "TrainingRunTime.predict"} | {
     name for name in CALLS if name.startswith(("CostStep", "MeasuredRunTimes.", "predicted_", "true_"))

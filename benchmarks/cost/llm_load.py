@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +40,14 @@ _BEFORE_FLASH = ("bigscience-workshop/bigscience",)
 _MEGATRON = ("NVIDIA-NeMo/Megatron-Bridge", "NVIDIA/NeMo", "kwai/Megatron-Kwai")
 #: What notes name of options that a `TrainingRun` does not have, or of samples shorter than stated.
 _OTHER_OPTIONS = (
-    *("activation offload", "offload alpha", "optimizer step in backward", "+ 8-bit AdamW"),
+    *("activation offload as", "offload alpha", "optimizer step in backward", "+ 8-bit AdamW"),
     *("LoRA (emb)", "not packed"),
 )
+#: Machines that differ from the devices' usual ones: of Jean Zay, four links of 100 Gbit/s for four or eight GPUs.
+_MACHINES = {
+    ("bigscience-workshop/bigscience", "Volta"): {"node_gpus": 4, "network_gb_s": 12.5},
+    ("bigscience-workshop/bigscience", "Ampere"): {"node_gpus": 8, "network_gb_s": 6.25},
+}
 _NO_SEQUENCE_PARALLELISM = ("bigscience-workshop/bigscience", "NVIDIA/NeMo-Framework-Launcher")
 
 
@@ -127,7 +133,7 @@ def _excluded(row: dict[str, Any]) -> bool:
         "t0_",
         "mt0",
     )
-    if str(row["offload"]).startswith("activation") and row["offload"] != "activation offload fraction 0.00":
+    if "fraction" in str(row["offload"]) and row["offload"][-4:] not in ("0.00", "1.00"):
         return True
     if any(part in str(row["note"]) for part in _OTHER_OPTIONS):
         return True
@@ -152,6 +158,7 @@ def _run(row: dict[str, Any]) -> TrainingRun | None:
 def _described(row: dict[str, Any], seq_len: int) -> TrainingRun:
     name = re.sub(r" \(.*\)", "", str(row["gpu"]))
     hardware = device(_DEVICES.get(name) or re.sub(r"-\d+GB$", "", name))
+    hardware = replace(hardware, **_MACHINES.get((row["source"], hardware.architecture), {}))
     half = "bf16" if "bf16" in hardware.precisions else "fp16"
     precision = {"mxfp8": "fp8", "nvfp4": "fp8"}.get(row["precision"], row["precision"])
     level = {"none": False, "selective": "selective", "full": "full"}.get(row["activation_checkpointing"])
@@ -198,12 +205,15 @@ def _adapter(row: dict[str, Any]) -> LoRA | None:
         return None
     bits = 8 if "int8" in str(row["quantization"]) else 4
     rank = _whole(row["lora_rank"]) or 16
-    return LoRA(rank, "all-linear", bits if row["method"] == "qlora" else 16)
+    quantizer = "gptq" if "gptq" in str(row["quantization"]) else "bitsandbytes"
+    return LoRA(rank, "all-linear", bits if row["method"] == "qlora" else 16, quantizer)
 
 
 def _offload(text: Any) -> str | None:
-    if not isinstance(text, str) or text == "none" or "activation" in text:
+    if not isinstance(text, str) or text == "none" or text.endswith("0.00"):
         return None
+    if text.startswith("activation"):
+        return "activations"
     return "all" if "full" in text or "+" in text else "parameters" if "parameters" in text else "optimizer"
 
 

@@ -21,7 +21,7 @@ def is_configuration(network: str) -> bool:
     >>> is_configuration("llama-3-8b"), is_configuration("hf:config.json"), is_configuration("model.py:build")
     (True, True, False)
     """
-    return network.startswith("hf:") or ":" not in network
+    return network.startswith(("hf:", "timm:")) or ":" not in network
 
 
 def large_job(network: str, seq: int | None, gpus: int, degrees: dict[str, int | None], **options: Any) -> TrainingJob:

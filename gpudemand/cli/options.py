@@ -15,7 +15,9 @@ Count = Annotated[
 ]
 Rank = Annotated[int | None, typer.Option(help="Large models: rank of low-rank adapters.")]
 Bits = Annotated[int, typer.Option(help="Large models: bits of frozen weights with --lora, 16, 8 or 4.")]
-Offload = Annotated[str | None, typer.Option(help="Large models: optimizer, parameters or all in host memory.")]
+Offload = Annotated[
+    str | None, typer.Option(help="Large models: optimizer, parameters, all or activations in host memory.")
+]
 
 Format = Annotated[str, typer.Option(help="Format of the log; see `gpudemand formats`.")]
 Zone = Annotated[str | None, typer.Option(help="Time zone of the log and of the calendar, such as Europe/Berlin.")]

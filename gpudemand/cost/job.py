@@ -72,8 +72,8 @@ class TrainingJob:
         Samples a step on all GPUs together.
     adapter : LoRA, optional
         Of a `Transformer`, low-rank adapters that are trained instead of its weights.
-    offload : {"optimizer", "parameters", "all"}, optional
-        Of a `Transformer`, what waits in the memory of the host.
+    offload : {"optimizer", "parameters", "all", "activations"}, optional
+        Of a `Transformer`, what waits in the memory of the host; all is parameters and states of the optimizer.
     attention : {"flash", "eager"}, optional
         Of a `Transformer`, fused attention or not; by default fused where the device has bf16.
 
@@ -145,7 +145,8 @@ class TrainingJob:
         Parameters
         ----------
         config : str, path-like, mapping, transformers configuration or Transformer
-            The name of a published model (``"llama-3-8b"``), a ``config.json``, or what it holds.
+            The name of a published model (``"llama-3-8b"``) or, if timm is installed, of one of its vision
+            transformers (``"timm:vit_base_patch16_224"``), a ``config.json``, or what it holds.
         seq_len : int
             Tokens of a sample.
         **options

@@ -15,8 +15,8 @@ from gpudemand.cost.graph.features import OPTIMIZER_STATES
 from gpudemand.cost.graph.op_graph import OpGraph
 from gpudemand.cost.hardware import Device
 from gpudemand.cost.job import TrainingJob
-from gpudemand.cost.large_models.network import group_bandwidth
 from gpudemand.cost.regression.feature_table import CATEGORIES, NUMBERS, features_of_graphs
+from gpudemand.cost.roofline.interconnect import group_bandwidth
 
 _DEVICE_NUMBERS = ("bandwidth_gb_s", "fp32_tflops", "sms", "boost_clock_mhz", "l2_mib", "year")
 

@@ -103,13 +103,27 @@ def smallest_n_gpus(
     >>> int(smallest_n_gpus(job)["n_gpus"]) in range(16, 65)
     True
     """
+    found = smallest_layout(job, probability=probability, predictor=predictor)
+    if found is None:
+        raise InputError(f"{_run_of(job).model.name} does not fit onto {_COUNTS[-1]:,} of {job.hardware.name}.")
+    return found
+
+
+def smallest_layout(
+    job: TrainingJob,
+    *,
+    probability: float = 0.9,
+    predictor: LargeModelPredictor | None = None,
+    below: int = _COUNTS[-1] + 1,
+) -> pd.Series | None:
+    """As `smallest_n_gpus`, on fewer GPUs than `below`; None if the job does not fit on them."""
     predictor = predictor or LargeModelPredictor.load()
-    for count in _COUNTS:
+    for count in (count for count in _COUNTS if count < below):
         open_batch = replace(job, parallel=None, n_gpus=count, global_batch=None)
         table = suggest_layouts(open_batch, count, probability=probability, predictor=predictor)
         if len(table):
             return pd.concat([table.iloc[0], pd.Series({"n_gpus": count})])
-    raise InputError(f"{_run_of(job).model.name} does not fit onto {_COUNTS[-1]:,} of {job.hardware.name}.")
+    return None
 
 
 def training_totals(

@@ -10,8 +10,8 @@ import pandas as pd
 from gpudemand._typing import FloatArray
 from gpudemand.cost.graph.features import OPTIMIZER_STATES
 from gpudemand.cost.job import TrainingJob
-from gpudemand.cost.large_models.network import ring_seconds
 from gpudemand.cost.model_inputs import rows_by_kind
+from gpudemand.cost.roofline.interconnect import ring_seconds
 from gpudemand.units import GIB
 
 PredictPart = Callable[[str, str, list[TrainingJob], Sequence[float]], FloatArray]

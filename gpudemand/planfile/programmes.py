@@ -62,7 +62,7 @@ def _parallel(value: Value) -> Parallel:
 
 
 def _lora(value: Value) -> LoRA:
-    given = value.table({"rank": whole, "targets": _targets, "bits": whole})
+    given = value.table({"rank": whole, "targets": _targets, "bits": whole, "quantizer": Value.text})
     with value.place():
         return LoRA(**given)
 

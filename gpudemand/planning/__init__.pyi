@@ -15,6 +15,7 @@ from .runtime.run_time import RunTimeModel
 from .runtime.survival import SurvivalCurves
 from .runtime.training import CostStepTime, TrainingRunTime
 from .scenarios.changes import Growth, MoreUsers, RemoveGroup, Reweight, StepEvent
+from .scenarios.fewer_gpus import fewer_gpus
 from .scenarios.hardware import LargerBatch, MoveTo, Precision
 from .scenarios.measured import MeasuredRunTimes
 from .scenarios.programme import Programme
@@ -47,6 +48,7 @@ __all__ = [
     "demand_cross_validation",
     "effective_capacity",
     "expected_queueing",
+    "fewer_gpus",
     "fits_on_cards",
     "forecast_submissions",
     "place_jobs",

@@ -175,10 +175,14 @@ class Target:
 
 
 def _scores(errors: FloatArray, sources: IntArray) -> ConformityScores:
-    """Scaled errors in which each source weighs the same, however many rows it has."""
-    order = np.argsort(errors, kind="stable")
-    weights = 1.0 / np.bincount(sources)[sources]
-    return ConformityScores(errors[order], weights[order] / weights.sum())
+    """Scaled errors in which each source weighs the same, wider as their spread is known from few sources only."""
+    order, counts = np.argsort(errors, kind="stable"), np.bincount(sources)
+    weights = 1.0 / counts[sources]
+    # The next source is as one more draw whose variance the others tell: Student's t with a degree less than these.
+    wider = np.sqrt((len(counts) - 1.0) / max(len(counts) - 3.0, 1.0))
+    weights = weights[order] / weights.sum()
+    centre = errors[order][np.searchsorted(np.cumsum(weights), 0.5)]
+    return ConformityScores(centre + wider * (errors[order] - centre), weights)
 
 
 def _scales(error: FloatArray, spread: FloatArray, kinds: Any, sources: IntArray) -> dict[str, float]:

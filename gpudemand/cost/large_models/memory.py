@@ -10,7 +10,6 @@ import pandas as pd
 
 from gpudemand._typing import FloatArray
 from gpudemand.cost.large_models.architecture import Transformer
-from gpudemand.cost.large_models.parallel import LoRA
 from gpudemand.cost.large_models.run import OPTIMIZERS, TrainingRun
 from gpudemand.units import GIB
 
@@ -21,6 +20,8 @@ _BUCKET = 5e8
 #: Bytes of an element of the scores of unfused attention while a layer is recomputed, beyond those saved; stacks with
 #: fused softmax need none.
 _SCORES = 6.0
+#: Layers whose activations are on the GPU while the others wait in the memory of the host: one in use, one on its way.
+_OFFLOADED_LAYERS = 2
 #: Parts of a step's memory in the order in which they print.
 PARTS = (
     *("parameters", "gradients", "optimizer states", "activations", "logits"),
@@ -176,14 +177,11 @@ def _stage_parameters(run: TrainingRun, stage: int) -> tuple[float, float]:
     share = stage_layers(run) / model.layers
     shared = share * sum(count * model.shared_parameters(sparse=sparse) for sparse, count in model.layer_kinds)
     experts = share * sum(count * model.expert_parameters(sparse=sparse) for sparse, count in model.layer_kinds)
-    ends = model.embedding_parameters * (stage == 0) + _head(model, layout.pipeline) * (stage == layout.pipeline - 1)
+    # In another stage than the embedding a tied head is a copy.
+    head = model.head_parameters + (model.vocab * model.hidden if model.tied and layout.pipeline > 1 else 0)
+    ends = model.embedding_parameters * (stage == 0) + head * (stage == layout.pipeline - 1)
     split = layout.expert if layout.expert > 1 else layout.tensor
     return (shared + ends) / layout.tensor, experts / split
-
-
-def _head(model: Transformer, pipeline: int) -> int:
-    """Parameters after the last layer; in another stage than the embedding a tied head is a copy."""
-    return model.head_parameters + (model.vocab * model.hidden if model.tied and pipeline > 1 else 0)
 
 
 def _trained(run: TrainingRun, stage: int) -> tuple[float, float]:
@@ -193,13 +191,16 @@ def _trained(run: TrainingRun, stage: int) -> tuple[float, float]:
 
 
 def _adapter_bytes(run: TrainingRun, trained: tuple[float, float]) -> float:
-    """Adapters themselves, and what quantisation leaves in half precision: embedding and head."""
+    """Adapters themselves, and what quantisation leaves alone: embedding and head.
+
+    PEFT casts these to single precision before it trains on quantised weights; FSDP takes them as they are.
+    """
     if run.adapter is None:
         return 0.0
-    ends = run.model.embedding_parameters + run.model.head_parameters
-    unquantised = ends * (_HALF - run.adapter.bits / 8.0) if run.is_mixed and run.adapter.bits < 16 else 0.0
     by = _shard_size(run) if run.layout.shards_parameters else 1
-    return (_SINGLE * trained[0] + unquantised / run.layout.tensor / run.layout.pipeline) / by
+    ends, kept = run.model.embedding_parameters + run.model.head_parameters, _SINGLE if by == 1 else _HALF
+    beyond = kept - run.adapter.bits / 8.0 if run.is_mixed and run.adapter.bits < 16 else 0.0
+    return (_SINGLE * trained[0] + beyond * ends / run.layout.tensor / run.layout.pipeline) / by
 
 
 def _frees_gradients(run: TrainingRun) -> bool:
@@ -211,15 +212,13 @@ def saved_bytes(run: TrainingRun, *, sparse: bool, level: bool | str) -> tuple[f
     model, heads = run.model, run.model.heads
     inner = model.query_width + 2 * model.kv_width + model.value_width
     scores = 5.0 * heads * run.seq_len if run.attention == "eager" else _SINGLE * heads
-    outer = 4.0 * model.hidden
-    frozen_inputs = run.adapter is not None
     if level == "full":
         return 0.0, _HALF * model.hidden
     wide = sum(width * times for width, times in _widths(model, sparse=sparse))
     factor = (3.0 if model.gated else 2.0) if level is False else (2.0 if model.gated else 1.0)
-    outer = outer if level is False else outer / 2.0
+    outer = (4.0 if level is False else 2.0) * model.hidden
     scores = scores if level is False else _SINGLE * heads
-    adapters = adapter_inputs(run.adapter, model, sparse=sparse) if frozen_inputs and run.adapter else 0.0
+    adapters = run.adapter.input_bytes(model, sparse=sparse) if run.adapter is not None else 0.0
     routed = 2.0 * model.hidden * model.active_experts if sparse else 0.0
     return _HALF * (inner + factor * wide + routed) + scores + adapters, _HALF * outer
 
@@ -229,22 +228,20 @@ def _widths(model: Transformer, *, sparse: bool) -> list[tuple[int, int]]:
     return [(model.expert_ffn, model.active_experts), (model.shared_ffn, 1)] if sparse else [(model.ffn, 1)]
 
 
-def adapter_inputs(adapter: LoRA, model: Transformer, *, sparse: bool) -> float:
-    """Bytes of the inputs that each adapter saves after its dropout."""
-    covered = [matrix for matrix in model.matrices(sparse=sparse) if adapter.covers(matrix)]
-    return _HALF * sum(matrix.inputs for matrix in covered)
-
-
 def _activations(run: TrainingRun, layers: float, level: bool | str) -> float:
     """Bytes that layers save, of a mean layer."""
     layout, model = run.layout, run.model
-    tokens = (run.micro_batch or 1) * run.seq_len / layout.context
     total = 0.0
     for sparse, count in model.layer_kinds:
         divided, rest = saved_bytes(run, sparse=sparse, level=level)
         by = layout.tensor if layout.sequence else 1
         total += layers * count / model.layers * (divided / layout.tensor + rest / by)
-    return total * tokens * (1.0 if run.is_mixed else 2.0)
+    return total * run.tokens_at_once * (1.0 if run.is_mixed else 2.0)
+
+
+def layer_activations(run: TrainingRun) -> float:
+    """Bytes that the layers of a stage save of one micro-batch."""
+    return _activations(run, stage_layers(run), run.checkpointing or False)
 
 
 def _recomputed(run: TrainingRun) -> float:
@@ -252,13 +249,15 @@ def _recomputed(run: TrainingRun) -> float:
     if run.checkpointing != "full":
         return 0.0
     scores = _SCORES * run.model.heads * run.seq_len if run.attention == "eager" and not run.is_tuned else 0.0
-    tokens = (run.micro_batch or 1) * run.seq_len / run.layout.context
-    return _activations(run, 1.0, False) + scores * tokens / run.layout.tensor * (1.0 if run.is_mixed else 2.0)
+    scores *= run.tokens_at_once / run.layout.tensor
+    return _activations(run, 1.0, False) + scores * (1.0 if run.is_mixed else 2.0)
 
 
 def _layers_in_flight(run: TrainingRun, stage: int) -> float:
     """Layers whose activations a stage holds at once, in the one-forward-one-backward schedule."""
     layout, layers = run.layout, stage_layers(run)
+    if run.offload == "activations":
+        return min(layers, _OFFLOADED_LAYERS)
     if layout.pipeline == 1:
         return layers
     times = run.accumulate or 1
@@ -274,8 +273,7 @@ def _logits(run: TrainingRun, stage: int) -> float:
     """Elements of the logits, on the last stage."""
     if stage != run.layout.pipeline - 1:
         return 0.0
-    tokens = (run.micro_batch or 1) * run.seq_len / run.layout.context
-    return tokens * run.model.vocab / run.layout.tensor
+    return run.tokens_at_once * run.model.vocab / run.layout.tensor
 
 
 def _gathered(run: TrainingRun) -> float:

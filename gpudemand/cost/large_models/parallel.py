@@ -129,6 +129,8 @@ class LoRA:
         ``mlp``.
     bits : {16, 8, 4}, default=16
         Of a frozen weight; 4 and 8 are quantised (QLoRA).
+    quantizer : {"bitsandbytes", "gptq"}, default="bitsandbytes"
+        What made the quantised weights: those of GPTQ take longer to use.
 
     Examples
     --------
@@ -143,6 +145,7 @@ class LoRA:
     rank: int = 16
     targets: str | Collection[str] = "all-linear"
     bits: int = 16
+    quantizer: str = "bitsandbytes"
 
     def __post_init__(self) -> None:
         check_number("rank", self.rank, 1, integer=True)
@@ -150,6 +153,11 @@ class LoRA:
             check_choice("targets", self.targets, [*_GROUPS, *(_GROUPS["attention"] or ()), *(_GROUPS["mlp"] or ())])
         if self.bits not in (16, 8, 4):
             raise InputError(f"bits of frozen weights are 16, 8 or 4; got {self.bits!r}.")
+        check_choice("quantizer", self.quantizer, ("bitsandbytes", "gptq"))
+
+    def __repr__(self) -> str:
+        quantizer = f", quantizer={self.quantizer!r}" if self.quantizer != "bitsandbytes" else ""
+        return f"LoRA(rank={self.rank}, targets={self.targets!r}, bits={self.bits}{quantizer})"
 
     def covers(self, matrix: Matrix) -> bool:
         """Whether a matrix has an adapter; routers and routed experts have none."""
@@ -162,6 +170,10 @@ class LoRA:
         """Trained parameters of one layer."""
         found = [matrix for matrix in model.matrices(sparse=sparse) if self.covers(matrix)]
         return sum(self.rank * (matrix.inputs + matrix.outputs) for matrix in found)
+
+    def input_bytes(self, model: Transformer, *, sparse: bool) -> float:
+        """Bytes of the inputs of the adapters of a layer for one token, in half precision."""
+        return 2.0 * sum(matrix.inputs for matrix in model.matrices(sparse=sparse) if self.covers(matrix))
 
     def n_parameters(self, model: Transformer) -> int:
         """Trained parameters.

@@ -27,7 +27,7 @@ OPTIMIZERS = {
 }
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 CHECKPOINTING = (False, "selective", "full")
-OFFLOAD = (None, "optimizer", "parameters", "all")
+OFFLOAD = (None, "optimizer", "parameters", "all", "activations")
 #: Samples a replica takes at once that are tried where the number is not known.
 _MICRO_BATCHES = (1, 2, 4, 8, 16, 32)
 
@@ -55,8 +55,8 @@ class TrainingRun:
         ``adafactor``, weights are kept in half precision only.
     checkpointing : {False, "selective", "full"}, optional
     adapter : LoRA, optional
-    offload : {"optimizer", "parameters", "all"}, optional
-        What waits in the memory of the host.
+    offload : {"optimizer", "parameters", "all", "activations"}, optional
+        What waits in the memory of the host; all is parameters and states of the optimizer.
     attention : {"flash", "eager"}, default="flash"
     compiled : bool, default=False
     """
@@ -89,7 +89,8 @@ class TrainingRun:
         check_choice("attention", self.attention, ("flash", "eager"))
         object.__setattr__(self, "checkpointing", checked_checkpointing(self.checkpointing))
         if self.offload not in OFFLOAD:
-            raise InputError(f"offload={self.offload!r} is not known; it is 'optimizer', 'parameters' or 'all'.")
+            names = "'optimizer', 'parameters', 'all' or 'activations'"
+            raise InputError(f"offload={self.offload!r} is not known; it is {names}.")
         self._check_layout()
 
     def _check_layout(self) -> None:
@@ -168,6 +169,11 @@ class TrainingRun:
     def tokens(self) -> int:
         """Tokens a step, on all GPUs together."""
         return self.samples * self.seq_len
+
+    @property
+    def tokens_at_once(self) -> float:
+        """Tokens of a micro-batch on one GPU, before tensor parallelism."""
+        return (self.micro_batch or 1) * self.seq_len / self.layout.context
 
     def with_batch(self, micro_batch: int) -> TrainingRun:
         """The run with other samples at once and, where they divide, the same samples a step."""

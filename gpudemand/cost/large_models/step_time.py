@@ -9,9 +9,10 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._typing import FloatArray
-from gpudemand.cost.large_models.memory import adapter_inputs, parameter_bytes, saved_bytes
-from gpudemand.cost.large_models.network import ring_seconds
+from gpudemand.cost.large_models.compute import compute_terms, matrix_peak
+from gpudemand.cost.large_models.memory import layer_activations, parameter_bytes
 from gpudemand.cost.large_models.run import TrainingRun
+from gpudemand.cost.roofline.interconnect import ring_seconds
 
 #: Coefficient -> prior mean (a multiple of the datasheet's bound), and standard deviation of its logarithm.
 TIME_PRIORS = {
@@ -39,15 +40,8 @@ TIME_PRIORS = {
 _HALF = 2.0
 #: Peak of a matrix unit to which `peak exponent` is relative: of the A100.
 _REFERENCE = 312e12
-#: Seconds from one kernel to the next of an eager framework, and kernels of a layer forward.
-_LAUNCH_S, _KERNELS, _ADAPTER_KERNELS = 1e-5, 18.0, 5.0
 #: Bytes a second of an optimizer in the memory of a host, a GPU: eight GPUs share some 200 GB/s.
 _HOST = 25e9
-#: Share of a forward pass that PyTorch's selective checkpointing recomputes, which keeps every second product;
-#: Megatron's recomputes attention and element-wise work only.
-_SELECTIVE = 0.5
-#: Bytes of a quantised weight that are read, and of its copy in half precision that is written and read.
-_DEQUANTISED = 4.5
 
 
 def time_terms(run: TrainingRun) -> dict[str, float]:
@@ -63,10 +57,10 @@ def time_terms(run: TrainingRun) -> dict[str, float]:
     dict of str to float
         See `step_seconds`.
     """
-    terms = _compute(run) | _communication(run) | _once(run)
+    terms = compute_terms(run) | _communication(run) | _once(run)
     layout = run.layout
     bubble = (layout.pipeline - 1) / (layout.virtual_pipeline * (run.accumulate or 1))
-    peak = _peak(run, quantised=run.precision == "fp8")
+    peak = matrix_peak(run, quantised=run.precision == "fp8")
     return terms | {
         "micro_batches": float(run.accumulate or 1),
         "bubble": bubble,
@@ -82,12 +76,13 @@ def step_seconds(terms: pd.DataFrame, coefficients: Mapping[str, float]) -> Floa
     """Seconds of a step, by coefficients of the terms of `time_terms`.
 
     Kernels of a micro-batch follow one another, no faster than they are launched; gathering and reducing over data
-    parallelism overlap with them as far as they last; the pipeline fills and drains once a step.
+    parallelism, and swapping activations with the host, overlap with them as far as they last; the pipeline fills and
+    drains once a step.
     """
     column = {name: terms[name].to_numpy(dtype=float) for name in terms.columns}
     c, fused = coefficients, terms["fused"].to_numpy(dtype=float) > 0
     slower = np.exp(c["peak exponent"] * column["peak"]) * np.where(column["fp8"] > 0, c["fp8 products"], c["products"])
-    work = slower * (column["products"] + c["expert products"] * column["experts"])
+    work = slower * (column["products"] + column["waves"] + c["expert products"] * column["experts"])
     work = work + c["products"] * column["head"] + c["attention"] * column["attention"]
     work = work + np.where(fused, c["elementwise, fused"], c["elementwise"]) * column["elementwise"]
     work = work + c["adapters"] * column["adapters"]
@@ -95,7 +90,8 @@ def step_seconds(terms: pd.DataFrame, coefficients: Mapping[str, float]) -> Floa
     work = np.hypot(work, c["launch"] * column["launch"])
     for name in ("tensor", "context", "expert", "pipeline"):
         work = work + c[name] * column[name]
-    work = work + _exposed(c["data"] * column["gather"], work) + c["host"] * column["host"]
+    exposed = _exposed(c["data"] * column["gather"], work) + _exposed(c["host"] * column["swap"], work)
+    work = work + exposed + c["host"] * column["host"]
     every = column["micro_batches"] * work * (1.0 + c["bubble"] * column["bubble"])
     last = _exposed(c["data"] * column["reduce"], 0.6 * work) + c["update"] * column["update"]
     return np.asarray((every + last + c["host"] * column["host_update"]) * (1.0 + c["scale"] * column["doublings"]))
@@ -106,93 +102,10 @@ def _exposed(communication: FloatArray, compute: FloatArray) -> FloatArray:
     return communication**2 / np.maximum(communication + compute, 1e-12)
 
 
-def _peak(run: TrainingRun, *, quantised: bool = False) -> float:
-    """Operations a second of matrix units: 8-bit ones of the linear layers, if the run has them."""
-    if quantised:
-        return run.device.peak("fp8")
-    precision = "bf16" if run.precision == "fp8" else run.precision
-    # Cards before Ampere train in fp16 where newer ones use bf16.
-    return run.device.peak(precision if precision in run.device.precisions else "fp16")
-
-
-def _passes(run: TrainingRun) -> tuple[float, float]:
-    """Forward passes that a step's products and its attention are worth; a frozen weight has no gradient."""
-    recomputed = {"full": 1.0, "selective": 0.0 if run.is_tuned else _SELECTIVE}.get(str(run.checkpointing), 0.0)
-    eager = 1.0 if run.checkpointing == "selective" and run.attention == "eager" else 0.0
-    backward = 2.0 if run.adapter is None else 1.0 + 2.0 * run.trained_share
-    # Fused attention recomputes its scores in the backward pass.
-    return 1.0 + backward + recomputed, 3.5 + recomputed + eager
-
-
-def _compute(run: TrainingRun) -> dict[str, float]:
-    model, layout = run.model, run.layout
-    tokens = (run.micro_batch or 1) * run.seq_len / layout.context / layout.tensor / layout.pipeline
-    products, attention = _passes(run)
-    sizes = [(count, matrix) for sparse, count in model.layer_kinds for matrix in model.matrices(sparse=sparse)]
-    dense = sum(2.0 * count * matrix.size for count, matrix in sizes if matrix.copies == 1)
-    routed = sum(2.0 * count * matrix.size * matrix.active for count, matrix in sizes if matrix.copies > 1)
-    peak, half = _peak(run, quantised=run.precision == "fp8"), _peak(run)
-    moved = products * tokens * _layer_bytes(run) / run.device.bandwidth
-    return {
-        "products": products * tokens * dense / peak,
-        "experts": products * tokens * routed / peak,
-        "head": products * tokens * model.head_flops / half,
-        "attention": attention * tokens * model.layers * model.attention_flops(run.seq_len) / half,
-        "elementwise": moved + _weight_traffic(run) / run.device.bandwidth,
-        "dequantise": _dequantised(run) / run.device.bandwidth,
-        "adapters": products * tokens * _adapter_inputs(run) / run.device.bandwidth,
-        "launch": products * _kernels(run) / layout.pipeline * _LAUNCH_S,
-    }
-
-
-def _adapter_inputs(run: TrainingRun) -> float:
-    """Bytes of the inputs of all adapters for one token."""
-    if run.adapter is None:
-        return 0.0
-    kinds = run.model.layer_kinds
-    return sum(count * adapter_inputs(run.adapter, run.model, sparse=sparse) for sparse, count in kinds)
-
-
-def _kernels(run: TrainingRun) -> float:
-    """Kernels of a forward pass of all layers."""
-    total = 0.0
-    for sparse, count in run.model.layer_kinds:
-        matrices = run.model.matrices(sparse=sparse)
-        adapters = sum(run.adapter.covers(matrix) for matrix in matrices) if run.adapter is not None else 0
-        total += count * (_KERNELS + _ADAPTER_KERNELS * adapters)
-    return total
-
-
-def _layer_bytes(run: TrainingRun) -> float:
-    """Bytes that all layers and the loss read and write for one token, forward."""
-    total = 0.0
-    for sparse, count in run.model.layer_kinds:
-        total += 2.0 * count * sum(saved_bytes(run, sparse=sparse, level=False))
-    return total + 4.0 * _HALF * run.model.vocab
-
-
-def _weight_traffic(run: TrainingRun) -> float:
-    """Bytes of weights and their gradients that each micro-batch reads and writes."""
-    model, layout = run.model, run.layout
-    active = model.n_parameters - sum(
-        count * model.expert_parameters(sparse=sparse) * (1.0 - 1.0 / layout.expert)
-        for sparse, count in model.layer_kinds
-    )
-    gradients = 3.0 if run.adapter is None else 0.0
-    return _HALF * (_passes(run)[0] + gradients) * active / layout.tensor / layout.pipeline
-
-
-def _dequantised(run: TrainingRun) -> float:
-    if run.adapter is None or run.adapter.bits == 16:
-        return 0.0
-    layers = run.model.n_parameters - run.model.embedding_parameters - run.model.head_parameters
-    return _passes(run)[0] * _DEQUANTISED * layers / run.layout.tensor / run.layout.pipeline
-
-
 def _communication(run: TrainingRun) -> dict[str, float]:
     """Seconds of a micro-batch within a replica, and of gathering parameters that are sharded."""
     model, layout, device = run.model, run.layout, run.device
-    tokens = (run.micro_batch or 1) * run.seq_len / layout.context
+    tokens = run.tokens_at_once
     layers, t = model.layers / layout.pipeline, layout.tensor
     passes = 2.0 + (run.checkpointing == "full")
     hidden = _HALF * tokens * model.hidden
@@ -210,12 +123,12 @@ def _communication(run: TrainingRun) -> dict[str, float]:
 
 
 def _gathering(run: TrainingRun, passes: float) -> dict[str, float]:
-    """Seconds in which parameters are gathered, from other GPUs or from the host, in each micro-batch."""
+    """Seconds in which parameters are gathered and activations swapped with the host, in each micro-batch."""
     layout, device = run.layout, run.device
     parameters = _local_parameters(run)
     kept = _HALF if run.is_mixed else 4.0
     weight = kept if run.adapter is None else run.adapter.bits / 8.0
-    terms = {"gather": 0.0, "host": 0.0}
+    terms = {"gather": 0.0, "host": 0.0, "swap": 0.0}
     if layout.shards_parameters:
         size = min(layout.data or 1, int(device.node_gpus)) if layout.sharding == "hsdp" else (layout.data or 1)
         gradients = kept * parameters * run.trained_share
@@ -223,6 +136,8 @@ def _gathering(run: TrainingRun, passes: float) -> dict[str, float]:
         terms["gather"] = gathered + ring_seconds(device, gradients, size, layout.tensor, passes=1.0)
     if run.offload in ("parameters", "all"):
         terms["host"] = passes * weight * parameters / (layout.data or 1) / _host_link(run)
+    if run.offload == "activations":
+        terms["swap"] = 2.0 * layer_activations(run) / _host_link(run)
     return terms
 
 

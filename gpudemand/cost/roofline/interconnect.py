@@ -27,7 +27,8 @@ def group_bandwidth(device: Device, size: int, stride: int = 1) -> float:
     >>> round(group_bandwidth(device("H100"), 16) / 1e9), round(group_bandwidth(device("H100"), 16, 8) / 1e9)
     (400, 50)
     """
-    link = device.interconnect_bandwidth / 2.0
+    # A bridge joins pairs, and not every card has one.
+    link = (device.pcie_bandwidth if device.interconnect == "nvlink bridge" else device.interconnect_bandwidth) / 2.0
     link = _LINK if math.isnan(link) or link <= 0 else link
     node = int(device.node_gpus)
     if size * stride <= node:

@@ -1,0 +1,116 @@
+"""Kernels that PyTorch launches for a layer of a gated transformer in mixed precision, and for its adapters.
+
+    python -m benchmarks.cost.llm_kernels
+
+Counts what is dispatched, but views, of a layer as plain stacks write it: norms in single precision, rotary positions,
+scaled dot-product attention, a gated feed-forward layer, and adapters with dropout.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+
+#: Operators that launch nothing.
+_VIEWS = frozenset(
+    (
+        *("view", "_unsafe_view", "_reshape_alias", "reshape", "transpose", "t", "permute", "expand", "as_strided"),
+        *("slice", "select", "split", "split_with_sizes", "unbind", "squeeze", "unsqueeze", "alias", "detach"),
+        *("empty", "empty_like", "empty_strided", "ones_like"),
+    )
+)
+#: Operators of dropout on a CPU beyond its one kernel on a GPU, and products of a layer.
+_DROPOUT, _PRODUCTS = 2, 7
+_HIDDEN, _HEADS, _FFN, _TOKENS = 64, 4, 128, 16
+
+
+class _Kernels(TorchDispatchMode):
+    """Counts operators that launch a kernel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func.__name__.split(".")[0] not in _VIEWS
+        return func(*args, **(kwargs or {}))
+
+
+class _Norm(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(_HIDDEN))
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = x.to(torch.float32)
+        return self.weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype)
+
+
+class _Linear(nn.Module):
+    """A product, beside it an adapter if asked."""
+
+    def __init__(self, inputs: int, outputs: int, *, adapted: bool) -> None:
+        super().__init__()
+        self.base = nn.Linear(inputs, outputs, bias=False).requires_grad_(not adapted)
+        ways = [nn.Dropout(0.05), nn.Linear(inputs, 4, bias=False), nn.Linear(4, outputs, bias=False)]
+        self.adapter = nn.Sequential(*ways) if adapted else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.base(x)
+        return out if self.adapter is None else out + 2.0 * self.adapter(x.to(torch.float32))
+
+
+class _Layer(nn.Module):
+    def __init__(self, *, adapted: bool) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList([_Norm().requires_grad_(not adapted) for _ in range(2)])
+        sizes = [(_HIDDEN, _HIDDEN)] * 4 + [(_HIDDEN, _FFN)] * 2 + [(_FFN, _HIDDEN)]
+        self.products = nn.ModuleList([_Linear(*size, adapted=adapted) for size in sizes])
+
+    def forward(self, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+        query, key, value, out, gate, up, down = self.products
+        normed, shape = self.norms[0](x), (len(x), _TOKENS, _HEADS, -1)
+        q, k, v = (product(normed).view(shape).transpose(1, 2) for product in (query, key, value))
+        turned = [part * cosine + _swapped(part) * sine for part in (q, k)]
+        mixed = functional.scaled_dot_product_attention(*turned, v, is_causal=True)
+        x = x + out(mixed.transpose(1, 2).reshape(x.shape))
+        normed = self.norms[1](x)
+        return x + down(functional.silu(gate(normed)) * up(normed))
+
+
+def _swapped(x: Tensor) -> Tensor:
+    first, second = x.chunk(2, -1)
+    return torch.cat((-second, first), -1)
+
+
+def count_kernels(*, adapted: bool) -> tuple[int, int]:
+    """Kernels of the forward and of the backward pass of a layer.
+
+    Examples
+    --------
+    >>> forward, backward = count_kernels(adapted=False)
+    >>> forward < backward
+    True
+    """
+    layer, half = _Layer(adapted=adapted), torch.bfloat16
+    angles = torch.ones(_TOKENS, _HIDDEN // _HEADS, dtype=half)
+    x = torch.ones(1, _TOKENS, _HIDDEN, dtype=half, requires_grad=True)
+    with torch.autocast("cpu", dtype=half), _Kernels() as forward:
+        out = layer(x, angles, angles)
+    with _Kernels() as backward:
+        out.backward(torch.ones_like(out))
+    return forward.count - _DROPOUT * _PRODUCTS * adapted, backward.count
+
+
+def adapter_kernels() -> tuple[float, float]:
+    """Kernels that an adapter adds to each pass; its frozen product has no gradient of weights."""
+    plain, adapted = count_kernels(adapted=False), count_kernels(adapted=True)
+    return (adapted[0] - plain[0]) / _PRODUCTS, (adapted[1] - plain[1]) / _PRODUCTS + 1.0
+
+
+if __name__ == "__main__":
+    print(f"layer, forward and backward: {count_kernels(adapted=False)}; an adapter: {adapter_kernels()}")

@@ -1,0 +1,151 @@
+"""Seconds of the kernels of one micro-batch at the peaks of the datasheet, on the GPU that all others wait for."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from gpudemand.cost.large_models.memory import saved_bytes
+from gpudemand.cost.large_models.run import TrainingRun
+
+#: Bytes of a number in half precision.
+_HALF = 2.0
+#: Seconds from one kernel to the next of an eager framework.
+_LAUNCH_S = 1e-5
+#: Kernels of a layer, forward and backward: of stacks with fused ones, and as PyTorch dispatches a gated layer in
+#: mixed precision; and those of an adapter (benchmarks/cost/llm_kernels.py counts the latter two).
+_FUSED_KERNELS, _KERNELS, _ADAPTER_KERNELS = (18.0, 36.0), (50.0, 81.0), (8.0, 9.0)
+#: Share of a forward pass that PyTorch's selective checkpointing recomputes, which keeps every second product;
+#: Megatron's recomputes attention and element-wise work only.
+_SELECTIVE = 0.5
+#: Bytes a weight of making its copy in half precision and reading it: in one kernel, and in the element-wise ones of
+#: GPTQ, which shift to 4 bytes, mask in 1, subtract the zeros and multiply by the scales that they look up.
+_DEQUANTISED = {"bitsandbytes": 4.5, "gptq": 23.0}
+#: Elements of the result that a multiprocessor makes at a time, by the tiles of cuBLAS.
+_TILE = 128 * 128
+
+
+def compute_terms(run: TrainingRun) -> dict[str, float]:
+    """Seconds by kind of kernel, of a run without unknown options; see `step_time.step_seconds`."""
+    model, layout = run.model, run.layout
+    tokens = run.tokens_at_once
+    products, attention = _passes(run)
+    layers, head = _slowest_stage(run)
+    each = products * tokens * layers / model.layers
+    sizes = [(count, matrix) for sparse, count in model.layer_kinds for matrix in model.matrices(sparse=sparse)]
+    dense = sum(2.0 * count * matrix.size for count, matrix in sizes if matrix.copies == 1)
+    routed = sum(2.0 * count * matrix.size * matrix.active for count, matrix in sizes if matrix.copies > 1)
+    peak, half = matrix_peak(run, quantised=run.precision == "fp8"), matrix_peak(run)
+    moved = products * tokens / layout.pipeline * _layer_bytes(run) / run.device.bandwidth
+    return {
+        "products": each * dense / layout.tensor / peak,
+        "experts": each * routed / layout.tensor / peak,
+        "head": (1.0 + _backward(run)) * tokens * head * model.head_flops / layout.tensor / half,
+        "waves": _waves(run, tokens, layers) / peak,
+        "attention": attention * tokens * layers / layout.tensor * _attention_flops(run) / half,
+        "elementwise": moved + _weight_traffic(run) / run.device.bandwidth,
+        "dequantise": _dequantised(run) / run.device.bandwidth,
+        "adapters": products * tokens * _adapter_inputs(run) / layout.tensor / layout.pipeline / run.device.bandwidth,
+        "launch": _kernels(run) / layout.pipeline * _LAUNCH_S,
+    }
+
+
+def matrix_peak(run: TrainingRun, *, quantised: bool = False) -> float:
+    """Operations a second of matrix units: 8-bit ones of the linear layers, if the run has them."""
+    if quantised:
+        return run.device.peak("fp8")
+    precision = "bf16" if run.precision == "fp8" else run.precision
+    # Cards before Ampere train in fp16 where newer ones use bf16.
+    return run.device.peak(precision if precision in run.device.precisions else "fp16")
+
+
+def _passes(run: TrainingRun) -> tuple[float, float]:
+    """Forward passes that a step's products and its attention are worth; a frozen weight has no gradient."""
+    recomputed = {"full": 1.0, "selective": 0.0 if run.is_tuned else _SELECTIVE}.get(str(run.checkpointing), 0.0)
+    eager = 1.0 if run.checkpointing == "selective" and run.attention == "eager" else 0.0
+    # Fused attention recomputes its scores in the backward pass.
+    return 1.0 + _backward(run) + recomputed, 3.0 + 0.5 * (run.attention == "flash") + recomputed + eager
+
+
+def _backward(run: TrainingRun) -> float:
+    """Forward passes that the products of a backward pass are worth."""
+    return 2.0 if run.adapter is None else 1.0 + 2.0 * run.trained_share
+
+
+def _slowest_stage(run: TrainingRun) -> tuple[float, float]:
+    """Layers of the stage that all others wait for, and 1 if it has the head: a fuller one, or the last."""
+    model, stages = run.model, run.layout.pipeline
+    products = sum(count * model.matrix_flops(sparse=sparse) for sparse, count in model.layer_kinds) / model.layers
+    head = model.head_flops / (products + model.attention_flops(run.seq_len))
+    full, last = math.ceil(model.layers / stages), model.layers // stages
+    return (full, 0.0) if stages > 1 and full > last + head else (last, 1.0)
+
+
+def _waves(run: TrainingRun, tokens: float, layers: float) -> float:
+    """Operations that half a wave of tiles could do in each product of the layers: what its last wave leaves idle."""
+    model, sms = run.model, 0.0 if math.isnan(run.device.sms) else run.device.sms
+    trained, divided, depth = run.trained_share, (1.0 + 1.0 / run.layout.tensor) / 2.0, 0.0
+    for sparse, count in model.layer_kinds:
+        found = [matrix for matrix in model.matrices(sparse=sparse) if matrix.copies == 1]
+        # Forward and recomputed products sum over inputs, those of the backward pass over outputs and tokens.
+        widths = sum(matrix.inputs + matrix.outputs for matrix in found) / 2.0 * divided
+        depth += count * (widths * (_passes(run)[0] - trained) + tokens * len(found) * trained)
+    return 0.5 * sms * _TILE * 2.0 * depth * layers / model.layers
+
+
+def _attention_flops(run: TrainingRun) -> float:
+    """Operations of attention of a layer for one token: without a fused kernel those of the whole square."""
+    model = run.model
+    if run.attention == "flash":
+        return model.attention_flops(run.seq_len)
+    whole = 2.0 * (model.query_width + model.value_width) * run.seq_len
+    # Matrix units take rows of multiples of eight numbers.
+    return whole * (1.0 if model.head_dim % 8 == 0 else matrix_peak(run) / run.device.peak("fp32"))
+
+
+def _adapter_inputs(run: TrainingRun) -> float:
+    """Bytes of the inputs of all adapters for one token."""
+    if run.adapter is None:
+        return 0.0
+    kinds = run.model.layer_kinds
+    return sum(count * run.adapter.input_bytes(run.model, sparse=sparse) for sparse, count in kinds)
+
+
+def _kernels(run: TrainingRun) -> float:
+    """Kernels of a forward and a backward pass of all layers, and of another forward pass if layers are recomputed."""
+    passes = np.array([1.0 + (run.checkpointing == "full"), 1.0])
+    plain = np.array(_FUSED_KERNELS if run.is_tuned or run.compiled else _KERNELS)
+    total = 0.0
+    for sparse, count in run.model.layer_kinds:
+        matrices = run.model.matrices(sparse=sparse)
+        adapters = sum(run.adapter.covers(matrix) for matrix in matrices) if run.adapter is not None else 0
+        total += count * float(passes @ (plain + adapters * np.array(_ADAPTER_KERNELS)))
+    return total
+
+
+def _layer_bytes(run: TrainingRun) -> float:
+    """Bytes that all layers and the loss read and write for one token, forward."""
+    total = 0.0
+    for sparse, count in run.model.layer_kinds:
+        divided, rest = saved_bytes(run, sparse=sparse, level=False)
+        total += 2.0 * count * (divided / run.layout.tensor + rest / (run.layout.tensor if run.layout.sequence else 1))
+    return total + 4.0 * _HALF * run.model.vocab / run.layout.tensor
+
+
+def _weight_traffic(run: TrainingRun) -> float:
+    """Bytes of weights and their gradients that each micro-batch reads and writes."""
+    model, layout = run.model, run.layout
+    active = model.n_parameters - sum(
+        count * model.expert_parameters(sparse=sparse) * (1.0 - 1.0 / layout.expert)
+        for sparse, count in model.layer_kinds
+    )
+    gradients = 3.0 if run.adapter is None else 0.0
+    return _HALF * (_passes(run)[0] + gradients) * active / layout.tensor / layout.pipeline
+
+
+def _dequantised(run: TrainingRun) -> float:
+    if run.adapter is None or run.adapter.bits == 16:
+        return 0.0
+    layers = run.model.n_parameters - run.model.embedding_parameters - run.model.head_parameters
+    return _passes(run)[0] * _DEQUANTISED[run.adapter.quantizer] * layers / run.layout.tensor / run.layout.pipeline
