@@ -278,9 +278,8 @@ class CostModel:
         if len(seconds) != len(listed):
             raise InputError(f"step_time_s has {len(seconds)} values for {len(listed)} jobs; give one for each.")
         for kind, rows in _inputs.rows_by_kind(listed).items():
-            self._model(kind, "step_time_s").calibrate(
-                _inputs.step_time_inputs([listed[row] for row in rows]), seconds[rows]
-            )
+            inputs = _inputs.step_time_inputs([listed[row] for row in rows])
+            self._model(kind, "step_time_s").calibrate(inputs, seconds[rows])
         return self
 
     def _fitted(self) -> dict[tuple[str, str], Any]:

@@ -9,10 +9,8 @@ from pathlib import Path
 import pandas as pd
 
 from gpudemand._atomic import check_replaceable
-from gpudemand._tables import printable
 from gpudemand._validation import as_pandas, check_number
 from gpudemand.forecast.base.external import as_forecaster
-from gpudemand.jobs.table import check_jobs
 from gpudemand.planning.scenarios.changes import NetworkCosts
 from gpudemand.planning.scenarios.programme import PlannedWork
 from gpudemand.report.build import write_report
@@ -21,9 +19,8 @@ from gpudemand.report.page.sentences import dates, requirement
 from gpudemand.stages.chain import Chain
 from gpudemand.stages.sources.by_pool import Installed, LeadTime, Prices
 from gpudemand.stages.sources.clusters import EACH, cluster_names, select_clusters
-from gpudemand.stages.sources.series_source import SeriesSource, is_usage
+from gpudemand.stages.sources.series_source import source_of
 from gpudemand.stages.sources.settings import Settings
-from gpudemand.stages.sources.source import JobSource, Source
 from gpudemand.stages.usage_tables import MEAN
 
 #: Name of the columns of `Study.forecast`.
@@ -140,7 +137,7 @@ class Study:
         settings = Settings(by, freq, bins, *targets, tz or "UTC", until, prices, "given", *known)
         given = select_clusters(as_pandas(jobs, "jobs"), cluster)
         models = [as_forecaster(model) for model in forecasters]
-        self._chain = Chain(_source(given, settings, tz), programmes, progress, models, step_costs)
+        self._chain = Chain(source_of(given, settings, tz), programmes, progress, models, step_costs)
 
     @property
     def usage(self) -> pd.DataFrame:
@@ -295,15 +292,6 @@ class Study:
     def _repr_html_(self) -> str:
         answer, when = (html.escape(sentence(self._chain.numbers)) for sentence in (requirement, dates))
         return f"<p><b>{answer}</b> {when}</p>{self.plan.to_html(index=False)}"
-
-
-def _source(given: pd.DataFrame, settings: Settings, tz: str | None) -> Source:
-    if is_usage(given):
-        names = printable(given[["unique_id"]])
-        usage = given.assign(unique_id=names["unique_id"])
-        usage.attrs = dict(given.attrs)
-        return SeriesSource.of(usage, settings, tz)
-    return JobSource.of(printable(check_jobs(given, tz=tz, allow_unknown=True)), settings)
 
 
 def _renamed(forecast: pd.DataFrame, model: str) -> pd.DataFrame:

@@ -61,9 +61,9 @@ def usage_by_slice(gpu_types: pd.DataFrame) -> pd.DataFrame:
     -------
     DataFrame
         ``kind`` (``"MIG slice"``; ``"shard"`` and ``"MPS"`` where no card was named, or else ``"fraction"``, as with
-        time-slicing; several joined by ``" + "``, with ``"whole GPU"`` if there
-        are such in the same jobs), ``gpu_type``, ``gpu_share`` (that one slice is; missing of others, which are of any
-        share), and the other columns. No rows where all GPUs are whole.
+        time-slicing; several joined by ``" + "``, with ``"whole GPU"`` if there are such in the same jobs),
+        ``gpu_type``, ``gpu_share`` (that one slice is; missing of others, which are of any share), and the other
+        columns. No rows where all GPUs are whole.
 
     References
     ----------

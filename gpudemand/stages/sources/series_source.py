@@ -8,15 +8,16 @@ from functools import cached_property
 
 import pandas as pd
 
+from gpudemand._tables import printable
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError, as_pandas, check_usage
 from gpudemand.forecast.base.panel import infer_freq, mean_step
 from gpudemand.jobs.schema import COLUMNS
-from gpudemand.jobs.table import as_jobs
+from gpudemand.jobs.table import as_jobs, check_jobs
 from gpudemand.jobs.time_parser import parse_timestamp
 from gpudemand.stages.sources.by_pool import reserved_price
 from gpudemand.stages.sources.settings import BY, Settings
-from gpudemand.stages.sources.source import Key
+from gpudemand.stages.sources.source import JobSource, Key, Source
 from gpudemand.stages.sources.type_aliases import Aliases, of_aliases, rename_series
 from gpudemand.usage.bins import bin_edges, parse_freq
 from gpudemand.usage.idle import idle_table
@@ -257,3 +258,13 @@ def _pulled(
 def _words(step: pd.Timedelta) -> str:
     days = step / pd.Timedelta("1D")
     return f"{days:.3g} days" if days >= 1 else f"{step / _HOUR:.3g} h"
+
+
+def source_of(given: pd.DataFrame, settings: Settings, tz: str | None) -> Source:
+    """Source of the stages from a job table, or from usage without jobs, as it was given."""
+    if is_usage(given):
+        names = printable(given[["unique_id"]])
+        usage = given.assign(unique_id=names["unique_id"])
+        usage.attrs = dict(given.attrs)
+        return SeriesSource.of(usage, settings, tz)
+    return JobSource.of(printable(check_jobs(given, tz=tz, allow_unknown=True)), settings)
