@@ -76,6 +76,7 @@ def report(
         Path | None,
         typer.Option(help="Folder of an earlier report to compare with; by default that of a month ago in --out."),
     ] = None,
+    style: Annotated[Path | None, typer.Option(help="File of CSS whose rules come after those of the page.")] = None,
     metrics: Annotated[
         Path | None, typer.Option(help="Also write the numbers to this .prom file, for the textfile collector.")
     ] = None,
@@ -106,7 +107,8 @@ def report(
     with workers(dask), steps(quiet=quiet) as begin:
         begin("Reading the log" if asked["log"] else "Reading the bundled sample")
         jobs = _read(asked)
-        index = build_report(jobs, asked["out"], previous=asked["previous"], **_study_options(asked, begin))
+        earlier, style = asked["previous"], asked["style"]
+        index = build_report(jobs, asked["out"], previous=earlier, style=style, **_study_options(asked, begin))
     numbers = json.loads((index.parent / "report.json").read_bytes())
     if asked["metrics"] is not None:
         write_metrics(asked["metrics"], numbers, index.resolve().parent.name)

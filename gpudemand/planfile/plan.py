@@ -69,6 +69,8 @@ class ReportPlan:
         Folder of an earlier report to compare with.
     metrics : Path, optional
         File of metrics for Prometheus' textfile collector.
+    style : Path, optional
+        File of CSS for the page.
     by, freq, horizon, until, lead_time, wait, wait_share, service_level, target_utilization
         As for `Study`.
     prices, programmes, type_aliases, holidays, events
@@ -107,6 +109,7 @@ class ReportPlan:
     out: Path = field(default=Path("gpudemand-report"))
     previous: Path | None = None
     metrics: Path | None = None
+    style: Path | None = None
 
     @property
     def gpus(self) -> Installed:
@@ -271,7 +274,7 @@ def _change_rows(value: Value) -> tuple[dict[str, Any], ...]:
 _CHANGE: dict[str, Callable[[Value], Any]] = {"date": Value.time, "gpu_type": Value.text, "gpus": Value.number}
 #: Keys of a plan file, and what reads their values.
 _KEYS: dict[str, Callable[[Value], Any]] = {
-    **dict.fromkeys(("log", "out", "previous", "metrics"), Value.path),
+    **dict.fromkeys(("log", "out", "previous", "metrics", "style"), Value.path),
     **dict.fromkeys(("format", "tz", "origin", "by", "freq", "holidays"), Value.text),
     "clusters": Value.texts,
     "type_aliases": Value.texts_by_name,

@@ -15,13 +15,16 @@ from gpudemand.report.history.earlier import MANIFEST, EarlierReport, earlier_re
 from gpudemand.report.numbers import report_numbers
 from gpudemand.report.page.figures import Drawing, draw_figures
 from gpudemand.report.page.render import render
+from gpudemand.report.page.style import read_style
 from gpudemand.stages.chain import Chain
 from gpudemand.stages.gpu_types import GpuTypePlans
 from gpudemand.stages.risk import backtest_plans, risk_table
 from gpudemand.stages.usage_tables import held_and_wanted
 
 
-def write_report(chain: Chain, out_dir: str | Path, previous: str | Path | None = None) -> Path:
+def write_report(
+    chain: Chain, out_dir: str | Path, previous: str | Path | None = None, style: str | Path | None = None
+) -> Path:
     """Write the stages of a study as a page, with its figures and tables as files; nothing is computed but them.
 
     Parameters
@@ -31,13 +34,15 @@ def write_report(chain: Chain, out_dir: str | Path, previous: str | Path | None 
         Folder of the report.
     previous : str or Path, optional
         Folder of the report to compare with; by default see `gpudemand.report.history.earlier.earlier_report`.
+    style : str or Path, optional
+        File of CSS; see `gpudemand.report.page.style.read_style`.
 
     Returns
     -------
     Path
         Of ``index.html``.
     """
-    out_dir, log_end = Path(out_dir), pd.Timestamp(str(chain.source.settings.until))
+    css, out_dir, log_end = read_style(style), Path(out_dir), pd.Timestamp(str(chain.source.settings.until))
     earlier = (
         earlier_report(out_dir, Path(previous), log_end)
         if previous is not None
@@ -47,7 +52,7 @@ def write_report(chain: Chain, out_dir: str | Path, previous: str | Path | None 
     chain.begin("Drawing figures")
     figures = draw_figures(chain, tables.get("since_forecast"))
     chain.begin("Writing page and tables")
-    page, numbers = render(chain, tables, figures, earlier), report_numbers(chain, tables)
+    page, numbers = render(chain, tables, figures, earlier, css), report_numbers(chain, tables)
     with replace_folder(out_dir, MANIFEST, numbers) as folder:
         keep_history(out_dir, folder, log_end)
         _write(folder, page, tables, figures, chain.numbers)

@@ -42,7 +42,12 @@ class StudyOptions(TypedDict, total=False):
 
 
 def build_report(
-    jobs: pd.DataFrame, out_dir: str | Path, *, previous: str | Path | None = None, **options: Unpack[StudyOptions]
+    jobs: pd.DataFrame,
+    out_dir: str | Path,
+    *,
+    previous: str | Path | None = None,
+    style: str | Path | None = None,
+    **options: Unpack[StudyOptions],
 ) -> Path:
     r"""Write a report on a job log: usage, waits, demand forecast, capacity plan, orders, and their backtests.
 
@@ -58,6 +63,8 @@ def build_report(
     previous : str or Path, optional
         Folder of an earlier report: the page says what has changed since, and how its forecast did. By default, of
         those that `out_dir` holds, the newest whose log ends at least four weeks earlier, or else the oldest.
+    style : str or Path, optional
+        File of CSS whose rules come after those of the page, such as ``:root { --blue: #005a3c; }``.
     **options
         Parameters of `Study`, such as ``installed``, ``lead_time`` and ``wait``.
 
@@ -87,4 +94,4 @@ def build_report(
     PosixPath('report/index.html')
     """
     check_replaceable(out_dir, MANIFEST)
-    return Study(jobs, **options).report(out_dir, previous=previous)
+    return Study(jobs, **options).report(out_dir, previous=previous, style=style)

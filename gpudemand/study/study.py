@@ -269,13 +269,15 @@ class Study:
         """Why stages that were asked for are missing, by stage."""
         return dict(self._chain.skipped)
 
-    def report(self, out_dir: str | Path, *, previous: str | Path | None = None) -> Path:
+    def report(
+        self, out_dir: str | Path, *, previous: str | Path | None = None, style: str | Path | None = None
+    ) -> Path:
         """Write the stages as a page, figures and tables; see `build_report`.
 
         Parameters
         ----------
         out_dir : str or Path
-        previous : str or Path, optional
+        previous, style : str or Path, optional
 
         Returns
         -------
@@ -283,7 +285,7 @@ class Study:
             Of ``index.html``.
         """
         check_replaceable(out_dir, MANIFEST)  # before the minutes of computation
-        return write_report(self._chain, out_dir, previous)
+        return write_report(self._chain, out_dir, previous, style)
 
     def __repr__(self) -> str:
         numbers = self._chain.numbers

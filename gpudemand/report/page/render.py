@@ -79,7 +79,11 @@ _SHOWN: dict[str, tuple[str, ...] | None] = {
 
 
 def render(
-    chain: Chain, tables: dict[str, pd.DataFrame], figures: dict[str, Drawing], earlier: EarlierReport | None = None
+    chain: Chain,
+    tables: dict[str, pd.DataFrame],
+    figures: dict[str, Drawing],
+    earlier: EarlierReport | None = None,
+    style: str = "",
 ) -> str:
     """Render the template; text from the log is escaped.
 
@@ -92,6 +96,8 @@ def render(
         By name.
     earlier : EarlierReport, optional
         The one that this one is compared with.
+    style : str, default=""
+        Rules of CSS after those of the page.
 
     Returns
     -------
@@ -101,7 +107,7 @@ def render(
 
     settings = chain.settings
     return _load_template().render(
-        css=(_HERE / "page.css").read_text(encoding="utf-8"),
+        css=(_HERE / "page.css").read_text(encoding="utf-8") + style,
         n=chain.numbers,
         log=tables["log"].iloc[0],
         sentences=sentences,
