@@ -149,7 +149,7 @@ def uncertain_sentence(table: pd.DataFrame, part: str) -> list[str]:
     if len(table) < 5:
         return []
     named = (f"{truncate(row.part)} ({format_count(row.width_80)})" for row in rows.itertuples())
-    text = f"The most uncertain {_PART_NOUNS[part]}s, by the width of a bin's 80% interval in GPUs: {', '.join(named)}."
+    text = f"The most uncertain {_PART_NOUNS[part]}s, by the width of a bin's 80% interval in GPUs: {'; '.join(named)}."
     return [text]
 
 
