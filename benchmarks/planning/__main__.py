@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from benchmarks.planning import demand, horizon, programmes, queues, speed, synthetic, venus, wait_plans
+from benchmarks.planning import demand, horizon, programmes, queues, ratios, speed, synthetic, venus, wait_plans
 
-TRACKS = ("demand", "runtime", "nextday", "users", "queue", "waits", "horizon", "programmes", "speed")
+TRACKS = ("demand", "runtime", "nextday", "users", "queue", "waits", "horizon", "programmes", "ratios", "speed")
 
 
 def main() -> None:
@@ -60,6 +60,9 @@ def main() -> None:
 
 def _print_plans(selected: set[str], data: Path) -> None:
     """Forecasts a quarter ahead, and plans with programmes."""
+    if "ratios" in selected:
+        table = ratios.new_settings().round(4).to_string()
+        print(f"Run times of settings new to their user, 40 simulated clusters\n{table}\n")
     if "horizon" in selected:
         print(f"Days of demand, and days ahead that a log bears\n{horizon.bears(data).to_string()}\n")
         for half in horizon.HALVES:

@@ -47,6 +47,11 @@ def run_time_ratios(jobs: pd.DataFrame, step_time: StepTime, startup_s: float = 
     InputError
         If a column is missing, or no job of a user completed with a predicted time.
 
+    Notes
+    -----
+    On settings that are new to their user, in 40 simulated clusters, the RMS log error is .406; .412 with the plain
+    ratio of the user, .421 without correction (``make bench-planning ARGS="--data DIR --only ratios"``).
+
     Examples
     --------
     >>> from gpudemand.datasets import make_cluster, true_step_time
