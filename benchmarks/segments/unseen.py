@@ -43,8 +43,7 @@ def _without(known: dict[str, list[Known]], fold: tuple[str, ...]) -> Callable[[
         others = [
             (weight, found[~np.isin(kinds, fold)], kinds[~np.isin(kinds, fold)]) for weight, found, kinds in all_users
         ]
-        columns = fit_discriminants(others, name).to_numpy().T
-        tables[name] = discriminants.Discriminants(columns[0], columns[1], columns[2:].T)
+        tables[name] = discriminants.Discriminants.from_table(fit_discriminants(others, name))
     return lambda block="rhythm": tables[block]
 
 

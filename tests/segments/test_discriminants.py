@@ -11,7 +11,8 @@ import pytest
 import gpudemand as gd
 import gpudemand.segments as gs
 from gpudemand.datasets.registry import bundled_path
-from gpudemand.segments.features.discriminants import CLIP, TABLES, load_discriminants, project
+from gpudemand.segments.features import feature_space
+from gpudemand.segments.features.discriminants import CLIP, TABLES, WITHIN, load_discriminants, project, variance_within
 
 fitting = pytest.importorskip("scripts.fit_discriminants", reason="runs from a checkout")
 
@@ -27,8 +28,9 @@ def table(block):
 
 
 def test_the_table_has_a_row_for_each_feature(block, table):
-    assert tuple(table.index) == fitting.FEATURES[block]
-    assert load_discriminants(block).weights.shape == (len(fitting.FEATURES[block]), fitting.N_DISCRIMINANTS)
+    features = fitting.FEATURES[block]
+    assert tuple(table.index) == (*features, WITHIN)
+    assert load_discriminants(block).weights.shape == (len(features), min(len(features), fitting.N_DISCRIMINANTS))
 
 
 def test_one_seed_gives_nearly_the_same_distances(block, table):
@@ -36,15 +38,16 @@ def test_one_seed_gives_nearly_the_same_distances(block, table):
     assert again.index.equals(table.index)
     assert again.columns.equals(table.columns)
     np.testing.assert_allclose(again["scale"], table["scale"], rtol=0.25 if block == "multiscale_persistence" else 0.05)
-    bundled, one_seed = (frame.iloc[:, 2:] @ frame.iloc[:, 2:].T for frame in (table, again))
+    bundled, one_seed = (frame.iloc[:-1, 2:] @ frame.iloc[:-1, 2:].T for frame in (table, again))
     assert np.corrcoef(bundled.to_numpy().ravel(), one_seed.to_numpy().ravel())[0, 1] > 0.85
 
 
 @pytest.mark.slow
 def test_the_script_reproduces_the_table(block, table):
     again = fitting.fit_discriminants(fitting.known_features(fitting.populations(), block), block)
-    signs = np.sign((again * table).sum())  # the sign of an eigenvector is arbitrary
-    np.testing.assert_allclose(again * signs, table, atol=0.011)
+    signs = np.sign((again * table).iloc[:-1].sum())  # the sign of an eigenvector is arbitrary
+    np.testing.assert_allclose((again * signs).iloc[:-1], table.iloc[:-1], atol=0.011)
+    np.testing.assert_allclose(again.loc[WITHIN], table.loc[WITHIN], atol=0.011)
 
 
 def test_discriminants_of_two_classes_are_those_of_fisher():
@@ -54,6 +57,40 @@ def test_discriminants_of_two_classes_are_those_of_fisher():
     weights = fitting.discriminants(*fitting.scatter(features, classes))
     assert np.abs(weights[0, 0]) > 10 * np.abs(weights[1:, 0]).max()
     assert (features @ weights[:, 0])[classes == 0].var() == pytest.approx(2 / 3, rel=0.1)  # share 2 / (1 + 2) of one
+
+
+def test_the_prior_is_the_variance_between_classes_that_were_left_out():
+    rng = np.random.default_rng(0)
+    classes = np.repeat(["a", "b", "c", "d"], 2000)
+    ends = {"a": [0, 0, 0], "b": [0, 0, 0], "c": [6, 0, 0], "d": [0, 6, 0]}
+    features = rng.normal(size=(8000, 3)) + np.array([ends[kind] for kind in classes])
+    # Half the square distances by pair are 0, 18, 18, 18, 18 and 36: over three dimensions their median is 6.
+    assert fitting.prior_variance([(1.0, features, classes)]) == pytest.approx(6.0, rel=0.1)
+
+
+def test_a_prior_gives_weight_to_directions_in_which_known_classes_do_not_differ():
+    within, between = np.eye(2), np.diag([3.0, 0.0])
+    shares = [(fitting.discriminants(within, between, prior) ** 2).sum(axis=0) for prior in (0.0, 1.0)]
+    np.testing.assert_allclose(shares[0], [0.75, 0.0], atol=0.02)
+    np.testing.assert_allclose(shares[1], [0.8, 0.5], atol=0.02)
+
+
+def test_the_variance_within_is_that_of_users_of_one_class():
+    jobs, truth = gd.make_cluster(150, 180, archetypes=fitting.ALL, random_state=1000)
+    wide = gd.to_wide(gd.usage_series(jobs, by="user", freq="D", partial=False))
+    places = project(gs.UsageRhythm().fit_transform(wide))
+    kinds = truth.set_index("user")["archetype"].loc[wide.index].to_numpy()
+    within = np.mean([places[kinds == kind].var(axis=0).sum() for kind in set(kinds)])
+    assert variance_within() == pytest.approx(within, rel=0.2)
+
+
+@pytest.mark.slow
+def test_the_variance_within_of_features_with_fixed_scales_is_that_of_the_script():
+    bundled = {"hourly": feature_space._WITHIN_HOURLY}
+    bundled |= {name: within for name, (_, within) in feature_space._FIXED_SCALES.items()}
+    derived = fitting.variances_within([1000])
+    for name, within in bundled.items():
+        assert within == pytest.approx(derived[name], rel=0.2)
 
 
 def test_features_are_clipped():

@@ -11,15 +11,11 @@ from sklearn.cluster import KMeans
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand.segments.clustering.mixture import fit_kmeans
 
-#: Least stability and gap of a number of clusters; the second pair where the total variance is large.
-MIN_STABILITY, MIN_GAP = 0.9, 0.25
-WIDE_MIN_STABILITY, WIDE_MIN_GAP = 0.6, 0.15
-#: Total variance above which it is large, relative to the within-archetype variance.
-_WIDE = 3.0
-#: Sample size up to which `MIN_GAP` holds; above, it falls with the square root of the size.
-_GAP_SIZE = 150
+#: Least gap of some number for there to be more than one cluster: of .06 to .15, what kept simulated populations of one
+#: kind in one segment and told others apart most often on the whole.
+MIN_GAP = 0.1
 #: Scores within this share of the best count as equal.
-TOLERANCE = 0.96
+TOLERANCE = 0.95
 _COLUMNS = ("stability", "gap", "log_variance_ratio")
 _SUBSAMPLES, _NULL_REFERENCES, _SUBSAMPLE_SHARE = 12, 6, 0.75
 _MAX_SAMPLE, _MIN_USERS_PER_SEGMENT = 2000, 8
@@ -42,12 +38,10 @@ def select_n_segments(
     - ``stability``: mean Jaccard index of a user's cluster with the most similar cluster of the subsample.
     - ``log_variance_ratio``: log of the total variance over the mean square distance of held-out users to the nearest
       centre, that is -log(1 - explained variance).
-    - ``gap``: log of the same held-out distance in a Gaussian null reference of equal covariance over that in the data;
-      the median with the neighbouring numbers is used.
+    - ``gap``: log variance ratio less that in Gaussian null references of equal covariance.
 
-    Among the numbers with a stability of at least 0.9 and a gap of at least 0.25, the smallest is chosen whose product
-    of stability and log variance ratio is within 4 % of the largest. 0.6 and 0.15 suffice where the total variance
-    exceeds three times `within_variance`. Above 150 users the least gap falls with the square root of their number.
+    There is more than one cluster if the gap, as the median with the neighbouring numbers, reaches 0.1 anywhere. Then
+    the smallest number is chosen whose product of stability and log variance ratio is within 5 % of the largest.
 
     Parameters
     ----------
@@ -81,10 +75,7 @@ def select_n_segments(
     largest = min(max_segments, len(sample) // _MIN_USERS_PER_SEGMENT)
     rows = {number: _score(sample, number, rng, within_variance) for number in range(2, largest + 1)}
     table = pd.DataFrame.from_dict({1: (1.0, 0.0, 0.0), **rows}, orient="index", columns=list(_COLUMNS))
-    wide = 0.0 < _WIDE * within_variance < sample.var(axis=0).sum()
-    stability, gap = (WIDE_MIN_STABILITY, WIDE_MIN_GAP) if wide else (MIN_STABILITY, MIN_GAP)
-    gap *= min(np.sqrt(_GAP_SIZE / len(sample)), 1.0)
-    return Selection(_choose(table, stability, gap), table.rename_axis("n_segments"))
+    return Selection(_choose(table), table.rename_axis("n_segments"))
 
 
 def jaccard_recovery(labels: IntArray, other: IntArray) -> FloatArray:
@@ -107,28 +98,34 @@ def _sample(positions: FloatArray, rng: np.random.Generator) -> FloatArray:
     return positions[np.sort(rng.choice(len(positions), _MAX_SAMPLE, replace=False))]
 
 
-def _choose(table: pd.DataFrame, min_stability: float, min_gap: float) -> int:
+def _choose(table: pd.DataFrame) -> int:
     several = table.loc[2:]
-    gap = several["gap"].rolling(3, center=True).median().fillna(several["gap"])
-    better = (several[["gap", "log_variance_ratio"]] > 0).all(axis=1)
-    admissible = (gap >= min_gap) & better & (several["stability"] >= min_stability)
-    score = (several["stability"] * several["log_variance_ratio"])[admissible]
-    return int(score.index[score >= TOLERANCE * score.max()].min()) if admissible.any() else 1
+    gap = several["gap"].rolling(3, center=True, min_periods=1).median()
+    score = (several["stability"] * several["log_variance_ratio"])[several["log_variance_ratio"] > 0]
+    if score.empty or gap.max() < MIN_GAP:
+        return 1
+    return int(score.index[score >= TOLERANCE * score.max()].min())
 
 
 def _score(
     sample: FloatArray, number: int, rng: np.random.Generator, within_variance: float
 ) -> tuple[float, float, float]:
     labels = fit_kmeans(sample, number, rng, 5).labels_
-    draws = [_subsample(sample, number, rng, within_variance) for _ in range(_SUBSAMPLES)]
-    recovery = np.mean([jaccard_recovery(labels, kmeans.predict(sample)) for kmeans, _ in draws], axis=0)
-    spread = sample.std(axis=0)
-    references = [rng.normal(size=sample.shape) * spread for _ in range(_NULL_REFERENCES)]
-    repeats = range(_SUBSAMPLES // _NULL_REFERENCES)
-    null = np.mean([_subsample(x, number, rng, within_variance)[1] for x in references for _ in repeats])
-    held_out = np.mean([distance for _, distance in draws])
-    total = _log_distance(float((spread**2).sum()), within_variance)
-    return float(recovery[labels].mean()), float(null - held_out), total - float(held_out)
+    fits, ratio = _log_variance_ratio(sample, number, rng, within_variance, _SUBSAMPLES)
+    recovery = np.mean([jaccard_recovery(labels, kmeans.predict(sample)) for kmeans in fits], axis=0)
+    references = [rng.normal(size=sample.shape) * sample.std(axis=0) for _ in range(_NULL_REFERENCES)]
+    repeats = _SUBSAMPLES // _NULL_REFERENCES
+    null = np.mean([_log_variance_ratio(x, number, rng, within_variance, repeats)[1] for x in references])
+    return float(recovery[labels].mean()), float(ratio - null), ratio
+
+
+def _log_variance_ratio(
+    sample: FloatArray, number: int, rng: np.random.Generator, within_variance: float, n_subsamples: int
+) -> tuple[list[KMeans], float]:
+    """Fit k-means to subsamples; return the fits and the log of the total variance over held-out square distances."""
+    draws = [_subsample(sample, number, rng, within_variance) for _ in range(n_subsamples)]
+    total = _log_distance(float(sample.var(axis=0).sum()), within_variance)
+    return [kmeans for kmeans, _ in draws], total - float(np.mean([distance for _, distance in draws]))
 
 
 def _subsample(

@@ -9,21 +9,19 @@ import pandas as pd
 
 from gpudemand._typing import FloatArray
 from gpudemand.segments.features.daily import DAILY_FEATURES
-from gpudemand.segments.features.discriminants import CLIP, project, standardize
+from gpudemand.segments.features.discriminants import CLIP, project, standardize, variance_within
 from gpudemand.segments.features.feature_table import columns_of
 from gpudemand.segments.features.rfm import PRESENCE_FEATURES
 from gpudemand.segments.features.rhythm import HOURLY_FEATURES
 from gpudemand.segments.features.weekly_persistence import WEEKLY_FEATURES
 
 _BLOCK_COMPONENTS, _COMPONENTS = 8, 16
-#: Mean square distance of users of one archetype by daily and by hourly features.
-_WITHIN_DAILY, _WITHIN_HOURLY = 3.0, 1.0
-#: The same of multiscale persistence on its discriminants.
-_WITHIN_MULTISCALE = 4.0
-#: Other blocks with fixed scales, and their mean square distance of users of one archetype.
+#: Mean square distance of users of one archetype by hourly features (``scripts/fit_discriminants.py``).
+_WITHIN_HOURLY = 2.3
+#: Other blocks with fixed scales, and their mean square distance of users of one archetype (the same script).
 _FIXED_SCALES: Mapping[str, tuple[Mapping[str, tuple[float, float]], float]] = {
-    "weekly_persistence": (WEEKLY_FEATURES, 0.1),
-    "presence": (PRESENCE_FEATURES, 0.45),
+    "weekly_persistence": (WEEKLY_FEATURES, 0.14),
+    "presence": (PRESENCE_FEATURES, 0.9),
 }
 
 
@@ -94,7 +92,7 @@ class _Rhythm:
         """Learn whether the table has hourly features beside the daily ones."""
         hourly = features.shape[1] > len(DAILY_FEATURES)
         self.hours_ = [_FixedScale(HOURLY_FEATURES, _WITHIN_HOURLY)] if hourly else []
-        self.within_variance = _WITHIN_DAILY + sum(hours.within_variance for hours in self.hours_)
+        self.within_variance = variance_within() + sum(hours.within_variance for hours in self.hours_)
         return self
 
     def transform(self, features: pd.DataFrame) -> FloatArray:
@@ -106,10 +104,9 @@ class _Rhythm:
 class _Multiscale:
     """Multiscale persistence on its discriminants."""
 
-    within_variance = _WITHIN_MULTISCALE
-
     def fit(self, features: pd.DataFrame) -> _Multiscale:
-        """Return the instance: nothing is learned."""
+        """Look up the variance within archetypes: nothing is learned."""
+        self.within_variance = variance_within("multiscale_persistence")
         return self
 
     def transform(self, features: pd.DataFrame) -> FloatArray:
