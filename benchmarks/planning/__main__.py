@@ -71,7 +71,7 @@ def _print_plans(selected: set[str], data: Path) -> None:
             print(f"all origins\n{horizon.coverage(windows).round(3).to_string()}\n")
     if "programmes" in selected:
         table = programmes.compare_all().round(3).to_string()
-        print(f"The coming month of 6 simulated clusters with a programme that no log shows\n{table}\n")
+        print(f"The coming month of 18 simulated clusters with a programme that no log shows\n{table}\n")
 
 
 if __name__ == "__main__":

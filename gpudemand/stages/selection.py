@@ -7,13 +7,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
+from scipy.stats import t
 from sklearn.base import clone
 
 from gpudemand._validation import InputError
 from gpudemand.forecast import ShortHistoryWarning, cross_validation
 from gpudemand.metrics import evaluate, model_names
 from gpudemand.planning.scenarios.programme import PlannedWork, add_programmes
-from gpudemand.stages.sources.candidates import NAIVE_NAMES, OURS, WEEKS, Candidates, bins_of_week
+from gpudemand.stages.sources.candidates import (
+    NAIVE_NAMES,
+    OURS,
+    OWN_NAMES,
+    RECOMMENDED,
+    WEEKS,
+    Candidates,
+    bins_of_week,
+)
 from gpudemand.stages.usage_tables import MEAN
 
 _METRICS = ("wape", "rmsse", "bias", "coverage")
@@ -105,7 +114,7 @@ class SelectedForecast:
     Parameters
     ----------
     model : str
-        The candidate with the smallest WAPE on the selection windows, both series pooled; see `best_model`.
+        The recommended candidate, unless another was better on the selection windows; see `model_beyond_noise`.
     windows : BacktestWindows
     scores : DataFrame
         A row per series and model: ``series``, ``model``, ``naive``, ``wape_selection`` (selection windows), then
@@ -168,7 +177,7 @@ def select_and_forecast(
     """
     windows = split_windows(usage["ds"].nunique(), horizon, bins_of_week(usage))
     backtest, evaluates = run_backtest(usage, horizon, windows, candidates)
-    model = best_model(backtest[~evaluates])
+    model = model_beyond_noise(backtest[~evaluates])
     naive = str(_wape_by_model(backtest[evaluates])[NAIVE_NAMES].idxmin())
     scores = _score(backtest[~evaluates], backtest[evaluates], usage)
     level = levels_for(service_level)
@@ -229,6 +238,40 @@ def evaluation_rows(backtest: pd.DataFrame, windows: BacktestWindows) -> pd.Seri
 def best_model(backtest: pd.DataFrame) -> str:
     """Name of the model with the smallest WAPE, all series pooled; without rows, the last one, the recommended."""
     return str(_wape_by_model(backtest).idxmin()) if len(backtest) else model_names(backtest)[-1]
+
+
+def model_beyond_noise(backtest: pd.DataFrame) -> str:
+    """Name of the combination, or of the model with the smallest WAPE where it is better beyond noise.
+
+    A few windows tell little: the smallest of several WAPEs is often that of a method that was lucky on them. Another
+    than the combination has to win a paired t test at 5 %, unless it is the user's. Without a combination, the smallest
+    WAPE decides; without rows, the last model.
+
+    Parameters
+    ----------
+    backtest : DataFrame
+        ``unique_id``, ``ds``, ``cutoff``, ``y`` and the models' columns.
+
+    References
+    ----------
+    Harvey, Leybourne and Newbold, "Testing the equality of prediction mean squared errors", International Journal of
+    Forecasting 13 (1997); with windows that do not overlap.
+
+    Examples
+    --------
+    >>> cutoffs = pd.to_datetime(["2026-03-01", "2026-03-08", "2026-03-15"])
+    >>> table = pd.DataFrame({"unique_id": "mean", "ds": cutoffs, "cutoff": cutoffs, "y": 100.0, "ETS": 99.0})
+    >>> model_beyond_noise(table.assign(CombinedForecaster=[98.9, 99.1, 98.6]))
+    'CombinedForecaster'
+    >>> model_beyond_noise(table.assign(CombinedForecaster=[91.0, 92.0, 92.0]))
+    'ETS'
+    """
+    best, recommended = best_model(backtest), model_names(backtest)[-1]
+    if best == recommended or recommended not in RECOMMENDED or best not in OWN_NAMES:
+        return best
+    errors = backtest[[recommended, best]].sub(backtest["y"], axis=0).abs().groupby(backtest["cutoff"]).sum()
+    gain = errors[recommended] - errors[best]
+    return best if gain.mean() > t.ppf(0.95, len(gain) - 1) * gain.sem() else recommended
 
 
 def forecast_with(

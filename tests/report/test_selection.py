@@ -8,7 +8,7 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.stages.requirement import plan_requirement
-from gpudemand.stages.selection import select_and_forecast, split_windows
+from gpudemand.stages.selection import model_beyond_noise, select_and_forecast, split_windows
 from gpudemand.stages.sources.candidates import Candidates
 from gpudemand.stages.sources.settings import Settings
 
@@ -50,6 +50,28 @@ def test_evaluation_windows_do_not_affect_selection(usage, selected):
     assert other.model == selected.model
     pd.testing.assert_series_equal(other.scores["wape_selection"], selected.scores["wape_selection"])
     assert not np.allclose(other.scores["wape"], selected.scores["wape"])
+
+
+def backtest_of(n_windows, **errors):
+    """A bin a window, of a demand of 100."""
+    ds = pd.date_range("2026-01-05", periods=n_windows, freq="28D", tz="UTC")
+    models = {name: 100 + np.resize(values, n_windows) for name, values in errors.items()}
+    return pd.DataFrame({"unique_id": "mean", "ds": ds, "cutoff": ds, "y": 100.0, **models})
+
+
+def test_luck_on_a_few_windows_does_not_displace_the_combination():
+    lucky = {"ETS": [1.0, 9.0, 1.0, 12.0], "CombinedForecaster": [8.0, 7.0, 9.0, 8.0]}
+    assert model_beyond_noise(backtest_of(4, **lucky)) == "CombinedForecaster"
+    assert model_beyond_noise(backtest_of(1, **lucky)) == "CombinedForecaster"
+
+
+def test_what_is_better_on_every_window_displaces_the_combination():
+    better = {"ETS": [1.0, 2.0, 1.5], "CombinedForecaster": [8.0, 7.0, 9.0]}
+    assert model_beyond_noise(backtest_of(3, **better)) == "ETS"
+
+
+def test_without_a_combination_the_smallest_error_decides():
+    assert model_beyond_noise(backtest_of(4, Naive=[1.0, 9.0, 1.0, 12.0], ETS=[8.0, 7.0, 9.0, 8.0])) == "Naive"
 
 
 def test_models_are_compared_on_every_series(selected):

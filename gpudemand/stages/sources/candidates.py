@@ -22,6 +22,9 @@ from gpudemand.forecast.base.panel import infer_freq, week_length
 NAIVE = (Naive, SeasonalNaive, SeasonallyAdjustedNaive)
 CANDIDATES = (*NAIVE, ETS, CombinedForecaster, HorizonForecaster)
 NAIVE_NAMES = [model.__name__ for model in NAIVE]
+OWN_NAMES = [model.__name__ for model in CANDIDATES]
+#: Those that are taken unless another is better beyond noise.
+RECOMMENDED = OWN_NAMES[-2:]
 #: Weeks ahead up to which the combination forecasts, and from which on the forecaster of long horizons.
 WEEKS = 4
 #: Fewest bins before the first window from which combination weights are estimated.
