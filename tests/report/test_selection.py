@@ -8,7 +8,7 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.stages.requirement import plan_requirement
-from gpudemand.stages.selection import model_beyond_noise, select_and_forecast, split_windows
+from gpudemand.stages.selection import forecast_with, model_beyond_noise, select_and_forecast, split_windows
 from gpudemand.stages.sources.candidates import Candidates
 from gpudemand.stages.sources.settings import Settings
 
@@ -50,6 +50,17 @@ def test_evaluation_windows_do_not_affect_selection(usage, selected):
     assert other.model == selected.model
     pd.testing.assert_series_equal(other.scores["wape_selection"], selected.scores["wape_selection"])
     assert not np.allclose(other.scores["wape"], selected.scores["wape"])
+
+
+def test_a_full_cluster_gives_the_mean_no_bounds_beyond_all_that_was_held(usage):
+    held = usage[usage["unique_id"] == "mean"].assign(y=lambda table: 100 + table["y"])
+    dips = np.where(np.isin(np.arange(len(held)), [40, 75, 110]), 90.0, 141.0)
+    full = pd.concat([held, held.assign(unique_id="peak", y=dips)], ignore_index=True)
+    forecast = select_and_forecast(full, 14)
+    alone = forecast_with(forecast.model, held, 14, [95.0])
+    both = forecast.forecast.loc[forecast.forecast["unique_id"] == "mean"]
+    np.testing.assert_allclose(both[f"{forecast.model}-hi-95"], alone[f"{forecast.model}-hi-95"])
+    assert both[f"{forecast.model}-hi-95"].max() < 1.3 * held["y"].max()
 
 
 def backtest_of(n_windows, **errors):
