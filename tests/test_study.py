@@ -93,7 +93,7 @@ def test_serving_is_a_part_of_its_own():
 
 
 def test_an_order_helps_from_the_day_it_arrives():
-    orders = study().orders
+    orders = gd.Study(LOG, horizon=7, installed=25, lead_time="3D", wait="1h").orders
     assert orders["order"].tolist()[0] == 0
     assert (orders["in_service"] - orders["order_on"]).dropna().eq(pd.Timedelta("3D")).all()
     none, now, later = (orders.iloc[row] for row in range(3))
