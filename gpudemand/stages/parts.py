@@ -12,7 +12,7 @@ from gpudemand._typing import STRING
 from gpudemand._validation import InputError
 from gpudemand.metrics import evaluate
 from gpudemand.planning.scenarios.programme import PlannedWork, add_programmes
-from gpudemand.stages.selection import LEVELS, SelectedForecast, best_model, forecast_with, run_backtest
+from gpudemand.stages.selection import LEVELS, SelectedForecast, forecast_with, model_beyond_noise, run_backtest
 from gpudemand.stages.sources.candidates import NAIVE_NAMES, Candidates
 from gpudemand.stages.sources.settings import Settings
 from gpudemand.stages.sources.source import Key, Source
@@ -83,7 +83,7 @@ def forecast_parts(
     by, key = _key(source, segments, settings)
     usage, own = _usage_by_part(source, key, settings), Candidates(events=selected.candidates.events)
     backtest, evaluates = run_backtest(usage, settings.horizon, selected.windows, own)
-    model = best_model(backtest[~evaluates])
+    model = model_beyond_noise(backtest[~evaluates])
     forecast = forecast_with(model, usage, settings.horizon, list(LEVELS), own)
     forecast = scale_to_total(forecast, model, selected.forecast, selected.model)
     evaluated = scale_to_total(backtest[evaluates], model, selected.backtest, selected.model)

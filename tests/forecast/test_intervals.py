@@ -68,6 +68,18 @@ def test_a_series_without_errors_has_no_width():
     np.testing.assert_array_equal(found, 0.0)
 
 
+@pytest.mark.parametrize("churn", [0.0, 0.02])
+def test_rare_errors_of_a_full_cluster_do_not_widen_the_intervals_of_another(churn):
+    rng = np.random.default_rng(0)
+    errors = rng.normal(size=(1, 40, 7))
+    full = churn * rng.normal(size=errors.shape)
+    full[:, [7, 31]] = -20.0
+    past = past_errors(np.concatenate([full, errors]))
+    bounds = prediction_intervals(np.zeros((2, 7)), past, [95], np.full((2, 1), -np.inf))
+    assert (bounds["lo-95"][1] > 1.2 * errors.min()).all()
+    assert (bounds["lo-95"][0] > -20.0).all()
+
+
 def test_origins_before_a_series_begins_have_no_errors():
     late = np.full((2, 40), 5.0)
     late[1, :20] = np.nan

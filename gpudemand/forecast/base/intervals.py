@@ -28,6 +28,10 @@ _OVERLAPPING = 6.0
 #: panels track (.02 to .05 are alike), and the series and the earlier errors that it needs.
 _PARTS, _RATE, _SAMPLE, _MIN_PAST = 4, 0.03, 100, 20
 
+#: A series has heavy tails if more than half of its errors are below this share of their mean: .1 to .4 are alike on the
+#: development half of the panels track and on simulated clusters of which one type is full. (Normal errors: 16 %.)
+_HEAVY_TAIL = 0.25
+
 #: (history of shape (n, t), origins, horizon) -> forecasts of shape (n, n_origins, h)
 PathsFunction = Callable[[FloatArray, IntArray, int], FloatArray]
 
@@ -146,7 +150,9 @@ class PastErrors:
         """Residual quantiles by series and horizon: those of all scaled errors, times the scale of a series and step.
 
         Errors are scaled by the `volatility` of their series at their origin and by `growth`, and pooled over all
-        series by parts of the horizon; those of the last part grow on where the horizon is longer than the history. The
+        series by parts of the horizon; those of the last part grow on where the horizon is longer than the history. Errors
+        of series with heavy tails are clipped to the largest of the others': a full cluster is forecast exactly but for
+        its outages, which would give other series bounds beyond all that was ever seen. The
         share that is looked up follows the frequencies at past origins (adaptive conformal inference). Errors over
         overlapping spans are dependent, so the effective sample size is at most six for each disjoint span of a series,
         and at least two. Quantiles beyond the largest of n errors, which the next one exceeds with probability
@@ -180,7 +186,19 @@ class PastErrors:
     @cached_property
     def _scaled(self) -> FloatArray:
         scale = self.volatility[:, :-1, None] * self.growth
-        return np.divide(self.errors, scale, out=np.full_like(self.errors, np.nan), where=scale > 0)
+        scaled = np.divide(self.errors, scale, out=np.full_like(self.errors, np.nan), where=scale > 0)
+        heavy = self._heavy_tailed
+        largest = np.fmax.reduce(np.abs(scaled[~heavy]), axis=None, initial=0.0)
+        if largest > 0:
+            scaled[heavy] = scaled[heavy].clip(-largest, largest)
+        return scaled
+
+    @property
+    def _heavy_tailed(self) -> BoolArray:
+        """Series with many errors that are small beside their mean, shape (n_series,)."""
+        size, count = np.abs(self.errors) / self.growth, self._known.sum(axis=(1, 2))
+        mean = np.nansum(size, axis=(1, 2)) / np.maximum(count, 1)
+        return np.asarray((size < _HEAVY_TAIL * mean[:, None, None]).sum(axis=(1, 2)) > count / 2)
 
     def _adapted(self, shares: FloatArray) -> FloatArray:
         """Shares at which the quantiles of earlier errors lay above `shares` of the next ones, origin by origin."""
