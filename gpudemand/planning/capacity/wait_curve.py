@@ -12,7 +12,7 @@ from gpudemand._typing import FloatArray
 from gpudemand.planning.capacity.mean_demand import mean_demand
 from gpudemand.planning.capacity.quantiles import QuantileTable
 from gpudemand.planning.capacity.wait_target import WaitTarget
-from gpudemand.planning.queue.futures import WEEK_S, Future, Futures, Weeks
+from gpudemand.planning.queue.futures import WEEK_S, Future, Futures, Weeks, Work
 
 #: Jobs of a future, beyond which it is of fewer weeks than the forecast, but not of fewer than these: on the bundled
 #: sample (3,800 jobs a week) four of 17 move what is required by up to 2 %, as another seed does.
@@ -27,6 +27,7 @@ def draw_futures(
     n: int,
     random_state: int,
     availability: float = 1.0,
+    work: Work | None = None,
 ) -> Futures:
     """Futures at levels at evenly spaced probabilities of a forecast, in random order.
 
@@ -44,6 +45,8 @@ def draw_futures(
     random_state : int
     availability : float, default=1.0
         Share of the GPUs that runs jobs.
+    work : Work, optional
+        Jobs that are known to come, which the forecast counts too.
 
     Returns
     -------
@@ -55,7 +58,7 @@ def draw_futures(
     levels = mean_demand(
         quantiles, np.random.default_rng(random_state).permutation((np.arange(n) + 0.5) / n), jobs, until, step
     )
-    return Futures(past, n_weeks, levels, seeds.spawn(n), availability)
+    return Futures(past, n_weeks, levels, seeds.spawn(n), availability, work)
 
 
 def wait_curve(at: FloatArray, futures: Futures, target: WaitTarget, policy: str) -> pd.DataFrame:
