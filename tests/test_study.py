@@ -176,7 +176,22 @@ def test_reasons_are_sentences():
     with pytest.raises(InputError, match="times with a zone"):
         gd.Study(LOG, installed=pd.Series([1.0], index=pd.DatetimeIndex(["2026-01-01"])))
     with pytest.raises(InputError, match=r"wait must be longer than 0 s"):
-        _ = gd.Study(LOG, horizon=7, wait="0s").wait_plan
+        gd.Study(LOG, horizon=7, wait="0s")
+    with pytest.raises(InputError, match="type_aliases must be a mapping"):
+        gd.Study(LOG, type_aliases=3)
+    for programmes in (TUNING, [1], "tuning", gd.Programme):
+        with pytest.raises(InputError, match="programmes must be a list of Programme or Serving"):
+            gd.Study(LOG, programmes=programmes)
+    with pytest.raises(InputError, match="two programmes are called 'tuning'"):
+        gd.Study(LOG, programmes=[TUNING, TUNING])
+
+
+def test_a_programme_called_like_a_part_is_refused_as_one():
+    named = study().forecast["unique_id"].iloc[-1].removeprefix("total/")
+    programme = gd.Programme(named, 400, END, END + pd.Timedelta("40D"), hours=6, gpus=8)
+    told = gd.Study(LOG, horizon=7, installed=40, programmes=[programme])
+    assert list(told.forecast["unique_id"].unique()) == ["total", "peak"]
+    assert told.skipped["parts"].endswith("is called like a part of the forecast; rename it.")
 
 
 def test_it_prints_its_answer():

@@ -65,7 +65,7 @@ class WaitTarget:
         return np.where(gpus <= self.largest, weight, 0.0)
 
 
-def wait_target(wait: str | pd.Timedelta, share: float, of: str, largest: float | None) -> WaitTarget:
+def wait_target(wait: str | pd.Timedelta, share: float, of: str = "jobs", largest: float | None = None) -> WaitTarget:
     """A target from checked arguments; see `gpudemand.planning.capacity.wait_plan.plan_waits`."""
     wait_s = parse_duration(wait).total_seconds()
     if wait_s <= 0:
