@@ -102,6 +102,29 @@ def test_an_order_helps_from_the_day_it_arrives():
     assert now["idle_share"] > none["idle_share"]
 
 
+def test_an_order_a_month_later_helps_later_and_not_as_none():
+    for options in ({"lead_time": "3D"}, {"lead_time": "30D", "wait": "1h"}):
+        orders = gd.Study(LOG, horizon=7, installed=25, prices=(1.0, 3.0), **options).orders
+        none, now, later = (orders.iloc[row] for row in range(3))
+        assert now["unmet_share"] < later["unmet_share"] < none["unmet_share"]
+        assert now["idle_share"] > later["idle_share"] > none["idle_share"]
+
+
+def test_what_is_ordered_already_is_not_ordered_again():
+    begin = study().forecast["ds"].min()
+    steps = pd.Series([25.0, 400.0], index=[begin - pd.Timedelta("90D"), begin + pd.Timedelta("2D")])
+    delivered = gd.Study(LOG, horizon=7, installed=steps, lead_time="3D")
+    assert delivered.orders["order"].tolist() == [0]
+    numbers = delivered.headline
+    assert (numbers["to_order"], numbers["order_by"], numbers["installed_later"]) == (0, None, 400.0)
+    assert "no more than the 400 that are installed when an order could arrive (25 now)" in repr(delivered)
+    # What is retired before an order is there has to be ordered too, and raises waits and unmet demand without one.
+    retired = gd.Study(LOG, horizon=7, installed=steps.set_axis(steps.index[::-1]), lead_time="3D", wait="1h")
+    kept = gd.Study(LOG, horizon=7, installed=400, lead_time="3D", wait="1h")
+    assert retired.headline["to_order"] == retired.headline["required"] - 25
+    assert retired.orders["mean_wait_h"].iloc[0] > 10 * kept.orders["mean_wait_h"].iloc[0]
+
+
 @pytest.mark.slow
 def test_deliveries_count_from_their_date():
     begin = study().forecast["ds"].min()

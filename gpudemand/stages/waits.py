@@ -11,6 +11,7 @@ import pandas as pd
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError
 from gpudemand.metrics import levels
+from gpudemand.planning.capacity.inputs import broadcast_by_time
 from gpudemand.planning.capacity.quantiles import pick_model
 from gpudemand.planning.capacity.wait_plan import WaitPlan, plan_waits
 from gpudemand.planning.queue.calibration import effective_capacity
@@ -122,6 +123,7 @@ def plan_for_waits(
     _check_tells_waits(jobs)
     mean = selected.forecast[selected.forecast["unique_id"] == MEAN].assign(unique_id="total")
     given = settings.total_installed
+    steps = broadcast_by_time(given, mean["ds"]) if isinstance(given, pd.Series) else np.empty(0)
     until = recorded_until(jobs)
     log = with_expected_ends(jobs)
     # By type or in time it is not known which of the GPUs the waits of the log had.
@@ -135,6 +137,7 @@ def plan_for_waits(
         service_level=settings.service_level,
         availability=availability,
         until=until,
+        capacities=np.unique(steps[steps > 0]).tolist(),
         work=pd.concat([work.jobs() for work in programmes], ignore_index=True) if programmes else None,
     )
     assert isinstance(plan, WaitPlan)  # one number of GPUs, so one pool

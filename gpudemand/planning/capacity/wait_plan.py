@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -50,6 +50,7 @@ def plan_waits(
     random_state: int = 0,
     until: object = None,
     work: pd.DataFrame | None = None,
+    capacities: Sequence[float] = (),
 ) -> WaitPlan | PooledWaitPlan:
     """GPUs required so that a share of the jobs starts within a time.
 
@@ -93,6 +94,8 @@ def plan_waits(
     work : DataFrame, optional
         Jobs to come (``submit``, ``end``, ``gpus``) that are known, as of `Programme.jobs`. The forecast counts their
         GPUs too; the other jobs are drawn to make up what it has beyond them. Of one pool.
+    capacities : sequence of float, default=()
+        Numbers of GPUs that the curve tells the waits of, besides those installed and those around the requirement.
 
     Returns
     -------
@@ -123,9 +126,9 @@ def plan_waits(
     share = check_number("availability", availability, 0, 1, open_low=True)
     if work is not None and isinstance(installed, (Mapping, pd.Series)):
         raise InputError("work= is for one pool; give one number of GPUs installed.")
-    settings = _Settings(
-        wait_target(wait, wait_share, of, largest), service_level, policy, share, n_futures, random_state
-    )
+    target = wait_target(wait, wait_share, of, largest)
+    also = [check_number("capacities", gpus, 0, open_low=True) for gpus in capacities]
+    settings = _Settings(target, service_level, policy, share, n_futures, random_state, also)
     log = check_jobs(jobs)
     end = end_of_record(log) if until is None else parse_timestamp(until, name="until")
     log = with_expected_ends(log)
@@ -147,6 +150,7 @@ class _Settings:
     availability: float
     n_futures: int
     random_state: int
+    capacities: Sequence[float]
 
     def plan(
         self, pool: WaitPool, until: pd.Timestamp, step: pd.Timedelta, attrs: dict[str, object], work: Work | None
@@ -160,7 +164,7 @@ class _Settings:
         full = float(np.median(futures.levels)) / self.availability
         near = [max(required - _STEP, 1.0), required + _STEP]
         curve_gpus = np.maximum(np.multiply(_CURVE, required), full)
-        at = np.unique(np.ceil(np.r_[curve_gpus, pool.installed, near]))
+        at = np.unique(np.ceil(np.r_[curve_gpus, pool.installed, near, self.capacities]))
         places = np.arange(_CURVE_FUTURES) + np.random.default_rng(0).random(_CURVE_FUTURES)
         ranks = np.unique((places * len(futures) / _CURVE_FUTURES).astype(int))
         curve = wait_curve(at, futures.take(np.argsort(futures.levels)[ranks]), self.target, self.policy)
