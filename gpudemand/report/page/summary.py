@@ -67,7 +67,7 @@ def orders_sentence(table: pd.DataFrame, plan_end: str) -> str:
     return (
         f"Ordered now, {format_count(now['order'])} GPUs are in service on {format_date(now['in_service'])}: "
         f"{_outcome(now)}; a month later, {_outcome(later)}; without an order, {_outcome(none)}. That is until four "
-        f"weeks after the later order is there, from {format_date(plan_end)} on with demand as in the forecast's last weeks."
+        f"weeks after the later order is there, from {format_date(plan_end)} on with demand as in the weeks before."
     )
 
 
