@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
+from gpudemand.jobs.as_of import as_of
 from gpudemand.jobs.readers import read_jobs
 from gpudemand.jobs.table import as_jobs
 from gpudemand.planning.queue.calibration import effective_capacity
@@ -299,3 +300,16 @@ def test_a_queue_without_end_is_refused():
     log["end"] = log["submit"] + pd.Timedelta(days=36500)
     with pytest.raises(InputError, match="some jobs would start after 2200 only; give more GPUs"):
         simulate_queue(log, 1)
+
+
+def test_the_effective_capacity_of_a_queue_that_grows_counts_those_that_still_wait():
+    rng, days, gpus = np.random.default_rng(1), 42, 32
+    sizes, run_s = rng.choice([1, 2, 4, 8], 20_000), rng.lognormal(np.log(7200), 1.2, 20_000).round()
+    n = int(1.3 * gpus * 86400 * days / (sizes * run_s).mean())
+    submit = BEGIN + pd.to_timedelta(np.sort(rng.integers(0, 86400 * days, n)), unit="s")
+    log = pd.DataFrame({"submit": submit, "end": submit + pd.to_timedelta(run_s[:n], unit="s"), "gpus": sizes[:n]})
+    until = BEGIN + pd.Timedelta(days=days)
+    seen = as_of(simulate_queue(log.assign(status="completed"), gpus), until)
+    assert (seen["status"] == "pending").sum() > 100
+    for start in (BEGIN, until - pd.Timedelta("14D")):
+        assert effective_capacity(seen, 40, start=start, until=until) == pytest.approx(gpus, abs=1.5)
