@@ -112,7 +112,12 @@ def risk_sentence(numbers: dict[str, Any]) -> str:
         f"{counts[50]} GPUs suffice with probability 50%, {counts[90]} with 90%, {counts[95]} with 95% and "
         f"{counts[99]} with 99%."
     )
-    there = f"the {format_count(numbers['installed'])} GPUs {what}"
+    changes = numbers["installed_later"] != numbers["installed"]
+    there = (
+        "the GPUs that are installed at each time"
+        if changes
+        else f"the {format_count(numbers['installed'])} GPUs {what}"
+    )
     if numbers["basis"] == "wait":
         return f"{enough} With {there} the target is met with probability {format_share(1 - numbers['share_over'])}."
     return (
