@@ -110,6 +110,12 @@ def test_an_order_a_month_later_helps_later_and_not_as_none():
         assert now["idle_share"] > later["idle_share"] > none["idle_share"]
 
 
+def test_orders_of_a_plan_of_one_bin():
+    orders = gd.Study(LOG, horizon=1, freq="W-MON", installed=25, lead_time="3D").orders
+    none, now, later = (orders.iloc[row] for row in range(3))
+    assert now["unmet_share"] < later["unmet_share"] < none["unmet_share"]
+
+
 def test_what_is_ordered_already_is_not_ordered_again():
     begin = study().forecast["ds"].min()
     steps = pd.Series([25.0, 400.0], index=[begin - pd.Timedelta("90D"), begin + pd.Timedelta("2D")])

@@ -14,6 +14,7 @@ from gpudemand.stages.requirement import Requirement
 from gpudemand.stages.sources.settings import Settings
 from gpudemand.stages.usage_tables import MEAN
 from gpudemand.units import SECONDS_PER_HOUR
+from gpudemand.usage.bins import parse_freq
 
 #: A month later is the next time that a monthly report is looked at.
 _LATER = pd.Timedelta("30D")
@@ -49,19 +50,27 @@ def compare_orders(
     dates = [log_end, log_end + _LATER] if gpus else []
     table = pd.DataFrame({"order": [0, *([gpus] * len(dates))], "order_on": pd.Series([pd.NaT, *dates])})
     table["in_service"] = table["order_on"] + plan.lead_time
-    bins, place = _continued(plan.table["ds"], table["in_service"].max() + _REVIEW)
+    hours = _bin_hours(plan.table["ds"], settings.freq)
+    bins, place = _continued(plan.table["ds"], hours[-1], table["in_service"].max() + _REVIEW)
     installed = requirement.installed_at(bins)
     rows = []
     for order, arrival in zip(table["order"], table["in_service"], strict=True):
         later = (bins >= arrival).to_numpy() if pd.notna(arrival) else np.zeros(len(bins), dtype=bool)
-        rows.append(_outcome(requirement, place, installed + order * later, waits, settings))
+        rows.append(_outcome(requirement, place, hours[place], installed + order * later, waits, settings))
     return table.join(pd.DataFrame(rows))
 
 
-def _continued(ds: pd.Series, until: pd.Timestamp) -> tuple[pd.Series, IntArray]:
+def _bin_hours(ds: pd.Series, freq: str) -> FloatArray:
+    """Widths of bins; of a single one by its frequency."""
+    if len(ds) > 1:
+        return bin_hours(pd.DataFrame({"ds": ds}))
+    return ((ds + parse_freq(freq) - ds) / pd.Timedelta("1h")).to_numpy(dtype=float)
+
+
+def _continued(ds: pd.Series, last_hours: float, until: pd.Timestamp) -> tuple[pd.Series, IntArray]:
     """Bins of a plan, and then its last weeks time and again until a time (or no more); and the row of each."""
     times = pd.DatetimeIndex(ds)
-    span = times[-1] - times[0] + (times[-1] - times[-2] if len(times) > 1 else pd.Timedelta("1D"))
+    span = times[-1] - times[0] + pd.Timedelta(hours=last_hours)
     cycle = min(_REVIEW, span // _WEEK * _WEEK) or span
     last = np.flatnonzero(times > times[-1] - cycle)
     again = range(1, 1 + max(int(np.ceil((until - times[-1]) / cycle)), 0) if pd.notna(until) else 1)
@@ -72,11 +81,15 @@ def _continued(ds: pd.Series, until: pd.Timestamp) -> tuple[pd.Series, IntArray]
 
 
 def _outcome(
-    requirement: Requirement, place: IntArray, gpus: FloatArray, waits: WaitPlan | None, settings: Settings
+    requirement: Requirement,
+    place: IntArray,
+    hours: FloatArray,
+    gpus: FloatArray,
+    waits: WaitPlan | None,
+    settings: Settings,
 ) -> dict[str, float]:
     """Expected shares, wait and cost with a number of GPUs in each bin, which are rows of the plan."""
-    plan = requirement.plans[MEAN]
-    demand, hours = plan.known_quantiles().demand()[place], bin_hours(plan.table)[place]
+    demand = requirement.plans[MEAN].known_quantiles().demand()[place]
     unmet = float((np.maximum(demand - gpus[:, None], 0).mean(axis=1) * hours).sum())
     idle = float((np.maximum(gpus[:, None] - demand, 0).mean(axis=1) * hours).sum())
     wanted, there = float((demand.mean(axis=1) * hours).sum()), float((gpus * hours).sum())
