@@ -212,6 +212,15 @@ def test_the_curve_tells_the_chance_with_a_node_less():
     assert chance[plan.required - 8] < plan.service_level <= chance[plan.required] <= chance[plan.required + 8]
 
 
+def test_what_the_next_8_gpus_save_is_what_is_waited_less(planned):
+    log, forecast, plan = planned
+    last = plan.to_frame().iloc[-1]
+    further = plan_waits(forecast, log, installed=40, wait="1h", capacities=[last["gpus"] + 8]).to_frame()
+    rows = further.set_index("gpus")["waited_hours"].loc[[last["gpus"], last["gpus"] + 8]]
+    assert last["saved_hours"] == pytest.approx(rows.iloc[0] - rows.iloc[1])
+    assert last["saved_hours"] > 0
+
+
 def test_work_to_come_is_added_to_the_jobs_drawn_and_not_in_their_place(planned):
     log, forecast, plan = planned
     begin = forecast["ds"].min()

@@ -14,7 +14,7 @@ from gpudemand._validation import InputError, check_choice, check_number
 from gpudemand.jobs.table import check_jobs
 from gpudemand.jobs.time_parser import parse_timestamp
 from gpudemand.planning.capacity.mean_demand import time_step
-from gpudemand.planning.capacity.wait_curve import draw_futures, wait_curve
+from gpudemand.planning.capacity.wait_curve import curve_gpus, draw_futures, wait_curve
 from gpudemand.planning.capacity.wait_pools import WaitPool, split_pools
 from gpudemand.planning.capacity.wait_target import WaitTarget, gpus_needed, wait_target
 from gpudemand.planning.queue.events import POLICIES
@@ -23,11 +23,6 @@ from gpudemand.planning.queue.futures import Work
 from gpudemand.units import format_count, format_seconds
 from gpudemand.usage.series import end_of_record
 
-#: GPUs of the curve, relative to the requirement; at least those wanted in the median future, below which queues only
-#: grow, with waits as long as the simulation.
-_CURVE = (0.6, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.25)
-#: A node more or less than the requirement, whose chances the curve also tells.
-_STEP = 8
 #: Futures behind the curve, one from each stratum of the GPUs wanted, which decide most of the waits: its quantiles are
 #: as precise as with twice as many drawn from all. The requirement and the probabilities rest on all futures.
 _CURVE_FUTURES = 20
@@ -162,9 +157,7 @@ class _Settings:
         needed = gpus_needed(futures, self.target, self.policy)
         required = float(np.quantile(needed, self.service_level, method="higher"))
         full = float(np.median(futures.levels)) / self.availability
-        near = [max(required - _STEP, 1.0), required + _STEP]
-        curve_gpus = np.maximum(np.multiply(_CURVE, required), full)
-        at = np.unique(np.ceil(np.r_[curve_gpus, pool.installed, near, self.capacities]))
+        at = curve_gpus(required, full, [pool.installed, *self.capacities])
         places = np.arange(_CURVE_FUTURES) + np.random.default_rng(0).random(_CURVE_FUTURES)
         ranks = np.unique((places * len(futures) / _CURVE_FUTURES).astype(int))
         curve = wait_curve(at, futures.take(np.argsort(futures.levels)[ranks]), self.target, self.policy)
