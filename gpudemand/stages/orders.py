@@ -43,8 +43,9 @@ def compare_orders(
         ``order`` (GPUs beyond those that are installed when it arrives), ``order_on`` and ``in_service`` (NaT for no
         order), and over the time until four weeks after the later order is there, with demand beyond the forecast as in
         its last four weeks: ``idle_share`` (expected idle GPU-hours over those there), ``unmet_share`` (expected
-        GPU-hours beyond the GPUs over those of demand), ``mean_wait_h`` (missing without a plan for waits) and ``cost``
-        (GPUs at the reserved price, demand beyond them at the price on demand; missing without prices).
+        GPU-hours beyond the GPUs over those of demand), ``mean_wait_h`` (of jobs to come, whose queue begins empty;
+        missing without a plan for waits) and ``cost`` (GPUs at the reserved price, demand beyond them at the price on
+        demand; missing without prices).
     """
     plan, gpus = requirement.plans[MEAN], requirement.to_order(log_end)
     dates = [log_end, log_end + _LATER] if gpus else []
