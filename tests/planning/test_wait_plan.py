@@ -212,6 +212,11 @@ def test_the_curve_tells_the_chance_with_a_node_less():
     assert chance[plan.required - 8] < plan.service_level <= chance[plan.required] <= chance[plan.required + 8]
 
 
+def test_a_target_of_no_job_is_refused(planned):
+    with pytest.raises(InputError, match=r"no job of the log has at most 0\.5 GPUs"):
+        plan_waits(planned[1], planned[0], installed=40, largest=0.5)
+
+
 def test_what_the_next_8_gpus_save_is_what_is_waited_less(planned):
     log, forecast, plan = planned
     last = plan.to_frame().iloc[-1]

@@ -154,6 +154,7 @@ class _Settings:
         futures = draw_futures(
             pool.quantiles, pool.jobs, until, step, self.n_futures, self.random_state, self.availability, work
         )
+        self.target.check_counts(futures.past)
         needed = gpus_needed(futures, self.target, self.policy)
         required = float(np.quantile(needed, self.service_level, method="higher"))
         full = float(np.median(futures.levels)) / self.availability
