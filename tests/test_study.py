@@ -102,6 +102,35 @@ def test_an_order_helps_from_the_day_it_arrives():
     assert now["idle_share"] > none["idle_share"]
 
 
+def test_an_order_a_month_later_helps_later_and_not_as_none():
+    for options in ({"lead_time": "3D"}, {"lead_time": "30D", "wait": "1h"}):
+        orders = gd.Study(LOG, horizon=7, installed=25, prices=(1.0, 3.0), **options).orders
+        none, now, later = (orders.iloc[row] for row in range(3))
+        assert now["unmet_share"] < later["unmet_share"] < none["unmet_share"]
+        assert now["idle_share"] > later["idle_share"] > none["idle_share"]
+
+
+def test_orders_of_a_plan_of_one_bin():
+    orders = gd.Study(LOG, horizon=1, freq="W-MON", installed=25, lead_time="3D").orders
+    none, now, later = (orders.iloc[row] for row in range(3))
+    assert now["unmet_share"] < later["unmet_share"] < none["unmet_share"]
+
+
+def test_what_is_ordered_already_is_not_ordered_again():
+    begin = study().forecast["ds"].min()
+    steps = pd.Series([25.0, 400.0], index=[begin - pd.Timedelta("90D"), begin + pd.Timedelta("2D")])
+    delivered = gd.Study(LOG, horizon=7, installed=steps, lead_time="3D")
+    assert delivered.orders["order"].tolist() == [0]
+    numbers = delivered.headline
+    assert (numbers["to_order"], numbers["order_by"], numbers["installed_later"]) == (0, None, 400.0)
+    assert "no more than the 400 that are installed when an order could arrive (25 now)" in repr(delivered)
+    # What is retired before an order is there has to be ordered too, and raises waits and unmet demand without one.
+    retired = gd.Study(LOG, horizon=7, installed=steps.set_axis(steps.index[::-1]), lead_time="3D", wait="1h")
+    kept = gd.Study(LOG, horizon=7, installed=400, lead_time="3D", wait="1h")
+    assert retired.headline["to_order"] == retired.headline["required"] - 25
+    assert retired.orders["mean_wait_h"].iloc[0] > 10 * kept.orders["mean_wait_h"].iloc[0]
+
+
 @pytest.mark.slow
 def test_deliveries_count_from_their_date():
     begin = study().forecast["ds"].min()
@@ -176,7 +205,22 @@ def test_reasons_are_sentences():
     with pytest.raises(InputError, match="times with a zone"):
         gd.Study(LOG, installed=pd.Series([1.0], index=pd.DatetimeIndex(["2026-01-01"])))
     with pytest.raises(InputError, match=r"wait must be longer than 0 s"):
-        _ = gd.Study(LOG, horizon=7, wait="0s").wait_plan
+        gd.Study(LOG, horizon=7, wait="0s")
+    with pytest.raises(InputError, match="type_aliases must be a mapping"):
+        gd.Study(LOG, type_aliases=3)
+    for programmes in (TUNING, [1], "tuning", gd.Programme):
+        with pytest.raises(InputError, match="programmes must be a list of Programme or Serving"):
+            gd.Study(LOG, programmes=programmes)
+    with pytest.raises(InputError, match="two programmes are called 'tuning'"):
+        gd.Study(LOG, programmes=[TUNING, TUNING])
+
+
+def test_a_programme_called_like_a_part_is_refused_as_one():
+    named = study().forecast["unique_id"].iloc[-1].removeprefix("total/")
+    programme = gd.Programme(named, 400, END, END + pd.Timedelta("40D"), hours=6, gpus=8)
+    told = gd.Study(LOG, horizon=7, installed=40, programmes=[programme])
+    assert list(told.forecast["unique_id"].unique()) == ["total", "peak"]
+    assert told.skipped["parts"].endswith("is called like a part of the forecast; rename it.")
 
 
 def test_it_prints_its_answer():

@@ -84,6 +84,6 @@ def gave_up(jobs: pd.DataFrame) -> BoolArray:
     return (jobs["status"].eq("cancelled") & over).to_numpy(dtype=bool)
 
 
-def to_microseconds(times: pd.Series) -> IntArray:
-    """Microseconds since 1970, rounded up, of times without missing ones."""
-    return -(-times.dt.as_unit("ns").astype("int64").to_numpy() // 1000)
+def to_nanoseconds(times: pd.Series) -> IntArray:
+    """Nanoseconds since 1970 of times without missing ones."""
+    return times.dt.as_unit("ns").astype("int64").to_numpy()

@@ -73,6 +73,8 @@ def swf(log: LogColumns) -> pd.DataFrame:
     run = run.mask((state == "5") & run.isna(), 0.0)
     submit = log.shifted(_origin(log), _known(log.number("submit")))
     start = log.shifted(submit, _known(log.number("wait")))
+    # A cancelled job without a start, in a log that has starts, would count as one that never ran.
+    start = start.mask((state == "5") & start.isna() & (run > 0) & start.notna().any(), submit)
     requested = _known(log.number("requested_time"))
     jobs = pd.DataFrame(
         {

@@ -215,6 +215,8 @@ def check_jobs(jobs: object, *, tz: object = None, allow_unknown: bool = False) 
     # `fillna` of object columns warns of downcasting in pandas 2.
     reasons = reasons.where(reasons.notna(), found.mask(found.isin(UNKNOWN_RULES)) if allow_unknown else found)
     reasons[_duplicated(table)] = DUPLICATE
+    # Readers of logs let a job that was cancelled while it waited start at its end.
+    table["start"] = table["start"].mask(_never_started(table), table["end"])
     if reasons.notna().any():
         first = given.index[reasons.notna().argmax()]
         raise InputError(f"jobs has {unusable(reasons.value_counts())}, the first in row {first}; repair or drop them.")
@@ -222,6 +224,12 @@ def check_jobs(jobs: object, *, tz: object = None, allow_unknown: bool = False) 
     checked = pd.DataFrame({**table, **others}).set_axis(given.index)
     checked.attrs = dict(given.attrs)
     return checked
+
+
+def _never_started(jobs: pd.DataFrame) -> BoolArray:
+    """Cancelled jobs without a start, in a log that has starts."""
+    never = jobs["start"].isna() & jobs["end"].notna() & jobs["status"].eq("cancelled")
+    return (never & jobs["start"].notna().any()).to_numpy(dtype=bool)
 
 
 def unusable(counts: Mapping[str, int]) -> str:

@@ -39,8 +39,9 @@ class GpuTypePlans:
     table : DataFrame
         All types as one pool, then a row per type, the largest requirement first: ``gpu_type``, ``installed``,
         ``required_p50`` ... ``required_p99``, ``required`` (at the service level), ``shortfall``, ``first_crossing``,
-        ``order_by`` (NaT if never) and ``lead_time_days``. The columns that depend on the GPUs installed of a type are
-        missing where only their sum is given. Types that were given and never used come last, with zero required.
+        ``order_by`` (NaT if nothing is to be ordered) and ``lead_time_days``. The columns that depend on the GPUs
+        installed of a type are missing where only their sum is given. Types that were given and never used come last,
+        with zero required.
     by_bin : DataFrame
         ``gpu_type``, ``ds``, ``required_p50`` ... ``required_p99``, ``required``.
     plans : dict of str to Requirement
@@ -130,8 +131,9 @@ def plan_gpu_types(
     known = settings.as_one_pool() if by != settings.pool else settings
     plans = _plans(source, model, selected, known, by, programmes)
     ds = requirement.envelope()["ds"]
-    rows = [_row(ALL, requirement, requirement.envelope()["installed"].to_numpy())]
-    rows += [_row(name, plan, _installed(name, plan, known, ds)) for name, plan in plans.items()]
+    until = pd.Timestamp(str(source.settings.until))
+    rows = [_row(ALL, requirement, requirement.envelope()["installed"].to_numpy(), until)]
+    rows += [_row(name, plan, _installed(name, plan, known, ds), until) for name, plan in plans.items()]
     rows = [{by: row.pop("pool"), **row} for row in [*rows, *_unused_types(plans, known, ds)]]
     table = with_date_dtype(pd.DataFrame(rows), selected.forecast["ds"])
     by_bin = pd.concat({name: plan.envelope().drop(columns="installed") for name, plan in plans.items()})
@@ -141,7 +143,7 @@ def plan_gpu_types(
 
 def first_shortfall(table: pd.DataFrame, date: str = "first_crossing") -> dict[str, Any] | None:
     """Row of the type with the earliest crossing, or the earliest of another date; None if there is none."""
-    short = table[table["first_crossing"].notna() & (table.iloc[:, 0] != ALL)]
+    short = table[table[date].notna() & (table.iloc[:, 0] != ALL)]
     return None if short.empty else short.sort_values(date, kind="stable").iloc[0].to_dict()
 
 
@@ -221,14 +223,16 @@ def _by_bin(installed: float | pd.Series, ds: pd.Series) -> FloatArray:
     return broadcast_by_time(installed, ds) if given else np.full(len(ds), float(installed))
 
 
-def _row(name: str, plan: Requirement, installed: FloatArray | None) -> dict[str, object]:
+def _row(name: str, plan: Requirement, installed: FloatArray | None, log_end: pd.Timestamp) -> dict[str, object]:
     counts = dict(zip(_REQUIRED, risk_table(plan)["required"], strict=True))
     lead_time = plan.plans[MEAN].lead_time
     row: dict[str, object] = {"pool": name, **counts, "required": plan.required, "lead_time_days": lead_time / _DAY}
     if installed is None:
         return row
-    first = plan.crossing("required", installed)
-    dates = {"first_crossing": first, "order_by": first - lead_time}
+    first, bins = plan.crossing("required", installed), plan.envelope()["ds"]
+    # What is installed by the time that an order arrives, with deliveries, need not be ordered.
+    later = installed[(bins >= min(log_end + lead_time, bins.max())).to_numpy()].min()
+    dates = {"first_crossing": first, "order_by": first - lead_time if plan.required > later else pd.NaT}
     short = float((plan.envelope()["required"].to_numpy() - installed).max())
     return row | {"installed": float(installed[0]), "shortfall": max(short, 0.0)} | dates
 

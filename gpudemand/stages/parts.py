@@ -93,6 +93,8 @@ def forecast_parts(
 def with_programmes(parts: Parts, programmes: Sequence[PlannedWork]) -> Parts:
     """Add a part for each programme; its usage so far is zero."""
     for programme in programmes:
+        if programme.name in set(parts.forecast["unique_id"]):
+            raise InputError(f"programme {programme.name!r} is called like a part of the forecast; rename it.")
         ds = parts.forecast["ds"].drop_duplicates().sort_values()
         columns = [name for name in parts.forecast.columns if name not in ("unique_id", "ds")]
         zeros = pd.DataFrame(0.0, index=ds.index, columns=columns).assign(unique_id=programme.name, ds=ds)

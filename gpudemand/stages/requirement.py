@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from gpudemand._typing import FloatArray
@@ -38,6 +39,8 @@ class Requirement:
         What the plans are for, by basis.
     hourly : DataFrame, optional
         Demand by hour, where bins are longer.
+    steps : Series, optional
+        GPUs installed from each time on, where deliveries or retirements are known.
     """
 
     plans: dict[str, CapacityPlan]
@@ -45,6 +48,7 @@ class Requirement:
     installed_from: str
     forecast: pd.DataFrame
     hourly: pd.DataFrame | None = None
+    steps: pd.Series | None = None
 
     @cached_property
     def summary(self) -> pd.DataFrame:
@@ -94,6 +98,19 @@ class Requirement:
     def order_by(self) -> pd.Timestamp:
         """`first_crossing` less the lead time; NaT if never."""
         return self.first_crossing - self.plans[MEAN].lead_time
+
+    def installed_at(self, times: pd.Series) -> FloatArray:
+        """GPUs installed at some times, with the deliveries and retirements that are known."""
+        return np.full(len(times), self.installed) if self.steps is None else broadcast_by_time(self.steps, times)
+
+    def installed_later(self, log_end: pd.Timestamp) -> float:
+        """Fewest GPUs installed from when an order at the end of the log arrives until the plan ends."""
+        arrival, bins = log_end + self.plans[MEAN].lead_time, self.plans[MEAN].table["ds"]
+        return float(self.installed_at(pd.concat([pd.Series([arrival]), bins[bins > arrival]])).min())
+
+    def to_order(self, log_end: pd.Timestamp) -> int:
+        """GPUs required beyond those that are installed when an order at the end of the log arrives."""
+        return math.ceil(max(self.required - self.installed_later(log_end), 0.0))
 
     def envelope(self) -> pd.DataFrame:
         """Maximum of the deciding plans, bin by bin, as `CapacityPlanDisplay` takes it."""
@@ -147,7 +164,8 @@ def plan_requirement(
         for basis, target in targets.items()
     }
     begin = installed_now(settings, max_held, forecast)
-    return Requirement(plans, begin, "log" if given is None else settings.installed_from, forecast, hourly)
+    steps = given if isinstance(given, pd.Series) else None
+    return Requirement(plans, begin, "log" if given is None else settings.installed_from, forecast, hourly, steps)
 
 
 def installed_now(settings: Settings, max_held: float, forecast: pd.DataFrame) -> float:
@@ -177,6 +195,7 @@ def headline(
         Plain numbers, texts (dates in ISO form) and None.
     """
     facts, basis = log.iloc[0], requirement.binding
+    to_order = requirement.to_order(facts["last"])
     plan: Any = requirement.summary.set_index("basis").loc[basis]
     return {
         "required": int(plan["required"]),
@@ -185,7 +204,9 @@ def headline(
         "shortfall": math.ceil(requirement.shortfall),
         "basis": basis,
         "first_crossing": _iso(requirement.first_crossing),
-        "order_by": _iso(requirement.order_by),
+        "order_by": _iso(requirement.order_by) if to_order else None,
+        "to_order": to_order,
+        "installed_later": requirement.installed_later(facts["last"]),
         **{name: getattr(settings, name) for name in _SETTINGS},
         "lead_time": settings.longest_lead_time,
         "log_begin": facts["first"].isoformat(),

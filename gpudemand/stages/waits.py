@@ -10,8 +10,8 @@ import pandas as pd
 
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError
-from gpudemand.jobs.table import check_jobs
 from gpudemand.metrics import levels
+from gpudemand.planning.capacity.inputs import broadcast_by_time
 from gpudemand.planning.capacity.quantiles import pick_model
 from gpudemand.planning.capacity.wait_plan import WaitPlan, plan_waits
 from gpudemand.planning.queue.calibration import effective_capacity
@@ -101,7 +101,7 @@ def plan_for_waits(
     jobs : DataFrame
         Canonical job table.
     programmes : sequence of Programme or Serving
-        Their jobs are among those that futures are drawn from.
+        Their jobs come when they are stated to, besides those that are drawn.
     selected : SelectedForecast
         Its forecast of the series ``mean`` is read.
     installed : float
@@ -123,19 +123,22 @@ def plan_for_waits(
     _check_tells_waits(jobs)
     mean = selected.forecast[selected.forecast["unique_id"] == MEAN].assign(unique_id="total")
     given = settings.total_installed
+    steps = broadcast_by_time(given, mean["ds"]) if isinstance(given, pd.Series) else np.empty(0)
     until = recorded_until(jobs)
     log = with_expected_ends(jobs)
     # By type or in time it is not known which of the GPUs the waits of the log had.
     availability = _availability(log, given, until) if isinstance(given, float) else 1.0
     plan = plan_waits(
         mean,
-        _with_programmes(log, programmes, until),
+        log,
         installed=installed,
         wait=settings.wait,
         wait_share=settings.wait_share,
         service_level=settings.service_level,
         availability=availability,
         until=until,
+        capacities=np.unique(steps[steps > 0]).tolist(),
+        work=pd.concat([work.jobs() for work in programmes], ignore_index=True) if programmes else None,
     )
     assert isinstance(plan, WaitPlan)  # one number of GPUs, so one pool
     return plan
@@ -158,20 +161,3 @@ def as_forecast(plan: WaitPlan, forecast: pd.DataFrame) -> pd.DataFrame:
         shares |= {f"{model}-lo-{level:g}": 0.5 - level / 200, f"{model}-hi-{level:g}": 0.5 + level / 200}
     needed = {name: float(np.quantile(plan.needed, share, method="higher")) for name, share in shares.items()}
     return forecast[forecast["unique_id"] == MEAN].assign(unique_id=WAIT, **needed)
-
-
-def _with_programmes(jobs: pd.DataFrame, programmes: Sequence[PlannedWork], end: pd.Timestamp) -> pd.DataFrame:
-    """Jobs of the log, and those of the programmes as if they had run, time and again, until it ends."""
-    if not programmes:
-        return jobs
-    parts = [jobs]
-    for programme in programmes:
-        begin, stop = programme.period
-        runs = programme.jobs()
-        for back in range(1 + int((end - jobs["submit"].min()) / (stop - begin))):
-            shift = end - stop - back * (stop - begin)
-            moved = runs.assign(**{name: runs[name] + shift for name in ("submit", "start", "end")})
-            parts.append(moved[moved["submit"] >= jobs["submit"].min()].assign(status="completed"))
-    every = check_jobs(pd.concat(parts, ignore_index=True), allow_unknown=True)
-    every.attrs = dict(jobs.attrs)
-    return every

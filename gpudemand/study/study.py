@@ -12,7 +12,7 @@ from gpudemand._atomic import check_replaceable
 from gpudemand._validation import as_pandas, check_number
 from gpudemand.forecast.base.external import as_forecaster
 from gpudemand.planning.scenarios.changes import NetworkCosts
-from gpudemand.planning.scenarios.programme import PlannedWork
+from gpudemand.planning.scenarios.programme import PlannedWork, check_planned
 from gpudemand.report.build import write_report
 from gpudemand.report.history.earlier import MANIFEST
 from gpudemand.report.page.sentences import dates, requirement
@@ -137,7 +137,7 @@ class Study:
         settings = Settings(by, freq, bins, *targets, tz or "UTC", until, prices, "given", *known)
         given = select_clusters(as_pandas(jobs, "jobs"), cluster)
         models = [as_forecaster(model) for model in forecasters]
-        self._chain = Chain(source_of(given, settings, tz), programmes, progress, models, step_costs)
+        self._chain = Chain(source_of(given, settings, tz), check_planned(programmes), progress, models, step_costs)
 
     @property
     def usage(self) -> pd.DataFrame:

@@ -102,14 +102,17 @@ class JobLogQuery:
         parts = [f"coalesce(replace(\"{name}\", '/', '%2F'), 'unknown')" for name in by]
         key = " || '/' || ".join(parts) or "'total'"
         submit = "coalesce(submit_us, start_us)"
-        begin = submit if pending else "coalesce(start_us, submit_us)"
+        # Where a log has starts, a cancelled job without one never held anything, until its end.
+        starts = self._row("SELECT count(*) FROM (SELECT 1 FROM typed WHERE start_us IS NOT NULL LIMIT 1)")[0]
+        start = "CASE WHEN status = 'cancelled' THEN coalesce(start_us, end_us) ELSE start_us END" if starts else "NULL"
+        begin = submit if pending else f"coalesce({start}, submit_us)"
         # A pending job holds nothing: its missing start must not default to the submit.
         waiting = "false" if pending else "coalesce(status = 'pending', false) AND start_us IS NULL"
         unknown_end = f"coalesce({UNKNOWN_END}, false)"
         self._db.execute(f"""CREATE VIEW runs AS SELECT {key} AS key, {submit} AS submit_us, gpus, {waiting} AS waiting,
             {begin} AS begin_us, {unknown_end} AS unknown_end,
             CASE WHEN {unknown_end} THEN {begin} ELSE end_us END AS end_us,
-            coalesce(status = 'cancelled' AND end_us <= coalesce(start_us, submit_us), false) AS gave_up FROM typed""")
+            coalesce(status = 'cancelled' AND end_us <= coalesce({start}, submit_us), false) AS gave_up FROM typed""")
 
     def _row(self, query: str) -> tuple[int, ...]:
         return self._db.execute(query).fetchall()[0]

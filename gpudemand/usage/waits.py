@@ -123,7 +123,7 @@ def _with_waits(jobs: pd.DataFrame) -> pd.DataFrame:
     log["gave_up"] = gave_up(log)
     wait = seconds_since(log["start"], log["submit"])
     log["wait_s"] = np.where(log["gave_up"], np.nan, wait)
-    log["is_waiting"] = log["start"].isna() & ~log["gave_up"]
+    log["is_waiting"] = log["start"].isna() & log["end"].isna()
     log["slowdown"] = bounded_slowdown(log["wait_s"].to_numpy(), seconds_since(log["end"], start_times(log)))
     return log
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from gpudemand._validation import InputError, RejectedRowsWarning
 from gpudemand.jobs import read_jobs, write_swf
 from gpudemand.jobs.table import as_jobs
+from gpudemand.usage import usage_series
 
 HEADER = "; Version: 2.2\n; UnixStartTime: 1714521600\n; MaxProcs: 64\n; User: 3 ada lovelace\n"
 LINE = "1 10 5 100 8 -1 -1 8 200 -1 1 3 1 -1 2 1 -1 -1\n"
@@ -107,3 +108,11 @@ def test_round_trip(tmp_path: Path, rows: list[tuple]) -> None:
     write_swf(jobs, tmp_path / "log.swf")
     again = read_jobs(tmp_path / "log.swf", "swf")
     pd.testing.assert_frame_equal(again[jobs.columns], jobs)
+
+
+def test_a_cancelled_job_that_ran_keeps_its_run_where_its_wait_is_unknown(write) -> None:
+    unknown = LINE.replace("1 10 5 100", "2 10 -1 100").replace("-1 1 3 1", "-1 5 3 1")
+    jobs = read_jobs(write(HEADER + LINE + unknown), "swf")
+    assert jobs["status"].tolist() == ["completed", "cancelled"]
+    assert usage_series(jobs, by=None)["y"].sum() == pytest.approx(2 * 8 * 100 / 3600)
+    assert read_jobs(write(HEADER + unknown), "swf")["start"].isna().all()

@@ -59,6 +59,7 @@ def test_errors_of_its_cost_widen_the_forecast():
         ({"gpus": -1}, "gpus of 'new' must be"),
         ({"end": "2026-01-01"}, "ends .* before it starts"),
         ({"steps": 10}, "needs job= and steps=, or hours="),
+        ({"hours": 10_000}, "takes 1e.04 h, more than .* give a later end"),
     ],
 )
 def test_nonsense_is_one_sentence(changed, reason):

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
+from gpudemand.jobs.as_of import as_of
 from gpudemand.jobs.readers import read_jobs
 from gpudemand.jobs.table import as_jobs
 from gpudemand.planning.queue.calibration import effective_capacity
@@ -277,3 +278,38 @@ def test_the_effective_capacity_reproduces_the_waits(effective):
 def test_a_period_without_starts_has_no_effective_capacity():
     with pytest.raises(InputError, match="choose another period"):
         effective_capacity(random_log(), 8, start=BEGIN + pd.Timedelta("30D"), until=BEGIN + pd.Timedelta("60D"))
+
+
+def test_waits_are_those_of_the_erlang_c_formula_to_the_nanosecond():
+    rng, n, servers, rate = np.random.default_rng(3), 60_000, 10, 8.0
+    submit = BEGIN + pd.to_timedelta(np.cumsum(rng.exponential(3600 / rate, n)), unit="s")
+    run = pd.to_timedelta(rng.exponential(3600, n), unit="s")
+    log = pd.DataFrame({"submit": submit, "end": submit + run, "gpus": 1.0})
+    ran = simulate_queue(log, servers)
+    wait = ran["start"] - log["submit"]
+    terms = np.cumprod(np.r_[1.0, rate / np.arange(1, servers + 1)])
+    queued = terms[-1] / (1 - rate / servers)
+    chance = queued / (terms[:-1].sum() + queued)
+    assert (wait > pd.Timedelta(0)).mean() == pytest.approx(chance, rel=0.1)
+    assert wait.mean() / pd.Timedelta("1h") == pytest.approx(chance / (servers - rate), rel=0.15)
+    assert (ran["end"] - ran["start"] == run).all()
+
+
+def test_a_queue_without_end_is_refused():
+    log = random_log().assign(gpus=1.0)
+    log["end"] = log["submit"] + pd.Timedelta(days=36500)
+    with pytest.raises(InputError, match="some jobs would start after 2200 only; give more GPUs"):
+        simulate_queue(log, 1)
+
+
+def test_the_effective_capacity_of_a_queue_that_grows_counts_those_that_still_wait():
+    rng, days, gpus = np.random.default_rng(1), 42, 32
+    sizes, run_s = rng.choice([1, 2, 4, 8], 20_000), rng.lognormal(np.log(7200), 1.2, 20_000).round()
+    n = int(1.3 * gpus * 86400 * days / (sizes * run_s).mean())
+    submit = BEGIN + pd.to_timedelta(np.sort(rng.integers(0, 86400 * days, n)), unit="s")
+    log = pd.DataFrame({"submit": submit, "end": submit + pd.to_timedelta(run_s[:n], unit="s"), "gpus": sizes[:n]})
+    until = BEGIN + pd.Timedelta(days=days)
+    seen = as_of(simulate_queue(log.assign(status="completed"), gpus), until)
+    assert (seen["status"] == "pending").sum() > 100
+    for start in (BEGIN, until - pd.Timedelta("14D")):
+        assert effective_capacity(seen, 40, start=start, until=until) == pytest.approx(gpus, abs=1.5)

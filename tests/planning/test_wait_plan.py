@@ -210,3 +210,32 @@ def test_the_curve_tells_the_chance_with_a_node_less():
     plan = plan_waits(forecast_of(70.0, 6.0), stationary_log(12, 0), installed=100, n_futures=40)
     chance = plan.to_frame().set_index("gpus")["p_met"]
     assert chance[plan.required - 8] < plan.service_level <= chance[plan.required] <= chance[plan.required + 8]
+
+
+def test_a_target_of_no_job_is_refused(planned):
+    with pytest.raises(InputError, match=r"no job of the log has at most 0\.5 GPUs"):
+        plan_waits(planned[1], planned[0], installed=40, largest=0.5)
+
+
+def test_what_the_next_8_gpus_save_is_what_is_waited_less(planned):
+    log, forecast, plan = planned
+    last = plan.to_frame().iloc[-1]
+    further = plan_waits(forecast, log, installed=40, wait="1h", capacities=[last["gpus"] + 8]).to_frame()
+    rows = further.set_index("gpus")["waited_hours"].loc[[last["gpus"], last["gpus"] + 8]]
+    assert last["saved_hours"] == pytest.approx(rows.iloc[0] - rows.iloc[1])
+    assert last["saved_hours"] > 0
+
+
+def test_work_to_come_is_added_to_the_jobs_drawn_and_not_in_their_place(planned):
+    log, forecast, plan = planned
+    begin = forecast["ds"].min()
+    few = gd.Programme("few", 1, begin, begin + pd.Timedelta("1D"), hours=0.01, gpus=1).jobs()
+    over = gd.Programme("over", 40, begin - pd.Timedelta("60D"), begin - pd.Timedelta("30D"), hours=6, gpus=64).jobs()
+    large = gd.Programme("large", 4, begin, begin + pd.Timedelta("10D"), hours=6, gpus=256).jobs()
+    options = {"installed": 40, "wait": "1h", "wait_share": 0.9}
+    for work in (few, over):
+        assert plan_waits(forecast, log, work=work, **options).required == plan.required
+    more = forecast_of(forecast["M"].iloc[0] + 4 * 6 * 256 / (21 * 24), spread=4.0)
+    assert plan_waits(more, log, work=large, **options).required >= 256
+    with pytest.raises(InputError, match="work= is for one pool"):
+        plan_waits(forecast, log, installed={"a": 20}, work=few)

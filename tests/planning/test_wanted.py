@@ -13,6 +13,7 @@ from gpudemand.jobs.table import as_jobs
 from gpudemand.planning.capacity.plan import plan_capacity
 from gpudemand.planning.queue.simulate import simulate_queue
 from gpudemand.usage.series import usage_series
+from gpudemand.usage.waits import wait_table
 
 BEGIN = pd.Timestamp("2026-03-02", tz="UTC")
 DAYS = 56
@@ -77,6 +78,31 @@ def test_jobs_cancelled_while_they_waited_are_counted_apart():
     assert usage["y"].tolist() == [8, 0, 8, 8, 0, 0, 0, 0, 0]
     assert usage.attrs["gave_up"] == 1
     assert usage_series(log, by=None, freq="h", value="gpus")["y"].tolist() == [0, 0, 0, 0, 0, 8, 0, 8, 8]
+
+
+def test_a_cancelled_job_without_a_start_never_held_anything(tmp_path):
+    submit = BEGIN + pd.to_timedelta([0, 1, 2], unit="h")
+    log = pd.DataFrame(
+        {
+            "submit": submit,
+            "start": [submit[0] + pd.Timedelta("5h"), None, None],
+            "end": submit + pd.to_timedelta([6, 4, 5], unit="h"),
+            "gpus": 8.0,
+            "status": ["completed", "cancelled", "completed"],
+        }
+    )
+    log.to_parquet(tmp_path / "log.parquet")
+    for jobs in (log, tmp_path / "log.parquet"):
+        # A missing start of a job that ran counts as its submission.
+        held = usage_series(jobs, by=None, freq="h", value="gpus")
+        assert held["y"].tolist() == [0, 0, 8, 8, 8, 16, 8]
+        assert held.attrs["gave_up"] == 1
+        assert usage_series(jobs, by=None, freq="h", value="wanted")["y"].tolist() == [8, 0, 8, 8, 8, 8, 8]
+    counts = wait_table(log).loc["all", ["jobs", "waiting", "gave_up"]]
+    assert counts.tolist() == [1, 0, 1]
+    assert simulate_queue(log, 8)["start"].iloc[1] == log["end"].iloc[1]
+    # Without any start nothing says that it waited.
+    assert usage_series(log.assign(start=None), by=None, freq="h", value="gpus")["y"].sum() == 8 * (6 + 4 + 5)
 
 
 def test_jobs_that_have_not_ended_are_wanted_for_the_mean_run_time():

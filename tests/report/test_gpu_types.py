@@ -114,6 +114,10 @@ def test_a_type_may_change_in_time(log, selected):
     table = types.table.set_index("gpu_type")
     assert requirement.envelope()["installed"].tolist() == [1005.0] * 3 + [2000.0] * 4
     assert table["installed"].to_dict() == {ALL: 1005, "H100": 5, "A100": 1000}
+    # The shortfall of H100 ends before an order could arrive, with those that are delivered.
+    assert table.loc["H100", "first_crossing"] < later.index[1]
+    assert table["order_by"].isna().all()
+    assert gpu_type_numbers(types)["type_order_by"] is None
     required = types.by_bin[types.by_bin["gpu_type"] == "H100"]["required"]
     assert table.loc["H100", "shortfall"] == required.iloc[:3].max() - 5
     assert table.loc["H100", "first_crossing"] == ds.iloc[0]

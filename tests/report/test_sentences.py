@@ -20,6 +20,8 @@ NUMBERS = {
     "basis": "peak",
     "first_crossing": "2026-07-09T00:00:00+00:00",
     "order_by": "2026-04-10T00:00:00+00:00",
+    "to_order": 39,
+    "installed_later": 965.0,
     "service_level": 0.95,
     "target_utilization": 0.85,
     "lead_time": "90D",
@@ -51,6 +53,15 @@ def test_requirement_is_compared_with_installed_both_ways():
     assert sentences.requirement(NUMBERS) == begin + "held at once so far."
     assert sentences.requirement(changed(installed_from="given")) == begin + "installed."
     assert "no more than the 965 held" in sentences.requirement(changed(required=900, shortfall=0))
+
+
+def test_gpus_that_are_ordered_already_are_not_ordered_again():
+    ordered = changed(installed_from="given", installed_later=1024.0, to_order=0, order_by=None)
+    what = "no more than the 1,024 that are installed when an order could arrive (965 now)."
+    assert sentences.requirement(ordered).endswith(what)
+    assert sentences.dates(ordered).endswith("installed when an order could arrive suffice: order none.")
+    fewer = {**ordered, "installed_later": 900.0, "to_order": 104}
+    assert "104 more than the 900 that are installed" in sentences.requirement(fewer)
 
 
 def test_order_date_is_past_future_or_never():

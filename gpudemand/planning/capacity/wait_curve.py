@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -12,11 +13,16 @@ from gpudemand._typing import FloatArray
 from gpudemand.planning.capacity.mean_demand import mean_demand
 from gpudemand.planning.capacity.quantiles import QuantileTable
 from gpudemand.planning.capacity.wait_target import WaitTarget
-from gpudemand.planning.queue.futures import WEEK_S, Future, Futures, Weeks
+from gpudemand.planning.queue.futures import WEEK_S, Future, Futures, Weeks, Work
 
 #: Jobs of a future, beyond which it is of fewer weeks than the forecast, but not of fewer than these: on the bundled
 #: sample (3,800 jobs a week) four of 17 move what is required by up to 2 %, as another seed does.
 _MOST_JOBS, _FEWEST_WEEKS = 500_000, 4
+#: GPUs of the curve, relative to the requirement; at least those wanted in the median future, below which queues only
+#: grow, with waits as long as the simulation.
+_CURVE = (0.6, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.25)
+#: A node more or less than the requirement, whose chances the curve also tells.
+_STEP = 8
 
 
 def draw_futures(
@@ -27,6 +33,7 @@ def draw_futures(
     n: int,
     random_state: int,
     availability: float = 1.0,
+    work: Work | None = None,
 ) -> Futures:
     """Futures at levels at evenly spaced probabilities of a forecast, in random order.
 
@@ -44,6 +51,8 @@ def draw_futures(
     random_state : int
     availability : float, default=1.0
         Share of the GPUs that runs jobs.
+    work : Work, optional
+        Jobs that are known to come, which the forecast counts too.
 
     Returns
     -------
@@ -55,17 +64,25 @@ def draw_futures(
     levels = mean_demand(
         quantiles, np.random.default_rng(random_state).permutation((np.arange(n) + 0.5) / n), jobs, until, step
     )
-    return Futures(past, n_weeks, levels, seeds.spawn(n), availability)
+    return Futures(past, n_weeks, levels, seeds.spawn(n), availability, work)
+
+
+def curve_gpus(required: float, wanted: float, others: Sequence[float]) -> FloatArray:
+    """Numbers of GPUs of a curve, ascending: around those required, from those wanted on, and others."""
+    near = [max(required - _STEP, 1.0), required + _STEP]
+    return np.unique(np.ceil(np.r_[np.maximum(np.multiply(_CURVE, required), wanted), near, others]))
 
 
 def wait_curve(at: FloatArray, futures: Futures, target: WaitTarget, policy: str) -> pd.DataFrame:
     """Medians and bands over the futures, a row a number of GPUs."""
     ones = [futures.take(np.array([place])) for place in range(len(futures))]
-    outcomes = np.stack(_parallel.run(partial(_outcomes, at=at, target=target, policy=policy), ones))
-    rows = [_row(*outcomes[:, place].T) for place in range(len(at))]
-    curve = pd.DataFrame({"gpus": at}).join(pd.DataFrame(rows))
-    later = np.interp(at + 8, at, curve["waited_hours"])
-    return curve.assign(saved_hours=curve["waited_hours"] - later)
+    # What 8 GPUs beyond the last number save takes one more.
+    beyond = np.append(at, at[-1] + _STEP)
+    outcomes = np.stack(_parallel.run(partial(_outcomes, at=beyond, target=target, policy=policy), ones))
+    rows = [_row(*outcomes[:, place].T) for place in range(len(beyond))]
+    curve = pd.DataFrame({"gpus": beyond}).join(pd.DataFrame(rows))
+    later = np.interp(beyond + _STEP, beyond, curve["waited_hours"])
+    return curve.assign(saved_hours=curve["waited_hours"] - later).iloc[:-1]
 
 
 def _outcomes(one: Futures, at: FloatArray, target: WaitTarget, policy: str) -> list[tuple[float, float, float]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,19 +14,15 @@ from gpudemand._validation import InputError, check_choice, check_number
 from gpudemand.jobs.table import check_jobs
 from gpudemand.jobs.time_parser import parse_timestamp
 from gpudemand.planning.capacity.mean_demand import time_step
-from gpudemand.planning.capacity.wait_curve import draw_futures, wait_curve
+from gpudemand.planning.capacity.wait_curve import curve_gpus, draw_futures, wait_curve
 from gpudemand.planning.capacity.wait_pools import WaitPool, split_pools
-from gpudemand.planning.capacity.wait_target import WaitTarget, gpus_needed
+from gpudemand.planning.capacity.wait_target import WaitTarget, gpus_needed, wait_target
 from gpudemand.planning.queue.events import POLICIES
 from gpudemand.planning.queue.expected import with_expected_ends
-from gpudemand.units import format_count, format_seconds, parse_duration
+from gpudemand.planning.queue.futures import Work
+from gpudemand.units import format_count, format_seconds
 from gpudemand.usage.series import end_of_record
 
-#: GPUs of the curve, relative to the requirement; at least those wanted in the median future, below which queues only
-#: grow, with waits as long as the simulation.
-_CURVE = (0.6, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.25)
-#: A node more or less than the requirement, whose chances the curve also tells.
-_STEP = 8
 #: Futures behind the curve, one from each stratum of the GPUs wanted, which decide most of the waits: its quantiles are
 #: as precise as with twice as many drawn from all. The requirement and the probabilities rest on all futures.
 _CURVE_FUTURES = 20
@@ -48,6 +44,8 @@ def plan_waits(
     n_futures: int = 100,
     random_state: int = 0,
     until: object = None,
+    work: pd.DataFrame | None = None,
+    capacities: Sequence[float] = (),
 ) -> WaitPlan | PooledWaitPlan:
     """GPUs required so that a share of the jobs starts within a time.
 
@@ -88,6 +86,11 @@ def plan_waits(
         Seed; futures are the same at every number of GPUs.
     until : time-like, optional
         End of the log, where `jobs` may have expected ends after it; by default where the log stops being complete.
+    work : DataFrame, optional
+        Jobs to come (``submit``, ``end``, ``gpus``) that are known, as of `Programme.jobs`. The forecast counts their
+        GPUs too; the other jobs are drawn to make up what it has beyond them. Of one pool.
+    capacities : sequence of float, default=()
+        Numbers of GPUs that the curve tells the waits of, besides those installed and those around the requirement.
 
     Returns
     -------
@@ -116,13 +119,20 @@ def plan_waits(
     check_number("service_level", service_level, 0.5, 0.9999, open_low=True)
     n_futures = int(check_number("n_futures", n_futures, 2, 100_000, integer=True))
     share = check_number("availability", availability, 0, 1, open_low=True)
-    settings = _Settings(_target(wait, wait_share, of, largest), service_level, policy, share, n_futures, random_state)
+    if work is not None and isinstance(installed, (Mapping, pd.Series)):
+        raise InputError("work= is for one pool; give one number of GPUs installed.")
+    target = wait_target(wait, wait_share, of, largest)
+    also = [check_number("capacities", gpus, 0, open_low=True) for gpus in capacities]
+    settings = _Settings(target, service_level, policy, share, n_futures, random_state, also)
     log = check_jobs(jobs)
     end = end_of_record(log) if until is None else parse_timestamp(until, name="until")
     log = with_expected_ends(log)
     step, kind = time_step(forecast["ds"]), dict(forecast.attrs)
+    begin = forecast["ds"].min()
+    known = None if work is None else Work.from_jobs(work, begin, (forecast["ds"].max() + step - begin).total_seconds())
     plans = {
-        pool.name: settings.plan(pool, end, step, kind) for pool in split_pools(forecast, log, installed, end, model)
+        pool.name: settings.plan(pool, end, step, kind, known)
+        for pool in split_pools(forecast, log, installed, end, model)
     }
     return PooledWaitPlan(plans) if isinstance(installed, (Mapping, pd.Series)) else plans["total"]
 
@@ -135,18 +145,20 @@ class _Settings:
     availability: float
     n_futures: int
     random_state: int
+    capacities: Sequence[float]
 
-    def plan(self, pool: WaitPool, until: pd.Timestamp, step: pd.Timedelta, attrs: dict[str, object]) -> WaitPlan:
+    def plan(
+        self, pool: WaitPool, until: pd.Timestamp, step: pd.Timedelta, attrs: dict[str, object], work: Work | None
+    ) -> WaitPlan:
         """Plan of one pool."""
         futures = draw_futures(
-            pool.quantiles, pool.jobs, until, step, self.n_futures, self.random_state, self.availability
+            pool.quantiles, pool.jobs, until, step, self.n_futures, self.random_state, self.availability, work
         )
+        self.target.check_counts(futures.past)
         needed = gpus_needed(futures, self.target, self.policy)
         required = float(np.quantile(needed, self.service_level, method="higher"))
         full = float(np.median(futures.levels)) / self.availability
-        near = [max(required - _STEP, 1.0), required + _STEP]
-        curve_gpus = np.maximum(np.multiply(_CURVE, required), full)
-        at = np.unique(np.ceil(np.r_[curve_gpus, pool.installed, near]))
+        at = curve_gpus(required, full, [pool.installed, *self.capacities])
         places = np.arange(_CURVE_FUTURES) + np.random.default_rng(0).random(_CURVE_FUTURES)
         ranks = np.unique((places * len(futures) / _CURVE_FUTURES).astype(int))
         curve = wait_curve(at, futures.take(np.argsort(futures.levels)[ranks]), self.target, self.policy)
@@ -285,12 +297,3 @@ class PooledWaitPlan:
         return pd.DataFrame(
             {**counts, "target met with those installed": summary["p_met_installed"].map("{:.0%}".format)}
         )
-
-
-def _target(wait: str | pd.Timedelta, share: float, of: str, largest: float | None) -> WaitTarget:
-    wait_s = parse_duration(wait).total_seconds()
-    if wait_s <= 0:
-        raise InputError(f"wait must be longer than 0 s; got {wait!r}. No number of GPUs starts every job at once.")
-    check_number("wait_share", share, 0, 0.9999, open_low=True)
-    most = np.inf if largest is None else check_number("largest", largest, 0, open_low=True)
-    return WaitTarget(wait_s, share, of, most)

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import pandas as pd
 
 from gpudemand import _parallel
 from gpudemand._typing import FloatArray
-from gpudemand.planning.queue.futures import Future, Futures
-from gpudemand.units import format_seconds
+from gpudemand._validation import InputError, check_number
+from gpudemand.planning.queue.futures import Future, Futures, Weeks
+from gpudemand.units import format_seconds, parse_duration
 
 #: Precision of the fewest GPUs that meet a target: this share of them, or a GPU.
 RESOLUTION = 0.02
@@ -44,6 +46,11 @@ class WaitTarget:
         size = f" of at most {self.largest:g} GPUs" if self.largest < np.inf else ""
         return f"{100 * self.share:.4g} % of the {of}{size} start within {format_seconds(self.wait_s)}"
 
+    def check_counts(self, past: Weeks) -> None:
+        """Raise if no job counts."""
+        if self.largest < np.inf and not (past.gpus <= self.largest).any():
+            raise InputError(f"no job of the log has at most {self.largest:g} GPUs; give a larger `largest`.")
+
     def share_in_time(self, future: Future, waits_s: FloatArray) -> float:
         """Share in time of the jobs of a future, 1 if none counts."""
         weight = self.weight(future)
@@ -63,6 +70,16 @@ class WaitTarget:
         return np.where(gpus <= self.largest, weight, 0.0)
 
 
+def wait_target(wait: str | pd.Timedelta, share: float, of: str = "jobs", largest: float | None = None) -> WaitTarget:
+    """A target from checked arguments; see `gpudemand.planning.capacity.wait_plan.plan_waits`."""
+    wait_s = parse_duration(wait).total_seconds()
+    if wait_s <= 0:
+        raise InputError(f"wait must be longer than 0 s; got {wait!r}. No number of GPUs starts every job at once.")
+    check_number("wait_share", share, 0, 0.9999, open_low=True)
+    most = np.inf if largest is None else check_number("largest", largest, 0, open_low=True)
+    return WaitTarget(wait_s, share, of, most)
+
+
 def gpus_needed(futures: Futures, target: WaitTarget, policy: str) -> FloatArray:
     """Fewest GPUs with which the target is met in each future, within `RESOLUTION` of it, shape (n_futures,).
 
@@ -80,6 +97,7 @@ def _needed(futures: Futures, target: WaitTarget, policy: str) -> FloatArray:
             wanted = future.gpus_wanted()
             needed[number], slope = _search(future, target, policy, max(round(ratio * wanted), 1), slope)
             ratio = needed[number] / wanted
+        needed[number] = max(needed[number], np.ceil(future.fewest))
     return needed
 
 

@@ -47,7 +47,8 @@ def effective_capacity(
     Returns
     -------
     float
-        From 30 % of `installed` to all. Jobs that are larger are taken to request all there are.
+        From 30 % of `installed` to all. Jobs that are larger are taken to request all there are; those that have not
+        started by `until`, in the log or simulated, to have waited until then.
 
     Raises
     ------
@@ -67,25 +68,35 @@ def effective_capacity(
     begin, end = parse_timestamp(start, name="start"), parse_timestamp(until, name="until")
     log = with_expected_ends(check_jobs(jobs), run_time)
     log = log[(log["submit"] < end) & ((log["end"] > begin) | (log["submit"] >= begin)) & ~gave_up(log)]
-    recorded = mean_wait_s(log, begin)
+    # With expected ends, what waits at the beginning, and still does at the end, would else seem to run.
+    log = log.assign(status=log["status"].mask(log["start"].isna(), "pending"))
+    recorded = mean_wait_s(log, begin, end)
     if np.isnan(recorded):
         raise InputError(f"no job submitted from {begin} to {end} has started; choose another period.")
     low, high = _LEAST * most, most
-    if _simulated_wait_s(log, high, begin, policy) >= recorded:
+    if _simulated_wait_s(log, high, begin, end, policy) >= recorded:
         return most
     while high - low > _PRECISION * most:
         middle = (low + high) / 2
-        is_too_long = _simulated_wait_s(log, middle, begin, policy) > recorded
+        is_too_long = _simulated_wait_s(log, middle, begin, end, policy) > recorded
         low, high = (middle, high) if is_too_long else (low, middle)
     return high
 
 
-def mean_wait_s(jobs: pd.DataFrame, begin: pd.Timestamp) -> float:
-    """Mean wait (s) of the jobs with GPUs that were submitted from `begin` on and have started; NaN without any."""
-    counted = jobs[(jobs["submit"] >= begin) & (jobs["gpus"] > 0) & jobs["start"].notna()]
-    return float(seconds_since(counted["start"], counted["submit"]).mean()) if len(counted) else np.nan
+def mean_wait_s(jobs: pd.DataFrame, begin: pd.Timestamp, until: pd.Timestamp | None = None) -> float:
+    """Mean wait (s) of the jobs with GPUs that were submitted from `begin` on and have started; NaN without any.
+
+    With `until`, as far as they have waited by then, and also of those that still do: of the jobs of a queue that
+    grows, those that have started are the ones that waited for a short time.
+    """
+    counted = jobs[(jobs["submit"] >= begin) & (jobs["gpus"] > 0)]
+    started = counted["start"].notna()
+    if not started.any():
+        return np.nan
+    start = counted["start"][started] if until is None else counted["start"].fillna(until).clip(upper=until)
+    return float(np.mean(seconds_since(start, counted["submit"].loc[start.index])))
 
 
-def _simulated_wait_s(jobs: pd.DataFrame, gpus: float, begin: pd.Timestamp, policy: str) -> float:
+def _simulated_wait_s(jobs: pd.DataFrame, gpus: float, begin: pd.Timestamp, until: pd.Timestamp, policy: str) -> float:
     able = jobs.assign(gpus=np.minimum(jobs["gpus"], gpus))
-    return mean_wait_s(simulate_queue(able, gpus, policy, start=begin), begin)
+    return mean_wait_s(simulate_queue(able, gpus, policy, start=begin), begin, until)

@@ -68,6 +68,37 @@ class Weeks(NamedTuple):
         return cls._make([*(column[used] for column in columns), n_weeks])
 
 
+class Work(NamedTuple):
+    """Jobs that are known to come, beside those that are drawn.
+
+    Attributes
+    ----------
+    submit_s : ndarray of shape (n_jobs,)
+        Since the beginning of the time ahead; those of the week before may still run then.
+    run_s, gpus : ndarray of shape (n_jobs,)
+    weeks : int
+        Weeks ahead.
+    mean : float
+        Mean GPUs wanted over the time ahead.
+    """
+
+    submit_s: FloatArray
+    run_s: FloatArray
+    gpus: FloatArray
+    weeks: int
+    mean: float
+
+    @classmethod
+    def from_jobs(cls, jobs: pd.DataFrame, begin: pd.Timestamp, ahead_s: float) -> Work:
+        """Jobs of a time that begins at `begin`."""
+        weeks, submit_s = int(np.ceil(ahead_s / WEEK_S)), seconds_since(jobs["submit"], begin)
+        end_s, gpus = seconds_since(jobs["end"], begin), jobs["gpus"].to_numpy(dtype=float)
+        held_s = np.clip(end_s, 0, ahead_s) - np.clip(submit_s, 0, ahead_s)
+        there = (submit_s >= -WEEK_S) & (submit_s < ahead_s)
+        mean = float((held_s * gpus).sum() / ahead_s)
+        return cls(submit_s[there], (end_s - submit_s)[there], gpus[there], weeks, mean)
+
+
 class Future(NamedTuple):
     """Jobs of weeks to come, in the order of their submission.
 
@@ -79,11 +110,14 @@ class Future(NamedTuple):
         Jobs whose waits count: not those of the first week, in which the cluster fills.
     availability : float
         Share of the GPUs that runs jobs; a job larger than that takes all of it.
+    fewest : float
+        GPUs of the largest job that is known to come.
     """
 
     jobs: QueuedJobs
     counted: BoolArray
     availability: float = 1.0
+    fewest: float = 0.0
 
     def gpus_wanted(self) -> float:
         """Mean GPUs wanted."""
@@ -140,6 +174,19 @@ def draw_future(past: Weeks, n_weeks: int, level: float, rng: np.random.Generato
     return Future(jobs, submit_s >= WEEK_S)
 
 
+def add_work(future: Future, work: Work, n_weeks: int, rng: np.random.Generator) -> Future:
+    """Add what is known to come, in the weeks of a future, to the jobs that were drawn for it."""
+    since_s = WEEK_S * rng.integers(work.weeks - n_weeks + 1)
+    submit_s = WEEK_S + work.submit_s - since_s
+    there = (submit_s >= 0) & (submit_s < (n_weeks + 1) * WEEK_S)
+    submit, run = (np.round(1e6 * seconds[there]).astype(np.int64) for seconds in (submit_s, work.run_s))
+    known = QueuedJobs(submit, run, run, np.full(len(run), NEVER), work.gpus[there])
+    columns = [np.concatenate(pair) for pair in zip(future.jobs, known, strict=True)]
+    order = np.argsort(columns[0], kind="stable")
+    counted = np.concatenate([future.counted, submit_s[there] >= WEEK_S])[order]
+    return Future(QueuedJobs._make(column[order] for column in columns), counted, fewest=known.gpus.max(initial=0.0))
+
+
 @dataclass(frozen=True)
 class Futures:
     """Futures at given levels, each drawn when it is asked for: together, those of a large log do not fit into memory.
@@ -155,6 +202,8 @@ class Futures:
         One a future, which is the same whenever it is drawn.
     availability : float
         Share of the GPUs that runs jobs.
+    work : Work, optional
+        Jobs that are known to come.
     """
 
     past: Weeks
@@ -162,13 +211,18 @@ class Futures:
     levels: FloatArray
     seeds: Sequence[np.random.SeedSequence]
     availability: float = 1.0
+    work: Work | None = None
 
     def __len__(self) -> int:
         return len(self.levels)
 
     def __iter__(self) -> Iterator[Future]:
         for level, seed in zip(self.levels, self.seeds, strict=True):
-            future = draw_future(self.past, self.n_weeks, float(level), np.random.default_rng(seed))
+            rng = np.random.default_rng(seed)
+            known = 0.0 if self.work is None else self.work.mean
+            future = draw_future(self.past, self.n_weeks, max(float(level) - known, 0.0), rng)
+            if self.work is not None:
+                future = add_work(future, self.work, self.n_weeks, rng)
             yield future._replace(availability=self.availability)
 
     def take(self, places: IntArray) -> Futures:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError, as_numbers, check_number, nearest, shorten
-from gpudemand.jobs.as_of import to_microseconds
+from gpudemand.jobs.as_of import to_nanoseconds
 
 #: GPUs: a number, or a number from each time on.
 Gpus: TypeAlias = float | pd.Series
@@ -31,7 +31,7 @@ class Pool(NamedTuple):
     rows : ndarray of int, shape (n_jobs,)
         Rows of the job table.
     change_at : ndarray of int, shape (n_changes,)
-        Times in microseconds since 1970, ascending, from which on `gpus` holds.
+        Times in nanoseconds since 1970, ascending, from which on `gpus` holds.
     gpus : ndarray of shape (n_changes,)
     node_gpus : float
         Infinite for GPUs that are not on nodes.
@@ -118,6 +118,6 @@ def _over_time(label: str, gpus: Gpus) -> tuple[IntArray, FloatArray]:
     if not len(gpus) or not (numbers >= 0).all() or not numbers.any() or not gpus.index.is_unique:
         raise InputError(f"{label} over time needs numbers of at least 0, one of them above, at distinct times.")
     order = np.argsort(gpus.index.asi8, kind="stable")
-    change_at = to_microseconds(pd.Series(gpus.index))[order]
+    change_at = to_nanoseconds(pd.Series(gpus.index))[order]
     change_at[0] = np.iinfo(np.int64).min
     return change_at, numbers[order]

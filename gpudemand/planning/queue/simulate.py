@@ -10,8 +10,8 @@ import pandas as pd
 
 from gpudemand._typing import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError, as_numbers, check_choice, require_names, shorten
-from gpudemand.jobs.as_of import gave_up, seconds_since, start_times, to_microseconds
-from gpudemand.jobs.schema import TIME
+from gpudemand.jobs.as_of import gave_up, seconds_since, start_times, to_nanoseconds
+from gpudemand.jobs.schema import LATEST
 from gpudemand.jobs.table import check_jobs
 from gpudemand.jobs.time_parser import parse_timestamp
 from gpudemand.planning.queue.events import POLICIES, QueuedJobs, simulate_events
@@ -132,22 +132,27 @@ def run_seconds(jobs: pd.DataFrame, run_time: RunTimeModel | None = None) -> Flo
 
 def _queue(jobs: pd.DataFrame, run_s: FloatArray, begin: pd.Timestamp | None) -> QueuedJobs:
     """All jobs as the simulation takes them; those that started before `begin` have their start."""
-    submit, run = to_microseconds(jobs["submit"]), np.ceil(np.round(run_s * 1e6, 3)).astype(np.int64)
+    submit, run = to_nanoseconds(jobs["submit"]), _whole(run_s)
     request = np.minimum(jobs["requested_time"].fillna(0.0).to_numpy(dtype=float), _LONGEST_S)
-    requested = np.maximum((request * 1e6).astype(np.int64), run)
+    requested = np.maximum(_whole(request), run)
     started = np.full(len(jobs), NEVER)
     if begin is not None:
-        first = to_microseconds(pd.Series([begin]))[0]
+        first = to_nanoseconds(pd.Series([begin]))[0]
         held = start_times(jobs).fillna(begin)
         before = (held < begin).to_numpy()
-        started[before] = to_microseconds(held[before])
+        started[before] = to_nanoseconds(held[before])
         submit = np.maximum(submit, first)
     return QueuedJobs(submit, run, requested, started, jobs["gpus"].to_numpy(dtype=float, copy=True))
 
 
+def _whole(seconds: FloatArray) -> IntArray:
+    """Whole nanoseconds."""
+    return np.round(seconds * 1e9).astype(np.int64)
+
+
 def _queue_places(jobs: pd.DataFrame, priority: str | None) -> IntArray:
     """Place of each job in the queue if all waited at once."""
-    keys: list[Any] = [to_microseconds(jobs["submit"])]
+    keys: list[Any] = [to_nanoseconds(jobs["submit"])]
     if priority is not None:
         require_names(jobs.columns, [priority], "jobs")
         keys.append(-as_numbers(jobs[priority], f"jobs[{priority!r}]"))
@@ -188,9 +193,11 @@ def _simulate(jobs: QueuedJobs, pool: Pool, policy: int) -> IntArray:
 def _with_times(jobs: pd.DataFrame, starts: IntArray, run_s: FloatArray, simulated: BoolArray) -> pd.DataFrame:
     """The table with the simulated starts, and ends as long after them as the jobs run."""
     started = simulated & (starts < NEVER)
-    begun = pd.Series(np.where(started, starts, 0).view("datetime64[us]"), jobs.index).dt.tz_localize("UTC")
-    begun = begun.astype(TIME)
-    end = begun + pd.to_timedelta(np.where(started, run_s, 0.0), unit="s")
+    # Beyond 2262 nanoseconds since 1970 begin anew.
+    if ((starts > LATEST.value) | (starts < to_nanoseconds(jobs["submit"])))[started].any():
+        raise InputError(f"some jobs would start after {LATEST.year} only; give more GPUs.")
+    begun = pd.Series(np.where(started, starts, 0).view("datetime64[ns]"), jobs.index).dt.tz_localize("UTC")
+    end = begun + pd.to_timedelta(np.where(started, _whole(run_s), 0), unit="ns")
     unfinished = jobs["end"].isna()
     status = jobs["status"].mask(unfinished & started, "completed").mask(simulated & ~started, "pending")
     result = jobs.assign(

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
 from gpudemand._typing import STRING, FloatArray
-from gpudemand._validation import InputError, check_columns, check_number
+from gpudemand._validation import InputError, check_columns, check_number, shorten
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.model import CostModel
 from gpudemand.jobs.time_parser import parse_timestamp
@@ -21,6 +21,7 @@ from gpudemand.planning.capacity.inputs import bin_hours
 from gpudemand.planning.capacity.quantiles import pick_model
 
 
+@runtime_checkable
 class PlannedWork(Protocol):
     """Work to come that is in no log yet: a `Programme` or a `Serving`."""
 
@@ -81,7 +82,8 @@ class Programme:
     Raises
     ------
     InputError
-        For numbers out of range, an end before the start, and neither or both ways to state a run.
+        For numbers out of range, an end before the start or less than a run after it, and neither or both ways to state
+        a run.
 
     Examples
     --------
@@ -123,6 +125,16 @@ class Programme:
             raise InputError(f"ratio of {self.name!r} must be (ratio, low, high), ascending from low, with a job.")
         if self.period[1] <= self.period[0]:
             raise InputError(f"programme {self.name!r} ends ({self.end}) before it starts ({self.start}).")
+        if self.job is None:
+            self._check_run(float(self.hours or 0.0))
+
+    def _check_run(self, hours: float) -> None:
+        length = (self.period[1] - self.period[0]).total_seconds() / 3600
+        if hours > length:
+            raise InputError(
+                f"a run of programme {self.name!r} takes {hours:.4g} h, more than the {length:.4g} h from its start to "
+                "its end; give a later end."
+            )
 
     @cached_property
     def period(self) -> tuple[pd.Timestamp, pd.Timestamp]:
@@ -139,7 +151,9 @@ class Programme:
         row: Any = (self.costs or CostModel.load()).predict(self.job).iloc[0]
         names = ("step_time_s", "step_time_s-lo-90", "step_time_s-hi-90")
         predicted = RunHours._make(float(row[name]) * float(self.steps or 0.0) / 3600 for name in names)
-        return predicted if self.ratio is None else _product(predicted, RunHours._make(self.ratio))
+        corrected = predicted if self.ratio is None else _product(predicted, RunHours._make(self.ratio))
+        self._check_run(corrected.hours)
+        return corrected
 
     @property
     def run_gpus(self) -> float:
@@ -186,6 +200,16 @@ class Programme:
         run = pd.Timedelta(hours=self.run.hours)
         columns = {"user": self.user or self.name, "group": self.group or self.name, "submit": submit, "start": submit}
         return pd.DataFrame({**columns, "end": submit + run, "gpus": self.run_gpus})
+
+
+def check_planned(programmes: object) -> tuple[PlannedWork, ...]:
+    """Programmes and serving, each with a name of its own; raises for anything else."""
+    if not isinstance(programmes, Sequence) or not all(isinstance(work, PlannedWork) for work in programmes):
+        raise InputError(f"programmes must be a list of Programme or Serving; got {shorten(repr(programmes))}.")
+    names = [work.name for work in programmes]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise InputError(f"two programmes are called {twice[0]!r}; give each a name of its own.")
+    return tuple(programmes)
 
 
 def _product(first: RunHours, second: RunHours) -> RunHours:

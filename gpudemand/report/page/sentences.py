@@ -38,10 +38,14 @@ def requirement(numbers: dict[str, Any]) -> str:
         As `gpudemand.stages.requirement.headline` returns it.
     """
     required, installed = format_count(numbers["required"]), format_count(numbers["installed"])
+    begin = f"By {format_date(numbers['plan_end'])} this cluster requires {required} GPUs,"
+    if numbers["installed_later"] != numbers["installed"]:
+        later, more = format_count(numbers["installed_later"]), numbers["to_order"]
+        compared = f"{format_count(more)} more than" if more else "no more than"
+        return f"{begin} {compared} the {later} that are installed when an order could arrive ({installed} now)."
     compared = f"{format_count(numbers['shortfall'])} more than" if numbers["shortfall"] else "no more than"
     what = "held at once so far" if numbers["installed_from"] == "log" else "installed"
-    date = format_date(numbers["plan_end"])
-    return f"By {date} this cluster requires {required} GPUs, {compared} the {installed} {what}."
+    return f"{begin} {compared} the {installed} {what}."
 
 
 def dates(numbers: dict[str, Any]) -> str:
@@ -53,6 +57,8 @@ def dates(numbers: dict[str, Any]) -> str:
         f"Required GPUs first exceed the {given} on {format_date(numbers['first_crossing'])}, for at least {_LASTING}; "
     )
     name, order = first_order(numbers)
+    if order is None:
+        return crossing + "the GPUs that are installed when an order could arrive suffice: order none."
     if name is not None:
         crossing += f"{truncate(name)} alone runs short earlier, on {format_date(numbers['type_first_crossing'])}; "
     return crossing + _order_by(numbers, order, lead_time(numbers))

@@ -64,15 +64,10 @@ def summarize(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame], part:
 def orders_sentence(table: pd.DataFrame, plan_end: str) -> str:
     """What an order now and a month later leave unmet and idle, beside no order."""
     none, now, later = (table.iloc[row] for row in range(3))
-    arrival = format_date(now["in_service"])
-    if now["in_service"] > pd.Timestamp(plan_end):
-        return (
-            f"Ordered now, {format_count(now['order'])} GPUs are in service on {arrival}, after the time that is "
-            f"forecast: until then, {_outcome(none)}."
-        )
     return (
-        f"Ordered now, {format_count(now['order'])} GPUs are in service on {arrival}: {_outcome(now)}; a month later, "
-        f"{_outcome(later)}; without an order, {_outcome(none)}."
+        f"Ordered now, {format_count(now['order'])} GPUs are in service on {format_date(now['in_service'])}: "
+        f"{_outcome(now)}; a month later, {_outcome(later)}; without an order, {_outcome(none)}. That is until four "
+        f"weeks after the later order is there, from {format_date(plan_end)} on with demand as in the weeks before."
     )
 
 
@@ -117,7 +112,12 @@ def risk_sentence(numbers: dict[str, Any]) -> str:
         f"{counts[50]} GPUs suffice with probability 50%, {counts[90]} with 90%, {counts[95]} with 95% and "
         f"{counts[99]} with 99%."
     )
-    there = f"the {format_count(numbers['installed'])} GPUs {what}"
+    changes = numbers["installed_later"] != numbers["installed"]
+    there = (
+        "the GPUs that are installed at each time"
+        if changes
+        else f"the {format_count(numbers['installed'])} GPUs {what}"
+    )
     if numbers["basis"] == "wait":
         return f"{enough} With {there} the target is met with probability {format_share(1 - numbers['share_over'])}."
     return (

@@ -10,6 +10,7 @@ import pandas as pd
 
 from gpudemand._validation import InputError, check_choice, check_number, shorten
 from gpudemand.forecast.calendar import Calendar, public_holidays
+from gpudemand.planning.capacity.wait_target import wait_target
 from gpudemand.stages.sources.by_pool import (
     Installed,
     LeadTime,
@@ -24,7 +25,6 @@ from gpudemand.stages.sources.by_pool import (
 )
 from gpudemand.stages.sources.clusters import EACH
 from gpudemand.stages.sources.type_aliases import Aliases, check_aliases
-from gpudemand.units import parse_duration
 from gpudemand.usage.bins import parse_freq
 
 BY = ("user", "group", "cluster", "gpu_type", "partition", "qos", "namespace", "node", "total")
@@ -82,9 +82,7 @@ class Settings:
         check_number("target_utilization", self.target_utilization, 0, 1, open_low=True)
         check_number("service_level", self.service_level, 0.5, 0.999, open_low=True)
         check_lead_times(self.lead_time)
-        if self.wait is not None:
-            parse_duration(self.wait)
-        check_number("wait_share", self.wait_share, 0, 0.9999, open_low=True)
+        wait_target("1h" if self.wait is None else self.wait, self.wait_share)
         _check_zone(self.tz)
         check_prices(self.prices)
         check_aliases(self.type_aliases)

@@ -18,6 +18,8 @@ Aliases = Mapping[str, str] | None
 
 def check_aliases(aliases: Aliases) -> None:
     """Raise for names that are no text, and for a type that counts as one which counts as another itself."""
+    if not isinstance(aliases, Mapping | None):
+        raise InputError(f"type_aliases must be a mapping of GPU types to others; got {aliases!r}.")
     for name, other in (aliases or {}).items():
         if not (isinstance(name, str) and isinstance(other, str) and name and other):
             raise InputError(f"type_aliases must be names of GPU types; got {name!r} for {other!r}.")
