@@ -58,6 +58,8 @@ def traces(monkeypatch):
         ({"mode": "infer"}, "Did you mean 'inference'"),
         ({"mode": "inference", "checkpointing": True}, "leave out checkpointing"),
         ({"mode": "inference", "n_gpus": 2}, "n_gpus must be 1, got 2"),
+        ({"mode": "inference", "accumulate": 2}, "takes a batch at once"),
+        ({"batch_size": 8, "accumulate": 16}, "is not a multiple of accumulate=16"),
         ({"input_shape": (3, 0, 8)}, "holds an extent below 1"),
         ({"input_shape": None}, "needs input_shape"),
         ({"model": "resnet50"}, "got str"),
@@ -68,6 +70,23 @@ def test_invalid_jobs_are_rejected(net, wrong, message):
     with pytest.raises(InputError, match=message) as caught:
         TrainingJob(**{"model": net, "input_shape": (3, 8, 8), **wrong})
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "batch", "times"),
+    [
+        ({}, 32, None),
+        ({"batch_size": 32, "micro_batch": 8}, 32, 4),
+        ({"batch_size": 64, "micro_batch": 8}, 64, 8),
+        ({"batch_size": 32, "accumulate": 4}, 32, 4),
+        ({"micro_batch": 8}, 8, 1),
+        ({"micro_batch": 8, "accumulate": 3}, 24, 3),
+        ({"accumulate": 4}, 32, 4),
+    ],
+)
+def test_samples_of_a_step_follow_from_two_of_three(net, options, batch, times):
+    job = TrainingJob(net, (3, 8, 8), **options)
+    assert (job.batch_size, job.accumulate) == (batch, times)
 
 
 def test_a_wrong_input_shape_is_reported(net):
