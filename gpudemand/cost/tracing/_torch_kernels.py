@@ -29,8 +29,8 @@ _SINGLE_BYTES = 4
 _PRODUCTS = frozenset({"gemm", "matmul"})
 #: ... beside the gradient of the input, which comes first, ...
 _FUSED_GRADIENTS = frozenset({"batch_norm", "layer_norm", "group_norm", *(kind for kind in KINDS if "conv" in kind)})
-#: ... or by summation.
-_GRADIENTS = _PRODUCTS | _FUSED_GRADIENTS | {"reduce", "gather"}
+#: ... or by summation, into zeros where it is into a part of them.
+_GRADIENTS = _PRODUCTS | _FUSED_GRADIENTS | {"reduce", "gather", "zeros"}
 
 
 class KernelRecorder:
@@ -41,7 +41,7 @@ class KernelRecorder:
     batch : int
         Samples in the traced batch.
     parameters : iterable of tensors
-        Their gradients do not depend on the batch.
+        Their gradients do not depend on the batch, nor do those of what is computed from them alone.
     """
 
     def __init__(self, batch: int, parameters: Iterable[Any]) -> None:
@@ -96,7 +96,7 @@ class KernelRecorder:
         name = func._overloadpacket.__name__
         inputs, outputs = [*tensors_in(args), *tensors_in(kwargs)], list(tensors_in(result))
         kind = _kind(name, args, inputs, outputs)
-        self._follow(kind, inputs, result if isinstance(result, tuple) else outputs)
+        self._follow("zeros" if name == "new_zeros" else kind, inputs, result if isinstance(result, tuple) else outputs)
         if func.is_view or func.namespace == "prim" or name in _FREE or self._is_handed_over(name, inputs):
             return
         read = inputs[1:] if name in _LOOKUPS else inputs
@@ -116,6 +116,11 @@ class KernelRecorder:
             for output in tensors_in(part):
                 if not self._is_gradient(kind, position, output, depends):
                     self._batched.add(storage_key(output))
+        if inputs and not any(depends) and not self.backward:
+            found = {
+                _extents(tensor) for tensor in tensors_in(results) if tensor.is_floating_point() or tensor.is_complex()
+            }
+            self._parameters |= {extents for extents in found if self._batch not in extents}
 
     def _is_gradient(self, kind: str, position: int, output: Any, depends: Sequence[bool]) -> bool:
         """Whether the result at a position is the gradient of a parameter."""
