@@ -14,7 +14,7 @@ from typing import Any
 from gpudemand.cost.operators.arithmetic import weighted_flops
 from gpudemand.cost.operators.kernel import ATEN_KINDS, KINDS, Kernel
 from gpudemand.cost.operators.vocabulary import convolution_kind
-from gpudemand.cost.tracing._torch_calls import tensors_in
+from gpudemand.cost.tracing._torch_calls import product_flops, tensors_in
 from gpudemand.cost.tracing._torch_listener import storage_key
 
 #: Operators that allocate or describe data, or are views in all but name.
@@ -112,9 +112,10 @@ class KernelRecorder:
         """Note which results depend on the batch: those of such inputs, but for the gradients of parameters."""
         self._alive.append(results)
         depends = [self._is_batched(tensor) for tensor in inputs]
+        numbers = [self._is_batched(tensor) for tensor in inputs if _holds_numbers(tensor)]
         for position, part in enumerate(results if any(depends) else ()):
             for output in tensors_in(part):
-                if not self._is_gradient(kind, position, output, depends):
+                if not self._is_gradient(kind, position, output, numbers):
                     self._batched.add(storage_key(output))
         if inputs and not any(depends) and not self.backward:
             found = {
@@ -176,6 +177,10 @@ def _extents(tensor: Any) -> tuple[int, ...]:
     return tuple(sorted(size for size in tensor.shape if size > 1))
 
 
+def _holds_numbers(tensor: Any) -> bool:
+    return bool(tensor.is_floating_point() or tensor.is_complex())
+
+
 def _distinct(tensor: Any) -> int:
     """Elements of a tensor without those that broadcasting repeats."""
     return math.prod(size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride)
@@ -186,6 +191,8 @@ def _flops(func: Any, args: Any, kwargs: Any, result: Any) -> float:
 
     if "convolution" in func.__name__:
         return _convolution_flops(func.__name__, args, list(tensors_in(args)), list(tensors_in(result)))
+    if func._overloadpacket.__name__ == "_grouped_mm":
+        return product_flops("_grouped_mm", args[:2], result, args)
     count = flop_registry.get(func._overloadpacket)
     if count is None:
         return 0.0
