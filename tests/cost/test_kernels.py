@@ -140,6 +140,7 @@ def test_amounts_do_not_depend_on_the_traced_batch(samples: int) -> None:
         ((5000, 24), (16, 24), lambda x, weight: x + weight[:16]),
         ((5000, 24), (16, 24), lambda x, weight: x + weight.index_select(0, torch.arange(16, device=x.device))),
         ((24, 4, 6), (16, 24), lambda x, weight: torch.einsum("bsd,dhk->bshk", x, weight)),
+        ((24, 24), (24,), lambda x, weight: (torch.zeros(len(x), 24) @ weight + x) @ weight),
     ],
 )
 def test_gradients_of_a_part_of_a_parameter_do_not_depend_on_the_traced_batch(shape, tokens, used) -> None:

@@ -112,16 +112,24 @@ class KernelRecorder:
         """Note which results depend on the batch: those of such inputs, but for the gradients of parameters."""
         self._alive.append(results)
         depends = [self._is_batched(tensor) for tensor in inputs]
+        if not any(depends):
+            if not self.backward:
+                self._follow_fixed(list(tensors_in(results)), is_made=not inputs)
+            return
         numbers = [self._is_batched(tensor) for tensor in inputs if _holds_numbers(tensor)]
-        for position, part in enumerate(results if any(depends) else ()):
+        for position, part in enumerate(results):
             for output in tensors_in(part):
                 if not self._is_gradient(kind, position, output, numbers):
                     self._batched.add(storage_key(output))
-        if inputs and not any(depends) and not self.backward:
-            found = {
-                _extents(tensor) for tensor in tensors_in(results) if tensor.is_floating_point() or tensor.is_complex()
-            }
-            self._parameters |= {extents for extents in found if self._batch not in extents}
+
+    def _follow_fixed(self, results: Sequence[Any], *, is_made: bool) -> None:
+        """Note what is made for each sample, as the state that a loop starts from, and what has gradients like it."""
+        if is_made:
+            samples = [tensor for tensor in results if tensor.dim() > 1 and tensor.shape[0] == self._batch]
+            self._batched |= set(map(storage_key, samples))
+            return
+        shapes = {_extents(tensor) for tensor in results if _holds_numbers(tensor)}
+        self._parameters |= {extents for extents in shapes if self._batch not in extents}
 
     def _is_gradient(self, kind: str, position: int, output: Any, depends: Sequence[bool]) -> bool:
         """Whether the result at a position is the gradient of a parameter."""
