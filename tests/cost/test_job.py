@@ -17,6 +17,7 @@ from gpudemand.cost.devices import Device
 from gpudemand.cost.graph.op_graph import Operator
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.job_features import features_from_jobs
+from gpudemand.cost.model import CostModel
 from gpudemand.cost.regression.feature_table import features_from_rows
 from gpudemand.cost.roofline.data_parallel import parallel_terms
 
@@ -190,6 +191,22 @@ def test_a_custom_device_is_accepted(net):
     row = features_from_jobs(TrainingJob(net, (3, 8, 8), device=mine)).iloc[0]
     assert row["device_name"] == "prototype"
     assert pd.isna(row["device_sms"])
+
+
+@pytest.mark.filterwarnings("ignore::gpudemand.cost.predict.step_time_model.FarFromTrainingWarning")
+def test_memory_on_a_device_with_nothing_but_its_peaks(net):
+    mine = Device("prototype", memory_gib=0.5, bandwidth_gb_s=2000, fp32_tflops=30)
+    model, job = CostModel.load(), TrainingJob(net, (3, 8, 8), device=mine)
+    assert model.predict(job).notna().all(axis=None)
+    assert model.fits(job) < 0.5
+    assert model.fits(replace(job, device=replace(mine, memory_gib=64))) > 0.95
+    assert model.max_batch_size(replace(job, device=replace(mine, memory_gib=64))) > 32
+
+
+def test_lazy_layers_are_reported():
+    job = TrainingJob(torch.nn.Sequential(torch.nn.LazyLinear(4)), (8,))
+    with pytest.raises(InputError, match="lazy"):
+        job.graph  # noqa: B018
 
 
 def test_other_objects_are_rejected(net):
