@@ -14,7 +14,7 @@ from gpudemand.cost.graph.features import OPTIMIZER_STATES
 from gpudemand.cost.graph.op_graph import OpGraph
 from gpudemand.cost.hardware import PRECISIONS, Device
 from gpudemand.cost.large_models.architecture import Transformer
-from gpudemand.cost.large_models.options import check_traced, check_transformer, named_batch, split_batch
+from gpudemand.cost.large_models.options import check_traced, check_transformer, split_batch
 from gpudemand.cost.large_models.parallel import LoRA, Parallel
 from gpudemand.cost.large_models.published import architecture
 from gpudemand.cost.large_models.run import TrainingRun
@@ -38,8 +38,8 @@ class TrainingJob:
         The network, on any device including the meta device; it is not changed. `from_config` makes a `Transformer`.
     input_shape : tuple of int, or a list or dict of such tuples, default=None
         Of one sample, without the batch. A Keras model that declares its inputs, and an `OpGraph`, need none.
-    batch_size : int, default=32
-        Samples a step on each GPU; of a `Transformer` on each replica, unknown if it is left at 32.
+    batch_size : int, optional
+        Samples a step on each GPU, by default 32; of a `Transformer` on each replica, by default unknown.
     optimizer : {"sgd", "momentum", "rmsprop", "adagrad", "adam", "adamw"}, default="sgd"
         ``momentum`` is SGD with momentum. Of a `Transformer` also ``adamw_bf16``, ``adamw_8bit``, ``adafactor`` and
         ``muon``; None is AdamW with states of unknown precision.
@@ -96,7 +96,7 @@ class TrainingJob:
 
     model: Any
     input_shape: Any = None
-    batch_size: int = 32
+    batch_size: int = None  # type: ignore[assignment]  # filled in for a traced network
     optimizer: str = "sgd"
     precision: str = "fp32"
     device: str | Device = "H200"
@@ -171,9 +171,6 @@ class TrainingJob:
         TrainingJob(llama-3-8b on 4096 tokens: 2 at once x 1, adamw, bf16, data=8, tensor=8, zero1, 64 x H100 SXM5)
         """
         hardware = device(options.get("device", "H200"))
-        if options.get("batch_size") is not None:
-            given = (options.get(name) for name in ("batch_size", "micro_batch", "accumulate"))
-            options["micro_batch"], options["accumulate"] = split_batch(*given)
         half = "bf16" if "bf16" in hardware.precisions else "fp16"
         return cls(architecture(config), (seq_len,), **{"precision": half, "optimizer": None, **options})
 
@@ -208,7 +205,7 @@ class TrainingJob:
             return None
         names = ("n_gpus", "parallel", "global_batch", "precision", "optimizer", "checkpointing")
         options = {name: getattr(self, name) for name in (*names, "adapter", "offload", "attention")}
-        micro, times = split_batch(named_batch(self), self.micro_batch, self.accumulate)
+        micro, times = split_batch(self.batch_size, self.micro_batch, self.accumulate)
         options |= {"micro_batch": micro, "accumulate": times, "compiled": self.execution == "compiled"}
         return TrainingRun(self.model, self.hardware, self.input_shape[0], **options)
 

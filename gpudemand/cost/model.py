@@ -176,7 +176,7 @@ class CostModel:
             For no jobs, or a kind of device without training data.
         """
         listed = _inputs.listed_jobs(jobs)
-        levels = [check_number("level", value, 0, 99.9, open_low=True) for value in np.atleast_1d(np.asarray(level))]
+        levels = [check_number("level", value, 0, 99.9, open_low=True) for value in np.atleast_1d(level).tolist()]
         large, parts = np.array([job.run is not None for job in listed]), []
         if runs := [job.run for job in listed if job.run is not None]:
             parts.append(self.large_models.predict(runs, levels).set_axis(np.flatnonzero(large)))

@@ -37,4 +37,6 @@ def fingerprint(model: Any, framework: str) -> Hashable:
     if framework == "keras":
         return tuple((tuple(weight.shape), weight.trainable) for weight in model.weights)
     parts = tuple((type(part), part.training) for part in model.modules())
-    return parts, tuple((tuple(weight.shape), weight.requires_grad) for weight in model.parameters())
+    # A lazy parameter has no shape yet.
+    shapes = (None if hasattr(weight, "materialize") else tuple(weight.shape) for weight in model.parameters())
+    return parts, tuple(zip(shapes, (weight.requires_grad for weight in model.parameters()), strict=True))

@@ -17,6 +17,7 @@ from gpudemand.cost.devices import Device
 from gpudemand.cost.graph.op_graph import Operator
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.job_features import features_from_jobs
+from gpudemand.cost.model import CostModel
 from gpudemand.cost.regression.feature_table import features_from_rows
 from gpudemand.cost.roofline.data_parallel import parallel_terms
 
@@ -58,6 +59,8 @@ def traces(monkeypatch):
         ({"mode": "infer"}, "Did you mean 'inference'"),
         ({"mode": "inference", "checkpointing": True}, "leave out checkpointing"),
         ({"mode": "inference", "n_gpus": 2}, "n_gpus must be 1, got 2"),
+        ({"mode": "inference", "accumulate": 2}, "takes a batch at once"),
+        ({"batch_size": 8, "accumulate": 16}, "is not a multiple of accumulate=16"),
         ({"input_shape": (3, 0, 8)}, "holds an extent below 1"),
         ({"input_shape": None}, "needs input_shape"),
         ({"model": "resnet50"}, "got str"),
@@ -68,6 +71,23 @@ def test_invalid_jobs_are_rejected(net, wrong, message):
     with pytest.raises(InputError, match=message) as caught:
         TrainingJob(**{"model": net, "input_shape": (3, 8, 8), **wrong})
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "batch", "times"),
+    [
+        ({}, 32, None),
+        ({"batch_size": 32, "micro_batch": 8}, 32, 4),
+        ({"batch_size": 64, "micro_batch": 8}, 64, 8),
+        ({"batch_size": 32, "accumulate": 4}, 32, 4),
+        ({"micro_batch": 8}, 8, 1),
+        ({"micro_batch": 8, "accumulate": 3}, 24, 3),
+        ({"accumulate": 4}, 32, 4),
+    ],
+)
+def test_samples_of_a_step_follow_from_two_of_three(net, options, batch, times):
+    job = TrainingJob(net, (3, 8, 8), **options)
+    assert (job.batch_size, job.accumulate) == (batch, times)
 
 
 def test_a_wrong_input_shape_is_reported(net):
@@ -171,6 +191,22 @@ def test_a_custom_device_is_accepted(net):
     row = features_from_jobs(TrainingJob(net, (3, 8, 8), device=mine)).iloc[0]
     assert row["device_name"] == "prototype"
     assert pd.isna(row["device_sms"])
+
+
+@pytest.mark.filterwarnings("ignore::gpudemand.cost.predict.step_time_model.FarFromTrainingWarning")
+def test_memory_on_a_device_with_nothing_but_its_peaks(net):
+    mine = Device("prototype", memory_gib=0.5, bandwidth_gb_s=2000, fp32_tflops=30)
+    model, job = CostModel.load(), TrainingJob(net, (3, 8, 8), device=mine)
+    assert model.predict(job).notna().all(axis=None)
+    assert model.fits(job) < 0.5
+    assert model.fits(replace(job, device=replace(mine, memory_gib=64))) > 0.95
+    assert model.max_batch_size(replace(job, device=replace(mine, memory_gib=64))) > 32
+
+
+def test_lazy_layers_are_reported():
+    job = TrainingJob(torch.nn.Sequential(torch.nn.LazyLinear(4)), (8,))
+    with pytest.raises(InputError, match="lazy"):
+        job.graph  # noqa: B018
 
 
 def test_other_objects_are_rejected(net):

@@ -134,6 +134,29 @@ def test_amounts_do_not_depend_on_the_traced_batch(samples: int) -> None:
     pd.testing.assert_frame_equal(few, many, check_dtype=False)
 
 
+@pytest.mark.parametrize(
+    ("shape", "tokens", "used"),
+    [
+        ((5000, 24), (16, 24), lambda x, weight: x + weight[:16]),
+        ((5000, 24), (16, 24), lambda x, weight: x + weight.index_select(0, torch.arange(16, device=x.device))),
+        ((24, 4, 6), (16, 24), lambda x, weight: torch.einsum("bsd,dhk->bshk", x, weight)),
+        ((24, 24), (24,), lambda x, weight: (torch.zeros(len(x), 24) @ weight + x) @ weight),
+    ],
+)
+def test_gradients_of_a_part_of_a_parameter_do_not_depend_on_the_traced_batch(shape, tokens, used) -> None:
+    net = Calls(nn.ParameterList([torch.zeros(shape)]), lambda layer, x: used(x, layer[0]))
+    few, many = (total(recorded(net, [torch.zeros(n, *tokens)])) for n in (2, 10))
+    assert few == pytest.approx(many)
+
+
+@pytest.mark.parametrize("layer", [nn.EmbeddingBag(1000, 8), nn.Sequential(nn.Embedding(1000, 8), nn.Flatten())])
+def test_the_gradient_of_an_embedding_is_written_once_a_step(layer) -> None:
+    kernels = recorded(layer, (5,), input_dtype="int64")
+    backward = total(kernels[kernels["backward"]])
+    assert backward["fixed_bytes"] >= 1000 * 8 * 4
+    assert backward["bytes"] < 1000
+
+
 @pytest.mark.parametrize("samples", [2, 16, 40])
 @pytest.mark.parametrize("tokens", [(), (3,)])
 def test_extents_of_a_linear_layer_are_those_of_its_weight(samples: int, tokens: tuple[int, ...]) -> None:

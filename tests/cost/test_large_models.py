@@ -35,7 +35,10 @@ SIZES = {
 }
 MLA = {"kv_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16, "v_head_dim": 32}
 ROUTED = {"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 256, "first_k_dense_replace": 1}
-#: Configuration -> parameters of the model that transformers 4.57 builds from it.
+GROUPED = {"num_key_value_heads": 2, "num_kv_heads": 2, "head_dim": 64}
+WIDE = {"intermediate_size": 2048}
+EXPERTS = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 128}
+#: Configuration -> parameters of the model that transformers 4.57, or of the last ones 5.23, builds from it.
 COUNTED = [
     ({"model_type": "llama", "num_key_value_heads": 2}, 9481728),
     ({"model_type": "llama", "attention_bias": True}, 10667520),
@@ -49,6 +52,26 @@ COUNTED = [
     ({"model_type": "bert", "max_position_embeddings": 64, "type_vocab_size": 2}, 8300648),
     ({"model_type": "deepseek_v2", "n_shared_experts": 2, "q_lora_rank": None, **ROUTED, **MLA}, 12267200),
     ({"model_type": "deepseek_v3", "n_shared_experts": 1, "q_lora_rank": 96, **ROUTED, **MLA}, 11149280),
+    ({"model_type": "llama", "mlp_bias": True}, 10671360),
+    ({"model_type": "falcon", **WIDE, "bias": True, "parallel_attn": False, "multi_query": False}, 9970176),
+    (
+        {"model_type": "falcon", **WIDE, **GROUPED, "new_decoder_architecture": True, "num_ln_in_parallel_attn": 1},
+        8773632,
+    ),
+    ({"model_type": "stablelm", **GROUPED, "use_qkv_bias": True}, 9487616),
+    ({"model_type": "stablelm", **GROUPED, "qk_layernorm": True, "use_parallel_residual": True}, 9484160),
+    ({"model_type": "cohere", **GROUPED, "use_qk_norm": True}, 8970112),
+    ({"model_type": "cohere2", **GROUPED}, 8968192),
+    ({"model_type": "qwen3_moe", **GROUPED, **EXPERTS, "mlp_only_layers": [0]}, 8310656),
+    (
+        {"model_type": "qwen2_moe", **GROUPED, **EXPERTS, "shared_expert_intermediate_size": 256}
+        | {"decoder_sparse_step": 2},
+        9292032,
+    ),
+    ({"model_type": "gemma3_text"}, 16445440),
+    ({"model_type": "olmo"}, 10657792),
+    ({"model_type": "olmo3"}, 10664448),
+    ({"model_type": "olmoe", "num_experts": 8, "num_experts_per_tok": 2}, 56093184),
 ]
 LLAMA = published("llama-3-8b")
 
@@ -110,6 +133,7 @@ def test_a_configuration_is_a_file_a_mapping_or_an_object(tmp_path):
         ({"optimizer": "adamv"}, "Did you mean"),
         ({"precision": "fp8", "device": "A100"}, "cannot train in 'fp8'"),
         ({"adapter": LoRA(8, ["qkv_proj"])}, "is no matrix of"),
+        ({"adapter": LoRA(8, ["q_proj", "query"])}, "'query' is no matrix of"),
         ({"adapter": 16}, "must be a LoRA"),
         ({"mode": "inference"}, "trace the module"),
         ({"device": "AMD EPYC"}, "is a CPU"),
@@ -133,6 +157,8 @@ def test_nonsense_gets_one_sentence(options, reason):
         (lambda: published("llama-9-8b"), "Did you mean"),
         (lambda: read_configuration({"model_type": "mamba2", **SIZES}), "not a transformer"),
         (lambda: read_configuration({"hidden_size": 8}), "lacks layers"),
+        (lambda: read_configuration({**SIZES, **ROUTED, "first_k_dense_replace": 5}), "more than the 3 layers"),
+        (lambda: read_configuration({**SIZES, "num_experts": 8}), "experts a token passes"),
         (lambda: read_configuration("nowhere.json"), "cannot be read"),
         (lambda: read_configuration(3), "mapping, a path"),
         (lambda: TrainingJob.from_config("gpt2", 8).graph, "no operator graph"),
@@ -404,6 +430,22 @@ def test_no_time_below_operations_over_peak(model):
     # Normalisations are no matrix products.
     ideal = 0.999 * 6 * (LLAMA.n_parameters - LLAMA.vocab * LLAMA.hidden) * 4096 / 989.4e12
     assert model.predict(replace(job, checkpointing=False), level=99.9)["step_time_s-lo-99.9"].iloc[0] >= ideal
+
+
+def test_no_long_sample_is_faster_than_its_attention(model):
+    sizes, options = {"hidden": 1024, "layers": 8, "heads": 8, "ffn": 2048, "vocab": 1000}, {"precision": "fp32"}
+    job = TrainingJob.from_config(sizes, 65536, device="H100", micro_batch=1, checkpointing=False, **options)
+    ideal = job.model.model_flops(65536) * 65536 / job.hardware.peak("fp32")
+    assert model.predict(job, level=99.9)["step_time_s-lo-99.9"].iloc[0] >= 0.999 * ideal
+
+
+@pytest.mark.parametrize(
+    ("options", "share"), [({}, 5 / 6), ({"layer_types": ["sliding_attention", "full_attention"]}, 1 / 2)]
+)
+def test_windows_are_those_of_the_layers(options, share):
+    config = {"model_type": "gemma3", "text_config": {"hidden_size": 2560, "num_hidden_layers": 34, **options}}
+    found = read_configuration({**config, "text_config": {**config["text_config"], "model_type": "gemma3_text"}})
+    assert (found.heads, found.vocab, found.window_share) == (8, 262208, pytest.approx(share))
 
 
 def test_a_stored_predictor_is_read_back(tmp_path, model):

@@ -51,16 +51,16 @@ def test_a_product_of_complex_numbers_is_four_of_real_ones() -> None:
 class Experts(torch.nn.Module):
     """Tokens sorted by expert, and one product for all experts."""
 
-    def __init__(self, experts: int, width: int, inner: int) -> None:
+    def __init__(self, experts: int, width: int, inner: int, dtype=torch.bfloat16) -> None:
         super().__init__()
-        self.up = torch.nn.Parameter(torch.empty(experts, width, inner, dtype=torch.bfloat16))
+        self.up = torch.nn.Parameter(torch.empty(experts, width, inner, dtype=dtype))
         self.experts = experts
 
     def forward(self, x):
         """Give each expert the same number of tokens."""
         tokens = x.reshape(-1, x.shape[-1])
         ends = torch.arange(1, self.experts + 1, dtype=torch.int32) * (len(tokens) // self.experts)
-        return torch._grouped_mm(tokens, self.up, offs=ends)
+        return torch._grouped_mm(tokens.to(self.up.dtype), self.up, offs=ends)
 
 
 def test_grouped_products_are_counted() -> None:
@@ -69,6 +69,14 @@ def test_grouped_products_are_counted() -> None:
     assert (product.type, product.parameters) == ("Gemm", 4 * 64 * 128)
     assert product.flops == 2 * 32 * 64 * 128
     assert not graph.other_
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_kernels_of_grouped_products_are_recorded(dtype) -> None:
+    kernels = OpGraph.from_torch(Experts(4, 64, 128, dtype), (32, 64)).kernels
+    forward, backward = kernels[kernels["kind"] == "matmul"].itertuples()
+    assert (forward.flops, backward.flops) == (2 * 32 * 64 * 128, 2 * 32 * 64 * 128)
+    assert backward.fixed_bytes >= 4 * 4 * 64 * 128
 
 
 class Flex(torch.nn.Module):

@@ -41,7 +41,7 @@ class Transformer:
         The head is the transposed embedding.
     causal : bool, default=True
         A token attends to those before it only.
-    biases : {"none", "qkv", "attention", "all"}, default="none"
+    biases : {"none", "qkv", "attention", "mlp", "all"}, default="none"
         Matrices with biases.
     norm_bias : bool, default=False
         Layer normalisation with biases instead of RMS normalisation.
@@ -120,8 +120,15 @@ class Transformer:
             raise InputError(f"hidden={self.hidden} does not divide into {self.heads} heads; give head_dim.")
         object.__setattr__(self, "head_dim", self.head_dim or self.hidden // self.heads)
         object.__setattr__(self, "kv_heads", self.kv_heads or self.heads)
+        self._check_experts()
+
+    def _check_experts(self) -> None:
         if self.active_experts > self.experts:
             raise InputError(f"{self.active_experts} active experts are more than the {self.experts} there are.")
+        if self.experts and not self.active_experts:
+            raise InputError("a mixture of experts needs the experts a token passes; give num_experts_per_tok.")
+        if self.dense_layers > self.layers:
+            raise InputError(f"{self.dense_layers} dense layers are more than the {self.layers} layers there are.")
 
     @property
     def query_width(self) -> int:
@@ -217,8 +224,14 @@ class Transformer:
         return weights + self._biases(attention, others) + self._small(sparse=sparse)
 
     def _biases(self, attention: list[Matrix], others: list[Matrix]) -> int:
-        having = {"none": [], "qkv": attention[:-1], "attention": attention, "all": [*attention, *others]}[self.biases]
-        return sum(matrix.outputs for matrix in having)
+        all_of = {
+            "none": [],
+            "qkv": attention[:-1],
+            "attention": attention,
+            "mlp": others,
+            "all": [*attention, *others],
+        }
+        return sum(matrix.outputs for matrix in all_of[self.biases])
 
     def _small(self, *, sparse: bool) -> int:
         """Normalisations, sinks and the bias of a router."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,9 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "phi3": {"fused": True},
     "starcoder2": {**_GPT, "tied": True},
     "stablelm": _LAYER_NORM,
+    "olmo": {"norms": 0, "outer_norms": 0},
     "olmo2": {"qk_norm": 2},
+    "olmoe": {"qk_norm": 2},
     "cohere": {"norms": 1, "tied": True},
     "nemotron": {**_LAYER_NORM, "gated": False},
     "granite": {},
@@ -66,6 +68,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "internlm3": {},
     "baichuan": {"fused": True},
     "chatglm": {"biases": "qkv", "fused": True},
+    "glm4": {"biases": "qkv", "fused": True, "norms": 4},
     "glm4_moe": {"biases": "qkv"},
     "deepseek_v2": {},
     "deepseek_v3": {},
@@ -74,11 +77,20 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "bert": {**_BERT, "head_bias": True},
     "roberta": {**_BERT, "head_bias": True},
 }
-_ALIKE = {"gemma3": "gemma3_text", "mistral3": "mistral", "smollm3": "llama", "yi": "llama"}
+_ALIKE = {
+    "gemma3": "gemma3_text",
+    "mistral3": "mistral",
+    "smollm3": "llama",
+    "yi": "llama",
+    "olmo3": "olmo2",
+    "cohere2": "cohere",
+}
+#: Sizes that published configurations leave out where they are those of the class in transformers.
+_DEFAULTS = {"gemma3_text": {"heads": 8, "kv_heads": 4, "head_dim": 256, "vocab": 262208}}
 #: Width of the feed-forward layer as a multiple of the hidden width, where a configuration gives none.
 _FFN = 4
 #: Switch of a configuration -> matrices with biases.
-_BIASES = {"mlp_bias": "all", "attention_bias": "attention", "qkv_bias": "qkv"}
+_BIASES = {"attention_bias": "attention", "use_qkv_bias": "qkv", "qkv_bias": "qkv"}
 #: OPT keeps two positions for padding.
 _OPT_OFFSET = 2
 
@@ -142,7 +154,8 @@ def _as_mapping(source: Any) -> Mapping[str, Any]:
 
 
 def _sizes(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    sizes = {name: value for name, keys in _KEYS.items() if (value := _size(config, *keys)) is not None}
+    given = {name: value for name, keys in _KEYS.items() if (value := _size(config, *keys)) is not None}
+    sizes = {**_DEFAULTS.get(_ALIKE.get(kind, kind), {}), **given}
     missing = [f"{name} ({', '.join(_KEYS[name][:2])})" for name in ("hidden", "layers", "heads") if name not in sizes]
     if missing:
         raise InputError(f"the configuration lacks {', '.join(missing)}; give what config.json of the model has.")
@@ -152,7 +165,12 @@ def _sizes(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
     switches = {"tied": "tie_word_embeddings", "shared_gate": "shared_gate", "gated": "gated"}
     flags = {name: bool(config[key]) for name, key in switches.items() if config.get(key) is not None}
     special = _SPECIAL.get(_ALIKE.get(kind, kind), _plain)
-    return {**sizes, **flags, **special(config, sizes)}
+    return {**sizes, **flags, **_window_share(config), **special(config, sizes)}
+
+
+def _window_share(config: Mapping[str, Any]) -> dict[str, float]:
+    kinds = list(config.get("layer_types") or ())
+    return {"window_share": kinds.count("sliding_attention") / len(kinds)} if kinds else {}
 
 
 def _size(config: Mapping[str, Any], *keys: str) -> int | None:
@@ -167,13 +185,23 @@ def _plain(config: Mapping[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:
     """Decoders whose configuration names their biases."""
     found: dict[str, Any] = {}
     named = [name for key, name in _BIASES.items() if config.get(key)]
+    if config.get("mlp_bias"):
+        named = ["all" if named else "mlp"]
     if named and FAMILIES.get(str(config.get("model_type")), {}).get("biases") is None:
         found["biases"] = named[0]
     if not config.get("use_sliding_window", True):
         found["window"] = 0
     if sizes.get("experts") and not sizes.get("expert_ffn"):
         found["expert_ffn"] = sizes["ffn"]
+    if sizes.get("experts") and "dense_layers" not in sizes:
+        found["dense_layers"] = _dense_layers(config, sizes["layers"])
     return found
+
+
+def _dense_layers(config: Mapping[str, Any], layers: int) -> int:
+    """Layers without experts, of configurations that name them or give a step."""
+    step, named = _size(config, "decoder_sparse_step") or 1, set(config.get("mlp_only_layers") or ())
+    return sum(place in named or (place + 1) % step > 0 for place in range(layers))
 
 
 def _multiplied_shared(config: Mapping[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:
@@ -208,9 +236,15 @@ def _bert(config: Mapping[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _falcon(config: Mapping[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:
+    biases = {"biases": "all" if config.get("bias") else "none"}
     if config.get("new_decoder_architecture"):
-        return {"norms": 2}
-    return {"kv_heads": 1 if config.get("multi_query", True) else sizes["heads"]}
+        return {**biases, "norms": _size(config, "num_ln_in_parallel_attn") or 2}
+    norms = 1 if config.get("parallel_attn", True) else 2
+    return {**biases, "norms": norms, "kv_heads": 1 if config.get("multi_query", True) else sizes["heads"]}
+
+
+def _cohere(config: Mapping[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:
+    return {**_plain(config, sizes), "qk_norm": 2 if config.get("use_qk_norm") else 0}
 
 
 def _qwen(config: Mapping[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:
@@ -218,13 +252,19 @@ def _qwen(config: Mapping[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:
     return {"ffn": sizes["ffn"] // 2}
 
 
-def _gemma_windows(config: Mapping[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:
-    every = _size(config, "sliding_window_pattern", "_sliding_window_pattern") or 2
-    return {"window_share": 1.0 - 1.0 / every}
+def _alternating(every: int) -> Callable[[Mapping[str, Any], dict[str, Any]], dict[str, Any]]:
+    """Decoders in which one layer of so many attends to everything, unless the configuration says otherwise."""
+
+    def windows(config: Mapping[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:
+        pattern = _size(config, "sliding_window_pattern", "_sliding_window_pattern") or every
+        return {**_plain(config, sizes), "window_share": 1.0 - 1.0 / pattern, **_window_share(config)}
+
+    return windows
 
 
-def _gpt_oss(config: Mapping[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:
-    return {"expert_ffn": sizes["ffn"], "window_share": 0.5}
+def _stablelm(config: Mapping[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:
+    norms = 1 if config.get("use_parallel_residual") else 2
+    return {**_plain(config, sizes), "norms": norms, "qk_norm": 2 if config.get("qk_layernorm") else 0}
 
 
 _SPECIAL = {
@@ -233,9 +273,11 @@ _SPECIAL = {
     "bert": _bert,
     "roberta": _bert,
     "falcon": _falcon,
+    "cohere": _cohere,
     "qwen": _qwen,
-    "gemma2": _gemma_windows,
-    "gemma3_text": _gemma_windows,
-    "gpt_oss": _gpt_oss,
+    "stablelm": _stablelm,
+    "gemma2": _alternating(2),
+    "gemma3_text": _alternating(6),
+    "gpt_oss": _alternating(2),
     **dict.fromkeys(("deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe"), _multiplied_shared),
 }

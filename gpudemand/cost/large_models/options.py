@@ -8,8 +8,8 @@ from gpudemand._validation import InputError, check_number
 from gpudemand.cost.large_models.parallel import LoRA, Parallel
 from gpudemand.cost.large_models.run import TrainingRun, checked_checkpointing
 
-#: `TrainingJob` leaves the samples of a step at this number if nobody names it.
-DEFAULT_BATCH = 32
+#: Samples a step of a traced network, if nobody names them.
+_DEFAULT_BATCH = 32
 
 
 def check_transformer(job: Any) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def check_transformer(job: Any) -> dict[str, Any]:
     _check_types(job)
     job.device.peak(job.precision)  # raises for a precision that the device lacks
     fused = "flash" if "bf16" in job.device.precisions else "eager"
-    micro, times = split_batch(named_batch(job), job.micro_batch, job.accumulate)
+    micro, times = split_batch(job.batch_size, job.micro_batch, job.accumulate)
     level = checked_checkpointing(job.checkpointing)
     options: dict[str, Any] = {"attention": job.attention or fused, "checkpointing": level}
     names = ("n_gpus", "parallel", "global_batch", "precision", "optimizer", "adapter", "offload")
@@ -43,11 +43,6 @@ def _check_types(job: Any) -> None:
         raise InputError(f"parallel must be a Parallel; got {type(job.parallel).__name__}.")
     if job.adapter is not None and not isinstance(job.adapter, LoRA):
         raise InputError(f"adapter must be a LoRA; got {type(job.adapter).__name__}.")
-
-
-def named_batch(job: Any) -> int | None:
-    """Samples a step on a replica; None if they were left at their default."""
-    return None if job.batch_size == DEFAULT_BATCH else job.batch_size
 
 
 def split_batch(batch: int | None, micro: int | None, times: int | None) -> tuple[int | None, int | None]:
@@ -65,7 +60,7 @@ def split_batch(batch: int | None, micro: int | None, times: int | None) -> tupl
         times = times or (1 if micro is None else max(batch // micro, 1))
         micro = micro or batch // times
         if micro * times != batch:
-            shown = f"micro_batch={micro} x accumulate={times}"
+            shown = f"micro_batch={micro} x accumulate={times}" if micro else f"a multiple of accumulate={times}"
             raise InputError(f"batch_size={batch} is not {shown}; change one of them, or leave one out.")
     return micro, times
 
@@ -91,10 +86,13 @@ def check_traced(job: Any) -> dict[str, Any]:
         _check_data_parallel(job.parallel.resolved(job.n_gpus))
     options = {"checkpointing": level == "full"}
     if job.micro_batch is None and job.accumulate is None:
-        return options
-    micro, times = split_batch(named_batch(job), job.micro_batch, job.accumulate)
-    times = times or 1
-    return {**options, "accumulate": times, "batch_size": (micro or max(job.batch_size // times, 1)) * times}
+        return {**options, "batch_size": _DEFAULT_BATCH if job.batch_size is None else job.batch_size}
+    if job.mode == "inference":
+        raise InputError("inference takes a batch at once; leave out micro_batch and accumulate.")
+    batch = _DEFAULT_BATCH if job.batch_size is None and job.micro_batch is None else job.batch_size
+    micro, times = split_batch(batch, job.micro_batch, job.accumulate)
+    assert micro is not None
+    return {**options, "accumulate": times or 1, "batch_size": micro * (times or 1)}
 
 
 def _check_data_parallel(layout: Parallel) -> None:

@@ -181,10 +181,12 @@ class LoRA:
         Raises
         ------
         InputError
-            If no matrix of the model has a name among the targets.
+            If a name among the targets, or a whole group of them, is of no matrix of the model.
         """
         total = sum(count * self.layer_parameters(model, sparse=sparse) for sparse, count in model.layer_kinds)
-        if not total:
-            names = ", ".join(matrix.name for matrix in model.matrices(sparse=False))
-            raise InputError(f"targets={self.targets!r} is no matrix of {model.name}; it has {names}.")
+        known = {matrix.name for sparse, _ in model.layer_kinds for matrix in model.matrices(sparse=sparse)}
+        unknown = [] if isinstance(self.targets, str) else [name for name in self.targets if name not in known]
+        if unknown or not total:
+            wrong = unknown[0] if unknown else self.targets
+            raise InputError(f"targets: {wrong!r} is no matrix of {model.name}; it has {', '.join(sorted(known))}.")
         return total

@@ -68,7 +68,7 @@ def time_terms(run: TrainingRun) -> dict[str, float]:
         "fused": float(run.is_tuned or run.compiled),
         "fp8": float(run.precision == "fp8"),
         "doublings": math.log2(run.n_gpus),
-        "bound": terms["products"] + terms["experts"] + terms["head"],
+        "bound": terms["products"] + terms["experts"] + terms["head"] + terms["attention"],
     }
 
 

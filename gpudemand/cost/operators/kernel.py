@@ -36,7 +36,7 @@ _ATEN = {
     "unfold_backward reflection_pad2d reflection_pad2d_backward replication_pad2d replication_pad2d_backward _to_copy",
     "gather": "index index_select index_put index_put_ _unsafe_index _unsafe_index_put gather scatter scatter_ "
     "scatter_add scatter_add_ scatter_reduce index_add index_add_ embedding embedding_dense_backward _embedding_bag "
-    "_embedding_bag_dense_backward masked_scatter take nonzero unique_consecutive",
+    "_embedding_bag_backward _embedding_bag_dense_backward masked_scatter take nonzero unique_consecutive",
     "random": "bernoulli_ bernoulli native_dropout native_dropout_backward rand randn rand_like randn_like uniform_ "
     "normal_ randint multinomial",
     "sort": "topk sort argsort kthvalue median",

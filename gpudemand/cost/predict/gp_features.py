@@ -15,12 +15,14 @@ _SCALE = 3.0
 _NEW_SHARE = 0.1
 #: The device at which shares are taken: TFLOP/s of matrix and of other units, and GB/s.
 _REFERENCE = {"peak_tflops": 100.0, "fp32_tflops": 20.0, "bandwidth_gb_s": 1000.0}
+#: Multiprocessors of a device that does not say how many it has.
+USUAL_SMS = 80.0
 #: Device figure -> imputed value, and scale of its binary logarithm. The peak of matrix units is not among them: with a
 #: lower one, no job is predicted to be faster.
 _DEVICE = {
     "bandwidth_gb_s": (900.0, 1.0),
     "fp32_tflops": (20.0, 1.0),
-    "sms": (80.0, 1.0),
+    "sms": (USUAL_SMS, 1.0),
     "l2_mib": (6.0, 0.5),
 }
 #: Imputed year of release, and years to a unit.

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError, check_columns
+from gpudemand.cost.predict.gp_features import USUAL_SMS
 from gpudemand.cost.predict.step_time_model import FarFromTrainingWarning
 from gpudemand.cost.predict.stored_arrays import check_arrays
 from gpudemand.cost.regression.conformal import ConformityScores
@@ -239,7 +240,7 @@ class MemoryModel(RegressorMixin, BaseEstimator):
         terms = (X[[*TERMS, *compiled]].astype(float) / GIB).assign(start=1.0)
         if _DEVICE not in self.feature_names_in_:
             return terms
-        return terms.assign(**{_DEVICE: np.log(np.maximum(X[_DEVICE].astype(float), 1.0))})
+        return terms.assign(**{_DEVICE: np.log(np.maximum(X[_DEVICE].astype(float).fillna(USUAL_SMS), 1.0))})
 
     def _excess(self, X: pd.DataFrame) -> FloatArray:
         """Sum of log distances of the sizes above those of training."""

@@ -42,6 +42,7 @@ class KernelListener(Listener):
         plain = name.strip("_")
         type_ = torch_type(plain)
         dtype = torch.float16 if runs_in_half(type_) else torch.float32 if runs_in_single(type_, plain) else None
+        dtype = torch.bfloat16 if plain == "grouped_mm" else dtype
         if dtype is not None:
             args = tuple(self._cast(value, dtype) for value in args)
             kwargs = {key: self._cast(value, dtype) for key, value in kwargs.items()}

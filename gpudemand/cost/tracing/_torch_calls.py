@@ -98,10 +98,11 @@ def call_flops(
         return weighted_flops(tensors[0].numel() / tensors[0].shape[-1], weights)
     # A product of complex numbers is four of real ones.
     factor = 4.0 if result.is_complex() else 1.0
-    return factor * _product_flops(name, tensors, result, args) if type_ in ("Gemm", "MatMul") else 0.0
+    return factor * product_flops(name, tensors, result, args) if type_ in ("Gemm", "MatMul") else 0.0
 
 
-def _product_flops(name: str, tensors: Sequence[Any], result: Any, args: Sequence[Any]) -> float:
+def product_flops(name: str, tensors: Sequence[Any], result: Any, args: Sequence[Any]) -> float:
+    """Operations of a matrix product from the shapes of its operands and result."""
     shapes = [tuple(tensor.shape) for tensor in tensors]
     if name == "einsum":
         return einsum_flops(args[0], shapes)

@@ -14,7 +14,7 @@ from typing import Any
 from gpudemand.cost.operators.arithmetic import weighted_flops
 from gpudemand.cost.operators.kernel import ATEN_KINDS, KINDS, Kernel
 from gpudemand.cost.operators.vocabulary import convolution_kind
-from gpudemand.cost.tracing._torch_calls import tensors_in
+from gpudemand.cost.tracing._torch_calls import product_flops, tensors_in
 from gpudemand.cost.tracing._torch_listener import storage_key
 
 #: Operators that allocate or describe data, or are views in all but name.
@@ -29,8 +29,8 @@ _SINGLE_BYTES = 4
 _PRODUCTS = frozenset({"gemm", "matmul"})
 #: ... beside the gradient of the input, which comes first, ...
 _FUSED_GRADIENTS = frozenset({"batch_norm", "layer_norm", "group_norm", *(kind for kind in KINDS if "conv" in kind)})
-#: ... or by summation.
-_GRADIENTS = _PRODUCTS | _FUSED_GRADIENTS | {"reduce", "gather"}
+#: ... or by summation, into zeros where it is into a part of them.
+_GRADIENTS = _PRODUCTS | _FUSED_GRADIENTS | {"reduce", "gather", "zeros"}
 
 
 class KernelRecorder:
@@ -41,7 +41,7 @@ class KernelRecorder:
     batch : int
         Samples in the traced batch.
     parameters : iterable of tensors
-        Their gradients do not depend on the batch.
+        Their gradients do not depend on the batch, nor do those of what is computed from them alone.
     """
 
     def __init__(self, batch: int, parameters: Iterable[Any]) -> None:
@@ -96,7 +96,7 @@ class KernelRecorder:
         name = func._overloadpacket.__name__
         inputs, outputs = [*tensors_in(args), *tensors_in(kwargs)], list(tensors_in(result))
         kind = _kind(name, args, inputs, outputs)
-        self._follow(kind, inputs, result if isinstance(result, tuple) else outputs)
+        self._follow("zeros" if name == "new_zeros" else kind, inputs, result if isinstance(result, tuple) else outputs)
         if func.is_view or func.namespace == "prim" or name in _FREE or self._is_handed_over(name, inputs):
             return
         read = inputs[1:] if name in _LOOKUPS else inputs
@@ -112,10 +112,24 @@ class KernelRecorder:
         """Note which results depend on the batch: those of such inputs, but for the gradients of parameters."""
         self._alive.append(results)
         depends = [self._is_batched(tensor) for tensor in inputs]
-        for position, part in enumerate(results if any(depends) else ()):
+        if not any(depends):
+            if not self.backward:
+                self._follow_fixed(list(tensors_in(results)), is_made=not inputs)
+            return
+        numbers = [self._is_batched(tensor) for tensor in inputs if _holds_numbers(tensor)]
+        for position, part in enumerate(results):
             for output in tensors_in(part):
-                if not self._is_gradient(kind, position, output, depends):
+                if not self._is_gradient(kind, position, output, numbers):
                     self._batched.add(storage_key(output))
+
+    def _follow_fixed(self, results: Sequence[Any], *, is_made: bool) -> None:
+        """Note what is made for each sample, as the state that a loop starts from, and what has gradients like it."""
+        if is_made:
+            samples = [tensor for tensor in results if tensor.dim() > 1 and tensor.shape[0] == self._batch]
+            self._batched |= set(map(storage_key, samples))
+            return
+        shapes = {_extents(tensor) for tensor in results if _holds_numbers(tensor)}
+        self._parameters |= {extents for extents in shapes if self._batch not in extents}
 
     def _is_gradient(self, kind: str, position: int, output: Any, depends: Sequence[bool]) -> bool:
         """Whether the result at a position is the gradient of a parameter."""
@@ -171,6 +185,10 @@ def _extents(tensor: Any) -> tuple[int, ...]:
     return tuple(sorted(size for size in tensor.shape if size > 1))
 
 
+def _holds_numbers(tensor: Any) -> bool:
+    return bool(tensor.is_floating_point() or tensor.is_complex())
+
+
 def _distinct(tensor: Any) -> int:
     """Elements of a tensor without those that broadcasting repeats."""
     return math.prod(size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride)
@@ -181,6 +199,8 @@ def _flops(func: Any, args: Any, kwargs: Any, result: Any) -> float:
 
     if "convolution" in func.__name__:
         return _convolution_flops(func.__name__, args, list(tensors_in(args)), list(tensors_in(result)))
+    if func._overloadpacket.__name__ == "_grouped_mm":
+        return product_flops("_grouped_mm", args[:2], result, args)
     count = flop_registry.get(func._overloadpacket)
     if count is None:
         return 0.0

@@ -114,6 +114,8 @@ class Listener:
             return recurrent_result(name, args)
         if name == "flex_attention":
             return self._flex_attention(*args[:3])
+        if name.strip("_") == "grouped_mm":
+            return _grouped_product(func, args, kwargs)
         if name in ("to", "_to_copy") or "device" in kwargs:
             args = [self._moved(value) for value in args]
             kwargs = {key: self._moved(value) for key, value in kwargs.items()}
@@ -249,3 +251,13 @@ def _storage_bytes(tensor: Any) -> float:
         return float(tensor.untyped_storage().nbytes())
     except (NotImplementedError, RuntimeError):
         return float(tensor.numel() * tensor.element_size())
+
+
+def _grouped_product(func: Any, args: Any, kwargs: Any) -> Any:
+    """A grouped product, which runs without data in bf16 only, as if in the type of its first operand."""
+    import torch
+
+    tensors = (
+        value.bfloat16() if isinstance(value, torch.Tensor) and value.is_floating_point() else value for value in args
+    )
+    return func(*tensors, **kwargs).to(args[0].dtype)
