@@ -4,8 +4,8 @@
 
 DIR holds a folder a project, as `benchmarks.cost.load` reads them. With one folder, whole groups of it are held out in
 turn; with another `--test` folder, the first is the training and the second the test set. Needs timm and torchvision
-for networks that the cache lacks; with ``--traced`` those are dropped. Three tracks, which are run only by name, are
-those of the papers: ``dnnabacus`` (on the bundled measurements), ``placement`` and ``lattuada``.
+for networks that the cache lacks; with ``--traced`` those are dropped. Four tracks are run only by name: those of the
+papers, ``dnnabacus`` (on the bundled measurements), ``placement`` and ``lattuada``; and ``llm``, large models.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from benchmarks.cost import dnnabacus, lattuada, memory, placement
+from benchmarks.cost import dnnabacus, lattuada, llm, memory, placement
 from benchmarks.cost.calibration_curve import calibration_curve
 from benchmarks.cost.methods import EXTRA, METHODS
 from benchmarks.cost.score import held_out, log_errors, predictions
@@ -25,8 +25,8 @@ from benchmarks.cost.traced import CACHE, TraceCache
 from benchmarks.cost.tracks import TRACKS, across, within
 
 log = logging.getLogger(__name__)
-#: As published: each takes the folder of public measurements and the cache of graphs.
-PAPERS = {"dnnabacus": dnnabacus.run, "placement": placement.run, "lattuada": lattuada.run}
+#: Each takes the folder of public measurements and the cache of graphs.
+BY_NAME = {"dnnabacus": dnnabacus.run, "placement": placement.run, "lattuada": lattuada.run, "llm": llm.run}
 
 
 def run(
@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--train", type=Path, default=Path("../shared/data/cost"))
     parser.add_argument("--test", type=Path, default=None)
     parser.add_argument(
-        "--track", nargs="+", default=[*TRACKS, *memory.TRACKS], choices=[*TRACKS, *memory.TRACKS, *PAPERS]
+        "--track", nargs="+", default=[*TRACKS, *memory.TRACKS], choices=[*TRACKS, *memory.TRACKS, *BY_NAME]
     )
     parser.add_argument("--method", nargs="+", default=list(METHODS), choices=list(METHODS), help="of step time")
     parser.add_argument("--cache", type=Path, default=CACHE)
@@ -71,8 +71,8 @@ def main() -> None:
     cache, test = TraceCache(options.cache), None if options.test == options.train else options.test
     trace, results = not options.traced, []
     for name in options.track:
-        if name in PAPERS:
-            results.append(PAPERS[name](options.train, cache, trace=trace))
+        if name in BY_NAME:
+            results.append(BY_NAME[name](options.train, cache, trace=trace))
         elif name in TRACKS:
             results.append(run(name, options.train, test, cache, options.method, trace=trace))
         else:

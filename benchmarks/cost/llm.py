@@ -12,6 +12,7 @@ GPUs) and of Hugging Face's estimator (weights, gradients and Adam). ``--bundle`
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 
 from benchmarks.cost.llm_load import read_runs
 from benchmarks.cost.score import summary
+from benchmarks.cost.traced import TraceCache
 from gpudemand.cost.large_models.own_runs import coordinates
 from gpudemand.cost.large_models.predictor import Expansion, LargeModelPredictor, classes_of, expand
 from gpudemand.cost.large_models.run import TrainingRun
@@ -47,13 +49,23 @@ def main(arguments: list[str] | None = None) -> None:
         return
     rows = read_runs(options.train)
     ways = expand(list(rows["run"]))
-    print(f"{len(rows)} configurations: {rows['class'].value_counts().to_dict()}")
-    kept = [table for split in options.split for table in run_split(rows, ways, split)]
+    kept = _run_splits(rows, ways, options.split)
     if options.out is not None:
-        pd.concat(kept, ignore_index=True).to_parquet(options.out, compression="zstd")
+        kept.to_parquet(options.out, compression="zstd")
     if options.bundle:
         _fitted(rows, ways, np.ones(len(rows), dtype=bool)).save(data_folder() / "cost" / "large_models.json")
         refresh_checksums(data_folder(), "cost/large_models.json")
+
+
+def run(data: Path, cache: TraceCache, *, trace: bool = True) -> pd.DataFrame:
+    """Print the tables of all splits; return the ratios of `summary`. Large models need no cache of graphs."""
+    rows = read_runs(data / "llm_training")
+    return _run_splits(rows, expand(list(rows["run"])), SPLITS)
+
+
+def _run_splits(rows: pd.DataFrame, ways: Expansion, splits: Sequence[str]) -> pd.DataFrame:
+    print(f"{len(rows)} configurations: {rows['class'].value_counts().to_dict()}")
+    return pd.concat([table for split in splits for table in run_split(rows, ways, split)], ignore_index=True)
 
 
 def stored_summary() -> pd.DataFrame:

@@ -1,7 +1,6 @@
 """Benchmark on the bundled measurements: the tables of ``make bench-cost``.
 
     python -m benchmarks.cost.own [--device cpu] [--rows FILE] [--graphs FILE] [--targets ...] [--splits ...] [--quick]
-    python -m benchmarks.cost.own --track llm [--train DIR] ...
 
 Rows are split at random (as in the DNNAbacus paper), by network, by family, by framework, and by size (networks wider
 or deeper than any in training). Baselines: FLOPs alone, shape inference (memory), the linear regression of Lattuada et
@@ -23,7 +22,6 @@ import numpy as np
 import pandas as pd
 from sklearn.model_selection import GroupKFold, KFold, LeaveOneGroupOut
 
-from benchmarks.cost import llm
 from benchmarks.cost.methods import LogLinear
 from benchmarks.cost.score import summary
 from gpudemand import _parallel
@@ -212,19 +210,13 @@ def load(options: argparse.Namespace) -> tuple[pd.DataFrame, pd.DataFrame]:
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--track", default="own", choices=("own", "llm"), help="llm: see benchmarks.cost.llm")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--rows", type=Path)
     parser.add_argument("--graphs", type=Path)
     parser.add_argument("--targets", nargs="+", default=list(TARGETS), choices=list(TARGETS))
     parser.add_argument("--splits", nargs="+", default=list(SPLITS), choices=SPLITS)
     parser.add_argument("--quick", action="store_true")
-    options, others = parser.parse_known_args()
-    if options.track == "llm":
-        llm.main(others)
-        return
-    if others:
-        parser.error(f"unrecognized arguments: {' '.join(others)}")
+    options = parser.parse_args()
     rows, graphs = load(options)
     print(f"noise floor: what repetitions of one job differ by\n{noise_floor(rows).to_string()}")
     rows = medians(rows)

@@ -28,8 +28,8 @@ _OVERLAPPING = 6.0
 #: panels track (.02 to .05 are alike), and the series and the earlier errors that it needs.
 _PARTS, _RATE, _SAMPLE, _MIN_PAST = 4, 0.03, 100, 20
 
-#: A series has heavy tails if more than half of its errors are below this share of their mean: .1 to .4 are alike on the
-#: development half of the panels track and on simulated clusters of which one type is full. (Normal errors: 16 %.)
+#: Tails are heavy if more than half of its errors are below this share of their mean (of normal ones 16 % are):
+#: .1 to .4 are alike on the development half of the panels track and on simulated clusters of which one type is full.
 _HEAVY_TAIL = 0.25
 
 #: (history of shape (n, t), origins, horizon) -> forecasts of shape (n, n_origins, h)
@@ -150,13 +150,13 @@ class PastErrors:
         """Residual quantiles by series and horizon: those of all scaled errors, times the scale of a series and step.
 
         Errors are scaled by the `volatility` of their series at their origin and by `growth`, and pooled over all
-        series by parts of the horizon; those of the last part grow on where the horizon is longer than the history. Errors
-        of series with heavy tails are clipped to the largest of the others': a full cluster is forecast exactly but for
-        its outages, which would give other series bounds beyond all that was ever seen. The
-        share that is looked up follows the frequencies at past origins (adaptive conformal inference). Errors over
-        overlapping spans are dependent, so the effective sample size is at most six for each disjoint span of a series,
-        and at least two. Quantiles beyond the largest of n errors, which the next one exceeds with probability
-        1 / (n + 1), follow Student's t.
+        series by parts of the horizon; those of the last part grow on where the horizon is longer than the history.
+        Errors of series with heavy tails are clipped to the largest of the others': a full cluster is forecast exactly
+        but for its outages, which would give other series bounds beyond all that was ever seen. The share that is
+        looked up follows the frequencies at past origins (adaptive conformal inference). Errors over overlapping spans
+        are dependent, so the effective sample size is at most six for each disjoint span of a series, and at least two.
+        Quantiles beyond the largest of n errors, which the next one exceeds with probability 1 / (n + 1), follow
+        Student's t.
 
         Parameters
         ----------
