@@ -22,7 +22,7 @@ from gpudemand.cost.predict.largest_batch import max_batch_size
 from gpudemand.cost.predict.memory_model import MemoryModel
 from gpudemand.cost.predict.step_time_model import StepTimeModel
 from gpudemand.cost.predict.stored_models import MANIFEST, load_models, save_models
-from gpudemand.cost.sharded import memory_saved_gib, one_pass, predict_traced
+from gpudemand.cost.sharded import one_pass, predict_traced
 from gpudemand.datasets.registry import bundled_path
 
 #: Target column -> class of its model.
@@ -202,8 +202,7 @@ class CostModel:
         (only,) = _inputs.listed_jobs(job)
         if only.run is not None:
             return float(self.large_models.fits([only.run])[0])
-        limit = only.hardware.usable_memory_gib + memory_saved_gib(only)
-        inputs = _inputs.memory_inputs([one_pass(only)])
+        inputs, limit = _inputs.memory_inputs([one_pass(only)]), only.hardware.usable_memory_gib
         return float(self._model(only.hardware.kind, "memory_gib").probability_below(inputs, limit)[0])
 
     def max_batch_size(self, job: TrainingJob, probability: float = 0.95) -> int:
@@ -223,7 +222,7 @@ class CostModel:
         if only.run is not None:
             return largest_micro_batch(only.run, self.large_models, probability)
         model, hardware = self._model(only.hardware.kind, "memory_gib"), only.hardware
-        setting, limit = _inputs.memory_setting(only), hardware.usable_memory_gib + memory_saved_gib(only)
+        setting, limit = _inputs.memory_setting(only), hardware.usable_memory_gib
         return max_batch_size(
             model, only.graph, limit, setting, level=probability, device=_inputs.memory_covariates(only)
         )
@@ -238,8 +237,16 @@ class CostModel:
         (only,) = _inputs.listed_jobs(job)
         if only.run is not None:
             return run_breakdown(only.run, self.large_models)
-        how = {"checkpointing": bool(only.checkpointing), "inference": only.mode == "inference"}
-        return memory_breakdown(only.graph, only.batch_size, only.optimizer, only.precision, **how)
+        pass_, setting = one_pass(only), _inputs.memory_setting(only)
+        return memory_breakdown(
+            pass_.graph,
+            pass_.batch_size,
+            pass_.optimizer,
+            pass_.precision,
+            checkpointing=setting.checkpointing,
+            inference=setting.inference,
+            shards=setting.shards,
+        )
 
     def calibrate(self, jobs: Jobs, step_time_s: Any, memory_gib: Any = None) -> CostModel:
         """Calibrate step times with one or more measured jobs on a device.

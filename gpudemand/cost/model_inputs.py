@@ -56,7 +56,21 @@ def memory_setting(job: TrainingJob) -> Setting:
     """Options of the memory simulation for a job."""
     device = "cpu" if job.hardware.kind == "cpu" else "cuda"
     half = job.precision in ("fp16", "bf16")
-    return Setting(job.optimizer, half, bool(job.checkpointing), device, job.mode == "inference")
+    return Setting(job.optimizer, half, bool(job.checkpointing), device, job.mode == "inference", _shards(job))
+
+
+def shard_size(job: TrainingJob) -> int:
+    """GPUs that hold one copy of what is sharded."""
+    within = job.parallel is not None and job.parallel.sharding == "hsdp"
+    return min(job.n_gpus, int(job.hardware.node_gpus)) if within else job.n_gpus
+
+
+def _shards(job: TrainingJob) -> tuple[int, int, int]:
+    """GPUs that optimizer states, gradients and parameters are divided over."""
+    sharding = "none" if job.parallel is None else str(job.parallel.sharding)
+    level, size = {"none": 0, "zero1": 1, "zero2": 2}.get(sharding, 3), shard_size(job)
+    states, gradients, parameters = (size if level > place else 1 for place in range(3))
+    return states, gradients, parameters
 
 
 def memory_covariates(job: TrainingJob) -> dict[str, float]:

@@ -8,17 +8,13 @@ from dataclasses import replace
 import pandas as pd
 
 from gpudemand._typing import FloatArray
-from gpudemand.cost.graph.features import OPTIMIZER_STATES
 from gpudemand.cost.job import TrainingJob
-from gpudemand.cost.model_inputs import rows_by_kind
+from gpudemand.cost.model_inputs import rows_by_kind, shard_size
 from gpudemand.cost.roofline.interconnect import ring_seconds
-from gpudemand.units import GIB
 
 PredictPart = Callable[[str, str, list[TrainingJob], Sequence[float]], FloatArray]
 _TARGETS = ("step_time_s", "memory_gib")
 _SINGLE, _HALF = 4.0, 2.0
-#: Layers that are whole at a time while parameters are sharded: the one in use and the next.
-_GATHERED_LAYERS = 2
 
 
 def predict_traced(jobs: list[TrainingJob], levels: Sequence[float], predict: PredictPart) -> pd.DataFrame:
@@ -44,19 +40,12 @@ def predict_traced(jobs: list[TrainingJob], levels: Sequence[float], predict: Pr
             found = predict(kind, target, [simple[row] for row in rows], levels)
             table.loc[rows, [target + end for end in ends]] = found
     for row, job in enumerate(jobs):
-        if simple[row] is not job:
-            alone = [replace(simple[row], n_gpus=1)]
-            single = predict(job.hardware.kind, "step_time_s", alone, levels)[0, 0]
-            _adjust(table, row, job, float(single))
+        if job.parallel is not None or simple[row] is not job:
+            alone = [replace(simple[row], n_gpus=1, parallel=None)]
+            single = float(predict(job.hardware.kind, "step_time_s", alone, levels)[0, 0])
+            first = float(table.loc[row, "step_time_s"])
+            table.loc[row, [f"step_time_s{end}" for end in ends]] *= step_seconds(job, first, single) / first
     return table
-
-
-def _adjust(table: pd.DataFrame, row: int, job: TrainingJob, single: float) -> None:
-    """Change the predictions of one pass to those of a job that accumulates or shards."""
-    time, held = ([name for name in table.columns if name.startswith(target)] for target in _TARGETS)
-    first = float(table.loc[row, "step_time_s"])
-    table.loc[row, time] *= step_seconds(job, first, single) / first
-    table.loc[row, held] = (table.loc[row, held] - memory_saved_gib(job)).clip(lower=0.0)
 
 
 def passes(job: TrainingJob) -> int:
@@ -65,32 +54,10 @@ def passes(job: TrainingJob) -> int:
 
 
 def one_pass(job: TrainingJob) -> TrainingJob:
-    """The job without accumulation and sharding: a pass of data parallelism."""
-    if job.accumulate is None and job.micro_batch is None and job.parallel is None:
+    """The job without accumulation."""
+    if job.accumulate is None and job.micro_batch is None:
         return job
-    size = job.batch_size // passes(job)
-    return replace(job, batch_size=size, micro_batch=None, accumulate=None, parallel=None)
-
-
-def memory_saved_gib(job: TrainingJob) -> float:
-    """GiB a GPU that sharding saves of parameters, gradients and optimizer states, less the layers that are gathered.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from gpudemand.cost.large_models.parallel import Parallel
-    >>> job = TrainingJob(torch.nn.Linear(2**14, 2**14, bias=False), (2**14,), optimizer="adam", n_gpus=4,
-    ...                   parallel=Parallel(sharding="zero1"))
-    >>> memory_saved_gib(job)
-    1.5
-    """
-    if job.parallel is None or job.parallel.sharding == "none":
-        return 0.0
-    replicas, level = _shard_size(job), {"zero1": 1, "zero2": 2}.get(str(job.parallel.sharding), 3)
-    trained, everything = job.graph.n_trainable, job.graph.n_parameters
-    divided = [trained * OPTIMIZER_STATES[job.optimizer], float(trained), float(everything)][:level]
-    gathered = _GATHERED_LAYERS * everything / max(job.graph.n_layers, 1) if level == 3 else 0.0
-    return _SINGLE * (sum(divided) * (1.0 - 1.0 / replicas) - gathered) / GIB
+    return replace(job, batch_size=job.batch_size // passes(job), micro_batch=None, accumulate=None)
 
 
 def step_seconds(job: TrainingJob, first: float, single: float) -> float:
@@ -100,10 +67,5 @@ def step_seconds(job: TrainingJob, first: float, single: float) -> float:
         return first + (times - 1) * single
     parameters = job.graph.n_parameters * (_HALF if job.precision in ("fp16", "bf16") else _SINGLE)
     # Gathered for the forward and the backward pass, as far as these do not hide it.
-    gather = 2.0 * ring_seconds(job.hardware, parameters, _shard_size(job), passes=1.0)
+    gather = 2.0 * ring_seconds(job.hardware, parameters, shard_size(job), passes=1.0)
     return first + (times - 1) * single + times * gather**2 / (gather + single)
-
-
-def _shard_size(job: TrainingJob) -> int:
-    within = job.parallel is not None and job.parallel.sharding == "hsdp"
-    return min(job.n_gpus, int(job.hardware.node_gpus)) if within else job.n_gpus

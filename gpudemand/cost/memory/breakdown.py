@@ -84,6 +84,7 @@ def memory_breakdown(
     *,
     checkpointing: bool = False,
     inference: bool = False,
+    shards: tuple[int, int, int] = (1, 1, 1),
     context_gib: float = 0.5,
 ) -> MemoryBreakdown:
     """Simulate the memory of a training step, or of inference, on a GPU, by category.
@@ -102,6 +103,8 @@ def memory_breakdown(
         Blocks save only their inputs and are recomputed in the backward pass.
     inference : bool, default=False
         A forward pass without gradients instead of a training step; `optimizer` has no part in it.
+    shards : tuple of three int, default=(1, 1, 1)
+        GPUs that optimizer states, gradients and parameters are each divided over.
     context_gib : float, default=0.5
         Memory of driver and libraries before the first tensor: 0.3 on old cards to 0.9 on new ones, more without lazy
         loading of kernels.
@@ -139,7 +142,7 @@ def memory_breakdown(
     """
     mixed = _MIXED[check_choice("precision", precision, _MIXED)]
     context = check_number("context_gib", context_gib, 0)
-    setting = Setting(optimizer, mixed, checkpointing, inference=inference)
+    setting = Setting(optimizer, mixed, checkpointing, inference=inference, shards=shards)
     peak = simulate_memory(check_graph(graph), batch_size, setting)
     parts = {label: peak.parts[name] for name, label in _NAMES.items()}
     parts["workspace"] = _workspace(graph, batch_size)

@@ -20,9 +20,12 @@ from gpudemand.cost.graph.op_graph import OpGraph
 from gpudemand.cost.memory.checkpointing import checkpoint_blocks
 from gpudemand.cost.memory.events import AllocationEvents, Size, Tape
 from gpudemand.cost.memory.tensors import Layer, read_layers
+from gpudemand.cost.operators.precision import HALF_WIDTH
 
 #: Types whose backward pass passes the gradient on, whole or as views, without allocating a new one.
 _GRADIENT_PASSES = ("Add", "Sub", "Concat", "Cast")
+#: Operators whose parameters are whole at a time where they are sharded: the one in use and the next.
+_GATHERED = 2
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,9 @@ class Setting:
         On a CPU, convolutions copy into oneDNN's layouts, and optimizers update one weight at a time.
     inference : bool
         A forward pass that saves nothing, without loss, gradients or optimizer.
+    shards : tuple of three int
+        GPUs that optimizer states, gradients and parameters are each divided over (ZeRO, FSDP). Gradients are whole,
+        operator by operator, until they are reduced; so are the parameters of the operator in use and of the next one.
     """
 
     optimizer: str = "sgd"
@@ -48,6 +54,7 @@ class Setting:
     checkpointing: bool = False
     device: str = "cuda"
     inference: bool = False
+    shards: tuple[int, int, int] = (1, 1, 1)
 
     @property
     def states(self) -> int:
@@ -82,13 +89,16 @@ class _Step:
 
     def run(self, stored: Sequence[float], batch: Size) -> AllocationEvents:
         """Allocate parameters (`stored`, bytes), optimizer state and batch, then run a step."""
-        tape, trained = self._tape, [layer.weights for layer in self._layers if layer.weights]
+        tape, (for_states, _, for_parameters) = self._tape, self._setting.shards
+        trained = [layer.weights / for_states for layer in self._layers if layer.weights]
         for size in stored:
-            tape.allocate("parameters", (size, 0.0))
+            tape.allocate("parameters", (size / for_parameters, 0.0))
         for size in trained * self._setting.states:
             tape.allocate("optimizer_state", (size, 0.0))
         tape.allocate("input", batch)
         start = len(tape)
+        for size in sorted(stored)[-_GATHERED:] if for_parameters > 1 else []:
+            tape.allocate("parameters", (size, 0.0))
         for position in range(len(self._layers)):
             self._forward(position, recomputed=self._block[position] >= 0)
         if self._setting.inference:
@@ -123,8 +133,13 @@ class _Step:
     def _save(self, position: int, layer: Layer) -> None:
         saved = self._saved[position]
         saved += [self._tape.retain(self._alive[owner]) for owner in layer.saves if owner in self._alive]
-        extras = (layer.saved_extra, layer.half_copies)
+        extras = (layer.saved_extra, self._kept_copies(layer))
         saved += [self._tape.allocate("activations", size) for size in extras if any(size)]
+
+    def _kept_copies(self, layer: Layer) -> Size:
+        """Copies to half precision that the backward pass finds; those of sharded parameters are gathered anew."""
+        fixed, per_sample = layer.half_copies
+        return (max(fixed - HALF_WIDTH * layer.weights, 0.0) if self._setting.shards[2] > 1 else fixed), per_sample
 
     def _without_saving(self, layer: Layer) -> None:
         """Scratch memory of inference: the output in another layout, and copies to half precision.
@@ -187,7 +202,9 @@ class _Step:
         if gradient is not None:
             made = self._input_gradients(layer, gradient)
             if layer.weights:
-                self._weight_gradients.append(self._tape.allocate("gradients", (layer.weights, 0.0)))
+                shards = self._setting.shards[1]
+                self._tape.allocate_and_free("gradients", (layer.weights * (shards > 1), 0.0))
+                self._weight_gradients.append(self._tape.allocate("gradients", (layer.weights / shards, 0.0)))
             self._tape.allocate_and_free("workspace", layer.workspace)
             self._tape.release(gradient)
         self._release(self._saved[position])

@@ -58,10 +58,15 @@ def resident_bytes(graph: OpGraph, batch_sizes: Iterable[float], setting: Settin
 def _candidates(graph: OpGraph, setting: Setting) -> FloatArray:
     """What may be the least memory, bytes (fixed, per sample), shape (2, n_candidates)."""
     layers = read_layers(graph, mixed_precision=setting.mixed_precision, cpu=setting.device == "cpu")
+    for_states, for_gradients, for_parameters = setting.shards
     trained = np.array([0.0 if setting.inference else layer.weights for layer in layers])
-    always = np.array([trained.sum() * setting.states, 0.0])
+    always = np.array([trained.sum() / for_states * setting.states, 0.0])
     if setting.device != "cpu":
-        always += (graph.parameter_bytes, sum(_ITEM * math.prod(shape) for shape in graph.input_shapes))
+        always += (
+            graph.parameter_bytes / for_parameters,
+            sum(_ITEM * math.prod(shape) for shape in graph.input_shapes),
+        )
+    trained = trained / for_gradients
     at_once = [(float(trained.sum()), 0.0), *(_read_and_written(layer, layers) for layer in layers)]
     later = np.cumsum(trained[::-1])[::-1]
     at_once += [
