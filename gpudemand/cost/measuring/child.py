@@ -40,7 +40,7 @@ def _answer(request: dict[str, Any]) -> dict[str, object]:
     try:
         return {"status": "ok", **_train(request)}
     except Exception as error:  # any exception of training is the result of this row
-        return {"status": "oom" if _is_out_of_memory(error) else "error", "message": _one_line(error)}
+        return failed(error)
 
 
 def _train(request: dict[str, Any]) -> dict[str, object]:
@@ -74,6 +74,11 @@ def _limit_memory(gib: float | None) -> None:
     with open("/proc/self/statm") as statm:
         mapped = int(statm.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (mapped + int(gib * 2**30),) * 2)
+
+
+def failed(error: Exception) -> dict[str, object]:
+    """Columns of a job that ended with an error."""
+    return {"status": "oom" if _is_out_of_memory(error) else "error", "message": _one_line(error)}
 
 
 def _is_out_of_memory(error: Exception) -> bool:
