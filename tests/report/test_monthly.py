@@ -34,9 +34,10 @@ def dump(begin: pd.Timestamp, end: pd.Timestamp, place) -> None:
     place.write_text("\n".join(rows) + "\n")
 
 
-@pytest.fixture
-def march(tmp_path, quick):
+@pytest.fixture(scope="module")
+def march(tmp_path_factory, quick_module, undrawn):
     """Folder of the report on March, written over that on February, each after a pull."""
+    tmp_path = tmp_path_factory.mktemp("monthly")
     (tmp_path / "plan.toml").write_text(PLAN)
     for begin, end in ((DECEMBER, MARCH), (MARCH, APRIL)):
         dump(begin, end, tmp_path / "dump.psv")

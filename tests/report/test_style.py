@@ -12,6 +12,7 @@ from gpudemand.planfile import read_plan
 from gpudemand.report.page.style import read_style
 
 RULE = ":root { --blue: #005a3c; }"
+pytestmark = pytest.mark.usefixtures("quick_module", "undrawn")
 
 
 @pytest.fixture(scope="module")
