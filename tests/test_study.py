@@ -110,6 +110,7 @@ def test_an_order_helps_from_the_day_it_arrives():
     assert now["idle_share"] > none["idle_share"]
 
 
+@pytest.mark.slow
 def test_an_order_a_month_later_helps_later_and_not_as_none():
     for options in ({"lead_time": "3D"}, {"lead_time": "30D", "wait": "1h"}):
         orders = gd.Study(LOG, horizon=7, installed=25, prices=(1.0, 3.0), **options).orders
@@ -124,6 +125,7 @@ def test_orders_of_a_plan_of_one_bin():
     assert now["unmet_share"] < later["unmet_share"] < none["unmet_share"]
 
 
+@pytest.mark.slow
 def test_what_is_ordered_already_is_not_ordered_again():
     begin = study().forecast["ds"].min()
     steps = pd.Series([25.0, 400.0], index=[begin - pd.Timedelta("90D"), begin + pd.Timedelta("2D")])

@@ -19,7 +19,7 @@ TRUE = 2.0
 LOG, TRUTH = make_cluster(n_users=20, n_days=70, random_state=0)
 END = LOG["submit"].max().normalize()
 USER = str(LOG["user"].value_counts().index[0])
-pytestmark = pytest.mark.usefixtures("quick_module", "undrawn")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_module", "undrawn")]
 
 
 class Costs:

@@ -47,6 +47,7 @@ def march(tmp_path_factory, quick_module, undrawn):
     return tmp_path / "gpudemand-report"
 
 
+@pytest.mark.slow
 def test_the_score_is_that_of_what_was_forecast_on_what_came(march):
     days = pd.date_range(MARCH, APRIL, inclusive="left")
     weekday = days.day_of_week < 5
@@ -73,6 +74,7 @@ def test_the_score_is_that_of_what_was_forecast_on_what_came(march):
     assert own["coverage_80"] == inside.mean()
 
 
+@pytest.mark.slow
 def test_the_page_says_it(march):
     page = (march / "index.html").read_text()
     assert (

@@ -20,6 +20,7 @@ def jobs():
     return gd.make_cluster(6, 60, random_state=0)[0]
 
 
+@pytest.mark.slow
 def test_rules_come_after_those_of_the_page(jobs, tmp_path):
     style = tmp_path / "company.css"
     style.write_text(RULE)
@@ -29,6 +30,7 @@ def test_rules_come_after_those_of_the_page(jobs, tmp_path):
     assert head.index("--blue: #1f5fa8") < head.index(RULE)
 
 
+@pytest.mark.slow
 def test_the_plan_and_the_command_name_one(jobs, tmp_path):
     (tmp_path / "company.css").write_text(RULE)
     (tmp_path / "plan.toml").write_text('log = "jobs.parquet"\nstyle = "company.css"\nhorizon = 7\nlead_time = "7D"\n')

@@ -44,6 +44,7 @@ def test_the_table_has_a_row_for_each_feature(block, table):
     assert load_discriminants(block).weights.shape == (len(features), min(len(features), fitting.N_DISCRIMINANTS))
 
 
+@pytest.mark.slow
 def test_one_seed_gives_nearly_the_same_distances(block, table):
     again = fitting.fit_discriminants(known_features(block, 1000), block)
     assert again.index.equals(table.index)
