@@ -15,13 +15,13 @@ from gpudemand.jobs.as_of import as_of
 from gpudemand.stages.chain import Chain
 from gpudemand.stages.sources import candidates
 from tests.jobs import mutations
-from tests.report.conftest import make_log, quick_module, renamed  # noqa: F401
+from tests.report.conftest import make_log, quick_module, renamed, selected_once  # noqa: F401
 
 STAGES = ("usage", "waits", "segments", "forecast", "plan", "wait_plan", "orders", "drivers", "scenarios", "trust")
 LOG = make_log(days=70)
 END = LOG["end"].max().normalize()
 TUNING = gd.Programme("tuning", 400, END, END + pd.Timedelta("40D"), hours=6, gpus=8)
-pytestmark = pytest.mark.usefixtures("quick_module")
+pytestmark = pytest.mark.usefixtures("quick_module", "selected_once")
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import joblib
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from gpudemand._typing import STRING
 from gpudemand.jobs.table import as_jobs
 from gpudemand.report.page import figures
+from gpudemand.stages import chain
 from gpudemand.stages.sources import candidates
 from gpudemand.study.report import build_report
 
@@ -61,6 +63,22 @@ def _quick():
 
 quick = pytest.fixture(_quick, name="quick")
 quick_module = pytest.fixture(_quick, name="quick_module", scope="module")
+
+
+@pytest.fixture(scope="module")
+def selected_once():
+    """Select a forecaster once for equal series and settings, where the selection is not under test."""
+    select, known = chain.select_and_forecast, {}
+
+    def select_once(*arguments):
+        key = joblib.hash((arguments, candidates._MIN_COMBINATION_BINS))
+        if key not in known:
+            known[key] = select(*arguments)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chain, "select_and_forecast", select_once)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -27,6 +27,7 @@ from tests.report.conftest import make_log, renamed
 from tests.report.test_earlier import SCHEMA
 
 REQUIRED = [f"required_{share}" for share in SHARES]
+pytestmark = pytest.mark.usefixtures("selected_once")
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,7 @@ from tests.report.conftest import make_log
 WEEK = ("2026-03-02", "2026-03-09")
 #: 24 GPUs all week.
 WORK = {"runs": 84, "start": WEEK[0], "end": WEEK[1], "hours": 12, "gpus": 4}
+pytestmark = pytest.mark.usefixtures("selected_once")
 
 
 @pytest.fixture(scope="module")
