@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
 
 F = TypeVar("F", bound=Callable[..., Any])
+_PACKAGE = Path(__file__).parent
 
 
 def compiled(function: F) -> F:
-    """Compile with `numba.njit`, releasing the GIL and caching the machine code on disk where that is possible.
-
-    The cache sees changes of a function's own file only: after those of compiled functions in others, delete it.
-    """
+    """Compile with `numba.njit`, releasing the GIL and caching the machine code on disk where that is possible."""
     return _compile(function)
 
 
@@ -36,7 +38,19 @@ def inlined(function: F) -> F:
 
 def _compile(function: F, **options: Any) -> F:
     try:
-        return cast(F, numba.njit(nogil=True, cache=True, **options)(function))
+        dispatcher = numba.njit(nogil=True, cache=True, **options)(function)
     except RuntimeError:
         # Neither the package's folder nor the user's cache is writable: compile in each process.
         return cast(F, numba.njit(nogil=True, **options)(function))
+    # Private names of Numba; without them, what is cached looks fresh when other files have changed.
+    with suppress(AttributeError):
+        file = dispatcher._cache._cache_file
+        file._source_stamp = (file._source_stamp, _sources())
+    return cast(F, dispatcher)
+
+
+@cache
+def _sources() -> str:
+    """Hash of the modules with compiled functions, as the machine code of one holds that of the others it calls."""
+    texts = (path.read_bytes() for path in sorted(_PACKAGE.rglob("*.py")))
+    return hashlib.sha256(b"".join(text for text in texts if b"gpudemand._compiled import" in text)).hexdigest()

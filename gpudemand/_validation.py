@@ -147,7 +147,7 @@ def _with_plain_columns(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _is_arrow_backed_or_nullable(dtype: Any) -> bool:
-    if isinstance(dtype, (pd.CategoricalDtype, pd.ArrowDtype, pd.StringDtype)):
+    if isinstance(dtype, (pd.ArrowDtype, pd.StringDtype)):
         return bool(dtype != STRING)
     return bool(pd.api.types.is_extension_array_dtype(dtype) and dtype.kind in "iufb")
 
@@ -262,9 +262,7 @@ def as_numbers(column: pd.Series, name: str) -> FloatArray:
 
 def shorten(value: object, width: int = 60) -> object:
     """Truncate long text for a message: a log can hold a user name of a million characters."""
-    if isinstance(value, str) and len(value) > width:
-        return value[: width - 3] + "..."
-    return value
+    return value[: width - 3] + "..." if isinstance(value, str) and len(value) > width else value
 
 
 class Skipped(dict[str, str]):

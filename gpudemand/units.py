@@ -135,17 +135,6 @@ def format_count(value: float, digits: int = 0) -> str:
     return f"{value:,.{digits}f}" if math.isfinite(value) else "unknown"
 
 
-def format_gpu_hours(gpu_hours: float) -> str:
-    """Format an amount of GPU time.
-
-    Examples
-    --------
-    >>> format_gpu_hours(978078.2), format_gpu_hours(0.5)
-    ('978,078 GPU-hours', '0.5 GPU-hours')
-    """
-    return f"{format_count(gpu_hours) if abs(gpu_hours) >= 100 else f'{gpu_hours:.3g}'} GPU-hours"
-
-
 def slice_shares(name: str) -> tuple[Fraction, Fraction] | None:
     """Shares of the compute and of the memory of a GPU that a slice (multi-instance GPU, MIG) has.
 

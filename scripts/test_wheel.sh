@@ -47,4 +47,4 @@ for name in ("torch", "tensorflow"):
 assert (importlib.util.find_spec("gtda") is not None) == (os.environ["EXPECTED"] == "giotto")
 PY
 GPUDEMAND_SHARED_DATA="${GPUDEMAND_SHARED_DATA:-$checkout/../shared/data}" GPUDEMAND_CHECKOUT="$checkout" \
-  "$venv/bin/python" -m pytest -q -n 2 -p no:cacheprovider -m "not slow" tests "$@"
+  "$venv/bin/python" -m pytest -q -n 2 --dist worksteal -p no:cacheprovider -m "not slow" tests "$@"

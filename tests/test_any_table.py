@@ -16,10 +16,12 @@ import gpudemand as gd
 from gpudemand import datasets, planning
 from gpudemand._validation import InputError
 from gpudemand.jobs.table import as_jobs, check_jobs
+from tests.report.conftest import undrawn  # noqa: F401
 
 BEGIN = pd.Timestamp("2026-03-02", tz="UTC")
 ORIGIN = BEGIN + pd.Timedelta("20D")
 TIMES, TEXT = ("start", "end"), ("user",)
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 
 def minimal_log(n=300):

@@ -16,7 +16,7 @@ from gpudemand.cli.app import app
 from gpudemand.cli.blas import cpu_flags
 from gpudemand.jobs import read_jobs, write_jobs
 from gpudemand.usage.series import usage_series
-from tests.report.conftest import make_log, quick  # noqa: F401
+from tests.report.conftest import make_log, quick, undrawn  # noqa: F401
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +48,7 @@ def test_report_prints_its_address_and_shows_its_steps(log_file, tmp_path):
     assert "Drawing figures" in result.stderr
 
 
+@pytest.mark.usefixtures("quick", "undrawn")
 def test_json_is_one_object_and_nothing_else(log_file, tmp_path):
     arguments = ("--horizon", 7, "--installed", 64, "--lead-time", "30D", "--quiet", "--json")
     result = invoke("report", log_file, *arguments, "--out", tmp_path)
@@ -71,7 +72,7 @@ def small_sample(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("small_sample", "quick")
+@pytest.mark.usefixtures("small_sample", "quick", "undrawn")
 def test_report_without_a_log_reads_the_bundled_sample(tmp_path):
     result = invoke("report", "--quiet", "--json", "--out", tmp_path)
     assert result.exit_code == 0, result.stderr
@@ -79,7 +80,7 @@ def test_report_without_a_log_reads_the_bundled_sample(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("small_sample", "quick")
+@pytest.mark.usefixtures("small_sample", "quick", "undrawn")
 def test_demo_writes_the_report_on_the_sample_and_names_the_command_for_a_log(tmp_path):
     result = invoke("demo", "--quiet", "--out", tmp_path / "demo")
     assert result.exit_code == 0, result.stderr
@@ -89,6 +90,7 @@ def test_demo_writes_the_report_on_the_sample_and_names_the_command_for_a_log(tm
     assert hint.startswith("For your own log: gpudemand report LOG --format")
 
 
+@pytest.mark.usefixtures("quick", "undrawn")
 def test_prices_and_gpus_installed_by_type_reach_the_page(log_file, tmp_path):
     arguments = ("--horizon", 7, "--prices", 1.5, 4, "--installed", "A100=64,H100=16", "--by", "gpu_type", "--quiet")
     result = invoke("report", log_file, *arguments, "--out", tmp_path)

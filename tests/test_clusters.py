@@ -10,19 +10,14 @@ from gpudemand import Study, write_jobs
 from gpudemand._validation import InputError
 from gpudemand.cli.app import app
 from gpudemand.report.history.settings import settings_of
-from gpudemand.stages.sources import candidates
-from tests.report.conftest import make_log
+from tests.report.conftest import make_log, quick_module, selected_once, undrawn  # noqa: F401
 
 LOG = make_log(days=40)
 ATTRS = LOG.attrs
 LOG = LOG.assign(cluster=pd.Series(["alpha", "beta", "alpha", "gamma"] * (len(LOG) // 4), dtype=LOG["cluster"].dtype))
 LOG.attrs = ATTRS
 OPTIONS = {"horizon": 4, "lead_time": "2D"}
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr(candidates, "_MIN_COMBINATION_BINS", 10_000)
+pytestmark = pytest.mark.usefixtures("quick_module", "selected_once", "undrawn")
 
 
 def test_selected_clusters_are_a_log_of_their_own():

@@ -8,8 +8,7 @@ import pytest
 
 from gpudemand import Study, idle_table, usage_series
 from gpudemand._validation import InputError
-from gpudemand.stages.sources import candidates
-from tests.report.conftest import make_log
+from tests.report.conftest import make_log, quick, undrawn  # noqa: F401
 
 START = pd.Timestamp("2026-03-01", tz="UTC")
 
@@ -73,8 +72,8 @@ def test_usage_by_partition_qos_and_account(tmp_path):
 
 
 @pytest.mark.slow
-def test_it_is_on_the_page_where_it_is_known(tmp_path, monkeypatch):
-    monkeypatch.setattr(candidates, "_MIN_COMBINATION_BINS", 10_000)
+@pytest.mark.usefixtures("quick", "undrawn")
+def test_it_is_on_the_page_where_it_is_known(tmp_path):
     jobs = make_log(days=40)
     attrs, hours = jobs.attrs, (jobs["end"] - jobs["start"]).dt.total_seconds() * jobs["gpus"]
     jobs = jobs.assign(used_gpu_seconds=hours * 0.1, partition=["a", "b"] * (len(jobs) // 2))

@@ -13,18 +13,26 @@ import gpudemand as gd
 from gpudemand._validation import InputError
 from gpudemand.jobs.as_of import as_of
 from gpudemand.stages.chain import Chain
+from gpudemand.stages.sources import candidates
 from tests.jobs import mutations
-from tests.report.conftest import make_log, quick, renamed  # noqa: F401
+from tests.report.conftest import make_log, quick_module, renamed, selected_once  # noqa: F401
 
 STAGES = ("usage", "waits", "segments", "forecast", "plan", "wait_plan", "orders", "drivers", "scenarios", "trust")
 LOG = make_log(days=70)
 END = LOG["end"].max().normalize()
 TUNING = gd.Programme("tuning", 400, END, END + pd.Timedelta("40D"), hours=6, gpus=8)
+pytestmark = pytest.mark.usefixtures("quick_module", "selected_once")
 
 
 @cache
 def study(**options):
     return gd.Study(LOG, horizon=7, installed=40, lead_time="3D", prices=(1.0, 3.0), wait="1h", **options)
+
+
+@pytest.fixture
+def combined(monkeypatch):
+    """With the combined forecaster, which the other tests leave out."""
+    monkeypatch.setattr(candidates, "_MIN_COMBINATION_BINS", 28)
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +110,7 @@ def test_an_order_helps_from_the_day_it_arrives():
     assert now["idle_share"] > none["idle_share"]
 
 
+@pytest.mark.slow
 def test_an_order_a_month_later_helps_later_and_not_as_none():
     for options in ({"lead_time": "3D"}, {"lead_time": "30D", "wait": "1h"}):
         orders = gd.Study(LOG, horizon=7, installed=25, prices=(1.0, 3.0), **options).orders
@@ -116,6 +125,7 @@ def test_orders_of_a_plan_of_one_bin():
     assert now["unmet_share"] < later["unmet_share"] < none["unmet_share"]
 
 
+@pytest.mark.slow
 def test_what_is_ordered_already_is_not_ordered_again():
     begin = study().forecast["ds"].min()
     steps = pd.Series([25.0, 400.0], index=[begin - pd.Timedelta("90D"), begin + pd.Timedelta("2D")])
@@ -152,7 +162,7 @@ def test_the_change_of_demand_is_the_sum_over_users():
         assert part["after"].sum() == pytest.approx(drivers.loc["total", "after"])
 
 
-def test_a_log_without_submit_times_is_planned_by_held_gpus(quick):  # noqa: F811
+def test_a_log_without_submit_times_is_planned_by_held_gpus():
     log = LOG.assign(submit=pd.NaT)
     log.attrs = dict(LOG.attrs)
     held = gd.Study(log, horizon=7, wait="1h")
@@ -164,7 +174,7 @@ def test_a_log_without_submit_times_is_planned_by_held_gpus(quick):  # noqa: F81
 
 
 @pytest.mark.slow
-def test_the_default_horizon_is_what_the_log_bears(quick):  # noqa: F811
+def test_the_default_horizon_is_what_the_log_bears():
     assert gd.Study(LOG, lead_time="3D").headline["horizon"] == 21  # twice within 71 days, after four weeks
     assert gd.Study(LOG, lead_time="7D", freq="12h")._chain.settings.horizon == 42
     short = gd.Study(make_log(days=200), lead_time="10D")._chain
@@ -185,6 +195,7 @@ def test_a_plan_for_waits_counts_on_the_gpus_that_run_jobs():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("combined")
 def test_nothing_after_the_end_of_the_period_is_known():
     until = END - pd.Timedelta("10D")
     options = {"horizon": 7, "installed": np.int64(40), "wait": "1h", "until": until}
@@ -246,7 +257,7 @@ def outcome(answered, stage):
 
 
 @pytest.mark.parametrize("name", mutations.LOGS)
-def test_every_stage_of_every_format_is_a_table_or_a_sentence(name, quick, tmp_path):  # noqa: F811
+def test_every_stage_of_every_format_is_a_table_or_a_sentence(name, tmp_path):
     log = forty_days_of(name, mutations.LOGS[name][1], tmp_path).reset_index(drop=True)
     answered = gd.Study(log, horizon=5, wait="1h", by="total")
     for stage in STAGES:
@@ -256,6 +267,7 @@ def test_every_stage_of_every_format_is_a_table_or_a_sentence(name, quick, tmp_p
     assert len(answered.plan) == 2
 
 
+@pytest.mark.usefixtures("combined")
 def test_events_reach_every_forecast_and_are_listed():
     until = study().forecast["ds"].max()
     closed = pd.DataFrame(

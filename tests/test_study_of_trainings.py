@@ -12,12 +12,14 @@ import gpudemand as gd
 from gpudemand.cost.job import TrainingJob
 from gpudemand.datasets import make_cluster, true_step_time
 from gpudemand.planning.runtime.ratios import OTHERS
+from tests.report.conftest import quick_module, selected_once, undrawn  # noqa: F401
 
 #: What predicted step times are too low by.
 TRUE = 2.0
 LOG, TRUTH = make_cluster(n_users=20, n_days=70, random_state=0)
 END = LOG["submit"].max().normalize()
 USER = str(LOG["user"].value_counts().index[0])
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_module", "selected_once", "undrawn")]
 
 
 class Costs:

@@ -15,11 +15,10 @@ from typer.testing import CliRunner
 import gpudemand as gd
 from gpudemand._validation import InputError
 from gpudemand.cli.app import app
-from gpudemand.stages.sources import candidates
 from gpudemand.store import arrow_table, open_store
 from gpudemand.usage.pulled import pulled_usage
 from gpudemand.usage.read import read_log
-from tests.report.conftest import make_log
+from tests.report.conftest import make_log, quick_module, selected_once, undrawn  # noqa: F401
 
 DAYS = 70
 LOG = make_log(days=DAYS, per_day=24)
@@ -27,12 +26,7 @@ LOG = LOG.assign(submit=LOG["start"], user=LOG["user"].where(LOG["user"].str.len
 LOG.attrs = {"kind": "synthetic"}
 GAP = (pd.Timestamp("2026-02-10", tz="UTC"), pd.Timestamp("2026-02-12", tz="UTC"))
 OPTIONS = {"horizon": 7, "lead_time": "3D", "until": LOG["start"].max().normalize()}
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    """Without the combined forecaster: forecasts are not under test."""
-    monkeypatch.setattr(candidates, "_MIN_COMBINATION_BINS", 10_000)
+pytestmark = pytest.mark.usefixtures("quick_module", "selected_once", "undrawn")
 
 
 @cache

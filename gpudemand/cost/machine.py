@@ -63,7 +63,7 @@ def find_or_measure(kind: str = "cpu") -> tuple[Device, bool]:
         return measure_device(kind), True
 
 
-def measure_device(kind: str = "cpu", name: str | None = None) -> Device:
+def measure_device(kind: str = "cpu") -> Device:
     """Describe the processor or the first GPU of this machine, in a few seconds.
 
     Memory, cores, clock and cache are what the system reports; bandwidth is that of a copy, and peaks are those of
@@ -72,8 +72,6 @@ def measure_device(kind: str = "cpu", name: str | None = None) -> Device:
     Parameters
     ----------
     kind : {"cpu", "cuda"}, default="cpu"
-    name : str, optional
-        By default `device_name`.
 
     Returns
     -------
@@ -85,7 +83,7 @@ def measure_device(kind: str = "cpu", name: str | None = None) -> Device:
     InputError
         If PyTorch is not installed, or finds no GPU.
     """
-    own = name or device_name(kind)
+    own = device_name(kind)
     try:
         import torch
     except ImportError as error:

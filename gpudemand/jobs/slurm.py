@@ -160,34 +160,6 @@ def _count(text: pd.Series, shards_per_gpu: pd.Series | float) -> pd.DataFrame:
     return found.astype({"gpus": "float64", "gpu_type": STRING, "devices": "float64", "shards": bool})
 
 
-def count_gpus(tres: str) -> tuple[float, str | None]:
-    """Number and type of the GPUs in a TRES or GRES string; see `count_tres`.
-
-    Parameters
-    ----------
-    tres : str
-        Such as ``"cpu=8,gres/gpu=2,gres/gpu:a100=2"`` or ``"gpu:a100:2(IDX:0-1)"``.
-
-    Returns
-    -------
-    gpus : float
-        0 without a GPU entry, NaN where an entry cannot be read.
-    gpu_type : str or None
-        Several types are sorted and joined by ``"+"``.
-
-    Examples
-    --------
-    >>> count_gpus("cpu=8,gres/gpu=2,gres/gpu:a100=2,gres/gpumem=10G")
-    (2.0, 'a100')
-    >>> count_gpus("gres/gpu:v100=1,gres/gpu:a100=2")
-    (3.0, 'a100+v100')
-    >>> count_gpus("gpu:2"), count_gpus("cpu=4"), count_gpus("gres/gpu=two")
-    ((2.0, None), (0.0, None), (nan, None))
-    """
-    found = count_tres(tres)
-    return found.gpus, found.gpu_type
-
-
 def _used(log: LogColumns, elapsed: pd.Series, step: BoolArray, job_id: pd.Series) -> pd.Series:
     """Used GPU-seconds of the rows, and for jobs that have none themselves the sum of their steps."""
     in_use = map_unique(log.text("TRESUsageInTot"), gpu_utilization, "float64")

@@ -13,7 +13,7 @@ from gpudemand.units import gpu_share
 _ENTRY = re.compile(r"(?:gres[/:])?(?P<kind>gpu|shard|mps)(?P<rest>[:=].*)?$", re.IGNORECASE)
 _UTILIZATION = re.compile(r"(?:^|,)gres/gpuutil=(\d+(?:\.\d+)?)(?:,|$)")
 #: Of MPS, Slurm's documentation advises a count of 100 a GPU, so that requests are percentages.
-MPS_PER_GPU = 100.0
+_MPS_PER_GPU = 100.0
 #: A process cannot use more percent than this of all GPUs of a job; Slurm prints 2 ** 64 - 2 for what it cannot read.
 _MAX_PERCENT = 1e8
 
@@ -41,7 +41,7 @@ class GpuCount:
     shards: bool = False
 
 
-def count_tres(tres: str, shards_per_gpu: float = math.nan, mps_per_gpu: float = MPS_PER_GPU) -> GpuCount:
+def count_tres(tres: str, shards_per_gpu: float = math.nan) -> GpuCount:
     """Count the GPUs of a TRES or GRES string.
 
     If a site tracks GPUs with and without their type, the typed entries are parts of the untyped one.
@@ -50,8 +50,8 @@ def count_tres(tres: str, shards_per_gpu: float = math.nan, mps_per_gpu: float =
     ----------
     tres : str
         Such as ``"cpu=8,gres/gpu=2,gres/gpu:a100=2"`` or ``"gpu:a100:2(IDX:0-1)"``.
-    shards_per_gpu, mps_per_gpu : float
-        How many ``gres/shard`` and ``gres/mps`` make one GPU.
+    shards_per_gpu : float
+        How many ``gres/shard`` make one GPU; of ``gres/mps`` 100 do.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def count_tres(tres: str, shards_per_gpu: float = math.nan, mps_per_gpu: float =
     if math.isnan(devices + _total(found["shard"]) + _total(found["mps"])):
         return GpuCount(math.nan, None, math.nan)
     parts = _total(found["shard"]) / shards_per_gpu if found["shard"] else 0.0
-    parts += _total(found["mps"]) / mps_per_gpu if found["mps"] else 0.0
+    parts += _total(found["mps"]) / _MPS_PER_GPU if found["mps"] else 0.0
     gpus = _shares(found["gpu"], devices) + parts
     return GpuCount(gpus, _types(found), devices, math.isnan(gpus))
 

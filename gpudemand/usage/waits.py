@@ -97,15 +97,15 @@ def _table(log: pd.DataFrame, by: str | None, tz: object) -> pd.DataFrame:
     return table.sort_index() if by not in _COLUMNS else table.sort_values("waited_gpu_hours", ascending=False)
 
 
-def bounded_slowdown(wait_s: FloatArray, run_s: FloatArray, bound_s: float = BOUND_S) -> FloatArray:
-    """Time from submission to end relative to the run time, with runs of at least `bound_s`, and at least 1.
+def bounded_slowdown(wait_s: FloatArray, run_s: FloatArray) -> FloatArray:
+    """Time from submission to end relative to the run time, with runs of at least ten seconds, and at least 1.
 
     Examples
     --------
     >>> bounded_slowdown(np.array([60.0, 60.0, 0.0]), np.array([60.0, 1.0, 1.0]))
     array([2. , 6.1, 1. ])
     """
-    return np.maximum((wait_s + run_s) / np.maximum(run_s, bound_s), 1.0)
+    return np.maximum((wait_s + run_s) / np.maximum(run_s, BOUND_S), 1.0)
 
 
 def _check_times(jobs: pd.DataFrame) -> None:

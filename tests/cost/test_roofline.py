@@ -115,7 +115,6 @@ def test_autocast_halves_the_output_of_products_and_casts_their_inputs() -> None
     moved = autocast_bytes(chain(conv(), plain("Relu"), plain("LayerNormalization"), conv()))
     assert (moved["written"] / [65536.0, 400.0, 400.0, 65536.0]).tolist() == [0.5, 0.5, 1.0, 0.5]
     assert (moved["cast"] > 0).tolist() == [True, False, False, True]
-    assert autocast_bytes(chain(conv()), enabled=False)["cast"].sum() == 0
 
 
 def test_reduction_follows_the_ring_and_the_network() -> None:

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from gpudemand._validation import InputError, RejectedRowsWarning
 from gpudemand.jobs import read_jobs
-from gpudemand.jobs.slurm import count_gpus
-from gpudemand.slurm.tres import count_tres
+from gpudemand.slurm.tres import GpuCount, count_tres
 from gpudemand.units import gpu_share, slice_shares
 
 BERLIN = "Europe/Berlin"
@@ -131,23 +130,35 @@ def test_tres_counts_every_gpu_once(types: dict[str, int], others: list[str], ra
     typed = [f"gres/gpu:{name}={count}" for name, count in types.items()]
     both = [*typed, *others, f"gres/gpu={sum(types.values())}"]
     random.shuffle(both)
-    expected = (float(sum(types.values())), "+".join(sorted(types)) or None)
-    assert count_gpus(",".join(both)) == expected
-    assert count_gpus(",".join(typed + others)) == expected
+    total = float(sum(types.values()))
+    expected = GpuCount(total, "+".join(sorted(types)) or None, devices=total)
+    assert count_tres(",".join(both)) == expected
+    assert count_tres(",".join(typed + others)) == expected
 
 
 @given(st.text())
 def test_tres_never_raises_and_never_goes_below_zero(text: str) -> None:
-    gpus, _ = count_gpus(text)
+    gpus = count_tres(text).gpus
     assert math.isnan(gpus) or gpus >= 0
 
 
 @pytest.mark.parametrize(
     ("gres", "expected"),
-    [("gpu:2", (2, None)), ("gpu:a100:2(IDX:0,1)", (2, "a100")), ("gpu", (1, None)), ("gpu:tesla", (1, "tesla"))],
+    [
+        ("gpu:2", (2, None)),
+        ("gpu:a100:2(IDX:0,1)", (2, "a100")),
+        ("gpu", (1, None)),
+        ("gpu:tesla", (1, "tesla")),
+        ("gres/gpu:v100=1,gres/gpu:a100=2", (3, "a100+v100")),
+        ("cpu=4", (0, None)),
+    ],
 )
 def test_gres(gres: str, expected: tuple[float, str | None]) -> None:
-    assert count_gpus(gres) == expected
+    assert count_tres(gres) == GpuCount(*expected, devices=expected[0])
+
+
+def test_a_number_that_cannot_be_read_is_not_taken_for_another() -> None:
+    assert math.isnan(count_tres("gres/gpu=two").gpus)
 
 
 @pytest.fixture

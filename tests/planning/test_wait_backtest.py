@@ -62,6 +62,7 @@ def test_predictions_know_nothing_of_later_waits(log, backtest):
     assert not np.allclose(other["recorded"], table["recorded"])
 
 
+@pytest.mark.slow
 def test_the_waits_of_kth_sp2_are_predicted_better_than_as_last_month(shared_data):
     jobs = read_jobs(shared_data / "traces/swf-kth-sp2/KTH-SP2-1996-2.swf.gz", format="swf")
     backtest = wait_backtest(jobs, 100)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import joblib
 import numpy as np
 import pandas as pd
 import pytest
 
 from gpudemand._typing import STRING
 from gpudemand.jobs.table import as_jobs
+from gpudemand.report.page import figures
+from gpudemand.stages import chain
 from gpudemand.stages.sources import candidates
 from gpudemand.study.report import build_report
 
@@ -51,10 +54,39 @@ def log() -> pd.DataFrame:
     return make_log()
 
 
-@pytest.fixture
-def quick(monkeypatch):
+def _quick():
     """Leave out the combined forecaster, which takes most of the time, where forecasts are not under test."""
-    monkeypatch.setattr(candidates, "_MIN_COMBINATION_BINS", 10_000)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(candidates, "_MIN_COMBINATION_BINS", 10_000)
+        yield
+
+
+quick = pytest.fixture(_quick, name="quick")
+quick_module = pytest.fixture(_quick, name="quick_module", scope="module")
+
+
+@pytest.fixture(scope="module")
+def selected_once():
+    """Select a forecaster once for equal series and settings, where the selection is not under test."""
+    select, known = chain.select_and_forecast, {}
+
+    def select_once(*arguments):
+        key = joblib.hash((arguments, candidates._MIN_COMBINATION_BINS))
+        if key not in known:
+            known[key] = select(*arguments)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chain, "select_and_forecast", select_once)
+        yield
+
+
+@pytest.fixture(scope="module")
+def undrawn():
+    """Make the displays of reports, but draw none, where figures are not under test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "_draw", lambda display, height: figures.Drawing(b"<svg></svg>", b""))
+        yield
 
 
 @pytest.fixture(scope="session")

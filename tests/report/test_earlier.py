@@ -17,7 +17,6 @@ from gpudemand._validation import InputError
 from gpudemand.report.history.comparison import past_forecast
 from gpudemand.report.history.earlier import earlier_report, read_earlier
 from gpudemand.report.metrics import metrics_text
-from gpudemand.stages.sources import candidates
 from gpudemand.study.report import build_report
 from gpudemand.study.study import Study
 from tests.report.conftest import make_log
@@ -25,6 +24,7 @@ from tests.report.conftest import make_log
 SCHEMA = json.loads(Path(gpudemand.report.__file__).with_name("report.schema.json").read_text(encoding="utf-8"))
 OPTIONS = {"horizon": 25, "installed": {"A100": 64, "H100": 32}, "by": "group", "freq": "D", "prices": (1.0, 2.0)}
 MONTHS = ("2026-03-20", "2026-04-10", "2026-04-20", "2026-05-08")
+pytestmark = pytest.mark.usefixtures("quick_module", "undrawn")
 
 
 @pytest.fixture(scope="module")
@@ -35,13 +35,10 @@ def log():
 @pytest.fixture(scope="module")
 def monthly(log, tmp_path_factory):
     """Folders of reports at several ends of the log; each was written over the one before."""
-    out, patch = tmp_path_factory.mktemp("monthly"), pytest.MonkeyPatch()
-    patch.setattr(candidates, "_MIN_COMBINATION_BINS", 10_000)
-    folders = {}
+    out, folders = tmp_path_factory.mktemp("monthly"), {}
     for until in MONTHS:
         build_report(log, out / "report", until=until, **OPTIONS)
         folders[until] = Path(shutil.copytree(out / "report", out / until))
-    patch.undo()
     return folders
 
 
@@ -130,7 +127,6 @@ def test_the_page_says_what_changed(monthly):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick")
 def test_a_report_may_be_named_and_settings_that_changed_are_said(log, monthly, tmp_path):
     options = OPTIONS | {"installed": 96}
     index = build_report(log, tmp_path / "r", until="2026-05-08", previous=monthly["2026-04-10"], **options)
@@ -200,7 +196,6 @@ def test_a_report_that_cannot_be_read_is_one_sentence(monthly, tmp_path, kind, m
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick")
 def test_an_old_report_in_the_folder_stops_no_new_one(log, monthly, tmp_path):
     folder = Path(shutil.copytree(monthly["2026-03-20"], tmp_path / "report"))
     _damage(folder, "old")

@@ -27,6 +27,7 @@ from tests.report.conftest import make_log, renamed
 from tests.report.test_earlier import SCHEMA
 
 REQUIRED = [f"required_{share}" for share in SHARES]
+pytestmark = pytest.mark.usefixtures("selected_once")
 
 
 @pytest.fixture(scope="module")
@@ -221,7 +222,7 @@ def test_a_log_of_one_type_is_paid_for_at_its_price(log, quick):
     pd.testing.assert_frame_equal(by_type, Study(one, horizon=7, prices=(3.0, 4.0))._chain.costs)
 
 
-def test_a_report_by_type_states_lead_times_and_prices(log, quick, tmp_path):
+def test_a_report_by_type_states_lead_times_and_prices(log, quick, undrawn, tmp_path):
     leads, prices = {"A100": "5D", "H100": "20W"}, {"A100": (1.0, 2.0), "H100": (3.0, 4.0)}
     index = build_report(log, tmp_path, horizon=14, installed={"A100": 5, "H100": 5}, lead_time=leads, prices=prices)
     html = index.read_text(encoding="utf-8")

@@ -34,9 +34,10 @@ def dump(begin: pd.Timestamp, end: pd.Timestamp, place) -> None:
     place.write_text("\n".join(rows) + "\n")
 
 
-@pytest.fixture
-def march(tmp_path, quick):
+@pytest.fixture(scope="module")
+def march(tmp_path_factory, quick_module, undrawn):
     """Folder of the report on March, written over that on February, each after a pull."""
+    tmp_path = tmp_path_factory.mktemp("monthly")
     (tmp_path / "plan.toml").write_text(PLAN)
     for begin, end in ((DECEMBER, MARCH), (MARCH, APRIL)):
         dump(begin, end, tmp_path / "dump.psv")
@@ -46,6 +47,7 @@ def march(tmp_path, quick):
     return tmp_path / "gpudemand-report"
 
 
+@pytest.mark.slow
 def test_the_score_is_that_of_what_was_forecast_on_what_came(march):
     days = pd.date_range(MARCH, APRIL, inclusive="left")
     weekday = days.day_of_week < 5
@@ -72,6 +74,7 @@ def test_the_score_is_that_of_what_was_forecast_on_what_came(march):
     assert own["coverage_80"] == inside.mean()
 
 
+@pytest.mark.slow
 def test_the_page_says_it(march):
     page = (march / "index.html").read_text()
     assert (

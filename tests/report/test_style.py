@@ -12,6 +12,7 @@ from gpudemand.planfile import read_plan
 from gpudemand.report.page.style import read_style
 
 RULE = ":root { --blue: #005a3c; }"
+pytestmark = pytest.mark.usefixtures("quick_module", "undrawn")
 
 
 @pytest.fixture(scope="module")
@@ -19,6 +20,7 @@ def jobs():
     return gd.make_cluster(6, 60, random_state=0)[0]
 
 
+@pytest.mark.slow
 def test_rules_come_after_those_of_the_page(jobs, tmp_path):
     style = tmp_path / "company.css"
     style.write_text(RULE)
@@ -28,6 +30,7 @@ def test_rules_come_after_those_of_the_page(jobs, tmp_path):
     assert head.index("--blue: #1f5fa8") < head.index(RULE)
 
 
+@pytest.mark.slow
 def test_the_plan_and_the_command_name_one(jobs, tmp_path):
     (tmp_path / "company.css").write_text(RULE)
     (tmp_path / "plan.toml").write_text('log = "jobs.parquet"\nstyle = "company.css"\nhorizon = 7\nlead_time = "7D"\n')

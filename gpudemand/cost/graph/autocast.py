@@ -27,15 +27,13 @@ def autocast_widths(graph: OpGraph) -> FloatArray:
     return widths
 
 
-def autocast_bytes(graph: OpGraph, enabled: bool = True) -> pd.DataFrame:
+def autocast_bytes(graph: OpGraph) -> pd.DataFrame:
     """Bytes that each operator of a network moves under autocast.
 
     Parameters
     ----------
     graph : OpGraph
         Traced in single precision.
-    enabled : bool, default=True
-        False: everything stays as traced, without casts.
 
     Returns
     -------
@@ -60,9 +58,9 @@ def autocast_bytes(graph: OpGraph, enabled: bool = True) -> pd.DataFrame:
     """
     nodes = check_graph(graph).nodes
     read, written, saved = (nodes[name].to_numpy(float) for name in ("bytes_read", "bytes_written", "saved_bytes"))
-    output = autocast_widths(graph) if enabled else np.ones(len(nodes))
+    output = autocast_widths(graph)
     supplied, input_width = _inputs(graph, written, output)
-    half = nodes["type"].isin(HALF_TYPES).to_numpy() & enabled
+    half = nodes["type"].isin(HALF_TYPES).to_numpy()
     single_share = np.where(half, (input_width - HALF_WIDTH) / (1.0 - HALF_WIDTH), 0.0)
     width = np.where(half, HALF_WIDTH, input_width)
     return pd.DataFrame(

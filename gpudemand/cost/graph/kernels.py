@@ -116,7 +116,7 @@ def _extents(graph: OpGraph) -> FloatArray:
     nodes = graph.nodes
     image = nodes["type"].isin(["Conv", "ConvTranspose"]).to_numpy()
     product = image | nodes["type"].isin(["Gemm", "MatMul"]).to_numpy()
-    sizes = [_channels(shape, spatial) for shape, spatial in zip(nodes["output_shape"], image, strict=True)]
+    sizes = [_channels(shape) for shape in nodes["output_shape"]]
     channels, outputs = np.array(sizes, dtype=float), nodes["output_shape"].map(np.prod).to_numpy(dtype=float)
     inner = nodes["flops"].to_numpy() / 2.0 / np.maximum(outputs, 1.0)
     inner = np.where(image, np.minimum(inner, _source_channels(graph, channels)), inner)
@@ -131,5 +131,5 @@ def _source_channels(graph: OpGraph, channels: FloatArray) -> FloatArray:
     return found
 
 
-def _channels(shape: tuple[int, ...], is_image: bool) -> int:
+def _channels(shape: tuple[int, ...]) -> int:
     return (shape[1] if len(shape) > 2 else shape[-1]) if shape else 1

@@ -46,14 +46,11 @@ class SimulatedMemory(NamedTuple):
         Reserved by the caching allocator after two steps.
     parts : dict of str to float
         Memory allocated at the peak by category, `gpudemand.cost.memory.events.PARTS`.
-    peak_position : float
-        Position of the peak in the step, from 0 to 1.
     """
 
     allocated: float
     reserved: float
     parts: dict[str, float]
-    peak_position: float
 
 
 def simulate_memory(graph: OpGraph, batch_size: int, setting: Setting | None = None) -> SimulatedMemory:
@@ -103,7 +100,7 @@ def _simulate(events: AllocationEvents, batch_size: float) -> SimulatedMemory:
     allocated = events.allocated(batch_size, BLOCK)
     peak = int(allocated.argmax())
     parts = dict(zip(PARTS, events.allocated_by_part(batch_size, peak).tolist(), strict=True))
-    return SimulatedMemory(float(allocated[peak]), _reserved(events, batch_size), parts, peak / len(allocated))
+    return SimulatedMemory(float(allocated[peak]), _reserved(events, batch_size), parts)
 
 
 def _reserved(events: AllocationEvents, batch_size: float) -> float:

@@ -71,9 +71,9 @@ class KerasNet(Net):
         """See `Net.max_pool`."""
         return layers.MaxPooling2D(kernel, stride, _padding(same))(x)
 
-    def avg_pool(self, x: Value, kernel: int, stride: int, *, same: bool = True) -> Value:
+    def avg_pool(self, x: Value, kernel: int, stride: int) -> Value:
         """See `Net.avg_pool`."""
-        return layers.AveragePooling2D(kernel, stride, _padding(same))(x)
+        return layers.AveragePooling2D(kernel, stride, "same")(x)
 
     def global_pool(self, x: Value, *, keep: bool = False) -> Value:
         """See `Net.global_pool`."""

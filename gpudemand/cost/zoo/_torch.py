@@ -88,13 +88,13 @@ class TorchNet(Net):
 
     def max_pool(self, x: Value, kernel: int, stride: int, *, same: bool = True) -> Value:
         """See `Net.max_pool`."""
-        return self._pool(nn.MaxPool2d, x, kernel, stride, same)
+        return self._pool(nn.MaxPool2d, x, kernel, stride, same=same)
 
-    def avg_pool(self, x: Value, kernel: int, stride: int, *, same: bool = True) -> Value:
+    def avg_pool(self, x: Value, kernel: int, stride: int) -> Value:
         """See `Net.avg_pool`."""
-        return self._pool(partial(nn.AvgPool2d, count_include_pad=False), x, kernel, stride, same)
+        return self._pool(partial(nn.AvgPool2d, count_include_pad=False), x, kernel, stride, same=True)
 
-    def _pool(self, pool: Any, x: fx.Node, kernel: int, stride: int, same: bool) -> fx.Node:
+    def _pool(self, pool: Any, x: fx.Node, kernel: int, stride: int, *, same: bool) -> fx.Node:
         # An even kernel has no symmetric padding: instead a last, partial window counts.
         odd = kernel % 2 == 1
         layer = pool(kernel, stride, kernel // 2 if same and odd else 0, ceil_mode=same and not odd)

@@ -21,9 +21,9 @@ def conv_norm(
     return net.activation(x, act) if act else x
 
 
-def norm_act_conv(net: Net, x: Value, filters: int, kernel: int = 1, stride: int = 1) -> Value:
+def norm_act_conv(net: Net, x: Value, filters: int, kernel: int = 1) -> Value:
     """Pre-activation: batch norm, ReLU, convolution."""
-    return net.conv(net.activation(net.batch_norm(x), "relu"), filters, kernel, stride)
+    return net.conv(net.activation(net.batch_norm(x), "relu"), filters, kernel)
 
 
 def depthwise_norm(net: Net, x: Value, kernel: int, stride: int = 1, *, act: str | None = "relu") -> Value:

@@ -105,7 +105,7 @@ class Net(ABC):
         """Max pooling."""
 
     @abstractmethod
-    def avg_pool(self, x: Value, kernel: int, stride: int, *, same: bool = True) -> Value:
+    def avg_pool(self, x: Value, kernel: int, stride: int) -> Value:
         """Average pooling without the padding."""
 
     @abstractmethod

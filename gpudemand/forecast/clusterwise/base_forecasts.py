@@ -12,9 +12,11 @@ from gpudemand.forecast.classical.baselines import seasonal_profile
 #: Bounds of the level factor, and the absolute log factor below which it is 1.
 _BOUNDS = (0.5, 2.0)
 _DEADBAND = 0.1
+#: Seasons in the mean season.
+_SEASONS = 7
 
 
-def base_forecasts(y: FloatArray, h: int, season: int, week: int, *, n_profiles: int = 7) -> FloatArray:
+def base_forecasts(y: FloatArray, h: int, season: int, week: int) -> FloatArray:
     """Simple forecasts of each series from its own history.
 
     The newest value; the values one season and one week ago; the mean season and its value at the newest bin (whose
@@ -27,8 +29,6 @@ def base_forecasts(y: FloatArray, h: int, season: int, week: int, *, n_profiles:
     h : int
     season, week : int
         Bins; `week` counts when it is longer than `season`.
-    n_profiles : int, default=7
-        Seasons in the mean season.
 
     Returns
     -------
@@ -37,7 +37,7 @@ def base_forecasts(y: FloatArray, h: int, season: int, week: int, *, n_profiles:
     """
     newest = last_known(y)
     filled = np.where(np.isnan(y), row_means(y), y)
-    profile = _profile(filled, season, n_profiles)
+    profile = _profile(filled, season)
     flat = [newest, profile[:, -1:], *(row_means(y[:, -n:]) for n in (season, 4 * season, y.shape[1]))]
     paths = [_repeated(filled, season, h), profile[:, np.arange(h) % season]]
     if week > season:
@@ -85,6 +85,6 @@ def _repeated(y: FloatArray, season: int, h: int) -> FloatArray:
     return last[:, np.arange(h) % last.shape[1]]
 
 
-def _profile(y: FloatArray, season: int, n_profiles: int) -> FloatArray:
-    whole = min(y.shape[1] // season, n_profiles)
+def _profile(y: FloatArray, season: int) -> FloatArray:
+    whole = min(y.shape[1] // season, _SEASONS)
     return seasonal_profile(y[:, -whole * season :], season) if whole else np.repeat(row_means(y), season, axis=1)

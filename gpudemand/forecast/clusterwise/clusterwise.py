@@ -25,10 +25,8 @@ from gpudemand.forecast.factorization.temporal_factorization import TemporalFact
 #: Ridge penalty of the cluster regressions, and the switching costs that are tried.
 _PENALTY = 10.0
 _SWITCHING_COSTS = (np.inf, 4.0)
-#: Earlier origins to which the regressions are fitted.
-_ORIGINS = 4
-#: Newest horizons on which the choices are validated.
-_VALIDATION_BLOCKS = 6
+#: Earlier origins to which the regressions are fitted, and newest horizons on which the choices are validated.
+_ORIGINS, _VALIDATION_BLOCKS = 4, 6
 #: Prior weights of the component forecasts: the factorization, one regression for all users, and the clusters.
 _PRIOR_WEIGHTS = {"factorization": 0.1, "global": 0.45, "clusters": 0.45}
 
@@ -78,8 +76,7 @@ class ClusterwiseForecaster(Forecaster):
     -----
     Choices are compared on up to six blocks of held-out time by bounded squared errors with equal weights of the users.
     Clusters must be better than the global regression by a t-test over the blocks, whose users are no independent
-    evidence, and have a lower pooled error. A history of less
-    than two horizons is forecast by the factorization alone.
+    evidence, and have a lower pooled error. A history of less than two horizons is forecast by the factorization alone.
 
     References
     ----------
@@ -295,11 +292,7 @@ class ClusterwiseForecaster(Forecaster):
         """Mean posterior of the training users in the same segment, shape (n_users, n_clusters)."""
         if choice.kind == "global":
             return np.ones((len(wide), 1))
-        partition = self._partition(self.panel_.values, choice.segmenter)
-        n_segments = partition.labels.max() + 1
-        means = np.vstack([posterior[partition.labels == label].mean(axis=0) for label in range(n_segments)])
-        labels = partition.labels_of_new(wide)
-        return np.where(labels[:, None] >= 0, means[labels], posterior.mean(axis=0))
+        return self._partition(self.panel_.values, choice.segmenter).means_of_new(wide, posterior)
 
     def _fit_horizon(self, n_times: int) -> int:
         wanted = self.season_length_ if self.horizon is None else positive_int("horizon", self.horizon)

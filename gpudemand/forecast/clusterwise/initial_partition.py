@@ -65,6 +65,12 @@ class InitialPartition:
             return np.full(len(wide), -1)
         return np.asarray(self.names.get_indexer(self.segmenter.predict(wide)), dtype=np.int64)
 
+    def means_of_new(self, wide: pd.DataFrame, values: FloatArray) -> FloatArray:
+        """For users who were not in training, mean rows of the training users with their label, or of all of them."""
+        means = np.vstack([values[self.labels == label].mean(axis=0) for label in range(self.labels.max() + 1)])
+        labels = self.labels_of_new(wide)
+        return np.where(labels[:, None] >= 0, means[labels], values.mean(axis=0))
+
 
 def _given_labels(labels: pd.Series, ids: pd.Index) -> pd.Series:
     missing = ids.difference(labels.index)
