@@ -141,7 +141,7 @@ def _totals(launches: Sequence[Launch], part: str) -> Counter[Any]:
 
 def _kernel(launch: Launch, other: Launch, batch: int) -> Kernel:
     """One of the launches with `batch` samples, given the same with twice as many."""
-    amounts: dict[str, float] = {}
+    amounts: dict[str, Any] = {}
     for part in _AMOUNTS:
         once, twice = getattr(launch, part), getattr(other, part)
         fixed = min(max(2 * once - twice, 0.0), once)
@@ -150,8 +150,7 @@ def _kernel(launch: Launch, other: Launch, batch: int) -> Kernel:
     fixed_shapes = [shape for shape, same in zip(launch.operands, other.operands, strict=True) if shape == same]
     if fixed_shapes:
         channels, inner = sorted(fixed_shapes[0][-2:])
-    kernel = Kernel(launch.kind, launch.backward, launch.is_autocast, channels, inner, weights)
-    return kernel._replace(**amounts)
+    return Kernel(launch.kind, launch.backward, launch.is_autocast, channels, inner, weights, **amounts)
 
 
 def _bytes(tensors: Iterable[Any]) -> tuple[float, float]:
