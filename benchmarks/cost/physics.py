@@ -240,7 +240,7 @@ def kernel_seconds(graph: OpGraph, work: Workload, hardware: Device) -> pd.DataF
     rows = step_kernels(graph).loc[lambda rows: half | ~rows["is_autocast"].astype(bool)]
     calls, kinds = rows["calls"].to_numpy(dtype=float), rows["kind"].to_numpy(dtype=object)
     moved, fixed = ("half_bytes", "fixed_half_bytes") if half else ("bytes", "fixed_bytes")
-    flops = work.batch * rows["flops"].to_numpy(dtype=float)
+    flops = work.batch * rows["flops"].to_numpy(dtype=float) + rows["fixed_flops"].to_numpy(dtype=float)
     moved_bytes = work.batch * rows[moved].to_numpy(dtype=float) + rows[fixed].to_numpy(dtype=float)
     launch_s = np.where((kinds == "gemm") & (calls == work.steps), RECURRENT_LAUNCHES, 1.0) * LAUNCH_S
     bytes_s = moved_bytes / (BANDWIDTH_EFFICIENCY * hardware.bandwidth)

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 nn = torch.nn
 functional = nn.functional
 
-AMOUNTS = ["flops", "bytes", "half_bytes", "fixed_bytes", "fixed_half_bytes"]
+AMOUNTS = [f"{fixed}{name}" for fixed in ("", "fixed_") for name in ("flops", "bytes", "half_bytes")]
 
 
 def recorded(net, shape, **options) -> pd.DataFrame:
@@ -67,6 +67,7 @@ def test_linear_layers_as_counted_by_hand() -> None:
         "half_bytes": sum(activations) / 2,
         "fixed_bytes": sum(weights) + 4.0 * (second + third),
         "fixed_half_bytes": sum(weights) / 2 + 2.0 * (second + third),
+        "fixed_flops": 0.0,
         "calls": 2,
     }
     # Gradients of the weights of both layers, of the input of the second alone: nobody asks for that of the network.
@@ -147,6 +148,57 @@ def test_gradients_of_a_part_of_a_parameter_do_not_depend_on_the_traced_batch(sh
     net = Calls(nn.ParameterList([torch.zeros(shape)]), lambda layer, x: used(x, layer[0]))
     few, many = (total(recorded(net, [torch.zeros(n, *tokens)])) for n in (2, 10))
     assert few == pytest.approx(many)
+
+
+def of_low_rank(x, first, second):
+    """A layer whose weight is a product of parameters."""
+    return x @ (first @ second)
+
+
+def attend(queries, x):
+    """Attention of as many queries for each sample to its tokens, and to each other."""
+    queries = functional.layer_norm(queries + torch.zeros_like(queries), queries.shape[-1:])
+    queries = queries + (queries @ queries.transpose(1, 2)).softmax(-1) @ queries
+    return (queries @ x.transpose(1, 2)).softmax(-1) @ x
+
+
+#: Shapes of parameters, of a sample, and a function of the input and the parameters.
+SHARED = {
+    "product of weights": (((24, 8), (8, 24)), (16, 24), of_low_rank),
+    "generated weight": (((24 * 24, 4), (4, 1)), (16, 24), lambda x, a, b: x @ (a @ b).view(24, 24)),
+    "expanded queries": (((1, 10, 24),), (16, 24), lambda x, q: attend(q.expand(len(x), -1, -1), x)),
+    "repeated queries": (((1, 10, 24),), (16, 24), lambda x, q: attend(q.repeat(len(x), 1, 1), x)),
+    "instance normalisation": (((6,), (6,)), (6, 8, 8), lambda x, w, b: functional.instance_norm(x, None, None, w, b)),
+    "positional bias": (((16, 3), (3, 16)), (16, 16), lambda x, a, b: x @ x.mT + (a @ b).relu()),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_amounts_at_another_batch_are_those_of_its_trace(name: str) -> None:
+    shapes, sample, function = SHARED[name]
+    net = Calls(nn.ParameterList(map(torch.zeros, shapes)), lambda layer, x: function(x, *layer))
+    few, many = (total(recorded(net, [torch.zeros(n, *sample)])) for n in (2, 22))
+    for part in ("flops", "bytes", "half_bytes"):
+        assert few[f"fixed_{part}"] == pytest.approx(many[f"fixed_{part}"])
+        assert few[part] == pytest.approx(many[part])
+    assert few["calls"] == many["calls"]
+
+
+def test_work_of_a_loop_over_samples_grows_with_the_batch() -> None:
+    def one_by_one(layer, x):
+        return torch.stack([layer(sample) for sample in x])
+
+    plain, looped = (
+        total(one_pass(recorded(Calls(nn.Linear(8, 8, bias=False), f), (5, 8)), "gemm", False))
+        for f in (lambda layer, x: layer(x), one_by_one)
+    )
+    assert looped["flops"] == plain["flops"]
+    assert looped["bytes"] >= plain["bytes"]
+
+
+def test_a_network_for_one_batch_size_is_recorded() -> None:
+    net = Calls(nn.Linear(8, 8, bias=False), lambda layer, x: layer(x.reshape(2, 40)[:, :8]))
+    assert total(one_pass(recorded(net, (5, 8)), "gemm", False))["flops"] == 2.0 * 8 * 8
 
 
 @pytest.mark.parametrize("layer", [nn.EmbeddingBag(1000, 8), nn.Sequential(nn.Embedding(1000, 8), nn.Flatten())])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from gpudemand._validation import InputError
 from gpudemand.cost.graph.autocast import autocast_bytes
 from gpudemand.cost.graph.op_graph import Operator, OpGraph
+from gpudemand.cost.operators.kernel import Kernel
 from gpudemand.cost.roofline.data_parallel import parallel_terms
 from gpudemand.cost.roofline.roofline import LOWER_BOUND, step_terms
 
@@ -129,3 +132,18 @@ def test_invalid_input_is_reported() -> None:
         step_terms(jobs(batch_size=[1, 2]), [chain(conv())])
     with pytest.raises(InputError, match="lacks the column"):
         step_terms(jobs().drop(columns="device_sms"), [chain(conv())])
+
+
+def test_work_on_parameters_alone_does_not_grow_with_the_batch() -> None:
+    kernels = pd.DataFrame([Kernel("gemm", channels=128, inner=128, flops=2e9, fixed_flops=1e9)])
+    jobs = pd.DataFrame([JOB, {**JOB, "batch_size": 16}])
+    terms = step_terms(jobs, [replace(chain(plain("Relu")), kernels=kernels)] * 2)
+    for name in ("work:gemm:flops", "work:gemm:tiles", LOWER_BOUND):
+        assert terms[name].to_numpy() == pytest.approx([17e9 / 10e12, 33e9 / 10e12])
+
+
+def test_graphs_without_fixed_operations_can_be_read() -> None:
+    kernels = pd.DataFrame([Kernel("gemm", channels=128, inner=128, flops=2e9)])
+    graphs = [replace(chain(plain("Relu")), kernels=table) for table in (kernels, kernels.drop(columns="fixed_flops"))]
+    with_zeros, without = (step_terms(pd.DataFrame([JOB]), [graph]) for graph in graphs)
+    pd.testing.assert_frame_equal(with_zeros, without)

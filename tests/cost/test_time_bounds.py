@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpudemand.cost import CostModel, OpGraph, TrainingJob, zoo
+from gpudemand.cost.hardware import Device
 from gpudemand.cost.model_inputs import step_time_inputs
 from gpudemand.cost.operators.precision import HALF_WIDTH
 from gpudemand.cost.predict.step_time_model import FarFromTrainingWarning
@@ -22,7 +23,7 @@ nn = torch.nn
 
 DEVICES = ("H100 SXM5", "A100 SXM4 80GB", "RTX 4090", "T4")
 NETWORKS = ("resnet18", "mobilenet_v2", "vgg11", "vit_tiny", "gpt", "lstm")
-KINDS = ("attention", "convolution", "recurrent", "experts")
+KINDS = ("attention", "convolution", "grouped", "recurrent", "experts")
 #: Multiplications that Winograd's minimal filtering of 3x3 kernels saves.
 WINOGRAD = 2.25
 #: Of a prediction, what more work may save: rounding of tiles, and a correction that changes smoothly.
@@ -84,8 +85,10 @@ def chain(kind: str, depth: int, width: int, tokens: int, *, train: bool | None 
     """A network of `depth` equal blocks, 16 times `width` wide, on `tokens` tokens or pixels a side."""
     width *= 16
     with torch.device("meta"):
-        if kind == "convolution":
-            blocks = [nn.Sequential(nn.Conv2d(width, width, 3, padding=1), nn.ReLU()) for _ in range(depth)]
+        if kind in ("convolution", "grouped"):
+            groups = 16 if kind == "grouped" else 1
+            convolutions = [nn.Conv2d(width, width, 3, padding=1, groups=groups) for _ in range(depth)]
+            blocks = [nn.Sequential(convolution, nn.ReLU()) for convolution in convolutions]
             return OpGraph.from_torch(nn.Sequential(*blocks), (width, tokens, tokens), train=train)
         block = {"attention": Attention, "experts": Experts}.get(kind)
         blocks = [block(width) if block else Recurrent(width, width, batch_first=True) for _ in range(depth)]
@@ -192,11 +195,42 @@ def test_very_long_deep_and_wide_networks_take_what_physics_asks_for(step_time, 
     assert min(rest) > first
 
 
-@pytest.mark.parametrize("device", ["H100 SXM5", "RTX 4090", "V100 SXM2 16GB"])
-@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "vgg11"])
-def test_a_lower_peak_is_never_predicted_faster(step_time, name: str, device: str) -> None:
-    job = TrainingJob(zoo_graph(name), batch_size=64, precision="fp16", device=device)
-    peak = job.hardware.fp16_tensor_tflops
-    lower = [replace(job.hardware, fp16_tensor_tflops=peak / factor) for factor in (1.3, 2, 8)]
-    seconds = step_time(job, *(replace(job, device=hardware) for hardware in lower))
-    assert (np.diff(seconds) >= 0).all()
+PEAKS = tuple(field.name for field in fields(Device) if field.name.endswith("_tflops"))
+WEAKER = {
+    "bandwidth": ("bandwidth_gb_s",),
+    "single precision": ("fp32_tflops",),
+    "matrix units": tuple(name for name in PEAKS if name != "fp32_tflops"),
+    "all peaks": PEAKS,
+    "everything": ("bandwidth_gb_s", *PEAKS),
+}
+
+
+def weaker(hardware: Device, names: tuple[str, ...], factor: float) -> Device:
+    return replace(hardware, **{name: getattr(hardware, name) / factor for name in names})
+
+
+def check_that_no_weaker_device_is_faster(step_time, job: TrainingJob, factor: float) -> None:
+    variants = {
+        (what, side): weaker(job.hardware, names, factor**side) for what, names in WEAKER.items() for side in (-1, 1)
+    }
+    plain, *found = step_time(job, *(replace(job, device=hardware) for hardware in variants.values()))
+    changes = {key: (seconds / plain) ** key[1] for key, seconds in zip(variants, found, strict=True)}
+    assert not {key: change for key, change in changes.items() if change < 1 - 1e-3}
+
+
+@pytest.mark.parametrize("device", ["H100 SXM5", "RTX 4090", "V100 SXM2 16GB", "GTX 1080 Ti", "B200", "MI300X", "L4"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_half_the_bandwidth_or_peak_is_never_predicted_faster(step_time, name: str, device: str) -> None:
+    for batch, precision, factor in ((1, "fp32", 2), (64, "fp16", 2), (4, "fp16", 1.25), (64, "fp32", 8)):
+        job = TrainingJob(zoo_graph(name), batch_size=batch, precision=precision, device=device)
+        check_that_no_weaker_device_is_faster(step_time, job, factor)
+
+
+@examples
+@given(**sizes, factor=st.floats(1.05, 16), fp32=st.booleans())
+def test_no_random_network_is_predicted_faster_on_less(
+    step_time, kind, depth, width, tokens, samples, device, factor, fp32
+) -> None:
+    precision = "fp32" if fp32 else precision_of(device)
+    job = TrainingJob(chain(kind, depth, width, tokens), batch_size=samples, precision=precision, device=device)
+    check_that_no_weaker_device_is_faster(step_time, job, factor)

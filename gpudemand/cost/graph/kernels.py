@@ -62,7 +62,12 @@ def step_kernels(graph: OpGraph) -> pd.DataFrame:
     2  gemm      True        False  1280.0    2.0
     3  cast      True         True     0.0    1.0
     """
-    return graph.kernels if graph.kernels is not None else _derived(graph)
+    # Graphs that were stored by earlier versions have no operations that are independent of the batch.
+    return (
+        _derived(graph)
+        if graph.kernels is None
+        else graph.kernels.reindex(columns=list(Kernel._fields), fill_value=0.0)
+    )
 
 
 def kernel_kinds(nodes: pd.DataFrame) -> FloatArray:

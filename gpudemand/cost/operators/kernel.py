@@ -62,8 +62,8 @@ class Kernel(NamedTuple):
         Weights of a convolution.
     flops, bytes, half_bytes : float
         Per sample: operations, and bytes read and written in single precision and under autocast.
-    fixed_bytes, fixed_half_bytes : float
-        Bytes independent of the batch: of parameters and their gradients.
+    fixed_bytes, fixed_half_bytes, fixed_flops : float
+        Independent of the batch: of parameters, their gradients, and what is computed from them alone.
     calls : int
         Number of such launches.
     """
@@ -79,4 +79,5 @@ class Kernel(NamedTuple):
     half_bytes: float = 0.0
     fixed_bytes: float = 0.0
     fixed_half_bytes: float = 0.0
+    fixed_flops: float = 0.0
     calls: int = 1

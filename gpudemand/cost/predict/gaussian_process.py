@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -52,6 +52,35 @@ def kernel(left: Inputs, right: Inputs, training: Inputs | None = None) -> tuple
     effects = shared - of_left[:, None] - of_right + weights @ of_all
     network = _exponential_kernel(left[0], right[0], _LENGTH_SCALES[0])
     return network * product[pairs], network * shared[pairs] + (_SHARED_VARIANCE * effects)[pairs]
+
+
+def means_on_devices(
+    jobs: Inputs, training: Inputs, dual_coef: FloatArray, devices: Iterable[FloatArray]
+) -> FloatArray:
+    """Posterior means of the same networks and stacks on each of several devices, shape (n_devices, n_jobs).
+
+    Parameters
+    ----------
+    jobs, training : Inputs
+    dual_coef : ndarray of shape (n_training,)
+        As `fit` returned it.
+    devices : iterable of ndarray
+        Features in place of those of the devices of `jobs`.
+    """
+    known, of = np.unique(np.hstack(training[1:]), axis=0, return_inverse=True)
+    split, order = training[1].shape[1], np.argsort(of.ravel())
+    starts = np.searchsorted(of.ravel()[order], np.arange(len(known)))
+    network = _exponential_kernel(jobs[0], training[0], _LENGTH_SCALES[0]) * dual_coef
+    # What depends on the network is summed over the few pairs of device and stack once, for all devices.
+    by_pair, total = (np.add.reduceat(part[..., order], starts, axis=-1) for part in (network, dual_coef))
+    contrast = total - np.bincount(of.ravel()) / of.size * total.sum()
+    by_pair += _SHARED_VARIANCE * contrast
+    of_all = _device_and_stack(known, known, split)[1] @ (np.bincount(of.ravel()) / of.size)
+    means = []
+    for device in devices:
+        kinds, which = np.unique(np.hstack([device, jobs[2]]), axis=0, return_inverse=True)
+        means.append((by_pair * _device_and_stack(kinds, known, split)[1][which.ravel()]).sum(axis=1))
+    return np.array(means) - _SHARED_VARIANCE * (contrast @ of_all)
 
 
 def _device_and_stack(left: FloatArray, right: FloatArray, split: int) -> tuple[FloatArray, FloatArray]:

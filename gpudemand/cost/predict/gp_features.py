@@ -84,11 +84,22 @@ def _relative_speed(table: pd.DataFrame, terms: pd.DataFrame) -> FloatArray:
     known = table.assign(device_fp32_tflops=table["device_fp32_tflops"].fillna(table["device_peak_tflops"]))
     speeds = {name: known[f"device_{name}"].to_numpy(dtype=float) / value for name, value in _REFERENCE.items()}
     speeds[""] = np.ones(len(table))
-    return np.column_stack([speeds[_figure(*name.split(":")[1:])] for name in terms.columns])
+    return np.column_stack([speeds[device_figure(*name.split(":")[1:])] for name in terms.columns])
 
 
-def _figure(kind: str, term: str = "") -> str:
-    """Figure of the device that a term is divided by."""
+def device_figure(kind: str, term: str = "") -> str:
+    """Figure of the device that a term of work is divided by, empty if none.
+
+    Parameters
+    ----------
+    kind, term : str
+        Second and third part of the name of a column of `step_terms`.
+
+    Examples
+    --------
+    >>> device_figure("gemm", "flops"), device_figure("softmax", "bytes"), device_figure("start")
+    ('peak_tflops', 'bandwidth_gb_s', '')
+    """
     if term in ("flops", "tiles"):
         return "peak_tflops" if kind in MATRIX_KINDS else "fp32_tflops"
     return "bandwidth_gb_s" if term in ("bytes", "filters") or kind in ("layout", "update") else ""

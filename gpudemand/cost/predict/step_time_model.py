@@ -17,6 +17,7 @@ from gpudemand.cost.predict.device_calibration import STORED, Calibration, job_k
 from gpudemand.cost.predict.error_scale import MAX_RESIDUAL, fit_error_scale
 from gpudemand.cost.predict.gaussian_process import distance, fit, kernel
 from gpudemand.cost.predict.gp_features import gp_features, new_kinds
+from gpudemand.cost.predict.monotone import monotone_correction
 from gpudemand.cost.predict.stored_arrays import check_arrays
 from gpudemand.cost.predict.trees import Trees
 from gpudemand.cost.predict.work_coefficients import fit_training_coefficients
@@ -55,7 +56,8 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
     Work is what each kind of operator would take at the peaks of the device (`step_terms`), so that a device needs
     no more than its datasheet. Its coefficients are non-negative and fitted in relative error. The log residual is
     predicted by a Gaussian process over network, device and software stack, which reverts to zero for jobs unlike all
-    others. `calibrate` conditions it on measured jobs. No prediction is below `LOWER_BOUND`.
+    others; `monotone_correction` keeps less bandwidth and lower peaks from being faster. `calibrate` conditions it on
+    measured jobs. No prediction is below `LOWER_BOUND`.
 
     Parameters
     ----------
@@ -120,7 +122,8 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
             If a column is missing, or `y` holds values that are no times.
         """
         X, y = check_columns(X, (*NEEDED, "device_name"), "X"), check_costs(y, len(X), "are no times")
-        _check_work(X)
+        if not set(TERMS) & set(X.columns):
+            raise InputError("X has no columns of work; add those of gpudemand.cost.roofline.roofline.step_terms.")
         groups, terms = several_groups(group_numbers(groups, len(y))), X.reindex(columns=list(TERMS), fill_value=0.0)
         self.coefficients_ = fit_training_coefficients(terms, y, X)
         self.calibration_ = Calibration()
@@ -189,7 +192,10 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self, "coefficients_")
         X, y = check_columns(X, (*NEEDED, "device_name"), "X"), check_costs(y, len(X), "are no times")
-        inputs, residual = gp_features(X, self._terms(X), self.coefficients_), np.log(y / self._work(X))
+        inputs = gp_features(X, self._terms(X), self.coefficients_)
+        # What monotonicity changes stays, as conditioning is of the posterior mean alone.
+        mean = kernel(inputs, self.gp_inputs_)[1] @ self.dual_coef_
+        residual = np.log(y / self._work(X)) - self._correction(X, inputs) + mean
         self.calibration_.fit_devices(X["device_name"], inputs, residual, self.gp_inputs_, self.dual_coef_)
         self.calibration_.fit_jobs(job_keys(X, self._terms(X)), self._uncalibrated(X)[0], y)
         return self
@@ -255,14 +261,16 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         distances = distance(similarity)
         scale = np.exp(self.error_scale_.predict(np.column_stack([features, distances])))
         change = self.calibration_.device_change(X["device_name"], inputs, covariance, self.gp_inputs_)
-        return covariance @ self.dual_coef_, change, scale, distances
+        return self._correction(X, inputs), change, scale, distances
+
+    def _correction(self, X: pd.DataFrame, inputs: list[FloatArray]) -> FloatArray:
+        return monotone_correction(inputs, self.gp_inputs_, self.dual_coef_, self._terms(X), self.coefficients_)
 
     def _unlike_training(self, X: pd.DataFrame, far: BoolArray) -> str:
         """What a warning says of jobs that are far from training: how many, and what is new in them."""
         inputs = gp_features(X[far], self._terms(X[far]), self.coefficients_)
-        new = new_kinds(inputs[0], self.gp_inputs_[0])
-        which = f"{far.sum()} of {len(X)} jobs are unlike every job in training"
-        return f"{which}; their intervals are wide.{f' New is the share of {new}.' if new else ''}"
+        new, unlike = new_kinds(inputs[0], self.gp_inputs_[0]), f"{far.sum()} of {len(X)} jobs are unlike every job"
+        return f"{unlike} in training; their intervals are wide.{f' New is the share of {new}.' if new else ''}"
 
     def _scale_features(self, X: pd.DataFrame, inputs: list[FloatArray]) -> FloatArray:
         """GP inputs, and each term as a share of the work."""
@@ -289,8 +297,3 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         self.error_scale_, held_out = fit_error_scale(features, errors, folds, **settings)
         self.conformity_scores_ = ConformityScores.from_errors(np.abs(errors) / np.exp(held_out), groups)
         self.ood_threshold_ = float(np.quantile(features[:, -1], 0.98)) + 0.05
-
-
-def _check_work(X: pd.DataFrame) -> None:
-    if not set(TERMS) & set(X.columns):
-        raise InputError("X has no columns of work; add those of gpudemand.cost.roofline.roofline.step_terms.")

@@ -137,11 +137,13 @@ def _totals(graph: OpGraph, half: bool) -> pd.DataFrame:
     rows = _active(graph, half)
     tiles = np.ceil(rows[["channels", "inner"]] / _TILE).prod(axis=1) * _TILE**2
     used = (rows["channels"] * rows["inner"]).where(rows["kind"].isin(MATRIX_KINDS), 0.0)
-    tiled = rows["flops"] * (tiles / used.where(used > 0)).fillna(0.0)
+    padding = (tiles / used.where(used > 0)).fillna(0.0)
     amounts = pd.DataFrame(
         {
             "flops": rows["flops"],
-            "tiles": tiled,
+            "fixed_flops": rows["fixed_flops"],
+            "tiles": rows["flops"] * padding,
+            "fixed_tiles": rows["fixed_flops"] * padding,
             "bytes": rows["half_bytes" if half else "bytes"],
             "fixed_bytes": rows["fixed_half_bytes" if half else "fixed_bytes"],
             "calls": 1.0,
@@ -164,11 +166,9 @@ def _kind_terms(kind: str, amounts: pd.Series, jobs: pd.DataFrame) -> dict[str, 
         "bytes": (batch * amounts["bytes"] + amounts["fixed_bytes"]) * byte_s,
         "launch": np.full(len(jobs), amounts["calls"] * LAUNCH_S),
     }
-    if amounts["flops"]:
-        flop_s = 1e-12 / _peak(kind, jobs)
-        terms["flops"] = batch * amounts["flops"] * flop_s
-        if amounts["tiles"]:
-            terms["tiles"] = batch * amounts["tiles"] * flop_s
+    for name in ("flops", "tiles"):
+        if amounts[name] or amounts[f"fixed_{name}"]:
+            terms[name] = (batch * amounts[name] + amounts[f"fixed_{name}"]) * 1e-12 / _peak(kind, jobs)
     return terms
 
 
@@ -181,7 +181,8 @@ def _lower_bound(graph: OpGraph, half: bool, jobs: pd.DataFrame, passes: dict[bo
     for (kind, backward), amounts in _totals(graph, half).iterrows():
         saved = _WINOGRAD if kind == "conv_3x3" else 1.0
         # On whichever units are fastest: libraries run some grouped convolutions in matrix units.
-        compute = compute + passes[backward] * batch * amounts["flops"] / saved * flop_s
+        flops = batch * amounts["flops"] + amounts["fixed_flops"]
+        compute = compute + passes[backward] * flops / saved * flop_s
         if kind in MATRIX_KINDS:
             moved = moved + passes[backward] * amounts["fixed_bytes"] * byte_s
     return np.maximum(compute, moved)

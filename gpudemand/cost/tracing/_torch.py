@@ -25,7 +25,7 @@ from gpudemand._validation import InputError
 from gpudemand.cost.operators.kernel import Kernel
 from gpudemand.cost.tracing._torch_autocast import KernelListener
 from gpudemand.cost.tracing._torch_calls import tensors_in
-from gpudemand.cost.tracing._torch_kernels import KernelRecorder
+from gpudemand.cost.tracing._torch_kernels import KernelRecorder, Launch, kernels_of
 from gpudemand.cost.tracing._torch_listener import (
     MAX_CONSTANT,
     IntegersNeededError,
@@ -61,9 +61,16 @@ def _kernels(module: Any, specs: Sequence[InputSpec], train: bool | None) -> Seq
 
     Empty where the backward pass runs on neither, as that of `flex_attention`.
     """
+    batch, twice = batch_of(specs), []
+    larger = [
+        spec._replace(shape=(2 * batch, *spec.shape[1:])) if spec.shape[:1] == (batch,) else spec for spec in specs
+    ]
     for place in ("meta", "cpu"):
         with contextlib.suppress(InputError):
-            return _KernelTrace(module, specs, train, place).kernels()
+            once = _KernelTrace(module, specs, train, place).launches()
+            with contextlib.suppress(InputError):
+                twice = _KernelTrace(module, larger, train, place).launches()
+            return kernels_of(once, twice, batch)
     return ()
 
 
@@ -225,13 +232,13 @@ class _KernelTrace(_Trace):
 
     def __init__(self, module: Any, specs: Sequence[InputSpec], train: bool | None, place: str) -> None:
         super().__init__(module, specs, train, place)
-        self._kernels = KernelRecorder(batch_of(specs), self._parameters())
+        self._kernels = KernelRecorder()
         self._listener = KernelListener(self._recorder, self._fake, place, self._kernels)
 
-    def kernels(self) -> list[Kernel]:
-        """Kernels of the two passes."""
+    def launches(self) -> list[Launch]:
+        """Launches of the two passes."""
         self.run()
-        return self._kernels.kernels
+        return self._kernels.launches
 
     def _forward(self, module: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
         import torch

@@ -24,11 +24,6 @@ class KernelListener(Listener):
         self._kernels = kernels
         self._casts: dict[int, tuple[Any, Any]] = {}
 
-    def feed(self, tensor: Any, *, undeclared: int | None = None) -> None:
-        """Declare an input; see `Listener.feed`."""
-        super().feed(tensor, undeclared=undeclared)
-        self._kernels.feed(tensor)
-
     def _check_values(self, name: str, tensors: Sequence[Any]) -> None:
         """Accept every call: the values that a module reads were checked when its operators were traced."""
 
