@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_number
 from gpudemand.jobs.as_of import gave_up, seconds_since, start_times
 from gpudemand.jobs.table import check_jobs
@@ -80,25 +79,14 @@ def with_expected_ends(
 ) -> pd.DataFrame:
     """The log with the expected ends of jobs that had none, in new rows 0, 1, ...; see `run_seconds`.
 
-    Those that wait start at its end, `until`, at the earliest. As a queue of equally long jobs is another one, their
-    run times differ from the expected ones as those of finished jobs do from their mean, by user and GPUs.
+    Those that wait start at its end, `until`, at the earliest.
     """
     log = jobs.reset_index(drop=True)
     unfinished, begin = log["end"].isna(), start_times(log)
-    run_s, waits = run_seconds(log, run_time), begin.isna().to_numpy()
-    run_s[waits] *= _relative_run_times(log[~unfinished], int(waits.sum()))
-    run = pd.to_timedelta(pd.Series(run_s, log.index), unit="s")
+    run = pd.to_timedelta(pd.Series(run_seconds(log, run_time), log.index), unit="s")
     end_of_log = end_of_record(log) if until is None else until
     start, end = log["start"].mask(begin.isna(), end_of_log), log["end"].fillna(begin.fillna(end_of_log) + run)
     return log.assign(start=start, end=end, status=log["status"].mask(unfinished, "completed"))
-
-
-def _relative_run_times(finished: pd.DataFrame, n: int) -> FloatArray:
-    """Run times of finished jobs, relative to the mean of their user and GPUs, `n` drawn at random."""
-    run_s = pd.Series(run_seconds(finished), finished.index)
-    mean = run_s.groupby([finished["user"].fillna(""), finished["gpus"]]).transform("mean")
-    ratios = (run_s / mean)[mean > 0].to_numpy()
-    return np.random.default_rng(0).choice(ratios, n) if ratios.size else np.ones(n)
 
 
 def _grown(jobs: pd.DataFrame, growth: float, begin: pd.Timestamp, rng: np.random.Generator) -> pd.DataFrame:
