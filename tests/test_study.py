@@ -181,6 +181,13 @@ def test_the_default_horizon_is_what_the_log_bears():
     assert short.settings.horizon == 38
 
 
+@pytest.mark.parametrize(("freq", "bins"), [("D", 58), ("W-MON", 9), ("MS", 2)])
+def test_the_default_horizon_reaches_from_the_first_bin_to_four_weeks_after_an_order(freq, bins):
+    submit = pd.date_range("2024-01-01", "2026-02-27 12:00", freq="7h", tz="UTC")
+    log = pd.DataFrame({"user": "ada", "start": submit, "end": submit + pd.Timedelta("5h"), "gpus": 1.0})
+    assert gd.Study(log, lead_time="30D", freq=freq)._chain.settings.horizon == bins
+
+
 @pytest.mark.slow
 def test_a_plan_for_waits_counts_on_the_gpus_that_run_jobs():
     # Sixty GPUs are installed, and jobs have run on forty-five of them.

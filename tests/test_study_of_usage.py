@@ -273,3 +273,14 @@ def test_usage_that_cannot_be_used():
         gd.Study(table.assign(y=0.0))
     with pytest.raises(InputError, match="cannot be split by gpu_type"):
         gd.Study(table, horizon=7).usage_by("gpu_type")
+
+
+def test_gpu_types_neither_come_nor_leave():
+    table = usage("D").replace(
+        {"unique_id": {name: f"type {n % 3}" for n, name in enumerate(usage("D")["unique_id"].unique())}}
+    )
+    table = table.groupby(["unique_id", "ds"], as_index=False)["y"].sum()
+    study = gd.Study(table, by="gpu_type", horizon=7)
+    assert study.drivers["driver"].tolist()[0] == "total"
+    assert study.drivers["driver"].str.startswith("GPU type").sum() == len(study.drivers) - 1 == 3
+    assert not study.scenarios["scenario"].str.contains("more gpu_types").any()

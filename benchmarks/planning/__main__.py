@@ -7,7 +7,18 @@ from pathlib import Path
 
 import pandas as pd
 
-from benchmarks.planning import demand, horizon, programmes, queues, ratios, speed, synthetic, venus, wait_plans
+from benchmarks.planning import (
+    demand,
+    horizon,
+    order_waits,
+    programmes,
+    queues,
+    ratios,
+    speed,
+    synthetic,
+    venus,
+    wait_plans,
+)
 
 TRACKS = ("demand", "runtime", "nextday", "users", "queue", "waits", "horizon", "programmes", "ratios", "speed")
 
@@ -49,6 +60,8 @@ def main() -> None:
     if "waits" in selected:
         print(f"Plans for waits of the sample\n{wait_plans.sample_plan_seconds().round(1).to_string()}\n")
         print(f"GPUs required for waits of the sample\n{wait_plans.required_by_weeks().to_string()}\n")
+        orders = order_waits.waits_of_orders().round(3).to_string()
+        print(f"Mean waits with an order, by load, of clusters whose queue the log ends with\n{orders}\n")
         for weeks in (12, 26, 52):
             coverage = wait_plans.plan_coverage(n_weeks=weeks).round(3).to_string()
             print(f"Target met in independent futures, service level 95 %, from logs of {weeks} weeks\n{coverage}\n")

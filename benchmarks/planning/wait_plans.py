@@ -15,7 +15,7 @@ from gpudemand.forecast import CombinedForecaster, SeasonallyAdjustedNaive, Thet
 from gpudemand.jobs.table import as_jobs
 from gpudemand.planning.capacity.quantiles import QuantileTable
 from gpudemand.planning.capacity.wait_curve import draw_futures
-from gpudemand.planning.capacity.wait_plan import plan_waits
+from gpudemand.planning.capacity.wait_requirement import plan_waits
 from gpudemand.planning.capacity.wait_target import WaitTarget, gpus_needed
 from gpudemand.planning.queue.events import QueuedJobs
 from gpudemand.planning.queue.expected import with_expected_ends

@@ -2,7 +2,8 @@ from .backtest import demand_cross_validation, plan_backtest
 from .capacity.capacity_plan import CapacityPlan
 from .capacity.plan import plan_capacity
 from .capacity.quantiles import QuantileTable
-from .capacity.wait_plan import PooledWaitPlan, WaitPlan, plan_waits
+from .capacity.wait_plan import PooledWaitPlan, WaitPlan
+from .capacity.wait_requirement import plan_waits
 from .demand.arrivals import forecast_submissions
 from .demand.job_demand import JobDemandModel
 from .placement import place_jobs, predicted_times

@@ -27,7 +27,8 @@ def explain_change(source: Source, days: int = _DAYS) -> pd.DataFrame:
     -------
     DataFrame
         ``driver``: ``total``; ``users who came``, ``left``, ``grew``, ``shrank`` (where users are named; of usage
-        without jobs ``namespaces that came``, ...), which sum to the total; a row per GPU type where there are several.
+        without jobs ``namespaces that came``, ..., but not of GPU types), which sum to the total; a row per GPU type
+        where there are several.
         ``count`` (of users; 1 for a GPU type), ``before``, ``after`` and ``change_gpus``: mean GPUs; ``most``: the name
         with the largest change.
 
@@ -37,7 +38,8 @@ def explain_change(source: Source, days: int = _DAYS) -> pd.DataFrame:
         If the log is shorter than two days.
     """
     named = {by: _means(source, by, days) for by in dict.fromkeys((source.unit, "gpu_type")) if source.names(by)}
-    users, whose = named.get(source.unit), f"{source.unit}s {'who' if source.unit == 'user' else 'that'}"
+    users = None if source.unit == "gpu_type" else named.get(source.unit)
+    whose = f"{source.unit}s {'who' if source.unit == 'user' else 'that'}"
     rows = [_row("total", _means(source, None, days) if users is None else users)]
     if users is not None:
         rows += [_row(f"{whose} {what}", users[selected]) for what, selected in _kinds(users).items()]

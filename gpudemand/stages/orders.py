@@ -31,7 +31,7 @@ def compare_orders(
     ----------
     requirement : Requirement
     waits : WaitPlan or None
-        Gives the mean wait by number of GPUs.
+        Simulates the waits.
     log_end : Timestamp
         The day on which is decided.
     settings : Settings
@@ -43,9 +43,10 @@ def compare_orders(
         ``order`` (GPUs beyond those that are installed when it arrives), ``order_on`` and ``in_service`` (NaT for no
         order), and over the time until four weeks after the later order is there, with demand beyond the forecast as in
         its last four weeks: ``idle_share`` (expected idle GPU-hours over those there), ``unmet_share`` (expected
-        GPU-hours beyond the GPUs over those of demand), ``mean_wait_h`` (of jobs to come, whose queue begins empty;
-        missing without a plan for waits) and ``cost`` (GPUs at the reserved price, demand beyond them at the price on
-        demand; missing without prices).
+        GPU-hours beyond the GPUs over those of demand), ``mean_wait_h`` (of the jobs of that time, behind those that
+        run and wait as the log ends; missing where some never start), ``wait_until_h`` (of those submitted until the
+        order is in service), both missing without a plan for waits, and ``cost`` (GPUs at the reserved price, demand
+        beyond them at the price on demand; missing without prices).
     """
     plan, gpus = requirement.plans[MEAN], requirement.to_order(log_end)
     dates = [log_end, log_end + _LATER] if gpus else []
@@ -53,12 +54,29 @@ def compare_orders(
     table["in_service"] = table["order_on"] + plan.lead_time
     hours = _bin_hours(plan.table["ds"], settings.freq)
     bins, place = _continued(plan.table["ds"], hours[-1], table["in_service"].max() + _REVIEW)
-    installed = requirement.installed_at(bins)
-    rows = []
-    for order, arrival in zip(table["order"], table["in_service"], strict=True):
-        later = (bins >= arrival).to_numpy() if pd.notna(arrival) else np.zeros(len(bins), dtype=bool)
-        rows.append(_outcome(requirement, place, hours[place], installed + order * later, waits, settings))
-    return table.join(pd.DataFrame(rows))
+    arrived = [(bins >= arrival).to_numpy() for arrival in table["in_service"]]
+    there = requirement.installed_at(bins) + table["order"].to_numpy()[:, None] * np.array(arrived)
+    outcomes = pd.DataFrame([_outcome(requirement, place, hours[place], gpus, settings) for gpus in there])
+    end = bins.iloc[-1] + pd.Timedelta(hours=hours[place[-1]])
+    waited = _mean_waits(waits, [pd.Series(gpus, bins) for gpus in there], table["in_service"], log_end, end)
+    return table.join(outcomes.drop(columns="cost")).join(waited).join(outcomes["cost"])
+
+
+def _mean_waits(
+    plan: WaitPlan | None,
+    installed: list[pd.Series],
+    in_service: pd.Series,
+    begin: pd.Timestamp,
+    end: pd.Timestamp,
+) -> pd.DataFrame:
+    """Mean waits (h) of the jobs of the whole time, and of those submitted until each order is in service."""
+    waits = np.full((len(installed), 1 + len(installed)), np.nan)
+    if plan is not None:
+        arrivals = [begin if pd.isna(arrival) else arrival for arrival in in_service]
+        waits = plan.mean_waits(installed, [(begin, end), *((begin, arrival) for arrival in arrivals)])
+    columns = {"mean_wait_h": waits[:, 0], "wait_until_h": np.diagonal(waits[:, 1:]).copy()}
+    columns["wait_until_h"][in_service.isna()] = np.nan
+    return pd.DataFrame(columns) / SECONDS_PER_HOUR
 
 
 def _bin_hours(ds: pd.Series, freq: str) -> FloatArray:
@@ -86,20 +104,14 @@ def _outcome(
     place: IntArray,
     hours: FloatArray,
     gpus: FloatArray,
-    waits: WaitPlan | None,
     settings: Settings,
 ) -> dict[str, float]:
-    """Expected shares, wait and cost with a number of GPUs in each bin, which are rows of the plan."""
+    """Expected shares and cost with a number of GPUs in each bin, which are rows of the plan."""
     demand = requirement.plans[MEAN].known_quantiles().demand()[place]
     unmet = float((np.maximum(demand - gpus[:, None], 0).mean(axis=1) * hours).sum())
     idle = float((np.maximum(gpus[:, None] - demand, 0).mean(axis=1) * hours).sum())
     wanted, there = float((demand.mean(axis=1) * hours).sum()), float((gpus * hours).sum())
     outcome = {"idle_share": idle / there if there else 0.0, "unmet_share": unmet / wanted if wanted else 0.0}
-    curve = None if waits is None else waits.to_frame()
-    # Of fewer GPUs than the curve has, none at all, no wait is known.
-    wait_s = (
-        np.nan if curve is None else float(np.interp(gpus, curve["gpus"], curve["mean_wait_s"], left=np.nan).mean())
-    )
     assert not isinstance(settings.prices, Mapping)
     reserved, on_demand = settings.prices or (np.nan, np.nan)
-    return outcome | {"mean_wait_h": wait_s / SECONDS_PER_HOUR, "cost": reserved * there + on_demand * unmet}
+    return outcome | {"cost": reserved * there + on_demand * unmet}

@@ -136,6 +136,7 @@ def _growth() -> tuple[str, Change]:
 
 
 def _departure(recent: pd.DataFrame, unit: str) -> tuple[str, Change]:
+    recent = recent[recent["gpu_hours"] > 0]
     for column in ("group", "user"):
         if len(recent[column].dropna().unique()) > 1:
             name = _largest(recent, recent[column])
@@ -144,7 +145,7 @@ def _departure(recent: pd.DataFrame, unit: str) -> tuple[str, Change]:
 
 
 def _arrivals(recent: pd.DataFrame, segments: UserSegments | None, unit: str) -> tuple[str, Change]:
-    if recent["user"].isna().all():
+    if recent["user"].isna().all() or unit == "gpu_type":
         raise InputError("the recent jobs name no users, so the usage of new users is unknown.")
     if segments is not None and len(segments.profiles) > 1:
         name = _largest(recent, recent["user"].astype(str).map(segments.segment_of))

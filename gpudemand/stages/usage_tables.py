@@ -106,9 +106,10 @@ def default_horizon(source: Source) -> int:
     until = pd.Timestamp(str(settings.until))
     edges = bin_edges(begin, max(begin, until), settings.freq, settings.tz)
     times = edges[: max(len(edges) - 1 - (until < edges[-1]), 2)]
-    end = times[-1] + parse_duration(settings.longest_lead_time) + _REVIEW
-    wanted = len(pd.date_range(times[-1], end, freq=parse_freq(settings.freq)))
-    return max(min(wanted - 1, longest_horizon(pd.DataFrame({"unique_id": "", "ds": times, "y": 0.0}))), 1)
+    first = edges[min(len(times), len(edges) - 1)]
+    ahead = first + parse_duration(settings.longest_lead_time) + _REVIEW
+    wanted = len(pd.date_range(first, ahead, freq=parse_freq(settings.freq), inclusive="left"))
+    return max(min(wanted, longest_horizon(pd.DataFrame({"unique_id": "", "ds": times, "y": 0.0}))), 1)
 
 
 def hourly_demand(source: Source, settings: Settings) -> pd.DataFrame | None:

@@ -16,6 +16,10 @@ from gpudemand.usage.series import to_wide
 
 #: Smallest sample that is segmented.
 _MIN_USERS, _MIN_DAYS, _WEEK = 8, 28, 7
+_EXTRAPOLATED = (
+    "Most {unit}s use GPUs unlike those on whose histories the distances between {unit}s were fitted: the segments may "
+    "mean little."
+)
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ class UserSegments:
     profiles : DataFrame
         ``segment`` (its name) and the columns of `gpudemand.segments.segment_profiles`, the largest segment first.
     notes : tuple of str
-        What the segmenter warned of.
+        What to beware of.
     """
 
     wide: pd.DataFrame
@@ -84,6 +88,7 @@ def segment_users(source: Source) -> UserSegments:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ExtrapolationWarning)
         labels = TopologicalSegmenter(random_state=0).fit(wide).labels_
-    notes = tuple(str(warning.message) for warning in caught if warning.category is ExtrapolationWarning)
+    extrapolates = any(warning.category is ExtrapolationWarning for warning in caught)
     profiles = segment_profiles(wide, labels).rename(columns={"name": "segment", "gpu_hours_share": "share"})
+    notes = (_EXTRAPOLATED.format(unit=source.unit),) if extrapolates else ()
     return UserSegments(wide, pd.Series(labels, index=wide.index), profiles.reset_index(drop=True), notes)

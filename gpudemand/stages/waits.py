@@ -13,7 +13,8 @@ from gpudemand._validation import InputError
 from gpudemand.metrics import levels
 from gpudemand.planning.capacity.inputs import broadcast_by_time
 from gpudemand.planning.capacity.quantiles import pick_model
-from gpudemand.planning.capacity.wait_plan import WaitPlan, plan_waits
+from gpudemand.planning.capacity.wait_plan import WaitPlan
+from gpudemand.planning.capacity.wait_requirement import plan_waits
 from gpudemand.planning.queue.calibration import effective_capacity
 from gpudemand.planning.queue.expected import with_expected_ends
 from gpudemand.planning.scenarios.programme import PlannedWork

@@ -11,7 +11,7 @@ from gpudemand._validation import InputError
 from gpudemand.jobs.table import as_jobs
 from gpudemand.planning.capacity.mean_demand import mean_demand
 from gpudemand.planning.capacity.quantiles import QuantileTable
-from gpudemand.planning.capacity.wait_plan import plan_waits
+from gpudemand.planning.capacity.wait_requirement import plan_waits
 from gpudemand.planning.capacity.wait_target import WaitTarget, gpus_needed
 from gpudemand.planning.queue.futures import WEEK_S, Futures, Weeks, draw_future
 from gpudemand.planning.queue.simulate import simulate_queue

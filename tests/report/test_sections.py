@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,8 @@ import pytest
 from gpudemand._validation import InputError, Skipped
 from gpudemand.datasets import make_cluster
 from gpudemand.report.page.summary import parts_sentence, scenarios_sentence, summarize, uncertain_sentence
+from gpudemand.segments import ExtrapolationWarning, TopologicalSegmenter
+from gpudemand.stages import user_segments
 from gpudemand.stages.parts import forecast_parts
 from gpudemand.stages.requirement import headline, plan_requirement
 from gpudemand.stages.risk import backtest_plans, purchase_costs, risk_numbers, risk_table
@@ -135,6 +138,27 @@ def test_scenarios_are_compared_with_the_base_case(cluster, scenarios, planned):
     assert not scenarios.skipped
 
 
+def test_a_group_that_holds_every_gpu_does_not_leave(cluster, planned):
+    jobs = cluster[0]
+    idle = jobs.head(30).assign(gpus=0.0, group="idle", user="idle")
+    source = JobSource.of(pd.concat([jobs.assign(group="all"), idle], ignore_index=True), SETTINGS)
+    names = plan_scenarios(source, planned[2], None, SETTINGS).table["scenario"].tolist()
+    assert not any(name.startswith("group") for name in names)
+    assert any(name.startswith("user") and name.endswith("leaves") for name in names)
+
+
+def test_segments_of_users_unlike_the_fitted_ones_say_so_without_names_of_features(cluster, monkeypatch):
+    class Far(TopologicalSegmenter):
+        def fit(self, wide):
+            warnings.warn("rhythm__log_active_days of 90% of the users ...", ExtrapolationWarning, stacklevel=1)
+            return super().fit(wide)
+
+    assert segment_users(JobSource.of(cluster[0], SETTINGS)).notes == ()
+    monkeypatch.setattr(user_segments, "TopologicalSegmenter", Far)
+    (note,) = segment_users(JobSource.of(cluster[0], SETTINGS)).notes
+    assert note.startswith("Most users use GPUs unlike those")
+
+
 def test_summary_has_interval_risk_parts_and_scenarios(planned, parts, scenarios):
     usage, selected, requirement = planned
     numbers = headline(requirement, selected, usage.tables["log"], SETTINGS)
@@ -144,7 +168,7 @@ def test_summary_has_interval_risk_parts_and_scenarios(planned, parts, scenarios
     text = " ".join(summarize(numbers, tables, parts.by))
     for part in ("the 95% interval", "with 99%", "segment", "20% growth", "WAPE"):
         assert part in text
-    assert len(summarize(numbers, {}, "")) == 4
+    assert len(summarize(numbers, {}, "")) == 5  # of them that the horizon of 7 days is shorter than the lead time
 
 
 def test_parts_sentence_has_a_form_for_one_two_and_no_changing_parts():

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
+from gpudemand.forecast.combination.horizon import longest_horizon
 from gpudemand.stages.requirement import plan_requirement
 from gpudemand.stages.selection import forecast_with, model_beyond_noise, select_and_forecast, split_windows
 from gpudemand.stages.sources.candidates import Candidates
@@ -35,6 +36,15 @@ def test_windows_leave_two_horizons_for_the_first_fit():
     assert split_windows(10_000, 14).n_total == 6
     with pytest.raises(InputError, match="needs at least 56 bins"):
         split_windows(55, 14)
+
+
+def test_every_history_bears_its_longest_horizon():
+    for n in range(8, 80):
+        ds = pd.date_range("2026-01-05", periods=n, tz="UTC")
+        horizon = longest_horizon(pd.DataFrame({"unique_id": "total", "ds": ds, "y": 1.0}))
+        assert split_windows(n, horizon).n_total >= 1
+        with pytest.raises(InputError):
+            split_windows(n, horizon + 1)
 
 
 def test_weekly_seasonality_is_not_forecast_by_the_naive_method(selected):

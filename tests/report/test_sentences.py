@@ -8,7 +8,8 @@ import pytest
 
 from gpudemand._validation import Skipped
 from gpudemand.report.page import sentences
-from gpudemand.report.page.caveats import caveats
+from gpudemand.report.page.caveats import caveats, short_horizon
+from gpudemand.report.page.summary import orders_sentence, summarize
 from gpudemand.stages.scenarios import Scenarios
 from gpudemand.stages.selection import BacktestWindows
 
@@ -42,6 +43,9 @@ PLANS = pd.DataFrame(
     {"series": "peak", "model": "ETS", "service_level": [0.9, 0.95], "held": 0.98, "idle": 0.3, "short": 0.001}
 )
 TABLES = {"log": LOG, "plan_backtest": PLANS}
+NUMBERS |= {f"required_p{p}": 1000 + p for p in (50, 90, 95, 99)} | {"share_over": 0.02}
+NUMBERS |= {"peak_bin": "2026-07-20T00:00:00+00:00", "peak_bin_median": 800.0}
+NUMBERS |= {"wait": None, "wait_share": 0.9, "peak_bin_lo_95": 700.0, "peak_bin_hi_95": 1004.0}
 
 
 def changed(**changes):
@@ -93,6 +97,32 @@ def test_caveats_name_kind_rejections_unknowns_and_a_short_horizon():
     for part in ("synthetic", "100 of 1,000 rows (10.0%)", "2 jobs finished at an unknown time", "90 days", "56 bins"):
         assert part in text
     assert "arrive" not in " ".join(caveats(changed(lead_time="7D"), BacktestWindows(4, 2), TABLES, Skipped()))
+
+
+def test_the_summary_says_that_the_forecast_ends_before_an_order_arrives():
+    tables = {"plan_backtest": TABLES["plan_backtest"]}
+    said = [
+        text for text in summarize(NUMBERS, tables, "segment") if "before GPUs ordered as the log ends arrive" in text
+    ]
+    assert said == short_horizon(NUMBERS)
+    assert "(lead time 90 days)" in said[0]
+    assert "arrive" not in " ".join(summarize(changed(lead_time="7D"), tables, "segment"))
+
+
+def test_a_target_for_waits_that_is_not_planned_for_is_named():
+    assert "not planned for" not in sentences.basis(NUMBERS)
+    said = sentences.basis(changed(wait="1h"))
+    assert "It is not planned for the target that 90% of the jobs start within 1 h" in said
+    assert "not planned for" not in sentences.basis(changed(wait="1h", basis="wait"))
+
+
+def test_the_order_says_how_long_jobs_wait_until_it_arrives():
+    times = pd.to_datetime([None, "2026-08-01", "2026-09-01"], utc=True)
+    table = pd.DataFrame({"order": [0, 8, 8], "in_service": times, "unmet_share": 0.1, "idle_share": 0.1})
+    table = table.assign(mean_wait_h=[9.0, 5.0, 7.0], wait_until_h=[np.nan, 30.0, 40.0])
+    assert "are in service on 1 Aug 2026 (mean wait until then 30 h): 10.0%" in orders_sentence(table, "2026-09-30")
+    unknown = orders_sentence(table.assign(mean_wait_h=np.nan, wait_until_h=np.nan), "2026-09-30")
+    assert "wait" not in unknown
 
 
 def test_caveats_state_plan_backtest_and_undercoverage():

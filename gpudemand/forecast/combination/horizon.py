@@ -262,4 +262,4 @@ def _longest_horizon(n_times: int, week: int) -> int:
 
 
 def _first_origin(n_times: int, week: int) -> int:
-    return min(4 * week, n_times // 2)
+    return min(4 * week, (n_times + 1) // 2)

@@ -110,14 +110,16 @@ class CapacityPlan:
             Index ``unique_id``; ``installed``, ``required``, ``shortfall``, ``first_crossing`` (the first short bin
             from which on at least `short_share` of the bins of a week are short; NaT if never), ``order_by``
             (`first_crossing` less the lead time, possibly in the past), ``peak_utilization`` (demand at the service
-            level over installed), ``share_over`` (expected share of the time ahead with more demand than GPUs; without
-            the GPUs `held` in finer bins, the share of the forecast's bins, which for means over days is less).
+            level over installed, where there are any), ``share_over`` (expected share of the time ahead with more
+            demand than GPUs; without the GPUs `held` in finer bins, the share of the forecast's bins, which for means
+            over days is less).
         """
         groups = self.table.groupby("unique_id", sort=False)
         crossings = {
             name: first_crossing(series["ds"], series["shortfall"] > 0, self.short_share) for name, series in groups
         }
         busy = self.table["required"] * self.target_utilization
+        there = self.table["installed"].where(self.table["installed"] > 0)
         over = "p_over" if self.ratios is None else "share_over"
         frame = pd.DataFrame(
             {
@@ -125,7 +127,7 @@ class CapacityPlan:
                 "required": groups["required"].max(),
                 "shortfall": groups["shortfall"].max(),
                 "first_crossing": pd.Series(crossings, dtype=self.table["ds"].dtype),
-                "peak_utilization": (busy / self.table["installed"]).groupby(self.table["unique_id"], sort=False).max(),
+                "peak_utilization": (busy / there).groupby(self.table["unique_id"], sort=False).max(),
                 "share_over": groups[over].mean(),
             }
         )

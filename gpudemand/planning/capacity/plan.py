@@ -10,7 +10,8 @@ import pandas as pd
 from gpudemand._validation import InputError
 from gpudemand.planning.capacity.capacity_plan import CapacityPlan, plan_utilization
 from gpudemand.planning.capacity.required import SHORT_SHARE
-from gpudemand.planning.capacity.wait_plan import PooledWaitPlan, WaitPlan, plan_waits
+from gpudemand.planning.capacity.wait_plan import PooledWaitPlan, WaitPlan
+from gpudemand.planning.capacity.wait_requirement import plan_waits
 
 
 def plan_capacity(

@@ -13,11 +13,13 @@ from gpudemand._typing import FloatArray
 from gpudemand.planning.capacity.mean_demand import mean_demand
 from gpudemand.planning.capacity.quantiles import QuantileTable
 from gpudemand.planning.capacity.wait_target import WaitTarget
-from gpudemand.planning.queue.futures import WEEK_S, Future, Futures, Weeks, Work
+from gpudemand.planning.queue.futures import WEEK_S, Future, Futures, Steps, Weeks, Work
 
 #: Jobs of a future, beyond which it is of fewer weeks than the forecast, but not of fewer than these: on the bundled
 #: sample (3,800 jobs a week) four of 17 move what is required by up to 2 %, as another seed does.
 _MOST_JOBS, _FEWEST_WEEKS = 500_000, 4
+#: Jobs of all futures that steps are compared on, beyond which there are fewer futures, but not fewer than these.
+_MOST_COMPARED, _FEWEST_FUTURES = 5_000_000, 5
 #: GPUs of the curve, relative to the requirement; at least those wanted in the median future, below which queues only
 #: grow, with waits as long as the simulation.
 _CURVE = (0.6, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.25)
@@ -106,3 +108,41 @@ def _outcome(future: Future, gpus: float, target: WaitTarget, policy: str) -> tu
     able = waits[np.isfinite(waits)]
     weeks = max(round(future.jobs.submit.max(initial=0) / 1e6 / WEEK_S - 1), 1)
     return target.share_in_time(future, waits), float(able.mean()) if able.size else 0.0, able.sum() / 3600 / weeks
+
+
+def mean_waits(
+    futures: Futures, plans: Sequence[Steps], spans: Sequence[tuple[float, float]], policy: str
+) -> FloatArray:
+    """Mean waits (s) on GPUs that change with time, medians over futures, of jobs submitted in some spans of time.
+
+    Parameters
+    ----------
+    futures : Futures
+        At least as long as the spans.
+    plans : sequence of Steps
+        Those are compared on the jobs that all of them have room for at some time.
+    spans : sequence of (float, float)
+        Seconds since the beginning of the time ahead.
+    policy : str
+
+    Returns
+    -------
+    ndarray of shape (n_plans, n_spans)
+        NaN where some never start, such as known ones that are larger.
+    """
+    per_future = len(futures.past.week) / futures.past.n_weeks * futures.n_weeks * len(plans)
+    n = int(np.clip(_MOST_COMPARED / max(per_future, 1.0), min(_FEWEST_FUTURES, len(futures)), len(futures)))
+    places = ((np.arange(n) + 0.5) * len(futures) / n).astype(int)
+    ones = [futures.take(np.array([place])) for place in np.argsort(futures.levels, kind="stable")[places]]
+    found = np.median(_parallel.run(partial(_mean_waits, plans=plans, spans=spans, policy=policy), ones), axis=0)
+    return np.where(np.isfinite(found), found, np.nan)
+
+
+def _mean_waits(one: Futures, plans: Sequence[Steps], spans: Sequence[tuple[float, float]], policy: str) -> FloatArray:
+    (future,) = one
+    most = np.array([steps.gpus.max() for steps in plans])
+    waits = np.stack([future.waits_s(steps, policy) for steps in plans])
+    waits[most < future.fewest] = np.inf
+    submit_s, able = future.submit_s(), future.jobs.gpus[future.counted] <= most.min()
+    spanned = [able & (submit_s >= begin) & (submit_s < end) for begin, end in spans]
+    return np.stack([waits[:, jobs].mean(axis=1) if jobs.any() else np.zeros(len(plans)) for jobs in spanned], axis=1)

@@ -58,7 +58,8 @@ class WaitTarget:
 
     def excess(self, future: Future, gpus: float, policy: str) -> float:
         """Log odds of the share in time on a number of GPUs, relative to the target's; negative if it is missed."""
-        share = self.share_in_time(future, future.waits_s(gpus, policy))
+        # On fewer GPUs than a job that is known to come, the others would have room in its place.
+        share = self.share_in_time(future, future.waits_s(gpus, policy)) if gpus >= future.fewest else 0.0
         # What is far from the target counts alike, since it says little about where the target is met.
         near = np.clip(share, self.share / 8, 1 - (1 - self.share) / 8)
         return float(np.log(near / (1 - near)) - np.log(self.share / (1 - self.share)))

@@ -13,6 +13,7 @@ from gpudemand.jobs.table import check_jobs
 from gpudemand.jobs.time_parser import parse_timestamp
 from gpudemand.planning.queue.simulate import run_seconds, simulate_queue
 from gpudemand.planning.runtime.run_time import RunTimeModel
+from gpudemand.usage.series import end_of_record
 
 _WEEK, _DAY = pd.Timedelta("7D"), pd.Timedelta("1D")
 
@@ -73,13 +74,19 @@ def expected_queueing(
     return pd.DataFrame(rows, index=pd.Index(list(capacities), name="capacity"))
 
 
-def with_expected_ends(jobs: pd.DataFrame, run_time: RunTimeModel | None = None) -> pd.DataFrame:
-    """The log with the expected ends of jobs that had none, in new rows 0, 1, ...; see `run_seconds`."""
+def with_expected_ends(
+    jobs: pd.DataFrame, run_time: RunTimeModel | None = None, until: pd.Timestamp | None = None
+) -> pd.DataFrame:
+    """The log with the expected ends of jobs that had none, in new rows 0, 1, ...; see `run_seconds`.
+
+    Those that wait start at its end, `until`, at the earliest.
+    """
     log = jobs.reset_index(drop=True)
-    unfinished = log["end"].isna()
+    unfinished, begin = log["end"].isna(), start_times(log)
     run = pd.to_timedelta(pd.Series(run_seconds(log, run_time), log.index), unit="s")
-    end = log["end"].fillna(start_times(log).fillna(log["submit"]) + run)
-    return log.assign(end=end, status=log["status"].mask(unfinished, "completed"))
+    end_of_log = end_of_record(log) if until is None else until
+    start, end = log["start"].mask(begin.isna(), end_of_log), log["end"].fillna(begin.fillna(end_of_log) + run)
+    return log.assign(start=start, end=end, status=log["status"].mask(unfinished, "completed"))
 
 
 def _grown(jobs: pd.DataFrame, growth: float, begin: pd.Timestamp, rng: np.random.Generator) -> pd.DataFrame:

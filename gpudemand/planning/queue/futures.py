@@ -94,9 +94,23 @@ class Work(NamedTuple):
         weeks, submit_s = int(np.ceil(ahead_s / WEEK_S)), seconds_since(jobs["submit"], begin)
         end_s, gpus = seconds_since(jobs["end"], begin), jobs["gpus"].to_numpy(dtype=float)
         held_s = np.clip(end_s, 0, ahead_s) - np.clip(submit_s, 0, ahead_s)
-        there = (submit_s >= -WEEK_S) & (submit_s < ahead_s)
+        there = submit_s >= -WEEK_S
         mean = float((held_s * gpus).sum() / ahead_s)
         return cls(submit_s[there], (end_s - submit_s)[there], gpus[there], weeks, mean)
+
+
+class Steps(NamedTuple):
+    """GPUs that change with time.
+
+    Attributes
+    ----------
+    since_s : ndarray of shape (n_steps,)
+        Since the beginning of the time ahead, ascending; the first are there before it too.
+    gpus : ndarray of shape (n_steps,)
+    """
+
+    since_s: FloatArray
+    gpus: FloatArray
 
 
 class Future(NamedTuple):
@@ -107,9 +121,9 @@ class Future(NamedTuple):
     jobs : QueuedJobs
         Times in microseconds.
     counted : ndarray of bool, shape (n_jobs,)
-        Jobs whose waits count: not those of the first week, in which the cluster fills.
+        Jobs whose waits count: not those of the first week, in which the cluster fills, or from the log.
     availability : float
-        Share of the GPUs that runs jobs; a job larger than that takes all of it.
+        Share of the GPUs that runs jobs; a job larger than that takes all of it, once there are as many GPUs.
     fewest : float
         GPUs of the largest job that is known to come.
     """
@@ -124,16 +138,24 @@ class Future(NamedTuple):
         weeks = np.ceil(self.jobs.submit.max(initial=1) / 1e6 / WEEK_S)
         return float((self.jobs.run * self.jobs.gpus).sum() / 1e6 / (weeks * WEEK_S))
 
-    def waits_s(self, gpus: float, policy: str = "easy") -> FloatArray:
-        """Waits of the counted jobs on a number of GPUs, in seconds; infinite for those larger than that."""
-        able, there = self.jobs.gpus <= gpus, float(gpus) * self.availability
+    def submit_s(self) -> FloatArray:
+        """Submissions of the counted jobs, in seconds since the beginning of the time ahead."""
+        return self.jobs.submit[self.counted] / 1e6 - WEEK_S
+
+    def waits_s(self, gpus: float | Steps, policy: str = "easy") -> FloatArray:
+        """Waits of the counted jobs on some GPUs, in seconds; infinite for those that never start."""
+        steps = gpus if isinstance(gpus, Steps) else Steps(np.zeros(1), np.array([float(gpus)]))
+        counts = np.unique(steps.gpus)
+        able, there = self.jobs.gpus <= counts[-1], steps.gpus * self.availability
         jobs = QueuedJobs._make(column[able] for column in self.jobs)
-        jobs = jobs._replace(gpus=np.minimum(jobs.gpus, there))
-        begin = np.array([np.iinfo(np.int64).min])
+        enough = counts[np.searchsorted(counts, jobs.gpus)]
+        jobs = jobs._replace(gpus=np.minimum(jobs.gpus, enough * self.availability))
+        change_at = _microseconds(WEEK_S + steps.since_s)
+        change_at[0] = np.iinfo(np.int64).min
         order = np.arange(len(jobs.gpus))
-        starts = simulate_events(jobs, order, begin, np.array([there]), np.inf, POLICIES.index(policy))
+        starts = simulate_events(jobs, order, change_at, there, np.inf, POLICIES.index(policy))
         waits = np.full(len(able), np.inf)
-        waits[able] = (starts - jobs.submit) / 1e6
+        waits[able] = np.where(starts < NEVER, (starts - jobs.submit) / 1e6, np.inf)
         return waits[self.counted]
 
 
@@ -167,19 +189,52 @@ def draw_future(past: Weeks, n_weeks: int, level: float, rng: np.random.Generato
     submit_s = place * WEEK_S + past.submit_s[row]
     order = np.argsort(submit_s, kind="stable")
     row, submit_s = row[order], submit_s[order]
-    submit, run, requested = (
-        np.round(1e6 * seconds).astype(np.int64) for seconds in (submit_s, past.run_s[row], past.requested_s[row])
-    )
+    submit, run, requested = map(_microseconds, (submit_s, past.run_s[row], past.requested_s[row]))
     jobs = QueuedJobs(submit, run, np.maximum(requested, run), np.full(len(row), NEVER), past.gpus[row])
     return Future(jobs, submit_s >= WEEK_S)
 
 
+def unfinished_jobs(jobs: pd.DataFrame, until: pd.Timestamp) -> QueuedJobs:
+    """Jobs that run or wait as a log ends, as those of a `Future` after its first week.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Canonical columns; every job has an end, of which those after `until` may be expected ones.
+    until : Timestamp
+        End of the log.
+
+    Returns
+    -------
+    QueuedJobs
+        First those that run, then those that wait in the order of their submission.
+    """
+    log = jobs[(jobs["submit"] < until) & (jobs["gpus"] > 0) & ~gave_up(jobs)].sort_values("submit", kind="stable")
+    start = log["start"].fillna(log["submit"])
+    runs, waits = (start < until) & (log["end"] > until), start >= until
+    rows = np.r_[np.flatnonzero(runs), np.flatnonzero(waits)]
+    log, start, n_running = log.iloc[rows], start.iloc[rows], int(runs.sum())
+    run = _microseconds(seconds_since(log["end"], start))
+    started = np.full(len(log), NEVER)
+    started[:n_running] = _microseconds(WEEK_S + seconds_since(start.iloc[:n_running], until))
+    requested = _microseconds(log["requested_time"].fillna(0.0).to_numpy(dtype=float))
+    submit = _microseconds(np.full(len(log), float(WEEK_S)))
+    return QueuedJobs(submit, run, np.maximum(requested, run), started, log["gpus"].to_numpy(dtype=float))
+
+
+def begin_with(future: Future, unfinished: QueuedJobs) -> Future:
+    """A future that begins with jobs that run or wait, instead of its first week."""
+    later = [column[future.counted] for column in future.jobs]
+    jobs = QueuedJobs._make(np.concatenate(pair) for pair in zip(unfinished, later, strict=True))
+    return future._replace(jobs=jobs, counted=np.arange(len(jobs.gpus)) >= len(unfinished.gpus))
+
+
 def add_work(future: Future, work: Work, n_weeks: int, rng: np.random.Generator) -> Future:
     """Add what is known to come, in the weeks of a future, to the jobs that were drawn for it."""
-    since_s = WEEK_S * rng.integers(work.weeks - n_weeks + 1)
+    since_s = WEEK_S * rng.integers(max(work.weeks - n_weeks, 0) + 1)
     submit_s = WEEK_S + work.submit_s - since_s
     there = (submit_s >= 0) & (submit_s < (n_weeks + 1) * WEEK_S)
-    submit, run = (np.round(1e6 * seconds[there]).astype(np.int64) for seconds in (submit_s, work.run_s))
+    submit, run = (_microseconds(seconds[there]) for seconds in (submit_s, work.run_s))
     known = QueuedJobs(submit, run, run, np.full(len(run), NEVER), work.gpus[there])
     columns = [np.concatenate(pair) for pair in zip(future.jobs, known, strict=True)]
     order = np.argsort(columns[0], kind="stable")
@@ -204,6 +259,8 @@ class Futures:
         Share of the GPUs that runs jobs.
     work : Work, optional
         Jobs that are known to come.
+    unfinished : QueuedJobs, optional
+        Jobs that run or wait at the beginning; by default a week is drawn in which the cluster fills.
     """
 
     past: Weeks
@@ -212,6 +269,7 @@ class Futures:
     seeds: Sequence[np.random.SeedSequence]
     availability: float = 1.0
     work: Work | None = None
+    unfinished: QueuedJobs | None = None
 
     def __len__(self) -> int:
         return len(self.levels)
@@ -221,6 +279,8 @@ class Futures:
             rng = np.random.default_rng(seed)
             known = 0.0 if self.work is None else self.work.mean
             future = draw_future(self.past, self.n_weeks, max(float(level) - known, 0.0), rng)
+            if self.unfinished is not None:
+                future = begin_with(future, self.unfinished)
             if self.work is not None:
                 future = add_work(future, self.work, self.n_weeks, rng)
             yield future._replace(availability=self.availability)
@@ -228,3 +288,7 @@ class Futures:
     def take(self, places: IntArray) -> Futures:
         """Some of the futures."""
         return replace(self, levels=self.levels[places], seeds=[self.seeds[place] for place in places])
+
+
+def _microseconds(seconds: FloatArray) -> IntArray:
+    return np.round(1e6 * seconds).astype(np.int64)

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from gpudemand._validation import Skipped
-from gpudemand.report.page.formats import format_days, format_share, format_time
+from gpudemand.report.page.formats import format_date, format_days, format_share, format_time
 from gpudemand.report.page.sentences import accuracy_warning, model_accuracy
 from gpudemand.stages.scenarios import Scenarios
 from gpudemand.stages.selection import BacktestWindows
@@ -83,7 +83,7 @@ def caveats(
         "GPUs held are satisfied demand. Demand of jobs that waited or were not submitted because the cluster was full "
         "(censored demand) is not in them.",
         *_availability(numbers),
-        *_short_horizon(numbers),
+        *short_horizon(numbers),
         "Events without precedent in the log (a new team, a new model family) are not forecast.",
         *_skipped(skipped),
         *(f"Scenario skipped: {reason}" for reason in (scenarios.skipped if scenarios else {}).values()),
@@ -182,11 +182,12 @@ def _availability(numbers: dict[str, Any]) -> list[str]:
     ]
 
 
-def _short_horizon(numbers: dict[str, Any]) -> list[str]:
+def short_horizon(numbers: dict[str, Any]) -> list[str]:
+    """Warn of a horizon that ends before an order arrives."""
     ahead = pd.Timestamp(numbers["plan_end"]) - pd.Timestamp(numbers["log_end"])
     if ahead >= parse_duration(numbers["lead_time"]):
         return []
     return [
-        f"The horizon ends before GPUs ordered today arrive (lead time {format_days(numbers['lead_time'])}); a longer "
-        "horizon covers the time after that."
+        f"The forecast ends on {format_date(numbers['plan_end'])}, before GPUs ordered as the log ends arrive (lead "
+        f"time {format_days(numbers['lead_time'])}): what they meet takes a longer horizon, and a log twice as long."
     ]

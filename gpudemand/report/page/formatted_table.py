@@ -78,6 +78,7 @@ _COLUMNS: dict[str, tuple[str, _Format]] = {
     "jobs": ("jobs", format_count),
     "median_wait_h": ("median wait", _hours),
     "mean_wait_h": ("mean wait", _hours),
+    "wait_until_h": ("mean wait until in service", _hours),
     "size": ("GPUs of the job", truncate),
     "p95_wait_h": ("95% wait at most", _hours),
     "share_over_1h": ("over an hour", _percent),

@@ -191,10 +191,16 @@ def basis(numbers: dict[str, Any]) -> str:
     """Definition of the requirement, and source of the number installed."""
     source = _INSTALLED[numbers["installed_from"]]
     met = "the target is met" if numbers["basis"] == "wait" else "demand does not exceed it"
+    not_for = "" if numbers["wait"] is None or numbers["basis"] == "wait" else _not_for_waits(numbers)
     return (
         f"The requirement follows from {binding_basis(numbers)}: {met} with probability "
-        f"{format_level(numbers['service_level'])}. GPUs installed: {source}."
+        f"{format_level(numbers['service_level'])}.{not_for} GPUs installed: {source}."
     )
+
+
+def _not_for_waits(numbers: dict[str, Any]) -> str:
+    target = binding_basis({**numbers, "basis": "wait"})
+    return f" It is not planned for {target}: the limitations say why."
 
 
 def gpu_types_note(numbers: dict[str, Any], lead_time: LeadTime) -> str:

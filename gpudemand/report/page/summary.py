@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from gpudemand.report.page import sentences
-from gpudemand.report.page.caveats import backtest_of_plans
+from gpudemand.report.page.caveats import backtest_of_plans, short_horizon
 from gpudemand.report.page.formats import format_date, format_level, format_share, format_time, truncate
 from gpudemand.stages.gpu_types import ALL, first_shortfall
 from gpudemand.stages.scenarios import BASE
@@ -41,7 +41,7 @@ def summarize(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame], part:
     -------
     list of str
     """
-    result = [sentences.basis(numbers), demand_sentence(numbers), risk_sentence(numbers)]
+    result = [sentences.basis(numbers), *short_horizon(numbers), demand_sentence(numbers), risk_sentence(numbers)]
     if "plan_backtest" in tables:
         result += backtest_of_plans(numbers, tables["plan_backtest"])
     if "waits" in tables:
@@ -64,8 +64,10 @@ def summarize(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame], part:
 def orders_sentence(table: pd.DataFrame, plan_end: str) -> str:
     """What an order now and a month later leave unmet and idle, beside no order."""
     none, now, later = (table.iloc[row] for row in range(3))
+    until = now["wait_until_h"]
+    wait = "" if pd.isna(until) else f" (mean wait until then {format_seconds(3600 * until)})"
     return (
-        f"Ordered now, {format_count(now['order'])} GPUs are in service on {format_date(now['in_service'])}: "
+        f"Ordered now, {format_count(now['order'])} GPUs are in service on {format_date(now['in_service'])}{wait}: "
         f"{_outcome(now)}; a month later, {_outcome(later)}; without an order, {_outcome(none)}. That is until four "
         f"weeks after the later order is there, from {format_date(plan_end)} on with demand as in the weeks before."
     )
