@@ -81,7 +81,7 @@ def test_a_large_model_by_name_and_layout():
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (("llama-3-8b",), "give --seq"),
+        (("llama-3-8b",), "shell --seq"),
         (("llama-3-9b", "--seq", 8), "Did you mean"),
         (("llama-3-8b", "--seq", 8, "--zero", 4), "no level of ZeRO"),
         (("llama-3-8b", "--seq", 8, "--gpus", 64, "--tensor", 7), "is not n_gpus=64"),

@@ -24,15 +24,36 @@ def is_configuration(network: str) -> bool:
     return network.startswith(("hf:", "timm:")) or ":" not in network
 
 
-def large_job(network: str, seq: int | None, gpus: int, degrees: dict[str, int | None], **options: Any) -> TrainingJob:
+def lengths_of(seq: str | None) -> int | tuple[int, ...] | None:
+    """Tokens of a sample from text: one number, or those of source and target.
+
+    Raises
+    ------
+    InputError
+        For text that is neither.
+
+    Examples
+    --------
+    >>> lengths_of("4096"), lengths_of("512,128")
+    (4096, (512, 128))
+    """
+    if seq is None:
+        return None
+    found = seq.split(",")
+    if len(found) > 2 or not all(part.strip().isdigit() for part in found):
+        raise InputError(f"--seq {seq!r} is no number of tokens, nor those of source and target, such as 512,128.")
+    return int(seq) if len(found) == 1 else tuple(map(int, found))
+
+
+def large_job(network: str, seq: str | None, gpus: int, degrees: dict[str, int | None], **options: Any) -> TrainingJob:
     """Job of a configuration; what is None was not said.
 
     Parameters
     ----------
     network : str
         Published name or path.
-    seq : int
-        Tokens of a sample.
+    seq : str
+        Tokens of a sample, or of source and target; None is what the model fixes.
     gpus : int
     degrees : dict of str to int
         Fields of `Parallel`.
@@ -46,10 +67,8 @@ def large_job(network: str, seq: int | None, gpus: int, degrees: dict[str, int |
     Raises
     ------
     InputError
-        Without `seq`, and as `TrainingJob` raises it.
+        As `TrainingJob` raises it.
     """
-    if seq is None:
-        raise InputError(f"{network} is a configuration; give --seq, the tokens of a sample (file.py:name is code).")
     sharding, rank, bits = (
         _sharding(options.pop("zero"), options.pop("sharding")),
         options.pop("lora"),
@@ -61,7 +80,7 @@ def large_job(network: str, seq: int | None, gpus: int, degrees: dict[str, int |
     if rank is not None:
         options["adapter"] = LoRA(rank, bits=bits)
     return TrainingJob.from_config(
-        network, seq, n_gpus=gpus, **{name: value for name, value in options.items() if value is not None}
+        network, lengths_of(seq), n_gpus=gpus, **{name: value for name, value in options.items() if value is not None}
     )
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-Seq = Annotated[int | None, typer.Option(help="Large models: tokens of a sample.")]
+Seq = Annotated[str | None, typer.Option(help="Large models: tokens of a sample, or of source and target (512,128).")]
 Degree = Annotated[int | None, typer.Option(help="Large models: GPUs of this kind of parallelism.")]
 Zero = Annotated[int | None, typer.Option(help="Large models: level of ZeRO, 0 to 3.")]
 Sharding = Annotated[str | None, typer.Option(help="Large models: none, zero1, zero2, zero3, fsdp or hsdp.")]

@@ -47,7 +47,8 @@ def _speed(job: TrainingJob, seconds: float) -> list[tuple[str, str, str]]:
     samples = job.samples_per_step / seconds
     if job.run is None:
         return [("samples a second", f"{samples:,.4g}", "")]
-    return [("tokens a second", f"{samples * job.run.seq_len:,.4g}", f"{job.samples_per_step:,} samples a step")]
+    tokens = samples * job.run.tokens / job.run.samples
+    return [("tokens a second", f"{tokens:,.4g}", f"{job.samples_per_step:,} samples a step")]
 
 
 def _with_interval(row: pd.Series, name: str, write: Callable[[float], str]) -> tuple[str, str]:

@@ -14,7 +14,13 @@ from gpudemand.cost.graph.features import OPTIMIZER_STATES
 from gpudemand.cost.graph.op_graph import OpGraph
 from gpudemand.cost.hardware import PRECISIONS, Device
 from gpudemand.cost.large_models.architecture import Transformer
-from gpudemand.cost.large_models.options import check_traced, check_transformer, split_batch
+from gpudemand.cost.large_models.options import (
+    check_traced,
+    check_transformer,
+    sample_lengths,
+    sample_shape,
+    split_batch,
+)
 from gpudemand.cost.large_models.parallel import LoRA, Parallel
 from gpudemand.cost.large_models.published import architecture
 from gpudemand.cost.large_models.run import TrainingRun
@@ -139,7 +145,7 @@ class TrainingJob:
         self._check_combination()
 
     @classmethod
-    def from_config(cls, config: Any, seq_len: int, **options: Any) -> TrainingJob:
+    def from_config(cls, config: Any, seq_len: int | tuple[int, ...] | None = None, **options: Any) -> TrainingJob:
         """Training of a transformer from its configuration, without weights or code.
 
         Parameters
@@ -147,8 +153,9 @@ class TrainingJob:
         config : str, path-like, mapping, transformers configuration or Transformer
             The name of a published model (``"llama-3-8b"``) or, if timm is installed, of one of its vision
             transformers (``"timm:vit_base_patch16_224"``), a ``config.json``, or what it holds.
-        seq_len : int
-            Tokens of a sample.
+        seq_len : int or (int, int), optional
+            Tokens of a sample; of an encoder-decoder the source's and the target's (one number is both, or the target
+            where the model fixes the source, as Whisper does). By default what the model fixes: patches of an image.
         **options
             Parameters of `TrainingJob` but `model` and `input_shape`. Defaults differ: `precision` is ``bf16``, or
             ``fp16`` where the device lacks it; `optimizer` is AdamW with states of unknown precision; layout,
@@ -172,7 +179,8 @@ class TrainingJob:
         """
         hardware = device(options.get("device", "H200"))
         half = "bf16" if "bf16" in hardware.precisions else "fp16"
-        return cls(architecture(config), (seq_len,), **{"precision": half, "optimizer": None, **options})
+        model = architecture(config)
+        return cls(model, sample_shape(model, seq_len), **{"precision": half, "optimizer": None, **options})
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)  # the class is frozen
@@ -206,8 +214,9 @@ class TrainingJob:
         names = ("n_gpus", "parallel", "global_batch", "precision", "optimizer", "checkpointing")
         options = {name: getattr(self, name) for name in (*names, "adapter", "offload", "attention")}
         micro, times = split_batch(self.batch_size, self.micro_batch, self.accumulate)
-        options |= {"micro_batch": micro, "accumulate": times, "compiled": self.execution == "compiled"}
-        return TrainingRun(self.model, self.hardware, self.input_shape[0], **options)
+        seq_len, source_len = sample_lengths(self.input_shape)
+        options |= {"micro_batch": micro, "accumulate": times, "source_len": source_len}
+        return TrainingRun(self.model, self.hardware, seq_len, compiled=self.execution == "compiled", **options)
 
     @property
     def samples_per_step(self) -> int:

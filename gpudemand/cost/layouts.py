@@ -174,11 +174,10 @@ def training_totals(
 
 
 def _rates(run: TrainingRun, seconds: float) -> dict[str, float]:
-    speed = run.tokens / seconds
     backward = 1.0 if run.adapter is None else (1.0 + run.trained_share) / 2.0
-    flops = run.model.model_flops(run.seq_len) * (1.0 + 2.0 * backward) / 3.0 * speed / run.n_gpus
+    flops = run.sample_flops * (1.0 + 2.0 * backward) / 3.0 * run.samples / seconds / run.n_gpus
     half = "bf16" if "bf16" in run.device.precisions else "fp16"
-    return {"tokens_per_s": speed, "tflops_per_gpu": flops / 1e12, "mfu": flops / run.device.peak(half)}
+    return {"tokens_per_s": run.tokens / seconds, "tflops_per_gpu": flops / 1e12, "mfu": flops / run.device.peak(half)}
 
 
 def _run_of(job: TrainingJob) -> TrainingRun:

@@ -1,32 +1,17 @@
-"""`Transformer`: the sizes of a decoder or encoder, its parameters and its operations, without weights or code."""
+"""`Transformer`: the sizes of stacks of layers, their parameters and their operations, without weights or code."""
 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from gpudemand._validation import InputError, check_number
-
-
-class Matrix(NamedTuple):
-    """A weight matrix of a layer: its name, its sides, how many there are, and how many a token passes."""
-
-    name: str
-    inputs: int
-    outputs: int
-    copies: int = 1
-    active: int = 1
-
-    @property
-    def size(self) -> int:
-        """Weights in one copy."""
-        return self.inputs * self.outputs
+from gpudemand.cost.large_models.matrices import Matrix, biased, feed_forward_matrices, mixer_matrices
 
 
 @dataclass(frozen=True)
 class Transformer:
-    """A stack of equal layers between an embedding and a head.
+    """A stack of equal layers between an embedding and a head, and the stacks that belong to it.
 
     Parameters
     ----------
@@ -41,8 +26,8 @@ class Transformer:
         The head is the transposed embedding.
     causal : bool, default=True
         A token attends to those before it only.
-    biases : {"none", "qkv", "attention", "mlp", "all"}, default="none"
-        Matrices with biases.
+    biases : {"none", "qkv", "attention", "mlp", "output", "keyless", "all"}, default="none"
+        Matrices with biases; of ``output`` all but those of queries, keys and values, of ``keyless`` all but keys.
     norm_bias : bool, default=False
         Layer normalisation with biases instead of RMS normalisation.
     norms : int, default=2
@@ -53,6 +38,10 @@ class Transformer:
         Normalisations outside the layers.
     positions : int, default=0
         Learned vectors of positions and token types.
+    embed_width : int, default=0
+        Width of the embedding and of the head, by default `hidden`.
+    attention_gate : bool, default=False
+        A gate as wide as the queries, from their matrix.
     fused : bool, default=False
         Queries, keys and values (and gates) come from one matrix, as adapters see it.
     head_bias, head_layer : bool, default=False
@@ -68,6 +57,18 @@ class Transformer:
         Positions that sliding-window layers attend to; 0 for all.
     window_share : float, default=1
         Share of the layers that have the window.
+    parts : tuple of Transformer, default=()
+        Further stacks: the encoder of a decoder, the tower of its images, or layers of another kind among these.
+    tokens : int, default=0
+        Tokens of a sample in this stack where the model fixes them, such as patches of an image.
+    source_share : float, default=0
+        Tokens of the encoder, which the layers attend to as well, for each token here; 0 without an encoder.
+    source_width : int, default=0
+        Width of the encoder, by default `hidden`.
+    mixer : tuple of Matrix, default=()
+        Matrices that mix tokens instead of those of attention (state-space layers); `window` is what they cost.
+    extra, outer : int, default=0
+        Other parameters of a layer (kernels of convolutions, scales), and outside the layers.
 
     Examples
     --------
@@ -93,6 +94,8 @@ class Transformer:
     qk_norm: int = 0
     outer_norms: int = 1
     positions: int = 0
+    embed_width: int = 0
+    attention_gate: bool = False
     fused: bool = False
     head_bias: bool = False
     head_layer: bool = False
@@ -110,15 +113,22 @@ class Transformer:
     value_dim: int = 0
     window: int = 0
     window_share: float = 1.0
+    parts: tuple[Transformer, ...] = ()
+    tokens: int = 0
+    source_share: float = 0.0
+    source_width: int = 0
+    mixer: tuple[Matrix, ...] = ()
+    extra: int = 0
+    outer: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("hidden", "layers", "heads", "vocab"):
-            check_number(name, getattr(self, name), 1, integer=True)
-        if not self.ffn and not self.expert_ffn:
-            raise InputError("a transformer needs ffn, the width of its feed-forward layer.")
-        if not self.head_dim and self.hidden % self.heads:
+        for name, least in (("hidden", 1), ("layers", 1), ("heads", 0), ("vocab", 0)):
+            check_number(name, getattr(self, name), least, integer=True)
+        if not (self.heads or self.mixer or self.ffn or self.expert_ffn):
+            raise InputError("a layer needs heads, a mixer or ffn, the width of its feed-forward layer.")
+        if self.heads and not self.head_dim and self.hidden % self.heads:
             raise InputError(f"hidden={self.hidden} does not divide into {self.heads} heads; give head_dim.")
-        object.__setattr__(self, "head_dim", self.head_dim or self.hidden // self.heads)
+        object.__setattr__(self, "head_dim", self.head_dim or self.hidden // max(self.heads, 1))
         object.__setattr__(self, "kv_heads", self.kv_heads or self.heads)
         self._check_experts()
 
@@ -145,44 +155,14 @@ class Transformer:
         """Width of the keys of all heads, and of the values."""
         return (self.heads if self.kv_rank else self.kv_heads) * self.head_dim
 
-    def attention(self) -> list[Matrix]:
-        """Matrices of the attention of a layer."""
-        h, out = self.hidden, Matrix("o_proj", self.value_width, self.hidden)
-        if self.kv_rank:
-            plain = [Matrix("q_proj", h, self.query_width)]
-            low = [Matrix("q_a_proj", h, self.q_rank), Matrix("q_b_proj", self.q_rank, self.query_width)]
-            nope = self.head_dim - self.rope_dim
-            keys = [
-                Matrix("kv_a_proj_with_mqa", h, self.kv_rank + self.rope_dim),
-                Matrix("kv_b_proj", self.kv_rank, self.heads * nope + self.value_width),
-            ]
-            return [*(low if self.q_rank else plain), *keys, out]
-        kv = self.kv_heads * self.head_dim
-        if self.fused:
-            return [Matrix("qkv_proj", h, self.query_width + 2 * kv), out]
-        return [Matrix("q_proj", h, self.query_width), Matrix("k_proj", h, kv), Matrix("v_proj", h, kv), out]
-
-    def feed_forward(self, *, sparse: bool) -> list[Matrix]:
-        """Matrices of the feed-forward part of a dense or of a sparse layer."""
-        if not sparse:
-            return self._mlp(self.ffn)
-        routed = self._mlp(self.expert_ffn, self.experts, self.active_experts)
-        shared = self._mlp(self.shared_ffn) if self.shared_ffn else []
-        gate = [Matrix("shared_gate", self.hidden, 1)] if self.shared_gate else []
-        return [Matrix("router", self.hidden, self.experts), *routed, *shared, *gate]
-
-    def _mlp(self, width: int, copies: int = 1, active: int = 1) -> list[Matrix]:
-        up = [("gate_up_proj", 2)] if self.gated and self.fused else [("gate_proj", 1)] * self.gated + [("up_proj", 1)]
-        first = [Matrix(name, self.hidden, times * width, copies, active) for name, times in up]
-        return [*first, Matrix("down_proj", width, self.hidden, copies, active)]
-
     def matrices(self, *, sparse: bool) -> list[Matrix]:
         """All matrices of a layer."""
         return self._matrices[sparse]
 
     @functools.cached_property
     def _matrices(self) -> tuple[list[Matrix], list[Matrix]]:
-        return self.attention() + self.feed_forward(sparse=False), self.attention() + self.feed_forward(sparse=True)
+        mixer = mixer_matrices(self)
+        return mixer + feed_forward_matrices(self, sparse=False), mixer + feed_forward_matrices(self, sparse=True)
 
     @functools.cached_property
     def _parameters(self) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -218,20 +198,11 @@ class Transformer:
         return weights + sum(matrix.outputs * matrix.copies for matrix in found) * self.router_bias
 
     def _shared(self, sparse: bool) -> int:
-        attention = self.attention()
-        others = [matrix for matrix in self.feed_forward(sparse=sparse) if matrix.copies == 1]
-        weights = sum(matrix.size for matrix in [*attention, *others])
-        return weights + self._biases(attention, others) + self._small(sparse=sparse)
-
-    def _biases(self, attention: list[Matrix], others: list[Matrix]) -> int:
-        all_of = {
-            "none": [],
-            "qkv": attention[:-1],
-            "attention": attention,
-            "mlp": others,
-            "all": [*attention, *others],
-        }
-        return sum(matrix.outputs for matrix in all_of[self.biases])
+        mixer = mixer_matrices(self)
+        others = [matrix for matrix in feed_forward_matrices(self, sparse=sparse) if matrix.copies == 1]
+        weights = sum(matrix.size for matrix in [*mixer, *others])
+        biases = sum(matrix.outputs for matrix in biased(self, mixer, others))
+        return weights + biases + self._small(sparse=sparse) + self.extra
 
     def _small(self, *, sparse: bool) -> int:
         """Normalisations, sinks and the bias of a router."""
@@ -243,26 +214,40 @@ class Transformer:
     @property
     def embedding_parameters(self) -> int:
         """Parameters before the first layer."""
-        return (self.vocab + self.positions) * self.hidden
+        return (self.vocab + self.positions) * (self.embed_width or self.hidden)
 
     @property
     def head_parameters(self) -> int:
         """Parameters after the last layer that are not the embedding's."""
-        norms = self.outer_norms * self.hidden * (1 + self.norm_bias)
+        norms = self.outer_norms * self.hidden * (1 + self.norm_bias) + self.outer
         square = self.head_layer * (self.hidden + 3) * self.hidden
-        return norms + square + self.vocab * self.head_bias + (0 if self.tied else self.vocab * self.hidden)
+        head = 0 if self.tied else self.vocab * (self.embed_width or self.hidden)
+        return norms + square + self.vocab * self.head_bias + head
 
     @functools.cached_property
     def n_parameters(self) -> int:
         """All parameters, each once."""
         layers = sum(count * self.layer_parameters(sparse=sparse) for sparse, count in self.layer_kinds)
-        return self.embedding_parameters + layers + self.head_parameters
+        own = self.embedding_parameters + layers + self.head_parameters
+        return own + sum(part.n_parameters for part in self.parts)
 
     @property
     def n_active_parameters(self) -> int:
         """Parameters that a token passes."""
         unused = self.expert_parameters(sparse=True) * (1.0 - self.active_experts / self.experts) if self.experts else 0
-        return self.n_parameters - round(unused * self.sparse_layers)
+        apart = sum(part.n_parameters - part.n_active_parameters for part in self.parts)
+        return self.n_parameters - round(unused * self.sparse_layers) - apart
+
+    @functools.cached_property
+    def stacks(self) -> tuple[Transformer, ...]:
+        """The stack without its parts, and these."""
+        parts = tuple(stack for part in self.parts for stack in part.stacks)
+        return (replace(self, parts=()), *parts) if parts else (self,)
+
+    @property
+    def depth(self) -> int:
+        """Layers of all stacks."""
+        return sum(stack.layers for stack in self.stacks)
 
     def matrix_flops(self, *, sparse: bool) -> float:
         """Operations of the matrix products of a layer, for one token, forward."""
@@ -274,16 +259,16 @@ class Transformer:
         return per_position * self.attended(seq_len)
 
     def attended(self, seq_len: int) -> float:
-        """Positions that a token attends to, mean over tokens and layers."""
+        """Positions that a token attends to, those of an encoder too, mean over tokens and layers."""
         everything = seq_len / 2.0 if self.causal else float(seq_len)
-        if not self.window or self.window >= seq_len:
-            return everything
-        return self.window_share * self.window + (1.0 - self.window_share) * everything
+        if self.window and self.window < seq_len:
+            everything = self.window_share * self.window + (1.0 - self.window_share) * everything
+        return everything + self.source_share * seq_len
 
     @property
     def head_flops(self) -> float:
         """Operations of the head for one token, forward."""
-        return 2.0 * self.vocab * self.hidden
+        return 2.0 * self.vocab * (self.embed_width or self.hidden)
 
     def model_flops(self, seq_len: int) -> float:
         """Operations of a training step for one token, three times those of a forward pass, nothing recomputed."""

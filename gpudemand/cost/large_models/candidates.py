@@ -114,7 +114,7 @@ def layouts_of(run: TrainingRun) -> list[TrainingRun]:
         return [replace(run, parallel=replace(run.layout, sharding=kind)) for kind in kinds]
     node = int(run.device.node_gpus)
     tensors = [size for size in (1, 2, 4, 8) if size <= min(node, run.n_gpus)]
-    pipelines = [size for size in (1, 2, 4, 8, 16) if size <= run.model.layers]
+    pipelines = [size for size in (1, 2, 4, 8, 16) if size <= run.model.depth]
     experts = [1, *(size for size in (8, 16, 32, 64) if run.model.experts and run.model.experts % size == 0)]
     ways = [(t, p, e, "zero1") for t in tensors for p in pipelines for e in experts]
     ways += [(t, 1, 1, "fsdp") for t in tensors] + [(1, 1, 1, "none")]

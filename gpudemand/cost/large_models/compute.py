@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from gpudemand.cost.large_models.memory import saved_bytes
+from gpudemand.cost.large_models.activations import saved_bytes
 from gpudemand.cost.large_models.run import TrainingRun
 
 #: Bytes of a number in half precision.
@@ -27,14 +27,20 @@ _TILE = 128 * 128
 
 
 def compute_terms(run: TrainingRun) -> dict[str, float]:
-    """Seconds by kind of kernel, of a run without unknown options; see `step_time.step_seconds`."""
+    """Seconds by kind of kernel, of a run without unknown options, all stacks; see `step_time.step_seconds`."""
+    share, head = _slowest_stage(run)
+    found = [_stack_terms(one, share, head) for one in run.stacks]
+    return {name: sum(terms[name] for terms in found) for name in found[0]}
+
+
+def _stack_terms(run: TrainingRun, share: float, head: float) -> dict[str, float]:
+    """Seconds by kind of kernel of one stack, of which the slowest stage has a share of the layers."""
     model, layout = run.model, run.layout
     tokens = run.tokens_at_once
     products, attention = _passes(run)
-    layers, head = _slowest_stage(run)
-    each = products * tokens * layers / model.layers
+    each = products * tokens * share
     sizes = [(count, matrix) for sparse, count in model.layer_kinds for matrix in model.matrices(sparse=sparse)]
-    dense = sum(2.0 * count * matrix.size for count, matrix in sizes if matrix.copies == 1)
+    dense = sum(2.0 * count * matrix.size * matrix.active for count, matrix in sizes if matrix.copies == 1)
     routed = sum(2.0 * count * matrix.size * matrix.active for count, matrix in sizes if matrix.copies > 1)
     peak, half = matrix_peak(run, quantised=run.precision == "fp8"), matrix_peak(run)
     moved = products * tokens / layout.pipeline * _layer_bytes(run) / run.device.bandwidth
@@ -42,8 +48,8 @@ def compute_terms(run: TrainingRun) -> dict[str, float]:
         "products": each * dense / layout.tensor / peak,
         "experts": each * routed / layout.tensor / peak,
         "head": (1.0 + _backward(run)) * tokens * head * model.head_flops / layout.tensor / half,
-        "waves": _waves(run, tokens, layers) / peak,
-        "attention": attention * tokens * layers / layout.tensor * _attention_flops(run) / half,
+        "waves": _waves(run, tokens, share) / peak,
+        "attention": attention * tokens * share * model.layers / layout.tensor * _attention_flops(run) / half,
         "elementwise": moved + _weight_traffic(run) / run.device.bandwidth,
         "dequantise": _dequantised(run) / run.device.bandwidth,
         "adapters": products * tokens * _adapter_inputs(run) / layout.tensor / layout.pipeline / run.device.bandwidth,
@@ -74,15 +80,21 @@ def _backward(run: TrainingRun) -> float:
 
 
 def _slowest_stage(run: TrainingRun) -> tuple[float, float]:
-    """Layers of the stage that all others wait for, and 1 if it has the head: a fuller one, or the last."""
-    model, stages = run.model, run.layout.pipeline
-    products = sum(count * model.matrix_flops(sparse=sparse) for sparse, count in model.layer_kinds) / model.layers
-    head = model.head_flops / (products + model.attention_flops(run.seq_len))
-    full, last = math.ceil(model.layers / stages), model.layers // stages
-    return (full, 0.0) if stages > 1 and full > last + head else (last, 1.0)
+    """Share of all layers in the stage that the others wait for, a fuller one or the last, and 1 if it has the head."""
+    depth, stages = run.model.depth, run.layout.pipeline
+    head = run.model.head_flops * run.stacks[0].seq_len / (sum(map(_layer_flops, run.stacks)) / depth)
+    full, last = math.ceil(depth / stages), depth // stages
+    return (full / depth, 0.0) if stages > 1 and full > last + head else (last / depth, 1.0)
 
 
-def _waves(run: TrainingRun, tokens: float, layers: float) -> float:
+def _layer_flops(run: TrainingRun) -> float:
+    """Operations of all layers of a stack for one sample, forward."""
+    model = run.model
+    products = sum(count * model.matrix_flops(sparse=sparse) for sparse, count in model.layer_kinds)
+    return (products + model.layers * model.attention_flops(run.seq_len)) * run.seq_len
+
+
+def _waves(run: TrainingRun, tokens: float, share: float) -> float:
     """Operations that half a wave of tiles could do in each product of the layers: what its last wave leaves idle."""
     model, sms = run.model, 0.0 if math.isnan(run.device.sms) else run.device.sms
     trained, divided, depth = run.trained_share, (1.0 + 1.0 / run.layout.tensor) / 2.0, 0.0
@@ -91,7 +103,7 @@ def _waves(run: TrainingRun, tokens: float, layers: float) -> float:
         # Forward and recomputed products sum over inputs, those of the backward pass over outputs and tokens.
         widths = sum(matrix.inputs + matrix.outputs for matrix in found) / 2.0 * divided
         depth += count * (widths * (_passes(run)[0] - trained) + tokens * len(found) * trained)
-    return 0.5 * sms * _TILE * 2.0 * depth * layers / model.layers
+    return 0.5 * sms * _TILE * 2.0 * depth * share
 
 
 def _attention_flops(run: TrainingRun) -> float:
@@ -99,7 +111,7 @@ def _attention_flops(run: TrainingRun) -> float:
     model = run.model
     if run.attention == "flash":
         return model.attention_flops(run.seq_len)
-    whole = 2.0 * (model.query_width + model.value_width) * run.seq_len
+    whole = 2.0 * (model.query_width + model.value_width) * run.seq_len * (1.0 + model.source_share)
     # Matrix units take rows of multiples of eight numbers.
     return whole * (1.0 if model.head_dim % 8 == 0 else matrix_peak(run) / run.device.peak("fp32"))
 
@@ -147,5 +159,6 @@ def _weight_traffic(run: TrainingRun) -> float:
 def _dequantised(run: TrainingRun) -> float:
     if run.adapter is None or run.adapter.bits == 16:
         return 0.0
-    layers = run.model.n_parameters - run.model.embedding_parameters - run.model.head_parameters
+    model = run.model
+    layers = model.n_parameters - model.embedding_parameters - model.head_parameters
     return _passes(run)[0] * _DEQUANTISED[run.adapter.quantizer] * layers / run.layout.tensor / run.layout.pipeline

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 
 from gpudemand._typing import FloatArray
-from gpudemand.cost.large_models.architecture import Transformer
+from gpudemand.cost.large_models.activations import layers_in_flight, recomputed_bytes, saved_activations, stage_layers
 from gpudemand.cost.large_models.run import OPTIMIZERS, TrainingRun
 from gpudemand.units import GIB
 
@@ -17,11 +16,6 @@ from gpudemand.units import GIB
 _HALF, _SINGLE = 2.0, 4.0
 #: Elements that DeepSpeed's buckets of gradients, and of gathered parameters, hold by default.
 _BUCKET = 5e8
-#: Bytes of an element of the scores of unfused attention while a layer is recomputed, beyond those saved; stacks with
-#: fused softmax need none.
-_SCORES = 6.0
-#: Layers whose activations are on the GPU while the others wait in the memory of the host: one in use, one on its way.
-_OFFLOADED_LAYERS = 2
 #: Parts of a step's memory in the order in which they print.
 PARTS = (
     *("parameters", "gradients", "optimizer states", "activations", "logits"),
@@ -121,8 +115,10 @@ def _stage_terms(run: TrainingRun, stage: int) -> dict[str, float]:
         "parameters": 0.0 if run.offload in ("parameters", "all") else parameters,
         "gradients": gradient * held(trained, "gradients"),
         "states": 0.0 if run.offload in ("optimizer", "all") else state * held(trained, "states"),
-        "activations": _activations(run, _layers_in_flight(run, stage), run.checkpointing or False),
-        "recomputed": _recomputed(run),
+        "activations": saved_activations(
+            run, layers_in_flight(run, stage) / run.model.depth, run.checkpointing or False
+        ),
+        "recomputed": recomputed_bytes(run),
         "logits": _logits(run, stage),
         "gathered": _gathered(run),
         "buffers": _buffers(run, sum(trained), gradient),
@@ -166,22 +162,24 @@ def _shard_size(run: TrainingRun) -> int:
     return min(replicas, int(run.device.node_gpus)) if run.layout.sharding == "hsdp" else replicas
 
 
-def stage_layers(run: TrainingRun) -> int:
-    """Layers of the fullest stage."""
-    return math.ceil(run.model.layers / run.layout.pipeline)
-
-
 def _stage_parameters(run: TrainingRun, stage: int) -> tuple[float, float]:
     """Parameters on a GPU of a stage: without the routed experts, and these."""
-    model, layout = run.model, run.layout
-    share = stage_layers(run) / model.layers
-    shared = share * sum(count * model.shared_parameters(sparse=sparse) for sparse, count in model.layer_kinds)
-    experts = share * sum(count * model.expert_parameters(sparse=sparse) for sparse, count in model.layer_kinds)
+    layout, share = run.layout, stage_layers(run) / run.model.depth
+    kinds = [(stack, sparse, count) for stack in run.model.stacks for sparse, count in stack.layer_kinds]
+    shared = share * sum(count * stack.shared_parameters(sparse=sparse) for stack, sparse, count in kinds)
+    experts = share * sum(count * stack.expert_parameters(sparse=sparse) for stack, sparse, count in kinds)
+    before, after = _ends(run)
     # In another stage than the embedding a tied head is a copy.
-    head = model.head_parameters + (model.vocab * model.hidden if model.tied and layout.pipeline > 1 else 0)
-    ends = model.embedding_parameters * (stage == 0) + head * (stage == layout.pipeline - 1)
+    after += run.model.vocab * run.model.hidden if run.model.tied and layout.pipeline > 1 else 0
+    ends = before * (stage == 0) + after * (stage == layout.pipeline - 1)
     split = layout.expert if layout.expert > 1 else layout.tensor
     return (shared + ends) / layout.tensor, experts / split
+
+
+def _ends(run: TrainingRun) -> tuple[int, int]:
+    """Parameters before and after the layers."""
+    stacks = run.model.stacks
+    return sum(stack.embedding_parameters for stack in stacks), sum(stack.head_parameters for stack in stacks)
 
 
 def _trained(run: TrainingRun, stage: int) -> tuple[float, float]:
@@ -198,75 +196,13 @@ def _adapter_bytes(run: TrainingRun, trained: tuple[float, float]) -> float:
     if run.adapter is None:
         return 0.0
     by = _shard_size(run) if run.layout.shards_parameters else 1
-    ends, kept = run.model.embedding_parameters + run.model.head_parameters, _SINGLE if by == 1 else _HALF
+    ends, kept = sum(_ends(run)), _SINGLE if by == 1 else _HALF
     beyond = kept - run.adapter.bits / 8.0 if run.is_mixed and run.adapter.bits < 16 else 0.0
     return (_SINGLE * trained[0] + beyond * ends / run.layout.tensor / run.layout.pipeline) / by
 
 
 def _frees_gradients(run: TrainingRun) -> bool:
     return (run.accumulate or 1) == 1 and not _keeps_half_weights(run) and run.adapter is None
-
-
-def saved_bytes(run: TrainingRun, *, sparse: bool, level: bool | str) -> tuple[float, float]:
-    """Bytes that a layer saves for one token and its backward pass: what tensor parallelism divides, and the rest."""
-    model, heads = run.model, run.model.heads
-    inner = model.query_width + 2 * model.kv_width + model.value_width
-    scores = 5.0 * heads * run.seq_len if run.attention == "eager" else _SINGLE * heads
-    if level == "full":
-        return 0.0, _HALF * model.hidden
-    wide = sum(width * times for width, times in _widths(model, sparse=sparse))
-    factor = (3.0 if model.gated else 2.0) if level is False else (2.0 if model.gated else 1.0)
-    outer = (4.0 if level is False else 2.0) * model.hidden
-    scores = scores if level is False else _SINGLE * heads
-    adapters = run.adapter.input_bytes(model, sparse=sparse) if run.adapter is not None else 0.0
-    routed = 2.0 * model.hidden * model.active_experts if sparse else 0.0
-    return _HALF * (inner + factor * wide + routed) + scores + adapters, _HALF * outer
-
-
-def _widths(model: Transformer, *, sparse: bool) -> list[tuple[int, int]]:
-    """Widths of feed-forward layers, and how often a token passes one."""
-    return [(model.expert_ffn, model.active_experts), (model.shared_ffn, 1)] if sparse else [(model.ffn, 1)]
-
-
-def _activations(run: TrainingRun, layers: float, level: bool | str) -> float:
-    """Bytes that layers save, of a mean layer."""
-    layout, model = run.layout, run.model
-    total = 0.0
-    for sparse, count in model.layer_kinds:
-        divided, rest = saved_bytes(run, sparse=sparse, level=level)
-        by = layout.tensor if layout.sequence else 1
-        total += layers * count / model.layers * (divided / layout.tensor + rest / by)
-    return total * run.tokens_at_once * (1.0 if run.is_mixed else 2.0)
-
-
-def layer_activations(run: TrainingRun) -> float:
-    """Bytes that the layers of a stage save of one micro-batch."""
-    return _activations(run, stage_layers(run), run.checkpointing or False)
-
-
-def _recomputed(run: TrainingRun) -> float:
-    """Bytes of the layer that is recomputed, if layers are, with the scores that it makes beyond those it saves."""
-    if run.checkpointing != "full":
-        return 0.0
-    scores = _SCORES * run.model.heads * run.seq_len if run.attention == "eager" and not run.is_tuned else 0.0
-    scores *= run.tokens_at_once / run.layout.tensor
-    return _activations(run, 1.0, False) + scores * (1.0 if run.is_mixed else 2.0)
-
-
-def _layers_in_flight(run: TrainingRun, stage: int) -> float:
-    """Layers whose activations a stage holds at once, in the one-forward-one-backward schedule."""
-    layout, layers = run.layout, stage_layers(run)
-    if run.offload == "activations":
-        return min(layers, _OFFLOADED_LAYERS)
-    if layout.pipeline == 1:
-        return layers
-    times = run.accumulate or 1
-    behind = layout.pipeline - stage
-    if layout.virtual_pipeline == 1:
-        return layers * min(times, behind)
-    parts = layout.virtual_pipeline
-    chunks = min(times * parts, 2 * (behind - 1) + (parts - 1) * layout.pipeline + 1)
-    return layers * chunks / parts
 
 
 def _logits(run: TrainingRun, stage: int) -> float:
@@ -280,10 +216,12 @@ def _gathered(run: TrainingRun) -> float:
     """Weights of two layers, embedding and head, and gradients of a layer, whole for their use."""
     if not run.layout.shards_parameters:
         return 0.0
-    model, layout = run.model, run.layout
-    sparse = bool(model.experts)
-    layer = model.shared_parameters(sparse=sparse) + model.expert_parameters(sparse=sparse) / layout.expert
-    ends = model.embedding_parameters + model.head_parameters
+    layout, ends = run.layout, sum(_ends(run))
+    kinds = [(stack, bool(stack.experts)) for stack in run.model.stacks]
+    layer = max(
+        stack.shared_parameters(sparse=sparse) + stack.expert_parameters(sparse=sparse) / layout.expert
+        for stack, sparse in kinds
+    )
     gradients = 1.0 if run.adapter is None else 0.0
     quantised = 1.0 if run.adapter is None else run.adapter.bits / 16.0
     itemsize = _HALF if run.is_mixed else _SINGLE

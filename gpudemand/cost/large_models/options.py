@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpudemand._validation import InputError, check_number
+from gpudemand.cost.large_models.architecture import Transformer
 from gpudemand.cost.large_models.parallel import LoRA, Parallel
 from gpudemand.cost.large_models.run import TrainingRun, checked_checkpointing
 
@@ -24,8 +25,7 @@ def check_transformer(job: Any) -> dict[str, Any]:
         raise InputError("serving is not predicted from a configuration; trace the module for one forward pass.")
     if job.device.kind == "cpu":
         raise InputError(f"{job.device.name} is a CPU; jobs from a configuration run on GPUs.")
-    if not isinstance(job.input_shape, tuple) or len(job.input_shape) != 1:
-        raise InputError(f"the input of a transformer is (seq_len,); got {job.input_shape!r}.")
+    seq_len, source_len = sample_lengths(job.input_shape)
     _check_types(job)
     job.device.peak(job.precision)  # raises for a precision that the device lacks
     fused = "flash" if "bf16" in job.device.precisions else "eager"
@@ -34,8 +34,40 @@ def check_transformer(job: Any) -> dict[str, Any]:
     options: dict[str, Any] = {"attention": job.attention or fused, "checkpointing": level}
     names = ("n_gpus", "parallel", "global_batch", "precision", "optimizer", "adapter", "offload")
     given = {name: getattr(job, name) for name in names}
-    TrainingRun(job.model, job.device, job.input_shape[0], micro_batch=micro, accumulate=times, **given, **options)
+    batch: dict[str, Any] = {"micro_batch": micro, "accumulate": times, "source_len": source_len}
+    TrainingRun(job.model, job.device, seq_len, **batch, **given, **options)
     return {**options, "layout": "contiguous", "execution": job.execution or "eager"}
+
+
+def sample_lengths(shape: Any) -> tuple[int, int | None]:
+    """Tokens of a sample, and of its source if an encoder takes it, from ``(seq_len,)`` or ``(source, target)``.
+
+    Raises
+    ------
+    InputError
+        For anything else.
+    """
+    if not isinstance(shape, tuple) or len(shape) not in (1, 2):
+        raise InputError(
+            f"the input of a transformer is (seq_len,), or (source, target) with an encoder; got {shape!r}."
+        )
+    return shape[-1], shape[0] if len(shape) == 2 else None
+
+
+def sample_shape(model: Transformer, seq_len: Any) -> tuple[int, ...]:
+    """Input of a job with a model, whose own tokens count where none are given.
+
+    Raises
+    ------
+    InputError
+        If the model does not fix them.
+    """
+    if seq_len is not None:
+        return tuple(seq_len) if isinstance(seq_len, (tuple, list)) else (seq_len,)
+    fixed = model.tokens or (model.positions if model.source_share and model.parts[0].tokens else 0)
+    if not fixed:
+        raise InputError(f"give seq_len (in the shell --seq), the tokens of a sample of {model.name}.")
+    return (fixed,)
 
 
 def _check_types(job: Any) -> None:

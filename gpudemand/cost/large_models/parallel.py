@@ -6,7 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from gpudemand._validation import InputError, check_choice, check_number
-from gpudemand.cost.large_models.architecture import Matrix, Transformer
+from gpudemand.cost.large_models.architecture import Transformer
+from gpudemand.cost.large_models.matrices import Matrix
 
 #: What is divided among the GPUs of data parallelism: optimizer states (``zero1``), also gradients (``zero2``), also
 #: parameters (``zero3``, ``fsdp``; ``hsdp`` within a node only).
@@ -101,10 +102,10 @@ class Parallel:
 
     def check_model(self, model: Transformer) -> None:
         """Raise an `InputError` if a model has too few layers, heads or experts for the layout."""
-        if self.pipeline * self.virtual_pipeline > model.layers:
-            raise InputError(f"{model.name} has {model.layers} layers, fewer than the parts of this pipeline.")
-        if model.heads % self.tensor:
-            raise InputError(f"tensor={self.tensor} does not divide the {model.heads} heads of {model.name}.")
+        if self.pipeline * self.virtual_pipeline > model.depth:
+            raise InputError(f"{model.name} has {model.depth} layers, fewer than the parts of this pipeline.")
+        for heads in (stack.heads for stack in model.stacks if stack.heads % self.tensor):
+            raise InputError(f"tensor={self.tensor} does not divide the {heads} heads of {model.name}.")
         if self.expert > 1 and (not model.experts or model.experts % self.expert):
             has = f"{model.experts} experts" if model.experts else "no experts"
             raise InputError(f"expert={self.expert} does not suit {model.name}, which has {has}.")
@@ -176,17 +177,17 @@ class LoRA:
         return 2.0 * sum(matrix.inputs for matrix in model.matrices(sparse=sparse) if self.covers(matrix))
 
     def n_parameters(self, model: Transformer) -> int:
-        """Trained parameters.
+        """Trained parameters."""
+        kinds = [(stack, sparse, count) for stack in model.stacks for sparse, count in stack.layer_kinds]
+        return sum(count * self.layer_parameters(stack, sparse=sparse) for stack, sparse, count in kinds)
 
-        Raises
-        ------
-        InputError
-            If a name among the targets, or a whole group of them, is of no matrix of the model.
-        """
-        total = sum(count * self.layer_parameters(model, sparse=sparse) for sparse, count in model.layer_kinds)
-        known = {matrix.name for sparse, _ in model.layer_kinds for matrix in model.matrices(sparse=sparse)}
+    def check_targets(self, model: Transformer) -> None:
+        """Raise an `InputError` if a name among the targets, or a whole group of them, is of no matrix of a model."""
+        matrices = [
+            m for stack in model.stacks for sparse, _ in stack.layer_kinds for m in stack.matrices(sparse=sparse)
+        ]
+        known = {matrix.name for matrix in matrices}
         unknown = [] if isinstance(self.targets, str) else [name for name in self.targets if name not in known]
-        if unknown or not total:
+        if unknown or not self.n_parameters(model):
             wrong = unknown[0] if unknown else self.targets
             raise InputError(f"targets: {wrong!r} is no matrix of {model.name}; it has {', '.join(sorted(known))}.")
-        return total

@@ -14,7 +14,8 @@ import pandas as pd
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError, nearest, shorten
 from gpudemand.cost.large_models.architecture import Transformer
-from gpudemand.cost.large_models.configuration import FAMILIES, read_configuration
+from gpudemand.cost.large_models.configuration import read_configuration
+from gpudemand.cost.large_models.families import FAMILIES
 from gpudemand.datasets.registry import bundled_path
 
 _TEXT = ("name", "aliases", "model_type", "further", "source")
@@ -201,6 +202,10 @@ def _names() -> dict[str, str]:
 @functools.cache
 def _architecture(name: str) -> Transformer:
     row: dict[str, Any] = {str(key): value for key, value in _table().loc[name].items() if key not in _ABOUT}
-    further = dict(part.split("=") for part in _table().loc[name, "further"].split(";") if part)
     config = {key: value for key, value in row.items() if isinstance(value, str) or not pd.isna(value)}
-    return read_configuration({**config, **{key: int(value) for key, value in further.items()}, "name": name})
+    for part in filter(None, _table().loc[name, "further"].split(";")):
+        key, value = part.split("=")
+        *outer, last = key.split(".")
+        at = functools.reduce(lambda inner, one: inner.setdefault(one, {}), outer, config)
+        at[last] = int(value) if value.lstrip("-").isdigit() else value
+    return read_configuration({**config, "name": name})

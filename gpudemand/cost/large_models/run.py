@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -41,7 +43,7 @@ class TrainingRun:
     model : Transformer
     device : Device
     seq_len : int
-        Tokens of a sample.
+        Tokens of a sample; of an encoder-decoder those of the target.
     n_gpus : int, default=1
     parallel : Parallel, optional
         Unknown if None and there are several GPUs.
@@ -59,6 +61,8 @@ class TrainingRun:
         What waits in the memory of the host; all is parameters and states of the optimizer.
     attention : {"flash", "eager"}, default="flash"
     compiled : bool, default=False
+    source_len : int, optional
+        Tokens that the encoder of an encoder-decoder takes, by default `seq_len`, or what the model fixes.
     """
 
     model: Transformer
@@ -76,6 +80,7 @@ class TrainingRun:
     offload: str | None = None
     attention: str = "flash"
     compiled: bool = False
+    source_len: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("seq_len", "n_gpus"):
@@ -91,7 +96,17 @@ class TrainingRun:
         if self.offload not in OFFLOAD:
             names = "'optimizer', 'parameters', 'all' or 'activations'"
             raise InputError(f"offload={self.offload!r} is not known; it is {names}.")
+        self._check_source()
         self._check_layout()
+
+    def _check_source(self) -> None:
+        if not self.model.source_share:
+            if self.source_len is not None:
+                raise InputError(f"{self.model.name} has no encoder; give one length, the tokens of a sample.")
+            return
+        fixed = self.model.parts[0].tokens
+        source = int(check_number("source_len", self.source_len or fixed or self.seq_len, 1, integer=True))
+        object.__setattr__(self, "source_len", source)
 
     def _check_layout(self) -> None:
         if self.parallel is None and self.n_gpus == 1:
@@ -101,7 +116,7 @@ class TrainingRun:
             self.layout.check_model(self.model)
             self._derive_batch()
         if self.adapter is not None:
-            self.adapter.n_parameters(self.model)
+            self.adapter.check_targets(self.model)
 
     def _derive_batch(self) -> None:
         """Of samples at once, accumulation and samples a step, the one that follows from the others."""
@@ -130,7 +145,8 @@ class TrainingRun:
         if self.n_gpus > 1:
             parts.append("layout unknown" if self.parallel is None else repr(self.parallel)[len("Parallel(") : -1])
         count = f"{self.n_gpus} x " if self.n_gpus > 1 else ""
-        return f"{self.model.name} on {self.seq_len} tokens: {', '.join(parts)}, {count}{self.device.name}"
+        length = self.seq_len if self.source_len is None else f"{self.source_len} + {self.seq_len}"
+        return f"{self.model.name} on {length} tokens: {', '.join(parts)}, {count}{self.device.name}"
 
     @property
     def layout(self) -> Parallel:
@@ -167,8 +183,32 @@ class TrainingRun:
 
     @property
     def tokens(self) -> int:
-        """Tokens a step, on all GPUs together."""
-        return self.samples * self.seq_len
+        """Tokens a step, on all GPUs together; of an encoder-decoder those of the source."""
+        return self.samples * (self.source_len or self.seq_len)
+
+    @property
+    def sample_flops(self) -> float:
+        """Operations of forward and backward pass of a sample, nothing recomputed."""
+        return sum(one.model.model_flops(one.seq_len) * one.seq_len for one in self.stacks)
+
+    @functools.cached_property
+    def stacks(self) -> tuple[TrainingRun, ...]:
+        """The run of each stack of the model, on the tokens that pass it."""
+        if not self.model.parts:
+            return (self,)
+        main, *parts = self.model.stacks
+        main = replace(main, source_share=(self.source_len or 0) / self.seq_len)
+        return (self._of(main, self.seq_len), *(self._of(one, self._length(one)) for one in parts))
+
+    def _length(self, part: Transformer) -> int:
+        return part.tokens or self.source_len or self.seq_len
+
+    def _of(self, model: Transformer, seq_len: int) -> TrainingRun:
+        """The run of one stack; what is checked of the whole model need not hold for it."""
+        found = copy.copy(self)
+        for name, value in (("model", model), ("seq_len", seq_len), ("source_len", None)):
+            object.__setattr__(found, name, value)
+        return found
 
     @property
     def tokens_at_once(self) -> float:

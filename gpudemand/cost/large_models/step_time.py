@@ -9,8 +9,9 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._typing import FloatArray
+from gpudemand.cost.large_models.activations import layer_activations
 from gpudemand.cost.large_models.compute import compute_terms, matrix_peak
-from gpudemand.cost.large_models.memory import layer_activations, parameter_bytes
+from gpudemand.cost.large_models.memory import parameter_bytes
 from gpudemand.cost.large_models.run import TrainingRun
 from gpudemand.cost.roofline.interconnect import ring_seconds
 
@@ -104,22 +105,27 @@ def _exposed(communication: FloatArray, compute: FloatArray) -> FloatArray:
 
 def _communication(run: TrainingRun) -> dict[str, float]:
     """Seconds of a micro-batch within a replica, and of gathering parameters that are sharded."""
+    passes = 2.0 + (run.checkpointing == "full")
+    found = [_within_replica(one, passes) for one in run.stacks]
+    return {name: sum(terms[name] for terms in found) for name in found[0]} | _gathering(run, passes)
+
+
+def _within_replica(run: TrainingRun, passes: float) -> dict[str, float]:
+    """Seconds of a micro-batch of one stack."""
     model, layout, device = run.model, run.layout, run.device
     tokens = run.tokens_at_once
     layers, t = model.layers / layout.pipeline, layout.tensor
-    passes = 2.0 + (run.checkpointing == "full")
     hidden = _HALF * tokens * model.hidden
     reduce = ring_seconds(device, hidden, t)
     keys = 2.0 * _HALF * tokens * (model.kv_rank or model.kv_width / t)
     routed = hidden * model.active_experts / t
     send = ring_seconds(device, hidden / t, 2, t * layout.context * (layout.data or 1), passes=1.0)
-    terms = {
+    return {
         "tensor": 2.0 * passes * layers * reduce,
         "context": passes * layers * ring_seconds(device, keys * layout.context, layout.context, t, passes=1.0),
         "expert": 2.0 * passes * layers * ring_seconds(device, routed, layout.expert, passes=1.0) * bool(model.experts),
         "pipeline": 2.0 * layout.virtual_pipeline * send * (layout.pipeline > 1),
     }
-    return terms | _gathering(run, passes)
 
 
 def _gathering(run: TrainingRun, passes: float) -> dict[str, float]:
@@ -144,7 +150,8 @@ def _gathering(run: TrainingRun, passes: float) -> dict[str, float]:
 def _local_parameters(run: TrainingRun) -> float:
     """Parameters of a GPU, before data parallelism divides them."""
     model, layout = run.model, run.layout
-    experts = sum(count * model.expert_parameters(sparse=sparse) for sparse, count in model.layer_kinds)
+    kinds = [(stack, sparse, count) for stack in model.stacks for sparse, count in stack.layer_kinds]
+    experts = sum(count * stack.expert_parameters(sparse=sparse) for stack, sparse, count in kinds)
     split = layout.expert if layout.expert > 1 else layout.tensor
     return ((model.n_parameters - experts) / layout.tensor + experts / split) / layout.pipeline
 
