@@ -184,9 +184,10 @@ def _forecasts(case: Case, grid: np.ndarray, h: int) -> Paths:  # type: ignore[t
 
 
 def member_names(model: CombinedForecaster) -> list[str]:
-    """Names of the members, with their anchor where they have one."""
-    anchors = [f" {member.anchor}" if hasattr(member, "anchor") else "" for member in model.members_]
-    return [type(member).__name__ + anchor for member, anchor in zip(model.members_, anchors, strict=True)]
+    """Names of the members, numbered from the second of a class on."""
+    names = [type(member).__name__ for member in model.members_]
+    seen = [names[:place].count(name) + 1 for place, name in enumerate(names)]
+    return [name if n == 1 else f"{name} {n}" for name, n in zip(names, seen, strict=True)]
 
 
 def _simple_rules(paths: Paths, actual: np.ndarray, grid: np.ndarray) -> Paths:  # type: ignore[type-arg]

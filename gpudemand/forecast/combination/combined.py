@@ -16,9 +16,8 @@ from gpudemand.forecast.base.external import as_forecaster
 from gpudemand.forecast.base.forecaster import Forecaster
 from gpudemand.forecast.base.panel import Panel, week_length
 from gpudemand.forecast.base.windows import fill_missing
-from gpudemand.forecast.classical.baselines import Naive, SeasonallyAdjustedNaive, SeasonalNaive
+from gpudemand.forecast.classical.baselines import Naive, SeasonallyAdjustedNaive, SeasonalMedian, SeasonalNaive
 from gpudemand.forecast.classical.double_seasonal import DoubleSeasonalSmoothing
-from gpudemand.forecast.classical.intermittent import HistoricMean
 from gpudemand.forecast.combination.weighted_median import inverse_loss_weights, weighted_median
 from gpudemand.forecast.regression.direct import History
 from gpudemand.forecast.regression.lag_regression import LagRegression
@@ -40,8 +39,9 @@ class CombinedForecaster(Forecaster):
     Parameters
     ----------
     members : sequence of Forecaster, optional
-        By default `Naive`, `SeasonalNaive`, `SeasonallyAdjustedNaive`, `HistoricMean` of four weeks (or 28
-        longer bins), `DoubleSeasonalSmoothing`, `LagRegression`, and `RidgeAutoregression` with both anchors.
+        By default `Naive`, `SeasonalNaive`, `SeasonallyAdjustedNaive`, `SeasonalMedian` of the newest season and of
+        each phase of four weeks (or of 28 longer bins), `DoubleSeasonalSmoothing`, `LagRegression` and
+        `RidgeAutoregression`.
     max_origins : int, default=56
         Origins of the backtest, whole seasons before the forecast where there are enough; fewer for very large panels.
     season_length : int, optional
@@ -114,11 +114,11 @@ class CombinedForecaster(Forecaster):
         season, week, n_times = self.season_length_, week_length(self.panel_.freq), self.panel_.values.shape[1]
         members: list[Forecaster] = [
             Naive(),
-            HistoricMean(4 * max(week, 7)),
+            SeasonalMedian(1, max(season, 7)),
+            SeasonalMedian(week, 4) if week > 1 else SeasonalMedian(1, 28),
             DoubleSeasonalSmoothing(season),
             LagRegression((season, max(season, week))),
             RidgeAutoregression("value", season_length=season),
-            RidgeAutoregression("level", penalty=0.1, season_length=season),
         ]
         # The first origin of the backtest, which has half of the history, must show the season too.
         if 1 < season <= n_times // 2:
