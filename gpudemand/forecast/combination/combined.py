@@ -26,7 +26,7 @@ from gpudemand.forecast.regression.ridge import RidgeAutoregression
 #: Most forecasts (members x series x origins x steps) in memory at once; fewest origins, as far as there are bins.
 _CELLS, _MIN_ORIGINS = 3e7, 8
 #: Half-life of an error in the weights, in horizons, or in seasons where they are longer. Without it the errors of the
-#: panels track are the same, but 80 % of a step of level is followed after up to 15 days instead of 9.
+#: panels track are the same, but 80 % of a step of level is followed after up to 13 days instead of 8.
 _HALF_LIFE = 3.0
 
 
