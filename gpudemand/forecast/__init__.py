@@ -10,6 +10,7 @@ from gpudemand.forecast.classical.baselines import (
     LastValueProfile,
     Naive,
     SeasonallyAdjustedNaive,
+    SeasonalMedian,
     SeasonalNaive,
     WeekProfile,
 )
@@ -48,6 +49,7 @@ __all__ = [
     "Naive",
     "Panel",
     "RidgeAutoregression",
+    "SeasonalMedian",
     "SeasonalNaive",
     "SeasonallyAdjustedNaive",
     "ShortHistoryWarning",

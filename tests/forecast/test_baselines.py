@@ -7,12 +7,12 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.forecast import ETS, LastValueProfile, Naive, SeasonallyAdjustedNaive, SeasonalNaive
+from gpudemand.forecast import ETS, LastValueProfile, Naive, SeasonallyAdjustedNaive, SeasonalMedian, SeasonalNaive
 
 from .canaries import long
 
-ALL = [Naive(), SeasonalNaive(), SeasonallyAdjustedNaive(), ETS()]
-QUICK = ALL[:3]
+ALL = [Naive(), SeasonalNaive(), SeasonalMedian(), SeasonallyAdjustedNaive(), ETS()]
+QUICK = ALL[:4]
 
 
 def daily_wave(n, noise=0.0, seed=0):
@@ -35,6 +35,42 @@ def test_profile_takes_its_level_from_the_newest_value():
     )
     # The raised value is one of fourteen in the last phase of the profile.
     np.testing.assert_allclose(moved[:23] - plain[:23], 7 - 7 / 14)
+
+
+def median_forecast(y, h, **parameters):
+    return SeasonalMedian(**parameters).fit(long({"a": y})).predict(h)["SeasonalMedian"].to_numpy()
+
+
+def test_an_outage_and_a_burst_do_not_move_the_median_of_a_phase():
+    y = daily_wave(24 * 7)
+    y[-30:-20], y[-60:-50] = 0.0, 1e4
+    np.testing.assert_allclose(median_forecast(y, 24, n_seasons=5), daily_wave(24), atol=1e-9)
+
+
+def test_the_median_of_even_and_odd_numbers_of_seasons():
+    assert median_forecast(np.array([9.0, 1, 2, 4]), 2, season_length=1, n_seasons=3).tolist() == [2.0, 2.0]
+    assert median_forecast(np.array([9.0, 1, 2, 4]), 2, season_length=1, n_seasons=4).tolist() == [3.0, 3.0]
+
+
+def test_before_two_seasons_the_median_is_that_of_all_bins():
+    assert median_forecast(np.r_[1.0, 1, 1, 7, 8], 3, season_length=3).tolist() == [1.0, 1.0, 1.0]
+
+
+def test_demand_that_is_mostly_zero_is_forecast_by_its_mean():
+    y = np.where(np.arange(24 * 28) % 31 == 0, 10.0, 0.0)
+    np.testing.assert_allclose(median_forecast(y, 24, n_seasons=28), y.mean())
+
+
+def test_a_nightly_series_keeps_its_nights():
+    y = np.tile(np.where(np.arange(24) < 14, 0.0, 5.0), 10)
+    np.testing.assert_array_equal(median_forecast(y, 24), y[:24])
+
+
+def test_missing_values_do_not_count_in_a_median():
+    y = np.tile([1.0, 3.0], 6)
+    y[[1, 3, 8]] = np.nan
+    frame = SeasonalMedian(2, 6).fit(long({"a": y, "late": np.r_[np.full(11, np.nan), 4.0]})).predict(2)
+    assert frame["SeasonalMedian"].tolist() == [1.0, 3.0, 4.0, 4.0]
 
 
 def test_the_former_name_gives_the_same_forecast_under_its_own_column():

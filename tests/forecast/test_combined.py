@@ -43,6 +43,19 @@ def test_a_single_member_is_returned_unchanged():
     np.testing.assert_allclose(blend, 197.0)
 
 
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_bursts_and_outages_of_a_weekly_pattern_are_left_alone(seed):
+    """A pattern of 10 and 60 GPUs, of which one day in six is an outage or a burst, forecast to 8 on usual days."""
+    rng, day = np.random.default_rng(seed), np.arange(24 * 7 * 10) // 24
+    usual = 10 + 50 * (day % 7 < 5)
+    odd = rng.choice([0.0, 1.0, 3.0], day[-1] + 1, p=[0.09, 0.84, 0.07])
+    y = (usual + rng.normal(0, 2, day.size)) * odd[day]
+    origins = 24 * np.arange(56, 70)
+    paths = CombinedForecaster().fit(long({"a": y}))._paths(y[None], origins, 24)[0]
+    error = np.abs(paths - usual[origins[:, None] + np.arange(24)])
+    assert error[odd[origins // 24] == 1].mean() < 8
+
+
 def test_an_empty_list_of_members_is_refused():
     with pytest.raises(InputError, match="members is empty"):
         CombinedForecaster([]).fit(long({"a": np.arange(20.0)}))

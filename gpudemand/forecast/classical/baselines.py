@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from gpudemand._typing import FloatArray
-from gpudemand.forecast.base.forecaster import Forecaster, last_known
-from gpudemand.forecast.base.panel import week_length
-from gpudemand.forecast.base.windows import fill_missing
+from gpudemand.forecast.base.forecaster import Forecaster, last_known, positive_int
+from gpudemand.forecast.base.panel import row_means, week_length
+from gpudemand.forecast.base.windows import begun, fill_missing
 
 
 class Naive(Forecaster):
@@ -148,6 +148,58 @@ class WeekProfile(Forecaster):
         profile = seasonal_profile(y[:, -week * min(self.n_weeks, y.shape[1] // week) :], week)
         level = y[:, -season:].mean(axis=1) - profile[:, -season:].mean(axis=1)
         return profile[:, np.arange(h) % week] + level[:, None]
+
+
+class SeasonalMedian(Forecaster):
+    """Median of each phase of the newest seasons, which single bursts and outages do not move.
+
+    Parameters
+    ----------
+    season_length : int, optional
+        Bins in a season; by default a day for bins below a day, a week for days, a year above. With 1 the forecast is
+        the median of the newest `n_seasons` bins; so it is, of as many bins, before two seasons have been seen.
+    n_seasons : int, default=4
+
+    Notes
+    -----
+    Demand of which the medians of all phases are zero is forecast by its mean, so that sums over users stay unbiased.
+
+    Examples
+    --------
+    Three days of two bins, one of which was an outage, and a user who is seldom there:
+
+    >>> import pandas as pd
+    >>> ds = pd.date_range("2026-03-01", periods=6, freq="12h")
+    >>> usage = pd.concat([
+    ...     pd.DataFrame({"unique_id": "ada", "ds": ds, "y": [4.0, 8.0, 0.0, 0.0, 5.0, 9.0]}),
+    ...     pd.DataFrame({"unique_id": "bob", "ds": ds, "y": [0.0, 0.0, 6.0, 0.0, 0.0, 0.0]}),
+    ... ])
+    >>> SeasonalMedian(season_length=2).fit(usage).predict(h=2)["SeasonalMedian"].tolist()
+    [4.0, 8.0, 1.0, 1.0]
+    """
+
+    _allow_missing = True
+
+    def __init__(self, season_length: int | None = None, n_seasons: int = 4) -> None:
+        self.season_length = season_length
+        self.n_seasons = n_seasons
+
+    def _path(self, y: FloatArray, h: int) -> FloatArray:
+        season, n_seasons = self.season_length_, positive_int("n_seasons", self.n_seasons)
+        n_times = min(n_seasons * season, y.shape[1])
+        period = season if y.shape[1] >= 2 * season else 1
+        recent = y[:, y.shape[1] - n_times + n_times % period :]
+        profile = _medians(recent.reshape(len(y), -1, period))
+        overall = np.where(begun(recent, np.array([recent.shape[1]])), _medians(recent[..., None]), last_known(y))
+        profile = np.where(np.isnan(profile), overall, profile)
+        return np.where(profile.any(axis=1, keepdims=True), profile, row_means(recent))[:, np.arange(h) % period]
+
+
+def _medians(values: FloatArray) -> FloatArray:
+    """Median of the known values over the second axis, shape (n_series, n_phases); NaN where there are none."""
+    ordered, count = np.sort(values, axis=1), (~np.isnan(values)).sum(axis=1, keepdims=True)
+    low, high = (np.take_along_axis(ordered, np.maximum(at, 0), axis=1)[:, 0] for at in ((count - 1) // 2, count // 2))
+    return np.asarray((low + high) / 2)
 
 
 def seasonal_profile(y: FloatArray, season: int) -> FloatArray:
