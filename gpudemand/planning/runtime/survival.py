@@ -24,6 +24,8 @@ class SurvivalCurves:
     Examples
     --------
     >>> curves = SurvivalCurves(np.array([0.0, 60.0]), np.array([[0.0, np.log(2)]]))
+    >>> curves.survival(np.array([60.0, 120.0]))
+    array([[0.5 , 0.25]])
     >>> float(curves.quantile([0.5])[0, 0]), round(float(curves.mean()[0]), 1)
     (60.0, 43.3)
     """
@@ -45,6 +47,24 @@ class SurvivalCurves:
         """Rows, the age that each job has reached, and its cumulative hazard there."""
         rows, since = np.arange(len(self)), np.zeros(len(self)) if given_age_s is None else given_age_s
         return rows, since, self.hazard_until(rows, since)
+
+    def survival(self, age_s: FloatArray, given_age_s: FloatArray | None = None) -> FloatArray:
+        """Survival function after further seconds, given that a job has reached an age.
+
+        Parameters
+        ----------
+        age_s : ndarray of shape (n_times,)
+            Seconds, on top of `given_age_s`.
+        given_age_s : ndarray of shape (n_jobs,), optional
+            How long each job has run; 0 by default.
+
+        Returns
+        -------
+        ndarray of shape (n_jobs, n_times)
+        """
+        rows, since, before = self._given(given_age_s)
+        ends = [self.hazard_until(rows, since + age) - before for age in np.asarray(age_s, dtype=float)]
+        return np.exp(-np.stack(ends, axis=1)) if ends else np.ones((len(self), 0))
 
     def quantile(self, shares: Sequence[float], given_age_s: FloatArray | None = None) -> FloatArray:
         """Quantiles of the remaining seconds, shape (n_jobs, n_shares)."""
