@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._validation import InputError
+from gpudemand.cost.architectures.architecture import Transformer
+from gpudemand.cost.architectures.configuration import read_configuration
+from gpudemand.cost.architectures.published import published
 from gpudemand.cost.devices import device
-from gpudemand.cost.large_models.architecture import Transformer
-from gpudemand.cost.large_models.configuration import read_configuration
 from gpudemand.cost.large_models.parallel import LoRA, Parallel
-from gpudemand.cost.large_models.published import published
 from gpudemand.cost.large_models.run import TrainingRun
 
 _DEVICES = {

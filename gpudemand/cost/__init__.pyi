@@ -1,3 +1,5 @@
+from .architectures.architecture import Transformer
+from .architectures.published import published_architectures
 from .devices import device, save_device
 from .families import family_of
 from .graph.features import GraphFeatures, graph_features, shape_inference_memory, training_flops
@@ -6,9 +8,7 @@ from .graph.structural_matrix import NetworkStructuralMatrix, structural_matrix
 from .hardware import Device
 from .job import TrainingJob
 from .job_features import features_from_jobs
-from .large_models.architecture import Transformer
 from .large_models.parallel import LoRA, Parallel
-from .large_models.published import published_architectures
 from .layouts import smallest_n_gpus, suggest_layouts, training_totals
 from .measuring.bundled import load_architectures, load_held_out, load_held_out_runs, load_measurements
 from .measuring.measure import measure_training_cost, noise_floor, read_rows

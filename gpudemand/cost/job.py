@@ -9,11 +9,12 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from gpudemand._validation import InputError, check_choice, check_number
+from gpudemand.cost.architectures.architecture import Transformer
+from gpudemand.cost.architectures.published import architecture
 from gpudemand.cost.devices import device
 from gpudemand.cost.graph.features import OPTIMIZER_STATES
 from gpudemand.cost.graph.op_graph import OpGraph
 from gpudemand.cost.hardware import PRECISIONS, Device
-from gpudemand.cost.large_models.architecture import Transformer
 from gpudemand.cost.large_models.options import (
     check_traced,
     check_transformer,
@@ -22,7 +23,6 @@ from gpudemand.cost.large_models.options import (
     split_batch,
 )
 from gpudemand.cost.large_models.parallel import LoRA, Parallel
-from gpudemand.cost.large_models.published import architecture
 from gpudemand.cost.large_models.run import TrainingRun
 from gpudemand.cost.measuring.configuration import CHOICES, check_keras
 from gpudemand.cost.network import fingerprint, framework_of

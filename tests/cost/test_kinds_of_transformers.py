@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from gpudemand._validation import InputError
+from gpudemand.cost.architectures.architecture import Transformer
+from gpudemand.cost.architectures.configuration import read_configuration
+from gpudemand.cost.architectures.published import published
 from gpudemand.cost.devices import device
 from gpudemand.cost.job import TrainingJob
-from gpudemand.cost.large_models.architecture import Transformer
-from gpudemand.cost.large_models.configuration import read_configuration
 from gpudemand.cost.large_models.memory import memory_terms
 from gpudemand.cost.large_models.parallel import LoRA, Parallel
-from gpudemand.cost.large_models.published import published
 from gpudemand.cost.large_models.run import TrainingRun
 from gpudemand.cost.large_models.step_time import time_terms
 from gpudemand.cost.model import CostModel

@@ -10,16 +10,16 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
+from gpudemand.cost.architectures.architecture import Transformer
+from gpudemand.cost.architectures.configuration import read_configuration
+from gpudemand.cost.architectures.published import published, published_architectures
 from gpudemand.cost.devices import device
 from gpudemand.cost.job import TrainingJob
-from gpudemand.cost.large_models.architecture import Transformer
 from gpudemand.cost.large_models.candidates import candidates
-from gpudemand.cost.large_models.configuration import read_configuration
 from gpudemand.cost.large_models.fitting import fit_coefficients
 from gpudemand.cost.large_models.memory import MEMORY_PRIORS, memory_parts, memory_terms, parameter_bytes
 from gpudemand.cost.large_models.parallel import LoRA, Parallel
 from gpudemand.cost.large_models.predictor import LargeModelPredictor
-from gpudemand.cost.large_models.published import published, published_architectures
 from gpudemand.cost.large_models.run import TrainingRun
 from gpudemand.cost.large_models.step_time import time_terms
 from gpudemand.cost.layouts import smallest_n_gpus, suggest_layouts, training_totals

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from gpudemand.cost.architectures.configuration import read_configuration
 from gpudemand.cost.devices import device
-from gpudemand.cost.large_models.configuration import read_configuration
 from gpudemand.cost.large_models.memory import memory_terms
 from gpudemand.cost.large_models.parallel import Parallel
 from gpudemand.cost.large_models.run import TrainingRun

@@ -29,7 +29,7 @@ from gpudemand._manifest import file_sha256, manifest_text
 from gpudemand._validation import InputError, RejectedRowsWarning
 from gpudemand.cost import CostModel, read_rows
 from gpudemand.cost import devices as saved_devices
-from gpudemand.cost.large_models.configuration import read_configuration
+from gpudemand.cost.architectures.configuration import read_configuration
 from gpudemand.cost.large_models.predictor import LargeModelPredictor
 from gpudemand.cost.measuring.measure import COLUMNS
 from gpudemand.cost.measuring.plan import read_plan as read_measurements_plan

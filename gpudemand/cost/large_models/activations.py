@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from gpudemand.cost.large_models.architecture import Transformer
+from gpudemand.cost.architectures.architecture import Transformer
 from gpudemand.cost.large_models.run import TrainingRun
 
 #: Bytes of a number in activations, and in single precision.

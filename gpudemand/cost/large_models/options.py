@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpudemand._validation import InputError, check_number
-from gpudemand.cost.large_models.architecture import Transformer
+from gpudemand.cost.architectures.architecture import Transformer
 from gpudemand.cost.large_models.parallel import LoRA, Parallel
 from gpudemand.cost.large_models.run import TrainingRun, checked_checkpointing
 

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from gpudemand._validation import InputError, check_choice, check_number
-from gpudemand.cost.large_models.architecture import Transformer
-from gpudemand.cost.large_models.matrices import Matrix
+from gpudemand.cost.architectures.architecture import Transformer
+from gpudemand.cost.architectures.matrices import Matrix
 
 #: What is divided among the GPUs of data parallelism: optimizer states (``zero1``), also gradients (``zero2``), also
 #: parameters (``zero3``, ``fsdp``; ``hsdp`` within a node only).

@@ -72,7 +72,7 @@ class LargeModelPredictor:
     --------
     >>> from gpudemand.cost.devices import device
     >>> from gpudemand.cost.large_models.parallel import Parallel
-    >>> from gpudemand.cost.large_models.published import published
+    >>> from gpudemand.cost.architectures.published import published
     >>> run = TrainingRun(published("llama-3-8b"), device("H100"), 8192, 8, Parallel(sharding="fsdp"), 1, 1)
     >>> predictor = LargeModelPredictor.load()
     >>> predictor.predict([run]).shape

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gpudemand._validation import InputError, check_choice, check_number
-from gpudemand.cost.large_models.architecture import Transformer
+from gpudemand.cost.architectures.architecture import Transformer
 from gpudemand.cost.large_models.parallel import LoRA, Parallel
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpudemand.cost.large_models.architecture import Transformer
-from gpudemand.cost.large_models.matrices import Matrix
-from gpudemand.cost.large_models.reading import Config, Variant, plain, size_of
+from gpudemand.cost.architectures.architecture import Transformer
+from gpudemand.cost.architectures.matrices import Matrix
+from gpudemand.cost.architectures.reading import Config, Variant, plain, size_of
 
 #: Tokens of a chunk of linear attention, as its kernels take them.
 _CHUNK = 256

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from gpudemand.cost.large_models.architecture import Transformer
+    from gpudemand.cost.architectures.architecture import Transformer
 
 
 class Matrix(NamedTuple):

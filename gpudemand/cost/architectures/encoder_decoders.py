@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpudemand.cost.large_models.architecture import Transformer
-from gpudemand.cost.large_models.reading import Config, Variant, size_of
+from gpudemand.cost.architectures.architecture import Transformer
+from gpudemand.cost.architectures.reading import Config, Variant, size_of
 
 #: Samples of sound that two convolutions make one token of, and width of their kernels.
 _KERNEL = 3

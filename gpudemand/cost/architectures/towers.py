@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gpudemand._validation import InputError, shorten
-from gpudemand.cost.large_models.architecture import Transformer
-from gpudemand.cost.large_models.reading import Config, Variant, labels_of, size_of
+from gpudemand.cost.architectures.architecture import Transformer
+from gpudemand.cost.architectures.reading import Config, Variant, labels_of, size_of
 
 _PLAIN: dict[str, Any] = {"vocab": 0, "tied": True, "causal": False, "gated": False, "norm_bias": True, "biases": "all"}
 

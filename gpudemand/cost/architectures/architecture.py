@@ -6,7 +6,7 @@ import functools
 from dataclasses import dataclass, replace
 
 from gpudemand._validation import InputError, check_number
-from gpudemand.cost.large_models.matrices import Matrix, biased, feed_forward_matrices, mixer_matrices
+from gpudemand.cost.architectures.matrices import Matrix, biased, feed_forward_matrices, mixer_matrices
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ import pandas as pd
 
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError, nearest, shorten
-from gpudemand.cost.large_models.architecture import Transformer
-from gpudemand.cost.large_models.configuration import read_configuration
-from gpudemand.cost.large_models.families import FAMILIES
+from gpudemand.cost.architectures.architecture import Transformer
+from gpudemand.cost.architectures.configuration import read_configuration
+from gpudemand.cost.architectures.families import FAMILIES
 from gpudemand.datasets.registry import bundled_path
 
 _TEXT = ("name", "aliases", "model_type", "further", "source")

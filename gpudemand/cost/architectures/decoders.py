@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpudemand._validation import InputError
-from gpudemand.cost.large_models.reading import Config, Variant, learned_positions, plain, size_of
+from gpudemand.cost.architectures.reading import Config, Variant, learned_positions, plain, size_of
 
 #: OPT and its like keep two positions for padding.
 _OFFSET = 2

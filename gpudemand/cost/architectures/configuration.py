@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from gpudemand._validation import InputError, nearest, shorten
-from gpudemand.cost.large_models.architecture import Transformer
-from gpudemand.cost.large_models.decoders import DECODERS
-from gpudemand.cost.large_models.encoder_decoders import ENCODER_DECODERS
-from gpudemand.cost.large_models.families import ALIKE, FAMILIES
-from gpudemand.cost.large_models.hybrids import HYBRIDS
-from gpudemand.cost.large_models.reading import Config, plain, sizes_of
-from gpudemand.cost.large_models.towers import TOWER_OF, TOWERS, connector_parameters, vision_tower
+from gpudemand.cost.architectures.architecture import Transformer
+from gpudemand.cost.architectures.decoders import DECODERS
+from gpudemand.cost.architectures.encoder_decoders import ENCODER_DECODERS
+from gpudemand.cost.architectures.families import ALIKE, FAMILIES
+from gpudemand.cost.architectures.hybrids import HYBRIDS
+from gpudemand.cost.architectures.reading import Config, plain, sizes_of
+from gpudemand.cost.architectures.towers import TOWER_OF, TOWERS, connector_parameters, vision_tower
 
 #: Sizes that published configurations leave out where they are those of the class in transformers.
 _DEFAULTS = {

@@ -1,0 +1,1 @@
+"""Architectures of transformers: from a configuration, or from the table of published ones."""
