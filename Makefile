@@ -12,6 +12,8 @@ BLAS_TESTS = tests/test_linalg.py tests/cost/test_augmented_linear.py tests/cost
 	tests/forecast/test_lag_regression.py tests/segments/test_segmenter.py
 
 .DEFAULT_GOAL := help
+# A process of the tests is a core: threads that wait for one another on busy cores take 30 times as long.
+ONE_THREAD = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 # uv installs no bytecode: without writing it, every process compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help setup core docs report test lab check format lint types notebooks prescott modern giotto bench bench-cost bench-segments bench-forecast bench-planning bench-scale bench-report bench-users clean
@@ -29,7 +31,7 @@ report: core ## demand report on the bundled sample; LOG=jobs.csv ARGS="--format
 	@$(BIN)/gpudemand report $(LOG) --out $(OUT) $(ARGS)
 
 test: setup ## tests and docstring examples
-	@$(BIN)/python -m pytest -q -n auto --dist worksteal $(ARGS)
+	@$(ONE_THREAD) $(BIN)/python -m pytest -q -n auto --dist worksteal $(ARGS)
 
 docs: ## the documentation: out/docs/index.html
 	@VENV="$(VENV)" PYTHON="$(PYTHON)" bash scripts/setup.sh docs
@@ -50,10 +52,10 @@ types: setup
 	@$(BIN)/mypy
 
 notebooks: setup ## run every notebook from a fresh kernel; their stored outputs stay as they are
-	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -c /dev/null --rootdir . -p no:cacheprovider -n auto --nbmake --nbmake-timeout 900 notebooks
+	@$(ONE_THREAD) $(BIN)/python -m pytest -q -c /dev/null --rootdir . -p no:cacheprovider -n auto --nbmake --nbmake-timeout 900 notebooks
 
 prescott: setup ## tests of linear algebra as on a processor that OpenBLAS does not know
-	@OPENBLAS_CORETYPE=Prescott $(BIN)/python -m pytest -q -n auto --dist worksteal $(BLAS_TESTS)
+	@$(ONE_THREAD) OPENBLAS_CORETYPE=Prescott $(BIN)/python -m pytest -q -n auto --dist worksteal $(BLAS_TESTS)
 
 modern: ## the core on the newest numpy, pandas and scikit-learn, installed from a wheel
 	@PYTHON="$(PYTHON)" bash scripts/test_wheel.sh modern $(ARGS)

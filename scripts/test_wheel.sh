@@ -46,5 +46,6 @@ for name in ("torch", "tensorflow"):
     assert importlib.util.find_spec(name) is None, f"{name} must not be here"
 assert (importlib.util.find_spec("gtda") is not None) == (os.environ["EXPECTED"] == "giotto")
 PY
+OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
 GPUDEMAND_SHARED_DATA="${GPUDEMAND_SHARED_DATA:-$checkout/../shared/data}" GPUDEMAND_CHECKOUT="$checkout" \
   "$venv/bin/python" -m pytest -q -n 2 --dist worksteal -p no:cacheprovider -m "not slow" tests "$@"
