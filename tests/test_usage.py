@@ -61,7 +61,7 @@ intervals = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     intervals,
     st.sampled_from(["h", "D", "7D", "W-MON", "MS", "15min", "36h"]),
@@ -89,7 +89,7 @@ def test_every_bin_equals_the_brute_force_overlap(rows, freq):
     np.testing.assert_allclose(usage["y"], brute_force(jobs, edges), rtol=1e-9, atol=1e-9)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(intervals)
 def test_peak_equals_a_sweep_over_all_times(rows):
     start = pd.Timestamp("2026-03-05", tz="UTC")
