@@ -13,8 +13,9 @@ from gpudemand.metrics import KEYS
 from gpudemand.planning.backtest import plan_backtest
 from gpudemand.planning.capacity.required import SHARES
 from gpudemand.stages.requirement import Requirement
-from gpudemand.stages.selection import SCORED_LEVELS, SelectedForecast, evaluation_rows
+from gpudemand.stages.selection import SCORED_LEVELS, SelectedForecast
 from gpudemand.stages.sources.settings import Settings
+from gpudemand.stages.sources.windows import evaluation_rows
 from gpudemand.stages.usage_tables import MEAN, PEAK
 
 #: Service levels that the bounds of `SCORED_LEVELS` give.

@@ -9,9 +9,10 @@ import pytest
 from gpudemand._validation import InputError
 from gpudemand.forecast.combination.horizon import longest_horizon
 from gpudemand.stages.requirement import plan_requirement
-from gpudemand.stages.selection import forecast_with, model_beyond_noise, select_and_forecast, split_windows
+from gpudemand.stages.selection import forecast_with, model_beyond_noise, select_and_forecast
 from gpudemand.stages.sources.candidates import Candidates
 from gpudemand.stages.sources.settings import Settings
+from gpudemand.stages.sources.windows import split_windows
 
 
 @pytest.fixture(scope="module")

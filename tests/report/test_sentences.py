@@ -11,7 +11,7 @@ from gpudemand.report.page import sentences
 from gpudemand.report.page.caveats import caveats, short_horizon
 from gpudemand.report.page.summary import orders_sentence, summarize
 from gpudemand.stages.scenarios import Scenarios
-from gpudemand.stages.selection import BacktestWindows
+from gpudemand.stages.sources.windows import BacktestWindows
 
 NUMBERS = {
     "required": 1004,

@@ -121,11 +121,11 @@ def _qwen(config: Config, sizes: dict[str, Any]) -> dict[str, Any]:
 def _alternating(every: int) -> Variant:
     """Decoders in which one layer of so many attends to everything, unless the configuration says otherwise."""
 
-    def windows(config: Config, sizes: dict[str, Any]) -> dict[str, Any]:
+    def _windows(config: Config, sizes: dict[str, Any]) -> dict[str, Any]:
         pattern = size_of(config, "sliding_window_pattern", "_sliding_window_pattern") or every
         return {"window_share": 1.0 - 1.0 / pattern, **plain(config, sizes)}
 
-    return windows
+    return _windows
 
 
 def _stablelm(config: Config, sizes: dict[str, Any]) -> dict[str, Any]:

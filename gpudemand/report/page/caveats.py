@@ -11,7 +11,7 @@ from gpudemand._validation import Skipped
 from gpudemand.report.page.formats import format_date, format_days, format_share, format_time
 from gpudemand.report.page.sentences import accuracy_warning, model_accuracy
 from gpudemand.stages.scenarios import Scenarios
-from gpudemand.stages.selection import BacktestWindows
+from gpudemand.stages.sources.windows import BacktestWindows
 from gpudemand.units import format_count, parse_duration
 
 _KINDS = {
