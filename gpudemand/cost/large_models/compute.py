@@ -22,6 +22,9 @@ _SELECTIVE = 0.5
 #: Bytes a weight of making its copy in half precision and reading it: in one kernel, and in the element-wise ones of
 #: GPTQ, which shift to 4 bytes, mask in 1, subtract the zeros and multiply by the scales that they look up.
 _DEQUANTISED = {"bitsandbytes": 4.5, "gptq": 23.0}
+#: Plain stacks have FlashAttention-2, which uses none of what is new since Ampere: 73 % of the peak of an A100 (Dao,
+#: arXiv:2307.08691), 35 % of that of an H100 (Shah et al., arXiv:2407.08608).
+_AFTER_AMPERE, _PLAIN_FLASH = ("Hopper", "Blackwell"), 0.73 / 0.35
 #: Elements of the result that a multiprocessor makes at a time, by the tiles of cuBLAS.
 _TILE = 128 * 128
 
@@ -110,7 +113,8 @@ def _attention_flops(run: TrainingRun) -> float:
     """Operations of attention of a layer for one token: without a fused kernel those of the whole square."""
     model = run.model
     if run.attention == "flash":
-        return model.attention_flops(run.seq_len)
+        plain = run.device.architecture in _AFTER_AMPERE and (run.compiled or not run.is_tuned)
+        return model.attention_flops(run.seq_len) * (_PLAIN_FLASH if plain else 1.0)
     whole = 2.0 * (model.query_width + model.value_width) * run.seq_len * (1.0 + model.source_share)
     # Matrix units take rows of multiples of eight numbers.
     return whole * (1.0 if model.head_dim % 8 == 0 else matrix_peak(run) / run.device.peak("fp32"))
