@@ -34,6 +34,8 @@ _VARIABLE_LENGTH = ("modelscope/ms-swift",)
 _LONGEST = {"method_comparison/MetaMathQA": 768}
 #: Others name AdamW, but not the precision of its states.
 _OPTIMIZERS = {"adam 8-bit (bnb)": "adamw_8bit", "adamw 8-bit": "adamw_8bit"}
+#: Heads of a width whose tables do not name them, from others of the same page.
+_HEADS = {("bigscience-workshop/bigscience", 14400): 96}
 #: Whose recipes keep weights and states too in the precision that they name.
 _PURE_HALF = ("pytorch/torchtune",)
 #: Before fused attention, and before sequence parallelism.
@@ -54,8 +56,8 @@ _MACHINES = {
 }
 #: Runs whose scripts keep checkpoints in the memory of the host.
 _CHECKPOINTS_IN_HOST = "Megatron + Deepspeed ZeRO (old branch)"
-#: Whose scripts ask for checkpointing where the table of figures does not name it.
-_RECOMPUTES = ("QwenLM/Qwen",)
+#: Whose scripts ask for checkpointing and, to train all parameters, for DeepSpeed, where tables do not name them.
+_DEEPSPEED = ("QwenLM/Qwen",)
 _NO_SEQUENCE_PARALLELISM = ("bigscience-workshop/bigscience", "NVIDIA/NeMo-Framework-Launcher")
 #: Encoder-decoders of a source and tokens of their targets, from its configurations.
 _T5 = {"model_type": "t5", "is_gated_act": True, "d_kv": 64, "vocab_size": 29184}
@@ -123,7 +125,7 @@ def _model(row: dict[str, Any]) -> Transformer:
     if not {"n_layers", "hidden"} <= set(sizes):
         sizes |= _sizes_of(row["n_parameters"], sizes)
     # Some published sweeps have heads that do not divide the width; the nearest that do.
-    heads = sizes.pop("n_heads", sizes["hidden"] // 128)
+    heads = sizes.pop("n_heads", _HEADS.get((row["source"], sizes["hidden"]), sizes["hidden"] // 128))
     heads = min((size for size in range(8, 257, 8) if sizes["hidden"] % size == 0), key=lambda size: abs(size - heads))
     gated = "llama" in str(row["model"]).lower()
     whole = {"model_type": "llama" if gated else "gpt2", "heads": heads, "vocab": _VOCAB, "ffn": 4 * sizes["hidden"]}
@@ -190,7 +192,7 @@ def _described(row: dict[str, Any], seq_len: int) -> TrainingRun:
     precision = {"mxfp8": "fp8", "nvfp4": "fp8"}.get(row["precision"], row["precision"])
     model = _model(row)
     source_len, seq_len = (seq_len, _TARGET_TOKENS.get(row["source"], seq_len)) if model.parts else (None, seq_len)
-    default = "full" if row["source"] in _RECOMPUTES else None
+    default = "full" if row["source"] in _DEEPSPEED else None
     levels: dict[str, Any] = {"none": False, "selective": "selective", "full": "full"}
     return TrainingRun(
         model,
@@ -214,7 +216,9 @@ def _described(row: dict[str, Any], seq_len: int) -> TrainingRun:
 
 def _optimizer(row: dict[str, Any]) -> str | None:
     pure = row["source"] in _PURE_HALF and row["precision"] == "bf16" and row["optimizer"] != row["optimizer"]
-    return "adamw_bf16" if pure and row["method"] == "full-finetune" else _OPTIMIZERS.get(row["optimizer"])
+    if row["method"] == "full-finetune" and (pure or row["source"] in _DEEPSPEED):
+        return "adamw_bf16" if pure else "adamw"
+    return _OPTIMIZERS.get(row["optimizer"])
 
 
 def _layout(row: dict[str, Any]) -> Parallel | None:
@@ -222,6 +226,8 @@ def _layout(row: dict[str, Any]) -> Parallel | None:
         "virtual_pipeline": _whole(row["virtual_pipeline"]) or 1
     }
     sharding = row["sharding"] if isinstance(row["sharding"], str) else None
+    if row["source"] in _DEEPSPEED and row["method"] == "full-finetune":
+        sharding = "zero2"
     stated = row["tensor_parallel"] == row["tensor_parallel"]
     if degrees["pipeline"] == 1:
         degrees["virtual_pipeline"] = 1
