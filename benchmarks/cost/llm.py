@@ -54,7 +54,8 @@ def main(arguments: list[str] | None = None) -> None:
         kept.to_parquet(options.out, compression="zstd")
     if options.bundle:
         _fitted(rows, ways, np.ones(len(rows), dtype=bool)).save(data_folder() / "cost" / "large_models.json")
-        refresh_checksums(data_folder(), "cost/large_models.json")
+        for name in ("large_models.json", "held_out_runs.parquet"):
+            refresh_checksums(data_folder(), f"cost/{name}")
 
 
 def run(data: Path, cache: TraceCache, *, trace: bool = True) -> pd.DataFrame:
@@ -205,7 +206,7 @@ def _report(rows: pd.DataFrame, y: pd.Series, outs: dict[str, pd.DataFrame], wha
     tables = {name: out[known].assign(y=y[known]) for name, out in outs.items()}
     print(pd.DataFrame({name: summary(out) for name, out in tables.items()}).T.to_string(float_format="{:.3f}".format))
     ours = tables["gpudemand"]
-    for name in ("class", split):
+    for name in ("class", "class, steady", split):
         parts = {key: {"rows": len(out), **summary(out)} for key, out in ours.groupby(rows.loc[known, name])}
         print(pd.DataFrame(parts).T.to_string(float_format="{:.3f}".format))
     about = rows.loc[known, ["source", "model", "class"]]

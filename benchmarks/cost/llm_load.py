@@ -30,10 +30,14 @@ _DEVICES = {
 _VOCAB = 50257
 #: Sources whose sequences are far shorter than the length that is printed: memory only.
 _VARIABLE_LENGTH = ("modelscope/ms-swift",)
-#: The longest batch of a source that prints no sequence length, from its own description.
-_LONGEST = {"huggingface/peft": 768}
+#: The longest batch of a page that prints no sequence length, from its own description.
+_LONGEST = {"method_comparison/MetaMathQA": 768}
 #: Others name AdamW, but not the precision of its states.
 _OPTIMIZERS = {"adam 8-bit (bnb)": "adamw_8bit", "adamw 8-bit": "adamw_8bit"}
+#: Heads of a width whose tables do not name them, from others of the same page.
+_HEADS = {("bigscience-workshop/bigscience", 14400): 96}
+#: Whose recipes keep weights and states too in the precision that they name.
+_PURE_HALF = ("pytorch/torchtune",)
 #: Before fused attention, and before sequence parallelism.
 _BEFORE_FLASH = ("bigscience-workshop/bigscience",)
 #: On Megatron's own code, which divides by tensor and pipeline and has the distributed optimizer.
@@ -43,12 +47,28 @@ _OTHER_OPTIONS = (
     *("activation offload as", "offload alpha", "optimizer step in backward", "+ 8-bit AdamW"),
     *("LoRA (emb)", "not packed"),
 )
+#: Pages whose authors warn that the same run took 40 % more or less time on another day.
+_NOISY = ("experiments/gpt2.md",)
 #: Machines that differ from the devices' usual ones: of Jean Zay, four links of 100 Gbit/s for four or eight GPUs.
 _MACHINES = {
     ("bigscience-workshop/bigscience", "Volta"): {"node_gpus": 4, "network_gb_s": 12.5},
     ("bigscience-workshop/bigscience", "Ampere"): {"node_gpus": 8, "network_gb_s": 6.25},
 }
+#: Runs whose scripts keep checkpoints in the memory of the host.
+_CHECKPOINTS_IN_HOST = "Megatron + Deepspeed ZeRO (old branch)"
+#: Whose scripts ask for checkpointing and, to train all parameters, for DeepSpeed, where tables do not name them.
+_DEEPSPEED = ("QwenLM/Qwen",)
 _NO_SEQUENCE_PARALLELISM = ("bigscience-workshop/bigscience", "NVIDIA/NeMo-Framework-Launcher")
+#: Encoder-decoders of a source and tokens of their targets, from its configurations.
+_T5 = {"model_type": "t5", "is_gated_act": True, "d_kv": 64, "vocab_size": 29184}
+_ENCODER_DECODERS = {
+    "T5 220M": {**_T5, "d_model": 768, "num_layers": 12, "num_heads": 12, "d_ff": 2048},
+    "T5 3B": {**_T5, "d_model": 2048, "num_layers": 24, "num_heads": 32, "d_ff": 5120},
+    "mT5 170M": {**_T5, "d_model": 512, "num_layers": 8, "num_heads": 6, "d_ff": 1024, "vocab_size": 250112},
+    "mT5 390M": {**_T5, "d_model": 768, "num_layers": 12, "num_heads": 12, "d_ff": 2048, "vocab_size": 250112},
+    "mT5 3B": {**_T5, "d_model": 2048, "num_layers": 24, "num_heads": 32, "d_ff": 5120, "vocab_size": 250112},
+}
+_TARGET_TOKENS = {"NVIDIA/NeMo-Framework-Launcher": 128}
 
 
 def read_runs(folder: Path) -> pd.DataFrame:
@@ -63,6 +83,7 @@ def read_runs(folder: Path) -> pd.DataFrame:
     known["class"] = [_kind(row) for row in known.to_dict("records")]
     known = _medians(known)
     known["family"] = [re.sub(r"[^a-z]", "", str(name).lower())[:7] for name in known["model"]]
+    known["class, steady"] = known["class"].where(~known["source_path"].isin(_NOISY))
     known["generation"] = [row.device.architecture for row in known["run"]]
     return known
 
@@ -92,6 +113,9 @@ def _kind(row: dict[str, Any]) -> str:
 
 
 def _model(row: dict[str, Any]) -> Transformer:
+    name = str(row["model"]).removesuffix(" (encoder-decoder)")
+    if name in _ENCODER_DECODERS:
+        return read_configuration({**_ENCODER_DECODERS[name], "name": name})
     try:
         return published(str(row["model"]))
     except InputError:
@@ -101,7 +125,7 @@ def _model(row: dict[str, Any]) -> Transformer:
     if not {"n_layers", "hidden"} <= set(sizes):
         sizes |= _sizes_of(row["n_parameters"], sizes)
     # Some published sweeps have heads that do not divide the width; the nearest that do.
-    heads = sizes.pop("n_heads", sizes["hidden"] // 128)
+    heads = sizes.pop("n_heads", _HEADS.get((row["source"], sizes["hidden"]), sizes["hidden"] // 128))
     heads = min((size for size in range(8, 257, 8) if sizes["hidden"] % size == 0), key=lambda size: abs(size - heads))
     gated = "llama" in str(row["model"]).lower()
     whole = {"model_type": "llama" if gated else "gpt2", "heads": heads, "vocab": _VOCAB, "ffn": 4 * sizes["hidden"]}
@@ -119,7 +143,6 @@ def _sizes_of(n_parameters: float, sizes: dict[str, int]) -> dict[str, int]:
 def _excluded(row: dict[str, Any]) -> bool:
     name = str(row["model"]).lower()
     odd = (
-        "t5",
         "diffusion",
         "flux",
         "wan",
@@ -130,12 +153,13 @@ def _excluded(row: dict[str, Any]) -> bool:
         "bert 4b",
         "deberta",
         "distil",
-        "t0_",
-        "mt0",
     )
     if "fraction" in str(row["offload"]) and row["offload"][-4:] not in ("0.00", "1.00"):
         return True
     if any(part in str(row["note"]) for part in _OTHER_OPTIONS):
+        return True
+    # With states in the memory of the host beside checkpoints.
+    if _CHECKPOINTS_IN_HOST in str(row["note"]) and isinstance(row["offload"], str):
         return True
     # A device that its source throttled, or whose name it misprints.
     if any(part in row["gpu"] for part in ("power limited", "printed as")):
@@ -144,7 +168,7 @@ def _excluded(row: dict[str, Any]) -> bool:
 
 
 def _run(row: dict[str, Any]) -> TrainingRun | None:
-    seq = row["seq_len"] if row["seq_len"] == row["seq_len"] else _LONGEST.get(str(row["source"]), 0)
+    seq = row["seq_len"] if row["seq_len"] == row["seq_len"] else _longest(row)
     if _excluded(row) or not seq or "aqlm" in str(row["quantization"]):
         return None
     for unknown in ({}, {"grad_accum": None}, {"grad_accum": None, "micro_batch": None}):
@@ -155,15 +179,23 @@ def _run(row: dict[str, Any]) -> TrainingRun | None:
     return None
 
 
+def _longest(row: dict[str, Any]) -> int:
+    """Tokens of the longest batch; 0 if unknown."""
+    return next((size for page, size in _LONGEST.items() if str(row["source_path"]).startswith(page)), 0)
+
+
 def _described(row: dict[str, Any], seq_len: int) -> TrainingRun:
     name = re.sub(r" \(.*\)", "", str(row["gpu"]))
     hardware = device(_DEVICES.get(name) or re.sub(r"-\d+GB$", "", name))
     hardware = replace(hardware, **_MACHINES.get((row["source"], hardware.architecture), {}))
     half = "bf16" if "bf16" in hardware.precisions else "fp16"
     precision = {"mxfp8": "fp8", "nvfp4": "fp8"}.get(row["precision"], row["precision"])
-    level = {"none": False, "selective": "selective", "full": "full"}.get(row["activation_checkpointing"])
+    model = _model(row)
+    source_len, seq_len = (seq_len, _TARGET_TOKENS.get(row["source"], seq_len)) if model.parts else (None, seq_len)
+    default = "full" if row["source"] in _DEEPSPEED else None
+    levels: dict[str, Any] = {"none": False, "selective": "selective", "full": "full"}
     return TrainingRun(
-        _model(row),
+        model,
         hardware,
         seq_len,
         int(row["n_gpus"]),
@@ -172,13 +204,21 @@ def _described(row: dict[str, Any], seq_len: int) -> TrainingRun:
         _whole(row["grad_accum"]),
         _whole(row["global_batch"]),
         precision if isinstance(precision, str) else half,
-        _OPTIMIZERS.get(row["optimizer"]),
-        level,
+        _optimizer(row),
+        levels.get(row["activation_checkpointing"], default),
         _adapter(row),
-        _offload(row["offload"]),
+        _offload(row),
         "eager" if half == "fp16" or row["source"] in _BEFORE_FLASH else "flash",
         row["compile"] == "yes",
+        source_len,
     )
+
+
+def _optimizer(row: dict[str, Any]) -> str | None:
+    pure = row["source"] in _PURE_HALF and row["precision"] == "bf16" and row["optimizer"] != row["optimizer"]
+    if row["method"] == "full-finetune" and (pure or row["source"] in _DEEPSPEED):
+        return "adamw_bf16" if pure else "adamw"
+    return _OPTIMIZERS.get(row["optimizer"])
 
 
 def _layout(row: dict[str, Any]) -> Parallel | None:
@@ -186,6 +226,8 @@ def _layout(row: dict[str, Any]) -> Parallel | None:
         "virtual_pipeline": _whole(row["virtual_pipeline"]) or 1
     }
     sharding = row["sharding"] if isinstance(row["sharding"], str) else None
+    if row["source"] in _DEEPSPEED and row["method"] == "full-finetune":
+        sharding = "zero2"
     stated = row["tensor_parallel"] == row["tensor_parallel"]
     if degrees["pipeline"] == 1:
         degrees["virtual_pipeline"] = 1
@@ -206,14 +248,24 @@ def _adapter(row: dict[str, Any]) -> LoRA | None:
     bits = 8 if "int8" in str(row["quantization"]) else 4
     rank = _whole(row["lora_rank"]) or 16
     quantizer = "gptq" if "gptq" in str(row["quantization"]) else "bitsandbytes"
-    return LoRA(rank, "all-linear", bits if row["method"] == "qlora" else 16, quantizer)
+    return LoRA(rank, _targets(row), bits if row["method"] == "qlora" else 16, quantizer)
 
 
-def _offload(text: Any) -> str | None:
+def _targets(row: dict[str, Any]) -> str:
+    """Matrices with adapters: of experiments of PEFT its default for Llama, where they do not name others."""
+    if row["source"] != "huggingface/peft":
+        return "all-linear"
+    return "mlp" if "target-mlp" in str(row["note"]) else "qv"
+
+
+def _offload(row: dict[str, Any]) -> str | None:
+    text = row["offload"]
     if not isinstance(text, str) or text == "none" or text.endswith("0.00"):
-        return None
+        return "activations" if _CHECKPOINTS_IN_HOST in str(row["note"]) else None
     if text.startswith("activation"):
         return "activations"
+    if text.startswith("cpu offload"):
+        return "all"
     return "all" if "full" in text or "+" in text else "parameters" if "parameters" in text else "optimizer"
 
 

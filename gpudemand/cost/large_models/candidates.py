@@ -6,10 +6,12 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 
+from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError
-from gpudemand.cost.large_models.memory import MEMORY_PRIORS, memory_bytes, memory_terms
+from gpudemand.cost.large_models.memory import MEMORY_PRIORS, memory_terms, needed_bytes
 from gpudemand.cost.large_models.parallel import Parallel
 from gpudemand.cost.large_models.run import TrainingRun
 from gpudemand.cost.large_models.step_time import TIME_PRIORS, step_seconds, time_terms
@@ -23,6 +25,8 @@ _RECOMPUTES = {False: 2.0, True: 0.4}
 #: How AdamW may keep its states, if nothing is said, and the odds; and those of weights in half precision beside
 #: states in single precision, as DeepSpeed keeps them on one GPU too.
 _ADAMW, _BOTH = {"adamw": 1.0, "adamw_bf16": 0.5, "adamw_8bit": 0.25}, 0.25
+#: Odds of an unknown micro-batch to the fastest that fits, a power of their paces: who may choose leaves no GPU idle.
+_PACE_ODDS = 4.0
 #: Layouts that stay of those that fit, fastest first, and the odds of each to the one before.
 _LAYOUTS, _ODDS = 4, 0.5
 _NEEDS = {name: mean for name, (mean, _) in MEMORY_PRIORS.items()}
@@ -32,8 +36,8 @@ _SPEEDS = {name: mean for name, (mean, _) in TIME_PRIORS.items()}
 def candidates(run: TrainingRun) -> list[tuple[float, TrainingRun]]:
     """Probability and run of each way to fill in what is unknown.
 
-    What does not fit into the memory of the device is left out if anything does. Of unknown layouts the fastest are
-    the likeliest; micro-batches and levels of checkpointing that fit are equally likely.
+    What does not fit into the memory of the device is left out if anything does. Of unknown layouts and micro-batches
+    the fastest are the likeliest.
 
     Parameters
     ----------
@@ -59,13 +63,29 @@ def candidates(run: TrainingRun) -> list[tuple[float, TrainingRun]]:
 
 def _weighted(runs: list[TrainingRun]) -> list[tuple[float, TrainingRun]]:
     """Probabilities of runs of one layout, which sum to 1."""
-    odds = [
-        (_RECOMPUTES[run.is_tuned] if run.checkpointing == "full" else 1.0)
-        * _ADAMW.get(run.optimizer or "", 1.0)
-        * (_BOTH if run.n_gpus == 1 and run.layout.sharding != "none" else 1.0)
-        for run in runs
-    ]
-    return [(one / sum(odds), run) for one, run in zip(odds, runs, strict=True)]
+    odds = np.array(
+        [
+            (_RECOMPUTES[run.is_tuned] if run.checkpointing == "full" else 1.0)
+            * _ADAMW.get(run.optimizer or "", 1.0)
+            * (_BOTH if run.n_gpus == 1 and run.layout.sharding != "none" else 1.0)
+            for run in runs
+        ]
+    )
+    if len({run.micro_batch for run in runs}) > 1:
+        odds = odds * _pace_odds(runs)
+    return list(zip((odds / odds.sum()).tolist(), runs, strict=True))
+
+
+def _pace_odds(runs: list[TrainingRun]) -> FloatArray:
+    """Odds of micro-batches, each to the fastest of the same options."""
+    pace = pd.Series(_seconds_per_token(runs))
+    options = [str((run.checkpointing, run.optimizer, run.layout)) for run in runs]
+    return np.asarray((pace.groupby(options).transform("min") / pace) ** _PACE_ODDS)
+
+
+def _seconds_per_token(runs: list[TrainingRun]) -> FloatArray:
+    pace = step_seconds(pd.DataFrame(list(map(time_terms, runs))), _SPEEDS)
+    return np.asarray(pace / [one.tokens for one in runs])
 
 
 def _has_open_states(run: TrainingRun) -> bool:
@@ -85,7 +105,7 @@ def _filled(run: TrainingRun, *, smallest: bool = False) -> Iterator[TrainingRun
 
 
 def _fitting(runs: list[TrainingRun]) -> list[TrainingRun]:
-    needed = memory_bytes(pd.DataFrame(list(map(memory_terms, runs))), _NEEDS)
+    needed = needed_bytes(pd.DataFrame(list(map(memory_terms, runs))), _NEEDS)
     fit = [run for run, size in zip(runs, needed, strict=True) if size <= _SLACK * run.device.usable_memory_gib * GIB]
     return fit or [runs[int(needed.argmin())]]
 
@@ -97,9 +117,7 @@ def plausible_layouts(run: TrainingRun) -> list[TrainingRun]:
         shown = f"micro_batch={run.micro_batch} and global_batch={run.global_batch}"
         raise InputError(f"no usual layout of n_gpus={run.n_gpus} suits {shown}; change one of them, or give parallel.")
     fitting = _fitting(ways)
-    pace = step_seconds(pd.DataFrame(list(map(time_terms, fitting))), _SPEEDS)
-    per_token = pace / [one.tokens for one in fitting]
-    order = per_token.argsort(kind="stable")
+    order = _seconds_per_token(fitting).argsort(kind="stable")
     found = dict.fromkeys(fitting[place].layout for place in order)
     return [replace(run, parallel=layout) for layout in list(found)[:_LAYOUTS]]
 

@@ -20,8 +20,11 @@ _FUSED_KERNELS, _KERNELS, _ADAPTER_KERNELS = (18.0, 36.0), (50.0, 81.0), (8.0, 9
 #: Megatron's recomputes attention and element-wise work only.
 _SELECTIVE = 0.5
 #: Bytes a weight of making its copy in half precision and reading it: in one kernel, and in the element-wise ones of
-#: GPTQ, which shift to 4 bytes, mask in 1, subtract the zeros and multiply by the scales that they look up.
+#: GPTQ (priced as such), which shift to 4 bytes, mask in 1, subtract zeros and multiply by scales that they look up.
 _DEQUANTISED = {"bitsandbytes": 4.5, "gptq": 23.0}
+#: Plain stacks have FlashAttention-2, which uses none of what is new since Ampere: 73 % of the peak of an A100 (Dao,
+#: arXiv:2307.08691), 35 % of that of an H100 (Shah et al., arXiv:2407.08608).
+_AFTER_AMPERE, _PLAIN_FLASH = ("Hopper", "Blackwell"), 0.73 / 0.35
 #: Elements of the result that a multiprocessor makes at a time, by the tiles of cuBLAS.
 _TILE = 128 * 128
 
@@ -50,8 +53,8 @@ def _stack_terms(run: TrainingRun, share: float, head: float) -> dict[str, float
         "head": (1.0 + _backward(run)) * tokens * head * model.head_flops / layout.tensor / half,
         "waves": _waves(run, tokens, share) / peak,
         "attention": attention * tokens * share * model.layers / layout.tensor * _attention_flops(run) / half,
-        "elementwise": moved + _weight_traffic(run) / run.device.bandwidth,
-        "dequantise": _dequantised(run) / run.device.bandwidth,
+        "elementwise": moved + (_weight_traffic(run) + _dequantised(run, "gptq")) / run.device.bandwidth,
+        "dequantise": _dequantised(run, "bitsandbytes") / run.device.bandwidth,
         "adapters": products * tokens * _adapter_inputs(run) / layout.tensor / layout.pipeline / run.device.bandwidth,
         "launch": _kernels(run) / layout.pipeline * _LAUNCH_S,
     }
@@ -110,7 +113,8 @@ def _attention_flops(run: TrainingRun) -> float:
     """Operations of attention of a layer for one token: without a fused kernel those of the whole square."""
     model = run.model
     if run.attention == "flash":
-        return model.attention_flops(run.seq_len)
+        slower = run.device.architecture in _AFTER_AMPERE and (run.compiled or not run.is_tuned)
+        return model.attention_flops(run.seq_len) * (_PLAIN_FLASH if slower else 1.0)
     whole = 2.0 * (model.query_width + model.value_width) * run.seq_len * (1.0 + model.source_share)
     # Matrix units take rows of multiples of eight numbers.
     return whole * (1.0 if model.head_dim % 8 == 0 else matrix_peak(run) / run.device.peak("fp32"))
@@ -156,9 +160,10 @@ def _weight_traffic(run: TrainingRun) -> float:
     return _HALF * (_passes(run)[0] + gradients) * active / layout.tensor / layout.pipeline
 
 
-def _dequantised(run: TrainingRun) -> float:
-    if run.adapter is None or run.adapter.bits == 16:
+def _dequantised(run: TrainingRun, quantizer: str) -> float:
+    """Bytes of the weights that a quantizer made, each time they are used."""
+    if run.adapter is None or run.adapter.bits == 16 or run.adapter.quantizer != quantizer:
         return 0.0
     model = run.model
     layers = model.n_parameters - model.embedding_parameters - model.head_parameters
-    return _passes(run)[0] * _DEQUANTISED[run.adapter.quantizer] * layers / run.layout.tensor / run.layout.pipeline
+    return _passes(run)[0] * _DEQUANTISED[quantizer] * layers / run.layout.tensor / run.layout.pipeline

@@ -97,10 +97,10 @@ class Target:
     scores: ConformityScores = field(default_factory=lambda: ConformityScores(np.zeros(1), np.ones(1)))
     own_runs: OwnRuns | None = None
 
-    def log_mean(self, expansion: tuple[IntArray, FloatArray, pd.DataFrame], n: int) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance over the ways of the log amount of each of `n` runs."""
+    def log_mean(self, expansion: Any, n: int, formula: Formula | None = None) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance over the ways of the log amount of each of `n` runs, by default of what was fitted."""
         rows, weights, terms = expansion
-        logs = np.log(self.formula(terms, self.fitted.coefficients))
+        logs = np.log((formula or self.formula)(terms, self.fitted.coefficients))
         mean = np.bincount(rows, weights * logs, minlength=n)
         variance = np.bincount(rows, weights * (logs - mean[rows]) ** 2, minlength=n)
         return np.asarray(mean, dtype=float), np.asarray(variance, dtype=float)
@@ -158,15 +158,17 @@ class Target:
         return np.maximum(self.scores.intervals(np.exp(mean), scale, levels), least[:, None])
 
     def probability_below(
-        self, expansion: Any, kinds: list[str], limit: FloatArray, at: FloatArray | None = None
+        self, expansion: Any, kinds: list[str], limit: FloatArray, at: FloatArray | None, formula: Formula
     ) -> FloatArray:
-        """Probability that the amount is below a limit."""
-        mean, scale = self._located(expansion, kinds, at)
+        """Probability that an amount, which errs as what was fitted, is below a limit."""
+        mean, scale = self._located(expansion, kinds, at, formula)
         return self.scores.cdf((np.log(limit) - mean) / scale)
 
-    def _located(self, expansion: Any, kinds: list[str], at: FloatArray | None) -> tuple[FloatArray, FloatArray]:
+    def _located(
+        self, expansion: Any, kinds: list[str], at: FloatArray | None, formula: Formula | None = None
+    ) -> tuple[FloatArray, FloatArray]:
         """Mean and scale of the log amount, given measured runs where the `coordinates` of these are known."""
-        mean, variance = self.log_mean(expansion, len(kinds))
+        mean, variance = self.log_mean(expansion, len(kinds), formula)
         if self.own_runs is None or at is None:
             return mean, self._scale(kinds, variance)
         own = np.array([self.scales[kind] for kind in kinds])

@@ -21,14 +21,17 @@ PARTS = (
     *("parameters", "gradients", "optimizer states", "activations", "logits"),
     *("gathered layers", "buffers", "fragmentation", "context"),
 )
-#: Coefficient -> its prior mean and standard deviation of its logarithm.
+#: Bytes a parameter of the roots of second moments, all of which PyTorch's optimizers make before they divide by them.
+_ROOTS = {"adam": 4.0, "adamw": 4.0, "adamw_bf16": 2.0, "rmsprop": 4.0, "adagrad": 4.0}
+#: Coefficient -> its prior mean and standard deviation of its logarithm; of fragmentation, the average over eight large
+#: models (Guo et al., GMLake, arXiv:2401.08156).
 MEMORY_PRIORS = {
     "activations": (1.15, 0.15),
     "activations, fused": (1.0, 0.125),
     "logits": (12.0, 0.15),
     "logits, fused": (4.0, 0.2),
     "gathered": (1.0, 0.2),
-    "fragmentation": (0.06, 0.25),
+    "fragmentation": (0.15, 0.5),
     "context": (1.0, 0.2),
     "communicators": (0.7, 0.25),
 }
@@ -45,7 +48,8 @@ def memory_terms(run: TrainingRun) -> dict[str, float]:
     -------
     dict of str to float
         ``parameters``, ``gradients``, ``states``, ``activations``, ``logits`` (a byte an element), ``gathered``,
-        ``buffers``; ``transient`` (1 where gradients are freed before activations are made), ``fused``, ``several``.
+        ``buffers``, ``update`` (while weights are updated); ``transient`` (1 where gradients are freed before
+        activations are made), ``fused``, ``several``.
 
     References
     ----------
@@ -68,6 +72,9 @@ def memory_parts(terms: pd.DataFrame, coefficients: Mapping[str, float]) -> dict
     """Bytes by purpose (`PARTS`) at the peak of a step."""
     column = {name: terms[name].to_numpy(dtype=float) for name in terms.columns}
     passing = _passing(column, coefficients)
+    # An update comes when activations are gone.
+    updating = column["update"] > passing["activations"] + passing["logits"]
+    passing = {name: np.where(updating, 0.0, values) for name, values in passing.items()}
     # Gradients are made as activations are freed: the peak is at the loss or after the backward pass.
     late = column["transient"] * column["gradients"] > passing["activations"] + passing["logits"]
     gradients = np.where((column["transient"] > 0) & ~late, 0.0, column["gradients"])
@@ -78,11 +85,16 @@ def memory_parts(terms: pd.DataFrame, coefficients: Mapping[str, float]) -> dict
         "activations": np.where(late, 0.0, passing["activations"]),
         "logits": np.where(late, 0.0, passing["logits"]),
         "gathered layers": coefficients["gathered"] * column["gathered"],
-        "buffers": column["buffers"],
+        "buffers": column["buffers"] + np.where(updating, column["update"], 0.0),
     }
     parts["fragmentation"] = coefficients["fragmentation"] * np.asarray(sum(parts.values()))
     parts["context"] = GIB * (coefficients["context"] + coefficients["communicators"] * column["several"])
     return parts
+
+
+def needed_bytes(terms: pd.DataFrame, coefficients: Mapping[str, float]) -> FloatArray:
+    """Bytes without which a step fails: an allocator frees the blocks that it keeps before it does."""
+    return memory_bytes(terms, {**coefficients, "fragmentation": 0.0})
 
 
 def _passing(column: Mapping[str, FloatArray], coefficients: Mapping[str, float]) -> dict[str, FloatArray]:
@@ -113,7 +125,7 @@ def _stage_terms(run: TrainingRun, stage: int) -> dict[str, float]:
     parameters = weight * held(_stage_parameters(run, stage), "parameters") + _adapter_bytes(run, trained)
     return {
         "parameters": 0.0 if run.offload in ("parameters", "all") else parameters,
-        "gradients": gradient * held(trained, "gradients"),
+        "gradients": 0.0 if _offloads_gradients(run) else gradient * held(trained, "gradients"),
         "states": 0.0 if run.offload in ("optimizer", "all") else state * held(trained, "states"),
         "activations": saved_activations(
             run, layers_in_flight(run, stage) / run.model.depth, run.checkpointing or False
@@ -122,6 +134,7 @@ def _stage_terms(run: TrainingRun, stage: int) -> dict[str, float]:
         "logits": _logits(run, stage),
         "gathered": _gathered(run),
         "buffers": _buffers(run, sum(trained), gradient),
+        "update": _ROOTS.get(run.optimizer or "adamw", 0.0) * held(trained, "states") * _updates_at_once(run),
         "transient": float(_frees_gradients(run)),
         "fused": float(run.is_tuned or run.compiled),
         "fused_loss": float(run.compiled or (run.is_tuned and run.attention != "eager")),
@@ -137,7 +150,7 @@ def parameter_bytes(run: TrainingRun) -> tuple[float, float, float]:
         return weight, _SINGLE, state
     if not run.is_mixed:
         return _SINGLE, _SINGLE, state
-    if not keeps_master:
+    if not keeps_master and not run.is_tuned:
         return _HALF, _HALF, state
     if run.layout.sharding in ("fsdp", "hsdp") or not _keeps_half_weights(run):
         return _SINGLE, _SINGLE, state
@@ -199,6 +212,16 @@ def _adapter_bytes(run: TrainingRun, trained: tuple[float, float]) -> float:
     ends, kept = sum(_ends(run)), _SINGLE if by == 1 else _HALF
     beyond = kept - run.adapter.bits / 8.0 if run.is_mixed and run.adapter.bits < 16 else 0.0
     return (_SINGLE * trained[0] + beyond * ends / run.layout.tensor / run.layout.pipeline) / by
+
+
+def _updates_at_once(run: TrainingRun) -> bool:
+    """Whether the optimizer is PyTorch's own, of many kernels; others and compiled stacks have fused ones."""
+    return not (run.compiled or run.offload in ("optimizer", "all") or _keeps_half_weights(run))
+
+
+def _offloads_gradients(run: TrainingRun) -> bool:
+    """Sharded gradients go where the optimizer is, with ZeRO-Offload (Ren et al., arXiv:2101.06840) and FSDP."""
+    return run.offload in ("optimizer", "all") and run.layout.sharding != "none"
 
 
 def _frees_gradients(run: TrainingRun) -> bool:

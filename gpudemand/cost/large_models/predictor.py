@@ -15,7 +15,7 @@ from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError, check_number
 from gpudemand.cost.large_models.candidates import candidates
 from gpudemand.cost.large_models.fitting import CLASSES, Fitted, Target
-from gpudemand.cost.large_models.memory import MEMORY_PRIORS, memory_bytes, memory_terms
+from gpudemand.cost.large_models.memory import MEMORY_PRIORS, memory_bytes, memory_terms, needed_bytes
 from gpudemand.cost.large_models.own_runs import coordinates
 from gpudemand.cost.large_models.run import TrainingRun
 from gpudemand.cost.large_models.step_time import TIME_PRIORS, step_seconds, time_terms
@@ -181,7 +181,7 @@ class LargeModelPredictor:
         """As `fits`, from the terms of `expand`."""
         limit = np.array([run.device.usable_memory_gib * GIB for run in runs])
         inputs, kinds = (ways.rows, ways.weights, ways.memory), classes_of(runs)
-        found = self.targets["memory_gib"].probability_below(inputs, kinds, limit, coordinates(runs))
+        found = self.targets["memory_gib"].probability_below(inputs, kinds, limit, coordinates(runs), needed_bytes)
         resident = (ways.memory["parameters"] + ways.memory["states"]).to_numpy(dtype=float)
         return np.where(_smallest(resident, ways.rows, len(runs)) > limit, 0.0, found)
 
