@@ -135,6 +135,28 @@ def format_count(value: float, digits: int = 0) -> str:
     return f"{value:,.{digits}f}" if math.isfinite(value) else "unknown"
 
 
+def plural(noun: str, value: float) -> str:
+    """Noun for a number as `format_count` writes it.
+
+    Examples
+    --------
+    >>> plural("GPU", 1.2), plural("GPU", 0.0)
+    ('GPU', 'GPUs')
+    """
+    return noun if format_count(value) == "1" else f"{noun}s"
+
+
+def format_number_of(noun: str, value: float) -> str:
+    """Format a number of things.
+
+    Examples
+    --------
+    >>> format_number_of("GPU", 1), format_number_of("GPU", 1004)
+    ('1 GPU', '1,004 GPUs')
+    """
+    return f"{format_count(value)} {plural(noun, value)}"
+
+
 def slice_shares(name: str) -> tuple[Fraction, Fraction] | None:
     """Shares of the compute and of the memory of a GPU that a slice (multi-instance GPU, MIG) has.
 

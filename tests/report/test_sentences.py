@@ -68,6 +68,24 @@ def test_gpus_that_are_ordered_already_are_not_ordered_again():
     assert "104 more than the 900 that are installed" in sentences.requirement(fewer)
 
 
+def test_what_leaves_and_arrives_is_named_with_the_order():
+    steps = [("2026-07-10T00:00:00+00:00", -40.0, None), ("2026-07-20T00:00:00+00:00", 1.0, "H100")]
+    later = [dict(zip(("on", "gpus", "name"), step, strict=True)) for step in steps]
+    said = sentences.dates(changed(installed_changes=later, order_by="2026-07-05T00:00:00+00:00"))
+    assert said.startswith("40 GPUs leave on 10 Jul 2026, 1 H100 GPU arrives on 20 Jul 2026; Required GPUs first")
+    assert said.endswith("order 39 GPUs by 5 Jul 2026.")
+    assert "order 39 GPUs now." in sentences.dates(changed(installed_changes=later))
+    assert "and 6 changes later; " in sentences.dates(changed(installed_changes=5 * later))
+
+
+def test_one_gpu_is_one_gpu():
+    one = changed(required=1, installed=1.0, installed_later=1.0, shortfall=0, peak_bin_median=1.0, required_p50=1)
+    text = " ".join([sentences.requirement(one), *summarize(one, {"plan_backtest": PLANS}, "segment")])
+    assert "requires 1 GPU, no more than" in text
+    assert "1 GPU suffices with probability 50%" in text
+    assert " 1 GPUs" not in text
+
+
 def test_order_date_is_past_future_or_never():
     assert "order now" in sentences.dates(NUMBERS)
     assert sentences.dates(changed(order_by="2026-07-05T00:00:00+00:00")).endswith("order by 5 Jul 2026.")

@@ -13,7 +13,7 @@ from gpudemand._typing import FloatArray
 from gpudemand.planning.capacity.wait_curve import mean_waits
 from gpudemand.planning.capacity.wait_target import WaitTarget
 from gpudemand.planning.queue.futures import WEEK_S, Futures, Steps
-from gpudemand.units import format_count, format_seconds
+from gpudemand.units import format_count, format_number_of, format_seconds
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,8 @@ class WaitPlan:
     def __repr__(self) -> str:
         low, high = map(format_count, self.required_range)
         return (
-            f"Wait plan: {format_count(self.required)} GPUs so that {self.target}, with probability "
-            f"{100 * self.service_level:.4g} % ({low} to {high} GPUs); {format_count(self.installed)} installed\n"
+            f"Wait plan: {format_number_of('GPU', self.required)} so that {self.target}, with probability "
+            f"{100 * self.service_level:.4g} % ({low} to {high}); {format_count(self.installed)} installed\n"
             f"{self._printed().to_string(index=False)}"
         )
 

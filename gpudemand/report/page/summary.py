@@ -13,15 +13,15 @@ from gpudemand.report.page.caveats import backtest_of_plans, short_horizon
 from gpudemand.report.page.formats import format_date, format_level, format_share, format_time, truncate
 from gpudemand.stages.gpu_types import ALL, first_shortfall
 from gpudemand.stages.scenarios import BASE
-from gpudemand.units import format_count, format_seconds
+from gpudemand.units import format_count, format_number_of, format_seconds
 from gpudemand.usage.bins import bin_name
 
 _PART_NOUNS = {"segment": "segment", "group": "group", "cluster": "cluster", "gpu_type": "GPU type"}
 _PART_NOUNS |= {name: name for name in ("user", "partition", "qos", "namespace", "node")}
 _HELD = {
-    "mean": "the median forecast is a mean of {n} GPUs",
-    "wait": "the median forecast is a mean of {n} GPUs",
-    "peak": "the median forecast is {n} GPUs held at once",
+    "mean": "the median forecast is a mean of {n}",
+    "wait": "the median forecast is a mean of {n}",
+    "peak": "the median forecast is {n} held at once",
 }
 
 
@@ -67,7 +67,8 @@ def orders_sentence(table: pd.DataFrame, plan_end: str) -> str:
     until = now["wait_until_h"]
     wait = "" if pd.isna(until) else f" (mean wait until then {format_seconds(3600 * until)})"
     return (
-        f"Ordered now, {format_count(now['order'])} GPUs are in service on {format_date(now['in_service'])}{wait}: "
+        f"Ordered now, {format_number_of('GPU', now['order'])} {'is' if now['order'] == 1 else 'are'} in service on "
+        f"{format_date(now['in_service'])}{wait}: "
         f"{_outcome(now)}; a month later, {_outcome(later)}; without an order, {_outcome(none)}. That is until four "
         f"weeks after the later order is there, from {format_date(plan_end)} on with demand as in the weeks before."
     )
@@ -90,15 +91,15 @@ def drivers_sentence(table: pd.DataFrame) -> str:
         if abs(row.change_gpus) >= 0.5
     ]
     text = (
-        f"Mean demand went from {format_count(total['before'])} to {format_count(total['after'])} GPUs between the "
-        "last two periods"
+        f"Mean demand went from {format_count(total['before'])} to {format_number_of('GPU', total['after'])} between "
+        "the last two periods"
     )
     return f"{text}: {', '.join(parts)}." if parts else f"{text}."
 
 
 def demand_sentence(numbers: dict[str, Any]) -> str:
     """Forecast of the bin with the largest requirement, with its 95% interval."""
-    held = _HELD[numbers["basis"]].format(n=format_count(numbers["peak_bin_median"]))
+    held = _HELD[numbers["basis"]].format(n=format_number_of("GPU", numbers["peak_bin_median"]))
     low, high = format_count(numbers["peak_bin_lo_95"]), format_count(numbers["peak_bin_hi_95"])
     return (
         f"The {bin_name(numbers['freq'])} with the largest requirement is {format_time(numbers['peak_bin'])}: {held}, "
@@ -108,17 +109,17 @@ def demand_sentence(numbers: dict[str, Any]) -> str:
 
 def risk_sentence(numbers: dict[str, Any]) -> str:
     """GPUs required by probability, and the share of time above the GPUs, or the probability that waits are met."""
-    counts = {p: format_count(numbers[f"required_p{p}"]) for p in (50, 90, 95, 99)}
-    what = "held so far" if numbers["installed_from"] == "log" else "installed"
+    counts = {p: format_count(numbers[f"required_p{p}"]) for p in (90, 95, 99)}
+    median, what = numbers["required_p50"], "held so far" if numbers["installed_from"] == "log" else "installed"
     enough = (
-        f"{counts[50]} GPUs suffice with probability 50%, {counts[90]} with 90%, {counts[95]} with 95% and "
-        f"{counts[99]} with 99%."
+        f"{format_number_of('GPU', median)} suffice{'s' * (median == 1)} with probability 50%, {counts[90]} with 90%, "
+        f"{counts[95]} with 95% and {counts[99]} with 99%."
     )
     changes = numbers["installed_later"] != numbers["installed"]
     there = (
         "the GPUs that are installed at each time"
         if changes
-        else f"the {format_count(numbers['installed'])} GPUs {what}"
+        else f"the {format_number_of('GPU', numbers['installed'])} {what}"
     )
     if numbers["basis"] == "wait":
         return f"{enough} With {there} the target is met with probability {format_share(1 - numbers['share_over'])}."
@@ -135,7 +136,7 @@ def parts_sentence(table: pd.DataFrame, part: str) -> str:
     changing: Any = rows.loc[(rows["next"] - rows["last"]).abs().idxmax()]
     if not total:
         return f"No {noun} is forecast to hold a GPU."
-    change = f"from {format_count(changing['last'])} to {format_count(changing['next'])} GPUs"
+    change = f"from {format_count(changing['last'])} to {format_number_of('GPU', changing['next'])}"
     text = f"{noun} {truncate(largest['part'])} is {format_share(largest['next'] / total)} of the mean demand forecast"
     text = text[0].upper() + text[1:]
     if abs(changing["next"] - changing["last"]) < 1:
