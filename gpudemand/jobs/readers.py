@@ -53,7 +53,7 @@ def read_jobs(
         Zone of times that are written without one. Of two local times that daylight saving repeats, the first is
         taken; a time that it skips is a bad row. Times with an offset and epoch seconds need no zone.
     origin : str or Timestamp, optional
-        Start of a trace whose times are seconds since an unnamed start.
+        Start of a trace whose times are seconds since an unnamed start; not needed for seconds since 1970.
     strict : bool, default=False
         Raise for unusable rows, naming the first ten lines.
     kind : {"measured", "public trace", "synthetic"}, optional

@@ -22,6 +22,8 @@ MILLISECONDS = "time in milliseconds? (seconds were expected)"
 NO_SUCH_TIME = "local time that daylight saving skips"
 #: Longer than any log, and short enough that adding it to a valid time still fits into 64 bits of nanoseconds.
 MAX_SHIFT_S = 1.9e9
+#: Time zero of epoch seconds.
+EPOCH = pd.Timestamp(0, tz="UTC")
 
 _DATE = r"^(19|20|21)\d\d-\d\d-\d\d"
 _NAIVE = _DATE + r"([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?)?$"
@@ -93,7 +95,7 @@ class TimeParser:
     tz : tzinfo or None
         Zone of times that are written without one.
     start : Timestamp or None
-        UTC time from which relative seconds count.
+        UTC time from which relative seconds count; `EPOCH` for seconds since 1970.
     source : str
         Name of the log, for messages.
     hint : str
@@ -117,11 +119,13 @@ class TimeParser:
             start = pd.Timestamp(origin)
         except (ValueError, TypeError) as error:
             raise InputError(f"origin={shorten(origin)!r} is not a time; write '2020-01-01 00:00+00:00'.") from error
+        if start == pd.Timestamp(0):
+            start = EPOCH  # by its definition in UTC, wherever the log is from
         if start.tzinfo is None and tzinfo is None:
             raise InputError(f"origin={str(origin)!r} has no time zone; write one into it or pass tz=.")
         start = start.tz_localize(tzinfo, ambiguous=True) if start.tzinfo is None else start
-        if pd.isna(start) or not EARLIEST <= start <= LATEST:
-            raise InputError(f"origin={str(origin)!r} is not a time between 1985 and 2200.")
+        if pd.isna(start) or not (EARLIEST <= start <= LATEST or start == EPOCH):
+            raise InputError(f"origin={str(origin)!r} is not a time between 1985 and 2200, nor 1970-01-01.")
         return cls(tzinfo, start.tz_convert("UTC").as_unit("ns"), source, hint)
 
     def origin(self) -> pd.Timestamp:

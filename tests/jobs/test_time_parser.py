@@ -86,7 +86,8 @@ def test_origins_that_are_none(origin: object, message: str) -> None:
         TimeParser.from_arguments(None, origin, "log")
 
 
-def test_a_naive_origin_takes_the_zone() -> None:
+def test_a_naive_origin_takes_the_zone_but_for_1970() -> None:
+    assert TimeParser.from_arguments("Asia/Shanghai", "1970-01-01", "log").origin() == pd.Timestamp(0, tz="UTC")
     assert TimeParser.from_arguments("Asia/Shanghai", "2020-01-01 08:00", "log").origin() == pd.Timestamp(
         "2020-01-01", tz="UTC"
     )
