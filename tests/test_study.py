@@ -156,6 +156,12 @@ def test_a_retirement_before_a_delivery_is_named_and_not_ordered_for():
     assert f"order {numbers['to_order']} GPUs by" in said
 
 
+@pytest.mark.parametrize(("until", "message"), [("2020-01-01", "before the log begins"), ("2030-01-01", "days after")])
+def test_an_end_beyond_the_log_is_refused(until, message):
+    with pytest.raises(InputError, match=message):
+        gd.Study(LOG, horizon=7, until=until)
+
+
 @pytest.mark.slow
 def test_deliveries_count_from_their_date():
     begin = study().forecast["ds"].min()

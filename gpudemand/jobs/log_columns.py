@@ -17,7 +17,15 @@ from gpudemand._typing import STRING, BoolArray, IntArray
 from gpudemand._validation import InputError
 from gpudemand.jobs.schema import EARLIEST, LATEST, OUTSIDE, TIME
 from gpudemand.jobs.text import TextTable
-from gpudemand.jobs.time_parser import EPOCH, MAX_SHIFT_S, NO_SUCH_TIME, NULL_MARKERS, TimeParser, add_seconds
+from gpudemand.jobs.time_parser import (
+    EPOCH,
+    MAX_SHIFT_S,
+    NO_SUCH_TIME,
+    NULL_MARKERS,
+    UNREADABLE_TIME,
+    TimeParser,
+    add_seconds,
+)
 
 #: Text of a number.
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?$"
@@ -239,7 +247,8 @@ class LogColumns:
         counts = Counter([*self.table.bad.values(), *self.reject_reason[rejected], *excluded])
         if not self.usable().any():
             listed = ", ".join(f"{count:,} {reason}" for reason, count in counts.most_common())
-            raise InputError(f"no row of {self.table.source!r} can be used: {listed or 'it has none'}.")
+            hint = " Write times as 2026-01-05 10:00." if UNREADABLE_TIME in counts else ""
+            raise InputError(f"no row of {self.table.source!r} can be used: {listed or 'it has none'}.{hint}")
         if strict and (rejected.size or self.table.bad):
             reasons = zip(self.lines[rejected].tolist(), self.reject_reason[rejected], strict=True)
             bad = {**self.table.bad, **dict(reasons)}

@@ -62,9 +62,10 @@ def swf(log: LogColumns) -> pd.DataFrame:
     """Jobs of an SWF log. For a log of a CPU machine, ``gpus`` are its processors.
 
     Times are UTC: seconds after ``UnixStartTime`` of the header, which ``origin`` replaces, or epoch seconds. GPUs are
-    the processors allocated, or else requested; a job without a known number has 0 if it did not run, and is rejected if it did.
-    Where the wait is unknown, so is the start, and the run counts from the submit. A cancelled job without a run time
-    never ran. Lines for parts of a job between checkpoints are excluded: the first line of the job is the whole.
+    the processors allocated, or else requested; a job without a known number has 0 if it did not run, and is rejected
+    if it did. Where the wait is unknown, so is the start, and the run counts from the submit. A cancelled job without a
+    run time never ran. Lines for parts of a job between checkpoints are excluded: the first line of the job is the
+    whole.
     """
     state = log.text("status")
     log.exclude(state.isin(_PARTIAL), "part of a job that another line sums up")

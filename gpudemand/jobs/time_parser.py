@@ -19,6 +19,8 @@ from gpudemand.jobs.schema import EARLIEST, LATEST, OUTSIDE, TIME
 #: What logs write where there is no value.
 NULL_MARKERS = ("", "none", "null", "nan", "nat", "na", "n/a", "unknown", "-")
 MILLISECONDS = "time in milliseconds? (seconds were expected)"
+DAY_NUMBER = "time as the day number of a spreadsheet (write 2026-01-05 10:00)"
+UNREADABLE_TIME = "unreadable time"
 NO_SUCH_TIME = "local time that daylight saving skips"
 #: Longer than any log, and short enough that adding it to a valid time still fits into 64 bits of nanoseconds.
 MAX_SHIFT_S = 1.9e9
@@ -31,6 +33,8 @@ _ZONED = _DATE + r"[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)? ?(Z|[+-]\d\d(:?\d\d)?)$"
 _OTHER_YEAR = r"^[+-]?\d{4,}-\d\d-\d\d"
 _EPOCH = r"^\d+(\.\d*)?$"
 _FIRST_MILLISECOND = 1e11
+#: Day numbers of 1985 and 2200 in spreadsheets.
+_DAY_NUMBERS = (31048.0, 109575.0)
 
 
 def parse_timezone(tz: object) -> dt.tzinfo | None:
@@ -180,6 +184,7 @@ class TimeParser:
         seconds = pd.to_numeric(text.where(epoch), errors="coerce").to_numpy(dtype=float, na_value=np.nan)
         implausible = (seconds < EARLIEST.timestamp()) | (seconds > LATEST.timestamp())
         outside = (other & ~naive & ~zoned) | implausible
+        day_number = (seconds >= _DAY_NUMBERS[0]) & (seconds <= _DAY_NUMBERS[1])
         times = pd.Series(pd.NaT, index=text.index, dtype=TIME)
         times[epoch] = _from_epoch(np.where(implausible, np.nan, seconds)[epoch])
         times[zoned] = _iso(text[zoned], utc=True)
@@ -190,9 +195,10 @@ class TimeParser:
         unread = text.notna().to_numpy() & times.isna().to_numpy()
         return times, {
             MILLISECONDS: seconds >= _FIRST_MILLISECOND,
-            OUTSIDE: outside & ~(seconds >= _FIRST_MILLISECOND),
+            DAY_NUMBER: day_number,
+            OUTSIDE: outside & ~(seconds >= _FIRST_MILLISECOND) & ~day_number,
             NO_SUCH_TIME: skipped,
-            "unreadable time": unread & ~outside & ~skipped,
+            UNREADABLE_TIME: unread & ~outside & ~skipped,
         }
 
 

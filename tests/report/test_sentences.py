@@ -78,6 +78,11 @@ def test_what_leaves_and_arrives_is_named_with_the_order():
     assert "and 6 changes later; " in sentences.dates(changed(installed_changes=5 * later))
 
 
+def test_an_order_that_comes_after_the_forecast_depends_on_demand():
+    assert sentences.dates(NUMBERS).endswith("after the forecast ends: order now if demand is to stay as high.")
+    assert sentences.dates(changed(plan_end="2026-10-29T00:00:00+00:00")).endswith("on 30 Sep 2026: order now.")
+
+
 def test_one_gpu_is_one_gpu():
     one = changed(required=1, installed=1.0, installed_later=1.0, shortfall=0, peak_bin_median=1.0, required_p50=1)
     text = " ".join([sentences.requirement(one), *summarize(one, {"plan_backtest": PLANS}, "segment")])

@@ -185,6 +185,11 @@ def _order_by(numbers: dict[str, Any], order: str | None, lead_time: str, gpus: 
     what = f" {format_number_of('GPU', gpus)}" if gpus and numbers.get("installed_changes") else ""
     if is_due(numbers, order):
         there = pd.Timestamp(numbers["log_end"]) + parse_duration(lead_time)
+        if there > pd.Timestamp(numbers["plan_end"]):
+            return (
+                f"{lead}, GPUs ordered as the log ends are there on {format_date(there)}, after the forecast ends: "
+                f"order{what} now if demand is to stay as high."
+            )
         return f"{lead}, GPUs ordered as the log ends are there on {format_date(there)}: order{what} now."
     return f"{lead}, order{what} by {format_date(order)}."
 
