@@ -30,7 +30,7 @@ def jobs(fixtures: Path) -> pd.DataFrame:
 def test_steps_are_counted_and_are_no_bad_rows(fixtures: Path, jobs: pd.DataFrame) -> None:
     assert jobs.attrs["rejected"] == {"job step": 1}
     with pytest.warns(RejectedRowsWarning):
-        assert len(read_jobs(fixtures / "sacct.psv", "sacct", tz=BERLIN, strict=True)) == 6
+        assert len(read_jobs(fixtures / "sacct.psv", "sacct", tz=BERLIN, strict=True)) == 6 + 4
 
 
 def test_typed_and_untyped_gpus_are_the_same_gpus(jobs: pd.DataFrame) -> None:

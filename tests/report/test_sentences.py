@@ -74,7 +74,7 @@ def test_what_leaves_and_arrives_is_named_with_the_order():
     said = sentences.dates(changed(installed_changes=later, order_by="2026-07-05T00:00:00+00:00"))
     assert said.startswith("40 GPUs leave on 10 Jul 2026, 1 H100 GPU arrives on 20 Jul 2026; Required GPUs first")
     assert said.endswith("order 39 GPUs by 5 Jul 2026.")
-    assert "order 39 GPUs now." in sentences.dates(changed(installed_changes=later))
+    assert "order 39 GPUs now" in sentences.dates(changed(installed_changes=later))
     assert "and 6 changes later; " in sentences.dates(changed(installed_changes=5 * later))
 
 
