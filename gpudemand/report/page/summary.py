@@ -41,13 +41,15 @@ def summarize(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame], part:
     -------
     list of str
     """
-    result = [sentences.basis(numbers), *short_horizon(numbers), demand_sentence(numbers), risk_sentence(numbers)]
+    result = [sentences.basis(numbers), *held_beyond(numbers, tables.get("log")), *short_horizon(numbers)]
+    # What an order changes stands near the date of it: a requirement may be large, and little unmet without it.
+    if len(tables.get("orders", ())) > 1:
+        result.append(orders_sentence(tables["orders"], numbers["plan_end"]))
+    result += [demand_sentence(numbers), risk_sentence(numbers)]
     if "plan_backtest" in tables:
         result += backtest_of_plans(numbers, tables["plan_backtest"])
     if "waits" in tables:
         result.append(sentences.waits(tables["waits"].iloc[0]))
-    if len(tables.get("orders", ())) > 1:
-        result.append(orders_sentence(tables["orders"], numbers["plan_end"]))
     if "drivers" in tables:
         result.append(drivers_sentence(tables["drivers"]))
     if "gpu_type_plans" in tables:
@@ -59,6 +61,24 @@ def summarize(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame], part:
     if len(tables.get("scenarios", ())) > 1:
         result.append(scenarios_sentence(tables["scenarios"]))
     return [*result, sentences.model_accuracy(numbers)]
+
+
+def held_beyond(numbers: dict[str, Any], log: pd.DataFrame | None) -> list[str]:
+    """Warn of more GPUs held at once in the log than are said to be installed.
+
+    Examples
+    --------
+    >>> log = pd.DataFrame({"max_held": [120.0]})
+    >>> print(*held_beyond({"installed": 96.0, "installed_from": "given"}, log))
+    Up to 120 GPUs were held at once in the log, more than the 96 installed: unless GPUs have left since, check both.
+    """
+    most = 0.0 if log is None else float(log.iloc[0].get("max_held", 0.0))
+    if numbers["installed_from"] == "log" or not most > numbers["installed"]:
+        return []
+    return [
+        f"Up to {format_number_of('GPU', most)} were held at once in the log, more than the "
+        f"{format_count(numbers['installed'])} installed: unless GPUs have left since, check both."
+    ]
 
 
 def orders_sentence(table: pd.DataFrame, plan_end: str) -> str:
@@ -83,18 +103,17 @@ def _outcome(order: pd.Series) -> str:
 def drivers_sentence(table: pd.DataFrame) -> str:
     """Change since the period before, and the users and GPU types behind it."""
     total: Any = table.iloc[0]
-    parts = [
-        f"{row.driver} {row.change_gpus:+,.0f} ({truncate(row.most)} most)"
-        if " who " in row.driver or " that " in row.driver
-        else f"{truncate(row.driver)} {row.change_gpus:+,.0f}"
-        for row in table.iloc[1:].itertuples()
-        if abs(row.change_gpus) >= 0.5
-    ]
-    text = (
-        f"Mean demand went from {format_count(total['before'])} to {format_number_of('GPU', total['after'])} between "
-        "the last two periods"
-    )
+    parts = [_driver(row) for row in table.iloc[1:].itertuples() if abs(row.change_gpus) >= 0.5]
+    digits = 0 if min(total["before"], total["after"]) >= 10 else 1
+    before, after = (format_count(total[name], digits) for name in ("before", "after"))
+    text = f"Mean demand went from {before} to {after} GPUs between the last two periods"
     return f"{text}: {', '.join(parts)}." if parts else f"{text}."
+
+
+def _driver(row: Any) -> str:
+    noun = next((row.driver.split(f"s {word} ")[0] for word in ("who", "that") if f"s {word} " in row.driver), None)
+    most = "" if noun is None else f" (most of all {noun} {truncate(row.most)})"
+    return f"{truncate(row.driver)} {row.change_gpus:+,.0f}{most}"
 
 
 def demand_sentence(numbers: dict[str, Any]) -> str:
