@@ -62,7 +62,8 @@ def parse_duration(value: str | float | pd.Timedelta) -> pd.Timedelta:
     """
     text = re.sub(r"(?i)(\d)\s*(?:weeks?|w)\b", lambda m: f"{m.group(1)}W", str(value))
     try:
-        if isinstance(value, (int, float)):
+        # pandas would take "90" for 90 nanoseconds.
+        if isinstance(value, (int, float)) or re.fullmatch(r"\s*[+-]?[\d.]*[1-9][\d.]*\s*", text):
             raise ValueError("a number has no unit")
         length = pd.Timedelta(text)
     except ValueError as error:

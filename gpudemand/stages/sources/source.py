@@ -25,8 +25,6 @@ from gpudemand.usage.slices import mark_fractions
 #: A column, or the part that each user belongs to; None is the total.
 Key: TypeAlias = str | Mapping[str, str] | None
 _NOT_OVER = ("pending", "running", "requeued", "resized")
-#: The end of a log may be as long ago as a week, in which every day of the week came once.
-_SILENCE = pd.Timedelta("7D")
 Self = TypeVar("Self", bound="JobSource")
 
 
@@ -144,7 +142,7 @@ class JobSource:
         until = end = end_of_record(jobs)
         if settings.until is not None:
             until = parse_timestamp(settings.until, settings.tz, "until")
-            _check_recorded(jobs, until)
+            _check_begun(jobs, until)
         source = cls(checked_as_of(jobs, until) if until < end else jobs, replace(settings, until=until))
         return replace(source, settings=source.settings.with_pulled(jobs.attrs, source.names))
 
@@ -253,17 +251,10 @@ class JobSource:
         return self if marked is self.jobs else replace(self, jobs=marked)
 
 
-def _check_recorded(jobs: pd.DataFrame, until: pd.Timestamp) -> None:
-    """Raise for an end before the log begins, or so long after it that the days between would count as idle."""
-    times = pd.concat([jobs[name] for name in ("submit", "start", "end")]).dropna().sort_values()
-    first, last = times.iloc[0], times.iloc[-1]
+def _check_begun(jobs: pd.DataFrame, until: pd.Timestamp) -> None:
+    first = begin_times(jobs).min()
     if until <= first:
         raise InputError(f"until={until} is before the log begins, at {first}; nothing is left of it.")
-    if until - last > max(times.diff().max(), _SILENCE):
-        raise InputError(
-            f"until={until} is {(until - last).days} days after the log ends, at {last}, and what ran in them is not "
-            "known; leave until out, or add their jobs."
-        )
 
 
 def begin_times(jobs: pd.DataFrame) -> pd.Series:
