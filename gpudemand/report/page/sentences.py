@@ -62,13 +62,13 @@ def _changes(numbers: dict[str, Any]) -> str:
     --------
     >>> steps = [{"on": "2026-03-01", "gpus": -40.0, "name": "A100"}, {"on": "2026-04-01", "gpus": 1.0, "name": None}]
     >>> _changes({"installed_changes": steps})
-    '40 A100 GPUs leave on 1 Mar 2026, 1 GPU arrives on 1 Apr 2026; '
+    '40 A100 GPUs leave on 1 Mar 2026, 1 GPU arrives on 1 Apr 2026. '
     """
     changes = numbers.get("installed_changes", [])
     texts = [_change(**change) for change in changes[:_FEW_CHANGES]]
     if len(changes) > len(texts):
         texts.append(f"and {format_number_of('change', len(changes) - len(texts))} later")
-    return ", ".join(texts) + "; " * bool(texts)
+    return ", ".join(texts) + ". " * bool(texts)
 
 
 def _change(on: str, gpus: float, name: str | None) -> str:
