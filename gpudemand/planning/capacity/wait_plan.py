@@ -118,10 +118,10 @@ class WaitPlan:
         return pd.DataFrame([row], index=pd.Index([self.unique_id], name="unique_id"))
 
     def __repr__(self) -> str:
-        low, high = map(format_count, self.required_range)
+        low, high = self.required_range
         return (
             f"Wait plan: {format_number_of('GPU', self.required)} so that {self.target}, with probability "
-            f"{100 * self.service_level:.4g} % ({low} to {high}); {format_count(self.installed)} installed\n"
+            f"{100 * self.service_level:.4g} % ({format_count(low)} to {format_number_of('GPU', high)}); {format_count(self.installed)} installed\n"
             f"{self._printed().to_string(index=False)}"
         )
 
