@@ -119,9 +119,10 @@ class WaitPlan:
 
     def __repr__(self) -> str:
         low, high = self.required_range
+        between = f"{format_count(low)} to {format_number_of('GPU', high)}"
         return (
             f"Wait plan: {format_number_of('GPU', self.required)} so that {self.target}, with probability "
-            f"{100 * self.service_level:.4g} % ({format_count(low)} to {format_number_of('GPU', high)}); {format_count(self.installed)} installed\n"
+            f"{100 * self.service_level:.4g} % ({between}); {format_count(self.installed)} installed\n"
             f"{self._printed().to_string(index=False)}"
         )
 
