@@ -62,7 +62,8 @@ def parse_duration(value: str | float | pd.Timedelta) -> pd.Timedelta:
     """
     text = re.sub(r"(?i)(\d)\s*(?:weeks?|w)\b", lambda m: f"{m.group(1)}W", str(value))
     try:
-        if isinstance(value, (int, float)):
+        # pandas would take "90" for 90 nanoseconds.
+        if isinstance(value, (int, float)) or re.fullmatch(r"\s*[+-]?[\d.]*[1-9][\d.]*\s*", text):
             raise ValueError("a number has no unit")
         length = pd.Timedelta(text)
     except ValueError as error:
@@ -133,6 +134,28 @@ def format_count(value: float, digits: int = 0) -> str:
     '978,078'
     """
     return f"{value:,.{digits}f}" if math.isfinite(value) else "unknown"
+
+
+def plural(noun: str, value: float) -> str:
+    """Noun for a number as `format_count` writes it.
+
+    Examples
+    --------
+    >>> plural("GPU", 1.2), plural("GPU", 0.0)
+    ('GPU', 'GPUs')
+    """
+    return noun if format_count(value) == "1" else f"{noun}s"
+
+
+def format_number_of(noun: str, value: float) -> str:
+    """Format a number of things.
+
+    Examples
+    --------
+    >>> format_number_of("GPU", 1), format_number_of("GPU", 1004)
+    ('1 GPU', '1,004 GPUs')
+    """
+    return f"{format_count(value)} {plural(noun, value)}"
 
 
 def slice_shares(name: str) -> tuple[Fraction, Fraction] | None:

@@ -141,6 +141,26 @@ def test_what_is_ordered_already_is_not_ordered_again():
     assert retired.orders["mean_wait_h"].iloc[0] > 10 * kept.orders["mean_wait_h"].iloc[0]
 
 
+def test_a_retirement_before_a_delivery_is_named_and_not_ordered_for():
+    first = study().forecast["ds"].min()
+    times = [first - pd.Timedelta("90D"), *(first + pd.Timedelta(days=days) for days in (1, 3, 5))]
+    # Short until the delivery, which comes before an order could, and again from the second retirement on.
+    retired = gd.Study(LOG, horizon=7, installed=pd.Series([400.0, 10.0, 400.0, 10.0], index=times), lead_time="3D")
+    said, numbers = repr(retired).splitlines()[1], retired.headline
+    names = [
+        f"{number} on {time.day} {time:%b %Y}" for number, time in zip(("leave", "arrive"), times[1:], strict=False)
+    ]
+    assert all(f"390 GPUs {name}" in said for name in names)
+    assert numbers["first_crossing"] == times[1].isoformat()
+    assert pd.Timestamp(numbers["order_by"]) == times[3] - pd.Timedelta("3D")
+    assert f"order {numbers['to_order']} GPUs by" in said
+
+
+def test_an_end_before_the_log_is_refused():
+    with pytest.raises(InputError, match="before the log begins"):
+        gd.Study(LOG, horizon=7, until="2020-01-01")
+
+
 @pytest.mark.slow
 def test_deliveries_count_from_their_date():
     begin = study().forecast["ds"].min()

@@ -46,7 +46,7 @@ def test_durations(text, days):
     assert parse_duration(text) == pd.Timedelta(days=days)
 
 
-@pytest.mark.parametrize("value", ["", "soon", 7, 7.5, "NaT", None])
+@pytest.mark.parametrize("value", ["", "soon", 7, 7.5, "90", "0.5", "NaT", None])
 def test_no_duration(value):
     with pytest.raises(InputError, match="length of time"):
         parse_duration(value)

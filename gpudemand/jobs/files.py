@@ -170,6 +170,8 @@ def _check_first(block: str, name: str) -> None:
     """Raise for a file whose first block is blank or binary."""
     if not block or block.isspace():
         raise InputError(f"{name!r} is empty; there is nothing to read.")
+    if block.startswith("PK\3\4"):
+        raise InputError(f"{name!r} is a workbook or an archive; save the sheet as CSV, or unpack it.")
     if "\0" in block[:8192]:
         raise InputError(f"{name!r} is not a text file in UTF-8 (it holds null bytes); unpack or export it as text.")
 

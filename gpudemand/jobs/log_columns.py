@@ -17,7 +17,15 @@ from gpudemand._typing import STRING, BoolArray, IntArray
 from gpudemand._validation import InputError
 from gpudemand.jobs.schema import EARLIEST, LATEST, OUTSIDE, TIME
 from gpudemand.jobs.text import TextTable
-from gpudemand.jobs.time_parser import MAX_SHIFT_S, NO_SUCH_TIME, NULL_MARKERS, TimeParser, add_seconds
+from gpudemand.jobs.time_parser import (
+    EPOCH,
+    MAX_SHIFT_S,
+    NO_SUCH_TIME,
+    NULL_MARKERS,
+    UNREADABLE_TIME,
+    TimeParser,
+    add_seconds,
+)
 
 #: Text of a number.
 NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?$"
@@ -179,8 +187,26 @@ class LogColumns:
 
     def time_since_origin(self, name: str, *, required: bool = False) -> pd.Series:
         """Column of seconds since the origin, as times in UTC."""
-        origin = pd.Series(self.parser.origin(), index=range(len(self)), dtype=TIME)
-        return self.shifted(origin, self.number(name, required=required))
+        return self.since_origin(self.number(name, required=required))
+
+    def since_origin(self, seconds: pd.Series, otherwise: pd.Timestamp | None = None) -> pd.Series:
+        """Seconds since the origin, or another where none was given, as times in UTC.
+
+        Where most are so many that the log would be older than any, they are seconds since 1970.
+
+        Raises
+        ------
+        InputError
+            If there is no origin, or one for seconds that are since 1970.
+        """
+        start = self.parser.start or otherwise
+        if seconds.median() >= EARLIEST.timestamp():
+            if self.parser.start not in (None, EPOCH):
+                first = pd.Timestamp(seconds.min(), unit="s")
+                message = f"the times in {self.table.source!r} are seconds since 1970 already, from {first:%Y-%m-%d} on"
+                raise InputError(f"{message}; leave origin= out.")
+            start = EPOCH
+        return self.shifted(pd.Series(start or self.parser.origin(), index=seconds.index, dtype=TIME), seconds)
 
     def shifted(self, times: pd.Series, seconds: pd.Series) -> pd.Series:
         """Times plus seconds; a row with an implausibly long shift is rejected."""
@@ -221,7 +247,8 @@ class LogColumns:
         counts = Counter([*self.table.bad.values(), *self.reject_reason[rejected], *excluded])
         if not self.usable().any():
             listed = ", ".join(f"{count:,} {reason}" for reason, count in counts.most_common())
-            raise InputError(f"no row of {self.table.source!r} can be used: {listed or 'it has none'}.")
+            hint = " Write times as 2026-01-05 10:00." if UNREADABLE_TIME in counts else ""
+            raise InputError(f"no row of {self.table.source!r} can be used: {listed or 'it has none'}.{hint}")
         if strict and (rejected.size or self.table.bad):
             reasons = zip(self.lines[rejected].tolist(), self.reject_reason[rejected], strict=True)
             bad = {**self.table.bad, **dict(reasons)}

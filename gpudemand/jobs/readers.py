@@ -16,7 +16,8 @@ from gpudemand._validation import InputError, check_choice
 from gpudemand.jobs.files import LIMITS, NO_LIMITS, Limits, existing_path
 from gpudemand.jobs.log_columns import LogColumns
 from gpudemand.jobs.registry import FORMATS, USAGE_ONLY
-from gpudemand.jobs.schema import KINDS
+from gpudemand.jobs.schema import COLUMNS, KINDS, OTHER_KEYS
+from gpudemand.jobs.slurm import with_array_tasks
 from gpudemand.jobs.table import as_jobs, check_jobs, rejections, saved_attrs, superseded, warn_rejections
 from gpudemand.jobs.text import TextTable, check_header
 from gpudemand.jobs.time_parser import TimeParser
@@ -53,7 +54,7 @@ def read_jobs(
         Zone of times that are written without one. Of two local times that daylight saving repeats, the first is
         taken; a time that it skips is a bad row. Times with an offset and epoch seconds need no zone.
     origin : str or Timestamp, optional
-        Start of a trace whose times are seconds since an unnamed start.
+        Start of a trace whose times are seconds since an unnamed start; not needed for seconds since 1970.
     strict : bool, default=False
         Raise for unusable rows, naming the first ten lines.
     kind : {"measured", "public trace", "synthetic"}, optional
@@ -113,7 +114,7 @@ def read_jobs(
     log.exclude(replaced, "replaced by a later record")
     rejected = log.rejection_counts(strict=strict)
     warn_rejections(rejected, len(log.table), log.table.source)
-    usable = jobs[log.usable()].reset_index(drop=True)
+    usable = with_array_tasks(jobs[log.usable()].reset_index(drop=True))
     before = Counter(saved.get("rejected", {}))
     usable.attrs = {**saved, **jobs.attrs, "rejected": dict(before + Counter(rejected))}
     return usable
@@ -132,6 +133,7 @@ def _read_store(path: Path, kind: str | None) -> pd.DataFrame:
     jobs = jobs[~replaced].reset_index(drop=True) if replaced.any() else jobs
     counts = Counter([] if refused is None else refused["reason"].to_pylist())
     counts += Counter({"replaced by a later record": int(replaced.sum())})
+    jobs = with_array_tasks(jobs)
     jobs.attrs = {**attrs, "rejected": dict(counts)}
     events = store.read("nodes")
     if events is not None:
@@ -153,6 +155,8 @@ def _open(path: Path, name: str, tz: object, origin: object, limits: Limits) -> 
     spec = FORMATS[name]
     parser = TimeParser.from_arguments(tz, origin, path.name, spec.hint)
     table = spec.open(path, limits)
+    if name == "canonical":
+        _check_names(table)
     try:
         check_header(table, spec.columns)
     except InputError as error:
@@ -164,6 +168,15 @@ def _open(path: Path, name: str, tz: object, origin: object, limits: Limits) -> 
         first = table.names[0]
         log.exclude(log.text(first) == first, "repeated header")
     return log
+
+
+def _check_names(table: TextTable) -> None:
+    """Raise for a column that would be taken for another one, but for its case or spaces."""
+    names = {**COLUMNS, **dict.fromkeys(OTHER_KEYS)}
+    for given in table.names:
+        name = given.strip().lower()
+        if name in names and name != given and name not in table.names:
+            raise InputError(f"{table.source!r} has a column {given!r}; rename it to {name!r}.")
 
 
 def _likely(table: TextTable) -> str:

@@ -33,6 +33,8 @@ SACCT_COLUMNS = (
 _FEW_FIELDS = "JobIDRaw,JobID,Cluster,User,Account,Partition,QOS,Submit,Start,End,State,ReqTRES,AllocTRES"
 #: First node of a list such as ``n[1-2,7]``: its prefix and the first number.
 _FIRST_NODE = re.compile(r"([^\[,]+)(?:\[(\d+))?")
+#: ``123_[1,3,5-9:2%4]``: at most four at once.
+_ARRAY = re.compile(r"(?P<job>\d+)_\[(?P<tasks>\d+(?:-\d+(?::\d+)?)?(?:,\d+(?:-\d+(?::\d+)?)?)*)(?:%\d+)?\]")
 
 
 def open_sacct(path: Path, limits: Limits = LIMITS) -> TextTable:
@@ -58,8 +60,9 @@ def sacct(log: LogColumns) -> pd.DataFrame:
     counts it. The start of a job that was cancelled before it started is its end; a pending job has neither. A job that
     was resized has a row for each part: later ones are submitted after their start, and begin when they are submitted.
     Job steps (``123.batch``), which a dump without ``-X`` contains, are excluded. A pending array (``123_[4-9]``) is
-    one row. ``used_gpu_seconds`` is gres/gpuutil, the sum over the GPUs of a job, times the elapsed time, of the job or
-    of its steps; at most the GPU-seconds held. ``reason`` is what kept a job waiting last.
+    one row, which `with_array_tasks` takes apart. ``used_gpu_seconds`` is gres/gpuutil, the sum over the GPUs of a job,
+    times the elapsed time, of the job or of its steps; at most the GPU-seconds held. ``reason`` is what kept a job
+    waiting last.
     """
     job_id = log.text(log.first_present("JobID", "JobIDRaw"))
     step = job_id.str.contains(".", regex=False, na=False).to_numpy(dtype=bool)
@@ -83,6 +86,37 @@ def sacct(log: LogColumns) -> pd.DataFrame:
     jobs = start_unstarted_at_end(_complete(_begin_parts(jobs), elapsed, log))
     held = (jobs["end"] - jobs["start"]).dt.total_seconds().fillna(elapsed) * jobs["gpus"]
     return jobs.assign(used_gpu_seconds=np.minimum(_used(log, elapsed, step, job_id), held))
+
+
+def with_array_tasks(jobs: pd.DataFrame) -> pd.DataFrame:
+    """Jobs with a row for each task of a pending array, which Slurm lists in one row until they start.
+
+    A list that Slurm cut short (``123_[1,3,...]``) stays one row.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Canonical job table.
+
+    Returns
+    -------
+    DataFrame
+    """
+    arrays = jobs["job_id"].str.contains("_[", regex=False, na=False)
+    if not arrays.any():
+        return jobs
+    tasks = jobs["job_id"].astype(object)
+    tasks[arrays] = tasks[arrays].map(_array_tasks)
+    return jobs.assign(job_id=tasks).explode("job_id", ignore_index=True).astype({"job_id": STRING})
+
+
+def _array_tasks(job_id: str) -> list[str]:
+    match = _ARRAY.fullmatch(job_id)
+    if match is None:
+        return [job_id]
+    parts = [re.split("[-:]", part) for part in match["tasks"].split(",")]
+    spans = [(int(first), int((rest or [first])[0]) + 1, int((rest[1:] or [1])[0])) for first, *rest in parts]
+    return [f"{match['job']}_{task}" for span in spans for task in range(*span)]
 
 
 def _begin_parts(jobs: pd.DataFrame) -> pd.DataFrame:

@@ -16,7 +16,6 @@ from gpudemand._atomic import replace_file
 from gpudemand._validation import InputError
 from gpudemand.jobs.files import LIMITS, Limits, line_blocks
 from gpudemand.jobs.log_columns import LogColumns, map_unique
-from gpudemand.jobs.schema import TIME
 from gpudemand.jobs.table import check_jobs
 from gpudemand.jobs.text import TextTable, concatenate, parse_lines
 
@@ -62,16 +61,17 @@ def _read_header(lines: list[str]) -> dict[str, str]:
 def swf(log: LogColumns) -> pd.DataFrame:
     """Jobs of an SWF log. For a log of a CPU machine, ``gpus`` are its processors.
 
-    Times are UTC: seconds after ``UnixStartTime`` of the header, which ``origin`` replaces. GPUs are the processors
-    allocated, or else requested; a job without a known number has 0 if it did not run, and is rejected if it did.
-    Where the wait is unknown, so is the start, and the run counts from the submit. A cancelled job without a run time
-    never ran. Lines for parts of a job between checkpoints are excluded: the first line of the job is the whole.
+    Times are UTC: seconds after ``UnixStartTime`` of the header, which ``origin`` replaces, or epoch seconds. GPUs are
+    the processors allocated, or else requested; a job without a known number has 0 if it did not run, and is rejected
+    if it did. Where the wait is unknown, so is the start, and the run counts from the submit. A cancelled job without a
+    run time never ran. Lines for parts of a job between checkpoints are excluded: the first line of the job is the
+    whole.
     """
     state = log.text("status")
     log.exclude(state.isin(_PARTIAL), "part of a job that another line sums up")
     run = _known(log.number("run"))
     run = run.mask((state == "5") & run.isna(), 0.0)
-    submit = log.shifted(_origin(log), _known(log.number("submit")))
+    submit = log.since_origin(_known(log.number("submit")), _unix_start(log))
     start = log.shifted(submit, _known(log.number("wait")))
     # A cancelled job without a start, in a log that has starts, would count as one that never ran.
     start = start.mask((state == "5") & start.isna() & (run > 0) & start.notna().any(), submit)
@@ -93,12 +93,9 @@ def swf(log: LogColumns) -> pd.DataFrame:
     return jobs
 
 
-def _origin(log: LogColumns) -> pd.Series:
-    start = log.parser.start
-    if start is None:
-        seconds = pd.to_numeric(log.table.header.get("UnixStartTime", ""), errors="coerce")
-        start = pd.Timestamp(float(seconds), unit="s", tz="UTC") if 0 < seconds < 7e9 else log.parser.origin()
-    return pd.Series(start, index=range(len(log)), dtype=TIME)
+def _unix_start(log: LogColumns) -> pd.Timestamp | None:
+    seconds = pd.to_numeric(log.table.header.get("UnixStartTime", ""), errors="coerce")
+    return pd.Timestamp(float(seconds), unit="s", tz="UTC") if 0 < seconds < 7e9 else None
 
 
 def _known(values: pd.Series) -> pd.Series:

@@ -257,4 +257,8 @@ def _separator(table: TextTable) -> str:
         return ""
     counts = {words: table.names[0].count(mark) for mark, words in _DELIMITERS.items()}
     likely = max(counts, key=lambda words: counts[words])
-    return f" Its header seems to be separated by {likely}." if counts[likely] else ""
+    return (
+        f" Its header seems to be separated by {likely}; export it with those of the format, and decimal points."
+        if counts[likely]
+        else ""
+    )

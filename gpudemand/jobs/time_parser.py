@@ -19,9 +19,13 @@ from gpudemand.jobs.schema import EARLIEST, LATEST, OUTSIDE, TIME
 #: What logs write where there is no value.
 NULL_MARKERS = ("", "none", "null", "nan", "nat", "na", "n/a", "unknown", "-")
 MILLISECONDS = "time in milliseconds? (seconds were expected)"
+DAY_NUMBER = "time as the day number of a spreadsheet (write 2026-01-05 10:00)"
+UNREADABLE_TIME = "unreadable time"
 NO_SUCH_TIME = "local time that daylight saving skips"
 #: Longer than any log, and short enough that adding it to a valid time still fits into 64 bits of nanoseconds.
 MAX_SHIFT_S = 1.9e9
+#: Time zero of epoch seconds.
+EPOCH = pd.Timestamp(0, tz="UTC")
 
 _DATE = r"^(19|20|21)\d\d-\d\d-\d\d"
 _NAIVE = _DATE + r"([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?)?$"
@@ -29,6 +33,8 @@ _ZONED = _DATE + r"[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)? ?(Z|[+-]\d\d(:?\d\d)?)$"
 _OTHER_YEAR = r"^[+-]?\d{4,}-\d\d-\d\d"
 _EPOCH = r"^\d+(\.\d*)?$"
 _FIRST_MILLISECOND = 1e11
+#: Day numbers of 1985 and 2200 in spreadsheets.
+_DAY_NUMBERS = (31048.0, 109575.0)
 
 
 def parse_timezone(tz: object) -> dt.tzinfo | None:
@@ -93,7 +99,7 @@ class TimeParser:
     tz : tzinfo or None
         Zone of times that are written without one.
     start : Timestamp or None
-        UTC time from which relative seconds count.
+        UTC time from which relative seconds count; `EPOCH` for seconds since 1970.
     source : str
         Name of the log, for messages.
     hint : str
@@ -117,11 +123,13 @@ class TimeParser:
             start = pd.Timestamp(origin)
         except (ValueError, TypeError) as error:
             raise InputError(f"origin={shorten(origin)!r} is not a time; write '2020-01-01 00:00+00:00'.") from error
+        if start == pd.Timestamp(0):
+            start = EPOCH  # by its definition in UTC, wherever the log is from
         if start.tzinfo is None and tzinfo is None:
             raise InputError(f"origin={str(origin)!r} has no time zone; write one into it or pass tz=.")
         start = start.tz_localize(tzinfo, ambiguous=True) if start.tzinfo is None else start
-        if pd.isna(start) or not EARLIEST <= start <= LATEST:
-            raise InputError(f"origin={str(origin)!r} is not a time between 1985 and 2200.")
+        if pd.isna(start) or not (EARLIEST <= start <= LATEST or start == EPOCH):
+            raise InputError(f"origin={str(origin)!r} is not a time between 1985 and 2200, nor 1970-01-01.")
         return cls(tzinfo, start.tz_convert("UTC").as_unit("ns"), source, hint)
 
     def origin(self) -> pd.Timestamp:
@@ -176,6 +184,7 @@ class TimeParser:
         seconds = pd.to_numeric(text.where(epoch), errors="coerce").to_numpy(dtype=float, na_value=np.nan)
         implausible = (seconds < EARLIEST.timestamp()) | (seconds > LATEST.timestamp())
         outside = (other & ~naive & ~zoned) | implausible
+        day_number = (seconds >= _DAY_NUMBERS[0]) & (seconds <= _DAY_NUMBERS[1])
         times = pd.Series(pd.NaT, index=text.index, dtype=TIME)
         times[epoch] = _from_epoch(np.where(implausible, np.nan, seconds)[epoch])
         times[zoned] = _iso(text[zoned], utc=True)
@@ -186,9 +195,10 @@ class TimeParser:
         unread = text.notna().to_numpy() & times.isna().to_numpy()
         return times, {
             MILLISECONDS: seconds >= _FIRST_MILLISECOND,
-            OUTSIDE: outside & ~(seconds >= _FIRST_MILLISECOND),
+            DAY_NUMBER: day_number,
+            OUTSIDE: outside & ~(seconds >= _FIRST_MILLISECOND) & ~day_number,
             NO_SUCH_TIME: skipped,
-            "unreadable time": unread & ~outside & ~skipped,
+            UNREADABLE_TIME: unread & ~outside & ~skipped,
         }
 
 

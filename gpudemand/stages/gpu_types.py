@@ -230,9 +230,11 @@ def _row(name: str, plan: Requirement, installed: FloatArray | None, log_end: pd
     if installed is None:
         return row
     first, bins = plan.crossing("required", installed), plan.envelope()["ds"]
-    # What is installed by the time that an order arrives, with deliveries, need not be ordered.
+    # What is installed by the time that an order arrives need not be ordered; nor a type that retires.
     later = installed[(bins >= min(log_end + lead_time, bins.max())).to_numpy()].min()
-    dates = {"first_crossing": first, "order_by": first - lead_time if plan.required > later else pd.NaT}
+    retires = installed[0] > installed[-1] == 0
+    is_due = plan.required > later and not retires
+    dates = {"first_crossing": first, "order_by": first - lead_time if is_due else pd.NaT}
     short = float((plan.envelope()["required"].to_numpy() - installed).max())
     return row | {"installed": float(installed[0]), "shortfall": max(short, 0.0)} | dates
 

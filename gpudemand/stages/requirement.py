@@ -15,6 +15,7 @@ from gpudemand.planning.capacity.capacity_plan import CapacityPlan, plan_utiliza
 from gpudemand.planning.capacity.inputs import broadcast_by_time
 from gpudemand.planning.capacity.required import first_crossing
 from gpudemand.stages.selection import SelectedForecast
+from gpudemand.stages.sources.by_pool import installed_changes
 from gpudemand.stages.sources.settings import Settings
 from gpudemand.stages.usage_tables import MEAN, PEAK, WAIT
 
@@ -98,6 +99,18 @@ class Requirement:
     def order_by(self) -> pd.Timestamp:
         """`first_crossing` less the lead time; NaT if never."""
         return self.first_crossing - self.plans[MEAN].lead_time
+
+    def order_due(self, log_end: pd.Timestamp) -> pd.Timestamp:
+        """`order_by` of the first crossing that an order at the end of the log could still meet.
+
+        What a retirement leaves short until a delivery that comes before the order could is not met by ordering.
+        """
+        table, lead = self.envelope(), self.plans[MEAN].lead_time
+        table = table[table["ds"] >= log_end + lead]
+        if self.steps is None or table.empty:
+            return self.order_by
+        later = first_crossing(table["ds"], table["required"] > table["installed"], self.plans[MEAN].short_share)
+        return self.order_by if pd.isna(later) else later - lead
 
     def installed_at(self, times: pd.Series) -> FloatArray:
         """GPUs installed at some times, with the deliveries and retirements that are known."""
@@ -204,9 +217,10 @@ def headline(
         "shortfall": math.ceil(requirement.shortfall),
         "basis": basis,
         "first_crossing": _iso(requirement.first_crossing),
-        "order_by": _iso(requirement.order_by) if to_order else None,
+        "order_by": _iso(requirement.order_due(facts["last"])) if to_order else None,
         "to_order": to_order,
         "installed_later": requirement.installed_later(facts["last"]),
+        "installed_changes": installed_changes(settings.installed, facts["last"], selected.forecast["ds"].max()),
         **{name: getattr(settings, name) for name in _SETTINGS},
         "lead_time": settings.longest_lead_time,
         "log_begin": facts["first"].isoformat(),

@@ -131,7 +131,7 @@ def test_users_in_another_encoding_stay_apart(write) -> None:
         (b"\x00\x01\xff" * 99, "not a text file"),
         (gzip.compress(b"a,b\n" * 1000, mtime=0)[:-9], "cut off"),
         (gzip.compress(b"", mtime=0), "is empty"),
-        (b"PK\x03\x04\x00\x00", "not a text file"),
+        (b"PK\x03\x04\x00\x00", "save the sheet as CSV"),
         (b"PAR1 and no more", None),
         (b"\xff\xfe\xfd junk \x07 of a few bytes", None),
         (b"<html><body>log in first</body></html>\n", None),
@@ -208,3 +208,14 @@ def test_a_header_of_a_million_characters(write) -> None:
 def test_rows_that_are_all_of_a_wrong_length(write) -> None:
     with pytest.raises(InputError, match="2 with a wrong number of fields"):
         read_jobs(write(CANONICAL + "1\n2\n"))
+
+
+@pytest.mark.parametrize(
+    ("header", "cell", "message"),
+    [("User,start,end,gpus", "46027.4", "rename it to 'user'"), ("user,start,end, GPUs", "", "rename it to 'gpus'")]
+    + [("user,start,end,gpus", cell, "2026-01-05 10:00") for cell in ("46027.4", "05.01.2026 10:00")]
+    + [("user;start;end;gpus", "", "separated by semicolons; export it with those of the format, and")],
+)
+def test_tables_of_spreadsheets_are_refused_with_what_to_do(write, header: str, cell: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_jobs(write(f"{header}\nada,{cell},{cell},1\n"), tz="UTC")

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from gpudemand._validation import InputError, RejectedRowsWarning
 from gpudemand.jobs import read_jobs
+from gpudemand.jobs.slurm import with_array_tasks
+from gpudemand.jobs.table import as_jobs
 from gpudemand.slurm.tres import GpuCount, count_tres
 from gpudemand.units import gpu_share, slice_shares
 
@@ -28,7 +30,7 @@ def jobs(fixtures: Path) -> pd.DataFrame:
 def test_steps_are_counted_and_are_no_bad_rows(fixtures: Path, jobs: pd.DataFrame) -> None:
     assert jobs.attrs["rejected"] == {"job step": 1}
     with pytest.warns(RejectedRowsWarning):
-        assert len(read_jobs(fixtures / "sacct.psv", "sacct", tz=BERLIN, strict=True)) == 6
+        assert len(read_jobs(fixtures / "sacct.psv", "sacct", tz=BERLIN, strict=True)) == 6 + 4
 
 
 def test_typed_and_untyped_gpus_are_the_same_gpus(jobs: pd.DataFrame) -> None:
@@ -53,8 +55,9 @@ def test_a_job_cancelled_before_its_start_held_nothing(jobs: pd.DataFrame) -> No
 def test_running_and_pending(jobs: pd.DataFrame) -> None:
     assert pd.isna(jobs.loc["102_4", "end"])
     assert jobs.loc["102_4", "status"] == "running"
-    assert jobs.loc["102_[5-9]", ["start", "end"]].isna().all()
-    assert jobs.loc["102_[5-9]", "status"] == "pending"
+    tasks = jobs.loc[[f"102_{task}" for task in range(5, 10)]]
+    assert tasks[["start", "end"]].isna().all(axis=None)
+    assert tasks["status"].eq("pending").all()
     assert jobs.loc[["103", "104"], "status"].tolist() == ["out_of_memory", "failed"]
 
 
@@ -272,3 +275,18 @@ def test_slices(name: str, compute: tuple[int, int], memory: tuple[int, int], sh
 def test_parts_of_gpus(tres: str, gpus: float, devices: float) -> None:
     found = count_tres(tres)
     assert (found.gpus, found.devices) == (gpus, devices)
+
+
+@pytest.mark.parametrize(
+    ("job_id", "tasks"),
+    [("7_[3-5%2]", ["7_3", "7_4", "7_5"]), ("7_[1,4-8:4]", ["7_1", "7_4", "7_8"]), ("7_[1,3,...]", ["7_[1,3,...]"])],
+)
+def test_each_task_of_a_pending_array_counts(job_id: str, tasks: list[str]) -> None:
+    submit = pd.to_datetime(["2026-01-01", "2026-01-02"], utc=True)
+    jobs = as_jobs(
+        pd.DataFrame({"job_id": ["6", job_id], "user": "ada", "submit": submit, "gpus": 2.0}), kind="measured"
+    )
+    found = with_array_tasks(jobs)
+    assert found["job_id"].tolist() == ["6", *tasks]
+    assert found["gpus"].sum() == 2 * (1 + len(tasks))
+    assert found.dtypes.equals(jobs.dtypes)

@@ -62,6 +62,14 @@ def test_a_log_without_a_start_requires_the_origin(write) -> None:
     assert job["submit"] == seconds(10)
 
 
+@pytest.mark.parametrize(("header", "origin"), [("", None), (HEADER, None), ("", "1970-01-01")])
+def test_seconds_since_1970_need_no_origin_and_no_header(write, header: str, origin: str | None) -> None:
+    path = write(header + LINE.replace("1 10 ", "1 1714521610 "))
+    assert read_jobs(path, "swf", origin=origin).loc[0, "submit"] == seconds(10)
+    with pytest.raises(InputError, match="since 1970 already, from 2024-05-01 on; leave origin= out"):
+        read_jobs(path, "swf", origin="2024-05-01 00:00Z")
+
+
 def test_a_short_line_is_counted(write) -> None:
     with pytest.warns(RejectedRowsWarning, match="with a wrong number of fields"):
         assert len(read_jobs(write(HEADER + LINE + "2 10 5\n"), "swf")) == 1

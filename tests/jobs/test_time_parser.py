@@ -8,7 +8,7 @@ import pytest
 
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError
-from gpudemand.jobs.time_parser import MILLISECONDS, NO_SUCH_TIME, OUTSIDE, TimeParser, parse_timezone
+from gpudemand.jobs.time_parser import DAY_NUMBER, MILLISECONDS, NO_SUCH_TIME, OUTSIDE, TimeParser, parse_timezone
 
 
 def parse(*texts: str | None, tz: str = "UTC") -> tuple[list[str], set[str]]:
@@ -38,7 +38,12 @@ def test_spellings_of_one_time(text: str) -> None:
         ),
         *(("9999-12-31T00:00:00", OUTSIDE), ("52000-01-01", OUTSIDE), ("1970-01-01 00:00:00+00:00", OUTSIDE)),
         *(("2024-02-30 00:00", "unreadable time"), ("01/05/2024", "unreadable time"), ("soon", "unreadable time")),
-        *(("-5", "unreadable time"), ("2024-05-01T25:00:00", "unreadable time"), ("9" * 30, MILLISECONDS)),
+        *(
+            ("46027.4", DAY_NUMBER),
+            ("-5", "unreadable time"),
+            ("2024-05-01T25:00:00", "unreadable time"),
+            ("9" * 30, MILLISECONDS),
+        ),
     ],
 )
 def test_unusable_times_have_a_reason(text: str, reason: str) -> None:
@@ -86,7 +91,8 @@ def test_origins_that_are_none(origin: object, message: str) -> None:
         TimeParser.from_arguments(None, origin, "log")
 
 
-def test_a_naive_origin_takes_the_zone() -> None:
+def test_a_naive_origin_takes_the_zone_but_for_1970() -> None:
+    assert TimeParser.from_arguments("Asia/Shanghai", "1970-01-01", "log").origin() == pd.Timestamp(0, tz="UTC")
     assert TimeParser.from_arguments("Asia/Shanghai", "2020-01-01 08:00", "log").origin() == pd.Timestamp(
         "2020-01-01", tz="UTC"
     )

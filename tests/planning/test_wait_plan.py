@@ -11,8 +11,9 @@ from gpudemand._validation import InputError
 from gpudemand.jobs.table import as_jobs
 from gpudemand.planning.capacity.mean_demand import mean_demand
 from gpudemand.planning.capacity.quantiles import QuantileTable
+from gpudemand.planning.capacity.wait_curve import wait_curve
 from gpudemand.planning.capacity.wait_requirement import plan_waits
-from gpudemand.planning.capacity.wait_target import WaitTarget, gpus_needed
+from gpudemand.planning.capacity.wait_target import WaitTarget, gpus_needed, wait_target
 from gpudemand.planning.queue.futures import WEEK_S, Futures, Weeks, draw_future
 from gpudemand.planning.queue.simulate import simulate_queue
 from gpudemand.usage.series import recorded_until
@@ -239,3 +240,21 @@ def test_work_to_come_is_added_to_the_jobs_drawn_and_not_in_their_place(planned)
     assert plan_waits(more, log, work=large, **options).required >= 256
     with pytest.raises(InputError, match="work= is for one pool"):
         plan_waits(forecast, log, installed={"a": 20}, work=few)
+
+
+def test_more_gpus_start_no_fewer_jobs_in_time():
+    # Large jobs that fewer GPUs have no room for, and of which twice as many run side by side and leave no room.
+    rng, week = np.random.default_rng(0), np.repeat([0, 1], 300)
+    submit_s, large = np.tile(np.sort(rng.random(300) * WEEK_S), 2), np.arange(600) % 30 == 0
+    run_s = np.where(large, 24, 4) * 3600.0
+    past = Weeks(week, submit_s, run_s, run_s, np.where(large, 64.0, 1.0), 2)
+    levels = np.full(2, (past.run_s * past.gpus).sum() / 2 / WEEK_S)
+    futures = Futures(past, 2, levels, np.random.SeedSequence(0).spawn(2))
+    curve = wait_curve(np.arange(40.0, 145.0, 8.0), futures, wait_target("1h", 0.9), "easy")
+    assert curve["share_in_time"].is_monotonic_increasing
+    few, many = curve.iloc[0], curve.iloc[-1]
+    assert few["share_in_time"] < 0.5 < many["share_in_time"]
+    assert few["mean_wait_s"] > many["mean_wait_s"]
+    (future,) = futures.take(np.array([0]))
+    assert np.isinf(future.waits_s(40.0)[future.jobs.gpus[future.counted] > 40]).all()
+    assert np.isinf(future.waits_s(0.0)).all()

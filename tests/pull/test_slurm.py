@@ -90,8 +90,8 @@ def test_requeued_resized_and_preempted_runs(whole):
 
 def test_held_and_cancelled_jobs_are_there(whole):
     status = whole.set_index("job_id")["status"]
-    assert status[["48_[10-29%3]", "58", "59", "62"]].eq("pending").all()
-    assert status[["49_[1-6]", "55", "56", "57"]].tolist() == ["cancelled", "cancelled", "cancelled", "timeout"]
+    assert status[["48_10", "48_29", "58", "59", "62"]].eq("pending").all()
+    assert status[["49_6", "55", "56", "57"]].tolist() == ["cancelled", "cancelled", "cancelled", "timeout"]
 
 
 @pytest.mark.slow
@@ -155,7 +155,8 @@ def test_a_run_that_slurm_forgot_does_not_run_for_ever(cluster, tmp_path):
     purged.write_text("".join(HISTORY.read_text().splitlines(keepends=True)[:1]))
     cluster.at(LAST, purged)
     running = stored(store)["status"].isin(["running", "pending"]).sum()
-    assert cluster.pull(store).gone == running > 0
+    # A pending array is one row of the store.
+    assert 0 < cluster.pull(store).gone <= running
     assert not stored(store)["status"].isin(["running", "pending"]).any()
 
 

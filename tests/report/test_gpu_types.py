@@ -83,7 +83,12 @@ def test_shortfall_is_by_type_where_installed_is(log, selected):
         types.table.assign(shortfall=types.table["shortfall"] - 0.3), 0.95
     )
     numbers = {"installed_from": "given", "first_crossing": None, "order_by": None, "service_level": 0.95}
-    numbers |= {"lead_time": "10D", "log_end": "2026-03-02T00:00:00+00:00", **gpu_type_numbers(types)}
+    numbers |= {
+        "lead_time": "10D",
+        "log_end": "2026-03-02T00:00:00+00:00",
+        "plan_end": "2026-03-15T00:00:00+00:00",
+        **gpu_type_numbers(types),
+    }
     assert "As one pool, required GPUs do not exceed the GPUs installed" in dates(numbers)
     assert "by GPU type, H100 runs short from " in dates(numbers)
     assert dates(numbers).endswith(": order now.")

@@ -245,6 +245,7 @@ def test_no_recent_jobs_no_scenarios(quick, tmp_path):
     log = make_log(days=45, per_day=4)
     skipped, html = skipped_sections_of(build_report(log, tmp_path, horizon=7, until="2026-04-04"))
     assert "no jobs to change" in skipped
+    assert "the 47 days after it count as without demand" in html
     numbers = pd.read_parquet(tmp_path / "tables" / "risk.parquet")
     assert numbers["first_crossing"].isna().all()
     assert np.isfinite(numbers["required"]).all()

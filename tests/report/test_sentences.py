@@ -9,7 +9,7 @@ import pytest
 from gpudemand._validation import Skipped
 from gpudemand.report.page import sentences
 from gpudemand.report.page.caveats import caveats, short_horizon
-from gpudemand.report.page.summary import orders_sentence, summarize
+from gpudemand.report.page.summary import drivers_sentence, orders_sentence, summarize
 from gpudemand.stages.scenarios import Scenarios
 from gpudemand.stages.sources.windows import BacktestWindows
 
@@ -66,6 +66,49 @@ def test_gpus_that_are_ordered_already_are_not_ordered_again():
     assert sentences.dates(ordered).endswith("installed when an order could arrive suffice: order none.")
     fewer = {**ordered, "installed_later": 900.0, "to_order": 104}
     assert "104 more than the 900 that are installed" in sentences.requirement(fewer)
+
+
+def test_what_leaves_and_arrives_is_named_with_the_order():
+    steps = [("2026-07-10T00:00:00+00:00", -40.0, None), ("2026-07-20T00:00:00+00:00", 1.0, "H100")]
+    later = [dict(zip(("on", "gpus", "name"), step, strict=True)) for step in steps]
+    said = sentences.dates(changed(installed_changes=later, order_by="2026-07-05T00:00:00+00:00"))
+    assert said.startswith("40 GPUs leave on 10 Jul 2026, 1 H100 GPU arrives on 20 Jul 2026. Required GPUs first")
+    assert said.endswith("order 39 GPUs by 5 Jul 2026.")
+    assert "order 39 GPUs now" in sentences.dates(changed(installed_changes=later))
+    assert "and 6 changes later. " in sentences.dates(changed(installed_changes=5 * later))
+
+
+def test_an_order_that_comes_after_the_forecast_depends_on_demand():
+    assert sentences.dates(NUMBERS).endswith("after the forecast ends: order now if demand is to stay as high.")
+    assert sentences.dates(changed(plan_end="2026-10-29T00:00:00+00:00")).endswith("on 30 Sep 2026: order now.")
+
+
+def test_what_an_order_changes_and_what_contradicts_the_log_stand_first():
+    times = pd.to_datetime([None, "2026-08-01", "2026-09-01"], utc=True)
+    orders = pd.DataFrame({"order": [0, 8, 8], "in_service": times, "unmet_share": 0.0, "idle_share": 0.9})
+    orders = orders.assign(mean_wait_h=np.nan, wait_until_h=np.nan)
+    tables = {"plan_backtest": PLANS, "log": LOG.assign(max_held=2000.0), "orders": orders}
+    said = summarize(changed(installed_from="given", lead_time="7D"), tables, "segment")
+    assert said[1].startswith("Up to 2,000 GPUs were held at once in the log, more than the 965 installed")
+    assert said[2].startswith("Ordered now")
+    assert not any(text.startswith("Up to") for text in summarize(NUMBERS, tables, "segment"))
+
+
+def test_drivers_are_named_and_small_demand_is_no_whole_number():
+    table = pd.DataFrame({"driver": ["total", "users who grew"], "before": [0.3, 0.1], "after": [0.9, 0.7]})
+    table = table.assign(change_gpus=[0.6, 0.6], most=[None, "29"])
+    text = (
+        "Mean demand went from 0.3 to 0.9 GPUs between the last two periods: users who grew +1 (most of all user 29)."
+    )
+    assert drivers_sentence(table) == text
+
+
+def test_one_gpu_is_one_gpu():
+    one = changed(required=1, installed=1.0, installed_later=1.0, shortfall=0, peak_bin_median=1.0, required_p50=1)
+    text = " ".join([sentences.requirement(one), *summarize(one, {"plan_backtest": PLANS}, "segment")])
+    assert "requires 1 GPU, no more than" in text
+    assert "1 GPU suffices with probability 50%" in text
+    assert " 1 GPUs" not in text
 
 
 def test_order_date_is_past_future_or_never():

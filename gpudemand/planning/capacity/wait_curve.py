@@ -81,6 +81,8 @@ def wait_curve(at: FloatArray, futures: Futures, target: WaitTarget, policy: str
     # What 8 GPUs beyond the last number save takes one more.
     beyond = np.append(at, at[-1] + _STEP)
     outcomes = np.stack(_parallel.run(partial(_outcomes, at=beyond, target=target, policy=policy), ones))
+    # A queue may start fewer jobs in time on more GPUs; who has more may leave some idle.
+    outcomes[:, :, 0] = np.maximum.accumulate(outcomes[:, :, 0], axis=1)
     rows = [_row(*outcomes[:, place].T) for place in range(len(beyond))]
     curve = pd.DataFrame({"gpus": beyond}).join(pd.DataFrame(rows))
     later = np.interp(beyond + _STEP, beyond, curve["waited_hours"])

@@ -13,7 +13,7 @@ from gpudemand._typing import FloatArray
 from gpudemand.planning.capacity.wait_curve import mean_waits
 from gpudemand.planning.capacity.wait_target import WaitTarget
 from gpudemand.planning.queue.futures import WEEK_S, Futures, Steps
-from gpudemand.units import format_count, format_seconds
+from gpudemand.units import format_count, format_number_of, format_seconds
 
 
 @dataclass(frozen=True)
@@ -118,10 +118,11 @@ class WaitPlan:
         return pd.DataFrame([row], index=pd.Index([self.unique_id], name="unique_id"))
 
     def __repr__(self) -> str:
-        low, high = map(format_count, self.required_range)
+        low, high = self.required_range
+        between = f"{format_count(low)} to {format_number_of('GPU', high)}"
         return (
-            f"Wait plan: {format_count(self.required)} GPUs so that {self.target}, with probability "
-            f"{100 * self.service_level:.4g} % ({low} to {high} GPUs); {format_count(self.installed)} installed\n"
+            f"Wait plan: {format_number_of('GPU', self.required)} so that {self.target}, with probability "
+            f"{100 * self.service_level:.4g} % ({between}); {format_count(self.installed)} installed\n"
             f"{self._printed().to_string(index=False)}"
         )
 

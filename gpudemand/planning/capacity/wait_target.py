@@ -12,7 +12,7 @@ from gpudemand import _parallel
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_number
 from gpudemand.planning.queue.futures import Future, Futures, Weeks
-from gpudemand.units import format_seconds, parse_duration
+from gpudemand.units import format_seconds, parse_duration, plural
 
 #: Precision of the fewest GPUs that meet a target: this share of them, or a GPU.
 RESOLUTION = 0.02
@@ -43,13 +43,16 @@ class WaitTarget:
 
     def __str__(self) -> str:
         of = "jobs" if self.of == "jobs" else "GPU-hours"
-        size = f" of at most {self.largest:g} GPUs" if self.largest < np.inf else ""
+        size = f" of at most {self.largest:g} {plural('GPU', self.largest)}" if self.largest < np.inf else ""
         return f"{100 * self.share:.4g} % of the {of}{size} start within {format_seconds(self.wait_s)}"
 
     def check_counts(self, past: Weeks) -> None:
         """Raise if no job counts."""
         if self.largest < np.inf and not (past.gpus <= self.largest).any():
-            raise InputError(f"no job of the log has at most {self.largest:g} GPUs; give a larger `largest`.")
+            raise InputError(
+                f"no job of the log has at most {self.largest:g} {plural('GPU', self.largest)}; "
+                "give a larger `largest`."
+            )
 
     def share_in_time(self, future: Future, waits_s: FloatArray) -> float:
         """Share in time of the jobs of a future, 1 if none counts."""

@@ -143,19 +143,24 @@ class Future(NamedTuple):
         return self.jobs.submit[self.counted] / 1e6 - WEEK_S
 
     def waits_s(self, gpus: float | Steps, policy: str = "easy") -> FloatArray:
-        """Waits of the counted jobs on some GPUs, in seconds; infinite for those that never start."""
+        """Waits of the counted jobs on some GPUs, in seconds; infinite for those that never start.
+
+        Jobs that are too large never do. Their work takes all GPUs for as much longer: were it left out, others would
+        start sooner on fewer GPUs than on more.
+        """
         steps = gpus if isinstance(gpus, Steps) else Steps(np.zeros(1), np.array([float(gpus)]))
         counts = np.unique(steps.gpus)
+        if not counts[-1]:
+            return np.full(int(self.counted.sum()), np.inf)
         able, there = self.jobs.gpus <= counts[-1], steps.gpus * self.availability
-        jobs = QueuedJobs._make(column[able] for column in self.jobs)
+        jobs = self.jobs if able.all() else _within(self.jobs, counts[-1])
         enough = counts[np.searchsorted(counts, jobs.gpus)]
         jobs = jobs._replace(gpus=np.minimum(jobs.gpus, enough * self.availability))
         change_at = _microseconds(WEEK_S + steps.since_s)
         change_at[0] = np.iinfo(np.int64).min
         order = np.arange(len(jobs.gpus))
         starts = simulate_events(jobs, order, change_at, there, np.inf, POLICIES.index(policy))
-        waits = np.full(len(able), np.inf)
-        waits[able] = np.where(starts < NEVER, (starts - jobs.submit) / 1e6, np.inf)
+        waits = np.where(able & (starts < NEVER), (starts - jobs.submit) / 1e6, np.inf)
         return waits[self.counted]
 
 
@@ -288,6 +293,13 @@ class Futures:
     def take(self, places: IntArray) -> Futures:
         """Some of the futures."""
         return replace(self, levels=self.levels[places], seeds=[self.seeds[place] for place in places])
+
+
+def _within(jobs: QueuedJobs, gpus: float) -> QueuedJobs:
+    """Jobs of at most some GPUs, larger ones for as much longer."""
+    longer = np.maximum(jobs.gpus / gpus, 1.0)
+    run, requested = (np.minimum(longer * time, NEVER / 8).astype(np.int64) for time in (jobs.run, jobs.requested))
+    return jobs._replace(gpus=np.minimum(jobs.gpus, gpus), run=run, requested=requested)
 
 
 def _microseconds(seconds: FloatArray) -> IntArray:

@@ -19,6 +19,7 @@ from gpudemand.planning.queue.nodes import fits, nodes_of
 from gpudemand.planning.queue.pools import Capacity, Pool, pools_of
 from gpudemand.planning.queue.waiting import NEVER
 from gpudemand.planning.runtime.run_time import RunTimeModel
+from gpudemand.units import format_number_of, plural
 
 #: Longer requests (30 years) plan nothing.
 _LONGEST_S = 1e9
@@ -169,8 +170,8 @@ def _check_sizes(jobs: pd.DataFrame, rows: IntArray, pool: Pool) -> None:
         count = int(np.isin(jobs["gpus"].to_numpy()[rows], too_large).sum())
         pool_name = f" of {shorten(pool.name)!r}" if pool.name else ""
         raise InputError(
-            f"{count:,} jobs of up to {too_large.max():g} GPUs can never start on the {highest:g} GPUs{pool_name}; "
-            "give more, or leave these jobs out."
+            f"{format_number_of('job', count)} of up to {too_large.max():g} {plural('GPU', too_large.max())} can never "
+            f"start on the {highest:g} {plural('GPU', highest)}{pool_name}; give more, or leave these jobs out."
         )
 
 
@@ -184,8 +185,8 @@ def _simulate(jobs: QueuedJobs, pool: Pool, policy: int) -> IntArray:
     starts = simulate_events(jobs, arrivals, pool.change_at, pool.gpus, pool.node_gpus, policy)
     if (running & ~over & (starts == NEVER)).any():
         raise InputError(
-            f"the jobs that run at the start have no room on nodes of {pool.node_gpus:g} GPUs; "
-            "give more nodes, or no gpus_per_node."
+            f"the jobs that run at the start have no room on nodes of {pool.node_gpus:g} "
+            f"{plural('GPU', pool.node_gpus)}; give more nodes, or no gpus_per_node."
         )
     return starts
 

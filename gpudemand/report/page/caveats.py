@@ -12,7 +12,7 @@ from gpudemand.report.page.formats import format_date, format_days, format_share
 from gpudemand.report.page.sentences import accuracy_warning, model_accuracy
 from gpudemand.stages.scenarios import Scenarios
 from gpudemand.stages.sources.windows import BacktestWindows
-from gpudemand.units import format_count, parse_duration
+from gpudemand.units import format_count, format_number_of, parse_duration
 
 _KINDS = {
     "measured": "The log was measured on a real cluster.",
@@ -166,10 +166,10 @@ def _gaps(gaps: pd.DataFrame) -> list[str]:
 
 def _unknown(log: pd.Series) -> list[str]:
     texts = {
-        "unknown_gpus": "do not state their GPUs and count as none",
-        "unknown_end": "finished at an unknown time and count as zero time",
+        "unknown_gpus": "without a stated number of GPUs: counted as none",
+        "unknown_end": "finished at an unknown time: counted as zero time",
     }
-    return [f"{format_count(log[name])} jobs {text}." for name, text in texts.items() if log[name]]
+    return [f"{format_number_of('job', log[name])} {text}." for name, text in texts.items() if log[name]]
 
 
 def _availability(numbers: dict[str, Any]) -> list[str]:

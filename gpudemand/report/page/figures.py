@@ -132,12 +132,13 @@ def _plan(usage: UsageTables, requirement: Requirement) -> CapacityPlanDisplay:
     by_bin = requirement.envelope()
     held = _history(usage, PEAK)  # last of the series, where there are two
     held = held[held["unique_id"] == held["unique_id"].iloc[-1]]
+    due = requirement.order_due(usage.tables["log"]["last"].iloc[0])
     return CapacityPlanDisplay(
         by_bin,
         history=held.tail(HORIZONS_SHOWN * len(by_bin)),
         first_crossing=None if pd.isna(requirement.first_crossing) else requirement.first_crossing,
         # Where it is too late already, the page says so, and what an order now brings.
-        order_by=requirement.order_by if requirement.order_by >= by_bin["ds"].min() else None,
+        order_by=due if due >= by_bin["ds"].min() else None,
         caption=f"at {100 * requirement.plans[MEAN].service_level:.4g}% service level",
         kind=kind_of(usage.total),
     )

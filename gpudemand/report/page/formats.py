@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from gpudemand.units import parse_duration
+from gpudemand.units import format_count, parse_duration
 
 
 def format_date(value: Any) -> str:
@@ -60,11 +60,11 @@ def format_days(duration: str) -> str:
 
     Examples
     --------
-    >>> format_days("90D"), format_days("36h")
-    ('90 days', '1.5 days')
+    >>> format_days("90D"), format_days("36h"), format_days("36500D")
+    ('90 days', '1.5 days', '36,500 days')
     """
     days = parse_duration(duration) / pd.Timedelta("1D")
-    return f"{days:.3g} day{'' if days == 1 else 's'}"
+    return f"{format_count(days) if days >= 100 else f'{days:.3g}'} day{'' if days == 1 else 's'}"
 
 
 def truncate(value: object, width: int = 40) -> str:

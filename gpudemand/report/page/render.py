@@ -159,7 +159,11 @@ def _load_template() -> Template:
         loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.filters.update(
-        count=units.format_count, date=formats.format_date, share=formats.format_share, level=formats.format_level
+        count=units.format_count,
+        plural=units.plural,
+        date=formats.format_date,
+        share=formats.format_share,
+        level=formats.format_level,
     )
     return environment.get_template("page.html.jinja")
 

@@ -10,11 +10,13 @@ import pandas as pd
 from gpudemand.planning.capacity.required import SHORT_SHARE
 from gpudemand.report.page.formats import format_date, format_days, format_level, format_share, truncate
 from gpudemand.stages.sources.by_pool import LeadTime, Prices
-from gpudemand.units import SECONDS_PER_HOUR, format_count, format_seconds, parse_duration
+from gpudemand.units import SECONDS_PER_HOUR, format_count, format_number_of, format_seconds, parse_duration
 from gpudemand.usage.bins import bin_name
 
 #: WAPE above which the page warns.
 _LARGE_WAPE = 0.5
+#: Deliveries and retirements that the answer names.
+_FEW_CHANGES = 4
 #: Time over the installed GPUs that counts as a crossing.
 _LASTING = f"{format_share(SHORT_SHARE)} of a week"
 _BASIS = {
@@ -37,8 +39,8 @@ def requirement(numbers: dict[str, Any]) -> str:
     numbers : dict
         As `gpudemand.stages.requirement.headline` returns it.
     """
-    required, installed = format_count(numbers["required"]), format_count(numbers["installed"])
-    begin = f"By {format_date(numbers['plan_end'])} this cluster requires {required} GPUs,"
+    required, installed = format_number_of("GPU", numbers["required"]), format_count(numbers["installed"])
+    begin = f"By {format_date(numbers['plan_end'])} this cluster requires {required},"
     if numbers["installed_later"] != numbers["installed"]:
         later, more = format_count(numbers["installed_later"]), numbers["to_order"]
         compared = f"{format_count(more)} more than" if more else "no more than"
@@ -49,7 +51,33 @@ def requirement(numbers: dict[str, Any]) -> str:
 
 
 def dates(numbers: dict[str, Any]) -> str:
-    """First crossing and order date."""
+    """GPUs that leave and arrive, first crossing, and order date."""
+    return _changes(numbers) + _dates(numbers)
+
+
+def _changes(numbers: dict[str, Any]) -> str:
+    """GPUs that leave and arrive within the plan, the first few by their dates; empty where none do.
+
+    Examples
+    --------
+    >>> steps = [{"on": "2026-03-01", "gpus": -40.0, "name": "A100"}, {"on": "2026-04-01", "gpus": 1.0, "name": None}]
+    >>> _changes({"installed_changes": steps})
+    '40 A100 GPUs leave on 1 Mar 2026, 1 GPU arrives on 1 Apr 2026. '
+    """
+    changes = numbers.get("installed_changes", [])
+    texts = [_change(**change) for change in changes[:_FEW_CHANGES]]
+    if len(changes) > len(texts):
+        texts.append(f"and {format_number_of('change', len(changes) - len(texts))} later")
+    return ", ".join(texts) + ". " * bool(texts)
+
+
+def _change(on: str, gpus: float, name: str | None) -> str:
+    verb, size = "leave" if gpus < 0 else "arrive", abs(gpus)
+    noun = "GPU" if name is None else f"{truncate(name)} GPU"
+    return f"{format_number_of(noun, size)} {verb}{'s' * (format_count(size) == '1')} on {format_date(on)}"
+
+
+def _dates(numbers: dict[str, Any]) -> str:
     given = "maximum of GPUs held so far" if numbers["installed_from"] == "log" else "GPUs installed"
     if numbers["first_crossing"] is None:
         return _no_crossing(numbers, given)
@@ -61,7 +89,7 @@ def dates(numbers: dict[str, Any]) -> str:
         return crossing + "the GPUs that are installed when an order could arrive suffice: order none."
     if name is not None:
         crossing += f"{truncate(name)} alone runs short earlier, on {format_date(numbers['type_first_crossing'])}; "
-    return crossing + _order_by(numbers, order, lead_time(numbers))
+    return crossing + _order_by(numbers, order, lead_time(numbers), None if name else numbers["to_order"])
 
 
 def lead_time(numbers: dict[str, Any]) -> str:
@@ -111,8 +139,8 @@ def wanted(table: pd.DataFrame, freq: str, *, jobs: bool = True) -> str:
     'In the last 28 days a mean of 90 GPUs was held; it would have been 120 with room for each job at its submission.'
     """
     last = table[table["ds"] > table["ds"].iloc[-1] - pd.Timedelta("28D")]
-    held, more = format_count(last["held"].mean()), format_count(last["wanted"].mean())
-    text = f"In the last {format_count(len(last))} {bin_name(freq)}s a mean of {held} GPUs was held; it would have been"
+    held, more = format_number_of("GPU", last["held"].mean()), format_count(last["wanted"].mean())
+    text = f"In the last {format_number_of(bin_name(freq), len(last))} a mean of {held} was held; it would have been"
     if jobs:
         return f"{text} {more} with room for each job at its submission."
     return f"{text} {more} with those that pods waited for at the same time."
@@ -151,12 +179,19 @@ def prices(given: Prices, side: int) -> str:
     return "" if given is None else str(given[side])
 
 
-def _order_by(numbers: dict[str, Any], order: str | None, lead_time: str) -> str:
+def _order_by(numbers: dict[str, Any], order: str | None, lead_time: str, gpus: int | None = None) -> str:
     lead = f"with a lead time of {format_days(lead_time)}"
+    # Without changes to come, it is the number that the first sentence says are short.
+    what = f" {format_number_of('GPU', gpus)}" if gpus and numbers.get("installed_changes") else ""
     if is_due(numbers, order):
         there = pd.Timestamp(numbers["log_end"]) + parse_duration(lead_time)
-        return f"{lead}, GPUs ordered as the log ends are there on {format_date(there)}: order now."
-    return f"{lead}, order by {format_date(order)}."
+        if there > pd.Timestamp(numbers["plan_end"]):
+            return (
+                f"{lead}, GPUs ordered as the log ends are there on {format_date(there)}, after the forecast ends: "
+                f"order{what} now if demand is to stay as high."
+            )
+        return f"{lead}, GPUs ordered as the log ends are there on {format_date(there)}: order{what} now."
+    return f"{lead}, order{what} by {format_date(order)}."
 
 
 def is_due(numbers: dict[str, Any], order: str | None) -> bool:

@@ -9,7 +9,7 @@ import pandas as pd
 from gpudemand.report.history.comparison import past_score
 from gpudemand.report.history.earlier import EarlierReport
 from gpudemand.report.page.formats import format_date, format_share
-from gpudemand.units import format_count
+from gpudemand.units import format_count, format_number_of
 
 
 def since_sentences(tables: Mapping[str, pd.DataFrame], earlier: EarlierReport, changed: list[str]) -> list[str]:
@@ -39,8 +39,8 @@ def requirement_then_and_now(table: pd.DataFrame) -> str:
     """The requirement of both reports, and in the bins that both plan for."""
     then, now = table.iloc[0], table.iloc[1]
     text = (
-        f"The report on the log to {format_date(then['log_end'])} required {format_count(then['required'])} GPUs by "
-        f"{format_date(then['plan_end'])}; this one requires {format_count(now['required'])} by "
+        f"The report on the log to {format_date(then['log_end'])} required {format_number_of('GPU', then['required'])} "
+        f"by {format_date(then['plan_end'])}; this one requires {format_count(now['required'])} by "
         f"{format_date(now['plan_end'])}"
     )
     if pd.isna(then["required_both"]):
@@ -65,9 +65,9 @@ def past_forecast_sentence(scores: pd.DataFrame, earlier: EarlierReport) -> str:
     own, naive = past_score(scores)
     inside = (format_share(own[f"coverage_{level}"]) for level in (80, 95))
     return (
-        f"Of the {format_count(own['bins'])} bins since {format_date(earlier.log_end)} a mean of "
-        f"{format_count(own['mean_forecast'])} GPUs was forecast, and {format_count(own['mean_actual'])} came: WAPE "
-        f"{format_share(own['wape_since'], 1)} (last value {format_share(naive['wape_since'], 1)}), bias "
+        f"Of the {format_number_of('bin', own['bins'])} since {format_date(earlier.log_end)} a mean of "
+        f"{format_number_of('GPU', own['mean_forecast'])} was forecast, and {format_count(own['mean_actual'])} came: "
+        f"WAPE {format_share(own['wape_since'], 1)} (last value {format_share(naive['wape_since'], 1)}), bias "
         f"{format_share(own['bias'], 1)}; the 80% interval contained {next(inside)} of them, the 95% interval "
         f"{next(inside)}."
     )

@@ -13,15 +13,15 @@ from gpudemand.report.page.caveats import backtest_of_plans, short_horizon
 from gpudemand.report.page.formats import format_date, format_level, format_share, format_time, truncate
 from gpudemand.stages.gpu_types import ALL, first_shortfall
 from gpudemand.stages.scenarios import BASE
-from gpudemand.units import format_count, format_seconds
+from gpudemand.units import format_count, format_number_of, format_seconds
 from gpudemand.usage.bins import bin_name
 
 _PART_NOUNS = {"segment": "segment", "group": "group", "cluster": "cluster", "gpu_type": "GPU type"}
 _PART_NOUNS |= {name: name for name in ("user", "partition", "qos", "namespace", "node")}
 _HELD = {
-    "mean": "the median forecast is a mean of {n} GPUs",
-    "wait": "the median forecast is a mean of {n} GPUs",
-    "peak": "the median forecast is {n} GPUs held at once",
+    "mean": "the median forecast is a mean of {n}",
+    "wait": "the median forecast is a mean of {n}",
+    "peak": "the median forecast is {n} held at once",
 }
 
 
@@ -41,13 +41,16 @@ def summarize(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame], part:
     -------
     list of str
     """
-    result = [sentences.basis(numbers), *short_horizon(numbers), demand_sentence(numbers), risk_sentence(numbers)]
+    result = [sentences.basis(numbers), *held_beyond(numbers, tables.get("log"))]
+    result += [*silent_end(numbers, tables.get("usage_shares")), *short_horizon(numbers)]
+    # What an order changes stands near the date of it: a requirement may be large, and little unmet without it.
+    if len(tables.get("orders", ())) > 1:
+        result.append(orders_sentence(tables["orders"], numbers["plan_end"]))
+    result += [demand_sentence(numbers), risk_sentence(numbers)]
     if "plan_backtest" in tables:
         result += backtest_of_plans(numbers, tables["plan_backtest"])
     if "waits" in tables:
         result.append(sentences.waits(tables["waits"].iloc[0]))
-    if len(tables.get("orders", ())) > 1:
-        result.append(orders_sentence(tables["orders"], numbers["plan_end"]))
     if "drivers" in tables:
         result.append(drivers_sentence(tables["drivers"]))
     if "gpu_type_plans" in tables:
@@ -61,13 +64,49 @@ def summarize(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame], part:
     return [*result, sentences.model_accuracy(numbers)]
 
 
+def held_beyond(numbers: dict[str, Any], log: pd.DataFrame | None) -> list[str]:
+    """Warn of more GPUs held at once in the log than are said to be installed.
+
+    Examples
+    --------
+    >>> log = pd.DataFrame({"max_held": [120.0]})
+    >>> print(*held_beyond({"installed": 96.0, "installed_from": "given"}, log))
+    Up to 120 GPUs were held at once in the log, more than the 96 installed: unless GPUs have left since, check both.
+    """
+    most = 0.0 if log is None else float(log.iloc[0].get("max_held", 0.0))
+    if numbers["installed_from"] == "log" or not most > numbers["installed"]:
+        return []
+    return [
+        f"Up to {format_number_of('GPU', most)} were held at once in the log, more than the "
+        f"{format_count(numbers['installed'])} installed: unless GPUs have left since, check both."
+    ]
+
+
+def silent_end(numbers: dict[str, Any], shares: pd.DataFrame | None) -> list[str]:
+    """Warn where the period ends more than a week after the last use, as a later `until` than the log's end makes it.
+
+    Examples
+    --------
+    >>> shares = pd.DataFrame({"last_use": pd.to_datetime(["2026-03-02"], utc=True)})
+    >>> silent_end({"log_end": "2026-06-30T00:00:00+00:00"}, shares)
+    ['The last use of a GPU was on 2 Mar 2026; the 120 days after it count as without demand.']
+    """
+    if shares is None or pd.isna(last := shares.get("last_use", pd.Series(pd.NaT)).max()):
+        return []
+    days = (pd.Timestamp(numbers["log_end"]) - last).days
+    if days <= 7:
+        return []
+    return [f"The last use of a GPU was on {format_date(last)}; the {days} days after it count as without demand."]
+
+
 def orders_sentence(table: pd.DataFrame, plan_end: str) -> str:
     """What an order now and a month later leave unmet and idle, beside no order."""
     none, now, later = (table.iloc[row] for row in range(3))
     until = now["wait_until_h"]
     wait = "" if pd.isna(until) else f" (mean wait until then {format_seconds(3600 * until)})"
     return (
-        f"Ordered now, {format_count(now['order'])} GPUs are in service on {format_date(now['in_service'])}{wait}: "
+        f"Ordered now, {format_number_of('GPU', now['order'])} {'is' if now['order'] == 1 else 'are'} in service on "
+        f"{format_date(now['in_service'])}{wait}: "
         f"{_outcome(now)}; a month later, {_outcome(later)}; without an order, {_outcome(none)}. That is until four "
         f"weeks after the later order is there, from {format_date(plan_end)} on with demand as in the weeks before."
     )
@@ -82,23 +121,22 @@ def _outcome(order: pd.Series) -> str:
 def drivers_sentence(table: pd.DataFrame) -> str:
     """Change since the period before, and the users and GPU types behind it."""
     total: Any = table.iloc[0]
-    parts = [
-        f"{row.driver} {row.change_gpus:+,.0f} ({truncate(row.most)} most)"
-        if " who " in row.driver or " that " in row.driver
-        else f"{truncate(row.driver)} {row.change_gpus:+,.0f}"
-        for row in table.iloc[1:].itertuples()
-        if abs(row.change_gpus) >= 0.5
-    ]
-    text = (
-        f"Mean demand went from {format_count(total['before'])} to {format_count(total['after'])} GPUs between the "
-        "last two periods"
-    )
+    parts = [_driver(row) for row in table.iloc[1:].itertuples() if abs(row.change_gpus) >= 0.5]
+    digits = 0 if min(total["before"], total["after"]) >= 10 else 1
+    before, after = (format_count(total[name], digits) for name in ("before", "after"))
+    text = f"Mean demand went from {before} to {after} GPUs between the last two periods"
     return f"{text}: {', '.join(parts)}." if parts else f"{text}."
+
+
+def _driver(row: Any) -> str:
+    noun = next((row.driver.split(f"s {word} ")[0] for word in ("who", "that") if f"s {word} " in row.driver), None)
+    most = "" if noun is None else f" (most of all {noun} {truncate(row.most)})"
+    return f"{truncate(row.driver)} {row.change_gpus:+,.0f}{most}"
 
 
 def demand_sentence(numbers: dict[str, Any]) -> str:
     """Forecast of the bin with the largest requirement, with its 95% interval."""
-    held = _HELD[numbers["basis"]].format(n=format_count(numbers["peak_bin_median"]))
+    held = _HELD[numbers["basis"]].format(n=format_number_of("GPU", numbers["peak_bin_median"]))
     low, high = format_count(numbers["peak_bin_lo_95"]), format_count(numbers["peak_bin_hi_95"])
     return (
         f"The {bin_name(numbers['freq'])} with the largest requirement is {format_time(numbers['peak_bin'])}: {held}, "
@@ -108,17 +146,17 @@ def demand_sentence(numbers: dict[str, Any]) -> str:
 
 def risk_sentence(numbers: dict[str, Any]) -> str:
     """GPUs required by probability, and the share of time above the GPUs, or the probability that waits are met."""
-    counts = {p: format_count(numbers[f"required_p{p}"]) for p in (50, 90, 95, 99)}
-    what = "held so far" if numbers["installed_from"] == "log" else "installed"
+    counts = {p: format_count(numbers[f"required_p{p}"]) for p in (90, 95, 99)}
+    median, what = numbers["required_p50"], "held so far" if numbers["installed_from"] == "log" else "installed"
     enough = (
-        f"{counts[50]} GPUs suffice with probability 50%, {counts[90]} with 90%, {counts[95]} with 95% and "
-        f"{counts[99]} with 99%."
+        f"{format_number_of('GPU', median)} suffice{'s' * (median == 1)} with probability 50%, {counts[90]} with 90%, "
+        f"{counts[95]} with 95% and {counts[99]} with 99%."
     )
     changes = numbers["installed_later"] != numbers["installed"]
     there = (
         "the GPUs that are installed at each time"
         if changes
-        else f"the {format_count(numbers['installed'])} GPUs {what}"
+        else f"the {format_number_of('GPU', numbers['installed'])} {what}"
     )
     if numbers["basis"] == "wait":
         return f"{enough} With {there} the target is met with probability {format_share(1 - numbers['share_over'])}."
@@ -135,7 +173,7 @@ def parts_sentence(table: pd.DataFrame, part: str) -> str:
     changing: Any = rows.loc[(rows["next"] - rows["last"]).abs().idxmax()]
     if not total:
         return f"No {noun} is forecast to hold a GPU."
-    change = f"from {format_count(changing['last'])} to {format_count(changing['next'])} GPUs"
+    change = f"from {format_count(changing['last'])} to {format_number_of('GPU', changing['next'])}"
     text = f"{noun} {truncate(largest['part'])} is {format_share(largest['next'] / total)} of the mean demand forecast"
     text = text[0].upper() + text[1:]
     if abs(changing["next"] - changing["last"]) < 1:

@@ -146,6 +146,22 @@ def total_installed(installed: Installed) -> float | pd.Series | None:
     return pd.concat(steps, axis=1, sort=True).ffill().bfill().sum(axis=1) + rest if steps else rest
 
 
+def installed_changes(installed: Installed, begin: pd.Timestamp, end: pd.Timestamp) -> list[dict[str, object]]:
+    """GPUs that arrive, or leave (negative), after one time and until another, by date.
+
+    Examples
+    --------
+    >>> times = pd.to_datetime(["2026-01-01", "2026-03-01", "2026-07-01"], utc=True)
+    >>> installed_changes({"A100": pd.Series([64.0, 64.0, 0.0], times), "H100": 8}, times[0], times[2])
+    [{'on': '2026-07-01T00:00:00+00:00', 'gpus': -64.0, 'name': 'A100'}]
+    """
+    named = installed.items() if isinstance(installed, Mapping) else [(None, installed)]
+    steps = {name: check_steps("installed", given).diff() for name, given in named if isinstance(given, pd.Series)}
+    changes = ((on, gpus, name) for name, change in steps.items() for on, gpus in change.items())
+    found = [change for change in changes if begin < change[0] <= end and change[1]]
+    return [{"on": on.isoformat(), "gpus": gpus, "name": name} for on, gpus, name in sorted(found, key=lambda c: c[0])]
+
+
 def pulled_installed(
     attrs: Mapping[Any, object],
     names: Callable[[str], list[str]],

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import pandas as pd
 
 from gpudemand._typing import STRING
+from gpudemand._validation import InputError
 from gpudemand.jobs.as_of import checked_as_of
 from gpudemand.jobs.schema import FINISHED
 from gpudemand.jobs.time_parser import parse_timestamp
@@ -141,6 +142,7 @@ class JobSource:
         until = end = end_of_record(jobs)
         if settings.until is not None:
             until = parse_timestamp(settings.until, settings.tz, "until")
+            _check_begun(jobs, until)
         source = cls(checked_as_of(jobs, until) if until < end else jobs, replace(settings, until=until))
         return replace(source, settings=source.settings.with_pulled(jobs.attrs, source.names))
 
@@ -247,6 +249,12 @@ class JobSource:
         """Itself, if no job has a fraction."""
         marked = mark_fractions(self.jobs)
         return self if marked is self.jobs else replace(self, jobs=marked)
+
+
+def _check_begun(jobs: pd.DataFrame, until: pd.Timestamp) -> None:
+    first = begin_times(jobs).min()
+    if until <= first:
+        raise InputError(f"until={until} is before the log begins, at {first}; nothing is left of it.")
 
 
 def begin_times(jobs: pd.DataFrame) -> pd.Series:
