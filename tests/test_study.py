@@ -56,6 +56,17 @@ def test_nothing_is_computed_before_it_is_asked_for(monkeypatch):
     assert {"held", "wanted", "peak"} < set(gd.Study(LOG, horizon=7).usage)
 
 
+@pytest.mark.parametrize("share", [0.3, 0.45, 0.8])
+def test_the_target_is_met_as_often_as_in_the_simulated_futures(share):
+    some = gd.Study(LOG, horizon=7, installed=float(np.quantile(_needed(study()), share)), lead_time="3D", wait="1h")
+    missed = (_needed(some) > some.plan["installed"].iloc[0]).mean()
+    assert some.plan.set_index("basis").loc["wait", "share_over"] == pytest.approx(missed, abs=0.03)
+
+
+def _needed(of):
+    return of._chain.wait_plan.needed
+
+
 def test_the_report_shows_the_stages(folder):
     tables = {"waits": "waits", "orders": "orders", "drivers": "drivers", "scenarios": "scenarios"}
     tables |= {"wait_plan": "wait_plan", "segments": "segments", "plan_summary": "plan", "models": "trust"}

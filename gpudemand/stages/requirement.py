@@ -167,7 +167,7 @@ def plan_requirement(
     }
     plans = {
         basis: plan_utilization(
-            forecast[forecast["unique_id"] == basis].reset_index(drop=True),
+            of_basis(forecast, basis),
             installed=installed,
             target_utilization=target,
             service_level=settings.service_level,
@@ -179,6 +179,11 @@ def plan_requirement(
     begin = installed_now(settings, max_held, forecast)
     steps = given if isinstance(given, pd.Series) else None
     return Requirement(plans, begin, "log" if given is None else settings.installed_from, forecast, hourly, steps)
+
+
+def of_basis(forecast: pd.DataFrame, basis: str) -> pd.DataFrame:
+    """The forecast of one basis, with the levels that it has."""
+    return forecast[forecast["unique_id"] == basis].dropna(axis=1, how="all").reset_index(drop=True)
 
 
 def installed_now(settings: Settings, max_held: float, forecast: pd.DataFrame) -> float:

@@ -16,7 +16,7 @@ from gpudemand.planning import WhatIf
 from gpudemand.planning.scenarios.changes import Change, Growth, MoreUsers, NetworkCosts, RemoveGroup
 from gpudemand.planning.scenarios.hardware import MoveTo
 from gpudemand.planning.scenarios.measured import MeasuredRunTimes, data_sheet_speed
-from gpudemand.stages.requirement import Requirement, plan_requirement
+from gpudemand.stages.requirement import Requirement, of_basis, plan_requirement
 from gpudemand.stages.risk import with_date_dtype
 from gpudemand.stages.sources.settings import Settings
 from gpudemand.stages.sources.source import Source
@@ -109,7 +109,7 @@ def plan_scenarios(
 def _what_if(
     jobs: pd.DataFrame, forecast: pd.DataFrame, basis: str, installed: float, costs: MeasuredRunTimes | None
 ) -> WhatIf:
-    series = forecast[forecast["unique_id"] == basis].assign(unique_id="total")
+    series = of_basis(forecast, basis).assign(unique_id="total")
     try:
         return WhatIf(jobs, series, installed=installed, costs=costs, days=_DAYS)
     except InputError as error:

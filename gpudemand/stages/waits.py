@@ -30,6 +30,8 @@ from gpudemand.usage.waits import checked_wait_tables
 ALL = "all"
 #: Period whose waits tell how many of the GPUs run jobs.
 _RECENT = pd.Timedelta("56D")
+#: Levels in percent between which the probability that the target is met is interpolated.
+_FURTHER_LEVELS = tuple(range(2, 100, 2))
 _SECONDS = ("median_wait_s", "mean_wait_s", "p95_wait_s")
 
 
@@ -152,13 +154,13 @@ def _availability(jobs: pd.DataFrame, installed: float, until: pd.Timestamp) -> 
 
 
 def as_forecast(plan: WaitPlan, forecast: pd.DataFrame) -> pd.DataFrame:
-    """GPUs that the target for waits needs, as a forecast with the bins, model and levels of another.
+    """GPUs that the target for waits needs, as a forecast with the bins, model and levels of another, and further ones.
 
     Each bin has the quantiles over the simulated futures: they are of the whole time ahead.
     """
     model = pick_model(forecast, None)
     shares = {model: 0.5}
-    for level in levels(forecast, model):
+    for level in sorted({*levels(forecast, model), *_FURTHER_LEVELS}):
         shares |= {f"{model}-lo-{level:g}": 0.5 - level / 200, f"{model}-hi-{level:g}": 0.5 + level / 200}
     needed = {name: float(np.quantile(plan.needed, share, method="higher")) for name, share in shares.items()}
     return forecast[forecast["unique_id"] == MEAN].assign(unique_id=WAIT, **needed)
