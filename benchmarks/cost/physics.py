@@ -34,8 +34,8 @@ from gpudemand.cost.operators.kernel import MATRIX_KINDS
 from gpudemand.cost.predict.step_time_model import FarFromTrainingWarning, StepTimeModel
 from gpudemand.cost.roofline.roofline import LOWER_BOUND
 
-#: Device -> share of the peak of large products, 52 % in training on A100s (Narayanan et al., "Megatron-LM", SC 2021), 88
-#: to 96 % alone on Ada's L20 (DefTruth, "CUDA-Learn-Notes"); and of fused attention, 0.5 to 0.7 on A100s (Dao, ICLR
+#: Device -> share of the peak of large products, 52 % in training on A100s (Narayanan et al., "Megatron-LM", SC 2021),
+#: on Ada's L20 88 to 96 % alone (DefTruth, "CUDA-Learn-Notes"); of fused attention, 0.5 to 0.7 on A100s (Dao, ICLR
 #: 2024), 0.35 on H100s (Shah et al., "FlashAttention-3", 2024), 0.9 forward on RTX 4090s (flash-attention, issue 1473).
 DEVICES = {"H100 SXM5": (0.5, 0.45), "A100 SXM4 80GB": (0.5, 0.45), "RTX 4090": (0.8, 0.6)}
 VECTOR_EFFICIENCY = 0.5  # of the other arithmetic units
