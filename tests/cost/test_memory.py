@@ -133,6 +133,24 @@ def test_memory_is_that_recorded_at_each_batch_size(batch: int) -> None:
     assert (small.nodes["bytes_written"].gt(0) | small.nodes["fixed_bytes_written"].gt(0)).all()
 
 
+class _Biased(torch.nn.Module):
+    """Fused attention with a learned bias of its scores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias, self.inner = torch.nn.Parameter(torch.zeros(1, 4, 64, 64)), torch.nn.Linear(32, 32)
+
+    def forward(self, x):
+        heads = self.inner(x).unflatten(-1, (4, 8)).transpose(1, 2)
+        return torch.nn.functional.scaled_dot_product_attention(heads, heads, heads, attn_mask=self.bias * 2.0)
+
+
+def test_attention_with_a_learned_bias_saves_no_scores() -> None:
+    nodes = OpGraph.from_torch(_Biased(), (64, 32)).nodes.set_index("type")
+    assert nodes.loc["Attention", "saved_bytes"] < 4 * 64 * 64 * 4  # scores of four heads
+    assert nodes.loc["Attention", "fixed_saved_bytes"] == 4 * 64 * 64 * 4
+
+
 @pytest.fixture(scope="module")
 def resnet() -> OpGraph:
     with torch.device("meta"):
