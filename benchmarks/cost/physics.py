@@ -34,12 +34,11 @@ from gpudemand.cost.operators.kernel import MATRIX_KINDS
 from gpudemand.cost.predict.step_time_model import FarFromTrainingWarning, StepTimeModel
 from gpudemand.cost.roofline.roofline import LOWER_BOUND
 
-DEVICES = ("H100 SXM5", "A100 SXM4 80GB", "RTX 4090")
-#: Share of the peak that large products reach in training: 52 % on A100s (Narayanan et al., "Efficient large-scale
-#: language model training on GPU clusters using Megatron-LM", SC 2021).
-PRODUCT_EFFICIENCY = 0.5
-#: Of fused attention: 0.5 to 0.7 on A100s (Dao, ICLR 2024), 0.35 on H100s (Shah et al., "FlashAttention-3", 2024).
-ATTENTION_EFFICIENCY = 0.45
+#: Device -> share of the peak of large products, 52 % in training on A100s (Narayanan et al., "Megatron-LM", SC 2021),
+#: on Ada's L20 88 to 96 % alone (DefTruth, "CUDA-Learn-Notes"); of fused attention, 0.5 to 0.7 on A100s (Dao, ICLR
+#: 2024), 0.35 on H100s (Shah et al., "FlashAttention-3", 2024), 0.9 forward on RTX 4090s (flash-attention, issue 1473).
+DEVICES = {"H100 SXM5": (0.5, 0.45), "A100 SXM4 80GB": (0.5, 0.45), "RTX 4090": (0.8, 0.6)}
+VECTOR_EFFICIENCY = 0.5  # of the other arithmetic units
 #: Share of the bandwidth that element-wise kernels reach: 0.7 to 0.9 (Deakin et al., "BabelStream", 2018).
 BANDWIDTH_EFFICIENCY = 0.7
 #: Seconds from one kernel to the next in eager mode, when nothing else takes time (PyTorch, "Accelerating PyTorch with
@@ -253,8 +252,9 @@ def kernel_seconds(graph: OpGraph, work: Workload, hardware: Device) -> pd.DataF
 
 def _speed(kinds: Any, precision: str, hardware: Device) -> FloatArray:
     """Operations a second of each kind of kernel."""
-    matrix = np.where(kinds == "attention", ATTENTION_EFFICIENCY, PRODUCT_EFFICIENCY) * hardware.peak(precision)
-    return np.where(np.isin(kinds, MATRIX_KINDS), matrix, PRODUCT_EFFICIENCY * hardware.peak("fp32"))
+    products, attention = next(shares for name, shares in DEVICES.items() if hardware.name.endswith(name))
+    matrix = np.where(kinds == "attention", attention, products) * hardware.peak(precision)
+    return np.where(np.isin(kinds, MATRIX_KINDS), matrix, VECTOR_EFFICIENCY * hardware.peak("fp32"))
 
 
 def rows_of(model: StepTimeModel, work: Workload, graph: OpGraph) -> pd.DataFrame:

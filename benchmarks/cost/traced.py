@@ -22,6 +22,7 @@ import pandas as pd
 
 from gpudemand._validation import InputError
 from gpudemand.cost import OpGraph
+from gpudemand.cost.operators.operator import Operator
 
 log = logging.getLogger(__name__)
 CACHE = Path.home() / ".cache" / "gpudemand" / "benchmarks"
@@ -52,7 +53,8 @@ class TraceCache:
 
     def graph(self, key: str) -> OpGraph:
         """Read a graph."""
-        nodes = pd.read_parquet(self._path(key, ".parquet"))
+        # Graphs that were stored by earlier versions have no amounts that are independent of the batch.
+        nodes = pd.read_parquet(self._path(key, ".parquet")).reindex(columns=list(Operator._fields), fill_value=0.0)
         nodes["output_shape"] = [tuple(int(size) for size in shape) for shape in nodes["output_shape"]]
         about = json.loads(self._path(key, ".json").read_text())
         edges = np.array(about.pop("edges"), dtype=np.int64).reshape(-1, 2)

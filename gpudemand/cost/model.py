@@ -143,9 +143,8 @@ class CostModel:
             rows = np.flatnonzero(kinds == kind)
             part = [listed[row] for row in rows]
             for target in TARGETS:
-                self.models_[str(kind), target] = self._fit_one(
-                    target, part, costs[target].to_numpy()[rows], names[rows]
-                )
+                y = costs[target].to_numpy()[rows]
+                self.models_[str(kind), target] = self._fit_one(target, part, y, names[rows])
             devices = sorted({job.hardware.name for job in part})
             self.fitted_on_[str(kind)] = {"jobs": len(rows), "devices": devices}
         return self
@@ -222,10 +221,9 @@ class CostModel:
         if only.run is not None:
             return largest_micro_batch(only.run, self.large_models, probability)
         model, hardware = self._model(only.hardware.kind, "memory_gib"), only.hardware
-        setting, limit = _inputs.memory_setting(only), hardware.usable_memory_gib
-        return max_batch_size(
-            model, only.graph, limit, setting, level=probability, device=_inputs.memory_covariates(only)
-        )
+        setting, covariates = _inputs.memory_setting(only), _inputs.memory_covariates(only)
+        limit = hardware.usable_memory_gib
+        return max_batch_size(model, only.graph, limit, setting, level=probability, device=covariates)
 
     def breakdown(self, job: TrainingJob) -> MemoryBreakdown:
         """Simulated memory of a job by purpose, as a table that prints.
@@ -238,15 +236,8 @@ class CostModel:
         if only.run is not None:
             return run_breakdown(only.run, self.large_models)
         pass_, setting = one_pass(only), _inputs.memory_setting(only)
-        return memory_breakdown(
-            pass_.graph,
-            pass_.batch_size,
-            pass_.optimizer,
-            pass_.precision,
-            checkpointing=setting.checkpointing,
-            inference=setting.inference,
-            shards=setting.shards,
-        )
+        options = {name: getattr(setting, name) for name in ("checkpointing", "inference", "shards")}
+        return memory_breakdown(pass_.graph, pass_.batch_size, pass_.optimizer, pass_.precision, **options)
 
     def calibrate(self, jobs: Jobs, step_time_s: Any, memory_gib: Any = None) -> CostModel:
         """Calibrate step times with one or more measured jobs on a device.

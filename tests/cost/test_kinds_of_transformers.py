@@ -39,6 +39,33 @@ MAMBA2 = {
     "mamba_expand": 2,
     "mamba_d_conv": 4,
 }
+BART = {
+    "d_model": 64,
+    "encoder_layers": 3,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 8,
+    "encoder_ffn_dim": 96,
+    "decoder_ffn_dim": 160,
+    "vocab_size": 1000,
+}
+DEBERTA2 = {
+    **SIZES,
+    "model_type": "deberta-v2",
+    "relative_attention": True,
+    "pos_att_type": "p2c|c2p",
+    "type_vocab_size": 0,
+    "position_biased_input": False,
+    "max_position_embeddings": 64,
+    "position_buckets": 16,
+    "norm_rel_ebd": "layer_norm",
+    "share_att_key": True,
+}
+IDEFICS = {
+    "text_config": {**SIZES, "model_type": "llama", "pad_token_id": 0},
+    "vision_config": {**IMAGE},
+    "pad_token_id": 0,
+}
 #: Configuration -> parameters of the model that transformers 4.57 builds from it.
 COUNTED = [
     (
@@ -80,47 +107,12 @@ COUNTED = [
         },
         397632,
     ),
-    (
-        {
-            "model_type": "bart",
-            "d_model": 64,
-            "encoder_layers": 3,
-            "decoder_layers": 2,
-            "encoder_attention_heads": 4,
-            "decoder_attention_heads": 8,
-            "encoder_ffn_dim": 96,
-            "decoder_ffn_dim": 160,
-            "vocab_size": 1000,
-            "max_position_embeddings": 128,
-        },
-        277664,
-    ),
-    (
-        {
-            "model_type": "pegasus",
-            "d_model": 64,
-            "encoder_layers": 3,
-            "decoder_layers": 2,
-            "encoder_attention_heads": 4,
-            "decoder_attention_heads": 8,
-            "encoder_ffn_dim": 96,
-            "decoder_ffn_dim": 160,
-            "vocab_size": 1000,
-            "max_position_embeddings": 128,
-        },
-        277408,
-    ),
+    ({**BART, "model_type": "bart", "max_position_embeddings": 128}, 277664),
+    ({**BART, "model_type": "pegasus", "max_position_embeddings": 128}, 277408),
     (
         {
             "model_type": "whisper",
-            "d_model": 64,
-            "encoder_layers": 3,
-            "decoder_layers": 2,
-            "encoder_attention_heads": 4,
-            "decoder_attention_heads": 8,
-            "encoder_ffn_dim": 96,
-            "decoder_ffn_dim": 160,
-            "vocab_size": 1000,
+            **BART,
             "num_mel_bins": 128,
             "max_source_positions": 100,
             "max_target_positions": 50,
@@ -229,24 +221,8 @@ COUNTED = [
         },
         412064,
     ),
-    (
-        {
-            "model_type": "idefics3",
-            "text_config": {**SIZES, "model_type": "llama", "pad_token_id": 0},
-            "vision_config": {**IMAGE},
-            "pad_token_id": 0,
-        },
-        349104,
-    ),
-    (
-        {
-            "model_type": "smolvlm",
-            "text_config": {**SIZES, "model_type": "llama", "pad_token_id": 0},
-            "vision_config": {**IMAGE},
-            "pad_token_id": 0,
-        },
-        349104,
-    ),
+    ({**IDEFICS, "model_type": "idefics3"}, 349104),
+    ({**IDEFICS, "model_type": "smolvlm"}, 349104),
     (
         {
             "model_type": "llama4",
@@ -283,38 +259,8 @@ COUNTED = [
         },
         214984,
     ),
-    (
-        {
-            **SIZES,
-            "model_type": "deberta-v2",
-            "relative_attention": True,
-            "pos_att_type": "p2c|c2p",
-            "type_vocab_size": 0,
-            "position_biased_input": False,
-            "max_position_embeddings": 64,
-            "position_buckets": 16,
-            "norm_rel_ebd": "layer_norm",
-            "share_att_key": True,
-        },
-        184392,
-    ),
-    (
-        {
-            **SIZES,
-            "model_type": "deberta-v2",
-            "relative_attention": True,
-            "pos_att_type": "p2c|c2p",
-            "type_vocab_size": 0,
-            "position_biased_input": False,
-            "max_position_embeddings": 64,
-            "position_buckets": 16,
-            "norm_rel_ebd": "layer_norm",
-            "share_att_key": True,
-            "conv_kernel_size": 3,
-            "conv_act": "gelu",
-        },
-        196872,
-    ),
+    (DEBERTA2, 184392),
+    ({**DEBERTA2, "conv_kernel_size": 3, "conv_act": "gelu"}, 196872),
     (
         {
             **SIZES,

@@ -105,6 +105,52 @@ def test_simulated_peak_of_inference_is_that_of_torch(name: str, within: float) 
     assert found.parts["optimizer_state"] == found.parts["gradients"] == 0
 
 
+class _Generated(torch.nn.Module):
+    """Standardized weights, a learned query for each sample, and attention with a positional bias from a table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 16, 4, 4)
+        self.query, self.table = (torch.nn.Parameter(torch.randn(*shape)) for shape in ((1, 8, 16), (16, 15)))
+        self.register_buffer("index", torch.arange(8)[:, None] - torch.arange(8) + 7)
+
+    def forward(self, x):
+        weight = (self.conv.weight - self.conv.weight.mean((1, 2, 3), keepdim=True)) / 16.0
+        x = torch.nn.functional.conv2d(x, weight, self.conv.bias, 4).flatten(2).transpose(1, 2)
+        x = x + self.query.repeat(len(x), 8, 1)
+        scores = x.unflatten(1, (8, 8)) @ x.unflatten(1, (8, 8)).transpose(2, 3) * self.table[:8, self.index].exp()
+        return (scores.softmax(-1) @ x.unflatten(1, (8, 8))).mean((1, 2))
+
+
+@pytest.mark.parametrize("batch", [3, 8])
+def test_memory_is_that_recorded_at_each_batch_size(batch: int) -> None:
+    """What is computed from parameters alone takes as much at any batch size, unless it is repeated for each sample."""
+    module = _Generated()
+    small, large = OpGraph.from_torch(module, (3, 32, 32)), OpGraph.from_torch(module, torch.randn(batch, 3, 32, 32))
+    amounts = [name for name in small.nodes if "bytes" in name or "flops" in name]
+    pd.testing.assert_frame_equal(small.nodes[amounts], large.nodes[amounts])
+    assert small.nodes["fixed_bytes_written"].gt(0).sum() == 5  # of the weights three operators, of the bias two
+    assert (small.nodes["bytes_written"].gt(0) | small.nodes["fixed_bytes_written"].gt(0)).all()
+
+
+class _Biased(torch.nn.Module):
+    """Fused attention with a learned bias of its scores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias, self.inner = torch.nn.Parameter(torch.zeros(1, 4, 64, 64)), torch.nn.Linear(32, 32)
+
+    def forward(self, x):
+        heads = self.inner(x).unflatten(-1, (4, 8)).transpose(1, 2)
+        return torch.nn.functional.scaled_dot_product_attention(heads, heads, heads, attn_mask=self.bias * 2.0)
+
+
+def test_attention_with_a_learned_bias_saves_no_scores() -> None:
+    nodes = OpGraph.from_torch(_Biased(), (64, 32)).nodes.set_index("type")
+    assert nodes.loc["Attention", "saved_bytes"] < 4 * 64 * 64 * 4  # scores of four heads
+    assert nodes.loc["Attention", "fixed_saved_bytes"] == 4 * 64 * 64 * 4
+
+
 @pytest.fixture(scope="module")
 def resnet() -> OpGraph:
     with torch.device("meta"):

@@ -34,18 +34,37 @@ def test_data_is_followed_through_views_and_in_place_writes():
 
 def test_a_tensor_saved_twice_counts_once():
     recorder = Recorder(batch=2)
+    recorder.feed("input", batched=True)
     for name in ("first", "second"):
-        recorder.add(call(name), reads=[], writes=[name], parameters={})
+        recorder.add(call(name), reads=["input"], writes=[name], parameters={})
         recorder.save("input", 64.0)
         recorder.save(name, 8.0)
     assert graph_of(recorder).nodes["saved_bytes"].tolist() == [36, 4]
 
 
+def test_work_on_parameters_alone_is_fixed():
+    recorder = Recorder(batch=2)
+    recorder.feed("input", batched=True)
+    recorder.feed("table", batched=False)
+    amounts = {"flops": 8.0, "bytes_read": 4.0, "bytes_written": 16.0}
+    recorder.add(call("bias", **amounts), reads=["table"], writes=["bias"], parameters={"table": 1})
+    recorder.add(call("both", **amounts), reads=["input", "bias"], writes=["both"], parameters={})
+    recorder.save("bias", 16.0)
+    recorder.save("both", 16.0)
+    nodes = graph_of(recorder).nodes
+    assert nodes[["flops", "bytes_read", "bytes_written", "saved_bytes"]].to_numpy().tolist() == [[0] * 4, [4, 2, 8, 8]]
+    assert nodes[[name for name in nodes if name.startswith("fixed_")]].to_numpy().tolist() == [
+        [8, 4, 16, 0],
+        [0, 0, 0, 16],
+    ]
+
+
 def test_a_lookup_reads_the_rows_that_it_writes():
     recorder = Recorder(batch=2)
+    recorder.feed("input", batched=True)
     lookup = call("table", weight_bytes=4000.0, bytes_read=16.0, bytes_written=64.0)
     for type_ in ("Gather", "Gemm"):
-        recorder.add(lookup._replace(type=type_), reads=[], writes=[type_], parameters={})
+        recorder.add(lookup._replace(type=type_), reads=["input"], writes=[type_], parameters={})
     nodes = graph_of(recorder).nodes
     assert nodes["weight_bytes"].tolist() == [0, 4000]
     assert nodes["bytes_read"].tolist() == [40, 8]

@@ -147,3 +147,16 @@ def test_graphs_without_fixed_operations_can_be_read() -> None:
     graphs = [replace(chain(plain("Relu")), kernels=table) for table in (kernels, kernels.drop(columns="fixed_flops"))]
     with_zeros, without = (step_terms(pd.DataFrame([JOB]), [graph]) for graph in graphs)
     pd.testing.assert_frame_equal(with_zeros, without)
+
+
+def test_wide_depthwise_filters_are_bound_by_operations_below_the_peak() -> None:
+    torch = pytest.importorskip("torch")
+    nets = [torch.nn.Conv1d(256, 256, width, padding=width // 2, groups=256) for width in (11, 33)]
+    with torch.device("meta"):
+        graphs = [OpGraph.from_torch(net, (256, 1000)) for net in nets]
+    narrow, wide = (step_terms(jobs(mode=["infer", "train"]), [graph] * 2) for graph in graphs)
+    ratio = wide / narrow
+    # Forward as a whole, and of the backward pass half: the gradient of the filters is priced apart.
+    expected = [3 / 0.12, 3 * (1 / 0.12 + (1 + 0.5 * (1 / 0.12 - 1))) / 2]
+    assert ratio["work:conv_depthwise:flops"].tolist() == pytest.approx(expected, rel=0.02)
+    assert ratio[LOWER_BOUND].max() == pytest.approx(3, 0.02)  # at the peak, whatever the width

@@ -76,6 +76,15 @@ def test_an_unmeasured_kind_takes_the_pooled_coefficients_of_its_unit() -> None:
     np.testing.assert_allclose(found[list(missing)], list(missing.values()), rtol=0.05)
 
 
+def test_unmeasured_attention_is_no_faster_than_it_sustains() -> None:
+    terms = pd.DataFrame({"work:conv_3x3:flops": np.linspace(1.0, 4.0, 200), "work:attention:flops": 0.0})
+    found = fit_work_coefficients(terms, 0.4 * terms["work:conv_3x3:flops"].to_numpy())
+    np.testing.assert_allclose(found, [0.4, 1.0], rtol=0.1)
+    measured = terms.assign(**{"work:attention:flops": terms["work:conv_3x3:flops"].to_numpy()[::-1]})
+    found = fit_work_coefficients(measured, measured.sum(axis=1).to_numpy() * 0.6)
+    np.testing.assert_allclose(found, [0.6, 0.6], rtol=0.1)
+
+
 def test_no_work_is_free() -> None:
     terms, y = planted()
     found = fit_work_coefficients(terms.assign(**{"work:fft:flops": 0.0, "work:allreduce": 0.0}), y)

@@ -79,7 +79,7 @@ def kernel_kinds(nodes: pd.DataFrame) -> FloatArray:
 
 def _derived(graph: OpGraph) -> pd.DataFrame:
     nodes, half = graph.nodes, autocast_bytes(graph)
-    steps = _time_steps(nodes)
+    steps, fixed = _time_steps(nodes), nodes[["weight_bytes", "fixed_bytes_read", "fixed_bytes_written"]].sum(axis=1)
     forward = pd.DataFrame(0.0, index=nodes.index, columns=list(Kernel._fields)).assign(
         kind=kernel_kinds(nodes),
         backward=False,
@@ -87,8 +87,9 @@ def _derived(graph: OpGraph) -> pd.DataFrame:
         flops=nodes["flops"] / steps,
         bytes=(nodes["bytes_read"] + nodes["bytes_written"]) / steps,
         half_bytes=(half["read"] + half["written"]) / steps,
-        fixed_bytes=nodes["weight_bytes"],
-        fixed_half_bytes=nodes["weight_bytes"] / 2.0,
+        fixed_flops=nodes["fixed_flops"],
+        fixed_bytes=fixed,
+        fixed_half_bytes=fixed / 2.0,
         calls=steps,
     )
     forward[["channels", "inner", "weights"]] = _extents(graph)

@@ -14,14 +14,14 @@ import pandas as pd
 from gpudemand._printing import aligned, counted, format_amount
 from gpudemand._typing import STRING, IntArray
 from gpudemand.cost.operators.kernel import Kernel
-from gpudemand.cost.operators.operator import Operator, UnknownOperatorWarning
+from gpudemand.cost.operators.operator import BATCHED, Operator, UnknownOperatorWarning
 from gpudemand.cost.operators.vocabulary import OTHER
 from gpudemand.cost.tracing.recorder import Traced
 
 #: First and last rows of a printed graph.
 _HEAD, _TAIL = 16, 6
 _TEXT = ("type", "kind", "name", "operator")
-_AMOUNTS = ("flops", "weight_bytes", "bytes_read", "bytes_written", "saved_bytes")
+_AMOUNTS = ("weight_bytes", *BATCHED, *(f"fixed_{name}" for name in BATCHED))
 _DTYPES = {**dict.fromkeys(_TEXT, STRING), **dict.fromkeys(_AMOUNTS, "float64"), "parameters": "int64"}
 
 
@@ -30,8 +30,8 @@ class OpGraph:
     """Operator graph of a network: operator calls and the data flow between them.
 
     Views, indexing, shape arithmetic and constants are contracted away. A module that is called twice has two nodes;
-    its parameters count once. All amounts are per sample (the graph is traced on a batch of two, because batch
-    normalisation cannot train on one value).
+    its parameters count once. Amounts are per sample (the graph is traced on a batch of two, because batch
+    normalisation cannot train on one value), and fixed of what is computed from parameters alone.
 
     Parameters
     ----------

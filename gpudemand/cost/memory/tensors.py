@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ from gpudemand.cost.memory.events import Size
 from gpudemand.cost.operators.precision import HALF_TYPES, HALF_WIDTH
 from gpudemand.cost.operators.vocabulary import OTHER, SAVES
 
-#: Batch size of the trace: amounts independent of the batch were divided by it.
+#: Batch size of the trace, at which amounts are compared.
 _TRACED = 2.0
 _IN_PLACE = ("setitem", "iadd", "isub", "imul", "idiv", "itruediv", "ipow", "iand", "ior", "ixor")
 #: Types that save statistics of channels, independent of the batch, beside activations.
@@ -57,7 +56,6 @@ class _Reader:
         self._trained = graph.n_trainable / graph.n_parameters if graph.n_parameters else 0.0
         self._width = (autocast_widths(graph) if mixed_precision else np.ones(len(self._rows))).tolist()
         self._mixed_precision, self._cpu = mixed_precision, cpu
-        self._batched: list[bool] = []
         self._requires_grad: list[bool] = []
         self._owner: list[int] = []
         self._saved: set[int] = set()
@@ -67,25 +65,25 @@ class _Reader:
         for position, row in enumerate(self._rows):
             inputs = self._inputs[position]
             self._owner.append(self._storage_owner(position, row))
-            self._batched.append(self._is_batched(row, inputs))
             has_weights = row.weight_bytes > 0 or row.parameters > 0
             self._requires_grad.append(has_weights or any(self._requires_grad[j] for j in inputs))
             yield self._layer(position, row)
 
     def _layer(self, position: int, row: Any) -> Layer:
-        saves, rest = self._first_saved(position, row)
+        saves, (fixed, rest) = self._first_saved(position, row)
         if self._mixed_precision and row.type in HALF_TYPES:
             # Of a single-precision input, the half-precision copy is saved instead.
             saves = tuple(owner for owner in saves if self._width[owner] == HALF_WIDTH)
         rest *= self._extra_factor(row)
-        fixed = row.type in _CHANNEL_STATISTICS or not self._batched[position]
+        if row.type in _CHANNEL_STATISTICS:
+            fixed, rest = fixed + rest * _TRACED, 0.0
         return Layer(
             type=row.type,
             inputs=tuple(self._inputs[position]),
             storage_owner=self._owner[position],
             output=self._size(position),
             saves=saves,
-            saved_extra=(rest * _TRACED, 0.0) if fixed else (0.0, rest),
+            saved_extra=(fixed, rest),
             half_copies=self._half_copies(position, row),
             weights=row.parameters * self._item * self._trained,
             requires_grad=self._requires_grad[position],
@@ -104,26 +102,17 @@ class _Reader:
             return _ONEDNN_LSTM if row.type == "LSTM" else 1.0
         return 0.25 if row.type == "Dropout" else 1.0
 
-    def _is_batched(self, row: Any, inputs: list[int]) -> bool:
-        """Whether the output grows with the batch; what is computed from weights alone, such as a bias, does not."""
-        if any(self._batched[j] for j in inputs):
-            return True
-        read = sum(self._rows[j].bytes_written for j in inputs)
-        if row.type == "Gather":
-            return bool(row.bytes_written > 0.75 * self._item * math.prod(row.output_shape))
-        return bool(row.bytes_read > read * (1 + _ROUNDING) or not (inputs or row.weight_bytes))
-
     def _storage_owner(self, position: int, row: Any) -> int:
         if not (row.operator.endswith("_") or row.operator in _IN_PLACE):
             return position
-        enough = row.bytes_written * (1 - _ROUNDING)
-        same = [j for j in self._inputs[position] if self._rows[j].bytes_written >= enough]
+        enough = _written(row) * (1 - _ROUNDING)
+        same = [j for j in self._inputs[position] if _written(self._rows[j]) >= enough]
         unsaved = [j for j in same if self._owner[j] not in self._saved]
         return self._owner[max(unsaved or same)] if same else position
 
     def _size(self, position: int) -> Size:
-        written = self._rows[position].bytes_written * self._width[position]
-        return (0.0, written) if self._batched[position] else (written * _TRACED, 0.0)
+        row, width = self._rows[position], self._width[position]
+        return row.fixed_bytes_written * width, row.bytes_written * width
 
     def _half_copies(self, position: int, row: Any) -> Size:
         if not self._mixed_precision or row.type not in HALF_TYPES:
@@ -132,18 +121,19 @@ class _Reader:
         fixed, per_sample = (sum(size[axis] for size in sizes) for axis in (0, 1))
         return (row.weight_bytes + fixed) * HALF_WIDTH, per_sample * HALF_WIDTH
 
-    def _first_saved(self, position: int, row: Any) -> tuple[tuple[int, ...], float]:
+    def _first_saved(self, position: int, row: Any) -> tuple[tuple[int, ...], Size]:
         """Tensors that an operator is the first to save, by the bytes it saves; and the bytes left over."""
-        remaining, found = float(row.saved_bytes), list[int]()
-        if not self._inputs[position] and remaining >= row.bytes_read:
-            remaining -= row.bytes_read  # the batch, which is allocated anyway
-        for owner in self._candidates(position, row, remaining):
-            size = self._rows[owner].bytes_written
-            if owner not in self._saved and 0 < size <= remaining * (1 + _ROUNDING):
+        fixed, rest, found = float(row.fixed_saved_bytes), float(row.saved_bytes), list[int]()
+        if not self._inputs[position] and rest >= row.bytes_read:
+            rest -= row.bytes_read  # the batch, which is allocated anyway
+        for owner in self._candidates(position, row, fixed / _TRACED + rest):
+            size, enough = self._rows[owner], 1 + _ROUNDING
+            fits = size.fixed_bytes_written <= fixed * enough and size.bytes_written <= rest * enough
+            if owner not in self._saved and fits and _written(size):
                 self._saved.add(owner)
                 found.append(owner)
-                remaining = max(remaining - size, 0.0)
-        return tuple(found), remaining
+                fixed, rest = max(fixed - size.fixed_bytes_written, 0.0), max(rest - size.bytes_written, 0.0)
+        return tuple(found), (fixed, rest)
 
     def _candidates(self, position: int, row: Any, remaining: float) -> list[int]:
         """Tensors that an operator may save, the likeliest first."""
@@ -151,8 +141,13 @@ class _Reader:
         inputs, own = [self._owner[j] for j in self._inputs[position]], self._owner[position]
         if rule.output and not rule.inputs:
             return list(dict.fromkeys([own, *inputs]))
-        with_own = rule.output or abs(remaining - row.bytes_written) <= _ROUNDING * row.bytes_written
+        with_own = rule.output or abs(remaining - _written(row)) <= _ROUNDING * _written(row)
         return list(dict.fromkeys([*inputs, own] if with_own else inputs))
+
+
+def _written(row: Any) -> float:
+    """Bytes that an operator writes in the trace, by sample."""
+    return float(row.fixed_bytes_written / _TRACED + row.bytes_written)
 
 
 def read_layers(graph: OpGraph, *, mixed_precision: bool = False, cpu: bool = False) -> list[Layer]:

@@ -58,8 +58,8 @@ class Kernel(NamedTuple):
     channels, inner : int
         Of a product with parameters the two extents of these, of other products the two smaller ones, of convolutions
         the output channels and the input channels of a group; 0 for other kinds.
-    weights : int
-        Weights of a convolution.
+    weights, width : int
+        Weights of a convolution, and the longest side of its filters; 0 where unknown.
     flops, bytes, half_bytes : float
         Per sample: operations, and bytes read and written in single precision and under autocast.
     fixed_bytes, fixed_half_bytes, fixed_flops : float
@@ -74,6 +74,7 @@ class Kernel(NamedTuple):
     channels: int = 0
     inner: int = 0
     weights: int = 0
+    width: int = 0
     flops: float = 0.0
     bytes: float = 0.0
     half_bytes: float = 0.0

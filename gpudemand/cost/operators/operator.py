@@ -35,6 +35,8 @@ class Operator(NamedTuple):
         Bytes of activations.
     saved_bytes : float
         Bytes of activations saved for the backward pass, each tensor at the first operator that saves it.
+    fixed_flops, fixed_bytes_read, fixed_bytes_written, fixed_saved_bytes : float
+        Independent of the batch: of what is computed from parameters alone, such as generated weights.
     """
 
     type: str
@@ -48,3 +50,11 @@ class Operator(NamedTuple):
     bytes_read: float = 0.0
     bytes_written: float = 0.0
     saved_bytes: float = 0.0
+    fixed_flops: float = 0.0
+    fixed_bytes_read: float = 0.0
+    fixed_bytes_written: float = 0.0
+    fixed_saved_bytes: float = 0.0
+
+
+#: Fields that may grow with the batch; what does not is in ``fixed_<field>``.
+BATCHED = ("flops", "bytes_read", "bytes_written", "saved_bytes")

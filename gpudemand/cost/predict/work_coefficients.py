@@ -10,7 +10,7 @@ import pandas as pd
 from gpudemand._typing import FloatArray
 from gpudemand.cost.operators.kernel import MATRIX_KINDS, MEMORY_KINDS, VECTOR_KINDS
 from gpudemand.cost.regression.nonnegative import cauchy_weights, fit_nonnegative
-from gpudemand.cost.roofline.roofline import UPDATE
+from gpudemand.cost.roofline.roofline import UPDATE, WORK
 
 #: Weight of the prior means in units of relative errors: of the datasheet's bounds for the pooled coefficients, and of
 #: the pooled coefficients for those by kind. With a weaker first prior, costs that are nearly the same for all training
@@ -20,6 +20,9 @@ _POOLED_PENALTY, _PENALTY = 1.0, 0.2
 _IRLS_STEPS = 4
 #: No work is free: the least multiple of the bound that coefficients are shrunk to.
 _LEAST = 0.05
+#: Term whose bound is at the share of the peak that is sustained: unless measured, it is no faster. Pooled coefficients
+#: are below 1 for convolutions, which need fewer operations than counted.
+_ATTENTION = f"{WORK}attention:flops"
 _UNITS = {
     kind: unit
     for unit, kinds in (("matrix", MATRIX_KINDS), ("vector", VECTOR_KINDS), ("memory", MEMORY_KINDS))
@@ -66,7 +69,9 @@ def fit_work_coefficients(terms: pd.DataFrame, y: FloatArray) -> pd.Series:
     names = np.array(pooled_names(terms.columns))
     together = terms.T.groupby(names).sum().T
     pooled = _irls(together, y, np.ones(together.shape[1]), _POOLED_PENALTY).clip(lower=_LEAST)
-    coefficients = _irls(terms, y, pooled.reindex(names).to_numpy(), _PENALTY)
+    means = pooled.reindex(names).set_axis(terms.columns)
+    means = means.where(means.index != _ATTENTION, means.clip(lower=1.0))
+    coefficients = _irls(terms, y, means.to_numpy(), _PENALTY)
     # The states of all parameters stream through memory, which is no faster than its datasheet says.
     return coefficients.where(coefficients.index != UPDATE, coefficients.clip(lower=1.0))
 

@@ -51,6 +51,10 @@ _TILE = 128
 #: Share of the peak of matrix units that fused attention sustains: 0.5 to 0.73 on A100s (Dao, "FlashAttention-2", ICLR
 #: 2024), 0.35 to 0.4 on H100s (Shah et al., "FlashAttention-3", 2024), where large products reach 0.8 to 0.9.
 _ATTENTION_SHARE = 0.5
+#: Share of the peak of single precision that depthwise convolutions with wide filters sustain (an RTX 2080 Ti, 13x13 to
+#: 31x31: Ding et al., "Scaling Up Your Kernels to 31x31", CVPR 2022, table 1), and the longest side of the filters of
+#: the networks that coefficients are fitted on.
+_WIDE_SHARE, _WIDEST = 0.12, 11
 _HALF = ("fp16", "bf16")
 
 
@@ -141,6 +145,7 @@ def _totals(graph: OpGraph, half: bool) -> pd.DataFrame:
     amounts = pd.DataFrame(
         {
             "flops": rows["flops"],
+            "slow": rows["flops"] * _slowdown(rows),
             "fixed_flops": rows["fixed_flops"],
             "tiles": rows["flops"] * padding,
             "fixed_tiles": rows["fixed_flops"] * padding,
@@ -151,6 +156,16 @@ def _totals(graph: OpGraph, half: bool) -> pd.DataFrame:
     )
     weighted = amounts.mul(rows["calls"], axis=0)
     return weighted.groupby([rows["kind"].astype(object), rows["backward"].astype(bool)]).sum()
+
+
+def _slowdown(rows: pd.DataFrame) -> FloatArray:
+    """Time beyond that at the peak, as a multiple of it, of depthwise convolutions with wide filters.
+
+    Of the backward pass that of the gradient of the input; the filters' has a term of its own.
+    """
+    is_wide = (rows["kind"] == "conv_depthwise") & (rows["width"] > _WIDEST)
+    passes = np.where(rows["backward"].astype(bool), 0.5, 1.0)
+    return np.asarray(is_wide * passes * (1.0 / _WIDE_SHARE - 1.0), dtype=float)
 
 
 def _active(graph: OpGraph, half: bool) -> pd.DataFrame:
@@ -168,7 +183,8 @@ def _kind_terms(kind: str, amounts: pd.Series, jobs: pd.DataFrame) -> dict[str, 
     }
     for name in ("flops", "tiles"):
         if amounts[name] or amounts[f"fixed_{name}"]:
-            terms[name] = (batch * amounts[name] + amounts[f"fixed_{name}"]) * 1e-12 / _peak(kind, jobs)
+            slow = amounts["slow"] if name == "flops" else 0.0
+            terms[name] = (batch * (amounts[name] + slow) + amounts[f"fixed_{name}"]) * 1e-12 / _peak(kind, jobs)
     return terms
 
 

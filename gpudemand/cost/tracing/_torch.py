@@ -14,17 +14,20 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import logging
-import random
-import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from gpudemand._validation import InputError
 from gpudemand.cost.operators.kernel import Kernel
 from gpudemand.cost.tracing._torch_autocast import KernelListener
 from gpudemand.cost.tracing._torch_calls import tensors_in
+from gpudemand.cost.tracing._torch_contexts import (
+    autocast_flag,
+    fake_tensor_log_disabled,
+    flex_attention_on_cpu,
+    random_state_restored,
+)
 from gpudemand.cost.tracing._torch_kernels import KernelRecorder, Launch, kernels_of
 from gpudemand.cost.tracing._torch_listener import (
     MAX_CONSTANT,
@@ -42,7 +45,7 @@ from gpudemand.cost.tracing.inputs import (
     user_line,
     value_error,
 )
-from gpudemand.cost.tracing.recorder import Recorder, Traced
+from gpudemand.cost.tracing.recorder import Recorder, Traced, with_fixed
 
 
 def trace(module: Any, input_shape: Any, *, input_dtype: Any = None, train: bool | None = None) -> Traced:
@@ -51,9 +54,20 @@ def trace(module: Any, input_shape: Any, *, input_dtype: Any = None, train: bool
     specs = read_inputs(input_shape, input_dtype)
     while True:
         try:
-            return _Trace(module, specs, train).run()._replace(kernels=_kernels(module, specs, train))
+            return _operators(module, specs, train)._replace(kernels=_kernels(module, specs, train))
         except IntegersNeededError as error:
             specs[error.position] = specs[error.position]._replace(dtype="int64")
+
+
+def _operators(module: Any, specs: Sequence[InputSpec], train: bool | None) -> Traced:
+    """Record operators; with twice as many samples, too, if some read parameters alone, as what they make may grow."""
+    trace = _Trace(module, specs, train)
+    traced = trace.run()
+    if trace.has_fixed:
+        with contextlib.suppress(InputError):
+            twice = _Trace(module, _doubled(specs), train).run()
+            return traced._replace(operators=with_fixed(traced.operators, twice.operators, batch_of(specs)))
+    return traced
 
 
 def _kernels(module: Any, specs: Sequence[InputSpec], train: bool | None) -> Sequence[Kernel]:
@@ -61,17 +75,20 @@ def _kernels(module: Any, specs: Sequence[InputSpec], train: bool | None) -> Seq
 
     Empty where the backward pass runs on neither, as that of `flex_attention`.
     """
-    batch, twice = batch_of(specs), []
-    larger = [
-        spec._replace(shape=(2 * batch, *spec.shape[1:])) if spec.shape[:1] == (batch,) else spec for spec in specs
-    ]
+    twice: Sequence[Launch] = ()
     for place in ("meta", "cpu"):
         with contextlib.suppress(InputError):
             once = _KernelTrace(module, specs, train, place).launches()
             with contextlib.suppress(InputError):
-                twice = _KernelTrace(module, larger, train, place).launches()
-            return kernels_of(once, twice, batch)
+                twice = _KernelTrace(module, _doubled(specs), train, place).launches()
+            return kernels_of(once, twice, batch_of(specs))
     return ()
+
+
+def _doubled(specs: Sequence[InputSpec]) -> list[InputSpec]:
+    """Inputs of twice as many samples."""
+    batch = batch_of(specs)
+    return [spec._replace(shape=(2 * batch, *spec.shape[1:])) if spec.shape[:1] == (batch,) else spec for spec in specs]
 
 
 def _check_module(module: Any) -> Any:
@@ -103,9 +120,14 @@ class _Trace:
         self._recorder = Recorder(batch_of(specs))
         self._listener = Listener(self._recorder, self._fake)
 
+    @property
+    def has_fixed(self) -> bool:
+        """Whether an operator reads parameters alone."""
+        return self._recorder.has_fixed
+
     def run(self) -> Traced:
         """Trace a forward pass on fake tensors; raises `InputError`, or `IntegersNeededError` for an index input."""
-        with warnings.catch_warnings(), _random_state_restored(), _fake_tensor_log_disabled():
+        with warnings.catch_warnings(), random_state_restored(), fake_tensor_log_disabled():
             warnings.simplefilter("ignore")
             module = self._copy()
             args, kwargs = self._arguments(module)
@@ -196,7 +218,7 @@ class _Trace:
         # What the module compiles is traced as it is written.
         eager = torch.compiler.set_stance("force_eager")
         gradients = torch.set_grad_enabled(self._train is not False)
-        with gradients, hooks, eager, _flex_attention_on_cpu(), self._listener.mode:
+        with gradients, hooks, eager, flex_attention_on_cpu(), self._listener.mode:
             module(*args, **kwargs)
         self._listener.attribute_saved()
 
@@ -243,60 +265,9 @@ class _KernelTrace(_Trace):
     def _forward(self, module: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
         import torch
 
-        with _autocast_flag(), torch.set_grad_enabled(self._train is not False), self._kernels.mode():
+        with autocast_flag(), torch.set_grad_enabled(self._train is not False), self._kernels.mode():
             with self._listener.mode:
                 results = [result for result in tensors_in(module(*args, **kwargs)) if result.requires_grad]
             self._kernels.backward = True
             if results:
                 torch.autograd.backward(results, [torch.empty_like(result) for result in results])
-
-
-@contextlib.contextmanager
-def _autocast_flag() -> Iterator[None]:
-    """Say that autocast is on, which modules ask; the listener does the casts."""
-    import torch
-
-    before = torch.is_autocast_enabled("cuda")
-    torch.set_autocast_enabled("cuda", True)
-    try:
-        yield
-    finally:
-        torch.set_autocast_enabled("cuda", before)
-
-
-@contextlib.contextmanager
-def _random_state_restored() -> Iterator[None]:
-    import torch
-
-    state = random.getstate()
-    try:
-        with torch.random.fork_rng(devices=[]):
-            yield
-    finally:
-        random.setstate(state)
-
-
-@contextlib.contextmanager
-def _flex_attention_on_cpu() -> Iterator[None]:
-    """Let `flex_attention`, if it was imported, pass its check that there is no gradient on a CPU; none is computed."""
-    module: Any = sys.modules.get("torch.nn.attention.flex_attention")
-    check = getattr(module, "_validate_device", None)
-    if check is None:
-        yield
-        return
-    module._validate_device = lambda *_: None
-    try:
-        yield
-    finally:
-        module._validate_device = check
-
-
-@contextlib.contextmanager
-def _fake_tensor_log_disabled() -> Iterator[None]:
-    """Suppress the stack that PyTorch logs for an error that is raised again as `InputError`."""
-    logger = logging.getLogger("torch._subclasses.fake_tensor")
-    before, logger.disabled = logger.disabled, True
-    try:
-        yield
-    finally:
-        logger.disabled = before

@@ -112,6 +112,8 @@ class Listener:
     def _compute(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         if name in RECURRENT and isinstance(args[2], (list, tuple)):
             return recurrent_result(name, args)
+        if name == "scaled_dot_product_attention":
+            args, kwargs = _with_constant_mask(*args, **kwargs)
         if name == "flex_attention":
             return self._flex_attention(*args[:3])
         if name.strip("_") == "grouped_mm":
@@ -222,6 +224,12 @@ def recurrent_result(name: str, args: Any) -> Any:
     needs_gradient = _needs_gradient(source, *weights)
     shapes = [outputs, *(one.shape for one in states)]
     return tuple(source.new_empty(shape).requires_grad_(needs_gradient) for shape in shapes)
+
+
+def _with_constant_mask(query: Any, key: Any, value: Any, attn_mask: Any = None, *rest: Any, **options: Any) -> Any:
+    """Arguments of attention with a mask without gradient: of one with, only a GPU's kernels save no scores."""
+    mask = attn_mask.detach() if hasattr(attn_mask, "detach") else attn_mask
+    return (query, key, value, mask, *rest), options
 
 
 def _needs_gradient(*tensors: Any) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from gpudemand.cost.operators.kernel import Kernel
-from gpudemand.cost.operators.operator import Operator
+from gpudemand.cost.operators.operator import BATCHED, Operator
 
 
 class Traced(NamedTuple):
@@ -27,7 +27,7 @@ class Recorder:
     Parameters
     ----------
     batch : int
-        Samples in the traced batch; amounts are divided by it.
+        Samples in the traced batch; amounts are divided by it, unless an operator reads parameters alone.
     """
 
     def __init__(self, batch: int) -> None:
@@ -38,6 +38,8 @@ class Recorder:
         self._batched: set[Hashable] = set()
         self._saved: set[Hashable] = set()
         self._seen_parameters: set[Hashable] = set()
+        #: Whether an operator reads parameters alone.
+        self.has_fixed = False
 
     def feed(self, key: Hashable, *, batched: bool) -> None:
         """Declare data without a producer: an input of the network (`batched`) or a parameter."""
@@ -98,35 +100,71 @@ class Recorder:
             Parameters that the call uses.
         """
         position, sources, results = len(self._calls), list(reads), list(writes)
-        shape = call.output_shape
-        if self._batched.intersection(sources):
-            shape = single_sample(shape, self._batch)
+        is_batched = bool(self._batched.intersection(sources))
+        if is_batched:
             self._batched.update(results)
+        self.has_fixed |= not is_batched
         producers = (self._producer.get(key) for key in sources)
         self._edges.update((producer, position) for producer in producers if producer is not None)
         self._producer.update(dict.fromkeys(results, position))
         is_lookup = call.type == "Gather" and call.weight_bytes > 0
-        self._calls.append(
-            call._replace(
-                output_shape=shape,
-                flops=call.flops / self._batch,
-                parameters=self._new_parameters(parameters),
-                weight_bytes=0.0 if is_lookup else call.weight_bytes,
-                bytes_read=(call.bytes_read + (call.bytes_written if is_lookup else 0.0)) / self._batch,
-                bytes_written=call.bytes_written / self._batch,
-            )
+        call = call._replace(
+            output_shape=single_sample(call.output_shape, self._batch) if is_batched else call.output_shape,
+            parameters=self._new_parameters(parameters),
+            weight_bytes=0.0 if is_lookup else call.weight_bytes,
+            bytes_read=call.bytes_read + (call.bytes_written if is_lookup else 0.0),
         )
+        totals = {name: getattr(call, name) for name in BATCHED}
+        self._calls.append(call._replace(**_split(totals, {} if is_batched else totals, self._batch)))
 
     def save(self, key: Hashable, n_bytes: float) -> None:
         """Note that the latest operator saves data for the backward pass, unless it is saved already."""
         if key not in self._saved and self._calls:
             self._saved.add(key)
             call = self._calls[-1]
-            self._calls[-1] = call._replace(saved_bytes=call.saved_bytes + n_bytes / self._batch)
+            if self.is_live(key) and key not in self._batched:
+                self._calls[-1] = call._replace(fixed_saved_bytes=call.fixed_saved_bytes + n_bytes)
+            else:
+                self._calls[-1] = call._replace(saved_bytes=call.saved_bytes + n_bytes / self._batch)
 
     def traced(self, **attributes: Any) -> Traced:
         """Return what was recorded; `attributes` are the fields of `OpGraph` that the tracer sets."""
         return Traced(self._calls, self._edges, attributes)
+
+
+def with_fixed(first: Sequence[Operator], second: Sequence[Operator], batch: int) -> list[Operator]:
+    """Operators with what does not grow with the batch set apart.
+
+    Parameters
+    ----------
+    first, second : sequence of Operator
+        Recorded with `batch` and with twice as many samples. The first are returned as they are if the second do not
+        correspond to them, as those of a loop over the samples.
+    batch : int
+        Samples of the first.
+    """
+    if [call[:4] for call in first] != [call[:4] for call in second]:
+        return list(first)
+    return [_with_fixed(*calls, batch) for calls in zip(first, second, strict=True)]
+
+
+def _with_fixed(call: Operator, other: Operator, batch: int) -> Operator:
+    once, twice = _totals(call, batch), _totals(other, 2 * batch)
+    fixed = {name: min(max(2.0 * once[name] - twice[name], 0.0), once[name]) for name in BATCHED}
+    grows = call.output_shape != other.output_shape
+    shape = single_sample(call.output_shape, batch) if grows else call.output_shape
+    return call._replace(output_shape=shape, **_split(once, fixed, batch))
+
+
+def _totals(call: Operator, batch: int) -> dict[str, float]:
+    """Amounts of a whole batch."""
+    return {name: batch * getattr(call, name) + getattr(call, f"fixed_{name}") for name in BATCHED}
+
+
+def _split(totals: dict[str, float], fixed: dict[str, float], batch: int) -> dict[str, Any]:
+    """Fields of an operator: amounts of a sample, and fixed ones."""
+    parts: dict[str, Any] = {f"fixed_{name}": fixed.get(name, 0.0) for name in BATCHED}
+    return parts | {name: (totals[name] - parts[f"fixed_{name}"]) / batch for name in BATCHED}
 
 
 def single_sample(shape: Sequence[int], batch: int) -> tuple[int, ...]:
