@@ -1,6 +1,6 @@
 """Fit the GPU models of the bundled predictor on public measurements.
 
-    python -m benchmarks.cost.bundle --train DIR [--cache DIR] [--traced]
+    python -m benchmarks.cost.bundle --train DIR [--cache DIR] [--traced] [--only time]
 
 DIR is laid out as `benchmarks.cost` wants it. The measurements themselves are not part of this repository; what is
 learned from them is, in ``data/cost/model/gpu_*.npz``, until rows of our own take their place.
@@ -54,15 +54,23 @@ def main() -> None:
     parser.add_argument("--train", type=Path, required=True)
     parser.add_argument("--cache", type=Path, default=CACHE)
     parser.add_argument("--traced", action="store_true", help="memory: only networks that the cache has already")
+    parser.add_argument("--only", choices=("time", "memory"), help="leave the other model as it is")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     place, cache = data_folder() / "cost" / "model", TraceCache(options.cache)
     model = CostModel.load(place)
     models: dict[tuple[str, str], Any] = dict(model.models_)
-    models["gpu", "step_time_s"], timed = time_model(options.train, cache)
-    models["gpu", "memory_gib"], sized = memory_model(options.train, cache, trace=not options.traced)
-    names = sorted({*timed["device_name"], *sized["device_name"]})
-    about = {"jobs": len(timed) + len(sized), "devices": names, "kind": "public measurements"}
+    tables = []
+    if options.only != "memory":
+        models["gpu", "step_time_s"], timed = time_model(options.train, cache)
+        tables.append(timed)
+    if options.only != "time":
+        models["gpu", "memory_gib"], sized = memory_model(options.train, cache, trace=not options.traced)
+        tables.append(sized)
+    names = sorted(set().union(*(table["device_name"] for table in tables)))
+    about = {"jobs": sum(map(len, tables)), "devices": names, "kind": "public measurements"}
+    if options.only:
+        about = model.fitted_on_["gpu"]  # of both, on the same rows
     model.models_, model.fitted_on_ = models, {**model.fitted_on_, "gpu": about}
     model.save(place)
     refresh_checksums(data_folder(), "cost/")

@@ -19,15 +19,15 @@ def table_of(track: Track, data: Path, cache: TraceCache, *, trace: bool = True)
     """Features of the jobs of a track; graphs that are missing are traced."""
     found = [name for name in (*track.sources, *track.beside) if (data / name).is_dir()]
     jobs = pd.concat([jobs_of(READERS[name](data / name)) for name in found], ignore_index=True)
-    jobs = _collapsed(jobs[track.rows(jobs)])
+    jobs, one_of = _collapsed(jobs[track.rows(jobs)]), list(track.one_of)
+    if one_of:
+        jobs = jobs.groupby(one_of, dropna=False).sample(1, random_state=0)
     if trace:
         cache.trace(jobs["graph"].unique())
     missing = sorted(set(jobs["graph"]) - set(cache.keys()))
     if missing:
         log.info("%d networks have no graph: %s", len(missing), ", ".join(missing))
-    table = with_terms(jobs, cache)
-    one_of = list(track.one_of)
-    return table.groupby(one_of).sample(1, random_state=0).reset_index(drop=True) if one_of else table
+    return with_terms(jobs, cache).reset_index(drop=True)
 
 
 def _collapsed(jobs: pd.DataFrame) -> pd.DataFrame:
