@@ -277,12 +277,12 @@ def test_short_samples_take_as_long_as_their_kernels_are_launched():
 
 
 def test_quantised_weights_of_gptq_take_longer_to_use():
-    """In element-wise kernels, where those of bitsandbytes are one."""
+    """In kernels of their own speed: they say nothing about element-wise ones of activations."""
     one, many = (time_terms(run_of(adapter=LoRA(16, bits=4, quantizer=name))) for name in ("bitsandbytes", "gptq"))
     plain = time_terms(run_of(adapter=LoRA(16)))
-    assert many["elementwise"] - plain["elementwise"] > 4 * one["dequantise"] > 0
-    assert one["elementwise"] == plain["elementwise"]
-    assert many["dequantise"] == plain["dequantise"] == 0
+    assert many["dequantise, gptq"] > 4 * one["dequantise"] > 0
+    assert one["elementwise"] == many["elementwise"] == plain["elementwise"]
+    assert many["dequantise"] == plain["dequantise"] == one["dequantise, gptq"] == 0
     assert "gptq" in str(run_of(adapter=LoRA(16, bits=4, quantizer="gptq")))
 
 

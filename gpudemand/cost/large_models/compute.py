@@ -20,7 +20,7 @@ _FUSED_KERNELS, _KERNELS, _ADAPTER_KERNELS = (18.0, 36.0), (50.0, 81.0), (8.0, 9
 #: Megatron's recomputes attention and element-wise work only.
 _SELECTIVE = 0.5
 #: Bytes a weight of making its copy in half precision and reading it: in one kernel, and in the element-wise ones of
-#: GPTQ (priced as such), which shift to 4 bytes, mask in 1, subtract zeros and multiply by scales that they look up.
+#: GPTQ, which shift to 4 bytes, mask in 1, subtract zeros and multiply by scales that they look up.
 _DEQUANTISED = {"bitsandbytes": 4.5, "gptq": 23.0}
 #: Plain stacks have FlashAttention-2, which uses none of what is new since Ampere: 73 % of the peak of an A100 (Dao,
 #: arXiv:2307.08691), 35 % of that of an H100 (Shah et al., arXiv:2407.08608).
@@ -53,8 +53,9 @@ def _stack_terms(run: TrainingRun, share: float, head: float) -> dict[str, float
         "head": (1.0 + _backward(run)) * tokens * head * model.head_flops / layout.tensor / half,
         "waves": _waves(run, tokens, share) / peak,
         "attention": attention * tokens * share * model.layers / layout.tensor * _attention_flops(run) / half,
-        "elementwise": moved + (_weight_traffic(run) + _dequantised(run, "gptq")) / run.device.bandwidth,
+        "elementwise": moved + _weight_traffic(run) / run.device.bandwidth,
         "dequantise": _dequantised(run, "bitsandbytes") / run.device.bandwidth,
+        "dequantise, gptq": _dequantised(run, "gptq") / run.device.bandwidth,
         "adapters": products * tokens * _adapter_inputs(run) / layout.tensor / layout.pipeline / run.device.bandwidth,
         "launch": _kernels(run) / layout.pipeline * _LAUNCH_S,
     }

@@ -25,6 +25,7 @@ TIME_PRIORS = {
     "elementwise": (1.5, 0.4),
     "elementwise, fused": (1.0, 0.3),
     "dequantise": (2.0, 0.5),
+    "dequantise, gptq": (1.5, 0.4),
     "launch": (1.0, 0.5),
     "adapters": (3.0, 0.4),
     "tensor": (1.0, 0.4),
@@ -87,7 +88,7 @@ def step_seconds(terms: pd.DataFrame, coefficients: Mapping[str, float]) -> Floa
     work = work + c["products"] * column["head"] + c["attention"] * column["attention"]
     work = work + np.where(fused, c["elementwise, fused"], c["elementwise"]) * column["elementwise"]
     work = work + c["adapters"] * column["adapters"]
-    work = work + c["dequantise"] * column["dequantise"]
+    work = work + c["dequantise"] * column["dequantise"] + c["dequantise, gptq"] * column["dequantise, gptq"]
     work = np.hypot(work, c["launch"] * column["launch"])
     for name in ("tensor", "context", "expert", "pipeline"):
         work = work + c[name] * column[name]
