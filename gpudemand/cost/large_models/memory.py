@@ -135,6 +135,13 @@ def _stage_terms(run: TrainingRun, stage: int) -> dict[str, float]:
         "gathered": _gathered(run),
         "buffers": _buffers(run, sum(trained), gradient),
         "update": _ROOTS.get(run.optimizer or "adamw", 0.0) * held(trained, "states") * _updates_at_once(run),
+        **_properties(run),
+    }
+
+
+def _properties(run: TrainingRun) -> dict[str, float]:
+    """What holds (1) or does not (0)."""
+    return {
         "transient": float(_frees_gradients(run)),
         "fused": float(run.is_tuned or run.compiled),
         "fused_loss": float(run.compiled or (run.is_tuned and run.attention != "eager")),
