@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -46,7 +46,20 @@ def _compile(function: F, **options: Any) -> F:
     with suppress(AttributeError):
         file = dispatcher._cache._cache_file
         file._source_stamp = (file._source_stamp, _sources())
+        file.save = partial(_save, file)
     return cast(F, dispatcher)
+
+
+def _save(file: Any, key: object, data: object) -> None:
+    """Store machine code under a name of its own.
+
+    Numba numbers the files of a function. Of two processes that compile it at once for different types, one would get
+    the code of the other, and wrong results.
+    """
+    name = hashlib.sha256(repr((file._source_stamp, key)).encode()).hexdigest()[:16]
+    overloads = {**file._load_index(), key: f"{file._index_name}.{name}.nbc"}
+    file._save_data(overloads[key], data)
+    file._save_index(overloads)
 
 
 @cache

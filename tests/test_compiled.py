@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import sys
 
+import numpy as np
+
 from gpudemand import _compiled
 
 CALLED = "from gpudemand._compiled import compiled\n\n@compiled\ndef f(x):\n    return x + {}\n"
@@ -33,3 +35,29 @@ def test_a_changed_function_in_another_file_is_compiled_again(tmp_path, monkeypa
         assert calls(tmp_path, monkeypatch, 20, "called") == (21, 1)
     finally:
         _compiled._sources.cache_clear()
+
+
+def test_two_processes_that_compile_at_once_do_not_exchange_their_code(tmp_path, monkeypatch):
+    """Each begins with an empty index and stores another signature; the index of the first is written last."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "second.py").write_text(CALLED.replace("x + {}", "x[1]"))
+    try:
+        assert _imported("second", monkeypatch, tmp_path)(np.arange(4.0)[::2]) == 2
+        index = next(tmp_path.rglob("*.nbi"))
+        written = index.read_bytes()
+        index.unlink()
+        assert _imported("second", monkeypatch, tmp_path)(np.arange(4.0)) == 1
+        index.write_bytes(written)
+        again = _imported("second", monkeypatch, tmp_path)
+        assert again(np.arange(4.0)[::2]) == 2
+        assert sum(again.stats.cache_hits.values()) == 1
+    finally:
+        _compiled._sources.cache_clear()
+
+
+def _imported(name, monkeypatch, folder):
+    monkeypatch.setattr(_compiled, "_PACKAGE", folder)
+    _compiled._sources.cache_clear()
+    sys.modules.pop(name, None)
+    importlib.invalidate_caches()
+    return importlib.import_module(name).f
