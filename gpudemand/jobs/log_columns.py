@@ -200,7 +200,7 @@ class LogColumns:
             If there is no origin, or one for seconds that are since 1970.
         """
         start = self.parser.start or otherwise
-        if seconds.median() >= EARLIEST.timestamp():
+        if seconds.notna().any() and seconds.median() >= EARLIEST.timestamp():
             if self.parser.start not in (None, EPOCH):
                 first = pd.Timestamp(seconds.min(), unit="s")
                 message = f"the times in {self.table.source!r} are seconds since 1970 already, from {first:%Y-%m-%d} on"

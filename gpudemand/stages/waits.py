@@ -163,4 +163,7 @@ def as_forecast(plan: WaitPlan, forecast: pd.DataFrame) -> pd.DataFrame:
     for level in sorted({*levels(forecast, model), *_FURTHER_LEVELS}):
         shares |= {f"{model}-lo-{level:g}": 0.5 - level / 200, f"{model}-hi-{level:g}": 0.5 + level / 200}
     needed = {name: float(np.quantile(plan.needed, share, method="higher")) for name, share in shares.items()}
-    return forecast[forecast["unique_id"] == MEAN].assign(unique_id=WAIT, **needed)
+    bins = forecast.loc[forecast["unique_id"] == MEAN, ["unique_id", "ds"]].assign(unique_id=WAIT)
+    result = pd.concat([bins, pd.DataFrame(needed, index=bins.index)], axis=1)
+    result.attrs = dict(forecast.attrs)
+    return result
