@@ -67,14 +67,14 @@ def main() -> None:
     if options.only != "time":
         models["gpu", "memory_gib"], sized = memory_model(options.train, cache, trace=not options.traced)
         tables.append(sized)
-    names = sorted(set().union(*(table["device_name"] for table in tables)))
-    about = {"jobs": sum(map(len, tables)), "devices": names, "kind": "public measurements"}
-    if options.only:
-        about = model.fitted_on_["gpu"]  # of both, on the same rows
-    model.models_, model.fitted_on_ = models, {**model.fitted_on_, "gpu": about}
+    if options.only is None:
+        names = sorted(set().union(*(table["device_name"] for table in tables)))
+        about = {"jobs": sum(map(len, tables)), "devices": names, "kind": "public measurements"}
+        model.fitted_on_ = {**model.fitted_on_, "gpu": about}
+    model.models_ = models
     model.save(place)
     refresh_checksums(data_folder(), "cost/")
-    log.info("%s\n%s", model, about)
+    log.info("%s\n%s", model, model.fitted_on_["gpu"])
 
 
 if __name__ == "__main__":

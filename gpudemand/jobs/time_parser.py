@@ -33,8 +33,8 @@ _ZONED = _DATE + r"[T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)? ?(Z|[+-]\d\d(:?\d\d)?)$"
 _OTHER_YEAR = r"^[+-]?\d{4,}-\d\d-\d\d"
 _EPOCH = r"^\d+(\.\d*)?$"
 _FIRST_MILLISECOND = 1e11
-#: Day numbers of 1985 and 2200 in spreadsheets.
-_DAY_NUMBERS = (31048.0, 109575.0)
+#: Numbers of the first and last plausible days in spreadsheets, which count from the end of 1899.
+_DAY_NUMBERS = tuple((day - pd.Timestamp("1899-12-30", tz="UTC")).days for day in (EARLIEST, LATEST))
 
 
 def parse_timezone(tz: object) -> dt.tzinfo | None:

@@ -226,8 +226,7 @@ def connector_parameters(config: Config, vision: Transformer, text: Transformer)
     if kind.startswith(("llava", "vipllava")):
         several = config.get("vision_feature_layer")
         wide = v * len(several) if isinstance(several, (list, tuple)) else v
-        biases = 2 * t * bool(config.get("multimodal_projector_bias", True))
-        return wide * t + t * t + biases + (t if kind != "llava" else 0)
+        return wide * t + t * t + 2 * t * bool(config.get("multimodal_projector_bias", True)) + t * (kind != "llava")
     if kind == "mistral3":
         merged = (size_of(config, "spatial_merge_size") or 2) ** 2 * v * v
         return v + merged + v * t + t * t + 2 * t * bool(config.get("multimodal_projector_bias"))

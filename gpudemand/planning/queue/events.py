@@ -36,6 +36,13 @@ class QueuedJobs(NamedTuple):
     gpus: FloatArray
 
 
+def within(jobs: QueuedJobs, gpus: float) -> QueuedJobs:
+    """Jobs of at most some GPUs, larger ones for as much longer."""
+    longer = np.maximum(jobs.gpus / gpus, 1.0)
+    run, requested = (np.minimum(longer * time, NEVER / 8).astype(np.int64) for time in (jobs.run, jobs.requested))
+    return jobs._replace(gpus=np.minimum(jobs.gpus, gpus), run=run, requested=requested)
+
+
 class _State(NamedTuple):
     jobs: QueuedJobs
     waiting: WaitingJobs

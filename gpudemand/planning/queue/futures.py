@@ -12,7 +12,7 @@ import pandas as pd
 from gpudemand._typing import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError
 from gpudemand.jobs.as_of import gave_up, seconds_since
-from gpudemand.planning.queue.events import POLICIES, QueuedJobs, simulate_events
+from gpudemand.planning.queue.events import POLICIES, QueuedJobs, simulate_events, within
 from gpudemand.planning.queue.waiting import NEVER
 
 WEEK_S = 7 * 86400
@@ -153,7 +153,7 @@ class Future(NamedTuple):
         if not counts[-1]:
             return np.full(int(self.counted.sum()), np.inf)
         able, there = self.jobs.gpus <= counts[-1], steps.gpus * self.availability
-        jobs = self.jobs if able.all() else _within(self.jobs, counts[-1])
+        jobs = self.jobs if able.all() else within(self.jobs, counts[-1])
         enough = counts[np.searchsorted(counts, jobs.gpus)]
         jobs = jobs._replace(gpus=np.minimum(jobs.gpus, enough * self.availability))
         change_at = _microseconds(WEEK_S + steps.since_s)
@@ -293,13 +293,6 @@ class Futures:
     def take(self, places: IntArray) -> Futures:
         """Some of the futures."""
         return replace(self, levels=self.levels[places], seeds=[self.seeds[place] for place in places])
-
-
-def _within(jobs: QueuedJobs, gpus: float) -> QueuedJobs:
-    """Jobs of at most some GPUs, larger ones for as much longer."""
-    longer = np.maximum(jobs.gpus / gpus, 1.0)
-    run, requested = (np.minimum(longer * time, NEVER / 8).astype(np.int64) for time in (jobs.run, jobs.requested))
-    return jobs._replace(gpus=np.minimum(jobs.gpus, gpus), run=run, requested=requested)
 
 
 def _microseconds(seconds: FloatArray) -> IntArray:
