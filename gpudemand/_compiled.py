@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
+import os
+import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial
@@ -13,6 +16,23 @@ import numba
 
 F = TypeVar("F", bound=Callable[..., Any])
 _PACKAGE = Path(__file__).parent
+
+
+def _number_apart() -> None:
+    """Let Numba number functions from a random one on.
+
+    The numbers are part of the names in machine code, which is cached. Counted from 1 in each process, they gave inner
+    functions of sorting that differ one name, and a process that loaded the code of two others confused them.
+    """
+    with suppress(ImportError):
+        from numba.core.bytecode import FunctionIdentity
+
+        FunctionIdentity._unique_ids = itertools.count(secrets.randbits(48))
+
+
+_number_apart()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_number_apart)
 
 
 def compiled(function: F) -> F:

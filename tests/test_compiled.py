@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import os
+import subprocess
 import sys
 
 import numpy as np
+import pytest
+from numba.core.bytecode import FunctionIdentity
 
 from gpudemand import _compiled
 
@@ -53,6 +57,27 @@ def test_two_processes_that_compile_at_once_do_not_exchange_their_code(tmp_path,
         assert sum(again.stats.cache_hits.values()) == 1
     finally:
         _compiled._sources.cache_clear()
+
+
+def test_names_of_machine_code_differ_from_process_to_process():
+    """Equal names of inner functions of sorting that differ made a process that loads the code of two others crash."""
+    code = (
+        "from gpudemand._compiled import compiled\n"
+        "f = compiled(lambda x: x + 1)\nf(1)\nprint(f.overloads[f.signatures[0]].fndesc.mangled_name)"
+    )
+    command = [sys.executable, "-c", code]
+    names = [subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(2)]
+    assert names[0] != names[1]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_numbers_apart():
+    read, write = os.pipe()
+    if os.fork() == 0:
+        os.write(write, str(next(FunctionIdentity._unique_ids)).encode())
+        os._exit(0)
+    os.wait()
+    assert abs(int(os.read(read, 100)) - next(FunctionIdentity._unique_ids)) > 1000
 
 
 def _imported(name, monkeypatch, folder):
