@@ -38,6 +38,8 @@ _OPTIMIZERS = {"adam 8-bit (bnb)": "adamw_8bit", "adamw 8-bit": "adamw_8bit"}
 _HEADS = {("bigscience-workshop/bigscience", 14400): 96}
 #: Whose recipes keep weights and states too in the precision that they name.
 _PURE_HALF = ("pytorch/torchtune",)
+#: Whose recipes compute the loss from chunks of logits in half precision.
+_CHUNKED_LOSS = ("pytorch/torchtune",)
 #: Before fused attention, and before sequence parallelism.
 _BEFORE_FLASH = ("bigscience-workshop/bigscience",)
 #: On Megatron's own code, which divides by tensor and pipeline and has the distributed optimizer.
@@ -211,7 +213,15 @@ def _described(row: dict[str, Any], seq_len: int) -> TrainingRun:
         "eager" if half == "fp16" or row["source"] in _BEFORE_FLASH else "flash",
         row["compile"] == "yes",
         source_len,
+        _cross_entropy(row),
     )
+
+
+def _cross_entropy(row: dict[str, Any]) -> str | None:
+    """Loss that a project's recipes have: torchtune's chunks, but for the first steps of a table that adds them."""
+    steps = ("step: Baseline", "step: + packed", "step: + compile")
+    chunked = row["source"] in _CHUNKED_LOSS and not any(step in str(row["note"]) for step in steps)
+    return "fused" if chunked else None
 
 
 def _optimizer(row: dict[str, Any]) -> str | None:

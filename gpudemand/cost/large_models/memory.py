@@ -144,9 +144,16 @@ def _properties(run: TrainingRun) -> dict[str, float]:
     return {
         "transient": float(_frees_gradients(run)),
         "fused": float(run.is_tuned or run.compiled),
-        "fused_loss": float(run.compiled or (run.is_tuned and run.attention != "eager")),
+        "fused_loss": float(_fuses_loss(run)),
         "several": float(run.n_gpus > 1),
     }
+
+
+def _fuses_loss(run: TrainingRun) -> bool:
+    """Whether logits are held once, rather than with copies in single precision."""
+    if run.cross_entropy is None:
+        return run.is_tuned and run.attention != "eager"
+    return run.cross_entropy == "fused"
 
 
 def parameter_bytes(run: TrainingRun) -> tuple[float, float, float]:
@@ -236,10 +243,14 @@ def _frees_gradients(run: TrainingRun) -> bool:
 
 
 def _logits(run: TrainingRun, stage: int) -> float:
-    """Elements of the logits, on the last stage."""
+    """Elements of the logits that are held at once, on the last stage.
+
+    Fused with the head they are made in chunks as large as its input (Hsu et al., Liger Kernel, arXiv:2410.10989).
+    """
     if stage != run.layout.pipeline - 1:
         return 0.0
-    return run.tokens_at_once * run.model.vocab / run.layout.tensor
+    width = min(run.model.hidden, run.model.vocab) if run.cross_entropy == "fused_linear" else run.model.vocab
+    return run.tokens_at_once * width / run.layout.tensor
 
 
 def _gathered(run: TrainingRun) -> float:

@@ -30,6 +30,8 @@ OPTIMIZERS = {
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 CHECKPOINTING = (False, "selective", "full")
 OFFLOAD = (None, "optimizer", "parameters", "all", "activations")
+#: Whether logits are held whole with their copies in single precision, once, or never.
+CROSS_ENTROPIES = ("plain", "fused", "fused_linear")
 #: Samples a replica takes at once that are tried where the number is not known.
 _MICRO_BATCHES = (1, 2, 4, 8, 16, 32)
 
@@ -63,6 +65,10 @@ class TrainingRun:
     compiled : bool, default=False
     source_len : int, optional
         Tokens that the encoder of an encoder-decoder takes, by default `seq_len`, or what the model fixes.
+    cross_entropy : {"plain", "fused", "fused_linear"}, optional
+        Loss with copies of the logits in single precision; with one in half precision (kernels of Apex and
+        FlashAttention, torchtune's chunked output); or computed with the head a chunk at a time, without whole logits
+        (Liger, Cut Cross-Entropy). None is plain, but for stacks with tensor parallelism.
     """
 
     model: Transformer
@@ -81,6 +87,7 @@ class TrainingRun:
     attention: str = "flash"
     compiled: bool = False
     source_len: int | None = None
+    cross_entropy: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("seq_len", "n_gpus"):
@@ -92,6 +99,8 @@ class TrainingRun:
         if self.optimizer is not None:
             check_choice("optimizer", self.optimizer, OPTIMIZERS)
         check_choice("attention", self.attention, ("flash", "eager"))
+        if self.cross_entropy is not None:
+            check_choice("cross_entropy", self.cross_entropy, CROSS_ENTROPIES)
         object.__setattr__(self, "checkpointing", checked_checkpointing(self.checkpointing))
         if self.offload not in OFFLOAD:
             names = "'optimizer', 'parameters', 'all' or 'activations'"
@@ -172,8 +181,10 @@ class TrainingRun:
 
     @property
     def is_tuned(self) -> bool:
-        """Whether the layout is one that only stacks with fused kernels (as Megatron) offer."""
-        return self.precision == "fp8" or self.layout.tensor * self.layout.pipeline * self.layout.expert > 1
+        """Whether the layout is one that only stacks with fused kernels (as Megatron) offer; PyTorch's FSDP has none."""
+        layout = self.layout
+        split = self.precision == "fp8" or layout.tensor * layout.pipeline * layout.expert > 1
+        return split and layout.sharding not in ("fsdp", "hsdp")
 
     @property
     def samples(self) -> int:
