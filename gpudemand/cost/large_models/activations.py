@@ -28,6 +28,8 @@ def saved_bytes(run: TrainingRun, *, sparse: bool, level: bool | str) -> tuple[f
     scores = 5.0 * heads * attended if run.attention == "eager" and not model.mixer else _SINGLE * heads
     if level == "full":
         return 0.0, _HALF * model.hidden
+    if level == "selective" and not run.is_tuned:
+        return _HALF * _every_second_product(model, sparse=sparse), _HALF * model.hidden
     wide = sum(width * times for width, times in _widths(model, sparse=sparse))
     factor = (3.0 if model.gated else 2.0) if level is False else (2.0 if model.gated else 1.0)
     outer = (4.0 if level is False else 2.0) * model.hidden
@@ -36,6 +38,12 @@ def saved_bytes(run: TrainingRun, *, sparse: bool, level: bool | str) -> tuple[f
     routed = 2.0 * model.hidden * model.active_experts if sparse else 0.0
     outer *= 1.5 if model.source_share else 1.0
     return _HALF * (_mixed_width(model) + factor * wide + routed) + scores + adapters, _HALF * outer
+
+
+def _every_second_product(model: Transformer, *, sparse: bool) -> float:
+    """Numbers of a token that PyTorch's selective checkpointing keeps: results of attention and every second product."""
+    outputs = sum(matrix.outputs * matrix.active for matrix in model.matrices(sparse=sparse))
+    return model.value_width + outputs / 2.0
 
 
 def _mixed_width(model: Transformer) -> float:
