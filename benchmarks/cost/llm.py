@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(stored_summary().to_string(float_format="{:.3f}".format))
         return
     rows = read_runs(options.train)
-    ways = expand(list(rows["run"]))
+    ways = expand(list(rows["run"])).as_read(list(rows["reading"]))
     kept = _run_splits(rows, ways, options.split)
     if options.out is not None:
         kept.to_parquet(options.out, compression="zstd")
@@ -61,7 +61,7 @@ def main(arguments: list[str] | None = None) -> None:
 def run(data: Path, cache: TraceCache, *, trace: bool = True) -> pd.DataFrame:
     """Print the tables of all splits; return the ratios of `summary`. Large models need no cache of graphs."""
     rows = read_runs(data / "llm_training")
-    return _run_splits(rows, expand(list(rows["run"])), SPLITS)
+    return _run_splits(rows, expand(list(rows["run"])).as_read(list(rows["reading"])), SPLITS)
 
 
 def _run_splits(rows: pd.DataFrame, ways: Expansion, splits: Sequence[str]) -> pd.DataFrame:
@@ -92,7 +92,7 @@ def run_split(rows: pd.DataFrame, ways: Expansion, split: str) -> list[pd.DataFr
         predictor = _fitted(rows, ways, ~test)
         seconds, memory = predictor.predict_expanded(part, kinds)
         time.loc[test], held.loc[test] = seconds, memory / _GIB
-        chance[test] = predictor.fits_expanded(part, list(rows["run"][test]))
+        chance[test] = predictor.fits_expanded(part.as_read("device"), list(rows["run"][test]))
         if split == "source":
             learned.append(_calibrated(predictor, part, kinds, rows[test]))
         _baselines(rows, test, outs, sizes)

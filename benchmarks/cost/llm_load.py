@@ -74,7 +74,7 @@ _TARGET_TOKENS = {"NVIDIA/NeMo-Framework-Launcher": 128}
 
 
 def read_runs(folder: Path) -> pd.DataFrame:
-    """Rows with the columns ``run``, ``seconds_per_token`` (of a GPU; NaN where unknown), ``memory_gib`` and ``class``.
+    """Rows with ``run``, ``seconds_per_token`` (of a GPU; NaN where unknown), ``memory_gib``, its ``reading``, ``class``.
 
     Rows without the sizes of a plain transformer are left out.
     """
@@ -83,6 +83,7 @@ def read_runs(folder: Path) -> pd.DataFrame:
     known = table.assign(run=runs)[[run is not None for run in runs]].reset_index(drop=True)
     known["seconds_per_token"] = _seconds(known)
     known["class"] = [_kind(row) for row in known.to_dict("records")]
+    known["reading"] = [_reading(str(kind)) for kind in known["memory_kind"]]
     known = _medians(known)
     known["family"] = [re.sub(r"[^a-z]", "", str(name).lower())[:7] for name in known["model"]]
     known["class, steady"] = known["class"].where(~known["source_path"].isin(_NOISY))
@@ -103,6 +104,12 @@ def _seconds(rows: pd.DataFrame) -> Any:
     seconds = (1.0 / rows["tokens_per_s_per_gpu"]).fillna(rows["step_time_s"] / tokens)
     exact = rows["seq_len"].notna() & ~rows["source"].isin(_VARIABLE_LENGTH) & (rows["status"] == "ok")
     return seconds.where(exact)
+
+
+def _reading(kind: str) -> str:
+    """What a memory is, by its description; unless it says otherwise, of the device."""
+    words = {"allocated": "allocated", "active": "allocated", "reserved": "reserved", "torchtitan": "reserved"}
+    return next((reading for word, reading in words.items() if word in kind), "device")
 
 
 def _kind(row: dict[str, Any]) -> str:

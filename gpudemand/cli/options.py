@@ -18,6 +18,7 @@ Bits = Annotated[int, typer.Option(help="Large models: bits of frozen weights wi
 Offload = Annotated[
     str | None, typer.Option(help="Large models: optimizer, parameters, all or activations in host memory.")
 ]
+Loss = Annotated[str | None, typer.Option(help="Large models: plain, fused, or fused_linear as Liger's.")]
 
 Format = Annotated[str, typer.Option(help="Format of the log; see `gpudemand formats`.")]
 Zone = Annotated[str | None, typer.Option(help="Time zone of the log and of the calendar, such as Europe/Berlin.")]

@@ -33,6 +33,7 @@ def format_prediction(model: CostModel, job: TrainingJob) -> str:
     time, memory = _with_interval(row, "step_time_s", format_seconds), _with_interval(row, "memory_gib", format_gib)
     limit = format_gib(job.hardware.usable_memory_gib)
     rows = [("step time", *time), *_speed(job, float(row["step_time_s"])), ("memory", *memory)]
+    rows += _readings(model, job)
     rows += [
         (f"fits into {limit}", f"{100 * probability:.0f} %", ""),
         ("largest batch that fits" if job.run is None else "most samples at once", f"{largest:,}", "with 95 %"),
@@ -49,6 +50,14 @@ def _speed(job: TrainingJob, seconds: float) -> list[tuple[str, str, str]]:
         return [("samples a second", f"{samples:,.4g}", "")]
     tokens = samples * job.run.tokens / job.run.samples
     return [("tokens a second", f"{tokens:,.4g}", f"{job.samples_per_step:,} samples a step")]
+
+
+def _readings(model: CostModel, job: TrainingJob) -> list[tuple[str, str, str]]:
+    """What PyTorch counts of the memory of a large model."""
+    if job.run is None:
+        return []
+    found = {name: model.large_models.predict([job.run], reading=name).iloc[0] for name in ("allocated", "reserved")}
+    return [(f"of it {name}", *_with_interval(row, "memory_gib", format_gib)) for name, row in found.items()]
 
 
 def _with_interval(row: pd.Series, name: str, write: Callable[[float], str]) -> tuple[str, str]:

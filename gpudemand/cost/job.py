@@ -82,6 +82,10 @@ class TrainingJob:
         Of a `Transformer`, what waits in the memory of the host; all is parameters and states of the optimizer.
     attention : {"flash", "eager"}, optional
         Of a `Transformer`, fused attention or not; by default fused where the device has bf16.
+    cross_entropy : {"plain", "fused", "fused_linear"}, optional
+        Of a `Transformer`, whether its loss copies the logits to single precision, holds them once in half precision
+        (kernels of Apex, torchtune's chunked output), or never whole, fused with the head (Liger, Cut Cross-Entropy).
+        None is plain, but for stacks with tensor parallelism.
 
     Raises
     ------
@@ -120,6 +124,7 @@ class TrainingJob:
     adapter: LoRA | None = None
     offload: str | None = None
     attention: str | None = None
+    cross_entropy: str | None = None
 
     def __post_init__(self) -> None:
         self._set("device", device(self.device))
@@ -212,7 +217,7 @@ class TrainingJob:
         if not isinstance(self.model, Transformer):
             return None
         names = ("n_gpus", "parallel", "global_batch", "precision", "optimizer", "checkpointing")
-        options = {name: getattr(self, name) for name in (*names, "adapter", "offload", "attention")}
+        options = {name: getattr(self, name) for name in (*names, "adapter", "offload", "attention", "cross_entropy")}
         micro, times = split_batch(self.batch_size, self.micro_batch, self.accumulate)
         seq_len, source_len = sample_lengths(self.input_shape)
         options |= {"micro_batch": micro, "accumulate": times, "source_len": source_len}

@@ -83,7 +83,8 @@ _PARALLEL: _Keys = {
 _JOB: _Keys = {
     "model": _model,
     **dict.fromkeys(("seq_len", "n_gpus", "global_batch", "micro_batch", "accumulate"), whole),
-    **dict.fromkeys(("device", "precision", "optimizer", "offload", "attention", "execution"), Value.text),
+    **dict.fromkeys(("device", "precision", "optimizer", "offload", "attention", "cross_entropy"), Value.text),
+    "execution": Value.text,
     "checkpointing": _checkpointing,
     "parallel": _parallel,
     "lora": _lora,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
 from gpudemand._typing import FloatArray
+from gpudemand._validation import check_choice
 from gpudemand.cost.large_models.activations import layers_in_flight, recomputed_bytes, saved_activations, stage_layers
 from gpudemand.cost.large_models.run import OPTIMIZERS, TrainingRun
 from gpudemand.units import GIB
@@ -21,6 +22,9 @@ PARTS = (
     *("parameters", "gradients", "optimizer states", "activations", "logits"),
     *("gathered layers", "buffers", "fragmentation", "context"),
 )
+#: Readings of memory, and whether they count what the allocator keeps, and what a process holds beside it: PyTorch's
+#: ``max_memory_allocated`` and ``max_memory_reserved``, and what nvidia-smi shows.
+READINGS = {"allocated": (0.0, 0.0), "reserved": (1.0, 0.0), "device": (1.0, 1.0)}
 #: Bytes a parameter of the roots of second moments, all of which PyTorch's optimizers make before they divide by them.
 _ROOTS = {"adam": 4.0, "adamw": 4.0, "adamw_bf16": 2.0, "rmsprop": 4.0, "adagrad": 4.0}
 #: Coefficient -> its prior mean and standard deviation of its logarithm; of fragmentation, the average over eight large
@@ -49,7 +53,8 @@ def memory_terms(run: TrainingRun) -> dict[str, float]:
     dict of str to float
         ``parameters``, ``gradients``, ``states``, ``activations``, ``logits`` (a byte an element), ``gathered``,
         ``buffers``, ``update`` (while weights are updated); ``transient`` (1 where gradients are freed before
-        activations are made), ``fused``, ``several``.
+        activations are made), ``fused``, ``fused_loss``, ``several``; ``allocator`` and ``process``, 1 where these
+        count (`as_read`).
 
     References
     ----------
@@ -87,9 +92,24 @@ def memory_parts(terms: pd.DataFrame, coefficients: Mapping[str, float]) -> dict
         "gathered layers": coefficients["gathered"] * column["gathered"],
         "buffers": column["buffers"] + np.where(updating, column["update"], 0.0),
     }
-    parts["fragmentation"] = coefficients["fragmentation"] * np.asarray(sum(parts.values()))
-    parts["context"] = GIB * (coefficients["context"] + coefficients["communicators"] * column["several"])
+    parts["fragmentation"] = column["allocator"] * coefficients["fragmentation"] * np.asarray(sum(parts.values()))
+    context = coefficients["context"] + coefficients["communicators"] * column["several"]
+    parts["context"] = column["process"] * GIB * context
     return parts
+
+
+def as_read(terms: pd.DataFrame, readings: Sequence[str] | str) -> pd.DataFrame:
+    """Terms of what a reading of `READINGS` counts, one for all or one a row.
+
+    Raises
+    ------
+    InputError
+        For an unknown reading.
+    """
+    listed = [readings] * len(terms) if isinstance(readings, str) else list(readings)
+    counted = [READINGS[check_choice("reading", reading, READINGS)] for reading in listed]
+    columns = np.reshape(np.array(counted, dtype=float), (len(terms), 2))
+    return terms.assign(allocator=columns[:, 0], process=columns[:, 1])
 
 
 def needed_bytes(terms: pd.DataFrame, coefficients: Mapping[str, float]) -> FloatArray:
@@ -146,6 +166,8 @@ def _properties(run: TrainingRun) -> dict[str, float]:
         "fused": float(run.is_tuned or run.compiled),
         "fused_loss": float(_fuses_loss(run)),
         "several": float(run.n_gpus > 1),
+        "allocator": 1.0,
+        "process": 1.0,
     }
 
 

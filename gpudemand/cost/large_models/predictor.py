@@ -15,7 +15,7 @@ from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError, check_number
 from gpudemand.cost.large_models.candidates import candidates
 from gpudemand.cost.large_models.fitting import CLASSES, Fitted, Target
-from gpudemand.cost.large_models.memory import MEMORY_PRIORS, memory_bytes, memory_terms, needed_bytes
+from gpudemand.cost.large_models.memory import MEMORY_PRIORS, as_read, memory_bytes, memory_terms, needed_bytes
 from gpudemand.cost.large_models.own_runs import coordinates
 from gpudemand.cost.large_models.run import TrainingRun
 from gpudemand.cost.large_models.step_time import TIME_PRIORS, step_seconds, time_terms
@@ -32,6 +32,11 @@ class Expansion(NamedTuple):
     weights: FloatArray
     time: pd.DataFrame
     memory: pd.DataFrame
+
+    def as_read(self, readings: Sequence[str] | str) -> Expansion:
+        """Memory as a reading counts it, one for all runs or one each; see `gpudemand.cost.large_models.memory`."""
+        each = readings if isinstance(readings, str) else [readings[row] for row in self.rows]
+        return self._replace(memory=as_read(self.memory, each))
 
 
 def expand(runs: Sequence[TrainingRun]) -> Expansion:
@@ -85,7 +90,9 @@ class LargeModelPredictor:
             "memory_gib": Target(memory_bytes, MEMORY_PRIORS),
         }
 
-    def fit(self, runs: Sequence[TrainingRun], costs: pd.DataFrame, sources: Any) -> LargeModelPredictor:
+    def fit(
+        self, runs: Sequence[TrainingRun], costs: pd.DataFrame, sources: Any, readings: Sequence[str] | str = "device"
+    ) -> LargeModelPredictor:
         """Fit to measured runs.
 
         Parameters
@@ -95,13 +102,15 @@ class LargeModelPredictor:
             ``seconds_per_token`` of a GPU, and ``memory_gib``; NaN where unknown.
         sources : array-like of shape (n_runs,)
             Project that measured each run: intervals are about projects that are not among these.
+        readings : {"allocated", "reserved", "device"} or sequence of these, default="device"
+            What the memory is: the peak of PyTorch's tensors, of its allocator, or of the process as nvidia-smi shows.
 
         Returns
         -------
         LargeModelPredictor
             This object.
         """
-        ways = expand(runs)
+        ways = expand(runs).as_read(readings)
         return self.fit_expanded(ways, costs, pd.DataFrame({"source": np.asarray(sources), "class": classes_of(runs)}))
 
     def fit_expanded(self, ways: Expansion, costs: pd.DataFrame, about: pd.DataFrame) -> LargeModelPredictor:
@@ -147,12 +156,15 @@ class LargeModelPredictor:
         self.targets["memory_gib"].calibrate((*inputs, ways.memory), kinds, held * GIB, at)
         return self
 
-    def predict(self, runs: Sequence[TrainingRun], levels: Sequence[float] = (90,)) -> pd.DataFrame:
+    def predict(
+        self, runs: Sequence[TrainingRun], levels: Sequence[float] = (90,), reading: str = "device"
+    ) -> pd.DataFrame:
         """Seconds a step and GiB of the fullest GPU, with intervals.
 
-        Of a run whose samples a step are unknown, a step is one sample of each replica.
+        Of a run whose samples a step are unknown, a step is one sample of each replica. Memory is that of the process
+        on the device, or as PyTorch counts it: ``"allocated"`` or ``"reserved"``.
         """
-        ways = expand(runs)
+        ways = expand(runs).as_read(reading)
         tokens = np.array([run.tokens / run.n_gpus for run in runs])
         per_token, held = self.predict_expanded(ways, classes_of(runs), levels, coordinates(runs))
         ends = ["", *(f"-{side}-{value:g}" for value in levels for side in ("lo", "hi"))]

@@ -151,6 +151,7 @@ class TrainingRun:
         parts += [repr(self.adapter)] if self.adapter is not None else []
         parts += [f"checkpointing {self.checkpointing}"] if self.checkpointing else []
         parts += [f"{self.offload} in host memory"] if self.offload else []
+        parts += [f"{self.cross_entropy} loss"] if self.cross_entropy else []
         if self.n_gpus > 1:
             parts.append("layout unknown" if self.parallel is None else repr(self.parallel)[len("Parallel(") : -1])
         count = f"{self.n_gpus} x " if self.n_gpus > 1 else ""
