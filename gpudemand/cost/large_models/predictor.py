@@ -48,7 +48,10 @@ def expand(runs: Sequence[TrainingRun]) -> Expansion:
     # Seconds of a GPU for a token: the samples a step may be unknown.
     time["tokens"] = [one.tokens / one.n_gpus for one in known]
     weights = np.array([weight for found in ways for weight, _ in found])
-    return Expansion(rows, weights, time, pd.DataFrame(list(map(memory_terms, known))))
+    memory = pd.DataFrame(list(map(memory_terms, known)))
+    # Who may choose the micro-batch chooses one that fits.
+    most = [np.inf if run.micro_batch else run.device.memory_gib * GIB for run in runs]
+    return Expansion(rows, weights, time, memory.assign(most=np.array(most)[rows]))
 
 
 def seconds_per_token(terms: pd.DataFrame, coefficients: Any) -> FloatArray:
@@ -183,7 +186,10 @@ class LargeModelPredictor:
         least = [_smallest(values.to_numpy(dtype=float), ways.rows, len(kinds)) for values in (bound, resident)]
         inputs = (ways.rows, ways.weights)
         time = self.targets["step_time_s"].predict((*inputs, ways.time), kinds, levels, least[0], at)
-        return time, self.targets["memory_gib"].predict((*inputs, ways.memory), kinds, levels, least[1], at)
+        held = self.targets["memory_gib"].predict((*inputs, ways.memory), kinds, levels, least[1], at)
+        most = _smallest(ways.memory["most"].to_numpy(dtype=float), ways.rows, len(kinds))
+        held[:, 2::2] = np.minimum(held[:, 2::2], np.maximum(most, held[:, 0])[:, None])
+        return time, held
 
     def fits(self, runs: Sequence[TrainingRun]) -> FloatArray:
         """Probability that each run fits into the memory of its device."""
