@@ -75,7 +75,9 @@ def test_a_large_model_by_name_and_layout():
     first, *lines = result.stdout.splitlines()
     assert "llama-3-8b on 4096 tokens" in first
     assert "data=8, tensor=8, zero1" in first
-    assert {"step time", "tokens a second", "memory"} <= {line.split("  ")[0] for line in lines}
+    names = {line.split("  ")[0] for line in lines}
+    assert {"step time", "tokens a second", "memory", "of it allocated", "of it reserved"} <= names
+    assert "fused_linear loss" in invoke("llama-3-8b", *layout, "--cross-entropy", "fused_linear").stdout
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ _TARGET_TOKENS = {"NVIDIA/NeMo-Framework-Launcher": 128}
 
 
 def read_runs(folder: Path) -> pd.DataFrame:
-    """Rows with ``run``, ``seconds_per_token`` (of a GPU; NaN where unknown), ``memory_gib``, its ``reading``, ``class``.
+    """Rows with ``run``, ``seconds_per_token`` of a GPU (NaN if unknown), ``memory_gib``, its ``reading``, ``class``.
 
     Rows without the sizes of a plain transformer are left out.
     """

@@ -41,7 +41,7 @@ def saved_bytes(run: TrainingRun, *, sparse: bool, level: bool | str) -> tuple[f
 
 
 def _every_second_product(model: Transformer, *, sparse: bool) -> float:
-    """Numbers of a token that PyTorch's selective checkpointing keeps: results of attention and every second product."""
+    """Numbers of a token that PyTorch's selective checkpointing keeps: of attention and every second product."""
     outputs = sum(matrix.outputs * matrix.active for matrix in model.matrices(sparse=sparse))
     return model.value_width + outputs / 2.0
 

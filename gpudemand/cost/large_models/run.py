@@ -182,7 +182,7 @@ class TrainingRun:
 
     @property
     def is_tuned(self) -> bool:
-        """Whether the layout is one that only stacks with fused kernels (as Megatron) offer; PyTorch's FSDP has none."""
+        """Whether only stacks with fused kernels, such as Megatron, offer the layout; PyTorch's sharding has none."""
         layout = self.layout
         split = self.precision == "fp8" or layout.tensor * layout.pipeline * layout.expert > 1
         return split and layout.sharding not in ("fsdp", "hsdp")
