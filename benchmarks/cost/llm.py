@@ -5,8 +5,10 @@
 DIR holds ``llm_training.csv.gz``. Whole projects (sources), whole families of models and whole GPU generations are held
 out in turn, never rows; repetitions of a configuration count once. Baselines: 6 N D at the best single share of the
 peak (MFU), that by type of GPU, gradient boosting on the columns; for memory, the formulas of DeepSpeed (states over
-GPUs) and of Hugging Face's estimator (weights, gradients and Adam). ``--bundle`` fits to all rows and writes
-``data/cost/large_models.json``; ``--out`` keeps the ratios of held-out predictions to measurements.
+GPUs) and of Hugging Face's estimator (weights, gradients and Adam). ``as read`` is the memory of PyTorch's
+tensors or of its allocator where a project says that it measured these; the first line is that of the process.
+``--bundle`` fits to all rows and writes ``data/cost/large_models.json``; ``--out`` keeps the ratios of held-out
+predictions to measurements.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(stored_summary().to_string(float_format="{:.3f}".format))
         return
     rows = read_runs(options.train)
-    ways = expand(list(rows["run"])).as_read(list(rows["reading"]))
+    ways = expand(list(rows["run"]))
     kept = _run_splits(rows, ways, options.split)
     if options.out is not None:
         kept.to_parquet(options.out, compression="zstd")
@@ -61,7 +63,7 @@ def main(arguments: list[str] | None = None) -> None:
 def run(data: Path, cache: TraceCache, *, trace: bool = True) -> pd.DataFrame:
     """Print the tables of all splits; return the ratios of `summary`. Large models need no cache of graphs."""
     rows = read_runs(data / "llm_training")
-    return _run_splits(rows, expand(list(rows["run"])).as_read(list(rows["reading"])), SPLITS)
+    return _run_splits(rows, expand(list(rows["run"])), SPLITS)
 
 
 def _run_splits(rows: pd.DataFrame, ways: Expansion, splits: Sequence[str]) -> pd.DataFrame:
@@ -81,7 +83,7 @@ def stored_summary() -> pd.DataFrame:
 def run_split(rows: pd.DataFrame, ways: Expansion, split: str) -> list[pd.DataFrame]:
     """Hold out each value of a column in turn; print and return errors of all methods."""
     ends = {"low": np.nan, "high": np.nan}
-    time, held = _empty(rows).assign(**ends), _empty(rows).assign(**ends)
+    time, held, read = (_empty(rows).assign(**ends) for _ in range(3))
     chance = np.full(len(rows), np.nan)
     outs = {name: _empty(rows) for name in ("6 N D, one MFU", "6 N D, MFU by GPU", "boosting")}
     sizes = {name: _empty(rows) for name in ("DeepSpeed's formula", "Hugging Face's formula", "boosting")}
@@ -92,13 +94,15 @@ def run_split(rows: pd.DataFrame, ways: Expansion, split: str) -> list[pd.DataFr
         predictor = _fitted(rows, ways, ~test)
         seconds, memory = predictor.predict_expanded(part, kinds)
         time.loc[test], held.loc[test] = seconds, memory / _GIB
-        chance[test] = predictor.fits_expanded(part.as_read("device"), list(rows["run"][test]))
+        as_read = part.as_read(list(rows["reading"][test]))
+        read.loc[test] = predictor.predict_expanded(as_read, kinds)[1] / _GIB
+        chance[test] = predictor.fits_expanded(part, list(rows["run"][test]))
         if split == "source":
             learned.append(_calibrated(predictor, part, kinds, rows[test]))
         _baselines(rows, test, outs, sizes)
     kept = [_report(rows, rows["seconds_per_token"], {"gpudemand": time, **outs}, "time", split)]
     memory_known = rows["memory_gib"].where(rows["status"] == "ok")
-    kept.append(_report(rows, memory_known, {"gpudemand": held, **sizes}, "memory", split))
+    kept.append(_report(rows, memory_known, {"gpudemand": held, "as read": read, **sizes}, "memory", split))
     _report_fit(rows, chance, split)
     if learned:
         print(f"\nafter so many measured rows of the project\n{_after_own_rows(pd.concat(learned))}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -15,18 +14,15 @@ from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.large_models.memory import (
     MEMORY_PRIORS,
     READINGS,
-    as_read,
-    memory_bytes,
     memory_parts,
     memory_terms,
     parameter_bytes,
 )
 from gpudemand.cost.large_models.parallel import Parallel
-from gpudemand.cost.large_models.predictor import LargeModelPredictor, expand
+from gpudemand.cost.large_models.predictor import LargeModelPredictor
 from gpudemand.cost.large_models.run import TrainingRun
 from gpudemand.cost.large_models.step_time import time_terms
 from gpudemand.cost.model import CostModel
-from gpudemand.units import GIB
 
 LLAMA, FSDP, MEGATRON = published("llama-3-8b"), Parallel(sharding="fsdp"), Parallel(tensor=8, sharding="zero1")
 MEANS = {name: mean for name, (mean, _) in MEMORY_PRIORS.items()}
@@ -126,20 +122,6 @@ def test_readings_of_memory_differ_by_allocator_and_context(predictor):
     assert float(predictor.predict([run])["memory_gib"].iloc[0]) == found[-1]
     with pytest.raises(InputError, match="reading"):
         predictor.predict([run], reading="nvidia")
-
-
-def test_a_predictor_learns_from_what_each_project_reads():
-    """Projects that print tensors, allocator or process teach the same coefficients."""
-    layouts = [Parallel(sharding=name) for name in ("fsdp", "zero2", "none")]
-    runs = [run_of(seq_len=2**power, parallel=one, micro_batch=2) for one in layouts for power in range(9, 15)]
-    readings, ways = [list(READINGS)[place % 3] for place in range(len(runs))], expand(runs)
-    found = []
-    for names in (readings, ["device"] * len(runs)):
-        held = memory_bytes(as_read(ways.memory, names), {**MEANS, "logits": 15.0, "fragmentation": 0.2}) / GIB
-        costs = pd.DataFrame({"seconds_per_token": np.full(len(runs), 1e-6), "memory_gib": held})
-        fitted = LargeModelPredictor().fit(runs, costs, np.arange(len(runs)) % 4, names)
-        found.append(fitted.predict(runs)["memory_gib"].to_numpy())
-    assert found[0] == pytest.approx(found[1], rel=0.05)
 
 
 def test_memory_of_an_open_micro_batch_ends_at_the_device(predictor):

@@ -93,9 +93,7 @@ class LargeModelPredictor:
             "memory_gib": Target(memory_bytes, MEMORY_PRIORS),
         }
 
-    def fit(
-        self, runs: Sequence[TrainingRun], costs: pd.DataFrame, sources: Any, readings: Sequence[str] | str = "device"
-    ) -> LargeModelPredictor:
+    def fit(self, runs: Sequence[TrainingRun], costs: pd.DataFrame, sources: Any) -> LargeModelPredictor:
         """Fit to measured runs.
 
         Parameters
@@ -105,15 +103,13 @@ class LargeModelPredictor:
             ``seconds_per_token`` of a GPU, and ``memory_gib``; NaN where unknown.
         sources : array-like of shape (n_runs,)
             Project that measured each run: intervals are about projects that are not among these.
-        readings : {"allocated", "reserved", "device"} or sequence of these, default="device"
-            What the memory is: the peak of PyTorch's tensors, of its allocator, or of the process as nvidia-smi shows.
 
         Returns
         -------
         LargeModelPredictor
             This object.
         """
-        ways = expand(runs).as_read(readings)
+        ways = expand(runs)
         return self.fit_expanded(ways, costs, pd.DataFrame({"source": np.asarray(sources), "class": classes_of(runs)}))
 
     def fit_expanded(self, ways: Expansion, costs: pd.DataFrame, about: pd.DataFrame) -> LargeModelPredictor:
