@@ -5,8 +5,8 @@
 DIR holds ``llm_training.csv.gz``. Whole projects (sources), whole families of models and whole GPU generations are held
 out in turn, never rows; repetitions of a configuration count once. Baselines: 6 N D at the best single share of the
 peak (MFU), that by type of GPU, gradient boosting on the columns; for memory, the formulas of DeepSpeed (states over
-GPUs) and of Hugging Face's estimator (weights, gradients and Adam). ``as read`` is the memory of PyTorch's
-tensors or of its allocator where a project says that it measured these; the first line is that of the process.
+GPUs) and of Hugging Face's estimator (weights, gradients and Adam). ``gpudemand, as read`` is the memory of
+PyTorch's tensors or of its allocator where a project says that it measured these; ``gpudemand`` that of the process.
 ``--bundle`` fits to all rows and writes ``data/cost/large_models.json``; ``--out`` keeps the ratios of held-out
 predictions to measurements.
 """
@@ -102,7 +102,7 @@ def run_split(rows: pd.DataFrame, ways: Expansion, split: str) -> list[pd.DataFr
         _baselines(rows, test, outs, sizes)
     kept = [_report(rows, rows["seconds_per_token"], {"gpudemand": time, **outs}, "time", split)]
     memory_known = rows["memory_gib"].where(rows["status"] == "ok")
-    kept.append(_report(rows, memory_known, {"gpudemand": held, "as read": read, **sizes}, "memory", split))
+    kept.append(_report(rows, memory_known, {"gpudemand": held, "gpudemand, as read": read, **sizes}, "memory", split))
     _report_fit(rows, chance, split)
     if learned:
         print(f"\nafter so many measured rows of the project\n{_after_own_rows(pd.concat(learned))}")
