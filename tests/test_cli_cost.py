@@ -77,7 +77,8 @@ def test_a_large_model_by_name_and_layout():
     assert "data=8, tensor=8, zero1" in first
     names = {line.split("  ")[0] for line in lines}
     assert {"step time", "tokens a second", "memory", "of it allocated", "of it reserved"} <= names
-    assert "fused_linear loss" in invoke("llama-3-8b", *layout, "--cross-entropy", "fused_linear").stdout
+    stack = ("--cross-entropy", "fused_linear", "--kernels", "plain")
+    assert "fused_linear loss, plain kernels" in invoke("llama-3-8b", *layout, *stack).stdout
 
 
 @pytest.mark.parametrize(

@@ -221,6 +221,7 @@ def _described(row: dict[str, Any], seq_len: int) -> TrainingRun:
         row["compile"] == "yes",
         source_len,
         _cross_entropy(row),
+        "fused" if row["source"] in _MEGATRON else None,
     )
 
 
@@ -255,9 +256,6 @@ def _layout(row: dict[str, Any]) -> Parallel | None:
         sharding = "zero1"
     if sharding in ("fsdp", "zero3") and degrees["pipeline"] > 1:
         sharding = "zero1"
-    if sharding == "fsdp" and row["source"] in _MEGATRON:
-        # Megatron's own, with its kernels and weights in half precision.
-        sharding = "zero3"
     sequence = row["source"] not in _NO_SEQUENCE_PARALLELISM
     return Parallel(None, sharding=sharding, sequence=sequence, **degrees)
 

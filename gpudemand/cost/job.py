@@ -85,7 +85,10 @@ class TrainingJob:
     cross_entropy : {"plain", "fused", "fused_linear"}, optional
         Of a `Transformer`, whether its loss copies the logits to single precision, holds them once in half precision
         (kernels of Apex, torchtune's chunked output), or never whole, fused with the head (Liger, Cut Cross-Entropy).
-        None is plain, but for stacks with tensor parallelism.
+        None is as `kernels`.
+    kernels : {"plain", "fused"}, optional
+        Of a `Transformer`, whether it runs on PyTorch's own kernels or on fused ones, as of Megatron and Transformer
+        Engine. None is fused where the layout is one that such stacks offer.
 
     Raises
     ------
@@ -125,6 +128,7 @@ class TrainingJob:
     offload: str | None = None
     attention: str | None = None
     cross_entropy: str | None = None
+    kernels: str | None = None
 
     def __post_init__(self) -> None:
         self._set("device", device(self.device))
@@ -216,8 +220,9 @@ class TrainingJob:
         """All that time and memory of a `Transformer` depend on; None for a network that is traced."""
         if not isinstance(self.model, Transformer):
             return None
-        names = ("n_gpus", "parallel", "global_batch", "precision", "optimizer", "checkpointing")
-        options = {name: getattr(self, name) for name in (*names, "adapter", "offload", "attention", "cross_entropy")}
+        names = ["n_gpus", "parallel", "global_batch", "precision", "optimizer", "checkpointing"]
+        names += ["adapter", "offload", "attention", "cross_entropy", "kernels"]
+        options = {name: getattr(self, name) for name in names}
         micro, times = split_batch(self.batch_size, self.micro_batch, self.accumulate)
         seq_len, source_len = sample_lengths(self.input_shape)
         options |= {"micro_batch": micro, "accumulate": times, "source_len": source_len}

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
+from gpudemand.cost.architectures.configuration import read_configuration
 from gpudemand.cost.architectures.published import published
 from gpudemand.cost.devices import device
 from gpudemand.cost.job import TrainingJob
@@ -110,6 +111,30 @@ def test_eight_bits_make_no_tuned_stack_of_pytorchs_sharding():
     alone = run_of(precision="fp8", parallel=Parallel(sharding="zero1"))
     assert alone.is_tuned
     assert not run_of(parallel=Parallel(tensor=8, sharding="fsdp")).is_tuned
+
+
+def test_kernels_are_fused_where_the_layout_is_of_such_stacks_unless_it_is_said(predictor):
+    sharded, split = run_of(), run_of(parallel=MEGATRON)
+    assert (sharded.is_tuned, split.is_tuned) == (False, True)
+    assert memory_terms(replace(split, kernels="fused")) == memory_terms(split)
+    assert memory_terms(replace(sharded, kernels="plain")) == memory_terms(sharded)
+    table = predictor.predict([replace(split, kernels=name, checkpointing=False) for name in ("fused", "plain")])
+    assert table["step_time_s"].is_monotonic_increasing
+    assert table["memory_gib"].is_monotonic_increasing
+    assert "plain kernels" in str(replace(split, kernels="plain"))
+    with pytest.raises(InputError, match="kernels"):
+        run_of(kernels="triton")
+
+
+def test_tensor_parallelism_on_plain_kernels_takes_what_nanotron_printed(predictor):
+    """A llama of 1.1 billion parameters on 8 H100, 4 replicas of 2 GPUs, 8 samples at once: 44,378 MiB reserved."""
+    sizes = {"hidden_size": 2048, "num_hidden_layers": 24, "num_attention_heads": 32, "intermediate_size": 4096}
+    llama = read_configuration({"model_type": "llama", **sizes, "vocab_size": 50257, "tie_word_embeddings": True})
+    layout, options = Parallel(tensor=2, sharding="zero1"), {"micro_batch": 8, "accumulate": 32, "checkpointing": False}
+    runs = [run_of(model=llama, seq_len=4096, parallel=layout, kernels=name, **options) for name in ("plain", "fused")]
+    plain, fused = predictor.predict(runs, reading="reserved")["memory_gib"]
+    assert plain == pytest.approx(44378 / 1024, rel=0.15)
+    assert fused < 0.85 * plain
 
 
 def test_readings_of_memory_differ_by_allocator_and_context(predictor):

@@ -32,6 +32,8 @@ CHECKPOINTING = (False, "selective", "full")
 OFFLOAD = (None, "optimizer", "parameters", "all", "activations")
 #: Whether logits are held whole with their copies in single precision, once, or never.
 CROSS_ENTROPIES = ("plain", "fused", "fused_linear")
+#: Kernels of PyTorch, or those that Megatron and Transformer Engine fuse.
+KERNELS = ("plain", "fused")
 #: Samples a replica takes at once that are tried where the number is not known.
 _MICRO_BATCHES = (1, 2, 4, 8, 16, 32)
 
@@ -68,7 +70,10 @@ class TrainingRun:
     cross_entropy : {"plain", "fused", "fused_linear"}, optional
         Loss with copies of the logits in single precision; with one in half precision (kernels of Apex and
         FlashAttention, torchtune's chunked output); or computed with the head a chunk at a time, without whole logits
-        (Liger, Cut Cross-Entropy). None is plain, but for stacks with tensor parallelism.
+        (Liger, Cut Cross-Entropy). None is as `kernels`.
+    kernels : {"plain", "fused"}, optional
+        Of PyTorch, or fused as in Megatron and Transformer Engine. None is fused where the layout, or fp8 without
+        PyTorch's sharding, is one that such stacks offer.
     """
 
     model: Transformer
@@ -88,6 +93,7 @@ class TrainingRun:
     compiled: bool = False
     source_len: int | None = None
     cross_entropy: str | None = None
+    kernels: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("seq_len", "n_gpus"):
@@ -99,8 +105,9 @@ class TrainingRun:
         if self.optimizer is not None:
             check_choice("optimizer", self.optimizer, OPTIMIZERS)
         check_choice("attention", self.attention, ("flash", "eager"))
-        if self.cross_entropy is not None:
-            check_choice("cross_entropy", self.cross_entropy, CROSS_ENTROPIES)
+        for name, choices in (("cross_entropy", CROSS_ENTROPIES), ("kernels", KERNELS)):
+            if getattr(self, name) is not None:
+                check_choice(name, getattr(self, name), choices)
         object.__setattr__(self, "checkpointing", checked_checkpointing(self.checkpointing))
         if self.offload not in OFFLOAD:
             names = "'optimizer', 'parameters', 'all' or 'activations'"
@@ -152,6 +159,7 @@ class TrainingRun:
         parts += [f"checkpointing {self.checkpointing}"] if self.checkpointing else []
         parts += [f"{self.offload} in host memory"] if self.offload else []
         parts += [f"{self.cross_entropy} loss"] if self.cross_entropy else []
+        parts += [f"{self.kernels} kernels"] if self.kernels else []
         if self.n_gpus > 1:
             parts.append("layout unknown" if self.parallel is None else repr(self.parallel)[len("Parallel(") : -1])
         count = f"{self.n_gpus} x " if self.n_gpus > 1 else ""
@@ -182,7 +190,9 @@ class TrainingRun:
 
     @property
     def is_tuned(self) -> bool:
-        """Whether only stacks with fused kernels, such as Megatron, offer the layout; PyTorch's sharding has none."""
+        """Whether kernels are fused; if nothing is said, whether only stacks that have them offer the layout."""
+        if self.kernels is not None:
+            return self.kernels == "fused"
         layout = self.layout
         split = self.precision == "fp8" or layout.tensor * layout.pipeline * layout.expert > 1
         return split and layout.sharding not in ("fsdp", "hsdp")
