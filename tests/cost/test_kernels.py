@@ -118,6 +118,22 @@ def test_kinds_of_convolutions(layer, kind: str, flops: float) -> None:
     assert total(one_pass(kernels, kind, True))["flops"] == flops
 
 
+@pytest.mark.parametrize(
+    ("layer", "axes", "is_direct"),
+    [
+        (nn.Conv2d(8, 16, 3, padding=1), 2, False),
+        (nn.Conv2d(8, 16, 3, padding=2, dilation=2), 2, True),
+        (nn.Conv1d(8, 16, 3, padding=1), 1, True),
+        (nn.Conv3d(8, 16, 3, padding=1), 3, True),
+    ],
+)
+def test_convolutions_without_a_fast_algorithm(layer, axes: int, is_direct: bool) -> None:
+    kernels = recorded(nn.Sequential(nn.ReLU(), layer), (8, *[8] * axes))
+    for backward in (False, True):
+        found = one_pass(kernels, "conv_3x3", backward)["is_direct"]
+        assert found.astype(bool).tolist() == [is_direct] * len(found) != []
+
+
 @pytest.mark.parametrize(("tokens", "width"), [(5, 24), (64, 128), (12, 24)])
 def test_bytes_of_parameters_are_fixed_and_those_of_activations_are_not(tokens: int, width: int) -> None:
     # Two samples of 64 tokens are as many rows as a matrix of 128 x 128 has.

@@ -149,6 +149,18 @@ def test_graphs_without_fixed_operations_can_be_read() -> None:
     pd.testing.assert_frame_equal(with_zeros, without)
 
 
+@pytest.mark.parametrize(
+    ("precision", "device", "slower"), [("fp32", "cuda", 2.25), ("tf32", "cuda", 1), ("fp32", "cpu", 1)]
+)
+def test_minimal_filtering_is_for_undilated_images_in_single_precision(precision, device, slower) -> None:
+    kernels = [pd.DataFrame([Kernel("conv_3x3", is_direct=direct, flops=2e9)]) for direct in (False, True)]
+    graphs = [replace(chain(plain("Relu")), kernels=table) for table in kernels]
+    table = jobs(precision=[precision] * 2).assign(device=device)
+    terms = step_terms(table, graphs)
+    assert terms["work:conv_3x3:flops"][1] == pytest.approx(slower * terms["work:conv_3x3:flops"][0])
+    assert terms[LOWER_BOUND][1] == pytest.approx(2.25 * terms[LOWER_BOUND][0])
+
+
 def test_wide_depthwise_filters_are_bound_by_operations_below_the_peak() -> None:
     torch = pytest.importorskip("torch")
     nets = [torch.nn.Conv1d(256, 256, width, padding=width // 2, groups=256) for width in (11, 33)]

@@ -84,6 +84,7 @@ def _derived(graph: OpGraph) -> pd.DataFrame:
         kind=kernel_kinds(nodes),
         backward=False,
         is_autocast=False,
+        is_direct=(nodes["type"] == "Conv") & (nodes["output_shape"].map(len) != 4),
         flops=nodes["flops"] / steps,
         bytes=(nodes["bytes_read"] + nodes["bytes_written"]) / steps,
         half_bytes=(half["read"] + half["written"]) / steps,

@@ -60,6 +60,8 @@ class Kernel(NamedTuple):
         the output channels and the input channels of a group; 0 for other kinds.
     weights, width : int
         Weights of a convolution, and the longest side of its filters; 0 where unknown.
+    is_direct : bool
+        A convolution that libraries have no fast algorithm for: dilated, or over other than two spatial axes.
     flops, bytes, half_bytes : float
         Per sample: operations, and bytes read and written in single precision and under autocast.
     fixed_bytes, fixed_half_bytes, fixed_flops : float
@@ -75,6 +77,7 @@ class Kernel(NamedTuple):
     inner: int = 0
     weights: int = 0
     width: int = 0
+    is_direct: bool = False
     flops: float = 0.0
     bytes: float = 0.0
     half_bytes: float = 0.0

@@ -41,7 +41,8 @@ NEEDED = (
 )
 #: Column of `step_terms` with the least time that physics allows, in seconds.
 LOWER_BOUND = "lower_bound_s"
-#: Multiplications that Winograd's minimal filtering of 3x3 kernels saves (Lavin and Gray, CVPR 2016).
+#: Multiplications that minimal filtering of 3x3 kernels saves (Winograd; Lavin and Gray, CVPR 2016). cuDNN has it in
+#: single precision for images and without dilation only (NVIDIA, "cuDNN API Reference", convolution algorithms).
 _WINOGRAD = 2.25
 #: Seconds of a step without any work.
 _START_S = 1e-3
@@ -146,6 +147,7 @@ def _totals(graph: OpGraph, half: bool) -> pd.DataFrame:
         {
             "flops": rows["flops"],
             "slow": rows["flops"] * _slowdown(rows),
+            "direct": rows["flops"].where((rows["kind"] == "conv_3x3") & rows["is_direct"].astype(bool), 0.0),
             "fixed_flops": rows["fixed_flops"],
             "tiles": rows["flops"] * padding,
             "fixed_tiles": rows["fixed_flops"] * padding,
@@ -183,9 +185,15 @@ def _kind_terms(kind: str, amounts: pd.Series, jobs: pd.DataFrame) -> dict[str, 
     }
     for name in ("flops", "tiles"):
         if amounts[name] or amounts[f"fixed_{name}"]:
-            slow = amounts["slow"] if name == "flops" else 0.0
+            slow = amounts["slow"] + _unfiltered(jobs) * amounts["direct"] if name == "flops" else 0.0
             terms[name] = (batch * (amounts[name] + slow) + amounts[f"fixed_{name}"]) * 1e-12 / _peak(kind, jobs)
     return terms
+
+
+def _unfiltered(jobs: pd.DataFrame) -> FloatArray:
+    """What 3x3 convolutions take longer without minimal filtering, as a multiple of their time with it."""
+    on_gpu = (jobs["device"] != "cpu").to_numpy() if "device" in jobs.columns else True
+    return (_WINOGRAD - 1.0) * ((jobs["precision"] == "fp32").to_numpy() & on_gpu)
 
 
 def _lower_bound(graph: OpGraph, half: bool, jobs: pd.DataFrame, passes: dict[bool, Any]) -> FloatArray:
@@ -195,10 +203,11 @@ def _lower_bound(graph: OpGraph, half: bool, jobs: pd.DataFrame, passes: dict[bo
     flop_s = 1e-12 / np.fmax(jobs["device_peak_tflops"], jobs["device_fp32_tflops"]).to_numpy(dtype=float)
     compute = moved = np.zeros(len(jobs))
     for (kind, backward), amounts in _totals(graph, half).iterrows():
-        saved = _WINOGRAD if kind == "conv_3x3" else 1.0
+        saved = 1.0 - 1.0 / _WINOGRAD if kind == "conv_3x3" else 0.0
         # On whichever units are fastest: libraries run some grouped convolutions in matrix units.
-        flops = batch * amounts["flops"] + amounts["fixed_flops"]
-        compute = compute + passes[backward] * flops / saved * flop_s
+        flops = batch * (amounts["flops"] - saved * (amounts["flops"] - amounts["direct"]))
+        flops = flops + (1.0 - saved) * amounts["fixed_flops"]
+        compute = compute + passes[backward] * flops * flop_s
         if kind in MATRIX_KINDS:
             moved = moved + passes[backward] * amounts["fixed_bytes"] * byte_s
     return np.maximum(compute, moved)

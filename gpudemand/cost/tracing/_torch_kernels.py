@@ -26,6 +26,7 @@ _LOOKUPS = frozenset({"embedding", "_embedding_bag", "index", "index_select", "g
 _SINGLE_BYTES = 4
 #: What of a kernel may grow with the batch.
 _AMOUNTS = ("flops", "bytes", "half_bytes")
+_NO_EXTENTS = (0, 0, 0, 0, False)
 
 
 class Launch(NamedTuple):
@@ -36,7 +37,8 @@ class Launch(NamedTuple):
     operands : tuple of tuple of int
         Shapes of the factors of a product and of its result.
     extents : tuple of int
-        ``channels, inner, weights, width`` of a convolution; of other products the smaller ones if none is fixed.
+        ``channels, inner, weights, width, is_direct`` of a convolution; of other products the smaller ones if none is
+        fixed.
     """
 
     name: str
@@ -44,7 +46,7 @@ class Launch(NamedTuple):
     backward: bool
     is_autocast: bool
     operands: tuple[tuple[int, ...], ...]
-    extents: tuple[int, int, int, int]
+    extents: tuple[int, int, int, int, bool]
     flops: float
     bytes: float
     half_bytes: float
@@ -80,7 +82,7 @@ class KernelRecorder:
         shapes = tuple(matrix.shape), (rows, matrix.shape[0]), (rows, matrix.shape[1])
         elements = sum(map(math.prod, shapes))
         amounts = weighted_flops(rows, matrix.numel()), _SINGLE_BYTES * elements, matrix.element_size() * elements
-        self.launches.append(Launch("mm", "gemm", backward, False, shapes, (0, 0, 0, 0), *amounts, calls))
+        self.launches.append(Launch("mm", "gemm", backward, False, shapes, _NO_EXTENTS, *amounts, calls))
 
     def _record(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         name = func._overloadpacket.__name__
@@ -91,7 +93,7 @@ class KernelRecorder:
         moved = _bytes([*read, *outputs, *(outputs if name in _LOOKUPS else ())])
         if any(moved):
             is_autocast = kind == "cast" and (self.is_casting or self.backward)
-            shapes = _shapes(name, inputs, outputs)
+            shapes = _shapes(name, args, inputs, outputs)
             launch = Launch(name, kind, self.backward, is_autocast, *shapes, _flops(func, args, kwargs, result), *moved)
             self.launches.append(launch)
 
@@ -146,10 +148,11 @@ def _kernel(launch: Launch, other: Launch, batch: int) -> Kernel:
         once, twice = getattr(launch, part), getattr(other, part)
         fixed = min(max(2 * once - twice, 0.0), once)
         amounts |= {part: (once - fixed) / batch, f"fixed_{part}": fixed}
-    channels, inner, *filters = launch.extents
+    channels, inner, weights, width, is_direct = launch.extents
     fixed_shapes = [shape for shape, same in zip(launch.operands, other.operands, strict=True) if shape == same]
     if fixed_shapes:
         channels, inner = sorted(fixed_shapes[0][-2:])
+    filters = weights, width, is_direct
     return Kernel(launch.kind, launch.backward, launch.is_autocast, channels, inner, *filters, **amounts)
 
 
@@ -163,17 +166,18 @@ def _bytes(tensors: Iterable[Any]) -> tuple[float, float]:
     return single, half
 
 
-def _shapes(name: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[Any, tuple[int, int, int, int]]:
+def _shapes(name: str, args: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[Any, Any]:
     """Operands and extents of a product; see `Launch`."""
     if "convolution" in name:
-        weight = inputs[2] if "backward" in name else inputs[1]
-        return (), (weight.shape[0], weight.shape[1], weight.numel(), max(weight.shape[2:]))
+        weight, dilation = (inputs[2], args[6]) if "backward" in name else (inputs[1], args[5])
+        is_direct = weight.dim() != 4 or max(dilation) > 1
+        return (), (weight.shape[0], weight.shape[1], weight.numel(), max(weight.shape[2:]), is_direct)
     if ATEN_KINDS.get(name) not in ("gemm", "matmul") or outputs[0].dim() < 2:
-        return (), (0, 0, 0, 0)
+        return (), _NO_EXTENTS
     matrices = [tuple(tensor.shape) for tensor in inputs if tensor.dim() > 1]
     inner = matrices[-2][-1] if len(matrices) > 1 else 1
     channels, smaller, *_ = sorted((*outputs[0].shape[-2:], inner))
-    return (*matrices, tuple(outputs[0].shape)), (channels, smaller, 0, 0)
+    return (*matrices, tuple(outputs[0].shape)), (channels, smaller, *_NO_EXTENTS[2:])
 
 
 def _kind(name: str, args: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> str:
