@@ -149,6 +149,14 @@ def test_graphs_without_fixed_operations_can_be_read() -> None:
     pd.testing.assert_frame_equal(with_zeros, without)
 
 
+def test_rows_of_sparse_embeddings_that_no_sample_looks_up_are_neither_updated_nor_exchanged() -> None:
+    dense, sparse = (replace(chain(conv()), n_trainable=10**9, n_sparse=number) for number in (0, 10**9 - 1000))
+    table = jobs(n_gpus=[2, 2])
+    terms = step_terms(table, [dense, sparse])
+    for name in ("work:update", "work:allreduce"):
+        assert terms[name][0] == pytest.approx(1e6 * terms[name][1])
+
+
 @pytest.mark.parametrize(
     ("precision", "device", "slower"), [("fp32", "cuda", 2.25), ("tf32", "cuda", 1), ("fp32", "cpu", 1)]
 )

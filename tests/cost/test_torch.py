@@ -390,3 +390,11 @@ def test_invalid_input_is_reported(module, shape, message):
 def test_unknown_dtype_is_refused():
     with pytest.raises(InputError, match="Did you mean 'float32'"):
         OpGraph.from_torch(nn.Linear(4, 2), (4,), input_dtype="flot32")
+
+
+@pytest.mark.parametrize("layer", [nn.Embedding, nn.EmbeddingBag])
+@pytest.mark.parametrize(("sparse", "trained"), [(True, True), (True, False), (False, True)])
+def test_embeddings_with_sparse_gradients_are_counted(layer, sparse: bool, trained: bool) -> None:
+    net = nn.Sequential(layer(1000, 8, sparse=sparse), nn.Linear(8, 2))
+    net[0].weight.requires_grad_(trained)
+    assert OpGraph.from_torch(net, (4,), input_dtype="int64").n_sparse == 8000 * (sparse and trained)

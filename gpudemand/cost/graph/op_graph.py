@@ -49,6 +49,8 @@ class OpGraph:
         Of the whole network, shared ones once; running statistics of batch normalisation are no parameters.
     parameter_bytes : float
         Memory of the parameters as stored.
+    n_sparse : int
+        Trainable parameters of embeddings with sparse gradients: a step touches the rows that are looked up, no others.
     kernels : DataFrame, optional
         Kernels of a training step, where the framework's own were recorded (PyTorch); the columns are the fields of
         `Kernel`.
@@ -87,6 +89,7 @@ class OpGraph:
     n_parameters: int = 0
     n_trainable: int = 0
     parameter_bytes: float = 0.0
+    n_sparse: int = 0
     kernels: pd.DataFrame | None = None
 
     @classmethod

@@ -56,7 +56,7 @@ def parallel_terms(graph: OpGraph, jobs: pd.DataFrame, compute: FloatArray) -> d
     nodes = jobs["n_nodes"].to_numpy(dtype=float) if "n_nodes" in jobs.columns else np.ones(len(jobs))
     link = np.nan_to_num(jobs["device_interconnect_gb_s"].to_numpy(dtype=float), nan=_LINK_GB_S) * 1e9 / 2.0
     between = 1e9 * (jobs["network_gb_s"].to_numpy(dtype=float) if "network_gb_s" in jobs.columns else _NETWORK_GB_S)
-    gradients = _GRADIENT_BYTES * graph.n_trainable
+    gradients = _GRADIENT_BYTES * (graph.n_trainable - graph.n_sparse)
     doublings = np.log2(np.maximum(gpus, 1.0))
     allreduce, network = gradients * _ring(gpus) / link, gradients * _ring(nodes) / between
     seconds = (allreduce, network, LAUNCH_S * graph.n_layers * doublings, 0.1 * compute * doublings)

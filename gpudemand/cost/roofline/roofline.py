@@ -130,7 +130,7 @@ def _terms(graph: OpGraph, half: bool, jobs: pd.DataFrame) -> pd.DataFrame:
     byte_s = 1e-9 / jobs["device_bandwidth_gb_s"].to_numpy(dtype=float)
     # Unknown states: the step was timed without the optimizer.
     copies = np.nan_to_num(3.0 + 2.0 * jobs["optimizer_states"].to_numpy(dtype=float))
-    columns[UPDATE] = 4.0 * graph.n_trainable * copies * byte_s * training
+    columns[UPDATE] = 4.0 * (graph.n_trainable - graph.n_sparse) * copies * byte_s * training
     columns[f"{WORK}start"] = np.full(len(jobs), _START_S)
     parallel = parallel_terms(graph, jobs, np.asarray(compute + np.zeros(len(jobs))))
     return pd.DataFrame(columns | {f"{WORK}{name}": seconds for name, seconds in parallel.items()})

@@ -240,7 +240,18 @@ class _Trace:
             n_parameters=sum(p.numel() for p in parameters),
             n_trainable=sum(p.numel() for p in parameters if p.requires_grad),
             parameter_bytes=float(sum(p.numel() * p.element_size() for p in parameters)),
+            n_sparse=self._sparse(),
         )
+
+    def _sparse(self) -> int:
+        """Trainable parameters of embeddings with sparse gradients."""
+        import torch
+
+        tables = [
+            part for part in self._original.modules() if isinstance(part, (torch.nn.Embedding, torch.nn.EmbeddingBag))
+        ]
+        weights = {id(table.weight): table.weight for table in tables if table.sparse}
+        return sum(weight.numel() for weight in weights.values() if weight.requires_grad)
 
     def _parameters(self) -> list[Any]:
         return list(self._original.parameters())
