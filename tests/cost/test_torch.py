@@ -398,3 +398,51 @@ def test_embeddings_with_sparse_gradients_are_counted(layer, sparse: bool, train
     net = nn.Sequential(layer(1000, 8, sparse=sparse), nn.Linear(8, 2))
     net[0].weight.requires_grad_(trained)
     assert OpGraph.from_torch(net, (4,), input_dtype="int64").n_sparse == 8000 * (sparse and trained)
+
+
+class Padded(nn.Module):
+    """A recurrent layer and a linear one, with or without packing between them."""
+
+    def __init__(self, layer, packed: bool, batch_first: bool) -> None:
+        super().__init__()
+        self.layer, self.packed = layer(16, 32, 2, batch_first=batch_first, bidirectional=True), packed
+        self.head, self.batch_first = nn.Linear(64, 4), batch_first
+
+    def forward(self, x, lengths):
+        """Forward pass."""
+        order = {"batch_first": self.batch_first}
+        x = x if self.batch_first else x.transpose(0, 1)
+        if self.packed:
+            x = nn.utils.rnn.pack_padded_sequence(x, lengths.cpu(), **order, enforce_sorted=False)
+        y = self.layer(x)[0]
+        return self.head(nn.utils.rnn.pad_packed_sequence(y, **order)[0] if self.packed else y)
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("layer", [nn.LSTM, nn.GRU, nn.RNN])
+def test_packed_sequences_are_as_long_as_the_longest(layer, batch_first: bool) -> None:
+    inputs = {"input_shape": [(20, 16), ()], "input_dtype": ["float32", "int64"]}
+    padded, packed = (OpGraph.from_torch(Padded(layer, part, batch_first), **inputs) for part in (False, True))
+    assert packed.flops == padded.flops > 0
+    assert {"LSTM", "GRU", "RNN"} & set(types(packed)) == {"LSTM", "GRU", "RNN"} & set(types(padded))
+    work = [(graph.kernels["flops"] * graph.kernels["calls"]).sum() for graph in (padded, packed)]
+    assert work[0] == work[1] > 0
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_products_with_sparse_matrices_count_their_nonzeros(layout) -> None:
+    class Neighbours(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("edges", torch.eye(3000).to_sparse(layout=layout))
+            self.weight = nn.Linear(8, 16)
+
+        def forward(self, x):
+            product = torch.sparse.mm if layout == torch.sparse_coo else torch.matmul
+            return product(self.edges, self.weight(x).transpose(0, 1).flatten(1)).unflatten(1, (-1, 16)).transpose(0, 1)
+
+    nodes = OpGraph.from_torch(Neighbours(), (3000, 8)).nodes
+    (product,) = nodes[nodes["type"] == "MatMul"].to_dict("records")
+    assert product["flops"] == 2 * 3000 * 16
+    assert product["bytes_read"] == 4 * 3000 * 16

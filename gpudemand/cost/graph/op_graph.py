@@ -121,7 +121,8 @@ class OpGraph:
     ) -> OpGraph:
         """Trace a PyTorch module symbolically: without arithmetic, memory for activations, or a GPU.
 
-        The forward pass of a copy of the module runs on fake tensors.
+        The forward pass of a copy of the module runs on fake tensors. Packed sequences count as long as the longest;
+        of sparse matrices that the module holds, a product counts the nonzeros.
 
         Parameters
         ----------

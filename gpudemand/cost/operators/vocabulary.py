@@ -20,7 +20,7 @@ _TORCH = {
     "ConvTranspose": "conv_transpose1d conv_transpose2d conv_transpose3d",
     "Gemm": "linear addmm bilinear",
     "MatMul": "matmul mm bmm baddbmm einsum tensordot mv dot vdot vecdot inner addbmm addmv linalg_vecdot chain_matmul "
-    "_grouped_mm grouped_mm _scaled_grouped_mm",
+    "_grouped_mm grouped_mm _scaled_grouped_mm sparse_mm _sparse_mm",
     "Attention": "scaled_dot_product_attention flex_attention",
     "DFT": " ".join(f"fft_{kind}fft{axes}" for kind in ("", "i", "r", "ir", "h", "ih") for axes in ("", "2", "n"))
     + " stft istft",
@@ -72,7 +72,8 @@ _TORCH = {
     "replication_pad2d replication_pad3d",
     "Tile": "repeat tile repeat_interleave",
     "Transpose": "contiguous reshape flatten clone view unflatten roll flip fliplr flipud rot90 pixel_shuffle "
-    "pixel_unshuffle channel_shuffle native_channel_shuffle im2col col2im unfold fold fft_fftshift fft_ifftshift",
+    "pixel_unshuffle channel_shuffle native_channel_shuffle im2col col2im unfold fold fft_fftshift fft_ifftshift "
+    "_pack_padded_sequence _pad_packed_sequence",
     "Gather": "embedding embedding_bag gather index_select index getitem take take_along_dim masked_select one_hot",
     "Scatter": "scatter scatter_add scatter_reduce index_add index_put index_copy setitem copy masked_scatter "
     "index_fill select_scatter slice_scatter fill zero",

@@ -108,6 +108,11 @@ def _is_keras(value: Any) -> bool:
     return any(parent.__module__.startswith("keras.") for parent in type(value).__mro__)
 
 
+def is_sparse(tensor: Any) -> bool:
+    """Whether a tensor is stored sparsely, in any layout."""
+    return str(tensor.layout) != "torch.strided"
+
+
 class _Trace:
     """One forward pass of a copy of a module, on fake tensors of the CPU or on tensors of the meta device."""
 
@@ -178,13 +183,17 @@ class _Trace:
         return fake
 
     def _constant(self, tensor: Any) -> Any:
-        if tensor.device.type == self._place == "cpu" and tensor.numel() <= MAX_CONSTANT:
+        if tensor.device.type == self._place == "cpu" and (is_sparse(tensor) or tensor.numel() <= MAX_CONSTANT):
             return tensor.detach().clone()
         return self._empty(tensor)
 
     def _empty(self, like: Any) -> Any:
         import torch
 
+        if is_sparse(like):
+            raise InputError(
+                f"{self._name()} holds a sparse tensor on {like.device}, which cannot be traced; put it on the CPU."
+            )
         with self._fake:
             return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=self._place)
 

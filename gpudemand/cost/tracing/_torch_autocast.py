@@ -9,7 +9,8 @@ from typing import Any
 from gpudemand.cost.operators.precision import runs_in_half, runs_in_single
 from gpudemand.cost.operators.vocabulary import torch_type
 from gpudemand.cost.tracing._torch_kernels import KernelRecorder
-from gpudemand.cost.tracing._torch_listener import RECURRENT, Listener, recurrent_result
+from gpudemand.cost.tracing._torch_listener import Listener
+from gpudemand.cost.tracing._torch_recurrent import RECURRENT, is_packed, recurrent_result
 from gpudemand.cost.tracing.recorder import Recorder
 
 
@@ -43,7 +44,7 @@ class KernelListener(Listener):
             kwargs = {key: self._cast(value, dtype) for key, value in kwargs.items()}
         if plain == "scaled_dot_product_attention":
             return fused_attention(*args, **kwargs)
-        if name in RECURRENT and isinstance(args[2], (list, tuple)):
+        if name in RECURRENT and isinstance(args[2], (list, tuple)) and not is_packed(name, args):
             return self._recurrent(name, args)
         return super()._compute(func, name, args, kwargs)
 

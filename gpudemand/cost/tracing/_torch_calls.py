@@ -97,8 +97,19 @@ def call_flops(
         weights = sum(tensor.numel() for tensor in tensors[1:] if tensor.dim() == 2)
         return weighted_flops(tensors[0].numel() / tensors[0].shape[-1], weights)
     # A product of complex numbers is four of real ones.
-    factor = 4.0 if result.is_complex() else 1.0
+    factor = (4.0 if result.is_complex() else 1.0) * _density(tensors)
     return factor * product_flops(name, tensors, result, args) if type_ in ("Gemm", "MatMul") else 0.0
+
+
+def sparse_bytes(flops: float, tensors: Sequence[Any]) -> float:
+    """Bytes that a product with sparse matrices reads, a row of the dense one for each nonzero; 0 if none is sparse."""
+    return flops / 2.0 * tensors[-1].element_size() if _density(tensors) < 1.0 else 0.0
+
+
+def _density(tensors: Sequence[Any]) -> float:
+    """Nonzeros of sparse operands as a share of their elements; 1 for dense ones."""
+    sparse = [tensor for tensor in tensors if str(tensor.layout) != "torch.strided"]
+    return math.prod(tensor._nnz() / max(tensor.numel(), 1) for tensor in sparse)
 
 
 def product_flops(name: str, tensors: Sequence[Any], result: Any, args: Sequence[Any]) -> float:

@@ -10,6 +10,14 @@ from typing import Any
 from gpudemand.cost.operators.operator import Operator
 from gpudemand.cost.operators.vocabulary import RECURRENT_STATE
 from gpudemand.cost.tracing import _torch_calls as calls
+from gpudemand.cost.tracing._torch_recurrent import (
+    PACKING,
+    RECURRENT,
+    is_packed,
+    needs_gradient,
+    recurrent_result,
+    recurrent_state,
+)
 from gpudemand.cost.tracing.recorder import Recorder
 
 #: Calls that turn the value of a tensor into a Python object.
@@ -18,7 +26,6 @@ _READERS = ("__bool__", "__int__", "__float__", "__index__", "item", "tolist", "
 _FACTORIES = ("zeros", "ones", "empty", "full", "rand", "randn", "randint", "arange", "linspace", "eye")
 #: Constants of at most so many elements have values, which a forward pass may read; larger ones are fake.
 MAX_CONSTANT = 2**22
-RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
 class ValueNeededError(Exception):
@@ -110,6 +117,10 @@ class Listener:
         return result
 
     def _compute(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        if is_packed(name, args):
+            return self._packed(func, name, args)
+        if name in PACKING:
+            return PACKING[name](*args)
         if name in RECURRENT and isinstance(args[2], (list, tuple)):
             return recurrent_result(name, args)
         if name == "scaled_dot_product_attention":
@@ -122,11 +133,18 @@ class Listener:
             args = [self._moved(value) for value in args]
             kwargs = {key: self._moved(value) for key, value in kwargs.items()}
         if name in _FACTORIES:
+            args = [_known_size(value) for value in args]
             with self._fake:
                 constant = func(*args, **kwargs)
             if self._place != "cpu" or constant.numel() > MAX_CONSTANT:
                 return constant
         return func(*args, **kwargs)
+
+    def _packed(self, func: Any, name: str, args: Any) -> Any:
+        """Result of a recurrent layer on packed sequences, from that on padded ones."""
+        data, sizes, *options = args
+        output, *states = self._compute(func, name, (data.unflatten(0, (len(sizes), -1)), *options, False), {})
+        return output.flatten(0, 1), *states
 
     def _moved(self, value: Any) -> Any:
         """Replace any device by that of the trace, so that ``.to("cuda")`` in a forward pass works without a GPU."""
@@ -140,10 +158,10 @@ class Listener:
         """Result of attention with a mask or a change of scores by a function: output, log sums, maxima."""
         import torch
 
-        needs_gradient = _needs_gradient(query, key, value)
-        out = query.new_empty((*query.shape[:-1], value.shape[-1])).requires_grad_(needs_gradient)
+        is_tracked = needs_gradient(query, key, value)
+        out = query.new_empty((*query.shape[:-1], value.shape[-1])).requires_grad_(is_tracked)
         sums, maxima = (query.new_empty(query.shape[:-1], dtype=torch.float32) for _ in range(2))
-        self._saved += [query, key, value, out, sums] if needs_gradient else []
+        self._saved += [query, key, value, out, sums] if is_tracked else []
         return out, sums, maxima
 
     def _trace_into(self, func: FunctionType, args: Any, kwargs: Any) -> Any:
@@ -170,6 +188,7 @@ class Listener:
             return
         keys = {storage_key(tensor) for tensor in tensors}
         results = [tensor for tensor in calls.tensors_in(result) if storage_key(tensor) not in keys]
+        results = results[:1] if name in PACKING else results
         if calls.is_in_place(name, kwargs):
             results = [kwargs.get("out", args[0])]
         self._alive += [tensors, results]
@@ -186,7 +205,7 @@ class Listener:
         reads = [storage_key(tensor) for tensor in live]
         weights = {key: self._parameters[key] for key in reads if key in self._parameters}
         type_ = calls.call_type(name, tensors, results[0], bool(weights))
-        plain = name.strip("_")
+        plain, flops = name.strip("_"), calls.call_flops(type_, name, tensors, results[0], args, kwargs)
         call = Operator(
             type_,
             calls.call_kind(type_, tensors),
@@ -194,16 +213,17 @@ class Listener:
             # The underscore of an in-place operator is kept: it allocates no tensor, which matters for memory.
             name if name == f"{plain}_" else plain,
             tuple(results[0].shape),
-            flops=calls.call_flops(type_, name, tensors, results[0], args, kwargs),
+            flops=flops,
             weight_bytes=float(sum(weight.numel() * weight.element_size() for weight in weights.values())),
-            bytes_read=sum(_sizes(t for t in live if storage_key(t) not in weights).values()),
+            bytes_read=calls.sparse_bytes(flops, tensors)
+            or sum(_sizes(t for t in live if storage_key(t) not in weights).values()),
             bytes_written=sum(_sizes(results).values()),
         )
         counts = {key: weight.numel() for key, weight in weights.items()}
         self._recorder.add(call, reads=reads, writes=[storage_key(t) for t in results], parameters=counts)
         if type_ in RECURRENT_STATE and results[0].requires_grad:
             self._saved.append(tensors[0])
-            self._recorder.save(object(), _recurrent_state(type_, name, args, results[0]))
+            self._recorder.save(object(), recurrent_state(type_, name, args, results[0]))
         self.attribute_saved()
 
 
@@ -216,33 +236,18 @@ def _without_override(func: FunctionType) -> FunctionType:
     return body
 
 
-def recurrent_result(name: str, args: Any) -> Any:
-    """Result of a recurrent layer, without running its steps."""
-    source, state, weights, bidirectional = args[0], args[1], args[2], args[7]
-    states = state if name == "lstm" else [state]
-    outputs = (*source.shape[:-1], states[0].shape[-1] * (2 if bidirectional else 1))
-    needs_gradient = _needs_gradient(source, *weights)
-    shapes = [outputs, *(one.shape for one in states)]
-    return tuple(source.new_empty(shape).requires_grad_(needs_gradient) for shape in shapes)
+def _known_size(value: Any) -> Any:
+    """A size that is a tensor with a value, as the batch of packed sequences, as an integer."""
+    import torch
+
+    is_known = type(value) is torch.Tensor and value.dim() == 0 and value.device.type == "cpu"
+    return int(value) if is_known and not value.is_floating_point() else value
 
 
 def _with_constant_mask(query: Any, key: Any, value: Any, attn_mask: Any = None, *rest: Any, **options: Any) -> Any:
     """Arguments of attention with a mask without gradient: of one with, only a GPU's kernels save no scores."""
     mask = attn_mask.detach() if hasattr(attn_mask, "detach") else attn_mask
     return (query, key, value, mask, *rest), options
-
-
-def _needs_gradient(*tensors: Any) -> bool:
-    import torch
-
-    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-
-
-def _recurrent_state(type_: str, name: str, args: Any, result: Any) -> float:
-    """Bytes that a recurrent layer saves: the state of its cells, and the outputs of its inner layers."""
-    layers = next((value for value in args[4:6] if type(value) is int), 1) if name in RECURRENT else 1
-    per_output = layers * RECURRENT_STATE[type_] + layers - 1
-    return result.numel() * result.element_size() * per_output
 
 
 def _sizes(tensors: Iterable[Any]) -> dict[Hashable, float]:
