@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import random
 import threading
+import warnings
 
 import pytest
 
@@ -446,3 +447,20 @@ def test_products_with_sparse_matrices_count_their_nonzeros(layout) -> None:
     (product,) = nodes[nodes["type"] == "MatMul"].to_dict("records")
     assert product["flops"] == 2 * 3000 * 16
     assert product["bytes_read"] == 4 * 3000 * 16
+
+
+def test_distances_cumulative_products_and_normalised_weights_are_known() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the old way is deprecated
+                self.layer = nn.utils.weight_norm(nn.Linear(3, 5))
+
+        def forward(self, x):
+            x = self.layer(x.requires_grad_(True))
+            return torch.cdist(x, x).cumprod(-1)
+
+    nodes = OpGraph.from_torch(Net(), (100, 3)).nodes
+    assert nodes["type"].tolist() == ["LpNormalization", "Gemm", "MatMul", "Mul"]
+    assert nodes["flops"].tolist()[2] == 2 * 100 * 100 * 5

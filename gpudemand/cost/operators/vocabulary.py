@@ -20,7 +20,7 @@ _TORCH = {
     "ConvTranspose": "conv_transpose1d conv_transpose2d conv_transpose3d",
     "Gemm": "linear addmm bilinear",
     "MatMul": "matmul mm bmm baddbmm einsum tensordot mv dot vdot vecdot inner addbmm addmv linalg_vecdot chain_matmul "
-    "_grouped_mm grouped_mm _scaled_grouped_mm sparse_mm _sparse_mm",
+    "_grouped_mm grouped_mm _scaled_grouped_mm sparse_mm _sparse_mm cdist",
     "Attention": "scaled_dot_product_attention flex_attention",
     "DFT": " ".join(f"fft_{kind}fft{axes}" for kind in ("", "i", "r", "ir", "h", "ih") for axes in ("", "2", "n"))
     + " stft istft",
@@ -32,7 +32,7 @@ _TORCH = {
     "GroupNormalization": "group_norm native_group_norm",
     "InstanceNormalization": "instance_norm",
     "RMSNormalization": "rms_norm",
-    "LpNormalization": "renorm normalize weight_norm norm_except_dim",
+    "LpNormalization": "renorm normalize weight_norm _weight_norm norm_except_dim",
     "LRN": "local_response_norm",
     "Relu": "relu",
     "LeakyRelu": "leaky_relu rrelu",
@@ -53,9 +53,9 @@ _TORCH = {
     "MaxPool": "max_pool1d max_pool2d max_pool3d max_pool1d_with_indices max_pool2d_with_indices "
     "max_pool3d_with_indices adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d",
     "AveragePool": "avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d",
-    "Add": "add iadd radd cumsum",
+    "Add": "add iadd radd cumsum logcumsumexp",
     "Sub": "sub isub rsub subtract",
-    "Mul": "mul imul rmul multiply addcmul outer ger addcdiv lerp glu cross kron",
+    "Mul": "mul imul rmul multiply addcmul outer ger addcdiv lerp glu cross kron cumprod",
     "Div": "div idiv truediv itruediv rtruediv rdiv divide true_divide reciprocal floor_divide remainder fmod",
     "Pow": "pow ipow rpow square float_power",
     "Sqrt": "sqrt rsqrt",

@@ -18,6 +18,8 @@ from gpudemand.cost.operators.vocabulary import RECURRENT_STATE, convolution_kin
 #: Calls that use only the shape, type or device of a tensor; they return constants.
 _TEMPLATES = ("zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "randint_like")
 _IN_PLACE = ("__setitem__", "__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__")
+#: A property of a tensor that is set, not its data.
+_SETTERS = ("requires_grad_",)
 #: Copies in the same order and casts to the same type are aliases.
 _COPIES = ("contiguous", "reshape", "flatten", "clone", "view", "unflatten", "to", "float", "type", "type_as", "detach")
 
@@ -49,7 +51,8 @@ def is_template(name: str) -> bool:
 
 def is_in_place(name: str, kwargs: Mapping[str, Any]) -> bool:
     """Whether a call writes into its first argument (or into ``out=``)."""
-    return name in _IN_PLACE or (name.endswith("_") and not name.startswith("__")) or kwargs.get("out") is not None
+    is_named = name in _IN_PLACE or (name.endswith("_") and not name.startswith("__") and name not in _SETTERS)
+    return is_named or kwargs.get("out") is not None
 
 
 def is_plain_copy(name: str, source: Any, result: Any) -> bool:
