@@ -169,6 +169,14 @@ def test_minimal_filtering_is_for_undilated_images_in_single_precision(precision
     assert terms[LOWER_BOUND][1] == pytest.approx(2.25 * terms[LOWER_BOUND][0])
 
 
+@pytest.mark.parametrize(("precision", "saved"), [("fp32", 25 / 2), ("tf32", 1)])
+def test_the_bound_allows_for_convolution_by_fourier_transforms(precision: str, saved: float) -> None:
+    kernels = pd.DataFrame([Kernel("conv_large", channels=64, inner=32, weights=25 * 64 * 32, width=25, flops=2e9)])
+    terms = step_terms(jobs(precision=precision), [replace(chain(plain("Relu")), kernels=kernels)])
+    assert terms[LOWER_BOUND][0] == pytest.approx(8 * 2e9 / saved / 10e12)
+    assert terms["work:conv_large:flops"][0] == pytest.approx(8 * 2e9 / 10e12)  # the price is not by the bound
+
+
 def test_wide_depthwise_filters_are_bound_by_operations_below_the_peak() -> None:
     torch = pytest.importorskip("torch")
     nets = [torch.nn.Conv1d(256, 256, width, padding=width // 2, groups=256) for width in (11, 33)]

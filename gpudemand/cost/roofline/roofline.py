@@ -148,6 +148,7 @@ def _totals(graph: OpGraph, half: bool) -> pd.DataFrame:
             "flops": rows["flops"],
             "slow": rows["flops"] * _slowdown(rows),
             "direct": rows["flops"].where((rows["kind"] == "conv_3x3") & rows["is_direct"].astype(bool), 0.0),
+            "transformed": rows["flops"] * _transform_savings(rows),
             "fixed_flops": rows["fixed_flops"],
             "tiles": rows["flops"] * padding,
             "fixed_tiles": rows["fixed_flops"] * padding,
@@ -168,6 +169,16 @@ def _slowdown(rows: pd.DataFrame) -> FloatArray:
     is_wide = (rows["kind"] == "conv_depthwise") & (rows["width"] > _WIDEST)
     passes = np.where(rows["backward"].astype(bool), 0.5, 1.0)
     return np.asarray(is_wide * passes * (1.0 / _WIDE_SHARE - 1.0), dtype=float)
+
+
+def _transform_savings(rows: pd.DataFrame) -> FloatArray:
+    """Share of the operations of convolutions with wide filters that Fourier transforms save at most.
+
+    A product of spectra takes four operations a position and pair of channels, a filter two for each of its weights
+    (Mathieu, Henaff, LeCun, "Fast training of convolutional networks through FFTs", ICLR 2014).
+    """
+    taps = rows["weights"] / (rows["channels"] * rows["inner"]).clip(lower=1)
+    return np.where(rows["kind"] == "conv_large", 1.0 - 2.0 / np.maximum(taps, 2.0), 0.0)
 
 
 def _active(graph: OpGraph, half: bool) -> pd.DataFrame:
@@ -205,7 +216,8 @@ def _lower_bound(graph: OpGraph, half: bool, jobs: pd.DataFrame, passes: dict[bo
     for (kind, backward), amounts in _totals(graph, half).iterrows():
         saved = 1.0 - 1.0 / _WINOGRAD if kind == "conv_3x3" else 0.0
         # On whichever units are fastest: libraries run some grouped convolutions in matrix units.
-        flops = batch * (amounts["flops"] - saved * (amounts["flops"] - amounts["direct"]))
+        transformed = np.where(jobs["precision"] == "fp32", amounts["transformed"], 0.0)  # cuDNN has no others
+        flops = batch * (amounts["flops"] - saved * (amounts["flops"] - amounts["direct"]) - transformed)
         flops = flops + (1.0 - saved) * amounts["fixed_flops"]
         compute = compute + passes[backward] * flops * flop_s
         if kind in MATRIX_KINDS:
