@@ -45,8 +45,10 @@ def _measured_peak(module, shape, batch: int, optimizer: str) -> int:
     y = torch.randint(10, (batch * (shape[0] if tokens else 1),))
 
     def step() -> None:
-        logits = module(x)
-        torch.nn.functional.cross_entropy(logits.reshape(len(y), -1), y).backward()
+        outputs = module(x)
+        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        losses = [torch.nn.functional.cross_entropy(logits.reshape(len(y), -1), y) for logits in outputs]
+        torch.stack(losses).sum().backward()
         update.step()
         update.zero_grad(set_to_none=True)
 
@@ -79,6 +81,28 @@ def test_simulated_peak_is_that_of_torch(name: str, optimizer: str, within: floa
     found = simulate_memory(graph, 16, Setting(optimizer, device="cpu"))
     simulated = found.allocated - found.parts["parameters"] - found.parts["input"]
     assert simulated == pytest.approx(_measured_peak(module, shape, 16, optimizer), rel=within)
+
+
+class _Auxiliary(torch.nn.Module):
+    """An auxiliary head on early features, as in PSPNet (Zhao et al., CVPR 2017)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.early, self.late = torch.nn.Linear(96, 512), torch.nn.Linear(512, 256)
+        self.head, self.auxiliary = torch.nn.Linear(256, 10), torch.nn.Linear(512, 10)
+
+    def forward(self, x):
+        early = self.early(x.flatten(2).transpose(1, 2)).relu()
+        return self.head(self.late(early).relu().mean(1)), self.auxiliary(early.mean(1))
+
+
+def test_every_output_has_a_loss() -> None:
+    """The last operator belongs to the auxiliary head; the other one is trained, too."""
+    torch.manual_seed(0)
+    module, shape = _Auxiliary(), (96, 32)
+    found = simulate_memory(OpGraph.from_torch(module, shape), 16, Setting(device="cpu"))
+    simulated = found.allocated - found.parts["parameters"] - found.parts["input"]
+    assert simulated == pytest.approx(_measured_peak(module, shape, 16, "sgd"), rel=0.06)
 
 
 def _measured_inference_peak(module, x) -> int:

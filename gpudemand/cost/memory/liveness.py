@@ -85,7 +85,8 @@ class _Step:
         self._gradient: dict[int, int] = {}  # layer -> tensor
         self._weight_gradients: list[int] = []
         self._cached_casts: list[int] = []
-        self._last_reader = _last_readers(layers)
+        self._outputs = _outputs(layers)
+        self._last_reader = _last_readers(layers, self._outputs)
 
     def run(self, stored: Sequence[float], batch: Size) -> AllocationEvents:
         """Allocate parameters (`stored`, bytes), optimizer state and batch, then run a step."""
@@ -168,14 +169,12 @@ class _Step:
                 self._tape.release(self._alive.pop(owner))
 
     def _loss(self) -> None:
-        """Cross-entropy: save the log-softmax, and compute the gradient of the last output from its own."""
-        if not self._layers:
-            return
-        last, size = len(self._layers) - 1, self._layers[-1].output
-        log_softmax = self._tape.allocate("activations", size)
-        inner = self._tape.allocate("transient", size)
-        self._gradient[last] = self._tape.allocate("transient", size)
-        self._release([inner, log_softmax])
+        """Cross-entropy of each output: save the log-softmax, then compute the gradient of the output from its own."""
+        log_softmax = [self._tape.allocate("activations", self._layers[i].output) for i in self._outputs]
+        for position, saved in zip(self._outputs[::-1], log_softmax[::-1], strict=True):
+            inner = self._tape.allocate("transient", self._layers[position].output)
+            self._gradient[position] = self._tape.allocate("transient", self._layers[position].output)
+            self._release([inner, saved])
 
     def _backward(self) -> None:
         recomputed = None
@@ -237,13 +236,20 @@ def _storage_touched(layer: Layer, layers: Sequence[Layer]) -> list[int]:
     return [*(layers[j].storage_owner for j in layer.inputs), layer.storage_owner]
 
 
-def _last_readers(layers: Sequence[Layer]) -> list[int]:
+def _outputs(layers: Sequence[Layer]) -> list[int]:
+    """Outputs of the network: what is trained and no layer reads, as auxiliary heads; else the last layer."""
+    read = {j for layer in layers for j in layer.inputs}
+    found = [position for position, layer in enumerate(layers) if layer.requires_grad and position not in read]
+    return found or list(range(len(layers)))[-1:]
+
+
+def _last_readers(layers: Sequence[Layer], outputs: Sequence[int]) -> list[int]:
     last = list(range(len(layers)))
     for position, layer in enumerate(layers):
         for owner in _storage_touched(layer, layers):
             last[owner] = max(last[owner], position)
-    if layers:
-        last[layers[-1].storage_owner] = len(layers)  # the loss reads it, and a variable refers to it until the end
+    for position in outputs:  # the loss reads them, and variables refer to them until the end
+        last[layers[position].storage_owner] = len(layers)
     return last
 
 
