@@ -48,6 +48,15 @@ def memory_model(data: Path, cache: TraceCache, *, trace: bool) -> tuple[MemoryM
     return MemoryModel().fit(jobs, jobs["memory_gib"], groups=jobs["family"]), jobs
 
 
+def fitted_on(before: dict[str, Any], tables: dict[str, pd.DataFrame]) -> dict[str, Any]:
+    """Jobs and devices in the training data, by target where a model was left as it is."""
+    counts = {**before.get("jobs_by_target", {}), **{target: len(table) for target, table in tables.items()}}
+    names = set().union(*(table["device_name"] for table in tables.values()))
+    names |= set() if set(tables) == set(counts) else set(before["devices"])
+    about = {"jobs": sum(counts.values()), "jobs_by_target": counts, "devices": sorted(names)}
+    return {**about, "kind": "public measurements"}
+
+
 def main() -> None:
     """Fit and store."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -60,17 +69,12 @@ def main() -> None:
     place, cache = data_folder() / "cost" / "model", TraceCache(options.cache)
     model = CostModel.load(place)
     models: dict[tuple[str, str], Any] = dict(model.models_)
-    tables = []
+    tables = {}
     if options.only != "memory":
-        models["gpu", "step_time_s"], timed = time_model(options.train, cache)
-        tables.append(timed)
+        models["gpu", "step_time_s"], tables["step_time_s"] = time_model(options.train, cache)
     if options.only != "time":
-        models["gpu", "memory_gib"], sized = memory_model(options.train, cache, trace=not options.traced)
-        tables.append(sized)
-    if options.only is None:
-        names = sorted(set().union(*(table["device_name"] for table in tables)))
-        about = {"jobs": sum(map(len, tables)), "devices": names, "kind": "public measurements"}
-        model.fitted_on_ = {**model.fitted_on_, "gpu": about}
+        models["gpu", "memory_gib"], tables["memory_gib"] = memory_model(options.train, cache, trace=not options.traced)
+    model.fitted_on_ = {**model.fitted_on_, "gpu": fitted_on(model.fitted_on_["gpu"], tables)}
     model.models_ = models
     model.save(place)
     refresh_checksums(data_folder(), "cost/")

@@ -9,9 +9,11 @@ from gpudemand._validation import InputError
 from gpudemand.cli.app import app
 from gpudemand.cost import CostModel, TrainingJob, calibration, device, load_measurements, machine
 from gpudemand.cost.calibration import calibrate_device, format_calibration, micro_benchmark
+from gpudemand.cost.measuring.plan import read_plan
 from gpudemand.cost.predict.step_time_model import FarFromTrainingWarning
 
 torch = pytest.importorskip("torch")
+here = pytest.importorskip("benchmarks.cost.here", reason="runs from a checkout")
 
 
 @pytest.fixture(scope="module")
@@ -102,3 +104,21 @@ def test_invalid_rows_and_devices_are_rejected(rows):
         calibrate_device(CostModel.load(), rows, "H2000")
     with pytest.raises(InputError, match="device"):
         micro_benchmark("tpu")
+
+
+def test_the_benchmark_of_this_machine_predicts_each_network_from_the_others(rows, monkeypatch, capsys):
+    planned = []
+
+    def measure(plan, out, *, process):
+        jobs = read_plan(plan)
+        planned.extend(jobs)
+        return pd.concat([rows.assign(repeat=repeat) for repeat in range(2)], ignore_index=True)
+
+    monkeypatch.setattr(here, "measure_training_cost", measure)
+    monkeypatch.setattr("sys.argv", ["here", "--repeats", "2"])
+    monkeypatch.setattr(here, "find_or_measure", lambda kind: (device("AMD EPYC (2 cores)"), False))
+    here.main()
+    assert sorted(job.network for job in planned) == sorted([*here.NETWORKS, *here.NETWORKS])
+    printed = capsys.readouterr().out
+    assert format_calibration(calibrate_device(CostModel.load(), rows)) in printed
+    assert "0.000" in printed  # the repetitions are equal
