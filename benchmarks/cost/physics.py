@@ -41,8 +41,7 @@ DEVICES = {"H100 SXM5": (0.5, 0.45), "A100 SXM4 80GB": (0.5, 0.45), "RTX 4090": 
 VECTOR_EFFICIENCY = 0.5  # of the other arithmetic units
 #: Share of the bandwidth that element-wise kernels reach: 0.7 to 0.9 (Deakin et al., "BabelStream", 2018).
 BANDWIDTH_EFFICIENCY = 0.7
-#: Seconds from one kernel to the next in eager mode, when nothing else takes time (PyTorch, "Accelerating PyTorch with
-#: CUDA Graphs", 2021).
+#: Seconds from one kernel to the next in eager mode at best (PyTorch, "Accelerating PyTorch with CUDA Graphs", 2021).
 LAUNCH_S = 5e-6
 #: Kernels of a time step of cuDNN: the product of the state, and all gates at once (Appleyard, Kocisky, Blunsom,
 #: "Optimizing performance of recurrent neural networks on GPUs", 2016).
@@ -64,6 +63,7 @@ class Workload(NamedTuple):
     optimizer: str = "adamw"
     dtype: Any = None
     steps: int = 0
+    layout: str = "contiguous"
 
 
 class _Attention(nn.Module):
@@ -105,9 +105,8 @@ class _UNet(nn.Module):
 
 
 def _pair(inside: int, outside: int) -> nn.Module:
-    first, second = nn.Conv2d(inside, outside, 3, padding=1), nn.Conv2d(outside, outside, 3, padding=1)
-    norms = [nn.Sequential(nn.BatchNorm2d(outside), nn.ReLU(inplace=True)) for _ in range(2)]
-    return nn.Sequential(first, norms[0], second, norms[1])
+    parts = ((nn.Conv2d(size, outside, 3, padding=1), nn.BatchNorm2d(outside)) for size in (inside, outside))
+    return nn.Sequential(*(nn.Sequential(*part, nn.ReLU(inplace=True)) for part in parts))
 
 
 class _Experts(nn.Module):
@@ -211,7 +210,7 @@ def workloads() -> list[Workload]:
         *(_attention(2**power) for power in range(9, 17)),
         *(_recurrent(nn.LSTM, 4, *sizes) for sizes in ((4096, 256), (4096, 32), (512, 64))),
         *(_recurrent(nn.GRU, 3, *sizes) for sizes in ((4096, 256), (4096, 32), (512, 64))),
-        Workload("U-Net", _UNet, (3, 256, 256), 16, _unet_flops()),
+        Workload("U-Net", _UNet, (3, 256, 256), 16, _unet_flops(), layout="channels_last"),  # conversions: not recorded
         Workload("experts", _Experts, (1024, 1024), 8, 6 * 2.0 * 1024 * (1024 * 8 + 2 * 2 * 4 * 1024**2)),
         *map(_recommender, (2048, 65_536)),
         Workload("graph network", _GraphNetwork, {"nodes": (10_000, 128), "edges": (2, 100_000)}, 4, 6e4 * 256 * 128,
@@ -261,12 +260,13 @@ def rows_of(model: StepTimeModel, work: Workload, graph: OpGraph) -> pd.DataFram
     """Rows of the table, one for each device, and the kinds that take most of the time."""
     rows = []
     for name in DEVICES:
-        job = TrainingJob(graph, batch_size=work.batch, optimizer=work.optimizer, precision=work.precision, device=name)
+        about = {option: getattr(work, option) for option in ("optimizer", "precision", "layout")}
+        job = TrainingJob(graph, batch_size=work.batch, device=name, **about)
         inputs, kernels = step_time_inputs([job]), kernel_seconds(graph, work, job.hardware)
         predicted, low, high = 1e3 * model.predict_all(inputs, [90])[0]
         realistic = 1e3 * kernels["seconds"].sum()
-        is_near = 1 / TOLERANCE <= predicted / realistic <= TOLERANCE
-        causes = "" if is_near else _causes(model.coefficients_, inputs.iloc[0], kernels["seconds"])
+        far = not 1 / TOLERANCE <= predicted / realistic <= TOLERANCE
+        causes = _causes(model.coefficients_, inputs.iloc[0], kernels["seconds"]) if far else ""
         times = (1e3 * inputs[LOWER_BOUND].iloc[0], realistic, predicted, predicted / realistic)
         amounts = (work.batch, kernels["TFLOP"].sum(), kernels["GB"].sum(), *times)
         rows.append([work.name, name, *amounts, f"{low:.3g} to {high:.3g}", causes])
