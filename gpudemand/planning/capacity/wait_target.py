@@ -69,8 +69,8 @@ class WaitTarget:
 
     def weight(self, future: Future) -> FloatArray:
         """Weight of each counted job."""
-        gpus, run = future.jobs.gpus[future.counted], future.jobs.run[future.counted]
-        weight = gpus * run if self.of == "gpu_hours" else np.ones(len(gpus))
+        gpus = future.jobs.gpus[future.counted]
+        weight = gpus * future.jobs.run[future.counted] if self.of == "gpu_hours" else np.ones(len(gpus))
         return np.where(gpus <= self.largest, weight, 0.0)
 
 

@@ -152,16 +152,18 @@ class Future(NamedTuple):
         counts = np.unique(steps.gpus)
         if not counts[-1]:
             return np.full(int(self.counted.sum()), np.inf)
-        able, there = self.jobs.gpus <= counts[-1], steps.gpus * self.availability
+        able = self.jobs.gpus <= counts[-1]
         jobs = self.jobs if able.all() else within(self.jobs, counts[-1])
-        enough = counts[np.searchsorted(counts, jobs.gpus)]
-        jobs = jobs._replace(gpus=np.minimum(jobs.gpus, enough * self.availability))
+        if jobs.gpus.max(initial=0.0) > counts[0] * self.availability:
+            enough = counts[np.searchsorted(counts, jobs.gpus)]
+            jobs = jobs._replace(gpus=np.minimum(jobs.gpus, enough * self.availability))
         change_at = _microseconds(WEEK_S + steps.since_s)
         change_at[0] = np.iinfo(np.int64).min
-        order = np.arange(len(jobs.gpus))
-        starts = simulate_events(jobs, order, change_at, there, np.inf, POLICIES.index(policy))
-        waits = np.where(able & (starts < NEVER), (starts - jobs.submit) / 1e6, np.inf)
-        return waits[self.counted]
+        there, order = steps.gpus * self.availability, np.arange(len(jobs.gpus))
+        starts = simulate_events(jobs, order, change_at, there, np.inf, POLICIES.index(policy))[self.counted]
+        waits = (starts - self.jobs.submit[self.counted]) / 1e6
+        waits[~able[self.counted] | (starts == NEVER)] = np.inf
+        return waits
 
 
 def draw_future(past: Weeks, n_weeks: int, level: float, rng: np.random.Generator) -> Future:
