@@ -122,12 +122,12 @@ def run_seconds(jobs: pd.DataFrame, run_time: RunTimeModel | None = None) -> Flo
     unfinished = jobs[jobs["end"].isna()]
     if len(unfinished):
         model = RunTimeModel(max_rows=_MOST_ROWS).fit(jobs) if run_time is None else run_time
-        expected = model.predict(unfinished)["mean_run_time_s"]
         runs = (start_times(unfinished) < model.until_).to_numpy(dtype=bool)
         if runs.any():
             running = model.predict_remaining(unfinished[runs])
-            expected.update(running["elapsed_s"] + running["mean_remaining_s"])
-        run_s[unfinished.index] = expected
+            run_s[unfinished.index[runs]] = running["elapsed_s"] + running["mean_remaining_s"]
+        if not runs.all():
+            run_s[unfinished.index[~runs]] = model.predict(unfinished[~runs])["mean_run_time_s"]
     return run_s
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -97,10 +98,12 @@ def _history(jobs: pd.DataFrame, log: pd.DataFrame, keys: Sequence[str]) -> dict
     run = np.log(np.maximum(seconds_since(log["end"], start_times(log))[ended], 1.0))
     ends = _EventLog(log_code[ended], _nanoseconds(log.loc[ended, "end"]), run)
     submits = _EventLog(log_code, _nanoseconds(log["submit"]), np.zeros(len(log)))
-    finished, submitted = ends.count(job_code, now), submits.count(job_code, now)
-    return {f"last_{n}": ends.mean_of_newest(job_code, now, n) for n in _RECENT} | {
-        "last_hour": np.log1p(submitted - submits.count(job_code, now - _HOUR_NS)),
-        "unfinished": np.log1p(np.maximum(submitted - finished, 0)),
+    finished, submitted = ends.before(job_code, now), submits.before(job_code, now)
+    in_last_hour = submitted.place - submits.before(job_code, now - _HOUR_NS).place
+    unfinished = np.maximum((submitted.place - submitted.first) - (finished.place - finished.first), 0)
+    return {f"last_{n}": ends.mean_of_newest(finished, n) for n in _RECENT} | {
+        "last_hour": np.log1p(in_last_hour),
+        "unfinished": np.log1p(unfinished),
     }
 
 
@@ -108,34 +111,34 @@ def _nanoseconds(times: pd.Series) -> IntArray:
     return times.dt.as_unit("ns").astype("int64").to_numpy()
 
 
+class _Range(NamedTuple):
+    """First event of each queried key, and its first event that is not before a time."""
+
+    first: IntArray
+    place: IntArray
+
+
 class _EventLog:
     """Events sorted by key and time, for queries about the events of a key before a time."""
 
     def __init__(self, key: IntArray, time: IntArray, value: FloatArray) -> None:
         order = np.lexsort((time, key))
-        self._key, self._time = key[order], time[order]
+        self._key, self._times = key[order], np.sort(time)
+        self._place = self._rank(key, time)[order]
         self._sums = np.concatenate([[0.0], np.cumsum(value[order])])
 
-    def _range(self, key: IntArray, time: IntArray) -> tuple[IntArray, IntArray]:
-        """First event of each queried key, and its first event not before `time`."""
+    def _rank(self, key: IntArray, time: IntArray) -> IntArray:
+        """Order of keys and times as one number, the same for times between which no event is."""
+        return key * (len(self._times) + 1) + np.searchsorted(self._times, time, side="left")
+
+    def before(self, key: IntArray, time: IntArray) -> _Range:
+        """Events of the key before the time."""
         first = np.searchsorted(self._key, key, side="left")
-        # Sort queries and events together; a query sorts before events of the same time.
-        is_event = np.concatenate([np.zeros(key.size, dtype=bool), np.ones(self._key.size, dtype=bool)])
-        both = np.concatenate([time, self._time]), np.concatenate([key, self._key])
-        merged = np.lexsort((is_event, *both))
-        sorted_event = is_event[merged]
-        place = np.empty(key.size, dtype=np.int64)
-        place[merged[~sorted_event]] = np.cumsum(sorted_event)[~sorted_event]
-        return first, np.maximum(place, first)
+        return _Range(first, np.searchsorted(self._place, self._rank(key, time), side="left"))
 
-    def count(self, key: IntArray, time: IntArray) -> IntArray:
-        """Number of events of the key before the time."""
-        first, place = self._range(key, time)
-        return place - first
-
-    def mean_of_newest(self, key: IntArray, time: IntArray, n: int) -> FloatArray:
-        """Mean value of the newest `n` events before the time; NaN where there is none."""
-        first, place = self._range(key, time)
+    def mean_of_newest(self, events: _Range, n: int) -> FloatArray:
+        """Mean value of the newest `n` of the events; NaN where there is none."""
+        first, place = events
         begin = np.maximum(first, place - n)
         total = self._sums[place] - self._sums[begin]
         return np.where(place > begin, total / np.maximum(place - begin, 1), np.nan)
