@@ -85,8 +85,8 @@ def rejections(jobs: pd.DataFrame) -> pd.Series:
 
 
 def in_microseconds(jobs: pd.DataFrame) -> pa.Table:
-    """Arrow table of what queries refer to: names, GPUs, and times (``start_us``, ...) in microseconds since 1970."""
-    same = [name for name, dtype in COLUMNS.items() if dtype == STRING or name == "gpus"]
+    """Arrow table of what queries refer to: names, numbers, and times (``start_us``, ...) in µs since 1970."""
+    same = [name for name, dtype in COLUMNS.items() if dtype == STRING or name in ("gpus", "requested_time")]
     times = {f"{name}_us": pa.array(jobs[name].dt.as_unit("us")) for name, dtype in COLUMNS.items() if dtype == TIME}
     others = {
         name: jobs[name].astype(STRING) if name in jobs else pd.Series(None, index=jobs.index, dtype=STRING)

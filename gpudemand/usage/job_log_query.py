@@ -22,6 +22,8 @@ from gpudemand.store import is_store
 from gpudemand.usage.stored_log import create_relation
 from gpudemand.usage.typed_log import check_rows, create_typed_view
 
+#: Longer requests (30 years) plan nothing.
+_LONGEST_S = 1e9
 KEYS = ("user", "group", "cluster", "partition", "qos", "gpu_type", "status")
 
 
@@ -111,6 +113,7 @@ class JobLogQuery:
         unknown_end = f"coalesce({UNKNOWN_END}, false)"
         self._db.execute(f"""CREATE VIEW runs AS SELECT {key} AS key, {submit} AS submit_us, gpus, {waiting} AS waiting,
             {begin} AS begin_us, {unknown_end} AS unknown_end,
+            CASE WHEN requested_time > 0 THEN CAST(least(requested_time, {_LONGEST_S}) * 1e6 AS BIGINT) END AS asked,
             CASE WHEN {unknown_end} THEN {begin} ELSE end_us END AS end_us,
             coalesce(status = 'cancelled' AND end_us <= coalesce({start}, submit_us), false) AS gave_up FROM typed""")
 
@@ -151,10 +154,11 @@ class JobLogQuery:
     def wanted(self, until: int) -> Iterator[tuple[IntArray, IntArray, IntArray, FloatArray]]:
         """As `held`, each job from its submission for as long as it ran.
 
-        Jobs without an end run as long as others of as many GPUs did on average that ran at least as long as they have.
-        The others were submitted before the first that still waits. Of later ones the short have passed the long, so
-        that those that wait run longer, by a factor with which the later ones are as long on average. Sorted, as sums
-        of numbers depend on their order.
+        Jobs without an end run for the share of their request that others took that took at least as much of theirs.
+        The others were submitted before the first that still waits: of later ones the short have passed the long.
+        Requests count as the longest run at most. Where there is none, jobs run as long as others of as many GPUs did
+        on average that ran at least as long; those that wait longer, by a factor with which the later ones are as long
+        on average. Sorted, as sums of numbers depend on their order.
         """
         yield from self._batches(f"""SELECT code, submit_us, submit_us + end_us - begin_us, gpus
             FROM runs JOIN names USING (key)
@@ -163,20 +167,26 @@ class JobLogQuery:
             yield from self._wanted_by_open(until)
 
     def _wanted_by_open(self, until: int) -> Iterator[tuple[IntArray, IntArray, IntArray, FloatArray]]:
-        yield from self._batches(f"""WITH lengths AS (SELECT code, submit_us, gpus, waiting, end_us IS NULL AS open,
+        yield from self._batches(f"""WITH lengths AS (SELECT code, submit_us, gpus, waiting, asked,
+                end_us IS NULL AS open,
                 CASE WHEN waiting THEN 0 ELSE coalesce(end_us, {until}) - begin_us END AS length
                 FROM runs JOIN names USING (key) WHERE gpus > 0 AND NOT gave_up AND submit_us < {until}),
             waits AS (SELECT min(submit_us) AS first_us FROM lengths WHERE waiting),
-            counted AS (SELECT *, submit_us < coalesce(first_us, {until}) AS started FROM lengths, waits),
+            began AS (SELECT *, submit_us < coalesce(first_us, {until}) AS started FROM lengths, waits),
+            counted AS (SELECT * REPLACE (CASE WHEN asked > 0
+                THEN least(asked, max(length) FILTER (started) OVER ()) END AS asked) FROM began),
             total AS (SELECT coalesce(avg(length) FILTER (started), avg(length) FILTER (NOT waiting)) AS mean
                 FROM counted),
             passed AS (SELECT (count(*) - coalesce(sum(length) / nullif(any_value(mean), 0), 0)) / count(*)
                 FILTER (waiting) AS factor FROM counted, total WHERE NOT started),
-            means AS (SELECT *, avg(length) FILTER (started) OVER (PARTITION BY gpus ORDER BY length DESC) AS expected
-                FROM counted)
-            SELECT code, submit_us, CAST(least({until}, submit_us
-                + CASE WHEN waiting THEN greatest(1, factor) ELSE 1 END
-                * coalesce(expected, greatest(length, mean), 0)) AS BIGINT), gpus
+            means AS (SELECT *, avg(length) FILTER (started) OVER (PARTITION BY gpus ORDER BY length DESC) AS expected,
+                asked * (sum(length) FILTER (started AND asked > 0) OVER shares)
+                / sum(asked) FILTER (started AND asked > 0) OVER shares AS of_request
+                FROM counted WINDOW shares AS (ORDER BY length / nullif(asked, 0) DESC NULLS LAST))
+            SELECT code, submit_us, CAST(least({until}, submit_us + coalesce(
+                CASE WHEN of_request IS NOT NULL THEN greatest(length, of_request) END,
+                CASE WHEN waiting THEN greatest(1, factor) ELSE 1 END * coalesce(expected, greatest(length, mean), 0)
+                )) AS BIGINT), gpus
             FROM means, total, passed WHERE open ORDER BY ALL""")
 
     def changes(self, begin: int, until: int) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:

@@ -82,7 +82,8 @@ def usage_series(
     A missing start counts as the submit, unless the job is known to be pending.
 
     A full cluster bounds what is held, not what is wanted. Jobs that have not ended are wanted for an expected run
-    time: the mean of earlier jobs with as many GPUs that ran at least as long.
+    time: the share of their requested time that earlier jobs took which took at least as much of theirs, or without
+    requests the mean of earlier jobs with as many GPUs that ran at least as long.
 
     Examples
     --------

@@ -30,6 +30,7 @@ from gpudemand.jobs.time_parser import NO_SUCH_TIME, NULL_MARKERS, TimeParser, p
 _TEXT = ("job_id", "user", "group", "cluster", "gpu_type", *OTHER_KEYS)
 _TIMES = ("submit", "start", "end")
 _INSTANT = ("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS")
+_NUMBERS = ("gpus", "requested_time")
 _LOCAL = ("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "DATE")
 _NUMERIC = (
     "DOUBLE",
@@ -73,25 +74,25 @@ def create_typed_view(db: duckdb.DuckDBPyConnection, relation: str, name: str, t
     """
     kinds = {row[0]: str(row[1]) for row in db.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()}
     require_names(kinds, ("submit" if "submit" in kinds else "start", "end", "gpus"), name, _HINT)
-    written = [column for column in (*_TIMES, "gpus") if column in kinds and not _is_typed(column, kinds[column])]
+    written = [column for column in (*_TIMES, *_NUMBERS) if column in kinds and not _is_typed(column, kinds[column])]
     cells = ", ".join(f'{_cell(column)} AS "{column}"' for column in written)
     source = f"(SELECT * REPLACE ({cells}) FROM {relation})" if written else relation
     parsed = [f'{_text(column, kinds)} AS "{column}"' for column in _TEXT]
     parsed += [_time_columns(column, kinds.get(column)) for column in _TIMES]
-    parsed += [f"{_status(kinds)} AS status", _number_columns("gpus", kinds["gpus"])]
+    parsed += [f"{_status(kinds)} AS status", *(_number_columns(column, kinds.get(column)) for column in _NUMBERS)]
     # Text is read once, into a table that DuckDB spills to disk; typed columns are read when a query needs them.
     db.execute(f"CREATE {'TABLE' if written else 'VIEW'} parsed AS SELECT {', '.join(parsed)} FROM {source}")
     local = [column for column in _TIMES if kinds.get(column) not in (None, *_INSTANT)]
     db.register("minutes", _local_minutes(db, local, TimeParser(parse_timezone(tz), source=name)))
     joins = [f"LEFT JOIN minutes AS {column}_m ON {column}_wall // {_MINUTE} = {column}_m.minute" for column in local]
     times = [f"{_utc(column) if column in local else f'{column}_at'} AS {column}_us" for column in _TIMES]
-    names = ", ".join(f'"{column}"' for column in (*_TEXT, "status", "gpus"))
+    names = ", ".join(f'"{column}"' for column in (*_TEXT, "status", *_NUMBERS))
     columns = f"{names}, {', '.join(times)}, {_unreadable()} AS unreadable"
     db.execute(f"CREATE VIEW typed AS SELECT {columns} FROM parsed {' '.join(joins)}")
 
 
 def _is_typed(column: str, kind: str) -> bool:
-    return kind.split("(")[0] in _NUMERIC if column == "gpus" else kind in (*_INSTANT, *_LOCAL)
+    return kind.split("(")[0] in _NUMERIC if column in _NUMBERS else kind in (*_INSTANT, *_LOCAL)
 
 
 def check_rows(db: duckdb.DuckDBPyConnection, name: str) -> None:
@@ -135,7 +136,9 @@ def _time_columns(column: str, kind: str | None) -> str:
     return f"{at} AS {column}_at, {wall} AS {column}_wall, {bad} AS {column}_bad"
 
 
-def _number_columns(column: str, kind: str) -> str:
+def _number_columns(column: str, kind: str | None) -> str:
+    if kind is None:
+        return f"NULL::DOUBLE AS {column}, false AS {column}_bad"
     if _is_typed(column, kind):
         value = f'CAST("{column}" AS DOUBLE)'
         return f"CASE WHEN NOT isnan({value}) THEN {value} END AS {column}, false AS {column}_bad"

@@ -126,3 +126,49 @@ def test_jobs_that_have_not_ended_are_wanted_for_the_mean_run_time():
 def test_the_wait_is_no_part_of_what_is_wanted():
     with pytest.raises(InputError, match="drop pending=True"):
         usage_series(offered_log(n=50), value="wanted", pending=True)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_jobs_that_have_not_ended_take_the_share_of_their_request_that_others_took(tmp_path, stored):
+    hours = pd.to_timedelta([0, 1, 6, 7], unit="h")
+    log = pd.DataFrame(
+        {
+            "submit": BEGIN + hours,
+            "start": [*(BEGIN + hours[:3]), pd.NaT],
+            "end": [BEGIN + pd.Timedelta("3h"), BEGIN + pd.Timedelta("2h"), None, None],
+            "gpus": 1.0,
+            "requested_time": [6 * 3600.0, 2 * 3600.0, 3600.0, 2 * 3600.0],
+            "status": ["completed", "completed", "running", "pending"],
+        }
+    )
+    if stored:
+        log.to_parquet(tmp_path / "log.parquet")
+    jobs = tmp_path / "log.parquet" if stored else log
+    until = BEGIN + pd.Timedelta("12h")
+    usage = usage_series(jobs, by=None, freq="h", value="wanted", until=until)
+    # The longest run takes 6 h, so far, of 1 h requested; that request and the others are then of 1, 2 and 6 h.
+    assert usage["y"].iloc[:7].tolist() == [1, 2, 1, 0, 0, 0, 1]
+    assert usage["y"].iloc[7:].sum() == pytest.approx(5 + 2 * (3 + 1 + 6) / (6 + 2 + 1))
+    # A request in years counts as the longest run.
+    long = usage_series(
+        log.assign(requested_time=[6 * 3600.0, 2 * 3600.0, 3600.0, 1e12]),
+        by=None,
+        freq="h",
+        value="wanted",
+        until=until,
+    )
+    assert long["y"].sum() < 24
+
+
+def test_offered_gpu_hours_are_recovered_from_requests_behind_a_long_queue():
+    offered = offered_log(seed=1)
+    rng = np.random.default_rng(2)
+    run = (offered["end"] - offered["start"]).dt.total_seconds()
+    offered["requested_time"] = run * np.exp(rng.exponential(0.5, len(offered)))
+    installed, until = round(gpu_hours(offered) / (24 * DAYS) / 1.3), BEGIN + pd.Timedelta(days=DAYS)
+    queued = as_of(simulate_queue(offered, installed), until)
+    truth = usage_series(offered, by=None, freq="D", value="gpus", start=BEGIN, until=until, partial=False)
+    last = [usage["y"].tail(7).mean() for usage in (truth, wanted(queued, until))]
+    unasked = wanted(queued.assign(requested_time=np.nan), until)["y"].tail(7).mean()
+    assert last[1] == pytest.approx(last[0], rel=0.06)
+    assert abs(last[1] - last[0]) < abs(unasked - last[0])
