@@ -188,7 +188,9 @@ def _shrunk_effect(total: FloatArray, usual: FloatArray, share: FloatArray, even
 
 def _effect(total: FloatArray, usual: FloatArray, share: FloatArray) -> float:
     """Least-squares change by an event that takes shares of bins, whose variance is in proportion to the usual."""
-    at = (share > 0) & (usual > 0) & ~np.isnan(total)
+    # What rounding makes of no demand is no measure of a change.
+    least = np.finfo(float).eps * np.fmax.reduce(total, initial=0.0)
+    at = (share > 0) & (usual > least) & ~np.isnan(total)
     weight = float((share[at] ** 2 * usual[at]).sum())
     return float((share[at] * (total[at] - usual[at])).sum() / weight) if weight > 0 else 0.0
 
