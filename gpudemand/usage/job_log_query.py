@@ -22,8 +22,6 @@ from gpudemand.store import is_store
 from gpudemand.usage.stored_log import create_relation
 from gpudemand.usage.typed_log import check_rows, create_typed_view
 
-#: Longer requests (30 years) plan nothing.
-_LONGEST_S = 1e9
 KEYS = ("user", "group", "cluster", "partition", "qos", "gpu_type", "status")
 
 
@@ -113,7 +111,7 @@ class JobLogQuery:
         unknown_end = f"coalesce({UNKNOWN_END}, false)"
         self._db.execute(f"""CREATE VIEW runs AS SELECT {key} AS key, {submit} AS submit_us, gpus, {waiting} AS waiting,
             {begin} AS begin_us, {unknown_end} AS unknown_end,
-            CASE WHEN requested_time > 0 THEN CAST(least(requested_time, {_LONGEST_S}) * 1e6 AS BIGINT) END AS asked,
+            CASE WHEN requested_time > 0 THEN requested_time * 1e6 END AS asked,
             CASE WHEN {unknown_end} THEN {begin} ELSE end_us END AS end_us,
             coalesce(status = 'cancelled' AND end_us <= coalesce({start}, submit_us), false) AS gave_up FROM typed""")
 
@@ -174,7 +172,7 @@ class JobLogQuery:
             waits AS (SELECT min(submit_us) AS first_us FROM lengths WHERE waiting),
             began AS (SELECT *, submit_us < coalesce(first_us, {until}) AS started FROM lengths, waits),
             counted AS (SELECT * REPLACE (CASE WHEN asked > 0
-                THEN least(asked, max(length) FILTER (started) OVER ()) END AS asked) FROM began),
+                THEN TRY_CAST(least(asked, max(length) FILTER (started) OVER ()) AS BIGINT) END AS asked) FROM began),
             total AS (SELECT coalesce(avg(length) FILTER (started), avg(length) FILTER (NOT waiting)) AS mean
                 FROM counted),
             passed AS (SELECT (count(*) - coalesce(sum(length) / nullif(any_value(mean), 0), 0)) / count(*)

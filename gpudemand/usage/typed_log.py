@@ -163,6 +163,7 @@ def _utc(column: str) -> str:
 
 
 def _unreadable() -> str:
+    """Why no total can include a row, NULL where one can; an unreadable request, on which none depends, is none."""
     bad = " OR ".join(f"{column}_bad" for column in (*_TIMES, "gpus"))
     skipped = " OR ".join(f"({column}_wall IS NOT NULL AND {column}_us IS NULL)" for column in _TIMES)
     return first_reason({UNREADABLE: bad, NO_SUCH_TIME: skipped})

@@ -147,7 +147,8 @@ def _layer_bytes(run: TrainingRun) -> float:
     for sparse, count in run.model.layer_kinds:
         divided, rest = saved_bytes(run, sparse=sparse, level=False)
         total += 2.0 * count * (divided / run.layout.tensor + rest / (run.layout.tensor if run.layout.sequence else 1))
-    # A fused loss overwrites the logits instead of copying them.
+    # A fused loss overwrites the logits instead of copying them. Where nothing is said of the loss, the coefficients,
+    # which are fitted to such runs, hold what it saves.
     passes = 2.0 if run.cross_entropy in ("fused", "fused_linear") else 4.0
     return total + passes * _HALF * run.model.vocab / run.layout.tensor
 

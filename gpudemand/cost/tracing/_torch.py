@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from gpudemand._validation import InputError
 from gpudemand.cost.operators.kernel import Kernel
 from gpudemand.cost.tracing._torch_autocast import KernelListener
-from gpudemand.cost.tracing._torch_calls import tensors_in
+from gpudemand.cost.tracing._torch_calls import is_sparse, tensors_in
 from gpudemand.cost.tracing._torch_contexts import (
     autocast_flag,
     fake_tensor_log_disabled,
@@ -106,11 +106,6 @@ def _check_module(module: Any) -> Any:
 
 def _is_keras(value: Any) -> bool:
     return any(parent.__module__.startswith("keras.") for parent in type(value).__mro__)
-
-
-def is_sparse(tensor: Any) -> bool:
-    """Whether a tensor is stored sparsely, in any layout."""
-    return str(tensor.layout) != "torch.strided"
 
 
 class _Trace:

@@ -109,10 +109,14 @@ def sparse_bytes(flops: float, tensors: Sequence[Any]) -> float:
     return flops / 2.0 * tensors[-1].element_size() if _density(tensors) < 1.0 else 0.0
 
 
+def is_sparse(tensor: Any) -> bool:
+    """Whether a tensor is stored sparsely, in any layout."""
+    return str(tensor.layout) != "torch.strided"
+
+
 def _density(tensors: Sequence[Any]) -> float:
     """Nonzeros of sparse operands as a share of their elements; 1 for dense ones."""
-    sparse = [tensor for tensor in tensors if str(tensor.layout) != "torch.strided"]
-    return math.prod(tensor._nnz() / max(tensor.numel(), 1) for tensor in sparse)
+    return math.prod(tensor._nnz() / max(tensor.numel(), 1) for tensor in tensors if is_sparse(tensor))
 
 
 def product_flops(name: str, tensors: Sequence[Any], result: Any, args: Sequence[Any]) -> float:

@@ -161,9 +161,7 @@ class Future(NamedTuple):
         change_at[0] = np.iinfo(np.int64).min
         there, order = steps.gpus * self.availability, np.arange(len(jobs.gpus))
         starts = simulate_events(jobs, order, change_at, there, np.inf, POLICIES.index(policy))[self.counted]
-        waits = (starts - self.jobs.submit[self.counted]) / 1e6
-        waits[~able[self.counted] | (starts == NEVER)] = np.inf
-        return waits
+        return np.where(able[self.counted] & (starts < NEVER), (starts - self.jobs.submit[self.counted]) / 1e6, np.inf)
 
 
 def draw_future(past: Weeks, n_weeks: int, level: float, rng: np.random.Generator) -> Future:

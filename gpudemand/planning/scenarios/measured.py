@@ -69,9 +69,8 @@ class MeasuredRunTimes:
 
     def knows(self, jobs: pd.DataFrame) -> NDArray[np.bool_]:
         """Whether `step_costs` predicts each job, rather than data sheets, shape (n_jobs,)."""
-        if self.step_costs is None:
-            return np.zeros(len(jobs), dtype=bool)
-        return self.step_costs.knows(check_jobs(jobs, allow_unknown=True))
+        known = check_jobs(jobs, allow_unknown=True)
+        return np.zeros(len(known), dtype=bool) if self.step_costs is None else self.step_costs.knows(known)
 
     def move(self, jobs: pd.DataFrame, target: str) -> tuple[FloatArray, FloatArray]:
         """Run times on another GPU type relative to the present ones, and the chances that memory suffices.
