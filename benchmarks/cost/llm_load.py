@@ -49,6 +49,11 @@ _OTHER_OPTIONS = (
     *("activation offload as", "offload alpha", "optimizer step in backward", "+ 8-bit AdamW"),
     *("LoRA (emb)", "not packed"),
 )
+#: Columns that only one of the two tables has.
+_FURTHER = ("n_layers", "hidden", "n_heads", "n_kv_heads", "ffn", "vocab", "n_parameters", "data_parallel", "optimizer")
+_STATED = ("states", "lora_targets", "cross_entropy", "kernels")
+#: Kernels as a source names them -> `TrainingRun.kernels`; others replace single kernels of a plain stack.
+_KERNELS = {**dict.fromkeys(("megatron", "te", "fused"), "fused"), "plain": "plain"}
 #: Pages whose authors warn that the same run took 40 % more or less time on another day.
 _NOISY = ("experiments/gpt2.md",)
 #: Machines that differ from the devices' usual ones: of Jean Zay, four links of 100 Gbit/s for four or eight GPUs.
@@ -73,12 +78,14 @@ _ENCODER_DECODERS = {
 _TARGET_TOKENS = {"NVIDIA/NeMo-Framework-Launcher": 128}
 
 
-def read_runs(folder: Path) -> pd.DataFrame:
+def read_runs(path: Path) -> pd.DataFrame:
     """Rows with ``run``, ``seconds_per_token`` of a GPU (NaN if unknown), ``memory_gib``, its ``reading``, ``class``.
 
-    Rows without the sizes of a plain transformer are left out.
+    Rows without the sizes of a plain transformer are left out. `path` is ``llm_training.csv.gz``, its folder, or
+    ``public_runs.csv``, whose columns these are, but for a few more.
     """
-    table = pd.read_csv(folder / "llm_training.csv.gz", low_memory=False)
+    table = pd.read_csv(path / "llm_training.csv.gz" if path.is_dir() else path, low_memory=False)
+    table = table.reindex(columns=table.columns.union([*_FURTHER, *_STATED], sort=False))
     runs = [_run(row) for row in table.to_dict("records")]
     known = table.assign(run=runs)[[run is not None for run in runs]].reset_index(drop=True)
     known["seconds_per_token"] = _seconds(known)
@@ -123,6 +130,8 @@ def _kind(row: dict[str, Any]) -> str:
 
 def _model(row: dict[str, Any]) -> Transformer:
     name = str(row["model"]).removesuffix(" (encoder-decoder)")
+    if fewer := re.fullmatch(r"(.*) \((\d+) layers\)", name):
+        return replace(published(fewer[1]), layers=int(fewer[2]))
     if name in _ENCODER_DECODERS:
         return read_configuration({**_ENCODER_DECODERS[name], "name": name})
     try:
@@ -217,22 +226,26 @@ def _described(row: dict[str, Any], seq_len: int) -> TrainingRun:
         levels.get(row["activation_checkpointing"], default),
         _adapter(row),
         _offload(row),
-        "eager" if half == "fp16" or row["source"] in _BEFORE_FLASH else "flash",
+        "eager" if half == "fp16" or row["source"] in _BEFORE_FLASH or row["attention"] == "eager" else "flash",
         row["compile"] == "yes",
         source_len,
         _cross_entropy(row),
-        "fused" if row["source"] in _MEGATRON else None,
+        "fused" if row["source"] in _MEGATRON else _KERNELS.get(row["kernels"]),
     )
 
 
 def _cross_entropy(row: dict[str, Any]) -> str | None:
-    """Loss that a project's recipes have: torchtune's chunks, but for the first steps of a table that adds them."""
+    """Loss that is stated, or a project's recipes have: torchtune's chunks, but for steps of a table without them."""
+    if isinstance(row["cross_entropy"], str):
+        return row["cross_entropy"]
     steps = ("step: Baseline", "step: + packed", "step: + compile")
     chunked = row["source"] in _CHUNKED_LOSS and not any(step in str(row["note"]) for step in steps)
     return "fused" if chunked else None
 
 
 def _optimizer(row: dict[str, Any]) -> str | None:
+    if isinstance(row["states"], str):
+        return row["states"]
     pure = row["source"] in _PURE_HALF and row["precision"] == "bf16" and row["optimizer"] != row["optimizer"]
     if row["method"] == "full-finetune" and (pure or row["source"] in _DEEPSPEED):
         return "adamw_bf16" if pure else "adamw"
@@ -247,6 +260,8 @@ def _layout(row: dict[str, Any]) -> Parallel | None:
     if row["source"] in _DEEPSPEED and row["method"] == "full-finetune":
         sharding = "zero2"
     stated = row["tensor_parallel"] == row["tensor_parallel"]
+    # Some stacks count embedding and loss among the layers of a pipeline.
+    degrees["virtual_pipeline"] = min(degrees["virtual_pipeline"], max(_model(row).depth // degrees["pipeline"], 1))
     if degrees["pipeline"] == 1:
         degrees["virtual_pipeline"] = 1
     if not stated and (sharding is None or row["source"] in _MEGATRON):
@@ -271,6 +286,8 @@ def _adapter(row: dict[str, Any]) -> LoRA | None:
 
 def _targets(row: dict[str, Any]) -> str:
     """Matrices with adapters: of experiments of PEFT its default for Llama, where they do not name others."""
+    if isinstance(row["lora_targets"], str):
+        return row["lora_targets"]
     if row["source"] != "huggingface/peft":
         return "all-linear"
     return "mlp" if "target-mlp" in str(row["note"]) else "qv"
