@@ -1,15 +1,18 @@
-"""Kernels that PyTorch launches for a layer of a gated transformer in mixed precision, and for its adapters.
+"""Kernels that PyTorch launches for a layer of a gated transformer in mixed precision, its adapters and experts.
 
     python -m benchmarks.cost.llm_kernels
 
 Counts what is dispatched, but views, of a layer as plain stacks write it: norms in single precision, rotary positions,
-scaled dot-product attention, a gated feed-forward layer, and adapters with dropout.
+scaled dot-product attention, a gated feed-forward layer, and adapters with dropout. Experts are those of a layer
+beside the feed-forward part that they replace: one by one, each on the tokens that chose it, or all in one product of
+tokens that are sorted by them.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -25,7 +28,7 @@ _VIEWS = frozenset(
 )
 #: Operators of dropout on a CPU beyond its one kernel on a GPU, and products of a layer.
 _DROPOUT, _PRODUCTS = 2, 7
-_HIDDEN, _HEADS, _FFN, _TOKENS = 64, 4, 128, 16
+_HIDDEN, _HEADS, _FFN, _TOKENS, _ACTIVE = 64, 4, 128, 16, 2
 
 
 class _Kernels(TorchDispatchMode):
@@ -82,6 +85,44 @@ class _Layer(nn.Module):
         return x + down(functional.silu(gate(normed)) * up(normed))
 
 
+class _Experts(nn.Module):
+    """A router, and gated experts in a loop (Transformers' Mixtral) or in grouped products (torchtitan)."""
+
+    def __init__(self, count: int, *, grouped: bool) -> None:
+        super().__init__()
+        self.router, self.grouped = nn.Linear(_HIDDEN, count, bias=False), grouped
+        sizes = [(_HIDDEN, _FFN), (_HIDDEN, _FFN), (_FFN, _HIDDEN)]
+        if grouped:
+            self.products = nn.ParameterList([nn.Parameter(torch.ones(count, *size)) for size in sizes])
+        else:
+            parts = [nn.ModuleList([nn.Linear(*size, bias=False) for size in sizes]) for _ in range(count)]
+            self.experts = nn.ModuleList(parts)
+
+    def forward(self, x: Tensor) -> Tensor:
+        chance = functional.softmax(self.router(x), dim=-1, dtype=torch.float32)
+        weights, chosen = torch.topk(chance, _ACTIVE, dim=-1)
+        weights = (weights / weights.sum(-1, keepdim=True)).to(x.dtype)
+        return self._at_once(x, weights, chosen) if self.grouped else self._one_by_one(x, weights, chosen)
+
+    def _one_by_one(self, x: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
+        out = torch.zeros_like(x)
+        mask = functional.one_hot(chosen, len(self.experts)).permute(2, 1, 0)
+        for number, (gate, up, down) in enumerate(self.experts):
+            place, token = torch.where(mask[number])
+            own = x[token]
+            out.index_add_(0, token, down(functional.silu(gate(own)) * up(own)) * weights[token, place, None])
+        return out
+
+    def _at_once(self, x: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
+        order = torch.argsort(chosen.flatten(), stable=True)
+        torch.bincount(chosen.flatten(), minlength=len(self.products[0])).cumsum(0)
+        own = x[order // _ACTIVE].view(len(self.products[0]), -1, _HIDDEN)
+        gate, up, down = (weight.to(x.dtype) for weight in self.products)
+        made = (functional.silu(own @ gate) * (own @ up)) @ down
+        made = made.view(-1, _HIDDEN) * weights.flatten()[order, None]
+        return torch.zeros_like(x).index_add(0, order // _ACTIVE, made)
+
+
 def _swapped(x: Tensor) -> Tensor:
     first, second = x.chunk(2, -1)
     return torch.cat((-second, first), -1)
@@ -112,5 +153,20 @@ def adapter_kernels() -> tuple[float, float]:
     return (adapted[0] - plain[0]) / _PRODUCTS, (adapted[1] - plain[1]) / _PRODUCTS + 1.0
 
 
+def expert_kernels(count: int, *, grouped: bool) -> tuple[int, int]:
+    """Kernels of the forward and of the backward pass of the experts of a layer, with their router."""
+    experts, half = _Experts(count, grouped=grouped), torch.bfloat16
+    x = torch.ones(_TOKENS * count, _HIDDEN, dtype=half, requires_grad=True)
+    with torch.autocast("cpu", dtype=half), _Kernels() as forward:
+        out = experts(x + torch.randn_like(x))
+    with _Kernels() as backward:
+        out.backward(torch.ones_like(out))
+    return forward.count, backward.count
+
+
 if __name__ == "__main__":
     print(f"layer, forward and backward: {count_kernels(adapted=False)}; an adapter: {adapter_kernels()}")
+    few, many = (np.array(expert_kernels(count, grouped=False)) for count in (8, 16))
+    print(
+        f"experts in a loop: {2 * few - many}, and {(many - few) / 8} each; grouped: {expert_kernels(8, grouped=True)}"
+    )

@@ -51,9 +51,11 @@ _OTHER_OPTIONS = (
 )
 #: Columns that only one of the two tables has.
 _FURTHER = ("n_layers", "hidden", "n_heads", "n_kv_heads", "ffn", "vocab", "n_parameters", "data_parallel", "optimizer")
-_STATED = ("states", "lora_targets", "cross_entropy", "kernels")
+_STATED = ("states", "lora_targets", "cross_entropy", "kernels", "experts")
 #: Kernels as a source names them -> `TrainingRun.kernels`; others replace single kernels of a plain stack.
 _KERNELS = {**dict.fromkeys(("megatron", "te", "fused"), "fused"), "plain": "plain"}
+#: Parts of the names of what is no plain transformer, or has sizes that are not known here.
+_ODD = ("diffusion", "flux", "wan", "nemotron-3", "debug", "modded", "v4", "bert 4b", "deberta", "distil")
 #: Pages whose authors warn that the same run took 40 % more or less time on another day.
 _NOISY = ("experiments/gpt2.md",)
 #: Machines that differ from the devices' usual ones: of Jean Zay, four links of 100 Gbit/s for four or eight GPUs.
@@ -160,18 +162,6 @@ def _sizes_of(n_parameters: float, sizes: dict[str, int]) -> dict[str, int]:
 
 def _excluded(row: dict[str, Any]) -> bool:
     name = str(row["model"]).lower()
-    odd = (
-        "diffusion",
-        "flux",
-        "wan",
-        "nemotron-3",
-        "debug",
-        "modded",
-        "v4",
-        "bert 4b",
-        "deberta",
-        "distil",
-    )
     if "fraction" in str(row["offload"]) and row["offload"][-4:] not in ("0.00", "1.00"):
         return True
     if any(part in str(row["note"]) for part in _OTHER_OPTIONS):
@@ -182,7 +172,7 @@ def _excluded(row: dict[str, Any]) -> bool:
     # A device that its source throttled, or whose name it misprints.
     if any(part in row["gpu"] for part in ("power limited", "printed as")):
         return True
-    return any(part in name for part in odd) or str(row["method"]).startswith("peft:") or row["optimizer"] == "galore"
+    return any(part in name for part in _ODD) or str(row["method"]).startswith("peft:") or row["optimizer"] == "galore"
 
 
 def _run(row: dict[str, Any]) -> TrainingRun | None:
@@ -231,12 +221,13 @@ def _described(row: dict[str, Any], seq_len: int) -> TrainingRun:
         source_len,
         _cross_entropy(row),
         "fused" if row["source"] in _MEGATRON else _KERNELS.get(row["kernels"]),
+        row["experts"] if isinstance(row["experts"], str) else None,
     )
 
 
 def _cross_entropy(row: dict[str, Any]) -> str | None:
     """Loss that is stated, or a project's recipes have: torchtune's chunks, but for steps of a table without them."""
-    if isinstance(row["cross_entropy"], str):
+    if isinstance(row.get("cross_entropy"), str):
         return row["cross_entropy"]
     steps = ("step: Baseline", "step: + packed", "step: + compile")
     chunked = row["source"] in _CHUNKED_LOSS and not any(step in str(row["note"]) for step in steps)

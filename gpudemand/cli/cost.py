@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gpudemand.cli.options import Bits, Count, Degree, Kernels, Loss, Offload, Rank, Seq, Sharding, Zero
+from gpudemand.cli.options import Bits, Count, Degree, Experts, Kernels, Loss, Offload, Rank, Seq, Sharding, Zero
 from gpudemand.cli.terminal import Debug, Quiet, one_line, steps
 from gpudemand.cli.workers import Dask, workers
 
@@ -108,6 +108,7 @@ def cost(
     offload: Offload = None,
     cross_entropy: Loss = None,
     kernels: Kernels = None,
+    experts: Experts = None,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -129,7 +130,7 @@ def cost(
             degrees = {"data": data, "tensor": tensor, "pipeline": pipeline, "virtual_pipeline": virtual_pipeline}
             degrees |= {"context": context, "expert": expert}
             others = {"zero": zero, "sharding": sharding, "lora": lora, "bits": bits, "offload": offload}
-            others |= {"cross_entropy": cross_entropy, "kernels": kernels}
+            others |= {"cross_entropy": cross_entropy, "kernels": kernels, "experts": experts}
             job = large_job(network, seq, gpus, degrees, **about, **others, global_batch=global_batch)
         else:
             begin(f"Running {network.rpartition(':')[0]} to build the network")

@@ -20,6 +20,7 @@ Offload = Annotated[
 ]
 Loss = Annotated[str | None, typer.Option(help="Large models: plain, fused, or fused_linear as Liger's.")]
 Kernels = Annotated[str | None, typer.Option(help="Large models: plain, or fused as in Megatron.")]
+Experts = Annotated[str | None, typer.Option(help="Large models: loop over the experts, or grouped products.")]
 
 Format = Annotated[str, typer.Option(help="Format of the log; see `gpudemand formats`.")]
 Zone = Annotated[str | None, typer.Option(help="Time zone of the log and of the calendar, such as Europe/Berlin.")]

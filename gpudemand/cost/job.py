@@ -89,6 +89,9 @@ class TrainingJob:
     kernels : {"plain", "fused"}, optional
         Of a `Transformer`, whether it runs on PyTorch's own kernels or on fused ones, as of Megatron and Transformer
         Engine. None is fused where the layout is one that such stacks offer.
+    experts : {"loop", "grouped"}, optional
+        Of a `Transformer` with experts, whether those of a layer compute one after another (Transformers before version
+        5) or in one kernel for all. None is a loop in plain kernels that are not compiled, unless experts are divided.
 
     Raises
     ------
@@ -129,6 +132,7 @@ class TrainingJob:
     attention: str | None = None
     cross_entropy: str | None = None
     kernels: str | None = None
+    experts: str | None = None
 
     def __post_init__(self) -> None:
         self._set("device", device(self.device))
@@ -221,7 +225,7 @@ class TrainingJob:
         if not isinstance(self.model, Transformer):
             return None
         names = ["n_gpus", "parallel", "global_batch", "precision", "optimizer", "checkpointing"]
-        names += ["adapter", "offload", "attention", "cross_entropy", "kernels"]
+        names += ["adapter", "offload", "attention", "cross_entropy", "kernels", "experts"]
         options = {name: getattr(self, name) for name in names}
         micro, times = split_batch(self.batch_size, self.micro_batch, self.accumulate)
         seq_len, source_len = sample_lengths(self.input_shape)

@@ -84,7 +84,7 @@ _JOB: _Keys = {
     "model": _model,
     **dict.fromkeys(("seq_len", "n_gpus", "global_batch", "micro_batch", "accumulate"), whole),
     **dict.fromkeys(("device", "precision", "optimizer", "offload", "attention", "cross_entropy"), Value.text),
-    **dict.fromkeys(("execution", "kernels"), Value.text),
+    **dict.fromkeys(("execution", "kernels", "experts"), Value.text),
     "checkpointing": _checkpointing,
     "parallel": _parallel,
     "lora": _lora,

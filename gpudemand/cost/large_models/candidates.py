@@ -21,7 +21,7 @@ from gpudemand.units import GIB
 _SLACK = 1.15
 #: Odds that a run recomputes whole layers, if nothing is said: the rule in tuning with plain stacks, not in
 #: pre-training with fused ones.
-_RECOMPUTES = {False: 2.0, True: 0.4}
+_RECOMPUTES = {False: 2.0, True: 0.15}
 #: How AdamW may keep its states, if nothing is said, and the odds; and those of weights in half precision beside
 #: states in single precision, as DeepSpeed keeps them on one GPU too.
 _ADAMW, _BOTH = {"adamw": 1.0, "adamw_bf16": 0.5, "adamw_8bit": 0.25}, 0.25

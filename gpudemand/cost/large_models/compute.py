@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from gpudemand._typing import FloatArray
 from gpudemand.cost.large_models.activations import saved_bytes
 from gpudemand.cost.large_models.run import TrainingRun
 
@@ -16,6 +17,8 @@ _LAUNCH_S = 1e-5
 #: Kernels of a layer, forward and backward: of stacks with fused ones, and as PyTorch dispatches a gated layer in
 #: mixed precision; and those of an adapter (benchmarks/cost/llm_kernels.py counts the latter two).
 _FUSED_KERNELS, _KERNELS, _ADAPTER_KERNELS = (18.0, 36.0), (50.0, 81.0), (8.0, 9.0)
+#: Kernels of a router and grouped experts; of a router before a loop, and of each expert in it (same script).
+_GROUPED, _LOOP, _EACH = (28.0, 37.0), (16.0, 14.0), (13.0, 23.0)
 #: Share of a forward pass that PyTorch's selective checkpointing recomputes, which keeps every second product;
 #: Megatron's recomputes attention and element-wise work only.
 _SELECTIVE = 0.5
@@ -25,8 +28,8 @@ _DEQUANTISED = {"bitsandbytes": 4.5, "gptq": 23.0}
 #: Plain stacks have FlashAttention-2, which uses none of what is new since Ampere: 73 % of the peak of an A100 (Dao,
 #: arXiv:2307.08691), 35 % of that of an H100 (Shah et al., arXiv:2407.08608).
 _AFTER_AMPERE, _PLAIN_FLASH = ("Hopper", "Blackwell"), 0.73 / 0.35
-#: Elements of the result that a multiprocessor makes at a time, by the tiles of cuBLAS.
-_TILE = 128 * 128
+#: Rows, and elements of the result, that a multiprocessor makes at a time, by the tiles of cuBLAS.
+_TILE_ROWS, _TILE = 128, 128 * 128
 
 
 def compute_terms(run: TrainingRun) -> dict[str, float]:
@@ -49,7 +52,7 @@ def _stack_terms(run: TrainingRun, share: float, head: float) -> dict[str, float
     moved = products * tokens / layout.pipeline * _layer_bytes(run) / run.device.bandwidth
     return {
         "products": each * dense / layout.tensor / peak,
-        "experts": each * routed / layout.tensor / peak,
+        "experts": each * routed / layout.tensor / peak * (1.0 + _padding(run, tokens)),
         "head": (1.0 + _backward(run)) * tokens * head * model.head_flops / layout.tensor / half,
         "waves": _waves(run, tokens, share) / peak,
         "attention": attention * tokens * share * model.layers / layout.tensor * _attention_flops(run) / half,
@@ -58,6 +61,7 @@ def _stack_terms(run: TrainingRun, share: float, head: float) -> dict[str, float
         "dequantise, gptq": _dequantised(run, "gptq") / run.device.bandwidth,
         "adapters": products * tokens * _adapter_inputs(run) / layout.tensor / layout.pipeline / run.device.bandwidth,
         "launch": _kernels(run) / layout.pipeline * _LAUNCH_S,
+        "launch, routed": _routed_kernels(run) / layout.pipeline * _LAUNCH_S,
     }
 
 
@@ -103,11 +107,21 @@ def _waves(run: TrainingRun, tokens: float, share: float) -> float:
     model, sms = run.model, 0.0 if math.isnan(run.device.sms) else run.device.sms
     trained, divided, depth = run.trained_share, (1.0 + 1.0 / run.layout.tensor) / 2.0, 0.0
     for sparse, count in model.layer_kinds:
-        found = [matrix for matrix in model.matrices(sparse=sparse) if matrix.copies == 1]
-        # Forward and recomputed products sum over inputs, those of the backward pass over outputs and tokens.
-        widths = sum(matrix.inputs + matrix.outputs for matrix in found) / 2.0 * divided
-        depth += count * (widths * (_passes(run)[0] - trained) + tokens * len(found) * trained)
+        for matrix in model.matrices(sparse=sparse):
+            # Experts of a loop have a product each, grouped ones one together.
+            times = run.local_experts if matrix.copies > 1 and run.loops_over_experts else 1.0
+            rows = tokens * matrix.active / matrix.copies if times > 1.0 else tokens
+            # Forward and recomputed products sum over inputs, those of the backward pass over outputs and tokens.
+            width = (matrix.inputs + matrix.outputs) / 2.0 * divided
+            depth += count * times * (width * (_passes(run)[0] - trained) + rows * trained)
     return 0.5 * sms * _TILE * 2.0 * depth * share
+
+
+def _padding(run: TrainingRun, tokens: float) -> float:
+    """Rows that fill the tiles of grouped experts, half a tile each, over the rows of tokens."""
+    model, layout = run.model, run.layout
+    rows = tokens * model.active_experts / (layout.tensor if layout.expert > 1 else 1)
+    return 0.5 * _TILE_ROWS * run.local_experts / rows if model.experts and not run.loops_over_experts else 0.0
 
 
 def _attention_flops(run: TrainingRun) -> float:
@@ -131,14 +145,28 @@ def _adapter_inputs(run: TrainingRun) -> float:
 
 def _kernels(run: TrainingRun) -> float:
     """Kernels of a forward and a backward pass of all layers, and of another forward pass if layers are recomputed."""
-    passes = np.array([1.0 + (run.checkpointing == "full"), 1.0])
     plain = np.array(_FUSED_KERNELS if run.is_tuned or run.compiled else _KERNELS)
     total = 0.0
     for sparse, count in run.model.layer_kinds:
         matrices = run.model.matrices(sparse=sparse)
         adapters = sum(run.adapter.covers(matrix) for matrix in matrices) if run.adapter is not None else 0
-        total += count * float(passes @ (plain + adapters * np.array(_ADAPTER_KERNELS)))
+        total += count * float(_kernel_passes(run) @ (plain + adapters * np.array(_ADAPTER_KERNELS)))
     return total
+
+
+def _routed_kernels(run: TrainingRun) -> float:
+    """Kernels of routers and experts, of the same passes."""
+    each = np.array(_GROUPED)
+    if run.loops_over_experts:
+        each = np.array(_LOOP) + run.local_experts * np.array(_EACH)
+    elif run.layout.expert > 1:  # sorted by GPU, and on each by expert
+        each = 2.0 * each
+    return run.model.sparse_layers * float(_kernel_passes(run) @ each)
+
+
+def _kernel_passes(run: TrainingRun) -> FloatArray:
+    """Forward and backward passes."""
+    return np.array([1.0 + (run.checkpointing == "full"), 1.0])
 
 
 def _layer_bytes(run: TrainingRun) -> float:

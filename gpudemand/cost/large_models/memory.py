@@ -28,7 +28,7 @@ READINGS = {"allocated": (0.0, 0.0), "reserved": (1.0, 0.0), "device": (1.0, 1.0
 #: Bytes a parameter of the roots of second moments, all of which PyTorch's optimizers make before they divide by them.
 _ROOTS = {"adam": 4.0, "adamw": 4.0, "adamw_bf16": 2.0, "rmsprop": 4.0, "adagrad": 4.0}
 #: Coefficient -> its prior mean and standard deviation of its logarithm; of fragmentation, the average over eight large
-#: models (Guo et al., GMLake, arXiv:2401.08156).
+#: models (Guo et al., GMLake, arXiv:2401.08156), and again where layers are gathered and freed without a plan.
 MEMORY_PRIORS = {
     "activations": (1.15, 0.15),
     "activations, fused": (1.0, 0.125),
@@ -36,6 +36,7 @@ MEMORY_PRIORS = {
     "logits, fused": (4.0, 0.2),
     "gathered": (1.0, 0.2),
     "fragmentation": (0.15, 0.5),
+    "fragmentation, fsdp": (0.15, 0.5),
     "context": (1.0, 0.2),
     "communicators": (0.7, 0.25),
 }
@@ -53,16 +54,15 @@ def memory_terms(run: TrainingRun) -> dict[str, float]:
     dict of str to float
         ``parameters``, ``gradients``, ``states``, ``activations``, ``logits`` (a byte an element), ``gathered``,
         ``buffers``, ``update`` (while weights are updated); ``transient`` (1 where gradients are freed before
-        activations are made), ``fused``, ``fused_loss``, ``several``; ``allocator`` and ``process``, 1 where these
-        count (`as_read`).
+        activations are made), ``fused``, ``fused_loss``, ``several``, ``eager_fsdp``; ``allocator`` and ``process``, 1
+        where these count (`as_read`).
 
     References
     ----------
     Rajbhandari et al., ZeRO, arXiv:1910.02054; Korthikanti et al., Reducing Activation Recomputation in Large
     Transformer Models, arXiv:2205.05198; Narayanan et al., arXiv:2104.04473.
     """
-    layout = run.layout
-    last = layout.pipeline - 1
+    last = run.layout.pipeline - 1
     stages = [_stage_terms(run, stage) for stage in ({0, last} if last else {0})]
     weights = {name: mean for name, (mean, _) in MEMORY_PRIORS.items()}
     return max(stages, key=lambda terms: float(memory_bytes(pd.DataFrame([terms]), weights)[0]))
@@ -92,7 +92,8 @@ def memory_parts(terms: pd.DataFrame, coefficients: Mapping[str, float]) -> dict
         "gathered layers": coefficients["gathered"] * column["gathered"],
         "buffers": column["buffers"] + np.where(updating, column["update"], 0.0),
     }
-    parts["fragmentation"] = column["allocator"] * coefficients["fragmentation"] * np.asarray(sum(parts.values()))
+    share = coefficients["fragmentation"] + coefficients["fragmentation, fsdp"] * column["eager_fsdp"]
+    parts["fragmentation"] = column["allocator"] * share * np.asarray(sum(parts.values()))
     context = coefficients["context"] + coefficients["communicators"] * column["several"]
     parts["context"] = column["process"] * GIB * context
     return parts
@@ -114,7 +115,7 @@ def as_read(terms: pd.DataFrame, readings: Sequence[str] | str) -> pd.DataFrame:
 
 def needed_bytes(terms: pd.DataFrame, coefficients: Mapping[str, float]) -> FloatArray:
     """Bytes without which a step fails: an allocator frees the blocks that it keeps before it does."""
-    return memory_bytes(terms, {**coefficients, "fragmentation": 0.0})
+    return memory_bytes(terms, {**coefficients, "fragmentation": 0.0, "fragmentation, fsdp": 0.0})
 
 
 def _passing(column: Mapping[str, FloatArray], coefficients: Mapping[str, float]) -> dict[str, FloatArray]:
@@ -161,11 +162,13 @@ def _stage_terms(run: TrainingRun, stage: int) -> dict[str, float]:
 
 def _properties(run: TrainingRun) -> dict[str, float]:
     """What holds (1) or does not (0)."""
+    eager = run.layout.sharding in ("fsdp", "hsdp") and not run.compiled
     return {
         "transient": float(_frees_gradients(run)),
         "fused": float(run.is_tuned or run.compiled),
         "fused_loss": float(_fuses_loss(run)),
         "several": float(run.n_gpus > 1),
+        "eager_fsdp": float(eager),
         "allocator": 1.0,
         "process": 1.0,
     }
@@ -280,11 +283,8 @@ def _gathered(run: TrainingRun) -> float:
     if not run.layout.shards_parameters:
         return 0.0
     layout, ends = run.layout, sum(_ends(run))
-    kinds = [(stack, bool(stack.experts)) for stack in run.model.stacks]
-    layer = max(
-        stack.shared_parameters(sparse=sparse) + stack.expert_parameters(sparse=sparse) / layout.expert
-        for stack, sparse in kinds
-    )
+    sizes = [(stack.shared_parameters, stack.expert_parameters, bool(stack.experts)) for stack in run.model.stacks]
+    layer = max(own(sparse=sparse) + routed(sparse=sparse) / layout.expert for own, routed, sparse in sizes)
     gradients = 1.0 if run.adapter is None else 0.0
     quantised = 1.0 if run.adapter is None else run.adapter.bits / 16.0
     itemsize = _HALF if run.is_mixed else _SINGLE

@@ -33,7 +33,7 @@ def check_transformer(job: Any) -> dict[str, Any]:
     level = checked_checkpointing(job.checkpointing)
     options: dict[str, Any] = {"attention": job.attention or fused, "checkpointing": level}
     names = ["n_gpus", "parallel", "global_batch", "precision", "optimizer", "adapter", "offload"]
-    names += ["cross_entropy", "kernels"]
+    names += ["cross_entropy", "kernels", "experts"]
     given = {name: getattr(job, name) for name in names}
     batch: dict[str, Any] = {"micro_batch": micro, "accumulate": times, "source_len": source_len}
     TrainingRun(job.model, job.device, seq_len, **batch, **given, **options)
@@ -107,7 +107,7 @@ def check_traced(job: Any) -> dict[str, Any]:
         For options that only jobs from a configuration have, or samples that do not divide.
     """
     _check_types(job)
-    for name in ("adapter", "offload", "attention", "cross_entropy", "kernels"):
+    for name in ("adapter", "offload", "attention", "cross_entropy", "kernels", "experts"):
         if getattr(job, name) is not None:
             raise InputError(f"{name} is for jobs made by TrainingJob.from_config; leave it out for a traced network.")
     level = checked_checkpointing(job.checkpointing)

@@ -34,6 +34,8 @@ OFFLOAD = (None, "optimizer", "parameters", "all", "activations")
 CROSS_ENTROPIES = ("plain", "fused", "fused_linear")
 #: Kernels of PyTorch, or those that Megatron and Transformer Engine fuse.
 KERNELS = ("plain", "fused")
+#: Whether experts compute one after another, or all in one kernel.
+EXPERTS = ("loop", "grouped")
 #: Samples a replica takes at once that are tried where the number is not known.
 _MICRO_BATCHES = (1, 2, 4, 8, 16, 32)
 
@@ -74,6 +76,9 @@ class TrainingRun:
     kernels : {"plain", "fused"}, optional
         Of PyTorch, or fused as in Megatron and Transformer Engine. None is fused where the layout, or fp8 without
         PyTorch's sharding, is one that such stacks offer.
+    experts : {"loop", "grouped"}, optional
+        Whether the experts of a layer compute one after another (Transformers before version 5) or in one kernel for
+        all. None is a loop in plain kernels that are not compiled, unless `expert` parallelism divides them.
     """
 
     model: Transformer
@@ -94,6 +99,7 @@ class TrainingRun:
     source_len: int | None = None
     cross_entropy: str | None = None
     kernels: str | None = None
+    experts: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("seq_len", "n_gpus"):
@@ -102,10 +108,12 @@ class TrainingRun:
             if getattr(self, name) is not None:
                 check_number(name, getattr(self, name), 1, integer=True)
         check_choice("precision", self.precision, PRECISIONS)
+        if self.experts is not None and not self.model.experts:
+            raise InputError(f"experts={self.experts!r} is for mixtures of experts; {self.model.name} has none.")
         if self.optimizer is not None:
             check_choice("optimizer", self.optimizer, OPTIMIZERS)
         check_choice("attention", self.attention, ("flash", "eager"))
-        for name, choices in (("cross_entropy", CROSS_ENTROPIES), ("kernels", KERNELS)):
+        for name, choices in (("cross_entropy", CROSS_ENTROPIES), ("kernels", KERNELS), ("experts", EXPERTS)):
             if getattr(self, name) is not None:
                 check_choice(name, getattr(self, name), choices)
         object.__setattr__(self, "checkpointing", checked_checkpointing(self.checkpointing))
@@ -160,6 +168,7 @@ class TrainingRun:
         parts += [f"{self.offload} in host memory"] if self.offload else []
         parts += [f"{self.cross_entropy} loss"] if self.cross_entropy else []
         parts += [f"{self.kernels} kernels"] if self.kernels else []
+        parts += [f"{self.experts} experts"] if self.experts else []
         if self.n_gpus > 1:
             parts.append("layout unknown" if self.parallel is None else repr(self.parallel)[len("Parallel(") : -1])
         count = f"{self.n_gpus} x " if self.n_gpus > 1 else ""
@@ -196,6 +205,18 @@ class TrainingRun:
         layout = self.layout
         split = self.precision == "fp8" or layout.tensor * layout.pipeline * layout.expert > 1
         return split and layout.sharding not in ("fsdp", "hsdp")
+
+    @property
+    def loops_over_experts(self) -> bool:
+        """Whether experts compute one after another; if nothing is said, in plain stacks that do not divide them."""
+        if self.experts is not None:
+            return self.experts == "loop"
+        return not (self.is_tuned or self.compiled or self.layout.expert > 1)
+
+    @property
+    def local_experts(self) -> float:
+        """Experts of a layer on one GPU."""
+        return self.model.experts / self.layout.expert
 
     @property
     def samples(self) -> int:

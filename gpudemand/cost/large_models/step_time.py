@@ -13,20 +13,21 @@ from gpudemand.cost.large_models.activations import layer_activations
 from gpudemand.cost.large_models.compute import compute_terms, matrix_peak
 from gpudemand.cost.large_models.memory import parameter_bytes
 from gpudemand.cost.large_models.run import TrainingRun
-from gpudemand.cost.roofline.interconnect import ring_seconds
+from gpudemand.cost.roofline.interconnect import all_to_all_seconds, ring_seconds
 
 #: Coefficient -> prior mean (a multiple of the datasheet's bound), and standard deviation of its logarithm.
 TIME_PRIORS = {
     "products": (1.2, 0.2),
     "peak exponent": (0.05, 0.5),
     "fp8 products": (1.3, 0.2),
-    "expert products": (1.3, 0.3),
+    "expert products": (1.1, 0.2),
     "attention": (2.0, 0.3),
     "elementwise": (1.5, 0.4),
     "elementwise, fused": (1.0, 0.3),
     "dequantise": (2.0, 0.5),
     "dequantise, gptq": (1.5, 0.4),
     "launch": (1.0, 0.5),
+    "launch, routed": (1.0, 0.5),
     "adapters": (3.0, 0.4),
     "tensor": (1.0, 0.4),
     "context": (0.5, 0.5),
@@ -89,7 +90,8 @@ def step_seconds(terms: pd.DataFrame, coefficients: Mapping[str, float]) -> Floa
     work = work + np.where(fused, c["elementwise, fused"], c["elementwise"]) * column["elementwise"]
     work = work + c["adapters"] * column["adapters"]
     work = work + c["dequantise"] * column["dequantise"] + c["dequantise, gptq"] * column["dequantise, gptq"]
-    work = np.hypot(work, c["launch"] * column["launch"])
+    # Routers tell the host how many tokens each expert has before it launches more.
+    work = np.hypot(work, c["launch"] * column["launch"]) + c["launch, routed"] * column["launch, routed"]
     for name in ("tensor", "context", "expert", "pipeline"):
         work = work + c[name] * column[name]
     exposed = _exposed(c["data"] * column["gather"], work) + _exposed(c["host"] * column["swap"], work)
@@ -119,12 +121,12 @@ def _within_replica(run: TrainingRun, passes: float) -> dict[str, float]:
     hidden = _HALF * tokens * model.hidden
     reduce = ring_seconds(device, hidden, t)
     keys = 2.0 * _HALF * tokens * (model.kv_rank or model.kv_width / t)
-    routed = hidden * model.active_experts / t
+    routed = all_to_all_seconds(device, hidden / t, layout.expert, model.active_experts)
     send = ring_seconds(device, hidden / t, 2, t * layout.context * (layout.data or 1), passes=1.0)
     return {
         "tensor": 2.0 * passes * layers * reduce,
         "context": passes * layers * ring_seconds(device, keys * layout.context, layout.context, t, passes=1.0),
-        "expert": 2.0 * passes * layers * ring_seconds(device, routed, layout.expert, passes=1.0) * bool(model.experts),
+        "expert": 2.0 * passes * model.sparse_layers / layout.pipeline * routed,
         "pipeline": 2.0 * layout.virtual_pipeline * send * (layout.pipeline > 1),
     }
 
@@ -132,29 +134,35 @@ def _within_replica(run: TrainingRun, passes: float) -> dict[str, float]:
 def _gathering(run: TrainingRun, passes: float) -> dict[str, float]:
     """Seconds in which parameters are gathered and activations swapped with the host, in each micro-batch."""
     layout, device = run.layout, run.device
-    parameters = _local_parameters(run)
     kept = _HALF if run.is_mixed else 4.0
     weight = kept if run.adapter is None else run.adapter.bits / 8.0
     terms = {"gather": 0.0, "host": 0.0, "swap": 0.0}
     if layout.shards_parameters:
-        size = min(layout.data or 1, int(device.node_gpus)) if layout.sharding == "hsdp" else (layout.data or 1)
-        gradients = kept * parameters * run.trained_share
-        gathered = passes * ring_seconds(device, weight * parameters, size, layout.tensor, passes=1.0)
-        terms["gather"] = gathered + ring_seconds(device, gradients, size, layout.tensor, passes=1.0)
+        each = passes * weight + kept * run.trained_share
+        for parameters, size in zip(_local_parameters(run), _replicas(run), strict=True):
+            size = min(size, int(device.node_gpus)) if layout.sharding == "hsdp" else size
+            terms["gather"] += ring_seconds(device, each * parameters, size, layout.tensor, passes=1.0)
     if run.offload in ("parameters", "all"):
-        terms["host"] = passes * weight * parameters / (layout.data or 1) / _host_link(run)
+        terms["host"] = passes * weight * sum(_local_parameters(run)) / (layout.data or 1) / _host_link(run)
     if run.offload == "activations":
         terms["swap"] = 2.0 * layer_activations(run) / _host_link(run)
     return terms
 
 
-def _local_parameters(run: TrainingRun) -> float:
-    """Parameters of a GPU, before data parallelism divides them."""
+def _local_parameters(run: TrainingRun) -> tuple[float, float]:
+    """Parameters of a GPU, before data parallelism divides them: without the routed experts, and these."""
     model, layout = run.model, run.layout
     kinds = [(stack, sparse, count) for stack in model.stacks for sparse, count in stack.layer_kinds]
     experts = sum(count * stack.expert_parameters(sparse=sparse) for stack, sparse, count in kinds)
     split = layout.expert if layout.expert > 1 else layout.tensor
-    return ((model.n_parameters - experts) / layout.tensor + experts / split) / layout.pipeline
+    return (model.n_parameters - experts) / layout.tensor / layout.pipeline, experts / split / layout.pipeline
+
+
+def _replicas(run: TrainingRun) -> tuple[int, int]:
+    """GPUs that hold the same parameters, of all but the experts and of these."""
+    layout = run.layout
+    size = (layout.data or 1) * layout.context
+    return size, max(size * layout.tensor // layout.expert, 1) if layout.expert > 1 else size
 
 
 def _host_link(run: TrainingRun) -> float:
@@ -165,20 +173,22 @@ def _host_link(run: TrainingRun) -> float:
 def _once(run: TrainingRun) -> dict[str, float]:
     """Seconds once a step: reducing gradients, gathering updated parameters, and the update."""
     layout, device = run.layout, run.device
-    replicas = (layout.data or 1) * layout.context
-    trained = _local_parameters(run) * run.trained_share
+    replicas = _replicas(run)
+    trained = [amount * run.trained_share for amount in _local_parameters(run)]
+    held = sum(amount / size for amount, size in zip(trained, replicas, strict=True))
     _, gradient, state = parameter_bytes(run)
-    by = 1 if layout.sharding == "none" else replicas
+    divided = sum(trained) if layout.sharding == "none" else held
     moved = 2.0 * state + gradient + 10.0
-    terms = {"reduce": 0.0, "update": trained / by * moved / device.bandwidth, "host_update": 0.0}
+    terms = {"reduce": 0.0, "update": divided * moved / device.bandwidth, "host_update": 0.0}
     if not layout.shards_parameters:
-        both = (gradient + (_HALF if layout.sharding != "none" else gradient)) * trained
-        terms["reduce"] = ring_seconds(device, both, replicas, layout.tensor, passes=1.0)
+        both = gradient + (_HALF if layout.sharding != "none" else gradient)
+        for amount, size in zip(trained, replicas, strict=True):
+            terms["reduce"] += ring_seconds(device, both * amount, size, layout.tensor, passes=1.0)
     elif layout.sharding == "hsdp":
-        nodes = max(replicas // int(device.node_gpus), 1)
-        share = gradient * trained / min(replicas, device.node_gpus)
+        nodes = max(replicas[0] // int(device.node_gpus), 1)
+        share = gradient * sum(trained) / min(replicas[0], device.node_gpus)
         terms["reduce"] = ring_seconds(device, share, nodes, int(device.node_gpus))
     if run.offload in ("optimizer", "all"):
-        terms["host_update"] = trained / by * ((gradient + _HALF) / _host_link(run) + (2 * state + 12.0) / _HOST)
+        terms["host_update"] = divided * ((gradient + _HALF) / _host_link(run) + (2 * state + 12.0) / _HOST)
         terms["update"] = 0.0
     return terms

@@ -43,3 +43,36 @@ def ring_seconds(device: Device, n_bytes: float, size: int, stride: int = 1, pas
         return 0.0
     latency = _LATENCY[int(size * stride > device.node_gpus)] * math.log2(size)
     return passes * (n_bytes * (size - 1) / size / group_bandwidth(device, size, stride) + latency)
+
+
+def all_to_all_seconds(device: Device, n_bytes: float, size: int, copies: int) -> float:
+    """Seconds in which each of `size` neighbouring GPUs sends its tokens to others that it draws, once to each.
+
+    Parameters
+    ----------
+    device : Device
+    n_bytes : float
+        Of the tokens of a GPU.
+    size : int
+    copies : int
+        Draws of each token, one after another; those that fall on the same GPU, or on the same machine, are sent once.
+
+    Examples
+    --------
+    >>> from gpudemand.cost.devices import device
+    >>> within, across = (all_to_all_seconds(device("H100"), 1e9, size, 8) for size in (8, 64))
+    >>> across > 5 * within
+    True
+    """
+    if size <= 1:
+        return 0.0
+    node = min(int(device.node_gpus), size)
+    nodes = max(size // node, 1)
+    latency = _LATENCY[int(nodes > 1)] * math.log2(size)
+    within = _drawn(node, copies) * (node - 1) / node / group_bandwidth(device, node)
+    return n_bytes * (within + _drawn(nodes, copies) * (nodes - 1) / nodes / device.network_bandwidth) + latency
+
+
+def _drawn(places: int, draws: int) -> float:
+    """Mean number of different places that so many draws fall on."""
+    return places * (1.0 - (1.0 - 1.0 / places) ** draws)

@@ -1,0 +1,96 @@
+"""Mixtures of experts: kernels of loops and grouped products, tiles, all-to-all, and what sharding gathers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpudemand._validation import InputError
+from gpudemand.cost.architectures.published import published
+from gpudemand.cost.devices import device
+from gpudemand.cost.job import TrainingJob
+from gpudemand.cost.large_models.parallel import Parallel
+from gpudemand.cost.large_models.predictor import LargeModelPredictor
+from gpudemand.cost.large_models.run import TrainingRun
+from gpudemand.cost.large_models.step_time import time_terms
+from gpudemand.cost.roofline.interconnect import all_to_all_seconds
+
+QWEN, MIXTRAL = published("qwen3-30b-a3b"), published("mixtral-8x7b")
+H100 = device("H100")
+
+
+def run_of(model=QWEN, **options):
+    about = {"seq_len": 4096, "n_gpus": 8, "parallel": Parallel(sharding="fsdp"), "micro_batch": 1}
+    return TrainingRun(model, H100, **{**about, "checkpointing": False, **options})
+
+
+def test_a_loop_launches_kernels_for_each_expert_and_grouped_products_do_not():
+    loop, grouped = (time_terms(run_of(experts=name))["launch, routed"] for name in ("loop", "grouped"))
+    # A router and 128 experts in 48 layers: 16 + 14 kernels, and 13 + 23 each; 28 + 37 for all at once.
+    assert loop == pytest.approx(48 * (30 + 128 * 36) * 1e-5)
+    assert grouped == pytest.approx(48 * 65 * 1e-5)
+
+
+def test_experts_that_are_divided_are_sorted_twice():
+    one, eight = (run_of(parallel=Parallel(sharding="fsdp", expert=size), experts="grouped") for size in (1, 8))
+    assert time_terms(eight)["launch, routed"] == 2 * time_terms(one)["launch, routed"]
+    assert time_terms(run_of(published("llama-3-8b")))["launch, routed"] == 0
+
+
+def test_counts_of_kernels_are_those_that_pytorch_dispatches():
+    counted = pytest.importorskip("benchmarks.cost.llm_kernels", reason="runs from a checkout")
+    few, many = (sum(counted.expert_kernels(count, grouped=False)) for count in (4, 8))
+    assert (many - few) / 4 == 36
+    assert 2 * few - many == 30
+    assert counted.expert_kernels(4, grouped=True) == (28, 37)
+
+
+def test_if_nothing_is_said_plain_stacks_loop_and_others_do_not():
+    assert run_of().loops_over_experts
+    assert not run_of(compiled=True).loops_over_experts
+    assert not run_of(parallel=Parallel(tensor=4, sharding="zero1")).loops_over_experts
+    assert not run_of(parallel=Parallel(sharding="fsdp", expert=8)).loops_over_experts
+    assert run_of(parallel=Parallel(sharding="fsdp", expert=8), experts="loop").loops_over_experts
+
+
+def test_tiles_of_few_tokens_are_padded():
+    def padded(**options):
+        terms = time_terms(run_of(experts="grouped", **options))
+        return terms["experts"] / options["seq_len"]
+
+    # 128 experts lose half a tile of 128 rows each, beside eight rows a token.
+    assert padded(seq_len=256) / padded(seq_len=1 << 20) == pytest.approx(1 + 64 * 128 / (256 * 8), rel=1e-3)
+
+
+def test_an_all_to_all_across_machines_waits_for_the_network():
+    within, across = (all_to_all_seconds(H100, 1e9, size, 8) for size in (8, 64))
+    # Of eight draws, 5.25 of eight places are different, and seven of eight are elsewhere.
+    assert across - within == pytest.approx(1e9 * 5.25 * 7 / 8 / 50e9, rel=0.01)
+    assert all_to_all_seconds(H100, 1e9, 1, 8) == 0
+
+
+def test_experts_that_are_divided_among_all_gpus_are_not_gathered():
+    whole, divided = (run_of(MIXTRAL, parallel=Parallel(sharding="fsdp", expert=size)) for size in (1, 8))
+    dense = MIXTRAL.n_parameters - MIXTRAL.layers * MIXTRAL.expert_parameters(sparse=True)
+    share = time_terms(divided)["gather"] / time_terms(whole)["gather"]
+    assert share == pytest.approx(dense / MIXTRAL.n_parameters, rel=0.01)
+
+
+def test_a_job_says_how_its_experts_compute_and_loops_take_longer():
+    options = {"device": "H100", "n_gpus": 8, "parallel": Parallel(sharding="fsdp"), "micro_batch": 1}
+    loop, grouped = (
+        TrainingJob.from_config("qwen3-30b-a3b", 4096, experts=name, **options) for name in ("loop", "grouped")
+    )
+    assert "loop experts" in repr(loop)
+    seconds = LargeModelPredictor.load().predict([loop.run, grouped.run])["step_time_s"]
+    assert seconds[0] > 2 * seconds[1]
+
+
+def test_experts_of_a_dense_model_and_unknown_kinds_are_refused():
+    with pytest.raises(InputError, match="llama-3-8b has none"):
+        run_of(published("llama-3-8b"), experts="grouped")
+    with pytest.raises(InputError, match="experts"):
+        run_of(experts="eager")
+    with pytest.raises(InputError, match="experts"):
+        replace(run_of(), experts="batched")
