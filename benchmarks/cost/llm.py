@@ -7,8 +7,9 @@ out in turn, never rows; repetitions of a configuration count once. Baselines: 6
 peak (MFU), that by type of GPU, gradient boosting on the columns; for memory, the formulas of DeepSpeed (states over
 GPUs) and of Hugging Face's estimator (weights, gradients and Adam). ``gpudemand, as read`` is the memory of
 PyTorch's tensors or of its allocator where a project says that it measured these; ``gpudemand`` that of the process.
-``--bundle`` fits to all rows and writes ``data/cost/large_models.json``; ``--out`` keeps the ratios of held-out
-predictions to measurements.
+``--bundle`` fits to all rows, and to times of the development half of the bundled public runs (their memory made no
+other project's better), and writes ``data/cost/large_models.json``; ``--out`` keeps the ratios of held-out predictions
+to measurements.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn.ensemble import HistGradientBoostingRegressor
 
+from benchmarks.cost.llm_baselines import fill_baselines
 from benchmarks.cost.llm_load import read_runs
+from benchmarks.cost.public_runs import split_public_runs
 from benchmarks.cost.score import summary
 from benchmarks.cost.traced import TraceCache
 from gpudemand.cost.large_models.own_runs import coordinates
 from gpudemand.cost.large_models.predictor import Expansion, LargeModelPredictor, classes_of, expand
-from gpudemand.cost.large_models.run import TrainingRun
 from gpudemand.cost.measuring.bundled import load_held_out_runs
 from gpudemand.datasets.registry import data_folder, refresh_checksums
 
@@ -55,7 +56,7 @@ def main(arguments: list[str] | None = None) -> None:
     if options.out is not None:
         kept.to_parquet(options.out, compression="zstd")
     if options.bundle:
-        _fitted(rows, ways, np.ones(len(rows), dtype=bool)).save(data_folder() / "cost" / "large_models.json")
+        _bundled(rows).save(data_folder() / "cost" / "large_models.json")
         for name in ("large_models.json", "held_out_runs.parquet"):
             refresh_checksums(data_folder(), f"cost/{name}")
 
@@ -64,6 +65,14 @@ def run(data: Path, cache: TraceCache, *, trace: bool = True) -> pd.DataFrame:
     """Print the tables of all splits; return the ratios of `summary`. Large models need no cache of graphs."""
     rows = read_runs(data / "llm_training")
     return _run_splits(rows, expand(list(rows["run"])), SPLITS)
+
+
+def _bundled(rows: pd.DataFrame) -> LargeModelPredictor:
+    """Fit to all rows, and to times of the development half of the bundled public runs."""
+    public = split_public_runs()
+    further = public[public["half"] == "development"].assign(memory_gib=np.nan)
+    both = pd.concat([rows, further], ignore_index=True)
+    return _fitted(both, expand(list(both["run"])), np.ones(len(both), dtype=bool))
 
 
 def _run_splits(rows: pd.DataFrame, ways: Expansion, splits: Sequence[str]) -> pd.DataFrame:
@@ -99,7 +108,7 @@ def run_split(rows: pd.DataFrame, ways: Expansion, split: str) -> list[pd.DataFr
         chance[test] = predictor.fits_expanded(part, list(rows["run"][test]))
         if split == "source":
             learned.append(_calibrated(predictor, part, kinds, rows[test]))
-        _baselines(rows, test, outs, sizes)
+        fill_baselines(rows, ~test, test, outs, sizes)
     kept = [_report(rows, rows["seconds_per_token"], {"gpudemand": time, **outs}, "time", split)]
     memory_known = rows["memory_gib"].where(rows["status"] == "ok")
     kept.append(_report(rows, memory_known, {"gpudemand": held, "gpudemand, as read": read, **sizes}, "memory", split))
@@ -152,56 +161,6 @@ def _part(ways: Expansion, use: Any) -> Expansion:
 
 def _empty(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(np.nan, index=rows.index, columns=["predicted"])
-
-
-def _baselines(rows: pd.DataFrame, test: Any, outs: dict[str, Any], sizes: dict[str, Any]) -> None:
-    seconds, ideal = rows["seconds_per_token"], np.array([_ideal(run) for run in rows["run"]])
-    known = seconds.notna().to_numpy() & ~test
-    share = pd.Series(np.where(known, ideal / seconds, np.nan))
-    by_gpu = share.groupby(_names(rows)).median().reindex(_names(rows)).fillna(share.median()).to_numpy()
-    outs["6 N D, one MFU"].loc[test, "predicted"] = (ideal / share.median())[test]
-    outs["6 N D, MFU by GPU"].loc[test, "predicted"] = (ideal / by_gpu)[test]
-    outs["boosting"].loc[test, "predicted"] = _boosted(rows, seconds, known, test)
-    memory = rows["memory_gib"].where(rows["status"] == "ok")
-    sizes["boosting"].loc[test, "predicted"] = _boosted(rows, memory, memory.notna().to_numpy() & ~test, test)
-    sizes["DeepSpeed's formula"].loc[test, "predicted"] = [_states(run, sharded=True) for run in rows["run"][test]]
-    sizes["Hugging Face's formula"].loc[test, "predicted"] = [_states(run, sharded=False) for run in rows["run"][test]]
-
-
-def _names(rows: pd.DataFrame) -> Any:
-    return np.array([run.device.name for run in rows["run"]])
-
-
-def _ideal(run: TrainingRun) -> float:
-    """Seconds of 6 N D for one token at the peak in half precision."""
-    return 6.0 * run.model.n_active_parameters / run.device.peak("fp16")
-
-
-def _states(run: TrainingRun, *, sharded: bool) -> float:
-    """GiB of weights and gradients in half precision and Adam's states with weights in single precision."""
-    model, layout = run.model, run.parallel
-    trained = 1.0 if run.adapter is None else run.trained_share
-    gpus = run.n_gpus if sharded and (layout is None or layout.sharding != "none") else 1
-    split = 1 if layout is None or not sharded else layout.tensor * layout.pipeline
-    weight = 2.0 if run.adapter is None else run.adapter.bits / 8.0
-    return model.n_parameters * (weight / split + 14.0 * trained / max(gpus, split)) / _GIB
-
-
-def _boosted(rows: pd.DataFrame, y: pd.Series, known: Any, test: Any) -> Any:
-    names = ["n_gpus", "seq_len", "micro_batch", "grad_accum", "global_batch", "tensor_parallel", "pipeline_parallel"]
-    X = rows[[*names, "data_parallel", "context_parallel", "expert_parallel", "lora_rank", "hidden", "n_layers"]]
-    runs = list(rows["run"])
-    X = X.assign(
-        parameters=[np.log(run.model.n_active_parameters) for run in runs],
-        peak=[run.device.peak("fp16") for run in runs],
-        bandwidth=[run.device.bandwidth for run in runs],
-        fp8=[run.precision == "fp8" for run in runs],
-        adapter=[run.adapter is not None for run in runs],
-    )
-    codes = {name: pd.factorize(rows[name])[0] for name in ("sharding", "activation_checkpointing", "method")}
-    X = X.assign(**codes).astype(float)
-    model = HistGradientBoostingRegressor(random_state=0).fit(X[known], np.log(y[known]))
-    return np.exp(model.predict(X[test]))
 
 
 def _report(rows: pd.DataFrame, y: pd.Series, outs: dict[str, pd.DataFrame], what: str, split: str) -> pd.DataFrame:
