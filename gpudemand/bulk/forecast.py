@@ -30,6 +30,7 @@ from gpudemand.forecast.combination.combined import CombinedForecaster
 from gpudemand.segments.features.discriminants import ExtrapolationWarning
 from gpudemand.segments.segmenter import TopologicalSegmenter
 from gpudemand.store import is_store, read_store
+from gpudemand.usage.bins import parse_freq
 from gpudemand.usage.series import to_long
 
 VALUES = ("gpus", "gpu_hours", "wanted")
@@ -117,7 +118,7 @@ def bulk_forecast(
     model, source = CombinedForecaster() if forecaster is None else forecaster, Path(log)
     settings = {
         "by": by,
-        "freq": str(freq),
+        "freq": parse_freq(freq).freqstr,
         "value": check_choice("value", value, VALUES),
         "until": until,
         "tz": tz,
