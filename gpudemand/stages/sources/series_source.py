@@ -187,7 +187,7 @@ class SeriesSource:
     def counts(self) -> dict[str, int | None]:
         """Number of names by key; that of jobs is not known."""
         keys = dict.fromkeys(("user", "group", "cluster", "gpu_type", *self.keys))
-        return {"jobs": None, **{f"{key}s": len(self.names(key)) for key in keys}, "running": 0}
+        return {"jobs": None, **{f"{key}s": len(self.names(key)) for key in keys}, "running": 0, "unknown_start": 0}
 
     def idle(self, by: str) -> pd.DataFrame:
         """Of the samples of the store that the usage was read from."""
