@@ -43,7 +43,7 @@ class LevelErrors(NamedTuple):
         return cls(sums, places, (~np.isnan(y)).argmax(axis=1), week)
 
     def add(self, y: FloatArray, place: int, levels: FloatArray) -> None:
-        """Compare the levels from an origin, shape (n_levels, n_series, h), with what came."""
+        """Compare the levels from an origin, shape (n_levels, n_series, h), with the actual values."""
         coming = np.nan_to_num(y[:, self.places[place] :][:, : QUARTER * self.week])
         errors = np.cumsum(coming - levels[..., : coming.shape[1]], axis=-1)[..., self.week - 1 :: self.week]
         self.sums[:, :, place, : errors.shape[-1]] = np.abs(errors)

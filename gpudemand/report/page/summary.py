@@ -70,7 +70,7 @@ def log_span(log: pd.DataFrame | None) -> list[str]:
     Examples
     --------
     >>> first, last = pd.to_datetime(["1996-09-30", "1997-08-29"], utc=True)
-    >>> log = pd.DataFrame({"first": [first], "last": last, "processors": True, "unknown_start": 0})
+    >>> log = pd.DataFrame({"first": [first], "last": last, "jobs": 9, "processors": True, "unknown_start": 0})
     >>> print(*log_span(log))
     The log spans 333 days, from 30 Sep 1996 to 29 Aug 1997. It counts processors, which are called GPUs here.
     """
@@ -79,6 +79,8 @@ def log_span(log: pd.DataFrame | None) -> list[str]:
     row: Any = log.iloc[0]
     days = format_number_of("day", (row["last"] - row["first"]) / pd.Timedelta("1D"))
     text = f"The log spans {days}, from {format_date(row['first'])} to {format_date(row['last'])}."
+    if pd.isna(row["jobs"]):
+        text += " It holds no jobs, but usage over time, whose numbers count as mean GPUs held."
     if row["processors"]:
         text += " It counts processors, which are called GPUs here."
     if row["unknown_start"]:
