@@ -129,6 +129,8 @@ def bulk_forecast(
         "sample_size": int(check_number("sample_size", sample_size, 1, integer=True)),
         "series_per_chunk": int(check_number("series_per_chunk", series_per_chunk, 1, integer=True)),
     }
+    if n_jobs == 0:
+        raise InputError("n_jobs=0 (--processes 0) runs nothing; give the number of processes.")
     begin = progress or (lambda stage: None)
     begin("Reading the log")
     with open_run(Path(into), {"gpudemand": __version__, "log_sha256": _checksum(source), **settings}) as run:

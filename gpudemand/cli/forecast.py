@@ -24,7 +24,7 @@ def forecast(
     horizon: Annotated[int, typer.Option(help="Bins to forecast.")] = 28,
     until: Until = None,
     chunk: Annotated[int, typer.Option(help="Series at once in a process, of about 0.7 GiB a thousand.")] = 2000,
-    processes: Annotated[int, typer.Option(min=1, help="Chunks at once on this machine.")] = 1,
+    processes: Annotated[int, typer.Option(help="Chunks at once on this machine.")] = 1,
     dask: Dask = None,
     quiet: Quiet = False,
     debug: Debug = False,
