@@ -38,9 +38,9 @@ class HorizonForecaster(Forecaster):
     Up to four weeks ahead the pattern is that of `weeks`; further ahead its last season is repeated. Its level is
     moved, fully from the first week on, to a weighted median of four: the means of the newest season (a week) and of
     four weeks, the linear trend of the history, and the level of `weeks`. All begin with the weight one, the mean of
-    four weeks with two; errors of the means of past quarters shift the weights, the more the more quarters there are. So
-    a trend counts as far as past growth or another of the four bears it out, which damps it. What is forecast for a bin
-    does not depend on how much further one looks.
+    four weeks with two; errors of the means of past quarters shift the weights, the more the more quarters there are.
+    So a trend counts as far as past growth or another of the four bears it out, which damps it. What is forecast for a
+    bin does not depend on how much further one looks.
 
     Parameters
     ----------
