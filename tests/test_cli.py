@@ -124,6 +124,8 @@ def test_prices_and_gpus_installed_by_type_reach_the_page(log_file, tmp_path):
         (("report", "{log}", "--prices", "4", "1"), "the reserved price comes first"),
         (("report", "{log}", "--tz", "Mars"), "Mars"),
         (("report", "{log}", "--until", "yesterdayish"), "is not a time"),
+        (("report", "{log}", "--until", "9999-01-01"), "is not a time from 1985 to 2199"),
+        (("forecast", "{log}", "--processes", "0"), "--processes 0"),
         (("usage", "{log}", "--out", "usage.xlsx"), ".parquet or .csv"),
         (("usage", "{log}", "--value", "gpu_hour"), "Did you mean 'gpu_hours'"),
         (("convert", "{log}", "--format", "swf", "--out", "jobs.json"), ".parquet or .csv"),

@@ -89,6 +89,11 @@ def test_a_large_model_by_name_and_layout():
         (("llama-3-8b", "--seq", 8, "--zero", 4), "no level of ZeRO"),
         (("llama-3-8b", "--seq", 8, "--gpus", 64, "--tensor", 7), "is not n_gpus=64"),
         (("hf:nowhere/config.json", "--seq", 8), "cannot be read"),
+        (("llama-3-8b", "--seq", 8, "--bits", 4), "give --lora, too"),
+        (("llama-3-8b", "--seq", 8, "--mode", "inference"), "serving is not predicted"),
+        (("llama-3-8b", "--seq", 8, "--dtype", "int64", "--layout", "x"), "--layout, --dtype are for networks"),
+        (("net.py:build", "--input", 8, "--lora", 4), "--lora is for large models"),
+        (("net.py", "--input", 8), "of the form file.py:name"),
     ],
 )
 def test_errors_of_large_models_are_one_line(arguments, reason):

@@ -81,6 +81,14 @@ def test_too_short_histories_are_refused(arguments, reason):
         cross_validation(Naive(), long({"a": np.arange(20.0)}), **arguments)
 
 
+@pytest.mark.parametrize(
+    ("models", "reason"), [([Naive(), Naive()], "two forecasters are called 'Naive'"), ([], "give at least one")]
+)
+def test_each_model_has_a_column_of_its_own(models, reason):
+    with pytest.raises(InputError, match=reason):
+        cross_validation(models, long({"a": np.arange(20.0)}), h=2)
+
+
 @pytest.mark.parametrize("change", ["2026-03-29", "2026-10-25"])
 @pytest.mark.parametrize("freq", ["h", "30min"])
 @pytest.mark.parametrize("model", LOCAL, ids=lambda model: type(model).__name__)

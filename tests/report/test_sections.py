@@ -250,3 +250,14 @@ def test_no_recent_jobs_no_scenarios(quick, tmp_path):
     assert numbers["first_crossing"].isna().all()
     assert np.isfinite(numbers["required"]).all()
     assert "WAPE is undefined" in html
+
+
+def test_a_log_without_starts_and_with_jobs_of_nobody(tmp_path, quick, undrawn):
+    log = make_log(days=60)
+    log = log.assign(start=pd.NaT, user=log["user"].where(log["user"] != "user-1"))
+    page = build_report(log, tmp_path / "out", horizon=7).read_text(encoding="utf-8")
+    assert "The 10 largest of 12 users, counting what names none as one, hold" in page
+    assert "Of 480 jobs it does not tell the start: they count as held from their submission" in page
+    assert "480 jobs started at an unknown time: counted as held from the submission" in page
+    assert "so how long jobs waited is unknown; add them." in page
+    assert "with room for each job at its submission" not in page

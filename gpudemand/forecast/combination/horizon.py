@@ -37,10 +37,10 @@ class HorizonForecaster(Forecaster):
 
     Up to four weeks ahead the pattern is that of `weeks`; further ahead its last season is repeated. Its level is
     moved, fully from the first week on, to a weighted trimmed mean of four: the means of the newest season (a week) and
-    of four weeks, the linear trend of the history, and the level of `weeks`. All begin with one vote, the mean of four
-    weeks with two; errors of the means of past quarters shift the votes, the more the more quarters there are. So a
-    trend counts as far as past growth or another of the four bears it out, which damps it. What is forecast for a bin
-    does not depend on how much further one looks.
+    of four weeks, the linear trend of the history, and the level of `weeks`. All begin with the weight one, the mean of
+    four weeks with two; errors of the means of past quarters shift the weights, the more the more quarters there are.
+    So a trend counts as far as past growth or another of the four bears it out, which damps it. What is forecast for a
+    bin does not depend on how much further one looks.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class HorizonForecaster(Forecaster):
 
     Notes
     -----
-    The mean of four weeks is the naive method that is hardest to beat a quarter ahead, hence its two votes. On the
+    The mean of four weeks is the naive method that is hardest to beat a quarter ahead, hence its weight. On the
     scoring half of ``make bench-planning ARGS="--data DIR --only horizon"``, 28 to 90 days of sixteen logs and
     distances, the mean WAPE is .110, of the mean of four weeks .113, of `CombinedForecaster` .113, of the last value
     .169 and of a linear trend .188; intervals of 80 and 95 % cover 80 and 93 %. A log alone holds few quarters: on 12
