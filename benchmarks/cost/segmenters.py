@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -38,9 +40,7 @@ class PyramidPooling(nn.Module):
         super().__init__()
         self.stages = nn.ModuleList(_stages(name, dilated=True))
         width = 512 if name == "resnet18" else 2048
-        self.pools = nn.ModuleList(
-            nn.Sequential(nn.AdaptiveAvgPool2d(n), _conv(width, 512, 1)) for n in (1, 2, 3, 6)
-        )
+        self.pools = nn.ModuleList(nn.Sequential(nn.AdaptiveAvgPool2d(n), _conv(width, 512, 1)) for n in (1, 2, 3, 6))
         self.head = nn.Sequential(_conv(width + 4 * 512, 512), nn.Dropout2d(0.1), nn.Conv2d(512, classes, 1))
         self.aux = nn.Sequential(_conv(width // 2, width // 4), nn.Dropout2d(0.1), nn.Conv2d(width // 4, classes, 1))
 
@@ -139,7 +139,7 @@ class UNet(nn.Module):
         self.down = nn.ModuleList(block(a, b, 2 if i and strided else 1) for i, (a, b) in enumerate(pairs))
         self.pool = None if strided else nn.MaxPool2d(2)
         back = list(reversed(widths))
-        self.up = nn.ModuleList(up(a, b, 2, 2) for a, b in zip(back[:-1], back[1:], strict=True))
+        self.up = nn.ModuleList(up(a, b, 2, 2) for a, b in pairwise(back))
         self.join = nn.ModuleList(block(2 * b, b) for b in back[1:])
         self.head = conv(back[-1], classes, 1)
 
@@ -159,24 +159,30 @@ class UNet(nn.Module):
 _NN_UNET_3D, _NN_UNET_2D = (32, 64, 128, 256, 320, 320), (32, 64, 128, 256, 512, 512)
 
 
-def _ade(module: nn.Module, size: int) -> Built:
-    return module, (3, size, -(-int(size * 4 / 3) // 8) * 8), None
+def _square(make: Callable[[], nn.Module], size: int) -> Built:
+    return make(), (3, size, size), None
 
 
-NETWORKS: dict[str, Any] = {
-    **{
-        f"pspnet_{name}": partial(lambda name, size: (PyramidPooling(f"resnet{name[1:]}", 150), (3, size, size), None), name)
-        for name in ("r50", "r101")
-    },
-    "pspnet_r101_wide": lambda size: (PyramidPooling("resnet101", 19), (3, size, 2 * size), None),
-    **{f"ppm_{name}": partial(lambda name, size: _ade(PyramidPooling(f"resnet{name[1:]}", 150), size), name) for name in ("r18", "r50", "r101")},
-    **{f"upernet_{name}": partial(lambda name, size: _ade(UnifiedParsing(f"resnet{name[1:]}"), size), name) for name in ("r50", "r101")},
-    "c1_r18": lambda size: _ade(PlainHead(), size),
-    "c1_mobilenetv2": lambda size: _ade(MobilePooling(pooled=False), size),
-    "ppm_mobilenetv2": lambda size: _ade(MobilePooling(pooled=True), size),
+def _scene(make: Callable[[], nn.Module], size: int) -> Built:
+    """Images of 4:3, padded to eighths."""
+    return make(), (3, size, -(-int(size * 4 / 3) // 8) * 8), None
+
+
+def _street(make: Callable[[], nn.Module], size: int) -> Built:
+    return make(), (3, size, 2 * size), None
+
+
+NETWORKS: dict[str, Callable[[int], Built]] = {
+    **{f"pspnet_r{n}": partial(_square, partial(PyramidPooling, f"resnet{n}", 150)) for n in (50, 101)},
+    "pspnet_r101_wide": partial(_street, partial(PyramidPooling, "resnet101", 19)),
+    **{f"ppm_r{n}": partial(_scene, partial(PyramidPooling, f"resnet{n}", 150)) for n in (18, 50, 101)},
+    **{f"upernet_r{n}": partial(_scene, partial(UnifiedParsing, f"resnet{n}")) for n in (50, 101)},
+    "c1_r18": partial(_scene, PlainHead),
+    "c1_mobilenetv2": partial(_scene, partial(MobilePooling, pooled=False)),
+    "ppm_mobilenetv2": partial(_scene, partial(MobilePooling, pooled=True)),
     "nnunet_2d": lambda size: (UNet(2, 5, _NN_UNET_2D, 4), (5, size, size * 5 // 6), None),
     "nnunet_3d": lambda size: (UNet(3, 5, _NN_UNET_3D, 4), (5, size, size, size), None),
     "unet3d": lambda size: (UNet(3, 4, _NN_UNET_3D, 4), (4, size, size, size), None),
     "unet": lambda size: (UNet(2, 1, (64, 128, 256, 512, 1024), 2, norm=False, padding=0), (1, size, size), None),
     "tiny_unet": lambda size: (UNet(2, 1, (32, 32, 64, 128, 256), 1, norm=False), (1, size, size), None),
-}  # fmt: skip
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -149,7 +150,11 @@ def _tokens(module: Any, length: int) -> Built:
     return module(), (length,), "int64"
 
 
-NETWORKS: dict[str, Any] = {
+def _small(make: Callable[[], nn.Module], size: int) -> Built:
+    return make(), (3, size, size), None
+
+
+NETWORKS: dict[str, Callable[[int], Built]] = {
     "lstm_lm_small": partial(_tokens, lambda: WordModel(200)),
     "lstm_lm_large": partial(_tokens, lambda: WordModel(1500)),
     "seq2seq_512": partial(_tokens, lambda: Seq2Seq(512, 2, 12000)),
@@ -158,11 +163,8 @@ NETWORKS: dict[str, Any] = {
     **{f"gat_{name}": partial(_graph, name, True) for name in _GRAPHS},
     "moco_r50": lambda size: (Contrast(), (2, 3, size, size), None),
     **{
-        f"cifar_resnet{6 * n + 2}": partial(lambda n, size: (SmallResidual(n, bottleneck=False), (3, size, size), None), n)
+        f"cifar_resnet{6 * n + 2}": partial(_small, partial(SmallResidual, n, bottleneck=False))
         for n in (3, 5, 7, 9, 18)
     },
-    **{
-        f"cifar_resnet{9 * n + 2}v2": partial(lambda n, size: (SmallResidual(n, bottleneck=True), (3, size, size), None), n)
-        for n in (6, 12)
-    },
-}  # fmt: skip
+    **{f"cifar_resnet{9 * n + 2}v2": partial(_small, partial(SmallResidual, n, bottleneck=True)) for n in (6, 12)},
+}

@@ -124,7 +124,7 @@ class DeepSpeech(nn.Module):
 
 
 class Jasper(nn.Module):
-    """Blocks of convolutions over time; each takes the output of all earlier ones (Jasper) or of the last (QuartzNet)."""
+    """Blocks of convolutions over time; each takes what all earlier ones gave, or (QuartzNet) the last one."""
 
     def __init__(self, blocks: list[tuple[int, int]], last: tuple[int, int, int], *, separable: bool) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Video networks: segments (TSN), shifted channels (TSM), inflated convolutions (I3D, SlowOnly), two speeds (SlowFast)."""
+"""Video networks: TSN, TSM, I3D, SlowOnly, SlowFast, R(2+1)D."""
 
 from __future__ import annotations
 
