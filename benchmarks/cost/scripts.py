@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import norm
 
 from benchmarks.cost.jobs import jobs_of, with_terms
 from benchmarks.cost.load import version_number
@@ -52,7 +51,9 @@ def script_jobs(cache: TraceCache, *, trace: bool = True) -> pd.DataFrame:
     )
     if trace:
         cache.trace(rows["graph"].unique())
-    return with_terms(jobs_of(rows), cache)
+    jobs = jobs_of(rows)
+    # A version of another framework means nothing to the model; 0.0 is another table's.
+    return with_terms(jobs.assign(framework_version=jobs["framework_version"].replace("0.0", "")), cache)
 
 
 def scored_projects() -> list[str]:
@@ -66,30 +67,24 @@ def run(data: Path, cache: TraceCache, *, trace: bool = True) -> pd.DataFrame:
     rows = script_jobs(cache, trace=trace)
     recent, scored = (rows["host"] >= _YEAR).to_numpy(), rows["source"].isin(scored_projects()).to_numpy()
     methods = {"gpudemand": bundled_steps(rows), **baselines(rows, data, cache)}
-    parts = {
-        "development, each project held out": {
-            name: held_out(bare[recent & ~scored], rows[recent & ~scored]) for name, bare in methods.items()
-        },
-        "scored, the effect from development": {
-            name: in_scripts(bare[recent & scored], effect_of(bare[recent & ~scored], rows[recent & ~scored]))
-            for name, bare in methods.items()
-        },
-        "scored, older software": {
-            name: in_scripts(bare[~recent & scored], effect_of(bare[recent & ~scored], rows[recent & ~scored]))
-            for name, bare in methods.items()
-        },
-        "all, each project held out": {name: held_out(bare[recent], rows[recent]) for name, bare in methods.items()},
-    }
-    for title, found in parts.items():
-        lines = {name + how: summary(out, end) for name, out in found.items() for how, end in _HOW.items()}
-        table = pd.DataFrame(lines).T
-        log.info("\n%s: %d rows of %d projects\n%s", title, *_size(found["gpudemand"]), _text(table))
-    last = parts["all, each project held out"]["gpudemand"]
+    for title, part in {"scored": recent & scored, "scored, older software": ~recent & scored}.items():
+        log_errors(title, {n: in_scripts(bare[part], effect_of(bare[recent & ~scored])) for n, bare in methods.items()})
+    log_errors("development, in turn", {name: held_out(bare[recent & ~scored]) for name, bare in methods.items()})
+    everything = {name: held_out(bare[recent]) for name, bare in methods.items()}
+    log_errors("all projects, in turn", everything)
+    last = everything["gpudemand"]
     log.info("\nby project, held out:\n%s", _text(by_project(last)))
     about = rows.loc[last.index, ["network", "family", "device_name"]].rename(columns={"device_name": "device"})
     inside = ((last["y"] >= last["low, script"]) & (last["y"] <= last["high, script"])).astype(float)
     ratio = (last["predicted, script"] / last["y"]).round(4)
     return about.assign(ratio=ratio, inside=inside, method="gpudemand", track="scripts").reset_index(drop=True)
+
+
+def log_errors(title: str, found: dict[str, pd.DataFrame]) -> None:
+    """Log the summary of methods on the same rows."""
+    first = found["gpudemand"]
+    table = pd.DataFrame({name + how: summary(out, end) for name, out in found.items() for how, end in _HOW.items()}).T
+    log.info("\n%s: %d rows of %d projects\n%s", title, len(first), first["source"].nunique(), _text(table))
 
 
 #: Suffix of a method's name -> suffix of its columns.
@@ -124,10 +119,9 @@ def _steps(rows: pd.DataFrame, found: Any) -> pd.DataFrame:
     return table.assign(y=rows["step_time_s"], source=rows["source"])
 
 
-def effect_of(bare: pd.DataFrame, rows: pd.DataFrame) -> ScriptEffect:
+def effect_of(bare: pd.DataFrame) -> ScriptEffect:
     """The effect of the projects of some rows."""
-    errors = np.log(bare["high"] / bare["predicted"]) / norm.ppf(0.5 + _LEVEL / 200)
-    return ScriptEffect.fit(bare["y"], bare["predicted"], errors, rows["source"])
+    return ScriptEffect.fit(bare["y"], bare["predicted"], bare["source"])
 
 
 def in_scripts(bare: pd.DataFrame, effect: ScriptEffect) -> pd.DataFrame:
@@ -136,20 +130,21 @@ def in_scripts(bare: pd.DataFrame, effect: ScriptEffect) -> pd.DataFrame:
     return bare.assign(**dict(zip(["predicted, script", "low, script", "high, script"], found.T, strict=True)))
 
 
-def held_out(bare: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    """As `in_scripts`, each project's with the effect of the others."""
-    out = [rows["source"] == name for name in rows["source"].unique()]
-    return pd.concat([in_scripts(bare[test], effect_of(bare[~test], rows[~test])) for test in out])
+def held_out(bare: pd.DataFrame) -> pd.DataFrame:
+    """As `in_scripts`, each project's rows with the effect of the others."""
+    out = [bare["source"] == name for name in bare["source"].unique()]
+    return pd.concat([in_scripts(bare[test], effect_of(bare[~test])) for test in out])
 
 
 def summary(out: pd.DataFrame, end: str) -> dict[str, float]:
-    """Errors, bias (mean log ratio of predicted to measured), coverage and width, of rows and with equal projects."""
+    """Errors, bias (log ratio to measured), coverage and width, of rows and with projects of equal weight."""
     low, predicted, high = (out[name + end] for name in ("low", "predicted", "high"))
     error, log_ratio = (predicted / out["y"] - 1.0).abs(), np.log(predicted / out["y"])
     inside, equal = (out["y"] >= low) & (out["y"] <= high), 1.0 / out.groupby("source")["y"].transform("size")
-    found = {"median": error.median(), "p90": error.quantile(0.9), "bias": log_ratio.median()}
-    found |= {"bias, projects": np.average(log_ratio, weights=equal), "inside": inside.mean()}
-    return {**found, "inside, projects": np.average(inside, weights=equal), "high/low": (high / low).median()}
+    found = {"median": error.median(), "p90": error.quantile(0.9), "bias": log_ratio.median(), "inside": inside.mean()}
+    found |= {"high/low": (high / low).median(), "bias, projects": np.average(log_ratio, weights=equal)}
+    found |= {"rms, projects": np.sqrt(np.average(log_ratio**2, weights=equal))}
+    return {**found, "inside, projects": np.average(inside, weights=equal)}
 
 
 def by_project(out: pd.DataFrame) -> pd.DataFrame:
@@ -169,15 +164,10 @@ def by_project(out: pd.DataFrame) -> pd.DataFrame:
 def bundle_effect(cache: TraceCache) -> ScriptEffect:
     """Store the effect of all projects beside the bundled model."""
     rows = script_jobs(cache)
-    recent = rows["host"] >= _YEAR
-    effect = effect_of(bundled_steps(rows)[recent], rows[recent])
+    effect = effect_of(bundled_steps(rows)[rows["host"] >= _YEAR])
     effect.save(data_folder() / "cost" / "script_effect.json")
     refresh_checksums(data_folder(), "cost/script_effect.json")
     return effect
-
-
-def _size(out: pd.DataFrame) -> tuple[int, int]:
-    return len(out), out["source"].nunique()
 
 
 def _text(table: pd.DataFrame) -> str:

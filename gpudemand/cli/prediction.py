@@ -30,9 +30,10 @@ def format_prediction(model: CostModel, job: TrainingJob) -> str:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", FarFromTrainingWarning)
         row, probability, largest = model.predict(job).iloc[0], model.fits(job), model.max_batch_size(job)
+        script = _script(model, job)
     time, memory = _with_interval(row, "step_time_s", format_seconds), _with_interval(row, "memory_gib", format_gib)
     limit = format_gib(job.hardware.usable_memory_gib)
-    rows = [("step time", *time), *_script(model, job), *_speed(job, float(row["step_time_s"])), ("memory", *memory)]
+    rows = [("step time", *time), *script, *_speed(job, float(row["step_time_s"])), ("memory", *memory)]
     rows += _readings(model, job)
     rows += [
         (f"fits into {limit}", f"{100 * probability:.0f} %", ""),

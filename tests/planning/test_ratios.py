@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 import gpudemand as gd
-from gpudemand._random_effects import random_effects
 from gpudemand._validation import InputError
 from gpudemand.cost.job import TrainingJob
 from gpudemand.datasets import make_cluster, true_step_time
+from gpudemand.planning.runtime.random_effects import random_effects
 from gpudemand.planning.runtime.ratios import OTHERS, run_time_ratios
 
 BEGIN, END = pd.Timestamp("2026-04-01", tz="UTC"), pd.Timestamp("2026-05-01", tz="UTC")

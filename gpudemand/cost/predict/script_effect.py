@@ -12,7 +12,6 @@ import pandas as pd
 from scipy.stats import t as student
 
 from gpudemand._atomic import replace_file
-from gpudemand._random_effects import random_effects
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_number
 from gpudemand.cost.regression.targets import check_costs
@@ -30,20 +29,20 @@ class ScriptEffect(NamedTuple):
     mean : float
         Mean log ratio over projects.
     spread : float
-        Standard deviation of the log ratio of a project never seen.
+        Standard deviation of the log ratio of a project never seen around it.
     projects : int
         Published projects that tell them.
 
     References
     ----------
-    Higgins, Thompson, Spiegelhalter, "A re-evaluation of random-effects meta-analysis", JRSS A 172, 2009.
+    Meeker, Hahn, Escobar, "Statistical Intervals", Wiley 2017, 4.7: prediction interval of one more normal observation.
 
     Examples
     --------
     Three projects take 1.1, 1.2 and 1.4 times as long as predicted:
 
     >>> ratios, names = np.array([1.1, 1.1, 1.2, 1.2, 1.4, 1.4]), list("aabbcc")
-    >>> effect = ScriptEffect.fit(ratios, np.ones(6), np.full(6, 0.02), names)
+    >>> effect = ScriptEffect.fit(ratios, np.ones(6), names)
     >>> round(effect.ratio, 2), round(effect.spread, 2)
     (1.23, 0.14)
     """
@@ -53,15 +52,13 @@ class ScriptEffect(NamedTuple):
     projects: int
 
     @classmethod
-    def fit(cls, measured: Any, predicted: Any, errors: Any, projects: Any) -> ScriptEffect:
-        """Fit to published steps.
+    def fit(cls, measured: Any, predicted: Any, projects: Any) -> ScriptEffect:
+        """Fit to published steps; each project counts as one, by the median of its rows.
 
         Parameters
         ----------
         measured, predicted : array-like of shape (n_rows,)
             Seconds a step of scripts, and of the bare steps.
-        errors : array-like of shape (n_rows,)
-            Standard deviations of the log error of each bare prediction.
         projects : array-like of shape (n_rows,)
             Whose script each row is of.
 
@@ -71,22 +68,20 @@ class ScriptEffect(NamedTuple):
             For fewer than three projects, or values that are no times.
         """
         measured, predicted = (check_costs(values, len(projects), "are no times") for values in (measured, predicted))
-        logs = pd.Series(np.log(measured / predicted)).groupby(np.asarray(projects, dtype=object), sort=True)
+        logs = pd.Series(np.log(measured / predicted)).groupby(np.asarray(projects, dtype=object)).median()
         if len(logs) < 3:
             raise InputError(f"a script effect needs rows of three projects or more; got {len(logs)}.")
-        # Networks of a project are alike, and so are the errors of their predictions: they do not average out.
-        noise = pd.Series(np.square(errors)).groupby(np.asarray(projects, dtype=object), sort=True).median()
-        effects = random_effects(logs.median().to_numpy(), noise.to_numpy())
-        return cls(effects.mean, effects.unseen, len(logs))
+        spread = float(logs.std(ddof=1) * np.sqrt(1.0 + 1.0 / len(logs)))
+        return cls(float(logs.mean()), spread, len(logs))
 
     @property
     def ratio(self) -> float:
-        """Median ratio of a script's step to the bare step."""
+        """Geometric mean of the ratio of a script's step to the bare step."""
         return float(np.exp(self.mean))
 
     def interval(self, level: float) -> tuple[float, float]:
         """Ratio of a project never seen: the ends of its interval at a level in percent."""
-        reach = float(student.ppf(0.5 + level / 200, self.projects - 2) * self.spread)
+        reach = float(student.ppf(0.5 + level / 200, self.projects - 1) * self.spread)
         return float(np.exp(self.mean - reach)), float(np.exp(self.mean + reach))
 
     def apply(self, seconds: FloatArray, levels: Sequence[float]) -> FloatArray:

@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm, t
 
-from gpudemand._random_effects import random_effects, variance_within
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError, check_number
 from gpudemand.jobs.as_of import seconds_since, start_times
 from gpudemand.jobs.table import check_jobs
+from gpudemand.planning.runtime.random_effects import random_effects, variance_within
 from gpudemand.planning.runtime.training import StepTime, settings_of, training_steps
 
 #: Name of the row that stands for users without one.

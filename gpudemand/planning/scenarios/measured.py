@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from gpudemand._random_effects import random_effects, variance_within
 from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError
 from gpudemand.cost.devices import device
 from gpudemand.jobs.as_of import seconds_since, start_times
 from gpudemand.jobs.table import check_jobs
+from gpudemand.planning.runtime.random_effects import random_effects, variance_within
 from gpudemand.planning.scenarios.changes import NetworkCosts
 
 #: Columns that tell whether two jobs did the same work.

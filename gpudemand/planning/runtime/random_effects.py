@@ -17,11 +17,6 @@ class RandomEffects(NamedTuple):
     error: float
     between: float
 
-    @property
-    def unseen(self) -> float:
-        """Standard deviation of the true value of a group that was not seen, around the mean."""
-        return float(np.sqrt(self.between + self.error))
-
     def shrunk(self, value: FloatArray, noise: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Posterior means of the groups' true values, and the variances of their errors."""
         weight = self.between / (np.maximum(noise, 1e-9) + self.between)
