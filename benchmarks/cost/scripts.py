@@ -66,7 +66,7 @@ def run(data: Path, cache: TraceCache, *, trace: bool = True) -> pd.DataFrame:
     """Log errors on scripts of projects never seen, of bare steps and with `ScriptEffect`; return the ratios."""
     rows = script_jobs(cache, trace=trace)
     recent, scored = (rows["host"] >= _YEAR).to_numpy(), rows["source"].isin(scored_projects()).to_numpy()
-    methods = {"gpudemand": bundled_steps(rows), **baselines(rows, data, cache)}
+    methods = {"gpudemand": bundled_steps(rows), **baselines(rows, data, cache, trace=trace)}
     for title, part in {"scored": recent & scored, "scored, older software": ~recent & scored}.items():
         log_errors(title, {n: in_scripts(bare[part], effect_of(bare[recent & ~scored])) for n, bare in methods.items()})
     log_errors("development, in turn", {name: held_out(bare[recent & ~scored]) for name, bare in methods.items()})
@@ -97,20 +97,21 @@ def bundled_steps(rows: pd.DataFrame) -> pd.DataFrame:
     return _steps(rows, found)
 
 
-def baselines(rows: pd.DataFrame, data: Path, cache: TraceCache) -> dict[str, pd.DataFrame]:
+def baselines(rows: pd.DataFrame, data: Path, cache: TraceCache, *, trace: bool) -> dict[str, pd.DataFrame]:
     """Bare steps of the sum of the work and of LightGBM, fitted to the same training steps; none without the data."""
     if not data.is_dir():
         return {}
-    bare, found = time_table(data, cache, inference=False), {}
+    bare, found = time_table(data, cache, inference=False, trace=trace), {}
     work = {name: 0.0 for name in bare.columns if name.startswith("work:")}
-    for name, make in {"work alone": WorkAlone, "LightGBM, simple features": SimpleBoosting}.items():
+    makers: dict[str, Any] = {"work alone": WorkAlone, "LightGBM, simple features": SimpleBoosting}
+    for name, make in makers.items():
         try:
             model = make().fit(bare, bare["step_time_s"].to_numpy())
         except ImportError as error:
             log.info("%s is left out: %s", name, error)
             continue
         seconds = model.predict(rows.reindex(columns=bare.columns).fillna(work))
-        found[name] = _steps(rows, np.column_stack([seconds] * 3))
+        found[name] = _steps(rows, np.column_stack([seconds, *[np.full(len(rows), np.nan)] * 2]))
     return found
 
 
@@ -140,11 +141,15 @@ def summary(out: pd.DataFrame, end: str) -> dict[str, float]:
     """Errors, bias (log ratio to measured), coverage and width, of rows and with projects of equal weight."""
     low, predicted, high = (out[name + end] for name in ("low", "predicted", "high"))
     error, log_ratio = (predicted / out["y"] - 1.0).abs(), np.log(predicted / out["y"])
-    inside, equal = (out["y"] >= low) & (out["y"] <= high), 1.0 / out.groupby("source")["y"].transform("size")
-    found = {"median": error.median(), "p90": error.quantile(0.9), "bias": log_ratio.median(), "inside": inside.mean()}
-    found |= {"high/low": (high / low).median(), "bias, projects": np.average(log_ratio, weights=equal)}
+    equal = 1.0 / out.groupby("source")["y"].transform("size")
+    found = {"median": error.median(), "p90": error.quantile(0.9), "bias": log_ratio.median()}
+    found |= {"bias, projects": np.average(log_ratio, weights=equal)}
     found |= {"rms, projects": np.sqrt(np.average(log_ratio**2, weights=equal))}
-    return {**found, "inside, projects": np.average(inside, weights=equal)}
+    if low.isna().any():  # a baseline without intervals
+        return found
+    inside = (out["y"] >= low) & (out["y"] <= high)
+    found |= {"inside": inside.mean(), "inside, projects": np.average(inside, weights=equal)}
+    return {**found, "high/low": (high / low).median()}
 
 
 def by_project(out: pd.DataFrame) -> pd.DataFrame:

@@ -46,11 +46,10 @@ def _collapsed(jobs: pd.DataFrame) -> pd.DataFrame:
     return cells.median()
 
 
-def time_table(data: Path, cache: TraceCache, *, inference: bool = True) -> pd.DataFrame:
+def time_table(data: Path, cache: TraceCache, *, inference: bool = True, trace: bool = True) -> pd.DataFrame:
     """Jobs of all tracks of step time together."""
-    tables = pd.concat(
-        [table_of(TRACKS[name], data, cache) for name in _TIME if inference or name != "inference"], ignore_index=True
-    )
+    names = [name for name in _TIME if inference or name != "inference"]
+    tables = pd.concat([table_of(TRACKS[name], data, cache, trace=trace) for name in names], ignore_index=True)
     work = {name: 0.0 for name in tables.columns if name.startswith("work:")}
     jobs = tables.fillna(work).drop_duplicates(ignore_index=True)
     return jobs[(jobs["source"] != _APPROXIMATE) | jobs["network"].isin(_EXACT)].reset_index(drop=True)
