@@ -27,6 +27,19 @@ def test_seconds_follow_from_what_was_printed():
     assert rows[["printed_in", "commit", "licence", "includes"]].notna().all().all()
 
 
+def test_every_network_of_the_table_can_be_built_and_half_of_its_projects_are_scored():
+    pytest.importorskip("torch")
+    from benchmarks.cost.networks import OWN
+    from benchmarks.cost.scripts import scored_projects
+
+    rows = pd.read_csv(bundled_path("cost/training_scripts.csv"))
+    library = rows["graph"].str.partition(":")
+    own = library[2].str.rpartition("@")[0][library[0] == "own"]
+    assert set(own) <= set(OWN)
+    assert set(library[0]) == {"own", "timm", "torchvision"}
+    assert len(scored_projects()) == rows["source"].nunique() // 2
+
+
 def test_intervals_cover_projects_never_seen():
     """Nine of ten steps of new projects are inside a 90 % interval, of which the bare step's is a part."""
     rng = np.random.default_rng(0)
