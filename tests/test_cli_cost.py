@@ -38,6 +38,12 @@ def test_the_table_has_time_memory_and_the_largest_batch(network):
     assert int(table["fits into 23.5 GiB"].split()[-2]) >= 95
 
 
+def test_a_step_on_a_gpu_is_shown_in_a_training_script_too(network):
+    about = (network, "--input", "3x64x64", "--device", "A100", "--quiet")
+    assert "in a training script  " in invoke(*about).stdout
+    assert "in a training script" not in invoke(*about, "--mode", "inference").stdout
+
+
 def test_layout_checkpointing_and_inference_are_options(network):
     about = (network, "--input", "3x64x64", "--batch", 64, "--device", "AMD EPYC", "--quiet")
     trained = invoke(*about, "--layout", "channels_last", "--checkpointing")

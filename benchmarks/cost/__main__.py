@@ -4,8 +4,9 @@
 
 DIR holds a folder a project, as `benchmarks.cost.load` reads them. With one folder, whole groups of it are held out in
 turn; with another `--test` folder, the first is the training and the second the test set. Needs timm and torchvision
-for networks that the cache lacks; with ``--traced`` those are dropped. Four tracks are run only by name: those of the
-papers, ``dnnabacus`` (on the bundled measurements), ``placement`` and ``lattuada``; and ``llm``, large models.
+for networks that the cache lacks; with ``--traced`` those are dropped. Five tracks are run only by name: those of the
+papers, ``dnnabacus`` (on the bundled measurements), ``placement`` and ``lattuada``; ``llm``, large models; and
+``scripts``, published training scripts (on the bundled table).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from benchmarks.cost import dnnabacus, lattuada, llm, memory, placement
+from benchmarks.cost import dnnabacus, lattuada, llm, memory, placement, scripts
 from benchmarks.cost.calibration_curve import calibration_curve
 from benchmarks.cost.methods import EXTRA, METHODS
 from benchmarks.cost.score import held_out, log_errors, predictions
@@ -26,7 +27,13 @@ from benchmarks.cost.tracks import TRACKS, across, within
 
 log = logging.getLogger(__name__)
 #: Each takes the folder of public measurements and the cache of graphs.
-BY_NAME = {"dnnabacus": dnnabacus.run, "placement": placement.run, "lattuada": lattuada.run, "llm": llm.run}
+BY_NAME = {
+    "dnnabacus": dnnabacus.run,
+    "placement": placement.run,
+    "lattuada": lattuada.run,
+    "llm": llm.run,
+    "scripts": scripts.run,
+}
 
 
 def run(
