@@ -33,7 +33,8 @@ def _module(name: str):
     torch.manual_seed(0)
     if name == "gpt":
         return zoo.build("gpt", "torch", (32,), 10, vocabulary=200, depth=0.5, width=0.5), (32,)
-    return zoo.build(name, "torch", IMAGE, 10, width=0.5, depth=0.5), IMAGE
+    depth = 0.5 if name == "densenet121" else 1.0
+    return zoo.build(name, "torch", IMAGE, 10, width=0.5, depth=depth), IMAGE
 
 
 def _measured_peak(module, shape, batch: int, optimizer: str) -> int:
