@@ -33,8 +33,7 @@ def _module(name: str):
     torch.manual_seed(0)
     if name == "gpt":
         return zoo.build("gpt", "torch", (32,), 10, vocabulary=200, depth=0.5, width=0.5), (32,)
-    depth = 0.5 if name == "densenet121" else 1.0
-    return zoo.build(name, "torch", IMAGE, 10, width=0.5, depth=depth), IMAGE
+    return zoo.build(name, "torch", IMAGE, 10, width=0.5), IMAGE
 
 
 def _measured_peak(module, shape, batch: int, optimizer: str) -> int:
