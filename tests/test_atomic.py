@@ -18,6 +18,8 @@ from gpudemand._validation import InputError
 from tests.faults import disk_full, interrupted_at, kill, needs_fork
 
 LIST = "list.json"
+#: Whether there is an older one, and what happens; kills where there is none are those of `tests.test_kills`.
+FAULTS = [(False, disk_full), (True, disk_full), (True, kill)]
 
 
 def write(path, text):
@@ -63,8 +65,7 @@ def test_an_exception_changes_nothing(tmp_path):
 
 
 @needs_fork
-@pytest.mark.parametrize("fault", [kill, disk_full])
-@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize(("old", "fault"), FAULTS)
 def test_a_file_is_old_or_new_after_a_fault_at_any_step(tmp_path, old, fault):
     place, step = tmp_path / "file.txt", 1
     while True:
@@ -84,8 +85,7 @@ def test_a_file_is_old_or_new_after_a_fault_at_any_step(tmp_path, old, fault):
 
 
 @needs_fork
-@pytest.mark.parametrize("fault", [kill, disk_full])
-@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize(("old", "fault"), FAULTS)
 def test_a_folder_is_old_or_new_after_a_fault_at_any_step(tmp_path, old, fault):
     step, states = 1, {}
     while True:

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from gpudemand import __version__
 from gpudemand.cli.app import app
 from gpudemand.cli.blas import cpu_flags
+from gpudemand.cli.sample import SAMPLE
 from gpudemand.jobs import read_jobs, write_jobs
 from gpudemand.usage.series import usage_series
 from tests.report.conftest import make_log, quick, undrawn  # noqa: F401
@@ -40,6 +41,7 @@ def one_line_error(result) -> str:
     return lines[0]
 
 
+@pytest.mark.usefixtures("quick", "undrawn")
 def test_report_prints_its_address_and_shows_its_steps(log_file, tmp_path):
     result = invoke("report", log_file, "--horizon", 7, "--out", tmp_path / "out")
     assert result.exit_code == 0, result.stderr
@@ -67,8 +69,9 @@ def test_json_is_one_object_and_nothing_else(log_file, tmp_path):
 
 @pytest.fixture
 def small_sample(monkeypatch):
-    """The bundled sample replaced by a small log."""
-    monkeypatch.setattr("gpudemand.datasets.load.load_jobs_sample", lambda: make_log(days=130, per_day=2))
+    """The bundled sample replaced by a small log, and its question by one on a few days."""
+    monkeypatch.setattr("gpudemand.cli.sample.load_jobs_sample", lambda: make_log(days=40, per_day=2))
+    monkeypatch.setitem(SAMPLE, "lead_time", "3D")
 
 
 @pytest.mark.slow
@@ -76,7 +79,9 @@ def small_sample(monkeypatch):
 def test_report_without_a_log_reads_the_bundled_sample(tmp_path):
     result = invoke("report", "--quiet", "--json", "--out", tmp_path)
     assert result.exit_code == 0, result.stderr
-    assert json.loads(result.stdout)["data_kind"] == "synthetic"
+    printed = json.loads(result.stdout)
+    assert printed["data_kind"] == "synthetic"
+    assert printed["installed"] == 600
 
 
 @pytest.mark.slow
@@ -124,6 +129,8 @@ def test_prices_and_gpus_installed_by_type_reach_the_page(log_file, tmp_path):
         (("report", "{log}", "--prices", "4", "1"), "the reserved price comes first"),
         (("report", "{log}", "--tz", "Mars"), "Mars"),
         (("report", "{log}", "--until", "yesterdayish"), "is not a time"),
+        (("report", "{log}", "--until", "9999-01-01"), "is not a time from 1985 to 2199"),
+        (("forecast", "{log}", "--processes", "0"), "--processes 0"),
         (("usage", "{log}", "--out", "usage.xlsx"), ".parquet or .csv"),
         (("usage", "{log}", "--value", "gpu_hour"), "Did you mean 'gpu_hours'"),
         (("convert", "{log}", "--format", "swf", "--out", "jobs.json"), ".parquet or .csv"),
@@ -154,13 +161,13 @@ def test_measure_continues_a_plan(tmp_path):
     pytest.importorskip("torch")
     from gpudemand.cost import make_plan, write_plan
 
-    plan = make_plan(2, networks=["lenet"], frameworks=["torch"], n_repeated=0, random_state=0)
+    plan = make_plan(1, networks=["lenet"], frameworks=["torch"], n_repeated=0, random_state=0)
     write_plan(plan, tmp_path / "plan.csv")
     for _ in range(2):
         result = invoke("measure", tmp_path / "plan.csv", "--out", tmp_path / "rows.csv")
         assert result.exit_code == 0, result.output
-        assert pd.read_csv(tmp_path / "rows.csv")["status"].tolist() == ["ok", "ok"]
-    assert "2/2" in result.stderr or "starting" in result.stderr
+        assert pd.read_csv(tmp_path / "rows.csv")["status"].tolist() == ["ok"]
+    assert "1/1" in result.stderr or "starting" in result.stderr
     assert "no plan file" in one_line_error(invoke("measure", "nowhere.csv", "--out", tmp_path / "rows.csv", "--quiet"))
 
 

@@ -38,6 +38,12 @@ def test_the_table_has_time_memory_and_the_largest_batch(network):
     assert int(table["fits into 23.5 GiB"].split()[-2]) >= 95
 
 
+def test_a_step_on_a_gpu_is_shown_in_a_training_script_too(network):
+    about = (network, "--input", "3x64x64", "--device", "A100", "--quiet")
+    assert "in a training script  " in invoke(*about).stdout
+    assert "in a training script" not in invoke(*about, "--mode", "inference").stdout
+
+
 def test_layout_checkpointing_and_inference_are_options(network):
     about = (network, "--input", "3x64x64", "--batch", 64, "--device", "AMD EPYC", "--quiet")
     trained = invoke(*about, "--layout", "channels_last", "--checkpointing")
@@ -89,6 +95,11 @@ def test_a_large_model_by_name_and_layout():
         (("llama-3-8b", "--seq", 8, "--zero", 4), "no level of ZeRO"),
         (("llama-3-8b", "--seq", 8, "--gpus", 64, "--tensor", 7), "is not n_gpus=64"),
         (("hf:nowhere/config.json", "--seq", 8), "cannot be read"),
+        (("llama-3-8b", "--seq", 8, "--bits", 4), "give --lora, too"),
+        (("llama-3-8b", "--seq", 8, "--mode", "inference"), "serving is not predicted"),
+        (("llama-3-8b", "--seq", 8, "--dtype", "int64", "--layout", "x"), "--layout, --dtype are for networks"),
+        (("net.py:build", "--input", 8, "--lora", 4), "--lora is for large models"),
+        (("net.py", "--input", 8), "of the form file.py:name"),
     ],
 )
 def test_errors_of_large_models_are_one_line(arguments, reason):

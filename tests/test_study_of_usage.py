@@ -271,6 +271,10 @@ def test_usage_that_cannot_be_used():
         _ = gd.Study(table, freq="h", horizon=24).usage
     with pytest.raises(InputError, match="holds a GPU"):
         gd.Study(table.assign(y=0.0))
+    hours = table.copy()
+    hours.attrs["value"] = "gpu_hours"
+    with pytest.raises(InputError, match=r"is in gpu_hours, not in mean GPUs; make it with value='gpus'"):
+        gd.Study(hours)
     with pytest.raises(InputError, match="cannot be split by gpu_type"):
         gd.Study(table, horizon=7).usage_by("gpu_type")
 

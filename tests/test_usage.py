@@ -78,6 +78,12 @@ def test_total_equals_gpus_times_time(rows, freq, tz):
     assert total["y"].sum() == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
+def test_a_frequency_is_text_in_the_attributes():
+    jobs = make_jobs([("ada", "2026-03-01", "2026-03-02", 1)])
+    found = [usage_series(jobs, freq=freq).attrs["freq"] for freq in ("D", pd.offsets.Day(), pd.Timedelta("6h"))]
+    assert found == ["D", "D", "6h"]
+
+
 @settings(max_examples=25, deadline=None)
 @given(intervals, st.sampled_from(["D", "MS", "12h"]))
 def test_every_bin_equals_the_brute_force_overlap(rows, freq):
@@ -266,6 +272,7 @@ def test_a_file_that_is_no_log_is_refused(tmp_path, name, content, reason):
         ({"value": "gpu hours"}, "Did you mean 'gpu_hours'"),
         ({"freq": "ME"}, "use 'MS'"),
         ({"freq": "fortnight"}, "is not a frequency"),
+        ({"freq": 24}, "is not a frequency"),
         ({"freq": "-1D"}, "positive frequency"),
         ({"freq": "us"}, "too many bins"),
         ({"until": "2019-01-01"}, "lies before the start"),

@@ -1,9 +1,11 @@
 """Fit the GPU models of the bundled predictor on public measurements.
 
     python -m benchmarks.cost.bundle --train DIR [--cache DIR] [--traced] [--only time]
+    python -m benchmarks.cost.bundle --only scripts [--cache DIR]
 
 DIR is laid out as `benchmarks.cost` wants it. The measurements themselves are not part of this repository; what is
-learned from them is, in ``data/cost/model/gpu_*.npz``, until rows of our own take their place.
+learned from them is, in ``data/cost/model/gpu_*.npz``, until rows of our own take their place. How much longer steps
+take in training scripts is fitted to the bundled table of these, after step time.
 """
 
 from __future__ import annotations
@@ -16,28 +18,20 @@ from typing import Any
 import pandas as pd
 
 from benchmarks.cost.memory_load import READERS, described
-from benchmarks.cost.table import table_of
+from benchmarks.cost.scripts import bundle_effect
+from benchmarks.cost.table import time_table
 from benchmarks.cost.traced import CACHE, TraceCache
-from benchmarks.cost.tracks import TRACKS
 from gpudemand.cost.model import CostModel
 from gpudemand.cost.predict.memory_model import MemoryModel
 from gpudemand.cost.predict.step_time_model import StepTimeModel
 from gpudemand.datasets.registry import data_folder, refresh_checksums
 
 log = logging.getLogger(__name__)
-#: Tracks whose rows train the model of time: vision networks and language models, some 25 kinds of GPU, up to eight.
-_TIME = ("family", "inference", "gpus", "device", "device-tensorflow", "device-pytorch", "transformers")
-#: A project whose networks were rebuilt from descriptions with assumed sequence lengths: only those known exactly are
-#: in the training set.
-_APPROXIMATE, _EXACT = "lambda_pytorch", ("resnet50",)
 
 
 def time_model(data: Path, cache: TraceCache) -> tuple[StepTimeModel, pd.DataFrame]:
     """Fit step time on all tracks together."""
-    tables = pd.concat([table_of(TRACKS[name], data, cache) for name in _TIME], ignore_index=True)
-    work = {name: 0.0 for name in tables.columns if name.startswith("work:")}
-    jobs = tables.fillna(work).drop_duplicates(ignore_index=True)
-    jobs = jobs[(jobs["source"] != _APPROXIMATE) | jobs["network"].isin(_EXACT)].reset_index(drop=True)
+    jobs = time_table(data, cache)
     return StepTimeModel().fit(jobs, jobs["step_time_s"], groups=jobs["family"]), jobs
 
 
@@ -60,13 +54,18 @@ def fitted_on(before: dict[str, Any], tables: dict[str, pd.DataFrame]) -> dict[s
 def main() -> None:
     """Fit and store."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--train", type=Path, required=True)
+    parser.add_argument("--train", type=Path, help="needed but for scripts")
     parser.add_argument("--cache", type=Path, default=CACHE)
     parser.add_argument("--traced", action="store_true", help="memory: only networks that the cache has already")
-    parser.add_argument("--only", choices=("time", "memory"), help="leave the other model as it is")
+    parser.add_argument("--only", choices=("time", "memory", "scripts"), help="leave the others as they are")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     place, cache = data_folder() / "cost" / "model", TraceCache(options.cache)
+    if options.only == "scripts":
+        log.info("%s", bundle_effect(cache))
+        return
+    if options.train is None:
+        parser.error("--train is needed")
     model = CostModel.load(place)
     models: dict[tuple[str, str], Any] = dict(model.models_)
     tables = {}
@@ -79,6 +78,8 @@ def main() -> None:
     model.save(place)
     refresh_checksums(data_folder(), "cost/")
     log.info("%s\n%s", model, model.fitted_on_["gpu"])
+    if options.only != "memory":
+        log.info("%s", bundle_effect(cache))
 
 
 if __name__ == "__main__":

@@ -92,9 +92,9 @@ class MaskRegions(nn.Module):
 
 
 class Darknet(nn.Module):
-    """YOLOv3: Darknet-53 and three detection branches."""
+    """YOLOv3: Darknet-53 and three detection branches, with pooling at three sizes before the first if `pooled`."""
 
-    def __init__(self, classes: int = 20) -> None:
+    def __init__(self, classes: int = 20, *, pooled: bool = False) -> None:
         super().__init__()
         self.stem = _conv(3, 32, 3)
         widths = [(32, 64, 1), (64, 128, 2), (128, 256, 8), (256, 512, 8), (512, 1024, 4)]
@@ -104,6 +104,8 @@ class Darknet(nn.Module):
             for _, b, n in widths
         )
         self.branches = nn.ModuleList(self._branch(a, b) for a, b in [(1024, 512), (768, 256), (384, 128)])
+        self.pools = nn.ModuleList(nn.MaxPool2d(n, 1, n // 2) for n in (5, 9, 13) if pooled)
+        self.squeeze = nn.Sequential(_conv(1024, 512, 1), _conv(2048, 1024, 1)) if pooled else None
         self.ups = nn.ModuleList([_conv(512, 256, 1), _conv(256, 128, 1)])
         self.heads = nn.ModuleList(
             nn.Sequential(_conv(w, 2 * w, 3), nn.Conv2d(2 * w, 3 * (5 + classes), 1)) for w in (512, 256, 128)
@@ -117,6 +119,9 @@ class Darknet(nn.Module):
             for block in blocks:
                 x = x + block(x)
             maps.append(x)
+        if self.squeeze is not None:
+            x = self.squeeze[0](x)
+            x = self.squeeze[1](torch.cat([x, *[pool(x) for pool in self.pools]], dim=1))
         out = []
         for i, (branch, head) in enumerate(zip(self.branches, self.heads, strict=True)):
             x = branch(x)
@@ -148,5 +153,6 @@ NETWORKS = {
     "resnet18_cifar": small_resnet,
     "ssd300": lambda size: (SingleShot(), (3, size, size), None),
     "maskrcnn": _mask_rcnn,
+    "yolov3_spp": lambda size: (Darknet(80, pooled=True), (3, size, size), None),
     "yolov3": lambda size: (Darknet(), (3, size, size), None),
 }

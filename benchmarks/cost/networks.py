@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.cost import detectors, speech, texts
+from benchmarks.cost import detectors, one_stage, regions, segmenters, sequences, speech, texts, videos
 from benchmarks.cost.libraries import timm_model, torchvision_model
 
 #: Our own re-implementations: name -> builder of (module, input shape, input type) from a size.
-OWN: dict[str, Callable[[int], tuple[Any, Any, Any]]] = {**texts.NETWORKS, **detectors.NETWORKS, **speech.NETWORKS}
+OWN: dict[str, Callable[[int], tuple[Any, Any, Any]]] = {
+    **texts.NETWORKS,
+    **detectors.NETWORKS,
+    **regions.NETWORKS,
+    **one_stage.NETWORKS,
+    **segmenters.NETWORKS,
+    **videos.NETWORKS,
+    **sequences.NETWORKS,
+    **speech.NETWORKS,
+}
 
 
 def build(key: str) -> tuple[Any, Any, Any]:

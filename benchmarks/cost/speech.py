@@ -1,4 +1,4 @@
-"""Speech networks of the published sizes: Tacotron 2, WaveGlow, Deep Speech 2."""
+"""Speech networks of the published sizes: Tacotron 2, WaveGlow, Deep Speech 2, Jasper, QuartzNet."""
 
 from __future__ import annotations
 
@@ -123,7 +123,55 @@ class DeepSpeech(nn.Module):
         return self.head(x)
 
 
+class Jasper(nn.Module):
+    """Blocks of convolutions over time; each takes what all earlier ones gave, or (QuartzNet) the last one."""
+
+    def __init__(self, blocks: list[tuple[int, int]], last: tuple[int, int, int], *, separable: bool) -> None:
+        super().__init__()
+        self.dense, width = not separable, 256
+        self.stem = self._unit(64, width, blocks[0][1] if separable else 11, separable, stride=2)
+        self.blocks, self.skips, inputs = nn.ModuleList(), nn.ModuleList(), [width]
+        for outputs, kernel in blocks:
+            units = [self._unit(inputs[-1] if i == 0 else outputs, outputs, kernel, separable) for i in range(5)]
+            self.blocks.append(nn.Sequential(*units[:-1], units[-1][:-2]))
+            known = inputs if self.dense else inputs[-1:]
+            skips = [nn.Sequential(nn.Conv1d(n, outputs, 1, bias=False), nn.BatchNorm1d(outputs)) for n in known]
+            self.skips.append(nn.ModuleList(skips))
+            inputs = [*inputs, outputs]
+        first, kernel, second = last
+        ends = [self._unit(inputs[-1], first, kernel, separable, dilation=2), self._unit(first, second, 1, False)]
+        self.end = nn.Sequential(*ends, nn.Conv1d(second, 29, 1))
+        self.act = nn.Sequential(nn.ReLU(), nn.Dropout(0.2))
+
+    @staticmethod
+    def _unit(a: int, b: int, kernel: int, separable: bool, stride: int = 1, dilation: int = 1) -> nn.Sequential:
+        options = {"stride": stride, "padding": dilation * (kernel // 2), "dilation": dilation, "bias": False}
+        convs = [nn.Conv1d(a, a if separable else b, kernel, groups=a if separable else 1, **options)]
+        convs += [nn.Conv1d(a, b, 1, bias=False)] * separable
+        return nn.Sequential(*convs, nn.BatchNorm1d(b), nn.ReLU(), nn.Dropout(0.2))
+
+    def forward(self, spectrum: Any) -> Any:
+        """Forward pass."""
+        known = [self.stem(spectrum)]
+        for block, skips in zip(self.blocks, self.skips, strict=True):
+            x = block(known[-1])
+            for skip, earlier in zip(skips, known if self.dense else known[-1:], strict=True):
+                x = x + skip(earlier)
+            known.append(self.act(x))
+        return self.end(known[-1])
+
+
+_JASPER = [(256, 11), (384, 13), (512, 17), (640, 21), (768, 25)]
+_QUARTZ = [(256, 33), (256, 39), (512, 51), (512, 63), (512, 75)]
+
+
+def _repeated(blocks: list[tuple[int, int]], n: int) -> list[tuple[int, int]]:
+    return [block for block in blocks for _ in range(n)]
+
+
 NETWORKS = {
+    "jasper": lambda frames: (Jasper(_repeated(_JASPER, 2), (896, 29, 1024), separable=False), (64, frames), None),
+    "quartznet": lambda frames: (Jasper(_repeated(_QUARTZ, 3), (512, 87, 1024), separable=True), (64, frames), None),
     "tacotron2": lambda frames: (Tacotron(frames), (150,), "int64"),
     "waveglow": lambda samples: (WaveGlow(), (samples,), None),
     "deepspeech2": lambda frames: (DeepSpeech(), (1, 161, frames), None),

@@ -10,9 +10,14 @@ import pandas as pd
 from benchmarks.cost.jobs import jobs_of, with_terms
 from benchmarks.cost.load import READERS
 from benchmarks.cost.traced import TraceCache
-from benchmarks.cost.tracks import Track
+from benchmarks.cost.tracks import TRACKS, Track
 
 log = logging.getLogger(__name__)
+#: Tracks whose rows train the model of time: vision networks and language models, some 25 kinds of GPU, up to eight.
+_TIME = ("family", "inference", "gpus", "device", "device-tensorflow", "device-pytorch", "transformers")
+#: A project whose networks were rebuilt from descriptions with assumed sequence lengths: only those known exactly are
+#: in the training set.
+_APPROXIMATE, _EXACT = "lambda_pytorch", ("resnet50",)
 
 
 def table_of(track: Track, data: Path, cache: TraceCache, *, trace: bool = True) -> pd.DataFrame:
@@ -39,3 +44,12 @@ def _collapsed(jobs: pd.DataFrame) -> pd.DataFrame:
     if (spread > 0).any():
         log.info("noise floor: repetitions differ from their median by %.1f %%", 100 * spread[spread > 0].median())
     return cells.median()
+
+
+def time_table(data: Path, cache: TraceCache, *, inference: bool = True, trace: bool = True) -> pd.DataFrame:
+    """Jobs of all tracks of step time together."""
+    names = [name for name in _TIME if inference or name != "inference"]
+    tables = pd.concat([table_of(TRACKS[name], data, cache, trace=trace) for name in names], ignore_index=True)
+    work = {name: 0.0 for name in tables.columns if name.startswith("work:")}
+    jobs = tables.fillna(work).drop_duplicates(ignore_index=True)
+    return jobs[(jobs["source"] != _APPROXIMATE) | jobs["network"].isin(_EXACT)].reset_index(drop=True)

@@ -30,6 +30,7 @@ from gpudemand.forecast.combination.combined import CombinedForecaster
 from gpudemand.segments.features.discriminants import ExtrapolationWarning
 from gpudemand.segments.segmenter import TopologicalSegmenter
 from gpudemand.store import is_store, read_store
+from gpudemand.usage.bins import parse_freq
 from gpudemand.usage.series import to_long
 
 VALUES = ("gpus", "gpu_hours", "wanted")
@@ -117,7 +118,7 @@ def bulk_forecast(
     model, source = CombinedForecaster() if forecaster is None else forecaster, Path(log)
     settings = {
         "by": by,
-        "freq": str(freq),
+        "freq": parse_freq(freq).freqstr,
         "value": check_choice("value", value, VALUES),
         "until": until,
         "tz": tz,
@@ -128,6 +129,8 @@ def bulk_forecast(
         "sample_size": int(check_number("sample_size", sample_size, 1, integer=True)),
         "series_per_chunk": int(check_number("series_per_chunk", series_per_chunk, 1, integer=True)),
     }
+    if n_jobs == 0:
+        raise InputError("n_jobs=0 (--processes 0) runs nothing; give the number of processes.")
     begin = progress or (lambda stage: None)
     begin("Reading the log")
     with open_run(Path(into), {"gpudemand": __version__, "log_sha256": _checksum(source), **settings}) as run:

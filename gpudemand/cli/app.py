@@ -91,7 +91,7 @@ def usage(
     origin: Origin = None,
     by: By = "user",
     freq: Freq = "D",
-    value: Annotated[str, typer.Option(help="gpu_hours, gpus, gpus_peak, wanted or jobs.")] = "gpu_hours",
+    value: Annotated[str, typer.Option(help="gpu_hours, gpus (for reports), gpus_peak, wanted or jobs.")] = "gpu_hours",
     until: Until = None,
     out: Annotated[Path, typer.Option(help="File to write: .csv or .parquet.")] = Path("usage.csv"),
     no_limits: NoLimits = False,

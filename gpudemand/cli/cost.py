@@ -9,7 +9,26 @@ from typing import Annotated, Any
 
 import typer
 
-from gpudemand.cli.options import Bits, Count, Degree, Experts, Kernels, Loss, Offload, Rank, Seq, Sharding, Zero
+from gpudemand.cli.options import (
+    Accumulate,
+    Bits,
+    Context,
+    Data,
+    Expert,
+    Experts,
+    GlobalBatch,
+    Kernels,
+    Loss,
+    MicroBatch,
+    Offload,
+    Pipeline,
+    Rank,
+    Seq,
+    Sharding,
+    Tensor,
+    VirtualPipeline,
+    Zero,
+)
 from gpudemand.cli.terminal import Debug, Quiet, one_line, steps
 from gpudemand.cli.workers import Dask, workers
 
@@ -92,19 +111,19 @@ def cost(
     dtype: Annotated[str | None, typer.Option(help="Type of the input: int64 for tokens.")] = None,
     model: Annotated[Path | None, typer.Option(help="Folder of a predictor; the bundled one if none.")] = None,
     seq: Seq = None,
-    data: Degree = None,
-    tensor: Degree = None,
-    pipeline: Degree = None,
-    virtual_pipeline: Degree = None,
-    context: Degree = None,
-    expert: Degree = None,
+    data: Data = None,
+    tensor: Tensor = None,
+    pipeline: Pipeline = None,
+    virtual_pipeline: VirtualPipeline = None,
+    context: Context = None,
+    expert: Expert = None,
     zero: Zero = None,
     sharding: Sharding = None,
-    micro_batch: Count = None,
-    accumulate: Count = None,
-    global_batch: Count = None,
+    micro_batch: MicroBatch = None,
+    accumulate: Accumulate = None,
+    global_batch: GlobalBatch = None,
     lora: Rank = None,
-    bits: Bits = 16,
+    bits: Bits = None,
     offload: Offload = None,
     cross_entropy: Loss = None,
     kernels: Kernels = None,
@@ -118,24 +137,26 @@ def cost(
 
     Example: gpudemand cost model.py:build_model --input 3x224x224 --batch 64 --device H200
     """
-    from gpudemand.cli.large import is_configuration, large_job, traced_job
+    from gpudemand.cli.large import is_configuration, large_job, refuse, traced_job
     from gpudemand.cli.prediction import format_prediction
     from gpudemand.cost.model import CostModel
 
-    about = {"optimizer": optimizer, "precision": precision, "device": device, "batch_size": batch}
+    about = {"optimizer": optimizer, "precision": precision, "device": device, "batch_size": batch, "mode": mode}
     about |= {"micro_batch": micro_batch, "accumulate": accumulate}
     about |= {"checkpointing": "full" if checkpointing else "selective" if selective else None}
+    degrees = {"data": data, "tensor": tensor, "pipeline": pipeline, "virtual_pipeline": virtual_pipeline}
+    degrees |= {"context": context, "expert": expert}
+    large = {"lora": lora, "bits": bits, "offload": offload, "cross_entropy": cross_entropy, "kernels": kernels}
+    large |= {"experts": experts, "global_batch": global_batch}
     with steps(quiet=quiet) as begin:
         if is_configuration(network):
-            degrees = {"data": data, "tensor": tensor, "pipeline": pipeline, "virtual_pipeline": virtual_pipeline}
-            degrees |= {"context": context, "expert": expert}
-            others = {"zero": zero, "sharding": sharding, "lora": lora, "bits": bits, "offload": offload}
-            others |= {"cross_entropy": cross_entropy, "kernels": kernels, "experts": experts}
-            job = large_job(network, seq, gpus, degrees, **about, **others, global_batch=global_batch)
+            refuse({"input": input, "layout": layout, "dtype": dtype}, "networks that a file builds")
+            job = large_job(network, seq, gpus, degrees, **about, **large, zero=zero, sharding=sharding)
         else:
+            refuse({"seq": seq, **degrees, **large}, "large models")
             begin(f"Running {network.rpartition(':')[0]} to build the network")
             given = {name: value for name, value in about.items() if value is not None}
-            parts = {"layout": layout, "input_dtype": dtype, "mode": mode, "n_gpus": gpus}
+            parts = {"layout": layout, "input_dtype": dtype, "n_gpus": gpus}
             job = traced_job(network, input, zero, sharding, **given, **parts)
             begin("Tracing the network")
             job.graph.flops  # noqa: B018 (traced here, under its own progress message)

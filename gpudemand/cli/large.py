@@ -21,7 +21,21 @@ def is_configuration(network: str) -> bool:
     >>> is_configuration("llama-3-8b"), is_configuration("hf:config.json"), is_configuration("model.py:build")
     (True, True, False)
     """
-    return network.startswith(("hf:", "timm:")) or ":" not in network
+    return network.startswith(("hf:", "timm:")) or not (":" in network or network.endswith(".py"))
+
+
+def refuse(options: dict[str, object], whose: str) -> None:
+    """Raise for an option that was given and would do nothing.
+
+    Examples
+    --------
+    >>> refuse({"lora": 16, "global_batch": None}, "large models")
+    Traceback (most recent call last):
+    gpudemand._validation.InputError: --lora is for large models; leave it out.
+    """
+    given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value is not None]
+    if given:
+        raise InputError(f"{', '.join(given)} {'is' if len(given) == 1 else 'are'} for {whose}; leave it out.")
 
 
 def lengths_of(seq: str | None) -> int | tuple[int, ...] | None:
@@ -69,16 +83,15 @@ def large_job(network: str, seq: str | None, gpus: int, degrees: dict[str, int |
     InputError
         As `TrainingJob` raises it.
     """
-    sharding, rank, bits = (
-        _sharding(options.pop("zero"), options.pop("sharding")),
-        options.pop("lora"),
-        options.pop("bits"),
-    )
+    sharding = _sharding(options.pop("zero"), options.pop("sharding"))
+    rank, bits = options.pop("lora"), options.pop("bits")
     given: dict[str, Any] = {name: size for name, size in degrees.items() if size is not None}
     if sharding is not None or given:
         options["parallel"] = Parallel(**given, sharding=sharding or "none")
     if rank is not None:
-        options["adapter"] = LoRA(rank, bits=bits)
+        options["adapter"] = LoRA(rank, bits=bits or 16)
+    elif bits is not None:
+        raise InputError("--bits is of the frozen weights below adapters; give --lora, too.")
     return TrainingJob.from_config(
         network, lengths_of(seq), n_gpus=gpus, **{name: value for name, value in options.items() if value is not None}
     )

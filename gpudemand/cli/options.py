@@ -7,14 +7,19 @@ from typing import Annotated
 import typer
 
 Seq = Annotated[str | None, typer.Option(help="Large models: tokens of a sample, or of source and target (512,128).")]
-Degree = Annotated[int | None, typer.Option(help="Large models: GPUs of this kind of parallelism.")]
+Data = Annotated[int | None, typer.Option(help="Large models: copies of the model, each on its own samples.")]
+Tensor = Annotated[int | None, typer.Option(help="Large models: GPUs that share each layer.")]
+Pipeline = Annotated[int | None, typer.Option(help="Large models: stages of consecutive layers, each on its GPUs.")]
+VirtualPipeline = Annotated[int | None, typer.Option(help="Large models: parts of a stage, which are interleaved.")]
+Context = Annotated[int | None, typer.Option(help="Large models: GPUs that share the tokens of a sample.")]
+Expert = Annotated[int | None, typer.Option(help="Large models: GPUs that the experts of a layer are spread over.")]
 Zero = Annotated[int | None, typer.Option(help="Large models: level of ZeRO, 0 to 3.")]
 Sharding = Annotated[str | None, typer.Option(help="Large models: none, zero1, zero2, zero3, fsdp or hsdp.")]
-Count = Annotated[
-    int | None, typer.Option(help="Large models: samples at once, times before a step, or samples a step.")
-]
+MicroBatch = Annotated[int | None, typer.Option(help="Samples at once on each GPU.")]
+Accumulate = Annotated[int | None, typer.Option(help="Micro-batches whose gradients are summed before a step.")]
+GlobalBatch = Annotated[int | None, typer.Option(help="Large models: samples a step on all GPUs.")]
 Rank = Annotated[int | None, typer.Option(help="Large models: rank of low-rank adapters.")]
-Bits = Annotated[int, typer.Option(help="Large models: bits of frozen weights with --lora, 16, 8 or 4.")]
+Bits = Annotated[int | None, typer.Option(help="Large models: bits of frozen weights with --lora: 16, 8 or 4.")]
 Offload = Annotated[
     str | None, typer.Option(help="Large models: optimizer, parameters, all or activations in host memory.")
 ]

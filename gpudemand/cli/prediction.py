@@ -30,9 +30,10 @@ def format_prediction(model: CostModel, job: TrainingJob) -> str:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", FarFromTrainingWarning)
         row, probability, largest = model.predict(job).iloc[0], model.fits(job), model.max_batch_size(job)
+        script = _script(model, job)
     time, memory = _with_interval(row, "step_time_s", format_seconds), _with_interval(row, "memory_gib", format_gib)
     limit = format_gib(job.hardware.usable_memory_gib)
-    rows = [("step time", *time), *_speed(job, float(row["step_time_s"])), ("memory", *memory)]
+    rows = [("step time", *time), *script, *_speed(job, float(row["step_time_s"])), ("memory", *memory)]
     rows += _readings(model, job)
     rows += [
         (f"fits into {limit}", f"{100 * probability:.0f} %", ""),
@@ -42,6 +43,14 @@ def format_prediction(model: CostModel, job: TrainingJob) -> str:
     far = dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, FarFromTrainingWarning))
     lines += ["", *far] if far else []
     return "\n".join(lines)
+
+
+def _script(model: CostModel, job: TrainingJob) -> list[tuple[str, str, str]]:
+    """The step in a training script, where that is another."""
+    if job.run is not None or job.mode == "inference" or job.hardware.kind == "cpu":
+        return []
+    row = model.predict(job, training_script=True).iloc[0]
+    return [("in a training script", *_with_interval(row, "step_time_s", format_seconds))]
 
 
 def _speed(job: TrainingJob, seconds: float) -> list[tuple[str, str, str]]:

@@ -20,6 +20,7 @@ from gpudemand.cost.large_models.predictor import LargeModelPredictor
 from gpudemand.cost.memory.breakdown import MemoryBreakdown, memory_breakdown
 from gpudemand.cost.predict.largest_batch import max_batch_size
 from gpudemand.cost.predict.memory_model import MemoryModel
+from gpudemand.cost.predict.script_effect import ScriptEffect
 from gpudemand.cost.predict.step_time_model import StepTimeModel
 from gpudemand.cost.predict.stored_models import MANIFEST, load_models, save_models
 from gpudemand.cost.sharded import one_pass, predict_traced
@@ -154,7 +155,7 @@ class CostModel:
         X = _INPUTS[target](jobs)
         return TARGETS[target](random_state=self.random_state).fit(X[known], y[known], groups=groups[known])
 
-    def predict(self, jobs: Jobs, level: Sequence[float] | float = 90) -> pd.DataFrame:
+    def predict(self, jobs: Jobs, level: Sequence[float] | float = 90, training_script: bool = False) -> pd.DataFrame:
         """Predict seconds a step and GiB, with intervals.
 
         Parameters
@@ -162,6 +163,9 @@ class CostModel:
         jobs : TrainingJob or iterable of TrainingJob
         level : float or sequence of float, default=90
             Interval levels in percent.
+        training_script : bool, default=False
+            Whether a step is one of a script, which also loads data, logs and evaluates, as public ones do
+            (`ScriptEffect`); else it is the step alone. Of traced networks that are trained on GPUs.
 
         Returns
         -------
@@ -180,7 +184,8 @@ class CostModel:
         if runs := [job.run for job in listed if job.run is not None]:
             parts.append(self.large_models.predict(runs, levels).set_axis(np.flatnonzero(large)))
         if traced := [job for job in listed if job.run is None]:
-            parts.append(predict_traced(traced, levels, self._predict_part).set_axis(np.flatnonzero(~large)))
+            effect = ScriptEffect.load() if training_script else None
+            parts.append(predict_traced(traced, levels, self._predict_part, effect).set_axis(np.flatnonzero(~large)))
         return pd.concat(parts).sort_index()
 
     def _predict_part(self, kind: str, target: str, jobs: list[TrainingJob], levels: Sequence[float]) -> FloatArray:
@@ -258,11 +263,6 @@ class CostModel:
             Their measured seconds a step.
         memory_gib : float or array-like of shape (n_jobs,), optional
             For jobs from a configuration, of the GPU that holds most; NaN, as of time, where unknown.
-
-        Returns
-        -------
-        CostModel
-            This object.
 
         Raises
         ------

@@ -10,6 +10,7 @@ import pandas as pd
 from gpudemand._typing import FloatArray
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.model_inputs import rows_by_kind, shard_size
+from gpudemand.cost.predict.script_effect import ScriptEffect
 from gpudemand.cost.roofline.interconnect import ring_seconds
 
 PredictPart = Callable[[str, str, list[TrainingJob], Sequence[float]], FloatArray]
@@ -17,7 +18,9 @@ _TARGETS = ("step_time_s", "memory_gib")
 _SINGLE, _HALF = 4.0, 2.0
 
 
-def predict_traced(jobs: list[TrainingJob], levels: Sequence[float], predict: PredictPart) -> pd.DataFrame:
+def predict_traced(
+    jobs: list[TrainingJob], levels: Sequence[float], predict: PredictPart, effect: ScriptEffect | None = None
+) -> pd.DataFrame:
     """Step time and memory of traced networks with intervals, a row a job.
 
     Parameters
@@ -27,6 +30,8 @@ def predict_traced(jobs: list[TrainingJob], levels: Sequence[float], predict: Pr
         Of intervals, in percent.
     predict : callable
         ``predict(kind of device, target, jobs, levels)`` for jobs of one pass.
+    effect : ScriptEffect, optional
+        Of training scripts, on the times of what is trained on GPUs.
 
     Returns
     -------
@@ -45,6 +50,10 @@ def predict_traced(jobs: list[TrainingJob], levels: Sequence[float], predict: Pr
             single = float(predict(job.hardware.kind, "step_time_s", alone, levels)[0, 0])
             first = float(table.loc[row, "step_time_s"])
             table.loc[row, [f"step_time_s{end}" for end in ends]] *= step_seconds(job, first, single) / first
+    scripts = [job.mode == "training" and job.hardware.kind == "gpu" for job in jobs]
+    if effect is not None and any(scripts):
+        times = [f"step_time_s{end}" for end in ends]
+        table.loc[scripts, times] = effect.apply(table.loc[scripts, times].to_numpy(), levels)
     return table
 
 

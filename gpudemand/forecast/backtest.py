@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 from gpudemand import _parallel
 from gpudemand._validation import InputError
-from gpudemand.forecast.base.external import ExternalForecaster, as_forecaster
+from gpudemand.forecast.base.external import as_forecaster
 from gpudemand.forecast.base.forecaster import Forecaster, positive_int
 from gpudemand.forecast.base.panel import Panel
 
@@ -56,7 +56,7 @@ def cross_validation(
     Raises
     ------
     InputError
-        If the history is too short.
+        If the history is too short, or two models have one name; ``ExternalForecaster(model, name=...)`` gives another.
 
     Examples
     --------
@@ -98,9 +98,11 @@ def _origins(n_times: int, h: int, n_windows: int, step: int) -> list[int]:
 
 def _check_names(models: Sequence[Forecaster]) -> None:
     names = [model.column_name() for model in models]
-    for model, name in zip(models, names, strict=True):
-        if isinstance(model, ExternalForecaster) and names.count(name) > 1:
-            raise InputError(f"two forecasters are called {name!r}; name one with ExternalForecaster(model, name=...).")
+    if not names:
+        raise InputError("there is no forecaster to backtest; give at least one.")
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"two forecasters are called {twice!r}; name one with ExternalForecaster(model, name=...).")
 
 
 def _window(

@@ -33,6 +33,10 @@ SACCT_COLUMNS = (
 _FEW_FIELDS = "JobIDRaw,JobID,Cluster,User,Account,Partition,QOS,Submit,Start,End,State,ReqTRES,AllocTRES"
 #: First node of a list such as ``n[1-2,7]``: its prefix and the first number.
 _FIRST_NODE = re.compile(r"([^\[,]+)(?:\[(\d+))?")
+#: ``123.batch``, not the points of a list of tasks that Slurm cut short, ``123_[1,3,...]``.
+_STEP = r"^[^\[]*\."
+#: The most tasks that Slurm lets an array have (MaxArraySize in slurm.conf).
+_MAX_TASKS = 4_000_001
 #: ``123_[1,3,5-9:2%4]``: at most four at once.
 _ARRAY = re.compile(r"(?P<job>\d+)_\[(?P<tasks>\d+(?:-\d+(?::\d+)?)?(?:,\d+(?:-\d+(?::\d+)?)?)*)(?:%\d+)?\]")
 
@@ -65,7 +69,7 @@ def sacct(log: LogColumns) -> pd.DataFrame:
     waiting last.
     """
     job_id = log.text(log.first_present("JobID", "JobIDRaw"))
-    step = job_id.str.contains(".", regex=False, na=False).to_numpy(dtype=bool)
+    step = job_id.str.contains(_STEP, regex=True, na=False).to_numpy(dtype=bool)
     log.exclude(step, JOB_STEP)
     gpus = _gpus(log)
     jobs = pd.DataFrame(
@@ -115,8 +119,12 @@ def _array_tasks(job_id: str) -> list[str]:
     if match is None:
         return [job_id]
     parts = [re.split("[-:]", part) for part in match["tasks"].split(",")]
-    spans = [(int(first), int((rest or [first])[0]) + 1, int((rest[1:] or [1])[0])) for first, *rest in parts]
-    return [f"{match['job']}_{task}" for span in spans for task in range(*span)]
+    spans = [
+        range(int(first), int((rest or [first])[0]) + 1, max(int((rest[1:] or [1])[0]), 1)) for first, *rest in parts
+    ]
+    if not 0 < sum(map(len, spans)) <= _MAX_TASKS:
+        return [job_id]
+    return [f"{match['job']}_{task}" for span in spans for task in span]
 
 
 def _begin_parts(jobs: pd.DataFrame) -> pd.DataFrame:

@@ -112,6 +112,8 @@ def read_headerless(path: Path, names: list[str], limits: Limits = LIMITS) -> Te
 def _header(line: str, delimiter: str, source: str) -> list[str]:
     if not line.strip():
         raise InputError(f"the first line of {source!r} is blank; it must name the columns.")
+    if line.lstrip()[0] in "{[":
+        raise InputError(f"{source!r} is JSON; export it as CSV or Parquet, from Slurm with sacct -P.")
     if delimiter != ",":
         return [name.strip() for name in line.split(delimiter)]
     try:

@@ -63,6 +63,8 @@ def parse_timezone(tz: object) -> dt.tzinfo | None:
 def parse_timestamp(value: object, tz: object = "UTC", name: str = "") -> pd.Timestamp:
     """Timestamp with a zone from an argument; one without a zone is in `tz`.
 
+    Of local times that daylight saving repeats, the first; where it skips one, the first after it.
+
     Parameters
     ----------
     value : time-like
@@ -73,21 +75,26 @@ def parse_timestamp(value: object, tz: object = "UTC", name: str = "") -> pd.Tim
     Raises
     ------
     InputError
-        If `value` is not a time.
+        If `value` is not a time from 1985 to 2199.
 
     Examples
     --------
     >>> parse_timestamp("2026-03-01", "Asia/Shanghai")
     Timestamp('2026-03-01 00:00:00+0800', tz='Asia/Shanghai')
+    >>> parse_timestamp("2025-03-30", "Asia/Beirut")
+    Timestamp('2025-03-30 01:00:00+0300', tz='Asia/Beirut')
     """
     try:
+        if isinstance(value, (int, float)):
+            raise TypeError("a number has no unit")
         time = pd.Timestamp(value)
-        if pd.isna(time):
-            raise ValueError("missing")
+        if not EARLIEST.year <= time.year < LATEST.year:
+            raise ValueError("missing or outside")
     except (ValueError, TypeError) as error:
         given = f"{name}={shorten(value)!r}" if name else repr(shorten(value))
-        raise InputError(f"{given} is not a time; write '2026-03-01' or '2026-03-01 12:00+01:00'.") from error
-    return time.tz_localize(tz) if time.tzinfo is None else time
+        message = f"{given} is not a time from 1985 to 2199; write '2026-03-01' or '2026-03-01 12:00+01:00'."
+        raise InputError(message) from error
+    return time if time.tzinfo else time.tz_localize(tz, ambiguous=True, nonexistent="shift_forward")
 
 
 @dataclass(frozen=True)

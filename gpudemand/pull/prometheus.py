@@ -19,7 +19,8 @@ from gpudemand.units import gpu_share, parse_duration
 SOURCE = "prometheus"
 TABLE = "usage"
 _COLUMNS = ["measure", "namespace", "node", "gpu_type"]
-_GPUS = '{resource=~"(nvidia|amd)_com_(gpu|mig).*"}'
+#: Not nvidia.com/gpumem and gpucores, which count memory and cores.
+_GPUS = '{resource=~"(nvidia|amd)_com_(gpu|(gpu|mig)_.+)"}'
 #: Requests stay listed for pods that wait and for those that have completed; and more than one exporter may run.
 _REQUESTS = f"max by (namespace, pod, uid, container, node, resource) (kube_pod_container_resource_requests{_GPUS})"
 _PHASES = 'max by (namespace, pod, uid, phase) (kube_pod_status_phase{phase=~"Pending|Running"}) == 1'
@@ -135,8 +136,6 @@ def pull_prometheus(
         for part in chunks(times, points):
             progress(f"Reading {part[0]:%Y-%m-%d %H:%M} to {part[-1] + width:%Y-%m-%d %H:%M}")
             _put(store, done, client, nodes, part, width)
-    if not done.samples:
-        raise InputError(f"{client.place} has no GPUs of kube-state-metrics from {done.begin} to {done.end}.")
     return done
 
 
@@ -168,6 +167,11 @@ def _read_nodes(client: PrometheusClient, times: pd.DatetimeIndex, points: int) 
         )
         for name, query in (*_TYPES.items(), ("allocatable", _ALLOCATABLE))
     }
+    if found["allocatable"].empty:
+        raise InputError(
+            f"{client.place} has no GPUs of nodes from {times[0]} to {times[-1]} (kube_node_status_allocatable of "
+            "kube-state-metrics); have it scraped, or check the period and the address."
+        )
     types: dict[str, str] = {}
     for name in _TYPES:
         table = found[name]
@@ -206,7 +210,7 @@ def _put(
     """Read the samples of some times, and store them in the place of older ones."""
     installed = _installed(client.samples(_ALLOCATABLE, times), nodes)
     pods = _pods(client.samples(_PODS, times), nodes)
-    tenants = set(pods["namespace"])
+    tenants = set(pods.get("namespace", ()))
     parts = [installed, pods]
     parts += [_utilization(client.samples(query, times), measure, tenants) for measure, query in _UTILIZATIONS.items()]
     rows = stacked(parts).groupby([*_COLUMNS, "ds"], as_index=False, sort=True)["y"].sum()

@@ -30,7 +30,7 @@ def explain_change(source: Source, days: int = _DAYS) -> pd.DataFrame:
         without jobs ``namespaces that came``, ..., but not of GPU types), which sum to the total; a row per GPU type
         where there are several.
         ``count`` (of users; 1 for a GPU type), ``before``, ``after`` and ``change_gpus``: mean GPUs; ``most``: the name
-        with the largest change.
+        with the largest change. ``attrs["days"]`` is the length of a period.
 
     Raises
     ------
@@ -40,12 +40,15 @@ def explain_change(source: Source, days: int = _DAYS) -> pd.DataFrame:
     named = {by: _means(source, by, days) for by in dict.fromkeys((source.unit, "gpu_type")) if source.names(by)}
     users = None if source.unit == "gpu_type" else named.get(source.unit)
     whose = f"{source.unit}s {'who' if source.unit == 'user' else 'that'}"
-    rows = [_row("total", _means(source, None, days) if users is None else users)]
+    total = _means(source, None, days) if users is None else users
+    rows = [_row("total", total)]
     if users is not None:
         rows += [_row(f"{whose} {what}", users[selected]) for what, selected in _kinds(users).items()]
     if len(types := named.get("gpu_type", pd.DataFrame())) > 1:
         rows += [_row(f"GPU type {name}", types.loc[[name]]) for name in types.index]
-    return pd.DataFrame(rows).astype({"driver": STRING, "most": STRING})
+    table = pd.DataFrame(rows).astype({"driver": STRING, "most": STRING})
+    table.attrs = dict(total.attrs)
+    return table
 
 
 def _means(source: Source, by: str | None, days: int) -> pd.DataFrame:
@@ -56,7 +59,9 @@ def _means(source: Source, by: str | None, days: int) -> pd.DataFrame:
         raise InputError("the log is shorter than two whole days, so there is no change to explain.")
     means = {"before": wide.iloc[:, -2 * days : -days].mean(axis=1), "after": wide.iloc[:, -days:].mean(axis=1)}
     table = pd.DataFrame(means).fillna(0.0)
-    return table[table.any(axis=1)].sort_values("after", ascending=False, kind="stable")
+    table = table[table.any(axis=1)].sort_values("after", ascending=False, kind="stable")
+    table.attrs = {"days": days}
+    return table
 
 
 def _kinds(users: pd.DataFrame) -> dict[str, pd.Series]:

@@ -66,7 +66,8 @@ def log_summary(source: Source, held: pd.DataFrame, gpu_hours: float) -> pd.Data
     DataFrame of one row
         ``kind``, ``source``, ``jobs`` (missing where they are not known), ``rejected``, ``users``, ``groups``,
         ``clusters``, ``gpu_types``, ``running``, ``first``, ``last``, ``gpu_hours``, ``max_held`` (GPUs held at once),
-        ``unknown_gpus``, ``unknown_end``.
+        ``unknown_gpus``, ``unknown_end``, ``unknown_start`` (jobs that count as held from their submission),
+        ``processors`` (whether the log counts those).
     """
     tz = source.settings.tz
     return pd.DataFrame(
@@ -81,6 +82,8 @@ def log_summary(source: Source, held: pd.DataFrame, gpu_hours: float) -> pd.Data
             "max_held": float(source.most_held(None).max()),
             "unknown_gpus": int(held.attrs.get("unknown_gpus", 0)),
             "unknown_end": int(held.attrs.get("unknown_end", 0)),
+            # Only the Standard Workload Format, which counts processors, says how many the machine has.
+            "processors": "max_procs" in source.attrs,
         },
         index=[0],
     )

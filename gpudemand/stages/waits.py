@@ -122,7 +122,9 @@ def plan_for_waits(
         If no target was given, or the log has no submit times or fewer than two weeks.
     """
     if settings.wait is None:
-        raise InputError('no target for waits was given; add wait="1h", the time within which jobs are to start.')
+        raise InputError(
+            "no target for waits was given; add --wait 1h (wait='1h'), the time within which jobs are to start."
+        )
     _check_tells_waits(jobs)
     mean = selected.forecast[selected.forecast["unique_id"] == MEAN].assign(unique_id="total")
     given = settings.total_installed

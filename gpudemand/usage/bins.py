@@ -32,7 +32,7 @@ def parse_freq(freq: object) -> pd.offsets.BaseOffset:
     """
     try:
         offset = pd.tseries.frequencies.to_offset(freq)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise InputError(
             f"freq={shorten(freq)!r} is not a frequency; use 'h', 'D', 'W-MON', 'MS' or '15min'."
         ) from error

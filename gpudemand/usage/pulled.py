@@ -106,7 +106,10 @@ def _installed(store: Store) -> pd.DataFrame:
     name = "coalesce(nullif(gpu_type, ''), 'unknown')"
     query = f"SELECT ds, {name} AS gpu_type, sum(y) AS y FROM stored WHERE measure = 'installed' GROUP BY ALL"
     found = store.query("usage", query)
-    assert found is not None
+    if found is None or not found.num_rows:
+        raise InputError(
+            f"the store {store.path.name!r} holds no GPUs of nodes; pull kube_node_status_allocatable, too."
+        )
     return found.to_pandas().pivot(index="ds", columns="gpu_type", values="y").fillna(0.0)
 
 

@@ -18,7 +18,7 @@ from gpudemand.jobs.table import check_jobs, saved_attrs
 from gpudemand.jobs.time_parser import parse_timestamp, parse_timezone
 from gpudemand.store import is_store
 from gpudemand.usage.binned_values import binned_values
-from gpudemand.usage.bins import bin_edges
+from gpudemand.usage.bins import bin_edges, parse_freq
 from gpudemand.usage.job_log_query import KEYS, Bounds, JobLogQuery, open_log
 
 VALUES = ("gpu_hours", "gpus", "gpus_peak", "wanted", "jobs")
@@ -127,7 +127,7 @@ def checked_usage(
     usage.attrs = {
         "kind": _stated_kind(source),
         "value": value,
-        "freq": str(freq),
+        "freq": parse_freq(freq).freqstr,
         "until": stop.isoformat(),
         "unknown_gpus": bounds.unknown_gpus,
         "unknown_end": bounds.unknown_end,

@@ -111,7 +111,7 @@ def bounded_slowdown(wait_s: FloatArray, run_s: FloatArray) -> FloatArray:
 def _check_times(jobs: pd.DataFrame) -> None:
     for name in ("submit", "start"):
         if name not in jobs or jobs[name].isna().all():
-            raise InputError(f"the log has no {name} times, so how long jobs waited is unknown; read it with them.")
+            raise InputError(f"the log has no {name} times, so how long jobs waited is unknown; add them.")
 
 
 def _with_waits(jobs: pd.DataFrame) -> pd.DataFrame:

@@ -41,8 +41,8 @@ def local_bytes(tensors):
     return sum(tensor.numel() * tensor.element_size() for tensor in whole)
 
 
-def main(sharding):
-    distributed.init_process_group("gloo")
+def held_bytes(sharding):
+    """Bytes that a process holds at most, after one step of a transformer sharded in that way."""
     torch.manual_seed(0)
     net = build()
     if sharding == "fsdp":
@@ -63,10 +63,16 @@ def main(sharding):
     }
     every = [None] * distributed.get_world_size()
     distributed.all_gather_object(every, held)
+    return {name: max(one[name] for one in every) for name in held}
+
+
+def main(shardings):
+    distributed.init_process_group("gloo")
+    found = {sharding: held_bytes(sharding) for sharding in shardings}
     if distributed.get_rank() == 0:
-        sys.stdout.write(json.dumps({name: max(one[name] for one in every) for name in held}) + "\n")
+        sys.stdout.write(json.dumps(found) + "\n")
     distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1:])

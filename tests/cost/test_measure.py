@@ -41,18 +41,25 @@ def job(**changes):
     return Configuration(**{"framework": "torch", "network": "lenet", "batch_size": 4, "threads": 1, **changes})
 
 
+#: One sample whose last image is one pixel: batch norm has nothing to normalize over.
+FAILING = job(network="vgg11", input_size=16, batch_size=1)
+
+
 def plan_of(*jobs):
     return pd.DataFrame([asdict(each) for each in jobs])
 
 
-def test_a_plan_is_trained_in_both_frameworks(tmp_path):
+def test_a_plan_is_trained_in_both_frameworks_and_a_failed_job_recorded(tmp_path):
     pytest.importorskip("tensorflow")
     keras = job(framework="keras", layout="channels_last", execution="compiled")
     seen = []
     plan = tmp_path / "plan.csv"
-    write_plan(plan_of(job(), keras), plan)
+    write_plan(plan_of(FAILING, job(), keras), plan)
     rows = measure_training_cost(plan, tmp_path / "rows.csv", **SHORT, progress=seen.append)
     assert list(rows.columns) == list(COLUMNS)
+    assert rows["network"].iloc[-1] == "lenet", "nothing runs after the failure"
+    check_failure(rows.set_index("network").loc["vgg11"])
+    rows = rows[rows["network"] == "lenet"]
     assert rows["status"].tolist() == ["ok", "ok"]
     assert set(rows["framework"]) == {"torch", "keras"}
     assert (rows["parameters"] == 62_006).all()
@@ -62,10 +69,15 @@ def test_a_plan_is_trained_in_both_frameworks(tmp_path):
     assert (measured > 0).all(axis=None)
     assert rows.set_index("framework").loc["torch", "allocated_gib"] > 0
     assert (rows["wall_s"] > rows["start_s"] + rows["first_step_s"]).all()
-    assert [(state.done, state.total) for state in seen] == [(1, 2), (2, 2)]
+    assert [(state.done, state.total) for state in seen] == [(1, 3), (2, 3), (3, 3)]
     assert seen[0].left_s > 0
-    assert seen[1].left_s == 0
+    assert seen[2].left_s == 0
     check_environment(rows, (tmp_path / "rows.csv").read_text())
+
+
+def check_failure(row):
+    assert row["status"] == "error"
+    assert row["message"].startswith("ValueError: Expected more than 1 value per channel")
 
 
 def check_environment(rows, text):
@@ -77,25 +89,16 @@ def check_environment(rows, text):
     assert not re.search(r"/(?:home|tmp|root|usr)\b", text)
 
 
-def test_more_batch_takes_more_memory_and_time(tmp_path):
-    small, large = job(network="resnet18", batch_size=2, width=0.5), job(network="resnet18", batch_size=32, width=0.5)
-    rows = measure_training_cost(plan_of(small, large), tmp_path / "rows.csv", **SHORT).set_index("batch_size")
-    assert rows.loc[32, "step_time_s"] > 2 * rows.loc[2, "step_time_s"]
-    # Sixteen times the batch: ReLU and batch norm keep their inputs, about 0.6 MiB a sample and layer group.
-    assert rows.loc[32, "allocated_gib"] > 5 * (rows.loc[2, "allocated_gib"] - rows.loc[2, "model_gib"])
-    assert rows.loc[32, "memory_gib"] > rows.loc[2, "memory_gib"]
-
-
 def test_a_killed_run_resumes(tmp_path):
     plan, out = tmp_path / "plan.csv", tmp_path / "rows.csv"
-    write_plan(plan_of(*(job(seed=seed) for seed in range(3))), plan)
+    write_plan(plan_of(job(), job(seed=1)), plan)
     kill_after_rows(1, plan, out)
     before = out.read_bytes()
     finished = before[: before.rfind(b"\n") + 1]
-    assert 1 <= finished.count(b"\n") - 1 < 3
+    assert finished.count(b"\n") - 1 == 1
     rows = measure_training_cost(plan, out, **SHORT)
     assert out.read_bytes().startswith(finished)
-    assert sorted(rows["seed"]) == [0, 1, 2]
+    assert sorted(rows["seed"]) == [0, 1]
     assert (rows["status"] == "ok").all()
     again = measure_training_cost(plan, out, **SHORT, progress=lambda state: pytest.fail(f"measured again: {state}"))
     pd.testing.assert_frame_equal(again, rows)
@@ -255,23 +258,19 @@ def test_a_timeout_is_recorded(tmp_path):
     assert rows["message"].tolist() == ["not finished within 0.2 s"]
 
 
-def test_a_failed_job_is_recorded_and_the_run_continues(tmp_path):
-    # One sample whose last image is one pixel: batch norm has nothing to normalize over.
-    failing = job(network="vgg11", input_size=16, batch_size=1)
-    rows = measure_training_cost(plan_of(failing, job()), tmp_path / "rows.csv", **SHORT)
-    rows = rows.set_index("network")
-    assert rows["status"].to_dict() == {"vgg11": "error", "lenet": "ok"}
-    assert rows.loc["vgg11", "message"].startswith("ValueError: Expected more than 1 value per channel")
-
-
-def test_one_process_can_serve_many_jobs(tmp_path):
-    failing = job(network="vgg11", input_size=16, batch_size=1)
-    jobs = [job(seed=seed) for seed in range(3)]
-    rows = measure_training_cost(plan_of(failing, *jobs), tmp_path / "rows.csv", **SHORT, process="shared")
-    assert rows["status"].value_counts().to_dict() == {"ok": 3, "error": 1}
+def test_one_process_serves_many_jobs_and_the_larger_takes_more(tmp_path):
+    jobs = [job(network="resnet18", batch_size=size, width=0.5) for size in (2, 32)]
+    rows = measure_training_cost(plan_of(FAILING, *jobs), tmp_path / "rows.csv", **SHORT, process="shared")
     assert (rows["process"] == "shared").all()
-    # The first start imports PyTorch, a later one finds it there.
+    check_failure(rows.set_index("network").loc["vgg11"])
+    rows = rows[rows["network"] == "resnet18"].set_index("batch_size")
+    assert rows["status"].tolist() == ["ok", "ok"]
+    # The first start imports PyTorch, the second finds it there.
     assert rows["start_s"].min() < 0.5 * rows["start_s"].max()
+    assert rows.loc[32, "step_time_s"] > 2 * rows.loc[2, "step_time_s"]
+    # Sixteen times the batch: ReLU and batch norm keep their inputs, about 0.6 MiB a sample and layer group.
+    assert rows.loc[32, "allocated_gib"] > 5 * (rows.loc[2, "allocated_gib"] - rows.loc[2, "model_gib"])
+    assert rows.loc[32, "memory_gib"] > rows.loc[2, "memory_gib"]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from gpudemand.cost.large_models.parallel import Parallel
 from gpudemand.cost.large_models.run import TrainingRun
 
 pytest.importorskip("torch")
+SHARDINGS = ("fsdp", "zero1")
 WORKER = Path(__file__).with_name("sharded_worker.py")
 SIZES = {"hidden": 64, "layers": 4, "heads": 1, "ffn": 176, "vocab": 512}
 
@@ -28,9 +29,11 @@ def free_port():
         return found.getsockname()[1]
 
 
-def measured(sharding):
+@pytest.fixture(scope="module")
+def measured():
+    """Bytes that the first of two processes measured, by sharding."""
     about = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-W", "ignore", str(WORKER), sharding]
+    command = [sys.executable, "-W", "ignore", str(WORKER), *SHARDINGS]
     processes = [
         subprocess.Popen(command, env={**os.environ, **about, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
         for rank in range(2)
@@ -41,10 +44,10 @@ def measured(sharding):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sharding", ["fsdp", "zero1"])
-def test_bytes_on_each_gpu_are_those_that_two_processes_hold(sharding):
+@pytest.mark.parametrize("sharding", SHARDINGS)
+def test_bytes_on_each_gpu_are_those_that_two_processes_hold(measured, sharding):
     layout = Parallel(sharding=sharding)
     run = TrainingRun(read_configuration(SIZES), device("H100"), 8, 2, layout, 1, precision="fp32", checkpointing=False)
     terms = memory_terms(run)
-    for name, held in measured(sharding).items():
+    for name, held in measured[sharding].items():
         assert held == pytest.approx(terms[name], rel=0.03), name

@@ -68,7 +68,7 @@ def keras_network():
 @pytest.fixture(scope="module")
 def rows():
     measured = load_measurements()
-    return measured[measured["status"] == "ok"].iloc[::3].reset_index(drop=True)
+    return measured[measured["status"] == "ok"].iloc[::9].reset_index(drop=True)
 
 
 @pytest.fixture(scope="module")

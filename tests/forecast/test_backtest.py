@@ -21,11 +21,18 @@ from gpudemand.forecast import (
     cross_validation,
 )
 from gpudemand.forecast.base.panel import Panel
+from gpudemand.forecast.clusterwise.initial_partition import BaselineSegmenter
 
 from .canaries import long
 
-#: Forecasters that learn office hours exactly.
-LOCAL = [CombinedForecaster(max_origins=8), LagRegression(), WeekProfile()]
+#: Forecasters that learn office hours exactly; the slower ones at one frequency.
+LOCAL = [
+    (CombinedForecaster(max_origins=8), "h"),
+    (LagRegression(), "30min"),
+    (WeekProfile(), "h"),
+    (WeekProfile(), "30min"),
+]
+SMALL = TemporalFactorization(2)
 
 
 def test_windows_steps_and_several_models():
@@ -81,9 +88,18 @@ def test_too_short_histories_are_refused(arguments, reason):
         cross_validation(Naive(), long({"a": np.arange(20.0)}), **arguments)
 
 
+@pytest.mark.parametrize(
+    ("models", "reason"), [([Naive(), Naive()], "two forecasters are called 'Naive'"), ([], "give at least one")]
+)
+def test_each_model_has_a_column_of_its_own(models, reason):
+    with pytest.raises(InputError, match=reason):
+        cross_validation(models, long({"a": np.arange(20.0)}), h=2)
+
+
 @pytest.mark.parametrize("change", ["2026-03-29", "2026-10-25"])
-@pytest.mark.parametrize("freq", ["h", "30min"])
-@pytest.mark.parametrize("model", LOCAL, ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize(
+    ("model", "freq"), LOCAL, ids=lambda value: value if isinstance(value, str) else type(value).__name__
+)
 def test_the_season_follows_local_time_over_a_change_of_the_clock(model, freq, change):
     begin = pd.Timestamp(change, tz="Europe/Berlin") - pd.Timedelta("35D")
     ds = pd.date_range(begin, begin + pd.Timedelta("43D"), freq=freq, inclusive="left")
@@ -135,15 +151,14 @@ def test_factorizations_follow_local_time_over_a_change_of_the_clock(change):
     users = [pd.DataFrame({"unique_id": name, "ds": ds, "y": rng.uniform(1, 3) * office}) for name in "abcdefgh"]
     usage = pd.concat(users, ignore_index=True)
     known, new = usage["ds"] < ds[-1] - pd.Timedelta("4D"), usage["unique_id"].isin(["g", "h"])
-    for model in (TemporalFactorization(2), ClusterwiseForecaster(), ClusterwiseFactorization(2)):
+    clusterwise = ClusterwiseForecaster(BaselineSegmenter("shape", 2), factorization=SMALL)
+    for model in (SMALL, clusterwise, ClusterwiseFactorization(2, factorization=SMALL)):
         fitted = clone(model).fit(usage[known & ~new])
         for rows, forecast in ((~new, fitted.predict(96)), (new, fitted.predict_new(usage[known & new], 96))):
             both = forecast.merge(usage[rows], on=["unique_id", "ds"])
             assert len(both) == 96 * usage.loc[rows, "unique_id"].nunique()
             assert (both.iloc[:, 2] - both["y"]).abs().sum() < 0.05 * both["y"].sum()
-    rolling = (
-        TemporalFactorization(2).fit(usage[(usage["ds"] < ds[24 * 18]) & ~new]).predict_rolling(usage[~new], 24, 7)
-    )
+    rolling = clone(SMALL).fit(usage[(usage["ds"] < ds[24 * 18]) & ~new]).predict_rolling(usage[~new], 24, 7)
     error = (rolling["TemporalFactorization"] - rolling["y"]).abs().groupby(rolling["cutoff"]).sum()
     assert (error < 0.1 * rolling["y"].groupby(rolling["cutoff"]).sum()).all()
     assert rolling["cutoff"].max() > pd.Timestamp(change, tz="Europe/Berlin") > rolling["cutoff"].min()

@@ -26,19 +26,29 @@ def log(*users: str) -> str:
     return HEADER + "".join(ROW.format(i=i, user=user) for i, user in enumerate(users, start=1))
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], bytes]:
+    """Files of one job and of two, by their endings."""
+    folder = tmp_path_factory.mktemp("written")
+    jobs = read_jobs(_write(folder / "original.csv", log("ada", "eve")))
+    endings = [(suffix, rows) for suffix in (".parquet", ".csv", ".csv.gz") for rows in (1, 2)]
+    for suffix, rows in endings:
+        write_jobs(jobs[:rows], folder / f"{rows}{suffix}")
+    return {(suffix, rows): (folder / f"{rows}{suffix}").read_bytes() for suffix, rows in endings}
+
+
 @pytest.mark.parametrize(
     "name", ["jobs[1]", "a*", "{a,b}", "q?", "[!z]", "it's", "user=bob/jobs", "d[1]/k", "**", "x\\y", "%41", "~eve"]
 )
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".csv.gz"])
-def test_names_are_no_patterns(tmp_path: Path, name: str, suffix: str) -> None:
+def test_names_are_no_patterns(written: dict[tuple[str, int], bytes], tmp_path: Path, name: str, suffix: str) -> None:
     path = tmp_path / f"{name}{suffix}"
-    jobs = read_jobs(_write(tmp_path / "original.csv", log("ada", "eve")))
     for place, rows in (
-        (path, jobs[:1]),
-        *((tmp_path / f"{other}{suffix}", jobs) for other in ("jobs1", "a", "ab", "q1")),
+        (path, 1),
+        *((tmp_path / f"{other}{suffix}", 2) for other in ("jobs1", "a", "ab", "q1")),
     ):
         place.parent.mkdir(exist_ok=True)
-        write_jobs(rows, place)
+        place.write_bytes(written[suffix, rows])
     assert read_jobs(path)["user"].tolist() == ["ada"]
     usage = usage_series(path, freq="D")
     assert usage["unique_id"].tolist() == ["ada"]
@@ -249,3 +259,11 @@ def test_a_file_of_many_blocks_reads_like_one_block(tmp_path: Path, monkeypatch:
             pd.testing.assert_frame_equal(read_jobs(path), whole)
         with pytest.raises(InputError, match="line 52:"):
             read_jobs(path, strict=True)
+
+
+@pytest.mark.parametrize("form", ["canonical", "sacct"])
+@pytest.mark.parametrize("text", ['[{"user": "ada", "gpus": 1}]', '{"jobs": [\n{"user": "ada"}]}', '{\n "jobs": []\n}'])
+def test_json_is_called_json(tmp_path, form, text):
+    (tmp_path / "log.json").write_text(text)
+    with pytest.raises(InputError, match=r"'log.json' is JSON; export it as CSV or Parquet"):
+        read_jobs(tmp_path / "log.json", format=form, tz="UTC")

@@ -279,7 +279,12 @@ def test_parts_of_gpus(tres: str, gpus: float, devices: float) -> None:
 
 @pytest.mark.parametrize(
     ("job_id", "tasks"),
-    [("7_[3-5%2]", ["7_3", "7_4", "7_5"]), ("7_[1,4-8:4]", ["7_1", "7_4", "7_8"]), ("7_[1,3,...]", ["7_[1,3,...]"])],
+    [
+        ("7_[3-5%2]", ["7_3", "7_4", "7_5"]),
+        ("7_[1,4-8:4]", ["7_1", "7_4", "7_8"]),
+        ("7_[4-5:0]", ["7_4", "7_5"]),
+        *((name, [name]) for name in ("7_[1,3,...]", "7_[5-4]", "7_[0-999999999]")),
+    ],
 )
 def test_each_task_of_a_pending_array_counts(job_id: str, tasks: list[str]) -> None:
     submit = pd.to_datetime(["2026-01-01", "2026-01-02"], utc=True)
@@ -290,3 +295,13 @@ def test_each_task_of_a_pending_array_counts(job_id: str, tasks: list[str]) -> N
     assert found["job_id"].tolist() == ["6", *tasks]
     assert found["gpus"].sum() == 2 * (1 + len(tasks))
     assert found.dtypes.equals(jobs.dtypes)
+
+
+def test_a_list_of_tasks_that_slurm_cut_short_is_no_job_step(tmp_path) -> None:
+    rows = ["7_[1,3,...%2]|ada|PENDING|2026-01-01T00:00:00|Unknown|Unknown||gres/gpu=2"]
+    rows += ["6.batch|ada|COMPLETED|2026-01-01T00:00:00|2026-01-01T00:00:00|2026-01-01T01:00:00|gres/gpu=2|"]
+    (tmp_path / "jobs.psv").write_text("\n".join(["JobID|User|State|Submit|Start|End|AllocTRES|ReqTRES", *rows]))
+    with pytest.warns(RejectedRowsWarning, match="1 of 2 rows left out"):
+        jobs = read_jobs(tmp_path / "jobs.psv", format="sacct", tz="UTC")
+    assert jobs["job_id"].tolist() == ["7_[1,3,...%2]"]
+    assert jobs.attrs["rejected"] == {"job step": 1}

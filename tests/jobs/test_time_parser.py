@@ -8,7 +8,15 @@ import pytest
 
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError
-from gpudemand.jobs.time_parser import DAY_NUMBER, MILLISECONDS, NO_SUCH_TIME, OUTSIDE, TimeParser, parse_timezone
+from gpudemand.jobs.time_parser import (
+    DAY_NUMBER,
+    MILLISECONDS,
+    NO_SUCH_TIME,
+    OUTSIDE,
+    TimeParser,
+    parse_timestamp,
+    parse_timezone,
+)
 
 
 def parse(*texts: str | None, tz: str = "UTC") -> tuple[list[str], set[str]]:
@@ -96,3 +104,22 @@ def test_a_naive_origin_takes_the_zone_but_for_1970() -> None:
     assert TimeParser.from_arguments("Asia/Shanghai", "2020-01-01 08:00", "log").origin() == pd.Timestamp(
         "2020-01-01", tz="UTC"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "tz", "utc"),
+    [
+        ("2025-10-26 02:30", "Europe/Berlin", "2025-10-26 00:30"),
+        ("2025-03-30 02:30", "Europe/Berlin", "2025-03-30 01:00"),
+        ("2025-03-30", "Asia/Beirut", "2025-03-29 22:00"),
+        ("2025-10-26 02:30+01:00", "Europe/Berlin", "2025-10-26 01:30"),
+    ],
+)
+def test_an_argument_is_a_time_in_nights_of_daylight_saving_too(text: str, tz: str, utc: str) -> None:
+    assert parse_timestamp(text, tz) == pd.Timestamp(utc, tz="UTC")
+
+
+@pytest.mark.parametrize("value", [20250101, 1.7e9, "9999-01-01", "0001-01-01", pd.NaT, None, np.int64(20250101)])
+def test_an_argument_that_is_no_plausible_time_is_refused(value: object) -> None:
+    with pytest.raises(InputError, match="is not a time from 1985 to 2199"):
+        parse_timestamp(value)

@@ -128,6 +128,7 @@ def test_more_service_more_gpus():
     [
         ({"short_share": 1.5}, "short_share"),
         ({"lead_time": "-5D"}, "must not be negative"),
+        ({"lead_time": "100000D"}, "at most ten years"),
         ({"lead_time": "soon"}, "is not a length of time"),
         ({"lead_time": 90}, "is not a length of time"),
         ({"installed": 0}, "above 0"),

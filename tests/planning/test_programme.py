@@ -37,6 +37,18 @@ def test_a_training_job_is_priced_by_the_cost_model():
     assert programme.gpu_hours == pytest.approx(10 * row["step_time_s"])
 
 
+def test_steps_on_a_gpu_take_as_long_as_in_training_scripts_unless_own_runs_tell():
+    pytest.importorskip("torch")
+    shape = (3, 32, 32)
+    job = TrainingJob(zoo.build("resnet18", input_shape=shape), shape, batch_size=64, device="A100")
+    bare, script = (
+        CostModel.load().predict(job, training_script=flag).iloc[0]["step_time_s"] for flag in (False, True)
+    )
+    hours = [Programme("new", 10, BEGIN, END, job=job, steps=3600, ratio=r).run.hours for r in (None, (1.1, 1.0, 1.2))]
+    assert hours == pytest.approx([script, 1.1 * bare])
+    assert script > 1.05 * bare
+
+
 def test_errors_of_its_cost_widen_the_forecast():
     pytest.importorskip("torch")
     shape = (3, 32, 32)

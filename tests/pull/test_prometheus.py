@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import socket
 import threading
 import time
@@ -388,3 +389,36 @@ def test_time_sliced_gpus_are_apart_by_kind(server, tmp_path):
 
 def test_read_usage_reads_a_store(store):
     pd.testing.assert_frame_equal(read_usage(store), pulled_usage(store))
+
+
+def test_a_cluster_without_pods_has_its_nodes(server, tmp_path):
+    server.series = {**RECORDED, "pods": []}
+    done = pull(server, tmp_path / "store")
+    assert done.samples
+    assert set(rows(tmp_path / "store")["measure"]) == {"installed"}
+    with pytest.raises(InputError, match="holds no 'held' GPUs"):
+        pulled_usage(tmp_path / "store")
+
+
+def test_without_nodes_nothing_is_stored(server, tmp_path):
+    server.series = {**RECORDED, "allocatable": []}
+    with pytest.raises(InputError, match="kube_node_status_allocatable"):
+        pull(server, tmp_path / "store")
+    assert not read_store(tmp_path / "store").about["pulls"]
+
+
+@pytest.mark.parametrize(
+    ("resource", "counts"),
+    [
+        ("nvidia_com_gpu", True),
+        ("nvidia_com_gpu_shared", True),
+        ("nvidia_com_mig_1g_5gb", True),
+        ("amd_com_gpu", True),
+        ("nvidia_com_gpumem", False),
+        ("nvidia_com_gpucores", False),
+        ("nvidia_com_gpumem_percentage", False),
+    ],
+)
+def test_memory_and_cores_are_no_gpus(resource, counts):
+    pattern = re.search('=~"(.+?)"', prometheus._GPUS)[1]
+    assert bool(re.fullmatch(pattern, resource)) == counts

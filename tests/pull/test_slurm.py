@@ -182,7 +182,7 @@ def test_killed_anywhere_it_goes_on(cluster, tmp_path, whole):
     before = stored(store)
     steps = count_steps(lambda: cluster.pull(tmp_path / "at" / "other", since=since), store.parent)
     found = set()
-    for step in random.Random(0).sample(range(1, steps), 8):
+    for step in random.Random(0).sample(range(1, steps), 6):
         interrupted_at(lambda: cluster.pull(store, since=since), store.parent, step, kill)
         state = stored(store)
         found.add(len(state))
@@ -199,7 +199,7 @@ def test_killed_again_and_again_from_nothing(cluster, tmp_path, whole):
     store.parent.mkdir()
     cluster.at(LAST)
     steps = count_steps(lambda: cluster.pull(tmp_path / "at" / "other"), store.parent)
-    for step in random.Random(1).sample(range(1, steps + 1), 8):
+    for step in random.Random(1).sample(range(1, steps + 1), 6):
         interrupted_at(lambda: cluster.pull(store), store.parent, step, kill)
     cluster.pull(store)
     pd.testing.assert_frame_equal(stored(store), whole)

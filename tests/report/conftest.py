@@ -12,7 +12,7 @@ from gpudemand.jobs.table import as_jobs
 from gpudemand.report.page import figures
 from gpudemand.stages import chain
 from gpudemand.stages.sources import candidates
-from gpudemand.study.report import build_report
+from gpudemand.study.study import Study
 
 HOSTILE = ["<script>alert(1)</script>", "x_$<b>", "_under", "quote\"',;", "line\nbreak", "y" * 10_000, "张伟"]
 
@@ -90,11 +90,19 @@ def undrawn():
 
 
 @pytest.fixture(scope="session")
-def built(log, tmp_path_factory):
+def steps() -> list[str]:
+    """Steps that the study of the log has reported."""
+    return []
+
+
+@pytest.fixture(scope="session")
+def study(log, steps):
+    return Study(log, horizon=14, prices=(1.25, 3), progress=steps.append)
+
+
+@pytest.fixture(scope="session")
+def built(study, steps, tmp_path_factory):
     """Folder of a finished report."""
-    steps: list[str] = []
-    index = build_report(
-        log, tmp_path_factory.mktemp("report") / "out", horizon=14, prices=(1.25, 3), progress=steps.append
-    )
+    index = study.report(tmp_path_factory.mktemp("report") / "out")
     assert len(steps) == 8
     return index.parent

@@ -213,6 +213,7 @@ def skipped_sections_of(index):
     return " ".join(re.findall(r'class="skipped">([^<]*)', html)), html
 
 
+@pytest.mark.usefixtures("quick", "undrawn")
 def test_one_user_three_days_no_gpu_type_one_group(tmp_path):
     log = renamed(make_log(days=3, per_day=40), user="ada", group="vision", gpu_type=None)
     skipped, html = skipped_sections_of(build_report(log, tmp_path, freq="h", horizon=12))
@@ -226,6 +227,7 @@ def test_one_user_three_days_no_gpu_type_one_group(tmp_path):
     assert not (tmp_path / "figures" / "segments.svg").exists()
 
 
+@pytest.mark.usefixtures("quick", "undrawn")
 def test_a_log_without_names(tmp_path):
     log = renamed(make_log(days=12), user=None, group=None, gpu_type=None)
     skipped, html = skipped_sections_of(build_report(log, tmp_path, by="total", horizon=1, prices=(1, 2)))
@@ -234,6 +236,7 @@ def test_a_log_without_names(tmp_path):
     assert "the usage of new users is unknown" in html
 
 
+@pytest.mark.usefixtures("quick", "undrawn")
 def test_many_users_in_few_days_have_groups_but_no_segments(tmp_path):
     skipped, html = skipped_sections_of(build_report(make_log(days=12), tmp_path, horizon=2))
     assert re.fullmatch(r"Segments need at least 28 days of history; the log has 1\d\. No prices.*", skipped)
@@ -241,7 +244,8 @@ def test_many_users_in_few_days_have_groups_but_no_segments(tmp_path):
     assert "10 more users like the present ones" in html
 
 
-def test_no_recent_jobs_no_scenarios(quick, tmp_path):
+@pytest.mark.usefixtures("quick", "undrawn")
+def test_no_recent_jobs_no_scenarios(tmp_path):
     log = make_log(days=45, per_day=4)
     skipped, html = skipped_sections_of(build_report(log, tmp_path, horizon=7, until="2026-04-04"))
     assert "no jobs to change" in skipped
@@ -250,3 +254,14 @@ def test_no_recent_jobs_no_scenarios(quick, tmp_path):
     assert numbers["first_crossing"].isna().all()
     assert np.isfinite(numbers["required"]).all()
     assert "WAPE is undefined" in html
+
+
+def test_a_log_without_starts_and_with_jobs_of_nobody(tmp_path, quick, undrawn):
+    log = make_log(days=60)
+    log = log.assign(start=pd.NaT, user=log["user"].where(log["user"] != "user-1"))
+    page = build_report(log, tmp_path / "out", horizon=7).read_text(encoding="utf-8")
+    assert "The 10 largest of 12 users, counting what names none as one, hold" in page
+    assert "Of 480 jobs it does not tell the start: they count as held from their submission" in page
+    assert "480 jobs started at an unknown time: counted as held from the submission" in page
+    assert "so how long jobs waited is unknown; add them." in page
+    assert "with room for each job at its submission" not in page

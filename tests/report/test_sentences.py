@@ -7,10 +7,14 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import Skipped
-from gpudemand.report.page import sentences
+from gpudemand.jobs import read_jobs
+from gpudemand.report.page import formatted_table, sentences
 from gpudemand.report.page.caveats import caveats, short_horizon
-from gpudemand.report.page.summary import drivers_sentence, orders_sentence, summarize
+from gpudemand.report.page.summary import drivers_sentence, log_span, orders_sentence, summarize
+from gpudemand.stages.log_tables import log_summary
 from gpudemand.stages.scenarios import Scenarios
+from gpudemand.stages.sources.settings import Settings
+from gpudemand.stages.sources.source import JobSource
 from gpudemand.stages.sources.windows import BacktestWindows
 
 NUMBERS = {
@@ -38,7 +42,10 @@ NUMBERS = {
     "coverage_95": 0.95,
     "data_kind": "synthetic",
 }
-LOG = pd.DataFrame({"jobs": [900], "rejected": [100], "unknown_gpus": [0], "unknown_end": [2]})
+LOG = pd.DataFrame({"jobs": [900], "rejected": [100], "unknown_gpus": [0], "unknown_end": [2], "unknown_start": [3]})
+LOG = LOG.assign(
+    first=pd.Timestamp("2026-06-12", tz="UTC"), last=pd.Timestamp("2026-07-02", tz="UTC"), processors=False
+)
 PLANS = pd.DataFrame(
     {"series": "peak", "model": "ETS", "service_level": [0.9, 0.95], "held": 0.98, "idle": 0.3, "short": 0.001}
 )
@@ -89,18 +96,20 @@ def test_what_an_order_changes_and_what_contradicts_the_log_stand_first():
     orders = orders.assign(mean_wait_h=np.nan, wait_until_h=np.nan)
     tables = {"plan_backtest": PLANS, "log": LOG.assign(max_held=2000.0), "orders": orders}
     said = summarize(changed(installed_from="given", lead_time="7D"), tables, "segment")
-    assert said[1].startswith("Up to 2,000 GPUs were held at once in the log, more than the 965 installed")
-    assert said[2].startswith("Ordered now")
+    assert said[1].startswith(
+        "The log spans 20 days, from 12 Jun 2026 to 2 Jul 2026. Of 3 jobs it does not tell the start"
+    )
+    assert said[2].startswith("Up to 2,000 GPUs were held at once in the log, more than the 965 installed")
+    assert said[3].startswith("Ordered now")
     assert not any(text.startswith("Up to") for text in summarize(NUMBERS, tables, "segment"))
 
 
 def test_drivers_are_named_and_small_demand_is_no_whole_number():
     table = pd.DataFrame({"driver": ["total", "users who grew"], "before": [0.3, 0.1], "after": [0.9, 0.7]})
     table = table.assign(change_gpus=[0.6, 0.6], most=[None, "29"])
-    text = (
-        "Mean demand went from 0.3 to 0.9 GPUs between the last two periods: users who grew +1 (most of all user 29)."
-    )
-    assert drivers_sentence(table) == text
+    table.attrs = {"days": 28}
+    text = "Mean demand was 0.9 GPUs in the last 28 days, and 0.3 in as many before: users who grew +1 (most of all "
+    assert drivers_sentence(table).startswith(text)
 
 
 def test_one_gpu_is_one_gpu():
@@ -177,6 +186,35 @@ def test_caveats_state_plan_backtest_and_undercoverage():
     )
     idle = {**TABLES, "plan_backtest": TABLES["plan_backtest"].assign(idle=np.nan)}
     assert "P95 plan" not in " ".join(caveats(NUMBERS, BacktestWindows(4, 2), idle, Skipped()))
+
+
+@pytest.mark.parametrize(
+    ("windows", "text"),
+    [
+        (BacktestWindows(1, 1), "selected on 1 window of 28 bins and evaluated on 1 later window;"),
+        (BacktestWindows(4, 2), "selected on 4 windows of 28 bins and evaluated on 2 later windows;"),
+        (BacktestWindows(0, 6, 9), "evaluated on 6 windows of 28 bins that begin 9 bins apart, so they overlap"),
+    ],
+)
+def test_windows_are_counted_in_words(windows, text):
+    assert text in " ".join(caveats(NUMBERS, windows, TABLES, Skipped()))
+
+
+def test_small_changes_have_a_decimal_and_none_is_minus_zero():
+    heading, show = formatted_table._COLUMNS["change_gpus"]
+    assert heading == "change"
+    assert [show(value) for value in (-112.4, -11.26, 0.44, -0.04, 0.0)] == ["-112", "-11.3", "+0.4", "0", "0"]
+
+
+def test_processors_and_unknown_starts_are_said(tmp_path):
+    jobs = "\n".join(f"{job} {3600 * job} -1 7200 8 -1 -1 8 -1 -1 1 1 1 -1 1 1 -1 -1" for job in range(1, 400))
+    (tmp_path / "log.swf").write_text(f"; UnixStartTime: 1767225600\n; MaxProcs: 16\n{jobs}\n")
+    source = JobSource.of(read_jobs(tmp_path / "log.swf", format="swf"), Settings())
+    row = log_summary(source, source.usage(None, "D", "gpus"), 1.0)
+    assert row[["processors", "unknown_start"]].values.tolist() == [[True, 399]]
+    (text,) = log_span(row)
+    assert text.startswith("The log spans 17 days, from 1 Jan 2026")
+    assert "It counts processors, which are called GPUs here. Of 399 jobs it does not tell the start" in text
 
 
 def test_caveats_name_skipped_sections():

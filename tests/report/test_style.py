@@ -15,35 +15,23 @@ RULE = ":root { --blue: #005a3c; }"
 pytestmark = pytest.mark.usefixtures("quick_module", "undrawn")
 
 
-@pytest.fixture(scope="module")
-def jobs():
-    return gd.make_cluster(6, 60, random_state=0)[0]
-
-
 @pytest.mark.slow
-def test_rules_come_after_those_of_the_page(jobs, tmp_path):
-    style = tmp_path / "company.css"
-    style.write_text(RULE)
-    page = gd.build_report(jobs, tmp_path / "out", horizon=7, style=style).read_text()
-    head = page[: page.index("</style>")]
-    assert head.rstrip().endswith(RULE)
-    assert head.index("--blue: #1f5fa8") < head.index(RULE)
-
-
-@pytest.mark.slow
-def test_the_plan_and_the_command_name_one(jobs, tmp_path):
+def test_rules_of_the_plan_come_after_those_of_the_page_and_the_command_names_others(tmp_path):
     (tmp_path / "company.css").write_text(RULE)
     (tmp_path / "plan.toml").write_text('log = "jobs.parquet"\nstyle = "company.css"\nhorizon = 7\nlead_time = "7D"\n')
-    gd.write_jobs(jobs, tmp_path / "jobs.parquet")
+    gd.write_jobs(gd.make_cluster(6, 60, random_state=0)[0], tmp_path / "jobs.parquet")
     assert read_plan(tmp_path / "plan.toml").style == tmp_path / "company.css"
     arguments = ["report", "--plan", str(tmp_path / "plan.toml"), "--out", str(tmp_path / "out"), "--quiet"]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
-    assert RULE in (tmp_path / "out" / "index.html").read_text()
+    page = (tmp_path / "out" / "index.html").read_text()
+    head = page[: page.index("</style>")]
+    assert head.rstrip().endswith(RULE)
+    assert head.index("--blue: #1f5fa8") < head.index(RULE)
     result = CliRunner().invoke(app, [*arguments, "--style", str(tmp_path / "none.css")])
     assert result.exit_code == 2
     assert "none.css' cannot be read as text; name a file of CSS" in result.output
-    assert RULE in (tmp_path / "out" / "index.html").read_text()
+    assert (tmp_path / "out" / "index.html").read_text() == page
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,14 @@ def table(block):
     return pd.read_csv(bundled_path(TABLES[block]), index_col="feature")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _simulated_once():
+    """Simulate each cluster once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitting, "simulated", cache(fitting.simulated))
+        yield
+
+
 @cache
 def populations(seed):
     return list(fitting.populations([seed]))

@@ -9,9 +9,9 @@ import numpy as np
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand.forecast.base.panel import row_means
 
-#: Weeks in a quarter; first votes of the means of a week and of four, the trend, and the combination.
-QUARTER, _VOTES = 13, np.array([1.0, 2.0, 1.0, 1.0])
-#: Power of the inverse errors, and quarters whose errors weigh as much as the first votes. They change nothing on the
+#: Weeks in a quarter; first weights of the means of a week and of four, the trend, and the combination.
+QUARTER, _FIRST_WEIGHTS = 13, np.array([1.0, 2.0, 1.0, 1.0])
+#: Power of the inverse errors, and quarters whose errors weigh as much as the first weights. They change nothing on the
 #: development half of the logs, and follow growth that has lasted.
 _POWER, _PRIOR_QUARTERS = 4.0, 3.0
 
@@ -39,11 +39,11 @@ class LevelErrors(NamedTuple):
     @classmethod
     def empty(cls, y: FloatArray, places: IntArray, week: int) -> LevelErrors:
         """Errors to be added, origin by origin."""
-        sums = np.zeros((_VOTES.size, len(y), places.size, QUARTER))
+        sums = np.zeros((_FIRST_WEIGHTS.size, len(y), places.size, QUARTER))
         return cls(sums, places, (~np.isnan(y)).argmax(axis=1), week)
 
     def add(self, y: FloatArray, place: int, levels: FloatArray) -> None:
-        """Compare the levels from an origin, shape (n_levels, n_series, h), with what came."""
+        """Compare the levels from an origin, shape (n_levels, n_series, h), with the actual values."""
         coming = np.nan_to_num(y[:, self.places[place] :][:, : QUARTER * self.week])
         errors = np.cumsum(coming - levels[..., : coming.shape[1]], axis=-1)[..., self.week - 1 :: self.week]
         self.sums[:, :, place, : errors.shape[-1]] = np.abs(errors)
@@ -59,7 +59,7 @@ class LevelErrors(NamedTuple):
         first = np.where(counted, self.places, origin).min(axis=1)
         quarters = (origin - first) / (QUARTER * self.week)
         shrunk = 1 + quarters / (quarters + _PRIOR_QUARTERS) * (relative - 1)
-        return _VOTES[:, None] * (shrunk.min(axis=0) / shrunk) ** _POWER
+        return _FIRST_WEIGHTS[:, None] * (shrunk.min(axis=0) / shrunk) ** _POWER
 
 
 def continued(near: FloatArray, period: int, h: int) -> tuple[FloatArray, FloatArray]:

@@ -11,12 +11,17 @@ from gpudemand._typing import FloatArray
 from gpudemand._validation import InputError, check_number, nearest
 from gpudemand.units import parse_duration
 
+#: A longer one is taken for a slip; with it, dates would be beyond those that pandas can hold.
+_LONGEST_LEAD = pd.Timedelta("3653D")
+
 
 def check_lead_time(lead_time: str | pd.Timedelta) -> pd.Timedelta:
-    """Parse the time from an order to GPUs in service; raises if it is negative."""
+    """Parse the time from an order to GPUs in service; raises if it is negative or above ten years."""
     lead = parse_duration(lead_time)
     if lead < pd.Timedelta(0):
         raise InputError(f"lead_time must not be negative; got {lead_time!r}.")
+    if lead > _LONGEST_LEAD:
+        raise InputError(f"lead_time must be at most ten years; got {lead_time!r}.")
     return lead
 
 

@@ -49,8 +49,8 @@ def plan_waits(
 
     Futures are weeks drawn from the log with all jobs of all users, so that bursts and quiet stay, with as many jobs as
     make the GPUs wanted equal to a level drawn from the forecast. Each is simulated at several numbers of GPUs, after a
-    week in which the cluster fills; the requirement is what meets the target in a share `service_level` of the futures.
-    Jobs that wait as the log ends do not raise it, as they are gone some time after: `WaitPlan.mean_waits` has them.
+    week in which the cluster fills; the requirement meets the target in more than a share `service_level` of them. Jobs
+    that wait as the log ends do not raise it, as they are gone some time after: `WaitPlan.mean_waits` has them.
 
     Parameters
     ----------

@@ -77,7 +77,8 @@ class Programme:
         The bundled one by default.
     ratio : (float, float, float), optional
         Observed over predicted time of a run, and the bounds of its 90 % interval, as `run_time_ratios` gives them; the
-        predicted time is multiplied by it. With `job`.
+        predicted time of its steps alone is multiplied by it. By default steps take as long as in public training
+        scripts (`CostModel.predict` with ``training_script``). With `job`.
 
     Raises
     ------
@@ -148,7 +149,8 @@ class Programme:
         if self.job is None:
             hours = float(self.hours or 0.0)
             return RunHours(hours, hours, hours)
-        row: Any = (self.costs or CostModel.load()).predict(self.job).iloc[0]
+        costs = self.costs or CostModel.load()
+        row: Any = costs.predict(self.job, training_script=self.ratio is None).iloc[0]
         names = ("step_time_s", "step_time_s-lo-90", "step_time_s-hi-90")
         predicted = RunHours._make(float(row[name]) * float(self.steps or 0.0) / 3600 for name in names)
         corrected = predicted if self.ratio is None else _product(predicted, RunHours._make(self.ratio))

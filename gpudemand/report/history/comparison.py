@@ -64,7 +64,7 @@ def changed_settings(earlier: EarlierReport, chain: Chain) -> list[str]:
 
 
 def past_forecast(earlier: EarlierReport, chain: Chain) -> pd.DataFrame:
-    """Forecast of an earlier report for the whole bins since, beside what came and the last value that it knew.
+    """Forecast of an earlier report for the whole bins since, beside the actual values and the last value that it knew.
 
     Parameters
     ----------

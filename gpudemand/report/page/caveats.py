@@ -94,14 +94,14 @@ def caveats(
 def _backtest(numbers: dict[str, Any], windows: BacktestWindows) -> str:
     n_bins, horizon = windows.n_evaluation * numbers["horizon"], numbers["horizon"]
     chosen = (
-        f"the model was selected on {windows.n_selection} windows of {horizon} bins and evaluated on the last "
-        f"{windows.n_evaluation}"
+        f"the model was selected on {format_number_of('window', windows.n_selection)} of {horizon} bins and evaluated "
+        f"on {format_number_of('later window', windows.n_evaluation)}"
     )
     if windows.step is not None:
         chosen = (
-            f"the log is shorter than four horizons, so nothing was selected; {windows.n_evaluation} windows of "
-            f"{horizon} bins evaluate, which begin {windows.step} bins apart and overlap, and count for less than as "
-            "many apart"
+            "the log is shorter than four horizons, which leaves no window to select a model on; the default one was "
+            f"evaluated on {format_number_of('window', windows.n_evaluation)} of {horizon} bins that begin "
+            f"{windows.step} bins apart, so they overlap and tell less than as many separate ones"
         )
     coverage = (format_share(numbers[f"coverage_{level}"]) for level in (80, 95))
     return (
@@ -168,8 +168,10 @@ def _unknown(log: pd.Series) -> list[str]:
     texts = {
         "unknown_gpus": "without a stated number of GPUs: counted as none",
         "unknown_end": "finished at an unknown time: counted as zero time",
+        "unknown_start": "started at an unknown time: counted as held from the submission, so that more GPUs may seem "
+        "held at once than there were",
     }
-    return [f"{format_number_of('job', log[name])} {text}." for name, text in texts.items() if log[name]]
+    return [f"{format_number_of('job', log[name])} {text}." for name, text in texts.items() if log.get(name)]
 
 
 def _availability(numbers: dict[str, Any]) -> list[str]:
@@ -189,5 +191,6 @@ def short_horizon(numbers: dict[str, Any]) -> list[str]:
         return []
     return [
         f"The forecast ends on {format_date(numbers['plan_end'])}, before GPUs ordered as the log ends arrive (lead "
-        f"time {format_days(numbers['lead_time'])}): what they meet takes a longer horizon, and a log twice as long."
+        f"time {format_days(numbers['lead_time'])}). A forecast up to then needs a longer horizon, and a log twice as "
+        "long as that."
     ]

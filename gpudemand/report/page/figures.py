@@ -153,7 +153,7 @@ def _backtest(usage: UsageTables, selected: SelectedForecast, series: str) -> Fo
 
 
 def _past(usage: UsageTables, past: pd.DataFrame) -> ForecastDisplay:
-    """Earlier forecast of the mean beside what came."""
+    """Earlier forecast of the mean beside the actual values."""
     rows = past[past["unique_id"] == MEAN].drop(columns=["cutoff", LAST_VALUE])
     history = usage.total[usage.total["ds"] < rows["ds"].min()]
     history.attrs = usage.total.attrs

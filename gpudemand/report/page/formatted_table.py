@@ -41,7 +41,11 @@ def _signed(value: float) -> str:
 
 
 def _signed_count(value: float) -> str:
-    return f"{value:+,.0f}" if value else "0"
+    return f"{value:+,.0f}" if round(value) else "0"
+
+
+def _signed_small_count(value: float) -> str:
+    return _signed_count(value) if abs(value) >= 100 or not round(value, 1) else f"{value:+.1f}"
 
 
 def _small_count(value: float) -> str:
@@ -149,7 +153,7 @@ _COLUMNS: dict[str, tuple[str, _Format]] = {
     "count": ("names", format_count),
     "before": ("GPUs before", _small_count),
     "after": ("GPUs after", _small_count),
-    "change_gpus": ("change", _signed_count),
+    "change_gpus": ("change", _signed_small_count),
     "most": ("largest change", truncate),
     "gpus": ("GPUs", format_count),
     "share_in_time": ("in time", _percent),

@@ -117,7 +117,7 @@ def render(
             for name, columns in (_SHOWN | dict.fromkeys((f"idle_{by}" for by in BY), None)).items()
             if name in tables
         },
-        top=_top_ten(tables["concentration"]),
+        top=_top_ten(tables["concentration"], tables["usage_shares"].iloc[:, 0], chain.source.names(settings.by)),
         figures={name: Markup(drawing.element(name)) for name, drawing in figures.items()},
         prices=settings.prices,
         lead_time=settings.lead_time,
@@ -146,7 +146,8 @@ def _texts(chain: Chain, tables: dict[str, pd.DataFrame], earlier: EarlierReport
         "part_model": "" if parts is None else parts.model,
         "idle": sentences.idle(attempt("idle", lambda: chain.idle)),
         "wanted": sentences.wanted(tables["wanted"], chain.settings.freq, jobs=numbers["jobs"] is not None)
-        if "wanted" in tables
+        # Held and wanted are the same where a log tells no starts.
+        if "wanted" in tables and ("waits" in tables or numbers["jobs"] is None)
         else "",
     }
 
@@ -168,8 +169,9 @@ def _load_template() -> Template:
     return environment.get_template("page.html.jinja")
 
 
-def _top_ten(concentration: pd.DataFrame) -> dict[str, Any]:
-    """Share of the ten largest, or of all where there are fewer."""
+def _top_ten(concentration: pd.DataFrame, users: pd.Series, named: list[str]) -> dict[str, Any]:
+    """Share of the ten largest, or of all where there are fewer; and whether jobs without a name are one of them."""
     rows = concentration[concentration["largest"] <= 10]
     row = rows.iloc[-1] if len(rows) else concentration.iloc[0]
-    return {"largest": int(row["largest"]), "of": int(row["of"]), "share": float(row["share"])}
+    of, share = int(row["of"]), float(row["share"])
+    return {"largest": int(row["largest"]), "of": of, "share": share, "unnamed": "unknown" in {*users} - {*named}}

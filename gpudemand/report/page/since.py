@@ -50,7 +50,7 @@ def requirement_then_and_now(table: pd.DataFrame) -> str:
 
 
 def past_forecast_sentence(scores: pd.DataFrame, earlier: EarlierReport) -> str:
-    """The earlier forecast of the mean beside what came, and beside the last value.
+    """The earlier forecast of the mean beside the actual values, and beside the last value.
 
     Examples
     --------

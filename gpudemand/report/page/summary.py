@@ -41,7 +41,7 @@ def summarize(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame], part:
     -------
     list of str
     """
-    result = [sentences.basis(numbers), *held_beyond(numbers, tables.get("log"))]
+    result = [sentences.basis(numbers), *log_span(tables.get("log")), *held_beyond(numbers, tables.get("log"))]
     result += [*silent_end(numbers, tables.get("usage_shares")), *short_horizon(numbers)]
     # What an order changes stands near the date of it: a requirement may be large, and little unmet without it.
     if len(tables.get("orders", ())) > 1:
@@ -62,6 +62,33 @@ def summarize(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame], part:
     if len(tables.get("scenarios", ())) > 1:
         result.append(scenarios_sentence(tables["scenarios"]))
     return [*result, sentences.model_accuracy(numbers)]
+
+
+def log_span(log: pd.DataFrame | None) -> list[str]:
+    """What the forecast rests on: the length of the log, and what its GPUs are where they may be none.
+
+    Examples
+    --------
+    >>> first, last = pd.to_datetime(["1996-09-30", "1997-08-29"], utc=True)
+    >>> log = pd.DataFrame({"first": [first], "last": last, "jobs": 9, "processors": True, "unknown_start": 0})
+    >>> print(*log_span(log))
+    The log spans 333 days, from 30 Sep 1996 to 29 Aug 1997. It counts processors, which are called GPUs here.
+    """
+    if log is None:
+        return []
+    row: Any = log.iloc[0]
+    days = format_number_of("day", (row["last"] - row["first"]) / pd.Timedelta("1D"))
+    text = f"The log spans {days}, from {format_date(row['first'])} to {format_date(row['last'])}."
+    if pd.isna(row["jobs"]):
+        text += " It holds no jobs, but usage over time, whose numbers count as mean GPUs held."
+    if row["processors"]:
+        text += " It counts processors, which are called GPUs here."
+    if row["unknown_start"]:
+        text += (
+            f" Of {format_number_of('job', row['unknown_start'])} it does not tell the start: they count as held from "
+            "their submission, so that more GPUs may seem held at once than there were."
+        )
+    return [text]
 
 
 def held_beyond(numbers: dict[str, Any], log: pd.DataFrame | None) -> list[str]:
@@ -124,7 +151,8 @@ def drivers_sentence(table: pd.DataFrame) -> str:
     parts = [_driver(row) for row in table.iloc[1:].itertuples() if abs(row.change_gpus) >= 0.5]
     digits = 0 if min(total["before"], total["after"]) >= 10 else 1
     before, after = (format_count(total[name], digits) for name in ("before", "after"))
-    text = f"Mean demand went from {before} to {after} GPUs between the last two periods"
+    days = format_number_of("day", table.attrs["days"])
+    text = f"Mean demand was {after} GPUs in the last {days}, and {before} in as many before"
     return f"{text}: {', '.join(parts)}." if parts else f"{text}."
 
 

@@ -154,9 +154,13 @@ def installed_changes(installed: Installed, begin: pd.Timestamp, end: pd.Timesta
     >>> times = pd.to_datetime(["2026-01-01", "2026-03-01", "2026-07-01"], utc=True)
     >>> installed_changes({"A100": pd.Series([64.0, 64.0, 0.0], times), "H100": 8}, times[0], times[2])
     [{'on': '2026-07-01T00:00:00+00:00', 'gpus': -64.0, 'name': 'A100'}]
+    >>> installed_changes(pd.Series([8.0, 24.0], times[1:]), times[0], times[2])
+    [{'on': '2026-07-01T00:00:00+00:00', 'gpus': 16.0, 'name': None}]
     """
     named = installed.items() if isinstance(installed, Mapping) else [(None, installed)]
-    steps = {name: check_steps("installed", given).diff() for name, given in named if isinstance(given, pd.Series)}
+    in_time = {name: check_steps("installed", given) for name, given in named if isinstance(given, pd.Series)}
+    # The first number holds before its time, too.
+    steps = {name: given.diff().fillna(0.0) for name, given in in_time.items()}
     changes = ((on, gpus, name) for name, change in steps.items() for on, gpus in change.items())
     found = [change for change in changes if begin < change[0] <= end and change[1]]
     return [{"on": on.isoformat(), "gpus": gpus, "name": name} for on, gpus, name in sorted(found, key=lambda c: c[0])]

@@ -79,6 +79,8 @@ class SeriesSource:
         attrs, times = {str(name): value for name, value in table.attrs.items()}, table["ds"]
         if times.dt.tz is None and tz is None:
             raise InputError("usage['ds'] has no time zone; give it one with tz or .dt.tz_localize.")
+        if (value := attrs.get("value", "gpus")) not in ("gpus", "wanted"):
+            raise InputError(f"this usage is in {value}, not in mean GPUs; make it with value='gpus' (--value gpus).")
         zone = tz or str(times.dt.tz)
         local = times.dt.tz_localize(zone) if times.dt.tz is None else times.dt.tz_convert(zone)
         wide = _samples(table.assign(ds=local))
@@ -187,7 +189,7 @@ class SeriesSource:
     def counts(self) -> dict[str, int | None]:
         """Number of names by key; that of jobs is not known."""
         keys = dict.fromkeys(("user", "group", "cluster", "gpu_type", *self.keys))
-        return {"jobs": None, **{f"{key}s": len(self.names(key)) for key in keys}, "running": 0}
+        return {"jobs": None, **{f"{key}s": len(self.names(key)) for key in keys}, "running": 0, "unknown_start": 0}
 
     def idle(self, by: str) -> pd.DataFrame:
         """Of the samples of the store that the usage was read from."""

@@ -11,7 +11,7 @@ import pandas as pd
 
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError
-from gpudemand.jobs.as_of import checked_as_of
+from gpudemand.jobs.as_of import checked_as_of, gave_up, start_times
 from gpudemand.jobs.schema import FINISHED
 from gpudemand.jobs.time_parser import parse_timestamp
 from gpudemand.stages.sources.by_pool import reserved_price
@@ -227,9 +227,13 @@ class JobSource:
         return facts.assign(last_use=groups["last_use"].max().dt.tz_convert(self.settings.tz))
 
     def counts(self) -> dict[str, int | None]:
-        """``jobs``, ``users``, ``groups``, ``clusters``, ``gpu_types`` and ``running``."""
+        """``jobs``, ``users``, ``groups``, ``clusters``, ``gpu_types``, ``running`` and ``unknown_start``."""
         named = {f"{name}s": int(self.jobs[name].nunique()) for name in ("user", "group", "cluster", "gpu_type")}
-        return {"jobs": len(self.jobs), **named, "running": int((self.jobs["status"] == "running").sum())}
+        held = (
+            self.jobs["start"].isna() & start_times(self.jobs).notna() & self.jobs["gpus"].gt(0) & ~gave_up(self.jobs)
+        )
+        running = int((self.jobs["status"] == "running").sum())
+        return {"jobs": len(self.jobs), **named, "running": running, "unknown_start": int(held.sum())}
 
     def idle(self, by: str) -> pd.DataFrame:
         """Of jobs that ended, where the log tells their utilization."""

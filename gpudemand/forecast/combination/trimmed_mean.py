@@ -1,4 +1,4 @@
-"""Weights of forecasts from their past losses, and the weighted median of the forecasts."""
+"""Weights of forecasts from their past losses, and the weighted trimmed mean of the forecasts."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from gpudemand._typing import FloatArray
 #: Exponent of the inverse loss, and disjoint horizons at which the losses of a series weigh as much as those of all.
 #: Both lie on a plateau of the development half of the panels track: 2 to 5, and 3 to 100, change its WAPE by 1 %.
 _POWER, _PRIOR_HORIZONS = 3.0, 3.0
+#: Share of the weight that is trimmed at either end; .25, and .5 (the median), have .2 to .4 % larger errors there.
+_TRIMMED = 1 / 3
 
 
 def inverse_loss_weights(losses: FloatArray, n_horizons: FloatArray, scales: FloatArray) -> FloatArray:
@@ -43,8 +45,8 @@ def inverse_loss_weights(losses: FloatArray, n_horizons: FloatArray, scales: Flo
     return np.where(best > 0, best / np.where(shrunk > 0, shrunk, 1.0), shrunk <= 0) ** _POWER
 
 
-def weighted_median(values: FloatArray, weights: FloatArray) -> FloatArray:
-    """Weighted median over the first axis; the middle of two values that share it.
+def weighted_trimmed_mean(values: FloatArray, weights: FloatArray) -> FloatArray:
+    """Weighted mean of the values in the middle, without a third of the weight at either end.
 
     Parameters
     ----------
@@ -59,15 +61,17 @@ def weighted_median(values: FloatArray, weights: FloatArray) -> FloatArray:
     Examples
     --------
     >>> values = np.array([1.0, 2.0, 9.0, 10.0])
-    >>> float(weighted_median(values, np.ones(4))), float(weighted_median(values, np.array([1, 1, 1, 4])))
-    (5.5, 10.0)
+    >>> [float(weighted_trimmed_mean(values, np.array(weights)).round(6)) for weights in ([1, 1, 1, 1], [1, 1, 1, 9])]
+    [5.5, 10.0]
     """
     order = np.argsort(values, axis=0, kind="stable")
     ascending = np.take_along_axis(values, order, axis=0)
-    below = np.cumsum(np.take_along_axis(np.broadcast_to(weights, values.shape), order, axis=0), axis=0)
-    half = below[-1] / 2 * (1 + np.array([-1e-9, 1e-9]).reshape(2, *[1] * (values.ndim - 1)))
-    ends = [np.take_along_axis(ascending, (below >= reached).argmax(axis=0)[None], axis=0)[0] for reached in half]
-    return (ends[0] + ends[1]) / 2
+    above = np.cumsum(np.take_along_axis(np.broadcast_to(weights, values.shape), order, axis=0), axis=0)
+    inside = np.diff(
+        np.clip(above, above[-1] * _TRIMMED, above[-1] * (1 - _TRIMMED)), axis=0, prepend=above[-1:] * _TRIMMED
+    )
+    middle = ascending[len(values) // 2]
+    return middle + (inside * (ascending - middle)).sum(axis=0) / inside.sum(axis=0)
 
 
 def _relative(losses: FloatArray) -> FloatArray:
