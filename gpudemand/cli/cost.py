@@ -156,8 +156,7 @@ def cost(
             refuse({"seq": seq, **degrees, **large}, "large models")
             begin(f"Running {network.rpartition(':')[0]} to build the network")
             given = {name: value for name, value in about.items() if value is not None}
-            parts = {"layout": layout, "input_dtype": dtype, "n_gpus": gpus}
-            job = traced_job(network, input, zero, sharding, **given, **parts)
+            job = traced_job(network, input, zero, sharding, **given, layout=layout, input_dtype=dtype, n_gpus=gpus)
             begin("Tracing the network")
             job.graph.flops  # noqa: B018 (traced here, under its own progress message)
         begin("Predicting")

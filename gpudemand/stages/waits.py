@@ -28,6 +28,7 @@ from gpudemand.usage.series import recorded_until
 from gpudemand.usage.waits import checked_wait_tables
 
 ALL = "all"
+_NO_TARGET = "no target for waits was given; add --wait 1h (wait='1h'), the time within which jobs are to start."
 #: Period whose waits tell how many of the GPUs run jobs.
 _RECENT = pd.Timedelta("56D")
 #: Levels in percent between which the probability that the target is met is interpolated.
@@ -122,9 +123,7 @@ def plan_for_waits(
         If no target was given, or the log has no submit times or fewer than two weeks.
     """
     if settings.wait is None:
-        raise InputError(
-            "no target for waits was given; add --wait 1h (wait='1h'), the time within which jobs are to start."
-        )
+        raise InputError(_NO_TARGET)
     _check_tells_waits(jobs)
     mean = selected.forecast[selected.forecast["unique_id"] == MEAN].assign(unique_id="total")
     given = settings.total_installed
