@@ -31,6 +31,7 @@ from gpudemand.cost.large_models.predictor import LargeModelPredictor
 from gpudemand.cost.measuring import plan as measurements
 from gpudemand.cost.measuring.configuration import Configuration
 from gpudemand.cost.measuring.rows import RowFile, parse_rows
+from gpudemand.cost.predict.script_effect import ScriptEffect
 from gpudemand.datasets import fetch
 from gpudemand.datasets.registry import refresh_checksums, remote_file
 from gpudemand.jobs import write_jobs, write_swf
@@ -130,6 +131,10 @@ def save_own_device(place: Path, version: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GPUDEMAND_DEVICES", str(place.parent))
         save_device(Device("Mine", memory_gib=64.0 + version, bandwidth_gb_s=2000, fp32_tflops=30))
+
+
+def save_effect(place: Path, version: int) -> None:
+    ScriptEffect(0.1 * version, 0.2, 9).save(place)
 
 
 def save_large(place: Path, version: int) -> None:
@@ -289,6 +294,7 @@ WRITERS: dict[str, list[Writer]] = {
     "cost/measuring/plan.py:write_plan": [Writer("plan.csv", measurements_plan)],
     "cost/measuring/rows.py:RowFile": [Writer("rows.csv", append_rows, whole_rows, grows=True)],
     "cost/large_models/predictor.py:save": [Writer("large.json", save_large)],
+    "cost/predict/script_effect.py:save": [Writer("effect.json", save_effect)],
     "cost/predict/stored_models.py:save_models": [Writer("model", save_model)],
     "bulk/forecast.py:_written_chunk": [Writer("run", forecast_in_chunks, chunks, situations=("nothing",), grows=True)],
     "bulk/parts.py:split_log": [Writer("parts", split)],

@@ -179,3 +179,12 @@ def test_the_forecaster_of_the_weeks_can_be_replaced():
     usage = long({"a": np.r_[np.full(100, 10.0), 30.0]}, freq="D")
     assert HorizonForecaster(Naive()).fit(usage).predict(1)[NAME].iloc[0] > 25
     assert HorizonForecaster(CombinedForecaster(max_origins=3)).fit(usage).weeks_.max_origins == 3
+
+
+def test_levels_do_not_change_the_forecast():
+    """The origins behind intervals lie days apart, those behind the weights of the levels weeks."""
+    rng = np.random.default_rng(0)
+    usage = long({"a": 50 + np.cumsum(rng.normal(0, 3, 4 * 7 * 6)), "b": rng.exponential(5, 4 * 7 * 6)}, freq="6h")
+    model = HorizonForecaster().fit(usage)
+    plain, with_levels = model.predict(30), model.predict(30, level=[80])
+    pd.testing.assert_frame_equal(plain, with_levels[plain.columns.tolist()])

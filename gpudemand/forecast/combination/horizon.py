@@ -192,7 +192,9 @@ class HorizonForecaster(Forecaster):
             path, levels = self._levels(y[:, :known], near[:, place], max(h, QUARTER * self._week))
             errors.add(y, place, levels)
             for target in np.flatnonzero(origins == known):
-                level = weighted_trimmed_mean(levels[..., :h], errors.weights(int(known))[..., None])
+                # Only its own earlier origins: the forecast is the same whatever else is forecast beside it.
+                weights = errors.weights(int(known), np.searchsorted(places, earlier[target]))
+                level = weighted_trimmed_mean(levels[..., :h], weights[..., None])
                 # The level of the first week passes from that of the combination to that of all.
                 share = np.minimum(np.arange(1, h + 1) / self._week, 1.0)
                 out[:, target] = path[:, :h] + share * (level - levels[-1, :, :h])

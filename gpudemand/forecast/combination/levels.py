@@ -48,15 +48,16 @@ class LevelErrors(NamedTuple):
         errors = np.cumsum(coming - levels[..., : coming.shape[1]], axis=-1)[..., self.week - 1 :: self.week]
         self.sums[:, :, place, : errors.shape[-1]] = np.abs(errors)
 
-    def weights(self, origin: int) -> FloatArray:
-        """Votes of the levels at an origin, from the errors known there, shape (n_levels, n_series)."""
-        n_weeks = np.minimum((origin - self.places) // self.week, QUARTER)
-        counted = (n_weeks >= 1) & (2 * self.places >= self.begins[:, None] + origin)
-        known = self.sums[:, :, np.arange(n_weeks.size), np.maximum(n_weeks, 1) - 1]
-        losses = (known * counted).sum(axis=2)
+    def weights(self, origin: int, earlier: IntArray) -> FloatArray:
+        """Weights of the levels at an origin, from errors of `earlier` ones known there, shape (n_levels, n_series)."""
+        places = self.places[earlier]
+        counted = 2 * places >= self.begins[:, None] + origin
+        losses = (self.sums[:, :, earlier, np.minimum((origin - places) // self.week, QUARTER) - 1] * counted).sum(
+            axis=2
+        )
         mean = losses.mean(axis=0)
         relative = np.divide(losses, mean, out=np.ones_like(losses), where=mean > 0)
-        first = np.where(counted, self.places, origin).min(axis=1)
+        first = np.where(counted, places, origin).min(axis=1, initial=origin)
         quarters = (origin - first) / (QUARTER * self.week)
         shrunk = 1 + quarters / (quarters + _PRIOR_QUARTERS) * (relative - 1)
         return _FIRST_WEIGHTS[:, None] * (shrunk.min(axis=0) / shrunk) ** _POWER
