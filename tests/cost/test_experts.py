@@ -1,19 +1,22 @@
-"""Mixtures of experts: kernels of loops and grouped products, tiles, all-to-all, and what sharding gathers."""
+"""Mixtures of experts: kernels of loops and grouped products, all-to-all, what sharding gathers, and intervals."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.cost.architectures.published import published
 from gpudemand.cost.devices import device
 from gpudemand.cost.job import TrainingJob
+from gpudemand.cost.large_models.fitting import Target
 from gpudemand.cost.large_models.parallel import Parallel
 from gpudemand.cost.large_models.predictor import LargeModelPredictor
 from gpudemand.cost.large_models.run import TrainingRun
-from gpudemand.cost.large_models.step_time import time_terms
+from gpudemand.cost.large_models.step_time import TIME_PRIORS, step_seconds, time_terms
 from gpudemand.cost.roofline.interconnect import all_to_all_seconds
 
 QWEN, MIXTRAL = published("qwen3-30b-a3b"), published("mixtral-8x7b")
@@ -30,6 +33,37 @@ def test_a_loop_launches_kernels_for_each_expert_and_grouped_products_do_not():
     # A router and 128 experts in 48 layers: 16 + 14 kernels, and 13 + 23 each; 28 + 37 for all at once.
     assert loop == pytest.approx(48 * (30 + 128 * 36) * 1e-5)
     assert grouped == pytest.approx(48 * 65 * 1e-5)
+
+
+def test_a_loop_of_fused_stacks_launches_few_kernels_an_expert():
+    loop = time_terms(run_of(experts="loop", kernels="fused"))["launch, routed"]
+    assert loop == pytest.approx(48 * (30 + 128 * 8) * 1e-5)
+
+
+def test_grouped_products_of_plain_stacks_take_longer():
+    coefficients = {name: mean for name, (mean, _) in TIME_PRIORS.items()}
+    slower = coefficients | {"expert products, plain": 3.0}
+
+    def ratio(**options):
+        terms = pd.DataFrame([time_terms(run_of(**options))])
+        return step_seconds(terms, slower)[0] / step_seconds(terms, coefficients)[0]
+
+    assert ratio(experts="grouped") > 1.1
+    assert ratio(experts="grouped", kernels="fused") == ratio(experts="loop") == 1
+
+
+def test_a_class_of_few_rows_in_each_project_has_its_own_width():
+    """Ten projects measure fifty dense runs within 5 %, and half of them two of experts, 60 % off as a whole."""
+    rng, rows = np.random.default_rng(0), []
+    for project in range(10):
+        rows += [(project, "known", 0.05 * error) for error in rng.standard_normal(50)]
+        rows += [(project, "experts", (-1) ** project * 0.6)] * (2 * (project % 4 < 2))
+    about = pd.DataFrame(rows, columns=["source", "class", "error"])
+    target = Target(lambda terms, c: c["a"] * terms["x"].to_numpy(), {"a": (1.0, 0.1)})
+    ways = np.arange(len(about)), np.ones(len(about)), pd.DataFrame({"x": np.ones(len(about))})
+    target.fit(ways, np.exp(about["error"]).to_numpy(), about)
+    assert target.scales["experts"] > 0.45
+    assert target.scales["known"] < 0.15
 
 
 def test_experts_that_are_divided_are_sorted_twice():
@@ -52,15 +86,6 @@ def test_if_nothing_is_said_plain_stacks_loop_and_others_do_not():
     assert not run_of(parallel=Parallel(tensor=4, sharding="zero1")).loops_over_experts
     assert not run_of(parallel=Parallel(sharding="fsdp", expert=8)).loops_over_experts
     assert run_of(parallel=Parallel(sharding="fsdp", expert=8), experts="loop").loops_over_experts
-
-
-def test_tiles_of_few_tokens_are_padded():
-    def padded(**options):
-        terms = time_terms(run_of(experts="grouped", **options))
-        return terms["experts"] / options["seq_len"]
-
-    # 128 experts lose half a tile of 128 rows each, beside eight rows a token.
-    assert padded(seq_len=256) / padded(seq_len=1 << 20) == pytest.approx(1 + 64 * 128 / (256 * 8), rel=1e-3)
 
 
 def test_an_all_to_all_across_machines_waits_for_the_network():

@@ -19,9 +19,8 @@ from gpudemand.units import GIB
 
 #: Memory that a candidate may need, over that of the device: its estimate is rough, and what ran did fit.
 _SLACK = 1.15
-#: Odds that a run recomputes whole layers, if nothing is said: the rule in tuning with plain stacks, not in
-#: pre-training with fused ones.
-_RECOMPUTES = {False: 2.0, True: 0.15}
+#: Odds that a run with fused kernels recomputes whole layers, if nothing is said; others do so or not alike.
+_RECOMPUTES = 0.15
 #: How AdamW may keep its states, if nothing is said, and the odds; and those of weights in half precision beside
 #: states in single precision, as DeepSpeed keeps them on one GPU too.
 _ADAMW, _BOTH = {"adamw": 1.0, "adamw_bf16": 0.5, "adamw_8bit": 0.25}, 0.25
@@ -65,7 +64,7 @@ def _weighted(runs: list[TrainingRun]) -> list[tuple[float, TrainingRun]]:
     """Probabilities of runs of one layout, which sum to 1."""
     odds = np.array(
         [
-            (_RECOMPUTES[run.is_tuned] if run.checkpointing == "full" else 1.0)
+            (_RECOMPUTES if run.is_tuned and run.checkpointing == "full" else 1.0)
             * _ADAMW.get(run.optimizer or "", 1.0)
             * (_BOTH if run.n_gpus == 1 and run.layout.sharding != "none" else 1.0)
             for run in runs

@@ -17,8 +17,9 @@ _LAUNCH_S = 1e-5
 #: Kernels of a layer, forward and backward: of stacks with fused ones, and as PyTorch dispatches a gated layer in
 #: mixed precision; and those of an adapter (benchmarks/cost/llm_kernels.py counts the latter two).
 _FUSED_KERNELS, _KERNELS, _ADAPTER_KERNELS = (18.0, 36.0), (50.0, 81.0), (8.0, 9.0)
-#: Kernels of a router and grouped experts; of a router before a loop, and of each expert in it (same script).
-_GROUPED, _LOOP, _EACH = (28.0, 37.0), (16.0, 14.0), (13.0, 23.0)
+#: Kernels of a router and grouped experts; of a router before a loop, and of each expert in it (same script); the
+#: latter of fused stacks, which sort tokens first: two products and a gated activation.
+_GROUPED, _LOOP, _EACH, _FUSED_EACH = (28.0, 37.0), (16.0, 14.0), (13.0, 23.0), (3.0, 5.0)
 #: Share of a forward pass that PyTorch's selective checkpointing recomputes, which keeps every second product;
 #: Megatron's recomputes attention and element-wise work only.
 _SELECTIVE = 0.5
@@ -28,8 +29,8 @@ _DEQUANTISED = {"bitsandbytes": 4.5, "gptq": 23.0}
 #: Plain stacks have FlashAttention-2, which uses none of what is new since Ampere: 73 % of the peak of an A100 (Dao,
 #: arXiv:2307.08691), 35 % of that of an H100 (Shah et al., arXiv:2407.08608).
 _AFTER_AMPERE, _PLAIN_FLASH = ("Hopper", "Blackwell"), 0.73 / 0.35
-#: Rows, and elements of the result, that a multiprocessor makes at a time, by the tiles of cuBLAS.
-_TILE_ROWS, _TILE = 128, 128 * 128
+#: Elements of the result that a multiprocessor makes at a time, by the tiles of cuBLAS.
+_TILE = 128 * 128
 
 
 def compute_terms(run: TrainingRun) -> dict[str, float]:
@@ -52,7 +53,7 @@ def _stack_terms(run: TrainingRun, share: float, head: float) -> dict[str, float
     moved = products * tokens / layout.pipeline * _layer_bytes(run) / run.device.bandwidth
     return {
         "products": each * dense / layout.tensor / peak,
-        "experts": each * routed / layout.tensor / peak * (1.0 + _padding(run, tokens)),
+        "experts": each * routed / layout.tensor / peak,
         "head": (1.0 + _backward(run)) * tokens * head * model.head_flops / layout.tensor / half,
         "waves": _waves(run, tokens, share) / peak,
         "attention": attention * tokens * share * model.layers / layout.tensor * _attention_flops(run) / half,
@@ -117,13 +118,6 @@ def _waves(run: TrainingRun, tokens: float, share: float) -> float:
     return 0.5 * sms * _TILE * 2.0 * depth * share
 
 
-def _padding(run: TrainingRun, tokens: float) -> float:
-    """Rows that fill the tiles of grouped experts, half a tile each, over the rows of tokens."""
-    model, layout = run.model, run.layout
-    rows = tokens * model.active_experts / (layout.tensor if layout.expert > 1 else 1)
-    return 0.5 * _TILE_ROWS * run.local_experts / rows if model.experts and not run.loops_over_experts else 0.0
-
-
 def _attention_flops(run: TrainingRun) -> float:
     """Operations of attention of a layer for one token: without a fused kernel those of the whole square."""
     model = run.model
@@ -158,7 +152,7 @@ def _routed_kernels(run: TrainingRun) -> float:
     """Kernels of routers and experts, of the same passes."""
     each = np.array(_GROUPED)
     if run.loops_over_experts:
-        each = np.array(_LOOP) + run.local_experts * np.array(_EACH)
+        each = np.array(_LOOP) + run.local_experts * np.array(_FUSED_EACH if run.is_tuned else _EACH)
     elif run.layout.expert > 1:  # sorted by GPU, and on each by expert
         each = 2.0 * each
     return run.model.sparse_layers * float(_kernel_passes(run) @ each)

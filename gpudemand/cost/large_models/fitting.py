@@ -17,10 +17,6 @@ from gpudemand.cost.regression.conformal import ConformityScores
 #: Standard deviations of the logarithm: of a measurement around its source's mean, and of sources (projects differ in
 #: software, data and what they call a step).
 NOISE, SOURCE = 0.12, 0.2
-#: Rows of held-out errors that the prior scale of a class of runs is worth.
-_SCALE_ROWS = 10.0
-#: Log error from which on errors count no more for the scale.
-_LARGEST = 0.5
 Formula = Callable[[pd.DataFrame, Mapping[str, float]], FloatArray]
 
 
@@ -126,10 +122,11 @@ class Target:
             mean, variance = self.log_mean(expansion, len(y))
             error[out], spread[out] = (np.log(y) - mean)[out], variance[out]
         self.fitted = self._fit(expansion, y, source, known)
-        kinds, codes = about["class"].to_numpy(dtype=object)[known], pd.factorize(source[known])[0]
-        self.scales = _scales(error[known], spread[known], kinds, codes)
-        scale = self._scale(kinds, spread[known])
-        self.scores = _scores(error[known] / scale, codes)
+        kinds = about["class"].to_numpy(dtype=object)[known]
+        # What a source has of one class of runs is one draw: few of its rows may be of a class, and err alike.
+        groups = pd.factorize(pd.MultiIndex.from_arrays([kinds, source[known]]))[0]
+        self.scales = _scales(error[known], spread[known], kinds, groups)
+        self.scores = _scores(error[known] / self._scale(kinds, spread[known]), groups)
 
     def _fit(self, expansion: tuple[IntArray, FloatArray, pd.DataFrame], y: Any, source: Any, use: Any) -> Fitted:
         rows, weights, terms = expansion
@@ -176,26 +173,24 @@ class Target:
         return mean + own * shift, np.asarray(np.hypot(own * np.sqrt(left), np.sqrt(variance)))
 
 
-def _scores(errors: FloatArray, sources: IntArray) -> ConformityScores:
-    """Scaled errors in which each source weighs the same, wider as their spread is known from few sources only."""
-    order, counts = np.argsort(errors, kind="stable"), np.bincount(sources)
-    weights = 1.0 / counts[sources]
-    # The next source is as one more draw whose variance the others tell: Student's t with a degree less than these.
+def _scores(errors: FloatArray, groups: IntArray) -> ConformityScores:
+    """Scaled errors in which each group weighs the same, wider as their spread is known from few groups only."""
+    order, counts = np.argsort(errors, kind="stable"), np.bincount(groups)
+    weights = 1.0 / counts[groups]
+    # The next group is as one more draw whose variance the others tell: Student's t with a degree less than these.
     wider = np.sqrt((len(counts) - 1.0) / max(len(counts) - 3.0, 1.0))
     weights = weights[order] / weights.sum()
     centre = errors[order][np.searchsorted(np.cumsum(weights), 0.5)]
     return ConformityScores(centre + wider * (errors[order] - centre), weights)
 
 
-def _scales(error: FloatArray, spread: FloatArray, kinds: Any, sources: IntArray) -> dict[str, float]:
-    """Scale of the held-out log errors by class beyond the spread over the ways, shrunk to that of all."""
-    weight = 1.0 / np.bincount(sources)[sources]
-    beyond = np.clip(np.minimum(np.abs(error), _LARGEST) ** 2 - spread, (NOISE / 2) ** 2, None)
-    pooled = np.average(beyond, weights=weight)
-    scales = {}
-    for kind in CLASSES:
-        own = weight * (kinds == kind)
-        rows = own.sum() ** 2 / max((own**2).sum(), 1e-12)
-        total = (own * beyond).sum() / max(own.sum(), 1e-12) * rows + pooled * _SCALE_ROWS
-        scales[kind] = float(np.sqrt(total / (rows + _SCALE_ROWS)))
-    return scales
+def _scales(error: FloatArray, spread: FloatArray, kinds: Any, groups: IntArray) -> dict[str, float]:
+    """Scale of the held-out log errors by class beyond the spread over the ways.
+
+    Mean over the groups of a class, and one more as the mean of all groups: a prior worth one observation (Kass and
+    Wasserman, J. Am. Stat. Assoc. 90, 1995).
+    """
+    each = pd.DataFrame({"kind": kinds, "square": error**2 - spread}).groupby(groups)
+    scale = np.sqrt(each["square"].mean().clip(lower=(NOISE / 2) ** 2)).to_numpy()
+    of, pooled = each["kind"].first().to_numpy(), scale.mean()
+    return {kind: float(np.append(scale[of == kind], pooled).mean()) for kind in CLASSES}

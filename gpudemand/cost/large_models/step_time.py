@@ -21,18 +21,15 @@ TIME_PRIORS = {
     "peak exponent": (0.05, 0.5),
     "fp8 products": (1.3, 0.2),
     "expert products": (1.1, 0.2),
+    "expert products, plain": (1.5, 0.5),
     "attention": (2.0, 0.3),
     "elementwise": (1.5, 0.4),
     "elementwise, fused": (1.0, 0.3),
     "dequantise": (2.0, 0.5),
     "dequantise, gptq": (1.5, 0.4),
     "launch": (1.0, 0.5),
-    "launch, routed": (1.0, 0.5),
     "adapters": (3.0, 0.4),
-    "tensor": (1.0, 0.4),
-    "context": (0.5, 0.5),
-    "expert": (1.3, 0.4),
-    "pipeline": (1.3, 0.4),
+    "replica": (1.0, 0.4),
     "data": (1.3, 0.4),
     "bubble": (1.0, 0.2),
     "update": (1.5, 0.4),
@@ -70,6 +67,7 @@ def time_terms(run: TrainingRun) -> dict[str, float]:
         "peak": math.log(peak / _REFERENCE),
         "fused": float(run.is_tuned or run.compiled),
         "fp8": float(run.precision == "fp8"),
+        "plain_grouped": float(not (run.is_tuned or run.loops_over_experts)),
         "doublings": math.log2(run.n_gpus),
         "bound": terms["products"] + terms["experts"] + terms["head"] + terms["attention"],
     }
@@ -85,15 +83,16 @@ def step_seconds(terms: pd.DataFrame, coefficients: Mapping[str, float]) -> Floa
     column = {name: terms[name].to_numpy(dtype=float) for name in terms.columns}
     c, fused = coefficients, terms["fused"].to_numpy(dtype=float) > 0
     slower = np.exp(c["peak exponent"] * column["peak"]) * np.where(column["fp8"] > 0, c["fp8 products"], c["products"])
-    work = slower * (column["products"] + column["waves"] + c["expert products"] * column["experts"])
+    # Grouped products of plain stacks are kernels of Triton or CUTLASS, not of cuBLAS.
+    experts = np.where(column["plain_grouped"] > 0, c["expert products, plain"], c["expert products"])
+    work = slower * (column["products"] + column["waves"] + experts * column["experts"])
     work = work + c["products"] * column["head"] + c["attention"] * column["attention"]
     work = work + np.where(fused, c["elementwise, fused"], c["elementwise"]) * column["elementwise"]
     work = work + c["adapters"] * column["adapters"]
     work = work + c["dequantise"] * column["dequantise"] + c["dequantise, gptq"] * column["dequantise, gptq"]
     # Routers tell the host how many tokens each expert has before it launches more.
-    work = np.hypot(work, c["launch"] * column["launch"]) + c["launch, routed"] * column["launch, routed"]
-    for name in ("tensor", "context", "expert", "pipeline"):
-        work = work + c[name] * column[name]
+    work = np.hypot(work, c["launch"] * column["launch"]) + c["launch"] * column["launch, routed"]
+    work = work + c["replica"] * sum(column[name] for name in ("tensor", "context", "expert", "pipeline"))
     exposed = _exposed(c["data"] * column["gather"], work) + _exposed(c["host"] * column["swap"], work)
     work = work + exposed + c["host"] * column["host"]
     every = column["micro_batches"] * work * (1.0 + c["bubble"] * column["bubble"])
