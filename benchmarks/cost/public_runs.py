@@ -104,7 +104,15 @@ def _print(rows: pd.DataFrame, y: pd.Series, outs: dict[str, pd.DataFrame], what
     for name in _BY:
         parts = next(iter(tables.values())).groupby(rows.loc[known, name])
         found = {key: {"rows": len(out), **summary(out)} for key, out in parts}
+        if name == "class":
+            found = {key: {**found[key], **_by_project(out, rows["source"])} for key, out in parts}
         print(pd.DataFrame(found).T.to_string(float_format="{:.3f}".format))
+
+
+def _by_project(out: pd.DataFrame, sources: pd.Series) -> dict[str, float]:
+    """Share inside the interval if each project counts once: the rows of a project err alike."""
+    inside = out["y"].between(out["low"], out["high"]).groupby(sources[out.index]).mean()
+    return {"inside, by project": float(inside.mean())}
 
 
 if __name__ == "__main__":
