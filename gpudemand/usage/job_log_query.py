@@ -116,8 +116,8 @@ class JobLogQuery:
         # A pending job holds nothing: its missing start must not default to the submit.
         waiting = "false" if pending else "coalesce(status = 'pending', false) AND start_us IS NULL"
         unknown_end = f"coalesce({UNKNOWN_END}, false)"
-        self._db.execute(f"""CREATE TEMP VIEW runs AS SELECT {key} AS key, {submit} AS submit_us, gpus, {waiting} AS waiting,
-            {begin} AS begin_us, {unknown_end} AS unknown_end,
+        self._db.execute(f"""CREATE TEMP VIEW runs AS SELECT {key} AS key, {submit} AS submit_us, gpus,
+            {waiting} AS waiting, {begin} AS begin_us, {unknown_end} AS unknown_end,
             CASE WHEN requested_time > 0 THEN requested_time * 1e6 END AS asked,
             CASE WHEN {unknown_end} THEN {begin} ELSE end_us END AS end_us,
             coalesce(status = 'cancelled' AND end_us <= coalesce({start}, submit_us), false) AS gave_up FROM typed""")
