@@ -72,7 +72,7 @@ def selected_once():
     select, known = chain.select_and_forecast, {}
 
     def select_once(*arguments):
-        key = joblib.hash((arguments, candidates._MIN_COMBINATION_BINS))
+        key = joblib.hash((arguments, candidates._MIN_COMBINATION_BINS, candidates.CANDIDATES))
         if key not in known:
             known[key] = select(*arguments)
         return known[key]
