@@ -22,7 +22,7 @@ from gpudemand.report.page.figures import draw_figures
 from gpudemand.study.report import build_report
 from gpudemand.study.study import Study
 from tests.faults import content, needs_fork, restore, states
-from tests.report.conftest import make_log, quick, renamed  # noqa: F401
+from tests.report.conftest import make_log, quick_module, renamed  # noqa: F401
 from tests.test_writers import PACKAGE, SAFE
 from tests.writers import WRITERS, Writer
 
@@ -100,12 +100,18 @@ def test_no_command_is_forgotten():
     assert killed | {"cost", "devices", "formats"} == commands
 
 
-@pytest.fixture
-def report(monkeypatch, quick):  # noqa: F811
-    """A function that writes a report from computed stages and drawn figures, with and without prices."""
+@pytest.fixture(scope="module")
+def stages(quick_module):  # noqa: F811
+    """Computed stages and drawn figures."""
     chain = Study(make_log(days=40), horizon=7, prices=(1.0, 3.0))._chain
     build.report_tables(chain)
-    figures = draw_figures(chain)
+    return chain, draw_figures(chain)
+
+
+@pytest.fixture
+def report(monkeypatch, stages):
+    """A function that writes a report from them, with and without prices."""
+    chain, figures = stages
     monkeypatch.setattr(build, "draw_figures", lambda *drawn: figures)
 
     def written(out, prices):
@@ -144,7 +150,7 @@ def test_a_report_replaces_a_report_only(report, tmp_path):
     assert content(tmp_path) == before
 
 
-def test_no_control_character_reaches_a_report(quick, tmp_path):  # noqa: F811
+def test_no_control_character_reaches_a_report(quick_module, tmp_path):  # noqa: F811
     controls = "".join(chr(code) for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n")
     log = make_log(days=40)
     log = renamed(log, group=f"team{controls}", cluster=f"c{controls}", gpu_type=f"A\a{controls}")

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import gpudemand as gd
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -55,10 +57,8 @@ def test_an_empty_environment_writes_a_report_from_the_wheel(wheel, tmp_path):
     subprocess.run(install, check=True, capture_output=True)
     lent = [path for path in sys.path if path.endswith("site-packages")]
     Path(site, "lent.pth").write_text("\n".join(lent))
-    code = (
-        "import gpudemand as gd; print(gd.__file__); print(len(gd.load_jobs_sample()))\n"
-        "gd.write_jobs(gd.make_cluster(n_users=8, n_days=40, random_state=0)[0], 'jobs.parquet')"
-    )
+    gd.write_jobs(gd.make_cluster(n_users=8, n_days=40, random_state=0)[0], tmp_path / "jobs.parquet")
+    code = "import gpudemand as gd; print(gd.__file__); print(len(gd.load_jobs_sample()))"
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     clean["NUMBA_DISABLE_JIT"] = "1"  # to compile takes longer than these few jobs do in Python
     run = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path, env=clean)

@@ -18,20 +18,10 @@ from gpudemand import _parallel
 from gpudemand._validation import InputError
 from gpudemand.segments.features import feature_table
 from tests.cost.test_measure import SHORT, job, plan_of
+from tests.where import place
 
 JOBS, _ = gd.make_cluster(6, 56, random_state=0)
 USAGE = gd.usage_series(JOBS, by="user", freq="D", value="gpus", partial=False)
-
-
-def place(_):
-    """Whether the call runs on a Dask worker."""
-    from distributed import get_worker
-
-    try:
-        get_worker()
-    except ValueError:
-        return "here"
-    return "worker"
 
 
 @pytest.mark.parametrize("n_jobs", [None, 2])

@@ -7,9 +7,11 @@ import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
+from gpudemand.cli.app import app
 from gpudemand.jobs import write_jobs
-from tests.report.conftest import make_log
+from tests.report.conftest import make_log, quick, undrawn  # noqa: F401
 
 PLAN = """
 log = "jobs.parquet"
@@ -44,11 +46,13 @@ def run(plan, until, seed):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick", "undrawn")  # of the earlier report, in this process
 def test_two_processes_write_the_same_bytes(tmp_path):
     write_jobs(make_log(days=80, per_day=3), tmp_path / "jobs.parquet")
     (tmp_path / "out").mkdir()
     (tmp_path / "plan.toml").write_text(PLAN, encoding="utf-8")
-    run(tmp_path / "plan.toml", "2026-02-20", "0")
+    earlier = ["report", "--plan", str(tmp_path / "plan.toml"), "--until", "2026-02-20", "--quiet"]
+    assert CliRunner().invoke(app, earlier).exit_code == 0
     first, again = (run(tmp_path / "plan.toml", "2026-03-11", seed) for seed in ("1", "2"))
     assert first.keys() == again.keys()
     assert {"gpudemand.prom", "report/index.html", "report/report.json", "report/figures/since.png"} <= first.keys()

@@ -35,6 +35,13 @@ def combined(monkeypatch):
     monkeypatch.setattr(candidates, "_MIN_COMBINATION_BINS", 28)
 
 
+@pytest.fixture
+def smoothed(monkeypatch):
+    """With ETS, likewise."""
+    naive, others = candidates.CANDIDATES[:-2], candidates.CANDIDATES[-2:]
+    monkeypatch.setattr(candidates, "CANDIDATES", (*naive, gd.ETS, *others))
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return study().report(tmp_path_factory.mktemp("study") / "report").parent
@@ -220,6 +227,7 @@ def test_the_default_horizon_reaches_from_the_first_bin_to_four_weeks_after_an_o
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("smoothed")
 def test_a_plan_for_waits_counts_on_the_gpus_that_run_jobs():
     # Sixty GPUs are installed, and jobs have run on forty-five of them.
     jobs, _ = gd.make_cluster(n_users=20, n_days=84, random_state=3)

@@ -103,13 +103,14 @@ def in_microseconds(jobs: pd.DataFrame) -> pa.Table:
 
 def _query(sql: str, jobs: pd.DataFrame) -> pa.Table:
     """Result of a query over ``jobs``, in the order of its rows."""
-    with _database().cursor() as db:
+    with database().cursor() as db:
         db.register("jobs", in_microseconds(jobs))
         return pa.table(db.sql(sql))
 
 
 @cache
-def _database() -> duckdb.DuckDBPyConnection:
+def database() -> duckdb.DuckDBPyConnection:
+    """Database for queries over tables in memory; a cursor of it holds what is temporary apart."""
     # Opening one takes longer than most queries; without threads of its own it survives a fork.
     return duckdb.connect(config={"threads": 1})
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from gpudemand._typing import FloatArray, IntArray
 from gpudemand._validation import InputError
 from gpudemand.jobs.schema import UNKNOWN_END
-from gpudemand.jobs.table import in_microseconds
+from gpudemand.jobs.table import database, in_microseconds
 from gpudemand.store import is_store
 from gpudemand.usage.stored_log import create_relation
 from gpudemand.usage.typed_log import check_rows, create_typed_view
@@ -56,12 +56,19 @@ def open_log(
     tz : str or tzinfo, optional
         Zone of times that have none.
     """
+    with _database_of_file() if isinstance(source, Path) else database().cursor() as db:
+        db.execute("SET enable_progress_bar = false")
+        yield JobLogQuery(db, source, by, pending=pending, tz=tz)
+
+
+@contextmanager
+def _database_of_file() -> Iterator[duckdb.DuckDBPyConnection]:
+    """Database for a file that may be larger than memory."""
     with tempfile.TemporaryDirectory(prefix="gpudemand-") as spill:
         # A bounded memory pool; larger intermediates are spilled to disk.
         config: dict[str, Any] = {"temp_directory": spill, "memory_limit": "1GB", "preserve_insertion_order": "false"}
         with duckdb.connect(config=config) as db:
-            db.execute("SET enable_progress_bar = false")
-            yield JobLogQuery(db, source, by, pending=pending, tz=tz)
+            yield db
 
 
 class JobLogQuery:
@@ -109,8 +116,8 @@ class JobLogQuery:
         # A pending job holds nothing: its missing start must not default to the submit.
         waiting = "false" if pending else "coalesce(status = 'pending', false) AND start_us IS NULL"
         unknown_end = f"coalesce({UNKNOWN_END}, false)"
-        self._db.execute(f"""CREATE VIEW runs AS SELECT {key} AS key, {submit} AS submit_us, gpus, {waiting} AS waiting,
-            {begin} AS begin_us, {unknown_end} AS unknown_end,
+        self._db.execute(f"""CREATE TEMP VIEW runs AS SELECT {key} AS key, {submit} AS submit_us, gpus,
+            {waiting} AS waiting, {begin} AS begin_us, {unknown_end} AS unknown_end,
             CASE WHEN requested_time > 0 THEN requested_time * 1e6 END AS asked,
             CASE WHEN {unknown_end} THEN {begin} ELSE end_us END AS end_us,
             coalesce(status = 'cancelled' AND end_us <= coalesce({start}, submit_us), false) AS gave_up FROM typed""")
@@ -139,7 +146,7 @@ class JobLogQuery:
     def keys(self) -> list[str]:
         """Names of the series, sorted."""
         self._db.execute(
-            "CREATE OR REPLACE TABLE names AS SELECT key, (row_number() OVER (ORDER BY key)) - 1 AS code "
+            "CREATE OR REPLACE TEMP TABLE names AS SELECT key, (row_number() OVER (ORDER BY key)) - 1 AS code "
             "FROM (SELECT DISTINCT key FROM runs)"
         )
         return [row[0] for row in self._db.execute("SELECT key FROM names ORDER BY code").fetchall()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -209,6 +210,7 @@ def week_length(freq: pd.offsets.BaseOffset) -> int:
     return max(round(7 * _DAY / mean_step(freq)), 1)
 
 
+@cache
 def mean_step(freq: pd.offsets.BaseOffset) -> pd.Timedelta:
     """Mean width of the bins of a frequency."""
     start = pd.Timestamp("2001-01-01")

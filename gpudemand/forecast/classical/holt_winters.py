@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 from scipy.optimize import minimize
@@ -36,11 +36,19 @@ def fit_and_forecast(y: FloatArray, h: int, season: int) -> FloatArray:
     -------
     ndarray of shape (h,)
     """
+    level, trend, seasonal, damping = _fitted(np.asarray(y, dtype=float).tobytes(), season)
+    steps = np.arange(h)
+    return level + trend * np.cumsum(damping ** (steps + 1)) + seasonal[(len(y) + steps) % season]
+
+
+@lru_cache(maxsize=4096)
+def _fitted(values: bytes, season: int) -> tuple[float, float, FloatArray, float]:
+    """Level, trend and season after the last value, and the damping; windows of a backtest share earlier origins."""
+    y = np.frombuffer(values).copy()
     state, seasonal = initial_state(y, season)
     weights = fit_parameters(y, state, seasonal)
     level, trend, seasonal, _ = smooth(y, state, seasonal, weights)
-    steps = np.arange(h)
-    return level + trend * np.cumsum(weights[3] ** (steps + 1)) + seasonal[(len(y) + steps) % season]
+    return level, trend, seasonal, weights[3]
 
 
 def fit_parameters(y: FloatArray, state: FloatArray, seasonal: FloatArray) -> tuple[float, float, float, float]:

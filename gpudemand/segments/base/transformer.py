@@ -104,6 +104,9 @@ def map_rows(kernel: Callable[..., None], values: FloatArray, width: int, *args:
     ndarray, shape (n_rows, width)
     """
     out = np.empty((len(values), width))
+    # Numba compiles kernels anew, for seconds, for values that can be written.
+    values = values.view()
+    values.flags.writeable = False
     starts = range(0, len(values), _ROWS_PER_TASK)
 
     def work(start: int) -> None:
