@@ -206,10 +206,12 @@ class TimeParser:
         """
         raw = pa.array(text, type=pa.string(), from_pandas=True)
         raw = raw.combine_chunks() if isinstance(raw, pa.ChunkedArray) else raw
-        naive, zoned, other, epoch = (_matches(raw, regex) for regex in (_NAIVE, _ZONED, _OTHER_YEAR, _EPOCH))
+        naive, zoned, dated, other, epoch = (
+            _matches(raw, regex) for regex in (_NAIVE, _ZONED, _DATE, _OTHER_YEAR, _EPOCH)
+        )
         seconds = pd.to_numeric(text.where(epoch), errors="coerce").to_numpy(dtype=float, na_value=np.nan)
         implausible = (seconds < EARLIEST.timestamp()) | (seconds > LATEST.timestamp())
-        outside = (other & ~naive & ~zoned) | implausible
+        outside = (other & ~dated) | implausible
         day_number = (seconds >= _DAY_NUMBERS[0]) & (seconds <= _DAY_NUMBERS[1])
         times = pd.Series(pd.NaT, index=text.index, dtype=TIME)
         times[epoch] = _from_epoch(np.where(implausible, np.nan, seconds)[epoch])

@@ -46,6 +46,7 @@ def test_spellings_of_one_time(text: str) -> None:
             ("0", OUTSIDE),
             ("9000000000", OUTSIDE),
         ),
+        *((f"2026-01-05 10:00 {zone}", "unreadable time") for zone in ("PM", "CET")),
         *(("9999-12-31T00:00:00", OUTSIDE), ("52000-01-01", OUTSIDE), ("1970-01-01 00:00:00+00:00", OUTSIDE)),
         *(("2024-02-30 00:00", "unreadable time"), ("01/05/2024", "unreadable time"), ("soon", "unreadable time")),
         *(

@@ -122,14 +122,15 @@ def waits(row: pd.Series) -> str:
     Examples
     --------
     >>> waits(pd.Series({"median_wait_h": 0.0, "p95_wait_h": 1.5, "share_over_1h": 0.0725}))
-    'Half of the jobs started within 0 s of their submission, 95% within 1.5 h; 7.2% waited for more than an hour.'
+    'Once submitted, half of the jobs started at once, 95% within 1.5 h; 7.2% waited for more than an hour.'
     """
-    half, most = (format_seconds(row[f"{name}_wait_h"] * SECONDS_PER_HOUR) for name in ("median", "p95"))
+    half, most = (_within(row[f"{name}_wait_h"] * SECONDS_PER_HOUR) for name in ("median", "p95"))
     over = format_share(row["share_over_1h"], 1)
-    return (
-        f"Half of the jobs started within {half} of their submission, 95% within {most}; {over} waited for more than "
-        "an hour."
-    )
+    return f"Once submitted, half of the jobs started {half}, 95% {most}; {over} waited for more than an hour."
+
+
+def _within(seconds: float) -> str:
+    return f"within {format_seconds(seconds)}" if seconds else "at once"
 
 
 def wanted(table: pd.DataFrame, freq: str, *, jobs: bool = True) -> str:

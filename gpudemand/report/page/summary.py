@@ -73,6 +73,8 @@ def log_span(log: pd.DataFrame | None) -> list[str]:
     >>> log = pd.DataFrame({"first": [first], "last": last, "jobs": 9, "processors": True, "unknown_start": 0})
     >>> print(*log_span(log))
     The log spans 333 days, from 30 Sep 1996 to 29 Aug 1997. It counts processors, which are called GPUs here.
+    >>> print(*log_span(log.assign(processors=False, running=40)))
+    The log spans 333 days, from 30 Sep 1996 to 29 Aug 1997. As it ends, 40 jobs without an end count as running.
     """
     if log is None:
         return []
@@ -83,6 +85,8 @@ def log_span(log: pd.DataFrame | None) -> list[str]:
         text += " It holds no jobs, but usage over time, whose numbers count as mean GPUs held."
     if row["processors"]:
         text += " It counts processors, which are called GPUs here."
+    if row.get("running"):
+        text += f" As it ends, {format_number_of('job', row['running'])} without an end count as running."
     if row["unknown_start"]:
         text += (
             f" Of {format_number_of('job', row['unknown_start'])} it does not tell the start: they count as held from "
