@@ -179,8 +179,8 @@ def _running_on(jobs: QueuedJobs, span: int) -> QueuedJobs:
     row = np.repeat(np.arange(len(count)), count)
     times = 1 + np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
     gone = times * span - jobs.submit[row]
-    left = [time[row] - gone for time in (jobs.run, jobs.requested)]
-    return QueuedJobs(np.zeros(len(row), dtype=np.int64), *left, jobs.started[row], jobs.gpus[row])
+    run, requested = (time[row] - gone for time in (jobs.run, jobs.requested))
+    return QueuedJobs(np.zeros(len(row), dtype=np.int64), run, requested, jobs.started[row], jobs.gpus[row])
 
 
 def unfinished_jobs(jobs: pd.DataFrame, until: pd.Timestamp) -> QueuedJobs:
