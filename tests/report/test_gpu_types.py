@@ -70,6 +70,16 @@ def test_means_of_types_sum_to_the_total(log, selected):
     assert len(steps) == settings.horizon
 
 
+def test_a_type_that_is_seldom_used_does_not_widen_the_others():
+    log, settings = make_log(days=130), Settings(horizon=28)
+    log["gpu_type"] = log["gpu_type"].mask(log.index % 80 > 0, "A100").mask(log.index % 80 == 0, "H100")
+    source = JobSource.of(log, settings)
+    selected = select_and_forecast(compute_usage_tables(source).total, 28)
+    requirement = plan_requirement(selected.forecast, 80.0, settings)
+    table = plan_gpu_types(source, selected, None, requirement, settings).table.set_index("gpu_type")
+    assert table.loc["A100", "required_p95"] < 1.1 * requirement.required
+
+
 def test_shortfall_is_by_type_where_installed_is(log, selected):
     types, _ = plan(log, selected, installed={"A100": 1000.0, "H100": 5.0})
     table = types.table.set_index("gpu_type")
