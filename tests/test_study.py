@@ -67,7 +67,10 @@ def test_nothing_is_computed_before_it_is_asked_for(monkeypatch):
 def test_the_target_is_met_as_often_as_in_the_simulated_futures(share):
     some = gd.Study(LOG, horizon=7, installed=float(np.quantile(_needed(study()), share)), lead_time="3D", wait="1h")
     missed = (_needed(some) > some.plan["installed"].iloc[0]).mean()
-    assert some.plan.set_index("basis").loc["wait", "share_over"] == pytest.approx(missed, abs=0.03)
+    assert some.plan.set_index("basis").loc["wait", "share_over"] == pytest.approx(missed, abs=0.0005)
+    # All days need as many for waits: named is that of the largest demand.
+    mean = some._chain.requirement.plans["mean"].table
+    assert some._chain.numbers["peak_bin"] == mean.loc[mean["required"].idxmax(), "ds"].isoformat()
 
 
 def _needed(of):

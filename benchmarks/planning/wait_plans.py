@@ -19,9 +19,10 @@ from gpudemand.planning.capacity.wait_requirement import plan_waits
 from gpudemand.planning.capacity.wait_target import WaitTarget, gpus_needed
 from gpudemand.planning.queue.events import QueuedJobs
 from gpudemand.planning.queue.expected import with_expected_ends
-from gpudemand.planning.queue.futures import WEEK_S, Future
+from gpudemand.planning.queue.futures import Future
 from gpudemand.planning.queue.simulate import simulate_queue
 from gpudemand.planning.queue.waiting import NEVER
+from gpudemand.planning.queue.work import WEEK_S
 from gpudemand.usage.series import end_of_record, usage_series
 
 _FORECASTERS = (SeasonallyAdjustedNaive, Theta, CombinedForecaster)

@@ -88,7 +88,7 @@ def public_holidays(place: str, start: object, end: object) -> pd.DataFrame:
     Raises
     ------
     InputError
-        For an unknown country or region, or if the package is not installed.
+        For an unknown country or region, a last day before the first, or if the package is not installed.
 
     Examples
     --------
@@ -110,6 +110,8 @@ def public_holidays(place: str, start: object, end: object) -> pd.DataFrame:
         has = ", ".join(known[country]) or "none"
         raise InputError(f"no public holidays are known of region {shorten(region)!r} of {country}; it has {has}.")
     first, last = (pd.Timestamp(time).tz_localize(None).normalize() for time in (start, end))
+    if last < first:
+        raise InputError(f"end={shorten(end)!r} is before start={shorten(start)!r}; exchange them.")
     years = range(first.year, last.year + 1)
     found = holidays.country_holidays(country, region or None, years=years, language="en_US")
     days = sorted(day for day in map(pd.Timestamp, found) if first <= day <= last)

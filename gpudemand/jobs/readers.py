@@ -52,7 +52,8 @@ def read_jobs(
         One of those that `formats` lists.
     tz : str or tzinfo, optional
         Zone of times that are written without one. Of two local times that daylight saving repeats, the first is
-        taken; a time that it skips is a bad row. Times with an offset and epoch seconds need no zone.
+        taken, or the second where a job would end before its start; a time that it skips is a bad row. Times with an
+        offset and epoch seconds need no zone.
     origin : str or Timestamp, optional
         Start of a trace whose times are seconds since an unnamed start; not needed for seconds since 1970.
     strict : bool, default=False
@@ -146,7 +147,9 @@ def read_rows(log: LogColumns, format: str, kind: str) -> pd.DataFrame:  # noqa:
     frame = FORMATS[format].read(log)
     with_ids = frame if "job_id" in frame.columns else frame.assign(job_id=pd.Series(log.lines).astype(str))
     jobs = as_jobs(with_ids, kind=kind, source=log.table.source)
-    jobs.attrs = {**frame.attrs, **jobs.attrs}
+    attrs = {**frame.attrs, **jobs.attrs}
+    jobs = log.parser.in_order(jobs)
+    jobs.attrs = attrs
     log.reject_each(rejections(jobs))
     return jobs
 

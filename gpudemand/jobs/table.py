@@ -182,8 +182,8 @@ def check_jobs(jobs: object, *, tz: object = None, allow_unknown: bool = False) 
         and ``gpus``; the other columns of `COLUMNS` are missing values where there is none. Times may be written as
         text, as the readers of files take it.
     tz : str or tzinfo, optional
-        Zone of times that have none. Of two local times that daylight saving repeats, the first is taken; one that it
-        skips is refused.
+        Zone of times that have none. Of two local times that daylight saving repeats, the first is taken, or the
+        second where a job would end before its start; one that it skips is refused.
     allow_unknown : bool, default=False
         Whether a number of GPUs and the end of a finished job may be unknown.
 
@@ -249,9 +249,10 @@ def _read_columns(frame: pd.DataFrame, tz: object) -> tuple[pd.DataFrame, pd.Ser
     )
     columns = {name: _read_column(frame, name, dtype, log) for name, dtype in COLUMNS.items()}
     columns["submit"] = columns["submit"].fillna(columns["start"])
+    table = log.parser.in_order(pd.DataFrame(columns, index=frame.index))
     reasons = pd.Series(log.reject_reason, dtype=object)
     reasons[reasons.str.startswith("unreadable", na=False)] = UNREADABLE
-    return pd.DataFrame(columns, index=frame.index), reasons
+    return table, reasons
 
 
 def _read_column(frame: pd.DataFrame, name: str, dtype: object, log: LogColumns) -> pd.Series:

@@ -162,6 +162,25 @@ class TimeParser:
         utc[changing] = naive[changing].tz_localize(self.tz, ambiguous=first, nonexistent="NaT").tz_convert("UTC")
         return pd.DatetimeIndex(utc).as_unit("ns")
 
+    def in_order(self, jobs: pd.DataFrame) -> pd.DataFrame:
+        """Jobs with the second of two local times that daylight saving repeats, where the first is too early.
+
+        A job that starts at 02:50 and ends at 02:10 has ended within the repeated hour.
+
+        Parameters
+        ----------
+        jobs : DataFrame
+            ``submit``, ``start`` and ``end``, as `localize` gives them.
+        """
+        for name in ("start", "end"):
+            early = jobs[name] < (jobs["submit"] if name == "start" else jobs["start"].fillna(jobs["submit"]))
+            if self.tz is not None and early.any():
+                local = jobs.loc[early, name].dt.tz_convert(self.tz).dt.tz_localize(None)
+                second = np.zeros(len(local), dtype=bool)
+                times = local.dt.tz_localize(self.tz, ambiguous=second, nonexistent="NaT").dt.tz_convert("UTC")
+                jobs = jobs.assign(**{name: jobs[name].mask(early, times.reindex(jobs.index))})
+        return jobs
+
     def parse(self, text: pd.Series) -> tuple[pd.Series, dict[str, BoolArray]]:
         """Read times written as ISO text, each in its own zone, or as epoch seconds.
 
@@ -187,10 +206,12 @@ class TimeParser:
         """
         raw = pa.array(text, type=pa.string(), from_pandas=True)
         raw = raw.combine_chunks() if isinstance(raw, pa.ChunkedArray) else raw
-        naive, zoned, other, epoch = (_matches(raw, regex) for regex in (_NAIVE, _ZONED, _OTHER_YEAR, _EPOCH))
+        naive, zoned, dated, other, epoch = (
+            _matches(raw, regex) for regex in (_NAIVE, _ZONED, _DATE, _OTHER_YEAR, _EPOCH)
+        )
         seconds = pd.to_numeric(text.where(epoch), errors="coerce").to_numpy(dtype=float, na_value=np.nan)
         implausible = (seconds < EARLIEST.timestamp()) | (seconds > LATEST.timestamp())
-        outside = (other & ~naive & ~zoned) | implausible
+        outside = (other & ~dated) | implausible
         day_number = (seconds >= _DAY_NUMBERS[0]) & (seconds <= _DAY_NUMBERS[1])
         times = pd.Series(pd.NaT, index=text.index, dtype=TIME)
         times[epoch] = _from_epoch(np.where(implausible, np.nan, seconds)[epoch])

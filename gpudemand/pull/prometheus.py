@@ -99,8 +99,8 @@ def pull_prometheus(
 
     Needed is kube-state-metrics (``kube_pod_container_resource_requests``, ``kube_pod_status_phase`` and
     ``kube_node_status_allocatable``); utilization and the types of GPUs are added where the DCGM exporter runs. A pod
-    holds GPUs in the phase Running and waits for them in the phase Pending; slices and time-sliced GPUs count as
-    shares. A sample at t stands for the time until t + `step`.
+    holds GPUs in the phase Running and waits for them in the phase Pending; slices, time-sliced GPUs and HAMi's virtual
+    ones (where the DCGM exporter counts GPUs) are shares. A sample at t stands for the time until t + `step`.
 
     Parameters
     ----------
@@ -183,19 +183,19 @@ def _read_nodes(client: PrometheusClient, times: pd.DatetimeIndex, points: int) 
 def _shares(cards: pd.DataFrame, labels: pd.DataFrame, units: pd.DataFrame) -> dict[tuple[str, str], Fraction]:
     """Shares of a GPU by node and resource; of time-sliced ones, by the replicas that the labels of their node name.
 
-    Without labels, the renamed resource tells that GPUs are sliced, and the number of GPUs into how many parts.
+    Without labels, the number of GPUs of a node tells into how many parts they are sliced, where the resource is
+    renamed or its units are a multiple of the GPUs (virtual GPUs of HAMi, MIG of a single profile).
     """
     frame = _labels(labels, "node", "label_nvidia_com_gpu_replicas")
-    named = (
-        pd.to_numeric(frame["label_nvidia_com_gpu_replicas"], errors="coerce").groupby(frame["node"]).max().to_dict()
-    )
-    number = cards.groupby("node")["y"].max().to_dict() if "node" in cards else {}
+    named = pd.to_numeric(frame["label_nvidia_com_gpu_replicas"], errors="coerce").groupby(frame["node"]).max()
+    # Of all models of a node together.
+    number = cards.groupby(["node", "ds"])["y"].sum().groupby("node").max() if "node" in cards else {}
     shares = {}
     for (node, resource), most in _labels(units, "node", "resource").groupby(["node", "resource"])["y"].max().items():
-        parts = named.get(node, 0.0) if "_mig_" not in resource else 0.0
-        if not parts > 1 and resource.endswith("_gpu_shared"):
-            parts = most / number.get(node, most)
-        shares[node, resource] = gpu_share(resource) / (round(parts) if parts > 1 else 1)
+        parts, many = named.get(node, np.nan), most / number.get(node, np.nan)
+        if not parts > 1 and (resource.endswith("_gpu_shared") or many % 1 == 0):
+            parts = many
+        shares[node, resource] = gpu_share(resource) / (round(parts) if parts > 1 and "_mig_" not in resource else 1)
     return shares
 
 

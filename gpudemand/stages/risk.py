@@ -75,13 +75,14 @@ def risk_numbers(requirement: Requirement, selected: SelectedForecast, risk: pd.
     Returns
     -------
     dict
-        ``peak_bin`` (the bin with the largest requirement, in ISO form), ``peak_bin_median``, ``peak_bin_lo_95`` and
-        ``peak_bin_hi_95`` (GPUs held), ``required_p50`` ... ``required_p99``, ``share_over``.
+        ``peak_bin`` (the bin with the largest requirement, by the mean where waits decide, in ISO form),
+        ``peak_bin_median``, ``peak_bin_lo_95`` and ``peak_bin_hi_95`` (GPUs held), ``required_p50`` ...
+        ``required_p99``, ``share_over``.
     """
     # Waits are simulated for the mean demand.
     series = requirement.binding if requirement.binding in (MEAN, PEAK) else MEAN
     rows = selected.forecast[selected.forecast["unique_id"] == series]
-    top: Any = rows[rows["ds"] == requirement.envelope().set_index("ds")["required"].idxmax()].iloc[0]
+    top: Any = rows[rows["ds"] == requirement.plans[series].table.set_index("ds")["required"].idxmax()].iloc[0]
     share_over = requirement.summary.set_index("basis").loc[requirement.binding, "share_over"]
     return {
         "peak_bin": pd.Timestamp(top["ds"]).isoformat(),

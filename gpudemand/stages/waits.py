@@ -31,8 +31,9 @@ ALL = "all"
 _NO_TARGET = "no target for waits was given; add --wait 1h (wait='1h'), the time within which jobs are to start."
 #: Period whose waits tell how many of the GPUs run jobs.
 _RECENT = pd.Timedelta("56D")
-#: Levels in percent between which the probability that the target is met is interpolated.
-_FURTHER_LEVELS = tuple(range(2, 100, 2))
+#: Between this share of a future and the rest of it no quantile is interpolated, so that the probability to meet the
+#: target is the share of the futures that do, as it is printed.
+_STEP = 0.04
 _SECONDS = ("median_wait_s", "mean_wait_s", "p95_wait_s")
 
 
@@ -159,11 +160,14 @@ def as_forecast(plan: WaitPlan, forecast: pd.DataFrame) -> pd.DataFrame:
 
     Each bin has the quantiles over the simulated futures: they are of the whole time ahead.
     """
-    model = pick_model(forecast, None)
+    model, n = pick_model(forecast, None), len(plan.needed)
+    # The distribution rises in steps, one a future: at each share it is the number that more of the futures need.
+    finest = np.abs(np.arange(n)[:, None] + [_STEP, 1 - _STEP] - n / 2) * 200 / n
     shares = {model: 0.5}
-    for level in sorted({*levels(forecast, model), *_FURTHER_LEVELS}):
+    for level in sorted({*levels(forecast, model), *finest.round(9).ravel().tolist()}):
         shares |= {f"{model}-lo-{level:g}": 0.5 - level / 200, f"{model}-hi-{level:g}": 0.5 + level / 200}
-    needed = {name: float(np.quantile(plan.needed, share, method="higher")) for name, share in shares.items()}
+    beyond = np.minimum(np.array([*shares.values()]) + _STEP / 2 / n, 1.0)
+    needed = dict(zip(shares, np.quantile(plan.needed, beyond, method="inverted_cdf").tolist(), strict=True))
     bins = forecast.loc[forecast["unique_id"] == MEAN, ["unique_id", "ds"]].assign(unique_id=WAIT)
     result = pd.concat([bins, pd.DataFrame(needed, index=bins.index)], axis=1)
     result.attrs = dict(forecast.attrs)

@@ -177,6 +177,8 @@ def test_public_holidays_of_a_country_and_a_region():
     assert german["event"].unique().tolist() == ["public holiday"]
     assert german.set_index("start").loc["2026-10-03", "holiday"] == "German Unity Day"
     assert len(Calendar.of(public_holidays("DE", "2026-07-01", "2026-07-02")).names) == 0
+    with pytest.raises(InputError, match="before start='2026-07-02'"):
+        public_holidays("DE", "2026-07-02", "2026-07-01")
 
 
 @pytest.mark.parametrize(

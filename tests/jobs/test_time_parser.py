@@ -8,6 +8,8 @@ import pytest
 
 from gpudemand._typing import STRING
 from gpudemand._validation import InputError
+from gpudemand.jobs import read_jobs
+from gpudemand.jobs.table import check_jobs
 from gpudemand.jobs.time_parser import (
     DAY_NUMBER,
     MILLISECONDS,
@@ -44,6 +46,7 @@ def test_spellings_of_one_time(text: str) -> None:
             ("0", OUTSIDE),
             ("9000000000", OUTSIDE),
         ),
+        *((f"2026-01-05 10:00 {zone}", "unreadable time") for zone in ("PM", "CET")),
         *(("9999-12-31T00:00:00", OUTSIDE), ("52000-01-01", OUTSIDE), ("1970-01-01 00:00:00+00:00", OUTSIDE)),
         *(("2024-02-30 00:00", "unreadable time"), ("01/05/2024", "unreadable time"), ("soon", "unreadable time")),
         *(
@@ -123,3 +126,18 @@ def test_an_argument_is_a_time_in_nights_of_daylight_saving_too(text: str, tz: s
 def test_an_argument_that_is_no_plausible_time_is_refused(value: object) -> None:
     with pytest.raises(InputError, match="is not a time from 1985 to 2199"):
         parse_timestamp(value)
+
+
+def test_a_job_that_ends_before_its_start_ended_in_the_second_of_the_repeated_hours(tmp_path) -> None:
+    log = tmp_path / "jobs.csv"
+    log.write_text(
+        "user,submit,start,end,gpus\n"
+        "ada,2025-10-26 00:30,2025-10-26 02:50,2025-10-26 02:10,1\n"
+        "ada,2025-10-26 02:50,2025-10-26 02:10,2025-10-26 02:30,1\n"
+        "ada,2025-10-26 02:10,2025-10-26 02:20,2025-10-26 02:50,1\n"
+    )
+    jobs = read_jobs(log, tz="Europe/Berlin", strict=True)
+    assert jobs["start"].dt.strftime("%H:%M").tolist() == ["00:50", "01:10", "00:20"]
+    assert jobs["end"].dt.strftime("%H:%M").tolist() == ["01:10", "01:30", "00:50"]
+    table = pd.read_csv(log, parse_dates=["submit", "start", "end"])
+    pd.testing.assert_series_equal(check_jobs(table, tz="Europe/Berlin")["end"], jobs["end"])

@@ -10,9 +10,10 @@ from gpudemand.jobs.as_of import as_of
 from gpudemand.planning.capacity.wait_requirement import plan_waits
 from gpudemand.planning.queue.events import QueuedJobs
 from gpudemand.planning.queue.expected import with_expected_ends
-from gpudemand.planning.queue.futures import WEEK_S, Future, Steps, unfinished_jobs
+from gpudemand.planning.queue.futures import Future, Steps, unfinished_jobs
 from gpudemand.planning.queue.simulate import simulate_queue
 from gpudemand.planning.queue.waiting import NEVER
+from gpudemand.planning.queue.work import WEEK_S
 from gpudemand.planning.scenarios.programme import Programme
 from tests.planning.test_wait_plan import BEGIN, forecast_of, gpus_wanted, stationary_log
 

@@ -14,8 +14,9 @@ from gpudemand.planning.capacity.quantiles import QuantileTable
 from gpudemand.planning.capacity.wait_curve import wait_curve
 from gpudemand.planning.capacity.wait_requirement import plan_waits
 from gpudemand.planning.capacity.wait_target import WaitTarget, gpus_needed, wait_target
-from gpudemand.planning.queue.futures import WEEK_S, Futures, Weeks, draw_future
+from gpudemand.planning.queue.futures import Futures, Weeks, draw_future
 from gpudemand.planning.queue.simulate import simulate_queue
+from gpudemand.planning.queue.work import WEEK_S
 from gpudemand.usage.series import recorded_until
 
 BEGIN = pd.Timestamp("2026-01-05", tz="UTC")
@@ -51,6 +52,17 @@ def planned():
     log = simulate_queue(stationary_log(12, seed=0), 40)
     forecast = forecast_of(gpus_wanted(log, 12), spread=4.0)
     return log, forecast, gd.plan_capacity(forecast, installed=40, wait="1h", wait_share=0.9, jobs=log)
+
+
+def test_jobs_that_run_for_weeks_are_there_in_every_future():
+    """Three jobs of 4 GPUs start every two days and run for 60: more than the weeks that are drawn."""
+    submit = pd.Series(BEGIN + pd.to_timedelta(np.arange(0, 182, 2 / 3), unit="D"))
+    frame = pd.DataFrame({"user": "ada", "submit": submit, "end": submit + pd.Timedelta("60D"), "gpus": 4.0})
+    level = 60 * 1.5 * 4.0
+    forecast = forecast_of(level, spread=0.03 * level)
+    until = submit.max()
+    needed = plan_waits(forecast, as_jobs(frame, kind="synthetic"), installed=100, wait="1h", n_futures=20, until=until)
+    assert 0.9 * level < np.median(needed.needed) < 1.2 * level
 
 
 def share_in_time(log, gpus):

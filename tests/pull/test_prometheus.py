@@ -356,6 +356,7 @@ def parts_of_gpus(resource: str, units: int, cards: int, replicas: str) -> dict[
         ("nvidia_com_gpu", 8, 8, "1", 2.0, 8.0, "A100"),
         ("nvidia_com_gpu", 8, 6, "", 2.0, 8.0, "A100"),
         ("nvidia_com_gpu", 7, 8, "", 2.0, 7.0, "A100"),
+        ("nvidia_com_gpu", 32, 8, "", 0.5, 8.0, "A100"),  # HAMi, four virtual GPUs a card
     ],
 )
 def test_parts_of_gpus_are_shares(server, tmp_path, resource, units, cards, replicas, held, installed, kind):
@@ -366,6 +367,14 @@ def test_parts_of_gpus_are_shares(server, tmp_path, resource, units, cards, repl
     assert tells(tmp_path / "store", "shared") == (held == 0.5)
     assert found["installed"]["y"].eq(installed).all()
     assert set(found["held"]["unique_id"]) == {kind}
+
+
+def test_a_node_of_two_models_is_not_sliced(server, tmp_path):
+    server.series = parts_of_gpus("nvidia_com_gpu", 8, 4, "")
+    (cards,) = server.series["modelName"]
+    server.series["modelName"].append({**cards, "metric": {"Hostname": "n1", "modelName": "V100"}})
+    pull(server, tmp_path / "store", until=FIRST + pd.Timedelta("3h"))
+    assert pulled_usage(tmp_path / "store", "installed")["y"].eq(8.0).all()
 
 
 def test_time_sliced_gpus_are_apart_by_kind(server, tmp_path):

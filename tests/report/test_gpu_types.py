@@ -29,6 +29,8 @@ from tests.report.test_earlier import SCHEMA
 REQUIRED = [f"required_{share}" for share in SHARES]
 pytestmark = pytest.mark.usefixtures("selected_once")
 
+NUMBERS = {"service_level": 0.95, "basis": "peak"}
+
 
 @pytest.fixture(scope="module")
 def log():
@@ -68,6 +70,16 @@ def test_means_of_types_sum_to_the_total(log, selected):
     assert len(steps) == settings.horizon
 
 
+def test_a_type_that_is_seldom_used_does_not_widen_the_others():
+    log, settings = make_log(days=130), Settings(horizon=28)
+    log["gpu_type"] = log["gpu_type"].mask(log.index % 80 > 0, "A100").mask(log.index % 80 == 0, "H100")
+    source = JobSource.of(log, settings)
+    selected = select_and_forecast(compute_usage_tables(source).total, 28)
+    requirement = plan_requirement(selected.forecast, 80.0, settings)
+    table = plan_gpu_types(source, selected, None, requirement, settings).table.set_index("gpu_type")
+    assert table.loc["A100", "required_p95"] < 1.1 * requirement.required
+
+
 def test_shortfall_is_by_type_where_installed_is(log, selected):
     types, _ = plan(log, selected, installed={"A100": 1000.0, "H100": 5.0})
     table = types.table.set_index("gpu_type")
@@ -78,11 +90,14 @@ def test_shortfall_is_by_type_where_installed_is(log, selected):
     assert table.loc[ALL, "installed"] == 1005
     a100, h100 = (int(table.loc[name, "required"]) for name in ("A100", "H100"))
     text = f"H100 {h100} ({h100 - 5} short), A100 {a100}; {h100 + a100} in total; H100 runs short first, on "
-    assert text in gpu_types_sentence(types.table, 0.95)
+    assert text in gpu_types_sentence(types.table, NUMBERS)
     assert f"H100 {h100} ({h100 - 5} short)" in gpu_types_sentence(
-        types.table.assign(shortfall=types.table["shortfall"] - 0.3), 0.95
+        types.table.assign(shortfall=types.table["shortfall"] - 0.3), NUMBERS
     )
-    numbers = {"installed_from": "given", "first_crossing": None, "order_by": None, "service_level": 0.95}
+    jobs = pd.DataFrame({"gpu_type": ["H100"], "jobs": [1]})
+    assert f"H100 {h100} (from 1 job, {h100 - 5} short), A100" in gpu_types_sentence(types.table, NUMBERS, jobs)
+    assert "instead of waits" in gpu_types_sentence(types.table, NUMBERS | {"basis": "wait"})
+    numbers = {"installed_from": "given", "first_crossing": None, "order_by": None, **NUMBERS}
     numbers |= {
         "lead_time": "10D",
         "log_end": "2026-03-02T00:00:00+00:00",
@@ -145,7 +160,7 @@ def test_shortfall_of_a_type_is_missing_where_only_the_sum_is_installed(log, sel
     dependent = types.table.set_index("gpu_type")[["installed", "shortfall", "first_crossing", "order_by"]]
     assert dependent.drop(index=ALL).isna().all(axis=None)
     assert dependent.loc[ALL, "installed"] == 10
-    assert "short" not in gpu_types_sentence(types.table, 0.95)
+    assert "short" not in gpu_types_sentence(types.table, NUMBERS)
 
 
 def test_a_missing_or_misspelt_type_is_named(log):

@@ -16,6 +16,7 @@ from gpudemand.stages.scenarios import Scenarios
 from gpudemand.stages.sources.settings import Settings
 from gpudemand.stages.sources.source import JobSource
 from gpudemand.stages.sources.windows import BacktestWindows
+from tests.report.conftest import make_log
 
 NUMBERS = {
     "required": 1004,
@@ -228,3 +229,9 @@ def test_caveats_name_skipped_sections():
 def test_a_large_error_gives_a_warning():
     assert sentences.accuracy_warning(NUMBERS) == []
     assert "179%" in sentences.accuracy_warning(changed(wape=1.788))[0]
+
+
+def test_jobs_without_an_end_or_a_state_count_as_running():
+    log = make_log(days=20).assign(status=pd.NA)
+    log["end"] = log["end"].mask(log.index % 10 == 0)
+    assert JobSource.of(log, Settings()).counts()["running"] == (log.index % 10 == 0).sum()

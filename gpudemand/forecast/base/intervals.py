@@ -27,7 +27,8 @@ _OVERLAPPING = 6.0
 #: Parts of the horizon with quantiles of their own; step of the adaptive share, fitted on the development half of the
 #: panels track (.02 to .05 are alike), and the series and the earlier errors that it needs.
 _PARTS, _RATE, _SAMPLE, _MIN_PAST = 4, 0.03, 100, 20
-
+#: Errors for each part: of 16 to 32 days the pinball loss at 95 % falls by 3.5 % on that half, by 2.6 % on the other.
+_FEWEST = 60
 #: Tails are heavy if more than half of its errors are below this share of their mean (of normal ones 16 % are):
 #: .1 to .4 are alike on the development half of the panels track and on simulated clusters of which one type is full.
 _HEAVY_TAIL = 0.25
@@ -174,7 +175,8 @@ class PastErrors:
         shown = max(int(self._known.any(axis=(0, 1)).sum()), 1)
         found = np.zeros((len(shares), 1, self.errors.shape[2]))
         adapted = self._adapted(np.asarray(shares, dtype=float))
-        for part in np.array_split(np.arange(shown), min(shown, _PARTS)):
+        n_parts = min(shown, _PARTS, max(int(self._known.sum()) // _FEWEST, 1))
+        for part in np.array_split(np.arange(shown), n_parts):
             sample = np.sort(self._scaled[:, :, part], axis=None)
             sample = sample[: np.count_nonzero(~np.isnan(sample))]
             size = self._effective_size(np.asarray(self._known[:, :, part].any(axis=2)), part[-1] + 1)

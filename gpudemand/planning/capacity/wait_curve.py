@@ -13,7 +13,8 @@ from gpudemand._typing import FloatArray
 from gpudemand.planning.capacity.mean_demand import mean_demand
 from gpudemand.planning.capacity.quantiles import QuantileTable
 from gpudemand.planning.capacity.wait_target import WaitTarget
-from gpudemand.planning.queue.futures import WEEK_S, Future, Futures, Steps, Weeks, Work
+from gpudemand.planning.queue.futures import Future, Futures, Steps, Weeks
+from gpudemand.planning.queue.work import WEEK_S, Work
 
 #: Jobs of a future, beyond which it is of fewer weeks than the forecast, but not of fewer than these: on the bundled
 #: sample (3,800 jobs a week) four of 17 move what is required by up to 2 %, as another seed does.

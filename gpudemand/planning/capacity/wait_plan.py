@@ -12,7 +12,8 @@ from scipy.stats import binom
 from gpudemand._typing import FloatArray
 from gpudemand.planning.capacity.wait_curve import mean_waits
 from gpudemand.planning.capacity.wait_target import WaitTarget
-from gpudemand.planning.queue.futures import WEEK_S, Futures, Steps
+from gpudemand.planning.queue.futures import Futures, Steps
+from gpudemand.planning.queue.work import WEEK_S
 from gpudemand.units import format_count, format_number_of, format_seconds
 
 

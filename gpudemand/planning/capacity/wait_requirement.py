@@ -18,7 +18,8 @@ from gpudemand.planning.capacity.wait_pools import WaitPool, split_pools
 from gpudemand.planning.capacity.wait_target import WaitTarget, gpus_needed, wait_target
 from gpudemand.planning.queue.events import POLICIES
 from gpudemand.planning.queue.expected import with_expected_ends
-from gpudemand.planning.queue.futures import Work, unfinished_jobs
+from gpudemand.planning.queue.futures import unfinished_jobs
+from gpudemand.planning.queue.work import Work
 from gpudemand.usage.series import end_of_record
 
 #: Futures behind the curve, one from each stratum of the GPUs wanted, which decide most of the waits: its quantiles are

@@ -14,8 +14,8 @@ from gpudemand._validation import InputError
 from gpudemand.jobs.as_of import gave_up, seconds_since
 from gpudemand.planning.queue.events import POLICIES, QueuedJobs, simulate_events, within
 from gpudemand.planning.queue.waiting import NEVER
+from gpudemand.planning.queue.work import WEEK_S, Work
 
-WEEK_S = 7 * 86400
 #: Oldest weeks that are drawn.
 _MOST_WEEKS = 26
 
@@ -68,37 +68,6 @@ class Weeks(NamedTuple):
         return cls._make([*(column[used] for column in columns), n_weeks])
 
 
-class Work(NamedTuple):
-    """Jobs that are known to come, beside those that are drawn.
-
-    Attributes
-    ----------
-    submit_s : ndarray of shape (n_jobs,)
-        Since the beginning of the time ahead; those of the week before may still run then.
-    run_s, gpus : ndarray of shape (n_jobs,)
-    weeks : int
-        Weeks ahead.
-    mean : float
-        Mean GPUs wanted over the time ahead.
-    """
-
-    submit_s: FloatArray
-    run_s: FloatArray
-    gpus: FloatArray
-    weeks: int
-    mean: float
-
-    @classmethod
-    def from_jobs(cls, jobs: pd.DataFrame, begin: pd.Timestamp, ahead_s: float) -> Work:
-        """Jobs of a time that begins at `begin`."""
-        weeks, submit_s = int(np.ceil(ahead_s / WEEK_S)), seconds_since(jobs["submit"], begin)
-        end_s, gpus = seconds_since(jobs["end"], begin), jobs["gpus"].to_numpy(dtype=float)
-        held_s = np.clip(end_s, 0, ahead_s) - np.clip(submit_s, 0, ahead_s)
-        there = submit_s >= -WEEK_S
-        mean = float((held_s * gpus).sum() / ahead_s)
-        return cls(submit_s[there], (end_s - submit_s)[there], gpus[there], weeks, mean)
-
-
 class Steps(NamedTuple):
     """GPUs that change with time.
 
@@ -134,9 +103,9 @@ class Future(NamedTuple):
     fewest: float = 0.0
 
     def gpus_wanted(self) -> float:
-        """Mean GPUs wanted."""
+        """Mean GPUs wanted; what is left of jobs from before stands for the end of others."""
         weeks = np.ceil(self.jobs.submit.max(initial=1) / 1e6 / WEEK_S)
-        return float((self.jobs.run * self.jobs.gpus).sum() / 1e6 / (weeks * WEEK_S))
+        return float((self.jobs.run * self.jobs.gpus)[self.jobs.submit > 0].sum() / 1e6 / (weeks * WEEK_S))
 
     def submit_s(self) -> FloatArray:
         """Submissions of the counted jobs, in seconds since the beginning of the time ahead."""
@@ -196,7 +165,22 @@ def draw_future(past: Weeks, n_weeks: int, level: float, rng: np.random.Generato
     row, submit_s = row[order], submit_s[order]
     submit, run, requested = map(_microseconds, (submit_s, past.run_s[row], past.requested_s[row]))
     jobs = QueuedJobs(submit, run, np.maximum(requested, run), np.full(len(row), NEVER), past.gpus[row])
-    return Future(jobs, submit_s >= WEEK_S)
+    before = _running_on(jobs, len(drawn) * WEEK_S * 1_000_000)
+    jobs = QueuedJobs._make(np.concatenate(pair) for pair in zip(before, jobs, strict=True))
+    return Future(jobs, np.append(np.zeros(len(before.gpus), dtype=bool), submit_s >= WEEK_S))
+
+
+def _running_on(jobs: QueuedJobs, span: int) -> QueuedJobs:
+    """What is left of jobs that still run after a week, as if the weeks that are drawn had come before, time and again.
+
+    Without it, work that runs for weeks would be missing in them.
+    """
+    count = np.maximum((jobs.submit + jobs.run - WEEK_S * 1_000_000 - 1) // span, 0)
+    row = np.repeat(np.arange(len(count)), count)
+    times = 1 + np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    gone = times * span - jobs.submit[row]
+    run, requested = (time[row] - gone for time in (jobs.run, jobs.requested))
+    return QueuedJobs(np.zeros(len(row), dtype=np.int64), run, requested, jobs.started[row], jobs.gpus[row])
 
 
 def unfinished_jobs(jobs: pd.DataFrame, until: pd.Timestamp) -> QueuedJobs:

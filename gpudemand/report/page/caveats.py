@@ -128,7 +128,7 @@ def backtest_of_plans(numbers: dict[str, Any], plans: pd.DataFrame) -> list[str]
     if pd.isna(row["idle"]):
         return []
     return [
-        f"P95 plans made at the beginning of each evaluation window would have sufficed in "
+        f"P95 plans for the {series} made at the beginning of each evaluation window would have sufficed in "
         f"{format_share(row['held'], 1)} of its bins; idle GPUs were {format_share(row['idle'], 1)} of demand, unmet "
         f"demand {format_share(row['short'], 1)}."
     ]

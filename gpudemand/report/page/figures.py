@@ -64,13 +64,15 @@ def draw_figures(chain: Chain, past: pd.DataFrame | None = None) -> dict[str, Dr
         By the name of the figure.
     """
     usage, selected, requirement = chain.usage, chain.demand, chain.requirement
+    # Waits are simulated for the mean demand.
+    series = PEAK if requirement.binding == PEAK else MEAN
     displays: dict[str, tuple[Display, float]] = {
         "usage": (UsageDisplay.from_usage(usage.groups), 4.2),
         "forecast": (_forecast(usage, selected, MEAN), 3.9),
         "outlook": (_outlook(chain), 4.4),
         "plan": (_plan(usage, requirement), 4.6),
-        "exceedance": (ExceedanceDisplay.from_plan(requirement.plans[requirement.binding]), 3.6),
-        "backtest": (_backtest(usage, selected, PEAK if requirement.binding == PEAK else MEAN), 3.9),
+        "exceedance": (ExceedanceDisplay.from_plan(requirement.plans[series]), 3.6),
+        "backtest": (_backtest(usage, selected, series), 3.9),
     }
     if usage.hourly is not None:
         displays["week"] = (WeeklyProfileDisplay.from_usage(usage.hourly), 3.0)

@@ -93,7 +93,7 @@ _COLUMNS: dict[str, tuple[str, _Format]] = {
     "plan_end": ("forecast to", format_date),
     "bins": ("bins", format_count),
     "mean_forecast": ("GPUs forecast", _small_count),
-    "mean_actual": ("GPUs that came", _small_count),
+    "mean_actual": ("GPUs, actual", _small_count),
     "wape_since": ("WAPE", _percent),
     "completed": ("completed", _percent),
     "last_use": ("last use", format_date),

@@ -63,6 +63,8 @@ def _changes(numbers: dict[str, Any]) -> str:
     >>> steps = [{"on": "2026-03-01", "gpus": -40.0, "name": "A100"}, {"on": "2026-04-01", "gpus": 1.0, "name": None}]
     >>> _changes({"installed_changes": steps})
     '40 A100 GPUs leave on 1 Mar 2026, 1 GPU arrives on 1 Apr 2026. '
+    >>> _changes({"installed_changes": [{"on": "2026-03-01", "gpus": 0.5, "name": None}]})
+    '0.5 GPUs arrive on 1 Mar 2026. '
     """
     changes = numbers.get("installed_changes", [])
     texts = [_change(**change) for change in changes[:_FEW_CHANGES]]
@@ -74,7 +76,8 @@ def _changes(numbers: dict[str, Any]) -> str:
 def _change(on: str, gpus: float, name: str | None) -> str:
     verb, size = "leave" if gpus < 0 else "arrive", abs(gpus)
     noun = "GPU" if name is None else f"{truncate(name)} GPU"
-    return f"{format_number_of(noun, size)} {verb}{'s' * (format_count(size) == '1')} on {format_date(on)}"
+    # A delivery may be part of a GPU.
+    return f"{size:,.12g} {noun}{'s' * (size != 1)} {verb}{'s' * (size == 1)} on {format_date(on)}"
 
 
 def _dates(numbers: dict[str, Any]) -> str:
@@ -119,14 +122,15 @@ def waits(row: pd.Series) -> str:
     Examples
     --------
     >>> waits(pd.Series({"median_wait_h": 0.0, "p95_wait_h": 1.5, "share_over_1h": 0.0725}))
-    'Half of the jobs started within 0 s of their submission, 95% within 1.5 h; 7.2% waited for more than an hour.'
+    'Once submitted, half of the jobs started at once, 95% within 1.5 h; 7.2% waited for more than an hour.'
     """
-    half, most = (format_seconds(row[f"{name}_wait_h"] * SECONDS_PER_HOUR) for name in ("median", "p95"))
+    half, most = (_within(row[f"{name}_wait_h"] * SECONDS_PER_HOUR) for name in ("median", "p95"))
     over = format_share(row["share_over_1h"], 1)
-    return (
-        f"Half of the jobs started within {half} of their submission, 95% within {most}; {over} waited for more than "
-        "an hour."
-    )
+    return f"Once submitted, half of the jobs started {half}, 95% {most}; {over} waited for more than an hour."
+
+
+def _within(seconds: float) -> str:
+    return f"within {format_seconds(seconds)}" if seconds else "at once"
 
 
 def wanted(table: pd.DataFrame, freq: str, *, jobs: bool = True) -> str:
@@ -248,9 +252,12 @@ def gpu_types_note(numbers: dict[str, Any], lead_time: LeadTime) -> str:
         "given": "as given; a dash where no number was given for the type",
         "pulled": "those of the nodes; a dash where the types of the nodes are not known",
     }[numbers["installed_from"]]
+    least = "so the types require at least as many GPUs as one pool"
+    if numbers["basis"] == "wait":
+        least = "planned for its mean and peak, not for waits as all of them are"
     return (
-        "Jobs do not move between types: each type is a pool with its own reserve, so the types require at least as "
-        "many GPUs as one pool. Forecasts of the means sum to that of the total. "
+        f"Jobs do not move between types: each type is a pool with its own reserve, {least}. "
+        "Forecasts of the means sum to that of the total. "
         f"Installed: {installed}. Shortfall and dates: at {format_level(numbers['service_level'])}.{of_all}"
     )
 

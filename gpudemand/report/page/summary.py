@@ -54,9 +54,9 @@ def summarize(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame], part:
     if "drivers" in tables:
         result.append(drivers_sentence(tables["drivers"]))
     if "gpu_type_plans" in tables:
-        result.append(gpu_types_sentence(tables["gpu_type_plans"], numbers["service_level"]))
+        result.append(gpu_types_sentence(tables["gpu_type_plans"], numbers, tables.get("gpu_types")))
     if "cluster_plans" in tables:
-        result.append(gpu_types_sentence(tables["cluster_plans"], numbers["service_level"]))
+        result.append(gpu_types_sentence(tables["cluster_plans"], numbers))
     if "parts" in tables:
         result += [parts_sentence(tables["parts"], part), *uncertain_sentence(tables["parts"], part)]
     if len(tables.get("scenarios", ())) > 1:
@@ -73,6 +73,8 @@ def log_span(log: pd.DataFrame | None) -> list[str]:
     >>> log = pd.DataFrame({"first": [first], "last": last, "jobs": 9, "processors": True, "unknown_start": 0})
     >>> print(*log_span(log))
     The log spans 333 days, from 30 Sep 1996 to 29 Aug 1997. It counts processors, which are called GPUs here.
+    >>> print(*log_span(log.assign(processors=False, running=40)))
+    The log spans 333 days, from 30 Sep 1996 to 29 Aug 1997. As it ends, 40 jobs without an end count as running.
     """
     if log is None:
         return []
@@ -83,6 +85,8 @@ def log_span(log: pd.DataFrame | None) -> list[str]:
         text += " It holds no jobs, but usage over time, whose numbers count as mean GPUs held."
     if row["processors"]:
         text += " It counts processors, which are called GPUs here."
+    if row.get("running"):
+        text += f" As it ends, {format_number_of('job', row['running'])} without an end count as running."
     if row["unknown_start"]:
         text += (
             f" Of {format_number_of('job', row['unknown_start'])} it does not tell the start: they count as held from "
@@ -163,11 +167,12 @@ def _driver(row: Any) -> str:
 
 
 def demand_sentence(numbers: dict[str, Any]) -> str:
-    """Forecast of the bin with the largest requirement, with its 95% interval."""
+    """Forecast of the bin with the largest requirement (of demand, where waits decide), with its 95% interval."""
     held = _HELD[numbers["basis"]].format(n=format_number_of("GPU", numbers["peak_bin_median"]))
     low, high = format_count(numbers["peak_bin_lo_95"]), format_count(numbers["peak_bin_hi_95"])
+    largest = "demand ahead" if numbers["basis"] == "wait" else "requirement"
     return (
-        f"The {bin_name(numbers['freq'])} with the largest requirement is {format_time(numbers['peak_bin'])}: {held}, "
+        f"The {bin_name(numbers['freq'])} with the largest {largest} is {format_time(numbers['peak_bin'])}: {held}, "
         f"the 95% interval {low} to {high}."
     )
 
@@ -221,23 +226,27 @@ def uncertain_sentence(table: pd.DataFrame, part: str) -> list[str]:
     return [text]
 
 
-def gpu_types_sentence(table: pd.DataFrame, service_level: float) -> str:
-    """GPUs required by type or by cluster, and the first to run short."""
+def gpu_types_sentence(table: pd.DataFrame, numbers: dict[str, Any], types: pd.DataFrame | None = None) -> str:
+    """GPUs required by type, with the jobs of each, or by cluster, and the first to run short."""
     by, rows = table.columns[0], table[table.iloc[:, 0] != ALL]
     noun = "type" if by == "gpu_type" else by
-    by_type = ", ".join(
-        f"{truncate(row[1])} {format_count(row.required)}"
-        + (f" ({format_count(math.ceil(row.shortfall))} short)" if row.shortfall > 0 else "")
-        for row in rows.itertuples()
-    )
+    jobs = {} if types is None or "jobs" not in types else types.set_index("gpu_type")["jobs"].to_dict()
+    by_type = ", ".join(_required(str(row[1]), row, jobs.get(row[1])) for row in rows.itertuples())
+    planned = ", for its mean and peak instead of waits," if numbers["basis"] == "wait" else ","
     text = (
-        f"GPUs required by {noun}, each a pool of its own, at the {format_level(service_level)} service level: "
-        f"{by_type}; {format_count(rows['required'].sum())} in total"
+        f"GPUs required by {noun}, each a pool of its own{planned} at the {format_level(numbers['service_level'])} "
+        f"service level: {by_type}; {format_count(rows['required'].sum())} in total"
     )
     first = first_shortfall(table)
     if first is None:
         return f"{text}."
     return f"{text}; {truncate(first[by])} runs short first, on {format_date(first['first_crossing'])}."
+
+
+def _required(name: str, row: Any, jobs: float | None) -> str:
+    notes = [] if jobs is None else [f"from {format_number_of('job', jobs)}"]
+    notes += [f"{format_count(math.ceil(row.shortfall))} short"] if row.shortfall > 0 else []
+    return f"{truncate(name)} {format_count(row.required)}" + (f" ({', '.join(notes)})" if notes else "")
 
 
 def scenarios_sentence(table: pd.DataFrame) -> str:

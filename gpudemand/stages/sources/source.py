@@ -208,7 +208,7 @@ class JobSource:
     def facts(self, by: str) -> pd.DataFrame:
         """``jobs``, ``median_wait_h``, ``mean_wait_h``, ``completed`` and ``last_use`` by name."""
         jobs, until = self.jobs, pd.Timestamp(str(self.settings.until))
-        running = jobs["end"].isna() & (jobs["status"] == "running")
+        running = _is_running(jobs)
         last = jobs["end"].fillna(begin_times(jobs)).mask(running, until)
         finished = jobs["status"].isin([status for status in FINISHED if status not in _NOT_OVER])
         table = pd.DataFrame(
@@ -232,7 +232,7 @@ class JobSource:
         held = (
             self.jobs["start"].isna() & start_times(self.jobs).notna() & self.jobs["gpus"].gt(0) & ~gave_up(self.jobs)
         )
-        running = int((self.jobs["status"] == "running").sum())
+        running = int(_is_running(self.jobs).sum())
         return {"jobs": len(self.jobs), **named, "running": running, "unknown_start": int(held.sum())}
 
     def idle(self, by: str) -> pd.DataFrame:
@@ -259,6 +259,11 @@ def _check_begun(jobs: pd.DataFrame, until: pd.Timestamp) -> None:
     first = begin_times(jobs).min()
     if until <= first:
         raise InputError(f"until={until} is before the log begins, at {first}; nothing is left of it.")
+
+
+def _is_running(jobs: pd.DataFrame) -> pd.Series:
+    """Jobs that began and have no end, unless their state tells that they are over."""
+    return jobs["end"].isna() & start_times(jobs).notna() & ~jobs["status"].isin(FINISHED)
 
 
 def begin_times(jobs: pd.DataFrame) -> pd.Series:
