@@ -36,8 +36,11 @@ def _module(name: str):
     return zoo.build(name, "torch", IMAGE, 10, width=0.5), IMAGE
 
 
-def _measured_peak(module, shape, batch: int, optimizer: str) -> int:
-    """Bytes beyond the weights and the batch, at the peak of the second step."""
+def _measured_peak(module, shape, batch: int, optimizer: str) -> tuple[int, int]:
+    """Bytes beyond the weights and the batch at the peak of the second step, without and with scratch memory.
+
+    Scratch memory of convolutions depends on the processor: it is what a kernel frees at once.
+    """
     weights = list(module.parameters())
     update = torch.optim.Adam(weights) if optimizer == "adam" else torch.optim.SGD(weights, 0.01)
     tokens = len(shape) == 1
@@ -57,9 +60,11 @@ def _measured_peak(module, shape, batch: int, optimizer: str) -> int:
     with torch.profiler.profile(activities=[activity], profile_memory=True) as profile:
         step()
     events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
-    held = np.cumsum([event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())])
+    changes = np.array([event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())])
+    held, scratch = np.cumsum(changes), (changes > 0) & np.append(changes[:-1] == -changes[1:], False)
     states = [value for state in update.state.values() for value in state.values() if torch.is_tensor(value)]
-    return int(held.max()) + sum(value.numel() * value.element_size() for value in states)
+    state_bytes = sum(value.numel() * value.element_size() for value in states)
+    return int(np.where(scratch, 0, held).max()) + state_bytes, int(held.max()) + state_bytes
 
 
 @pytest.mark.parametrize(
@@ -80,7 +85,8 @@ def test_simulated_peak_is_that_of_torch(name: str, optimizer: str, within: floa
     graph = OpGraph.from_torch(module, shape)
     found = simulate_memory(graph, 16, Setting(optimizer, device="cpu"))
     simulated = found.allocated - found.parts["parameters"] - found.parts["input"]
-    assert simulated == pytest.approx(_measured_peak(module, shape, 16, optimizer), rel=within)
+    least, most = _measured_peak(module, shape, 16, optimizer)
+    assert (1 - within) * least <= simulated <= (1 + within) * most
 
 
 class _Auxiliary(torch.nn.Module):
@@ -102,7 +108,8 @@ def test_every_output_has_a_loss() -> None:
     module, shape = _Auxiliary(), (96, 32)
     found = simulate_memory(OpGraph.from_torch(module, shape), 16, Setting(device="cpu"))
     simulated = found.allocated - found.parts["parameters"] - found.parts["input"]
-    assert simulated == pytest.approx(_measured_peak(module, shape, 16, "sgd"), rel=0.06)
+    least, most = _measured_peak(module, shape, 16, "sgd")
+    assert 0.94 * least <= simulated <= 1.06 * most
 
 
 def _measured_inference_peak(module, x) -> int:
