@@ -146,10 +146,8 @@ def read_rows(log: LogColumns, format: str, kind: str) -> pd.DataFrame:  # noqa:
     """Canonical table of all rows of a log; those that cannot be used are marked in the log."""
     frame = FORMATS[format].read(log)
     with_ids = frame if "job_id" in frame.columns else frame.assign(job_id=pd.Series(log.lines).astype(str))
-    jobs = as_jobs(with_ids, kind=kind, source=log.table.source)
-    attrs = {**frame.attrs, **jobs.attrs}
-    jobs = log.parser.in_order(jobs)
-    jobs.attrs = attrs
+    jobs = log.parser.in_order(as_jobs(with_ids, kind=kind, source=log.table.source))
+    jobs.attrs = {**frame.attrs, **jobs.attrs}
     log.reject_each(rejections(jobs))
     return jobs
 

@@ -172,13 +172,14 @@ class TimeParser:
         jobs : DataFrame
             ``submit``, ``start`` and ``end``, as `localize` gives them.
         """
-        for name in ("start", "end"):
-            early = jobs[name] < (jobs["submit"] if name == "start" else jobs["start"].fillna(jobs["submit"]))
-            if self.tz is not None and early.any():
+        if self.tz is None:
+            return jobs
+        for name, first in (("start", "submit"), ("end", "start")):
+            early = jobs[name] < jobs[first].fillna(jobs["submit"])
+            if early.any():
                 local = jobs.loc[early, name].dt.tz_convert(self.tz).dt.tz_localize(None)
-                second = np.zeros(len(local), dtype=bool)
-                times = local.dt.tz_localize(self.tz, ambiguous=second, nonexistent="NaT").dt.tz_convert("UTC")
-                jobs = jobs.assign(**{name: jobs[name].mask(early, times.reindex(jobs.index))})
+                second = local.dt.tz_localize(self.tz, ambiguous=np.zeros(len(local), dtype=bool)).dt.tz_convert("UTC")
+                jobs = jobs.assign(**{name: jobs[name].mask(early, second.reindex(jobs.index))})
         return jobs
 
     def parse(self, text: pd.Series) -> tuple[pd.Series, dict[str, BoolArray]]:

@@ -27,6 +27,8 @@ from gpudemand.cost.predict.step_time_model import FarFromTrainingWarning
 torch = pytest.importorskip("torch")
 MIB = 2**20
 IMAGE = (3, 32, 32)
+#: Operators of PyTorch that ask for memory.
+_ASKING = ("aten::empty", "aten::resize")
 
 
 def _module(name: str):
@@ -36,10 +38,10 @@ def _module(name: str):
     return zoo.build(name, "torch", IMAGE, 10, width=0.5), IMAGE
 
 
-def _measured_peak(module, shape, batch: int, optimizer: str) -> tuple[int, int]:
-    """Bytes beyond the weights and the batch at the peak of the second step, without and with scratch memory.
+def _measured_peak(module, shape, batch: int, optimizer: str) -> int:
+    """Bytes beyond the weights and the batch, at the peak of the second step, without scratch memory of oneDNN.
 
-    Scratch memory of convolutions depends on the processor: it is what a kernel frees at once.
+    The latter depends on the processor: of VGG-11, 13 % on AVX2, and little on AVX-512.
     """
     weights = list(module.parameters())
     update = torch.optim.Adam(weights) if optimizer == "adam" else torch.optim.SGD(weights, 0.01)
@@ -59,12 +61,22 @@ def _measured_peak(module, shape, batch: int, optimizer: str) -> tuple[int, int]
     activity = torch.profiler.ProfilerActivity.CPU
     with torch.profiler.profile(activities=[activity], profile_memory=True) as profile:
         step()
-    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
-    changes = np.array([event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())])
-    held, scratch = np.cumsum(changes), (changes > 0) & np.append(changes[:-1] == -changes[1:], False)
+    events = sorted(profile.profiler.kineto_results.events(), key=lambda event: event.start_ns())
+    memory = [event for event in events if event.name() == "[memory]"]
+    changes = np.array([event.nbytes() for event in memory])
+    held = np.cumsum(changes)
+    # What a kernel frees at once, and no operator of PyTorch asked for.
+    scratch = (changes > 0) & np.append(changes[:-1] == -changes[1:], False)
+    begin, end = np.array([_span(event) for event in events if event.name().startswith(_ASKING)]).T
+    last = np.searchsorted(begin, times := np.array([event.start_ns() for event in memory]), side="right") - 1
+    asked = (last >= 0) & (times <= end[last])
     states = [value for state in update.state.values() for value in state.values() if torch.is_tensor(value)]
     state_bytes = sum(value.numel() * value.element_size() for value in states)
-    return int(np.where(scratch, 0, held).max()) + state_bytes, int(held.max()) + state_bytes
+    return int(np.where(scratch & ~asked, 0, held).max()) + state_bytes
+
+
+def _span(event) -> tuple[int, int]:
+    return event.start_ns(), event.start_ns() + event.duration_ns()
 
 
 @pytest.mark.parametrize(
@@ -75,7 +87,7 @@ def _measured_peak(module, shape, batch: int, optimizer: str) -> tuple[int, int]
         ("mobilenet_v2", "adam", 0.02),
         ("shufflenet_v2", "sgd", 0.05),
         ("vit_tiny", "sgd", 0.01),
-        ("vgg11", "adam", 0.05),
+        ("vgg11", "adam", 0.02),
         ("squeezenet", "sgd", 0.05),
         ("gpt", "sgd", 0.02),
     ],
@@ -85,8 +97,7 @@ def test_simulated_peak_is_that_of_torch(name: str, optimizer: str, within: floa
     graph = OpGraph.from_torch(module, shape)
     found = simulate_memory(graph, 16, Setting(optimizer, device="cpu"))
     simulated = found.allocated - found.parts["parameters"] - found.parts["input"]
-    least, most = _measured_peak(module, shape, 16, optimizer)
-    assert (1 - within) * least <= simulated <= (1 + within) * most
+    assert simulated == pytest.approx(_measured_peak(module, shape, 16, optimizer), rel=within)
 
 
 class _Auxiliary(torch.nn.Module):
@@ -108,8 +119,7 @@ def test_every_output_has_a_loss() -> None:
     module, shape = _Auxiliary(), (96, 32)
     found = simulate_memory(OpGraph.from_torch(module, shape), 16, Setting(device="cpu"))
     simulated = found.allocated - found.parts["parameters"] - found.parts["input"]
-    least, most = _measured_peak(module, shape, 16, "sgd")
-    assert 0.94 * least <= simulated <= 1.06 * most
+    assert simulated == pytest.approx(_measured_peak(module, shape, 16, "sgd"), rel=0.06)
 
 
 def _measured_inference_peak(module, x) -> int:

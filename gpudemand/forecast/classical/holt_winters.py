@@ -41,7 +41,7 @@ def fit_and_forecast(y: FloatArray, h: int, season: int) -> FloatArray:
     return level + trend * np.cumsum(damping ** (steps + 1)) + seasonal[(len(y) + steps) % season]
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def _fitted(values: bytes, season: int) -> tuple[float, float, FloatArray, float]:
     """Level, trend and season after the last value, and the damping; windows of a backtest share earlier origins."""
     y = np.frombuffer(values).copy()
