@@ -13,6 +13,12 @@ _NETWORK_GB_S = 1.25
 #: GB/s of a link of unknown bandwidth: PCIe 4.0 x16.
 _LINK_GB_S = 32.0
 _GRADIENT_BYTES = 4.0
+#: Bytes of gradients that PyTorch's DistributedDataParallel reduces together (``bucket_cap_mb``).
+_BUCKET_BYTES = 25 * 2**20
+#: Share of the step, at the peaks, behind which reduction hides.
+_HIDING = 0.25
+#: Share of the step by which the slowest GPU is later, per doubling, before its coefficient.
+_STRAGGLE = 0.01
 #: Columns of `parallel_terms`.
 PARALLEL_TERMS = ("allreduce", "network", "messages", "straggle")
 #: Seconds from one kernel launch to the next when nothing else takes time.
@@ -23,7 +29,7 @@ def parallel_terms(graph: OpGraph, jobs: pd.DataFrame, compute: FloatArray) -> d
     """Seconds that data parallelism adds at the peaks of the links; zero on one GPU.
 
     In a ring all-reduce each GPU sends and receives ``2 (n - 1) / n`` times the gradients; between machines, over the
-    network.
+    network. Gradients are reduced in buckets while the backward pass goes on; the last one has nothing to hide behind.
 
     Parameters
     ----------
@@ -33,17 +39,18 @@ def parallel_terms(graph: OpGraph, jobs: pd.DataFrame, compute: FloatArray) -> d
         ``n_gpus``, ``device_interconnect_gb_s`` and, with several machines, ``n_nodes`` and, where it is known,
         ``network_gb_s`` between them.
     compute : ndarray of shape (n_jobs,)
-        Seconds of the rest of the step at the peaks, with which reduction overlaps and stragglers scale.
+        Seconds of the rest of the step at the peaks, behind which reduction hides and with which stragglers scale.
 
     Returns
     -------
     dict of str to ndarray
-        ``allreduce``, ``network``, ``messages`` (a launch per layer and doubling of GPUs), ``straggle`` (of the slowest
-        GPU, per doubling).
+        ``allreduce``, ``network`` (what the backward pass does not hide), ``messages`` (a launch per layer and doubling
+        of GPUs), ``straggle`` (of the slowest GPU, per doubling).
 
     References
     ----------
     Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 69, 2009.
+    Li et al., "PyTorch Distributed: experiences on accelerating data parallel training", VLDB 13(12), 2020.
 
     Examples
     --------
@@ -51,6 +58,8 @@ def parallel_terms(graph: OpGraph, jobs: pd.DataFrame, compute: FloatArray) -> d
     >>> jobs = pd.DataFrame({"n_gpus": [1, 4], "device_interconnect_gb_s": [64.0, 64.0]})
     >>> parallel_terms(graph, jobs, np.zeros(2))["allreduce"].round(4).tolist()
     [0.0, 0.0047]
+    >>> parallel_terms(graph, jobs, np.full(2, 0.01))["allreduce"].round(4).tolist()
+    [0.0, 0.0022]
     """
     gpus = jobs["n_gpus"].to_numpy(dtype=float)
     nodes = jobs["n_nodes"].to_numpy(dtype=float) if "n_nodes" in jobs.columns else np.ones(len(jobs))
@@ -59,8 +68,15 @@ def parallel_terms(graph: OpGraph, jobs: pd.DataFrame, compute: FloatArray) -> d
     gradients = _GRADIENT_BYTES * (graph.n_trainable - graph.n_sparse)
     doublings = np.log2(np.maximum(gpus, 1.0))
     allreduce, network = gradients * _ring(gpus) / link, gradients * _ring(nodes) / between
-    seconds = (allreduce, network, LAUNCH_S * graph.n_layers * doublings, 0.1 * compute * doublings)
-    return dict(zip(PARALLEL_TERMS, seconds, strict=True))
+    exposed = _exposed(allreduce + network, gradients, compute)
+    messages, straggle = LAUNCH_S * graph.n_layers * doublings, _STRAGGLE * compute * doublings
+    return dict(zip(PARALLEL_TERMS, (exposed * allreduce, exposed * network, messages, straggle), strict=True))
+
+
+def _exposed(reduction: FloatArray, gradients: float, compute: FloatArray) -> FloatArray:
+    """Share of the reduction that the backward pass does not hide: at least that of the last bucket."""
+    last = min(1.0, _BUCKET_BYTES / gradients) if gradients else 1.0
+    return np.maximum(last, 1.0 - _HIDING * compute / np.where(reduction > 0, reduction, np.inf))
 
 
 def _ring(members: FloatArray) -> FloatArray:
