@@ -15,7 +15,7 @@ _LINK_GB_S = 32.0
 _GRADIENT_BYTES = 4.0
 #: Bytes of gradients that PyTorch's DistributedDataParallel reduces together (``bucket_cap_mb``).
 _BUCKET_BYTES = 25 * 2**20
-#: Share of the step, at the peaks, behind which reduction hides.
+#: Share of the step, at the peaks, behind which reduction hides: eight GPUs are predicted alike with 0.1 to 0.5.
 _HIDING = 0.25
 #: Share of the step by which the slowest GPU is later, per doubling, before its coefficient.
 _STRAGGLE = 0.01
