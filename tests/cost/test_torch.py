@@ -16,6 +16,8 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from gpudemand._validation import InputError  # noqa: E402
 from gpudemand.cost.graph.op_graph import OpGraph, UnknownOperatorWarning  # noqa: E402
+from gpudemand.cost.tracing._torch import _operators_on  # noqa: E402
+from gpudemand.cost.tracing.inputs import read_inputs  # noqa: E402
 from tests.cost import networks  # noqa: E402
 
 NETWORKS = {
@@ -464,3 +466,22 @@ def test_distances_cumulative_products_and_normalised_weights_are_known() -> Non
     nodes = OpGraph.from_torch(Net(), (100, 3)).nodes
     assert nodes["type"].tolist() == ["LpNormalization", "Gemm", "MatMul", "Mul"]
     assert nodes["flops"].tolist()[2] == 2 * 100 * 100 * 5
+
+
+@pytest.mark.parametrize("name", ["resnet18", "gru", "shuffle"])
+def test_operators_on_the_meta_device_are_those_on_the_cpu(name):
+    make, shape = NETWORKS[name]
+    module, specs = make(), read_inputs(shape, "int64" if len(shape) == 1 else None)
+    assert _operators_on("meta", module, specs, None) == _operators_on("cpu", module, specs, None)
+
+
+def test_attention_saves_for_the_backward_pass_what_its_kernel_does():
+    class Attention(nn.Module):
+        """Attention, whose parts would save a matrix of scores."""
+
+        def forward(self, x):
+            return functional.scaled_dot_product_attention(x, x, x)
+
+    with pytest.raises(InputError):
+        _operators_on("meta", Attention(), read_inputs((4, 512, 8), None), None)
+    assert "MatMul" not in types(OpGraph.from_torch(Attention(), (4, 512, 8)))
