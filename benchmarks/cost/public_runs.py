@@ -34,13 +34,13 @@ _BY = ("class", "source")
 def split_public_runs() -> pd.DataFrame:
     """Rows of the bundled public runs with their ``half``."""
     rows = read_runs(bundled_path("cost/public_runs.csv"))
-    return rows.assign(half=rows["source"].map(_halves(rows)))
+    return rows.assign(half=rows["source"].map(halves_of(rows, _SEED)))
 
 
-def _halves(rows: pd.DataFrame) -> dict[str, str]:
+def halves_of(rows: pd.DataFrame, seed: int) -> dict[str, str]:
     """Half of each project, drawn apart for those that have mixtures of experts, for both halves to have some."""
     sparse, found = rows["class"].eq("experts").groupby(rows["source"]).any(), {}
-    rng = np.random.default_rng(_SEED)
+    rng = np.random.default_rng(seed)
     for has in (True, False):
         names = rng.permutation(sorted(sparse.index[sparse == has])).tolist()
         found.update({name: HALVES[place % 2] for place, name in enumerate(names)})
