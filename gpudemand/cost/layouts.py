@@ -153,7 +153,7 @@ def training_totals(
     Raises
     ------
     InputError
-        For a traced network, or numbers that are not positive.
+        For a traced network, numbers that are not positive, or a pipeline without the samples of a step.
 
     Examples
     --------
@@ -164,6 +164,10 @@ def training_totals(
     """
     run = _run_of(job)
     check_number("tokens", tokens, 0, open_low=True)
+    if run.parallel is not None and run.layout.pipeline > 1 and run.global_batch is None:
+        raise InputError(
+            f"a pipeline of {run.layout.pipeline} stages is as idle as a step is short; give global_batch."
+        )
     row = (predictor or LargeModelPredictor.load()).predict([run]).iloc[0]
     ends = {end: row[f"step_time_s{end}"] * tokens / run.tokens / SECONDS_PER_HOUR for end in ("", "-lo-90", "-hi-90")}
     found = {**_rates(run, row["step_time_s"]), "hours": ends[""]}

@@ -481,6 +481,14 @@ def test_totals_follow_from_the_step():
     assert 0.1 < totals["mfu"] < 0.7
 
 
+def test_totals_of_a_pipeline_need_the_samples_of_a_step():
+    layout = Parallel(pipeline=16, sharding="zero1")
+    job = TrainingJob.from_config("llama-3-8b", 8192, device="H100", n_gpus=128, parallel=layout)
+    with pytest.raises(InputError, match="give global_batch"):
+        training_totals(job, 1e9)
+    assert training_totals(replace(job, global_batch=512), 1e9)["mfu"] > 0.2
+
+
 def test_no_time_below_operations_over_peak(model):
     job = TrainingJob.from_config(
         "llama-3-8b", 4096, device="H100", n_gpus=8, parallel=Parallel(sharding="fsdp"), micro_batch=1
