@@ -11,7 +11,7 @@ import pandas as pd
 
 from gpudemand._typing import STRING, FloatArray
 from gpudemand._validation import InputError, nearest
-from gpudemand.planning.capacity.inputs import broadcast_by_time
+from gpudemand.planning.capacity.inputs import broadcast_by_time, order_date
 from gpudemand.planning.capacity.required import SHARES
 from gpudemand.planning.scenarios.programme import PlannedWork, add_programmes_by_type
 from gpudemand.stages.parts import Parts, scale_to_total
@@ -237,7 +237,7 @@ def _row(name: str, plan: Requirement, installed: FloatArray | None, log_end: pd
     later = installed[(bins >= min(log_end + lead_time, bins.max())).to_numpy()].min()
     retires = installed[0] > installed[-1] == 0
     is_due = plan.required > later and not retires
-    dates = {"first_crossing": first, "order_by": first - lead_time if is_due else pd.NaT}
+    dates = {"first_crossing": first, "order_by": order_date(first, lead_time) if is_due else pd.NaT}
     short = float((plan.envelope()["required"].to_numpy() - installed).max())
     return row | {"installed": float(installed[0]), "shortfall": max(short, 0.0)} | dates
 

@@ -10,6 +10,7 @@ import pandas as pd
 
 from gpudemand.report.page import sentences
 from gpudemand.report.page.caveats import backtest_of_plans, short_horizon
+from gpudemand.report.page.closures import times_without_use
 from gpudemand.report.page.formats import format_date, format_level, format_share, format_time, truncate
 from gpudemand.stages.gpu_types import ALL, first_shortfall
 from gpudemand.stages.scenarios import BASE
@@ -42,7 +43,7 @@ def summarize(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame], part:
     list of str
     """
     result = [sentences.basis(numbers), *log_span(tables.get("log")), *held_beyond(numbers, tables.get("log"))]
-    result += [*silent_end(numbers, tables.get("usage_shares")), *short_horizon(numbers)]
+    result += [*times_without_use(numbers, tables), *short_horizon(numbers)]
     # What an order changes stands near the date of it: a requirement may be large, and little unmet without it.
     if len(tables.get("orders", ())) > 1:
         result.append(orders_sentence(tables["orders"], numbers["plan_end"]))
@@ -111,23 +112,6 @@ def held_beyond(numbers: dict[str, Any], log: pd.DataFrame | None) -> list[str]:
         f"Up to {format_number_of('GPU', most)} were held at once in the log, more than the "
         f"{format_count(numbers['installed'])} installed: unless GPUs have left since, check both."
     ]
-
-
-def silent_end(numbers: dict[str, Any], shares: pd.DataFrame | None) -> list[str]:
-    """Warn where the period ends more than a week after the last use, as a later `until` than the log's end makes it.
-
-    Examples
-    --------
-    >>> shares = pd.DataFrame({"last_use": pd.to_datetime(["2026-03-02"], utc=True)})
-    >>> silent_end({"log_end": "2026-06-30T00:00:00+00:00"}, shares)
-    ['The last use of a GPU was on 2 Mar 2026; the 120 days after it count as without demand.']
-    """
-    if shares is None or pd.isna(last := shares.get("last_use", pd.Series(pd.NaT)).max()):
-        return []
-    days = (pd.Timestamp(numbers["log_end"]) - last).days
-    if days <= 7:
-        return []
-    return [f"The last use of a GPU was on {format_date(last)}; the {days} days after it count as without demand."]
 
 
 def orders_sentence(table: pd.DataFrame, plan_end: str) -> str:

@@ -214,14 +214,14 @@ class JobSource:
         """``jobs``, ``median_wait_h``, ``mean_wait_h``, ``completed`` and ``last_use`` by name."""
         jobs, until = self.jobs, pd.Timestamp(str(self.settings.until))
         running = _is_running(jobs)
-        last = jobs["end"].fillna(begin_times(jobs)).mask(running, until)
+        last = jobs["end"].fillna(start_times(jobs)).mask(running, until).mask(gave_up(jobs))
         finished = jobs["status"].isin([status for status in FINISHED if status not in _NOT_OVER])
         table = pd.DataFrame(
             {
                 "wait_h": (jobs["start"] - jobs["submit"]).dt.total_seconds() / 3600,
                 "completed": jobs["status"].eq("completed").fillna(False).astype(float),
                 "finished": finished.astype(float),
-                "last_use": last.where(last <= until, until),
+                "last_use": last.mask(last > until, until),
             }
         )
         names = pd.Series("total", index=jobs.index) if by == "total" else jobs[by].fillna("unknown")
