@@ -175,6 +175,8 @@ def test_installed_defaults_to_the_maximum_held_and_the_page_states_it(built, ht
     numbers = json.loads((built / "headline.json").read_text(encoding="utf-8"))
     usage = pd.read_parquet(built / "tables" / "log.parquet")
     assert numbers["installed"] == usage["max_held"].iloc[0]
+    assert float(numbers["installed"]).is_integer()
+    assert numbers["shortfall"] == max(numbers["required"] - numbers["installed"], 0)
     assert numbers["installed_from"] == "log"
     assert "the maximum of GPUs held at once in the log is used" in html
 

@@ -11,10 +11,10 @@ import pandas as pd
 from gpudemand.report.page import sentences
 from gpudemand.report.page.caveats import backtest_of_plans, short_horizon
 from gpudemand.report.page.closures import times_without_use
-from gpudemand.report.page.formats import format_date, format_level, format_share, format_time, truncate
+from gpudemand.report.page.formats import format_date, format_level, format_share, format_time, format_wait, truncate
 from gpudemand.stages.gpu_types import ALL, first_shortfall
 from gpudemand.stages.scenarios import BASE
-from gpudemand.units import format_count, format_number_of, format_seconds
+from gpudemand.units import format_count, format_number_of
 from gpudemand.usage.bins import bin_name
 
 _PART_NOUNS = {"segment": "segment", "group": "group", "cluster": "cluster", "gpu_type": "GPU type"}
@@ -118,7 +118,7 @@ def orders_sentence(table: pd.DataFrame, plan_end: str) -> str:
     """What an order now and a month later leave unmet and idle, beside no order."""
     none, now, later = (table.iloc[row] for row in range(3))
     until = now["wait_until_h"]
-    wait = "" if pd.isna(until) else f" (mean wait until then {format_seconds(3600 * until)})"
+    wait = "" if pd.isna(until) else f" (mean wait until then {format_wait(3600 * until)})"
     return (
         f"Ordered now, {format_number_of('GPU', now['order'])} {'is' if now['order'] == 1 else 'are'} in service on "
         f"{format_date(now['in_service'])}{wait}: "
@@ -128,7 +128,7 @@ def orders_sentence(table: pd.DataFrame, plan_end: str) -> str:
 
 
 def _outcome(order: pd.Series) -> str:
-    wait = "" if pd.isna(order["mean_wait_h"]) else f", a mean wait of {format_seconds(3600 * order['mean_wait_h'])}"
+    wait = "" if pd.isna(order["mean_wait_h"]) else f", a mean wait of {format_wait(3600 * order['mean_wait_h'])}"
     unmet, idle = format_share(order["unmet_share"], 1), format_share(order["idle_share"])
     return f"{unmet} of the demand unmet, {idle} of the GPUs idle{wait}"
 
