@@ -1,4 +1,4 @@
-from ._validation import InputError, RejectedRowsWarning
+from ._validation import InputError, RejectedRowsWarning, UnlikelyJobsWarning
 from .bulk import bulk_forecast
 from .cost import (
     AugmentedLinearRegression,
@@ -145,6 +145,7 @@ __all__ = [
     "TrainingCostRegressor",
     "TrainingJob",
     "TrainingRunTime",
+    "UnlikelyJobsWarning",
     "WaitPlan",
     "WhatIf",
     "aggregate_usage",

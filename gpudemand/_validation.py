@@ -24,6 +24,10 @@ class RejectedRowsWarning(UserWarning):
     """Rows of a log were left out; the message counts them by reason."""
 
 
+class UnlikelyJobsWarning(UserWarning):
+    """Jobs of a log are likely entered wrong; the message names one, and says what to do."""
+
+
 def nearest(name: str, options: Iterable[str]) -> str:
     """Return a ``Did you mean ...?`` clause, or an empty string when nothing is near.
 

@@ -49,6 +49,22 @@ def test_work_moves_in_the_time_that_the_log_shows():
     assert moved["required"].iloc[0] == pytest.approx(base["required"] * 2 / 5, abs=1.1)
 
 
+def test_slices_of_gpus_neither_move_nor_hinder_others():
+    log = log_of_two_types()
+    sliced = log.head(300).assign(gpu_type="1g.10gb", gpus=1 / 7)
+    moved, _, _ = scenario_of(pd.concat([log, sliced], ignore_index=True))
+    assert moved.index[0].startswith("jobs on V100 move to H100")
+    log["gpu_type"] = log["gpu_type"].replace("H100", "1g.10gb")
+    assert "at most one GPU type" in scenario_of(log)[2]["newer_gpus"]
+
+
+def test_jobs_that_ended_at_once_warn_of_nothing():
+    log = log_of_two_types()
+    log.loc[::50, "end"] = log.loc[::50, "start"]
+    with np.errstate(all="raise"):
+        assert len(scenario_of(log)[0]) == 1
+
+
 def test_work_moves_by_data_sheets_where_the_log_shows_none():
     log = log_of_two_types()
     log["user"] += log["gpu_type"]

@@ -9,6 +9,7 @@ import pandas as pd
 
 from benchmarks.planning import (
     demand,
+    gpu_types,
     horizon,
     order_waits,
     programmes,
@@ -82,6 +83,9 @@ def _print_plans(selected: set[str], data: Path) -> None:
             windows = horizon.run(data, half)
             print(f"Mean of the next days, WAPE, {half} half\n{horizon.errors(windows).round(3).to_string()}")
             print(f"all origins\n{horizon.coverage(windows).round(3).to_string()}\n")
+        print(
+            f"GPU types, each forecast alone, by day of the next 28\n{gpu_types.coverage(data).round(3).to_string()}\n"
+        )
     if "programmes" in selected:
         table = programmes.compare_all().round(3).to_string()
         print(f"The coming month of 18 simulated clusters with a programme that no log shows\n{table}\n")

@@ -11,7 +11,7 @@ from gpudemand.forecast.base.panel import Panel, season_length
 
 KINDS = ("gap", "outage", "drain", "end")
 #: Shares of the expected level below which a cluster is down, and is draining.
-_DOWN, _DRAINING = 0.1, 0.75
+DOWN, _DRAINING = 0.1, 0.75
 #: Most bins of a drain.
 _LONGEST_DRAIN = 2
 
@@ -52,7 +52,7 @@ def find_outages(usage: pd.DataFrame, freq: object = None, *, min_level: float =
     total, unrecorded = np.nansum(panel.values, axis=0), np.asarray(np.isnan(panel.values).all(axis=0))
     expected = _expected(total, season_length(panel.freq))
     share = total / np.maximum(expected, np.finfo(float).tiny)
-    down = (share < _DOWN) & (expected >= min_level) & ~unrecorded
+    down = (share < DOWN) & (expected >= min_level) & ~unrecorded
     rows = [_incident(panel, first, last, "gap", 0.0) for first, last in _runs(unrecorded)]
     for first, last in _runs(down):
         rows += _with_decline(panel, share, first, last)
@@ -95,8 +95,8 @@ def _expected(total: FloatArray, season: int) -> FloatArray:
     seasons = [series.shift(lag * season) for lag in (-3, -2, -1, 1, 2, 3)]
     phase = pd.concat(seasons, axis=1).median(axis=1).fillna(near)
     # A long outage lowers the median around it; the expectation before it is carried forward.
-    before = near.where(near > _DOWN * near.median()).ffill().bfill()
-    return np.minimum(before, phase.where(phase > _DOWN * near.median(), before)).fillna(0.0).to_numpy()
+    before = near.where(near > DOWN * near.median()).ffill().bfill()
+    return np.minimum(before, phase.where(phase > DOWN * near.median(), before)).fillna(0.0).to_numpy()
 
 
 def _runs(flags: BoolArray) -> list[tuple[int, int]]:

@@ -11,9 +11,10 @@ import pandas as pd
 
 from gpudemand._typing import STRING, FloatArray
 from gpudemand._validation import InputError, nearest
-from gpudemand.planning.capacity.inputs import broadcast_by_time
+from gpudemand.planning.capacity.inputs import broadcast_by_time, order_date
 from gpudemand.planning.capacity.required import SHARES
 from gpudemand.planning.scenarios.programme import PlannedWork, add_programmes_by_type
+from gpudemand.stages.log_tables import whole_gpus
 from gpudemand.stages.parts import Parts, scale_to_total
 from gpudemand.stages.requirement import Requirement, plan_requirement
 from gpudemand.stages.risk import risk_table, with_date_dtype
@@ -177,7 +178,7 @@ def _plans(
     own = [each for each in programmes if each.gpu_type is not None]
     forecast = pd.concat([_forecast(series, basis, model, shared, settings, own) for basis, series in usage.items()])
     max_held = source.most_held(by)
-    held = {str(name): float(most) for name, most in max_held.items() if most > 0}
+    held = {str(name): whole_gpus(most) for name, most in max_held.items() if most > 0}
     plans = {}
     for name in {**held, **dict.fromkeys(str(each.gpu_type) for each in own)}:
         of_type, most = forecast[forecast["pool"] == name].drop(columns="pool"), held.get(name, 0.0)
@@ -237,7 +238,7 @@ def _row(name: str, plan: Requirement, installed: FloatArray | None, log_end: pd
     later = installed[(bins >= min(log_end + lead_time, bins.max())).to_numpy()].min()
     retires = installed[0] > installed[-1] == 0
     is_due = plan.required > later and not retires
-    dates = {"first_crossing": first, "order_by": first - lead_time if is_due else pd.NaT}
+    dates = {"first_crossing": first, "order_by": order_date(first, lead_time) if is_due else pd.NaT}
     short = float((plan.envelope()["required"].to_numpy() - installed).max())
     return row | {"installed": float(installed[0]), "shortfall": max(short, 0.0)} | dates
 

@@ -65,8 +65,8 @@ def log_summary(source: Source, held: pd.DataFrame, gpu_hours: float) -> pd.Data
     -------
     DataFrame of one row
         ``kind``, ``source``, ``jobs`` (missing where they are not known), ``rejected``, ``users``, ``groups``,
-        ``clusters``, ``gpu_types``, ``running``, ``first``, ``last``, ``gpu_hours``, ``max_held`` (GPUs held at once),
-        ``unknown_gpus``, ``unknown_end``, ``unknown_start`` (jobs that count as held from their submission),
+        ``clusters``, ``gpu_types``, ``running``, ``first``, ``last``, ``gpu_hours``, ``max_held`` (whole GPUs held at
+        once), ``unknown_gpus``, ``unknown_end``, ``unknown_start`` (jobs that count as held from their submission),
         ``processors`` (whether the log counts those).
     """
     tz = source.settings.tz
@@ -79,7 +79,7 @@ def log_summary(source: Source, held: pd.DataFrame, gpu_hours: float) -> pd.Data
             "first": source.begin.tz_convert(tz),
             "last": period_end(held).tz_convert(tz),
             "gpu_hours": gpu_hours,
-            "max_held": float(source.most_held(None).max()),
+            "max_held": whole_gpus(source.most_held(None).max()),
             "unknown_gpus": int(held.attrs.get("unknown_gpus", 0)),
             "unknown_end": int(held.attrs.get("unknown_end", 0)),
             # Only the Standard Workload Format, which counts processors, says how many the machine has.
@@ -87,6 +87,17 @@ def log_summary(source: Source, held: pd.DataFrame, gpu_hours: float) -> pd.Data
         },
         index=[0],
     )
+
+
+def whole_gpus(gpus: float) -> float:
+    """Whole GPUs that some are a part of, such as slices.
+
+    Examples
+    --------
+    >>> whole_gpus(65.3), whole_gpus(1 / 7 * 7 + 1e-12)
+    (66.0, 1.0)
+    """
+    return float(np.ceil(np.round(gpus, 9)))
 
 
 def rejected_rows(attrs: Mapping[str, object]) -> pd.DataFrame:

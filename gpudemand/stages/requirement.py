@@ -12,7 +12,7 @@ import pandas as pd
 
 from gpudemand._typing import FloatArray
 from gpudemand.planning.capacity.capacity_plan import CapacityPlan, plan_utilization
-from gpudemand.planning.capacity.inputs import broadcast_by_time
+from gpudemand.planning.capacity.inputs import broadcast_by_time, order_date
 from gpudemand.planning.capacity.required import first_crossing
 from gpudemand.stages.selection import SelectedForecast
 from gpudemand.stages.sources.by_pool import installed_changes
@@ -98,7 +98,7 @@ class Requirement:
     @property
     def order_by(self) -> pd.Timestamp:
         """`first_crossing` less the lead time; NaT if never."""
-        return self.first_crossing - self.plans[MEAN].lead_time
+        return order_date(self.first_crossing, self.plans[MEAN].lead_time)
 
     def order_due(self, log_end: pd.Timestamp) -> pd.Timestamp:
         """`order_by` of the first crossing that an order at the end of the log could still meet.
@@ -110,7 +110,7 @@ class Requirement:
         if self.steps is None or table.empty:
             return self.order_by
         later = first_crossing(table["ds"], table["required"] > table["installed"], self.plans[MEAN].short_share)
-        return self.order_by if pd.isna(later) else later - lead
+        return self.order_by if pd.isna(later) else order_date(later, lead)
 
     def installed_at(self, times: pd.Series) -> FloatArray:
         """GPUs installed at some times, with the deliveries and retirements that are known."""

@@ -11,6 +11,7 @@ from gpudemand._typing import STRING
 from gpudemand._validation import InputError
 from gpudemand.metrics import KEYS
 from gpudemand.planning.backtest import plan_backtest
+from gpudemand.planning.capacity.inputs import order_date
 from gpudemand.planning.capacity.required import SHARES
 from gpudemand.stages.requirement import Requirement
 from gpudemand.stages.selection import SCORED_LEVELS, SelectedForecast
@@ -44,7 +45,7 @@ def risk_table(requirement: Requirement) -> pd.DataFrame:
         required = max(by_basis[f"required_{basis}"] for basis in requirement.deciding.index)
         shortfall = float((envelope[column] - envelope["installed"]).max())
         first = requirement.crossing(column)
-        dates = {"first_crossing": first, "order_by": first - lead}
+        dates = {"first_crossing": first, "order_by": order_date(first, lead)}
         rows.append({"probability": share, **by_basis, "required": required, "shortfall": max(shortfall, 0.0), **dates})
     return with_date_dtype(pd.DataFrame(rows), requirement.plans[MEAN].table["ds"])
 

@@ -23,6 +23,7 @@ from gpudemand.stages.sources.source import Source
 from gpudemand.stages.usage_tables import MEAN
 from gpudemand.stages.user_segments import UserSegments
 from gpudemand.units import format_count
+from gpudemand.usage.slices import is_whole
 
 BASE = "base case"
 _GROWTH, _NEW_USERS = 0.2, 10
@@ -156,14 +157,18 @@ def _arrivals(recent: pd.DataFrame, segments: UserSegments | None, unit: str) ->
 
 def _measured(source: Source, recent: pd.DataFrame, step_costs: NetworkCosts | None) -> MeasuredRunTimes:
     """Ratios of run times on the GPU types of the recent jobs."""
-    types = recent["gpu_type"].dropna().unique()
-    if len(types) < 2:
+    if len(_cards(recent)) < 2:
         raise InputError("the recent jobs ran on at most one GPU type, so none can move to a faster one of the log.")
     return MeasuredRunTimes(source.jobs, step_costs)
 
 
+def _cards(recent: pd.DataFrame) -> list[str]:
+    """GPU types of the recent jobs but for parts of GPUs, whose speed no data sheet tells."""
+    return [name for name in recent["gpu_type"].dropna().astype(str).unique() if is_whole(name)]
+
+
 def _newer_gpus(recent: pd.DataFrame, costs: MeasuredRunTimes) -> tuple[str, Change]:
-    slowest, *_, fastest = sorted(recent["gpu_type"].dropna().astype(str).unique(), key=data_sheet_speed)
+    slowest, *_, fastest = sorted(_cards(recent), key=data_sheet_speed)
     moved = recent[(recent["gpu_type"] == slowest).to_numpy(dtype=bool)]
     share = np.average(costs.move(moved, fastest)[0], weights=moved["gpu_hours"])
     count = len(costs.ratios(slowest, fastest))

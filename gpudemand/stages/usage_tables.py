@@ -72,9 +72,12 @@ def compute_usage_tables(source: Source, skipped: Skipped | None = None) -> Usag
     """
     freq, by = source.settings.freq, source.settings.by
     held = source.usage(None, freq, "gpus")
-    max_held = float(source.most_held(None).max())
+    max_held = log_tables.whole_gpus(source.most_held(None).max())
     if not max_held:
-        raise InputError("no job of this log held a GPU (gpus is 0 or unknown throughout); nothing to forecast.")
+        raise InputError(
+            "no job of this log held a GPU (gpus is 0 or unknown throughout); nothing to forecast. Of Slurm, "
+            "`gpudemand pull slurm --command-only` shows a command whose output has the GPUs of jobs."
+        )
     mean = held if source.demand == "gpus" else source.usage(None, freq, source.demand)
     series = {MEAN: mean}
     attempt = (Skipped() if skipped is None else skipped).attempt

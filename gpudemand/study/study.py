@@ -39,7 +39,8 @@ class Study:
     jobs : DataFrame
         Job table, as `read_jobs` returns it, or any with ``user``, ``start``, ``end`` and ``gpus``. Or usage without
         jobs, ``unique_id``, ``ds``, ``y`` (mean GPUs held), as `read_usage` and `pulled_usage` return it; what only
-        jobs tell (waits, run times) is then skipped, and GPUs wanted are known where pods that waited were pulled.
+        jobs tell (waits, run times) is then skipped, and GPUs wanted are known where pods that waited were pulled. Of
+        jobs that are likely entered wrong, an `UnlikelyJobsWarning` and the page say so; they count as they are.
     installed : float, Series, or mapping of str to such, optional
         GPUs installed, or a Series whose index are the times from which on there are so many (deliveries, retirements):
         of all types together, or by ``gpu_type`` (0 for a retired type). By default those of the nodes,
@@ -198,8 +199,7 @@ class Study:
             ``Study``, ``Study-lo-80``, ``Study-hi-80``, ...
         """
         chain, parts = self._chain, self._chain.skipped.attempt("parts", lambda: self._chain.parts)
-        total = chain.demand.forecast.replace({"unique_id": {MEAN: "total"}})
-        frames = [_renamed(total, chain.demand.model)]
+        frames = [_renamed(chain.demand.forecast.replace({"unique_id": {MEAN: "total"}}), chain.demand.model)]
         if parts is not None:
             of_parts = parts.forecast.assign(unique_id="total/" + parts.forecast["unique_id"].astype(str))
             frames.append(_renamed(of_parts, parts.model))

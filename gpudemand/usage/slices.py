@@ -83,6 +83,17 @@ def usage_by_slice(gpu_types: pd.DataFrame) -> pd.DataFrame:
     return rows[[*first, *rows.columns.difference(first, sort=False)]].astype({"kind": STRING, "gpu_share": float})
 
 
+def is_whole(name: str) -> bool:
+    """Whether a GPU type is of whole GPUs: no slice, shard or other part.
+
+    Examples
+    --------
+    >>> is_whole("a100"), is_whole("1g.10gb"), is_whole("shard")
+    (True, False, False)
+    """
+    return _kind(name) == _WHOLE
+
+
 def _kind(name: str) -> str:
     """Kind of a GPU type, or of several that are joined by ``+``.
 

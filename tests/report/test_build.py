@@ -30,6 +30,8 @@ HEADINGS = [
 ]
 FIGURES = {"outlook", "usage", "week", "waits", "segments", "forecast", "forecast_peak", "parts", "plan", "exceedance"}
 FIGURES |= {"backtest"}
+#: The others have several axes.
+WITH_AXIS = FIGURES - {"week", "segments"}
 TABLES = {"usage_shares", "concentration", "gpu_types", "slices", "segments", "models", "parts", "plan_summary", "risk"}
 TABLES |= {"waits", "orders", "drivers", "purchase_mix", "scenarios", "plan_backtest", "rejected", "gpu_type_plans"}
 
@@ -78,7 +80,7 @@ def test_page_has_every_section_figure_and_table(page, html):
 def test_page_is_self_contained(page):
     assert "script" not in page.tags
     assert "link" not in page.tags
-    assert page.tags.count("svg") == len(FIGURES)
+    assert page.tags.count("svg") == len(FIGURES) + len(WITH_AXIS)
     assert not [address for address in page.addresses if ":" in address or address.startswith("/")]
 
 
@@ -103,6 +105,16 @@ def test_user_supplied_text_is_escaped_and_truncated(html, page):
     assert "y" * 41 not in html
     assert "i" not in page.tags
     assert "b" not in page.tags
+
+
+def test_the_y_axis_of_a_figure_stays_where_a_narrow_page_scrolls_it(html):
+    axes = re.findall(r'<svg class="axis"[^>]*viewBox="0 0 ([\d.]+) ([\d.]+)"[^>]*><use href="#(\w+)-figure_1"/>', html)
+    assert {name for _, _, name in axes} == WITH_AXIS
+    for width, height, name in axes:
+        shown = html[html.index(f'<figure id="figure-{name}">') :]
+        assert f'viewBox="0 0 720 {height}' in shown[: shown.index("</figure>")]
+        frame = re.search(rf'id="{name}-patch_2">\s*<path d="M ([\d.]+) ', shown)
+        assert float(frame[1]) == pytest.approx(float(width), abs=0.01)  # up to the left edge of the axes
 
 
 def test_figures_are_svg_and_png_and_state_the_data_kind(built):
@@ -163,6 +175,8 @@ def test_installed_defaults_to_the_maximum_held_and_the_page_states_it(built, ht
     numbers = json.loads((built / "headline.json").read_text(encoding="utf-8"))
     usage = pd.read_parquet(built / "tables" / "log.parquet")
     assert numbers["installed"] == usage["max_held"].iloc[0]
+    assert float(numbers["installed"]).is_integer()
+    assert numbers["shortfall"] == max(numbers["required"] - numbers["installed"], 0)
     assert numbers["installed_from"] == "log"
     assert "the maximum of GPUs held at once in the log is used" in html
 

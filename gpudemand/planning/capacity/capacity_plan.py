@@ -17,6 +17,7 @@ from gpudemand.planning.capacity.inputs import (
     check_lead_time,
     check_targets,
     check_unique,
+    order_date,
 )
 from gpudemand.planning.capacity.purchase_mix import purchase_mix
 from gpudemand.planning.capacity.quantiles import QuantileTable
@@ -132,7 +133,9 @@ class CapacityPlan:
             }
         )
         frame = frame.loc[list(groups.groups)] if len(frame) > 1 else frame
-        frame.insert(4, "order_by", frame["first_crossing"] - self.lead_time)
+        crossing = frame["first_crossing"]
+        due = pd.Series([order_date(time, self.lead_time) for time in crossing], crossing.index, crossing.dtype)
+        frame.insert(4, "order_by", due)
         return frame
 
     def replan(

@@ -25,6 +25,20 @@ def check_lead_time(lead_time: str | pd.Timedelta) -> pd.Timedelta:
     return lead
 
 
+def order_date(needed: pd.Timestamp, lead: pd.Timedelta) -> pd.Timestamp:
+    """Time a lead time before another, by the clock of its zone; NaT if that is.
+
+    Examples
+    --------
+    >>> order_date(pd.Timestamp("2026-05-04", tz="America/New_York"), pd.Timedelta("90D"))
+    Timestamp('2026-02-03 00:00:00-0500', tz='America/New_York')
+    """
+    if pd.isna(needed) or needed.tz is None:
+        return needed - lead
+    clock = needed.tz_localize(None) - lead
+    return clock.tz_localize(needed.tz, ambiguous=True, nonexistent="shift_forward")
+
+
 def check_steps(name: str, given: pd.Series) -> pd.Series:
     """Check a number of GPUs that changes with time: index of times with a zone, each once; returned in UTC, sorted.
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from scipy.special import ndtr
 from scipy.stats import norm
 
 from gpudemand._typing import FloatArray
@@ -94,7 +95,8 @@ class QuantileTable:
         low, high = self.values[rows, left], self.values[rows, left + 1]
         flat = np.where(capacity >= high, np.inf, -np.inf)
         share = np.divide(capacity - low, high - low, out=flat, where=high > low)
-        return norm.sf(self.z[left] + share * (self.z[left + 1] - self.z[left]))
+        # norm.sf, which takes ten times as long over arguments that it need not check.
+        return np.asarray(ndtr(-(self.z[left] + share * (self.z[left + 1] - self.z[left]))))
 
 
 def _numbers(columns: pd.DataFrame, name: str) -> FloatArray:

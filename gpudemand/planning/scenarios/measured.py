@@ -55,8 +55,8 @@ class MeasuredRunTimes:
         run = seconds_since(log["end"], start_times(log))
         # Jobs that failed or were cancelled say little about how long the work takes.
         done = (log["status"].fillna("completed") == "completed").to_numpy() & (run > 0)
-        self.jobs = log[done & log["gpu_type"].notna().to_numpy()]
-        self.log_run = pd.Series(np.log(run), log.index).loc[self.jobs.index]
+        kept = done & log["gpu_type"].notna().to_numpy()
+        self.jobs, self.log_run = log[kept], pd.Series(np.log(run[kept]), log.index[kept])
         self.keys = [name for name in _WORK if name in log.columns and log[name].notna().any()]
         self.step_costs = step_costs
         self._found: dict[tuple[str, str], pd.DataFrame] = {}

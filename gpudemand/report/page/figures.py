@@ -34,19 +34,32 @@ _METADATA = re.compile(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->",
 _NAMES = re.compile(r"""(\bid="|href="#|url\(#)""")
 _SIZE = re.compile(r"""<svg xmlns:xlink="[^"]*" width="[^"]*" height="[^"]*\"""")
 
+_VIEW = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)"')
+
 
 class Drawing(NamedTuple):
-    """A figure in both formats."""
+    """A figure in both formats, and the width of what is left of its axes, in points; 0 where it has several."""
 
     svg: bytes
     png: bytes
+    left: float = 0.0
 
     def element(self, name: str) -> str:
-        """The SVG as an element of a page, its text searchable; names inside it are unique to the figure."""
+        """The SVG as an element of a page, its text searchable; names inside it are unique to the figure.
+
+        Before it stands its y axis alone, which stays in sight where a narrow page scrolls the figure.
+        """
         text = self.svg.decode("utf-8")
         text = _METADATA.sub("", text[text.index("<svg") :])
         text = _NAMES.sub(rf"\g<1>{name}-", text)
-        return _SIZE.sub(rf'<svg role="img" aria-labelledby="caption-{name}"', text, count=1)
+        text = _SIZE.sub(rf'<svg role="img" aria-labelledby="caption-{name}"', text, count=1)
+        if not self.left:
+            return text
+        width, height = (float(size) for size in _VIEW.findall(text)[0])
+        axis = f'<use href="#{name}-figure_1"/>'
+        style = f"width: {self.left / width:.4%}"
+        box = f"0 0 {self.left:.2f} {height:g}"
+        return f'<svg class="axis" aria-hidden="true" viewBox="{box}" style="{style}">{axis}</svg>\n{text}'
 
 
 def draw_figures(chain: Chain, past: pd.DataFrame | None = None) -> dict[str, Drawing]:
@@ -178,4 +191,6 @@ def _draw(display: Display, height: float) -> Drawing:
         figure.set_layout_engine("none")
         # Without the date the files are reproducible.
         FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None})
-    return Drawing(svg.getvalue(), png.getvalue())
+    first, *others = figure.axes
+    left = 720 * first.get_position().x0 if first.axison and not others else 0.0
+    return Drawing(svg.getvalue(), png.getvalue(), left)

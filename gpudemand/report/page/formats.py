@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from gpudemand.units import format_count, parse_duration
+from gpudemand.units import format_count, format_seconds, parse_duration
 
 
 def format_date(value: Any) -> str:
@@ -19,6 +19,17 @@ def format_date(value: Any) -> str:
     """
     time = pd.Timestamp(value)
     return f"{time.day} {time:%b %Y}"
+
+
+def format_wait(seconds: float) -> str:
+    """Format a simulated wait, of which parts of a second say nothing.
+
+    Examples
+    --------
+    >>> format_wait(0.0), format_wait(0.27), format_wait(90)
+    ('0 s', 'under 1 s', '90 s')
+    """
+    return "under 1 s" if 0 < seconds < 1 else format_seconds(seconds)
 
 
 def format_time(value: Any) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 
 from gpudemand.planning.capacity.required import SHARES
-from gpudemand.report.page.formats import format_date, format_time, truncate
-from gpudemand.units import SECONDS_PER_HOUR, format_count, format_seconds
+from gpudemand.report.page.formats import format_date, format_time, format_wait, truncate
+from gpudemand.units import SECONDS_PER_HOUR, format_count
 
 MISSING = "\N{EN DASH}"
 
@@ -29,7 +29,7 @@ def _signed_percent(value: float) -> str:
 
 
 def _hours(value: float) -> str:
-    return format_seconds(value * SECONDS_PER_HOUR)
+    return format_wait(value * SECONDS_PER_HOUR)
 
 
 def _two_decimals(value: float) -> str:
@@ -158,8 +158,8 @@ _COLUMNS: dict[str, tuple[str, _Format]] = {
     "gpus": ("GPUs", format_count),
     "share_in_time": ("in time", _percent),
     "p_met": ("target met", _percent),
-    "mean_wait_s": ("mean wait", format_seconds),
-    "mean_wait_s-hi-80": ("mean wait, P90", format_seconds),
+    "mean_wait_s": ("mean wait", format_wait),
+    "mean_wait_s-hi-80": ("mean wait, P90", format_wait),
     "saved_hours": ("next 8 GPUs save, hours a week", format_count),
     "cost": ("cost", format_count),
     "cost_reserved": ("all reserved", format_count),

@@ -137,7 +137,7 @@ def _texts(chain: Chain, tables: dict[str, pd.DataFrame], earlier: EarlierReport
     scenarios = attempt("scenarios", lambda: chain.scenarios)
     since = [] if earlier is None else since_sentences(tables, earlier, changed_settings(earlier, chain))
     return {
-        "summary": [*summarize(numbers, tables, "" if parts is None else parts.by), *since],
+        "summary": [*chain.source.unlikely(), *summarize(numbers, tables, "" if parts is None else parts.by), *since],
         "since": since,
         "caveats": caveats(numbers, chain.demand.windows, tables, chain.skipped, scenarios),
         "skipped": chain.skipped,

@@ -10,7 +10,7 @@ import pandas as pd
 from gpudemand.planning.capacity.required import SHORT_SHARE
 from gpudemand.report.page.formats import format_date, format_days, format_level, format_share, truncate
 from gpudemand.stages.sources.by_pool import LeadTime, Prices
-from gpudemand.units import SECONDS_PER_HOUR, format_count, format_number_of, format_seconds, parse_duration
+from gpudemand.units import SECONDS_PER_HOUR, format_count, format_number_of, format_seconds, parse_duration, plural
 from gpudemand.usage.bins import bin_name
 
 #: WAPE above which the page warns.
@@ -143,7 +143,9 @@ def wanted(table: pd.DataFrame, freq: str, *, jobs: bool = True) -> str:
     'In the last 28 days a mean of 90 GPUs was held; it would have been 120 with room for each job at its submission.'
     """
     last = table[table["ds"] > table["ds"].iloc[-1] - pd.Timedelta("28D")]
-    held, more = format_number_of("GPU", last["held"].mean()), format_count(last["wanted"].mean())
+    means = last[["held", "wanted"]].mean()
+    held, more = (format_count(mean, 0 if means.min() >= 10 else 1) for mean in means)
+    held += f" {plural('GPU', means['held'])}"
     text = f"In the last {format_number_of(bin_name(freq), len(last))} a mean of {held} was held; it would have been"
     if jobs:
         return f"{text} {more} with room for each job at its submission."

@@ -10,10 +10,11 @@ import pandas as pd
 
 from gpudemand.report.page import sentences
 from gpudemand.report.page.caveats import backtest_of_plans, short_horizon
-from gpudemand.report.page.formats import format_date, format_level, format_share, format_time, truncate
+from gpudemand.report.page.closures import times_without_use
+from gpudemand.report.page.formats import format_date, format_level, format_share, format_time, format_wait, truncate
 from gpudemand.stages.gpu_types import ALL, first_shortfall
 from gpudemand.stages.scenarios import BASE
-from gpudemand.units import format_count, format_number_of, format_seconds
+from gpudemand.units import format_count, format_number_of
 from gpudemand.usage.bins import bin_name
 
 _PART_NOUNS = {"segment": "segment", "group": "group", "cluster": "cluster", "gpu_type": "GPU type"}
@@ -42,7 +43,7 @@ def summarize(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame], part:
     list of str
     """
     result = [sentences.basis(numbers), *log_span(tables.get("log")), *held_beyond(numbers, tables.get("log"))]
-    result += [*silent_end(numbers, tables.get("usage_shares")), *short_horizon(numbers)]
+    result += [*times_without_use(numbers, tables), *short_horizon(numbers)]
     # What an order changes stands near the date of it: a requirement may be large, and little unmet without it.
     if len(tables.get("orders", ())) > 1:
         result.append(orders_sentence(tables["orders"], numbers["plan_end"]))
@@ -113,28 +114,11 @@ def held_beyond(numbers: dict[str, Any], log: pd.DataFrame | None) -> list[str]:
     ]
 
 
-def silent_end(numbers: dict[str, Any], shares: pd.DataFrame | None) -> list[str]:
-    """Warn where the period ends more than a week after the last use, as a later `until` than the log's end makes it.
-
-    Examples
-    --------
-    >>> shares = pd.DataFrame({"last_use": pd.to_datetime(["2026-03-02"], utc=True)})
-    >>> silent_end({"log_end": "2026-06-30T00:00:00+00:00"}, shares)
-    ['The last use of a GPU was on 2 Mar 2026; the 120 days after it count as without demand.']
-    """
-    if shares is None or pd.isna(last := shares.get("last_use", pd.Series(pd.NaT)).max()):
-        return []
-    days = (pd.Timestamp(numbers["log_end"]) - last).days
-    if days <= 7:
-        return []
-    return [f"The last use of a GPU was on {format_date(last)}; the {days} days after it count as without demand."]
-
-
 def orders_sentence(table: pd.DataFrame, plan_end: str) -> str:
     """What an order now and a month later leave unmet and idle, beside no order."""
     none, now, later = (table.iloc[row] for row in range(3))
     until = now["wait_until_h"]
-    wait = "" if pd.isna(until) else f" (mean wait until then {format_seconds(3600 * until)})"
+    wait = "" if pd.isna(until) else f" (mean wait until then {format_wait(3600 * until)})"
     return (
         f"Ordered now, {format_number_of('GPU', now['order'])} {'is' if now['order'] == 1 else 'are'} in service on "
         f"{format_date(now['in_service'])}{wait}: "
@@ -144,7 +128,7 @@ def orders_sentence(table: pd.DataFrame, plan_end: str) -> str:
 
 
 def _outcome(order: pd.Series) -> str:
-    wait = "" if pd.isna(order["mean_wait_h"]) else f", a mean wait of {format_seconds(3600 * order['mean_wait_h'])}"
+    wait = "" if pd.isna(order["mean_wait_h"]) else f", a mean wait of {format_wait(3600 * order['mean_wait_h'])}"
     unmet, idle = format_share(order["unmet_share"], 1), format_share(order["idle_share"])
     return f"{unmet} of the demand unmet, {idle} of the GPUs idle{wait}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,7 +11,7 @@ import pandas as pd
 
 from gpudemand._tables import printable
 from gpudemand._typing import STRING
-from gpudemand._validation import InputError, as_pandas, check_usage
+from gpudemand._validation import InputError, UnlikelyJobsWarning, as_pandas, check_usage
 from gpudemand.forecast.base.panel import infer_freq, mean_step
 from gpudemand.jobs.schema import COLUMNS
 from gpudemand.jobs.table import as_jobs, check_jobs
@@ -213,6 +214,10 @@ class SeriesSource:
         times = self.wide.dropna().index
         return gaps_between(times, self.step) if len(times) else []
 
+    def unlikely(self) -> list[str]:
+        """None: jobs are not known."""
+        return []
+
     def with_fractions_apart(self) -> SeriesSource:
         """Series of time-sliced GPUs apart from those of whole ones, where a store tells them; or else itself."""
         if "gpu_type" not in self.keys or not _tells(self.attrs, "shared"):
@@ -269,4 +274,7 @@ def source_of(given: pd.DataFrame, settings: Settings, tz: str | None) -> Source
         usage = given.assign(unique_id=names["unique_id"])
         usage.attrs = dict(given.attrs)
         return SeriesSource.of(usage, settings, tz)
-    return JobSource.of(printable(check_jobs(given, tz=tz, allow_unknown=True)), settings)
+    source = JobSource.of(printable(check_jobs(given, tz=tz, allow_unknown=True)), settings)
+    for sentence in source.unlikely():
+        warnings.warn(sentence, UnlikelyJobsWarning, stacklevel=3)
+    return source

@@ -17,6 +17,7 @@ from gpudemand.jobs.time_parser import parse_timestamp
 from gpudemand.stages.sources.by_pool import reserved_price
 from gpudemand.stages.sources.settings import Settings
 from gpudemand.stages.sources.type_aliases import rename_types
+from gpudemand.stages.sources.unlikely import unlikely_jobs
 from gpudemand.usage.bins import bin_edges
 from gpudemand.usage.idle import checked_idle_table
 from gpudemand.usage.series import checked_usage, drop_last_bin, end_of_record
@@ -103,6 +104,10 @@ class Source(Protocol):
 
     def gaps(self) -> list[tuple[pd.Timestamp, pd.Timestamp]]:
         """Periods in which nothing was recorded."""
+        ...
+
+    def unlikely(self) -> list[str]:
+        """Sentences on jobs that are likely entered wrong."""
         ...
 
     def with_fractions_apart(self) -> Source:
@@ -209,14 +214,14 @@ class JobSource:
         """``jobs``, ``median_wait_h``, ``mean_wait_h``, ``completed`` and ``last_use`` by name."""
         jobs, until = self.jobs, pd.Timestamp(str(self.settings.until))
         running = _is_running(jobs)
-        last = jobs["end"].fillna(begin_times(jobs)).mask(running, until)
+        last = jobs["end"].fillna(start_times(jobs)).mask(running, until).mask(gave_up(jobs))
         finished = jobs["status"].isin([status for status in FINISHED if status not in _NOT_OVER])
         table = pd.DataFrame(
             {
                 "wait_h": (jobs["start"] - jobs["submit"]).dt.total_seconds() / 3600,
                 "completed": jobs["status"].eq("completed").fillna(False).astype(float),
                 "finished": finished.astype(float),
-                "last_use": last.where(last <= until, until),
+                "last_use": last.mask(last > until, until),
             }
         )
         names = pd.Series("total", index=jobs.index) if by == "total" else jobs[by].fillna("unknown")
@@ -248,6 +253,10 @@ class JobSource:
     def gaps(self) -> list[tuple[pd.Timestamp, pd.Timestamp]]:
         """None: a log of jobs does not tell them."""
         return []
+
+    def unlikely(self) -> list[str]:
+        """Jobs whose times or GPUs are far from those of all others; see `unlikely_jobs`."""
+        return unlikely_jobs(self.jobs, self.settings)
 
     def with_fractions_apart(self) -> Source:
         """Itself, if no job has a fraction."""

@@ -1,0 +1,132 @@
+"""Jobs that are likely entered wrong are named, and ordinary logs are left alone."""
+
+from __future__ import annotations
+
+import warnings
+
+import pandas as pd
+import pytest
+
+import gpudemand as gd
+from gpudemand.jobs.table import check_jobs
+from gpudemand.stages.sources.settings import Settings
+from gpudemand.stages.sources.unlikely import unlikely_jobs
+from tests.jobs.test_real_logs import ANY_START, ATLAS, DLRM, GENAI, KTH, PAI, PHILLY, VENUS, VENUS_START
+from tests.report.conftest import make_log, quick_module, selected_once, undrawn  # noqa: F401
+
+LOG = make_log(days=40)
+DATES = ["1970-01-01", "2016-03-01", "2036-05-01"]
+
+
+def changed(rows=slice(7, 7), log=LOG, **columns):
+    jobs = log.copy()
+    for name, value in columns.items():
+        jobs.loc[rows, name] = pd.Timestamp(value, tz="UTC") if isinstance(value, str) else value
+    return jobs
+
+
+def sentences(jobs, **settings):
+    return unlikely_jobs(jobs, Settings(**settings))
+
+
+@pytest.mark.parametrize("date", DATES)
+def test_a_job_of_another_decade_is_named(date):
+    (text,) = sentences(changed(submit=date, start=date, end=date))
+    day = pd.Timestamp(date)
+    where = f"(job 7: {day.day} {day:%b %Y})"
+    assert text.startswith(f"1 of 320 jobs has a submission, start and end years from those of all others {where}")
+
+
+@pytest.mark.parametrize(("name", "date"), [("submit", "1970-01-01"), ("start", "2036-01-01"), ("end", "2036-01-01")])
+def test_one_wrong_time_is_enough(name, date):
+    (text,) = sentences(changed(**{name: date}))
+    assert f"has a{'n' * (name == 'end')} {name.replace('submit', 'submission')} years" in text
+
+
+def test_several_dates_are_counted_together_but_not_a_part_of_the_log():
+    log = LOG
+    for row, date in zip([3, 5, 9], DATES, strict=True):
+        log = changed(slice(row, row), log, submit=date, start=date, end=date)
+    (text,) = sentences(log)
+    assert text.startswith("3 of 320 jobs have")
+    early = "2016-03-01"
+    assert sentences(changed(slice(0, 40), submit=early, start=early, end=early)) == []
+    assert len(sentences(changed(slice(0, 10), submit=early, start=early, end=early))) == 1
+
+
+def test_months_without_jobs_are_no_mistake():
+    old = "2025-04-01"  # nine months before all others, which span 40 days
+    assert sentences(changed(slice(0, 0), submit=old, start=old, end=old)) == []
+
+
+def test_a_digit_too_many_in_gpus_is_named_unless_as_many_are_installed():
+    typo = changed(gpus=5000.0)
+    (text,) = sentences(typo)
+    assert text.startswith("1 of 320 jobs has far more GPUs than all others held at once, ")
+    assert "(job 7: 5,000 GPUs); they count as held and installed." in text
+    (text,) = sentences(typo, installed=96)
+    assert "they count as held. Correct" in text
+    assert sentences(typo, installed=5000) == []
+    times = pd.date_range("2026-01-01", periods=2, tz="UTC")
+    assert sentences(typo, installed={"A100": pd.Series([96.0, 5000.0], times)}) == []
+    typo["status"] = "cancelled"
+    typo["end"] = typo["start"]
+    assert sentences(typo) == []  # never held any
+
+
+def test_a_large_job_of_a_cluster_that_is_otherwise_half_full_is_none():
+    small = LOG.assign(gpus=1.0)
+    most = gd.usage_series(small.drop(7), by=None, value="gpus_peak")["y"].max()
+    assert sentences(changed(log=small, gpus=2 * most)) == []
+    assert len(sentences(changed(log=small, gpus=2 * most + 1))) == 1
+    assert sentences(changed(slice(7, 12), log=small, gpus=500.0)) == []  # as 2 % of the jobs have
+
+
+def test_growth_is_no_mistake():
+    days = pd.Series(2.0 ** (pd.RangeIndex(200) / 20))  # ten doublings
+    times = pd.Timestamp("2016-01-01", tz="UTC") + pd.to_timedelta(days * 4, "D")
+    assert sentences(LOG.head(200).assign(submit=times, start=times, end=times, gpus=days)) == []
+
+
+@pytest.mark.usefixtures("quick_module", "selected_once", "undrawn")
+def test_study_and_page_say_so(tmp_path):
+    typo = changed(gpus=5000.0)
+    with pytest.warns(gd.UnlikelyJobsWarning, match="job 7: 5,000 GPUs") as warned:
+        study = gd.Study(typo, horizon=4, lead_time="2D")
+    assert warned[0].filename == __file__
+    page = study.report(tmp_path / "report").read_text()
+    assert "(job 7: 5,000 GPUs); they count as held and installed." in page
+    with pytest.warns(gd.UnlikelyJobsWarning):
+        gd.Study(changed(submit="2036-01-01", start="2036-01-01", end="2036-01-01"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        gd.Study(changed(submit="2036-01-01", start="2036-01-01", end="2036-01-01"), until=LOG["end"].max())
+
+
+def test_simulated_clusters_are_ordinary():
+    for seed in range(3):
+        jobs, _ = gd.make_cluster(n_users=8, n_days=40, random_state=seed)
+        assert sentences(jobs) == sentences(jobs.head(20)) == []
+    assert sentences(gd.load_jobs_sample()) == []
+
+
+@pytest.mark.parametrize(
+    ("log", "form", "says"),
+    [
+        (PHILLY, "philly-pollux", {"tz": "UTC"}),
+        (VENUS, "simulator", VENUS_START),
+        (PAI, "simulator", ANY_START),
+        (GENAI, "genai", {"tz": "UTC"}),
+        (DLRM, "dlrm", ANY_START),
+        (KTH, "swf", {}),
+        (ATLAS, "swf", {}),
+        ("alibaba-gpu-v2023/openb_pod_list_default.csv.gz", "openb", ANY_START),
+        ("dirlab-gen-parallel/philly_data_training.csv.gz", "dirlab", {"origin": "2017-08-07 10:03:01+00:00"}),
+        ("dirlab-gen-parallel/helios_data_training.csv.gz", "dirlab", VENUS_START),
+    ],
+)
+def test_real_logs_are_ordinary(shared_data, log, form, says):
+    jobs = check_jobs(gd.read_jobs(shared_data / "traces" / log, form, **says), allow_unknown=True)
+    assert sentences(jobs) == []
+    users = jobs["user"].dropna().unique()[:40]
+    assert [user for user in users if sentences(jobs[jobs["user"] == user])] == []
