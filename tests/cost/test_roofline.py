@@ -18,7 +18,7 @@ from gpudemand.cost.roofline.roofline import LOWER_BOUND, step_terms
 JOB = {
     "batch_size": 8, "precision": "fp32", "layout": "contiguous", "mode": "train", "optimizer_states": 1.0, "n_gpus": 1,
     "device_peak_tflops": 10.0, "device_fp32_tflops": 10.0, "device_bandwidth_gb_s": 500.0, "device_sms": 80.0,
-    "device_interconnect_gb_s": 32.0,
+    "device_interconnect_gb_s": 32.0, "device_l2_mib": 0.0,
 }  # fmt: skip
 
 
@@ -61,6 +61,15 @@ def test_a_faster_device_takes_less() -> None:
     np.testing.assert_allclose(bound.iloc[0], 2 * bound.iloc[1])
 
 
+def test_a_kernel_reads_from_the_cache_what_fits_into_half_of_it() -> None:
+    """Half of the bytes of a kernel are read; a device that says nothing of its cache has that of most."""
+    n_bytes = 32 * (400 + 400)
+    caches = [0.0, n_bytes / 4 / 2**20, 6.0, np.nan]
+    table = jobs(batch_size=32, mode="infer", device_l2_mib=caches)
+    moved = step_terms(table, [chain(plain("Relu"))] * 4)["work:pointwise:bytes"] * 500e9
+    np.testing.assert_allclose(moved, np.array([1, 7 / 8, 1 / 2, 1 / 2]) * n_bytes)
+
+
 def test_rows_of_different_networks_stay_in_order() -> None:
     small, large = chain(conv(16)), chain(conv(128))
     mixed = step_terms(jobs(batch_size=[8, 8, 8]).set_axis(["a", "b", "c"]), [small, large, small])
@@ -97,7 +106,7 @@ def test_narrow_convolutions_fill_their_tiles_less() -> None:
     assert filled.tolist() == pytest.approx([(16 / 128) ** 2, 1.0])
 
 
-@pytest.mark.parametrize("changed", ["batch_size", "device_peak_tflops", "device_bandwidth_gb_s"])
+@pytest.mark.parametrize("changed", ["batch_size", "device_peak_tflops", "device_bandwidth_gb_s", "device_l2_mib"])
 def test_no_term_falls_as_the_job_grows_or_the_device_slows(changed: str) -> None:
     values = [1, 2, 64, 65, 500] if changed == "batch_size" else [1000.0, 500.0, 20.0, 10.0, 1.0]
     terms = step_terms(jobs(**{changed: values}), [chain(conv(), plain("Relu"))] * 5)

@@ -74,7 +74,7 @@ def test_few_projects_and_bad_files_are_refused(tmp_path):
 
 def test_only_steps_of_training_on_gpus_take_longer_in_a_script():
     pytest.importorskip("torch")
-    shape = (3, 64, 64)
+    shape = (3, 224, 224)
     net, model = zoo.build("resnet18", input_shape=shape), CostModel.load()
     trained = TrainingJob(net, shape, batch_size=64, device="A100")
     others = [

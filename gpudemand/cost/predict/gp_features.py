@@ -17,13 +17,12 @@ _NEW_SHARE = 0.1
 _REFERENCE = {"peak_tflops": 100.0, "fp32_tflops": 20.0, "bandwidth_gb_s": 1000.0}
 #: Multiprocessors of a device that does not say how many it has.
 USUAL_SMS = 80.0
-#: Device figure -> imputed value, and scale of its binary logarithm. The peak of matrix units is not among them: with a
-#: lower one, no job is predicted to be faster.
+#: Device figure -> imputed value, and scale of its binary logarithm. Neither the peak of matrix units nor the
+#: cache is among them: with less of either, no job is predicted to be faster.
 _DEVICE = {
     "bandwidth_gb_s": (900.0, 1.0),
     "fp32_tflops": (20.0, 1.0),
     "sms": (USUAL_SMS, 1.0),
-    "l2_mib": (6.0, 0.5),
 }
 #: Imputed year of release, and years to a unit.
 _YEAR = (2020.0, 3.0)

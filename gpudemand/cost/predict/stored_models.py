@@ -18,8 +18,8 @@ from gpudemand._validation import InputError
 #: File of a stored model that lists the others.
 MANIFEST = "model.json"
 #: Version of the stored files; 3 lists their checksums, 4 has step times by kind of kernel, 5 jobs that
-#: devices were calibrated with.
-_FORMAT = 5
+#: devices were calibrated with, 6 caches as work that is saved.
+_FORMAT = 6
 Models = dict[tuple[str, str], Any]
 #: What numpy and zipfile raise of a file that is none of theirs.
 _DAMAGED = (

@@ -37,7 +37,7 @@ TERMS = tuple(
 #: Columns that `step_terms` reads.
 NEEDED = (
     *("batch_size", "precision", "layout", "mode", "optimizer_states", "n_gpus", "device_peak_tflops"),
-    *("device_fp32_tflops", "device_bandwidth_gb_s", "device_sms", "device_interconnect_gb_s"),
+    *("device_fp32_tflops", "device_bandwidth_gb_s", "device_l2_mib", "device_sms", "device_interconnect_gb_s"),
 )
 #: Column of `step_terms` with the least time that physics allows, in seconds.
 LOWER_BOUND = "lower_bound_s"
@@ -56,6 +56,8 @@ _ATTENTION_SHARE = 0.5
 #: 31x31: Ding et al., "Scaling Up Your Kernels to 31x31", CVPR 2022, table 1), and the longest side of the filters of
 #: the networks that coefficients are fitted on.
 _WIDE_SHARE, _WIDEST = 0.12, 11
+#: Cache of a device that does not say how much it has: that of most GPUs from 2017 to 2021.
+_USUAL_L2_MIB = 6.0
 _HALF = ("fp16", "bf16")
 
 
@@ -73,13 +75,14 @@ def step_terms(jobs: pd.DataFrame, graphs: Sequence[OpGraph]) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Index of `jobs`; columns ``work:<kind>:<term>``, seconds. Terms: ``bytes`` over bandwidth; ``flops`` over the
-        peak of matrix units (of fused attention, the share that it sustains), of depthwise convolutions over that of
-        single precision; ``tiles``, flops of products padded to tiles; ``launch``; ``filters``, gradients of depthwise
-        filters. Further columns: ``layout`` (bytes of convolutions converted to channels last), ``update`` (of the
-        parameters), ``start``, and those of `gpudemand.cost.roofline.data_parallel`. `LOWER_BOUND`, not a term, is the
-        time at the peaks with perfect overlap: operations over peak, or bytes of the parameters over bandwidth,
-        whichever is longer. Training includes the backward pass, checkpointing a second forward pass.
+        Index of `jobs`; columns ``work:<kind>:<term>``, seconds. Terms: ``bytes`` over bandwidth, without those read
+        from the cache; ``flops`` over the peak of matrix units (of fused attention, the share that it sustains), of
+        depthwise convolutions over that of single precision; ``tiles``, flops of products padded to tiles; ``launch``;
+        ``filters``, gradients of depthwise filters. Further columns: ``layout`` (bytes of convolutions converted to
+        channels last), ``update`` (of the parameters), ``start``, and those of
+        `gpudemand.cost.roofline.data_parallel`. `LOWER_BOUND`, not a term, is the time at the peaks with perfect
+        overlap: operations over peak, or bytes of the parameters over bandwidth, whichever is longer. Training includes
+        the backward pass, checkpointing a second forward pass.
 
     Raises
     ------
@@ -96,7 +99,7 @@ def step_terms(jobs: pd.DataFrame, graphs: Sequence[OpGraph]) -> pd.DataFrame:
     >>> dense = Operator("Gemm", "", "a", "linear", (1, 512), 524288.0, 262144, 1048576.0, 2048.0, 2048.0, 2048.0)
     >>> job = {"batch_size": 64, "precision": "fp32", "layout": "contiguous", "mode": "infer", "optimizer_states": 0,
     ...        "n_gpus": 1, "device_peak_tflops": 10.0, "device_fp32_tflops": 10.0, "device_bandwidth_gb_s": 500.0,
-    ...        "device_sms": 80, "device_interconnect_gb_s": 32.0}
+    ...        "device_l2_mib": 0.0, "device_sms": 80, "device_interconnect_gb_s": 32.0}
     >>> terms = step_terms(pd.DataFrame([job]), [OpGraph.from_operators([dense], [])])
     >>> terms[["work:gemm:flops", "work:gemm:bytes"]].round(9).to_numpy().tolist()
     [[3.355e-06, 2.621e-06]]
@@ -119,8 +122,9 @@ def _terms(graph: OpGraph, half: bool, jobs: pd.DataFrame) -> pd.DataFrame:
     recomputed = jobs["checkpointing"].to_numpy(dtype=float) if "checkpointing" in jobs.columns else 0.0
     passes = {False: 1.0 + training * recomputed, True: training}
     columns: dict[str, FloatArray] = {}
+    moved = _moved(graph, half, jobs)
     for (kind, backward), amounts in _totals(graph, half).iterrows():
-        for term, seconds in _kind_terms(kind, amounts, jobs).items():
+        for term, seconds in _kind_terms(kind, amounts, moved[kind, backward], jobs).items():
             name = f"{WORK}{kind}:{term}"
             columns[name] = columns.get(name, 0.0) + passes[backward] * seconds
     columns |= _depthwise_terms(graph, jobs, training)
@@ -152,7 +156,6 @@ def _totals(graph: OpGraph, half: bool) -> pd.DataFrame:
             "fixed_flops": rows["fixed_flops"],
             "tiles": rows["flops"] * padding,
             "fixed_tiles": rows["fixed_flops"] * padding,
-            "bytes": rows["half_bytes" if half else "bytes"],
             "fixed_bytes": rows["fixed_half_bytes" if half else "fixed_bytes"],
             "calls": 1.0,
         }
@@ -187,11 +190,25 @@ def _active(graph: OpGraph, half: bool) -> pd.DataFrame:
     return rows if half else rows[~rows["is_autocast"].astype(bool)]
 
 
-def _kind_terms(kind: str, amounts: pd.Series, jobs: pd.DataFrame) -> dict[str, FloatArray]:
+def _moved(graph: OpGraph, half: bool, jobs: pd.DataFrame) -> dict[tuple[str, bool], FloatArray]:
+    """Bytes between memory and the kernels of each kind and pass, without those that are in the cache.
+
+    A kernel reads what the one before wrote. Half of its bytes are read, and half of the cache keeps them.
+    """
+    rows, precision = _active(graph, half), "half_bytes" if half else "bytes"
+    cache = jobs["device_l2_mib"].astype(float).fillna(_USUAL_L2_MIB) * 2**20
+    cases, which = np.unique(np.column_stack([jobs["batch_size"], cache]), axis=0, return_inverse=True)
+    amounts = cases[:, :1] * rows[precision].to_numpy() + rows[f"fixed_{precision}"].to_numpy()
+    moved = (amounts - np.minimum(amounts, cases[:, 1:]) / 2.0) * rows["calls"].to_numpy()
+    groups = rows.groupby([rows["kind"].astype(object), rows["backward"].astype(bool)]).indices
+    return {key: moved[:, places].sum(axis=1)[which.ravel()] for key, places in groups.items()}
+
+
+def _kind_terms(kind: str, amounts: pd.Series, moved: FloatArray, jobs: pd.DataFrame) -> dict[str, FloatArray]:
     batch = jobs["batch_size"].to_numpy(dtype=float)
     byte_s = 1e-9 / jobs["device_bandwidth_gb_s"].to_numpy(dtype=float)
     terms = {
-        "bytes": (batch * amounts["bytes"] + amounts["fixed_bytes"]) * byte_s,
+        "bytes": moved * byte_s,
         "launch": np.full(len(jobs), amounts["calls"] * LAUNCH_S),
     }
     for name in ("flops", "tiles"):
