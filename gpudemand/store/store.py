@@ -198,7 +198,7 @@ def read_store(path: Path) -> Store:
         raise InputError(f"{str(path)!r} holds no store; `gpudemand pull --help` shows how to make one.")
     before = None
     while before != (before := (path / MANIFEST).read_bytes()):
-        with suppress(InputError):  # of what another process replaces just now
+        with suppress(InputError, FileNotFoundError):  # of what another process replaces just now
             return _store(path)
     return _store(path)
 
