@@ -58,8 +58,7 @@ def test_halves_share_no_project_and_both_have_experts(rows):
     assert by["class"].apply(lambda part: part.eq("experts").sum()).min() >= 3
 
 
-def test_the_table_is_no_part_of_what_the_predictor_was_fitted_to(rows):
-    """Hours of whole trainings, not of steps; the one project whose step is in the training set is left out."""
+def test_the_project_whose_step_is_in_the_training_set_is_left_out(rows):
     assert not rows["model"].str.contains("tinyllama").any()
 
 

@@ -62,7 +62,7 @@ def trace(module: Any, input_shape: Any, *, input_dtype: Any = None, train: bool
 def _operators(module: Any, specs: Sequence[InputSpec], train: bool | None) -> Traced:
     """Record operators on meta tensors, or, where constants with values or attention need it, on fake ones of the CPU.
 
-    Fake tensors take four times as long; the two agree but for attention, which the meta device takes apart.
+    Fake tensors take several times as long; the two agree but for attention, which the meta device takes apart.
     """
     with contextlib.suppress(InputError):
         return _operators_on("meta", module, specs, train)

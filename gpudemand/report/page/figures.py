@@ -33,7 +33,6 @@ _METADATA = re.compile(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->",
 #: Before the names of elements, and before references to them.
 _NAMES = re.compile(r"""(\bid="|href="#|url\(#)""")
 _SIZE = re.compile(r"""<svg xmlns:xlink="[^"]*" width="[^"]*" height="[^"]*\"""")
-
 _VIEW = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)"')
 
 
@@ -192,5 +191,5 @@ def _draw(display: Display, height: float) -> Drawing:
         # Without the date the files are reproducible.
         FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None})
     first, *others = figure.axes
-    left = 720 * first.get_position().x0 if first.axison and not others else 0.0
+    left = 72 * figure.get_figwidth() * first.get_position().x0 if first.axison and not others else 0.0
     return Drawing(svg.getvalue(), png.getvalue(), left)
