@@ -16,7 +16,8 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from gpudemand._validation import InputError  # noqa: E402
 from gpudemand.cost.graph.op_graph import OpGraph, UnknownOperatorWarning  # noqa: E402
-from gpudemand.cost.tracing._torch import _operators, _operators_on  # noqa: E402
+from gpudemand.cost.tracing import _torch_kernels  # noqa: E402
+from gpudemand.cost.tracing._torch import _kernels, _operators, _operators_on  # noqa: E402
 from gpudemand.cost.tracing._torch_listener import Listener  # noqa: E402
 from gpudemand.cost.tracing.inputs import read_inputs  # noqa: E402
 from tests.cost import networks  # noqa: E402
@@ -497,3 +498,12 @@ def test_attention_saves_for_the_backward_pass_what_its_kernel_does(monkeypatch)
     assert saved(_operators(Attention(), specs, None)) < scores / 4
     monkeypatch.setattr(Listener, "_check_values", lambda *_: None)
     assert saved(_operators_on("meta", Attention(), specs, None)) > scores
+
+
+@pytest.mark.parametrize("name", ["resnet18", "decoder", "gru", "shuffle"])
+def test_operators_that_are_not_run_again_are_recorded_alike(name, monkeypatch):
+    make, shape = NETWORKS[name]
+    module, specs = make(), read_inputs(shape, "int64" if len(shape) == 1 else None)
+    kernels = _kernels(module, specs, None)
+    monkeypatch.setattr(_torch_kernels, "_signature", lambda *_: None)
+    assert kernels == _kernels(module, specs, None)

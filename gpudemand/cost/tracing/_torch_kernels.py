@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from gpudemand.cost.operators.arithmetic import weighted_flops
@@ -27,6 +27,8 @@ _SINGLE_BYTES = 4
 #: What of a kernel may grow with the batch.
 _AMOUNTS = ("flops", "bytes", "half_bytes")
 _NO_EXTENTS = (0, 0, 0, 0, False)
+#: What is not part of a signature.
+_UNKNOWN = "unknown"
 
 
 class Launch(NamedTuple):
@@ -60,20 +62,19 @@ class KernelRecorder:
         self.backward = False
         self.is_casting = False
         self.launches: list[Launch] = []
+        self._known: dict[Hashable, tuple[tuple[Any, ...], Launch | None]] = {}
 
     def mode(self) -> Any:
         """Context in which every operator that is dispatched is recorded."""
         from torch.utils._python_dispatch import TorchDispatchMode
 
-        record = self._record
+        dispatch = self._dispatch
 
         class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             """Mode that records ATen operators."""
 
             def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-                result = func(*args, **(kwargs or {}))
-                record(func, args, kwargs or {}, result)
-                return result
+                return dispatch(func, args, kwargs or {})
 
         return Mode()  # type: ignore[no-untyped-call]
 
@@ -84,18 +85,64 @@ class KernelRecorder:
         amounts = weighted_flops(rows, matrix.numel()), _SINGLE_BYTES * elements, matrix.element_size() * elements
         self.launches.append(Launch("mm", "gemm", backward, False, shapes, _NO_EXTENTS, *amounts, calls))
 
-    def _record(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+    def _dispatch(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run an operator; one equal to an earlier one, of which unrolled loops have thousands, is not run again."""
+        import torch
+
+        call = _signature(func, args, kwargs)
+        key = call and (call, self.backward, self.is_casting)
+        if key in self._known:
+            (shape, stride, dtype), launch = self._known[key]
+            result = torch.empty_strided(shape, stride, dtype=dtype, device="meta")
+        else:
+            result = func(*args, **kwargs)
+            launch = self._launch(func, args, kwargs, result)
+            if key and type(result) is torch.Tensor and result.is_meta:  # no fake one, which has a device besides
+                self._known[key] = (result.shape, result.stride(), result.dtype), launch
+        if launch:
+            self.launches.append(launch)
+        return result
+
+    def _launch(self, func: Any, args: Any, kwargs: Any, result: Any) -> Launch | None:
         name = func._overloadpacket.__name__
         inputs, outputs = [*tensors_in(args), *tensors_in(kwargs)], list(tensors_in(result))
         if func.is_view or func.namespace == "prim" or name in _FREE:
-            return
+            return None
         kind, read = _kind(name, args, inputs, outputs), inputs[1:] if name in _LOOKUPS else inputs
         moved = _bytes([*read, *outputs, *(outputs if name in _LOOKUPS else ())])
-        if any(moved):
-            is_autocast = kind == "cast" and (self.is_casting or self.backward)
-            shapes = _shapes(name, args, inputs, outputs)
-            launch = Launch(name, kind, self.backward, is_autocast, *shapes, _flops(func, args, kwargs, result), *moved)
-            self.launches.append(launch)
+        if not any(moved):
+            return None
+        is_autocast = kind == "cast" and (self.is_casting or self.backward)
+        shapes = _shapes(name, args, inputs, outputs)
+        return Launch(name, kind, self.backward, is_autocast, *shapes, _flops(func, args, kwargs, result), *moved)
+
+
+def _signature(func: Any, args: Any, kwargs: Any) -> Hashable:
+    """What determines the one new tensor that an operator gives on the meta device; None for other operators."""
+    schema = func._schema
+    is_new = not (schema.is_mutable or func.is_view or func._overloadpacket.__name__ in _FREE)
+    if not is_new or [str(result.type) for result in schema.returns] != ["Tensor"]:
+        return None
+    parts = [_part(value) for value in (*args, *kwargs.values())]
+    return None if _UNKNOWN in parts else (func, tuple(kwargs), *parts)
+
+
+def _part(value: Any) -> Hashable:
+    """A tensor on the meta device by its layout, a number, type or list of numbers as it is."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        is_plain = (
+            type(value) in (torch.Tensor, torch.nn.Parameter)
+            and value.is_meta
+            and value.layout is torch.strided
+            and not value.is_complex()
+        )
+        return (value.shape, value.stride(), value.dtype) if is_plain else _UNKNOWN
+    if isinstance(value, (list, tuple)):
+        return tuple(value) if all(isinstance(item, (int, float)) for item in value) else _UNKNOWN
+    # 1, 1.0 and True are equal, but give results of different types.
+    return type(value), value
 
 
 def kernels_of(first: Sequence[Launch], second: Sequence[Launch], batch: int) -> list[Kernel]:
