@@ -55,7 +55,6 @@ from .forecast import (
 )
 from .jobs import formats, read_jobs, write_jobs, write_swf
 from .metrics import evaluate
-from .planfile import ReportPlan, read_plan, write_plan
 from .planning import (
     CapacityPlan,
     CostStepTime,
@@ -89,13 +88,11 @@ from .segments import (
     sublevel_persistence,
     superlevel_persistence,
 )
-from .study.report import build_report
-from .study.study import Study
-from .usage.hierarchy import aggregate_usage
+from .study.plan_file import ReportPlan, read_plan, write_plan
+from .study.study import Study, build_report
 from .usage.idle import idle_table
-from .usage.pulled import pulled_usage
-from .usage.read import read_usage
-from .usage.series import to_long, to_wide, usage_series
+from .usage.read import pulled_usage, read_usage
+from .usage.series import aggregate_usage, to_long, to_wide, usage_series
 from .usage.waits import wait_table
 
 __all__ = [

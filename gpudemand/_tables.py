@@ -1,4 +1,4 @@
-"""Tables with text of unknown origin, written for spreadsheets and for programs."""
+"""Tables as files that spreadsheets read safely, and as text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gpudemand._atomic import replace_file
+from gpudemand._files import replace_file
 
 #: Control characters other than tab and newline. A carriage return would begin a row in a spreadsheet.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -110,3 +110,34 @@ def _printable(value: Any) -> Any:
     if isinstance(value, dict):
         return {_printable(key): _printable(entry) for key, entry in value.items()}
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", value) if isinstance(value, str) else value
+
+
+def aligned(table: pd.DataFrame) -> str:
+    """Lay out a table of strings: the first two columns left-aligned, the others, numbers, right-aligned."""
+    columns = []
+    for position, name in enumerate(table.columns):
+        cells = [name, *table[name]]
+        width = max(map(len, cells))
+        columns.append([cell.ljust(width) if position < 2 else cell.rjust(width) for cell in cells])
+    return "\n".join("  ".join(cells).rstrip() for cells in zip(*columns, strict=True))
+
+
+def counted(number: int, noun: str) -> str:
+    """Write a count with its noun, in the plural unless it is 1."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def format_amount(value: float, unit: str = "") -> str:
+    """Write an amount with a decimal prefix; zero is an empty string unless the unit is FLOP.
+
+    Examples
+    --------
+    >>> format_amount(8.18e9, "FLOP"), format_amount(1536.0), format_amount(0.0)
+    ('8.18 GFLOP', '1.54 k', '')
+    """
+    if not value:
+        return f"0 {unit}" if unit == "FLOP" else ""
+    for limit, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= limit:
+            return f"{value / limit:.3g} {prefix}{unit}".rstrip()
+    return f"{value:.3g} {unit}".rstrip()

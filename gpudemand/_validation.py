@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from gpudemand._typing import STRING, FloatArray
+from gpudemand._array import STRING, FloatArray
 
 T = TypeVar("T")
 

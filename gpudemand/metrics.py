@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
-from gpudemand._typing import FloatArray
+from gpudemand._array import FloatArray
 from gpudemand._validation import InputError, check_choice, check_columns
 
 KEYS = ("unique_id", "ds", "cutoff", "y")

@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 
 from gpudemand._validation import InputError
-from gpudemand.planning.capacity.capacity_plan import CapacityPlan
-from gpudemand.plotting.planning import CapacityPlanDisplay
+from gpudemand.planning.capacity import CapacityPlan
+from gpudemand.plotting.plan import CapacityPlanDisplay
 
 #: Scenarios of the static table: arguments of `CapacityPlan.replan` by name.
 STATIC: dict[str, dict[str, float]] = {

@@ -1,6 +1,6 @@
 """Backward work as multiples of forward work by kind of kernel: ``python -m scripts.derive_backward_kernels``.
 
-Prints the medians over the PyTorch networks of the zoo that `gpudemand.cost.graph.kernels` uses for frameworks whose
+Prints the medians over the PyTorch networks of the zoo that `gpudemand.cost.graph_features` uses for frameworks whose
 backward pass is not recorded.
 """
 

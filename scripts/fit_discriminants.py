@@ -18,15 +18,11 @@ from scipy.linalg import eigh
 
 from benchmarks.segments.archetypes import ALL, Users, simulated
 from benchmarks.segments.series import noisy_series
-from gpudemand._typing import FloatArray
+from gpudemand._array import FloatArray
 from gpudemand.datasets.registry import data_folder, refresh_checksums
-from gpudemand.segments.features.daily import DAILY_FEATURES
-from gpudemand.segments.features.discriminants import TABLES, WITHIN, standardize
-from gpudemand.segments.features.feature_table import BLOCKS
-from gpudemand.segments.features.multiscale_persistence import MULTISCALE_FEATURES
-from gpudemand.segments.features.rfm import PRESENCE_FEATURES
-from gpudemand.segments.features.rhythm import HOURLY_FEATURES
-from gpudemand.segments.features.weekly_persistence import WEEKLY_FEATURES
+from gpudemand.segments.features import BLOCKS, TABLES, WITHIN, standardize
+from gpudemand.segments.rfm import PRESENCE_FEATURES
+from gpudemand.segments.series_features import DAILY_FEATURES, HOURLY_FEATURES, MULTISCALE_FEATURES, WEEKLY_FEATURES
 
 SEEDS, RATIOS, DAYS = range(1000, 1007), (6.0, 1.0, 0.3), (90, 180, 365)
 N_DISCRIMINANTS = 16
@@ -119,7 +115,7 @@ def _mean_scatter(standard: Sequence[Known]) -> FloatArray:
 def variances_within(seeds: Iterable[int] = SEEDS) -> pd.Series:
     """Return the mean square distance of users of one archetype, of the features with fixed scales.
 
-    `gpudemand.segments.features.feature_space` has them rounded: hourly features of 28 and 60 days, others of `DAYS`.
+    `gpudemand.segments.features` has them rounded: hourly features of 28 and 60 days, others of `DAYS`.
     """
     spaces = {"hourly": HOURLY_FEATURES, "weekly_persistence": WEEKLY_FEATURES, "presence": PRESENCE_FEATURES}
     found: dict[str, list[float]] = {name: [] for name in spaces}

@@ -29,11 +29,11 @@ import pandas as pd
 
 from gpudemand.cli.app import app
 from gpudemand.cost import CostModel, make_plan, write_plan
-from gpudemand.cost.measuring.measure import read_rows
+from gpudemand.cost.measure import read_rows
 from gpudemand.datasets import load_jobs_sample
 from gpudemand.jobs import write_jobs
 from gpudemand.pull import prometheus, slurm  # noqa: F401 (loaded before the forks)
-from gpudemand.report.page import figures  # noqa: F401
+from gpudemand.report import figures  # noqa: F401
 from gpudemand.store import is_store, read_store
 from tests.pull.conftest import HISTORY
 from tests.pull.test_prometheus import FIRST, Server

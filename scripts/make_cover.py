@@ -13,7 +13,7 @@ from pathlib import Path
 from PIL import Image
 
 import gpudemand as gd
-from gpudemand.cli.sample import SAMPLE, sample_log
+from gpudemand.cli.report import SAMPLE, sample_log
 
 PLACE = Path(__file__).resolve().parent.parent / "docs" / "report.png"
 #: Pixels of the headline and the figure of the plan.

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from gpudemand.datasets.make import make_cluster
 from gpudemand.datasets.registry import data_folder, refresh_checksums
+from gpudemand.datasets.simulate import make_cluster
 
 
 def make_sample() -> tuple[pd.DataFrame, pd.DataFrame]:

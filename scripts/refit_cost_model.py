@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from gpudemand.cost.families import family_of
-from gpudemand.cost.measuring.bundled import DEVICES, load_measurements
-from gpudemand.cost.model import TARGETS, CostModel
-from gpudemand.cost.model_inputs import measured_jobs
-from gpudemand.cost.regression.feature_table import ARCHITECTURE, features_of_architectures, trace_graphs
+from gpudemand.cost.feature_table import ARCHITECTURE, features_of_architectures, trace_graphs
+from gpudemand.cost.measure import DEVICES, load_measurements
+from gpudemand.cost.model import TARGETS, CostModel, measured_jobs
+from gpudemand.cost.splits import family_of
 from gpudemand.datasets.registry import data_folder, refresh_checksums
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from gpudemand import _atomic
+from gpudemand import _files as _atomic
 from gpudemand._validation import InputError
 
 #: Steps that Python reports: opened, renamed, made, removed, changed names.

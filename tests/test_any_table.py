@@ -454,6 +454,6 @@ def test_ids_that_are_numbers_are_written_without_a_decimal_point():
 def test_a_requeued_job_is_one_waiting_job_before_it_runs_again():
     """What `as_of` returns can be brought back: later runs of one job do not count as copies of it."""
     log = LOG.head(3).assign(job_id="a", submit=LOG["start"][0])
-    past = gd.jobs.as_of.as_of(log, LOG["start"][0] + pd.Timedelta("1s"))
+    past = gd.jobs.table.as_of(log, LOG["start"][0] + pd.Timedelta("1s"))
     assert past["status"].tolist() == ["running", "pending"]
     check_jobs(past)

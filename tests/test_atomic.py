@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gpudemand import _atomic
-from gpudemand._atomic import check_replaceable, replace_file, replace_folder
-from gpudemand._manifest import read_manifest
+from gpudemand import _files as _atomic
+from gpudemand._files import check_replaceable, read_manifest, replace_file, replace_folder
 from gpudemand._validation import InputError
 from tests.faults import disk_full, interrupted_at, kill, needs_fork
 

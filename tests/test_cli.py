@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 
 from gpudemand import __version__
 from gpudemand.cli.app import app
-from gpudemand.cli.blas import cpu_flags
-from gpudemand.cli.sample import SAMPLE
+from gpudemand.cli.report import SAMPLE, cpu_flags
 from gpudemand.jobs import read_jobs, write_jobs
 from gpudemand.usage.series import usage_series
 from tests.report.conftest import make_log, quick, undrawn  # noqa: F401
@@ -70,7 +69,7 @@ def test_json_is_one_object_and_nothing_else(log_file, tmp_path):
 @pytest.fixture
 def small_sample(monkeypatch):
     """The bundled sample replaced by a small log, and its question by one on a few days."""
-    monkeypatch.setattr("gpudemand.cli.sample.load_jobs_sample", lambda: make_log(days=40, per_day=2))
+    monkeypatch.setattr("gpudemand.datasets.load_jobs_sample", lambda: make_log(days=40, per_day=2))
     monkeypatch.setitem(SAMPLE, "lead_time", "3D")
 
 
@@ -254,7 +253,7 @@ def test_slow_blas_kernels_are_reported_where_the_processor_has_avx2(monkeypatch
     libraries = [{"internal_api": "openmp"}, {"internal_api": "openblas", "architecture": architecture}]
     monkeypatch.setattr("threadpoolctl.threadpool_info", lambda: libraries)
     (tmp_path / "cpuinfo").write_text(f"processor : 0\nflags\t\t: {flags}\n\nprocessor : 1\n")
-    monkeypatch.setattr("gpudemand.cli.blas.cpu_flags", lambda: cpu_flags(tmp_path / "cpuinfo"))
+    monkeypatch.setattr("gpudemand.cli.report.cpu_flags", lambda: cpu_flags(tmp_path / "cpuinfo"))
     stderr = invoke("report", "nowhere.csv").stderr
     assert (f"OpenBLAS uses its {architecture} kernels" in stderr) == slow
     assert "OpenBLAS" not in invoke("report", "nowhere.csv", "--quiet").stderr

@@ -7,7 +7,7 @@ import json
 import pandas as pd
 import pytest
 
-from gpudemand._typing import STRING
+from gpudemand._array import STRING
 from gpudemand.cli.report import _asked
 from gpudemand.jobs import write_jobs
 from tests.report.conftest import make_log, quick, undrawn  # noqa: F401

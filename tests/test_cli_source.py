@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.cli.source import load_model, parse_shape
+from gpudemand.cli.networks import load_model, parse_shape
 
 FILE = """
 from neighbour import WIDTH

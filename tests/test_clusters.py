@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from gpudemand import Study, write_jobs
 from gpudemand._validation import InputError
 from gpudemand.cli.app import app
-from gpudemand.report.history.settings import settings_of
+from gpudemand.report.history import settings_of
 from tests.report.conftest import make_log, quick_module, selected_once, undrawn  # noqa: F401
 
 LOG = make_log(days=40)

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from numba.core.bytecode import FunctionIdentity
 
-from gpudemand import _compiled
+from gpudemand import _array as _compiled
 
-CALLED = "from gpudemand._compiled import compiled\n\n@compiled\ndef f(x):\n    return x + {}\n"
-CALLER = "from gpudemand._compiled import compiled\nfrom {} import f\n\n@compiled\ndef g(x):\n    return f(x)\n"
+CALLED = "from gpudemand._array import compiled\n\n@compiled\ndef f(x):\n    return x + {}\n"
+CALLER = "from gpudemand._array import compiled\nfrom {} import f\n\n@compiled\ndef g(x):\n    return f(x)\n"
 
 
 def calls(folder, monkeypatch, added, name):
@@ -62,7 +62,7 @@ def test_two_processes_that_compile_at_once_do_not_exchange_their_code(tmp_path,
 def test_names_of_machine_code_differ_from_process_to_process():
     """Equal names of inner functions of sorting that differ made a process that loads the code of two others crash."""
     code = (
-        "from gpudemand._compiled import compiled\n"
+        "from gpudemand._array import compiled\n"
         "f = compiled(lambda x: x + 1)\nf(1)\nprint(f.overloads[f.signatures[0]].fndesc.mangled_name)"
     )
     command = [sys.executable, "-c", code]

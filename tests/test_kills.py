@@ -12,15 +12,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from gpudemand._manifest import read_manifest
+from gpudemand._files import read_manifest
 from gpudemand._validation import InputError
 from gpudemand.cli.app import app
 from gpudemand.cli.pull import pull
 from gpudemand.report import build
-from gpudemand.report.history.earlier import FORMAT, MANIFEST
-from gpudemand.report.page.figures import draw_figures
-from gpudemand.study.report import build_report
-from gpudemand.study.study import Study
+from gpudemand.report.figures import draw_figures
+from gpudemand.report.history import FORMAT, MANIFEST
+from gpudemand.study.study import Study, build_report
 from tests.faults import content, needs_fork, restore, states
 from tests.report.conftest import make_log, quick_module, renamed  # noqa: F401
 from tests.test_writers import PACKAGE, SAFE
@@ -90,7 +89,7 @@ def test_no_writer_is_forgotten():
             ):
                 found.add(f"{path.relative_to(PACKAGE).as_posix()}:{function.name}")
     own = {name for name in WRITERS if ":" in name}
-    assert own == found | {"cost/measuring/rows.py:RowFile", "datasets/fetch.py:fetch_file"}
+    assert own == found | {"cost/meter.py:RowFile", "datasets/registry.py:fetch_file"}
 
 
 def test_no_command_is_forgotten():

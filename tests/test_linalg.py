@@ -7,7 +7,7 @@ import pytest
 import scipy.linalg  # noqa: F401 - its BLAS is one of those that are limited
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from gpudemand._linalg import one_thread, solve_each
+from gpudemand._array import one_thread, solve_each
 
 
 def n_threads():

@@ -40,7 +40,7 @@ def test_the_wheel_holds_package_data_and_licence(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     assert "gpudemand/_data/registry.json" in names
     assert "gpudemand/py.typed" in names
-    assert {"gpudemand/planfile/plan.toml", "gpudemand/report/report.schema.json"} <= names
+    assert {"gpudemand/study/plan.toml", "gpudemand/report/report.schema.json"} <= names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not any(name.startswith(("tests/", "notebooks/", "benchmarks/")) for name in names)
 

@@ -16,7 +16,7 @@ from joblib import parallel_config
 import gpudemand as gd
 from gpudemand import _parallel
 from gpudemand._validation import InputError
-from gpudemand.segments.features import feature_table
+from gpudemand.segments import features as feature_table
 from tests.cost.test_measure import SHORT, job, plan_of
 from tests.where import place
 
@@ -126,7 +126,7 @@ def test_training_is_measured_on_the_workers(tmp_path, client):
 
 @pytest.mark.slow
 def test_the_shell_starts_workers_or_joins_a_scheduler(client):
-    from gpudemand.cli.workers import workers
+    from gpudemand.cli.options import workers
 
     for where in ("local", client.scheduler.address):
         with workers(where):

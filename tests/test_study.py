@@ -11,9 +11,9 @@ import pytest
 
 import gpudemand as gd
 from gpudemand._validation import InputError
-from gpudemand.jobs.as_of import as_of
-from gpudemand.stages.chain import Chain
-from gpudemand.stages.sources import candidates
+from gpudemand.jobs.table import as_of
+from gpudemand.study import selection as candidates
+from gpudemand.study.chain import Chain
 from tests.jobs import mutations
 from tests.report.conftest import make_log, quick_module, renamed, selected_once  # noqa: F401
 
@@ -53,13 +53,13 @@ def test_a_stage_is_a_table_and_computed_once(stage, monkeypatch):
     assert isinstance(table, pd.DataFrame)
     assert len(table)
     for name in ("select_and_forecast", "plan_for_waits", "segment_users", "forecast_parts", "compute_usage_tables"):
-        monkeypatch.setattr(f"gpudemand.stages.chain.{name}", None)
+        monkeypatch.setattr(f"gpudemand.study.chain.{name}", None)
     pd.testing.assert_frame_equal(getattr(study(), stage), table)
 
 
 def test_nothing_is_computed_before_it_is_asked_for(monkeypatch):
     for name in ("select_and_forecast", "plan_for_waits", "segment_users", "forecast_parts"):
-        monkeypatch.setattr(f"gpudemand.stages.chain.{name}", None)
+        monkeypatch.setattr(f"gpudemand.study.chain.{name}", None)
     assert {"held", "wanted", "peak"} < set(gd.Study(LOG, horizon=7).usage)
 
 

@@ -11,7 +11,7 @@ import pytest
 import gpudemand as gd
 from gpudemand.cost.job import TrainingJob
 from gpudemand.datasets import make_cluster, true_step_time
-from gpudemand.planning.runtime.ratios import OTHERS
+from gpudemand.planning.training_run_time import OTHERS
 from tests.report.conftest import quick_module, selected_once, undrawn  # noqa: F401
 
 #: What predicted step times are too low by.

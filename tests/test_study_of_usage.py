@@ -16,8 +16,7 @@ import gpudemand as gd
 from gpudemand._validation import InputError
 from gpudemand.cli.app import app
 from gpudemand.store import arrow_table, open_store
-from gpudemand.usage.pulled import pulled_usage
-from gpudemand.usage.read import read_log
+from gpudemand.usage.read import pulled_usage, read_log
 from tests.report.conftest import make_log, quick_module, selected_once, undrawn  # noqa: F401
 
 DAYS = 70

@@ -9,8 +9,8 @@ import pytest
 
 import gpudemand as gd
 from gpudemand.jobs.table import check_jobs
-from gpudemand.stages.sources.settings import Settings
-from gpudemand.stages.sources.unlikely import unlikely_jobs
+from gpudemand.study.settings import Settings
+from gpudemand.study.source import unlikely_jobs
 from tests.jobs.test_real_logs import ANY_START, ATLAS, DLRM, GENAI, KTH, PAI, PHILLY, VENUS, VENUS_START
 from tests.report.conftest import make_log, quick_module, selected_once, undrawn  # noqa: F401
 

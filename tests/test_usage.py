@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from gpudemand._validation import InputError
 from gpudemand.jobs.table import as_jobs
-from gpudemand.usage.hierarchy import aggregate_usage
 from gpudemand.usage.read import read_usage
 from gpudemand.usage.series import (
+    aggregate_usage,
     drop_last_bin,
     recorded_until,
     to_long,

@@ -1,4 +1,4 @@
-"""Every writer of the package goes through `gpudemand._atomic`, and nothing loads pickle."""
+"""Every writer of the package goes through `gpudemand._files`, and nothing loads pickle."""
 
 from __future__ import annotations
 
@@ -27,25 +27,24 @@ FUNCTIONS |= {
 MODE_SECOND = {"open", "gzip.open", "bz2.open", "lzma.open", "io.open", "os.fdopen", "codecs.open", "tarfile.open"}
 #: Function of the package -> why it may write by itself.
 ALLOWED = {
-    "_atomic.py": "the place where it is done",
+    "_files.py": "the place where it is done",
     "_tables.py:write_table": "calls pandas inside replace_file",
-    "bulk/forecast.py:bulk_forecast": "deletes the parts of a log that a finished run no longer needs",
-    "bulk/forecast.py:_parts": "deletes parts that are damaged",
-    "bulk/parts.py:_write_intervals": "writes into the new folder of replace_folder",
-    "bulk/run.py:open_run": "deletes unfinished work of a killed process",
-    "_manifest.py:write_manifest": "writes into the new folder of replace_folder",
-    "cost/measuring/rows.py:__enter__": "a log that grows by a synced row, checked before",
-    "cost/measuring/child.py:main": "a pipe",
-    "cost/measuring/meter.py:reset_peak_resident": "a switch of the kernel",
-    "cost/tracing/quiet.py:quiet_tensorflow": "the null device",
-    "datasets/fetch.py:fetch_file": "pooch writes a temporary file, compares its checksum and renames it",
+    "bulk.py:bulk_forecast": "deletes the parts of a log that a finished run no longer needs",
+    "bulk.py:_parts": "deletes parts that are damaged",
+    "bulk.py:_write_intervals": "writes into the new folder of replace_folder",
+    "bulk.py:open_run": "deletes unfinished work of a killed process",
+    "cost/meter.py:__enter__": "a log that grows by a synced row, checked before",
+    "cost/measure_child.py:main": "a pipe",
+    "cost/meter.py:reset_peak_resident": "a switch of the kernel",
+    "cost/tracing.py:quiet_tensorflow": "the null device",
+    "datasets/registry.py:fetch_file": "pooch writes a temporary file, compares its checksum and renames it",
     "report/build.py:_write": "writes into the new folder of replace_folder",
-    "report/history/earlier.py:keep_history": "writes into the new folder of replace_folder",
+    "report/history.py:keep_history": "writes into the new folder of replace_folder",
     "report/build.py:write_tables": "write_table is of this package",
-    "report/page/figures.py:_draw": "in memory",
-    "slurm/command.py:call": "into what Store.scratch yields",
-    "store/lock.py:locked": "a lock, which stays empty",
-    "store/store.py": "files named after their contents, which count once the manifest lists them, and no longer",
+    "report/figures.py:_draw": "in memory",
+    "pull/slurm.py:call": "into what Store.scratch yields",
+    "store.py:locked": "a lock, which stays empty",
+    "store.py": "files named after their contents, which count once the manifest lists them, and no longer",
     "widgets.py:_drawn": "in memory",
     "cli/app.py:usage": "write_table is of this package",
 }

@@ -22,25 +22,23 @@ from typer.testing import CliRunner
 import gpudemand as gd
 from gpudemand import CostModel
 from gpudemand._tables import write_table
-from gpudemand.bulk.parts import split_log
-from gpudemand.bulk.run import RESULTS, Run
+from gpudemand.bulk import RESULTS, Run, split_log
 from gpudemand.cli.app import app
+from gpudemand.cost import measure_plans as measurements
 from gpudemand.cost import save_device
-from gpudemand.cost.hardware import Device
-from gpudemand.cost.large_models.predictor import LargeModelPredictor
-from gpudemand.cost.measuring import plan as measurements
-from gpudemand.cost.measuring.configuration import Configuration
-from gpudemand.cost.measuring.rows import RowFile, parse_rows
-from gpudemand.cost.predict.script_effect import ScriptEffect
-from gpudemand.datasets import fetch
+from gpudemand.cost.devices import Device
+from gpudemand.cost.large_models import LargeModelPredictor
+from gpudemand.cost.meter import Configuration, RowFile, parse_rows
+from gpudemand.cost.step_time_model import ScriptEffect
+from gpudemand.datasets import registry as fetch
 from gpudemand.datasets.registry import refresh_checksums, remote_file
 from gpudemand.jobs import write_jobs, write_swf
-from gpudemand.planfile import write_plan
 from gpudemand.report import build
-from gpudemand.report.history.earlier import FORMAT, MADE_BY
+from gpudemand.report.figures import Drawing
+from gpudemand.report.history import FORMAT, MADE_BY
 from gpudemand.report.metrics import write_metrics
-from gpudemand.report.page.figures import Drawing
 from gpudemand.store import arrow_table, open_store, read_store
+from gpudemand.study.plan_file import write_plan
 from tests.faults import restore
 from tests.report.conftest import make_log
 
@@ -279,27 +277,27 @@ def measurements_plan(place: Path, version: int) -> None:
 
 #: Function (or class) of the package that writes, or command -> what it writes.
 WRITERS: dict[str, list[Writer]] = {
-    "jobs/readers.py:write_jobs": [
+    "jobs/read.py:write_jobs": [
         Writer(out, lambda place, version: write_jobs(log(version), place))
         for out in ("jobs.csv", "jobs.csv.gz", "jobs.parquet")
     ],
     "jobs/swf.py:write_swf": [Writer("log.swf.gz", lambda place, version: write_swf(log(version), place))],
     "_tables.py:write_table": [Writer(out, table) for out in ("usage.csv", "usage.parquet")],
-    "planfile/plan.py:write_plan": [Writer("plan.toml", lambda place, _: write_plan(place), situations=("nothing",))],
+    "study/plan_file.py:write_plan": [Writer("plan.toml", lambda place, _: write_plan(place), situations=("nothing",))],
     "report/metrics.py:write_metrics": [Writer("report.prom", numbers)],
     "report/build.py:write_report": [Writer("report", write_small_report)],
     "datasets/registry.py:refresh_checksums": [Writer("registry.json", refresh, situations=("older",))],
-    "datasets/fetch.py:fetch_file": [Writer("file.csv", download, situations=("nothing",))],
+    "datasets/registry.py:fetch_file": [Writer("file.csv", download, situations=("nothing",))],
     "cost/devices.py:save_device": [Writer("mine.json", save_own_device)],
-    "cost/measuring/plan.py:write_plan": [Writer("plan.csv", measurements_plan)],
-    "cost/measuring/rows.py:RowFile": [Writer("rows.csv", append_rows, whole_rows, grows=True)],
-    "cost/large_models/predictor.py:save": [Writer("large.json", save_large)],
-    "cost/predict/script_effect.py:save": [Writer("effect.json", save_effect)],
-    "cost/predict/stored_models.py:save_models": [Writer("model", save_model)],
-    "bulk/forecast.py:_written_chunk": [Writer("run", forecast_in_chunks, chunks, situations=("nothing",), grows=True)],
-    "bulk/parts.py:split_log": [Writer("parts", split)],
-    "bulk/run.py:save": [Writer("run.json", lambda place, version: Run(place.parent, {"series": version}).save())],
-    "store/store.py:commit": [Writer("store", fill_store, in_store)],
+    "cost/measure_plans.py:write_plan": [Writer("plan.csv", measurements_plan)],
+    "cost/meter.py:RowFile": [Writer("rows.csv", append_rows, whole_rows, grows=True)],
+    "cost/large_models.py:save": [Writer("large.json", save_large)],
+    "cost/step_time_model.py:save": [Writer("effect.json", save_effect)],
+    "cost/model.py:save_models": [Writer("model", save_model)],
+    "bulk.py:_written_chunk": [Writer("run", forecast_in_chunks, chunks, situations=("nothing",), grows=True)],
+    "bulk.py:split_log": [Writer("parts", split)],
+    "bulk.py:save": [Writer("run.json", lambda place, version: Run(place.parent, {"series": version}).save())],
+    "store.py:commit": [Writer("store", fill_store, in_store)],
     "convert": [Writer("jobs.csv", partial(run_on_log, "convert"))],
     "usage": [Writer("usage.csv", partial(run_on_log, "usage"))],
     "init": [Writer("plan.toml", lambda place, _: run("init", place), situations=("nothing",))],

@@ -21,9 +21,9 @@ from benchmarks.cost.memory_load import READERS, described
 from benchmarks.cost.scripts import bundle_effect
 from benchmarks.cost.table import time_table
 from benchmarks.cost.traced import CACHE, TraceCache
+from gpudemand.cost.memory_model import MemoryModel
 from gpudemand.cost.model import CostModel
-from gpudemand.cost.predict.memory_model import MemoryModel
-from gpudemand.cost.predict.step_time_model import StepTimeModel
+from gpudemand.cost.step_time_model import StepTimeModel
 from gpudemand.datasets.registry import data_folder, refresh_checksums
 
 log = logging.getLogger(__name__)

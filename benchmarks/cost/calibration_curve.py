@@ -9,9 +9,8 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.cost.tracks import Fold
-from gpudemand._typing import IntArray
-from gpudemand.cost.predict.device_calibration import Calibration
-from gpudemand.cost.predict.step_time_model import StepTimeModel
+from gpudemand._array import IntArray
+from gpudemand.cost.step_time_model import Calibration, StepTimeModel
 
 #: Measured jobs of a device, draws of them, and the least rows that remain for the test.
 _JOBS, _DRAWS, _LEAST = (0, 1, 2, 3, 5, 10), 10, 5

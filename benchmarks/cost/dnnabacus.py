@@ -32,8 +32,8 @@ from gpudemand.cost import (
     load_measurements,
     noise_floor,
 )
-from gpudemand.cost.regression.feature_table import ARCHITECTURE, CATEGORIES, EDGE, NUMBERS
-from gpudemand.cost.regression.training_cost import LEARNERS, make_learner
+from gpudemand.cost.feature_table import ARCHITECTURE, CATEGORIES, EDGE, NUMBERS
+from gpudemand.cost.training_cost import LEARNERS, make_learner
 from gpudemand.datasets.registry import bundled_path
 
 log = logging.getLogger(__name__)

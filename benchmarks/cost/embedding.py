@@ -22,7 +22,7 @@ from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.pipeline import make_pipeline
 
 from gpudemand.cost import OpGraph, load_measurements
-from gpudemand.cost.regression.feature_table import ARCHITECTURE, trace_graphs
+from gpudemand.cost.feature_table import ARCHITECTURE, trace_graphs
 
 DEPTH, SIZE, PREFIX = 2, 32, "embedding:"
 

@@ -17,12 +17,11 @@ from pathlib import Path
 import pandas as pd
 
 from gpudemand.cost import noise_floor
-from gpudemand.cost.calibration import calibrate_device, format_calibration
+from gpudemand.cost.calibrate import calibrate_device, find_or_measure, format_calibration
 from gpudemand.cost.devices import save_device
-from gpudemand.cost.machine import find_or_measure
-from gpudemand.cost.measuring.measure import measure_training_cost
+from gpudemand.cost.measure import measure_training_cost
 from gpudemand.cost.model import CostModel
-from gpudemand.cost.predict.step_time_model import FarFromTrainingWarning
+from gpudemand.cost.step_time_model import FarFromTrainingWarning
 
 #: Inputs of images and of tokens; networks: residual, plain, depthwise, dense, mixed branches, a small transformer.
 _IMAGES, _TOKENS = {"channels": 3, "vocabulary": 0}, {"channels": 0, "vocabulary": 5000}

@@ -24,7 +24,7 @@ from benchmarks.cost.table import table_of
 from benchmarks.cost.traced import TraceCache
 from benchmarks.cost.tracks import Fold, Track
 from benchmarks.cost.tracks import held_out as held_out_by
-from gpudemand._typing import BoolArray
+from gpudemand._array import BoolArray
 from gpudemand.cost import (
     AugmentedLinearRegression,
     TrainingCostRegressor,
@@ -32,9 +32,9 @@ from gpudemand.cost import (
     load_architectures,
     load_measurements,
 )
-from gpudemand.cost.families import family_of
-from gpudemand.cost.predict.step_time_model import StepTimeModel
-from gpudemand.cost.regression.nonnegative import fit_nonnegative
+from gpudemand.cost.regression import fit_nonnegative
+from gpudemand.cost.splits import family_of
+from gpudemand.cost.step_time_model import StepTimeModel
 
 log = logging.getLogger(__name__)
 PUBLISHED = 0.11

@@ -27,9 +27,8 @@ from benchmarks.cost.llm_load import read_runs
 from benchmarks.cost.public_runs import split_public_runs
 from benchmarks.cost.score import summary
 from benchmarks.cost.traced import TraceCache
-from gpudemand.cost.large_models.own_runs import coordinates
-from gpudemand.cost.large_models.predictor import Expansion, LargeModelPredictor, classes_of, expand
-from gpudemand.cost.measuring.bundled import load_held_out_runs
+from gpudemand.cost.large_models import Expansion, LargeModelPredictor, classes_of, coordinates, expand
+from gpudemand.cost.measure import load_held_out_runs
 from gpudemand.datasets.registry import data_folder, refresh_checksums
 
 SPLITS = ("source", "family", "generation")

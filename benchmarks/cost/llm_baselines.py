@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from sklearn.ensemble import HistGradientBoostingRegressor
 
-from gpudemand.cost.large_models.run import TrainingRun
+from gpudemand.cost.large_runs import TrainingRun
 from gpudemand.units import GIB
 
 

@@ -23,10 +23,10 @@ from benchmarks.cost.score import held_out as held_out_ratios
 from benchmarks.cost.score import log_errors, summary
 from benchmarks.cost.traced import TraceCache
 from benchmarks.cost.tracks import Fold, held_out
-from gpudemand._typing import FloatArray
-from gpudemand.cost.graph.features import OPTIMIZER_STATES
-from gpudemand.cost.predict.memory_model import MemoryModel
-from gpudemand.cost.regression.nonnegative import fit_robust
+from gpudemand._array import FloatArray
+from gpudemand.cost.graph_features import OPTIMIZER_STATES
+from gpudemand.cost.memory_model import MemoryModel
+from gpudemand.cost.regression import fit_robust
 
 log = logging.getLogger(__name__)
 _GIB = 2.0**30

@@ -13,10 +13,10 @@ import pandas as pd
 
 from benchmarks.cost.libraries import vision
 from benchmarks.cost.traced import TraceCache
-from gpudemand.cost.families import family_of
-from gpudemand.cost.graph.op_graph import OpGraph
-from gpudemand.cost.memory.liveness import Setting
-from gpudemand.cost.memory.simulation import memory_features
+from gpudemand.cost.graph import OpGraph
+from gpudemand.cost.liveness import Setting
+from gpudemand.cost.memory import memory_features
+from gpudemand.cost.splits import family_of
 
 _MIB = 1024.0
 #: MiB: from here on a value on the 40 GB card is the ceiling and not a measurement (SOURCE.md of gpumemnet).

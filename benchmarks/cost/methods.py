@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gpudemand.cost.operators.kernel import KINDS
-from gpudemand.cost.predict.step_time_model import StepTimeModel
-from gpudemand.cost.predict.work_coefficients import fit_work_coefficients
-from gpudemand.cost.regression.nonnegative import fit_nonnegative
-from gpudemand.cost.roofline.roofline import TERMS, WORK
+from gpudemand.cost.operators import KINDS
+from gpudemand.cost.regression import fit_nonnegative
+from gpudemand.cost.roofline import TERMS, WORK
+from gpudemand.cost.step_time_model import StepTimeModel, fit_work_coefficients
 
 
 class LogLinear:
@@ -93,7 +92,7 @@ class AugmentedLine:
 
     def fit(self, X: pd.DataFrame, y: Any, groups: Any = None) -> AugmentedLine:
         """Fit with the defaults."""
-        from gpudemand.cost.regression.augmented_linear import AugmentedLinearRegression
+        from gpudemand.cost.augmented_linear import AugmentedLinearRegression
 
         self.model_ = AugmentedLinearRegression().fit(linear_features(X), np.asarray(y))
         return self

@@ -26,13 +26,12 @@ from benchmarks.cost.methods import LogLinear
 from benchmarks.cost.score import summary
 from gpudemand import _parallel
 from gpudemand.cost import load_architectures, load_measurements, noise_floor, read_rows
-from gpudemand.cost.families import family_of
-from gpudemand.cost.measuring.configuration import COLUMNS
-from gpudemand.cost.regression.additive import AdditiveCostModel
-from gpudemand.cost.regression.augmented_linear import AugmentedLinearRegression
-from gpudemand.cost.regression.feature_table import features_from_rows
-from gpudemand.cost.regression.training_cost import LEARNERS, TrainingCostRegressor, correction_features, make_learner
-from gpudemand.cost.splits import ExtrapolationSplit
+from gpudemand.cost.augmented_linear import AugmentedLinearRegression
+from gpudemand.cost.feature_table import features_from_rows
+from gpudemand.cost.meter import COLUMNS
+from gpudemand.cost.regression import AdditiveCostModel
+from gpudemand.cost.splits import ExtrapolationSplit, family_of
+from gpudemand.cost.training_cost import LEARNERS, TrainingCostRegressor, correction_features, make_learner
 
 SPLITS = ("random", "network out", "family out", "framework out", "wider", "deeper")
 TARGETS = {"time": "step_time_s", "memory": "memory_gib"}

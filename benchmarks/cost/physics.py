@@ -24,15 +24,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gpudemand._typing import FloatArray
+from gpudemand._array import FloatArray
 from gpudemand.cost import CostModel, OpGraph, TrainingJob
-from gpudemand.cost.graph.features import OPTIMIZER_STATES
-from gpudemand.cost.graph.kernels import step_kernels
-from gpudemand.cost.hardware import Device
-from gpudemand.cost.model_inputs import step_time_inputs
-from gpudemand.cost.operators.kernel import MATRIX_KINDS
-from gpudemand.cost.predict.step_time_model import FarFromTrainingWarning, StepTimeModel
-from gpudemand.cost.roofline.roofline import LOWER_BOUND
+from gpudemand.cost.devices import Device
+from gpudemand.cost.graph_features import OPTIMIZER_STATES, step_kernels
+from gpudemand.cost.model import step_time_inputs
+from gpudemand.cost.operators import MATRIX_KINDS
+from gpudemand.cost.roofline import LOWER_BOUND
+from gpudemand.cost.step_time_model import FarFromTrainingWarning, StepTimeModel
 
 #: Device -> share of the peak of large products, 52 % in training on A100s (Narayanan et al., "Megatron-LM", SC 2021),
 #: on Ada's L20 88 to 96 % alone (DefTruth, "CUDA-Learn-Notes"); of fused attention, 0.5 to 0.7 on A100s (Dao, ICLR

@@ -20,7 +20,7 @@ from benchmarks.cost.score import predictions
 from benchmarks.cost.table import table_of
 from benchmarks.cost.traced import TraceCache
 from benchmarks.cost.tracks import Track, held_out
-from gpudemand._typing import FloatArray, IntArray
+from gpudemand._array import FloatArray, IntArray
 from gpudemand.planning.placement import place_jobs
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from benchmarks.cost.llm_baselines import ideal_seconds, names_of, state_gib
 from benchmarks.cost.llm_load import read_runs
 from benchmarks.cost.score import summary
 from benchmarks.cost.traced import TraceCache
-from gpudemand.cost.large_models.predictor import LargeModelPredictor, classes_of, expand
+from gpudemand.cost.large_models import LargeModelPredictor, classes_of, expand
 from gpudemand.datasets.registry import bundled_path
 from gpudemand.units import GIB
 

@@ -21,7 +21,7 @@ from benchmarks.cost.methods import SimpleBoosting, WorkAlone
 from benchmarks.cost.table import time_table
 from benchmarks.cost.traced import TraceCache
 from gpudemand.cost.model import CostModel
-from gpudemand.cost.predict.script_effect import ScriptEffect
+from gpudemand.cost.step_time_model import ScriptEffect
 from gpudemand.datasets.registry import bundled_path, data_folder, refresh_checksums
 
 log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ import pandas as pd
 
 from gpudemand._validation import InputError
 from gpudemand.cost import OpGraph
-from gpudemand.cost.operators.operator import Operator
+from gpudemand.cost.operators import Operator
 
 log = logging.getLogger(__name__)
 CACHE = Path.home() / ".cache" / "gpudemand" / "benchmarks"

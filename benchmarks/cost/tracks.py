@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from gpudemand._typing import BoolArray, IntArray
+from gpudemand._array import BoolArray, IntArray
 
 
 class Fold(NamedTuple):

@@ -24,9 +24,8 @@ from benchmarks.cost.scripts import held_out, summary
 from benchmarks.cost.traced import TraceCache
 from gpudemand.cost.devices import device
 from gpudemand.cost.job import TrainingJob
-from gpudemand.cost.large_models.parallel import Parallel
-from gpudemand.cost.large_models.predictor import LargeModelPredictor
-from gpudemand.cost.large_models.run import TrainingRun
+from gpudemand.cost.large_models import LargeModelPredictor
+from gpudemand.cost.large_runs import Parallel, TrainingRun
 from gpudemand.cost.layouts import training_totals
 from gpudemand.datasets.registry import bundled_path
 

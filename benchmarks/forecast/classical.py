@@ -18,7 +18,7 @@ import pandas as pd
 from benchmarks.forecast import anchors
 from benchmarks.forecast.sources import SOURCES, Case, scored_origins
 from gpudemand.datasets.registry import bundled_path
-from gpudemand.forecast.base.panel import season_length, week_length
+from gpudemand.forecast.panel import season_length, week_length
 
 METHODS = ("AutoETS", "AutoTheta", "MSTL")
 #: Newest bins that are fitted, origins of a single series and of a panel, and most series of a panel.

@@ -11,7 +11,7 @@ import pandas as pd
 from benchmarks.forecast import sources
 from benchmarks.forecast.origins import Origins
 from gpudemand.forecast import CombinedForecaster, EventForecaster, Panel, find_outages, mask_outages, public_holidays
-from gpudemand.forecast.calendar import Calendar
+from gpudemand.forecast.events import Calendar
 
 TITLE = "GPUs held (processors of KTH-SP2 and Atlas): WAPE on public holidays and on other days, not known and known"
 AIM = "smaller errors on holidays where demand follows them, the same errors elsewhere"

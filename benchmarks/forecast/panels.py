@@ -13,8 +13,8 @@ from benchmarks.forecast import classical
 from benchmarks.forecast.origins import Origins
 from benchmarks.forecast.sources import MOST_SCORED, SOURCES, Case, late_origins, origin_grid, scored_origins
 from gpudemand.forecast import CombinedForecaster, SeasonalNaive
-from gpudemand.forecast.base.intervals import PastErrors, prediction_intervals
-from gpudemand.forecast.base.panel import season_length, week_length
+from gpudemand.forecast.intervals import PastErrors, prediction_intervals
+from gpudemand.forecast.panel import season_length, week_length
 
 TITLE = "All public panels, origins spread over the whole of each: WAPE relative to the best naive forecast"
 AIM = (

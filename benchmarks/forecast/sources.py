@@ -14,7 +14,7 @@ from scipy.io import loadmat
 from benchmarks.forecast import load, users
 from gpudemand import usage_series
 from gpudemand.forecast import Panel
-from gpudemand.forecast.base.panel import season_length
+from gpudemand.forecast.panel import season_length
 from gpudemand.jobs import read_jobs
 from gpudemand.jobs.table import as_jobs
 

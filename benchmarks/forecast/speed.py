@@ -9,9 +9,8 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.forecast.origins import Origins
-from gpudemand.forecast.factorization import trmf
-from gpudemand.forecast.factorization.residual_ar import ResidualAR
-from gpudemand.forecast.factorization.trmf import Data, Penalties
+from gpudemand.forecast import factorization as trmf
+from gpudemand.forecast.factorization import Data, Penalties, ResidualAR
 
 TITLE = "100,000 users x 730 days, 16 factors, 20 sweeps; loops over times and users as in public codes, extrapolated"
 AIM = "under 60 s on 2 cores"

@@ -14,8 +14,8 @@ from benchmarks.planning import venus
 from gpudemand.datasets import load_jobs_sample
 from gpudemand.forecast import SeasonallyAdjustedNaive
 from gpudemand.metrics import evaluate
-from gpudemand.planning.demand.job_demand import JobDemandModel
-from gpudemand.planning.runtime.run_time import RunTimeModel
+from gpudemand.planning.demand import JobDemandModel
+from gpudemand.planning.run_time import RunTimeModel
 from gpudemand.usage.series import usage_series
 
 _H, _WINDOWS, _STEP = 24, 8, 120

@@ -12,7 +12,7 @@ from benchmarks.forecast import load
 from gpudemand import Study
 from gpudemand.datasets import load_jobs_sample
 from gpudemand.metrics import evaluate, model_names
-from gpudemand.stages.usage_tables import MEAN
+from gpudemand.study.usage_tables import MEAN
 
 #: Days ahead, days between origins, and days before the first one.
 _H, _STEP, _FIRST = 28, 7, 84

@@ -8,7 +8,7 @@ import pandas as pd
 import gpudemand as gd
 from benchmarks.planning.speed import START
 from benchmarks.planning.wait_plans import _log, _submissions, _users
-from gpudemand.jobs.as_of import as_of
+from gpudemand.jobs.table import as_of
 
 LOADS = (0.7, 1.0, 1.3)
 WEEKS, LEAD = 12, "60D"

@@ -9,10 +9,10 @@ import pandas as pd
 
 import gpudemand as gd
 from benchmarks.planning.synthetic import FlawedStepTime
-from gpudemand._typing import BoolArray, FloatArray
+from gpudemand._array import BoolArray, FloatArray
 from gpudemand.cost.job import TrainingJob
 from gpudemand.datasets import make_cluster
-from gpudemand.stages.usage_tables import WAIT
+from gpudemand.study.usage_tables import WAIT
 
 #: Days of the log, of the month planned, and those simulated after it, in which its jobs end.
 HISTORY, AHEAD, AFTER = 168, 28, 28

@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.planning.speed import START, million_jobs
-from gpudemand.jobs.readers import read_jobs
+from gpudemand.jobs.read import read_jobs
 from gpudemand.jobs.table import as_jobs
-from gpudemand.planning.queue.calibration import effective_capacity, mean_wait_s
-from gpudemand.planning.queue.events import POLICIES
-from gpudemand.planning.queue.simulate import simulate_queue
-from gpudemand.planning.queue.wait_backtest import WaitBacktest, wait_backtest
+from gpudemand.planning.backtests import WaitBacktest, wait_backtest
+from gpudemand.planning.queue import simulate_queue
+from gpudemand.planning.queue_kernels import POLICIES
+from gpudemand.planning.waits import effective_capacity, mean_wait_s
 from gpudemand.usage.waits import bounded_slowdown
 
 KTH = "traces/swf-kth-sp2/KTH-SP2-1996-2.swf.gz"

@@ -10,13 +10,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from gpudemand.cli.sample import sample_log
+from gpudemand.cli.report import sample_log
 from gpudemand.jobs.table import as_jobs
-from gpudemand.planning.capacity.plan import plan_capacity
-from gpudemand.planning.demand.job_demand import JobDemandModel
-from gpudemand.planning.scenarios.changes import Growth, RemoveGroup
-from gpudemand.planning.scenarios.what_if import WhatIf
-from gpudemand.study.report import build_report
+from gpudemand.planning.capacity import plan_capacity
+from gpudemand.planning.demand import JobDemandModel
+from gpudemand.planning.scenarios import Growth, RemoveGroup, WhatIf
+from gpudemand.study.study import build_report
 from gpudemand.usage.series import usage_series
 from gpudemand.widgets import what_if
 

@@ -8,12 +8,10 @@ import torch
 
 from gpudemand.cost import CostModel, zoo
 from gpudemand.datasets import make_cluster
-from gpudemand.datasets.runs import EXPECTED_RUN_SHARE, true_run_time
-from gpudemand.datasets.steptime import NETWORKS, true_step_time
-from gpudemand.planning.demand.arrivals import forecast_submissions
-from gpudemand.planning.demand.job_demand import JobDemandModel
-from gpudemand.planning.runtime.run_time import RunTimeModel
-from gpudemand.planning.runtime.training import CostStepTime, StepTime, TrainingRunTime
+from gpudemand.datasets.simulate import EXPECTED_RUN_SHARE, NETWORKS, true_run_time, true_step_time
+from gpudemand.planning.demand import JobDemandModel, forecast_submissions
+from gpudemand.planning.run_time import RunTimeModel
+from gpudemand.planning.training_run_time import CostStepTime, StepTime, TrainingRunTime
 from gpudemand.usage.series import usage_series
 
 #: Networks of the synthetic cluster under the names they have in the zoo, where these differ, and their sizes there.

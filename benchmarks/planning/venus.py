@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 from gpudemand.forecast import CombinedForecaster, Naive, RidgeAutoregression, SeasonallyAdjustedNaive, cross_validation
-from gpudemand.jobs.readers import read_jobs
+from gpudemand.jobs.read import read_jobs
 from gpudemand.metrics import evaluate, pinball
-from gpudemand.planning.backtest import demand_cross_validation, plan_backtest
-from gpudemand.planning.demand.job_demand import JobDemandModel
-from gpudemand.planning.runtime.run_time import RunTimeModel
+from gpudemand.planning.backtests import demand_cross_validation, plan_backtest
+from gpudemand.planning.demand import JobDemandModel
+from gpudemand.planning.run_time import RunTimeModel
 from gpudemand.usage.series import usage_series
 
 ZONE = "Asia/Shanghai"

@@ -13,16 +13,11 @@ from benchmarks.planning.speed import START
 from gpudemand.datasets import load_jobs_sample
 from gpudemand.forecast import CombinedForecaster, SeasonallyAdjustedNaive, Theta
 from gpudemand.jobs.table import as_jobs
-from gpudemand.planning.capacity.quantiles import QuantileTable
-from gpudemand.planning.capacity.wait_curve import draw_futures
-from gpudemand.planning.capacity.wait_requirement import plan_waits
-from gpudemand.planning.capacity.wait_target import WaitTarget, gpus_needed
-from gpudemand.planning.queue.events import QueuedJobs
-from gpudemand.planning.queue.expected import with_expected_ends
-from gpudemand.planning.queue.futures import Future
-from gpudemand.planning.queue.simulate import simulate_queue
-from gpudemand.planning.queue.waiting import NEVER
-from gpudemand.planning.queue.work import WEEK_S
+from gpudemand.planning.quantiles import QuantileTable
+from gpudemand.planning.queue import WEEK_S, simulate_queue
+from gpudemand.planning.queue_kernels import NEVER, QueuedJobs
+from gpudemand.planning.wait_plan import WaitTarget, draw_futures, gpus_needed, plan_waits
+from gpudemand.planning.waits import Future, with_expected_ends
 from gpudemand.usage.series import end_of_record, usage_series
 
 _FORECASTERS = (SeasonallyAdjustedNaive, Theta, CombinedForecaster)
@@ -45,7 +40,7 @@ def sample_plan_seconds() -> pd.DataFrame:
 def required_by_weeks(n_seeds: int = 3) -> pd.DataFrame:
     """GPUs required for the bundled sample (95 %) by the weeks of a future, a column a seed.
 
-    What `gpudemand.planning.capacity.wait_curve` gives up where a log has so many jobs that it draws fewer weeks.
+    What `gpudemand.planning.wait_plan` gives up where a log has so many jobs that it draws fewer weeks.
     """
     jobs = load_jobs_sample()
     wanted = usage_series(jobs, by=None, value="wanted", partial=False)

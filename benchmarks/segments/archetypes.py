@@ -17,10 +17,10 @@ from sklearn.preprocessing import StandardScaler
 
 import gpudemand as gd
 from benchmarks.segments.series import SIX, noisy_series
-from gpudemand.datasets.archetypes import ARCHETYPES
+from gpudemand.datasets.simulate import ARCHETYPES
 from gpudemand.segments import RFM, LogSpectrum, TopologicalSegmenter
-from gpudemand.segments.base.usage_matrix import as_matrix
-from gpudemand.segments.features.feature_table import FeatureTable
+from gpudemand.segments.features import FeatureTable
+from gpudemand.segments.usage_matrix import as_matrix
 
 FOUR = ("steady", "nightly", "weekday", "burst")
 ALL = tuple(ARCHETYPES)

@@ -29,7 +29,7 @@ from gpudemand.segments import (
     TopologicalSegmenter,
     takens_embedding,
 )
-from gpudemand.segments.features.feature_table import RIPS_STRIDE, RIPS_WINDOW
+from gpudemand.segments.features import RIPS_STRIDE, RIPS_WINDOW
 from gpudemand.units import format_seconds
 
 Values = NDArray[Any]

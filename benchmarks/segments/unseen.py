@@ -12,7 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.segments.archetypes import ALL, CLASSIC, RHYTHM_AND_TOPOLOGY, Users, baseline_kmeans, simulated
 from gpudemand.segments import TopologicalSegmenter
-from gpudemand.segments.features import discriminants
+from gpudemand.segments import features as discriminants
 from scripts.fit_discriminants import Known, fit_discriminants, known_features, populations
 
 #: Kinds held out together: each kind three times, each pair once (the lines of the Fano plane).

@@ -1,3 +1,3 @@
-from .forecast import bulk_forecast
+from .gpudemand.bulk import bulk_forecast
 
 __all__ = ["bulk_forecast"]

@@ -9,13 +9,13 @@ import typer
 
 from gpudemand.cli.cost import calibrate, cost, devices, measure
 from gpudemand.cli.forecast import forecast
-from gpudemand.cli.options import By, Format, Freq, NoLimits, Origin, Until, Zone
+from gpudemand.cli.options import By, Debug, Format, Freq, NoLimits, Origin, Quiet, Until, Zone, one_line, steps
 from gpudemand.cli.pull import pull
 from gpudemand.cli.report import demo, init, report
-from gpudemand.cli.terminal import Debug, Quiet, one_line, steps
 
 if TYPE_CHECKING:
     import pandas as pd
+
 
 app = typer.Typer(
     help="GPU demand of a cluster from its job log: usage, forecast, capacity plan, and the cost of training jobs.",

@@ -1,4 +1,4 @@
-"""Commands on the cost of training: measure, predict, list devices, calibrate."""
+"""`gpudemand cost`: what a training job costs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from gpudemand.cli.options import (
     Accumulate,
     Bits,
     Context,
+    Dask,
     Data,
+    Debug,
     Expert,
     Experts,
     GlobalBatch,
@@ -22,15 +24,17 @@ from gpudemand.cli.options import (
     MicroBatch,
     Offload,
     Pipeline,
+    Quiet,
     Rank,
     Seq,
     Sharding,
     Tensor,
     VirtualPipeline,
     Zero,
+    one_line,
+    steps,
+    workers,
 )
-from gpudemand.cli.terminal import Debug, Quiet, one_line, steps
-from gpudemand.cli.workers import Dask, workers
 
 
 @one_line
@@ -137,8 +141,7 @@ def cost(
 
     Example: gpudemand cost model.py:build_model --input 3x224x224 --batch 64 --device H200
     """
-    from gpudemand.cli.large import is_configuration, large_job, refuse, traced_job
-    from gpudemand.cli.prediction import format_prediction
+    from gpudemand.cli.networks import format_prediction, is_configuration, large_job, refuse, traced_job
     from gpudemand.cost.model import CostModel
 
     about = {"optimizer": optimizer, "precision": precision, "device": device, "batch_size": batch, "mode": mode}
@@ -196,12 +199,11 @@ def calibrate(
 
     Example: gpudemand calibrate --device H200 --on cuda --out mine
     """
-    from gpudemand._atomic import check_replaceable
-    from gpudemand.cost.calibration import calibrate_device, format_calibration, micro_benchmark
+    from gpudemand._files import check_replaceable
+    from gpudemand.cost.calibrate import calibrate_device, format_calibration, micro_benchmark
     from gpudemand.cost.devices import device as find_device
-    from gpudemand.cost.measuring.measure import read_rows
-    from gpudemand.cost.model import CostModel
-    from gpudemand.cost.predict.stored_models import MANIFEST
+    from gpudemand.cost.measure import read_rows
+    from gpudemand.cost.model import MANIFEST, CostModel
 
     check_replaceable(out, MANIFEST)  # before the measurement
     predictor = CostModel.load(model)
@@ -221,8 +223,8 @@ def calibrate(
 
 def _this_machine(on: str) -> str:
     """Name of the device of this machine, which is measured and saved if the table lacks it."""
+    from gpudemand.cost.calibrate import find_or_measure
     from gpudemand.cost.devices import save_device
-    from gpudemand.cost.machine import find_or_measure
 
     own, measured_now = find_or_measure(on)
     if measured_now:

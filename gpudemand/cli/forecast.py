@@ -7,9 +7,20 @@ from typing import Annotated
 
 import typer
 
-from gpudemand.cli.options import By, Freq, Until, Zone
-from gpudemand.cli.terminal import INTERRUPTED, Debug, Quiet, one_line, print_message, steps
-from gpudemand.cli.workers import Dask, workers
+from gpudemand.cli.options import (
+    INTERRUPTED,
+    By,
+    Dask,
+    Debug,
+    Freq,
+    Quiet,
+    Until,
+    Zone,
+    one_line,
+    print_message,
+    steps,
+    workers,
+)
 
 
 @one_line

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpudemand.cli.terminal import Debug, Quiet, one_line, steps
+from gpudemand.cli.options import Debug, Quiet, one_line, steps
 
 if TYPE_CHECKING:
     from gpudemand.pull.slurm import SlurmPull
     from gpudemand.store import Store
+
 
 pull = typer.Typer(help="Pull usage from Slurm or Prometheus into a store.", no_args_is_help=True)
 
@@ -88,7 +89,7 @@ def _described(into: Path, done: SlurmPull) -> str:
 
 def _nodes(store: Store) -> str:
     """Line that says which GPUs the nodes had last, and how many are down."""
-    from gpudemand.slurm.nodes import gpus_down, installed_by_cluster
+    from gpudemand.jobs.slurm import gpus_down, installed_by_cluster
 
     found = store.read("nodes")
     if found is None:
@@ -127,8 +128,7 @@ def prometheus(
 
     Example: PROMETHEUS_TOKEN=... gpudemand pull prometheus --into /srv/gpu-usage --url https://prometheus:9090
     """
-    from gpudemand.pull.prometheus import pull_prometheus
-    from gpudemand.pull.prometheus_api import PrometheusClient
+    from gpudemand.pull.prometheus import PrometheusClient, pull_prometheus
 
     client = PrometheusClient(
         url, user=user, password=password, token=token, ca=ca, certificate=certificate, key=key, timeout_s=timeout

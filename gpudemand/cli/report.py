@@ -1,24 +1,38 @@
-"""The commands that write reports, and the plan of a recurring one."""
+"""`gpudemand report`, `demo` and `init`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from gpudemand.cli.options import By, Format, Freq, NoLimits, Origin, Until, Zone
-from gpudemand.cli.terminal import Debug, Quiet, one_line, print_message, steps
-from gpudemand.cli.workers import Dask, workers
+from gpudemand.cli.options import (
+    By,
+    Dask,
+    Debug,
+    Format,
+    Freq,
+    NoLimits,
+    Origin,
+    Quiet,
+    Until,
+    Zone,
+    one_line,
+    print_message,
+    steps,
+    workers,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from gpudemand.planfile import ReportPlan
-    from gpudemand.study.report import StudyOptions
+    from gpudemand.study.plan_file import ReportPlan
+    from gpudemand.study.study import StudyOptions
+
 
 #: Exit status of ``gpudemand report --check`` when an order is due; 1 and 2 are errors.
 ORDER_DUE = 3
@@ -98,7 +112,7 @@ def report(
     Every month: gpudemand report --plan plan.toml --check
     """
     from gpudemand.report.metrics import check_metrics_path, write_metrics
-    from gpudemand.study.report import build_report
+    from gpudemand.study.study import build_report
 
     asked = _asked(ctx)
     if asked["metrics"] is not None:
@@ -128,8 +142,7 @@ def demo(
 
     Example: gpudemand demo --out demo
     """
-    from gpudemand.cli.sample import SAMPLE, sample_log
-    from gpudemand.study.report import build_report
+    from gpudemand.study.study import build_report
 
     _warn_of_slow_blas(quiet=quiet)
     with steps(quiet=quiet) as begin:
@@ -155,16 +168,15 @@ def init(
 
     Example: gpudemand init plan.toml --log /srv/gpu-jobs --tz Europe/Berlin
     """
-    from gpudemand.planfile import write_plan
+    from gpudemand.study.plan_file import write_plan
 
     typer.echo(write_plan(plan, log=log, format=format, tz=tz))
 
 
 def _asked(ctx: typer.Context) -> dict[str, Any]:
     """Parameters by name: of the command line, or else of the plan, or else by default."""
-    from gpudemand.cli.sample import SAMPLE
-    from gpudemand.planfile import read_plan
-    from gpudemand.stages.sources.by_pool import parse_installed
+    from gpudemand.study.plan_file import read_plan
+    from gpudemand.study.settings import parse_installed
 
     sources = {name: ctx.get_parameter_source(name) for name in ctx.params}
     typed = {name: ctx.params[name] for name, source in sources.items() if source and source.name != "DEFAULT"}
@@ -189,7 +201,6 @@ def _check_log(plan: ReportPlan) -> None:
 
 
 def _read(asked: Mapping[str, Any]) -> pd.DataFrame:
-    from gpudemand.cli.sample import sample_log
     from gpudemand.jobs.files import LIMITS
     from gpudemand.usage.read import read_log
 
@@ -200,7 +211,7 @@ def _read(asked: Mapping[str, Any]) -> pd.DataFrame:
 
 def _study_options(asked: Mapping[str, Any], begin: Callable[[str], None]) -> StudyOptions:
     """Parameters of a study, of those of the command."""
-    from gpudemand.study.report import StudyOptions
+    from gpudemand.study.study import StudyOptions
 
     given = {name: asked[name] for name in StudyOptions.__annotations__ if name in asked}
     return cast("StudyOptions", {**given, "tz": asked["tz"] or "UTC", "progress": begin})
@@ -208,8 +219,6 @@ def _study_options(asked: Mapping[str, Any], begin: Callable[[str], None]) -> St
 
 def _warn_of_slow_blas(*, quiet: bool) -> None:
     from threadpoolctl import threadpool_info
-
-    from gpudemand.cli.blas import cpu_flags, slow_blas_message
 
     message = slow_blas_message(threadpool_info(), cpu_flags())
     if message and not quiet:
@@ -221,3 +230,60 @@ def _as_json(index: Path, numbers: Mapping[str, Any]) -> str:
     files = {name: sorted(str(path) for path in (folder / name).iterdir()) for name in ("figures", "tables")}
     place = {"report": str(folder / index.name), "uri": (folder / index.name).as_uri()}
     return json.dumps({**numbers["headline"], "order_due": numbers["order"]["due"], **place, **files})
+
+
+#: What is asked of the sample where nothing else is.
+SAMPLE: StudyOptions = {"installed": 600.0, "lead_time": "30D", "wait": "1h"}
+
+
+def sample_log() -> pd.DataFrame:
+    """The bundled sample as its jobs would have run on 600 GPUs: as drawn, none of them ever waits for another."""
+    from gpudemand.datasets import load_jobs_sample
+    from gpudemand.planning.queue import simulate_queue
+
+    return simulate_queue(load_jobs_sample(), 600)
+
+
+#: OpenBLAS kernels for x86-64 without AVX.
+_WITHOUT_AVX = {"prescott", "core2", "penryn", "dunnington", "nehalem", "atom", "athlon", "opteron"}
+_WITHOUT_AVX |= {"opteron_sse3", "barcelona", "bobcat", "katmai", "coppermine", "northwood", "banias", "generic"}
+
+
+def slow_blas_message(libraries: Iterable[Mapping[str, Any]], cpu_flags: Collection[str]) -> str | None:
+    """Message on a BLAS without AVX kernels on a processor with AVX2.
+
+    Parameters
+    ----------
+    libraries : iterable of mapping
+        As ``threadpoolctl.threadpool_info()`` returns them.
+    cpu_flags : collection of str
+        As `cpu_flags` returns them.
+
+    Returns
+    -------
+    str or None
+        One line; None if the kernels fit the processor.
+
+    Examples
+    --------
+    >>> print(slow_blas_message([{"internal_api": "openblas", "architecture": "Prescott"}], {"avx2"}))
+    OpenBLAS uses its Prescott kernels (no AVX) although the processor has AVX2, which is several times slower: install
+    newer numpy and scipy wheels, or set OPENBLAS_CORETYPE=Haswell.
+    """
+    names = {str(library.get("architecture", "")) for library in libraries if library["internal_api"] == "openblas"}
+    slow = sorted(name for name in names if name.lower() in _WITHOUT_AVX)
+    if not slow or "avx2" not in cpu_flags:
+        return None
+    return (
+        f"OpenBLAS uses its {slow[0]} kernels (no AVX) although the processor has AVX2, which is several times slower: "
+        "install newer numpy and scipy wheels, or set OPENBLAS_CORETYPE=Haswell."
+    )
+
+
+def cpu_flags(path: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
+    """Feature flags of the processor, from Linux; empty on other systems."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return frozenset()
+    return frozenset(next((line for line in lines if line.startswith("flags")), "").split(":")[-1].split())

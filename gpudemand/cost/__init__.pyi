@@ -1,29 +1,29 @@
-from .architectures.architecture import Transformer
-from .architectures.published import published_architectures
-from .devices import device, save_device
-from .families import family_of
-from .graph.features import GraphFeatures, graph_features, shape_inference_memory, training_flops
-from .graph.op_graph import OpGraph
-from .graph.structural_matrix import NetworkStructuralMatrix, structural_matrix
-from .hardware import Device
+from .augmented_linear import AugmentedLinearRegression
+from .devices import Device, device, save_device
+from .feature_table import features_from_jobs, features_from_rows, trace_architectures
+from .graph import NetworkStructuralMatrix, OpGraph, structural_matrix
+from .graph_features import GraphFeatures, graph_features, shape_inference_memory, training_flops
 from .job import TrainingJob
-from .job_features import features_from_jobs
-from .large_models.parallel import LoRA, Parallel
+from .large_runs import LoRA, Parallel
 from .layouts import smallest_n_gpus, suggest_layouts, training_totals
-from .measuring.bundled import load_architectures, load_held_out, load_held_out_runs, load_measurements
-from .measuring.measure import measure_training_cost, noise_floor, read_rows
-from .measuring.plan import make_plan, read_plan, write_plan
-from .memory.breakdown import MemoryBreakdown, memory_breakdown
-from .memory.simulation import memory_features, simulate_memory
-from .model import CostModel
-from .model_inputs import measured_jobs
-from .operators.operator import UnknownOperatorWarning
-from .predict.largest_batch import max_batch_size
-from .predict.memory_model import MemoryModel
-from .regression.augmented_linear import AugmentedLinearRegression
-from .regression.feature_table import features_from_rows, trace_architectures
-from .regression.training_cost import TrainingCostRegressor
-from .splits import DeviceSplit, ExtrapolationSplit, FamilySplit, InterpolationSplit
+from .measure import (
+    load_architectures,
+    load_held_out,
+    load_held_out_runs,
+    load_measurements,
+    measure_training_cost,
+    noise_floor,
+    read_rows,
+)
+from .measure_plans import make_plan, read_plan, write_plan
+from .memory import MemoryBreakdown, memory_breakdown, memory_features, simulate_memory
+from .memory_model import MemoryModel, max_batch_size
+from .model import CostModel, measured_jobs
+from .operators import UnknownOperatorWarning
+from .splits import DeviceSplit, ExtrapolationSplit, FamilySplit, InterpolationSplit, family_of
+from .training_cost import TrainingCostRegressor
+from .transformer import Transformer
+from .transformer_configs import published_architectures
 
 __all__ = [
     "AugmentedLinearRegression",

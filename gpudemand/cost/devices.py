@@ -1,4 +1,4 @@
-"""Table of GPUs and CPUs with the figures of their datasheets, and devices of one's own beside it."""
+"""Devices: the table of published peaks, and devices of the user."""
 
 from __future__ import annotations
 
@@ -7,18 +7,197 @@ import json
 import math
 import os
 import re
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from gpudemand._atomic import replace_file
-from gpudemand._printing import aligned
-from gpudemand._typing import STRING
-from gpudemand._validation import InputError, nearest, shorten
-from gpudemand.cost.hardware import PRECISIONS, Device
+from gpudemand._array import STRING
+from gpudemand._files import replace_file
+from gpudemand._tables import aligned
+from gpudemand._validation import InputError, check_choice, check_number, nearest, shorten
 from gpudemand.datasets.registry import bundled_path
+
+#: Precisions of training; ``fp16`` (also called ``amp``) and ``bf16`` are mixed precision.
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
+#: Columns with a peak that matrix products of a precision can reach; the highest counts.
+_PEAKS = {
+    "fp64": ("fp64_tflops",),
+    "fp32": ("fp32_tflops", "fp32_tensor_tflops"),
+    "tf32": ("tf32_tflops",),
+    # Without tensor cores and without fast half precision, operands are halves and the arithmetic is single.
+    "fp16": ("fp16_tensor_tflops", "fp16_tflops", "fp32_tflops"),
+    "bf16": ("bf16_tensor_tflops",),
+    # Of the linear layers of transformers only; the rest is in half precision.
+    "fp8": ("fp8_tensor_tflops",),
+}
+_TERA, _GIGA = 1e12, 1e9
+#: PCI Express generation -> bandwidth of sixteen lanes, both directions together.
+_PCIE_GB_S = {3: 32.0, 4: 64.0, 5: 128.0}
+#: Share of the nominal memory usable by processes, where unknown; 0.976 on average over data/devices.csv.
+_USABLE = 0.975
+#: GPUs of a machine, and its network for each of them, bytes a second, where unknown: eight on 100 Gbit/s.
+_NODE_GPUS, _NETWORK = 8.0, 1.5625e9
+
+
+@dataclass(frozen=True, repr=False)
+class Device:
+    """A GPU or CPU; of a card with several GPUs, one of them.
+
+    Parameters
+    ----------
+    name : str
+        Name.
+    memory_gib : float
+        Nominal memory.
+    bandwidth_gb_s : float
+        Memory bandwidth, 1e9 bytes a second.
+    fp32_tflops : float
+        Peak of single precision outside tensor cores, 1e12 operations a second.
+    usable_gib : float, optional
+        Memory that the driver offers to processes.
+    fp64_tflops, fp32_tensor_tflops, tf32_tflops, fp16_tflops, fp16_tensor_tflops, bf16_tensor_tflops, \
+fp8_tensor_tflops, int8_tops : float, optional
+        Dense peaks, with sums in single precision; NaN where there is no such unit.
+    sms, cores : float, optional
+        Streaming multiprocessors (compute units, CPU cores), and single-precision lanes in all of them.
+    boost_clock_mhz, l2_mib, tdp_w : float, optional
+        Clock, last-level cache, and power.
+    interconnect : str, optional
+        ``pcie``, ``nvlink``, ``nvlink bridge`` (works if one is plugged in), ``infinity fabric`` or ``none``.
+    interconnect_gb_s : float, optional
+        To all neighbours, both directions together.
+    pcie_generation : float, optional
+    node_gpus : float, default=8
+        GPUs of a machine that the interconnect joins.
+    network_gb_s : float, optional
+        Network to other machines, a GPU and direction; where unknown an eighth of 100 Gbit/s.
+    vendor, kind, die, architecture, compute_capability, source : str, optional
+        ``kind`` is ``gpu`` or ``cpu``. Devices with one `die` are variants of one chip: hold them out together.
+    year : float, optional
+
+    Examples
+    --------
+    A device that is not in the table:
+
+    >>> mine = Device("prototype", memory_gib=64, bandwidth_gb_s=2000, fp32_tflops=30, bf16_tensor_tflops=400)
+    >>> mine.peak("bf16") / mine.peak("fp32")
+    13.333333333333334
+    >>> mine.precisions
+    ('fp32', 'fp16', 'bf16')
+    """
+
+    name: str
+    memory_gib: float
+    bandwidth_gb_s: float
+    fp32_tflops: float
+    usable_gib: float = math.nan
+    fp64_tflops: float = math.nan
+    fp32_tensor_tflops: float = math.nan
+    tf32_tflops: float = math.nan
+    fp16_tflops: float = math.nan
+    fp16_tensor_tflops: float = math.nan
+    bf16_tensor_tflops: float = math.nan
+    fp8_tensor_tflops: float = math.nan
+    int8_tops: float = math.nan
+    sms: float = math.nan
+    cores: float = math.nan
+    boost_clock_mhz: float = math.nan
+    l2_mib: float = math.nan
+    tdp_w: float = math.nan
+    interconnect: str = "pcie"
+    interconnect_gb_s: float = math.nan
+    pcie_generation: float = math.nan
+    node_gpus: float = _NODE_GPUS
+    network_gb_s: float = math.nan
+    vendor: str = ""
+    kind: str = "gpu"
+    die: str = ""
+    architecture: str = ""
+    compute_capability: str = ""
+    year: float = math.nan
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if math.isnan(self.node_gpus):
+            object.__setattr__(self, "node_gpus", _NODE_GPUS)
+        for name in ("memory_gib", "bandwidth_gb_s", "fp32_tflops"):
+            check_number(name, getattr(self, name), 0, open_low=True)
+        check_choice("kind", self.kind, ("gpu", "cpu"))
+
+    def peak(self, precision: str = "fp32") -> float:
+        """Peak of matrix products in a precision, operations a second.
+
+        Parameters
+        ----------
+        precision : {"fp64", "fp32", "tf32", "fp16", "amp", "bf16", "fp8"}
+            ``fp16`` and ``bf16`` are mixed precision with sums in single precision.
+
+        Raises
+        ------
+        InputError
+            If the device lacks it.
+
+        Examples
+        --------
+        >>> volta = Device("Volta", memory_gib=16, bandwidth_gb_s=897, fp32_tflops=15.7, fp16_tensor_tflops=125.3)
+        >>> volta.peak("amp") / 1e12
+        125.3
+        >>> volta.peak("tf32")
+        Traceback (most recent call last):
+        ...
+        gpudemand._validation.InputError: Volta cannot train in 'tf32'; it can in fp32, fp16.
+        """
+        name = check_choice("precision", "fp16" if precision == "amp" else precision, _PEAKS)
+        peak = self._peak(name)
+        if math.isnan(peak):
+            raise InputError(f"{self.name} cannot train in {precision!r}; it can in {', '.join(self.precisions)}.")
+        return peak
+
+    def _peak(self, precision: str) -> float:
+        if precision == "fp16" and self.kind == "cpu":
+            return math.nan
+        names = (
+            ("bf16_tensor_tflops", "fp32_tflops") if (precision, self.kind) == ("bf16", "cpu") else _PEAKS[precision]
+        )
+        return float(np.fmax.reduce([getattr(self, name) for name in names])) * _TERA
+
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """Those of `PRECISIONS` that the device supports."""
+        return tuple(name for name in PRECISIONS if not math.isnan(self._peak(name)))
+
+    @property
+    def bandwidth(self) -> float:
+        """Memory bandwidth, bytes a second."""
+        return self.bandwidth_gb_s * _GIGA
+
+    @property
+    def interconnect_bandwidth(self) -> float:
+        """Bandwidth to neighbours, both directions together, bytes a second; PCIe without another interconnect."""
+        return self.pcie_bandwidth if math.isnan(self.interconnect_gb_s) else self.interconnect_gb_s * _GIGA
+
+    @property
+    def pcie_bandwidth(self) -> float:
+        """Bandwidth of sixteen PCIe lanes, both directions together, bytes a second; NaN if unknown."""
+        return _PCIE_GB_S.get(self.pcie_generation, math.nan) * _GIGA  # type: ignore[call-overload]
+
+    @property
+    def network_bandwidth(self) -> float:
+        """Bandwidth of the network to other machines, a GPU and direction, bytes a second."""
+        return _NETWORK if math.isnan(self.network_gb_s) else self.network_gb_s * _GIGA
+
+    @property
+    def usable_memory_gib(self) -> float:
+        """Memory that the driver offers to processes; estimated from the nominal memory where unknown."""
+        return self.memory_gib * _USABLE if math.isnan(self.usable_gib) else self.usable_gib
+
+    def __repr__(self) -> str:
+        peaks = ", ".join(f"{name} {self._peak(name) / _TERA:.4g}" for name in self.precisions)
+        return f"Device({self.name!r}: {self.memory_gib:g} GiB, {self.bandwidth_gb_s:g} GB/s, TFLOP/s: {peaks})"
+
 
 _TEXT = ("name", "aliases", "vendor", "kind", "die", "architecture", "interconnect", "compute_capability", "source")
 _BRANDS = re.compile("nvidia|geforce|tesla|instinct|amd")

@@ -1,4 +1,4 @@
-"""`TrainingJob`: a network, its hyper-parameters and its device."""
+"""`TrainingJob`: what is trained, how, and on what."""
 
 from __future__ import annotations
 
@@ -9,24 +9,57 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from gpudemand._validation import InputError, check_choice, check_number
-from gpudemand.cost.architectures.architecture import Transformer
-from gpudemand.cost.architectures.published import architecture
-from gpudemand.cost.devices import device
-from gpudemand.cost.graph.features import OPTIMIZER_STATES
-from gpudemand.cost.graph.op_graph import OpGraph
-from gpudemand.cost.hardware import PRECISIONS, Device
-from gpudemand.cost.large_models.options import (
+from gpudemand.cost.devices import PRECISIONS, Device, device
+from gpudemand.cost.graph import OpGraph
+from gpudemand.cost.graph_features import OPTIMIZER_STATES
+from gpudemand.cost.large_runs import (
+    LoRA,
+    Parallel,
+    TrainingRun,
     check_traced,
     check_transformer,
     sample_lengths,
     sample_shape,
     split_batch,
 )
-from gpudemand.cost.large_models.parallel import LoRA, Parallel
-from gpudemand.cost.large_models.run import TrainingRun
-from gpudemand.cost.measuring.configuration import CHOICES, check_keras
-from gpudemand.cost.network import fingerprint, framework_of
-from gpudemand.cost.tracing.inputs import read_inputs
+from gpudemand.cost.meter import CHOICES, check_keras
+from gpudemand.cost.tracing import read_inputs
+from gpudemand.cost.transformer import Transformer
+from gpudemand.cost.transformer_configs import architecture
+
+
+def framework_of(model: Any) -> str:
+    """Either ``torch`` or ``keras``.
+
+    Raises
+    ------
+    InputError
+        For what is no model.
+    """
+    if isinstance(model, OpGraph):
+        return "keras" if model.framework == "keras" else "torch"
+    if isinstance(model, type):
+        raise InputError(f"model must be an instance; got the class {model.__name__}: call it.")
+    # By name, so that neither framework is imported.
+    roots = {parent.__module__.split(".")[0] for parent in type(model).__mro__ if parent is not object}
+    if "keras" in roots:
+        return "keras"
+    if any(
+        (parent.__module__, parent.__name__) == ("torch.nn.modules.module", "Module") for parent in type(model).__mro__
+    ):
+        return "torch"
+    raise InputError(f"model must be a torch.nn.Module, a keras.Model or an OpGraph; got {type(model).__name__}.")
+
+
+def fingerprint(model: Any, framework: str) -> Hashable:
+    """Types, modes and shapes of the layers, which may be frozen, added or replaced after a first trace."""
+    if framework == "keras":
+        return tuple((tuple(weight.shape), weight.trainable) for weight in model.weights)
+    parts = tuple((type(part), part.training) for part in model.modules())
+    # A lazy parameter has no shape yet.
+    shapes = (None if hasattr(weight, "materialize") else tuple(weight.shape) for weight in model.parameters())
+    return parts, tuple(zip(shapes, (weight.requires_grad for weight in model.parameters()), strict=True))
+
 
 #: Model -> fingerprint and inputs -> graph, for as long as the model lives.
 _GRAPHS: WeakKeyDictionary[Any, dict[Hashable, OpGraph]] = WeakKeyDictionary()

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from gpudemand._typing import STRING
+from gpudemand._array import STRING
 from gpudemand._validation import InputError, check_number
 from gpudemand.cost.job import TrainingJob
-from gpudemand.cost.large_models.candidates import layouts_of
-from gpudemand.cost.large_models.predictor import LargeModelPredictor
-from gpudemand.cost.large_models.run import TrainingRun
+from gpudemand.cost.large_models import LargeModelPredictor, layouts_of
+from gpudemand.cost.large_runs import TrainingRun
 from gpudemand.units import SECONDS_PER_HOUR
 
 _DEGREES = ("data", "tensor", "pipeline", "context", "expert")

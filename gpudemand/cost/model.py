@@ -1,30 +1,316 @@
-"""`CostModel`: step time and memory of training jobs, on devices that may not have been measured."""
+"""`CostModel`: predictions for training jobs."""
 
 from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable, Sequence
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from gpudemand._typing import FloatArray
+from gpudemand._array import FloatArray, IntArray
+from gpudemand._files import read_manifest, replace_folder
 from gpudemand._validation import InputError, check_columns, check_number
-from gpudemand.cost import model_inputs as _inputs
+from gpudemand.cost.devices import Device
+from gpudemand.cost.feature_table import ARCHITECTURE, distinct_graphs, features_from_jobs
+from gpudemand.cost.graph import OpGraph
+from gpudemand.cost.graph_features import OPTIMIZER_STATES, features_by_name
 from gpudemand.cost.job import TrainingJob
-from gpudemand.cost.large_models.breakdown import largest_micro_batch, run_breakdown
-from gpudemand.cost.large_models.predictor import LargeModelPredictor
-from gpudemand.cost.memory.breakdown import MemoryBreakdown, memory_breakdown
-from gpudemand.cost.predict.largest_batch import max_batch_size
-from gpudemand.cost.predict.memory_model import MemoryModel
-from gpudemand.cost.predict.script_effect import ScriptEffect
-from gpudemand.cost.predict.step_time_model import StepTimeModel
-from gpudemand.cost.predict.stored_models import MANIFEST, load_models, save_models
-from gpudemand.cost.sharded import one_pass, predict_traced
+from gpudemand.cost.large_models import LargeModelPredictor, largest_micro_batch, run_breakdown
+from gpudemand.cost.liveness import Setting
+from gpudemand.cost.memory import MemoryBreakdown, interpolated_features, memory_breakdown
+from gpudemand.cost.memory_model import MemoryModel, max_batch_size
+from gpudemand.cost.roofline import ring_seconds, step_terms
+from gpudemand.cost.step_time_model import ScriptEffect, StepTimeModel
 from gpudemand.datasets.registry import bundled_path
+
+_MIB = 2.0**20
+
+
+def listed_jobs(jobs: TrainingJob | Iterable[TrainingJob]) -> list[TrainingJob]:
+    """One or more jobs as a list.
+
+    Raises
+    ------
+    InputError
+        For anything else.
+    """
+    listed = [jobs] if isinstance(jobs, TrainingJob) else list(jobs)
+    wrong = next((job for job in listed if not isinstance(job, TrainingJob)), None)
+    if wrong is not None or not listed:
+        raise InputError(f"jobs must be TrainingJobs, one or more; got {type(wrong).__name__ if listed else 'none'}.")
+    return listed
+
+
+def rows_by_kind(jobs: Sequence[TrainingJob]) -> dict[str, IntArray]:
+    """Positions of the jobs on each kind of device."""
+    kinds = np.array([job.hardware.kind for job in jobs])
+    return {str(kind): np.flatnonzero(kinds == kind) for kind in np.unique(kinds)}
+
+
+def step_time_inputs(jobs: Sequence[TrainingJob]) -> pd.DataFrame:
+    """Columns of `features_from_jobs` and of `step_terms`, and ``mode``, a row a job."""
+    graphs, positions = distinct_graphs(list(jobs))
+    modes = ["infer" if job.mode == "inference" else "train" for job in jobs]
+    table = features_from_jobs(jobs).assign(mode=modes)
+    return pd.concat([table, step_terms(table, [graphs[position] for position in positions])], axis=1)
+
+
+def memory_setting(job: TrainingJob) -> Setting:
+    """Options of the memory simulation for a job."""
+    device = "cpu" if job.hardware.kind == "cpu" else "cuda"
+    half = job.precision in ("fp16", "bf16")
+    return Setting(job.optimizer, half, bool(job.checkpointing), device, job.mode == "inference", _shards(job))
+
+
+def shard_size(job: TrainingJob) -> int:
+    """GPUs that hold one copy of what is sharded."""
+    within = job.parallel is not None and job.parallel.sharding == "hsdp"
+    return min(job.n_gpus, int(job.hardware.node_gpus)) if within else job.n_gpus
+
+
+def _shards(job: TrainingJob) -> tuple[int, int, int]:
+    """GPUs that optimizer states, gradients and parameters are divided over."""
+    sharding = "none" if job.parallel is None else str(job.parallel.sharding)
+    level, size = {"none": 0, "zero1": 1, "zero2": 2}.get(sharding, 3), shard_size(job)
+    states, gradients, parameters = (size if level > place else 1 for place in range(3))
+    return states, gradients, parameters
+
+
+def memory_covariates(job: TrainingJob) -> dict[str, float]:
+    """Columns of the memory model that are not simulated.
+
+    Keras compiles a step: compilation takes memory for each operator by class (``compile:calls_<class>``) and for each
+    update of a layer (``compile:updates``), here in units of a MiB.
+    """
+    compiled, states = float(job.framework == "keras"), OPTIMIZER_STATES[job.optimizer]
+    counts = features_by_name(job.graph)
+    terms = {name: count for name, count in counts.items() if name.startswith("calls_")}
+    terms |= {"updates": counts["layers"] * states, "update_calls": counts["operators"] * states, "start": 1.0}
+    return {
+        "device_sms": job.hardware.sms,
+        "share:keras": compiled,
+        **{f"compile:{name}": compiled * count * _MIB for name, count in terms.items()},
+    }
+
+
+def memory_inputs(jobs: Sequence[TrainingJob]) -> pd.DataFrame:
+    """Columns of `interpolated_features` and of `memory_covariates`, a row a job; equal simulations run once."""
+    graphs, positions = distinct_graphs(list(jobs))
+    runs = pd.DataFrame(
+        {"graph": positions, "setting": list(map(memory_setting, jobs)), "batch": [job.batch_size for job in jobs]}
+    )
+    parts = [
+        interpolated_features(graphs[graph], rows["batch"], setting).set_axis(rows.index)
+        for (graph, setting), rows in runs.groupby(["graph", "setting"], sort=False)
+    ]
+    keys = [(graph, job.optimizer, job.device) for graph, job in zip(positions, jobs, strict=True)]
+    covariates = {key: memory_covariates(job) for key, job in dict(zip(keys, jobs, strict=True)).items()}
+    return pd.concat([pd.concat(parts).sort_index(), pd.DataFrame([covariates[key] for key in keys])], axis=1)
+
+
+def measured_jobs(
+    rows: pd.DataFrame, graphs: Mapping[Any, OpGraph], devices: Mapping[str, Device] | None = None
+) -> list[TrainingJob]:
+    """Jobs of measured rows.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        What `measure_training_cost` returns.
+    graphs : mapping of tuple to OpGraph
+        `ARCHITECTURE` of a row -> its graph; see `gpudemand.cost.feature_table.trace_graphs`.
+    devices : mapping of str to Device, optional
+        Devices that the table of devices lacks, by ``device_name``.
+
+    Returns
+    -------
+    list of TrainingJob
+
+    Raises
+    ------
+    InputError
+        If an architecture has no graph, or a device is not known.
+    """
+    own, jobs = dict(devices or {}), []
+    for row in rows.to_dict("records"):
+        key, name = tuple(row[column] for column in ARCHITECTURE), str(row["device_name"])
+        if key not in graphs:
+            raise InputError(f"graphs has no {row['network']} of {row['framework']} as measured; trace the rows first.")
+        jobs.append(
+            TrainingJob(
+                graphs[key],
+                batch_size=int(row["batch_size"]),
+                optimizer=row["optimizer"],
+                precision=row["precision"],
+                device=own.get(name, name),
+                layout=row["layout"],
+                execution=row["execution"],
+                framework_version=str(row["framework_version"]).partition(" ")[2] or None,
+            )
+        )
+    return jobs
+
+
+PredictPart = Callable[[str, str, list[TrainingJob], Sequence[float]], FloatArray]
+_TARGETS = ("step_time_s", "memory_gib")
+_SINGLE, _HALF_BYTES = 4.0, 2.0
+
+
+def predict_traced(
+    jobs: list[TrainingJob], levels: Sequence[float], predict: PredictPart, effect: ScriptEffect | None = None
+) -> pd.DataFrame:
+    """Step time and memory of traced networks with intervals, a row a job.
+
+    Parameters
+    ----------
+    jobs : list of TrainingJob
+    levels : sequence of float
+        Of intervals, in percent.
+    predict : callable
+        ``predict(kind of device, target, jobs, levels)`` for jobs of one pass.
+    effect : ScriptEffect, optional
+        Of training scripts, on the times of what is trained on GPUs.
+
+    Returns
+    -------
+    DataFrame
+    """
+    ends = ["", *(f"-{side}-{value:g}" for value in levels for side in ("lo", "hi"))]
+    table = pd.DataFrame(index=range(len(jobs)), columns=[t + e for t in _TARGETS for e in ends], dtype=float)
+    simple = list(map(one_pass, jobs))
+    for kind, rows in rows_by_kind(jobs).items():
+        for target in _TARGETS:
+            found = predict(kind, target, [simple[row] for row in rows], levels)
+            table.loc[rows, [target + end for end in ends]] = found
+    for row, job in enumerate(jobs):
+        if job.parallel is not None or simple[row] is not job:
+            alone = [replace(simple[row], n_gpus=1, parallel=None)]
+            single = float(predict(job.hardware.kind, "step_time_s", alone, levels)[0, 0])
+            first = float(table.loc[row, "step_time_s"])
+            table.loc[row, [f"step_time_s{end}" for end in ends]] *= step_seconds(job, first, single) / first
+    scripts = [job.mode == "training" and job.hardware.kind == "gpu" for job in jobs]
+    if effect is not None and any(scripts):
+        times = [f"step_time_s{end}" for end in ends]
+        table.loc[scripts, times] = effect.apply(table.loc[scripts, times].to_numpy(), levels)
+    return table
+
+
+def passes(job: TrainingJob) -> int:
+    """Passes that a step accumulates."""
+    return job.accumulate or 1
+
+
+def one_pass(job: TrainingJob) -> TrainingJob:
+    """The job without accumulation."""
+    if job.accumulate is None and job.micro_batch is None:
+        return job
+    return replace(job, batch_size=job.batch_size // passes(job), micro_batch=None, accumulate=None)
+
+
+def step_seconds(job: TrainingJob, first: float, single: float) -> float:
+    """Seconds of a step from those of a pass with reduction, `first`, and of one without, `single`."""
+    times = passes(job)
+    if job.parallel is None or job.parallel.sharding in ("none", "zero1", "zero2"):
+        return first + (times - 1) * single
+    parameters = job.graph.n_parameters * (_HALF_BYTES if job.precision in ("fp16", "bf16") else _SINGLE)
+    # Gathered for the forward and the backward pass, as far as these do not hide it.
+    gather = 2.0 * ring_seconds(job.hardware, parameters, shard_size(job), passes=1.0)
+    return first + (times - 1) * single + times * gather**2 / (gather + single)
+
+
+#: File of a stored model that lists the others.
+MANIFEST = "model.json"
+#: Version of the stored files; 3 lists their checksums, 4 has step times by kind of kernel, 5 jobs that
+#: devices were calibrated with, 6 caches as work that is saved.
+_FORMAT = 6
+Models = dict[tuple[str, str], Any]
+#: What numpy and zipfile raise of a file that is none of theirs.
+_DAMAGED = (
+    OSError,
+    ValueError,
+    TypeError,
+    LookupError,
+    EOFError,
+    RuntimeError,
+    MemoryError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+def save_models(folder: str | os.PathLike[str], models: Models, about: Mapping[str, Any]) -> None:
+    """Write models and a manifest; an older folder is replaced as a whole.
+
+    Parameters
+    ----------
+    folder : path-like
+        Created if missing.
+    models : dict of (str, str) to estimator
+        Kind of device and target -> estimator with a method `to_arrays`.
+    about : mapping
+        Further entries of the manifest; ``fitted_on`` has a key for each kind of device.
+
+    Raises
+    ------
+    InputError
+        If the folder holds anything but saved models.
+    """
+    with replace_folder(folder, MANIFEST, {"format": _FORMAT, **about}) as new:
+        for (kind, target), model in models.items():
+            np.savez_compressed(new / _file(kind, target), **model.to_arrays())
+
+
+def load_models(folder: Path, targets: Mapping[str, Any]) -> tuple[dict[str, Any], Models]:
+    """Read what `save_models` wrote.
+
+    Parameters
+    ----------
+    folder : Path
+    targets : mapping of str to class
+        Target -> class of estimators with a method `from_arrays`.
+
+    Returns
+    -------
+    manifest : dict
+    models : dict of (str, str) to estimator
+
+    Raises
+    ------
+    InputError
+        If there is no manifest, its format is not the one that this version writes, or a file is missing, damaged or
+        edited, or holds other arrays than such a model has.
+    """
+    if not (folder / MANIFEST).is_file():
+        raise InputError(f"there is no {MANIFEST} in {str(folder)!r}; give the folder that CostModel.save wrote.")
+    manifest = read_manifest(folder, MANIFEST, _FORMAT)
+    fitted_on = manifest.get("fitted_on")
+    kinds = fitted_on if isinstance(fitted_on, dict) else {}
+    files = {(kind, target): _file(kind, target) for kind in kinds for target in targets}
+    about = all(isinstance(data, dict) and isinstance(data.get("jobs"), int) for data in kinds.values())
+    about = about and isinstance(manifest.get("random_state"), int | None)
+    if not kinds or not about or set(files.values()) != set(manifest["files"]):
+        raise InputError(f"{MANIFEST} and the files beside it disagree; copy or save the folder again.")
+    return manifest, {key: _restore(targets[key[1]], folder / file) for key, file in files.items()}
+
+
+def _file(kind: str, target: str) -> str:
+    return f"{kind}_{target}.npz"
+
+
+def _restore(estimator: Any, path: Path) -> Any:
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return estimator.from_arrays(arrays)
+    except _DAMAGED as error:
+        raise InputError(f"{path.name} does not hold a model that this version knows: {error}") from error
+
 
 #: Target column -> class of its model.
 TARGETS: dict[str, Any] = {"step_time_s": StepTimeModel, "memory_gib": MemoryModel}
@@ -178,7 +464,7 @@ class CostModel:
         InputError
             For no jobs, or a kind of device without training data.
         """
-        listed = _inputs.listed_jobs(jobs)
+        listed = listed_jobs(jobs)
         levels = [check_number("level", value, 0, 99.9, open_low=True) for value in np.atleast_1d(level).tolist()]
         large, parts = np.array([job.run is not None for job in listed]), []
         if runs := [job.run for job in listed if job.run is not None]:
@@ -203,10 +489,10 @@ class CostModel:
         ----------
         job : TrainingJob
         """
-        (only,) = _inputs.listed_jobs(job)
+        (only,) = listed_jobs(job)
         if only.run is not None:
             return float(self.large_models.fits([only.run])[0])
-        inputs, limit = _inputs.memory_inputs([one_pass(only)]), only.hardware.usable_memory_gib
+        inputs, limit = memory_inputs([one_pass(only)]), only.hardware.usable_memory_gib
         return float(self._model(only.hardware.kind, "memory_gib").probability_below(inputs, limit)[0])
 
     def max_batch_size(self, job: TrainingJob, probability: float = 0.95) -> int:
@@ -222,11 +508,11 @@ class CostModel:
         int
             Samples on each GPU at once, of a `Transformer` on each replica; 0 if not even one fits.
         """
-        (only,) = _inputs.listed_jobs(job)
+        (only,) = listed_jobs(job)
         if only.run is not None:
             return largest_micro_batch(only.run, self.large_models, probability)
         model, hardware = self._model(only.hardware.kind, "memory_gib"), only.hardware
-        setting, covariates = _inputs.memory_setting(only), _inputs.memory_covariates(only)
+        setting, covariates = memory_setting(only), memory_covariates(only)
         limit = hardware.usable_memory_gib
         return max_batch_size(model, only.graph, limit, setting, level=probability, device=covariates)
 
@@ -237,10 +523,10 @@ class CostModel:
         ----------
         job : TrainingJob
         """
-        (only,) = _inputs.listed_jobs(job)
+        (only,) = listed_jobs(job)
         if only.run is not None:
             return run_breakdown(only.run, self.large_models)
-        pass_, setting = one_pass(only), _inputs.memory_setting(only)
+        pass_, setting = one_pass(only), memory_setting(only)
         options = {name: getattr(setting, name) for name in ("checkpointing", "inference", "shards")}
         return memory_breakdown(pass_.graph, pass_.batch_size, pass_.optimizer, pass_.precision, **options)
 
@@ -269,14 +555,14 @@ class CostModel:
         InputError
             If the lengths differ, a time or memory is not positive, or there are jobs of both kinds.
         """
-        listed, seconds = _inputs.listed_jobs(jobs), np.atleast_1d(np.asarray(step_time_s, dtype=float))
+        listed, seconds = listed_jobs(jobs), np.atleast_1d(np.asarray(step_time_s, dtype=float))
         if memory_gib is not None or any(job.run is not None for job in listed):
             self.large_models.calibrate([job.run for job in listed], seconds, memory_gib)
             return self
         if len(seconds) != len(listed):
             raise InputError(f"step_time_s has {len(seconds)} values for {len(listed)} jobs; give one for each.")
-        for kind, rows in _inputs.rows_by_kind(listed).items():
-            inputs = _inputs.step_time_inputs([listed[row] for row in rows])
+        for kind, rows in rows_by_kind(listed).items():
+            inputs = step_time_inputs([listed[row] for row in rows])
             self._model(kind, "step_time_s").calibrate(inputs, seconds[rows])
         return self
 
@@ -297,4 +583,4 @@ class CostModel:
         return f"CostModel({', '.join(parts) or 'not fitted'})"
 
 
-_INPUTS = {"step_time_s": _inputs.step_time_inputs, "memory_gib": _inputs.memory_inputs}
+_INPUTS = {"step_time_s": step_time_inputs, "memory_gib": memory_inputs}

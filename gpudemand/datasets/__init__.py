@@ -1,18 +1,18 @@
 """Bundled samples, simulated clusters with ground truth, and downloads of public traces."""
 
-from gpudemand.datasets.fetch import (
+from gpudemand.datasets.registry import (
+    bundled_path,
     cache_folder,
+    catalog,
     fetch_cdnow,
     fetch_file,
     fetch_jobs,
     fetch_philly_nodes,
     fetch_spot_hourly,
+    load_jobs_sample,
+    load_truth_sample,
 )
-from gpudemand.datasets.load import load_jobs_sample, load_truth_sample
-from gpudemand.datasets.make import expected_usage, make_cluster
-from gpudemand.datasets.registry import bundled_path, catalog
-from gpudemand.datasets.runs import true_run_time
-from gpudemand.datasets.steptime import true_step_time
+from gpudemand.datasets.simulate import expected_usage, make_cluster, true_run_time, true_step_time
 
 __all__ = [
     "bundled_path",

@@ -1,12 +1,15 @@
 """Forecasters of long usage series, and their rolling-origin evaluation."""
 
 from gpudemand.forecast.backtest import cross_validation
-from gpudemand.forecast.base.external import ExternalForecaster
-from gpudemand.forecast.base.forecaster import Forecaster
-from gpudemand.forecast.base.panel import Panel
-from gpudemand.forecast.base.samples import scale_samples, sum_samples
-from gpudemand.forecast.calendar import public_holidays
-from gpudemand.forecast.classical.baselines import (
+from gpudemand.forecast.clusterwise import ClusterwiseForecaster
+from gpudemand.forecast.clusterwise_factorization import ClusterwiseFactorization
+from gpudemand.forecast.coldstart import AnalogueForecaster
+from gpudemand.forecast.combination import CombinedForecaster
+from gpudemand.forecast.events import EventForecaster, find_outages, mask_outages, public_holidays
+from gpudemand.forecast.factorization import TemporalFactorization
+from gpudemand.forecast.forecaster import ExternalForecaster, Forecaster, scale_samples, sum_samples
+from gpudemand.forecast.horizon import HorizonForecaster, ShortHistoryWarning, longest_horizon
+from gpudemand.forecast.naive import (
     LastValueProfile,
     Naive,
     SeasonallyAdjustedNaive,
@@ -14,21 +17,10 @@ from gpudemand.forecast.classical.baselines import (
     SeasonalNaive,
     WeekProfile,
 )
-from gpudemand.forecast.classical.double_seasonal import DoubleSeasonalSmoothing
-from gpudemand.forecast.classical.ets import ETS
-from gpudemand.forecast.classical.intermittent import SBA, TSB, HistoricMean, Zero
-from gpudemand.forecast.classical.theta import Theta
-from gpudemand.forecast.clusterwise.clusterwise import ClusterwiseForecaster
-from gpudemand.forecast.clusterwise.clusterwise_factorization import ClusterwiseFactorization
-from gpudemand.forecast.coldstart import AnalogueForecaster
-from gpudemand.forecast.combination.combined import CombinedForecaster
-from gpudemand.forecast.combination.horizon import HorizonForecaster, ShortHistoryWarning, longest_horizon
-from gpudemand.forecast.events import EventForecaster
-from gpudemand.forecast.factorization.temporal_factorization import TemporalFactorization
-from gpudemand.forecast.outages import find_outages, mask_outages
-from gpudemand.forecast.reconciliation import reconcile
-from gpudemand.forecast.regression.lag_regression import LagRegression
-from gpudemand.forecast.regression.ridge import RidgeAutoregression
+from gpudemand.forecast.panel import Panel
+from gpudemand.forecast.reconcile import reconcile
+from gpudemand.forecast.regression import LagRegression, RidgeAutoregression
+from gpudemand.forecast.smoothing import ETS, SBA, TSB, DoubleSeasonalSmoothing, HistoricMean, Theta, Zero
 
 __all__ = [
     "ETS",

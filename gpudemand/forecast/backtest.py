@@ -11,9 +11,8 @@ from sklearn.base import clone
 
 from gpudemand import _parallel
 from gpudemand._validation import InputError
-from gpudemand.forecast.base.external import as_forecaster
-from gpudemand.forecast.base.forecaster import Forecaster, positive_int
-from gpudemand.forecast.base.panel import Panel
+from gpudemand.forecast.forecaster import Forecaster, as_forecaster, positive_int
+from gpudemand.forecast.panel import Panel
 
 
 def cross_validation(
@@ -60,7 +59,7 @@ def cross_validation(
 
     Examples
     --------
-    >>> from gpudemand.forecast.classical.baselines import Naive
+    >>> from gpudemand.forecast.naive import Naive
     >>> ds = pd.date_range("2026-03-01", periods=6, freq="D")
     >>> usage = pd.DataFrame({"unique_id": "total", "ds": ds, "y": [3.0, 1.0, 4.0, 1.0, 5.0, 9.0]})
     >>> cross_validation(Naive(), usage, h=1, n_windows=2)[["cutoff", "y", "Naive"]]

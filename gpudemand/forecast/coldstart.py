@@ -9,11 +9,11 @@ import pandas as pd
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from gpudemand._typing import FloatArray, IntArray
+from gpudemand._array import FloatArray, IntArray
 from gpudemand._validation import InputError
-from gpudemand.forecast.base.forecaster import positive_int
-from gpudemand.forecast.base.intervals import check_levels
-from gpudemand.forecast.base.panel import Panel
+from gpudemand.forecast.forecaster import positive_int
+from gpudemand.forecast.intervals import check_levels
+from gpudemand.forecast.panel import Panel
 
 
 class AnalogueForecaster(BaseEstimator):

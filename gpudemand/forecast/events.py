@@ -1,20 +1,161 @@
-"""`EventForecaster`: forecasts that know public holidays, closures and deadlines ahead."""
+"""Events, holidays and outages, and what they change."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from sklearn.base import clone
 
-from gpudemand._typing import BoolArray, FloatArray, IntArray
-from gpudemand._validation import InputError
-from gpudemand.forecast.base.external import as_forecaster
-from gpudemand.forecast.base.forecaster import Forecaster
-from gpudemand.forecast.base.panel import Panel, row_means, week_length
-from gpudemand.forecast.calendar import Calendar
-from gpudemand.forecast.combination.combined import CombinedForecaster
+from gpudemand._array import BoolArray, FloatArray, IntArray
+from gpudemand._validation import InputError, check_columns, check_number, nearest, shorten
+from gpudemand.forecast.combination import CombinedForecaster
+from gpudemand.forecast.forecaster import Forecaster, as_forecaster
+from gpudemand.forecast.panel import Panel, row_means, season_length, week_length
+
+HOLIDAY = "public holiday"
+
+
+class Calendar(NamedTuple):
+    """Checked events.
+
+    Attributes
+    ----------
+    names : Index
+        Each event once.
+    effects : ndarray of shape (n_events,)
+        Relative change of demand where it was stated, else NaN.
+    table : DataFrame
+        ``event``, ``start``, ``end``.
+    """
+
+    names: pd.Index
+    effects: FloatArray
+    table: pd.DataFrame
+
+    @classmethod
+    def of(cls, events: pd.DataFrame) -> Calendar:
+        """Check a table of events, as `EventForecaster` takes it.
+
+        Raises
+        ------
+        InputError
+            For a missing column, a time that is none, an end that is not after its start, an effect below -1, or two
+            effects of one event.
+        """
+        table = check_columns(events, ("event", "start", "end"), "events").reset_index(drop=True)
+        table = table.assign(**{side: [_time(value) for value in table[side]] for side in ("start", "end")})
+        effects = table["effect"] if "effect" in table else [None] * len(table)
+        table = table.assign(
+            event=table["event"].astype(str), effect=list(map(_stated_effect, table["event"], effects))
+        )
+        for name, start, end in zip(table["event"], table["start"], table["end"], strict=True):
+            if not (start is not None and end is not None and _utc(start) < _utc(end)):
+                raise InputError(f"event {shorten(name)!r} needs a start and, after it, an end; got {start} and {end}.")
+        pairs = table[["event", "effect"]].drop_duplicates()
+        if (several := pairs["event"].duplicated()).any():
+            name = shorten(str(pairs.loc[several, "event"].iloc[0]))
+            raise InputError(f"event {name!r} has several effects; call events that differ by different names.")
+        return cls(pd.Index(pairs["event"], name="event"), pairs["effect"].to_numpy(float, copy=True), table)
+
+    def shares(self, panel: Panel, h: int) -> FloatArray:
+        """Share of every bin of a panel, and of the next `h`, that each event takes, shape (n_events, n_times + h)."""
+        edges = pd.date_range(panel.times[0], periods=panel.values.shape[1] + h + 1, freq=panel.freq)
+        begin, width = _seconds(edges[:-1]), np.diff(_seconds(edges))
+        zone = panel.newest.tz
+        sides = [
+            _seconds(pd.DatetimeIndex([_on_clock(time, zone, edges.tz is None) for time in self.table[side]]))
+            for side in ("start", "end")
+        ]
+        shares = np.zeros((len(self.names), begin.size))
+        for row, start, end in zip(self.names.get_indexer(self.table["event"]), *sides, strict=True):
+            shares[row] += np.clip(np.minimum(end, begin + width) - np.maximum(start, begin), 0, None) / width
+        return np.minimum(shares, 1.0)
+
+
+def public_holidays(place: str, start: object, end: object) -> pd.DataFrame:
+    """Public holidays of a country or region as events, from the package ``holidays``.
+
+    Parameters
+    ----------
+    place : str
+        ISO 3166 code of a country, ``"DE"``, or of a region of it, ``"DE-BY"``.
+    start, end : time-like
+        First and last day.
+
+    Returns
+    -------
+    DataFrame
+        A row a day: ``event`` (one name for all, so that one effect is estimated), ``start`` and ``end`` in local time
+        without a zone, and ``holiday``, its own name in English where it is translated.
+
+    Raises
+    ------
+    InputError
+        For an unknown country or region, a last day before the first, or if the package is not installed.
+
+    Examples
+    --------
+    >>> public_holidays("DE", "2026-12-01", "2026-12-31")[["start", "holiday"]]  # doctest: +SKIP
+           start                  holiday
+    0 2026-12-25            Christmas Day
+    1 2026-12-26  Second Day of Christmas
+    """
+    try:
+        import holidays
+    except ImportError as error:
+        raise InputError("public holidays need the package holidays: pip install holidays.") from error
+    country, _, region = place.partition("-")
+    known = holidays.list_supported_countries()
+    if country not in known:
+        hint = nearest(country, known) or " Write 'DE' or 'DE-BY'."
+        raise InputError(f"no public holidays are known of country {shorten(country)!r}.{hint}")
+    if region and region not in known[country]:
+        has = ", ".join(known[country]) or "none"
+        raise InputError(f"no public holidays are known of region {shorten(region)!r} of {country}; it has {has}.")
+    first, last = (pd.Timestamp(time).tz_localize(None).normalize() for time in (start, end))
+    if last < first:
+        raise InputError(f"end={shorten(end)!r} is before start={shorten(start)!r}; exchange them.")
+    years = range(first.year, last.year + 1)
+    found = holidays.country_holidays(country, region or None, years=years, language="en_US")
+    days = sorted(day for day in map(pd.Timestamp, found) if first <= day <= last)
+    starts = pd.DatetimeIndex(days, dtype="datetime64[ns]")
+    names = [found[day.date()] for day in days]
+    return pd.DataFrame({"event": HOLIDAY, "start": starts, "end": starts + pd.Timedelta("1D"), "holiday": names})
+
+
+def _time(value: Any) -> pd.Timestamp | None:
+    try:
+        time = pd.Timestamp(value)
+    except (ValueError, TypeError):
+        return None
+    return None if time is pd.NaT else time
+
+
+def _utc(time: pd.Timestamp) -> pd.Timestamp:
+    return time.tz_localize("UTC") if time.tz is None else time
+
+
+def _stated_effect(name: object, value: Any) -> float:
+    unknown = value is None or (isinstance(value, float) and np.isnan(value))
+    return np.nan if unknown else check_number(f"the effect of event {shorten(str(name))!r}", value, -1)
+
+
+def _on_clock(time: pd.Timestamp, zone: Any, naive: bool) -> pd.Timestamp:
+    """Time of an event on the clock of a panel; one without a zone is in that of the panel."""
+    if zone is None:
+        return time.tz_localize(None)
+    if time.tz is None:
+        time = time.tz_localize(zone, ambiguous=True, nonexistent="shift_forward")
+    time = time.tz_convert(zone)
+    return time.tz_localize(None) if naive else time
+
+
+def _seconds(times: pd.DatetimeIndex) -> FloatArray:
+    return np.asarray(times.as_unit("ns").asi8 / 1e9)
+
 
 #: Weeks around an event, of which the same phases are what would have been without it.
 _WEEKS = (-2, -1, 1, 2)
@@ -199,3 +340,113 @@ def _runs(flags: BoolArray) -> list[tuple[int, int]]:
     """First bin and first bin after each run of True."""
     edges = np.flatnonzero(np.diff(np.r_[False, flags, False].astype(int)))
     return [(int(first), int(last)) for first, last in edges.reshape(-1, 2)]
+
+
+KINDS = ("gap", "outage", "drain", "end")
+#: Shares of the expected level below which a cluster is down, and is draining.
+DOWN, _DRAINING = 0.1, 0.75
+#: Most bins of a drain.
+_LONGEST_DRAIN = 2
+
+
+def find_outages(usage: pd.DataFrame, freq: object = None, *, min_level: float = 5.0) -> pd.DataFrame:
+    """Find times that were probably not recorded, or only in part, in the sum of all series.
+
+    A bin is down when the sum is below a tenth of its expectation: the median of the season around it, or of the same
+    phase in the seasons before and after, whichever is less, so that a cluster may be empty every night or weekend.
+
+    Parameters
+    ----------
+    usage : DataFrame
+        ``unique_id``, ``ds``, ``y``; missing rows are allowed, and reported.
+    freq : str or offset, optional
+        Frequency of the timestamps; inferred when not given.
+    min_level : float, default=5
+        Expected sum below which nothing is reported, because small clusters are often idle.
+
+    Returns
+    -------
+    DataFrame
+        A row an incident: ``start``, ``end`` (the first bin after it), ``bins``, ``kind`` and ``share``, the sum
+        relative to its expectation. Kinds: ``"gap"`` (no rows), ``"outage"`` (down, then up again), ``"drain"``
+        (decline before an outage), ``"end"`` (down or declining until the end: jobs that still ran are missing).
+
+    Examples
+    --------
+    >>> y = np.tile(np.r_[np.full(12, 90.0), np.full(12, 110.0)], 10)
+    >>> y[100:104] = 0
+    >>> ds = pd.date_range("2026-03-01", periods=y.size, freq="h")
+    >>> find_outages(pd.DataFrame({"unique_id": "total", "ds": ds, "y": y}))
+                    start                 end  bins    kind  share
+    0 2026-03-05 04:00:00 2026-03-05 08:00:00     4  outage    0.0
+    """
+    check_number("min_level", min_level, 0)
+    panel = Panel.from_long(usage, freq, allow_missing=True)
+    total, unrecorded = np.nansum(panel.values, axis=0), np.asarray(np.isnan(panel.values).all(axis=0))
+    expected = _expected(total, season_length(panel.freq))
+    share = total / np.maximum(expected, np.finfo(float).tiny)
+    down = (share < DOWN) & (expected >= min_level) & ~unrecorded
+    rows = [_incident(panel, first, last, "gap", 0.0) for first, last in _runs(unrecorded)]
+    for first, last in _runs(down):
+        rows += _with_decline(panel, share, first, last)
+    if not down[-1] and expected[-1] >= min_level:
+        # A decline that does not reach zero must be below the usual range of the series.
+        rows += _decline(panel, share, share.size, "end", min(_DRAINING, float(np.quantile(share, 0.02))))
+    table = pd.DataFrame(rows, columns=["start", "end", "bins", "kind", "share"])
+    return table.sort_values("start", ignore_index=True)
+
+
+def mask_outages(usage: pd.DataFrame, outages: pd.DataFrame) -> pd.DataFrame:
+    """Replace the values during outages by missing values.
+
+    Parameters
+    ----------
+    usage : DataFrame
+        ``unique_id``, ``ds``, ``y``.
+    outages : DataFrame
+        ``start`` and ``end`` (the first bin after it), as from `find_outages`.
+
+    Returns
+    -------
+    DataFrame
+        The same rows.
+    """
+    usage = check_columns(usage, ("unique_id", "ds", "y"), "usage")
+    outages = check_columns(outages, ("start", "end"), "outages")
+    lost = np.zeros(len(usage), dtype=bool)
+    for start, end in zip(outages["start"], outages["end"], strict=True):
+        lost |= ((usage["ds"] >= start) & (usage["ds"] < end)).to_numpy()
+    masked = usage.assign(y=usage["y"].where(~lost))
+    masked.attrs = dict(usage.attrs)
+    return masked
+
+
+def _expected(total: FloatArray, season: int) -> FloatArray:
+    """Median of the season around each bin, or of the same phase in the seasons around it, whichever is less."""
+    series = pd.Series(total)
+    near = series.rolling(max(season, 5), center=True, min_periods=1).median()
+    seasons = [series.shift(lag * season) for lag in (-3, -2, -1, 1, 2, 3)]
+    phase = pd.concat(seasons, axis=1).median(axis=1).fillna(near)
+    # A long outage lowers the median around it; the expectation before it is carried forward.
+    before = near.where(near > DOWN * near.median()).ffill().bfill()
+    return np.minimum(before, phase.where(phase > DOWN * near.median(), before)).fillna(0.0).to_numpy()
+
+
+def _with_decline(panel: Panel, share: FloatArray, first: int, last: int) -> list[tuple[object, ...]]:
+    at_end = last == share.size
+    incident = _incident(panel, first, last, "end" if at_end else "outage", float(share[first:last].mean()))
+    return [*_decline(panel, share, first, "end" if at_end else "drain", _DRAINING), incident]
+
+
+def _decline(panel: Panel, share: FloatArray, end: int, kind: str, limit: float) -> list[tuple[object, ...]]:
+    """Bins just before `end` that decline from one to the next, below a limit."""
+    first = end
+    while first > max(end - _LONGEST_DRAIN, 1) and share[first - 1] < min(limit, share[first - 2]):
+        first -= 1
+    return [_incident(panel, first, end, kind, float(share[first:end].mean()))] if first < end else []
+
+
+def _incident(panel: Panel, first: int, last: int, kind: str, share: float) -> tuple[object, ...]:
+    start = panel.times[first]
+    end = panel.times[last] if last < len(panel.times) else panel.times[-1] + panel.freq
+    return start, end, last - first, kind, share

@@ -1,7 +1,8 @@
-"""Contents of files by their exact name: plain, compressed or archived, up to stated limits."""
+"""Files of logs as blocks of lines and tables of text, within limits."""
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 import json
@@ -9,16 +10,21 @@ import os
 import tarfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
 
+from gpudemand._array import BoolArray, IntArray
 from gpudemand._validation import InputError, nearest, shorten
+from gpudemand.jobs.times import parse_timezone
 
 _BLOCK = 1 << 24
 _MAGIC_GZIP = b"\x1f\x8b"
@@ -211,3 +217,248 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         (name, _), *_ = Counter(name for name, _ in pairs).most_common(1)
         raise ValueError(f"the key {shorten(name)!r} twice in one object")
     return found
+
+
+_DELIMITERS = {",": "commas", ";": "semicolons", "|": "vertical bars", "\t": "tabs"}
+_QUOTED = r'"(?:[^"]|"")*"'
+_FIELD = rf'(?:{_QUOTED}|[^",][^,]*|)'
+#: RFC 4180 but for line ends inside quotation marks, which cannot be told from a mark that was forgotten.
+_WELL_QUOTED = rf"^{_FIELD}(?:,{_FIELD})*$"
+_UNCLOSED = rf'^(?:{_FIELD},)*"(?:[^"]|"")*$'
+WRONG_FIELDS = "with a wrong number of fields"
+MISPLACED_QUOTE = "with a misplaced quotation mark"
+NULL_BYTE = "with a null byte"
+#: From lines and the names of columns to as many lines.
+Mend = Callable[[Any, list[str]], Any]
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """The rows of a file; columns of text files are text.
+
+    Attributes
+    ----------
+    rows : pyarrow.Table
+        One column a field.
+    lines : ndarray of int
+        Line of each row, counted from one.
+    source : str
+        Name of the file, for messages.
+    bad : dict of int to str
+        Line -> reason, for lines that are no row.
+    header : dict of str to str
+        Metadata in the file's header.
+    """
+
+    rows: Any
+    lines: IntArray
+    source: str
+    bad: Mapping[int, str] = field(default_factory=dict)
+    header: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns."""
+        return list(self.rows.column_names)
+
+    def __len__(self) -> int:
+        """Number of lines that should be rows."""
+        return len(self.lines) + len(self.bad)
+
+
+def concatenate(tables: Iterable[TextTable]) -> TextTable:
+    """Join the batches of one file."""
+    parts = list(tables)
+    bad = {line: reason for part in parts for line, reason in part.bad.items()}
+    rows = pa.concat_tables([part.rows for part in parts]).combine_chunks()
+    return TextTable(rows, np.concatenate([part.lines for part in parts]), parts[0].source, bad)
+
+
+def read_csv(path: Path, limits: Limits = LIMITS, delimiter: str = ",", mend: Mend | None = None) -> TextTable:
+    """Read a file with a header line, every field as text; see `csv_batches`."""
+    return concatenate(csv_batches(path, limits, delimiter, mend))
+
+
+def csv_batches(
+    path: Path, limits: Limits = LIMITS, delimiter: str = ",", mend: Mend | None = None
+) -> Iterator[TextTable]:
+    """Read a file with a header line in batches, every field as text.
+
+    Every line that is not blank is a row of a batch or is listed in its ``bad``. Only fields between commas may be
+    quoted. `mend` may change the lines of a block before they are parsed, not their number.
+
+    Raises
+    ------
+    InputError
+        For a quotation mark that is not closed on its line, and as for `line_blocks`.
+    """
+    blocks = line_blocks(path, limits)
+    first, lines = next(blocks)
+    names = _header(lines[0].as_py(), delimiter, path.name)
+    _check_names(names, path.name, limits)
+    sound = mend or (lambda lines, names: lines)
+    yield parse_lines(sound(lines[1:], names), first + 1, names, path.name, delimiter)
+    for first, lines in blocks:
+        yield parse_lines(sound(lines, names), first, names, path.name, delimiter)
+
+
+def read_headerless(path: Path, names: list[str], limits: Limits = LIMITS) -> TextTable:
+    """Read a file without a header line, whose columns are `names`."""
+    return concatenate(parse_lines(lines, first, names, path.name) for first, lines in line_blocks(path, limits))
+
+
+def _header(line: str, delimiter: str, source: str) -> list[str]:
+    if not line.strip():
+        raise InputError(f"the first line of {source!r} is blank; it must name the columns.")
+    if line.lstrip()[0] in "{[":
+        raise InputError(f"{source!r} is JSON; export it as CSV or Parquet, from Slurm with sacct -P.")
+    if delimiter != ",":
+        return [name.strip() for name in line.split(delimiter)]
+    try:
+        return [name.strip() for name in next(csv.reader([line], strict=True))]
+    except csv.Error as error:
+        raise InputError(f"line 1 of {source!r}, its header, cannot be read ({error}).") from error
+
+
+def _check_names(names: list[str], source: str, limits: Limits) -> None:
+    limits.check(source, columns=len(names))
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise InputError(f"the header of {source!r} names the column {shorten(min(repeated))!r} twice; rename one.")
+
+
+def parse_lines(lines: Any, first: int, names: list[str], source: str, delimiter: str = ",") -> TextTable:
+    """Parse lines of text, the first of them line `first` of the file, into columns `names`."""
+    numbers = np.arange(first, first + len(lines))
+    bad: dict[int, str] = {}
+
+    def keep(mask: BoolArray, reason: str = "") -> None:
+        """Keep the lines of a mask, and record the reason of the others."""
+        nonlocal lines, numbers
+        if reason:
+            bad.update(dict.fromkeys(numbers[~mask].tolist(), reason))
+        lines, numbers = (lines, numbers) if mask.all() else (lines.filter(pa.array(mask)), numbers[mask])
+
+    keep(~_matches(lines, r"^\s*$"))
+    keep(~_matches(lines, r"\x00"), NULL_BYTE)
+    if delimiter == ",":
+        keep(_well_quoted(lines, numbers, source), MISPLACED_QUOTE)
+    rows, wrong = _parse(lines, names, source, delimiter)
+    fits = np.ones(len(numbers), dtype=bool)
+    fits[wrong] = False
+    keep(fits, WRONG_FIELDS)
+    return TextTable(rows, numbers, source, bad)
+
+
+def _matches(lines: Any, regex: str) -> BoolArray:
+    found: BoolArray = pc.match_substring_regex(lines, regex).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _well_quoted(lines: Any, numbers: IntArray, source: str) -> BoolArray:
+    """Whether the quotation marks of each line enclose fields; raises for a mark that is not closed on its line."""
+    quoted = np.flatnonzero(pc.match_substring(lines, '"').to_numpy(zero_copy_only=False))
+    some = lines.take(pa.array(quoted))
+    valid = np.ones(len(lines), dtype=bool)
+    valid[quoted] = _matches(some, _WELL_QUOTED)
+    unclosed = quoted[_matches(some, _UNCLOSED)]
+    if unclosed.size:
+        place = f"a quotation mark on line {numbers[unclosed[0]]} of {source!r} is never closed on that line"
+        raise InputError(f"{place}; remove the mark, or the line break inside the field.")
+    return valid
+
+
+def _parse(lines: Any, names: list[str], source: str, delimiter: str) -> tuple[Any, list[int]]:
+    """Table of the lines, and the positions of those with a wrong number of fields."""
+    schema = pa.schema([(name, pa.string()) for name in names])
+    if not len(lines):
+        return schema.empty_table(), []
+    wrong: list[int] = []
+
+    def skip(row: Any) -> str:
+        """Keep the position of a row with a wrong number of fields, and skip it."""
+        wrong.append(row.number - 1)
+        return "skip"
+
+    text = pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), pa.scalar("\n", lines.type))[0].as_buffer()
+    try:
+        rows = pa_csv.read_csv(
+            pa.BufferReader(text),
+            pa_csv.ReadOptions(use_threads=False, block_size=text.size + 1, column_names=names),
+            pa_csv.ParseOptions(
+                delimiter=delimiter, quote_char='"' if delimiter == "," else False, invalid_row_handler=skip
+            ),
+            pa_csv.ConvertOptions(column_types=schema, strings_can_be_null=True, null_values=[""]),
+        )
+    except (pa.ArrowInvalid, OverflowError) as error:
+        raise InputError(f"{source!r} cannot be read as a table ({shorten(str(error), 120)}).") from error
+    return rows if rows.num_rows else schema.empty_table(), wrong
+
+
+def read_parquet(path: Path, limits: Limits = LIMITS) -> TextTable:
+    """Read the Parquet file of exactly this name; its columns keep their types.
+
+    Raises
+    ------
+    InputError
+        For a file that is damaged or larger than `limits`, text that is not UTF-8, and times in an unknown zone.
+    """
+    with open_parquet(path, limits) as file:
+        try:
+            rows = file.read()
+            rows.validate(full=True)
+        except (pa.ArrowException, OSError, MemoryError) as error:
+            raise _damaged(path, error) from error
+    return TextTable(rows.combine_chunks(), np.arange(1, rows.num_rows + 1), path.name)
+
+
+def open_parquet(path: Path, limits: Limits = LIMITS) -> Any:
+    """Open a Parquet file of known zones and of a size within `limits`; also a context manager."""
+    try:
+        file = pq.ParquetFile(pa.OSFile(os.fsencode(path)))
+        about, schema = file.metadata, file.schema_arrow
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise _damaged(path, error) from error
+    size = sum(about.row_group(group).total_byte_size for group in range(about.num_row_groups))
+    limits.check(path.name, rows=about.num_rows, size=size)
+    _check_names(schema.names, path.name, limits)
+    for column in schema:
+        _check_zone(column, path.name)
+    return file
+
+
+def _check_zone(column: Any, source: str) -> None:
+    zone = getattr(column.type, "tz", None)
+    try:
+        parse_timezone(zone)
+    except InputError as error:
+        raise InputError(f"the times in {shorten(column.name)!r} of {source!r} have no known zone: {error}") from error
+
+
+def _damaged(path: Path, error: BaseException) -> InputError:
+    return InputError(f"{path.name!r} is not a Parquet file that can be read ({shorten(str(error), 120)}).")
+
+
+def read_table(path: Path, limits: Limits = LIMITS) -> TextTable:
+    """Read a Parquet file, recognised by its first bytes, or else CSV."""
+    return read_parquet(path, limits) if is_parquet(path) else read_csv(path, limits)
+
+
+def check_header(table: TextTable, required: tuple[str, ...]) -> None:
+    """Raise if a table lacks a required column; ``"A|B"`` is satisfied by either."""
+    missing = [names.replace("|", " or ") for names in required if not set(names.split("|")) & set(table.names)]
+    if missing:
+        has = ", ".join(str(shorten(name)) for name in table.names[:12])
+        raise InputError(f"{table.source!r} lacks the column(s) {', '.join(missing)}; it has {has}.{_separator(table)}")
+
+
+def _separator(table: TextTable) -> str:
+    if len(table.names) > 1:
+        return ""
+    counts = {words: table.names[0].count(mark) for mark, words in _DELIMITERS.items()}
+    likely = max(counts, key=lambda words: counts[words])
+    return (
+        f" Its header seems to be separated by {likely}; export it with those of the format, and decimal points."
+        if counts[likely]
+        else ""
+    )

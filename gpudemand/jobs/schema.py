@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from gpudemand._typing import STRING
+from gpudemand._array import STRING
 
 TIME = "datetime64[ns, UTC]"
 

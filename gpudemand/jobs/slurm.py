@@ -1,25 +1,336 @@
-"""Slurm accounting: what ``sacct -P`` prints."""
+"""Slurm's accounting: rows of sacct, TRES strings, node events."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpudemand._typing import STRING, BoolArray
+from gpudemand._array import STRING, BoolArray
 from gpudemand._validation import InputError
-from gpudemand.jobs.files import LIMITS, Limits
-from gpudemand.jobs.log_columns import LogColumns, map_unique, start_unstarted_at_end
-from gpudemand.jobs.text import TextTable, check_header, read_csv
-from gpudemand.slurm.rows import mend_rows
-from gpudemand.slurm.tres import count_tres, gpu_utilization
-from gpudemand.units import parse_slurm_seconds
+from gpudemand.jobs.columns import LogColumns, map_unique, start_unstarted_at_end
+from gpudemand.jobs.files import LIMITS, Limits, TextTable, check_header, read_csv
+from gpudemand.units import gpu_share, parse_slurm_seconds
+
+_ENTRY = re.compile(r"(?:gres[/:])?(?P<kind>gpu|shard|mps)(?P<rest>[:=].*)?$", re.IGNORECASE)
+_UTILIZATION = re.compile(r"(?:^|,)gres/gpuutil=(\d+(?:\.\d+)?)(?:,|$)")
+#: Of MPS, Slurm's documentation advises a count of 100 a GPU, so that requests are percentages.
+_MPS_PER_GPU = 100.0
+#: A process cannot use more percent than this of all GPUs of a job; Slurm prints 2 ** 64 - 2 for what it cannot read.
+_MAX_PERCENT = 1e8
+
+
+@dataclass(frozen=True)
+class GpuCount:
+    """GPUs in a TRES string.
+
+    Attributes
+    ----------
+    gpus : float
+        Whole GPUs, and slices, shards and MPS as shares of one; NaN where an entry cannot be read, or shards are
+        counted and their number a GPU is not known.
+    gpu_type : str or None
+        Several types are sorted and joined by ``"+"``; shards without a type are of the type ``shard``.
+    devices : float
+        What Slurm itself counts as ``gres/gpu``: each slice is one, shards are none.
+    shards : bool
+        Whether `gpus` is NaN only because the number of shards a GPU is not known.
+    """
+
+    gpus: float
+    gpu_type: str | None
+    devices: float
+    shards: bool = False
+
+
+def count_tres(tres: str, shards_per_gpu: float = math.nan) -> GpuCount:
+    """Count the GPUs of a TRES or GRES string.
+
+    If a site tracks GPUs with and without their type, the typed entries are parts of the untyped one.
+
+    Parameters
+    ----------
+    tres : str
+        Such as ``"cpu=8,gres/gpu=2,gres/gpu:a100=2"`` or ``"gpu:a100:2(IDX:0-1)"``.
+    shards_per_gpu : float
+        How many ``gres/shard`` make one GPU; of ``gres/mps`` 100 do.
+
+    Examples
+    --------
+    >>> count_tres("gres/gpu:1g.10gb=7,gres/gpu:a100=7,gres/gpu=14")
+    GpuCount(gpus=8.0, gpu_type='1g.10gb+a100', devices=14.0, shards=False)
+    >>> count_tres("gres/shard=2", shards_per_gpu=4).gpus
+    0.5
+    """
+    found: dict[str, dict[str, float]] = {kind: defaultdict(float) for kind in ("gpu", "shard", "mps")}
+    for entry in re.sub(r"\([^)]*\)", "", tres).split(","):
+        match = _ENTRY.match(entry.strip())
+        if match:
+            name, count = _named_count(match["rest"])
+            found[match["kind"].lower()][name] += count
+    devices = _total(found["gpu"])
+    if math.isnan(devices + _total(found["shard"]) + _total(found["mps"])):
+        return GpuCount(math.nan, None, math.nan)
+    parts = _total(found["shard"]) / shards_per_gpu if found["shard"] else 0.0
+    parts += _total(found["mps"]) / _MPS_PER_GPU if found["mps"] else 0.0
+    gpus = _shares(found["gpu"], devices) + parts
+    return GpuCount(gpus, _types(found), devices, math.isnan(gpus))
+
+
+def _total(counts: dict[str, float]) -> float:
+    typed = sum(count for name, count in counts.items() if name)
+    total = counts.get("", 0.0)
+    return math.nan if math.isnan(total + typed) else max(total, typed)
+
+
+def _shares(counts: dict[str, float], devices: float) -> float:
+    typed = {name: Fraction(count) for name, count in counts.items() if name}
+    whole = Fraction(devices) - sum(typed.values())
+    return float(whole + sum(count * gpu_share(name) for name, count in typed.items()))
+
+
+def _types(found: dict[str, dict[str, float]]) -> str | None:
+    names = {name for counts in found.values() for name, count in counts.items() if name and count > 0}
+    for kind in ("shard", "mps"):
+        if _total(found[kind]) > 0 and not any(name and count > 0 for name, count in found[kind].items()):
+            names.add(kind)
+    return "+".join(sorted(names)) or None
+
+
+def _named_count(rest: str | None) -> tuple[str, float]:
+    """Type (or an empty string) and count in one entry, from the text after ``gpu``."""
+    parts = re.split("[:=]", rest[1:]) if rest else ["1"]
+    if len(parts) == 1:
+        parts = ["", parts[0]] if parts[0].isdecimal() or rest is None or rest[0] == "=" else [parts[0], "1"]
+    name, count = ":".join(parts[:-1]), parts[-1]
+    return name, float(count) if re.fullmatch(r"[0-9]+", count) else math.nan
+
+
+def gpu_utilization(usage: str) -> float:
+    """GPU utilization in a field such as TRESUsageInTot, as a number of GPUs in full use; NaN if it has none.
+
+    Slurm adds up the percentages of the GPUs that a process uses, so that two GPUs at 75 % are 150.
+
+    Examples
+    --------
+    >>> gpu_utilization("cpu=00:10:00,gres/gpumem=1G,gres/gpuutil=150")
+    1.5
+    """
+    match = _UTILIZATION.search(usage)
+    percent = float(match[1]) if match else math.nan
+    return percent / 100 if percent <= _MAX_PERCENT else math.nan
+
+
+def shards_per_gpu(gres: str, kind: str = "shard") -> float:
+    """Shards (or MPS) a GPU on a node, from its line of ``sinfo -o %G``; NaN where it has none.
+
+    Examples
+    --------
+    >>> shards_per_gpu("gpu:h100:8(S:0-1),shard:h100:32(S:0-1)")
+    4.0
+    """
+    counts = dict.fromkeys(("gpu", kind), 0.0)
+    for entry in re.sub(r"\([^)]*\)", "", gres).split(","):
+        match = _ENTRY.match(entry.strip())
+        if match and match["kind"].lower() in counts:
+            counts[match["kind"].lower()] += _named_count(match["rest"])[1]
+    return counts[kind] / counts["gpu"] if counts["gpu"] and counts[kind] else math.nan
+
+
+#: Fields in which users write what they like.
+FREE_TEXT = (
+    "JobName",
+    "Comment",
+    "AdminComment",
+    "SystemComment",
+    "Extra",
+    "WorkDir",
+    "SubmitLine",
+    "Container",
+    "StdIn",
+    "StdOut",
+    "StdErr",
+)
+_TIME = re.compile(r"|None|Unknown|\d+|\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*")
+_BEGIN = re.compile(r"\d+[^|]*\|")
+_NUMBER = re.compile(r"\d*")
+_CHECKS = {
+    **dict.fromkeys(("Submit", "Eligible", "Start", "End"), _TIME),
+    **dict.fromkeys(("ElapsedRaw", "UID", "GID", "NNodes", "NCPUS", "AllocCPUS", "CPUTimeRAW"), _NUMBER),
+    "State": re.compile(r"[A-Z_]+( by \d+)?\+?"),
+}
+#: A name of more lines than this is a damaged file.
+_MAX_LINES = 20
+
+
+def mend_rows(lines: Any, names: Sequence[str]) -> Any:
+    """Return lines with the rows put together again that free text broke, where only one reading of them makes sense.
+
+    Parameters
+    ----------
+    lines : pyarrow.Array of text
+    names : sequence of str
+        Columns of the table.
+
+    Returns
+    -------
+    pyarrow.Array of text
+        Of the same length, so that line numbers stay: the further lines of a row are blank. In the mended text, bars
+        are written ``¦`` and line breaks as spaces. Rows that cannot be mended stay as they are.
+
+    Examples
+    --------
+    >>> lines = pa.array(["7|a|b|COMPLETED", "8|two", "lines|FAILED", "9|c|RUNNING"])
+    >>> mend_rows(lines, ["JobID", "JobName", "State"]).to_pylist()
+    ['7|a¦b|COMPLETED', '8|two lines|FAILED', '', '9|c|RUNNING']
+    """
+    bars, width = np.asarray(pc.count_substring(lines, "|")), len(names) - 1
+    free = [place for place, name in enumerate(names) if name in FREE_TEXT]
+    if not free or (bars == width).all():
+        return lines
+    texts = lines.to_pylist()
+    for first in np.flatnonzero(bars != width).tolist():
+        last = first
+        while bars[first : last + 1].sum() < width and last - first < _MAX_LINES:
+            if last + 1 == len(texts) or bars[last + 1] == width:  # the end, or a row of its own
+                break
+            last += 1
+        mended = _mend(" ".join(texts[first : last + 1]), names, free) if texts[first] else None
+        if mended is not None:
+            texts[first : last + 1] = [mended] + [""] * (last - first)
+        elif free[-1] == width and not _BEGIN.match(texts[first]):  # a further line of the last field
+            texts[first] = ""
+    return pa.array(texts, lines.type)
+
+
+def _mend(text: str, names: Sequence[str], free: Sequence[int]) -> str | None:
+    fields = text.split("|")
+    extra = len(fields) - len(names)
+    if not 0 <= extra <= _MAX_LINES:
+        return None
+    rows = (_joined(fields, dict(zip(free, counts, strict=True))) for counts in _compositions(extra, len(free)))
+    return next(("|".join(row) for row in rows if _is_plausible(row, names)), None)
+
+
+def _compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
+    """Ways to write a number as an ordered sum."""
+    for cuts in itertools.combinations_with_replacement(range(total + 1), parts - 1):
+        edges = (0, *cuts, total)
+        yield tuple(high - low for low, high in itertools.pairwise(edges))
+
+
+def _joined(fields: Sequence[str], extra: dict[int, int]) -> list[str]:
+    rest, row = list(fields), list[str]()
+    while rest:
+        width = 1 + extra.get(len(row), 0)
+        row.append("¦".join(rest[:width]))
+        del rest[:width]
+    return row
+
+
+def _is_plausible(row: Sequence[str], names: Sequence[str]) -> bool:
+    return all(_CHECKS[name].fullmatch(cell.strip()) for name, cell in zip(names, row, strict=True) if name in _CHECKS)
+
+
+#: What is asked for; the events of a whole cluster, which have no node, tell what all its nodes have.
+EVENT_FIELDS = ("Cluster", "NodeName", "TimeStart", "TimeEnd", "State", "TRES")
+_GPUS = re.compile(r"(?:^|,)gres/gpu(?::(?P<name>[^,=]+))?=(?P<count>\d+)")
+#: GPUs whose type Slurm does not say.
+UNKNOWN = "unknown"
+
+
+def gpus_by_type(tres: str) -> dict[str, float]:
+    """Count the GPUs of nodes by type, slices as shares; shards and MPS are parts of the same cards.
+
+    Examples
+    --------
+    >>> gpus_by_type("cpu=8,gres/gpu=15,gres/gpu:1g.10gb=7,gres/gpu:a100=7,gres/shard=32")
+    {'1g.10gb': 1.0, 'a100': 7.0, 'unknown': 1.0}
+    """
+    counts = {match["name"]: float(match["count"]) for match in _GPUS.finditer(tres)}
+    untyped = counts.pop(None, 0.0) - sum(counts.values())
+    shares = {name: float(Fraction(count) * gpu_share(name)) for name, count in counts.items()}
+    return shares | ({UNKNOWN: untyped} if untyped > 0 else {})
+
+
+def read_events(text: str) -> pd.DataFrame:
+    r"""Read the answer of ``sacctmgr -P show event`` with the columns of `EVENT_FIELDS`.
+
+    Returns
+    -------
+    DataFrame
+        ``cluster``, ``node`` (empty for the whole cluster), ``begin``, ``end`` (NaT while it lasts), ``state``,
+        ``gpu_type`` and ``gpus``: a row per event and GPU type; one of no GPUs for a cluster that has none.
+
+    Examples
+    --------
+    >>> events = read_events("Cluster|NodeName|TimeStart|TimeEnd|State|TRES\nalps|n1|86400|Unknown|DOWN|gres/gpu=8")
+    >>> events[["node", "begin", "gpu_type", "gpus"]].to_string(index=False, header=False)
+    'n1 1970-01-02 00:00:00+00:00 unknown 8.0'
+    """
+    rows = []
+    for line in text.splitlines():
+        fields = line.split("|")
+        if len(fields) != len(EVENT_FIELDS) or not fields[2].isdecimal():
+            continue
+        cluster, node, begin, end, state, tres = fields
+        counts = gpus_by_type(tres) or ({} if node else {UNKNOWN: 0.0})
+        rows += [(cluster, node, begin, end, state, name, gpus) for name, gpus in counts.items()]
+    events = pd.DataFrame(rows, columns=["cluster", "node", "begin", "end", "state", "gpu_type", "gpus"])
+    for name in ("begin", "end"):
+        seconds = pd.to_numeric(events[name].where(events[name].str.isdecimal().eq(True)), errors="coerce")
+        events[name] = pd.to_datetime(seconds.astype(float), unit="s", utc=True)
+    return events.astype({"gpus": float})
+
+
+def installed_by_cluster(events: pd.DataFrame) -> dict[str, dict[str, dict[str, float]]]:
+    r"""GPUs of each cluster by type, from each time on at which some type changed; of nodes that are down, too.
+
+    A cluster whose controller is down keeps its nodes, so only the begin of an event counts.
+
+    Examples
+    --------
+    >>> lines = ["Cluster|NodeName|TimeStart|TimeEnd|State|TRES", "alps||0|86400||gres/gpu=8,gres/gpu:a100=8"]
+    >>> lines += ["alps||86400|Unknown||gres/gpu=12,gres/gpu:a100=8,gres/gpu:h100=4"]
+    >>> installed_by_cluster(read_events("\n".join(lines)))["alps"]["h100"]
+    {'1970-01-01T00:00:00+00:00': 0.0, '1970-01-02T00:00:00+00:00': 4.0}
+    """
+    whole = events[events["node"] == ""]
+    found = {}
+    for cluster, rows in whole.groupby("cluster"):
+        wide = rows.pivot_table(index="begin", columns="gpu_type", values="gpus", aggfunc="sum").fillna(0.0)
+        wide = wide.loc[:, wide.gt(0).any()]
+        found[str(cluster)] = {str(name): changes(gpus) for name, gpus in wide.items()}
+    return found
+
+
+def gpus_down(events: pd.DataFrame) -> float:
+    r"""Count the GPUs on nodes that are down or drained now.
+
+    Examples
+    --------
+    >>> gpus_down(read_events("Cluster|NodeName|TimeStart|TimeEnd|State|TRES\nalps|n1|0|Unknown|DOWN|gres/gpu=8"))
+    8.0
+    """
+    return float(events.loc[events["node"].ne("") & events["end"].isna(), "gpus"].sum())
+
+
+def changes(gpus: pd.Series) -> dict[str, float]:
+    """Numbers from each time on at which they changed, by the time in ISO form."""
+    new = np.append(True, np.diff(gpus.to_numpy()) != 0)
+    return {time.isoformat(): float(count) for time, count in gpus[new].items()}
+
 
 JOB_STEP = "job step"
 NO_SHARDS = "shards of unknown size (pass shards_per_gpu)"

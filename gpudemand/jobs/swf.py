@@ -12,12 +12,11 @@ import numpy as np
 import pandas as pd
 import pyarrow.compute as pc
 
-from gpudemand._atomic import replace_file
+from gpudemand._files import replace_file
 from gpudemand._validation import InputError
-from gpudemand.jobs.files import LIMITS, Limits, line_blocks
-from gpudemand.jobs.log_columns import LogColumns, map_unique
+from gpudemand.jobs.columns import LogColumns, map_unique
+from gpudemand.jobs.files import LIMITS, Limits, TextTable, concatenate, line_blocks, parse_lines
 from gpudemand.jobs.table import check_jobs
-from gpudemand.jobs.text import TextTable, concatenate, parse_lines
 
 FIELDS = (
     *("job", "submit", "wait", "run", "allocated", "cpu_time", "memory", "requested", "requested_time"),

@@ -1,4 +1,4 @@
-"""The canonical job table: one row a job, the same columns for every format."""
+"""The canonical job table: conversion, rules of its rows, and the log as it stood at an earlier time."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from gpudemand._typing import STRING, BoolArray
+from gpudemand._array import STRING, BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError, RejectedRowsWarning, as_pandas, check_columns
-from gpudemand.jobs.log_columns import LogColumns, canonical_status, map_unique
+from gpudemand.jobs.columns import LogColumns, canonical_status, map_unique
+from gpudemand.jobs.files import TextTable
 from gpudemand.jobs.schema import (
     COLUMNS,
     COUNT_DUPLICATES,
     DUPLICATE,
+    FINISHED,
     KINDS,
     OTHER_KEYS,
     RULES,
@@ -29,8 +31,7 @@ from gpudemand.jobs.schema import (
     UNREADABLE,
     first_reason,
 )
-from gpudemand.jobs.text import TextTable
-from gpudemand.jobs.time_parser import TimeParser, parse_timezone
+from gpudemand.jobs.times import TimeParser, parse_timezone
 
 
 def as_jobs(frame: pd.DataFrame, *, kind: str, source: str = "") -> pd.DataFrame:
@@ -282,3 +283,83 @@ def _as_text(column: pd.Series) -> pd.Series:
     """Text of any values; whole numbers without a decimal point, though a missing one made floats of them."""
     whole = column.dtype.kind == "f" and (column.isna() | (column % 1 == 0)).all()
     return (column.astype("Int64") if whole else column).astype(STRING)
+
+
+def as_of(jobs: pd.DataFrame, time: pd.Timestamp) -> pd.DataFrame:
+    """Return the log as it stood at a time, without any later information.
+
+    Jobs submitted later are dropped; jobs that had not started are pending, and jobs that had not ended are running.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Job table; see `check_jobs`.
+    time : Timestamp
+        With a zone.
+
+    Returns
+    -------
+    DataFrame
+        The rows submitted before `time`, sorted by ``submit``, with later times and outcomes removed, and
+        ``used_gpu_seconds`` removed from jobs that had not ended.
+
+    Examples
+    --------
+    >>> from gpudemand.jobs.table import as_jobs
+    >>> times = pd.to_datetime(["2026-03-01 00:00", "2026-03-01 05:00"], utc=True)
+    >>> jobs = as_jobs(pd.DataFrame({"submit": times[:1], "end": times[1:], "gpus": 2}), kind="measured")
+    >>> as_of(jobs, pd.Timestamp("2026-03-01 03:00", tz="UTC"))[["end", "status"]].to_dict("records")
+    [{'end': NaT, 'status': 'running'}]
+    """
+    return checked_as_of(check_jobs(jobs, allow_unknown=True), time)
+
+
+def checked_as_of(jobs: pd.DataFrame, time: pd.Timestamp) -> pd.DataFrame:
+    """`as_of` for a table that `check_jobs` returned."""
+    # A finished job whose end is unknown held nothing that is known, as in `usage_series`.
+    unknown = jobs["end"].isna() & jobs["status"].isin(FINISHED)
+    log = jobs.assign(end=jobs["end"].mask(unknown, jobs["start"].fillna(jobs["submit"])))
+    past = log[log["submit"] < time].sort_values("submit", kind="stable", ignore_index=True)
+    # Where a log has no start times, jobs start at the submit unless their status says that they are pending.
+    pending = (past["start"] >= time) | (past["start"].isna() & past["status"].eq("pending"))
+    running = ~pending & (past["end"].isna() | (past["end"] > time))
+    unfinished = pending | running
+    known = past.assign(
+        status=past["status"].astype(STRING).mask(pending, "pending").mask(running, "running"),
+        start=past["start"].mask(pending),
+        end=past["end"].mask(unfinished),
+        used_gpu_seconds=past["used_gpu_seconds"].mask(unfinished),
+    )
+    # Runs of one job that were requeued later were one waiting job.
+    again = pending & known["job_id"].notna() & known.duplicated(["cluster", "job_id", "start", "submit"])
+    known = known[~again].reset_index(drop=True) if again.any() else known
+    known.attrs = dict(log.attrs)
+    return known
+
+
+def start_times(jobs: pd.DataFrame) -> pd.Series:
+    """Time from which each job holds GPUs: its start, or the submit where the start is unknown; NaT while pending."""
+    pending = jobs["start"].isna() & jobs["status"].eq("pending")
+    return jobs["start"].fillna(jobs["submit"]).mask(pending)
+
+
+def seconds_since(times: pd.Series, since: pd.Series | pd.Timestamp) -> FloatArray:
+    """Seconds from `since` to each of `times`; NaN where either is missing."""
+    return (times - since).dt.total_seconds().to_numpy(dtype=float)
+
+
+def wall_clock_seconds(times: pd.Series, tz: object) -> FloatArray:
+    """Local wall-clock time as seconds since 1970, for hours and weekdays; NaN where missing."""
+    wall = times.dt.tz_convert(tz).dt.tz_localize(None)
+    return ((wall - pd.Timestamp("1970-01-01")) / pd.Timedelta("1s")).to_numpy(dtype=float)
+
+
+def gave_up(jobs: pd.DataFrame) -> BoolArray:
+    """Jobs that were cancelled while they waited, which readers of logs let start at their end."""
+    over = jobs["end"] <= jobs["start"].fillna(jobs["submit"])
+    return (jobs["status"].eq("cancelled") & over).to_numpy(dtype=bool)
+
+
+def to_nanoseconds(times: pd.Series) -> IntArray:
+    """Nanoseconds since 1970 of times without missing ones."""
+    return times.dt.as_unit("ns").astype("int64").to_numpy()

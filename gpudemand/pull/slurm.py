@@ -1,42 +1,311 @@
-"""Slurm's accounting in a store: every run of every job, read again until it has ended."""
+"""`pull_slurm`: Slurm's accounting into a store."""
 
 from __future__ import annotations
 
+import itertools
+import os
+import re
+import shlex
+import subprocess
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
 
-from gpudemand._validation import InputError
+from gpudemand._validation import InputError, nearest, shorten
+from gpudemand.jobs.columns import LogColumns
 from gpudemand.jobs.files import NO_LIMITS, existing_path
-from gpudemand.jobs.log_columns import LogColumns
-from gpudemand.jobs.readers import read_rows
+from gpudemand.jobs.read import read_rows
 from gpudemand.jobs.schema import TIME
-from gpudemand.jobs.slurm import open_sacct
-from gpudemand.jobs.time_parser import TimeParser, parse_timestamp
-from gpudemand.pull.slurm_checks import checked_fields
-from gpudemand.pull.slurm_nodes import events_of_file, keep_events
-from gpudemand.slurm.command import (
-    NEEDED,
-    OPTIONAL,
-    Sacct,
-    by_id,
-    call,
-    ended_or_open,
-    events_command,
-    in_shell,
-    months,
-    node_events,
-    shards_by_node,
-    waiting_ids,
-)
+from gpudemand.jobs.slurm import EVENT_FIELDS, open_sacct, read_events, shards_per_gpu
+from gpudemand.jobs.times import TimeParser, parse_timestamp
 from gpudemand.store import Store, arrow_table, open_store, read_store
+
+#: What Slurm 22.05 and newer print, and what to do; the first that is found counts, so causes stand before effects.
+_ADVICE = (
+    (r"Invalid field requested", "this Slurm is older than 20.11, or the field was renamed; update Slurm or gpudemand"),
+    (
+        r"cannot stat file|configuration source|DNS SRV lookup",
+        "name the file slurm.conf of the cluster in SLURM_CONF, or run this where sinfo answers",
+    ),
+    (
+        r"getaddrinfo\(\) failed|Name or service not known|Unable to resolve",
+        "correct AccountingStorageHost in slurm.conf, or this machine's DNS",
+    ),
+    (r"Did you start munged|Munge encode failed", "start munge on this machine"),
+    (
+        r"authentication error|Invalid credential|Munge decode failed|(?:Rewound|Expired) credential",
+        "give this machine the munge key of the cluster, and set its clock",
+    ),
+    (
+        r"Access/permission denied|Access denied|Insufficient priv|not authorized",
+        "run this as an operator of Slurm, or give one the commands that --command-only prints",
+    ),
+    (
+        r"Connection refused|timed out|Connection reset|Unable to contact|Problem talking to the database",
+        "slurmdbd does not answer: start it, or try again later, and the pull goes on from here",
+    ),
+)
+
+
+def failure(command: str, said: str, status: int) -> InputError:
+    r"""Return the error of a command: the line that names the cause, and what to do.
+
+    Parameters
+    ----------
+    command : str
+        Its name.
+    said : str
+        What it printed as errors.
+    status : int
+        Its exit status.
+
+    Examples
+    --------
+    >>> print(failure("sacct", "sacct: error: Munge encode failed\nsacct: error: Problem talking to the database", 1))
+    sacct failed (Munge encode failed): start munge on this machine.
+    """
+    lines = [re.sub(rf"^{command}: (?:error|fatal): ", "", line.strip()) for line in said.splitlines() if line.strip()]
+    found = ((line, advice) for cause, advice in _ADVICE for line in lines if re.search(cause, line, re.IGNORECASE))
+    otherwise = (lines[-1] if lines else f"exit status {status}", f"run {command} by hand, and mend what it names")
+    line, advice = next(found, otherwise)
+    return InputError(f"{command} failed ({shorten(line.rstrip('.'), 200)}): {advice}.")
+
+
+#: Without these no job can be counted ...
+NEEDED = ("JobIDRaw", "JobID", "Cluster", "User", "Account", "Submit", "Start", "End", "State", "ReqTRES", "AllocTRES")
+#: ... and of these those are asked for that this version knows. None holds what users write, which may hold the bars.
+OPTIONAL = (
+    *("Partition", "QOS", "Eligible", "ElapsedRaw", "TimelimitRaw", "ExitCode", "NNodes", "NodeList", "NTasks"),
+    *("TRESUsageInAve", "TRESUsageInTot"),
+)
+#: By these, sacct also lists jobs that were cancelled before they were eligible, which it otherwise leaves out.
+_STATES = "BF,CA,CD,DL,F,NF,OOM,PD,PR,R,RQ,RS,RV,S,TO"
+#: Times are understood in UTC, whatever the zone of the cluster, and printed in seconds since 1970: of any longer
+#: format sacct prints the first 19 characters, without a zone.
+_ENVIRONMENT = {"TZ": "UTC", "SLURM_TIME_FORMAT": "%s"}
+_JOBS_A_CALL = 1000
+_LONGEST_S = 6 * 3600
+
+
+@dataclass(frozen=True)
+class Sacct:
+    """One call of ``sacct`` whose answer has a row for every run of a job and for every step.
+
+    Attributes
+    ----------
+    fields : tuple of str
+    select : tuple of str
+        Options that choose the jobs.
+    clusters : str or None
+        Names of clusters, or ``all``; by default the one that the call is made on.
+    """
+
+    fields: tuple[str, ...]
+    select: tuple[str, ...]
+    clusters: str | None = None
+
+    @property
+    def words(self) -> list[str]:
+        """The command, word by word."""
+        where = ["-M", self.clusters] if self.clusters else []
+        return ["sacct", "-a", "-D", "-P", *where, *self.select, "-o", ",".join(self.fields)]
+
+    def __str__(self) -> str:
+        """Return the command as one types it in a shell, with its environment."""
+        return in_shell(self.words)
+
+
+def ended_or_open(begin: pd.Timestamp, end: pd.Timestamp) -> tuple[str, ...]:
+    """Options for the jobs that ended, ran or waited at some time between two times."""
+    return ("-s", _STATES, "-S", f"{begin:%Y-%m-%dT%H:%M:%S}", "-E", f"{end:%Y-%m-%dT%H:%M:%S}")
+
+
+def by_id(ids: Iterable[str]) -> Iterator[tuple[str, ...]]:
+    """Options for jobs by their numbers, as many at once as a command line takes."""
+    numbers = sorted(set(ids))
+    for first in range(0, len(numbers), _JOBS_A_CALL):
+        yield ("-j", ",".join(numbers[first : first + _JOBS_A_CALL]))
+
+
+def months(begin: pd.Timestamp, end: pd.Timestamp) -> list[tuple[pd.Timestamp, pd.Timestamp]]:
+    """Windows from `begin` to `end`, cut where months begin.
+
+    Examples
+    --------
+    >>> day = pd.Timestamp("2026-03-31", tz="UTC")
+    >>> [f"{low:%m-%d} to {high:%m-%d}" for low, high in months(day, day + pd.Timedelta("3D"))]
+    ['03-31 to 04-01', '04-01 to 04-03']
+    """
+    firsts = pd.date_range(begin.normalize(), end, freq="MS")
+    edges = [begin, *(first for first in firsts if begin < first < end), end]
+    return list(itertools.pairwise(edges))
+
+
+def known_fields() -> tuple[str, ...]:
+    """Fields to ask this version of Slurm for.
+
+    Raises
+    ------
+    InputError
+        If there is no sacct, or it lacks a field without which jobs cannot be counted.
+    """
+    known = set(_output(["sacct", "-e"]).split())
+    missing = [name for name in NEEDED if name not in known]
+    if missing:
+        raise InputError(f"this sacct knows no field {missing[0]}; Slurm 20.11 or newer is needed.")
+    return (*NEEDED, *(name for name in OPTIONAL if name in known))
+
+
+def known_clusters() -> list[str] | None:
+    """Names of the clusters of Slurm's accounting; None where nobody can tell."""
+    try:
+        return _output(["sacctmgr", "-n", "-P", "show", "cluster", "format=cluster"]).split()
+    except InputError:
+        return None
+
+
+def controller_time() -> pd.Timestamp | None:
+    """Time on the clock of Slurm's controller; None where it does not answer."""
+    try:
+        _, _, time = _output(["scontrol", "show", "config"]).partition("\n")[0].rpartition(" ")
+    except InputError:
+        return None
+    return pd.Timestamp(int(time), unit="s", tz="UTC") if time.isdecimal() else None
+
+
+def call(command: Sacct, answer: Path) -> None:
+    """Run a command, and write what it prints to a file."""
+    with answer.open("wb") as file:
+        _run(command.words, file.fileno())
+
+
+def waiting_ids(clusters: str | None = None) -> list[str] | None:
+    """Numbers of the jobs that wait, also of those that are held, which no window lists; None where nobody can tell."""
+    where = ["-M", clusters] if clusters else []
+    try:
+        words = _output(["squeue", "-h", "-a", *where, "-t", "PD", "-o", "%A"]).split()
+    except InputError:
+        return None
+    return [word for word in words if word.isdecimal()]
+
+
+def events_command(clusters: str | None = None) -> list[str]:
+    """Words of the command that prints which GPUs clusters had and nodes missed, as long as Slurm remembers."""
+    which = [] if clusters is None else ["all_clusters" if clusters == "all" else f"cluster={clusters}"]
+    return ["sacctmgr", "-P", "show", "event", "all_time", *which, f"format={','.join(EVENT_FIELDS)}"]
+
+
+def node_events(clusters: str | None = None) -> str | None:
+    """Answer of `events_command`; None where nobody can tell."""
+    try:
+        return _output(events_command(clusters))
+    except InputError:
+        return None
+
+
+def in_shell(words: Sequence[str]) -> str:
+    """A command as one types it in a shell, with the environment in which times are seconds of UTC."""
+    return " ".join(f"{name}={value}" for name, value in _ENVIRONMENT.items()) + " " + shlex.join(words)
+
+
+def shards_by_node() -> dict[str, float]:
+    """Shards that make one GPU, by node; empty where there are none, or nobody can tell."""
+    try:
+        lines = _output(["sinfo", "-h", "-a", "-N", "-o", "%N|%G"]).splitlines()
+    except InputError:
+        return {}
+    found = {node: shards_per_gpu(gres) for node, _, gres in (line.partition("|") for line in lines)}
+    return {node: count for node, count in found.items() if count == count}
+
+
+def _output(words: Sequence[str]) -> str:
+    return _run(words, subprocess.PIPE).decode("utf-8", "replace")
+
+
+def _run(words: Sequence[str], stdout: int) -> bytes:
+    try:
+        done = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **_ENVIRONMENT},
+            timeout=_LONGEST_S,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise InputError(
+            f"there is no {words[0]} on this machine; run this where Slurm's commands are, or give the commands that "
+            "--command-only prints to a colleague who has them."
+        ) from None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InputError(f"{words[0]} cannot be run ({error}).") from error
+    if done.returncode:
+        raise failure(words[0], done.stderr.decode("utf-8", "replace"), done.returncode)
+    return done.stdout or b""
+
+
+#: As long as munge accepts a credential, without which nothing of Slurm answers ("munged" manual, option ``--ttl``).
+_CLOCKS_APART = pd.Timedelta("5min")
+
+
+def checked_fields(now: pd.Timestamp, clusters: str | None) -> tuple[str, ...]:
+    """Fields to ask Slurm for, after a look at the clocks and the names of clusters."""
+    fields = known_fields()
+    _check_clock(now)
+    _check_clusters(clusters)
+    return fields
+
+
+def _check_clock(now: pd.Timestamp) -> None:
+    """Raise if the clocks of this machine and of Slurm's controller, where it answers, are far apart."""
+    theirs = controller_time()
+    if theirs is not None and abs(theirs - now) > _CLOCKS_APART:
+        raise InputError(
+            f"the clock of this machine says {now:%Y-%m-%d %H:%M} and that of Slurm's controller "
+            f"{theirs:%Y-%m-%d %H:%M} (UTC); set the one that is off."
+        )
+
+
+def _check_clusters(clusters: str | None) -> None:
+    """Raise for a name that no cluster of the accounting has."""
+    known = known_clusters() if clusters not in (None, "all") else None
+    if known is None:
+        return
+    for name in str(clusters).split(","):
+        if name.strip().lower() not in known:
+            raise InputError(
+                f"Slurm's accounting has no cluster {name.strip()!r}.{nearest(name, known)} It has {', '.join(known)}."
+            )
+
+
+TABLE = "nodes"
+_NODE_KEY = ["cluster", "node", "begin"]
+_HEADER = "|".join(EVENT_FIELDS[:2])
+
+
+def events_of_file(file: Path) -> str | None:
+    """Text of a file that holds the answer of ``sacctmgr``; None of any other."""
+    with file.open("rb") as lines:
+        if not lines.readline(1000).startswith(_HEADER.encode()):
+            return None
+    return file.read_text(encoding="utf-8", errors="replace")
+
+
+def keep_events(store: Store, answer: str) -> None:
+    """Put the events of clusters and nodes into the store; those that Slurm has purged since stay."""
+    events = read_events(answer)
+    if len(events):
+        rows = arrow_table(events)
+        store.merge(TABLE, "all", rows, rows.select(_NODE_KEY), [*_NODE_KEY, "gpu_type"])
+
 
 SOURCE = "slurm"
 #: What identifies a run: Slurm's own number (a job's tasks have different ones), and when it was put into the queue.
-_KEY = ["cluster", "job_id_raw", "submit"]
+_JOB_KEY = ["cluster", "job_id_raw", "submit"]
 _ORDER = ["submit", "cluster", "job_id_raw"]
 _OPEN = "SELECT cluster, job_id_raw, submit FROM stored WHERE \"end\" IS NULL AND status IN ('pending', 'running')"
 _ENDED = 'SELECT cluster, job_id_raw, submit FROM stored WHERE "end" IS NOT NULL'
@@ -217,7 +486,7 @@ def _pull_open(
             call(Sacct(fields, select, clusters), answer)
             _take(store, done, answer, shards)
     left = (still & _open_runs(store)) - done.seen
-    gone = pd.DataFrame(sorted(left), columns=_KEY).astype({"submit": TIME})
+    gone = pd.DataFrame(sorted(left), columns=_JOB_KEY).astype({"submit": TIME})
     for month, keys in gone.groupby(gone["submit"].dt.strftime("%Y-%m")):
         stored = arrow_table(keys)
         store.merge("jobs", str(month), stored.slice(0, 0), stored, _ORDER)
@@ -241,7 +510,7 @@ def _take(
         job_id_raw=log.text("JobIDRaw"),
         node_list=log.text("NodeList"),
         tres=log.text("AllocTRES").fillna(log.text("ReqTRES")),
-    ).drop_duplicates(_KEY, keep="last")
+    ).drop_duplicates(_JOB_KEY, keep="last")
     jobs = jobs[(log.exclude_reason == None)[jobs.index]]  # noqa: E711 (element by element)
     reason = pd.Series(log.reject_reason, dtype=object)[jobs.index]
     done.read += len(jobs)
@@ -249,10 +518,10 @@ def _take(
     good = _without_outdated(store, jobs[reason.isna()])
     for month, rows in good.groupby(good["submit"].dt.strftime("%Y-%m")):
         stored = arrow_table(rows)
-        store.merge("jobs", str(month), stored, stored.select(_KEY), _ORDER)
+        store.merge("jobs", str(month), stored, stored.select(_JOB_KEY), _ORDER)
     _keep_refused(store, jobs.assign(reason=reason))
     still_open = good[good["end"].isna() & good["status"].isin(["pending", "running"])]
-    done.seen.update(still_open[_KEY].itertuples(index=False, name=None))
+    done.seen.update(still_open[_JOB_KEY].itertuples(index=False, name=None))
 
 
 def _without_outdated(store: Store, jobs: pd.DataFrame) -> pd.DataFrame:
@@ -263,7 +532,7 @@ def _without_outdated(store: Store, jobs: pd.DataFrame) -> pd.DataFrame:
     if ended is None:
         return jobs
     known = pd.MultiIndex.from_frame(ended.to_pandas().astype({"submit": TIME}))
-    return jobs[~(is_open & pd.MultiIndex.from_frame(jobs[_KEY]).isin(known))]
+    return jobs[~(is_open & pd.MultiIndex.from_frame(jobs[_JOB_KEY]).isin(known))]
 
 
 def _keep_refused(store: Store, jobs: pd.DataFrame) -> None:

@@ -1,25 +1,89 @@
-"""Write the report on a study: page, figures, tables."""
+"""Write the report on a study: page, figures, tables, numbers."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from gpudemand._atomic import replace_folder
+import gpudemand
+from gpudemand._files import replace_folder
 from gpudemand._tables import write_table
-from gpudemand.report.history.comparison import compare_requirements, drivers_since, past_forecast, score_forecast
-from gpudemand.report.history.earlier import MANIFEST, EarlierReport, earlier_report, keep_history
-from gpudemand.report.numbers import report_numbers
-from gpudemand.report.page.figures import Drawing, draw_figures
-from gpudemand.report.page.render import render
-from gpudemand.report.page.style import read_style
-from gpudemand.stages.chain import Chain
-from gpudemand.stages.gpu_types import GpuTypePlans
-from gpudemand.stages.risk import backtest_plans, risk_table
-from gpudemand.stages.usage_tables import held_and_wanted
+from gpudemand.report.figures import Drawing, draw_figures
+from gpudemand.report.history import (
+    FORMAT,
+    KEPT,
+    MADE_BY,
+    MANIFEST,
+    EarlierReport,
+    compare_requirements,
+    drivers_since,
+    earlier_report,
+    keep_history,
+    past_forecast,
+    plain,
+    score_forecast,
+    settings_of,
+)
+from gpudemand.report.page import read_style, render
+from gpudemand.report.text import first_order, is_due
+from gpudemand.study.chain import Chain
+from gpudemand.study.gpu_types import ALL, GpuTypePlans
+from gpudemand.study.requirement import backtest_plans, risk_table
+from gpudemand.study.usage_tables import held_and_wanted
+
+
+def report_numbers(chain: Chain, tables: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
+    """Collect the numbers of a report as plain JSON; ``report.schema.json`` beside this file describes them.
+
+    Parameters
+    ----------
+    chain : Chain
+    tables : mapping of str to DataFrame
+        Of the report, by the stem of their files.
+
+    Returns
+    -------
+    dict
+    """
+    gpu_type, order = first_order(chain.numbers)
+    return {
+        "made_by": MADE_BY,
+        "format": FORMAT,
+        "version": gpudemand.__version__,
+        "headline": plain(chain.numbers),
+        "order": {"due": is_due(chain.numbers, order), "by": order, "gpu_type": gpu_type},
+        "settings": settings_of(chain),
+        "tables": dict(KEPT),
+        "gpu_types": _gpu_types(tables.get("gpu_type_plans", pd.DataFrame())),
+        "since": _since(tables),
+    }
+
+
+def _gpu_types(table: pd.DataFrame) -> dict[str, Any]:
+    """Requirement by GPU type; null where the number installed of the type is not known."""
+    names = ("required", "installed", "shortfall")
+    return {
+        str(row["gpu_type"]): {name: plain(row.get(name)) for name in names}
+        for row in table.to_dict("records")
+        if row["gpu_type"] != ALL
+    }
+
+
+def _since(tables: Mapping[str, pd.DataFrame]) -> dict[str, Any] | None:
+    """The earlier report that this one is compared with, and how its forecast did."""
+    if "since_requirement" not in tables:
+        return None
+    then = tables["since_requirement"].iloc[0]
+    scores = tables.get("since_scores", pd.DataFrame()).to_dict("records")
+    return {
+        "log_end": then["log_end"].isoformat(),
+        "required": plain(then["required"]),
+        "forecast": [{str(name): plain(value) for name, value in row.items()} for row in scores],
+    }
 
 
 def write_report(
@@ -33,9 +97,9 @@ def write_report(
     out_dir : str or Path
         Folder of the report.
     previous : str or Path, optional
-        Folder of the report to compare with; by default see `gpudemand.report.history.earlier.earlier_report`.
+        Folder of the report to compare with; by default see `gpudemand.report.history.earlier_report`.
     style : str or Path, optional
-        File of CSS; see `gpudemand.report.page.style.read_style`.
+        File of CSS; see `gpudemand.report.page.read_style`.
 
     Returns
     -------

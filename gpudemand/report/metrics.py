@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from gpudemand._atomic import replace_file
+from gpudemand._files import replace_file
 from gpudemand._validation import InputError
-from gpudemand.report.history.comparison import LAST_VALUE
+from gpudemand.report.history import LAST_VALUE
 
 #: Name without ``gpudemand_`` -> help. All are gauges.
 _HELP = {
@@ -60,7 +60,7 @@ def write_metrics(path: str | os.PathLike[str], numbers: Mapping[str, Any], repo
     path : path-like
         ``.prom`` file in the collector's folder.
     numbers : mapping
-        As `gpudemand.report.numbers.report_numbers` returns it.
+        As `gpudemand.report.build.report_numbers` returns it.
     report : str
         Value of the label ``report``, which tells the reports of one machine apart.
     """

@@ -1,24 +1,22 @@
-from .ablation import segment_ablation
-from .base.usage_matrix import as_matrix
-from .clustering.selection import select_n_segments
-from .features.discriminants import ExtrapolationWarning
-from .features.multiscale_persistence import MultiscalePersistence
-from .features.rfm import RFM, CalendarProfile, UserPresence, rfm_table
-from .features.rhythm import UsageRhythm
-from .features.spectrum import LogSpectrum
-from .features.weekly_persistence import WeeklyPersistence
+from .clustering import select_n_segments
+from .features import ExtrapolationWarning
 from .profiles import segment_profiles
+from .rfm import RFM, CalendarProfile, UserPresence, rfm_table
+from .rips import RipsStatistics, rips_persistence
 from .segmenter import TopologicalSegmenter
-from .stability import segment_stability
-from .topology.diagrams import diagram_statistics, stack_diagrams
-from .topology.rips import RipsStatistics, rips_persistence
-from .topology.sublevel import (
+from .series_features import LogSpectrum, MultiscalePersistence, UsageRhythm, WeeklyPersistence
+from .stability import segment_ablation, segment_stability
+from .topology import (
     PersistenceStatistics,
+    diagram_statistics,
+    maxmin_landmarks,
     persistence_statistics,
+    stack_diagrams,
     sublevel_persistence,
     superlevel_persistence,
+    takens_embedding,
 )
-from .topology.windows import maxmin_landmarks, takens_embedding
+from .usage_matrix import as_matrix
 
 __all__ = [
     "RFM",

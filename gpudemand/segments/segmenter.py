@@ -11,13 +11,11 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from gpudemand._typing import BoolArray, FloatArray, IntArray
+from gpudemand._array import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError, check_choice, check_number
-from gpudemand.segments.base.usage_matrix import Matrix, as_matrix
-from gpudemand.segments.clustering.consensus import RULES
-from gpudemand.segments.clustering.mixture import canonical_order
-from gpudemand.segments.clustering.models import ConsensusModel, JointModel
-from gpudemand.segments.topology.rips import RipsStatistics
+from gpudemand.segments.clustering import RULES, ConsensusModel, JointModel, canonical_order
+from gpudemand.segments.rips import RipsStatistics
+from gpudemand.segments.usage_matrix import Matrix, as_matrix
 
 METHODS = ("joint", *RULES)
 
@@ -78,7 +76,7 @@ class TopologicalSegmenter(ClusterMixin, BaseEstimator):
     ``shares_`` with weight ``1 / (n + 1)``.
 
     Distances by daily features and by multiscale persistence were fitted on simulated users of known archetypes over 90
-    to 365 days, and do not depend on the other users (`gpudemand.segments.features.discriminants`). On other classes
+    to 365 days, and do not depend on the other users (`gpudemand.segments.features`). On other classes
     users may be separated less. On shorter logs distances are extrapolated: there is an `ExtrapolationWarning` where a
     feature of most users is beyond two standard deviations of what they were fitted on, as after 10 to 21 days.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from gpudemand._typing import FloatArray, IntArray
+from gpudemand._array import FloatArray, IntArray
 from gpudemand._validation import InputError, shorten
 
 #: More bins than this are taken for a mistyped frequency.

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from gpudemand._typing import STRING
+from gpudemand._array import STRING
 from gpudemand._validation import InputError, check_columns, check_number
 from gpudemand.jobs.table import check_jobs
 from gpudemand.store import is_store
-from gpudemand.usage.pulled import pulled_usage
+from gpudemand.usage.read import pulled_usage
 
 #: Utilization below which GPUs count as hardly used, in per cent.
 UNDER = (5, 20, 50)

@@ -1,9 +1,10 @@
-"""Dense usage series from job logs, in calendar bins, long or wide."""
+"""Usage series of jobs: long, wide, and summed along a hierarchy."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,75 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
-from gpudemand._typing import STRING, FloatArray
-from gpudemand._validation import InputError, as_wide, check_choice, check_usage
+from gpudemand._array import STRING, FloatArray, IntArray
+from gpudemand._validation import InputError, as_wide, check_choice, check_usage, shorten
 from gpudemand.jobs.schema import microseconds
 from gpudemand.jobs.table import check_jobs, saved_attrs
-from gpudemand.jobs.time_parser import parse_timestamp, parse_timezone
+from gpudemand.jobs.times import parse_timestamp, parse_timezone
 from gpudemand.store import is_store
-from gpudemand.usage.binned_values import binned_values
-from gpudemand.usage.bins import bin_edges, parse_freq
-from gpudemand.usage.job_log_query import KEYS, Bounds, JobLogQuery, open_log
+from gpudemand.usage.bins import BinnedGpuTime, bin_edges, parse_freq
+from gpudemand.usage.query import KEYS, Bounds, JobLogQuery, open_log
+
+
+def binned_values(
+    log: JobLogQuery, value: str, edges: pd.DatetimeIndex, n_keys: int, begin: int, until: int
+) -> FloatArray:
+    """Values as `usage_series` defines them, shape (n_keys, n_bins), from `begin` to `until` (microseconds)."""
+    edges_us = edges.as_unit("us").asi8
+    if value == "jobs":
+        return _submissions(log, np.clip(edges_us, begin, until + 1), n_keys)
+    if value == "gpus_peak":
+        return _peaks(log, edges_us, n_keys, begin, until)
+    held = BinnedGpuTime(edges_us, n_keys)
+    for key, first, last, gpus in log.wanted(until) if value == "wanted" else log.held(until):
+        held.add(key, np.clip(first, begin, until), np.clip(last, begin, until), gpus)
+    gpu_hours = held.gpu_hours()
+    return gpu_hours if value == "gpu_hours" else gpu_hours / (np.diff(edges_us) / 3.6e9)
+
+
+def _peaks(log: JobLogQuery, edges_us: IntArray, n_keys: int, begin: int, until: int) -> FloatArray:
+    """Peak of the GPUs held, shape (n_keys, n_bins)."""
+    shape = (n_keys, edges_us.size)
+    peak, last, at_edge = np.zeros(shape), np.full(shape, np.nan), np.zeros(shape, dtype=bool)
+    for key, t, level in _levels(log, begin, until):
+        cell = key * edges_us.size + np.searchsorted(edges_us, t, side="right") - 1
+        first = np.flatnonzero(np.diff(cell, prepend=-1))
+        place = cell[first]
+        # The changes of a bin may lie in two batches.
+        peak.flat[place] = np.maximum(peak.flat[place], np.maximum.reduceat(level, first))
+        last.flat[place] = level[np.append(first[1:], cell.size) - 1]
+        at_edge.flat[place] |= t[first] == edges_us[place % edges_us.size]
+    held = pd.DataFrame(last).ffill(axis=1).fillna(0.0).to_numpy()
+    entering = np.hstack([np.zeros((n_keys, 1)), held[:, :-1]])
+    # A change exactly at an edge replaces the level before it: jobs that end there are not in the new bin.
+    return np.maximum(peak, np.where(at_edge, 0.0, entering))[:, :-1]
+
+
+def _levels(log: JobLogQuery, begin: int, until: int) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
+    """Batches of key code, time and GPUs held from then on, one a time and key, sorted."""
+    level, pending = 0.0, None
+    for batch in log.changes(begin, until):
+        key, t, change = (
+            batch if pending is None else (np.concatenate(pair) for pair in zip(pending, batch, strict=True))
+        )
+        # The changes at one time count together; those at the newest one may go on in the next batch.
+        new = np.flatnonzero((np.diff(key, prepend=-1) != 0) | (np.diff(t, prepend=-1) != 0))
+        pending = (key[new[-1] :], t[new[-1] :], change[new[-1] :])
+        sums = np.cumsum(np.add.reduceat(change, new)[:-1]) + level
+        if sums.size:
+            yield key[new[:-1]], t[new[:-1]], np.round(sums, 9)
+            level = float(sums[-1])
+    if pending is not None:
+        yield pending[0][:1], pending[1][:1], np.round([level + pending[2].sum()], 9)
+
+
+def _submissions(log: JobLogQuery, edges_us: IntArray, n_keys: int) -> FloatArray:
+    counts = np.zeros(n_keys * (edges_us.size - 1))
+    for key, submit in log.submissions(edges_us):
+        cell = key * (edges_us.size - 1) + np.searchsorted(edges_us, submit, side="right") - 1
+        np.add.at(counts, cell, 1.0)
+    return counts.reshape(n_keys, -1)
+
 
 VALUES = ("gpu_hours", "gpus", "gpus_peak", "wanted", "jobs")
 
@@ -288,3 +349,109 @@ def to_long(wide: pd.DataFrame) -> pd.DataFrame:
     long = check_usage(long, allow_missing=True)
     long.attrs = dict(wide.attrs)
     return long
+
+
+_MEMBERSHIP_KEYS = ("gpu_type", "user", "group", "cluster", "partition", "qos")
+
+
+def series_codes(jobs: pd.DataFrame, ids: Sequence[str]) -> IntArray:
+    """Index of the series that each job belongs to, -1 for none, from the names of the series.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Canonical columns.
+    ids : sequence of str
+        As `usage_series` names them: ``total``, users, groups, clusters, partitions, GPU types, or paths of those.
+
+    Raises
+    ------
+    InputError
+        If no column (or combination of them, for paths) holds the names.
+
+    Returns
+    -------
+    ndarray of int, shape (n_jobs,)
+
+    Examples
+    --------
+    >>> from gpudemand.jobs.table import as_jobs
+    >>> submit = pd.to_datetime(["2026-03-01", "2026-03-02"], utc=True)
+    >>> jobs = as_jobs(pd.DataFrame({"user": ["ada", None], "submit": submit, "gpus": 1}), kind="measured")
+    >>> series_codes(jobs, ["ada", "unknown"]).tolist(), series_codes(jobs, ["total"]).tolist()
+    ([0, 1], [0, 0])
+    """
+    names = pd.Index([str(name) for name in ids])
+    if len(names) == 1 and names[0] == "total":
+        return np.zeros(len(jobs), dtype=np.int64)
+    known = [key for key in _MEMBERSHIP_KEYS if key in jobs]
+    depth = names[0].count("/") + 1
+    found = [names.get_indexer(_names(jobs, keys)).astype(np.int64) for keys in permutations(known, min(depth, 4))]
+    best = max(found, key=lambda codes: len(np.unique(codes[codes >= 0])))
+    if not (best >= 0).any():
+        raise InputError(
+            f"no job belongs to the series {shorten(names[0])!r}; usage must come from usage_series(jobs, by=...) of "
+            f"this log, with by=None, {', '.join(_MEMBERSHIP_KEYS)} or a path of them."
+        )
+    return best
+
+
+def _names(jobs: pd.DataFrame, keys: Sequence[str]) -> pd.Index:
+    parts = [jobs[key].str.replace("/", "%2F", regex=False).fillna("unknown") for key in keys]
+    names = parts[0]
+    for part in parts[1:]:
+        names = names.str.cat(part, sep="/")
+    return pd.Index(names)
+
+
+def aggregate_usage(
+    usage: pd.DataFrame, spec: str | Sequence[str]
+) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, list[str]]]:
+    """Aggregate series with hierarchical names to every level of the hierarchy.
+
+    Parameters
+    ----------
+    usage : DataFrame
+        Long frame with paths as ``unique_id``, as from ``usage_series(jobs, by="cluster/group/user")``.
+    spec : str or sequence of str
+        Names of the levels from the top down, ``"cluster/group/user"``; the total is added.
+
+    Returns
+    -------
+    Y_df : DataFrame
+        ``unique_id``, ``ds``, ``y`` of every node, the total first; the bottom series keep their names.
+    S_df : DataFrame, shape (n_nodes, n_bottom + 1)
+        Summing matrix, with the node in the column ``unique_id``.
+    tags : dict of str to list of str
+        Level -> its nodes. The three are the inputs of hierarchicalforecast's methods.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> ds = pd.to_datetime(["2026-03-01"] * 3)
+    >>> usage = pd.DataFrame({"unique_id": ["x/ada", "x/bob", "y/eve"], "ds": ds, "y": [1.0, 2.0, 4.0]})
+    >>> nodes, _, tags = aggregate_usage(usage, "group/user")
+    >>> dict(zip(nodes["unique_id"], nodes["y"]))
+    {'total': 7.0, 'x': 3.0, 'y': 4.0, 'x/ada': 1.0, 'x/bob': 2.0, 'y/eve': 4.0}
+    """
+    levels = spec.split("/") if isinstance(spec, str) else list(spec)
+    wide = to_wide(usage)
+    paths = [str(name).split("/") for name in wide.index]
+    wrong = [name for name, path in zip(wide.index, paths, strict=True) if len(path) != len(levels)]
+    if wrong:
+        raise InputError(
+            f"{len(wrong)} series do not have the {len(levels)} parts of {'/'.join(levels)!r}, "
+            f"such as {shorten(wrong[0])!r}."
+        )
+    nodes: dict[str, FloatArray] = {"total": np.ones(len(paths))}
+    tags = {"total": ["total"]}
+    for depth in range(1, len(levels) + 1):
+        member = pd.Index(["/".join(path[:depth]) for path in paths])
+        names = sorted(set(member))
+        nodes.update({name: (member == name).astype(float) for name in names})
+        tags["/".join(levels[:depth])] = names
+    summing = pd.DataFrame.from_dict(nodes, orient="index", columns=wide.index)
+    sums = pd.DataFrame(summing.to_numpy() @ wide.to_numpy(), index=summing.index, columns=wide.columns)
+    tree = to_long(sums.rename_axis(index="unique_id"))
+    tree = tree.iloc[np.argsort(summing.index.get_indexer(tree["unique_id"]), kind="stable")].reset_index(drop=True)
+    return tree, summing.rename_axis("unique_id").reset_index(), tags

@@ -6,7 +6,7 @@ import math
 
 import pandas as pd
 
-from gpudemand._typing import STRING
+from gpudemand._array import STRING
 from gpudemand.units import gpu_share, slice_shares
 
 #: Kinds by the names that types of parts without a card have.
@@ -55,7 +55,7 @@ def usage_by_slice(gpu_types: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     gpu_types : DataFrame
-        As `gpudemand.stages.log_tables.usage_by_gpu_type` returns it, in whole GPUs, of jobs with `mark_fractions`.
+        As `gpudemand.study.usage_tables.usage_by_gpu_type` returns it, in whole GPUs, of jobs with `mark_fractions`.
 
     Returns
     -------

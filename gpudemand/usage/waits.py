@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from gpudemand._typing import STRING, FloatArray
+from gpudemand._array import STRING, FloatArray
 from gpudemand._validation import InputError, as_pandas, check_choice
-from gpudemand.jobs.as_of import gave_up, seconds_since, start_times, wall_clock_seconds
-from gpudemand.jobs.table import check_jobs
-from gpudemand.jobs.time_parser import parse_timezone
+from gpudemand.jobs.table import check_jobs, gave_up, seconds_since, start_times, wall_clock_seconds
+from gpudemand.jobs.times import parse_timezone
 
 #: Jobs that run shorter count as if they ran this long (s), as in Feitelson's bounded slowdown.
 BOUND_S = 10.0

@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 import gpudemand as gd
+from gpudemand import bulk as module
 from gpudemand._validation import InputError
-from gpudemand.bulk import forecast as module
-from gpudemand.bulk.parts import open_parts, split_log
+from gpudemand.bulk import open_parts, split_log
 from gpudemand.cli.app import app
 from gpudemand.forecast import SeasonalNaive
 from tests.faults import count_steps, interrupted_at, kill, needs_fork

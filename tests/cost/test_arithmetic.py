@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpudemand.cost.operators.arithmetic import attention_flops, einsum_flops, weighted_flops
+from gpudemand.cost.operators import attention_flops, einsum_flops, weighted_flops
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,14 @@ from sklearn.model_selection import KFold
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from gpudemand._validation import InputError
-from gpudemand.cost.regression.augmented_linear import AugmentedLinearRegression
-from gpudemand.cost.regression.forward_selection import select_forward
-from gpudemand.cost.regression.terms import Factor, candidate_factors, n_products, products
+from gpudemand.cost.augmented_linear import (
+    AugmentedLinearRegression,
+    Factor,
+    candidate_factors,
+    n_products,
+    products,
+    select_forward,
+)
 from gpudemand.cost.splits import ExtrapolationSplit
 
 #: Checks of scikit-learn that do not apply, with the reason. None so far.

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.cost.regression.conformal import ConformityScores
+from gpudemand.cost.regression import ConformityScores
 
 
 @pytest.mark.parametrize("n", [9, 19, 40])

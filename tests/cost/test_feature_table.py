@@ -7,7 +7,7 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.cost import make_plan
-from gpudemand.cost.regression.feature_table import ARCHITECTURE, EDGE, features_from_rows, trace_architectures
+from gpudemand.cost.feature_table import ARCHITECTURE, EDGE, features_from_rows, trace_architectures
 
 pytest.importorskip("torch")
 

@@ -4,7 +4,8 @@ import pytest
 from sklearn.pipeline import make_union
 
 from gpudemand._validation import InputError
-from gpudemand.cost.graph.features import (
+from gpudemand.cost.graph import NetworkStructuralMatrix, Operator, OpGraph
+from gpudemand.cost.graph_features import (
     OPERATOR_CLASSES,
     GraphFeatures,
     graph_features,
@@ -12,9 +13,7 @@ from gpudemand.cost.graph.features import (
     shape_inference_memory,
     training_flops,
 )
-from gpudemand.cost.graph.op_graph import Operator, OpGraph
-from gpudemand.cost.graph.structural_matrix import NetworkStructuralMatrix
-from gpudemand.cost.operators.vocabulary import VOCABULARY
+from gpudemand.cost.operators import VOCABULARY
 
 NODES = [
     Operator("Conv", "3x3", "a", "conv2d", (1, 8, 4, 4), 1000.0, 80, 320.0, 64.0, 128.0, 64.0),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpudemand.cost.predict import gaussian_process
-from gpudemand.cost.predict.gaussian_process import condition, fit, kernel
+from gpudemand.cost import gaussian_process
+from gpudemand.cost.gaussian_process import condition, fit, kernel
 
 NOISE, LEAST = gaussian_process._NOISE_VARIANCE, gaussian_process._COMMON_VARIANCES[0]
 

@@ -14,12 +14,11 @@ from gpudemand._validation import InputError
 from gpudemand.cost import OpGraph, make_plan
 from gpudemand.cost import job as job_module
 from gpudemand.cost.devices import Device
-from gpudemand.cost.graph.op_graph import Operator
+from gpudemand.cost.feature_table import features_from_jobs, features_from_rows
+from gpudemand.cost.graph import Operator
 from gpudemand.cost.job import TrainingJob
-from gpudemand.cost.job_features import features_from_jobs
 from gpudemand.cost.model import CostModel
-from gpudemand.cost.regression.feature_table import features_from_rows
-from gpudemand.cost.roofline.data_parallel import parallel_terms
+from gpudemand.cost.roofline import parallel_terms
 
 torch = pytest.importorskip("torch")
 
@@ -193,7 +192,7 @@ def test_a_custom_device_is_accepted(net):
     assert pd.isna(row["device_sms"])
 
 
-@pytest.mark.filterwarnings("ignore::gpudemand.cost.predict.step_time_model.FarFromTrainingWarning")
+@pytest.mark.filterwarnings("ignore::gpudemand.cost.step_time_model.FarFromTrainingWarning")
 def test_memory_on_a_device_with_nothing_but_its_peaks(net):
     mine = Device("prototype", memory_gib=0.5, bandwidth_gb_s=2000, fp32_tflops=30)
     model, job = CostModel.load(), TrainingJob(net, (3, 8, 8), device=mine)

@@ -13,7 +13,7 @@ import keras  # noqa: E402
 from keras import layers, ops  # noqa: E402
 
 from gpudemand._validation import InputError  # noqa: E402
-from gpudemand.cost.graph.op_graph import OpGraph, UnknownOperatorWarning  # noqa: E402
+from gpudemand.cost.graph import OpGraph, UnknownOperatorWarning  # noqa: E402
 
 
 def types(graph: OpGraph) -> list[str]:

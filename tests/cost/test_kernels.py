@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from gpudemand.cost import OpGraph, TrainingJob, zoo
-from gpudemand.cost.graph.kernels import step_kernels
-from gpudemand.cost.operators.kernel import KINDS, Kernel
+from gpudemand.cost.graph_features import step_kernels
+from gpudemand.cost.operators import KINDS, Kernel
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

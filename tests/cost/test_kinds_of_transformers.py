@@ -5,16 +5,14 @@ from __future__ import annotations
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.cost.architectures.architecture import Transformer
-from gpudemand.cost.architectures.configuration import read_configuration
-from gpudemand.cost.architectures.published import published
 from gpudemand.cost.devices import device
 from gpudemand.cost.job import TrainingJob
-from gpudemand.cost.large_models.memory import memory_terms
-from gpudemand.cost.large_models.parallel import LoRA, Parallel
-from gpudemand.cost.large_models.run import TrainingRun
-from gpudemand.cost.large_models.step_time import time_terms
+from gpudemand.cost.large_memory import memory_terms
+from gpudemand.cost.large_runs import LoRA, Parallel, TrainingRun
+from gpudemand.cost.large_time import time_terms
 from gpudemand.cost.model import CostModel
+from gpudemand.cost.transformer import Transformer
+from gpudemand.cost.transformer_configs import published, read_configuration
 
 SIZES = {
     "hidden_size": 64,

@@ -10,14 +10,9 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.cost.architectures.architecture import Transformer
-from gpudemand.cost.architectures.configuration import read_configuration
-from gpudemand.cost.architectures.published import published, published_architectures
 from gpudemand.cost.devices import device
 from gpudemand.cost.job import TrainingJob
-from gpudemand.cost.large_models.candidates import candidates
-from gpudemand.cost.large_models.fitting import fit_coefficients
-from gpudemand.cost.large_models.memory import (
+from gpudemand.cost.large_memory import (
     MEMORY_PRIORS,
     memory_bytes,
     memory_parts,
@@ -25,13 +20,14 @@ from gpudemand.cost.large_models.memory import (
     needed_bytes,
     parameter_bytes,
 )
-from gpudemand.cost.large_models.parallel import LoRA, Parallel
-from gpudemand.cost.large_models.predictor import LargeModelPredictor
-from gpudemand.cost.large_models.run import TrainingRun
-from gpudemand.cost.large_models.step_time import time_terms
+from gpudemand.cost.large_models import LargeModelPredictor, candidates, fit_coefficients
+from gpudemand.cost.large_runs import LoRA, Parallel, TrainingRun
+from gpudemand.cost.large_time import time_terms
 from gpudemand.cost.layouts import smallest_n_gpus, suggest_layouts, training_totals
 from gpudemand.cost.model import CostModel
-from gpudemand.cost.roofline.interconnect import ring_seconds
+from gpudemand.cost.roofline import ring_seconds
+from gpudemand.cost.transformer import Transformer
+from gpudemand.cost.transformer_configs import published, published_architectures, read_configuration
 
 SIZES = {
     "hidden_size": 512,
@@ -526,7 +522,7 @@ def test_a_stored_predictor_is_read_back(tmp_path, model):
         LargeModelPredictor.load(path)
 
 
-@pytest.mark.filterwarnings("ignore::gpudemand.cost.predict.step_time_model.FarFromTrainingWarning")
+@pytest.mark.filterwarnings("ignore::gpudemand.cost.step_time_model.FarFromTrainingWarning")
 def test_a_traced_network_is_sharded_and_accumulated(model):
     torch = pytest.importorskip("torch")
     net = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024) for _ in range(16)))

@@ -19,12 +19,9 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.cost import zoo
-from gpudemand.cost.measuring.configuration import Configuration
-from gpudemand.cost.measuring.environment import ENVIRONMENT_COLUMNS
-from gpudemand.cost.measuring.measure import COLUMNS, measure_training_cost, noise_floor, read_rows
-from gpudemand.cost.measuring.plan import make_plan, read_plan, write_plan
-from gpudemand.cost.measuring.process import MeasuringProcess
-from gpudemand.cost.measuring.rows import RowFile
+from gpudemand.cost.measure import COLUMNS, MeasuringProcess, measure_training_cost, noise_floor, read_rows
+from gpudemand.cost.measure_plans import make_plan, read_plan, write_plan
+from gpudemand.cost.meter import ENVIRONMENT_COLUMNS, Configuration, RowFile
 
 ROOT = Path(__file__).resolve().parents[2]
 PLANS = ROOT / "data" / "cost" / "plans"

@@ -8,21 +8,19 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.cost import OpGraph, zoo
-from gpudemand.cost.memory.allocator import CachingAllocator, replay
-from gpudemand.cost.memory.breakdown import memory_breakdown
-from gpudemand.cost.memory.checkpointing import checkpoint_blocks
-from gpudemand.cost.memory.events import PARTS
-from gpudemand.cost.memory.liveness import Setting, step_events
-from gpudemand.cost.memory.simulation import (
+from gpudemand.cost.liveness import PARTS, Setting, checkpoint_blocks, step_events
+from gpudemand.cost.memory import (
+    CachingAllocator,
     allocated_bytes,
     interpolated_features,
+    memory_breakdown,
     memory_features,
     memory_summary,
+    replay,
     simulate_memory,
 )
-from gpudemand.cost.predict.largest_batch import largest_that, max_batch_size
-from gpudemand.cost.predict.memory_model import MemoryModel
-from gpudemand.cost.predict.step_time_model import FarFromTrainingWarning
+from gpudemand.cost.memory_model import MemoryModel, largest_that, max_batch_size
+from gpudemand.cost.step_time_model import FarFromTrainingWarning
 
 torch = pytest.importorskip("torch")
 MIB = 2**20

@@ -11,11 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpudemand.cost import CostModel, OpGraph, TrainingJob, zoo
-from gpudemand.cost.memory.liveness import Setting
-from gpudemand.cost.memory.resident import resident_bytes
-from gpudemand.cost.memory.simulation import interpolated_features, simulate_memory
-from gpudemand.cost.predict.largest_batch import max_batch_size
-from gpudemand.cost.predict.step_time_model import FarFromTrainingWarning
+from gpudemand.cost.liveness import Setting
+from gpudemand.cost.memory import interpolated_features, resident_bytes, simulate_memory
+from gpudemand.cost.memory_model import max_batch_size
+from gpudemand.cost.step_time_model import FarFromTrainingWarning
 
 torch = pytest.importorskip("torch")
 GIB = 2.0**30

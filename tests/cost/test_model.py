@@ -9,13 +9,13 @@ import pandas as pd
 import pytest
 
 from gpudemand import CostModel, TrainingJob
-from gpudemand._manifest import write_manifest
+from gpudemand._files import write_manifest
 from gpudemand._validation import InputError
-from gpudemand.cost.model_inputs import memory_inputs, step_time_inputs
+from gpudemand.cost.model import memory_inputs, step_time_inputs
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
-pytestmark = pytest.mark.filterwarnings("ignore::gpudemand.cost.predict.step_time_model.FarFromTrainingWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::gpudemand.cost.step_time_model.FarFromTrainingWarning")
 GIB = 2.0**30
 
 

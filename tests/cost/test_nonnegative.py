@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpudemand.cost.regression.nonnegative import fit_nonnegative, fit_robust, solve_nonnegative
+from gpudemand.cost.regression import fit_nonnegative, fit_robust, solve_nonnegative
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from gpudemand.cost.measuring.meter import Sampling
+from gpudemand.cost.meter import Sampling
 
 torch = pytest.importorskip("torch")
 main = pytest.importorskip("benchmarks.cost.on_gpu.__main__", reason="runs from a checkout")

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import gpudemand.cost
-from gpudemand._printing import format_amount
-from gpudemand.cost.graph.op_graph import Operator, OpGraph
+from gpudemand._tables import format_amount
+from gpudemand.cost.graph import Operator, OpGraph
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -7,11 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpudemand.cost.graph.autocast import autocast_bytes, autocast_widths
-from gpudemand.cost.graph.op_graph import Operator, OpGraph
-from gpudemand.cost.memory.tensors import read_layers
-from gpudemand.cost.operators.precision import HALF_TYPES, SINGLE_TYPES, autocast_width
-from gpudemand.cost.operators.vocabulary import VOCABULARY, torch_type
+from gpudemand.cost.graph import Operator, OpGraph
+from gpudemand.cost.graph_features import autocast_bytes, autocast_widths
+from gpudemand.cost.liveness import read_layers
+from gpudemand.cost.operators import HALF_TYPES, SINGLE_TYPES, VOCABULARY, autocast_width, torch_type
 
 
 def test_rules_name_types_of_the_vocabulary():

@@ -33,7 +33,7 @@ def test_halves_share_no_project_and_both_have_experts(rows):
 
 
 def test_no_project_is_in_the_table_that_the_predictor_was_first_fitted_to(rows):
-    from gpudemand.cost.measuring.bundled import load_held_out_runs
+    from gpudemand.cost.measure import load_held_out_runs
 
     assert not set(rows["source"]) & set(load_held_out_runs()["source"])
 

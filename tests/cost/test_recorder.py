@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from gpudemand.cost.graph.op_graph import Operator, OpGraph
-from gpudemand.cost.tracing.recorder import Recorder, single_sample
+from gpudemand.cost.graph import Operator, OpGraph
+from gpudemand.cost.tracing import Recorder, single_sample
 
 
 def call(name: str, **amounts: float) -> Operator:

@@ -5,7 +5,7 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.cost import load_measurements
-from gpudemand.cost.model_inputs import measured_jobs
+from gpudemand.cost.model import measured_jobs
 
 median_of_repetitions = pytest.importorskip(
     "scripts.refit_cost_model", reason="runs from a checkout"

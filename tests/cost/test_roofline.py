@@ -9,11 +9,10 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.cost.graph.autocast import autocast_bytes
-from gpudemand.cost.graph.op_graph import Operator, OpGraph
-from gpudemand.cost.operators.kernel import Kernel
-from gpudemand.cost.roofline.data_parallel import parallel_terms
-from gpudemand.cost.roofline.roofline import LOWER_BOUND, step_terms
+from gpudemand.cost.graph import Operator, OpGraph
+from gpudemand.cost.graph_features import autocast_bytes
+from gpudemand.cost.operators import Kernel
+from gpudemand.cost.roofline import LOWER_BOUND, parallel_terms, step_terms
 
 JOB = {
     "batch_size": 8, "precision": "fp32", "layout": "contiguous", "mode": "train", "optimizer_states": 1.0, "n_gpus": 1,

@@ -11,7 +11,7 @@ import pytest
 from gpudemand import CostModel, TrainingJob
 from gpudemand._validation import InputError
 from gpudemand.cost import zoo
-from gpudemand.cost.predict.script_effect import ScriptEffect
+from gpudemand.cost.step_time_model import ScriptEffect
 from gpudemand.datasets.registry import bundled_path
 
 TIMES = ["step_time_s", "step_time_s-lo-90", "step_time_s-hi-90"]

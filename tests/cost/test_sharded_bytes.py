@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from gpudemand.cost.architectures.configuration import read_configuration
 from gpudemand.cost.devices import device
-from gpudemand.cost.large_models.memory import memory_terms
-from gpudemand.cost.large_models.parallel import Parallel
-from gpudemand.cost.large_models.run import TrainingRun
+from gpudemand.cost.large_memory import memory_terms
+from gpudemand.cost.large_runs import Parallel, TrainingRun
+from gpudemand.cost.transformer_configs import read_configuration
 
 pytest.importorskip("torch")
 SHARDINGS = ("fsdp", "zero1")

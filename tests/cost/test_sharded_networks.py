@@ -7,12 +7,11 @@ from dataclasses import replace
 import pytest
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.filterwarnings("ignore::gpudemand.cost.predict.step_time_model.FarFromTrainingWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::gpudemand.cost.step_time_model.FarFromTrainingWarning")
 
 from gpudemand import CostModel, Parallel, TrainingJob  # noqa: E402
-from gpudemand.cost.memory.resident import resident_bytes  # noqa: E402
-from gpudemand.cost.memory.simulation import simulate_memory  # noqa: E402
-from gpudemand.cost.model_inputs import memory_setting  # noqa: E402
+from gpudemand.cost.memory import resident_bytes, simulate_memory  # noqa: E402
+from gpudemand.cost.model import memory_setting  # noqa: E402
 
 GPUS = 8
 LAYERS = ("none", "zero1", "zero2", "zero3")

@@ -10,8 +10,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import cross_val_score
 
 from gpudemand._validation import InputError
-from gpudemand.cost.families import family_of
-from gpudemand.cost.splits import DeviceSplit, ExtrapolationSplit, FamilySplit, InterpolationSplit
+from gpudemand.cost.splits import DeviceSplit, ExtrapolationSplit, FamilySplit, InterpolationSplit, family_of
 
 NAMES = np.array(["resnet18", "seresnet50", "vgg16", "vgg19_bn", "mobilenet_v2", "mobilenetv3_large_100", "resnet18"])
 

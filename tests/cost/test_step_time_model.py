@@ -10,8 +10,8 @@ import pytest
 from sklearn.base import clone
 
 from gpudemand._validation import InputError
-from gpudemand.cost.predict import gaussian_process
-from gpudemand.cost.predict.step_time_model import FarFromTrainingWarning, StepTimeModel
+from gpudemand.cost import gaussian_process
+from gpudemand.cost.step_time_model import FarFromTrainingWarning, StepTimeModel
 
 DEVICES = {"slow": (10.0, 400.0), "middle": (30.0, 900.0), "quick": (120.0, 2000.0)}
 

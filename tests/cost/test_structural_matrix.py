@@ -9,9 +9,8 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from gpudemand._validation import InputError
-from gpudemand.cost.graph.op_graph import Operator, OpGraph
-from gpudemand.cost.graph.structural_matrix import NetworkStructuralMatrix, edge_weights, structural_matrix
-from gpudemand.cost.operators.vocabulary import VOCABULARY
+from gpudemand.cost.graph import NetworkStructuralMatrix, Operator, OpGraph, edge_weights, structural_matrix
+from gpudemand.cost.operators import VOCABULARY
 
 TYPES = ("Conv", "BatchNormalization", "Relu", "Add", "Gemm", "Other")
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gpudemand.cost import OpGraph, zoo
-from gpudemand.cost.memory.tensors import read_layers
+from gpudemand.cost.liveness import read_layers
 
 torch = pytest.importorskip("torch")
 SHAPES = {"image": (3, 32, 32), "tokens": (32,)}

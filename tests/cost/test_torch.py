@@ -15,11 +15,15 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from gpudemand._validation import InputError  # noqa: E402
-from gpudemand.cost.graph.op_graph import OpGraph, UnknownOperatorWarning  # noqa: E402
-from gpudemand.cost.tracing import _torch_kernels  # noqa: E402
-from gpudemand.cost.tracing._torch import _kernels, _operators, _operators_on  # noqa: E402
-from gpudemand.cost.tracing._torch_listener import Listener  # noqa: E402
-from gpudemand.cost.tracing.inputs import read_inputs  # noqa: E402
+from gpudemand.cost import _torch_operators as _torch_kernels  # noqa: E402
+from gpudemand.cost._torch_trace import (  # noqa: E402
+    Listener,
+    _kernels,
+    _operators,
+    _operators_on,
+)
+from gpudemand.cost.graph import OpGraph, UnknownOperatorWarning  # noqa: E402
+from gpudemand.cost.tracing import read_inputs  # noqa: E402
 from tests.cost import networks  # noqa: E402
 
 NETWORKS = {

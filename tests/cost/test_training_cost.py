@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.cost.graph.features import OPERATOR_CLASSES
-from gpudemand.cost.regression.additive import AdditiveCostModel
-from gpudemand.cost.regression.training_cost import TrainingCostRegressor, _select_weight
+from gpudemand.cost.graph_features import OPERATOR_CLASSES
+from gpudemand.cost.regression import AdditiveCostModel
+from gpudemand.cost.training_cost import TrainingCostRegressor, _select_weight
 
 
 def simulate(n_networks=40, n_each=12, seed=0, noise=0.03):

@@ -13,8 +13,7 @@ pytest.importorskip("torch")
 pytest.importorskip("tensorflow")
 
 from gpudemand.cost import zoo
-from gpudemand.cost.graph.op_graph import OpGraph
-from gpudemand.cost.graph.structural_matrix import structural_matrix
+from gpudemand.cost.graph import OpGraph, structural_matrix
 
 IDENTICAL = (
     "lenet",

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpudemand.cost.operators.vocabulary import SAVES, VOCABULARY, convolution_kind, tensorflow_type, torch_type
+from gpudemand.cost.operators import SAVES, VOCABULARY, convolution_kind, tensorflow_type, torch_type
 
 
 def test_vocabulary_is_closed():

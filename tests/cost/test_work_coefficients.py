@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpudemand.cost.operators.kernel import KINDS, MATRIX_KINDS, MEMORY_KINDS, VECTOR_KINDS
-from gpudemand.cost.predict import work_coefficients
-from gpudemand.cost.predict.work_coefficients import fit_work_coefficients, pooled_names
+from gpudemand.cost import step_time_model as work_coefficients
+from gpudemand.cost.operators import KINDS, MATRIX_KINDS, MEMORY_KINDS, VECTOR_KINDS
+from gpudemand.cost.step_time_model import fit_work_coefficients, pooled_names
 
 TRUTH = pd.Series({
     "work:gemm:flops": 1.6, "work:conv_3x3:flops": 2.4, "work:gemm:bytes": 1.2, "work:softmax:bytes": 2.0,

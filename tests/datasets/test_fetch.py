@@ -10,7 +10,7 @@ import pooch
 import pytest
 
 from gpudemand._validation import InputError, RejectedRowsWarning
-from gpudemand.datasets import fetch as module
+from gpudemand.datasets import registry as module
 from gpudemand.datasets.registry import remote_file
 
 BODY = b"time,active,total\n" + b"2017-10-03 00:00:00,312,420\n" * 500

@@ -2,9 +2,8 @@ import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
 
-from gpudemand.datasets.load import load_jobs_sample, load_truth_sample
-from gpudemand.datasets.make import expected_usage
-from gpudemand.datasets.registry import bundled_path
+from gpudemand.datasets.registry import bundled_path, load_jobs_sample, load_truth_sample
+from gpudemand.datasets.simulate import expected_usage
 from gpudemand.jobs.schema import COLUMNS
 from gpudemand.jobs.table import rejections
 

@@ -5,7 +5,7 @@ from pandas.testing import assert_frame_equal
 
 from gpudemand._validation import InputError
 from gpudemand.datasets import expected_usage, make_cluster, true_run_time, true_step_time
-from gpudemand.datasets.archetypes import ARCHETYPES, read_shares
+from gpudemand.datasets.simulate import ARCHETYPES, read_shares
 from gpudemand.jobs.schema import COLUMNS, STATUSES
 from gpudemand.jobs.table import rejections
 

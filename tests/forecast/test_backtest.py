@@ -20,8 +20,8 @@ from gpudemand.forecast import (
     WeekProfile,
     cross_validation,
 )
-from gpudemand.forecast.base.panel import Panel
-from gpudemand.forecast.clusterwise.initial_partition import BaselineSegmenter
+from gpudemand.forecast.panel import Panel
+from gpudemand.forecast.partition import BaselineSegmenter
 
 from .canaries import long
 

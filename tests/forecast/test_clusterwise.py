@@ -8,13 +8,16 @@ import pytest
 from sklearn.cluster import KMeans
 
 from gpudemand._validation import InputError
-from gpudemand.forecast import TemporalFactorization
-from gpudemand.forecast.clusterwise import clusterwise
-from gpudemand.forecast.clusterwise.base_forecasts import level_factor
-from gpudemand.forecast.clusterwise.clusterwise import ClusterwiseForecaster
-from gpudemand.forecast.clusterwise.exchange import NormalEquations, exchange, membership_costs, membership_posterior
-from gpudemand.forecast.clusterwise.initial_partition import KINDS, BaselineSegmenter
-from gpudemand.forecast.clusterwise.loss_comparison import bounded_losses, select_method
+from gpudemand.forecast import TemporalFactorization, clusterwise
+from gpudemand.forecast.clusterwise import ClusterwiseForecaster, bounded_losses, level_factor, select_method
+from gpudemand.forecast.partition import (
+    KINDS,
+    BaselineSegmenter,
+    NormalEquations,
+    exchange,
+    membership_costs,
+    membership_posterior,
+)
 from gpudemand.metrics import evaluate, rmse
 
 from .canaries import frame, matrix

@@ -8,9 +8,13 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from gpudemand._validation import InputError
-from gpudemand.forecast import ClusterwiseFactorization, ClusterwiseForecaster, TemporalFactorization
-from gpudemand.forecast.clusterwise import clusterwise_factorization
-from gpudemand.forecast.clusterwise.factor_exchange import _Exchange, cheapest_cluster, exchange_users
+from gpudemand.forecast import (
+    ClusterwiseFactorization,
+    ClusterwiseForecaster,
+    TemporalFactorization,
+    clusterwise_factorization,
+)
+from gpudemand.forecast.clusterwise_factorization import _Exchange, cheapest_cluster, exchange_users
 from gpudemand.metrics import rmse
 
 from .canaries import frame, matrix

@@ -18,7 +18,7 @@ from gpudemand.forecast import (
     SeasonalNaive,
     cross_validation,
 )
-from gpudemand.forecast.regression import direct
+from gpudemand.forecast import regression as direct
 
 from .canaries import long
 

@@ -19,7 +19,7 @@ from gpudemand.forecast import (
     cross_validation,
     public_holidays,
 )
-from gpudemand.forecast.calendar import Calendar
+from gpudemand.forecast.events import Calendar
 
 BERLIN = "Europe/Berlin"
 

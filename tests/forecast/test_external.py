@@ -8,7 +8,7 @@ import pytest
 
 import gpudemand as gd
 from gpudemand._validation import InputError
-from gpudemand.forecast.base.external import protocol
+from gpudemand.forecast.forecaster import protocol
 
 DS = pd.date_range("2026-03-01", periods=60, tz="Europe/Berlin")
 USAGE = pd.concat(

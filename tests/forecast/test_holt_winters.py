@@ -7,13 +7,7 @@ import pytest
 from statsmodels.tsa.holtwinters import ExponentialSmoothing
 
 import gpudemand as gd
-from gpudemand.forecast.classical.holt_winters import (
-    fit_and_forecast,
-    fit_parameters,
-    initial_state,
-    parameters,
-    smooth,
-)
+from gpudemand.forecast.smoothing import fit_and_forecast, fit_parameters, initial_state, parameters, smooth
 
 WEIGHTS = (0.4, 0.15, 0.3, 0.9)
 

@@ -14,8 +14,7 @@ from gpudemand.forecast import (
     ShortHistoryWarning,
     longest_horizon,
 )
-from gpudemand.forecast.base.intervals import PastErrors
-from gpudemand.forecast.base.mean_errors import mean_error_quantiles
+from gpudemand.forecast.intervals import PastErrors, mean_error_quantiles
 
 from .canaries import LEVELS, long
 

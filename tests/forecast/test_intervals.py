@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpudemand.forecast.base.intervals import PastErrors, prediction_intervals
+from gpudemand.forecast.intervals import PastErrors, prediction_intervals
 
 
 def past_errors(errors):

@@ -7,7 +7,7 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.forecast import LagRegression, RidgeAutoregression, SeasonalNaive
-from gpudemand.forecast.regression.lag_regression import LagRegressors
+from gpudemand.forecast.regression import LagRegressors
 from gpudemand.metrics import rmse
 
 from .canaries import frame, matrix

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from gpudemand.forecast import TemporalFactorization
-from gpudemand.forecast.outages import find_outages, mask_outages
+from gpudemand.forecast.events import find_outages, mask_outages
 
 from .canaries import frame, matrix
 

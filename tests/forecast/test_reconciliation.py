@@ -8,8 +8,8 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.forecast import Naive, SeasonalNaive, cross_validation
-from gpudemand.forecast.reconciliation import METHODS, reconcile, shrunk_covariance
-from gpudemand.usage.hierarchy import aggregate_usage
+from gpudemand.forecast.reconcile import METHODS, reconcile, shrunk_covariance
+from gpudemand.usage.series import aggregate_usage
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,9 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.forecast import TemporalFactorization
-from gpudemand.forecast.factorization import trmf
-from gpudemand.forecast.factorization.residual_ar import ResidualAR
-from gpudemand.forecast.factorization.trmf import Data, Penalties
-from gpudemand.forecast.regression.autoregression import extrapolate, extrapolate_from, fit_shrunk
+from gpudemand.forecast import factorization as trmf
+from gpudemand.forecast.factorization import Data, Penalties, ResidualAR
+from gpudemand.forecast.regression import extrapolate, extrapolate_from, fit_shrunk
 from gpudemand.metrics import evaluate
 
 from .canaries import frame, matrix

@@ -10,9 +10,9 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.forecast import TemporalFactorization
-from gpudemand.forecast.factorization import trmf
-from gpudemand.forecast.factorization.trmf import Data, Penalties
-from gpudemand.forecast.regression.autoregression import (
+from gpudemand.forecast import factorization as trmf
+from gpudemand.forecast.factorization import Data, Penalties
+from gpudemand.forecast.regression import (
     extrapolate,
     fit_weights,
     innovations,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.stats import trim_mean
 
-from gpudemand.forecast.combination.trimmed_mean import inverse_loss_weights, weighted_trimmed_mean
+from gpudemand.forecast.combination import inverse_loss_weights, weighted_trimmed_mean
 
 
 def test_equal_weights_give_the_trimmed_mean():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpudemand.forecast.base.windows import fill_missing, phase_mean, rolling_mean, shifted
+from gpudemand.forecast.panel import fill_missing, phase_mean, rolling_mean, shifted
 
 
 def test_windows_use_earlier_values_only():

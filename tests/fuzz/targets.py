@@ -25,23 +25,23 @@ import pyarrow.parquet as pq
 import pytest
 import requests
 
-from gpudemand._manifest import file_sha256, manifest_text
+from gpudemand._files import file_sha256, manifest_text
 from gpudemand._validation import InputError, RejectedRowsWarning
 from gpudemand.cost import CostModel, read_rows
 from gpudemand.cost import devices as saved_devices
-from gpudemand.cost.architectures.configuration import read_configuration
-from gpudemand.cost.large_models.predictor import LargeModelPredictor
-from gpudemand.cost.measuring.measure import COLUMNS
-from gpudemand.cost.measuring.plan import read_plan as read_measurements_plan
-from gpudemand.cost.measuring.rows import RowFile
+from gpudemand.cost.large_models import LargeModelPredictor
+from gpudemand.cost.measure import COLUMNS
+from gpudemand.cost.measure_plans import read_plan as read_measurements_plan
+from gpudemand.cost.meter import RowFile
+from gpudemand.cost.transformer_configs import read_configuration
 from gpudemand.datasets.registry import bundled_path
 from gpudemand.jobs import read_jobs
-from gpudemand.planfile import plan as plan_file
-from gpudemand.planfile import read_plan
-from gpudemand.pull.prometheus_api import PrometheusClient
+from gpudemand.pull.prometheus import PrometheusClient
 from gpudemand.pull.slurm import pull_slurm
-from gpudemand.report.history.earlier import KEPT, MADE_BY, read_earlier
+from gpudemand.report.history import KEPT, MADE_BY, read_earlier
 from gpudemand.store import open_store
+from gpudemand.study import plan_file
+from gpudemand.study.plan_file import read_plan
 from gpudemand.usage import usage_series
 from tests.jobs.mutations import LOGS, USAGE, check_jobs_of, check_usage_of, gpu_seconds
 

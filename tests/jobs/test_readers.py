@@ -8,7 +8,7 @@ import pytest
 
 from gpudemand._validation import InputError, RejectedRowsWarning
 from gpudemand.jobs import formats, read_jobs, write_jobs
-from gpudemand.jobs.registry import FORMATS
+from gpudemand.jobs.read import FORMATS
 
 CANONICAL = "job_id,user,submit,start,end,gpus,status\n"
 GOOD = "1,ada,2024-05-01T08:00:00Z,2024-05-01T08:00:00Z,2024-05-01T09:00:00Z,2,completed\n"

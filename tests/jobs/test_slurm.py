@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from gpudemand._validation import InputError, RejectedRowsWarning
 from gpudemand.jobs import read_jobs
-from gpudemand.jobs.slurm import with_array_tasks
+from gpudemand.jobs.slurm import GpuCount, count_tres, with_array_tasks
 from gpudemand.jobs.table import as_jobs
-from gpudemand.slurm.tres import GpuCount, count_tres
 from gpudemand.units import gpu_share, slice_shares
 
 BERLIN = "Europe/Berlin"

@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpudemand._typing import STRING
+from gpudemand._array import STRING
 from gpudemand._validation import InputError
 from gpudemand.jobs import read_jobs
 from gpudemand.jobs.table import check_jobs
-from gpudemand.jobs.time_parser import (
+from gpudemand.jobs.times import (
     DAY_NUMBER,
     MILLISECONDS,
     NO_SUCH_TIME,

@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import gpudemand.planfile
+import gpudemand.study.plan_file
 from gpudemand import Study, TrainingJob
 from gpudemand._validation import InputError
 from gpudemand.cost import training_totals
-from gpudemand.planfile import read_plan, write_plan
-from gpudemand.planning.capacity.inputs import broadcast_by_time
-from gpudemand.stages.sources import candidates
-from gpudemand.stages.sources.by_pool import total_installed
+from gpudemand.planning.capacity import broadcast_by_time
+from gpudemand.study import selection as candidates
+from gpudemand.study.plan_file import read_plan, write_plan
+from gpudemand.study.settings import total_installed
 from tests.report.conftest import make_log
 
-TEMPLATE = Path(gpudemand.planfile.__file__).with_name("plan.toml").read_text(encoding="utf-8")
+TEMPLATE = Path(gpudemand.study.plan_file.__file__).with_name("plan.toml").read_text(encoding="utf-8")
 INVENTORY = """
 tz = "Europe/Berlin"
 installed = { A100 = 64, H100 = 32 }

@@ -11,7 +11,7 @@ from gpudemand._validation import InputError
 from gpudemand.datasets import make_cluster
 from gpudemand.forecast import Naive, SeasonallyAdjustedNaive, cross_validation
 from gpudemand.planning import JobDemandModel, RunTimeModel
-from gpudemand.planning.backtest import demand_cross_validation, plan_backtest
+from gpudemand.planning.backtests import demand_cross_validation, plan_backtest
 from gpudemand.usage.series import usage_series
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.cost.job import TrainingJob
-from gpudemand.cost.large_models.predictor import LargeModelPredictor
+from gpudemand.cost.large_models import LargeModelPredictor
 from gpudemand.planning import fewer_gpus
 
 START = pd.Timestamp("2026-03-01", tz="UTC")

@@ -8,20 +8,20 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.datasets import make_cluster
-from gpudemand.datasets.runs import EXPECTED_RUN_SHARE, true_run_time
-from gpudemand.datasets.steptime import true_step_time
+from gpudemand.datasets.simulate import EXPECTED_RUN_SHARE, true_run_time, true_step_time
 from gpudemand.forecast import SeasonallyAdjustedNaive, SeasonalNaive
 from gpudemand.jobs.table import as_jobs
-from gpudemand.planning.demand.arrivals import forecast_submissions, observed_gpu_hours
-from gpudemand.planning.demand.combination import combination_weights
-from gpudemand.planning.demand.held_jobs import HeldJobs
-from gpudemand.planning.demand.job_demand import JobDemandModel
-from gpudemand.planning.demand.rolling_origins import RollingOrigins
-from gpudemand.planning.runtime.run_time import RunTimeModel
-from gpudemand.planning.runtime.survival import SurvivalCurves
-from gpudemand.planning.runtime.training import TrainingRunTime
-from gpudemand.usage.membership import series_codes
-from gpudemand.usage.series import usage_series
+from gpudemand.planning.demand import (
+    HeldJobs,
+    JobDemandModel,
+    RollingOrigins,
+    combination_weights,
+    forecast_submissions,
+    observed_gpu_hours,
+)
+from gpudemand.planning.run_time import RunTimeModel, SurvivalCurves
+from gpudemand.planning.training_run_time import TrainingRunTime
+from gpudemand.usage.series import series_codes, usage_series
 
 #: A fast run-time model, where run times are not tested.
 QUICK = RunTimeModel(history_keys=(), max_rows=30_000)

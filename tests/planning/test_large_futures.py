@@ -7,10 +7,10 @@ import tracemalloc
 import numpy as np
 import pandas as pd
 
-from gpudemand.planning.capacity import wait_curve
-from gpudemand.planning.capacity.quantiles import QuantileTable
-from gpudemand.planning.capacity.wait_target import WaitTarget, gpus_needed
-from gpudemand.planning.queue.futures import Futures, Weeks
+from gpudemand.planning import wait_plan as wait_curve
+from gpudemand.planning.quantiles import QuantileTable
+from gpudemand.planning.wait_plan import WaitTarget, gpus_needed
+from gpudemand.planning.waits import Futures, Weeks
 from tests.planning.test_wait_plan import BEGIN, forecast_of, stationary_log
 
 DAY = pd.Timedelta("1D")

@@ -6,15 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpudemand.jobs.as_of import as_of
-from gpudemand.planning.capacity.wait_requirement import plan_waits
-from gpudemand.planning.queue.events import QueuedJobs
-from gpudemand.planning.queue.expected import with_expected_ends
-from gpudemand.planning.queue.futures import Future, Steps, unfinished_jobs
-from gpudemand.planning.queue.simulate import simulate_queue
-from gpudemand.planning.queue.waiting import NEVER
-from gpudemand.planning.queue.work import WEEK_S
-from gpudemand.planning.scenarios.programme import Programme
+from gpudemand.jobs.table import as_of
+from gpudemand.planning.programmes import Programme
+from gpudemand.planning.queue import WEEK_S, simulate_queue
+from gpudemand.planning.queue_kernels import NEVER, QueuedJobs
+from gpudemand.planning.wait_plan import plan_waits
+from gpudemand.planning.waits import Future, Steps, unfinished_jobs, with_expected_ends
 from tests.planning.test_wait_plan import BEGIN, forecast_of, gpus_wanted, stationary_log
 
 END = BEGIN + pd.Timedelta("84D")

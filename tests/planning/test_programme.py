@@ -9,7 +9,7 @@ import pytest
 from gpudemand import CostModel, Programme, TrainingJob
 from gpudemand._validation import InputError
 from gpudemand.cost import zoo
-from gpudemand.planning.scenarios.programme import add_programmes
+from gpudemand.planning.programmes import add_programmes
 
 BEGIN, END = pd.Timestamp("2026-03-01", tz="UTC"), pd.Timestamp("2026-03-31", tz="UTC")
 

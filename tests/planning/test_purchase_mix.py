@@ -59,7 +59,7 @@ def test_invalid_arguments_raise_a_clear_error(prices, reason):
 def test_the_exceedance_curve_is_drawn_with_what_is_installed():
     import matplotlib.pyplot as plt
 
-    from gpudemand.plotting.exceedance import ExceedanceDisplay
+    from gpudemand.plotting.plan import ExceedanceDisplay
 
     forecast = normal_forecast([100.0] * 4, 10)
     forecast.attrs["kind"] = "synthetic"

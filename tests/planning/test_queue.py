@@ -9,12 +9,10 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.jobs.as_of import as_of
-from gpudemand.jobs.readers import read_jobs
-from gpudemand.jobs.table import as_jobs
-from gpudemand.planning.queue.calibration import effective_capacity
-from gpudemand.planning.queue.expected import expected_queueing
-from gpudemand.planning.queue.simulate import simulate_queue
+from gpudemand.jobs.read import read_jobs
+from gpudemand.jobs.table import as_jobs, as_of
+from gpudemand.planning.queue import simulate_queue
+from gpudemand.planning.waits import effective_capacity, expected_queueing
 from tests.planning.queue_reference import FOREVER, Job, Reference
 
 BEGIN = pd.Timestamp("2026-03-01", tz="UTC")

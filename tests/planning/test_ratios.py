@@ -10,8 +10,7 @@ import gpudemand as gd
 from gpudemand._validation import InputError
 from gpudemand.cost.job import TrainingJob
 from gpudemand.datasets import make_cluster, true_step_time
-from gpudemand.planning.runtime.random_effects import random_effects
-from gpudemand.planning.runtime.ratios import OTHERS, run_time_ratios
+from gpudemand.planning.training_run_time import OTHERS, random_effects, run_time_ratios
 
 BEGIN, END = pd.Timestamp("2026-04-01", tz="UTC"), pd.Timestamp("2026-05-01", tz="UTC")
 #: What the predictions below are too low by.

@@ -7,13 +7,9 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.jobs.as_of import as_of
-from gpudemand.jobs.table import as_jobs
+from gpudemand.jobs.table import as_jobs, as_of
 from gpudemand.metrics import pinball
-from gpudemand.planning.runtime.hazard import DurationHazard
-from gpudemand.planning.runtime.history import submission_features
-from gpudemand.planning.runtime.run_time import RunTimeModel
-from gpudemand.planning.runtime.survival import SurvivalCurves
+from gpudemand.planning.run_time import DurationHazard, RunTimeModel, SurvivalCurves, submission_features
 
 START = pd.Timestamp("2026-03-02", tz="UTC")
 

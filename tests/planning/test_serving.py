@@ -8,7 +8,7 @@ import pytest
 
 from gpudemand import Serving
 from gpudemand._validation import InputError
-from gpudemand.planning.scenarios.programme import add_programmes
+from gpudemand.planning.programmes import add_programmes
 
 BEGIN, END = pd.Timestamp("2026-03-02", tz="UTC"), pd.Timestamp("2026-03-30", tz="UTC")
 DAYS = pd.Series(pd.date_range(BEGIN, END, inclusive="left"))

@@ -6,10 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpudemand.jobs.as_of import seconds_since
-from gpudemand.jobs.readers import read_jobs
-from gpudemand.jobs.table import as_jobs
-from gpudemand.planning.demand.arrivals import forecast_submissions
+from gpudemand.jobs.read import read_jobs
+from gpudemand.jobs.table import as_jobs, seconds_since
+from gpudemand.planning.demand import forecast_submissions
 
 BEGIN = pd.Timestamp("2026-01-01", tz="UTC")
 DAYS = 28

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.jobs.readers import read_jobs
+from gpudemand.jobs.read import read_jobs
 from gpudemand.jobs.table import as_jobs
-from gpudemand.planning.queue.simulate import simulate_queue
-from gpudemand.planning.queue.wait_backtest import PARTS, wait_backtest
+from gpudemand.planning.backtests import PARTS, wait_backtest
+from gpudemand.planning.queue import simulate_queue
 
 BEGIN = pd.Timestamp("2026-03-01", tz="UTC")
 

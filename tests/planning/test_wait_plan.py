@@ -9,14 +9,10 @@ import pytest
 import gpudemand as gd
 from gpudemand._validation import InputError
 from gpudemand.jobs.table import as_jobs
-from gpudemand.planning.capacity.mean_demand import mean_demand
-from gpudemand.planning.capacity.quantiles import QuantileTable
-from gpudemand.planning.capacity.wait_curve import wait_curve
-from gpudemand.planning.capacity.wait_requirement import plan_waits
-from gpudemand.planning.capacity.wait_target import WaitTarget, gpus_needed, wait_target
-from gpudemand.planning.queue.futures import Futures, Weeks, draw_future
-from gpudemand.planning.queue.simulate import simulate_queue
-from gpudemand.planning.queue.work import WEEK_S
+from gpudemand.planning.quantiles import QuantileTable, mean_demand
+from gpudemand.planning.queue import WEEK_S, simulate_queue
+from gpudemand.planning.wait_plan import WaitTarget, gpus_needed, plan_waits, wait_curve, wait_target
+from gpudemand.planning.waits import Futures, Weeks, draw_future
 from gpudemand.usage.series import recorded_until
 
 BEGIN = pd.Timestamp("2026-01-05", tz="UTC")

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.jobs.readers import read_jobs
-from gpudemand.plotting.waits import WaitDisplay
+from gpudemand.jobs.read import read_jobs
+from gpudemand.plotting.usage import WaitDisplay
 from gpudemand.usage.waits import wait_table
 
 BEGIN = pd.Timestamp("2026-03-01 22:30", tz="UTC")

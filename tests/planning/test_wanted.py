@@ -8,10 +8,9 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.forecast import SeasonallyAdjustedNaive
-from gpudemand.jobs.as_of import as_of
-from gpudemand.jobs.table import as_jobs
-from gpudemand.planning.capacity.plan import plan_capacity
-from gpudemand.planning.queue.simulate import simulate_queue
+from gpudemand.jobs.table import as_jobs, as_of
+from gpudemand.planning.capacity import plan_capacity
+from gpudemand.planning.queue import simulate_queue
 from gpudemand.usage.series import usage_series
 from gpudemand.usage.waits import wait_table
 

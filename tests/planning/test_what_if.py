@@ -11,12 +11,21 @@ import pytest
 from gpudemand._validation import InputError
 from gpudemand.cost import CostModel
 from gpudemand.datasets import make_cluster
-from gpudemand.datasets.steptime import true_step_time
+from gpudemand.datasets.simulate import true_step_time
 from gpudemand.planning import CostStepTime
-from gpudemand.planning.scenarios.changes import Growth, MoreUsers, RemoveGroup, Reweight, StepEvent
-from gpudemand.planning.scenarios.hardware import LargerBatch, MoveTo, Precision
-from gpudemand.planning.scenarios.measured import MeasuredRunTimes
-from gpudemand.planning.scenarios.what_if import WhatIf, fits_on_cards
+from gpudemand.planning.scenarios import (
+    Growth,
+    LargerBatch,
+    MeasuredRunTimes,
+    MoreUsers,
+    MoveTo,
+    Precision,
+    RemoveGroup,
+    Reweight,
+    StepEvent,
+    WhatIf,
+    fits_on_cards,
+)
 from tests.planning.test_capacity import normal_forecast
 
 ORIGIN = pd.Timestamp("2026-03-01", tz="UTC")

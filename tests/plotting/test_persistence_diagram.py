@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from gpudemand import InputError
-from gpudemand.plotting.persistence_diagram import PersistenceDiagramDisplay
+from gpudemand.plotting.segments import PersistenceDiagramDisplay
 from gpudemand.segments import sublevel_persistence, superlevel_persistence
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.cost.graph.op_graph import Operator, OpGraph
+from gpudemand.cost.graph import Operator, OpGraph
 from gpudemand.plotting import StructuralMatrixDisplay
 
 

@@ -20,14 +20,13 @@ from typer.testing import CliRunner
 from gpudemand._validation import InputError
 from gpudemand.cli.app import app
 from gpudemand.pull import prometheus
-from gpudemand.pull.prometheus_api import PrometheusClient
-from gpudemand.stages.log_tables import usage_by_gpu_type
-from gpudemand.stages.sources.series_source import SeriesSource
-from gpudemand.stages.sources.settings import Settings
+from gpudemand.pull.prometheus import PrometheusClient
 from gpudemand.store import read_store
+from gpudemand.study.settings import Settings
+from gpudemand.study.source import SeriesSource
+from gpudemand.study.usage_tables import usage_by_gpu_type
 from gpudemand.usage.idle import idle_table
-from gpudemand.usage.pulled import pulled_usage, tells
-from gpudemand.usage.read import read_usage
+from gpudemand.usage.read import pulled_usage, read_usage, tells
 from gpudemand.usage.slices import usage_by_slice
 
 HERE = Path(__file__).parent / "fixtures"

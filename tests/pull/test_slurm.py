@@ -17,7 +17,7 @@ from gpudemand._validation import InputError
 from gpudemand.cli.app import app
 from gpudemand.jobs import read_jobs
 from gpudemand.pull import slurm
-from gpudemand.slurm.command import known_fields
+from gpudemand.pull.slurm import known_fields
 from gpudemand.usage.series import usage_series
 from tests.faults import count_steps, interrupted_at, kill, needs_fork
 from tests.pull.conftest import HERE, HISTORY, stored

@@ -10,10 +10,10 @@ import gpudemand as gd
 from gpudemand.cli.app import app
 from gpudemand.datasets import make_cluster
 from gpudemand.jobs import read_jobs
-from gpudemand.jobs.readers import write_jobs
-from gpudemand.slurm.nodes import gpus_by_type, installed_by_cluster, read_events
-from gpudemand.stages.sources.settings import Settings
-from gpudemand.stages.sources.source import JobSource
+from gpudemand.jobs.read import write_jobs
+from gpudemand.jobs.slurm import gpus_by_type, installed_by_cluster, read_events
+from gpudemand.study.settings import Settings
+from gpudemand.study.source import JobSource
 from tests.pull.test_slurm import LAST
 
 HEADER = "Cluster|NodeName|TimeStart|TimeEnd|State|TRES"

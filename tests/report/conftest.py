@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpudemand._typing import STRING
+from gpudemand._array import STRING
 from gpudemand.jobs.table import as_jobs
-from gpudemand.report.page import figures
-from gpudemand.stages import chain
-from gpudemand.stages.sources import candidates
+from gpudemand.report import figures
+from gpudemand.study import chain
+from gpudemand.study import selection as candidates
 from gpudemand.study.study import Study
 
 HOSTILE = ["<script>alert(1)</script>", "x_$<b>", "_under", "quote\"',;", "line\nbreak", "y" * 10_000, "张伟"]

@@ -11,8 +11,7 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.study.report import build_report
-from gpudemand.study.study import Study
+from gpudemand.study.study import Study, build_report
 from tests.report.conftest import HOSTILE, make_log
 
 HEADINGS = [

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpudemand.report.page.closures import times_without_use, without_use
-from gpudemand.stages.sources.settings import Settings
-from gpudemand.stages.sources.source import JobSource
+from gpudemand.report.text import times_without_use, without_use
+from gpudemand.study.settings import Settings
+from gpudemand.study.source import JobSource
 from tests.report.conftest import make_log
 
 

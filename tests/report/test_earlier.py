@@ -14,11 +14,9 @@ import pytest
 
 import gpudemand.report
 from gpudemand._validation import InputError
-from gpudemand.report.history.comparison import past_forecast
-from gpudemand.report.history.earlier import earlier_report, read_earlier
+from gpudemand.report.history import earlier_report, past_forecast, read_earlier
 from gpudemand.report.metrics import metrics_text
-from gpudemand.study.report import build_report
-from gpudemand.study.study import Study
+from gpudemand.study.study import Study, build_report
 from tests.report.conftest import make_log
 
 SCHEMA = json.loads(Path(gpudemand.report.__file__).with_name("report.schema.json").read_text(encoding="utf-8"))

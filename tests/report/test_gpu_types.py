@@ -12,18 +12,16 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.planning.capacity.required import SHARES
-from gpudemand.report.page.sentences import dates, lead_time
-from gpudemand.report.page.summary import gpu_types_sentence
-from gpudemand.stages.gpu_types import ALL, check_pools, gpu_type_numbers, plan_gpu_types
-from gpudemand.stages.requirement import plan_requirement
-from gpudemand.stages.selection import select_and_forecast
-from gpudemand.stages.sources.by_pool import parse_installed
-from gpudemand.stages.sources.settings import Settings
-from gpudemand.stages.sources.source import JobSource
-from gpudemand.stages.usage_tables import MEAN, compute_usage_tables
-from gpudemand.study.report import build_report
-from gpudemand.study.study import Study
+from gpudemand.planning.capacity import SHARES
+from gpudemand.report.page import gpu_types_sentence
+from gpudemand.report.text import dates, lead_time
+from gpudemand.study.gpu_types import ALL, check_pools, gpu_type_numbers, plan_gpu_types
+from gpudemand.study.requirement import plan_requirement
+from gpudemand.study.selection import select_and_forecast
+from gpudemand.study.settings import Settings, parse_installed
+from gpudemand.study.source import JobSource
+from gpudemand.study.study import Study, build_report
+from gpudemand.study.usage_tables import MEAN, compute_usage_tables
 from tests.report.conftest import make_log, renamed
 from tests.report.test_earlier import SCHEMA
 

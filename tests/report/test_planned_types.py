@@ -9,16 +9,14 @@ import pytest
 
 from gpudemand import Study
 from gpudemand._validation import InputError
-from gpudemand.planfile import read_plan
 from gpudemand.planning import Programme
-from gpudemand.stages.gpu_types import ALL, plan_gpu_types
-from gpudemand.stages.requirement import plan_requirement
-from gpudemand.stages.selection import select_and_forecast
-from gpudemand.stages.sources.series_source import SeriesSource
-from gpudemand.stages.sources.settings import Settings
-from gpudemand.stages.sources.source import JobSource
-from gpudemand.stages.sources.type_aliases import check_aliases, rename_series
-from gpudemand.stages.usage_tables import compute_usage_tables
+from gpudemand.study.gpu_types import ALL, plan_gpu_types
+from gpudemand.study.plan_file import read_plan
+from gpudemand.study.requirement import plan_requirement
+from gpudemand.study.selection import select_and_forecast
+from gpudemand.study.settings import Settings, check_aliases, rename_series
+from gpudemand.study.source import JobSource, SeriesSource
+from gpudemand.study.usage_tables import compute_usage_tables
 from tests.report.conftest import make_log
 
 WEEK = ("2026-03-02", "2026-03-09")

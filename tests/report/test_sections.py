@@ -11,19 +11,24 @@ import pytest
 
 from gpudemand._validation import InputError, Skipped
 from gpudemand.datasets import make_cluster
-from gpudemand.report.page.summary import parts_sentence, scenarios_sentence, summarize, uncertain_sentence
+from gpudemand.report.page import parts_sentence, scenarios_sentence, summarize, uncertain_sentence
 from gpudemand.segments import ExtrapolationWarning, TopologicalSegmenter
-from gpudemand.stages import user_segments
-from gpudemand.stages.parts import forecast_parts
-from gpudemand.stages.requirement import headline, plan_requirement
-from gpudemand.stages.risk import backtest_plans, purchase_costs, risk_numbers, risk_table
-from gpudemand.stages.scenarios import plan_scenarios
-from gpudemand.stages.selection import select_and_forecast
-from gpudemand.stages.sources.settings import Settings
-from gpudemand.stages.sources.source import JobSource
-from gpudemand.stages.usage_tables import compute_usage_tables
-from gpudemand.stages.user_segments import segment_users
-from gpudemand.study.report import build_report
+from gpudemand.study import parts as user_segments
+from gpudemand.study.parts import forecast_parts, segment_users
+from gpudemand.study.requirement import (
+    backtest_plans,
+    headline,
+    plan_requirement,
+    purchase_costs,
+    risk_numbers,
+    risk_table,
+)
+from gpudemand.study.scenarios import plan_scenarios
+from gpudemand.study.selection import select_and_forecast
+from gpudemand.study.settings import Settings
+from gpudemand.study.source import JobSource
+from gpudemand.study.study import build_report
+from gpudemand.study.usage_tables import compute_usage_tables
 from tests.report.conftest import make_log, renamed
 
 SETTINGS = Settings(horizon=7, lead_time="10D", prices=(1.0, 4.0))

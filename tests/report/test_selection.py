@@ -7,12 +7,10 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.forecast.combination.horizon import longest_horizon
-from gpudemand.stages.requirement import plan_requirement
-from gpudemand.stages.selection import forecast_with, model_beyond_noise, select_and_forecast
-from gpudemand.stages.sources.candidates import Candidates
-from gpudemand.stages.sources.settings import Settings
-from gpudemand.stages.sources.windows import split_windows
+from gpudemand.forecast.horizon import longest_horizon
+from gpudemand.study.requirement import plan_requirement
+from gpudemand.study.selection import Candidates, forecast_with, model_beyond_noise, select_and_forecast, split_windows
+from gpudemand.study.settings import Settings
 
 
 @pytest.fixture(scope="module")

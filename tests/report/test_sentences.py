@@ -8,14 +8,15 @@ import pytest
 
 from gpudemand._validation import Skipped
 from gpudemand.jobs import read_jobs
-from gpudemand.report.page import formatted_table, sentences
-from gpudemand.report.page.caveats import caveats, short_horizon
-from gpudemand.report.page.summary import drivers_sentence, log_span, orders_sentence, summarize
-from gpudemand.stages.log_tables import log_summary
-from gpudemand.stages.scenarios import Scenarios
-from gpudemand.stages.sources.settings import Settings
-from gpudemand.stages.sources.source import JobSource
-from gpudemand.stages.sources.windows import BacktestWindows
+from gpudemand.report import tables as formatted_table
+from gpudemand.report import text as sentences
+from gpudemand.report.page import drivers_sentence, log_span, orders_sentence, summarize
+from gpudemand.report.text import caveats, short_horizon
+from gpudemand.study.scenarios import Scenarios
+from gpudemand.study.selection import BacktestWindows
+from gpudemand.study.settings import Settings
+from gpudemand.study.source import JobSource
+from gpudemand.study.usage_tables import log_summary
 from tests.report.conftest import make_log
 
 NUMBERS = {

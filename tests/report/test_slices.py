@@ -7,10 +7,9 @@ import pytest
 
 import gpudemand as gd
 from gpudemand.datasets import make_cluster
-from gpudemand.stages.log_tables import log_tables, usage_by_gpu_type
-from gpudemand.stages.sources.settings import Settings
-from gpudemand.stages.sources.source import JobSource
-from gpudemand.stages.usage_tables import compute_usage_tables
+from gpudemand.study.settings import Settings
+from gpudemand.study.source import JobSource
+from gpudemand.study.usage_tables import compute_usage_tables, log_tables, usage_by_gpu_type
 from gpudemand.usage.slices import mark_fractions, usage_by_slice
 
 

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 import gpudemand as gd
 from gpudemand._validation import InputError
 from gpudemand.cli.app import app
-from gpudemand.planfile import read_plan
-from gpudemand.report.page.style import read_style
+from gpudemand.report.page import read_style
+from gpudemand.study.plan_file import read_plan
 
 RULE = ":root { --blue: #005a3c; }"
 pytestmark = pytest.mark.usefixtures("quick_module", "undrawn")

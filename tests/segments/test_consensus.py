@@ -7,7 +7,7 @@ import pytest
 from sklearn.metrics import adjusted_rand_score
 
 from gpudemand._validation import InputError
-from gpudemand.segments.clustering.consensus import Consensus, average_linkage, vote
+from gpudemand.segments.clustering import Consensus, average_linkage, vote
 
 TRUTH = np.repeat([0, 1, 2], 40)
 

@@ -12,8 +12,8 @@ import pytest
 import gpudemand as gd
 import gpudemand.segments as gs
 from gpudemand.datasets.registry import bundled_path
-from gpudemand.segments.features import feature_space
-from gpudemand.segments.features.discriminants import CLIP, TABLES, WITHIN, load_discriminants, project, variance_within
+from gpudemand.segments import features as feature_space
+from gpudemand.segments.features import CLIP, TABLES, WITHIN, load_discriminants, project, variance_within
 
 fitting = pytest.importorskip("scripts.fit_discriminants", reason="runs from a checkout")
 

@@ -12,8 +12,8 @@ from sklearn.metrics import adjusted_rand_score
 import gpudemand as gd
 import gpudemand.segments as gs
 from gpudemand import InputError
-from gpudemand.datasets.archetypes import ARCHETYPES
-from gpudemand.segments.topology.sweep import pair_places
+from gpudemand.datasets.simulate import ARCHETYPES
+from gpudemand.segments.topology import pair_places
 
 
 def wide(rows, freq="D", start="2026-03-02"):

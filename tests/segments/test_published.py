@@ -13,7 +13,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 import gpudemand.segments as gs
 from gpudemand import InputError
-from gpudemand.segments.topology.rips import ENGINES
+from gpudemand.segments.rips import ENGINES
 from tests.segments.test_segmenter import population
 
 pytest.importorskip("gph", reason="needs giotto-ph (extra tda)")

@@ -10,7 +10,7 @@ from scipy.stats import rankdata
 
 import gpudemand.segments as gs
 from gpudemand import InputError
-from gpudemand.segments.features.daily import DAILY_FEATURES, ranks
+from gpudemand.segments.series_features import DAILY_FEATURES, ranks
 
 
 def wide(rows, freq="D", start="2026-03-02"):

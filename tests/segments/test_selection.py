@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gpudemand.segments.clustering import selection
-from gpudemand.segments.clustering.selection import select_n_segments
+from gpudemand.segments import clustering as selection
+from gpudemand.segments.clustering import select_n_segments
 
 COLUMNS = ["stability", "gap", "log_variance_ratio"]
 #: Scores of one cluster.

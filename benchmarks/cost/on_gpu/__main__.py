@@ -25,12 +25,10 @@ from benchmarks.cost.on_gpu import decoders, kernels, operators
 from benchmarks.cost.on_gpu.session import Measured, ModuleSession, predicted_job
 from benchmarks.cost.score import summary
 from gpudemand import CostModel
-from gpudemand.cost.measuring.child import failed
-from gpudemand.cost.measuring.environment import ENVIRONMENT_COLUMNS
-from gpudemand.cost.measuring.measure import MEASURED_COLUMNS
-from gpudemand.cost.measuring.meter import Sampling, measure
-from gpudemand.cost.measuring.rows import RowFile
-from gpudemand.cost.predict.step_time_model import FarFromTrainingWarning
+from gpudemand.cost.measure import MEASURED_COLUMNS
+from gpudemand.cost.measure_child import failed
+from gpudemand.cost.meter import ENVIRONMENT_COLUMNS, RowFile, Sampling, measure
+from gpudemand.cost.step_time_model import FarFromTrainingWarning
 
 PLAN = Path("data/cost/plans/operators.csv")
 COLUMNS = ("design", *MEASURED_COLUMNS, *ENVIRONMENT_COLUMNS)

@@ -9,9 +9,9 @@ import torch
 from torch.autograd import DeviceType
 
 from gpudemand.cost import OpGraph
-from gpudemand.cost.graph.kernels import step_kernels
-from gpudemand.cost.measuring._torch import TorchSession
-from gpudemand.cost.measuring.configuration import Configuration
+from gpudemand.cost._torch_measure import TorchSession
+from gpudemand.cost.graph_features import step_kernels
+from gpudemand.cost.meter import Configuration
 
 #: Twenty networks of all kinds of blocks; of each a small batch, where the number of kernels decides the time.
 NETWORKS = (

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from gpudemand.cost import TrainingJob
-from gpudemand.cost.measuring._torch import TorchSession
+from gpudemand.cost._torch_measure import TorchSession
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,303 @@
+"""Files and folders that are replaced whole or not at all, and manifests with checksums.
+
+A reader finds the old one or the new one, whenever the process ends and however many write. A process that is killed
+leaves its unfinished work in a folder ``.gpudemand-*`` beside, which may be deleted.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gpudemand._validation import InputError
+
+#: What file managers leave in folders that they show.
+_LITTER = (".DS_Store", "Thumbs.db", "desktop.ini")
+
+
+def write_manifest(folder: Path, name: str, about: Mapping[str, Any]) -> None:
+    """List all files of a folder in its manifest.
+
+    Parameters
+    ----------
+    folder : Path
+    name : str
+        Of the manifest.
+    about : mapping
+        Further entries; ``format`` is checked by `read_manifest`.
+    """
+    files = {file: file_sha256(folder / file) for file in sorted(_files(folder)) if file != name}
+    (folder / name).write_text(manifest_text({**about, "files": files}), encoding="utf-8")
+
+
+def manifest_text(content: Mapping[str, Any]) -> str:
+    """Return the text of a manifest: its entries, ``files`` among them, and their checksum."""
+    return json.dumps({**content, "sha256": _content_sha256(content)}, indent=1) + "\n"
+
+
+def read_manifest(folder: Path, name: str, version: int, only: Collection[str] | None = None) -> dict[str, Any]:
+    """Read a manifest, and compare its checksum and those of the files that it lists.
+
+    Parameters
+    ----------
+    folder : Path
+    name : str
+        Of the manifest.
+    version : int
+        The one value of ``format`` that is known.
+    only : collection of str, optional
+        Files that are looked at; by default all that are listed.
+
+    Raises
+    ------
+    InputError
+        If the manifest or a file is missing or damaged, or its format is another one.
+    """
+    content = _read(folder / name)
+    if content is None:
+        raise InputError(f"{name} in {str(folder)!r} is damaged; copy or save the folder again.")
+    if content.get("format") != version:
+        raise InputError(
+            f"{name} in {str(folder)!r} has format {content.get('format')!r}, and this version reads {version}; "
+            "fit and save it again, or update gpudemand."
+        )
+    if content.pop("sha256", None) != _content_sha256(content) or not isinstance(content.get("files"), dict):
+        raise InputError(f"{name} in {str(folder)!r} is damaged or was edited; copy or save the folder again.")
+    listed = content["files"]
+    for file, checksum in listed.items() if only is None else [(file, listed.get(file)) for file in only]:
+        if not os.path.isfile(folder / file):  # also false for names that no file can have
+            raise InputError(f"{file} is missing in {str(folder)!r}; copy or save the folder again.")
+        if file_sha256(folder / file) != checksum:
+            raise InputError(f"{file} in {str(folder)!r} is damaged or was edited; copy or save the folder again.")
+    return content
+
+
+def foreign_file(folder: Path, name: str) -> str | None:
+    """Return a file of a folder that its manifest does not list, or None."""
+    while True:
+        seen = folder.stat()
+        content = _read(folder / name) or {}
+        files = content.get("files")
+        listed = {name, *files} if isinstance(files, dict) else set()
+        unlisted = (file for file in _files(folder) if file not in listed and Path(file).name not in _LITTER)
+        try:
+            found = next(unlisted, None)
+        except FileNotFoundError:  # another process is replacing the folder
+            continue
+        if os.path.samestat(seen, folder.stat()):
+            return found
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _files(folder: Path) -> Iterator[str]:
+    """Relative names of all files, links to folders included."""
+    found = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    return (path.relative_to(folder).as_posix() for path in found)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """Content of a manifest, or None for a file that is missing or no JSON object."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _content_sha256(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+#: Flags of the system calls that swap two names: renameat2 (Linux) and renamex_np (macOS).
+_AT_FDCWD, _SWAP = -100, 2
+
+
+@contextmanager
+def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield where to write a file, which then takes the place of `path`; after an exception nothing has changed.
+
+    Parameters
+    ----------
+    path : path-like
+        The file; a symbolic link stays, and what it points to is replaced. The mode of an older file is kept.
+
+    Yields
+    ------
+    Path
+        A free name in a folder of its own, with the name of the file.
+
+    Raises
+    ------
+    InputError
+        If there is no such folder, or `path` is something else than a file that may be written.
+    OSError
+        If the file cannot be written.
+
+    Examples
+    --------
+    >>> file = Path(tempfile.mkdtemp(), "plan.txt")
+    >>> with replace_file(file) as new:
+    ...     _ = new.write_text("96 GPUs")
+    >>> file.read_text()
+    '96 GPUs'
+    """
+    target = _resolved(path)
+    if not target.parent.is_dir():
+        raise InputError(f"there is no folder {str(target.parent)!r} to write {target.name!r} into; make it first.")
+    if target.exists() and not (target.is_file() and os.access(target, os.W_OK)):
+        raise InputError(f"{str(path)!r} is no file that may be written; choose another name.")
+    with _beside(target) as new:
+        yield new
+        if target.exists():
+            shutil.copymode(target, new)
+        _sync(new)
+        os.replace(new, target)
+    _sync(target.parent)
+
+
+@contextmanager
+def replace_folder(path: str | os.PathLike[str], manifest: str, about: Mapping[str, Any]) -> Iterator[Path]:
+    """Yield an empty folder to fill, which then takes the place of `path`; after an exception nothing has changed.
+
+    Linux and macOS swap both folders in one step. Where the system or its file system cannot (some network file
+    systems, Windows), the old folder is renamed first, and a kill between the two renames leaves it under that name.
+
+    Parameters
+    ----------
+    path : path-like
+        The folder; made if absent. See `check_replaceable` for what it may hold.
+    manifest : str
+        Name of its file that lists all others, written last.
+    about : mapping
+        Further entries of the manifest.
+
+    Yields
+    ------
+    Path
+        Of the folder to fill.
+
+    Raises
+    ------
+    InputError
+        If the folder holds anything else.
+    OSError
+        If the folder cannot be written.
+    """
+    target = check_replaceable(path, manifest)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _beside(target) as new:
+        new.mkdir()
+        yield new
+        write_manifest(new, manifest, about)
+        for place in (*new.rglob("*"), new):
+            _sync(place)
+        if check_replaceable(path, manifest).exists():
+            shutil.copymode(target, new)
+        _put(new, target)
+    _sync(target.parent)
+
+
+def check_replaceable(path: str | os.PathLike[str], manifest: str) -> Path:
+    """Return the resolved path of a folder that is absent, is empty, or holds only what its manifest lists.
+
+    Parameters
+    ----------
+    path : path-like
+        The folder.
+    manifest : str
+        Name of its file that lists all others.
+
+    Raises
+    ------
+    InputError
+        For a file, a folder with anything else in it, a mount point, and the current folder or one around it.
+    """
+    target = _resolved(path)
+    if not target.exists():
+        return target
+    if not target.is_dir():
+        raise InputError(f"{str(path)!r} is a file; name a folder.")
+    if os.path.ismount(target) or Path.cwd().is_relative_to(target):
+        raise InputError(
+            f"{str(path)!r} is a mount point or the current folder, which cannot be replaced as a whole; "
+            f"name a folder in it, such as {os.path.join(path, 'out')!r}."
+        )
+    foreign = foreign_file(target, manifest)
+    if foreign is not None:
+        raise InputError(
+            f"{str(path)!r} holds {foreign!r}, which would be lost; choose another folder, or remove it "
+            f"(only a folder that is listed in its own {manifest} is replaced)."
+        )
+    return target
+
+
+def _resolved(path: str | os.PathLike[str]) -> Path:
+    return Path(os.path.realpath(Path(path).expanduser()))
+
+
+@contextmanager
+def _beside(target: Path) -> Iterator[Path]:
+    """Yield the path of the same name in a temporary folder beside it, on the same file system."""
+    # Deleting the old version may fail (a network file system keeps open files); the new one is in place by then.
+    with tempfile.TemporaryDirectory(prefix=".gpudemand-", dir=target.parent, ignore_cleanup_errors=True) as folder:
+        yield Path(folder, target.name)
+
+
+def _sync(place: Path) -> None:
+    """Wait until a file, or the names in a folder, are on disk."""
+    if os.name == "nt" and place.is_dir():  # Windows opens no folders
+        return
+    descriptor = os.open(place, os.O_RDWR if place.is_file() else os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _put(new: Path, target: Path) -> None:
+    """Rename `new` to `target`, and an older `target` out of the way."""
+    try:
+        os.rename(new, target)  # POSIX: also over an empty folder
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        if not _swap(new, target):
+            _rename_both(new, target)
+
+
+def _swap(one: Path, other: Path) -> bool:
+    """Swap two names in one step; False where the system cannot."""
+    if sys.platform == "win32":
+        return False
+    libc, names = ctypes.CDLL(None, use_errno=True), (os.fsencode(one), os.fsencode(other))
+    if hasattr(libc, "renameat2"):
+        return bool(libc.renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _SWAP) == 0)
+    return hasattr(libc, "renamex_np") and bool(libc.renamex_np(*names, _SWAP) == 0)
+
+
+def _rename_both(new: Path, target: Path) -> None:
+    # Not inside the temporary folder, which is deleted whatever happens.
+    old = target.with_name(f"{target.name}.old{new.parent.name}")
+    try:
+        os.rename(target, old)
+        os.rename(new, target)
+    except BaseException:
+        if not target.exists():
+            os.rename(old, target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)

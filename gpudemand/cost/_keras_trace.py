@@ -1,0 +1,485 @@
+"""Trace a Keras model on shapes alone.
+
+The model is called once inside a TensorFlow graph, symbolically, so functional, sequential and subclassed models and
+plain TensorFlow inside layers are treated alike. Layers and functions that are one operator but many graph operations
+(normalisations, recurrent layers, GELU, ...) are recorded as spans; all other operators are read off the graph.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import math
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+from gpudemand._validation import InputError
+from gpudemand.cost.operators import (
+    KERAS_TYPES,
+    OTHER,
+    RECURRENT_STATE,
+    SAVES,
+    TENSORFLOW_VIEWS,
+    Operator,
+    convolution_kind,
+    einsum_flops,
+    matmul_flops,
+    tensorflow_type,
+    weighted_flops,
+)
+from gpudemand.cost.tracing import (
+    BATCH,
+    InputSpec,
+    Recorder,
+    Traced,
+    batch_of,
+    call_error,
+    first_line,
+    quiet_tensorflow,
+    read_inputs,
+    user_line,
+    value_error,
+)
+
+#: Type of a reduction that leaves only the channels of an image.
+_GLOBAL = {"ReduceMean": "GlobalAveragePool", "AveragePool": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}
+
+
+class Span(NamedTuple):
+    """Graph operations that form one operator: a single one, or the range of them that a layer made."""
+
+    #: Positions among the operations of the graph.
+    start: int
+    stop: int
+    #: Canonical type, scope in the graph, and name in Keras.
+    type: str
+    name: str
+    operator: str
+    outputs: list[Any]
+    #: First input and kernels, which determine the floating-point operations.
+    source: Any
+    weights: list[Any]
+    #: Channels of `source`, in either layout.
+    channels: int
+
+
+def span_of(op: Any, position: int, has_weight: bool) -> Span:
+    """Span of a single graph operation; `has_weight`: whether a parameter is among its inputs."""
+    type_ = operation_type(op, has_weight)
+    source = op.inputs[-1 if type_ == "ConvTranspose" else 0]
+    kernels = [op.inputs[1]] if type_ in ("Conv", "ConvTranspose") else []
+    scope = op.name.rpartition("/")[0]
+    is_first = bool(kernels) and op.get_attr("data_format").startswith(b"NC")
+    channels = int(source.shape[1 if is_first else -1]) if kernels else 0
+    return Span(position, position + 1, type_, scope, op.type, list(op.outputs), source, kernels, channels)
+
+
+def operation_type(op: Any, has_weight: bool) -> str:
+    """Canonical type of a graph operation; a product with a weight is a dense layer."""
+    type_ = tensorflow_type(op.type)
+    if type_ == "MatMul" and has_weight:
+        return "Gemm"
+    return _GLOBAL.get(type_, type_) if _is_global(op.inputs[0].shape, op.outputs[0].shape) else type_
+
+
+def _is_global(source: Any, result: Any) -> bool:
+    """Whether all positions of an image or a volume are reduced to one."""
+    return len(source) > 3 and math.prod(result) == source[0] * source[-1] < math.prod(source)
+
+
+def is_view(op: Any) -> bool:
+    """Whether an operation only renames, slices or describes data, or casts indices."""
+    if op.type == "Cast":
+        return not (op.inputs[0].dtype.is_floating and op.outputs[0].dtype.is_floating)
+    return op.type in TENSORFLOW_VIEWS
+
+
+def span_kind(span: Span) -> str:
+    """Class of a convolution, whose kernel is (spatial axes..., channels of a group, filters); otherwise empty."""
+    if span.type not in ("Conv", "ConvTranspose") or not span.weights:
+        return ""
+    *spatial, per_group, _ = span.weights[0].shape
+    groups = span.channels if _is_depthwise(span) else span.channels // per_group if span.type == "Conv" else 1
+    return convolution_kind(spatial, groups, span.channels)
+
+
+def _is_depthwise(span: Span) -> bool:
+    return span.operator.lower().startswith("depthwise")
+
+
+def span_flops(span: Span, operations: Sequence[Any]) -> float:
+    """Floating-point operations of an operator for the whole batch; zero if it is no matrix product or convolution."""
+    if span.type in ("Gemm", "MatMul"):
+        return _product_flops(operations[0])
+    sizes = sum(math.prod(kernel.shape) for kernel in span.weights)
+    if span.type == "Conv":
+        filters = math.prod(span.weights[0].shape[-2:] if _is_depthwise(span) else span.weights[0].shape[-1:])
+        return weighted_flops(math.prod(span.outputs[0].shape) / filters, sizes)
+    if span.type == "ConvTranspose" or span.type in RECURRENT_STATE:
+        return weighted_flops(math.prod(span.source.shape) / span.channels, sizes)
+    return 0.0
+
+
+def _product_flops(op: Any) -> float:
+    shapes = [tuple(tensor.shape) for tensor in op.inputs]
+    if op.type == "Einsum":
+        return einsum_flops(op.get_attr("equation").decode(), shapes)
+    transposed = op.get_attr("transpose_a" if op.type == "MatMul" else "adj_x")
+    return matmul_flops(math.prod(op.outputs[0].shape), shapes[0][-2 if transposed else -1])
+
+
+def item_size(tensor: Any) -> int:
+    """Bytes of one element of a tensor or a variable."""
+    import tensorflow as tf
+
+    return int(tf.as_dtype(tensor.dtype).size)
+
+
+def bytes_of(tensors: Sequence[Any]) -> float:
+    """Bytes of several tensors."""
+    return float(sum(math.prod(tensor.shape) * item_size(tensor) for tensor in tensors))
+
+
+#: Operations on a weight alone that are attributed to the weight itself.
+_WEIGHT_STEPS = ("Transpose", "Cast")
+
+
+class GraphReader:
+    """Reads operations in order of creation and records operators; data is identified by tensor name.
+
+    `weights` are the parameters of the model by the placeholder that the graph reads them from, `layers` the names of
+    its layers.
+    """
+
+    def __init__(self, recorder: Recorder, weights: dict[str, Any], layers: set[str]) -> None:
+        self._recorder, self._layers = recorder, layers
+        self._weights = dict(weights)
+        self._storage: dict[str, str] = {}
+        self._needs_gradient = {name for name, variable in weights.items() if variable.trainable}
+        for name in weights:
+            recorder.feed(name, batched=False)
+
+    def read(self, operations: Sequence[Any], spans: Sequence[Span]) -> None:
+        """Record `operations`; each of `spans` is one operator."""
+        starts = {span.start: span for span in spans if span.stop > span.start}
+        position = 0
+        while position < len(operations):
+            span = starts.get(position)
+            if span is None:
+                self._operation(operations[position], position)
+            else:
+                self._span(span, operations[span.start : span.stop])
+            position = span.stop if span else position + 1
+
+    def _operation(self, op: Any, position: int) -> None:
+        live = self._live(op.inputs)
+        if not live or not op.outputs:
+            return
+        weights = [tensor for tensor in live if tensor.name in self._weights]
+        if is_view(op) or (len(weights) == len(live) and op.type in _WEIGHT_STEPS):
+            self._alias(op.outputs, live[0])
+        elif self._is_bias(op, live, weights):
+            self._fuse_bias(op, live, weights[0])
+        else:
+            self._record(span_of(op, position, bool(weights)), [op], live)
+
+    def _span(self, span: Span, operations: Sequence[Any]) -> None:
+        inner = {tensor.name for op in operations for tensor in op.outputs}
+        # A weight becomes an input of the graph where it is first read, possibly inside the span.
+        read = [tensor for op in operations for tensor in op.inputs]
+        live = self._live([tensor for tensor in read if tensor.name in self._weights or tensor.name not in inner])
+        if live and span.outputs:
+            self._record(span, operations, live)
+
+    def _live(self, tensors: Sequence[Any]) -> list[Any]:
+        distinct = {tensor.name: tensor for tensor in tensors}
+        return [tensor for name, tensor in distinct.items() if self._recorder.is_live(name)]
+
+    def _alias(self, tensors: Sequence[Any], of: Any) -> None:
+        for tensor in tensors:
+            self._recorder.alias(tensor.name, of=of.name)
+            self._storage[tensor.name] = self._storage.get(of.name, of.name)
+            if of.name in self._weights:
+                self._weights[tensor.name] = self._weights[of.name]
+            if of.name in self._needs_gradient:
+                self._needs_gradient.add(tensor.name)
+
+    def _is_bias(self, op: Any, live: Sequence[Any], weights: Sequence[Any]) -> bool:
+        """Whether an addition is the bias of a product in the same layer."""
+        if op.type not in ("BiasAdd", "Add", "AddV2") or len(live) != 2 or len(weights) != 1:
+            return False
+        into = self._recorder.producer(next(t for t in live if t.name not in self._weights).name)
+        if into is None or into.type not in ("Conv", "ConvTranspose", "Gemm"):
+            return False
+        return op.type == "BiasAdd" or into.name == self._path(op.name.rpartition("/")[0])
+
+    def _fuse_bias(self, op: Any, live: Sequence[Any], bias: Any) -> None:
+        into = next(tensor for tensor in live if tensor.name not in self._weights)
+        counts, n_bytes = self._used([bias])
+        self._recorder.fuse(op.outputs[0].name, into.name, counts, n_bytes)
+        self._storage[op.outputs[0].name] = self._storage.get(into.name, into.name)
+        if {into.name, bias.name} & self._needs_gradient:
+            self._needs_gradient.add(op.outputs[0].name)
+
+    def _path(self, scope: str) -> str:
+        """Path of a layer inside its model, without the number that TensorFlow appends to further calls of a layer."""
+        parts = [(part, re.sub(r"_\d+$", "", part)) for part in scope.split("/")[1:]]
+        return "/".join(bare if bare in self._layers else part for part, bare in parts)
+
+    def _used(self, weights: Sequence[Any]) -> tuple[dict[Any, int], float]:
+        """Elements of each distinct variable, and the bytes of all."""
+        variables = {id(self._weights[tensor.name]): self._weights[tensor.name] for tensor in weights}
+        counts = {key: math.prod(variable.shape) for key, variable in variables.items()}
+        sizes = (math.prod(variable.shape) * item_size(variable) for variable in variables.values())
+        return counts, float(sum(sizes))
+
+    def _record(self, span: Span, operations: Sequence[Any], live: Sequence[Any]) -> None:
+        counts, weight_bytes = self._used([tensor for tensor in live if tensor.name in self._weights])
+        activations = [tensor for tensor in live if tensor.name not in self._weights]
+        call = Operator(
+            span.type,
+            span_kind(span),
+            self._path(span.name) or span.operator,
+            span.operator,
+            tuple(span.outputs[0].shape),
+            flops=span_flops(span, operations),
+            weight_bytes=weight_bytes,
+            bytes_read=bytes_of(activations),
+            bytes_written=bytes_of(span.outputs),
+        )
+        reads, writes = [tensor.name for tensor in live], [tensor.name for tensor in span.outputs]
+        self._recorder.add(call, reads=reads, writes=writes, parameters=counts)
+        if any(tensor.name in self._needs_gradient for tensor in live):
+            self._needs_gradient.update(writes)
+            self._save(span.type, activations, span.outputs)
+
+    def _save(self, type_: str, activations: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Record what an operator saves for the backward pass, by the rules of `SAVES`."""
+        rule = SAVES.get(type_, SAVES[OTHER])
+        if type_ in RECURRENT_STATE:
+            hidden = outputs[-1].shape[-1] or 0
+            steps = math.prod(activations[0].shape[:-1])
+            self._recorder.save(object(), steps * hidden * RECURRENT_STATE[type_] * item_size(outputs[0]))
+        for tensor in [*(activations if rule.inputs else []), *(outputs if rule.output else [])]:
+            self._recorder.save(self._storage.get(tensor.name, tensor.name), bytes_of([tensor]))
+        if rule.extra:
+            self._recorder.save(object(), rule.extra * math.prod(outputs[0].shape))
+
+
+class SpanRecorder:
+    """Collects spans while a model is traced; nested spans are dropped."""
+
+    def __init__(self) -> None:
+        self._graph: Any = None
+        self.spans: list[Span] = []
+        self._inside = False
+
+    @contextlib.contextmanager
+    def patched(self, model: Any, graph: Any) -> Iterator[None]:
+        """Patch the layers of `model` and functions of Keras and TensorFlow to record their spans in `graph`."""
+        import tensorflow as tf
+        from keras.src import backend
+
+        self._graph = graph
+        with contextlib.ExitStack() as stack:
+            for layer in model._flatten_layers():
+                type_ = _layer_type(layer)
+                if type_:
+                    weights = [weight for weight in layer.weights if "kernel" in weight.name]
+                    self._patch(stack, layer, "call", type_, type(layer).__name__, weights)
+            for module in (backend.nn, tf.nn):
+                for name in KERAS_TYPES.keys() & dir(module):
+                    self._patch(stack, module, name, KERAS_TYPES[name], name, None)
+            yield
+
+    def _patch(self, stack: Any, owner: Any, attribute: str, type_: str, operator: str, weights: Any) -> None:
+        original = getattr(owner, attribute)
+        was_own = attribute in vars(owner)
+        object.__setattr__(owner, attribute, self._recorded(original, type_, operator, weights))
+        if was_own:
+            stack.callback(object.__setattr__, owner, attribute, original)
+        else:
+            stack.callback(object.__delattr__, owner, attribute)
+
+    def _recorded(self, function: Callable[..., Any], type_: str, operator: str, weights: Any) -> Callable[..., Any]:
+        def recorded(*args: Any, **kwargs: Any) -> Any:
+            """Call `function` and, unless within another recorded call, record the operations it adds to the graph."""
+            import tensorflow as tf
+
+            if self._inside or tf.compat.v1.get_default_graph() is not self._graph:
+                return function(*args, **kwargs)
+            self._inside, start = True, len(self._graph.get_operations())
+            try:
+                result = function(*args, **kwargs)
+            finally:
+                self._inside = False
+            stop, scope = len(self._graph.get_operations()), tf.get_current_name_scope()
+            outputs = [tensor for tensor in tf.nest.flatten(result) if tf.is_tensor(tensor)]
+            given = [*args, *kwargs.values()]
+            kernels = weights if weights is not None else given[1:2] if type_.startswith("Conv") else []
+            self.spans.append(Span(start, stop, type_, scope, operator, outputs, given[0], kernels, _channels(given)))
+            return result
+
+        return recorded
+
+
+def _channels(arguments: list[Any]) -> int:
+    shape = getattr(arguments[0], "shape", None) or (0, 0)
+    is_first = any(isinstance(value, str) and value == "channels_first" for value in arguments)
+    return int(shape[1 if is_first else -1] or 0)
+
+
+def _layer_type(layer: Any) -> str | None:
+    """Canonical type of a layer that is one operator, or None; an ``RNN`` has the type of its cells."""
+    names = [parent.__name__ for parent in type(layer).__mro__ if parent.__module__.startswith("keras.")]
+    type_ = next((KERAS_TYPES[name] for name in names if name in KERAS_TYPES), None)
+    if type_ is None and "RNN" in names:
+        cell = repr(type(layer.cell)) + repr([type(part) for part in getattr(layer.cell, "cells", [])])
+        return next((gated for gated in ("LSTM", "GRU") if gated in cell), "RNN")
+    return type_
+
+
+_GIVE_SHAPE = "pass input_shape, the shape of one sample without the batch"
+
+
+def trace(model: Any, input_shape: Any = None, *, input_dtype: Any = None, train: bool = True) -> Traced:
+    """Trace `model`; see `OpGraph.from_keras`."""
+    _check_model(model)
+    specs = _declared(model) if input_shape is None else read_inputs(input_shape, input_dtype)
+    spans = SpanRecorder()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            graph, inputs = _make_graph(model, specs, spans, train)
+    except Exception as error:
+        _raise_input_error(model, specs, error)
+    return _read(model, specs, spans, graph, inputs)
+
+
+def _check_model(model: Any) -> None:
+    try:
+        with quiet_tensorflow():
+            import keras
+            import tensorflow  # noqa: F401
+    except ImportError as error:
+        raise InputError("Keras is not installed; install it with pip install 'gpudemand[tensorflow]'.") from error
+    if isinstance(model, type):
+        raise InputError(f"model must be an instance of keras.Model; got the class {model.__name__}: call it.")
+    if not isinstance(model, keras.Layer):
+        hint = " Use OpGraph.from_torch for PyTorch modules." if hasattr(model, "named_parameters") else ""
+        raise InputError(f"model must be a Keras 3 model or layer; got {type(model).__name__}.{hint}")
+    if keras.backend.backend() != "tensorflow":
+        raise InputError(
+            f"from_keras reads the TensorFlow backend and Keras runs on {keras.backend.backend()!r}; "
+            "set the environment variable KERAS_BACKEND=tensorflow before keras is imported."
+        )
+
+
+def _declared(model: Any) -> list[InputSpec]:
+    """Inputs that the model declares, or that it was built with."""
+    tensors = getattr(model, "inputs", None) or []
+    if not tensors:
+        return [_declared_spec(model, shape, None) for shape in _built_shapes(model)]
+    structure = getattr(model, "_inputs_struct", None)
+    names = list(structure) if isinstance(structure, Mapping) else [None] * len(tensors)
+    flat = [structure[name] for name in names] if isinstance(structure, Mapping) else tensors
+    return [_declared_spec(model, t.shape, t.dtype)._replace(name=name) for name, t in zip(names, flat, strict=True)]
+
+
+def _built_shapes(model: Any) -> list[Any]:
+    config = model.get_build_config() or {}
+    shape = config.get("input_shape") or list((config.get("shapes_dict") or {}).values())
+    if not shape:
+        raise InputError(f"the input shape of {model.name} is unknown because it has not been built; {_GIVE_SHAPE}.")
+    return list(shape) if isinstance(shape[0], (list, tuple)) else [shape]
+
+
+def _declared_spec(model: Any, shape: Sequence[int | None], dtype: str | None) -> InputSpec:
+    if any(extent is None for extent in shape[1:]):
+        raise InputError(f"{model.name} declares the input shape {tuple(shape)}, which is open; {_GIVE_SHAPE}.")
+    return InputSpec(None, (BATCH, *(int(extent or 0) for extent in shape[1:])), None, dtype)
+
+
+def _make_graph(model: Any, specs: Sequence[InputSpec], spans: SpanRecorder, train: bool) -> tuple[Any, list[Any]]:
+    import tensorflow as tf
+
+    graph = tf.__internal__.FuncGraph("trace")
+    with _functions_inlined(), graph.as_default(), spans.patched(model, graph):
+        tensors = [tf.compat.v1.placeholder(_dtype(model, spec), spec.shape) for spec in specs]
+        model(*_arguments(model, specs, tensors), **_mode(model, train))
+    return graph, tensors
+
+
+@contextlib.contextmanager
+def _functions_inlined() -> Iterator[None]:
+    """Run functions decorated with ``tf.function`` as plain Python, so that their operations are in the graph."""
+    import tensorflow as tf
+
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(before)
+
+
+def _dtype(model: Any, spec: InputSpec) -> str:
+    if spec.dtype or spec.example is None:
+        return spec.dtype or model.compute_dtype
+    return str(spec.example.dtype).removeprefix("torch.").removeprefix("<dtype: '").removesuffix("'>")
+
+
+def _arguments(model: Any, specs: Sequence[InputSpec], tensors: Sequence[Any]) -> list[Any]:
+    """Arrange tensors as the model takes them: one, a dict, a list, or several arguments."""
+    if specs[0].name is not None:
+        return [{spec.name: tensor for spec, tensor in zip(specs, tensors, strict=True)}]
+    if len(tensors) == 1:
+        return [tensors[0]]
+    parameters = inspect.signature(model.call).parameters.values()
+    required = [p for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+    return list(tensors) if len(required) >= len(tensors) else [list(tensors)]
+
+
+def _mode(model: Any, train: bool) -> dict[str, bool]:
+    return {"training": train} if model._call_has_training_arg else {}
+
+
+def _read(model: Any, specs: Sequence[InputSpec], spans: SpanRecorder, graph: Any, inputs: Sequence[Any]) -> Traced:
+    recorder = Recorder(batch_of(specs))
+    for tensor in inputs:
+        recorder.feed(tensor.name, batched=True)
+    parameters = _parameters(model)
+    handles = {id(variable.value.handle): variable for variable in parameters}
+    captured = {inside.name: handles[id(outside)] for outside, inside in graph.captures if id(outside) in handles}
+    names = {layer.name for layer in model._flatten_layers()}
+    GraphReader(recorder, captured, names).read(graph.get_operations(), spans.spans)
+    sizes = [(variable, math.prod(variable.shape)) for variable in parameters]
+    return recorder.traced(
+        name=model.name,
+        framework="keras",
+        input_shapes=tuple(spec.shape[1:] for spec in specs),
+        n_parameters=sum(size for _, size in sizes),
+        n_trainable=sum(size for variable, size in sizes if variable.trainable),
+        parameter_bytes=float(sum(size * item_size(variable) for variable, size in sizes)),
+    )
+
+
+def _parameters(model: Any) -> list[Any]:
+    """Trainable and frozen weights, without running statistics and seeds."""
+    found = {id(weight): weight for layer in model._flatten_layers() for weight in layer._trainable_variables}
+    return list(found.values())
+
+
+def _raise_input_error(model: Any, specs: Sequence[InputSpec], error: Exception) -> NoReturn:
+    import keras
+    import tensorflow as tf
+
+    place = user_line(error, __file__, keras.__file__, tf.__file__)
+    if isinstance(error, tf.errors.OperatorNotAllowedInGraphError) or "as a Python `bool`" in str(error):
+        raise value_error(f"the call of {model.name}", place, "keras.ops.where") from error
+    # Keras wraps the original message, in bold, in the description of the call.
+    bold = re.search(r"\x1b\[1m(.*?)\x1b\[0m", str(error), re.DOTALL)
+    reason = first_line(error, bold.group(1) if bold else None)
+    raise call_error(f"the call of {model.name}", specs, place, reason) from error

@@ -1,0 +1,526 @@
+"""Operators and kernels of calls to PyTorch.
+
+The module runs on fake tensors under an emulation of ``torch.autocast`` for CUDA; every operator that reaches ATen and
+is no view is one kernel. It runs with a batch and with twice as many samples, and what does not grow is fixed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from gpudemand.cost.operators import (
+    ATEN_KINDS,
+    RECURRENT_STATE,
+    Kernel,
+    attention_flops,
+    convolution_kind,
+    einsum_flops,
+    fourier_flops,
+    matmul_flops,
+    torch_type,
+    weighted_flops,
+)
+
+#: Calls that use only the shape, type or device of a tensor; they return constants.
+_TEMPLATES = ("zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "randint_like")
+_IN_PLACE = ("__setitem__", "__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__")
+#: A property of a tensor that is set, not its data.
+_SETTERS = ("requires_grad_",)
+#: Copies in the same order and casts to the same type are aliases.
+_COPIES = ("contiguous", "reshape", "flatten", "clone", "view", "unflatten", "to", "float", "type", "type_as", "detach")
+
+
+def tensors_in(value: Any) -> Iterator[Any]:
+    """Yield the tensors in nested lists, tuples and dicts of arguments."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors_in(item)
+    elif isinstance(value, dict):
+        yield from tensors_in(list(value.values()))
+
+
+def indices(name: str, tensors: Sequence[Any]) -> Sequence[Any]:
+    """Floating-point tensors that a call uses as indices."""
+    if torch_type(name) != "Gather":
+        return []
+    return [tensor for tensor in (tensors if name == "one_hot" else tensors[1:]) if tensor.is_floating_point()]
+
+
+def is_template(name: str) -> bool:
+    """Whether a call uses only the shape, type or device of its argument, as ``zeros_like``."""
+    return name in _TEMPLATES or name.startswith("new_")
+
+
+def is_in_place(name: str, kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call writes into its first argument (or into ``out=``)."""
+    is_named = name in _IN_PLACE or (name.endswith("_") and not name.startswith("__") and name not in _SETTERS)
+    return is_named or kwargs.get("out") is not None
+
+
+def is_plain_copy(name: str, source: Any, result: Any) -> bool:
+    """Whether a call copies its argument without change of order or type."""
+    same_order = source.is_contiguous() or source.stride() == result.stride()
+    return name in _COPIES and source.dtype == result.dtype and source.numel() == result.numel() and same_order
+
+
+def call_type(name: str, tensors: Sequence[Any], result: Any, has_weight: bool) -> str:
+    """Canonical type of a call of ATen `name` on `tensors`; a product with a weight is a dense layer."""
+    type_ = torch_type(name)
+    if type_ == "MatMul" and has_weight:
+        return "Gemm"
+    source = tensors[0]
+    pools_all = math.prod(result.shape[2:]) == 1 < math.prod(source.shape[2:])
+    if pools_all and (type_ == "AveragePool" or name.startswith("adaptive_max")):
+        return f"Global{type_}"
+    averages_all = source.dim() > 3 and result.numel() == math.prod(source.shape[:2])
+    return "GlobalAveragePool" if name == "mean" and averages_all else type_
+
+
+def call_kind(type_: str, tensors: Sequence[Any]) -> str:
+    """Class of a convolution, from the shapes of its input and its weight; otherwise empty."""
+    if type_ not in ("Conv", "ConvTranspose") or len(tensors) < 2:
+        return ""
+    source, weight = tensors[:2]
+    channels = source.shape[1 - weight.dim()]
+    groups = channels // weight.shape[1] if type_ == "Conv" else 1
+    return convolution_kind(weight.shape[2:], groups, channels)
+
+
+def call_flops(
+    type_: str, name: str, tensors: Sequence[Any], result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> float:
+    """Floating-point operations of a call for the whole batch; zero if it multiplies no matrices or the like."""
+    if type_ == "Conv":
+        return weighted_flops(result.numel() / tensors[1].shape[0], tensors[1].numel())
+    if type_ == "ConvTranspose":
+        return weighted_flops(tensors[0].numel() / tensors[1].shape[0], tensors[1].numel())
+    if type_ == "Attention":
+        return attention_flops(*(tensor.shape for tensor in tensors[:3]))
+    if type_ == "DFT":
+        return _transform_flops(name, tensors[0], result, args, kwargs)
+    if type_ in RECURRENT_STATE:
+        weights = sum(tensor.numel() for tensor in tensors[1:] if tensor.dim() == 2)
+        return weighted_flops(tensors[0].numel() / tensors[0].shape[-1], weights)
+    # A product of complex numbers is four of real ones.
+    factor = (4.0 if result.is_complex() else 1.0) * _density(tensors)
+    return factor * product_flops(name, tensors, result, args) if type_ in ("Gemm", "MatMul") else 0.0
+
+
+def sparse_bytes(flops: float, tensors: Sequence[Any]) -> float:
+    """Bytes that a product with sparse matrices reads, a row of the dense one for each nonzero; 0 if none is sparse."""
+    return flops / 2.0 * tensors[-1].element_size() if _density(tensors) < 1.0 else 0.0
+
+
+def is_sparse(tensor: Any) -> bool:
+    """Whether a tensor is stored sparsely, in any layout."""
+    return str(tensor.layout) != "torch.strided"
+
+
+def _density(tensors: Sequence[Any]) -> float:
+    """Nonzeros of sparse operands as a share of their elements; 1 for dense ones."""
+    return math.prod(tensor._nnz() / max(tensor.numel(), 1) for tensor in tensors if is_sparse(tensor))
+
+
+def product_flops(name: str, tensors: Sequence[Any], result: Any, args: Sequence[Any]) -> float:
+    """Operations of a matrix product from the shapes of its operands and result."""
+    shapes = [tuple(tensor.shape) for tensor in tensors]
+    if name == "einsum":
+        return einsum_flops(args[0], shapes)
+    if name == "bilinear":
+        return weighted_flops(result.numel() / shapes[2][0], math.prod(shapes[2]))
+    if name == "tensordot":
+        return matmul_flops(result.numel(), math.prod(shapes[0][axis] for axis in args[2]))
+    if "grouped_mm" in name:
+        # Of two matrices, groups share the summed axis.
+        groups = result.shape[0] if len(shapes[0]) == len(shapes[1]) == 2 else 1
+        return matmul_flops(result.numel() / groups, shapes[0][-1])
+    first = shapes[1] if name.rstrip("_") in ("addmm", "baddbmm", "addbmm", "addmv") else shapes[0]
+    return matmul_flops(result.numel(), first[-1]) * (first[0] if name == "addbmm" else 1)
+
+
+def _transform_flops(name: str, source: Any, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
+    """Operations of Fourier transforms; their signal is the real side, if there is one."""
+    if name.endswith("stft"):
+        size = int(args[1] if len(args) > 1 else kwargs["n_fft"])
+        spectrum = result if name == "stft" else source
+        return fourier_flops(
+            size * spectrum.numel() / spectrum.shape[-2 if spectrum.is_complex() else -3], size, real=True
+        )
+    signal = next((tensor for tensor in (source, result) if not tensor.is_complex()), result)
+    default = {"2": (-2, -1), "n": tuple(range(signal.dim()))}.get(name[-1], -1)
+    axes = kwargs.get("dim", args[2] if len(args) > 2 else None)
+    axes = default if axes is None else axes
+    length = math.prod(signal.shape[axis] for axis in ([axes] if isinstance(axes, int) else axes))
+    return fourier_flops(signal.numel(), length, real=not signal.is_complex())
+
+
+#: Operators that allocate or describe data, or are views in all but name.
+_FREE = frozenset({
+    *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "detach", "_unsafe_view"),
+    *("_reshape_alias", "alias", "lift_fresh", "is_same_size", "sym_size", "expand", "view_as"),
+})  # fmt: skip
+#: Operators that read of their first argument only as much as they write.
+_LOOKUPS = frozenset({"embedding", "_embedding_bag", "index", "index_select", "gather", "_unsafe_index", "take"})
+_SINGLE_BYTES = 4
+#: What of a kernel may grow with the batch.
+_AMOUNTS = ("flops", "bytes", "half_bytes")
+_NO_EXTENTS = (0, 0, 0, 0, False)
+#: What is not part of a signature.
+_UNKNOWN = "unknown"
+
+
+class Launch(NamedTuple):
+    """Equal launches of a kernel in the traced batch: fields as of `Kernel`, amounts of the whole batch.
+
+    Attributes
+    ----------
+    operands : tuple of tuple of int
+        Shapes of the factors of a product and of its result.
+    extents : tuple of int
+        ``channels, inner, weights, width, is_direct`` of a convolution; of other products the smaller ones if none is
+        fixed.
+    """
+
+    name: str
+    kind: str
+    backward: bool
+    is_autocast: bool
+    operands: tuple[tuple[int, ...], ...]
+    extents: tuple[int, int, int, int, bool]
+    flops: float
+    bytes: float
+    half_bytes: float
+    calls: int = 1
+
+
+class KernelRecorder:
+    """Collects the kernels of one forward and backward pass, in context of `mode`."""
+
+    def __init__(self) -> None:
+        self.backward = False
+        self.is_casting = False
+        self.launches: list[Launch] = []
+        self._known: dict[Hashable, tuple[tuple[Any, ...], Launch | None]] = {}
+
+    def mode(self) -> Any:
+        """Context in which every operator that is dispatched is recorded."""
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        dispatch = self._dispatch
+
+        class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+            """Mode that records ATen operators."""
+
+            def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                return dispatch(func, args, kwargs or {})
+
+        return Mode()  # type: ignore[no-untyped-call]
+
+    def add_products(self, matrix: Any, rows: int, calls: int, *, backward: bool) -> None:
+        """Record equal products of `rows` rows with a matrix, which are not dispatched to ATen."""
+        shapes = tuple(matrix.shape), (rows, matrix.shape[0]), (rows, matrix.shape[1])
+        elements = sum(map(math.prod, shapes))
+        amounts = weighted_flops(rows, matrix.numel()), _SINGLE_BYTES * elements, matrix.element_size() * elements
+        self.launches.append(Launch("mm", "gemm", backward, False, shapes, _NO_EXTENTS, *amounts, calls))
+
+    def _dispatch(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run an operator; one equal to an earlier one, of which unrolled loops have thousands, is not run again."""
+        import torch
+
+        call = _signature(func, args, kwargs)
+        key = call and (call, self.backward, self.is_casting)
+        if key in self._known:
+            (shape, stride, dtype), launch = self._known[key]
+            result = torch.empty_strided(shape, stride, dtype=dtype, device="meta")
+        else:
+            result = func(*args, **kwargs)
+            launch = self._launch(func, args, kwargs, result)
+            if key and type(result) is torch.Tensor and result.is_meta:  # no fake one, which has a device besides
+                self._known[key] = (result.shape, result.stride(), result.dtype), launch
+        if launch:
+            self.launches.append(launch)
+        return result
+
+    def _launch(self, func: Any, args: Any, kwargs: Any, result: Any) -> Launch | None:
+        name = func._overloadpacket.__name__
+        inputs, outputs = [*tensors_in(args), *tensors_in(kwargs)], list(tensors_in(result))
+        if func.is_view or func.namespace == "prim" or name in _FREE:
+            return None
+        kind, read = _kind(name, args, inputs, outputs), inputs[1:] if name in _LOOKUPS else inputs
+        moved = _bytes([*read, *outputs, *(outputs if name in _LOOKUPS else ())])
+        if not any(moved):
+            return None
+        is_autocast = kind == "cast" and (self.is_casting or self.backward)
+        shapes = _shapes(name, args, inputs, outputs)
+        return Launch(name, kind, self.backward, is_autocast, *shapes, _flops(func, args, kwargs, result), *moved)
+
+
+def _signature(func: Any, args: Any, kwargs: Any) -> Hashable:
+    """What determines the one new tensor that an operator gives on the meta device; None for other operators."""
+    schema = func._schema
+    is_new = not (schema.is_mutable or func.is_view or func._overloadpacket.__name__ in _FREE)
+    if not is_new or [str(result.type) for result in schema.returns] != ["Tensor"]:
+        return None
+    parts = [_part(value) for value in (*args, *kwargs.values())]
+    return None if _UNKNOWN in parts else (func, tuple(kwargs), *parts)
+
+
+def _part(value: Any) -> Hashable:
+    """A tensor on the meta device by its layout, a number, type or list of numbers as it is."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        is_plain = (
+            type(value) in (torch.Tensor, torch.nn.Parameter)
+            and value.is_meta
+            and value.layout is torch.strided
+            and not value.is_complex()
+        )
+        return (value.shape, value.stride(), value.dtype) if is_plain else _UNKNOWN
+    if isinstance(value, (list, tuple)):
+        return tuple(value) if all(isinstance(item, (int, float)) for item in value) else _UNKNOWN
+    # 1, 1.0 and True are equal, but give results of different types.
+    return type(value), value
+
+
+def kernels_of(first: Sequence[Launch], second: Sequence[Launch], batch: int) -> list[Kernel]:
+    """Kernels of a network from its launches with a batch and with twice as many samples, equal ones merged.
+
+    What grows with the batch is per sample, the rest fixed.
+
+    Parameters
+    ----------
+    first, second : sequence of Launch
+        If they do not correspond, as those of a loop over the samples, kinds of kernels are compared as a whole; if the
+        second are missing, all is per sample.
+    batch : int
+        Samples of the first.
+    """
+    calls: Counter[Kernel] = Counter()
+    for launch, other in zip(first, _corresponding(first, second), strict=True):
+        kernel = _kernel(launch, other, batch)
+        # Autograd copies the gradient of a parameter only if somebody else holds it, which the recorder does.
+        is_handed_over = launch.backward and launch.name in ("clone", "copy_") and not kernel.bytes
+        if not is_handed_over:
+            calls[kernel] += launch.calls
+    return [kernel._replace(calls=number) for kernel, number in calls.items()]
+
+
+def _corresponding(first: Sequence[Launch], second: Sequence[Launch]) -> Sequence[Launch]:
+    if [launch[:4] for launch in first] == [launch[:4] for launch in second]:
+        return second
+    before, after = ({part: _totals(launches, part) for part in _AMOUNTS} for launches in (first, second))
+    scaled = []
+    for launch in first:
+        growth = {part: after[part][launch[1:4]] / max(before[part][launch[1:4]], 1.0) for part in _AMOUNTS}
+        amounts = {part: getattr(launch, part) * (factor or 2.0) for part, factor in growth.items()}
+        scaled.append(launch._replace(operands=tuple(() for _ in launch.operands), **amounts))
+    return scaled
+
+
+def _totals(launches: Sequence[Launch], part: str) -> Counter[Any]:
+    """Sums over the launches of each kind."""
+    sums: Counter[Any] = Counter()
+    for launch in launches:
+        sums[launch[1:4]] += launch.calls * getattr(launch, part)
+    return sums
+
+
+def _kernel(launch: Launch, other: Launch, batch: int) -> Kernel:
+    """One of the launches with `batch` samples, given the same with twice as many."""
+    amounts: dict[str, Any] = {}
+    for part in _AMOUNTS:
+        once, twice = getattr(launch, part), getattr(other, part)
+        fixed = min(max(2 * once - twice, 0.0), once)
+        amounts |= {part: (once - fixed) / batch, f"fixed_{part}": fixed}
+    channels, inner, weights, width, is_direct = launch.extents
+    fixed_shapes = [shape for shape, same in zip(launch.operands, other.operands, strict=True) if shape == same]
+    if fixed_shapes:
+        channels, inner = sorted(fixed_shapes[0][-2:])
+    filters = weights, width, is_direct
+    return Kernel(launch.kind, launch.backward, launch.is_autocast, channels, inner, *filters, **amounts)
+
+
+def _bytes(tensors: Iterable[Any]) -> tuple[float, float]:
+    """Bytes with floats in single precision, and as they are."""
+    single = half = 0.0
+    for tensor in tensors:
+        width, elements = tensor.element_size(), float(_distinct(tensor))
+        single += elements * (max(width, _SINGLE_BYTES) if tensor.is_floating_point() else width)
+        half += elements * width
+    return single, half
+
+
+def _shapes(name: str, args: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[Any, Any]:
+    """Operands and extents of a product; see `Launch`."""
+    if "convolution" in name:
+        weight, dilation = (inputs[2], args[6]) if "backward" in name else (inputs[1], args[5])
+        is_direct = weight.dim() != 4 or max(dilation) > 1
+        return (), (weight.shape[0], weight.shape[1], weight.numel(), max(weight.shape[2:]), is_direct)
+    if ATEN_KINDS.get(name) not in ("gemm", "matmul") or outputs[0].dim() < 2:
+        return (), _NO_EXTENTS
+    matrices = [tuple(tensor.shape) for tensor in inputs if tensor.dim() > 1]
+    inner = matrices[-2][-1] if len(matrices) > 1 else 1
+    channels, smaller, *_ = sorted((*outputs[0].shape[-2:], inner))
+    return (*matrices, tuple(outputs[0].shape)), (channels, smaller, *_NO_EXTENTS[2:])
+
+
+def _kind(name: str, args: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> str:
+    if name == "_to_copy" and inputs[0].is_floating_point() and outputs[0].is_floating_point():
+        return "cast"
+    if "convolution" not in name:
+        return ATEN_KINDS.get(name, "pool" if "pool" in name else "move" if "upsample" in name else "pointwise")
+    if args[7 if "backward" in name else 6]:
+        return "conv_transpose"
+    weight = inputs[2] if "backward" in name else inputs[1]
+    source = inputs[1] if "backward" in name else inputs[0]
+    channels = source.shape[1]
+    return f"conv_{convolution_kind(weight.shape[2:], channels // weight.shape[1], channels)}"
+
+
+def _distinct(tensor: Any) -> int:
+    """Elements of a tensor without those that broadcasting repeats."""
+    return math.prod(size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride)
+
+
+def _flops(func: Any, args: Any, kwargs: Any, result: Any) -> float:
+    from torch.utils.flop_counter import flop_registry
+
+    if "convolution" in func.__name__:
+        return _convolution_flops(func.__name__, args, list(tensors_in(args)), list(tensors_in(result)))
+    if func._overloadpacket.__name__ == "_grouped_mm":
+        return product_flops("_grouped_mm", args[:2], result, args)
+    count = flop_registry.get(func._overloadpacket)
+    if count is None:
+        return 0.0
+    names = [argument.name for argument in func._schema.arguments]
+    causal = dict(zip(names, args, strict=False)).get("is_causal", False)
+    return float(count(*args, **kwargs, out_val=result)) * (0.5 if causal else 1.0)
+
+
+def _convolution_flops(name: str, args: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> float:
+    """Operations of a convolution; backward, of its gradients of input and weight."""
+    if "backward" not in name:
+        source, weight, output, passes, is_transposed = inputs[0], inputs[1], outputs[0], 1, args[6]
+    else:
+        output, source, weight, passes, is_transposed = *inputs[:3], sum(args[-1][:2]), args[7]
+    used = source if is_transposed else output
+    return passes * weighted_flops(used.numel() / used.shape[1], weight.numel())
+
+
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+
+
+def is_packed(name: str, args: Any) -> bool:
+    """Whether a recurrent layer is called on packed sequences: with their batch sizes before its state."""
+    return name in RECURRENT and isinstance(args[3], (list, tuple))
+
+
+def _pack(padded: Any, _lengths: Any, batch_first: bool) -> Any:
+    """Data and batch sizes of packed sequences that are as long as the longest: lengths have no values in a trace."""
+    import torch
+
+    by_step = padded.transpose(0, 1) if batch_first else padded
+    data = by_step.clone(memory_format=torch.contiguous_format).flatten(0, 1)
+    return data, torch.full((by_step.shape[0],), by_step.shape[1])
+
+
+def _pad(data: Any, sizes: Any, batch_first: bool, *_: Any) -> Any:
+    """Padded sequences of packed ones that are all of one length, and the lengths."""
+    import torch
+
+    by_step = data.unflatten(0, (len(sizes), -1))
+    lengths = torch.full((by_step.shape[1],), len(sizes))
+    padded = by_step.transpose(0, 1) if batch_first else by_step
+    return padded.clone(memory_format=torch.contiguous_format), lengths
+
+
+#: Calls that pack and pad sequences. Their first result is data, the other constant.
+PACKING: dict[str, Callable[..., Any]] = {"_pack_padded_sequence": _pack, "_pad_packed_sequence": _pad}
+
+
+def recurrent_result(name: str, args: Any) -> Any:
+    """Result of a recurrent layer, without running its steps."""
+    source, state, weights, bidirectional = args[0], args[1], args[2], args[7]
+    states = state if name == "lstm" else [state]
+    outputs = (*source.shape[:-1], states[0].shape[-1] * (2 if bidirectional else 1))
+    is_tracked = needs_gradient(source, *weights)
+    shapes = [outputs, *(one.shape for one in states)]
+    return tuple(source.new_empty(shape).requires_grad_(is_tracked) for shape in shapes)
+
+
+def recurrent_state(type_: str, name: str, args: Any, result: Any) -> float:
+    """Bytes that a recurrent layer saves: the state of its cells, and the outputs of its inner layers."""
+    layers = next((value for value in args[4:6] if type(value) is int), 1) if name in RECURRENT else 1
+    per_output = layers * RECURRENT_STATE[type_] + layers - 1
+    return result.numel() * result.element_size() * per_output
+
+
+def needs_gradient(*tensors: Any) -> bool:
+    """Whether autograd follows a call on some tensors."""
+    import torch
+
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+
+
+@contextlib.contextmanager
+def autocast_flag() -> Iterator[None]:
+    """Say that autocast is on, which modules ask; the listener does the casts."""
+    import torch
+
+    before = torch.is_autocast_enabled("cuda")
+    torch.set_autocast_enabled("cuda", True)
+    try:
+        yield
+    finally:
+        torch.set_autocast_enabled("cuda", before)
+
+
+@contextlib.contextmanager
+def random_state_restored() -> Iterator[None]:
+    """Leave the generators of random numbers as they were."""
+    import torch
+
+    state = random.getstate()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        random.setstate(state)
+
+
+@contextlib.contextmanager
+def flex_attention_on_cpu() -> Iterator[None]:
+    """Let `flex_attention`, if it was imported, pass its check that there is no gradient on a CPU; none is computed."""
+    module: Any = sys.modules.get("torch.nn.attention.flex_attention")
+    check = getattr(module, "_validate_device", None)
+    if check is None:
+        yield
+        return
+    module._validate_device = lambda *_: None
+    try:
+        yield
+    finally:
+        module._validate_device = check
+
+
+@contextlib.contextmanager
+def fake_tensor_log_disabled() -> Iterator[None]:
+    """Suppress the stack that PyTorch logs for an error that is raised again as `InputError`."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before

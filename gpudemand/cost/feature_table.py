@@ -1,0 +1,239 @@
+"""Features of jobs and of measured rows, as tables."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Hashable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+import pandas as pd
+
+from gpudemand import _parallel
+from gpudemand._array import STRING
+from gpudemand._validation import InputError, check_columns
+from gpudemand.cost.devices import Device
+from gpudemand.cost.graph import OpGraph, per_graph, structural_matrix
+from gpudemand.cost.graph_features import OPTIMIZER_STATES, features_by_name
+from gpudemand.cost.job import TrainingJob
+from gpudemand.cost.memory import memory_summary
+from gpudemand.cost.roofline import group_bandwidth
+
+#: Columns that determine the graph of a network of the zoo.
+ARCHITECTURE = ("framework", "network", "input_size", "channels", "n_classes", "vocabulary", "width", "depth")
+#: Hyper-parameters beside the network.
+CATEGORIES = ("framework", "optimizer", "precision", "layout", "execution", "device")
+NUMBERS = ("batch_size", "threads")
+EDGE = "edge:"
+
+
+def features_from_rows(rows: pd.DataFrame, traced: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Features of the jobs in measured or planned rows: hyper-parameters and graph, never a network's name.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Measured rows or a plan: `ARCHITECTURE`, `CATEGORIES` and `NUMBERS`.
+    traced : DataFrame, optional
+        What `trace_architectures` returned for at least these architectures; by default they are traced now.
+
+    Returns
+    -------
+    DataFrame
+        Index of `rows`; `CATEGORIES` (text), `NUMBERS`, ``optimizer_states`` (copies of the weights that the optimizer
+        keeps), the columns of `gpudemand.cost.graph_features` and `memory_summary`, and
+        ``edge:<type>-><type>``, the entries of the network structural matrix that occur.
+
+    Raises
+    ------
+    InputError
+        If there are no rows, columns are missing, or `traced` lacks an architecture.
+    """
+    rows = check_columns(rows, (*ARCHITECTURE, *CATEGORIES, *NUMBERS), "rows")
+    if rows.empty:
+        raise InputError("rows has no jobs; there is nothing to describe.")
+    known = trace_architectures(rows) if traced is None else traced
+    graphs = known.reindex(pd.MultiIndex.from_frame(rows[list(ARCHITECTURE)]))
+    missing = int(graphs["flops"].isna().sum())
+    if missing:
+        raise InputError(
+            f"{missing} rows have an architecture that is not in `traced`; call trace_architectures first."
+        )
+    edges = [name for name in graphs.columns if name.startswith(EDGE)]
+    graphs = graphs.drop(columns=[name for name in edges if not graphs[name].any()])
+    job = rows[[*CATEGORIES, *NUMBERS]].reset_index(drop=True)
+    job["optimizer_states"] = job["optimizer"].map(OPTIMIZER_STATES).astype(float)
+    return pd.concat([job, graphs.reset_index(drop=True)], axis=1).set_axis(rows.index)
+
+
+def trace_architectures(rows: pd.DataFrame, n_jobs: int | None = None) -> pd.DataFrame:
+    """Build every distinct architecture in rows from the zoo and compute the features of its graph.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        `ARCHITECTURE`; further columns are ignored.
+    n_jobs : int, optional
+        Processes; tracing takes some tenths of a second each.
+
+    Returns
+    -------
+    DataFrame
+        A row an architecture, `ARCHITECTURE` in the index: `gpudemand.cost.graph_features`,
+        `memory_summary`, and the entries of the structural matrix (edge counts).
+    """
+    return features_of_architectures(trace_graphs(rows, n_jobs))
+
+
+def features_of_architectures(graphs: Mapping[tuple[Any, ...], OpGraph]) -> pd.DataFrame:
+    """Features of architectures that `trace_graphs` traced; see `trace_architectures`."""
+    return features_of_graphs(graphs.values(), pd.MultiIndex.from_tuples(list(graphs), names=ARCHITECTURE))
+
+
+def features_of_graphs(graphs: Iterable[OpGraph], index: pd.Index | None = None) -> pd.DataFrame:
+    """`graph_features`, `memory_summary` and edge counts, ``edge:<type>-><type>``, a row a graph."""
+    table = pd.DataFrame([_features_of_graph(graph) for graph in graphs], index=index)
+    return table.fillna({name: 0.0 for name in table.columns if name.startswith(EDGE)})
+
+
+@per_graph
+def _features_of_graph(graph: OpGraph) -> dict[str, float]:
+    counts = structural_matrix(graph).stack()
+    counts = counts[counts > 0]
+    edges = {f"{EDGE}{producer}->{consumer}": float(n) for (producer, consumer), n in counts.items()}
+    return {**features_by_name(graph), **memory_summary(graph), **edges}
+
+
+def trace_graphs(rows: pd.DataFrame, n_jobs: int | None = None) -> dict[tuple[Any, ...], OpGraph]:
+    """Build every distinct architecture in rows from the zoo and trace it.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        `ARCHITECTURE`; further columns are ignored.
+    n_jobs : int, optional
+        Processes; tracing takes some tenths of a second each.
+
+    Returns
+    -------
+    dict of tuple to OpGraph
+        `ARCHITECTURE` -> graph.
+    """
+    distinct = rows[list(ARCHITECTURE)].drop_duplicates().sort_values(list(ARCHITECTURE)).to_dict("records")
+    graphs = _parallel.run(_trace_graph, distinct, n_jobs=n_jobs)
+    return {tuple(spec.values()): graph for spec, graph in zip(distinct, graphs, strict=True)}
+
+
+def _trace_graph(spec: dict[str, Any]) -> OpGraph:
+    """Build one architecture of the zoo (`ARCHITECTURE`) and trace it."""
+    from gpudemand.cost import zoo
+
+    name, framework = spec["network"], spec["framework"]
+    images = zoo.kind(name) == "image"
+    shape = (spec["channels"], spec["input_size"], spec["input_size"]) if images else (spec["input_size"],)
+    size = {} if images else {"vocabulary": int(spec["vocabulary"])}
+    build = partial(
+        zoo.build, name, framework, shape, int(spec["n_classes"]), width=spec["width"], depth=spec["depth"], **size
+    )
+    if framework == "keras":
+        return OpGraph.from_keras(build())
+    import torch
+
+    with torch.device("meta"):
+        return OpGraph.from_torch(build(), shape)
+
+
+_DEVICE_NUMBERS = ("bandwidth_gb_s", "fp32_tflops", "sms", "boost_clock_mhz", "l2_mib", "year")
+
+
+def features_from_jobs(jobs: TrainingJob | Iterable[TrainingJob]) -> pd.DataFrame:
+    """Features of jobs: hyper-parameters, graphs and devices, never a network's name.
+
+    Parameters
+    ----------
+    jobs : TrainingJob or iterable of TrainingJob
+        Each network is traced once.
+
+    Returns
+    -------
+    DataFrame
+        A row a job. The columns of `gpudemand.cost.features_from_rows` (``device`` is ``cpu`` or ``cuda``), ``n_gpus``,
+        ``n_nodes`` (machines), ``network_gb_s`` (of a ring among the GPUs, a direction), ``checkpointing`` (0 or 1),
+        ``framework_version``, and of the device ``device_name``, ``device_die``, ``device_memory_gib`` (usable by
+        processes), ``device_peak_tflops`` (at the job's precision), ``device_interconnect_gb_s``,
+        ``device_bandwidth_gb_s``, ``device_fp32_tflops``, ``device_sms``, ``device_boost_clock_mhz``, ``device_l2_mib``
+        and ``device_year``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> net = torch.nn.Linear(64, 10)
+    >>> jobs = [TrainingJob(net, (64,), batch_size=n, device="T4") for n in (8, 16)]
+    >>> features_from_jobs(jobs)[["framework", "batch_size", "flops", "device_peak_tflops"]]
+      framework  batch_size   flops  device_peak_tflops
+    0     torch           8  1280.0                8.14
+    1     torch          16  1280.0                8.14
+    """
+    listed = [jobs] if isinstance(jobs, TrainingJob) else list(jobs)
+    for job in listed:
+        if not isinstance(job, TrainingJob):
+            raise InputError(f"jobs must hold TrainingJobs; got {type(job).__name__}.")
+    if not listed:
+        raise InputError("jobs is empty.")
+    own = pd.DataFrame([{**_job_features(job), **_device_features(job.hardware, job.precision)} for job in listed])
+    graphs, positions = distinct_graphs(listed)
+    described = features_of_graphs(graphs).iloc[positions].reset_index(drop=True)
+    text = {name: STRING for name in own.columns if name in _TEXT}
+    table = pd.concat([own.astype(text), described], axis=1)
+    return table[[*_FIRST, *described.columns, *(name for name in own.columns if name not in _FIRST)]]
+
+
+_FIRST = [*CATEGORIES, *NUMBERS, "optimizer_states"]
+_TEXT = {*CATEGORIES, "framework_version", "device_name", "device_die"}
+
+
+def distinct_graphs(jobs: list[TrainingJob]) -> tuple[list[OpGraph], list[int]]:
+    """Distinct graphs, and the position of each job's graph among them."""
+    position: dict[Hashable, int] = {}
+    graphs: list[OpGraph] = []
+    rows = []
+    for job in jobs:
+        key = (id(job.model), job.inputs_key, job.mode)
+        if key not in position:
+            position[key] = len(graphs)
+            graphs.append(job.graph)
+        rows.append(position[key])
+    return graphs, rows
+
+
+def _job_features(job: TrainingJob) -> dict[str, Any]:
+    return {
+        "framework": job.framework,
+        "optimizer": job.optimizer,
+        "precision": job.precision,
+        "layout": job.layout,
+        "execution": job.execution,
+        "device": "cpu" if job.hardware.kind == "cpu" else "cuda",
+        "batch_size": job.batch_size,
+        "threads": 0,
+        "optimizer_states": float(OPTIMIZER_STATES[job.optimizer]),
+        "n_gpus": job.n_gpus,
+        # Jobs fill their machines.
+        "n_nodes": math.ceil(job.n_gpus / job.hardware.node_gpus),
+        "network_gb_s": group_bandwidth(job.hardware, job.n_gpus) / 1e9,
+        "checkpointing": float(bool(job.checkpointing)),
+        "framework_version": job.framework_version,
+    }
+
+
+@functools.lru_cache(maxsize=1024)
+def _device_features(hardware: Device, precision: str) -> dict[str, Any]:
+    return {
+        "device_name": hardware.name,
+        "device_die": hardware.die,
+        "device_memory_gib": hardware.usable_memory_gib,
+        "device_peak_tflops": hardware.peak(precision) / 1e12,
+        "device_interconnect_gb_s": hardware.interconnect_bandwidth / 1e9,
+        **{f"device_{name}": getattr(hardware, name) for name in _DEVICE_NUMBERS},
+    }

@@ -1,0 +1,535 @@
+"""`OpGraph`: the operator graph of a network, and its structural matrix."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from html import escape
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import pandas as pd
+from scipy import sparse
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from gpudemand._array import STRING, FloatArray, IntArray
+from gpudemand._tables import aligned, counted, format_amount
+from gpudemand._validation import InputError, check_choice
+from gpudemand.cost.operators import (
+    BATCHED,
+    OTHER,
+    VOCABULARY,
+    Kernel,
+    Operator,
+    UnknownOperatorWarning,
+    check_vocabulary,
+)
+from gpudemand.cost.tracing import Traced
+
+#: First and last rows of a printed graph.
+_HEAD, _TAIL = 16, 6
+_TEXT = ("type", "kind", "name", "operator")
+_AMOUNTS = ("weight_bytes", *BATCHED, *(f"fixed_{name}" for name in BATCHED))
+_DTYPES = {**dict.fromkeys(_TEXT, STRING), **dict.fromkeys(_AMOUNTS, "float64"), "parameters": "int64"}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OpGraph:
+    """Operator graph of a network: operator calls and the data flow between them.
+
+    Views, indexing, shape arithmetic and constants are contracted away. A module that is called twice has two nodes;
+    its parameters count once. Amounts are per sample (the graph is traced on a batch of two, because batch
+    normalisation cannot train on one value), and fixed of what is computed from parameters alone.
+
+    Parameters
+    ----------
+    nodes : DataFrame
+        One row an operator call, in order of execution; the columns are the fields of `Operator`.
+    edges : ndarray of shape (n_edges, 2)
+        Positions in `nodes`: producer, consumer.
+    name : str
+        Class name of the network.
+    framework : {"pytorch", "keras"}
+        Origin of the network.
+    input_shapes : tuple of shapes
+        Without the batch.
+    n_parameters, n_trainable : int
+        Of the whole network, shared ones once; running statistics of batch normalisation are no parameters.
+    parameter_bytes : float
+        Memory of the parameters as stored.
+    n_sparse : int
+        Trainable parameters of embeddings with sparse gradients: a step touches the rows that are looked up, no others.
+    kernels : DataFrame, optional
+        Kernels of a training step, where the framework's own were recorded (PyTorch); the columns are the fields of
+        `Kernel`.
+
+    Notes
+    -----
+    An architecture has the same graph in PyTorch and in Keras, except:
+
+    * PyTorch's ``scaled_dot_product_attention`` is one ``Attention``; Keras on TensorFlow computes MatMul, Mul, Where
+      (under a mask), Softmax and MatMul, as PyTorch does if the attention weights are returned.
+    * ``ZeroPadding2D`` is a ``Pad``; PyTorch's convolutions pad internally.
+    * ``Bidirectional`` is two recurrent operators, in PyTorch one; a PyTorch LSTM has a second bias.
+    * `saved_bytes` is measured from autograd in PyTorch and follows rules (`vocabulary.SAVES`) in Keras: a dropout mask
+      takes 4 bytes an element on PyTorch's CPU, 1 in TensorFlow; max pooling saves indices in PyTorch, its output in
+      TensorFlow.
+    * A transpose is an operator where it moves data: in PyTorch if the result is made contiguous, in TensorFlow always.
+
+    See Also
+    --------
+    gpudemand.structural_matrix : Count the edges by operator types.
+
+    Examples
+    --------
+    >>> dense = Operator("Gemm", "", "head", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
+    >>> relu = Operator("Relu", "", "act", "relu", (1, 10), 0.0, 0, 0.0, 40.0, 40.0, 40.0)
+    >>> graph = OpGraph.from_operators([dense, relu], [(0, 1)])
+    >>> graph.flops, graph.saved_bytes, graph.depth
+    (1280.0, 296.0, 2)
+    """
+
+    nodes: pd.DataFrame
+    edges: IntArray
+    name: str = "network"
+    framework: str = ""
+    input_shapes: tuple[tuple[int, ...], ...] = ()
+    n_parameters: int = 0
+    n_trainable: int = 0
+    parameter_bytes: float = 0.0
+    n_sparse: int = 0
+    kernels: pd.DataFrame | None = None
+
+    @classmethod
+    def from_operators(
+        cls, operators: Sequence[Operator], edges: Iterable[tuple[int, int]], **attributes: Any
+    ) -> OpGraph:
+        """Build a graph from operators and edges.
+
+        Parameters
+        ----------
+        operators : sequence of Operator
+            In order of execution.
+        edges : iterable of (int, int)
+            Positions in `operators`: producer, consumer.
+        **attributes : Any
+            Further fields of the class, such as `n_parameters`.
+
+        Returns
+        -------
+        OpGraph
+        """
+        nodes = pd.DataFrame(list(operators), columns=list(Operator._fields)).astype(_DTYPES)
+        pairs = np.array(sorted(edges), dtype=np.int64).reshape(-1, 2)
+        return cls(nodes=nodes, edges=pairs, **attributes)
+
+    @classmethod
+    def from_torch(
+        cls, module: Any, input_shape: Any, *, input_dtype: Any = None, train: bool | None = None
+    ) -> OpGraph:
+        """Trace a PyTorch module symbolically: without arithmetic, memory for activations, or a GPU.
+
+        The forward pass of a copy of the module runs on fake tensors. Packed sequences count as long as the longest;
+        of sparse matrices that the module holds, a product counts the nonzeros.
+
+        Parameters
+        ----------
+        module : torch.nn.Module
+            On any device, including meta. Not modified.
+        input_shape : tuple of int, or a list or dict of such tuples, or example tensors
+            Without the batch: ``(3, 224, 224)``. A list is several positional inputs, a dict inputs by name. Example
+            tensors include the batch, as their first axis.
+        input_dtype : str, or a list or dict of str, default=None
+            ``"float32"``, ``"int64"``, ...; None is the type of the parameters, or int64 for inputs used as indices.
+        train : bool, optional
+            True traces a training step, all layers in training mode; False a forward pass in evaluation mode, which
+            saves no activations; None a training step in which each layer keeps its mode, such as frozen normalisation.
+
+        Returns
+        -------
+        OpGraph
+
+        Raises
+        ------
+        InputError
+            If `module` is no PyTorch module, or its forward pass fails on that shape or branches on values of tensors
+            (the message names the line).
+
+        Warns
+        -----
+        UnknownOperatorWarning
+            If operators are not in the vocabulary.
+        """
+        from gpudemand.cost._torch_trace import trace
+
+        return cls._from_trace(trace(module, input_shape, input_dtype=input_dtype, train=train))
+
+    @classmethod
+    def from_keras(cls, model: Any, input_shape: Any = None, *, input_dtype: Any = None, train: bool = True) -> OpGraph:
+        """Trace a Keras 3 model symbolically: functional, sequential or subclassed.
+
+        Composite layers, such as ``MultiHeadAttention``, are traced down to their operators.
+
+        Parameters
+        ----------
+        model : keras.Model or keras.Layer
+            A subclassed model without weights is built by this call.
+        input_shape : tuple of int, or a list or dict of such tuples, default=None
+            Without the batch; None is the shapes that the model was defined or built with.
+        input_dtype : str, or a list or dict of str, default=None
+            None is the type that the model declares, or else its compute type.
+        train : bool, default=True
+            Training mode or evaluation mode.
+
+        Returns
+        -------
+        OpGraph
+
+        Raises
+        ------
+        InputError
+            If `model` is no Keras model, its input shape is not known, or its call fails.
+
+        Warns
+        -----
+        UnknownOperatorWarning
+            If operators are not in the vocabulary.
+        """
+        from gpudemand.cost._keras_trace import trace
+
+        return cls._from_trace(trace(model, input_shape, input_dtype=input_dtype, train=train))
+
+    @classmethod
+    def _from_trace(cls, traced: Traced) -> OpGraph:
+        kernels = pd.DataFrame(traced.kernels, columns=list(Kernel._fields)) if traced.kernels else None
+        graph = cls.from_operators(traced.operators, traced.edges, kernels=kernels, **traced.attributes)
+        if graph.other_:
+            warnings.warn(
+                f"{graph.name} has operators that are not in the vocabulary and count as 'Other', without "
+                f"operations: {', '.join(graph.other_)}.",
+                UnknownOperatorWarning,
+                stacklevel=3,
+            )
+        return graph
+
+    @property
+    def flops(self) -> float:
+        """Operations of the forward pass of one sample; a multiply-add counts as 2."""
+        return float(self.nodes["flops"].sum())
+
+    @property
+    def saved_bytes(self) -> float:
+        """Bytes of activations saved for the backward pass, per sample."""
+        return float(self.nodes["saved_bytes"].sum())
+
+    @property
+    def n_layers(self) -> int:
+        """Number of operators with parameters; a layer that is called twice counts once."""
+        return int((self.nodes["parameters"] > 0).sum())
+
+    @property
+    def producers(self) -> list[list[int]]:
+        """Positions of the producers of each operator."""
+        found: list[list[int]] = [[] for _ in range(len(self.nodes))]
+        for producer, consumer in self.edges.tolist():
+            found[consumer].append(producer)
+        return found
+
+    @property
+    def depth(self) -> int:
+        """Number of operators on the longest path."""
+        longest = np.ones(len(self.nodes), dtype=np.int64)
+        # Edges are sorted by producer, and no producer comes after its consumer.
+        for producer, consumer in self.edges:
+            longest[consumer] = max(longest[consumer], longest[producer] + 1)
+        return int(longest.max(initial=0))
+
+    @property
+    def other_(self) -> tuple[str, ...]:
+        """Names of the operators that are not in the vocabulary."""
+        return tuple(dict.fromkeys(self.nodes.loc[self.nodes["type"] == OTHER, "operator"]))
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a copy of `nodes`."""
+        return self.nodes.copy()
+
+    def __repr__(self) -> str:
+        return f"{self._summary()}\n\n{aligned(self._table())}"
+
+    def _repr_html_(self) -> str:
+        table = self._table().to_html(index=False, border=0, justify="left")
+        return f"<div><pre>{escape(self._summary())}</pre>{table}</div>"
+
+    def _summary(self) -> str:
+        shapes = ", ".join("x".join(map(str, shape)) or "scalar" for shape in self.input_shapes)
+        origin = f" ({self.framework})" if self.framework else ""
+        unknown = f"\nnot in the vocabulary: {', '.join(self.other_)}" if self.other_ else ""
+        return (
+            f"{self.name}{origin} on {shapes or 'no input'}: {counted(len(self.nodes), 'operator')}, "
+            f"{counted(len(self.edges), 'edge')}, depth {self.depth}\n"
+            f"{self.n_parameters:,} parameters ({self.n_trainable:,} trainable); per sample "
+            f"{format_amount(self.flops, 'FLOP')}, {format_amount(self.saved_bytes, 'B')} saved for the backward pass"
+            f"{unknown}"
+        )
+
+    def _table(self) -> pd.DataFrame:
+        table = pd.DataFrame(
+            {
+                "operator": (self.nodes["type"] + " " + self.nodes["kind"]).str.strip(),
+                "name": self.nodes["name"].map(lambda name: name if len(name) <= 36 else "..." + name[-33:]),
+                "output": ["x".join(map(str, shape)) for shape in self.nodes["output_shape"]],
+                "FLOP": [format_amount(value) for value in self.nodes["flops"]],
+                "parameters": [f"{value:,}" if value else "" for value in self.nodes["parameters"]],
+                "saved": [format_amount(value, "B") for value in self.nodes["saved_bytes"]],
+            }
+        ).astype(str)
+        if len(table) <= _HEAD + _TAIL:
+            return table
+        omitted = pd.DataFrame([dict.fromkeys(table.columns, "") | {"operator": "..."}])
+        return pd.concat([table.iloc[:_HEAD], omitted, table.iloc[-_TAIL:]], ignore_index=True)
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def per_graph(function: Callable[Concatenate[OpGraph, P], R]) -> Callable[Concatenate[OpGraph, P], R]:
+    """Memoize a function of a graph and of hashable arguments.
+
+    Results are shared by all callers and must not be modified.
+
+    Examples
+    --------
+    >>> @per_graph
+    ... def slow(graph, factor):
+    ...     return [factor]
+    >>> graph = OpGraph.from_operators([], [])
+    >>> slow(graph, 2) is slow(graph, 2), slow(graph, 2) is slow(graph, 3)
+    (True, False)
+    """
+    cache: WeakKeyDictionary[OpGraph, dict[Hashable, Any]] = WeakKeyDictionary()
+
+    @wraps(function)
+    def memoized(graph: OpGraph, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Return the result for the graph and the arguments, computed at their first call only."""
+        results = cache.setdefault(graph, {})
+        key = (args, *kwargs.items())
+        if key not in results:
+            results[key] = function(graph, *args, **kwargs)
+        result: R = results[key]
+        return result
+
+    return cast("Callable[Concatenate[OpGraph, P], R]", memoized)
+
+
+#: Weight of an edge -> column of `OpGraph.nodes`.
+WEIGHTS = {"flops": "flops", "bytes": "bytes_written", "parameters": "parameters"}
+
+
+def structural_matrix(
+    graph: OpGraph, weight: str | None = None, vocabulary: Sequence[str] | None = None
+) -> pd.DataFrame:
+    """Count the edges of a graph by the types of the operators at their ends.
+
+    Parameters
+    ----------
+    graph : OpGraph
+        The network.
+    weight : {None, "flops", "bytes", "parameters"}, default=None
+        Weight of an edge; None counts edges. ``"bytes"``: data that flows along the edge, per sample. ``"flops"``,
+        ``"parameters"``: those of the consumer, divided evenly among its incoming edges, so that the matrix sums to the
+        total of the graph without the operators that have no producer.
+    vocabulary : sequence of str, optional
+        Types of the rows and columns; default: the types that occur, in the order of
+        `gpudemand.cost.operators.VOCABULARY`. Operators of other types count as ``Other`` if it is listed.
+
+    Returns
+    -------
+    DataFrame of shape (n_types, n_types)
+        Row: producer, column: consumer; integers without `weight`.
+
+    Raises
+    ------
+    InputError
+        If `weight` or a type is unknown, or `vocabulary` lacks the type of an operator and ``Other``.
+
+    References
+    ----------
+    Bai et al., "DNNAbacus: Toward Accurate Computational Cost Prediction for Deep Neural Networks",
+    arXiv:2205.12095, 2022. The paper counts edges; weights are an addition, because counts do not depend on the size of
+    the input.
+
+    Examples
+    --------
+    >>> from gpudemand.cost.graph import Operator
+    >>> dense = Operator("Gemm", "", "head", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
+    >>> relu = Operator("Relu", "", "act", "relu", (1, 10), 0.0, 0, 0.0, 40.0, 40.0, 40.0)
+    >>> structural_matrix(OpGraph.from_operators([dense, relu], [(0, 1)]))
+          Gemm  Relu
+    Gemm     0     1
+    Relu     0     0
+    """
+    graph = check_graph(graph)
+    types = check_vocabulary(vocabulary) if vocabulary is not None else _types_of([graph])
+    matrix = np.zeros((len(types), len(types)))
+    codes = _codes(graph, types)
+    np.add.at(matrix, (codes[graph.edges[:, 0]], codes[graph.edges[:, 1]]), edge_weights(graph, weight))
+    return pd.DataFrame(matrix if weight else matrix.astype(np.int64), index=types, columns=types)
+
+
+def edge_weights(graph: OpGraph, weight: str | None = None) -> FloatArray:
+    """Weight of each edge of a graph, shape (n_edges,); see `structural_matrix`."""
+    if weight is None:
+        return np.ones(len(graph.edges))
+    column = WEIGHTS[check_choice("weight", weight, WEIGHTS)]
+    amounts = graph.nodes[column].to_numpy(dtype=float)
+    producers, consumers = graph.edges[:, 0], graph.edges[:, 1]
+    if weight == "bytes":
+        return amounts[producers]
+    return amounts[consumers] / np.bincount(consumers, minlength=len(amounts))[consumers]
+
+
+def check_graph(graph: object) -> OpGraph:
+    """Return `graph` if it is an `OpGraph`; raise `InputError` otherwise."""
+    if not isinstance(graph, OpGraph):
+        raise InputError(f"a graph must be an OpGraph (OpGraph.from_torch makes one); got {type(graph).__name__}.")
+    return graph
+
+
+def check_graphs(graphs: object) -> list[OpGraph]:
+    """Return `graphs` as a list of at least one `OpGraph`; raise `InputError` otherwise."""
+    if isinstance(graphs, OpGraph) or not isinstance(graphs, Iterable):
+        raise InputError(f"graphs must be a list of OpGraph; got {type(graphs).__name__}.")
+    checked = [check_graph(graph) for graph in graphs]
+    if not checked:
+        raise InputError("graphs is empty; pass at least one OpGraph.")
+    return checked
+
+
+def _types_of(graphs: Sequence[OpGraph]) -> tuple[str, ...]:
+    present = {name for graph in graphs for name in graph.nodes["type"]}
+    return tuple(name for name in VOCABULARY if name in present)
+
+
+def _codes(graph: OpGraph, types: Sequence[str]) -> IntArray:
+    """Position of each operator's type in `types`, or else that of ``Other``."""
+    position = {name: code for code, name in enumerate(types)}
+    codes = np.array([position.get(name, position.get(OTHER, -1)) for name in graph.nodes["type"]], dtype=np.int64)
+    if (codes < 0).any():
+        missing = graph.nodes["type"].to_numpy()[codes < 0][0]
+        raise InputError(
+            f"{graph.name} has operators of type {missing!r}, which the vocabulary lacks; add it or 'Other'."
+        )
+    return codes
+
+
+class NetworkStructuralMatrix(TransformerMixin, BaseEstimator):
+    """Structural matrices of graphs as feature vectors, one feature a pair of operator types.
+
+    Parameters
+    ----------
+    weight : {None, "flops", "bytes", "parameters"}, default=None
+        Weight of an edge; see `structural_matrix`.
+    handle_unknown : {"other", "error"}, default="other"
+        Types not seen in `fit` count as ``Other`` or raise an error.
+    sparse_output : bool, default=False
+        Whether to return a SciPy CSR matrix.
+
+    Attributes
+    ----------
+    operators_ : tuple of str
+        Types seen in `fit`, and ``Other``.
+    n_features_in_ : int
+        Always 1: the column of graphs.
+
+    See Also
+    --------
+    GraphFeatures : Features that do not depend on the edges.
+
+    Examples
+    --------
+    >>> from gpudemand.cost.graph import Operator
+    >>> dense = Operator("Gemm", "", "head", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
+    >>> relu = Operator("Relu", "", "act", "relu", (1, 10), 0.0, 0, 0.0, 40.0, 40.0, 40.0)
+    >>> graphs = [OpGraph.from_operators([dense, relu], [(0, 1)])]
+    >>> nsm = NetworkStructuralMatrix().fit(graphs)
+    >>> dict(zip(nsm.get_feature_names_out(), nsm.transform(graphs)[0].tolist()))["Gemm->Relu"]
+    1.0
+    """
+
+    def __init__(self, weight: str | None = None, handle_unknown: str = "other", sparse_output: bool = False) -> None:
+        self.weight = weight
+        self.handle_unknown = handle_unknown
+        self.sparse_output = sparse_output
+
+    def fit(self, X: Iterable[OpGraph], y: object = None) -> NetworkStructuralMatrix:
+        """Collect the operator types of some graphs.
+
+        Parameters
+        ----------
+        X : iterable of OpGraph
+            The networks.
+        y : ignored
+
+        Returns
+        -------
+        NetworkStructuralMatrix
+        """
+        check_choice("handle_unknown", self.handle_unknown, ("error", "other"))
+        if self.weight is not None:
+            check_choice("weight", self.weight, WEIGHTS)
+        self.operators_ = tuple(dict.fromkeys([*_types_of(check_graphs(X)), OTHER]))
+        self.n_features_in_ = 1
+        return self
+
+    def transform(self, X: Iterable[OpGraph]) -> Any:
+        """Compute the structural matrix of each graph, flattened.
+
+        Parameters
+        ----------
+        X : iterable of OpGraph
+            The networks.
+
+        Returns
+        -------
+        ndarray or sparse matrix of shape (n_graphs, n_types ** 2)
+
+        Raises
+        ------
+        InputError
+            If a graph has a type not seen in `fit` and ``handle_unknown="error"``.
+        """
+        check_is_fitted(self)
+        graphs = check_graphs(X)
+        if self.handle_unknown == "error":
+            self._check_known(graphs)
+        rows = [structural_matrix(graph, self.weight, self.operators_).to_numpy(float).ravel() for graph in graphs]
+        return sparse.csr_matrix(np.array(rows)) if self.sparse_output else np.array(rows)
+
+    def get_feature_names_out(self, input_features: object = None) -> np.ndarray[Any, Any]:
+        """Names of the features, such as ``"Conv->Relu"`` for edges from a convolution to a ReLU.
+
+        Parameters
+        ----------
+        input_features : ignored
+
+        Returns
+        -------
+        ndarray of str objects
+        """
+        check_is_fitted(self)
+        pairs = [f"{producer}->{consumer}" for producer in self.operators_ for consumer in self.operators_]
+        return np.array(pairs, dtype=object)
+
+    def _check_known(self, graphs: Sequence[OpGraph]) -> None:
+        for graph in graphs:
+            unknown = sorted(set(graph.nodes["type"]) - set(self.operators_))
+            if unknown:
+                raise InputError(
+                    f"{graph.name} has operators of type {', '.join(unknown)}, which were not seen in fit; "
+                    "fit on more networks or set handle_unknown='other'."
+                )

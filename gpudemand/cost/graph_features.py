@@ -1,0 +1,469 @@
+"""Features of operator graphs: operations, bytes, kernels of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator, TransformerMixin
+
+from gpudemand._array import FloatArray
+from gpudemand._validation import check_choice, check_number
+from gpudemand.cost.graph import OpGraph, check_graph, check_graphs, per_graph
+from gpudemand.cost.operators import CONVOLUTION_KINDS, HALF_TYPES, HALF_WIDTH, KINDS, Kernel, autocast_width
+
+#: Operator class -> canonical types. Convolutions are split by `CONVOLUTION_KINDS`.
+_CLASSES = {
+    "conv_transpose": "ConvTranspose",
+    "gemm": "Gemm",
+    "matmul": "MatMul DFT",
+    "attention": "Attention",
+    "recurrent": "LSTM GRU RNN",
+    "batch_norm": "BatchNormalization InstanceNormalization",
+    "layer_norm": "LayerNormalization GroupNormalization RMSNormalization LpNormalization LRN",
+    "activation": "Relu LeakyRelu PRelu Elu Gelu Swish HardSwish HardSigmoid Mish Softplus Sigmoid Tanh Clip",
+    "softmax": "Softmax LogSoftmax Loss",
+    "dropout": "Dropout",
+    "pool": "MaxPool AveragePool GlobalAveragePool GlobalMaxPool",
+    "elementwise": "Add Sub Mul Div Pow Sqrt Exp Log Erf Sin Abs Max Where Cast",
+    "reduce": "ReduceMean ReduceSum ReduceMax TopK",
+    "move": "Concat Pad Tile Transpose Gather Scatter Resize",
+    "other": "Other",
+}
+_CLASS_OF = {name: group for group, names in _CLASSES.items() for name in names.split()}
+OPERATOR_CLASSES: tuple[str, ...] = (*(f"conv_{kind}" for kind in CONVOLUTION_KINDS), *_CLASSES)
+
+#: Optimizer -> state tensors per parameter.
+OPTIMIZER_STATES = {"sgd": 0, "momentum": 1, "rmsprop": 1, "adagrad": 1, "adam": 2, "adamw": 2}
+
+
+def operator_classes(nodes: pd.DataFrame) -> pd.Series:
+    """Class of each operator (of `OPERATOR_CLASSES`) in a table with the columns ``type`` and ``kind``."""
+    groups = [
+        f"conv_{kind or CONVOLUTION_KINDS[1]}" if name == "Conv" else _CLASS_OF[name]
+        for name, kind in zip(nodes["type"], nodes["kind"], strict=True)
+    ]
+    return pd.Series(groups, index=nodes.index, dtype=object)
+
+
+def graph_features(graph: OpGraph) -> pd.Series:
+    """Totals of a graph, and amounts by operator class, per sample.
+
+    Parameters
+    ----------
+    graph : OpGraph
+        The network.
+
+    Returns
+    -------
+    Series of float
+        Totals (``flops``, ``bytes``, ``saved_bytes``, ``parameters``, ``depth``, ...), then ``flops_<class>``,
+        ``bytes_<class>``, ``saved_bytes_<class>`` and ``calls_<class>`` for each of `OPERATOR_CLASSES`.
+
+    Examples
+    --------
+    >>> from gpudemand.cost.graph import Operator
+    >>> dense = Operator("Gemm", "", "head", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
+    >>> features = graph_features(OpGraph.from_operators([dense], [], n_parameters=650))
+    >>> features[["flops_gemm", "bytes", "calls_attention"]].tolist()
+    [1280.0, 296.0, 0.0]
+    """
+    nodes = check_graph(graph).nodes
+    table = pd.DataFrame(
+        {
+            "flops": nodes["flops"],
+            "bytes": nodes["bytes_read"] + nodes["bytes_written"],
+            "saved_bytes": nodes["saved_bytes"],
+            "calls": 1.0,
+        }
+    )
+    by_class = table.groupby(operator_classes(nodes)).sum().reindex(list(OPERATOR_CLASSES), fill_value=0.0)
+    parts = {f"{amount}_{group}": by_class.loc[group, amount] for amount in table.columns for group in OPERATOR_CLASSES}
+    return pd.Series({**_totals(graph, table), **parts}, dtype=float)
+
+
+@per_graph
+def features_by_name(graph: OpGraph) -> dict[str, float]:
+    """Memoized `graph_features` as a dict; not to be modified."""
+    return {str(name): float(value) for name, value in graph_features(graph).items()}
+
+
+def _totals(graph: OpGraph, table: pd.DataFrame) -> dict[str, float]:
+    totals = table.sum()
+    return {
+        "flops": totals["flops"],
+        "bytes": totals["bytes"],
+        "weight_bytes": graph.nodes["weight_bytes"].sum(),
+        "saved_bytes": totals["saved_bytes"],
+        "largest_output_bytes": graph.nodes["bytes_written"].max() if len(graph.nodes) else 0.0,
+        "parameters": graph.n_parameters,
+        "trainable_parameters": graph.n_trainable,
+        "parameter_bytes": graph.parameter_bytes,
+        "operators": len(graph.nodes),
+        "edges": len(graph.edges),
+        "depth": graph.depth,
+        "layers": graph.n_layers,
+    }
+
+
+class GraphFeatures(TransformerMixin, BaseEstimator):
+    """`graph_features` as a transformer; `fit` learns nothing.
+
+    Attributes
+    ----------
+    n_features_in_ : int
+        Always 1: the column of graphs.
+
+    See Also
+    --------
+    NetworkStructuralMatrix : Features of the edges.
+
+    Examples
+    --------
+    >>> from gpudemand.cost.graph import Operator
+    >>> relu = Operator("Relu", "", "act", "relu", (1, 10), 0.0, 0, 0.0, 40.0, 40.0, 40.0)
+    >>> GraphFeatures().fit_transform([OpGraph.from_operators([relu], [])]).shape
+    (1, 92)
+    """
+
+    def fit(self, X: Iterable[OpGraph], y: object = None) -> GraphFeatures:
+        """Validate the input.
+
+        Parameters
+        ----------
+        X : iterable of OpGraph
+            The networks.
+        y : ignored
+
+        Returns
+        -------
+        GraphFeatures
+        """
+        check_graphs(X)
+        self.n_features_in_ = 1
+        return self
+
+    def transform(self, X: Iterable[OpGraph]) -> FloatArray:
+        """Compute `graph_features` of each graph.
+
+        Parameters
+        ----------
+        X : iterable of OpGraph
+            The networks.
+
+        Returns
+        -------
+        ndarray of shape (n_graphs, n_features)
+        """
+        return np.array([graph_features(graph).to_numpy() for graph in check_graphs(X)])
+
+    def get_feature_names_out(self, input_features: object = None) -> np.ndarray[Any, Any]:
+        """Names of the features.
+
+        Parameters
+        ----------
+        input_features : ignored
+
+        Returns
+        -------
+        ndarray of str objects
+        """
+        return np.array(graph_features(OpGraph.from_operators([], [])).index, dtype=object)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+
+class MemoryEstimate(NamedTuple):
+    """Memory of a training step by shape inference, bytes."""
+
+    weights: float
+    gradients: float
+    optimizer_state: float
+    activations: float
+
+    @property
+    def total(self) -> float:
+        """Sum of the parts, bytes."""
+        return float(sum(self))
+
+
+def shape_inference_memory(
+    graph: OpGraph, batch_size: int, optimizer: str = "sgd", dtype_bytes: float | None = None
+) -> MemoryEstimate:
+    """Baseline estimate of the memory of a training step: weights, gradients, optimizer state and saved activations.
+
+    Transient tensors, workspaces, allocator rounding and the framework's own memory are not included.
+
+    Parameters
+    ----------
+    graph : OpGraph
+        The network.
+    batch_size : int
+        Samples in a batch.
+    optimizer : {"sgd", "momentum", "rmsprop", "adagrad", "adam", "adamw"}, default="sgd"
+        ``"momentum"`` is SGD with momentum.
+    dtype_bytes : float, optional
+        Bytes per element; None: as in the traced network.
+
+    Returns
+    -------
+    MemoryEstimate
+
+    Raises
+    ------
+    InputError
+        If the batch size is not a positive whole number, or the optimizer is unknown.
+
+    References
+    ----------
+    Gao et al., "Estimating GPU Memory Consumption of Deep Learning Models" (DNNMem), ESEC/FSE 2020.
+
+    Examples
+    --------
+    >>> from gpudemand.cost.graph import Operator
+    >>> dense = Operator("Gemm", "", "head", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
+    >>> graph = OpGraph.from_operators([dense], [], n_parameters=650, n_trainable=650, parameter_bytes=2600.0)
+    >>> shape_inference_memory(graph, 32, "adam")
+    MemoryEstimate(weights=2600.0, gradients=2600.0, optimizer_state=5200.0, activations=8192.0)
+    """
+    samples = check_number("batch_size", batch_size, 1, integer=True)
+    states = OPTIMIZER_STATES[check_choice("optimizer", optimizer, OPTIMIZER_STATES)]
+    stored = check_graph(graph).parameter_bytes / graph.n_parameters if graph.n_parameters else 4.0
+    scale = 1.0 if dtype_bytes is None else check_number("dtype_bytes", dtype_bytes, 0, open_low=True) / stored
+    trained = graph.n_trainable * stored * scale
+    return MemoryEstimate(
+        weights=graph.parameter_bytes * scale,
+        gradients=trained,
+        optimizer_state=states * trained,
+        activations=graph.saved_bytes * samples * scale,
+    )
+
+
+def training_flops(graph: OpGraph, batch_size: int) -> float:
+    """Operations of a training step: three times the forward pass, as each product has two in the backward pass.
+
+    Parameters
+    ----------
+    graph : OpGraph
+        The network.
+    batch_size : int
+        Samples in a batch.
+
+    Raises
+    ------
+    InputError
+        If the batch size is not a positive whole number.
+
+    Examples
+    --------
+    >>> from gpudemand.cost.graph import Operator
+    >>> dense = Operator("Gemm", "", "head", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
+    >>> training_flops(OpGraph.from_operators([dense], []), 32)
+    122880.0
+    """
+    return 3.0 * check_graph(graph).flops * check_number("batch_size", batch_size, 1, integer=True)
+
+
+@per_graph
+def autocast_widths(graph: OpGraph) -> FloatArray:
+    """Width of each operator's output under autocast, as a share of single precision.
+
+    Types propagate along the edges of a graph traced in single precision: once a single-precision parameter enters a
+    residual stream, it stays single. Shape (n_operators,); see `gpudemand.cost.operators.autocast_width`.
+    """
+    widths = np.ones(len(graph.nodes))
+    columns = (graph.nodes[name] for name in ("type", "operator", "weight_bytes", "parameters"))
+    for i, (type_, operator, weight_bytes, parameters) in enumerate(zip(*columns, strict=True)):
+        inputs = [widths[j] for j in graph.producers[i]]
+        widths[i] = autocast_width(type_, operator, inputs, weight_bytes > 0 or parameters > 0)
+    return widths
+
+
+def autocast_bytes(graph: OpGraph) -> pd.DataFrame:
+    """Bytes that each operator of a network moves under autocast.
+
+    Parameters
+    ----------
+    graph : OpGraph
+        Traced in single precision.
+
+    Returns
+    -------
+    DataFrame
+        A row an operator of `graph.nodes`, bytes per sample: ``read`` and ``written``; ``cast``, bytes moved to cast
+        the single-precision inputs of half-precision operators; ``sliced``, read by operators that take a part of what
+        their producers wrote; ``saved`` for the backward pass.
+
+    References
+    ----------
+    PyTorch, "Automatic Mixed Precision package", CUDA op-specific behavior.
+
+    Examples
+    --------
+    >>> from gpudemand.cost.graph import Operator
+    >>> dense = Operator("Gemm", "", "a", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
+    >>> norm = Operator("LayerNormalization", "", "b", "layer_norm", (1, 10), 0.0, 20, 80.0, 40.0, 40.0, 40.0)
+    >>> autocast_bytes(OpGraph.from_operators([dense, norm], [(0, 1)]))[["read", "written", "cast"]]
+        read  written   cast
+    0  128.0     20.0  384.0
+    1   20.0     40.0    0.0
+    """
+    nodes = check_graph(graph).nodes
+    read, written, saved = (nodes[name].to_numpy(float) for name in ("bytes_read", "bytes_written", "saved_bytes"))
+    output = autocast_widths(graph)
+    supplied, input_width = _inputs(graph, written, output)
+    half = nodes["type"].isin(HALF_TYPES).to_numpy()
+    single_share = np.where(half, (input_width - HALF_WIDTH) / (1.0 - HALF_WIDTH), 0.0)
+    width = np.where(half, HALF_WIDTH, input_width)
+    return pd.DataFrame(
+        {
+            "read": read * width,
+            "written": written * output,
+            # A cast reads single and writes half precision.
+            "cast": read * single_share * (1.0 + HALF_WIDTH),
+            "sliced": np.where((read > 0) & (read < 0.99 * supplied), read, 0.0) * input_width,
+            "saved": saved * width,
+        }
+    )
+
+
+def _inputs(graph: OpGraph, written: FloatArray, output: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Bytes written by the producers of each operator, and the mean width of these bytes under autocast."""
+    producers, consumers = graph.edges.T
+    supplied = np.bincount(consumers, written[producers], minlength=len(written)).astype(float)
+    narrowed = np.bincount(consumers, (written * output)[producers], minlength=len(written))
+    width: FloatArray = np.divide(narrowed, supplied, out=np.ones(len(written)), where=supplied > 0)
+    return supplied, width
+
+
+#: Operator class, or canonical type where it differs from its class -> kind of kernel.
+_KIND_OF_CLASS = {"recurrent": "gemm", "dropout": "random", "activation": "pointwise", "elementwise": "pointwise"}
+_KIND_OF_TYPE = {
+    "GroupNormalization": "group_norm",
+    "Gather": "gather",
+    "Scatter": "gather",
+    "TopK": "sort",
+    "Dropout": "random",
+}
+#: Kind -> operations, bytes and calls of the backward pass as multiples of the forward pass: medians over the PyTorch
+#: networks of the zoo, by ``python -m scripts.derive_backward_kernels``.
+_BACKWARD = {
+    "attention": (2.5, 2.0, 1.0),
+    "batch_norm": (0.0, 1.5, 1.0),
+    "conv_1x1": (2.0, 1.9, 1.0),
+    "conv_3x3": (2.0, 2.0, 1.0),
+    "conv_depthwise": (2.0, 1.7, 1.0),
+    "conv_grouped": (2.0, 1.9, 1.0),
+    "conv_large": (1.0, 1.1, 1.0),
+    "gather": (0.0, 8.3, 1.0),
+    "gemm": (2.0, 2.0, 2.0),
+    "layer_norm": (0.0, 1.5, 1.0),
+    "move": (0.0, 0.5, 0.8),
+    "pointwise": (0.0, 1.5, 0.7),
+    "pool": (0.0, 1.6, 1.0),
+    "random": (0.0, 0.0, 0.0),
+    "reduce": (0.0, 0.0, 1.0),
+}
+#: Kinds that the zoo lacks: two products for the gradients of a product's operands, and the traffic of an activation.
+_BACKWARD_OTHER = (2.0, 1.5, 1.0)
+
+
+@per_graph
+def step_kernels(graph: OpGraph) -> pd.DataFrame:
+    """Kernels of a training step of a graph, a row for each group of equal ones; columns are the fields of `Kernel`.
+
+    Those that PyTorch dispatches where they were recorded; else each operator is a forward kernel, and a backward
+    kernel whose work is a multiple of it by kind.
+
+    Examples
+    --------
+    >>> from gpudemand.cost.operators import Operator
+    >>> dense = Operator("Gemm", "", "head", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
+    >>> step_kernels(OpGraph.from_operators([dense], []))[["kind", "backward", "is_autocast", "flops", "calls"]]
+       kind  backward  is_autocast   flops  calls
+    0  gemm     False        False  1280.0    1.0
+    1  cast     False         True     0.0    1.0
+    2  gemm      True        False  1280.0    2.0
+    3  cast      True         True     0.0    1.0
+    """
+    # Graphs that were stored by earlier versions have no operations that are independent of the batch.
+    return (
+        _derived(graph)
+        if graph.kernels is None
+        else graph.kernels.reindex(columns=list(Kernel._fields), fill_value=0.0)
+    )
+
+
+def kernel_kinds(nodes: pd.DataFrame) -> FloatArray:
+    """Kind of the kernel of each operator, one of `KINDS`."""
+    classes = operator_classes(nodes)
+    by_class = classes.map(lambda name: _KIND_OF_CLASS.get(name, name if name in KINDS else "pointwise"))
+    return nodes["type"].map(_KIND_OF_TYPE).fillna(by_class).to_numpy(dtype=object)
+
+
+def _derived(graph: OpGraph) -> pd.DataFrame:
+    nodes, half = graph.nodes, autocast_bytes(graph)
+    steps, fixed = _time_steps(nodes), nodes[["weight_bytes", "fixed_bytes_read", "fixed_bytes_written"]].sum(axis=1)
+    forward = pd.DataFrame(0.0, index=nodes.index, columns=list(Kernel._fields)).assign(
+        kind=kernel_kinds(nodes),
+        backward=False,
+        is_autocast=False,
+        is_direct=(nodes["type"] == "Conv") & (nodes["output_shape"].map(len) != 4),
+        flops=nodes["flops"] / steps,
+        bytes=(nodes["bytes_read"] + nodes["bytes_written"]) / steps,
+        half_bytes=(half["read"] + half["written"]) / steps,
+        fixed_flops=nodes["fixed_flops"],
+        fixed_bytes=fixed,
+        fixed_half_bytes=fixed / 2.0,
+        calls=steps,
+    )
+    forward[["channels", "inner", "weights"]] = _extents(graph)
+    casts = forward[half["cast"] > 0].assign(kind="cast", is_autocast=True, flops=0.0, fixed_bytes=0.0)
+    casts["half_bytes"] = casts["bytes"] = half["cast"]
+    casts["fixed_half_bytes"], casts["calls"] = 1.5 * nodes["weight_bytes"], 1.0
+    both = pd.concat([forward, casts], ignore_index=True)
+    return pd.concat([both, _backward(both)], ignore_index=True)
+
+
+def _time_steps(nodes: pd.DataFrame) -> FloatArray:
+    """Products of a recurrent layer with its state, one after the other; 1 for other operators."""
+    products = 2.0 * nodes["weight_bytes"].to_numpy() / 4.0  # operations of a step: two a weight
+    steps = np.round(nodes["flops"].to_numpy() / np.maximum(products, 1.0))
+    return np.where(operator_classes(nodes) == "recurrent", np.maximum(steps, 1.0), 1.0)
+
+
+def _backward(forward: pd.DataFrame) -> pd.DataFrame:
+    """Backward kernels of forward ones; amounts are those of one call."""
+    ratios = np.array([_BACKWARD.get(kind, _BACKWARD_OTHER) for kind in forward["kind"]]).reshape(-1, 3)
+    flops, moved, calls = ratios[ratios[:, 2] > 0].T
+    forward = forward[ratios[:, 2] > 0]
+    scaled = {"flops": forward["flops"] * flops / calls}
+    scaled |= {name: forward[name] * moved / calls for name in forward.columns if name.endswith("bytes")}
+    return forward.assign(backward=True, calls=forward["calls"] * calls, **scaled)
+
+
+def _extents(graph: OpGraph) -> FloatArray:
+    """Channels, inner extent and number of weights of the products of operators, shape (n_operators, 3)."""
+    nodes = graph.nodes
+    image = nodes["type"].isin(["Conv", "ConvTranspose"]).to_numpy()
+    product = image | nodes["type"].isin(["Gemm", "MatMul"]).to_numpy()
+    sizes = [_channels(shape) for shape in nodes["output_shape"]]
+    channels, outputs = np.array(sizes, dtype=float), nodes["output_shape"].map(np.prod).to_numpy(dtype=float)
+    inner = nodes["flops"].to_numpy() / 2.0 / np.maximum(outputs, 1.0)
+    inner = np.where(image, np.minimum(inner, _source_channels(graph, channels)), inner)
+    weights = np.where(image, nodes["weight_bytes"].to_numpy() / 4.0, 0.0)
+    return np.column_stack([np.where(product, channels, 0.0), np.where(product, inner, 0.0), weights])
+
+
+def _source_channels(graph: OpGraph, channels: FloatArray) -> FloatArray:
+    """Channels of the operator before each, or of the input of the network."""
+    found = np.full(len(channels), next((shape[0] for shape in graph.input_shapes if shape), np.inf), dtype=float)
+    found[graph.edges[:, 1]] = channels[graph.edges[:, 0]]
+    return found
+
+
+def _channels(shape: tuple[int, ...]) -> int:
+    return (shape[1] if len(shape) > 2 else shape[-1]) if shape else 1

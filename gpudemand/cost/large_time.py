@@ -1,0 +1,374 @@
+"""Step time of a large model, term by term."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._array import FloatArray
+from gpudemand.cost.large_memory import layer_activations, parameter_bytes, saved_bytes
+from gpudemand.cost.large_runs import TrainingRun
+from gpudemand.cost.roofline import all_to_all_seconds, ring_seconds
+
+#: Bytes of a number in half precision.
+_HALF = 2.0
+#: Seconds from one kernel to the next of an eager framework.
+_LAUNCH_S = 1e-5
+#: Kernels of a layer, forward and backward: of stacks with fused ones, and as PyTorch dispatches a gated layer in
+#: mixed precision; and those of an adapter (benchmarks/cost/llm_kernels.py counts the latter two).
+_FUSED_KERNELS, _KERNELS, _ADAPTER_KERNELS = (18.0, 36.0), (50.0, 81.0), (8.0, 9.0)
+#: Kernels of a router and grouped experts; of a router before a loop, and of each expert in it (same script); the
+#: latter of fused stacks, which sort tokens first: two products and a gated activation.
+_GROUPED, _LOOP, _EACH, _FUSED_EACH = (28.0, 37.0), (16.0, 14.0), (13.0, 23.0), (3.0, 5.0)
+#: Share of a forward pass that PyTorch's selective checkpointing recomputes, which keeps every second product;
+#: Megatron's recomputes attention and element-wise work only.
+_SELECTIVE = 0.5
+#: Bytes a weight of making its copy in half precision and reading it: in one kernel, and in the element-wise ones of
+#: GPTQ, which shift to 4 bytes, mask in 1, subtract zeros and multiply by scales that they look up.
+_DEQUANTISED = {"bitsandbytes": 4.5, "gptq": 23.0}
+#: Plain stacks have FlashAttention-2, which uses none of what is new since Ampere: 73 % of the peak of an A100 (Dao,
+#: arXiv:2307.08691), 35 % of that of an H100 (Shah et al., arXiv:2407.08608).
+_AFTER_AMPERE, _PLAIN_FLASH = ("Hopper", "Blackwell"), 0.73 / 0.35
+#: Elements of the result that a multiprocessor makes at a time, by the tiles of cuBLAS.
+_TILE = 128 * 128
+
+
+def compute_terms(run: TrainingRun) -> dict[str, float]:
+    """Seconds by kind of kernel, of a run without unknown options, all stacks; see `step_time.step_seconds`."""
+    share, head = _slowest_stage(run)
+    found = [_stack_terms(one, share, head) for one in run.stacks]
+    return {name: sum(terms[name] for terms in found) for name in found[0]}
+
+
+def _stack_terms(run: TrainingRun, share: float, head: float) -> dict[str, float]:
+    """Seconds by kind of kernel of one stack, of which the slowest stage has a share of the layers."""
+    model, layout = run.model, run.layout
+    tokens = run.tokens_at_once
+    products, attention = _passes(run)
+    each = products * tokens * share
+    sizes = [(count, matrix) for sparse, count in model.layer_kinds for matrix in model.matrices(sparse=sparse)]
+    dense = sum(2.0 * count * matrix.size * matrix.active for count, matrix in sizes if matrix.copies == 1)
+    routed = sum(2.0 * count * matrix.size * matrix.active for count, matrix in sizes if matrix.copies > 1)
+    peak, half = matrix_peak(run, quantised=run.precision == "fp8"), matrix_peak(run)
+    moved = products * tokens / layout.pipeline * _layer_bytes(run) / run.device.bandwidth
+    return {
+        "products": each * dense / layout.tensor / peak,
+        "experts": each * routed / layout.tensor / peak,
+        "head": (1.0 + _backward(run)) * tokens * head * model.head_flops / layout.tensor / half,
+        "waves": _waves(run, tokens, share) / peak,
+        "attention": attention * tokens * share * model.layers / layout.tensor * _attention_flops(run) / half,
+        "elementwise": moved + _weight_traffic(run) / run.device.bandwidth,
+        "dequantise": _dequantised(run, "bitsandbytes") / run.device.bandwidth,
+        "dequantise, gptq": _dequantised(run, "gptq") / run.device.bandwidth,
+        "adapters": products * tokens * _adapter_inputs(run) / layout.tensor / layout.pipeline / run.device.bandwidth,
+        "launch": _kernels(run) / layout.pipeline * _LAUNCH_S,
+        "launch, routed": _routed_kernels(run) / layout.pipeline * _LAUNCH_S,
+    }
+
+
+def matrix_peak(run: TrainingRun, *, quantised: bool = False) -> float:
+    """Operations a second of matrix units: 8-bit ones of the linear layers, if the run has them."""
+    if quantised:
+        return run.device.peak("fp8")
+    precision = "bf16" if run.precision == "fp8" else run.precision
+    # Cards before Ampere train in fp16 where newer ones use bf16.
+    return run.device.peak(precision if precision in run.device.precisions else "fp16")
+
+
+def _passes(run: TrainingRun) -> tuple[float, float]:
+    """Forward passes that a step's products and its attention are worth; a frozen weight has no gradient."""
+    recomputed = {"full": 1.0, "selective": 0.0 if run.is_tuned else _SELECTIVE}.get(str(run.checkpointing), 0.0)
+    eager = 1.0 if run.checkpointing == "selective" and run.attention == "eager" else 0.0
+    # Fused attention recomputes its scores in the backward pass.
+    return 1.0 + _backward(run) + recomputed, 3.0 + 0.5 * (run.attention == "flash") + recomputed + eager
+
+
+def _backward(run: TrainingRun) -> float:
+    """Forward passes that the products of a backward pass are worth."""
+    return 2.0 if run.adapter is None else 1.0 + 2.0 * run.trained_share
+
+
+def _slowest_stage(run: TrainingRun) -> tuple[float, float]:
+    """Share of all layers in the stage that the others wait for, a fuller one or the last, and 1 if it has the head."""
+    depth, stages = run.model.depth, run.layout.pipeline
+    head = run.model.head_flops * run.stacks[0].seq_len / (sum(map(_layer_flops, run.stacks)) / depth)
+    full, last = math.ceil(depth / stages), depth // stages
+    return (full / depth, 0.0) if stages > 1 and full > last + head else (last / depth, 1.0)
+
+
+def _layer_flops(run: TrainingRun) -> float:
+    """Operations of all layers of a stack for one sample, forward."""
+    model = run.model
+    products = sum(count * model.matrix_flops(sparse=sparse) for sparse, count in model.layer_kinds)
+    return (products + model.layers * model.attention_flops(run.seq_len)) * run.seq_len
+
+
+def _waves(run: TrainingRun, tokens: float, share: float) -> float:
+    """Operations that half a wave of tiles could do in each product of the layers: what its last wave leaves idle."""
+    model, sms = run.model, 0.0 if math.isnan(run.device.sms) else run.device.sms
+    trained, divided, depth = run.trained_share, (1.0 + 1.0 / run.layout.tensor) / 2.0, 0.0
+    for sparse, count in model.layer_kinds:
+        for matrix in model.matrices(sparse=sparse):
+            # Experts of a loop have a product each, grouped ones one together.
+            times = run.local_experts if matrix.copies > 1 and run.loops_over_experts else 1.0
+            rows = tokens * matrix.active / matrix.copies if times > 1.0 else tokens
+            # Forward and recomputed products sum over inputs, those of the backward pass over outputs and tokens.
+            width = (matrix.inputs + matrix.outputs) / 2.0 * divided
+            depth += count * times * (width * (_passes(run)[0] - trained) + rows * trained)
+    return 0.5 * sms * _TILE * 2.0 * depth * share
+
+
+def _attention_flops(run: TrainingRun) -> float:
+    """Operations of attention of a layer for one token: without a fused kernel those of the whole square."""
+    model = run.model
+    if run.attention == "flash":
+        slower = run.device.architecture in _AFTER_AMPERE and (run.compiled or not run.is_tuned)
+        return model.attention_flops(run.seq_len) * (_PLAIN_FLASH if slower else 1.0)
+    whole = 2.0 * (model.query_width + model.value_width) * run.seq_len * (1.0 + model.source_share)
+    # Matrix units take rows of multiples of eight numbers.
+    return whole * (1.0 if model.head_dim % 8 == 0 else matrix_peak(run) / run.device.peak("fp32"))
+
+
+def _adapter_inputs(run: TrainingRun) -> float:
+    """Bytes of the inputs of all adapters for one token."""
+    if run.adapter is None:
+        return 0.0
+    kinds = run.model.layer_kinds
+    return sum(count * run.adapter.input_bytes(run.model, sparse=sparse) for sparse, count in kinds)
+
+
+def _kernels(run: TrainingRun) -> float:
+    """Kernels of a forward and a backward pass of all layers, and of another forward pass if layers are recomputed."""
+    plain = np.array(_FUSED_KERNELS if run.is_tuned or run.compiled else _KERNELS)
+    total = 0.0
+    for sparse, count in run.model.layer_kinds:
+        matrices = run.model.matrices(sparse=sparse)
+        adapters = sum(run.adapter.covers(matrix) for matrix in matrices) if run.adapter is not None else 0
+        total += count * float(_kernel_passes(run) @ (plain + adapters * np.array(_ADAPTER_KERNELS)))
+    return total
+
+
+def _routed_kernels(run: TrainingRun) -> float:
+    """Kernels of routers and experts, of the same passes."""
+    each = np.array(_GROUPED)
+    if run.loops_over_experts:
+        each = np.array(_LOOP) + run.local_experts * np.array(_FUSED_EACH if run.is_tuned else _EACH)
+    elif run.layout.expert > 1:  # sorted by GPU, and on each by expert
+        each = 2.0 * each
+    return run.model.sparse_layers * float(_kernel_passes(run) @ each)
+
+
+def _kernel_passes(run: TrainingRun) -> FloatArray:
+    """Forward and backward passes."""
+    return np.array([1.0 + (run.checkpointing == "full"), 1.0])
+
+
+def _layer_bytes(run: TrainingRun) -> float:
+    """Bytes that all layers and the loss read and write for one token, forward."""
+    total = 0.0
+    for sparse, count in run.model.layer_kinds:
+        divided, rest = saved_bytes(run, sparse=sparse, level=False)
+        total += 2.0 * count * (divided / run.layout.tensor + rest / (run.layout.tensor if run.layout.sequence else 1))
+    # A fused loss overwrites the logits instead of copying them. Where nothing is said of the loss, the coefficients,
+    # which are fitted to such runs, hold what it saves.
+    passes = 2.0 if run.cross_entropy in ("fused", "fused_linear") else 4.0
+    return total + passes * _HALF * run.model.vocab / run.layout.tensor
+
+
+def _weight_traffic(run: TrainingRun) -> float:
+    """Bytes of weights and their gradients that each micro-batch reads and writes."""
+    model, layout = run.model, run.layout
+    active = model.n_parameters - sum(
+        count * model.expert_parameters(sparse=sparse) * (1.0 - 1.0 / layout.expert)
+        for sparse, count in model.layer_kinds
+    )
+    gradients = 3.0 if run.adapter is None else 0.0
+    return _HALF * (_passes(run)[0] + gradients) * active / layout.tensor / layout.pipeline
+
+
+def _dequantised(run: TrainingRun, quantizer: str) -> float:
+    """Bytes of the weights that a quantizer made, each time they are used."""
+    if run.adapter is None or run.adapter.bits == 16 or run.adapter.quantizer != quantizer:
+        return 0.0
+    model = run.model
+    layers = model.n_parameters - model.embedding_parameters - model.head_parameters
+    return _passes(run)[0] * _DEQUANTISED[quantizer] * layers / run.layout.tensor / run.layout.pipeline
+
+
+#: Coefficient -> prior mean (a multiple of the datasheet's bound), and standard deviation of its logarithm.
+TIME_PRIORS = {
+    "products": (1.2, 0.2),
+    "peak exponent": (0.05, 0.5),
+    "fp8 products": (1.3, 0.2),
+    "expert products": (1.1, 0.2),
+    "expert products, plain": (1.5, 0.5),
+    "attention": (2.0, 0.3),
+    "elementwise": (1.5, 0.4),
+    "elementwise, fused": (1.0, 0.3),
+    "dequantise": (2.0, 0.5),
+    "dequantise, gptq": (1.5, 0.4),
+    "launch": (1.0, 0.5),
+    "adapters": (3.0, 0.4),
+    "replica": (1.0, 0.4),
+    "data": (1.3, 0.4),
+    "bubble": (1.0, 0.2),
+    "update": (1.5, 0.4),
+    "host": (1.5, 0.5),
+    "scale": (0.01, 0.7),
+}
+#: Peak of a matrix unit to which `peak exponent` is relative: of the A100.
+_REFERENCE = 312e12
+#: Bytes a second of an optimizer in the memory of a host, a GPU: eight GPUs share some 200 GB/s.
+_HOST = 25e9
+
+
+def time_terms(run: TrainingRun) -> dict[str, float]:
+    """Seconds of one micro-batch by kind of work, at the peaks of the datasheet, and of what happens once a step.
+
+    Parameters
+    ----------
+    run : TrainingRun
+        Without unknown options.
+
+    Returns
+    -------
+    dict of str to float
+        See `step_seconds`.
+    """
+    terms = compute_terms(run) | _communication(run) | _once(run)
+    layout = run.layout
+    bubble = (layout.pipeline - 1) / (layout.virtual_pipeline * (run.accumulate or 1))
+    peak = matrix_peak(run, quantised=run.precision == "fp8")
+    return terms | {
+        "micro_batches": float(run.accumulate or 1),
+        "bubble": bubble,
+        "peak": math.log(peak / _REFERENCE),
+        "fused": float(run.is_tuned or run.compiled),
+        "fp8": float(run.precision == "fp8"),
+        "plain_grouped": float(not (run.is_tuned or run.loops_over_experts)),
+        "doublings": math.log2(run.n_gpus),
+        "bound": terms["products"] + terms["experts"] + terms["head"] + terms["attention"],
+    }
+
+
+def step_seconds(terms: pd.DataFrame, coefficients: Mapping[str, float]) -> FloatArray:
+    """Seconds of a step, by coefficients of the terms of `time_terms`.
+
+    Kernels of a micro-batch follow one another, no faster than they are launched; gathering and reducing over data
+    parallelism, and swapping activations with the host, overlap with them as far as they last; the pipeline fills and
+    drains once a step.
+    """
+    column = {name: terms[name].to_numpy(dtype=float) for name in terms.columns}
+    c, fused = coefficients, terms["fused"].to_numpy(dtype=float) > 0
+    slower = np.exp(c["peak exponent"] * column["peak"]) * np.where(column["fp8"] > 0, c["fp8 products"], c["products"])
+    # Grouped products of plain stacks are kernels of Triton or CUTLASS, not of cuBLAS.
+    experts = np.where(column["plain_grouped"] > 0, c["expert products, plain"], c["expert products"])
+    work = slower * (column["products"] + column["waves"] + experts * column["experts"])
+    work = work + c["products"] * column["head"] + c["attention"] * column["attention"]
+    work = work + np.where(fused, c["elementwise, fused"], c["elementwise"]) * column["elementwise"]
+    work = work + c["adapters"] * column["adapters"]
+    work = work + c["dequantise"] * column["dequantise"] + c["dequantise, gptq"] * column["dequantise, gptq"]
+    # Routers tell the host how many tokens each expert has before it launches more.
+    work = np.hypot(work, c["launch"] * column["launch"]) + c["launch"] * column["launch, routed"]
+    work = work + c["replica"] * sum(column[name] for name in ("tensor", "context", "expert", "pipeline"))
+    exposed = _exposed(c["data"] * column["gather"], work) + _exposed(c["host"] * column["swap"], work)
+    work = work + exposed + c["host"] * column["host"]
+    every = column["micro_batches"] * work * (1.0 + c["bubble"] * column["bubble"])
+    last = _exposed(c["data"] * column["reduce"], 0.6 * work) + c["update"] * column["update"]
+    return np.asarray((every + last + c["host"] * column["host_update"]) * (1.0 + c["scale"] * column["doublings"]))
+
+
+def _exposed(communication: FloatArray, compute: FloatArray) -> FloatArray:
+    """Seconds of communication that compute does not hide, smooth in both."""
+    return communication**2 / np.maximum(communication + compute, 1e-12)
+
+
+def _communication(run: TrainingRun) -> dict[str, float]:
+    """Seconds of a micro-batch within a replica, and of gathering parameters that are sharded."""
+    passes = 2.0 + (run.checkpointing == "full")
+    found = [_within_replica(one, passes) for one in run.stacks]
+    return {name: sum(terms[name] for terms in found) for name in found[0]} | _gathering(run, passes)
+
+
+def _within_replica(run: TrainingRun, passes: float) -> dict[str, float]:
+    """Seconds of a micro-batch of one stack."""
+    model, layout, device = run.model, run.layout, run.device
+    tokens = run.tokens_at_once
+    layers, t = model.layers / layout.pipeline, layout.tensor
+    hidden = _HALF * tokens * model.hidden
+    reduce = ring_seconds(device, hidden, t)
+    keys = 2.0 * _HALF * tokens * (model.kv_rank or model.kv_width / t)
+    routed = all_to_all_seconds(device, hidden / t, layout.expert, model.active_experts)
+    send = ring_seconds(device, hidden / t, 2, t * layout.context * (layout.data or 1), passes=1.0)
+    return {
+        "tensor": 2.0 * passes * layers * reduce,
+        "context": passes * layers * ring_seconds(device, keys * layout.context, layout.context, t, passes=1.0),
+        "expert": 2.0 * passes * model.sparse_layers / layout.pipeline * routed,
+        "pipeline": 2.0 * layout.virtual_pipeline * send * (layout.pipeline > 1),
+    }
+
+
+def _gathering(run: TrainingRun, passes: float) -> dict[str, float]:
+    """Seconds in which parameters are gathered and activations swapped with the host, in each micro-batch."""
+    layout, device = run.layout, run.device
+    kept = _HALF if run.is_mixed else 4.0
+    weight = kept if run.adapter is None else run.adapter.bits / 8.0
+    terms = {"gather": 0.0, "host": 0.0, "swap": 0.0}
+    if layout.shards_parameters:
+        each = passes * weight + kept * run.trained_share
+        for parameters, size in zip(_local_parameters(run), _replicas(run), strict=True):
+            size = min(size, int(device.node_gpus)) if layout.sharding == "hsdp" else size
+            terms["gather"] += ring_seconds(device, each * parameters, size, layout.tensor, passes=1.0)
+    if run.offload in ("parameters", "all"):
+        terms["host"] = passes * weight * sum(_local_parameters(run)) / (layout.data or 1) / _host_link(run)
+    if run.offload == "activations":
+        terms["swap"] = 2.0 * layer_activations(run) / _host_link(run)
+    return terms
+
+
+def _local_parameters(run: TrainingRun) -> tuple[float, float]:
+    """Parameters of a GPU, before data parallelism divides them: without the routed experts, and these."""
+    model, layout = run.model, run.layout
+    kinds = [(stack, sparse, count) for stack in model.stacks for sparse, count in stack.layer_kinds]
+    experts = sum(count * stack.expert_parameters(sparse=sparse) for stack, sparse, count in kinds)
+    split = layout.expert if layout.expert > 1 else layout.tensor
+    return (model.n_parameters - experts) / layout.tensor / layout.pipeline, experts / split / layout.pipeline
+
+
+def _replicas(run: TrainingRun) -> tuple[int, int]:
+    """GPUs that hold the same parameters, of all but the experts and of these."""
+    layout = run.layout
+    size = (layout.data or 1) * layout.context
+    return size, max(size * layout.tensor // layout.expert, 1) if layout.expert > 1 else size
+
+
+def _host_link(run: TrainingRun) -> float:
+    link = run.device.pcie_bandwidth / 2.0
+    return 16e9 if math.isnan(link) else link
+
+
+def _once(run: TrainingRun) -> dict[str, float]:
+    """Seconds once a step: reducing gradients, gathering updated parameters, and the update."""
+    layout, device = run.layout, run.device
+    replicas = _replicas(run)
+    trained = [amount * run.trained_share for amount in _local_parameters(run)]
+    held = sum(amount / size for amount, size in zip(trained, replicas, strict=True))
+    _, gradient, state = parameter_bytes(run)
+    divided = sum(trained) if layout.sharding == "none" else held
+    moved = 2.0 * state + gradient + 10.0
+    terms = {"reduce": 0.0, "update": divided * moved / device.bandwidth, "host_update": 0.0}
+    if not layout.shards_parameters:
+        both = gradient + (_HALF if layout.sharding != "none" else gradient)
+        for amount, size in zip(trained, replicas, strict=True):
+            terms["reduce"] += ring_seconds(device, both * amount, size, layout.tensor, passes=1.0)
+    elif layout.sharding == "hsdp":
+        nodes = max(replicas[0] // int(device.node_gpus), 1)
+        share = gradient * sum(trained) / min(replicas[0], device.node_gpus)
+        terms["reduce"] = ring_seconds(device, share, nodes, int(device.node_gpus))
+    if run.offload in ("optimizer", "all"):
+        terms["host_update"] = divided * ((gradient + _HALF) / _host_link(run) + (2 * state + 12.0) / _HOST)
+        terms["update"] = 0.0
+    return terms

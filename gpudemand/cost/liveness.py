@@ -1,0 +1,551 @@
+"""Which tensors of a training step are alive when.
+
+Forward, an output lives until its last reader is done, and a saved tensor until the gradient of the operator that saved
+it first has been computed. Backward, operators run in reverse; the gradient of an output lives until it has been used,
+gradients of several readers are accumulated in place where nothing else refers to them, and additions and
+concatenations pass their gradient on without a copy. Which tensors an operator saves follows from the bytes saved in
+the trace.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gpudemand._array import FloatArray, IntArray
+from gpudemand._validation import check_choice
+from gpudemand.cost.graph import OpGraph
+from gpudemand.cost.graph_features import OPTIMIZER_STATES, autocast_widths
+from gpudemand.cost.operators import HALF_TYPES, HALF_WIDTH, OTHER, SAVES
+
+#: Least operators in a block.
+_MIN_OPERATORS = 4
+_NUMBERED = re.compile(r"\d$")
+
+
+def checkpoint_blocks(names: Sequence[str]) -> list[int]:
+    """Assign operators to blocks: the innermost numbered module around them that has several operators.
+
+    Operators outside such modules belong to none. A network with fewer than two such modules is cut into pieces of
+    equal length, the square root of the number of its operators. Blocks are numbered from 0; -1 is none.
+
+    References
+    ----------
+    Chen, Xu, Zhang, Guestrin, "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174, 2016.
+
+    Examples
+    --------
+    >>> names = [f"blocks.{i}.{part}" for i in range(2) for part in ("norm", "attn.qkv", "attn.proj", "mlp.fc1")]
+    >>> checkpoint_blocks(["stem", *names, "head"])
+    [-1, 0, 0, 0, 0, 1, 1, 1, 1, -1]
+    """
+    counts = Counter(prefix for name in names for prefix in _numbered_prefixes(name))
+    modules = [next((p for p in _numbered_prefixes(name) if counts[p] >= _MIN_OPERATORS), "") for name in names]
+    numbers = {module: number for number, module in enumerate(dict.fromkeys(filter(None, modules)))}
+    if len(numbers) < 2:
+        length = max(math.ceil(math.sqrt(len(names))), 1)
+        return [position // length for position in range(len(names))]
+    return [numbers.get(module, -1) for module in modules]
+
+
+def _numbered_prefixes(name: str) -> list[str]:
+    """Paths of the numbered modules around an operator, innermost first."""
+    parts = name.split(".")
+    paths = [".".join(parts[: depth + 1]) for depth in range(len(parts)) if _NUMBERED.search(parts[depth])]
+    return paths[::-1]
+
+
+#: Categories of memory.
+PARTS = ("parameters", "gradients", "optimizer_state", "input", "activations", "transient", "workspace")
+#: Bytes as (fixed, per sample).
+Size = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class AllocationEvents:
+    """Allocations and frees of tensors, in order; a tensor takes ``fixed + per_sample * batch`` bytes."""
+
+    #: Number of the tensor and +1 (allocated) or -1 (freed), shape (n_events,).
+    tensor: IntArray
+    sign: IntArray
+    #: Bytes, and position in `PARTS`, shape (n_tensors,).
+    fixed: FloatArray
+    per_sample: FloatArray
+    part: IntArray
+    #: First event of the step; before it, weights, optimizer state and the batch are allocated.
+    start: int
+
+    def sizes(self, batch_size: float, block: int = 1) -> FloatArray:
+        """Bytes of each tensor, rounded up to whole blocks."""
+        return np.asarray(np.ceil((self.fixed + self.per_sample * batch_size) / block) * block)
+
+    def allocated(self, batch_size: float, block: int = 1) -> FloatArray:
+        """Bytes allocated after each event, shape (n_events,)."""
+        return np.asarray(np.cumsum(self.sizes(batch_size, block)[self.tensor] * self.sign))
+
+    def allocated_by_part(self, batch_size: float, position: int) -> FloatArray:
+        """Bytes allocated for each of `PARTS` after the event at `position`."""
+        alive = np.bincount(self.tensor[: position + 1], self.sign[: position + 1], minlength=self.fixed.size)
+        return np.asarray(np.bincount(self.part, alive * self.sizes(batch_size), minlength=len(PARTS)), dtype=float)
+
+
+class Tape:
+    """Records allocation events of reference-counted tensors."""
+
+    def __init__(self) -> None:
+        self.references: list[int] = []
+        self._tensor: list[int] = []
+        self._sign: list[int] = []
+        self._sizes: list[Size] = []
+        self._part: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._tensor)
+
+    def allocate(self, part: str, size: Size) -> int:
+        """Allocate a tensor with one reference; return its number."""
+        number = len(self._sizes)
+        self._sizes.append(size)
+        self._part.append(PARTS.index(part))
+        self.references.append(1)
+        self._record(number, 1)
+        return number
+
+    def retain(self, number: int) -> int:
+        """Add a reference."""
+        self.references[number] += 1
+        return number
+
+    def release(self, number: int) -> None:
+        """Remove a reference; the last one frees the tensor."""
+        self.references[number] -= 1
+        if not self.references[number]:
+            self._record(number, -1)
+
+    def allocate_and_free(self, part: str, size: Size) -> None:
+        """Allocate a tensor and free it at once; nothing if it is empty."""
+        if any(size):
+            self.release(self.allocate(part, size))
+
+    def events(self, start: int) -> AllocationEvents:
+        """Return what was recorded; `start` is the first event of the step."""
+        sizes = np.array(self._sizes, dtype=float).reshape(-1, 2)
+        tensor, sign, part = (np.array(values, dtype=np.int64) for values in (self._tensor, self._sign, self._part))
+        return AllocationEvents(tensor, sign, sizes[:, 0], sizes[:, 1], part, start)
+
+    def _record(self, number: int, sign: int) -> None:
+        self._tensor.append(number)
+        self._sign.append(sign)
+
+
+#: Batch size of the trace, at which amounts are compared.
+_TRACED = 2.0
+_IN_PLACE = ("setitem", "iadd", "isub", "imul", "idiv", "itruediv", "ipow", "iand", "ior", "ixor")
+#: Types that save statistics of channels, independent of the batch, beside activations.
+_CHANNEL_STATISTICS = ("BatchNormalization",)
+#: Memory that oneDNN saves for an LSTM, relative to what its gradient needs; measured.
+_ONEDNN_LSTM = 2.4
+#: Relative tolerance of comparisons of bytes.
+_ROUNDING = 1e-9
+
+
+class Layer(NamedTuple):
+    """Tensors of one operator call."""
+
+    type: str
+    #: Layers whose outputs it reads, each once, in order.
+    inputs: tuple[int, ...]
+    #: Layer whose output has the storage of this one's: itself, unless it works in place.
+    storage_owner: int
+    output: Size
+    #: Storage owners that it is the first to save for the backward pass, ...
+    saves: tuple[int, ...]
+    #: ... what it saves beside those, such as a dropout mask, ...
+    saved_extra: Size
+    #: ... and half-precision copies of its weights and inputs, under autocast.
+    half_copies: Size
+    #: Bytes of trainable parameters that it is the first to use.
+    weights: float
+    requires_grad: bool
+    #: Scratch memory of the forward pass, and of the backward pass; only on a CPU, where it is known.
+    workspace: Size
+
+
+class _Reader:
+    """Reads the rows of a graph once, in order."""
+
+    def __init__(self, graph: OpGraph, mixed_precision: bool, cpu: bool) -> None:
+        self._rows: list[Any] = list(graph.nodes.itertuples(index=False))
+        self._inputs = graph.producers
+        self._item = graph.parameter_bytes / graph.n_parameters if graph.n_parameters else 4.0
+        self._trained = graph.n_trainable / graph.n_parameters if graph.n_parameters else 0.0
+        self._width = (autocast_widths(graph) if mixed_precision else np.ones(len(self._rows))).tolist()
+        self._mixed_precision, self._cpu = mixed_precision, cpu
+        self._requires_grad: list[bool] = []
+        self._owner: list[int] = []
+        self._saved: set[int] = set()
+
+    def read(self) -> Iterator[Layer]:
+        """Yield the tensors of each operator call, in the order of the graph."""
+        for position, row in enumerate(self._rows):
+            inputs = self._inputs[position]
+            self._owner.append(self._storage_owner(position, row))
+            has_weights = row.weight_bytes > 0 or row.parameters > 0
+            self._requires_grad.append(has_weights or any(self._requires_grad[j] for j in inputs))
+            yield self._layer(position, row)
+
+    def _layer(self, position: int, row: Any) -> Layer:
+        saves, (fixed, rest) = self._first_saved(position, row)
+        if self._mixed_precision and row.type in HALF_TYPES:
+            # Of a single-precision input, the half-precision copy is saved instead.
+            saves = tuple(owner for owner in saves if self._width[owner] == HALF_WIDTH)
+        rest *= self._extra_factor(row)
+        if row.type in _CHANNEL_STATISTICS:
+            fixed, rest = fixed + rest * _TRACED, 0.0
+        return Layer(
+            type=row.type,
+            inputs=tuple(self._inputs[position]),
+            storage_owner=self._owner[position],
+            output=self._size(position),
+            saves=saves,
+            saved_extra=(fixed, rest),
+            half_copies=self._half_copies(position, row),
+            weights=row.parameters * self._item * self._trained,
+            requires_grad=self._requires_grad[position],
+            workspace=self._workspace(row),
+        )
+
+    def _workspace(self, row: Any) -> Size:
+        """Copies of weights and activations in oneDNN's layouts."""
+        if not self._cpu or not row.type.startswith("Conv"):
+            return 0.0, 0.0
+        return row.weight_bytes, row.bytes_read + row.bytes_written
+
+    def _extra_factor(self, row: Any) -> float:
+        """Ratio to the trace of what is saved beside activations: its dropout masks are a CPU's, 4 bytes an element."""
+        if self._cpu:
+            return _ONEDNN_LSTM if row.type == "LSTM" else 1.0
+        return 0.25 if row.type == "Dropout" else 1.0
+
+    def _storage_owner(self, position: int, row: Any) -> int:
+        if not (row.operator.endswith("_") or row.operator in _IN_PLACE):
+            return position
+        enough = _written(row) * (1 - _ROUNDING)
+        same = [j for j in self._inputs[position] if _written(self._rows[j]) >= enough]
+        unsaved = [j for j in same if self._owner[j] not in self._saved]
+        return self._owner[max(unsaved or same)] if same else position
+
+    def _size(self, position: int) -> Size:
+        row, width = self._rows[position], self._width[position]
+        return row.fixed_bytes_written * width, row.bytes_written * width
+
+    def _half_copies(self, position: int, row: Any) -> Size:
+        if not self._mixed_precision or row.type not in HALF_TYPES:
+            return 0.0, 0.0
+        sizes = [self._size(j) for j in self._inputs[position] if self._width[j] > HALF_WIDTH]
+        fixed, per_sample = (sum(size[axis] for size in sizes) for axis in (0, 1))
+        return (row.weight_bytes + fixed) * HALF_WIDTH, per_sample * HALF_WIDTH
+
+    def _first_saved(self, position: int, row: Any) -> tuple[tuple[int, ...], Size]:
+        """Tensors that an operator is the first to save, by the bytes it saves; and the bytes left over."""
+        fixed, rest, found = float(row.fixed_saved_bytes), float(row.saved_bytes), list[int]()
+        if not self._inputs[position] and rest >= row.bytes_read:
+            rest -= row.bytes_read  # the batch, which is allocated anyway
+        for owner in self._candidates(position, row, fixed / _TRACED + rest):
+            size, enough = self._rows[owner], 1 + _ROUNDING
+            fits = size.fixed_bytes_written <= fixed * enough and size.bytes_written <= rest * enough
+            if owner not in self._saved and fits and _written(size):
+                self._saved.add(owner)
+                found.append(owner)
+                fixed, rest = max(fixed - size.fixed_bytes_written, 0.0), max(rest - size.bytes_written, 0.0)
+        return tuple(found), (fixed, rest)
+
+    def _candidates(self, position: int, row: Any, remaining: float) -> list[int]:
+        """Tensors that an operator may save, the likeliest first."""
+        rule = SAVES.get(row.type, SAVES[OTHER])
+        inputs, own = [self._owner[j] for j in self._inputs[position]], self._owner[position]
+        if rule.output and not rule.inputs:
+            return list(dict.fromkeys([own, *inputs]))
+        with_own = rule.output or abs(remaining - _written(row)) <= _ROUNDING * _written(row)
+        return list(dict.fromkeys([*inputs, own] if with_own else inputs))
+
+
+def _written(row: Any) -> float:
+    """Bytes that an operator writes in the trace, by sample."""
+    return float(row.fixed_bytes_written / _TRACED + row.bytes_written)
+
+
+def read_layers(graph: OpGraph, *, mixed_precision: bool = False, cpu: bool = False) -> list[Layer]:
+    """Read the layers of a graph, in order.
+
+    Examples
+    --------
+    >>> from gpudemand.cost.graph import Operator
+    >>> dense = Operator("Gemm", "", "head", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
+    >>> relu = Operator("Relu", "", "act", "relu_", (1, 10), 0.0, 0, 0.0, 40.0, 40.0, 40.0)
+    >>> sizes = {"n_parameters": 650, "n_trainable": 650, "parameter_bytes": 2600.0}
+    >>> graph = OpGraph.from_operators([dense, relu], [(0, 1)], **sizes)
+    >>> [(layer.storage_owner, layer.saves, layer.weights) for layer in read_layers(graph)]
+    [(0, (), 2600.0), (0, (0,), 0.0)]
+    """
+    return list(_Reader(graph, mixed_precision, cpu).read())
+
+
+#: Types whose backward pass passes the gradient on, whole or as views, without allocating a new one.
+_GRADIENT_PASSES = ("Add", "Sub", "Concat", "Cast")
+#: Operators whose parameters are whole at a time where they are sharded: the one in use and the next.
+_GATHERED = 2
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Options of a training step that its memory depends on.
+
+    Parameters
+    ----------
+    optimizer : str
+        One of `gpudemand.cost.graph_features.OPTIMIZER_STATES`.
+    mixed_precision : bool
+        Autocast: products in half precision, weights in single.
+    checkpointing : bool
+        Blocks of layers save only their inputs and are recomputed in the backward pass.
+    device : {"cuda", "cpu"}
+        On a CPU, convolutions copy into oneDNN's layouts, and optimizers update one weight at a time.
+    inference : bool
+        A forward pass that saves nothing, without loss, gradients or optimizer.
+    shards : tuple of three int
+        GPUs that optimizer states, gradients and parameters are each divided over (ZeRO, FSDP). Gradients are whole,
+        operator by operator, until they are reduced; so are the parameters of the operator in use and of the next one.
+    """
+
+    optimizer: str = "sgd"
+    mixed_precision: bool = False
+    checkpointing: bool = False
+    device: str = "cuda"
+    inference: bool = False
+    shards: tuple[int, int, int] = (1, 1, 1)
+
+    @property
+    def states(self) -> int:
+        """State tensors of the optimizer per parameter."""
+        if self.inference:
+            return 0
+        return OPTIMIZER_STATES[check_choice("optimizer", self.optimizer, OPTIMIZER_STATES)]
+
+    def optimizer_workspace(self, weights: Sequence[float]) -> float:
+        """Scratch bytes of the optimizer: a copy of all weights on a GPU (multi-tensor kernels), of one on a CPU."""
+        if self.device == "cuda":
+            return float(sum(weights))
+        return 2.0 * max(weights, default=0.0) if self.optimizer.startswith("adam") else 0.0
+
+
+_DEFAULT = Setting()
+
+
+class _Step:
+    """Records the allocation events of one training step."""
+
+    def __init__(self, layers: Sequence[Layer], blocks: Sequence[int], setting: Setting) -> None:
+        self._layers, self._setting = layers, setting
+        self._block = list(blocks) if setting.checkpointing else [-1] * len(layers)
+        self._tape = Tape()
+        self._alive: dict[int, int] = {}  # storage owner -> tensor, while the forward pass may still read it
+        self._saved: list[list[int]] = [[] for _ in layers]  # tensors that live until a layer's backward pass is done
+        self._gradient: dict[int, int] = {}  # layer -> tensor
+        self._weight_gradients: list[int] = []
+        self._cached_casts: list[int] = []
+        self._outputs = _outputs(layers)
+        self._last_reader = _last_readers(layers, self._outputs)
+
+    def run(self, stored: Sequence[float], batch: Size) -> AllocationEvents:
+        """Allocate parameters (`stored`, bytes), optimizer state and batch, then run a step."""
+        tape, (for_states, _, for_parameters) = self._tape, self._setting.shards
+        trained = [layer.weights / for_states for layer in self._layers if layer.weights]
+        for size in stored:
+            tape.allocate("parameters", (size / for_parameters, 0.0))
+        for size in trained * self._setting.states:
+            tape.allocate("optimizer_state", (size, 0.0))
+        tape.allocate("input", batch)
+        start = len(tape)
+        for size in sorted(stored)[-_GATHERED:] if for_parameters > 1 else []:
+            tape.allocate("parameters", (size, 0.0))
+        for position in range(len(self._layers)):
+            self._forward(position, recomputed=self._block[position] >= 0)
+        if self._setting.inference:
+            self._release([*self._alive.values(), *self._cached_casts])
+        else:
+            self._update(trained)
+        return tape.events(start)
+
+    def _update(self, trained: Sequence[float]) -> None:
+        """Loss, backward pass and optimizer."""
+        self._loss()
+        self._backward()
+        self._tape.allocate_and_free("transient", (self._setting.optimizer_workspace(trained), 0.0))
+        self._release(self._weight_gradients)
+
+    def _release(self, tensors: Sequence[int]) -> None:
+        for tensor in tensors:
+            self._tape.release(tensor)
+
+    def _forward(self, position: int, *, recomputed: bool) -> None:
+        layer, tape = self._layers[position], self._tape
+        if layer.storage_owner == position:
+            self._alive[position] = tape.allocate("activations", layer.output)
+        if self._setting.inference:
+            self._without_saving(layer)
+        else:
+            tape.allocate_and_free("workspace", layer.workspace)
+            save = self._save_block_inputs if recomputed else self._save
+            save(position, layer)
+        self._free_unread(layer, position)
+
+    def _save(self, position: int, layer: Layer) -> None:
+        saved = self._saved[position]
+        saved += [self._tape.retain(self._alive[owner]) for owner in layer.saves if owner in self._alive]
+        extras = (layer.saved_extra, self._kept_copies(layer))
+        saved += [self._tape.allocate("activations", size) for size in extras if any(size)]
+
+    def _kept_copies(self, layer: Layer) -> Size:
+        """Copies to half precision that the backward pass finds; those of sharded parameters are gathered anew."""
+        fixed, per_sample = layer.half_copies
+        return (max(fixed - HALF_WIDTH * layer.weights, 0.0) if self._setting.shards[2] > 1 else fixed), per_sample
+
+    def _without_saving(self, layer: Layer) -> None:
+        """Scratch memory of inference: the output in another layout, and copies to half precision.
+
+        Autocast caches its copies of weights, not those of activations.
+        """
+        fixed, per_sample = layer.workspace
+        self._tape.allocate_and_free("workspace", (fixed, min(per_sample, layer.output[1])))
+        fixed, per_sample = layer.half_copies
+        if fixed:
+            self._cached_casts.append(self._tape.allocate("transient", (fixed, 0.0)))
+        self._tape.allocate_and_free("transient", (0.0, per_sample))
+
+    def _save_block_inputs(self, position: int, layer: Layer) -> None:
+        """Save what a block reads from outside until the backward pass of its first layer is done."""
+        block = self._block[position]
+        outside = [self._layers[j].storage_owner for j in layer.inputs if self._block[j] != block]
+        self._saved[self._block.index(block)] += [
+            self._tape.retain(self._alive[o]) for o in outside if o in self._alive
+        ]
+
+    def _free_unread(self, layer: Layer, position: int) -> None:
+        """Release outputs after their last reader."""
+        for owner in dict.fromkeys(_storage_touched(layer, self._layers)):
+            if self._last_reader[owner] <= position and owner in self._alive:
+                self._tape.release(self._alive.pop(owner))
+
+    def _loss(self) -> None:
+        """Cross-entropy of each output: save the log-softmax, then compute the gradient of the output from its own."""
+        log_softmax = [self._tape.allocate("activations", self._layers[i].output) for i in self._outputs]
+        for position, saved in zip(self._outputs[::-1], log_softmax[::-1], strict=True):
+            inner = self._tape.allocate("transient", self._layers[position].output)
+            self._gradient[position] = self._tape.allocate("transient", self._layers[position].output)
+            self._release([inner, saved])
+
+    def _backward(self) -> None:
+        recomputed = None
+        for position in range(len(self._layers) - 1, -1, -1):
+            block = self._block[position]
+            if block >= 0 and block != recomputed:
+                recomputed = block
+                self._recompute(block)
+            self._backward_of(position, self._layers[position])
+        self._release(list(self._alive.values()))
+
+    def _recompute(self, block: int) -> None:
+        outer, self._alive = self._alive, {}
+        for position, own in enumerate(self._block):
+            owner = self._layers[position].storage_owner
+            if own == block and (owner in self._alive or owner == position):
+                self._forward(position, recomputed=False)
+        self._release(list(self._alive.values()))
+        self._alive = outer
+
+    def _backward_of(self, position: int, layer: Layer) -> None:
+        gradient = self._gradient.pop(position, None)
+        made: list[tuple[int, int]] = []
+        if gradient is not None:
+            made = self._input_gradients(layer, gradient)
+            if layer.weights:
+                shards = self._setting.shards[1]
+                self._tape.allocate_and_free("gradients", (layer.weights * (shards > 1), 0.0))
+                self._weight_gradients.append(self._tape.allocate("gradients", (layer.weights / shards, 0.0)))
+            self._tape.allocate_and_free("workspace", layer.workspace)
+            self._tape.release(gradient)
+        self._release(self._saved[position])
+        for producer, tensor in made:
+            self._accumulate(producer, tensor)
+
+    def _input_gradients(self, layer: Layer, gradient: int) -> list[tuple[int, int]]:
+        made = []
+        for producer in layer.inputs:
+            if self._layers[producer].requires_grad:
+                size = self._layers[producer].output
+                passed = layer.type in _GRADIENT_PASSES and (layer.type == "Concat" or size == layer.output)
+                tensor = self._tape.retain(gradient) if passed else self._tape.allocate("transient", size)
+                made.append((producer, tensor))
+        return made
+
+    def _accumulate(self, producer: int, tensor: int) -> None:
+        before = self._gradient.get(producer)
+        if before is None:
+            self._gradient[producer] = tensor
+            return
+        if self._tape.references[before] > 1:
+            self._gradient[producer] = self._tape.allocate("transient", self._layers[producer].output)
+            self._tape.release(before)
+        self._tape.release(tensor)
+
+
+def _storage_touched(layer: Layer, layers: Sequence[Layer]) -> list[int]:
+    """Owners of the storage that a layer reads or writes."""
+    return [*(layers[j].storage_owner for j in layer.inputs), layer.storage_owner]
+
+
+def _outputs(layers: Sequence[Layer]) -> list[int]:
+    """Outputs of the network: what is trained and no layer reads, as auxiliary heads; else the last layer."""
+    read = {j for layer in layers for j in layer.inputs}
+    found = [position for position, layer in enumerate(layers) if layer.requires_grad and position not in read]
+    return found or list(range(len(layers)))[-1:]
+
+
+def _last_readers(layers: Sequence[Layer], outputs: Sequence[int]) -> list[int]:
+    last = list(range(len(layers)))
+    for position, layer in enumerate(layers):
+        for owner in _storage_touched(layer, layers):
+            last[owner] = max(last[owner], position)
+    for position in outputs:  # the loss reads them, and variables refer to them until the end
+        last[layers[position].storage_owner] = len(layers)
+    return last
+
+
+def step_events(graph: OpGraph, setting: Setting = _DEFAULT) -> AllocationEvents:
+    """Allocation events of one training step (forward, loss, backward, optimizer), or of a forward pass.
+
+    Examples
+    --------
+    >>> from gpudemand.cost.graph import Operator
+    >>> dense = Operator("Gemm", "", "head", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
+    >>> relu = Operator("Relu", "", "act", "relu", (1, 10), 0.0, 0, 0.0, 40.0, 40.0, 40.0)
+    >>> sizes = {"n_parameters": 650, "n_trainable": 650, "parameter_bytes": 2600.0, "input_shapes": ((4, 16),)}
+    >>> events = step_events(OpGraph.from_operators([dense, relu], [(0, 1)], **sizes), Setting("adam"))
+    >>> int(events.allocated(32).max()), int(events.allocated(64).max())  # with weights, two states and the batch
+    (21192, 34424)
+    """
+    layers = read_layers(graph, mixed_precision=setting.mixed_precision, cpu=setting.device == "cpu")
+    item = graph.parameter_bytes / graph.n_parameters if graph.n_parameters else 4.0
+    stored = [count * item for count in graph.nodes["parameters"].tolist() if count]
+    unused = graph.parameter_bytes - sum(stored)
+    # Token ids take 8 bytes, numbers 4.
+    batch = float(sum(np.prod(shape) * (8.0 if len(shape) == 1 else 4.0) for shape in graph.input_shapes))
+    blocks = checkpoint_blocks(graph.nodes["name"].tolist()) if setting.checkpointing else []
+    return _Step(layers, blocks, setting).run([*stored, unused] if unused > 0 else stored, (0.0, batch))

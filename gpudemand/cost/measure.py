@@ -1,0 +1,468 @@
+"""`measure_training_cost`: training runs measured, each in a process of its own, and bundled measurements."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gpudemand import _parallel
+from gpudemand._array import STRING
+from gpudemand._validation import InputError, check_choice, check_columns, check_number
+from gpudemand.cost import meter as configuration
+from gpudemand.cost.measure_child import OUT_OF_MEMORY
+from gpudemand.cost.measure_plans import read_plan
+from gpudemand.cost.meter import ENVIRONMENT_COLUMNS, Configuration, RowFile, Sampling, parse_rows
+from gpudemand.datasets.registry import bundled_path
+
+
+class MeasuringProcess:
+    """A fresh Python process that trains jobs on request and is killed at a timeout; on ``cpu`` it sees no GPU."""
+
+    def __init__(self, device: str) -> None:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "gpudemand.cost.measure_child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env=_environment(device),
+        )
+        self._timed_out = False
+
+    def request(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        """Send a request and return the answer, or the cause of death of a process that did not answer."""
+        timer = threading.Timer(timeout_s, self._abort)
+        timer.start()
+        try:
+            line = self._exchange(json.dumps(message))
+        finally:
+            timer.cancel()
+        answer: dict[str, Any] = json.loads(line) if line.endswith(b"\n") else self._cause_of_death(timeout_s)
+        return answer
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process has ended."""
+        return self._process.poll() is not None
+
+    def close(self) -> None:
+        """Kill the process."""
+        self._process.kill()
+        self._process.communicate()
+        self._errors.close()
+
+    def _exchange(self, text: str) -> bytes:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(text.encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:  # the process died at its start
+            return b""
+        return self._process.stdout.readline()
+
+    def _abort(self) -> None:
+        self._timed_out = True
+        self._process.kill()
+
+    def _cause_of_death(self, timeout_s: float) -> dict[str, Any]:
+        code = self._process.wait()
+        if self._timed_out:
+            return {"status": "timeout", "message": f"not finished within {timeout_s:g} s"}
+        if code in (-signal.SIGTERM, -signal.SIGINT):
+            # The run is being stopped from outside: the job is not recorded, and measured by the next run.
+            raise KeyboardInterrupt("the measuring process was stopped")
+        if code == -signal.SIGKILL:
+            return {"status": "oom", "message": "killed by the system"}
+        self._errors.seek(0)
+        found = OUT_OF_MEMORY.search(self._errors.read().decode(errors="replace"))
+        if found:
+            return {"status": "oom", "message": f"ended with code {code}: {found[0]}"}
+        return {"status": "error", "message": f"the process ended with code {code}"}
+
+
+def _environment(device: str) -> dict[str, str]:
+    root = str(Path(__file__).resolve().parents[2])
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
+    extra = {"PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "2", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+    return {**os.environ, **extra, **({"CUDA_VISIBLE_DEVICES": "-1"} if device == "cpu" else {})}
+
+
+STATUSES = ("ok", "oom", "timeout", "error")
+#: Measured columns in the order of the file. Times in seconds, memory in GiB; empty where unknown.
+MEASURED_COLUMNS = (
+    "status",
+    "message",
+    "step_time_s",
+    "step_time_p10_s",
+    "step_time_p90_s",
+    "n_steps",
+    "first_step_s",
+    "start_s",
+    "wall_s",
+    "memory_gib",
+    "resident_gib",
+    "baseline_gib",
+    "allocated_gib",
+    "reserved_gib",
+    "device_gib",
+    "device_gib_source",
+    "model_gib",
+    "parameters",
+    "process",
+)
+COLUMNS = ("key", *configuration.COLUMNS, *MEASURED_COLUMNS, *ENVIRONMENT_COLUMNS)
+_TEXT = (
+    *("key", "framework", "network", "optimizer", "precision", "layout", "execution", "device"),
+    *("status", "message", "device_gib_source", "process"),
+    *("device_name", "driver", "framework_version", "backend", "python", "os", "cpu", "gpudemand_version", "date"),
+)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Progress of a run: finished and all rows, estimated seconds left, and the last finished row.
+
+    The estimate is by the mean of the rows so far of each framework.
+    """
+
+    done: int
+    total: int
+    left_s: float
+    row: Mapping[str, Any]
+
+
+def measure_training_cost(
+    plan: str | os.PathLike[str] | pd.DataFrame,
+    out: str | os.PathLike[str],
+    *,
+    steps: int = 8,
+    warmup: int = 2,
+    min_time_s: float = 0.5,
+    timeout_s: float = 300.0,
+    memory_limit_gib: float | None = None,
+    process: str = "fresh",
+    progress: Callable[[Progress], None] | None = None,
+) -> pd.DataFrame:
+    """Train every job of a plan for a few steps and record step time and memory.
+
+    While a ``dask.distributed.Client`` is active, jobs in fresh processes run on its workers; give each machine one
+    worker with one thread, so that jobs do not disturb each other.
+
+    A step is forward pass, loss, backward pass and optimizer update on synthetic data on the device: eager (or
+    ``torch.compile``) in PyTorch, the compiled step of ``keras.Model.fit`` in Keras. Each row is synced to disk; called
+    again with the same file, a run resumes. Jobs run in the order of their keys, which are hashes, so that finished
+    rows are a random sample of the plan.
+
+    Parameters
+    ----------
+    plan : path-like or DataFrame
+        See `make_plan`.
+    out : path-like
+        CSV file that receives the rows.
+    steps : int, default=8
+        Timed steps at least; they continue up to `min_time_s` in all, or 200 steps. Three suffice if they take 15 s.
+    warmup : int, default=2
+        Untimed steps before, at least one. The first is reported as ``first_step_s`` (tracing, compilation, tuning);
+        ``start_s`` is the time of imports and of building the model.
+    min_time_s : float, default=0.5
+        See `steps`.
+    timeout_s : float, default=300
+        Limit of a job including the start of its process; then it is killed and recorded as ``timeout``.
+    memory_limit_gib : float, optional
+        Address space of a job beyond its libraries; exceeding it is recorded as ``oom``.
+    process : {"fresh", "shared"}
+        ``fresh``: a process a job. ``shared``: a process a framework, its allocator reset between jobs, restarted after
+        an error; for GPUs, where the start takes longer than the measurement. Not for memory on a CPU.
+    progress : callable, optional
+        Receives a `Progress` after each row.
+
+    Returns
+    -------
+    DataFrame
+        All rows of `out`: key, job, ``status`` (ok, oom, timeout, error), measurements, environment. ``memory_gib`` is,
+        on a CPU, the peak of resident memory beyond that before the first step (without model and data; see
+        ``model_gib``), on a GPU the memory that the whole process held of the device.
+
+    Raises
+    ------
+    InputError
+        For an invalid plan or option, or a file that has other columns (which stays as it is), is damaged, or is being
+        written.
+    """
+    sampling = Sampling(
+        int(check_number("steps", steps, 1, integer=True)),
+        int(check_number("warmup", warmup, 1, integer=True)),
+        check_number("min_time_s", min_time_s, 0),
+    )
+    limit = memory_limit_gib if memory_limit_gib is None else check_number("memory_limit_gib", memory_limit_gib, 0)
+    check_choice("process", process, ("fresh", "shared"))
+    runner = _Runner(sampling, check_number("timeout_s", timeout_s, 0, open_low=True), limit, process == "shared")
+    jobs = read_plan(plan)
+    with RowFile(out, COLUMNS) as rows, closing(runner):
+        _run(jobs, rows, runner, progress or (lambda _: None))
+    return read_rows(out)
+
+
+def _run(plan: list[Configuration], rows: RowFile, runner: _Runner, report: Callable[[Progress], None]) -> None:
+    finished = rows.read()
+    seconds = [(row["framework"], float(row["wall_s"] or 0)) for row in finished]
+    keys = {row["key"] for row in finished}
+    total = len({job.key for job in plan} | keys)
+    left = [job for job in plan if job.key not in keys]
+    left.sort(key=lambda job: (runner.shared * job.framework, job.key))
+    # Side by side on Dask's workers alone: jobs that share a machine disturb each other.
+    measured = map(runner.measure, left) if runner.shared else _parallel.stream(runner.measure, left, n_jobs=1)
+    for place, (job, row) in enumerate(zip(left, measured, strict=True), start=1):
+        rows.append(row)
+        seconds.append((job.framework, row["wall_s"]))
+        left_s = _estimate(seconds, [later.framework for later in left[place:]])
+        report(Progress(total - len(left) + place, total, left_s, row))
+
+
+def _estimate(seconds: list[tuple[str, float]], frameworks: list[str]) -> float:
+    """Seconds of further rows by the means of their frameworks, or by the mean of all for a new framework."""
+    table = pd.DataFrame(seconds, columns=["framework", "seconds"])
+    means = table.groupby("framework")["seconds"].mean()
+    return float(means.reindex(frameworks).fillna(table["seconds"].mean()).sum())
+
+
+class _Runner:
+    """Measures one job after another, in fresh processes or in a shared one."""
+
+    def __init__(self, sampling: Sampling, timeout_s: float, memory_limit_gib: float | None, shared: bool) -> None:
+        self.shared = shared
+        self._request = {"sampling": asdict(sampling), "memory_limit_gib": memory_limit_gib}
+        self._timeout_s = timeout_s
+        self._process: MeasuringProcess | None = None
+        self._serves: tuple[str, str] | None = None
+
+    def measure(self, job: Configuration) -> dict[str, Any]:
+        """Return the row of one job."""
+        start = time.perf_counter()
+        process = self._process_for(job)
+        answer = process.request({**self._request, "configuration": asdict(job)}, self._timeout_s)
+        if not self.shared or answer["status"] in ("error", "timeout") or process.ended:
+            self.close()
+        mode = "shared" if self.shared else "fresh"
+        return {"key": job.key, **asdict(job), **answer, "process": mode, "wall_s": time.perf_counter() - start}
+
+    def _process_for(self, job: Configuration) -> MeasuringProcess:
+        if self._process is None or self._serves != (job.framework, job.device):
+            self.close()
+            self._process, self._serves = MeasuringProcess(job.device), (job.framework, job.device)
+        return self._process
+
+    def close(self) -> None:
+        """End the process, if any."""
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+
+
+def read_rows(path: str | os.PathLike[str]) -> pd.DataFrame:
+    """Read measured rows, also while the file is being written.
+
+    Parameters
+    ----------
+    path : path-like
+        Of `measure_training_cost`.
+
+    Returns
+    -------
+    DataFrame
+        A row a job, with numeric and text columns.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, it is damaged, or it holds other columns.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise InputError(f"there is no file of rows {file.name!r}; make one with measure_training_cost.")
+    whole = file.read_bytes().rpartition(b"\n")[0]
+    if not parse_rows(whole + b"\n", file.name):
+        raise InputError(f"{file.name} has no complete line; make one with measure_training_cost.")
+    rows = pd.read_csv(io.BytesIO(whole), dtype=dict.fromkeys(_TEXT, STRING))
+    for name in rows.columns.intersection(COLUMNS).difference(_TEXT):
+        if not _all_finite(rows[name].dropna()):
+            raise InputError(f"the column {name!r} of {file.name} holds what is no number; remove that row.")
+    return check_columns(rows, COLUMNS, f"{file.name}")
+
+
+def _all_finite(values: pd.Series) -> bool:
+    try:
+        return bool(np.isfinite(values.astype("float64")).all())
+    except (ValueError, OverflowError):  # text, hundreds of digits
+        return False
+
+
+def noise_floor(rows: pd.DataFrame, targets: tuple[str, ...] = ("step_time_s", "memory_gib")) -> pd.DataFrame:
+    """Relative error of repetitions of one job: a lower bound on the error of predictions.
+
+    Each repetition is compared with the mean of the others of its job; the difference is multiplied by
+    ``sqrt((n - 1) / n)`` for n repetitions, which removes the noise of that mean, and divided by the observation.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        What `measure_training_cost` returns; only rows with status ``ok`` count.
+    targets : tuple of str
+        Columns to compare.
+
+    Returns
+    -------
+    DataFrame
+        A row per framework, device and target: ``n_jobs``, ``n_rows``, and the relative error's ``mean``, ``median``
+        and ``p90``. Without repetitions, no rows.
+
+    Raises
+    ------
+    InputError
+        If a column is missing.
+
+    Examples
+    --------
+    >>> job = {"framework": "torch", "device": "cpu", "network": "lenet", "status": "ok"}
+    >>> rows = pd.DataFrame([{**job, "repeat": i, "step_time_s": s} for i, s in enumerate((1.0, 1.1))])
+    >>> noise_floor(rows, ("step_time_s",))["mean"].round(3).tolist()
+    [0.067]
+    """
+    rows = check_columns(rows, ("framework", "device", "status", *targets), "rows")
+    job = [name for name in configuration.COLUMNS if name in rows.columns and name != "repeat"]
+    measured = rows[(rows["status"] == "ok").to_numpy(dtype=bool)]
+    parts = [_errors(measured, job, target) for target in targets]
+    errors = pd.concat(parts, ignore_index=True)
+    groups = errors.groupby(["framework", "device", "target"], sort=True)["error"]
+    summary = groups.agg(n_rows="size", mean="mean", median="median", p90=lambda e: e.quantile(0.9)).reset_index()
+    jobs = errors.groupby(["framework", "device", "target"], sort=True)["job"].nunique().to_numpy()
+    summary.insert(3, "n_jobs", jobs)
+    return summary
+
+
+def _errors(rows: pd.DataFrame, job: list[str], target: str) -> pd.DataFrame:
+    """Relative error of each repetition of jobs that were measured more than once."""
+    known = rows[rows[target].notna()]
+    groups = known.groupby(job, dropna=False)
+    n, total = groups[target].transform("size"), groups[target].transform("sum")
+    value, number = known[target], groups.ngroup()
+    others = (total - value) / (n - 1).where(n > 1)
+    error = (value - others).abs() * np.sqrt((n - 1) / n) / value
+    table = pd.DataFrame({"framework": known["framework"], "device": known["device"], "job": number, "error": error})
+    return table.assign(target=target)[(n > 1).to_numpy()]
+
+
+#: Kinds of device with bundled measurements.
+DEVICES = ("cpu",)
+
+
+def load_measurements(device: str = "cpu") -> pd.DataFrame:
+    """Load the bundled measurements of step time and memory.
+
+    Parameters
+    ----------
+    device : {"cpu"}, default="cpu"
+        Kind of device that was measured.
+
+    Returns
+    -------
+    DataFrame
+        A row a job, as `measure_training_cost` returns them; ``attrs["kind"]`` is ``"measured"``.
+
+    Raises
+    ------
+    InputError
+        If there are no measurements on such a device.
+
+    Examples
+    --------
+    >>> rows = load_measurements()
+    >>> sorted(rows["framework"].unique()), rows["network"].nunique()
+    (['keras', 'torch'], 41)
+    """
+    rows = read_rows(bundled_path(f"cost/{check_choice('device', device, DEVICES)}.csv"))
+    rows.attrs.update(kind="measured", source="gpudemand's own measurements")
+    return rows
+
+
+def load_architectures(device: str = "cpu") -> pd.DataFrame:
+    """Load the features of the traced networks in the bundled measurements.
+
+    Parameters
+    ----------
+    device : {"cpu"}, default="cpu"
+        Kind of device that was measured.
+
+    Returns
+    -------
+    DataFrame
+        What `trace_architectures` returns for `load_measurements`; `features_from_rows` takes it.
+
+    Examples
+    --------
+    >>> from gpudemand.cost import features_from_rows
+    >>> rows = load_measurements().head(3)
+    >>> features_from_rows(rows, load_architectures())[["batch_size", "flops", "edge:Conv->Relu"]].shape
+    (3, 3)
+    """
+    return pd.read_parquet(bundled_path(f"cost/{check_choice('device', device, DEVICES)}_graphs.parquet"))
+
+
+def load_held_out() -> pd.DataFrame:
+    """Load held-out predictions of public measurements, as stored by ``python -m benchmarks.cost --out``.
+
+    Returns
+    -------
+    DataFrame
+        A row a job, a track and a method: ``track``, ``method``, ``network``, ``family``, ``device``, ``ratio``
+        (predicted over measured; the measurements themselves belong to their projects), and ``inside``, 1 if the 90 %
+        interval covered the measurement, NaN for methods without intervals.
+
+    Examples
+    --------
+    >>> ratios = load_held_out()
+    >>> ours = ratios[(ratios["track"] == "family") & (ratios["method"] == "gpudemand")]
+    >>> bool((ours["ratio"] - 1).abs().median() < 0.1)
+    True
+    """
+    found = pd.read_parquet(bundled_path("cost/held_out.parquet"))
+    found.attrs.update(kind="public trace", source="timm, Lambda Labs, pytorch-gpu-benchmark, Sia, NeuSight, GPUMemNet")
+    return found
+
+
+def load_held_out_runs() -> pd.DataFrame:
+    """Load held-out predictions of public runs of large models, as ``python -m benchmarks.cost.llm --out`` stores them.
+
+    Returns
+    -------
+    DataFrame
+        A row a configuration, a target, a split and a method: ``source``, ``model``, ``class``, ``gpu``, ``target``
+        (``time`` or ``memory``), ``split`` (what was held out as a whole: ``source``, ``family`` or ``generation``),
+        ``method``, ``ratio`` (predicted over measured; the measurements themselves belong to their projects), and
+        ``inside``, 1 if the 90 % interval covered the measurement, NaN for methods without intervals.
+
+    Examples
+    --------
+    >>> ratios = load_held_out_runs()
+    >>> sorted(ratios["split"].unique())
+    ['family', 'generation', 'source']
+    """
+    found = pd.read_parquet(bundled_path("cost/held_out_runs.parquet"))
+    found.attrs.update(kind="public trace", source="public benchmarks of training stacks")
+    return found

@@ -1,1 +1,0 @@
-"""Measure step time and memory of training jobs: plans, processes, rows on disk."""

@@ -1,1 +1,0 @@
-"""Simulated memory of a training step: liveness, caching allocator, workspaces."""

@@ -1,0 +1,337 @@
+"""`MemoryModel`: peak memory from its simulation, and the largest batch that fits."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from gpudemand._array import FloatArray, IntArray
+from gpudemand._validation import InputError, check_columns, check_number
+from gpudemand.cost.gaussian_process import USUAL_SMS
+from gpudemand.cost.graph import OpGraph, check_graph
+from gpudemand.cost.liveness import Setting, step_events
+from gpudemand.cost.memory import allocated_bytes, interpolated_features
+from gpudemand.cost.regression import ConformityScores, check_costs, fit_robust, group_numbers, grouped_folds
+from gpudemand.cost.step_time_model import FarFromTrainingWarning, check_arrays
+from gpudemand.units import GIB
+
+#: Columns of `gpudemand.cost.memory.memory_features` that are terms of the sum.
+TERMS = ("segments", "allocated", "largest", "workspace:layout", "workspace:columns", "part:parameters")
+#: Lower bound, bytes; see `gpudemand.cost.memory.resident_bytes`.
+BOUND = "resident"
+#: The context of driver and libraries grows with the logarithm of the multiprocessors.
+_DEVICE = "device_sms"
+#: Terms of compiled networks; zero for eager ones.
+_COMPILED = "compile:"
+#: Columns that tell whether a job is larger than any in training.
+_SIZES = ("segments", "part:parameters", "batch_size", "operators")
+#: Intervals are at most so many times as wide above the sizes seen in training, and so far above them a warning is due.
+_MAX_WIDENING, _FAR = 3.0, 0.5
+#: Types and shapes of the arrays of a stored model.
+_STORED = {
+    "parameters": "i 2",
+    "feature_names": "U features",
+    "coefficient_names": "U terms",
+    "coefficients_": "f terms",
+    **dict.fromkeys(("conformity_scores_", "conformity_weights_"), "f scores"),
+    "high_": f"f {len(_SIZES)}",
+}
+
+
+class MemoryModel(RegressorMixin, BaseEstimator):
+    """Predict peak memory: a non-negative sum of simulated amounts.
+
+    The sum (tensors at the peak in segments of the allocator, scratch memory of convolutions, weights, and a constant
+    for driver and libraries) is fitted in relative error, robust to measurements that broke off. As every term grows
+    with the batch and the network, so does the prediction. Intervals are conformal, from groups that were held out.
+    Neither prediction nor interval goes below what must be resident, and no job fits into less.
+
+    Parameters
+    ----------
+    n_splits : int, default=5
+        Folds of whole groups, for the intervals.
+    random_state : int, default=0
+        Not used; as in `StepTimeModel`.
+
+    Attributes
+    ----------
+    coefficients_ : Series
+        Coefficient of each term; ``start`` in GiB.
+    conformity_scores_ : ConformityScores
+        Errors of held-out groups, ``log(y / prediction)``.
+    high_ : ndarray
+        Largest log sizes in training.
+
+    See Also
+    --------
+    gpudemand.cost.memory_features : The table it takes.
+
+    References
+    ----------
+    Gao et al., "Estimating GPU Memory Consumption of Deep Learning Models" (DNNMem), ESEC/FSE 2020.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> table = pd.DataFrame({name: rng.uniform(1, 8, 120) * 2**30 for name in TERMS})
+    >>> table = table.assign(batch_size=32.0, operators=100.0, resident=0.1 * table["allocated"])
+    >>> y = 1.5 + table["segments"].to_numpy() / 2**30
+    >>> model = MemoryModel().fit(table, y, groups=np.arange(120) % 10)
+    >>> float(np.abs(model.predict(table) / y - 1).max().round(2))
+    0.0
+    >>> model.probability_below(table.head(1), [y[0] + 1.0]).round(6).tolist()
+    [1.0]
+    >>> model.probability_below(table.head(1).assign(resident=100 * 2**30), 80).tolist()
+    [0.0]
+    """
+
+    def __init__(self, n_splits: int = 5, random_state: int = 0) -> None:
+        self.n_splits = n_splits
+        self.random_state = random_state
+
+    def fit(self, X: pd.DataFrame, y: Any, groups: Any = None) -> MemoryModel:
+        """Fit coefficients and intervals.
+
+        Parameters
+        ----------
+        X : DataFrame of shape (n_jobs, n_features)
+            What `gpudemand.cost.memory_features` returns; ``device_sms`` beside it if jobs ran on several devices.
+        y : array-like of shape (n_jobs,)
+            GiB. Which memory it is (allocated, reserved, of the device) is what will be predicted.
+        groups : array-like of shape (n_jobs,), optional
+            What new jobs will differ in (families of networks, devices). By default every row is a group.
+
+        Raises
+        ------
+        InputError
+            If columns are missing, or `y` holds values that are no amount of memory.
+        """
+        X, y = check_columns(X, (*TERMS, *_SIZES, BOUND), "X"), check_costs(y, len(X), "are no amount of memory")
+        groups = group_numbers(groups, len(y))
+        self.feature_names_in_ = np.array([name for name in X.columns if _is_feature(str(name))], dtype=object)
+        self.n_features_in_ = self.feature_names_in_.size
+        errors = self._held_out_errors(X, y, grouped_folds(self.n_splits, len(y), groups))
+        self.coefficients_ = fit_robust(self._terms(X), y)
+        self.high_ = _log_sizes(X).max(axis=0)
+        self.conformity_scores_ = ConformityScores.from_errors(errors, groups)
+        return self
+
+    def predict(self, X: pd.DataFrame) -> FloatArray:
+        """Predict GiB, shape (n_jobs,)."""
+        return self._predict(self._known(X), self.coefficients_)
+
+    def predict_interval(self, X: pd.DataFrame, level: float = 90) -> FloatArray:
+        """Predict an interval that covers `level` percent of jobs of groups never seen.
+
+        Returns
+        -------
+        ndarray of shape (n_jobs, 2)
+            Lower and upper ends; wider for jobs larger than any in training.
+
+        Warns
+        -----
+        FarFromTrainingWarning
+            If jobs are much larger than those in training.
+        """
+        return self.predict_all(X, [level])[:, 1:]
+
+    def predict_all(self, X: pd.DataFrame, levels: Sequence[float]) -> FloatArray:
+        """Predict, with intervals of several levels; see `predict` and `predict_interval`.
+
+        Returns
+        -------
+        ndarray of shape (n_jobs, 1 + 2 n_levels)
+            The prediction, then the lower and the upper end at each level.
+        """
+        X = self._known(X)
+        excess = self._excess(X)
+        far = int((excess > _FAR).sum())
+        if far:
+            warnings.warn(
+                f"{far} of {len(X)} jobs are larger than every job in training; their intervals are wide.",
+                FarFromTrainingWarning,
+                stacklevel=2,
+            )
+        found = self.conformity_scores_.intervals(self._predict(X, self.coefficients_), _widening(excess), levels)
+        return np.maximum(found, _bound_gib(X)[:, None])
+
+    def probability_below(self, X: pd.DataFrame, limit_gib: Any) -> FloatArray:
+        """Probability that each job takes at most `limit_gib`, by the errors of held-out groups, shape (n_jobs,).
+
+        It is 0 where more must be resident, and never grows with the size of a job.
+
+        Parameters
+        ----------
+        X : DataFrame of shape (n_jobs, n_features)
+            As for `fit`.
+        limit_gib : float or array-like of shape (n_jobs,)
+            Available memory.
+        """
+        X = self._known(X)
+        limit = np.asarray(limit_gib, dtype=float)
+        room = np.log(limit / self._predict(X, self.coefficients_))
+        # A wider interval around more than the limit must not make a job fit.
+        scale = np.where(room > 0, _widening(self._excess(X)), 1.0)
+        return np.where(_bound_gib(X) > limit, 0.0, self.conformity_scores_.cdf(room / scale))
+
+    def to_arrays(self) -> dict[str, Any]:
+        """Return the fitted model as plain arrays, for ``numpy.savez``."""
+        check_is_fitted(self, "coefficients_")
+        return {
+            "parameters": np.array([self.n_splits, self.random_state]),
+            "feature_names": np.array(list(map(str, self.feature_names_in_)), dtype=str),
+            "coefficient_names": np.array(list(self.coefficients_.index), dtype=str),
+            "coefficients_": self.coefficients_.to_numpy(),
+            "conformity_scores_": self.conformity_scores_.scores,
+            "conformity_weights_": self.conformity_scores_.weights,
+            "high_": self.high_,
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Any) -> MemoryModel:
+        """Restore a model from what `to_arrays` returned, or from an opened ``.npz``.
+
+        Raises
+        ------
+        InputError
+            If arrays are missing, unknown, or of another type or shape.
+        """
+        arrays = check_arrays(arrays, _STORED)
+        model = cls(*(int(value) for value in arrays["parameters"]))
+        model.feature_names_in_ = np.array([str(name) for name in arrays["feature_names"]], dtype=object)
+        model.n_features_in_ = model.feature_names_in_.size
+        model.coefficients_ = pd.Series(
+            arrays["coefficients_"], index=[str(name) for name in arrays["coefficient_names"]]
+        )
+        model.conformity_scores_ = ConformityScores(
+            *(np.asarray(arrays[key]) for key in ("conformity_scores_", "conformity_weights_"))
+        )
+        model.high_ = np.asarray(arrays["high_"])
+        example = pd.DataFrame(1.0, index=[0], columns=list(model.feature_names_in_))
+        if not {*TERMS, *_SIZES} <= set(example) or set(model._terms(example)) != set(model.coefficients_.index):
+            raise InputError("its features and coefficients do not belong together.")
+        return model
+
+    def _held_out_errors(self, X: pd.DataFrame, y: FloatArray, folds: list[tuple[IntArray, IntArray]]) -> FloatArray:
+        """Log errors of held-out rows."""
+        terms, errors = self._terms(X), np.empty(len(y))
+        for train, test in folds:
+            coefficients = fit_robust(terms.iloc[train], y[train])
+            errors[test] = np.log(y[test] / self._predict(X.iloc[test], coefficients))
+        return errors
+
+    def _known(self, X: pd.DataFrame) -> pd.DataFrame:
+        check_is_fitted(self, "coefficients_")
+        return check_columns(X, (*self.feature_names_in_, BOUND), "X")
+
+    def _predict(self, X: pd.DataFrame, coefficients: pd.Series) -> FloatArray:
+        terms = self._terms(X)
+        summed = terms.to_numpy(dtype=float) @ coefficients[terms.columns].to_numpy()
+        return np.maximum(np.maximum(summed, _bound_gib(X)), 1e-6)
+
+    def _terms(self, X: pd.DataFrame) -> pd.DataFrame:
+        compiled = [name for name in self.feature_names_in_ if str(name).startswith(_COMPILED)]
+        terms = (X[[*TERMS, *compiled]].astype(float) / GIB).assign(start=1.0)
+        if _DEVICE not in self.feature_names_in_:
+            return terms
+        return terms.assign(**{_DEVICE: np.log(np.maximum(X[_DEVICE].astype(float).fillna(USUAL_SMS), 1.0))})
+
+    def _excess(self, X: pd.DataFrame) -> FloatArray:
+        """Sum of log distances of the sizes above those of training."""
+        return np.asarray(np.maximum(_log_sizes(X) - self.high_, 0.0).sum(axis=1))
+
+
+def _widening(excess: FloatArray) -> FloatArray:
+    return np.minimum(1.0 + excess, _MAX_WIDENING)
+
+
+def _bound_gib(X: pd.DataFrame) -> FloatArray:
+    return X[BOUND].to_numpy(dtype=float) / GIB
+
+
+def _log_sizes(X: pd.DataFrame) -> FloatArray:
+    return np.log(np.maximum(X[list(_SIZES)].to_numpy(dtype=float), 1.0))
+
+
+def _is_feature(name: str) -> bool:
+    return name in (*TERMS, *_SIZES, _DEVICE) or name.startswith(_COMPILED)
+
+
+#: Upper limit of the search.
+_MAX_BATCH = 2**24
+
+
+def largest_that(fits: Callable[[int], bool], guess: int = 1) -> int:
+    """Largest positive integer for which a monotone predicate holds, 0 if none, searched from a guess.
+
+    Examples
+    --------
+    >>> largest_that(lambda n: n * n <= 150), largest_that(lambda n: n < 1), largest_that(lambda n: n <= 7, guess=100)
+    (12, 0, 7)
+    """
+    low, high = 0, max(int(guess), 1)
+    while high <= _MAX_BATCH and fits(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def max_batch_size(
+    model: MemoryModel,
+    graph: OpGraph,
+    limit_gib: float,
+    setting: Setting | None = None,
+    *,
+    level: float = 0.95,
+    device: Mapping[str, float] | None = None,
+) -> int:
+    """Return the largest batch that fits with a probability of at least `level`.
+
+    Parameters
+    ----------
+    model : MemoryModel
+        Fitted.
+    graph : OpGraph
+        The network.
+    limit_gib : float
+        Available memory.
+    setting : Setting, optional
+        As for `gpudemand.cost.simulate_memory`.
+    level : float, default=0.95
+        Required probability.
+    device : mapping of str to float, optional
+        Columns about the device that the model was fitted with, such as ``device_sms``.
+
+    Returns
+    -------
+    int
+        0 if not even a batch of one fits.
+
+    Raises
+    ------
+    InputError
+        If the limit or the level is out of range.
+    """
+    limit = check_number("limit_gib", limit_gib, 0, open_low=True)
+    required = check_number("level", level, 0, 1)
+
+    def fits(batch: int) -> bool:
+        """Whether a batch takes at most the limit with the required probability."""
+        table = interpolated_features(graph, [batch], setting).assign(**dict(device or {}))
+        return bool(model.probability_below(table, limit)[0] >= required)
+
+    return largest_that(fits, _guess(check_graph(graph), limit, setting))
+
+
+def _guess(graph: OpGraph, limit_gib: float, setting: Setting | None) -> int:
+    """Batch at which the tensors alone take half of the memory."""
+    one, many = allocated_bytes(step_events(graph, setting or Setting()), [1, 65])
+    return max(int((limit_gib * GIB / 2 - one) // max((many - one) / 64, 1.0)), 1)

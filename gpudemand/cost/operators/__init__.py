@@ -1,1 +1,0 @@
-"""Operator types, their arithmetic, and their precision under autocast."""

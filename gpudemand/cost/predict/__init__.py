@@ -1,1 +1,0 @@
-"""Models of step time and peak memory behind `CostModel`, and the largest batch that fits."""

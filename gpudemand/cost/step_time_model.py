@@ -1,0 +1,714 @@
+"""`StepTimeModel`: step time from work at the peaks, its coefficients, and calibration on a device."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import least_squares
+from scipy.stats import t as student
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from gpudemand._array import BoolArray, FloatArray, IntArray
+from gpudemand._files import replace_file
+from gpudemand._validation import InputError, check_columns, check_number
+from gpudemand.cost.gaussian_process import (
+    MAX_RESIDUAL,
+    Condition,
+    Inputs,
+    Trees,
+    condition,
+    distance,
+    fit,
+    fit_error_scale,
+    gp_features,
+    kernel,
+    monotone_correction,
+    new_kinds,
+)
+from gpudemand.cost.operators import MATRIX_KINDS, MEMORY_KINDS, VECTOR_KINDS
+from gpudemand.cost.regression import (
+    ConformityScores,
+    balanced_sample,
+    cauchy_weights,
+    check_costs,
+    fit_nonnegative,
+    fold_masks,
+    group_numbers,
+    several_groups,
+)
+from gpudemand.cost.roofline import LOWER_BOUND, NEEDED, TERMS, UPDATE, WORK
+
+#: Weight of the prior means in units of relative errors: of the datasheet's bounds for the pooled coefficients, and of
+#: the pooled coefficients for those by kind. With a weaker first prior, costs that are nearly the same for all training
+#: networks, as those of a step's start, take what others cannot explain; with a weaker second, a kind that is rare in
+#: training takes any (``python -m benchmarks.cost --track novelty family device``).
+_POOLED_PENALTY, _PENALTY = 1.0, 0.2
+_IRLS_STEPS = 4
+#: No work is free: the least multiple of the bound that coefficients are shrunk to.
+_LEAST = 0.05
+#: Term whose bound is at the share of the peak that is sustained: unless measured, it is no faster. Pooled coefficients
+#: are below 1 for convolutions, which need fewer operations than counted.
+_ATTENTION = f"{WORK}attention:flops"
+_UNITS = {
+    kind: unit
+    for unit, kinds in (("matrix", MATRIX_KINDS), ("vector", VECTOR_KINDS), ("memory", MEMORY_KINDS))
+    for kind in kinds
+}
+
+
+def pooled_names(terms: Iterable[str]) -> list[str]:
+    """Pooled term of each term: work on the same units of the hardware, whatever the kind of kernel.
+
+    Examples
+    --------
+    >>> pooled_names(["work:conv_1x1:flops", "work:softmax:bytes", "work:softmax:launch", "work:update"])
+    ['matrix:flops', 'memory:bytes', 'launch', 'update']
+    """
+    parts = [name.split(":")[1:] for name in terms]
+    return ["launch" if part[-1] == "launch" else ":".join([_UNITS.get(part[0], part[0]), *part[1:]]) for part in parts]
+
+
+def fit_work_coefficients(terms: pd.DataFrame, y: FloatArray) -> pd.Series:
+    """Fit non-negative coefficients in relative error, under a Cauchy loss.
+
+    A hierarchical model: the datasheet's bounds are the prior means of pooled coefficients, one for the work of all
+    kinds of kernels on the same units, and these of the coefficients by kind. What no row has takes the prior mean.
+
+    Parameters
+    ----------
+    terms : DataFrame of shape (n_rows, n_terms)
+        Of `gpudemand.cost.roofline.step_terms`.
+    y : ndarray of shape (n_rows,)
+        Seconds a step.
+
+    Returns
+    -------
+    Series
+        Coefficient of each term.
+
+    Examples
+    --------
+    >>> terms = pd.DataFrame({"work:gemm:flops": [1.0, 2.0, 4.0] * 50, "work:sort:flops": 0.0})
+    >>> fit_work_coefficients(terms, 2.0 * terms["work:gemm:flops"].to_numpy()).round(1).tolist()
+    [2.0, 1.0]
+    """
+    names = np.array(pooled_names(terms.columns))
+    together = terms.T.groupby(names).sum().T
+    pooled = _irls(together, y, np.ones(together.shape[1]), _POOLED_PENALTY).clip(lower=_LEAST)
+    means = pooled.reindex(names).set_axis(terms.columns)
+    means = means.where(means.index != _ATTENTION, means.clip(lower=1.0))
+    coefficients = _irls(terms, y, means.to_numpy(), _PENALTY)
+    # The states of all parameters stream through memory, which is no faster than its datasheet says.
+    return coefficients.where(coefficients.index != UPDATE, coefficients.clip(lower=1.0))
+
+
+def fit_training_coefficients(terms: pd.DataFrame, y: FloatArray, jobs: pd.DataFrame) -> pd.Series:
+    """Fit coefficients to rows in training mode with a known framework, if there are any; see `fit_work_coefficients`.
+
+    Kernels of inference differ, above all by the version of the framework, which the learned correction knows; where
+    the version is unknown (``0.0``), so is the time of a launch.
+
+    Examples
+    --------
+    >>> terms = pd.DataFrame({"work:gemm:flops": np.ones(80)})
+    >>> jobs = pd.DataFrame({"mode": ["train", "infer"] * 40, "framework_version": "2.9"})
+    >>> fit_training_coefficients(terms, np.where(jobs["mode"] == "train", 3.0, 2.0), jobs).round(1).tolist()
+    [3.0]
+    """
+    training = (jobs["mode"] == "train").to_numpy()
+    known = training & (jobs["framework_version"].astype(str) != "0.0").to_numpy()
+    rows = known if known.any() else training if training.any() else ~training
+    return fit_work_coefficients(terms[rows], y[rows])
+
+
+def _irls(terms: pd.DataFrame, y: FloatArray, mean: FloatArray, penalty: float) -> pd.Series:
+    """Iteratively reweighted least squares for the Cauchy loss, from the prior mean scaled to the rows."""
+    relative = terms.to_numpy(dtype=float) / y[:, None]
+    coefficients = pd.Series(mean / np.median(relative @ mean), index=terms.columns)
+    for _ in range(_IRLS_STEPS):
+        error = np.log(np.maximum(relative @ coefficients.to_numpy(), np.finfo(float).tiny))
+        weight = cauchy_weights(error, 2.0 * max(1.4826 * float(np.median(np.abs(error))), 0.01))
+        # Relative to the measured time, a row that was measured too fast would outweigh all others.
+        coefficients = fit_nonnegative(terms, y, weight / np.maximum(np.exp(error), 1.0), prior=(mean, mean / penalty))
+    return coefficients
+
+
+class ScriptEffect(NamedTuple):
+    """Ratio of the step time of training scripts to that of the bare step: a random effect of the project they are of.
+
+    A script loads and augments data, computes losses, metrics and assignments on the host, logs and evaluates. The log
+    ratio of a project never seen is around `mean` with Student's t and a scale of `spread`; what the prediction of the
+    bare step may err by comes on top.
+
+    Attributes
+    ----------
+    mean : float
+        Mean log ratio over projects.
+    spread : float
+        Standard deviation of the log ratio of a project never seen around it.
+    projects : int
+        Published projects that tell them.
+
+    References
+    ----------
+    Meeker, Hahn, Escobar, "Statistical Intervals", Wiley 2017, 4.7: prediction interval of one more normal observation.
+
+    Examples
+    --------
+    Three projects take 1.1, 1.2 and 1.4 times as long as predicted:
+
+    >>> ratios, names = np.array([1.1, 1.1, 1.2, 1.2, 1.4, 1.4]), list("aabbcc")
+    >>> effect = ScriptEffect.fit(ratios, np.ones(6), names)
+    >>> round(effect.ratio, 2), round(effect.spread, 2)
+    (1.23, 0.14)
+    """
+
+    mean: float
+    spread: float
+    projects: int
+
+    @classmethod
+    def fit(cls, measured: Any, predicted: Any, projects: Any) -> ScriptEffect:
+        """Fit to published steps; each project counts as one, by the median of its rows.
+
+        Parameters
+        ----------
+        measured, predicted : array-like of shape (n_rows,)
+            Seconds a step of scripts, and of the bare steps.
+        projects : array-like of shape (n_rows,)
+            Whose script each row is of.
+
+        Raises
+        ------
+        InputError
+            For fewer than three projects, or values that are no times.
+        """
+        measured, predicted = (check_costs(values, len(projects), "are no times") for values in (measured, predicted))
+        logs = pd.Series(np.log(measured / predicted)).groupby(np.asarray(projects, dtype=object)).median()
+        if len(logs) < 3:
+            raise InputError(f"a script effect needs rows of three projects or more; got {len(logs)}.")
+        spread = float(logs.std(ddof=1) * np.sqrt(1.0 + 1.0 / len(logs)))
+        return cls(float(logs.mean()), spread, len(logs))
+
+    @property
+    def ratio(self) -> float:
+        """Geometric mean of the ratio of a script's step to the bare step."""
+        return float(np.exp(self.mean))
+
+    def interval(self, level: float) -> tuple[float, float]:
+        """Ratio of a project never seen: the ends of its interval at a level in percent."""
+        reach = float(student.ppf(0.5 + level / 200, self.projects - 1) * self.spread)
+        return float(np.exp(self.mean - reach)), float(np.exp(self.mean + reach))
+
+    def apply(self, seconds: FloatArray, levels: Sequence[float]) -> FloatArray:
+        """Seconds of steps in scripts from those of bare steps, with intervals; logs of the errors add in quadrature.
+
+        Parameters
+        ----------
+        seconds : ndarray of shape (n, 1 + 2 n_levels)
+            The time, then the lower and the upper end at each level in percent.
+
+        Returns
+        -------
+        ndarray of the same shape
+        """
+        script = np.array([self.ratio, *(end for level in levels for end in self.interval(level))])
+        time, bare = seconds[:, :1], np.log(seconds / seconds[:, :1])
+        reach = np.hypot(bare, np.log(script / self.ratio))
+        sign = np.array([0.0, *([-1.0, 1.0] * len(levels))])
+        return np.asarray(time * self.ratio * np.exp(sign * reach))
+
+    def save(self, path: Path) -> None:
+        """Write as JSON."""
+        with replace_file(path) as new:
+            new.write_text(json.dumps(self._asdict(), indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: Path | None = None) -> ScriptEffect:
+        """Read what `save` wrote; by default the bundled effect.
+
+        Raises
+        ------
+        InputError
+            If the file holds no such effect.
+        """
+        from gpudemand.datasets.registry import bundled_path
+
+        source = path or bundled_path("cost/script_effect.json")
+        try:
+            content = dict(json.loads(source.read_bytes()))
+            numbers = {name: check_number(name, content[name]) for name in cls._fields}
+            return cls(numbers["mean"], numbers["spread"], int(numbers["projects"]))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{source.name} holds no effect of scripts that is known here: {error}.") from error
+
+
+#: Work whose time does not depend on the batch: host time, and work on the parameters.
+_FIXED = ("launch", "start", "update", "weights")
+#: Columns in which all batch sizes of one job agree.
+_JOB_CATEGORIES = ("device_name", "precision", "layout", "framework", "framework_version", "execution", "mode")
+_JOB_COUNTS = ("n_gpus", "optimizer_states")
+#: Prior standard deviations of the log factors of the fixed part and of the rest, and noise of a log measurement.
+_PRIOR_STD, _NOISE_STD = np.array([2.0, 0.3]), 0.08
+#: Keys of stored arrays: inputs of measured jobs, in the order of `Inputs`.
+MEASURED_KEYS = ("measured_network", "measured_hardware", "measured_stack")
+#: Types and shapes of the arrays of a stored calibration.
+STORED = {
+    "device_names": "U devices",
+    "device_variances": "f devices",
+    "device_weights": "f devices rows",
+    "measured_device": "i measured",
+    "measured_weights": "f measured",
+    **dict(zip(MEASURED_KEYS, ("f measured network", "f measured device", "f measured stack"), strict=True)),
+    "job_keys": "u jobs",
+    "job_factors": "f jobs 2",
+    "job_covariances": "f jobs 2 2",
+}
+
+
+def job_keys(X: pd.DataFrame, terms: pd.DataFrame) -> IntArray:
+    """Hash that all batch sizes of a job share, shape (n_jobs,); its network is identified by its fixed work."""
+    picoseconds = (1e12 * terms[[name for name in terms.columns if _is_fixed(name)]]).round()
+    # Plain types, so that the hash does not depend on how the table was stored or on the version of pandas.
+    names = X[list(_JOB_CATEGORIES)].astype(object)
+    same = [names.where(names.notna(), "").astype(str), X[list(_JOB_COUNTS)].astype(float), picoseconds]
+    return np.asarray(pd.util.hash_pandas_object(pd.concat(same, axis=1), index=False), dtype=np.uint64)
+
+
+def split_work(terms: pd.DataFrame, coefficients: pd.Series) -> FloatArray:
+    """Seconds of the fixed work and of the rest, shape (n_jobs, 2)."""
+    fixed: BoolArray = np.array([_is_fixed(name) for name in terms.columns])
+    cost = terms.to_numpy(dtype=float) * coefficients.to_numpy()
+    return np.column_stack([cost[:, fixed].sum(axis=1), cost[:, ~fixed].sum(axis=1)])
+
+
+def _is_fixed(name: str) -> bool:
+    return name.rsplit(":", 1)[-1] in _FIXED
+
+
+@dataclass
+class Calibration:
+    """What measured jobs say of their devices and of themselves.
+
+    The Gaussian process is conditioned on the jobs measured on a device, for predictions on that device alone. A
+    measured job has a log factor for its fixed part and one for the rest, with their posterior covariance.
+
+    Attributes
+    ----------
+    devices : dict of str to Condition
+        By name.
+    jobs : dict of int to (ndarray of shape (2,), ndarray of shape (2, 2))
+        Log factors and covariance, by key of `job_keys`.
+    """
+
+    devices: dict[str, Condition] = field(default_factory=dict)
+    jobs: dict[int, tuple[FloatArray, FloatArray]] = field(default_factory=dict)
+
+    def fit_devices(
+        self, names: pd.Series, inputs: Inputs, residual: FloatArray, training: Inputs, dual_coef: FloatArray
+    ) -> None:
+        """Condition a fitted Gaussian process on the log residuals of the jobs of each device."""
+        for name, rows in _rows_by_name(names):
+            # One measurement that is far from the others must not count for all.
+            middle = float(np.median(residual[rows]))
+            clipped = np.clip(residual[rows], middle - MAX_RESIDUAL, middle + MAX_RESIDUAL)
+            self.devices[name] = condition(training, dual_coef, [part[rows] for part in inputs], clipped)
+
+    def device_change(self, names: pd.Series, inputs: Inputs, covariance: FloatArray, training: Inputs) -> FloatArray:
+        """Change of the log correction of jobs on calibrated devices, zero for others."""
+        change = np.zeros(len(names))
+        for name, rows in _rows_by_name(names):
+            if name in self.devices:
+                change[rows] = self.devices[name].change([part[rows] for part in inputs], covariance[rows], training)
+        return change
+
+    def fit_jobs(self, keys: IntArray, parts: FloatArray, y: FloatArray) -> None:
+        """Fit the factors of each job from predicted parts, shape (n, 2), and measured seconds."""
+        for key in np.unique(keys):
+            self.jobs[int(key)] = _laplace(parts[keys == key], y[keys == key])
+
+    def apply(
+        self, X: pd.DataFrame, terms: pd.DataFrame, parts: FloatArray, change: FloatArray, scale: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Calibrated seconds and error scales, from parts before calibration, `device_change` and the scales before."""
+        seconds, scale = parts.sum(axis=1) * np.exp(change), scale.copy()
+        keys = job_keys(X, terms) if self.jobs else np.empty(0, dtype=np.uint64)
+        for row in np.flatnonzero(np.isin(keys, np.array(list(self.jobs), dtype=np.uint64))):
+            theta, covariance = self.jobs[int(keys[row])]
+            scaled = parts[row] * np.exp(theta)
+            share = scaled / scaled.sum()
+            seconds[row] = scaled.sum()
+            scale[row] = min(scale[row], float(np.sqrt(share @ covariance @ share + _NOISE_STD**2)))
+        return seconds, scale
+
+    def to_arrays(self, training: Inputs) -> dict[str, Any]:
+        """Return plain arrays, for ``numpy.savez``; see `STORED`."""
+        widths, n_training = [part.shape[1] for part in training], len(training[0])
+        factors, covariances = ([pair[i] for pair in self.jobs.values()] for i in (0, 1))
+        found = list(self.devices.values())
+        rows = [
+            np.concatenate([one.rows[i] for one in found]) if found else np.empty((0, n)) for i, n in enumerate(widths)
+        ]
+        return {
+            "device_names": np.array(list(self.devices), dtype=str),
+            "device_variances": np.array([one.common_variance for one in found], dtype=float),
+            "device_weights": np.array([one.training_weights for one in found]).reshape(len(found), n_training),
+            "measured_device": np.repeat(np.arange(len(found)), [len(one.weights) for one in found]),
+            "measured_weights": np.concatenate([np.empty(0), *(one.weights for one in found)]),
+            **dict(zip(MEASURED_KEYS, rows, strict=True)),
+            "job_keys": np.array(list(self.jobs), dtype=np.uint64),
+            "job_factors": np.array(factors, dtype=float).reshape(-1, 2),
+            "job_covariances": np.array(covariances, dtype=float).reshape(-1, 2, 2),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Any) -> Calibration:
+        """Restore what `to_arrays` returned."""
+        devices = {}
+        for number, name in enumerate(arrays["device_names"]):
+            of = arrays["measured_device"] == number
+            rows, weights = [arrays[key][of] for key in MEASURED_KEYS], arrays["measured_weights"][of]
+            variance = float(arrays["device_variances"][number])
+            devices[str(name)] = Condition(rows, weights, arrays["device_weights"][number], variance)
+        keys = [int(key) for key in arrays["job_keys"]]
+        posteriors = zip(arrays["job_factors"], arrays["job_covariances"], strict=True)
+        return cls(devices, dict(zip(keys, posteriors, strict=True)))
+
+
+def _rows_by_name(names: pd.Series) -> list[tuple[str, IntArray]]:
+    """Positions of the rows of each device."""
+    found = pd.Series(np.arange(len(names))).groupby(names.astype(object).astype(str).to_numpy())
+    return [(str(name), rows.to_numpy()) for name, rows in found]
+
+
+def _laplace(parts: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Posterior mode and Laplace covariance of the log factors of two parts whose sum was measured."""
+
+    def residuals(theta: FloatArray) -> FloatArray:
+        """Residuals of the log measurements, then of the prior on the log factors, in standard deviations."""
+        return np.concatenate([(np.log(parts @ np.exp(theta)) - np.log(y)) / _NOISE_STD, theta / _PRIOR_STD])
+
+    found = least_squares(residuals, np.zeros(2))
+    return found.x, np.linalg.inv(found.jac.T @ found.jac)
+
+
+def check_arrays(arrays: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, Any]:
+    """Return the arrays if they have these names, types and shapes, and all numbers are finite.
+
+    Parameters
+    ----------
+    arrays : mapping of str to ndarray
+        Such as an opened ``.npz``.
+    known : mapping of str to str
+        Name -> type (``f``, ``i``, ``u`` or ``U``, as in ``dtype.kind``) and sizes. A size is a number, or a name that
+        stands for one number wherever it occurs.
+
+    Raises
+    ------
+    InputError
+        For an array that is missing, unknown, or of another type or shape.
+
+    Examples
+    --------
+    >>> check_arrays({"x": np.zeros((3, 2)), "y": np.zeros(4)}, {"x": "f rows 2", "y": "f rows"})
+    Traceback (most recent call last):
+    ...
+    gpudemand._validation.InputError: y has type f and shape (4,) where f and (3,) are expected.
+    """
+    if set(arrays) != set(known):
+        names = ", ".join(sorted(set(arrays) ^ set(known))[:5])
+        raise InputError(f"arrays are missing or unknown: {names}.")
+    checked, sizes = {name: arrays[name] for name in known}, dict[str, int]()
+    for name, array in checked.items():
+        kind, *shape = known[name].split()
+        for size, length in zip(shape, array.shape, strict=False):
+            sizes.setdefault(size, int(size) if size.isdigit() else length)
+        expected = tuple(sizes.get(size, 0) for size in shape)
+        if (array.dtype.kind, array.shape) != (kind, expected):
+            found = f"type {array.dtype.kind} and shape {array.shape}"
+            raise InputError(f"{name} has {found} where {kind} and {expected} are expected.")
+        if kind == "f" and not np.isfinite(array).all():
+            raise InputError(f"{name} holds numbers that are not finite.")
+    return checked
+
+
+_FOLDS = 5
+#: Trees of the error scale.
+_SCALE_TREES = 60
+#: Keys of a stored model: inputs of the Gaussian process.
+_INPUT_KEYS = ("network", "device", "stack")
+#: Types and shapes of the arrays of a stored model.
+_STORED = {
+    "parameters": "i 2",
+    "coefficient_names": "U terms",
+    "coefficients_": "f terms",
+    "ood_threshold_": "f",
+    **STORED,
+    "dual_coef_": "f rows",
+    **{name: f"f rows {name}" for name in _INPUT_KEYS},
+    **dict.fromkeys(("conformity_scores_", "conformity_weights_"), "f scores"),
+    **Trees.stored("error_scale_"),
+}
+#: Jobs that are predicted at a time; bounds the memory of the kernel.
+_CHUNK = 1000
+
+
+class FarFromTrainingWarning(UserWarning):
+    """Some jobs are unlike every job in the training data; their intervals are wide."""
+
+
+class StepTimeModel(RegressorMixin, BaseEstimator):
+    """Predict seconds a step: a linear model of the work, times a learned correction, times a factor of the device.
+
+    Work is what each kind of operator would take at the peaks of the device (`step_terms`), so that a device needs
+    no more than its datasheet. Its coefficients are non-negative and fitted in relative error. The log residual is
+    predicted by a Gaussian process over network, device and software stack, which reverts to zero for jobs unlike all
+    others; `monotone_correction` keeps less bandwidth and lower peaks from being faster. `calibrate` conditions it on
+    measured jobs. No prediction is below `LOWER_BOUND`.
+
+    Parameters
+    ----------
+    max_rows : int, default=2000
+        Rows that the correction is fitted on, drawn evenly from the groups; coefficients are fitted on all rows.
+    random_state : int, default=0
+
+    Attributes
+    ----------
+    coefficients_ : Series
+        Multiple of the datasheet's bound, by term of work.
+    dual_coef_ : ndarray
+        Weights of the training rows in the Gaussian process.
+    calibration_ : Calibration
+        What measured jobs say of their devices and of themselves.
+    conformity_scores_ : ConformityScores
+        Scaled absolute log errors of held-out groups.
+    ood_threshold_ : float
+        Distance from the training data beyond which a job is out of distribution.
+
+    References
+    ----------
+    Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006.
+
+    Examples
+    --------
+    Predict half a second of matrix products at the peak, which took 1.7 times as long in training:
+
+    >>> rng = np.random.default_rng(0)
+    >>> table = pd.DataFrame({
+    ...     "batch_size": 32, "precision": "fp32", "layout": "contiguous", "mode": "train", "optimizer_states": 0.0,
+    ...     "n_gpus": 1, "framework": "torch", "execution": "eager", "device": "cuda", "framework_version": "2.4",
+    ...     "device_name": "one", "device_peak_tflops": 20.0, "device_bandwidth_gb_s": 800.0, "device_sms": 80.0,
+    ...     "device_interconnect_gb_s": 32.0, "device_fp32_tflops": 20.0, "device_l2_mib": 6.0, "device_year": 2020.0,
+    ...     "work:gemm:flops": rng.uniform(0.01, 1.0, 80)})
+    >>> y = 1.7 * table["work:gemm:flops"].to_numpy()
+    >>> model = StepTimeModel().fit(table, y, groups=np.arange(80) % 8)
+    >>> (model.predict(table.assign(**{"work:gemm:flops": 0.5})) / 0.5).round(1)[:2].tolist()
+    [1.7, 1.7]
+    """
+
+    def __init__(self, max_rows: int = 2000, random_state: int = 0) -> None:
+        self.max_rows = max_rows
+        self.random_state = random_state
+
+    def fit(self, X: pd.DataFrame, y: Any, groups: Any = None) -> StepTimeModel:
+        """Fit coefficients, correction and intervals.
+
+        Parameters
+        ----------
+        X : DataFrame of shape (n_jobs, n_features)
+            Columns of `gpudemand.cost.features_from_jobs` and of `gpudemand.cost.roofline.step_terms`, and
+            ``mode``.
+        y : array-like of shape (n_jobs,)
+            Seconds a step.
+        groups : array-like of shape (n_jobs,), optional
+            What new jobs differ in (families, devices): intervals are about groups never seen. By default, every row.
+
+        Raises
+        ------
+        InputError
+            If a column is missing, or `y` holds values that are no times.
+        """
+        X, y = check_columns(X, (*NEEDED, "device_name"), "X"), check_costs(y, len(X), "are no times")
+        if not set(TERMS) & set(X.columns):
+            raise InputError("X has no columns of work; add those of gpudemand.cost.roofline.step_terms.")
+        groups, terms = several_groups(group_numbers(groups, len(y))), X.reindex(columns=list(TERMS), fill_value=0.0)
+        self.coefficients_ = fit_training_coefficients(terms, y, X)
+        self.calibration_ = Calibration()
+        rows = balanced_sample(groups, self.max_rows, self.random_state)
+        X, y, groups = X.iloc[rows], y[rows], groups[rows]
+        self.gp_inputs_ = gp_features(X, self._terms(X), self.coefficients_)
+        residual = np.clip(np.log(y / self._work(X)), -MAX_RESIDUAL, MAX_RESIDUAL)
+        self.dual_coef_, correction, distances = fit(self.gp_inputs_, residual, groups)
+        errors = np.log(y / self._held_out_work(X, y, groups)) - correction
+        features = self._scale_features(X, self.gp_inputs_)
+        self._fit_error_scale(errors, np.column_stack([features, distances]), groups)
+        return self
+
+    def predict(self, X: pd.DataFrame) -> FloatArray:
+        """Predict seconds a step, shape (n_jobs,)."""
+        return self._predict(X)[0]
+
+    def predict_interval(self, X: pd.DataFrame, level: float = 90) -> FloatArray:
+        """Predict an interval that covers `level` percent of jobs of groups never seen.
+
+        Split conformal prediction with errors of whole held-out groups, scaled by their size as predicted from features
+        and distance.
+
+        Returns
+        -------
+        ndarray of shape (n_jobs, 2)
+            Lower and upper ends.
+
+        Warns
+        -----
+        FarFromTrainingWarning
+            If jobs are further from the training data than 98 % of its groups are from each other.
+        """
+        return self.predict_all(X, [level])[:, 1:]
+
+    def predict_all(self, X: pd.DataFrame, levels: Sequence[float]) -> FloatArray:
+        """Predict, with intervals of several levels; see `predict` and `predict_interval`.
+
+        Returns
+        -------
+        ndarray of shape (n_jobs, 1 + 2 n_levels)
+            The prediction, then the lower and the upper end at each level.
+        """
+        time, scale, distances = self._predict(X)
+        far = distances > self.ood_threshold_
+        if far.any():
+            warnings.warn(self._unlike_training(X, far), FarFromTrainingWarning, stacklevel=2)
+        return self.conformity_scores_.intervals(time, scale, levels)
+
+    def distance(self, X: pd.DataFrame) -> FloatArray:
+        """Distance from the nearest training job in mix of work, device and stack, shape (n_jobs,)."""
+        return self._predict(X)[2]
+
+    def calibrate(self, X: pd.DataFrame, y: Any) -> StepTimeModel:
+        """Learn from measured jobs, for their devices and for themselves.
+
+        On each device the correction is conditioned on the jobs measured there, and on an effect that they have in
+        common. Each measured job has a factor for its fixed work and one for the rest, which hold at all batch sizes.
+
+        Parameters
+        ----------
+        X : DataFrame
+            As for `fit`, with ``device_name``. They replace what was measured earlier on these devices.
+        y : array-like of shape (n_jobs,)
+            Measured seconds a step.
+        """
+        check_is_fitted(self, "coefficients_")
+        X, y = check_columns(X, (*NEEDED, "device_name"), "X"), check_costs(y, len(X), "are no times")
+        inputs = gp_features(X, self._terms(X), self.coefficients_)
+        # What monotonicity changes stays, as conditioning is of the posterior mean alone.
+        mean = kernel(inputs, self.gp_inputs_)[1] @ self.dual_coef_
+        residual = np.log(y / self._work(X)) - self._correction(X, inputs) + mean
+        self.calibration_.fit_devices(X["device_name"], inputs, residual, self.gp_inputs_, self.dual_coef_)
+        self.calibration_.fit_jobs(job_keys(X, self._terms(X)), self._uncalibrated(X)[0], y)
+        return self
+
+    def to_arrays(self) -> dict[str, Any]:
+        """Return the fitted model as plain arrays, for ``numpy.savez``."""
+        check_is_fitted(self, "coefficients_")
+        return {
+            "parameters": np.array([self.max_rows, self.random_state]),
+            "coefficient_names": np.array(list(self.coefficients_.index), dtype=str),
+            "coefficients_": self.coefficients_.to_numpy(),
+            "ood_threshold_": np.array(self.ood_threshold_),
+            **self.calibration_.to_arrays(self.gp_inputs_),
+            "dual_coef_": self.dual_coef_,
+            "conformity_scores_": self.conformity_scores_.scores,
+            "conformity_weights_": self.conformity_scores_.weights,
+            **dict(zip(_INPUT_KEYS, self.gp_inputs_, strict=True)),
+            **{f"error_scale_{part}": array for part, array in self.error_scale_._asdict().items()},
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Any) -> StepTimeModel:
+        """Restore a model from what `to_arrays` returned, or from an opened ``.npz``.
+
+        Raises
+        ------
+        InputError
+            If arrays are missing, unknown, or of another type or shape.
+        """
+        arrays = check_arrays(arrays, _STORED)
+        model = cls(*(int(value) for value in arrays["parameters"]))
+        model.coefficients_ = pd.Series(arrays["coefficients_"], index=arrays["coefficient_names"].tolist())
+        model.calibration_ = Calibration.from_arrays(arrays)
+        model.ood_threshold_ = float(arrays["ood_threshold_"])
+        model.gp_inputs_, model.dual_coef_ = [arrays[name] for name in _INPUT_KEYS], arrays["dual_coef_"]
+        n_features = sum(part.shape[1] for part in model.gp_inputs_) + len(model.coefficients_)
+        model.error_scale_ = Trees.from_arrays(arrays, "error_scale_", n_features + 1)  # and the distance
+        model.conformity_scores_ = ConformityScores(arrays["conformity_scores_"], arrays["conformity_weights_"])
+        return model
+
+    def _predict(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Calibrated seconds, error scales, and distances from the training data."""
+        check_is_fitted(self, "coefficients_")
+        X = check_columns(X, (*NEEDED, "device_name"), "X")
+        parts, change, scale, distances = self._uncalibrated(X)
+        time, scale = self.calibration_.apply(X, self._terms(X), parts, change, scale)
+        bound = X[LOWER_BOUND].to_numpy(dtype=float) if LOWER_BOUND in X.columns else 0.0
+        return np.maximum(time, bound), scale, distances
+
+    def _uncalibrated(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Seconds of the fixed work and of the rest, log factors of devices, error scales, and distances."""
+        chunks = [self._correct(X.iloc[start : start + _CHUNK]) for start in range(0, max(len(X), 1), _CHUNK)]
+        correction, change, scale, distances = (np.concatenate(part) for part in zip(*chunks, strict=True))
+        # Trees do not extrapolate: beyond the training data the scale grows with the distance.
+        scale = scale * (1.0 + np.maximum(distances - self.ood_threshold_, 0.0))
+        parts = split_work(self._terms(X), self.coefficients_) * np.exp(correction)[:, None]
+        return parts, change, scale, distances
+
+    def _correct(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Log corrections, what calibration adds on the devices, error scales, and distances."""
+        inputs = gp_features(X, self._terms(X), self.coefficients_)
+        (similarity, covariance), features = kernel(inputs, self.gp_inputs_), self._scale_features(X, inputs)
+        distances = distance(similarity)
+        scale = np.exp(self.error_scale_.predict(np.column_stack([features, distances])))
+        change = self.calibration_.device_change(X["device_name"], inputs, covariance, self.gp_inputs_)
+        return self._correction(X, inputs), change, scale, distances
+
+    def _correction(self, X: pd.DataFrame, inputs: list[FloatArray]) -> FloatArray:
+        return monotone_correction(inputs, self.gp_inputs_, self.dual_coef_, self._terms(X), self.coefficients_)
+
+    def _unlike_training(self, X: pd.DataFrame, far: BoolArray) -> str:
+        """What a warning says of jobs that are far from training: how many, and what is new in them."""
+        inputs = gp_features(X[far], self._terms(X[far]), self.coefficients_)
+        new, unlike = new_kinds(inputs[0], self.gp_inputs_[0]), f"{far.sum()} of {len(X)} jobs are unlike every job"
+        return f"{unlike} in training; their intervals are wide.{f' New is the share of {new}.' if new else ''}"
+
+    def _scale_features(self, X: pd.DataFrame, inputs: list[FloatArray]) -> FloatArray:
+        """GP inputs, and each term as a share of the work."""
+        return np.column_stack([*inputs, self._terms(X).to_numpy(dtype=float) / self._work(X)[:, None]])
+
+    def _terms(self, X: pd.DataFrame) -> pd.DataFrame:
+        # A kind of work that a table lacks does not occur in its networks.
+        return X.reindex(columns=self.coefficients_.index, fill_value=0.0)
+
+    def _work(self, X: pd.DataFrame) -> FloatArray:
+        return self._terms(X).to_numpy(dtype=float) @ self.coefficients_.to_numpy()
+
+    def _held_out_work(self, X: pd.DataFrame, y: FloatArray, groups: IntArray) -> FloatArray:
+        """Work with coefficients fitted without the row's group."""
+        terms, work = self._terms(X), np.empty(len(y))
+        for test in fold_masks(groups, _FOLDS):
+            coefficients = fit_training_coefficients(terms[~test], y[~test], X[~test])
+            work[test] = terms[test].to_numpy(dtype=float) @ coefficients.to_numpy()
+        return work
+
+    def _fit_error_scale(self, errors: FloatArray, features: FloatArray, groups: IntArray) -> None:
+        folds = [(~test, test) for test in fold_masks(groups, _FOLDS)]
+        settings = {"n_trees": _SCALE_TREES, "random_state": self.random_state}
+        self.error_scale_, held_out = fit_error_scale(features, errors, folds, **settings)
+        self.conformity_scores_ = ConformityScores.from_errors(np.abs(errors) / np.exp(held_out), groups)
+        self.ood_threshold_ = float(np.quantile(features[:, -1], 0.98)) + 0.05

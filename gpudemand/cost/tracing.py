@@ -1,0 +1,347 @@
+"""What tracing PyTorch and Keras have in common: inputs, errors, and the recorder of operators."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from traceback import extract_tb
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gpudemand._validation import InputError, nearest, shorten
+from gpudemand.cost.operators import BATCHED, Kernel, Operator
+
+
+class Traced(NamedTuple):
+    """A traced network: operator calls, edges between their positions, further fields of `OpGraph`, and kernels."""
+
+    operators: list[Operator]
+    edges: set[tuple[int, int]]
+    attributes: dict[str, Any]
+    kernels: Sequence[Kernel] = ()
+
+
+class Recorder:
+    """Collects the operator calls of a trace and links producers to consumers.
+
+    Data is identified by a hashable key, such as the identity of a tensor's storage, which all views share: whatever
+    reads a key depends on the operator that last wrote it.
+
+    Parameters
+    ----------
+    batch : int
+        Samples in the traced batch; amounts are divided by it, unless an operator reads parameters alone.
+    """
+
+    def __init__(self, batch: int) -> None:
+        self._batch = batch
+        self._calls: list[Operator] = []
+        self._edges: set[tuple[int, int]] = set()
+        self._producer: dict[Hashable, int | None] = {}
+        self._batched: set[Hashable] = set()
+        self._saved: set[Hashable] = set()
+        self._seen_parameters: set[Hashable] = set()
+        #: Whether an operator reads parameters alone.
+        self.has_fixed = False
+
+    def feed(self, key: Hashable, *, batched: bool) -> None:
+        """Declare data without a producer: an input of the network (`batched`) or a parameter."""
+        self._producer[key] = None
+        if batched:
+            self._batched.add(key)
+
+    def is_live(self, key: Hashable) -> bool:
+        """Whether data depends on inputs or parameters; everything else is a constant."""
+        return key in self._producer
+
+    def alias(self, key: Hashable, of: Hashable) -> None:
+        """Declare that `key` holds the same data as `of`."""
+        if of in self._producer:
+            self._producer[key] = self._producer[of]
+        if of in self._batched:
+            self._batched.add(key)
+
+    def producer(self, key: Hashable) -> Operator | None:
+        """Return the operator that wrote `key`, or None."""
+        position = self._producer.get(key)
+        return None if position is None else self._calls[position]
+
+    def fuse(self, key: Hashable, into: Hashable, parameters: dict[Hashable, int], weight_bytes: float) -> None:
+        """Fuse a call that wrote `key`, such as the addition of a bias, into the operator that wrote `into`."""
+        position = self._producer[into]
+        if position is None:
+            raise ValueError("no operator has written this data")
+        call = self._calls[position]
+        self._calls[position] = call._replace(
+            parameters=call.parameters + self._new_parameters(parameters), weight_bytes=call.weight_bytes + weight_bytes
+        )
+        self.alias(key, of=into)
+
+    def _new_parameters(self, parameters: dict[Hashable, int]) -> int:
+        new = {key: count for key, count in parameters.items() if key not in self._seen_parameters}
+        self._seen_parameters.update(new)
+        return sum(new.values())
+
+    def add(
+        self,
+        call: Operator,
+        *,
+        reads: Iterable[Hashable],
+        writes: Iterable[Hashable],
+        parameters: dict[Hashable, int],
+    ) -> None:
+        """Append an operator call.
+
+        Parameters
+        ----------
+        call : Operator
+            The call, with shape and amounts for the traced batch; `parameters` and `saved_bytes` are set here. A lookup
+            in a table (a ``Gather`` with weights) reads as many bytes of it as it writes.
+        reads, writes : iterable of keys
+            Data that flows in and out.
+        parameters : dict of key -> number of elements
+            Parameters that the call uses.
+        """
+        position, sources, results = len(self._calls), list(reads), list(writes)
+        is_batched = bool(self._batched.intersection(sources))
+        if is_batched:
+            self._batched.update(results)
+        self.has_fixed |= not is_batched
+        producers = (self._producer.get(key) for key in sources)
+        self._edges.update((producer, position) for producer in producers if producer is not None)
+        self._producer.update(dict.fromkeys(results, position))
+        is_lookup = call.type == "Gather" and call.weight_bytes > 0
+        call = call._replace(
+            output_shape=single_sample(call.output_shape, self._batch) if is_batched else call.output_shape,
+            parameters=self._new_parameters(parameters),
+            weight_bytes=0.0 if is_lookup else call.weight_bytes,
+            bytes_read=call.bytes_read + (call.bytes_written if is_lookup else 0.0),
+        )
+        totals = {name: getattr(call, name) for name in BATCHED}
+        self._calls.append(call._replace(**_split(totals, {} if is_batched else totals, self._batch)))
+
+    def save(self, key: Hashable, n_bytes: float) -> None:
+        """Note that the latest operator saves data for the backward pass, unless it is saved already."""
+        if key not in self._saved and self._calls:
+            self._saved.add(key)
+            call = self._calls[-1]
+            if self.is_live(key) and key not in self._batched:
+                self._calls[-1] = call._replace(fixed_saved_bytes=call.fixed_saved_bytes + n_bytes)
+            else:
+                self._calls[-1] = call._replace(saved_bytes=call.saved_bytes + n_bytes / self._batch)
+
+    def traced(self, **attributes: Any) -> Traced:
+        """Return what was recorded; `attributes` are the fields of `OpGraph` that the tracer sets."""
+        return Traced(self._calls, self._edges, attributes)
+
+
+def with_fixed(first: Sequence[Operator], second: Sequence[Operator], batch: int) -> list[Operator]:
+    """Operators with what does not grow with the batch set apart.
+
+    Parameters
+    ----------
+    first, second : sequence of Operator
+        Recorded with `batch` and with twice as many samples. The first are returned as they are if the second do not
+        correspond to them, as those of a loop over the samples.
+    batch : int
+        Samples of the first.
+    """
+    if [call[:4] for call in first] != [call[:4] for call in second]:
+        return list(first)
+    return [_with_fixed(*calls, batch) for calls in zip(first, second, strict=True)]
+
+
+def _with_fixed(call: Operator, other: Operator, batch: int) -> Operator:
+    once, twice = _totals(call, batch), _totals(other, 2 * batch)
+    fixed = {name: min(max(2.0 * once[name] - twice[name], 0.0), once[name]) for name in BATCHED}
+    grows = call.output_shape != other.output_shape
+    shape = single_sample(call.output_shape, batch) if grows else call.output_shape
+    return call._replace(output_shape=shape, **_split(once, fixed, batch))
+
+
+def _totals(call: Operator, batch: int) -> dict[str, float]:
+    """Amounts of a whole batch."""
+    return {name: batch * getattr(call, name) + getattr(call, f"fixed_{name}") for name in BATCHED}
+
+
+def _split(totals: dict[str, float], fixed: dict[str, float], batch: int) -> dict[str, Any]:
+    """Fields of an operator: amounts of a sample, and fixed ones."""
+    parts: dict[str, Any] = {f"fixed_{name}": fixed.get(name, 0.0) for name in BATCHED}
+    return parts | {name: (totals[name] - parts[f"fixed_{name}"]) / batch for name in BATCHED}
+
+
+def single_sample(shape: Sequence[int], batch: int) -> tuple[int, ...]:
+    """Return a traced shape with a batch of one.
+
+    The batch is the first axis as long as the batch, or else folded into the first axis that is a multiple of it.
+
+    Examples
+    --------
+    >>> single_sample((2, 64, 32, 32), 2), single_sample((10, 2, 16), 2), single_sample((8, 5, 5), 2)
+    ((1, 64, 32, 32), (10, 1, 16), (4, 5, 5))
+    """
+    extents = list(shape)
+    whole = [axis for axis, extent in enumerate(extents) if extent == batch]
+    folded = [axis for axis, extent in enumerate(extents) if extent and extent % batch == 0]
+    for axis in (whole or folded)[:1]:
+        extents[axis] //= batch
+    return tuple(extents)
+
+
+#: Batch size of a trace: batch normalisation cannot train on a single value.
+BATCH = 2
+DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool")
+_HOW = "give the shape of one sample, such as (3, 224, 224), or a list of such shapes for several inputs"
+
+
+class InputSpec(NamedTuple):
+    """One input: shape with the batch; name, example tensor and dtype if given."""
+
+    name: str | None
+    shape: tuple[int, ...]
+    example: Any
+    dtype: str | None
+
+
+def read_inputs(input_shape: Any, input_dtype: Any) -> list[InputSpec]:
+    """Normalise shapes, example tensors and dtypes.
+
+    Raises
+    ------
+    InputError
+        If a shape is invalid, or a dtype is unknown.
+
+    Examples
+    --------
+    >>> read_inputs((3, 32, 32), None)
+    [InputSpec(name=None, shape=(2, 3, 32, 32), example=None, dtype=None)]
+    """
+    named = _named(input_shape)
+    dtypes = _dtypes(input_dtype, [name for name, _ in named])
+    specs = [_spec(name, item, dtype) for (name, item), dtype in zip(named, dtypes, strict=True)]
+    if not specs:
+        raise InputError(f"input_shape is empty; {_HOW}.")
+    return specs
+
+
+def batch_of(specs: Sequence[InputSpec]) -> int:
+    """Batch size of the inputs."""
+    return specs[0].shape[0] if specs[0].shape else 1
+
+
+def _named(input_shape: Any) -> list[tuple[str | None, Any]]:
+    if isinstance(input_shape, Mapping):
+        return list(input_shape.items())
+    if _is_shape(input_shape) or _is_array(input_shape) or not isinstance(input_shape, (list, tuple)):
+        return [(None, input_shape)]
+    return [(None, item) for item in input_shape]
+
+
+def _spec(name: str | None, item: Any, dtype: str | None) -> InputSpec:
+    if _is_array(item):
+        shape = tuple(int(extent) for extent in item.shape)
+        if 0 in shape:
+            raise InputError(f"an example input has the shape {shape}, which is empty; pass at least one sample.")
+        return InputSpec(name, shape, item, dtype)
+    if not _is_shape(item):
+        raise InputError(f"input_shape={shorten(str(item))} is no shape; {_HOW}.")
+    if any(extent < 1 for extent in item):
+        raise InputError(f"input_shape={tuple(item)} holds an extent below 1; {_HOW}, without the batch.")
+    return InputSpec(name, (BATCH, *(int(extent) for extent in item)), None, dtype)
+
+
+def _dtypes(input_dtype: Any, names: list[str | None]) -> list[str | None]:
+    if isinstance(input_dtype, Mapping):
+        chosen = [input_dtype.get(name) for name in names]
+    elif isinstance(input_dtype, (list, tuple)):
+        chosen = list(input_dtype)
+    else:
+        chosen = [input_dtype] * len(names)
+    if len(chosen) != len(names):
+        raise InputError(f"input_dtype names {len(chosen)} types for {len(names)} inputs; give one for each.")
+    return [None if dtype is None else _dtype(dtype) for dtype in chosen]
+
+
+def _dtype(dtype: Any) -> str:
+    name = str(dtype).removeprefix("torch.")
+    if name not in DTYPES:
+        raise InputError(f"input_dtype={dtype!r} is not known.{nearest(name, DTYPES)} Choose from {', '.join(DTYPES)}.")
+    return name
+
+
+def _is_shape(item: Any) -> bool:
+    return isinstance(item, (list, tuple)) and all(
+        isinstance(extent, (int, np.integer)) and not isinstance(extent, bool) for extent in item
+    )
+
+
+def _is_array(item: Any) -> bool:
+    return hasattr(item, "shape") and hasattr(item, "dtype")
+
+
+def user_line(error: BaseException, tracer: str, *libraries: str) -> str:
+    """Innermost line of a traceback outside the folder of the tracer, some libraries and the standard library.
+
+    `tracer` and `libraries` are ``__file__``. Returns ``" at model.py, line 12 (if x.sum() > 0:)"``, or nothing.
+    """
+    skipped = {Path(file).parent for file in (tracer, *libraries)}
+    for frame in reversed(extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        if not _is_standard_library(path) and not skipped.intersection(path.parents):
+            return f" at {path.name}, line {frame.lineno} ({shorten(frame.line or '?', 80)})"
+    return ""
+
+
+def call_error(what: str, specs: Sequence[InputSpec], place: str, reason: str) -> InputError:
+    """Error of a call that fails on the traced inputs."""
+    shapes = ", ".join(str(spec.shape) for spec in specs)
+    return InputError(
+        f"{what} fails on input of shape {shapes}{place}: {reason}; check input_shape (without the batch) and "
+        "input_dtype ('int64' for tokens), and that the model runs."
+    )
+
+
+def value_error(what: str, place: str, select: str) -> InputError:
+    """Error of a call that branches on the values of a traced tensor."""
+    return InputError(
+        f"{what} depends on the values of a tensor{place}, which are unknown in a trace; express it with {select} or "
+        "masks, or trace the branch you train."
+    )
+
+
+def first_line(error: BaseException, text: str | None = None) -> str:
+    """Type of an error and the first line of its text."""
+    lines = (str(error) if text is None else text).strip().splitlines()
+    return f"{type(error).__name__}: {shorten(lines[0], 200)}" if lines else type(error).__name__
+
+
+def _is_standard_library(path: Path) -> bool:
+    inside = str(path).startswith("<frozen") or Path(sysconfig.get_path("stdlib")) in path.parents
+    return inside and "site-packages" not in path.parts
+
+
+@contextmanager
+def quiet_tensorflow() -> Iterator[None]:
+    """Import TensorFlow inside this block without its messages on standard error.
+
+    They are written before logging can be configured, so the file descriptor is redirected. The block has no effect
+    once TensorFlow is imported.
+    """
+    if "tensorflow" in sys.modules:
+        yield
+        return
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    sys.stderr.flush()
+    stderr, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(null, 2)
+        yield
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        os.close(null)

@@ -1,1 +1,0 @@
-"""Tracers of PyTorch modules and Keras models: operator calls and the edges between them."""

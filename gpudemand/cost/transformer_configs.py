@@ -1,0 +1,449 @@
+"""Transformers by their configuration or published name."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from gpudemand._array import STRING
+from gpudemand._validation import InputError, nearest, shorten
+from gpudemand.cost.transformer import Config, Transformer, plain, sizes_of
+from gpudemand.cost.transformer_families import (
+    DECODERS,
+    ENCODER_DECODERS,
+    HYBRIDS,
+    TOWER_OF,
+    TOWERS,
+    connector_parameters,
+    vision_tower,
+)
+from gpudemand.datasets.registry import bundled_path
+
+_LAYER_NORM = {"norm_bias": True}
+_GPT: dict[str, Any] = {**_LAYER_NORM, "biases": "all", "gated": False}
+_BERT = {**_GPT, "causal": False, "outer_norms": 1, "tied": True, "head_layer": True, "head_bias": True}
+#: Stacks of an image or of sound end in a few classes, or in nothing: no vocabulary.
+_TOWER: dict[str, Any] = {**_GPT, "causal": False, "tied": True, "vocab": 0}
+_BART = {**_GPT, "tied": True, "norms": 3}
+_T5 = {"norms": 3}
+_ALTERNATING = {"norms": 4, "tied": True}
+#: ``model_type`` -> what its configuration leaves unsaid.
+FAMILIES: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "mistral": {},
+    "mixtral": {"tied": False},
+    "qwen": {"biases": "qkv", "fused": True},
+    "qwen2": {"biases": "qkv"},
+    "qwen2_moe": {"biases": "qkv", "shared_gate": True},
+    "qwen3": {"qk_norm": 1},
+    "qwen3_moe": {"qk_norm": 1},
+    "gpt2": {**_GPT, "fused": True, "tied": True},
+    "gpt_neox": {**_GPT, "fused": True},
+    "opt": {**_GPT, "tied": True},
+    "bloom": {**_GPT, "fused": True, "tied": True, "outer_norms": 2},
+    "falcon": {**_LAYER_NORM, "gated": False, "fused": True, "tied": True, "norms": 1},
+    "mpt": {"gated": False, "fused": True, "tied": True},
+    "gemma": {"tied": True},
+    "gemma2": _ALTERNATING,
+    "gemma3_text": {**_ALTERNATING, "qk_norm": 1},
+    "phi": {**_GPT, "norms": 1, "head_bias": True},
+    "phi3": {"fused": True},
+    "starcoder2": {**_GPT, "tied": True},
+    "stablelm": _LAYER_NORM,
+    "olmo": {"norms": 0, "outer_norms": 0},
+    "olmo2": {"qk_norm": 2},
+    "olmoe": {"qk_norm": 2},
+    "cohere": {"norms": 1, "tied": True},
+    "nemotron": {**_LAYER_NORM, "gated": False},
+    "granite": {},
+    "internlm2": {"fused": True},
+    "internlm3": {},
+    "baichuan": {"fused": True},
+    "chatglm": {"biases": "qkv", "fused": True},
+    "glm4": {"biases": "qkv", "fused": True, "norms": 4},
+    "glm4_moe": {"biases": "qkv"},
+    "deepseek_v2": {},
+    "deepseek_v3": {},
+    "kimi_k2": {},
+    "gpt_oss": {"biases": "attention", "router_bias": True, "sinks": True},
+    "gptj": {**_GPT, "biases": "mlp", "norms": 1, "head_bias": True},
+    "codegen": {**_GPT, "biases": "mlp", "norms": 1, "head_bias": True, "fused": True},
+    "gpt_neo": {**_GPT, "biases": "output", "tied": True},
+    "gpt_bigcode": {**_GPT, "fused": True, "tied": True},
+    "openai-gpt": {**_GPT, "fused": True, "tied": True, "outer_norms": 0},
+    "biogpt": {**_GPT, "tied": True},
+    "xglm": {**_GPT, "tied": True},
+    "seed_oss": {"biases": "qkv"},
+    "hunyuan_v1_dense": {"qk_norm": 1},
+    "arcee": {"gated": False},
+    "bitnet": {},
+    "glm": {"biases": "qkv"},
+    "exaone4": {"qk_norm": 1},
+    "ernie4_5": {"tied": True},
+    "ernie4_5_moe": {"tied": True},
+    "apertus": {"gated": False, "qk_norm": 1, "extra": 2},
+    "phimoe": _LAYER_NORM,
+    "granitemoe": {},
+    "granitemoehybrid": {},
+    "dbrx": {"fused": True},
+    "llama4_text": {},
+    "minimax": {},
+    "minimax_m2": {"qk_norm": 2},
+    "qwen3_next": {"qk_norm": 1, "shared_gate": True},
+    "mamba": {"norms": 1, "tied": True, "heads": 0},
+    "mamba2": {"norms": 1, "heads": 0},
+    "jamba": {},
+    "bamba": {},
+    "falcon_h1": {},
+    "nemotron_h": {"norms": 1, "gated": False},
+    "bert": _BERT,
+    "roberta": _BERT,
+    "distilbert": {**_BERT},
+    "electra": {**_BERT, "head_layer": False},
+    "albert": {**_BERT, "head_layer": False},
+    "deberta": {**_BERT, "biases": "keyless"},
+    "deberta-v2": _BERT,
+    "mpnet": _BERT,
+    "modernbert": {"causal": False, "fused": True, "tied": True, "head_bias": True},
+    "vit": _TOWER,
+    "beit": {**_TOWER, "biases": "keyless"},
+    "dinov2": _TOWER,
+    "clip": {**_GPT, "tied": True, "vocab": 0},
+    "siglip": _TOWER,
+    "wav2vec2": _TOWER,
+    "bart": _BART,
+    "mbart": {**_BART, "outer_norms": 2},
+    "blenderbot": _BART,
+    "m2m_100": _BART,
+    "pegasus": _BART,
+    "whisper": {**_BART, "biases": "keyless"},
+    "t5": {**_T5, "tied": True},
+    "mt5": _T5,
+    "umt5": {**_T5, "tied": True},
+}
+#: ``model_type`` -> another one that has the same layers.
+ALIKE = {
+    **dict.fromkeys(("xlm-roberta", "camembert", "data2vec-text"), "roberta"),
+    **dict.fromkeys(("ernie",), "bert"),
+    **dict.fromkeys(("deit", "vit_mae", "vit_msn", "ijepa"), "vit"),
+    "hubert": "wav2vec2",
+    **dict.fromkeys(("plbart", "mvp", "blenderbot-small"), "bart"),
+    **dict.fromkeys(("helium", "ministral", "ministral3"), "llama"),
+    "data2vec-vision": "beit",
+    "dinov2_with_registers": "dinov2",
+    "falcon_mamba": "mamba",
+    "flex_olmo": "olmoe",
+    "granitemoeshared": "granitemoe",
+    "marian": "pegasus",
+    "llama4": "llama4_text",
+    "kimi_k2": "deepseek_v3",
+    "qwen2_vl_text": "qwen2",
+    "qwen2_5_vl_text": "qwen2",
+    "qwen2_vl": "qwen2",
+    "qwen2_5_vl": "qwen2",
+    "qwen3_vl_text": "qwen3",
+    "qwen3_vl_moe_text": "qwen3_moe",
+    "glm4v_text": "glm4",
+    "glm4v_moe_text": "glm4_moe",
+    **dict.fromkeys(("qwen3_5_text", "qwen3_5_moe_text"), "qwen3_next"),
+    "gemma3": "gemma3_text",
+    "mistral3": "mistral",
+    "smollm3": "llama",
+    "yi": "llama",
+    "olmo3": "olmo2",
+    "cohere2": "cohere",
+}
+
+
+#: Sizes that published configurations leave out where they are those of the class in transformers.
+_DEFAULTS = {
+    "gemma3_text": {"heads": 8, "kv_heads": 4, "head_dim": 256, "vocab": 262208},
+    "llama4_text": {"active_experts": 1},
+}
+_VARIANTS = {**DECODERS, **HYBRIDS, **ENCODER_DECODERS, **TOWERS}
+
+
+def read_configuration(source: Any) -> Transformer:
+    """Sizes of a model from its configuration.
+
+    Parameters
+    ----------
+    source : Transformer, mapping, path-like or configuration object
+        As ``config.json`` of a model has it; of an object, what its ``to_dict()`` returns. With a mapping of sizes
+        only (``hidden``, ``layers``, ``heads``, ``ffn``, ``vocab`` ...), a Llama-like decoder.
+
+    Returns
+    -------
+    Transformer
+
+    Raises
+    ------
+    InputError
+        For a file that is no such configuration, a missing size, or a kind of model that is no plain transformer.
+
+    Examples
+    --------
+    >>> sizes = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "vocab_size": 50257}
+    >>> read_configuration({"model_type": "gpt2", **sizes, "n_positions": 1024}).n_parameters
+    124439808
+    """
+    if isinstance(source, Transformer):
+        return source
+    config = _as_mapping(source)
+    name = str(config.get("name") or Path(str(config.get("_name_or_path") or config.get("model_type") or "llama")).name)
+    return replace(_with_tower(config, name), name=name)
+
+
+def _with_tower(config: Config, name: str) -> Transformer:
+    """A decoder and the tower of its images; what a configuration says of both at once may be said of the decoder."""
+    kind, text, vision = (config.get(key) for key in ("model_type", "text_config", "vision_config"))
+    if kind in TOWERS:
+        return _one_stack({**(text if isinstance(text, Mapping) else {}), **config})
+    if isinstance(config.get("audio_config") or config.get("encoder_config"), Mapping):
+        raise InputError(f"the sound that {name} reads is not known here; trace the module with TrainingJob.")
+    main = _one_stack(_of_text(config, text) if isinstance(text, Mapping) else config)
+    if not isinstance(vision, Mapping):
+        return main
+    tower = vision_tower({"model_type": TOWER_OF.get(str(kind), str(kind)), **vision})
+    return replace(main, parts=(*main.parts, tower), outer=main.outer + connector_parameters(config, tower, main))
+
+
+def _of_text(config: Config, text: Config) -> Config:
+    """The part of a configuration that is about text, with what only the whole says."""
+    kind = config.get("model_type")
+    alike = {"model_type": kind if kind in {**FAMILIES, **ALIKE} else "llama"}
+    tied = {key: config[key] for key in ("tie_word_embeddings",) if key in config}
+    return {**alike, **tied, **text}
+
+
+def _one_stack(config: Config) -> Transformer:
+    """A model whose sizes are all in one mapping."""
+    kind = str(config.get("model_type") or "llama")
+    family = ALIKE.get(kind, kind)
+    traits = FAMILIES.get(family)
+    if traits is None:
+        raise InputError(
+            f"model_type={shorten(kind)!r} is not a transformer that is known here.{nearest(kind, FAMILIES)} Give its "
+            "sizes with model_type='llama' if it is alike, or trace the module with TrainingJob."
+        )
+    sizes = sizes_of(config, {**traits, **_DEFAULTS.get(family, {})})
+    return Transformer(**{**traits, **sizes, **_VARIANTS.get(family, plain)(config, sizes)})
+
+
+def _as_mapping(source: Any) -> Mapping[str, Any]:
+    if isinstance(source, Mapping):
+        return source
+    if hasattr(source, "to_dict"):
+        return dict(source.to_dict())
+    if not isinstance(source, (str, os.PathLike)):
+        raise InputError(f"a configuration is a mapping, a path or a configuration; got {type(source).__name__}.")
+    path = Path(str(source).removeprefix("hf:"))
+    path = path / "config.json" if path.is_dir() else path
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{path} cannot be read as the configuration of a model: {error}.") from error
+    if not isinstance(found, dict):
+        raise InputError(f"{path} must hold one JSON object with the sizes of a model; got {type(found).__name__}.")
+    return found
+
+
+_TEXT = ("name", "aliases", "model_type", "further", "source")
+#: Columns that are no part of a configuration.
+_ABOUT = ("aliases", "further", "published_parameters", "source")
+#: What names of tuned variants end in; sizes are those of the base.
+_VARIANT = re.compile(r"-(instruct|chat|base|hf|it|pt|bf16|uncased|mt)(?=-|$)|-v\d+(\.\d+)?$")
+
+
+def published_architectures() -> pd.DataFrame:
+    """Table of published architectures, one row each, by name.
+
+    Returns
+    -------
+    DataFrame
+        Keys of ``config.json``; ``further``, those that few models have; ``published_parameters``, NaN where no exact
+        count is known; ``source``.
+
+    Examples
+    --------
+    >>> published_architectures().loc["llama-3-8b", ["hidden_size", "num_hidden_layers"]].tolist()
+    [4096.0, 32.0]
+    """
+    table = pd.read_csv(bundled_path("cost/architectures.csv"), dtype=dict.fromkeys(_TEXT, "str"))
+    text = {name: table[name].fillna("").astype(STRING) for name in _TEXT}
+    numbers = [name for name in table.columns if name not in (*_TEXT, "tie_word_embeddings")]
+    return table.astype(dict.fromkeys(numbers, "float64")).assign(**text).set_index("name")
+
+
+def published(name: str) -> Transformer:
+    """Sizes of a published model.
+
+    Parameters
+    ----------
+    name : str
+        Such as ``"llama-3-8b"`` or ``"meta-llama/Meta-Llama-3-8B-Instruct"``: case, the owner and endings of tuned
+        variants do not matter.
+
+    Returns
+    -------
+    Transformer
+
+    Raises
+    ------
+    InputError
+        If the table has no such model.
+
+    Examples
+    --------
+    >>> published("Qwen/Qwen2.5-7B-Instruct").n_parameters
+    7615616512
+    """
+    known = _names()
+    for key in _spellings(name):
+        if key in known:
+            return _architecture(known[key])
+    raise InputError(
+        f"{shorten(name)!r} is not among the published models that are known here.{nearest(_plain(name), _shown())} "
+        "Give the path of its config.json, or its sizes as a dict."
+    )
+
+
+def architecture(config: Any) -> Transformer:
+    """Sizes of a model by its published name, or from its configuration.
+
+    Parameters
+    ----------
+    config : str, path-like, mapping, configuration object or Transformer
+        Text that names an existing path, or ends in ``.json``, is a path; ``timm:`` stands before a name of timm.
+
+    Returns
+    -------
+    Transformer
+
+    Raises
+    ------
+    InputError
+        As `published` and `read_configuration` do.
+
+    Examples
+    --------
+    >>> architecture({"hidden": 512, "layers": 4, "heads": 8, "vocab": 1000, "ffn": 1408}).n_parameters
+    13873664
+    """
+    if isinstance(config, str) and config.startswith("timm:"):
+        return timm_architecture(config.removeprefix("timm:"))
+    if isinstance(config, str):
+        path = config.removeprefix("hf:")
+        if not path.endswith(".json") and not (os.sep in path and Path(path).exists()):
+            return published(config)
+    return read_configuration(config)
+
+
+def timm_architecture(name: str) -> Transformer:
+    """Sizes of a vision transformer of timm, built without weights; a sample has as many tokens as it has patches.
+
+    Patch embedding, class token and positions count as positions; the head as applied to each token, which adds about
+    one per cent to the operations of 1,000 classes.
+
+    Parameters
+    ----------
+    name : str
+
+    Returns
+    -------
+    Transformer
+
+    Raises
+    ------
+    InputError
+        Without timm, for an unknown name, and for a network that is not such a stack of equal layers.
+    """
+    try:
+        import timm
+    except ImportError as error:
+        raise InputError(f"timm:{name} needs timm: pip install timm, or give the sizes of the model.") from error
+    if not timm.is_model(name):
+        raise InputError(f"timm has no network {shorten(name)!r}; timm.list_models() lists them.")
+    found = _vision_transformer(_without_weights(timm.create_model, name), name)
+    if found is None:
+        raise InputError(
+            f"timm:{name} is no plain vision transformer; trace it with TrainingJob(timm.create_model({name!r}), ...)."
+        )
+    return found
+
+
+def _without_weights(create: Any, name: str) -> Any:
+    import torch
+
+    try:
+        with torch.device("meta"):
+            return create(name)
+    except (NotImplementedError, RuntimeError):  # some read a number while they are built
+        return create(name)
+
+
+def _vision_transformer(model: Any, name: str) -> Transformer | None:
+    """Sizes of a module of timm; None if its layers have other parameters than those of a plain transformer."""
+    try:
+        first, traits = model.blocks[0], FAMILIES["gpt2"] | {"causal": False, "head_bias": True}
+        sizes = {"hidden": model.embed_dim, "layers": len(model.blocks), "heads": first.attn.num_heads}
+        sizes |= {"ffn": first.mlp.fc1.out_features, "vocab": model.num_classes}
+    except (AttributeError, TypeError, IndexError, KeyError):
+        return None
+    if not sizes["vocab"]:
+        return None
+    plain = Transformer(**sizes, **traits, name=name)
+    in_layers, total = (sum(one.numel() for one in part.parameters()) for part in (model.blocks, model))
+    before, apart = divmod(total - plain.n_parameters, plain.hidden)
+    equal = in_layers == plain.layers * plain.layer_parameters(sparse=False)
+    return replace(plain, positions=before) if equal and before >= 0 and apart == 0 else None
+
+
+def _spellings(name: str) -> list[str]:
+    plain = _plain(name)
+    return [_key(plain), _key(_VARIANT.sub("", plain)), _key(_VARIANT.sub("", _VARIANT.sub("", plain)))]
+
+
+def _plain(name: str) -> str:
+    return str(name).lower().removeprefix("hf:").rsplit("/", 1)[-1].replace("_", "-").replace(" ", "-")
+
+
+def _key(name: str) -> str:
+    return re.sub("[^a-z0-9.]", "", name)
+
+
+@functools.cache
+def _table() -> pd.DataFrame:
+    return published_architectures()
+
+
+def _shown() -> list[str]:
+    return list(_table().index)
+
+
+@functools.cache
+def _names() -> dict[str, str]:
+    pairs = zip(_table().index, _table()["aliases"], strict=True)
+    return {
+        _key(_plain(alias)): str(name) for name, found in pairs for alias in (name, *filter(None, found.split(";")))
+    }
+
+
+@functools.cache
+def _architecture(name: str) -> Transformer:
+    row: dict[str, Any] = {str(key): value for key, value in _table().loc[name].items() if key not in _ABOUT}
+    config = {key: value for key, value in row.items() if isinstance(value, str) or not pd.isna(value)}
+    for part in filter(None, _table().loc[name, "further"].split(";")):
+        key, value = part.split("=")
+        *outer, last = key.split(".")
+        at = functools.reduce(lambda inner, one: inner.setdefault(one, {}), outer, config)
+        at[last] = int(value) if value.lstrip("-").isdigit() else value
+    return read_configuration({**config, "name": name})

@@ -1,1 +1,0 @@
-"""Classical forecasts of single series: naive, exponential smoothing, Theta, intermittent demand."""

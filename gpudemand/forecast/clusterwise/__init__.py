@@ -1,1 +1,0 @@
-"""Clusterwise regression: users in clusters, one regression a cluster."""

@@ -1,1 +1,0 @@
-"""Forecast combination with weights from backtest errors."""

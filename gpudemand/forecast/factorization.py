@@ -1,0 +1,735 @@
+"""`TemporalFactorization`: temporal regularized matrix factorization (TRMF)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.sparse.linalg import LinearOperator, cg
+from sklearn.utils.extmath import randomized_svd
+from sklearn.utils.validation import check_is_fitted
+
+from gpudemand._array import BoolArray, FloatArray, IntArray, solve_each
+from gpudemand._validation import InputError, check_number
+from gpudemand.forecast.forecaster import Forecaster, positive_int
+from gpudemand.forecast.panel import Panel, row_scales
+from gpudemand.forecast.regression import (
+    default_lags,
+    extrapolate,
+    fit_shrunk,
+    fit_weights,
+    innovations,
+    innovations_adjoint,
+    solve_with_penalty,
+    stabilise,
+)
+
+#: Cost of a banded solve (n_times * longest_lag ** 2) above which conjugate gradients are used.
+_BANDED_WORK = 5e7
+_CG_STEPS = 30
+
+
+class Penalties(NamedTuple):
+    """Weights of the penalties of `fit`, for data of unit variance."""
+
+    loadings: float = 1.0
+    latent: float = 1.0
+    ridge: float = 0.01
+    weights: float = 1.0
+
+
+@dataclass(frozen=True)
+class Factors:
+    """Intercepts, loadings, and latent series that follow autoregressions.
+
+    Attributes
+    ----------
+    loadings : ndarray of shape (n_series, n_factors)
+    intercepts : ndarray of shape (n_series,)
+    latent : ndarray of shape (n_factors, n_times)
+    weights : ndarray of shape (n_factors, n_lags)
+    lags : tuple of int
+    objective : tuple of float
+        Value of the objective after each sweep.
+    """
+
+    loadings: FloatArray
+    intercepts: FloatArray
+    latent: FloatArray
+    weights: FloatArray
+    lags: tuple[int, ...]
+    objective: tuple[float, ...] = ()
+
+    def forecast(self, h: int) -> FloatArray:
+        """Forecasts from the extrapolated latent series, shape (n_series, h)."""
+        ahead = extrapolate(self.latent, self.weights, self.lags, h)
+        return self.intercepts[:, None] + self.loadings @ ahead
+
+
+class Data(NamedTuple):
+    """A matrix of series with zeros for missing values, and the mask of known ones, None when all are known."""
+
+    values: FloatArray
+    known: BoolArray | None
+
+    @classmethod
+    def of(cls, y: FloatArray) -> Data:
+        """Split a matrix with NaN."""
+        missing = np.isnan(y)
+        if not missing.any():
+            return cls(y, None)
+        return cls(np.where(missing, 0.0, y), ~missing)
+
+
+def fit(
+    y: FloatArray,
+    n_factors: int,
+    lags: tuple[int, ...],
+    penalties: Penalties,
+    *,
+    n_sweeps: int = 20,
+    tolerance: float = 1e-4,
+    non_negative: bool = False,
+    start: Factors | None = None,
+    random_state: int = 0,
+) -> Factors:
+    """Factorize a matrix of series.
+
+    Minimises, over loadings F, intercepts b, latent series X and autoregressive weights W, half of::
+
+        |known * (Y - b - F X)|^2 + loadings |F|^2 + latent (|X's innovations|^2 + ridge |X|^2) + weights |W|^2
+
+    by exact updates of one block of parameters after the other, none of which can raise the objective.
+
+    Parameters
+    ----------
+    y : ndarray of shape (n_series, n_times)
+        Of about unit variance; NaN is missing, and 0 is a value.
+    n_factors : int
+    lags : tuple of int
+        Ascending; the longest is shorter than the history.
+    penalties : Penalties
+    n_sweeps : int, default=20
+        Maximum number of sweeps.
+    tolerance : float, default=1e-4
+        Relative decrease of the objective in a sweep below which the iteration stops.
+    non_negative : bool, default=False
+        Keep loadings at zero or above.
+    start : Factors, optional
+        Warm start; its latent series may be shorter and are then extrapolated.
+    random_state : int, default=0
+        Of the randomized singular value decomposition at the start.
+
+    Returns
+    -------
+    Factors
+
+    References
+    ----------
+    Yu, Rao and Dhillon, "Temporal Regularized Matrix Factorization for High-dimensional Time Series Prediction",
+    NeurIPS 2016.
+    """
+    data = Data.of(y)
+    factors = _svd(data, n_factors, lags, random_state) if start is None else _extended(start, y.shape[1])
+    values: list[float] = []
+    for _ in range(n_sweeps):
+        factors = update_loadings(data, factors, penalties, non_negative)
+        factors = update_latent(data, factors, penalties)
+        factors = replace(factors, weights=fit_weights(factors.latent, lags, penalties.weights))
+        values.append(objective(data, factors, penalties))
+        if len(values) > 1 and values[-2] - values[-1] < tolerance * values[-2]:
+            break
+    return replace(factors, weights=stabilise(factors.weights, lags), objective=tuple(values))
+
+
+def _svd(data: Data, n_factors: int, lags: tuple[int, ...], random_state: int) -> Factors:
+    """Leading singular vectors, with missing values at the mean of their series."""
+    count = data.values.shape[1] if data.known is None else np.maximum(data.known.sum(axis=1), 1)
+    means = data.values.sum(axis=1) / count
+    centred = data.values - means[:, None] if data.known is None else (data.values - means[:, None]) * data.known
+    left, size, right = randomized_svd(centred, n_factors, n_iter=4, random_state=random_state)
+    share = np.sqrt(np.maximum(size, np.finfo(float).eps))
+    latent = right * share[:, None]
+    return Factors(left * share, means, latent, fit_weights(latent, lags, 1.0), lags)
+
+
+def _extended(start: Factors, n_times: int) -> Factors:
+    missing = n_times - start.latent.shape[1]
+    if missing <= 0:
+        return replace(start, latent=start.latent[:, :n_times])
+    ahead = extrapolate(start.latent, start.weights, start.lags, missing)
+    return replace(start, latent=np.concatenate([start.latent, ahead], axis=1))
+
+
+def update_loadings(data: Data, factors: Factors, penalties: Penalties, non_negative: bool = False) -> Factors:
+    """Solve for loadings and intercepts given the latent series."""
+    ridge = np.append(np.full(len(factors.latent), penalties.loadings), 1e-6)
+    rows = np.vstack([factors.latent, np.ones(factors.latent.shape[1])])
+    right = data.values @ rows.T
+    gram = _gram(rows, data.known)
+    if non_negative:
+        start = np.column_stack([np.maximum(factors.loadings, 0.0), factors.intercepts])
+        solved = _coordinate_descent(gram, right, ridge, start)
+    else:
+        penalised = gram + np.diag(ridge)
+        solved = solve_each(penalised, right) if gram.ndim > 2 else np.asarray(np.linalg.solve(penalised, right.T).T)
+    return replace(factors, loadings=solved[:, :-1], intercepts=solved[:, -1])
+
+
+def _gram(rows: FloatArray, known: BoolArray | None) -> FloatArray:
+    """Sum of outer products of the columns of `rows`: one matrix, or one for each row of `known`."""
+    if known is None:
+        return rows @ rows.T
+    n = len(rows)
+    upper = np.triu_indices(n)
+    products = rows[upper[0]] * rows[upper[1]]
+    packed = known.astype(float) @ products.T
+    gram = np.empty((len(known), n, n))
+    gram[:, upper[0], upper[1]] = packed
+    gram[:, upper[1], upper[0]] = packed
+    return gram
+
+
+def _coordinate_descent(gram: FloatArray, right: FloatArray, ridge: FloatArray, x: FloatArray) -> FloatArray:
+    """Coordinate descent of the quadratic with all columns but the last at zero or above."""
+    x = x.copy()
+    shared = gram if gram.ndim == 3 else gram[None]
+    for _ in range(3):
+        for column in range(x.shape[1]):
+            slope = right[:, column] - np.einsum("ns,ns->n", np.broadcast_to(shared[:, column], x.shape), x)
+            curve = shared[:, column, column]
+            best = (slope + curve * x[:, column]) / (curve + ridge[column])
+            x[:, column] = best if column == x.shape[1] - 1 else np.maximum(best, 0.0)
+    return x
+
+
+def update_latent(data: Data, factors: Factors, penalties: Penalties) -> Factors:
+    """Lower the objective over the latent series given loadings, intercepts and weights."""
+    if data.known is None:
+        centred = factors.loadings.T @ data.values - (factors.loadings.T @ factors.intercepts)[:, None]
+        gram = np.broadcast_to(
+            factors.loadings.T @ factors.loadings, (data.values.shape[1], *(factors.loadings.shape[1],) * 2)
+        )
+    else:
+        centred = factors.loadings.T @ (data.values - factors.intercepts[:, None] * data.known)
+        gram = _gram(factors.loadings.T, data.known.T)
+    n_times, longest = data.values.shape[1], max(factors.lags)
+    solve = _solve_banded if n_times * longest**2 <= _BANDED_WORK else _solve_by_gradients
+    return replace(factors, latent=solve(gram, centred, factors, penalties))
+
+
+def _ridge(factors: Factors, penalties: Penalties) -> FloatArray:
+    """Penalty on the squared latent values; that of the weights is in units of the variance of a latent series."""
+    weighted = penalties.weights * np.square(factors.weights).sum(axis=1) / factors.latent.shape[1]
+    return penalties.latent * (penalties.ridge + weighted)
+
+
+def _solve_banded(gram: FloatArray, right: FloatArray, factors: Factors, penalties: Penalties) -> FloatArray:
+    """Exact solution for one latent series after the other."""
+    latent, ridge = factors.latent.copy(), _ridge(factors, penalties)
+    for factor, weights in enumerate(factors.weights):
+        others = np.einsum("tf,ft->t", gram[:, factor], latent) - gram[:, factor, factor] * latent[factor]
+        diagonal = gram[:, factor, factor] + ridge[factor]
+        latent[factor] = solve_with_penalty(diagonal, right[factor] - others, weights, factors.lags, penalties.latent)
+    return latent
+
+
+def _solve_by_gradients(gram: FloatArray, right: FloatArray, factors: Factors, penalties: Penalties) -> FloatArray:
+    """Preconditioned conjugate gradients over all latent series at once, from their current values."""
+    ridge = _ridge(factors, penalties)
+    own = penalties.latent * (1 + np.square(factors.weights).sum(axis=1)) + ridge
+    # Without missing values all times share one matrix, which is broadcast.
+    shared = gram[:1] if gram.strides[0] == 0 else gram
+    inverse = np.broadcast_to(np.linalg.inv(shared + np.diag(own)), gram.shape)
+
+    def curve(flat: FloatArray) -> FloatArray:
+        """Multiply flat latent series by the matrix of the system: data, autoregressive and ridge terms."""
+        x = flat.reshape(right.shape)
+        smooth = innovations_adjoint(innovations(x, factors.weights, factors.lags), factors.weights, factors.lags)
+        return (np.einsum("tfg,gt->ft", gram, x) + penalties.latent * smooth + ridge[:, None] * x).ravel()
+
+    def precondition(flat: FloatArray) -> FloatArray:
+        """Multiply flat latent series by the inverse of each time's block of that matrix, as a preconditioner."""
+        return np.einsum("tfg,gt->ft", inverse, flat.reshape(right.shape)).ravel()
+
+    size = (right.size, right.size)
+    operators = (LinearOperator(size, matvec=apply, dtype=np.float64) for apply in (curve, precondition))
+    solved, _ = cg(
+        next(operators), right.ravel(), factors.latent.ravel(), atol=0.0, maxiter=_CG_STEPS, M=next(operators)
+    )
+    return solved.reshape(right.shape)
+
+
+def objective(data: Data, factors: Factors, penalties: Penalties) -> float:
+    """Objective that `fit` minimises."""
+    smooth = np.square(innovations(factors.latent, factors.weights, factors.lags)).sum()
+    parts = (
+        _misfit(data, factors),
+        penalties.loadings * np.square(factors.loadings).sum() + 1e-6 * np.square(factors.intercepts).sum(),
+        penalties.latent * smooth,
+        _ridge(factors, penalties) @ np.square(factors.latent).sum(axis=1),
+    )
+    return float(sum(parts)) / 2
+
+
+def _misfit(data: Data, factors: Factors) -> float:
+    """Squared distance between data and model; without missing values it needs no matrix of the model."""
+    loadings = np.column_stack([factors.loadings, factors.intercepts])
+    rows = np.vstack([factors.latent, np.ones(factors.latent.shape[1])])
+    if data.known is not None:
+        return float(np.square((data.values - loadings @ rows) * data.known).sum())
+    cross = np.einsum("nf,nf->", loadings, data.values @ rows.T)
+    own = np.einsum("fg,fg->", loadings.T @ loadings, rows @ rows.T)
+    return float(np.einsum("nt,nt->", data.values, data.values) - 2 * cross + own)
+
+
+#: Iterations of imputing missing residuals and fitting the weights.
+_ITERATIONS = 3
+
+
+@dataclass(frozen=True)
+class ResidualAR:
+    """Residuals of a factorization, and the autoregression that forecasts them.
+
+    Attributes
+    ----------
+    values : ndarray of shape (n_series, n_times)
+        The newest residuals, `max(lags)` of them where there are as many; missing ones are imputed.
+    known : ndarray of bool, shape (n_series, n_times)
+        Which of them were observed.
+    weights : ndarray of shape (n_series, n_lags)
+        Autoregression of each series, shrunk towards the shared one.
+    shared : ndarray of shape (n_lags,)
+    lags : tuple of int
+    """
+
+    values: FloatArray
+    known: BoolArray
+    weights: FloatArray
+    shared: FloatArray
+    lags: tuple[int, ...]
+
+    @classmethod
+    def none(cls, n_series: int, lags: tuple[int, ...]) -> ResidualAR:
+        """Residuals that are forecast as zero."""
+        weights, values = np.zeros((n_series, len(lags))), np.zeros((n_series, max(lags)))
+        return cls(values, np.ones(values.shape, dtype=bool), weights, weights[0], lags)
+
+    @classmethod
+    def fit(cls, data: Data, factors: Factors, penalty: float) -> ResidualAR:
+        """Fit the residuals of a factorization.
+
+        Parameters
+        ----------
+        data : Data
+        factors : Factors
+        penalty : float
+            Weight of the shared autoregression in each series, as a number of values.
+        """
+        residuals, lags = _residuals(data, factors), factors.lags
+        weights, shared = fit_shrunk(residuals, lags, penalty)
+        for _ in range(0 if data.known is None else _ITERATIONS):
+            residuals = _imputed(residuals, data.known, weights, lags)
+            weights, shared = fit_shrunk(residuals, lags, penalty)
+        return cls._newest(residuals, data.known, stabilise(weights, lags), shared, lags)
+
+    @classmethod
+    def fold_in(cls, data: Data, factors: Factors, shared: FloatArray) -> ResidualAR:
+        """Residuals of series that were not fitted, forecast by the shared autoregression."""
+        lags = factors.lags
+        weights = stabilise(np.tile(shared, (len(data.values), 1)), lags)
+        residuals = _imputed(_residuals(data, factors), data.known, weights, lags)
+        return cls._newest(residuals, data.known, weights, shared, lags)
+
+    @classmethod
+    def _newest(
+        cls,
+        residuals: FloatArray,
+        known: BoolArray | None,
+        weights: FloatArray,
+        shared: FloatArray,
+        lags: tuple[int, ...],
+    ) -> ResidualAR:
+        values = residuals[:, -max(lags) :].copy()
+        observed = np.ones(values.shape, dtype=bool) if known is None else known[:, -max(lags) :]
+        return cls(values, observed, weights, shared, lags)
+
+    def forecast(self, h: int) -> FloatArray:
+        """Forecast of the residuals, shape (n_series, h)."""
+        return extrapolate(self.values, self.weights, self.lags, h)
+
+
+def _residuals(data: Data, factors: Factors) -> FloatArray:
+    """Data minus factors, 0 where missing."""
+    residuals = data.values - factors.intercepts[:, None] - factors.loadings @ factors.latent
+    return residuals if data.known is None else residuals * data.known
+
+
+def _imputed(residuals: FloatArray, known: BoolArray | None, weights: FloatArray, lags: tuple[int, ...]) -> FloatArray:
+    """Residuals with missing values imputed by filtering from the beginning on."""
+    if known is None:
+        return residuals
+    filled = residuals.copy()
+    for time in range(residuals.shape[1]):
+        filter_step(filled, known, time, one_step_ahead(filled[:, :time], weights, lags), weights, lags)
+    return filled
+
+
+def one_step_ahead(past: FloatArray, weights: FloatArray, lags: tuple[int, ...]) -> FloatArray:
+    """Forecast of the next value of each row, shape (n_rows,)."""
+    places = [place for place, lag in enumerate(lags) if lag <= past.shape[1]]
+    return np.einsum("nl,nl->n", weights[:, places], past[:, [-lags[place] for place in places]])
+
+
+def filter_step(
+    values: FloatArray, known: BoolArray, time: int, predicted: FloatArray, weights: FloatArray, lags: tuple[int, ...]
+) -> None:
+    """Update `values` in place with one time: observed or predicted, correcting the imputed values it depends on.
+
+    The innovation is divided among the new value and the imputed ones as in a Kalman filter in which imputed values are
+    independent and as uncertain as the new one.
+    """
+    innovation = np.where(known[:, time], values[:, time] - predicted, 0.0)
+    values[:, time] = predicted + innovation
+    places = [place for place, lag in enumerate(lags) if lag <= time]
+    columns = [time - lags[place] for place in places]
+    gain = np.where(known[:, columns], 0.0, weights[:, places])
+    values[:, columns] += gain * (innovation / (1 + np.square(gain).sum(axis=1)))[:, None]
+
+
+def rolling_paths(
+    factors: Factors, residual_ar: ResidualAR, y: FloatArray, h: int, origins: IntArray, penalties: Penalties
+) -> FloatArray:
+    """Forecasts from origins after the training period, shape (n_series, n_origins, h).
+
+    At every new time the latent state is predicted and corrected by the data as far as their penalty allows; the
+    residuals follow. Later data also correct imputed values, so a forecast is made when the filter is at its origin.
+
+    Parameters
+    ----------
+    factors : Factors
+    residual_ar : ResidualAR
+    y : ndarray of shape (n_series, n_new)
+        Data after training, NaN where missing.
+    h : int
+    origins : ndarray of int
+        Columns of `y` known at each origin, ascending.
+    penalties : Penalties
+    """
+    n_seen, n_residuals = factors.latent.shape[1], residual_ar.values.shape[1]
+    latent = np.concatenate([factors.latent, np.empty((len(factors.latent), y.shape[1]))], axis=1)
+    values = np.concatenate([residual_ar.values, np.nan_to_num(y)], axis=1)
+    known = np.concatenate([residual_ar.known, ~np.isnan(y)], axis=1)
+    path = np.empty((len(y), origins.size, h))
+    for new in range(int(origins[-1]) + 1):
+        past, residuals = latent[:, : n_seen + new], values[:, : n_residuals + new]
+        for place in np.flatnonzero(origins == new):
+            ahead = extrapolate(past, factors.weights, factors.lags, h)
+            path[:, place] = factors.loadings @ ahead
+            path[:, place] += extrapolate(residuals, residual_ar.weights, residual_ar.lags, h)
+        if new < y.shape[1]:
+            time, predicted = n_residuals + new, one_step_ahead(residuals, residual_ar.weights, residual_ar.lags)
+            state = one_step_ahead(past, factors.weights, factors.lags)
+            state = _corrected(factors, state, values[:, time] - predicted, known[:, time], penalties)
+            latent[:, n_seen + new] = state
+            values[:, time] -= factors.intercepts + factors.loadings @ state
+            filter_step(values, known, time, predicted, residual_ar.weights, residual_ar.lags)
+    return path + factors.intercepts[:, None, None]
+
+
+def _corrected(
+    factors: Factors, state: FloatArray, y: FloatArray, known: BoolArray, penalties: Penalties
+) -> FloatArray:
+    """Ridge estimate of the latent state from the data, with the predicted state as its prior mean."""
+    loadings = factors.loadings[known]
+    innovation = y[known] - factors.intercepts[known] - loadings @ state
+    gram = loadings.T @ loadings + penalties.latent * np.eye(state.size)
+    return state + np.linalg.solve(gram, loadings.T @ innovation)
+
+
+def backtest_frame(
+    panel: Panel, times: pd.DatetimeIndex, origins: IntArray, y: FloatArray, columns: dict[str, FloatArray]
+) -> pd.DataFrame:
+    """Columns of shape (n_series, n_origins, h) as a backtest: ``unique_id, ds, cutoff, y`` and the columns.
+
+    `times` are the end of the training period, and every bin after it, with the data `y`, shape (n_series, n_new).
+    """
+    n, _, h = next(iter(columns.values())).shape
+    ahead = origins[:, None] + np.arange(h)
+    keys = {
+        "unique_id": panel.ids.repeat(ahead.size),
+        "ds": times[np.tile(ahead.ravel() + 1, n)],
+        "cutoff": times[np.tile(origins.repeat(h), n)],
+    }
+    frame = pd.DataFrame({**keys, "y": y[:, ahead].ravel(), **{name: path.ravel() for name, path in columns.items()}})
+    frame.attrs = dict(panel.attrs)
+    return frame
+
+
+class Fitted(NamedTuple):
+    """Factors, autoregression of their residuals, and scale of each series, shape (n_series, 1)."""
+
+    factors: Factors
+    residual_ar: ResidualAR
+    scale: FloatArray
+
+    def forecast(self, h: int) -> FloatArray:
+        """Forecast of every series in its own unit, shape (n_series, h)."""
+        return (self.factors.forecast(h) + self.residual_ar.forecast(h)) * self.scale
+
+
+class TemporalFactorization(Forecaster):
+    """Temporal regularized matrix factorization (TRMF): every series is a combination of a few latent autoregressions.
+
+    Each series is an intercept plus its loadings times latent series that all series share; each latent series follows
+    an autoregression on a set of lags. Fitted by exact alternating updates, every one of which lowers the objective.
+    The residuals of a series follow an autoregression on the same lags, shrunk towards one that all series share.
+    Series are scaled by their standard deviation in training; missing values are left out; a zero is a value.
+
+    Parameters
+    ----------
+    n_factors : int, default=8
+        Latent series; at most as many as there are series.
+    lags : sequence of int, optional
+        By default the newest four bins, and one day, one week, and both together with their neighbours, up to half of
+        the history.
+    loading_penalty, latent_penalty, weight_penalty : float, default=10, 10, 2
+        On the loadings, on the innovations of the latent autoregressions, and on their weights.
+    residual_penalty : float or None, default=300
+        Weight of the shared autoregression of the residuals in each series, as a number of values; None forecasts no
+        residuals, as in the paper.
+    non_negative : bool, default=False
+        Constrain loadings to zero or above, so that each series is a sum of parts.
+    n_sweeps : int, default=20
+        Maximum number of sweeps; fewer when one lowers the objective by less than a ten-thousandth.
+    random_state : int, default=0
+        Of the randomized singular value decomposition at the start.
+
+    Attributes
+    ----------
+    factors_ : Factors
+        Loadings, intercepts, latent series and weights, in units of `scale_`.
+    residual_ar_ : ResidualAR
+        Autoregression of the residuals, in units of `scale_`.
+    scale_ : ndarray of shape (n_series, 1)
+        Standard deviation of each series in training.
+    lags_ : tuple of int
+    objective_ : tuple of float
+        After each sweep; never rising.
+
+    References
+    ----------
+    Yu, Rao and Dhillon, "Temporal Regularized Matrix Factorization for High-dimensional Time Series Prediction",
+    NeurIPS 2016.
+
+    Examples
+    --------
+    Fifty users share a daily pattern, and a third of all values is missing:
+
+    >>> hours, rng = np.arange(24 * 15), np.random.default_rng(0)
+    >>> share = rng.uniform(1, 5, (50, 1))
+    >>> y = share * (2 + np.sin(2 * np.pi * hours / 24)) + rng.normal(0, 0.1, (50, hours.size))
+    >>> y[:, :-24][rng.random((50, hours.size - 24)) < 0.3] = np.nan
+    >>> ds = pd.date_range("2026-03-01", periods=hours.size, freq="h", name="ds")
+    >>> usage = pd.DataFrame(y, columns=ds).rename_axis("unique_id").stack(future_stack=True).rename("y").reset_index()
+    >>> model = TemporalFactorization(n_factors=2).fit(usage[usage["ds"] < ds[-24]])
+    >>> forecast = model.predict(h=24)["TemporalFactorization"].to_numpy().reshape(50, 24)
+    >>> bool(np.abs(forecast - y[:, -24:]).mean() < 0.15)
+    True
+    """
+
+    _allow_missing = True
+    _max_origins = 6
+
+    def __init__(
+        self,
+        n_factors: int = 8,
+        lags: Sequence[int] | None = None,
+        *,
+        loading_penalty: float = 10.0,
+        latent_penalty: float = 10.0,
+        weight_penalty: float = 2.0,
+        residual_penalty: float | None = 300.0,
+        non_negative: bool = False,
+        n_sweeps: int = 20,
+        random_state: int = 0,
+    ) -> None:
+        self.n_factors = n_factors
+        self.lags = lags
+        self.loading_penalty = loading_penalty
+        self.latent_penalty = latent_penalty
+        self.weight_penalty = weight_penalty
+        self.residual_penalty = residual_penalty
+        self.non_negative = non_negative
+        self.n_sweeps = n_sweeps
+        self.random_state = random_state
+
+    def _fit_panel(self, panel: Panel) -> None:
+        super()._fit_panel(panel)
+        self.lags_ = self._lags(self.panel_.values.shape[1])
+        self._set_fitted(self.factorize(self.panel_.values))
+
+    def update(self, usage: pd.DataFrame, n_sweeps: int = 3) -> TemporalFactorization:
+        """Refit to a longer history with a warm start.
+
+        Parameters
+        ----------
+        usage : DataFrame
+            All series from their beginning, the new bins included; new series may appear.
+        n_sweeps : int, default=3
+            Maximum number of sweeps.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            If `usage` begins at another time, or lacks a series.
+        """
+        check_is_fitted(self, "factors_")
+        panel = Panel.from_long(usage, self.panel_.freq, allow_missing=True).on_local_clock()
+        if panel.times[0] != self.panel_.times[0] or not self.panel_.ids.isin(panel.ids).all():
+            raise InputError("update needs all series from their beginning, and the new bins; fit anew otherwise.")
+        start = self._for_rows(self.panel_.ids.get_indexer(panel.ids))
+        self.panel_, self._backtests = panel, {}
+        self._set_fitted(self.factorize(panel.values, start, n_sweeps))
+        return self
+
+    def predict_new(self, usage: pd.DataFrame, h: int) -> pd.DataFrame:
+        """Forecast series that were not in training, from their own history and the latent series.
+
+        Parameters
+        ----------
+        usage : DataFrame
+            ``unique_id``, ``ds``, ``y`` of the new series, at the timestamps of the training series; others are
+            ignored.
+        h : int
+            Bins after the training period.
+
+        Returns
+        -------
+        DataFrame
+            ``unique_id``, ``ds`` and ``TemporalFactorization``. A series without a value in the training period is
+            forecast as zero.
+        """
+        check_is_fitted(self, "factors_")
+        h = positive_int("h", h)
+        panel = self.panel_.aligned(usage)
+        steps = panel.local_steps(h)
+        path = np.maximum(self.fold_in(panel.values).forecast(int(steps.max()) + 1), 0.0)
+        return panel.long_frame(panel.future(h), {type(self).__name__: path[:, steps]})
+
+    def fold_in(self, y: FloatArray) -> Fitted:
+        """Fit new series, shape (n_series, n_times), to the latent series of training."""
+        scale = row_scales(y)
+        data = Data.of(y / scale)
+        folded = update_loadings(data, self.factors_, self._penalties(), self.non_negative)
+        return Fitted(folded, ResidualAR.fold_in(data, folded, self.residual_ar_.shared), scale)
+
+    def predict_rolling(self, usage: pd.DataFrame, h: int, step_size: int = 1) -> pd.DataFrame:
+        """Forecast from many origins after the training period, without refitting.
+
+        Latent series and residuals are filtered with the new data; loadings and autoregressions stay fixed.
+
+        Parameters
+        ----------
+        usage : DataFrame
+            ``unique_id``, ``ds``, ``y`` of the training series; only bins after the training period are used.
+        h : int
+            Bins ahead.
+        step_size : int, default=1
+            Bins between origins; the first one is the end of the training period.
+
+        Returns
+        -------
+        DataFrame
+            ``unique_id``, ``ds``, ``cutoff``, ``y`` and ``TemporalFactorization``, as `cross_validation` returns them,
+            from the origins that are followed by `h` bins.
+        """
+        check_is_fitted(self, "factors_")
+        h, step_size = positive_int("h", h), positive_int("step_size", step_size)
+        wide = usage.pivot(index="unique_id", columns="ds", values="y").reindex(index=self.panel_.ids)
+        later = wide.columns[wide.columns > self.panel_.newest]
+        if len(later) < h:
+            raise InputError(f"usage has {len(later)} bins after the training period, which a horizon of {h} exceeds.")
+        times = pd.date_range(self.panel_.newest, later[-1], freq=self.panel_.freq)
+        panel = Panel(wide.index, times, wide.reindex(columns=times).to_numpy(dtype=float), self.panel_.freq)
+        y, known = panel.values[:, 1:], np.arange(0, len(times) - h, step_size)
+        places = panel.local_positions(0)
+        steps = np.maximum(places[known[:, None] + 1 + np.arange(h)] - places[known][:, None] - 1, 0)
+        new, ahead = panel.on_local_clock().values[:, 1:] / self.scale_, int(steps.max()) + 1
+        path = rolling_paths(self.factors_, self.residual_ar_, new, ahead, places[known], self._penalties())
+        path = np.take_along_axis(path, steps[None], axis=2)
+        floor = self._floors(self.panel_.values, np.array([self.panel_.values.shape[1]]))
+        path = np.maximum(path * self.scale_[..., None], floor[..., None])
+        return backtest_frame(self.panel_, times, known, y, {type(self).__name__: path})
+
+    @property
+    def objective_(self) -> tuple[float, ...]:
+        """Value of the objective after each sweep."""
+        return self.factors_.objective
+
+    def _path(self, y: FloatArray, h: int) -> FloatArray:
+        return (self.fitted_ if y is self.panel_.values else self.factorize(y)).forecast(h)
+
+    @property
+    def fitted_(self) -> Fitted:
+        """Factors, autoregression of the residuals and scales."""
+        return Fitted(self.factors_, self.residual_ar_, self.scale_)
+
+    def _set_fitted(self, fitted: Fitted) -> None:
+        self.factors_, self.residual_ar_, self.scale_ = fitted
+
+    def factorize(self, y: FloatArray, start: Factors | None = None, n_sweeps: int | None = None) -> Fitted:
+        """Factorize a matrix of series, shape (n_series, n_times), with the parameters and lags of this object."""
+        lags = tuple(lag for lag in self.lags_ if lag < y.shape[1]) or (1,)
+        if y.shape[1] < 2:
+            raise InputError(f"a factorization needs at least 2 bins of history; this one has {y.shape[1]}.")
+        scale = row_scales(y)
+        n_factors = min(positive_int("n_factors", self.n_factors), *y.shape)
+        n_sweeps = positive_int("n_sweeps", self.n_sweeps if n_sweeps is None else n_sweeps)
+        scaled = y / scale
+        factors = fit(
+            scaled,
+            n_factors,
+            lags,
+            self._penalties(),
+            n_sweeps=n_sweeps,
+            non_negative=self.non_negative,
+            start=start,
+            random_state=self.random_state,
+        )
+        return Fitted(factors, self._residual_ar(Data.of(scaled), factors), scale)
+
+    def _residual_ar(self, data: Data, factors: Factors) -> ResidualAR:
+        if self.residual_penalty is None:
+            return ResidualAR.none(len(data.values), factors.lags)
+        return ResidualAR.fit(data, factors, check_number("residual_penalty", self.residual_penalty, 0))
+
+    def _penalties(self) -> Penalties:
+        names = ("loading_penalty", "latent_penalty", "weight_penalty")
+        loadings, latent, weights = (check_number(name, getattr(self, name), 0, open_low=True) for name in names)
+        return Penalties(loadings, latent, weights=weights)
+
+    def _lags(self, n_times: int) -> tuple[int, ...]:
+        if self.lags is None:
+            return default_lags(self.season_length_, self.panel_.freq, n_times)
+        lags = tuple(sorted({positive_int("lags", lag) for lag in self.lags}))
+        if not lags or lags[-1] >= n_times:
+            raise InputError(f"lags={self.lags!r} must be shorter than the history, which has {n_times} bins.")
+        return lags
+
+    def _for_rows(self, rows: IntArray) -> Factors:
+        """The factors with their series in another order; -1 is a new series."""
+        known = rows >= 0
+        factors = self.factors_
+        return replace(
+            factors,
+            loadings=np.where(known[:, None], factors.loadings[rows], 0.0),
+            intercepts=np.where(known, factors.intercepts[rows], 0.0),
+        )

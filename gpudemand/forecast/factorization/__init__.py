@@ -1,1 +1,0 @@
-"""Temporal regularized matrix factorization."""

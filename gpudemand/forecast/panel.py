@@ -1,0 +1,349 @@
+"""`Panel`: long series as arrays, their seasons and windows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._array import BoolArray, FloatArray, IntArray
+from gpudemand._validation import InputError, check_usage, shorten
+from gpudemand.usage.bins import parse_freq
+
+_DAY = pd.Timedelta("1D")
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Series of equal frequency, aligned in time.
+
+    Attributes
+    ----------
+    ids : Index
+        Names of the series.
+    times : DatetimeIndex of length n_times
+        Every bin from the first to the last.
+    values : ndarray of shape (n_series, n_times)
+        NaN before a series begins (and where missing values are allowed).
+    freq : offset
+        Width of a bin.
+    attrs : dict
+        Metadata of the usage frame (kind of data, value, ...), copied to every frame made from the panel.
+    zoned : DatetimeIndex or None
+        Times with their zone, of a panel `on_local_clock`, whose times have none.
+    """
+
+    ids: pd.Index
+    times: pd.DatetimeIndex
+    values: FloatArray
+    freq: pd.offsets.BaseOffset
+    attrs: dict[Any, Any] = field(default_factory=dict)
+    zoned: pd.DatetimeIndex | None = None
+
+    @classmethod
+    def from_long(cls, usage: pd.DataFrame, freq: object = None, *, allow_missing: bool = False) -> Panel:
+        """Align a long frame in time.
+
+        Parameters
+        ----------
+        usage : DataFrame
+            ``unique_id``, ``ds``, ``y``. A series may begin late, but not stop early or pause.
+        freq : str or offset, optional
+            Inferred from the timestamps when not given.
+        allow_missing : bool, default=False
+            Accept missing rows and NaN as missing values.
+
+        Raises
+        ------
+        InputError
+            For irregular timestamps, or values missing inside a series.
+        """
+        frame = check_usage(usage, allow_missing=allow_missing)
+        wide = frame.pivot(index="unique_id", columns="ds", values="y")
+        offset = parse_freq(freq) if freq is not None else infer_freq(wide.columns)
+        times = pd.date_range(wide.columns[0], wide.columns[-1], freq=offset)
+        stray = wide.columns.difference(times)
+        if len(stray):
+            raise InputError(
+                f"{len(stray)} timestamps are not multiples of freq={offset.freqstr!r}, the first {stray[0]}; "
+                "use usage_series or resample."
+            )
+        wide = wide.reindex(columns=times)
+        if not allow_missing:
+            _check_dense(wide)
+        return cls(wide.index, times, wide.to_numpy(dtype=float), offset, dict(frame.attrs))
+
+    def until(self, n_times: int) -> Panel:
+        """Keep the first `n_times` bins."""
+        return replace(self, times=self.times[:n_times], values=self.values[:, :n_times], zoned=None)
+
+    def on_local_clock(self) -> Panel:
+        """The panel in local time, in which a day always has as many bins.
+
+        It is unchanged in zones without changes of the clock, and for bins of days or longer, which follow it anyway.
+        The hour that the clock skips repeats the value before it, and of the hour that it repeats the first is kept.
+
+        Examples
+        --------
+        >>> ds = pd.date_range("2026-03-29", periods=4, freq="h", tz="Europe/Berlin")
+        >>> panel = Panel.from_long(pd.DataFrame({"unique_id": "total", "ds": ds, "y": [0.0, 1.0, 3.0, 4.0]}))
+        >>> panel.on_local_clock().values
+        array([[0., 1., 1., 3., 4.]])
+        """
+        if not _clock_changes(self.times, self.freq):
+            return self
+        found, first = np.unique(_local_positions(self.times, self.freq), return_index=True)
+        grid = np.arange(found[-1] + 1)
+        values = self.values[:, first[np.searchsorted(found, grid, side="right") - 1]]
+        times = pd.date_range(self.times[0].tz_localize(None), periods=grid.size, freq=self.freq)
+        return replace(self, times=times, values=values, zoned=self.times)
+
+    def local_positions(self, h: int) -> IntArray:
+        """Place of every bin, and of the next `h`, on the local clock, from 0 for the first."""
+        if not _clock_changes(self.times, self.freq):
+            return np.arange(len(self.times) + h)
+        return _local_positions(self.times.append(self.future(h)), self.freq)
+
+    def local_steps(self, h: int) -> IntArray:
+        """Steps on the local clock, from 0, of each of the next `h` bins of a panel `on_local_clock`."""
+        if self.zoned is None:
+            return np.arange(h)
+        return np.maximum(_local_positions(self.future(h).insert(0, self.newest), self.freq)[1:] - 1, 0)
+
+    @property
+    def newest(self) -> pd.Timestamp:
+        """Newest bin, with its zone."""
+        return (self.times if self.zoned is None else self.zoned)[-1]
+
+    def aligned(self, usage: pd.DataFrame) -> Panel:
+        """Other series at the times of this panel, on its clock; missing where they have no value."""
+        times = self.times if self.zoned is None else self.zoned
+        wide = usage.pivot(index="unique_id", columns="ds", values="y").reindex(columns=times)
+        panel = Panel(wide.index, times, wide.to_numpy(dtype=float), self.freq, dict(usage.attrs))
+        return panel if self.zoned is None else panel.on_local_clock()
+
+    def future(self, h: int) -> pd.DatetimeIndex:
+        """The next `h` bins."""
+        return pd.date_range(self.newest, periods=h + 1, freq=self.freq)[1:]
+
+    def long_frame(self, times: pd.DatetimeIndex, columns: dict[str, FloatArray]) -> pd.DataFrame:
+        """A long frame from matrices of shape (n_series, len(times))."""
+        ds = times[np.tile(np.arange(len(times)), len(self.ids))]
+        keys = {"unique_id": self.ids.repeat(len(times)), "ds": ds}
+        frame = pd.DataFrame({**keys, **{name: matrix.ravel() for name, matrix in columns.items()}})
+        frame.attrs = dict(self.attrs)
+        return frame
+
+
+def _clock_changes(times: pd.DatetimeIndex, freq: pd.offsets.BaseOffset) -> bool:
+    # Zones with a fixed offset know it without a time.
+    return times.tz is not None and times.tz.utcoffset(None) is None and mean_step(freq) < _DAY
+
+
+def _local_positions(times: pd.DatetimeIndex, freq: pd.offsets.BaseOffset) -> IntArray:
+    """Place of each bin on the local clock, as far as its changes are whole bins."""
+    offset = times.tz_localize(None) - times.tz_convert("UTC").tz_localize(None)
+    return np.arange(len(times)) + np.trunc((offset - offset[0]) / mean_step(freq)).to_numpy(dtype=np.int64)
+
+
+def infer_freq(times: pd.DatetimeIndex) -> pd.offsets.BaseOffset:
+    """Frequency of ascending timestamps, some of which may be missing: the most frequent step.
+
+    Examples
+    --------
+    >>> infer_freq(pd.DatetimeIndex(["2026-01-01", "2026-02-01", "2026-03-01", "2026-06-01"]))
+    <MonthBegin>
+    """
+    if len(times) < 2:
+        raise InputError(
+            "usage has fewer than two timestamps, so its frequency cannot be inferred; pass a longer history."
+        )
+    wall = times.tz_localize(None)
+    days = pd.Series(wall).diff().mode().iloc[0] / _DAY
+    first = wall[0]
+    quarter, year = pd.offsets.QuarterBegin(startingMonth=first.month), pd.offsets.YearBegin(month=first.month)
+    for longest, offset in ((31, pd.offsets.MonthBegin()), (92, quarter), (366, year)):
+        if (wall.day == 1).all() and 28 <= days <= longest:
+            return offset
+    return parse_freq(f"{int(days)}D" if days == int(days) else pd.Series(times).diff().mode().iloc[0])
+
+
+def _check_dense(wide: pd.DataFrame) -> None:
+    missing = wide.isna().to_numpy()
+    inside = missing & np.logical_or.accumulate(~missing, axis=1)
+    if inside.any():
+        row, column = np.argwhere(inside)[0]
+        raise InputError(
+            f"usage has {int(inside.sum())} gaps inside its series, the first at unique_id="
+            f"{shorten(str(wide.index[row]))!r}, ds={wide.columns[column]}; fill them "
+            "(a true zero is data, and usage_series writes it)."
+        )
+
+
+def season_length(freq: pd.offsets.BaseOffset) -> int:
+    """Bins in the default season of a frequency: a day below daily, a week for days, a year above.
+
+    Examples
+    --------
+    >>> [season_length(parse_freq(freq)) for freq in ("10min", "h", "6h", "D", "W-MON", "MS", "QS")]
+    [144, 24, 4, 7, 52, 12, 4]
+    """
+    step = mean_step(freq)
+    for season in (_DAY, 7 * _DAY, pd.Timedelta("365.25D")):
+        n = season / step
+        if n > 1.5:
+            return round(n)
+    return 1
+
+
+def week_length(freq: pd.offsets.BaseOffset) -> int:
+    """Bins in a week, for bins below a week; 1 for longer ones.
+
+    Examples
+    --------
+    >>> [week_length(parse_freq(freq)) for freq in ("10min", "h", "D", "W-MON", "MS")]
+    [1008, 168, 7, 1, 1]
+    """
+    return max(round(7 * _DAY / mean_step(freq)), 1)
+
+
+@cache
+def mean_step(freq: pd.offsets.BaseOffset) -> pd.Timedelta:
+    """Mean width of the bins of a frequency."""
+    start = pd.Timestamp("2001-01-01")
+    return (start + 12 * freq - start) / 12
+
+
+def row_means(y: FloatArray) -> FloatArray:
+    """Mean of each row without its missing values, shape (n_series, 1); 0 for rows without a value.
+
+    Examples
+    --------
+    >>> row_means(np.array([[1.0, np.nan, 3.0], [np.nan, np.nan, np.nan]])).tolist()
+    [[2.0], [0.0]]
+    """
+    known = ~np.isnan(y)
+    total = np.where(known, y, 0.0).sum(axis=1, keepdims=True)
+    return np.asarray(total / np.maximum(known.sum(axis=1, keepdims=True), 1))
+
+
+def row_scales(y: FloatArray) -> FloatArray:
+    """Standard deviation of each row without its missing values, shape (n_series, 1); 1 for constant rows."""
+    mean = row_means(y)
+    scale = np.sqrt(row_means(np.square(y - mean)))
+    # A constant of a billion has a standard deviation of the order of its rounding error.
+    return np.where(scale > 1e-12 * np.abs(mean), np.maximum(scale, np.finfo(float).tiny), 1.0)
+
+
+def fill_missing(y: FloatArray, season: int) -> FloatArray:
+    """Fill missing values with the same phase of the previous season, else with the previous value.
+
+    Values before the first one are backfilled, so that a series has not `begun` at origins before it; a series without
+    any value is 0.
+
+    Examples
+    --------
+    >>> fill_missing(np.array([[np.nan, 1.0, 2.0, 3.0, np.nan]]), season=2)
+    array([[1., 1., 2., 3., 2.]])
+    """
+    if not np.isnan(y).any():
+        return y
+    n, n_times = y.shape
+    filled = _forward_fill(_by_phase(y, season, np.nan), axis=1).reshape(n, -1)[:, :n_times]
+    filled = _forward_fill(filled, axis=1)
+    return np.nan_to_num(_forward_fill(filled[:, ::-1], axis=1)[:, ::-1])
+
+
+def begun(y: FloatArray, origins: IntArray) -> BoolArray:
+    """Whether each series has a value before each origin, shape (n_series, n_origins).
+
+    Examples
+    --------
+    >>> begun(np.array([[np.nan, 1.0, 2.0]]), np.array([1, 2, 3]))
+    array([[False,  True,  True]])
+    """
+    return np.asarray(np.logical_or.accumulate(~np.isnan(y), axis=1)[:, origins - 1])
+
+
+def _by_phase(y: FloatArray, season: int, padding: float) -> FloatArray:
+    """Series as (n_series, n_seasons, season), the last season padded."""
+    n, n_times = y.shape
+    pad = np.full((n, -n_times % season), padding)
+    return np.concatenate([y, pad], axis=1).reshape(n, -1, season)
+
+
+def _forward_fill(y: FloatArray, axis: int) -> FloatArray:
+    shape = [1] * y.ndim
+    shape[axis] = -1
+    newest = np.where(np.isnan(y), 0, np.arange(y.shape[axis]).reshape(shape))
+    return np.take_along_axis(y, np.maximum.accumulate(newest, axis=axis), axis=axis)
+
+
+def rolling_mean(y: FloatArray, width: int) -> FloatArray:
+    """Mean of the newest `width` values at every time, of fewer at the beginning.
+
+    Examples
+    --------
+    >>> rolling_mean(np.array([[1.0, 3.0, 5.0]]), 2)
+    array([[1., 2., 4.]])
+    """
+    total = np.concatenate([np.zeros((len(y), 1)), np.cumsum(y, axis=1)], axis=1)
+    stop = np.arange(1, y.shape[1] + 1)
+    start = np.maximum(stop - width, 0)
+    return (total[:, stop] - total[:, start]) / (stop - start)
+
+
+def phase_mean(y: FloatArray, season: int, n_seasons: int) -> FloatArray:
+    """Mean, at every time, of the newest `n_seasons` values of the same phase, the current one included.
+
+    Examples
+    --------
+    >>> phase_mean(np.array([[1.0, 2.0, 3.0, 4.0]]), season=2, n_seasons=2)
+    array([[1., 2., 2., 3.]])
+    """
+    n, n_times = y.shape
+    flat = _by_phase(y, season, 0.0).transpose(0, 2, 1).reshape(n * season, -1)
+    means = rolling_mean(flat, n_seasons).reshape(n, season, -1).transpose(0, 2, 1)
+    return means.reshape(n, -1)[:, :n_times]
+
+
+def shifted(y: FloatArray, lag: int) -> FloatArray:
+    """Value `lag` bins before every time; the first value where there is none."""
+    if lag == 0:
+        return y
+    lag = min(lag, y.shape[1])
+    return np.concatenate([np.repeat(y[:, :1], lag, axis=1), y[:, : y.shape[1] - lag]], axis=1)
+
+
+class Seasonality(NamedTuple):
+    """Lengths of a season and of a week in bins; equal where there is no second season, and 1 where there is none."""
+
+    season: int
+    week: int
+
+    @classmethod
+    def observable(cls, n_times: int, season: int, freq: pd.offsets.BaseOffset) -> Seasonality:
+        """Seasons shown by a history of `n_times` bins: a season twice, a week three times.
+
+        Examples
+        --------
+        >>> hourly = pd.tseries.frequencies.to_offset("h")
+        >>> [tuple(Seasonality.observable(n, 24, hourly)) for n in (30, 60, 600)]
+        [(1, 1), (24, 24), (24, 168)]
+        """
+        season = season if n_times >= 2 * season else 1
+        week = week_length(freq)
+        return cls(season, week if 1 < season < week and 3 * week <= n_times else season)
+
+
+def group_by_seasonality(
+    origins: IntArray, season: int, freq: pd.offsets.BaseOffset
+) -> Iterator[tuple[Seasonality, BoolArray]]:
+    """Group origins by the seasons that can be observed there: each seasonality and a mask of its origins."""
+    observed = [Seasonality.observable(int(origin), season, freq) for origin in origins]
+    for seasonality in dict.fromkeys(observed):
+        yield seasonality, np.array([other == seasonality for other in observed])

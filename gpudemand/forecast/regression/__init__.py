@@ -1,1 +1,0 @@
-"""Forecasts by regression on lags and calendar, pooled over series."""

@@ -1,0 +1,269 @@
+"""Columns of a log as canonical columns: times, numbers, states."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gpudemand._array import STRING, BoolArray, IntArray
+from gpudemand._validation import InputError
+from gpudemand.jobs.files import TextTable
+from gpudemand.jobs.schema import EARLIEST, LATEST, OUTSIDE, TIME
+from gpudemand.jobs.times import (
+    EPOCH,
+    MAX_SHIFT_S,
+    NO_SUCH_TIME,
+    NULL_MARKERS,
+    UNREADABLE_TIME,
+    TimeParser,
+    add_seconds,
+)
+
+#: Text of a number.
+NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?$"
+
+#: Canonical status -> the words that schedulers use for it.
+STATUS_WORDS = {
+    "completed": "completed complete done finished pass passed succeed succeeded success terminated",
+    "failed": "failed fail failure error node_fail boot_fail launch_failed reconfig_fail",
+    "cancelled": "cancelled canceled cancel killed kill deleted stopped_by_user revoked",
+    "timeout": "timeout timelimit deadline",
+    "out_of_memory": "out_of_memory oom oom_killed",
+    "preempted": "preempted evicted",
+    "requeued": "requeued",
+    "resized": "resized resizing",
+    "running": "running completing suspended stopped signaling stage_out configuring",
+    "pending": "pending waiting queued requeue_hold requeue_fed resv_del_hold special_exit",
+}
+STATUS_OF_WORD = {word: status for status, words in STATUS_WORDS.items() for word in words.split()}
+
+
+def canonical_status(text: str) -> str | None:
+    """Canonical status of a scheduler's word, or None if the word is not known.
+
+    Examples
+    --------
+    >>> canonical_status("CANCELLED by 1000"), canonical_status("NODE_FAIL"), canonical_status("odd")
+    ('cancelled', 'failed', None)
+    """
+    words = re.findall(r"[a-z_]+", text.lower())
+    return STATUS_OF_WORD.get(words[0]) if words else None
+
+
+def map_unique(text: pd.Series, function: Callable[[str], Any], dtype: Any = object) -> pd.Series:
+    """Apply a function once to each unique value."""
+    codes, unique = pd.factorize(text)
+    missing = np.nan if dtype == "float64" else None
+    values = np.empty(len(unique) + 1, dtype=dtype)
+    values[:] = [*(function(str(value)) for value in unique), missing]
+    return pd.Series(values[codes], index=text.index, dtype=STRING if dtype is object else dtype)
+
+
+class LogColumns:
+    """Typed access to the columns of a log, with a record of rejected and excluded rows.
+
+    Parameters
+    ----------
+    table : TextTable
+        The rows.
+    parser : TimeParser
+        Zone and origin of the times.
+    path : Path, optional
+        File of the log; some logs are named after their cluster.
+    shards_per_gpu : float or mapping of str to float, optional
+        Slurm's shards that make one GPU; by node where nodes differ.
+
+    Attributes
+    ----------
+    reject_reason : ndarray of object, shape (n_rows,)
+        Why a row is invalid, or None.
+    exclude_reason : ndarray of object, shape (n_rows,)
+        Why a valid row is not a job of its own (a job step, a tax), or None.
+    """
+
+    def __init__(
+        self,
+        table: TextTable,
+        parser: TimeParser,
+        path: Path | None = None,
+        shards_per_gpu: float | Mapping[str, float] | None = None,
+    ) -> None:
+        self.table = table
+        self.parser = parser
+        self.shards_per_gpu = shards_per_gpu
+        self.path = path or Path(table.source)
+        self.reject_reason = np.full(len(table.lines), None, dtype=object)
+        self.exclude_reason = self.reject_reason.copy()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.table.names
+
+    def __len__(self) -> int:
+        return len(self.table.lines)
+
+    @property
+    def lines(self) -> IntArray:
+        """Line number of each row in the file."""
+        return self.table.lines
+
+    def first_present(self, *names: str) -> str:
+        """First of some column names that this log has; the last one if it has none."""
+        return next((name for name in names if name in self), names[-1])
+
+    def raw(self, name: str) -> pd.Series:
+        """Column as stored: text in CSV, any type in Parquet."""
+        column = self.table.rows[name]
+        is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+        return self.text(name) if is_text else pd.Series(column.to_pandas())
+
+    def text(self, name: str, *, null_markers: bool = False) -> pd.Series:
+        """Column as stripped text; missing where it is empty or absent.
+
+        With `null_markers` a word for nothing (``None``, ``Unknown``, ...) is missing as well.
+        """
+        if name not in self:
+            return pd.Series(None, index=range(len(self)), dtype=STRING)
+        column = pc.utf8_trim_whitespace(self._as_text(name))
+        column = pc.if_else(pc.equal(column, ""), None, column)
+        text = pd.Series(column.to_pandas(types_mapper={pa.string(): STRING}.get), dtype=STRING)
+        return text.mask(text.str.lower().isin(NULL_MARKERS).to_numpy(dtype=bool)) if null_markers else text
+
+    def _as_text(self, name: str) -> Any:
+        column = self.table.rows[name]
+        if pa.types.is_nested(column.type):
+            texts = [None if value is None else str(value) for value in column.to_pylist()]
+            return pa.chunked_array([pa.array(texts, pa.string())])
+        if not pa.types.is_duration(column.type):
+            try:
+                return column.cast(pa.string())
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # bytes that are no text, types without words
+                pass
+        kind = f"the column {name!r} of {self.table.source!r} holds {column.type}"
+        raise InputError(f"{kind}, which is neither text, a number nor a time; convert it.")
+
+    def texts(self, **columns: str) -> dict[str, pd.Series]:
+        """Several text columns: canonical name -> column of the log."""
+        return {name: self.text(column) for name, column in columns.items()}
+
+    def number(self, name: str, *, required: bool = False) -> pd.Series:
+        """Column of floats; an unreadable value rejects its row, and so does a missing one if it is `required`."""
+        text = self.text(name, null_markers=True)
+        fits = text.str.match(NUMBER, na=False).to_numpy(dtype=bool)
+        values = pd.to_numeric(text.where(fits), errors="coerce").astype("float64")
+        values = values.where(np.isfinite(values))
+        self.reject(text.notna() & values.isna(), f"unreadable {name}")
+        if required:
+            self.reject(text.isna(), f"without {name}")
+        return values
+
+    def time(self, name: str, *, required: bool = False) -> pd.Series:
+        """Column of times in UTC; an unreadable one rejects its row, and so does a missing one if it is `required`."""
+        column = self.table.rows[name] if name in self else None
+        if column is not None and (pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)):
+            times, invalid = self._typed_time(column)
+        else:
+            times, invalid = self.parser.parse(self.text(name, null_markers=True))
+        for reason, rows in invalid.items():
+            self.reject(rows, reason)
+        if required:
+            self.reject(times.isna(), f"without {name}")
+        return times
+
+    def _typed_time(self, column: Any) -> tuple[pd.Series, dict[str, BoolArray]]:
+        column = column.cast(pa.timestamp("us", tz=getattr(column.type, "tz", None)), safe=False)
+        stamps = pd.DatetimeIndex(column.to_pandas())
+        stamps = self.parser.localize(stamps) if stamps.tz is None else stamps.tz_convert("UTC")
+        outside = (stamps < EARLIEST) | (stamps > LATEST)
+        times = pd.Series(pd.DatetimeIndex(stamps.where(~outside)).as_unit("ns"), dtype=TIME)
+        return times, {OUTSIDE: outside, NO_SUCH_TIME: column.is_valid().to_numpy() & stamps.isna() & ~outside}
+
+    def time_since_origin(self, name: str, *, required: bool = False) -> pd.Series:
+        """Column of seconds since the origin, as times in UTC."""
+        return self.since_origin(self.number(name, required=required))
+
+    def since_origin(self, seconds: pd.Series, otherwise: pd.Timestamp | None = None) -> pd.Series:
+        """Seconds since the origin, or another where none was given, as times in UTC.
+
+        Where most are so many that the log would be older than any, they are seconds since 1970.
+
+        Raises
+        ------
+        InputError
+            If there is no origin, or one for seconds that are since 1970.
+        """
+        start = self.parser.start or otherwise
+        if seconds.notna().any() and seconds.median() >= EARLIEST.timestamp():
+            if self.parser.start not in (None, EPOCH):
+                first = pd.Timestamp(seconds.min(), unit="s")
+                message = f"the times in {self.table.source!r} are seconds since 1970 already, from {first:%Y-%m-%d} on"
+                raise InputError(f"{message}; leave origin= out.")
+            start = EPOCH
+        return self.shifted(pd.Series(start or self.parser.origin(), index=seconds.index, dtype=TIME), seconds)
+
+    def shifted(self, times: pd.Series, seconds: pd.Series) -> pd.Series:
+        """Times plus seconds; a row with an implausibly long shift is rejected."""
+        self.reject(seconds.abs() > MAX_SHIFT_S, "duration above 60 years (milliseconds?)")
+        return add_seconds(times, seconds)
+
+    def status(self, name: str) -> pd.Series:
+        """Column of states in the canonical vocabulary; missing where the word is not known."""
+        return map_unique(self.text(name), canonical_status)
+
+    def reject(self, rows: pd.Series | BoolArray, reason: str) -> None:
+        """Mark rows as invalid; the first reason is kept."""
+        _mark(self.reject_reason, rows, reason)
+
+    def reject_each(self, reasons: pd.Series) -> None:
+        """Mark rows as invalid, each for its own reason; NaN where a row is valid."""
+        for reason in reasons.dropna().unique():
+            self.reject(reasons == reason, reason)
+
+    def exclude(self, rows: pd.Series | BoolArray, reason: str) -> None:
+        """Mark valid rows that are not counted as jobs."""
+        _mark(self.exclude_reason, rows, reason)
+
+    def usable(self) -> BoolArray:
+        """Rows that are jobs and valid, as a mask."""
+        return (self.reject_reason == None) & (self.exclude_reason == None)  # noqa: E711 (element by element)
+
+    def rejection_counts(self, *, strict: bool) -> dict[str, int]:
+        """Number of rows that are left out, by reason.
+
+        Raises
+        ------
+        InputError
+            If no row is left, or if some are invalid and `strict` is set.
+        """
+        rejected = np.flatnonzero((self.reject_reason != None) & (self.exclude_reason == None))  # noqa: E711
+        excluded = self.exclude_reason[self.exclude_reason != None]  # noqa: E711
+        counts = Counter([*self.table.bad.values(), *self.reject_reason[rejected], *excluded])
+        if not self.usable().any():
+            listed = ", ".join(f"{count:,} {reason}" for reason, count in counts.most_common())
+            hint = " Write times as 2026-01-05 10:00." if UNREADABLE_TIME in counts else ""
+            raise InputError(f"no row of {self.table.source!r} can be used: {listed or 'it has none'}.{hint}")
+        if strict and (rejected.size or self.table.bad):
+            reasons = zip(self.lines[rejected].tolist(), self.reject_reason[rejected], strict=True)
+            bad = {**self.table.bad, **dict(reasons)}
+            first = "; ".join(f"line {line}: {bad[line]}" for line in sorted(bad)[:10])
+            raise InputError(f"{len(bad):,} rows of {self.table.source!r} are bad ({first}); repair them.")
+        return dict(counts)
+
+
+def _mark(reasons: Any, rows: pd.Series | BoolArray, reason: str) -> None:
+    mask = np.asarray(rows, dtype=bool)
+    reasons[mask & (reasons == None)] = reason  # noqa: E711 (element by element)
+
+
+def start_unstarted_at_end(jobs: pd.DataFrame) -> pd.DataFrame:
+    """Set the start of jobs that ended without starting to their end (or submit): they held nothing."""
+    over = jobs["status"].notna() & ~jobs["status"].isin(["running", "pending"]) & jobs["start"].isna()
+    end = jobs["end"].fillna(jobs["submit"])
+    return jobs.assign(start=jobs["start"].mask(over, end), end=jobs["end"].mask(over, end))

@@ -1,0 +1,442 @@
+"""Logs of public traces, Kubernetes and cloud bills."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from gpudemand._array import STRING
+from gpudemand._validation import InputError, shorten
+from gpudemand.jobs.columns import LogColumns, canonical_status, map_unique, start_unstarted_at_end
+from gpudemand.jobs.files import (
+    LIMITS,
+    NO_LIMITS,
+    Limits,
+    TextTable,
+    existing_path,
+    open_binary,
+    read_headerless,
+    read_json,
+    read_table,
+)
+from gpudemand.jobs.schema import COLUMNS
+from gpudemand.jobs.table import warn_rejections
+from gpudemand.jobs.times import TimeParser
+from gpudemand.units import SECONDS_PER_HOUR
+
+_HELIOS_CLUSTERS = ("Venus", "Earth", "Saturn", "Uranus")
+_ACME_CLUSTERS = ("Seren", "Kalos")
+_PHILLY = ("job_id", "user", "vc", "state", "submit_time", "start_time", "end_time", "gpu_num")
+_PAI_JOB = ["job_name", "inst_id", "user", "status", "start_time", "end_time"]
+_PAI_TASK = [
+    *("job_name", "task_name", "inst_num", "status", "start_time", "end_time"),
+    *("plan_cpu", "plan_mem", "plan_gpu", "gpu_type"),
+]
+
+
+def canonical(log: LogColumns) -> pd.DataFrame:
+    """The table of this package, as `write_jobs` writes it; further columns are kept."""
+    others = [name for name in log.table.names if name not in COLUMNS]
+    return pd.DataFrame(
+        {
+            **log.texts(job_id="job_id", user="user", group="group", cluster="cluster", gpu_type="gpu_type"),
+            **{name: log.time(name) for name in ("submit", "start", "end")},
+            "gpus": log.number("gpus", required=True),
+            "status": log.status("status"),
+            **{name: log.number(name) for name in ("requested_time", "used_gpu_seconds")},
+            **{name: log.number(name) if name == "effective_cost" else log.raw(name) for name in others},
+        }
+    )
+
+
+def helios(log: LogColumns) -> pd.DataFrame:
+    """``cluster_log.csv`` of one of SenseTime's Helios clusters; the folder names the cluster."""
+    return _slurm_like(log, group="vc", cluster=_cluster_in_path(log, _HELIOS_CLUSTERS))
+
+
+def acme(log: LogColumns) -> pd.DataFrame:
+    """``trace_seren.csv`` and ``trace_kalos.csv`` of Shanghai AI Laboratory's Acme: A100 GPUs."""
+    jobs = _slurm_like(log, cluster=_cluster_in_path(log, _ACME_CLUSTERS))
+    return jobs.assign(gpu_type="A100", job_type=log.text("type"))
+
+
+def _slurm_like(log: LogColumns, *, cluster: str | None, group: str = "group") -> pd.DataFrame:
+    jobs = pd.DataFrame(
+        {
+            **log.texts(job_id="job_id", user="user", group=group),
+            "submit": log.time("submit_time", required=True),
+            "start": log.time("start_time"),
+            "end": log.time("end_time"),
+            "gpus": log.number("gpu_num", required=True),
+            "status": log.status("state"),
+        }
+    )
+    return start_unstarted_at_end(jobs).assign(cluster=cluster)
+
+
+def _cluster_in_path(log: LogColumns, names: tuple[str, ...]) -> str | None:
+    """Cluster that the file or its folder is named after."""
+    words = re.split(r"[^a-z]+", "/".join(log.path.resolve().parts[-2:]).lower())
+    return next((name for name in names if name.lower() in words), None)
+
+
+def philly(log: LogColumns) -> pd.DataFrame:
+    """JSON log of Microsoft Philly, a row an attempt, since GPUs were free between two attempts.
+
+    Attempts are named ``job#1``, ``job#2``, ...; each is submitted when the one before it ended. Only the last attempt
+    has the status of the job; earlier ones failed.
+    """
+    return _slurm_like(log, group="vc", cluster="Philly")
+
+
+def open_philly(path: Path, limits: Limits = LIMITS) -> TextTable:
+    """Read the list of jobs as a table of attempts."""
+    jobs = read_json(path, limits)
+    rows: list[dict[str, Any]] = []
+    for number, job in enumerate(jobs if isinstance(jobs, list) else [jobs], start=1):
+        try:
+            rows += _attempts(job)
+        except (TypeError, KeyError, AttributeError) as error:
+            message = f"{path.name!r} is not a list of Philly jobs (each with jobid, submitted_time and attempts)"
+            raise InputError(f"{message}: entry {number} gives {error!r}.") from error
+    schema = pa.schema([(name, pa.string()) for name in _PHILLY])
+    columns = [[_text_or_none(row[name]) for row in rows] for name in _PHILLY]
+    return TextTable(pa.table(columns, schema=schema), np.arange(1, len(rows) + 1), path.name)
+
+
+def _attempts(job: dict[str, Any]) -> list[dict[str, Any]]:
+    base = {"user": job["user"], "vc": job["vc"], "state": job["status"], "submit_time": job["submitted_time"]}
+    if not job["attempts"]:
+        return [{**base, "job_id": job["jobid"], "start_time": None, "end_time": None, "gpu_num": 0}]
+    rows = [
+        {
+            **base,
+            "job_id": f"{job['jobid']}#{k}",
+            "start_time": attempt["start_time"],
+            "end_time": attempt["end_time"],
+            "gpu_num": sum(len(machine["gpus"]) for machine in attempt["detail"]),
+        }
+        for k, attempt in enumerate(job["attempts"], start=1)
+    ]
+    for before, after in pairwise(rows):
+        before["state"] = "Failed"
+        if (_text_or_none(before["end_time"]) or "9") <= (_text_or_none(after["start_time"]) or ""):
+            after["submit_time"] = before["end_time"]
+    return rows
+
+
+def _text_or_none(value: Any) -> str | None:
+    return None if value in (None, "None", "") else str(value)
+
+
+def philly_pollux(log: LogColumns) -> pd.DataFrame:
+    """Philly's GPU jobs as cleaned for Pollux: they start when submitted; the group is the virtual cluster."""
+    submit = log.time("timestamp", required=True)
+    return _start_at_submit(log, submit, "duration", "num_gpus").assign(group=log.text("cluster"), cluster="Philly")
+
+
+def simulator(log: LogColumns) -> pd.DataFrame:
+    """Input of a scheduler simulator: ``job_id, arrival_s, service_sec, gpu_count``."""
+    submit = log.time_since_origin("arrival_s", required=True)
+    return _start_at_submit(log, submit, "service_sec", "gpu_count").assign(job_id=log.text("job_id"))
+
+
+def spot(log: LogColumns) -> pd.DataFrame:
+    """Alibaba's spot trace of 2026: the organisation is the user, the job type (HP or Spot) the group."""
+    submit = log.time_since_origin("submit_time", required=True)
+    jobs = _start_at_submit(log, submit, "duration", "gpu_request")
+    names = log.texts(job_id="job_name", user="organization", group="job_type", gpu_type="gpu_model")
+    return jobs.assign(**names, gpus=jobs["gpus"] * log.number("worker_num", required=True))
+
+
+def genai(log: LogColumns) -> pd.DataFrame:
+    """Requests of Alibaba's image generation service of 2026: each holds one GPU while it executes."""
+    jobs = _start_at_submit(log, log.time("gmt_create", required=True), "exec_time_seconds", None)
+    return jobs.assign(**log.texts(user="groupId", group="predict_type"), status=log.status("predict_status"))
+
+
+def _start_at_submit(log: LogColumns, submit: pd.Series, duration: str, gpus: str | None) -> pd.DataFrame:
+    """Jobs of a log without waiting times: they start when they are submitted."""
+    count = log.number(gpus, required=True) if gpus else pd.Series(1.0, index=submit.index)
+    end = log.shifted(submit, log.number(duration, required=True))
+    return pd.DataFrame({"submit": submit, "start": submit, "end": end, "gpus": count})
+
+
+def dirlab(log: LogColumns) -> pd.DataFrame:
+    """Extracts of Helios and Philly, in which each row gives the seconds since the row before it."""
+    interval = log.number("interval", required=True)
+    broken = [*log.table.bad, *log.lines[interval.isna().to_numpy()]]
+    if broken:
+        message = f"line {min(broken)} of {log.table.source!r} has no readable interval"
+        raise InputError(f"{message}, so the time of every later job is unknown; repair that line.")
+    origin = pd.Series(log.parser.origin(), index=interval.index)
+    jobs = _start_at_submit(log, log.shifted(origin, interval.cumsum()), "run_time", "gpu_num")
+    return jobs.assign(user=log.text("user"), status=log.status("new_status"))
+
+
+def openb(log: LogColumns) -> pd.DataFrame:
+    """Pods of Alibaba's OpenB trace of 2023, which may hold a share of a GPU; the group is the quality of service.
+
+    Every pod of the trace was deleted in the end: those whose last known phase was Running count as completed, those
+    that were still pending as cancelled, having held nothing.
+    """
+    whole, share = log.number("num_gpu", required=True), log.number("gpu_milli", required=True) / 1000
+    phase, end = log.text("pod_phase"), log.time_since_origin("deletion_time")
+    ended = phase.replace({"Running": "completed", "Pending": "cancelled"})
+    jobs = pd.DataFrame(
+        {
+            **log.texts(job_id="name", group="qos", gpu_type="gpu_spec"),
+            "submit": log.time_since_origin("creation_time", required=True),
+            "start": log.time_since_origin("scheduled_time"),
+            "end": end,
+            "gpus": whole.mask(whole == 1, share),
+            "status": map_unique(ended.where(end.notna(), phase), canonical_status),
+        }
+    )
+    return start_unstarted_at_end(jobs)
+
+
+def dlrm(log: LogColumns) -> pd.DataFrame:
+    """Inference instances of Alibaba's recommendation models of 2025: the service is the user, the role the group.
+
+    An instance without a creation time is older than the trace and counts from its start (the origin); one without a
+    deletion time is still running.
+    """
+    created = log.time_since_origin("creation_time").fillna(log.parser.origin())
+    end = log.time_since_origin("deletion_time")
+    return pd.DataFrame(
+        {
+            **log.texts(job_id="instance_sn", user="app_name", group="role"),
+            "submit": created,
+            "start": log.time_since_origin("scheduled_time").fillna(created),
+            "end": end,
+            "gpus": log.number("gpu_request", required=True),
+            "status": pd.Series(np.where(end.isna(), "running", "completed"), dtype=STRING),
+        }
+    )
+
+
+def pai(log: LogColumns) -> pd.DataFrame:
+    """Tasks of Alibaba's PAI cluster of 2020, with the user of their job: instances x planned share of a GPU each."""
+    share = log.number("plan_gpu").fillna(0.0) / 100
+    start = log.time_since_origin("start_time")
+    submit = log.time_since_origin("job_start_time").fillna(start)
+    jobs = pd.DataFrame(
+        {
+            "job_id": log.text("job_name") + "-" + log.text("task_name"),
+            **log.texts(user="user", gpu_type="gpu_type"),
+            "submit": submit.where(~(submit > start), start),
+            "start": start,
+            "end": log.time_since_origin("end_time"),
+            "gpus": log.number("inst_num", required=True) * share,
+            "status": log.status("status"),
+        }
+    )
+    return start_unstarted_at_end(jobs)
+
+
+def open_pai(path: Path, limits: Limits = LIMITS) -> TextTable:
+    """Read the task table, joined with the user and the submission of each task's job."""
+    folder = path if path.is_dir() else path.parent
+    task = read_headerless(_pai_file(path, "task") if path.is_dir() else path, _PAI_TASK, limits)
+    job = read_headerless(_pai_file(folder, "job"), _PAI_JOB, limits)
+    if job.bad:
+        line = min(job.bad)
+        raise InputError(f"line {line} of {job.source!r} is {job.bad[line]}, so its user is unknown; repair that line.")
+    jobs = job.rows.to_pandas().dropna(subset="job_name").drop_duplicates("job_name")
+    jobs = jobs.rename(columns={"start_time": "job_start_time"})
+    rows = task.rows.to_pandas().merge(jobs[["job_name", "user", "job_start_time"]], on="job_name", how="left")
+    schema = pa.schema([(str(name), pa.string()) for name in rows.columns])
+    return TextTable(pa.Table.from_pandas(rows, schema, preserve_index=False), task.lines, task.source, task.bad)
+
+
+def _pai_file(folder: Path, kind: str) -> Path:
+    paths = [folder / f"pai_{kind}_table{suffix}" for suffix in (".csv", ".csv.gz", ".tar.gz")]
+    return next((path for path in paths if path.is_file()), None) or existing_path(paths[0])
+
+
+#: In this order: with both labels, the second is the exporter's own namespace.
+_LABELS = ("exported_namespace", "namespace")
+_TIMES = ("timestamp", "Time", "time", "ds", "date")
+_NAMES = ("unique_id", *_LABELS)
+_VALUES = ("y", "value", "Value")
+
+
+def read_prometheus(
+    path: str | os.PathLike[str], *, tz: object = None, strict: bool = False, limits: Limits | None = LIMITS
+) -> pd.DataFrame:
+    r"""Read the GPUs that each namespace held over time, from Prometheus.
+
+    Parameters
+    ----------
+    path : path-like
+        JSON response of a range query, or CSV (plain or gzip-compressed) with a column of times and either one column
+        per namespace or the columns namespace and value; the series of a namespace (its pods) are summed at each
+        timestamp. Requests stay listed for pods that wait and that have completed, so a suitable query joins them
+        with the phase: ``sum by (namespace) (kube_pod_container_resource_requests{resource="nvidia_com_gpu"} * on
+        (namespace, pod, uid) group_left () (kube_pod_status_phase{phase="Running"} == 1))``.
+    tz : str or tzinfo, optional
+        Zone of times in CSV that are written without one; epoch seconds need none.
+    strict : bool, default=False
+        Raise for samples that cannot be used, instead of counting them.
+    limits : Limits, optional
+        The largest file that is read; None for any size.
+
+    Returns
+    -------
+    DataFrame
+        ``unique_id`` (namespace), ``ds`` (UTC) and ``y`` (GPUs held), sorted; a namespace has no row where it has no
+        sample. ``attrs`` holds ``kind``, ``by``, ``source`` and ``rejected``.
+
+    Raises
+    ------
+    InputError
+        For a file of another format, an error response, and series none of which has a namespace. (Single ones without
+        are GPUs that no pod holds; they are left out and counted.)
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> file = pathlib.Path(tempfile.mkdtemp(), "held.csv")
+    >>> _ = file.write_text("timestamp,vision,speech\n1714521600,4,0.5\n")
+    >>> read_prometheus(file)["y"].tolist()
+    [0.5, 4.0]
+    """
+    place = existing_path(path)
+    table = _open(place, limits or NO_LIMITS)
+    log = LogColumns(table, TimeParser.from_arguments(tz, None, table.source))
+    ds, y = log.time("ds", required=True), log.number("y", required=True)
+    log.reject(y < 0, "negative number of GPUs")
+    name = log.text("unique_id")
+    log.exclude(name.isna(), "without a namespace")
+    rejected = log.rejection_counts(strict=strict)
+    good = pd.DataFrame({"unique_id": name, "ds": ds, "y": y})[log.usable()]
+    usage = good.groupby(["unique_id", "ds"], as_index=False, sort=True)["y"].sum()
+    usage["unique_id"] = usage["unique_id"].astype(STRING)
+    usage.attrs = {"kind": "measured", "by": "namespace", "source": table.source, "rejected": rejected}
+    warn_rejections(rejected, len(table), table.source)
+    return usage
+
+
+def _open(place: Path, limits: Limits) -> TextTable:
+    with open_binary(place) as file:
+        begin = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
+    if begin[:1] in (b"{", b"["):
+        return _from_json(read_json(place, limits), place.name)
+    return _long(read_table(place, limits))
+
+
+def _from_json(answer: Any, source: str) -> TextTable:
+    try:
+        if answer.get("status", "success") != "success":
+            raise InputError(f"{source!r} is an error of Prometheus: {shorten(str(answer.get('error')), 120)}.")
+        found = answer["data"]["result"]
+        if found and not any(_namespace(series) for series in found):
+            labels = shorten(str(found[0]["metric"]))
+            raise InputError(f"{source!r} has only series without a namespace ({labels}); sum by (namespace).")
+        samples = [row for series in found for row in _samples(series)]
+    except InputError:
+        raise
+    except (TypeError, KeyError, AttributeError, ValueError, OverflowError) as error:
+        raise InputError(f"{source!r} is not the answer of a Prometheus range query ({error!r}).") from error
+    columns = [list(column) for column in zip(*samples, strict=True)] or [[], [], []]
+    return _table(columns, np.arange(1, len(samples) + 1), source)
+
+
+def _namespace(series: dict[str, Any]) -> str:
+    labels = series["metric"]
+    return str(next((labels[label] for label in _LABELS if label in labels), ""))
+
+
+def _samples(series: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    name = _namespace(series)
+    for stamp, value in series.get("values") or [series["value"]]:
+        yield name, f"{float(stamp):.6f}", str(value)
+
+
+def _table(columns: list[Any], lines: Any, source: str) -> TextTable:
+    schema = pa.schema([(name, pa.string()) for name in ("unique_id", "ds", "y")])
+    return TextTable(pa.table(columns, schema=schema), lines, source)
+
+
+def _long(table: TextTable) -> TextTable:
+    """Long table of samples, melted if the file has one column per namespace; empty cells are dropped."""
+    time, name, value = (_first(table, names) for names in (_TIMES, _NAMES, _VALUES))
+    if time is None:
+        raise InputError(f"{table.source!r} has no column of times; name one of its columns 'timestamp'.")
+    if name is not None and value is not None:
+        rows = table.rows.select([name, time, value]).rename_columns(["unique_id", "ds", "y"])
+        return TextTable(rows, table.lines, table.source, table.bad)
+    wide = table.rows.replace_schema_metadata().to_pandas().assign(_line=table.lines)
+    long = wide.melt(id_vars=[time, "_line"], var_name="unique_id", value_name="y").dropna(subset="y")
+    columns = [pa.array(long[column].astype(str), pa.string()) for column in ("unique_id", time, "y")]
+    lines = long["_line"].to_numpy()
+    bad = {**table.bad, **dict.fromkeys(np.setdiff1d(table.lines, lines).tolist(), "without any value")}
+    return TextTable(_table(columns, None, "").rows, lines, table.source, bad)
+
+
+def _first(table: TextTable, names: tuple[str, ...]) -> str | None:
+    return next((name for name in names if name in table.names), None)
+
+
+FOCUS_COLUMNS = ("ChargePeriodStart", "ChargePeriodEnd", "ConsumedQuantity", "ConsumedUnit")
+_HOURS = ("hour", "hours", "hrs", "hr", "h")
+_OWNER_KEYS = ("user", "owner", "team")
+_GPU_COLUMNS = ("x_GPUs", "x_GpuCount", "GPUs")
+
+
+def focus(log: LogColumns) -> pd.DataFrame:
+    """Charges as jobs that hold GPUs through their charge period.
+
+    The number of GPUs is the hours consumed over the hours of the period, times the GPUs of the resource if a column
+    ``x_GPUs`` (or ``x_GpuCount``, ``GPUs``) gives them; without it every hour counts as one GPU-hour, so the bill
+    should then hold GPU resources only. The user is the tag ``user``, ``owner`` or ``team`` (the first present, in any
+    case) and else the sub-account, which is also the group. Charges other than usage (taxes, purchases, credits),
+    unused commitments and usage not measured in hours are excluded and counted. ``effective_cost`` is in the currency
+    of the bill.
+    """
+    _exclude_charges(log)
+    account = log.text("SubAccountName").fillna(log.text("SubAccountId"))
+    start, end = (log.time(name, required=True) for name in FOCUS_COLUMNS[:2])
+    hours = (end - start).dt.total_seconds() / SECONDS_PER_HOUR
+    log.reject(hours == 0, "empty charge period")
+    gpus_per_resource = log.number(log.first_present(*_GPU_COLUMNS)).fillna(1.0)
+    return pd.DataFrame(
+        {
+            "user": map_unique(log.text("Tags"), _owner).fillna(account),
+            "group": account,
+            "submit": start,
+            "start": start,
+            "end": end,
+            "gpus": log.number("ConsumedQuantity", required=True) / hours.where(hours > 0, 1.0) * gpus_per_resource,
+            "effective_cost": log.number("EffectiveCost"),
+            **log.texts(cluster="RegionId", resource_id="ResourceId", sku_id="SkuId"),
+        }
+    )
+
+
+def _exclude_charges(log: LogColumns) -> None:
+    category, unit = log.text("ChargeCategory"), log.text("ConsumedUnit")
+    log.exclude(category.notna() & (category != "Usage"), "charge that is no usage")
+    for name in ("CommitmentDiscountStatus", "CapacityReservationStatus"):
+        log.exclude(log.text(name) == "Unused", "unused commitment")
+    log.exclude(unit.notna() & ~unit.str.lower().isin(_HOURS), "usage not measured in hours")
+    log.reject(unit.isna(), "without ConsumedUnit")
+
+
+def _owner(tags: str) -> str | None:
+    """Value of the first tag that names an owner, from tags written as JSON."""
+    try:
+        pairs = {str(key).lower(): value for key, value in dict(json.loads(tags)).items()}
+    except (ValueError, TypeError):
+        return None
+    return next((str(pairs[key]) for key in _OWNER_KEYS if pairs.get(key)), None)

@@ -1,0 +1,381 @@
+"""`read_jobs` and `write_jobs`, and the registry of formats."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+
+from gpudemand._array import STRING
+from gpudemand._files import replace_file
+from gpudemand._validation import InputError, check_choice
+from gpudemand.jobs import log_formats as billing
+from gpudemand.jobs import log_formats as traces
+from gpudemand.jobs import slurm, swf
+from gpudemand.jobs.columns import LogColumns
+from gpudemand.jobs.files import LIMITS, NO_LIMITS, Limits, TextTable, check_header, existing_path, read_table
+from gpudemand.jobs.schema import COLUMNS, KINDS, OTHER_KEYS
+from gpudemand.jobs.slurm import installed_by_cluster, with_array_tasks
+from gpudemand.jobs.table import as_jobs, check_jobs, rejections, saved_attrs, superseded, warn_rejections
+from gpudemand.jobs.times import TimeParser
+from gpudemand.store import is_store, read_store
+
+_TZ = "tz"
+_ORIGIN = "origin"
+USAGE_ONLY = "prometheus"
+
+
+@dataclass(frozen=True)
+class Format:
+    """A row of the table of formats.
+
+    Attributes
+    ----------
+    description : str
+    read : callable
+        From the columns of a log to canonical ones.
+    columns : tuple of str
+        Required columns; ``"A|B"`` is either.
+    open : callable
+        From a path and limits to the rows of the file.
+    needs : {"", "tz", "origin"}
+        Argument that the caller has to pass because the file lacks it.
+    kind : str
+        Default kind of data.
+    hint : str
+        What is known about the missing zone or origin, for the error message.
+    """
+
+    description: str
+    read: Callable[[LogColumns], pd.DataFrame]
+    columns: tuple[str, ...] = ()
+    open: Callable[[Path, Limits], TextTable] = read_table
+    needs: str = ""
+    kind: str = "public trace"
+    hint: str = ""
+
+
+FORMATS: dict[str, Format] = {
+    "canonical": Format(
+        "the table of this package, CSV or Parquet", traces.canonical, ("submit|start", "end", "gpus"), kind="measured"
+    ),
+    "sacct": Format(
+        *(
+            "Slurm: sacct -a -D -P -o ...; see `gpudemand pull slurm --command-only`",
+            slurm.sacct,
+            slurm.SACCT_COLUMNS,
+            slurm.open_sacct,
+        ),
+        needs=_TZ,
+        kind="measured",
+        hint=" It is the local zone of the cluster; SLURM_TIME_FORMAT=%s prints epoch seconds instead.",
+    ),
+    "swf": Format("Standard Workload Format 2.2", swf.swf, (), swf.open_swf),
+    "focus": Format("FOCUS billing 1.0 to 1.2, CSV or Parquet", billing.focus, billing.FOCUS_COLUMNS, kind="measured"),
+    "helios": Format(
+        "Helios 2020 (SenseTime): cluster_log.csv",
+        traces.helios,
+        ("job_id", "user", "vc", "gpu_num", "state", "submit_time", "start_time", "end_time"),
+        needs=_TZ,
+        hint=" Helios ran in 'Asia/Shanghai'.",
+    ),
+    "acme": Format(
+        "Acme 2023 (Shanghai AI Laboratory): trace_seren.csv, trace_kalos.csv",
+        traces.acme,
+        ("job_id", "user", "gpu_num", "type", "state", "submit_time", "start_time", "end_time"),
+    ),
+    "philly": Format(
+        "Philly 2017 (Microsoft): the original JSON, a row an attempt",
+        traces.philly,
+        open=traces.open_philly,
+        needs=_TZ,
+        hint=" Its README speaks of Pacific time ('America/Los_Angeles').",
+    ),
+    "philly-pollux": Format(
+        "Philly 2017 as cleaned for Pollux",
+        traces.philly_pollux,
+        ("timestamp", "duration", "num_gpus", "cluster"),
+        needs=_TZ,
+        hint=" The trace does not say in which zone it counts; 'UTC' keeps its clock as it is.",
+    ),
+    "pai": Format(
+        "Alibaba PAI 2020: pai_task_table beside pai_job_table", traces.pai, open=traces.open_pai, needs=_ORIGIN
+    ),
+    "openb": Format(
+        "Alibaba OpenB 2023: pods that may share a GPU",
+        traces.openb,
+        ("name", "num_gpu", "gpu_milli", "pod_phase", "creation_time", "scheduled_time", "deletion_time"),
+        needs=_ORIGIN,
+    ),
+    "dlrm": Format(
+        "Alibaba DLRM 2025: inference instances",
+        traces.dlrm,
+        ("instance_sn", "app_name", "gpu_request", "creation_time", "deletion_time"),
+        needs=_ORIGIN,
+    ),
+    "genai": Format(
+        "Alibaba GenAI 2026: requests of an image generation service",
+        traces.genai,
+        ("gmt_create", "exec_time_seconds", "groupId"),
+        needs=_TZ,
+        hint=" The trace is shifted by an unknown constant; 'UTC' keeps its clock as it is.",
+    ),
+    "spot": Format(
+        "Alibaba spot GPUs 2026: job_info_df.csv",
+        traces.spot,
+        ("job_name", "organization", "gpu_model", "gpu_request", "worker_num", "submit_time", "duration"),
+        needs=_ORIGIN,
+    ),
+    "dirlab": Format(
+        "extracts of Helios and Philly for workload generators",
+        traces.dirlab,
+        ("user", "gpu_num", "interval", "run_time"),
+        needs=_ORIGIN,
+    ),
+    "simulator": Format(
+        "input of a scheduler simulator: job_id, arrival_s, service_sec, gpu_count",
+        traces.simulator,
+        ("job_id", "arrival_s", "service_sec", "gpu_count"),
+        needs=_ORIGIN,
+    ),
+}
+
+
+def formats() -> pd.DataFrame:
+    """List the formats that `read_jobs` reads.
+
+    Returns
+    -------
+    DataFrame
+        ``name``, ``description`` and ``needs``: the argument to pass because the file lacks it (``tz``, ``origin``).
+
+    Examples
+    --------
+    >>> formats().set_index("name").loc[["sacct", "swf", "openb"], "needs"].tolist()
+    ['tz', '', 'origin']
+    """
+    rows = [(name, spec.description, spec.needs) for name, spec in FORMATS.items()]
+    rows.append((USAGE_ONLY, "Prometheus range query, JSON or CSV: GPUs held per namespace (read_usage)", ""))
+    return pd.DataFrame(rows, columns=["name", "description", "needs"])
+
+
+def read_jobs(
+    path: str | os.PathLike[str],
+    format: str = "canonical",  # noqa: A002
+    *,
+    tz: object = None,
+    origin: object = None,
+    strict: bool = False,
+    kind: str | None = None,
+    limits: Limits | None = LIMITS,
+    shards_per_gpu: float | Mapping[str, float] | None = None,
+) -> pd.DataFrame:
+    r"""Read a job log of any known format into the canonical table.
+
+    Rows that cannot be used are left out, counted by reason in ``attrs["rejected"]``, and reported in one warning:
+    rows with an unreadable or missing required number or time, that end before they start, or that finished without
+    an end. Rows that are no jobs of their own are left out and counted as well: job steps, repeated headers, and
+    records that a later one of the same job supersedes, as in concatenated daily dumps.
+
+    Parameters
+    ----------
+    path : path-like
+        The log, plain or gzip-compressed; a store that ``gpudemand pull slurm`` made; for ``"pai"`` also the folder of
+        its tables.
+    format : str, default="canonical"
+        One of those that `formats` lists.
+    tz : str or tzinfo, optional
+        Zone of times that are written without one. Of two local times that daylight saving repeats, the first is
+        taken, or the second where a job would end before its start; a time that it skips is a bad row. Times with an
+        offset and epoch seconds need no zone.
+    origin : str or Timestamp, optional
+        Start of a trace whose times are seconds since an unnamed start; not needed for seconds since 1970.
+    strict : bool, default=False
+        Raise for unusable rows, naming the first ten lines.
+    kind : {"measured", "public trace", "synthetic"}, optional
+        Kind of data; by default the usual one of the format.
+    limits : Limits, optional
+        The largest file that is read; None for any size.
+    shards_per_gpu : float or mapping of str to float, optional
+        For Slurm: how many ``gres/shard`` make one GPU, which no dump tells (``sinfo -o %G`` does); by the name of the
+        node where nodes differ. Without it, jobs on shards are left out and counted.
+
+    Returns
+    -------
+    DataFrame
+        Columns of `gpudemand.jobs.schema.COLUMNS`, then those that only this format has. Times are UTC. A log without
+        job ids gets the line numbers as ids. ``attrs`` holds ``kind``, ``source`` and ``rejected``; of a
+        store also ``installed_by_cluster``, if Slurm told it: cluster -> type -> time -> GPUs from then on.
+
+    Raises
+    ------
+    InputError
+        For an unknown format, a file that is missing, empty, binary, cut off, larger than `limits` or of another
+        format, a quotation mark that is not closed on its line, a missing `tz` or `origin`, a log without a usable row,
+        and unusable rows if `strict`.
+
+    Warns
+    -----
+    RejectedRowsWarning
+        If rows were left out.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> file = pathlib.Path(tempfile.mkdtemp(), "dump.txt")
+    >>> _ = file.write_text(
+    ...     "JobID|User|State|Submit|Start|End|AllocTRES\n"
+    ...     "7|ada|COMPLETED|2024-05-01T08:00:00|2024-05-01T09:00:00|2024-05-01T10:00:00|cpu=8,gres/gpu:a100=2\n"
+    ... )
+    >>> jobs = read_jobs(file, format="sacct", tz="Europe/Berlin")
+    >>> print(jobs[["user", "start", "gpus", "gpu_type"]].to_string(index=False))
+    user                     start  gpus gpu_type
+     ada 2024-05-01 07:00:00+00:00   2.0     a100
+    """
+    if format == USAGE_ONLY:
+        raise InputError("format='prometheus' gives the usage of namespaces, not jobs; call read_usage instead.")
+    spec = FORMATS[check_choice("format", format, FORMATS)]
+    if kind is not None:
+        check_choice("kind", kind, KINDS)
+    place = existing_path(path)
+    if format == "canonical" and is_store(place):
+        return _read_store(place, kind)
+    log = _open(place, format, tz, origin, limits or NO_LIMITS)
+    log.shards_per_gpu = shards_per_gpu
+    saved = saved_attrs(log.table.rows.schema, log.table.source)
+    jobs = read_rows(log, format, kind or saved.get("kind", spec.kind))
+    replaced = log.usable()
+    replaced[replaced] = superseded(jobs[replaced])
+    log.exclude(replaced, "replaced by a later record")
+    rejected = log.rejection_counts(strict=strict)
+    warn_rejections(rejected, len(log.table), log.table.source)
+    usable = with_array_tasks(jobs[log.usable()].reset_index(drop=True))
+    before = Counter(saved.get("rejected", {}))
+    usable.attrs = {**saved, **jobs.attrs, "rejected": dict(before + Counter(rejected))}
+    return usable
+
+
+def _read_store(path: Path, kind: str | None) -> pd.DataFrame:
+    """Jobs of a store, whose rows are canonical and were checked when they were pulled."""
+    store = read_store(path)
+    rows = store.query("jobs", "SELECT * NOT LIKE 'tres' FROM stored")
+    if rows is None:
+        raise InputError(f"the store {path.name!r} holds no jobs yet; pull them with `gpudemand pull slurm`.")
+    jobs = as_jobs(rows.to_pandas(types_mapper={pa.string(): STRING}.get), kind=kind or "measured", source=path.name)
+    jobs["cluster"] = jobs["cluster"].mask(jobs["cluster"] == "")
+    replaced, attrs = superseded(jobs), jobs.attrs
+    refused = store.read("refused", ["reason"])
+    jobs = jobs[~replaced].reset_index(drop=True) if replaced.any() else jobs
+    counts = Counter([] if refused is None else refused["reason"].to_pylist())
+    counts += Counter({"replaced by a later record": int(replaced.sum())})
+    jobs = with_array_tasks(jobs)
+    jobs.attrs = {**attrs, "rejected": dict(counts)}
+    events = store.read("nodes")
+    if events is not None:
+        jobs.attrs["installed_by_cluster"] = installed_by_cluster(events.to_pandas())
+    return jobs
+
+
+def read_rows(log: LogColumns, format: str, kind: str) -> pd.DataFrame:  # noqa: A002
+    """Canonical table of all rows of a log; those that cannot be used are marked in the log."""
+    frame = FORMATS[format].read(log)
+    with_ids = frame if "job_id" in frame.columns else frame.assign(job_id=pd.Series(log.lines).astype(str))
+    jobs = log.parser.in_order(as_jobs(with_ids, kind=kind, source=log.table.source))
+    jobs.attrs = {**frame.attrs, **jobs.attrs}
+    log.reject_each(rejections(jobs))
+    return jobs
+
+
+def _open(path: Path, name: str, tz: object, origin: object, limits: Limits) -> LogColumns:
+    spec = FORMATS[name]
+    parser = TimeParser.from_arguments(tz, origin, path.name, spec.hint)
+    table = spec.open(path, limits)
+    if name == "canonical":
+        _check_names(table)
+    try:
+        check_header(table, spec.columns)
+    except InputError as error:
+        raise InputError(f"{error}{_likely(table)}") from None
+    if not len(table):
+        raise InputError(f"{path.name!r} has a header and no rows.")
+    log = LogColumns(table, parser, path)
+    if len(table.lines):
+        first = table.names[0]
+        log.exclude(log.text(first) == first, "repeated header")
+    return log
+
+
+def _check_names(table: TextTable) -> None:
+    """Raise for a column that would be taken for another one, but for its case or spaces."""
+    names = {**COLUMNS, **dict.fromkeys(OTHER_KEYS)}
+    for given in table.names:
+        name = given.strip().lower()
+        if name in names and name != given and name not in table.names:
+            raise InputError(f"{table.source!r} has a column {given!r}; rename it to {name!r}.")
+
+
+def _likely(table: TextTable) -> str:
+    """Hint at another format that has such a header."""
+    has = set(table.names)
+    fits = [
+        name for name, spec in FORMATS.items() if spec.columns and all(has & set(c.split("|")) for c in spec.columns)
+    ]
+    return f" It looks like format={max(fits, key=lambda name: len(FORMATS[name].columns))!r}." if fits else ""
+
+
+def write_jobs(jobs: pd.DataFrame, path: str | os.PathLike[str]) -> None:
+    """Write a job table so that ``read_jobs(path)`` gives it back.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Canonical job table with at least one row.
+    path : path-like
+        ``.parquet`` keeps types and ``attrs``; ``.csv`` and ``.csv.gz`` keep the columns.
+
+    Raises
+    ------
+    InputError
+        For any other suffix, a folder that does not exist, or text with line breaks in CSV.
+
+    Notes
+    -----
+    An older file is replaced as a whole: interrupted at any time, the old one or the new one is there. Text is written
+    as it is, so that it can be read back; before a CSV file goes into a spreadsheet, note that user names in it may be
+    formulas.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> file = pathlib.Path(tempfile.mkdtemp(), "jobs.parquet")
+    >>> day = pd.to_datetime(["2024-05-01"], utc=True)
+    >>> jobs = as_jobs(pd.DataFrame({"start": day, "end": day, "gpus": 8.0}), kind="synthetic")
+    >>> write_jobs(jobs, file)
+    >>> read_jobs(file).attrs["kind"]
+    'synthetic'
+    """
+    table = check_jobs(jobs, allow_unknown=True)
+    name = os.fspath(path)
+    if not name.endswith((".parquet", ".csv", ".csv.gz")):
+        raise InputError(f"path={name!r} must end in .parquet, .csv or .csv.gz.")
+    if not name.endswith(".parquet"):
+        _check_line_breaks(table)
+    # Without the time of writing, the same jobs give the same bytes.
+    packed = {"method": "gzip", "mtime": 0} if name.endswith(".gz") else None
+    with replace_file(path) as new:
+        if name.endswith(".parquet"):
+            table.to_parquet(new, index=False)
+        else:
+            table.to_csv(new, index=False, compression=packed)
+
+
+def _check_line_breaks(table: pd.DataFrame) -> None:
+    """Raise for text over several lines: in CSV it cannot be told from a forgotten quotation mark."""
+    for name in table.select_dtypes(["object", "string"]):
+        if table[name].astype(STRING).str.contains(r"[\r\n]", na=False).any():
+            raise InputError(f"the column {name!r} holds line breaks, which a log in CSV cannot; write Parquet.")

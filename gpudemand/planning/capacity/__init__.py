@@ -1,1 +1,0 @@
-"""Capacity plans: required against installed GPUs, and the mix of purchases."""

@@ -1,1 +1,0 @@
-"""Bottom-up demand forecasts: running jobs plus arrivals times run times."""

@@ -1,0 +1,351 @@
+"""`simulate_queue`: when jobs start on a number of GPUs, as one pool or several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from gpudemand._array import BoolArray, FloatArray, IntArray
+from gpudemand._validation import InputError, as_numbers, check_choice, check_number, nearest, require_names, shorten
+from gpudemand.jobs.schema import LATEST
+from gpudemand.jobs.table import check_jobs, gave_up, seconds_since, start_times, to_nanoseconds
+from gpudemand.jobs.times import parse_timestamp
+from gpudemand.planning.queue_kernels import NEVER, POLICIES, QueuedJobs, fits, nodes_of, simulate_events
+from gpudemand.planning.run_time import RunTimeModel
+from gpudemand.units import format_number_of, plural
+
+#: GPUs: a number, or a number from each time on.
+Gpus: TypeAlias = float | pd.Series
+#: GPUs of the cluster, or of each pool.
+Capacity: TypeAlias = Gpus | Mapping[str, Gpus]
+
+POOLED_BY = ("gpu_type", "partition", "cluster")
+
+
+class Pool(NamedTuple):
+    """Interchangeable GPUs, and the jobs that wait for them.
+
+    Attributes
+    ----------
+    name : str
+        Empty if there is only one.
+    rows : ndarray of int, shape (n_jobs,)
+        Rows of the job table.
+    change_at : ndarray of int, shape (n_changes,)
+        Times in nanoseconds since 1970, ascending, from which on `gpus` holds.
+    gpus : ndarray of shape (n_changes,)
+    node_gpus : float
+        Infinite for GPUs that are not on nodes.
+    """
+
+    name: str
+    rows: IntArray
+    change_at: IntArray
+    gpus: FloatArray
+    node_gpus: float
+
+
+def pools_of(
+    jobs: pd.DataFrame, capacity: Capacity, gpus_per_node: float | Mapping[str, float] | None = None
+) -> list[Pool]:
+    """Split jobs into pools with their capacity over time.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Canonical columns, and ``partition`` where pools are partitions.
+    capacity : number, Series or mapping
+        See `gpudemand.planning.queue.simulate_queue`.
+    gpus_per_node : number or mapping, optional
+
+    Raises
+    ------
+    InputError
+        If a capacity is not a positive number, or a series over time of numbers; or says nothing about some job.
+
+    Returns
+    -------
+    list of Pool
+    """
+    by_pool: dict[str, Any] = {"": capacity}
+    names = np.full(len(jobs), "", dtype=object)
+    if _is_mapping(capacity):
+        by_pool = dict(capacity)
+        names = pool_names(jobs, by_pool)
+    pools = []
+    for name, gpus in by_pool.items():
+        label = f"capacity[{name!r}]" if name else "capacity"
+        nodes = gpus_per_node.get(name) if isinstance(gpus_per_node, Mapping) else gpus_per_node
+        size = np.inf if nodes is None else check_number("gpus_per_node", nodes, 0, open_low=True)
+        pools.append(Pool(str(name), np.flatnonzero(names == str(name)), *_over_time(label, gpus), size))
+    return pools
+
+
+def _is_mapping(capacity: Capacity) -> TypeGuard[Mapping[str, Gpus]]:
+    is_over_time = isinstance(capacity, pd.Series) and isinstance(capacity.index, pd.DatetimeIndex)
+    return isinstance(capacity, (Mapping, pd.Series)) and not is_over_time
+
+
+def pool_names(jobs: pd.DataFrame, pools: Iterable[str], label: str = "capacity") -> NDArray[np.object_]:
+    """Pool of each job, from the first column of `POOLED_BY` whose names are all pools.
+
+    Raises
+    ------
+    InputError
+        If there is none; `label` is what the sentence calls the given pools.
+    """
+    known, missing = {str(name) for name in pools}, {}
+    for column in POOLED_BY:
+        if column in jobs and jobs[column].notna().any():
+            names = jobs[column].fillna("unknown").astype(str)
+            strange = names[~names.isin(known)]
+            if strange.empty:
+                return names.to_numpy(dtype=object)
+            missing[column] = strange
+    if not missing:
+        raise InputError(f"{label} is given by pool, but no job has a {' or '.join(POOLED_BY)}; give one number.")
+    column = min(missing, key=lambda name: len(missing[name]))
+    name = missing[column].iloc[0]
+    hint = nearest(name, known)
+    raise InputError(f"{label} says nothing about {column} {shorten(name)!r}.{hint} It needs a number for each pool.")
+
+
+def _over_time(label: str, gpus: Gpus) -> tuple[IntArray, FloatArray]:
+    if not isinstance(gpus, pd.Series):
+        return np.array([np.iinfo(np.int64).min]), np.array([check_number(label, gpus, 0, open_low=True)])
+    if not isinstance(gpus.index, pd.DatetimeIndex) or gpus.index.tz is None:
+        raise InputError(f"{label} over time needs times with a zone as its index; use .tz_localize.")
+    numbers = as_numbers(gpus, label)
+    if not len(gpus) or not (numbers >= 0).all() or not numbers.any() or not gpus.index.is_unique:
+        raise InputError(f"{label} over time needs numbers of at least 0, one of them above, at distinct times.")
+    order = np.argsort(gpus.index.asi8, kind="stable")
+    change_at = to_nanoseconds(pd.Series(gpus.index))[order]
+    change_at[0] = np.iinfo(np.int64).min
+    return change_at, numbers[order]
+
+
+#: Longer requests (30 years) plan nothing.
+_LONGEST_S = 1e9
+#: Rows of the log that expected run times are learned from by default; few jobs have no end.
+_MOST_ROWS = 50_000
+
+
+def simulate_queue(
+    jobs: pd.DataFrame,
+    capacity: Capacity,
+    policy: str = "easy",
+    *,
+    start: object = None,
+    priority: str | None = None,
+    gpus_per_node: float | Mapping[str, float] | None = None,
+    run_time: RunTimeModel | None = None,
+) -> pd.DataFrame:
+    """Start and end that jobs would have had on a number of GPUs.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Job table; see `gpudemand.jobs.table.check_jobs`. ``requested_time`` is what the scheduler plans with, at least
+        the time that a job runs, which it is where the request is unknown.
+    capacity : number, Series or mapping
+        GPUs in service. A Series with times as its index is the number from each time on (deliveries, outages; the
+        first also before): jobs that run stay when it falls. A mapping gives either for each pool, by ``gpu_type``,
+        ``partition`` or ``cluster``, whichever column its keys are the names of.
+    policy : {"easy", "conservative", "fifo", "eager"}, default="easy"
+        ``fifo`` starts jobs strictly in order. ``easy`` reserves GPUs for the head of the queue, at the time they are
+        free if all jobs run as long as requested, and lets others pass that do not delay it. ``conservative`` gives
+        every job a reservation that none may delay, earlier ones in order when a job ends early. ``eager`` starts
+        every job that fits, without reservations, and may starve large ones.
+    start : time-like, optional
+        Jobs that started before keep their times: they hold their GPUs at the beginning, and others may wait already.
+        By default every job is queued.
+    priority : str, optional
+        Column of numbers; jobs with higher ones are ahead in the queue, the others in order of submission.
+    gpus_per_node : number or mapping of str to number, optional
+        GPUs of a node, for all pools or by pool. A job of less needs them on one node, the one that it fits best, a
+        larger one whole empty nodes and one for the rest. By default GPUs are interchangeable.
+    run_time : RunTimeModel, optional
+        Expects how long jobs without an end run; by default one that is fitted to `jobs`.
+
+    Returns
+    -------
+    DataFrame
+        `jobs` with other ``start``, ``end`` and, for jobs without an end, ``status``. Jobs that the capacity does not
+        suffice for after some time stay ``pending``. Jobs without GPUs, and those cancelled while they waited, are as
+        they were.
+
+    Raises
+    ------
+    InputError
+        For a capacity below the largest job, and other arguments that cannot be used.
+
+    Notes
+    -----
+    Events are handled one at a time, ends before submissions. With n jobs, of which w wait and r run at a time, a
+    simulation takes O(n (log n + r)) steps, ``conservative`` O(n w (w + r)), so that it is for queues of hundreds. Code
+    is compiled on first use, which takes some seconds once.
+
+    References
+    ----------
+    Mu'alem and Feitelson, "Utilization, predictability, workloads, and user runtime estimates in scheduling the IBM
+    SP2 with backfilling", IEEE TPDS 12 (2001), for EASY and conservative backfilling.
+
+    Examples
+    --------
+    >>> submit = pd.to_datetime(["2026-03-01 00:00", "2026-03-01 00:01", "2026-03-01 00:02"], utc=True)
+    >>> run = pd.to_timedelta([60, 60, 30], unit="min")
+    >>> log = pd.DataFrame({"submit": submit, "end": submit + run, "gpus": [4, 8, 4]})
+    >>> for policy in ("fifo", "easy"):
+    ...     print(simulate_queue(log, 8, policy)["start"].dt.strftime("%H:%M").tolist())
+    ['00:00', '01:00', '02:00']
+    ['00:00', '01:00', '00:02']
+    """
+    check_choice("policy", policy, POLICIES)
+    log = check_jobs(jobs)
+    table = log.reset_index(drop=True)
+    if policy == "conservative" and gpus_per_node is not None:
+        raise InputError("conservative reservations are for interchangeable GPUs; drop gpus_per_node, or use 'easy'.")
+    begin = None if start is None else parse_timestamp(start, name="start")
+    run_s = run_seconds(table, run_time)
+    queued, place = _queue(table, run_s, begin), _queue_places(table, priority)
+    needs = (table["gpus"] > 0).to_numpy() & ~gave_up(table)
+    starts = np.full(len(table), NEVER)
+    for pool in pools_of(table, capacity, gpus_per_node):
+        rows = pool.rows[needs[pool.rows]]
+        rows = rows[np.argsort(place[rows])]
+        if rows.size:
+            _check_sizes(table, rows, pool)
+            starts[rows] = _simulate(QueuedJobs._make(column[rows] for column in queued), pool, POLICIES.index(policy))
+    return _with_times(table, starts, run_s, needs & (queued.started == NEVER)).set_axis(log.index)
+
+
+def run_seconds(jobs: pd.DataFrame, run_time: RunTimeModel | None = None) -> FloatArray:
+    """Run times of jobs (s); of those without an end as a `RunTimeModel` expects them, by default fitted to `jobs`."""
+    run_s = seconds_since(jobs["end"], start_times(jobs).fillna(jobs["submit"])).copy()
+    unfinished = jobs[jobs["end"].isna()]
+    if len(unfinished):
+        model = RunTimeModel(max_rows=_MOST_ROWS).fit(jobs) if run_time is None else run_time
+        runs = (start_times(unfinished) < model.until_).to_numpy(dtype=bool)
+        if runs.any():
+            running = model.predict_remaining(unfinished[runs])
+            run_s[unfinished.index[runs]] = running["elapsed_s"] + running["mean_remaining_s"]
+        if not runs.all():
+            run_s[unfinished.index[~runs]] = model.predict(unfinished[~runs])["mean_run_time_s"]
+    return run_s
+
+
+def _queue(jobs: pd.DataFrame, run_s: FloatArray, begin: pd.Timestamp | None) -> QueuedJobs:
+    """All jobs as the simulation takes them; those that started before `begin` have their start."""
+    submit, run = to_nanoseconds(jobs["submit"]), _whole(run_s)
+    request = np.minimum(jobs["requested_time"].fillna(0.0).to_numpy(dtype=float), _LONGEST_S)
+    requested = np.maximum(_whole(request), run)
+    started = np.full(len(jobs), NEVER)
+    if begin is not None:
+        first = to_nanoseconds(pd.Series([begin]))[0]
+        held = start_times(jobs).fillna(begin)
+        before = (held < begin).to_numpy()
+        started[before] = to_nanoseconds(held[before])
+        submit = np.maximum(submit, first)
+    return QueuedJobs(submit, run, requested, started, jobs["gpus"].to_numpy(dtype=float, copy=True))
+
+
+def _whole(seconds: FloatArray) -> IntArray:
+    """Whole nanoseconds."""
+    return np.round(seconds * 1e9).astype(np.int64)
+
+
+def _queue_places(jobs: pd.DataFrame, priority: str | None) -> IntArray:
+    """Place of each job in the queue if all waited at once."""
+    keys: list[Any] = [to_nanoseconds(jobs["submit"])]
+    if priority is not None:
+        require_names(jobs.columns, [priority], "jobs")
+        keys.append(-as_numbers(jobs[priority], f"jobs[{priority!r}]"))
+    return np.argsort(np.lexsort(keys))
+
+
+def _check_sizes(jobs: pd.DataFrame, rows: IntArray, pool: Pool) -> None:
+    """Raise for jobs that no time's capacity suffices for."""
+    highest = float(pool.gpus.max())
+    sizes = np.unique(jobs["gpus"].to_numpy()[rows])
+    nodes = np.array([highest]) if np.isinf(pool.node_gpus) else nodes_of(highest, pool.node_gpus)
+    too_large = sizes[[not fits(nodes, gpus, pool.node_gpus) for gpus in sizes]]
+    if too_large.size:
+        count = int(np.isin(jobs["gpus"].to_numpy()[rows], too_large).sum())
+        pool_name = f" of {shorten(pool.name)!r}" if pool.name else ""
+        raise InputError(
+            f"{format_number_of('job', count)} of up to {too_large.max():g} {plural('GPU', too_large.max())} can never "
+            f"start on the {highest:g} {plural('GPU', highest)}{pool_name}; give more, or leave these jobs out."
+        )
+
+
+def _simulate(jobs: QueuedJobs, pool: Pool, policy: int) -> IntArray:
+    """Starts of the jobs of one pool, which come in the order of the queue."""
+    running = jobs.started < NEVER
+    over = running & (jobs.started + np.where(running, jobs.run, 0) <= jobs.submit)
+    # The largest of the jobs that run at the beginning come first, since others may leave them no whole node.
+    arrivals = np.lexsort((np.where(running, -jobs.gpus, 0.0), ~running, jobs.submit))
+    arrivals = arrivals[~over[arrivals]]
+    starts = simulate_events(jobs, arrivals, pool.change_at, pool.gpus, pool.node_gpus, policy)
+    if (running & ~over & (starts == NEVER)).any():
+        raise InputError(
+            f"the jobs that run at the start have no room on nodes of {pool.node_gpus:g} "
+            f"{plural('GPU', pool.node_gpus)}; give more nodes, or no gpus_per_node."
+        )
+    return starts
+
+
+def _with_times(jobs: pd.DataFrame, starts: IntArray, run_s: FloatArray, simulated: BoolArray) -> pd.DataFrame:
+    """The table with the simulated starts, and ends as long after them as the jobs run."""
+    started = simulated & (starts < NEVER)
+    # Beyond 2262 nanoseconds since 1970 begin anew.
+    if ((starts > LATEST.value) | (starts < to_nanoseconds(jobs["submit"])))[started].any():
+        raise InputError(f"some jobs would start after {LATEST.year} only; give more GPUs.")
+    begun = pd.Series(np.where(started, starts, 0).view("datetime64[ns]"), jobs.index).dt.tz_localize("UTC")
+    end = begun + pd.to_timedelta(np.where(started, _whole(run_s), 0), unit="ns")
+    unfinished = jobs["end"].isna()
+    status = jobs["status"].mask(unfinished & started, "completed").mask(simulated & ~started, "pending")
+    result = jobs.assign(
+        start=jobs["start"].mask(simulated).fillna(begun.where(started)),
+        end=jobs["end"].mask(simulated).fillna(end.where(started)),
+        status=status,
+    )
+    result.attrs = dict(jobs.attrs)
+    return result
+
+
+WEEK_S = 7 * 86400
+
+
+class Work(NamedTuple):
+    """Jobs that are known to come, beside those that are drawn.
+
+    Attributes
+    ----------
+    submit_s : ndarray of shape (n_jobs,)
+        Since the beginning of the time ahead; those of the week before may still run then.
+    run_s, gpus : ndarray of shape (n_jobs,)
+    weeks : int
+        Weeks ahead.
+    mean : float
+        Mean GPUs wanted over the time ahead.
+    """
+
+    submit_s: FloatArray
+    run_s: FloatArray
+    gpus: FloatArray
+    weeks: int
+    mean: float
+
+    @classmethod
+    def from_jobs(cls, jobs: pd.DataFrame, begin: pd.Timestamp, ahead_s: float) -> Work:
+        """Jobs of a time that begins at `begin`."""
+        weeks, submit_s = int(np.ceil(ahead_s / WEEK_S)), seconds_since(jobs["submit"], begin)
+        end_s, gpus = seconds_since(jobs["end"], begin), jobs["gpus"].to_numpy(dtype=float)
+        held_s = np.clip(end_s, 0, ahead_s) - np.clip(submit_s, 0, ahead_s)
+        there = submit_s >= -WEEK_S
+        mean = float((held_s * gpus).sum() / ahead_s)
+        return cls(submit_s[there], (end_s - submit_s)[there], gpus[there], weeks, mean)

@@ -1,1 +1,0 @@
-"""Waiting times of jobs."""

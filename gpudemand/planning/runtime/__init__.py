@@ -1,1 +1,0 @@
-"""Run times of jobs: survival models on their history, and predicted step times."""

@@ -1,0 +1,645 @@
+"""`WhatIf`: the log with more users, other GPUs, or less work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from gpudemand._array import FloatArray
+from gpudemand._validation import InputError, as_pandas, check_choice, check_columns, check_number, nearest
+from gpudemand.cost.devices import PRECISIONS, device
+from gpudemand.jobs.table import as_of, check_jobs, seconds_since, start_times
+from gpudemand.jobs.times import parse_timestamp
+from gpudemand.metrics import levels
+from gpudemand.planning.capacity import CapacityPlan, plan_utilization
+from gpudemand.planning.quantiles import pick_model
+from gpudemand.planning.training_run_time import random_effects, training_steps, variance_within
+from gpudemand.usage.series import series_codes
+
+BY = ("user", "group", "cluster", "gpu_type", "network")
+
+
+class JobCosts(Protocol):
+    """Interface of a source of step times and memory, such as `CostStepTime`."""
+
+    def costs(self, jobs: pd.DataFrame) -> pd.DataFrame:
+        """``step_time_s``, ``memory_gib`` and ``fits`` of jobs."""
+        ...
+
+
+class NetworkCosts(JobCosts, Protocol):
+    """Step times and memory of jobs whose networks are known, such as `CostStepTime`."""
+
+    def knows(self, jobs: pd.DataFrame) -> NDArray[np.bool_]:
+        """Whether it has the costs of each job."""
+        ...
+
+    def __call__(self, jobs: pd.DataFrame) -> FloatArray:
+        """Seconds of one step of each job."""
+        ...
+
+
+def recent_workload(jobs: pd.DataFrame, origin: pd.Timestamp, days: int) -> pd.DataFrame:
+    """Jobs submitted in the days before an origin, with the GPU-hours that they had used by then.
+
+    Returns
+    -------
+    DataFrame
+        Columns of `jobs`, and ``gpu_hours``.
+    """
+    known = as_of(jobs, origin)
+    recent = known[known["submit"] >= origin - pd.Timedelta(days=days)]
+    ran = seconds_since(recent["end"].fillna(origin), start_times(recent))
+    hours = np.nan_to_num(ran) / 3600 * recent["gpus"].fillna(0).to_numpy(dtype=float)
+    return recent.assign(gpu_hours=hours)
+
+
+class Change:
+    """Base class of changes of the workload."""
+
+    def apply(self, workload: pd.DataFrame, costs: JobCosts | None) -> pd.DataFrame:
+        """Return the changed workload.
+
+        Parameters
+        ----------
+        workload : DataFrame
+            As returned by `recent_workload`.
+        costs : JobCosts or None
+            Step times and memory, for changes of hardware.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Growth(Change):
+    """Scale the workload of all or some jobs.
+
+    Parameters
+    ----------
+    factor : float
+        1.2 is 20 % more.
+    name : str, optional
+        Name of a user, group, ...; all jobs by default.
+    by : {"user", "group", "cluster", "gpu_type", "network"}, default="group"
+    """
+
+    factor: float
+    name: str | None = None
+    by: str = "group"
+
+    def apply(self, workload: pd.DataFrame, costs: JobCosts | None = None) -> pd.DataFrame:
+        """Return the scaled workload."""
+        check_number("factor", self.factor, 0)
+        selected = np.ones(len(workload), dtype=bool) if self.name is None else rows_of(workload, self.by, self.name)
+        return workload.assign(gpu_hours=workload["gpu_hours"] * np.where(selected, self.factor, 1.0))
+
+
+@dataclass(frozen=True)
+class MoreUsers(Change):
+    """Add (or remove) users like those of a group or segment.
+
+    Parameters
+    ----------
+    n : int
+        Number of users; negative to remove them.
+    like : str
+        Name of the group (or value of another column, or label of a segment if `by` is a mapping).
+    by : str or mapping of str to str, default="group"
+        A column, or user -> segment.
+    """
+
+    n: int
+    like: str
+    by: str | Mapping[str, str] = "group"
+
+    def apply(self, workload: pd.DataFrame, costs: JobCosts | None = None) -> pd.DataFrame:
+        """Return the workload with that of the group scaled by its new number of users."""
+        if isinstance(self.by, str):
+            selected = rows_of(workload, self.by, self.like)
+        else:
+            selected = _equals(
+                workload["user"].map({str(k): str(v) for k, v in self.by.items()}), "segment", str(self.like)
+            )
+        users = workload.loc[selected, "user"].nunique()
+        if users == 0:
+            raise InputError(f"the log names no user of {self.like!r}, so it is not known what one more would do.")
+        n = check_number("n", self.n, -users, integer=True)
+        return workload.assign(gpu_hours=workload["gpu_hours"] * np.where(selected, 1 + n / users, 1.0))
+
+
+@dataclass(frozen=True)
+class RemoveGroup(Change):
+    """Remove the workload of a user, group or other part.
+
+    Parameters
+    ----------
+    name : str
+    by : {"user", "group", "cluster", "gpu_type", "network"}, default="user"
+    """
+
+    name: str
+    by: str = "user"
+
+    def apply(self, workload: pd.DataFrame, costs: JobCosts | None = None) -> pd.DataFrame:
+        """Return the workload without the part."""
+        return workload[~rows_of(workload, self.by, self.name)]
+
+
+@dataclass(frozen=True)
+class Reweight(Change):
+    """Change the shares of the workload at a constant total.
+
+    Parameters
+    ----------
+    shares : mapping of str to float
+        Name -> share of all GPU-hours; the others keep their proportions in the rest.
+    by : {"user", "group", "cluster", "gpu_type", "network"}, default="group"
+    """
+
+    shares: Mapping[str, float]
+    by: str = "group"
+
+    def apply(self, workload: pd.DataFrame, costs: JobCosts | None = None) -> pd.DataFrame:
+        """Return the workload with other shares."""
+        total = sum(check_number(f"shares[{name!r}]", share, 0, 1) for name, share in self.shares.items())
+        if total > 1 + 1e-9:
+            raise InputError(f"the shares add up to {total:g}; they must be at most 1 together.")
+        hours = workload["gpu_hours"].to_numpy(dtype=float)
+        factor, rest = np.ones(len(workload)), np.ones(len(workload), dtype=bool)
+        for name, share in self.shares.items():
+            selected = rows_of(workload, self.by, name)
+            factor[selected] = share * hours.sum() / max(hours[selected].sum(), 1e-9)
+            rest &= ~selected
+        factor[rest] = (1 - total) * hours.sum() / max(hours[rest].sum(), 1e-9)
+        return workload.assign(gpu_hours=hours * factor)
+
+
+@dataclass(frozen=True)
+class StepEvent(Change):
+    """Add a constant number of GPUs between two dates: a deadline, a new project, maintenance.
+
+    Parameters
+    ----------
+    gpus : float
+    start, end : str or Timestamp, optional
+        Open by default.
+    series : str, optional
+        Series to change; required if there are several.
+    """
+
+    gpus: float
+    start: Any = None
+    end: Any = None
+    series: str | None = None
+
+    def apply(self, workload: pd.DataFrame, costs: JobCosts | None = None) -> pd.DataFrame:
+        """Return the workload unchanged: the event is added to the forecast."""
+        return workload
+
+    def added_gpus(self, forecast: pd.DataFrame) -> FloatArray:
+        """GPUs that the event adds to each row of a forecast."""
+        ids = forecast["unique_id"].astype(str)
+        names = list(ids.unique())
+        if self.series is None and len(names) > 1:
+            raise InputError(f"there are {len(names)} series; say which one the event adds to, with series=.")
+        name = names[0] if self.series is None else check_choice("series", self.series, names)
+        inside, ds = ids == name, forecast["ds"]
+        if self.start is not None:
+            inside &= ds >= parse_timestamp(self.start, ds.dt.tz)
+        if self.end is not None:
+            inside &= ds < parse_timestamp(self.end, ds.dt.tz)
+        return np.where(inside, check_number("gpus", self.gpus), 0.0)
+
+
+def rows_of(workload: pd.DataFrame, by: str, name: str) -> Any:
+    """Mask of the rows whose column `by` is `name`; raises if there is none."""
+    check_choice("by", by, [column for column in BY if column in workload.columns])
+    return _equals(workload[by], by, name)
+
+
+def _equals(values: pd.Series, what: str, name: str) -> Any:
+    selected = (values == name).fillna(False).to_numpy(dtype=bool)
+    if not selected.any():
+        known = [str(value) for value in values.dropna().unique()]
+        raise InputError(f"no recent job has the {what} {name!r}.{nearest(str(name), known)}")
+    return selected
+
+
+#: A change, or several that are applied in order.
+Scenario = Change | Sequence[Change]
+#: Memory (GB as sold) -> a device with as much.
+CARDS = {24: "GeForce RTX 3090", 40: "A100-SXM4-40GB", 80: "A100-SXM4-80GB"}
+
+
+class WhatIf:
+    """Capacity plans under scenarios, from a forecast and the jobs of the weeks before it.
+
+    A change acts on the jobs of those weeks; the ratio of GPU-hours after and before, by series, scales the forecast
+    and its intervals. The seasonal pattern and the relative uncertainty of demand stay the same.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Canonical job table; jobs submitted in the `days` before the forecast count, with their GPU-hours so far.
+    forecast : DataFrame
+        As for `plan_capacity`: the total, or series by GPU type, group, user ...
+    installed : float or mapping of str to float
+        GPUs installed.
+    costs : object, optional
+        A `CostStepTime` or `MeasuredRunTimes`: required by changes of GPU type, batch size and precision.
+    days : int, default=28
+    options : mapping, optional
+        Other arguments of `plan_capacity`, such as ``{"lead_time": "60D"}``.
+
+    Examples
+    --------
+    >>> from gpudemand.datasets import make_cluster
+    >>> from gpudemand.planning.scenarios import Growth, RemoveGroup
+    >>> jobs, _ = make_cluster(n_users=20, n_days=60, random_state=0)
+    >>> ds = pd.date_range("2026-03-01", periods=4, freq="W", tz="UTC")
+    >>> forecast = pd.DataFrame({"unique_id": "total", "ds": ds, "M": 50.0, "M-lo-90": 40.0, "M-hi-90": 60.0})
+    >>> what_if = WhatIf(jobs, forecast, installed=80)
+    >>> less = [Growth(2.0), RemoveGroup("vision", by="group")]
+    >>> what_if.compare({"base": [], "doubled": Growth(2.0), "doubled, no vision": less})["required"].tolist()
+    [71.0, 142.0, 115.0]
+    """
+
+    def __init__(
+        self,
+        jobs: pd.DataFrame,
+        forecast: pd.DataFrame,
+        *,
+        installed: float | Mapping[str, float],
+        costs: JobCosts | None = None,
+        days: int = 28,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.forecast = forecast = check_columns(forecast, ("unique_id", "ds"), "forecast")
+        if getattr(forecast["ds"].dtype, "tz", None) is None:
+            raise InputError("forecast['ds'] has no time zone, and jobs have; give it theirs with .dt.tz_localize.")
+        self.installed = installed
+        self.options = dict(options or {})
+        self.costs = costs
+        self.ids = [str(name) for name in forecast["unique_id"].unique()]
+        self.workload = recent_workload(jobs, forecast["ds"].min(), days)
+        self.base_hours = self._hours(self.workload)
+        if not self.base_hours.any():
+            raise InputError(f"no job of the {days} days before the forecast belongs to its series.")
+
+    def plan(self, scenario: Scenario = ()) -> CapacityPlan:
+        """Capacity plan under a scenario.
+
+        Parameters
+        ----------
+        scenario : Change or sequence of Change
+            Several are applied in order; none is the base case.
+
+        Returns
+        -------
+        CapacityPlan
+        """
+        return plan_utilization(self.changed_forecast(scenario), installed=self.installed, **self.options)
+
+    def changed_forecast(self, scenario: Scenario) -> pd.DataFrame:
+        """Forecast under a scenario, with its intervals."""
+        changes = [scenario] if isinstance(scenario, Change) else list(scenario)
+        workload = self.workload
+        for change in changes:
+            workload = change.apply(workload, self.costs)
+        hours = self._hours(workload)
+        factor = np.divide(hours, self.base_hours, out=np.ones_like(hours), where=self.base_hours > 0)
+        new = [
+            name for name, before, after in zip(self.ids, self.base_hours, hours, strict=True) if after > before == 0
+        ]
+        if new:
+            raise InputError(f"{new[0]!r} had no work before the forecast, so there is nothing to scale.")
+        forecast, names = self.forecast.copy(), self._value_columns()
+        row_factor = forecast["unique_id"].astype(str).map(dict(zip(self.ids, factor, strict=True)))
+        forecast[names] = forecast[names].mul(row_factor.to_numpy(dtype=float), axis=0)
+        for event in changes:
+            if isinstance(event, StepEvent):
+                forecast[names] = forecast[names].add(event.added_gpus(forecast), axis=0)
+        return forecast
+
+    def compare(self, scenarios: Mapping[str, Scenario]) -> pd.DataFrame:
+        """Compare the plans of several scenarios.
+
+        Parameters
+        ----------
+        scenarios : mapping of str to scenario
+            Name -> a change, or several.
+
+        Returns
+        -------
+        DataFrame
+            A row a scenario and series: ``scenario``, ``unique_id``, then the columns of `CapacityPlan.summary`.
+        """
+        parts = [
+            self.plan(scenario).summary.reset_index().assign(scenario=name) for name, scenario in scenarios.items()
+        ]
+        table = pd.concat(parts, ignore_index=True)
+        return table[["scenario", *[name for name in table.columns if name != "scenario"]]]
+
+    def _hours(self, workload: pd.DataFrame) -> FloatArray:
+        codes = series_codes(workload, self.ids)
+        hours = workload["gpu_hours"].to_numpy(dtype=float)
+        return np.bincount(codes[codes >= 0], hours[codes >= 0], minlength=len(self.ids)).astype(float)
+
+    def _value_columns(self) -> list[str]:
+        model = pick_model(self.forecast, self.options.get("model"))
+        ends = [f"{model}-{side}-{level:g}" for level in levels(self.forecast, model) for side in ("lo", "hi")]
+        return [model, *ends]
+
+
+def fits_on_cards(jobs: pd.DataFrame, costs: JobCosts, cards: Mapping[int, str] | None = None) -> pd.DataFrame:
+    """Share of jobs whose memory fits on cards of 24, 40 and 80 GB.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        With the columns required by `costs`.
+    costs : CostStepTime
+    cards : mapping of int to str, optional
+        GB -> a device of `gpudemand.cost.devices` with as much.
+
+    Returns
+    -------
+    DataFrame
+        Index ``gb``; ``device``, ``share_of_jobs``: expected, from each job's probability to fit.
+    """
+    jobs = as_pandas(jobs, "jobs")
+    rows = {
+        size: {"device": card, "share_of_jobs": float(costs.costs(jobs.assign(gpu_type=card))["fits"].mean())}
+        for size, card in (cards or CARDS).items()
+    }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("gb")
+
+
+#: Columns that tell whether two jobs did the same work.
+_WORK = ("user", "name", "network", "gpus", "batch_size", "precision", "epochs", "samples")
+#: Standard deviation of the logarithm of predicted ratios: what an unmeasured GPU costs in accuracy.
+_PREDICTED_SD = 0.3
+
+
+class MeasuredRunTimes:
+    """Run times on another GPU type, from the jobs of a log that did the same work on both.
+
+    Work is what agrees in user, name or network, GPUs and, where the log has them, batch size, precision, epochs and
+    samples. Its ratio is that of the median run times of completed jobs. Ratios are relative to the predicted ones and
+    shrunk twice by their evidence, as in a random-effects meta-analysis: those of each work towards their mean, and
+    that mean, which stands for all other work, towards the prediction.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Canonical job table; what a log names besides (``name``, ``network``, ``batch_size`` ...) tells work apart.
+    step_costs : CostStepTime, optional
+        Predicts ratios of the jobs whose networks it knows, and whether memory suffices. Those of other jobs are the
+        geometric means of the ratios of bandwidth and of TFLOP/s on the data sheets, and they are taken to fit.
+
+    Notes
+    -----
+    Users who choose a GPU type by the length of a job bias the ratio, as far as no column tells that work apart.
+
+    Examples
+    --------
+    >>> start = pd.Timestamp("2026-03-01", tz="UTC") + pd.to_timedelta(np.arange(40), "h")
+    >>> hours = np.where(np.arange(40) % 2, 1.0, 2.5)
+    >>> jobs = pd.DataFrame({"user": "ada", "start": start, "end": start + pd.to_timedelta(hours, "h"), "gpus": 1.0})
+    >>> jobs["gpu_type"] = np.where(np.arange(40) % 2, "H100", "A100")
+    >>> MeasuredRunTimes(jobs).ratios("A100", "H100").round(2).iloc[0].to_dict()
+    {'jobs_before': 20.0, 'jobs_after': 20.0, 'measured': 0.4, 'predicted': 0.37, 'ratio': 0.4}
+    """
+
+    def __init__(self, jobs: pd.DataFrame, step_costs: NetworkCosts | None = None) -> None:
+        log = check_jobs(jobs, allow_unknown=True)
+        run = seconds_since(log["end"], start_times(log))
+        # Jobs that failed or were cancelled say little about how long the work takes.
+        done = (log["status"].fillna("completed") == "completed").to_numpy() & (run > 0)
+        kept = done & log["gpu_type"].notna().to_numpy()
+        self.jobs, self.log_run = log[kept], pd.Series(np.log(run[kept]), log.index[kept])
+        self.keys = [name for name in _WORK if name in log.columns and log[name].notna().any()]
+        self.step_costs = step_costs
+        self._found: dict[tuple[str, str], pd.DataFrame] = {}
+
+    def costs(self, jobs: pd.DataFrame) -> pd.DataFrame:
+        """Step time and memory of `step_costs`, for changes other than that of the GPU type."""
+        if self.step_costs is None:
+            raise InputError("batch size and precision need to know the networks; give step_costs=CostStepTime(...).")
+        return self.step_costs.costs(check_jobs(jobs, allow_unknown=True))
+
+    def knows(self, jobs: pd.DataFrame) -> NDArray[np.bool_]:
+        """Whether `step_costs` predicts each job, rather than data sheets, shape (n_jobs,)."""
+        known = check_jobs(jobs, allow_unknown=True)
+        return np.zeros(len(known), dtype=bool) if self.step_costs is None else self.step_costs.knows(known)
+
+    def move(self, jobs: pd.DataFrame, target: str) -> tuple[FloatArray, FloatArray]:
+        """Run times on another GPU type relative to the present ones, and the chances that memory suffices.
+
+        Parameters
+        ----------
+        jobs : DataFrame
+        target : str
+            GPU type.
+
+        Returns
+        -------
+        tuple of two ndarray of shape (n_jobs,)
+        """
+        jobs = check_jobs(jobs, allow_unknown=True)
+        ratio = np.ones(len(jobs))
+        predicted, fits = self._predicted(jobs, target)
+        types = jobs["gpu_type"].to_numpy(dtype=object)
+        for source in pd.unique(types[pd.notna(types)]):
+            table, rows = self.ratios(str(source), target), np.flatnonzero(types == source)
+            relative = np.log(table["ratio"] / table["predicted"])
+            own = self._works(jobs.iloc[rows]).map(relative).fillna(table.attrs["others"])
+            ratio[rows] = predicted[rows] * np.exp(own.to_numpy(dtype=float))
+        return ratio, fits
+
+    def ratios(self, source: str, target: str) -> pd.DataFrame:
+        """Ratios of run times by work that both GPU types completed.
+
+        Returns
+        -------
+        DataFrame
+            Index: the work; ``jobs_before``, ``jobs_after`` (completed on each type), ``measured`` (of median run
+            times), ``predicted``, ``ratio`` (shrunk). ``attrs["others"]``: logarithm of the ratio over the predicted
+            one for work without a row.
+        """
+        if (source, target) not in self._found:
+            self._found[source, target] = self._ratios(source, target)
+        return self._found[source, target].copy()
+
+    def _ratios(self, source: str, target: str) -> pd.DataFrame:
+        sides = [self.jobs[(self.jobs["gpu_type"] == name).to_numpy()] for name in (source, target)]
+        groups = [self.log_run[side.index].groupby(self._works(side)) for side in sides]
+        count = pd.concat([side.size() for side in groups], axis=1, keys=["jobs_before", "jobs_after"]).dropna()
+        measured = (groups[1].median() - groups[0].median()).loc[count.index]
+        first = sides[0].groupby(self._works(sides[0])).head(1)
+        expected = pd.Series(np.log(self._predicted(first, target)[0]), self._works(first)).loc[count.index]
+        noise = variance_within(groups) * np.pi / 2 * (1 / count).sum(axis=1)
+        relative, others = _shrunk((measured - expected).to_numpy(), noise.to_numpy())
+        table = count.astype(int).assign(measured=np.exp(measured), predicted=np.exp(expected))
+        table["ratio"] = np.exp(expected + relative)
+        table.attrs["others"] = others
+        return table
+
+    def _works(self, jobs: pd.DataFrame) -> pd.Series:
+        """Name of the work of each job."""
+        first, *others = (jobs[name].astype(object).astype(str) for name in self.keys)
+        return first.str.cat(others, sep=" ") if others else first
+
+    def _predicted(self, jobs: pd.DataFrame, target: str) -> tuple[FloatArray, FloatArray]:
+        """Predicted ratio of run times, and the chance that memory suffices."""
+        ratio, fits, known = _data_sheet_ratios(jobs, target), np.ones(len(jobs)), self.knows(jobs)
+        if self.step_costs is not None and known.any():
+            here = jobs[known]
+            there = here.assign(gpu_type=pd.Series(target, index=here.index, dtype=jobs["gpu_type"].dtype))
+            before, after = self.step_costs.costs(here), self.step_costs.costs(there)
+            step = [table["step_time_s"].to_numpy(dtype=float) for table in (before, after)]
+            ratio[known], fits[known] = step[1] / np.maximum(step[0], 1e-12), after["fits"].to_numpy(dtype=float)
+        return ratio, fits
+
+
+def data_sheet_speed(name: str) -> float:
+    """Geometric mean of the bandwidth (GB/s) and TFLOP/s in fp32 of a device."""
+    return float(np.sqrt(device(name).bandwidth_gb_s * device(name).fp32_tflops))
+
+
+def _data_sheet_ratios(jobs: pd.DataFrame, target: str) -> FloatArray:
+    """Geometric mean of the ratios of bandwidth and of TFLOP/s in fp32; 1 for jobs without a GPU type."""
+    speed = {name: data_sheet_speed(name) for name in {target, *jobs["gpu_type"].dropna().astype(str)}}
+    return speed[target] ** -1 * jobs["gpu_type"].map(speed).fillna(speed[target]).to_numpy(dtype=float)
+
+
+def _shrunk(value: FloatArray, noise: FloatArray) -> tuple[FloatArray, float]:
+    """Posterior means of values with known noise around a common mean, which itself is near 0, and that mean."""
+    if not value.size:
+        return value, 0.0
+    effects = random_effects(value, noise)
+    mean = effects.mean * _PREDICTED_SD**2 / (_PREDICTED_SD**2 + effects.error)
+    return effects._replace(mean=mean).shrunk(value, noise)[0], mean
+
+
+@dataclass(frozen=True)
+class HardwareChange(Change):
+    """Base class of changes that scale GPU-hours by the ratio of predicted run times."""
+
+    def apply(self, workload: pd.DataFrame, costs: JobCosts | None) -> pd.DataFrame:
+        """Return the workload with the jobs that fit changed, and the others as before."""
+        if costs is None:
+            raise InputError(
+                f"{type(self).__name__} needs to know the networks; give WhatIf costs=CostStepTime(...), "
+                "or costs=MeasuredRunTimes(jobs) to move jobs as fast as the log shows."
+            )
+        selected = self._affected(workload)
+        before, after = workload[selected], self._changed(workload[selected])
+        ratio, fits = self._ratio_and_fits(before, after, costs)
+        # Expected workload: a job that fits with some probability is changed to that share.
+        moved = after.assign(gpu_hours=before["gpu_hours"].to_numpy() * ratio * fits)
+        stays = before.assign(gpu_hours=before["gpu_hours"].to_numpy() * (1 - fits))
+        return pd.concat([workload[~selected], moved, stays[fits < 1]], ignore_index=True)
+
+    def _ratio_and_fits(
+        self, before: pd.DataFrame, after: pd.DataFrame, costs: JobCosts
+    ) -> tuple[FloatArray, FloatArray]:
+        """Ratio of run times after and before, and the chance that memory suffices."""
+        old, new = costs.costs(before), costs.costs(after)
+        ratio = (
+            training_steps(after)
+            * new["step_time_s"].to_numpy()
+            / np.maximum(training_steps(before) * old["step_time_s"].to_numpy(), 1e-12)
+        )
+        return ratio, new["fits"].to_numpy(dtype=float)
+
+    def _affected(self, workload: pd.DataFrame) -> Any:
+        return np.ones(len(workload), dtype=bool)
+
+    def _changed(self, workload: pd.DataFrame) -> pd.DataFrame:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class MoveTo(HardwareChange):
+    """Move jobs to another GPU type, each with its speed-up, as far as memory fits.
+
+    The speed-up is that of its network, or with `MeasuredRunTimes` the one that the log shows.
+
+    Parameters
+    ----------
+    target : str
+        GPU type, a device of `gpudemand.cost.devices`.
+    source : str, optional
+        GPU type to move from; all others by default.
+    """
+
+    target: str
+    source: str | None = None
+
+    def _affected(self, workload: pd.DataFrame) -> Any:
+        if self.source is None:
+            return (workload["gpu_type"] != self.target).to_numpy(dtype=bool)
+        return rows_of(workload, "gpu_type", self.source)
+
+    def _ratio_and_fits(
+        self, before: pd.DataFrame, after: pd.DataFrame, costs: JobCosts
+    ) -> tuple[FloatArray, FloatArray]:
+        if isinstance(costs, MeasuredRunTimes):
+            return costs.move(before, self.target)
+        return super()._ratio_and_fits(before, after, costs)
+
+    def _changed(self, workload: pd.DataFrame) -> pd.DataFrame:
+        return workload.assign(gpu_type=pd.Series(self.target, index=workload.index, dtype=workload["gpu_type"].dtype))
+
+
+@dataclass(frozen=True)
+class LargerBatch(HardwareChange):
+    """Multiply batch sizes by a factor where memory fits: fewer, longer steps for the same epochs.
+
+    Parameters
+    ----------
+    factor : float
+    """
+
+    factor: float = 2.0
+
+    def _changed(self, workload: pd.DataFrame) -> pd.DataFrame:
+        factor = check_number("factor", self.factor, 0, open_low=True)
+        check_columns(workload, ("batch_size",), "jobs")
+        return workload.assign(batch_size=np.maximum(np.round(workload["batch_size"] * factor), 1).astype(np.int64))
+
+
+@dataclass(frozen=True)
+class Precision(HardwareChange):
+    """Train in another precision, such as ``"bf16"`` (mixed), on GPUs that support it.
+
+    Parameters
+    ----------
+    precision : str
+    source : str, optional
+        Precision to change from; all by default.
+    """
+
+    precision: str
+    source: str | None = None
+
+    def _affected(self, workload: pd.DataFrame) -> Any:
+        check_columns(workload, ("precision",), "jobs")
+        types, now = workload["gpu_type"], workload["precision"]
+        supported = types.isin([name for name in types.unique() if _supports(name, self.precision)])
+        selected = now != self.precision if self.source is None else now == self.source
+        return (selected & supported).to_numpy(dtype=bool)
+
+    def _changed(self, workload: pd.DataFrame) -> pd.DataFrame:
+        dtype = workload["precision"].dtype
+        return workload.assign(precision=pd.Series(self.precision, index=workload.index, dtype=dtype))
+
+
+def _supports(gpu_type: str, precision: str) -> bool:
+    return check_choice("precision", precision, PRECISIONS) in device(gpu_type).precisions

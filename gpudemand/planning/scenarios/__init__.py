@@ -1,1 +1,0 @@
-"""What-if scenarios: changes of the workload of a cluster, and the plan under each."""

@@ -1,0 +1,350 @@
+"""Earlier reports: what is kept of them, and what has changed since."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._array import STRING
+from gpudemand._files import read_manifest
+from gpudemand._validation import InputError
+from gpudemand.metrics import evaluate, levels
+from gpudemand.study.chain import Chain
+from gpudemand.study.requirement import Requirement
+from gpudemand.study.selection import SCORED_LEVELS
+from gpudemand.study.settings import Installed, Prices
+from gpudemand.study.usage_tables import MEAN, explain_change
+
+#: File of a report that lists the others and holds its numbers; see ``report.schema.json``.
+MANIFEST, MADE_BY, FORMAT = "report.json", "gpudemand report", 2
+#: Folder of a report that holds what is needed of earlier ones.
+HISTORY = "history"
+#: Tables of a report that later ones are compared with.
+KEPT = {name: f"tables/{name}.parquet" for name in ("forecast", "plan", "usage")}
+#: From one look at the plan to the next; of reports before that, one a month is kept.
+_MONTH = pd.Timedelta("28D")
+
+
+@dataclass(frozen=True)
+class EarlierReport:
+    """An earlier report.
+
+    Parameters
+    ----------
+    folder : Path
+    content : dict
+        Of its ``report.json``.
+    """
+
+    folder: Path
+    content: dict[str, Any]
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """Its headline."""
+        return dict(self.content["headline"])
+
+    @property
+    def log_end(self) -> pd.Timestamp:
+        """End of its log."""
+        return pd.Timestamp(self.numbers["log_end"])
+
+    def table(self, name: str) -> pd.DataFrame:
+        """One of its tables, times in UTC."""
+        table = pd.read_parquet(self.folder / KEPT[name])
+        return table.assign(ds=table["ds"].dt.tz_convert("UTC"))
+
+
+def read_earlier(folder: Path) -> EarlierReport:
+    """Read the numbers of a report, after a look at the checksums of all that is read of it.
+
+    Raises
+    ------
+    InputError
+        If the folder holds no report, or one that is damaged or of another version.
+    """
+    try:
+        content = json.loads((folder / MANIFEST).read_bytes())
+    except OSError:
+        raise InputError(f"{str(folder)!r} holds no {MANIFEST}; name the folder of an earlier report.") from None
+    except (ValueError, RecursionError):
+        raise InputError(f"{MANIFEST} in {str(folder)!r} is damaged; name the folder of another report.") from None
+    if not isinstance(content, dict) or content.get("made_by") != MADE_BY:
+        raise InputError(f"{MANIFEST} in {str(folder)!r} is not of gpudemand; name the folder of an earlier report.")
+    if content.get("format") != FORMAT:
+        raise InputError(
+            f"the report in {str(folder)!r} has format {content.get('format')!r}, and this version reads {FORMAT}; "
+            "compare with a report that this version wrote."
+        )
+    report = EarlierReport(folder, read_manifest(folder, MANIFEST, FORMAT, only=KEPT.values()))
+    try:
+        report.log_end.tz_convert("UTC")
+    except (KeyError, TypeError, ValueError):
+        raise InputError(f"{MANIFEST} in {str(folder)!r} has no headline; name the folder of another report.") from None
+    return report
+
+
+def earlier_report(out_dir: Path, previous: Path | None, log_end: pd.Timestamp) -> EarlierReport | None:
+    """Choose the report to compare with.
+
+    Parameters
+    ----------
+    out_dir : Path
+        Folder of the report to be written. Of the one that stands there and those of its history, the newest is taken
+        whose log ends at least four weeks before `log_end`; otherwise the oldest.
+    previous : Path or None
+        Folder of the one to take instead.
+    log_end : Timestamp
+
+    Returns
+    -------
+    EarlierReport or None
+        None where there is none yet.
+
+    Raises
+    ------
+    InputError
+        If `previous` cannot be read or is not earlier, or a report stands in `out_dir` that cannot be read and there is
+        no other.
+    """
+    if previous is not None:
+        report = read_earlier(previous)
+        if report.log_end >= log_end:
+            raise InputError(
+                f"the log of the report in {str(previous)!r} ends on {report.log_end:%Y-%m-%d}, not before this one's; "
+                "name an earlier report."
+            )
+        return report
+    known = sorted(_known(out_dir, log_end), key=lambda report: report.log_end)
+    if not known and (out_dir / MANIFEST).is_file():
+        read_earlier(out_dir)  # says what is wrong with it, if anything is
+    month_ago = [report for report in known if report.log_end <= log_end - _MONTH]
+    return month_ago[-1] if month_ago else known[0] if known else None
+
+
+def keep_history(out_dir: Path, folder: Path, log_end: pd.Timestamp) -> None:
+    """Copy what is needed of earlier reports: those of the last four weeks, and before that the last of each month.
+
+    Parameters
+    ----------
+    out_dir : Path
+        Folder of the report that is to be replaced.
+    folder : Path
+        Folder of the one that replaces it.
+    log_end : Timestamp
+        End of its log.
+    """
+    known = sorted(_known(out_dir, log_end), key=lambda report: report.log_end)
+    last_of_month = {f"{report.log_end:%Y-%m}": report for report in known}.values()
+    for report in known:
+        if report.log_end > log_end - _MONTH or report in last_of_month:
+            place = folder / HISTORY / f"{report.log_end.tz_convert('UTC'):%Y-%m-%dT%H%M%SZ}"
+            (place / "tables").mkdir(parents=True, exist_ok=True)
+            for file in (MANIFEST, *KEPT.values()):
+                shutil.copyfile(report.folder / file, place / file)
+
+
+def _known(out_dir: Path, log_end: pd.Timestamp) -> Iterable[EarlierReport]:
+    """Reports in a folder and its history whose log ends earlier, and that can be read."""
+    for place in (*(out_dir / HISTORY).glob("*"), out_dir):
+        try:
+            report = read_earlier(place)
+        except InputError:
+            continue
+        if report.log_end < log_end:
+            yield report
+
+
+_SAME = ("by", "freq", "horizon", "tz", "lead_time", "wait", "wait_share", "service_level", "target_utilization")
+
+
+def settings_of(chain: Chain) -> dict[str, Any]:
+    """Settings of a report; ``demand`` is what its forecast is of.
+
+    Parameters
+    ----------
+    chain : Chain
+
+    Returns
+    -------
+    dict
+    """
+    settings = chain.settings
+    return {
+        **{name: plain(getattr(settings, name)) for name in _SAME},
+        "demand": chain.source.demand,
+        "cluster": None if settings.clusters is None else list(settings.clusters),
+        "installed": _installed(settings.installed),
+        "prices": _prices(settings.prices),
+        "type_aliases": plain(settings.type_aliases),
+        "programmes": [programme.name for programme in chain.programmes],
+        "holidays": settings.holidays,
+        "events": None if settings.events is None else sorted(set(settings.events["event"].astype(str))),
+    }
+
+
+def plain(value: Any) -> Any:
+    """Value as JSON has it: no types of NumPy, no NaN.
+
+    Examples
+    --------
+    >>> plain({"gpus": np.float64(8), "wait": float("nan")})
+    {'gpus': 8.0, 'wait': None}
+    """
+    if isinstance(value, Mapping):
+        return {str(name): plain(entry) for name, entry in value.items()}
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _installed(installed: Installed) -> Any:
+    if isinstance(installed, pd.Series):
+        return {pd.Timestamp(str(time)).isoformat(): float(count) for time, count in installed.items()}
+    if isinstance(installed, Mapping):
+        return {str(name): _installed(count) for name, count in installed.items()}
+    return plain(installed)
+
+
+def _prices(prices: Prices) -> Any:
+    if isinstance(prices, Mapping):
+        return {str(name): _prices(pair) for name, pair in prices.items()}
+    return None if prices is None else [float(price) for price in prices]
+
+
+#: The forecast that an earlier one has to beat: the value of the last bin that it knew.
+LAST_VALUE = "last value"
+_KEYS = ["unique_id", "ds"]
+_REQUIREMENT = ("log_end", "plan_end", "basis", "required", "installed", "shortfall", "first_crossing", "order_by")
+_TIMES = ("log_end", "plan_end", "first_crossing", "order_by")
+
+
+def compare_requirements(earlier: EarlierReport, numbers: dict[str, Any], requirement: Requirement) -> pd.DataFrame:
+    """Requirement of an earlier report and of this one.
+
+    Parameters
+    ----------
+    earlier : EarlierReport
+    numbers : dict
+        Headline of this report.
+    requirement : Requirement
+        Of this report.
+
+    Returns
+    -------
+    DataFrame of two rows, the earlier report first
+        ``log_end``, ``plan_end``, ``basis``, ``required``, ``required_both`` (in the bins that both plan for; missing
+        where there are none), ``installed``, ``shortfall``, ``first_crossing`` and ``order_by`` (NaT if never).
+    """
+    reports = [{name: each.get(name) for name in _REQUIREMENT} for each in (earlier.numbers, numbers)]
+    table = pd.DataFrame(reports).astype({"basis": STRING})
+    table = table.assign(**{name: pd.to_datetime(table[name], utc=True) for name in _TIMES})
+    plans = (earlier.table("plan"), requirement.to_frame())
+    then, now = (_by_bin(plan, each["basis"]) for plan, each in zip(plans, (earlier.numbers, numbers), strict=True))
+    both = then.index.intersection(now.index)
+    table.insert(4, "required_both", [float(each[both].max()) for each in (then, now)])
+    return table
+
+
+def _by_bin(plan: pd.DataFrame, basis: str) -> pd.Series:
+    """GPUs required by bin; a target for waits alone decides, otherwise the larger of both plans."""
+    rows = plan[plan["basis"] == basis] if basis == "wait" else plan
+    return rows.assign(ds=rows["ds"].dt.tz_convert("UTC")).groupby("ds")["required"].max()
+
+
+def changed_settings(earlier: EarlierReport, chain: Chain) -> list[str]:
+    """Names of the settings that differ from those of an earlier report."""
+    before = earlier.content["settings"]
+    return [name for name, value in settings_of(chain).items() if before.get(name) != value]
+
+
+def past_forecast(earlier: EarlierReport, chain: Chain) -> pd.DataFrame:
+    """Forecast of an earlier report for the whole bins since, beside the actual values and the last value that it knew.
+
+    Parameters
+    ----------
+    earlier : EarlierReport
+    chain : Chain
+        Of this report.
+
+    Returns
+    -------
+    DataFrame
+        ``unique_id`` (``mean`` and ``peak``), ``ds``, ``cutoff``, ``y``, the columns of the forecast, ``last value``.
+
+    Raises
+    ------
+    InputError
+        If bins or measures differ, or no whole bin has passed since.
+    """
+    before, settings = earlier.content["settings"], settings_of(chain)
+    for name, what in (("freq", "bins of"), ("tz", "days in the zone"), ("demand", "demand as")):
+        if before[name] != settings[name]:
+            raise InputError(f"the earlier report has {what} {before[name]}, and this one {settings[name]}.")
+    forecast, usage, actual = _forecast_of_model(earlier), earlier.table("usage"), chain.usage.total
+    last = usage.sort_values("ds").groupby("unique_id")["y"].last()
+    both = actual.assign(ds=actual["ds"].dt.tz_convert("UTC"))[[*_KEYS, "y"]].merge(forecast, on=_KEYS)
+    if both.empty:
+        raise InputError("no whole bin of the earlier forecast has passed since.")
+    both.insert(2, "cutoff", usage["ds"].max())
+    both[LAST_VALUE] = both["unique_id"].map(last).astype(float)
+    both["ds"] = both["ds"].dt.tz_convert(settings["tz"])
+    return both.sort_values(_KEYS, ignore_index=True)
+
+
+def _forecast_of_model(earlier: EarlierReport) -> pd.DataFrame:
+    """Its forecast without that of the naive method that stands beside it."""
+    forecast, model = earlier.table("forecast"), earlier.numbers["model"]
+    bounds = [f"{model}-{side}-{level:g}" for level in levels(forecast, model) for side in ("lo", "hi")]
+    return forecast[[*_KEYS, model, *bounds]]
+
+
+def score_forecast(past: pd.DataFrame) -> pd.DataFrame:
+    """Score an earlier forecast and the last value.
+
+    Parameters
+    ----------
+    past : DataFrame
+        As `past_forecast` returns it.
+
+    Returns
+    -------
+    DataFrame
+        ``series``, ``model``, ``bins``, ``mean_forecast`` and ``mean_actual`` (GPUs), ``wape_since``, ``bias``,
+        ``coverage_80`` and ``coverage_95`` (missing for the last value).
+    """
+    model = next(name for name in past if name not in (*_KEYS, "cutoff", "y"))
+    scores = evaluate(past, ["wape", "bias", "coverage"], by="unique_id").rename(columns={"wape": "wape_since"})
+    means = past.groupby("unique_id")[["y", model, LAST_VALUE]].mean()
+    bins = past.groupby("unique_id").size()
+    rows = [
+        {"series": series, "model": name, "bins": int(bins[series]), "mean_forecast": float(means.loc[series, name])}
+        | {"mean_actual": float(means.loc[series, "y"])}
+        | {column: scores.loc[(name, series)].get(column) for column in _SCORES}
+        for series in means.index
+        for name in (model, LAST_VALUE)
+    ]
+    return pd.DataFrame(rows).astype({"series": STRING, "model": STRING, **dict.fromkeys(_SCORES, float)})
+
+
+_SCORES = ("wape_since", "bias", *(f"coverage_{level}" for level in SCORED_LEVELS))
+
+
+def drivers_since(earlier: EarlierReport, chain: Chain) -> pd.DataFrame:
+    """Change of demand since the end of an earlier report's log, against as many days before; see `explain_change`."""
+    days = (pd.Timestamp(str(chain.numbers["log_end"])) - earlier.log_end).days
+    return explain_change(chain.source, max(days, 1))
+
+
+def past_score(scores: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """Scores of the mean: of the earlier forecast, and of the last value."""
+    rows = scores[scores["series"] == MEAN]
+    return rows.iloc[0], rows.iloc[1]

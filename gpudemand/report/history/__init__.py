@@ -1,1 +1,0 @@
-"""Earlier reports: read, kept, and compared with."""

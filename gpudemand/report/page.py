@@ -1,0 +1,452 @@
+"""The page of the report."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from gpudemand import units
+from gpudemand._validation import InputError
+from gpudemand.planning.capacity import SHARES
+from gpudemand.report import tables as formats
+from gpudemand.report import text as sentences
+from gpudemand.report.figures import Drawing
+from gpudemand.report.history import EarlierReport, changed_settings
+from gpudemand.report.tables import (
+    format_date,
+    format_level,
+    format_share,
+    format_table,
+    format_time,
+    format_wait,
+    truncate,
+)
+from gpudemand.report.text import backtest_of_plans, caveats, short_horizon, since_sentences, times_without_use
+from gpudemand.study.chain import Chain
+from gpudemand.study.gpu_types import ALL, first_shortfall
+from gpudemand.study.scenarios import BASE
+from gpudemand.study.settings import BY
+from gpudemand.units import format_count, format_number_of
+from gpudemand.usage.bins import bin_name
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+
+_PART_NOUNS = {"segment": "segment", "group": "group", "cluster": "cluster", "gpu_type": "GPU type"}
+_PART_NOUNS |= {name: name for name in ("user", "partition", "qos", "namespace", "node")}
+_HELD = {
+    "mean": "the median forecast is a mean of {n}",
+    "wait": "the median forecast is a mean of {n}",
+    "peak": "the median forecast is {n} held at once",
+}
+
+
+def summarize(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame], part: str) -> list[str]:
+    """Sentences of the summary.
+
+    Parameters
+    ----------
+    numbers : dict
+        The headline with the numbers on risk.
+    tables : mapping of str to DataFrame
+        By the stem of their files.
+    part : str
+        What a part is, such as ``"segment"``.
+
+    Returns
+    -------
+    list of str
+    """
+    result = [sentences.basis(numbers), *log_span(tables.get("log")), *held_beyond(numbers, tables.get("log"))]
+    result += [*times_without_use(numbers, tables), *short_horizon(numbers)]
+    # What an order changes stands near the date of it: a requirement may be large, and little unmet without it.
+    if len(tables.get("orders", ())) > 1:
+        result.append(orders_sentence(tables["orders"], numbers["plan_end"]))
+    result += [demand_sentence(numbers), risk_sentence(numbers)]
+    if "plan_backtest" in tables:
+        result += backtest_of_plans(numbers, tables["plan_backtest"])
+    if "waits" in tables:
+        result.append(sentences.waits(tables["waits"].iloc[0]))
+    if "drivers" in tables:
+        result.append(drivers_sentence(tables["drivers"]))
+    if "gpu_type_plans" in tables:
+        result.append(gpu_types_sentence(tables["gpu_type_plans"], numbers, tables.get("gpu_types")))
+    if "cluster_plans" in tables:
+        result.append(gpu_types_sentence(tables["cluster_plans"], numbers))
+    if "parts" in tables:
+        result += [parts_sentence(tables["parts"], part), *uncertain_sentence(tables["parts"], part)]
+    if len(tables.get("scenarios", ())) > 1:
+        result.append(scenarios_sentence(tables["scenarios"]))
+    return [*result, sentences.model_accuracy(numbers)]
+
+
+def log_span(log: pd.DataFrame | None) -> list[str]:
+    """What the forecast rests on: the length of the log, and what its GPUs are where they may be none.
+
+    Examples
+    --------
+    >>> first, last = pd.to_datetime(["1996-09-30", "1997-08-29"], utc=True)
+    >>> log = pd.DataFrame({"first": [first], "last": last, "jobs": 9, "processors": True, "unknown_start": 0})
+    >>> print(*log_span(log))
+    The log spans 333 days, from 30 Sep 1996 to 29 Aug 1997. It counts processors, which are called GPUs here.
+    >>> print(*log_span(log.assign(processors=False, running=40)))
+    The log spans 333 days, from 30 Sep 1996 to 29 Aug 1997. As it ends, 40 jobs without an end count as running.
+    """
+    if log is None:
+        return []
+    row: Any = log.iloc[0]
+    days = format_number_of("day", (row["last"] - row["first"]) / pd.Timedelta("1D"))
+    text = f"The log spans {days}, from {format_date(row['first'])} to {format_date(row['last'])}."
+    if pd.isna(row["jobs"]):
+        text += " It holds no jobs, but usage over time, whose numbers count as mean GPUs held."
+    if row["processors"]:
+        text += " It counts processors, which are called GPUs here."
+    if row.get("running"):
+        text += f" As it ends, {format_number_of('job', row['running'])} without an end count as running."
+    if row["unknown_start"]:
+        text += (
+            f" Of {format_number_of('job', row['unknown_start'])} it does not tell the start: they count as held from "
+            "their submission, so that more GPUs may seem held at once than there were."
+        )
+    return [text]
+
+
+def held_beyond(numbers: dict[str, Any], log: pd.DataFrame | None) -> list[str]:
+    """Warn of more GPUs held at once in the log than are said to be installed.
+
+    Examples
+    --------
+    >>> log = pd.DataFrame({"max_held": [120.0]})
+    >>> print(*held_beyond({"installed": 96.0, "installed_from": "given"}, log))
+    Up to 120 GPUs were held at once in the log, more than the 96 installed: unless GPUs have left since, check both.
+    """
+    most = 0.0 if log is None else float(log.iloc[0].get("max_held", 0.0))
+    if numbers["installed_from"] == "log" or not most > numbers["installed"]:
+        return []
+    return [
+        f"Up to {format_number_of('GPU', most)} were held at once in the log, more than the "
+        f"{format_count(numbers['installed'])} installed: unless GPUs have left since, check both."
+    ]
+
+
+def orders_sentence(table: pd.DataFrame, plan_end: str) -> str:
+    """What an order now and a month later leave unmet and idle, beside no order."""
+    none, now, later = (table.iloc[row] for row in range(3))
+    until = now["wait_until_h"]
+    wait = "" if pd.isna(until) else f" (mean wait until then {format_wait(3600 * until)})"
+    return (
+        f"Ordered now, {format_number_of('GPU', now['order'])} {'is' if now['order'] == 1 else 'are'} in service on "
+        f"{format_date(now['in_service'])}{wait}: "
+        f"{_outcome(now)}; a month later, {_outcome(later)}; without an order, {_outcome(none)}. That is until four "
+        f"weeks after the later order is there, from {format_date(plan_end)} on with demand as in the weeks before."
+    )
+
+
+def _outcome(order: pd.Series) -> str:
+    wait = "" if pd.isna(order["mean_wait_h"]) else f", a mean wait of {format_wait(3600 * order['mean_wait_h'])}"
+    unmet, idle = format_share(order["unmet_share"], 1), format_share(order["idle_share"])
+    return f"{unmet} of the demand unmet, {idle} of the GPUs idle{wait}"
+
+
+def drivers_sentence(table: pd.DataFrame) -> str:
+    """Change since the period before, and the users and GPU types behind it."""
+    total: Any = table.iloc[0]
+    parts = [_driver(row) for row in table.iloc[1:].itertuples() if abs(row.change_gpus) >= 0.5]
+    digits = 0 if min(total["before"], total["after"]) >= 10 else 1
+    before, after = (format_count(total[name], digits) for name in ("before", "after"))
+    days = format_number_of("day", table.attrs["days"])
+    text = f"Mean demand was {after} GPUs in the last {days}, and {before} in as many before"
+    return f"{text}: {', '.join(parts)}." if parts else f"{text}."
+
+
+def _driver(row: Any) -> str:
+    noun = next((row.driver.split(f"s {word} ")[0] for word in ("who", "that") if f"s {word} " in row.driver), None)
+    most = "" if noun is None else f" (most of all {noun} {truncate(row.most)})"
+    return f"{truncate(row.driver)} {row.change_gpus:+,.0f}{most}"
+
+
+def demand_sentence(numbers: dict[str, Any]) -> str:
+    """Forecast of the bin with the largest requirement (of demand, where waits decide), with its 95% interval."""
+    held = _HELD[numbers["basis"]].format(n=format_number_of("GPU", numbers["peak_bin_median"]))
+    low, high = format_count(numbers["peak_bin_lo_95"]), format_count(numbers["peak_bin_hi_95"])
+    largest = "demand ahead" if numbers["basis"] == "wait" else "requirement"
+    return (
+        f"The {bin_name(numbers['freq'])} with the largest {largest} is {format_time(numbers['peak_bin'])}: {held}, "
+        f"the 95% interval {low} to {high}."
+    )
+
+
+def risk_sentence(numbers: dict[str, Any]) -> str:
+    """GPUs required by probability, and the share of time above the GPUs, or the probability that waits are met."""
+    counts = {p: format_count(numbers[f"required_p{p}"]) for p in (90, 95, 99)}
+    median, what = numbers["required_p50"], "held so far" if numbers["installed_from"] == "log" else "installed"
+    enough = (
+        f"{format_number_of('GPU', median)} suffice{'s' * (median == 1)} with probability 50%, {counts[90]} with 90%, "
+        f"{counts[95]} with 95% and {counts[99]} with 99%."
+    )
+    changes = numbers["installed_later"] != numbers["installed"]
+    there = (
+        "the GPUs that are installed at each time"
+        if changes
+        else f"the {format_number_of('GPU', numbers['installed'])} {what}"
+    )
+    if numbers["basis"] == "wait":
+        return f"{enough} With {there} the target is met with probability {format_share(1 - numbers['share_over'])}."
+    return (
+        f"{enough} Demand is expected to exceed {there} in {format_share(numbers['share_over'], 1)} of the time ahead."
+    )
+
+
+def parts_sentence(table: pd.DataFrame, part: str) -> str:
+    """The part with the largest forecast and the one with the largest change."""
+    rows = table.iloc[1:]
+    noun, total = _PART_NOUNS[part], float(table["next"].iloc[0])
+    largest: Any = rows.loc[rows["next"].idxmax()]
+    changing: Any = rows.loc[(rows["next"] - rows["last"]).abs().idxmax()]
+    if not total:
+        return f"No {noun} is forecast to hold a GPU."
+    change = f"from {format_count(changing['last'])} to {format_number_of('GPU', changing['next'])}"
+    text = f"{noun} {truncate(largest['part'])} is {format_share(largest['next'] / total)} of the mean demand forecast"
+    text = text[0].upper() + text[1:]
+    if abs(changing["next"] - changing["last"]) < 1:
+        return f"{text}; no {noun} changes by a whole GPU."
+    if changing["part"] == largest["part"]:
+        return f"{text}, and has the largest change, {change}."
+    return f"{text}; the largest change is that of {noun} {truncate(changing['part'])}, {change}."
+
+
+def uncertain_sentence(table: pd.DataFrame, part: str) -> list[str]:
+    """The three parts with the widest intervals, where there are more."""
+    rows = table.iloc[1:].nlargest(3, "width_80")
+    if len(table) < 5:
+        return []
+    named = (f"{truncate(row.part)} ({format_count(row.width_80)})" for row in rows.itertuples())
+    text = f"The most uncertain {_PART_NOUNS[part]}s, by the width of a bin's 80% interval in GPUs: {'; '.join(named)}."
+    return [text]
+
+
+def gpu_types_sentence(table: pd.DataFrame, numbers: dict[str, Any], types: pd.DataFrame | None = None) -> str:
+    """GPUs required by type, with the jobs of each, or by cluster, and the first to run short."""
+    by, rows = table.columns[0], table[table.iloc[:, 0] != ALL]
+    noun = "type" if by == "gpu_type" else by
+    jobs = {} if types is None or "jobs" not in types else types.set_index("gpu_type")["jobs"].to_dict()
+    by_type = ", ".join(_required(str(row[1]), row, jobs.get(row[1])) for row in rows.itertuples())
+    planned = ", for its mean and peak instead of waits," if numbers["basis"] == "wait" else ","
+    text = (
+        f"GPUs required by {noun}, each a pool of its own{planned} at the {format_level(numbers['service_level'])} "
+        f"service level: {by_type}; {format_count(rows['required'].sum())} in total"
+    )
+    first = first_shortfall(table)
+    if first is None:
+        return f"{text}."
+    return f"{text}; {truncate(first[by])} runs short first, on {format_date(first['first_crossing'])}."
+
+
+def _required(name: str, row: Any, jobs: float | None) -> str:
+    notes = [] if jobs is None else [f"from {format_number_of('job', jobs)}"]
+    notes += [f"{format_count(math.ceil(row.shortfall))} short"] if row.shortfall > 0 else []
+    return f"{truncate(name)} {format_count(row.required)}" + (f" ({', '.join(notes)})" if notes else "")
+
+
+def scenarios_sentence(table: pd.DataFrame) -> str:
+    """GPUs required in each scenario."""
+    rows = table[table["scenario"] != BASE]
+    required = [f"{truncate(row.scenario, 80)}: {format_count(row.required)}" for row in rows.itertuples()]
+    return f"GPUs required in scenarios (base case {format_count(table['required'].iloc[0])}): {'; '.join(required)}."
+
+
+_HERE = Path(__file__).parent
+_BY_NOUNS = {name: f"{name}s" for name in BY} | {"gpu_type": "GPU types", "qos": "QOS", "total": ""}
+_POOL = (*(f"required_{share}" for share in SHARES), "shortfall", "first_crossing", "order_by")
+#: Tables on the page, and their columns where not all that have a heading are shown.
+_SHOWN: dict[str, tuple[str, ...] | None] = {
+    "rejected": None,
+    "gaps": None,
+    "usage_shares": None,
+    "concentration": None,
+    "gpu_types": None,
+    "slices": None,
+    "waits": None,
+    "segments": (
+        "segment",
+        "users",
+        "gpu_hours",
+        "share",
+        "active_share",
+        "span_share",
+        "weekday_excess",
+        "trend",
+        "idle_days",
+    ),
+    "models": None,
+    "events": None,
+    "parts": (
+        "part",
+        "last",
+        "next",
+        "change",
+        "width_80",
+        "wape",
+        "best_naive",
+        "best_naive_wape",
+        "coverage_80",
+        "coverage_95",
+    ),
+    "run_time_ratios": None,
+    "plan_summary": None,
+    "risk": None,
+    "gpu_type_plans": ("gpu_type", "installed", *_POOL),
+    "cluster_plans": ("cluster", "installed", *_POOL),
+    "purchase_mix": None,
+    "orders": None,
+    "wait_plan": ("gpus", "share_in_time", "p_met", "mean_wait_s", "mean_wait_s-hi-80", "saved_hours"),
+    "drivers": None,
+    "since_requirement": None,
+    "since_scores": None,
+    "since_drivers": None,
+    "scenarios": None,
+    "plan_backtest": None,
+}
+
+
+def render(
+    chain: Chain,
+    tables: dict[str, pd.DataFrame],
+    figures: dict[str, Drawing],
+    earlier: EarlierReport | None = None,
+    style: str = "",
+) -> str:
+    """Render the template; text from the log is escaped.
+
+    Parameters
+    ----------
+    chain : Chain
+    tables : dict of str to DataFrame
+        By the stem of their files.
+    figures : dict of str to Drawing
+        By name.
+    earlier : EarlierReport, optional
+        The one that this one is compared with.
+    style : str, default=""
+        Rules of CSS after those of the page.
+
+    Returns
+    -------
+    str
+    """
+    from markupsafe import Markup  # of jinja2: figures are escaped already
+
+    settings = chain.settings
+    return _load_template().render(
+        css=(_HERE / "page.css").read_text(encoding="utf-8") + style,
+        n=chain.numbers,
+        log=tables["log"].iloc[0],
+        sentences=sentences,
+        formats=formats,
+        tables={
+            name: format_table(name, tables[name], columns, limit=30 if name == "models" else 15)
+            for name, columns in (_SHOWN | dict.fromkeys((f"idle_{by}" for by in BY), None)).items()
+            if name in tables
+        },
+        top=_top_ten(tables["concentration"], tables["usage_shares"].iloc[:, 0], chain.source.names(settings.by)),
+        figures={name: Markup(drawing.element(name)) for name, drawing in figures.items()},
+        prices=settings.prices,
+        lead_time=settings.lead_time,
+        by=_BY_NOUNS[settings.by],
+        unit=chain.source.unit,
+        demand="wanted" if chain.source.demand == "wanted" else "held",
+        bin=bin_name(settings.freq),
+        files=sorted(tables),
+        **_texts(chain, tables, earlier),
+    )
+
+
+def _texts(chain: Chain, tables: dict[str, pd.DataFrame], earlier: EarlierReport | None) -> dict[str, Any]:
+    numbers, attempt = chain.numbers, chain.skipped.attempt
+    parts = attempt("parts", lambda: chain.parts)
+    segments = attempt("segments", lambda: chain.segments)
+    scenarios = attempt("scenarios", lambda: chain.scenarios)
+    since = [] if earlier is None else since_sentences(tables, earlier, changed_settings(earlier, chain))
+    return {
+        "summary": [*chain.source.unlikely(), *summarize(numbers, tables, "" if parts is None else parts.by), *since],
+        "since": since,
+        "caveats": caveats(numbers, chain.demand.windows, tables, chain.skipped, scenarios),
+        "skipped": chain.skipped,
+        "segment_notes": () if segments is None else segments.notes,
+        "part": "" if parts is None else parts.by.replace("gpu_type", "GPU type"),
+        "part_model": "" if parts is None else parts.model,
+        "idle": sentences.idle(attempt("idle", lambda: chain.idle)),
+        "wanted": sentences.wanted(tables["wanted"], chain.settings.freq, jobs=numbers["jobs"] is not None)
+        # Held and wanted are the same where a log tells no starts.
+        if "wanted" in tables and ("waits" in tables or numbers["jobs"] is None)
+        else "",
+    }
+
+
+def _load_template() -> Template:
+    """Template of the page: escapes by default, and raises an error for an undefined name."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    environment.filters.update(
+        count=units.format_count,
+        plural=units.plural,
+        date=formats.format_date,
+        share=formats.format_share,
+        level=formats.format_level,
+    )
+    return environment.get_template("page.html.jinja")
+
+
+def _top_ten(concentration: pd.DataFrame, users: pd.Series, named: list[str]) -> dict[str, Any]:
+    """Share of the ten largest, or of all where there are fewer; and whether jobs without a name are one of them."""
+    rows = concentration[concentration["largest"] <= 10]
+    row = rows.iloc[-1] if len(rows) else concentration.iloc[0]
+    of, share = int(row["of"]), float(row["share"])
+    return {"largest": int(row["largest"]), "of": of, "share": share, "unnamed": "unknown" in {*users} - {*named}}
+
+
+_MAX_BYTES = 1_000_000
+#: What would end the style's element, and what a browser would fetch: the page is one file.
+_REFUSED = re.compile(r"</|@import|(?<![\w-])(?:src|url|image-set)\s*\((?!\s*[\"']?data:)", re.IGNORECASE)
+
+
+def read_style(path: str | os.PathLike[str] | None) -> str:
+    """Read rules of CSS that are put into the page, after its own; empty without a path.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, is no text of at most a megabyte, or refers to other files than ``data:``.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp(), "company.css")
+    >>> _ = file.write_text(":root { --blue: #005a3c; }")
+    >>> read_style(file)
+    ':root { --blue: #005a3c; }'
+    """
+    if path is None:
+        return ""
+    try:
+        content = Path(path).read_bytes()
+        text = content.decode("utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise InputError(f"style {str(path)!r} cannot be read as text; name a file of CSS.") from error
+    if len(content) > _MAX_BYTES:
+        raise InputError(f"style {str(path)!r} has more than a megabyte; name a smaller file of CSS.")
+    if (found := _REFUSED.search(text)) is not None:
+        raise InputError(
+            f"style {str(path)!r} holds {found[0]!r}, but the page is one file; put fonts and images in as data: URLs."
+        )
+    return text

@@ -1,1 +1,0 @@
-"""Presentation of the report: sentences, tables, figures, and the HTML page."""

@@ -1,0 +1,327 @@
+"""Tables and numbers as the page shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pandas as pd
+
+from gpudemand.planning.capacity import SHARES
+from gpudemand.units import SECONDS_PER_HOUR, format_count, format_seconds, parse_duration
+
+
+def format_date(value: Any) -> str:
+    """Format a timestamp as a date.
+
+    Examples
+    --------
+    >>> format_date("2026-03-01T00:00:00+00:00")
+    '1 Mar 2026'
+    """
+    time = pd.Timestamp(value)
+    return f"{time.day} {time:%b %Y}"
+
+
+def format_wait(seconds: float) -> str:
+    """Format a simulated wait, of which parts of a second say nothing.
+
+    Examples
+    --------
+    >>> format_wait(0.0), format_wait(0.27), format_wait(90)
+    ('0 s', 'under 1 s', '90 s')
+    """
+    return "under 1 s" if 0 < seconds < 1 else format_seconds(seconds)
+
+
+def format_time(value: Any) -> str:
+    """Format a timestamp as a date, with the time of day unless it is midnight.
+
+    Examples
+    --------
+    >>> format_time("2026-03-01T00:00:00+00:00"), format_time("2026-03-01T09:30:00+00:00")
+    ('1 Mar 2026', '1 Mar 2026 09:30')
+    """
+    time = pd.Timestamp(value)
+    return format_date(time) if time == time.normalize() else f"{format_date(time)} {time:%H:%M}"
+
+
+def format_share(share: float, digits: int = 0) -> str:
+    """Format a share in percent.
+
+    Examples
+    --------
+    >>> format_share(0.0815, 1), format_share(float("nan"))
+    ('8.2%', 'unknown')
+    """
+    return "unknown" if pd.isna(share) else f"{100 * share:.{digits}f}%"
+
+
+def format_level(share: float) -> str:
+    """Format a probability that was given as a parameter, with all its digits.
+
+    Examples
+    --------
+    >>> format_level(0.95), format_level(0.975)
+    ('95%', '97.5%')
+    """
+    return f"{100 * share:.4g}%"
+
+
+def format_days(duration: str) -> str:
+    """Format a duration in days.
+
+    Examples
+    --------
+    >>> format_days("90D"), format_days("36h"), format_days("36500D")
+    ('90 days', '1.5 days', '36,500 days')
+    """
+    days = parse_duration(duration) / pd.Timedelta("1D")
+    return f"{format_count(days) if days >= 100 else f'{days:.3g}'} day{'' if days == 1 else 's'}"
+
+
+def truncate(value: object, width: int = 40) -> str:
+    """Truncate text from a log or a parameter to `width` characters.
+
+    Examples
+    --------
+    >>> truncate("a name", 4), truncate("a name")
+    ('a n…', 'a name')
+    """
+    text = str(value)
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+MISSING = "\N{EN DASH}"
+
+
+def _naive(value: Any) -> str:
+    return "naive" if value else ""
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f}%"
+
+
+def _signed_percent(value: float) -> str:
+    return f"{100 * value:+.1f}%"
+
+
+def _hours(value: float) -> str:
+    return format_wait(value * SECONDS_PER_HOUR)
+
+
+def _two_decimals(value: float) -> str:
+    return format_count(value, 2)
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.2f}"
+
+
+def _signed_count(value: float) -> str:
+    return f"{value:+,.0f}" if round(value) else "0"
+
+
+def _signed_small_count(value: float) -> str:
+    return _signed_count(value) if abs(value) >= 100 or not round(value, 1) else f"{value:+.1f}"
+
+
+def _small_count(value: float) -> str:
+    return format_count(value) if value >= 100 else format_count(value, 1)
+
+
+def _level(value: float) -> str:
+    return f"P{100 * value:.4g}"
+
+
+_long_text = partial(truncate, width=80)
+_Format = Callable[[Any], str]
+#: Heading and format by column. Text is aligned left, numbers right.
+_COLUMNS: dict[str, tuple[str, _Format]] = {
+    "reason": ("reason", truncate),
+    "rows": ("rows", format_count),
+    "user": ("user", truncate),
+    "group": ("group", truncate),
+    "cluster": ("cluster", truncate),
+    "gpu_type": ("GPU type", truncate),
+    "kind": ("kind", truncate),
+    "gpu_share": ("share of a GPU", _percent),
+    **{name: (name, truncate) for name in ("partition", "qos", "namespace", "node", "total")},
+    "measured": ("with known utilization", format_count),
+    "utilization": ("utilization", _percent),
+    **{f"under_{limit}": (f"under {limit}%", format_count) for limit in (5, 20, 50)},
+    **{f"cost_under_{limit}": (f"cost, under {limit}%", format_count) for limit in (5, 20, 50)},
+    "begin": ("begin", format_time),
+    "end": ("end", format_time),
+    "hours": ("hours", _small_count),
+    "gpu_hours": ("GPU-hours", format_count),
+    "share": ("share of GPU-hours", _percent),
+    "cumulative_share": ("cumulative share", _percent),
+    "jobs": ("jobs", format_count),
+    "median_wait_h": ("median wait", _hours),
+    "mean_wait_h": ("mean wait", _hours),
+    "wait_until_h": ("mean wait until in service", _hours),
+    "size": ("GPUs of the job", truncate),
+    "p95_wait_h": ("95% wait at most", _hours),
+    "share_over_1h": ("over an hour", _percent),
+    "waited_gpu_hours": ("GPU-hours waited", format_count),
+    "waiting": ("waiting at the end", format_count),
+    "gave_up": ("cancelled while waiting", format_count),
+    "log_end": ("log to", format_date),
+    "plan_end": ("forecast to", format_date),
+    "bins": ("bins", format_count),
+    "mean_forecast": ("GPUs forecast", _small_count),
+    "mean_actual": ("GPUs, actual", _small_count),
+    "wape_since": ("WAPE", _percent),
+    "completed": ("completed", _percent),
+    "last_use": ("last use", format_date),
+    "largest": ("largest", format_count),
+    "of": ("of", format_count),
+    "gpus_peak": ("peak held", format_count),
+    "series": ("series", truncate),
+    "model": ("model", truncate),
+    "naive": ("", _naive),
+    "wape_selection": ("WAPE, selection", _percent),
+    "wape": ("WAPE, evaluation", _percent),
+    "rmsse": ("RMSSE", _two_decimals),
+    "bias": ("bias", _signed_percent),
+    "coverage_80": ("80% coverage", _percent),
+    "coverage_95": ("95% coverage", _percent),
+    "basis": ("basis", truncate),
+    "target_utilization": ("target utilization", _percent),
+    "installed": ("installed", format_count),
+    "required": ("required", format_count),
+    "shortfall": ("shortfall", format_count),
+    "first_crossing": ("first crossing", format_time),
+    "order_by": ("order by", format_time),
+    "peak_utilization": ("peak utilization", _percent),
+    "share_over": ("share of time over", _percent),
+    "segment": ("segment", truncate),
+    "users": ("users", format_count),
+    "active_share": ("active days", _percent),
+    "span_share": ("active span", _percent),
+    "weekday_excess": ("weekdays only", _percent),
+    "trend": ("trend", _signed),
+    "idle_days": ("idle days", format_count),
+    "ratio": ("observed over predicted", _two_decimals),
+    "low": ("at least", _two_decimals),
+    "high": ("at most", _two_decimals),
+    "part": ("part", truncate),
+    "last": ("GPUs, last horizon", _small_count),
+    "next": ("GPUs, next horizon", _small_count),
+    "change": ("change", _signed_percent),
+    "width_80": ("width of 80%", _small_count),
+    "best_naive": ("best naive", truncate),
+    "best_naive_wape": ("WAPE, best naive", _percent),
+    "probability": ("probability", _level),
+    "required_both": ("required, bins of both", format_count),
+    "required_mean": ("required, mean", format_count),
+    "required_peak": ("required, peak", format_count),
+    "required_wait": ("required, waits", format_count),
+    **{f"required_{share}": (share.upper(), format_count) for share in SHARES},
+    "break_even_share": ("break-even share", _percent),
+    "reserve": ("reserve", format_count),
+    "on_demand_gpu_hours": ("on-demand GPU-hours", format_count),
+    "order": ("GPUs ordered", format_count),
+    "order_on": ("ordered on", format_date),
+    "in_service": ("in service", format_date),
+    "idle_share": ("GPUs idle", _percent),
+    "unmet_share": ("demand unmet", _percent),
+    "driver": ("change by", _long_text),
+    "count": ("names", format_count),
+    "before": ("GPUs before", _small_count),
+    "after": ("GPUs after", _small_count),
+    "change_gpus": ("change", _signed_small_count),
+    "most": ("largest change", truncate),
+    "gpus": ("GPUs", format_count),
+    "share_in_time": ("in time", _percent),
+    "p_met": ("target met", _percent),
+    "mean_wait_s": ("mean wait", format_wait),
+    "mean_wait_s-hi-80": ("mean wait, P90", format_wait),
+    "saved_hours": ("next 8 GPUs save, hours a week", format_count),
+    "cost": ("cost", format_count),
+    "cost_reserved": ("all reserved", format_count),
+    "cost_on_demand": ("all on demand", format_count),
+    "scenario": ("scenario", _long_text),
+    "change_from_base": ("change from base", _signed_count),
+    "service_level": ("service level", _level),
+    "coverage": ("coverage", _percent),
+    "held": ("sufficient bins", _percent),
+    "idle": ("idle", _percent),
+    "short": ("unmet", _percent),
+    "regret": ("regret", _percent),
+    "event": ("event", truncate),
+    "bins_past": ("bins so far", format_count),
+    "bins_ahead": ("bins ahead", format_count),
+    "first_ahead": ("first ahead", format_date),
+    "effect": ("change of demand", _signed_percent),
+    "effect_from": ("from", truncate),
+}
+_LEFT = (truncate, _long_text, _naive, _level)
+
+
+@dataclass(frozen=True)
+class FormattedTable:
+    """Table as text.
+
+    Parameters
+    ----------
+    name : str
+        Stem of the files that hold the whole table.
+    headings : list of str
+    left : list of bool
+        Which columns are aligned left.
+    rows : list of list of str
+    n_hidden : int
+        Rows that are in the files only.
+    """
+
+    name: str
+    headings: list[str]
+    left: list[bool]
+    rows: list[list[str]]
+    n_hidden: int
+
+    @property
+    def narrow(self) -> bool:
+        """Whether the table has too few columns for the width of the page."""
+        return len(self.headings) <= 5
+
+
+def format_table(
+    name: str, frame: pd.DataFrame, columns: Sequence[str] | None = None, limit: int = 15
+) -> FormattedTable:
+    """Format a frame as text; columns without a heading are left to the files.
+
+    Parameters
+    ----------
+    name : str
+        Stem of its files.
+    frame : DataFrame
+    columns : sequence of str, optional
+        Columns in order; all that have a heading by default.
+    limit : int, default=15
+        Maximum number of rows.
+
+    Returns
+    -------
+    FormattedTable
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> format_table("usage_shares", pd.DataFrame({"user": ["ada"], "gpu_hours": [12345.6]})).rows
+    [['ada', '12,346']]
+    """
+    shown = [column for column in (columns or frame.columns) if column in _COLUMNS]
+    headings = [_COLUMNS[column][0] for column in shown]
+    formats = [_COLUMNS[column][1] for column in shown]
+    rows = [
+        [MISSING if pd.isna(value) else form(value) for value, form in zip(row, formats, strict=True)]
+        for row in frame[shown].head(limit).itertuples(index=False, name=None)
+    ]
+    left = [form in _LEFT for form in formats]
+    return FormattedTable(name, headings, left, rows, max(len(frame) - limit, 0))

@@ -1,0 +1,602 @@
+"""Sentences of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from gpudemand._validation import Skipped
+from gpudemand.forecast.events import DOWN, find_outages
+from gpudemand.planning.capacity import SHORT_SHARE
+from gpudemand.report.history import EarlierReport, past_score
+from gpudemand.report.tables import format_date, format_days, format_level, format_share, format_time, truncate
+from gpudemand.study.scenarios import Scenarios
+from gpudemand.study.selection import BacktestWindows
+from gpudemand.study.settings import LeadTime, Prices
+from gpudemand.study.usage_tables import MEAN
+from gpudemand.units import SECONDS_PER_HOUR, format_count, format_number_of, format_seconds, parse_duration, plural
+from gpudemand.usage.bins import bin_name
+
+#: WAPE above which the page warns.
+_LARGE_WAPE = 0.5
+#: Deliveries and retirements that the answer names.
+_FEW_CHANGES = 4
+#: Time over the installed GPUs that counts as a crossing.
+_LASTING = f"{format_share(SHORT_SHARE)} of a week"
+_BASIS = {
+    "mean": "the mean of GPUs wanted per {bin} at {target} target utilization",
+    "peak": "the peak of GPUs held at once per {bin}",
+    "wait": "the target that {share} of the jobs start within {wait}",
+}
+_INSTALLED = {
+    "given": "as given",
+    "pulled": "those of the nodes, as they were pulled",
+    "log": "not given; the maximum of GPUs held at once in the log is used",
+}
+
+
+def requirement(numbers: dict[str, Any]) -> str:
+    """GPUs required by the end of the horizon, against GPUs installed.
+
+    Parameters
+    ----------
+    numbers : dict
+        As `gpudemand.study.requirement.headline` returns it.
+    """
+    required, installed = format_number_of("GPU", numbers["required"]), format_count(numbers["installed"])
+    begin = f"By {format_date(numbers['plan_end'])} this cluster requires {required},"
+    if numbers["installed_later"] != numbers["installed"]:
+        later, more = format_count(numbers["installed_later"]), numbers["to_order"]
+        compared = f"{format_count(more)} more than" if more else "no more than"
+        return f"{begin} {compared} the {later} that are installed when an order could arrive ({installed} now)."
+    compared = f"{format_count(numbers['shortfall'])} more than" if numbers["shortfall"] else "no more than"
+    what = "held at once so far" if numbers["installed_from"] == "log" else "installed"
+    return f"{begin} {compared} the {installed} {what}."
+
+
+def dates(numbers: dict[str, Any]) -> str:
+    """GPUs that leave and arrive, first crossing, and order date."""
+    return _changes(numbers) + _dates(numbers)
+
+
+def _changes(numbers: dict[str, Any]) -> str:
+    """GPUs that leave and arrive within the plan, the first few by their dates; empty where none do.
+
+    Examples
+    --------
+    >>> steps = [{"on": "2026-03-01", "gpus": -40.0, "name": "A100"}, {"on": "2026-04-01", "gpus": 1.0, "name": None}]
+    >>> _changes({"installed_changes": steps})
+    '40 A100 GPUs leave on 1 Mar 2026, 1 GPU arrives on 1 Apr 2026. '
+    >>> _changes({"installed_changes": [{"on": "2026-03-01", "gpus": 0.5, "name": None}]})
+    '0.5 GPUs arrive on 1 Mar 2026. '
+    """
+    changes = numbers.get("installed_changes", [])
+    texts = [_change(**change) for change in changes[:_FEW_CHANGES]]
+    if len(changes) > len(texts):
+        texts.append(f"and {format_number_of('change', len(changes) - len(texts))} later")
+    return ", ".join(texts) + ". " * bool(texts)
+
+
+def _change(on: str, gpus: float, name: str | None) -> str:
+    verb, size = "leave" if gpus < 0 else "arrive", abs(gpus)
+    noun = "GPU" if name is None else f"{truncate(name)} GPU"
+    # A delivery may be part of a GPU.
+    return f"{size:,.12g} {noun}{'s' * (size != 1)} {verb}{'s' * (size == 1)} on {format_date(on)}"
+
+
+def _dates(numbers: dict[str, Any]) -> str:
+    given = "maximum of GPUs held so far" if numbers["installed_from"] == "log" else "GPUs installed"
+    if numbers["first_crossing"] is None:
+        return _no_crossing(numbers, given)
+    crossing = (
+        f"Required GPUs first exceed the {given} on {format_date(numbers['first_crossing'])}, for at least {_LASTING}; "
+    )
+    name, order = first_order(numbers)
+    if order is None:
+        return crossing + "the GPUs that are installed when an order could arrive suffice: order none."
+    if name is not None:
+        crossing += f"{truncate(name)} alone runs short earlier, on {format_date(numbers['type_first_crossing'])}; "
+    return crossing + _order_by(numbers, order, lead_time(numbers), None if name else numbers["to_order"])
+
+
+def lead_time(numbers: dict[str, Any]) -> str:
+    """Lead time of the GPU type that is to be ordered first, or else of all types."""
+    of_type = first_order(numbers)[0] is not None and numbers.get("type_lead_time")
+    return str(of_type or numbers["lead_time"])
+
+
+def first_order(numbers: dict[str, Any]) -> tuple[str | None, str | None]:
+    """GPU type with the earliest order date, and that date; no type where the pool of all types is due as early.
+
+    Examples
+    --------
+    >>> pool = {"order_by": "2026-03-09", "first_short_type": "H100", "type_order_by": "2026-03-02"}
+    >>> first_order(pool), first_order({**pool, "type_order_by": "2026-03-09"})
+    (('H100', '2026-03-02'), (None, '2026-03-09'))
+    """
+    order, order_type = numbers["order_by"], numbers.get("type_order_by")
+    if order_type is not None and (order is None or pd.Timestamp(order_type) < pd.Timestamp(order)):
+        return numbers["first_short_type"], order_type
+    return None, order
+
+
+def waits(row: pd.Series) -> str:
+    """How long jobs waited, from the row ``all`` of the table ``waits``.
+
+    Examples
+    --------
+    >>> waits(pd.Series({"median_wait_h": 0.0, "p95_wait_h": 1.5, "share_over_1h": 0.0725}))
+    'Once submitted, half of the jobs started at once, 95% within 1.5 h; 7.2% waited for more than an hour.'
+    """
+    half, most = (_within(row[f"{name}_wait_h"] * SECONDS_PER_HOUR) for name in ("median", "p95"))
+    over = format_share(row["share_over_1h"], 1)
+    return f"Once submitted, half of the jobs started {half}, 95% {most}; {over} waited for more than an hour."
+
+
+def _within(seconds: float) -> str:
+    return f"within {format_seconds(seconds)}" if seconds else "at once"
+
+
+def wanted(table: pd.DataFrame, freq: str, *, jobs: bool = True) -> str:
+    """GPUs held and wanted in the last four weeks, of jobs or of pods, from the table ``wanted``.
+
+    Examples
+    --------
+    >>> days = pd.date_range("2026-03-01", periods=60, tz="UTC")
+    >>> wanted(pd.DataFrame({"ds": days, "held": 90.0, "wanted": 120.0}), "D")
+    'In the last 28 days a mean of 90 GPUs was held; it would have been 120 with room for each job at its submission.'
+    """
+    last = table[table["ds"] > table["ds"].iloc[-1] - pd.Timedelta("28D")]
+    means = last[["held", "wanted"]].mean()
+    held, more = (format_count(mean, 0 if means.min() >= 10 else 1) for mean in means)
+    held += f" {plural('GPU', means['held'])}"
+    text = f"In the last {format_number_of(bin_name(freq), len(last))} a mean of {held} was held; it would have been"
+    if jobs:
+        return f"{text} {more} with room for each job at its submission."
+    return f"{text} {more} with those that pods waited for at the same time."
+
+
+def idle(tables: Mapping[str, pd.DataFrame] | None) -> str:
+    """GPU-hours that were held and hardly used, from a table of them by any key; empty where they are not known.
+
+    Examples
+    --------
+    >>> row = {"gpu_hours": [80.0], "measured": [40.0], "under_5": [10.0], "under_20": [20.0], "under_50": [30.0]}
+    >>> print(idle({"user": pd.DataFrame(row)}))
+    Of 40 GPU-hours with known utilization (50% of all), 25% were held at under 5%, 50% at under 20%, 75% at under 50%.
+    """
+    if not tables:
+        return ""
+    sums = next(iter(tables.values())).sum(numeric_only=True)
+    known, share = format_count(sums["measured"]), format_share(sums["measured"] / sums["gpu_hours"])
+    first, *others = (f"{format_share(sums[f'under_{limit}'] / sums['measured'])}" for limit in (5, 20, 50))
+    return (
+        f"Of {known} GPU-hours with known utilization ({share} of all), {first} were held at under 5%, "
+        f"{others[0]} at under 20%, {others[1]} at under 50%."
+    )
+
+
+def prices(given: Prices, side: int) -> str:
+    """Price of a GPU-hour, reserved (0) or on demand (1), of all or by name.
+
+    Examples
+    --------
+    >>> prices((1.2, 3.0), 0), prices({"A100": (1.2, 3.0), "H100": (2, 5.0)}, 1)
+    ('1.2', '3.0 (A100), 5.0 (H100)')
+    """
+    if isinstance(given, Mapping):
+        return ", ".join(f"{pair[side]} ({truncate(name)})" for name, pair in given.items())
+    return "" if given is None else str(given[side])
+
+
+def _order_by(numbers: dict[str, Any], order: str | None, lead_time: str, gpus: int | None = None) -> str:
+    lead = f"with a lead time of {format_days(lead_time)}"
+    # Without changes to come, it is the number that the first sentence says are short.
+    what = f" {format_number_of('GPU', gpus)}" if gpus and numbers.get("installed_changes") else ""
+    if is_due(numbers, order):
+        there = pd.Timestamp(numbers["log_end"]) + parse_duration(lead_time)
+        if there > pd.Timestamp(numbers["plan_end"]):
+            return (
+                f"{lead}, GPUs ordered as the log ends are there on {format_date(there)}, after the forecast ends: "
+                f"order{what} now if demand is to stay as high."
+            )
+        return f"{lead}, GPUs ordered as the log ends are there on {format_date(there)}: order{what} now."
+    return f"{lead}, order{what} by {format_date(order)}."
+
+
+def is_due(numbers: dict[str, Any], order: str | None) -> bool:
+    """Whether an order is due as the log ends, or was before."""
+    return order is not None and pd.Timestamp(order) <= pd.Timestamp(numbers["log_end"])
+
+
+def _no_crossing(numbers: dict[str, Any], given: str) -> str:
+    level = f"at a service level of {format_level(numbers['service_level'])}"
+    name = numbers.get("first_short_type")
+    if name is None and numbers.get("shortfall"):
+        return f"Required GPUs do not exceed the {given} for {_LASTING} within the horizon, {level}: only now and then."
+    if name is None:
+        return f"Required GPUs do not exceed the {given} within the horizon, {level}."
+    pool = numbers.get("pool", "GPU type")
+    return (
+        f"As one pool, required GPUs do not exceed the {given} within the horizon, {level}; by {pool}, "
+        f"{truncate(name)} runs short from {format_date(numbers['type_first_crossing'])}; "
+        f"{_order_by(numbers, numbers['type_order_by'], lead_time(numbers))}"
+    )
+
+
+def binding_basis(numbers: dict[str, Any]) -> str:
+    """The quantity with the larger requirement."""
+    target = format_share(numbers["target_utilization"])
+    wait = "" if numbers["wait"] is None else format_seconds(parse_duration(numbers["wait"]).total_seconds())
+    share = format_level(numbers["wait_share"])
+    return _BASIS[numbers["basis"]].format(bin=bin_name(numbers["freq"]), target=target, wait=wait, share=share)
+
+
+def basis(numbers: dict[str, Any]) -> str:
+    """Definition of the requirement, and source of the number installed."""
+    source = _INSTALLED[numbers["installed_from"]]
+    met = "the target is met" if numbers["basis"] == "wait" else "demand does not exceed it"
+    not_for = "" if numbers["wait"] is None or numbers["basis"] == "wait" else _not_for_waits(numbers)
+    return (
+        f"The requirement follows from {binding_basis(numbers)}: {met} with probability "
+        f"{format_level(numbers['service_level'])}.{not_for} GPUs installed: {source}."
+    )
+
+
+def _not_for_waits(numbers: dict[str, Any]) -> str:
+    target = binding_basis({**numbers, "basis": "wait"})
+    return f" It is not planned for {target}: the limitations say why."
+
+
+def gpu_types_note(numbers: dict[str, Any], lead_time: LeadTime) -> str:
+    """Assumptions of the plan by GPU type."""
+    by_name = lead_time.items() if isinstance(lead_time, Mapping) else ()
+    leads = ", ".join(f"{truncate(name)} {format_days(lead)}" for name, lead in by_name)
+    of_all = f" Lead times: {leads}; of all as one pool the longest." if leads else ""
+    installed = {
+        "log": "the maximum of GPUs of each type held at once in the log",
+        "given": "as given; a dash where no number was given for the type",
+        "pulled": "those of the nodes; a dash where the types of the nodes are not known",
+    }[numbers["installed_from"]]
+    least = "so the types require at least as many GPUs as one pool"
+    if numbers["basis"] == "wait":
+        least = "planned for its mean and peak, not for waits as all of them are"
+    return (
+        f"Jobs do not move between types: each type is a pool with its own reserve, {least}. "
+        "Forecasts of the means sum to that of the total. "
+        f"Installed: {installed}. Shortfall and dates: at {format_level(numbers['service_level'])}.{of_all}"
+    )
+
+
+def model_accuracy(numbers: dict[str, Any]) -> str:
+    """The selected model and its WAPE beside that of the best naive method."""
+    own, naive = numbers["wape"], numbers["best_naive_wape"]
+    if own is None or naive is None:
+        return f"Forecast by {numbers['model']}; the evaluation windows have zero demand, so WAPE is undefined."
+    text = f"Forecast by {numbers['model']}: WAPE {format_share(own, 1)} on the evaluation windows"
+    if numbers["model"] == numbers["best_naive"]:
+        return f"{text}. It is a naive method; no other candidate had a smaller error on the selection windows."
+    verdict = "better than" if own < naive else "not better than"
+    return f"{text}, {verdict} the best naive method's {format_share(naive, 1)} ({numbers['best_naive']})."
+
+
+def accuracy_warning(numbers: dict[str, Any]) -> list[str]:
+    """Warn of a large forecast error."""
+    if numbers["wape"] is None or numbers["wape"] <= _LARGE_WAPE:
+        return []
+    return [
+        f"Warning: the WAPE on the evaluation windows is {format_share(numbers['wape'])}. Check the end of the log; "
+        "where recording stopped before the last job did, cut it off there with until."
+    ]
+
+
+_KINDS = {
+    "measured": "The log was measured on a real cluster.",
+    "public trace": "The log is a public trace of another cluster: the numbers describe that cluster.",
+    "synthetic": "The log is synthetic: the report is an example, not a basis for a purchase.",
+}
+_TITLES = {
+    "segments": "User segments",
+    "parts": "Forecast by part",
+    "gpu_type_plans": "Plan by GPU type",
+    "cluster_plans": "Plan by cluster",
+    "scenarios": "Scenarios",
+    "waits": "Waits",
+    "peak": "Peak of GPUs held",
+    "week": "Weekly profile",
+    "wait_plan": "Plan for waits",
+    "drivers": "Change",
+    "orders": "Orders",
+    "purchase_mix": "Costs",
+    "since": "Comparison with an earlier report",
+    "since_forecast": "Score of the earlier forecast",
+    "since_drivers": "Change since the earlier report",
+}
+_NO_JOB_DEMAND = (
+    "Not part of this report: the forecast from single jobs and their run times (JobDemandModel), which improves "
+    "mainly the first day ahead."
+)
+#: Tolerance on the coverage of the 95% interval before the page warns.
+_COVERAGE_TOLERANCE = 0.05
+
+
+def caveats(
+    numbers: dict[str, Any],
+    windows: BacktestWindows,
+    tables: Mapping[str, pd.DataFrame],
+    skipped: Skipped,
+    scenarios: Scenarios | None = None,
+) -> list[str]:
+    """List the caveats of a report.
+
+    Parameters
+    ----------
+    numbers : dict
+        The headline.
+    windows : BacktestWindows
+        Number of windows that selected and evaluated the model.
+    tables : mapping of str to DataFrame
+        ``log`` and ``plan_backtest`` are read.
+    skipped : Skipped
+        Sections that the log does not support.
+    scenarios : Scenarios, optional
+
+    Returns
+    -------
+    list of str
+    """
+    log = tables["log"].iloc[0]
+    return [
+        _KINDS.get(numbers["data_kind"], "The kind of the data is not stated."),
+        _backtest(numbers, windows),
+        *_undercoverage(numbers),
+        *backtest_of_plans(numbers, tables["plan_backtest"]),
+        model_accuracy(numbers),
+        *accuracy_warning(numbers),
+        *_rejected(log),
+        *_gaps(tables.get("gaps", pd.DataFrame())),
+        *_unknown(log),
+        "GPUs held are satisfied demand. Demand of jobs that waited or were not submitted because the cluster was full "
+        "(censored demand) is not in them.",
+        *_availability(numbers),
+        *short_horizon(numbers),
+        "Events without precedent in the log (a new team, a new model family) are not forecast.",
+        *_skipped(skipped),
+        *(f"Scenario skipped: {reason}" for reason in (scenarios.skipped if scenarios else {}).values()),
+        *([] if pd.isna(log["jobs"]) else [_NO_JOB_DEMAND]),
+    ]
+
+
+def _backtest(numbers: dict[str, Any], windows: BacktestWindows) -> str:
+    n_bins, horizon = windows.n_evaluation * numbers["horizon"], numbers["horizon"]
+    chosen = (
+        f"the model was selected on {format_number_of('window', windows.n_selection)} of {horizon} bins and evaluated "
+        f"on {format_number_of('later window', windows.n_evaluation)}"
+    )
+    if windows.step is not None:
+        chosen = (
+            "the log is shorter than four horizons, which leaves no window to select a model on; the default one was "
+            f"evaluated on {format_number_of('window', windows.n_evaluation)} of {horizon} bins that begin "
+            f"{windows.step} bins apart, so they overlap and tell less than as many separate ones"
+        )
+    coverage = (format_share(numbers[f"coverage_{level}"]) for level in (80, 95))
+    return (
+        f"Backtest: {chosen}; of their {format_count(n_bins)} bins the 80% interval contained {next(coverage)} and the "
+        f"95% interval {next(coverage)}."
+    )
+
+
+def _undercoverage(numbers: dict[str, Any]) -> list[str]:
+    coverage = numbers["coverage_95"]
+    if coverage is None or coverage >= 0.95 - _COVERAGE_TOLERANCE:
+        return []
+    return [
+        f"The intervals are too narrow: the 95% interval contained {format_share(coverage)}. Plan at a higher service "
+        "level."
+    ]
+
+
+def backtest_of_plans(numbers: dict[str, Any], plans: pd.DataFrame) -> list[str]:
+    """Sentence on the backtest of the P95 plan for the binding series; none where demand was zero."""
+    series = "peak" if numbers["basis"] == "peak" else "mean"
+    rows = plans[(plans["series"] == series) & (plans["model"] == numbers["model"])]
+    row: Any = rows.set_index("service_level").loc[0.95]
+    if pd.isna(row["idle"]):
+        return []
+    return [
+        f"P95 plans for the {series} made at the beginning of each evaluation window would have sufficed in "
+        f"{format_share(row['held'], 1)} of its bins; idle GPUs were {format_share(row['idle'], 1)} of demand, unmet "
+        f"demand {format_share(row['short'], 1)}."
+    ]
+
+
+def _rejected(log: pd.Series) -> list[str]:
+    if pd.isna(log["jobs"]):
+        return []
+    if not log["rejected"]:
+        return ["No row of the log was rejected."]
+    total = log["rejected"] + log["jobs"]
+    share = format_share(log["rejected"] / total, 1)
+    return [
+        f"{format_count(log['rejected'])} of {format_count(total)} rows ({share}) were rejected; see the reasons above."
+    ]
+
+
+def _skipped(skipped: Skipped) -> list[str]:
+    """A sentence per reason, with all sections that it is the reason for."""
+    titles = {reason: [_TITLES[name] for name in _TITLES if skipped.get(name) == reason] for reason in skipped.values()}
+    return [f"{', '.join(names)} skipped: {reason}" for reason, names in titles.items() if names]
+
+
+def _gaps(gaps: pd.DataFrame) -> list[str]:
+    if gaps.empty:
+        return []
+    first = gaps.iloc[0]
+    longest = f"{format_time(first['begin'])} to {format_time(first['end'])}"
+    hours = f"{format_count(gaps['hours'].sum(), 1)} hours in {format_count(len(gaps))} gap{'s' * (len(gaps) > 1)}"
+    return [
+        f"Nothing was recorded for {hours}, the longest from {longest}: they count as unknown, not as zero, and a "
+        "bin of which less than half was recorded is left out."
+    ]
+
+
+def _unknown(log: pd.Series) -> list[str]:
+    texts = {
+        "unknown_gpus": "without a stated number of GPUs: counted as none",
+        "unknown_end": "finished at an unknown time: counted as zero time",
+        "unknown_start": "started at an unknown time: counted as held from the submission, so that more GPUs may seem "
+        "held at once than there were",
+    }
+    return [f"{format_number_of('job', log[name])} {text}." for name, text in texts.items() if log.get(name)]
+
+
+def _availability(numbers: dict[str, Any]) -> list[str]:
+    share = numbers.get("availability") or 1.0
+    if share == 1.0:
+        return []
+    return [
+        f"A simulated queue gives the waits of the last eight weeks on {format_share(share)} of the GPUs installed: "
+        "nodes are down, reserved or limited. The plan for waits counts on the same share of those to come."
+    ]
+
+
+def short_horizon(numbers: dict[str, Any]) -> list[str]:
+    """Warn of a horizon that ends before an order arrives."""
+    ahead = pd.Timestamp(numbers["plan_end"]) - pd.Timestamp(numbers["log_end"])
+    if ahead >= parse_duration(numbers["lead_time"]):
+        return []
+    return [
+        f"The forecast ends on {format_date(numbers['plan_end'])}, before GPUs ordered as the log ends arrive (lead "
+        f"time {format_days(numbers['lead_time'])}). A forecast up to then needs a longer horizon, and a log twice as "
+        "long as that."
+    ]
+
+
+def since_sentences(tables: Mapping[str, pd.DataFrame], earlier: EarlierReport, changed: list[str]) -> list[str]:
+    """Sentences on the requirement then and now, on settings that changed, and on the earlier forecast.
+
+    Parameters
+    ----------
+    tables : mapping of str to DataFrame
+        ``since_requirement`` and ``since_scores`` are read.
+    earlier : EarlierReport
+    changed : list of str
+        Names of the settings that differ.
+
+    Returns
+    -------
+    list of str
+    """
+    result = [requirement_then_and_now(tables["since_requirement"])]
+    if changed:
+        result.append(f"Both are not alike in their settings, which matters: {', '.join(changed).replace('_', ' ')}.")
+    if "since_scores" in tables:
+        result.append(past_forecast_sentence(tables["since_scores"], earlier))
+    return result
+
+
+def requirement_then_and_now(table: pd.DataFrame) -> str:
+    """The requirement of both reports, and in the bins that both plan for."""
+    then, now = table.iloc[0], table.iloc[1]
+    text = (
+        f"The report on the log to {format_date(then['log_end'])} required {format_number_of('GPU', then['required'])} "
+        f"by {format_date(then['plan_end'])}; this one requires {format_count(now['required'])} by "
+        f"{format_date(now['plan_end'])}"
+    )
+    if pd.isna(then["required_both"]):
+        return f"{text}."
+    both = f"{format_count(then['required_both'])} then and {format_count(now['required_both'])} now"
+    return f"{text}. For the time that both plan for it is {both}."
+
+
+def past_forecast_sentence(scores: pd.DataFrame, earlier: EarlierReport) -> str:
+    """The earlier forecast of the mean beside the actual values, and beside the last value.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> row = {"series": "mean", "model": "ETS", "bins": 30, "mean_forecast": 96.0, "mean_actual": 100.0}
+    >>> own = {**row, "wape_since": 0.08, "bias": -0.04, "coverage_80": 0.8, "coverage_95": 0.9}
+    >>> naive = {**row, "model": "last value", "wape_since": 0.1}
+    >>> earlier = EarlierReport(Path(), {"headline": {"log_end": "2026-03-01T00:00:00+00:00"}})
+    >>> past_forecast_sentence(pd.DataFrame([own, naive]), earlier)
+    'Of the 30 bins since 1 Mar 2026 a mean of 96 GPUs was forecast, and 100 came: ...'
+    """
+    own, naive = past_score(scores)
+    inside = (format_share(own[f"coverage_{level}"]) for level in (80, 95))
+    return (
+        f"Of the {format_number_of('bin', own['bins'])} since {format_date(earlier.log_end)} a mean of "
+        f"{format_number_of('GPU', own['mean_forecast'])} was forecast, and {format_count(own['mean_actual'])} came: "
+        f"WAPE {format_share(own['wape_since'], 1)} (last value {format_share(naive['wape_since'], 1)}), bias "
+        f"{format_share(own['bias'], 1)}; the 80% interval contained {next(inside)} of them, the 95% interval "
+        f"{next(inside)}."
+    )
+
+
+def times_without_use(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame]) -> list[str]:
+    """Sentences on the end of the log and on times before it, from the headline and the tables of a report."""
+    silence = silent_end(numbers, tables.get("usage_shares"))
+    return [*silence, *without_use(_held(tables), ended=bool(silence))]
+
+
+def silent_end(numbers: dict[str, Any], shares: pd.DataFrame | None) -> list[str]:
+    """Warn where the period ends more than a week after the last use, as a later `until` than the log's end makes it.
+
+    Examples
+    --------
+    >>> shares = pd.DataFrame({"last_use": pd.to_datetime(["2026-03-02"], utc=True)})
+    >>> silent_end({"log_end": "2026-06-30T00:00:00+00:00"}, shares)
+    ['The last use of a GPU was on 2 Mar 2026; the 120 days after it count as without demand.']
+    """
+    if shares is None or pd.isna(last := shares.get("last_use", pd.Series(pd.NaT)).max()):
+        return []
+    days = (pd.Timestamp(numbers["log_end"]) - last).days
+    if days <= 7:
+        return []
+    return [f"The last use of a GPU was on {format_date(last)}; the {days} days after it count as without demand."]
+
+
+def _held(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
+    """Mean GPUs held per bin: ``ds``, ``y``; None without usage."""
+    if "wanted" in tables:
+        return tables["wanted"].rename(columns={"held": "y"})[["ds", "y"]]
+    usage = tables.get("usage")
+    return None if usage is None else usage.loc[usage["unique_id"] == MEAN, ["ds", "y"]]
+
+
+def without_use(held: pd.DataFrame | None, *, ended: bool = False) -> list[str]:
+    """Say when next to no GPU was held for more than three days, which a closure or a gap in the record makes.
+
+    Parameters
+    ----------
+    held : DataFrame or None
+        ``ds``, ``y``: mean GPUs held per bin.
+    ended : bool, default=False
+        Whether another sentence says so of the end.
+
+    Examples
+    --------
+    >>> ds = pd.date_range("2026-03-01", periods=40, tz="UTC")
+    >>> held = pd.DataFrame({"ds": ds, "y": 90.0})
+    >>> held.loc[30:35, "y"] = 0.0
+    >>> print(*without_use(held))
+    Next to no GPU was held from 31 Mar 2026 to 5 Apr 2026: 6 days that count as without demand. Listed as an event \
+(events), a closure is not taken for the usual level.
+    """
+    if held is None:
+        return []
+    found = find_outages(held.assign(unique_id="held"))
+    found = found[found["kind"].isin(["outage", "end"][: 2 - ended]) & (found["share"] < DOWN)]
+    # A log holds little before jobs are recorded that began earlier; a long weekend is no closure.
+    found = found[(found["start"] > held["ds"].min()) & (found["end"] - found["start"] > pd.Timedelta("3D"))]
+    spans = [(row.start, row.end - pd.Timedelta("1h"), (row.end - row.start).days) for row in found.itertuples()]
+    if not spans:
+        return []
+    first, last, days = max(spans, key=lambda span: span[2])
+    longest = f", the longest of {len(spans)} such times" if len(spans) > 1 else ""
+    return [
+        f"Next to no GPU was held from {format_date(first)} to {format_date(last)}{longest}: {days} days that count as "
+        "without demand. Listed as an event (events), a closure is not taken for the usual level."
+    ]

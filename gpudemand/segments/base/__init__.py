@@ -1,1 +1,0 @@
-"""The usage matrix, and the base class of the feature transformers."""

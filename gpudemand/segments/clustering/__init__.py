@@ -1,1 +1,0 @@
-"""Clustering of users: spherical mixtures, consensus of several views, the number of segments."""

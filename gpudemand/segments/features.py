@@ -1,0 +1,380 @@
+"""Blocks of features as one space in which users are compared."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from gpudemand import _parallel
+from gpudemand._array import FloatArray
+from gpudemand._validation import InputError, check_choice
+from gpudemand.datasets.registry import bundled_path
+from gpudemand.segments.rfm import PRESENCE_FEATURES, RFM, CalendarProfile, UserPresence
+from gpudemand.segments.rips import RipsStatistics
+from gpudemand.segments.series_features import (
+    DAILY_FEATURES,
+    HOURLY_FEATURES,
+    WEEKLY_FEATURES,
+    LogSpectrum,
+    MultiscalePersistence,
+    UsageRhythm,
+    WeeklyPersistence,
+)
+from gpudemand.segments.topology import PersistenceStatistics
+from gpudemand.segments.usage_matrix import Matrix, SeriesTransformer, sampling_step
+
+#: Users of one parallel task.
+_ROWS_PER_TASK = 1024
+_DAY = pd.Timedelta("1D")
+#: Length and stride of the sliding windows of "rips", in bins.
+RIPS_WINDOW, RIPS_STRIDE = 14, 2
+
+BLOCKS: Mapping[str, Callable[[], SeriesTransformer]] = {
+    "persistence": PersistenceStatistics,
+    "rips": lambda: RipsStatistics(RIPS_WINDOW, stride=RIPS_STRIDE),
+    "spectrum": LogSpectrum,
+    "calendar": CalendarProfile,
+    "rhythm": UsageRhythm,
+    "weekly_persistence": WeeklyPersistence,
+    "multiscale_persistence": MultiscalePersistence,
+    "presence": UserPresence,
+    "rfm": RFM,
+}
+#: Default blocks with times and without, and the blocks that need no times.
+TIMED = ("rhythm", "weekly_persistence")
+UNTIMED = ("persistence", "spectrum")
+TIMELESS = (*UNTIMED, "rips", "presence", "rfm")
+TOPOLOGY = ("persistence", "rips", "weekly_persistence", "multiscale_persistence")
+
+
+def choose_blocks(names: Sequence[str] | None, matrix: Matrix) -> tuple[str, ...]:
+    """Return the validated `names` of blocks, or the default ones for `matrix`.
+
+    Raises
+    ------
+    InputError
+        If a name is unknown, none is given, or a block needs times that `matrix` lacks.
+    """
+    timed = has_days(matrix)
+    if names is None:
+        return TIMED if timed else UNTIMED
+    if isinstance(names, str) or not len(names):
+        raise InputError(f"blocks must be a list of one or more of: {', '.join(sorted(BLOCKS))}; got {names!r}.")
+    for name in names:
+        check_choice("blocks", name, BLOCKS)
+        if not timed and name not in TIMELESS:
+            raise InputError(
+                f"the block {name!r} needs columns that are times, a day apart or less; make them with to_wide."
+            )
+    return tuple(dict.fromkeys(names))
+
+
+def has_days(matrix: Matrix) -> bool:
+    """Return whether `matrix` has times at most a day apart."""
+    step = sampling_step(matrix.ds)
+    return step is not None and step <= _DAY
+
+
+class FeatureTable:
+    """Features of several blocks side by side, columns named ``block__feature``.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Names in `BLOCKS`.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+
+    def fit(self, matrix: Matrix) -> FeatureTable:
+        """Fit each block."""
+        frame = as_frame(matrix)
+        self.transformers_ = {name: BLOCKS[name]().fit(frame) for name in self.names}
+        return self
+
+    def transform(self, matrix: Matrix) -> pd.DataFrame:
+        """Return the table, shape (n_users, n_features), indexed by user."""
+        frame = as_frame(matrix)
+        tasks = [frame.iloc[first : first + _ROWS_PER_TASK] for first in range(0, len(frame), _ROWS_PER_TASK)]
+        return pd.concat(_parallel.run(self._rows, tasks))
+
+    def _rows(self, frame: pd.DataFrame) -> pd.DataFrame:
+        return pd.concat([self._part(name, block, frame) for name, block in self.transformers_.items()], axis=1)
+
+    def _part(self, name: str, block: SeriesTransformer, frame: pd.DataFrame) -> pd.DataFrame:
+        columns = [f"{name}__{feature}" for feature in block.get_feature_names_out()]
+        return pd.DataFrame(np.asarray(block.transform(frame)), index=frame.index, columns=columns)
+
+
+def as_frame(matrix: Matrix) -> pd.DataFrame:
+    """Return a matrix as a DataFrame with its users and times."""
+    return pd.DataFrame(matrix.values, index=matrix.ids, columns=matrix.ds, copy=False)
+
+
+def columns_of(table: pd.DataFrame, block: str) -> pd.DataFrame:
+    """Return the features of one block."""
+    return table.loc[:, table.columns.str.startswith(f"{block}__")]
+
+
+#: Standardised features are clipped at so many standard deviations.
+CLIP = 4.0
+#: Users are outside the fitted range at so many standard deviations; there is a warning if so many of them are.
+_OUTSIDE, _MOST = 2.0, 0.5
+
+
+class ExtrapolationWarning(UserWarning):
+    """Most users are outside the data on which the distances between users were fitted."""
+
+
+class Discriminants(NamedTuple):
+    """Location and scale of the features, shape (n_features,), and ``weights``, (n_features, n_discriminants).
+
+    ``within`` is the variance within classes along each discriminant.
+    """
+
+    location: FloatArray
+    scale: FloatArray
+    weights: FloatArray
+    within: FloatArray
+
+    @classmethod
+    def from_table(cls, table: pd.DataFrame) -> Discriminants:
+        """Read a table of ``scripts/fit_discriminants.py``; its last row is the variance within classes."""
+        columns = table.drop(index=WITHIN).to_numpy().T
+        return cls(columns[0], columns[1], columns[2:].T, table.loc[WITHIN].to_numpy()[2:])
+
+
+def standardize(features: FloatArray, location: FloatArray, scale: FloatArray) -> FloatArray:
+    """Return clipped z-scores."""
+    return np.clip((features - location) / scale, -CLIP, CLIP)
+
+
+#: The row of a table with the variance within classes.
+WITHIN = "variance_within"
+#: Bundled tables by block of features.
+TABLES = {"rhythm": "segments/discriminants.csv", "multiscale_persistence": "segments/persistence_discriminants.csv"}
+
+
+@functools.cache
+def load_discriminants(block: str = "rhythm") -> Discriminants:
+    """Load the bundled table of a block, one row a feature; ``scripts/fit_discriminants.py`` makes it.
+
+    Examples
+    --------
+    >>> load_discriminants().weights.shape
+    (11, 11)
+    """
+    return Discriminants.from_table(pd.read_csv(bundled_path(TABLES[block]), index_col="feature"))
+
+
+def variance_within(block: str = "rhythm") -> float:
+    """Return the mean square distance of users of one class, on the discriminants of a block."""
+    return float(load_discriminants(block).within.sum())
+
+
+def project(features: FloatArray, block: str = "rhythm") -> FloatArray:
+    """Project features on the bundled linear discriminants of their block.
+
+    They were fitted on simulated clusters of seven archetypes and on noisy series of six
+    (``scripts/fit_discriminants.py``); other classes may differ in any direction, so that none has a weight near zero.
+    Of three kinds that were held out, told their number, the adjusted Rand index is .65, and .77 if the fit knew them
+    (``make bench-segments ARGS="--only unseen"``).
+
+    Parameters
+    ----------
+    features : ndarray, shape (n_users, n_features)
+        In the order of `DAILY_FEATURES` (``"rhythm"``) or `MULTISCALE_FEATURES`.
+    block : {"rhythm", "multiscale_persistence"}, default="rhythm"
+
+    Returns
+    -------
+    ndarray, shape (n_users, n_discriminants)
+
+    References
+    ----------
+    R. A. Fisher, *The use of multiple measurements in taxonomic problems*, Annals of Eugenics 7, 1936.
+
+    Examples
+    --------
+    >>> project(load_discriminants().location[None]).round(2).tolist()
+    [[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]]
+    """
+    table = load_discriminants(block)
+    return np.asarray(standardize(features, table.location, table.scale) @ table.weights)
+
+
+def warn_outside(features: pd.DataFrame, block: str, *, stacklevel: int = 2) -> None:
+    """Warn where one feature of most users is beyond two standard deviations of the data that a block was fitted on.
+
+    Parameters
+    ----------
+    features : DataFrame, shape (n_users, n_features)
+        Of a block of `TABLES`; further columns than the fitted ones are ignored.
+    block : str
+    stacklevel : int, default=2
+        As in `warnings.warn`.
+    """
+    table = load_discriminants(block)
+    fitted = features.iloc[:, : len(table.location)]
+    distance = (fitted.to_numpy(dtype=float) - table.location) / table.scale
+    share = (np.abs(distance) > _OUTSIDE).mean(axis=0) if len(features) else np.zeros(fitted.shape[1])
+    worst = int(share.argmax())
+    if share[worst] > _MOST:
+        warnings.warn(
+            f"{fitted.columns[worst]} of {share[worst]:.0%} of the users is outside the histories of 90 to 365 days on "
+            "which distances between users were fitted; segments may be meaningless. Take a longer history, or blocks "
+            "that are not fitted, such as blocks=['presence'].",
+            ExtrapolationWarning,
+            stacklevel=stacklevel,
+        )
+
+
+_BLOCK_COMPONENTS, _COMPONENTS = 8, 16
+#: Mean square distance of users of one archetype by hourly features (``scripts/fit_discriminants.py``).
+_WITHIN_HOURLY = 2.3
+#: Other blocks with fixed scales, and their mean square distance of users of one archetype (the same script).
+_FIXED_SCALES: Mapping[str, tuple[Mapping[str, tuple[float, float]], float]] = {
+    "weekly_persistence": (WEEKLY_FEATURES, 0.14),
+    "presence": (PRESENCE_FEATURES, 0.9),
+}
+
+
+class _PCA:
+    """Principal components; constant features are no error."""
+
+    def __init__(self, n_components: int) -> None:
+        self.n_components = n_components
+
+    def fit(self, points: FloatArray) -> _PCA:
+        """Learn the mean and the leading components of points, shape (n_points, n_features)."""
+        self.mean_ = points.mean(axis=0)
+        self.components_ = np.linalg.svd(points - self.mean_, full_matrices=False)[2][: self.n_components]
+        return self
+
+    def transform(self, points: FloatArray) -> FloatArray:
+        """Return the scores of points on the components, shape (n_points, n_components) or fewer columns."""
+        return np.asarray((points - self.mean_) @ self.components_.T)
+
+
+class _BlockComponents:
+    """Principal components of one standardised block, scaled to a total variance of one."""
+
+    #: Unknown without reference users.
+    within_variance = 0.0
+
+    def fit(self, features: pd.DataFrame) -> _BlockComponents:
+        """Learn means, standard deviations and components of the features; constant features get weight 0."""
+        values = features.to_numpy(dtype=float)
+        self.mean_, spread = values.mean(axis=0), values.std(axis=0)
+        size = np.maximum(np.abs(values).max(axis=0), 1.0)
+        self.scale_ = np.divide(1.0, spread, out=np.zeros_like(spread), where=spread > 1e-9 * size)
+        standard = self._standardize(features)
+        self.pca_ = _PCA(_BLOCK_COMPONENTS).fit(standard)
+        total = float(np.sqrt(self.pca_.transform(standard).var(axis=0).sum()))
+        self.unit_ = 1.0 / total if total > 0 else 0.0
+        return self
+
+    def transform(self, features: pd.DataFrame) -> FloatArray:
+        """Return the scaled component scores, shape (n_users, n_components)."""
+        return np.asarray(self.pca_.transform(self._standardize(features)) * self.unit_)
+
+    def _standardize(self, features: pd.DataFrame) -> FloatArray:
+        return np.clip((features.to_numpy(dtype=float) - self.mean_) * self.scale_, -CLIP, CLIP)
+
+
+class _FixedScale:
+    """Features standardised by locations and scales that do not depend on the sample."""
+
+    def __init__(self, scales: Mapping[str, tuple[float, float]], within_variance: float) -> None:
+        self.scales = scales
+        self.within_variance = within_variance
+
+    def fit(self, features: pd.DataFrame) -> _FixedScale:
+        """Return the instance: nothing is learned."""
+        return self
+
+    def transform(self, features: pd.DataFrame) -> FloatArray:
+        """Return the z-scores at the fixed scales, clipped, shape (n_users, n_features)."""
+        location, scale = np.transpose([self.scales[str(name).partition("__")[2]] for name in features])
+        return standardize(features.to_numpy(dtype=float), location, scale)
+
+
+class _Rhythm:
+    """Daily features on the discriminants, hourly ones at fixed scales."""
+
+    def fit(self, features: pd.DataFrame) -> _Rhythm:
+        """Learn whether the table has hourly features beside the daily ones."""
+        hourly = features.shape[1] > len(DAILY_FEATURES)
+        self.hours_ = [_FixedScale(HOURLY_FEATURES, _WITHIN_HOURLY)] if hourly else []
+        self.within_variance = variance_within() + sum(hours.within_variance for hours in self.hours_)
+        return self
+
+    def transform(self, features: pd.DataFrame) -> FloatArray:
+        """Return the discriminant scores, then the z-scores of the hourly features if fitted with any."""
+        daily, hourly = features.iloc[:, : len(DAILY_FEATURES)], features.iloc[:, len(DAILY_FEATURES) :]
+        return np.hstack([project(daily.to_numpy(dtype=float)), *(hours.transform(hourly) for hours in self.hours_)])
+
+
+class _Multiscale:
+    """Multiscale persistence on its discriminants."""
+
+    def fit(self, features: pd.DataFrame) -> _Multiscale:
+        """Look up the variance within archetypes: nothing is learned."""
+        self.within_variance = variance_within("multiscale_persistence")
+        return self
+
+    def transform(self, features: pd.DataFrame) -> FloatArray:
+        """Return the discriminant scores, shape (n_users, n_discriminants)."""
+        return project(features.to_numpy(dtype=float), "multiscale_persistence")
+
+
+class UserSpace:
+    """Coordinates of users in at most sixteen dimensions, from the blocks of a feature table.
+
+    Daily features (``"rhythm"``) and ``"multiscale_persistence"`` are projected on linear discriminants; hourly ones,
+    ``"weekly_persistence"`` and ``"presence"`` have fixed locations and scales. Every other block is standardised and
+    reduced to eight principal components with a total variance of one. Z-scores are clipped at four. Sixteen principal
+    components of all blocks remain.
+
+    Parameters
+    ----------
+    blocks : sequence of str
+        Blocks to use.
+
+    Attributes
+    ----------
+    within_variance_ : float
+        Mean square distance of users of one archetype; 0 where it is known of no block.
+    """
+
+    def __init__(self, blocks: Sequence[str]) -> None:
+        self.blocks = tuple(blocks)
+
+    def fit(self, table: pd.DataFrame) -> UserSpace:
+        """Learn locations, scales and components from two users or more."""
+        self.spaces_ = {name: _space(name).fit(columns_of(table, name)) for name in self.blocks}
+        self.within_variance_ = sum(space.within_variance for space in self.spaces_.values())
+        stacked = self._stack(table)
+        self.pca_ = _PCA(_COMPONENTS).fit(stacked)
+        return self
+
+    def transform(self, table: pd.DataFrame) -> FloatArray:
+        """Return coordinates, shape (n_users, n_dimensions)."""
+        return self.pca_.transform(self._stack(table))
+
+    def _stack(self, table: pd.DataFrame) -> FloatArray:
+        return np.hstack([space.transform(columns_of(table, name)) for name, space in self.spaces_.items()])
+
+
+def _space(name: str) -> _BlockComponents | _Rhythm | _Multiscale | _FixedScale:
+    if name == "rhythm":
+        return _Rhythm()
+    if name == "multiscale_persistence":
+        return _Multiscale()
+    return _FixedScale(*_FIXED_SCALES[name]) if name in _FIXED_SCALES else _BlockComponents()

@@ -1,0 +1,264 @@
+"""Vietoris-Rips persistence of sliding windows, computed by giotto-ph or giotto-tda (imported on first use)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gpudemand import _parallel
+from gpudemand._array import FloatArray
+from gpudemand._validation import check_choice, check_number
+from gpudemand.segments.topology import (
+    PUBLISHED,
+    centre_and_width,
+    diagram_statistics,
+    maxmin_landmarks,
+    stack_diagrams,
+    takens_embedding,
+    window_length,
+)
+from gpudemand.segments.usage_matrix import Matrix, SeriesTransformer, as_matrix, scale_code
+
+#: Libraries that compute the diagrams of distance matrices.
+ENGINES = ("giotto-ph", "giotto-tda")
+_MAX_DIMENSION = 1
+_ROWS_PER_TASK = 128
+
+
+def rips_persistence(points: object, *, max_dimension: int = 1, n_landmarks: int | None = None) -> FloatArray:
+    """Compute the Vietoris-Rips persistence diagram of a point cloud.
+
+    Parameters
+    ----------
+    points : array-like, shape (n_points, n_dimensions)
+        The point cloud; duplicates are removed.
+    max_dimension : int, default=1
+        Highest homology dimension.
+    n_landmarks : int or None, default=None
+        Size of a subset chosen by `maxmin_landmarks`; the diagram is then off by at most twice its ``radius`` in
+        bottleneck distance. None uses all distinct points.
+
+    Returns
+    -------
+    ndarray, shape (n_pairs, 3)
+        Birth, death and dimension, as in giotto-tda; filtration values are diameters, in single precision. The
+        essential component is omitted.
+
+    Raises
+    ------
+    InputError
+        If the points are not finite.
+    ImportError
+        If giotto-ph is not installed.
+
+    References
+    ----------
+    J. Burella Perez et al., *giotto-ph: a Python library for high-performance computation of persistent homology of
+    Vietoris-Rips filtrations*, arXiv:2107.05412.
+
+    Examples
+    --------
+    >>> square = [[0, 0], [0, 1], [1, 1], [1, 0]]
+    >>> rips_persistence(square).round(3).tolist()  # doctest: +SKIP
+    [[0.0, 1.0, 0.0], [0.0, 1.0, 0.0], [0.0, 1.0, 0.0], [1.0, 1.414, 1.0]]
+    """
+    check_number("max_dimension", max_dimension, 0, integer=True)
+    distances = maxmin_landmarks(points, n_landmarks).distances
+    return _giotto_ph([distances], int(max_dimension))[0]
+
+
+def _giotto_ph(distances: Sequence[FloatArray], max_dimension: int) -> list[FloatArray]:
+    ripser, diagrams = _ripser(), []
+    for matrix in distances:
+        pairs = ripser(matrix, metric="precomputed", maxdim=max_dimension, n_threads=1)["dgms"]
+        tagged = [np.column_stack([part, np.full(len(part), place)]) for place, part in enumerate(pairs)]
+        diagram = np.vstack(tagged).astype(float)
+        diagrams.append(diagram[np.isfinite(diagram[:, 1])])
+    return diagrams
+
+
+def _giotto_tda(distances: Sequence[FloatArray], max_dimension: int) -> list[FloatArray]:
+    if not distances:
+        return []
+    transformer = _vietoris_rips()(metric="precomputed", homology_dimensions=tuple(range(max_dimension + 1)))
+    return [diagram[diagram[:, 0] < diagram[:, 1]] for diagram in transformer.fit_transform(list(distances))]
+
+
+def _ripser() -> Callable[..., dict[str, Any]]:
+    try:
+        from gph import ripser_parallel
+    except ImportError as error:
+        raise ImportError(
+            "Vietoris-Rips persistence needs giotto-ph: pip install 'gpudemand[tda]' "
+            "(or giotto-ph alone, which works with any scikit-learn)."
+        ) from error
+    return ripser_parallel
+
+
+def _vietoris_rips() -> Callable[..., Any]:
+    try:
+        from gtda.homology import VietorisRipsPersistence
+    except ImportError as error:
+        raise ImportError(
+            "engine='giotto-tda' needs giotto-tda: pip install 'gpudemand[giotto]', or use engine='giotto-ph'."
+        ) from error
+    return VietorisRipsPersistence
+
+
+class _Embedding(NamedTuple):
+    """Parameters of the point cloud of a series."""
+
+    dimension: int
+    time_delay: int
+    stride: int
+    n_landmarks: int | None
+    scale: int
+
+    def points(self, series: FloatArray) -> FloatArray:
+        """Return the windows of the scaled series; none if it is constant or too short."""
+        centre, width = centre_and_width(series, self.scale)
+        if width == 0.0 or series.size < window_length(self.dimension, self.time_delay):
+            return np.empty((0, self.dimension))
+        points = takens_embedding(
+            (series - centre) / width, dimension=self.dimension, time_delay=self.time_delay, stride=self.stride
+        )
+        return points[~np.isnan(points).any(axis=1)]
+
+
+class RipsStatistics(SeriesTransformer):
+    """Lifetime statistics of the Vietoris-Rips diagrams (H0 and H1) of the sliding windows of each series.
+
+    The features of Rivera-Castro et al. (`diagram_statistics`): per dimension the number of pairs, the largest
+    lifetime, the number of distinct lifetimes, of those of at least 80 % of the largest, their mean and their sum.
+
+    Parameters
+    ----------
+    dimension : int, default=50
+        Values in a window.
+    time_delay : int, default=1
+        Steps between the values of a window.
+    stride : int, default=1
+        Steps between windows.
+    n_landmarks : int or None, default=64
+        Landmarks of the windows (see `maxmin_landmarks`); None takes all distinct windows, as the paper does, in time
+        cubic in their number.
+    scale : {"std", "range", "mean"} or None, default="std"
+        Unit of each series.
+    summary : {"both", "lifetimes", "loops"}, default="both"
+        Which of the two published summaries.
+    engine : {"giotto-ph", "giotto-tda"}, default="giotto-ph"
+        ``"giotto-tda"`` computes the same diagrams by giotto-tda's ``VietorisRipsPersistence``, at more overhead.
+    n_jobs : int or None, default=None
+        Processes; a Dask client takes precedence.
+
+    Attributes
+    ----------
+    n_timestamps_ : int
+        Length of the series at ``fit``; nothing else is learned.
+
+    Notes
+    -----
+    Windows with a missing value are left out. A constant series, one with fewer than two distinct windows, and one
+    shorter than a window have no pairs: their features are zero.
+
+    With ``n_landmarks=None`` and ``scale=None`` the features are those of giotto-tda's transformers in a pipeline::
+
+        make_pipeline(
+            TakensEmbedding(dimension=50, time_delay=1),
+            VietorisRipsPersistence(homology_dimensions=(0, 1)),
+            FunctionTransformer(diagram_statistics),
+        )
+
+    References
+    ----------
+    R. Rivera-Castro et al., *Topology-based clusterwise regression for user segmentation and demand forecasting*,
+    DSAA 2019, arXiv:2009.03661.
+
+    Examples
+    --------
+    >>> block = RipsStatistics(dimension=7).fit([[0.0, 1, 2, 3, 2, 1, 0, 1]])
+    >>> block.get_feature_names_out()[:4].tolist()
+    ['h0_count', 'h0_largest', 'h0_distinct', 'h0_long_lived']
+    """
+
+    def __init__(
+        self,
+        dimension: int = 50,
+        time_delay: int = 1,
+        stride: int = 1,
+        *,
+        n_landmarks: int | None = 64,
+        scale: str | None = "std",
+        summary: str = "both",
+        engine: str = "giotto-ph",
+        n_jobs: int | None = None,
+    ) -> None:
+        self.dimension = dimension
+        self.time_delay = time_delay
+        self.stride = stride
+        self.n_landmarks = n_landmarks
+        self.scale = scale
+        self.summary = summary
+        self.engine = engine
+        self.n_jobs = n_jobs
+
+    def diagrams(self, X: object) -> FloatArray:
+        """Compute the Vietoris-Rips diagrams of the windows of each series, in giotto-tda's format.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like, shape (n_users, n_timestamps)
+            Usage, a row a user.
+
+        Returns
+        -------
+        ndarray, shape (n_users, n_rows, 3)
+            Birth, death and dimension, padded with pairs of no lifetime; what giotto-tda's amplitudes, images and plots
+            and `diagram_statistics` take.
+        """
+        self._check()
+        return self._diagrams(as_matrix(X))
+
+    def _learn(self, matrix: Matrix) -> None:
+        self._check()
+
+    def _features(self, matrix: Matrix) -> FloatArray:
+        return diagram_statistics(self._diagrams(matrix), self.summary)
+
+    def _check(self) -> None:
+        check_choice("summary", self.summary, PUBLISHED)
+        check_choice("engine", self.engine, ENGINES)
+        self._embedding()
+        _ripser() if self.engine == "giotto-ph" else _vietoris_rips()
+
+    def _diagrams(self, matrix: Matrix) -> FloatArray:
+        tasks = [matrix.values[start : start + _ROWS_PER_TASK] for start in range(0, len(matrix.ids), _ROWS_PER_TASK)]
+        work = partial(_row_diagrams, embedding=self._embedding(), engine=self.engine)
+        parts = _parallel.run(work, tasks, n_jobs=self.n_jobs)
+        return stack_diagrams([diagram for part in parts for diagram in part])
+
+    def _embedding(self) -> _Embedding:
+        window_length(self.dimension, self.time_delay, self.stride)
+        if self.n_landmarks is not None:
+            check_number("n_landmarks", self.n_landmarks, 1, integer=True)
+        return _Embedding(self.dimension, self.time_delay, self.stride, self.n_landmarks, scale_code(self.scale))
+
+    def _names(self) -> list[str]:
+        return [f"h{dimension}_{name}" for dimension, name in PUBLISHED[self.summary]]
+
+
+def _row_diagrams(rows: FloatArray, embedding: _Embedding, engine: str) -> list[FloatArray]:
+    """Return the diagram of each row; empty for one without two distinct windows."""
+    diagrams, clouds = [np.empty((0, 3))] * len(rows), {}
+    for row, series in enumerate(rows):
+        points = embedding.points(series.astype(float))
+        distances = maxmin_landmarks(points, embedding.n_landmarks).distances if len(points) > 1 else points
+        if len(distances) > 1:
+            clouds[row] = distances
+    compute = _giotto_ph if engine == "giotto-ph" else _giotto_tda
+    for row, diagram in zip(clouds, compute(list(clouds.values()), _MAX_DIMENSION), strict=True):
+        diagrams[row] = diagram
+    return diagrams

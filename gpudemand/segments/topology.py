@@ -1,0 +1,664 @@
+"""Persistence of series: sublevel and superlevel pairs, diagrams, windows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._array import FloatArray, IntArray, compiled
+from gpudemand._validation import InputError, check_choice, check_number
+from gpudemand.segments.usage_matrix import Matrix, SeriesTransformer, as_matrix, map_rows, scale_code
+
+#: The columns that `summarise` writes.
+STATISTICS = ("count", "largest", "distinct", "long_lived", "mean", "sum", "std", "entropy")
+#: Long-lived: at least this share of the largest lifetime (Rivera-Castro et al., arXiv:2009.03661).
+_LONG_LIVED = 0.8
+# Tolerances for rounding, relative to the largest lifetime, distance or value.
+_SAME = 1e-9
+_FLAT = 1e-12
+
+
+@compiled
+def turning_points(series: FloatArray, out: FloatArray) -> tuple[int, int]:
+    """Write the endpoints and strict local extrema of `series` to the front of `out`, skipping NaN and plateaus.
+
+    Returns
+    -------
+    n_turns, n_recorded : int
+        Values written, and values that are not missing.
+    """
+    n, recorded = 0, 0
+    for value in series:
+        if math.isnan(value):
+            continue
+        recorded += 1
+        if n > 0 and value == out[n - 1]:
+            continue
+        if n > 1 and (out[n - 1] > out[n - 2]) == (value > out[n - 1]):
+            n -= 1
+        out[n] = value
+        n += 1
+    return n, recorded
+
+
+@compiled
+def centre_and_width(series: FloatArray, scale: int) -> tuple[float, float]:
+    """Return location and scale of a series; a width of zero means that it is constant.
+
+    Code 1 scales by the mean, 2 is the z-score, 3 scales the range above the minimum to one.
+    """
+    low, high, total, n = np.inf, -np.inf, 0.0, 0
+    for value in series:
+        if not math.isnan(value):
+            low, high, total, n = min(low, value), max(high, value), total + value, n + 1
+    if scale == 0 or n == 0:
+        return 0.0, 1.0
+    mean, width = total / n, high - low
+    size = max(abs(low), abs(high))
+    if scale == 1:
+        width = abs(mean)
+    if width <= _FLAT * size:
+        return low, 0.0
+    if scale != 2:
+        return (low if scale == 3 else 0.0), width
+    squares = 0.0
+    for value in series:
+        if not math.isnan(value):
+            squares += ((value - mean) / width) ** 2
+    return mean, width * math.sqrt(squares / n)
+
+
+@compiled
+def pair(turns: FloatArray, births: FloatArray, deaths: FloatArray) -> int:
+    """Write the finite sublevel pairs of `turns` to `births` and `deaths`; return how many there are.
+
+    `turns` alternates between minima and maxima. At a maximum lower than the maxima on both sides two components merge,
+    and the one with the higher minimum dies (elder rule). In a sweep from left to right the maxima not yet exceeded
+    descend, so that a stack holds them and each is pushed and popped once: linear time without sorting.
+    """
+    n = turns.size
+    if n < 2:
+        return 0
+    floors, walls = np.empty(n), np.empty(n)
+    n_pairs, top = 0, 0
+    first = 0 if turns[0] < turns[1] else 1
+    floor = turns[first]
+    for i in range(first + 1, n + 1, 2):
+        # The series is bounded by an infinite wall on the right.
+        wall = turns[i] if i < n - 1 else np.inf
+        while top > 0 and walls[top - 1] <= wall:
+            top -= 1
+            births[n_pairs] = max(floors[top], floor)
+            deaths[n_pairs] = walls[top]
+            floor = min(floors[top], floor)
+            n_pairs += 1
+        if i < n - 1:
+            floors[top], walls[top] = floor, wall
+            top += 1
+            floor = turns[i + 1]
+    return n_pairs
+
+
+@compiled
+def summarise(lifetimes: FloatArray, same: float, out: FloatArray) -> None:
+    """Write the `STATISTICS` of `lifetimes` to `out`, zeros if there are none; sorts `lifetimes` in place.
+
+    Lifetimes that differ by at most `same` times the largest one count as one.
+    """
+    out[:] = 0.0
+    n = lifetimes.size
+    if n == 0:
+        return
+    lifetimes.sort()
+    largest = lifetimes[n - 1]
+    total, squares, distinct, long_lived = 0.0, 0.0, 1, 0
+    for i in range(n):
+        total += lifetimes[i]
+        distinct += i > 0 and lifetimes[i] - lifetimes[i - 1] > same * largest
+        long_lived += lifetimes[i] >= (1.0 - same) * _LONG_LIVED * largest
+    mean = total / n
+    entropy = 0.0
+    for lifetime in lifetimes:
+        squares += (lifetime - mean) ** 2
+        entropy -= lifetime / total * math.log2(lifetime / total)
+    out[0], out[1], out[2], out[3] = n, largest, distinct, long_lived
+    out[4], out[5], out[6], out[7] = mean, total, math.sqrt(squares / n), max(entropy, 0.0)
+
+
+@compiled
+def summarise_rows(values: FloatArray, scale: int, out: FloatArray) -> None:
+    """Write, for each row, the `STATISTICS` of its sublevel and superlevel pairs and the number of recorded values."""
+    size, n = values.shape[1], len(STATISTICS)
+    turns, births, deaths = np.empty(size), np.empty(size), np.empty(size)
+    for row in range(values.shape[0]):
+        n_turns, n_recorded = turning_points(values[row], turns)
+        width = centre_and_width(values[row], scale)[1]
+        out[row] = 0.0
+        out[row, 2 * n] = n_recorded
+        if width == 0.0:
+            continue
+        for side in range(2):
+            n_pairs = pair(turns[:n_turns], births, deaths)
+            for i in range(n_pairs):
+                deaths[i] = (deaths[i] - births[i]) / width
+            summarise(deaths[:n_pairs], _SAME, out[row, side * n : (side + 1) * n])
+            turns[:n_turns] *= -1.0
+
+
+@compiled
+def maxmin_indices(coordinates: FloatArray, indices: IntArray, distances: FloatArray) -> tuple[int, float]:
+    """Choose landmarks by the max-min rule; write their `indices` and their `distances` to all points.
+
+    Parameters
+    ----------
+    coordinates : ndarray, shape (n_dimensions, n_points)
+    indices : ndarray, shape (n_landmarks,)
+    distances : ndarray, shape (n_landmarks, n_points)
+
+    Returns
+    -------
+    count, radius : int, float
+        Landmarks chosen (at most the number of distinct points), and the covering radius.
+    """
+    nearest = np.full(coordinates.shape[1], np.inf)
+    farthest, radius, largest = 0, np.inf, 0.0
+    for count in range(indices.size):
+        if radius <= _SAME * largest:
+            return count, 0.0
+        row = distances[count]
+        row[:] = 0.0
+        for axis in coordinates:
+            row += (axis - axis[farthest]) ** 2
+        row[:] = np.sqrt(row)
+        indices[count] = farthest
+        largest = max(largest, row.max())
+        farthest, radius = 0, 0.0
+        for i in range(row.size):
+            nearest[i] = min(nearest[i], row[i])
+            # Ties go to the first point, independent of rounding.
+            if nearest[i] > radius * (1.0 + _SAME):
+                farthest, radius = i, nearest[i]
+    return indices.size, radius if radius > _SAME * largest else 0.0
+
+
+@compiled
+def _turning_places(series: FloatArray) -> IntArray:
+    """Places of the first value, of the last, and of the minima and maxima between them; the first of a plateau."""
+    turns, n = np.empty(series.size, dtype=np.int64), 0
+    for i in range(series.size):
+        if n > 0 and series[i] == series[turns[n - 1]]:
+            continue
+        if n > 1 and (series[turns[n - 1]] > series[turns[n - 2]]) == (series[i] > series[turns[n - 1]]):
+            n -= 1
+        turns[n] = i
+        n += 1
+    return turns[:n]
+
+
+@compiled
+def pair_places(series: FloatArray, births: IntArray, deaths: IntArray) -> int:
+    """Write the places of the finite sublevel pairs of a series; return how many there are.
+
+    A pair is born at the place of a minimum and dies at that of the maximum where it merges (of a plateau, the first
+    place). The values there are those that `pair` writes.
+    """
+    turns = _turning_places(series)
+    n = turns.size
+    if n < 2:
+        return 0
+    floors, walls = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
+    n_pairs, top = 0, 0
+    first = 0 if series[turns[0]] < series[turns[1]] else 1
+    floor = turns[first]
+    for i in range(first + 1, n + 1, 2):
+        inside = i < n - 1
+        while top > 0 and (not inside or series[walls[top - 1]] <= series[turns[i]]):
+            top -= 1
+            dies, lives = floors[top], floor
+            if series[dies] < series[lives]:
+                dies, lives = lives, dies
+            births[n_pairs], deaths[n_pairs] = dies, walls[top]
+            floor = lives
+            n_pairs += 1
+        if inside:
+            floors[top], walls[top] = floor, turns[i]
+            top += 1
+            floor = turns[i + 1]
+    return n_pairs
+
+
+ESSENTIAL = ("inf", "max", "drop")
+FILTRATIONS = ("sublevel", "superlevel")
+_NAMES = tuple(f"{filtration}_{name}" for filtration in FILTRATIONS for name in STATISTICS)
+
+
+def sublevel_persistence(y: object, *, essential: str = "inf") -> FloatArray:
+    """Compute the persistence diagram of the sublevel sets of a series, in dimension 0.
+
+    A component is born at each local minimum; where two merge, the one with the higher minimum dies (elder rule). This
+    is the lower-star filtration of a path, as in GUDHI's ``CubicalComplex``, in linear time.
+
+    Parameters
+    ----------
+    y : array-like, shape (n_timestamps,)
+        The series. Missing values (NaN) are skipped: their neighbours count as adjacent.
+    essential : {"inf", "max", "drop"}, default="inf"
+        Death of the essential component, that of the global minimum: at infinity (as in GUDHI), at the maximum of the
+        series (as in giotto-tda's ``CubicalPersistence`` with ``reduced_homology=False``), or omit it (as in giotto-tda
+        by default).
+
+    Returns
+    -------
+    ndarray, shape (n_pairs, 2)
+        Births and deaths, sorted by birth, then death, without pairs of zero lifetime. A constant series has only the
+        essential pair; one without values has none.
+
+    Raises
+    ------
+    InputError
+        If `y` is not one-dimensional, not numeric, or infinite somewhere.
+
+    See Also
+    --------
+    superlevel_persistence : The diagram of the superlevel sets.
+    PersistenceStatistics : Lifetime statistics as features.
+
+    References
+    ----------
+    H. Edelsbrunner and J. Harer, *Computational Topology: An Introduction*, American Mathematical Society, 2010.
+
+    Examples
+    --------
+    >>> sublevel_persistence([0, 3, 1, 5, 2])
+    array([[ 0., inf],
+           [ 1.,  3.],
+           [ 2.,  5.]])
+    >>> sublevel_persistence([0, 3, 1, 5, 2], essential="drop").tolist()
+    [[1.0, 3.0], [2.0, 5.0]]
+    """
+    return _diagram(y, 1.0, essential)
+
+
+def superlevel_persistence(y: object, *, essential: str = "inf") -> FloatArray:
+    """Compute the persistence diagram of the superlevel sets of a series: components are born at local maxima.
+
+    Parameters
+    ----------
+    y : array-like, shape (n_timestamps,)
+        The series; missing values are skipped.
+    essential : {"inf", "max", "drop"}, default="inf"
+        As for `sublevel_persistence`: the component of the global maximum dies at minus infinity, at the minimum of the
+        series, or is omitted.
+
+    Returns
+    -------
+    ndarray, shape (n_pairs, 2)
+        Births and deaths, sorted by descending birth, then death; births exceed deaths.
+
+    Raises
+    ------
+    InputError
+        As for `sublevel_persistence`.
+
+    Examples
+    --------
+    >>> superlevel_persistence([0, 3, 1, 5, 2])
+    array([[  5., -inf],
+           [  3.,   1.]])
+    """
+    # Adding zero turns -0.0 to 0.0.
+    return -_diagram(y, -1.0, essential) + 0.0
+
+
+def _diagram(y: object, sign: float, essential: str) -> FloatArray:
+    check_choice("essential", essential, ESSENTIAL)
+    series = sign * as_series(y)
+    turns, births, deaths = np.empty((3, series.size))
+    turns = turns[: turning_points(series, turns)[0]]
+    n_pairs = pair(turns, births, deaths)
+    pairs = np.column_stack([births[:n_pairs], deaths[:n_pairs]])
+    if essential != "drop" and turns.size:
+        end = np.inf if essential == "inf" else turns.max()
+        pairs = np.vstack([pairs, [turns.min(), end]])
+    return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
+
+
+def as_series(y: object) -> FloatArray:
+    """Validate one series and return it as an array; NaN is a missing value."""
+    try:
+        raw = y.to_numpy(dtype=float, na_value=np.nan) if isinstance(y, pd.Series) else np.asarray(y)
+        series = np.ascontiguousarray(raw, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"a series must be numbers; got {type(y).__name__}: {error}.") from error
+    if raw.ndim != 1:
+        raise InputError(f"a series must have one dimension; got {raw.ndim}. Give one row of the matrix at a time.")
+    if np.isinf(series).any():
+        raise InputError("a series holds infinite values; repair them, or write NaN where nothing was recorded.")
+    return series
+
+
+def persistence_statistics(X: object, *, scale: str | None = None) -> pd.DataFrame:
+    """Compute lifetime statistics of the sublevel and superlevel diagrams of each series.
+
+    Parameters
+    ----------
+    X : DataFrame or array-like, shape (n_users, n_timestamps)
+        Usage, a row a user; NaN is skipped. float32 is not copied.
+    scale : {"std", "range", "mean"} or None, default=None
+        Unit of each series: its own standard deviation, range or mean; None leaves it unscaled.
+
+    Returns
+    -------
+    DataFrame, shape (n_users, 16)
+        Index: users. For each filtration: ``count`` (pairs), ``largest`` (lifetime), ``distinct`` (lifetimes),
+        ``long_lived`` (lifetimes of at least 80 % of the largest), ``mean``, ``sum``, ``std`` and ``entropy`` (bits).
+        The essential pair is left out. All are zero for a series without pairs, such as a constant one.
+
+    Raises
+    ------
+    InputError
+        If `X` is no usage matrix, or `scale` is not known.
+
+    References
+    ----------
+    R. Rivera-Castro et al., *Topology-based clusterwise regression for user segmentation and demand forecasting*,
+    DSAA 2019, arXiv:2009.03661: largest, count, distinct, long-lived, mean and sum, there of Vietoris-Rips diagrams.
+
+    Examples
+    --------
+    >>> table = persistence_statistics([[0, 3, 1, 5, 2], [4, 4, 4, 4, 4]])
+    >>> table[["sublevel_count", "sublevel_largest", "superlevel_sum"]].values.tolist()
+    [[2.0, 3.0, 2.0], [0.0, 0.0, 0.0]]
+    """
+    matrix = as_matrix(X, keep_float32=True)
+    table = map_rows(summarise_rows, matrix.values, len(_NAMES) + 1, scale_code(scale))
+    return pd.DataFrame(table[:, :-1], index=matrix.ids, columns=list(_NAMES))
+
+
+class PersistenceStatistics(SeriesTransformer):
+    """Lifetime statistics of the sublevel and superlevel diagrams of each series.
+
+    Parameters
+    ----------
+    scale : {"std", "range", "mean"} or None, default="std"
+        Unit of each series: its own standard deviation, range or mean. None leaves it unscaled: features then depend on
+        the level.
+    relative : bool, default=True
+        Normalize for the length of the history: count and sum per recorded value, distinct and long-lived as shares of
+        the count, entropy as a share of its maximum for that count.
+    filtrations : tuple of {"sublevel", "superlevel"}, default=("sublevel", "superlevel")
+        Which diagrams to summarise.
+
+    Attributes
+    ----------
+    n_timestamps_ : int
+        Length of the series at ``fit``; nothing else is learned.
+
+    See Also
+    --------
+    persistence_statistics : The same statistics as a table, not normalized.
+
+    Notes
+    -----
+    A constant or entirely missing series has no pairs: its features are zero.
+
+    Examples
+    --------
+    The features are invariant to the scale of a series:
+
+    >>> import numpy as np
+    >>> steady = np.tile([8.0, 9, 8, 9, 8, 1, 1], 8)
+    >>> block = PersistenceStatistics()
+    >>> one, hundred = block.fit_transform([steady, 100 * steady])
+    >>> np.allclose(one, hundred)
+    True
+    >>> block.get_feature_names_out()[:3].tolist()
+    ['sublevel_count', 'sublevel_largest', 'sublevel_distinct']
+    """
+
+    def __init__(
+        self,
+        scale: str | None = "std",
+        *,
+        relative: bool = True,
+        filtrations: Sequence[str] = FILTRATIONS,
+    ) -> None:
+        self.scale = scale
+        self.relative = relative
+        self.filtrations = filtrations
+
+    def _learn(self, matrix: Matrix) -> None:
+        scale_code(self.scale)
+        for name in self.filtrations:
+            check_choice("filtrations", name, FILTRATIONS)
+
+    def _features(self, matrix: Matrix) -> FloatArray:
+        table = map_rows(summarise_rows, matrix.values, len(_NAMES) + 1, scale_code(self.scale))
+        features = table[:, :-1].reshape(len(table), len(FILTRATIONS), len(STATISTICS))
+        if self.relative:
+            _normalize(features, table[:, -1:])
+        chosen = [FILTRATIONS.index(name) for name in self.filtrations]
+        return features[:, chosen].reshape(len(table), -1)
+
+    def _names(self) -> list[str]:
+        return [f"{filtration}_{name}" for filtration in self.filtrations for name in STATISTICS]
+
+
+def _normalize(features: FloatArray, recorded: FloatArray) -> None:
+    """Normalize `features`, shape (n_users, n_filtrations, n_statistics), for series length, in place."""
+    column = {name: features[:, :, place] for place, name in enumerate(STATISTICS)}
+    pairs, values = np.maximum(column["count"], 1.0), np.maximum(recorded, 1.0)
+    column["entropy"] /= np.log2(np.maximum(pairs, 2.0))
+    column["distinct"] /= pairs
+    column["long_lived"] /= pairs
+    column["count"] /= values
+    column["sum"] /= values
+
+
+#: Statistics of one homology dimension; the first notebooks of the paper have all but ``distinct``.
+SUMMARIES = ("count", "largest", "distinct", "long_lived", "mean", "sum")
+_FIRST = [name for name in SUMMARIES if name != "distinct"]
+#: The two published summaries, and both: homology dimension and statistic of each feature.
+PUBLISHED = {
+    "both": [(dimension, name) for dimension in (0, 1) for name in SUMMARIES],
+    "lifetimes": [(dimension, name) for dimension in (0, 1) for name in _FIRST],
+    "loops": [(1, name) for name in ("largest", "distinct", "count")],
+}
+# Relative tolerance for equal lifetimes: giotto-ph computes in single precision.
+_SAME_PERSISTENCE = 1e-5
+
+
+def stack_diagrams(diagrams: Sequence[FloatArray]) -> FloatArray:
+    """Stack diagrams of different sizes as giotto-tda does.
+
+    Parameters
+    ----------
+    diagrams : sequence of ndarray, each of shape (n_pairs, 3)
+        Birth, death and dimension (0 or 1).
+
+    Returns
+    -------
+    ndarray, shape (n_diagrams, n_rows, 3)
+        Every homology dimension has as many rows as in the largest diagram, at least one; pairs of no lifetime fill
+        the others up.
+
+    Examples
+    --------
+    >>> stack_diagrams([np.array([[0.0, 1, 0], [1, 3, 1]]), np.array([[0.0, 2, 0], [0, 4, 0]])])[0].tolist()
+    [[0.0, 1.0, 0.0], [0.0, 0.0, 0.0], [1.0, 3.0, 1.0]]
+    """
+    blocks = []
+    for dimension in (0, 1):
+        parts = [diagram[diagram[:, 2] == dimension] for diagram in diagrams]
+        block = np.zeros((len(parts), max([len(part) for part in parts] + [1]), 3))
+        block[:, :, 2] = dimension
+        for row, part in zip(block, parts, strict=True):
+            row[:, :2] = part[:, 0].min(initial=np.inf) if len(part) else 0.0
+            row[: len(part)] = part
+        blocks.append(block)
+    return np.concatenate(blocks, axis=1)
+
+
+def diagram_statistics(diagrams: object, summary: str = "both") -> FloatArray:
+    """Compute the lifetime statistics of Rivera-Castro et al. of each persistence diagram.
+
+    Parameters
+    ----------
+    diagrams : array-like, shape (n_diagrams, n_rows, 3)
+        Birth, death and dimension, as `RipsStatistics.diagrams` and giotto-tda's transformers return them. Pairs of no
+        lifetime, which fill diagrams up, are ignored.
+    summary : {"both", "lifetimes", "loops"}, default="both"
+        ``"lifetimes"``, the ten features of the authors' first notebooks: in dimensions 0 and 1 the number of pairs,
+        the largest lifetime, the number of those of at least 80 % of it, their mean and their sum. ``"loops"``, the
+        three of their later ones: largest lifetime, number of distinct pairs and number of pairs in dimension 1.
+
+    Returns
+    -------
+    ndarray, shape (n_diagrams, n_features)
+        Zeros for a dimension without pairs.
+
+    Raises
+    ------
+    InputError
+        If the diagrams have another shape, or the summary is unknown.
+
+    References
+    ----------
+    R. Rivera-Castro et al., *Topology-based clusterwise regression for user segmentation and demand forecasting*,
+    DSAA 2019, arXiv:2009.03661, and its authors' public notebooks.
+
+    Examples
+    --------
+    >>> diagram_statistics([[[0.0, 1.0, 0], [0.0, 4.0, 0], [2.0, 5.0, 1], [0.0, 0.0, 1]]], "loops").tolist()
+    [[3.0, 1.0, 1.0]]
+    """
+    stacked = np.asarray(diagrams, dtype=float)
+    if stacked.ndim != 3 or stacked.shape[2] != 3:
+        raise InputError(f"diagrams must have shape (n_diagrams, n_rows, 3); got {stacked.shape}.")
+    chosen = PUBLISHED[check_choice("summary", summary, PUBLISHED)]
+    out = np.zeros((len(stacked), 2, len(STATISTICS)))
+    for diagram, rows in zip(stacked, out, strict=True):
+        lifetimes = diagram[:, 1] - diagram[:, 0]
+        for dimension in (0, 1):
+            summarise(lifetimes[(lifetimes > 0) & (diagram[:, 2] == dimension)], _SAME_PERSISTENCE, rows[dimension])
+    return np.column_stack([out[:, dimension, STATISTICS.index(name)] for dimension, name in chosen])
+
+
+def takens_embedding(y: object, *, dimension: int = 50, time_delay: int = 1, stride: int = 1) -> FloatArray:
+    """Embed a series by its sliding windows.
+
+    Parameters
+    ----------
+    y : array-like, shape (n_timestamps,)
+        The series; NaN is propagated to the windows that contain it.
+    dimension : int, default=50
+        Values in a window, the dimension of the points; 50 days in Rivera-Castro et al.
+    time_delay : int, default=1
+        Steps between the values of a window.
+    stride : int, default=1
+        Steps between windows. The last window ends at the last value, as in giotto-tda.
+
+    Returns
+    -------
+    ndarray, shape (n_points, dimension)
+        A read-only view of the series.
+
+    Raises
+    ------
+    InputError
+        If the series is shorter than one window, or a parameter is no positive whole number.
+
+    References
+    ----------
+    F. Takens, *Detecting strange attractors in turbulence*, Lecture Notes in Mathematics 898, 1981.
+
+    Examples
+    --------
+    >>> takens_embedding([0, 1, 2, 3, 4, 5, 6, 7], dimension=3, stride=2).astype(int).tolist()
+    [[1, 2, 3], [3, 4, 5], [5, 6, 7]]
+    """
+    series, size = as_series(y), window_length(dimension, time_delay, stride)
+    if series.size < size:
+        raise InputError(
+            f"a series of {series.size} values is shorter than one window of {size}; "
+            "lower dimension or time_delay, or take a finer freq."
+        )
+    windows = np.lib.stride_tricks.sliding_window_view(series, size)
+    return windows[(series.size - size) % int(stride) :: int(stride), :: int(time_delay)]
+
+
+def window_length(dimension: int, time_delay: int, stride: int = 1) -> int:
+    """Return the number of values that a window spans; raises `InputError` for invalid parameters.
+
+    Examples
+    --------
+    >>> window_length(3, 2)
+    5
+    """
+    for name, number in (("dimension", dimension), ("time_delay", time_delay), ("stride", stride)):
+        check_number(name, number, 1, integer=True)
+    return (int(dimension) - 1) * int(time_delay) + 1
+
+
+class Landmarks(NamedTuple):
+    """A subset of a point cloud: ``indices``, pairwise ``distances`` and covering ``radius``."""
+
+    indices: IntArray
+    distances: FloatArray
+    radius: float
+
+
+def maxmin_landmarks(points: object, n_landmarks: int | None = 64) -> Landmarks:
+    """Choose landmarks by farthest-point sampling: each next one is the farthest from those before.
+
+    Parameters
+    ----------
+    points : array-like, shape (n_points, n_dimensions)
+        The point cloud.
+    n_landmarks : int or None, default=64
+        At most so many; None takes every distinct point. Duplicates are never chosen.
+
+    Returns
+    -------
+    indices : ndarray of int, shape (n_landmarks,)
+        Rows of `points`, the first one first.
+    distances : ndarray, shape (n_landmarks, n_landmarks)
+        Euclidean distances between them.
+    radius : float
+        Largest distance of a point to its nearest landmark; 0 when every distinct point is one.
+
+    Raises
+    ------
+    InputError
+        If there are no points, or they are not finite.
+
+    Notes
+    -----
+    The Hausdorff distance of cloud and landmarks is at most `radius`, so the bottleneck distance of their Vietoris-Rips
+    diagrams (with the diameter as filtration value) is at most twice that, in every dimension.
+
+    References
+    ----------
+    T. F. Gonzalez, *Clustering to minimize the maximum intercluster distance*, Theoretical Computer Science 38, 1985;
+    F. Chazal, V. de Silva, S. Oudot, *Persistence stability for geometric complexes*, Geometriae Dedicata 173, 2014.
+
+    Examples
+    --------
+    >>> landmarks = maxmin_landmarks([[0.0], [1.0], [10.0], [10.0]], n_landmarks=2)
+    >>> landmarks.indices.tolist(), landmarks.radius
+    ([0, 2], 1.0)
+    """
+    cloud = np.asarray(points, dtype=float)
+    if cloud.ndim != 2 or not cloud.size or not np.isfinite(cloud).all():
+        raise InputError(f"points must be finite numbers, shape (n_points, n_dimensions); got shape {cloud.shape}.")
+    limit = len(cloud)
+    if n_landmarks is not None:
+        limit = min(limit, int(check_number("n_landmarks", n_landmarks, 1, integer=True)))
+    indices, rows = np.empty(limit, dtype=np.int64), np.empty((limit, len(cloud)))
+    count, radius = maxmin_indices(np.ascontiguousarray(cloud.T), indices, rows)
+    indices = indices[:count]
+    return Landmarks(indices, rows[:count][:, indices], radius)

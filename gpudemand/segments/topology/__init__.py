@@ -1,1 +1,0 @@
-"""Persistent homology of usage series: sublevel sets, sliding windows, Vietoris-Rips."""

@@ -1,0 +1,234 @@
+"""Usage as a matrix, a row a user, and transformers of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import pandas as pd
+from joblib import cpu_count
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from gpudemand._array import FloatArray
+from gpudemand._validation import InputError, as_wide, check_choice, shorten
+
+
+class Matrix(NamedTuple):
+    """Checked usage: ``values``, shape (n_users, n_timestamps), the users' ``ids``, and the times ``ds`` if known."""
+
+    values: FloatArray
+    ids: pd.Index
+    ds: pd.DatetimeIndex | None
+
+
+def as_matrix(X: object, *, non_negative: bool = False, keep_float32: bool = False) -> Matrix:
+    """Validate usage and return it as a matrix.
+
+    Parameters
+    ----------
+    X : DataFrame or array-like, shape (n_users, n_timestamps)
+        Usage as from `gpudemand.to_wide` (index: users, columns: times), or an array. NaN is missing. A table of
+        polars, pyarrow ... names its users in the column ``unique_id``, and its columns after times.
+    non_negative : bool, default=False
+        Whether negative values are an error.
+    keep_float32 : bool, default=False
+        Whether to keep single precision instead of copying to float64.
+
+    Returns
+    -------
+    values : ndarray of float, shape (n_users, n_timestamps)
+        C-contiguous; may share memory with `X`, so do not write to it.
+    ids : Index
+        Row labels; 0, 1, 2, ... for an array.
+    ds : DatetimeIndex or None
+        Column times; None for an array, or for columns that are not times.
+
+    Raises
+    ------
+    InputError
+        If `X` is not two-dimensional, not numeric, empty, entirely missing, infinite or (with `non_negative`) negative
+        somewhere, or has duplicate users or times that do not ascend.
+
+    Examples
+    --------
+    >>> matrix = as_matrix([[0.0, 1.0], [2.0, float("nan")]])
+    >>> matrix.values.shape, list(matrix.ids), matrix.ds
+    ((2, 2), [0, 1], None)
+    """
+    if hasattr(X, "__arrow_c_stream__"):
+        X = as_wide(X)
+    values = _numbers(X, keep_float32)
+    ids = X.index if isinstance(X, pd.DataFrame) else pd.RangeIndex(len(values))
+    ds = X.columns if isinstance(X, pd.DataFrame) and isinstance(X.columns, pd.DatetimeIndex) else None
+    _check_values(values, non_negative)
+    _check_labels(ids, ds)
+    return Matrix(values, ids, ds)
+
+
+def _numbers(X: object, keep_float32: bool) -> FloatArray:
+    try:
+        raw: NDArray[Any] = np.asarray(X)
+        single = keep_float32 and raw.dtype == np.float32
+        # Only pandas converts the pd.NA of extension types to NaN.
+        if isinstance(X, pd.DataFrame) and raw.dtype == object:
+            raw = X.to_numpy(dtype=float, na_value=np.nan)
+        values: FloatArray = np.ascontiguousarray(raw, dtype=np.float32 if single else np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"usage must be a matrix of numbers, one row a user; got {type(X).__name__}: {error}."
+        ) from error
+    if raw.ndim != 2:
+        raise InputError(
+            f"usage must have two dimensions, users by times; got {raw.ndim}. "
+            "Make it with gpudemand.to_wide, or give one series as [y]."
+        )
+    if not values.size:
+        raise InputError(f"usage of shape {values.shape} holds no users or no times; there is nothing to work on.")
+    return values
+
+
+def _check_values(values: FloatArray, non_negative: bool) -> None:
+    # These reductions skip NaN without a copy.
+    low, high = np.fmin.reduce(values, axis=None), np.fmax.reduce(values, axis=None)
+    if np.isnan(low):
+        raise InputError("usage holds missing values only; there is nothing to work on.")
+    if np.isinf(low) or np.isinf(high):
+        raise InputError("usage holds infinite values; repair them, or write NaN where nothing was recorded.")
+    if non_negative and low < 0:
+        raise InputError(f"usage holds values below zero, the lowest {low:g}; usage cannot be negative.")
+
+
+def _check_labels(ids: pd.Index, ds: pd.DatetimeIndex | None) -> None:
+    if not ids.is_unique:
+        twice = ids[ids.duplicated()]
+        raise InputError(
+            f"usage has {len(twice)} duplicate user(s), the first {shorten(twice[0])!r}; sum or drop their rows."
+        )
+    if ds is not None and not (ds.is_monotonic_increasing and ds.is_unique and not ds.hasnans):
+        raise InputError(
+            "the columns of usage must be times in ascending order, each once; sort them or sum duplicates."
+        )
+
+
+def sampling_step(ds: pd.DatetimeIndex | None) -> pd.Timedelta | None:
+    """Return the median sampling interval, or None where it is unknown.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> sampling_step(pd.date_range("2026-03-01", periods=3, freq="h"))
+    Timedelta('0 days 01:00:00')
+    """
+    if ds is None or len(ds) < 2:
+        return None
+    return pd.Timedelta(pd.Series(ds[1:] - ds[:-1]).median())
+
+
+#: Scalings of a series, in the order of the codes of `topology.sweep.centre_and_width`.
+SCALES = ("none", "mean", "std", "range")
+_ROWS_PER_TASK = 2048
+
+
+class SeriesTransformer(TransformerMixin, BaseEstimator):
+    """Transform usage series into features; their length at ``transform`` may differ from that at ``fit``.
+
+    Attributes
+    ----------
+    n_timestamps_ : int
+        Length of the series at ``fit``.
+    """
+
+    #: Whether negative values are an error.
+    _non_negative = False
+
+    def fit(self, X: object, y: object = None) -> Self:
+        """Validate `X` and the parameters, and learn what `transform` needs.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like, shape (n_users, n_timestamps)
+            Usage, a row a user; NaN is a missing value.
+        y : None
+            Ignored.
+
+        Raises
+        ------
+        InputError
+            If `X` is no usage matrix (see `as_matrix`), or a parameter is out of range.
+        """
+        matrix = as_matrix(X, non_negative=self._non_negative, keep_float32=True)
+        self.n_timestamps_ = matrix.values.shape[1]
+        self._learn(matrix)
+        return self
+
+    def transform(self, X: object) -> FloatArray:
+        """Return the features of each row of `X`.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like, shape (n_users, n_timestamps)
+
+        Returns
+        -------
+        ndarray, shape (n_users, n_features)
+            Finite for any valid input.
+        """
+        check_is_fitted(self, "n_timestamps_")
+        return self._features(as_matrix(X, non_negative=self._non_negative, keep_float32=True))
+
+    def get_feature_names_out(self, input_features: object = None) -> NDArray[Any]:
+        """Return the feature names in column order.
+
+        Parameters
+        ----------
+        input_features : None
+            Ignored: the names do not depend on the times of the columns.
+        """
+        check_is_fitted(self, "n_timestamps_")
+        return np.asarray(self._names(), dtype=object)
+
+    def _learn(self, matrix: Matrix) -> None:
+        """Learn from validated input; nothing by default."""
+
+    def _features(self, matrix: Matrix) -> FloatArray:
+        raise NotImplementedError
+
+    def _names(self) -> Sequence[str]:
+        raise NotImplementedError
+
+
+def scale_code(scale: str | None) -> int:
+    """Return the code of a scaling for the compiled kernels; raises `InputError` for an unknown name."""
+    return 0 if scale is None else SCALES.index(check_choice("scale", scale, SCALES[1:]))
+
+
+def map_rows(kernel: Callable[..., None], values: FloatArray, width: int, *args: object) -> FloatArray:
+    """Call ``kernel(rows, *args, out)`` on blocks of rows, in as many threads as there are cores.
+
+    The compiled kernels release the GIL, so that threads suffice and nothing is copied.
+
+    Returns
+    -------
+    ndarray, shape (n_rows, width)
+    """
+    out = np.empty((len(values), width))
+    # Numba compiles kernels anew, for seconds, for values that can be written.
+    values = values.view()
+    values.flags.writeable = False
+    starts = range(0, len(values), _ROWS_PER_TASK)
+
+    def work(start: int) -> None:
+        """Fill the block of rows of `out` that begins at `start`."""
+        rows = slice(start, start + _ROWS_PER_TASK)
+        kernel(values[rows], *args, out[rows])
+
+    if len(starts) == 1:
+        work(0)
+        return out
+    with ThreadPoolExecutor(min(cpu_count(), len(starts))) as pool:
+        list(pool.map(work, starts))
+    return out

@@ -1,1 +1,0 @@
-"""Where the usage of a study comes from, and its settings."""

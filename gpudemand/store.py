@@ -1,0 +1,264 @@
+"""A folder of tables that grows: Parquet files by month, and a manifest with checksums."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gpudemand._files import file_sha256, manifest_text, read_manifest, replace_file
+from gpudemand._validation import InputError, shorten
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock while the block runs; another process that wants it waits, and a killed one gives it back.
+
+    Parameters
+    ----------
+    path : Path
+        File of the lock, made if absent; it stays.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with locked(Path(tempfile.mkdtemp(), "lock")):
+    ...     print("alone")
+    alone
+    """
+    with path.open("a+b") as file:
+        if sys.platform == "win32":
+            import msvcrt
+
+            file.seek(0)
+            msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+MANIFEST = "store.json"
+FORMAT = 1
+_LOCK = ".lock"
+_TMP = ".gpudemand-new"
+#: Rows of one month are compressed in groups of this many, which queries skip as a whole.
+_GROUP = 1 << 18
+_OWN = re.compile(r".+\.[0-9a-f]{16}\.parquet")
+
+
+def is_store(path: Path) -> bool:
+    """Whether a folder holds a store."""
+    return (path / MANIFEST).is_file()
+
+
+class Store:
+    """A folder of tables, each of them Parquet files by month.
+
+    What a manifest lists is complete: files are written under names of their own contents and never changed, and take
+    effect together when the manifest is replaced. A process that is killed leaves the store as it was. Those that read
+    while another process writes start again with what it wrote.
+
+    Attributes
+    ----------
+    path : Path
+        The folder.
+    about : dict
+        What the manifest says beside ``format`` and ``files``: ``zone`` of all times, and what was pulled when.
+    files : dict of str to str
+        Name of a file in the folder, ``jobs/2026-03.<hash>.parquet`` -> SHA-256.
+    """
+
+    def __init__(self, path: Path, about: Mapping[str, Any], files: Mapping[str, str]) -> None:
+        self.path = path
+        self.about = dict(about)
+        self.files = dict(files)
+
+    def months(self, table: str) -> dict[str, Path]:
+        """Files of a table by month, in order."""
+        parts = {name.split("/")[1].split(".")[0]: name for name in self.files if name.startswith(f"{table}/")}
+        return {month: self.path / name for month, name in sorted(parts.items())}
+
+    def read(self, table: str, columns: list[str] | None = None) -> pa.Table | None:
+        """Rows of a table, or None if the store has none."""
+        parts = self._files_as_of_now(
+            table, lambda files: [pq.read_table(file, columns=columns, partitioning=None) for file in files]
+        )
+        return pa.concat_tables(parts, promote_options="permissive") if parts else None
+
+    def query(self, table: str, sql: str) -> pa.Table | None:
+        """Result of a query on the rows of a table, which it calls ``stored``; None if the store has none."""
+
+        def run(files: list[Path]) -> pa.Table:
+            """Query these files."""
+            with _database() as db:
+                rows = db.read_parquet([str(file) for file in files], union_by_name=True, hive_partitioning=False)
+                return pa.table(rows.query("stored", sql))
+
+        return self._files_as_of_now(table, run)
+
+    def _files_as_of_now(self, table: str, work: Callable[[list[Path]], Any]) -> Any:
+        """Result of work on the files of a table, done again if another process has replaced them meanwhile."""
+        while files := list(self.months(table).values()):
+            try:
+                return work(files)
+            except (OSError, duckdb.Error, pa.ArrowException) as error:
+                newer = read_store(self.path).files
+                if newer == self.files:
+                    place = f"the table {table!r} of the store {str(self.path)!r}"
+                    raise InputError(f"{place} cannot be read ({shorten(str(error), 120)}); pull it anew.") from error
+                self.files = newer
+        return None
+
+    def merge(self, table: str, month: str, rows: pa.Table, keys: pa.Table, order: Sequence[str] = ()) -> None:
+        """Put rows into the file of one month, in the place of older ones; they are stored by the next `commit`.
+
+        Parameters
+        ----------
+        table : str
+        month : str
+            Such as ``"2026-03"``.
+        rows : pyarrow.Table
+            The new rows.
+        keys : pyarrow.Table
+            Values without NULL; the older rows that have them in the columns of these names are dropped.
+        order : sequence of str
+            Columns by which the rows of the file are sorted; by default those of `keys`.
+        """
+        old_name = next((name for name in self.files if name.startswith(f"{table}/{month}.")), None)
+        with _database() as db:
+            db.register("new", rows)
+            merged = "SELECT * FROM new"
+            if old_name:
+                db.register("keys", keys)
+                db.register("old", pq.read_table(self.path / old_name, partitioning=None))
+                merged += f" UNION ALL BY NAME SELECT * FROM old ANTI JOIN keys USING ({_names(keys.column_names)})"
+            result = pa.table(db.sql(f"SELECT * FROM ({merged}) ORDER BY {_names(order or keys.column_names)}"))
+        if old_name:
+            del self.files[old_name]
+        if result.num_rows:
+            name, checksum = self._write(table, month, result)
+            self.files[name] = checksum
+
+    def _write(self, table: str, month: str, rows: pa.Table) -> tuple[str, str]:
+        folder = self.path / table
+        folder.mkdir(exist_ok=True)
+        new = self.path / _TMP / f"{table}-{month}.parquet"
+        new.parent.mkdir(exist_ok=True)
+        pq.write_table(rows, new, compression="zstd", row_group_size=_GROUP)
+        checksum = file_sha256(new)
+        name = f"{table}/{month}.{checksum[:16]}.parquet"
+        with new.open("r+b") as file:
+            os.fsync(file.fileno())
+        os.replace(new, self.path / name)
+        return name, checksum
+
+    def commit(self) -> None:
+        """Make all that was merged since the last time the contents of the store, in one step."""
+        with replace_file(self.path / MANIFEST) as new:
+            new.write_text(manifest_text({"format": FORMAT, **self.about, "files": self.files}), encoding="utf-8")
+        for file in self._unlisted():
+            file.unlink()
+
+    def tidy(self) -> None:
+        """Delete what earlier processes left: files that the manifest does not list, and unfinished work."""
+        for folder in self.path.glob(".gpudemand-*"):
+            shutil.rmtree(folder, ignore_errors=True)
+        for file in self._unlisted():
+            file.unlink()
+
+    def _unlisted(self) -> list[Path]:
+        own = [file for file in self.path.glob("[!.]*/*.parquet") if _OWN.fullmatch(file.name)]
+        return [file for file in own if file.relative_to(self.path).as_posix() not in self.files]
+
+    @contextmanager
+    def scratch(self, name: str) -> Iterator[Path]:
+        """Yield the path of a file that is deleted afterwards."""
+        file = self.path / _TMP / name
+        file.parent.mkdir(exist_ok=True)
+        try:
+            yield file
+        finally:
+            file.unlink(missing_ok=True)
+
+
+def arrow_table(frame: pd.DataFrame) -> pa.Table:
+    """Columns of a frame as a store keeps them: times in microseconds of UTC, and text also where all is missing."""
+    table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
+    return table.cast(pa.schema([(field.name, _stored_type(field.type)) for field in table.schema]))
+
+
+def _stored_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC")
+    return pa.string() if pa.types.is_null(kind) or pa.types.is_large_string(kind) else kind
+
+
+def _names(columns: Sequence[str]) -> str:
+    return ", ".join(f'"{name}"' for name in columns)
+
+
+def _database() -> duckdb.DuckDBPyConnection:
+    db = duckdb.connect()
+    db.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
+    return db
+
+
+def read_store(path: Path) -> Store:
+    """Open a store for reading, after a look at the checksums of all its files.
+
+    Raises
+    ------
+    InputError
+        If the folder is no store, or is damaged.
+    """
+    if not is_store(path):
+        raise InputError(f"{str(path)!r} holds no store; `gpudemand pull --help` shows how to make one.")
+    before = None
+    while before != (before := (path / MANIFEST).read_bytes()):
+        with suppress(InputError, FileNotFoundError):  # of what another process replaces just now
+            return _store(path)
+    return _store(path)
+
+
+def _store(path: Path) -> Store:
+    content = read_manifest(path, MANIFEST, FORMAT)
+    if not isinstance(content.get("pulls"), dict):
+        raise InputError(f"{MANIFEST} in {str(path)!r} has no pulls, as a store does; name the folder of a store.")
+    about = {name: value for name, value in content.items() if name not in ("format", "files")}
+    return Store(path, about, content["files"])
+
+
+@contextmanager
+def open_store(path: Path) -> Iterator[Store]:
+    """Open a store for writing, made if the folder is absent or empty; one process at a time, others wait.
+
+    Raises
+    ------
+    InputError
+        If the folder holds anything else, or a store that is damaged.
+    """
+    if path.is_file():
+        raise InputError(f"{str(path)!r} is a file; name a folder for the store.")
+    path.mkdir(parents=True, exist_ok=True)
+    held = [place.name for place in path.iterdir() if place.name[0] != "."]
+    if held and not is_store(path):
+        raise InputError(f"{str(path)!r} holds {min(held)!r} and no store; name an empty or a new folder.")
+    with locked(path / _LOCK):
+        if not is_store(path):  # before any other file is there
+            Store(path, {"zone": "UTC", "pulls": {}}, {}).commit()
+        store = read_store(path)
+        store.tidy()
+        yield store
+        shutil.rmtree(path / _TMP, ignore_errors=True)

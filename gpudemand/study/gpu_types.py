@@ -1,0 +1,251 @@
+"""Capacity plans by GPU type or by cluster, beside the plan for all of them as one pool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._array import STRING, FloatArray
+from gpudemand._validation import InputError, nearest
+from gpudemand.planning.capacity import SHARES, broadcast_by_time, order_date
+from gpudemand.planning.programmes import PlannedWork, add_programmes_by_type
+from gpudemand.study.parts import Parts, scale_to_total
+from gpudemand.study.requirement import Requirement, plan_requirement, risk_table, with_date_dtype
+from gpudemand.study.selection import SelectedForecast, forecast_with, levels_for
+from gpudemand.study.settings import NOUNS, Settings, check_names
+from gpudemand.study.source import Source
+from gpudemand.study.usage_tables import MEAN, PEAK, whole_gpus
+from gpudemand.units import parse_duration
+
+#: The row above the types.
+ALL = "all, as one pool"
+_DAY = pd.Timedelta("1D")
+_REQUIRED = [f"required_{share}" for share in SHARES]
+
+
+@dataclass(frozen=True)
+class GpuTypePlans:
+    """Capacity plans by GPU type.
+
+    Parameters
+    ----------
+    table : DataFrame
+        All types as one pool, then a row per type, the largest requirement first: ``gpu_type``, ``installed``,
+        ``required_p50`` ... ``required_p99``, ``required`` (at the service level), ``shortfall``, ``first_crossing``,
+        ``order_by`` (NaT if nothing is to be ordered) and ``lead_time_days``. The columns that depend on the GPUs
+        installed of a type are missing where only their sum is given. Types that were given and never used come last,
+        with zero required.
+    by_bin : DataFrame
+        ``gpu_type``, ``ds``, ``required_p50`` ... ``required_p99``, ``required``.
+    plans : dict of str to Requirement
+        By type, as if that many were installed as were held at most.
+    """
+
+    table: pd.DataFrame
+    by_bin: pd.DataFrame
+    plans: dict[str, Requirement]
+
+
+def check_pools(source: Source, programmes: Sequence[PlannedWork] = ()) -> None:
+    """Check that GPUs installed, lead times and prices by type cover every type of the log and of the programmes.
+
+    Raises
+    ------
+    InputError
+        If a type is missing; names it.
+    """
+    settings, names = source.settings, source.names(source.settings.pool)
+    if settings.pool == "gpu_type":
+        given = settings.installed if isinstance(settings.installed, Mapping) else {}
+        _check_types(programmes, [*names, *given])
+        names = _names(source, "gpu_type", programmes)
+    for parameter in ("installed", "lead_time", "prices"):
+        check_names(parameter, getattr(settings, parameter), names, settings.pool)
+
+
+def _check_types(programmes: Sequence[PlannedWork], known: Sequence[str]) -> None:
+    for programme in programmes:
+        name = programme.gpu_type
+        if name is not None and name not in known:
+            raise InputError(
+                f"programme {programme.name!r} is on GPU type {name!r}, which neither the log nor installed "
+                f"names.{nearest(name, known)} Give installed by GPU type, with 0 for one that is yet to come."
+            )
+
+
+def _names(source: Source, by: str, programmes: Sequence[PlannedWork]) -> list[str]:
+    """Names in the log, and of programmes."""
+    return sorted({*source.names(by), *(str(each.gpu_type) for each in programmes if each.gpu_type)})
+
+
+def plan_gpu_types(
+    source: Source,
+    selected: SelectedForecast,
+    parts: Parts | None,
+    requirement: Requirement,
+    settings: Settings,
+    by: str = "gpu_type",
+    programmes: Sequence[PlannedWork] = (),
+) -> GpuTypePlans:
+    """Plan capacity for each GPU type (or cluster) as a pool of its own: jobs do not move between types.
+
+    Means are scaled to the forecast of the total. Medians and upper bounds are raised where their sum is below that of
+    the total, so that at every probability the types require at least as many GPUs as one pool. Programmes with a type
+    are added to it; others are spread over the types as the rest is.
+
+    Parameters
+    ----------
+    source : Source
+    selected : SelectedForecast
+        Forecast of the total.
+    parts : Parts or None
+        If its parts are the GPU types, its model is used; otherwise that of the total.
+    requirement : Requirement
+        Of the total.
+    settings : Settings
+    by : {"gpu_type", "cluster"}, default="gpu_type"
+        What a pool is, and the name of its column.
+    programmes : sequence of Programme or Serving, default=()
+        Work that is not in the forecast of the total yet.
+
+    Returns
+    -------
+    GpuTypePlans
+
+    Raises
+    ------
+    InputError
+        If the log names fewer than two of them.
+    """
+    if len(_names(source, by, programmes)) < 2:
+        raise InputError(f"the log names fewer than two {NOUNS[by]}s, so the plan is for one pool.")
+    model = parts.model if parts is not None and parts.by == by else selected.model
+    # A number by name is one of these, or else only their sum is known.
+    known = settings.as_one_pool() if by != settings.pool else settings
+    plans = _plans(source, model, selected, known, by, programmes)
+    ds = requirement.envelope()["ds"]
+    until = pd.Timestamp(str(source.settings.until))
+    rows = [_row(ALL, requirement, requirement.envelope()["installed"].to_numpy(), until)]
+    rows += [_row(name, plan, _installed(name, plan, known, ds), until) for name, plan in plans.items()]
+    rows = [{by: row.pop("pool"), **row} for row in [*rows, *_unused_types(plans, known, ds)]]
+    table = with_date_dtype(pd.DataFrame(rows), selected.forecast["ds"])
+    by_bin = pd.concat({name: plan.envelope().drop(columns="installed") for name, plan in plans.items()})
+    by_bin = by_bin.reset_index(level=0, names=by).reset_index(drop=True)
+    return GpuTypePlans(table.astype({by: STRING}), by_bin.astype({by: STRING}), plans)
+
+
+def first_shortfall(table: pd.DataFrame, date: str = "first_crossing") -> dict[str, Any] | None:
+    """Row of the type with the earliest crossing, or the earliest of another date; None if there is none."""
+    short = table[table[date].notna() & (table.iloc[:, 0] != ALL)]
+    return None if short.empty else short.sort_values(date, kind="stable").iloc[0].to_dict()
+
+
+def gpu_type_numbers(types: GpuTypePlans | None) -> dict[str, object]:
+    """Collect the headline numbers on types: the first one to be ordered as it runs short, and its dates.
+
+    Returns
+    -------
+    dict
+        ``first_short_type``, ``type_first_crossing`` and ``type_order_by`` (in ISO form), and ``type_lead_time``; None
+        where not known.
+    """
+    first = {} if types is None else first_shortfall(types.table, "order_by") or {}
+    dates = {f"type_{name}": first[name].isoformat() if first else None for name in ("first_crossing", "order_by")}
+    lead_time = f"{first['lead_time_days']:g}D" if first else None
+    return {"first_short_type": next(iter(first.values()), None), **dates, "type_lead_time": lead_time}
+
+
+def _plans(
+    source: Source,
+    model: str,
+    selected: SelectedForecast,
+    settings: Settings,
+    by: str,
+    programmes: Sequence[PlannedWork],
+) -> dict[str, Requirement]:
+    """Plans by the name of the type, the largest requirement first."""
+    value = {MEAN: source.demand, PEAK: "gpus_peak"}
+    usage = {basis: source.usage(by, settings.freq, value[basis]) for basis in selected.forecast["unique_id"].unique()}
+    shared = selected.with_programmes([each for each in programmes if each.gpu_type is None])
+    own = [each for each in programmes if each.gpu_type is not None]
+    forecast = pd.concat([_forecast(series, basis, model, shared, settings, own) for basis, series in usage.items()])
+    max_held = source.most_held(by)
+    held = {str(name): whole_gpus(most) for name, most in max_held.items() if most > 0}
+    plans = {}
+    for name in {**held, **dict.fromkeys(str(each.gpu_type) for each in own)}:
+        of_type, most = forecast[forecast["pool"] == name].drop(columns="pool"), held.get(name, 0.0)
+        # A plan needs some GPUs to compare with; of a type that no job has held yet there are none.
+        plans[name] = replace(plan_requirement(of_type, most or 1.0, settings.of_one(name)), installed=most)
+    return dict(sorted(plans.items(), key=lambda item: -item[1].required))
+
+
+def _forecast(
+    usage: pd.DataFrame,
+    basis: str,
+    model: str,
+    selected: SelectedForecast,
+    settings: Settings,
+    programmes: Sequence[PlannedWork],
+) -> pd.DataFrame:
+    """Forecast every type, as `plan_requirement` takes it, with the name in the column ``pool``."""
+    level = levels_for(settings.service_level)
+    # One by one, as the total is: errors of a type that is seldom used would widen those of the others.
+    parts = [part for _, part in usage.groupby("unique_id")]
+    rows = pd.concat([forecast_with(model, part, settings.horizon, level, selected.candidates) for part in parts])
+    rows = rows.reset_index(drop=True)
+    if basis == MEAN:
+        rows = scale_to_total(rows, model, selected.forecast, selected.model)
+    total = selected.forecast[selected.forecast["unique_id"] == basis].set_index("ds")
+    total = total.rename(columns=lambda name: str(name).replace(selected.model, model))
+    # Medians and upper bounds are raised where their sum falls below that of the total.
+    upper = [name for name in rows.columns if name == model or str(name).startswith(f"{model}-hi-")]
+    together = rows.groupby("ds")[upper].sum()
+    factor = (total[upper] / together.where(together > 0)).clip(lower=1.0).fillna(1.0)
+    rows = rows.assign(**{name: rows[name] * rows["ds"].map(factor[name]) for name in upper})
+    # Work of its own widens a type by at least as much as it widens the total, so the sums stay above it.
+    rows = add_programmes_by_type(rows, programmes, peak=basis != MEAN)
+    return rows.rename(columns={"unique_id": "pool"}).assign(unique_id=basis)
+
+
+def _installed(name: str, plan: Requirement, settings: Settings, ds: pd.Series) -> FloatArray | None:
+    """GPUs installed of a type in each bin: given, or the most held if nothing was; None if only the sum is known."""
+    if isinstance(settings.installed, Mapping):
+        return _by_bin(settings.installed[name], ds) if name in settings.installed else None
+    return _by_bin(plan.installed, ds) if settings.installed is None else None
+
+
+def _by_bin(installed: float | pd.Series, ds: pd.Series) -> FloatArray:
+    given = isinstance(installed, pd.Series)
+    return broadcast_by_time(installed, ds) if given else np.full(len(ds), float(installed))
+
+
+def _row(name: str, plan: Requirement, installed: FloatArray | None, log_end: pd.Timestamp) -> dict[str, object]:
+    counts = dict(zip(_REQUIRED, risk_table(plan)["required"], strict=True))
+    lead_time = plan.plans[MEAN].lead_time
+    row: dict[str, object] = {"pool": name, **counts, "required": plan.required, "lead_time_days": lead_time / _DAY}
+    if installed is None:
+        return row
+    first, bins = plan.crossing("required", installed), plan.envelope()["ds"]
+    # What is installed by the time that an order arrives need not be ordered; nor a type that retires.
+    later = installed[(bins >= min(log_end + lead_time, bins.max())).to_numpy()].min()
+    retires = installed[0] > installed[-1] == 0
+    is_due = plan.required > later and not retires
+    dates = {"first_crossing": first, "order_by": order_date(first, lead_time) if is_due else pd.NaT}
+    short = float((plan.envelope()["required"].to_numpy() - installed).max())
+    return row | {"installed": float(installed[0]), "shortfall": max(short, 0.0)} | dates
+
+
+def _unused_types(plans: dict[str, Requirement], settings: Settings, ds: pd.Series) -> list[dict[str, object]]:
+    """Rows of the types that are installed and that no job held: their GPUs count in the pool of all types."""
+    given = settings.installed if isinstance(settings.installed, Mapping) else {}
+    zeros = dict.fromkeys([*_REQUIRED, "required", "shortfall"], 0.0)
+    never = dict.fromkeys(("first_crossing", "order_by"), pd.NaT)
+    unused = {name: float(_by_bin(count, ds)[0]) for name, count in given.items() if name not in plans}
+    leads = {name: parse_duration(str(settings.of_one(name).lead_time)) / _DAY for name in unused}
+    return [
+        {"pool": name, "installed": unused[name], "lead_time_days": leads[name], **zeros, **never} for name in unused
+    ]

@@ -1,0 +1,526 @@
+"""GPUs required, the risk without an order, and orders."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._array import STRING, FloatArray, IntArray
+from gpudemand._validation import InputError
+from gpudemand.metrics import KEYS
+from gpudemand.planning.backtests import plan_backtest
+from gpudemand.planning.capacity import (
+    SHARES,
+    CapacityPlan,
+    bin_hours,
+    broadcast_by_time,
+    first_crossing,
+    order_date,
+    plan_utilization,
+)
+from gpudemand.planning.wait_plan import WaitPlan
+from gpudemand.study.selection import SCORED_LEVELS, SelectedForecast, evaluation_rows
+from gpudemand.study.settings import Settings, installed_changes
+from gpudemand.study.usage_tables import MEAN, PEAK, WAIT
+from gpudemand.units import SECONDS_PER_HOUR
+from gpudemand.usage.bins import parse_freq
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """Capacity plans for the mean, and for the peak or for waits.
+
+    The larger of mean and peak is the requirement. Where there is a target for waits, it alone decides: it says how
+    much headroom jobs need, which the target utilization and the peak only guess.
+
+    Parameters
+    ----------
+    plans : dict of str to CapacityPlan
+        ``"mean"``: mean per bin at the target utilization. ``"peak"``: peak per bin at full utilization; or
+        ``"wait"``: the GPUs with which jobs start in time.
+    installed : float
+        GPUs installed when the plan begins.
+    installed_from : {"given", "pulled", "log"}
+        Whether that number was given, is what the nodes said, or is the maximum of the GPUs held at once in the log.
+    forecast : DataFrame
+        What the plans are for, by basis.
+    hourly : DataFrame, optional
+        Demand by hour, where bins are longer.
+    steps : Series, optional
+        GPUs installed from each time on, where deliveries or retirements are known.
+    """
+
+    plans: dict[str, CapacityPlan]
+    installed: float
+    installed_from: str
+    forecast: pd.DataFrame
+    hourly: pd.DataFrame | None = None
+    steps: pd.Series | None = None
+
+    @cached_property
+    def summary(self) -> pd.DataFrame:
+        """Summaries of both plans: ``basis``, ``target_utilization`` and the columns of ``CapacityPlan.summary``.
+
+        Mean and peak have the ``share_over`` of the mean, which counts how demand varies within bins: of time.
+        """
+        table = pd.concat([plan.summary for plan in self.plans.values()]).rename_axis("basis").reset_index()
+        table.insert(1, "target_utilization", [plan.target_utilization for plan in self.plans.values()])
+        if self.plans[MEAN].ratios is not None and PEAK in self.plans:
+            table["share_over"] = table["share_over"].iloc[0]
+        return table
+
+    @cached_property
+    def deciding(self) -> pd.DataFrame:
+        """Rows of `summary`, by basis, of the plans that the requirement is the larger of."""
+        table = self.summary.set_index("basis")
+        return table.drop(MEAN) if WAIT in table.index else table
+
+    @property
+    def binding(self) -> str:
+        """Basis of the deciding plan that requires more GPUs."""
+        return str(self.deciding["required"].idxmax())
+
+    @property
+    def required(self) -> float:
+        """GPUs that the deciding plans require."""
+        return float(self.deciding["required"].max())
+
+    @property
+    def shortfall(self) -> float:
+        """Largest number of GPUs that is short in a bin."""
+        return float(self.deciding["shortfall"].max())
+
+    @property
+    def first_crossing(self) -> pd.Timestamp:
+        """First bin from which on a week is short, as `CapacityPlan.summary` says; NaT if never."""
+        return self.crossing("required")
+
+    def crossing(self, column: str, installed: float | FloatArray | None = None) -> pd.Timestamp:
+        """First crossing of other installed GPUs, or at another probability, such as ``required_p90``."""
+        table = self.envelope()
+        capacity = table["installed"] if installed is None else installed
+        return first_crossing(table["ds"], table[column] > capacity, self.plans[MEAN].short_share)
+
+    @property
+    def order_by(self) -> pd.Timestamp:
+        """`first_crossing` less the lead time; NaT if never."""
+        return order_date(self.first_crossing, self.plans[MEAN].lead_time)
+
+    def order_due(self, log_end: pd.Timestamp) -> pd.Timestamp:
+        """`order_by` of the first crossing that an order at the end of the log could still meet.
+
+        What a retirement leaves short until a delivery that comes before the order could is not met by ordering.
+        """
+        table, lead = self.envelope(), self.plans[MEAN].lead_time
+        table = table[table["ds"] >= log_end + lead]
+        if self.steps is None or table.empty:
+            return self.order_by
+        later = first_crossing(table["ds"], table["required"] > table["installed"], self.plans[MEAN].short_share)
+        return self.order_by if pd.isna(later) else order_date(later, lead)
+
+    def installed_at(self, times: pd.Series) -> FloatArray:
+        """GPUs installed at some times, with the deliveries and retirements that are known."""
+        return np.full(len(times), self.installed) if self.steps is None else broadcast_by_time(self.steps, times)
+
+    def installed_later(self, log_end: pd.Timestamp) -> float:
+        """Fewest GPUs installed from when an order at the end of the log arrives until the plan ends."""
+        arrival, bins = log_end + self.plans[MEAN].lead_time, self.plans[MEAN].table["ds"]
+        return float(self.installed_at(pd.concat([pd.Series([arrival]), bins[bins > arrival]])).min())
+
+    def to_order(self, log_end: pd.Timestamp) -> int:
+        """GPUs required beyond those that are installed when an order at the end of the log arrives."""
+        return math.ceil(max(self.required - self.installed_later(log_end), 0.0))
+
+    def envelope(self) -> pd.DataFrame:
+        """Maximum of the deciding plans, bin by bin, as `CapacityPlanDisplay` takes it."""
+        table = self.to_frame()
+        table = table[table["basis"].isin(self.deciding.index)]
+        required = [name for name in table.columns if name.startswith("required")]
+        return table.groupby("ds", as_index=False)[[*required, "installed"]].max()
+
+    def to_frame(self) -> pd.DataFrame:
+        """Both plans bin by bin, with a column ``basis``."""
+        table = pd.concat([plan.to_frame() for plan in self.plans.values()], ignore_index=True)
+        return table.rename(columns={"unique_id": "basis"})
+
+
+def plan_requirement(
+    forecast: pd.DataFrame, max_held: float, settings: Settings, hourly: pd.DataFrame | None = None
+) -> Requirement:
+    """Plan capacity for the mean, and for the peak or for waits.
+
+    Parameters
+    ----------
+    forecast : DataFrame
+        Forecast of the series ``mean``, and ``peak`` or ``wait``. Where there is a target for waits, it decides how
+        many GPUs peaks need.
+    max_held : float
+        Maximum of the GPUs held at once in the log; taken as installed where no number is given.
+    settings : Settings
+        ``installed``, ``target_utilization``, ``service_level`` and ``lead_time`` are read.
+    hourly : DataFrame, optional
+        Demand by hour, for bins that are longer: see ``held`` of `plan_capacity`.
+
+    Returns
+    -------
+    Requirement
+    """
+    given = settings.total_installed
+    installed = float(max_held) if given is None else given
+    # The target utilization is headroom of the mean for peaks; a peak itself may use every GPU.
+    targets = {MEAN: settings.target_utilization} | {
+        basis: 1.0 for basis in forecast["unique_id"].unique() if basis != MEAN
+    }
+    plans = {
+        basis: plan_utilization(
+            of_basis(forecast, basis),
+            installed=installed,
+            target_utilization=target,
+            service_level=settings.service_level,
+            lead_time=settings.longest_lead_time,
+            held=hourly if basis == MEAN else None,
+        )
+        for basis, target in targets.items()
+    }
+    begin = installed_now(settings, max_held, forecast)
+    steps = given if isinstance(given, pd.Series) else None
+    return Requirement(plans, begin, "log" if given is None else settings.installed_from, forecast, hourly, steps)
+
+
+def of_basis(forecast: pd.DataFrame, basis: str) -> pd.DataFrame:
+    """The forecast of one basis, with the levels that it has."""
+    return forecast[forecast["unique_id"] == basis].dropna(axis=1, how="all").reset_index(drop=True)
+
+
+def installed_now(settings: Settings, max_held: float, forecast: pd.DataFrame) -> float:
+    """GPUs installed when the forecast begins: as given, or the most held at once so far."""
+    given = settings.total_installed
+    if isinstance(given, pd.Series):
+        return float(broadcast_by_time(given, forecast["ds"].sort_values().head(1))[0])
+    return float(max_held) if given is None else given
+
+
+def headline(
+    requirement: Requirement, selected: SelectedForecast, log: pd.DataFrame, settings: Settings
+) -> dict[str, object]:
+    """Collect the numbers at the top of the page and of ``--json``.
+
+    Parameters
+    ----------
+    requirement : Requirement
+    selected : SelectedForecast
+    log : DataFrame
+        As `gpudemand.study.usage_tables.log_summary` returns it.
+    settings : Settings
+
+    Returns
+    -------
+    dict
+        Plain numbers, texts (dates in ISO form) and None.
+    """
+    facts, basis = log.iloc[0], requirement.binding
+    to_order = requirement.to_order(facts["last"])
+    plan: Any = requirement.summary.set_index("basis").loc[basis]
+    return {
+        "required": int(plan["required"]),
+        "installed": requirement.installed,
+        "installed_from": requirement.installed_from,
+        "shortfall": math.ceil(requirement.shortfall),
+        "basis": basis,
+        "first_crossing": _iso(requirement.first_crossing),
+        "order_by": _iso(requirement.order_due(facts["last"])) if to_order else None,
+        "to_order": to_order,
+        "installed_later": requirement.installed_later(facts["last"]),
+        "installed_changes": installed_changes(settings.installed, facts["last"], selected.forecast["ds"].max()),
+        **{name: getattr(settings, name) for name in _SETTINGS},
+        "lead_time": settings.longest_lead_time,
+        "log_begin": facts["first"].isoformat(),
+        "log_end": facts["last"].isoformat(),
+        "plan_end": selected.forecast["ds"].max().isoformat(),
+        "model": selected.model,
+        "selected": selected.windows.n_selection > 0,
+        **_scores(selected, basis),
+        "data_kind": str(facts["kind"]),
+        **{name: None if pd.isna(facts[name]) else int(facts[name]) for name in ("jobs", "rejected", "users")},
+    }
+
+
+def _scores(selected: SelectedForecast, basis: str) -> dict[str, object]:
+    # Waits are simulated for the mean demand: its forecast is what is scored.
+    series = PEAK if basis == PEAK else MEAN
+    score, naive = selected.score(series), selected.best_naive(series)
+    return {
+        "wape": _finite(score["wape"]),
+        "best_naive": str(naive["model"]),
+        "best_naive_wape": _finite(naive["wape"]),
+        "coverage_80": _finite(score["coverage_80"]),
+        "coverage_95": _finite(score["coverage_95"]),
+    }
+
+
+_SETTINGS = ("service_level", "target_utilization", "lead_time", "wait", "wait_share", "horizon", "freq")
+
+
+def _iso(time: pd.Timestamp) -> str | None:
+    return None if pd.isna(time) else pd.Timestamp(time).isoformat()
+
+
+def _finite(value: float) -> float | None:
+    # JSON has no NaN.
+    return float(value) if math.isfinite(value) else None
+
+
+#: Service levels that the bounds of `SCORED_LEVELS` give.
+_TESTED_LEVELS = (0.90, 0.95)
+
+
+def risk_table(requirement: Requirement) -> pd.DataFrame:
+    """GPUs required at P50, P90, P95 and P99.
+
+    Parameters
+    ----------
+    requirement : Requirement
+
+    Returns
+    -------
+    DataFrame
+        ``probability``; ``required_mean`` and ``required_peak`` (or ``required_wait``) by either plan, ``required``
+        (of those that decide), all in the
+        bin with the largest requirement; ``shortfall``; ``first_crossing`` and ``order_by`` (NaT if never).
+    """
+    lead, envelope = requirement.plans[MEAN].lead_time, requirement.envelope()
+    rows = []
+    for name, share in SHARES.items():
+        column = f"required_{name}"
+        by_basis = {f"required_{basis}": requirement.plans[basis].table[column].max() for basis in requirement.plans}
+        required = max(by_basis[f"required_{basis}"] for basis in requirement.deciding.index)
+        shortfall = float((envelope[column] - envelope["installed"]).max())
+        first = requirement.crossing(column)
+        dates = {"first_crossing": first, "order_by": order_date(first, lead)}
+        rows.append({"probability": share, **by_basis, "required": required, "shortfall": max(shortfall, 0.0), **dates})
+    return with_date_dtype(pd.DataFrame(rows), requirement.plans[MEAN].table["ds"])
+
+
+def with_date_dtype(table: pd.DataFrame, ds: pd.Series) -> pd.DataFrame:
+    """Give the date columns of a plan the dtype of `ds`, also where all of them are missing.
+
+    Examples
+    --------
+    >>> never = pd.DataFrame({"first_crossing": [pd.NaT], "order_by": [pd.NaT]})
+    >>> str(with_date_dtype(never, pd.Series(["2026-03-01"], dtype="datetime64[ns, UTC]"))["order_by"].dtype)
+    'datetime64[ns, UTC]'
+    """
+    names = ("first_crossing", "order_by")
+    return table.assign(**{name: pd.Series(table[name].tolist(), dtype=ds.dtype, index=table.index) for name in names})
+
+
+def risk_numbers(requirement: Requirement, selected: SelectedForecast, risk: pd.DataFrame) -> dict[str, object]:
+    """Collect the numbers on risk, beside `gpudemand.study.requirement.headline`.
+
+    Parameters
+    ----------
+    requirement : Requirement
+    selected : SelectedForecast
+    risk : DataFrame
+        As `risk_table` returns it.
+
+    Returns
+    -------
+    dict
+        ``peak_bin`` (the bin with the largest requirement, by the mean where waits decide, in ISO form),
+        ``peak_bin_median``, ``peak_bin_lo_95`` and ``peak_bin_hi_95`` (GPUs held), ``required_p50`` ...
+        ``required_p99``, ``share_over``.
+    """
+    # Waits are simulated for the mean demand.
+    series = requirement.binding if requirement.binding in (MEAN, PEAK) else MEAN
+    rows = selected.forecast[selected.forecast["unique_id"] == series]
+    top: Any = rows[rows["ds"] == requirement.plans[series].table.set_index("ds")["required"].idxmax()].iloc[0]
+    share_over = requirement.summary.set_index("basis").loc[requirement.binding, "share_over"]
+    return {
+        "peak_bin": pd.Timestamp(top["ds"]).isoformat(),
+        "peak_bin_median": float(top[selected.model]),
+        "peak_bin_lo_95": max(float(top[f"{selected.model}-lo-95"]), 0.0),
+        "peak_bin_hi_95": float(top[f"{selected.model}-hi-95"]),
+        **{f"required_{name}": int(count) for name, count in zip(SHARES, risk["required"], strict=True)},
+        "share_over": float(share_over),
+    }
+
+
+def purchase_costs(requirement: Requirement, settings: Settings) -> pd.DataFrame:
+    """Cheapest mix of reserved and on-demand GPUs for the forecast of the mean.
+
+    Parameters
+    ----------
+    requirement : Requirement
+    settings : Settings
+        ``prices`` of all types and ``horizon`` are read.
+
+    Returns
+    -------
+    DataFrame of one row
+        See `gpudemand.planning.CapacityPlan.purchase_mix`.
+
+    Raises
+    ------
+    InputError
+        If no prices were given, or the horizon is a single bin.
+    """
+    if settings.prices is None:
+        raise InputError(
+            "no prices were given; add --prices RESERVED ON_DEMAND (per GPU-hour) to the command, or "
+            "prices=(reserved, on_demand) to build_report."
+        )
+    if settings.horizon < 2:
+        raise InputError("the plan is one bin long, so its hours are unknown; costs need a longer horizon.")
+    assert not isinstance(settings.prices, Mapping)
+    reserved, on_demand = settings.prices
+    table = requirement.plans[MEAN].purchase_mix(reserved, on_demand).reset_index(drop=True)
+    return table.assign(price_reserved=reserved, price_on_demand=on_demand)
+
+
+def costs_by_pool(plans: Mapping[str, Requirement], settings: Settings) -> pd.DataFrame:
+    """`purchase_costs` of each type (or cluster) at its own prices, with its name in a first column, and their sum."""
+    parts = {name: purchase_costs(plan, settings.of_one(name)) for name, plan in plans.items()}
+    table = pd.concat(parts.values(), ignore_index=True)
+    together = table[["reserve", "on_demand_gpu_hours", "cost", "cost_reserved", "cost_on_demand"]].sum()
+    table = pd.concat([table, together.to_frame().T], ignore_index=True)
+    table.insert(0, settings.pool, pd.array([*parts, "all"], dtype=STRING))
+    return table
+
+
+def backtest_plans(selected: SelectedForecast) -> pd.DataFrame:
+    """Backtest capacity plans on the evaluation windows, by the selected model and by the best naive method.
+
+    Parameters
+    ----------
+    selected : SelectedForecast
+
+    Returns
+    -------
+    DataFrame
+        ``series``, ``model``, ``service_level`` and the columns of `gpudemand.planning.plan_backtest`.
+    """
+    parts = []
+    for series in selected.scores["series"].drop_duplicates():
+        models = dict.fromkeys([selected.model, str(selected.best_naive(series)["model"])])
+        tested = plan_backtest(evaluated_series(selected, series, list(models)), _TESTED_LEVELS).reset_index()
+        tested.insert(0, "series", series)
+        parts.append(tested)
+    return pd.concat(parts, ignore_index=True).astype({"series": STRING, "model": STRING})
+
+
+def evaluated_series(selected: SelectedForecast, series: str, models: list[str]) -> pd.DataFrame:
+    """Rows of the evaluation windows for one series, and the columns of some models with their bounds."""
+    evaluates = evaluation_rows(selected.backtest, selected.windows)
+    rows = selected.backtest[evaluates & (selected.backtest["unique_id"] == series)]
+    bounds = [f"{model}-{side}-{level}" for model in models for level in SCORED_LEVELS for side in ("lo", "hi")]
+    table = rows[[*KEYS, *models, *bounds]].reset_index(drop=True)
+    table.attrs = dict(selected.backtest.attrs)
+    return table
+
+
+#: A month later is the next time that a monthly report is looked at.
+_LATER = pd.Timedelta("30D")
+#: Time that is compared after the later order has arrived, and that the forecast is continued with.
+_REVIEW, _WEEK = pd.Timedelta("28D"), pd.Timedelta("7D")
+
+
+def compare_orders(
+    requirement: Requirement, waits: WaitPlan | None, log_end: pd.Timestamp, settings: Settings
+) -> pd.DataFrame:
+    """Compare ordering the GPUs that are short: not at all, at the end of the log, and 30 days later.
+
+    Parameters
+    ----------
+    requirement : Requirement
+    waits : WaitPlan or None
+        Simulates the waits.
+    log_end : Timestamp
+        The day on which is decided.
+    settings : Settings
+        ``prices`` of all types and ``installed`` are read.
+
+    Returns
+    -------
+    DataFrame
+        ``order`` (GPUs beyond those that are installed when it arrives), ``order_on`` and ``in_service`` (NaT for no
+        order), and over the time until four weeks after the later order is there, with demand beyond the forecast as in
+        its last four weeks: ``idle_share`` (expected idle GPU-hours over those there), ``unmet_share`` (expected
+        GPU-hours beyond the GPUs over those of demand), ``mean_wait_h`` (of the jobs of that time, behind those that
+        run and wait as the log ends; missing where some never start), ``wait_until_h`` (of those submitted until the
+        order is in service), both missing without a plan for waits, and ``cost`` (GPUs at the reserved price, demand
+        beyond them at the price on demand; missing without prices).
+    """
+    plan, gpus = requirement.plans[MEAN], requirement.to_order(log_end)
+    dates = [log_end, log_end + _LATER] if gpus else []
+    table = pd.DataFrame({"order": [0, *([gpus] * len(dates))], "order_on": pd.Series([pd.NaT, *dates])})
+    table["in_service"] = table["order_on"] + plan.lead_time
+    hours = _bin_hours(plan.table["ds"], settings.freq)
+    bins, place = _continued(plan.table["ds"], hours[-1], table["in_service"].max() + _REVIEW)
+    arrived = [(bins >= arrival).to_numpy() for arrival in table["in_service"]]
+    there = requirement.installed_at(bins) + table["order"].to_numpy()[:, None] * np.array(arrived)
+    outcomes = pd.DataFrame([_outcome(requirement, place, hours[place], gpus, settings) for gpus in there])
+    end = bins.iloc[-1] + pd.Timedelta(hours=hours[place[-1]])
+    waited = _mean_waits(waits, [pd.Series(gpus, bins) for gpus in there], table["in_service"], log_end, end)
+    return table.join(outcomes.drop(columns="cost")).join(waited).join(outcomes["cost"])
+
+
+def _mean_waits(
+    plan: WaitPlan | None,
+    installed: list[pd.Series],
+    in_service: pd.Series,
+    begin: pd.Timestamp,
+    end: pd.Timestamp,
+) -> pd.DataFrame:
+    """Mean waits (h) of the jobs of the whole time, and of those submitted until each order is in service."""
+    waits = np.full((len(installed), 1 + len(installed)), np.nan)
+    if plan is not None:
+        arrivals = [begin if pd.isna(arrival) else arrival for arrival in in_service]
+        waits = plan.mean_waits(installed, [(begin, end), *((begin, arrival) for arrival in arrivals)])
+    columns = {"mean_wait_h": waits[:, 0], "wait_until_h": np.diagonal(waits[:, 1:]).copy()}
+    columns["wait_until_h"][in_service.isna()] = np.nan
+    return pd.DataFrame(columns) / SECONDS_PER_HOUR
+
+
+def _bin_hours(ds: pd.Series, freq: str) -> FloatArray:
+    """Widths of bins; of a single one by its frequency."""
+    if len(ds) > 1:
+        return bin_hours(pd.DataFrame({"ds": ds}))
+    return ((ds + parse_freq(freq) - ds) / pd.Timedelta("1h")).to_numpy(dtype=float)
+
+
+def _continued(ds: pd.Series, last_hours: float, until: pd.Timestamp) -> tuple[pd.Series, IntArray]:
+    """Bins of a plan, and then its last weeks time and again until a time (or no more); and the row of each."""
+    times = pd.DatetimeIndex(ds)
+    span = times[-1] - times[0] + pd.Timedelta(hours=last_hours)
+    cycle = min(_REVIEW, span // _WEEK * _WEEK) or span
+    last = np.flatnonzero(times > times[-1] - cycle)
+    again = range(1, 1 + max(int(np.ceil((until - times[-1]) / cycle)), 0) if pd.notna(until) else 1)
+    bins = times.append([times[last] + number * cycle for number in again])
+    place = np.concatenate([np.arange(len(times)), *([last] * len(again))])
+    there = (bins < until) | (np.arange(len(bins)) < len(times))
+    return pd.Series(bins[there]), place[there]
+
+
+def _outcome(
+    requirement: Requirement,
+    place: IntArray,
+    hours: FloatArray,
+    gpus: FloatArray,
+    settings: Settings,
+) -> dict[str, float]:
+    """Expected shares and cost with a number of GPUs in each bin, which are rows of the plan."""
+    demand = requirement.plans[MEAN].known_quantiles().demand()[place]
+    unmet = float((np.maximum(demand - gpus[:, None], 0).mean(axis=1) * hours).sum())
+    idle = float((np.maximum(gpus[:, None] - demand, 0).mean(axis=1) * hours).sum())
+    wanted, there = float((demand.mean(axis=1) * hours).sum()), float((gpus * hours).sum())
+    outcome = {"idle_share": idle / there if there else 0.0, "unmet_share": unmet / wanted if wanted else 0.0}
+    assert not isinstance(settings.prices, Mapping)
+    reserved, on_demand = settings.prices or (np.nan, np.nan)
+    return outcome | {"cost": reserved * there + on_demand * unmet}

@@ -1,0 +1,256 @@
+"""Scenarios of a study, and corrections from its training jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from gpudemand._array import STRING
+from gpudemand._validation import InputError, Skipped
+from gpudemand.planning import WhatIf
+from gpudemand.planning.programmes import PlannedWork, Programme
+from gpudemand.planning.scenarios import (
+    Change,
+    Growth,
+    MeasuredRunTimes,
+    MoreUsers,
+    MoveTo,
+    NetworkCosts,
+    RemoveGroup,
+    data_sheet_speed,
+)
+from gpudemand.planning.training_run_time import OTHERS, run_time_ratios
+from gpudemand.study.parts import UserSegments
+from gpudemand.study.requirement import Requirement, of_basis, plan_requirement, with_date_dtype
+from gpudemand.study.settings import Settings
+from gpudemand.study.source import Source
+from gpudemand.study.usage_tables import MEAN
+from gpudemand.units import format_count
+from gpudemand.usage.slices import is_whole
+
+BASE = "base case"
+_GROWTH, _NEW_USERS = 0.2, 10
+#: Days of jobs that a change acts on.
+_DAYS = 28
+
+
+@dataclass(frozen=True)
+class Scenarios:
+    """Requirements under scenarios.
+
+    Parameters
+    ----------
+    table : DataFrame
+        The base case, then a row per scenario: ``scenario``, ``required``, ``change_from_base`` (GPUs), ``shortfall``,
+        ``first_crossing``, ``order_by``, ``share_over`` (of the binding plan).
+    skipped : Skipped
+        Scenarios that the log does not support.
+    """
+
+    table: pd.DataFrame
+    skipped: Skipped
+
+
+def plan_scenarios(
+    source: Source,
+    requirement: Requirement,
+    segments: UserSegments | None,
+    settings: Settings,
+    step_costs: NetworkCosts | None = None,
+) -> Scenarios:
+    """Plan for growth, for the departure of the largest group, for more users and for newer GPUs.
+
+    These are 20 % growth, ten more users of the largest segment, and the jobs of the slowest GPU type on the fastest,
+    with run times in the ratio that the log shows for the same work on both (`MeasuredRunTimes`); where it shows
+    none, as `step_costs` predicts, or by data sheets.
+
+    Parameters
+    ----------
+    source : Source
+        The changes act on its work of the last 28 days before the forecast.
+    requirement : Requirement
+        The base case.
+    segments : UserSegments or None
+        Segments of the users, if there are any.
+    settings : Settings
+    step_costs : CostStepTime, optional
+        Predicts the ratio of run times of the jobs whose networks it knows, where the log shows none.
+
+    Returns
+    -------
+    Scenarios
+
+    Raises
+    ------
+    InputError
+        If no job was submitted in the last 28 days.
+    """
+    forecast = requirement.forecast
+    jobs = source.workload(forecast["ds"].min() - pd.Timedelta(days=_DAYS))
+    skipped = Skipped()
+    costs = skipped.attempt("newer_gpus", lambda: _measured(source, jobs, step_costs))
+    what_ifs = {basis: _what_if(jobs, forecast, basis, requirement.installed, costs) for basis in requirement.plans}
+    recent = what_ifs[MEAN].workload
+    rows = [_row(BASE, requirement, requirement)]
+    changes: dict[str, Callable[[], tuple[str, Change]]] = {
+        "growth": _growth,
+        "departure": partial(_departure, recent, source.unit),
+        "arrivals": partial(_arrivals, recent, segments, source.unit),
+    }
+    if costs is not None:
+        changes["newer_gpus"] = partial(_newer_gpus, recent, costs)
+    for key, make_change in changes.items():
+        scenario = skipped.attempt(key, make_change)
+        if scenario is not None:
+            name, change = scenario
+            changed = [w.changed_forecast(change).assign(unique_id=basis) for basis, w in what_ifs.items()]
+            forecasts = pd.concat(changed, ignore_index=True)
+            planned = plan_requirement(forecasts, requirement.installed, settings, requirement.hourly)
+            rows.append(_row(name, planned, requirement))
+    return Scenarios(with_date_dtype(pd.DataFrame(rows).astype({"scenario": STRING}), forecast["ds"]), skipped)
+
+
+def _what_if(
+    jobs: pd.DataFrame, forecast: pd.DataFrame, basis: str, installed: float, costs: MeasuredRunTimes | None
+) -> WhatIf:
+    series = of_basis(forecast, basis).assign(unique_id="total")
+    try:
+        return WhatIf(jobs, series, installed=installed, costs=costs, days=_DAYS)
+    except InputError as error:
+        raise InputError(
+            f"no job submitted in the {_DAYS} days before the forecast held a GPU, so there are no jobs to change."
+        ) from error
+
+
+def _row(name: str, requirement: Requirement, base: Requirement) -> dict[str, object]:
+    plan = requirement.summary.set_index("basis").loc[requirement.binding]
+    return {
+        "scenario": name,
+        "required": plan["required"],
+        "change_from_base": plan["required"] - base.required,
+        "shortfall": requirement.shortfall,
+        "first_crossing": requirement.first_crossing,
+        "order_by": requirement.order_by,
+        "share_over": plan["share_over"],
+    }
+
+
+def _growth() -> tuple[str, Change]:
+    return f"{100 * _GROWTH:.0f}% growth", Growth(1 + _GROWTH)
+
+
+def _departure(recent: pd.DataFrame, unit: str) -> tuple[str, Change]:
+    recent = recent[recent["gpu_hours"] > 0]
+    for column in ("group", "user"):
+        if len(recent[column].dropna().unique()) > 1:
+            name = _largest(recent, recent[column])
+            return f"{unit if column == 'user' else column} {name} leaves", RemoveGroup(name, by=column)
+    raise InputError("the recent jobs name at most one group and one user, so no departure can be planned.")
+
+
+def _arrivals(recent: pd.DataFrame, segments: UserSegments | None, unit: str) -> tuple[str, Change]:
+    if recent["user"].isna().all() or unit == "gpu_type":
+        raise InputError("the recent jobs name no users, so the usage of new users is unknown.")
+    if segments is not None and len(segments.profiles) > 1:
+        name = _largest(recent, recent["user"].astype(str).map(segments.segment_of))
+        return f"{_NEW_USERS} more {unit}s like segment {name}", MoreUsers(_NEW_USERS, name, by=segments.segment_of)
+    everyone = dict.fromkeys(recent["user"].dropna().astype(str), "everyone")
+    return f"{_NEW_USERS} more {unit}s like the present ones", MoreUsers(_NEW_USERS, "everyone", by=everyone)
+
+
+def _measured(source: Source, recent: pd.DataFrame, step_costs: NetworkCosts | None) -> MeasuredRunTimes:
+    """Ratios of run times on the GPU types of the recent jobs."""
+    if len(_cards(recent)) < 2:
+        raise InputError("the recent jobs ran on at most one GPU type, so none can move to a faster one of the log.")
+    return MeasuredRunTimes(source.jobs, step_costs)
+
+
+def _cards(recent: pd.DataFrame) -> list[str]:
+    """GPU types of the recent jobs but for parts of GPUs, whose speed no data sheet tells."""
+    return [name for name in recent["gpu_type"].dropna().astype(str).unique() if is_whole(name)]
+
+
+def _newer_gpus(recent: pd.DataFrame, costs: MeasuredRunTimes) -> tuple[str, Change]:
+    slowest, *_, fastest = sorted(_cards(recent), key=data_sheet_speed)
+    moved = recent[(recent["gpu_type"] == slowest).to_numpy(dtype=bool)]
+    share = np.average(costs.move(moved, fastest)[0], weights=moved["gpu_hours"])
+    count = len(costs.ratios(slowest, fastest))
+    basis = f"as {format_count(count)} kinds of work show" if count else _prediction(costs.knows(moved))
+    return f"jobs on {slowest} move to {fastest}, in {share:.0%} of the time, {basis}", MoveTo(fastest, slowest)
+
+
+def _prediction(known: NDArray[np.bool_]) -> str:
+    """What ratios rest on that no log shows, given whether the cost model knows each job."""
+    if not known.any():
+        return "by data sheets"
+    model = "as the cost model predicts for their networks"
+    return model if known.all() else f"{model}, for {known.mean():.0%} of the jobs, else by data sheets"
+
+
+def _largest(recent: pd.DataFrame, names: pd.Series) -> str:
+    """Name with the most GPU-hours in the recent jobs."""
+    hours = recent["gpu_hours"].groupby(names).sum()
+    if hours.empty:
+        raise InputError("no user of a segment submitted a job recently, so the usage of new users is unknown.")
+    return str(hours.idxmax())
+
+
+_NEEDED = ("network", "batch_size", "epochs", "samples")
+
+
+def log_ratios(source: Source, step_costs: NetworkCosts | None) -> pd.DataFrame:
+    """Ratios of observed to predicted run times by user; see `run_time_ratios`.
+
+    Parameters
+    ----------
+    source : Source
+    step_costs : CostStepTime or None
+        Jobs of networks that it does not know are left out.
+
+    Returns
+    -------
+    DataFrame
+
+    Raises
+    ------
+    InputError
+        If the log does not tell what its jobs train, or nothing predicts their step time.
+    """
+    jobs = source.jobs
+    missing = [name for name in _NEEDED if name not in jobs.columns or jobs[name].isna().all()]
+    if missing:
+        raise InputError(
+            f"the log's jobs do not tell {', '.join(missing)}, so predicted run times cannot be compared with theirs."
+        )
+    if step_costs is None:
+        raise InputError(
+            "nothing predicts the run times of the log's networks; give step_costs=CostStepTime(...) to compare them."
+        )
+    return run_time_ratios(jobs[step_costs.knows(jobs)], step_costs)
+
+
+def calibrated(programmes: Sequence[PlannedWork], ratios: pd.DataFrame) -> tuple[PlannedWork, ...]:
+    """Programmes whose predicted times are corrected by the ratio of their user, or that of others.
+
+    Parameters
+    ----------
+    programmes : sequence of Programme or Serving
+        Those that were calibrated by hand stay as they are.
+    ratios : DataFrame
+        As `run_time_ratios` returns it.
+    """
+    rows = ratios[["ratio", "low", "high"]].itertuples(index=False, name=None)
+    found = dict(zip(ratios["user"].astype(str), ((float(a), float(b), float(c)) for a, b, c in rows), strict=True))
+    return tuple(_calibrated(work, found) for work in programmes)
+
+
+def _calibrated(work: PlannedWork, found: dict[str, tuple[float, float, float]]) -> PlannedWork:
+    if not isinstance(work, Programme) or work.job is None or work.ratio is not None:
+        return work
+    own = found.get(str(work.user), found.get(OTHERS))
+    return work if own is None else replace(work, ratio=own)

@@ -1,0 +1,658 @@
+"""What a study is of: a job log, or usage series."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._array import STRING, BoolArray
+from gpudemand._tables import printable
+from gpudemand._validation import InputError, UnlikelyJobsWarning, as_pandas, check_usage, shorten
+from gpudemand.forecast.panel import infer_freq, mean_step
+from gpudemand.jobs.schema import COLUMNS, FINISHED
+from gpudemand.jobs.table import as_jobs, check_jobs, checked_as_of, gave_up, start_times, to_nanoseconds
+from gpudemand.jobs.times import parse_timestamp
+from gpudemand.study.settings import BY, Aliases, Settings, of_aliases, rename_series, rename_types, reserved_price
+from gpudemand.units import format_count, format_number_of
+from gpudemand.usage.bins import bin_edges, parse_freq
+from gpudemand.usage.idle import checked_idle_table, idle_table
+from gpudemand.usage.read import binned_means, gaps_between, pulled_usage, tells
+from gpudemand.usage.series import checked_usage, drop_last_bin, end_of_record, to_long
+from gpudemand.usage.slices import mark_fractions, mark_type
+
+_TIMES = {"submit": "submission", "start": "start", "end": "end"}
+#: Largest share of the jobs that is set apart: a clock may be wrong for days, a number is mistyped now and then.
+_FEW_TIMES, _FEW_GPUS = 0.05, 0.01
+#: Fewer jobs do not show how large others are.
+_MIN_JOBS = 20
+#: Users pause for months; clocks that are wrong, and typed years, are so by years.
+_LEAST_GAP = pd.Timedelta("365D")
+#: A digit too many.
+_TIMES_LARGER = 10
+
+
+def unlikely_jobs(jobs: pd.DataFrame, settings: Settings) -> list[str]:
+    """Sentences on jobs that are likely entered wrong, what they change, and what to do; none in an ordinary log.
+
+    Times are unlikely where at most 5 % of the jobs lie before or after a gap of a year that is longer than all
+    other jobs span. A number of GPUs is where it is at least ten times that of all jobs but at most 1 %, and more than
+    twice what all others held at once, so that the cluster was never half full without it, unless as many are
+    installed.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Canonical job table.
+    settings : Settings
+        ``installed`` is read.
+
+    Returns
+    -------
+    list of str
+
+    Examples
+    --------
+    >>> times = pd.date_range("2026-03-01", periods=50, tz="UTC").to_series(index=range(50))
+    >>> times[3] = pd.Timestamp("1970-01-01", tz="UTC")
+    >>> jobs = pd.DataFrame({"submit": times, "start": times, "end": times, "gpus": 0, "status": "failed"})
+    >>> text = unlikely_jobs(jobs.assign(job_id=range(50)), Settings())[0]
+    >>> text.split("; ")[0]
+    '1 of 50 jobs has a submission, start and end years from those of all others (job 3: 1 Jan 1970)'
+    """
+    return [*_unlikely_times(jobs), *_unlikely_gpus(jobs, settings)]
+
+
+def _unlikely_times(jobs: pd.DataFrame) -> list[str]:
+    far = {name: rows for name in _TIMES if (rows := _far(jobs[name])).any()}
+    if not far:
+        return []
+    *names, last = (_TIMES[name] for name in far)
+    what = f"{', '.join(names)} and {last}" if names else last
+    name, rows = next(iter(far.items()))
+    time = pd.Timestamp(jobs.loc[rows, name].iloc[0])
+    return [
+        f"{_count(np.logical_or.reduce([*far.values()]))} a{'n' * what.startswith('end')} {what} years from those of "
+        f"all others ({_example(jobs, rows)}: {time.day} {time:%b %Y}); the time between counts as without demand, "
+        "waits as years, and GPUs as held until the log ends. Correct the times, or leave such jobs out."
+    ]
+
+
+def _far(times: pd.Series) -> BoolArray:
+    """Times beyond a gap that is longer than nearly all times span."""
+    known = np.sort(to_nanoseconds(times.dropna()))
+    if len(known) < 3:
+        return np.zeros(len(times), dtype=bool)
+    few = max(int(_FEW_TIMES * len(known)), 1)
+    limit = max(known[-few - 1] - known[few], _LEAST_GAP.value)
+    early, late = np.diff(known[: few + 1]) > limit, np.diff(known[-few - 1 :]) > limit
+    begin = known[few - early[::-1].argmax()] if early.any() else known[0]
+    end = known[late.argmax() - few - 1] if late.any() else known[-1]
+    zone = times.dt.tz
+    return ((times < pd.Timestamp(begin, tz=zone)) | (times > pd.Timestamp(end, tz=zone))).to_numpy(dtype=bool)
+
+
+def _unlikely_gpus(jobs: pd.DataFrame, settings: Settings) -> list[str]:
+    counted = (jobs["gpus"].gt(0) & ~gave_up(jobs)).to_numpy(dtype=bool)
+    sizes = np.sort(jobs["gpus"].to_numpy(dtype=float)[counted])
+    tail = sizes[-max(int(_FEW_GPUS * len(sizes)), 1) - 1 :] if len(sizes) >= _MIN_JOBS else sizes[:0]
+    jumps = tail[1:] >= _TIMES_LARGER * tail[:-1]
+    rows = counted & jobs["gpus"].ge(tail[1:][jumps.argmax()] if jumps.any() else np.inf).to_numpy(dtype=bool)
+    if not rows.any():
+        return []
+    most = checked_usage(jobs[~rows], None, settings.freq, "gpus_peak", tz=settings.tz)["y"].max()
+    installed = settings.total_installed
+    rows &= jobs["gpus"].gt(max(2 * most, 0.0 if installed is None else float(np.max(installed)))).to_numpy(dtype=bool)
+    if not rows.any():
+        return []
+    gpus, also = format_number_of("GPU", jobs.loc[rows, "gpus"].iloc[0]), " and installed" * (installed is None)
+    return [
+        f"{_count(rows)} far more GPUs than all others held at once, {format_count(most)} ({_example(jobs, rows)}: "
+        f"{gpus}); they count as held{also}. Correct the number, or leave such jobs out; if it is right, say how many "
+        "GPUs are installed."
+    ]
+
+
+def _count(rows: BoolArray) -> str:
+    few = int(rows.sum())
+    return f"{few:,} of {format_number_of('job', len(rows))} {'has' if few == 1 else 'have'}"
+
+
+def _example(jobs: pd.DataFrame, rows: BoolArray) -> str:
+    position = int(rows.argmax())
+    name = jobs["job_id"].iloc[position]
+    return f"row {position + 1}" if pd.isna(name) else f"job {shorten(name)}"
+
+
+#: A column, or the part that each user belongs to; None is the total.
+Key: TypeAlias = str | Mapping[str, str] | None
+_NOT_OVER = ("pending", "running", "requeued", "resized")
+Self = TypeVar("Self", bound="JobSource")
+
+
+class Source(Protocol):
+    """Usage by any key in bins of any width, with the names of the log; see `JobSource`.
+
+    What a source does not know raises an `InputError` with the reason.
+    """
+
+    @property
+    def settings(self) -> Settings:
+        """``by``, ``tz``, ``until`` and ``installed`` with what the source says of them."""
+        ...
+
+    @property
+    def attrs(self) -> Mapping[str, object]:
+        """``kind``, ``source`` and ``rejected`` of the data."""
+        ...
+
+    @property
+    def unit(self) -> str:
+        """Key of those who use GPUs: users of jobs; namespaces, users or groups of usage without jobs."""
+        ...
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Keys that divide the total into parts, the preferred first."""
+        ...
+
+    @property
+    def jobs(self) -> pd.DataFrame:
+        """Canonical job table."""
+        ...
+
+    @property
+    def begin(self) -> pd.Timestamp:
+        """First time of the period."""
+        ...
+
+    @property
+    def demand(self) -> str:
+        """What demand is: GPUs ``wanted``, or those held (``gpus``) where it is not known when they were asked for."""
+        ...
+
+    def names(self, by: str) -> list[str]:
+        """Names in the column of a key; none where it is not known."""
+        ...
+
+    def usage(self, by: Key, freq: str, value: str, *, partial: bool = False) -> pd.DataFrame:
+        """``unique_id``, ``ds``, ``y`` as `usage_series` defines them; NaN where nothing was recorded."""
+        ...
+
+    def gpu_hours(self, by: str) -> pd.Series:
+        """GPU-hours that were recorded, by name."""
+        ...
+
+    def most_held(self, by: Key) -> pd.Series:
+        """Most GPUs held at once, by name."""
+        ...
+
+    def facts(self, by: str) -> pd.DataFrame:
+        """What else is known of each name, of the columns of `gpudemand.study.usage_tables.usage_shares`."""
+        ...
+
+    def counts(self) -> dict[str, int | None]:
+        """Numbers of jobs, users, ..., as `gpudemand.study.usage_tables.log_summary` names them."""
+        ...
+
+    def idle(self, by: str) -> pd.DataFrame:
+        """GPU-hours held at little utilization, as `gpudemand.usage.idle.idle_table` gives them."""
+        ...
+
+    def workload(self, since: pd.Timestamp) -> pd.DataFrame:
+        """Work since a time, which scenarios change, as a job table."""
+        ...
+
+    def gaps(self) -> list[tuple[pd.Timestamp, pd.Timestamp]]:
+        """Periods in which nothing was recorded."""
+        ...
+
+    def unlikely(self) -> list[str]:
+        """Sentences on jobs that are likely entered wrong."""
+        ...
+
+    def with_fractions_apart(self) -> Source:
+        """The same, but for the GPU types of jobs on fractions of GPUs, as `mark_fractions` names them."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class JobSource:
+    """Usage of the jobs of a log.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Canonical job table, as `check_jobs` returns it.
+    settings : Settings
+        ``tz`` and ``until`` are read.
+
+    Examples
+    --------
+    >>> from gpudemand.datasets import make_cluster
+    >>> jobs, _ = make_cluster(n_users=3, n_days=30, random_state=0)
+    >>> source = JobSource.of(jobs, Settings())
+    >>> source.unit, len(source.names("user"))
+    ('user', 3)
+    """
+
+    jobs: pd.DataFrame
+    settings: Settings
+    unit: str = "user"
+    keys: tuple[str, ...] = ("group", "cluster", "gpu_type")
+
+    @classmethod
+    def of(cls: type[Self], jobs: pd.DataFrame, settings: Settings) -> Self:
+        """The log as it stood at ``settings.until``, or all of it where it stops being complete before that."""
+        jobs = rename_types(jobs, settings.type_aliases)
+        until = end = end_of_record(jobs)
+        if settings.until is not None:
+            until = parse_timestamp(settings.until, settings.tz, "until")
+            _check_begun(jobs, until)
+        source = cls(checked_as_of(jobs, until) if until < end else jobs, replace(settings, until=until))
+        return replace(source, settings=source.settings.with_pulled(jobs.attrs, source.names))
+
+    @property
+    def attrs(self) -> Mapping[str, object]:
+        """``kind``, ``source`` and ``rejected`` of the log."""
+        return {str(name): value for name, value in self.jobs.attrs.items()}
+
+    @cached_property
+    def begin(self) -> pd.Timestamp:
+        """First start, or submission where the start is unknown."""
+        return begin_times(self.jobs).min()
+
+    @cached_property
+    def demand(self) -> str:
+        """``wanted``, or ``gpus`` where the log does not tell when jobs were submitted."""
+        return "wanted" if tells_waits(self.jobs) else "gpus"
+
+    def names(self, by: str) -> list[str]:
+        """Names in a column; none where there is no such column."""
+        return sorted(self.jobs[by].dropna().astype(str).unique()) if by in self.jobs else []
+
+    def usage(self, by: Key, freq: str, value: str, *, partial: bool = False) -> pd.DataFrame:
+        """Usage as `usage_series` computes it, under the names of the log; kept where `by` is a column."""
+        place = (None if by == "total" else by, freq, value)
+        if isinstance(by, Mapping):
+            usage = self._usage(by, freq, value)
+        elif (usage := self._computed.get(place)) is None:
+            usage = self._computed[place] = self._usage(by, freq, value)
+        last = usage["ds"].iloc[-1]
+        end = bin_edges(last, last + pd.Timedelta("1s"), freq, self.settings.tz)[-1]
+        return usage.copy() if partial or self.settings.until >= end else drop_last_bin(usage)
+
+    @cached_property
+    def _computed(self) -> dict[Any, pd.DataFrame]:
+        return {}
+
+    def _usage(self, by: Key, freq: str, value: str) -> pd.DataFrame:
+        jobs, key = self._keyed(by)
+        usage = checked_usage(jobs, key, freq, value, until=self.settings.until, tz=self.settings.tz)
+        if key is not None:
+            attrs = usage.attrs
+            usage = usage.assign(unique_id=usage["unique_id"].map(original_names(jobs, key)).astype(STRING))
+            usage.attrs = attrs
+        return usage
+
+    def _keyed(self, by: Key) -> tuple[pd.DataFrame, str | None]:
+        """Jobs and the column by which they are split; parts take the place of the group."""
+        if isinstance(by, str) or by is None:
+            return self.jobs, None if by == "total" else by
+        jobs = self.jobs.assign(group=self.jobs["user"].astype(str).map(by).astype(STRING))
+        jobs.attrs = dict(self.jobs.attrs)
+        return jobs, "group"
+
+    def gpu_hours(self, by: str) -> pd.Series:
+        """GPU-hours by name."""
+        return self.usage(by, "D", "gpu_hours", partial=True).groupby("unique_id")["y"].sum()
+
+    def most_held(self, by: Key) -> pd.Series:
+        """Most GPUs held at once, by name."""
+        return self.usage(by, self.settings.freq, "gpus_peak", partial=True).groupby("unique_id")["y"].max()
+
+    def facts(self, by: str) -> pd.DataFrame:
+        """``jobs``, ``median_wait_h``, ``mean_wait_h``, ``completed`` and ``last_use`` by name."""
+        jobs, until = self.jobs, pd.Timestamp(str(self.settings.until))
+        running = _is_running(jobs)
+        last = jobs["end"].fillna(start_times(jobs)).mask(running, until).mask(gave_up(jobs))
+        finished = jobs["status"].isin([status for status in FINISHED if status not in _NOT_OVER])
+        table = pd.DataFrame(
+            {
+                "wait_h": (jobs["start"] - jobs["submit"]).dt.total_seconds() / 3600,
+                "completed": jobs["status"].eq("completed").fillna(False).astype(float),
+                "finished": finished.astype(float),
+                "last_use": last.mask(last > until, until),
+            }
+        )
+        names = pd.Series("total", index=jobs.index) if by == "total" else jobs[by].fillna("unknown")
+        groups = table.groupby(names)
+        facts = pd.DataFrame({"jobs": groups.size(), "median_wait_h": groups["wait_h"].median()})
+        facts["mean_wait_h"] = groups["wait_h"].mean()
+        facts["completed"] = groups["completed"].sum() / groups["finished"].sum()
+        return facts.assign(last_use=groups["last_use"].max().dt.tz_convert(self.settings.tz))
+
+    def counts(self) -> dict[str, int | None]:
+        """``jobs``, ``users``, ``groups``, ``clusters``, ``gpu_types``, ``running`` and ``unknown_start``."""
+        named = {f"{name}s": int(self.jobs[name].nunique()) for name in ("user", "group", "cluster", "gpu_type")}
+        held = (
+            self.jobs["start"].isna() & start_times(self.jobs).notna() & self.jobs["gpus"].gt(0) & ~gave_up(self.jobs)
+        )
+        running = int(_is_running(self.jobs).sum())
+        return {"jobs": len(self.jobs), **named, "running": running, "unknown_start": int(held.sum())}
+
+    def idle(self, by: str) -> pd.DataFrame:
+        """Of jobs that ended, where the log tells their utilization."""
+        return checked_idle_table(self.jobs, by, reserved_price(self.settings.prices), self.settings.pool)
+
+    def workload(self, since: pd.Timestamp) -> pd.DataFrame:
+        """The jobs that were submitted since."""
+        recent = self.jobs[self.jobs["submit"] >= since]
+        recent.attrs = dict(self.jobs.attrs)
+        return recent
+
+    def gaps(self) -> list[tuple[pd.Timestamp, pd.Timestamp]]:
+        """None: a log of jobs does not tell them."""
+        return []
+
+    def unlikely(self) -> list[str]:
+        """Jobs whose times or GPUs are far from those of all others; see `unlikely_jobs`."""
+        return unlikely_jobs(self.jobs, self.settings)
+
+    def with_fractions_apart(self) -> Source:
+        """Itself, if no job has a fraction."""
+        marked = mark_fractions(self.jobs)
+        return self if marked is self.jobs else replace(self, jobs=marked)
+
+
+def _check_begun(jobs: pd.DataFrame, until: pd.Timestamp) -> None:
+    first = begin_times(jobs).min()
+    if until <= first:
+        raise InputError(f"until={until} is before the log begins, at {first}; nothing is left of it.")
+
+
+def _is_running(jobs: pd.DataFrame) -> pd.Series:
+    """Jobs that began and have no end, unless their state tells that they are over."""
+    return jobs["end"].isna() & start_times(jobs).notna() & ~jobs["status"].isin(FINISHED)
+
+
+def begin_times(jobs: pd.DataFrame) -> pd.Series:
+    """Start of each job; its submission where the start is unknown."""
+    return jobs["start"].fillna(jobs["submit"])
+
+
+def tells_waits(jobs: pd.DataFrame) -> bool:
+    """Whether some job was submitted before it started; where a log has no submit times, they are set to the starts."""
+    return bool((jobs["start"].isna() | (jobs["submit"] < jobs["start"])).any())
+
+
+def original_names(jobs: pd.DataFrame, by: str) -> dict[str, str]:
+    """Map the names of series, as `usage_series` encodes them, to the names in the log.
+
+    Examples
+    --------
+    >>> original_names(pd.DataFrame({"group": ["a/b", None]}), "group")
+    {'a%2Fb': 'a/b', 'unknown': 'unknown'}
+    """
+    original = jobs[by].drop_duplicates().astype(STRING)
+    original = original.where(original.str.len() > 0).fillna("unknown")
+    return dict(zip(original.str.replace("/", "%2F", regex=False), original, strict=True))
+
+
+_HOUR = pd.Timedelta("1h")
+
+
+def is_usage(table: pd.DataFrame) -> bool:
+    """Whether a table holds usage over time rather than jobs."""
+    return {"unique_id", "ds", "y"} <= set(table.columns) and "gpus" not in table.columns
+
+
+@dataclass(frozen=True, eq=False)
+class SeriesSource:
+    """GPUs held over time, by whom, where jobs are not known.
+
+    Waits, sizes and run times of jobs, and peaks within a sample raise an `InputError`. GPUs wanted are those held and
+    those that pods waited for at the same time, where both were pulled.
+
+    Parameters
+    ----------
+    wide : DataFrame, shape (n_times, n_series)
+        GPUs; a sample stands for the time until `step` later. NaN is not known; a time that is missing is a gap.
+    keys : tuple of str
+        What the parts of the name of a series are, separated by ``/``.
+    step : Timedelta
+    settings : Settings
+    attrs : mapping
+    wanted : DataFrame, shape (n_times, n_series), optional
+        GPUs held and waited for, at the times of `wide`, also of those who held none; None where it is not known.
+
+    Examples
+    --------
+    >>> ds = pd.date_range("2026-03-01", periods=4, freq="12h", tz="UTC")
+    >>> usage = pd.DataFrame({"unique_id": "ml", "ds": ds, "y": [2.0, 4.0, None, 8.0]})
+    >>> source = SeriesSource.of(usage, Settings(by="group"))
+    >>> source.usage("group", "D", "gpus")["y"].tolist(), [(a.day, b - a) for a, b in source.gaps()]
+    ([3.0, 8.0], [(2, Timedelta('0 days 12:00:00'))])
+    """
+
+    wide: pd.DataFrame
+    keys: tuple[str, ...]
+    step: pd.Timedelta
+    settings: Settings
+    attrs: Mapping[str, object]
+    wanted: pd.DataFrame | None = None
+
+    @classmethod
+    def of(cls, usage: object, settings: Settings, tz: str | None = None) -> SeriesSource:
+        """Source of a long table, in the zone `tz`, or else that of its times.
+
+        A series without a row has 0 where another has one, and NaN is not known; before its first value it is 0. The
+        attributes that `pulled_usage` gives say what series are, how long a sample is, and what is installed.
+        """
+        table = check_usage(as_pandas(usage, "usage"), allow_missing=True)
+        attrs, times = {str(name): value for name, value in table.attrs.items()}, table["ds"]
+        if times.dt.tz is None and tz is None:
+            raise InputError("usage['ds'] has no time zone; give it one with tz or .dt.tz_localize.")
+        if (value := attrs.get("value", "gpus")) not in ("gpus", "wanted"):
+            raise InputError(f"this usage is in {value}, not in mean GPUs; make it with value='gpus' (--value gpus).")
+        zone = tz or str(times.dt.tz)
+        local = times.dt.tz_localize(zone) if times.dt.tz is None else times.dt.tz_convert(zone)
+        wide = _samples(table.assign(ds=local))
+        step = pd.Timedelta(str(attrs["step"])) if "step" in attrs else mean_step(infer_freq(wide.index))
+        keys = tuple(str(attrs.get("by", settings.by)).split("/"))
+        keys = keys if set(keys) <= {*BY} - {"total"} else ("user",)
+        wide = rename_series(wide, keys, settings.type_aliases, attrs)
+        end = wide.index[-1] + step
+        until = end if settings.until is None else min(parse_timestamp(settings.until, zone, "until"), end)
+        by = settings.by if settings.by == "total" or settings.by in keys else keys[0]
+        wide = wide[wide.index < until]
+        if wide.empty or not wide.max(axis=None) > 0:
+            raise InputError("no series of this usage holds a GPU in the period; nothing to forecast.")
+        wanted = _wanted(wide, keys, attrs, settings.type_aliases)
+        source = cls(wide, keys, step, replace(settings, tz=zone, until=until, by=by), attrs, wanted)
+        return replace(source, settings=source.settings.with_pulled(attrs, source.names))
+
+    @property
+    def unit(self) -> str:
+        """First key."""
+        return self.keys[0]
+
+    @property
+    def jobs(self) -> pd.DataFrame:
+        """Refused."""
+        raise InputError("this is usage over time and no jobs, so waits, sizes and run times of jobs are not known.")
+
+    @property
+    def begin(self) -> pd.Timestamp:
+        """First sample."""
+        return self.wide.index[0]
+
+    @property
+    def demand(self) -> str:
+        """``wanted`` where pods that waited were pulled, or else ``gpus``: only held ones are known."""
+        return "gpus" if self.wanted is None else "wanted"
+
+    @cached_property
+    def _parts(self) -> pd.DataFrame:
+        """Names of each series, a column per key."""
+        columns = self.wide.columns if self.wanted is None else self.wanted.columns
+        names = columns.to_series().astype(str)
+        if len(self.keys) == 1:
+            return names.to_frame(self.unit)
+        parts = names.str.split("/", n=len(self.keys) - 1, expand=True).set_axis(self.keys, axis=1)
+        return parts.replace("%2F", "/", regex=True)
+
+    def _by_key(self, by: Key, value: str = "gpus") -> pd.DataFrame:
+        """Samples summed by name; unknown where a part of the sum is."""
+        wide = self.wide
+        if value == "wanted":
+            if self.wanted is None:
+                raise InputError("this is usage of GPUs held and no jobs, so the GPUs wanted are not known.")
+            wide = self.wanted
+        if by is None or by == "total":
+            return wide.sum(axis=1, skipna=False).to_frame("total")
+        if isinstance(by, str) and by not in self.keys:
+            raise InputError(f"this usage is by {' and '.join(self.keys)}, so it cannot be split by {by}.")
+        parts = self._parts.loc[wide.columns]
+        names = parts[by] if isinstance(by, str) else parts[self.unit].map(by)
+        known = wide.T.groupby(names.to_numpy())
+        return known.sum(min_count=1).where(known.count().eq(known.size(), axis=0)).T
+
+    def names(self, by: str) -> list[str]:
+        """Names of a key; none of another one, or where it is not known."""
+        return sorted({*self._parts.loc[self.wide.columns, by]} - {"unknown"}) if by in self.keys else []
+
+    def usage(self, by: Key, freq: str, value: str, *, partial: bool = False) -> pd.DataFrame:
+        """Mean GPUs (``gpus``), ``gpu_hours`` at that mean, or the largest sample (``gpus_peak``) of each bin."""
+        start = pd.Timestamp("2001-01-01")
+        width, samples = start + parse_freq(freq) - start, self._by_key(by, value)
+        if width < self.step or (value == "gpus_peak" and width < 2 * self.step):
+            what = f"in bins of {freq}" if width < self.step else f"at most within bins of {freq}"
+            raise InputError(f"usage is known as means over {_words(self.step)}, so it is not known {what}.")
+        bins = binned_means(samples, freq, self.step)
+        edges = bin_edges(self.begin, self.settings.until, freq, self.settings.tz)
+        if value == "gpus_peak":
+            most = samples.groupby(edges.searchsorted(samples.index, side="right") - 1).max()
+            bins = most.set_axis(edges[:-1][most.index]).reindex(bins.index).where(bins.notna())
+        if value == "gpu_hours":
+            bins = bins.mul((edges[1:] - edges[:-1]) / _HOUR, axis=0)
+        whole = bins if partial or self.settings.until >= edges[-1] or len(bins) == 1 else bins.iloc[:-1]
+        return self._long(whole.loc[whole.notna().any(axis=1).idxmax() :], freq, value)
+
+    def _long(self, wide: pd.DataFrame, freq: str, value: str) -> pd.DataFrame:
+        table = to_long(wide.T.rename_axis("unique_id"))
+        table["unique_id"] = table["unique_id"].astype(STRING)
+        table.attrs = {"kind": self.attrs.get("kind", ""), "value": value, "freq": freq}
+        table.attrs["until"] = pd.Timestamp(str(self.settings.until)).isoformat()
+        return table
+
+    def gpu_hours(self, by: str) -> pd.Series:
+        """GPU-hours of the samples, by name."""
+        return self._by_key(by).sum() * (self.step / _HOUR)
+
+    def most_held(self, by: Key) -> pd.Series:
+        """Largest sample, by name."""
+        return self._by_key(by).max()
+
+    def facts(self, by: str) -> pd.DataFrame:
+        """``last_use`` by name."""
+        held = self._by_key(by) > 0
+        last = held[::-1].idxmax().where(held.any()) + self.step
+        return pd.DataFrame({"last_use": last.clip(upper=self.settings.until)})
+
+    def counts(self) -> dict[str, int | None]:
+        """Number of names by key; that of jobs is not known."""
+        keys = dict.fromkeys(("user", "group", "cluster", "gpu_type", *self.keys))
+        return {"jobs": None, **{f"{key}s": len(self.names(key)) for key in keys}, "running": 0, "unknown_start": 0}
+
+    def idle(self, by: str) -> pd.DataFrame:
+        """Of the samples of the store that the usage was read from."""
+        if "store" not in self.attrs:
+            raise InputError("this usage is only that of GPUs held, so what is idle is not known.")
+        price = of_aliases(reserved_price(self.settings.prices), self.settings.type_aliases)
+        return idle_table(str(self.attrs["store"]), by, price=price, until=pd.Timestamp(str(self.settings.until)))
+
+    def workload(self, since: pd.Timestamp) -> pd.DataFrame:
+        """Each day of each series as if it were one job; those who use GPUs take the place of the users."""
+        recent = self.wide[self.wide.index >= since]
+        daily = to_long(binned_means(recent, "D", self.step).T).set_axis(["series", "start", "gpus"], axis=1)
+        daily = daily[daily["gpus"] > 0].reset_index(drop=True)
+        named = self._parts.loc[daily["series"]].reset_index(drop=True)
+        named = named.rename(columns={self.unit: "user"}).filter(items=list(COLUMNS))
+        end = daily["start"] + pd.Timedelta("1D")
+        return as_jobs(pd.concat([daily, named], axis=1).assign(end=end), kind=str(self.attrs.get("kind", "")))
+
+    def gaps(self) -> list[tuple[pd.Timestamp, pd.Timestamp]]:
+        """Periods without a sample, or in which one is not known."""
+        times = self.wide.dropna().index
+        return gaps_between(times, self.step) if len(times) else []
+
+    def unlikely(self) -> list[str]:
+        """None: jobs are not known."""
+        return []
+
+    def with_fractions_apart(self) -> SeriesSource:
+        """Series of time-sliced GPUs apart from those of whole ones, where a store tells them; or else itself."""
+        if "gpu_type" not in self.keys or not _tells(self.attrs, "shared"):
+            return self
+        shared = _pulled(self.wide, self.keys, self.attrs, "shared", self.settings.type_aliases)
+        whole = self.wide.sub(shared, fill_value=0.0)[self.wide.columns]
+        marked = shared.rename(columns=lambda name: mark_type(str(name), self.keys.index("gpu_type")))
+        return replace(self, wide=pd.concat([whole, marked], axis=1), wanted=None)
+
+
+def _samples(table: pd.DataFrame) -> pd.DataFrame:
+    """Times by series: 0 where others have a row, NaN where a value is missing after the first."""
+    wide = table.pivot(index="ds", columns="unique_id", values="y")
+    missing = table.assign(y=table["y"].isna()).pivot(index="ds", columns="unique_id", values="y").eq(True)
+    samples = wide.fillna(0.0).mask(missing & wide.ffill().notna())
+    return samples[wide.notna().any(axis=1)].rename_axis(index=None, columns=None)
+
+
+def _wanted(
+    wide: pd.DataFrame, keys: tuple[str, ...], attrs: Mapping[str, object], aliases: Aliases
+) -> pd.DataFrame | None:
+    """GPUs held and those of pods that waited, where the usage is what a store has of held ones."""
+    if not _tells(attrs, "pending"):
+        return None
+    pending = _pulled(wide, keys, attrs, "pending", aliases)
+    every = [*wide.columns, *pending.columns.difference(wide.columns)]
+    pending = pending.reindex(columns=every, fill_value=0.0)
+    return wide.reindex(columns=every).fillna(dict.fromkeys(every[wide.shape[1] :], 0.0)).add(pending)
+
+
+def _tells(attrs: Mapping[str, object], measure: str) -> bool:
+    """Whether the usage is what a store has of held GPUs, which also has others."""
+    return "store" in attrs and attrs.get("measure") == "held" and tells(str(attrs["store"]), measure)
+
+
+def _pulled(
+    wide: pd.DataFrame, keys: tuple[str, ...], attrs: Mapping[str, object], measure: str, aliases: Aliases
+) -> pd.DataFrame:
+    """Another measure of the same store at the times of `wide`."""
+    found = pulled_usage(str(attrs["store"]), measure, "/".join(keys), tz=wide.index.tz)
+    series = rename_series(found.pivot(index="ds", columns="unique_id", values="y"), keys, aliases, attrs)
+    return series.reindex(wide.index, fill_value=0.0)
+
+
+def _words(step: pd.Timedelta) -> str:
+    days = step / pd.Timedelta("1D")
+    return f"{days:.3g} days" if days >= 1 else f"{step / _HOUR:.3g} h"
+
+
+def source_of(given: pd.DataFrame, settings: Settings, tz: str | None) -> Source:
+    """Source of the stages from a job table, or from usage without jobs, as it was given."""
+    if is_usage(given):
+        names = printable(given[["unique_id"]])
+        usage = given.assign(unique_id=names["unique_id"])
+        usage.attrs = dict(given.attrs)
+        return SeriesSource.of(usage, settings, tz)
+    source = JobSource.of(printable(check_jobs(given, tz=tz, allow_unknown=True)), settings)
+    for sentence in source.unlikely():
+        warnings.warn(sentence, UnlikelyJobsWarning, stacklevel=3)
+    return source

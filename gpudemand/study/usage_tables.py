@@ -1,0 +1,413 @@
+"""Tables of usage: the log, its gaps, its users, idle GPUs, drivers of change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from gpudemand._array import STRING
+from gpudemand._validation import InputError, Skipped
+from gpudemand.forecast import longest_horizon
+from gpudemand.study.settings import Settings
+from gpudemand.study.source import Source
+from gpudemand.units import parse_duration
+from gpudemand.usage.bins import bin_edges, parse_freq
+from gpudemand.usage.series import to_wide
+from gpudemand.usage.slices import usage_by_slice
+
+#: Points of the Lorenz curve that are listed: the share of the k largest.
+_TOP_K = (1, 3, 10, 30, 100)
+
+
+def log_tables(source: Source, held: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Compute all tables of this module.
+
+    Parameters
+    ----------
+    source : Source
+    held : DataFrame
+        GPUs held per bin, as `Source.usage` returns it.
+
+    Returns
+    -------
+    dict of str to DataFrame
+        ``log``, ``rejected``, ``gaps``, ``usage_shares``, ``concentration``, ``gpu_types``; ``slices`` where some GPUs
+        are parts of one.
+    """
+    shares = usage_shares(source)
+    types = usage_by_gpu_type(source)
+    apart = source.with_fractions_apart()
+    slices = usage_by_slice(types if apart is source else usage_by_gpu_type(apart))
+    tables = {
+        "log": log_summary(source, held, float(shares["gpu_hours"].sum())),
+        "rejected": rejected_rows(source.attrs),
+        "gaps": gap_table(source),
+        "usage_shares": shares,
+        "concentration": concentration(shares),
+        "gpu_types": types,
+    }
+    return tables | ({} if slices.empty else {"slices": slices})
+
+
+def period_end(usage: pd.DataFrame) -> pd.Timestamp:
+    """End of the period that `usage_series` covered, from its ``attrs``."""
+    return pd.Timestamp(usage.attrs["until"])
+
+
+def log_summary(source: Source, held: pd.DataFrame, gpu_hours: float) -> pd.DataFrame:
+    """Summarize a log in one row.
+
+    Parameters
+    ----------
+    source : Source
+    held : DataFrame
+        GPUs held per bin, as `Source.usage` returns it.
+    gpu_hours : float
+        Sum of all.
+
+    Returns
+    -------
+    DataFrame of one row
+        ``kind``, ``source``, ``jobs`` (missing where they are not known), ``rejected``, ``users``, ``groups``,
+        ``clusters``, ``gpu_types``, ``running``, ``first``, ``last``, ``gpu_hours``, ``max_held`` (whole GPUs held at
+        once), ``unknown_gpus``, ``unknown_end``, ``unknown_start`` (jobs that count as held from their submission),
+        ``processors`` (whether the log counts those).
+    """
+    tz = source.settings.tz
+    return pd.DataFrame(
+        {
+            "kind": str(source.attrs.get("kind", "")),
+            "source": str(source.attrs.get("source", "")),
+            **source.counts(),
+            "rejected": int(rejected_rows(source.attrs)["rows"].sum()),
+            "first": source.begin.tz_convert(tz),
+            "last": period_end(held).tz_convert(tz),
+            "gpu_hours": gpu_hours,
+            "max_held": whole_gpus(source.most_held(None).max()),
+            "unknown_gpus": int(held.attrs.get("unknown_gpus", 0)),
+            "unknown_end": int(held.attrs.get("unknown_end", 0)),
+            # Only the Standard Workload Format, which counts processors, says how many the machine has.
+            "processors": "max_procs" in source.attrs,
+        },
+        index=[0],
+    )
+
+
+def whole_gpus(gpus: float) -> float:
+    """Whole GPUs that some are a part of, such as slices.
+
+    Examples
+    --------
+    >>> whole_gpus(65.3), whole_gpus(1 / 7 * 7 + 1e-12)
+    (66.0, 1.0)
+    """
+    return float(np.ceil(np.round(gpus, 9)))
+
+
+def rejected_rows(attrs: Mapping[str, object]) -> pd.DataFrame:
+    """Count the rejected rows of a log by reason, the most frequent first.
+
+    Examples
+    --------
+    >>> rejected_rows({"rejected": {"end before start": 3}}).values.tolist()
+    [['end before start', 3]]
+    """
+    rejected = attrs.get("rejected")
+    counts = sorted(dict(rejected if isinstance(rejected, Mapping) else {}).items(), key=lambda item: -item[1])
+    reasons = pd.array([reason for reason, _ in counts], dtype=STRING)
+    return pd.DataFrame({"reason": reasons, "rows": np.array([count for _, count in counts], dtype="int64")})
+
+
+def gap_table(source: Source) -> pd.DataFrame:
+    """Periods in which nothing was recorded: ``begin``, ``end`` and ``hours``, the longest first."""
+    gaps = [(begin, end, (end - begin) / pd.Timedelta("1h")) for begin, end in source.gaps()]
+    table = pd.DataFrame(gaps, columns=["begin", "end", "hours"])
+    return table.sort_values("hours", ascending=False, kind="stable", ignore_index=True)
+
+
+def usage_shares(source: Source) -> pd.DataFrame:
+    """Share of each user (or group, cluster, GPU type) in the GPU-hours, the largest first.
+
+    Parameters
+    ----------
+    source : Source
+
+    Returns
+    -------
+    DataFrame
+        Column ``by``, ``gpu_hours``, ``share`` (of all GPU-hours), ``cumulative_share``, ``last_use``, and where jobs
+        are known ``jobs``, ``median_wait_h`` and ``mean_wait_h`` (submit to start, hours) and ``completed`` (share of
+        the finished jobs that completed).
+    """
+    by = source.settings.by
+    hours = source.gpu_hours(by).sort_values(ascending=False, kind="stable")
+    total = hours.sum()
+    table = pd.DataFrame({"gpu_hours": hours, "share": hours / total if total else 0.0})
+    table["cumulative_share"] = table["share"].cumsum()
+    return table.join(source.facts(by)).rename_axis(by).reset_index().astype({by: STRING})
+
+
+def concentration(shares: pd.DataFrame) -> pd.DataFrame:
+    """Points of the Lorenz curve: share of the GPU-hours that the k largest hold.
+
+    Parameters
+    ----------
+    shares : DataFrame
+        As `usage_shares` returns it.
+
+    Returns
+    -------
+    DataFrame
+        ``largest`` (k), ``of`` (how many there are) and ``share`` of the GPU-hours.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> concentration(pd.DataFrame({"cumulative_share": [0.5, 0.8, 0.9, 1.0]})).values.tolist()
+    [[1.0, 4.0, 0.5], [3.0, 4.0, 0.9], [4.0, 4.0, 1.0]]
+    """
+    n = len(shares)
+    counts = [count for count in _TOP_K if count < n] + [n]
+    cumulative = shares["cumulative_share"].to_numpy()
+    return pd.DataFrame({"largest": counts, "of": n, "share": [float(cumulative[count - 1]) for count in counts]})
+
+
+def usage_by_gpu_type(source: Source) -> pd.DataFrame:
+    """Sum usage by GPU type; no rows where the log names no types.
+
+    Parameters
+    ----------
+    source : Source
+
+    Returns
+    -------
+    DataFrame
+        ``gpu_type``, ``gpu_hours``, ``share``, ``jobs`` (where they are known), ``gpus_peak`` (most held at once), the
+        largest first.
+    """
+    if not source.names("gpu_type"):
+        return pd.DataFrame(columns=["gpu_type", "gpu_hours", "share", "jobs", "gpus_peak"])
+    hours = source.gpu_hours("gpu_type")
+    table = pd.DataFrame({"gpu_hours": hours, "share": hours / (hours.sum() or 1.0)})
+    table = table.join(source.facts("gpu_type").filter(items=["jobs"])).assign(gpus_peak=source.most_held("gpu_type"))
+    table = table.sort_values("gpu_hours", ascending=False, kind="stable")
+    return table.rename_axis("gpu_type").reset_index().astype({"gpu_type": STRING})
+
+
+#: Names of the two forecast series, the mean demand of a bin and the most GPUs held at once in it, and of the
+#: requirement by a target for waits.
+MEAN, PEAK, WAIT = "mean", "peak", "wait"
+#: Name of the profile of the week among what is skipped.
+HOURLY = "week"
+#: From one look at the plan to the next.
+_REVIEW = pd.Timedelta("28D")
+
+
+@dataclass(frozen=True)
+class UsageTables:
+    """Usage series and tables of a job log.
+
+    Parameters
+    ----------
+    total : DataFrame
+        ``unique_id`` (``mean`` and ``peak``), ``ds``, ``y``, whole bins only: the mean of the GPUs wanted, or held
+        where the log has no submit times, and the peak of the GPUs held, where it is known.
+    held : DataFrame
+        ``ds``, ``y``: mean of the GPUs held per bin, whole bins only.
+    groups : DataFrame
+        ``unique_id`` (user, group, ...), ``ds``, ``y``: mean GPUs held per day, or per bin where that is longer.
+    hourly : DataFrame or None
+        ``unique_id``, ``ds``, ``y``: mean GPUs held by all jobs per hour, where it is known.
+    max_held : float
+        Maximum of the GPUs held at once.
+    tables : dict of str to DataFrame
+        Those of `gpudemand.study.usage_tables`, by the stem of their files.
+    """
+
+    total: pd.DataFrame
+    held: pd.DataFrame
+    groups: pd.DataFrame
+    hourly: pd.DataFrame | None
+    max_held: float
+    tables: dict[str, pd.DataFrame]
+
+
+def compute_usage_tables(source: Source, skipped: Skipped | None = None) -> UsageTables:
+    """Aggregate the usage of a source to series and summary tables.
+
+    Parameters
+    ----------
+    source : Source
+    skipped : Skipped, optional
+        Gets the reason where peaks within a bin are not known.
+
+    Returns
+    -------
+    UsageTables
+
+    Raises
+    ------
+    InputError
+        If no job held a GPU, or there is no name in the column ``by``.
+    """
+    freq, by = source.settings.freq, source.settings.by
+    held = source.usage(None, freq, "gpus")
+    max_held = whole_gpus(source.most_held(None).max())
+    if not max_held:
+        raise InputError(
+            "no job of this log held a GPU (gpus is 0 or unknown throughout); nothing to forecast. Of Slurm, "
+            "`gpudemand pull slurm --command-only` shows a command whose output has the GPUs of jobs."
+        )
+    mean = held if source.demand == "gpus" else source.usage(None, freq, source.demand)
+    series = {MEAN: mean}
+    attempt = (Skipped() if skipped is None else skipped).attempt
+    if (peak := attempt(PEAK, lambda: source.usage(None, freq, "gpus_peak"))) is not None:
+        series[PEAK] = peak
+    total = pd.concat([rows.assign(unique_id=name) for name, rows in series.items()], ignore_index=True)
+    total.attrs = dict(mean.attrs)
+    groups = source.usage(by, _display_freq(source.settings), "gpus", partial=True)
+    hourly = attempt(HOURLY, lambda: source.usage(None, "h", "gpus"))
+    return UsageTables(total, held, groups, hourly, max_held, log_tables(source, held))
+
+
+def held_and_wanted(usage: UsageTables) -> pd.DataFrame:
+    """Mean GPUs per bin: ``ds``, ``held``, ``wanted``.
+
+    Wanted by jobs is what would be held if each had started when it was submitted; by pods, what they hold or wait for.
+    """
+    wanted = usage.total[usage.total["unique_id"] == MEAN]
+    both = usage.held[["ds", "y"]].merge(wanted[["ds", "y"]], on="ds", suffixes=("_held", "_wanted"))
+    return both.set_axis(["ds", "held", "wanted"], axis=1)
+
+
+def default_horizon(source: Source) -> int:
+    """Bins of the lead time and of four weeks after it, or as many as the log bears.
+
+    An order today is used from the lead time on, and looked at again a month later.
+    """
+    settings, begin = source.settings, source.begin
+    until = pd.Timestamp(str(settings.until))
+    edges = bin_edges(begin, max(begin, until), settings.freq, settings.tz)
+    times = edges[: max(len(edges) - 1 - (until < edges[-1]), 2)]
+    first = edges[min(len(times), len(edges) - 1)]
+    ahead = first + parse_duration(settings.longest_lead_time) + _REVIEW
+    wanted = len(pd.date_range(first, ahead, freq=parse_freq(settings.freq), inclusive="left"))
+    return max(min(wanted, longest_horizon(pd.DataFrame({"unique_id": "", "ds": times, "y": 0.0}))), 1)
+
+
+def hourly_demand(source: Source, settings: Settings) -> pd.DataFrame | None:
+    """Demand by hour; None where bins are hours or shorter, where there is only one, or where hours are not known."""
+    start = pd.Timestamp("2001-01-01")
+    if settings.horizon < 2 or start + parse_freq(settings.freq) <= start + pd.Timedelta("1h"):
+        return None
+    return Skipped().attempt(HOURLY, lambda: source.usage(None, "h", source.demand).dropna(subset="y"))
+
+
+def _display_freq(settings: Settings) -> str:
+    """At least a day: an area chart of finer bins would have more of them than pixels."""
+    start = pd.Timestamp("2001-01-01")
+    finer = start + pd.tseries.frequencies.to_offset(settings.freq) < start + pd.Timedelta("1D")
+    return "D" if finer else settings.freq
+
+
+_KEYS = ("user", "group", "partition", "namespace")
+
+
+def idle_hours(source: Source) -> dict[str, pd.DataFrame]:
+    """GPU-hours held at little utilization, by user, group and partition, or by namespace.
+
+    Parameters
+    ----------
+    source : Source
+        Of its settings, the price of a reserved GPU-hour is read.
+
+    Returns
+    -------
+    dict of str to DataFrame
+        By the key, each with a column of its name and those of `gpudemand.usage.idle.idle_table`.
+
+    Raises
+    ------
+    InputError
+        If the utilization is not known.
+    """
+    keys = [key for key in _KEYS if source.names(key)]
+    if not keys:
+        raise InputError("the log names no users, groups or partitions, so it is not known whose GPUs were idle.")
+    tables = {key: source.idle(key).rename(columns={"unique_id": key}) for key in keys}
+    return {key: table.astype({key: STRING}) for key, table in tables.items()}
+
+
+#: Period that is compared with the one before it.
+_DAYS = 28
+
+
+def explain_change(source: Source, days: int = _DAYS) -> pd.DataFrame:
+    """Split the change of mean demand between the last period and the one before it.
+
+    Parameters
+    ----------
+    source : Source
+    days : int, default=28
+        Length of a period; half the log where that is shorter.
+
+    Returns
+    -------
+    DataFrame
+        ``driver``: ``total``; ``users who came``, ``left``, ``grew``, ``shrank`` (where users are named; of usage
+        without jobs ``namespaces that came``, ..., but not of GPU types), which sum to the total; a row per GPU type
+        where there are several.
+        ``count`` (of users; 1 for a GPU type), ``before``, ``after`` and ``change_gpus``: mean GPUs; ``most``: the name
+        with the largest change. ``attrs["days"]`` is the length of a period.
+
+    Raises
+    ------
+    InputError
+        If the log is shorter than two days.
+    """
+    named = {by: _means(source, by, days) for by in dict.fromkeys((source.unit, "gpu_type")) if source.names(by)}
+    users = None if source.unit == "gpu_type" else named.get(source.unit)
+    whose = f"{source.unit}s {'who' if source.unit == 'user' else 'that'}"
+    total = _means(source, None, days) if users is None else users
+    rows = [_row("total", total)]
+    if users is not None:
+        rows += [_row(f"{whose} {what}", users[selected]) for what, selected in _kinds(users).items()]
+    if len(types := named.get("gpu_type", pd.DataFrame())) > 1:
+        rows += [_row(f"GPU type {name}", types.loc[[name]]) for name in types.index]
+    table = pd.DataFrame(rows).astype({"driver": STRING, "most": STRING})
+    table.attrs = dict(total.attrs)
+    return table
+
+
+def _means(source: Source, by: str | None, days: int) -> pd.DataFrame:
+    """Mean GPUs ``before`` and ``after`` by name, the largest first."""
+    wide = to_wide(source.usage(by, "D", source.demand))
+    days = min(days, wide.shape[1] // 2)
+    if days < 1:
+        raise InputError("the log is shorter than two whole days, so there is no change to explain.")
+    means = {"before": wide.iloc[:, -2 * days : -days].mean(axis=1), "after": wide.iloc[:, -days:].mean(axis=1)}
+    table = pd.DataFrame(means).fillna(0.0)
+    table = table[table.any(axis=1)].sort_values("after", ascending=False, kind="stable")
+    table.attrs = {"days": days}
+    return table
+
+
+def _kinds(users: pd.DataFrame) -> dict[str, pd.Series]:
+    before, after = users["before"], users["after"]
+    stayed = (before > 0) & (after > 0)
+    return {
+        "came": (before == 0) & (after > 0),
+        "left": (before > 0) & (after == 0),
+        "grew": stayed & (after >= before),
+        "shrank": stayed & (after < before),
+    }
+
+
+def _row(driver: str, part: pd.DataFrame) -> dict[str, object]:
+    change = part["after"] - part["before"]
+    most = "" if change.empty else str(change.abs().idxmax())
+    sums = {name: float(np.sum(part[name])) for name in ("before", "after")}
+    return {"driver": driver, "count": len(part), **sums, "change_gpus": sums["after"] - sums["before"], "most": most}

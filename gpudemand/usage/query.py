@@ -1,0 +1,427 @@
+"""The query that bins a job log, in DuckDB, on tables, files and stores."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from gpudemand._array import FloatArray, IntArray
+from gpudemand._validation import InputError, require_names
+from gpudemand.jobs.columns import NUMBER, STATUS_OF_WORD
+from gpudemand.jobs.files import LIMITS, NO_LIMITS, csv_batches, open_parquet
+from gpudemand.jobs.schema import (
+    COUNT_DUPLICATES,
+    DUPLICATE,
+    EARLIEST,
+    LATEST,
+    OTHER_KEYS,
+    RULES,
+    RUN,
+    STATUSES,
+    UNKNOWN_END,
+    UNREADABLE,
+    first_reason,
+    microseconds,
+)
+from gpudemand.jobs.table import database, in_microseconds, unusable
+from gpudemand.jobs.times import NO_SUCH_TIME, NULL_MARKERS, TimeParser, parse_timezone
+from gpudemand.store import is_store, read_store
+
+_TEXT = ("job_id", "user", "group", "cluster", "gpu_type", *OTHER_KEYS)
+_TIMES = ("submit", "start", "end")
+_INSTANT = ("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS")
+_NUMBERS = ("gpus", "requested_time")
+_LOCAL = ("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "DATE")
+_NUMERIC = (
+    "DOUBLE",
+    "FLOAT",
+    "DECIMAL",
+    "TINYINT",
+    "SMALLINT",
+    "INTEGER",
+    "BIGINT",
+    "UTINYINT",
+    "USMALLINT",
+    "UINTEGER",
+)
+_HINT = (
+    " It is no canonical job table: read it with read_jobs(path, format=...), or convert it with `gpudemand convert`."
+)
+_MINUTE = 60_000_000
+#: Whether two runs may be the same. Of 100 million runs, hashes fit into memory where names and times do not.
+_EQUAL_HASHES = f"SELECT 1 FROM typed WHERE job_id IS NOT NULL GROUP BY hash({RUN}) HAVING count(*) > 1 LIMIT 1"
+#: A day more on either side, because local times differ from UTC by up to 14 hours.
+_FIRST, _LAST = (microseconds(time + pd.Timedelta(days=days)) for time, days in ((EARLIEST, -1), (LATEST, 1)))
+
+
+def create_typed_view(db: duckdb.DuckDBPyConnection, relation: str, name: str, tz: object) -> None:
+    """Create the view ``typed`` of a job log: keys, microseconds of UTC, GPUs, status, and why a cell is unreadable.
+
+    Parameters
+    ----------
+    db : duckdb.DuckDBPyConnection
+    relation : str
+        Table, view or table function. A column that it lacks is NULL.
+    name : str
+        Name of the log, for messages.
+    tz : str, tzinfo or None
+        Zone of times without one, which `TimeParser` localizes, as it does for `read_jobs`.
+
+    Raises
+    ------
+    InputError
+        If a needed column is missing, or times have no zone and `tz` is None.
+    """
+    kinds = {row[0]: str(row[1]) for row in db.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()}
+    require_names(kinds, ("submit" if "submit" in kinds else "start", "end", "gpus"), name, _HINT)
+    written = [column for column in (*_TIMES, *_NUMBERS) if column in kinds and not _is_typed(column, kinds[column])]
+    cells = ", ".join(f'{_cell(column)} AS "{column}"' for column in written)
+    source = f"(SELECT * REPLACE ({cells}) FROM {relation})" if written else relation
+    parsed = [f'{_text(column, kinds)} AS "{column}"' for column in _TEXT]
+    parsed += [_time_columns(column, kinds.get(column)) for column in _TIMES]
+    parsed += [f"{_status(kinds)} AS status", *(_number_columns(column, kinds.get(column)) for column in _NUMBERS)]
+    # Text is read once, into a table that DuckDB spills to disk; typed columns are read when a query needs them.
+    db.execute(f"CREATE {'TABLE' if written else 'VIEW'} parsed AS SELECT {', '.join(parsed)} FROM {source}")
+    local = [column for column in _TIMES if kinds.get(column) not in (None, *_INSTANT)]
+    db.register("minutes", _local_minutes(db, local, TimeParser(parse_timezone(tz), source=name)))
+    joins = [f"LEFT JOIN minutes AS {column}_m ON {column}_wall // {_MINUTE} = {column}_m.minute" for column in local]
+    times = [f"{_utc(column) if column in local else f'{column}_at'} AS {column}_us" for column in _TIMES]
+    names = ", ".join(f'"{column}"' for column in (*_TEXT, "status", *_NUMBERS))
+    columns = f"{names}, {', '.join(times)}, {_unreadable()} AS unreadable"
+    db.execute(f"CREATE VIEW typed AS SELECT {columns} FROM parsed {' '.join(joins)}")
+
+
+def _is_typed(column: str, kind: str) -> bool:
+    return kind.split("(")[0] in _NUMERIC if column in _NUMBERS else kind in (*_INSTANT, *_LOCAL)
+
+
+def check_rows(db: duckdb.DuckDBPyConnection, name: str) -> None:
+    """Raise an `InputError` that counts the rows of the view ``typed`` that no total can include, by reason."""
+    reason = f"coalesce(unreadable, {first_reason(RULES)})"
+    query = f"SELECT {reason}, count(*) FROM typed GROUP BY 1 ORDER BY 2 DESC, 1"
+    counts = {reason: count for reason, count in db.execute(query).fetchall() if reason}
+    if db.execute(_EQUAL_HASHES).fetchall():
+        [(duplicates,)] = db.execute(COUNT_DUPLICATES.format(relation="typed")).fetchall()
+        counts |= {DUPLICATE: int(duplicates)} if duplicates else {}
+    if counts:
+        raise InputError(f"{name} has {unusable(counts)}; clean it with `gpudemand convert` first.")
+
+
+def _text(column: str, kinds: Mapping[str, str]) -> str:
+    return f"nullif(CAST(\"{column}\" AS VARCHAR), '')" if column in kinds else "NULL::VARCHAR"
+
+
+def _cell(column: str) -> str:
+    """Trimmed text of a cell, NULL for words that mean nothing is there."""
+    text = f'trim(CAST("{column}" AS VARCHAR))'
+    return f"CASE WHEN lower({text}) NOT IN {NULL_MARKERS} THEN {text} END"
+
+
+def _time_columns(column: str, kind: str | None) -> str:
+    """Time with a zone (``_at``) and without (``_wall``) in microseconds, and whether there is text that is neither."""
+    at = wall = "NULL::BIGINT"
+    bad = "false"
+    if kind in _INSTANT:
+        at = f'epoch_us(CAST("{column}" AS TIMESTAMPTZ))'
+    elif kind in _LOCAL:
+        wall = f'epoch_us(CAST("{column}" AS TIMESTAMP))'
+    elif kind is not None:
+        # After YYYY-MM-DD HH:MM there is a sign or a Z only if there is a zone; words such as 'epoch' are no times.
+        zone, dated = f'substr("{column}", 17)', f"substr(\"{column}\", 5, 1) = '-'"
+        zoned = f"(contains({zone}, '+') OR contains({zone}, '-') OR contains({zone}, 'Z'))"
+        instant = f"TRY_CAST(replace(\"{column}\", ' +', '+') AS TIMESTAMPTZ)"
+        at = f"CASE WHEN {dated} AND {zoned} THEN epoch_us({instant}) END"
+        wall = f'CASE WHEN {dated} AND NOT {zoned} THEN epoch_us(TRY_CAST("{column}" AS TIMESTAMP)) END'
+        bad = f'"{column}" IS NOT NULL AND ({at}) IS NULL AND ({wall}) IS NULL'
+    return f"{at} AS {column}_at, {wall} AS {column}_wall, {bad} AS {column}_bad"
+
+
+def _number_columns(column: str, kind: str | None) -> str:
+    if kind is None:
+        return f"NULL::DOUBLE AS {column}, false AS {column}_bad"
+    if _is_typed(column, kind):
+        value = f'CAST("{column}" AS DOUBLE)'
+        return f"CASE WHEN NOT isnan({value}) THEN {value} END AS {column}, false AS {column}_bad"
+    value = f"CASE WHEN regexp_matches({column}, '{NUMBER}') THEN TRY_CAST({column} AS DOUBLE) END"
+    return f"{value} AS {column}, {column} IS NOT NULL AND ({value}) IS NULL AS {column}_bad"
+
+
+def _status(kinds: Mapping[str, str]) -> str:
+    """Status in the canonical words; NULL for others."""
+    text = _text("status", kinds)
+    words = ", ".join(f"'{word}': '{status}'" for word, status in STATUS_OF_WORD.items())
+    return (
+        f"CASE WHEN {text} IN {STATUSES} THEN {text} ELSE MAP {{{words}}}[regexp_extract(lower({text}), '[a-z_]+')] END"
+    )
+
+
+def _utc(column: str) -> str:
+    """Microseconds of UTC of any time; those outside the known range stay as they are, to be refused for that."""
+    local = f"{column}_m.utc_us + {column}_wall % {_MINUTE}"
+    outside = f"CASE WHEN {column}_wall NOT BETWEEN {_FIRST} AND {_LAST} THEN {column}_wall END"
+    return f"coalesce({column}_at, {local}, {outside})"
+
+
+def _unreadable() -> str:
+    """Why no total can include a row, NULL where one can; an unreadable request, on which none depends, is none."""
+    bad = " OR ".join(f"{column}_bad" for column in (*_TIMES, "gpus"))
+    skipped = " OR ".join(f"({column}_wall IS NOT NULL AND {column}_us IS NULL)" for column in _TIMES)
+    return first_reason({UNREADABLE: bad, NO_SUCH_TIME: skipped})
+
+
+def _local_minutes(db: duckdb.DuckDBPyConnection, local: list[str], parser: TimeParser) -> pa.Table:
+    """Minutes of local time in the log, and their microseconds of UTC, NULL where daylight saving skips them."""
+    walls = " UNION ALL ".join(f"SELECT {column}_wall AS wall FROM parsed" for column in local)
+    query = f"SELECT DISTINCT wall // {_MINUTE} FROM ({walls}) WHERE wall BETWEEN {_FIRST} AND {_LAST}"
+    minutes = np.array([], dtype=np.int64) if not local else np.asarray(pa.table(db.sql(query))[0], dtype=np.int64)
+    times = pd.DatetimeIndex((minutes * _MINUTE).view("datetime64[us]"))
+    utc = parser.localize(times) if len(times) else times.tz_localize("UTC")
+    return pa.table({"minute": minutes, "utc_us": pa.array(utc.as_unit("us")).cast(pa.int64())})
+
+
+#: Neither kind of file is held in memory, so that only single lines and the number of columns are limited.
+_LIMITS = replace(LIMITS, size=NO_LIMITS.size, rows=NO_LIMITS.rows)
+RELATION = "stored"
+
+
+def create_relation(db: duckdb.DuckDBPyConnection, path: Path) -> str:
+    """Make the rows of a file a relation, and return its name.
+
+    Parameters
+    ----------
+    db : duckdb.DuckDBPyConnection
+    path : Path
+        A Parquet file or a store of jobs, which are queried in place, or a CSV file, whose fields are copied as text to
+        a table that DuckDB spills to disk.
+
+    Raises
+    ------
+    InputError
+        As for `read_jobs`; also for a line of CSV that is no row, since no total may leave it out in silence.
+    """
+    if is_store(path) or path.name.endswith(".parquet"):
+        files = list(read_store(path).months("jobs").values()) if is_store(path) else [path]
+        if not files:
+            raise InputError(f"the store {path.name!r} holds no jobs yet; pull them with `gpudemand pull slurm`.")
+        for file in files:
+            open_parquet(file, _LIMITS).close()
+        exact = [re.sub(r"([*?\[{])", r"[\1]", os.fspath(file.resolve())).replace("'", "''") for file in files]
+        names = ", ".join(f"'{name}'" for name in exact)
+        options = "hive_partitioning=false, union_by_name=true"
+        db.execute(f"CREATE VIEW {RELATION} AS SELECT * FROM read_parquet([{names}], {options})")
+    else:
+        _copy_csv(db, path)
+    return RELATION
+
+
+def _copy_csv(db: duckdb.DuckDBPyConnection, path: Path) -> None:
+    command = f"CREATE TABLE {RELATION} AS SELECT * FROM batch"
+    for batch in csv_batches(path, _LIMITS):
+        if batch.bad:
+            line = min(batch.bad)
+            raise InputError(f"line {line} of {path.name!r} is a row {batch.bad[line]}; repair that line.")
+        db.register("batch", batch.rows)
+        db.execute(command)
+        db.unregister("batch")
+        command = f"INSERT INTO {RELATION} SELECT * FROM batch"
+
+
+KEYS = ("user", "group", "cluster", "partition", "qos", "gpu_type", "status")
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """First and last time of a log in microseconds since 1970, and counts of jobs.
+
+    These are jobs with unknown GPUs, with an unknown end, and those that were cancelled while they waited.
+    """
+
+    begin: int
+    until: int
+    unknown_gpus: int
+    unknown_end: int
+    gave_up: int
+
+
+@contextmanager
+def open_log(
+    source: pd.DataFrame | Path, by: Sequence[str], *, pending: bool, tz: object = None
+) -> Iterator[JobLogQuery]:
+    """Open a job log for queries.
+
+    Parameters
+    ----------
+    source : DataFrame or Path
+        What `check_jobs` returned, or a Parquet or CSV file of a job table.
+    by : sequence of str
+        Columns whose values, joined by ``/``, name a series; empty for the total.
+    pending : bool
+        Whether intervals begin at the submit and include waiting.
+    tz : str or tzinfo, optional
+        Zone of times that have none.
+    """
+    with _database_of_file() if isinstance(source, Path) else database().cursor() as db:
+        db.execute("SET enable_progress_bar = false")
+        yield JobLogQuery(db, source, by, pending=pending, tz=tz)
+
+
+@contextmanager
+def _database_of_file() -> Iterator[duckdb.DuckDBPyConnection]:
+    """Database for a file that may be larger than memory."""
+    with tempfile.TemporaryDirectory(prefix="gpudemand-") as spill:
+        # A bounded memory pool; larger intermediates are spilled to disk.
+        config: dict[str, Any] = {"temp_directory": spill, "memory_limit": "1GB", "preserve_insertion_order": "false"}
+        with duckdb.connect(config=config) as db:
+            yield db
+
+
+class JobLogQuery:
+    """Queries over a canonical job log that is not loaded into memory; see `open_log`."""
+
+    def __init__(
+        self,
+        db: duckdb.DuckDBPyConnection,
+        source: pd.DataFrame | Path,
+        by: Sequence[str],
+        *,
+        pending: bool,
+        tz: object = None,
+    ) -> None:
+        self._db = db
+        if isinstance(source, Path):
+            self._open(source, tz)
+        else:
+            self._db.register("typed", in_microseconds(source))
+        self._create_runs_view(by, pending)
+
+    def _open(self, path: Path, tz: object) -> None:
+        if not path.is_file() and not is_store(path):
+            raise InputError(f"there is no log at {str(path)!r}.")
+        suffix = next((s for s in (".parquet", ".csv", ".csv.gz") if is_store(path) or path.name.endswith(s)), None)
+        if suffix is None:
+            raise InputError(f"{path.name} is neither Parquet nor CSV; convert it with `gpudemand convert` first.")
+        try:
+            create_typed_view(self._db, create_relation(self._db, path), path.name, tz)
+            check_rows(self._db, path.name)
+        except duckdb.Error as error:
+            raise InputError(
+                f"{path.name} cannot be read as {suffix[1:]}: {str(error).splitlines()[0][:160]}"
+            ) from error
+
+    def _create_runs_view(self, by: Sequence[str], pending: bool) -> None:
+        """Create the view ``runs``: one row a job with its key, begin and end (NULL while it runs)."""
+        parts = [f"coalesce(replace(\"{name}\", '/', '%2F'), 'unknown')" for name in by]
+        key = " || '/' || ".join(parts) or "'total'"
+        submit = "coalesce(submit_us, start_us)"
+        # Where a log has starts, a cancelled job without one never held anything, until its end.
+        starts = self._row("SELECT count(*) FROM (SELECT 1 FROM typed WHERE start_us IS NOT NULL LIMIT 1)")[0]
+        start = "CASE WHEN status = 'cancelled' THEN coalesce(start_us, end_us) ELSE start_us END" if starts else "NULL"
+        begin = submit if pending else f"coalesce({start}, submit_us)"
+        # A pending job holds nothing: its missing start must not default to the submit.
+        waiting = "false" if pending else "coalesce(status = 'pending', false) AND start_us IS NULL"
+        unknown_end = f"coalesce({UNKNOWN_END}, false)"
+        self._db.execute(f"""CREATE TEMP VIEW runs AS SELECT {key} AS key, {submit} AS submit_us, gpus,
+            {waiting} AS waiting, {begin} AS begin_us, {unknown_end} AS unknown_end,
+            CASE WHEN requested_time > 0 THEN requested_time * 1e6 END AS asked,
+            CASE WHEN {unknown_end} THEN {begin} ELSE end_us END AS end_us,
+            coalesce(status = 'cancelled' AND end_us <= coalesce({start}, submit_us), false) AS gave_up FROM typed""")
+
+    def _row(self, query: str) -> tuple[int, ...]:
+        return self._db.execute(query).fetchall()[0]
+
+    def bounds(self) -> Bounds:
+        """Period of the log, and counts of unknown values."""
+        begin, until, gpus, ends, gave_up = self._row(
+            "SELECT min(least(begin_us, submit_us)), max(greatest(begin_us, submit_us, end_us)), "
+            "count(*) FILTER (gpus IS NULL), count(*) FILTER (unknown_end), count(*) FILTER (gave_up AND gpus > 0) "
+            "FROM runs"
+        )
+        if begin is None:
+            raise InputError("the job log has no rows; there is nothing to add up.")
+        return Bounds(begin, until, gpus, ends, gave_up)
+
+    def named(self, columns: Sequence[str] = KEYS) -> list[str]:
+        """Those of some columns, by default of all `KEYS`, that have a value for some job."""
+        if not columns:
+            return []
+        counts = self._row("SELECT " + ", ".join(f'count("{name}")' for name in columns) + " FROM typed")
+        return [name for name, count in zip(columns, counts, strict=True) if count]
+
+    def keys(self) -> list[str]:
+        """Names of the series, sorted."""
+        self._db.execute(
+            "CREATE OR REPLACE TEMP TABLE names AS SELECT key, (row_number() OVER (ORDER BY key)) - 1 AS code "
+            "FROM (SELECT DISTINCT key FROM runs)"
+        )
+        return [row[0] for row in self._db.execute("SELECT key FROM names ORDER BY code").fetchall()]
+
+    def held(self, until: int) -> Iterator[tuple[IntArray, IntArray, IntArray, FloatArray]]:
+        """Batches of key code, begin and end in microseconds, and GPUs."""
+        yield from self._batches(f"""SELECT code, begin_us, coalesce(end_us, {until}) AS stop_us, coalesce(gpus, 0.0)
+            FROM runs JOIN names USING (key) WHERE NOT waiting AND gpus > 0""")
+
+    def wanted(self, until: int) -> Iterator[tuple[IntArray, IntArray, IntArray, FloatArray]]:
+        """As `held`, each job from its submission for as long as it ran.
+
+        Jobs without an end run for the share of their request that others took that took at least as much of theirs.
+        The others were submitted before the first that still waits: of later ones the short have passed the long.
+        Requests count as the longest run at most. Where there is none, jobs run as long as others of as many GPUs did
+        on average that ran at least as long; those that wait longer, by a factor with which the later ones are as long
+        on average. Sorted, as sums of numbers depend on their order.
+        """
+        yield from self._batches(f"""SELECT code, submit_us, submit_us + end_us - begin_us, gpus
+            FROM runs JOIN names USING (key)
+            WHERE gpus > 0 AND NOT gave_up AND NOT waiting AND submit_us < {until} AND end_us IS NOT NULL""")
+        if self._row("SELECT count(*) FROM runs WHERE end_us IS NULL")[0]:
+            yield from self._wanted_by_open(until)
+
+    def _wanted_by_open(self, until: int) -> Iterator[tuple[IntArray, IntArray, IntArray, FloatArray]]:
+        yield from self._batches(f"""WITH lengths AS (SELECT code, submit_us, gpus, waiting, asked,
+                end_us IS NULL AS open,
+                CASE WHEN waiting THEN 0 ELSE coalesce(end_us, {until}) - begin_us END AS length
+                FROM runs JOIN names USING (key) WHERE gpus > 0 AND NOT gave_up AND submit_us < {until}),
+            waits AS (SELECT min(submit_us) AS first_us FROM lengths WHERE waiting),
+            began AS (SELECT *, submit_us < coalesce(first_us, {until}) AS started FROM lengths, waits),
+            counted AS (SELECT * REPLACE (CASE WHEN asked > 0
+                THEN TRY_CAST(least(asked, max(length) FILTER (started) OVER ()) AS BIGINT) END AS asked) FROM began),
+            total AS (SELECT coalesce(avg(length) FILTER (started), avg(length) FILTER (NOT waiting)) AS mean
+                FROM counted),
+            passed AS (SELECT (count(*) - coalesce(sum(length) / nullif(any_value(mean), 0), 0)) / count(*)
+                FILTER (waiting) AS factor FROM counted, total WHERE NOT started),
+            means AS (SELECT *, avg(length) FILTER (started) OVER (PARTITION BY gpus ORDER BY length DESC) AS expected,
+                asked * (sum(length) FILTER (started AND asked > 0) OVER shares)
+                / sum(asked) FILTER (started AND asked > 0) OVER shares AS of_request
+                FROM counted WINDOW shares AS (ORDER BY length / nullif(asked, 0) DESC NULLS LAST))
+            SELECT code, submit_us, CAST(least({until}, submit_us + coalesce(
+                CASE WHEN of_request IS NOT NULL THEN greatest(length, of_request) END,
+                CASE WHEN waiting THEN greatest(1, factor) ELSE 1 END * coalesce(expected, greatest(length, mean), 0)
+                )) AS BIGINT), gpus
+            FROM means, total, passed WHERE open ORDER BY ALL""")
+
+    def changes(self, begin: int, until: int) -> Iterator[tuple[IntArray, IntArray, FloatArray]]:
+        """Batches of key code, time and change of the GPUs held, sorted; those of a key sum to zero."""
+        yield from self._batches(f"""WITH spans AS (SELECT code, greatest(begin_us, {begin}) AS a,
+                least(coalesce(end_us, {until}), {until}) AS b, gpus
+                FROM runs JOIN names USING (key) WHERE NOT waiting AND gpus > 0)
+            SELECT code, a AS t, gpus AS change FROM spans WHERE b > a
+            UNION ALL SELECT code, b, -gpus FROM spans WHERE b > a ORDER BY code, t""")
+
+    def submissions(self, edges: IntArray) -> Iterator[tuple[IntArray, IntArray]]:
+        """Batches of key code and submit time in microseconds, inside the edges."""
+        yield from self._batches(f"""SELECT code, submit_us FROM runs JOIN names USING (key)
+            WHERE submit_us >= {edges[0]} AND submit_us < {edges[-1]}""")
+
+    def _batches(self, query: str) -> Iterator[Any]:
+        for batch in pa.RecordBatchReader.from_stream(self._db.sql(query)):
+            yield tuple(np.asarray(column) for column in batch.columns)
