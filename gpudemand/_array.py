@@ -67,14 +67,7 @@ def one_thread() -> _OneThread:
 def solve_each(a: FloatArray, b: FloatArray) -> FloatArray:
     """Solve many small systems of equations on one thread.
 
-    Parameters
-    ----------
-    a : ndarray of shape (..., n, n)
-    b : ndarray of shape (..., n)
-
-    Returns
-    -------
-    ndarray of shape (..., n)
+    `a`: shape (..., n, n). `b`: shape (..., n). Returns ndarray of shape (..., n).
 
     Examples
     --------

@@ -28,13 +28,7 @@ _LITTER = (".DS_Store", "Thumbs.db", "desktop.ini")
 def write_manifest(folder: Path, name: str, about: Mapping[str, Any]) -> None:
     """List all files of a folder in its manifest.
 
-    Parameters
-    ----------
-    folder : Path
-    name : str
-        Of the manifest.
-    about : mapping
-        Further entries; ``format`` is checked by `read_manifest`.
+    `name`: of the manifest. `about`: further entries; ``format`` is checked by `read_manifest`.
     """
     files = {file: file_sha256(folder / file) for file in sorted(_files(folder)) if file != name}
     (folder / name).write_text(manifest_text({**about, "files": files}), encoding="utf-8")
@@ -48,20 +42,8 @@ def manifest_text(content: Mapping[str, Any]) -> str:
 def read_manifest(folder: Path, name: str, version: int, only: Collection[str] | None = None) -> dict[str, Any]:
     """Read a manifest, and compare its checksum and those of the files that it lists.
 
-    Parameters
-    ----------
-    folder : Path
-    name : str
-        Of the manifest.
-    version : int
-        The one value of ``format`` that is known.
-    only : collection of str, optional
-        Files that are looked at; by default all that are listed.
-
-    Raises
-    ------
-    InputError
-        If the manifest or a file is missing or damaged, or its format is another one.
+    `name`: of the manifest. `version`: the one value of ``format`` that is known. `only`: files that are looked at;
+    by default all that are listed.
     """
     content = _read(folder / name)
     if content is None:
@@ -131,22 +113,8 @@ _AT_FDCWD, _SWAP = -100, 2
 def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield where to write a file, which then takes the place of `path`; after an exception nothing has changed.
 
-    Parameters
-    ----------
-    path : path-like
-        The file; a symbolic link stays, and what it points to is replaced. The mode of an older file is kept.
-
-    Yields
-    ------
-    Path
-        A free name in a folder of its own, with the name of the file.
-
-    Raises
-    ------
-    InputError
-        If there is no such folder, or `path` is something else than a file that may be written.
-    OSError
-        If the file cannot be written.
+    `path`: the file; a symbolic link stays, and what it points to is replaced. The mode of an older file is kept.
+    Yields a free name in a folder of its own, with the name of the file.
 
     Examples
     --------
@@ -177,26 +145,8 @@ def replace_folder(path: str | os.PathLike[str], manifest: str, about: Mapping[s
     Linux and macOS swap both folders in one step. Where the system or its file system cannot (some network file
     systems, Windows), the old folder is renamed first, and a kill between the two renames leaves it under that name.
 
-    Parameters
-    ----------
-    path : path-like
-        The folder; made if absent. See `check_replaceable` for what it may hold.
-    manifest : str
-        Name of its file that lists all others, written last.
-    about : mapping
-        Further entries of the manifest.
-
-    Yields
-    ------
-    Path
-        Of the folder to fill.
-
-    Raises
-    ------
-    InputError
-        If the folder holds anything else.
-    OSError
-        If the folder cannot be written.
+    `path`: the folder; made if absent. See `check_replaceable` for what it may hold. `manifest`: name of its file
+    that lists all others, written last. `about`: further entries of the manifest. Yields of the folder to fill.
     """
     target = check_replaceable(path, manifest)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -215,17 +165,7 @@ def replace_folder(path: str | os.PathLike[str], manifest: str, about: Mapping[s
 def check_replaceable(path: str | os.PathLike[str], manifest: str) -> Path:
     """Return the resolved path of a folder that is absent, is empty, or holds only what its manifest lists.
 
-    Parameters
-    ----------
-    path : path-like
-        The folder.
-    manifest : str
-        Name of its file that lists all others.
-
-    Raises
-    ------
-    InputError
-        For a file, a folder with anything else in it, a mount point, and the current folder or one around it.
+    `path`: the folder. `manifest`: name of its file that lists all others.
     """
     target = _resolved(path)
     if not target.exists():

@@ -14,15 +14,9 @@ T = TypeVar("T")
 def run(function: Callable[..., T], items: Iterable[Any], n_jobs: int | None = None) -> list[T]:
     """Call `function` on each of `items`, in parallel, results in order.
 
-    Parameters
-    ----------
-    function : callable
-        Function of one item; importable (no lambda) if processes or Dask are used.
-    items : iterable
-        Arguments of the calls.
-    n_jobs : int or None, default=None
-        Processes on this machine; None is 1, or the setting of ``joblib.parallel_config``. An active
-        ``dask.distributed.Client`` of this process is used instead.
+    `function`: function of one item; importable (no lambda) if processes or Dask are used. `items`: arguments of the
+    calls. `n_jobs`: processes on this machine; None is 1, or the setting of ``joblib.parallel_config``. An active
+    ``dask.distributed.Client`` of this process is used instead.
 
     Examples
     --------

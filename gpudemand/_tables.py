@@ -21,12 +21,7 @@ _FORMULA = re.compile(r"(^|;)(?=[=+@\t\n\uff1d\uff0b\uff0d\uff20-])")
 def write_table(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     """Write a table as Parquet, or as CSV that is safe to open in a spreadsheet; see `spreadsheet_safe`.
 
-    Parameters
-    ----------
-    table : DataFrame
-        The index is not written.
-    path : path-like
-        ``.parquet`` or ``.csv``.
+    `table`: the index is not written. `path`: ``.parquet`` or ``.csv``.
     """
     with replace_file(path) as new:
         if new.suffix == ".parquet":

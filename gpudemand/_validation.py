@@ -80,18 +80,8 @@ def _interval(low: float, high: float, open_low: bool) -> str:
 def as_pandas(table: object, what: str) -> pd.DataFrame:
     """Return a table of any library as a pandas DataFrame of NumPy values, with text as Arrow strings.
 
-    Parameters
-    ----------
-    table : DataFrame
-        Of pandas (nullable, Arrow-backed and categorical columns included), or anything that exports the Arrow
-        PyCapsule interface: polars, pyarrow, DuckDB, narwhals ...
-    what : str
-        Name of the table, for messages.
-
-    Raises
-    ------
-    InputError
-        If it is no table, or has a column twice.
+    `table`: of pandas (nullable, Arrow-backed and categorical columns included), or anything that exports the Arrow
+    PyCapsule interface: polars, pyarrow, DuckDB, narwhals ... `what`: name of the table, for messages.
 
     Examples
     --------
@@ -197,17 +187,8 @@ def require_names(names: Iterable[object], required: Iterable[str], what: str, h
 def check_usage(usage: object, *, allow_missing: bool = False) -> pd.DataFrame:
     """Validate a long frame of series and sort it by ``unique_id, ds``.
 
-    Parameters
-    ----------
-    usage : DataFrame
-        Columns ``unique_id``, ``ds`` (datetime) and ``y`` (float); others are dropped.
-    allow_missing : bool, default=False
-        Whether NaN in ``y`` (a value that was not recorded) is allowed.
-
-    Raises
-    ------
-    InputError
-        For missing columns, times that are no datetimes, duplicate stamps, infinite or missing values, no rows.
+    `usage`: columns ``unique_id``, ``ds`` (datetime) and ``y`` (float); others are dropped. `allow_missing`: whether
+    NaN in ``y`` (a value that was not recorded) is allowed.
     """
     given = check_columns(usage, ("unique_id", "ds", "y"), "usage")
     # Python datetimes are datetimes; text is not parsed.
@@ -246,11 +227,6 @@ def _finite(y: pd.Series, allow_missing: bool) -> FloatArray:
 def as_numbers(column: pd.Series, name: str) -> FloatArray:
     """Floats of a column, NaN where a value is missing.
 
-    Raises
-    ------
-    InputError
-        For infinite numbers, text that is no number, and booleans, which count nothing.
-
     Examples
     --------
     >>> as_numbers(pd.Series([8, "0.5", None]), "gpus")
@@ -282,17 +258,8 @@ class Skipped(dict[str, str]):
     def attempt(self, name: str, compute: Callable[[], T]) -> T | None:
         """Compute a section, or record why it is skipped.
 
-        Parameters
-        ----------
-        name : str
-            Name of the section.
-        compute : callable
-            Takes no arguments. An `InputError` that it raises becomes the reason; other errors propagate.
-
-        Returns
-        -------
-        object or None
-            Result of `compute`; None if the section is skipped, now or before.
+        `name`: name of the section. `compute`: takes no arguments. An `InputError` that it raises becomes the reason;
+        other errors propagate. Returns result of `compute`; None if the section is skipped, now or before.
         """
         if name in self:
             return None

@@ -50,17 +50,8 @@ _SCHEMA = pa.schema(
 class Parts:
     """Intervals of GPUs held or wanted by series, in files of some series each.
 
-    Parameters
-    ----------
-    folder : Path
-    n_series : int
-    group : int
-        Series of a chunk.
-    edges : tuple of int
-        Of the bins, in microseconds since 1970.
-    zone : str
-        Of the calendar.
-    value : {"gpus", "gpu_hours", "wanted"}
+    `group`: series of a chunk. `edges`: of the bins, in microseconds since 1970. `zone`: of the calendar. `value`:
+    {"gpus", "gpu_hours", "wanted"}.
     """
 
     folder: Path
@@ -160,13 +151,7 @@ def _partitioning() -> pads.Partitioning:
 
 
 def open_parts(folder: Path) -> Parts:
-    """Open what `split_log` has written, after a look at its checksums.
-
-    Raises
-    ------
-    InputError
-        If it is missing or damaged.
-    """
+    """Open what `split_log` has written, after a look at its checksums."""
     about = read_manifest(folder, _MANIFEST, _PART_FORMAT)["about"]
     return Parts(folder, **{**about, "edges": tuple(about["edges"])})
 
@@ -180,11 +165,7 @@ _LOCK = ".lock"
 class Run:
     """A run in a folder, whose file ``run.json`` is replaced whenever anything is done.
 
-    Parameters
-    ----------
-    folder : Path
-    state : dict
-        Content of ``run.json``: ``made_from``, ``series``, ``stages`` and ``chunks``.
+    `state`: content of ``run.json``: ``made_from``, ``series``, ``stages`` and ``chunks``.
     """
 
     def __init__(self, folder: Path, state: dict[str, Any]) -> None:
@@ -222,16 +203,7 @@ class Run:
 def open_run(folder: Path, made_from: Mapping[str, Any]) -> Iterator[Run]:
     """Begin a run in a new or empty folder, or go on with one; one process at a time, others wait.
 
-    Parameters
-    ----------
-    folder : Path
-    made_from : mapping
-        Input and settings, as JSON has them, which must be those of the run that is there.
-
-    Raises
-    ------
-    InputError
-        If the folder holds anything else, or a run on another log or with other settings.
+    `made_from`: input and settings, as JSON has them, which must be those of the run that is there.
     """
     if folder.is_file():
         raise InputError(f"{str(folder)!r} is a file; name a folder.")

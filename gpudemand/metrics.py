@@ -82,19 +82,9 @@ def coverage(y: FloatArray, low: FloatArray, high: FloatArray) -> float:
 def seasonal_scale(history: pd.DataFrame, season_length: int = 1, *, squared: bool = False) -> pd.Series:
     """Mean absolute or squared seasonal difference of each training series, the scale of MASE and RMSSE.
 
-    Parameters
-    ----------
-    history : DataFrame
-        ``unique_id``, ``ds``, ``y``.
-    season_length : int, default=1
-        Lag of the difference.
-    squared : bool, default=False
-        Mean square (for RMSSE) instead of mean absolute difference (for MASE).
-
-    Returns
-    -------
-    Series indexed by unique_id
-        NaN for constant series, which are left out of scaled errors.
+    `history`: ``unique_id``, ``ds``, ``y``. `season_length`: lag of the difference. `squared`: mean square (for
+    RMSSE) instead of mean absolute difference (for MASE). Returns naN for constant series, which are left out of
+    scaled errors.
     """
     history = check_columns(history, ("unique_id", "ds", "y"), "history")
     ordered = history.sort_values(["unique_id", "ds"])

@@ -24,10 +24,7 @@ from gpudemand._validation import InputError, shorten
 def locked(path: Path) -> Iterator[None]:
     """Hold a lock while the block runs; another process that wants it waits, and a killed one gives it back.
 
-    Parameters
-    ----------
-    path : Path
-        File of the lock, made if absent; it stays.
+    `path`: file of the lock, made if absent; it stays.
 
     Examples
     --------
@@ -70,14 +67,8 @@ class Store:
     effect together when the manifest is replaced. A process that is killed leaves the store as it was. Those that read
     while another process writes start again with what it wrote.
 
-    Attributes
-    ----------
-    path : Path
-        The folder.
-    about : dict
-        What the manifest says beside ``format`` and ``files``: ``zone`` of all times, and what was pulled when.
-    files : dict of str to str
-        Name of a file in the folder, ``jobs/2026-03.<hash>.parquet`` -> SHA-256.
+    `path`: the folder. `about`: what the manifest says beside ``format`` and ``files``: ``zone`` of all times, and
+    what was pulled when. `files`: name of a file in the folder, ``jobs/2026-03.<hash>.parquet`` -> SHA-256.
     """
 
     def __init__(self, path: Path, about: Mapping[str, Any], files: Mapping[str, str]) -> None:
@@ -124,17 +115,9 @@ class Store:
     def merge(self, table: str, month: str, rows: pa.Table, keys: pa.Table, order: Sequence[str] = ()) -> None:
         """Put rows into the file of one month, in the place of older ones; they are stored by the next `commit`.
 
-        Parameters
-        ----------
-        table : str
-        month : str
-            Such as ``"2026-03"``.
-        rows : pyarrow.Table
-            The new rows.
-        keys : pyarrow.Table
-            Values without NULL; the older rows that have them in the columns of these names are dropped.
-        order : sequence of str
-            Columns by which the rows of the file are sorted; by default those of `keys`.
+        `month`: such as ``"2026-03"``. `rows`: the new rows. `keys`: values without NULL; the older rows that have
+        them in the columns of these names are dropped. `order`: columns by which the rows of the file are sorted; by
+        default those of `keys`.
         """
         old_name = next((name for name in self.files if name.startswith(f"{table}/{month}.")), None)
         with _database() as db:
@@ -216,13 +199,7 @@ def _database() -> duckdb.DuckDBPyConnection:
 
 
 def read_store(path: Path) -> Store:
-    """Open a store for reading, after a look at the checksums of all its files.
-
-    Raises
-    ------
-    InputError
-        If the folder is no store, or is damaged.
-    """
+    """Open a store for reading, after a look at the checksums of all its files."""
     if not is_store(path):
         raise InputError(f"{str(path)!r} holds no store; `gpudemand pull --help` shows how to make one.")
     before = None
@@ -242,13 +219,7 @@ def _store(path: Path) -> Store:
 
 @contextmanager
 def open_store(path: Path) -> Iterator[Store]:
-    """Open a store for writing, made if the folder is absent or empty; one process at a time, others wait.
-
-    Raises
-    ------
-    InputError
-        If the folder holds anything else, or a store that is damaged.
-    """
+    """Open a store for writing, made if the folder is absent or empty; one process at a time, others wait."""
     if path.is_file():
         raise InputError(f"{str(path)!r} is a file; name a folder for the store.")
     path.mkdir(parents=True, exist_ok=True)

@@ -45,15 +45,7 @@ for _parts, _profiles, _cards in _MIG:
 def parse_duration(value: str | float | pd.Timedelta) -> pd.Timedelta:
     """Parse a duration.
 
-    Parameters
-    ----------
-    value : str, float or Timedelta
-        ``"90D"``, ``"36h"``, ``"2 weeks"``; a bare number is rejected because it has no unit.
-
-    Raises
-    ------
-    InputError
-        If the text is not a length of time, or the length is not finite.
+    `value`: ``"90D"``, ``"36h"``, ``"2 weeks"``; a bare number is rejected because it has no unit.
 
     Examples
     --------
@@ -161,17 +153,9 @@ def format_number_of(noun: str, value: float) -> str:
 def slice_shares(name: str) -> tuple[Fraction, Fraction] | None:
     """Shares of the compute and of the memory of a GPU that a slice (multi-instance GPU, MIG) has.
 
-    Parameters
-    ----------
-    name : str
-        Name of a profile, or of a type of GPU that ends in one: ``1g.10gb``, ``a100_3g.20gb``,
-        ``nvidia_com_mig_1g_5gb``. A profile of two cards is that of the larger one (``1g.10gb``: one of seven of
-        80 GB). One that is in no table has as much of the memory as of the compute.
-
-    Returns
-    -------
-    (Fraction, Fraction) or None
-        None for a name of a whole GPU.
+    `name`: name of a profile, or of a type of GPU that ends in one: ``1g.10gb``, ``a100_3g.20gb``,
+    ``nvidia_com_mig_1g_5gb``. A profile of two cards is that of the larger one (``1g.10gb``: one of seven of 80 GB).
+    One that is in no table has as much of the memory as of the compute. Returns none for a name of a whole GPU.
 
     References
     ----------

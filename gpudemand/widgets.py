@@ -24,23 +24,8 @@ def what_if(plan: CapacityPlan, usage: pd.DataFrame | None = None, *, unique_id:
 
     Without a kernel (on a web page) the figure is static, and a table below it has the plan for a few scenarios.
 
-    Parameters
-    ----------
-    plan : CapacityPlan
-    usage : DataFrame, optional
-        GPUs held, drawn before the plan.
-    unique_id : str, optional
-        Which series to draw, if the plan has several.
-
-    Returns
-    -------
-    ipywidgets.VBox
-        With ``sliders`` (a dict) and ``plan`` (the one shown) as attributes.
-
-    Raises
-    ------
-    InputError
-        If ipywidgets is not installed.
+    `usage`: GPUs held, drawn before the plan. `unique_id`: which series to draw, if the plan has several. Returns
+    with ``sliders`` (a dict) and ``plan`` (the one shown) as attributes.
     """
     widgets = _ipywidgets()
     sliders = _sliders(widgets, plan)
@@ -78,14 +63,7 @@ def _sliders(widgets: Any, plan: CapacityPlan) -> dict[str, Any]:
 def static_scenarios(plan: CapacityPlan) -> pd.DataFrame:
     """Summaries of a plan under more demand.
 
-    Parameters
-    ----------
-    plan : CapacityPlan
-
-    Returns
-    -------
-    DataFrame
-        Index scenario and ``unique_id``; the columns of `CapacityPlan.summary`.
+    Returns index scenario and ``unique_id``; the columns of `CapacityPlan.summary`.
     """
     summaries = {name: plan.replan(**change).summary for name, change in STATIC.items()}
     return pd.concat(summaries, names=["scenario"])

@@ -24,15 +24,7 @@ from gpudemand.units import format_gib, format_seconds
 def format_prediction(model: CostModel, job: TrainingJob) -> str:
     """Format step time, memory, the probability that a job fits, and the largest batch that does.
 
-    Parameters
-    ----------
-    model : CostModel
-    job : TrainingJob
-
-    Returns
-    -------
-    str
-        A small table; last lines if the job is far from the training data.
+    Returns a small table; last lines if the job is far from the training data.
     """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", FarFromTrainingWarning)
@@ -85,19 +77,7 @@ def load_model(place: str) -> Any:
 
     The file is executed with all that it does, like ``python file.py`` under another name than ``__main__``.
 
-    Parameters
-    ----------
-    place : str
-        ``file.py:name``: a function without parameters, a class that needs none, or a model.
-
-    Returns
-    -------
-    torch.nn.Module, keras.Model or whatever it makes
-
-    Raises
-    ------
-    InputError
-        If there is no such file or name, or the file or the function fails.
+    `place`: ``file.py:name``: a function without parameters, a class that needs none, or a model.
     """
     path, colon, name = place.rpartition(":")
     if not colon or not path.endswith(".py"):
@@ -143,15 +123,7 @@ def _run_file(path: Path) -> Any:
 def parse_shape(text: str) -> tuple[int, ...]:
     """Read the shape of one sample.
 
-    Parameters
-    ----------
-    text : str
-        Numbers with ``x`` between them.
-
-    Raises
-    ------
-    InputError
-        For any other text.
+    `text`: numbers with ``x`` between them.
 
     Examples
     --------
@@ -197,11 +169,6 @@ def refuse(options: dict[str, object], whose: str) -> None:
 def lengths_of(seq: str | None) -> int | tuple[int, ...] | None:
     """Tokens of a sample from text: one number, or those of source and target.
 
-    Raises
-    ------
-    InputError
-        For text that is neither.
-
     Examples
     --------
     >>> lengths_of("4096"), lengths_of("512,128")
@@ -218,26 +185,9 @@ def lengths_of(seq: str | None) -> int | tuple[int, ...] | None:
 def large_job(network: str, seq: str | None, gpus: int, degrees: dict[str, int | None], **options: Any) -> TrainingJob:
     """Job of a configuration; what is None was not said.
 
-    Parameters
-    ----------
-    network : str
-        Published name or path.
-    seq : str
-        Tokens of a sample, or of source and target; None is what the model fixes.
-    gpus : int
-    degrees : dict of str to int
-        Fields of `Parallel`.
-    **options
-        Fields of `TrainingJob`, and ``zero``, ``sharding``, ``lora`` and ``bits``.
-
-    Returns
-    -------
-    TrainingJob
-
-    Raises
-    ------
-    InputError
-        As `TrainingJob` raises it.
+    `network`: published name or path. `seq`: tokens of a sample, or of source and target; None is what the model
+    fixes. `degrees`: fields of `Parallel`. `**options`: fields of `TrainingJob`, and ``zero``, ``sharding``, ``lora``
+    and ``bits``.
     """
     sharding = _sharding(options.pop("zero"), options.pop("sharding"))
     rank, bits = options.pop("lora"), options.pop("bits")
@@ -264,25 +214,8 @@ def _sharding(zero: int | None, sharding: str | None) -> str | None:
 def traced_job(network: str, shape: str | None, zero: int | None, sharding: str | None, **options: Any) -> TrainingJob:
     """Job of a network that a Python file builds.
 
-    Parameters
-    ----------
-    network : str
-        ``file.py:name``.
-    shape : str
-        Of one sample.
-    zero, sharding : optional
-        Level of ZeRO or name of the sharding.
-    **options
-        Fields of `TrainingJob`.
-
-    Returns
-    -------
-    TrainingJob
-
-    Raises
-    ------
-    InputError
-        Without `shape`, and as `TrainingJob` raises it.
+    `network`: ``file.py:name``. `shape`: of one sample. `zero`, `sharding`: level of ZeRO or name of the sharding.
+    `**options`: fields of `TrainingJob`.
     """
     if shape is None:
         raise InputError("give --input, the shape of one sample: 3x224x224, or 128 for tokens.")

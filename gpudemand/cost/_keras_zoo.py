@@ -50,10 +50,7 @@ class Positions(layers.Layer):
 class Unembedding(layers.Layer):
     """Logits of the vocabulary by the table of an embedding layer.
 
-    Parameters
-    ----------
-    embedding : keras.layers.Embedding
-        Layer whose table is shared.
+    `embedding`: layer whose table is shared.
     """
 
     def __init__(self, embedding: Any) -> None:

@@ -183,13 +183,8 @@ _UNKNOWN = "unknown"
 class Launch(NamedTuple):
     """Equal launches of a kernel in the traced batch: fields as of `Kernel`, amounts of the whole batch.
 
-    Attributes
-    ----------
-    operands : tuple of tuple of int
-        Shapes of the factors of a product and of its result.
-    extents : tuple of int
-        ``channels, inner, weights, width, is_direct`` of a convolution; of other products the smaller ones if none is
-        fixed.
+    `operands`: shapes of the factors of a product and of its result. `extents`: ``channels, inner, weights, width,
+    is_direct`` of a convolution; of other products the smaller ones if none is fixed.
     """
 
     name: str
@@ -299,13 +294,8 @@ def kernels_of(first: Sequence[Launch], second: Sequence[Launch], batch: int) ->
 
     What grows with the batch is per sample, the rest fixed.
 
-    Parameters
-    ----------
-    first, second : sequence of Launch
-        If they do not correspond, as those of a loop over the samples, kinds of kernels are compared as a whole; if the
-        second are missing, all is per sample.
-    batch : int
-        Samples of the first.
+    `first`, `second`: if they do not correspond, as those of a loop over the samples, kinds of kernels are compared
+    as a whole; if the second are missing, all is per sample. `batch`: samples of the first.
     """
     calls: Counter[Kernel] = Counter()
     for launch, other in zip(first, _corresponding(first, second), strict=True):

@@ -43,25 +43,11 @@ def select_forward(
 ) -> tuple[list[int], list[float]]:
     """Add, one by one, the column that lowers the mean absolute error of held-out rows most.
 
-    Parameters
-    ----------
-    columns : ndarray of shape (n_rows, n_candidates)
-    intercept : ndarray of shape (n_rows,)
-        The column of the null model.
-    target : ndarray of shape (n_rows,)
-    folds : sequence of pairs of ndarray
-        Positions of training and held-out rows.
-    max_terms : int
-    tol : float
-        Relative improvement below which selection stops.
-    positive : bool
-        Clip the coefficient of each new column at zero (those of earlier columns are not checked again).
-
-    Returns
-    -------
-    selected : list of int
-    errors : list of float
-        Mean absolute error on held-out rows, of the null model and after each selection.
+    `columns`: shape (n_rows, n_candidates). `intercept`: shape (n_rows,); the column of the null model. `target`:
+    shape (n_rows,). `folds`: positions of training and held-out rows. `tol`: relative improvement below which
+    selection stops. `positive`: clip the coefficient of each new column at zero (those of earlier columns are not
+    checked again). Returns `errors`, mean absolute error on held-out rows, of the null model and after each
+    selection.
     """
     parts = [_Fold(columns, intercept, target, train, test, positive) for train, test in folds]
     n_tested = sum(part.residual_test.size for part in parts)

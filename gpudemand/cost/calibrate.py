@@ -48,20 +48,7 @@ _JOB = (
 def micro_benchmark(device: str = "cpu") -> pd.DataFrame:
     """Measure four small networks on this machine twice, in about twenty seconds.
 
-    Parameters
-    ----------
-    device : {"cpu", "cuda"}
-        Where to train.
-
-    Returns
-    -------
-    DataFrame
-        Rows as `measure_training_cost` returns them.
-
-    Raises
-    ------
-    InputError
-        If PyTorch cannot train there.
+    `device`: {"cpu", "cuda"}; where to train. Returns rows as `measure_training_cost` returns them.
     """
     batch = _BATCH[check_choice("device", device, tuple(_BATCH))]
     about = {"framework": "torch", "batch_size": batch, "device": device}
@@ -78,26 +65,11 @@ def micro_benchmark(device: str = "cpu") -> pd.DataFrame:
 def calibrate_device(model: CostModel, rows: pd.DataFrame, device: str | None = None) -> pd.DataFrame:
     """Calibrate a cost model on measured rows; return predictions before and after.
 
-    Parameters
-    ----------
-    model : CostModel
-        Changed in place; see `CostModel.calibrate`.
-    rows : DataFrame
-        Of `micro_benchmark` or `measure_training_cost`: networks of the zoo.
-    device : str, optional
-        Name of the measured device in the table of devices; by default that in the rows.
-
-    Returns
-    -------
-    DataFrame
-        A row a job, repetitions by their median: ``job``, ``device``, ``measured_s``, ``before_s``, and ``after_s``, as
-        predicted after a calibration without the jobs of its network; NaN where there is no other network.
-
-    Raises
-    ------
-    InputError
-        If no measurement finished, a device is not known, or repetitions differ by so much that other processes must
-        have slowed some down.
+    `model`: changed in place; see `CostModel.calibrate`. `rows`: of `micro_benchmark` or `measure_training_cost`:
+    networks of the zoo. `device`: name of the measured device in the table of devices; by default that in the rows.
+    Returns a row a job, repetitions by their median: ``job``, ``device``, ``measured_s``, ``before_s``, and
+    ``after_s``, as predicted after a calibration without the jobs of its network; NaN where there is no other
+    network.
     """
     sound = rows[(rows["status"] == "ok").to_numpy(dtype=bool)]
     if sound.empty:
@@ -118,15 +90,7 @@ def calibrate_device(model: CostModel, rows: pd.DataFrame, device: str | None = 
 def check_noise(rows: pd.DataFrame) -> None:
     """Refuse measurements whose repetitions differ by more than a quarter at the median.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        Finished rows of `measure_training_cost`.
-
-    Raises
-    ------
-    InputError
-        If they do.
+    `rows`: finished rows of `measure_training_cost`.
     """
     cells = rows.groupby(list(_JOB), dropna=False)["step_time_s"].agg(["min", "max", "size"])
     repeated = cells[cells["size"] > 1]
@@ -184,14 +148,7 @@ _VECTOR, _MATRIX = {"cpu": 2**26, "cuda": 2**28}, {"cpu": 2048, "cuda": 8192}
 def device_name(kind: str = "cpu") -> str:
     """Name of the processor or of the first GPU of this machine.
 
-    Parameters
-    ----------
-    kind : {"cpu", "cuda"}
-
-    Raises
-    ------
-    InputError
-        If PyTorch finds no GPU.
+    `kind`: {"cpu", "cuda"}.
     """
     if check_choice("on", kind, tuple(_VECTOR)) == "cpu":
         return cpu_model()
@@ -205,15 +162,7 @@ def device_name(kind: str = "cpu") -> str:
 def find_or_measure(kind: str = "cpu") -> tuple[Device, bool]:
     """The device of this machine: that of the table or a saved one, else a measured one.
 
-    Parameters
-    ----------
-    kind : {"cpu", "cuda"}
-
-    Returns
-    -------
-    device : Device
-    measured : bool
-        Whether it was measured now, and is worth saving.
+    `kind`: {"cpu", "cuda"}. Returns `measured`, whether it was measured now, and is worth saving.
     """
     try:
         return device(device_name(kind)), False
@@ -227,19 +176,8 @@ def measure_device(kind: str = "cpu") -> Device:
     Memory, cores, clock and cache are what the system reports; bandwidth is that of a copy, and peaks are those of
     products of large matrices, somewhat below the figures of a datasheet.
 
-    Parameters
-    ----------
-    kind : {"cpu", "cuda"}, default="cpu"
-
-    Returns
-    -------
-    Device
-        Pass it as `TrainingJob.device`, or keep it with `gpudemand.cost.devices.save_device`.
-
-    Raises
-    ------
-    InputError
-        If PyTorch is not installed, or finds no GPU.
+    `kind`: {"cpu", "cuda"}. Returns pass it as `TrainingJob.device`, or keep it with
+    `gpudemand.cost.devices.save_device`.
     """
     own = device_name(kind)
     try:

@@ -108,17 +108,8 @@ def _features_of_graph(graph: OpGraph) -> dict[str, float]:
 def trace_graphs(rows: pd.DataFrame, n_jobs: int | None = None) -> dict[tuple[Any, ...], OpGraph]:
     """Build every distinct architecture in rows from the zoo and trace it.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        `ARCHITECTURE`; further columns are ignored.
-    n_jobs : int, optional
-        Processes; tracing takes some tenths of a second each.
-
-    Returns
-    -------
-    dict of tuple to OpGraph
-        `ARCHITECTURE` -> graph.
+    `rows`: `ARCHITECTURE`; further columns are ignored. `n_jobs`: processes; tracing takes some tenths of a second
+    each. Returns `ARCHITECTURE` -> graph.
     """
     distinct = rows[list(ARCHITECTURE)].drop_duplicates().sort_values(list(ARCHITECTURE)).to_dict("records")
     graphs = _parallel.run(_trace_graph, distinct, n_jobs=n_jobs)

@@ -64,13 +64,8 @@ def means_on_devices(
 ) -> FloatArray:
     """Posterior means of the same networks and stacks on each of several devices, shape (n_devices, n_jobs).
 
-    Parameters
-    ----------
-    jobs, training : Inputs
-    dual_coef : ndarray of shape (n_training,)
-        As `fit` returned it.
-    devices : iterable of ndarray
-        Features in place of those of the devices of `jobs`.
+    `dual_coef`: shape (n_training,); as `fit` returned it. `devices`: features in place of those of the devices of
+    `jobs`.
     """
     known, of = np.unique(np.hstack(training[1:]), axis=0, return_inverse=True)
     split, order = training[1].shape[1], np.argsort(of.ravel())
@@ -108,14 +103,9 @@ def _exponential_kernel(a: FloatArray, b: FloatArray, length_scale: float) -> Fl
 def fit(inputs: Inputs, y: FloatArray, groups: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Fit, and predict each group of rows from all others in closed form.
 
-    Returns
-    -------
-    dual_coef : ndarray of shape (n_rows,)
-        ``kernel(new, inputs)[1] @ dual_coef`` is the posterior mean.
-    held_out : ndarray of shape (n_rows,)
-        Posterior mean of each row given the other groups.
-    distances : ndarray of shape (n_rows,)
-        See `distance`, with respect to the other groups.
+    Returns `dual_coef`, shape (n_rows,): ``kernel(new, inputs)[1] @ dual_coef`` is the posterior mean. `held_out`,
+    shape (n_rows,): posterior mean of each row given the other groups. `distances`, shape (n_rows,): see `distance`,
+    with respect to the other groups.
 
     References
     ----------
@@ -140,15 +130,8 @@ def distance(similarity: FloatArray) -> FloatArray:
 class Condition(NamedTuple):
     """More rows that a fitted process is conditioned on; they have an effect in common, which training has not.
 
-    Attributes
-    ----------
-    rows : list of ndarray
-        Their inputs.
-    weights : ndarray of shape (n_rows,)
-    training_weights : ndarray of shape (n_training,)
-        What changes in the weights of the training rows.
-    common_variance : float
-        Of their common effect, as a multiple of the signal's.
+    `rows`: their inputs. `weights`: shape (n_rows,). `training_weights`: shape (n_training,); what changes in the
+    weights of the training rows. `common_variance`: of their common effect, as a multiple of the signal's.
     """
 
     rows: list[FloatArray]
@@ -168,14 +151,7 @@ def condition(training: Inputs, dual_coef: FloatArray, rows: list[FloatArray], y
     The variance of their common effect is the most likely one, given the process, or a small one if that is about as
     likely (empirical Bayes).
 
-    Parameters
-    ----------
-    training : Inputs
-    dual_coef : ndarray of shape (n_training,)
-        As `fit` returned it.
-    rows : list of ndarray
-        Inputs of the new rows.
-    y : ndarray of shape (n_rows,)
+    `dual_coef`: shape (n_training,); as `fit` returned it. `rows`: inputs of the new rows. `y`: shape (n_rows,).
 
     References
     ----------
@@ -232,14 +208,8 @@ _VERSION = 2.9
 def gp_features(table: pd.DataFrame, terms: pd.DataFrame, coefficients: pd.Series) -> list[FloatArray]:
     """Features of the network, the device and the stack: three arrays with a row a job each.
 
-    Parameters
-    ----------
-    table : DataFrame
-        Columns of `gpudemand.cost.features_from_jobs`.
-    terms : DataFrame
-        Of `step_terms`, the columns of `coefficients`.
-    coefficients : Series
-        Multiple of the datasheet's bound, by term.
+    `table`: columns of `gpudemand.cost.features_from_jobs`. `terms`: of `step_terms`, the columns of `coefficients`.
+    `coefficients`: multiple of the datasheet's bound, by term.
     """
     return [_network(terms * _relative_speed(table, terms), coefficients), _device(table), _stack(table)]
 
@@ -247,10 +217,8 @@ def gp_features(table: pd.DataFrame, terms: pd.DataFrame, coefficients: pd.Serie
 def new_kinds(network: FloatArray, training: FloatArray) -> str:
     """Kinds of work that take a larger share in some job than in all of training, for a message.
 
-    Parameters
-    ----------
-    network, training : ndarray of shape (n_jobs, n_kinds)
-        First part of `gp_features`, of the jobs in question and of those in training.
+    `network`, `training`: shape (n_jobs, n_kinds); first part of `gp_features`, of the jobs in question and of those
+    in training.
 
     Examples
     --------
@@ -280,10 +248,7 @@ def _relative_speed(table: pd.DataFrame, terms: pd.DataFrame) -> FloatArray:
 def device_figure(kind: str, term: str = "") -> str:
     """Figure of the device that a term of work is divided by, empty if none.
 
-    Parameters
-    ----------
-    kind, term : str
-        Second and third part of the name of a column of `step_terms`.
+    `kind`, `term`: second and third part of the name of a column of `step_terms`.
 
     Examples
     --------
@@ -434,12 +399,8 @@ def fit_error_scale(
 ) -> tuple[Trees, FloatArray]:
     """Fit boosted trees to the logarithm of absolute errors.
 
-    Returns
-    -------
-    trees : Trees
-        Fitted on all rows.
-    held_out : ndarray of shape (n_rows,)
-        Log scale of each row by trees that were fitted without its fold: in-sample scales would be too small.
+    Returns `trees`, fitted on all rows. `held_out`, shape (n_rows,): log scale of each row by trees that were fitted
+    without its fold: in-sample scales would be too small.
     """
     size = np.log(np.clip(np.abs(errors), MIN_SCALE, MAX_RESIDUAL))
     held_out = np.empty(len(size))
@@ -463,20 +424,9 @@ def monotone_correction(
     Of the devices in training the one most like a job's in all but bandwidth and peak is where nothing changes. From
     there to the job's device, time is the least so far as bandwidth (or peak) grows, and the most as it falls.
 
-    Parameters
-    ----------
-    inputs, training : Inputs
-        `gp_features` of the jobs in question and of those in training.
-    dual_coef : ndarray of shape (n_training,)
-        Weights of the latter.
-    terms : DataFrame
-        Of `step_terms`, the columns of `coefficients`.
-    coefficients : Series
-        Multiple of the datasheet's bound, by term.
-
-    Returns
-    -------
-    ndarray of shape (n_jobs,)
+    `inputs`, `training`: `gp_features` of the jobs in question and of those in training. `dual_coef`: shape
+    (n_training,); weights of the latter. `terms`: of `step_terms`, the columns of `coefficients`. `coefficients`:
+    multiple of the datasheet's bound, by term. Returns ndarray of shape (n_jobs,).
     """
     device = inputs[1]
     first = _speeds(_most_alike(device, training[1]))

@@ -285,17 +285,9 @@ def autocast_widths(graph: OpGraph) -> FloatArray:
 def autocast_bytes(graph: OpGraph) -> pd.DataFrame:
     """Bytes that each operator of a network moves under autocast.
 
-    Parameters
-    ----------
-    graph : OpGraph
-        Traced in single precision.
-
-    Returns
-    -------
-    DataFrame
-        A row an operator of `graph.nodes`, bytes per sample: ``read`` and ``written``; ``cast``, bytes moved to cast
-        the single-precision inputs of half-precision operators; ``sliced``, read by operators that take a part of what
-        their producers wrote; ``saved`` for the backward pass.
+    `graph`: traced in single precision. Returns a row an operator of `graph.nodes`, bytes per sample: ``read`` and
+    ``written``; ``cast``, bytes moved to cast the single-precision inputs of half-precision operators; ``sliced``,
+    read by operators that take a part of what their producers wrote; ``saved`` for the backward pass.
 
     References
     ----------

@@ -29,13 +29,7 @@ from gpudemand.cost.transformer_configs import architecture
 
 
 def framework_of(model: Any) -> str:
-    """Either ``torch`` or ``keras``.
-
-    Raises
-    ------
-    InputError
-        For what is no model.
-    """
+    """Either ``torch`` or ``keras``."""
     if isinstance(model, OpGraph):
         return "keras" if model.framework == "keras" else "torch"
     if isinstance(model, type):

@@ -142,17 +142,10 @@ MEMORY_PRIORS = {
 def memory_terms(run: TrainingRun) -> dict[str, float]:
     """Bytes of each kind on the GPU that holds most, of a run without unknown options.
 
-    Parameters
-    ----------
-    run : TrainingRun
-
-    Returns
-    -------
-    dict of str to float
-        ``parameters``, ``gradients``, ``states``, ``activations``, ``logits`` (a byte an element), ``gathered``,
-        ``buffers``, ``update`` (while weights are updated); ``transient`` (1 where gradients are freed before
-        activations are made), ``fused``, ``fused_loss``, ``several``, ``eager_fsdp``; ``allocator`` and ``process``, 1
-        where these count (`as_read`).
+    Returns ``parameters``, ``gradients``, ``states``, ``activations``, ``logits`` (a byte an element), ``gathered``,
+    ``buffers``, ``update`` (while weights are updated); ``transient`` (1 where gradients are freed before activations
+    are made), ``fused``, ``fused_loss``, ``several``, ``eager_fsdp``; ``allocator`` and ``process``, 1 where these
+    count (`as_read`).
 
     References
     ----------
@@ -197,13 +190,7 @@ def memory_parts(terms: pd.DataFrame, coefficients: Mapping[str, float]) -> dict
 
 
 def as_read(terms: pd.DataFrame, readings: Sequence[str] | str) -> pd.DataFrame:
-    """Terms of what a reading of `READINGS` counts, one for all or one a row.
-
-    Raises
-    ------
-    InputError
-        For an unknown reading.
-    """
+    """Terms of what a reading of `READINGS` counts, one for all or one a row."""
     listed = [readings] * len(terms) if isinstance(readings, str) else list(readings)
     counted = [READINGS[check_choice("reading", reading, READINGS)] for reading in listed]
     columns = np.reshape(np.array(counted, dtype=float), (len(terms), 2))

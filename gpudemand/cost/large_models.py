@@ -46,14 +46,7 @@ def candidates(run: TrainingRun) -> list[tuple[float, TrainingRun]]:
     What does not fit into the memory of the device is left out if anything does. Of unknown layouts and micro-batches
     the fastest are the likeliest.
 
-    Parameters
-    ----------
-    run : TrainingRun
-
-    Returns
-    -------
-    list of (float, TrainingRun)
-        Probabilities sum to 1; a run without unknown options is the only one.
+    Returns probabilities sum to 1; a run without unknown options is the only one.
     """
     if run.is_known and not _has_open_states(run):
         return [(1.0, run)]
@@ -186,13 +179,8 @@ def _options(run: TrainingRun) -> list[float]:
 class OwnRuns(NamedTuple):
     """Gaussian process of standardised log errors, given those of measured runs.
 
-    Attributes
-    ----------
-    at : ndarray of shape (n_runs, 13)
-        `coordinates` of the measured runs.
-    inverse : ndarray of shape (n_runs, n_runs)
-        Of the covariance of their errors.
-    errors : ndarray of shape (n_runs,)
+    `at`: shape (n_runs, 13); `coordinates` of the measured runs. `inverse`: shape (n_runs, n_runs); of the covariance
+    of their errors. `errors`: shape (n_runs,).
     """
 
     at: FloatArray
@@ -239,24 +227,11 @@ def fit_coefficients(
 ) -> Fitted:
     """Maximum a posteriori coefficients of a formula: log-normal priors, pseudo-Huber loss, normal source effects.
 
-    Parameters
-    ----------
-    formula : callable
-        ``formula(terms, coefficients)``, a positive amount a row.
-    terms : DataFrame of shape (n_candidates, n_terms)
-        Of every way in which a measured row may be meant.
-    weights, rows : ndarray of shape (n_candidates,)
-        Probability of the way, and its measured row.
-    y : ndarray of shape (n_rows,)
-        Measured amounts.
-    sources : array-like of shape (n_rows,)
-        Project of each row; large ones weigh by the root of their size.
-    priors : mapping of str to (float, float)
-        Coefficient -> prior mean and standard deviation of its logarithm.
-
-    Returns
-    -------
-    Fitted
+    `formula`: ``formula(terms, coefficients)``, a positive amount a row. `terms`: shape (n_candidates, n_terms); of
+    every way in which a measured row may be meant. `weights`, `rows`: shape (n_candidates,); probability of the way,
+    and its measured row. `y`: shape (n_rows,); measured amounts. `sources`: shape (n_rows,); project of each row;
+    large ones weigh by the root of their size. `priors`: coefficient -> prior mean and standard deviation of its
+    logarithm.
     """
     names, groups = list(priors), pd.factorize(np.asarray(sources))
     mean = np.log([priors[name][0] for name in names])
@@ -305,14 +280,8 @@ class Target:
     def fit(self, expansion: tuple[IntArray, FloatArray, pd.DataFrame], y: FloatArray, about: pd.DataFrame) -> None:
         """Fit to measured amounts; intervals are about sources that are not in the training data.
 
-        Parameters
-        ----------
-        expansion : tuple
-            Rows, weights and terms of the ways.
-        y : ndarray of shape (n_rows,)
-            NaN where unknown.
-        about : DataFrame of shape (n_rows, 2)
-            ``source`` and ``class``.
+        `expansion`: rows, weights and terms of the ways. `y`: shape (n_rows,); naN where unknown. `about`: shape
+        (n_rows, 2); ``source`` and ``class``.
         """
         known = np.isfinite(y)
         source = about["source"].to_numpy(dtype=object)
@@ -471,18 +440,9 @@ class LargeModelPredictor:
     def fit(self, runs: Sequence[TrainingRun], costs: pd.DataFrame, sources: Any) -> LargeModelPredictor:
         """Fit to measured runs.
 
-        Parameters
-        ----------
-        runs : sequence of TrainingRun
-        costs : DataFrame of shape (n_runs, 2)
-            ``seconds_per_token`` of a GPU, and ``memory_gib``; NaN where unknown.
-        sources : array-like of shape (n_runs,)
-            Project that measured each run: intervals are about projects that are not among these.
-
-        Returns
-        -------
-        LargeModelPredictor
-            This object.
+        `costs`: shape (n_runs, 2); ``seconds_per_token`` of a GPU, and ``memory_gib``; NaN where unknown. `sources`:
+        shape (n_runs,); project that measured each run: intervals are about projects that are not among these.
+        Returns this object.
         """
         ways = expand(runs)
         return self.fit_expanded(ways, costs, pd.DataFrame({"source": np.asarray(sources), "class": classes_of(runs)}))
@@ -499,22 +459,8 @@ class LargeModelPredictor:
     ) -> LargeModelPredictor:
         """Learn how one's own stack differs from the public ones; see `CostModel.calibrate`.
 
-        Parameters
-        ----------
-        runs : sequence of TrainingRun
-            Measured runs; None, of a job with a traced network, is refused.
-        step_time_s, memory_gib : float or array-like of shape (n_runs,), optional
-            NaN where unknown.
-
-        Returns
-        -------
-        LargeModelPredictor
-            This object.
-
-        Raises
-        ------
-        InputError
-            If the lengths differ, or a time or memory is not positive.
+        `runs`: measured runs; None, of a job with a traced network, is refused. `step_time_s`, `memory_gib`: shape
+        (n_runs,); naN where unknown. Returns this object.
         """
         known = [run for run in runs if run is not None]
         if len(known) < len(runs):
@@ -582,13 +528,7 @@ class LargeModelPredictor:
 
     @classmethod
     def load(cls, path: Path | None = None) -> LargeModelPredictor:
-        """Read what `save` wrote; by default the bundled predictor.
-
-        Raises
-        ------
-        InputError
-            If the file holds no such predictor.
-        """
+        """Read what `save` wrote; by default the bundled predictor."""
         from gpudemand.datasets.registry import bundled_path
 
         source, found = path or bundled_path("cost/large_models.json"), cls()
@@ -648,17 +588,7 @@ def _numbers(content: Any) -> dict[str, float]:
 
 
 def run_breakdown(run: TrainingRun, predictor: LargeModelPredictor) -> MemoryBreakdown:
-    """Memory of the GPU that holds most; of a run with unknown options, of the likeliest way to fill them in.
-
-    Parameters
-    ----------
-    run : TrainingRun
-    predictor : LargeModelPredictor
-
-    Returns
-    -------
-    MemoryBreakdown
-    """
+    """Memory of the GPU that holds most; of a run with unknown options, of the likeliest way to fill them in."""
     likeliest = max(candidates(run), key=lambda way: way[0])[1]
     coefficients = predictor.targets["memory_gib"].fitted.coefficients
     found = memory_parts(pd.DataFrame([memory_terms(likeliest)]), coefficients)
@@ -671,12 +601,7 @@ def run_breakdown(run: TrainingRun, predictor: LargeModelPredictor) -> MemoryBre
 def largest_micro_batch(run: TrainingRun, predictor: LargeModelPredictor, probability: float = 0.95) -> int:
     """Samples at once of each replica that fit with a probability; 0 if not even one does.
 
-    Parameters
-    ----------
-    run : TrainingRun
-        Whatever its own micro-batch; what else is unknown is as in the likeliest way to fill it in.
-    predictor : LargeModelPredictor
-    probability : float, default=0.95
+    `run`: whatever its own micro-batch; what else is unknown is as in the likeliest way to fill it in.
     """
     likeliest = max(candidates(run), key=lambda way: way[0])[1]
 

@@ -229,41 +229,21 @@ _MICRO_BATCHES = (1, 2, 4, 8, 16, 32)
 class TrainingRun:
     """A large model, its device and how it is trained; None is unknown.
 
-    Parameters
-    ----------
-    model : Transformer
-    device : Device
-    seq_len : int
-        Tokens of a sample; of an encoder-decoder those of the target.
-    n_gpus : int, default=1
-    parallel : Parallel, optional
-        Unknown if None and there are several GPUs.
-    micro_batch, accumulate : int, optional
-        Samples a replica takes at once, and how often before a step; of these two and `global_batch`, one follows.
-    global_batch : int, optional
-        Samples a step, on all replicas together.
-    precision : {"fp32", "tf32", "fp16", "bf16", "fp8"}, default="bf16"
-    optimizer : str, optional
-        A key of `OPTIMIZERS`; None is AdamW with states of unknown precision. Of ``adamw_bf16``, ``adamw_8bit`` and
-        ``adafactor``, weights are kept in half precision only.
-    checkpointing : {False, "selective", "full"}, optional
-    adapter : LoRA, optional
-    offload : {"optimizer", "parameters", "all", "activations"}, optional
-        What waits in the memory of the host; all is parameters and states of the optimizer.
-    attention : {"flash", "eager"}, default="flash"
-    compiled : bool, default=False
-    source_len : int, optional
-        Tokens that the encoder of an encoder-decoder takes, by default `seq_len`, or what the model fixes.
-    cross_entropy : {"plain", "fused", "fused_linear"}, optional
-        Loss with copies of the logits in single precision; with one in half precision (kernels of Apex and
-        FlashAttention, torchtune's chunked output); or computed with the head a chunk at a time, without whole logits
-        (Liger, Cut Cross-Entropy). None is as `kernels`.
-    kernels : {"plain", "fused"}, optional
-        Of PyTorch, or fused as in Megatron and Transformer Engine. None is fused where the layout, or fp8 without
-        PyTorch's sharding, is one that such stacks offer.
-    experts : {"loop", "grouped"}, optional
-        Whether the experts of a layer compute one after another (Transformers before version 5) or in one kernel for
-        all. None is a loop in plain kernels that are not compiled, unless `expert` parallelism divides them.
+    `seq_len`: tokens of a sample; of an encoder-decoder those of the target. `parallel`: unknown if None and there
+    are several GPUs. `micro_batch`, `accumulate`: samples a replica takes at once, and how often before a step; of
+    these two and `global_batch`, one follows. `global_batch`: samples a step, on all replicas together. `precision`:
+    {"fp32", "tf32", "fp16", "bf16", "fp8"}. `optimizer`: a key of `OPTIMIZERS`; None is AdamW with states of unknown
+    precision. Of ``adamw_bf16``, ``adamw_8bit`` and ``adafactor``, weights are kept in half precision only.
+    `checkpointing`: {False, "selective", "full"}. `offload`: {"optimizer", "parameters", "all", "activations"}; what
+    waits in the memory of the host; all is parameters and states of the optimizer. `attention`: {"flash", "eager"}.
+    `source_len`: tokens that the encoder of an encoder-decoder takes, by default `seq_len`, or what the model fixes.
+    `cross_entropy`: {"plain", "fused", "fused_linear"}; loss with copies of the logits in single precision; with one
+    in half precision (kernels of Apex and FlashAttention, torchtune's chunked output); or computed with the head a
+    chunk at a time, without whole logits (Liger, Cut Cross-Entropy). None is as `kernels`. `kernels`: {"plain",
+    "fused"}; of PyTorch, or fused as in Megatron and Transformer Engine. None is fused where the layout, or fp8
+    without PyTorch's sharding, is one that such stacks offer. `experts`: {"loop", "grouped"}; whether the experts of
+    a layer compute one after another (Transformers before version 5) or in one kernel for all. None is a loop in
+    plain kernels that are not compiled, unless `expert` parallelism divides them.
     """
 
     model: Transformer
@@ -470,13 +450,7 @@ _DEFAULT_BATCH = 32
 
 
 def check_transformer(job: Any) -> dict[str, Any]:
-    """Options of a job with a `Transformer`, as they are stored.
-
-    Raises
-    ------
-    InputError
-        For inference, a CPU, a precision that the device lacks, or what `TrainingRun` refuses.
-    """
+    """Options of a job with a `Transformer`, as they are stored."""
     if job.mode != "training":
         raise InputError("serving is not predicted from a configuration; trace the module for one forward pass.")
     if job.device.kind == "cpu":
@@ -497,13 +471,7 @@ def check_transformer(job: Any) -> dict[str, Any]:
 
 
 def sample_lengths(shape: Any) -> tuple[int, int | None]:
-    """Tokens of a sample, and of its source if an encoder takes it, from ``(seq_len,)`` or ``(source, target)``.
-
-    Raises
-    ------
-    InputError
-        For anything else.
-    """
+    """Tokens of a sample, and of its source if an encoder takes it, from ``(seq_len,)`` or ``(source, target)``."""
     if not isinstance(shape, tuple) or len(shape) not in (1, 2):
         raise InputError(
             f"the input of a transformer is (seq_len,), or (source, target) with an encoder; got {shape!r}."
@@ -512,13 +480,7 @@ def sample_lengths(shape: Any) -> tuple[int, int | None]:
 
 
 def sample_shape(model: Transformer, seq_len: Any) -> tuple[int, ...]:
-    """Input of a job with a model, whose own tokens count where none are given.
-
-    Raises
-    ------
-    InputError
-        If the model does not fix them.
-    """
+    """Input of a job with a model, whose own tokens count where none are given."""
     if seq_len is not None:
         return tuple(seq_len) if isinstance(seq_len, (tuple, list)) else (seq_len,)
     fixed = model.tokens or (model.positions if model.source_share and model.parts[0].tokens else 0)
@@ -535,13 +497,7 @@ def _check_types(job: Any) -> None:
 
 
 def split_batch(batch: int | None, micro: int | None, times: int | None) -> tuple[int | None, int | None]:
-    """Samples at once and how often before a step, from the samples a step on a replica where these were named.
-
-    Raises
-    ------
-    InputError
-        For what is no whole number of at least 1, or if they do not multiply.
-    """
+    """Samples at once and how often before a step, from the samples a step on a replica where these were named."""
     for name, value in (("batch_size", batch), ("micro_batch", micro), ("accumulate", times)):
         if value is not None:
             check_number(name, value, 1, integer=True)
@@ -555,13 +511,7 @@ def split_batch(batch: int | None, micro: int | None, times: int | None) -> tupl
 
 
 def check_traced(job: Any) -> dict[str, Any]:
-    """Options of a job with a traced network, as they are stored.
-
-    Raises
-    ------
-    InputError
-        For options that only jobs from a configuration have, or samples that do not divide.
-    """
+    """Options of a job with a traced network, as they are stored."""
     _check_types(job)
     for name in ("adapter", "offload", "attention", "cross_entropy", "kernels", "experts"):
         if getattr(job, name) is not None:

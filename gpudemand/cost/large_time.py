@@ -228,15 +228,7 @@ _HOST = 25e9
 def time_terms(run: TrainingRun) -> dict[str, float]:
     """Seconds of one micro-batch by kind of work, at the peaks of the datasheet, and of what happens once a step.
 
-    Parameters
-    ----------
-    run : TrainingRun
-        Without unknown options.
-
-    Returns
-    -------
-    dict of str to float
-        See `step_seconds`.
+    `run`: without unknown options. Returns see `step_seconds`.
     """
     terms = compute_terms(run) | _communication(run) | _once(run)
     layout = run.layout

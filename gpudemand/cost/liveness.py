@@ -307,21 +307,13 @@ _GATHERED = 2
 class Setting:
     """Options of a training step that its memory depends on.
 
-    Parameters
-    ----------
-    optimizer : str
-        One of `gpudemand.cost.graph_features.OPTIMIZER_STATES`.
-    mixed_precision : bool
-        Autocast: products in half precision, weights in single.
-    checkpointing : bool
-        Blocks of layers save only their inputs and are recomputed in the backward pass.
-    device : {"cuda", "cpu"}
-        On a CPU, convolutions copy into oneDNN's layouts, and optimizers update one weight at a time.
-    inference : bool
-        A forward pass that saves nothing, without loss, gradients or optimizer.
-    shards : tuple of three int
-        GPUs that optimizer states, gradients and parameters are each divided over (ZeRO, FSDP). Gradients are whole,
-        operator by operator, until they are reduced; so are the parameters of the operator in use and of the next one.
+    `optimizer`: one of `gpudemand.cost.graph_features.OPTIMIZER_STATES`. `mixed_precision`: autocast: products in
+    half precision, weights in single. `checkpointing`: blocks of layers save only their inputs and are recomputed in
+    the backward pass. `device`: {"cuda", "cpu"}; on a CPU, convolutions copy into oneDNN's layouts, and optimizers
+    update one weight at a time. `inference`: a forward pass that saves nothing, without loss, gradients or optimizer.
+    `shards`: GPUs that optimizer states, gradients and parameters are each divided over (ZeRO, FSDP). Gradients are
+    whole, operator by operator, until they are reduced; so are the parameters of the operator in use and of the next
+    one.
     """
 
     optimizer: str = "sgd"

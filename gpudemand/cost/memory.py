@@ -41,18 +41,8 @@ def resident_bytes(graph: OpGraph, batch_sizes: Iterable[float], setting: Settin
     batch, and inputs and outputs of one operator. On a CPU without weights and batch, which memory before the step
     includes.
 
-    Parameters
-    ----------
-    graph : OpGraph
-        The network.
-    batch_sizes : iterable of float
-        Samples in a batch.
-    setting : Setting, optional
-        As for `gpudemand.cost.memory.simulate_memory`.
-
-    Returns
-    -------
-    ndarray of shape (n_batch_sizes,)
+    `graph`: the network. `batch_sizes`: samples in a batch. `setting`: as for
+    `gpudemand.cost.memory.simulate_memory`. Returns ndarray of shape (n_batch_sizes,).
 
     Examples
     --------
@@ -162,12 +152,8 @@ class CachingAllocator:
     (best fit) and split if more than 1 MiB (of a small one, 512 bytes) would remain. Free neighbours are merged;
     segments are never returned to the device.
 
-    Attributes
-    ----------
-    allocated, reserved : int
-        Bytes allocated, and bytes taken from the device.
-    peak_allocated : int
-        Maximum of `allocated` so far. Reserved bytes only grow.
+    `allocated`, `reserved`: bytes allocated, and bytes taken from the device. `peak_allocated`: maximum of
+    `allocated` so far. Reserved bytes only grow.
 
     References
     ----------
@@ -305,14 +291,8 @@ SUMMARY_BATCHES = (1, 4, 16, 64, 256)
 class SimulatedMemory(NamedTuple):
     """Peak memory of a training step, bytes.
 
-    Attributes
-    ----------
-    allocated : float
-        Peak of the memory of tensors, including weights and the batch.
-    reserved : float
-        Reserved by the caching allocator after two steps.
-    parts : dict of str to float
-        Memory allocated at the peak by category, `gpudemand.cost.liveness.PARTS`.
+    `allocated`: peak of the memory of tensors, including weights and the batch. `reserved`: reserved by the caching
+    allocator after two steps. `parts`: memory allocated at the peak by category, `gpudemand.cost.liveness.PARTS`.
     """
 
     allocated: float

@@ -47,45 +47,16 @@ def check_keras(framework: str, layout: str | None, execution: str | None) -> No
 class Configuration:
     """One row of a plan of measurements.
 
-    Parameters
-    ----------
-    framework : {"torch", "keras"}
-        Library.
-    network : str
-        Name in the zoo.
-    input_size : int
-        Pixels a side, or tokens.
-    channels : int
-        Of the image; 0 for tokens.
-    n_classes : int
-        Outputs of the classifier.
-    vocabulary : int
-        Distinct tokens; 0 for images.
-    width, depth : float
-        Factors on the channels, and on the blocks of a stage.
-    batch_size : int
-        Samples a step.
-    optimizer : {"sgd", "momentum", "adam", "adamw"}
-        ``momentum`` is SGD with momentum 0.9.
-    precision : {"fp32", "tf32", "bf16"}
-        ``tf32`` exists on CUDA only; ``bf16`` is mixed precision.
-    layout : {"contiguous", "channels_last"}
-        Memory order of images; Keras has the second only.
-    execution : {"eager", "compiled"}
-        ``compiled`` is ``torch.compile``, or the graph of ``keras.Model.fit``; Keras is always compiled.
-    device : {"cpu", "cuda"}
-        Kind of device.
-    threads : int
-        Threads of an operator on the CPU; 0 is the default of the framework.
-    repeat : int
-        Number of the repetition; configurations that differ only in it are the same job.
-    seed : int
-        Seed of weights and data.
-
-    Raises
-    ------
-    InputError
-        For an unknown name, a number out of range, or an unsupported combination.
+    `framework`: {"torch", "keras"}; library. `network`: name in the zoo. `input_size`: pixels a side, or tokens.
+    `channels`: of the image; 0 for tokens. `n_classes`: outputs of the classifier. `vocabulary`: distinct tokens; 0
+    for images. `width`, `depth`: factors on the channels, and on the blocks of a stage. `batch_size`: samples a step.
+    `optimizer`: {"sgd", "momentum", "adam", "adamw"}; ``momentum`` is SGD with momentum 0.9. `precision`: {"fp32",
+    "tf32", "bf16"}; ``tf32`` exists on CUDA only; ``bf16`` is mixed precision. `layout`: {"contiguous",
+    "channels_last"}; memory order of images; Keras has the second only. `execution`: {"eager", "compiled"};
+    ``compiled`` is ``torch.compile``, or the graph of ``keras.Model.fit``; Keras is always compiled. `device`:
+    {"cpu", "cuda"}; kind of device. `threads`: threads of an operator on the CPU; 0 is the default of the framework.
+    `repeat`: number of the repetition; configurations that differ only in it are the same job. `seed`: seed of
+    weights and data.
 
     Examples
     --------
@@ -284,16 +255,10 @@ class Sampling:
 class Peaks:
     """Memory peaks reported by a framework, in GiB; NaN where unknown.
 
-    Parameters
-    ----------
-    allocated_gib : float
-        Peak of the framework's allocator: on CUDA in all, on a CPU beyond what was held before the first step.
-    reserved_gib : float
-        Peak of the memory that the allocator held of the device.
-    device_gib : float
-        Memory that the whole process held of the device.
-    device_gib_source : str
-        ``nvml``, or ``mem_get_info`` (without the context, and only valid if no other process used the device).
+    `allocated_gib`: peak of the framework's allocator: on CUDA in all, on a CPU beyond what was held before the first
+    step. `reserved_gib`: peak of the memory that the allocator held of the device. `device_gib`: memory that the
+    whole process held of the device. `device_gib_source`: ``nvml``, or ``mem_get_info`` (without the context, and
+    only valid if no other process used the device).
     """
 
     allocated_gib: float = math.nan
@@ -429,17 +394,7 @@ def _text(value: str | bytes) -> str:
 def parse_rows(content: bytes, name: str) -> list[list[str]]:
     """Return the header and the rows of a CSV file, each row with as many fields as the header and on one line.
 
-    Parameters
-    ----------
-    content : bytes
-        Complete lines.
-    name : str
-        Of the file, for the message.
-
-    Raises
-    ------
-    InputError
-        If a row has another number of fields, or is no CSV in UTF-8.
+    `content`: complete lines. `name`: of the file, for the message.
     """
     rows: list[list[str]] = []
     try:

@@ -34,13 +34,7 @@ _MIB = 2.0**20
 
 
 def listed_jobs(jobs: TrainingJob | Iterable[TrainingJob]) -> list[TrainingJob]:
-    """One or more jobs as a list.
-
-    Raises
-    ------
-    InputError
-        For anything else.
-    """
+    """One or more jobs as a list."""
     listed = [jobs] if isinstance(jobs, TrainingJob) else list(jobs)
     wrong = next((job for job in listed if not isinstance(job, TrainingJob)), None)
     if wrong is not None or not listed:
@@ -168,19 +162,8 @@ def predict_traced(
 ) -> pd.DataFrame:
     """Step time and memory of traced networks with intervals, a row a job.
 
-    Parameters
-    ----------
-    jobs : list of TrainingJob
-    levels : sequence of float
-        Of intervals, in percent.
-    predict : callable
-        ``predict(kind of device, target, jobs, levels)`` for jobs of one pass.
-    effect : ScriptEffect, optional
-        Of training scripts, on the times of what is trained on GPUs.
-
-    Returns
-    -------
-    DataFrame
+    `levels`: of intervals, in percent. `predict`: ``predict(kind of device, target, jobs, levels)`` for jobs of one
+    pass. `effect`: of training scripts, on the times of what is trained on GPUs.
     """
     ends = ["", *(f"-{side}-{value:g}" for value in levels for side in ("lo", "hi"))]
     table = pd.DataFrame(index=range(len(jobs)), columns=[t + e for t in _TARGETS for e in ends], dtype=float)
@@ -248,19 +231,8 @@ _DAMAGED = (
 def save_models(folder: str | os.PathLike[str], models: Models, about: Mapping[str, Any]) -> None:
     """Write models and a manifest; an older folder is replaced as a whole.
 
-    Parameters
-    ----------
-    folder : path-like
-        Created if missing.
-    models : dict of (str, str) to estimator
-        Kind of device and target -> estimator with a method `to_arrays`.
-    about : mapping
-        Further entries of the manifest; ``fitted_on`` has a key for each kind of device.
-
-    Raises
-    ------
-    InputError
-        If the folder holds anything but saved models.
+    `folder`: created if missing. `models`: kind of device and target -> estimator with a method `to_arrays`. `about`:
+    further entries of the manifest; ``fitted_on`` has a key for each kind of device.
     """
     with replace_folder(folder, MANIFEST, {"format": _FORMAT, **about}) as new:
         for (kind, target), model in models.items():
@@ -270,22 +242,7 @@ def save_models(folder: str | os.PathLike[str], models: Models, about: Mapping[s
 def load_models(folder: Path, targets: Mapping[str, Any]) -> tuple[dict[str, Any], Models]:
     """Read what `save_models` wrote.
 
-    Parameters
-    ----------
-    folder : Path
-    targets : mapping of str to class
-        Target -> class of estimators with a method `from_arrays`.
-
-    Returns
-    -------
-    manifest : dict
-    models : dict of (str, str) to estimator
-
-    Raises
-    ------
-    InputError
-        If there is no manifest, its format is not the one that this version writes, or a file is missing, damaged or
-        edited, or holds other arrays than such a model has.
+    `targets`: target -> class of estimators with a method `from_arrays`.
     """
     if not (folder / MANIFEST).is_file():
         raise InputError(f"there is no {MANIFEST} in {str(folder)!r}; give the folder that CostModel.save wrote.")

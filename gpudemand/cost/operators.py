@@ -31,31 +31,15 @@ class UnknownOperatorWarning(UserWarning):
 class Operator(NamedTuple):
     """One operator call: a row of `OpGraph.nodes`. Amounts are per sample.
 
-    Attributes
-    ----------
-    type : str
-        Canonical type, an ONNX operator name (`gpudemand.cost.operators.VOCABULARY`).
-    kind : str
-        Of a convolution, one of `CONVOLUTION_KINDS`; otherwise empty.
-    name : str
-        Path of the module or layer that made the call.
-    operator : str
-        What the framework calls it.
-    output_shape : tuple of int
-        With a batch of one.
-    flops : float
-        Operations of the forward pass; a multiply-add counts as 2.
-    parameters : int
-        Parameters that this call is the first to use; shared ones count once.
-    weight_bytes : float
-        Bytes of all parameters that this call reads, independent of the batch. The rows read from a lookup table are in
-        `bytes_read` instead.
-    bytes_read, bytes_written : float
-        Bytes of activations.
-    saved_bytes : float
-        Bytes of activations saved for the backward pass, each tensor at the first operator that saves it.
-    fixed_flops, fixed_bytes_read, fixed_bytes_written, fixed_saved_bytes : float
-        Independent of the batch: of what is computed from parameters alone, such as generated weights.
+    `type`: canonical type, an ONNX operator name (`gpudemand.cost.operators.VOCABULARY`). `kind`: of a convolution,
+    one of `CONVOLUTION_KINDS`; otherwise empty. `name`: path of the module or layer that made the call. `operator`:
+    what the framework calls it. `output_shape`: with a batch of one. `flops`: operations of the forward pass; a
+    multiply-add counts as 2. `parameters`: parameters that this call is the first to use; shared ones count once.
+    `weight_bytes`: bytes of all parameters that this call reads, independent of the batch. The rows read from a
+    lookup table are in `bytes_read` instead. `bytes_read`, `bytes_written`: bytes of activations. `saved_bytes`:
+    bytes of activations saved for the backward pass, each tensor at the first operator that saves it. `fixed_flops`,
+    `fixed_bytes_read`, `fixed_bytes_written`, `fixed_saved_bytes`: independent of the batch: of what is computed from
+    parameters alone, such as generated weights.
     """
 
     type: str
@@ -258,10 +242,7 @@ VOCABULARY: tuple[str, ...] = (*_TORCH, *_GLOBAL, OTHER)
 def torch_type(name: str) -> str:
     """Return the canonical type of a PyTorch operator.
 
-    Parameters
-    ----------
-    name : str
-        ATen or Python name: ``conv2d``, ``relu_``, ``__iadd__``.
+    `name`: ATen or Python name: ``conv2d``, ``relu_``, ``__iadd__``.
 
     Examples
     --------
@@ -286,17 +267,8 @@ def tensorflow_type(name: str) -> str:
 def convolution_kind(kernel: Sequence[int], groups: int, channels: int) -> str:
     """Class of a convolution by kernel and groups; the classes run at different speeds.
 
-    Parameters
-    ----------
-    kernel : sequence of int
-        Size along the spatial axes.
-    groups, channels : int
-        Number of groups and of input channels.
-
-    Returns
-    -------
-    {"depthwise", "grouped", "1x1", "3x3", "large"}
-        ``3x3``: at most 3 along every axis.
+    `kernel`: size along the spatial axes. `groups`, `channels`: number of groups and of input channels. Returns
+    ``3x3``: at most 3 along every axis.
 
     Examples
     --------
@@ -393,27 +365,14 @@ ATEN_KINDS = {name: kind for kind, names in _ATEN.items() for name in names.spli
 class Kernel(NamedTuple):
     """Kernel launches of one step that do the same work: a row of `OpGraph.kernels`.
 
-    Attributes
-    ----------
-    kind : str
-        One of `KINDS`.
-    backward : bool
-        Whether it belongs to the backward pass.
-    is_autocast : bool
-        A cast that happens only under automatic mixed precision.
-    channels, inner : int
-        Of a product with parameters the two extents of these, of other products the two smaller ones, of convolutions
-        the output channels and the input channels of a group; 0 for other kinds.
-    weights, width : int
-        Weights of a convolution, and the longest side of its filters; 0 where unknown.
-    is_direct : bool
-        A convolution that libraries have no fast algorithm for: dilated, or over other than two spatial axes.
-    flops, bytes, half_bytes : float
-        Per sample: operations, and bytes read and written in single precision and under autocast.
-    fixed_bytes, fixed_half_bytes, fixed_flops : float
-        Independent of the batch: of parameters, their gradients, and what is computed from them alone.
-    calls : int
-        Number of such launches.
+    `kind`: one of `KINDS`. `backward`: whether it belongs to the backward pass. `is_autocast`: a cast that happens
+    only under automatic mixed precision. `channels`, `inner`: of a product with parameters the two extents of these,
+    of other products the two smaller ones, of convolutions the output channels and the input channels of a group; 0
+    for other kinds. `weights`, `width`: weights of a convolution, and the longest side of its filters; 0 where
+    unknown. `is_direct`: a convolution that libraries have no fast algorithm for: dilated, or over other than two
+    spatial axes. `flops`, `bytes`, `half_bytes`: per sample: operations, and bytes read and written in single
+    precision and under autocast. `fixed_bytes`, `fixed_half_bytes`, `fixed_flops`: independent of the batch: of
+    parameters, their gradients, and what is computed from them alone. `calls`: number of such launches.
     """
 
     kind: str
@@ -436,13 +395,8 @@ class Kernel(NamedTuple):
 def weighted_flops(positions: float, weights: float) -> float:
     """Operations of a layer that uses each of its weights once at every position.
 
-    Parameters
-    ----------
-    positions : float
-        Convolution: batch x output positions (input positions if transposed); dense layer: batch x tokens; recurrent
-        layer: batch x time steps.
-    weights : float
-        Elements of the weights.
+    `positions`: convolution: batch x output positions (input positions if transposed); dense layer: batch x tokens;
+    recurrent layer: batch x time steps. `weights`: elements of the weights.
 
     Examples
     --------
@@ -468,10 +422,7 @@ def matmul_flops(outputs: float, inner: float) -> float:
 def attention_flops(query: Sequence[int], key: Sequence[int], value: Sequence[int]) -> float:
     """Operations of scaled dot-product attention: two matrix products, without savings by a mask.
 
-    Parameters
-    ----------
-    query, key, value : sequence of int
-        Shapes ``(..., heads, tokens, size)``.
+    `query`, `key`, `value`: shapes ``(..., heads, tokens, size)``.
 
     Examples
     --------
@@ -484,14 +435,8 @@ def attention_flops(query: Sequence[int], key: Sequence[int], value: Sequence[in
 def fourier_flops(elements: float, length: float, *, real: bool) -> float:
     """Operations of fast Fourier transforms along axes of `length` elements together: ``5 n log2(n)``, half if real.
 
-    Parameters
-    ----------
-    elements : float
-        Elements of the signal, in all transforms.
-    length : float
-        Elements of one transform, the product of its axes.
-    real : bool
-        Whether the signal is real.
+    `elements`: elements of the signal, in all transforms. `length`: elements of one transform, the product of its
+    axes. `real`: whether the signal is real.
 
     References
     ----------
@@ -508,12 +453,8 @@ def fourier_flops(elements: float, length: float, *, real: bool) -> float:
 def einsum_flops(equation: str, shapes: Sequence[Sequence[int]]) -> float:
     """Operations of an Einstein sum contracted from left to right; zero where no product is summed.
 
-    Parameters
-    ----------
-    equation : str
-        As for ``numpy.einsum``; an ellipsis stands for axes that all operands share.
-    shapes : sequence of shapes
-        One an operand.
+    `equation`: as for ``numpy.einsum``; an ellipsis stands for axes that all operands share. `shapes`: one an
+    operand.
 
     Examples
     --------
@@ -572,20 +513,9 @@ _MIXED_INPUT_TYPES = frozenset(["BatchNormalization", "InstanceNormalization"])
 def autocast_width(type_: str, operator: str, inputs: Sequence[float], has_parameters: bool) -> float:
     """Width of the output of an operator under autocast, as a share of single precision.
 
-    Parameters
-    ----------
-    type_ : str
-        Canonical type.
-    operator : str
-        What the framework calls it; ``rsqrt`` and ``sqrt`` have one type and different precisions.
-    inputs : sequence of float
-        Widths of the operators that it reads; an input of the network counts as single precision.
-    has_parameters : bool
-        Whether it reads parameters.
-
-    Returns
-    -------
-    {0.5, 1.0}
+    `type_`: canonical type. `operator`: what the framework calls it; ``rsqrt`` and ``sqrt`` have one type and
+    different precisions. `inputs`: widths of the operators that it reads; an input of the network counts as single
+    precision. `has_parameters`: whether it reads parameters.
 
     Examples
     --------

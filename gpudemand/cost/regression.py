@@ -35,20 +35,9 @@ def fit_nonnegative(
 ) -> pd.Series:
     """Fit a non-negative sum of terms in relative error.
 
-    Parameters
-    ----------
-    terms : DataFrame of shape (n_rows, n_terms)
-    y : ndarray of shape (n_rows,)
-        Positive costs.
-    weight : ndarray of shape (n_rows,) or float, default=1.0
-        Factor on the relative residual of each row.
-    prior : tuple of (mean, standard deviation), each of shape (n_terms,), optional
-        Gaussian prior of the coefficients, in units of the weighted residuals.
-
-    Returns
-    -------
-    Series
-        Coefficient of each term.
+    `terms`: shape (n_rows, n_terms). `y`: shape (n_rows,); positive costs. `weight`: shape (n_rows,); factor on the
+    relative residual of each row. `prior`: shape (n_terms,); gaussian prior of the coefficients, in units of the
+    weighted residuals. Returns coefficient of each term.
 
     Examples
     --------
@@ -153,16 +142,8 @@ TERMS = {"time": time_terms, "memory": memory_terms}
 class AdditiveCostModel:
     """Non-negative linear regression of a cost on its terms in relative error, by framework and pooled.
 
-    Parameters
-    ----------
-    target : {"time", "memory"}
-        Which terms.
-
-    Attributes
-    ----------
-    coefficients_ : dict of str to Series
-        Framework -> coefficient of each term; ``""`` is the pooled fit, for frameworks with fewer
-        training rows than terms.
+    `target`: {"time", "memory"}; which terms. `coefficients_`: framework -> coefficient of each term; ``""`` is the
+    pooled fit, for frameworks with fewer training rows than terms.
     """
 
     def __init__(self, target: str) -> None:
@@ -171,11 +152,7 @@ class AdditiveCostModel:
     def fit(self, X: pd.DataFrame, y: FloatArray) -> AdditiveCostModel:
         """Fit the coefficients.
 
-        Parameters
-        ----------
-        X : DataFrame of shape (n_jobs, n_features)
-        y : ndarray of shape (n_jobs,)
-            Positive costs.
+        `X`: shape (n_jobs, n_features). `y`: shape (n_jobs,); positive costs.
         """
         terms, framework = TERMS[self.target](X), _framework(X)
         self.coefficients_ = {"": fit_nonnegative(terms, y)}
@@ -205,12 +182,7 @@ def _framework(X: pd.DataFrame) -> FloatArray:
 class ConformityScores(NamedTuple):
     """Log errors of held-out rows in units of their predicted scale, sorted, with their weights.
 
-    Attributes
-    ----------
-    scores : ndarray of shape (n_rows,)
-        In ascending order.
-    weights : ndarray of shape (n_rows,)
-        They sum to 1.
+    `scores`: shape (n_rows,); in ascending order. `weights`: shape (n_rows,); they sum to 1.
 
     References
     ----------

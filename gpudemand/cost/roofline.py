@@ -46,21 +46,11 @@ def parallel_terms(graph: OpGraph, jobs: pd.DataFrame, compute: FloatArray) -> d
     In a ring all-reduce each GPU sends and receives ``2 (n - 1) / n`` times the gradients; between machines, over the
     network. Gradients are reduced in buckets while the backward pass goes on; the last one has nothing to hide behind.
 
-    Parameters
-    ----------
-    graph : OpGraph
-        The network.
-    jobs : DataFrame
-        ``n_gpus``, ``device_interconnect_gb_s`` and, with several machines, ``n_nodes`` and, where it is known,
-        ``network_gb_s`` between them.
-    compute : ndarray of shape (n_jobs,)
-        Seconds of the rest of the step at the peaks, behind which reduction hides and with which stragglers scale.
-
-    Returns
-    -------
-    dict of str to ndarray
-        ``allreduce``, ``network`` (what the backward pass does not hide), ``messages`` (a launch per layer and doubling
-        of GPUs), ``straggle`` (of the slowest GPU, per doubling).
+    `graph`: the network. `jobs`: ``n_gpus``, ``device_interconnect_gb_s`` and, with several machines, ``n_nodes``
+    and, where it is known, ``network_gb_s`` between them. `compute`: shape (n_jobs,); seconds of the rest of the step
+    at the peaks, behind which reduction hides and with which stragglers scale. Returns ``allreduce``, ``network``
+    (what the backward pass does not hide), ``messages`` (a launch per layer and doubling of GPUs), ``straggle`` (of
+    the slowest GPU, per doubling).
 
     References
     ----------
@@ -141,30 +131,16 @@ _HALF = ("fp16", "bf16")
 def step_terms(jobs: pd.DataFrame, graphs: Sequence[OpGraph]) -> pd.DataFrame:
     """Work of each job's step by kind, in seconds at the peaks of its device.
 
-    Parameters
-    ----------
-    jobs : DataFrame
-        `NEEDED` columns, as `gpudemand.cost.features_from_jobs` makes them; ``mode`` is ``train`` or ``infer``.
-        ``checkpointing`` (0 or 1) is optional.
-    graphs : sequence of OpGraph
-        The network of each row. Rows of the same network should share one object, which is analysed once.
-
-    Returns
-    -------
-    DataFrame
-        Index of `jobs`; columns ``work:<kind>:<term>``, seconds. Terms: ``bytes`` over bandwidth, without those read
-        from the cache; ``flops`` over the peak of matrix units (of fused attention, the share that it sustains), of
-        depthwise convolutions over that of single precision; ``tiles``, flops of products padded to tiles; ``launch``;
-        ``filters``, gradients of depthwise filters. Further columns: ``layout`` (bytes of convolutions converted to
-        channels last), ``update`` (of the parameters), ``start``, and those of
-        `gpudemand.cost.roofline`. `LOWER_BOUND`, not a term, is the time at the peaks with perfect
-        overlap: operations over peak, or bytes of the parameters over bandwidth, whichever is longer. Training includes
-        the backward pass, checkpointing a second forward pass.
-
-    Raises
-    ------
-    InputError
-        If a column is missing, or the numbers of graphs and jobs differ.
+    `jobs`: `NEEDED` columns, as `gpudemand.cost.features_from_jobs` makes them; ``mode`` is ``train`` or ``infer``.
+    ``checkpointing`` (0 or 1) is optional. `graphs`: the network of each row. Rows of the same network should share
+    one object, which is analysed once. Returns index of `jobs`; columns ``work:<kind>:<term>``, seconds. Terms:
+    ``bytes`` over bandwidth, without those read from the cache; ``flops`` over the peak of matrix units (of fused
+    attention, the share that it sustains), of depthwise convolutions over that of single precision; ``tiles``, flops
+    of products padded to tiles; ``launch``; ``filters``, gradients of depthwise filters. Further columns: ``layout``
+    (bytes of convolutions converted to channels last), ``update`` (of the parameters), ``start``, and those of
+    `gpudemand.cost.roofline`. `LOWER_BOUND`, not a term, is the time at the peaks with perfect overlap: operations
+    over peak, or bytes of the parameters over bandwidth, whichever is longer. Training includes the backward pass,
+    checkpointing a second forward pass.
 
     References
     ----------
@@ -391,14 +367,8 @@ def ring_seconds(device: Device, n_bytes: float, size: int, stride: int = 1, pas
 def all_to_all_seconds(device: Device, n_bytes: float, size: int, copies: int) -> float:
     """Seconds in which each of `size` neighbouring GPUs sends its tokens to others that it draws, once to each.
 
-    Parameters
-    ----------
-    device : Device
-    n_bytes : float
-        Of the tokens of a GPU.
-    size : int
-    copies : int
-        Draws of each token, one after another; those that fall on the same GPU, or on the same machine, are sent once.
+    `n_bytes`: of the tokens of a GPU. `copies`: draws of each token, one after another; those that fall on the same
+    GPU, or on the same machine, are sent once.
 
     Examples
     --------

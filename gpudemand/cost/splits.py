@@ -125,11 +125,7 @@ class _KeySplit(BaseCrossValidator):
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
         """Return the number of splits.
 
-        Parameters
-        ----------
-        X, y : ignored
-        groups : array-like of shape (n_rows,), optional
-            Names; not needed where `n_splits` is set.
+        `groups`: shape (n_rows,); names; not needed where `n_splits` is set.
         """
         if self.n_splits is not None:
             return int(check_number("n_splits", self.n_splits, 2, integer=True))
@@ -199,12 +195,7 @@ class _OneSplit(BaseCrossValidator):
     """A single split by the values of columns of a DataFrame."""
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
-        """Return 1.
-
-        Parameters
-        ----------
-        X, y, groups : ignored
-        """
+        """Return 1."""
         return 1
 
     def _test(self, X: pd.DataFrame) -> BoolArray:

@@ -82,17 +82,8 @@ def fit_work_coefficients(terms: pd.DataFrame, y: FloatArray) -> pd.Series:
     A hierarchical model: the datasheet's bounds are the prior means of pooled coefficients, one for the work of all
     kinds of kernels on the same units, and these of the coefficients by kind. What no row has takes the prior mean.
 
-    Parameters
-    ----------
-    terms : DataFrame of shape (n_rows, n_terms)
-        Of `gpudemand.cost.roofline.step_terms`.
-    y : ndarray of shape (n_rows,)
-        Seconds a step.
-
-    Returns
-    -------
-    Series
-        Coefficient of each term.
+    `terms`: shape (n_rows, n_terms); of `gpudemand.cost.roofline.step_terms`. `y`: shape (n_rows,); seconds a step.
+    Returns coefficient of each term.
 
     Examples
     --------
@@ -148,14 +139,8 @@ class ScriptEffect(NamedTuple):
     ratio of a project never seen is around `mean` with Student's t and a scale of `spread`; what the prediction of the
     bare step may err by comes on top.
 
-    Attributes
-    ----------
-    mean : float
-        Mean log ratio over projects.
-    spread : float
-        Standard deviation of the log ratio of a project never seen around it.
-    projects : int
-        Published projects that tell them.
+    `mean`: mean log ratio over projects. `spread`: standard deviation of the log ratio of a project never seen around
+    it. `projects`: published projects that tell them.
 
     References
     ----------
@@ -179,17 +164,8 @@ class ScriptEffect(NamedTuple):
     def fit(cls, measured: Any, predicted: Any, projects: Any) -> ScriptEffect:
         """Fit to published steps; each project counts as one, by the median of its rows.
 
-        Parameters
-        ----------
-        measured, predicted : array-like of shape (n_rows,)
-            Seconds a step of scripts, and of the bare steps.
-        projects : array-like of shape (n_rows,)
-            Whose script each row is of.
-
-        Raises
-        ------
-        InputError
-            For fewer than three projects, or values that are no times.
+        `measured`, `predicted`: shape (n_rows,); seconds a step of scripts, and of the bare steps. `projects`: shape
+        (n_rows,); whose script each row is of.
         """
         measured, predicted = (check_costs(values, len(projects), "are no times") for values in (measured, predicted))
         logs = pd.Series(np.log(measured / predicted)).groupby(np.asarray(projects, dtype=object)).median()
@@ -211,14 +187,7 @@ class ScriptEffect(NamedTuple):
     def apply(self, seconds: FloatArray, levels: Sequence[float]) -> FloatArray:
         """Seconds of steps in scripts from those of bare steps, with intervals; logs of the errors add in quadrature.
 
-        Parameters
-        ----------
-        seconds : ndarray of shape (n, 1 + 2 n_levels)
-            The time, then the lower and the upper end at each level in percent.
-
-        Returns
-        -------
-        ndarray of the same shape
+        `seconds`: shape (n, 1 + 2 n_levels); the time, then the lower and the upper end at each level in percent.
         """
         script = np.array([self.ratio, *(end for level in levels for end in self.interval(level))])
         time, bare = seconds[:, :1], np.log(seconds / seconds[:, :1])
@@ -233,13 +202,7 @@ class ScriptEffect(NamedTuple):
 
     @classmethod
     def load(cls, path: Path | None = None) -> ScriptEffect:
-        """Read what `save` wrote; by default the bundled effect.
-
-        Raises
-        ------
-        InputError
-            If the file holds no such effect.
-        """
+        """Read what `save` wrote; by default the bundled effect."""
         from gpudemand.datasets.registry import bundled_path
 
         source = path or bundled_path("cost/script_effect.json")
@@ -301,12 +264,7 @@ class Calibration:
     The Gaussian process is conditioned on the jobs measured on a device, for predictions on that device alone. A
     measured job has a log factor for its fixed part and one for the rest, with their posterior covariance.
 
-    Attributes
-    ----------
-    devices : dict of str to Condition
-        By name.
-    jobs : dict of int to (ndarray of shape (2,), ndarray of shape (2, 2))
-        Log factors and covariance, by key of `job_keys`.
+    `devices`: by name. `jobs`: shape (2,); log factors and covariance, by key of `job_keys`.
     """
 
     devices: dict[str, Condition] = field(default_factory=dict)
@@ -403,18 +361,8 @@ def _laplace(parts: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
 def check_arrays(arrays: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, Any]:
     """Return the arrays if they have these names, types and shapes, and all numbers are finite.
 
-    Parameters
-    ----------
-    arrays : mapping of str to ndarray
-        Such as an opened ``.npz``.
-    known : mapping of str to str
-        Name -> type (``f``, ``i``, ``u`` or ``U``, as in ``dtype.kind``) and sizes. A size is a number, or a name that
-        stands for one number wherever it occurs.
-
-    Raises
-    ------
-    InputError
-        For an array that is missing, unknown, or of another type or shape.
+    `arrays`: such as an opened ``.npz``. `known`: name -> type (``f``, ``i``, ``u`` or ``U``, as in ``dtype.kind``)
+    and sizes. A size is a number, or a name that stands for one number wherever it occurs.
 
     Examples
     --------
@@ -474,24 +422,11 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
     others; `monotone_correction` keeps less bandwidth and lower peaks from being faster. `calibrate` conditions it on
     measured jobs. No prediction is below `LOWER_BOUND`.
 
-    Parameters
-    ----------
-    max_rows : int, default=2000
-        Rows that the correction is fitted on, drawn evenly from the groups; coefficients are fitted on all rows.
-    random_state : int, default=0
-
-    Attributes
-    ----------
-    coefficients_ : Series
-        Multiple of the datasheet's bound, by term of work.
-    dual_coef_ : ndarray
-        Weights of the training rows in the Gaussian process.
-    calibration_ : Calibration
-        What measured jobs say of their devices and of themselves.
-    conformity_scores_ : ConformityScores
-        Scaled absolute log errors of held-out groups.
-    ood_threshold_ : float
-        Distance from the training data beyond which a job is out of distribution.
+    `max_rows`: rows that the correction is fitted on, drawn evenly from the groups; coefficients are fitted on all
+    rows. `coefficients_`: multiple of the datasheet's bound, by term of work. `dual_coef_`: weights of the training
+    rows in the Gaussian process. `calibration_`: what measured jobs say of their devices and of themselves.
+    `conformity_scores_`: scaled absolute log errors of held-out groups. `ood_threshold_`: distance from the training
+    data beyond which a job is out of distribution.
 
     References
     ----------
@@ -521,20 +456,10 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
     def fit(self, X: pd.DataFrame, y: Any, groups: Any = None) -> StepTimeModel:
         """Fit coefficients, correction and intervals.
 
-        Parameters
-        ----------
-        X : DataFrame of shape (n_jobs, n_features)
-            Columns of `gpudemand.cost.features_from_jobs` and of `gpudemand.cost.roofline.step_terms`, and
-            ``mode``.
-        y : array-like of shape (n_jobs,)
-            Seconds a step.
-        groups : array-like of shape (n_jobs,), optional
-            What new jobs differ in (families, devices): intervals are about groups never seen. By default, every row.
-
-        Raises
-        ------
-        InputError
-            If a column is missing, or `y` holds values that are no times.
+        `X`: shape (n_jobs, n_features); columns of `gpudemand.cost.features_from_jobs` and of
+        `gpudemand.cost.roofline.step_terms`, and ``mode``. `y`: shape (n_jobs,); seconds a step. `groups`: shape
+        (n_jobs,); what new jobs differ in (families, devices): intervals are about groups never seen. By default,
+        every row.
         """
         X, y = check_columns(X, (*NEEDED, "device_name"), "X"), check_costs(y, len(X), "are no times")
         if not set(TERMS) & set(X.columns):
@@ -562,25 +487,14 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         Split conformal prediction with errors of whole held-out groups, scaled by their size as predicted from features
         and distance.
 
-        Returns
-        -------
-        ndarray of shape (n_jobs, 2)
-            Lower and upper ends.
-
-        Warns
-        -----
-        FarFromTrainingWarning
-            If jobs are further from the training data than 98 % of its groups are from each other.
+        Returns shape (n_jobs, 2): lower and upper ends.
         """
         return self.predict_all(X, [level])[:, 1:]
 
     def predict_all(self, X: pd.DataFrame, levels: Sequence[float]) -> FloatArray:
         """Predict, with intervals of several levels; see `predict` and `predict_interval`.
 
-        Returns
-        -------
-        ndarray of shape (n_jobs, 1 + 2 n_levels)
-            The prediction, then the lower and the upper end at each level.
+        Returns shape (n_jobs, 1 + 2 n_levels): the prediction, then the lower and the upper end at each level.
         """
         time, scale, distances = self._predict(X)
         far = distances > self.ood_threshold_
@@ -598,12 +512,8 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
         On each device the correction is conditioned on the jobs measured there, and on an effect that they have in
         common. Each measured job has a factor for its fixed work and one for the rest, which hold at all batch sizes.
 
-        Parameters
-        ----------
-        X : DataFrame
-            As for `fit`, with ``device_name``. They replace what was measured earlier on these devices.
-        y : array-like of shape (n_jobs,)
-            Measured seconds a step.
+        `X`: as for `fit`, with ``device_name``. They replace what was measured earlier on these devices. `y`: shape
+        (n_jobs,); measured seconds a step.
         """
         check_is_fitted(self, "coefficients_")
         X, y = check_columns(X, (*NEEDED, "device_name"), "X"), check_costs(y, len(X), "are no times")
@@ -633,13 +543,7 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
 
     @classmethod
     def from_arrays(cls, arrays: Any) -> StepTimeModel:
-        """Restore a model from what `to_arrays` returned, or from an opened ``.npz``.
-
-        Raises
-        ------
-        InputError
-            If arrays are missing, unknown, or of another type or shape.
-        """
+        """Restore a model from what `to_arrays` returned, or from an opened ``.npz``."""
         arrays = check_arrays(arrays, _STORED)
         model = cls(*(int(value) for value in arrays["parameters"]))
         model.coefficients_ = pd.Series(arrays["coefficients_"], index=arrays["coefficient_names"].tolist())

@@ -32,10 +32,7 @@ class Recorder:
     Data is identified by a hashable key, such as the identity of a tensor's storage, which all views share: whatever
     reads a key depends on the operator that last wrote it.
 
-    Parameters
-    ----------
-    batch : int
-        Samples in the traced batch; amounts are divided by it, unless an operator reads parameters alone.
+    `batch`: samples in the traced batch; amounts are divided by it, unless an operator reads parameters alone.
     """
 
     def __init__(self, batch: int) -> None:
@@ -97,15 +94,9 @@ class Recorder:
     ) -> None:
         """Append an operator call.
 
-        Parameters
-        ----------
-        call : Operator
-            The call, with shape and amounts for the traced batch; `parameters` and `saved_bytes` are set here. A lookup
-            in a table (a ``Gather`` with weights) reads as many bytes of it as it writes.
-        reads, writes : iterable of keys
-            Data that flows in and out.
-        parameters : dict of key -> number of elements
-            Parameters that the call uses.
+        `call`: the call, with shape and amounts for the traced batch; `parameters` and `saved_bytes` are set here. A
+        lookup in a table (a ``Gather`` with weights) reads as many bytes of it as it writes. `reads`, `writes`: data
+        that flows in and out. `parameters`: parameters that the call uses.
         """
         position, sources, results = len(self._calls), list(reads), list(writes)
         is_batched = bool(self._batched.intersection(sources))
@@ -143,13 +134,8 @@ class Recorder:
 def with_fixed(first: Sequence[Operator], second: Sequence[Operator], batch: int) -> list[Operator]:
     """Operators with what does not grow with the batch set apart.
 
-    Parameters
-    ----------
-    first, second : sequence of Operator
-        Recorded with `batch` and with twice as many samples. The first are returned as they are if the second do not
-        correspond to them, as those of a loop over the samples.
-    batch : int
-        Samples of the first.
+    `first`, `second`: recorded with `batch` and with twice as many samples. The first are returned as they are if the
+    second do not correspond to them, as those of a loop over the samples. `batch`: samples of the first.
     """
     if [call[:4] for call in first] != [call[:4] for call in second]:
         return list(first)
@@ -210,11 +196,6 @@ class InputSpec(NamedTuple):
 
 def read_inputs(input_shape: Any, input_dtype: Any) -> list[InputSpec]:
     """Normalise shapes, example tensors and dtypes.
-
-    Raises
-    ------
-    InputError
-        If a shape is invalid, or a dtype is unknown.
 
     Examples
     --------

@@ -413,13 +413,7 @@ def size_of(config: Config, *keys: str) -> int | None:
 
 
 def sizes_of(config: Config, known: Config) -> dict[str, Any]:
-    """Sizes that a configuration gives, over those that are `known` of its family.
-
-    Raises
-    ------
-    InputError
-        If one of those that no model is without is missing.
-    """
+    """Sizes that a configuration gives, over those that are `known` of its family."""
     given = {name: value for name, keys in KEYS.items() if (value := size_of(config, *keys)) is not None}
     if "layers" not in given and config.get("layers_block_type"):
         given["layers"] = len(config["layers_block_type"])

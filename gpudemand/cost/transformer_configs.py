@@ -174,20 +174,8 @@ _VARIANTS = {**DECODERS, **HYBRIDS, **ENCODER_DECODERS, **TOWERS}
 def read_configuration(source: Any) -> Transformer:
     """Sizes of a model from its configuration.
 
-    Parameters
-    ----------
-    source : Transformer, mapping, path-like or configuration object
-        As ``config.json`` of a model has it; of an object, what its ``to_dict()`` returns. With a mapping of sizes
-        only (``hidden``, ``layers``, ``heads``, ``ffn``, ``vocab`` ...), a Llama-like decoder.
-
-    Returns
-    -------
-    Transformer
-
-    Raises
-    ------
-    InputError
-        For a file that is no such configuration, a missing size, or a kind of model that is no plain transformer.
+    `source`: as ``config.json`` of a model has it; of an object, what its ``to_dict()`` returns. With a mapping of
+    sizes only (``hidden``, ``layers``, ``heads``, ``ffn``, ``vocab`` ...), a Llama-like decoder.
 
     Examples
     --------
@@ -286,20 +274,8 @@ def published_architectures() -> pd.DataFrame:
 def published(name: str) -> Transformer:
     """Sizes of a published model.
 
-    Parameters
-    ----------
-    name : str
-        Such as ``"llama-3-8b"`` or ``"meta-llama/Meta-Llama-3-8B-Instruct"``: case, the owner and endings of tuned
-        variants do not matter.
-
-    Returns
-    -------
-    Transformer
-
-    Raises
-    ------
-    InputError
-        If the table has no such model.
+    `name`: such as ``"llama-3-8b"`` or ``"meta-llama/Meta-Llama-3-8B-Instruct"``: case, the owner and endings of
+    tuned variants do not matter.
 
     Examples
     --------
@@ -319,19 +295,8 @@ def published(name: str) -> Transformer:
 def architecture(config: Any) -> Transformer:
     """Sizes of a model by its published name, or from its configuration.
 
-    Parameters
-    ----------
-    config : str, path-like, mapping, configuration object or Transformer
-        Text that names an existing path, or ends in ``.json``, is a path; ``timm:`` stands before a name of timm.
-
-    Returns
-    -------
-    Transformer
-
-    Raises
-    ------
-    InputError
-        As `published` and `read_configuration` do.
+    `config`: text that names an existing path, or ends in ``.json``, is a path; ``timm:`` stands before a name of
+    timm.
 
     Examples
     --------
@@ -352,19 +317,6 @@ def timm_architecture(name: str) -> Transformer:
 
     Patch embedding, class token and positions count as positions; the head as applied to each token, which adds about
     one per cent to the operations of 1,000 classes.
-
-    Parameters
-    ----------
-    name : str
-
-    Returns
-    -------
-    Transformer
-
-    Raises
-    ------
-    InputError
-        Without timm, for an unknown name, and for a network that is not such a stack of equal layers.
     """
     try:
         import timm

@@ -494,14 +494,8 @@ _PLAIN: dict[str, Any] = {"vocab": 0, "tied": True, "causal": False, "gated": Fa
 def image_sizes(config: Config, hidden: int, *, tokens: int = 1, masks: int = 0, bias: bool = True) -> dict[str, int]:
     """Tokens of an image, and parameters of its patches, positions and further tokens.
 
-    Parameters
-    ----------
-    config : mapping
-    hidden : int
-    tokens, masks : int
-        Learned vectors that stand before the patches, and that replace masked ones.
-    bias : bool, default=True
-        Of the patches.
+    `tokens`, `masks`: learned vectors that stand before the patches, and that replace masked ones. `bias`: of the
+    patches.
     """
     side, patch = (_image_side(config, name, default) for name, default in (("image_size", 224), ("patch_size", 16)))
     places = (side // patch) ** 2 + tokens
@@ -584,13 +578,7 @@ def _two_towers(config: Config, sizes: dict[str, Any]) -> dict[str, Any]:
 
 
 def vision_tower(config: Config) -> Transformer:
-    """The stack that reads images for another one.
-
-    Raises
-    ------
-    InputError
-        For a kind that is not known.
-    """
+    """The stack that reads images for another one."""
     kind = str(config.get("model_type"))
     make = _TOWERS.get(kind)
     if make is None:

@@ -88,10 +88,7 @@ def names() -> list[str]:
 def kind(name: str) -> str:
     """Kind of input of a network: ``"image"`` or ``"tokens"``.
 
-    Parameters
-    ----------
-    name : str
-        One of `names`.
+    `name`: one of `names`.
 
     Examples
     --------
@@ -117,33 +114,12 @@ def build(
     pixels, 1,000 classes and both factors at 1 they are the published networks; below 64 pixels the first two
     downsampling layers have stride 1, as in the usual CIFAR versions.
 
-    Parameters
-    ----------
-    name : str
-        One of `names`.
-    framework : {"torch", "keras"}
-        Library. Under ``with torch.device("meta")`` a torch network takes no memory.
-    input_shape : sequence of int, optional
-        ``(channels, height, width)`` of an image whatever the framework's own layout (Keras models take
-        ``(height, width, channels)``), or ``(length,)`` of a token sequence. Default: (3, 32, 32) or (128,).
-    n_classes : int, default=10
-        Outputs of the classifier; ``gpt`` ignores it: its outputs are the vocabulary, after each token.
-    width, depth : float, default=1.0
-        Factors on the channels, and on the blocks of each stage.
-    vocabulary : int, default=1000
-        Distinct tokens; ignored for images.
-
-    Returns
-    -------
-    torch.fx.GraphModule or keras.Model
-        The outputs are logits.
-
-    Raises
-    ------
-    InputError
-        For an unknown name or framework, an input shape of the wrong kind, or a number out of range.
-    ImportError
-        If the framework is not installed.
+    `name`: one of `names`. `framework`: {"torch", "keras"}; library. Under ``with torch.device("meta")`` a torch
+    network takes no memory. `input_shape`: ``(channels, height, width)`` of an image whatever the framework's own
+    layout (Keras models take ``(height, width, channels)``), or ``(length,)`` of a token sequence. Default: (3, 32,
+    32) or (128,). `n_classes`: outputs of the classifier; ``gpt`` ignores it: its outputs are the vocabulary, after
+    each token. `width`, `depth`: factors on the channels, and on the blocks of each stage. `vocabulary`: distinct
+    tokens; ignored for images. Returns the outputs are logits.
 
     Examples
     --------

@@ -60,11 +60,6 @@ class RemoteFile:
 def data_folder() -> Path:
     """Return the folder of the bundled data.
 
-    Raises
-    ------
-    InputError
-        If it is missing.
-
     Examples
     --------
     >>> (data_folder() / "registry.json").is_file()
@@ -158,12 +153,7 @@ def catalog() -> pd.DataFrame:
 def refresh_checksums(folder: Path, under: str = "") -> None:
     """Update checksum and size of bundled files in ``registry.json``.
 
-    Parameters
-    ----------
-    folder : Path
-        The data folder of a checkout.
-    under : str
-        Only files whose path begins with this.
+    `folder`: the data folder of a checkout. `under`: only files whose path begins with this.
     """
     place = folder / "registry.json"
     registry = json.loads(place.read_text(encoding="utf-8"))

@@ -64,15 +64,7 @@ MAX_DURATION_H = 336.0
 def read_shares(archetypes: Mapping[str, float] | Sequence[str] | None) -> dict[str, float]:
     """Validate and normalize the shares of the archetypes.
 
-    Parameters
-    ----------
-    archetypes : mapping of str to float, sequence of str, or None
-        Name -> share (any positive scale), names with equal shares, or None for `DEFAULT_SHARES`.
-
-    Raises
-    ------
-    InputError
-        For an unknown name, a negative share, or no positive share.
+    `archetypes`: name -> share (any positive scale), names with equal shares, or None for `DEFAULT_SHARES`.
 
     Examples
     --------
@@ -133,18 +125,9 @@ def active_periods(archetype: Sequence[str], n_days: int, rng: np.random.Generat
 def day_weights(users: pd.DataFrame, weekdays: IntArray, growth: float) -> FloatArray:
     """Return the relative demand by user and day: week x active period x archetype x growth.
 
-    Parameters
-    ----------
-    users : DataFrame
-        Columns ``archetype``, ``first_day``, ``last_day``, ``on_days``, ``off_days``.
-    weekdays : ndarray of shape (n_days,)
-        Monday is 0.
-    growth : float
-        Relative growth of demand over 365 days.
-
-    Returns
-    -------
-    ndarray of shape (n_users, n_days)
+    `users`: columns ``archetype``, ``first_day``, ``last_day``, ``on_days``, ``off_days``. `weekdays`: shape
+    (n_days,); monday is 0. `growth`: relative growth of demand over 365 days. Returns ndarray of shape (n_users,
+    n_days).
     """
     day = np.arange(len(weekdays))[None, :]
     first, last = (users[name].to_numpy()[:, None] for name in ("first_day", "last_day"))

@@ -42,18 +42,9 @@ def base_forecasts(y: FloatArray, h: int, season: int, week: int) -> FloatArray:
     The newest value; the values one season and one week ago; the mean season and its value at the newest bin (whose
     difference, added to the newest value, is `SeasonallyAdjustedNaive`); the means of one season, of four, and of all.
 
-    Parameters
-    ----------
-    y : ndarray of shape (n_series, n_times)
-        NaN where missing.
-    h : int
-    season, week : int
-        Bins; `week` counts when it is longer than `season`.
-
-    Returns
-    -------
-    ndarray of shape (n_series, h, n_forecasts)
-        The number of forecasts does not depend on the length of the history.
+    `y`: shape (n_series, n_times); naN where missing. `season`, `week`: bins; `week` counts when it is longer than
+    `season`. Returns shape (n_series, h, n_forecasts): the number of forecasts does not depend on the length of the
+    history.
     """
     newest = last_known(y)
     filled = np.where(np.isnan(y), row_means(y), y)
@@ -75,15 +66,8 @@ def by_horizon(forecasts: FloatArray) -> FloatArray:
 def mixture_forecast(forecasts: FloatArray, weights: FloatArray, probabilities: FloatArray) -> FloatArray:
     """Forecast of each user by the regressions of the clusters, averaged over the membership probabilities.
 
-    Parameters
-    ----------
-    forecasts : ndarray of shape (n_series, ..., h, n_forecasts)
-    weights : ndarray of shape (n_clusters, 2 * n_forecasts)
-    probabilities : ndarray of shape (n_series, n_clusters)
-
-    Returns
-    -------
-    ndarray of shape (n_series, ..., h)
+    `forecasts`: shape (n_series, ..., h, n_forecasts). `weights`: shape (n_clusters, 2 * n_forecasts).
+    `probabilities`: shape (n_series, n_clusters). Returns ndarray of shape (n_series, ..., h).
     """
     return np.asarray(np.einsum("n...p,np->n...", by_horizon(forecasts), probabilities @ weights, optimize=True))
 
@@ -134,14 +118,7 @@ def bounded_losses(errors: FloatArray, scale: FloatArray) -> FloatArray:
 
     The scaled losses are bounded by the number of methods, so that no single user decides.
 
-    Parameters
-    ----------
-    errors : ndarray of shape (n_methods, n_users)
-    scale : ndarray of shape (n_users,)
-
-    Returns
-    -------
-    ndarray of shape (n_methods, n_users)
+    `errors`: shape (n_methods, n_users). `scale`: shape (n_users,). Returns ndarray of shape (n_methods, n_users).
     """
     return errors / (np.square(scale) + errors.mean(axis=0))
 
@@ -152,12 +129,8 @@ def select_method(losses: FloatArray, pooled: FloatArray) -> int:
     The loss must be lower by a t-test over blocks of time (users share the events of a block, so that they are no
     independent evidence), and the pooled error lower on average.
 
-    Parameters
-    ----------
-    losses : ndarray of shape (n_blocks, n_methods)
-        Mean loss of the users in each block of time.
-    pooled : ndarray of shape (n_blocks, n_methods)
-        Pooled squared error in each block.
+    `losses`: shape (n_blocks, n_methods); mean loss of the users in each block of time. `pooled`: shape (n_blocks,
+    n_methods); pooled squared error in each block.
 
     Examples
     --------
@@ -192,14 +165,8 @@ _EFFECTIVE_ERRORS = 2.0
 class Evidence(NamedTuple):
     """Forecasts from earlier origins, actuals, and the normal equations of their regressions.
 
-    Attributes
-    ----------
-    past : ndarray of shape (n_users, n_origins, h, n_forecasts)
-    actual : ndarray of shape (n_users, n_origins, h)
-    equations : NormalEquations
-        Of every user at every origin.
-    shared : ndarray of shape (n_columns,)
-        Coefficients of one regression for all users.
+    `past`: shape (n_users, n_origins, h, n_forecasts). `actual`: shape (n_users, n_origins, h). `equations`: of every
+    user at every origin. `shared`: shape (n_columns,); coefficients of one regression for all users.
     """
 
     past: FloatArray
@@ -233,19 +200,10 @@ def _scales(y: FloatArray, past: FloatArray, actual: FloatArray, origins: IntArr
 def combination_weights(errors: FloatArray, prior: FloatArray, strength: float) -> FloatArray:
     """Combination weights of each user with the smallest squared error, shrunk towards prior weights.
 
-    Parameters
-    ----------
-    errors : ndarray of shape (n_users, n_times, n_forecasts)
-        On held-out time; NaN where the actual is unknown.
-    prior : ndarray of shape (n_forecasts,)
-        Prior weights, which sum to one.
-    strength : float
-        Shrinkage towards them, relative to the squared error of the best forecast of a user.
-
-    Returns
-    -------
-    ndarray of shape (n_users, n_forecasts)
-        Not negative, summing to one; independent of the units of a user.
+    `errors`: shape (n_users, n_times, n_forecasts); on held-out time; NaN where the actual is unknown. `prior`: shape
+    (n_forecasts,); prior weights, which sum to one. `strength`: shrinkage towards them, relative to the squared error
+    of the best forecast of a user. Returns shape (n_users, n_forecasts): not negative, summing to one; independent of
+    the units of a user.
 
     Examples
     --------

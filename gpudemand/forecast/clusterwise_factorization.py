@@ -25,16 +25,8 @@ _LEAST_GAIN = 1e-9
 class ExchangedClusters(NamedTuple):
     """Labels of the users, and the factorization of each cluster.
 
-    Attributes
-    ----------
-    labels : ndarray of int, shape (n_users,)
-    latent : ndarray of shape (n_clusters, n_factors, n_times)
-    objective : tuple of float
-        At the start and after each pass; never rising.
-    start : int
-        Place of the best start.
-    n_moved : int
-        Users who have left its clusters.
+    `labels`: shape (n_users,). `latent`: shape (n_clusters, n_factors, n_times). `objective`: at the start and after
+    each pass; never rising. `start`: place of the best start. `n_moved`: users who have left its clusters.
     """
 
     labels: IntArray
@@ -59,22 +51,9 @@ def exchange_users(
     ``|y - f X|^2 + penalty |f|^2``, plus ``penalty |X|^2``. Users are visited in random order. A user moves to the
     cluster where the objective falls most, both clusters' latent series solved anew, until a pass moves nobody.
 
-    Parameters
-    ----------
-    y : ndarray of shape (n_users, n_times)
-        Of about unit variance, without missing values.
-    starts : sequence of ndarray of int, shape (n_users,)
-        Initial labels, consecutive from 0; the start with the lowest objective in the end is returned.
-    n_factors : int
-        Factors of a cluster.
-    penalty : float
-    max_passes : int, default=10
-        Most passes over all users.
-    random_state : int, default=0
-
-    Returns
-    -------
-    ExchangedClusters
+    `y`: shape (n_users, n_times); of about unit variance, without missing values. `starts`: shape (n_users,); initial
+    labels, consecutive from 0; the start with the lowest objective in the end is returned. `n_factors`: factors of a
+    cluster. `max_passes`: most passes over all users.
 
     Notes
     -----
@@ -107,12 +86,8 @@ def exchange_users(
 def cheapest_cluster(y: FloatArray, latent: FloatArray, penalty: float) -> IntArray:
     """Return the cluster whose latent series fit each user best, shape (n_users,), for users outside the exchange.
 
-    Parameters
-    ----------
-    y : ndarray of shape (n_users, n_times)
-    latent : ndarray of shape (n_clusters, n_factors, n_times)
-    penalty : float
-        On the squared loadings.
+    `y`: shape (n_users, n_times). `latent`: shape (n_clusters, n_factors, n_times). `penalty`: on the squared
+    loadings.
     """
     right = np.einsum("kft,nt->knf", latent, y)
     inverse = np.linalg.inv(latent @ latent.swapaxes(1, 2) + penalty * np.eye(latent.shape[1]))

@@ -29,16 +29,9 @@ _LEVEL_POWER, _PRIOR_QUARTERS = 4.0, 3.0
 class LevelErrors(NamedTuple):
     """Errors of the means of the levels over whole weeks from every origin.
 
-    Attributes
-    ----------
-    sums : ndarray of shape (n_levels, n_series, n_origins, n_weeks)
-        Absolute errors of the sums over 1, 2, ... weeks.
-    places : ndarray of shape (n_origins,)
-        Bins known at each origin, ascending.
-    begins : ndarray of shape (n_series,)
-        First known bin.
-    week : int
-        Bins in a week.
+    `sums`: shape (n_levels, n_series, n_origins, n_weeks); absolute errors of the sums over 1, 2, ... weeks.
+    `places`: shape (n_origins,); bins known at each origin, ascending. `begins`: shape (n_series,); first known bin.
+    `week`: bins in a week.
     """
 
     sums: FloatArray
@@ -103,18 +96,9 @@ class ShortTermForecaster(Protocol):
 def joined(frame: pd.DataFrame, own: pd.DataFrame, near: pd.DataFrame) -> pd.DataFrame:
     """Average the first bins of a forecast with another by inverse squared widths of the 80 % intervals of both.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        A forecast in long format, of any horizon and levels.
-    own, near : DataFrame
-        The first bins of it, and the other forecast of them, with the same levels, 80 among them. The second half of
-        these bins passes to the first forecast; a series that the other lacks keeps it.
-
-    Returns
-    -------
-    DataFrame
-        Like `frame`.
+    `frame`: a forecast in long format, of any horizon and levels. `own`, `near`: the first bins of it, and the other
+    forecast of them, with the same levels, 80 among them. The second half of these bins passes to the first forecast;
+    a series that the other lacks keeps it. Returns like `frame`.
     """
     index, names = ["unique_id", "ds"], own.columns[2:]
     mine = own.set_index(index)
@@ -142,19 +126,10 @@ def inverse_loss_weights(losses: FloatArray, n_horizons: FloatArray, scales: Flo
 
     The relative losses of a series are shrunk towards those of all scaled series, the more the less it has seen.
 
-    Parameters
-    ----------
-    losses : ndarray of shape (n_forecasts, n_series)
-        Sums of absolute errors at the same past times for all forecasts; 0 where there are none.
-    n_horizons : ndarray of shape (n_series,)
-        Disjoint horizons in those times.
-    scales : ndarray of shape (n_series,)
-        Units of the losses of each series in the sum of all; infinite for a series without weight in it.
-
-    Returns
-    -------
-    ndarray of shape (n_forecasts, n_series)
-        The best forecast of each series has weight one; all are equal without any past.
+    `losses`: shape (n_forecasts, n_series); sums of absolute errors at the same past times for all forecasts; 0 where
+    there are none. `n_horizons`: shape (n_series,); disjoint horizons in those times. `scales`: shape (n_series,);
+    units of the losses of each series in the sum of all; infinite for a series without weight in it. Returns shape
+    (n_forecasts, n_series): the best forecast of each series has weight one; all are equal without any past.
 
     Examples
     --------
@@ -172,15 +147,8 @@ def inverse_loss_weights(losses: FloatArray, n_horizons: FloatArray, scales: Flo
 def weighted_trimmed_mean(values: FloatArray, weights: FloatArray) -> FloatArray:
     """Weighted mean of the values in the middle, without a third of the weight at either end.
 
-    Parameters
-    ----------
-    values : ndarray of shape (m, ...)
-    weights : ndarray
-        Not negative, not all zero; broadcast against `values`.
-
-    Returns
-    -------
-    ndarray of shape (...)
+    `values`: shape (m, ...). `weights`: not negative, not all zero; broadcast against `values`. Returns ndarray of
+    shape (...).
 
     Examples
     --------
@@ -347,13 +315,8 @@ def _paths_of(call: tuple[Forecaster, FloatArray, IntArray, int]) -> FloatArray:
 class _Losses(NamedTuple):
     """Absolute errors of the members from every origin, summed from the first step on.
 
-    Attributes
-    ----------
-    sums : ndarray of shape (n_members, n_series, n_origins, h)
-    places : ndarray of shape (n_origins,)
-        Bins known at each origin.
-    begins : ndarray of shape (n_series,)
-        First known bin.
+    `sums`: shape (n_members, n_series, n_origins, h). `places`: shape (n_origins,); bins known at each origin.
+    `begins`: shape (n_series,); first known bin.
     """
 
     sums: FloatArray

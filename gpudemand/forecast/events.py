@@ -21,14 +21,8 @@ HOLIDAY = "public holiday"
 class Calendar(NamedTuple):
     """Checked events.
 
-    Attributes
-    ----------
-    names : Index
-        Each event once.
-    effects : ndarray of shape (n_events,)
-        Relative change of demand where it was stated, else NaN.
-    table : DataFrame
-        ``event``, ``start``, ``end``.
+    `names`: each event once. `effects`: shape (n_events,); relative change of demand where it was stated, else NaN.
+    `table`: ``event``, ``start``, ``end``.
     """
 
     names: pd.Index
@@ -37,14 +31,7 @@ class Calendar(NamedTuple):
 
     @classmethod
     def of(cls, events: pd.DataFrame) -> Calendar:
-        """Check a table of events, as `EventForecaster` takes it.
-
-        Raises
-        ------
-        InputError
-            For a missing column, a time that is none, an end that is not after its start, an effect below -1, or two
-            effects of one event.
-        """
+        """Check a table of events, as `EventForecaster` takes it."""
         table = check_columns(events, ("event", "start", "end"), "events").reset_index(drop=True)
         table = table.assign(**{side: [_time(value) for value in table[side]] for side in ("start", "end")})
         effects = table["effect"] if "effect" in table else [None] * len(table)

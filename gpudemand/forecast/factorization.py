@@ -45,15 +45,8 @@ class Penalties(NamedTuple):
 class Factors:
     """Intercepts, loadings, and latent series that follow autoregressions.
 
-    Attributes
-    ----------
-    loadings : ndarray of shape (n_series, n_factors)
-    intercepts : ndarray of shape (n_series,)
-    latent : ndarray of shape (n_factors, n_times)
-    weights : ndarray of shape (n_factors, n_lags)
-    lags : tuple of int
-    objective : tuple of float
-        Value of the objective after each sweep.
+    `loadings`: shape (n_series, n_factors). `intercepts`: shape (n_series,). `latent`: shape (n_factors, n_times).
+    `weights`: shape (n_factors, n_lags). `objective`: value of the objective after each sweep.
     """
 
     loadings: FloatArray
@@ -104,28 +97,11 @@ def fit(
 
     by exact updates of one block of parameters after the other, none of which can raise the objective.
 
-    Parameters
-    ----------
-    y : ndarray of shape (n_series, n_times)
-        Of about unit variance; NaN is missing, and 0 is a value.
-    n_factors : int
-    lags : tuple of int
-        Ascending; the longest is shorter than the history.
-    penalties : Penalties
-    n_sweeps : int, default=20
-        Maximum number of sweeps.
-    tolerance : float, default=1e-4
-        Relative decrease of the objective in a sweep below which the iteration stops.
-    non_negative : bool, default=False
-        Keep loadings at zero or above.
-    start : Factors, optional
-        Warm start; its latent series may be shorter and are then extrapolated.
-    random_state : int, default=0
-        Of the randomized singular value decomposition at the start.
-
-    Returns
-    -------
-    Factors
+    `y`: shape (n_series, n_times); of about unit variance; NaN is missing, and 0 is a value. `lags`: ascending; the
+    longest is shorter than the history. `n_sweeps`: maximum number of sweeps. `tolerance`: relative decrease of the
+    objective in a sweep below which the iteration stops. `non_negative`: keep loadings at zero or above. `start`:
+    warm start; its latent series may be shorter and are then extrapolated. `random_state`: of the randomized singular
+    value decomposition at the start.
 
     References
     ----------
@@ -294,16 +270,9 @@ _ITERATIONS = 3
 class ResidualAR:
     """Residuals of a factorization, and the autoregression that forecasts them.
 
-    Attributes
-    ----------
-    values : ndarray of shape (n_series, n_times)
-        The newest residuals, `max(lags)` of them where there are as many; missing ones are imputed.
-    known : ndarray of bool, shape (n_series, n_times)
-        Which of them were observed.
-    weights : ndarray of shape (n_series, n_lags)
-        Autoregression of each series, shrunk towards the shared one.
-    shared : ndarray of shape (n_lags,)
-    lags : tuple of int
+    `values`: shape (n_series, n_times); the newest residuals, `max(lags)` of them where there are as many; missing
+    ones are imputed. `known`: shape (n_series, n_times); which of them were observed. `weights`: shape (n_series,
+    n_lags); autoregression of each series, shrunk towards the shared one. `shared`: shape (n_lags,).
     """
 
     values: FloatArray
@@ -322,12 +291,7 @@ class ResidualAR:
     def fit(cls, data: Data, factors: Factors, penalty: float) -> ResidualAR:
         """Fit the residuals of a factorization.
 
-        Parameters
-        ----------
-        data : Data
-        factors : Factors
-        penalty : float
-            Weight of the shared autoregression in each series, as a number of values.
+        `penalty`: weight of the shared autoregression in each series, as a number of values.
         """
         residuals, lags = _residuals(data, factors), factors.lags
         weights, shared = fit_shrunk(residuals, lags, penalty)
@@ -408,16 +372,8 @@ def rolling_paths(
     At every new time the latent state is predicted and corrected by the data as far as their penalty allows; the
     residuals follow. Later data also correct imputed values, so a forecast is made when the filter is at its origin.
 
-    Parameters
-    ----------
-    factors : Factors
-    residual_ar : ResidualAR
-    y : ndarray of shape (n_series, n_new)
-        Data after training, NaN where missing.
-    h : int
-    origins : ndarray of int
-        Columns of `y` known at each origin, ascending.
-    penalties : Penalties
+    `y`: shape (n_series, n_new); data after training, NaN where missing. `origins`: columns of `y` known at each
+    origin, ascending.
     """
     n_seen, n_residuals = factors.latent.shape[1], residual_ar.values.shape[1]
     latent = np.concatenate([factors.latent, np.empty((len(factors.latent), y.shape[1]))], axis=1)

@@ -55,12 +55,8 @@ def check_levels(level: Sequence[float] | float | None) -> list[float]:
 class PastErrors:
     """Errors of forecasts from earlier origins.
 
-    Attributes
-    ----------
-    errors : ndarray of shape (n_series, n_origins, h)
-        Actual minus forecast; NaN beyond the end of the history and before a series begins.
-    origins : ndarray of shape (n_origins,)
-        Bins known at each origin, ascending.
+    `errors`: shape (n_series, n_origins, h); actual minus forecast; NaN beyond the end of the history and before a
+    series begins. `origins`: shape (n_origins,); bins known at each origin, ascending.
     """
 
     errors: FloatArray
@@ -72,28 +68,11 @@ class PastErrors:
     ) -> tuple[FloatArray, PastErrors]:
         """Backtest a method inside a history and forecast from its end, in one pass.
 
-        Parameters
-        ----------
-        paths : callable
-            The forecaster as a pure function of the history and the origins in it.
-        y : ndarray of shape (n_series, n_times)
-            History.
-        h : int
-            Horizon.
-        min_train : int
-            Bins before the first origin.
-        max_origins : int
-            Most origins to use.
-        season : int
-            Origins lie whole seasons before the end where there are enough of them, because errors depend on the
-            phase of the origin; otherwise they are evenly spaced.
-
-        Returns
-        -------
-        point : ndarray of shape (n_series, h)
-            Forecast from the end.
-        errors : PastErrors
-            NaN from origins before a series begins, where there is nothing to forecast it from.
+        `paths`: the forecaster as a pure function of the history and the origins in it. `y`: shape (n_series,
+        n_times); history. `h`: horizon. `min_train`: bins before the first origin. `max_origins`: most origins to
+        use. `season`: origins lie whole seasons before the end where there are enough of them, because errors depend
+        on the phase of the origin; otherwise they are evenly spaced. Returns `point`, shape (n_series, h): forecast
+        from the end. `errors`, naN from origins before a series begins, where there is nothing to forecast it from.
         """
         origins = _origins(y.shape[1], min_train, max_origins, season)
         errors = np.full((y.shape[0], origins.size, h), np.nan)
@@ -161,13 +140,7 @@ class PastErrors:
         Quantiles beyond the largest of n errors, which the next one exceeds with probability 1 / (n + 1), follow
         Student's t.
 
-        Parameters
-        ----------
-        shares : sequence of float in (0, 1)
-
-        Returns
-        -------
-        ndarray of shape (len(shares), n_series, h)
+        `shares`: in (0, 1). Returns ndarray of shape (len(shares), n_series, h).
 
         References
         ----------
@@ -276,21 +249,9 @@ def prediction_intervals(
 ) -> dict[str, FloatArray]:
     """Lower and upper bounds by level, nested around the point forecast.
 
-    Parameters
-    ----------
-    point : ndarray of shape (n_series, h)
-    past : PastErrors
-    level : sequence of float
-        Percents, ascending.
-    floor : ndarray of shape (n_series, 1)
-        Smallest bound, 0 for demand.
-    spread : ndarray of shape (h,), default=1
-        Factor on the width of each step.
-
-    Returns
-    -------
-    dict of str to ndarray of shape (n_series, h)
-        ``"lo-80"``, ``"hi-80"``, ...
+    `point`: shape (n_series, h). `level`: percents, ascending. `floor`: shape (n_series, 1); smallest bound, 0 for
+    demand. `spread`: shape (h,); factor on the width of each step. Returns shape (n_series, h): ``"lo-80"``,
+    ``"hi-80"``, ...
     """
     bounds: dict[str, FloatArray] = {}
     low = high = point
@@ -315,17 +276,8 @@ def mean_error_quantiles(past: PastErrors, shares: FloatArray, shortest: int) ->
     at the length of the horizon count where the history has them, and the curve extends the shorter ones where it has
     none. Quantiles are those of Student's t, as the variance is estimated from few spans.
 
-    Parameters
-    ----------
-    past : PastErrors
-    shares : ndarray of shape (m,)
-        Inside (0, 1).
-    shortest : int
-        Shortest length, in bins, to learn from: a season, within which errors are dependent.
-
-    Returns
-    -------
-    ndarray of shape (m, n_series)
+    `shares`: shape (m,); inside (0, 1). `shortest`: shortest length, in bins, to learn from: a season, within which
+    errors are dependent. Returns ndarray of shape (m, n_series).
 
     Examples
     --------

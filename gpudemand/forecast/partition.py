@@ -28,13 +28,7 @@ _FREQUENCIES = 80
 class InitialPartition:
     """Initial labels, and the segmenter that assigns users to them.
 
-    Attributes
-    ----------
-    labels : ndarray of int, shape (n_users,)
-        Consecutive from 0.
-    names : Index
-        Names of the labels given by the segmenter.
-    segmenter : clusterer or None
+    `labels`: shape (n_users,); consecutive from 0. `names`: names of the labels given by the segmenter.
     """
 
     labels: IntArray
@@ -82,19 +76,10 @@ def _given_labels(labels: pd.Series, ids: pd.Index) -> pd.Series:
 class BaselineSegmenter(ClusterMixin, BaseEstimator):
     """k-means on simple features of each user's series.
 
-    Parameters
-    ----------
-    kind : {"shape", "spectrum", "rfm", "random"}, default="shape"
-        ``"shape"``: recency, frequency, autocorrelation at one bin and one season, variation, and how the newest season
-        compares with the rest, all scale-free. ``"spectrum"``: log-amplitudes of the first 80 frequencies. ``"rfm"``:
-        recency, frequency and mean. ``"random"``: random numbers, as a control.
-    n_clusters : int, default=4
-    season_length : int, default=7
-    random_state : int, default=0
-
-    Attributes
-    ----------
-    labels_ : ndarray of int, shape (n_users,)
+    `kind`: {"shape", "spectrum", "rfm", "random"}; ``"shape"``: recency, frequency, autocorrelation at one bin and
+    one season, variation, and how the newest season compares with the rest, all scale-free. ``"spectrum"``:
+    log-amplitudes of the first 80 frequencies. ``"rfm"``: recency, frequency and mean. ``"random"``: random numbers,
+    as a control. `labels_`: shape (n_users,).
     """
 
     def __init__(
@@ -108,12 +93,7 @@ class BaselineSegmenter(ClusterMixin, BaseEstimator):
     def fit(self: Self, X: pd.DataFrame, y: object = None) -> Self:
         """Cluster the users of a wide frame.
 
-        Parameters
-        ----------
-        X : DataFrame, shape (n_users, n_timestamps)
-            NaN is a missing value.
-        y : None
-            Ignored.
+        `X`: shape (n_users, n_timestamps); naN is a missing value. `y`: ignored.
         """
         # Half of the history, so that earlier times can be predicted from equally long windows.
         self._n_times = max(X.shape[1] // 2, 2)
@@ -200,12 +180,8 @@ _MAX_ITERATIONS = 30
 class NormalEquations(NamedTuple):
     """Normal equations of each unit.
 
-    Attributes
-    ----------
-    gram : ndarray of shape (n_units, n_columns, n_columns)
-    right : ndarray of shape (n_units, n_columns)
-    size : ndarray of shape (n_units,)
-        Sum of squared targets.
+    `gram`: shape (n_units, n_columns, n_columns). `right`: shape (n_units, n_columns). `size`: shape (n_units,); sum
+    of squared targets.
     """
 
     gram: FloatArray
@@ -229,12 +205,8 @@ class NormalEquations(NamedTuple):
     def fit(self, members: FloatArray, penalty: float, towards: FloatArray) -> FloatArray:
         """Ridge weights of each cluster, shape (n_clusters, n_columns), shrunk towards given ones.
 
-        Parameters
-        ----------
-        members : ndarray of shape (n_units, n_clusters)
-            Membership of each unit in each cluster.
-        penalty : float
-        towards : ndarray of shape (n_columns,)
+        `members`: shape (n_units, n_clusters); membership of each unit in each cluster. `towards`: shape
+        (n_columns,).
         """
         ridge = penalty * np.eye(towards.size)
         gram = np.einsum("nk,npq->kpq", members, self.gram, optimize=True) + ridge
@@ -246,13 +218,8 @@ class NormalEquations(NamedTuple):
 class Clusters:
     """Regressions and members of the clusters.
 
-    Attributes
-    ----------
-    weights : ndarray of shape (n_clusters, n_columns)
-    reassigned : ndarray of int, shape (n_users,)
-        Cluster to which a user was reassigned, -1 for users in the cluster of their segment.
-    objective : tuple of float
-        After each iteration; never rising.
+    `weights`: shape (n_clusters, n_columns). `reassigned`: shape (n_users,); cluster to which a user was reassigned,
+    -1 for users in the cluster of their segment. `objective`: after each iteration; never rising.
     """
 
     weights: FloatArray
@@ -275,22 +242,9 @@ def exchange(
     objective, which neither step can raise, is half the squared errors, plus `switching_cost` for every reassigned
     user, plus the penalty on weights.
 
-    Parameters
-    ----------
-    equations : NormalEquations
-        Of every user at every origin, ``n_users * n_origins`` of them.
-    segments : ndarray of int, shape (n_users, n_origins)
-        Segment of each user at each origin.
-    n_clusters : int
-    switching_cost : float
-        Cost of reassigning a user; with infinity none is.
-    penalty : float
-        On the squared distance of a cluster's weights from `towards`.
-    towards : ndarray of shape (n_columns,)
-
-    Returns
-    -------
-    Clusters
+    `equations`: of every user at every origin, ``n_users * n_origins`` of them. `segments`: shape (n_users,
+    n_origins); segment of each user at each origin. `switching_cost`: cost of reassigning a user; with infinity none
+    is. `penalty`: on the squared distance of a cluster's weights from `towards`. `towards`: shape (n_columns,).
 
     References
     ----------
@@ -340,15 +294,8 @@ GLOBAL = Choice("global")
 class Selection(NamedTuple):
     """What is chosen from a history.
 
-    Attributes
-    ----------
-    horizon : int
-        Bins of the training errors.
-    losses : DataFrame
-        Of every choice on held-out time, relative to the global regression.
-    choice : Choice
-    weights : ndarray of shape (n_users, 3)
-        Of the component forecasts.
+    `horizon`: bins of the training errors. `losses`: of every choice on held-out time, relative to the global
+    regression. `weights`: shape (n_users, 3); of the component forecasts.
     """
 
     horizon: int
@@ -368,15 +315,8 @@ def minimise_on_simplex(form: FloatArray, slope: FloatArray) -> FloatArray:
     block principal pivoting: all negative weights and multipliers are exchanged at once while their number falls, and
     one at a time after that.
 
-    Parameters
-    ----------
-    form : ndarray of shape (..., m, m)
-        Symmetric, positive definite (or 0).
-    slope : ndarray of shape (..., m)
-
-    Returns
-    -------
-    ndarray of shape (..., m)
+    `form`: shape (..., m, m); symmetric, positive definite (or 0). `slope`: shape (..., m). Returns ndarray of shape
+    (..., m).
 
     References
     ----------

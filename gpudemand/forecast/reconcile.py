@@ -125,14 +125,7 @@ def _weights(method: str, sums: FloatArray, errors: FloatArray | None) -> FloatA
 def shrunk_covariance(errors: FloatArray) -> FloatArray:
     """Covariance with off-diagonal elements shrunk by the optimal intensity of Schäfer and Strimmer.
 
-    Parameters
-    ----------
-    errors : ndarray of shape (n_nodes, n_errors)
-
-    Returns
-    -------
-    ndarray of shape (n_nodes, n_nodes)
-        Positive definite.
+    `errors`: shape (n_nodes, n_errors). Returns shape (n_nodes, n_nodes): positive definite.
     """
     n = errors.shape[1]
     size = np.sqrt(np.square(errors).mean(axis=1))

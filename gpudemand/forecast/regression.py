@@ -194,14 +194,8 @@ _RECENT_SEASONS = 7
 class Regressors:
     """Regressors at every time as an origin, each from values up to that time only.
 
-    Attributes
-    ----------
-    y : ndarray of shape (n_series, n_times)
-        Without missing values.
-    season, week : int
-        Bins; equal where there is no second season.
-    total : ndarray of shape (1, n_times), optional
-        Sum over all series, of which `y` may be a part.
+    `y`: shape (n_series, n_times); without missing values. `season`, `week`: bins; equal where there is no second
+    season. `total`: shape (1, n_times); sum over all series, of which `y` may be a part.
     """
 
     y: FloatArray
@@ -355,21 +349,11 @@ class _Coefficients(NamedTuple):
 class DirectRegression:
     """Ridge regressions of every step on the regressors of a history, with partial pooling over its series.
 
-    Attributes
-    ----------
-    history : History
-    origins : ndarray of shape (n_origins,)
-        Bins known at each, ascending.
-    seasonality : Seasonality
-    anchor : str
-        Forecast that is corrected; see `Regressors.anchor`.
-    penalty : float
-        On squared coefficients, relative to the variance of their regressor.
-    series_penalty : float
-        On the departures of a series from the shared coefficients, in bins of history.
-    regressors : type of Regressors
-    small_sample_penalty : float
-        Addition to the penalty when there are as many rows as regressors; it falls with the number of rows.
+    `origins`: shape (n_origins,); bins known at each, ascending. `anchor`: forecast that is corrected; see
+    `Regressors.anchor`. `penalty`: on squared coefficients, relative to the variance of their regressor.
+    `series_penalty`: on the departures of a series from the shared coefficients, in bins of history.
+    `small_sample_penalty`: addition to the penalty when there are as many rows as regressors; it falls with the
+    number of rows.
     """
 
     history: History

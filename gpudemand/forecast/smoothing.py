@@ -30,17 +30,8 @@ _TOLERANCE = {"xtol": 1e-6, "ftol": 1e-12}
 def fit_and_forecast(y: FloatArray, h: int, season: int) -> FloatArray:
     """Forecast with the parameters of the smallest squared errors one step ahead.
 
-    Parameters
-    ----------
-    y : ndarray of shape (n_times,)
-        At least `START` values, and two seasons more with a season.
-    h : int
-    season : int
-        Bins in a season; 1 for none.
-
-    Returns
-    -------
-    ndarray of shape (h,)
+    `y`: shape (n_times,); at least `START` values, and two seasons more with a season. `season`: bins in a season; 1
+    for none. Returns ndarray of shape (h,).
     """
     level, trend, seasonal, damping = _fitted(np.asarray(y, dtype=float).tobytes(), season)
     steps = np.arange(h)

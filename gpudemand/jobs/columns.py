@@ -70,23 +70,10 @@ def map_unique(text: pd.Series, function: Callable[[str], Any], dtype: Any = obj
 class LogColumns:
     """Typed access to the columns of a log, with a record of rejected and excluded rows.
 
-    Parameters
-    ----------
-    table : TextTable
-        The rows.
-    parser : TimeParser
-        Zone and origin of the times.
-    path : Path, optional
-        File of the log; some logs are named after their cluster.
-    shards_per_gpu : float or mapping of str to float, optional
-        Slurm's shards that make one GPU; by node where nodes differ.
-
-    Attributes
-    ----------
-    reject_reason : ndarray of object, shape (n_rows,)
-        Why a row is invalid, or None.
-    exclude_reason : ndarray of object, shape (n_rows,)
-        Why a valid row is not a job of its own (a job step, a tax), or None.
+    `table`: the rows. `parser`: zone and origin of the times. `path`: file of the log; some logs are named after
+    their cluster. `shards_per_gpu`: slurm's shards that make one GPU; by node where nodes differ. `reject_reason`:
+    shape (n_rows,); why a row is invalid, or None. `exclude_reason`: shape (n_rows,); why a valid row is not a job of
+    its own (a job step, a tax), or None.
     """
 
     def __init__(
@@ -193,11 +180,6 @@ class LogColumns:
         """Seconds since the origin, or another where none was given, as times in UTC.
 
         Where most are so many that the log would be older than any, they are seconds since 1970.
-
-        Raises
-        ------
-        InputError
-            If there is no origin, or one for seconds that are since 1970.
         """
         start = self.parser.start or otherwise
         if seconds.notna().any() and seconds.median() >= EARLIEST.timestamp():
@@ -235,13 +217,7 @@ class LogColumns:
         return (self.reject_reason == None) & (self.exclude_reason == None)  # noqa: E711 (element by element)
 
     def rejection_counts(self, *, strict: bool) -> dict[str, int]:
-        """Number of rows that are left out, by reason.
-
-        Raises
-        ------
-        InputError
-            If no row is left, or if some are invalid and `strict` is set.
-        """
+        """Number of rows that are left out, by reason."""
         rejected = np.flatnonzero((self.reject_reason != None) & (self.exclude_reason == None))  # noqa: E711
         excluded = self.exclude_reason[self.exclude_reason != None]  # noqa: E711
         counts = Counter([*self.table.bad.values(), *self.reject_reason[rejected], *excluded])

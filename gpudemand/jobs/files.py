@@ -35,16 +35,8 @@ _TAR = slice(257, 262)
 class Limits:
     """The largest log that is read: what is larger is a damaged file or a decompression bomb, or needs more memory.
 
-    Parameters
-    ----------
-    size : int
-        Characters (bytes of Parquet and JSON) after decompression.
-    rows : int
-        Lines of text, rows of Parquet.
-    columns : int
-        Columns.
-    line : int
-        Characters of one line.
+    `size`: characters (bytes of Parquet and JSON) after decompression. `rows`: lines of text, rows of Parquet.
+    `columns`: columns. `line`: characters of one line.
 
     Examples
     --------
@@ -91,13 +83,7 @@ def existing_path(path: object) -> Path:
 
 @contextmanager
 def open_binary(path: Path) -> Iterator[io.BufferedReader]:
-    """Open a plain, gzip-compressed or tarred file as a stream of its contents.
-
-    Raises
-    ------
-    InputError
-        For a folder, a file that cannot be read, and a compressed one that is cut off or damaged; also while reading.
-    """
+    """Open a plain, gzip-compressed or tarred file as a stream of its contents."""
     if path.is_dir():
         raise InputError(f"{path.name!r} is a folder; name the file in it that holds the log.")
     try:
@@ -142,17 +128,8 @@ def line_blocks(path: Path, limits: Limits = LIMITS) -> Iterator[tuple[int, Any]
 
     Bytes that are not UTF-8 are escaped (``M\xfcller``) rather than replaced, so that distinct names stay distinct.
 
-    Yields
-    ------
-    first : int
-        Number of the block's first line, counted from one.
-    lines : pyarrow.LargeStringArray
-        The lines, without their ends (``\n``, ``\r\n`` or ``\r``).
-
-    Raises
-    ------
-    InputError
-        For a file that is empty, binary or larger than `limits`, and as for `open_binary`.
+    Yields `first`, number of the block's first line, counted from one. `lines`, the lines, without their ends
+    (``\n``, ``\r\n`` or ``\r``).
     """
     first, size, rest = 1, 0, ""
     with open_binary(path) as stream, io.TextIOWrapper(stream, "utf-8-sig", "backslashreplace") as text:
@@ -191,13 +168,7 @@ def _check_lines(lines: Any, first: int, name: str, limits: Limits) -> None:
 
 
 def read_json(path: Path, limits: Limits = LIMITS) -> Any:
-    """Parse a JSON file.
-
-    Raises
-    ------
-    InputError
-        For data that are no JSON, in which an object has a key twice, or which are larger than `limits`.
-    """
+    """Parse a JSON file."""
     data = bytearray()
     with open_binary(path) as stream:
         while block := stream.read(_BLOCK):
@@ -236,18 +207,8 @@ Mend = Callable[[Any, list[str]], Any]
 class TextTable:
     """The rows of a file; columns of text files are text.
 
-    Attributes
-    ----------
-    rows : pyarrow.Table
-        One column a field.
-    lines : ndarray of int
-        Line of each row, counted from one.
-    source : str
-        Name of the file, for messages.
-    bad : dict of int to str
-        Line -> reason, for lines that are no row.
-    header : dict of str to str
-        Metadata in the file's header.
+    `rows`: one column a field. `lines`: line of each row, counted from one. `source`: name of the file, for messages.
+    `bad`: line -> reason, for lines that are no row. `header`: metadata in the file's header.
     """
 
     rows: Any
@@ -286,11 +247,6 @@ def csv_batches(
 
     Every line that is not blank is a row of a batch or is listed in its ``bad``. Only fields between commas may be
     quoted. `mend` may change the lines of a block before they are parsed, not their number.
-
-    Raises
-    ------
-    InputError
-        For a quotation mark that is not closed on its line, and as for `line_blocks`.
     """
     blocks = line_blocks(path, limits)
     first, lines = next(blocks)
@@ -396,13 +352,7 @@ def _parse(lines: Any, names: list[str], source: str, delimiter: str) -> tuple[A
 
 
 def read_parquet(path: Path, limits: Limits = LIMITS) -> TextTable:
-    """Read the Parquet file of exactly this name; its columns keep their types.
-
-    Raises
-    ------
-    InputError
-        For a file that is damaged or larger than `limits`, text that is not UTF-8, and times in an unknown zone.
-    """
+    """Read the Parquet file of exactly this name; its columns keep their types."""
     with open_parquet(path, limits) as file:
         try:
             rows = file.read()

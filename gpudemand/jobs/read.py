@@ -34,21 +34,10 @@ USAGE_ONLY = "prometheus"
 class Format:
     """A row of the table of formats.
 
-    Attributes
-    ----------
-    description : str
-    read : callable
-        From the columns of a log to canonical ones.
-    columns : tuple of str
-        Required columns; ``"A|B"`` is either.
-    open : callable
-        From a path and limits to the rows of the file.
-    needs : {"", "tz", "origin"}
-        Argument that the caller has to pass because the file lacks it.
-    kind : str
-        Default kind of data.
-    hint : str
-        What is known about the missing zone or origin, for the error message.
+    `read`: from the columns of a log to canonical ones. `columns`: required columns; ``"A|B"`` is either. `open`:
+    from a path and limits to the rows of the file. `needs`: {"", "tz", "origin"}; argument that the caller has to
+    pass because the file lacks it. `kind`: default kind of data. `hint`: what is known about the missing zone or
+    origin, for the error message.
     """
 
     description: str

@@ -35,17 +35,10 @@ _MAX_PERCENT = 1e8
 class GpuCount:
     """GPUs in a TRES string.
 
-    Attributes
-    ----------
-    gpus : float
-        Whole GPUs, and slices, shards and MPS as shares of one; NaN where an entry cannot be read, or shards are
-        counted and their number a GPU is not known.
-    gpu_type : str or None
-        Several types are sorted and joined by ``"+"``; shards without a type are of the type ``shard``.
-    devices : float
-        What Slurm itself counts as ``gres/gpu``: each slice is one, shards are none.
-    shards : bool
-        Whether `gpus` is NaN only because the number of shards a GPU is not known.
+    `gpus`: whole GPUs, and slices, shards and MPS as shares of one; NaN where an entry cannot be read, or shards are
+    counted and their number a GPU is not known. `gpu_type`: several types are sorted and joined by ``"+"``; shards
+    without a type are of the type ``shard``. `devices`: what Slurm itself counts as ``gres/gpu``: each slice is one,
+    shards are none. `shards`: whether `gpus` is NaN only because the number of shards a GPU is not known.
     """
 
     gpus: float
@@ -59,12 +52,8 @@ def count_tres(tres: str, shards_per_gpu: float = math.nan) -> GpuCount:
 
     If a site tracks GPUs with and without their type, the typed entries are parts of the untyped one.
 
-    Parameters
-    ----------
-    tres : str
-        Such as ``"cpu=8,gres/gpu=2,gres/gpu:a100=2"`` or ``"gpu:a100:2(IDX:0-1)"``.
-    shards_per_gpu : float
-        How many ``gres/shard`` make one GPU; of ``gres/mps`` 100 do.
+    `tres`: such as ``"cpu=8,gres/gpu=2,gres/gpu:a100=2"`` or ``"gpu:a100:2(IDX:0-1)"``. `shards_per_gpu`: how many
+    ``gres/shard`` make one GPU; of ``gres/mps`` 100 do.
 
     Examples
     --------
@@ -177,17 +166,9 @@ _MAX_LINES = 20
 def mend_rows(lines: Any, names: Sequence[str]) -> Any:
     """Return lines with the rows put together again that free text broke, where only one reading of them makes sense.
 
-    Parameters
-    ----------
-    lines : pyarrow.Array of text
-    names : sequence of str
-        Columns of the table.
-
-    Returns
-    -------
-    pyarrow.Array of text
-        Of the same length, so that line numbers stay: the further lines of a row are blank. In the mended text, bars
-        are written ``¦`` and line breaks as spaces. Rows that cannot be mended stay as they are.
+    `names`: columns of the table. Returns of the same length, so that line numbers stay: the further lines of a row
+    are blank. In the mended text, bars are written ``¦`` and line breaks as spaces. Rows that cannot be mended stay
+    as they are.
 
     Examples
     --------
@@ -267,11 +248,8 @@ def gpus_by_type(tres: str) -> dict[str, float]:
 def read_events(text: str) -> pd.DataFrame:
     r"""Read the answer of ``sacctmgr -P show event`` with the columns of `EVENT_FIELDS`.
 
-    Returns
-    -------
-    DataFrame
-        ``cluster``, ``node`` (empty for the whole cluster), ``begin``, ``end`` (NaT while it lasts), ``state``,
-        ``gpu_type`` and ``gpus``: a row per event and GPU type; one of no GPUs for a cluster that has none.
+    Returns ``cluster``, ``node`` (empty for the whole cluster), ``begin``, ``end`` (NaT while it lasts), ``state``,
+    ``gpu_type`` and ``gpus``: a row per event and GPU type; one of no GPUs for a cluster that has none.
 
     Examples
     --------
@@ -408,14 +386,7 @@ def with_array_tasks(jobs: pd.DataFrame) -> pd.DataFrame:
 
     A list that Slurm cut short (``123_[1,3,...]``) stays one row.
 
-    Parameters
-    ----------
-    jobs : DataFrame
-        Canonical job table.
-
-    Returns
-    -------
-    DataFrame
+    `jobs`: canonical job table.
     """
     arrays = jobs["job_id"].str.contains("_[", regex=False, na=False)
     if not arrays.any():

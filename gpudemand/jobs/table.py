@@ -37,19 +37,10 @@ from gpudemand.jobs.times import TimeParser, parse_timezone
 def as_jobs(frame: pd.DataFrame, *, kind: str, source: str = "") -> pd.DataFrame:
     """Convert a frame to the canonical columns and types; further columns follow them.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Any of the canonical columns (see `COLUMNS`), and others. At least one of ``submit`` and ``start`` is needed.
-    kind : {"measured", "public trace", "synthetic"}
-        Kind of data, which every figure states.
-    source : str
-        Name of the source, for the report.
-
-    Returns
-    -------
-    DataFrame
-        Columns of `COLUMNS` in order, then the others; ``attrs`` holds ``kind``, ``source`` and ``rejected``.
+    `frame`: any of the canonical columns (see `COLUMNS`), and others. At least one of ``submit`` and ``start`` is
+    needed. `kind`: {"measured", "public trace", "synthetic"}; kind of data, which every figure states. `source`: name
+    of the source, for the report. Returns columns of `COLUMNS` in order, then the others; ``attrs`` holds ``kind``,
+    ``source`` and ``rejected``.
     """
     if "submit" not in frame.columns and "start" not in frame.columns:
         raise InputError("a job table needs the column 'submit' or 'start'; it has neither.")
@@ -176,28 +167,12 @@ def saved_attrs(schema: Any, source: str = "the file") -> dict[str, Any]:
 def check_jobs(jobs: object, *, tz: object = None, allow_unknown: bool = False) -> pd.DataFrame:
     """Return a job table in canonical columns and types, if every row of it can be counted.
 
-    Parameters
-    ----------
-    jobs : DataFrame
-        Any table (pandas, polars, pyarrow ...) with at least one row and the columns ``start`` (or ``submit``), ``end``
-        and ``gpus``; the other columns of `COLUMNS` are missing values where there is none. Times may be written as
-        text, as the readers of files take it.
-    tz : str or tzinfo, optional
-        Zone of times that have none. Of two local times that daylight saving repeats, the first is taken, or the
-        second where a job would end before its start; one that it skips is refused.
-    allow_unknown : bool, default=False
-        Whether a number of GPUs and the end of a finished job may be unknown.
-
-    Returns
-    -------
-    DataFrame
-        Columns of `COLUMNS` in order, then the others; index and ``attrs`` of `jobs`, which is not modified.
-
-    Raises
-    ------
-    InputError
-        For missing columns, no rows, times without a zone (without `tz`), cells that cannot be read, rows that
-        `gpudemand.jobs.schema` rules out, and rows that are in the table twice.
+    `jobs`: any table (pandas, polars, pyarrow ...) with at least one row and the columns ``start`` (or ``submit``),
+    ``end`` and ``gpus``; the other columns of `COLUMNS` are missing values where there is none. Times may be written
+    as text, as the readers of files take it. `tz`: zone of times that have none. Of two local times that daylight
+    saving repeats, the first is taken, or the second where a job would end before its start; one that it skips is
+    refused. `allow_unknown`: whether a number of GPUs and the end of a finished job may be unknown. Returns columns
+    of `COLUMNS` in order, then the others; index and ``attrs`` of `jobs`, which is not modified.
 
     Examples
     --------
@@ -290,18 +265,8 @@ def as_of(jobs: pd.DataFrame, time: pd.Timestamp) -> pd.DataFrame:
 
     Jobs submitted later are dropped; jobs that had not started are pending, and jobs that had not ended are running.
 
-    Parameters
-    ----------
-    jobs : DataFrame
-        Job table; see `check_jobs`.
-    time : Timestamp
-        With a zone.
-
-    Returns
-    -------
-    DataFrame
-        The rows submitted before `time`, sorted by ``submit``, with later times and outcomes removed, and
-        ``used_gpu_seconds`` removed from jobs that had not ended.
+    `jobs`: job table; see `check_jobs`. `time`: with a zone. Returns the rows submitted before `time`, sorted by
+    ``submit``, with later times and outcomes removed, and ``used_gpu_seconds`` removed from jobs that had not ended.
 
     Examples
     --------

@@ -65,17 +65,7 @@ def parse_timestamp(value: object, tz: object = "UTC", name: str = "") -> pd.Tim
 
     Of local times that daylight saving repeats, the first; where it skips one, the first after it.
 
-    Parameters
-    ----------
-    value : time-like
-    tz : str or tzinfo, default="UTC"
-    name : str
-        Name of the argument, for the message.
-
-    Raises
-    ------
-    InputError
-        If `value` is not a time from 1985 to 2199.
+    `name`: name of the argument, for the message.
 
     Examples
     --------
@@ -101,16 +91,9 @@ def parse_timestamp(value: object, tz: object = "UTC", name: str = "") -> pd.Tim
 class TimeParser:
     """Conversion of the times of one log to UTC.
 
-    Attributes
-    ----------
-    tz : tzinfo or None
-        Zone of times that are written without one.
-    start : Timestamp or None
-        UTC time from which relative seconds count; `EPOCH` for seconds since 1970.
-    source : str
-        Name of the log, for messages.
-    hint : str
-        What is known about the zone or the start, for messages.
+    `tz`: zone of times that are written without one. `start`: UTC time from which relative seconds count; `EPOCH` for
+    seconds since 1970. `source`: name of the log, for messages. `hint`: what is known about the zone or the start,
+    for messages.
     """
 
     tz: dt.tzinfo | None = None
@@ -167,10 +150,7 @@ class TimeParser:
 
         A job that starts at 02:50 and ends at 02:10 has ended within the repeated hour.
 
-        Parameters
-        ----------
-        jobs : DataFrame
-            ``submit``, ``start`` and ``end``, as `localize` gives them.
+        `jobs`: ``submit``, ``start`` and ``end``, as `localize` gives them.
         """
         if self.tz is None:
             return jobs
@@ -185,16 +165,7 @@ class TimeParser:
     def parse(self, text: pd.Series) -> tuple[pd.Series, dict[str, BoolArray]]:
         """Read times written as ISO text, each in its own zone, or as epoch seconds.
 
-        Parameters
-        ----------
-        text : Series of str
-            Missing values are allowed and stay missing.
-
-        Returns
-        -------
-        times : Series of datetime64[ns, UTC]
-        invalid : dict of str to ndarray of bool
-            Reason -> rows that could not be read.
+        `text`: missing values are allowed and stay missing. Returns `invalid`, reason -> rows that could not be read.
 
         Examples
         --------

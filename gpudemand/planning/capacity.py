@@ -44,13 +44,7 @@ def order_date(needed: pd.Timestamp, lead: pd.Timedelta) -> pd.Timestamp:
 
 
 def check_steps(name: str, given: pd.Series) -> pd.Series:
-    """Check a number of GPUs that changes with time: index of times with a zone, each once; returned in UTC, sorted.
-
-    Raises
-    ------
-    InputError
-        If the index has no times, no zone or a time twice, or a number is negative.
-    """
+    """Check a number of GPUs that changes with time: index of times with a zone, each once; returned in UTC, sorted."""
     index = given.index
     is_zoned = isinstance(index, pd.DatetimeIndex) and index.tz is not None and len(index) > 0
     if not is_zoned or index.hasnans or not index.is_unique:
@@ -128,22 +122,11 @@ def purchase_mix(
     A further reserved GPU pays off while the share of hours in which it would be busy exceeds the ratio of the prices,
     the break-even share (the newsvendor's critical ratio).
 
-    Parameters
-    ----------
-    ids : Series of length n_rows
-    quantiles : QuantileTable of n_rows
-        GPUs busy.
-    hours, required : ndarray of shape (n_rows,)
-        Width of each bin, and GPUs required at the service level.
-    reserved, on_demand : float or mapping of str to float
-        Price of a GPU-hour, for every series or by series.
-
-    Returns
-    -------
-    DataFrame
-        Index ``unique_id``; ``break_even_share``, ``reserve`` (GPUs), ``on_demand_gpu_hours`` (expected, beyond the
-        reserve), ``cost`` of that mix over all bins, ``cost_reserved`` of reserving the highest requirement,
-        ``cost_on_demand`` of reserving nothing.
+    `quantiles`: GPUs busy. `hours`, `required`: shape (n_rows,); width of each bin, and GPUs required at the service
+    level. `reserved`, `on_demand`: price of a GPU-hour, for every series or by series. Returns index ``unique_id``;
+    ``break_even_share``, ``reserve`` (GPUs), ``on_demand_gpu_hours`` (expected, beyond the reserve), ``cost`` of that
+    mix over all bins, ``cost_reserved`` of reserving the highest requirement, ``cost_on_demand`` of reserving
+    nothing.
     """
     prices = broadcast_by_series("reserved", reserved, ids), broadcast_by_series("on_demand", on_demand, ids)
     demand = quantiles.demand()
@@ -194,19 +177,8 @@ def first_crossing(ds: pd.Series, short: pd.Series, short_share: float = SHORT_S
 
     A single bin is often the noise of an upper quantile. Bins in the last week are judged by that week.
 
-    Parameters
-    ----------
-    ds : Series of datetime
-        Bins of a plan, ascending.
-    short : Series of bool
-        Whether more GPUs are required than installed.
-    short_share : float in [0, 1], default=0.25
-        0 lets a single bin decide, as does any share for bins of a week or longer.
-
-    Returns
-    -------
-    Timestamp
-        NaT if there is none.
+    `ds`: bins of a plan, ascending. `short`: whether more GPUs are required than installed. `short_share`: in [0, 1];
+    0 lets a single bin decide, as does any share for bins of a week or longer. Returns naT if there is none.
 
     Examples
     --------

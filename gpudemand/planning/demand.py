@@ -139,16 +139,8 @@ _SAME_WEEKDAY, _SAME_KIND, _OTHER_KIND = 2.0, 1.0, 0.15
 class RollingOrigins:
     """Origins a fixed step apart, in phase with the end of a history, and the paths that followed them.
 
-    Attributes
-    ----------
-    y : ndarray of shape (n_series, n_hours)
-        GPUs held.
-    hours : ndarray of int, shape (n_origins,)
-        Ascending; the last one is `n_hours`, the end of the history.
-    weekday : ndarray of int, shape (n_origins,)
-        Monday is 0.
-    h : int
-        Horizon in hours.
+    `y`: shape (n_series, n_hours); GPUs held. `hours`: shape (n_origins,); ascending; the last one is `n_hours`, the
+    end of the history. `weekday`: shape (n_origins,); monday is 0. `h`: horizon in hours.
     """
 
     y: FloatArray
@@ -243,16 +235,9 @@ def whole_hours(panel: Panel) -> int:
 class HeldJobs:
     """Intervals in which jobs hold GPUs, in hours.
 
-    Attributes
-    ----------
-    row : ndarray of int, shape (n_jobs,)
-        Row of each job in its log.
-    begin, end : ndarray of shape (n_jobs,)
-        Hours of local time since the start of the panel; `end` is infinite while a job runs.
-    gpus : ndarray of shape (n_jobs,)
-    series : ndarray of int, shape (n_jobs,)
-        Index of the series that each job belongs to.
-    n_series : int
+    `row`: shape (n_jobs,); row of each job in its log. `begin`, `end`: shape (n_jobs,); hours of local time since the
+    start of the panel; `end` is infinite while a job runs. `gpus`: shape (n_jobs,). `series`: shape (n_jobs,); index
+    of the series that each job belongs to.
     """
 
     row: IntArray
@@ -348,12 +333,8 @@ class RidgeCorrection:
     `cross`, the products of the differences with one another and with the residuals, are cumulative over origins, so
     that one pass gives the coefficients at all of them.
 
-    Attributes
-    ----------
-    base : ndarray of shape (n_series, n_origins, h)
-    differences : ndarray of shape (n_series, n_origins, h, m)
-    gram : ndarray of shape (n_origins + 1, h, m, m)
-    cross : ndarray of shape (n_origins + 1, h, m)
+    `base`: shape (n_series, n_origins, h). `differences`: shape (n_series, n_origins, h, m). `gram`: shape (n_origins
+    + 1, h, m, m). `cross`: shape (n_origins + 1, h, m).
     """
 
     origins: RollingOrigins
@@ -405,19 +386,9 @@ _NEAR_MINIMUM = 1.03
 def combination_weights(errors: FloatArray, other_errors: FloatArray, origins: IntArray, present: int) -> FloatArray:
     """Weight of a second forecast in an average, of least absolute error so far, at each origin and at the end.
 
-    Parameters
-    ----------
-    errors, other_errors : ndarray of shape (n_series, n_origins, h)
-        NaN where unknown.
-    origins : ndarray of int, shape (n_origins,)
-        Bins known at each, ascending.
-    present : int
-        Bins known at the end.
-
-    Returns
-    -------
-    ndarray of shape (n_series, n_origins + 1)
-        Weights from 0 to 1; one half at origins with few known errors.
+    `errors`, `other_errors`: shape (n_series, n_origins, h); naN where unknown. `origins`: shape (n_origins,); bins
+    known at each, ascending. `present`: bins known at the end. Returns shape (n_series, n_origins + 1): weights from
+    0 to 1; one half at origins with few known errors.
     """
     n, _, h = errors.shape
     losses = np.stack([np.abs(errors + weight * (other_errors - errors)) for weight in _WEIGHTS])

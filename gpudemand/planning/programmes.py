@@ -226,20 +226,8 @@ def add_programmes(
 ) -> pd.DataFrame:
     """Add programmes and serving to the forecast of a series; errors of theirs are independent of the forecast's.
 
-    Parameters
-    ----------
-    forecast : DataFrame
-        ``unique_id``, ``ds`` and one model's point and interval columns: GPUs.
-    programmes : sequence of Programme or Serving
-    series : str
-        The ``unique_id`` that they add to.
-    peak : bool, default=False
-        Whether the series are peaks of the bins, not means.
-
-    Returns
-    -------
-    DataFrame
-        Like `forecast`.
+    `forecast`: ``unique_id``, ``ds`` and one model's point and interval columns: GPUs. `series`: the ``unique_id``
+    that they add to. `peak`: whether the series are peaks of the bins, not means. Returns like `forecast`.
 
     Examples
     --------
@@ -270,13 +258,7 @@ def add_programmes(
 def add_programmes_by_type(rows: pd.DataFrame, programmes: Sequence[PlannedWork], *, peak: bool) -> pd.DataFrame:
     """Add each work to the series of its GPU type, also where the log has no such type.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        ``unique_id`` (the type), ``ds`` and the columns of one model.
-    programmes : sequence of Programme or Serving
-        Each with a ``gpu_type``.
-    peak : bool
+    `rows`: ``unique_id`` (the type), ``ds`` and the columns of one model. `programmes`: each with a ``gpu_type``.
 
     Examples
     --------

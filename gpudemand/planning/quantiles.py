@@ -139,22 +139,8 @@ def mean_demand(
     The variance of a bin is in part that of demand around its level, of which a mean over many bins keeps little, as
     its autocorrelation in the log says. What is beyond that is an error of the level, which all bins share.
 
-    Parameters
-    ----------
-    quantiles : QuantileTable
-        Demand by bin.
-    chances : ndarray of shape (n,)
-        Probabilities.
-    jobs : DataFrame
-        Job table.
-    until : Timestamp
-        End of the log.
-    step : Timedelta
-        Width of a bin.
-
-    Returns
-    -------
-    ndarray of shape (n,)
+    `quantiles`: demand by bin. `chances`: shape (n,); probabilities. `jobs`: job table. `until`: end of the log.
+    `step`: width of a bin. Returns ndarray of shape (n,).
     """
     bins, middle = len(quantiles.values), quantiles.quantile(0.5).mean()
     residual, around = _residual(jobs, until, step)
@@ -204,23 +190,9 @@ _SHARES = (np.arange(49) + 0.5) / 49
 def ratios_to_mean(held: pd.DataFrame, forecast: pd.DataFrame) -> FloatArray:
     """Ratios of the demand at a time to the mean of its bin, for the bins of a forecast.
 
-    Parameters
-    ----------
-    held : DataFrame
-        ``unique_id``, ``ds``, ``y``: GPUs in bins finer than those of `forecast`, such as hours, of the same series; a
-        single one serves all.
-    forecast : DataFrame
-        ``unique_id``, ``ds``.
-
-    Returns
-    -------
-    ndarray of shape (n_rows, n_ratios)
-        Quantiles of the ratios, with mean 1.
-
-    Raises
-    ------
-    InputError
-        If the bins of `held` are not finer, or a series of the forecast is missing.
+    `held`: ``unique_id``, ``ds``, ``y``: GPUs in bins finer than those of `forecast`, such as hours, of the same
+    series; a single one serves all. `forecast`: ``unique_id``, ``ds``. Returns shape (n_rows, n_ratios): quantiles of
+    the ratios, with mean 1.
 
     Examples
     --------

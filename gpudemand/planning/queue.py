@@ -29,17 +29,9 @@ POOLED_BY = ("gpu_type", "partition", "cluster")
 class Pool(NamedTuple):
     """Interchangeable GPUs, and the jobs that wait for them.
 
-    Attributes
-    ----------
-    name : str
-        Empty if there is only one.
-    rows : ndarray of int, shape (n_jobs,)
-        Rows of the job table.
-    change_at : ndarray of int, shape (n_changes,)
-        Times in nanoseconds since 1970, ascending, from which on `gpus` holds.
-    gpus : ndarray of shape (n_changes,)
-    node_gpus : float
-        Infinite for GPUs that are not on nodes.
+    `name`: empty if there is only one. `rows`: shape (n_jobs,); rows of the job table. `change_at`: shape
+    (n_changes,); times in nanoseconds since 1970, ascending, from which on `gpus` holds. `gpus`: shape (n_changes,).
+    `node_gpus`: infinite for GPUs that are not on nodes.
     """
 
     name: str
@@ -54,22 +46,8 @@ def pools_of(
 ) -> list[Pool]:
     """Split jobs into pools with their capacity over time.
 
-    Parameters
-    ----------
-    jobs : DataFrame
-        Canonical columns, and ``partition`` where pools are partitions.
-    capacity : number, Series or mapping
-        See `gpudemand.planning.queue.simulate_queue`.
-    gpus_per_node : number or mapping, optional
-
-    Raises
-    ------
-    InputError
-        If a capacity is not a positive number, or a series over time of numbers; or says nothing about some job.
-
-    Returns
-    -------
-    list of Pool
+    `jobs`: canonical columns, and ``partition`` where pools are partitions. `capacity`: see
+    `gpudemand.planning.queue.simulate_queue`.
     """
     by_pool: dict[str, Any] = {"": capacity}
     names = np.full(len(jobs), "", dtype=object)
@@ -91,13 +69,7 @@ def _is_mapping(capacity: Capacity) -> TypeGuard[Mapping[str, Gpus]]:
 
 
 def pool_names(jobs: pd.DataFrame, pools: Iterable[str], label: str = "capacity") -> NDArray[np.object_]:
-    """Pool of each job, from the first column of `POOLED_BY` whose names are all pools.
-
-    Raises
-    ------
-    InputError
-        If there is none; `label` is what the sentence calls the given pools.
-    """
+    """Pool of each job, from the first column of `POOLED_BY` whose names are all pools."""
     known, missing = {str(name) for name in pools}, {}
     for column in POOLED_BY:
         if column in jobs and jobs[column].notna().any():
@@ -323,15 +295,8 @@ WEEK_S = 7 * 86400
 class Work(NamedTuple):
     """Jobs that are known to come, beside those that are drawn.
 
-    Attributes
-    ----------
-    submit_s : ndarray of shape (n_jobs,)
-        Since the beginning of the time ahead; those of the week before may still run then.
-    run_s, gpus : ndarray of shape (n_jobs,)
-    weeks : int
-        Weeks ahead.
-    mean : float
-        Mean GPUs wanted over the time ahead.
+    `submit_s`: shape (n_jobs,); since the beginning of the time ahead; those of the week before may still run then.
+    `run_s`, `gpus`: shape (n_jobs,). `weeks`: weeks ahead. `mean`: mean GPUs wanted over the time ahead.
     """
 
     submit_s: FloatArray

@@ -12,11 +12,7 @@ from gpudemand._array import FloatArray, IntArray, compiled, compiled_in_place, 
 class Timeline(NamedTuple):
     """Jobs with the soonest last; an insertion moves those that are sooner.
 
-    Attributes
-    ----------
-    time, job : ndarray of int, shape (n_jobs,)
-    n : ndarray of int, shape (1,)
-        Number of jobs in it.
+    `time`, `job`: shape (n_jobs,). `n`: shape (1,); number of jobs in it.
     """
 
     time: IntArray
@@ -89,11 +85,8 @@ def fits(free: FloatArray, gpus: float, node_gpus: float) -> bool:
 def place(free: FloatArray, gpus: float, node_gpus: float, following: IntArray) -> tuple[int, int]:
     """Take a job's GPUs from `free`: the first empty nodes, and for the rest the node that it fits best.
 
-    Returns
-    -------
-    first, partly : int
-        First whole node, which `following` links to the others, and the node of the rest; -1 for none. A rest that fits
-        nowhere goes where most is free, which leaves less than nothing there.
+    Returns `first, partly`, first whole node, which `following` links to the others, and the node of the rest; -1 for
+    none. A rest that fits nowhere goes where most is free, which leaves less than nothing there.
     """
     whole, rest = whole_nodes(gpus, node_gpus)
     first, partly = -1, -1
@@ -165,11 +158,8 @@ NEVER = np.iinfo(np.int64).max
 class WaitingJobs(NamedTuple):
     """Least GPUs and least requested time of the waiting jobs below each node of the tree.
 
-    Attributes
-    ----------
-    gpus : ndarray of shape (2 * size,)
-        Infinite where no job waits; the leaves are the last `size` values.
-    requested : ndarray of int, shape (2 * size,)
+    `gpus`: shape (2 * size,); infinite where no job waits; the leaves are the last `size` values. `requested`: shape
+    (2 * size,).
     """
 
     gpus: FloatArray
@@ -222,12 +212,7 @@ def next_waiting(queue: WaitingJobs, job: int, free: float, window: int, spare: 
 class Profile(NamedTuple):
     """Free GPUs from each time on, a step function.
 
-    Attributes
-    ----------
-    time : ndarray of int, shape (n_steps,)
-        Ascending; only the first `n` are in use.
-    free : ndarray of shape (n_steps,)
-    n : ndarray of int, shape (1,)
+    `time`: shape (n_steps,); ascending; only the first `n` are in use. `free`: shape (n_steps,). `n`: shape (1,).
     """
 
     time: IntArray
@@ -298,13 +283,8 @@ _FIFO, _EASY, _CONSERVATIVE, _EAGER = range(4)
 class QueuedJobs(NamedTuple):
     """Jobs in the order of the queue; times are whole units, since any origin.
 
-    Attributes
-    ----------
-    submit, run, requested : ndarray of int, shape (n_jobs,)
-        `requested` is at least `run`.
-    started : ndarray of int, shape (n_jobs,)
-        Start of jobs that run at the beginning, else `NEVER`.
-    gpus : ndarray of shape (n_jobs,)
+    `submit`, `run`, `requested`: shape (n_jobs,); `requested` is at least `run`. `started`: shape (n_jobs,); start of
+    jobs that run at the beginning, else `NEVER`. `gpus`: shape (n_jobs,).
     """
 
     submit: IntArray
@@ -348,22 +328,10 @@ def simulate_events(
 ) -> IntArray:
     """Start times of jobs; `NEVER` for jobs that the GPUs never suffice for.
 
-    Parameters
-    ----------
-    jobs : QueuedJobs
-    arrivals : ndarray of int, shape (n_jobs,)
-        The jobs by submission, those that run at the beginning first.
-    change_at : ndarray of int, shape (n_changes,)
-        Times, ascending, from which on `capacity` (GPUs in service) holds; the first is that of the beginning.
-    capacity : ndarray of shape (n_changes,)
-    node_gpus : float
-        GPUs of a node; infinite for interchangeable GPUs.
-    policy : int
-        Place in `POLICIES`.
-
-    Returns
-    -------
-    ndarray of int, shape (n_jobs,)
+    `arrivals`: shape (n_jobs,); the jobs by submission, those that run at the beginning first. `change_at`: shape
+    (n_changes,); times, ascending, from which on `capacity` (GPUs in service) holds; the first is that of the
+    beginning. `capacity`: shape (n_changes,). `node_gpus`: GPUs of a node; infinite for interchangeable GPUs.
+    `policy`: place in `POLICIES`. Returns ndarray of int, shape (n_jobs,).
     """
     state = _initial_state(jobs, capacity.max(), node_gpus, policy)
     _handle_events(state, arrivals, change_at, capacity, np.zeros(len(state.free)), policy)

@@ -147,19 +147,9 @@ class DurationHazard(BaseEstimator):
     (person-period data); a censored duration gives the rows that it survived. The time of day and the weekday at each
     age are features, because users cancel and restart jobs in working hours.
 
-    Parameters
-    ----------
-    max_rows : int, default=300_000
-        Most rows to train on. Intervals below an hour are the most frequent and are subsampled first.
-    max_iter : int, default=100
-        Trees; the fewer, the larger the steps.
-    random_state : int, default=0
-
-    Attributes
-    ----------
-    ages_ : ndarray of shape (n_intervals + 1,)
-        Edges of the age intervals in seconds; the last one is the longest duration seen.
-    model_ : HistGradientBoostingClassifier
+    `max_rows`: most rows to train on. Intervals below an hour are the most frequent and are subsampled first.
+    `max_iter`: trees; the fewer, the larger the steps. `ages_`: shape (n_intervals + 1,); edges of the age intervals
+    in seconds; the last one is the longest duration seen.
 
     References
     ----------
@@ -195,29 +185,11 @@ class DurationHazard(BaseEstimator):
     ) -> DurationHazard:
         """Fit to durations, of which some are right-censored.
 
-        Parameters
-        ----------
-        X : ndarray of shape (n, n_features)
-            NaN where unknown.
-        duration_s : ndarray of shape (n,)
-            Seconds; for those not `ended`, the seconds so far.
-        ended : ndarray of bool, shape (n,)
-            False where censored.
-        clock_s : ndarray of shape (n,)
-            Start of each duration: seconds of local time since any Thursday at midnight, such as 1970-01-01.
-        weight : array-like of shape (n,), optional
-        scales : sequence of int
-            Columns of `X` with the logarithm of an expected duration (s), relative to which ages are a feature too.
-
-        Raises
-        ------
-        InputError
-            If all durations are censored.
-
-        Returns
-        -------
-        DurationHazard
-            This object.
+        `X`: shape (n, n_features); naN where unknown. `duration_s`: shape (n,); seconds; for those not `ended`, the
+        seconds so far. `ended`: shape (n,); false where censored. `clock_s`: shape (n,); start of each duration:
+        seconds of local time since any Thursday at midnight, such as 1970-01-01. `weight`: shape (n,). `scales`:
+        columns of `X` with the logarithm of an expected duration (s), relative to which ages are a feature too.
+        Returns this object.
         """
         if not ended.any():
             raise InputError("no job in the log has ended, so nothing says how long jobs run.")
@@ -245,18 +217,9 @@ class DurationHazard(BaseEstimator):
     def cumulative(self, X: FloatArray, clock_s: FloatArray, ages_s: FloatArray | None = None) -> FloatArray:
         """Cumulative hazard at every edge of `ages_`; survival is ``exp(-cumulative)``.
 
-        Parameters
-        ----------
-        X : ndarray of shape (n, n_features)
-        clock_s : ndarray of shape (n,)
-            As for `fit`.
-        ages_s : ndarray of shape (n, 2), optional
-            Youngest and oldest age that matter: the hazard before and after counts as zero, which saves its time.
-
-        Returns
-        -------
-        ndarray of shape (n, n_intervals + 1)
-            Ascending from 0. Between edges the hazard is constant, so interpolate linearly.
+        `X`: shape (n, n_features). `clock_s`: shape (n,); as for `fit`. `ages_s`: shape (n, 2); youngest and oldest
+        age that matter: the hazard before and after counts as zero, which saves its time. Returns shape (n,
+        n_intervals + 1): ascending from 0. Between edges the hazard is constant, so interpolate linearly.
         """
         check_is_fitted(self, "ages_")
         n, n_intervals = len(X), self.ages_.size - 1
@@ -340,23 +303,14 @@ def submission_features(
 ) -> pd.DataFrame:
     """Features of jobs from information available when each was submitted.
 
-    Parameters
-    ----------
-    jobs : DataFrame
-        Canonical columns; ``start``, ``end`` and ``status`` are not used.
-    log : DataFrame
-        Canonical table of the history, which may contain `jobs`. For each job only earlier submissions count, and only
-        the run times of jobs that had **ended** before its submission.
-    history_keys : sequence of str
-        Keys of `HISTORY_KEYS` by which earlier jobs are matched.
-
-    Returns
-    -------
-    DataFrame of shape (n_jobs, n_features)
-        Logarithms of GPUs and requested time (s), and for each of `history_keys`: mean logarithm of the run times (s)
-        of the newest 3 and 30 finished jobs, and logarithms of one plus the numbers of jobs submitted in the hour
-        before, and submitted but unfinished. NaN where there is no earlier job, where the newest recorded end is more
-        than a day before the submission (the log is not up to date), and for keys without values in the log.
+    `jobs`: canonical columns; ``start``, ``end`` and ``status`` are not used. `log`: canonical table of the history,
+    which may contain `jobs`. For each job only earlier submissions count, and only the run times of jobs that had
+    **ended** before its submission. `history_keys`: keys of `HISTORY_KEYS` by which earlier jobs are matched. Returns
+    shape (n_jobs, n_features): logarithms of GPUs and requested time (s), and for each of `history_keys`: mean
+    logarithm of the run times (s) of the newest 3 and 30 finished jobs, and logarithms of one plus the numbers of
+    jobs submitted in the hour before, and submitted but unfinished. NaN where there is no earlier job, where the
+    newest recorded end is more than a day before the submission (the log is not up to date), and for keys without
+    values in the log.
 
     Examples
     --------

@@ -47,10 +47,7 @@ class NetworkCosts(JobCosts, Protocol):
 def recent_workload(jobs: pd.DataFrame, origin: pd.Timestamp, days: int) -> pd.DataFrame:
     """Jobs submitted in the days before an origin, with the GPU-hours that they had used by then.
 
-    Returns
-    -------
-    DataFrame
-        Columns of `jobs`, and ``gpu_hours``.
+    Returns columns of `jobs`, and ``gpu_hours``.
     """
     known = as_of(jobs, origin)
     recent = known[known["submit"] >= origin - pd.Timedelta(days=days)]
@@ -65,12 +62,7 @@ class Change:
     def apply(self, workload: pd.DataFrame, costs: JobCosts | None) -> pd.DataFrame:
         """Return the changed workload.
 
-        Parameters
-        ----------
-        workload : DataFrame
-            As returned by `recent_workload`.
-        costs : JobCosts or None
-            Step times and memory, for changes of hardware.
+        `workload`: as returned by `recent_workload`. `costs`: step times and memory, for changes of hardware.
         """
         raise NotImplementedError
 

@@ -29,10 +29,7 @@ StepTime = Callable[[pd.DataFrame], FloatArray]
 def training_steps(jobs: pd.DataFrame) -> FloatArray:
     """Steps that jobs train for: ``epochs * ceil(samples / (batch_size * gpus))``, shape (n_jobs,).
 
-    Parameters
-    ----------
-    jobs : DataFrame
-        ``gpus``, ``batch_size`` (per GPU), ``epochs`` and ``samples`` (of the training set).
+    `jobs`: ``gpus``, ``batch_size`` (per GPU), ``epochs`` and ``samples`` (of the training set).
     """
     needed = ("gpus", "batch_size", "epochs", "samples")
     table = check_columns(jobs, needed, "jobs")
@@ -297,10 +294,7 @@ def random_effects(value: FloatArray, noise: FloatArray) -> RandomEffects:
 
     The variance is that of DerSimonian and Laird, Controlled Clinical Trials 7, 1986.
 
-    Parameters
-    ----------
-    value, noise : ndarray of shape (n_groups,)
-        What was seen of each group, and the variance of its error.
+    `value`, `noise`: shape (n_groups,); what was seen of each group, and the variance of its error.
 
     Examples
     --------

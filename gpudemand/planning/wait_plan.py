@@ -33,16 +33,8 @@ _GROUP = 10
 class WaitTarget:
     """The share of jobs that start in time.
 
-    Parameters
-    ----------
-    wait_s : float
-        Longest wait that is in time.
-    share : float
-        Share that is wanted.
-    of : {"jobs", "gpu_hours"}
-        Whether jobs count alike or by their GPU-hours.
-    largest : float
-        Only jobs of at most so many GPUs count.
+    `wait_s`: longest wait that is in time. `share`: share that is wanted. `of`: {"jobs", "gpu_hours"}; whether jobs
+    count alike or by their GPU-hours. `largest`: only jobs of at most so many GPUs count.
     """
 
     wait_s: float
@@ -168,26 +160,9 @@ def draw_futures(
 ) -> Futures:
     """Futures at levels at evenly spaced probabilities of a forecast, in random order.
 
-    Parameters
-    ----------
-    quantiles : QuantileTable
-        GPUs wanted by bin.
-    jobs : DataFrame
-        Canonical job table, of which weeks are drawn.
-    until : Timestamp
-        End of the log.
-    step : Timedelta
-        Width of a bin.
-    n : int
-    random_state : int
-    availability : float, default=1.0
-        Share of the GPUs that runs jobs.
-    work : Work, optional
-        Jobs that are known to come, which the forecast counts too.
-
-    Returns
-    -------
-    Futures
+    `quantiles`: GPUs wanted by bin. `jobs`: canonical job table, of which weeks are drawn. `until`: end of the log.
+    `step`: width of a bin. `availability`: share of the GPUs that runs jobs. `work`: jobs that are known to come,
+    which the forecast counts too.
     """
     past, seeds = Weeks.from_log(jobs, until), np.random.SeedSequence(random_state)
     n_weeks = max(int(np.ceil(len(quantiles.values) * step.total_seconds() / WEEK_S)), 1)
@@ -246,20 +221,9 @@ def mean_waits(
 ) -> FloatArray:
     """Mean waits (s) on GPUs that change with time, medians over futures, of jobs submitted in some spans of time.
 
-    Parameters
-    ----------
-    futures : Futures
-        At least as long as the spans.
-    plans : sequence of Steps
-        Those are compared on the jobs that all of them have room for at some time.
-    spans : sequence of (float, float)
-        Seconds since the beginning of the time ahead.
-    policy : str
-
-    Returns
-    -------
-    ndarray of shape (n_plans, n_spans)
-        NaN where some never start, such as known ones that are larger.
+    `futures`: at least as long as the spans. `plans`: those are compared on the jobs that all of them have room for
+    at some time. `spans`: seconds since the beginning of the time ahead. Returns shape (n_plans, n_spans): naN where
+    some never start, such as known ones that are larger.
     """
     per_future = len(futures.past.week) / futures.past.n_weeks * futures.n_weeks * len(plans)
     n = int(np.clip(_MOST_COMPARED / max(per_future, 1.0), min(_FEWEST_FUTURES, len(futures)), len(futures)))
@@ -453,14 +417,7 @@ _TOTAL = "total"
 class WaitPool(NamedTuple):
     """Interchangeable GPUs, the jobs that want them, and how many these will want.
 
-    Attributes
-    ----------
-    name : str
-    installed : float
-    jobs : DataFrame
-        Canonical columns; every job has an end.
-    quantiles : QuantileTable
-        GPUs wanted by bin.
+    `jobs`: canonical columns; every job has an end. `quantiles`: GPUs wanted by bin.
     """
 
     name: str
@@ -478,26 +435,9 @@ def split_pools(
 ) -> list[WaitPool]:
     """Jobs and forecast of each pool.
 
-    Parameters
-    ----------
-    forecast : DataFrame
-        Of one series, or of one a pool. One series of several pools is split by their shares of the GPU-hours wanted;
-        the intervals are widened, relatively, as much as demand around its profile is in the pool.
-    jobs : DataFrame
-        Canonical columns; every job has an end.
-    installed : float or mapping of str to float
-    until : Timestamp
-        End of the log.
-    model : str, optional
-
-    Returns
-    -------
-    list of WaitPool
-
-    Raises
-    ------
-    InputError
-        If the forecast has other series than pools.
+    `forecast`: of one series, or of one a pool. One series of several pools is split by their shares of the GPU-hours
+    wanted; the intervals are widened, relatively, as much as demand around its profile is in the pool. `jobs`:
+    canonical columns; every job has an end. `until`: end of the log.
     """
     series = {str(name): rows.sort_values("ds") for name, rows in forecast.groupby("unique_id", sort=False)}
     tables = {name: QuantileTable.from_forecast(rows, model) for name, rows in series.items()}

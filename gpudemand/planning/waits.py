@@ -138,13 +138,8 @@ _MOST_WEEKS = 26
 class Weeks(NamedTuple):
     """Jobs of past weeks, the newest first.
 
-    Attributes
-    ----------
-    week : ndarray of int, shape (n_jobs,)
-    submit_s : ndarray of shape (n_jobs,)
-        Since the start of the week.
-    run_s, requested_s, gpus : ndarray of shape (n_jobs,)
-    n_weeks : int
+    `week`: shape (n_jobs,). `submit_s`: shape (n_jobs,); since the start of the week. `run_s`, `requested_s`, `gpus`:
+    shape (n_jobs,).
     """
 
     week: IntArray
@@ -158,17 +153,7 @@ class Weeks(NamedTuple):
     def from_log(cls, jobs: pd.DataFrame, until: pd.Timestamp) -> Weeks:
         """Whole weeks of a log, counted back from its end.
 
-        Parameters
-        ----------
-        jobs : DataFrame
-            Canonical columns; every job has an end.
-        until : Timestamp
-            End of the log.
-
-        Raises
-        ------
-        InputError
-            If the log covers fewer than two.
+        `jobs`: canonical columns; every job has an end. `until`: end of the log.
         """
         log = jobs.sort_values("submit", kind="stable", ignore_index=True)
         back_s = -seconds_since(log["submit"], until)
@@ -186,11 +171,8 @@ class Weeks(NamedTuple):
 class Steps(NamedTuple):
     """GPUs that change with time.
 
-    Attributes
-    ----------
-    since_s : ndarray of shape (n_steps,)
-        Since the beginning of the time ahead, ascending; the first are there before it too.
-    gpus : ndarray of shape (n_steps,)
+    `since_s`: shape (n_steps,); since the beginning of the time ahead, ascending; the first are there before it too.
+    `gpus`: shape (n_steps,).
     """
 
     since_s: FloatArray
@@ -200,16 +182,9 @@ class Steps(NamedTuple):
 class Future(NamedTuple):
     """Jobs of weeks to come, in the order of their submission.
 
-    Attributes
-    ----------
-    jobs : QueuedJobs
-        Times in microseconds.
-    counted : ndarray of bool, shape (n_jobs,)
-        Jobs whose waits count: not those of the first week, in which the cluster fills, or from the log.
-    availability : float
-        Share of the GPUs that runs jobs; a job larger than that takes all of it, once there are as many GPUs.
-    fewest : float
-        GPUs of the largest job that is known to come.
+    `jobs`: times in microseconds. `counted`: shape (n_jobs,); jobs whose waits count: not those of the first week, in
+    which the cluster fills, or from the log. `availability`: share of the GPUs that runs jobs; a job larger than that
+    takes all of it, once there are as many GPUs. `fewest`: GPUs of the largest job that is known to come.
     """
 
     jobs: QueuedJobs
@@ -251,18 +226,7 @@ class Future(NamedTuple):
 def draw_future(past: Weeks, n_weeks: int, level: float, rng: np.random.Generator) -> Future:
     """Draw weeks of the past with all their jobs, and as many of these as make the GPUs wanted equal to a level.
 
-    Parameters
-    ----------
-    past : Weeks
-    n_weeks : int
-        Weeks to draw, beside one in which the cluster fills.
-    level : float
-        Mean GPUs wanted.
-    rng : Generator
-
-    Returns
-    -------
-    Future
+    `n_weeks`: weeks to draw, beside one in which the cluster fills. `level`: mean GPUs wanted.
     """
     drawn = rng.integers(past.n_weeks, size=n_weeks + 1)
     rows = [np.flatnonzero(past.week == week) for week in drawn]
@@ -301,17 +265,8 @@ def _running_on(jobs: QueuedJobs, span: int) -> QueuedJobs:
 def unfinished_jobs(jobs: pd.DataFrame, until: pd.Timestamp) -> QueuedJobs:
     """Jobs that run or wait as a log ends, as those of a `Future` after its first week.
 
-    Parameters
-    ----------
-    jobs : DataFrame
-        Canonical columns; every job has an end, of which those after `until` may be expected ones.
-    until : Timestamp
-        End of the log.
-
-    Returns
-    -------
-    QueuedJobs
-        First those that run, then those that wait in the order of their submission.
+    `jobs`: canonical columns; every job has an end, of which those after `until` may be expected ones. `until`: end
+    of the log. Returns first those that run, then those that wait in the order of their submission.
     """
     log = jobs[(jobs["submit"] < until) & (jobs["gpus"] > 0) & ~gave_up(jobs)].sort_values("submit", kind="stable")
     start = log["start"].fillna(log["submit"])
@@ -350,21 +305,9 @@ def add_work(future: Future, work: Work, n_weeks: int, rng: np.random.Generator)
 class Futures:
     """Futures at given levels, each drawn when it is asked for: together, those of a large log do not fit into memory.
 
-    Attributes
-    ----------
-    past : Weeks
-    n_weeks : int
-        Weeks of each future.
-    levels : ndarray of shape (n_futures,)
-        Mean GPUs wanted.
-    seeds : sequence of SeedSequence
-        One a future, which is the same whenever it is drawn.
-    availability : float
-        Share of the GPUs that runs jobs.
-    work : Work, optional
-        Jobs that are known to come.
-    unfinished : QueuedJobs, optional
-        Jobs that run or wait at the beginning; by default a week is drawn in which the cluster fills.
+    `n_weeks`: weeks of each future. `levels`: shape (n_futures,); mean GPUs wanted. `seeds`: one a future, which is
+    the same whenever it is drawn. `availability`: share of the GPUs that runs jobs. `work`: jobs that are known to
+    come. `unfinished`: jobs that run or wait at the beginning; by default a week is drawn in which the cluster fills.
     """
 
     past: Weeks

@@ -76,10 +76,7 @@ def style() -> Iterator[None]:
 class Display:
     """Base class: a figure of data that is already computed. Subclasses implement `_draw`.
 
-    Attributes
-    ----------
-    ax_, figure_ : Axes, Figure
-        After `plot`.
+    `ax_`, `figure_`: after `plot`.
     """
 
     #: Width and height of a new figure, in inches.
@@ -88,15 +85,7 @@ class Display:
     def plot(self: Self, ax: Axes | None = None) -> Self:
         """Draw the figure.
 
-        Parameters
-        ----------
-        ax : Axes, optional
-            Where to draw; a new figure by default.
-
-        Returns
-        -------
-        Display
-            Itself, with the artists as attributes.
+        `ax`: where to draw; a new figure by default. Returns itself, with the artists as attributes.
         """
         with style():
             if ax is None:

@@ -45,22 +45,10 @@ class _TemporaryError(InputError):
 class PrometheusClient:
     """An address that answers Prometheus' HTTP API (also Thanos, Mimir, VictoriaMetrics).
 
-    Parameters
-    ----------
-    url : str
-        Address before ``/api/v1``.
-    user, password : str, optional
-        For basic authentication.
-    token : str, optional
-        Bearer token.
-    ca : Path, optional
-        Certificate authorities of the server, a PEM file.
-    certificate, key : Path, optional
-        Own certificate and key, PEM files.
-    timeout_s : float
-        Of one request.
-    first_pause_s : float
-        Pause before a request is repeated for the first time; it doubles each time.
+    `url`: address before ``/api/v1``. `user`, `password`: for basic authentication. `token`: bearer token. `ca`:
+    certificate authorities of the server, a PEM file. `certificate`, `key`: own certificate and key, PEM files.
+    `timeout_s`: of one request. `first_pause_s`: pause before a request is repeated for the first time; it doubles
+    each time.
 
     Examples
     --------
@@ -106,22 +94,8 @@ class PrometheusClient:
     def samples(self, query: str, times: pd.DatetimeIndex) -> pd.DataFrame:
         """Evaluate a query at equally spaced times.
 
-        Parameters
-        ----------
-        query : str
-            PromQL.
-        times : DatetimeIndex
-            At least one, at most `MAX_POINTS`; of more than the server manages at once, each half is asked for.
-
-        Returns
-        -------
-        DataFrame
-            A row a sample: the labels, ``ds`` (UTC) and ``y``.
-
-        Raises
-        ------
-        InputError
-            If the server cannot be reached, refuses, or does not answer as Prometheus does.
+        `query`: promQL. `times`: at least one, at most `MAX_POINTS`; of more than the server manages at once, each
+        half is asked for. Returns a row a sample: the labels, ``ds`` (UTC) and ``y``.
         """
         try:
             return _table(self._ask(query, times), self.place)
@@ -296,14 +270,8 @@ _OVERLAP = pd.Timedelta("1h")
 class PrometheusPull:
     """What one pull did.
 
-    Attributes
-    ----------
-    begin, end : Timestamp
-        Period that was read.
-    samples : int
-        Rows that were stored.
-    gaps : list of (Timestamp, Timestamp)
-        Times within the period at which nothing was scraped; nothing is stored for them.
+    `begin`, `end`: period that was read. `samples`: rows that were stored. `gaps`: times within the period at which
+    nothing was scraped; nothing is stored for them.
     """
 
     begin: pd.Timestamp

@@ -53,14 +53,7 @@ _ADVICE = (
 def failure(command: str, said: str, status: int) -> InputError:
     r"""Return the error of a command: the line that names the cause, and what to do.
 
-    Parameters
-    ----------
-    command : str
-        Its name.
-    said : str
-        What it printed as errors.
-    status : int
-        Its exit status.
+    `command`: its name. `said`: what it printed as errors. `status`: its exit status.
 
     Examples
     --------
@@ -94,13 +87,8 @@ _LONGEST_S = 6 * 3600
 class Sacct:
     """One call of ``sacct`` whose answer has a row for every run of a job and for every step.
 
-    Attributes
-    ----------
-    fields : tuple of str
-    select : tuple of str
-        Options that choose the jobs.
-    clusters : str or None
-        Names of clusters, or ``all``; by default the one that the call is made on.
+    `select`: options that choose the jobs. `clusters`: names of clusters, or ``all``; by default the one that the
+    call is made on.
     """
 
     fields: tuple[str, ...]
@@ -145,13 +133,7 @@ def months(begin: pd.Timestamp, end: pd.Timestamp) -> list[tuple[pd.Timestamp, p
 
 
 def known_fields() -> tuple[str, ...]:
-    """Fields to ask this version of Slurm for.
-
-    Raises
-    ------
-    InputError
-        If there is no sacct, or it lacks a field without which jobs cannot be counted.
-    """
+    """Fields to ask this version of Slurm for."""
     known = set(_output(["sacct", "-e"]).split())
     missing = [name for name in NEEDED if name not in known]
     if missing:
@@ -317,14 +299,9 @@ _OVERLAP = pd.Timedelta("2D")
 class SlurmPull:
     """What one pull did.
 
-    Attributes
-    ----------
-    read, new : int
-        Runs that were read, and those of them that the store did not have.
-    gone : int
-        Runs that the store had as open, and that Slurm does not know any more; they were removed.
-    refused : dict of str to int
-        Reason -> rows that were read and cannot be counted.
+    `read`, `new`: runs that were read, and those of them that the store did not have. `gone`: runs that the store had
+    as open, and that Slurm does not know any more; they were removed. `refused`: reason -> rows that were read and
+    cannot be counted.
     """
 
     read: int = 0
@@ -404,12 +381,7 @@ def pull_slurm(
 def slurm_commands(into: Path, *, since: object = None, clusters: str | None = None) -> list[str]:
     """Return the commands that `pull_slurm` would run, for a shell, each with the file to print into.
 
-    Parameters
-    ----------
-    into : Path
-        Folder of the store, which need not exist.
-    since, clusters
-        As for `pull_slurm`.
+    `into`: folder of the store, which need not exist. `since`, `clusters`: as for `pull_slurm`.
 
     Examples
     --------

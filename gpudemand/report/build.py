@@ -39,15 +39,7 @@ from gpudemand.study.usage_tables import held_and_wanted
 def report_numbers(chain: Chain, tables: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
     """Collect the numbers of a report as plain JSON; ``report.schema.json`` beside this file describes them.
 
-    Parameters
-    ----------
-    chain : Chain
-    tables : mapping of str to DataFrame
-        Of the report, by the stem of their files.
-
-    Returns
-    -------
-    dict
+    `tables`: of the report, by the stem of their files.
     """
     gpu_type, order = first_order(chain.numbers)
     return {
@@ -91,20 +83,9 @@ def write_report(
 ) -> Path:
     """Write the stages of a study as a page, with its figures and tables as files; nothing is computed but them.
 
-    Parameters
-    ----------
-    chain : Chain
-    out_dir : str or Path
-        Folder of the report.
-    previous : str or Path, optional
-        Folder of the report to compare with; by default see `gpudemand.report.history.earlier_report`.
-    style : str or Path, optional
-        File of CSS; see `gpudemand.report.page.read_style`.
-
-    Returns
-    -------
-    Path
-        Of ``index.html``.
+    `out_dir`: folder of the report. `previous`: folder of the report to compare with; by default see
+    `gpudemand.report.history.earlier_report`. `style`: file of CSS; see `gpudemand.report.page.read_style`. Returns
+    of ``index.html``.
     """
     css, out_dir, log_end = read_style(style), Path(out_dir), pd.Timestamp(str(chain.source.settings.until))
     earlier = (
@@ -203,12 +184,7 @@ def _write(
 def write_tables(tables: dict[str, pd.DataFrame], folder: Path) -> None:
     """Write tables as ``.csv`` that is safe in spreadsheets, and as ``.parquet``.
 
-    Parameters
-    ----------
-    tables : dict of str to DataFrame
-        By the stem of their files.
-    folder : Path
-        Made if absent.
+    `tables`: by the stem of their files. `folder`: made if absent.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():

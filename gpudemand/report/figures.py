@@ -63,16 +63,8 @@ class Drawing(NamedTuple):
 def draw_figures(chain: Chain, past: pd.DataFrame | None = None) -> dict[str, Drawing]:
     """Draw the figures of the report; stages that the log does not allow have none.
 
-    Parameters
-    ----------
-    chain : Chain
-    past : DataFrame, optional
-        Forecast of an earlier report, as `gpudemand.report.history.past_forecast` returns it.
-
-    Returns
-    -------
-    dict of str to Drawing
-        By the name of the figure.
+    `past`: forecast of an earlier report, as `gpudemand.report.history.past_forecast` returns it. Returns by the name
+    of the figure.
     """
     usage, selected, requirement = chain.usage, chain.demand, chain.requirement
     # Waits are simulated for the mean demand.

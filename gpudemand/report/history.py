@@ -37,11 +37,7 @@ _MONTH = pd.Timedelta("28D")
 class EarlierReport:
     """An earlier report.
 
-    Parameters
-    ----------
-    folder : Path
-    content : dict
-        Of its ``report.json``.
+    `content`: of its ``report.json``.
     """
 
     folder: Path
@@ -64,13 +60,7 @@ class EarlierReport:
 
 
 def read_earlier(folder: Path) -> EarlierReport:
-    """Read the numbers of a report, after a look at the checksums of all that is read of it.
-
-    Raises
-    ------
-    InputError
-        If the folder holds no report, or one that is damaged or of another version.
-    """
+    """Read the numbers of a report, after a look at the checksums of all that is read of it."""
     try:
         content = json.loads((folder / MANIFEST).read_bytes())
     except OSError:
@@ -95,25 +85,9 @@ def read_earlier(folder: Path) -> EarlierReport:
 def earlier_report(out_dir: Path, previous: Path | None, log_end: pd.Timestamp) -> EarlierReport | None:
     """Choose the report to compare with.
 
-    Parameters
-    ----------
-    out_dir : Path
-        Folder of the report to be written. Of the one that stands there and those of its history, the newest is taken
-        whose log ends at least four weeks before `log_end`; otherwise the oldest.
-    previous : Path or None
-        Folder of the one to take instead.
-    log_end : Timestamp
-
-    Returns
-    -------
-    EarlierReport or None
-        None where there is none yet.
-
-    Raises
-    ------
-    InputError
-        If `previous` cannot be read or is not earlier, or a report stands in `out_dir` that cannot be read and there is
-        no other.
+    `out_dir`: folder of the report to be written. Of the one that stands there and those of its history, the newest
+    is taken whose log ends at least four weeks before `log_end`; otherwise the oldest. `previous`: folder of the one
+    to take instead. Returns none where there is none yet.
     """
     if previous is not None:
         report = read_earlier(previous)
@@ -133,14 +107,8 @@ def earlier_report(out_dir: Path, previous: Path | None, log_end: pd.Timestamp) 
 def keep_history(out_dir: Path, folder: Path, log_end: pd.Timestamp) -> None:
     """Copy what is needed of earlier reports: those of the last four weeks, and before that the last of each month.
 
-    Parameters
-    ----------
-    out_dir : Path
-        Folder of the report that is to be replaced.
-    folder : Path
-        Folder of the one that replaces it.
-    log_end : Timestamp
-        End of its log.
+    `out_dir`: folder of the report that is to be replaced. `folder`: folder of the one that replaces it. `log_end`:
+    end of its log.
     """
     known = sorted(_known(out_dir, log_end), key=lambda report: report.log_end)
     last_of_month = {f"{report.log_end:%Y-%m}": report for report in known}.values()
@@ -167,16 +135,7 @@ _SAME = ("by", "freq", "horizon", "tz", "lead_time", "wait", "wait_share", "serv
 
 
 def settings_of(chain: Chain) -> dict[str, Any]:
-    """Settings of a report; ``demand`` is what its forecast is of.
-
-    Parameters
-    ----------
-    chain : Chain
-
-    Returns
-    -------
-    dict
-    """
+    """Settings of a report; ``demand`` is what its forecast is of."""
     settings = chain.settings
     return {
         **{name: plain(getattr(settings, name)) for name in _SAME},
@@ -230,19 +189,9 @@ _TIMES = ("log_end", "plan_end", "first_crossing", "order_by")
 def compare_requirements(earlier: EarlierReport, numbers: dict[str, Any], requirement: Requirement) -> pd.DataFrame:
     """Requirement of an earlier report and of this one.
 
-    Parameters
-    ----------
-    earlier : EarlierReport
-    numbers : dict
-        Headline of this report.
-    requirement : Requirement
-        Of this report.
-
-    Returns
-    -------
-    DataFrame of two rows, the earlier report first
-        ``log_end``, ``plan_end``, ``basis``, ``required``, ``required_both`` (in the bins that both plan for; missing
-        where there are none), ``installed``, ``shortfall``, ``first_crossing`` and ``order_by`` (NaT if never).
+    `numbers`: headline of this report. `requirement`: of this report. Returns ``log_end``, ``plan_end``, ``basis``,
+    ``required``, ``required_both`` (in the bins that both plan for; missing where there are none), ``installed``,
+    ``shortfall``, ``first_crossing`` and ``order_by`` (NaT if never).
     """
     reports = [{name: each.get(name) for name in _REQUIREMENT} for each in (earlier.numbers, numbers)]
     table = pd.DataFrame(reports).astype({"basis": STRING})
@@ -269,21 +218,8 @@ def changed_settings(earlier: EarlierReport, chain: Chain) -> list[str]:
 def past_forecast(earlier: EarlierReport, chain: Chain) -> pd.DataFrame:
     """Forecast of an earlier report for the whole bins since, beside the actual values and the last value that it knew.
 
-    Parameters
-    ----------
-    earlier : EarlierReport
-    chain : Chain
-        Of this report.
-
-    Returns
-    -------
-    DataFrame
-        ``unique_id`` (``mean`` and ``peak``), ``ds``, ``cutoff``, ``y``, the columns of the forecast, ``last value``.
-
-    Raises
-    ------
-    InputError
-        If bins or measures differ, or no whole bin has passed since.
+    `chain`: of this report. Returns ``unique_id`` (``mean`` and ``peak``), ``ds``, ``cutoff``, ``y``, the columns of
+    the forecast, ``last value``.
     """
     before, settings = earlier.content["settings"], settings_of(chain)
     for name, what in (("freq", "bins of"), ("tz", "days in the zone"), ("demand", "demand as")):
@@ -310,16 +246,9 @@ def _forecast_of_model(earlier: EarlierReport) -> pd.DataFrame:
 def score_forecast(past: pd.DataFrame) -> pd.DataFrame:
     """Score an earlier forecast and the last value.
 
-    Parameters
-    ----------
-    past : DataFrame
-        As `past_forecast` returns it.
-
-    Returns
-    -------
-    DataFrame
-        ``series``, ``model``, ``bins``, ``mean_forecast`` and ``mean_actual`` (GPUs), ``wape_since``, ``bias``,
-        ``coverage_80`` and ``coverage_95`` (missing for the last value).
+    `past`: as `past_forecast` returns it. Returns ``series``, ``model``, ``bins``, ``mean_forecast`` and
+    ``mean_actual`` (GPUs), ``wape_since``, ``bias``, ``coverage_80`` and ``coverage_95`` (missing for the last
+    value).
     """
     model = next(name for name in past if name not in (*_KEYS, "cutoff", "y"))
     scores = evaluate(past, ["wape", "bias", "coverage"], by="unique_id").rename(columns={"wape": "wape_since"})

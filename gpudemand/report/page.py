@@ -51,18 +51,8 @@ _HELD = {
 def summarize(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame], part: str) -> list[str]:
     """Sentences of the summary.
 
-    Parameters
-    ----------
-    numbers : dict
-        The headline with the numbers on risk.
-    tables : mapping of str to DataFrame
-        By the stem of their files.
-    part : str
-        What a part is, such as ``"segment"``.
-
-    Returns
-    -------
-    list of str
+    `numbers`: the headline with the numbers on risk. `tables`: by the stem of their files. `part`: what a part is,
+    such as ``"segment"``.
     """
     result = [sentences.basis(numbers), *log_span(tables.get("log")), *held_beyond(numbers, tables.get("log"))]
     result += [*times_without_use(numbers, tables), *short_horizon(numbers)]
@@ -325,21 +315,8 @@ def render(
 ) -> str:
     """Render the template; text from the log is escaped.
 
-    Parameters
-    ----------
-    chain : Chain
-    tables : dict of str to DataFrame
-        By the stem of their files.
-    figures : dict of str to Drawing
-        By name.
-    earlier : EarlierReport, optional
-        The one that this one is compared with.
-    style : str, default=""
-        Rules of CSS after those of the page.
-
-    Returns
-    -------
-    str
+    `tables`: by the stem of their files. `figures`: by name. `earlier`: the one that this one is compared with.
+    `style`: rules of CSS after those of the page.
     """
     from markupsafe import Markup  # of jinja2: figures are escaped already
 
@@ -422,11 +399,6 @@ _REFUSED = re.compile(r"</|@import|(?<![\w-])(?:src|url|image-set)\s*\((?!\s*[\"
 
 def read_style(path: str | os.PathLike[str] | None) -> str:
     """Read rules of CSS that are put into the page, after its own; empty without a path.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read, is no text of at most a megabyte, or refers to other files than ``data:``.
 
     Examples
     --------

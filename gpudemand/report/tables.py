@@ -267,16 +267,8 @@ _LEFT = (truncate, _long_text, _naive, _level)
 class FormattedTable:
     """Table as text.
 
-    Parameters
-    ----------
-    name : str
-        Stem of the files that hold the whole table.
-    headings : list of str
-    left : list of bool
-        Which columns are aligned left.
-    rows : list of list of str
-    n_hidden : int
-        Rows that are in the files only.
+    `name`: stem of the files that hold the whole table. `left`: which columns are aligned left. `n_hidden`: rows that
+    are in the files only.
     """
 
     name: str
@@ -296,19 +288,8 @@ def format_table(
 ) -> FormattedTable:
     """Format a frame as text; columns without a heading are left to the files.
 
-    Parameters
-    ----------
-    name : str
-        Stem of its files.
-    frame : DataFrame
-    columns : sequence of str, optional
-        Columns in order; all that have a heading by default.
-    limit : int, default=15
-        Maximum number of rows.
-
-    Returns
-    -------
-    FormattedTable
+    `name`: stem of its files. `columns`: columns in order; all that have a heading by default. `limit`: maximum
+    number of rows.
 
     Examples
     --------

@@ -40,10 +40,7 @@ _INSTALLED = {
 def requirement(numbers: dict[str, Any]) -> str:
     """GPUs required by the end of the horizon, against GPUs installed.
 
-    Parameters
-    ----------
-    numbers : dict
-        As `gpudemand.study.requirement.headline` returns it.
+    `numbers`: as `gpudemand.study.requirement.headline` returns it.
     """
     required, installed = format_number_of("GPU", numbers["required"]), format_count(numbers["installed"])
     begin = f"By {format_date(numbers['plan_end'])} this cluster requires {required},"
@@ -331,21 +328,8 @@ def caveats(
 ) -> list[str]:
     """List the caveats of a report.
 
-    Parameters
-    ----------
-    numbers : dict
-        The headline.
-    windows : BacktestWindows
-        Number of windows that selected and evaluated the model.
-    tables : mapping of str to DataFrame
-        ``log`` and ``plan_backtest`` are read.
-    skipped : Skipped
-        Sections that the log does not support.
-    scenarios : Scenarios, optional
-
-    Returns
-    -------
-    list of str
+    `numbers`: the headline. `windows`: number of windows that selected and evaluated the model. `tables`: ``log`` and
+    ``plan_backtest`` are read. `skipped`: sections that the log does not support.
     """
     log = tables["log"].iloc[0]
     return [
@@ -477,17 +461,7 @@ def short_horizon(numbers: dict[str, Any]) -> list[str]:
 def since_sentences(tables: Mapping[str, pd.DataFrame], earlier: EarlierReport, changed: list[str]) -> list[str]:
     """Sentences on the requirement then and now, on settings that changed, and on the earlier forecast.
 
-    Parameters
-    ----------
-    tables : mapping of str to DataFrame
-        ``since_requirement`` and ``since_scores`` are read.
-    earlier : EarlierReport
-    changed : list of str
-        Names of the settings that differ.
-
-    Returns
-    -------
-    list of str
+    `tables`: ``since_requirement`` and ``since_scores`` are read. `changed`: names of the settings that differ.
     """
     result = [requirement_then_and_now(tables["since_requirement"])]
     if changed:

@@ -50,12 +50,7 @@ def ignore_convergence_warnings() -> Iterator[None]:
 
 
 class SphericalMixture:
-    """Gaussian mixture with one spherical covariance and equal weights.
-
-    Parameters
-    ----------
-    n_components : int
-    """
+    """Gaussian mixture with one spherical covariance and equal weights."""
 
     def __init__(self, n_components: int) -> None:
         self.n_components = n_components
@@ -91,13 +86,9 @@ RULES = ("voting", "pairs")
 class Consensus:
     """Gaussian mixtures in several views of the users, merged to one clustering.
 
-    Parameters
-    ----------
-    rule : {"voting", "pairs"}
-        ``"voting"``: the labels of each view are matched with those of the first, and the majority decides.
-        ``"pairs"``: average linkage on the co-association matrix.
-    n_segments : int
-        Components of each mixture, and maximum number of segments.
+    `rule`: {"voting", "pairs"}; ``"voting"``: the labels of each view are matched with those of the first, and the
+    majority decides. ``"pairs"``: average linkage on the co-association matrix. `n_segments`: components of each
+    mixture, and maximum number of segments.
 
     Notes
     -----
@@ -145,19 +136,8 @@ class Consensus:
 def vote(cells: IntArray, counts: IntArray, n_labels: int) -> IntArray:
     """Return the majority label of each cell after matching the labels of the views.
 
-    Parameters
-    ----------
-    cells : ndarray of int, shape (n_cells, n_views)
-        The label of each view.
-    counts : ndarray of int, shape (n_cells,)
-        Users in each cell.
-    n_labels : int
-        Labels of a view.
-
-    Returns
-    -------
-    ndarray of int, shape (n_cells,)
-        Consecutive labels from 0. Ties go to the first view.
+    `cells`: shape (n_cells, n_views); the label of each view. `counts`: shape (n_cells,); users in each cell.
+    `n_labels`: labels of a view. Returns shape (n_cells,): consecutive labels from 0. Ties go to the first view.
 
     Examples
     --------
@@ -340,12 +320,8 @@ _WINDOW, _TREES = 50, 200
 class JointModel:
     """A spherical mixture in the space of all blocks of features.
 
-    Parameters
-    ----------
-    blocks : sequence of str or None
-        Blocks to use. The RFM features are computed in any case where there are times, but not used.
-    matrix : Matrix
-        Usage to fit the blocks on.
+    `blocks`: blocks to use. The RFM features are computed in any case where there are times, but not used. `matrix`:
+    usage to fit the blocks on.
     """
 
     def __init__(self, blocks: Sequence[str] | None, matrix: Matrix) -> None:
@@ -389,13 +365,8 @@ class ConsensusModel:
     are clustered by a Gaussian mixture each; the consensus of the three labelings are the segments. A classifier on the
     sublevel statistics of the three series, which take microseconds, assigns all users to them.
 
-    Parameters
-    ----------
-    rule : {"voting", "pairs"}
-    sample_size : int
-        Most users whose homology is computed.
-    rips : RipsStatistics or None
-        By default with windows of 50 days, or of half of a shorter history.
+    `rule`: {"voting", "pairs"}. `sample_size`: most users whose homology is computed. `rips`: by default with windows
+    of 50 days, or of half of a shorter history.
     """
 
     blocks: tuple[str, ...] = PARTS

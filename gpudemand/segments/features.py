@@ -53,13 +53,7 @@ TOPOLOGY = ("persistence", "rips", "weekly_persistence", "multiscale_persistence
 
 
 def choose_blocks(names: Sequence[str] | None, matrix: Matrix) -> tuple[str, ...]:
-    """Return the validated `names` of blocks, or the default ones for `matrix`.
-
-    Raises
-    ------
-    InputError
-        If a name is unknown, none is given, or a block needs times that `matrix` lacks.
-    """
+    """Return the validated `names` of blocks, or the default ones for `matrix`."""
     timed = has_days(matrix)
     if names is None:
         return TIMED if timed else UNTIMED
@@ -83,10 +77,7 @@ def has_days(matrix: Matrix) -> bool:
 class FeatureTable:
     """Features of several blocks side by side, columns named ``block__feature``.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Names in `BLOCKS`.
+    `names`: names in `BLOCKS`.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -186,15 +177,8 @@ def project(features: FloatArray, block: str = "rhythm") -> FloatArray:
     Of three kinds that were held out, told their number, the adjusted Rand index is .65, and .77 if the fit knew them
     (``make bench-segments ARGS="--only unseen"``).
 
-    Parameters
-    ----------
-    features : ndarray, shape (n_users, n_features)
-        In the order of `DAILY_FEATURES` (``"rhythm"``) or `MULTISCALE_FEATURES`.
-    block : {"rhythm", "multiscale_persistence"}, default="rhythm"
-
-    Returns
-    -------
-    ndarray, shape (n_users, n_discriminants)
+    `features`: shape (n_users, n_features); in the order of `DAILY_FEATURES` (``"rhythm"``) or `MULTISCALE_FEATURES`.
+    `block`: {"rhythm", "multiscale_persistence"}. Returns ndarray, shape (n_users, n_discriminants).
 
     References
     ----------
@@ -212,13 +196,8 @@ def project(features: FloatArray, block: str = "rhythm") -> FloatArray:
 def warn_outside(features: pd.DataFrame, block: str, *, stacklevel: int = 2) -> None:
     """Warn where one feature of most users is beyond two standard deviations of the data that a block was fitted on.
 
-    Parameters
-    ----------
-    features : DataFrame, shape (n_users, n_features)
-        Of a block of `TABLES`; further columns than the fitted ones are ignored.
-    block : str
-    stacklevel : int, default=2
-        As in `warnings.warn`.
+    `features`: shape (n_users, n_features); of a block of `TABLES`; further columns than the fitted ones are ignored.
+    `stacklevel`: as in `warnings.warn`.
     """
     table = load_discriminants(block)
     fitted = features.iloc[:, : len(table.location)]
@@ -342,15 +321,8 @@ class UserSpace:
     reduced to eight principal components with a total variance of one. Z-scores are clipped at four. Sixteen principal
     components of all blocks remain.
 
-    Parameters
-    ----------
-    blocks : sequence of str
-        Blocks to use.
-
-    Attributes
-    ----------
-    within_variance_ : float
-        Mean square distance of users of one archetype; 0 where it is known of no block.
+    `blocks`: blocks to use. `within_variance_`: mean square distance of users of one archetype; 0 where it is known
+    of no block.
     """
 
     def __init__(self, blocks: Sequence[str]) -> None:

@@ -34,17 +34,8 @@ def segment_names(users: pd.DataFrame, codes: IntArray) -> list[str]:
     Segments of the same kind are told apart by the features in which their medians differ most, in units of the spread
     of users within segments; only segments that differ in none are numbered.
 
-    Parameters
-    ----------
-    users : DataFrame of shape (n_users, n_features)
-        Columns of `segment_profiles` but the first three, and ``gpu_hours``.
-    codes : ndarray of shape (n_users,)
-        Segment of each user.
-
-    Returns
-    -------
-    list of str
-        In the order of the segments.
+    `users`: shape (n_users, n_features); columns of `segment_profiles` but the first three, and ``gpu_hours``.
+    `codes`: shape (n_users,); segment of each user. Returns in the order of the segments.
 
     Examples
     --------

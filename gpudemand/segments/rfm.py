@@ -257,11 +257,8 @@ _SERIES_DAY, _WEEK = pd.Timedelta("1D"), 7
 def rfm_series(matrix: Matrix) -> dict[str, FloatArray]:
     """Compute three series of each user, by day where the bins are shorter.
 
-    Returns
-    -------
-    dict of str to ndarray, shape (n_users, n_days)
-        ``recency``: days since the last use; ``frequency``: share of active days in the seven around a day;
-        ``monetary``: the usage itself.
+    Returns shape (n_users, n_days): ``recency``: days since the last use; ``frequency``: share of active days in the
+    seven around a day; ``monetary``: the usage itself.
 
     Examples
     --------

@@ -249,13 +249,7 @@ class UsageRhythm(SeriesTransformer):
 
 
 def check_days(matrix: Matrix) -> pd.DatetimeIndex:
-    """Return the times of `matrix`, at most a day apart.
-
-    Raises
-    ------
-    InputError
-        If the columns are not times, or more than a day apart.
-    """
+    """Return the times of `matrix`, at most a day apart."""
     step = sampling_step(matrix.ds)
     if matrix.ds is None or step is None:
         raise InputError("daily features need at least two times as columns; make the matrix with gpudemand.to_wide.")

@@ -26,10 +26,7 @@ _FLAT = 1e-12
 def turning_points(series: FloatArray, out: FloatArray) -> tuple[int, int]:
     """Write the endpoints and strict local extrema of `series` to the front of `out`, skipping NaN and plateaus.
 
-    Returns
-    -------
-    n_turns, n_recorded : int
-        Values written, and values that are not missing.
+    Returns `n_turns, n_recorded`, values written, and values that are not missing.
     """
     n, recorded = 0, 0
     for value in series:
@@ -153,16 +150,9 @@ def summarise_rows(values: FloatArray, scale: int, out: FloatArray) -> None:
 def maxmin_indices(coordinates: FloatArray, indices: IntArray, distances: FloatArray) -> tuple[int, float]:
     """Choose landmarks by the max-min rule; write their `indices` and their `distances` to all points.
 
-    Parameters
-    ----------
-    coordinates : ndarray, shape (n_dimensions, n_points)
-    indices : ndarray, shape (n_landmarks,)
-    distances : ndarray, shape (n_landmarks, n_points)
-
-    Returns
-    -------
-    count, radius : int, float
-        Landmarks chosen (at most the number of distinct points), and the covering radius.
+    `coordinates`: shape (n_dimensions, n_points). `indices`: shape (n_landmarks,). `distances`: shape (n_landmarks,
+    n_points). Returns `count, radius`, landmarks chosen (at most the number of distinct points), and the covering
+    radius.
     """
     nearest = np.full(coordinates.shape[1], np.inf)
     farthest, radius, largest = 0, np.inf, 0.0

@@ -136,10 +136,7 @@ _ROWS_PER_TASK = 2048
 class SeriesTransformer(TransformerMixin, BaseEstimator):
     """Transform usage series into features; their length at ``transform`` may differ from that at ``fit``.
 
-    Attributes
-    ----------
-    n_timestamps_ : int
-        Length of the series at ``fit``.
+    `n_timestamps_`: length of the series at ``fit``.
     """
 
     #: Whether negative values are an error.
@@ -148,17 +145,7 @@ class SeriesTransformer(TransformerMixin, BaseEstimator):
     def fit(self, X: object, y: object = None) -> Self:
         """Validate `X` and the parameters, and learn what `transform` needs.
 
-        Parameters
-        ----------
-        X : DataFrame or array-like, shape (n_users, n_timestamps)
-            Usage, a row a user; NaN is a missing value.
-        y : None
-            Ignored.
-
-        Raises
-        ------
-        InputError
-            If `X` is no usage matrix (see `as_matrix`), or a parameter is out of range.
+        `X`: shape (n_users, n_timestamps); usage, a row a user; NaN is a missing value. `y`: ignored.
         """
         matrix = as_matrix(X, non_negative=self._non_negative, keep_float32=True)
         self.n_timestamps_ = matrix.values.shape[1]
@@ -168,14 +155,7 @@ class SeriesTransformer(TransformerMixin, BaseEstimator):
     def transform(self, X: object) -> FloatArray:
         """Return the features of each row of `X`.
 
-        Parameters
-        ----------
-        X : DataFrame or array-like, shape (n_users, n_timestamps)
-
-        Returns
-        -------
-        ndarray, shape (n_users, n_features)
-            Finite for any valid input.
+        `X`: shape (n_users, n_timestamps). Returns shape (n_users, n_features): finite for any valid input.
         """
         check_is_fitted(self, "n_timestamps_")
         return self._features(as_matrix(X, non_negative=self._non_negative, keep_float32=True))
@@ -183,10 +163,7 @@ class SeriesTransformer(TransformerMixin, BaseEstimator):
     def get_feature_names_out(self, input_features: object = None) -> NDArray[Any]:
         """Return the feature names in column order.
 
-        Parameters
-        ----------
-        input_features : None
-            Ignored: the names do not depend on the times of the columns.
+        `input_features`: ignored: the names do not depend on the times of the columns.
         """
         check_is_fitted(self, "n_timestamps_")
         return np.asarray(self._names(), dtype=object)
@@ -211,9 +188,7 @@ def map_rows(kernel: Callable[..., None], values: FloatArray, width: int, *args:
 
     The compiled kernels release the GIL, so that threads suffice and nothing is copied.
 
-    Returns
-    -------
-    ndarray, shape (n_rows, width)
+    Returns ndarray, shape (n_rows, width).
     """
     out = np.empty((len(values), width))
     # Numba compiles kernels anew, for seconds, for values that can be written.

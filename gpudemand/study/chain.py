@@ -48,18 +48,9 @@ class Chain:
     A stage that the log does not allow raises an `InputError` with the reason. ``skipped.attempt`` keeps the reason and
     gives None instead.
 
-    Parameters
-    ----------
-    source : Source
-        Where ``until`` is before the end of the log, the log as it stood then.
-    programmes : sequence of Programme or Serving, default=()
-        Work to come that is in no log yet.
-    begin : callable, optional
-        Called with the name of each stage as it begins.
-    forecasters : sequence of Forecaster, default=()
-        Candidates for the forecast of the total, besides our own.
-    step_costs : CostStepTime, optional
-        Predicts the step time of the log's jobs.
+    `source`: where ``until`` is before the end of the log, the log as it stood then. `programmes`: work to come that
+    is in no log yet. `begin`: called with the name of each stage as it begins. `forecasters`: candidates for the
+    forecast of the total, besides our own. `step_costs`: predicts the step time of the log's jobs.
     """
 
     def __init__(

@@ -31,18 +31,12 @@ _REQUIRED = [f"required_{share}" for share in SHARES]
 class GpuTypePlans:
     """Capacity plans by GPU type.
 
-    Parameters
-    ----------
-    table : DataFrame
-        All types as one pool, then a row per type, the largest requirement first: ``gpu_type``, ``installed``,
-        ``required_p50`` ... ``required_p99``, ``required`` (at the service level), ``shortfall``, ``first_crossing``,
-        ``order_by`` (NaT if nothing is to be ordered) and ``lead_time_days``. The columns that depend on the GPUs
-        installed of a type are missing where only their sum is given. Types that were given and never used come last,
-        with zero required.
-    by_bin : DataFrame
-        ``gpu_type``, ``ds``, ``required_p50`` ... ``required_p99``, ``required``.
-    plans : dict of str to Requirement
-        By type, as if that many were installed as were held at most.
+    `table`: all types as one pool, then a row per type, the largest requirement first: ``gpu_type``, ``installed``,
+    ``required_p50`` ... ``required_p99``, ``required`` (at the service level), ``shortfall``, ``first_crossing``,
+    ``order_by`` (NaT if nothing is to be ordered) and ``lead_time_days``. The columns that depend on the GPUs
+    installed of a type are missing where only their sum is given. Types that were given and never used come last,
+    with zero required. `by_bin`: ``gpu_type``, ``ds``, ``required_p50`` ... ``required_p99``, ``required``. `plans`:
+    by type, as if that many were installed as were held at most.
     """
 
     table: pd.DataFrame
@@ -51,13 +45,7 @@ class GpuTypePlans:
 
 
 def check_pools(source: Source, programmes: Sequence[PlannedWork] = ()) -> None:
-    """Check that GPUs installed, lead times and prices by type cover every type of the log and of the programmes.
-
-    Raises
-    ------
-    InputError
-        If a type is missing; names it.
-    """
+    """Check that GPUs installed, lead times and prices by type cover every type of the log and of the programmes."""
     settings, names = source.settings, source.names(source.settings.pool)
     if settings.pool == "gpu_type":
         given = settings.installed if isinstance(settings.installed, Mapping) else {}
@@ -97,29 +85,9 @@ def plan_gpu_types(
     the total, so that at every probability the types require at least as many GPUs as one pool. Programmes with a type
     are added to it; others are spread over the types as the rest is.
 
-    Parameters
-    ----------
-    source : Source
-    selected : SelectedForecast
-        Forecast of the total.
-    parts : Parts or None
-        If its parts are the GPU types, its model is used; otherwise that of the total.
-    requirement : Requirement
-        Of the total.
-    settings : Settings
-    by : {"gpu_type", "cluster"}, default="gpu_type"
-        What a pool is, and the name of its column.
-    programmes : sequence of Programme or Serving, default=()
-        Work that is not in the forecast of the total yet.
-
-    Returns
-    -------
-    GpuTypePlans
-
-    Raises
-    ------
-    InputError
-        If the log names fewer than two of them.
+    `selected`: forecast of the total. `parts`: if its parts are the GPU types, its model is used; otherwise that of
+    the total. `requirement`: of the total. `by`: {"gpu_type", "cluster"}; what a pool is, and the name of its column.
+    `programmes`: work that is not in the forecast of the total yet.
     """
     if len(_names(source, by, programmes)) < 2:
         raise InputError(f"the log names fewer than two {NOUNS[by]}s, so the plan is for one pool.")
@@ -147,11 +115,8 @@ def first_shortfall(table: pd.DataFrame, date: str = "first_crossing") -> dict[s
 def gpu_type_numbers(types: GpuTypePlans | None) -> dict[str, object]:
     """Collect the headline numbers on types: the first one to be ordered as it runs short, and its dates.
 
-    Returns
-    -------
-    dict
-        ``first_short_type``, ``type_first_crossing`` and ``type_order_by`` (in ISO form), and ``type_lead_time``; None
-        where not known.
+    Returns ``first_short_type``, ``type_first_crossing`` and ``type_order_by`` (in ISO form), and ``type_lead_time``;
+    None where not known.
     """
     first = {} if types is None else first_shortfall(types.table, "order_by") or {}
     dates = {f"type_{name}": first[name].isoformat() if first else None for name in ("first_crossing", "order_by")}

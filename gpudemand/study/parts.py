@@ -41,16 +41,9 @@ _EXTRAPOLATED = (
 class UserSegments:
     """Users and their segments.
 
-    Parameters
-    ----------
-    wide : DataFrame, shape (n_users, n_days)
-        GPU-hours per day of the users with non-zero usage; index: names as in the log.
-    labels : Series of int
-        Segment number by user; 0 has the most GPU-hours.
-    profiles : DataFrame
-        ``segment`` (its name) and the columns of `gpudemand.segments.segment_profiles`, the largest segment first.
-    notes : tuple of str
-        What to beware of.
+    `wide`: shape (n_users, n_days); GPU-hours per day of the users with non-zero usage; index: names as in the log.
+    `labels`: segment number by user; 0 has the most GPU-hours. `profiles`: ``segment`` (its name) and the columns of
+    `gpudemand.segments.segment_profiles`, the largest segment first. `notes`: what to beware of.
     """
 
     wide: pd.DataFrame
@@ -74,19 +67,7 @@ class UserSegments:
 def segment_users(source: Source) -> UserSegments:
     """Cluster users by the shape of their daily usage.
 
-    Parameters
-    ----------
-    source : Source
-        Days that were not recorded count like the same day of the week before.
-
-    Returns
-    -------
-    UserSegments
-
-    Raises
-    ------
-    InputError
-        If the log names too few users or covers too few days.
+    `source`: days that were not recorded count like the same day of the week before.
     """
     names = source.names(source.unit)
     if not names:
@@ -118,19 +99,12 @@ _MIN_BINS = 8
 class Parts:
     """Forecasts of the parts of the total.
 
-    Parameters
-    ----------
-    by : str
-        What a part is: ``"segment"``, ``"group"``, ``"cluster"`` or ``"gpu_type"``.
-    model : str
-        The method used for every part.
-    usage, forecast : DataFrame
-        ``unique_id`` (the part), ``ds`` and ``y`` or the columns of the model: mean GPUs held per bin. The forecasts
-        sum to that of the total.
-    table : DataFrame
-        The total, then a row per part, the largest first: ``part``, ``last`` and ``next`` (mean GPUs held over one
-        horizon before and after the end of the log), ``change``, ``width_80`` (mean width of the 80 % interval), and on
-        the evaluation windows ``wape``, ``best_naive``, ``best_naive_wape``, ``coverage_80``, ``coverage_95``.
+    `by`: what a part is: ``"segment"``, ``"group"``, ``"cluster"`` or ``"gpu_type"``. `model`: the method used for
+    every part. `usage`, `forecast`: ``unique_id`` (the part), ``ds`` and ``y`` or the columns of the model: mean GPUs
+    held per bin. The forecasts sum to that of the total. `table`: the total, then a row per part, the largest first:
+    ``part``, ``last`` and ``next`` (mean GPUs held over one horizon before and after the end of the log), ``change``,
+    ``width_80`` (mean width of the 80 % interval), and on the evaluation windows ``wape``, ``best_naive``,
+    ``best_naive_wape``, ``coverage_80``, ``coverage_95``.
     """
 
     by: str
@@ -147,23 +121,7 @@ def forecast_parts(
 
     Scores are those of the scaled forecasts, on the evaluation windows of the total.
 
-    Parameters
-    ----------
-    source : Source
-    segments : UserSegments or None
-        Segments of the users, if there are any.
-    selected : SelectedForecast
-        Forecast and backtest of the total.
-    settings : Settings
-
-    Returns
-    -------
-    Parts
-
-    Raises
-    ------
-    InputError
-        If the log does not divide the total into parts.
+    `segments`: segments of the users, if there are any. `selected`: forecast and backtest of the total.
 
     References
     ----------
@@ -239,19 +197,8 @@ def _sum_smallest(wide: pd.DataFrame) -> pd.DataFrame:
 def scale_to_total(parts: pd.DataFrame, model: str, total: pd.DataFrame, total_model: str) -> pd.DataFrame:
     """Scale the forecasts of parts, with their bounds, to the forecast of the total.
 
-    Parameters
-    ----------
-    parts : DataFrame
-        ``unique_id``, ``ds``, ``cutoff`` if it is a backtest, and the columns of `model`, among others.
-    model : str
-    total : DataFrame
-        The same for the series ``mean``, by `total_model`.
-    total_model : str
-
-    Returns
-    -------
-    DataFrame
-        Like `parts`; unchanged where the parts sum to zero.
+    `parts`: ``unique_id``, ``ds``, ``cutoff`` if it is a backtest, and the columns of `model`, among others. `total`:
+    the same for the series ``mean``, by `total_model`. Returns like `parts`; unchanged where the parts sum to zero.
 
     Examples
     --------

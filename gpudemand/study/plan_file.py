@@ -33,15 +33,8 @@ from gpudemand.units import parse_duration
 class Value:
     """A value, and where it stands.
 
-    Parameters
-    ----------
-    file : Path
-    key : str
-        Such as ``deliveries[1].gpus``; empty for the whole file.
-    raw : object
-        As `tomllib` returns it.
-    tz : tzinfo, optional
-        Zone of times that are written without one.
+    `key`: such as ``deliveries[1].gpus``; empty for the whole file. `raw`: as `tomllib` returns it. `tz`: zone of
+    times that are written without one.
     """
 
     file: Path
@@ -144,15 +137,7 @@ class Value:
     def table(self, keys: Mapping[str, Callable[[Value], Any]]) -> dict[str, Any]:
         """Values of a table.
 
-        Parameters
-        ----------
-        keys : mapping of str to callable
-            What reads the value of each key that may be there.
-
-        Raises
-        ------
-        InputError
-            If it is no table, or has another key; suggests the nearest.
+        `keys`: what reads the value of each key that may be there.
         """
         if not isinstance(self.raw, dict):
             raise self.refused("a table")
@@ -188,13 +173,7 @@ def require(row: Mapping[str, Any], keys: tuple[str, ...], place: str) -> None:
 
 
 def read_toml(file: Path) -> dict[str, Any]:
-    """Content of a TOML file.
-
-    Raises
-    ------
-    InputError
-        If there is no such file, or it is no TOML; names the line.
-    """
+    """Content of a TOML file."""
     if not file.is_file():
         raise InputError(f"there is no file {str(file)!r}; `gpudemand init {file}` writes one to begin with.")
     try:
@@ -209,13 +188,7 @@ _Keys = Mapping[str, Callable[[Value], Any]]
 
 
 def read_programmes(value: Value) -> tuple[Programme, ...]:
-    """Programmes of the blocks ``[[programmes]]``; no time is predicted yet.
-
-    Raises
-    ------
-    InputError
-        Names the block, or the key within.
-    """
+    """Programmes of the blocks ``[[programmes]]``; no time is predicted yet."""
     return tuple(_programme(row) for row in value.tables())
 
 
@@ -293,13 +266,7 @@ _PROGRAMME: _Keys = {
 
 
 def read_events(value: Value) -> pd.DataFrame:
-    """Events of the blocks ``[[events]]``, as `EventForecaster` takes them.
-
-    Raises
-    ------
-    InputError
-        Names the block, or the key within.
-    """
+    """Events of the blocks ``[[events]]``, as `EventForecaster` takes them."""
     rows = [row.table(_EVENT) for row in value.tables()]
     for number, row in enumerate(rows, 1):
         require(row, ("name", "start", "end"), f"{value.key}[{number}]")
@@ -326,14 +293,7 @@ _TEMPLATE = Path(__file__).with_name("plan.toml")
 
 @dataclass(frozen=True)
 class Change:
-    """A delivery (positive) or retirement (negative) of GPUs.
-
-    Parameters
-    ----------
-    date : Timestamp
-    gpus : float
-    gpu_type : str, optional
-    """
+    """A delivery (positive) or retirement (negative) of GPUs."""
 
     date: pd.Timestamp
     gpus: float

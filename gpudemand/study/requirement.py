@@ -39,21 +39,11 @@ class Requirement:
     The larger of mean and peak is the requirement. Where there is a target for waits, it alone decides: it says how
     much headroom jobs need, which the target utilization and the peak only guess.
 
-    Parameters
-    ----------
-    plans : dict of str to CapacityPlan
-        ``"mean"``: mean per bin at the target utilization. ``"peak"``: peak per bin at full utilization; or
-        ``"wait"``: the GPUs with which jobs start in time.
-    installed : float
-        GPUs installed when the plan begins.
-    installed_from : {"given", "pulled", "log"}
-        Whether that number was given, is what the nodes said, or is the maximum of the GPUs held at once in the log.
-    forecast : DataFrame
-        What the plans are for, by basis.
-    hourly : DataFrame, optional
-        Demand by hour, where bins are longer.
-    steps : Series, optional
-        GPUs installed from each time on, where deliveries or retirements are known.
+    `plans`: ``"mean"``: mean per bin at the target utilization. ``"peak"``: peak per bin at full utilization; or
+    ``"wait"``: the GPUs with which jobs start in time. `installed`: GPUs installed when the plan begins.
+    `installed_from`: {"given", "pulled", "log"}; whether that number was given, is what the nodes said, or is the
+    maximum of the GPUs held at once in the log. `forecast`: what the plans are for, by basis. `hourly`: demand by
+    hour, where bins are longer. `steps`: GPUs installed from each time on, where deliveries or retirements are known.
     """
 
     plans: dict[str, CapacityPlan]
@@ -155,21 +145,10 @@ def plan_requirement(
 ) -> Requirement:
     """Plan capacity for the mean, and for the peak or for waits.
 
-    Parameters
-    ----------
-    forecast : DataFrame
-        Forecast of the series ``mean``, and ``peak`` or ``wait``. Where there is a target for waits, it decides how
-        many GPUs peaks need.
-    max_held : float
-        Maximum of the GPUs held at once in the log; taken as installed where no number is given.
-    settings : Settings
-        ``installed``, ``target_utilization``, ``service_level`` and ``lead_time`` are read.
-    hourly : DataFrame, optional
-        Demand by hour, for bins that are longer: see ``held`` of `plan_capacity`.
-
-    Returns
-    -------
-    Requirement
+    `forecast`: forecast of the series ``mean``, and ``peak`` or ``wait``. Where there is a target for waits, it
+    decides how many GPUs peaks need. `max_held`: maximum of the GPUs held at once in the log; taken as installed
+    where no number is given. `settings`: ``installed``, ``target_utilization``, ``service_level`` and ``lead_time``
+    are read. `hourly`: demand by hour, for bins that are longer: see ``held`` of `plan_capacity`.
     """
     given = settings.total_installed
     installed = float(max_held) if given is None else given
@@ -211,18 +190,8 @@ def headline(
 ) -> dict[str, object]:
     """Collect the numbers at the top of the page and of ``--json``.
 
-    Parameters
-    ----------
-    requirement : Requirement
-    selected : SelectedForecast
-    log : DataFrame
-        As `gpudemand.study.usage_tables.log_summary` returns it.
-    settings : Settings
-
-    Returns
-    -------
-    dict
-        Plain numbers, texts (dates in ISO form) and None.
+    `log`: as `gpudemand.study.usage_tables.log_summary` returns it. Returns plain numbers, texts (dates in ISO form)
+    and None.
     """
     facts, basis = log.iloc[0], requirement.binding
     to_order = requirement.to_order(facts["last"])
@@ -283,16 +252,9 @@ _TESTED_LEVELS = (0.90, 0.95)
 def risk_table(requirement: Requirement) -> pd.DataFrame:
     """GPUs required at P50, P90, P95 and P99.
 
-    Parameters
-    ----------
-    requirement : Requirement
-
-    Returns
-    -------
-    DataFrame
-        ``probability``; ``required_mean`` and ``required_peak`` (or ``required_wait``) by either plan, ``required``
-        (of those that decide), all in the
-        bin with the largest requirement; ``shortfall``; ``first_crossing`` and ``order_by`` (NaT if never).
+    Returns ``probability``; ``required_mean`` and ``required_peak`` (or ``required_wait``) by either plan,
+    ``required`` (of those that decide), all in the bin with the largest requirement; ``shortfall``;
+    ``first_crossing`` and ``order_by`` (NaT if never).
     """
     lead, envelope = requirement.plans[MEAN].lead_time, requirement.envelope()
     rows = []
@@ -323,19 +285,9 @@ def with_date_dtype(table: pd.DataFrame, ds: pd.Series) -> pd.DataFrame:
 def risk_numbers(requirement: Requirement, selected: SelectedForecast, risk: pd.DataFrame) -> dict[str, object]:
     """Collect the numbers on risk, beside `gpudemand.study.requirement.headline`.
 
-    Parameters
-    ----------
-    requirement : Requirement
-    selected : SelectedForecast
-    risk : DataFrame
-        As `risk_table` returns it.
-
-    Returns
-    -------
-    dict
-        ``peak_bin`` (the bin with the largest requirement, by the mean where waits decide, in ISO form),
-        ``peak_bin_median``, ``peak_bin_lo_95`` and ``peak_bin_hi_95`` (GPUs held), ``required_p50`` ...
-        ``required_p99``, ``share_over``.
+    `risk`: as `risk_table` returns it. Returns ``peak_bin`` (the bin with the largest requirement, by the mean where
+    waits decide, in ISO form), ``peak_bin_median``, ``peak_bin_lo_95`` and ``peak_bin_hi_95`` (GPUs held),
+    ``required_p50`` ... ``required_p99``, ``share_over``.
     """
     # Waits are simulated for the mean demand.
     series = requirement.binding if requirement.binding in (MEAN, PEAK) else MEAN
@@ -355,21 +307,8 @@ def risk_numbers(requirement: Requirement, selected: SelectedForecast, risk: pd.
 def purchase_costs(requirement: Requirement, settings: Settings) -> pd.DataFrame:
     """Cheapest mix of reserved and on-demand GPUs for the forecast of the mean.
 
-    Parameters
-    ----------
-    requirement : Requirement
-    settings : Settings
-        ``prices`` of all types and ``horizon`` are read.
-
-    Returns
-    -------
-    DataFrame of one row
-        See `gpudemand.planning.CapacityPlan.purchase_mix`.
-
-    Raises
-    ------
-    InputError
-        If no prices were given, or the horizon is a single bin.
+    `settings`: ``prices`` of all types and ``horizon`` are read. Returns see
+    `gpudemand.planning.CapacityPlan.purchase_mix`.
     """
     if settings.prices is None:
         raise InputError(
@@ -397,14 +336,7 @@ def costs_by_pool(plans: Mapping[str, Requirement], settings: Settings) -> pd.Da
 def backtest_plans(selected: SelectedForecast) -> pd.DataFrame:
     """Backtest capacity plans on the evaluation windows, by the selected model and by the best naive method.
 
-    Parameters
-    ----------
-    selected : SelectedForecast
-
-    Returns
-    -------
-    DataFrame
-        ``series``, ``model``, ``service_level`` and the columns of `gpudemand.planning.plan_backtest`.
+    Returns ``series``, ``model``, ``service_level`` and the columns of `gpudemand.planning.plan_backtest`.
     """
     parts = []
     for series in selected.scores["series"].drop_duplicates():
@@ -436,26 +368,14 @@ def compare_orders(
 ) -> pd.DataFrame:
     """Compare ordering the GPUs that are short: not at all, at the end of the log, and 30 days later.
 
-    Parameters
-    ----------
-    requirement : Requirement
-    waits : WaitPlan or None
-        Simulates the waits.
-    log_end : Timestamp
-        The day on which is decided.
-    settings : Settings
-        ``prices`` of all types and ``installed`` are read.
-
-    Returns
-    -------
-    DataFrame
-        ``order`` (GPUs beyond those that are installed when it arrives), ``order_on`` and ``in_service`` (NaT for no
-        order), and over the time until four weeks after the later order is there, with demand beyond the forecast as in
-        its last four weeks: ``idle_share`` (expected idle GPU-hours over those there), ``unmet_share`` (expected
-        GPU-hours beyond the GPUs over those of demand), ``mean_wait_h`` (of the jobs of that time, behind those that
-        run and wait as the log ends; missing where some never start), ``wait_until_h`` (of those submitted until the
-        order is in service), both missing without a plan for waits, and ``cost`` (GPUs at the reserved price, demand
-        beyond them at the price on demand; missing without prices).
+    `waits`: simulates the waits. `log_end`: the day on which is decided. `settings`: ``prices`` of all types and
+    ``installed`` are read. Returns ``order`` (GPUs beyond those that are installed when it arrives), ``order_on`` and
+    ``in_service`` (NaT for no order), and over the time until four weeks after the later order is there, with demand
+    beyond the forecast as in its last four weeks: ``idle_share`` (expected idle GPU-hours over those there),
+    ``unmet_share`` (expected GPU-hours beyond the GPUs over those of demand), ``mean_wait_h`` (of the jobs of that
+    time, behind those that run and wait as the log ends; missing where some never start), ``wait_until_h`` (of those
+    submitted until the order is in service), both missing without a plan for waits, and ``cost`` (GPUs at the
+    reserved price, demand beyond them at the price on demand; missing without prices).
     """
     plan, gpus = requirement.plans[MEAN], requirement.to_order(log_end)
     dates = [log_end, log_end + _LATER] if gpus else []

@@ -43,13 +43,9 @@ _DAYS = 28
 class Scenarios:
     """Requirements under scenarios.
 
-    Parameters
-    ----------
-    table : DataFrame
-        The base case, then a row per scenario: ``scenario``, ``required``, ``change_from_base`` (GPUs), ``shortfall``,
-        ``first_crossing``, ``order_by``, ``share_over`` (of the binding plan).
-    skipped : Skipped
-        Scenarios that the log does not support.
+    `table`: the base case, then a row per scenario: ``scenario``, ``required``, ``change_from_base`` (GPUs),
+    ``shortfall``, ``first_crossing``, ``order_by``, ``share_over`` (of the binding plan). `skipped`: scenarios that
+    the log does not support.
     """
 
     table: pd.DataFrame
@@ -69,26 +65,9 @@ def plan_scenarios(
     with run times in the ratio that the log shows for the same work on both (`MeasuredRunTimes`); where it shows
     none, as `step_costs` predicts, or by data sheets.
 
-    Parameters
-    ----------
-    source : Source
-        The changes act on its work of the last 28 days before the forecast.
-    requirement : Requirement
-        The base case.
-    segments : UserSegments or None
-        Segments of the users, if there are any.
-    settings : Settings
-    step_costs : CostStepTime, optional
-        Predicts the ratio of run times of the jobs whose networks it knows, where the log shows none.
-
-    Returns
-    -------
-    Scenarios
-
-    Raises
-    ------
-    InputError
-        If no job was submitted in the last 28 days.
+    `source`: the changes act on its work of the last 28 days before the forecast. `requirement`: the base case.
+    `segments`: segments of the users, if there are any. `step_costs`: predicts the ratio of run times of the jobs
+    whose networks it knows, where the log shows none.
     """
     forecast = requirement.forecast
     jobs = source.workload(forecast["ds"].min() - pd.Timedelta(days=_DAYS))
@@ -206,20 +185,7 @@ _NEEDED = ("network", "batch_size", "epochs", "samples")
 def log_ratios(source: Source, step_costs: NetworkCosts | None) -> pd.DataFrame:
     """Ratios of observed to predicted run times by user; see `run_time_ratios`.
 
-    Parameters
-    ----------
-    source : Source
-    step_costs : CostStepTime or None
-        Jobs of networks that it does not know are left out.
-
-    Returns
-    -------
-    DataFrame
-
-    Raises
-    ------
-    InputError
-        If the log does not tell what its jobs train, or nothing predicts their step time.
+    `step_costs`: jobs of networks that it does not know are left out.
     """
     jobs = source.jobs
     missing = [name for name in _NEEDED if name not in jobs.columns or jobs[name].isna().all()]
@@ -237,12 +203,7 @@ def log_ratios(source: Source, step_costs: NetworkCosts | None) -> pd.DataFrame:
 def calibrated(programmes: Sequence[PlannedWork], ratios: pd.DataFrame) -> tuple[PlannedWork, ...]:
     """Programmes whose predicted times are corrected by the ratio of their user, or that of others.
 
-    Parameters
-    ----------
-    programmes : sequence of Programme or Serving
-        Those that were calibrated by hand stay as they are.
-    ratios : DataFrame
-        As `run_time_ratios` returns it.
+    `programmes`: those that were calibrated by hand stay as they are. `ratios`: as `run_time_ratios` returns it.
     """
     rows = ratios[["ratio", "low", "high"]].itertuples(index=False, name=None)
     found = dict(zip(ratios["user"].astype(str), ((float(a), float(b), float(c)) for a, b, c in rows), strict=True))

@@ -51,11 +51,7 @@ _MAX_COMBINATION_CELLS = 1.5e6
 class Candidates(NamedTuple):
     """Forecasters of the user's, besides our own, and events that all of them know.
 
-    Attributes
-    ----------
-    others : sequence of Forecaster
-    events : DataFrame or None
-        See `EventForecaster`.
+    `events`: see `EventForecaster`.
     """
 
     others: Sequence[Forecaster] = ()
@@ -66,18 +62,8 @@ class Candidates(NamedTuple):
 
         Beyond four weeks the forecaster of long horizons, which contains the combination, takes its place.
 
-        Parameters
-        ----------
-        usage : DataFrame
-            ``unique_id``, ``ds``, ``y``.
-        horizon : int
-            Bins to forecast.
-        n_before : int
-            Bins before the first window of the backtest.
-
-        Returns
-        -------
-        list of Forecaster
+        `usage`: ``unique_id``, ``ds``, ``y``. `horizon`: bins to forecast. `n_before`: bins before the first window
+        of the backtest.
         """
         own = [candidate() for candidate in CANDIDATES[:-2]]
         if n_before >= _MIN_COMBINATION_BINS and len(usage) * horizon <= _MAX_COMBINATION_CELLS:
@@ -109,11 +95,7 @@ _MAX_WINDOWS = 6
 class BacktestWindows:
     """Rolling origins: the earlier ones select the model, the later ones evaluate it.
 
-    Parameters
-    ----------
-    n_selection, n_evaluation : int
-    step : int, optional
-        Bins between origins, if fewer than the horizon: windows overlap, so that none is left to select on.
+    `step`: bins between origins, if fewer than the horizon: windows overlap, so that none is left to select on.
     """
 
     n_selection: int
@@ -132,24 +114,8 @@ def split_windows(n_bins: int, horizon: int, week: int = 7) -> BacktestWindows:
     Windows are disjoint, after at least two horizons. A history shorter than four horizons has six that overlap, after
     at least half of what lies before the last; they all evaluate.
 
-    Parameters
-    ----------
-    n_bins : int
-        Length of the history.
-    horizon : int
-        Length of a window.
-    week : int, default=7
-        Bins of a week.
-
-    Returns
-    -------
-    BacktestWindows
-        At least one of either, a third of all evaluate; or none that selects.
-
-    Raises
-    ------
-    InputError
-        If the history is shorter than four horizons, and than two after four weeks.
+    `n_bins`: length of the history. `horizon`: length of a window. `week`: bins of a week. Returns at least one of
+    either, a third of all evaluate; or none that selects.
 
     Examples
     --------
@@ -196,19 +162,11 @@ SCORED_LEVELS = (80, 95)
 class SelectedForecast:
     """A selected model, its backtest and those of the other candidates, and its forecast.
 
-    Parameters
-    ----------
-    model : str
-        The recommended candidate, unless another was better on the selection windows; see `model_beyond_noise`.
-    windows : BacktestWindows
-    scores : DataFrame
-        A row per series and model: ``series``, ``model``, ``naive``, ``wape_selection`` (selection windows), then
-        ``wape``, ``rmsse``, ``bias``, ``coverage_80`` and ``coverage_95`` on the evaluation windows.
-    backtest : DataFrame
-        ``unique_id``, ``ds``, ``cutoff``, ``y`` and the models' columns.
-    forecast, baseline : DataFrame
-        Forecast of the selected model at `LEVELS`, and that of the best naive method.
-    candidates : Candidates
+    `model`: the recommended candidate, unless another was better on the selection windows; see `model_beyond_noise`.
+    `scores`: a row per series and model: ``series``, ``model``, ``naive``, ``wape_selection`` (selection windows),
+    then ``wape``, ``rmsse``, ``bias``, ``coverage_80`` and ``coverage_95`` on the evaluation windows. `backtest`:
+    ``unique_id``, ``ds``, ``cutoff``, ``y`` and the models' columns. `forecast`, `baseline`: forecast of the selected
+    model at `LEVELS`, and that of the best naive method.
     """
 
     model: str
@@ -244,24 +202,8 @@ def select_and_forecast(
     Series are forecast one by one: errors of the peak of a full cluster are nearly all zero and a few large, and would
     give the mean bounds beyond all that was ever held.
 
-    Parameters
-    ----------
-    usage : DataFrame
-        ``unique_id``, ``ds``, ``y``; whole bins only.
-    horizon : int
-        Bins to forecast.
-    service_level : float, default=0.95
-        Quantile that the forecast has to hold, besides `LEVELS`.
-    candidates : Candidates, optional
-
-    Returns
-    -------
-    SelectedForecast
-
-    Raises
-    ------
-    InputError
-        If the history is too short for the horizon.
+    `usage`: ``unique_id``, ``ds``, ``y``; whole bins only. `horizon`: bins to forecast. `service_level`: quantile
+    that the forecast has to hold, besides `LEVELS`.
     """
     windows = split_windows(usage["ds"].nunique(), horizon, bins_of_week(usage))
     series = [rows for _, rows in usage.groupby("unique_id")]
@@ -294,21 +236,8 @@ def run_backtest(
 ) -> tuple[pd.DataFrame, pd.Series]:
     """Backtest the candidates at the origins of all windows.
 
-    Parameters
-    ----------
-    usage : DataFrame
-        ``unique_id``, ``ds``, ``y``.
-    horizon : int
-        Length of a window in bins.
-    windows : BacktestWindows
-    candidates : Candidates, optional
-
-    Returns
-    -------
-    backtest : DataFrame
-        See `gpudemand.forecast.cross_validation`.
-    evaluates : Series of bool
-        Rows of the evaluation windows; the others are for selection.
+    `usage`: ``unique_id``, ``ds``, ``y``. `horizon`: length of a window in bins. Returns `backtest`, see
+    `gpudemand.forecast.cross_validation`. `evaluates`, rows of the evaluation windows; the others are for selection.
     """
     step = windows.step or horizon
     n_before = usage["ds"].nunique() - horizon - (windows.n_total - 1) * step
@@ -334,10 +263,7 @@ def model_beyond_noise(backtest: pd.DataFrame) -> str:
     than the combination has to win a paired t test at 5 %, unless it is the user's. Without a combination, the smallest
     WAPE decides; without rows, the last model.
 
-    Parameters
-    ----------
-    backtest : DataFrame
-        ``unique_id``, ``ds``, ``cutoff``, ``y`` and the models' columns.
+    `backtest`: ``unique_id``, ``ds``, ``cutoff``, ``y`` and the models' columns.
 
     References
     ----------
@@ -390,17 +316,8 @@ _COLUMNS = ["event", "bins_past", "bins_ahead", "first_ahead", "effect", "effect
 def known_events(usage: pd.DataFrame, settings: Settings) -> pd.DataFrame | None:
     """Events from the begin of the usage to the end of the horizon, with public holidays; None if there are none.
 
-    Parameters
-    ----------
-    usage : DataFrame
-        ``unique_id``, ``ds``, ``y``.
-    settings : Settings
-        ``events``, ``holidays``, ``horizon`` and ``freq`` are read.
-
-    Returns
-    -------
-    DataFrame or None
-        ``event``, ``start``, ``end``, ``effect``.
+    `usage`: ``unique_id``, ``ds``, ``y``. `settings`: ``events``, ``holidays``, ``horizon`` and ``freq`` are read.
+    Returns ``event``, ``start``, ``end``, ``effect``.
     """
     tables = [] if settings.events is None else [settings.events]
     if settings.holidays is not None:
@@ -412,21 +329,10 @@ def known_events(usage: pd.DataFrame, settings: Settings) -> pd.DataFrame | None
 def event_table(usage: pd.DataFrame, events: pd.DataFrame, horizon: int) -> pd.DataFrame:
     """Effect of each event that is known, past or ahead.
 
-    Parameters
-    ----------
-    usage : DataFrame
-        ``unique_id``, ``ds``, ``y``.
-    events : DataFrame
-        As `known_events` returns it.
-    horizon : int
-        Bins to forecast.
-
-    Returns
-    -------
-    DataFrame
-        ``event``, ``bins_past`` and ``bins_ahead`` (of the history and of the horizon, with some of it),
-        ``first_ahead``, ``effect`` (relative change of demand) and ``effect_from`` (``"stated"``, ``"history"``, or
-        ``"none shown"``, where the history shows no change beyond chance).
+    `usage`: ``unique_id``, ``ds``, ``y``. `events`: as `known_events` returns it. `horizon`: bins to forecast.
+    Returns ``event``, ``bins_past`` and ``bins_ahead`` (of the history and of the horizon, with some of it),
+    ``first_ahead``, ``effect`` (relative change of demand) and ``effect_from`` (``"stated"``, ``"history"``, or
+    ``"none shown"``, where the history shows no change beyond chance).
     """
     model, calendar = EventForecaster(events=events).fit(usage), Calendar.of(events)
     panel, n_times = model.panel_, len(model.panel_.times)

@@ -97,13 +97,7 @@ def mean_prices(prices: Prices, gpu_hours: Callable[[], pd.Series]) -> PricePair
 
 
 def check_names(parameter: str, value: object, names: list[str], pool: str) -> None:
-    """Check that a value by name covers every pool of the log.
-
-    Raises
-    ------
-    InputError
-        If one is missing; names it, and the nearest that was given.
-    """
+    """Check that a value by name covers every pool of the log."""
     missing = [name for name in names if name not in value] if isinstance(value, Mapping) else []
     if missing:
         assert isinstance(value, Mapping)
@@ -180,23 +174,10 @@ def pulled_installed(
 ) -> Installed:
     """GPUs of the nodes as they were pulled: by name of the pool if that of each is known, or else of all.
 
-    Parameters
-    ----------
-    attrs : mapping
-        ``installed_by_cluster``, cluster -> type -> time -> GPUs, as `read_jobs` gives it of a store; or
-        ``installed_by_type`` and ``installed``, as `pulled_usage` does.
-    names : callable
-        Names in the data of a key.
-    pool : {"gpu_type", "cluster"}
-    clusters : tuple of str, optional
-        Those that count; by default all.
-    aliases : mapping of str to str
-        Types that count as another.
-
-    Returns
-    -------
-    dict of str to Series, Series or None
-        None where they were not pulled, or not of every cluster of the data.
+    `attrs`: ``installed_by_cluster``, cluster -> type -> time -> GPUs, as `read_jobs` gives it of a store; or
+    ``installed_by_type`` and ``installed``, as `pulled_usage` does. `names`: names in the data of a key. `pool`:
+    {"gpu_type", "cluster"}. `clusters`: those that count; by default all. `aliases`: types that count as another.
+    Returns none where they were not pulled, or not of every cluster of the data.
     """
     by_cluster: Any = attrs.get("installed_by_cluster")
     if by_cluster is None:
@@ -271,11 +252,6 @@ def check_aliases(aliases: Aliases) -> None:
 
 def rename_types(jobs: pd.DataFrame, aliases: Aliases) -> pd.DataFrame:
     """Jobs with the GPU types that theirs count as.
-
-    Raises
-    ------
-    InputError
-        If no job and no node has a type of a name.
 
     Examples
     --------
@@ -359,21 +335,7 @@ def cluster_names(cluster: str | Sequence[str]) -> tuple[str, ...]:
 def select_clusters(jobs: pd.DataFrame, cluster: str | Sequence[str] | None) -> pd.DataFrame:
     """Jobs of the clusters of these names, or all where there are none.
 
-    Parameters
-    ----------
-    jobs : DataFrame
-        With the column ``cluster``.
-    cluster : str or sequence of str or None
-        Names, in one text with commas between; ``"each"`` selects all.
-
-    Returns
-    -------
-    DataFrame
-
-    Raises
-    ------
-    InputError
-        If the log has no cluster of a name; says which are near.
+    `jobs`: with the column ``cluster``. `cluster`: names, in one text with commas between; ``"each"`` selects all.
 
     Examples
     --------
@@ -409,11 +371,6 @@ class Settings:
     ``installed_from`` is ``"pulled"`` where the number installed is what the nodes said rather than given; ``pool`` is
     what is installed, ordered and paid for by name: a ``"gpu_type"``, or a ``"cluster"`` that is a pool of its own;
     ``clusters`` are those that were selected, ``("each",)`` if each is a pool of its own.
-
-    Raises
-    ------
-    InputError
-        If a parameter is out of range.
 
     Examples
     --------
@@ -479,12 +436,7 @@ class Settings:
     def with_pulled(self, attrs: Mapping[Any, object], names: Callable[[str], list[str]]) -> Settings:
         """These, with the GPUs of the nodes as they were pulled, where none are given and the data tell them.
 
-        Parameters
-        ----------
-        attrs : mapping
-            Of the data; see `pulled_installed`.
-        names : callable
-            Names in the data of a key such as ``"gpu_type"``.
+        `attrs`: of the data; see `pulled_installed`. `names`: names in the data of a key such as ``"gpu_type"``.
         """
         chosen = None if self.clusters == (EACH,) else self.clusters
         aliases = self.type_aliases or {}

@@ -45,16 +45,7 @@ def unlikely_jobs(jobs: pd.DataFrame, settings: Settings) -> list[str]:
     twice what all others held at once, so that the cluster was never half full without it, unless as many are
     installed.
 
-    Parameters
-    ----------
-    jobs : DataFrame
-        Canonical job table.
-    settings : Settings
-        ``installed`` is read.
-
-    Returns
-    -------
-    list of str
+    `jobs`: canonical job table. `settings`: ``installed`` is read.
 
     Examples
     --------
@@ -225,12 +216,7 @@ class Source(Protocol):
 class JobSource:
     """Usage of the jobs of a log.
 
-    Parameters
-    ----------
-    jobs : DataFrame
-        Canonical job table, as `check_jobs` returns it.
-    settings : Settings
-        ``tz`` and ``until`` are read.
+    `jobs`: canonical job table, as `check_jobs` returns it. `settings`: ``tz`` and ``until`` are read.
 
     Examples
     --------
@@ -419,17 +405,10 @@ class SeriesSource:
     Waits, sizes and run times of jobs, and peaks within a sample raise an `InputError`. GPUs wanted are those held and
     those that pods waited for at the same time, where both were pulled.
 
-    Parameters
-    ----------
-    wide : DataFrame, shape (n_times, n_series)
-        GPUs; a sample stands for the time until `step` later. NaN is not known; a time that is missing is a gap.
-    keys : tuple of str
-        What the parts of the name of a series are, separated by ``/``.
-    step : Timedelta
-    settings : Settings
-    attrs : mapping
-    wanted : DataFrame, shape (n_times, n_series), optional
-        GPUs held and waited for, at the times of `wide`, also of those who held none; None where it is not known.
+    `wide`: shape (n_times, n_series); GPUs; a sample stands for the time until `step` later. NaN is not known; a time
+    that is missing is a gap. `keys`: what the parts of the name of a series are, separated by ``/``. `wanted`: shape
+    (n_times, n_series); GPUs held and waited for, at the times of `wide`, also of those who held none; None where it
+    is not known.
 
     Examples
     --------

@@ -25,17 +25,8 @@ _TOP_K = (1, 3, 10, 30, 100)
 def log_tables(source: Source, held: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Compute all tables of this module.
 
-    Parameters
-    ----------
-    source : Source
-    held : DataFrame
-        GPUs held per bin, as `Source.usage` returns it.
-
-    Returns
-    -------
-    dict of str to DataFrame
-        ``log``, ``rejected``, ``gaps``, ``usage_shares``, ``concentration``, ``gpu_types``; ``slices`` where some GPUs
-        are parts of one.
+    `held`: GPUs held per bin, as `Source.usage` returns it. Returns ``log``, ``rejected``, ``gaps``,
+    ``usage_shares``, ``concentration``, ``gpu_types``; ``slices`` where some GPUs are parts of one.
     """
     shares = usage_shares(source)
     types = usage_by_gpu_type(source)
@@ -60,21 +51,11 @@ def period_end(usage: pd.DataFrame) -> pd.Timestamp:
 def log_summary(source: Source, held: pd.DataFrame, gpu_hours: float) -> pd.DataFrame:
     """Summarize a log in one row.
 
-    Parameters
-    ----------
-    source : Source
-    held : DataFrame
-        GPUs held per bin, as `Source.usage` returns it.
-    gpu_hours : float
-        Sum of all.
-
-    Returns
-    -------
-    DataFrame of one row
-        ``kind``, ``source``, ``jobs`` (missing where they are not known), ``rejected``, ``users``, ``groups``,
-        ``clusters``, ``gpu_types``, ``running``, ``first``, ``last``, ``gpu_hours``, ``max_held`` (whole GPUs held at
-        once), ``unknown_gpus``, ``unknown_end``, ``unknown_start`` (jobs that count as held from their submission),
-        ``processors`` (whether the log counts those).
+    `held`: GPUs held per bin, as `Source.usage` returns it. `gpu_hours`: sum of all. Returns ``kind``, ``source``,
+    ``jobs`` (missing where they are not known), ``rejected``, ``users``, ``groups``, ``clusters``, ``gpu_types``,
+    ``running``, ``first``, ``last``, ``gpu_hours``, ``max_held`` (whole GPUs held at once), ``unknown_gpus``,
+    ``unknown_end``, ``unknown_start`` (jobs that count as held from their submission), ``processors`` (whether the
+    log counts those).
     """
     tz = source.settings.tz
     return pd.DataFrame(
@@ -131,16 +112,9 @@ def gap_table(source: Source) -> pd.DataFrame:
 def usage_shares(source: Source) -> pd.DataFrame:
     """Share of each user (or group, cluster, GPU type) in the GPU-hours, the largest first.
 
-    Parameters
-    ----------
-    source : Source
-
-    Returns
-    -------
-    DataFrame
-        Column ``by``, ``gpu_hours``, ``share`` (of all GPU-hours), ``cumulative_share``, ``last_use``, and where jobs
-        are known ``jobs``, ``median_wait_h`` and ``mean_wait_h`` (submit to start, hours) and ``completed`` (share of
-        the finished jobs that completed).
+    Returns column ``by``, ``gpu_hours``, ``share`` (of all GPU-hours), ``cumulative_share``, ``last_use``, and where
+    jobs are known ``jobs``, ``median_wait_h`` and ``mean_wait_h`` (submit to start, hours) and ``completed`` (share
+    of the finished jobs that completed).
     """
     by = source.settings.by
     hours = source.gpu_hours(by).sort_values(ascending=False, kind="stable")
@@ -153,15 +127,8 @@ def usage_shares(source: Source) -> pd.DataFrame:
 def concentration(shares: pd.DataFrame) -> pd.DataFrame:
     """Points of the Lorenz curve: share of the GPU-hours that the k largest hold.
 
-    Parameters
-    ----------
-    shares : DataFrame
-        As `usage_shares` returns it.
-
-    Returns
-    -------
-    DataFrame
-        ``largest`` (k), ``of`` (how many there are) and ``share`` of the GPU-hours.
+    `shares`: as `usage_shares` returns it. Returns ``largest`` (k), ``of`` (how many there are) and ``share`` of the
+    GPU-hours.
 
     Examples
     --------
@@ -178,15 +145,8 @@ def concentration(shares: pd.DataFrame) -> pd.DataFrame:
 def usage_by_gpu_type(source: Source) -> pd.DataFrame:
     """Sum usage by GPU type; no rows where the log names no types.
 
-    Parameters
-    ----------
-    source : Source
-
-    Returns
-    -------
-    DataFrame
-        ``gpu_type``, ``gpu_hours``, ``share``, ``jobs`` (where they are known), ``gpus_peak`` (most held at once), the
-        largest first.
+    Returns ``gpu_type``, ``gpu_hours``, ``share``, ``jobs`` (where they are known), ``gpus_peak`` (most held at
+    once), the largest first.
     """
     if not source.names("gpu_type"):
         return pd.DataFrame(columns=["gpu_type", "gpu_hours", "share", "jobs", "gpus_peak"])
@@ -210,21 +170,12 @@ _REVIEW = pd.Timedelta("28D")
 class UsageTables:
     """Usage series and tables of a job log.
 
-    Parameters
-    ----------
-    total : DataFrame
-        ``unique_id`` (``mean`` and ``peak``), ``ds``, ``y``, whole bins only: the mean of the GPUs wanted, or held
-        where the log has no submit times, and the peak of the GPUs held, where it is known.
-    held : DataFrame
-        ``ds``, ``y``: mean of the GPUs held per bin, whole bins only.
-    groups : DataFrame
-        ``unique_id`` (user, group, ...), ``ds``, ``y``: mean GPUs held per day, or per bin where that is longer.
-    hourly : DataFrame or None
-        ``unique_id``, ``ds``, ``y``: mean GPUs held by all jobs per hour, where it is known.
-    max_held : float
-        Maximum of the GPUs held at once.
-    tables : dict of str to DataFrame
-        Those of `gpudemand.study.usage_tables`, by the stem of their files.
+    `total`: ``unique_id`` (``mean`` and ``peak``), ``ds``, ``y``, whole bins only: the mean of the GPUs wanted, or
+    held where the log has no submit times, and the peak of the GPUs held, where it is known. `held`: ``ds``, ``y``:
+    mean of the GPUs held per bin, whole bins only. `groups`: ``unique_id`` (user, group, ...), ``ds``, ``y``: mean
+    GPUs held per day, or per bin where that is longer. `hourly`: ``unique_id``, ``ds``, ``y``: mean GPUs held by all
+    jobs per hour, where it is known. `max_held`: maximum of the GPUs held at once. `tables`: those of
+    `gpudemand.study.usage_tables`, by the stem of their files.
     """
 
     total: pd.DataFrame
@@ -238,20 +189,7 @@ class UsageTables:
 def compute_usage_tables(source: Source, skipped: Skipped | None = None) -> UsageTables:
     """Aggregate the usage of a source to series and summary tables.
 
-    Parameters
-    ----------
-    source : Source
-    skipped : Skipped, optional
-        Gets the reason where peaks within a bin are not known.
-
-    Returns
-    -------
-    UsageTables
-
-    Raises
-    ------
-    InputError
-        If no job held a GPU, or there is no name in the column ``by``.
+    `skipped`: gets the reason where peaks within a bin are not known.
     """
     freq, by = source.settings.freq, source.settings.by
     held = source.usage(None, freq, "gpus")
@@ -319,20 +257,8 @@ _KEYS = ("user", "group", "partition", "namespace")
 def idle_hours(source: Source) -> dict[str, pd.DataFrame]:
     """GPU-hours held at little utilization, by user, group and partition, or by namespace.
 
-    Parameters
-    ----------
-    source : Source
-        Of its settings, the price of a reserved GPU-hour is read.
-
-    Returns
-    -------
-    dict of str to DataFrame
-        By the key, each with a column of its name and those of `gpudemand.usage.idle.idle_table`.
-
-    Raises
-    ------
-    InputError
-        If the utilization is not known.
+    `source`: of its settings, the price of a reserved GPU-hour is read. Returns by the key, each with a column of its
+    name and those of `gpudemand.usage.idle.idle_table`.
     """
     keys = [key for key in _KEYS if source.names(key)]
     if not keys:
@@ -348,25 +274,11 @@ _DAYS = 28
 def explain_change(source: Source, days: int = _DAYS) -> pd.DataFrame:
     """Split the change of mean demand between the last period and the one before it.
 
-    Parameters
-    ----------
-    source : Source
-    days : int, default=28
-        Length of a period; half the log where that is shorter.
-
-    Returns
-    -------
-    DataFrame
-        ``driver``: ``total``; ``users who came``, ``left``, ``grew``, ``shrank`` (where users are named; of usage
-        without jobs ``namespaces that came``, ..., but not of GPU types), which sum to the total; a row per GPU type
-        where there are several.
-        ``count`` (of users; 1 for a GPU type), ``before``, ``after`` and ``change_gpus``: mean GPUs; ``most``: the name
-        with the largest change. ``attrs["days"]`` is the length of a period.
-
-    Raises
-    ------
-    InputError
-        If the log is shorter than two days.
+    `days`: length of a period; half the log where that is shorter. Returns ``driver``: ``total``; ``users who came``,
+    ``left``, ``grew``, ``shrank`` (where users are named; of usage without jobs ``namespaces that came``, ..., but
+    not of GPU types), which sum to the total; a row per GPU type where there are several. ``count`` (of users; 1 for
+    a GPU type), ``before``, ``after`` and ``change_gpus``: mean GPUs; ``most``: the name with the largest change.
+    ``attrs["days"]`` is the length of a period.
     """
     named = {by: _means(source, by, days) for by in dict.fromkeys((source.unit, "gpu_type")) if source.names(by)}
     users = None if source.unit == "gpu_type" else named.get(source.unit)

@@ -38,13 +38,9 @@ _SECONDS = ("median_wait_s", "mean_wait_s", "p95_wait_s")
 class Waits:
     """Waits of the jobs of a log.
 
-    Parameters
-    ----------
-    by_size : DataFrame
-        As `wait_table` returns it, by size.
-    table : DataFrame
-        ``size`` (GPUs of the job; the first row ``all``), ``jobs``, ``median_wait_h``, ``mean_wait_h``, ``p95_wait_h``,
-        ``share_over_1h``, ``waited_gpu_hours``, ``waiting`` and ``gave_up``.
+    `by_size`: as `wait_table` returns it, by size. `table`: ``size`` (GPUs of the job; the first row ``all``),
+    ``jobs``, ``median_wait_h``, ``mean_wait_h``, ``p95_wait_h``, ``share_over_1h``, ``waited_gpu_hours``, ``waiting``
+    and ``gave_up``.
     """
 
     by_size: pd.DataFrame
@@ -54,23 +50,7 @@ class Waits:
 def compute_waits(jobs: pd.DataFrame, usage: UsageTables, settings: Settings) -> Waits:
     """Sum up the waits until the end of the period.
 
-    Parameters
-    ----------
-    jobs : DataFrame
-        Canonical job table.
-    usage : UsageTables
-        ``total`` is read.
-    settings : Settings
-        ``tz`` is read.
-
-    Returns
-    -------
-    Waits
-
-    Raises
-    ------
-    InputError
-        If the log has no submit times.
+    `jobs`: canonical job table. `usage`: ``total`` is read. `settings`: ``tz`` is read.
     """
     _check_tells_waits(jobs)
     attrs = jobs.attrs
@@ -98,27 +78,9 @@ def plan_for_waits(
 ) -> WaitPlan:
     """GPUs so that jobs start in time, at the demand that is forecast.
 
-    Parameters
-    ----------
-    jobs : DataFrame
-        Canonical job table.
-    programmes : sequence of Programme or Serving
-        Their jobs come when they are stated to, besides those that are drawn.
-    selected : SelectedForecast
-        Its forecast of the series ``mean`` is read.
-    installed : float
-        GPUs installed.
-    settings : Settings
-        ``wait``, ``wait_share``, ``service_level`` and ``installed`` are read.
-
-    Returns
-    -------
-    WaitPlan
-
-    Raises
-    ------
-    InputError
-        If no target was given, or the log has no submit times or fewer than two weeks.
+    `jobs`: canonical job table. `programmes`: their jobs come when they are stated to, besides those that are drawn.
+    `selected`: its forecast of the series ``mean`` is read. `installed`: GPUs installed. `settings`: ``wait``,
+    ``wait_share``, ``service_level`` and ``installed`` are read.
     """
     if settings.wait is None:
         raise InputError(_NO_TARGET)

@@ -19,12 +19,6 @@ _NOUNS = {"min": "minute", "h": "hour", "D": "day", "W": "week", "MS": "month", 
 def parse_freq(freq: object) -> pd.offsets.BaseOffset:
     """Return the pandas offset of a frequency whose bins are named by their start.
 
-    Raises
-    ------
-    InputError
-        If pandas does not know the frequency, or it names the *end* of a period (``"ME"``): bins are labelled by their
-        start, as with ``"MS"``.
-
     Examples
     --------
     >>> parse_freq("h")
@@ -51,18 +45,8 @@ def bin_edges(begin: pd.Timestamp, until: pd.Timestamp, freq: object, tz: str) -
 
     Days of 23 and 25 hours, months and weeks have their true length; bins below a day are equally long.
 
-    Parameters
-    ----------
-    begin, until : Timestamp
-        With a zone; ``begin <= until``. At least one bin is returned.
-    freq : str or offset
-        Any pandas frequency that names the start of a period.
-    tz : str
-        Zone of the calendar.
-
-    Returns
-    -------
-    DatetimeIndex of length n_bins + 1, in `tz`
+    `begin`, `until`: with a zone; ``begin <= until``. At least one bin is returned. `freq`: any pandas frequency that
+    names the start of a period. `tz`: zone of the calendar.
     """
     offset = parse_freq(freq)
     first = _first_edge(begin.tz_convert(tz), offset)
@@ -101,12 +85,7 @@ class BinnedGpuTime:
     Each interval adds its exact overlap with its first and last bin; the bins between are a difference array, so the
     cost does not depend on the lengths of jobs.
 
-    Parameters
-    ----------
-    edges : ndarray of int64, shape (n_bins + 1,)
-        Bin edges in microseconds since 1970.
-    n_keys : int
-        Number of series.
+    `edges`: shape (n_bins + 1,); bin edges in microseconds since 1970. `n_keys`: number of series.
     """
 
     edges: IntArray

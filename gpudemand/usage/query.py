@@ -68,20 +68,8 @@ _FIRST, _LAST = (microseconds(time + pd.Timedelta(days=days)) for time, days in 
 def create_typed_view(db: duckdb.DuckDBPyConnection, relation: str, name: str, tz: object) -> None:
     """Create the view ``typed`` of a job log: keys, microseconds of UTC, GPUs, status, and why a cell is unreadable.
 
-    Parameters
-    ----------
-    db : duckdb.DuckDBPyConnection
-    relation : str
-        Table, view or table function. A column that it lacks is NULL.
-    name : str
-        Name of the log, for messages.
-    tz : str, tzinfo or None
-        Zone of times without one, which `TimeParser` localizes, as it does for `read_jobs`.
-
-    Raises
-    ------
-    InputError
-        If a needed column is missing, or times have no zone and `tz` is None.
+    `relation`: table, view or table function. A column that it lacks is NULL. `name`: name of the log, for messages.
+    `tz`: zone of times without one, which `TimeParser` localizes, as it does for `read_jobs`.
     """
     kinds = {row[0]: str(row[1]) for row in db.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()}
     require_names(kinds, ("submit" if "submit" in kinds else "start", "end", "gpus"), name, _HINT)
@@ -198,17 +186,8 @@ RELATION = "stored"
 def create_relation(db: duckdb.DuckDBPyConnection, path: Path) -> str:
     """Make the rows of a file a relation, and return its name.
 
-    Parameters
-    ----------
-    db : duckdb.DuckDBPyConnection
-    path : Path
-        A Parquet file or a store of jobs, which are queried in place, or a CSV file, whose fields are copied as text to
-        a table that DuckDB spills to disk.
-
-    Raises
-    ------
-    InputError
-        As for `read_jobs`; also for a line of CSV that is no row, since no total may leave it out in silence.
+    `path`: a Parquet file or a store of jobs, which are queried in place, or a CSV file, whose fields are copied as
+    text to a table that DuckDB spills to disk.
     """
     if is_store(path) or path.name.endswith(".parquet"):
         files = list(read_store(path).months("jobs").values()) if is_store(path) else [path]
@@ -260,16 +239,9 @@ def open_log(
 ) -> Iterator[JobLogQuery]:
     """Open a job log for queries.
 
-    Parameters
-    ----------
-    source : DataFrame or Path
-        What `check_jobs` returned, or a Parquet or CSV file of a job table.
-    by : sequence of str
-        Columns whose values, joined by ``/``, name a series; empty for the total.
-    pending : bool
-        Whether intervals begin at the submit and include waiting.
-    tz : str or tzinfo, optional
-        Zone of times that have none.
+    `source`: what `check_jobs` returned, or a Parquet or CSV file of a job table. `by`: columns whose values, joined
+    by ``/``, name a series; empty for the total. `pending`: whether intervals begin at the submit and include
+    waiting. `tz`: zone of times that have none.
     """
     with _database_of_file() if isinstance(source, Path) else database().cursor() as db:
         db.execute("SET enable_progress_bar = false")

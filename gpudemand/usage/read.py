@@ -130,17 +130,8 @@ def gaps_between(times: pd.DatetimeIndex, step: pd.Timedelta) -> list[tuple[pd.T
 def binned_means(wide: pd.DataFrame, freq: object, step: pd.Timedelta, min_share: float = 0.5) -> pd.DataFrame:
     """Mean of the samples in each bin, NaN where less than a share of it has samples.
 
-    Parameters
-    ----------
-    wide : DataFrame, shape (n_times, n_series)
-        Samples, each of which stands for the time until `step` later.
-    freq : str or offset
-    step : Timedelta
-    min_share : float, default=0.5
-
-    Returns
-    -------
-    DataFrame, shape (n_bins, n_series)
+    `wide`: shape (n_times, n_series); samples, each of which stands for the time until `step` later. Returns
+    dataFrame, shape (n_bins, n_series).
     """
     offset, times = parse_freq(freq), pd.DatetimeIndex(wide.index)
     edges = bin_edges(times[0], times[-1] + step, offset, times.tz)
@@ -201,18 +192,8 @@ def read_log(
 ) -> pd.DataFrame:
     """Read a job log or, where that is all that there is, usage over time: of Prometheus, a store of it, or a file.
 
-    Parameters
-    ----------
-    path : Path
-    format : str, default="canonical"
-        Of `read_jobs`, or ``prometheus``. Canonical files with ``unique_id``, ``ds`` and ``y`` hold usage.
-    tz, origin, limits
-        As for `read_jobs`.
-
-    Returns
-    -------
-    DataFrame
-        As `read_jobs` or `read_usage` returns it.
+    `format`: of `read_jobs`, or ``prometheus``. Canonical files with ``unique_id``, ``ds`` and ``y`` hold usage.
+    `tz`, `origin`, `limits`: as for `read_jobs`. Returns as `read_jobs` or `read_usage` returns it.
     """
     if format == "canonical" and is_store(path) and not read_store(path).months("jobs"):
         return pulled_usage(path, by="namespace/gpu_type", tz=tz or "UTC")

@@ -247,13 +247,7 @@ def _long_frame(keys: Sequence[str], times: pd.DatetimeIndex, y: FloatArray) -> 
 
 
 def drop_last_bin(usage: pd.DataFrame) -> pd.DataFrame:
-    """Drop the last bin of every series, which a log that stops within it covers only in part.
-
-    Raises
-    ------
-    InputError
-        If there is only one bin.
-    """
+    """Drop the last bin of every series, which a log that stops within it covers only in part."""
     shorter = usage[usage["ds"] < usage["ds"].max()].reset_index(drop=True)
     if shorter.empty:
         raise InputError("the log covers less than one whole bin; use a finer freq.")
@@ -268,14 +262,7 @@ def recorded_until(jobs: pd.DataFrame) -> pd.Timestamp:
     which on demand seems to fall. That is assumed when the time after the last submission exceeds the 99.9 % quantile
     of the times between submissions.
 
-    Parameters
-    ----------
-    jobs : DataFrame
-        Canonical job table.
-
-    Returns
-    -------
-    Timestamp
+    `jobs`: canonical job table.
 
     Examples
     --------
@@ -357,21 +344,8 @@ _MEMBERSHIP_KEYS = ("gpu_type", "user", "group", "cluster", "partition", "qos")
 def series_codes(jobs: pd.DataFrame, ids: Sequence[str]) -> IntArray:
     """Index of the series that each job belongs to, -1 for none, from the names of the series.
 
-    Parameters
-    ----------
-    jobs : DataFrame
-        Canonical columns.
-    ids : sequence of str
-        As `usage_series` names them: ``total``, users, groups, clusters, partitions, GPU types, or paths of those.
-
-    Raises
-    ------
-    InputError
-        If no column (or combination of them, for paths) holds the names.
-
-    Returns
-    -------
-    ndarray of int, shape (n_jobs,)
+    `jobs`: canonical columns. `ids`: as `usage_series` names them: ``total``, users, groups, clusters, partitions,
+    GPU types, or paths of those. Returns ndarray of int, shape (n_jobs,).
 
     Examples
     --------
