@@ -25,9 +25,12 @@ from gpudemand.units import gpu_share, parse_duration
 #: A server answers at most this many points of a series.
 MAX_POINTS = 11_000
 _RETRIES = 5
-_FIRST_PAUSE_S = 1.0
-#: What systems say of a host that does not exist.
+#: What systems say of a host that does not exist, and of other reasons why none answers.
 _NO_HOST = ("name or service not known", "no address associated", "nodename nor servname", "getaddrinfo failed")
+_NO_ANSWER = (
+    *("Temporary failure in name resolution", "Connection refused", "No route to host", "timed out"),
+    "Connection reset",
+)
 _CLOCKS_APART = pd.Timedelta("5min")
 _TEMPORARY = (429, 500, 502, 503, 504)
 _TOO_MUCH = ("too many samples", "timed out", "timeout", "exceeded maximum resolution", "query_timeout", "canceled")
@@ -64,7 +67,7 @@ class PrometheusClient:
     certificate: Path | None = None
     key: Path | None = None
     timeout_s: float = 120.0
-    first_pause_s: float = _FIRST_PAUSE_S
+    first_pause_s: float = 1.0
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
@@ -126,26 +129,31 @@ class PrometheusClient:
     def _once(self, fields: dict[str, str]) -> Any:
         try:
             answer = self._session.get(f"{self.place}/api/v1/query_range", params=fields, timeout=self.timeout_s)
-        except requests.exceptions.SSLError as error:
-            raise InputError(
-                f"the certificate of {self.place} cannot be verified; name its authority with ca= (--ca)."
-            ) from error
-        except requests.exceptions.Timeout as error:
-            raise _TooMuchError(
-                f"{self.place} did not answer within {self.timeout_s:g} s; wait longer with timeout_s= (--timeout)."
-            ) from error
-        except requests.exceptions.ChunkedEncodingError as error:
-            raise _TemporaryError(f"the answer of {self.place} was cut off.") from error
-        except requests.exceptions.ConnectionError as error:
-            if any(words in str(error).lower() for words in _NO_HOST):
-                host = urlsplit(self.url).hostname
-                raise InputError(f"there is no host {host!r} (of {self.place}); correct the address.") from error
-            raise _TemporaryError(f"{self.place} cannot be reached ({_reason(error)}).") from error
         except requests.exceptions.RequestException as error:
-            raise InputError(f"{self.place} cannot be asked ({shorten(str(error), 120)}).") from error
+            raise self._failure(error) from error
         content = self._content(answer)
         self._check_clock(answer)
         return content
+
+    def _failure(self, error: requests.exceptions.RequestException) -> InputError:
+        """Why a request got no answer."""
+        said, kinds = str(error), requests.exceptions
+        if isinstance(error, kinds.SSLError):
+            return InputError(
+                f"the certificate of {self.place} cannot be verified; name its authority with ca= (--ca)."
+            )
+        if isinstance(error, kinds.Timeout):
+            waited = f"{self.place} did not answer within {self.timeout_s:g} s"
+            return _TooMuchError(f"{waited}; wait longer with timeout_s= (--timeout).")
+        if isinstance(error, kinds.ChunkedEncodingError):
+            return _TemporaryError(f"the answer of {self.place} was cut off.")
+        if not isinstance(error, kinds.ConnectionError):
+            return InputError(f"{self.place} cannot be asked ({shorten(said, 120)}).")
+        if any(words in said.lower() for words in _NO_HOST):
+            host = urlsplit(self.url).hostname
+            return InputError(f"there is no host {host!r} (of {self.place}); correct the address.")
+        reason = next((words for words in _NO_ANSWER if words.lower() in said.lower()), shorten(said, 120))
+        return _TemporaryError(f"{self.place} cannot be reached ({reason}).")
 
     def _check_clock(self, answer: requests.Response) -> None:
         """Raise if the server's clock, where it says its time, and this machine's are far apart."""
@@ -168,15 +176,13 @@ class PrometheusClient:
             if answer.ok and answer.text.lstrip().startswith("{"):
                 raise _TemporaryError(f"the answer of {self.place} was cut off.") from error
             if answer.ok:
-                raise InputError(
-                    f"what {self.place} answers is not Prometheus' JSON; give the address before /api/v1."
-                ) from error
+                problem = f"what {self.place} answers is not Prometheus' JSON"
+                raise InputError(f"{problem}; give the address before /api/v1.") from error
         said = str(shorten(str(content.get("error", "")) if isinstance(content, dict) else "", 200))
         status = f"{answer.status_code} {answer.reason}"
         if answer.status_code in (401, 403):
-            raise InputError(
-                f"{self.place} refuses the credentials ({status}); pass --token, or --user with a password."
-            )
+            credentials = "pass --token, or --user with a password"
+            raise InputError(f"{self.place} refuses the credentials ({status}); {credentials}.")
         if answer.status_code == 404:
             raise InputError(f"there is no Prometheus at {self.place} ({status}); give the address before /api/v1.")
         if said and any(words in said.lower() for words in _TOO_MUCH):
@@ -186,19 +192,6 @@ class PrometheusClient:
         if not answer.ok or said:
             raise InputError(f"{self.place} refuses the query ({status}): {said}.")
         return content
-
-
-def _reason(error: requests.exceptions.ConnectionError) -> str:
-    """The innermost reason, without the objects around it."""
-    text = str(error)
-    known = (
-        "Temporary failure in name resolution",
-        "Connection refused",
-        "No route to host",
-        "timed out",
-        "Connection reset",
-    )
-    return next((words for words in known if words.lower() in text.lower()), str(shorten(text, 120)))
 
 
 def _table(content: Any, place: str) -> pd.DataFrame:
@@ -256,9 +249,9 @@ _UTILIZATIONS = {
     **{f"under_{percent}": f"count {_BY_TENANT} ({_UTILIZATION} < {percent})" for percent in IDLE_PERCENT},
 }
 _TYPE_STEP = pd.Timedelta("1h")
-_CARDS = f"max by (Hostname, UUID, modelName) (max_over_time({_UTILIZATION}[1h]))"
 _TYPES = {
-    "modelName": f"count by (Hostname, modelName) ({_CARDS})",
+    "modelName": "count by (Hostname, modelName) "
+    f"(max by (Hostname, UUID, modelName) (max_over_time({_UTILIZATION}[1h])))",
     "label_nvidia_com_gpu_product": "count by (node, label_nvidia_com_gpu_product, label_nvidia_com_gpu_replicas) "
     '(max_over_time(kube_node_labels{label_nvidia_com_gpu_product!=""}[1h]))',
 }
@@ -373,23 +366,20 @@ def _sample_times(store: Store, since: object, until: object, width: pd.Timedelt
 def _read_nodes(client: PrometheusClient, times: pd.DatetimeIndex, points: int) -> _Nodes:
     """Types and shares, of the whole period, so that they do not depend on how it is cut into requests."""
     hours = pd.date_range(times[0], times[-1] + _TYPE_STEP, freq=_TYPE_STEP).as_unit("us")
-    found = {
-        name: stacked(client.samples(query, part) for part in chunks(hours, points)).rename(
-            columns={"Hostname": "node"}
-        )
-        for name, query in (*_TYPES.items(), ("allocatable", _ALLOCATABLE))
-    }
-    if found["allocatable"].empty:
+    cards, labels, units = (
+        stacked(client.samples(query, part) for part in chunks(hours, points)).rename(columns={"Hostname": "node"})
+        for query in (*_TYPES.values(), _ALLOCATABLE)
+    )
+    if units.empty:
         raise InputError(
             f"{client.place} has no GPUs of nodes from {times[0]} to {times[-1]} (kube_node_status_allocatable of "
             "kube-state-metrics); have it scraped, or check the period and the address."
         )
     types: dict[str, str] = {}
-    for name in _TYPES:
-        table = found[name]
+    for name, table in zip(_TYPES, (cards, labels), strict=True):
         if {"node", name} <= set(table.columns):
             types |= {str(node): "+".join(sorted(set(part[name]))) for node, part in table.groupby("node")}
-    return _Nodes(types, _shares(*found.values()))
+    return _Nodes(types, _shares(cards, labels, units))
 
 
 def _shares(cards: pd.DataFrame, labels: pd.DataFrame, units: pd.DataFrame) -> dict[tuple[str, str], Fraction]:
@@ -433,16 +423,12 @@ def _put(
     first = min(pd.Timestamp(state["since"]), times[0])
     last = max(pd.Timestamp(state["until"]), times[-1] + width)
     step = f"{width.total_seconds():g}s"
-    store.about["pulls"][SOURCE] = {
-        "since": first.isoformat(),
-        "until": last.isoformat(),
-        "step": step,
-        "url": client.place,
-    }
+    state = {"since": first.isoformat(), "until": last.isoformat(), "step": step, "url": client.place}
+    store.about["pulls"][SOURCE] = state
     store.commit()
     done.samples += len(rows)
     scraped = pd.DatetimeIndex(rows.loc[rows["measure"] == "installed", "ds"].unique())
-    done.gaps = joined([*done.gaps, *find_gaps(times, scraped, width)])
+    done.gaps = joined([*done.gaps, *((time, time + width) for time in times.difference(scraped))])
 
 
 def _installed(found: pd.DataFrame, nodes: _Nodes) -> pd.DataFrame:
@@ -476,9 +462,8 @@ def _utilization(found: pd.DataFrame, measure: str, tenants: set[str]) -> pd.Dat
     # An exporter whose own labels are kept calls the namespace of the pod by the other name.
     name = "exported_namespace" if frame["exported_namespace"].ne("").any() else "namespace"
     held = frame[frame[name].isin(tenants)]
-    return held.assign(measure=measure, namespace=held[name], node="", gpu_type=held["modelName"])[
-        [*_COLUMNS, "ds", "y"]
-    ]
+    held = held.assign(measure=measure, namespace=held[name], node="", gpu_type=held["modelName"])
+    return held[[*_COLUMNS, "ds", "y"]]
 
 
 def _labels(found: pd.DataFrame, *names: str) -> pd.DataFrame:
@@ -486,23 +471,14 @@ def _labels(found: pd.DataFrame, *names: str) -> pd.DataFrame:
     return frame.assign(**{name: frame[name].astype(object).fillna("") for name in names})
 
 
-def find_gaps(
-    times: pd.DatetimeIndex, scraped: pd.DatetimeIndex, width: pd.Timedelta
-) -> list[tuple[pd.Timestamp, pd.Timestamp]]:
-    """Return the intervals of `times` at which nothing was scraped.
+def joined(spans: list[tuple[pd.Timestamp, pd.Timestamp]]) -> list[tuple[pd.Timestamp, pd.Timestamp]]:
+    """Join intervals that touch.
 
     Examples
     --------
-    >>> times = pd.date_range("2026-03-01", periods=4, freq="h", tz="UTC")
-    >>> [(a.hour, b.hour) for a, b in find_gaps(times, times[[0, 3]], pd.Timedelta("1h"))]
-    [(1, 3)]
+    >>> joined([(1, 2), (2, 3), (5, 6)])
+    [(1, 3), (5, 6)]
     """
-    missing = times.difference(scraped)
-    return joined([(time, time + width) for time in missing])
-
-
-def joined(spans: list[tuple[pd.Timestamp, pd.Timestamp]]) -> list[tuple[pd.Timestamp, pd.Timestamp]]:
-    """Join intervals that touch."""
     out: list[tuple[pd.Timestamp, pd.Timestamp]] = []
     for begin, end in spans:
         if out and out[-1][1] == begin:

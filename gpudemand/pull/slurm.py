@@ -83,27 +83,17 @@ _JOBS_A_CALL = 1000
 _LONGEST_S = 6 * 3600
 
 
-@dataclass(frozen=True)
-class Sacct:
-    """One call of ``sacct`` whose answer has a row for every run of a job and for every step.
+def sacct_command(fields: Sequence[str], select: Sequence[str], clusters: str | None = None) -> list[str]:
+    """Words of a call of ``sacct`` whose answer has a row for every run of a job and for every step.
 
     `select`: options that choose the jobs. `clusters`: names of clusters, or ``all``; by default the one that the
     call is made on.
     """
+    return ["sacct", "-a", "-D", "-P", *_on(clusters), *select, "-o", ",".join(fields)]
 
-    fields: tuple[str, ...]
-    select: tuple[str, ...]
-    clusters: str | None = None
 
-    @property
-    def words(self) -> list[str]:
-        """The command, word by word."""
-        where = ["-M", self.clusters] if self.clusters else []
-        return ["sacct", "-a", "-D", "-P", *where, *self.select, "-o", ",".join(self.fields)]
-
-    def __str__(self) -> str:
-        """Return the command as one types it in a shell, with its environment."""
-        return in_shell(self.words)
+def _on(clusters: str | None) -> list[str]:
+    return ["-M", clusters] if clusters else []
 
 
 def ended_or_open(begin: pd.Timestamp, end: pd.Timestamp) -> tuple[str, ...]:
@@ -134,58 +124,23 @@ def months(begin: pd.Timestamp, end: pd.Timestamp) -> list[tuple[pd.Timestamp, p
 
 def known_fields() -> tuple[str, ...]:
     """Fields to ask this version of Slurm for."""
-    known = set(_output(["sacct", "-e"]).split())
+    known = set(_output("sacct", "-e").split())
     missing = [name for name in NEEDED if name not in known]
     if missing:
         raise InputError(f"this sacct knows no field {missing[0]}; Slurm 20.11 or newer is needed.")
     return (*NEEDED, *(name for name in OPTIONAL if name in known))
 
 
-def known_clusters() -> list[str] | None:
-    """Names of the clusters of Slurm's accounting; None where nobody can tell."""
-    try:
-        return _output(["sacctmgr", "-n", "-P", "show", "cluster", "format=cluster"]).split()
-    except InputError:
-        return None
-
-
-def controller_time() -> pd.Timestamp | None:
-    """Time on the clock of Slurm's controller; None where it does not answer."""
-    try:
-        _, _, time = _output(["scontrol", "show", "config"]).partition("\n")[0].rpartition(" ")
-    except InputError:
-        return None
-    return pd.Timestamp(int(time), unit="s", tz="UTC") if time.isdecimal() else None
-
-
-def call(command: Sacct, answer: Path) -> None:
+def call(words: Sequence[str], answer: Path) -> None:
     """Run a command, and write what it prints to a file."""
     with answer.open("wb") as file:
-        _run(command.words, file.fileno())
-
-
-def waiting_ids(clusters: str | None = None) -> list[str] | None:
-    """Numbers of the jobs that wait, also of those that are held, which no window lists; None where nobody can tell."""
-    where = ["-M", clusters] if clusters else []
-    try:
-        words = _output(["squeue", "-h", "-a", *where, "-t", "PD", "-o", "%A"]).split()
-    except InputError:
-        return None
-    return [word for word in words if word.isdecimal()]
+        _run(words, file.fileno())
 
 
 def events_command(clusters: str | None = None) -> list[str]:
     """Words of the command that prints which GPUs clusters had and nodes missed, as long as Slurm remembers."""
     which = [] if clusters is None else ["all_clusters" if clusters == "all" else f"cluster={clusters}"]
     return ["sacctmgr", "-P", "show", "event", "all_time", *which, f"format={','.join(EVENT_FIELDS)}"]
-
-
-def node_events(clusters: str | None = None) -> str | None:
-    """Answer of `events_command`; None where nobody can tell."""
-    try:
-        return _output(events_command(clusters))
-    except InputError:
-        return None
 
 
 def in_shell(words: Sequence[str]) -> str:
@@ -195,15 +150,20 @@ def in_shell(words: Sequence[str]) -> str:
 
 def shards_by_node() -> dict[str, float]:
     """Shards that make one GPU, by node; empty where there are none, or nobody can tell."""
-    try:
-        lines = _output(["sinfo", "-h", "-a", "-N", "-o", "%N|%G"]).splitlines()
-    except InputError:
-        return {}
+    lines = (_answer("sinfo", "-h", "-a", "-N", "-o", "%N|%G") or "").splitlines()
     found = {node: shards_per_gpu(gres) for node, _, gres in (line.partition("|") for line in lines)}
     return {node: count for node, count in found.items() if count == count}
 
 
-def _output(words: Sequence[str]) -> str:
+def _answer(*words: str) -> str | None:
+    """What a command prints; None where nobody can tell."""
+    try:
+        return _output(*words)
+    except InputError:
+        return None
+
+
+def _output(*words: str) -> str:
     return _run(words, subprocess.PIPE).decode("utf-8", "replace")
 
 
@@ -234,18 +194,13 @@ def _run(words: Sequence[str], stdout: int) -> bytes:
 _CLOCKS_APART = pd.Timedelta("5min")
 
 
-def checked_fields(now: pd.Timestamp, clusters: str | None) -> tuple[str, ...]:
-    """Fields to ask Slurm for, after a look at the clocks and the names of clusters."""
-    fields = known_fields()
-    _check_clock(now)
-    _check_clusters(clusters)
-    return fields
-
-
 def _check_clock(now: pd.Timestamp) -> None:
     """Raise if the clocks of this machine and of Slurm's controller, where it answers, are far apart."""
-    theirs = controller_time()
-    if theirs is not None and abs(theirs - now) > _CLOCKS_APART:
+    _, _, time = (_answer("scontrol", "show", "config") or "").partition("\n")[0].rpartition(" ")
+    if not time.isdecimal():
+        return
+    theirs = pd.Timestamp(int(time), unit="s", tz="UTC")
+    if abs(theirs - now) > _CLOCKS_APART:
         raise InputError(
             f"the clock of this machine says {now:%Y-%m-%d %H:%M} and that of Slurm's controller "
             f"{theirs:%Y-%m-%d %H:%M} (UTC); set the one that is off."
@@ -254,25 +209,21 @@ def _check_clock(now: pd.Timestamp) -> None:
 
 def _check_clusters(clusters: str | None) -> None:
     """Raise for a name that no cluster of the accounting has."""
-    known = known_clusters() if clusters not in (None, "all") else None
-    if known is None:
+    if clusters in (None, "all"):
         return
+    answer = _answer("sacctmgr", "-n", "-P", "show", "cluster", "format=cluster")
+    known = None if answer is None else answer.split()
     for name in str(clusters).split(","):
-        if name.strip().lower() not in known:
+        if known is not None and name.strip().lower() not in known:
             raise InputError(
                 f"Slurm's accounting has no cluster {name.strip()!r}.{nearest(name, known)} It has {', '.join(known)}."
             )
 
 
-TABLE = "nodes"
-_NODE_KEY = ["cluster", "node", "begin"]
-_HEADER = "|".join(EVENT_FIELDS[:2])
-
-
 def events_of_file(file: Path) -> str | None:
     """Text of a file that holds the answer of ``sacctmgr``; None of any other."""
     with file.open("rb") as lines:
-        if not lines.readline(1000).startswith(_HEADER.encode()):
+        if not lines.readline(1000).startswith("|".join(EVENT_FIELDS[:2]).encode()):
             return None
     return file.read_text(encoding="utf-8", errors="replace")
 
@@ -281,16 +232,15 @@ def keep_events(store: Store, answer: str) -> None:
     """Put the events of clusters and nodes into the store; those that Slurm has purged since stay."""
     events = read_events(answer)
     if len(events):
-        rows = arrow_table(events)
-        store.merge(TABLE, "all", rows, rows.select(_NODE_KEY), [*_NODE_KEY, "gpu_type"])
+        rows, key = arrow_table(events), ["cluster", "node", "begin"]
+        store.merge("nodes", "all", rows, rows.select(key), [*key, "gpu_type"])
 
 
 SOURCE = "slurm"
 #: What identifies a run: Slurm's own number (a job's tasks have different ones), and when it was put into the queue.
 _JOB_KEY = ["cluster", "job_id_raw", "submit"]
 _ORDER = ["submit", "cluster", "job_id_raw"]
-_OPEN = "SELECT cluster, job_id_raw, submit FROM stored WHERE \"end\" IS NULL AND status IN ('pending', 'running')"
-_ENDED = 'SELECT cluster, job_id_raw, submit FROM stored WHERE "end" IS NOT NULL'
+_KEYS_WHERE = f"SELECT {', '.join(_JOB_KEY)} FROM stored WHERE"
 #: Records may reach Slurm's database late, when it was down; so much is read again.
 _OVERLAP = pd.Timedelta("2D")
 
@@ -352,11 +302,20 @@ def pull_slurm(
     InputError
         If a command fails, Slurm knows no such cluster or another time, or the store or a file cannot be used.
     """
-    fields = () if files else checked_fields(_now(), clusters)
+    fields = () if files else known_fields()
+    if not files:
+        _check_clock(_now())
+        _check_clusters(clusters)
     shards = shards_per_gpu or ({} if files else shards_by_node()) or None
     done = SlurmPull()
     with open_store(Path(into)) as store:
         before = _count(store)
+
+        def read(select: Sequence[str]) -> None:
+            with store.scratch("sacct.psv") as answer:
+                call(sacct_command(fields, select, clusters), answer)
+                _take(store, done, answer, shards)
+
         if files:
             for file in files:
                 progress(f"Reading {file.name}")
@@ -366,11 +325,11 @@ def pull_slurm(
                     keep_events(store, events)
             _note_files(store)
         else:
-            _pull_windows(store, done, fields, since, clusters, shards, progress)
+            _pull_windows(store, read, since, progress)
             progress("Reading open jobs again")
-            _pull_open(store, done, fields, clusters, shards)
+            _pull_open(store, done, read, clusters)
             progress("Reading the GPUs of nodes")
-            keep_events(store, node_events(clusters) or "")
+            keep_events(store, _answer(*events_command(clusters)) or "")
         done.new = _count(store) - before + done.gone
         counts = {"read": done.read, "new": done.new, "gone": done.gone, "refused": dict(done.refused)}
         store.about.setdefault("history", []).append({"source": SOURCE, "at": _now().isoformat(), **counts})
@@ -390,12 +349,14 @@ def slurm_commands(into: Path, *, since: object = None, clusters: str | None = N
     """
     fields = (*NEEDED, *OPTIONAL)
     store = read_store(into) if into.exists() else Store(into, {"pulls": {}}, {})
-    windows = _windows(store, since)
-    lines = [f"{Sacct(fields, ended_or_open(*w), clusters)} > sacct-{w[0]:%Y-%m-%d}.psv" for w in windows]
-    still = _open_runs(store)
-    for number, select in enumerate(by_id(str(key[1]) for key in still)):
-        lines.append(f"{Sacct(fields, select, clusters)} > sacct-open-{number}.psv")
-    return [*lines, f"{in_shell(events_command(clusters))} > sacctmgr-events.psv"]
+    commands = {
+        f"sacct-{window[0]:%Y-%m-%d}": sacct_command(fields, ended_or_open(*window), clusters)
+        for window in _windows(store, since)
+    }
+    for number, select in enumerate(by_id(str(key[1]) for key in _open_runs(store))):
+        commands[f"sacct-open-{number}"] = sacct_command(fields, select, clusters)
+    commands["sacctmgr-events"] = events_command(clusters)
+    return [f"{in_shell(words)} > {name}.psv" for name, words in commands.items()]
 
 
 def _windows(store: Store, since: object) -> list[tuple[pd.Timestamp, pd.Timestamp]]:
@@ -424,39 +385,25 @@ def _state(store: Store) -> dict[str, str]:
 
 
 def _pull_windows(
-    store: Store,
-    done: SlurmPull,
-    fields: tuple[str, ...],
-    since: object,
-    clusters: str | None,
-    shards: float | Mapping[str, float] | None,
-    progress: Callable[[str], None],
+    store: Store, read: Callable[[Sequence[str]], None], since: object, progress: Callable[[str], None]
 ) -> None:
     windows = _windows(store, since)
     first = min(windows[0][0], pd.Timestamp(_state(store).get("since", windows[0][0])))
     for begin, end in windows:
         progress(f"Reading {begin:%Y-%m-%d} to {end:%Y-%m-%d}")
-        with store.scratch("sacct.psv") as answer:
-            call(Sacct(fields, ended_or_open(begin, end), clusters), answer)
-            _take(store, done, answer, shards)
+        read(ended_or_open(begin, end))
         reached = max(end, pd.Timestamp(_state(store).get("until", end)))
         store.about["pulls"][SOURCE] = {"since": first.isoformat(), "until": reached.isoformat()}
         store.commit()
 
 
-def _pull_open(
-    store: Store,
-    done: SlurmPull,
-    fields: tuple[str, ...],
-    clusters: str | None,
-    shards: float | Mapping[str, float] | None,
-) -> None:
+def _pull_open(store: Store, done: SlurmPull, read: Callable[[Sequence[str]], None], clusters: str | None) -> None:
     """Read the runs again that were open and in no window, and those that wait; drop those that Slurm has forgotten."""
     still = _open_runs(store) - done.seen
-    for select in by_id([*(str(key[1]) for key in still), *(waiting_ids(clusters) or [])]):
-        with store.scratch("sacct.psv") as answer:
-            call(Sacct(fields, select, clusters), answer)
-            _take(store, done, answer, shards)
+    # Also those that are held, which no window lists.
+    waiting = (_answer("squeue", "-h", "-a", *_on(clusters), "-t", "PD", "-o", "%A") or "").split()
+    for select in by_id([*(str(key[1]) for key in still), *filter(str.isdecimal, waiting)]):
+        read(select)
     left = (still & _open_runs(store)) - done.seen
     gone = pd.DataFrame(sorted(left), columns=_JOB_KEY).astype({"submit": TIME})
     for month, keys in gone.groupby(gone["submit"].dt.strftime("%Y-%m")):
@@ -500,7 +447,8 @@ def _without_outdated(store: Store, jobs: pd.DataFrame) -> pd.DataFrame:
     """Rows but those of an older file that show a run as open which the store knows has ended."""
     is_open = jobs["end"].isna()
     first = jobs.loc[is_open, "submit"].min()
-    ended = None if pd.isna(first) else store.query("jobs", f"{_ENDED} AND submit >= '{first.isoformat()}'")
+    query = f"{_KEYS_WHERE} \"end\" IS NOT NULL AND submit >= '{first.isoformat()}'"
+    ended = None if pd.isna(first) else store.query("jobs", query)
     if ended is None:
         return jobs
     known = pd.MultiIndex.from_frame(ended.to_pandas().astype({"submit": TIME}))
@@ -527,7 +475,7 @@ def _note_files(store: Store) -> None:
 
 
 def _open_runs(store: Store) -> set[tuple[object, ...]]:
-    found = store.query("jobs", _OPEN)
+    found = store.query("jobs", f"{_KEYS_WHERE} \"end\" IS NULL AND status IN ('pending', 'running')")
     return set() if found is None else set(found.to_pandas().itertuples(index=False, name=None))
 
 

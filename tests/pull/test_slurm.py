@@ -245,7 +245,7 @@ def test_an_older_file_does_not_open_a_run_again(cluster, tmp_path, whole):
     window = slurm.ended_or_open(pd.Timestamp("2026-11-01", tz="UTC"), pd.Timestamp("2026-11-23", tz="UTC"))
     for name, time in (("new", LAST), ("old", f"2026-11-22 {TIMES[3]}")):
         cluster.at(time)
-        slurm.call(slurm.Sacct(fields, window), tmp_path / name)
+        slurm.call(slurm.sacct_command(fields, window), tmp_path / name)
     slurm.pull_slurm(tmp_path / "store", files=[tmp_path / "new", tmp_path / "old"], shards_per_gpu=4)
     assert not stored(tmp_path / "store")["status"].eq("running").any()
 
