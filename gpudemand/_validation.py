@@ -68,13 +68,10 @@ def check_number(
         if above and number <= high and (not integer or number == int(number)):
             return number
     kind = "a whole number" if integer else "a number"
-    raise InputError(f"{name} must be {kind} {_interval(low, high, open_low)}; got {shorten(value)!r}.")
-
-
-def _interval(low: float, high: float, open_low: bool) -> str:
-    lower = f"{'above' if open_low else 'of at least'} {low:g}" if np.isfinite(low) else ""
-    upper = f"at most {high:g}" if np.isfinite(high) else ""
-    return " and ".join(part for part in (lower, upper) if part) or "that is finite"
+    bounds = [f"{'above' if open_low else 'of at least'} {low:g}"] if np.isfinite(low) else []
+    bounds += [f"at most {high:g}"] if np.isfinite(high) else []
+    allowed = " and ".join(bounds) or "that is finite"
+    raise InputError(f"{name} must be {kind} {allowed}; got {shorten(value)!r}.")
 
 
 def as_pandas(table: object, what: str) -> pd.DataFrame:
@@ -134,31 +131,25 @@ def _with_plain_columns(frame: pd.DataFrame) -> pd.DataFrame:
             plain.isetitem(place, frame.iloc[:, place].astype(dtype))
         if isinstance(dtype, pd.SparseDtype):
             plain.isetitem(place, frame.iloc[:, place].sparse.to_dense())
-        elif _is_arrow_backed_or_nullable(dtype):
+        elif dtype != STRING and (
+            isinstance(dtype, (pd.ArrowDtype, pd.StringDtype))
+            or (pd.api.types.is_extension_array_dtype(dtype) and dtype.kind in "iufb")
+        ):
             values = _from_arrow(pa.array(plain.iloc[:, place], from_pandas=True))
             plain.isetitem(place, values.set_axis(frame.index))
     return plain
-
-
-def _is_arrow_backed_or_nullable(dtype: Any) -> bool:
-    if isinstance(dtype, (pd.ArrowDtype, pd.StringDtype)):
-        return bool(dtype != STRING)
-    return bool(pd.api.types.is_extension_array_dtype(dtype) and dtype.kind in "iufb")
 
 
 def _from_arrow(array: Any) -> pd.Series:
     """Series of NumPy values, or of text, from an Arrow array or chunked array."""
     chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
     if pa.types.is_dictionary(array.type):
-        array = pa.chunked_array([_decode(chunk) for chunk in chunks], type=_plain_type(array.type.value_type))
+        plain = _plain_type(array.type.value_type)
+        # Arrow decodes no views, and polars exports nothing else.
+        decoded = [pa.DictionaryArray.from_arrays(chunk.indices, chunk.dictionary.cast(plain)) for chunk in chunks]
+        array = pa.chunked_array([chunk.dictionary_decode() for chunk in decoded], type=plain)
     array = array.cast(_plain_type(array.type))
     return pd.Series(array.to_pandas(types_mapper={pa.large_string(): STRING}.get, date_as_object=False))
-
-
-def _decode(array: Any) -> Any:
-    # Arrow decodes no views, and polars exports nothing else.
-    values = array.dictionary.cast(_plain_type(array.type.value_type))
-    return pa.DictionaryArray.from_arrays(array.indices, values).dictionary_decode()
 
 
 def _plain_type(dtype: Any) -> Any:
@@ -195,13 +186,19 @@ def check_usage(usage: object, *, allow_missing: bool = False) -> pd.DataFrame:
     frame = given[["unique_id", "ds", "y"]].assign(ds=given["ds"].infer_objects())
     if frame.empty:
         raise InputError("usage has no rows; there is nothing to work on.")
-    if frame["unique_id"].isna().any():
-        raise InputError(f"usage['unique_id'] holds {int(frame['unique_id'].isna().sum())} missing names; fill them.")
+    if missing := int(frame["unique_id"].isna().sum()):
+        raise InputError(f"usage['unique_id'] holds {missing} missing names; fill them.")
     if not pd.api.types.is_datetime64_any_dtype(frame["ds"]):
         raise InputError(f"usage['ds'] must hold datetimes; got {frame['ds'].dtype}. Convert it with pd.to_datetime.")
-    if frame["ds"].isna().any():
-        raise InputError(f"usage['ds'] holds {int(frame['ds'].isna().sum())} missing times; drop or repair those rows.")
-    frame = frame.assign(y=_finite(frame["y"], allow_missing))
+    if missing := int(frame["ds"].isna().sum()):
+        raise InputError(f"usage['ds'] holds {missing} missing times; drop or repair those rows.")
+    y = as_numbers(frame["y"], "usage['y']")
+    if not allow_missing and np.isnan(y).any():
+        raise InputError(
+            f"usage['y'] holds {int(np.isnan(y).sum())} missing values; fill them "
+            "(a true zero is data) or use an estimator that takes missing values."
+        )
+    frame = frame.assign(y=y)
     frame = frame.sort_values(["unique_id", "ds"], kind="stable", ignore_index=True)
     duplicated = frame.duplicated(["unique_id", "ds"])
     if duplicated.any():
@@ -212,16 +209,6 @@ def check_usage(usage: object, *, allow_missing: bool = False) -> pd.DataFrame:
         )
     frame.attrs = dict(given.attrs)
     return frame
-
-
-def _finite(y: pd.Series, allow_missing: bool) -> FloatArray:
-    values = as_numbers(y, "usage['y']")
-    if not allow_missing and np.isnan(values).any():
-        raise InputError(
-            f"usage['y'] holds {int(np.isnan(values).sum())} missing values; fill them "
-            "(a true zero is data) or use an estimator that takes missing values."
-        )
-    return values
 
 
 def as_numbers(column: pd.Series, name: str) -> FloatArray:
@@ -256,11 +243,7 @@ class Skipped(dict[str, str]):
     """
 
     def attempt(self, name: str, compute: Callable[[], T]) -> T | None:
-        """Compute a section, or record why it is skipped.
-
-        `name`: name of the section. `compute`: takes no arguments. An `InputError` that it raises becomes the reason;
-        other errors propagate. Returns result of `compute`; None if the section is skipped, now or before.
-        """
+        """Compute a section, or record the `InputError` by which it is skipped; None if it is, now or before."""
         if name in self:
             return None
         try:

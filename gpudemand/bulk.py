@@ -32,13 +32,12 @@ from gpudemand.forecast.intervals import check_levels
 from gpudemand.jobs.schema import microseconds
 from gpudemand.segments.features import ExtrapolationWarning
 from gpudemand.segments.segmenter import TopologicalSegmenter
-from gpudemand.store import is_store, locked, read_store
+from gpudemand.store import is_store, locked_folder, read_store
 from gpudemand.usage.bins import BinnedGpuTime, parse_freq
 from gpudemand.usage.query import JobLogQuery, open_log
 from gpudemand.usage.series import calendar, check_named, key_columns, period, to_long
 
 _MANIFEST, _PART_FORMAT = "parts.json", 1
-_NAMES, _INTERVALS = "names.parquet", "intervals"
 #: Most parts, each of which is a file open for writing with so many rows in memory.
 _MOST_PARTS, _BUFFERED = 256, 1 << 14
 _SCHEMA = pa.schema(
@@ -61,20 +60,14 @@ class Parts:
     zone: str
     value: str
 
-    @property
-    def n_chunks(self) -> int:
-        """Number of chunks."""
-        return -(-self.n_series // self.group)
-
     def codes(self, chunk: int) -> IntArray:
         """Numbers of the series of a chunk."""
         return np.arange(chunk * self.group, min((chunk + 1) * self.group, self.n_series))
 
     def usage(self, codes: IntArray) -> pd.DataFrame:
         """Usage of some series, whose numbers ascend, as `to_wide` gives it: shape (n_codes, n_bins)."""
-        width = _chunks_of_a_part(self.n_chunks) * self.group
-        field, [first, *_, last] = pads.field, np.repeat(codes, 2) // width
-        parts = pads.dataset(self.folder / _INTERVALS, _SCHEMA, partitioning=_partitioning())
+        field, [first, *_, last] = pads.field, np.repeat(codes, 2) // _series_of_a_part(self.n_series, self.group)
+        parts = pads.dataset(self.folder / "intervals", _SCHEMA, partitioning=_partitioning())
         chosen = (field("part") >= first) & (field("part") <= last) & field("code").isin(pa.array(codes))
         rows = parts.to_table(filter=chosen)
         code, begin, stop, gpus = (np.asarray(rows[name]) for name in _SCHEMA.names[1:])
@@ -88,7 +81,7 @@ class Parts:
 
     def _names(self, codes: IntArray) -> pd.Index:
         groups, place = np.unique(codes // self.group, return_inverse=True)
-        with pq.ParquetFile(self.folder / _NAMES) as file:
+        with pq.ParquetFile(self.folder / "names.parquet") as file:
             names = file.read_row_groups(list(groups))["unique_id"]
         chosen = names.take(pa.array(place * self.group + codes % self.group))
         return pd.Index(chosen.to_pandas().astype(STRING), name="unique_id")
@@ -106,25 +99,19 @@ def split_log(
         edges = edges[: -1 if stop < edges[-1] else None]
         if len(edges) < 2:
             raise InputError("the log covers less than one whole bin; use a finer freq.")
-        names = query.keys()
-        about = {
-            "n_series": len(names),
-            "group": group,
-            "edges": edges.as_unit("us").asi8.tolist(),
-            "zone": str(zone),
-            "value": value,
-        }
+        names = pa.table({"unique_id": pa.array(query.keys(), pa.string())})
+        about = {"n_series": len(names), "group": group, "edges": edges.as_unit("us").asi8.tolist()}
+        about |= {"zone": str(zone), "value": value}
         with replace_folder(folder, _MANIFEST, {"format": _PART_FORMAT, "about": about}) as new:
-            pq.write_table(pa.table({"unique_id": pa.array(names, pa.string())}), new / _NAMES, row_group_size=group)
-            _write_intervals(new / _INTERVALS, query, value, microseconds(stop), group, len(names))
+            pq.write_table(names, new / "names.parquet", row_group_size=group)
+            _write_intervals(new / "intervals", query, value, microseconds(stop), _series_of_a_part(len(names), group))
     return open_parts(folder)
 
 
-def _write_intervals(folder: Path, query: JobLogQuery, value: str, until: int, group: int, n_series: int) -> None:
-    width = _chunks_of_a_part(-(-n_series // group)) * group
+def _write_intervals(folder: Path, query: JobLogQuery, value: str, until: int, width: int) -> None:
+    """Write the intervals in parts of `width` series each."""
 
     def batches() -> Iterator[pa.RecordBatch]:
-        """Rows as they come."""
         for code, begin, stop, gpus in query.wanted(until) if value == "wanted" else query.held(until):
             columns = (code // width, code, np.minimum(begin, until), np.minimum(stop, until), gpus)
             arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
@@ -142,8 +129,9 @@ def _write_intervals(folder: Path, query: JobLogQuery, value: str, until: int, g
     )
 
 
-def _chunks_of_a_part(n_chunks: int) -> int:
-    return -(-n_chunks // _MOST_PARTS)
+def _series_of_a_part(n_series: int, group: int) -> int:
+    n_chunks = -(-n_series // group)
+    return -(-n_chunks // _MOST_PARTS) * group
 
 
 def _partitioning() -> pads.Partitioning:
@@ -159,7 +147,6 @@ def open_parts(folder: Path) -> Parts:
 RUN = "run.json"
 RESULTS = "forecast"
 _RUN_FORMAT = 1
-_LOCK = ".lock"
 
 
 class Run:
@@ -185,18 +172,20 @@ class Run:
         self.state["stages"][name] = {"seconds": round(time.perf_counter() - began, 3), "peak_gib": peak_gib()}
         self.save()
 
-    def note(self, chunk: str, entry: Mapping[str, Any]) -> None:
-        """Note what became of a chunk."""
-        self.state["chunks"][chunk] = dict(entry)
-        self.save()
+    def file(self, chunk: int) -> Path:
+        """Forecast of a chunk."""
+        return self.folder / RESULTS / f"{chunk:05d}.parquet"
 
-    def missing(self, chunks: list[str]) -> list[str]:
-        """Those of some chunks that are not whole: not noted as such, or no longer the file that was noted."""
-        return [name for name in chunks if not self._is_whole(name)]
-
-    def _is_whole(self, chunk: str) -> bool:
-        file, checksum = self.folder / RESULTS / chunk, self.state["chunks"].get(chunk, {}).get("sha256")
-        return checksum is not None and file.is_file() and file_sha256(file) == checksum
+    def missing(self) -> list[int]:
+        """Chunks that are not whole: not noted as such, or no longer the file that was noted."""
+        count = -(-self.state["series"] // self.state["made_from"]["series_per_chunk"])
+        files = [self.file(chunk) for chunk in range(count)]
+        noted = [self.state["chunks"].get(file.name, {}).get("sha256") for file in files]
+        return [
+            chunk
+            for chunk, (file, checksum) in enumerate(zip(files, noted, strict=True))
+            if checksum is None or not file.is_file() or file_sha256(file) != checksum
+        ]
 
 
 @contextmanager
@@ -205,13 +194,7 @@ def open_run(folder: Path, made_from: Mapping[str, Any]) -> Iterator[Run]:
 
     `made_from`: input and settings, as JSON has them, which must be those of the run that is there.
     """
-    if folder.is_file():
-        raise InputError(f"{str(folder)!r} is a file; name a folder.")
-    folder.mkdir(parents=True, exist_ok=True)
-    held = [place.name for place in folder.iterdir() if place.name[0] != "."]
-    if held and not (folder / RUN).is_file():
-        raise InputError(f"{str(folder)!r} holds {min(held)!r} and no {RUN}; name an empty or a new folder.")
-    with locked(folder / _LOCK):
+    with locked_folder(folder, RUN, RUN):
         for left in (*folder.glob(".gpudemand-*"), *(folder / RESULTS).glob(".gpudemand-*")):
             shutil.rmtree(left, ignore_errors=True)
         run = Run(folder, _read(folder, made_from))
@@ -247,7 +230,6 @@ def peak_gib() -> float | None:
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit, 3)
 
 
-VALUES = ("gpus", "gpu_hours", "wanted")
 _PARTS = "parts"
 
 
@@ -333,7 +315,7 @@ def bulk_forecast(
     settings = {
         "by": by,
         "freq": parse_freq(freq).freqstr,
-        "value": check_choice("value", value, VALUES),
+        "value": check_choice("value", value, ("gpus", "gpu_hours", "wanted")),
         "until": until,
         "tz": tz,
         "horizon": int(check_number("horizon", horizon, 1, integer=True)),
@@ -348,7 +330,7 @@ def bulk_forecast(
     begin = progress or (lambda stage: None)
     begin("Reading the log")
     with open_run(Path(into), {"gpudemand": __version__, "log_sha256": _checksum(source), **settings}) as run:
-        if _unfinished(run):
+        if run.state["series"] is None or run.missing():
             _go_on(run, source, model, n_jobs, begin)
         shutil.rmtree(run.folder / _PARTS, ignore_errors=True)
     return Path(into) / RESULTS
@@ -362,15 +344,6 @@ def _checksum(log: Path) -> str:
     return file_sha256(log)
 
 
-def _chunk_names(run: Run) -> list[str]:
-    n_chunks = -(-run.state["series"] // run.state["made_from"]["series_per_chunk"])
-    return [f"{number:05d}.parquet" for number in range(n_chunks)]
-
-
-def _unfinished(run: Run) -> bool:
-    return run.state["series"] is None or bool(run.missing(_chunk_names(run)))
-
-
 def _go_on(run: Run, log: Path, model: Forecaster, n_jobs: int | None, begin: Callable[[str], None]) -> None:
     """Do what is missing."""
     begin("Splitting the log")
@@ -379,20 +352,26 @@ def _go_on(run: Run, log: Path, model: Forecaster, n_jobs: int | None, begin: Ca
     begin("Fitting segments")
     with run.stage("segmenter"):
         segmenter = _segmenter(parts, given["n_segments"], given["sample_size"])
-    names = _chunk_names(run)
-    missing = run.missing(names)
-    begin(f"Forecasting {parts.n_series:,} series, {len(missing):,} of {len(names):,} chunks")
+    missing, count = run.missing(), -(-parts.n_series // parts.group)
+    begin(f"Forecasting {parts.n_series:,} series, {len(missing):,} of {count:,} chunks")
     tasks = (
-        _Task(parts, names.index(name), run.folder / RESULTS / name, segmenter, model, given["horizon"], given["level"])
-        for name in missing
+        _Task(parts, chunk, run.file(chunk), segmenter, model, given["horizon"], given["level"]) for chunk in missing
     )
+    entries: dict[str, dict[str, Any]] = {}
     with run.stage("chunks"):
         try:
-            for name, entry in zip(missing, _parallel.stream(_forecast_chunk, tasks, n_jobs), strict=True):
-                run.note(name, entry)
+            for chunk, entry in zip(missing, _parallel.stream(_forecast_chunk, tasks, n_jobs), strict=True):
+                entries[run.file(chunk).name] = run.state["chunks"][run.file(chunk).name] = entry
+                run.save()
         except BrokenExecutor as error:
             raise InputError("a process ended, probably for want of memory; run again with fewer at once.") from error
-    _check_errors(run, missing)
+    errors = {name: entry["error"] for name, entry in entries.items() if "error" in entry}
+    if errors:
+        name, reason = next(iter(errors.items()))
+        raise InputError(
+            f"{len(errors)} of {len(entries)} chunks failed, the first {name}: {reason} The others are kept: mend the "
+            "cause and run the same command again."
+        )
 
 
 def _parts(run: Run, log: Path) -> Parts:
@@ -413,16 +392,6 @@ def _segmenter(parts: Parts, n_segments: int | str, sample_size: int) -> Topolog
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExtrapolationWarning)
         return TopologicalSegmenter(n_segments, random_state=0).fit(parts.usage(codes))
-
-
-def _check_errors(run: Run, chunks: list[str]) -> None:
-    errors = {name: entry["error"] for name in chunks if "error" in (entry := run.state["chunks"][name])}
-    if errors:
-        name, error = next(iter(errors.items()))
-        raise InputError(
-            f"{len(errors)} of {len(chunks)} chunks failed, the first {name}: {error} The others are kept: mend the "
-            "cause and run the same command again."
-        )
 
 
 @dataclass(frozen=True)

@@ -21,19 +21,25 @@ from gpudemand._validation import InputError, shorten
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold a lock while the block runs; another process that wants it waits, and a killed one gives it back.
+def locked_folder(path: Path, own: str, what: str) -> Iterator[None]:
+    """Hold the lock of a folder; another process that wants it waits, and a killed one gives it back.
 
-    `path`: file of the lock, made if absent; it stays.
+    `path`: the folder, made if absent; anything in it is refused unless the file `own` is there, too.
 
     Examples
     --------
     >>> import tempfile
-    >>> with locked(Path(tempfile.mkdtemp(), "lock")):
+    >>> with locked_folder(Path(tempfile.mkdtemp()), MANIFEST, "store"):
     ...     print("alone")
     alone
     """
-    with path.open("a+b") as file:
+    if path.is_file():
+        raise InputError(f"{str(path)!r} is a file; name a folder.")
+    path.mkdir(parents=True, exist_ok=True)
+    held = [place.name for place in path.iterdir() if place.name[0] != "."]
+    if held and not (path / own).is_file():
+        raise InputError(f"{str(path)!r} holds {min(held)!r} and no {what}; name an empty or a new folder.")
+    with (path / ".lock").open("a+b") as file:
         if sys.platform == "win32":
             import msvcrt
 
@@ -48,7 +54,6 @@ def locked(path: Path) -> Iterator[None]:
 
 MANIFEST = "store.json"
 FORMAT = 1
-_LOCK = ".lock"
 _TMP = ".gpudemand-new"
 #: Rows of one month are compressed in groups of this many, which queries skip as a whole.
 _GROUP = 1 << 18
@@ -92,7 +97,6 @@ class Store:
         """Result of a query on the rows of a table, which it calls ``stored``; None if the store has none."""
 
         def run(files: list[Path]) -> pa.Table:
-            """Query these files."""
             with _database() as db:
                 rows = db.read_parquet([str(file) for file in files], union_by_name=True, hive_partitioning=False)
                 return pa.table(rows.query("stored", sql))
@@ -151,19 +155,13 @@ class Store:
         """Make all that was merged since the last time the contents of the store, in one step."""
         with replace_file(self.path / MANIFEST) as new:
             new.write_text(manifest_text({"format": FORMAT, **self.about, "files": self.files}), encoding="utf-8")
-        for file in self._unlisted():
-            file.unlink()
+        self.remove_unlisted()
 
-    def tidy(self) -> None:
-        """Delete what earlier processes left: files that the manifest does not list, and unfinished work."""
-        for folder in self.path.glob(".gpudemand-*"):
-            shutil.rmtree(folder, ignore_errors=True)
-        for file in self._unlisted():
-            file.unlink()
-
-    def _unlisted(self) -> list[Path]:
-        own = [file for file in self.path.glob("[!.]*/*.parquet") if _OWN.fullmatch(file.name)]
-        return [file for file in own if file.relative_to(self.path).as_posix() not in self.files]
+    def remove_unlisted(self) -> None:
+        """Delete files that the manifest does not list, such as those that an earlier process left."""
+        for file in list(self.path.glob("[!.]*/*.parquet")):
+            if _OWN.fullmatch(file.name) and file.relative_to(self.path).as_posix() not in self.files:
+                file.unlink()
 
     @contextmanager
     def scratch(self, name: str) -> Iterator[Path]:
@@ -220,16 +218,12 @@ def _store(path: Path) -> Store:
 @contextmanager
 def open_store(path: Path) -> Iterator[Store]:
     """Open a store for writing, made if the folder is absent or empty; one process at a time, others wait."""
-    if path.is_file():
-        raise InputError(f"{str(path)!r} is a file; name a folder for the store.")
-    path.mkdir(parents=True, exist_ok=True)
-    held = [place.name for place in path.iterdir() if place.name[0] != "."]
-    if held and not is_store(path):
-        raise InputError(f"{str(path)!r} holds {min(held)!r} and no store; name an empty or a new folder.")
-    with locked(path / _LOCK):
+    with locked_folder(path, MANIFEST, "store"):
         if not is_store(path):  # before any other file is there
             Store(path, {"zone": "UTC", "pulls": {}}, {}).commit()
         store = read_store(path)
-        store.tidy()
+        for folder in path.glob(".gpudemand-*"):
+            shutil.rmtree(folder, ignore_errors=True)
+        store.remove_unlisted()
         yield store
         shutil.rmtree(path / _TMP, ignore_errors=True)

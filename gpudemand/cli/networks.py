@@ -6,7 +6,6 @@ import importlib.util
 import re
 import sys
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +28,20 @@ def format_prediction(model: CostModel, job: TrainingJob) -> str:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", FarFromTrainingWarning)
         row, probability, largest = model.predict(job).iloc[0], model.fits(job), model.max_batch_size(job)
-        script = _script(model, job)
-    time, memory = _with_interval(row, "step_time_s", format_seconds), _with_interval(row, "memory_gib", format_gib)
-    limit = format_gib(job.hardware.usable_memory_gib)
-    rows = [("step time", *time), *script, *_speed(job, float(row["step_time_s"])), ("memory", *memory)]
-    rows += _readings(model, job)
+        has_script = job.run is None and job.mode != "inference" and job.hardware.kind != "cpu"
+        script = [model.predict(job, training_script=True).iloc[0]] if has_script else []
+    samples = job.samples_per_step / float(row["step_time_s"])
+    rows = [_time("step time", row), *(_time("in a training script", other) for other in script)]
+    if job.run is None:
+        rows += [("samples a second", f"{samples:,.4g}", ""), _memory("memory", row)]
+    else:
+        tokens = samples * job.run.tokens / job.run.samples
+        rows += [("tokens a second", f"{tokens:,.4g}", f"{job.samples_per_step:,} samples a step")]
+        rows += [_memory("memory", row)]
+        for name in ("allocated", "reserved"):  # what PyTorch counts
+            rows += [_memory(f"of it {name}", model.large_models.predict([job.run], reading=name).iloc[0])]
     rows += [
-        (f"fits into {limit}", f"{100 * probability:.0f} %", ""),
+        (f"fits into {format_gib(job.hardware.usable_memory_gib)}", f"{100 * probability:.0f} %", ""),
         ("largest batch that fits" if job.run is None else "most samples at once", f"{largest:,}", "with 95 %"),
     ]
     lines = [repr(job), "", aligned(pd.DataFrame(rows, columns=["", "predicted", "90 % interval"]))]
@@ -44,32 +50,14 @@ def format_prediction(model: CostModel, job: TrainingJob) -> str:
     return "\n".join(lines)
 
 
-def _script(model: CostModel, job: TrainingJob) -> list[tuple[str, str, str]]:
-    """The step in a training script, where that is another."""
-    if job.run is not None or job.mode == "inference" or job.hardware.kind == "cpu":
-        return []
-    row = model.predict(job, training_script=True).iloc[0]
-    return [("in a training script", *_with_interval(row, "step_time_s", format_seconds))]
+def _time(label: str, row: pd.Series) -> tuple[str, str, str]:
+    value, low, high = (format_seconds(row[f"step_time_s{bound}"]) for bound in ("", "-lo-90", "-hi-90"))
+    return label, value, f"{low} to {high}"
 
 
-def _speed(job: TrainingJob, seconds: float) -> list[tuple[str, str, str]]:
-    samples = job.samples_per_step / seconds
-    if job.run is None:
-        return [("samples a second", f"{samples:,.4g}", "")]
-    tokens = samples * job.run.tokens / job.run.samples
-    return [("tokens a second", f"{tokens:,.4g}", f"{job.samples_per_step:,} samples a step")]
-
-
-def _readings(model: CostModel, job: TrainingJob) -> list[tuple[str, str, str]]:
-    """What PyTorch counts of the memory of a large model."""
-    if job.run is None:
-        return []
-    found = {name: model.large_models.predict([job.run], reading=name).iloc[0] for name in ("allocated", "reserved")}
-    return [(f"of it {name}", *_with_interval(row, "memory_gib", format_gib)) for name, row in found.items()]
-
-
-def _with_interval(row: pd.Series, name: str, write: Callable[[float], str]) -> tuple[str, str]:
-    return write(row[name]), f"{write(row[f'{name}-lo-90'])} to {write(row[f'{name}-hi-90'])}"
+def _memory(label: str, row: pd.Series) -> tuple[str, str, str]:
+    value, low, high = (format_gib(row[f"memory_gib{bound}"]) for bound in ("", "-lo-90", "-hi-90"))
+    return label, value, f"{low} to {high}"
 
 
 def load_model(place: str) -> Any:
@@ -81,25 +69,19 @@ def load_model(place: str) -> Any:
     """
     path, colon, name = place.rpartition(":")
     if not colon or not path.endswith(".py"):
-        raise InputError(
-            f"{place!r} is not of the form file.py:name; write file.py:name, such as model.py:build_model."
-        )
+        raise InputError(f"{place!r} is not of the form file.py:name; write it so, such as model.py:build_model.")
     module = _run_file(Path(path))
     if not hasattr(module, name):
         public = [word for word in vars(module) if not word.startswith("_")]
         raise InputError(f"{Path(path).name} has no {name!r}.{nearest(name, public)}")
     found = getattr(module, name)
-    if not isinstance(found, type) and not _is_function(found):
+    # Models are callable as well; functions and partials have code.
+    if not isinstance(found, type) and not hasattr(found, "__code__") and not hasattr(found, "func"):
         return found
     try:
         return found()
     except Exception as error:
         raise InputError(f"{name}() of {Path(path).name} failed: {type(error).__name__}: {error}.") from error
-
-
-def _is_function(found: Any) -> bool:
-    # Models are callable as well; functions and partials have code.
-    return hasattr(found, "__code__") or hasattr(found, "func")
 
 
 def _run_file(path: Path) -> Any:
@@ -121,24 +103,17 @@ def _run_file(path: Path) -> Any:
 
 
 def parse_shape(text: str) -> tuple[int, ...]:
-    """Read the shape of one sample.
-
-    `text`: numbers with ``x`` between them.
+    """Read the shape of one sample: numbers with ``x`` between them.
 
     Examples
     --------
     >>> parse_shape("3x224x224"), parse_shape("128")
     ((3, 224, 224), (128,))
     """
-    if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", text.strip().lower()):
-        raise InputError(
-            f"input {text!r} is not a shape; write the sizes of one sample with x between, such as 3x224x224."
-        )
-    return tuple(int(size) for size in text.strip().lower().split("x"))
-
-
-#: Level of ZeRO -> sharding.
-_ZERO = {0: "none", 1: "zero1", 2: "zero2", 3: "zero3"}
+    sizes = text.strip().lower()
+    if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", sizes):
+        raise InputError(f"input {text!r} is not a shape; write sizes of one sample with x between, such as 3x224x224.")
+    return tuple(map(int, sizes.split("x")))
 
 
 def is_configuration(network: str) -> bool:
@@ -153,14 +128,7 @@ def is_configuration(network: str) -> bool:
 
 
 def refuse(options: dict[str, object], whose: str) -> None:
-    """Raise for an option that was given and would do nothing.
-
-    Examples
-    --------
-    >>> refuse({"lora": 16, "global_batch": None}, "large models")
-    Traceback (most recent call last):
-    gpudemand._validation.InputError: --lora is for large models; leave it out.
-    """
+    """Raise for an option that was given and would do nothing."""
     given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value is not None]
     if given:
         raise InputError(f"{', '.join(given)} {'is' if len(given) == 1 else 'are'} for {whose}; leave it out.")
@@ -183,11 +151,9 @@ def lengths_of(seq: str | None) -> int | tuple[int, ...] | None:
 
 
 def large_job(network: str, seq: str | None, gpus: int, degrees: dict[str, int | None], **options: Any) -> TrainingJob:
-    """Job of a configuration; what is None was not said.
+    """Job of a configuration (published name or path); what is None was not said.
 
-    `network`: published name or path. `seq`: tokens of a sample, or of source and target; None is what the model
-    fixes. `degrees`: fields of `Parallel`. `**options`: fields of `TrainingJob`, and ``zero``, ``sharding``, ``lora``
-    and ``bits``.
+    `degrees`: fields of `Parallel`. `options`: fields of `TrainingJob`, and ``zero``, ``sharding``, ``lora``, ``bits``.
     """
     sharding = _sharding(options.pop("zero"), options.pop("sharding"))
     rank, bits = options.pop("lora"), options.pop("bits")
@@ -198,25 +164,22 @@ def large_job(network: str, seq: str | None, gpus: int, degrees: dict[str, int |
         options["adapter"] = LoRA(rank, bits=bits or 16)
     elif bits is not None:
         raise InputError("--bits is of the frozen weights below adapters; give --lora, too.")
-    return TrainingJob.from_config(
-        network, lengths_of(seq), n_gpus=gpus, **{name: value for name, value in options.items() if value is not None}
-    )
+    said = {name: value for name, value in options.items() if value is not None}
+    return TrainingJob.from_config(network, lengths_of(seq), n_gpus=gpus, **said)
 
 
 def _sharding(zero: int | None, sharding: str | None) -> str | None:
+    """Sharding of a level of ZeRO, or as it is named."""
     if zero is None:
         return sharding
-    if zero not in _ZERO or (sharding is not None and sharding != _ZERO[zero]):
+    names = ("none", "zero1", "zero2", "zero3")
+    if not 0 <= zero < len(names) or sharding not in (None, names[zero]):
         raise InputError(f"--zero {zero} is no level of ZeRO (0 to 3), or --sharding says otherwise; give one of them.")
-    return _ZERO[zero]
+    return names[zero]
 
 
 def traced_job(network: str, shape: str | None, zero: int | None, sharding: str | None, **options: Any) -> TrainingJob:
-    """Job of a network that a Python file builds.
-
-    `network`: ``file.py:name``. `shape`: of one sample. `zero`, `sharding`: level of ZeRO or name of the sharding.
-    `**options`: fields of `TrainingJob`.
-    """
+    """Job of a network that a Python file builds, ``file.py:name``; the options are fields of `TrainingJob`."""
     if shape is None:
         raise InputError("give --input, the shape of one sample: 3x224x224, or 128 for tokens.")
     divided = _sharding(zero, sharding)

@@ -18,12 +18,12 @@ from gpudemand._array import STRING
 from gpudemand._files import file_sha256, replace_file
 from gpudemand._validation import InputError, check_number, nearest, shorten
 from gpudemand.jobs.read import read_jobs
-from gpudemand.jobs.schema import COLUMNS
+from gpudemand.jobs.schema import TIME
 from gpudemand.jobs.table import as_jobs
 
-_HERE = Path(__file__).resolve()
+_FOLDERS = Path(__file__).resolve().parents
 #: Data folder in a wheel, and in a checkout or an editable install.
-_PLACES = (_HERE.parents[1] / "_data", _HERE.parents[2] / "data")
+_PLACES = (_FOLDERS[1] / "_data", _FOLDERS[2] / "data")
 
 
 @dataclass(frozen=True)
@@ -58,13 +58,7 @@ class RemoteFile:
 
 
 def data_folder() -> Path:
-    """Return the folder of the bundled data.
-
-    Examples
-    --------
-    >>> (data_folder() / "registry.json").is_file()
-    True
-    """
+    """Return the folder of the bundled data."""
     for place in _PLACES:
         if (place / "registry.json").is_file():
             return place
@@ -78,24 +72,12 @@ def _registry() -> dict[str, Any]:
 
 
 def bundled_files() -> dict[str, BundledFile]:
-    """Return every bundled file by its path inside the data folder.
-
-    Examples
-    --------
-    >>> bundled_files()["sample/jobs.parquet"].kind
-    'synthetic'
-    """
+    """Return every bundled file by its path inside the data folder."""
     return {row["path"]: BundledFile(**row) for row in _registry()["bundled"]}
 
 
 def remote_files() -> dict[str, RemoteFile]:
-    """Return every remote file by its name.
-
-    Examples
-    --------
-    >>> remote_files()["philly_jobs"].file_name
-    'philly_jobs.csv'
-    """
+    """Return every remote file by its name."""
     return {row["name"]: RemoteFile(**row) for row in _registry()["remote"]}
 
 
@@ -164,9 +146,6 @@ def refresh_checksums(folder: Path, under: str = "") -> None:
         new.write_text(json.dumps(registry, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-_TEXT = ("network", "precision")
-
-
 def load_jobs_sample() -> pd.DataFrame:
     """Load the job log of a simulated cluster: 120 users in 8 groups, 270 days, with growth.
 
@@ -188,7 +167,7 @@ def load_jobs_sample() -> pd.DataFrame:
     2  user-037  video 2025-10-06 00:39:50+00:00   2.0     A100  convnext_tiny
     """
     stored = pd.read_parquet(bundled_path("sample/jobs.parquet"))
-    stored = stored.astype({name: STRING for name in stored.columns if name in _TEXT})
+    stored = stored.astype(dict.fromkeys(("network", "precision"), STRING))
     return as_jobs(stored, kind="synthetic", source="bundled sample (gpudemand.datasets.make_cluster)")
 
 
@@ -212,10 +191,8 @@ def load_truth_sample() -> pd.DataFrame:
     {'weekday': 32, 'sporadic': 30, 'burst': 22}
     """
     stored = pd.read_parquet(bundled_path("sample/truth.parquet"))
-    text = ("user", "group", "archetype", "network")
-    truth = stored.astype(dict.fromkeys(text, STRING)).astype(
-        dict.fromkeys(("active_from", "active_to"), COLUMNS["submit"])
-    )
+    dtypes = dict.fromkeys(("user", "group", "archetype", "network"), STRING)
+    truth = stored.astype(dtypes | dict.fromkeys(("active_from", "active_to"), TIME))
     truth.attrs = dict(stored.attrs)
     return truth
 
@@ -256,10 +233,8 @@ def fetch_file(name: str) -> Path:
     folder = cache_folder()
     _log_licence(row)
     try:
-        download = pooch.HTTPDownloader(timeout=TIMEOUT_S)
-        return Path(
-            pooch.retrieve(row.url, f"sha256:{row.sha256}", fname=row.file_name, path=folder, downloader=download)
-        )
+        download, checksum = pooch.HTTPDownloader(timeout=TIMEOUT_S), f"sha256:{row.sha256}"
+        return Path(pooch.retrieve(row.url, checksum, fname=row.file_name, path=folder, downloader=download))
     except requests.RequestException as error:
         problem = f"could not be downloaded ({type(error).__name__})"
     except ValueError:

@@ -30,8 +30,7 @@ from gpudemand.study.requirement import Requirement, of_basis, plan_requirement,
 from gpudemand.study.settings import Settings
 from gpudemand.study.source import Source
 from gpudemand.study.usage_tables import MEAN
-from gpudemand.units import format_count
-from gpudemand.usage.slices import is_whole
+from gpudemand.units import format_count, is_whole
 
 BASE = "base case"
 _GROWTH, _NEW_USERS = 0.2, 10

@@ -19,12 +19,11 @@ from gpudemand.jobs.schema import COLUMNS, FINISHED
 from gpudemand.jobs.table import as_jobs, check_jobs, checked_as_of, gave_up, start_times, to_nanoseconds
 from gpudemand.jobs.times import parse_timestamp
 from gpudemand.study.settings import BY, Aliases, Settings, of_aliases, rename_series, rename_types, reserved_price
-from gpudemand.units import format_count, format_number_of
+from gpudemand.units import format_count, format_number_of, mark_fractions, mark_type
 from gpudemand.usage.bins import bin_edges, parse_freq
 from gpudemand.usage.idle import checked_idle_table, idle_table
 from gpudemand.usage.read import binned_means, gaps_between, pulled_usage, tells
 from gpudemand.usage.series import checked_usage, drop_last_bin, end_of_record, to_long
-from gpudemand.usage.slices import mark_fractions, mark_type
 
 _TIMES = {"submit": "submission", "start": "start", "end": "end"}
 #: Largest share of the jobs that is set apart: a clock may be wrong for days, a number is mistyped now and then.

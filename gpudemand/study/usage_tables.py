@@ -13,10 +13,9 @@ from gpudemand._validation import InputError, Skipped
 from gpudemand.forecast import longest_horizon
 from gpudemand.study.settings import Settings
 from gpudemand.study.source import Source
-from gpudemand.units import parse_duration
+from gpudemand.units import parse_duration, usage_by_slice
 from gpudemand.usage.bins import bin_edges, parse_freq
 from gpudemand.usage.series import to_wide
-from gpudemand.usage.slices import usage_by_slice
 
 #: Points of the Lorenz curve that are listed: the share of the k largest.
 _TOP_K = (1, 3, 10, 30, 100)

@@ -25,9 +25,9 @@ from gpudemand.store import read_store
 from gpudemand.study.settings import Settings
 from gpudemand.study.source import SeriesSource
 from gpudemand.study.usage_tables import usage_by_gpu_type
+from gpudemand.units import usage_by_slice
 from gpudemand.usage.idle import idle_table
 from gpudemand.usage.read import pulled_usage, read_usage, tells
-from gpudemand.usage.slices import usage_by_slice
 
 HERE = Path(__file__).parent / "fixtures"
 FIRST, LAST = (pd.Timestamp(day, tz="UTC") for day in ("2026-02-05", "2026-02-12"))

@@ -10,7 +10,7 @@ from gpudemand.datasets import make_cluster
 from gpudemand.study.settings import Settings
 from gpudemand.study.source import JobSource
 from gpudemand.study.usage_tables import compute_usage_tables, log_tables, usage_by_gpu_type
-from gpudemand.usage.slices import mark_fractions, usage_by_slice
+from gpudemand.units import mark_fractions, usage_by_slice
 
 
 def types(*names):
