@@ -33,8 +33,6 @@ from gpudemand.jobs.table import warn_rejections
 from gpudemand.jobs.times import TimeParser
 from gpudemand.units import SECONDS_PER_HOUR
 
-_HELIOS_CLUSTERS = ("Venus", "Earth", "Saturn", "Uranus")
-_ACME_CLUSTERS = ("Seren", "Kalos")
 _PHILLY = ("job_id", "user", "vc", "state", "submit_time", "start_time", "end_time", "gpu_num")
 _PAI_JOB = ["job_name", "inst_id", "user", "status", "start_time", "end_time"]
 _PAI_TASK = [
@@ -60,12 +58,12 @@ def canonical(log: LogColumns) -> pd.DataFrame:
 
 def helios(log: LogColumns) -> pd.DataFrame:
     """``cluster_log.csv`` of one of SenseTime's Helios clusters; the folder names the cluster."""
-    return _slurm_like(log, group="vc", cluster=_cluster_in_path(log, _HELIOS_CLUSTERS))
+    return _slurm_like(log, group="vc", cluster=_cluster_in_path(log, "Venus", "Earth", "Saturn", "Uranus"))
 
 
 def acme(log: LogColumns) -> pd.DataFrame:
     """``trace_seren.csv`` and ``trace_kalos.csv`` of Shanghai AI Laboratory's Acme: A100 GPUs."""
-    jobs = _slurm_like(log, cluster=_cluster_in_path(log, _ACME_CLUSTERS))
+    jobs = _slurm_like(log, cluster=_cluster_in_path(log, "Seren", "Kalos"))
     return jobs.assign(gpu_type="A100", job_type=log.text("type"))
 
 
@@ -83,7 +81,7 @@ def _slurm_like(log: LogColumns, *, cluster: str | None, group: str = "group") -
     return start_unstarted_at_end(jobs).assign(cluster=cluster)
 
 
-def _cluster_in_path(log: LogColumns, names: tuple[str, ...]) -> str | None:
+def _cluster_in_path(log: LogColumns, *names: str) -> str | None:
     """Cluster that the file or its folder is named after."""
     words = re.split(r"[^a-z]+", "/".join(log.path.resolve().parts[-2:]).lower())
     return next((name for name in names if name.lower() in words), None)
@@ -117,16 +115,11 @@ def _attempts(job: dict[str, Any]) -> list[dict[str, Any]]:
     base = {"user": job["user"], "vc": job["vc"], "state": job["status"], "submit_time": job["submitted_time"]}
     if not job["attempts"]:
         return [{**base, "job_id": job["jobid"], "start_time": None, "end_time": None, "gpu_num": 0}]
-    rows = [
-        {
-            **base,
-            "job_id": f"{job['jobid']}#{k}",
-            "start_time": attempt["start_time"],
-            "end_time": attempt["end_time"],
-            "gpu_num": sum(len(machine["gpus"]) for machine in attempt["detail"]),
-        }
-        for k, attempt in enumerate(job["attempts"], start=1)
-    ]
+    rows = []
+    for k, attempt in enumerate(job["attempts"], start=1):
+        times = {"start_time": attempt["start_time"], "end_time": attempt["end_time"]}
+        gpus = sum(len(machine["gpus"]) for machine in attempt["detail"])
+        rows.append({**base, "job_id": f"{job['jobid']}#{k}", **times, "gpu_num": gpus})
     for before, after in pairwise(rows):
         before["state"] = "Failed"
         if (_text_or_none(before["end_time"]) or "9") <= (_text_or_none(after["start_time"]) or ""):
@@ -266,9 +259,7 @@ def _pai_file(folder: Path, kind: str) -> Path:
 
 #: In this order: with both labels, the second is the exporter's own namespace.
 _LABELS = ("exported_namespace", "namespace")
-_TIMES = ("timestamp", "Time", "time", "ds", "date")
-_NAMES = ("unique_id", *_LABELS)
-_VALUES = ("y", "value", "Value")
+_SAMPLES = pa.schema([(name, pa.string()) for name in ("unique_id", "ds", "y")])
 
 
 def read_prometheus(
@@ -311,8 +302,10 @@ def read_prometheus(
     >>> read_prometheus(file)["y"].tolist()
     [0.5, 4.0]
     """
-    place = existing_path(path)
-    table = _open(place, limits or NO_LIMITS)
+    place, bounds = existing_path(path), limits or NO_LIMITS
+    with open_binary(place) as file:
+        is_json = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
+    table = _from_json(read_json(place, bounds), place.name) if is_json else _long(read_table(place, bounds))
     log = LogColumns(table, TimeParser.from_arguments(tz, None, table.source))
     ds, y = log.time("ds", required=True), log.number("y", required=True)
     log.reject(y < 0, "negative number of GPUs")
@@ -325,14 +318,6 @@ def read_prometheus(
     usage.attrs = {"kind": "measured", "by": "namespace", "source": table.source, "rejected": rejected}
     warn_rejections(rejected, len(table), table.source)
     return usage
-
-
-def _open(place: Path, limits: Limits) -> TextTable:
-    with open_binary(place) as file:
-        begin = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
-    if begin[:1] in (b"{", b"["):
-        return _from_json(read_json(place, limits), place.name)
-    return _long(read_table(place, limits))
 
 
 def _from_json(answer: Any, source: str) -> TextTable:
@@ -349,7 +334,7 @@ def _from_json(answer: Any, source: str) -> TextTable:
     except (TypeError, KeyError, AttributeError, ValueError, OverflowError) as error:
         raise InputError(f"{source!r} is not the answer of a Prometheus range query ({error!r}).") from error
     columns = [list(column) for column in zip(*samples, strict=True)] or [[], [], []]
-    return _table(columns, np.arange(1, len(samples) + 1), source)
+    return TextTable(pa.table(columns, schema=_SAMPLES), np.arange(1, len(samples) + 1), source)
 
 
 def _namespace(series: dict[str, Any]) -> str:
@@ -363,14 +348,12 @@ def _samples(series: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
         yield name, f"{float(stamp):.6f}", str(value)
 
 
-def _table(columns: list[Any], lines: Any, source: str) -> TextTable:
-    schema = pa.schema([(name, pa.string()) for name in ("unique_id", "ds", "y")])
-    return TextTable(pa.table(columns, schema=schema), lines, source)
-
-
 def _long(table: TextTable) -> TextTable:
     """Long table of samples, melted if the file has one column per namespace; empty cells are dropped."""
-    time, name, value = (_first(table, names) for names in (_TIMES, _NAMES, _VALUES))
+    time, name, value = (
+        next((name for name in names if name in table.names), None)
+        for names in (("timestamp", "Time", "time", "ds", "date"), ("unique_id", *_LABELS), ("y", "value", "Value"))
+    )
     if time is None:
         raise InputError(f"{table.source!r} has no column of times; name one of its columns 'timestamp'.")
     if name is not None and value is not None:
@@ -381,17 +364,10 @@ def _long(table: TextTable) -> TextTable:
     columns = [pa.array(long[column].astype(str), pa.string()) for column in ("unique_id", time, "y")]
     lines = long["_line"].to_numpy()
     bad = {**table.bad, **dict.fromkeys(np.setdiff1d(table.lines, lines).tolist(), "without any value")}
-    return TextTable(_table(columns, None, "").rows, lines, table.source, bad)
-
-
-def _first(table: TextTable, names: tuple[str, ...]) -> str | None:
-    return next((name for name in names if name in table.names), None)
+    return TextTable(pa.table(columns, schema=_SAMPLES), lines, table.source, bad)
 
 
 FOCUS_COLUMNS = ("ChargePeriodStart", "ChargePeriodEnd", "ConsumedQuantity", "ConsumedUnit")
-_HOURS = ("hour", "hours", "hrs", "hr", "h")
-_OWNER_KEYS = ("user", "owner", "team")
-_GPU_COLUMNS = ("x_GPUs", "x_GpuCount", "GPUs")
 
 
 def focus(log: LogColumns) -> pd.DataFrame:
@@ -404,12 +380,19 @@ def focus(log: LogColumns) -> pd.DataFrame:
     unused commitments and usage not measured in hours are excluded and counted. ``effective_cost`` is in the currency
     of the bill.
     """
-    _exclude_charges(log)
+    category, unit = log.text("ChargeCategory"), log.text("ConsumedUnit")
+    log.exclude(category.notna() & (category != "Usage"), "charge that is no usage")
+    for name in ("CommitmentDiscountStatus", "CapacityReservationStatus"):
+        log.exclude(log.text(name) == "Unused", "unused commitment")
+    log.exclude(
+        unit.notna() & ~unit.str.lower().isin(["hour", "hours", "hrs", "hr", "h"]), "usage not measured in hours"
+    )
+    log.reject(unit.isna(), "without ConsumedUnit")
     account = log.text("SubAccountName").fillna(log.text("SubAccountId"))
     start, end = (log.time(name, required=True) for name in FOCUS_COLUMNS[:2])
     hours = (end - start).dt.total_seconds() / SECONDS_PER_HOUR
     log.reject(hours == 0, "empty charge period")
-    gpus_per_resource = log.number(log.first_present(*_GPU_COLUMNS)).fillna(1.0)
+    gpus_per_resource = log.number(log.first_present("x_GPUs", "x_GpuCount", "GPUs")).fillna(1.0)
     return pd.DataFrame(
         {
             "user": map_unique(log.text("Tags"), _owner).fillna(account),
@@ -424,19 +407,10 @@ def focus(log: LogColumns) -> pd.DataFrame:
     )
 
 
-def _exclude_charges(log: LogColumns) -> None:
-    category, unit = log.text("ChargeCategory"), log.text("ConsumedUnit")
-    log.exclude(category.notna() & (category != "Usage"), "charge that is no usage")
-    for name in ("CommitmentDiscountStatus", "CapacityReservationStatus"):
-        log.exclude(log.text(name) == "Unused", "unused commitment")
-    log.exclude(unit.notna() & ~unit.str.lower().isin(_HOURS), "usage not measured in hours")
-    log.reject(unit.isna(), "without ConsumedUnit")
-
-
 def _owner(tags: str) -> str | None:
     """Value of the first tag that names an owner, from tags written as JSON."""
     try:
         pairs = {str(key).lower(): value for key, value in dict(json.loads(tags)).items()}
     except (ValueError, TypeError):
         return None
-    return next((str(pairs[key]) for key in _OWNER_KEYS if pairs.get(key)), None)
+    return next((str(pairs[key]) for key in ("user", "owner", "team") if pairs.get(key)), None)

@@ -14,19 +14,14 @@ import pyarrow as pa
 from gpudemand._array import STRING
 from gpudemand._files import replace_file
 from gpudemand._validation import InputError, check_choice
-from gpudemand.jobs import log_formats as billing
-from gpudemand.jobs import log_formats as traces
-from gpudemand.jobs import slurm, swf
+from gpudemand.jobs import log_formats, slurm, swf
 from gpudemand.jobs.columns import LogColumns
 from gpudemand.jobs.files import LIMITS, NO_LIMITS, Limits, TextTable, check_header, existing_path, read_table
 from gpudemand.jobs.schema import COLUMNS, KINDS, OTHER_KEYS
-from gpudemand.jobs.slurm import installed_by_cluster, with_array_tasks
 from gpudemand.jobs.table import as_jobs, check_jobs, rejections, saved_attrs, superseded, warn_rejections
 from gpudemand.jobs.times import TimeParser
 from gpudemand.store import is_store, read_store
 
-_TZ = "tz"
-_ORIGIN = "origin"
 USAGE_ONLY = "prometheus"
 
 
@@ -51,86 +46,92 @@ class Format:
 
 FORMATS: dict[str, Format] = {
     "canonical": Format(
-        "the table of this package, CSV or Parquet", traces.canonical, ("submit|start", "end", "gpus"), kind="measured"
+        "the table of this package, CSV or Parquet",
+        log_formats.canonical,
+        ("submit|start", "end", "gpus"),
+        kind="measured",
     ),
     "sacct": Format(
-        *(
-            "Slurm: sacct -a -D -P -o ...; see `gpudemand pull slurm --command-only`",
-            slurm.sacct,
-            slurm.SACCT_COLUMNS,
-            slurm.open_sacct,
-        ),
-        needs=_TZ,
+        "Slurm: sacct -a -D -P -o ...; see `gpudemand pull slurm --command-only`",
+        slurm.sacct,
+        slurm.SACCT_COLUMNS,
+        slurm.open_sacct,
+        needs="tz",
         kind="measured",
         hint=" It is the local zone of the cluster; SLURM_TIME_FORMAT=%s prints epoch seconds instead.",
     ),
     "swf": Format("Standard Workload Format 2.2", swf.swf, (), swf.open_swf),
-    "focus": Format("FOCUS billing 1.0 to 1.2, CSV or Parquet", billing.focus, billing.FOCUS_COLUMNS, kind="measured"),
+    "focus": Format(
+        "FOCUS billing 1.0 to 1.2, CSV or Parquet", log_formats.focus, log_formats.FOCUS_COLUMNS, kind="measured"
+    ),
     "helios": Format(
         "Helios 2020 (SenseTime): cluster_log.csv",
-        traces.helios,
+        log_formats.helios,
         ("job_id", "user", "vc", "gpu_num", "state", "submit_time", "start_time", "end_time"),
-        needs=_TZ,
+        needs="tz",
         hint=" Helios ran in 'Asia/Shanghai'.",
     ),
     "acme": Format(
         "Acme 2023 (Shanghai AI Laboratory): trace_seren.csv, trace_kalos.csv",
-        traces.acme,
+        log_formats.acme,
         ("job_id", "user", "gpu_num", "type", "state", "submit_time", "start_time", "end_time"),
     ),
     "philly": Format(
         "Philly 2017 (Microsoft): the original JSON, a row an attempt",
-        traces.philly,
-        open=traces.open_philly,
-        needs=_TZ,
+        log_formats.philly,
+        open=log_formats.open_philly,
+        needs="tz",
         hint=" Its README speaks of Pacific time ('America/Los_Angeles').",
     ),
     "philly-pollux": Format(
         "Philly 2017 as cleaned for Pollux",
-        traces.philly_pollux,
+        log_formats.philly_pollux,
         ("timestamp", "duration", "num_gpus", "cluster"),
-        needs=_TZ,
+        needs="tz",
         hint=" The trace does not say in which zone it counts; 'UTC' keeps its clock as it is.",
     ),
     "pai": Format(
-        "Alibaba PAI 2020: pai_task_table beside pai_job_table", traces.pai, open=traces.open_pai, needs=_ORIGIN
+        "Alibaba PAI 2020: pai_task_table beside pai_job_table",
+        log_formats.pai,
+        open=log_formats.open_pai,
+        needs="origin",
     ),
     "openb": Format(
         "Alibaba OpenB 2023: pods that may share a GPU",
-        traces.openb,
+        log_formats.openb,
         ("name", "num_gpu", "gpu_milli", "pod_phase", "creation_time", "scheduled_time", "deletion_time"),
-        needs=_ORIGIN,
+        needs="origin",
     ),
     "dlrm": Format(
         "Alibaba DLRM 2025: inference instances",
-        traces.dlrm,
+        log_formats.dlrm,
         ("instance_sn", "app_name", "gpu_request", "creation_time", "deletion_time"),
-        needs=_ORIGIN,
+        needs="origin",
     ),
     "genai": Format(
         "Alibaba GenAI 2026: requests of an image generation service",
-        traces.genai,
+        log_formats.genai,
         ("gmt_create", "exec_time_seconds", "groupId"),
-        needs=_TZ,
+        needs="tz",
         hint=" The trace is shifted by an unknown constant; 'UTC' keeps its clock as it is.",
     ),
     "spot": Format(
         "Alibaba spot GPUs 2026: job_info_df.csv",
-        traces.spot,
+        log_formats.spot,
         ("job_name", "organization", "gpu_model", "gpu_request", "worker_num", "submit_time", "duration"),
-        needs=_ORIGIN,
+        needs="origin",
     ),
     "dirlab": Format(
         "extracts of Helios and Philly for workload generators",
-        traces.dirlab,
+        log_formats.dirlab,
         ("user", "gpu_num", "interval", "run_time"),
-        needs=_ORIGIN,
+        needs="origin",
     ),
     "simulator": Format(
         "input of a scheduler simulator: job_id, arrival_s, service_sec, gpu_count",
-        traces.simulator,
+        log_formats.simulator,
         ("job_id", "arrival_s", "service_sec", "gpu_count"),
-        needs=_ORIGIN,
+        needs="origin",
     ),
 }
 
@@ -243,7 +244,7 @@ def read_jobs(
     log.exclude(replaced, "replaced by a later record")
     rejected = log.rejection_counts(strict=strict)
     warn_rejections(rejected, len(log.table), log.table.source)
-    usable = with_array_tasks(jobs[log.usable()].reset_index(drop=True))
+    usable = slurm.with_array_tasks(jobs[log.usable()].reset_index(drop=True))
     before = Counter(saved.get("rejected", {}))
     usable.attrs = {**saved, **jobs.attrs, "rejected": dict(before + Counter(rejected))}
     return usable
@@ -258,15 +259,13 @@ def _read_store(path: Path, kind: str | None) -> pd.DataFrame:
     jobs = as_jobs(rows.to_pandas(types_mapper={pa.string(): STRING}.get), kind=kind or "measured", source=path.name)
     jobs["cluster"] = jobs["cluster"].mask(jobs["cluster"] == "")
     replaced, attrs = superseded(jobs), jobs.attrs
-    refused = store.read("refused", ["reason"])
-    jobs = jobs[~replaced].reset_index(drop=True) if replaced.any() else jobs
+    refused, events = store.read("refused", ["reason"]), store.read("nodes")
     counts = Counter([] if refused is None else refused["reason"].to_pylist())
     counts += Counter({"replaced by a later record": int(replaced.sum())})
-    jobs = with_array_tasks(jobs)
+    jobs = slurm.with_array_tasks(jobs[~replaced].reset_index(drop=True) if replaced.any() else jobs)
     jobs.attrs = {**attrs, "rejected": dict(counts)}
-    events = store.read("nodes")
     if events is not None:
-        jobs.attrs["installed_by_cluster"] = installed_by_cluster(events.to_pandas())
+        jobs.attrs["installed_by_cluster"] = slurm.installed_by_cluster(events.to_pandas())
     return jobs
 
 
@@ -285,7 +284,11 @@ def _open(path: Path, name: str, tz: object, origin: object, limits: Limits) -> 
     parser = TimeParser.from_arguments(tz, origin, path.name, spec.hint)
     table = spec.open(path, limits)
     if name == "canonical":
-        _check_names(table)
+        names = {*COLUMNS, *OTHER_KEYS}
+        for given in table.names:
+            likely = given.strip().lower()
+            if likely in names and likely != given and likely not in table.names:
+                raise InputError(f"{table.source!r} has a column {given!r}; rename it to {likely!r}.")
     try:
         check_header(table, spec.columns)
     except InputError as error:
@@ -297,15 +300,6 @@ def _open(path: Path, name: str, tz: object, origin: object, limits: Limits) -> 
         first = table.names[0]
         log.exclude(log.text(first) == first, "repeated header")
     return log
-
-
-def _check_names(table: TextTable) -> None:
-    """Raise for a column that would be taken for another one, but for its case or spaces."""
-    names = {**COLUMNS, **dict.fromkeys(OTHER_KEYS)}
-    for given in table.names:
-        name = given.strip().lower()
-        if name in names and name != given and name not in table.names:
-            raise InputError(f"{table.source!r} has a column {given!r}; rename it to {name!r}.")
 
 
 def _likely(table: TextTable) -> str:
@@ -353,7 +347,10 @@ def write_jobs(jobs: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     if not name.endswith((".parquet", ".csv", ".csv.gz")):
         raise InputError(f"path={name!r} must end in .parquet, .csv or .csv.gz.")
     if not name.endswith(".parquet"):
-        _check_line_breaks(table)
+        for column in table.select_dtypes(["object", "string"]):
+            # In CSV, a field over several lines cannot be told from a forgotten quotation mark.
+            if table[column].astype(STRING).str.contains(r"[\r\n]", na=False).any():
+                raise InputError(f"the column {column!r} holds line breaks, which a log in CSV cannot; write Parquet.")
     # Without the time of writing, the same jobs give the same bytes.
     packed = {"method": "gzip", "mtime": 0} if name.endswith(".gz") else None
     with replace_file(path) as new:
@@ -361,10 +358,3 @@ def write_jobs(jobs: pd.DataFrame, path: str | os.PathLike[str]) -> None:
             table.to_parquet(new, index=False)
         else:
             table.to_csv(new, index=False, compression=packed)
-
-
-def _check_line_breaks(table: pd.DataFrame) -> None:
-    """Raise for text over several lines: in CSV it cannot be told from a forgotten quotation mark."""
-    for name in table.select_dtypes(["object", "string"]):
-        if table[name].astype(STRING).str.contains(r"[\r\n]", na=False).any():
-            raise InputError(f"the column {name!r} holds line breaks, which a log in CSV cannot; write Parquet.")

@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -25,10 +25,6 @@ from gpudemand.units import gpu_share, parse_slurm_seconds
 
 _ENTRY = re.compile(r"(?:gres[/:])?(?P<kind>gpu|shard|mps)(?P<rest>[:=].*)?$", re.IGNORECASE)
 _UTILIZATION = re.compile(r"(?:^|,)gres/gpuutil=(\d+(?:\.\d+)?)(?:,|$)")
-#: Of MPS, Slurm's documentation advises a count of 100 a GPU, so that requests are percentages.
-_MPS_PER_GPU = 100.0
-#: A process cannot use more percent than this of all GPUs of a job; Slurm prints 2 ** 64 - 2 for what it cannot read.
-_MAX_PERCENT = 1e8
 
 
 @dataclass(frozen=True)
@@ -62,39 +58,30 @@ def count_tres(tres: str, shards_per_gpu: float = math.nan) -> GpuCount:
     >>> count_tres("gres/shard=2", shards_per_gpu=4).gpus
     0.5
     """
+    found = _counts_by_kind(tres)
+    typed = {kind: {name: n for name, n in counts.items() if name} for kind, counts in found.items()}
+    if any(math.isnan(n) for counts in found.values() for n in counts.values()):
+        return GpuCount(math.nan, None, math.nan)
+    total = {kind: max(found[kind].get("", 0.0), sum(typed[kind].values())) for kind in found}
+    parts = total["shard"] / shards_per_gpu if found["shard"] else 0.0
+    # Slurm's documentation advises a count of 100 a GPU, so that requests of MPS are percentages.
+    parts += total["mps"] / 100
+    slices = sum(Fraction(n) * (gpu_share(name) - 1) for name, n in typed["gpu"].items())
+    gpus = float(Fraction(total["gpu"]) + slices) + parts
+    types = {name for counts in typed.values() for name, n in counts.items() if n > 0}
+    types |= {kind for kind in ("shard", "mps") if total[kind] > 0 and not any(typed[kind].values())}
+    return GpuCount(gpus, "+".join(sorted(types)) or None, total["gpu"], math.isnan(gpus))
+
+
+def _counts_by_kind(tres: str) -> dict[str, dict[str, float]]:
+    """Counts of ``gpu``, ``shard`` and ``mps`` by type, which is empty where none is written."""
     found: dict[str, dict[str, float]] = {kind: defaultdict(float) for kind in ("gpu", "shard", "mps")}
     for entry in re.sub(r"\([^)]*\)", "", tres).split(","):
         match = _ENTRY.match(entry.strip())
         if match:
             name, count = _named_count(match["rest"])
             found[match["kind"].lower()][name] += count
-    devices = _total(found["gpu"])
-    if math.isnan(devices + _total(found["shard"]) + _total(found["mps"])):
-        return GpuCount(math.nan, None, math.nan)
-    parts = _total(found["shard"]) / shards_per_gpu if found["shard"] else 0.0
-    parts += _total(found["mps"]) / _MPS_PER_GPU if found["mps"] else 0.0
-    gpus = _shares(found["gpu"], devices) + parts
-    return GpuCount(gpus, _types(found), devices, math.isnan(gpus))
-
-
-def _total(counts: dict[str, float]) -> float:
-    typed = sum(count for name, count in counts.items() if name)
-    total = counts.get("", 0.0)
-    return math.nan if math.isnan(total + typed) else max(total, typed)
-
-
-def _shares(counts: dict[str, float], devices: float) -> float:
-    typed = {name: Fraction(count) for name, count in counts.items() if name}
-    whole = Fraction(devices) - sum(typed.values())
-    return float(whole + sum(count * gpu_share(name) for name, count in typed.items()))
-
-
-def _types(found: dict[str, dict[str, float]]) -> str | None:
-    names = {name for counts in found.values() for name, count in counts.items() if name and count > 0}
-    for kind in ("shard", "mps"):
-        if _total(found[kind]) > 0 and not any(name and count > 0 for name, count in found[kind].items()):
-            names.add(kind)
-    return "+".join(sorted(names)) or None
+    return found
 
 
 def _named_count(rest: str | None) -> tuple[str, float]:
@@ -118,46 +105,32 @@ def gpu_utilization(usage: str) -> float:
     """
     match = _UTILIZATION.search(usage)
     percent = float(match[1]) if match else math.nan
-    return percent / 100 if percent <= _MAX_PERCENT else math.nan
+    # A process cannot use more of all GPUs of a job; Slurm prints 2 ** 64 - 2 for what it cannot read.
+    return percent / 100 if percent <= 1e8 else math.nan
 
 
-def shards_per_gpu(gres: str, kind: str = "shard") -> float:
-    """Shards (or MPS) a GPU on a node, from its line of ``sinfo -o %G``; NaN where it has none.
+def shards_per_gpu(gres: str) -> float:
+    """Shards a GPU on a node, from its line of ``sinfo -o %G``; NaN where it has none.
 
     Examples
     --------
     >>> shards_per_gpu("gpu:h100:8(S:0-1),shard:h100:32(S:0-1)")
     4.0
     """
-    counts = dict.fromkeys(("gpu", kind), 0.0)
-    for entry in re.sub(r"\([^)]*\)", "", gres).split(","):
-        match = _ENTRY.match(entry.strip())
-        if match and match["kind"].lower() in counts:
-            counts[match["kind"].lower()] += _named_count(match["rest"])[1]
-    return counts[kind] / counts["gpu"] if counts["gpu"] and counts[kind] else math.nan
+    counts = {name: sum(found.values()) for name, found in _counts_by_kind(gres).items()}
+    return counts["shard"] / counts["gpu"] if counts["gpu"] and counts["shard"] else math.nan
 
 
 #: Fields in which users write what they like.
-FREE_TEXT = (
-    "JobName",
-    "Comment",
-    "AdminComment",
-    "SystemComment",
-    "Extra",
-    "WorkDir",
-    "SubmitLine",
-    "Container",
-    "StdIn",
-    "StdOut",
-    "StdErr",
+_FREE_TEXT = (
+    *("JobName", "Comment", "AdminComment", "SystemComment", "Extra", "WorkDir", "SubmitLine", "Container"),
+    *("StdIn", "StdOut", "StdErr"),
 )
-_TIME = re.compile(r"|None|Unknown|\d+|\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*")
-_BEGIN = re.compile(r"\d+[^|]*\|")
-_NUMBER = re.compile(r"\d*")
+#: Field -> pattern of its cells.
 _CHECKS = {
-    **dict.fromkeys(("Submit", "Eligible", "Start", "End"), _TIME),
-    **dict.fromkeys(("ElapsedRaw", "UID", "GID", "NNodes", "NCPUS", "AllocCPUS", "CPUTimeRAW"), _NUMBER),
-    "State": re.compile(r"[A-Z_]+( by \d+)?\+?"),
+    **dict.fromkeys(("Submit", "Eligible", "Start", "End"), r"|None|Unknown|\d+|\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*"),
+    **dict.fromkeys(("ElapsedRaw", "UID", "GID", "NNodes", "NCPUS", "AllocCPUS", "CPUTimeRAW"), r"\d*"),
+    "State": r"[A-Z_]+( by \d+)?\+?",
 }
 #: A name of more lines than this is a damaged file.
 _MAX_LINES = 20
@@ -177,7 +150,7 @@ def mend_rows(lines: Any, names: Sequence[str]) -> Any:
     ['7|a¦b|COMPLETED', '8|two lines|FAILED', '', '9|c|RUNNING']
     """
     bars, width = np.asarray(pc.count_substring(lines, "|")), len(names) - 1
-    free = [place for place, name in enumerate(names) if name in FREE_TEXT]
+    free = [place for place, name in enumerate(names) if name in _FREE_TEXT]
     if not free or (bars == width).all():
         return lines
     texts = lines.to_pylist()
@@ -190,7 +163,7 @@ def mend_rows(lines: Any, names: Sequence[str]) -> Any:
         mended = _mend(" ".join(texts[first : last + 1]), names, free) if texts[first] else None
         if mended is not None:
             texts[first : last + 1] = [mended] + [""] * (last - first)
-        elif free[-1] == width and not _BEGIN.match(texts[first]):  # a further line of the last field
+        elif free[-1] == width and not re.match(r"\d+[^|]*\|", texts[first]):  # a further line of the last field
             texts[first] = ""
     return pa.array(texts, lines.type)
 
@@ -200,28 +173,14 @@ def _mend(text: str, names: Sequence[str], free: Sequence[int]) -> str | None:
     extra = len(fields) - len(names)
     if not 0 <= extra <= _MAX_LINES:
         return None
-    rows = (_joined(fields, dict(zip(free, counts, strict=True))) for counts in _compositions(extra, len(free)))
-    return next(("|".join(row) for row in rows if _is_plausible(row, names)), None)
-
-
-def _compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
-    """Ways to write a number as an ordered sum."""
-    for cuts in itertools.combinations_with_replacement(range(total + 1), parts - 1):
-        edges = (0, *cuts, total)
-        yield tuple(high - low for low, high in itertools.pairwise(edges))
-
-
-def _joined(fields: Sequence[str], extra: dict[int, int]) -> list[str]:
-    rest, row = list(fields), list[str]()
-    while rest:
-        width = 1 + extra.get(len(row), 0)
-        row.append("¦".join(rest[:width]))
-        del rest[:width]
-    return row
-
-
-def _is_plausible(row: Sequence[str], names: Sequence[str]) -> bool:
-    return all(_CHECKS[name].fullmatch(cell.strip()) for name, cell in zip(names, row, strict=True) if name in _CHECKS)
+    for cuts in itertools.combinations_with_replacement(range(extra + 1), len(free) - 1):
+        # So many bars are in the text of each of the fields.
+        bars = dict(zip(free, np.diff([0, *cuts, extra]).tolist(), strict=True))
+        rest = iter(fields)
+        row = {name: "¦".join(itertools.islice(rest, 1 + bars.get(place, 0))) for place, name in enumerate(names)}
+        if all(re.fullmatch(_CHECKS[name], cell.strip()) for name, cell in row.items() if name in _CHECKS):
+            return "|".join(row.values())
+    return None
 
 
 #: What is asked for; the events of a whole cluster, which have no node, tell what all its nodes have.
@@ -310,8 +269,6 @@ def changes(gpus: pd.Series) -> dict[str, float]:
     return {time.isoformat(): float(count) for time, count in gpus[new].items()}
 
 
-JOB_STEP = "job step"
-NO_SHARDS = "shards of unknown size (pass shards_per_gpu)"
 SACCT_COLUMNS = (
     "JobID|JobIDRaw",
     "Submit|Start",
@@ -319,9 +276,6 @@ SACCT_COLUMNS = (
     "End|ElapsedRaw|Elapsed",
     "AllocTRES|ReqTRES|AllocGRES|ReqGRES",
 )
-_FEW_FIELDS = "JobIDRaw,JobID,Cluster,User,Account,Partition,QOS,Submit,Start,End,State,ReqTRES,AllocTRES"
-#: First node of a list such as ``n[1-2,7]``: its prefix and the first number.
-_FIRST_NODE = re.compile(r"([^\[,]+)(?:\[(\d+))?")
 #: ``123.batch``, not the points of a list of tasks that Slurm cut short, ``123_[1,3,...]``.
 _STEP = r"^[^\[]*\."
 #: The most tasks that Slurm lets an array have (MaxArraySize in slurm.conf).
@@ -341,7 +295,8 @@ def open_sacct(path: Path, limits: Limits = LIMITS) -> TextTable:
         try:
             check_header(table, SACCT_COLUMNS)
         except InputError as error:
-            raise InputError(f"{error} Print them with sacct -a -D -P -o {_FEW_FIELDS}.") from None
+            few = "JobIDRaw,JobID,Cluster,User,Account,Partition,QOS,Submit,Start,End,State,ReqTRES,AllocTRES"
+            raise InputError(f"{error} Print them with sacct -a -D -P -o {few}.") from None
     return table
 
 
@@ -359,7 +314,7 @@ def sacct(log: LogColumns) -> pd.DataFrame:
     """
     job_id = log.text(log.first_present("JobID", "JobIDRaw"))
     step = job_id.str.contains(_STEP, regex=True, na=False).to_numpy(dtype=bool)
-    log.exclude(step, JOB_STEP)
+    log.exclude(step, "job step")
     gpus = _gpus(log)
     jobs = pd.DataFrame(
         {
@@ -375,8 +330,12 @@ def sacct(log: LogColumns) -> pd.DataFrame:
             "devices": gpus["devices"],
         }
     )
-    elapsed = _elapsed(log)
-    jobs = start_unstarted_at_end(_complete(_begin_parts(jobs), elapsed, log))
+    elapsed = (
+        log.number("ElapsedRaw")
+        if "ElapsedRaw" in log
+        else map_unique(log.text("Elapsed"), parse_slurm_seconds, "float64")
+    )
+    jobs = start_unstarted_at_end(_complete(jobs, elapsed, log))
     held = (jobs["end"] - jobs["start"]).dt.total_seconds().fillna(elapsed) * jobs["gpus"]
     return jobs.assign(used_gpu_seconds=np.minimum(_used(log, elapsed, step, job_id), held))
 
@@ -409,28 +368,15 @@ def _array_tasks(job_id: str) -> list[str]:
     return [f"{match['job']}_{task}" for span in spans for task in span]
 
 
-def _begin_parts(jobs: pd.DataFrame) -> pd.DataFrame:
-    """Begin the later parts of a resized job when they were submitted, which is when it was resized.
-
-    Slurm gives them the start of the whole job.
-    """
-    later = jobs["start"] < jobs["submit"]
-    return jobs.assign(start=jobs["start"].mask(later & jobs["status"].ne("pending"), jobs["submit"]))
-
-
 def _complete(jobs: pd.DataFrame, elapsed: pd.Series, log: LogColumns) -> pd.DataFrame:
     """Derive a start or an end that was missing from the dump from the elapsed time."""
     waits = jobs["status"] == "pending"
-    start = jobs["start"].fillna(log.shifted(jobs["end"], -elapsed.where(elapsed > 0))).mask(waits)
+    # Later parts of a resized job begin when they were submitted; Slurm gives them the start of the whole job.
+    start = jobs["start"].mask((jobs["start"] < jobs["submit"]) & jobs["status"].ne("pending"), jobs["submit"])
+    start = start.fillna(log.shifted(jobs["end"], -elapsed.where(elapsed > 0))).mask(waits)
     over = jobs["status"].notna() & (jobs["status"] != "running")
     end = jobs["end"].fillna(log.shifted(start, elapsed.where(over))).mask(waits)
     return jobs.assign(start=start, end=end)
-
-
-def _elapsed(log: LogColumns) -> pd.Series:
-    if "ElapsedRaw" in log:
-        return log.number("ElapsedRaw")
-    return map_unique(log.text("Elapsed"), parse_slurm_seconds, "float64")
 
 
 def _time_limit(log: LogColumns) -> pd.Series:
@@ -450,7 +396,7 @@ def _gpus(log: LogColumns) -> pd.DataFrame:
             other = _count(log.text(gres), shards)
             other = other.assign(gpus=other["gpus"] * count, devices=other["devices"] * count)
             found = found.mask(found["gpus"] == 0, other)
-    log.reject(found["shards"], NO_SHARDS)
+    log.reject(found["shards"], "shards of unknown size (pass shards_per_gpu)")
     log.reject(found["gpus"].isna(), "unreadable number of GPUs")
     return found
 
@@ -459,17 +405,11 @@ def _shards_per_gpu(log: LogColumns) -> pd.Series | float:
     if not isinstance(log.shards_per_gpu, Mapping):
         return math.nan if log.shards_per_gpu is None else log.shards_per_gpu
     by_node = log.shards_per_gpu
-
-    def of_first_node(nodes: str) -> float:
-        """Shards a GPU on the first of some nodes; a job on shards has one only."""
-        match = _FIRST_NODE.match(nodes)
-        return by_node.get("".join(part or "" for part in match.groups()), math.nan) if match else math.nan
-
+    # A job on shards has one node only: of n[1-2,7] the prefix and the first number. One that waits has none yet.
+    first = log.text("NodeList").str.extract(r"^([^\[,]+)(?:\[(\d+))?").fillna("")
     known = set(by_node.values())
-    # A job that waits has no node yet.
-    return map_unique(log.text("NodeList"), of_first_node, "float64").fillna(
-        known.pop() if len(known) == 1 else math.nan
-    )
+    of_node = (first[0] + first[1]).map(by_node).astype("float64")
+    return of_node.fillna(known.pop() if len(known) == 1 else math.nan)
 
 
 def _count(text: pd.Series, shards_per_gpu: pd.Series | float) -> pd.DataFrame:
