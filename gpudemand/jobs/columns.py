@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from gpudemand._array import STRING, BoolArray, IntArray
+from gpudemand._array import STRING, BoolArray
 from gpudemand._validation import InputError
 from gpudemand.jobs.files import TextTable
 from gpudemand.jobs.schema import EARLIEST, LATEST, OUTSIDE, TIME
@@ -93,14 +93,6 @@ class LogColumns:
     def __contains__(self, name: str) -> bool:
         return name in self.table.names
 
-    def __len__(self) -> int:
-        return len(self.table.lines)
-
-    @property
-    def lines(self) -> IntArray:
-        """Line number of each row in the file."""
-        return self.table.lines
-
     def first_present(self, *names: str) -> str:
         """First of some column names that this log has; the last one if it has none."""
         return next((name for name in names if name in self), names[-1])
@@ -117,7 +109,7 @@ class LogColumns:
         With `null_markers` a word for nothing (``None``, ``Unknown``, ...) is missing as well.
         """
         if name not in self:
-            return pd.Series(None, index=range(len(self)), dtype=STRING)
+            return pd.Series(None, index=range(len(self.table.lines)), dtype=STRING)
         column = pc.utf8_trim_whitespace(self._as_text(name))
         column = pc.if_else(pc.equal(column, ""), None, column)
         text = pd.Series(column.to_pandas(types_mapper={pa.string(): STRING}.get), dtype=STRING)
@@ -184,9 +176,9 @@ class LogColumns:
         start = self.parser.start or otherwise
         if seconds.notna().any() and seconds.median() >= EARLIEST.timestamp():
             if self.parser.start not in (None, EPOCH):
+                times = f"the times in {self.table.source!r} are seconds since 1970 already"
                 first = pd.Timestamp(seconds.min(), unit="s")
-                message = f"the times in {self.table.source!r} are seconds since 1970 already, from {first:%Y-%m-%d} on"
-                raise InputError(f"{message}; leave origin= out.")
+                raise InputError(f"{times}, from {first:%Y-%m-%d} on; leave origin= out.")
             start = EPOCH
         return self.shifted(pd.Series(start or self.parser.origin(), index=seconds.index, dtype=TIME), seconds)
 
@@ -202,11 +194,6 @@ class LogColumns:
     def reject(self, rows: pd.Series | BoolArray, reason: str) -> None:
         """Mark rows as invalid; the first reason is kept."""
         _mark(self.reject_reason, rows, reason)
-
-    def reject_each(self, reasons: pd.Series) -> None:
-        """Mark rows as invalid, each for its own reason; NaN where a row is valid."""
-        for reason in reasons.dropna().unique():
-            self.reject(reasons == reason, reason)
 
     def exclude(self, rows: pd.Series | BoolArray, reason: str) -> None:
         """Mark valid rows that are not counted as jobs."""
@@ -226,8 +213,8 @@ class LogColumns:
             hint = " Write times as 2026-01-05 10:00." if UNREADABLE_TIME in counts else ""
             raise InputError(f"no row of {self.table.source!r} can be used: {listed or 'it has none'}.{hint}")
         if strict and (rejected.size or self.table.bad):
-            reasons = zip(self.lines[rejected].tolist(), self.reject_reason[rejected], strict=True)
-            bad = {**self.table.bad, **dict(reasons)}
+            lines = self.table.lines[rejected].tolist()
+            bad = {**self.table.bad, **dict(zip(lines, self.reject_reason[rejected], strict=True))}
             first = "; ".join(f"line {line}: {bad[line]}" for line in sorted(bad)[:10])
             raise InputError(f"{len(bad):,} rows of {self.table.source!r} are bad ({first}); repair them.")
         return dict(counts)

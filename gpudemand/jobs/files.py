@@ -23,11 +23,10 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from gpudemand._array import BoolArray, IntArray
-from gpudemand._validation import InputError, nearest, shorten
+from gpudemand._validation import InputError, nearest, require_names, shorten
 from gpudemand.jobs.times import parse_timezone
 
 _BLOCK = 1 << 24
-_MAGIC_GZIP = b"\x1f\x8b"
 _TAR = slice(257, 262)
 
 
@@ -51,14 +50,14 @@ class Limits:
 
     def check(self, source: str, **found: int) -> None:
         """Raise an `InputError` for the first of some sizes, given by attribute, that exceeds its limit."""
+        units = {"size": "characters", "line": "characters in one line"}
         for name, value in found.items():
             limit: int = getattr(self, name)
             if value > limit:
-                message = f"{source!r} has more than {limit:,} {_UNITS[name]}"
+                message = f"{source!r} has more than {limit:,} {units.get(name, name)}"
                 raise InputError(f"{message}; if it is undamaged, pass limits=None (--no-limits) to read it.")
 
 
-_UNITS = {"size": "characters", "rows": "rows", "columns": "columns", "line": "characters in one line"}
 LIMITS = Limits()
 NO_LIMITS = Limits(*[1 << 62] * 4)
 
@@ -101,7 +100,7 @@ def open_binary(path: Path) -> Iterator[io.BufferedReader]:
 
 
 def _decompress(raw: io.BufferedReader) -> io.BufferedReader:
-    if raw.peek(2)[:2] != _MAGIC_GZIP:
+    if raw.peek(2)[:2] != b"\x1f\x8b":
         return raw
     return io.BufferedReader(cast(io.RawIOBase, gzip.GzipFile(fileobj=raw)), 1 << 20)
 
@@ -115,12 +114,6 @@ def _single_member(stream: BinaryIO, name: str) -> Iterator[io.BufferedReader]:
         yield cast(io.BufferedReader, file)
         if next(files, None) is not None:
             raise InputError(f"the archive {name!r} holds more than one file; unpack it first.")
-
-
-def is_parquet(path: Path) -> bool:
-    """Whether a file begins like Parquet."""
-    with open_binary(path) as file:
-        return file.read(4) == b"PAR1"
 
 
 def line_blocks(path: Path, limits: Limits = LIMITS) -> Iterator[tuple[int, Any]]:
@@ -140,9 +133,9 @@ def line_blocks(path: Path, limits: Limits = LIMITS) -> Iterator[tuple[int, Any]
             limits.check(path.name, size=size, line=len(rest))
             if end:
                 lines = _split(whole)
-                _check_lines(lines, first, path.name, limits)
-                yield first, lines
                 first += len(lines)
+                limits.check(path.name, rows=first - 1, line=pc.max(pc.binary_length(lines)).as_py())
+                yield first - len(lines), lines
     if not size:
         _check_first("", path.name)
     if rest:
@@ -161,10 +154,6 @@ def _check_first(block: str, name: str) -> None:
 
 def _split(text: str) -> Any:
     return pc.split_pattern(pa.array([text], pa.large_string()), "\n").values
-
-
-def _check_lines(lines: Any, first: int, name: str, limits: Limits) -> None:
-    limits.check(name, rows=first - 1 + len(lines), line=pc.max(pc.binary_length(lines)).as_py())
 
 
 def read_json(path: Path, limits: Limits = LIMITS) -> Any:
@@ -190,15 +179,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-_DELIMITERS = {",": "commas", ";": "semicolons", "|": "vertical bars", "\t": "tabs"}
-_QUOTED = r'"(?:[^"]|"")*"'
-_FIELD = rf'(?:{_QUOTED}|[^",][^,]*|)'
-#: RFC 4180 but for line ends inside quotation marks, which cannot be told from a mark that was forgotten.
-_WELL_QUOTED = rf"^{_FIELD}(?:,{_FIELD})*$"
-_UNCLOSED = rf'^(?:{_FIELD},)*"(?:[^"]|"")*$'
-WRONG_FIELDS = "with a wrong number of fields"
-MISPLACED_QUOTE = "with a misplaced quotation mark"
-NULL_BYTE = "with a null byte"
+_FIELD = r'(?:"(?:[^"]|"")*"|[^",][^,]*|)'
 #: From lines and the names of columns to as many lines.
 Mend = Callable[[Any, list[str]], Any]
 
@@ -289,20 +270,19 @@ def parse_lines(lines: Any, first: int, names: list[str], source: str, delimiter
     bad: dict[int, str] = {}
 
     def keep(mask: BoolArray, reason: str = "") -> None:
-        """Keep the lines of a mask, and record the reason of the others."""
         nonlocal lines, numbers
         if reason:
             bad.update(dict.fromkeys(numbers[~mask].tolist(), reason))
         lines, numbers = (lines, numbers) if mask.all() else (lines.filter(pa.array(mask)), numbers[mask])
 
     keep(~_matches(lines, r"^\s*$"))
-    keep(~_matches(lines, r"\x00"), NULL_BYTE)
+    keep(~_matches(lines, r"\x00"), "with a null byte")
     if delimiter == ",":
-        keep(_well_quoted(lines, numbers, source), MISPLACED_QUOTE)
+        keep(_well_quoted(lines, numbers, source), "with a misplaced quotation mark")
     rows, wrong = _parse(lines, names, source, delimiter)
     fits = np.ones(len(numbers), dtype=bool)
     fits[wrong] = False
-    keep(fits, WRONG_FIELDS)
+    keep(fits, "with a wrong number of fields")
     return TextTable(rows, numbers, source, bad)
 
 
@@ -316,8 +296,9 @@ def _well_quoted(lines: Any, numbers: IntArray, source: str) -> BoolArray:
     quoted = np.flatnonzero(pc.match_substring(lines, '"').to_numpy(zero_copy_only=False))
     some = lines.take(pa.array(quoted))
     valid = np.ones(len(lines), dtype=bool)
-    valid[quoted] = _matches(some, _WELL_QUOTED)
-    unclosed = quoted[_matches(some, _UNCLOSED)]
+    # RFC 4180 but for line ends inside quotation marks, which cannot be told from a mark that was forgotten.
+    valid[quoted] = _matches(some, rf"^{_FIELD}(?:,{_FIELD})*$")
+    unclosed = quoted[_matches(some, rf'^(?:{_FIELD},)*"(?:[^"]|"")*$')]
     if unclosed.size:
         place = f"a quotation mark on line {numbers[unclosed[0]]} of {source!r} is never closed on that line"
         raise InputError(f"{place}; remove the mark, or the line break inside the field.")
@@ -332,18 +313,16 @@ def _parse(lines: Any, names: list[str], source: str, delimiter: str) -> tuple[A
     wrong: list[int] = []
 
     def skip(row: Any) -> str:
-        """Keep the position of a row with a wrong number of fields, and skip it."""
         wrong.append(row.number - 1)
         return "skip"
 
     text = pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), pa.scalar("\n", lines.type))[0].as_buffer()
+    quote = '"' if delimiter == "," else False
     try:
         rows = pa_csv.read_csv(
             pa.BufferReader(text),
             pa_csv.ReadOptions(use_threads=False, block_size=text.size + 1, column_names=names),
-            pa_csv.ParseOptions(
-                delimiter=delimiter, quote_char='"' if delimiter == "," else False, invalid_row_handler=skip
-            ),
+            pa_csv.ParseOptions(delimiter=delimiter, quote_char=quote, invalid_row_handler=skip),
             pa_csv.ConvertOptions(column_types=schema, strings_can_be_null=True, null_values=[""]),
         )
     except (pa.ArrowInvalid, OverflowError) as error:
@@ -373,16 +352,12 @@ def open_parquet(path: Path, limits: Limits = LIMITS) -> Any:
     limits.check(path.name, rows=about.num_rows, size=size)
     _check_names(schema.names, path.name, limits)
     for column in schema:
-        _check_zone(column, path.name)
+        try:
+            parse_timezone(getattr(column.type, "tz", None))
+        except InputError as error:
+            times = f"the times in {shorten(column.name)!r} of {path.name!r}"
+            raise InputError(f"{times} have no known zone: {error}") from error
     return file
-
-
-def _check_zone(column: Any, source: str) -> None:
-    zone = getattr(column.type, "tz", None)
-    try:
-        parse_timezone(zone)
-    except InputError as error:
-        raise InputError(f"the times in {shorten(column.name)!r} of {source!r} have no known zone: {error}") from error
 
 
 def _damaged(path: Path, error: BaseException) -> InputError:
@@ -391,24 +366,18 @@ def _damaged(path: Path, error: BaseException) -> InputError:
 
 def read_table(path: Path, limits: Limits = LIMITS) -> TextTable:
     """Read a Parquet file, recognised by its first bytes, or else CSV."""
-    return read_parquet(path, limits) if is_parquet(path) else read_csv(path, limits)
+    with open_binary(path) as file:
+        is_parquet = file.read(4) == b"PAR1"
+    return read_parquet(path, limits) if is_parquet else read_csv(path, limits)
 
 
 def check_header(table: TextTable, required: tuple[str, ...]) -> None:
     """Raise if a table lacks a required column; ``"A|B"`` is satisfied by either."""
     missing = [names.replace("|", " or ") for names in required if not set(names.split("|")) & set(table.names)]
-    if missing:
-        has = ", ".join(str(shorten(name)) for name in table.names[:12])
-        raise InputError(f"{table.source!r} lacks the column(s) {', '.join(missing)}; it has {has}.{_separator(table)}")
-
-
-def _separator(table: TextTable) -> str:
-    if len(table.names) > 1:
-        return ""
-    counts = {words: table.names[0].count(mark) for mark, words in _DELIMITERS.items()}
-    likely = max(counts, key=lambda words: counts[words])
-    return (
-        f" Its header seems to be separated by {likely}; export it with those of the format, and decimal points."
-        if counts[likely]
-        else ""
+    marks = {",": "commas", ";": "semicolons", "|": "vertical bars", "\t": "tabs"}
+    only = table.names[0] if len(table.names) == 1 else ""
+    likely = max(marks, key=only.count)
+    hint = (
+        f" Its header seems to be separated by {marks[likely]}; export it with those of the format, and decimal points."
     )
+    require_names(table.names, missing, repr(table.source), hint if likely in only else "")

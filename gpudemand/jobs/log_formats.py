@@ -167,7 +167,7 @@ def _start_at_submit(log: LogColumns, submit: pd.Series, duration: str, gpus: st
 def dirlab(log: LogColumns) -> pd.DataFrame:
     """Extracts of Helios and Philly, in which each row gives the seconds since the row before it."""
     interval = log.number("interval", required=True)
-    broken = [*log.table.bad, *log.lines[interval.isna().to_numpy()]]
+    broken = [*log.table.bad, *log.table.lines[interval.isna().to_numpy()]]
     if broken:
         message = f"line {min(broken)} of {log.table.source!r} has no readable interval"
         raise InputError(f"{message}, so the time of every later job is unknown; repair that line.")

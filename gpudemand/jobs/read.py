@@ -272,10 +272,12 @@ def _read_store(path: Path, kind: str | None) -> pd.DataFrame:
 def read_rows(log: LogColumns, format: str, kind: str) -> pd.DataFrame:  # noqa: A002
     """Canonical table of all rows of a log; those that cannot be used are marked in the log."""
     frame = FORMATS[format].read(log)
-    with_ids = frame if "job_id" in frame.columns else frame.assign(job_id=pd.Series(log.lines).astype(str))
+    with_ids = frame if "job_id" in frame.columns else frame.assign(job_id=pd.Series(log.table.lines).astype(str))
     jobs = log.parser.in_order(as_jobs(with_ids, kind=kind, source=log.table.source))
     jobs.attrs = {**frame.attrs, **jobs.attrs}
-    log.reject_each(rejections(jobs))
+    reasons = rejections(jobs)
+    for reason in reasons.dropna().unique():
+        log.reject(reasons == reason, reason)
     return jobs
 
 

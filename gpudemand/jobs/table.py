@@ -58,9 +58,8 @@ def _column(frame: pd.DataFrame, name: str, dtype: object) -> pd.Series:
     values = frame[name]
     if dtype == TIME:
         if not pd.api.types.is_datetime64_any_dtype(values):
-            raise InputError(
-                f"the column {name!r} must hold times; got {values.dtype}. Convert it with pd.to_datetime."
-            )
+            problem = f"the column {name!r} must hold times; got {values.dtype}"
+            raise InputError(f"{problem}. Convert it with pd.to_datetime.")
         if values.dt.tz is None:
             raise InputError(f"the times in {name!r} have no time zone; give them one with .dt.tz_localize.")
         return values.dt.tz_convert("UTC").dt.as_unit("ns")
@@ -79,17 +78,11 @@ def rejections(jobs: pd.DataFrame) -> pd.Series:
 def in_microseconds(jobs: pd.DataFrame) -> pa.Table:
     """Arrow table of what queries refer to: names, numbers, and times (``start_us``, ...) in µs since 1970."""
     same = [name for name, dtype in COLUMNS.items() if dtype == STRING or name in ("gpus", "requested_time")]
-    times = {f"{name}_us": pa.array(jobs[name].dt.as_unit("us")) for name, dtype in COLUMNS.items() if dtype == TIME}
-    others = {
-        name: jobs[name].astype(STRING) if name in jobs else pd.Series(None, index=jobs.index, dtype=STRING)
-        for name in OTHER_KEYS
-    }
+    times = [name for name, dtype in COLUMNS.items() if dtype == TIME]
+    columns = {name: jobs[name] for name in same} | {name: _column(jobs, name, STRING) for name in OTHER_KEYS}
     return pa.table(
-        {
-            name: pa.array(values, from_pandas=True)
-            for name, values in ({name: jobs[name] for name in same} | others).items()
-        }
-        | {name: values.cast(pa.int64()) for name, values in times.items()}
+        {name: pa.array(values, from_pandas=True) for name, values in columns.items()}
+        | {f"{name}_us": pa.array(jobs[name].dt.as_unit("us")).cast(pa.int64()) for name in times}
     )
 
 
@@ -158,9 +151,8 @@ def saved_attrs(schema: Any, source: str = "the file") -> dict[str, Any]:
         if saved.get("kind", "") not in ("", *KINDS) or not all(isinstance(n, int) and n >= 0 for n in counts):
             raise ValueError("unknown kind or counts")
     except (ValueError, TypeError, RecursionError) as error:
-        raise InputError(
-            f"the metadata PANDAS_ATTRS of {source!r} are broken ({error}); write the file anew."
-        ) from error
+        problem = f"the metadata PANDAS_ATTRS of {source!r} are broken ({error})"
+        raise InputError(f"{problem}; write the file anew.") from error
     return saved
 
 
@@ -192,8 +184,10 @@ def check_jobs(jobs: object, *, tz: object = None, allow_unknown: bool = False) 
     # `fillna` of object columns warns of downcasting in pandas 2.
     reasons = reasons.where(reasons.notna(), found.mask(found.isin(UNKNOWN_RULES)) if allow_unknown else found)
     reasons[_duplicated(table)] = DUPLICATE
-    # Readers of logs let a job that was cancelled while it waited start at its end.
-    table["start"] = table["start"].mask(_never_started(table), table["end"])
+    # In a log that has starts, readers let a job that was cancelled while it waited start at its end.
+    never = table["start"].isna() & table["end"].notna() & table["status"].eq("cancelled")
+    never &= table["start"].notna().any()
+    table["start"] = table["start"].mask(never.to_numpy(dtype=bool), table["end"])
     if reasons.notna().any():
         first = given.index[reasons.notna().argmax()]
         raise InputError(f"jobs has {unusable(reasons.value_counts())}, the first in row {first}; repair or drop them.")
@@ -201,12 +195,6 @@ def check_jobs(jobs: object, *, tz: object = None, allow_unknown: bool = False) 
     checked = pd.DataFrame({**table, **others}).set_axis(given.index)
     checked.attrs = dict(given.attrs)
     return checked
-
-
-def _never_started(jobs: pd.DataFrame) -> BoolArray:
-    """Cancelled jobs without a start, in a log that has starts."""
-    never = jobs["start"].isna() & jobs["end"].notna() & jobs["status"].eq("cancelled")
-    return (never & jobs["start"].notna().any()).to_numpy(dtype=bool)
 
 
 def unusable(counts: Mapping[str, int]) -> str:
@@ -246,12 +234,11 @@ def _cells(frame: pd.DataFrame) -> pa.Table:
     times = [name for name, dtype in COLUMNS.items() if dtype == TIME and name in frame and frame[name].dtype != TIME]
     numbers = [name for name, dtype in COLUMNS.items() if dtype == "float64" and name in frame]
     untyped = [name for name in numbers if frame[name].dtype.kind not in "iuf"]
-    return pa.table({name: _cell_column(frame[name]) for name in (*times, *untyped)})
-
-
-def _cell_column(column: pd.Series) -> pa.Array:
-    typed = pd.api.types.is_datetime64_any_dtype(column)
-    return pa.array(column if typed else _as_text(column), from_pandas=True)
+    columns = {name: frame[name] for name in (*times, *untyped)}
+    is_typed = pd.api.types.is_datetime64_any_dtype
+    return pa.table(
+        {name: pa.array(c if is_typed(c) else _as_text(c), from_pandas=True) for name, c in columns.items()}
+    )
 
 
 def _as_text(column: pd.Series) -> pd.Series:
