@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 import pandas as pd
 
 from gpudemand._array import FloatArray, IntArray
 from gpudemand._validation import InputError, shorten
 
-#: More bins than this are taken for a mistyped frequency.
-_MAX_BINS = 20_000_000
-_DAY = pd.Timedelta("1D")
 _NOUNS = {"min": "minute", "h": "hour", "D": "day", "W": "week", "MS": "month", "QS": "quarter", "YS": "year"}
 
 
@@ -27,16 +22,14 @@ def parse_freq(freq: object) -> pd.offsets.BaseOffset:
     try:
         offset = pd.tseries.frequencies.to_offset(freq)
     except (TypeError, ValueError) as error:
-        raise InputError(
-            f"freq={shorten(freq)!r} is not a frequency; use 'h', 'D', 'W-MON', 'MS' or '15min'."
-        ) from error
+        choice = "use 'h', 'D', 'W-MON', 'MS' or '15min'"
+        raise InputError(f"freq={shorten(freq)!r} is not a frequency; {choice}.") from error
     if offset is None or offset.n < 1:
         raise InputError(f"freq={shorten(freq)!r} must be a positive frequency such as 'h', 'D' or 'MS'.")
-    if offset.freqstr.split("-")[0].endswith("E"):
-        start = offset.freqstr.split("-")[0][:-1] + "S"
-        raise InputError(
-            f"freq={freq!r} names the end of a period, and bins are labelled by their start; use {start!r}."
-        )
+    period = offset.freqstr.split("-")[0]
+    if period.endswith("E"):
+        problem = f"freq={freq!r} names the end of a period, and bins are labelled by their start"
+        raise InputError(f"{problem}; use {period[:-1] + 'S'!r}.")
     return offset
 
 
@@ -48,37 +41,23 @@ def bin_edges(begin: pd.Timestamp, until: pd.Timestamp, freq: object, tz: str) -
     `begin`, `until`: with a zone; ``begin <= until``. At least one bin is returned. `freq`: any pandas frequency that
     names the start of a period. `tz`: zone of the calendar.
     """
-    offset = parse_freq(freq)
-    first = _first_edge(begin.tz_convert(tz), offset)
-    last = until.tz_convert(tz) + (_DAY if _is_tick(offset) else 2 * offset) + 2 * _width(offset)
-    if (last - first) / _width(offset) > _MAX_BINS:
-        raise InputError(
-            f"{begin:%Y-%m-%d} to {until:%Y-%m-%d} holds too many bins of freq={freq!r}; use a coarser one."
-        )
+    offset, start = parse_freq(freq), pd.Timestamp("2001-01-01")
+    width = (start + offset) - start
+    is_tick = isinstance(offset, pd.offsets.Tick) or offset.freqstr.endswith("D")
+    # Ticks start at a local midnight, so that hours are those of the wall clock in zones with a half-hour offset.
+    midnight = begin.tz_convert(tz).tz_localize(None).normalize()
+    wall = midnight if is_tick else offset.rollback(midnight)
+    first = wall.tz_localize(begin.tz_convert(tz).tz, ambiguous=True, nonexistent="shift_forward")
+    last = until.tz_convert(tz) + (pd.Timedelta("1D") if is_tick else 2 * offset) + 2 * width
+    if (last - first) / width > 20_000_000:  # a mistyped frequency
+        span = f"{begin:%Y-%m-%d} to {until:%Y-%m-%d}"
+        raise InputError(f"{span} holds too many bins of freq={freq!r}; use a coarser one.")
     edges = pd.date_range(first, last, freq=offset).as_unit("ns")
     low = max(int(edges.searchsorted(begin, side="right")) - 1, 0)
     high = max(int(edges.searchsorted(until, side="left")), low + 1)
     return edges[low : high + 1]
 
 
-def _first_edge(begin: pd.Timestamp, offset: pd.offsets.BaseOffset) -> pd.Timestamp:
-    # Ticks start at a local midnight, so that hours are those of the wall clock in zones with a half-hour offset.
-    wall = begin.tz_localize(None).normalize()
-    if not _is_tick(offset):
-        wall = offset.rollback(wall)
-    return wall.tz_localize(begin.tz, ambiguous=True, nonexistent="shift_forward")
-
-
-def _is_tick(offset: pd.offsets.BaseOffset) -> bool:
-    return isinstance(offset, pd.offsets.Tick) or offset.freqstr.endswith("D")
-
-
-def _width(offset: pd.offsets.BaseOffset) -> pd.Timedelta:
-    start = pd.Timestamp("2001-01-01")
-    return (start + offset) - start
-
-
-@dataclass
 class BinnedGpuTime:
     """GPU time of intervals per key and bin, accumulated batch by batch.
 
@@ -88,14 +67,10 @@ class BinnedGpuTime:
     `edges`: shape (n_bins + 1,); bin edges in microseconds since 1970. `n_keys`: number of series.
     """
 
-    edges: IntArray
-    n_keys: int
-    _partial: FloatArray = field(init=False, repr=False)
-    _steps: FloatArray = field(init=False, repr=False)
-    _whole: IntArray = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        cells = self.n_keys * self.edges.size
+    def __init__(self, edges: IntArray, n_keys: int) -> None:
+        self.edges = edges
+        self.n_keys = n_keys
+        cells = n_keys * edges.size
         self._partial = np.zeros(cells)
         self._steps = np.zeros(cells)
         self._whole = np.zeros(cells, dtype=np.int64)

@@ -44,38 +44,31 @@ _INSTANT = ("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS")
 _NUMBERS = ("gpus", "requested_time")
 _LOCAL = ("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "DATE")
 _NUMERIC = (
-    "DOUBLE",
-    "FLOAT",
-    "DECIMAL",
-    "TINYINT",
-    "SMALLINT",
-    "INTEGER",
-    "BIGINT",
-    "UTINYINT",
-    "USMALLINT",
-    "UINTEGER",
-)
-_HINT = (
-    " It is no canonical job table: read it with read_jobs(path, format=...), or convert it with `gpudemand convert`."
+    *("DOUBLE", "FLOAT", "DECIMAL", "TINYINT", "SMALLINT", "INTEGER", "BIGINT"),
+    *("UTINYINT", "USMALLINT", "UINTEGER"),
 )
 _MINUTE = 60_000_000
-#: Whether two runs may be the same. Of 100 million runs, hashes fit into memory where names and times do not.
-_EQUAL_HASHES = f"SELECT 1 FROM typed WHERE job_id IS NOT NULL GROUP BY hash({RUN}) HAVING count(*) > 1 LIMIT 1"
 #: A day more on either side, because local times differ from UTC by up to 14 hours.
 _FIRST, _LAST = (microseconds(time + pd.Timedelta(days=days)) for time, days in ((EARLIEST, -1), (LATEST, 1)))
 
 
-def create_typed_view(db: duckdb.DuckDBPyConnection, relation: str, name: str, tz: object) -> None:
-    """Create the view ``typed`` of a job log: keys, microseconds of UTC, GPUs, status, and why a cell is unreadable.
+def _create_typed_view(db: duckdb.DuckDBPyConnection, name: str, tz: object) -> None:
+    """Create the view ``typed`` of ``stored``: keys, microseconds of UTC, GPUs, status, and why a cell is unreadable.
 
-    `relation`: table, view or table function. A column that it lacks is NULL. `name`: name of the log, for messages.
-    `tz`: zone of times without one, which `TimeParser` localizes, as it does for `read_jobs`.
+    A column that is lacking is NULL. `name`: name of the log, for messages. `tz`: zone of times without one, which
+    `TimeParser` localizes, as it does for `read_jobs`.
     """
-    kinds = {row[0]: str(row[1]) for row in db.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()}
-    require_names(kinds, ("submit" if "submit" in kinds else "start", "end", "gpus"), name, _HINT)
+    kinds = {row[0]: str(row[1]) for row in db.execute("DESCRIBE SELECT * FROM stored").fetchall()}
+    hint = "read it with read_jobs(path, format=...), or convert it with `gpudemand convert`."
+    needed = ("submit" if "submit" in kinds else "start", "end", "gpus")
+    require_names(kinds, needed, name, f" It is no canonical job table: {hint}")
     written = [column for column in (*_TIMES, *_NUMBERS) if column in kinds and not _is_typed(column, kinds[column])]
-    cells = ", ".join(f'{_cell(column)} AS "{column}"' for column in written)
-    source = f"(SELECT * REPLACE ({cells}) FROM {relation})" if written else relation
+    # Trimmed text of a cell, NULL for words that mean nothing is there.
+    texts = {column: f'trim(CAST("{column}" AS VARCHAR))' for column in written}
+    cells = ", ".join(
+        f'CASE WHEN lower({text}) NOT IN {NULL_MARKERS} THEN {text} END AS "{column}"' for column, text in texts.items()
+    )
+    source = f"(SELECT * REPLACE ({cells}) FROM stored)" if written else "stored"
     parsed = [f'{_text(column, kinds)} AS "{column}"' for column in _TEXT]
     parsed += [_time_columns(column, kinds.get(column)) for column in _TIMES]
     parsed += [f"{_status(kinds)} AS status", *(_number_columns(column, kinds.get(column)) for column in _NUMBERS)]
@@ -94,12 +87,14 @@ def _is_typed(column: str, kind: str) -> bool:
     return kind.split("(")[0] in _NUMERIC if column in _NUMBERS else kind in (*_INSTANT, *_LOCAL)
 
 
-def check_rows(db: duckdb.DuckDBPyConnection, name: str) -> None:
+def _check_rows(db: duckdb.DuckDBPyConnection, name: str) -> None:
     """Raise an `InputError` that counts the rows of the view ``typed`` that no total can include, by reason."""
     reason = f"coalesce(unreadable, {first_reason(RULES)})"
     query = f"SELECT {reason}, count(*) FROM typed GROUP BY 1 ORDER BY 2 DESC, 1"
     counts = {reason: count for reason, count in db.execute(query).fetchall() if reason}
-    if db.execute(_EQUAL_HASHES).fetchall():
+    # Whether two may be the same: of 100 million runs, hashes fit into memory where names and times do not.
+    equal = f"SELECT 1 FROM typed WHERE job_id IS NOT NULL GROUP BY hash({RUN}) HAVING count(*) > 1 LIMIT 1"
+    if db.execute(equal).fetchall():
         [(duplicates,)] = db.execute(COUNT_DUPLICATES.format(relation="typed")).fetchall()
         counts |= {DUPLICATE: int(duplicates)} if duplicates else {}
     if counts:
@@ -108,12 +103,6 @@ def check_rows(db: duckdb.DuckDBPyConnection, name: str) -> None:
 
 def _text(column: str, kinds: Mapping[str, str]) -> str:
     return f"nullif(CAST(\"{column}\" AS VARCHAR), '')" if column in kinds else "NULL::VARCHAR"
-
-
-def _cell(column: str) -> str:
-    """Trimmed text of a cell, NULL for words that mean nothing is there."""
-    text = f'trim(CAST("{column}" AS VARCHAR))'
-    return f"CASE WHEN lower({text}) NOT IN {NULL_MARKERS} THEN {text} END"
 
 
 def _time_columns(column: str, kind: str | None) -> str:
@@ -149,9 +138,8 @@ def _status(kinds: Mapping[str, str]) -> str:
     """Status in the canonical words; NULL for others."""
     text = _text("status", kinds)
     words = ", ".join(f"'{word}': '{status}'" for word, status in STATUS_OF_WORD.items())
-    return (
-        f"CASE WHEN {text} IN {STATUSES} THEN {text} ELSE MAP {{{words}}}[regexp_extract(lower({text}), '[a-z_]+')] END"
-    )
+    other = f"MAP {{{words}}}[regexp_extract(lower({text}), '[a-z_]+')]"
+    return f"CASE WHEN {text} IN {STATUSES} THEN {text} ELSE {other} END"
 
 
 def _utc(column: str) -> str:
@@ -180,11 +168,10 @@ def _local_minutes(db: duckdb.DuckDBPyConnection, local: list[str], parser: Time
 
 #: Neither kind of file is held in memory, so that only single lines and the number of columns are limited.
 _LIMITS = replace(LIMITS, size=NO_LIMITS.size, rows=NO_LIMITS.rows)
-RELATION = "stored"
 
 
-def create_relation(db: duckdb.DuckDBPyConnection, path: Path) -> str:
-    """Make the rows of a file a relation, and return its name.
+def _create_stored(db: duckdb.DuckDBPyConnection, path: Path) -> None:
+    """Make the rows of a file the relation ``stored``.
 
     `path`: a Parquet file or a store of jobs, which are queried in place, or a CSV file, whose fields are copied as
     text to a table that DuckDB spills to disk.
@@ -198,22 +185,17 @@ def create_relation(db: duckdb.DuckDBPyConnection, path: Path) -> str:
         exact = [re.sub(r"([*?\[{])", r"[\1]", os.fspath(file.resolve())).replace("'", "''") for file in files]
         names = ", ".join(f"'{name}'" for name in exact)
         options = "hive_partitioning=false, union_by_name=true"
-        db.execute(f"CREATE VIEW {RELATION} AS SELECT * FROM read_parquet([{names}], {options})")
-    else:
-        _copy_csv(db, path)
-    return RELATION
-
-
-def _copy_csv(db: duckdb.DuckDBPyConnection, path: Path) -> None:
-    command = f"CREATE TABLE {RELATION} AS SELECT * FROM batch"
+        db.execute(f"CREATE VIEW stored AS SELECT * FROM read_parquet([{names}], {options})")
+        return
+    command = "CREATE TABLE stored AS"
     for batch in csv_batches(path, _LIMITS):
         if batch.bad:
             line = min(batch.bad)
             raise InputError(f"line {line} of {path.name!r} is a row {batch.bad[line]}; repair that line.")
         db.register("batch", batch.rows)
-        db.execute(command)
+        db.execute(f"{command} SELECT * FROM batch")
         db.unregister("batch")
-        command = f"INSERT INTO {RELATION} SELECT * FROM batch"
+        command = "INSERT INTO stored"
 
 
 KEYS = ("user", "group", "cluster", "partition", "qos", "gpu_type", "status")
@@ -245,7 +227,7 @@ def open_log(
     """
     with _database_of_file() if isinstance(source, Path) else database().cursor() as db:
         db.execute("SET enable_progress_bar = false")
-        yield JobLogQuery(db, source, by, pending=pending, tz=tz)
+        yield JobLogQuery(db, source, by, pending, tz)
 
 
 @contextmanager
@@ -262,13 +244,7 @@ class JobLogQuery:
     """Queries over a canonical job log that is not loaded into memory; see `open_log`."""
 
     def __init__(
-        self,
-        db: duckdb.DuckDBPyConnection,
-        source: pd.DataFrame | Path,
-        by: Sequence[str],
-        *,
-        pending: bool,
-        tz: object = None,
+        self, db: duckdb.DuckDBPyConnection, source: pd.DataFrame | Path, by: Sequence[str], pending: bool, tz: object
     ) -> None:
         self._db = db
         if isinstance(source, Path):
@@ -284,12 +260,12 @@ class JobLogQuery:
         if suffix is None:
             raise InputError(f"{path.name} is neither Parquet nor CSV; convert it with `gpudemand convert` first.")
         try:
-            create_typed_view(self._db, create_relation(self._db, path), path.name, tz)
-            check_rows(self._db, path.name)
+            _create_stored(self._db, path)
+            _create_typed_view(self._db, path.name, tz)
+            _check_rows(self._db, path.name)
         except duckdb.Error as error:
-            raise InputError(
-                f"{path.name} cannot be read as {suffix[1:]}: {str(error).splitlines()[0][:160]}"
-            ) from error
+            said = str(error).splitlines()[0][:160]
+            raise InputError(f"{path.name} cannot be read as {suffix[1:]}: {said}") from error
 
     def _create_runs_view(self, by: Sequence[str], pending: bool) -> None:
         """Create the view ``runs``: one row a job with its key, begin and end (NULL while it runs)."""

@@ -11,6 +11,7 @@ import pandas as pd
 from gpudemand._array import STRING
 from gpudemand._validation import InputError, check_choice, check_columns, check_usage
 from gpudemand.jobs.files import LIMITS, NO_LIMITS, Limits, open_parquet
+from gpudemand.jobs.log_formats import read_prometheus
 from gpudemand.jobs.read import USAGE_ONLY, read_jobs
 from gpudemand.jobs.slurm import changes
 from gpudemand.jobs.times import parse_timezone
@@ -18,14 +19,8 @@ from gpudemand.store import Store, is_store, read_store
 from gpudemand.usage.bins import bin_edges, parse_freq
 
 #: What is summed for each measure.
-MEASURES = {
-    **{
-        name: (name,)
-        for name in ("held", "shared", "pending", "installed", "used", "measured", "under_5", "under_20", "under_50")
-    },
-    "wanted": ("held", "pending"),
-}
-KEYS = ("namespace", "gpu_type", "node", "total")
+_STORED = ("held", "shared", "pending", "installed", "used", "measured", "under_5", "under_20", "under_50")
+_MEASURES = {**{name: (name,) for name in _STORED}, "wanted": ("held", "pending")}
 
 
 def pulled_usage(
@@ -70,11 +65,12 @@ def pulled_usage(
     InputError
         For an unknown measure or key, or a store without such samples.
     """
-    check_choice("measure", measure, MEASURES)
-    keys = [check_choice("by", name, KEYS) for name in (by or "total").split("/")]
+    check_choice("measure", measure, _MEASURES)
+    known = ("namespace", "gpu_type", "node", "total")
+    keys = [check_choice("by", name, known) for name in (by or "total").split("/")]
     store = read_store(Path(path))
     zone = parse_timezone(tz)
-    samples, installed = _samples(store, MEASURES[measure], keys), _installed(store)
+    samples, installed = _samples(store, _MEASURES[measure], keys), _installed(store)
     times = pd.DatetimeIndex(installed.index)
     of_type = {str(name): changes(gpus) for name, gpus in installed.items()}
     wide = samples.pivot(index="ds", columns="unique_id", values="y").reindex(times).fillna(0.0)
@@ -109,9 +105,8 @@ def _installed(store: Store) -> pd.DataFrame:
     query = f"SELECT ds, {name} AS gpu_type, sum(y) AS y FROM stored WHERE measure = 'installed' GROUP BY ALL"
     found = store.query("usage", query)
     if found is None or not found.num_rows:
-        raise InputError(
-            f"the store {store.path.name!r} holds no GPUs of nodes; pull kube_node_status_allocatable, too."
-        )
+        problem = f"the store {store.path.name!r} holds no GPUs of nodes"
+        raise InputError(f"{problem}; pull kube_node_status_allocatable, too.")
     return found.to_pandas().pivot(index="ds", columns="gpu_type", values="y").fillna(0.0)
 
 
@@ -130,8 +125,7 @@ def gaps_between(times: pd.DatetimeIndex, step: pd.Timedelta) -> list[tuple[pd.T
 def binned_means(wide: pd.DataFrame, freq: object, step: pd.Timedelta, min_share: float = 0.5) -> pd.DataFrame:
     """Mean of the samples in each bin, NaN where less than a share of it has samples.
 
-    `wide`: shape (n_times, n_series); samples, each of which stands for the time until `step` later. Returns
-    dataFrame, shape (n_bins, n_series).
+    `wide`: shape (n_times, n_series); samples, each of which stands for the time until `step` later.
     """
     offset, times = parse_freq(freq), pd.DatetimeIndex(wide.index)
     edges = bin_edges(times[0], times[-1] + step, offset, times.tz)
@@ -173,10 +167,10 @@ def read_usage(
     if not path.is_file():
         raise InputError(f"there is no file at {str(path)!r}.")
     if format == "prometheus":
-        from gpudemand.jobs.log_formats import read_prometheus
-
         return read_prometheus(path, tz=tz, limits=limits)
-    usage = check_columns(_read_file(path), ("unique_id", "ds", "y"), path.name)
+    is_parquet = path.suffix == ".parquet"  # the names of its folders are no columns
+    table = pd.read_parquet(path, partitioning=None) if is_parquet else pd.read_csv(path, dtype={"unique_id": str})
+    usage = check_columns(table, ("unique_id", "ds", "y"), path.name)
     ds = pd.to_datetime(usage["ds"], format="ISO8601")
     ds = ds.dt.tz_localize(tz) if tz is not None and ds.dt.tz is None else ds
     return check_usage(usage.assign(ds=ds), allow_missing=True)
@@ -216,10 +210,3 @@ def _columns(path: Path, limits: Limits) -> set[str]:
         return set()
     with path.open("rb") as file:
         return set(file.readline(4096).decode("utf-8-sig", errors="replace").strip().split(","))
-
-
-def _read_file(path: Path) -> pd.DataFrame:
-    """Table of a file; the names of its folders are no columns."""
-    if path.suffix == ".parquet":
-        return pd.read_parquet(path, partitioning=None)
-    return pd.read_csv(path, dtype={"unique_id": str})

@@ -28,7 +28,11 @@ def binned_values(
     """Values as `usage_series` defines them, shape (n_keys, n_bins), from `begin` to `until` (microseconds)."""
     edges_us = edges.as_unit("us").asi8
     if value == "jobs":
-        return _submissions(log, np.clip(edges_us, begin, until + 1), n_keys)
+        n_bins, inside = len(edges) - 1, np.clip(edges_us, begin, until + 1)
+        counts = np.zeros(n_keys * n_bins)
+        for key, submit in log.submissions(inside):
+            np.add.at(counts, key * n_bins + np.searchsorted(inside, submit, side="right") - 1, 1.0)
+        return counts.reshape(n_keys, n_bins)
     if value == "gpus_peak":
         return _peaks(log, edges_us, n_keys, begin, until)
     held = BinnedGpuTime(edges_us, n_keys)
@@ -72,14 +76,6 @@ def _levels(log: JobLogQuery, begin: int, until: int) -> Iterator[tuple[IntArray
             level = float(sums[-1])
     if pending is not None:
         yield pending[0][:1], pending[1][:1], np.round([level + pending[2].sum()], 9)
-
-
-def _submissions(log: JobLogQuery, edges_us: IntArray, n_keys: int) -> FloatArray:
-    counts = np.zeros(n_keys * (edges_us.size - 1))
-    for key, submit in log.submissions(edges_us):
-        cell = key * (edges_us.size - 1) + np.searchsorted(edges_us, submit, side="right") - 1
-        np.add.at(counts, cell, 1.0)
-    return counts.reshape(n_keys, -1)
 
 
 VALUES = ("gpu_hours", "gpus", "gpus_peak", "wanted", "jobs")
@@ -184,16 +180,12 @@ def checked_usage(
         begin, stop, edges = period(bounds, freq, zone, start=start, until=until)
         keys = log.keys()
         y = binned_values(log, value, edges, len(keys), microseconds(begin), microseconds(stop))
-    usage = _long_frame(keys, edges[:-1], y)
-    usage.attrs = {
-        "kind": _stated_kind(source),
-        "value": value,
-        "freq": parse_freq(freq).freqstr,
-        "until": stop.isoformat(),
-        "unknown_gpus": bounds.unknown_gpus,
-        "unknown_end": bounds.unknown_end,
-        "gave_up": bounds.gave_up,
-    }
+    times, names = edges[:-1], pd.array(keys, dtype=STRING)
+    ds = times[np.tile(np.arange(len(times)), len(keys))]
+    usage = pd.DataFrame({"unique_id": names.repeat(len(times)), "ds": ds, "y": y.ravel()})
+    counts = {name: getattr(bounds, name) for name in ("unknown_gpus", "unknown_end", "gave_up")}
+    usage.attrs = {"kind": _stated_kind(source), "value": value, "freq": parse_freq(freq).freqstr}
+    usage.attrs |= {"until": stop.isoformat(), **counts}
     return usage if partial or stop >= edges[-1] else drop_last_bin(usage)
 
 
@@ -201,7 +193,10 @@ def period(
     bounds: Bounds, freq: object, zone: Any, *, start: object = None, until: object = None
 ) -> tuple[pd.Timestamp, pd.Timestamp, pd.DatetimeIndex]:
     """First and last time to cover, by default those of a log, and the edges of the bins between."""
-    begin, stop = _time("start", start, zone, bounds.begin), _time("until", until, zone, bounds.until)
+    begin, stop = (
+        pd.Timestamp(of_log, unit="us", tz="UTC") if given is None else parse_timestamp(given, zone, name)
+        for name, given, of_log in (("start", start, bounds.begin), ("until", until, bounds.until))
+    )
     if stop < begin:
         raise InputError(f"until ({stop}) lies before the start of the period ({begin}).")
     return begin, stop, bin_edges(begin, stop, freq, zone)
@@ -234,16 +229,6 @@ def check_named(columns: Sequence[str], log: JobLogQuery) -> None:
     for name in sorted(set(columns) - set(log.named(columns)), key=columns.index):
         known = " or ".join([*log.named(), "total"])
         raise InputError(f"this log names no {name!r} for any job; split it by {known}.")
-
-
-def _time(name: str, value: object, tz: object, default: int) -> pd.Timestamp:
-    return pd.Timestamp(default, unit="us", tz="UTC") if value is None else parse_timestamp(value, tz, name)
-
-
-def _long_frame(keys: Sequence[str], times: pd.DatetimeIndex, y: FloatArray) -> pd.DataFrame:
-    names = pd.array(list(keys), dtype=STRING)
-    ds = times[np.tile(np.arange(len(times)), len(keys))]
-    return pd.DataFrame({"unique_id": names.repeat(len(times)), "ds": ds, "y": y.ravel()})
 
 
 def drop_last_bin(usage: pd.DataFrame) -> pd.DataFrame:
@@ -326,13 +311,9 @@ def to_long(wide: pd.DataFrame) -> pd.DataFrame:
     wide = as_wide(wide)
     if not isinstance(wide.columns, pd.DatetimeIndex):
         raise InputError("to_long takes a frame with one row a series and datetimes as columns (what to_wide returns).")
-    long = pd.DataFrame(
-        {
-            "unique_id": wide.index.repeat(wide.shape[1]),
-            "ds": wide.columns[np.tile(np.arange(wide.shape[1]), wide.shape[0])],
-            "y": wide.to_numpy(dtype=float, na_value=np.nan).ravel(),
-        }
-    )
+    ds = wide.columns[np.tile(np.arange(wide.shape[1]), wide.shape[0])]
+    y = wide.to_numpy(dtype=float, na_value=np.nan).ravel()
+    long = pd.DataFrame({"unique_id": wide.index.repeat(wide.shape[1]), "ds": ds, "y": y})
     long = check_usage(long, allow_missing=True)
     long.attrs = dict(wide.attrs)
     return long
@@ -360,7 +341,12 @@ def series_codes(jobs: pd.DataFrame, ids: Sequence[str]) -> IntArray:
         return np.zeros(len(jobs), dtype=np.int64)
     known = [key for key in _MEMBERSHIP_KEYS if key in jobs]
     depth = names[0].count("/") + 1
-    found = [names.get_indexer(_names(jobs, keys)).astype(np.int64) for keys in permutations(known, min(depth, 4))]
+    parts = {key: jobs[key].str.replace("/", "%2F", regex=False).fillna("unknown") for key in known}
+    paths = (
+        parts[first].str.cat([parts[key] for key in rest], sep="/") if rest else parts[first]
+        for first, *rest in permutations(known, min(depth, 4))
+    )
+    found = [names.get_indexer(pd.Index(path)).astype(np.int64) for path in paths]
     best = max(found, key=lambda codes: len(np.unique(codes[codes >= 0])))
     if not (best >= 0).any():
         raise InputError(
@@ -368,14 +354,6 @@ def series_codes(jobs: pd.DataFrame, ids: Sequence[str]) -> IntArray:
             f"this log, with by=None, {', '.join(_MEMBERSHIP_KEYS)} or a path of them."
         )
     return best
-
-
-def _names(jobs: pd.DataFrame, keys: Sequence[str]) -> pd.Index:
-    parts = [jobs[key].str.replace("/", "%2F", regex=False).fillna("unknown") for key in keys]
-    names = parts[0]
-    for part in parts[1:]:
-        names = names.str.cat(part, sep="/")
-    return pd.Index(names)
 
 
 def aggregate_usage(
@@ -413,10 +391,8 @@ def aggregate_usage(
     paths = [str(name).split("/") for name in wide.index]
     wrong = [name for name, path in zip(wide.index, paths, strict=True) if len(path) != len(levels)]
     if wrong:
-        raise InputError(
-            f"{len(wrong)} series do not have the {len(levels)} parts of {'/'.join(levels)!r}, "
-            f"such as {shorten(wrong[0])!r}."
-        )
+        parts = f"the {len(levels)} parts of {'/'.join(levels)!r}"
+        raise InputError(f"{len(wrong)} series do not have {parts}, such as {shorten(wrong[0])!r}.")
     nodes: dict[str, FloatArray] = {"total": np.ones(len(paths))}
     tags = {"total": ["total"]}
     for depth in range(1, len(levels) + 1):
