@@ -21,15 +21,9 @@ from typing import Any
 
 from gpudemand._validation import InputError
 
-#: What file managers leave in folders that they show.
-_LITTER = (".DS_Store", "Thumbs.db", "desktop.ini")
-
 
 def write_manifest(folder: Path, name: str, about: Mapping[str, Any]) -> None:
-    """List all files of a folder in its manifest.
-
-    `name`: of the manifest. `about`: further entries; ``format`` is checked by `read_manifest`.
-    """
+    """List all files of a folder in its manifest; of the further entries, ``format`` is checked by `read_manifest`."""
     files = {file: file_sha256(folder / file) for file in sorted(_files(folder)) if file != name}
     (folder / name).write_text(manifest_text({**about, "files": files}), encoding="utf-8")
 
@@ -45,33 +39,30 @@ def read_manifest(folder: Path, name: str, version: int, only: Collection[str] |
     `name`: of the manifest. `version`: the one value of ``format`` that is known. `only`: files that are looked at;
     by default all that are listed.
     """
-    content = _read(folder / name)
+    content, place = _read(folder / name), f"in {str(folder)!r}"
     if content is None:
-        raise InputError(f"{name} in {str(folder)!r} is damaged; copy or save the folder again.")
+        raise InputError(f"{name} {place} is damaged; copy or save the folder again.")
     if content.get("format") != version:
-        raise InputError(
-            f"{name} in {str(folder)!r} has format {content.get('format')!r}, and this version reads {version}; "
-            "fit and save it again, or update gpudemand."
-        )
+        problem = f"{name} {place} has format {content.get('format')!r}, and this version reads {version}"
+        raise InputError(f"{problem}; fit and save it again, or update gpudemand.")
     if content.pop("sha256", None) != _content_sha256(content) or not isinstance(content.get("files"), dict):
-        raise InputError(f"{name} in {str(folder)!r} is damaged or was edited; copy or save the folder again.")
-    listed = content["files"]
-    for file, checksum in listed.items() if only is None else [(file, listed.get(file)) for file in only]:
+        raise InputError(f"{name} {place} is damaged or was edited; copy or save the folder again.")
+    for file in content["files"] if only is None else only:
         if not os.path.isfile(folder / file):  # also false for names that no file can have
-            raise InputError(f"{file} is missing in {str(folder)!r}; copy or save the folder again.")
-        if file_sha256(folder / file) != checksum:
-            raise InputError(f"{file} in {str(folder)!r} is damaged or was edited; copy or save the folder again.")
+            raise InputError(f"{file} is missing {place}; copy or save the folder again.")
+        if file_sha256(folder / file) != content["files"].get(file):
+            raise InputError(f"{file} {place} is damaged or was edited; copy or save the folder again.")
     return content
 
 
 def foreign_file(folder: Path, name: str) -> str | None:
     """Return a file of a folder that its manifest does not list, or None."""
+    of_file_managers = (".DS_Store", "Thumbs.db", "desktop.ini")
     while True:
         seen = folder.stat()
-        content = _read(folder / name) or {}
-        files = content.get("files")
+        files = (_read(folder / name) or {}).get("files")
         listed = {name, *files} if isinstance(files, dict) else set()
-        unlisted = (file for file in _files(folder) if file not in listed and Path(file).name not in _LITTER)
+        unlisted = (file for file in _files(folder) if file not in listed and Path(file).name not in of_file_managers)
         try:
             found = next(unlisted, None)
         except FileNotFoundError:  # another process is replacing the folder
@@ -146,7 +137,7 @@ def replace_folder(path: str | os.PathLike[str], manifest: str, about: Mapping[s
     systems, Windows), the old folder is renamed first, and a kill between the two renames leaves it under that name.
 
     `path`: the folder; made if absent. See `check_replaceable` for what it may hold. `manifest`: name of its file
-    that lists all others, written last. `about`: further entries of the manifest. Yields of the folder to fill.
+    that lists all others, written last. `about`: further entries of the manifest.
     """
     target = check_replaceable(path, manifest)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -163,10 +154,7 @@ def replace_folder(path: str | os.PathLike[str], manifest: str, about: Mapping[s
 
 
 def check_replaceable(path: str | os.PathLike[str], manifest: str) -> Path:
-    """Return the resolved path of a folder that is absent, is empty, or holds only what its manifest lists.
-
-    `path`: the folder. `manifest`: name of its file that lists all others.
-    """
+    """Return the resolved path of a folder that is absent, is empty, or holds only what its manifest lists."""
     target = _resolved(path)
     if not target.exists():
         return target

@@ -12,11 +12,7 @@ from gpudemand._validation import InputError, as_pandas, check_choice
 from gpudemand.jobs.table import check_jobs, gave_up, seconds_since, start_times, wall_clock_seconds
 from gpudemand.jobs.times import parse_timezone
 
-#: Jobs that run shorter count as if they ran this long (s), as in Feitelson's bounded slowdown.
-BOUND_S = 10.0
 _COLUMNS = ("user", "group", "cluster", "gpu_type", "partition", "queue", "qos", "reason")
-WAITS_BY = ("size", "hour", "weekday", *_COLUMNS)
-_WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
 def wait_table(jobs: pd.DataFrame, by: str | None = None, *, tz: object = None) -> pd.DataFrame:
@@ -78,7 +74,8 @@ def checked_wait_tables(jobs: pd.DataFrame, keys: Sequence[str | None], tz: obje
 def _table(log: pd.DataFrame, by: str | None, tz: object) -> pd.DataFrame:
     groups = _groups(log, by, tz)
     started = log[log["wait_s"].notna()]
-    wait = started.groupby(groups, observed=True)["wait_s"]
+    rows = started.groupby(groups, observed=True)
+    wait, every = rows["wait_s"], log.groupby(groups, observed=True)
     columns = {
         "jobs": wait.size(),
         "mean_wait_s": wait.mean(),
@@ -86,9 +83,9 @@ def _table(log: pd.DataFrame, by: str | None, tz: object) -> pd.DataFrame:
         "p95_wait_s": wait.quantile(0.95),
         "share_over_1h": (started["wait_s"] > 3600).groupby(groups, observed=True).mean(),
         "waited_gpu_hours": (started["wait_s"] * started["gpus"] / 3600).groupby(groups, observed=True).sum(),
-        "bounded_slowdown": started["slowdown"].groupby(groups, observed=True).mean(),
-        "waiting": log["is_waiting"].groupby(groups, observed=True).sum(),
-        "gave_up": log["gave_up"].groupby(groups, observed=True).sum(),
+        "bounded_slowdown": rows["slowdown"].mean(),
+        "waiting": every["is_waiting"].sum(),
+        "gave_up": every["gave_up"].sum(),
     }
     counts = ["jobs", "waiting", "gave_up"]
     table = pd.DataFrame(columns).fillna(dict.fromkeys(counts, 0)).astype(dict.fromkeys(counts, int))
@@ -104,7 +101,7 @@ def bounded_slowdown(wait_s: FloatArray, run_s: FloatArray) -> FloatArray:
     >>> bounded_slowdown(np.array([60.0, 60.0, 0.0]), np.array([60.0, 1.0, 1.0]))
     array([2. , 6.1, 1. ])
     """
-    return np.maximum((wait_s + run_s) / np.maximum(run_s, BOUND_S), 1.0)
+    return np.maximum((wait_s + run_s) / np.maximum(run_s, 10.0), 1.0)
 
 
 def _check_times(jobs: pd.DataFrame) -> None:
@@ -130,14 +127,15 @@ def _with_waits(jobs: pd.DataFrame) -> pd.DataFrame:
 def _groups(log: pd.DataFrame, by: str | None, tz: object) -> pd.Series:
     if by is None:
         return pd.Series("all", index=log.index, name="jobs of")
-    check_choice("by", by, WAITS_BY)
+    check_choice("by", by, ("size", "hour", "weekday", *_COLUMNS))
     if by == "size":
         return _sizes(log["gpus"])
     if by in ("hour", "weekday"):
         wall = pd.to_datetime(wall_clock_seconds(log["submit"], parse_timezone(tz) or "UTC"), unit="s")
         if by == "hour":
             return pd.Series(wall.hour, log.index, name="hour")
-        days = pd.Categorical.from_codes(wall.day_of_week, _WEEKDAYS, ordered=True)
+        names = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]
+        days = pd.Categorical.from_codes(wall.day_of_week, names, ordered=True)
         return pd.Series(days, log.index, name="weekday")
     if by not in log or log[by].isna().all():
         raise InputError(f"this log names no {by!r} for any job; group its waits by size, hour or weekday.")
