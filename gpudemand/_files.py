@@ -106,14 +106,6 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     `path`: the file; a symbolic link stays, and what it points to is replaced. The mode of an older file is kept.
     Yields a free name in a folder of its own, with the name of the file.
-
-    Examples
-    --------
-    >>> file = Path(tempfile.mkdtemp(), "plan.txt")
-    >>> with replace_file(file) as new:
-    ...     _ = new.write_text("96 GPUs")
-    >>> file.read_text()
-    '96 GPUs'
     """
     target = _resolved(path)
     if not target.parent.is_dir():

@@ -17,23 +17,12 @@ def run(function: Callable[..., T], items: Iterable[Any], n_jobs: int | None = N
     `function`: function of one item; importable (no lambda) if processes or Dask are used. `items`: arguments of the
     calls. `n_jobs`: processes on this machine; None is 1, or the setting of ``joblib.parallel_config``. An active
     ``dask.distributed.Client`` of this process is used instead.
-
-    Examples
-    --------
-    >>> run(abs, [-1, 2])
-    [1, 2]
     """
     return list(stream(function, items, n_jobs))
 
 
 def stream(function: Callable[..., T], items: Iterable[Any], n_jobs: int | None = None) -> Iterator[T]:
-    """As `run`, an iterator: each result as soon as those before it are there.
-
-    Examples
-    --------
-    >>> next(stream(abs, [-1, 2]))
-    1
-    """
+    """As `run`, an iterator: each result as soon as those before it are there."""
     calls = (delayed(function)(item) for item in items)
     if dask_is_active():
         # Without n_jobs joblib would run one job in this process.

@@ -65,11 +65,6 @@ def printable(table: pd.DataFrame) -> pd.DataFrame:
     r"""Return a table, ``attrs`` included, with control characters (NUL, BEL, ...) as ``\x00``, ``\x07``, ...
 
     Names that differ stay different.
-
-    Examples
-    --------
-    >>> printable(pd.DataFrame({"user": ["a\0", "a\a", "b"]}))["user"].tolist()
-    ['a\\x00', 'a\\x07', 'b']
     """
     clean = _with_text(table, _printable, _CONTROL.pattern)
     clean.attrs = _printable(dict(table.attrs))

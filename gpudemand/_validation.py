@@ -29,13 +29,7 @@ class UnlikelyJobsWarning(UserWarning):
 
 
 def nearest(name: str, options: Iterable[str]) -> str:
-    """Return a ``Did you mean ...?`` clause, or an empty string when nothing is near.
-
-    Examples
-    --------
-    >>> nearest("sact", ["sacct", "swf"])
-    " Did you mean 'sacct'?"
-    """
+    """Return a ``Did you mean ...?`` clause, or an empty string when nothing is near."""
     known = {option.lower(): option for option in options}
     close = difflib.get_close_matches(str(name).lower(), list(known), n=1, cutoff=0.5)
     return f" Did you mean {known[close[0]]!r}?" if close else ""

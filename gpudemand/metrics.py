@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -16,24 +16,12 @@ _LEVEL = re.compile(r"(?P<model>.+)-(?P<side>lo|hi)-(?P<level>\d+(?:\.\d+)?)$")
 
 
 def wape(y: FloatArray, forecast: FloatArray) -> float:
-    """Sum of absolute errors over the sum of demand (also called ND); NaN where demand is zero throughout.
-
-    Examples
-    --------
-    >>> float(wape(np.array([8.0, 12.0]), np.array([9.0, 10.0])))
-    0.15
-    """
+    """Sum of absolute errors over the sum of demand (also called ND); NaN where demand is zero throughout."""
     return _ratio(np.abs(forecast - y).sum(), np.abs(y).sum())
 
 
 def bias(y: FloatArray, forecast: FloatArray) -> float:
-    """Sum of errors over the sum of demand, positive for over-forecasts.
-
-    Examples
-    --------
-    >>> float(bias(np.array([8.0, 12.0]), np.array([9.0, 10.0])))
-    -0.05
-    """
+    """Sum of errors over the sum of demand, positive for over-forecasts."""
     return _ratio((forecast - y).sum(), np.abs(y).sum())
 
 
@@ -68,13 +56,7 @@ def pinball(y: FloatArray, forecast: FloatArray, quantile: float) -> float:
 
 
 def coverage(y: FloatArray, low: FloatArray, high: FloatArray) -> float:
-    """Share of values that lie in the closed interval from `low` to `high`, of those where all three are known.
-
-    Examples
-    --------
-    >>> coverage(np.array([1.0, 9.0, np.nan]), np.zeros(3), np.full(3, 5.0))
-    0.5
-    """
+    """Share of values that lie in the closed interval from `low` to `high`, of those where all three are known."""
     known = ~np.isnan(y + low + high)
     return float(((y >= low) & (y <= high))[known].mean()) if known.any() else np.nan
 
@@ -93,14 +75,7 @@ def seasonal_scale(history: pd.DataFrame, season_length: int = 1, *, squared: bo
     return difference.groupby(ordered["unique_id"]).mean().replace(0.0, np.nan)
 
 
-_POINT: dict[str, Callable[[FloatArray, FloatArray], float]] = {
-    "wape": wape,
-    "bias": bias,
-    "mae": mae,
-    "rmse": rmse,
-    "smape": smape,
-}
-METRICS = (*_POINT, "mase", "rmsse", "pinball", "coverage")
+_POINT = {metric.__name__: metric for metric in (wape, bias, mae, rmse, smape)}
 
 
 def evaluate(
@@ -144,7 +119,7 @@ def evaluate(
     """
     backtest = check_columns(backtest, KEYS, "backtest")
     for name in metrics:
-        check_choice("metrics", name, METRICS)
+        check_choice("metrics", name, (*_POINT, "mase", "rmsse", "pinball", "coverage"))
     scales = _scales(metrics, backtest, history, season_length)
     groups = [(None, backtest)] if by is None else list(backtest.groupby(by, sort=True))
     rows = [
@@ -180,10 +155,18 @@ def _score(rows: pd.DataFrame, model: str, metrics: Sequence[str], scales: dict[
             scores[name] = _POINT[name](y[seen], forecast[seen]) if seen.any() else np.nan
         elif name in scales:
             scores[name] = _scaled(name, rows, y - forecast, scales[name])
-        elif name == "pinball":
-            scores[name] = _mean_pinball(rows[seen], model) if seen.any() else np.nan
         else:
-            scores.update(_coverages(rows[seen], model))
+            intervals = {
+                level: [rows.loc[seen, f"{model}-{side}-{level:g}"].to_numpy(dtype=float) for side in ("lo", "hi")]
+                for level in levels(rows, model)
+            }
+            if name == "coverage":
+                scores |= {f"coverage_{level:g}": coverage(y[seen], *bounds) for level, bounds in intervals.items()}
+            else:
+                losses = [pinball(y[seen], forecast[seen], 0.5)]
+                for level, (low, high) in intervals.items():
+                    losses += [pinball(y[seen], low, 0.5 - level / 200), pinball(y[seen], high, 0.5 + level / 200)]
+                scores[name] = float(np.mean(losses))
     return scores
 
 
@@ -205,25 +188,6 @@ def _scaled(name: str, rows: pd.DataFrame, error: FloatArray, scale: pd.Series) 
         return float(np.nanmean(np.abs(error) / scales)) if np.isfinite(scales).any() else np.nan
     squares = pd.Series(error**2 / scales).groupby(rows["unique_id"].to_numpy()).mean()
     return float(np.sqrt(squares).mean())
-
-
-def _mean_pinball(rows: pd.DataFrame, model: str) -> float:
-    y = rows["y"].to_numpy(dtype=float)
-    losses = [pinball(y, rows[model].to_numpy(dtype=float), 0.5)]
-    for level in levels(rows, model):
-        low, high = (rows[f"{model}-{side}-{level:g}"].to_numpy(dtype=float) for side in ("lo", "hi"))
-        losses += [pinball(y, low, 0.5 - level / 200), pinball(y, high, 0.5 + level / 200)]
-    return float(np.mean(losses))
-
-
-def _coverages(rows: pd.DataFrame, model: str) -> dict[str, float]:
-    y = rows["y"].to_numpy(dtype=float)
-    return {
-        f"coverage_{level:g}": coverage(
-            y, *(rows[f"{model}-{side}-{level:g}"].to_numpy(dtype=float) for side in ("lo", "hi"))
-        )
-        for level in levels(rows, model)
-    }
 
 
 def _ratio(part: float, whole: float) -> float:

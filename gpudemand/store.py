@@ -25,13 +25,6 @@ def locked_folder(path: Path, own: str, what: str) -> Iterator[None]:
     """Hold the lock of a folder; another process that wants it waits, and a killed one gives it back.
 
     `path`: the folder, made if absent; anything in it is refused unless the file `own` is there, too.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with locked_folder(Path(tempfile.mkdtemp()), MANIFEST, "store"):
-    ...     print("alone")
-    alone
     """
     if path.is_file():
         raise InputError(f"{str(path)!r} is a file; name a folder.")

@@ -47,11 +47,6 @@ def parse_duration(value: str | float | pd.Timedelta) -> pd.Timedelta:
     """Parse a duration.
 
     `value`: ``"90D"``, ``"36h"``, ``"2 weeks"``; a bare number is rejected because it has no unit.
-
-    Examples
-    --------
-    >>> parse_duration("90D")
-    Timedelta('90 days 00:00:00')
     """
     text = re.sub(r"(?i)(\d)\s*(?:weeks?|w)\b", lambda m: f"{m.group(1)}W", str(value))
     try:
@@ -70,13 +65,6 @@ def parse_slurm_seconds(text: str) -> float:
     """Seconds of a duration in Slurm's ``[days-]hours:minutes:seconds`` (and shorter) notation; NaN if it is none.
 
     Slurm reads ``MM``, ``MM:SS``, ``HH:MM:SS``, ``D-HH``, ``D-HH:MM`` and ``D-HH:MM:SS``.
-
-    Examples
-    --------
-    >>> parse_slurm_seconds("1-02:03:04")
-    93784.0
-    >>> parse_slurm_seconds("UNLIMITED")
-    nan
     """
     match = _SLURM_DURATION.match(text.strip())
     if match is None:
@@ -108,13 +96,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_gib(gib: float) -> str:
-    """Format an amount of memory given in GiB.
-
-    Examples
-    --------
-    >>> format_gib(0.25), format_gib(79.64)
-    ('256 MiB', '79.6 GiB')
-    """
+    """Format an amount of memory given in GiB."""
     return f"{gib * 1024:.3g} MiB" if abs(gib) < 1 else f"{gib:.3g} GiB"
 
 
@@ -161,12 +143,6 @@ def slice_shares(name: str) -> tuple[Fraction, Fraction] | None:
     References
     ----------
     NVIDIA, "Multi-Instance GPU User Guide", section "Supported MIG Profiles".
-
-    Examples
-    --------
-    >>> slice_shares("a100_3g.20gb")
-    (Fraction(3, 7), Fraction(1, 2))
-    >>> slice_shares("a100")
     """
     match = _SLICE.search(name)
     if match is None:
@@ -179,11 +155,6 @@ def gpu_share(name: str) -> Fraction:
     """Share of a GPU that one device of a type is: 1 for whole GPUs, for slices the larger of compute and memory.
 
     So a GPU is full when no further slice of the profile fits on it: seven of ``1g.10gb``, two of ``3g.40gb``.
-
-    Examples
-    --------
-    >>> gpu_share("h100"), gpu_share("1g.10gb"), gpu_share("3g.40gb")
-    (Fraction(1, 1), Fraction(1, 7), Fraction(1, 2))
     """
     shares = slice_shares(name)
     return Fraction(1) if shares is None else max(shares)
@@ -198,14 +169,7 @@ _ROUNDING = 1e-6
 
 
 def mark_fractions(jobs: pd.DataFrame) -> pd.DataFrame:
-    """Jobs, where those on a number of GPUs that is not whole have a type of their own, if no slice tells them apart.
-
-    Examples
-    --------
-    >>> jobs = pd.DataFrame({"gpus": [2.0, 0.5, 1 / 7], "gpu_type": ["a100", "a100", "1g.10gb"]})
-    >>> mark_fractions(jobs)["gpu_type"].tolist()
-    ['a100', 'a100 (fraction)', '1g.10gb']
-    """
+    """Jobs, where those on no whole number of GPUs have a type of their own, if no slice tells them apart."""
     apart = (jobs["gpus"] - jobs["gpus"].round()).abs() > _ROUNDING
     if not apart.any():
         return jobs
@@ -241,12 +205,6 @@ def usage_by_slice(gpu_types: pd.DataFrame) -> pd.DataFrame:
     References
     ----------
     NVIDIA, "Multi-Instance GPU User Guide", section "Supported MIG Profiles"; see `gpudemand.units.slice_shares`.
-
-    Examples
-    --------
-    >>> types = pd.DataFrame({"gpu_type": ["a100", "1g.10gb", "shard"], "gpu_hours": [50.0, 7.0, 2.0]})
-    >>> usage_by_slice(types)[["kind", "gpu_share", "gpu_hours"]].round(3).values.tolist()
-    [['MIG slice', 0.143, 7.0], ['shard', nan, 2.0]]
     """
     kinds = gpu_types["gpu_type"].astype(object).map(_kind)
     rows = gpu_types.assign(kind=kinds)[kinds != _WHOLE].reset_index(drop=True)

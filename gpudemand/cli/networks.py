@@ -103,13 +103,7 @@ def _run_file(path: Path) -> Any:
 
 
 def parse_shape(text: str) -> tuple[int, ...]:
-    """Read the shape of one sample: numbers with ``x`` between them.
-
-    Examples
-    --------
-    >>> parse_shape("3x224x224"), parse_shape("128")
-    ((3, 224, 224), (128,))
-    """
+    """Read the shape of one sample: numbers with ``x`` between them."""
     sizes = text.strip().lower()
     if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", sizes):
         raise InputError(f"input {text!r} is not a shape; write sizes of one sample with x between, such as 3x224x224.")

@@ -50,13 +50,6 @@ def count_tres(tres: str, shards_per_gpu: float = math.nan) -> GpuCount:
 
     `tres`: such as ``"cpu=8,gres/gpu=2,gres/gpu:a100=2"`` or ``"gpu:a100:2(IDX:0-1)"``. `shards_per_gpu`: how many
     ``gres/shard`` make one GPU; of ``gres/mps`` 100 do.
-
-    Examples
-    --------
-    >>> count_tres("gres/gpu:1g.10gb=7,gres/gpu:a100=7,gres/gpu=14")
-    GpuCount(gpus=8.0, gpu_type='1g.10gb+a100', devices=14.0, shards=False)
-    >>> count_tres("gres/shard=2", shards_per_gpu=4).gpus
-    0.5
     """
     found = _counts_by_kind(tres)
     typed = {kind: {name: n for name, n in counts.items() if name} for kind, counts in found.items()}
@@ -191,13 +184,7 @@ UNKNOWN = "unknown"
 
 
 def gpus_by_type(tres: str) -> dict[str, float]:
-    """Count the GPUs of nodes by type, slices as shares; shards and MPS are parts of the same cards.
-
-    Examples
-    --------
-    >>> gpus_by_type("cpu=8,gres/gpu=15,gres/gpu:1g.10gb=7,gres/gpu:a100=7,gres/shard=32")
-    {'1g.10gb': 1.0, 'a100': 7.0, 'unknown': 1.0}
-    """
+    """Count the GPUs of nodes by type, slices as shares; shards and MPS are parts of the same cards."""
     counts = {match["name"]: float(match["count"]) for match in _GPUS.finditer(tres)}
     untyped = counts.pop(None, 0.0) - sum(counts.values())
     shares = {name: float(Fraction(count) * gpu_share(name)) for name, count in counts.items()}
@@ -232,16 +219,9 @@ def read_events(text: str) -> pd.DataFrame:
 
 
 def installed_by_cluster(events: pd.DataFrame) -> dict[str, dict[str, dict[str, float]]]:
-    r"""GPUs of each cluster by type, from each time on at which some type changed; of nodes that are down, too.
+    """GPUs of each cluster by type, from each time on at which some type changed; of nodes that are down, too.
 
     A cluster whose controller is down keeps its nodes, so only the begin of an event counts.
-
-    Examples
-    --------
-    >>> lines = ["Cluster|NodeName|TimeStart|TimeEnd|State|TRES", "alps||0|86400||gres/gpu=8,gres/gpu:a100=8"]
-    >>> lines += ["alps||86400|Unknown||gres/gpu=12,gres/gpu:a100=8,gres/gpu:h100=4"]
-    >>> installed_by_cluster(read_events("\n".join(lines)))["alps"]["h100"]
-    {'1970-01-01T00:00:00+00:00': 0.0, '1970-01-02T00:00:00+00:00': 4.0}
     """
     whole = events[events["node"] == ""]
     found = {}

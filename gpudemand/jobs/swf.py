@@ -17,6 +17,7 @@ from gpudemand._validation import InputError
 from gpudemand.jobs.columns import LogColumns, map_unique
 from gpudemand.jobs.files import LIMITS, Limits, TextTable, concatenate, line_blocks, parse_lines
 from gpudemand.jobs.table import check_jobs
+from gpudemand.jobs.times import EPOCH
 
 FIELDS = (
     *("job", "submit", "wait", "run", "allocated", "cpu_time", "memory", "requested", "requested_time"),
@@ -27,10 +28,7 @@ _NAMED = ("user", "group", "queue", "partition")
 _STATUS = {"0": "failed", "1": "completed", "5": "cancelled"}
 _CODES = {"completed": 1, "cancelled": 5, "failed": 0, "timeout": 0, "out_of_memory": 0, "preempted": 0}
 _WHOLE = r"0|[1-9][0-9]{0,14}"
-_PARTIAL = ("2", "3", "4")
-_LABEL = re.compile(r"; ?(\w+): ?(.*)$")
 _JOB = re.compile(r"[;\s]*(?:[+-]?[0-9.]+\s+){17}[+-]?[0-9.]+\s*")
-COMMENTED_OUT = "commented out"
 
 
 def open_swf(path: Path, limits: Limits = LIMITS) -> TextTable:
@@ -45,14 +43,14 @@ def open_swf(path: Path, limits: Limits = LIMITS) -> TextTable:
     table = concatenate(tables)
     if not len(table):
         raise InputError(f"{path.name!r} has a header and no jobs.")
-    commented_out = {line: COMMENTED_OUT for line, text in comments.items() if _JOB.fullmatch(text)}
-    bad = {**table.bad, **commented_out}
+    bad = {**table.bad, **{line: "commented out" for line, text in comments.items() if _JOB.fullmatch(text)}}
     return replace(table, bad=bad, header=_read_header(list(comments.values())))
 
 
 def _read_header(lines: list[str]) -> dict[str, str]:
     """Label -> value; the label of user 3's name is ``User 3``."""
-    found = [(match[1], match[2]) for match in map(_LABEL.match, lines) if match]
+    matches = (re.match(r"; ?(\w+): ?(.*)$", line) for line in lines)
+    found = [(match[1], match[2]) for match in matches if match]
     named = [(label, value.partition(" ")) for label, value in found if label.lower() in _NAMED]
     return {**dict(found), **{f"{label} {number}": name.strip() for label, (number, _, name) in named if name.strip()}}
 
@@ -67,22 +65,25 @@ def swf(log: LogColumns) -> pd.DataFrame:
     whole.
     """
     state = log.text("status")
-    log.exclude(state.isin(_PARTIAL), "part of a job that another line sums up")
-    run = _known(log.number("run"))
+    log.exclude(state.isin(["2", "3", "4"]), "part of a job that another line sums up")
+    run = _known(log, "run")
     run = run.mask((state == "5") & run.isna(), 0.0)
-    submit = log.since_origin(_known(log.number("submit")), _unix_start(log))
-    start = log.shifted(submit, _known(log.number("wait")))
+    seconds = pd.to_numeric(log.table.header.get("UnixStartTime", ""), errors="coerce")
+    first = pd.Timestamp(float(seconds), unit="s", tz="UTC") if 0 < seconds < 7e9 else None
+    submit = log.since_origin(_known(log, "submit"), first)
+    start = log.shifted(submit, _known(log, "wait"))
     # A cancelled job without a start, in a log that has starts, would count as one that never ran.
     start = start.mask((state == "5") & start.isna() & (run > 0) & start.notna().any(), submit)
-    requested = _known(log.number("requested_time"))
+    requested, end = _known(log, "requested_time"), log.shifted(start.fillna(submit), run)
+    gpus = _known(log, "allocated").fillna(_known(log, "requested"))
     jobs = pd.DataFrame(
         {
             "job_id": log.text("job"),
             **{column: _names(log, column) for column in ("user", "group")},
             "submit": submit,
             "start": start,
-            "end": log.shifted(start.fillna(submit), run),
-            "gpus": _processors(log, run),
+            "end": end,
+            "gpus": gpus.mask(gpus.isna() & ~(run > 0), 0.0),
             "status": map_unique(state, _STATUS.get),
             "requested_time": requested.where(requested > 0),
             **{column: _names(log, column) for column in ("queue", "partition")},
@@ -92,18 +93,8 @@ def swf(log: LogColumns) -> pd.DataFrame:
     return jobs
 
 
-def _unix_start(log: LogColumns) -> pd.Timestamp | None:
-    seconds = pd.to_numeric(log.table.header.get("UnixStartTime", ""), errors="coerce")
-    return pd.Timestamp(float(seconds), unit="s", tz="UTC") if 0 < seconds < 7e9 else None
-
-
-def _known(values: pd.Series) -> pd.Series:
-    return values.mask(values == _UNKNOWN)
-
-
-def _processors(log: LogColumns, run: pd.Series) -> pd.Series:
-    count = _known(log.number("allocated")).fillna(_known(log.number("requested")))
-    return count.mask(count.isna() & ~(run > 0), 0.0)
+def _known(log: LogColumns, name: str) -> pd.Series:
+    return log.number(name).replace(_UNKNOWN, np.nan)
 
 
 def _names(log: LogColumns, column: str) -> pd.Series:
@@ -141,30 +132,27 @@ def write_swf(jobs: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     labels = [f"; {column.capitalize()}: {line}" for column, (_, names) in codes.items() for line in names]
     table = _table(jobs).assign(**{column: numbers for column, (numbers, _) in codes.items()})
     lines = table.reindex(columns=list(FIELDS)).fillna(_UNKNOWN).astype("int64")
-    start = jobs["submit"].min().floor("s")
-    text = "\n".join([*_header(len(jobs), start), *labels, ";", ""])
+    header = [
+        "; Version: 2.2",
+        f"; MaxJobs: {len(jobs)}",
+        f"; UnixStartTime: {int(jobs['submit'].min().floor('s').timestamp())}",
+        "; TimeZoneString: UTC",
+        "; Note: processors are GPUs; a share of a GPU is rounded up",
+    ]
+    text = "\n".join([*header, *labels, ";", ""])
     data = (text + lines.to_csv(sep=" ", header=False, index=False, lineterminator="\n")).encode()
     with replace_file(path) as new:
         new.write_bytes(gzip.compress(data, mtime=0) if new.suffix == ".gz" else data)
 
 
-def _header(count: int, start: pd.Timestamp) -> list[str]:
-    return [
-        "; Version: 2.2",
-        f"; MaxJobs: {count}",
-        f"; UnixStartTime: {int(start.timestamp())}",
-        "; TimeZoneString: UTC",
-        "; Note: processors are GPUs; a share of a GPU is rounded up",
-    ]
-
-
 def _table(jobs: pd.DataFrame) -> pd.DataFrame:
     """Columns of SWF that are numeric in the job table."""
-    submit, start, end = (_seconds(jobs[column]) for column in ("submit", "start", "end"))
-    gpus = np.ceil(jobs["gpus"])
+    submit, start, end = ((jobs[name] - EPOCH).dt.total_seconds() // 1 for name in ("submit", "start", "end"))
+    gpus, ids = np.ceil(jobs["gpus"]), jobs["job_id"]
+    usable = ids.notna().all() and ids.str.fullmatch(_WHOLE).all() and ids.is_unique
     return pd.DataFrame(
         {
-            "job": _job_numbers(jobs["job_id"]),
+            "job": ids.astype("int64") if usable else pd.Series(range(1, len(ids) + 1), index=ids.index),
             "submit": submit - submit.min(),
             "wait": start - submit,
             "run": end - start.fillna(submit),
@@ -176,21 +164,10 @@ def _table(jobs: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _seconds(times: pd.Series) -> pd.Series:
-    return (times - pd.Timestamp(0, tz="UTC")).dt.total_seconds().floordiv(1)
-
-
-def _job_numbers(job_id: pd.Series) -> pd.Series:
-    """The ids themselves if they are unique whole numbers, otherwise 1, 2, ..."""
-    usable = job_id.notna().all() and job_id.str.fullmatch(_WHOLE).all() and job_id.is_unique
-    return job_id.astype("int64") if usable else pd.Series(range(1, len(job_id) + 1), index=job_id.index)
-
-
 def _numbers(text: pd.Series) -> tuple[pd.Series, list[str]]:
     """Number each name, with the header lines that list them; names that are numbers stay as they are."""
     if text.dropna().str.fullmatch(_WHOLE).all():
         return text.astype("float64"), []
-    numbers, names = pd.factorize(text)
-    return pd.Series(numbers + 1, index=text.index).replace(0, _UNKNOWN), [
-        f"{number} {' '.join(str(name).split())}" for number, name in enumerate(names, start=1)
-    ]
+    codes, names = pd.factorize(text)
+    lines = [f"{number} {' '.join(str(name).split())}" for number, name in enumerate(names, start=1)]
+    return pd.Series(codes + 1, index=text.index).replace(0, _UNKNOWN), lines

@@ -36,13 +36,7 @@ _DAY_NUMBERS = tuple((day - pd.Timestamp("1899-12-30", tz="UTC")).days for day i
 
 
 def parse_timezone(tz: object) -> dt.tzinfo | None:
-    """Time zone from a name, an offset such as ``"+08:00"``, or a ``tzinfo``; None stays None.
-
-    Examples
-    --------
-    >>> parse_timezone("Asia/Shanghai"), parse_timezone("-05:30")
-    (zoneinfo.ZoneInfo(key='Asia/Shanghai'), datetime.timezone(datetime.timedelta(days=-1, seconds=66600)))
-    """
+    """Time zone from a name, an offset such as ``"+08:00"``, or a ``tzinfo``; None stays None."""
     if tz is None or isinstance(tz, dt.tzinfo):
         return tz
     hint = ""
@@ -64,13 +58,6 @@ def parse_timestamp(value: object, tz: object = "UTC", name: str = "") -> pd.Tim
     Of local times that daylight saving repeats, the first; where it skips one, the first after it.
 
     `name`: name of the argument, for the message.
-
-    Examples
-    --------
-    >>> parse_timestamp("2026-03-01", "Asia/Shanghai")
-    Timestamp('2026-03-01 00:00:00+0800', tz='Asia/Shanghai')
-    >>> parse_timestamp("2025-03-30", "Asia/Beirut")
-    Timestamp('2025-03-30 01:00:00+0300', tz='Asia/Beirut')
     """
     try:
         if isinstance(value, (int, float)):

@@ -248,14 +248,6 @@ def recorded_until(jobs: pd.DataFrame) -> pd.Timestamp:
     of the times between submissions.
 
     `jobs`: canonical job table.
-
-    Examples
-    --------
-    >>> from gpudemand.jobs.table import as_jobs
-    >>> times = pd.date_range("2026-03-01", periods=3, freq="D", tz="UTC")
-    >>> jobs = as_jobs(pd.DataFrame({"submit": times, "end": times + pd.Timedelta("9D"), "gpus": 1}), kind="measured")
-    >>> recorded_until(jobs)
-    Timestamp('2026-03-03 00:00:00+0000', tz='UTC')
     """
     return end_of_record(check_jobs(jobs, allow_unknown=True))
 
@@ -327,14 +319,6 @@ def series_codes(jobs: pd.DataFrame, ids: Sequence[str]) -> IntArray:
 
     `jobs`: canonical columns. `ids`: as `usage_series` names them: ``total``, users, groups, clusters, partitions,
     GPU types, or paths of those. Returns ndarray of int, shape (n_jobs,).
-
-    Examples
-    --------
-    >>> from gpudemand.jobs.table import as_jobs
-    >>> submit = pd.to_datetime(["2026-03-01", "2026-03-02"], utc=True)
-    >>> jobs = as_jobs(pd.DataFrame({"user": ["ada", None], "submit": submit, "gpus": 1}), kind="measured")
-    >>> series_codes(jobs, ["ada", "unknown"]).tolist(), series_codes(jobs, ["total"]).tolist()
-    ([0, 1], [0, 0])
     """
     names = pd.Index([str(name) for name in ids])
     if len(names) == 1 and names[0] == "total":
