@@ -10,14 +10,6 @@ from gpudemand._validation import InputError
 from gpudemand.planning.capacity import CapacityPlan
 from gpudemand.plotting.plan import CapacityPlanDisplay
 
-#: Scenarios of the static table: arguments of `CapacityPlan.replan` by name.
-STATIC: dict[str, dict[str, float]] = {
-    "as forecast": {},
-    "25 % more": {"growth": 1.25},
-    "50 % more": {"growth": 1.5},
-    "twice": {"growth": 2.0},
-}
-
 
 def what_if(plan: CapacityPlan, usage: pd.DataFrame | None = None, *, unique_id: str | None = None) -> Any:
     """Show a capacity plan under sliders: growth, GPUs bought, target utilization and service level.
@@ -27,7 +19,10 @@ def what_if(plan: CapacityPlan, usage: pd.DataFrame | None = None, *, unique_id:
     `usage`: GPUs held, drawn before the plan. `unique_id`: which series to draw, if the plan has several. Returns
     with ``sliders`` (a dict) and ``plan`` (the one shown) as attributes.
     """
-    widgets = _ipywidgets()
+    try:
+        import ipywidgets as widgets
+    except ImportError as error:
+        raise InputError("what_if needs ipywidgets; install it with pip install 'gpudemand[lab]'.") from error
     sliders = _sliders(widgets, plan)
     picture, table = widgets.HTML(), widgets.HTML(static_scenarios(plan).to_html())
     box = widgets.VBox([widgets.HBox(list(sliders.values())), picture, table])
@@ -61,12 +56,9 @@ def _sliders(widgets: Any, plan: CapacityPlan) -> dict[str, Any]:
 
 
 def static_scenarios(plan: CapacityPlan) -> pd.DataFrame:
-    """Summaries of a plan under more demand.
-
-    Returns index scenario and ``unique_id``; the columns of `CapacityPlan.summary`.
-    """
-    summaries = {name: plan.replan(**change).summary for name, change in STATIC.items()}
-    return pd.concat(summaries, names=["scenario"])
+    """Summaries of a plan under more demand: index scenario and ``unique_id``, columns of `CapacityPlan.summary`."""
+    growths = {"as forecast": 1.0, "25 % more": 1.25, "50 % more": 1.5, "twice": 2.0}
+    return pd.concat({name: plan.replan(growth=by).summary for name, by in growths.items()}, names=["scenario"])
 
 
 def _drawn(plan: CapacityPlan, usage: pd.DataFrame | None, unique_id: str | None) -> str:
@@ -79,11 +71,3 @@ def _drawn(plan: CapacityPlan, usage: pd.DataFrame | None, unique_id: str | None
     figure.savefig(text, format="svg")
     plt.close(figure)
     return text.getvalue()[text.getvalue().index("<svg") :]
-
-
-def _ipywidgets() -> Any:
-    try:
-        import ipywidgets
-    except ImportError as error:
-        raise InputError("what_if needs ipywidgets; install it with pip install 'gpudemand[lab]'.") from error
-    return ipywidgets

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -170,9 +170,9 @@ def forecast(
 
     try:
         with workers(dask), steps(quiet=quiet) as begin:
-            calendar = {"freq": freq, "until": until, "tz": tz}
-            sizes = {"horizon": horizon, "series_per_chunk": chunk, "n_jobs": processes}
-            files = bulk_forecast(log, into, by=by, value=value, **calendar, **sizes, progress=begin)
+            options: dict[str, Any] = {"by": by, "freq": freq, "value": value, "until": until, "tz": tz}
+            options |= {"horizon": horizon, "series_per_chunk": chunk, "n_jobs": processes}
+            files = bulk_forecast(log, into, **options, progress=begin)
     except KeyboardInterrupt:
         print_message(f"interrupted; what is done is kept in {str(into)!r}: run the same command again to go on.")
         raise typer.Exit(INTERRUPTED) from None

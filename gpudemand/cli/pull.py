@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -49,16 +49,9 @@ def slurm(
         files = " ".join(f"--from {command.rpartition(' ')[2]}" for command in commands)
         typer.echo("\n".join([*commands, f"gpudemand pull slurm --into {into} {files}"]))
         return
+    of_files: dict[str, Any] = {"files": file or (), "tz": tz, "shards_per_gpu": shards_per_gpu}
     with steps(quiet=quiet) as begin:
-        done = pull_slurm(
-            into,
-            since=since,
-            clusters=clusters,
-            files=file or (),
-            tz=tz,
-            shards_per_gpu=shards_per_gpu,
-            progress=begin,
-        )
+        done = pull_slurm(into, since=since, clusters=clusters, **of_files, progress=begin)
     typer.echo(_described(into, done))
 
 
@@ -74,16 +67,14 @@ def _described(into: Path, done: SlurmPull) -> str:
         count(DISTINCT "user") AS users FROM stored""",
     )
     refused = ", ".join(f"{count:,} {reason}" for reason, count in done.refused.most_common()) or "none"
-    lines = [
-        f"read {done.read:,} runs, {done.new:,} of them new; {done.gone:,} open ones are no longer in Slurm",
-        f"refused: {refused}",
-    ]
+    new = f"{done.new:,} of them new; {done.gone:,} open ones are no longer in Slurm"
+    lines = [f"read {done.read:,} runs, {new}", f"refused: {refused}"]
     if found is not None:
         row = found.to_pylist()[0]
         period = f"submitted {row['a']:%Y-%m-%d} to {row['b']:%Y-%m-%d} (UTC)"
         people = f"of {row['users']:,} users on {row['clusters'] or 'an unnamed cluster'}"
-        lines.append(_nodes(store))
-        lines.append(f"{into}: {row['runs']:,} runs of {row['jobs']:,} jobs {people}, {period}, {row['open']:,} open")
+        jobs = f"{row['runs']:,} runs of {row['jobs']:,} jobs"
+        lines += [_nodes(store), f"{into}: {jobs} {people}, {period}, {row['open']:,} open"]
     return "\n".join(lines)
 
 

@@ -16,7 +16,7 @@ from gpudemand.store import is_store
 from gpudemand.usage.read import pulled_usage
 
 #: Utilization below which GPUs count as hardly used, in per cent.
-UNDER = (5, 20, 50)
+_UNDER = (5, 20, 50)
 
 
 def idle_table(
@@ -85,7 +85,7 @@ def checked_idle_table(
 
 def _table(sums: pd.DataFrame, price: float | Mapping[str, float] | None) -> pd.DataFrame:
     """Sums by name and pool as a table by name."""
-    names = [f"under_{percent}" for percent in UNDER]
+    names = [f"under_{percent}" for percent in _UNDER]
     costs = [] if price is None else [f"cost_{name}" for name in names]
     if price is not None:
         rates = _rates(sums, price)
@@ -102,8 +102,9 @@ def _rates(sums: pd.DataFrame, price: float | Mapping[str, float]) -> pd.Series:
     """Price of a GPU-hour in each row; where the pool has none, the mean by GPU-hours of those that have."""
     if not isinstance(price, Mapping):
         return pd.Series(check_number("price", price, 0), index=sums.index)
+    pools = sums.index.get_level_values("pool").to_series(index=sums.index)
     known = {name: check_number(f"price[{name!r}]", rate, 0) for name, rate in price.items()}
-    rates = sums.index.get_level_values("pool").to_series(index=sums.index).map(known).astype(float)
+    rates = pools.map(known).astype(float)
     if not rates.notna().any():
         raise InputError(f"price has no value for any GPU type that was used; it has {', '.join(known)}.")
     hours = sums["gpu_hours"].where(rates.notna(), 0.0)
@@ -121,7 +122,7 @@ def _of_jobs(jobs: pd.DataFrame, by: str, pool: str | None) -> pd.DataFrame:
         "gpu_hours": hours.fillna(0.0),
         "measured": hours.where(known, 0.0),
         "used": (share * hours).where(known, 0.0),
-        **{f"under_{percent}": hours.where(share < percent / 100, 0.0) for percent in UNDER},
+        **{f"under_{percent}": hours.where(share < percent / 100, 0.0) for percent in _UNDER},
     }
     keys = {"unique_id": log[by].astype(STRING).fillna("unknown")}
     keys["pool"] = keys["unique_id"] if pool is None else log[pool].astype(STRING).fillna("unknown")
@@ -130,7 +131,7 @@ def _of_jobs(jobs: pd.DataFrame, by: str, pool: str | None) -> pd.DataFrame:
 
 def _of_samples(store: Path, by: str, until: pd.Timestamp | None, *, by_type: bool) -> pd.DataFrame:
     sums = {}
-    for measure in ("held", "measured", "used", *(f"under_{percent}" for percent in UNDER)):
+    for measure in ("held", "measured", "used", *(f"under_{percent}" for percent in _UNDER)):
         usage = pulled_usage(store, measure, f"{by}/gpu_type" if by_type else by)
         usage = usage if until is None else usage[usage["ds"] < until]
         step = pd.Timedelta(usage.attrs["step"]) / pd.Timedelta("1h")
