@@ -26,19 +26,15 @@ def write_table(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     with replace_file(path) as new:
         if new.suffix == ".parquet":
             table.to_parquet(new, index=False)
-        else:
-            _with_times_as_text(spreadsheet_safe(table)).to_csv(new, index=False)
-
-
-def _with_times_as_text(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with times as pandas writes them, each formatted once, which takes most of the time of long tables."""
-    out = table.copy(deep=False)
-    for name, column in table.items():
-        if pd.api.types.is_datetime64_any_dtype(column.dtype):
-            codes, times = pd.factorize(column)
-            text = [*pd.Series(times).to_csv(header=False, index=False).splitlines(), ""]
-            out[name] = np.array(text, dtype=object)[codes]
-    return out
+            return
+        out = spreadsheet_safe(table)
+        for name, column in out.items():
+            if pd.api.types.is_datetime64_any_dtype(column.dtype):
+                # As pandas writes them, each formatted once, which takes most of the time of long tables.
+                codes, times = pd.factorize(column)
+                text = [*pd.Series(times).to_csv(header=False, index=False).splitlines(), ""]
+                out[name] = np.array(text, dtype=object)[codes]
+        out.to_csv(new, index=False)
 
 
 def spreadsheet_safe(table: pd.DataFrame) -> pd.DataFrame:
@@ -77,7 +73,8 @@ def _with_text(table: pd.DataFrame, change: Any, pattern: str = "") -> pd.DataFr
     for name, column in table.items():
         # Arrow searches a column of millions in a fraction of a second.
         is_text = isinstance(column.dtype, pd.StringDtype)
-        if _holds_no_text(column.dtype) or (is_text and not column.str.contains(pattern).any()):
+        no_text = pd.api.types.is_numeric_dtype(column.dtype) or pd.api.types.is_datetime64_any_dtype(column.dtype)
+        if no_text or (is_text and not column.str.contains(pattern).any()):
             continue
         texts = {value for value in (column.unique() if is_text else column) if isinstance(value, str)}
         changed = {text: change(text) for text in texts if change(text) != text}
@@ -85,10 +82,6 @@ def _with_text(table: pd.DataFrame, change: Any, pattern: str = "") -> pd.DataFr
             values = pd.Series([changed.get(v, v) if isinstance(v, str) else v for v in column], column.index, object)
             out[name] = values.astype("category" if isinstance(column.dtype, pd.CategoricalDtype) else column.dtype)
     return out
-
-
-def _holds_no_text(dtype: Any) -> bool:
-    return pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_datetime64_any_dtype(dtype)
 
 
 def _cell(value: Any) -> Any:

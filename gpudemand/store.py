@@ -91,7 +91,7 @@ class Store:
 
         def run(files: list[Path]) -> pa.Table:
             with _database() as db:
-                rows = db.read_parquet([str(file) for file in files], union_by_name=True, hive_partitioning=False)
+                rows = db.read_parquet([*map(str, files)], union_by_name=True, hive_partitioning=False)
                 return pa.table(rows.query("stored", sql))
 
         return self._files_as_of_now(table, run)
@@ -128,21 +128,18 @@ class Store:
         if old_name:
             del self.files[old_name]
         if result.num_rows:
-            name, checksum = self._write(table, month, result)
-            self.files[name] = checksum
+            self._write(table, month, result)
 
-    def _write(self, table: str, month: str, rows: pa.Table) -> tuple[str, str]:
-        folder = self.path / table
-        folder.mkdir(exist_ok=True)
-        new = self.path / _TMP / f"{table}-{month}.parquet"
-        new.parent.mkdir(exist_ok=True)
-        pq.write_table(rows, new, compression="zstd", row_group_size=_GROUP)
-        checksum = file_sha256(new)
-        name = f"{table}/{month}.{checksum[:16]}.parquet"
-        with new.open("r+b") as file:
-            os.fsync(file.fileno())
-        os.replace(new, self.path / name)
-        return name, checksum
+    def _write(self, table: str, month: str, rows: pa.Table) -> None:
+        (self.path / table).mkdir(exist_ok=True)
+        with self.scratch(f"{table}-{month}.parquet") as new:
+            pq.write_table(rows, new, compression="zstd", row_group_size=_GROUP)
+            checksum = file_sha256(new)
+            name = f"{table}/{month}.{checksum[:16]}.parquet"
+            with new.open("r+b") as file:
+                os.fsync(file.fileno())
+            os.replace(new, self.path / name)
+        self.files[name] = checksum
 
     def commit(self) -> None:
         """Make all that was merged since the last time the contents of the store, in one step."""
@@ -170,13 +167,13 @@ class Store:
 def arrow_table(frame: pd.DataFrame) -> pa.Table:
     """Columns of a frame as a store keeps them: times in microseconds of UTC, and text also where all is missing."""
     table = pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
-    return table.cast(pa.schema([(field.name, _stored_type(field.type)) for field in table.schema]))
-
-
-def _stored_type(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp("us", "UTC")
-    return pa.string() if pa.types.is_null(kind) or pa.types.is_large_string(kind) else kind
+    types = {field.name: field.type for field in table.schema}
+    for name, kind in types.items():
+        if pa.types.is_timestamp(kind):
+            types[name] = pa.timestamp("us", "UTC")
+        elif pa.types.is_null(kind) or pa.types.is_large_string(kind):
+            types[name] = pa.string()
+    return table.cast(pa.schema(types))
 
 
 def _names(columns: Sequence[str]) -> str:

@@ -43,7 +43,7 @@ ALLOWED = {
     "report/build.py:write_tables": "write_table is of this package",
     "report/figures.py:_draw": "in memory",
     "pull/slurm.py:call": "into what Store.scratch yields",
-    "store.py:locked": "a lock, which stays empty",
+    "store.py:locked_folder": "a lock, which stays empty",
     "store.py": "files named after their contents, which count once the manifest lists them, and no longer",
     "widgets.py:_drawn": "in memory",
     "cli/app.py:usage": "write_table is of this package",

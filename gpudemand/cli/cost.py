@@ -176,8 +176,9 @@ def calibrate(
     Example: gpudemand calibrate --device H200 --on cuda --out mine
     """
     from gpudemand._files import check_replaceable
-    from gpudemand.cost.calibrate import calibrate_device, format_calibration, micro_benchmark
+    from gpudemand.cost.calibrate import calibrate_device, find_or_measure, format_calibration, micro_benchmark
     from gpudemand.cost.devices import device as find_device
+    from gpudemand.cost.devices import save_device
     from gpudemand.cost.measure import read_rows
     from gpudemand.cost.model import MANIFEST, CostModel
 
@@ -188,21 +189,13 @@ def calibrate(
             find_device(device)  # before the measurement, which takes longer
         elif rows is None:
             begin("Looking up this device, or measuring it")
-            device = _this_machine(on)
+            own, measured_now = find_or_measure(on)
+            device = own.name
+            if measured_now:
+                save_device(own)
         begin("Measuring four small networks" if rows is None else "Reading the rows")
         measured = micro_benchmark(on) if rows is None else read_rows(rows)
         begin("Calibrating")
         table = calibrate_device(predictor, measured, device)
     predictor.save(out)
     typer.echo(format_calibration(table))
-
-
-def _this_machine(on: str) -> str:
-    """Name of the device of this machine, which is measured and saved if the table lacks it."""
-    from gpudemand.cost.calibrate import find_or_measure
-    from gpudemand.cost.devices import save_device
-
-    own, measured_now = find_or_measure(on)
-    if measured_now:
-        save_device(own)
-    return own.name

@@ -296,6 +296,11 @@ def sacct(log: LogColumns) -> pd.DataFrame:
     step = job_id.str.contains(_STEP, regex=True, na=False).to_numpy(dtype=bool)
     log.exclude(step, "job step")
     gpus = _gpus(log)
+    limit = (
+        pd.to_numeric(log.text("TimelimitRaw"), errors="coerce").astype("float64") * 60
+        if "TimelimitRaw" in log  # missing where it is a word such as UNLIMITED
+        else map_unique(log.text("Timelimit"), parse_slurm_seconds, "float64")
+    )
     jobs = pd.DataFrame(
         {
             "job_id": job_id,
@@ -305,7 +310,7 @@ def sacct(log: LogColumns) -> pd.DataFrame:
             "end": log.time("End"),
             **{name: gpus[name] for name in ("gpus", "gpu_type")},
             "status": log.status("State"),
-            "requested_time": _time_limit(log),
+            "requested_time": limit,
             **log.texts(partition="Partition", qos="QOS", reason="Reason"),
             "devices": gpus["devices"],
         }
@@ -357,13 +362,6 @@ def _complete(jobs: pd.DataFrame, elapsed: pd.Series, log: LogColumns) -> pd.Dat
     over = jobs["status"].notna() & (jobs["status"] != "running")
     end = jobs["end"].fillna(log.shifted(start, elapsed.where(over))).mask(waits)
     return jobs.assign(start=start, end=end)
-
-
-def _time_limit(log: LogColumns) -> pd.Series:
-    """Seconds; missing where the limit is a word such as UNLIMITED."""
-    if "TimelimitRaw" in log:
-        return pd.to_numeric(log.text("TimelimitRaw"), errors="coerce").astype("float64") * 60
-    return map_unique(log.text("Timelimit"), parse_slurm_seconds, "float64")
 
 
 def _gpus(log: LogColumns) -> pd.DataFrame:

@@ -285,10 +285,6 @@ class _Nodes:
         anywhere = [share for (_, name), share in self.shares.items() if name == resource]
         return float(self.shares.get((node, resource), max(anywhere, default=gpu_share(resource))))
 
-    def is_sliced(self, node: str, resource: str) -> bool:
-        """Whether GPUs of a resource are shared by time-slicing."""
-        return self.share(node, resource) < float(gpu_share(resource))
-
 
 def pull_prometheus(
     into: Path,
@@ -410,12 +406,12 @@ def _put(
     width: pd.Timedelta,
 ) -> None:
     """Read the samples of some times, and store them in the place of older ones."""
-    installed = _installed(client.samples(_ALLOCATABLE, times), nodes)
+    allocatable = _labels(client.samples(_ALLOCATABLE, times), "node", "resource")
+    installed = _counted(allocatable.assign(measure="installed", namespace=""), nodes)
     pods = _pods(client.samples(_PODS, times), nodes)
     tenants = set(pods.get("namespace", ()))
-    parts = [installed, pods]
-    parts += [_utilization(client.samples(query, times), measure, tenants) for measure, query in _UTILIZATIONS.items()]
-    rows = stacked(parts).groupby([*_COLUMNS, "ds"], as_index=False, sort=True)["y"].sum()
+    used = [_utilization(client.samples(query, times), measure, tenants) for measure, query in _UTILIZATIONS.items()]
+    rows = stacked([installed, pods, *used]).groupby([*_COLUMNS, "ds"], as_index=False, sort=True)["y"].sum()
     for month in times.strftime("%Y-%m").unique():
         own, grid = (frame[frame["ds"].dt.strftime("%Y-%m") == month] for frame in (rows, pd.DataFrame({"ds": times})))
         store.merge(TABLE, month, arrow_table(own), arrow_table(grid), ["ds", *_COLUMNS])
@@ -431,16 +427,12 @@ def _put(
     done.gaps = joined([*done.gaps, *((time, time + width) for time in times.difference(scraped))])
 
 
-def _installed(found: pd.DataFrame, nodes: _Nodes) -> pd.DataFrame:
-    frame = _labels(found, "node", "resource")
-    return _counted(frame.assign(measure="installed", namespace=""), nodes)
-
-
 def _pods(found: pd.DataFrame, nodes: _Nodes) -> pd.DataFrame:
     frame = _labels(found, "namespace", "node", "resource", "phase")
     counted = _counted(frame.assign(measure=frame["phase"].map({"Running": "held", "Pending": "pending"})), nodes)
     pairs = list(zip(frame["node"], frame["resource"], strict=True))
-    sliced = {pair for pair in set(pairs) if nodes.is_sliced(*pair)}
+    # Shared by time-slicing.
+    sliced = {pair for pair in set(pairs) if nodes.share(*pair) < float(gpu_share(pair[1]))}
     apart = counted["measure"].eq("held").to_numpy() & np.array([pair in sliced for pair in pairs], dtype=bool)
     shared = counted[apart].assign(measure="shared")
     # By namespace and type; by node there would be as many rows as pods.
