@@ -73,13 +73,6 @@ def as_pandas(table: object, what: str) -> pd.DataFrame:
 
     `table`: of pandas (nullable, Arrow-backed and categorical columns included), or anything that exports the Arrow
     PyCapsule interface: polars, pyarrow, DuckDB, narwhals ... `what`: name of the table, for messages.
-
-    Examples
-    --------
-    >>> as_pandas(pa.table({"gpus": [8, None]}), "jobs")
-       gpus
-    0   8.0
-    1   NaN
     """
     if isinstance(table, pd.DataFrame):
         frame = _with_plain_columns(table)

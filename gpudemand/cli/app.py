@@ -7,24 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpudemand.cli import options
 from gpudemand.cli.cost import calibrate, cost, devices, measure
-from gpudemand.cli.options import (
-    INTERRUPTED,
-    By,
-    Dask,
-    Debug,
-    Format,
-    Freq,
-    NoLimits,
-    Origin,
-    Quiet,
-    Until,
-    Zone,
-    one_line,
-    print_message,
-    steps,
-    workers,
-)
+from gpudemand.cli.options import Debug, Quiet, one_line, print_message, steps, workers
 from gpudemand.cli.pull import pull
 from gpudemand.cli.report import demo, init, report
 
@@ -74,10 +59,10 @@ def convert(
     ctx: typer.Context,
     log: JobLog,
     format: Annotated[str, typer.Option(help="Format of the log; see `gpudemand formats`.")],  # noqa: A002
-    tz: Zone = None,
-    origin: Origin = None,
+    tz: options.Zone = None,
+    origin: options.Origin = None,
     out: Annotated[Path, typer.Option(help="File to write: .parquet or .csv.")] = Path("jobs.parquet"),
-    no_limits: NoLimits = False,
+    no_limits: options.NoLimits = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -101,15 +86,15 @@ def convert(
 def usage(
     ctx: typer.Context,
     log: JobLog,
-    format: Format = "canonical",  # noqa: A002
-    tz: Zone = None,
-    origin: Origin = None,
-    by: By = "user",
-    freq: Freq = "D",
+    format: options.Format = "canonical",  # noqa: A002
+    tz: options.Zone = None,
+    origin: options.Origin = None,
+    by: options.By = "user",
+    freq: options.Freq = "D",
     value: Annotated[str, typer.Option(help="gpu_hours, gpus (for reports), gpus_peak, wanted or jobs.")] = "gpu_hours",
-    until: Until = None,
+    until: options.Until = None,
     out: Annotated[Path, typer.Option(help="File to write: .csv or .parquet.")] = Path("usage.csv"),
-    no_limits: NoLimits = False,
+    no_limits: options.NoLimits = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -150,15 +135,15 @@ def forecast(
     ctx: typer.Context,
     log: Annotated[Path, typer.Argument(help="Job log, Parquet or CSV, or a store.", show_default=False)],
     into: Annotated[Path, typer.Option(help="Folder of the run, new or of one to go on with.")] = Path("forecast"),
-    tz: Zone = None,
-    by: By = "user",
-    freq: Freq = "D",
+    tz: options.Zone = None,
+    by: options.By = "user",
+    freq: options.Freq = "D",
     value: Annotated[str, typer.Option(help="gpus, gpu_hours or wanted.")] = "gpus",
     horizon: Annotated[int, typer.Option(help="Bins to forecast.")] = 28,
-    until: Until = None,
+    until: options.Until = None,
     chunk: Annotated[int, typer.Option(help="Series at once in a process, of about 0.7 GiB a thousand.")] = 2000,
     processes: Annotated[int, typer.Option(help="Chunks at once on this machine.")] = 1,
-    dask: Dask = None,
+    dask: options.Dask = None,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
@@ -170,12 +155,12 @@ def forecast(
 
     try:
         with workers(dask), steps(quiet=quiet) as begin:
-            options: dict[str, Any] = {"by": by, "freq": freq, "value": value, "until": until, "tz": tz}
-            options |= {"horizon": horizon, "series_per_chunk": chunk, "n_jobs": processes}
-            files = bulk_forecast(log, into, **options, progress=begin)
+            given: dict[str, Any] = {"by": by, "freq": freq, "value": value, "until": until, "tz": tz}
+            given |= {"horizon": horizon, "series_per_chunk": chunk, "n_jobs": processes}
+            files = bulk_forecast(log, into, **given, progress=begin)
     except KeyboardInterrupt:
         print_message(f"interrupted; what is done is kept in {str(into)!r}: run the same command again to go on.")
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(options.INTERRUPTED) from None
     typer.echo(files)
 
 

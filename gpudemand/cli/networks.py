@@ -111,13 +111,7 @@ def parse_shape(text: str) -> tuple[int, ...]:
 
 
 def is_configuration(network: str) -> bool:
-    """Whether the argument of the shell is a published name or a configuration, rather than ``file.py:name``.
-
-    Examples
-    --------
-    >>> is_configuration("llama-3-8b"), is_configuration("hf:config.json"), is_configuration("model.py:build")
-    (True, True, False)
-    """
+    """Whether the argument of the shell is a published name or a configuration, rather than ``file.py:name``."""
     return network.startswith(("hf:", "timm:")) or not (":" in network or network.endswith(".py"))
 
 

@@ -70,13 +70,7 @@ UNKNOWN_RULES = {"unknown number of GPUs": "gpus IS NULL", "finished without an 
 
 
 def first_reason(rules: Mapping[str, str]) -> str:
-    """SQL expression of the first reason whose condition holds, NULL if none does.
-
-    Examples
-    --------
-    >>> first_reason({"negative": "gpus < 0"})
-    "CASE WHEN gpus < 0 THEN 'negative' END"
-    """
+    """SQL expression of the first reason whose condition holds, NULL if none does."""
     return f"CASE {' '.join(f'WHEN {condition} THEN {reason!r}' for reason, condition in rules.items())} END"
 
 

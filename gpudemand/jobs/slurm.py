@@ -90,11 +90,6 @@ def gpu_utilization(usage: str) -> float:
     """GPU utilization in a field such as TRESUsageInTot, as a number of GPUs in full use; NaN if it has none.
 
     Slurm adds up the percentages of the GPUs that a process uses, so that two GPUs at 75 % are 150.
-
-    Examples
-    --------
-    >>> gpu_utilization("cpu=00:10:00,gres/gpumem=1G,gres/gpuutil=150")
-    1.5
     """
     match = _UTILIZATION.search(usage)
     percent = float(match[1]) if match else math.nan
@@ -192,16 +187,10 @@ def gpus_by_type(tres: str) -> dict[str, float]:
 
 
 def read_events(text: str) -> pd.DataFrame:
-    r"""Read the answer of ``sacctmgr -P show event`` with the columns of `EVENT_FIELDS`.
+    """Read the answer of ``sacctmgr -P show event`` with the columns of `EVENT_FIELDS`.
 
     Returns ``cluster``, ``node`` (empty for the whole cluster), ``begin``, ``end`` (NaT while it lasts), ``state``,
     ``gpu_type`` and ``gpus``: a row per event and GPU type; one of no GPUs for a cluster that has none.
-
-    Examples
-    --------
-    >>> events = read_events("Cluster|NodeName|TimeStart|TimeEnd|State|TRES\nalps|n1|86400|Unknown|DOWN|gres/gpu=8")
-    >>> events[["node", "begin", "gpu_type", "gpus"]].to_string(index=False, header=False)
-    'n1 1970-01-02 00:00:00+00:00 unknown 8.0'
     """
     rows = []
     for line in text.splitlines():

@@ -15,22 +15,10 @@ import pyarrow as pa
 
 from gpudemand._array import STRING, BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError, RejectedRowsWarning, as_pandas, check_columns
+from gpudemand.jobs import schema
 from gpudemand.jobs.columns import LogColumns, canonical_status, map_unique
 from gpudemand.jobs.files import TextTable
-from gpudemand.jobs.schema import (
-    COLUMNS,
-    COUNT_DUPLICATES,
-    DUPLICATE,
-    FINISHED,
-    KINDS,
-    OTHER_KEYS,
-    RULES,
-    STATUSES,
-    TIME,
-    UNKNOWN_RULES,
-    UNREADABLE,
-    first_reason,
-)
+from gpudemand.jobs.schema import COLUMNS, TIME
 from gpudemand.jobs.times import TimeParser, parse_timezone
 
 
@@ -68,7 +56,9 @@ def _column(frame: pd.DataFrame, name: str, dtype: object) -> pd.Series:
 
 def rejections(jobs: pd.DataFrame) -> pd.Series:
     """Reason why each row of a canonical table cannot be used (the first that applies), NaN where it can."""
-    found = _query(f"SELECT {first_reason(RULES | UNKNOWN_RULES)} AS reason FROM jobs", jobs)["reason"]
+    found = _query(f"SELECT {schema.first_reason(schema.RULES | schema.UNKNOWN_RULES)} AS reason FROM jobs", jobs)[
+        "reason"
+    ]
     reasons = np.full(len(jobs), np.nan, dtype=object)
     if found.null_count < len(found):
         reasons[found.is_valid().to_numpy()] = found.drop_null().to_numpy()
@@ -79,7 +69,7 @@ def in_microseconds(jobs: pd.DataFrame) -> pa.Table:
     """Arrow table of what queries refer to: names, numbers, and times (``start_us``, ...) in µs since 1970."""
     same = [name for name, dtype in COLUMNS.items() if dtype == STRING or name in ("gpus", "requested_time")]
     times = [name for name, dtype in COLUMNS.items() if dtype == TIME]
-    columns = {name: jobs[name] for name in same} | {name: _column(jobs, name, STRING) for name in OTHER_KEYS}
+    columns = {name: jobs[name] for name in same} | {name: _column(jobs, name, STRING) for name in schema.OTHER_KEYS}
     return pa.table(
         {name: pa.array(values, from_pandas=True) for name, values in columns.items()}
         | {f"{name}_us": pa.array(jobs[name].dt.as_unit("us")).cast(pa.int64()) for name in times}
@@ -127,7 +117,7 @@ def superseded(jobs: pd.DataFrame) -> BoolArray:
 def _duplicated(jobs: pd.DataFrame) -> BoolArray:
     """Rows whose job and start (or submit, if it has none) an earlier row has already."""
     mask = np.zeros(len(jobs), dtype=bool)
-    if _query(COUNT_DUPLICATES.format(relation="jobs"), jobs)[0][0].as_py():
+    if _query(schema.COUNT_DUPLICATES.format(relation="jobs"), jobs)[0][0].as_py():
         known = jobs["job_id"].notna().to_numpy()
         waiting = jobs["submit"].where(jobs["start"].isna())
         mask[known] = jobs[["cluster", "job_id", "start"]].assign(submit=waiting)[known].duplicated().to_numpy()
@@ -148,7 +138,7 @@ def saved_attrs(schema: Any, source: str = "the file") -> dict[str, Any]:
     try:
         saved = dict(json.loads(text))
         counts = dict(saved.get("rejected", {})).values()
-        if saved.get("kind", "") not in ("", *KINDS) or not all(isinstance(n, int) and n >= 0 for n in counts):
+        if saved.get("kind", "") not in ("", *schema.KINDS) or not all(isinstance(n, int) and n >= 0 for n in counts):
             raise ValueError("unknown kind or counts")
     except (ValueError, TypeError, RecursionError) as error:
         problem = f"the metadata PANDAS_ATTRS of {source!r} are broken ({error})"
@@ -165,13 +155,6 @@ def check_jobs(jobs: object, *, tz: object = None, allow_unknown: bool = False) 
     saving repeats, the first is taken, or the second where a job would end before its start; one that it skips is
     refused. `allow_unknown`: whether a number of GPUs and the end of a finished job may be unknown. Returns columns
     of `COLUMNS` in order, then the others; index and ``attrs`` of `jobs`, which is not modified.
-
-    Examples
-    --------
-    >>> times = pd.to_datetime(["2026-03-01 08:00", "2026-03-01 09:00"])
-    >>> jobs = pd.DataFrame({"user": ["ada"], "start": times[:1], "end": times[1:], "gpus": [2]})
-    >>> check_jobs(jobs, tz="Europe/Berlin")["start"][0]
-    Timestamp('2026-03-01 07:00:00+0000', tz='UTC')
     """
     given = as_pandas(jobs, "jobs")
     check_columns(given, ("submit" if "submit" in given.columns else "start", "end", "gpus"), "jobs")
@@ -182,8 +165,8 @@ def check_jobs(jobs: object, *, tz: object = None, allow_unknown: bool = False) 
     table, reasons = _read_columns(frame, tz)
     found = rejections(table)
     # `fillna` of object columns warns of downcasting in pandas 2.
-    reasons = reasons.where(reasons.notna(), found.mask(found.isin(UNKNOWN_RULES)) if allow_unknown else found)
-    reasons[_duplicated(table)] = DUPLICATE
+    reasons = reasons.where(reasons.notna(), found.mask(found.isin(schema.UNKNOWN_RULES)) if allow_unknown else found)
+    reasons[_duplicated(table)] = schema.DUPLICATE
     # In a log that has starts, readers let a job that was cancelled while it waited start at its end.
     never = table["start"].isna() & table["end"].notna() & table["status"].eq("cancelled")
     never &= table["start"].notna().any()
@@ -215,7 +198,7 @@ def _read_columns(frame: pd.DataFrame, tz: object) -> tuple[pd.DataFrame, pd.Ser
     columns["submit"] = columns["submit"].fillna(columns["start"])
     table = log.parser.in_order(pd.DataFrame(columns, index=frame.index))
     reasons = pd.Series(log.reject_reason, dtype=object)
-    reasons[reasons.str.startswith("unreadable", na=False)] = UNREADABLE
+    reasons[reasons.str.startswith("unreadable", na=False)] = schema.UNREADABLE
     return table, reasons
 
 
@@ -225,7 +208,7 @@ def _read_column(frame: pd.DataFrame, name: str, dtype: object, log: LogColumns)
     if name not in frame.columns or dtype != STRING:
         return _column(frame, name, dtype)
     text = _as_text(frame[name])
-    known = name != "status" or text.isin([*STATUSES, np.nan]).all()
+    known = name != "status" or text.isin([*schema.STATUSES, np.nan]).all()
     return text.mask(text == "") if known else map_unique(text, canonical_status)
 
 
@@ -254,14 +237,6 @@ def as_of(jobs: pd.DataFrame, time: pd.Timestamp) -> pd.DataFrame:
 
     `jobs`: job table; see `check_jobs`. `time`: with a zone. Returns the rows submitted before `time`, sorted by
     ``submit``, with later times and outcomes removed, and ``used_gpu_seconds`` removed from jobs that had not ended.
-
-    Examples
-    --------
-    >>> from gpudemand.jobs.table import as_jobs
-    >>> times = pd.to_datetime(["2026-03-01 00:00", "2026-03-01 05:00"], utc=True)
-    >>> jobs = as_jobs(pd.DataFrame({"submit": times[:1], "end": times[1:], "gpus": 2}), kind="measured")
-    >>> as_of(jobs, pd.Timestamp("2026-03-01 03:00", tz="UTC"))[["end", "status"]].to_dict("records")
-    [{'end': NaT, 'status': 'running'}]
     """
     return checked_as_of(check_jobs(jobs, allow_unknown=True), time)
 
@@ -269,7 +244,7 @@ def as_of(jobs: pd.DataFrame, time: pd.Timestamp) -> pd.DataFrame:
 def checked_as_of(jobs: pd.DataFrame, time: pd.Timestamp) -> pd.DataFrame:
     """`as_of` for a table that `check_jobs` returned."""
     # A finished job whose end is unknown held nothing that is known, as in `usage_series`.
-    unknown = jobs["end"].isna() & jobs["status"].isin(FINISHED)
+    unknown = jobs["end"].isna() & jobs["status"].isin(schema.FINISHED)
     log = jobs.assign(end=jobs["end"].mask(unknown, jobs["start"].fillna(jobs["submit"])))
     past = log[log["submit"] < time].sort_values("submit", kind="stable", ignore_index=True)
     # Where a log has no start times, jobs start at the submit unless their status says that they are pending.

@@ -149,15 +149,6 @@ class TimeParser:
         """Read times written as ISO text, each in its own zone, or as epoch seconds.
 
         `text`: missing values are allowed and stay missing. Returns `invalid`, reason -> rows that could not be read.
-
-        Examples
-        --------
-        >>> text = pd.Series(["2024-03-31 01:30", "2024-03-31T01:30:00+02:00", "1711841400", "1711841400000"])
-        >>> times, invalid = TimeParser(parse_timezone("UTC")).parse(text)
-        >>> times.dt.strftime("%d %H:%M").tolist()
-        ['31 01:30', '30 23:30', '30 23:30', nan]
-        >>> [reason for reason, mask in invalid.items() if mask.any()]
-        ['time in milliseconds? (seconds were expected)']
         """
         raw = pa.array(text, type=pa.string(), from_pandas=True)
         raw = raw.combine_chunks() if isinstance(raw, pa.ChunkedArray) else raw

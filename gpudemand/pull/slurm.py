@@ -51,14 +51,9 @@ _ADVICE = (
 
 
 def failure(command: str, said: str, status: int) -> InputError:
-    r"""Return the error of a command: the line that names the cause, and what to do.
+    """Return the error of a command: the line that names the cause, and what to do.
 
     `command`: its name. `said`: what it printed as errors. `status`: its exit status.
-
-    Examples
-    --------
-    >>> print(failure("sacct", "sacct: error: Munge encode failed\nsacct: error: Problem talking to the database", 1))
-    sacct failed (Munge encode failed): start munge on this machine.
     """
     lines = [re.sub(rf"^{command}: (?:error|fatal): ", "", line.strip()) for line in said.splitlines() if line.strip()]
     found = ((line, advice) for cause, advice in _ADVICE for line in lines if re.search(cause, line, re.IGNORECASE))

@@ -12,13 +12,7 @@ _NOUNS = {"min": "minute", "h": "hour", "D": "day", "W": "week", "MS": "month", 
 
 
 def parse_freq(freq: object) -> pd.offsets.BaseOffset:
-    """Return the pandas offset of a frequency whose bins are named by their start.
-
-    Examples
-    --------
-    >>> parse_freq("h")
-    <Hour>
-    """
+    """Return the pandas offset of a frequency whose bins are named by their start."""
     try:
         offset = pd.tseries.frequencies.to_offset(freq)
     except (TypeError, ValueError) as error:

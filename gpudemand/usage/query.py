@@ -18,27 +18,14 @@ import pyarrow as pa
 
 from gpudemand._array import FloatArray, IntArray
 from gpudemand._validation import InputError, require_names
+from gpudemand.jobs import schema
 from gpudemand.jobs.columns import NUMBER, STATUS_OF_WORD
 from gpudemand.jobs.files import LIMITS, NO_LIMITS, csv_batches, open_parquet
-from gpudemand.jobs.schema import (
-    COUNT_DUPLICATES,
-    DUPLICATE,
-    EARLIEST,
-    LATEST,
-    OTHER_KEYS,
-    RULES,
-    RUN,
-    STATUSES,
-    UNKNOWN_END,
-    UNREADABLE,
-    first_reason,
-    microseconds,
-)
 from gpudemand.jobs.table import database, in_microseconds, unusable
 from gpudemand.jobs.times import NO_SUCH_TIME, NULL_MARKERS, TimeParser, parse_timezone
 from gpudemand.store import is_store, read_store
 
-_TEXT = ("job_id", "user", "group", "cluster", "gpu_type", *OTHER_KEYS)
+_TEXT = ("job_id", "user", "group", "cluster", "gpu_type", *schema.OTHER_KEYS)
 _TIMES = ("submit", "start", "end")
 _INSTANT = ("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS")
 _NUMBERS = ("gpus", "requested_time")
@@ -49,7 +36,9 @@ _NUMERIC = (
 )
 _MINUTE = 60_000_000
 #: A day more on either side, because local times differ from UTC by up to 14 hours.
-_FIRST, _LAST = (microseconds(time + pd.Timedelta(days=days)) for time, days in ((EARLIEST, -1), (LATEST, 1)))
+_FIRST, _LAST = (
+    schema.microseconds(time + pd.Timedelta(days=days)) for time, days in ((schema.EARLIEST, -1), (schema.LATEST, 1))
+)
 
 
 def _create_typed_view(db: duckdb.DuckDBPyConnection, name: str, tz: object) -> None:
@@ -89,14 +78,14 @@ def _is_typed(column: str, kind: str) -> bool:
 
 def _check_rows(db: duckdb.DuckDBPyConnection, name: str) -> None:
     """Raise an `InputError` that counts the rows of the view ``typed`` that no total can include, by reason."""
-    reason = f"coalesce(unreadable, {first_reason(RULES)})"
+    reason = f"coalesce(unreadable, {schema.first_reason(schema.RULES)})"
     query = f"SELECT {reason}, count(*) FROM typed GROUP BY 1 ORDER BY 2 DESC, 1"
     counts = {reason: count for reason, count in db.execute(query).fetchall() if reason}
     # Whether two may be the same: of 100 million runs, hashes fit into memory where names and times do not.
-    equal = f"SELECT 1 FROM typed WHERE job_id IS NOT NULL GROUP BY hash({RUN}) HAVING count(*) > 1 LIMIT 1"
+    equal = f"SELECT 1 FROM typed WHERE job_id IS NOT NULL GROUP BY hash({schema.RUN}) HAVING count(*) > 1 LIMIT 1"
     if db.execute(equal).fetchall():
-        [(duplicates,)] = db.execute(COUNT_DUPLICATES.format(relation="typed")).fetchall()
-        counts |= {DUPLICATE: int(duplicates)} if duplicates else {}
+        [(duplicates,)] = db.execute(schema.COUNT_DUPLICATES.format(relation="typed")).fetchall()
+        counts |= {schema.DUPLICATE: int(duplicates)} if duplicates else {}
     if counts:
         raise InputError(f"{name} has {unusable(counts)}; clean it with `gpudemand convert` first.")
 
@@ -139,7 +128,7 @@ def _status(kinds: Mapping[str, str]) -> str:
     text = _text("status", kinds)
     words = ", ".join(f"'{word}': '{status}'" for word, status in STATUS_OF_WORD.items())
     other = f"MAP {{{words}}}[regexp_extract(lower({text}), '[a-z_]+')]"
-    return f"CASE WHEN {text} IN {STATUSES} THEN {text} ELSE {other} END"
+    return f"CASE WHEN {text} IN {schema.STATUSES} THEN {text} ELSE {other} END"
 
 
 def _utc(column: str) -> str:
@@ -153,7 +142,7 @@ def _unreadable() -> str:
     """Why no total can include a row, NULL where one can; an unreadable request, on which none depends, is none."""
     bad = " OR ".join(f"{column}_bad" for column in (*_TIMES, "gpus"))
     skipped = " OR ".join(f"({column}_wall IS NOT NULL AND {column}_us IS NULL)" for column in _TIMES)
-    return first_reason({UNREADABLE: bad, NO_SUCH_TIME: skipped})
+    return schema.first_reason({schema.UNREADABLE: bad, NO_SUCH_TIME: skipped})
 
 
 def _local_minutes(db: duckdb.DuckDBPyConnection, local: list[str], parser: TimeParser) -> pa.Table:
@@ -278,7 +267,7 @@ class JobLogQuery:
         begin = submit if pending else f"coalesce({start}, submit_us)"
         # A pending job holds nothing: its missing start must not default to the submit.
         waiting = "false" if pending else "coalesce(status = 'pending', false) AND start_us IS NULL"
-        unknown_end = f"coalesce({UNKNOWN_END}, false)"
+        unknown_end = f"coalesce({schema.UNKNOWN_END}, false)"
         self._db.execute(f"""CREATE TEMP VIEW runs AS SELECT {key} AS key, {submit} AS submit_us, gpus,
             {waiting} AS waiting, {begin} AS begin_us, {unknown_end} AS unknown_end,
             CASE WHEN requested_time > 0 THEN requested_time * 1e6 END AS asked,
