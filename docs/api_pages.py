@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import pkgutil
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -20,25 +22,34 @@ _NOT_A_LIBRARY = {"gpudemand.cli"}
 
 
 def library() -> dict[str, list[str]]:
-    """Package -> its public names in full, each once: where it is shortest to import.
+    """Package -> its public names in full, each once: at the top if it is one of the few, or else in its package.
 
     Examples
     --------
     >>> names = library()
-    >>> "gpudemand.ETS" in names["gpudemand.forecast"], "gpudemand.forecast.Panel" in names["gpudemand.forecast"]
+    >>> "gpudemand.ETS" in names["gpudemand.forecast"], "gpudemand.forecast.Theta" in names["gpudemand.forecast"]
     (True, True)
     >>> "gpudemand.Study" in names["gpudemand"]
     True
     """
-    top = {name: getattr(gpudemand, name) for name in gpudemand.__all__}
     pages: dict[str, list[str]] = {"gpudemand": []}
+    top = {name: getattr(gpudemand, name) for name in gpudemand.__all__}
     for module in _packages():
-        own = (name for name in module.__all__ if top.get(name) is not getattr(module, name))
-        pages[module.__name__] = [f"{module.__name__}.{name}" for name in own]
-    for name, thing in top.items():
-        home = ".".join(thing.__module__.split(".")[:2])
-        pages[home if home in pages else "gpudemand"].append(f"gpudemand.{name}")
+        own = {name: getattr(module, name) for name in module.__all__}
+        pages[module.__name__] = [f"{module.__name__}.{name}" for name in own if top.get(name) is not own[name]]
+    listed = {lookup(name) for names in pages.values() for name in names}
+    for name in _top_names():
+        thing = getattr(gpudemand, name)
+        if thing not in listed:
+            home = ".".join(thing.__module__.split(".")[:2])
+            pages[home if home in pages else "gpudemand"].append(f"gpudemand.{name}")
     return {page: sorted(names, key=lambda name: name.rpartition(".")[2]) for page, names in pages.items() if names}
+
+
+def _top_names() -> Iterator[str]:
+    """Names that resolve at the top, in its list or not."""
+    tree = ast.parse(Path(gpudemand.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    yield from (alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names)
 
 
 def _packages() -> Iterator[Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import gpudemand
 from docs.api_pages import commands, library, page, schema
 
-_ROW = re.compile(r"^\| \[(\w+)\]\(notebooks/\1\.ipynb\) \| (.+?) \| (.+?) \|$", re.MULTILINE)
+_ROW = re.compile(r"^\| \[(\w+)\]\(\1\.ipynb\) \| (.+?) \| (.+?) \|$", re.MULTILINE)
 
 
 def write_sources(docs: Path) -> None:
@@ -27,7 +27,7 @@ def write_sources(docs: Path) -> None:
     for file in sorted((docs.parent / "notebooks").glob("*.ipynb")):
         made[f"notebooks/{file.name}"] = file.read_bytes()
         made[f"notebooks/{file.stem}.png"] = thumbnail(json.loads(file.read_text(encoding="utf-8")))
-    made["notebooks/index.md"] = gallery((docs.parent / "README.md").read_text(encoding="utf-8")).encode()
+    made["notebooks/index.md"] = gallery((docs.parent / "notebooks/README.md").read_text(encoding="utf-8")).encode()
     for name, content in made.items():
         _write(docs / name, content)
     # Autosummary writes these itself, and leaves those of names that are no more.
@@ -46,7 +46,7 @@ def reference_pages() -> dict[str, str]:
 
 
 def notebook_rows(readme: str) -> list[tuple[str, str, str]]:
-    """Notebooks of the README: name, question, answer."""
+    """Notebooks of their README: name, question, answer."""
     return _ROW.findall(readme)
 
 

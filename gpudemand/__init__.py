@@ -9,8 +9,23 @@
 Names are loaded when first used, so the import itself is instant.
 """
 
+import ast
+from pathlib import Path
+
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, _, _ = lazy_loader.attach_stub(__name__, __file__)
+
+#: Names that most people need, by question; the stub names more, which resolve here too.
+__all__ = next(
+    ast.literal_eval(node.value)
+    for node in ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")).body
+    if isinstance(node, ast.Assign)
+)
+
+
+def __dir__() -> list[str]:
+    return [*__all__]
+
 
 __version__ = "0.1.0"

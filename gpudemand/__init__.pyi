@@ -1,204 +1,154 @@
-from ._validation import InputError, RejectedRowsWarning, UnlikelyJobsWarning
+from ._validation import InputError
 from .bulk import bulk_forecast
 from .cost import (
     AugmentedLinearRegression,
     CostModel,
     Device,
-    DeviceSplit,
-    ExtrapolationSplit,
-    FamilySplit,
-    GraphFeatures,
-    InterpolationSplit,
     LoRA,
-    NetworkStructuralMatrix,
     OpGraph,
     Parallel,
     TrainingCostRegressor,
     TrainingJob,
-    measure_training_cost,
-    smallest_n_gpus,
     structural_matrix,
     suggest_layouts,
     training_totals,
 )
-from .cost.devices import device, devices
 from .datasets import load_jobs_sample, make_cluster
 from .forecast import (
     ETS,
-    SBA,
-    TSB,
-    AnalogueForecaster,
+    ClusterwiseFactorization,
     ClusterwiseForecaster,
     CombinedForecaster,
-    DoubleSeasonalSmoothing,
     EventForecaster,
     ExternalForecaster,
-    HorizonForecaster,
-    LagRegression,
-    LastValueProfile,
-    Naive,
-    RidgeAutoregression,
     SeasonallyAdjustedNaive,
-    SeasonalMedian,
     SeasonalNaive,
-    ShortHistoryWarning,
     TemporalFactorization,
-    Theta,
     cross_validation,
-    find_outages,
-    longest_horizon,
-    mask_outages,
-    public_holidays,
-    reconcile,
-    scale_samples,
-    sum_samples,
 )
-from .jobs import formats, read_jobs, write_jobs, write_swf
+from .jobs import read_jobs, write_jobs
 from .metrics import evaluate
-from .planning import (
-    CapacityPlan,
-    CostStepTime,
-    JobDemandModel,
-    Programme,
-    RunTimeModel,
-    Serving,
-    TrainingRunTime,
-    WaitPlan,
-    WhatIf,
-    demand_cross_validation,
-    effective_capacity,
-    expected_queueing,
-    fewer_gpus,
-    fits_on_cards,
-    place_jobs,
-    plan_backtest,
-    plan_capacity,
-    plan_waits,
-    simulate_queue,
-    wait_backtest,
-)
+from .planning import JobDemandModel, Programme, WhatIf, expected_queueing, plan_capacity, simulate_queue
 from .pull import pull_prometheus, pull_slurm
-from .segments import (
-    TopologicalSegmenter,
-    persistence_statistics,
-    rfm_table,
-    segment_ablation,
-    segment_profiles,
-    segment_stability,
-    sublevel_persistence,
-    superlevel_persistence,
-)
-from .study.plan_file import ReportPlan, read_plan, write_plan
+from .segments import TopologicalSegmenter, segment_profiles, sublevel_persistence
+from .study.plan_file import read_plan
 from .study.study import Study, build_report
 from .usage.idle import idle_table
-from .usage.read import pulled_usage, read_usage
-from .usage.series import aggregate_usage, to_long, to_wide, usage_series
+from .usage.read import read_usage
+from .usage.series import to_long, to_wide, usage_series
 from .usage.waits import wait_table
 
-__all__ = [
-    "ETS",
-    "SBA",
-    "TSB",
-    "AnalogueForecaster",
-    "AugmentedLinearRegression",
-    "CapacityPlan",
-    "ClusterwiseForecaster",
-    "CombinedForecaster",
-    "CostModel",
-    "CostStepTime",
-    "Device",
-    "DeviceSplit",
-    "DoubleSeasonalSmoothing",
-    "EventForecaster",
-    "ExternalForecaster",
-    "ExtrapolationSplit",
-    "FamilySplit",
-    "GraphFeatures",
-    "HorizonForecaster",
+__all__ = [  # noqa: RUF022 (by question, then by use)
+    # Jobs and usage.
     "InputError",
-    "InterpolationSplit",
-    "JobDemandModel",
-    "LagRegression",
-    "LastValueProfile",
-    "LoRA",
-    "Naive",
-    "NetworkStructuralMatrix",
-    "OpGraph",
+    "read_jobs",
+    "write_jobs",
+    "load_jobs_sample",
+    "make_cluster",
+    "pull_slurm",
+    "pull_prometheus",
+    "usage_series",
+    "read_usage",
+    "to_wide",
+    "to_long",
+    "wait_table",
+    "idle_table",
+    # Costs of training jobs.
+    "TrainingJob",
+    "CostModel",
+    "Device",
     "Parallel",
-    "Programme",
-    "RejectedRowsWarning",
-    "ReportPlan",
-    "RidgeAutoregression",
-    "RunTimeModel",
-    "SeasonalMedian",
+    "LoRA",
+    "OpGraph",
+    "structural_matrix",
+    "TrainingCostRegressor",
+    "AugmentedLinearRegression",
+    "suggest_layouts",
+    "training_totals",
+    # Users and forecasts.
+    "TopologicalSegmenter",
+    "segment_profiles",
+    "sublevel_persistence",
     "SeasonalNaive",
     "SeasonallyAdjustedNaive",
-    "Serving",
-    "ShortHistoryWarning",
-    "Study",
+    "ETS",
     "TemporalFactorization",
-    "Theta",
-    "TopologicalSegmenter",
-    "TrainingCostRegressor",
-    "TrainingJob",
-    "TrainingRunTime",
-    "UnlikelyJobsWarning",
-    "WaitPlan",
-    "WhatIf",
-    "aggregate_usage",
-    "build_report",
-    "bulk_forecast",
+    "ClusterwiseFactorization",
+    "ClusterwiseForecaster",
+    "CombinedForecaster",
+    "EventForecaster",
+    "ExternalForecaster",
     "cross_validation",
-    "demand_cross_validation",
-    "device",
-    "devices",
-    "effective_capacity",
     "evaluate",
-    "expected_queueing",
-    "fewer_gpus",
-    "find_outages",
-    "fits_on_cards",
-    "formats",
-    "idle_table",
-    "load_jobs_sample",
-    "longest_horizon",
-    "make_cluster",
-    "mask_outages",
-    "measure_training_cost",
-    "persistence_statistics",
-    "place_jobs",
-    "plan_backtest",
-    "plan_capacity",
-    "plan_waits",
-    "public_holidays",
-    "pull_prometheus",
-    "pull_slurm",
-    "pulled_usage",
-    "read_jobs",
+    # Planning and report.
+    "Study",
+    "build_report",
     "read_plan",
-    "read_usage",
-    "reconcile",
-    "rfm_table",
-    "scale_samples",
-    "segment_ablation",
-    "segment_profiles",
-    "segment_stability",
+    "JobDemandModel",
+    "Programme",
+    "plan_capacity",
     "simulate_queue",
-    "smallest_n_gpus",
-    "structural_matrix",
-    "sublevel_persistence",
-    "suggest_layouts",
-    "sum_samples",
-    "superlevel_persistence",
-    "to_long",
-    "to_wide",
-    "training_totals",
-    "usage_series",
-    "wait_backtest",
-    "wait_table",
-    "write_jobs",
-    "write_plan",
-    "write_swf",
+    "expected_queueing",
+    "WhatIf",
+    "bulk_forecast",
 ]
 
 __version__: str
+
+# Listed by their packages, and for short here too.
+from ._validation import RejectedRowsWarning as RejectedRowsWarning
+from ._validation import UnlikelyJobsWarning as UnlikelyJobsWarning
+from .cost import DeviceSplit as DeviceSplit
+from .cost import ExtrapolationSplit as ExtrapolationSplit
+from .cost import FamilySplit as FamilySplit
+from .cost import GraphFeatures as GraphFeatures
+from .cost import InterpolationSplit as InterpolationSplit
+from .cost import NetworkStructuralMatrix as NetworkStructuralMatrix
+from .cost import measure_training_cost as measure_training_cost
+from .cost import smallest_n_gpus as smallest_n_gpus
+from .cost.devices import device as device
+from .cost.devices import devices as devices
+from .forecast import SBA as SBA
+from .forecast import TSB as TSB
+from .forecast import AnalogueForecaster as AnalogueForecaster
+from .forecast import DoubleSeasonalSmoothing as DoubleSeasonalSmoothing
+from .forecast import HorizonForecaster as HorizonForecaster
+from .forecast import LagRegression as LagRegression
+from .forecast import LastValueProfile as LastValueProfile
+from .forecast import Naive as Naive
+from .forecast import RidgeAutoregression as RidgeAutoregression
+from .forecast import SeasonalMedian as SeasonalMedian
+from .forecast import ShortHistoryWarning as ShortHistoryWarning
+from .forecast import Theta as Theta
+from .forecast import find_outages as find_outages
+from .forecast import longest_horizon as longest_horizon
+from .forecast import mask_outages as mask_outages
+from .forecast import public_holidays as public_holidays
+from .forecast import reconcile as reconcile
+from .forecast import scale_samples as scale_samples
+from .forecast import sum_samples as sum_samples
+from .jobs import formats as formats
+from .jobs import write_swf as write_swf
+from .planning import CapacityPlan as CapacityPlan
+from .planning import CostStepTime as CostStepTime
+from .planning import RunTimeModel as RunTimeModel
+from .planning import Serving as Serving
+from .planning import TrainingRunTime as TrainingRunTime
+from .planning import WaitPlan as WaitPlan
+from .planning import demand_cross_validation as demand_cross_validation
+from .planning import effective_capacity as effective_capacity
+from .planning import fewer_gpus as fewer_gpus
+from .planning import fits_on_cards as fits_on_cards
+from .planning import place_jobs as place_jobs
+from .planning import plan_backtest as plan_backtest
+from .planning import plan_waits as plan_waits
+from .planning import wait_backtest as wait_backtest
+from .segments import persistence_statistics as persistence_statistics
+from .segments import rfm_table as rfm_table
+from .segments import segment_ablation as segment_ablation
+from .segments import segment_stability as segment_stability
+from .segments import superlevel_persistence as superlevel_persistence
+from .study.plan_file import ReportPlan as ReportPlan
+from .study.plan_file import write_plan as write_plan
+from .usage.read import pulled_usage as pulled_usage
+from .usage.series import aggregate_usage as aggregate_usage

@@ -135,6 +135,8 @@ class TestEveryPage:
         assert max((len(line) for block in python for line in block.splitlines()), default=0) <= WIDEST
 
     def test_numbers_in_the_prose_were_printed(self, page):
+        if page.stem == "history":
+            return  # what was measured then
         text = page.read_text()
         linked = [path for path in NOTEBOOKS if path.name in text]
         code = BLOCK.sub(" ", text)
@@ -221,15 +223,14 @@ def test_examples_of_the_builder(module):
 
 
 def test_every_notebook_is_in_the_gallery():
-    readme = (ROOT / "README.md").read_text()
+    readme = (ROOT / "notebooks/README.md").read_text()
     assert [row[0] for row in notebook_rows(readme)] == [path.stem for path in NOTEBOOKS]
     for row in notebook_rows(readme):
         assert all(part in gallery(readme) for part in row)
 
 
 def test_a_second_build_writes_what_changed_and_removes_what_is_gone(tmp_path):
-    for shared in ("notebooks", "README.md"):
-        (tmp_path / shared).symlink_to(ROOT / shared)
+    (tmp_path / "notebooks").symlink_to(ROOT / "notebooks")
     docs = tmp_path / "docs"
     write_sources(docs)
     before = {path: path.stat().st_mtime_ns for path in docs.rglob("*.*")}

@@ -129,8 +129,8 @@ class TestEveryNotebook:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_the_readme_gives_the_answer_of_the_notebook(path):
-    row = re.search(rf"\[{path.stem}\].*", (FOLDER.parent / "README.md").read_text())
-    assert row, "every notebook has a row in the README"
+    row = re.search(rf"\[{path.stem}\].*", (FOLDER / "README.md").read_text())
+    assert row, "every notebook has a row in their README"
     answer = row[0].split("|")[2]
     assert [
         number for number in numbers(QUOTED.sub(" ", answer)) if not is_printed(*number, numbers(printed(path)))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,10 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pandas as pd
 
+from gpudemand.metrics import levels
 from gpudemand.usage.bins import bin_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.collections import QuadMesh
     from matplotlib.text import Text
 
@@ -73,14 +76,17 @@ def style() -> Iterator[None]:
     mpl.interactive(interactive)
 
 
+@dataclass(eq=False, repr=False)
 class Display:
     """Base class: a figure of data that is already computed. Subclasses implement `_draw`.
 
-    `ax_`, `figure_`: after `plot`.
+    `kind`: of the data, shown in the corner. `ax_`, `figure_`: after `plot`.
     """
 
     #: Width and height of a new figure, in inches.
     _size = (9.0, 3.8)
+
+    kind: str = field(kw_only=True)
 
     def plot(self: Self, ax: Axes | None = None) -> Self:
         """Draw the figure.
@@ -99,6 +105,13 @@ class Display:
 
     def _draw(self, ax: Axes) -> None:
         raise NotImplementedError
+
+    def _annotate(self, title: str, entries: Sequence[tuple[Any, str]] = ()) -> None:
+        """Write title (left), kind of data (right) and, for entries of artist and name, the legend below the axes."""
+        literal(self.ax_.set_title(title, loc="left"))
+        put_kind(self.ax_, self.kind)
+        if entries:
+            _put_legend(self.ax_, [entry for entry in entries if entry[0] is not None])
 
     def _heat_map(self, ax: Axes, values: Any, label: str, **mesh_options: Any) -> QuadMesh:
         """Draw a matrix with its first row at the top, and a colour bar with `label`."""
@@ -155,14 +168,6 @@ def literal(text: Text) -> Text:
     return text
 
 
-def annotate(ax: Axes, title: str, kind: str, entries: Sequence[tuple[Any, str]] = ()) -> None:
-    """Write title (left), kind of data (right) and, for entries of artist and name, the legend below the axes."""
-    literal(ax.set_title(title, loc="left"))
-    put_kind(ax, kind)
-    if entries:
-        _put_legend(ax, [entry for entry in entries if entry[0] is not None])
-
-
 def put_kind(ax: Axes, kind: str, height: float = 9) -> None:
     """Write the kind of data (measured, public trace, synthetic) `height` points above the upper right corner."""
     text = ax.annotate(kind or UNSTATED, (1, 1), (0, height), "axes fraction", "offset points", ha="right", va="bottom")
@@ -193,6 +198,34 @@ def put_stack(ax: Axes, wide: pd.DataFrame, colors: Sequence[str], **options: An
     times, tops = to_utc(wide.index), np.cumsum(wide.to_numpy(dtype=float), axis=1)
     floors = np.hstack([np.zeros((len(tops), 1)), tops[:, :-1]])
     return [ax.fill_between(times, floors[:, i], tops[:, i], color=color, **options) for i, color in enumerate(colors)]
+
+
+def put_line(ax: Axes, ds: Any, values: Any, color: str, **look: Any) -> Any:
+    """Draw a line over times."""
+    return ax.plot(to_utc(ds), np.asarray(values, dtype=float), color=color, **look)[0]
+
+
+def put_bands(ax: Axes, forecast: pd.DataFrame, model: str) -> dict[float, Any]:
+    """Draw the intervals of a model; the bands by level in percent, the widest first."""
+    times, bands = to_utc(forecast["ds"]), dict[float, Any]()
+    for level in sorted(levels(forecast, model), reverse=True):
+        low, high = (forecast[f"{model}-{side}-{level:g}"].to_numpy(dtype=float) for side in ("lo", "hi"))
+        alpha = NARROW if bands else WIDE
+        bands[level] = ax.fill_between(times, low, high, color=PREDICTED, alpha=alpha, linewidth=0)
+    return bands
+
+
+def named(artists: Iterable[Any], names: Iterable[object]) -> list[tuple[Any, str]]:
+    """Entries of a legend."""
+    return [(artist, short_name(name)) for artist, name in zip(artists, names, strict=True)]
+
+
+def put_names(axis: Axis, names: Iterable[object], width: int = 40, shift: float = 0.0, **look: Any) -> None:
+    """Name the rows or columns of a figure, which lie at whole numbers and `shift`."""
+    shown = [short_name(name, width) for name in names]
+    axis.set_ticks(np.arange(len(shown)) + shift, shown, **look)
+    for label in axis.get_ticklabels():
+        literal(label)
 
 
 def time_axes(ax: Axes, ds: pd.Series | pd.Index, label: str, margin: float = 0.0) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import pandas as pd
 from gpudemand._array import FloatArray
 from gpudemand._validation import InputError, check_choice, check_number
 from gpudemand.cost import OpGraph, structural_matrix
-from gpudemand.plotting.base import BASELINE, MEASURED, PREDICTED, WIDE, Display, annotate, kind_of, short_name
+from gpudemand.plotting.base import BASELINE, MEASURED, PREDICTED, WIDE, Display, kind_of, put_names, short_name
 from gpudemand.units import format_gib, format_seconds
 
 if TYPE_CHECKING:
@@ -56,7 +56,6 @@ class CostPredictionDisplay(Display):
     costs: pd.DataFrame
     _: KW_ONLY
     target: str = "time"
-    kind: str
 
     @classmethod
     def from_predictions(
@@ -112,7 +111,7 @@ class CostPredictionDisplay(Display):
         ax.set_ylabel("predicted", loc="top")
         ax.set_aspect("equal")
         ax.grid(visible=True, axis="both")
-        annotate(ax, _NAMES[self.target], self.kind, entries)
+        self._annotate(_NAMES[self.target], entries)
 
 
 @dataclass(eq=False, repr=False)
@@ -145,7 +144,6 @@ class CostErrorDisplay(Display):
     errors: pd.DataFrame
     _: KW_ONLY
     title: str
-    kind: str
 
     @property
     def _size(self) -> tuple[float, float]:  # type: ignore[override]
@@ -198,14 +196,13 @@ class CostErrorDisplay(Display):
         ax.axvline(0, color=MEASURED, linewidth=1)
         self.ranges_ = ax.hlines(places, self.errors["low"], self.errors["high"], color=PREDICTED, alpha=0.45)
         self.points_ = ax.scatter(self.errors["median"], places, s=22, color=PREDICTED, zorder=3)
-        names = [f"{short_name(name, 24)} ({n})" for name, n in self.errors["n"].items()]
-        ax.set_yticks(places, names)
+        put_names(ax.yaxis, [f"{short_name(name, 24)} ({n})" for name, n in self.errors["n"].items()])
         ax.invert_yaxis()
         ax.grid(visible=False, axis="y")
         ax.grid(visible=True, axis="x")
         ax.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         ax.set_xlabel("relative error; lines: 10th to 90th percentile, band: ten percent", loc="left")
-        annotate(ax, self.title, self.kind)
+        self._annotate(self.title)
 
 
 def _costs(name: str, values: Any) -> FloatArray:
@@ -269,6 +266,7 @@ class StructuralMatrixDisplay(Display):
     _: KW_ONLY
     title: str
     label: str = "edges"
+    kind: str = field(default=TRACED, init=False)
 
     @classmethod
     def from_graph(cls, graph: OpGraph, *, weight: str | None = None, most: int = 14) -> StructuralMatrixDisplay:
@@ -329,14 +327,12 @@ class StructuralMatrixDisplay(Display):
         norm: Any = SymLogNorm(smallest, vmin=-top, vmax=top) if signed else LogNorm(smallest / 3, top)
         options = {"norm": norm, "cmap": "RdBu_r" if signed else "Greys", "edgecolor": "#f1f1f3", "linewidth": 0.8}
         self.mesh_ = self._heat_map(ax, np.where(values == 0, np.nan, values), self.label, **options)
-        names = [short_name(name, 20) for name in self.matrix.index]
-        places = np.arange(len(names)) + 0.5
-        ax.set_xticks(places, names, rotation=50, ha="right", rotation_mode="anchor")
-        ax.set_yticks(places, names)
+        put_names(ax.xaxis, self.matrix.index, 20, 0.5, rotation=50, ha="right", rotation_mode="anchor")
+        put_names(ax.yaxis, self.matrix.index, 20, 0.5)
         ax.set_xlabel("consumer", loc="left")
         ax.set_ylabel("producer", loc="top")
         ax.set_aspect("equal")
-        annotate(ax, self.title, TRACED)
+        self._annotate(self.title)
 
 
 def _largest(matrix: pd.DataFrame, most: int) -> pd.DataFrame:

@@ -11,22 +11,7 @@ import pandas as pd
 
 from gpudemand._validation import InputError, check_choice, check_columns, check_usage, nearest, shorten
 from gpudemand.metrics import KEYS, evaluate, levels, model_names
-from gpudemand.plotting.base import (
-    BASELINE,
-    CUTOFF,
-    MEASURED,
-    NARROW,
-    PREDICTED,
-    WIDE,
-    Display,
-    annotate,
-    kind_of,
-    put_stack,
-    short_name,
-    time_axes,
-    to_utc,
-    value_label,
-)
+from gpudemand.plotting import base
 from gpudemand.plotting.segments import EDGES, segment_colors
 
 if TYPE_CHECKING:
@@ -38,7 +23,7 @@ HORIZONS_SHOWN = 3
 
 
 @dataclass(eq=False, repr=False)
-class ForecastDisplay(Display):
+class ForecastDisplay(base.Display):
     """History, median forecast and prediction intervals of one series.
 
     Parameters
@@ -79,7 +64,6 @@ class ForecastDisplay(Display):
     forecast: pd.DataFrame
     _: KW_ONLY
     actual: pd.DataFrame | None = None
-    kind: str
     label: str = "GPUs"
 
     @property
@@ -135,21 +119,24 @@ class ForecastDisplay(Display):
             history_before(usage, name, ahead),
             ahead,
             actual=None if actual is None else _series(check_usage(actual, allow_missing=True), name),
-            kind=kind_of(usage, forecast),
-            label=value_label(usage, forecast),
+            kind=base.kind_of(usage, forecast),
+            label=base.value_label(usage, forecast),
         )
 
     def _draw(self, ax: Axes) -> None:
-        times = to_utc(self.forecast["ds"])
-        self.bands_ = draw_bands(ax, self.forecast, self.model)
+        ds = self.forecast["ds"]
+        self.bands_ = base.put_bands(ax, self.forecast, self.model)
         model, *others = _model_columns(self.forecast)
-        self.baseline_line_ = _line(ax, self.forecast, others[0], BASELINE, "--") if others else None
-        self.history_line_ = _line(ax, self.history, "y", MEASURED, "-")
-        self.actual_line_ = None if self.actual is None else _line(ax, self.actual, "y", MEASURED, ":")
-        self.line_ = _line(ax, self.forecast, model, PREDICTED, "-")
-        self.cutoff_line_ = ax.axvline(times[0], color=CUTOFF, linewidth=0.8)
+        self.baseline_line_ = self.actual_line_ = None
+        if others:
+            self.baseline_line_ = base.put_line(ax, ds, self.forecast[others[0]], base.BASELINE, linestyle="--")
+        self.history_line_ = base.put_line(ax, self.history["ds"], self.history["y"], base.MEASURED)
+        if self.actual is not None:
+            self.actual_line_ = base.put_line(ax, self.actual["ds"], self.actual["y"], base.MEASURED, linestyle=":")
+        self.line_ = base.put_line(ax, ds, self.forecast[model], base.PREDICTED)
+        self.cutoff_line_ = ax.axvline(base.to_utc(ds)[0], color=base.CUTOFF, linewidth=0.8)
         ax.set_ylim(bottom=min(0.0, ax.get_ylim()[0]) if (self.forecast[model] < 0).any() else 0.0)
-        time_axes(ax, self.forecast["ds"], self.label, margin=0.01)
+        base.time_axes(ax, ds, self.label, margin=0.01)
         entries = [
             (self.history_line_, "history"),
             (self.line_, f"{model}, median"),
@@ -157,17 +144,7 @@ class ForecastDisplay(Display):
             (self.actual_line_, "actual"),
             (self.baseline_line_, "".join(others[:1])),
         ]
-        annotate(ax, f"Forecast: {self.label}", self.kind, entries)
-
-
-def draw_bands(ax: Axes, forecast: pd.DataFrame, model: str) -> dict[float, Any]:
-    """Draw the intervals of a model; the bands by level in percent, the widest first."""
-    times, bands = to_utc(forecast["ds"]), dict[float, Any]()
-    for level in sorted(levels(forecast, model), reverse=True):
-        low, high = (forecast[f"{model}-{side}-{level:g}"].to_numpy(dtype=float) for side in ("lo", "hi"))
-        alpha = NARROW if bands else WIDE
-        bands[level] = ax.fill_between(times, low, high, color=PREDICTED, alpha=alpha, linewidth=0)
-    return bands
+        self._annotate(f"Forecast: {self.label}", entries)
 
 
 def history_before(usage: pd.DataFrame, unique_id: str, frame: pd.DataFrame) -> pd.DataFrame:
@@ -199,16 +176,12 @@ def _series(frame: pd.DataFrame, unique_id: str) -> pd.DataFrame:
     return frame[frame["unique_id"] == unique_id].drop(columns="unique_id").sort_values("ds", ignore_index=True)
 
 
-def _line(ax: Axes, frame: pd.DataFrame, column: str, color: str, dash: str) -> Any:
-    return ax.plot(to_utc(frame["ds"]), frame[column].to_numpy(dtype=float), color=color, linestyle=dash)[0]
-
-
 _METRICS = ("wape", "rmse", "mae")
 _DASHES = ("--", "-.", ":")
 
 
 @dataclass(eq=False, repr=False)
-class HorizonErrorDisplay(Display):
+class HorizonErrorDisplay(base.Display):
     """Forecast error of each method by horizon.
 
     Parameters
@@ -239,7 +212,6 @@ class HorizonErrorDisplay(Display):
 
     errors: pd.DataFrame
     _: KW_ONLY
-    kind: str
     label: str = "WAPE"
 
     @classmethod
@@ -273,7 +245,9 @@ class HorizonErrorDisplay(Display):
             raise InputError("the backtest has no model's column; there is nothing to draw.")
         ahead = backtest.groupby("cutoff")["ds"].rank(method="dense").astype(int)
         scores = evaluate(backtest[[*KEYS, *chosen]].assign(h=ahead), [metric], by="h")[metric].unstack("h").T
-        return cls(scores[chosen].rename_axis(index=None, columns=None), kind=kind_of(backtest), label=metric.upper())
+        return cls(
+            scores[chosen].rename_axis(index=None, columns=None), kind=base.kind_of(backtest), label=metric.upper()
+        )
 
     def _draw(self, ax: Axes) -> None:
         from matplotlib.ticker import MaxNLocator
@@ -284,18 +258,17 @@ class HorizonErrorDisplay(Display):
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ax.set_xlabel("bins ahead", loc="left")
         ax.set_ylabel(self.label)
-        entries = [(line, short_name(name)) for name, line in self.lines_.items()]
-        annotate(ax, "Forecast error by horizon", self.kind, entries)
+        self._annotate("Forecast error by horizon", base.named(self.lines_.values(), self.lines_))
 
     def _line(self, ax: Axes, place: int) -> Any:
-        color, dash = (PREDICTED, "-") if place == 0 else (BASELINE, _DASHES[(place - 1) % 3])
+        color, dash = (base.PREDICTED, "-") if place == 0 else (base.BASELINE, _DASHES[(place - 1) % 3])
         marker = "o" if len(self.errors) == 1 else None
         values = self.errors.iloc[:, place].to_numpy(dtype=float)
         return ax.plot(self.errors.index, values, color=color, linestyle=dash, marker=marker)[0]
 
 
 @dataclass(eq=False, repr=False)
-class StackedForecastDisplay(Display):
+class StackedForecastDisplay(base.Display):
     """Usage and forecasts of parts, stacked to the total.
 
     Parameters
@@ -330,7 +303,6 @@ class StackedForecastDisplay(Display):
     cutoff: pd.Timestamp
     _: KW_ONLY
     total: pd.Series
-    kind: str
     label: str = "GPUs"
 
     @classmethod
@@ -365,20 +337,21 @@ class StackedForecastDisplay(Display):
         if labels is not None:
             both = both.T.groupby(labels.reindex(both.columns).to_numpy()).sum().T
         both = both[both.sum().sort_values(ascending=False).index].rename_axis(columns=None, index=None)
-        kind, label = kind_of(usage, forecast), value_label(usage, forecast)
+        kind, label = base.kind_of(usage, forecast), base.value_label(usage, forecast)
         return cls(both, ahead.index[0], total=both.sum(axis=1), kind=kind, label=label)
 
     def _draw(self, ax: Axes) -> None:
-        times, total = to_utc(self.parts.index), self.total.to_numpy(dtype=float)
-        self.areas_ = put_stack(ax, self.parts, segment_colors(self.parts.shape[1]), **EDGES)
+        times, total = base.to_utc(self.parts.index), self.total.to_numpy(dtype=float)
+        self.areas_ = base.put_stack(ax, self.parts, segment_colors(self.parts.shape[1]), **EDGES)
         start = max(int(np.argmax(self.parts.index >= self.cutoff)) - 1, 0)
         # Forecasts have the colours of the history, paler.
-        ax.fill_between(times[start:], 0, self.parts.sum(axis=1).iloc[start:], color="white", alpha=NARROW, linewidth=0)
-        self.total_line_ = ax.plot(times, total, color=MEASURED)[0]
-        self.forecast_line_ = ax.plot(times[start:], total[start:], color=PREDICTED)[0]
-        self.cutoff_line_ = ax.axvline(times[start], color=CUTOFF, linewidth=0.8)
+        ax.fill_between(
+            times[start:], 0, self.parts.sum(axis=1).iloc[start:], color="white", alpha=base.NARROW, linewidth=0
+        )
+        self.total_line_ = ax.plot(times, total, color=base.MEASURED)[0]
+        self.forecast_line_ = ax.plot(times[start:], total[start:], color=base.PREDICTED)[0]
+        self.cutoff_line_ = ax.axvline(times[start], color=base.CUTOFF, linewidth=0.8)
         ax.set_ylim(bottom=0)
-        time_axes(ax, self.parts.index, self.label)
+        base.time_axes(ax, self.parts.index, self.label)
         lines = [(self.total_line_, "total"), (self.forecast_line_, "forecast of the total")]
-        parts = [(area, short_name(name)) for area, name in zip(self.areas_, self.parts.columns, strict=True)]
-        annotate(ax, "Usage and forecast by part", self.kind, [*lines, *parts])
+        self._annotate("Usage and forecast by part", [*lines, *base.named(self.areas_, self.parts.columns)])

@@ -10,21 +10,8 @@ import pandas as pd
 
 from gpudemand._validation import check_columns
 from gpudemand.metrics import model_names
-from gpudemand.plotting.base import (
-    BASELINE,
-    CUTOFF,
-    INSTALLED,
-    MEASURED,
-    NARROW,
-    PREDICTED,
-    WIDE,
-    Display,
-    annotate,
-    kind_of,
-    time_axes,
-    to_utc,
-)
-from gpudemand.plotting.forecast import choose_series, draw_bands, history_before
+from gpudemand.plotting import base
+from gpudemand.plotting.forecast import choose_series, history_before
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +21,7 @@ _COLUMNS = ("ds", "required_p50", "required_p90", "required_p95", "required_p99"
 
 
 @dataclass(eq=False, repr=False)
-class CapacityPlanDisplay(Display):
+class CapacityPlanDisplay(base.Display):
     """GPUs required at several quantiles against GPUs installed, with shortfall and order date.
 
     Parameters
@@ -79,7 +66,6 @@ class CapacityPlanDisplay(Display):
     first_crossing: pd.Timestamp | None = None
     order_by: pd.Timestamp | None = None
     caption: str = ""
-    kind: str
 
     @property
     def short(self) -> pd.Series:
@@ -117,52 +103,46 @@ class CapacityPlanDisplay(Display):
         return cls(
             frame,
             history=None if usage is None else history_before(usage, name, frame),
-            first_crossing=_known(summary["first_crossing"]),
-            order_by=_known(summary["order_by"]),
+            first_crossing=summary["first_crossing"] if pd.notna(summary["first_crossing"]) else None,
+            order_by=summary["order_by"] if pd.notna(summary["order_by"]) else None,
             caption=f"at {plan.service_level:.0%} service level, target utilization {plan.target_utilization:.0%}",
-            kind=kind_of(usage, plan),
+            kind=base.kind_of(usage, plan),
         )
 
     def _draw(self, ax: Axes) -> None:
-        times = to_utc(self.frame["ds"])
-        values = {name: self.frame[name].to_numpy(dtype=float) for name in _COLUMNS[1:]}
+        ds, times = self.frame["ds"], base.to_utc(self.frame["ds"])
+        required, installed = (self.frame[name].to_numpy(dtype=float) for name in ("required", "installed"))
+        quantiles = {p: self.frame[f"required_p{p}"].to_numpy(dtype=float) for p in (50, 90, 99)}
         self.bands_ = [
-            ax.fill_between(times, values[low], values[high], color=PREDICTED, alpha=alpha, linewidth=0)
-            for low, high, alpha in (("required_p90", "required_p99", WIDE), ("required_p50", "required_p90", NARROW))
+            ax.fill_between(times, quantiles[low], quantiles[high], color=base.PREDICTED, alpha=alpha, linewidth=0)
+            for low, high, alpha in ((90, 99, base.WIDE), (50, 90, base.NARROW))
         ]
-        self.line_ = ax.plot(times, values["required_p50"], color=PREDICTED, linewidth=1.0)[0]
-        self.required_line_ = ax.plot(times, values["required"], color=PREDICTED, linewidth=2.2)[0]
-        self.history_line_ = None
-        if self.history is not None:
-            held = self.history["y"].to_numpy(dtype=float)
-            self.history_line_ = ax.plot(to_utc(self.history["ds"]), held, color=MEASURED, linewidth=1.2)[0]
-        self.installed_line_ = self._draw_installed(ax, times, values["installed"])
-        self.shortfall_ = self._draw_shortfall(ax, times, values["required"], values["installed"])
-        ax.set_ylim(bottom=0, top=1.18 * ax.get_ylim()[1])
-        time_axes(ax, self.frame["ds"], "GPUs", margin=0.01)
-        annotate(ax, f"GPUs required {self.caption}".rstrip(), self.kind, self._entries())
-        self.notes_ = self._notes(ax)
-
-    def _draw_installed(self, ax: Axes, times: Any, installed: Any) -> Any:
-        if self.history is not None and len(self.history):
+        self.line_ = base.put_line(ax, ds, quantiles[50], base.PREDICTED, linewidth=1.0)
+        self.required_line_ = base.put_line(ax, ds, required, base.PREDICTED, linewidth=2.2)
+        self.history_line_, known = None, (times, installed)
+        if (past := self.history) is not None:
+            self.history_line_ = base.put_line(ax, past["ds"], past["y"], base.MEASURED, linewidth=1.2)
             # Past capacity is not known; the line is extended over the history for comparison.
-            times = np.append(to_utc(self.history["ds"].iloc[:1]), times)
-            installed = np.append(installed[0], installed)
-        return ax.step(times, installed, where="post", color=INSTALLED, linewidth=1.8)[0]
-
-    def _draw_shortfall(self, ax: Axes, times: Any, required: Any, installed: Any) -> Any:
-        if not self.short.any():
-            return None
-        look: dict[str, Any] = {"facecolor": "none", "edgecolor": INSTALLED, "hatch": "////"}
-        return ax.fill_between(times, installed, required, where=required > installed, interpolate=True, **look)
-
-    @property
-    def _counted(self) -> str:
-        return "wanted" if self.history is not None and self.history.attrs.get("value") == "wanted" else "held"
+            first = base.to_utc(past["ds"].iloc[:1])
+            known = np.append(first, times), np.append(installed[: len(first)], installed)
+        self.installed_line_ = ax.step(*known, where="post", color=base.INSTALLED, linewidth=1.8)[0]
+        self.shortfall_ = None
+        if (short := self.short.to_numpy()).any():
+            look: dict[str, Any] = {"facecolor": "none", "edgecolor": base.INSTALLED, "hatch": "////"}
+            self.shortfall_ = ax.fill_between(times, installed, required, where=short, interpolate=True, **look)
+        ax.set_ylim(bottom=0, top=1.18 * ax.get_ylim()[1])
+        base.time_axes(ax, ds, "GPUs", margin=0.01)
+        self._annotate(f"GPUs required {self.caption}".rstrip(), self._entries())
+        self.notes_ = []
+        if self.first_crossing is not None:
+            dates = {"first crossing": self.first_crossing, "order by": self.order_by}
+            known_dates = [(what, time) for what, time in dates.items() if time is not None]
+            self.notes_ = [_mark(ax, time, what, 0.98 - 0.07 * place) for place, (what, time) in enumerate(known_dates)]
 
     def _entries(self) -> list[tuple[Any, str]]:
+        wanted = self.history is not None and self.history.attrs.get("value") == "wanted"
         return [
-            (self.history_line_, f"GPUs {self._counted} so far"),
+            (self.history_line_, f"GPUs {'wanted' if wanted else 'held'} so far"),
             (self.line_, "required, P50"),
             (self.bands_[1], "P50 to P90"),
             (self.bands_[0], "P90 to P99"),
@@ -171,17 +151,9 @@ class CapacityPlanDisplay(Display):
             (self.shortfall_, "shortfall"),
         ]
 
-    def _notes(self, ax: Axes) -> list[Any]:
-        if self.first_crossing is None:
-            return []
-        notes = [_mark(ax, self.first_crossing, "first crossing", 0.98)]
-        if self.order_by is not None:
-            notes.append(_mark(ax, self.order_by, "order by", 0.91))
-        return notes
-
 
 @dataclass(eq=False, repr=False)
-class OutlookDisplay(Display):
+class OutlookDisplay(base.Display):
     """GPUs held, wanted, forecast, required and installed, on one axis.
 
     Parameters
@@ -217,30 +189,25 @@ class OutlookDisplay(Display):
     history: pd.DataFrame
     forecast: pd.DataFrame
     plan: pd.DataFrame
-    _: KW_ONLY
-    kind: str
 
     def _draw(self, ax: Axes) -> None:
-        model = str(model_names(self.forecast)[0])
-        ahead, past = to_utc(self.forecast["ds"]), to_utc(self.history["ds"])
-        self.bands_ = draw_bands(ax, self.forecast, model)
-        self.wanted_line_ = None
-        if "wanted" in self.history:
-            self.wanted_line_ = ax.plot(past, self.history["wanted"], color=BASELINE, linewidth=1.0)[0]
-        self.held_line_ = ax.plot(past, self.history["held"], color=MEASURED, linewidth=1.2)[0]
-        self.line_ = ax.plot(ahead, self.forecast[model], color=PREDICTED, linewidth=1.2)[0]
-        times = to_utc(self.plan["ds"])
-        self.required_line_ = ax.step(times, self.plan["required"], where="post", color=PREDICTED, linewidth=2.2)[0]
+        model, ds = str(model_names(self.forecast)[0]), self.forecast["ds"]
+        self.bands_ = base.put_bands(ax, self.forecast, model)
+        past, wanted = self.history, self.history.get("wanted")
+        self.wanted_line_ = (
+            None if wanted is None else base.put_line(ax, past["ds"], wanted, base.BASELINE, linewidth=1.0)
+        )
+        self.held_line_ = base.put_line(ax, past["ds"], past["held"], base.MEASURED, linewidth=1.2)
+        self.line_ = base.put_line(ax, ds, self.forecast[model], base.PREDICTED, linewidth=1.2)
         # GPUs installed before the forecast are not known; the line begins where they are.
-        self.installed_line_ = ax.step(times, self.plan["installed"], where="post", color=INSTALLED, linewidth=2.2)[0]
-        ax.axvline(ahead[0], color=CUTOFF, linewidth=0.8)
+        look: dict[str, Any] = {"drawstyle": "steps-post", "linewidth": 2.2}
+        times = self.plan["ds"]
+        self.required_line_ = base.put_line(ax, times, self.plan["required"], base.PREDICTED, **look)
+        self.installed_line_ = base.put_line(ax, times, self.plan["installed"], base.INSTALLED, **look)
+        ax.axvline(base.to_utc(ds)[0], color=base.CUTOFF, linewidth=0.8)
         ax.set_ylim(bottom=0)
-        time_axes(ax, self.forecast["ds"], "GPUs", margin=0.01)
-        known = "held, wanted" if "wanted" in self.history else "held"
-        annotate(ax, f"GPUs {known}, required and installed", self.kind, self._entries())
-
-    def _entries(self) -> list[tuple[Any, str]]:
-        return [
+        base.time_axes(ax, ds, "GPUs", margin=0.01)
+        entries = [
             (self.held_line_, "held"),
             (self.wanted_line_, "wanted"),
             (self.line_, "forecast, median"),
@@ -248,33 +215,28 @@ class OutlookDisplay(Display):
             (self.required_line_, "required"),
             (self.installed_line_, "installed"),
         ]
+        known = "held" if wanted is None else "held, wanted"
+        self._annotate(f"GPUs {known}, required and installed", entries)
 
 
 def _mark(ax: Axes, time: pd.Timestamp, what: str, height: float) -> Any:
     """Mark a date with a thin line and a note; a date before the figure has an arrow at its edge instead."""
-    stamp = to_utc(pd.DatetimeIndex([time]))[0]
+    stamp = base.to_utc(pd.DatetimeIndex([time]))[0]
     left, right = ax.get_xlim()
     place = (float(ax.convert_xunits(stamp)) - left) / (right - left)
     text = f"{what} {time.day} {time:%b %Y}"
     if place < 0:
-        return _note(ax, f"← {text}", 0.0, height)
-    ax.axvline(stamp, color=INSTALLED, linewidth=0.8, linestyle=(0, (2, 2)))
-    return _note(ax, text, place, height)
-
-
-def _note(ax: Axes, text: str, place: float, height: float) -> Any:
+        place, text = 0.0, f"← {text}"
+    else:
+        ax.axvline(stamp, color=base.INSTALLED, linewidth=0.8, linestyle=(0, (2, 2)))
     side, shift = ("right", -5) if place > 0.5 else ("left", 5)
     note = ax.annotate(text, (place, height), (shift, 0), "axes fraction", "offset points", ha=side, va="top")
-    note.set(color=INSTALLED, fontsize=8.5)
+    note.set(color=base.INSTALLED, fontsize=8.5)
     return note
 
 
-def _known(time: Any) -> pd.Timestamp | None:
-    return None if pd.isna(time) else pd.Timestamp(time)
-
-
 @dataclass(eq=False, repr=False)
-class ExceedanceDisplay(Display):
+class ExceedanceDisplay(base.Display):
     """Exceedance curve: expected share of time in which demand exceeds a number of GPUs.
 
     Parameters
@@ -296,8 +258,6 @@ class ExceedanceDisplay(Display):
     gpus: Any
     share_over: Any
     installed: float
-    _: KW_ONLY
-    kind: str
 
     @classmethod
     def from_plan(cls, plan: Any, *, unique_id: str | None = None) -> ExceedanceDisplay:
@@ -317,11 +277,11 @@ class ExceedanceDisplay(Display):
         name = choose_series(curve, unique_id)
         rows = curve[curve["unique_id"] == name]
         installed = float(plan.summary.loc[name, "installed"])
-        return cls(rows["gpus"].to_numpy(), rows["share_over"].to_numpy(), installed, kind=kind_of(plan))
+        return cls(rows["gpus"].to_numpy(), rows["share_over"].to_numpy(), installed, kind=base.kind_of(plan))
 
     def _draw(self, ax: Axes) -> None:
-        self.line_ = ax.plot(self.gpus, self.share_over, color=PREDICTED)[0]
-        self.installed_line_ = ax.axvline(self.installed, color=INSTALLED, linewidth=1.8)
+        self.line_ = ax.plot(self.gpus, self.share_over, color=base.PREDICTED)[0]
+        self.installed_line_ = ax.axvline(self.installed, color=base.INSTALLED, linewidth=1.8)
         ax.yaxis.set_major_formatter("{x:.0%}")
         ax.xaxis.set_major_formatter("{x:,.6g}")
         ax.set_ylim(0, 1)
@@ -329,4 +289,4 @@ class ExceedanceDisplay(Display):
         ax.set_xlabel("GPUs", loc="left")
         ax.set_ylabel("share of time with more demand")
         entries = [(self.line_, "expected share"), (self.installed_line_, "installed")]
-        annotate(ax, "Exceedance curve of demand", self.kind, entries)
+        self._annotate("Exceedance curve of demand", entries)

@@ -11,26 +11,7 @@ import pandas as pd
 
 from gpudemand._array import FloatArray
 from gpudemand._validation import InputError, check_choice, check_columns, nearest
-from gpudemand.plotting.base import (
-    BASELINE,
-    GROUPS,
-    MEASURED,
-    OTHER,
-    PREDICTED,
-    Display,
-    annotate,
-    count_axis,
-    date_axis,
-    grid_map,
-    kind_of,
-    literal,
-    put_kind,
-    put_stack,
-    short_name,
-    time_axes,
-    to_utc,
-    value_label,
-)
+from gpudemand.plotting import base
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,7 +30,7 @@ def segment_colors(n_segments: int) -> list[str]:
     >>> segment_colors(8)[-1]
     '#c8c8cc'
     """
-    return [*GROUPS[:n_segments], *[OTHER] * max(n_segments - len(GROUPS), 0)]
+    return [*base.GROUPS[:n_segments], *[base.OTHER] * max(n_segments - len(base.GROUPS), 0)]
 
 
 def checked_labels(users: pd.Index, labels: Sequence[int]) -> pd.Series:
@@ -71,7 +52,7 @@ def segment_names(labels: pd.Series, names: Sequence[str] | None) -> dict[int, s
 
 
 @dataclass(eq=False, repr=False)
-class SegmentProfileDisplay(Display):
+class SegmentProfileDisplay(base.Display):
     """Usage of typical users by segment, as small multiples; each user on a scale of their own.
 
     Parameters
@@ -103,8 +84,6 @@ class SegmentProfileDisplay(Display):
 
     panels: dict[str, pd.DataFrame]
     sizes: dict[str, int]
-    _: KW_ONLY
-    kind: str
 
     @classmethod
     def from_labels(
@@ -135,12 +114,12 @@ class SegmentProfileDisplay(Display):
         called = segment_names(codes, names)
         members = {name: wide[codes == label] for label, name in called.items()}
         panels = {name: _examples(rows, n_examples) for name, rows in members.items()}
-        return cls(panels, {name: len(rows) for name, rows in members.items()}, kind=kind_of(wide))
+        return cls(panels, {name: len(rows) for name, rows in members.items()}, kind=base.kind_of(wide))
 
     def _draw(self, ax: Axes) -> None:
         ax.set_axis_off()
         ax.set_title("Typical users by segment", loc="left", pad=12)
-        put_kind(ax, self.kind, height=14)
+        base.put_kind(ax, self.kind, height=14)
         self.axes_ = [self._panel(ax, place) for place in range(len(self.panels))]
 
     def _panel(self, ax: Axes, place: int) -> Axes:
@@ -151,8 +130,8 @@ class SegmentProfileDisplay(Display):
         inset = ax.inset_axes((column * width, 1 - (row + 1) * height, width * 0.95, height - 0.09))
         name, table = list(self.panels.items())[place]
         _ridges(inset, table, segment_colors(len(self.panels))[place])
-        text = f"{short_name(name, 24)}: {self.sizes[name]:,} user{'s' * (self.sizes[name] != 1)}"
-        literal(inset.set_title(text, loc="left", fontsize=9, pad=3))
+        text = f"{base.short_name(name, 24)}: {self.sizes[name]:,} user{'s' * (self.sizes[name] != 1)}"
+        base.literal(inset.set_title(text, loc="left", fontsize=9, pad=3))
         inset.tick_params(labelbottom=row == rows - 1 or place + columns >= len(self.panels))
         return inset
 
@@ -166,10 +145,10 @@ def _examples(rows: pd.DataFrame, n_examples: int) -> pd.DataFrame:
 
 
 def _ridges(ax: Axes, table: pd.DataFrame, color: str) -> None:
-    times = to_utc(table.index)
+    times = base.to_utc(table.index)
     for floor, name in enumerate(table.columns):
         ax.fill_between(times, floor, floor + 0.9 * table[name].to_numpy(), step="post", color=color, linewidth=0)
-    date_axis(ax, table.index)
+    base.date_axis(ax, table.index)
     ax.set_xlabel("")
     ax.set_yticks([])
     ax.set_ylim(0, max(table.shape[1], 1))
@@ -180,7 +159,7 @@ def _ridges(ax: Axes, table: pd.DataFrame, color: str) -> None:
 
 
 @dataclass(eq=False, repr=False)
-class SegmentShareDisplay(Display):
+class SegmentShareDisplay(base.Display):
     """Share of each segment in the GPU-hours over time, stacked to one.
 
     Parameters
@@ -207,7 +186,6 @@ class SegmentShareDisplay(Display):
 
     shares: pd.DataFrame
     _: KW_ONLY
-    kind: str
     label: str = "share of GPU-hours"
 
     @classmethod
@@ -238,21 +216,20 @@ class SegmentShareDisplay(Display):
         by_segment = wide.groupby(codes.to_numpy()).sum().rename(index=segment_names(codes, names)).T
         sums = by_segment.resample(freq).sum()
         total = sums.sum(axis=1)
-        what = value_label(wide).split(" per ")[0].split(" (")[0]
+        what = base.value_label(wide).split(" per ")[0].split(" (")[0]
         label = "share of GPU-hours" if what == "GPUs" else f"share of {what}"
-        return cls(sums.div(total.where(total > 0), axis=0), kind=kind_of(wide), label=label)
+        return cls(sums.div(total.where(total > 0), axis=0), kind=base.kind_of(wide), label=label)
 
     def _draw(self, ax: Axes) -> None:
-        self.areas_ = put_stack(ax, self.shares, segment_colors(self.shares.shape[1]), **EDGES)
+        self.areas_ = base.put_stack(ax, self.shares, segment_colors(self.shares.shape[1]), **EDGES)
         ax.set_ylim(0, 1)
-        time_axes(ax, self.shares.index, self.label)
+        base.time_axes(ax, self.shares.index, self.label)
         ax.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
-        entries = [(a, short_name(n)) for a, n in zip(self.areas_, self.shares.columns, strict=True)]
-        annotate(ax, "Share of usage by segment", self.kind, entries)
+        self._annotate("Share of usage by segment", base.named(self.areas_, self.shares.columns))
 
 
 @dataclass(eq=False, repr=False)
-class SegmentTransitionDisplay(Display):
+class SegmentTransitionDisplay(base.Display):
     """Transition counts: the segment of each user in an earlier period against that in a later one.
 
     Parameters
@@ -279,8 +256,6 @@ class SegmentTransitionDisplay(Display):
     _size = (6.2, 4.4)
 
     counts: pd.DataFrame
-    _: KW_ONLY
-    kind: str
 
     @classmethod
     def from_labels(
@@ -317,22 +292,20 @@ class SegmentTransitionDisplay(Display):
     def _draw(self, ax: Axes) -> None:
         counts = self.counts.to_numpy(dtype=float)
         shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
-        self.mesh_ = grid_map(ax, shares, vmin=0, vmax=1)
+        self.mesh_ = base.grid_map(ax, shares, vmin=0, vmax=1)
         for row, column in zip(*counts.nonzero(), strict=True):
             color = "white" if shares[row, column] > 0.5 else "#1c1c1f"
             text = f"{counts[row, column]:,.0f}"
             ax.text(column + 0.5, row + 0.5, text, ha="center", va="center", color=color)
-        ax.set_xticks(np.arange(counts.shape[1]) + 0.5, [short_name(n, 14) for n in self.counts.columns], rotation=30)
-        ax.set_yticks(np.arange(counts.shape[0]) + 0.5, [short_name(n, 14) for n in self.counts.index])
-        for label in (*ax.get_xticklabels(), *ax.get_yticklabels()):
-            literal(label)
+        base.put_names(ax.xaxis, self.counts.columns, 14, 0.5, rotation=30)
+        base.put_names(ax.yaxis, self.counts.index, 14, 0.5)
         ax.set_xlabel("segment in the later period", loc="left")
         ax.set_ylabel("segment in the earlier period")
-        annotate(ax, "Segment transitions (users)", self.kind)
+        self._annotate("Segment transitions (users)")
 
 
 @dataclass(eq=False, repr=False)
-class RFMDisplay(Display):
+class RFMDisplay(base.Display):
     """Scatter plot of users: recency, monetary value (GPU-hours), frequency (size) and segment (colour).
 
     Parameters
@@ -363,8 +336,6 @@ class RFMDisplay(Display):
     table: pd.DataFrame
     labels: pd.Series
     names: dict[int, str]
-    _: KW_ONLY
-    kind: str
 
     @classmethod
     def from_rfm(
@@ -393,7 +364,7 @@ class RFMDisplay(Display):
         """
         table = check_columns(table, ("recency", "frequency", "monetary"), "table of rfm_table")
         codes = checked_labels(table.index, labels)
-        return cls(table, codes, segment_names(codes, names), kind=kind or kind_of(table))
+        return cls(table, codes, segment_names(codes, names), kind=kind or base.kind_of(table))
 
     def _draw(self, ax: Axes) -> None:
         colors = segment_colors(len(self.names))
@@ -403,11 +374,11 @@ class RFMDisplay(Display):
         ax.set_yscale("symlog", linthresh=1)
         ax.set_xlim(left=-0.3)
         ax.set_ylim(bottom=float(self.table["monetary"].min()) / 2)
-        count_axis(ax, f"{units.get('monetary', 'GPU-hours')} in total")
+        base.count_axis(ax, f"{units.get('monetary', 'GPU-hours')} in total")
         ax.xaxis.set_major_formatter("{x:,.6g}")
         ax.set_xlabel(f"time since the last use ({units.get('recency', 'days')})", loc="left")
-        entries = [(p, short_name(n)) for p, n in zip(self.points_, self.names.values(), strict=True)]
-        annotate(ax, "Recency, frequency (size) and GPU-hours of each user", self.kind, entries)
+        entries = base.named(self.points_, self.names.values())
+        self._annotate("Recency, frequency (size) and GPU-hours of each user", entries)
 
     def _points(self, ax: Axes, label: int, color: str) -> PathCollection:
         rows = self.table[(self.labels == label).to_numpy()]
@@ -421,7 +392,7 @@ _AREA = 18.0
 
 
 @dataclass(eq=False, repr=False)
-class PersistenceDiagramDisplay(Display):
+class PersistenceDiagramDisplay(base.Display):
     """A series and its sublevel or superlevel persistence diagram, on one scale of usage.
 
     A dot is a valley (peak): births on the x axis, deaths, where it merges into a deeper (higher) one, on the y axis.
@@ -462,7 +433,6 @@ class PersistenceDiagramDisplay(Display):
     series: pd.Series
     pairs: FloatArray
     _: KW_ONLY
-    kind: str
     label: str = "GPUs"
     filtration: str = "sublevel"
 
@@ -493,10 +463,12 @@ class PersistenceDiagramDisplay(Display):
 
         check_choice("filtration", filtration, _NOUNS)
         if user not in wide.index:
-            raise InputError(f"there is no user {short_name(user)!r}.{nearest(str(user), map(str, wide.index))}")
+            raise InputError(f"there is no user {base.short_name(user)!r}.{nearest(str(user), map(str, wide.index))}")
         series = wide.loc[user]
         persistence = sublevel_persistence if filtration == "sublevel" else superlevel_persistence
-        return cls(series, persistence(series), kind=kind_of(wide), label=value_label(wide), filtration=filtration)
+        return cls(
+            series, persistence(series), kind=base.kind_of(wide), label=base.value_label(wide), filtration=filtration
+        )
 
     def _draw(self, ax: Axes) -> None:
         from mpl_toolkits.axes_grid1 import make_axes_locatable
@@ -507,30 +479,31 @@ class PersistenceDiagramDisplay(Display):
 
     def _draw_series(self, ax: Axes) -> None:
         has_times = isinstance(self.series.index, pd.DatetimeIndex)
-        x = to_utc(self.series.index) if has_times else np.arange(len(self.series))
-        ax.plot(x, self.series.to_numpy(dtype=float), color=MEASURED, linewidth=1.0)
-        literal(ax.set_title(short_name(self.series.name), loc="left"))
+        x = base.to_utc(self.series.index) if has_times else np.arange(len(self.series))
+        ax.plot(x, self.series.to_numpy(dtype=float), color=base.MEASURED, linewidth=1.0)
+        base.literal(ax.set_title(base.short_name(self.series.name), loc="left"))
         if has_times:
-            time_axes(ax, self.series.index, self.label)
+            base.time_axes(ax, self.series.index, self.label)
         else:
             ax.margins(x=0)
-            count_axis(ax, self.label)
+            base.count_axis(ax, self.label)
 
     def _draw_diagram(self, ax: Axes) -> None:
         from matplotlib.ticker import MaxNLocator
 
         low, high = self.series.min(), self.series.max()
-        ax.axline((0, 0), slope=1, color=BASELINE, linestyle="--", linewidth=0.9)
+        ax.axline((0, 0), slope=1, color=base.BASELINE, linestyle="--", linewidth=0.9)
         finite = np.isfinite(self.pairs[:, 1])
         points, counts = np.unique(self.pairs[finite], axis=0, return_counts=True)
-        look: dict[str, Any] = {"color": PREDICTED, "alpha": 0.75, "linewidths": 0, "zorder": 3}
+        look: dict[str, Any] = {"color": base.PREDICTED, "alpha": 0.75, "linewidths": 0, "zorder": 3}
         self.points_ = ax.scatter(points[:, 0], points[:, 1], s=_AREA * counts, **look)
         end = high if self.filtration == "sublevel" else low
-        ax.plot(self.pairs[~finite, 0], np.full((~finite).sum(), end), "^", color=PREDICTED, fillstyle="none")
+        ax.plot(self.pairs[~finite, 0], np.full((~finite).sum(), end), "^", color=base.PREDICTED, fillstyle="none")
         pad = 0.06 * (high - low) or 1.0
         ax.set(xlim=(low - pad, high + pad), ylim=(low - pad, high + pad))
         ax.tick_params(labelleft=False)
         ax.xaxis.set_major_locator(MaxNLocator(3, prune="upper"))
         ax.xaxis.set_major_formatter("{x:,.6g}")
         ax.set_xlabel("level at birth (height: at death)", loc="left")
-        annotate(ax, _NOUNS[self.filtration].capitalize(), self.kind)
+        ax.set_title(_NOUNS[self.filtration].capitalize(), loc="left")
+        base.put_kind(ax, self.kind)

@@ -9,20 +9,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._validation import InputError, check_columns, check_number, check_usage
-from gpudemand.plotting.base import (
-    BASELINE,
-    GROUPS,
-    MEASURED,
-    OTHER,
-    Display,
-    annotate,
-    kind_of,
-    literal,
-    put_stack,
-    short_name,
-    time_axes,
-    value_label,
-)
+from gpudemand.plotting import base
 from gpudemand.usage.series import to_wide
 from gpudemand.usage.waits import wait_table
 
@@ -34,7 +21,7 @@ WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
 @dataclass(eq=False, repr=False)
-class UsageDisplay(Display):
+class UsageDisplay(base.Display):
     """Usage over time, stacked by group, the largest group at the bottom.
 
     Parameters
@@ -64,7 +51,6 @@ class UsageDisplay(Display):
 
     wide: pd.DataFrame
     _: KW_ONLY
-    kind: str
     label: str = "GPUs"
     has_rest: bool = False
 
@@ -88,7 +74,7 @@ class UsageDisplay(Display):
         -------
         UsageDisplay
         """
-        check_number("max_groups", max_groups, 1, len(GROUPS), integer=True)
+        check_number("max_groups", max_groups, 1, len(base.GROUPS), integer=True)
         wide = to_wide(check_usage(usage, allow_missing=True)).T
         # Missing rows are zero where other series have a value; a time that none has is a gap.
         wide = wide.fillna(0.0).where(wide.notna().any(axis=1), axis=0)
@@ -97,24 +83,23 @@ class UsageDisplay(Display):
         shown = wide.iloc[:, :max_groups].copy()
         if n_rest:
             shown[f"{n_rest:,} other{'s' * (n_rest > 1)}"] = wide.iloc[:, max_groups:].sum(axis=1, skipna=False)
-        return cls(shown, kind=kind_of(usage), label=value_label(usage), has_rest=n_rest > 0)
+        return cls(shown, kind=base.kind_of(usage), label=base.value_label(usage), has_rest=n_rest > 0)
 
     def _draw(self, ax: Axes) -> None:
         # A value holds until the next bin, the last one as long as the one before.
         ds, n_groups = self.wide.index, self.wide.shape[1]
         width = ds[-1] - ds[-2] if len(ds) > 1 else pd.Timedelta("1D")
         steps = pd.concat([self.wide, self.wide.tail(1).set_axis([ds[-1] + width])])
-        colors = [*GROUPS[: n_groups - self.has_rest], *[OTHER] * self.has_rest] if n_groups > 1 else [MEASURED]
-        self.areas_ = put_stack(ax, steps, colors, step="post", linewidth=0)
+        colors = [*base.GROUPS[: n_groups - self.has_rest], *[base.OTHER] * self.has_rest]
+        colors = colors if n_groups > 1 else [base.MEASURED]
+        self.areas_ = base.put_stack(ax, steps, colors, step="post", linewidth=0)
         ax.set_ylim(bottom=0)
-        time_axes(ax, ds, self.label)
-        names = [short_name(name) for name in self.wide.columns]
-        legend = list(zip(self.areas_, names, strict=True)) if n_groups > 1 else []
-        annotate(ax, "Usage over time", self.kind, legend)
+        base.time_axes(ax, ds, self.label)
+        self._annotate("Usage over time", base.named(self.areas_, self.wide.columns) if n_groups > 1 else [])
 
 
 @dataclass(eq=False, repr=False)
-class WeeklyProfileDisplay(Display):
+class WeeklyProfileDisplay(base.Display):
     """Weekly profile: mean GPUs held by weekday and hour, as a heat map.
 
     Parameters
@@ -146,7 +131,6 @@ class WeeklyProfileDisplay(Display):
 
     week: pd.DataFrame
     _: KW_ONLY
-    kind: str
     label: str = "GPUs"
     zone: str = "UTC"
 
@@ -174,7 +158,9 @@ class WeeklyProfileDisplay(Display):
         total = total.assign(weekday=total["ds"].dt.day_of_week, hour=total["ds"].dt.hour)
         week = total.pivot_table(index="weekday", columns="hour", values="y", aggfunc="mean")
         week = week.reindex(index=range(7), columns=range(24))
-        return cls(week, kind=kind_of(usage), label=value_label(usage), zone=str(total["ds"].dt.tz or "local"))
+        return cls(
+            week, kind=base.kind_of(usage), label=base.value_label(usage), zone=str(total["ds"].dt.tz or "local")
+        )
 
     def _draw(self, ax: Axes) -> None:
         values = self.week.to_numpy(dtype=float)
@@ -183,7 +169,7 @@ class WeeklyProfileDisplay(Display):
         ax.set_yticks(np.arange(7) + 0.5, WEEKDAYS)
         ax.set_xticks(np.arange(0, 25, 3))
         ax.set_xlabel(f"hour of the day ({self.zone})", loc="left")
-        annotate(ax, "Weekly profile", self.kind)
+        self._annotate("Weekly profile")
 
 
 _TICKS = {0: "0", 60: "1 min", 600: "10 min", 3600: "1 h", 6 * 3600: "6 h", 86400: "1 d", 7 * 86400: "1 week"}
@@ -191,7 +177,7 @@ _MOST_ROWS = 24
 
 
 @dataclass(eq=False, repr=False)
-class WaitDisplay(Display):
+class WaitDisplay(base.Display):
     """Median, mean and 95 % quantile of the waits of jobs, a row a group.
 
     Parameters
@@ -218,8 +204,6 @@ class WaitDisplay(Display):
     _size = (7.0, 3.6)
 
     table: pd.DataFrame
-    _: KW_ONLY
-    kind: str
 
     @classmethod
     def from_jobs(cls, jobs: pd.DataFrame, *, by: str = "size", tz: object = None) -> WaitDisplay:
@@ -230,25 +214,23 @@ class WaitDisplay(Display):
     def from_table(cls, table: pd.DataFrame) -> WaitDisplay:
         """Show what `wait_table` returned."""
         table = check_columns(table, ("median_wait_s", "mean_wait_s", "p95_wait_s"), "table")
-        return cls(table[table["mean_wait_s"].notna()], kind=kind_of(table))
+        return cls(table[table["mean_wait_s"].notna()], kind=base.kind_of(table))
 
     def _draw(self, ax: Axes) -> None:
         shown = self.table.head(_MOST_ROWS)
         rows = range(len(shown))
-        self.ranges_ = ax.hlines(rows, shown["median_wait_s"], shown["p95_wait_s"], color=BASELINE, linewidth=4)
-        self.medians_ = ax.scatter(shown["median_wait_s"], rows, color=MEASURED, zorder=3)
+        self.ranges_ = ax.hlines(rows, shown["median_wait_s"], shown["p95_wait_s"], color=base.BASELINE, linewidth=4)
+        self.medians_ = ax.scatter(shown["median_wait_s"], rows, color=base.MEASURED, zorder=3)
         self.means_ = ax.scatter(
-            shown["mean_wait_s"], rows, facecolor="white", edgecolor=MEASURED, linewidth=1.2, zorder=3
+            shown["mean_wait_s"], rows, facecolor="white", edgecolor=base.MEASURED, linewidth=1.2, zorder=3
         )
         ax.set_xscale("symlog", linthresh=60)
         ax.set_xlim(0, max(3600, 1.2 * float(shown["p95_wait_s"].max())))
         ax.set_xticks(list(_TICKS), list(_TICKS.values()), minor=False)
         ax.minorticks_off()
-        ax.set_yticks(list(rows), [short_name(str(name)) for name in shown.index])
-        for label in ax.get_yticklabels():
-            literal(label)
+        base.put_names(ax.yaxis, shown.index)
         ax.invert_yaxis()
         ax.set_xlabel("wait from submission to start", loc="left")
         ax.set_ylabel(str(shown.index.name or ""))
         entries = [(self.medians_, "median"), (self.means_, "mean"), (self.ranges_, "median to 95 % quantile")]
-        annotate(ax, "How long jobs waited", self.kind, entries)
+        self._annotate("How long jobs waited", entries)

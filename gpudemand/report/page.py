@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from gpudemand import units
 from gpudemand._validation import InputError
 from gpudemand.planning.capacity import SHARES
-from gpudemand.report import tables as formats
-from gpudemand.report import text as sentences
+from gpudemand.report import text
 from gpudemand.report.figures import Drawing
 from gpudemand.report.history import EarlierReport, changed_settings
 from gpudemand.report.tables import (
     format_date,
+    format_days,
     format_level,
     format_share,
     format_table,
@@ -27,12 +26,11 @@ from gpudemand.report.tables import (
     format_wait,
     truncate,
 )
-from gpudemand.report.text import backtest_of_plans, caveats, short_horizon, since_sentences, times_without_use
 from gpudemand.study.chain import Chain
 from gpudemand.study.gpu_types import ALL, first_shortfall
 from gpudemand.study.scenarios import BASE
 from gpudemand.study.settings import BY
-from gpudemand.units import format_count, format_number_of
+from gpudemand.units import format_count, format_number_of, plural
 from gpudemand.usage.bins import bin_name
 
 if TYPE_CHECKING:
@@ -41,11 +39,6 @@ if TYPE_CHECKING:
 
 _PART_NOUNS = {"segment": "segment", "group": "group", "cluster": "cluster", "gpu_type": "GPU type"}
 _PART_NOUNS |= {name: name for name in ("user", "partition", "qos", "namespace", "node")}
-_HELD = {
-    "mean": "the median forecast is a mean of {n}",
-    "wait": "the median forecast is a mean of {n}",
-    "peak": "the median forecast is {n} held at once",
-}
 
 
 def summarize(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame], part: str) -> list[str]:
@@ -54,16 +47,16 @@ def summarize(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame], part:
     `numbers`: the headline with the numbers on risk. `tables`: by the stem of their files. `part`: what a part is,
     such as ``"segment"``.
     """
-    result = [sentences.basis(numbers), *log_span(tables.get("log")), *held_beyond(numbers, tables.get("log"))]
-    result += [*times_without_use(numbers, tables), *short_horizon(numbers)]
+    result = [text.basis(numbers), log_span(tables.get("log")), held_beyond(numbers, tables.get("log"))]
+    result += [*text.times_without_use(numbers, tables), text.short_horizon(numbers)]
     # What an order changes stands near the date of it: a requirement may be large, and little unmet without it.
     if len(tables.get("orders", ())) > 1:
         result.append(orders_sentence(tables["orders"], numbers["plan_end"]))
     result += [demand_sentence(numbers), risk_sentence(numbers)]
     if "plan_backtest" in tables:
-        result += backtest_of_plans(numbers, tables["plan_backtest"])
+        result.append(text.backtest_of_plans(numbers, tables["plan_backtest"]))
     if "waits" in tables:
-        result.append(sentences.waits(tables["waits"].iloc[0]))
+        result.append(text.waits(tables["waits"].iloc[0]))
     if "drivers" in tables:
         result.append(drivers_sentence(tables["drivers"]))
     if "gpu_type_plans" in tables:
@@ -71,59 +64,59 @@ def summarize(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame], part:
     if "cluster_plans" in tables:
         result.append(gpu_types_sentence(tables["cluster_plans"], numbers))
     if "parts" in tables:
-        result += [parts_sentence(tables["parts"], part), *uncertain_sentence(tables["parts"], part)]
+        result += [parts_sentence(tables["parts"], part), uncertain_sentence(tables["parts"], part)]
     if len(tables.get("scenarios", ())) > 1:
         result.append(scenarios_sentence(tables["scenarios"]))
-    return [*result, sentences.model_accuracy(numbers)]
+    return [*filter(None, result), text.model_accuracy(numbers)]
 
 
-def log_span(log: pd.DataFrame | None) -> list[str]:
+def log_span(log: pd.DataFrame | None) -> str:
     """What the forecast rests on: the length of the log, and what its GPUs are where they may be none.
 
     Examples
     --------
     >>> first, last = pd.to_datetime(["1996-09-30", "1997-08-29"], utc=True)
     >>> log = pd.DataFrame({"first": [first], "last": last, "jobs": 9, "processors": True, "unknown_start": 0})
-    >>> print(*log_span(log))
+    >>> print(log_span(log))
     The log spans 333 days, from 30 Sep 1996 to 29 Aug 1997. It counts processors, which are called GPUs here.
-    >>> print(*log_span(log.assign(processors=False, running=40)))
+    >>> print(log_span(log.assign(processors=False, running=40)))
     The log spans 333 days, from 30 Sep 1996 to 29 Aug 1997. As it ends, 40 jobs without an end count as running.
     """
     if log is None:
-        return []
+        return ""
     row: Any = log.iloc[0]
     days = format_number_of("day", (row["last"] - row["first"]) / pd.Timedelta("1D"))
-    text = f"The log spans {days}, from {format_date(row['first'])} to {format_date(row['last'])}."
+    said = f"The log spans {days}, from {format_date(row['first'])} to {format_date(row['last'])}."
     if pd.isna(row["jobs"]):
-        text += " It holds no jobs, but usage over time, whose numbers count as mean GPUs held."
+        said += " It holds no jobs, but usage over time, whose numbers count as mean GPUs held."
     if row["processors"]:
-        text += " It counts processors, which are called GPUs here."
+        said += " It counts processors, which are called GPUs here."
     if row.get("running"):
-        text += f" As it ends, {format_number_of('job', row['running'])} without an end count as running."
+        said += f" As it ends, {format_number_of('job', row['running'])} without an end count as running."
     if row["unknown_start"]:
-        text += (
+        said += (
             f" Of {format_number_of('job', row['unknown_start'])} it does not tell the start: they count as held from "
             "their submission, so that more GPUs may seem held at once than there were."
         )
-    return [text]
+    return said
 
 
-def held_beyond(numbers: dict[str, Any], log: pd.DataFrame | None) -> list[str]:
+def held_beyond(numbers: dict[str, Any], log: pd.DataFrame | None) -> str:
     """Warn of more GPUs held at once in the log than are said to be installed.
 
     Examples
     --------
     >>> log = pd.DataFrame({"max_held": [120.0]})
-    >>> print(*held_beyond({"installed": 96.0, "installed_from": "given"}, log))
+    >>> print(held_beyond({"installed": 96.0, "installed_from": "given"}, log))
     Up to 120 GPUs were held at once in the log, more than the 96 installed: unless GPUs have left since, check both.
     """
     most = 0.0 if log is None else float(log.iloc[0].get("max_held", 0.0))
     if numbers["installed_from"] == "log" or not most > numbers["installed"]:
-        return []
-    return [
+        return ""
+    return (
         f"Up to {format_number_of('GPU', most)} were held at once in the log, more than the "
         f"{format_count(numbers['installed'])} installed: unless GPUs have left since, check both."
-    ]
+    )
 
 
 def orders_sentence(table: pd.DataFrame, plan_end: str) -> str:
@@ -152,8 +145,8 @@ def drivers_sentence(table: pd.DataFrame) -> str:
     digits = 0 if min(total["before"], total["after"]) >= 10 else 1
     before, after = (format_count(total[name], digits) for name in ("before", "after"))
     days = format_number_of("day", table.attrs["days"])
-    text = f"Mean demand was {after} GPUs in the last {days}, and {before} in as many before"
-    return f"{text}: {', '.join(parts)}." if parts else f"{text}."
+    said = f"Mean demand was {after} GPUs in the last {days}, and {before} in as many before"
+    return f"{said}: {', '.join(parts)}." if parts else f"{said}."
 
 
 def _driver(row: Any) -> str:
@@ -164,12 +157,13 @@ def _driver(row: Any) -> str:
 
 def demand_sentence(numbers: dict[str, Any]) -> str:
     """Forecast of the bin with the largest requirement (of demand, where waits decide), with its 95% interval."""
-    held = _HELD[numbers["basis"]].format(n=format_number_of("GPU", numbers["peak_bin_median"]))
+    median = format_number_of("GPU", numbers["peak_bin_median"])
+    held = f"{median} held at once" if numbers["basis"] == "peak" else f"a mean of {median}"
     low, high = format_count(numbers["peak_bin_lo_95"]), format_count(numbers["peak_bin_hi_95"])
     largest = "demand ahead" if numbers["basis"] == "wait" else "requirement"
     return (
-        f"The {bin_name(numbers['freq'])} with the largest {largest} is {format_time(numbers['peak_bin'])}: {held}, "
-        f"the 95% interval {low} to {high}."
+        f"The {bin_name(numbers['freq'])} with the largest {largest} is {format_time(numbers['peak_bin'])}: the median "
+        f"forecast is {held}, the 95% interval {low} to {high}."
     )
 
 
@@ -181,17 +175,13 @@ def risk_sentence(numbers: dict[str, Any]) -> str:
         f"{format_number_of('GPU', median)} suffice{'s' * (median == 1)} with probability 50%, {counts[90]} with 90%, "
         f"{counts[95]} with 95% and {counts[99]} with 99%."
     )
-    changes = numbers["installed_later"] != numbers["installed"]
-    there = (
-        "the GPUs that are installed at each time"
-        if changes
-        else f"the {format_number_of('GPU', numbers['installed'])} {what}"
-    )
+    there = f"the {format_number_of('GPU', numbers['installed'])} {what}"
+    if numbers["installed_later"] != numbers["installed"]:
+        there = "the GPUs that are installed at each time"
+    over = numbers["share_over"]
     if numbers["basis"] == "wait":
-        return f"{enough} With {there} the target is met with probability {format_share(1 - numbers['share_over'])}."
-    return (
-        f"{enough} Demand is expected to exceed {there} in {format_share(numbers['share_over'], 1)} of the time ahead."
-    )
+        return f"{enough} With {there} the target is met with probability {format_share(1 - over)}."
+    return f"{enough} Demand is expected to exceed {there} in {format_share(over, 1)} of the time ahead."
 
 
 def parts_sentence(table: pd.DataFrame, part: str) -> str:
@@ -203,23 +193,22 @@ def parts_sentence(table: pd.DataFrame, part: str) -> str:
     if not total:
         return f"No {noun} is forecast to hold a GPU."
     change = f"from {format_count(changing['last'])} to {format_number_of('GPU', changing['next'])}"
-    text = f"{noun} {truncate(largest['part'])} is {format_share(largest['next'] / total)} of the mean demand forecast"
-    text = text[0].upper() + text[1:]
+    said = f"{noun} {truncate(largest['part'])} is {format_share(largest['next'] / total)} of the mean demand forecast"
+    said = said[0].upper() + said[1:]
     if abs(changing["next"] - changing["last"]) < 1:
-        return f"{text}; no {noun} changes by a whole GPU."
+        return f"{said}; no {noun} changes by a whole GPU."
     if changing["part"] == largest["part"]:
-        return f"{text}, and has the largest change, {change}."
-    return f"{text}; the largest change is that of {noun} {truncate(changing['part'])}, {change}."
+        return f"{said}, and has the largest change, {change}."
+    return f"{said}; the largest change is that of {noun} {truncate(changing['part'])}, {change}."
 
 
-def uncertain_sentence(table: pd.DataFrame, part: str) -> list[str]:
+def uncertain_sentence(table: pd.DataFrame, part: str) -> str:
     """The three parts with the widest intervals, where there are more."""
     rows = table.iloc[1:].nlargest(3, "width_80")
     if len(table) < 5:
-        return []
-    named = (f"{truncate(row.part)} ({format_count(row.width_80)})" for row in rows.itertuples())
-    text = f"The most uncertain {_PART_NOUNS[part]}s, by the width of a bin's 80% interval in GPUs: {'; '.join(named)}."
-    return [text]
+        return ""
+    named = "; ".join(f"{truncate(row.part)} ({format_count(row.width_80)})" for row in rows.itertuples())
+    return f"The most uncertain {_PART_NOUNS[part]}s, by the width of a bin's 80% interval in GPUs: {named}."
 
 
 def gpu_types_sentence(table: pd.DataFrame, numbers: dict[str, Any], types: pd.DataFrame | None = None) -> str:
@@ -229,14 +218,14 @@ def gpu_types_sentence(table: pd.DataFrame, numbers: dict[str, Any], types: pd.D
     jobs = {} if types is None or "jobs" not in types else types.set_index("gpu_type")["jobs"].to_dict()
     by_type = ", ".join(_required(str(row[1]), row, jobs.get(row[1])) for row in rows.itertuples())
     planned = ", for its mean and peak instead of waits," if numbers["basis"] == "wait" else ","
-    text = (
+    said = (
         f"GPUs required by {noun}, each a pool of its own{planned} at the {format_level(numbers['service_level'])} "
         f"service level: {by_type}; {format_count(rows['required'].sum())} in total"
     )
     first = first_shortfall(table)
     if first is None:
-        return f"{text}."
-    return f"{text}; {truncate(first[by])} runs short first, on {format_date(first['first_crossing'])}."
+        return f"{said}."
+    return f"{said}; {truncate(first[by])} runs short first, on {format_date(first['first_crossing'])}."
 
 
 def _required(name: str, row: Any, jobs: float | None) -> str:
@@ -254,56 +243,19 @@ def scenarios_sentence(table: pd.DataFrame) -> str:
 
 _HERE = Path(__file__).parent
 _BY_NOUNS = {name: f"{name}s" for name in BY} | {"gpu_type": "GPU types", "qos": "QOS", "total": ""}
-_POOL = (*(f"required_{share}" for share in SHARES), "shortfall", "first_crossing", "order_by")
-#: Tables on the page, and their columns where not all that have a heading are shown.
-_SHOWN: dict[str, tuple[str, ...] | None] = {
-    "rejected": None,
-    "gaps": None,
-    "usage_shares": None,
-    "concentration": None,
-    "gpu_types": None,
-    "slices": None,
-    "waits": None,
-    "segments": (
-        "segment",
-        "users",
-        "gpu_hours",
-        "share",
-        "active_share",
-        "span_share",
-        "weekday_excess",
-        "trend",
-        "idle_days",
-    ),
-    "models": None,
-    "events": None,
-    "parts": (
-        "part",
-        "last",
-        "next",
-        "change",
-        "width_80",
-        "wape",
-        "best_naive",
-        "best_naive_wape",
-        "coverage_80",
-        "coverage_95",
-    ),
-    "run_time_ratios": None,
-    "plan_summary": None,
-    "risk": None,
-    "gpu_type_plans": ("gpu_type", "installed", *_POOL),
-    "cluster_plans": ("cluster", "installed", *_POOL),
-    "purchase_mix": None,
-    "orders": None,
-    "wait_plan": ("gpus", "share_in_time", "p_met", "mean_wait_s", "mean_wait_s-hi-80", "saved_hours"),
-    "drivers": None,
-    "since_requirement": None,
-    "since_scores": None,
-    "since_drivers": None,
-    "scenarios": None,
-    "plan_backtest": None,
+_POOL = f"installed {' '.join(f'required_{share}' for share in SHARES)} shortfall first_crossing order_by"
+#: Columns of tables on the page, where not all that have a heading are shown.
+_SOME = {
+    "segments": "segment users gpu_hours share active_share span_share weekday_excess trend idle_days",
+    "parts": "part last next change width_80 wape best_naive best_naive_wape coverage_80 coverage_95",
+    "gpu_type_plans": f"gpu_type {_POOL}",
+    "cluster_plans": f"cluster {_POOL}",
+    "wait_plan": "gpus share_in_time p_met mean_wait_s mean_wait_s-hi-80 saved_hours",
 }
+_SHOWN = (
+    "rejected gaps usage_shares concentration gpu_types slices waits models events run_time_ratios plan_summary risk "
+    "purchase_mix orders drivers since_requirement since_scores since_drivers scenarios plan_backtest"
+)
 
 
 def render(
@@ -325,11 +277,10 @@ def render(
         css=(_HERE / "page.css").read_text(encoding="utf-8") + style,
         n=chain.numbers,
         log=tables["log"].iloc[0],
-        sentences=sentences,
-        formats=formats,
+        sentences=text,
         tables={
-            name: format_table(name, tables[name], columns, limit=30 if name == "models" else 15)
-            for name, columns in (_SHOWN | dict.fromkeys((f"idle_{by}" for by in BY), None)).items()
+            name: format_table(name, tables[name], _SOME.get(name, "").split(), limit=30 if name == "models" else 15)
+            for name in (*_SHOWN.split(), *_SOME, *(f"idle_{by}" for by in BY))
             if name in tables
         },
         top=_top_ten(tables["concentration"], tables["usage_shares"].iloc[:, 0], chain.source.names(settings.by)),
@@ -350,17 +301,17 @@ def _texts(chain: Chain, tables: dict[str, pd.DataFrame], earlier: EarlierReport
     parts = attempt("parts", lambda: chain.parts)
     segments = attempt("segments", lambda: chain.segments)
     scenarios = attempt("scenarios", lambda: chain.scenarios)
-    since = [] if earlier is None else since_sentences(tables, earlier, changed_settings(earlier, chain))
+    since = [] if earlier is None else text.since_sentences(tables, earlier, changed_settings(earlier, chain))
     return {
         "summary": [*chain.source.unlikely(), *summarize(numbers, tables, "" if parts is None else parts.by), *since],
         "since": since,
-        "caveats": caveats(numbers, chain.demand.windows, tables, chain.skipped, scenarios),
+        "caveats": text.caveats(numbers, chain.demand.windows, tables, chain.skipped, scenarios),
         "skipped": chain.skipped,
         "segment_notes": () if segments is None else segments.notes,
         "part": "" if parts is None else parts.by.replace("gpu_type", "GPU type"),
         "part_model": "" if parts is None else parts.model,
-        "idle": sentences.idle(attempt("idle", lambda: chain.idle)),
-        "wanted": sentences.wanted(tables["wanted"], chain.settings.freq, jobs=numbers["jobs"] is not None)
+        "idle": text.idle(attempt("idle", lambda: chain.idle)),
+        "wanted": text.wanted(tables["wanted"], chain.settings.freq, jobs=numbers["jobs"] is not None)
         # Held and wanted are the same where a log tells no starts.
         if "wanted" in tables and ("waits" in tables or numbers["jobs"] is None)
         else "",
@@ -374,13 +325,14 @@ def _load_template() -> Template:
     environment = Environment(
         loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    environment.filters.update(
-        count=units.format_count,
-        plural=units.plural,
-        date=formats.format_date,
-        share=formats.format_share,
-        level=formats.format_level,
-    )
+    filters = {
+        "count": format_count,
+        "plural": plural,
+        "date": format_date,
+        "share": format_share,
+        "level": format_level,
+    }
+    environment.filters.update(filters, days=format_days, shorten=truncate)
     return environment.get_template("page.html.jinja")
 
 

@@ -56,7 +56,7 @@ def format_share(share: float, digits: int = 0) -> str:
     >>> format_share(0.0815, 1), format_share(float("nan"))
     ('8.2%', 'unknown')
     """
-    return "unknown" if pd.isna(share) else f"{100 * share:.{digits}f}%"
+    return "unknown" if pd.isna(share) else f"{share:.{digits}%}"
 
 
 def format_level(share: float) -> str:
@@ -101,24 +101,8 @@ def _naive(value: Any) -> str:
     return "naive" if value else ""
 
 
-def _percent(value: float) -> str:
-    return f"{100 * value:.1f}%"
-
-
-def _signed_percent(value: float) -> str:
-    return f"{100 * value:+.1f}%"
-
-
 def _hours(value: float) -> str:
     return format_wait(value * SECONDS_PER_HOUR)
-
-
-def _two_decimals(value: float) -> str:
-    return format_count(value, 2)
-
-
-def _signed(value: float) -> str:
-    return f"{value:+.2f}"
 
 
 def _signed_count(value: float) -> str:
@@ -130,37 +114,41 @@ def _signed_small_count(value: float) -> str:
 
 
 def _small_count(value: float) -> str:
-    return format_count(value) if value >= 100 else format_count(value, 1)
+    return format_count(value, 0 if value >= 100 else 1)
 
 
 def _level(value: float) -> str:
     return f"P{100 * value:.4g}"
 
 
-_long_text = partial(truncate, width=80)
+_percent, _signed_percent, _signed = "{:.1%}".format, "{:+.1%}".format, "{:+.2f}".format
+_two_decimals, _long_text = partial(format_count, digits=2), partial(truncate, width=80)
 _Format = Callable[[Any], str]
+
+
+def _as_named(form: _Format, *names: str) -> dict[str, tuple[str, _Format]]:
+    """Columns of one format whose names are their headings."""
+    return {name: (name.replace("_", " "), form) for name in names}
+
+
 #: Heading and format by column. Text is aligned left, numbers right.
 _COLUMNS: dict[str, tuple[str, _Format]] = {
-    "reason": ("reason", truncate),
-    "rows": ("rows", format_count),
-    "user": ("user", truncate),
-    "group": ("group", truncate),
-    "cluster": ("cluster", truncate),
+    **_as_named(truncate, "reason", "user", "group", "cluster", "kind", "series", "model", "basis"),
+    **_as_named(truncate, "segment", "part", "best_naive", "event", "partition", "qos", "namespace", "node", "total"),
+    **_as_named(format_count, "rows", "jobs", "bins", "largest", "of", "installed"),
+    **_as_named(format_count, "required", "shortfall", "users", "idle_days", "reserve", "cost", "bins_ahead"),
+    **_as_named(_percent, "utilization", "cumulative_share", "completed", "target_utilization"),
+    **_as_named(_percent, "peak_utilization", "coverage", "idle", "regret"),
+    **_as_named(format_time, "begin", "end", "first_crossing", "order_by"),
+    **_as_named(format_date, "last_use", "in_service", "first_ahead"),
+    **_as_named(_signed_percent, "bias", "change"),
+    **_as_named(_level, "probability", "service_level"),
     "gpu_type": ("GPU type", truncate),
-    "kind": ("kind", truncate),
     "gpu_share": ("share of a GPU", _percent),
-    **{name: (name, truncate) for name in ("partition", "qos", "namespace", "node", "total")},
     "measured": ("with known utilization", format_count),
-    "utilization": ("utilization", _percent),
-    **{f"under_{limit}": (f"under {limit}%", format_count) for limit in (5, 20, 50)},
-    **{f"cost_under_{limit}": (f"cost, under {limit}%", format_count) for limit in (5, 20, 50)},
-    "begin": ("begin", format_time),
-    "end": ("end", format_time),
     "hours": ("hours", _small_count),
     "gpu_hours": ("GPU-hours", format_count),
     "share": ("share of GPU-hours", _percent),
-    "cumulative_share": ("cumulative share", _percent),
-    "jobs": ("jobs", format_count),
     "median_wait_h": ("median wait", _hours),
     "mean_wait_h": ("mean wait", _hours),
     "wait_until_h": ("mean wait until in service", _hours),
@@ -172,62 +160,36 @@ _COLUMNS: dict[str, tuple[str, _Format]] = {
     "gave_up": ("cancelled while waiting", format_count),
     "log_end": ("log to", format_date),
     "plan_end": ("forecast to", format_date),
-    "bins": ("bins", format_count),
     "mean_forecast": ("GPUs forecast", _small_count),
     "mean_actual": ("GPUs, actual", _small_count),
     "wape_since": ("WAPE", _percent),
-    "completed": ("completed", _percent),
-    "last_use": ("last use", format_date),
-    "largest": ("largest", format_count),
-    "of": ("of", format_count),
     "gpus_peak": ("peak held", format_count),
-    "series": ("series", truncate),
-    "model": ("model", truncate),
     "naive": ("", _naive),
     "wape_selection": ("WAPE, selection", _percent),
     "wape": ("WAPE, evaluation", _percent),
     "rmsse": ("RMSSE", _two_decimals),
-    "bias": ("bias", _signed_percent),
     "coverage_80": ("80% coverage", _percent),
     "coverage_95": ("95% coverage", _percent),
-    "basis": ("basis", truncate),
-    "target_utilization": ("target utilization", _percent),
-    "installed": ("installed", format_count),
-    "required": ("required", format_count),
-    "shortfall": ("shortfall", format_count),
-    "first_crossing": ("first crossing", format_time),
-    "order_by": ("order by", format_time),
-    "peak_utilization": ("peak utilization", _percent),
     "share_over": ("share of time over", _percent),
-    "segment": ("segment", truncate),
-    "users": ("users", format_count),
     "active_share": ("active days", _percent),
     "span_share": ("active span", _percent),
     "weekday_excess": ("weekdays only", _percent),
     "trend": ("trend", _signed),
-    "idle_days": ("idle days", format_count),
     "ratio": ("observed over predicted", _two_decimals),
     "low": ("at least", _two_decimals),
     "high": ("at most", _two_decimals),
-    "part": ("part", truncate),
     "last": ("GPUs, last horizon", _small_count),
     "next": ("GPUs, next horizon", _small_count),
-    "change": ("change", _signed_percent),
     "width_80": ("width of 80%", _small_count),
-    "best_naive": ("best naive", truncate),
     "best_naive_wape": ("WAPE, best naive", _percent),
-    "probability": ("probability", _level),
     "required_both": ("required, bins of both", format_count),
     "required_mean": ("required, mean", format_count),
     "required_peak": ("required, peak", format_count),
     "required_wait": ("required, waits", format_count),
-    **{f"required_{share}": (share.upper(), format_count) for share in SHARES},
     "break_even_share": ("break-even share", _percent),
-    "reserve": ("reserve", format_count),
     "on_demand_gpu_hours": ("on-demand GPU-hours", format_count),
     "order": ("GPUs ordered", format_count),
     "order_on": ("ordered on", format_date),
-    "in_service": ("in service", format_date),
     "idle_share": ("GPUs idle", _percent),
     "unmet_share": ("demand unmet", _percent),
     "driver": ("change by", _long_text),
@@ -242,23 +204,18 @@ _COLUMNS: dict[str, tuple[str, _Format]] = {
     "mean_wait_s": ("mean wait", format_wait),
     "mean_wait_s-hi-80": ("mean wait, P90", format_wait),
     "saved_hours": ("next 8 GPUs save, hours a week", format_count),
-    "cost": ("cost", format_count),
     "cost_reserved": ("all reserved", format_count),
     "cost_on_demand": ("all on demand", format_count),
     "scenario": ("scenario", _long_text),
     "change_from_base": ("change from base", _signed_count),
-    "service_level": ("service level", _level),
-    "coverage": ("coverage", _percent),
     "held": ("sufficient bins", _percent),
-    "idle": ("idle", _percent),
     "short": ("unmet", _percent),
-    "regret": ("regret", _percent),
-    "event": ("event", truncate),
     "bins_past": ("bins so far", format_count),
-    "bins_ahead": ("bins ahead", format_count),
-    "first_ahead": ("first ahead", format_date),
     "effect": ("change of demand", _signed_percent),
     "effect_from": ("from", truncate),
+    **{f"under_{limit}": (f"under {limit}%", format_count) for limit in (5, 20, 50)},
+    **{f"cost_under_{limit}": (f"cost, under {limit}%", format_count) for limit in (5, 20, 50)},
+    **{f"required_{share}": (share.upper(), format_count) for share in SHARES},
 }
 _LEFT = (truncate, _long_text, _naive, _level)
 
@@ -298,11 +255,9 @@ def format_table(
     [['ada', '12,346']]
     """
     shown = [column for column in (columns or frame.columns) if column in _COLUMNS]
-    headings = [_COLUMNS[column][0] for column in shown]
-    formats = [_COLUMNS[column][1] for column in shown]
+    headings, formats = [_COLUMNS[column][0] for column in shown], [_COLUMNS[column][1] for column in shown]
     rows = [
         [MISSING if pd.isna(value) else form(value) for value, form in zip(row, formats, strict=True)]
         for row in frame[shown].head(limit).itertuples(index=False, name=None)
     ]
-    left = [form in _LEFT for form in formats]
-    return FormattedTable(name, headings, left, rows, max(len(frame) - limit, 0))
+    return FormattedTable(name, headings, [form in _LEFT for form in formats], rows, max(len(frame) - limit, 0))

@@ -1,4 +1,4 @@
-"""Sentences of the page."""
+"""Sentences of the page, of which an empty one is left out."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def requirement(numbers: dict[str, Any]) -> str:
 
 def dates(numbers: dict[str, Any]) -> str:
     """GPUs that leave and arrive, first crossing, and order date."""
-    return _changes(numbers) + _dates(numbers)
+    return _changes(numbers) + _crossing(numbers)
 
 
 def _changes(numbers: dict[str, Any]) -> str:
@@ -83,19 +83,17 @@ def _change(on: str, gpus: float, name: str | None) -> str:
     return f"{size:,.12g} {noun}{'s' * (size != 1)} {verb}{'s' * (size == 1)} on {format_date(on)}"
 
 
-def _dates(numbers: dict[str, Any]) -> str:
+def _crossing(numbers: dict[str, Any]) -> str:
     given = "maximum of GPUs held so far" if numbers["installed_from"] == "log" else "GPUs installed"
     if numbers["first_crossing"] is None:
         return _no_crossing(numbers, given)
-    crossing = (
-        f"Required GPUs first exceed the {given} on {format_date(numbers['first_crossing'])}, for at least {_LASTING}; "
-    )
-    name, order = first_order(numbers)
+    date, (name, order) = format_date(numbers["first_crossing"]), first_order(numbers)
+    crossing = f"Required GPUs first exceed the {given} on {date}, for at least {_LASTING}; "
     if order is None:
         return crossing + "the GPUs that are installed when an order could arrive suffice: order none."
     if name is not None:
         crossing += f"{truncate(name)} alone runs short earlier, on {format_date(numbers['type_first_crossing'])}; "
-    return crossing + _order_by(numbers, order, lead_time(numbers), None if name else numbers["to_order"])
+    return crossing + _order_by(numbers, order, None if name else numbers["to_order"])
 
 
 def lead_time(numbers: dict[str, Any]) -> str:
@@ -167,11 +165,11 @@ def idle(tables: Mapping[str, pd.DataFrame] | None) -> str:
     if not tables:
         return ""
     sums = next(iter(tables.values())).sum(numeric_only=True)
-    known, share = format_count(sums["measured"]), format_share(sums["measured"] / sums["gpu_hours"])
-    first, *others = (f"{format_share(sums[f'under_{limit}'] / sums['measured'])}" for limit in (5, 20, 50))
+    share = format_share(sums["measured"] / sums["gpu_hours"])
+    under = [format_share(sums[f"under_{limit}"] / sums["measured"]) for limit in (5, 20, 50)]
     return (
-        f"Of {known} GPU-hours with known utilization ({share} of all), {first} were held at under 5%, "
-        f"{others[0]} at under 20%, {others[1]} at under 50%."
+        f"Of {format_count(sums['measured'])} GPU-hours with known utilization ({share} of all), {under[0]} were held "
+        f"at under 5%, {under[1]} at under 20%, {under[2]} at under 50%."
     )
 
 
@@ -188,19 +186,20 @@ def prices(given: Prices, side: int) -> str:
     return "" if given is None else str(given[side])
 
 
-def _order_by(numbers: dict[str, Any], order: str | None, lead_time: str, gpus: int | None = None) -> str:
-    lead = f"with a lead time of {format_days(lead_time)}"
+def _order_by(numbers: dict[str, Any], order: str | None, gpus: int | None = None) -> str:
+    lead = lead_time(numbers)
     # Without changes to come, it is the number that the first sentence says are short.
     what = f" {format_number_of('GPU', gpus)}" if gpus and numbers.get("installed_changes") else ""
-    if is_due(numbers, order):
-        there = pd.Timestamp(numbers["log_end"]) + parse_duration(lead_time)
-        if there > pd.Timestamp(numbers["plan_end"]):
-            return (
-                f"{lead}, GPUs ordered as the log ends are there on {format_date(there)}, after the forecast ends: "
-                f"order{what} now if demand is to stay as high."
-            )
-        return f"{lead}, GPUs ordered as the log ends are there on {format_date(there)}: order{what} now."
-    return f"{lead}, order{what} by {format_date(order)}."
+    if not is_due(numbers, order):
+        return f"with a lead time of {format_days(lead)}, order{what} by {format_date(order)}."
+    there = pd.Timestamp(numbers["log_end"]) + parse_duration(lead)
+    late, if_high = "", ""
+    if there > pd.Timestamp(numbers["plan_end"]):
+        late, if_high = ", after the forecast ends", " if demand is to stay as high"
+    return (
+        f"with a lead time of {format_days(lead)}, GPUs ordered as the log ends are there on "
+        f"{format_date(there)}{late}: order{what} now{if_high}."
+    )
 
 
 def is_due(numbers: dict[str, Any], order: str | None) -> bool:
@@ -210,16 +209,15 @@ def is_due(numbers: dict[str, Any], order: str | None) -> bool:
 
 def _no_crossing(numbers: dict[str, Any], given: str) -> str:
     level = f"at a service level of {format_level(numbers['service_level'])}"
-    name = numbers.get("first_short_type")
-    if name is None and numbers.get("shortfall"):
-        return f"Required GPUs do not exceed the {given} for {_LASTING} within the horizon, {level}: only now and then."
-    if name is None:
+    if (name := numbers.get("first_short_type")) is None:
+        if numbers.get("shortfall"):
+            lasting = f"for {_LASTING} within the horizon, {level}: only now and then."
+            return f"Required GPUs do not exceed the {given} {lasting}"
         return f"Required GPUs do not exceed the {given} within the horizon, {level}."
-    pool = numbers.get("pool", "GPU type")
     return (
-        f"As one pool, required GPUs do not exceed the {given} within the horizon, {level}; by {pool}, "
-        f"{truncate(name)} runs short from {format_date(numbers['type_first_crossing'])}; "
-        f"{_order_by(numbers, numbers['type_order_by'], lead_time(numbers))}"
+        f"As one pool, required GPUs do not exceed the {given} within the horizon, {level}; by "
+        f"{numbers.get('pool', 'GPU type')}, {truncate(name)} runs short from "
+        f"{format_date(numbers['type_first_crossing'])}; {_order_by(numbers, numbers['type_order_by'])}"
     )
 
 
@@ -233,18 +231,15 @@ def binding_basis(numbers: dict[str, Any]) -> str:
 
 def basis(numbers: dict[str, Any]) -> str:
     """Definition of the requirement, and source of the number installed."""
-    source = _INSTALLED[numbers["installed_from"]]
-    met = "the target is met" if numbers["basis"] == "wait" else "demand does not exceed it"
-    not_for = "" if numbers["wait"] is None or numbers["basis"] == "wait" else _not_for_waits(numbers)
+    waits, not_for = numbers["basis"] == "wait", ""
+    met = "the target is met" if waits else "demand does not exceed it"
+    if numbers["wait"] is not None and not waits:
+        target = binding_basis({**numbers, "basis": "wait"})
+        not_for = f" It is not planned for {target}: the limitations say why."
     return (
         f"The requirement follows from {binding_basis(numbers)}: {met} with probability "
-        f"{format_level(numbers['service_level'])}.{not_for} GPUs installed: {source}."
+        f"{format_level(numbers['service_level'])}.{not_for} GPUs installed: {_INSTALLED[numbers['installed_from']]}."
     )
-
-
-def _not_for_waits(numbers: dict[str, Any]) -> str:
-    target = binding_basis({**numbers, "basis": "wait"})
-    return f" It is not planned for {target}: the limitations say why."
 
 
 def gpu_types_note(numbers: dict[str, Any], lead_time: LeadTime) -> str:
@@ -279,14 +274,14 @@ def model_accuracy(numbers: dict[str, Any]) -> str:
     return f"{text}, {verdict} the best naive method's {format_share(naive, 1)} ({numbers['best_naive']})."
 
 
-def accuracy_warning(numbers: dict[str, Any]) -> list[str]:
+def accuracy_warning(numbers: dict[str, Any]) -> str:
     """Warn of a large forecast error."""
     if numbers["wape"] is None or numbers["wape"] <= _LARGE_WAPE:
-        return []
-    return [
+        return ""
+    return (
         f"Warning: the WAPE on the evaluation windows is {format_share(numbers['wape'])}. Check the end of the log; "
         "where recording stopped before the last job did, cut it off there with until."
-    ]
+    )
 
 
 _KINDS = {
@@ -332,25 +327,26 @@ def caveats(
     ``plan_backtest`` are read. `skipped`: sections that the log does not support.
     """
     log = tables["log"].iloc[0]
-    return [
+    sentences = [
         _KINDS.get(numbers["data_kind"], "The kind of the data is not stated."),
         _backtest(numbers, windows),
-        *_undercoverage(numbers),
-        *backtest_of_plans(numbers, tables["plan_backtest"]),
+        _undercoverage(numbers),
+        backtest_of_plans(numbers, tables["plan_backtest"]),
         model_accuracy(numbers),
-        *accuracy_warning(numbers),
-        *_rejected(log),
-        *_gaps(tables.get("gaps", pd.DataFrame())),
+        accuracy_warning(numbers),
+        _rejected(log),
+        _gaps(tables.get("gaps", pd.DataFrame())),
         *_unknown(log),
         "GPUs held are satisfied demand. Demand of jobs that waited or were not submitted because the cluster was full "
         "(censored demand) is not in them.",
-        *_availability(numbers),
-        *short_horizon(numbers),
+        _availability(numbers),
+        short_horizon(numbers),
         "Events without precedent in the log (a new team, a new model family) are not forecast.",
         *_skipped(skipped),
         *(f"Scenario skipped: {reason}" for reason in (scenarios.skipped if scenarios else {}).values()),
-        *([] if pd.isna(log["jobs"]) else [_NO_JOB_DEMAND]),
+        "" if pd.isna(log["jobs"]) else _NO_JOB_DEMAND,
     ]
+    return [*filter(None, sentences)]
 
 
 def _backtest(numbers: dict[str, Any], windows: BacktestWindows) -> str:
@@ -372,40 +368,40 @@ def _backtest(numbers: dict[str, Any], windows: BacktestWindows) -> str:
     )
 
 
-def _undercoverage(numbers: dict[str, Any]) -> list[str]:
+def _undercoverage(numbers: dict[str, Any]) -> str:
     coverage = numbers["coverage_95"]
     if coverage is None or coverage >= 0.95 - _COVERAGE_TOLERANCE:
-        return []
-    return [
+        return ""
+    return (
         f"The intervals are too narrow: the 95% interval contained {format_share(coverage)}. Plan at a higher service "
         "level."
-    ]
+    )
 
 
-def backtest_of_plans(numbers: dict[str, Any], plans: pd.DataFrame) -> list[str]:
+def backtest_of_plans(numbers: dict[str, Any], plans: pd.DataFrame) -> str:
     """Sentence on the backtest of the P95 plan for the binding series; none where demand was zero."""
     series = "peak" if numbers["basis"] == "peak" else "mean"
     rows = plans[(plans["series"] == series) & (plans["model"] == numbers["model"])]
     row: Any = rows.set_index("service_level").loc[0.95]
     if pd.isna(row["idle"]):
-        return []
-    return [
+        return ""
+    return (
         f"P95 plans for the {series} made at the beginning of each evaluation window would have sufficed in "
         f"{format_share(row['held'], 1)} of its bins; idle GPUs were {format_share(row['idle'], 1)} of demand, unmet "
         f"demand {format_share(row['short'], 1)}."
-    ]
+    )
 
 
-def _rejected(log: pd.Series) -> list[str]:
+def _rejected(log: pd.Series) -> str:
     if pd.isna(log["jobs"]):
-        return []
+        return ""
     if not log["rejected"]:
-        return ["No row of the log was rejected."]
+        return "No row of the log was rejected."
     total = log["rejected"] + log["jobs"]
     share = format_share(log["rejected"] / total, 1)
-    return [
+    return (
         f"{format_count(log['rejected'])} of {format_count(total)} rows ({share}) were rejected; see the reasons above."
-    ]
+    )
 
 
 def _skipped(skipped: Skipped) -> list[str]:
@@ -414,16 +410,16 @@ def _skipped(skipped: Skipped) -> list[str]:
     return [f"{', '.join(names)} skipped: {reason}" for reason, names in titles.items() if names]
 
 
-def _gaps(gaps: pd.DataFrame) -> list[str]:
+def _gaps(gaps: pd.DataFrame) -> str:
     if gaps.empty:
-        return []
+        return ""
     first = gaps.iloc[0]
     longest = f"{format_time(first['begin'])} to {format_time(first['end'])}"
     hours = f"{format_count(gaps['hours'].sum(), 1)} hours in {format_count(len(gaps))} gap{'s' * (len(gaps) > 1)}"
-    return [
+    return (
         f"Nothing was recorded for {hours}, the longest from {longest}: they count as unknown, not as zero, and a "
         "bin of which less than half was recorded is left out."
-    ]
+    )
 
 
 def _unknown(log: pd.Series) -> list[str]:
@@ -436,26 +432,26 @@ def _unknown(log: pd.Series) -> list[str]:
     return [f"{format_number_of('job', log[name])} {text}." for name, text in texts.items() if log.get(name)]
 
 
-def _availability(numbers: dict[str, Any]) -> list[str]:
+def _availability(numbers: dict[str, Any]) -> str:
     share = numbers.get("availability") or 1.0
     if share == 1.0:
-        return []
-    return [
+        return ""
+    return (
         f"A simulated queue gives the waits of the last eight weeks on {format_share(share)} of the GPUs installed: "
         "nodes are down, reserved or limited. The plan for waits counts on the same share of those to come."
-    ]
+    )
 
 
-def short_horizon(numbers: dict[str, Any]) -> list[str]:
+def short_horizon(numbers: dict[str, Any]) -> str:
     """Warn of a horizon that ends before an order arrives."""
     ahead = pd.Timestamp(numbers["plan_end"]) - pd.Timestamp(numbers["log_end"])
     if ahead >= parse_duration(numbers["lead_time"]):
-        return []
-    return [
+        return ""
+    return (
         f"The forecast ends on {format_date(numbers['plan_end'])}, before GPUs ordered as the log ends arrive (lead "
         f"time {format_days(numbers['lead_time'])}). A forecast up to then needs a longer horizon, and a log twice as "
         "long as that."
-    ]
+    )
 
 
 def since_sentences(tables: Mapping[str, pd.DataFrame], earlier: EarlierReport, changed: list[str]) -> list[str]:
@@ -463,26 +459,21 @@ def since_sentences(tables: Mapping[str, pd.DataFrame], earlier: EarlierReport, 
 
     `tables`: ``since_requirement`` and ``since_scores`` are read. `changed`: names of the settings that differ.
     """
-    result = [requirement_then_and_now(tables["since_requirement"])]
+    then, now = (tables["since_requirement"].iloc[row] for row in range(2))
+    text = (
+        f"The report on the log to {format_date(then['log_end'])} required {format_number_of('GPU', then['required'])} "
+        f"by {format_date(then['plan_end'])}; this one requires {format_count(now['required'])} by "
+        f"{format_date(now['plan_end'])}."
+    )
+    if not pd.isna(then["required_both"]):
+        both = f"{format_count(then['required_both'])} then and {format_count(now['required_both'])} now"
+        text += f" For the time that both plan for it is {both}."
+    result = [text]
     if changed:
         result.append(f"Both are not alike in their settings, which matters: {', '.join(changed).replace('_', ' ')}.")
     if "since_scores" in tables:
         result.append(past_forecast_sentence(tables["since_scores"], earlier))
     return result
-
-
-def requirement_then_and_now(table: pd.DataFrame) -> str:
-    """The requirement of both reports, and in the bins that both plan for."""
-    then, now = table.iloc[0], table.iloc[1]
-    text = (
-        f"The report on the log to {format_date(then['log_end'])} required {format_number_of('GPU', then['required'])} "
-        f"by {format_date(then['plan_end'])}; this one requires {format_count(now['required'])} by "
-        f"{format_date(now['plan_end'])}"
-    )
-    if pd.isna(then["required_both"]):
-        return f"{text}."
-    both = f"{format_count(then['required_both'])} then and {format_count(now['required_both'])} now"
-    return f"{text}. For the time that both plan for it is {both}."
 
 
 def past_forecast_sentence(scores: pd.DataFrame, earlier: EarlierReport) -> str:
@@ -512,24 +503,24 @@ def past_forecast_sentence(scores: pd.DataFrame, earlier: EarlierReport) -> str:
 def times_without_use(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame]) -> list[str]:
     """Sentences on the end of the log and on times before it, from the headline and the tables of a report."""
     silence = silent_end(numbers, tables.get("usage_shares"))
-    return [*silence, *without_use(_held(tables), ended=bool(silence))]
+    return [*filter(None, (silence, without_use(_held(tables), ended=bool(silence))))]
 
 
-def silent_end(numbers: dict[str, Any], shares: pd.DataFrame | None) -> list[str]:
+def silent_end(numbers: dict[str, Any], shares: pd.DataFrame | None) -> str:
     """Warn where the period ends more than a week after the last use, as a later `until` than the log's end makes it.
 
     Examples
     --------
     >>> shares = pd.DataFrame({"last_use": pd.to_datetime(["2026-03-02"], utc=True)})
     >>> silent_end({"log_end": "2026-06-30T00:00:00+00:00"}, shares)
-    ['The last use of a GPU was on 2 Mar 2026; the 120 days after it count as without demand.']
+    'The last use of a GPU was on 2 Mar 2026; the 120 days after it count as without demand.'
     """
     if shares is None or pd.isna(last := shares.get("last_use", pd.Series(pd.NaT)).max()):
-        return []
+        return ""
     days = (pd.Timestamp(numbers["log_end"]) - last).days
     if days <= 7:
-        return []
-    return [f"The last use of a GPU was on {format_date(last)}; the {days} days after it count as without demand."]
+        return ""
+    return f"The last use of a GPU was on {format_date(last)}; the {days} days after it count as without demand."
 
 
 def _held(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
@@ -540,7 +531,7 @@ def _held(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
     return None if usage is None else usage.loc[usage["unique_id"] == MEAN, ["ds", "y"]]
 
 
-def without_use(held: pd.DataFrame | None, *, ended: bool = False) -> list[str]:
+def without_use(held: pd.DataFrame | None, *, ended: bool = False) -> str:
     """Say when next to no GPU was held for more than three days, which a closure or a gap in the record makes.
 
     Parameters
@@ -555,22 +546,22 @@ def without_use(held: pd.DataFrame | None, *, ended: bool = False) -> list[str]:
     >>> ds = pd.date_range("2026-03-01", periods=40, tz="UTC")
     >>> held = pd.DataFrame({"ds": ds, "y": 90.0})
     >>> held.loc[30:35, "y"] = 0.0
-    >>> print(*without_use(held))
+    >>> print(without_use(held))
     Next to no GPU was held from 31 Mar 2026 to 5 Apr 2026: 6 days that count as without demand. Listed as an event \
 (events), a closure is not taken for the usual level.
     """
     if held is None:
-        return []
+        return ""
     found = find_outages(held.assign(unique_id="held"))
     found = found[found["kind"].isin(["outage", "end"][: 2 - ended]) & (found["share"] < DOWN)]
     # A log holds little before jobs are recorded that began earlier; a long weekend is no closure.
     found = found[(found["start"] > held["ds"].min()) & (found["end"] - found["start"] > pd.Timedelta("3D"))]
     spans = [(row.start, row.end - pd.Timedelta("1h"), (row.end - row.start).days) for row in found.itertuples()]
     if not spans:
-        return []
+        return ""
     first, last, days = max(spans, key=lambda span: span[2])
     longest = f", the longest of {len(spans)} such times" if len(spans) > 1 else ""
-    return [
+    return (
         f"Next to no GPU was held from {format_date(first)} to {format_date(last)}{longest}: {days} days that count as "
         "without demand. Listed as an event (events), a closure is not taken for the usual level."
-    ]
+    )

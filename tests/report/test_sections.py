@@ -191,9 +191,9 @@ def test_parts_sentence_has_a_form_for_one_two_and_no_changing_parts():
 
 def test_the_widest_parts_are_named_where_there_are_more_than_three():
     table = pd.DataFrame({"part": ["total", *"abcd"], "width_80": [9.0, 1.0, 4.0, 2.0, 3.0]})
-    (sentence,) = uncertain_sentence(table, "group")
+    sentence = uncertain_sentence(table, "group")
     assert sentence.endswith("in GPUs: b (4); d (3); c (2).")
-    assert uncertain_sentence(table.head(4), "group") == []
+    assert uncertain_sentence(table.head(4), "group") == ""
 
 
 def test_long_names_are_truncated_in_the_summary():
