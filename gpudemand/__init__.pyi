@@ -3,7 +3,6 @@ from .bulk import bulk_forecast
 from .cost import (
     AugmentedLinearRegression,
     CostModel,
-    Device,
     DeviceSplit,
     ExtrapolationSplit,
     FamilySplit,
@@ -21,8 +20,8 @@ from .cost import (
     suggest_layouts,
     training_totals,
 )
-from .cost.devices import device, devices
-from .datasets import load_jobs_sample, make_cluster
+from .datasets import Device, load_jobs_sample, make_cluster
+from .datasets.devices import device, devices
 from .forecast import (
     ETS,
     SBA,

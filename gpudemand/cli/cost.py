@@ -173,7 +173,7 @@ def devices(ctx: typer.Context, debug: Debug = False) -> None:
 
     Example: gpudemand devices
     """
-    from gpudemand.cost.devices import format_devices
+    from gpudemand.datasets.devices import format_devices
 
     typer.echo(format_devices())
 
@@ -201,9 +201,9 @@ def calibrate(
     """
     from gpudemand._files import check_replaceable
     from gpudemand.cost.calibrate import calibrate_device, format_calibration, micro_benchmark
-    from gpudemand.cost.devices import device as find_device
     from gpudemand.cost.measure import read_rows
     from gpudemand.cost.model import MANIFEST, CostModel
+    from gpudemand.datasets.devices import device as find_device
 
     check_replaceable(out, MANIFEST)  # before the measurement
     predictor = CostModel.load(model)
@@ -224,7 +224,7 @@ def calibrate(
 def _this_machine(on: str) -> str:
     """Name of the device of this machine, which is measured and saved if the table lacks it."""
     from gpudemand.cost.calibrate import find_or_measure
-    from gpudemand.cost.devices import save_device
+    from gpudemand.datasets.devices import save_device
 
     own, measured_now = find_or_measure(on)
     if measured_now:
