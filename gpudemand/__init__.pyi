@@ -3,7 +3,6 @@ from .bulk import bulk_forecast
 from .cost import (
     AugmentedLinearRegression,
     CostModel,
-    Device,
     LoRA,
     OpGraph,
     Parallel,
@@ -13,7 +12,7 @@ from .cost import (
     suggest_layouts,
     training_totals,
 )
-from .datasets import load_jobs_sample, make_cluster
+from .datasets import Device, load_jobs_sample, make_cluster
 from .forecast import (
     ETS,
     ClusterwiseFactorization,
@@ -106,8 +105,8 @@ from .cost import InterpolationSplit as InterpolationSplit
 from .cost import NetworkStructuralMatrix as NetworkStructuralMatrix
 from .cost import measure_training_cost as measure_training_cost
 from .cost import smallest_n_gpus as smallest_n_gpus
-from .cost.devices import device as device
-from .cost.devices import devices as devices
+from .datasets.devices import device as device
+from .datasets.devices import devices as devices
 from .forecast import SBA as SBA
 from .forecast import TSB as TSB
 from .forecast import AnalogueForecaster as AnalogueForecaster

@@ -43,26 +43,35 @@ def module_name(path):
 
 
 NAMES = {module_name(path): path for path in MODULES}
+#: Where a report of a log may reach the code of costs, and what asks for it.
+COSTS_ON_DEMAND = {
+    ("gpudemand.planning.programmes", "_bundled_costs"): "a programme of training jobs that names no predictor",
+    ("gpudemand.planning.training_run_time", "_training_job"): "the networks of a log, given to `CostStepTime`",
+    ("gpudemand.study.plan_file", "_job"): "a programme of a plan file that states a training job",
+    ("gpudemand.study.plan_file", "_lora"): "the adapter of such a job",
+    ("gpudemand.study.plan_file", "_parallel"): "the layout of such a job",
+    ("gpudemand.plotting.cost", "_matrix"): "the figure of a network, which no report has",
+}
 
 
 def is_for_types_only(node):
     return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
 
 
-def import_nodes(tree):
-    """Imports of a module, those inside functions included; only what type checkers alone read is left out."""
+def import_nodes(tree, without=()):
+    """Imports of a module, those inside functions but for some included; what type checkers alone read is left out."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             yield node
-        elif not is_for_types_only(node):
-            yield from import_nodes(node)
+        elif not is_for_types_only(node) and getattr(node, "name", None) not in without:
+            yield from import_nodes(node, without)
 
 
 @cache
-def imported(path):
-    """Full names of the modules of this package that a file imports."""
+def imported(path, without=()):
+    """Full names of the modules of this package that a file imports, but for some functions."""
     found = set()
-    for node in import_nodes(ast.parse(path.read_text())):
+    for node in import_nodes(ast.parse(path.read_text()), without):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names if alias.name in NAMES}
         elif node.module in NAMES:
@@ -127,6 +136,38 @@ def test_no_circle_between_folders():
         own = folder_of(name)
         arrows.setdefault(own, set()).update({folder_of(other) for other in downward(name)} - {own})
     assert circles(arrows) == []
+
+
+def reached(start):
+    """Modules that a module imports, and those that they import, but for `COSTS_ON_DEMAND`."""
+    found, new = set(), {start}
+    while new:
+        found |= new
+        names = {name: tuple(function for module, function in COSTS_ON_DEMAND if module == name) for name in new}
+        new = set().union(*(imported(NAMES[name], functions) for name, functions in names.items())) - found
+    return found
+
+
+def test_a_report_reaches_no_code_of_costs():
+    found = reached("gpudemand.cli.report")
+    assert {name for name in found if name.startswith("gpudemand.cost")} == set()
+    assert {module for module, _ in COSTS_ON_DEMAND} <= found
+    for module, function in COSTS_ON_DEMAND:
+        others = tuple(name for place, name in COSTS_ON_DEMAND if place == module and name != function)
+        assert any(name.startswith("gpudemand.cost") for name in imported(NAMES[module], others)), function
+
+
+def test_a_report_on_a_log_loads_no_code_of_costs(tmp_path):
+    code = """
+import sys
+import gpudemand
+jobs, _ = gpudemand.make_cluster(n_users=8, n_days=30, random_state=0)
+gpudemand.Study(jobs, installed=100).report(sys.argv[1])
+print(*(name for name in sys.modules if name.startswith("gpudemand.cost")))
+"""
+    command = [sys.executable, "-c", code, str(tmp_path / "report")]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert run.stdout.split() == []
 
 
 def test_a_circle_is_found():

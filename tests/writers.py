@@ -25,12 +25,12 @@ from gpudemand._tables import write_table
 from gpudemand.bulk import RESULTS, Run, split_log
 from gpudemand.cli.app import app
 from gpudemand.cost import measure_plans as measurements
-from gpudemand.cost import save_device
-from gpudemand.cost.devices import Device
 from gpudemand.cost.large_models import LargeModelPredictor
 from gpudemand.cost.meter import Configuration, RowFile, parse_rows
 from gpudemand.cost.step_time_model import ScriptEffect
 from gpudemand.datasets import registry as fetch
+from gpudemand.datasets import save_device
+from gpudemand.datasets.devices import Device
 from gpudemand.datasets.registry import refresh_checksums, remote_file
 from gpudemand.jobs import write_jobs, write_swf
 from gpudemand.report import build
@@ -288,7 +288,7 @@ WRITERS: dict[str, list[Writer]] = {
     "report/build.py:write_report": [Writer("report", write_small_report)],
     "datasets/registry.py:refresh_checksums": [Writer("registry.json", refresh, situations=("older",))],
     "datasets/registry.py:fetch_file": [Writer("file.csv", download, situations=("nothing",))],
-    "cost/devices.py:save_device": [Writer("mine.json", save_own_device)],
+    "datasets/devices.py:save_device": [Writer("mine.json", save_own_device)],
     "cost/measure_plans.py:write_plan": [Writer("plan.csv", measurements_plan)],
     "cost/meter.py:RowFile": [Writer("rows.csv", append_rows, whole_rows, grows=True)],
     "cost/large_models.py:save": [Writer("large.json", save_large)],

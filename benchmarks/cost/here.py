@@ -18,10 +18,10 @@ import pandas as pd
 
 from gpudemand.cost import noise_floor
 from gpudemand.cost.calibrate import calibrate_device, find_or_measure, format_calibration
-from gpudemand.cost.devices import save_device
 from gpudemand.cost.measure import measure_training_cost
 from gpudemand.cost.model import CostModel
 from gpudemand.cost.step_time_model import FarFromTrainingWarning
+from gpudemand.datasets.devices import save_device
 
 #: Inputs of images and of tokens; networks: residual, plain, depthwise, dense, mixed branches, a small transformer.
 _IMAGES, _TOKENS = {"channels": 3, "vocabulary": 0}, {"channels": 0, "vocabulary": 5000}

@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._validation import InputError
-from gpudemand.cost.devices import device
 from gpudemand.cost.large_runs import LoRA, Parallel, TrainingRun
 from gpudemand.cost.transformer import Transformer
 from gpudemand.cost.transformer_configs import published, read_configuration
+from gpudemand.datasets.devices import device
 
 _DEVICES = {
     **dict.fromkeys(("A100", "A100-80GB"), "A100 SXM4 80GB"),

@@ -26,12 +26,12 @@ from torch.nn import functional
 
 from gpudemand._array import FloatArray
 from gpudemand.cost import CostModel, OpGraph, TrainingJob
-from gpudemand.cost.devices import Device
 from gpudemand.cost.graph_features import OPTIMIZER_STATES, step_kernels
 from gpudemand.cost.model import step_time_inputs
 from gpudemand.cost.operators import MATRIX_KINDS
 from gpudemand.cost.roofline import LOWER_BOUND
 from gpudemand.cost.step_time_model import FarFromTrainingWarning, StepTimeModel
+from gpudemand.datasets.devices import Device
 
 #: Device -> share of the peak of large products, 52 % in training on A100s (Narayanan et al., "Megatron-LM", SC 2021),
 #: on Ada's L20 88 to 96 % alone (DefTruth, "CUDA-Learn-Notes"); of fused attention, 0.5 to 0.7 on A100s (Dao, ICLR

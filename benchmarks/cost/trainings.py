@@ -22,11 +22,11 @@ from benchmarks.cost.llm_load import read_runs
 from benchmarks.cost.public_runs import HALVES, halves_of, split_public_runs
 from benchmarks.cost.scripts import held_out, summary
 from benchmarks.cost.traced import TraceCache
-from gpudemand.cost.devices import device
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.large_models import LargeModelPredictor
 from gpudemand.cost.large_runs import Parallel, TrainingRun
 from gpudemand.cost.layouts import training_totals
+from gpudemand.datasets.devices import device
 from gpudemand.datasets.registry import bundled_path
 
 #: Of the draw of the halves.

@@ -149,7 +149,7 @@ def devices(ctx: typer.Context, debug: Debug = False) -> None:
 
     Example: gpudemand devices
     """
-    from gpudemand.cost.devices import format_devices
+    from gpudemand.datasets.devices import format_devices
 
     typer.echo(format_devices())
 
@@ -177,10 +177,10 @@ def calibrate(
     """
     from gpudemand._files import check_replaceable
     from gpudemand.cost.calibrate import calibrate_device, find_or_measure, format_calibration, micro_benchmark
-    from gpudemand.cost.devices import device as find_device
-    from gpudemand.cost.devices import save_device
     from gpudemand.cost.measure import read_rows
     from gpudemand.cost.model import MANIFEST, CostModel
+    from gpudemand.datasets.devices import device as find_device
+    from gpudemand.datasets.devices import save_device
 
     check_replaceable(out, MANIFEST)  # before the measurement
     predictor = CostModel.load(model)

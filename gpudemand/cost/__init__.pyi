@@ -1,5 +1,4 @@
 from .augmented_linear import AugmentedLinearRegression
-from .devices import Device, device, save_device
 from .feature_table import features_from_jobs, features_from_rows, trace_architectures
 from .graph import NetworkStructuralMatrix, OpGraph, structural_matrix
 from .graph_features import GraphFeatures, graph_features, shape_inference_memory, training_flops
@@ -28,7 +27,6 @@ from .transformer_configs import published_architectures
 __all__ = [
     "AugmentedLinearRegression",
     "CostModel",
-    "Device",
     "DeviceSplit",
     "ExtrapolationSplit",
     "FamilySplit",
@@ -44,7 +42,6 @@ __all__ = [
     "TrainingJob",
     "Transformer",
     "UnknownOperatorWarning",
-    "device",
     "family_of",
     "features_from_jobs",
     "features_from_rows",
@@ -63,7 +60,6 @@ __all__ = [
     "published_architectures",
     "read_plan",
     "read_rows",
-    "save_device",
     "shape_inference_memory",
     "simulate_memory",
     "smallest_n_gpus",

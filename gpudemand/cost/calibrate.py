@@ -18,12 +18,12 @@ import pandas as pd
 from gpudemand._array import FloatArray
 from gpudemand._tables import aligned
 from gpudemand._validation import InputError, check_choice
-from gpudemand.cost.devices import Device, device
 from gpudemand.cost.feature_table import trace_graphs
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.measure import measure_training_cost
 from gpudemand.cost.meter import cpu_model, machine_memory_gib
 from gpudemand.cost.model import CostModel, measured_jobs
+from gpudemand.datasets.devices import Device, device
 from gpudemand.units import format_seconds
 
 #: Networks of the micro-benchmark and their input sizes: four kinds of kernels, some hundred milliseconds each.
@@ -177,7 +177,7 @@ def measure_device(kind: str = "cpu") -> Device:
     products of large matrices, somewhat below the figures of a datasheet.
 
     `kind`: {"cpu", "cuda"}. Returns pass it as `TrainingJob.device`, or keep it with
-    `gpudemand.cost.devices.save_device`.
+    `gpudemand.datasets.devices.save_device`.
     """
     own = device_name(kind)
     try:

@@ -13,12 +13,12 @@ import pandas as pd
 from gpudemand import _parallel
 from gpudemand._array import STRING
 from gpudemand._validation import InputError, check_columns
-from gpudemand.cost.devices import Device
 from gpudemand.cost.graph import OpGraph, per_graph, structural_matrix
 from gpudemand.cost.graph_features import OPTIMIZER_STATES, features_by_name
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.memory import memory_summary
 from gpudemand.cost.roofline import group_bandwidth
+from gpudemand.datasets.devices import Device
 
 #: Columns that determine the graph of a network of the zoo.
 ARCHITECTURE = ("framework", "network", "input_size", "channels", "n_classes", "vocabulary", "width", "depth")

@@ -9,7 +9,6 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from gpudemand._validation import InputError, check_choice, check_number
-from gpudemand.cost.devices import PRECISIONS, Device, device
 from gpudemand.cost.graph import OpGraph
 from gpudemand.cost.graph_features import OPTIMIZER_STATES
 from gpudemand.cost.large_runs import (
@@ -26,6 +25,7 @@ from gpudemand.cost.meter import CHOICES, check_keras
 from gpudemand.cost.tracing import read_inputs
 from gpudemand.cost.transformer import Transformer
 from gpudemand.cost.transformer_configs import architecture
+from gpudemand.datasets.devices import PRECISIONS, Device, device
 
 
 def framework_of(model: Any) -> str:
@@ -80,7 +80,7 @@ class TrainingJob:
         ``fp16`` (also called ``amp``) and ``bf16`` are automatic mixed precision: weights stay in single precision.
         ``fp8`` is for the linear layers of a `Transformer`.
     device : str or Device, default="H200"
-        A name of `gpudemand.cost.devices.devices`, in any of its spellings, or a `Device`.
+        A name of `gpudemand.datasets.devices.devices`, in any of its spellings, or a `Device`.
     n_gpus : int, default=1
         GPUs; each holds a copy of the network (data parallelism) unless `parallel` says otherwise.
     layout : {"contiguous", "channels_last"}, optional

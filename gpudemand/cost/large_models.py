@@ -422,7 +422,7 @@ class LargeModelPredictor:
 
     Examples
     --------
-    >>> from gpudemand.cost.devices import device
+    >>> from gpudemand.datasets.devices import device
     >>> from gpudemand.cost.large_runs import Parallel
     >>> from gpudemand.cost.transformer_configs import published
     >>> run = TrainingRun(published("llama-3-8b"), device("H100"), 8192, 8, Parallel(sharding="fsdp"), 1, 1)

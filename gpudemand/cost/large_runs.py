@@ -12,7 +12,7 @@ from gpudemand._validation import InputError, check_choice, check_number
 from gpudemand.cost.transformer import Matrix, Transformer
 
 if TYPE_CHECKING:
-    from gpudemand.cost.devices import Device
+    from gpudemand.datasets.devices import Device
 
 
 #: What is divided among the GPUs of data parallelism: optimizer states (``zero1``), also gradients (``zero2``), also

@@ -17,7 +17,6 @@ import pandas as pd
 from gpudemand._array import FloatArray, IntArray
 from gpudemand._files import read_manifest, replace_folder
 from gpudemand._validation import InputError, check_columns, check_number
-from gpudemand.cost.devices import Device
 from gpudemand.cost.feature_table import ARCHITECTURE, distinct_graphs, features_from_jobs
 from gpudemand.cost.graph import OpGraph
 from gpudemand.cost.graph_features import OPTIMIZER_STATES, features_by_name
@@ -28,6 +27,7 @@ from gpudemand.cost.memory import MemoryBreakdown, interpolated_features, memory
 from gpudemand.cost.memory_model import MemoryModel, max_batch_size
 from gpudemand.cost.roofline import ring_seconds, step_terms
 from gpudemand.cost.step_time_model import ScriptEffect, StepTimeModel
+from gpudemand.datasets.devices import Device
 from gpudemand.datasets.registry import bundled_path
 
 _MIB = 2.0**20

@@ -20,7 +20,7 @@ from gpudemand.cost.graph_features import step_kernels
 from gpudemand.cost.operators import KINDS, MATRIX_KINDS
 
 if TYPE_CHECKING:
-    from gpudemand.cost.devices import Device
+    from gpudemand.datasets.devices import Device
 
 
 #: GB/s between machines of unknown bandwidth: 10 Gbit Ethernet.
@@ -340,7 +340,7 @@ def group_bandwidth(device: Device, size: int, stride: int = 1) -> float:
 
     Examples
     --------
-    >>> from gpudemand.cost.devices import device
+    >>> from gpudemand.datasets.devices import device
     >>> [round(group_bandwidth(device("H100"), size, 8 // size) / 1e9) for size in (2, 8)]
     [450, 450]
     >>> round(group_bandwidth(device("H100"), 16) / 1e9), round(group_bandwidth(device("H100"), 16, 8) / 1e9)
@@ -372,7 +372,7 @@ def all_to_all_seconds(device: Device, n_bytes: float, size: int, copies: int) -
 
     Examples
     --------
-    >>> from gpudemand.cost.devices import device
+    >>> from gpudemand.datasets.devices import device
     >>> within, across = (all_to_all_seconds(device("H100"), 1e9, size, 8) for size in (8, 64))
     >>> bool(across > 5 * within)
     True

@@ -18,7 +18,7 @@ from sklearn.model_selection import BaseCrossValidator, GroupKFold, LeaveOneGrou
 
 from gpudemand._array import BoolArray, FloatArray
 from gpudemand._validation import InputError, check_choice, check_columns, check_number
-from gpudemand.cost.devices import Device, device
+from gpudemand.datasets.devices import Device, device
 
 #: Prefixes of the origin of the weights.
 _ORIGINS = re.compile(r"^(?:tf|gluon|ssl|swsl|ig|legacy|tv|adv|ens|jx|test)_")

@@ -1,5 +1,6 @@
-"""Bundled samples, simulated clusters with ground truth, and downloads of public traces."""
+"""The table of devices, bundled samples, simulated clusters with ground truth, and downloads of public traces."""
 
+from gpudemand.datasets.devices import Device, device, save_device
 from gpudemand.datasets.registry import (
     bundled_path,
     cache_folder,
@@ -15,9 +16,11 @@ from gpudemand.datasets.registry import (
 from gpudemand.datasets.simulate import expected_usage, make_cluster, true_run_time, true_step_time
 
 __all__ = [
+    "Device",
     "bundled_path",
     "cache_folder",
     "catalog",
+    "device",
     "expected_usage",
     "fetch_cdnow",
     "fetch_file",
@@ -27,6 +30,7 @@ __all__ = [
     "load_jobs_sample",
     "load_truth_sample",
     "make_cluster",
+    "save_device",
     "true_run_time",
     "true_step_time",
 ]

@@ -12,10 +12,10 @@ import pandas as pd
 
 from gpudemand._array import STRING, BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError, as_pandas, check_number
-from gpudemand.cost.devices import device
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.large_models import LargeModelPredictor
 from gpudemand.cost.layouts import smallest_layout
+from gpudemand.datasets.devices import device
 from gpudemand.jobs.table import check_jobs, seconds_since, start_times
 from gpudemand.planning.scenarios import JobCosts
 from gpudemand.planning.training_run_time import training_steps

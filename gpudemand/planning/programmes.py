@@ -13,12 +13,11 @@ from scipy.stats import norm
 
 from gpudemand._array import STRING, FloatArray
 from gpudemand._validation import InputError, check_columns, check_number, shorten
-from gpudemand.cost.job import TrainingJob
-from gpudemand.cost.model import CostModel
 from gpudemand.jobs.times import parse_timestamp
 from gpudemand.metrics import levels
 from gpudemand.planning.capacity import bin_hours, check_steps
 from gpudemand.planning.quantiles import pick_model
+from gpudemand.planning.training_run_time import CostPredictor
 
 
 @runtime_checkable
@@ -42,6 +41,14 @@ class PlannedWork(Protocol):
 
     def jobs(self) -> pd.DataFrame:
         """The work as jobs."""
+
+
+class JobOnGpus(Protocol):
+    """A job whose costs can be predicted, such as a `TrainingJob`; planning needs no more of it."""
+
+    @property
+    def n_gpus(self) -> int:
+        """GPUs that it runs on."""
 
 
 class RunHours(NamedTuple):
@@ -101,14 +108,14 @@ class Programme:
     start: Any
     end: Any
     _: KW_ONLY
-    job: TrainingJob | None = None
+    job: JobOnGpus | None = None
     steps: float | None = None
     hours: float | None = None
     gpus: float | None = None
     user: str | None = None
     group: str | None = None
     gpu_type: str | None = None
-    costs: CostModel | None = None
+    costs: CostPredictor | None = None
     ratio: tuple[float, float, float] | None = None
 
     def __post_init__(self) -> None:
@@ -149,8 +156,7 @@ class Programme:
         if self.job is None:
             hours = float(self.hours or 0.0)
             return RunHours(hours, hours, hours)
-        costs = self.costs or CostModel.load()
-        row: Any = costs.predict(self.job, training_script=self.ratio is None).iloc[0]
+        row: Any = (self.costs or _bundled_costs()).predict(self.job, training_script=self.ratio is None).iloc[0]
         names = ("step_time_s", "step_time_s-lo-90", "step_time_s-hi-90")
         predicted = RunHours._make(float(row[name]) * float(self.steps or 0.0) / 3600 for name in names)
         corrected = predicted if self.ratio is None else _product(predicted, RunHours._make(self.ratio))
@@ -202,6 +208,13 @@ class Programme:
         run = pd.Timedelta(hours=self.run.hours)
         columns = {"user": self.user or self.name, "group": self.group or self.name, "submit": submit, "start": submit}
         return pd.DataFrame({**columns, "end": submit + run, "gpus": self.run_gpus})
+
+
+def _bundled_costs() -> CostPredictor:
+    """The bundled `CostModel`; only a job to predict needs the code of costs."""
+    from gpudemand.cost.model import CostModel
+
+    return CostModel.load()
 
 
 def check_planned(programmes: object) -> tuple[PlannedWork, ...]:

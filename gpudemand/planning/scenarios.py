@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gpudemand._array import FloatArray
 from gpudemand._validation import InputError, as_pandas, check_choice, check_columns, check_number, nearest
-from gpudemand.cost.devices import PRECISIONS, device
+from gpudemand.datasets.devices import PRECISIONS, device
 from gpudemand.jobs.table import as_of, check_jobs, seconds_since, start_times
 from gpudemand.jobs.times import parse_timestamp
 from gpudemand.metrics import levels
@@ -357,7 +357,7 @@ def fits_on_cards(jobs: pd.DataFrame, costs: JobCosts, cards: Mapping[int, str] 
         With the columns required by `costs`.
     costs : CostStepTime
     cards : mapping of int to str, optional
-        GB -> a device of `gpudemand.cost.devices` with as much.
+        GB -> a device of `gpudemand.datasets.devices` with as much.
 
     Returns
     -------
@@ -566,7 +566,7 @@ class MoveTo(HardwareChange):
     Parameters
     ----------
     target : str
-        GPU type, a device of `gpudemand.cost.devices`.
+        GPU type, a device of `gpudemand.datasets.devices`.
     source : str, optional
         GPU type to move from; all others by default.
     """

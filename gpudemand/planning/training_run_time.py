@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pandas as pd
@@ -14,9 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._array import STRING, FloatArray
 from gpudemand._validation import InputError, as_numbers, as_pandas, check_columns, check_number, nearest
-from gpudemand.cost.devices import device
-from gpudemand.cost.job import TrainingJob
-from gpudemand.cost.model import CostModel
+from gpudemand.datasets.devices import device
 from gpudemand.jobs.table import as_of, check_jobs, seconds_since, start_times
 from gpudemand.jobs.times import parse_timestamp
 
@@ -24,6 +22,16 @@ from gpudemand.jobs.times import parse_timestamp
 _COMPLETION_PRIOR = 10
 #: Jobs -> seconds of one step, NaN where unknown.
 StepTime = Callable[[pd.DataFrame], FloatArray]
+
+
+class CostPredictor(Protocol):
+    """Predictor of the costs of training jobs, such as `CostModel`; planning needs no more of it."""
+
+    def predict(self, jobs: Any, *, training_script: bool = False) -> pd.DataFrame:
+        """``step_time_s`` and ``memory_gib`` with their intervals, a row a job."""
+
+    def fits(self, job: Any) -> float:
+        """Probability that the memory of a device suffices."""
 
 
 def training_steps(jobs: pd.DataFrame) -> FloatArray:
@@ -49,7 +57,7 @@ class CostStepTime:
 
     Examples
     --------
-    >>> from gpudemand.cost import zoo
+    >>> from gpudemand.cost import CostModel, zoo
     >>> shape = (3, 32, 32)
     >>> steps = CostStepTime(CostModel.load(), {"resnet18": (zoo.build("resnet18", input_shape=shape), shape)})
     >>> jobs = pd.DataFrame({"network": ["resnet18"], "batch_size": [16], "gpus": [1.0], "gpu_type": ["AMD EPYC"]})
@@ -57,7 +65,7 @@ class CostStepTime:
     True
     """
 
-    def __init__(self, model: CostModel, networks: Mapping[str, tuple[Any, ...]]) -> None:
+    def __init__(self, model: CostPredictor, networks: Mapping[str, tuple[Any, ...]]) -> None:
         self.model = model
         self.networks = networks
         self._cache: dict[tuple[Any, ...], tuple[float, float, float]] = {}
@@ -97,12 +105,15 @@ class CostStepTime:
         table = pd.DataFrame([self._cache[row] for row in rows], columns=["step_time_s", "memory_gib", "fits"])
         return table.iloc[code].set_axis(jobs.index)
 
-    def _predict(self, settings: list[tuple[Any, ...]], jobs: list[TrainingJob]) -> None:
+    def _predict(self, settings: list[tuple[Any, ...]], jobs: list[Any]) -> None:
         costs = self.model.predict(jobs)
         for setting, job, step, memory in zip(settings, jobs, costs["step_time_s"], costs["memory_gib"], strict=True):
             self._cache[setting] = (float(step), float(memory), self.model.fits(job))
 
-    def _training_job(self, row: Any) -> TrainingJob:
+    def _training_job(self, row: Any) -> Any:
+        # Only who gives networks needs the code of costs.
+        from gpudemand.cost.job import TrainingJob
+
         if row.network not in self.networks:
             raise InputError(
                 f"networks says nothing about {row.network!r}.{nearest(str(row.network), self.networks)} "

@@ -10,12 +10,13 @@ import pandas as pd
 
 from gpudemand._array import FloatArray
 from gpudemand._validation import InputError, check_choice, check_number
-from gpudemand.cost import OpGraph, structural_matrix
 from gpudemand.plotting.base import BASELINE, MEASURED, PREDICTED, WIDE, Display, kind_of, put_names, short_name
 from gpudemand.units import format_gib, format_seconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from gpudemand.cost import OpGraph
 
 
 _NAMES = {"time": "time of a training step", "memory": "memory of a training step"}
@@ -285,7 +286,7 @@ class StructuralMatrixDisplay(Display):
         -------
         StructuralMatrixDisplay
         """
-        return cls(_largest(structural_matrix(graph, weight), most), title=graph.name, label=_UNITS[weight])
+        return cls(_largest(_matrix(graph, weight), most), title=graph.name, label=_UNITS[weight])
 
     @classmethod
     def from_difference(cls, graph: OpGraph, other: OpGraph, *, most: int = 14) -> StructuralMatrixDisplay:
@@ -307,7 +308,7 @@ class StructuralMatrixDisplay(Display):
         -------
         StructuralMatrixDisplay
         """
-        first, second = structural_matrix(graph), structural_matrix(other)
+        first, second = _matrix(graph), _matrix(other)
         types = first.index.union(second.index, sort=False)
         first, second = (part.reindex(index=types, columns=types, fill_value=0) for part in (first, second))
         if first.equals(second):
@@ -333,6 +334,13 @@ class StructuralMatrixDisplay(Display):
         ax.set_ylabel("producer", loc="top")
         ax.set_aspect("equal")
         self._annotate(self.title)
+
+
+def _matrix(graph: OpGraph, weight: str | None = None) -> pd.DataFrame:
+    """Structural matrix; other figures, of reports too, do without the code of costs."""
+    from gpudemand.cost import structural_matrix
+
+    return structural_matrix(graph, weight)
 
 
 def _largest(matrix: pd.DataFrame, most: int) -> pd.DataFrame:

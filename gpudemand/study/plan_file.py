@@ -17,8 +17,6 @@ import pandas as pd
 
 from gpudemand._files import replace_file
 from gpudemand._validation import InputError, check_choice, check_number, nearest, shorten
-from gpudemand.cost.job import TrainingJob
-from gpudemand.cost.large_runs import LoRA, Parallel
 from gpudemand.forecast.events import Calendar
 from gpudemand.jobs.read import FORMATS, USAGE_ONLY
 from gpudemand.jobs.schema import EARLIEST, LATEST
@@ -209,7 +207,10 @@ def _programme(value: Value) -> Programme:
         return Programme(**given)
 
 
-def _job(value: Value) -> TrainingJob:
+def _job(value: Value) -> Any:
+    """A `TrainingJob`; only a plan with one needs the code of costs."""
+    from gpudemand.cost.job import TrainingJob
+
     given = value.table(_JOB)
     require(given, ("model", "seq_len", "device", "n_gpus"), value.key)
     adapter = {"adapter": given.pop("lora")} if "lora" in given else {}
@@ -223,12 +224,16 @@ def _model(value: Value) -> str:
     return str(path) if path.suffix == ".json" or path.exists() else value.text()
 
 
-def _parallel(value: Value) -> Parallel:
+def _parallel(value: Value) -> Any:
+    from gpudemand.cost.large_runs import Parallel
+
     with value.place():
         return Parallel(**value.table(_PARALLEL))
 
 
-def _lora(value: Value) -> LoRA:
+def _lora(value: Value) -> Any:
+    from gpudemand.cost.large_runs import LoRA
+
     given = value.table({"rank": whole, "targets": _targets, "bits": whole, "quantizer": Value.text})
     with value.place():
         return LoRA(**given)

@@ -7,12 +7,13 @@ from typer.testing import CliRunner
 
 from gpudemand._validation import InputError
 from gpudemand.cli.app import app
-from gpudemand.cost import CostModel, TrainingJob, device, load_measurements
+from gpudemand.cost import CostModel, TrainingJob, load_measurements
 from gpudemand.cost import calibrate as calibration
 from gpudemand.cost import calibrate as machine
 from gpudemand.cost.calibrate import calibrate_device, format_calibration, micro_benchmark
 from gpudemand.cost.measure_plans import read_plan
 from gpudemand.cost.step_time_model import FarFromTrainingWarning
+from gpudemand.datasets import device
 
 torch = pytest.importorskip("torch")
 here = pytest.importorskip("benchmarks.cost.here", reason="runs from a checkout")

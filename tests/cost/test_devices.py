@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from gpudemand._validation import InputError
 from gpudemand.cli.app import app
-from gpudemand.cost.devices import PRECISIONS, Device, _aliases, _key, device, devices, save_device
+from gpudemand.datasets.devices import PRECISIONS, Device, _aliases, _key, device, devices, save_device
 
 TABLE = devices()
 GPUS = TABLE[TABLE["kind"] == "gpu"]

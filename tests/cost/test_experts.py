@@ -9,13 +9,13 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.cost.devices import device
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.large_models import LargeModelPredictor, Target
 from gpudemand.cost.large_runs import Parallel, TrainingRun
 from gpudemand.cost.large_time import TIME_PRIORS, step_seconds, time_terms
 from gpudemand.cost.roofline import all_to_all_seconds
 from gpudemand.cost.transformer_configs import published
+from gpudemand.datasets.devices import device
 
 QWEN, MIXTRAL = published("qwen3-30b-a3b"), published("mixtral-8x7b")
 H100 = device("H100")

@@ -13,12 +13,12 @@ import pytest
 from gpudemand._validation import InputError
 from gpudemand.cost import OpGraph, make_plan
 from gpudemand.cost import job as job_module
-from gpudemand.cost.devices import Device
 from gpudemand.cost.feature_table import features_from_jobs, features_from_rows
 from gpudemand.cost.graph import Operator
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.model import CostModel
 from gpudemand.cost.roofline import parallel_terms
+from gpudemand.datasets.devices import Device
 
 torch = pytest.importorskip("torch")
 

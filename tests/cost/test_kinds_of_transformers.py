@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.cost.devices import device
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.large_memory import memory_terms
 from gpudemand.cost.large_runs import LoRA, Parallel, TrainingRun
@@ -13,6 +12,7 @@ from gpudemand.cost.large_time import time_terms
 from gpudemand.cost.model import CostModel
 from gpudemand.cost.transformer import Transformer
 from gpudemand.cost.transformer_configs import published, read_configuration
+from gpudemand.datasets.devices import device
 
 SIZES = {
     "hidden_size": 64,

@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.cost.devices import device
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.large_memory import (
     MEMORY_PRIORS,
@@ -28,6 +27,7 @@ from gpudemand.cost.model import CostModel
 from gpudemand.cost.roofline import ring_seconds
 from gpudemand.cost.transformer import Transformer
 from gpudemand.cost.transformer_configs import published, published_architectures, read_configuration
+from gpudemand.datasets.devices import device
 
 SIZES = {
     "hidden_size": 512,

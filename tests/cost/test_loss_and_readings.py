@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.cost.devices import device
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.large_memory import MEMORY_PRIORS, READINGS, memory_parts, memory_terms, parameter_bytes
 from gpudemand.cost.large_models import LargeModelPredictor
@@ -16,6 +15,7 @@ from gpudemand.cost.large_runs import Parallel, TrainingRun
 from gpudemand.cost.large_time import time_terms
 from gpudemand.cost.model import CostModel
 from gpudemand.cost.transformer_configs import published, read_configuration
+from gpudemand.datasets.devices import device
 
 LLAMA, FSDP, MEGATRON = published("llama-3-8b"), Parallel(sharding="fsdp"), Parallel(tensor=8, sharding="zero1")
 MEANS = {name: mean for name, (mean, _) in MEMORY_PRIORS.items()}

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from gpudemand.cost.devices import device
 from gpudemand.cost.large_memory import memory_terms
 from gpudemand.cost.large_runs import Parallel, TrainingRun
 from gpudemand.cost.transformer_configs import read_configuration
+from gpudemand.datasets.devices import device
 
 pytest.importorskip("torch")
 SHARDINGS = ("fsdp", "zero1")

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpudemand.cost import CostModel, OpGraph, TrainingJob, zoo
-from gpudemand.cost.devices import Device
 from gpudemand.cost.model import step_time_inputs
 from gpudemand.cost.operators import HALF_WIDTH
 from gpudemand.cost.step_time_model import FarFromTrainingWarning
+from gpudemand.datasets.devices import Device
 
 torch = pytest.importorskip("torch")
 nn = torch.nn

@@ -13,7 +13,7 @@ from pathlib import Path
 
 #: Packages whose branches guide the fuzzer.
 _READERS = ["jobs", "slurm", "pull", "store", "planfile", "_manifest", "report.history"]
-_READERS += ["cost.predict", "cost.measuring", "cost.large_models", "cost.devices"]
+_READERS += ["cost.predict", "cost.measuring", "cost.large_models", "datasets.devices"]
 
 
 def main() -> None:

@@ -28,12 +28,12 @@ import requests
 from gpudemand._files import file_sha256, manifest_text
 from gpudemand._validation import InputError, RejectedRowsWarning
 from gpudemand.cost import CostModel, read_rows
-from gpudemand.cost import devices as saved_devices
 from gpudemand.cost.large_models import LargeModelPredictor
 from gpudemand.cost.measure import COLUMNS
 from gpudemand.cost.measure_plans import read_plan as read_measurements_plan
 from gpudemand.cost.meter import RowFile
 from gpudemand.cost.transformer_configs import read_configuration
+from gpudemand.datasets import devices as saved_devices
 from gpudemand.datasets.registry import bundled_path
 from gpudemand.jobs import read_jobs
 from gpudemand.pull.prometheus import PrometheusClient
