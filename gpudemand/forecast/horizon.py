@@ -82,8 +82,6 @@ class HorizonForecaster(Forecaster):
     70
     """
 
-    _allow_missing = True
-
     def __init__(
         self, weeks: Forecaster | None = None, *, season_length: int | None = None, random_state: int = 0
     ) -> None:
