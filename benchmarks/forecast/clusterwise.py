@@ -21,7 +21,7 @@ from gpudemand.forecast import (
     TemporalFactorization,
     Zero,
 )
-from gpudemand.forecast.partition import BaselineSegmenter
+from gpudemand.forecast.clusterwise_factorization import BaselineSegmenter
 from gpudemand.metrics import evaluate
 from gpudemand.segments import TopologicalSegmenter
 

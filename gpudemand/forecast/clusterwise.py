@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,24 +11,117 @@ from scipy.stats import t as student_t
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from gpudemand._array import FloatArray, IntArray
-from gpudemand.forecast.clusterwise_factorization import ClusterwiseFactorization
+from gpudemand._array import FloatArray, IntArray, solve_each
+from gpudemand.forecast.clusterwise_factorization import ClusterwiseFactorization, InitialPartition, default_segmenters
+from gpudemand.forecast.combination import combination_weights
 from gpudemand.forecast.factorization import TemporalFactorization
 from gpudemand.forecast.forecaster import Forecaster, last_known, positive_int
 from gpudemand.forecast.naive import seasonal_profile
 from gpudemand.forecast.panel import Panel, row_means, week_length
-from gpudemand.forecast.partition import (
-    GLOBAL,
-    Choice,
-    InitialPartition,
-    NormalEquations,
-    Selection,
-    default_segmenters,
-    exchange,
-    membership_costs,
-    membership_posterior,
-    minimise_on_simplex,
-)
+
+_MAX_ITERATIONS = 30
+
+
+class NormalEquations(NamedTuple):
+    """Normal equations of each unit.
+
+    `gram`: shape (n_units, n_columns, n_columns). `right`: shape (n_units, n_columns). `size`: shape (n_units,); sum
+    of squared targets.
+    """
+
+    gram: FloatArray
+    right: FloatArray
+    size: FloatArray
+
+    @classmethod
+    def of(cls, x: FloatArray, y: FloatArray) -> NormalEquations:
+        """Of regressors `x`, shape (n_units, n_rows, n_columns), and targets `y`; missing targets are left out."""
+        known = ~np.isnan(y)
+        x, y = x * known[..., None], np.where(known, y, 0.0)
+        transposed = x.swapaxes(1, 2)
+        right = (transposed @ y[..., None])[..., 0]
+        return cls(transposed @ x, right, np.square(y).sum(axis=1))
+
+    def losses(self, weights: FloatArray) -> FloatArray:
+        """Sum of squared errors of each unit under each cluster's weights, shape (n_units, n_clusters)."""
+        fitted = np.einsum("npq,kp,kq->nk", self.gram, weights, weights, optimize=True)
+        return np.maximum(self.size[:, None] - 2 * self.right @ weights.T + fitted, 0.0)
+
+    def fit(self, members: FloatArray, penalty: float, towards: FloatArray) -> FloatArray:
+        """Ridge weights of each cluster, shape (n_clusters, n_columns), shrunk towards given ones.
+
+        `members`: shape (n_units, n_clusters); membership of each unit in each cluster. `towards`: shape
+        (n_columns,).
+        """
+        ridge = penalty * np.eye(towards.size)
+        gram = np.einsum("nk,npq->kpq", members, self.gram, optimize=True) + ridge
+        right = members.T @ self.right + penalty * towards
+        return solve_each(gram, right)
+
+
+class Clusters(NamedTuple):
+    """Regressions and members of the clusters.
+
+    `weights`: shape (n_clusters, n_columns). `reassigned`: shape (n_users,); cluster to which a user was reassigned,
+    -1 for users in the cluster of their segment. `objective`: after each iteration; never rising.
+    """
+
+    weights: FloatArray
+    reassigned: IntArray
+    objective: tuple[float, ...]
+
+
+def exchange(
+    equations: NormalEquations,
+    segments: IntArray,
+    n_clusters: int,
+    *,
+    switching_cost: float,
+    penalty: float,
+    towards: FloatArray,
+) -> Clusters:
+    """Alternate between fitting the regressions and reassigning all users at once, until no user moves.
+
+    A user is in the cluster of the segment, which may differ between origins, or is reassigned to one cluster. The
+    objective, which neither step can raise, is half the squared errors, plus `switching_cost` for every reassigned
+    user, plus the penalty on weights.
+
+    `equations`: of every user at every origin, ``n_users * n_origins`` of them. `segments`: shape (n_users,
+    n_origins); segment of each user at each origin. `switching_cost`: cost of reassigning a user; with infinity none
+    is. `penalty`: on the squared distance of a cluster's weights from `towards`. `towards`: shape (n_columns,).
+
+    References
+    ----------
+    H. Späth, "Algorithm 39: Clusterwise linear regression", Computing 22 (1979), which moves one unit at a time.
+    """
+    reassigned, values = np.full(len(segments), -1), []
+    for _ in range(_MAX_ITERATIONS):
+        labels = np.where(reassigned[:, None] >= 0, reassigned[:, None], segments)
+        weights = equations.fit(np.eye(n_clusters)[labels.ravel()], penalty, towards)
+        cost = membership_costs(equations, weights, segments, switching_cost)
+        values.append(float(cost.min(axis=1).sum() + penalty * np.square(weights - towards).sum() / 2))
+        moved = cost.argmin(axis=1) - 1
+        if (moved == reassigned).all():
+            break
+        reassigned = moved
+    return Clusters(weights, reassigned, tuple(values))
+
+
+def membership_costs(
+    equations: NormalEquations, weights: FloatArray, segments: IntArray, switching_cost: float
+) -> FloatArray:
+    """Cost of staying with the segment and of each cluster, shape (n_users, 1 + n_clusters)."""
+    loss = equations.losses(weights).reshape(*segments.shape, -1) / 2
+    stay = np.take_along_axis(loss, segments[..., None], axis=2).sum(axis=1)
+    return np.concatenate([stay, loss.sum(axis=1) + switching_cost], axis=1)
+
+
+def membership_posterior(cost: FloatArray, segment: IntArray) -> FloatArray:
+    """Posterior probability of each cluster for each user, given the costs and the current segment."""
+    posterior = np.exp(cost.min(axis=1, keepdims=True) - cost)
+    posterior /= posterior.sum(axis=1, keepdims=True)
+    return posterior[:, 1:] + posterior[:, :1] * np.eye(cost.shape[1] - 1)[segment]
+
 
 #: Bounds of the level factor, and the absolute log factor below which it is 1.
 _BOUNDS = (0.5, 2.0)
@@ -178,7 +272,11 @@ class Evidence(NamedTuple):
     def of(cls, y: FloatArray, past: FloatArray, origins: IntArray, season: int, penalty: float) -> Evidence:
         """Compare forecasts from `origins` with a history, shape (n_users, n_times); `penalty` is on coefficients."""
         actual = np.stack([y[:, origin : origin + past.shape[2]] for origin in origins], axis=1)
-        scales = _scales(y, past, actual, origins, season)
+        # Scales use data before the origin only, to avoid leakage.
+        scales = np.column_stack([naive_scale(y[:, :origin], season) for origin in origins])
+        # Adding the squared error of the factorization keeps bursts from dominating.
+        misfit = mean_square((actual - past[..., 0]).reshape(len(y), -1))[:, None]
+        scales = np.sqrt(np.square(scales) + misfit) * np.sqrt(past.shape[2] / min(_EFFECTIVE_ERRORS, past.shape[2]))
         x, target = by_horizon(past) / scales[..., None, None], actual / scales[..., None]
         equations = NormalEquations.of(x.reshape(-1, *x.shape[2:]), target.reshape(-1, actual.shape[2]))
         # The prior is the factorization, at all steps.
@@ -187,38 +285,28 @@ class Evidence(NamedTuple):
         return cls(past, actual, equations, equations.fit(np.ones((len(equations.size), 1)), penalty, prior)[0])
 
 
-def _scales(y: FloatArray, past: FloatArray, actual: FloatArray, origins: IntArray, season: int) -> FloatArray:
-    """Scale of the errors of each user at each origin, shape (n_users, n_origins)."""
-    h = actual.shape[2]
-    # Scales use data before the origin only, to avoid leakage.
-    scales = np.column_stack([naive_scale(y[:, :origin], season) for origin in origins])
-    # Adding the squared error of the factorization keeps bursts from dominating.
-    misfit = mean_square((actual - past[..., 0]).reshape(len(y), -1))[:, None]
-    return np.asarray(np.sqrt(np.square(scales) + misfit) * np.sqrt(h / min(_EFFECTIVE_ERRORS, h)))
+class Choice(NamedTuple):
+    """Place of an initial partition, and the cost of leaving a segment of it."""
+
+    partition: int
+    switching_cost: float = np.inf
 
 
-def combination_weights(errors: FloatArray, prior: FloatArray, strength: float) -> FloatArray:
-    """Combination weights of each user with the smallest squared error, shrunk towards prior weights.
+#: One regression for all users.
+GLOBAL = Choice(0)
 
-    `errors`: shape (n_users, n_times, n_forecasts); on held-out time; NaN where the actual is unknown. `prior`: shape
-    (n_forecasts,); prior weights, which sum to one. `strength`: shrinkage towards them, relative to the squared error
-    of the best forecast of a user. Returns shape (n_users, n_forecasts): not negative, summing to one; independent of
-    the units of a user.
 
-    Examples
-    --------
-    The first forecast of one user was better; the other user has no data:
+class Selection(NamedTuple):
+    """What is chosen from a history.
 
-    >>> errors = np.array([[[1.0, -4.0], [-1.0, -4.0]], [[np.nan, np.nan], [np.nan, np.nan]]])
-    >>> combination_weights(errors, np.array([0.5, 0.5]), 0.3).round(2).tolist()
-    [[0.93, 0.07], [0.5, 0.5]]
+    `horizon`: bins of the training errors. `losses`: of every choice on held-out time, relative to the global
+    regression. `weights`: shape (n_users, 3); of the component forecasts.
     """
-    known = np.nan_to_num(errors)
-    form = known.swapaxes(1, 2) @ known / max(errors.shape[1], 1)
-    own = np.diagonal(form, axis1=1, axis2=2)
-    pull = strength * own.min(axis=1)[:, None]
-    weights = minimise_on_simplex(form + pull[..., None] * np.eye(prior.size), pull * prior)
-    return np.where(own.max(axis=1)[:, None] > 0, weights, prior)
+
+    horizon: int
+    losses: pd.DataFrame
+    choice: Choice
+    weights: FloatArray
 
 
 #: Ridge penalty of the cluster regressions, and the switching costs that are tried.
@@ -228,6 +316,7 @@ _SWITCHING_COSTS = (np.inf, 4.0)
 _ORIGINS, _VALIDATION_BLOCKS = 4, 6
 #: Prior weights of the component forecasts: the factorization, one regression for all users, and the clusters.
 _PRIOR_WEIGHTS = {"factorization": 0.1, "global": 0.45, "clusters": 0.45}
+_LOSSES = ["partition", "n_clusters", "switching_cost", "loss"]
 
 
 class ClusterwiseForecaster(Forecaster):
@@ -298,7 +387,6 @@ class ClusterwiseForecaster(Forecaster):
     (True, 0)
     """
 
-    _allow_missing = True
     _max_origins = 4
 
     def __init__(
@@ -318,17 +406,29 @@ class ClusterwiseForecaster(Forecaster):
 
     def _fit_panel(self, panel: Panel) -> None:
         super()._fit_panel(panel)
-        template = self.factorization or TemporalFactorization(random_state=self.random_state)
-        self.factorization_ = clone(template)
+        y = panel.values
+        self.factorization_ = clone(self.factorization or TemporalFactorization(random_state=self.random_state))
         self.factorization_._fit_panel(panel)
-        self._fitted = {self.panel_.values.shape[1]: self.factorization_.fitted_}
-        self._partitions: dict[tuple[int, int], InitialPartition] = {}
-        self._selections: dict[int, Selection] = {}
-        defaults = default_segmenters(self.n_clusters, len(self.panel_.ids), self.season_length_, self.random_state)
-        self._segmenters = defaults if self.segmenter is None else [self.segmenter]
-        _, self.selection_, self.choice_, weights = self._selection(self.panel_.values)
-        self.weights_ = pd.DataFrame(weights, index=self.panel_.ids, columns=list(_PRIOR_WEIGHTS))
-        self._set_labels(self.panel_.values)
+        self._memo: dict[tuple[object, ...], Any] = {("factorize", y.shape[1]): self.factorization_.fitted_}
+        given = [self.segmenter]
+        if self.segmenter is None:
+            given = default_segmenters(self.n_clusters, len(y), self.season_length_, self.random_state)
+        self._segmenters = [pd.Series(0, panel.ids), *given]
+        h, self.selection_, self.choice_, weights = self._once(self._select, y)
+        self.weights_ = pd.DataFrame(weights, index=panel.ids, columns=list(_PRIOR_WEIGHTS))
+        posterior = np.ones((len(y), 1))
+        if self.choice_ != GLOBAL:
+            posterior = self._fit_clusters(y, self._evidence(y, h), self.choice_)[1]
+        self.probabilities_ = pd.DataFrame(posterior, index=panel.ids)
+        self.labels_ = pd.Series(posterior.argmax(axis=1), index=panel.ids, name="cluster")
+        self.n_clusters_ = posterior.shape[1]
+
+    def _once(self, compute: Callable[..., Any], y: FloatArray, *options: int) -> Any:
+        """What is computed from a history, once: backtest, evidence and validation share their earlier origins."""
+        key = (compute.__name__, y.shape[1], *options)
+        if key not in self._memo:
+            self._memo[key] = compute(y, *options)
+        return self._memo[key]
 
     def predict_new(self, usage: pd.DataFrame, h: int) -> pd.DataFrame:
         """Forecast users who were not in training by the clusters of their segment.
@@ -346,153 +446,100 @@ class ClusterwiseForecaster(Forecaster):
             ``unique_id``, ``ds`` and ``ClusterwiseForecaster``.
         """
         check_is_fitted(self, "choice_")
-        panel = self.panel_.aligned(usage)
-        y, steps = panel.values, panel.local_steps(positive_int("h", h))
-        ahead, wide = int(steps.max()) + 1, pd.DataFrame(panel.values, panel.ids, panel.times)
-        point = np.maximum(self.factorization_.fold_in(y).forecast(ahead), 0.0)
+        new, y = self.panel_.aligned(usage), self.panel_.values
+        steps = new.local_steps(positive_int("h", h))
+        ahead = int(steps.max()) + 1
+        point = np.maximum(self.factorization_.fold_in(new.values).forecast(ahead), 0.0)
         if self._origins(y.shape[1], ahead).size:
-            forecasts, seen = self._with_base_forecasts(point, y), self._evidence(self.panel_.values, ahead)
-            paths = []
+            forecasts, evidence, paths = self._with_base_forecasts(point, new.values), self._evidence(y, ahead), [point]
             for choice in (GLOBAL, self.choice_):
-                weights, posterior = self._fit_clusters(self.panel_.values, seen, choice)
-                paths.append(mixture_forecast(forecasts, weights, self._posterior_of_new(wide, posterior, choice)))
-            point = np.stack([point, *paths], axis=-1) @ self.weights_.to_numpy().mean(axis=0)
-        return panel.long_frame(panel.future(h), {type(self).__name__: np.maximum(point, 0.0)[:, steps]})
+                weights, posterior = self._fit_clusters(y, evidence, choice)
+                partition = self._once(self._partition, y, choice.partition)
+                paths.append(mixture_forecast(forecasts, weights, partition.means_of_new(new.wide(), posterior)))
+            point = np.stack(paths, axis=-1) @ self.weights_.to_numpy().mean(axis=0)
+        return new.long_frame(new.future(h), {type(self).__name__: np.maximum(point, 0.0)[:, steps]})
 
     def _path(self, y: FloatArray, h: int) -> FloatArray:
         if not self._origins(y.shape[1], h).size:
             return self._factorized(y, h)
         # At earlier origins the choices are those made there, as everything else.
-        _, _, choice, weights = self._selection(y)
-        return np.asarray(np.einsum("nhp,np->nh", self._component_forecasts(y, h, choice), weights))
+        selection = self._once(self._select, y)
+        paths = self._component_forecasts(y, h, [GLOBAL, selection.choice])
+        return np.asarray(np.einsum("pnh,np->nh", paths, selection.weights))
 
-    def _selection(self, y: FloatArray) -> Selection:
-        n_times = y.shape[1]
-        if n_times not in self._selections:
-            h = self._fit_horizon(n_times)
-            losses, choice = self._select(y, h)
-            self._selections[n_times] = Selection(h, losses, choice, self._combination_weights(y, h, choice))
-        return self._selections[n_times]
-
-    def _component_forecasts(self, y: FloatArray, h: int, choice: Choice) -> FloatArray:
-        """Forecasts by the factorization, the global regression and the clusters, shape (n_series, h, 3)."""
-        forecasts, seen = self._forecasts(y, h), self._evidence(y, h)
-        paths = {c: mixture_forecast(forecasts, *self._fit_clusters(y, seen, c)) for c in {GLOBAL, choice}}
-        return np.stack([forecasts[..., 0], paths[GLOBAL], paths[choice]], axis=-1)
+    def _component_forecasts(self, y: FloatArray, h: int, choices: Sequence[Choice]) -> FloatArray:
+        """Forecasts by the factorization and by every choice, shape (1 + n_choices, n_series, h)."""
+        forecasts, evidence = self._with_base_forecasts(self._factorized(y, h), y), self._evidence(y, h)
+        fits = {choice: self._fit_clusters(y, evidence, choice) for choice in dict.fromkeys(choices)}
+        paths = {choice: mixture_forecast(forecasts, *found) for choice, found in fits.items()}
+        return np.stack([forecasts[..., 0], *(paths[choice] for choice in choices)])
 
     def _evidence(self, y: FloatArray, h: int) -> Evidence:
         origins = self._origins(y.shape[1], h)
-        past = np.stack([self._forecasts(y[:, :origin], h) for origin in origins], axis=1)
+        known = [y[:, :origin] for origin in origins]
+        past = np.stack([self._with_base_forecasts(self._factorized(early, h), early) for early in known], axis=1)
         return Evidence.of(y, past, origins, self.season_length_, _PENALTY)
 
-    def _fit_clusters(self, y: FloatArray, seen: Evidence, choice: Choice) -> tuple[FloatArray, FloatArray]:
+    def _fit_clusters(self, y: FloatArray, evidence: Evidence, choice: Choice) -> tuple[FloatArray, FloatArray]:
         """Coefficients of each cluster from earlier origins of a history, and its probability for each user."""
-        past, actual, equations, shared = seen
-        segments, newest = self._segments(y, actual.shape[2], choice)
-        n, switching_cost = int(max(segments.max(), newest.max())) + 1, choice.switching_cost
-        found = exchange(equations, segments, n, switching_cost=switching_cost, penalty=_PENALTY, towards=shared)
-        costs = membership_costs(equations, found.weights, segments, switching_cost)
-        posterior = membership_posterior(costs, newest)
-        factor = level_factor(actual, mixture_forecast(past, found.weights, posterior))
-        return found.weights * factor, posterior
+        past, actual, equations, shared = evidence
+        segments = self._once(self._segments, y, actual.shape[2], choice.partition)
+        newest, cost = self._once(self._partition, y, choice.partition).labels, choice.switching_cost
+        n = int(max(segments.max(), newest.max())) + 1
+        weights = exchange(equations, segments, n, switching_cost=cost, penalty=_PENALTY, towards=shared).weights
+        posterior = membership_posterior(membership_costs(equations, weights, segments, cost), newest)
+        return weights * level_factor(actual, mixture_forecast(past, weights, posterior)), posterior
 
-    def _segments(self, y: FloatArray, h: int, choice: Choice) -> tuple[IntArray, IntArray]:
-        """Segment of each user at each earlier origin, from the data known there, and now."""
-        origins = self._origins(y.shape[1], h)
-        if choice.kind == "global":
-            return np.zeros((len(y), origins.size), dtype=np.int64), np.zeros(len(y), dtype=np.int64)
-        partition = self._partition(y, choice.segmenter)
-        earlier = [partition.labels_at(self._wide(y[:, :origin])) for origin in origins]
-        return np.column_stack(earlier), partition.labels
+    def _segments(self, y: FloatArray, h: int, place: int) -> IntArray:
+        """Segment of each user at each earlier origin, from the data known there."""
+        partition = self._once(self._partition, y, place)
+        known = [self.panel_.with_history(y[:, :origin]) for origin in self._origins(y.shape[1], h)]
+        return np.column_stack([partition.labels_at(panel.wide()) for panel in known])
 
-    def _wide(self, y: FloatArray) -> pd.DataFrame:
-        panel = self.panel_
-        return pd.DataFrame(y, panel.ids, pd.date_range(panel.times[0], periods=y.shape[1], freq=panel.freq))
+    def _partition(self, y: FloatArray, place: int) -> InitialPartition:
+        return InitialPartition.of(self._segmenters[place], self.panel_.with_history(y).wide())
 
     def _origins(self, n_times: int, h: int) -> IntArray:
         origins = n_times - h - max(h // 2, 1) * np.arange(_ORIGINS)
         return origins[origins >= max(n_times // 2, 2)]
 
-    def _forecasts(self, y: FloatArray, h: int) -> FloatArray:
-        return self._with_base_forecasts(self._factorized(y, h), y)
+    def _factorized(self, y: FloatArray, h: int) -> FloatArray:
+        return np.asarray(self._once(self.factorization_.factorize, y).forecast(h))
 
     def _with_base_forecasts(self, point: FloatArray, y: FloatArray) -> FloatArray:
         season = self.season_length_
         others = base_forecasts(y, point.shape[1], season, max(season, week_length(self.panel_.freq)))
         return np.concatenate([point[..., None], others], axis=-1)
 
-    def _factorized(self, y: FloatArray, h: int) -> FloatArray:
-        if y.shape[1] not in self._fitted:
-            self._fitted[y.shape[1]] = self.factorization_.factorize(y)
-        return self._fitted[y.shape[1]].forecast(h)
-
-    def _partition(self, y: FloatArray, place: int) -> InitialPartition:
-        key = (y.shape[1], place)
-        if key not in self._partitions:
-            self._partitions[key] = InitialPartition.of(self._segmenters[place], self._wide(y))
-        return self._partitions[key]
-
-    def _combination_weights(self, y: FloatArray, h: int, choice: Choice) -> FloatArray:
-        """Weights of the component forecasts of each user from their errors on the validation blocks."""
-        prior, ends = np.array(list(_PRIOR_WEIGHTS.values())), self._validation_ends(y.shape[1], h)
-        if not ends:
-            return np.tile(prior, (len(y), 1))
-        errors = np.concatenate([self._component_errors(y[:, :end], h, choice) for end in ends], axis=1)
-        # The prior has the weight of one block.
-        return combination_weights(errors, prior, 1 / len(ends))
-
-    def _component_errors(self, y: FloatArray, h: int, choice: Choice) -> FloatArray:
-        """Errors of the component forecasts on the newest bins, shape (n_series, h, 3)."""
-        early, actual = y[:, :-h], y[:, -h:]
-        floor = self._floors(early, np.array([early.shape[1]]))[..., None]
-        return actual[..., None] - np.maximum(self._component_forecasts(early, h, choice), floor)
-
-    def _validation_ends(self, n_times: int, h: int) -> list[int]:
-        """Ends of the newest validation blocks that have earlier origins to fit."""
-        ends = [n_times - h * back for back in range(_VALIDATION_BLOCKS)]
-        return [end for end in ends if self._origins(end - h, h).size]
-
-    def _select(self, y: FloatArray, h: int) -> tuple[pd.DataFrame, Choice]:
-        """Losses of all choices on the validation blocks, each fitted to the data before it, and the selected one."""
-        columns, ends = ["partition", "n_clusters", "switching_cost", "loss"], self._validation_ends(y.shape[1], h)
-        choices = [GLOBAL, *(Choice("clusters", n, c) for n in range(len(self._segmenters)) for c in _SWITCHING_COSTS)]
-        if not ends:
-            return pd.DataFrame(columns=columns), GLOBAL
-        losses, pooled = np.stack([self._losses(y[:, :end], h, choices) for end in ends], axis=1)
-        mean = losses.mean(axis=0)
-        share = np.divide(mean, mean[0], out=np.ones_like(mean), where=mean[0] > 0)
-        rows = [(*self._named(c, y), c.switching_cost, loss) for c, loss in zip(choices, share, strict=True)]
-        return pd.DataFrame(rows, columns=columns), choices[select_method(losses, pooled)]
-
-    def _losses(self, y: FloatArray, h: int, choices: list[Choice]) -> FloatArray:
-        """Bounded loss and plain squared error of each choice on the newest bins, means over users, (2, n_choices)."""
-        early, actual = y[:, :-h], y[:, -h:]
-        forecasts, seen = self._forecasts(early, h), self._evidence(early, h)
-        floor = self._floors(early, np.array([early.shape[1]]))
-        paths = (mixture_forecast(forecasts, *self._fit_clusters(early, seen, choice)) for choice in choices)
-        errors = np.stack([mean_square(actual - np.maximum(path, floor)) for path in paths])
-        losses = bounded_losses(errors, naive_scale(early, self.season_length_))
-        return np.stack([losses.mean(axis=1), errors.mean(axis=1)])
-
-    def _named(self, choice: Choice, y: FloatArray) -> tuple[str, int]:
-        if choice.segmenter < 0:
-            return choice.kind, 1
-        return str(self._segmenters[choice.segmenter]), int(self._partition(y, choice.segmenter).labels.max()) + 1
-
-    def _set_labels(self, y: FloatArray) -> None:
-        posterior = np.ones((len(y), 1))
-        if self.choice_.kind == "clusters":
-            posterior = self._fit_clusters(y, self._evidence(y, self._selection(y).horizon), self.choice_)[1]
-        self.probabilities_ = pd.DataFrame(posterior, index=self.panel_.ids)
-        self.labels_ = pd.Series(posterior.argmax(axis=1), index=self.panel_.ids, name="cluster")
-        self.n_clusters_ = posterior.shape[1]
-
-    def _posterior_of_new(self, wide: pd.DataFrame, posterior: FloatArray, choice: Choice) -> FloatArray:
-        """Mean posterior of the training users in the same segment, shape (n_users, n_clusters)."""
-        if choice.kind == "global":
-            return np.ones((len(wide), 1))
-        return self._partition(self.panel_.values, choice.segmenter).means_of_new(wide, posterior)
-
-    def _fit_horizon(self, n_times: int) -> int:
+    def _select(self, y: FloatArray) -> Selection:
+        """Compare all choices on the newest blocks, each fitted to the data before it, and weight the components."""
+        n_times, prior = y.shape[1], np.array(list(_PRIOR_WEIGHTS.values()))
         wanted = self.season_length_ if self.horizon is None else positive_int("horizon", self.horizon)
-        return max(min(wanted, n_times // 4), 1)
+        h = max(min(wanted, n_times // 4), 1)
+        newest = [n_times - h * back for back in range(_VALIDATION_BLOCKS)]
+        ends = [end for end in newest if self._origins(end - h, h).size]
+        if not ends:
+            return Selection(h, pd.DataFrame(columns=_LOSSES), GLOBAL, np.tile(prior, (len(y), 1)))
+        choices = [GLOBAL, *(Choice(n, c) for n in range(1, len(self._segmenters)) for c in _SWITCHING_COSTS)]
+        errors = np.stack([self._held_out_errors(y[:, :end], h, choices) for end in ends])
+        squares = mean_square(errors[:, 1:].reshape(-1, h)).reshape(len(ends), len(choices), -1)
+        scales = [naive_scale(y[:, : end - h], self.season_length_) for end in ends]
+        losses = np.stack([bounded_losses(*block).mean(axis=1) for block in zip(squares, scales, strict=True)])
+        best = select_method(losses, squares.mean(axis=2))
+        components = errors[:, [0, 1, 1 + best]].transpose(2, 0, 3, 1).reshape(len(y), -1, len(prior))
+        # The prior has the weight of one block.
+        weights = combination_weights(components, prior, 1 / len(ends))
+        return Selection(h, self._loss_table(y, choices, losses.mean(axis=0)), choices[best], weights)
+
+    def _held_out_errors(self, y: FloatArray, h: int, choices: Sequence[Choice]) -> FloatArray:
+        """Errors of the factorization and of every choice on the newest bins, shape (1 + n_choices, n_series, h)."""
+        early = y[:, :-h]
+        floor = self._floors(early, np.array([early.shape[1]]))
+        return np.asarray(y[:, -h:] - np.maximum(self._component_forecasts(early, h, choices), floor))
+
+    def _loss_table(self, y: FloatArray, choices: Sequence[Choice], losses: FloatArray) -> pd.DataFrame:
+        names = ["global", *map(str, self._segmenters[1:])]
+        counts = [int(self._once(self._partition, y, n).labels.max()) + 1 for n in range(len(names))]
+        share = np.divide(losses, losses[0], out=np.ones_like(losses), where=losses[0] > 0)
+        rows = [(names[n], counts[n], cost, loss) for (n, cost), loss in zip(choices, share, strict=True)]
+        return pd.DataFrame(rows, columns=_LOSSES)

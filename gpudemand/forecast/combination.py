@@ -4,125 +4,70 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
+from scipy.optimize import nnls
 from sklearn.base import clone
 
 from gpudemand import _parallel
-from gpudemand._array import FloatArray, IntArray
+from gpudemand._array import FloatArray, IntArray, solve_each
 from gpudemand._validation import InputError
 from gpudemand.forecast.forecaster import Forecaster, as_forecaster
 from gpudemand.forecast.naive import Naive, SeasonallyAdjustedNaive, SeasonalMedian, SeasonalNaive
-from gpudemand.forecast.panel import Panel, fill_missing, row_means, week_length
+from gpudemand.forecast.panel import Panel, fill_missing, week_length
 from gpudemand.forecast.regression import History, LagRegression, RidgeAutoregression
 from gpudemand.forecast.smoothing import DoubleSeasonalSmoothing
 
-#: Weeks in a quarter; first weights of the means of a week and of four, the trend, and the combination.
-QUARTER, _FIRST_WEIGHTS = 13, np.array([1.0, 2.0, 1.0, 1.0])
-#: Power of the inverse errors, and quarters whose errors weigh as much as the first weights. They change nothing on the
-#: development half of the logs, and follow growth that has lasted.
-_LEVEL_POWER, _PRIOR_QUARTERS = 4.0, 3.0
 
+class PastLosses(NamedTuple):
+    """Absolute errors of several forecasts from every origin, cumulated over their steps.
 
-class LevelErrors(NamedTuple):
-    """Errors of the means of the levels over whole weeks from every origin.
-
-    `sums`: shape (n_levels, n_series, n_origins, n_weeks); absolute errors of the sums over 1, 2, ... weeks.
-    `places`: shape (n_origins,); bins known at each origin, ascending. `begins`: shape (n_series,); first known bin.
-    `week`: bins in a week.
+    `sums`: shape (n_forecasts, n_series, n_origins, n_steps). `places`: shape (n_origins,); bins known at each origin,
+    ascending. `begins`: shape (n_series,); first known bin.
     """
 
     sums: FloatArray
     places: IntArray
     begins: IntArray
-    week: int
 
     @classmethod
-    def empty(cls, y: FloatArray, places: IntArray, week: int) -> LevelErrors:
-        """Errors to be added, origin by origin."""
-        sums = np.zeros((_FIRST_WEIGHTS.size, len(y), places.size, QUARTER))
-        return cls(sums, places, (~np.isnan(y)).argmax(axis=1), week)
+    def of(cls, y: FloatArray, paths: FloatArray, places: IntArray) -> PastLosses:
+        """Compare forecasts, shape (n_forecasts, n_series, n_origins, h), with a history."""
+        h = paths.shape[-1]
+        actual = np.concatenate([y, np.full((len(y), h), np.nan)], axis=1)[:, places[:, None] + np.arange(h)]
+        errors = actual - paths
+        np.abs(errors, out=errors)
+        np.copyto(errors, 0.0, where=np.isnan(actual))
+        return cls(np.cumsum(errors, axis=-1, out=errors), places, (~np.isnan(y)).argmax(axis=1))
 
-    def add(self, y: FloatArray, place: int, levels: FloatArray) -> None:
-        """Compare the levels from an origin, shape (n_levels, n_series, h), with the actual values."""
-        coming = np.nan_to_num(y[:, self.places[place] :][:, : QUARTER * self.week])
-        errors = np.cumsum(coming - levels[..., : coming.shape[1]], axis=-1)[..., self.week - 1 :: self.week]
-        self.sums[:, :, place, : errors.shape[-1]] = np.abs(errors)
+    def known(
+        self, origin: int, earlier: IntArray, step: int = 1, half_life: float = np.inf
+    ) -> tuple[FloatArray, IntArray]:
+        """Sums of the errors of `earlier` origins known at an origin, and bins since the first of these origins.
 
-    def weights(self, origin: int, earlier: IntArray) -> FloatArray:
-        """Weights of the levels at an origin, from errors of `earlier` ones known there, shape (n_levels, n_series)."""
-        places = self.places[earlier]
-        counted = 2 * places >= self.begins[:, None] + origin
-        losses = (self.sums[:, :, earlier, np.minimum((origin - places) // self.week, QUARTER) - 1] * counted).sum(
-            axis=2
-        )
-        mean = losses.mean(axis=0)
-        relative = np.divide(losses, mean, out=np.ones_like(losses), where=mean > 0)
-        first = np.where(counted, places, origin).min(axis=1, initial=origin)
-        quarters = (origin - first) / (QUARTER * self.week)
-        shrunk = 1 + quarters / (quarters + _PRIOR_QUARTERS) * (relative - 1)
-        return _FIRST_WEIGHTS[:, None] * (shrunk.min(axis=0) / shrunk) ** _LEVEL_POWER
-
-
-def continued(near: FloatArray, period: int, h: int) -> tuple[FloatArray, FloatArray]:
-    """A forecast continued by its last period, and its centred mean over a period, both of shape (n_series, h)."""
-    reach, before, n = near.shape[1], period // 2, max(near.shape[1], h) + period
-    steps = np.arange(n)
-    path = near[:, np.where(steps < reach, steps, reach - period + (steps - reach) % period)]
-    total = np.concatenate([np.zeros((len(near), 1)), np.cumsum(path, axis=1)], axis=1)
-    first = np.maximum(np.arange(h) - before, 0)
-    return path[:, :h], (total[:, first + period] - total[:, first]) / period
-
-
-def linear_trend(y: FloatArray, h: int) -> FloatArray:
-    """Least-squares line through each series, continued, shape (n_series, h)."""
-    known, t = ~np.isnan(y), np.arange(y.shape[1] + h, dtype=float)
-    middle = row_means(np.where(known, t[: y.shape[1]], np.nan))
-    mean, away = row_means(y), np.where(known, t[: y.shape[1]] - middle, 0.0)
-    spread = np.square(away).sum(axis=1, keepdims=True)
-    slope = (away * np.nan_to_num(y)).sum(axis=1, keepdims=True) / np.where(spread > 0, spread, 1.0)
-    return np.asarray(mean + slope * (t[y.shape[1] :] - middle))
-
-
-class ShortTermForecaster(Protocol):
-    """What `HorizonForecaster.fit` takes as `short_term`: a fitted `JobDemandModel`, or any forecaster."""
-
-    def predict(self, h: int, level: Sequence[float] | float | None = None) -> pd.DataFrame:
-        """Forecast the next bins in long format."""
-
-
-def joined(frame: pd.DataFrame, own: pd.DataFrame, near: pd.DataFrame) -> pd.DataFrame:
-    """Average the first bins of a forecast with another by inverse squared widths of the 80 % intervals of both.
-
-    `frame`: a forecast in long format, of any horizon and levels. `own`, `near`: the first bins of it, and the other
-    forecast of them, with the same levels, 80 among them. The second half of these bins passes to the first forecast;
-    a series that the other lacks keeps it. Returns like `frame`.
-    """
-    index, names = ["unique_id", "ds"], own.columns[2:]
-    mine = own.set_index(index)
-    other = near.set_index(index).set_axis(names, axis=1).reindex(mine.index).fillna(mine)
-    squares = [np.square(part[f"{names[0]}-hi-80"] - part[f"{names[0]}-lo-80"]) for part in (mine, other)]
-    share = (squares[0] / (squares[0] + squares[1])).fillna(0.5)
-    step = own.groupby("unique_id").cumcount().to_numpy()
-    fade = np.minimum(2 * (1 - (step + 1) / (step.max() + 2)), 1.0)
-    blend = mine + (other - mine).mul(share * fade, axis=0)
-    result = frame.set_index(index)
-    first = result.index.intersection(blend.index)
-    result.loc[first] = blend.loc[first, result.columns]
-    return result.reset_index()
+        `step`: bins in a step of the sums. `half_life`: in bins, of an error. Returns shapes (n_forecasts, n_series)
+        and (n_series,).
+        """
+        age = origin - self.places[earlier]
+        # Errors count only if the series had half of its present length.
+        counted = 2 * self.places[earlier] >= self.begins[:, None] + origin
+        sums = self.sums[:, :, earlier, np.minimum(age // step, self.sums.shape[-1]) - 1] * 0.5 ** (age / half_life)
+        span = np.where(counted, age, 0).max(axis=1, initial=0)
+        return (sums * counted).sum(axis=2), span
 
 
 #: Exponent of the inverse loss, and disjoint horizons at which the losses of a series weigh as much as those of all.
 #: Both lie on a plateau of the development half of the panels track: 2 to 5, and 3 to 100, change its WAPE by 1 %.
-_MEAN_POWER, _PRIOR_HORIZONS = 3.0, 3.0
+_POWER, _PRIOR_HORIZONS = 3.0, 3.0
 #: Share of the weight that is trimmed at either end; .25, and .5 (the median), have .2 to .4 % larger errors there.
 _TRIMMED = 1 / 3
 
 
-def inverse_loss_weights(losses: FloatArray, n_horizons: FloatArray, scales: FloatArray) -> FloatArray:
-    """Weights that fall with the cube of the past loss of a forecast, relative to the others.
+def inverse_loss_weights(
+    losses: FloatArray, n_horizons: FloatArray, scales: FloatArray, power: float = _POWER
+) -> FloatArray:
+    """Weights that fall with a power of the past loss of a forecast, relative to the others.
 
     The relative losses of a series are shrunk towards those of all scaled series, the more the less it has seen.
 
@@ -141,7 +86,7 @@ def inverse_loss_weights(losses: FloatArray, n_horizons: FloatArray, scales: Flo
     prior = _relative((losses / scales).sum(axis=1, keepdims=True))
     shrunk = prior + n_horizons / (n_horizons + _PRIOR_HORIZONS) * (_relative(losses) - prior)
     best = shrunk.min(axis=0)
-    return np.where(best > 0, best / np.where(shrunk > 0, shrunk, 1.0), shrunk <= 0) ** _MEAN_POWER
+    return np.where(best > 0, best / np.where(shrunk > 0, shrunk, 1.0), shrunk <= 0) ** power
 
 
 def weighted_trimmed_mean(values: FloatArray, weights: FloatArray) -> FloatArray:
@@ -170,6 +115,62 @@ def _relative(losses: FloatArray) -> FloatArray:
     """Losses relative to the mean of all forecasts; 1 where there are none."""
     mean = losses.mean(axis=0)
     return np.divide(losses, mean, out=np.ones_like(losses), where=mean > 0)
+
+
+def combination_weights(errors: FloatArray, prior: FloatArray, strength: float) -> FloatArray:
+    """Combination weights of each user with the smallest squared error, shrunk towards prior weights.
+
+    `errors`: shape (n_users, n_times, n_forecasts); on held-out time; NaN where the actual is unknown. `prior`: shape
+    (n_forecasts,); prior weights, which sum to one. `strength`: shrinkage towards them, relative to the squared error
+    of the best forecast of a user. Returns shape (n_users, n_forecasts): not negative, summing to one; independent of
+    the units of a user.
+
+    Examples
+    --------
+    The first forecast of one user was better; the other user has no data:
+
+    >>> errors = np.array([[[1.0, -4.0], [-1.0, -4.0]], [[np.nan, np.nan], [np.nan, np.nan]]])
+    >>> combination_weights(errors, np.array([0.5, 0.5]), 0.3).round(2).tolist()
+    [[0.93, 0.07], [0.5, 0.5]]
+    """
+    known = np.nan_to_num(errors)
+    form = known.swapaxes(1, 2) @ known / max(errors.shape[1], 1)
+    own = np.diagonal(form, axis1=1, axis2=2)
+    pull = strength * own.min(axis=1)[:, None]
+    weights = minimise_on_simplex(form + pull[..., None] * np.eye(prior.size), pull * prior)
+    return np.where(own.max(axis=1)[:, None] > 0, weights, prior)
+
+
+#: Ridge that keeps the form of members without errors, or with equal ones, from being singular.
+_ROUNDING = 1e-9
+
+
+def minimise_on_simplex(form: FloatArray, slope: FloatArray) -> FloatArray:
+    """Minimise ``w' form w / 2 - slope' w`` over weights that are not negative and sum to one, many forms at once.
+
+    `form`: shape (..., m, m); symmetric, positive definite (or 0). `slope`: shape (..., m). Returns ndarray of shape
+    (..., m).
+
+    Examples
+    --------
+    >>> minimise_on_simplex(np.diag([1.0, 3.0, 99.0]), np.array([0.0, 0.0, -9.0])).round(2).tolist()
+    [0.75, 0.25, 0.0]
+    """
+    m = form.shape[-1]
+    flat, tilt = form.reshape(-1, m, m), slope.reshape(-1, m)
+    own = np.diagonal(flat, axis1=1, axis2=2)
+    largest, best = own.max(axis=1, keepdims=True), np.where(own > 0, own, np.inf).min(axis=1, keepdims=True)
+    # Scaled by the best member: beside a diverging one all others would be equal within rounding.
+    unit = np.where(largest > 0, np.maximum(best, _ROUNDING**2 * largest), 1.0)
+    flat = flat / unit[..., None] + (_ROUNDING * (1 + own / unit))[..., None] * np.eye(m)
+    tilt = tilt / unit
+    # On the simplex the slope can be made part of the form, up to a constant that keeps it positive definite.
+    reach = 1 + 2 * np.einsum("bi,bi->b", tilt, solve_each(flat, tilt))
+    flat = flat - tilt[:, None] - tilt[..., None] + reach[:, None, None]
+    # Without the sum as a constraint the minimum of v' form v / 2 - sum(v) is the same, up to a factor.
+    roots = np.linalg.cholesky(flat).swapaxes(1, 2)
+    weights = np.stack([nnls(root, np.linalg.solve(root.T, np.ones(m)))[0] for root in roots])
+    return np.asarray((weights / weights.sum(axis=1, keepdims=True)).reshape(slope.shape))
 
 
 #: Most forecasts (members x series x origins x steps) in memory at once; fewest origins, as far as there are bins.
@@ -233,8 +234,6 @@ class CombinedForecaster(Forecaster):
     True
     """
 
-    _allow_missing = True
-
     def __init__(
         self,
         members: Sequence[Forecaster] | None = None,
@@ -279,10 +278,11 @@ class CombinedForecaster(Forecaster):
         backtests = [self._backtest_origins(int(origin), len(y), h) for origin in origins]
         places = np.unique(np.concatenate([origins, *backtests]))
         paths = self._member_paths(y, places, h)
-        losses, scales = _Losses.of(y, paths, places), History.of(y, 1).scales(origins)
+        losses, scales = PastLosses.of(y, paths, places), History.of(y, 1).scales(origins)
         out, half_life = np.empty((len(y), origins.size, h)), _HALF_LIFE * max(h, self.season_length_)
         for place, (origin, earlier) in enumerate(zip(origins, backtests, strict=True)):
-            weights = losses.weights(int(origin), np.searchsorted(places, earlier), scales[:, place], half_life)
+            sums, span = losses.known(int(origin), np.searchsorted(places, earlier), half_life=half_life)
+            weights = inverse_loss_weights(sums, span / h, scales[:, place])
             out[:, place] = weighted_trimmed_mean(paths[:, :, np.searchsorted(places, origin)], weights[..., None])
         return out
 
@@ -310,34 +310,3 @@ class CombinedForecaster(Forecaster):
 def _paths_of(call: tuple[Forecaster, FloatArray, IntArray, int]) -> FloatArray:
     member, y, places, h = call
     return member._paths(y, places, h)
-
-
-class _Losses(NamedTuple):
-    """Absolute errors of the members from every origin, summed from the first step on.
-
-    `sums`: shape (n_members, n_series, n_origins, h). `places`: shape (n_origins,); bins known at each origin.
-    `begins`: shape (n_series,); first known bin.
-    """
-
-    sums: FloatArray
-    places: IntArray
-    begins: IntArray
-
-    @classmethod
-    def of(cls, y: FloatArray, paths: FloatArray, places: IntArray) -> _Losses:
-        """Compare forecasts, shape (n_members, n_series, n_origins, h), with a history."""
-        h = paths.shape[-1]
-        actual = np.concatenate([y, np.full((len(y), h), np.nan)], axis=1)[:, places[:, None] + np.arange(h)]
-        errors = actual - paths
-        np.abs(errors, out=errors)
-        np.copyto(errors, 0.0, where=np.isnan(actual))
-        return cls(np.cumsum(errors, axis=-1, out=errors), places, (~np.isnan(y)).argmax(axis=1))
-
-    def weights(self, origin: int, earlier: IntArray, scales: FloatArray, half_life: float) -> FloatArray:
-        """Weights of the members at an origin from the errors known there, shape (n_members, n_series)."""
-        begins, h, age = self.begins[:, None], self.sums.shape[-1], origin - self.places[earlier]
-        # Errors count only if the series had half of its present length.
-        counted = 2 * self.places[earlier] >= begins + origin
-        known = self.sums[:, :, earlier, np.minimum(age, h) - 1] * 0.5 ** (age / half_life)
-        first = np.where(counted, self.places[earlier], origin).min(axis=1, initial=origin)
-        return inverse_loss_weights((known * counted).sum(axis=2), (origin - first) / h, scales)

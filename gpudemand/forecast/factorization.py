@@ -497,7 +497,6 @@ class TemporalFactorization(Forecaster):
     True
     """
 
-    _allow_missing = True
     _max_origins = 6
 
     def __init__(

@@ -187,7 +187,7 @@ class Forecaster(BaseEstimator):
     #: Most origins of the backtest behind the intervals; few for methods that are slow to fit.
     _max_origins = 60
     #: Whether missing values are accepted.
-    _allow_missing = False
+    _allow_missing = True
     #: Whether seasons follow local time where clocks change; otherwise they are counted in bins.
     _local_clock = True
 
@@ -405,7 +405,6 @@ class ExternalForecaster(Forecaster):
     1         a 2026-03-06   2.0
     """
 
-    _allow_missing = True
     _local_clock = False
     _max_origins = 8
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 import pandas as pd
@@ -12,22 +13,66 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._array import FloatArray, IntArray, one_thread
-from gpudemand.forecast.combination import (
-    QUARTER,
-    CombinedForecaster,
-    LevelErrors,
-    ShortTermForecaster,
-    continued,
-    joined,
-    linear_trend,
-    weighted_trimmed_mean,
-)
+from gpudemand.forecast.combination import CombinedForecaster, PastLosses, inverse_loss_weights, weighted_trimmed_mean
 from gpudemand.forecast.forecaster import Forecaster, positive_int
 from gpudemand.forecast.intervals import check_levels, mean_error_quantiles
 from gpudemand.forecast.panel import Panel, Seasonality, begun, fill_missing, mean_step, row_means, week_length
 
 #: Disjoint spans of errors that a horizon needs, and reach of a short-term forecaster.
 _SPANS, _SHORT_TERM = 2, pd.Timedelta("2D")
+#: Weeks in a quarter; first weights of the means of a week and of four, the trend, and the combination.
+_QUARTER, _FIRST_WEIGHTS = 13, np.array([1.0, 2.0, 1.0, 1.0])
+#: Power of the inverse errors, which changes nothing on the development half of the logs, and follows growth that has
+#: lasted.
+_POWER = 4.0
+
+
+def continued(near: FloatArray, period: int, h: int) -> tuple[FloatArray, FloatArray]:
+    """A forecast continued by its last period, and its centred mean over a period, both of shape (n_series, h)."""
+    reach, before, n = near.shape[1], period // 2, max(near.shape[1], h) + period
+    steps = np.arange(n)
+    path = near[:, np.where(steps < reach, steps, reach - period + (steps - reach) % period)]
+    total = np.concatenate([np.zeros((len(near), 1)), np.cumsum(path, axis=1)], axis=1)
+    first = np.maximum(np.arange(h) - before, 0)
+    return path[:, :h], (total[:, first + period] - total[:, first]) / period
+
+
+def linear_trend(y: FloatArray, h: int) -> FloatArray:
+    """Least-squares line through each series, continued, shape (n_series, h)."""
+    known, t = ~np.isnan(y), np.arange(y.shape[1] + h, dtype=float)
+    middle = row_means(np.where(known, t[: y.shape[1]], np.nan))
+    mean, away = row_means(y), np.where(known, t[: y.shape[1]] - middle, 0.0)
+    spread = np.square(away).sum(axis=1, keepdims=True)
+    slope = (away * np.nan_to_num(y)).sum(axis=1, keepdims=True) / np.where(spread > 0, spread, 1.0)
+    return np.asarray(mean + slope * (t[y.shape[1] :] - middle))
+
+
+class ShortTermForecaster(Protocol):
+    """What `HorizonForecaster.fit` takes as `short_term`: a fitted `JobDemandModel`, or any forecaster."""
+
+    def predict(self, h: int, level: Sequence[float] | float | None = None) -> pd.DataFrame:
+        """Forecast the next bins in long format."""
+
+
+def joined(frame: pd.DataFrame, own: pd.DataFrame, near: pd.DataFrame) -> pd.DataFrame:
+    """Average the first bins of a forecast with another by inverse squared widths of the 80 % intervals of both.
+
+    `frame`: a forecast in long format, of any horizon and levels. `own`, `near`: the first bins of it, and the other
+    forecast of them, with the same levels, 80 among them. The second half of these bins passes to the first forecast;
+    a series that the other lacks keeps it. Returns like `frame`.
+    """
+    index, names = ["unique_id", "ds"], own.columns[2:]
+    mine = own.set_index(index)
+    other = near.set_index(index).set_axis(names, axis=1).reindex(mine.index).fillna(mine)
+    squares = [np.square(part[f"{names[0]}-hi-80"] - part[f"{names[0]}-lo-80"]) for part in (mine, other)]
+    share = (squares[0] / (squares[0] + squares[1])).fillna(0.5)
+    step = own.groupby("unique_id").cumcount().to_numpy()
+    fade = np.minimum(2 * (1 - (step + 1) / (step.max() + 2)), 1.0)
+    blend = mine + (other - mine).mul(share * fade, axis=0)
+    result = frame.set_index(index)
+    first = result.index.intersection(blend.index)
+    result.loc[first] = blend.loc[first, result.columns]
+    return result.reset_index()
 
 
 class ShortHistoryWarning(UserWarning):
@@ -81,8 +126,6 @@ class HorizonForecaster(Forecaster):
     >>> longest_horizon(usage)
     70
     """
-
-    _allow_missing = True
 
     def __init__(
         self, weeks: Forecaster | None = None, *, season_length: int | None = None, random_state: int = 0
@@ -188,15 +231,20 @@ class HorizonForecaster(Forecaster):
         earlier = [np.arange(origin - self._week, max(origin // 2, 1) - 1, -self._week) for origin in origins]
         places = np.unique(np.concatenate([origins, *earlier]))
         near = self.weeks_._paths(y, places, max(4 * self._week, self.season_length_))
-        errors = LevelErrors.empty(y, places, self._week)
+        sums, unit = np.zeros((len(_FIRST_WEIGHTS), len(y), places.size, _QUARTER)), np.full(len(y), np.inf)
+        losses = PastLosses(sums, places, (~np.isnan(y)).argmax(axis=1))
         out = np.empty((len(y), origins.size, h))
         for place, known in enumerate(places):
-            path, levels = self._levels(y[:, :known], near[:, place], max(h, QUARTER * self._week))
-            errors.add(y, place, levels)
+            path, levels = self._levels(y[:, :known], near[:, place], max(h, _QUARTER * self._week))
+            coming = np.nan_to_num(y[:, known:][:, : _QUARTER * self._week])
+            errors = np.cumsum(coming - levels[..., : coming.shape[1]], axis=-1)[..., self._week - 1 :: self._week]
+            sums[:, :, place, : errors.shape[-1]] = np.abs(errors)
             for target in np.flatnonzero(origins == known):
                 # Only its own earlier origins: the forecast is the same whatever else is forecast beside it.
-                weights = errors.weights(int(known), np.searchsorted(places, earlier[target]))
-                level = weighted_trimmed_mean(levels[..., :h], weights[..., None])
+                past, span = losses.known(int(known), np.searchsorted(places, earlier[target]), self._week)
+                # A scale without bounds leaves every series to its own errors.
+                weights = inverse_loss_weights(past, span / (_QUARTER * self._week), unit, _POWER)
+                level = weighted_trimmed_mean(levels[..., :h], (_FIRST_WEIGHTS[:, None] * weights)[..., None])
                 # The level of the first week passes from that of the combination to that of all.
                 share = np.minimum(np.arange(1, h + 1) / self._week, 1.0)
                 out[:, target] = path[:, :h] + share * (level - levels[-1, :, :h])

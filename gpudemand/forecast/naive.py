@@ -25,8 +25,6 @@ class Naive(Forecaster):
     1     total 2026-03-06    1.0
     """
 
-    _allow_missing = True
-
     def _path(self, y: FloatArray, h: int) -> FloatArray:
         return np.repeat(last_known(y), h, axis=1)
 
@@ -51,8 +49,6 @@ class SeasonalNaive(Forecaster):
     >>> SeasonalNaive(season_length=2).fit(usage).predict(h=3)["SeasonalNaive"].tolist()
     [4.0, 1.0, 4.0]
     """
-
-    _allow_missing = True
 
     def __init__(self, season_length: int | None = None) -> None:
         self.season_length = season_length
@@ -84,8 +80,6 @@ class SeasonallyAdjustedNaive(Forecaster):
     >>> SeasonallyAdjustedNaive(season_length=2).fit(usage).predict(h=2).iloc[:, -1].tolist()
     [6.0, 8.0]
     """
-
-    _allow_missing = True
 
     def __init__(self, season_length: int | None = None, n_seasons: int = 28) -> None:
         self.season_length = season_length
@@ -131,8 +125,6 @@ class WeekProfile(Forecaster):
     [11.0, 10.0]
     """
 
-    _allow_missing = True
-
     def __init__(self, season_length: int | None = None, n_weeks: int = 4) -> None:
         self.season_length = season_length
         self.n_weeks = n_weeks
@@ -176,8 +168,6 @@ class SeasonalMedian(Forecaster):
     >>> SeasonalMedian(season_length=2).fit(usage).predict(h=2)["SeasonalMedian"].tolist()
     [4.0, 8.0, 1.0, 1.0]
     """
-
-    _allow_missing = True
 
     def __init__(self, season_length: int | None = None, n_seasons: int = 4) -> None:
         self.season_length = season_length

@@ -81,6 +81,15 @@ class Panel:
         """Keep the first `n_times` bins."""
         return replace(self, times=self.times[:n_times], values=self.values[:, :n_times], zoned=None)
 
+    def with_history(self, y: FloatArray) -> Panel:
+        """The panel with another, shorter or longer, history from its first bin on."""
+        times = pd.date_range(self.times[0], periods=y.shape[1], freq=self.freq)
+        return replace(self, times=times, values=y)
+
+    def wide(self) -> pd.DataFrame:
+        """A wide frame, a row a series."""
+        return pd.DataFrame(self.values, self.ids, self.times)
+
     def on_local_clock(self) -> Panel:
         """The panel in local time, in which a day always has as many bins.
 

@@ -537,8 +537,6 @@ class RidgeAutoregression(Forecaster):
     True
     """
 
-    _allow_missing = True
-
     def __init__(
         self,
         anchor: str = "value",
@@ -656,8 +654,6 @@ class LagRegression(Forecaster):
     >>> bool(error["LagRegression"] < 0.6 * error["SeasonalNaive"])
     True
     """
-
-    _allow_missing = True
 
     def __init__(
         self,

@@ -146,7 +146,6 @@ class ETS(Forecaster):
     """
 
     _max_origins = 16
-    _allow_missing = True
 
     def __init__(self, season_length: int | None = None, max_seasons: int = 24, n_jobs: int | None = None) -> None:
         self.season_length = season_length
@@ -211,8 +210,6 @@ class DoubleSeasonalSmoothing(Forecaster):
     >>> bool(75 < monday < 85), bool(65 < sunday < 75)
     (True, True)
     """
-
-    _allow_missing = True
 
     def __init__(self, season_length: int | None = None) -> None:
         self.season_length = season_length
@@ -359,8 +356,6 @@ class Theta(Forecaster):
     [1.0, 1.0]
     """
 
-    _allow_missing = True
-
     def __init__(self, season_length: int | None = None, max_seasons: int = 28) -> None:
         self.season_length = season_length
         self.max_seasons = max_seasons
@@ -410,8 +405,6 @@ class Zero(Forecaster):
     [0.0, 0.0]
     """
 
-    _allow_missing = True
-
     def _path(self, y: FloatArray, h: int) -> FloatArray:
         return np.zeros((len(y), h))
 
@@ -432,8 +425,6 @@ class HistoricMean(Forecaster):
     >>> HistoricMean().fit(usage).predict(h=2)["HistoricMean"].tolist()
     [2.0, 2.0]
     """
-
-    _allow_missing = True
 
     def __init__(self, window: int | None = None) -> None:
         self.window = window
@@ -468,8 +459,6 @@ class TSB(Forecaster):
     (True, True)
     """
 
-    _allow_missing = True
-
     def __init__(self, size_weight: float = 0.1, probability_weight: float = 0.1) -> None:
         self.size_weight = size_weight
         self.probability_weight = probability_weight
@@ -499,8 +488,6 @@ class SBA(Forecaster):
     Syntetos and Boylan, "The accuracy of intermittent demand estimates", International Journal of Forecasting 21
     (2005).
     """
-
-    _allow_missing = True
 
     def __init__(self, size_weight: float = 0.1, interval_weight: float = 0.1) -> None:
         self.size_weight = size_weight

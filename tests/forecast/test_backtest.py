@@ -20,8 +20,8 @@ from gpudemand.forecast import (
     WeekProfile,
     cross_validation,
 )
+from gpudemand.forecast.clusterwise_factorization import BaselineSegmenter
 from gpudemand.forecast.panel import Panel
-from gpudemand.forecast.partition import BaselineSegmenter
 
 from .canaries import long
 

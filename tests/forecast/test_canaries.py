@@ -31,7 +31,7 @@ from gpudemand.forecast import (
     WeekProfile,
     Zero,
 )
-from gpudemand.forecast.partition import BaselineSegmenter
+from gpudemand.forecast.clusterwise_factorization import BaselineSegmenter
 
 from . import canaries
 from .canaries import long, users

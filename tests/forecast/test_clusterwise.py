@@ -9,15 +9,18 @@ from sklearn.cluster import KMeans
 
 from gpudemand._validation import InputError
 from gpudemand.forecast import TemporalFactorization, clusterwise
-from gpudemand.forecast.clusterwise import ClusterwiseForecaster, bounded_losses, level_factor, select_method
-from gpudemand.forecast.partition import (
-    KINDS,
-    BaselineSegmenter,
+from gpudemand.forecast.clusterwise import (
+    GLOBAL,
+    ClusterwiseForecaster,
     NormalEquations,
+    bounded_losses,
     exchange,
+    level_factor,
     membership_costs,
     membership_posterior,
+    select_method,
 )
+from gpudemand.forecast.clusterwise_factorization import KINDS, BaselineSegmenter
 from gpudemand.metrics import evaluate, rmse
 
 from .canaries import frame, matrix
@@ -58,7 +61,7 @@ def test_planted_clusters_are_found(fitted):
 
 def test_clusters_improve_forecasts_where_users_differ(kinds, fitted):
     y, truth = kinds[:, :-14], kinds[:, -14:-7]
-    one = fitted._component_forecasts(fitted.panel_.values, 7, fitted.choice_)[..., 1]
+    one = fitted._component_forecasts(fitted.panel_.values, 7, [GLOBAL])[1]
     size = y.std(axis=1, keepdims=True)
     assert rmse(truth / size, path(fitted) / size) < 0.95 * rmse(truth / size, one / size)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpudemand.forecast.partition import minimise_on_simplex
+from gpudemand.forecast.combination import minimise_on_simplex
 
 
 def test_the_simplex_minimum_satisfies_the_kkt_conditions():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpudemand.forecast.clusterwise import combination_weights
+from gpudemand.forecast.combination import combination_weights
 
 PRIOR = np.array([0.0, 0.5, 0.5])
 
