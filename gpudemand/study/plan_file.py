@@ -18,7 +18,7 @@ import pandas as pd
 from gpudemand._files import replace_file
 from gpudemand._validation import InputError, check_choice, check_number, nearest, shorten
 from gpudemand.cost.job import TrainingJob
-from gpudemand.cost.large_runs import LoRA, Parallel
+from gpudemand.cost.parallel import LoRA, Parallel
 from gpudemand.forecast.events import Calendar
 from gpudemand.jobs.read import FORMATS, USAGE_ONLY
 from gpudemand.jobs.schema import EARLIEST, LATEST
