@@ -172,7 +172,7 @@ def _report(rows: pd.DataFrame, y: pd.Series, outs: dict[str, pd.DataFrame], wha
         parts = {key: {"rows": len(out), **summary(out)} for key, out in ours.groupby(rows.loc[known, name])}
         print(pd.DataFrame(parts).T.to_string(float_format="{:.3f}".format))
     about = rows.loc[known, ["source", "model", "class"]]
-    about = about.assign(gpu=[run.device.name for run in rows.loc[known, "run"]], target=what, split=split)
+    about = about.assign(gpu=[run.job.hardware.name for run in rows.loc[known, "run"]], target=what, split=split)
     return pd.concat([_ratios(about, name, out) for name, out in tables.items()], ignore_index=True)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from sklearn.ensemble import HistGradientBoostingRegressor
 
-from gpudemand.cost.large_runs import TrainingRun
+from gpudemand.cost.job import TrainingRun
 from gpudemand.units import GIB
 
 
@@ -31,21 +31,21 @@ def fill_baselines(rows: pd.DataFrame, train: Any, test: Any, outs: dict[str, An
 
 def names_of(rows: pd.DataFrame) -> Any:
     """Device of each run."""
-    return np.array([run.device.name for run in rows["run"]])
+    return np.array([run.job.hardware.name for run in rows["run"]])
 
 
 def ideal_seconds(run: TrainingRun) -> float:
     """Seconds of 6 N D for one token at the peak in half precision."""
-    return 6.0 * run.model.n_active_parameters / run.device.peak("fp16")
+    return 6.0 * run.model.n_active_parameters / run.job.hardware.peak("fp16")
 
 
 def state_gib(run: TrainingRun, *, sharded: bool) -> float:
     """GiB of weights and gradients in half precision and Adam's states with weights in single precision."""
     model, layout = run.model, run.parallel
-    trained = 1.0 if run.adapter is None else run.trained_share
+    trained = 1.0 if run.job.adapter is None else run.trained_share
     gpus = run.n_gpus if sharded and (layout is None or layout.sharding != "none") else 1
     split = 1 if layout is None or not sharded else layout.tensor * layout.pipeline
-    weight = 2.0 if run.adapter is None else run.adapter.bits / 8.0
+    weight = 2.0 if run.job.adapter is None else run.job.adapter.bits / 8.0
     return model.n_parameters * (weight / split + 14.0 * trained / max(gpus, split)) / GIB
 
 
@@ -55,10 +55,10 @@ def _boosted(rows: pd.DataFrame, y: pd.Series, known: Any, test: Any) -> Any:
     runs = list(rows["run"])
     X = X.assign(
         parameters=[np.log(run.model.n_active_parameters) for run in runs],
-        peak=[run.device.peak("fp16") for run in runs],
-        bandwidth=[run.device.bandwidth for run in runs],
-        fp8=[run.precision == "fp8" for run in runs],
-        adapter=[run.adapter is not None for run in runs],
+        peak=[run.job.hardware.peak("fp16") for run in runs],
+        bandwidth=[run.job.hardware.bandwidth for run in runs],
+        fp8=[run.job.precision == "fp8" for run in runs],
+        adapter=[run.job.adapter is not None for run in runs],
     )
     codes = {name: pd.factorize(rows[name])[0] for name in ("sharding", "activation_checkpointing", "method")}
     X = X.assign(**codes).astype(float)

@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._validation import InputError
-from gpudemand.cost.large_runs import LoRA, Parallel, TrainingRun
+from gpudemand.cost.job import TrainingJob, TrainingRun
+from gpudemand.cost.parallel import LoRA, Parallel
 from gpudemand.cost.transformer import Transformer
 from gpudemand.cost.transformer_configs import published, read_configuration
 from gpudemand.datasets.devices import device
@@ -42,15 +43,20 @@ _CHUNKED_LOSS = ("pytorch/torchtune",)
 _BEFORE_FLASH = ("bigscience-workshop/bigscience",)
 #: On Megatron's own code, which divides by tensor and pipeline and has the distributed optimizer.
 _MEGATRON = ("NVIDIA-NeMo/Megatron-Bridge", "NVIDIA/NeMo", "kwai/Megatron-Kwai")
-#: What notes name of options that a `TrainingRun` does not have, or of samples shorter than stated.
+#: What notes name of options that a `TrainingJob` does not have, or of samples shorter than stated.
 _OTHER_OPTIONS = (
     *("activation offload as", "offload alpha", "optimizer step in backward", "+ 8-bit AdamW"),
     *("LoRA (emb)", "not packed"),
 )
 #: Columns that only one of the two tables has.
 _FURTHER = ("n_layers", "hidden", "n_heads", "n_kv_heads", "ffn", "vocab", "n_parameters", "data_parallel", "optimizer")
+#: Options of a job that its run takes as they are.
+_OPTIONS = (
+    *("device", "precision", "execution", "adapter", "offload", "attention"),
+    *("cross_entropy", "kernels", "experts"),
+)
 _STATED = ("states", "lora_targets", "cross_entropy", "kernels", "experts")
-#: Kernels as a source names them -> `TrainingRun.kernels`; others replace single kernels of a plain stack.
+#: Kernels as a source names them -> `TrainingJob.kernels`; others replace single kernels of a plain stack.
 _KERNELS = {**dict.fromkeys(("megatron", "te", "fused"), "fused"), "plain": "plain"}
 #: Parts of the names of what is no plain transformer, or has sizes that are not known here.
 _ODD = ("diffusion", "flux", "wan", "nemotron-3", "debug", "modded", "v4", "bert 4b", "deberta", "distil")
@@ -94,16 +100,21 @@ def read_runs(path: Path) -> pd.DataFrame:
     known = _medians(known)
     known["family"] = [re.sub(r"[^a-z]", "", str(name).lower())[:7] for name in known["model"]]
     known["class, steady"] = known["class"].where(~known["source_path"].isin(_NOISY))
-    known["generation"] = [row.device.architecture for row in known["run"]]
+    known["generation"] = [run.job.hardware.architecture for run in known["run"]]
     return known
 
 
 def _medians(rows: pd.DataFrame) -> pd.DataFrame:
     """One row a configuration: releases of a stack measure the same ones again."""
-    keys = [rows["source"], rows["run"].map(repr), rows["status"]]
+    keys = [rows["source"], rows["run"].map(_key), rows["status"]]
     for name in ("seconds_per_token", "memory_gib"):
         rows[name] = rows.groupby(keys, dropna=False)[name].transform("median")
     return rows[~pd.concat(keys, axis=1).duplicated()].reset_index(drop=True)
+
+
+def _key(run: TrainingRun) -> str:
+    own = [value for name, value in vars(run).items() if name not in ("job", "stacks")]
+    return repr([*own, *(getattr(run.job, name) for name in _OPTIONS)])
 
 
 def _seconds(rows: pd.DataFrame) -> Any:
@@ -121,7 +132,7 @@ def _reading(kind: str) -> str:
 
 def _kind(row: dict[str, Any]) -> str:
     run: TrainingRun = row["run"]
-    if run.adapter is not None:
+    if run.job.adapter is not None:
         return "adapter"
     if run.model.experts:
         return "experts"
@@ -197,30 +208,32 @@ def _described(row: dict[str, Any], seq_len: int) -> TrainingRun:
     half = "bf16" if "bf16" in hardware.precisions else "fp16"
     precision = {"mxfp8": "fp8", "nvfp4": "fp8"}.get(row["precision"], row["precision"])
     model = _model(row)
-    source_len, seq_len = (seq_len, _TARGET_TOKENS.get(row["source"], seq_len)) if model.parts else (None, seq_len)
+    shape = (seq_len, _TARGET_TOKENS.get(row["source"], seq_len)) if model.parts else (seq_len,)
     default = "full" if row["source"] in _DEEPSPEED else None
     levels: dict[str, Any] = {"none": False, "selective": "selective", "full": "full"}
-    return TrainingRun(
+    eager = half == "fp16" or row["source"] in _BEFORE_FLASH or row["attention"] == "eager"
+    job = TrainingJob(
         model,
-        hardware,
-        seq_len,
-        int(row["n_gpus"]),
-        _layout(row),
-        _whole(row["micro_batch"]),
-        _whole(row["grad_accum"]),
-        _whole(row["global_batch"]),
-        precision if isinstance(precision, str) else half,
-        _optimizer(row),
-        levels.get(row["activation_checkpointing"], default),
-        _adapter(row),
-        _offload(row),
-        "eager" if half == "fp16" or row["source"] in _BEFORE_FLASH or row["attention"] == "eager" else "flash",
-        row["compile"] == "yes",
-        source_len,
-        _cross_entropy(row),
-        "fused" if row["source"] in _MEGATRON else _KERNELS.get(row["kernels"]),
-        row["experts"] if isinstance(row["experts"], str) else None,
+        shape,
+        device=hardware,
+        n_gpus=int(row["n_gpus"]),
+        parallel=_layout(row),
+        micro_batch=_whole(row["micro_batch"]),
+        accumulate=_whole(row["grad_accum"]),
+        global_batch=_whole(row["global_batch"]),
+        precision=precision if isinstance(precision, str) else half,
+        optimizer=_optimizer(row),
+        checkpointing=levels.get(row["activation_checkpointing"], default),
+        adapter=_adapter(row),
+        offload=_offload(row),
+        attention="eager" if eager else "flash",
+        execution="compiled" if row["compile"] == "yes" else "eager",
+        cross_entropy=_cross_entropy(row),
+        kernels="fused" if row["source"] in _MEGATRON else _KERNELS.get(row["kernels"]),
+        experts=row["experts"] if isinstance(row["experts"], str) else None,
     )
+    assert job.run is not None
+    return job.run
 
 
 def _cross_entropy(row: dict[str, Any]) -> str | None:

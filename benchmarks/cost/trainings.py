@@ -22,10 +22,10 @@ from benchmarks.cost.llm_load import read_runs
 from benchmarks.cost.public_runs import HALVES, halves_of, split_public_runs
 from benchmarks.cost.scripts import held_out, summary
 from benchmarks.cost.traced import TraceCache
-from gpudemand.cost.job import TrainingJob
+from gpudemand.cost.job import TrainingJob, TrainingRun
 from gpudemand.cost.large_models import LargeModelPredictor
-from gpudemand.cost.large_runs import Parallel, TrainingRun
 from gpudemand.cost.layouts import training_totals
+from gpudemand.cost.parallel import Parallel
 from gpudemand.datasets.devices import device
 from gpudemand.datasets.registry import bundled_path
 
@@ -110,7 +110,7 @@ def fitted_runs(data: Path) -> set[tuple[float, str]]:
 
 
 def _key(run: TrainingRun) -> tuple[float, str]:
-    return run.model.n_parameters, run.device.name
+    return run.model.n_parameters, run.job.hardware.name
 
 
 def _print(outs: dict[str, pd.DataFrame]) -> None:

@@ -14,8 +14,8 @@ import pandas as pd
 from gpudemand._tables import aligned
 from gpudemand._validation import InputError, nearest
 from gpudemand.cost.job import TrainingJob
-from gpudemand.cost.large_runs import LoRA, Parallel
 from gpudemand.cost.model import CostModel
+from gpudemand.cost.parallel import LoRA, Parallel
 from gpudemand.cost.step_time_model import FarFromTrainingWarning
 from gpudemand.units import format_gib, format_seconds
 

@@ -3,7 +3,6 @@ from .feature_table import features_from_jobs, features_from_rows, trace_archite
 from .graph import NetworkStructuralMatrix, OpGraph, structural_matrix
 from .graph_features import GraphFeatures, graph_features, shape_inference_memory, training_flops
 from .job import TrainingJob
-from .large_runs import LoRA, Parallel
 from .layouts import smallest_n_gpus, suggest_layouts, training_totals
 from .measure import (
     load_architectures,
@@ -19,6 +18,7 @@ from .memory import MemoryBreakdown, memory_breakdown, memory_features, simulate
 from .memory_model import MemoryModel, max_batch_size
 from .model import CostModel, measured_jobs
 from .operators import UnknownOperatorWarning
+from .parallel import LoRA, Parallel
 from .splits import DeviceSplit, ExtrapolationSplit, FamilySplit, InterpolationSplit, family_of
 from .training_cost import TrainingCostRegressor
 from .transformer import Transformer

@@ -35,8 +35,35 @@ _CLASSES = {
 _CLASS_OF = {name: group for group, names in _CLASSES.items() for name in names.split()}
 OPERATOR_CLASSES: tuple[str, ...] = (*(f"conv_{kind}" for kind in CONVOLUTION_KINDS), *_CLASSES)
 
-#: Optimizer -> state tensors per parameter.
-OPTIMIZER_STATES = {"sgd": 0, "momentum": 1, "rmsprop": 1, "adagrad": 1, "adam": 2, "adamw": 2}
+
+class Optimizer(NamedTuple):
+    """Bytes a parameter of states and, while weights are updated, of roots of second moments.
+
+    PyTorch's own optimizers make all roots before they divide by them. Beside weights in half precision, most keep a
+    copy in single precision.
+    """
+
+    states: float
+    roots: float = 0.0
+    keeps_master: bool = True
+
+
+OPTIMIZERS = {
+    "sgd": Optimizer(0.0),
+    "momentum": Optimizer(4.0),
+    "rmsprop": Optimizer(4.0, 4.0),
+    "adagrad": Optimizer(4.0, 4.0),
+    "adam": Optimizer(8.0, 4.0),
+    "adamw": Optimizer(8.0, 4.0),
+    "adamw_bf16": Optimizer(4.0, 2.0, keeps_master=False),
+    "adamw_8bit": Optimizer(2.0, keeps_master=False),
+    "adafactor": Optimizer(0.02, keeps_master=False),
+    "muon": Optimizer(4.0),
+}
+#: Optimizers of traced networks -> state tensors, in single precision.
+OPTIMIZER_STATES = {
+    name: int(OPTIMIZERS[name].states) // 4 for name in ("sgd", "momentum", "rmsprop", "adagrad", "adam", "adamw")
+}
 
 
 def operator_classes(nodes: pd.DataFrame) -> pd.Series:

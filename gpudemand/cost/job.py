@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from gpudemand._validation import InputError, check_choice, check_number
 from gpudemand.cost.graph import OpGraph
-from gpudemand.cost.graph_features import OPTIMIZER_STATES
-from gpudemand.cost.large_runs import (
-    LoRA,
-    Parallel,
-    TrainingRun,
-    check_traced,
-    check_transformer,
-    sample_lengths,
-    sample_shape,
-    split_batch,
-)
+from gpudemand.cost.graph_features import OPTIMIZER_STATES, OPTIMIZERS
 from gpudemand.cost.meter import CHOICES, check_keras
+from gpudemand.cost.parallel import LoRA, Parallel
 from gpudemand.cost.tracing import read_inputs
 from gpudemand.cost.transformer import Transformer
 from gpudemand.cost.transformer_configs import architecture
@@ -57,8 +48,21 @@ def fingerprint(model: Any, framework: str) -> Hashable:
 
 #: Model -> fingerprint and inputs -> graph, for as long as the model lives.
 _GRAPHS: WeakKeyDictionary[Any, dict[Hashable, OpGraph]] = WeakKeyDictionary()
-#: What a job does with the network.
-MODES = ("training", "inference")
+#: Names that an option may have.
+_NAMES: dict[str, tuple[str, ...]] = {
+    "layout": CHOICES["layout"],
+    "execution": CHOICES["execution"],
+    "offload": ("optimizer", "parameters", "all", "activations"),
+    "attention": ("flash", "eager"),
+    "cross_entropy": ("plain", "fused", "fused_linear"),
+    "kernels": ("plain", "fused"),
+    "experts": ("loop", "grouped"),
+}
+_OF_TRANSFORMERS = ("adapter", "offload", "attention", "cross_entropy", "kernels", "experts")
+#: Samples a step of a traced network, if nobody names them.
+_DEFAULT_BATCH = 32
+#: Samples a replica takes at once that are tried where the number is not known.
+_MICRO_BATCHES = (1, 2, 4, 8, 16, 32)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -164,25 +168,103 @@ class TrainingJob:
     def __post_init__(self) -> None:
         self._set("device", device(self.device))
         self._set("precision", "fp16" if self.precision == "amp" else self.precision)
+        self._set("checkpointing", "full" if self.checkpointing is True else self.checkpointing)
+        self._check_options()
         if isinstance(self.model, Transformer):
-            for name, value in check_transformer(self).items():
-                self._set(name, value)
-            return
-        for name, value in check_traced(self).items():
-            self._set(name, value)
+            self._check_transformer()
+        else:
+            self._check_traced()
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)  # the class is frozen
+
+    def _check_options(self) -> None:
+        for name in ("batch_size", "n_gpus", "micro_batch", "accumulate", "global_batch"):
+            if getattr(self, name) is not None:
+                self._set(name, int(check_number(name, getattr(self, name), 1, integer=True)))
+        for name, kind in (("parallel", Parallel), ("adapter", LoRA)):
+            given = getattr(self, name)
+            if given is not None and not isinstance(given, kind):
+                raise InputError(f"{name} must be a {kind.__name__}; got {type(given).__name__}.")
+        for name, names in _NAMES.items():
+            if getattr(self, name) is not None:
+                check_choice(name, getattr(self, name), names)
+        if self.checkpointing not in (None, False, "selective", "full"):
+            raise InputError(f"checkpointing={self.checkpointing!r} is not known; it is False, 'selective' or 'full'.")
+
+    def _check_transformer(self) -> None:
+        if self.mode != "training":
+            raise InputError("serving is not predicted from a configuration; trace the module for one forward pass.")
+        if self.hardware.kind == "cpu":
+            raise InputError(f"{self.hardware.name} is a CPU; jobs from a configuration run on GPUs.")
+        if self.optimizer is not None:
+            check_choice("optimizer", self.optimizer, OPTIMIZERS)
+        self.hardware.peak(check_choice("precision", self.precision, (*PRECISIONS, "fp8")))
+        if self.experts is not None and not self.model.experts:
+            raise InputError(f"experts={self.experts!r} is for mixtures of experts; {self.model.name} has none.")
+        if self.adapter is not None:
+            self.adapter.check_targets(self.model)
+        self._set("attention", self.attention or ("flash" if "bf16" in self.hardware.precisions else "eager"))
+        self._set("layout", "contiguous")
+        self._set("execution", self.execution or "eager")
+        assert self.run is not None  # raises for a layout or a batch that does not suit
+
+    def _check_traced(self) -> None:
+        for name in _OF_TRANSFORMERS:
+            if getattr(self, name) is not None:
+                raise InputError(
+                    f"{name} is for jobs made by TrainingJob.from_config; leave it out for a traced network."
+                )
         keras = self.framework == "keras"
         compiled = keras or hasattr(self.model, "_orig_mod")
         self._set("layout", self.layout or ("channels_last" if keras else "contiguous"))
         self._set("execution", self.execution or ("compiled" if compiled else "eager"))
-        for name in ("batch_size", "n_gpus"):
-            self._set(name, int(check_number(name, getattr(self, name), 1, integer=True)))
+        check_choice("mode", self.mode, ("training", "inference"))
         check_choice("optimizer", self.optimizer, OPTIMIZER_STATES)
-        check_choice("precision", self.precision, PRECISIONS)
-        for name in ("layout", "execution"):
-            check_choice(name, getattr(self, name), CHOICES[name])
-        check_choice("mode", self.mode, MODES)
-        self._check_shape()
-        self._check_combination()
+        self.hardware.peak(check_choice("precision", self.precision, PRECISIONS))
+        if self.checkpointing == "selective":
+            raise InputError("a traced network is recomputed as a whole or not; checkpointing is 'full' or False.")
+        self._set("checkpointing", self.checkpointing == "full")
+        if self.global_batch is not None:
+            raise InputError("global_batch is for jobs made by TrainingJob.from_config; give batch_size, of one GPU.")
+        self._check_gpus()
+        if self.mode == "inference":
+            self._check_inference()
+        if self.input_shape is not None:
+            read_inputs(self.input_shape, self.input_dtype)
+        elif not (keras or isinstance(self.model, OpGraph)):
+            raise InputError("a PyTorch model needs input_shape, the shape of one sample, such as (3, 224, 224).")
+        check_keras(self.framework, self.layout, self.execution)
+        micro, times = self._replica_batch(self.batch_size or (None if self.micro_batch else _DEFAULT_BATCH))
+        if self.micro_batch is not None or self.accumulate is not None:
+            self._set("accumulate", times or 1)
+        assert micro is not None
+        self._set("batch_size", micro * (times or 1))
+
+    def _check_gpus(self) -> None:
+        if self.n_gpus > 1 and self.hardware.kind == "cpu":
+            raise InputError(f"{self.hardware.name} is a CPU; n_gpus must be 1, got {self.n_gpus}.")
+        layout = Parallel() if self.parallel is None else self.parallel.resolved(self.n_gpus)
+        if layout.sharding is None:
+            raise InputError("the sharding of a traced network has to be known; give Parallel(sharding=...).")
+        if layout.model * layout.expert > 1:
+            raise InputError(
+                "a traced network can be sharded and accumulated, but not split by tensor, pipeline, context or "
+                "expert; make the job with TrainingJob.from_config."
+            )
+
+    def _check_inference(self) -> None:
+        if self.checkpointing:
+            raise InputError("inference saves no activations; leave out checkpointing.")
+        if self.n_gpus > 1:
+            raise InputError(f"in inference each GPU works on its own; n_gpus must be 1, got {self.n_gpus}.")
+        if self.micro_batch is not None or self.accumulate is not None:
+            raise InputError("inference takes a batch at once; leave out micro_batch and accumulate.")
+
+    def _replica_batch(self, batch: int | None) -> tuple[int | None, int | None]:
+        """Samples at once and how often before a step, from the samples a step on a replica if these are named."""
+        once = 1 if batch is not None and self.micro_batch is None else None
+        return split_batch("batch_size", batch, self.micro_batch, self.accumulate or once)
 
     @classmethod
     def from_config(cls, config: Any, seq_len: int | tuple[int, ...] | None = None, **options: Any) -> TrainingJob:
@@ -220,26 +302,7 @@ class TrainingJob:
         hardware = device(options.get("device", "H200"))
         half = "bf16" if "bf16" in hardware.precisions else "fp16"
         model = architecture(config)
-        return cls(model, sample_shape(model, seq_len), **{"precision": half, "optimizer": None, **options})
-
-    def _set(self, name: str, value: object) -> None:
-        object.__setattr__(self, name, value)  # the class is frozen
-
-    def _check_shape(self) -> None:
-        if self.input_shape is not None:
-            read_inputs(self.input_shape, self.input_dtype)
-        elif self.framework == "torch" and not isinstance(self.model, OpGraph):
-            raise InputError("a PyTorch model needs input_shape, the shape of one sample, such as (3, 224, 224).")
-
-    def _check_combination(self) -> None:
-        self.hardware.peak(self.precision)  # raises for a precision that the device lacks
-        if self.n_gpus > 1 and self.hardware.kind == "cpu":
-            raise InputError(f"{self.hardware.name} is a CPU; n_gpus must be 1, got {self.n_gpus}.")
-        if self.mode == "inference" and self.checkpointing:
-            raise InputError("inference saves no activations; leave out checkpointing.")
-        if self.mode == "inference" and self.n_gpus > 1:
-            raise InputError(f"in inference each GPU works on its own; n_gpus must be 1, got {self.n_gpus}.")
-        check_keras(self.framework, self.layout, self.execution)
+        return cls(model, _sample_shape(model, seq_len), **{"precision": half, "optimizer": None, **options})
 
     @property
     def hardware(self) -> Device:
@@ -248,16 +311,13 @@ class TrainingJob:
 
     @functools.cached_property
     def run(self) -> TrainingRun | None:
-        """All that time and memory of a `Transformer` depend on; None for a network that is traced."""
+        """What follows for a `Transformer`; None for a network that is traced."""
         if not isinstance(self.model, Transformer):
             return None
-        names = ["n_gpus", "parallel", "global_batch", "precision", "optimizer", "checkpointing"]
-        names += ["adapter", "offload", "attention", "cross_entropy", "kernels", "experts"]
-        options = {name: getattr(self, name) for name in names}
-        micro, times = split_batch(self.batch_size, self.micro_batch, self.accumulate)
-        seq_len, source_len = sample_lengths(self.input_shape)
-        options |= {"micro_batch": micro, "accumulate": times, "source_len": source_len}
-        return TrainingRun(self.model, self.hardware, seq_len, compiled=self.execution == "compiled", **options)
+        lengths = _sample_lengths(self.model, self.input_shape)
+        batch = (*self._replica_batch(self.batch_size), self.global_batch)
+        run = TrainingRun(self, self.model, *lengths, self.n_gpus, None, *batch, self.optimizer, self.checkpointing)
+        return run.laid_out(self.parallel)
 
     @property
     def samples_per_step(self) -> int:
@@ -320,3 +380,195 @@ class TrainingJob:
         if isinstance(shape, tuple):
             return f" on {'x'.join(map(str, shape))}"
         return "" if shape is None else f" on {len(shape)} inputs"
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """A job with a `Transformer`, or with a stack of one, and what follows from its options; None is unknown.
+
+    Other layouts, batches, optimizers and checkpointing may stand here than in the job, but nothing else.
+    `seq_len`: tokens of a sample; of an encoder-decoder those of the target, and `source_len` those of the source.
+    `parallel` has its `data`. `micro_batch`, `accumulate`: samples a replica takes at once, and how often before a
+    step; of these two and `global_batch`, samples a step on all replicas together, one follows where the layout is
+    known. `optimizer`: None is AdamW with states of unknown precision.
+    """
+
+    job: TrainingJob
+    model: Transformer
+    seq_len: int
+    source_len: int | None
+    n_gpus: int
+    parallel: Parallel | None
+    micro_batch: int | None
+    accumulate: int | None
+    global_batch: int | None
+    optimizer: str | None
+    checkpointing: bool | str | None
+
+    def laid_out(self, parallel: Parallel | None) -> TrainingRun:
+        """The run on a layout, and with the batch that follows; raises an `InputError` if these do not suit it."""
+        if parallel is None and self.n_gpus > 1:
+            return replace(self, parallel=None)
+        layout = (parallel or Parallel()).resolved(self.n_gpus)
+        layout.check_model(self.model)
+        data, total = layout.data or 1, self.global_batch
+        micro, times = split_batch("global_batch", total, self.micro_batch, self.accumulate, data)
+        if total is None:
+            times = times or 1
+            total = micro * times * data if micro else None
+        return replace(self, parallel=layout, micro_batch=micro, accumulate=times, global_batch=total)
+
+    def __str__(self) -> str:
+        at_once = f"{self.micro_batch or '?'} at once x {self.accumulate or '?'}"
+        parts = [at_once, self.optimizer or "adamw", self.job.precision]
+        parts += [repr(self.job.adapter)] if self.job.adapter is not None else []
+        parts += [f"checkpointing {self.checkpointing}"] if self.checkpointing else []
+        parts += [f"{self.job.offload} in host memory"] if self.job.offload else []
+        parts += [f"{self.job.cross_entropy} loss"] if self.job.cross_entropy else []
+        parts += [f"{self.job.kernels} kernels"] if self.job.kernels else []
+        parts += [f"{self.job.experts} experts"] if self.job.experts else []
+        if self.n_gpus > 1:
+            parts.append("layout unknown" if self.parallel is None else repr(self.parallel)[len("Parallel(") : -1])
+        count = f"{self.n_gpus} x " if self.n_gpus > 1 else ""
+        length = self.seq_len if self.source_len is None else f"{self.source_len} + {self.seq_len}"
+        return f"{self.model.name} on {length} tokens: {', '.join(parts)}, {count}{self.job.hardware.name}"
+
+    @property
+    def layout(self) -> Parallel:
+        """The layout; only of a run whose layout is known."""
+        if self.parallel is None:
+            raise InputError("the layout of this run is not known; give parallel.")
+        return self.parallel
+
+    @property
+    def is_known(self) -> bool:
+        """Whether layout, micro-batch and checkpointing are known."""
+        return None not in (self.parallel, self.micro_batch, self.checkpointing) and self.layout.sharding is not None
+
+    @property
+    def trained_share(self) -> float:
+        """Trained over all parameters."""
+        return 1.0 if self.job.adapter is None else self.job.adapter.n_parameters(self.model) / self.model.n_parameters
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether products are in lower precision than the weights that the optimizer updates."""
+        return self.job.precision in ("fp16", "bf16", "fp8")
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether kernels are fused; if nothing is said, whether only stacks that have them offer the layout."""
+        if self.job.kernels is not None:
+            return self.job.kernels == "fused"
+        layout = self.layout
+        split = self.job.precision == "fp8" or layout.tensor * layout.pipeline * layout.expert > 1
+        return split and layout.sharding not in ("fsdp", "hsdp")
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether kernels are fused, by hand or by a compiler."""
+        return self.is_tuned or self.job.execution == "compiled"
+
+    @property
+    def loops_over_experts(self) -> bool:
+        """Whether experts compute one after another; if nothing is said, in plain stacks that do not divide them."""
+        if self.job.experts is not None:
+            return self.job.experts == "loop"
+        return not (self.is_fused or self.layout.expert > 1)
+
+    @property
+    def local_experts(self) -> float:
+        """Experts of a layer on one GPU."""
+        return self.model.experts / self.layout.expert
+
+    @property
+    def samples(self) -> int:
+        """Samples a step on all GPUs together; if unknown, one of each replica."""
+        replicas = self.n_gpus if self.parallel is None else self.parallel.data or 1
+        return self.global_batch or replicas * (self.micro_batch or 1) * (self.accumulate or 1)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens a step, on all GPUs together; of an encoder-decoder those of the source."""
+        return self.samples * (self.source_len or self.seq_len)
+
+    @property
+    def sample_flops(self) -> float:
+        """Operations of forward and backward pass of a sample, nothing recomputed."""
+        return sum(one.model.model_flops(one.seq_len) * one.seq_len for one in self.stacks)
+
+    @functools.cached_property
+    def stacks(self) -> tuple[TrainingRun, ...]:
+        """The run of each stack of the model, on the tokens that pass it."""
+        if not self.model.parts:
+            return (self,)
+        main, *parts = self.model.stacks
+        main = replace(main, source_share=(self.source_len or 0) / self.seq_len)
+        return (self._of(main, self.seq_len), *(self._of(one, self._length(one)) for one in parts))
+
+    def _length(self, part: Transformer) -> int:
+        return part.tokens or self.source_len or self.seq_len
+
+    def _of(self, model: Transformer, seq_len: int) -> TrainingRun:
+        return replace(self, model=model, seq_len=seq_len, source_len=None)
+
+    @property
+    def tokens_at_once(self) -> float:
+        """Tokens of a micro-batch on one GPU, before tensor parallelism."""
+        return (self.micro_batch or 1) * self.seq_len / self.layout.context
+
+    def with_batch(self, micro_batch: int, accumulate: int | None = None) -> TrainingRun:
+        """The run with other samples at once; by default, where they divide, with the same samples a step."""
+        at_once, total = micro_batch * (self.layout.data or 1), self.global_batch
+        times = accumulate or (total // at_once if total and total % at_once == 0 else 1)
+        return replace(self, micro_batch=micro_batch, accumulate=times, global_batch=times * at_once)
+
+    def micro_batches(self) -> list[int]:
+        """Samples at once that the run may have: the given one, or those that divide the samples a step."""
+        if self.micro_batch is not None:
+            return [self.micro_batch]
+        replicas = self.layout.data or 1
+        share = max((self.global_batch or replicas * _MICRO_BATCHES[-1]) // replicas, 1)
+        return [size for size in _MICRO_BATCHES if share % size == 0] or [share]
+
+
+def split_batch(
+    name: str, total: int | None, micro: int | None, times: int | None, replicas: int = 1
+) -> tuple[int | None, int | None]:
+    """Samples at once and how often before a step, one of which may follow from the samples a step, called `name`."""
+    if total is None:
+        return micro, times
+    if micro is not None:
+        times = times or max(total // (micro * replicas), 1)
+    elif times is not None:
+        micro = total // (times * replicas)
+    if micro is not None and micro * (times or 1) * replicas != total:
+        shown = f"micro_batch={micro} x accumulate={times}" if micro else f"a multiple of accumulate={times}"
+        shown += f" x data={replicas}" if replicas > 1 else ""
+        raise InputError(f"{name}={total} is not {shown}; change one of them, or leave one out.")
+    return micro, times
+
+
+def _sample_lengths(model: Transformer, shape: Any) -> tuple[int, int | None]:
+    """Tokens of a sample, and of its source if an encoder takes it, from ``(seq_len,)`` or ``(source, target)``."""
+    if not isinstance(shape, tuple) or len(shape) not in (1, 2):
+        raise InputError(
+            f"the input of a transformer is (seq_len,), or (source, target) with an encoder; got {shape!r}."
+        )
+    seq_len = int(check_number("seq_len", shape[-1], 1, integer=True))
+    if not model.source_share:
+        if len(shape) == 2:
+            raise InputError(f"{model.name} has no encoder; give one length, the tokens of a sample.")
+        return seq_len, None
+    source = shape[0] if len(shape) == 2 else model.parts[0].tokens or seq_len
+    return seq_len, int(check_number("source_len", source, 1, integer=True))
+
+
+def _sample_shape(model: Transformer, seq_len: Any) -> tuple[int, ...]:
+    """Input of a job with a model, whose own tokens count where none are given."""
+    if seq_len is not None:
+        return tuple(seq_len) if isinstance(seq_len, (tuple, list)) else (seq_len,)
+    fixed = model.tokens or (model.positions if model.source_share and model.parts[0].tokens else 0)
+    if not fixed:
+        raise InputError(f"give seq_len (in the shell --seq), the tokens of a sample of {model.name}.")
+    return (fixed,)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 
 from gpudemand._array import FloatArray
-from gpudemand._validation import check_choice
-from gpudemand.cost.large_runs import OPTIMIZERS, TrainingRun
+from gpudemand.cost.graph_features import OPTIMIZERS
+from gpudemand.cost.job import TrainingRun
 from gpudemand.cost.transformer import Transformer
 from gpudemand.units import GIB
 
@@ -28,11 +28,11 @@ def stage_layers(run: TrainingRun) -> int:
     return math.ceil(run.model.depth / run.layout.pipeline)
 
 
-def saved_bytes(run: TrainingRun, *, sparse: bool, level: bool | str) -> tuple[float, float]:
+def layer_saved_bytes(run: TrainingRun, *, sparse: bool, level: bool | str) -> tuple[float, float]:
     """Bytes that a layer saves for one token and its backward pass: what tensor parallelism divides, and the rest."""
     model, heads = run.model, run.model.heads
     attended = run.seq_len * (1.0 + model.source_share)
-    scores = 5.0 * heads * attended if run.attention == "eager" and not model.mixer else _SINGLE * heads
+    scores = 5.0 * heads * attended if run.job.attention == "eager" and not model.mixer else _SINGLE * heads
     if level == "full":
         return 0.0, _HALF * model.hidden
     if level == "selective" and not run.is_tuned:
@@ -41,7 +41,7 @@ def saved_bytes(run: TrainingRun, *, sparse: bool, level: bool | str) -> tuple[f
     factor = (3.0 if model.gated else 2.0) if level is False else (2.0 if model.gated else 1.0)
     outer = (4.0 if level is False else 2.0) * model.hidden
     scores = scores if level is False else _SINGLE * heads
-    adapters = run.adapter.input_bytes(model, sparse=sparse) if run.adapter is not None else 0.0
+    adapters = run.job.adapter.input_bytes(model, sparse=sparse) if run.job.adapter is not None else 0.0
     routed = 2.0 * model.hidden * model.active_experts if sparse else 0.0
     outer *= 1.5 if model.source_share else 1.0
     return _HALF * (_mixed_width(model) + factor * wide + routed) + scores + adapters, _HALF * outer
@@ -74,7 +74,7 @@ def saved_activations(run: TrainingRun, share: float, level: bool | str) -> floa
 def _stack_activations(run: TrainingRun, level: bool | str) -> float:
     layout, total = run.layout, 0.0
     for sparse, count in run.model.layer_kinds:
-        divided, rest = saved_bytes(run, sparse=sparse, level=level)
+        divided, rest = layer_saved_bytes(run, sparse=sparse, level=level)
         by = layout.tensor if layout.sequence else 1
         total += count * (divided / layout.tensor + rest / by)
     return total * run.tokens_at_once * (1.0 if run.is_mixed else 2.0)
@@ -91,7 +91,7 @@ def recomputed_bytes(run: TrainingRun) -> float:
 
 
 def _recomputed_layer(run: TrainingRun) -> float:
-    scores = _SCORES * run.model.heads * run.seq_len if run.attention == "eager" and not run.is_tuned else 0.0
+    scores = _SCORES * run.model.heads * run.seq_len if run.job.attention == "eager" and not run.is_tuned else 0.0
     scores *= run.tokens_at_once / run.layout.tensor
     return _stack_activations(run, False) / run.model.layers + scores * (1.0 if run.is_mixed else 2.0)
 
@@ -99,7 +99,7 @@ def _recomputed_layer(run: TrainingRun) -> float:
 def layers_in_flight(run: TrainingRun, stage: int) -> float:
     """Layers whose activations a stage holds at once, in the one-forward-one-backward schedule."""
     layout, layers = run.layout, stage_layers(run)
-    if run.offload == "activations":
+    if run.job.offload == "activations":
         return min(layers, _OFFLOADED_LAYERS)
     if layout.pipeline == 1:
         return layers
@@ -122,8 +122,6 @@ PARTS = (
 #: Readings of memory, and whether they count what the allocator keeps, and what a process holds beside it: PyTorch's
 #: ``max_memory_allocated`` and ``max_memory_reserved``, and what nvidia-smi shows.
 READINGS = {"allocated": (0.0, 0.0), "reserved": (1.0, 0.0), "device": (1.0, 1.0)}
-#: Bytes a parameter of the roots of second moments, all of which PyTorch's optimizers make before they divide by them.
-_ROOTS = {"adam": 4.0, "adamw": 4.0, "adamw_bf16": 2.0, "rmsprop": 4.0, "adagrad": 4.0}
 #: Coefficient -> its prior mean and standard deviation of its logarithm; of fragmentation, the average over eight large
 #: models (Guo et al., GMLake, arXiv:2401.08156), and again where layers are gathered and freed without a plan.
 MEMORY_PRIORS = {
@@ -145,7 +143,7 @@ def memory_terms(run: TrainingRun) -> dict[str, float]:
     Returns ``parameters``, ``gradients``, ``states``, ``activations``, ``logits`` (a byte an element), ``gathered``,
     ``buffers``, ``update`` (while weights are updated); ``transient`` (1 where gradients are freed before activations
     are made), ``fused``, ``fused_loss``, ``several``, ``eager_fsdp``; ``allocator`` and ``process``, 1 where these
-    count (`as_read`).
+    count (`READINGS`).
 
     References
     ----------
@@ -189,14 +187,6 @@ def memory_parts(terms: pd.DataFrame, coefficients: Mapping[str, float]) -> dict
     return parts
 
 
-def as_read(terms: pd.DataFrame, readings: Sequence[str] | str) -> pd.DataFrame:
-    """Terms of what a reading of `READINGS` counts, one for all or one a row."""
-    listed = [readings] * len(terms) if isinstance(readings, str) else list(readings)
-    counted = [READINGS[check_choice("reading", reading, READINGS)] for reading in listed]
-    columns = np.reshape(np.array(counted, dtype=float), (len(terms), 2))
-    return terms.assign(allocator=columns[:, 0], process=columns[:, 1])
-
-
 def needed_bytes(terms: pd.DataFrame, coefficients: Mapping[str, float]) -> FloatArray:
     """Bytes without which a step fails: an allocator frees the blocks that it keeps before it does."""
     return memory_bytes(terms, {**coefficients, "fragmentation": 0.0, "fragmentation, fsdp": 0.0})
@@ -229,9 +219,9 @@ def _stage_terms(run: TrainingRun, stage: int) -> dict[str, float]:
 
     parameters = weight * held(_stage_parameters(run, stage), "parameters") + _adapter_bytes(run, trained)
     return {
-        "parameters": 0.0 if run.offload in ("parameters", "all") else parameters,
+        "parameters": 0.0 if run.job.offload in ("parameters", "all") else parameters,
         "gradients": 0.0 if _offloads_gradients(run) else gradient * held(trained, "gradients"),
-        "states": 0.0 if run.offload in ("optimizer", "all") else state * held(trained, "states"),
+        "states": 0.0 if run.job.offload in ("optimizer", "all") else state * held(trained, "states"),
         "activations": saved_activations(
             run, layers_in_flight(run, stage) / run.model.depth, run.checkpointing or False
         ),
@@ -239,17 +229,17 @@ def _stage_terms(run: TrainingRun, stage: int) -> dict[str, float]:
         "logits": _logits(run, stage),
         "gathered": _gathered(run),
         "buffers": _buffers(run, sum(trained), gradient),
-        "update": _ROOTS.get(run.optimizer or "adamw", 0.0) * held(trained, "states") * _updates_at_once(run),
+        "update": OPTIMIZERS[run.optimizer or "adamw"].roots * held(trained, "states") * _updates_at_once(run),
         **_properties(run),
     }
 
 
 def _properties(run: TrainingRun) -> dict[str, float]:
     """What holds (1) or does not (0)."""
-    eager = run.layout.sharding in ("fsdp", "hsdp") and not run.compiled
+    eager = run.layout.sharding in ("fsdp", "hsdp") and run.job.execution != "compiled"
     return {
         "transient": float(_frees_gradients(run)),
-        "fused": float(run.is_tuned or run.compiled),
+        "fused": float(run.is_fused),
         "fused_loss": float(_fuses_loss(run)),
         "several": float(run.n_gpus > 1),
         "eager_fsdp": float(eager),
@@ -260,16 +250,16 @@ def _properties(run: TrainingRun) -> dict[str, float]:
 
 def _fuses_loss(run: TrainingRun) -> bool:
     """Whether logits are held once, rather than with copies in single precision."""
-    if run.cross_entropy is None:
-        return run.is_tuned and run.attention != "eager"
-    return run.cross_entropy == "fused"
+    if run.job.cross_entropy is None:
+        return run.is_tuned and run.job.attention != "eager"
+    return run.job.cross_entropy == "fused"
 
 
 def parameter_bytes(run: TrainingRun) -> tuple[float, float, float]:
     """Bytes a parameter of weights, gradients and of optimizer states with weights in single precision."""
-    state, keeps_master = OPTIMIZERS[run.optimizer or "adamw"]
-    if run.adapter is not None:
-        weight = _SINGLE if not run.is_mixed else run.adapter.bits / 8.0
+    state, _, keeps_master = OPTIMIZERS[run.optimizer or "adamw"]
+    if run.job.adapter is not None:
+        weight = _SINGLE if not run.is_mixed else run.job.adapter.bits / 8.0
         return weight, _SINGLE, state
     if not run.is_mixed:
         return _SINGLE, _SINGLE, state
@@ -295,7 +285,7 @@ def _divided(run: TrainingRun, what: str) -> bool:
 def _shard_size(run: TrainingRun) -> int:
     """GPUs that divide what is sharded."""
     replicas = (run.layout.data or 1) * run.layout.context
-    return min(replicas, int(run.device.node_gpus)) if run.layout.sharding == "hsdp" else replicas
+    return min(replicas, int(run.job.hardware.node_gpus)) if run.layout.sharding == "hsdp" else replicas
 
 
 def _stage_parameters(run: TrainingRun, stage: int) -> tuple[float, float]:
@@ -319,9 +309,9 @@ def _ends(run: TrainingRun) -> tuple[int, int]:
 
 
 def _trained(run: TrainingRun, stage: int) -> tuple[float, float]:
-    if run.adapter is None:
+    if run.job.adapter is None:
         return _stage_parameters(run, stage)
-    return run.adapter.n_parameters(run.model) / run.layout.pipeline / run.layout.tensor, 0.0
+    return run.job.adapter.n_parameters(run.model) / run.layout.pipeline / run.layout.tensor, 0.0
 
 
 def _adapter_bytes(run: TrainingRun, trained: tuple[float, float]) -> float:
@@ -329,26 +319,26 @@ def _adapter_bytes(run: TrainingRun, trained: tuple[float, float]) -> float:
 
     PEFT casts these to single precision before it trains on quantised weights; FSDP takes them as they are.
     """
-    if run.adapter is None:
+    if run.job.adapter is None:
         return 0.0
     by = _shard_size(run) if run.layout.shards_parameters else 1
     ends, kept = sum(_ends(run)), _SINGLE if by == 1 else _HALF
-    beyond = kept - run.adapter.bits / 8.0 if run.is_mixed and run.adapter.bits < 16 else 0.0
+    beyond = kept - run.job.adapter.bits / 8.0 if run.is_mixed and run.job.adapter.bits < 16 else 0.0
     return (_SINGLE * trained[0] + beyond * ends / run.layout.tensor / run.layout.pipeline) / by
 
 
 def _updates_at_once(run: TrainingRun) -> bool:
     """Whether the optimizer is PyTorch's own, of many kernels; others and compiled stacks have fused ones."""
-    return not (run.compiled or run.offload in ("optimizer", "all") or _keeps_half_weights(run))
+    return not (run.job.execution == "compiled" or run.job.offload in ("optimizer", "all") or _keeps_half_weights(run))
 
 
 def _offloads_gradients(run: TrainingRun) -> bool:
     """Sharded gradients go where the optimizer is, with ZeRO-Offload (Ren et al., arXiv:2101.06840) and FSDP."""
-    return run.offload in ("optimizer", "all") and run.layout.sharding != "none"
+    return run.job.offload in ("optimizer", "all") and run.layout.sharding != "none"
 
 
 def _frees_gradients(run: TrainingRun) -> bool:
-    return (run.accumulate or 1) == 1 and not _keeps_half_weights(run) and run.adapter is None
+    return (run.accumulate or 1) == 1 and not _keeps_half_weights(run) and run.job.adapter is None
 
 
 def _logits(run: TrainingRun, stage: int) -> float:
@@ -358,7 +348,7 @@ def _logits(run: TrainingRun, stage: int) -> float:
     """
     if stage != run.layout.pipeline - 1:
         return 0.0
-    width = min(run.model.hidden, run.model.vocab) if run.cross_entropy == "fused_linear" else run.model.vocab
+    width = min(run.model.hidden, run.model.vocab) if run.job.cross_entropy == "fused_linear" else run.model.vocab
     return run.tokens_at_once * width / run.layout.tensor
 
 
@@ -369,8 +359,8 @@ def _gathered(run: TrainingRun) -> float:
     layout, ends = run.layout, sum(_ends(run))
     sizes = [(stack.shared_parameters, stack.expert_parameters, bool(stack.experts)) for stack in run.model.stacks]
     layer = max(own(sparse=sparse) + routed(sparse=sparse) / layout.expert for own, routed, sparse in sizes)
-    gradients = 1.0 if run.adapter is None else 0.0
-    quantised = 1.0 if run.adapter is None else run.adapter.bits / 16.0
+    gradients = 1.0 if run.job.adapter is None else 0.0
+    quantised = 1.0 if run.job.adapter is None else run.job.adapter.bits / 16.0
     itemsize = _HALF if run.is_mixed else _SINGLE
     return itemsize * (layer * (2.0 * quantised + gradients) + ends * (1.0 + gradients)) / layout.tensor
 

@@ -16,12 +16,13 @@ from scipy.spatial.distance import cdist
 
 from gpudemand._array import STRING, FloatArray, IntArray
 from gpudemand._files import replace_file
-from gpudemand._validation import InputError, check_number
-from gpudemand.cost.large_memory import MEMORY_PRIORS, as_read, memory_bytes, memory_parts, memory_terms, needed_bytes
-from gpudemand.cost.large_runs import Parallel, TrainingRun
+from gpudemand._validation import InputError, check_choice, check_number
+from gpudemand.cost.job import TrainingRun
+from gpudemand.cost.large_memory import MEMORY_PRIORS, READINGS, memory_bytes, memory_parts, memory_terms, needed_bytes
 from gpudemand.cost.large_time import TIME_PRIORS, step_seconds, time_terms
 from gpudemand.cost.memory import MemoryBreakdown
 from gpudemand.cost.memory_model import largest_that
+from gpudemand.cost.parallel import Parallel
 from gpudemand.cost.regression import ConformityScores
 from gpudemand.units import GIB
 
@@ -90,7 +91,7 @@ def _seconds_per_token(runs: list[TrainingRun]) -> FloatArray:
 
 def _has_open_states(run: TrainingRun) -> bool:
     """Whether AdamW may keep its states in several ways; stacks with tensor parallelism keep single precision."""
-    return run.optimizer is None and run.adapter is None and not run.is_tuned
+    return run.optimizer is None and run.job.adapter is None and not run.is_tuned
 
 
 def _filled(run: TrainingRun, *, smallest: bool = False) -> Iterator[TrainingRun]:
@@ -106,7 +107,9 @@ def _filled(run: TrainingRun, *, smallest: bool = False) -> Iterator[TrainingRun
 
 def _fitting(runs: list[TrainingRun]) -> list[TrainingRun]:
     needed = needed_bytes(pd.DataFrame(list(map(memory_terms, runs))), _NEEDS)
-    fit = [run for run, size in zip(runs, needed, strict=True) if size <= _SLACK * run.device.usable_memory_gib * GIB]
+    fit = [
+        run for run, size in zip(runs, needed, strict=True) if size <= _SLACK * run.job.hardware.usable_memory_gib * GIB
+    ]
     return fit or [runs[int(needed.argmin())]]
 
 
@@ -119,7 +122,7 @@ def plausible_layouts(run: TrainingRun) -> list[TrainingRun]:
     fitting = _fitting(ways)
     order = _seconds_per_token(fitting).argsort(kind="stable")
     found = dict.fromkeys(fitting[place].layout for place in order)
-    return [replace(run, parallel=layout) for layout in list(found)[:_LAYOUTS]]
+    return [run.laid_out(layout) for layout in list(found)[:_LAYOUTS]]
 
 
 def layouts_of(run: TrainingRun) -> list[TrainingRun]:
@@ -130,7 +133,7 @@ def layouts_of(run: TrainingRun) -> list[TrainingRun]:
     if run.parallel is not None:
         kinds = ("zero1", "none") if run.layout.pipeline > 1 else ("zero1", "zero2", "zero3", "fsdp", "none")
         return [replace(run, parallel=replace(run.layout, sharding=kind)) for kind in kinds]
-    node = int(run.device.node_gpus)
+    node = int(run.job.hardware.node_gpus)
     tensors = [size for size in (1, 2, 4, 8) if size <= min(node, run.n_gpus)]
     pipelines = [size for size in (1, 2, 4, 8, 16) if size <= run.model.depth]
     experts = [1, *(size for size in (8, 16, 32, 64) if run.model.experts and run.model.experts % size == 0)]
@@ -144,7 +147,7 @@ def _with_layout(run: TrainingRun, layout: Parallel) -> TrainingRun | None:
     if run.n_gpus % layout.model:
         return None
     try:
-        return replace(run, parallel=layout)
+        return run.laid_out(layout)
     except InputError:
         return None
 
@@ -165,15 +168,15 @@ def coordinates(runs: Sequence[TrainingRun]) -> FloatArray:
 def _sizes(run: TrainingRun) -> list[float]:
     layout = run.parallel
     degrees = [1, 1] if layout is None else [layout.tensor, layout.pipeline]
-    peak = run.device.peak("fp16")
+    peak = run.job.hardware.peak("fp16")
     return [run.n_gpus, run.model.n_active_parameters, run.seq_len, run.micro_batch or 1, peak, *degrees]
 
 
 def _options(run: TrainingRun) -> list[float]:
-    adapter, sharded = run.adapter, run.parallel is not None and run.parallel.shards_parameters
+    adapter, sharded = run.job.adapter, run.parallel is not None and run.parallel.shards_parameters
     bits = 16 if adapter is None else adapter.bits
     level = _LEVELS.get(str(run.checkpointing), 0.0)
-    return [run.precision == "fp8", adapter is not None, bits / 16, level, sharded, run.offload is not None]
+    return [run.job.precision == "fp8", adapter is not None, bits / 16, level, sharded, run.job.offload is not None]
 
 
 class OwnRuns(NamedTuple):
@@ -296,7 +299,7 @@ class Target:
         # What a source has of one class of runs is one draw: few of its rows may be of a class, and err alike.
         groups = pd.factorize(pd.MultiIndex.from_arrays([kinds, source[known]]))[0]
         self.scales = _scales(error[known], spread[known], kinds, groups)
-        self.scores = _scores(error[known] / self._scale(kinds, spread[known]), groups)
+        self.scores = ConformityScores.from_few_groups(error[known] / self._scale(kinds, spread[known]), groups)
 
     def _fit(self, expansion: tuple[IntArray, FloatArray, pd.DataFrame], y: Any, source: Any, use: Any) -> Fitted:
         rows, weights, terms = expansion
@@ -343,17 +346,6 @@ class Target:
         return mean + own * shift, np.asarray(np.hypot(own * np.sqrt(left), np.sqrt(variance)))
 
 
-def _scores(errors: FloatArray, groups: IntArray) -> ConformityScores:
-    """Scaled errors in which each group weighs the same, wider as their spread is known from few groups only."""
-    order, counts = np.argsort(errors, kind="stable"), np.bincount(groups)
-    weights = 1.0 / counts[groups]
-    # The next group is as one more draw whose variance the others tell: Student's t with a degree less than these.
-    wider = np.sqrt((len(counts) - 1.0) / max(len(counts) - 3.0, 1.0))
-    weights = weights[order] / weights.sum()
-    centre = errors[order][np.searchsorted(np.cumsum(weights), 0.5)]
-    return ConformityScores(centre + wider * (errors[order] - centre), weights)
-
-
 def _scales(error: FloatArray, spread: FloatArray, kinds: Any, groups: IntArray) -> dict[str, float]:
     """Scale of the held-out log errors by class beyond the spread over the ways.
 
@@ -378,9 +370,11 @@ class Expansion(NamedTuple):
     memory: pd.DataFrame
 
     def as_read(self, readings: Sequence[str] | str) -> Expansion:
-        """Memory as a reading counts it, one for all runs or one each; see `gpudemand.cost.large_memory`."""
-        each = readings if isinstance(readings, str) else [readings[row] for row in self.rows]
-        return self._replace(memory=as_read(self.memory, each))
+        """Memory as a reading of `READINGS` counts it, one for all runs or one each."""
+        each = [readings if isinstance(readings, str) else readings[row] for row in self.rows]
+        counted = [READINGS[check_choice("reading", name, READINGS)] for name in each]
+        allocator, process = np.reshape(np.array(counted, dtype=float), (-1, 2)).T
+        return self._replace(memory=self.memory.assign(allocator=allocator, process=process))
 
 
 def expand(runs: Sequence[TrainingRun]) -> Expansion:
@@ -394,7 +388,7 @@ def expand(runs: Sequence[TrainingRun]) -> Expansion:
     weights = np.array([weight for found in ways for weight, _ in found])
     memory = pd.DataFrame(list(map(memory_terms, known)))
     # Who may choose the micro-batch chooses one that fits.
-    most = [np.inf if run.micro_batch else run.device.memory_gib * GIB for run in runs]
+    most = [np.inf if run.micro_batch else run.job.hardware.memory_gib * GIB for run in runs]
     return Expansion(rows, weights, time, memory.assign(most=np.array(most)[rows]))
 
 
@@ -407,7 +401,7 @@ def classes_of(runs: Sequence[TrainingRun]) -> list[str]:
     """Class of each run, which its error depends on."""
     return [
         "adapter"
-        if run.adapter is not None
+        if run.job.adapter is not None
         else "experts"
         if run.model.experts
         else "known"
@@ -422,12 +416,10 @@ class LargeModelPredictor:
 
     Examples
     --------
-    >>> from gpudemand.datasets.devices import device
-    >>> from gpudemand.cost.large_runs import Parallel
-    >>> from gpudemand.cost.transformer_configs import published
-    >>> run = TrainingRun(published("llama-3-8b"), device("H100"), 8192, 8, Parallel(sharding="fsdp"), 1, 1)
+    >>> from gpudemand.cost.job import TrainingJob
+    >>> job = TrainingJob.from_config("llama-3-8b", 8192, device="H100", micro_batch=1)
     >>> predictor = LargeModelPredictor.load()
-    >>> predictor.predict([run]).shape
+    >>> predictor.predict([job.run]).shape
     (1, 6)
     """
 
@@ -514,7 +506,7 @@ class LargeModelPredictor:
 
     def fits_expanded(self, ways: Expansion, runs: Sequence[TrainingRun]) -> FloatArray:
         """As `fits`, from the terms of `expand`."""
-        limit = np.array([run.device.usable_memory_gib * GIB for run in runs])
+        limit = np.array([run.job.hardware.usable_memory_gib * GIB for run in runs])
         inputs, kinds = (ways.rows, ways.weights, ways.memory), classes_of(runs)
         found = self.targets["memory_gib"].probability_below(inputs, kinds, limit, coordinates(runs), needed_bytes)
         resident = (ways.memory["parameters"] + ways.memory["states"]).to_numpy(dtype=float)
@@ -607,6 +599,6 @@ def largest_micro_batch(run: TrainingRun, predictor: LargeModelPredictor, probab
 
     def fits(size: int) -> bool:
         """Whether a micro-batch fits with the probability."""
-        return bool(predictor.fits([replace(likeliest, micro_batch=size, global_batch=None)])[0] >= probability)
+        return bool(predictor.fits([likeliest.with_batch(size, likeliest.accumulate or 1)])[0] >= probability)
 
     return largest_that(fits, likeliest.micro_batch or 1)

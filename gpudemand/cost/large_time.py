@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._array import FloatArray
-from gpudemand.cost.large_memory import layer_activations, parameter_bytes, saved_bytes
-from gpudemand.cost.large_runs import TrainingRun
+from gpudemand.cost.job import TrainingRun
+from gpudemand.cost.large_memory import layer_activations, layer_saved_bytes, parameter_bytes
 from gpudemand.cost.roofline import all_to_all_seconds, ring_seconds
 
 #: Bytes of a number in half precision.
@@ -52,18 +52,23 @@ def _stack_terms(run: TrainingRun, share: float, head: float) -> dict[str, float
     sizes = [(count, matrix) for sparse, count in model.layer_kinds for matrix in model.matrices(sparse=sparse)]
     dense = sum(2.0 * count * matrix.size * matrix.active for count, matrix in sizes if matrix.copies == 1)
     routed = sum(2.0 * count * matrix.size * matrix.active for count, matrix in sizes if matrix.copies > 1)
-    peak, half = matrix_peak(run, quantised=run.precision == "fp8"), matrix_peak(run)
-    moved = products * tokens / layout.pipeline * _layer_bytes(run) / run.device.bandwidth
+    peak, half = matrix_peak(run, quantised=run.job.precision == "fp8"), matrix_peak(run)
+    moved = products * tokens / layout.pipeline * _layer_bytes(run) / run.job.hardware.bandwidth
     return {
         "products": each * dense / layout.tensor / peak,
         "experts": each * routed / layout.tensor / peak,
         "head": (1.0 + _backward(run)) * tokens * head * model.head_flops / layout.tensor / half,
         "waves": _waves(run, tokens, share) / peak,
         "attention": attention * tokens * share * model.layers / layout.tensor * _attention_flops(run) / half,
-        "elementwise": moved + _weight_traffic(run) / run.device.bandwidth,
-        "dequantise": _dequantised(run, "bitsandbytes") / run.device.bandwidth,
-        "dequantise, gptq": _dequantised(run, "gptq") / run.device.bandwidth,
-        "adapters": products * tokens * _adapter_inputs(run) / layout.tensor / layout.pipeline / run.device.bandwidth,
+        "elementwise": moved + _weight_traffic(run) / run.job.hardware.bandwidth,
+        "dequantise": _dequantised(run, "bitsandbytes") / run.job.hardware.bandwidth,
+        "dequantise, gptq": _dequantised(run, "gptq") / run.job.hardware.bandwidth,
+        "adapters": products
+        * tokens
+        * _adapter_inputs(run)
+        / layout.tensor
+        / layout.pipeline
+        / run.job.hardware.bandwidth,
         "launch": _kernels(run) / layout.pipeline * _LAUNCH_S,
         "launch, routed": _routed_kernels(run) / layout.pipeline * _LAUNCH_S,
     }
@@ -72,23 +77,23 @@ def _stack_terms(run: TrainingRun, share: float, head: float) -> dict[str, float
 def matrix_peak(run: TrainingRun, *, quantised: bool = False) -> float:
     """Operations a second of matrix units: 8-bit ones of the linear layers, if the run has them."""
     if quantised:
-        return run.device.peak("fp8")
-    precision = "bf16" if run.precision == "fp8" else run.precision
+        return run.job.hardware.peak("fp8")
+    precision = "bf16" if run.job.precision == "fp8" else run.job.precision
     # Cards before Ampere train in fp16 where newer ones use bf16.
-    return run.device.peak(precision if precision in run.device.precisions else "fp16")
+    return run.job.hardware.peak(precision if precision in run.job.hardware.precisions else "fp16")
 
 
 def _passes(run: TrainingRun) -> tuple[float, float]:
     """Forward passes that a step's products and its attention are worth; a frozen weight has no gradient."""
     recomputed = {"full": 1.0, "selective": 0.0 if run.is_tuned else _SELECTIVE}.get(str(run.checkpointing), 0.0)
-    eager = 1.0 if run.checkpointing == "selective" and run.attention == "eager" else 0.0
+    eager = 1.0 if run.checkpointing == "selective" and run.job.attention == "eager" else 0.0
     # Fused attention recomputes its scores in the backward pass.
-    return 1.0 + _backward(run) + recomputed, 3.0 + 0.5 * (run.attention == "flash") + recomputed + eager
+    return 1.0 + _backward(run) + recomputed, 3.0 + 0.5 * (run.job.attention == "flash") + recomputed + eager
 
 
 def _backward(run: TrainingRun) -> float:
     """Forward passes that the products of a backward pass are worth."""
-    return 2.0 if run.adapter is None else 1.0 + 2.0 * run.trained_share
+    return 2.0 if run.job.adapter is None else 1.0 + 2.0 * run.trained_share
 
 
 def _slowest_stage(run: TrainingRun) -> tuple[float, float]:
@@ -108,7 +113,7 @@ def _layer_flops(run: TrainingRun) -> float:
 
 def _waves(run: TrainingRun, tokens: float, share: float) -> float:
     """Operations that half a wave of tiles could do in each product of the layers: what its last wave leaves idle."""
-    model, sms = run.model, 0.0 if math.isnan(run.device.sms) else run.device.sms
+    model, sms = run.model, 0.0 if math.isnan(run.job.hardware.sms) else run.job.hardware.sms
     trained, divided, depth = run.trained_share, (1.0 + 1.0 / run.layout.tensor) / 2.0, 0.0
     for sparse, count in model.layer_kinds:
         for matrix in model.matrices(sparse=sparse):
@@ -124,29 +129,31 @@ def _waves(run: TrainingRun, tokens: float, share: float) -> float:
 def _attention_flops(run: TrainingRun) -> float:
     """Operations of attention of a layer for one token: without a fused kernel those of the whole square."""
     model = run.model
-    if run.attention == "flash":
-        slower = run.device.architecture in _AFTER_AMPERE and (run.compiled or not run.is_tuned)
+    if run.job.attention == "flash":
+        slower = run.job.hardware.architecture in _AFTER_AMPERE and (
+            run.job.execution == "compiled" or not run.is_tuned
+        )
         return model.attention_flops(run.seq_len) * (_PLAIN_FLASH if slower else 1.0)
     whole = 2.0 * (model.query_width + model.value_width) * run.seq_len * (1.0 + model.source_share)
     # Matrix units take rows of multiples of eight numbers.
-    return whole * (1.0 if model.head_dim % 8 == 0 else matrix_peak(run) / run.device.peak("fp32"))
+    return whole * (1.0 if model.head_dim % 8 == 0 else matrix_peak(run) / run.job.hardware.peak("fp32"))
 
 
 def _adapter_inputs(run: TrainingRun) -> float:
     """Bytes of the inputs of all adapters for one token."""
-    if run.adapter is None:
+    if run.job.adapter is None:
         return 0.0
     kinds = run.model.layer_kinds
-    return sum(count * run.adapter.input_bytes(run.model, sparse=sparse) for sparse, count in kinds)
+    return sum(count * run.job.adapter.input_bytes(run.model, sparse=sparse) for sparse, count in kinds)
 
 
 def _kernels(run: TrainingRun) -> float:
     """Kernels of a forward and a backward pass of all layers, and of another forward pass if layers are recomputed."""
-    plain = np.array(_FUSED_KERNELS if run.is_tuned or run.compiled else _KERNELS)
+    plain = np.array(_FUSED_KERNELS if run.is_fused else _KERNELS)
     total = 0.0
     for sparse, count in run.model.layer_kinds:
         matrices = run.model.matrices(sparse=sparse)
-        adapters = sum(run.adapter.covers(matrix) for matrix in matrices) if run.adapter is not None else 0
+        adapters = sum(run.job.adapter.covers(matrix) for matrix in matrices) if run.job.adapter is not None else 0
         total += count * float(_kernel_passes(run) @ (plain + adapters * np.array(_ADAPTER_KERNELS)))
     return total
 
@@ -170,11 +177,11 @@ def _layer_bytes(run: TrainingRun) -> float:
     """Bytes that all layers and the loss read and write for one token, forward."""
     total = 0.0
     for sparse, count in run.model.layer_kinds:
-        divided, rest = saved_bytes(run, sparse=sparse, level=False)
+        divided, rest = layer_saved_bytes(run, sparse=sparse, level=False)
         total += 2.0 * count * (divided / run.layout.tensor + rest / (run.layout.tensor if run.layout.sequence else 1))
     # A fused loss overwrites the logits instead of copying them. Where nothing is said of the loss, the coefficients,
     # which are fitted to such runs, hold what it saves.
-    passes = 2.0 if run.cross_entropy in ("fused", "fused_linear") else 4.0
+    passes = 2.0 if run.job.cross_entropy in ("fused", "fused_linear") else 4.0
     return total + passes * _HALF * run.model.vocab / run.layout.tensor
 
 
@@ -185,13 +192,13 @@ def _weight_traffic(run: TrainingRun) -> float:
         count * model.expert_parameters(sparse=sparse) * (1.0 - 1.0 / layout.expert)
         for sparse, count in model.layer_kinds
     )
-    gradients = 3.0 if run.adapter is None else 0.0
+    gradients = 3.0 if run.job.adapter is None else 0.0
     return _HALF * (_passes(run)[0] + gradients) * active / layout.tensor / layout.pipeline
 
 
 def _dequantised(run: TrainingRun, quantizer: str) -> float:
     """Bytes of the weights that a quantizer made, each time they are used."""
-    if run.adapter is None or run.adapter.bits == 16 or run.adapter.quantizer != quantizer:
+    if run.job.adapter is None or run.job.adapter.bits == 16 or run.job.adapter.quantizer != quantizer:
         return 0.0
     model = run.model
     layers = model.n_parameters - model.embedding_parameters - model.head_parameters
@@ -233,13 +240,13 @@ def time_terms(run: TrainingRun) -> dict[str, float]:
     terms = compute_terms(run) | _communication(run) | _once(run)
     layout = run.layout
     bubble = (layout.pipeline - 1) / (layout.virtual_pipeline * (run.accumulate or 1))
-    peak = matrix_peak(run, quantised=run.precision == "fp8")
+    peak = matrix_peak(run, quantised=run.job.precision == "fp8")
     return terms | {
         "micro_batches": float(run.accumulate or 1),
         "bubble": bubble,
         "peak": math.log(peak / _REFERENCE),
-        "fused": float(run.is_tuned or run.compiled),
-        "fp8": float(run.precision == "fp8"),
+        "fused": float(run.is_fused),
+        "fp8": float(run.job.precision == "fp8"),
         "plain_grouped": float(not (run.is_tuned or run.loops_over_experts)),
         "doublings": math.log2(run.n_gpus),
         "bound": terms["products"] + terms["experts"] + terms["head"] + terms["attention"],
@@ -287,7 +294,7 @@ def _communication(run: TrainingRun) -> dict[str, float]:
 
 def _within_replica(run: TrainingRun, passes: float) -> dict[str, float]:
     """Seconds of a micro-batch of one stack."""
-    model, layout, device = run.model, run.layout, run.device
+    model, layout, device = run.model, run.layout, run.job.hardware
     tokens = run.tokens_at_once
     layers, t = model.layers / layout.pipeline, layout.tensor
     hidden = _HALF * tokens * model.hidden
@@ -305,18 +312,18 @@ def _within_replica(run: TrainingRun, passes: float) -> dict[str, float]:
 
 def _gathering(run: TrainingRun, passes: float) -> dict[str, float]:
     """Seconds in which parameters are gathered and activations swapped with the host, in each micro-batch."""
-    layout, device = run.layout, run.device
+    layout, device = run.layout, run.job.hardware
     kept = _HALF if run.is_mixed else 4.0
-    weight = kept if run.adapter is None else run.adapter.bits / 8.0
+    weight = kept if run.job.adapter is None else run.job.adapter.bits / 8.0
     terms = {"gather": 0.0, "host": 0.0, "swap": 0.0}
     if layout.shards_parameters:
         each = passes * weight + kept * run.trained_share
         for parameters, size in zip(_local_parameters(run), _replicas(run), strict=True):
             size = min(size, int(device.node_gpus)) if layout.sharding == "hsdp" else size
             terms["gather"] += ring_seconds(device, each * parameters, size, layout.tensor, passes=1.0)
-    if run.offload in ("parameters", "all"):
+    if run.job.offload in ("parameters", "all"):
         terms["host"] = passes * weight * sum(_local_parameters(run)) / (layout.data or 1) / _host_link(run)
-    if run.offload == "activations":
+    if run.job.offload == "activations":
         terms["swap"] = 2.0 * layer_activations(run) / _host_link(run)
     return terms
 
@@ -338,13 +345,13 @@ def _replicas(run: TrainingRun) -> tuple[int, int]:
 
 
 def _host_link(run: TrainingRun) -> float:
-    link = run.device.pcie_bandwidth / 2.0
+    link = run.job.hardware.pcie_bandwidth / 2.0
     return 16e9 if math.isnan(link) else link
 
 
 def _once(run: TrainingRun) -> dict[str, float]:
     """Seconds once a step: reducing gradients, gathering updated parameters, and the update."""
-    layout, device = run.layout, run.device
+    layout, device = run.layout, run.job.hardware
     replicas = _replicas(run)
     trained = [amount * run.trained_share for amount in _local_parameters(run)]
     held = sum(amount / size for amount, size in zip(trained, replicas, strict=True))
@@ -360,7 +367,7 @@ def _once(run: TrainingRun) -> dict[str, float]:
         nodes = max(replicas[0] // int(device.node_gpus), 1)
         share = gradient * sum(trained) / min(replicas[0], device.node_gpus)
         terms["reduce"] = ring_seconds(device, share, nodes, int(device.node_gpus))
-    if run.offload in ("optimizer", "all"):
+    if run.job.offload in ("optimizer", "all"):
         terms["host_update"] = divided * ((gradient + _HALF) / _host_link(run) + (2 * state + 12.0) / _HOST)
         terms["update"] = 0.0
     return terms

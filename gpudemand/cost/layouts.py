@@ -11,9 +11,8 @@ import pandas as pd
 
 from gpudemand._array import STRING
 from gpudemand._validation import InputError, check_number
-from gpudemand.cost.job import TrainingJob
+from gpudemand.cost.job import TrainingJob, TrainingRun
 from gpudemand.cost.large_models import LargeModelPredictor, layouts_of
-from gpudemand.cost.large_runs import TrainingRun
 from gpudemand.units import SECONDS_PER_HOUR
 
 _DEGREES = ("data", "tensor", "pipeline", "context", "expert")
@@ -65,7 +64,7 @@ def suggest_layouts(
     """
     check_number("probability", probability, 0, 1)
     count = job.n_gpus if n_gpus is None else int(check_number("n_gpus", n_gpus, 1, integer=True))
-    run = replace(_run_of(job), parallel=None, n_gpus=count)
+    run = replace(_run_of(job), n_gpus=count).laid_out(None)
     ways = [one for layout in layouts_of(run) for one in _filled(layout)]
     predictor = predictor or LargeModelPredictor.load()
     chance = predictor.fits(ways) if ways else np.zeros(0)
@@ -180,10 +179,14 @@ def training_totals(
 
 
 def _rates(run: TrainingRun, seconds: float) -> dict[str, float]:
-    backward = 1.0 if run.adapter is None else (1.0 + run.trained_share) / 2.0
+    backward = 1.0 if run.job.adapter is None else (1.0 + run.trained_share) / 2.0
     flops = run.sample_flops * (1.0 + 2.0 * backward) / 3.0 * run.samples / seconds / run.n_gpus
-    half = "bf16" if "bf16" in run.device.precisions else "fp16"
-    return {"tokens_per_s": run.tokens / seconds, "tflops_per_gpu": flops / 1e12, "mfu": flops / run.device.peak(half)}
+    half = "bf16" if "bf16" in run.job.hardware.precisions else "fp16"
+    return {
+        "tokens_per_s": run.tokens / seconds,
+        "tflops_per_gpu": flops / 1e12,
+        "mfu": flops / run.job.hardware.peak(half),
+    }
 
 
 def _run_of(job: TrainingJob) -> TrainingRun:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._array import FloatArray, IntArray
@@ -17,7 +17,14 @@ from gpudemand.cost.gaussian_process import USUAL_SMS
 from gpudemand.cost.graph import OpGraph, check_graph
 from gpudemand.cost.liveness import Setting, step_events
 from gpudemand.cost.memory import allocated_bytes, interpolated_features
-from gpudemand.cost.regression import ConformityScores, check_costs, fit_robust, group_numbers, grouped_folds
+from gpudemand.cost.regression import (
+    ConformityScores,
+    IntervalMixin,
+    check_costs,
+    fit_robust,
+    group_numbers,
+    grouped_folds,
+)
 from gpudemand.cost.step_time_model import FarFromTrainingWarning, check_arrays
 from gpudemand.units import GIB
 
@@ -44,7 +51,7 @@ _STORED = {
 }
 
 
-class MemoryModel(RegressorMixin, BaseEstimator):
+class MemoryModel(IntervalMixin, BaseEstimator):
     """Predict peak memory: a non-negative sum of simulated amounts.
 
     The sum (tensors at the peak in segments of the allocator, scratch memory of convolutions, weights, and a constant
@@ -125,21 +132,6 @@ class MemoryModel(RegressorMixin, BaseEstimator):
     def predict(self, X: pd.DataFrame) -> FloatArray:
         """Predict GiB, shape (n_jobs,)."""
         return self._predict(self._known(X), self.coefficients_)
-
-    def predict_interval(self, X: pd.DataFrame, level: float = 90) -> FloatArray:
-        """Predict an interval that covers `level` percent of jobs of groups never seen.
-
-        Returns
-        -------
-        ndarray of shape (n_jobs, 2)
-            Lower and upper ends; wider for jobs larger than any in training.
-
-        Warns
-        -----
-        FarFromTrainingWarning
-            If jobs are much larger than those in training.
-        """
-        return self.predict_all(X, [level])[:, 1:]
 
     def predict_all(self, X: pd.DataFrame, levels: Sequence[float]) -> FloatArray:
         """Predict, with intervals of several levels; see `predict` and `predict_interval`.

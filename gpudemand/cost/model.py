@@ -177,7 +177,7 @@ def predict_traced(
             alone = [replace(simple[row], n_gpus=1, parallel=None)]
             single = float(predict(job.hardware.kind, "step_time_s", alone, levels)[0, 0])
             first = float(table.loc[row, "step_time_s"])
-            table.loc[row, [f"step_time_s{end}" for end in ends]] *= step_seconds(job, first, single) / first
+            table.loc[row, [f"step_time_s{end}" for end in ends]] *= accumulated_seconds(job, first, single) / first
     scripts = [job.mode == "training" and job.hardware.kind == "gpu" for job in jobs]
     if effect is not None and any(scripts):
         times = [f"step_time_s{end}" for end in ends]
@@ -197,7 +197,7 @@ def one_pass(job: TrainingJob) -> TrainingJob:
     return replace(job, batch_size=job.batch_size // passes(job), micro_batch=None, accumulate=None)
 
 
-def step_seconds(job: TrainingJob, first: float, single: float) -> float:
+def accumulated_seconds(job: TrainingJob, first: float, single: float) -> float:
     """Seconds of a step from those of a pass with reduction, `first`, and of one without, `single`."""
     times = passes(job)
     if job.parallel is None or job.parallel.sharding in ("none", "zero1", "zero2"):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from scipy.optimize import nnls
+from sklearn.base import RegressorMixin
 from sklearn.model_selection import GroupKFold, KFold
 
 from gpudemand._array import BoolArray, FloatArray, IntArray
@@ -80,11 +81,32 @@ def cauchy_weights(residuals: FloatArray, scale: float) -> FloatArray:
     return np.asarray(1.0 / np.sqrt(1.0 + (residuals / scale) ** 2))
 
 
+class IntervalMixin(RegressorMixin):
+    """Intervals of one level, of a regressor that has ``predict_all(X, levels)``."""
+
+    def predict_interval(self, X: pd.DataFrame, level: float = 90) -> FloatArray:
+        """Predict an interval that covers `level` percent of jobs of groups never seen.
+
+        Returns
+        -------
+        ndarray of shape (n_jobs, 2)
+            Lower and upper ends, by split conformal prediction with errors of whole held-out groups; wider for jobs
+            unlike those in training.
+
+        Warns
+        -----
+        FarFromTrainingWarning
+            If jobs are far from those in training.
+        """
+        found: FloatArray = self.predict_all(X, [level])[:, 1:]
+        return found
+
+
 #: Columns that the terms are computed from, in every table.
 NEEDED = ("batch_size", "flops", "bytes", "saved_bytes", "trainable_parameters", "optimizer_states")
 
 
-def time_terms(X: pd.DataFrame) -> pd.DataFrame:
+def additive_time_terms(X: pd.DataFrame) -> pd.DataFrame:
     """Terms of step time.
 
     Operations and bytes of every operator class grow with the batch; calls cost a launch each, whatever the batch; the
@@ -96,7 +118,7 @@ def time_terms(X: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([scaled, calls], axis=1).assign(update=update, updates=layers * states, start=1.0)
 
 
-def memory_terms(X: pd.DataFrame) -> pd.DataFrame:
+def additive_memory_terms(X: pd.DataFrame) -> pd.DataFrame:
     """Terms of peak memory.
 
     Bytes allocated at the simulated peak, saved activations by operator class, the largest output and convolution
@@ -110,7 +132,7 @@ def memory_terms(X: pd.DataFrame) -> pd.DataFrame:
     gradients = 4.0 * X["trainable_parameters"]
     fixed = {"gradients": gradients, "state": gradients * states, "calls": count["operators"], "start": 1.0}
     updates = {"updates": count["layers"] * states, "update_calls": count["operators"] * states}
-    return pd.concat([scaled, calls], axis=1).assign(allocated=allocated(X), **fixed, **updates)
+    return pd.concat([scaled, calls], axis=1).assign(allocated=interpolated_peak(X), **fixed, **updates)
 
 
 def _amounts(X: pd.DataFrame, names: list[str]) -> pd.DataFrame:
@@ -122,7 +144,7 @@ def _scaled(X: pd.DataFrame, names: list[str]) -> pd.DataFrame:
     return _amounts(X, names).mul(X["batch_size"].astype(float), axis=0)
 
 
-def allocated(X: pd.DataFrame) -> FloatArray:
+def interpolated_peak(X: pd.DataFrame) -> FloatArray:
     """Bytes allocated at the peak of a step: `memory_summary` interpolated in the batch; zero where it is missing."""
     knots = sorted((int(name.rpartition("_")[2]), name) for name in X.columns if name.startswith("allocated_"))
     if not knots:
@@ -136,7 +158,7 @@ def allocated(X: pd.DataFrame) -> FloatArray:
     return np.asarray(peaks[rows, left] + slope * (batch - at[left]) + state)
 
 
-TERMS = {"time": time_terms, "memory": memory_terms}
+TERMS = {"time": additive_time_terms, "memory": additive_memory_terms}
 
 
 class AdditiveCostModel:
@@ -201,7 +223,22 @@ class ConformityScores(NamedTuple):
     @classmethod
     def from_errors(cls, errors: FloatArray, groups: IntArray) -> ConformityScores:
         """Sort scaled errors; a group of n rows weighs ``sqrt(n)``, so that large groups do not dominate."""
-        weights = 1.0 / np.sqrt(np.bincount(groups)[groups])
+        return cls._sorted(errors, 1.0 / np.sqrt(np.bincount(groups)[groups]))
+
+    @classmethod
+    def from_few_groups(cls, errors: FloatArray, groups: IntArray) -> ConformityScores:
+        """Sort scaled errors; each group weighs the same, and few of them say little of how far the next one is off.
+
+        That is as one more draw whose variance the others tell: Student's t with a degree less than these.
+        """
+        counts = np.bincount(groups)
+        scores, weights = cls._sorted(errors, 1.0 / counts[groups])
+        centre = scores[np.searchsorted(np.cumsum(weights), 0.5)]
+        wider = np.sqrt((len(counts) - 1.0) / max(len(counts) - 3.0, 1.0))
+        return cls(centre + wider * (scores - centre), weights)
+
+    @classmethod
+    def _sorted(cls, errors: FloatArray, weights: FloatArray) -> ConformityScores:
         order = np.argsort(errors, kind="stable")
         return cls(errors[order], weights[order] / weights.sum())
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 from scipy.stats import t as student
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._array import BoolArray, FloatArray, IntArray
@@ -36,6 +36,7 @@ from gpudemand.cost.gaussian_process import (
 from gpudemand.cost.operators import MATRIX_KINDS, MEMORY_KINDS, VECTOR_KINDS
 from gpudemand.cost.regression import (
     ConformityScores,
+    IntervalMixin,
     balanced_sample,
     cauchy_weights,
     check_costs,
@@ -413,7 +414,7 @@ class FarFromTrainingWarning(UserWarning):
     """Some jobs are unlike every job in the training data; their intervals are wide."""
 
 
-class StepTimeModel(RegressorMixin, BaseEstimator):
+class StepTimeModel(IntervalMixin, BaseEstimator):
     """Predict seconds a step: a linear model of the work, times a learned correction, times a factor of the device.
 
     Work is what each kind of operator would take at the peaks of the device (`step_terms`), so that a device needs
@@ -480,16 +481,6 @@ class StepTimeModel(RegressorMixin, BaseEstimator):
     def predict(self, X: pd.DataFrame) -> FloatArray:
         """Predict seconds a step, shape (n_jobs,)."""
         return self._predict(X)[0]
-
-    def predict_interval(self, X: pd.DataFrame, level: float = 90) -> FloatArray:
-        """Predict an interval that covers `level` percent of jobs of groups never seen.
-
-        Split conformal prediction with errors of whole held-out groups, scaled by their size as predicted from features
-        and distance.
-
-        Returns shape (n_jobs, 2): lower and upper ends.
-        """
-        return self.predict_all(X, [level])[:, 1:]
 
     def predict_all(self, X: pd.DataFrame, levels: Sequence[float]) -> FloatArray:
         """Predict, with intervals of several levels; see `predict` and `predict_interval`.

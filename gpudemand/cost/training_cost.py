@@ -25,9 +25,9 @@ from gpudemand.cost.regression import (
     TERMS,
     AdditiveCostModel,
     ConformityScores,
-    allocated,
     check_costs,
     grouped_folds,
+    interpolated_peak,
 )
 
 #: Grid of the weight of the correction.
@@ -208,7 +208,7 @@ def correction_features(X: pd.DataFrame, work: FloatArray, *, structure: bool) -
     sizes = np.log1p(numbers.clip(lower=0.0)).assign(work=np.log(work))
     for amount in ("flops", "bytes", "saved_bytes"):
         sizes[f"batch_{amount}"] = np.log1p(X[amount] * X["batch_size"])
-    sizes["allocated"] = np.log(np.maximum(allocated(X), 1.0) / work)
+    sizes["allocated"] = np.log(np.maximum(interpolated_peak(X), 1.0) / work)
     sizes["intensity"] = np.log1p(X["flops"]) - np.log1p(X["bytes"])
     text = X.select_dtypes(exclude="number").astype(object)
     return pd.concat([text, sizes, *shares.values(), _shares(edges) if structure else edges.iloc[:, :0]], axis=1)

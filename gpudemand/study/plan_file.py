@@ -225,14 +225,14 @@ def _model(value: Value) -> str:
 
 
 def _parallel(value: Value) -> Any:
-    from gpudemand.cost.large_runs import Parallel
+    from gpudemand.cost.parallel import Parallel
 
     with value.place():
         return Parallel(**value.table(_PARALLEL))
 
 
 def _lora(value: Value) -> Any:
-    from gpudemand.cost.large_runs import LoRA
+    from gpudemand.cost.parallel import LoRA
 
     given = value.table({"rank": whole, "targets": _targets, "bits": whole, "quantizer": Value.text})
     with value.place():

@@ -11,8 +11,8 @@ import pytest
 from gpudemand._validation import InputError
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.large_models import LargeModelPredictor, Target
-from gpudemand.cost.large_runs import Parallel, TrainingRun
 from gpudemand.cost.large_time import TIME_PRIORS, step_seconds, time_terms
+from gpudemand.cost.parallel import Parallel
 from gpudemand.cost.roofline import all_to_all_seconds
 from gpudemand.cost.transformer_configs import published
 from gpudemand.datasets.devices import device
@@ -22,8 +22,8 @@ H100 = device("H100")
 
 
 def run_of(model=QWEN, **options):
-    about = {"seq_len": 4096, "n_gpus": 8, "parallel": Parallel(sharding="fsdp"), "micro_batch": 1}
-    return TrainingRun(model, H100, **{**about, "checkpointing": False, **options})
+    about = {"device": H100, "n_gpus": 8, "parallel": Parallel(sharding="fsdp"), "micro_batch": 1, "optimizer": "adamw"}
+    return TrainingJob(model, (4096,), **{**about, "precision": "bf16", "checkpointing": False, **options}).run
 
 
 def test_a_loop_launches_kernels_for_each_expert_and_grouped_products_do_not():
@@ -80,7 +80,7 @@ def test_counts_of_kernels_are_those_that_pytorch_dispatches():
 
 def test_if_nothing_is_said_plain_stacks_loop_and_others_do_not():
     assert run_of().loops_over_experts
-    assert not run_of(compiled=True).loops_over_experts
+    assert not run_of(execution="compiled").loops_over_experts
     assert not run_of(parallel=Parallel(tensor=4, sharding="zero1")).loops_over_experts
     assert not run_of(parallel=Parallel(sharding="fsdp", expert=8)).loops_over_experts
     assert run_of(parallel=Parallel(sharding="fsdp", expert=8), experts="loop").loops_over_experts
@@ -116,4 +116,4 @@ def test_experts_of_a_dense_model_and_unknown_kinds_are_refused():
     with pytest.raises(InputError, match="experts"):
         run_of(experts="eager")
     with pytest.raises(InputError, match="experts"):
-        replace(run_of(), experts="batched")
+        replace(run_of().job, experts="batched")

@@ -7,9 +7,9 @@ import pytest
 from gpudemand._validation import InputError
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.large_memory import memory_terms
-from gpudemand.cost.large_runs import LoRA, Parallel, TrainingRun
 from gpudemand.cost.large_time import time_terms
 from gpudemand.cost.model import CostModel
+from gpudemand.cost.parallel import LoRA, Parallel
 from gpudemand.cost.transformer import Transformer
 from gpudemand.cost.transformer_configs import published, read_configuration
 from gpudemand.datasets.devices import device
@@ -555,9 +555,11 @@ COUNTED = [
 ]
 
 
-def run_of(model, seq_len=512, **options):
-    about = {"micro_batch": 4, "checkpointing": False, **options}
-    return TrainingRun(model if isinstance(model, Transformer) else published(model), device("A100"), seq_len, **about)
+def run_of(model, *lengths, **options):
+    about = {"device": "A100", "precision": "bf16", "micro_batch": 4, "checkpointing": False, "optimizer": "adamw"}
+    return TrainingJob(
+        model if isinstance(model, Transformer) else published(model), lengths, **{**about, **options}
+    ).run
 
 
 @pytest.mark.parametrize(
@@ -571,18 +573,18 @@ def test_work_of_an_encoder_decoder_is_that_of_its_tokens():
     """Encoder and keys of the source pass its tokens, all other matrices of the decoder the target's."""
     model = published("t5-3b")
     (encoder,) = model.parts
-    whole, short = (time_terms(run_of(model, 128, source_len=length)) for length in (512, 256))
+    whole, short = (time_terms(run_of(model, length, 128)) for length in (512, 256))
     own = 2 * encoder.layer_parameters(sparse=False) * encoder.layers
     keys = 2 * 2 * model.hidden * model.kv_width * model.layers
     norms = 2 * 2 * encoder.hidden * encoder.layers
     flops = 3 * 4 * 256 * (own + keys - norms)
     assert whole["products"] - short["products"] == pytest.approx(flops / device("A100").peak("bf16"), rel=1e-6)
     assert whole["head"] == short["head"]
-    assert run_of(model, 128, source_len=512).tokens == 4 * 512
+    assert run_of(model, 512, 128).tokens == 4 * 512
 
 
 def test_six_operations_a_parameter_and_token_of_each_stack():
-    run = run_of("flan-t5-xxl", 512, source_len=512)
+    run = run_of("flan-t5-xxl", 512, 512)
     matrices = run.model.n_parameters - run.model.vocab * run.model.hidden  # one of the two embeddings is looked up in
     assert run.sample_flops == pytest.approx(6 * 512 * matrices, rel=0.15)
 

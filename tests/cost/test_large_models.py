@@ -20,10 +20,10 @@ from gpudemand.cost.large_memory import (
     parameter_bytes,
 )
 from gpudemand.cost.large_models import LargeModelPredictor, candidates, fit_coefficients
-from gpudemand.cost.large_runs import LoRA, Parallel, TrainingRun
 from gpudemand.cost.large_time import time_terms
 from gpudemand.cost.layouts import smallest_n_gpus, suggest_layouts, training_totals
 from gpudemand.cost.model import CostModel
+from gpudemand.cost.parallel import LoRA, Parallel
 from gpudemand.cost.roofline import ring_seconds
 from gpudemand.cost.transformer import Transformer
 from gpudemand.cost.transformer_configs import published, published_architectures, read_configuration
@@ -79,9 +79,9 @@ COUNTED = [
 LLAMA = published("llama-3-8b")
 
 
-def run_of(**options):
-    about = {"model": LLAMA, "device": device("H100"), "seq_len": 4096, "micro_batch": 1, "checkpointing": False}
-    return TrainingRun(**{**about, **options})
+def run_of(model=LLAMA, seq_len=4096, **options):
+    about = {"device": "H100", "precision": "bf16", "micro_batch": 1, "checkpointing": False, "optimizer": "adamw"}
+    return TrainingJob(model, (seq_len,), **{**about, **options}).run
 
 
 @pytest.mark.parametrize(
@@ -127,12 +127,12 @@ def test_a_configuration_is_a_file_a_mapping_or_an_object(tmp_path):
         ({"parallel": Parallel(expert=8), "n_gpus": 8}, "no experts"),
         ({"parallel": {"tensor": 8}, "n_gpus": 8}, "must be a Parallel"),
         ({"micro_batch": 0}, "micro_batch"),
-        ({"micro_batch": 2, "accumulate": 3, "global_batch": 8}, "is not global_batch=8"),
+        ({"micro_batch": 2, "accumulate": 3, "global_batch": 8}, "global_batch=8 is not"),
         ({"micro_batch": 3, "batch_size": 8}, "batch_size=8 is not"),
         ({"micro_batch": 0, "batch_size": 8}, "micro_batch"),
         ({"accumulate": 0.5}, "accumulate"),
         ({"checkpointing": "some"}, "'selective' or 'full'"),
-        ({"offload": "disk"}, "'all' or 'activations'"),
+        ({"offload": "disk"}, "activations, all, optimizer"),
         ({"optimizer": "adamv"}, "Did you mean"),
         ({"precision": "fp8", "device": "A100"}, "cannot train in 'fp8'"),
         ({"adapter": LoRA(8, ["qkv_proj"])}, "is no matrix of"),
@@ -206,7 +206,12 @@ def test_sharded_gradients_wait_where_the_optimizer_does(sharding, kept):
 def test_an_update_makes_the_roots_of_all_second_moments():
     weights = {name: mean for name, (mean, _) in MEMORY_PRIORS.items()}
     short = run_of(seq_len=64, checkpointing="full")
-    runs = [short, replace(short, optimizer="adamw_bf16"), replace(short, compiled=True), run_of(seq_len=32768)]
+    runs = [
+        short,
+        replace(short, optimizer="adamw_bf16"),
+        run_of(seq_len=64, checkpointing="full", execution="compiled"),
+        run_of(seq_len=32768),
+    ]
     buffers = memory_parts(pd.DataFrame(list(map(memory_terms, runs))), weights)["buffers"] / LLAMA.n_parameters
     assert buffers.tolist() == [4, 2, 0, 0]
 
@@ -286,7 +291,7 @@ def test_plain_stacks_attend_at_a_lower_share_of_the_peak_of_hopper():
     """FlashAttention-2 reaches 73 % of the peak of an A100 and 35 % of that of an H100."""
     layouts = (Parallel(sharding="fsdp"), Parallel(tensor=8, sharding="zero1"))
     runs = [run_of(device=device(name), n_gpus=8, parallel=one) for one in layouts for name in ("A100", "H100")]
-    work = [time_terms(run)["attention"] * run.device.peak("bf16") for run in runs]
+    work = [time_terms(run)["attention"] * run.job.hardware.peak("bf16") for run in runs]
     assert work[1] / work[0] == pytest.approx(0.73 / 0.35)
     assert work[3] == pytest.approx(work[2])
 
@@ -323,10 +328,11 @@ def test_what_is_unknown_is_marginalised_over_what_fits():
     assert sum(weight for weight, _ in ways) == pytest.approx(1.0)
     assert len(ways) > 3
     assert all(one.is_known and one.global_batch == 256 for _, one in ways)
-    assert candidates(run_of(optimizer="adamw")) == [(1.0, run_of(optimizer="adamw"))]
+    known = run_of()
+    assert candidates(known) == [(1.0, known)]
     # A model that only fits when it is recomputed is.
     tight = run_of(model=published("llama-3-70b"), n_gpus=32, parallel=Parallel(sharding="fsdp"), checkpointing=None)
-    assert {one.checkpointing for _, one in candidates(replace(tight, micro_batch=4, global_batch=None))} == {"full"}
+    assert {one.checkpointing for _, one in candidates(tight.with_batch(4, 1))} == {"full"}
 
 
 def test_micro_batches_that_leave_a_gpu_idle_are_unlikely():
@@ -343,7 +349,7 @@ def test_a_sharding_that_is_unknown_is_one_of_those_that_fit():
     assert found
     assert found <= {"zero3", "fsdp"}
     assert run_of(parallel=Parallel(sharding=None)).layout.sharding == "none"
-    low, high = (memory_terms(replace(half, parallel=Parallel(sharding=kind)))["states"] for kind in ("fsdp", "none"))
+    low, high = (memory_terms(half.laid_out(Parallel(sharding=kind)))["states"] for kind in ("fsdp", "none"))
     assert high == pytest.approx(32 * low)
 
 

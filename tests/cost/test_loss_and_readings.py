@@ -11,9 +11,9 @@ from gpudemand._validation import InputError
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.large_memory import MEMORY_PRIORS, READINGS, memory_parts, memory_terms, parameter_bytes
 from gpudemand.cost.large_models import LargeModelPredictor
-from gpudemand.cost.large_runs import Parallel, TrainingRun
 from gpudemand.cost.large_time import time_terms
 from gpudemand.cost.model import CostModel
+from gpudemand.cost.parallel import Parallel
 from gpudemand.cost.transformer_configs import published, read_configuration
 from gpudemand.datasets.devices import device
 
@@ -26,9 +26,9 @@ def predictor():
     return LargeModelPredictor.load()
 
 
-def run_of(**options):
-    about = {"model": LLAMA, "device": device("H100"), "seq_len": 8192, "n_gpus": 8, "parallel": FSDP}
-    return TrainingRun(**{**about, "micro_batch": 1, "checkpointing": "full", **options})
+def run_of(model=LLAMA, seq_len=8192, **options):
+    about = {"device": device("H100"), "precision": "bf16", "optimizer": "adamw", "n_gpus": 8, "parallel": FSDP}
+    return TrainingJob(model, (seq_len,), **{**about, "micro_batch": 1, "checkpointing": "full", **options}).run
 
 
 def logits_of(run):
@@ -45,7 +45,7 @@ def test_a_loss_holds_logits_with_copies_once_or_in_chunks():
 def test_a_loss_of_which_nothing_is_said_is_that_of_its_stack():
     assert logits_of(run_of()) == logits_of(run_of(cross_entropy="plain"))
     # torchtune's compiled step takes 51.0 GiB before its loss is chunked, and 42.9 GiB after.
-    assert logits_of(run_of(compiled=True)) == logits_of(run_of())
+    assert logits_of(run_of(execution="compiled")) == logits_of(run_of())
     assert logits_of(run_of(parallel=MEGATRON)) == logits_of(run_of(parallel=MEGATRON, cross_entropy="fused"))
 
 
@@ -88,8 +88,8 @@ def test_selective_checkpointing_of_pytorch_keeps_every_second_product():
 def test_memory_of_torchtitan_is_that_of_its_parts(predictor):
     """Llama 3.1 8B on 8 H100, torchtitan's page of December 2024: 77.0 GiB selective, 83.9 at 32,768 tokens, full."""
     runs = [
-        run_of(micro_batch=2, checkpointing="selective", compiled=True),
-        run_of(seq_len=32768, checkpointing="full", compiled=True, precision="fp8"),
+        run_of(micro_batch=2, checkpointing="selective", execution="compiled"),
+        run_of(seq_len=32768, checkpointing="full", execution="compiled", precision="fp8"),
     ]
     held = predictor.predict(runs, reading="reserved")["memory_gib"]
     assert held.tolist() == pytest.approx([77.0, 83.9], rel=0.1)
@@ -108,12 +108,13 @@ def test_eight_bits_make_no_tuned_stack_of_pytorchs_sharding():
 def test_kernels_are_fused_where_the_layout_is_of_such_stacks_unless_it_is_said(predictor):
     sharded, split = run_of(), run_of(parallel=MEGATRON)
     assert (sharded.is_tuned, split.is_tuned) == (False, True)
-    assert memory_terms(replace(split, kernels="fused")) == memory_terms(split)
-    assert memory_terms(replace(sharded, kernels="plain")) == memory_terms(sharded)
-    table = predictor.predict([replace(split, kernels=name, checkpointing=False) for name in ("fused", "plain")])
+    assert memory_terms(run_of(parallel=MEGATRON, kernels="fused")) == memory_terms(split)
+    assert memory_terms(run_of(kernels="plain")) == memory_terms(sharded)
+    options = {"parallel": MEGATRON, "checkpointing": False}
+    table = predictor.predict([run_of(kernels=name, **options) for name in ("fused", "plain")])
     assert table["step_time_s"].is_monotonic_increasing
     assert table["memory_gib"].is_monotonic_increasing
-    assert "plain kernels" in str(replace(split, kernels="plain"))
+    assert "plain kernels" in str(run_of(parallel=MEGATRON, kernels="plain"))
     with pytest.raises(InputError, match="kernels"):
         run_of(kernels="triton")
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.large_memory import memory_terms
-from gpudemand.cost.large_runs import Parallel, TrainingRun
+from gpudemand.cost.parallel import Parallel
 from gpudemand.cost.transformer_configs import read_configuration
-from gpudemand.datasets.devices import device
 
 pytest.importorskip("torch")
 SHARDINGS = ("fsdp", "zero1")
@@ -46,7 +46,7 @@ def measured():
 @pytest.mark.parametrize("sharding", SHARDINGS)
 def test_bytes_on_each_gpu_are_those_that_two_processes_hold(measured, sharding):
     layout = Parallel(sharding=sharding)
-    run = TrainingRun(read_configuration(SIZES), device("H100"), 8, 2, layout, 1, precision="fp32", checkpointing=False)
-    terms = memory_terms(run)
+    options = {"device": "H100", "n_gpus": 2, "parallel": layout, "micro_batch": 1, "checkpointing": False}
+    terms = memory_terms(TrainingJob(read_configuration(SIZES), (8,), optimizer="adamw", **options).run)
     for name, held in measured[sharding].items():
         assert held == pytest.approx(terms[name], rel=0.03), name

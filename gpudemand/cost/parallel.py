@@ -1,0 +1,192 @@
+"""`Parallel` and `LoRA`: how a job is laid out over GPUs, and adapters that are trained instead of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from gpudemand._validation import InputError, check_choice, check_number
+from gpudemand.cost.transformer import Matrix, Transformer
+
+#: What is divided among the GPUs of data parallelism: optimizer states (``zero1``), also gradients (``zero2``), also
+#: parameters (``zero3``, ``fsdp``; ``hsdp`` within a node only).
+SHARDING = ("none", "zero1", "zero2", "zero3", "fsdp", "hsdp")
+_DEGREES = ("tensor", "pipeline", "virtual_pipeline", "context", "expert")
+#: Names of groups of matrices that adapters are put on.
+_GROUPS = {
+    "all-linear": None,
+    "attention": ("q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj"),
+    "qv": ("q_proj", "v_proj", "qkv_proj"),
+    "qkv": ("q_proj", "k_proj", "v_proj", "qkv_proj"),
+    "mlp": ("gate_proj", "up_proj", "down_proj", "gate_up_proj"),
+}
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """Layout of a training job over its GPUs.
+
+    Parameters
+    ----------
+    data : int, optional
+        Replicas of the model; by default the GPUs over the product of the degrees below.
+    tensor, pipeline, virtual_pipeline, context, expert : int, default=1
+        GPUs that share each matrix, that hold a part of the layers each, parts of the layers on each of these, GPUs
+        that share each sequence, and GPUs (of those of data and context parallelism) that share the experts.
+    sharding : {"none", "zero1", "zero2", "zero3", "fsdp", "hsdp"} or None, default="none"
+        What data parallelism divides: nothing, the optimizer states, also gradients, also parameters (of ``hsdp``
+        within a node only); None is unknown. Megatron's distributed optimizer is ``zero1``.
+    sequence : bool, default=True
+        With tensor parallelism, activations between the matrix products are divided too.
+
+    Raises
+    ------
+    InputError
+        For a degree that is no whole number of at least 1, an unknown sharding, parts of a pipeline without one, or
+        parameters that both a pipeline and sharding would divide.
+
+    Examples
+    --------
+    >>> Parallel(tensor=8, sharding="zero1").resolved(64)
+    Parallel(data=8, tensor=8, zero1)
+    """
+
+    data: int | None = None
+    tensor: int = 1
+    pipeline: int = 1
+    virtual_pipeline: int = 1
+    context: int = 1
+    expert: int = 1
+    sharding: str | None = "none"
+    sequence: bool = True
+
+    def __post_init__(self) -> None:
+        for name in _DEGREES:
+            check_number(name, getattr(self, name), 1, integer=True)
+        if self.data is not None:
+            check_number("data", self.data, 1, integer=True)
+        if self.sharding is not None:
+            check_choice("sharding", self.sharding, SHARDING)
+        if self.virtual_pipeline > 1 and self.pipeline == 1:
+            raise InputError("virtual_pipeline divides the stages of a pipeline; give pipeline, or leave it out.")
+        if self.shards_parameters and self.pipeline > 1:
+            raise InputError(f"sharding={self.sharding!r} gathers all layers; with pipeline use 'zero1' or 'none'.")
+
+    @property
+    def model(self) -> int:
+        """GPUs that hold one replica."""
+        return self.tensor * self.pipeline * self.context
+
+    @property
+    def shards_parameters(self) -> bool:
+        """Whether parameters are divided among replicas."""
+        return self.sharding in ("zero3", "fsdp", "hsdp")
+
+    def resolved(self, n_gpus: int) -> Parallel:
+        """The layout with `data` filled in.
+
+        Raises
+        ------
+        InputError
+            If the degrees do not multiply to `n_gpus`, or the experts do not divide the replicas.
+        """
+        data = self.data or n_gpus // self.model
+        if data * self.model != n_gpus:
+            shown = f"tensor {self.tensor} x pipeline {self.pipeline} x context {self.context}"
+            raise InputError(f"{shown} x data {self.data or '?'} is not n_gpus={n_gpus}; change one of them.")
+        if (data * self.context * self.tensor) % self.expert:
+            raise InputError(f"expert={self.expert} does not divide the {data * self.context} GPUs that share experts.")
+        # One replica has nothing to divide.
+        return replace(self, data=data, sharding=self.sharding or ("none" if data * self.context == 1 else None))
+
+    def check_model(self, model: Transformer) -> None:
+        """Raise an `InputError` if a model has too few layers, heads or experts for the layout."""
+        if self.pipeline * self.virtual_pipeline > model.depth:
+            raise InputError(f"{model.name} has {model.depth} layers, fewer than the parts of this pipeline.")
+        for heads in (stack.heads for stack in model.stacks if stack.heads % self.tensor):
+            raise InputError(f"tensor={self.tensor} does not divide the {heads} heads of {model.name}.")
+        if self.expert > 1 and (not model.experts or model.experts % self.expert):
+            has = f"{model.experts} experts" if model.experts else "no experts"
+            raise InputError(f"expert={self.expert} does not suit {model.name}, which has {has}.")
+
+    def __repr__(self) -> str:
+        degrees = [
+            f"{name}={getattr(self, name)}" for name in ("data", *_DEGREES) if getattr(self, name) not in (1, None)
+        ]
+        shown = [*degrees, self.sharding or "sharding unknown"]
+        return f"Parallel({', '.join(shown)})"
+
+
+@dataclass(frozen=True)
+class LoRA:
+    """Low-rank adapters: two thin matrices beside each target, and all other weights frozen.
+
+    Parameters
+    ----------
+    rank : int, default=16
+    targets : str or collection of str, default="all-linear"
+        Names of matrices (``q_proj``, ``down_proj`` ...) or one of ``all-linear``, ``attention``, ``qkv``, ``qv``,
+        ``mlp``.
+    bits : {16, 8, 4}, default=16
+        Of a frozen weight; 4 and 8 are quantised (QLoRA).
+    quantizer : {"bitsandbytes", "gptq"}, default="bitsandbytes"
+        What made the quantised weights: those of GPTQ take longer to use.
+
+    Examples
+    --------
+    >>> LoRA(8, "qv").n_parameters(Transformer(4096, 32, 32, 14336, 128256, kv_heads=8))
+    3407872
+
+    References
+    ----------
+    Hu et al., LoRA, arXiv:2106.09685; Dettmers et al., QLoRA, arXiv:2305.14314.
+    """
+
+    rank: int = 16
+    targets: str | Collection[str] = "all-linear"
+    bits: int = 16
+    quantizer: str = "bitsandbytes"
+
+    def __post_init__(self) -> None:
+        check_number("rank", self.rank, 1, integer=True)
+        if isinstance(self.targets, str):
+            check_choice("targets", self.targets, [*_GROUPS, *(_GROUPS["attention"] or ()), *(_GROUPS["mlp"] or ())])
+        if self.bits not in (16, 8, 4):
+            raise InputError(f"bits of frozen weights are 16, 8 or 4; got {self.bits!r}.")
+        check_choice("quantizer", self.quantizer, ("bitsandbytes", "gptq"))
+
+    def __repr__(self) -> str:
+        quantizer = f", quantizer={self.quantizer!r}" if self.quantizer != "bitsandbytes" else ""
+        return f"LoRA(rank={self.rank}, targets={self.targets!r}, bits={self.bits}{quantizer})"
+
+    def covers(self, matrix: Matrix) -> bool:
+        """Whether a matrix has an adapter; routers and routed experts have none."""
+        if matrix.copies > 1 or matrix.name in ("router", "shared_gate"):
+            return False
+        names = _GROUPS.get(self.targets, (self.targets,)) if isinstance(self.targets, str) else self.targets
+        return names is None or matrix.name in names
+
+    def layer_parameters(self, model: Transformer, *, sparse: bool) -> int:
+        """Trained parameters of one layer."""
+        found = [matrix for matrix in model.matrices(sparse=sparse) if self.covers(matrix)]
+        return sum(self.rank * (matrix.inputs + matrix.outputs) for matrix in found)
+
+    def input_bytes(self, model: Transformer, *, sparse: bool) -> float:
+        """Bytes of the inputs of the adapters of a layer for one token, in half precision."""
+        return 2.0 * sum(matrix.inputs for matrix in model.matrices(sparse=sparse) if self.covers(matrix))
+
+    def n_parameters(self, model: Transformer) -> int:
+        """Trained parameters."""
+        kinds = [(stack, sparse, count) for stack in model.stacks for sparse, count in stack.layer_kinds]
+        return sum(count * self.layer_parameters(stack, sparse=sparse) for stack, sparse, count in kinds)
+
+    def check_targets(self, model: Transformer) -> None:
+        """Raise an `InputError` if a name among the targets, or a whole group of them, is of no matrix of a model."""
+        matrices = [
+            m for stack in model.stacks for sparse, _ in stack.layer_kinds for m in stack.matrices(sparse=sparse)
+        ]
+        known = {matrix.name for matrix in matrices}
+        unknown = [] if isinstance(self.targets, str) else [name for name in self.targets if name not in known]
+        if unknown or not self.n_parameters(model):
+            wrong = unknown[0] if unknown else self.targets
+            raise InputError(f"targets: {wrong!r} is no matrix of {model.name}; it has {', '.join(sorted(known))}.")
