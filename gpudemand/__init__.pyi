@@ -78,6 +78,7 @@ from .planning import (
     wait_backtest,
 )
 from .pull import pull_prometheus, pull_slurm
+from .report.build import build_report
 from .segments import (
     TopologicalSegmenter,
     persistence_statistics,
@@ -89,7 +90,7 @@ from .segments import (
     superlevel_persistence,
 )
 from .study.plan_file import ReportPlan, read_plan, write_plan
-from .study.study import Study, build_report
+from .study.study import Study
 from .usage.idle import idle_table
 from .usage.read import pulled_usage, read_usage
 from .usage.series import aggregate_usage, to_long, to_wide, usage_series
