@@ -29,9 +29,10 @@ from .jobs import read_jobs, write_jobs
 from .metrics import evaluate
 from .planning import JobDemandModel, Programme, WhatIf, expected_queueing, plan_capacity, simulate_queue
 from .pull import pull_prometheus, pull_slurm
+from .report.build import build_report
 from .segments import TopologicalSegmenter, segment_profiles, sublevel_persistence
 from .study.plan_file import read_plan
-from .study.study import Study, build_report
+from .study.study import Study
 from .usage.idle import idle_table
 from .usage.read import read_usage
 from .usage.series import to_long, to_wide, usage_series

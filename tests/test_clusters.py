@@ -33,7 +33,7 @@ def test_selected_clusters_are_a_log_of_their_own():
     ("cluster", "named"), [(None, None), ("beta, alpha", ["alpha", "beta"]), (["gamma"], ["gamma"]), ("each", ["each"])]
 )
 def test_settings_of_a_report_name_the_clusters(cluster, named):
-    assert settings_of(Study(LOG, cluster=cluster, **OPTIONS)._chain)["cluster"] == named
+    assert settings_of(Study(LOG, cluster=cluster, **OPTIONS))["cluster"] == named
 
 
 @pytest.mark.slow
@@ -47,7 +47,7 @@ def test_each_cluster_is_a_row_of_the_plan(tmp_path):
     assert plan["required"].iloc[1:].sum() >= plan["required"].iloc[0]
     assert plan.loc["gamma", "shortfall"] == plan.loc["gamma", "required"] - 2 > 0
     assert study.headline["pool"] == "cluster"
-    assert study._chain.gpu_type_plans.table["installed"].iloc[1:].isna().all()
+    assert study.gpu_type_plans.table["installed"].iloc[1:].isna().all()
     page = study.report(tmp_path / "report").read_text()
     assert "<h3>By cluster</h3>" in page
     assert "GPUs required by cluster, each a pool of its own" in page

@@ -17,9 +17,10 @@ from gpudemand._validation import InputError
 from gpudemand.cli.app import app
 from gpudemand.cli.pull import pull
 from gpudemand.report import build
+from gpudemand.report.build import build_report
 from gpudemand.report.figures import draw_figures
 from gpudemand.report.history import FORMAT, MANIFEST
-from gpudemand.study.study import Study, build_report
+from gpudemand.study.study import Study
 from tests.faults import content, needs_fork, restore, states
 from tests.report.conftest import make_log, quick_module, renamed  # noqa: F401
 from tests.test_writers import PACKAGE, SAFE
@@ -102,22 +103,22 @@ def test_no_command_is_forgotten():
 @pytest.fixture(scope="module")
 def stages(quick_module):  # noqa: F811
     """Computed stages and drawn figures."""
-    chain = Study(make_log(days=40), horizon=7, prices=(1.0, 3.0))._chain
-    build.report_tables(chain)
-    return chain, draw_figures(chain)
+    study = Study(make_log(days=40), horizon=7, prices=(1.0, 3.0))
+    build.report_tables(study)
+    return study, draw_figures(study)
 
 
 @pytest.fixture
 def report(monkeypatch, stages):
     """A function that writes a report from them, with and without prices."""
-    chain, figures = stages
+    study, figures = stages
     monkeypatch.setattr(build, "draw_figures", lambda *drawn: figures)
 
     def written(out, prices):
-        fresh = copy(chain)
+        fresh = copy(study)
         # A report without prices notes that the purchase mix is skipped.
-        fresh.settings, fresh.skipped = replace(chain.settings, prices=prices), deepcopy(chain.skipped)
-        del fresh.__dict__["costs"]
+        fresh.settings, fresh._skipped = replace(study.settings, prices=prices), deepcopy(study._skipped)
+        del fresh.__dict__["purchase_mix"]
         return build.write_report(fresh, Path(out))
 
     return written
@@ -145,7 +146,7 @@ def test_a_report_replaces_a_report_only(report, tmp_path):
         report(tmp_path / "report", None)
     before = content(tmp_path)
     with pytest.raises(InputError, match="which would be lost; choose another folder"):
-        build_report(pd.DataFrame(), tmp_path)
+        build_report(make_log(days=40), tmp_path)
     assert content(tmp_path) == before
 
 

@@ -38,7 +38,7 @@ class HalfTheTime:
 def scenario_of(log, step_costs=None):
     study = Study(log, installed=64, horizon=7, step_costs=step_costs)
     found = study.scenarios.set_index("scenario")
-    return found[found.index.str.contains(" move to ")], found.loc["base case"], study._chain.scenarios.skipped
+    return found[found.index.str.contains(" move to ")], found.loc["base case"], study.scenario_plans.skipped
 
 
 def test_work_moves_in_the_time_that_the_log_shows():

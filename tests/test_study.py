@@ -13,7 +13,6 @@ import gpudemand as gd
 from gpudemand._validation import InputError
 from gpudemand.jobs.table import as_of
 from gpudemand.study import selection as candidates
-from gpudemand.study.chain import Chain
 from tests.jobs import mutations
 from tests.report.conftest import make_log, quick_module, renamed, selected_once  # noqa: F401
 
@@ -53,13 +52,13 @@ def test_a_stage_is_a_table_and_computed_once(stage, monkeypatch):
     assert isinstance(table, pd.DataFrame)
     assert len(table)
     for name in ("select_and_forecast", "plan_for_waits", "segment_users", "forecast_parts", "compute_usage_tables"):
-        monkeypatch.setattr(f"gpudemand.study.chain.{name}", None)
+        monkeypatch.setattr(f"gpudemand.study.study.{name}", None)
     pd.testing.assert_frame_equal(getattr(study(), stage), table)
 
 
 def test_nothing_is_computed_before_it_is_asked_for(monkeypatch):
     for name in ("select_and_forecast", "plan_for_waits", "segment_users", "forecast_parts"):
-        monkeypatch.setattr(f"gpudemand.study.chain.{name}", None)
+        monkeypatch.setattr(f"gpudemand.study.study.{name}", None)
     assert {"held", "wanted", "peak"} < set(gd.Study(LOG, horizon=7).usage)
 
 
@@ -69,12 +68,12 @@ def test_the_target_is_met_as_often_as_in_the_simulated_futures(share):
     missed = (_needed(some) > some.plan["installed"].iloc[0]).mean()
     assert some.plan.set_index("basis").loc["wait", "share_over"] == pytest.approx(missed, abs=0.0005)
     # All days need as many for waits: named is that of the largest demand.
-    mean = some._chain.requirement.plans["mean"].table
-    assert some._chain.numbers["peak_bin"] == mean.loc[mean["required"].idxmax(), "ds"].isoformat()
+    mean = some.requirement.plans["mean"].table
+    assert some.headline["peak_bin"] == mean.loc[mean["required"].idxmax(), "ds"].isoformat()
 
 
 def _needed(of):
-    return of._chain.wait_plan.needed
+    return of.queue_plan.needed
 
 
 def test_the_report_shows_the_stages(folder):
@@ -188,7 +187,7 @@ def test_deliveries_count_from_their_date():
     steps = pd.Series([40.0, 400.0], index=[begin - pd.Timedelta("90D"), begin + pd.Timedelta("2D")])
     delivered = gd.Study(LOG, horizon=7, installed=steps, lead_time="3D")
     plain = gd.Study(LOG, horizon=7, installed=40, lead_time="3D")
-    table = delivered._chain.requirement.envelope()
+    table = delivered.requirement.envelope()
     assert table["installed"].tolist() == [40.0, 40.0] + [400.0] * 5
     assert delivered.headline["installed"] == 40.0
     assert delivered.plan["share_over"].sum() < plain.plan["share_over"].sum()
@@ -217,8 +216,8 @@ def test_a_log_without_submit_times_is_planned_by_held_gpus():
 @pytest.mark.slow
 def test_the_default_horizon_is_what_the_log_bears():
     assert gd.Study(LOG, lead_time="3D").headline["horizon"] == 21  # twice within 71 days, after four weeks
-    assert gd.Study(LOG, lead_time="7D", freq="12h")._chain.settings.horizon == 42
-    short = gd.Study(make_log(days=200), lead_time="10D")._chain
+    assert gd.Study(LOG, lead_time="7D", freq="12h").settings.horizon == 42
+    short = gd.Study(make_log(days=200), lead_time="10D")
     assert short.settings.horizon == 38
 
 
@@ -226,7 +225,7 @@ def test_the_default_horizon_is_what_the_log_bears():
 def test_the_default_horizon_reaches_from_the_first_bin_to_four_weeks_after_an_order(freq, bins):
     submit = pd.date_range("2024-01-01", "2026-02-27 12:00", freq="7h", tz="UTC")
     log = pd.DataFrame({"user": "ada", "start": submit, "end": submit + pd.Timedelta("5h"), "gpus": 1.0})
-    assert gd.Study(log, lead_time="30D", freq=freq)._chain.settings.horizon == bins
+    assert gd.Study(log, lead_time="30D", freq=freq).settings.horizon == bins
 
 
 @pytest.mark.slow
@@ -287,7 +286,6 @@ def test_it_prints_its_answer():
     text = repr(study())
     assert text.startswith("Study: By ")
     assert "this cluster requires" in study()._repr_html_()
-    assert isinstance(study()._chain, Chain)
 
 
 def forty_days_of(name, data, folder):

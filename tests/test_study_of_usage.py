@@ -64,7 +64,7 @@ def test_it_answers_as_from_jobs(freq):
     required = [study.plan.set_index("basis").loc["mean", "required"] for study in (series, jobs)]
     # Intervals learn from the errors of all series, and the peaks differ.
     assert required[0] == pytest.approx(required[1], abs=2)
-    shares = [study._chain.usage.tables["usage_shares"].set_index("user")["gpu_hours"] for study in (series, jobs)]
+    shares = [study.usage_tables.tables["usage_shares"].set_index("user")["gpu_hours"] for study in (series, jobs)]
     np.testing.assert_allclose(shares[0], shares[1][shares[0].index], rtol=1e-9)
 
 
@@ -162,7 +162,7 @@ def test_types_of_the_nodes_are_installed_by_type(store):
     first, last = half
     usage.attrs["installed_by_type"] = {"A100": half, "H100": half, "B200": {first: 0.0, last: 8.0}}
     study = gd.Study(usage, horizon=7)
-    types = study._chain.gpu_type_plans.table.set_index("gpu_type")
+    types = study.gpu_type_plans.table.set_index("gpu_type")
     assert types["installed"].iloc[1:].to_dict() == {"A100": 24, "H100": 24, "B200": 8}
     short = (types["required"] - types["installed"]).clip(lower=0)
     assert types["shortfall"].iloc[1:].to_dict() == short.iloc[1:].to_dict() == {"A100": 12, "H100": 3, "B200": 0}
@@ -170,7 +170,7 @@ def test_types_of_the_nodes_are_installed_by_type(store):
     assert study.headline["installed_from"] == "pulled"
     # A type that no node has, or that usage does not tell, leaves the sum.
     unknown = pulled_usage(store, by="namespace/gpu_type")
-    assert gd.Study(unknown, horizon=7)._chain.gpu_type_plans.table["installed"].isna().tolist() == [False, True, True]
+    assert gd.Study(unknown, horizon=7).gpu_type_plans.table["installed"].isna().tolist() == [False, True, True]
 
 
 @pytest.fixture
@@ -200,7 +200,7 @@ def test_pods_that_wait_are_wanted_beside_held(store, waiting):
     by = wanted.usage_by("namespace").groupby("unique_id")["y"].mean()
     assert by["new"] == 2
     assert by["lab"] == held.usage_by("namespace").groupby("unique_id")["y"].mean()["lab"]
-    assert "new" not in wanted._chain.usage.tables["usage_shares"]["namespace"].tolist()
+    assert "new" not in wanted.usage_tables.tables["usage_shares"]["namespace"].tolist()
     # What is wanted already, or known by other keys, is not added to.
     assert "wanted" not in gd.Study(pulled_usage(waiting, "wanted"), **options).usage
     split = gd.Study(pulled_usage(waiting, by="namespace/gpu_type"), by="gpu_type", **options)

@@ -164,11 +164,11 @@ def write_small_report(place: Path, version: int) -> None:
     tables = {name: pd.DataFrame({"y": [version]}) for name in ("forecast", "plan", "usage", f"only{version}")}
     numbers = {"format": FORMAT, "made_by": MADE_BY, "headline": {"log_end": log_end}}
     source = SimpleNamespace(settings=SimpleNamespace(until=log_end))
-    skipped = SimpleNamespace(attempt=lambda name, compute: compute())
-    chain: Any = SimpleNamespace(source=source, skipped=skipped, begin=lambda step: None, numbers={"version": version})
+    study: Any = SimpleNamespace(source=source, attempt=lambda stage, compute: compute(), begin=lambda step: None)
+    study.headline = {"version": version}
     parts = {
-        "report_tables": lambda chain: tables,
-        "since_tables": lambda chain, earlier: {},
+        "report_tables": lambda study: tables,
+        "since_tables": lambda study, earlier: {},
         "draw_figures": lambda *_: {f"only{version}": Drawing(b"<svg/>", b"png")},
         "render": lambda *_: f"page {version}",
         "report_numbers": lambda *_: numbers,
@@ -176,7 +176,7 @@ def write_small_report(place: Path, version: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for name, part in parts.items():
             patch.setattr(build, name, part)
-        build.write_report(chain, place)
+        build.write_report(study, place)
 
 
 def fill_store(place: Path, version: int) -> None:

@@ -40,14 +40,14 @@ def coverage(data: Path) -> pd.DataFrame:
 
 def _windows(log: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """The mean of each type over the days after each origin, forecast by a study of what was known at it."""
-    whole = Study(log, by="gpu_type")._chain.source
+    whole = Study(log, by="gpu_type").source
     usage = whole.usage("gpu_type", "D", whole.demand)
     days = usage["ds"].drop_duplicates()
     for origin in days.iloc[_FIRST : len(days) - _H + 1 : _STEP]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of histories that are short for the horizon
-            chain = Study(log, by="gpu_type", until=origin, horizon=_H)._chain
-            plans = chain.gpu_type_plans.plans
+            study = Study(log, by="gpu_type", until=origin, horizon=_H)
+            plans = study.gpu_type_plans.plans
         rows = pd.concat({name: plan.forecast for name, plan in plans.items()}, names=["type"]).reset_index("type")
         mean = rows[rows["unique_id"] == MEAN].drop(columns="unique_id").rename(columns={"type": "unique_id"})
         (model,) = model_names(mean)

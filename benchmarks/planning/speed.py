@@ -15,7 +15,7 @@ from gpudemand.jobs.table import as_jobs
 from gpudemand.planning.capacity import plan_capacity
 from gpudemand.planning.demand import JobDemandModel
 from gpudemand.planning.scenarios import Growth, RemoveGroup, WhatIf
-from gpudemand.study.study import build_report
+from gpudemand.report.build import build_report
 from gpudemand.usage.series import usage_series
 from gpudemand.widgets import what_if
 

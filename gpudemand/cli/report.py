@@ -111,8 +111,8 @@ def report(
 
     Every month: gpudemand report --plan plan.toml --check
     """
+    from gpudemand.report.build import build_report
     from gpudemand.report.metrics import check_metrics_path, write_metrics
-    from gpudemand.study.study import build_report
 
     asked = _asked(ctx)
     if asked["metrics"] is not None:
@@ -142,7 +142,7 @@ def demo(
 
     Example: gpudemand demo --out demo
     """
-    from gpudemand.study.study import build_report
+    from gpudemand.report.build import build_report
 
     _warn_of_slow_blas(quiet=quiet)
     with steps(quiet=quiet) as begin:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import pandas as pd
 
 import gpudemand
-from gpudemand._files import replace_folder
+from gpudemand._files import check_replaceable, replace_folder
 from gpudemand._tables import write_table
 from gpudemand.report.figures import Drawing, draw_figures
 from gpudemand.report.history import (
@@ -30,25 +30,80 @@ from gpudemand.report.history import (
 )
 from gpudemand.report.page import read_style, render
 from gpudemand.report.text import first_order, is_due
-from gpudemand.study.chain import Chain
 from gpudemand.study.gpu_types import ALL, GpuTypePlans
 from gpudemand.study.requirement import backtest_plans, risk_table
+from gpudemand.study.study import Study, StudyOptions
 from gpudemand.study.usage_tables import held_and_wanted
 
 
-def report_numbers(chain: Chain, tables: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
+def build_report(
+    jobs: pd.DataFrame,
+    out_dir: str | Path,
+    *,
+    previous: str | Path | None = None,
+    style: str | Path | None = None,
+    **options: Unpack[StudyOptions],
+) -> Path:
+    r"""Write a report on a job log: usage, waits, demand forecast, capacity plan, orders, and their backtests.
+
+    Parameters
+    ----------
+    jobs : DataFrame
+        Job table, as `read_jobs` returns it, or any with ``user``, ``start``, ``end`` and ``gpus``.
+    out_dir : str or Path
+        Folder of the report; made if absent. Gets ``index.html`` (one self-contained page), ``figures/*.svg`` and
+        ``*.png``, ``tables/*.csv`` and ``*.parquet``, ``headline.json``, and ``report.json``, which holds the numbers
+        and lists all files. An older report in it is replaced as a whole: interrupted at any time, the old one or the
+        new one is there. What later reports need of it is kept in ``history``.
+    previous : str or Path, optional
+        Folder of an earlier report: the page says what has changed since, and how its forecast did. By default, of
+        those that `out_dir` holds, the newest whose log ends at least four weeks earlier, or else the oldest.
+    style : str or Path, optional
+        File of CSS whose rules come after those of the page, such as ``:root { --blue: #005a3c; }``.
+    **options
+        Parameters of `Study`, such as ``installed``, ``lead_time`` and ``wait``.
+
+    Returns
+    -------
+    Path
+        Of ``index.html``.
+
+    Raises
+    ------
+    InputError
+        If the table or a parameter is not valid, the log is too short for the horizon, or the folder holds anything
+        but a report that was written by this function.
+    OSError
+        If the folder cannot be written.
+
+    Notes
+    -----
+    Sections that the log does not support state the reason.
+
+    Names come from users. Control characters in them are written as ``\x07``; in CSV files, text that a spreadsheet
+    would take for a formula begins with an apostrophe (``'=1+1``). Parquet files have the names as they are otherwise.
+
+    Examples
+    --------
+    >>> build_report(jobs, "report", wait="1h")  # doctest: +SKIP
+    PosixPath('report/index.html')
+    """
+    return write_report(Study(jobs, **options), out_dir, previous, style)
+
+
+def report_numbers(study: Study, tables: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
     """Collect the numbers of a report as plain JSON; ``report.schema.json`` beside this file describes them.
 
     `tables`: of the report, by the stem of their files.
     """
-    gpu_type, order = first_order(chain.numbers)
+    gpu_type, order = first_order(study.headline)
     return {
         "made_by": MADE_BY,
         "format": FORMAT,
         "version": gpudemand.__version__,
-        "headline": plain(chain.numbers),
-        "order": {"due": is_due(chain.numbers, order), "by": order, "gpu_type": gpu_type},
-        "settings": settings_of(chain),
+        "headline": plain(study.headline),
+        "order": {"due": is_due(study.headline, order), "by": order, "gpu_type": gpu_type},
+        "settings": settings_of(study),
         "tables": dict(KEPT),
         "gpu_types": _gpu_types(tables.get("gpu_type_plans", pd.DataFrame())),
         "since": _since(tables),
@@ -79,7 +134,7 @@ def _since(tables: Mapping[str, pd.DataFrame]) -> dict[str, Any] | None:
 
 
 def write_report(
-    chain: Chain, out_dir: str | Path, previous: str | Path | None = None, style: str | Path | None = None
+    study: Study, out_dir: str | Path, previous: str | Path | None = None, style: str | Path | None = None
 ) -> Path:
     """Write the stages of a study as a page, with its figures and tables as files; nothing is computed but them.
 
@@ -87,77 +142,78 @@ def write_report(
     `gpudemand.report.history.earlier_report`. `style`: file of CSS; see `gpudemand.report.page.read_style`. Returns
     of ``index.html``.
     """
-    css, out_dir, log_end = read_style(style), Path(out_dir), pd.Timestamp(str(chain.source.settings.until))
+    check_replaceable(out_dir, MANIFEST)  # before the minutes of computation
+    css, out_dir, log_end = read_style(style), Path(out_dir), pd.Timestamp(str(study.source.settings.until))
     earlier = (
         earlier_report(out_dir, Path(previous), log_end)
         if previous is not None
-        else chain.skipped.attempt("since", lambda: earlier_report(out_dir, None, log_end))
+        else study.attempt("since", lambda: earlier_report(out_dir, None, log_end))
     )
-    tables = report_tables(chain) | since_tables(chain, earlier)
-    chain.begin("Drawing figures")
-    figures = draw_figures(chain, tables.get("since_forecast"))
-    chain.begin("Writing page and tables")
-    page, numbers = render(chain, tables, figures, earlier, css), report_numbers(chain, tables)
+    tables = report_tables(study) | since_tables(study, earlier)
+    study.begin("Drawing figures")
+    figures = draw_figures(study, tables.get("since_forecast"))
+    study.begin("Writing page and tables")
+    page, numbers = render(study, tables, figures, earlier, css), report_numbers(study, tables)
     with replace_folder(out_dir, MANIFEST, numbers) as folder:
         keep_history(out_dir, folder, log_end)
-        _write(folder, page, tables, figures, chain.numbers)
+        _write(folder, page, tables, figures, study.headline)
     return out_dir / "index.html"
 
 
-def since_tables(chain: Chain, earlier: EarlierReport | None) -> dict[str, pd.DataFrame]:
+def since_tables(study: Study, earlier: EarlierReport | None) -> dict[str, pd.DataFrame]:
     """Tables of the comparison with an earlier report; none without one."""
     if earlier is None:
         return {}
-    attempt = chain.skipped.attempt
-    tables = {"since_requirement": compare_requirements(earlier, chain.numbers, chain.requirement)}
-    if (past := attempt("since_forecast", lambda: past_forecast(earlier, chain))) is not None:
+    attempt = study.attempt
+    tables = {"since_requirement": compare_requirements(earlier, study.headline, study.requirement)}
+    if (past := attempt("since_forecast", lambda: past_forecast(earlier, study))) is not None:
         tables |= {"since_forecast": past, "since_scores": score_forecast(past)}
-    if (drivers := attempt("since_drivers", lambda: drivers_since(earlier, chain))) is not None:
+    if (drivers := attempt("since_drivers", lambda: drivers_since(earlier, study))) is not None:
         tables["since_drivers"] = drivers
     return tables
 
 
-def report_tables(chain: Chain) -> dict[str, pd.DataFrame]:
+def report_tables(study: Study) -> dict[str, pd.DataFrame]:
     """Tables of the report by the stem of their files; those of stages that the log does not allow are missing."""
-    selected, requirement, keys = chain.demand, chain.requirement, ["unique_id", "ds"]
+    selected, requirement, keys = study.demand, study.requirement, ["unique_id", "ds"]
     tables = {
-        **chain.usage.tables,
-        "usage": chain.usage.total,
-        "usage_groups": chain.usage.groups,
+        **study.usage_tables.tables,
+        "usage": study.usage_tables.total,
+        "usage_groups": study.usage_tables.groups,
         "models": selected.scores,
         "backtest": selected.backtest,
         "forecast": selected.forecast.merge(selected.baseline, on=keys, suffixes=("", "_baseline")),
         "plan": requirement.to_frame(),
         "plan_summary": requirement.summary,
         "plan_backtest": backtest_plans(selected),
-        "headline": pd.DataFrame([chain.numbers]),
+        "headline": pd.DataFrame([study.headline]),
         "risk": risk_table(requirement),
     }
-    if chain.source.demand == "wanted":
-        tables["wanted"] = held_and_wanted(chain.usage)
-    return tables | _optional_tables(chain)
+    if study.source.demand == "wanted":
+        tables["wanted"] = held_and_wanted(study.usage_tables)
+    return tables | _optional_tables(study)
 
 
-def _optional_tables(chain: Chain) -> dict[str, pd.DataFrame]:
+def _optional_tables(study: Study) -> dict[str, pd.DataFrame]:
     """Tables of each stage that the log allows."""
     stages: dict[str, Callable[[], dict[str, pd.DataFrame]]] = {
-        "waits": lambda: {"waits": chain.waits.table},
-        "wait_plan": lambda: {"wait_plan": chain.wait_plan.to_frame()},
-        "orders": lambda: {"orders": chain.orders},
-        "idle": lambda: {f"idle_{by}": table for by, table in chain.idle.items()},
-        "drivers": lambda: {"drivers": chain.drivers},
-        "segments": lambda: {"segments": chain.segments.profiles, "segment_members": chain.segments.members},
-        "parts": lambda: {"parts": chain.parts.table, "parts_forecast": chain.parts.forecast},
-        "gpu_type_plans": lambda: _pools("gpu_type_plans", chain.gpu_type_plans),
-        "run_time_ratios": lambda: {"run_time_ratios": chain.run_time_ratios},
-        "scenarios": lambda: {"scenarios": chain.scenarios.table},
-        "purchase_mix": lambda: {"purchase_mix": chain.costs},
+        "waits": lambda: {"waits": study.waits},
+        "wait_plan": lambda: {"wait_plan": study.wait_plan},
+        "orders": lambda: {"orders": study.orders},
+        "idle": lambda: {f"idle_{by}": table for by, table in study.idle_tables.items()},
+        "drivers": lambda: {"drivers": study.drivers},
+        "segments": lambda: {"segments": study.segments, "segment_members": study.user_segments.members},
+        "parts": lambda: {"parts": study.parts.table, "parts_forecast": study.parts.forecast},
+        "gpu_type_plans": lambda: _pools("gpu_type_plans", study.gpu_type_plans),
+        "run_time_ratios": lambda: {"run_time_ratios": study.run_time_ratios},
+        "scenarios": lambda: {"scenarios": study.scenarios},
+        "purchase_mix": lambda: {"purchase_mix": study.purchase_mix},
     }
-    if chain.settings.knows_events:
-        stages["events"] = lambda: {"events": chain.events}
-    if chain.settings.pool == "cluster":
-        stages["cluster_plans"] = lambda: _pools("cluster_plans", chain.cluster_plans)
-    found = (chain.skipped.attempt(name, compute) for name, compute in stages.items())
+    if study.settings.knows_events:
+        stages["events"] = lambda: {"events": study.events}
+    if study.settings.pool == "cluster":
+        stages["cluster_plans"] = lambda: _pools("cluster_plans", study.cluster_plans)
+    found = (study.attempt(name, compute) for name, compute in stages.items())
     return {name: table for tables in found for name, table in (tables or {}).items()}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from io import BytesIO
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
 
@@ -23,10 +23,12 @@ from gpudemand.plotting import (
 from gpudemand.plotting.base import Display, kind_of
 from gpudemand.plotting.forecast import HORIZONS_SHOWN
 from gpudemand.report.history import LAST_VALUE
-from gpudemand.study.chain import Chain
 from gpudemand.study.requirement import Requirement, evaluated_series
 from gpudemand.study.selection import SCORED_LEVELS, SelectedForecast
 from gpudemand.study.usage_tables import MEAN, PEAK, UsageTables, held_and_wanted
+
+if TYPE_CHECKING:
+    from gpudemand.study.study import Study
 
 _METADATA = re.compile(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", re.DOTALL)
 #: Before the names of elements, and before references to them.
@@ -60,44 +62,44 @@ class Drawing(NamedTuple):
         return f'<svg class="axis" aria-hidden="true" viewBox="{box}" style="{style}">{axis}</svg>\n{text}'
 
 
-def draw_figures(chain: Chain, past: pd.DataFrame | None = None) -> dict[str, Drawing]:
+def draw_figures(study: Study, past: pd.DataFrame | None = None) -> dict[str, Drawing]:
     """Draw the figures of the report; stages that the log does not allow have none.
 
     `past`: forecast of an earlier report, as `gpudemand.report.history.past_forecast` returns it. Returns by the name
     of the figure.
     """
-    usage, selected, requirement = chain.usage, chain.demand, chain.requirement
+    usage, selected, requirement = study.usage_tables, study.demand, study.requirement
     # Waits are simulated for the mean demand.
     series = PEAK if requirement.binding == PEAK else MEAN
     displays: dict[str, tuple[Display, float]] = {
         "usage": (UsageDisplay.from_usage(usage.groups), 4.2),
         "forecast": (_forecast(usage, selected, MEAN), 3.9),
-        "outlook": (_outlook(chain), 4.4),
+        "outlook": (_outlook(study), 4.4),
         "plan": (_plan(usage, requirement), 4.6),
         "exceedance": (ExceedanceDisplay.from_plan(requirement.plans[series]), 3.6),
         "backtest": (_backtest(usage, selected, series), 3.9),
     }
     if usage.hourly is not None:
         displays["week"] = (WeeklyProfileDisplay.from_usage(usage.hourly), 3.0)
-    if PEAK not in chain.skipped:
+    if PEAK not in study.skipped:
         displays["forecast_peak"] = (_forecast(usage, selected, PEAK), 3.9)
     if past is not None:
         displays["since"] = (_past(usage, past), 3.9)
-    displays |= _of_optional_stages(chain)
+    displays |= _of_optional_stages(study)
     return {name: _draw(display, height) for name, (display, height) in displays.items()}
 
 
-def _of_optional_stages(chain: Chain) -> dict[str, tuple[Display, float]]:
+def _of_optional_stages(study: Study) -> dict[str, tuple[Display, float]]:
     """Displays of stages that not every log allows, and their heights."""
     displays: dict[str, tuple[Display, float]] = {}
-    attempt = chain.skipped.attempt
-    if (waits := attempt("waits", lambda: chain.waits)) is not None:
+    attempt = study.attempt
+    if (waits := attempt("waits", lambda: study.wait_tables)) is not None:
         displays["waits"] = (WaitDisplay.from_table(waits.by_size), 1.6 + 0.25 * len(waits.by_size))
-    if (segments := attempt("segments", lambda: chain.segments)) is not None:
+    if (segments := attempt("segments", lambda: study.user_segments)) is not None:
         names = segments.profiles["segment"].tolist()
         display = SegmentProfileDisplay.from_labels(segments.wide, segments.labels.to_numpy(), names=names)
         displays["segments"] = (display, 2.4 + 1.4 * len(names) ** 0.5)
-    if (parts := attempt("parts", lambda: chain.parts)) is not None:
+    if (parts := attempt("parts", lambda: study.parts)) is not None:
         median = parts.forecast[["unique_id", "ds", parts.model]]
         median.attrs = dict(parts.usage.attrs)
         displays["parts"] = (StackedForecastDisplay.from_forecast(median, parts.usage), 4.2)
@@ -124,13 +126,13 @@ def _history(usage: UsageTables, series: str) -> pd.DataFrame:
     return history
 
 
-def _outlook(chain: Chain) -> OutlookDisplay:
-    history, ahead = held_and_wanted(chain.usage), _shown(chain.demand)
-    if chain.source.demand != "wanted":
+def _outlook(study: Study) -> OutlookDisplay:
+    history, ahead = held_and_wanted(study.usage_tables), _shown(study.demand)
+    if study.source.demand != "wanted":
         history = history.drop(columns="wanted")
     ahead = ahead[ahead["unique_id"] == MEAN]
     history = history.tail(HORIZONS_SHOWN * len(ahead))
-    return OutlookDisplay(history, ahead, chain.requirement.envelope(), kind=kind_of(chain.usage.total))
+    return OutlookDisplay(history, ahead, study.requirement.envelope(), kind=kind_of(study.usage_tables.total))
 
 
 def _plan(usage: UsageTables, requirement: Requirement) -> CapacityPlanDisplay:

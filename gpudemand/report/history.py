@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -17,11 +17,13 @@ from gpudemand._array import STRING
 from gpudemand._files import read_manifest
 from gpudemand._validation import InputError
 from gpudemand.metrics import evaluate, levels
-from gpudemand.study.chain import Chain
 from gpudemand.study.requirement import Requirement
 from gpudemand.study.selection import SCORED_LEVELS
 from gpudemand.study.settings import Installed, Prices
 from gpudemand.study.usage_tables import MEAN, explain_change
+
+if TYPE_CHECKING:
+    from gpudemand.study.study import Study
 
 #: File of a report that lists the others and holds its numbers; see ``report.schema.json``.
 MANIFEST, MADE_BY, FORMAT = "report.json", "gpudemand report", 2
@@ -134,17 +136,17 @@ def _known(out_dir: Path, log_end: pd.Timestamp) -> Iterable[EarlierReport]:
 _SAME = ("by", "freq", "horizon", "tz", "lead_time", "wait", "wait_share", "service_level", "target_utilization")
 
 
-def settings_of(chain: Chain) -> dict[str, Any]:
+def settings_of(study: Study) -> dict[str, Any]:
     """Settings of a report; ``demand`` is what its forecast is of."""
-    settings = chain.settings
+    settings = study.settings
     return {
         **{name: plain(getattr(settings, name)) for name in _SAME},
-        "demand": chain.source.demand,
+        "demand": study.source.demand,
         "cluster": None if settings.clusters is None else list(settings.clusters),
         "installed": _installed(settings.installed),
         "prices": _prices(settings.prices),
         "type_aliases": plain(settings.type_aliases),
-        "programmes": [programme.name for programme in chain.programmes],
+        "programmes": [programme.name for programme in study.programmes],
         "holidays": settings.holidays,
         "events": None if settings.events is None else sorted(set(settings.events["event"].astype(str))),
     }
@@ -209,23 +211,23 @@ def _by_bin(plan: pd.DataFrame, basis: str) -> pd.Series:
     return rows.assign(ds=rows["ds"].dt.tz_convert("UTC")).groupby("ds")["required"].max()
 
 
-def changed_settings(earlier: EarlierReport, chain: Chain) -> list[str]:
+def changed_settings(earlier: EarlierReport, study: Study) -> list[str]:
     """Names of the settings that differ from those of an earlier report."""
     before = earlier.content["settings"]
-    return [name for name, value in settings_of(chain).items() if before.get(name) != value]
+    return [name for name, value in settings_of(study).items() if before.get(name) != value]
 
 
-def past_forecast(earlier: EarlierReport, chain: Chain) -> pd.DataFrame:
+def past_forecast(earlier: EarlierReport, study: Study) -> pd.DataFrame:
     """Forecast of an earlier report for the whole bins since, beside the actual values and the last value that it knew.
 
-    `chain`: of this report. Returns ``unique_id`` (``mean`` and ``peak``), ``ds``, ``cutoff``, ``y``, the columns of
+    `study`: of this report. Returns ``unique_id`` (``mean`` and ``peak``), ``ds``, ``cutoff``, ``y``, the columns of
     the forecast, ``last value``.
     """
-    before, settings = earlier.content["settings"], settings_of(chain)
+    before, settings = earlier.content["settings"], settings_of(study)
     for name, what in (("freq", "bins of"), ("tz", "days in the zone"), ("demand", "demand as")):
         if before[name] != settings[name]:
             raise InputError(f"the earlier report has {what} {before[name]}, and this one {settings[name]}.")
-    forecast, usage, actual = _forecast_of_model(earlier), earlier.table("usage"), chain.usage.total
+    forecast, usage, actual = _forecast_of_model(earlier), earlier.table("usage"), study.usage_tables.total
     last = usage.sort_values("ds").groupby("unique_id")["y"].last()
     both = actual.assign(ds=actual["ds"].dt.tz_convert("UTC"))[[*_KEYS, "y"]].merge(forecast, on=_KEYS)
     if both.empty:
@@ -267,10 +269,10 @@ def score_forecast(past: pd.DataFrame) -> pd.DataFrame:
 _SCORES = ("wape_since", "bias", *(f"coverage_{level}" for level in SCORED_LEVELS))
 
 
-def drivers_since(earlier: EarlierReport, chain: Chain) -> pd.DataFrame:
+def drivers_since(earlier: EarlierReport, study: Study) -> pd.DataFrame:
     """Change of demand since the end of an earlier report's log, against as many days before; see `explain_change`."""
-    days = (pd.Timestamp(str(chain.numbers["log_end"])) - earlier.log_end).days
-    return explain_change(chain.source, max(days, 1))
+    days = (pd.Timestamp(str(study.headline["log_end"])) - earlier.log_end).days
+    return explain_change(study.source, max(days, 1))
 
 
 def past_score(scores: pd.DataFrame) -> tuple[pd.Series, pd.Series]:

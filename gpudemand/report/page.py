@@ -26,7 +26,6 @@ from gpudemand.report.tables import (
     format_wait,
     truncate,
 )
-from gpudemand.study.chain import Chain
 from gpudemand.study.gpu_types import ALL, first_shortfall
 from gpudemand.study.scenarios import BASE
 from gpudemand.study.settings import BY
@@ -35,6 +34,8 @@ from gpudemand.usage.bins import bin_name
 
 if TYPE_CHECKING:
     from jinja2 import Template
+
+    from gpudemand.study.study import Study
 
 
 _PART_NOUNS = {"segment": "segment", "group": "group", "cluster": "cluster", "gpu_type": "GPU type"}
@@ -259,7 +260,7 @@ _SHOWN = (
 
 
 def render(
-    chain: Chain,
+    study: Study,
     tables: dict[str, pd.DataFrame],
     figures: dict[str, Drawing],
     earlier: EarlierReport | None = None,
@@ -272,10 +273,10 @@ def render(
     """
     from markupsafe import Markup  # of jinja2: figures are escaped already
 
-    settings = chain.settings
+    settings = study.settings
     return _load_template().render(
         css=(_HERE / "page.css").read_text(encoding="utf-8") + style,
-        n=chain.numbers,
+        n=study.headline,
         log=tables["log"].iloc[0],
         sentences=text,
         tables={
@@ -283,35 +284,35 @@ def render(
             for name in (*_SHOWN.split(), *_SOME, *(f"idle_{by}" for by in BY))
             if name in tables
         },
-        top=_top_ten(tables["concentration"], tables["usage_shares"].iloc[:, 0], chain.source.names(settings.by)),
+        top=_top_ten(tables["concentration"], tables["usage_shares"].iloc[:, 0], study.source.names(settings.by)),
         figures={name: Markup(drawing.element(name)) for name, drawing in figures.items()},
         prices=settings.prices,
         lead_time=settings.lead_time,
         by=_BY_NOUNS[settings.by],
-        unit=chain.source.unit,
-        demand="wanted" if chain.source.demand == "wanted" else "held",
+        unit=study.source.unit,
+        demand="wanted" if study.source.demand == "wanted" else "held",
         bin=bin_name(settings.freq),
         files=sorted(tables),
-        **_texts(chain, tables, earlier),
+        **_texts(study, tables, earlier),
     )
 
 
-def _texts(chain: Chain, tables: dict[str, pd.DataFrame], earlier: EarlierReport | None) -> dict[str, Any]:
-    numbers, attempt = chain.numbers, chain.skipped.attempt
-    parts = attempt("parts", lambda: chain.parts)
-    segments = attempt("segments", lambda: chain.segments)
-    scenarios = attempt("scenarios", lambda: chain.scenarios)
-    since = [] if earlier is None else text.since_sentences(tables, earlier, changed_settings(earlier, chain))
+def _texts(study: Study, tables: dict[str, pd.DataFrame], earlier: EarlierReport | None) -> dict[str, Any]:
+    numbers, attempt = study.headline, study.attempt
+    parts = attempt("parts", lambda: study.parts)
+    segments = attempt("segments", lambda: study.user_segments)
+    scenarios = attempt("scenarios", lambda: study.scenario_plans)
+    since = [] if earlier is None else text.since_sentences(tables, earlier, changed_settings(earlier, study))
     return {
-        "summary": [*chain.source.unlikely(), *summarize(numbers, tables, "" if parts is None else parts.by), *since],
+        "summary": [*study.source.unlikely(), *summarize(numbers, tables, "" if parts is None else parts.by), *since],
         "since": since,
-        "caveats": text.caveats(numbers, chain.demand.windows, tables, chain.skipped, scenarios),
-        "skipped": chain.skipped,
+        "caveats": text.caveats(numbers, study.demand.windows, tables, study.skipped, scenarios),
+        "skipped": study.skipped,
         "segment_notes": () if segments is None else segments.notes,
         "part": "" if parts is None else parts.by.replace("gpu_type", "GPU type"),
         "part_model": "" if parts is None else parts.model,
-        "idle": text.idle(attempt("idle", lambda: chain.idle)),
-        "wanted": text.wanted(tables["wanted"], chain.settings.freq, jobs=numbers["jobs"] is not None)
+        "idle": text.idle(attempt("idle", lambda: study.idle_tables)),
+        "wanted": text.wanted(tables["wanted"], study.settings.freq, jobs=numbers["jobs"] is not None)
         # Held and wanted are the same where a log tells no starts.
         if "wanted" in tables and ("waits" in tables or numbers["jobs"] is None)
         else "",

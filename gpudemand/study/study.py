@@ -1,29 +1,77 @@
-"""`Study`: from a job log to the number of GPUs."""
+"""`Study`: from a job log to the number of GPUs, each stage computed when it is first asked for, and kept."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Any, Self, TypedDict, TypeVar, overload
 
 import pandas as pd
 
-from gpudemand._files import check_replaceable
-from gpudemand._validation import as_pandas, check_number
+from gpudemand._validation import InputError, Skipped, as_pandas, check_number
 from gpudemand.forecast.forecaster import as_forecaster
-from gpudemand.planning.programmes import PlannedWork, check_planned
+from gpudemand.planning.programmes import PlannedWork, Programme, check_planned
 from gpudemand.planning.scenarios import NetworkCosts
-from gpudemand.report.build import write_report
-from gpudemand.report.history import MANIFEST
-from gpudemand.report.text import dates, requirement
-from gpudemand.study.chain import Chain
-from gpudemand.study.settings import EACH, Installed, LeadTime, Prices, Settings, cluster_names, select_clusters
+from gpudemand.planning.wait_plan import WaitPlan
+from gpudemand.study.gpu_types import GpuTypePlans, check_pools, gpu_type_numbers, plan_gpu_types
+from gpudemand.study.parts import Parts, UserSegments, forecast_parts, segment_users, with_programmes
+from gpudemand.study.requirement import (
+    Requirement,
+    compare_orders,
+    costs_by_pool,
+    headline,
+    installed_now,
+    plan_requirement,
+    purchase_costs,
+    risk_numbers,
+    risk_table,
+)
+from gpudemand.study.scenarios import Scenarios, calibrated, log_ratios, plan_scenarios
+from gpudemand.study.selection import Candidates, SelectedForecast, event_table, known_events, select_and_forecast
+from gpudemand.study.settings import (
+    EACH,
+    NOUNS,
+    Installed,
+    LeadTime,
+    Prices,
+    Settings,
+    cluster_names,
+    mean_prices,
+    select_clusters,
+)
 from gpudemand.study.source import source_of
-from gpudemand.study.usage_tables import MEAN
+from gpudemand.study.usage_tables import (
+    MEAN,
+    UsageTables,
+    compute_usage_tables,
+    default_horizon,
+    explain_change,
+    hourly_demand,
+    idle_hours,
+)
+from gpudemand.study.waits import Waits, as_forecast, compute_waits, plan_for_waits
 
 #: Name of the columns of `Study.forecast`.
 FORECAST = "Study"
+T = TypeVar("T")
+
+
+class result(cached_property[T]):  # noqa: N801
+    """A stage that is computed once and handed out as a copy, as users may edit what they get."""
+
+    @overload
+    def __get__(self, study: None, owner: type[Any] | None = None) -> Self: ...
+    @overload
+    def __get__(self, study: object, owner: type[Any] | None = None) -> T: ...
+    def __get__(self, study: object | None, owner: type[Any] | None = None) -> Self | T:
+        return self if study is None else deepcopy(super().__get__(study, owner))
+
+    def __set__(self, study: object, value: T) -> None:  # without it, the stage itself would hide this
+        raise AttributeError(f"{self.attrname} of a study cannot be set; make another study.")
 
 
 class Study:
@@ -135,17 +183,37 @@ class Study:
         pools = ("cluster" if cluster == EACH else "gpu_type", None if cluster is None else cluster_names(cluster))
         known = (*pools, holidays, events, type_aliases)
         settings = Settings(by, freq, bins, *targets, tz or "UTC", until, prices, "given", *known)
-        given = select_clusters(as_pandas(jobs, "jobs"), cluster)
-        models = [as_forecaster(model) for model in forecasters]
-        self._chain = Chain(source_of(given, settings, tz), check_planned(programmes), progress, models, step_costs)
+        self._planned, self._forecasters = check_planned(programmes), [as_forecaster(model) for model in forecasters]
+        self._step_costs, self._skipped = step_costs, Skipped()
+        self.begin = progress or (lambda step: None)
+        #: Usage of the log: where ``until`` is before its end, of the log as it stood then.
+        self.source = source_of(select_clusters(as_pandas(jobs, "jobs"), cluster), settings, tz)
+        check_pools(self.source, self._planned)
+        settings = self.source.settings
+        self.settings = replace(settings, horizon=settings.horizon or default_horizon(self.source))
+
+    def attempt(self, stage: str, compute: Callable[[], T]) -> T | None:
+        """Compute a stage; None where the log does not allow it, and the reason is in `skipped`."""
+        return self._skipped.attempt(stage, compute)
 
     @property
+    def skipped(self) -> Skipped:
+        """Why stages that were asked for are missing, by stage."""
+        return Skipped(self._skipped)
+
+    @cached_property
+    def usage_tables(self) -> UsageTables:
+        """Series of GPUs held and wanted, and tables of the log."""
+        self.begin("Computing usage")
+        return compute_usage_tables(self.source, self._skipped)
+
+    @result
     def usage(self) -> pd.DataFrame:
         """GPUs by bin: ``ds``, means ``held`` and ``wanted`` (where the log tells submissions), and ``peak`` held."""
-        usage = self._chain.usage
+        usage = self.usage_tables
         series = {name: rows.set_index("ds")["y"] for name, rows in usage.total.groupby("unique_id")}
         table = {"held": usage.held.set_index("ds")["y"], "wanted": series.pop(MEAN), **series}
-        if self._chain.source.demand == "gpus":
+        if self.source.demand == "gpus":
             del table["wanted"]
         return pd.DataFrame(table).reset_index()
 
@@ -161,14 +229,23 @@ class Study:
         DataFrame
             ``unique_id``, ``ds``, ``y``.
         """
-        source = self._chain.source
-        key = self._chain.segments.segment_of if by == "segment" else by
-        return source.usage(key, source.settings.freq, source.demand)
+        key = self.user_segments.segment_of if by == "segment" else by
+        return self.source.usage(key, self.settings.freq, self.source.demand)
+
+    @cached_property
+    def wait_tables(self) -> Waits:
+        """Waits as they were."""
+        return compute_waits(self.source.jobs, self.usage_tables, self.settings)
 
     @property
     def waits(self) -> pd.DataFrame:
         """Waits by the size of a job: the first row ``all``, then a row per number of GPUs."""
-        return self._chain.waits.table.copy()
+        return self.wait_tables.table.copy()
+
+    @cached_property
+    def idle_tables(self) -> dict[str, pd.DataFrame]:
+        """GPU-hours held at little utilization, by key."""
+        return idle_hours(self.source)
 
     @property
     def idle(self) -> pd.DataFrame:
@@ -179,34 +256,52 @@ class Study:
         DataFrame
             ``by`` (``user``, ``group``, ``partition`` or ``namespace``) and the columns of `idle_table`.
         """
-        tables = {by: table.rename(columns={by: "unique_id"}) for by, table in self._chain.idle.items()}
+        tables = {by: table.rename(columns={by: "unique_id"}) for by, table in self.idle_tables.items()}
         return pd.concat(tables, names=["by"]).reset_index(level=0).reset_index(drop=True)
+
+    @result
+    def drivers(self) -> pd.DataFrame:
+        """Change of demand since the period before, by users who came, left, grew, shrank, and by GPU type."""
+        return explain_change(self.source)
+
+    @cached_property
+    def user_segments(self) -> UserSegments:
+        """Segments of users by the shape of their usage."""
+        self.begin("Segmenting users")
+        return segment_users(self.source)
 
     @property
     def segments(self) -> pd.DataFrame:
         """Segments of users, the largest first; see `segment_profiles`."""
-        return self._chain.segments.profiles.copy()
+        return self.user_segments.profiles.copy()
+
+    @result
+    def run_time_ratios(self) -> pd.DataFrame:
+        """Observed over predicted run times of the log's training jobs, by user; see `run_time_ratios`."""
+        return log_ratios(self.source, self._step_costs)
+
+    @cached_property
+    def programmes(self) -> tuple[PlannedWork, ...]:
+        """Work to come, times of trainings corrected by what the log shows of their users."""
+        if not any(isinstance(work, Programme) and work.job is not None for work in self._planned):
+            return self._planned
+        ratios = self.attempt("run_time_ratios", lambda: self.run_time_ratios)
+        return self._planned if ratios is None else calibrated(self._planned, ratios)
+
+    @cached_property
+    def selected(self) -> SelectedForecast:
+        """Selected model and its backtest; the forecast is of the work in the log."""
+        total, settings = self.usage_tables.total, self.settings
+        candidates = Candidates(self._forecasters, known_events(total, settings))
+        self.begin("Backtesting forecasters")
+        return select_and_forecast(total, settings.horizon, settings.service_level, candidates)
 
     @property
-    def forecast(self) -> pd.DataFrame:
-        """Mean GPUs of the total, which is the sum of its parts, and the peak held.
+    def trust(self) -> pd.DataFrame:
+        """Errors and coverage of each method on windows that the selection did not see."""
+        return self.selected.scores.copy()
 
-        Returns
-        -------
-        DataFrame
-            ``unique_id`` (``total``, ``peak``, and ``total/`` with the name of a part), ``ds``, and the columns
-            ``Study``, ``Study-lo-80``, ``Study-hi-80``, ...
-        """
-        chain, parts = self._chain, self._chain.skipped.attempt("parts", lambda: self._chain.parts)
-        frames = [_renamed(chain.demand.forecast.replace({"unique_id": {MEAN: "total"}}), chain.demand.model)]
-        if parts is not None:
-            of_parts = parts.forecast.assign(unique_id="total/" + parts.forecast["unique_id"].astype(str))
-            frames.append(_renamed(of_parts, parts.model))
-        table = pd.concat(frames, ignore_index=True)
-        table.attrs = dict(chain.demand.forecast.attrs)
-        return table
-
-    @property
+    @result
     def events(self) -> pd.DataFrame:
         """Events that are known, and what they change; see `events` of this class.
 
@@ -216,7 +311,65 @@ class Study:
             ``event``, ``bins_past`` and ``bins_ahead``, ``first_ahead``, ``effect`` (relative change of demand), and
             ``effect_from``: ``"stated"``, ``"history"``, or ``"none shown"`` beyond chance.
         """
-        return self._chain.events.copy()
+        events = self.selected.candidates.events
+        if events is None:
+            raise InputError("no events were stated, and no country of public holidays.")
+        return event_table(self.usage_tables.total, events, self.settings.horizon)
+
+    @cached_property
+    def demand(self) -> SelectedForecast:
+        """`selected`, its forecast with the programmes."""
+        return self.selected.with_programmes(self.programmes)
+
+    @cached_property
+    def parts(self) -> Parts:
+        """Forecasts of segments, groups or GPU types that sum to the total, and of each programme."""
+        segments, selected = self.attempt("segments", lambda: self.user_segments), self.selected
+        self.begin("Forecasting by part and GPU type")
+        parts = forecast_parts(self.source, segments, selected, self.settings)
+        return with_programmes(parts, self.programmes)
+
+    @result
+    def forecast(self) -> pd.DataFrame:
+        """Mean GPUs of the total, which is the sum of its parts, and the peak held.
+
+        Returns
+        -------
+        DataFrame
+            ``unique_id`` (``total``, ``peak``, and ``total/`` with the name of a part), ``ds``, and the columns
+            ``Study``, ``Study-lo-80``, ``Study-hi-80``, ...
+        """
+        demand, parts = self.demand, self.attempt("parts", lambda: self.parts)
+        frames = [_renamed(demand.forecast.replace({"unique_id": {MEAN: "total"}}), demand.model)]
+        if parts is not None:
+            of_parts = parts.forecast.assign(unique_id="total/" + parts.forecast["unique_id"].astype(str))
+            frames.append(_renamed(of_parts, parts.model))
+        table = pd.concat(frames, ignore_index=True)
+        table.attrs = dict(demand.forecast.attrs)
+        return table
+
+    @cached_property
+    def queue_plan(self) -> WaitPlan:
+        """GPUs so that jobs start in time."""
+        installed = installed_now(self.settings, self.usage_tables.max_held, self.demand.forecast)
+        if self.settings.wait is not None:
+            self.begin("Simulating queues")
+        return plan_for_waits(self.source.jobs, self.programmes, self.demand, installed, self.settings)
+
+    @property
+    def wait_plan(self) -> pd.DataFrame:
+        """Waits by number of GPUs; see `WaitPlan.to_frame`."""
+        return self.queue_plan.to_frame()
+
+    @cached_property
+    def requirement(self) -> Requirement:
+        """Plans for the mean, and for the peak or for waits."""
+        forecast, waits = self.demand.forecast, self.attempt("wait_plan", lambda: self.queue_plan)
+        self.begin("Planning capacity")
+        if waits is not None:
+            forecast = pd.concat([forecast[forecast["unique_id"] == MEAN], as_forecast(waits, forecast)])
+        hourly = hourly_demand(self.source, self.settings)
+        return plan_requirement(forecast.reset_index(drop=True), self.usage_tables.max_held, self.settings, hourly)
 
     @property
     def plan(self) -> pd.DataFrame:
@@ -224,49 +377,70 @@ class Study:
 
         Where each cluster is a pool of its own, a row for all as one pool, and one for each cluster.
         """
-        chain = self._chain
-        plan = chain.cluster_plans.table if chain.settings.pool == "cluster" else chain.requirement.summary
+        plan = self.cluster_plans.table if self.settings.pool == "cluster" else self.requirement.summary
         return plan.copy()
 
-    @property
-    def wait_plan(self) -> pd.DataFrame:
-        """Waits by number of GPUs; see `WaitPlan.to_frame`."""
-        return self._chain.wait_plan.to_frame()
+    @cached_property
+    def gpu_type_plans(self) -> GpuTypePlans:
+        """Plans by GPU type."""
+        parts = self.attempt("parts", lambda: self.parts)
+        work = self.programmes
+        return plan_gpu_types(self.source, self.selected, parts, self.requirement, self.settings, programmes=work)
 
-    @property
+    @cached_property
+    def cluster_plans(self) -> GpuTypePlans:
+        """Plans by cluster, where each is a pool of its own."""
+        if self.settings.pool != "cluster":
+            raise InputError('all clusters are planned as one pool; cluster="each" makes each of them one of its own.')
+        parts = self.attempt("parts", lambda: self.parts)
+        return plan_gpu_types(self.source, self.demand, parts, self.requirement, self.settings, by="cluster")
+
+    @result
     def orders(self) -> pd.DataFrame:
         """What is idle, short and waited for with an order now, later, or none."""
-        return self._chain.orders.copy()
+        waits = self.attempt("wait_plan", lambda: self.queue_plan)
+        end = pd.Timestamp(self.usage_tables.tables["log"]["last"].iloc[0])
+        return compare_orders(self.requirement, waits, end, self._at_mean_prices)
+
+    @cached_property
+    def purchase_mix(self) -> pd.DataFrame:
+        """Cheapest mix of reserved and on-demand GPUs, by type where prices are."""
+        stage = "cluster_plans" if self.settings.pool == "cluster" else "gpu_type_plans"
+        if isinstance(self.settings.prices, Mapping):
+            types: GpuTypePlans | None = self.attempt(stage, lambda: getattr(self, stage))
+            if types is not None:
+                return costs_by_pool(types.plans, self.settings)
+        return purchase_costs(self.requirement, self._at_mean_prices)
 
     @property
-    def drivers(self) -> pd.DataFrame:
-        """Change of demand since the period before, by users who came, left, grew, shrank, and by GPU type."""
-        return self._chain.drivers.copy()
+    def _at_mean_prices(self) -> Settings:
+        pool, prices = self.settings.pool, self.settings.prices
+        return replace(self.settings, prices=mean_prices(prices, lambda: self.source.gpu_hours(pool)))
+
+    @cached_property
+    def scenario_plans(self) -> Scenarios:
+        """Requirements if the workload changes."""
+        segments, requirement = self.attempt("segments", lambda: self.user_segments), self.requirement
+        self.begin("Planning scenarios")
+        return plan_scenarios(self.source, requirement, segments, self.settings, self._step_costs)
 
     @property
     def scenarios(self) -> pd.DataFrame:
         """GPUs required with more growth, fewer or more users."""
-        return self._chain.scenarios.table.copy()
+        return self.scenario_plans.table.copy()
 
-    @property
-    def run_time_ratios(self) -> pd.DataFrame:
-        """Observed over predicted run times of the log's training jobs, by user; see `run_time_ratios`."""
-        return self._chain.run_time_ratios.copy()
-
-    @property
-    def trust(self) -> pd.DataFrame:
-        """Errors and coverage of each method on windows that the selection did not see."""
-        return self._chain.selected.scores.copy()
-
-    @property
+    @result
     def headline(self) -> dict[str, object]:
         """The answer as numbers, texts and None."""
-        return dict(self._chain.numbers)
-
-    @property
-    def skipped(self) -> dict[str, str]:
-        """Why stages that were asked for are missing, by stage."""
-        return dict(self._chain.skipped)
+        risk = risk_table(self.requirement)
+        types = self.attempt("gpu_type_plans", lambda: self.gpu_type_plans)
+        if self.settings.pool == "cluster":
+            types = self.attempt("cluster_plans", lambda: self.cluster_plans)
+        numbers = headline(self.requirement, self.demand, self.usage_tables.tables["log"], self.settings)
+        waits = self.attempt("wait_plan", lambda: self.queue_plan)
+        numbers["pool"] = NOUNS[self.settings.pool]
+        numbers["availability"] = None if waits is None else waits.availability
+        return numbers | risk_numbers(self.requirement, self.demand, risk) | gpu_type_numbers(types)
 
     def report(
         self, out_dir: str | Path, *, previous: str | Path | None = None, style: str | Path | None = None
@@ -283,16 +457,21 @@ class Study:
         Path
             Of ``index.html``.
         """
-        check_replaceable(out_dir, MANIFEST)  # before the minutes of computation
-        return write_report(self._chain, out_dir, previous, style)
+        from gpudemand.report.build import write_report
+
+        return write_report(self, out_dir, previous, style)
 
     def __repr__(self) -> str:
-        numbers = self._chain.numbers
-        return f"Study: {requirement(numbers)}\n{dates(numbers)}\n{self.plan.to_string(index=False)}"
+        return "\n".join(["Study: " + self._sentences()[0], self._sentences()[1], self.plan.to_string(index=False)])
 
     def _repr_html_(self) -> str:
-        answer, when = (html.escape(sentence(self._chain.numbers)) for sentence in (requirement, dates))
+        answer, when = map(html.escape, self._sentences())
         return f"<p><b>{answer}</b> {when}</p>{self.plan.to_html(index=False)}"
+
+    def _sentences(self) -> tuple[str, str]:
+        from gpudemand.report.text import dates, requirement
+
+        return requirement(self.headline), dates(self.headline)
 
 
 def _renamed(forecast: pd.DataFrame, model: str) -> pd.DataFrame:
@@ -322,59 +501,3 @@ class StudyOptions(TypedDict, total=False):
     forecasters: Sequence[object]
     step_costs: NetworkCosts | None
     progress: Callable[[str], None] | None
-
-
-def build_report(
-    jobs: pd.DataFrame,
-    out_dir: str | Path,
-    *,
-    previous: str | Path | None = None,
-    style: str | Path | None = None,
-    **options: Unpack[StudyOptions],
-) -> Path:
-    r"""Write a report on a job log: usage, waits, demand forecast, capacity plan, orders, and their backtests.
-
-    Parameters
-    ----------
-    jobs : DataFrame
-        Job table, as `read_jobs` returns it, or any with ``user``, ``start``, ``end`` and ``gpus``.
-    out_dir : str or Path
-        Folder of the report; made if absent. Gets ``index.html`` (one self-contained page), ``figures/*.svg`` and
-        ``*.png``, ``tables/*.csv`` and ``*.parquet``, ``headline.json``, and ``report.json``, which holds the numbers
-        and lists all files. An older report in it is replaced as a whole: interrupted at any time, the old one or the
-        new one is there. What later reports need of it is kept in ``history``.
-    previous : str or Path, optional
-        Folder of an earlier report: the page says what has changed since, and how its forecast did. By default, of
-        those that `out_dir` holds, the newest whose log ends at least four weeks earlier, or else the oldest.
-    style : str or Path, optional
-        File of CSS whose rules come after those of the page, such as ``:root { --blue: #005a3c; }``.
-    **options
-        Parameters of `Study`, such as ``installed``, ``lead_time`` and ``wait``.
-
-    Returns
-    -------
-    Path
-        Of ``index.html``.
-
-    Raises
-    ------
-    InputError
-        If the table or a parameter is not valid, the log is too short for the horizon, or the folder holds anything
-        but a report that was written by this function.
-    OSError
-        If the folder cannot be written.
-
-    Notes
-    -----
-    Sections that the log does not support state the reason.
-
-    Names come from users. Control characters in them are written as ``\x07``; in CSV files, text that a spreadsheet
-    would take for a formula begins with an apostrophe (``'=1+1``). Parquet files have the names as they are otherwise.
-
-    Examples
-    --------
-    >>> build_report(jobs, "report", wait="1h")  # doctest: +SKIP
-    PosixPath('report/index.html')
-    """
-    check_replaceable(out_dir, MANIFEST)
-    return Study(jobs, **options).report(out_dir, previous=previous, style=style)

@@ -10,8 +10,8 @@ import pytest
 from gpudemand._array import STRING
 from gpudemand.jobs.table import as_jobs
 from gpudemand.report import figures
-from gpudemand.study import chain
 from gpudemand.study import selection as candidates
+from gpudemand.study import study as stages
 from gpudemand.study.study import Study
 
 HOSTILE = ["<script>alert(1)</script>", "x_$<b>", "_under", "quote\"',;", "line\nbreak", "y" * 10_000, "张伟"]
@@ -69,7 +69,7 @@ quick_module = pytest.fixture(_quick, name="quick_module", scope="module")
 @pytest.fixture(scope="module")
 def selected_once():
     """Select a forecaster once for equal series and settings, where the selection is not under test."""
-    select, known = chain.select_and_forecast, {}
+    select, known = stages.select_and_forecast, {}
 
     def select_once(*arguments):
         key = joblib.hash((arguments, candidates._MIN_COMBINATION_BINS, candidates.CANDIDATES))
@@ -78,7 +78,7 @@ def selected_once():
         return known[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chain, "select_and_forecast", select_once)
+        patch.setattr(stages, "select_and_forecast", select_once)
         yield
 
 

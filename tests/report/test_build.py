@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.study.study import Study, build_report
+from gpudemand.report.build import build_report
+from gpudemand.study.study import Study
 from tests.report.conftest import HOSTILE, make_log
 
 HEADINGS = [

@@ -14,9 +14,10 @@ import pytest
 
 import gpudemand.report
 from gpudemand._validation import InputError
+from gpudemand.report.build import build_report
 from gpudemand.report.history import earlier_report, past_forecast, read_earlier
 from gpudemand.report.metrics import metrics_text
-from gpudemand.study.study import Study, build_report
+from gpudemand.study.study import Study
 from tests.report.conftest import make_log
 
 SCHEMA = json.loads(Path(gpudemand.report.__file__).with_name("report.schema.json").read_text(encoding="utf-8"))
@@ -135,9 +136,9 @@ def test_a_report_may_be_named_and_settings_that_changed_are_said(log, monthly, 
 
 def test_other_bins_cannot_be_scored(log, monthly):
     earlier = read_earlier(monthly["2026-04-10"])
-    chain = Study(log, until="2026-05-08", tz="Asia/Shanghai", **OPTIONS)._chain
+    study = Study(log, until="2026-05-08", tz="Asia/Shanghai", **OPTIONS)
     with pytest.raises(InputError, match="days in the zone UTC, and this one Asia/Shanghai"):
-        past_forecast(earlier, chain)
+        past_forecast(earlier, study)
 
 
 def _damage(folder, kind):

@@ -13,6 +13,7 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.planning.capacity import SHARES
+from gpudemand.report.build import build_report
 from gpudemand.report.page import gpu_types_sentence
 from gpudemand.report.text import dates, lead_time
 from gpudemand.study.gpu_types import ALL, check_pools, gpu_type_numbers, plan_gpu_types
@@ -20,7 +21,7 @@ from gpudemand.study.requirement import plan_requirement
 from gpudemand.study.selection import select_and_forecast
 from gpudemand.study.settings import Settings, parse_installed
 from gpudemand.study.source import JobSource
-from gpudemand.study.study import Study, build_report
+from gpudemand.study.study import Study
 from gpudemand.study.usage_tables import MEAN, compute_usage_tables
 from tests.report.conftest import make_log, renamed
 from tests.report.test_earlier import SCHEMA
@@ -221,24 +222,24 @@ def test_a_lead_time_or_price_that_a_type_lacks_is_named(log):
 def test_costs_of_types_are_at_their_prices_and_add_up(log, quick):
     prices = {"A100": (1.0, 2.0), "H100": (3.0, 4.0)}
     options = {"horizon": 14, "installed": {"A100": 5.0, "H100": 5.0}, "by": "gpu_type"}
-    chain = Study(log, prices=prices, **options)._chain
-    costs = chain.costs.set_index("gpu_type")
+    study = Study(log, prices=prices, **options)
+    costs = study.purchase_mix.set_index("gpu_type")
     assert costs.index.tolist() == ["H100", "A100", "all"]
     assert costs.loc["A100", "break_even_share"] == 0.5
     assert costs.loc["H100", "break_even_share"] == 0.75
     assert costs.loc["all", "cost"] == pytest.approx(costs["cost"].iloc[:2].sum())
     assert (costs["cost"] <= costs[["cost_reserved", "cost_on_demand"]].min(axis=1)).all()
-    hours = chain.source.gpu_hours("gpu_type")
+    hours = study.source.gpu_hours("gpu_type")
     mean = tuple(
         (prices["A100"][side] * hours["A100"] + prices["H100"][side] * hours["H100"]) / hours.sum() for side in (0, 1)
     )
-    assert chain.orders["cost"].tolist() == pytest.approx(Study(log, prices=mean, **options).orders["cost"].tolist())
+    assert study.orders["cost"].tolist() == pytest.approx(Study(log, prices=mean, **options).orders["cost"].tolist())
 
 
 def test_a_log_of_one_type_is_paid_for_at_its_price(log, quick):
     one = log[log["gpu_type"] == "H100"].assign(user="ada")
-    by_type = Study(one, horizon=7, prices={"H100": (3.0, 4.0), "B200": (5.0, 6.0)})._chain.costs
-    pd.testing.assert_frame_equal(by_type, Study(one, horizon=7, prices=(3.0, 4.0))._chain.costs)
+    by_type = Study(one, horizon=7, prices={"H100": (3.0, 4.0), "B200": (5.0, 6.0)}).purchase_mix
+    pd.testing.assert_frame_equal(by_type, Study(one, horizon=7, prices=(3.0, 4.0)).purchase_mix)
 
 
 def test_a_report_by_type_states_lead_times_and_prices(log, quick, undrawn, tmp_path):

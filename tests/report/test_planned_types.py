@@ -66,7 +66,7 @@ def test_work_on_a_type_that_no_job_has_had_is_a_pool(medians):
 
 def test_types_still_require_as_many_as_one_pool(log, quick):
     work = [Programme("training", **WORK, gpu_type="H100")]
-    table = Study(log, horizon=7, programmes=work)._chain.gpu_type_plans.table.set_index("gpu_type")
+    table = Study(log, horizon=7, programmes=work).gpu_type_plans.table.set_index("gpu_type")
     for at in ("required_p50", "required_p95", "required_p99"):
         assert table[at].drop(ALL).sum() >= table.loc[ALL, at], at
 
@@ -74,7 +74,7 @@ def test_types_still_require_as_many_as_one_pool(log, quick):
 def test_a_study_has_the_new_type_with_what_is_installed_of_it(log, quick):
     work = [Programme("training", **WORK, gpu_type="B200")]
     installed = {"A100": 100.0, "H100": 100.0, "B200": 0.0}
-    table = Study(log, horizon=7, programmes=work, installed=installed)._chain.gpu_type_plans.table
+    table = Study(log, horizon=7, programmes=work, installed=installed).gpu_type_plans.table
     row = table.set_index("gpu_type").loc["B200"]
     assert (row["installed"], row["shortfall"]) == (0, row["required"])
     assert row["required"] >= 24

@@ -11,6 +11,7 @@ import pytest
 
 from gpudemand._validation import InputError, Skipped
 from gpudemand.datasets import make_cluster
+from gpudemand.report.build import build_report
 from gpudemand.report.page import parts_sentence, scenarios_sentence, summarize, uncertain_sentence
 from gpudemand.segments import ExtrapolationWarning, TopologicalSegmenter
 from gpudemand.study import parts as user_segments
@@ -27,7 +28,6 @@ from gpudemand.study.scenarios import plan_scenarios
 from gpudemand.study.selection import select_and_forecast
 from gpudemand.study.settings import Settings
 from gpudemand.study.source import JobSource
-from gpudemand.study.study import build_report
 from gpudemand.study.usage_tables import compute_usage_tables
 from tests.report.conftest import make_log, renamed
 
