@@ -13,8 +13,8 @@ from benchmarks.cost.traced import TraceCache
 from gpudemand._validation import InputError
 from gpudemand.cost.devices import Device, device
 from gpudemand.cost.graph_features import OPTIMIZER_STATES
+from gpudemand.cost.networks import family_of
 from gpudemand.cost.roofline import step_terms
-from gpudemand.cost.splits import family_of
 
 log = logging.getLogger(__name__)
 #: Single precision without TF32; elsewhere ``fp32`` is TF32 on GPUs that have it, the default at the time.

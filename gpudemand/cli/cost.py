@@ -36,6 +36,14 @@ from gpudemand.cli.options import (
     workers,
 )
 
+#: Of `measure` and of the rows that `calibrate` takes.
+Networks = Annotated[
+    str | None,
+    typer.Option(
+        help="Module or file.py that builds the networks by name, and is run; gpudemand.cost.networks if none."
+    ),
+]
+
 
 @one_line
 def measure(
@@ -44,6 +52,7 @@ def measure(
     out: Annotated[Path, typer.Option(help="CSV file that receives the rows; an unfinished one is continued.")],
     timeout: Annotated[float, typer.Option(help="Seconds after which a job is aborted.")] = 300.0,
     process: Annotated[str, typer.Option(help="fresh: a process a job; shared: for GPUs.")] = "fresh",
+    networks: Networks = None,
     dask: Dask = None,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -52,10 +61,12 @@ def measure(
 
     Example: gpudemand measure jobs.csv --out rows.csv --process shared
     """
-    from gpudemand.cost import measure_training_cost
+    from gpudemand.cost.measure import measure_training_cost
+    from gpudemand.cost.networks import BUILT_IN
 
+    place = networks or BUILT_IN
     with workers(dask), _rows(quiet=quiet) as show:
-        measure_training_cost(plan, out, timeout_s=timeout, process=process, progress=show)
+        measure_training_cost(plan, out, timeout_s=timeout, process=process, networks=place, progress=show)
     typer.echo(out)
 
 
@@ -189,6 +200,7 @@ def calibrate(
     rows: Annotated[
         Path | None, typer.Option(help="Rows of `gpudemand measure` to use instead of the micro-benchmark.")
     ] = None,
+    networks: Networks = None,
     model: Annotated[
         Path | None, typer.Option(help="Folder of a predictor to start from; the bundled one if none.")
     ] = None,
@@ -204,6 +216,7 @@ def calibrate(
     from gpudemand.cost.devices import device as find_device
     from gpudemand.cost.measure import read_rows
     from gpudemand.cost.model import MANIFEST, CostModel
+    from gpudemand.cost.networks import BUILT_IN
 
     check_replaceable(out, MANIFEST)  # before the measurement
     predictor = CostModel.load(model)
@@ -216,7 +229,7 @@ def calibrate(
         begin("Measuring four small networks" if rows is None else "Reading the rows")
         measured = micro_benchmark(on) if rows is None else read_rows(rows)
         begin("Calibrating")
-        table = calibrate_device(predictor, measured, device)
+        table = calibrate_device(predictor, measured, device, networks or BUILT_IN)
     predictor.save(out)
     typer.echo(format_calibration(table))
 
