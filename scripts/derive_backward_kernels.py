@@ -11,7 +11,8 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from gpudemand.cost import OpGraph, zoo
+from benchmarks import zoo
+from gpudemand.cost import OpGraph
 
 _AMOUNTS = ["flops", "bytes", "calls"]
 

@@ -28,7 +28,7 @@ from typing import Any
 import pandas as pd
 
 from gpudemand.cli.app import app
-from gpudemand.cost import CostModel, make_plan, write_plan
+from gpudemand.cost import CostModel
 from gpudemand.cost.measure import read_rows
 from gpudemand.datasets import load_jobs_sample
 from gpudemand.jobs import write_jobs
@@ -75,9 +75,10 @@ def make_inputs(folder: Path) -> None:
     few.attrs = dict(jobs.attrs)
     write_jobs(few, folder / "log.parquet")
     write_jobs(jobs, folder / "all.parquet")
-    plan = make_plan(6, networks=["lenet"], frameworks=["torch"], n_repeated=0)
-    write_plan(plan.head(2), folder / "first.csv")
-    write_plan(plan, folder / "plan.csv")
+    small = {"framework": "torch", "network": "resnet18", "input_size": 16}
+    plan = pd.DataFrame([{**small, "batch_size": batch} for batch in range(2, 8)])
+    plan.head(2).to_csv(folder / "first.csv", index=False)
+    plan.to_csv(folder / "plan.csv", index=False)
     runs = HISTORY.read_text().splitlines(keepends=True)
     (folder / "first.psv").write_text("".join(runs[:200]))
     (folder / "all.psv").write_text("".join(runs))

@@ -19,5 +19,6 @@ for what in kernels decoders operators; do
   done
 done
 [ "$(left)" -gt 10 ] || exit 0
-timeout --signal=INT "$(left)" "$python" -m gpudemand measure data/cost/plans/cuda.csv --out "$out/cuda.csv" --process shared ||
+timeout --signal=INT "$(left)" "$python" -m gpudemand measure data/cost/plans/cuda.csv --out "$out/cuda.csv" --process shared \
+  --networks benchmarks.zoo ||
   [ $? -eq 124 ]

@@ -13,7 +13,7 @@ import pandas as pd
 from gpudemand.cost.feature_table import ARCHITECTURE, features_of_architectures, trace_graphs
 from gpudemand.cost.measure import DEVICES, load_measurements
 from gpudemand.cost.model import TARGETS, CostModel, measured_jobs
-from gpudemand.cost.splits import family_of
+from gpudemand.cost.networks import family_of
 from gpudemand.datasets.registry import data_folder, refresh_checksums
 
 
@@ -44,7 +44,7 @@ def refit(folder: Path) -> CostModel:
         model = CostModel.load(place)
     for device in DEVICES:
         rows = median_of_repetitions(load_measurements(device))
-        graphs = trace_graphs(rows, n_jobs=-1)
+        graphs = trace_graphs(rows, n_jobs=-1, networks="benchmarks.zoo")
         file = folder / "cost" / f"{device}_graphs.parquet"
         features_of_architectures(graphs).to_parquet(file, compression="zstd", compression_level=19)
         families = rows["network"].map(family_of).to_numpy()

@@ -7,7 +7,7 @@ import json
 import tempfile
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -24,9 +24,8 @@ from gpudemand import CostModel
 from gpudemand._tables import write_table
 from gpudemand.bulk import RESULTS, Run, split_log
 from gpudemand.cli.app import app
-from gpudemand.cost import measure_plans as measurements
 from gpudemand.cost.large_models import LargeModelPredictor
-from gpudemand.cost.meter import Configuration, RowFile, parse_rows
+from gpudemand.cost.meter import RowFile, parse_rows
 from gpudemand.cost.step_time_model import ScriptEffect
 from gpudemand.datasets import registry as fetch
 from gpudemand.datasets import save_device
@@ -269,12 +268,6 @@ def numbers(place: Path, version: int) -> None:
     write_metrics(place, {"headline": headline, "order": order, "gpu_types": {}, "since": None}, "report")
 
 
-def measurements_plan(place: Path, version: int) -> None:
-    """Write a plan of measurements."""
-    jobs = [asdict(Configuration("torch", "lenet", batch_size=2 ** (k + version))) for k in range(9)]
-    measurements.write_plan(pd.DataFrame(jobs), place)
-
-
 #: Function (or class) of the package that writes, or command -> what it writes.
 WRITERS: dict[str, list[Writer]] = {
     "jobs/read.py:write_jobs": [
@@ -289,7 +282,6 @@ WRITERS: dict[str, list[Writer]] = {
     "datasets/registry.py:refresh_checksums": [Writer("registry.json", refresh, situations=("older",))],
     "datasets/registry.py:fetch_file": [Writer("file.csv", download, situations=("nothing",))],
     "datasets/devices.py:save_device": [Writer("mine.json", save_own_device)],
-    "cost/measure_plans.py:write_plan": [Writer("plan.csv", measurements_plan)],
     "cost/meter.py:RowFile": [Writer("rows.csv", append_rows, whole_rows, grows=True)],
     "cost/large_models.py:save": [Writer("large.json", save_large)],
     "cost/step_time_model.py:save": [Writer("effect.json", save_effect)],

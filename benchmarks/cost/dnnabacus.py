@@ -23,9 +23,9 @@ from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, ShuffleSpli
 
 from benchmarks.cost.embedding import PREFIX
 from benchmarks.cost.own import TARGETS, medians
+from benchmarks.cost.splits import FamilySplit
 from benchmarks.cost.traced import TraceCache
 from gpudemand.cost import (
-    FamilySplit,
     TrainingCostRegressor,
     features_from_rows,
     load_architectures,

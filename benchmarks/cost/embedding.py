@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("--graphs", type=Path)
     options = parser.parse_args()
     if options.graphs is None:
-        graphs = trace_graphs(load_measurements())
+        graphs = trace_graphs(load_measurements(), networks="benchmarks.zoo")
     else:
         found = (pickle.loads(path.read_bytes()) for path in options.graphs.glob("*.pkl"))
         graphs = dict(sorted(found, key=lambda pair: pair[0]))

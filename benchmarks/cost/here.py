@@ -52,12 +52,13 @@ def main() -> None:
         save_device(own)
     with tempfile.TemporaryDirectory() as folder:
         out = options.out or Path(folder) / "rows.csv"
-        rows = measure_training_cost(plan(options.repeats, options.on), out, process="shared")
+        jobs = plan(options.repeats, options.on)
+        rows = measure_training_cost(jobs, out, process="shared", networks="benchmarks.zoo")
     noise = noise_floor(rows, ("step_time_s",))
     print("noise of repetitions:\n", noise.to_string(index=False, float_format="{:.3f}".format), sep="")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FarFromTrainingWarning)
-        print(format_calibration(calibrate_device(CostModel.load(), rows, own.name)))
+        print(format_calibration(calibrate_device(CostModel.load(), rows, own.name, "benchmarks.zoo")))
 
 
 if __name__ == "__main__":

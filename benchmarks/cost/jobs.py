@@ -12,8 +12,8 @@ import pandas as pd
 from benchmarks.cost.traced import TraceCache
 from gpudemand._validation import InputError
 from gpudemand.cost.graph_features import OPTIMIZER_STATES
+from gpudemand.cost.networks import family_of
 from gpudemand.cost.roofline import step_terms
-from gpudemand.cost.splits import family_of
 from gpudemand.datasets.devices import Device, device
 
 log = logging.getLogger(__name__)

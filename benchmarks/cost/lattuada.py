@@ -32,8 +32,8 @@ from gpudemand.cost import (
     load_architectures,
     load_measurements,
 )
+from gpudemand.cost.networks import family_of
 from gpudemand.cost.regression import fit_nonnegative
-from gpudemand.cost.splits import family_of
 from gpudemand.cost.step_time_model import StepTimeModel
 
 log = logging.getLogger(__name__)

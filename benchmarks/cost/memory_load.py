@@ -16,7 +16,7 @@ from benchmarks.cost.traced import TraceCache
 from gpudemand.cost.graph import OpGraph
 from gpudemand.cost.liveness import Setting
 from gpudemand.cost.memory import memory_features
-from gpudemand.cost.splits import family_of
+from gpudemand.cost.networks import family_of
 
 _MIB = 1024.0
 #: MiB: from here on a value on the 40 GB card is the ceiling and not a measurement (SOURCE.md of gpumemnet).

@@ -24,13 +24,14 @@ from sklearn.model_selection import GroupKFold, KFold, LeaveOneGroupOut
 
 from benchmarks.cost.methods import LogLinear
 from benchmarks.cost.score import summary
+from benchmarks.cost.splits import ExtrapolationSplit
 from gpudemand import _parallel
 from gpudemand.cost import load_architectures, load_measurements, noise_floor, read_rows
 from gpudemand.cost.augmented_linear import AugmentedLinearRegression
 from gpudemand.cost.feature_table import features_from_rows
-from gpudemand.cost.meter import COLUMNS
+from gpudemand.cost.meter import PLAN_COLUMNS
+from gpudemand.cost.networks import family_of
 from gpudemand.cost.regression import AdditiveCostModel
-from gpudemand.cost.splits import ExtrapolationSplit, family_of
 from gpudemand.cost.training_cost import LEARNERS, TrainingCostRegressor, correction_features, make_learner
 
 SPLITS = ("random", "network out", "family out", "framework out", "wider", "deeper")
@@ -194,7 +195,7 @@ def effect_of_the_matrix(X: pd.DataFrame, y: Any, target: str, folds: list[Fold]
 
 def medians(rows: pd.DataFrame) -> pd.DataFrame:
     """Jobs that were measured, repetitions replaced by their median."""
-    job = [name for name in COLUMNS if name not in ("repeat", "seed")]
+    job = [name for name in PLAN_COLUMNS if name not in ("repeat", "seed")]
     return rows[rows["status"] == "ok"].groupby(job, as_index=False)[list(TARGETS.values())].median()
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from gpudemand.cost import CostModel, zoo
+from benchmarks import zoo
+from gpudemand.cost import CostModel
 from gpudemand.datasets import make_cluster
 from gpudemand.datasets.simulate import EXPECTED_RUN_SHARE, NETWORKS, true_run_time, true_step_time
 from gpudemand.planning.demand import JobDemandModel, forecast_submissions

@@ -12,6 +12,14 @@ import typer
 from gpudemand.cli import options
 from gpudemand.cli.options import Dask, Debug, Quiet, one_line, steps, workers
 
+#: Of `measure` and of the rows that `calibrate` takes.
+Networks = Annotated[
+    str | None,
+    typer.Option(
+        help="Module or file.py that builds the networks by name, and is run; gpudemand.cost.networks if none."
+    ),
+]
+
 
 @one_line
 def measure(
@@ -20,6 +28,7 @@ def measure(
     out: Annotated[Path, typer.Option(help="CSV file that receives the rows; an unfinished one is continued.")],
     timeout: Annotated[float, typer.Option(help="Seconds after which a job is aborted.")] = 300.0,
     process: Annotated[str, typer.Option(help="fresh: a process a job; shared: for GPUs.")] = "fresh",
+    networks: Networks = None,
     dask: Dask = None,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -28,10 +37,12 @@ def measure(
 
     Example: gpudemand measure jobs.csv --out rows.csv --process shared
     """
-    from gpudemand.cost import measure_training_cost
+    from gpudemand.cost.measure import measure_training_cost
+    from gpudemand.cost.networks import BUILT_IN
 
+    place = networks or BUILT_IN
     with workers(dask), _rows(quiet=quiet) as show:
-        measure_training_cost(plan, out, timeout_s=timeout, process=process, progress=show)
+        measure_training_cost(plan, out, timeout_s=timeout, process=process, networks=place, progress=show)
     typer.echo(out)
 
 
@@ -165,6 +176,7 @@ def calibrate(
     rows: Annotated[
         Path | None, typer.Option(help="Rows of `gpudemand measure` to use instead of the micro-benchmark.")
     ] = None,
+    networks: Networks = None,
     model: Annotated[
         Path | None, typer.Option(help="Folder of a predictor to start from; the bundled one if none.")
     ] = None,
@@ -179,6 +191,7 @@ def calibrate(
     from gpudemand.cost.calibrate import calibrate_device, find_or_measure, format_calibration, micro_benchmark
     from gpudemand.cost.measure import read_rows
     from gpudemand.cost.model import MANIFEST, CostModel
+    from gpudemand.cost.networks import BUILT_IN
     from gpudemand.datasets.devices import device as find_device
     from gpudemand.datasets.devices import save_device
 
@@ -196,6 +209,6 @@ def calibrate(
         begin("Measuring four small networks" if rows is None else "Reading the rows")
         measured = micro_benchmark(on) if rows is None else read_rows(rows)
         begin("Calibrating")
-        table = calibrate_device(predictor, measured, device)
+        table = calibrate_device(predictor, measured, device, networks or BUILT_IN)
     predictor.save(out)
     typer.echo(format_calibration(table))

@@ -11,15 +11,15 @@ from .measure import (
     load_measurements,
     measure_training_cost,
     noise_floor,
+    read_plan,
     read_rows,
 )
-from .measure_plans import make_plan, read_plan, write_plan
 from .memory import MemoryBreakdown, memory_breakdown, memory_features, simulate_memory
 from .memory_model import MemoryModel, max_batch_size
 from .model import CostModel, measured_jobs
+from .networks import family_of
 from .operators import UnknownOperatorWarning
 from .parallel import LoRA, Parallel
-from .splits import DeviceSplit, ExtrapolationSplit, FamilySplit, InterpolationSplit, family_of
 from .training_cost import TrainingCostRegressor
 from .transformer import Transformer
 from .transformer_configs import published_architectures
@@ -27,11 +27,7 @@ from .transformer_configs import published_architectures
 __all__ = [
     "AugmentedLinearRegression",
     "CostModel",
-    "DeviceSplit",
-    "ExtrapolationSplit",
-    "FamilySplit",
     "GraphFeatures",
-    "InterpolationSplit",
     "LoRA",
     "MemoryBreakdown",
     "MemoryModel",
@@ -50,7 +46,6 @@ __all__ = [
     "load_held_out",
     "load_held_out_runs",
     "load_measurements",
-    "make_plan",
     "max_batch_size",
     "measure_training_cost",
     "measured_jobs",
@@ -68,5 +63,4 @@ __all__ = [
     "trace_architectures",
     "training_flops",
     "training_totals",
-    "write_plan",
 ]

@@ -1,10 +1,11 @@
-"""Training session of a network of the zoo in Keras."""
+"""Training session of a network in Keras."""
 
 from __future__ import annotations
 
 import math
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -26,12 +27,12 @@ LEARNING_RATE = 1e-3
 class KerasSession:
     """The compiled step of ``keras.Model.fit`` on synthetic data, on the current backend of Keras; see `Session`."""
 
-    def __init__(self, job: Configuration) -> None:
+    def __init__(self, job: Configuration, build: Callable[[], Any]) -> None:
         self._job = job
         _set_threads(job.threads)
         keras.utils.set_random_seed(job.seed)
         keras.mixed_precision.set_global_policy("mixed_bfloat16" if job.precision == "bf16" else "float32")
-        self._model = _make_model(job)
+        self._model = _compiled(build(), job.optimizer)
         self._x, self._y = (keras.ops.convert_to_tensor(array) for array in _make_batch(job))
         self.parameters = sum(math.prod(weight.shape) for weight in self._model.trainable_weights)
         self.model_gib = sum(4 * math.prod(weight.shape) for weight in self._model.weights) / GIB
@@ -65,10 +66,9 @@ class KerasSession:
         return Environment(*name_and_memory_gib(0), driver_version(), *versions, _threads())
 
 
-def _make_model(job: Configuration) -> Any:
-    model = job.build()
+def _compiled(model: Any, optimizer: str) -> Any:
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(optimizer=_make_optimizer(job.optimizer), loss=loss)
+    model.compile(optimizer=_make_optimizer(optimizer), loss=loss)
     return model
 
 

@@ -1,9 +1,10 @@
-"""Training session of a network of the zoo in PyTorch."""
+"""Training session of a network in PyTorch."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -19,8 +20,8 @@ LEARNING_RATE = 1e-3
 class TorchSession:
     """Forward pass, loss, backward pass and optimizer step on synthetic data on the device; see `Session`."""
 
-    def __init__(self, job: Configuration) -> None:
-        self._job = job
+    def __init__(self, job: Configuration, build: Callable[[], Any]) -> None:
+        self._job, self._build = job, build
         last = job.layout == "channels_last" and job.channels > 0
         self._memory_format = torch.channels_last if last else torch.preserve_format
         self._device = torch.device(job.device)
@@ -47,7 +48,7 @@ class TorchSession:
 
     def _make_model(self) -> Any:
         with self._device:
-            return self._job.build().to(memory_format=self._memory_format)
+            return self._build().to(memory_format=self._memory_format)
 
     def _make_batch(self) -> tuple[torch.Tensor, torch.Tensor]:
         job, rows = self._job, self._job.batch_size

@@ -314,10 +314,6 @@ class AugmentedLinearRegression(RegressorMixin, BaseEstimator):
     feature_names_in_ : ndarray of str
         Only where X is a DataFrame.
 
-    See Also
-    --------
-    gpudemand.cost.splits.ExtrapolationSplit : Test beyond the measured range.
-
     Notes
     -----
     On 1,000 rows, 4,000 candidates take about a second a term. Selection uses ordinary least squares (without negative

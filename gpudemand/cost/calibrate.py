@@ -23,6 +23,7 @@ from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.measure import measure_training_cost
 from gpudemand.cost.meter import cpu_model, machine_memory_gib
 from gpudemand.cost.model import CostModel, measured_jobs
+from gpudemand.cost.networks import BUILT_IN
 from gpudemand.datasets.devices import Device, device
 from gpudemand.units import format_seconds
 
@@ -62,14 +63,16 @@ def micro_benchmark(device: str = "cpu") -> pd.DataFrame:
     return sound
 
 
-def calibrate_device(model: CostModel, rows: pd.DataFrame, device: str | None = None) -> pd.DataFrame:
+def calibrate_device(
+    model: CostModel, rows: pd.DataFrame, device: str | None = None, networks: str = BUILT_IN
+) -> pd.DataFrame:
     """Calibrate a cost model on measured rows; return predictions before and after.
 
-    `model`: changed in place; see `CostModel.calibrate`. `rows`: of `micro_benchmark` or `measure_training_cost`:
-    networks of the zoo. `device`: name of the measured device in the table of devices; by default that in the rows.
-    Returns a row a job, repetitions by their median: ``job``, ``device``, ``measured_s``, ``before_s``, and
-    ``after_s``, as predicted after a calibration without the jobs of its network; NaN where there is no other
-    network.
+    `model`: changed in place; see `CostModel.calibrate`. `rows`: of `micro_benchmark` or `measure_training_cost`.
+    `device`: name of the measured device in the table of devices; by default that in the rows. `networks`: module that
+    builds the networks; see `measure_training_cost`. Returns a row a job, repetitions by their median: ``job``,
+    ``device``, ``measured_s``, ``before_s``, and ``after_s``, as predicted after a calibration without the jobs of its
+    network; NaN where there is no other network.
     """
     sound = rows[(rows["status"] == "ok").to_numpy(dtype=bool)]
     if sound.empty:
@@ -78,7 +81,7 @@ def calibrate_device(model: CostModel, rows: pd.DataFrame, device: str | None = 
         sound = sound.assign(device_name=device)
     check_noise(sound)
     sound = _medians(sound)
-    jobs = measured_jobs(sound, trace_graphs(sound))
+    jobs = measured_jobs(sound, trace_graphs(sound, networks=networks))
     before, measured = _times(model, jobs), sound["step_time_s"].to_numpy(dtype=float)
     after = _left_out(model, jobs, measured, sound["network"].to_numpy(dtype=object))
     model.calibrate(jobs, measured)

@@ -17,14 +17,17 @@ from gpudemand.cost.graph import OpGraph, per_graph, structural_matrix
 from gpudemand.cost.graph_features import OPTIMIZER_STATES, features_by_name
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.memory import memory_summary
+from gpudemand.cost.meter import configuration_from_row
+from gpudemand.cost.networks import BUILT_IN, load_networks
 from gpudemand.cost.roofline import group_bandwidth
 from gpudemand.datasets.devices import Device
 
-#: Columns that determine the graph of a network of the zoo.
+#: Columns that determine the graph of a measured network.
 ARCHITECTURE = ("framework", "network", "input_size", "channels", "n_classes", "vocabulary", "width", "depth")
 #: Hyper-parameters beside the network.
 CATEGORIES = ("framework", "optimizer", "precision", "layout", "execution", "device")
 NUMBERS = ("batch_size", "threads")
+_EXECUTION = {"torch": {}, "keras": {"layout": "channels_last", "execution": "compiled"}}
 EDGE = "edge:"
 
 
@@ -36,7 +39,8 @@ def features_from_rows(rows: pd.DataFrame, traced: pd.DataFrame | None = None) -
     rows : DataFrame
         Measured rows or a plan: `ARCHITECTURE`, `CATEGORIES` and `NUMBERS`.
     traced : DataFrame, optional
-        What `trace_architectures` returned for at least these architectures; by default they are traced now.
+        What `trace_architectures` returned for at least these architectures; by default they are traced
+        now, which takes networks of `gpudemand.cost.networks`.
 
     Returns
     -------
@@ -67,8 +71,8 @@ def features_from_rows(rows: pd.DataFrame, traced: pd.DataFrame | None = None) -
     return pd.concat([job, graphs.reset_index(drop=True)], axis=1).set_axis(rows.index)
 
 
-def trace_architectures(rows: pd.DataFrame, n_jobs: int | None = None) -> pd.DataFrame:
-    """Build every distinct architecture in rows from the zoo and compute the features of its graph.
+def trace_architectures(rows: pd.DataFrame, n_jobs: int | None = None, networks: str = BUILT_IN) -> pd.DataFrame:
+    """Build every distinct architecture in rows and compute the features of its graph.
 
     Parameters
     ----------
@@ -76,6 +80,8 @@ def trace_architectures(rows: pd.DataFrame, n_jobs: int | None = None) -> pd.Dat
         `ARCHITECTURE`; further columns are ignored.
     n_jobs : int, optional
         Processes; tracing takes some tenths of a second each.
+    networks : str
+        Module that builds the networks; see `measure_training_cost`.
 
     Returns
     -------
@@ -83,7 +89,7 @@ def trace_architectures(rows: pd.DataFrame, n_jobs: int | None = None) -> pd.Dat
         A row an architecture, `ARCHITECTURE` in the index: `gpudemand.cost.graph_features`,
         `memory_summary`, and the entries of the structural matrix (edge counts).
     """
-    return features_of_architectures(trace_graphs(rows, n_jobs))
+    return features_of_architectures(trace_graphs(rows, n_jobs, networks))
 
 
 def features_of_architectures(graphs: Mapping[tuple[Any, ...], OpGraph]) -> pd.DataFrame:
@@ -105,34 +111,28 @@ def _features_of_graph(graph: OpGraph) -> dict[str, float]:
     return {**features_by_name(graph), **memory_summary(graph), **edges}
 
 
-def trace_graphs(rows: pd.DataFrame, n_jobs: int | None = None) -> dict[tuple[Any, ...], OpGraph]:
-    """Build every distinct architecture in rows from the zoo and trace it.
+def trace_graphs(
+    rows: pd.DataFrame, n_jobs: int | None = None, networks: str = BUILT_IN
+) -> dict[tuple[Any, ...], OpGraph]:
+    """Build every distinct architecture in rows and trace it; see `trace_architectures`.
 
-    `rows`: `ARCHITECTURE`; further columns are ignored. `n_jobs`: processes; tracing takes some tenths of a second
-    each. Returns `ARCHITECTURE` -> graph.
+    Returns `ARCHITECTURE` -> graph.
     """
     distinct = rows[list(ARCHITECTURE)].drop_duplicates().sort_values(list(ARCHITECTURE)).to_dict("records")
-    graphs = _parallel.run(_trace_graph, distinct, n_jobs=n_jobs)
+    graphs = _parallel.run(partial(_trace_graph, networks=networks), distinct, n_jobs=n_jobs)
     return {tuple(spec.values()): graph for spec, graph in zip(distinct, graphs, strict=True)}
 
 
-def _trace_graph(spec: dict[str, Any]) -> OpGraph:
-    """Build one architecture of the zoo (`ARCHITECTURE`) and trace it."""
-    from gpudemand.cost import zoo
-
-    name, framework = spec["network"], spec["framework"]
-    images = zoo.kind(name) == "image"
-    shape = (spec["channels"], spec["input_size"], spec["input_size"]) if images else (spec["input_size"],)
-    size = {} if images else {"vocabulary": int(spec["vocabulary"])}
-    build = partial(
-        zoo.build, name, framework, shape, int(spec["n_classes"]), width=spec["width"], depth=spec["depth"], **size
-    )
-    if framework == "keras":
+def _trace_graph(spec: dict[str, Any], networks: str) -> OpGraph:
+    """Build one architecture (`ARCHITECTURE`) and trace it."""
+    job = configuration_from_row({**_EXECUTION[spec["framework"]], **spec})
+    build = partial(job.build, load_networks(networks))
+    if job.framework == "keras":
         return OpGraph.from_keras(build())
     import torch
 
     with torch.device("meta"):
-        return OpGraph.from_torch(build(), shape)
+        return OpGraph.from_torch(build(), job.input_shape)
 
 
 _DEVICE_NUMBERS = ("bandwidth_gb_s", "fp32_tflops", "sms", "boost_clock_mhz", "l2_mib", "year")

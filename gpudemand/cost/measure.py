@@ -23,10 +23,17 @@ import pandas as pd
 from gpudemand import _parallel
 from gpudemand._array import STRING
 from gpudemand._validation import InputError, check_choice, check_columns, check_number
-from gpudemand.cost import meter as configuration
 from gpudemand.cost.measure_child import OUT_OF_MEMORY
-from gpudemand.cost.measure_plans import read_plan
-from gpudemand.cost.meter import ENVIRONMENT_COLUMNS, Configuration, RowFile, Sampling, parse_rows
+from gpudemand.cost.meter import (
+    ENVIRONMENT_COLUMNS,
+    PLAN_COLUMNS,
+    Configuration,
+    RowFile,
+    Sampling,
+    configuration_from_row,
+    parse_rows,
+)
+from gpudemand.cost.networks import BUILT_IN, load_networks
 from gpudemand.datasets.registry import bundled_path
 
 
@@ -97,9 +104,9 @@ class MeasuringProcess:
 
 
 def _environment(device: str) -> dict[str, str]:
-    root = str(Path(__file__).resolve().parents[2])
-    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
-    extra = {"PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "2", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+    # The process finds this package and modules of networks where this process does.
+    extra = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    extra |= {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
     return {**os.environ, **extra, **({"CUDA_VISIBLE_DEVICES": "-1"} if device == "cpu" else {})}
 
 
@@ -126,7 +133,7 @@ MEASURED_COLUMNS = (
     "parameters",
     "process",
 )
-COLUMNS = ("key", *configuration.COLUMNS, *MEASURED_COLUMNS, *ENVIRONMENT_COLUMNS)
+COLUMNS = ("key", *PLAN_COLUMNS, *MEASURED_COLUMNS, *ENVIRONMENT_COLUMNS)
 _TEXT = (
     *("key", "framework", "network", "optimizer", "precision", "layout", "execution", "device"),
     *("status", "message", "device_gib_source", "process"),
@@ -157,6 +164,7 @@ def measure_training_cost(
     timeout_s: float = 300.0,
     memory_limit_gib: float | None = None,
     process: str = "fresh",
+    networks: str = BUILT_IN,
     progress: Callable[[Progress], None] | None = None,
 ) -> pd.DataFrame:
     """Train every job of a plan for a few steps and record step time and memory.
@@ -172,7 +180,8 @@ def measure_training_cost(
     Parameters
     ----------
     plan : path-like or DataFrame
-        See `make_plan`.
+        A row a job: ``framework``, ``network`` and, unless they have their defaults, the other columns of
+        `gpudemand.cost.meter.Configuration`.
     out : path-like
         CSV file that receives the rows.
     steps : int, default=8
@@ -189,6 +198,10 @@ def measure_training_cost(
     process : {"fresh", "shared"}
         ``fresh``: a process a job. ``shared``: a process a framework, its allocator reset between jobs, restarted after
         an error; for GPUs, where the start takes longer than the measurement. Not for memory on a CPU.
+    networks : str
+        Module that builds the networks of the plan, by its name or the path of a ``.py`` file, with functions
+        ``names()``, ``kind(name)`` and ``build(name, framework, input_shape, n_classes, width=, depth=, vocabulary=)``.
+        The bundled one has few; ``benchmarks.zoo`` of a checkout has those of the bundled measurements.
     progress : callable, optional
         Receives a `Progress` after each row.
 
@@ -212,11 +225,55 @@ def measure_training_cost(
     )
     limit = memory_limit_gib if memory_limit_gib is None else check_number("memory_limit_gib", memory_limit_gib, 0)
     check_choice("process", process, ("fresh", "shared"))
-    runner = _Runner(sampling, check_number("timeout_s", timeout_s, 0, open_low=True), limit, process == "shared")
-    jobs = read_plan(plan)
+    request = {"sampling": asdict(sampling), "memory_limit_gib": limit, "networks": networks}
+    runner = _Runner(request, check_number("timeout_s", timeout_s, 0, open_low=True), process == "shared")
+    jobs = read_plan(plan, networks)
     with RowFile(out, COLUMNS) as rows, closing(runner):
         _run(jobs, rows, runner, progress or (lambda _: None))
     return read_rows(out)
+
+
+def read_plan(plan: str | os.PathLike[str] | pd.DataFrame, networks: str = BUILT_IN) -> list[Configuration]:
+    """Read and validate a plan.
+
+    Parameters
+    ----------
+    plan : path-like or DataFrame
+        A CSV file or a table with the columns of `Configuration`; missing ones take their defaults.
+    networks : str
+        Module that builds the networks; see `measure_training_cost`.
+
+    Returns
+    -------
+    list of Configuration
+        Without duplicates.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, no row, or an invalid row; the message counts rows from 1.
+    """
+    known, jobs = load_networks(networks), dict[str, Configuration]()
+    for number, row in enumerate(_plan_rows(plan), start=1):
+        try:
+            job = configuration_from_row(row)
+            job.check_network(known)
+        except InputError as error:
+            raise InputError(f"row {number} of the plan: {error}") from error
+        jobs[job.key] = job
+    if not jobs:
+        raise InputError("the plan has no rows.")
+    return list(jobs.values())
+
+
+def _plan_rows(plan: str | os.PathLike[str] | pd.DataFrame) -> list[dict[str, object]]:
+    if isinstance(plan, pd.DataFrame):
+        return [{str(name): value for name, value in row.items()} for row in plan.to_dict("records")]
+    path = Path(plan)
+    if not path.is_file():
+        raise InputError(f"there is no plan file {path.name!r}; a plan is a CSV file with a row a job.")
+    names, *rows = parse_rows(path.read_bytes(), path.name) or [[]]
+    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def _run(plan: list[Configuration], rows: RowFile, runner: _Runner, report: Callable[[Progress], None]) -> None:
@@ -245,9 +302,9 @@ def _estimate(seconds: list[tuple[str, float]], frameworks: list[str]) -> float:
 class _Runner:
     """Measures one job after another, in fresh processes or in a shared one."""
 
-    def __init__(self, sampling: Sampling, timeout_s: float, memory_limit_gib: float | None, shared: bool) -> None:
+    def __init__(self, request: dict[str, Any], timeout_s: float, shared: bool) -> None:
         self.shared = shared
-        self._request = {"sampling": asdict(sampling), "memory_limit_gib": memory_limit_gib}
+        self._request = request
         self._timeout_s = timeout_s
         self._process: MeasuringProcess | None = None
         self._serves: tuple[str, str] | None = None
@@ -345,7 +402,7 @@ def noise_floor(rows: pd.DataFrame, targets: tuple[str, ...] = ("step_time_s", "
     [0.067]
     """
     rows = check_columns(rows, ("framework", "device", "status", *targets), "rows")
-    job = [name for name in configuration.COLUMNS if name in rows.columns and name != "repeat"]
+    job = [name for name in PLAN_COLUMNS if name in rows.columns and name != "repeat"]
     measured = rows[(rows["status"] == "ok").to_numpy(dtype=bool)]
     parts = [_errors(measured, job, target) for target in targets]
     errors = pd.concat(parts, ignore_index=True)

@@ -9,9 +9,11 @@ import re
 import sys
 import threading
 import time
+from functools import partial
 from typing import Any
 
 from gpudemand.cost.meter import Configuration, Sampling, Session, measure
+from gpudemand.cost.networks import load_networks
 
 #: Messages of allocators that ran out of memory.
 OUT_OF_MEMORY = re.compile(r"bad_alloc|out of memory|cannot allocate memory|can't allocate memory|OOM when", re.I)
@@ -48,7 +50,7 @@ def _train(request: dict[str, Any]) -> dict[str, object]:
     session_class = _session_class(job.framework)
     _limit_memory(request["memory_limit_gib"])
     gc.collect()  # frees the session before this one, if any
-    session: Session = session_class(job)
+    session: Session = session_class(job, partial(job.build, load_networks(request["networks"])))
     ready = time.perf_counter() - start
     result = measure(session, Sampling(**request["sampling"]), on_device=job.device == "cuda")
     return {**result, "start_s": ready}

@@ -21,7 +21,7 @@ from typing import IO, Any, Protocol
 import numpy as np
 
 from gpudemand._validation import InputError, check_choice, check_number
-from gpudemand.cost import zoo
+from gpudemand.cost.networks import Networks
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "framework": ("torch", "keras"),
@@ -47,16 +47,15 @@ def check_keras(framework: str, layout: str | None, execution: str | None) -> No
 class Configuration:
     """One row of a plan of measurements.
 
-    `framework`: {"torch", "keras"}; library. `network`: name in the zoo. `input_size`: pixels a side, or tokens.
-    `channels`: of the image; 0 for tokens. `n_classes`: outputs of the classifier. `vocabulary`: distinct tokens; 0
-    for images. `width`, `depth`: factors on the channels, and on the blocks of a stage. `batch_size`: samples a step.
-    `optimizer`: {"sgd", "momentum", "adam", "adamw"}; ``momentum`` is SGD with momentum 0.9. `precision`: {"fp32",
-    "tf32", "bf16"}; ``tf32`` exists on CUDA only; ``bf16`` is mixed precision. `layout`: {"contiguous",
+    `framework`: {"torch", "keras"}; library. `network`: name in a module of networks. `input_size`: pixels a side, or
+    tokens. `channels`: of the image; 0 for tokens. `n_classes`: outputs of the classifier. `vocabulary`: distinct
+    tokens; 0 for images. `width`, `depth`: factors on the channels, and on the blocks of a stage. `batch_size`: samples
+    a step. `optimizer`: {"sgd", "momentum", "adam", "adamw"}; ``momentum`` is SGD with momentum 0.9. `precision`:
+    {"fp32", "tf32", "bf16"}; ``tf32`` exists on CUDA only; ``bf16`` is mixed precision. `layout`: {"contiguous",
     "channels_last"}; memory order of images; Keras has the second only. `execution`: {"eager", "compiled"};
-    ``compiled`` is ``torch.compile``, or the graph of ``keras.Model.fit``; Keras is always compiled. `device`:
-    {"cpu", "cuda"}; kind of device. `threads`: threads of an operator on the CPU; 0 is the default of the framework.
-    `repeat`: number of the repetition; configurations that differ only in it are the same job. `seed`: seed of
-    weights and data.
+    ``compiled`` is ``torch.compile``, or the graph of ``keras.Model.fit``; Keras is always compiled. `device`: {"cpu",
+    "cuda"}; kind of device. `threads`: threads of an operator on the CPU; 0 is the default of the framework. `repeat`:
+    number of the repetition; configurations that differ only in it are the same job. `seed`: seed of weights and data.
 
     Examples
     --------
@@ -86,21 +85,10 @@ class Configuration:
     def __post_init__(self) -> None:
         for name, options in CHOICES.items():
             check_choice(name, getattr(self, name), options)
-        check_choice("network", self.network, zoo.names())
         for name, low in MINIMUM.items():
             check_number(name, getattr(self, name), low, integer=True)
         for name in ("width", "depth"):
             check_number(name, getattr(self, name), 0, open_low=True)
-        self._check_combination()
-
-    def _check_combination(self) -> None:
-        tokens = zoo.kind(self.network) == "tokens"
-        if tokens != (self.channels == 0) or tokens != (self.vocabulary > 0):
-            expected = "channels=0 and vocabulary>0" if tokens else "channels>0 and vocabulary=0"
-            raise InputError(
-                f"{self.network} takes {zoo.kind(self.network)}, which needs {expected}; "
-                f"got channels={self.channels}, vocabulary={self.vocabulary}."
-            )
         check_keras(self.framework, self.layout, self.execution)
         if self.precision == "tf32" and self.device == "cpu":
             raise InputError("precision='tf32' exists on device='cuda' only; choose 'fp32' or 'bf16'.")
@@ -110,9 +98,20 @@ class Configuration:
         """``(channels, height, width)``, or ``(length,)``."""
         return (self.channels, self.input_size, self.input_size) if self.channels else (self.input_size,)
 
-    def build(self) -> Any:
+    def check_network(self, networks: Networks) -> None:
+        """Refuse a network that `networks` lacks, or that takes another input."""
+        kind = networks.kind(check_choice("network", self.network, networks.names()))
+        tokens = kind == "tokens"
+        if tokens != (self.channels == 0) or tokens != (self.vocabulary > 0):
+            expected = "channels=0 and vocabulary>0" if tokens else "channels>0 and vocabulary=0"
+            raise InputError(
+                f"{self.network} takes {kind}, which needs {expected}; "
+                f"got channels={self.channels}, vocabulary={self.vocabulary}."
+            )
+
+    def build(self, networks: Networks) -> Any:
         """Build the network, untrained."""
-        return zoo.build(
+        return networks.build(
             self.network,
             self.framework,
             self.input_shape,
@@ -130,7 +129,7 @@ class Configuration:
 
 
 #: Columns of a plan.
-COLUMNS = tuple(field.name for field in fields(Configuration))
+PLAN_COLUMNS = tuple(field.name for field in fields(Configuration))
 
 
 def configuration_from_row(row: Mapping[str, Any]) -> Configuration:

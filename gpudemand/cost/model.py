@@ -298,8 +298,8 @@ class CostModel:
 
     Examples
     --------
-    >>> from gpudemand.cost import zoo
-    >>> net = zoo.build("resnet18", input_shape=(3, 32, 32))
+    >>> from gpudemand.cost import networks
+    >>> net = networks.build("resnet18", input_shape=(3, 32, 32))
     >>> model, job = CostModel.load(), TrainingJob(net, (3, 32, 32), batch_size=16, device="AMD EPYC")
     >>> model.predict(job).columns.tolist()[:3]
     ['step_time_s', 'step_time_s-lo-90', 'step_time_s-hi-90']

@@ -233,7 +233,9 @@ def make_learner(name: str, features: pd.DataFrame, random_state: int) -> Any:
     scaled: dict[str, Any] = {
         "knn": KNeighborsRegressor(5, weights="distance"),
         "ridge": RidgeCV(np.logspace(-2, 4, 13)),
-        "mlp": MLPRegressor((128, 64), alpha=1e-2, early_stopping=True, max_iter=500, random_state=random_state),
+        "mlp": MLPRegressor(
+            hidden_layer_sizes=(128, 64), alpha=1e-2, early_stopping=True, max_iter=500, random_state=random_state
+        ),
     }
     scale = StandardScaler() if name in scaled else FunctionTransformer(feature_names_out="one-to-one")
     encode = make_column_transformer(

@@ -1,8 +1,7 @@
 """`make_cluster`: a simulated cluster whose users, run times and step times are known.
 
-The constants of this module, `population`, `runs` and `steptime` define the simulator; none is an estimate.
-
-It defines the ground truth of simulated logs and does not predict real hardware; `gpudemand.cost` does.
+The constants of this module define the ground truth of simulated logs; none is an estimate, and none predicts real
+hardware, as `gpudemand.cost` does.
 """
 
 from __future__ import annotations
@@ -62,15 +61,7 @@ MAX_DURATION_H = 336.0
 
 
 def read_shares(archetypes: Mapping[str, float] | Sequence[str] | None) -> dict[str, float]:
-    """Validate and normalize the shares of the archetypes.
-
-    `archetypes`: name -> share (any positive scale), names with equal shares, or None for `DEFAULT_SHARES`.
-
-    Examples
-    --------
-    >>> read_shares(["steady", "burst"])
-    {'steady': 0.5, 'burst': 0.5}
-    """
+    """Normalize shares of any positive scale by archetype, equal ones of names, or `DEFAULT_SHARES`."""
     chosen = DEFAULT_SHARES if archetypes is None else archetypes
     if isinstance(chosen, str) or not isinstance(chosen, (Mapping, Sequence)):
         raise InputError(f"archetypes must be a list of names or a dict of name to share; got {chosen!r}.")
@@ -93,15 +84,8 @@ def draw_archetypes(shares: Mapping[str, float], n_users: int, rng: np.random.Ge
 
 
 def archetype_values(archetype: Sequence[str], field: str) -> FloatArray:
-    """Return a field of each user's archetype; ``week`` has shape (n_users, 7).
-
-    Examples
-    --------
-    >>> archetype_values(["nightly", "weekday"], "hour")
-    array([21.5, 14. ])
-    """
-    table = {name: getattr(row, field) for name, row in ARCHETYPES.items()}
-    return np.array([table[name] for name in archetype], dtype=float)
+    """A field of each user's archetype; ``week`` has shape (n_users, 7)."""
+    return np.array([getattr(ARCHETYPES[name], field) for name in archetype], dtype=float)
 
 
 def active_periods(archetype: Sequence[str], n_days: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
@@ -123,12 +107,7 @@ def active_periods(archetype: Sequence[str], n_days: int, rng: np.random.Generat
 
 
 def day_weights(users: pd.DataFrame, weekdays: IntArray, growth: float) -> FloatArray:
-    """Return the relative demand by user and day: week x active period x archetype x growth.
-
-    `users`: columns ``archetype``, ``first_day``, ``last_day``, ``on_days``, ``off_days``. `weekdays`: shape
-    (n_days,); monday is 0. `growth`: relative growth of demand over 365 days. Returns ndarray of shape (n_users,
-    n_days).
-    """
+    """Relative demand, shape (n_users, n_days): week x active period x archetype x growth over 365 days."""
     day = np.arange(len(weekdays))[None, :]
     first, last = (users[name].to_numpy()[:, None] for name in ("first_day", "last_day"))
     week = archetype_values(users["archetype"].tolist(), "week")[:, weekdays]
@@ -146,13 +125,7 @@ def _shape(users: pd.DataFrame, since: IntArray, length: IntArray) -> FloatArray
 
 
 def mean_duration(median_h: FloatArray, log_std: FloatArray) -> FloatArray:
-    """Return the mean in hours of a lognormal run time censored at `MAX_DURATION_H`.
-
-    Examples
-    --------
-    >>> mean_duration(np.array([2.0]), np.array([1.0])).round(2)
-    array([3.3])
-    """
+    """Mean in hours of a lognormal run time censored at `MAX_DURATION_H`."""
     room = np.log(MAX_DURATION_H / median_h)
     below: FloatArray = median_h * np.exp(log_std**2 / 2) * ndtr(room / log_std - log_std)
     return below + MAX_DURATION_H * ndtr(-room / log_std)

@@ -57,9 +57,9 @@ class CostStepTime:
 
     Examples
     --------
-    >>> from gpudemand.cost import CostModel, zoo
+    >>> from gpudemand.cost import CostModel, networks
     >>> shape = (3, 32, 32)
-    >>> steps = CostStepTime(CostModel.load(), {"resnet18": (zoo.build("resnet18", input_shape=shape), shape)})
+    >>> steps = CostStepTime(CostModel.load(), {"resnet18": (networks.build("resnet18", input_shape=shape), shape)})
     >>> jobs = pd.DataFrame({"network": ["resnet18"], "batch_size": [16], "gpus": [1.0], "gpu_type": ["AMD EPYC"]})
     >>> bool(0 < steps(jobs)[0] < 10)
     True

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.linear_model import LinearRegression
-from sklearn.model_selection import KFold
+from sklearn.model_selection import KFold, PredefinedSplit
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from gpudemand._validation import InputError
@@ -21,7 +21,6 @@ from gpudemand.cost.augmented_linear import (
     products,
     select_forward,
 )
-from gpudemand.cost.splits import ExtrapolationSplit
 
 #: Checks of scikit-learn that do not apply, with the reason. None so far.
 EXEMPT: dict[str, str] = {}
@@ -65,7 +64,8 @@ def planted(rows):
 @pytest.mark.parametrize("solver", ["ridge", "nnls"])
 def test_a_planted_formula_is_recovered_and_extrapolates(rows, solver):
     y = planted(rows)
-    [(train, test)] = ExtrapolationSplit({"batch_size": 32, "n_gpus": 2}).split(rows)
+    beyond = ((rows["batch_size"] > 32) | (rows["n_gpus"] > 2)).to_numpy()
+    train, test = np.flatnonzero(~beyond), np.flatnonzero(beyond)
     model = AugmentedLinearRegression(degree=3, solver=solver, max_candidates=2000)
     model.fit(rows.iloc[train], y.iloc[train])
     assert set(model.selected_) == {"flops * batch_size / n_gpus", "parameters"}
@@ -187,7 +187,9 @@ def test_nnls_coefficients_are_non_negative(rows):
 
 
 def test_cv_may_be_a_splitter(rows):
-    model = AugmentedLinearRegression(degree=1, cv=ExtrapolationSplit({"batch_size": 64})).fit(rows, planted(rows))
+    model = AugmentedLinearRegression(degree=1, cv=PredefinedSplit(np.where(rows["batch_size"] > 64, 0, -1))).fit(
+        rows, planted(rows)
+    )
     assert len(model.scores_) == len(model.selected_) + 1
 
 

@@ -1,5 +1,7 @@
 """A cost model is calibrated to a device with a few measured jobs."""
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,13 +12,14 @@ from gpudemand.cli.app import app
 from gpudemand.cost import CostModel, TrainingJob, load_measurements
 from gpudemand.cost import calibrate as calibration
 from gpudemand.cost import calibrate as machine
-from gpudemand.cost.calibrate import calibrate_device, format_calibration, micro_benchmark
-from gpudemand.cost.measure_plans import read_plan
+from gpudemand.cost.calibrate import format_calibration, micro_benchmark
+from gpudemand.cost.measure import read_plan
 from gpudemand.cost.step_time_model import FarFromTrainingWarning
 from gpudemand.datasets import device
 
 torch = pytest.importorskip("torch")
 here = pytest.importorskip("benchmarks.cost.here", reason="runs from a checkout")
+calibrate_device = partial(calibration.calibrate_device, networks="benchmarks.zoo")
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +44,7 @@ def test_calibration_reduces_the_error_on_a_slower_machine(rows):
 def test_the_command_stores_the_calibrated_model(rows, tmp_path):
     rows.to_csv(tmp_path / "rows.csv", index=False)
     arguments = ["calibrate", "--rows", tmp_path / "rows.csv", "--out", tmp_path / "mine", "--quiet"]
+    arguments += ["--networks", "benchmarks.zoo"]
     result = CliRunner().invoke(app, list(map(str, arguments)))
     assert result.exit_code == 0, result.output
     net = torch.nn.Sequential(torch.nn.Conv2d(3, 64, 3), torch.nn.ReLU(), torch.nn.Conv2d(64, 64, 3))
@@ -80,6 +84,7 @@ def unknown_machine(monkeypatch, tmp_path):
 def test_an_unknown_processor_becomes_a_device_of_its_own(unknown_machine, monkeypatch, rows, tmp_path):
     monkeypatch.setattr(calibration, "micro_benchmark", lambda on: rows)
     arguments = ["calibrate", "--out", tmp_path / "mine", "--quiet"]
+    arguments += ["--networks", "benchmarks.zoo"]
     result = CliRunner().invoke(app, list(map(str, arguments)))
     assert result.exit_code == 0, result.output
     assert result.output.startswith("Imaginary CPU 9000: median error ")
@@ -112,8 +117,8 @@ def test_invalid_rows_and_devices_are_rejected(rows):
 def test_the_benchmark_of_this_machine_predicts_each_network_from_the_others(rows, monkeypatch, capsys):
     planned = []
 
-    def measure(plan, out, *, process):
-        jobs = read_plan(plan)
+    def measure(plan, out, *, process, networks):
+        jobs = read_plan(plan, networks)
         planned.extend(jobs)
         return pd.concat([rows.assign(repeat=repeat) for repeat in range(2)], ignore_index=True)
 

@@ -6,21 +6,21 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.cost import make_plan
 from gpudemand.cost.feature_table import ARCHITECTURE, EDGE, features_from_rows, trace_architectures
 
 pytest.importorskip("torch")
+plans = pytest.importorskip("benchmarks.zoo.plans", reason="runs from a checkout")
 
 
 @pytest.fixture(scope="module")
 def rows():
-    plan = make_plan(6, networks=["lenet", "alexnet"], frameworks=["torch"], n_repeated=0, random_state=0)
+    plan = plans.make_plan(6, networks=["lenet", "alexnet"], frameworks=["torch"], n_repeated=0, random_state=0)
     return pd.concat([plan, plan.assign(batch_size=7, optimizer="adam")], ignore_index=True)
 
 
 @pytest.fixture(scope="module")
 def traced(rows):
-    return trace_architectures(rows)
+    return trace_architectures(rows, networks="benchmarks.zoo")
 
 
 def test_each_architecture_is_one_row(rows, traced):

@@ -8,11 +8,12 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from gpudemand.cost import OpGraph, TrainingJob, zoo
+from gpudemand.cost import OpGraph, TrainingJob
 from gpudemand.cost.graph_features import step_kernels
 from gpudemand.cost.operators import KINDS, Kernel
 
 torch = pytest.importorskip("torch")
+zoo = pytest.importorskip("benchmarks.zoo", reason="runs from a checkout")
 nn = torch.nn
 functional = nn.functional
 

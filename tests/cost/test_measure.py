@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +19,14 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.cost import zoo
-from gpudemand.cost.measure import COLUMNS, MeasuringProcess, measure_training_cost, noise_floor, read_rows
-from gpudemand.cost.measure_plans import make_plan, read_plan, write_plan
+from gpudemand.cost import measure
+from gpudemand.cost.measure import COLUMNS, MeasuringProcess, noise_floor, read_rows
 from gpudemand.cost.meter import ENVIRONMENT_COLUMNS, Configuration, RowFile
+
+zoo = pytest.importorskip("benchmarks.zoo", reason="runs from a checkout")
+plans = pytest.importorskip("benchmarks.zoo.plans", reason="runs from a checkout")
+measure_training_cost = partial(measure.measure_training_cost, networks="benchmarks.zoo")
+read_plan = partial(measure.read_plan, networks="benchmarks.zoo")
 
 ROOT = Path(__file__).resolve().parents[2]
 PLANS = ROOT / "data" / "cost" / "plans"
@@ -51,7 +56,7 @@ def test_a_plan_is_trained_in_both_frameworks_and_a_failed_job_recorded(tmp_path
     keras = job(framework="keras", layout="channels_last", execution="compiled")
     seen = []
     plan = tmp_path / "plan.csv"
-    write_plan(plan_of(FAILING, job(), keras), plan)
+    plans.write_plan(plan_of(FAILING, job(), keras), plan)
     rows = measure_training_cost(plan, tmp_path / "rows.csv", **SHORT, progress=seen.append)
     assert list(rows.columns) == list(COLUMNS)
     assert rows["network"].iloc[-1] == "lenet", "nothing runs after the failure"
@@ -88,7 +93,7 @@ def check_environment(rows, text):
 
 def test_a_killed_run_resumes(tmp_path):
     plan, out = tmp_path / "plan.csv", tmp_path / "rows.csv"
-    write_plan(plan_of(job(), job(seed=1)), plan)
+    plans.write_plan(plan_of(job(), job(seed=1)), plan)
     kill_after_rows(1, plan, out)
     before = out.read_bytes()
     finished = before[: before.rfind(b"\n") + 1]
@@ -103,7 +108,7 @@ def test_a_killed_run_resumes(tmp_path):
 
 def kill_after_rows(count, plan, out):
     """Start a run as a process of its own and kill it as soon as so many rows are on disk."""
-    code = "import sys, gpudemand as gd; gd.measure_training_cost(*sys.argv[1:], steps=2)"
+    code = "import sys, gpudemand as gd; gd.measure_training_cost(*sys.argv[1:], steps=2, networks='benchmarks.zoo')"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     run = subprocess.Popen([sys.executable, "-c", code, str(plan), str(out)], env=environment)
     deadline = time.monotonic() + 120
@@ -306,7 +311,7 @@ def test_keys_are_stable():
 
 def test_plans_are_balanced_random_designs():
     names = ["lenet", "vgg11", "gru"]
-    plan = make_plan(120, networks=names, n_repeated=30)
+    plan = plans.make_plan(120, networks=names, n_repeated=30)
     first = plan[plan["repeat"] == 0]
     assert first.groupby(["network", "framework"]).size().tolist() == [10, 20] * 3
     assert set(plan["optimizer"]) == {"sgd", "momentum", "adam", "adamw"}
@@ -314,15 +319,15 @@ def test_plans_are_balanced_random_designs():
     columns = [name for name in plan.columns if name != "repeat"]
     assert plan.duplicated(columns).sum() >= 30
     assert len(read_plan(plan)) == len(plan)
-    pd.testing.assert_frame_equal(plan, make_plan(120, networks=names, n_repeated=30))
-    assert not plan.equals(make_plan(120, networks=names, n_repeated=30, random_state=1))
+    pd.testing.assert_frame_equal(plan, plans.make_plan(120, networks=names, n_repeated=30))
+    assert not plan.equals(plans.make_plan(120, networks=names, n_repeated=30, random_state=1))
 
 
 def test_impossible_designs_are_rejected():
     with pytest.raises(InputError, match="n_repeated=6 and n_compiled=0 need as many rows"):
-        make_plan(10, networks=["lenet"], n_repeated=6)
+        plans.make_plan(10, networks=["lenet"], n_repeated=6)
     with pytest.raises(InputError, match="Did you mean 'lenet'"):
-        make_plan(10, networks=["lenett"], n_repeated=0)
+        plans.make_plan(10, networks=["lenett"], n_repeated=0)
 
 
 @pytest.mark.parametrize(("device", "rows", "frameworks"), [("cpu", 1500, 2), ("cuda", 1000, 1)])

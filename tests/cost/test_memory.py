@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.cost import OpGraph, zoo
+from gpudemand.cost import OpGraph
 from gpudemand.cost.liveness import PARTS, Setting, checkpoint_blocks, step_events
 from gpudemand.cost.memory import (
     CachingAllocator,
@@ -23,6 +23,7 @@ from gpudemand.cost.memory_model import MemoryModel, largest_that, max_batch_siz
 from gpudemand.cost.step_time_model import FarFromTrainingWarning
 
 torch = pytest.importorskip("torch")
+zoo = pytest.importorskip("benchmarks.zoo", reason="runs from a checkout")
 MIB = 2**20
 IMAGE = (3, 32, 32)
 #: Operators of PyTorch that ask for memory.

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpudemand.cost import CostModel, OpGraph, TrainingJob, zoo
+from gpudemand.cost import CostModel, OpGraph, TrainingJob
 from gpudemand.cost.liveness import Setting
 from gpudemand.cost.memory import interpolated_features, resident_bytes, simulate_memory
 from gpudemand.cost.memory_model import max_batch_size
 from gpudemand.cost.step_time_model import FarFromTrainingWarning
 
 torch = pytest.importorskip("torch")
+zoo = pytest.importorskip("benchmarks.zoo", reason="runs from a checkout")
 GIB = 2.0**30
 SETTINGS = [Setting(), Setting("adamw", mixed_precision=True), Setting("adam", checkpointing=True)]
 NETWORKS = ["resnet18", "mobilenet_v2", "densenet121", "vgg11", "vit_tiny", "convnext_tiny", "gpt"]

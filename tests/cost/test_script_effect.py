@@ -10,7 +10,7 @@ import pytest
 
 from gpudemand import CostModel, TrainingJob
 from gpudemand._validation import InputError
-from gpudemand.cost import zoo
+from gpudemand.cost import networks
 from gpudemand.cost.step_time_model import ScriptEffect
 from gpudemand.datasets.registry import bundled_path
 
@@ -75,7 +75,7 @@ def test_few_projects_and_bad_files_are_refused(tmp_path):
 def test_only_steps_of_training_on_gpus_take_longer_in_a_script():
     pytest.importorskip("torch")
     shape = (3, 224, 224)
-    net, model = zoo.build("resnet18", input_shape=shape), CostModel.load()
+    net, model = networks.build("resnet18", input_shape=shape), CostModel.load()
     trained = TrainingJob(net, shape, batch_size=64, device="A100")
     others = [
         TrainingJob(net, shape, batch_size=64, device="A100", mode="inference"),

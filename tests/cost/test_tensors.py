@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from gpudemand.cost import OpGraph, zoo
+from gpudemand.cost import OpGraph
 from gpudemand.cost.liveness import read_layers
 
 torch = pytest.importorskip("torch")
+zoo = pytest.importorskip("benchmarks.zoo", reason="runs from a checkout")
 SHAPES = {"image": (3, 32, 32), "tokens": (32,)}
 
 

@@ -12,13 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpudemand.cost import CostModel, OpGraph, TrainingJob, zoo
+from gpudemand.cost import CostModel, OpGraph, TrainingJob
 from gpudemand.cost.model import step_time_inputs
 from gpudemand.cost.operators import HALF_WIDTH
 from gpudemand.cost.step_time_model import FarFromTrainingWarning
 from gpudemand.datasets.devices import Device
 
 torch = pytest.importorskip("torch")
+zoo = pytest.importorskip("benchmarks.zoo", reason="runs from a checkout")
 nn = torch.nn
 
 DEVICES = ("H100 SXM5", "A100 SXM4 80GB", "RTX 4090", "T4")

@@ -80,6 +80,12 @@ def test_auto_selects_the_learner_with_the_smallest_held_out_error():
     assert set(model.scores_) == {"extra_trees", "random_forest", "gradient_boosting", "knn", "ridge"}
 
 
+def test_the_mlp_is_fitted_on_request():
+    X, y, groups = simulate(n_networks=10, n_each=12)
+    model = TrainingCostRegressor(learner="mlp", n_splits=2).fit(X, y, groups)
+    assert (model.learner_, np.isfinite(model.predict(X)).all()) == ("mlp", True)
+
+
 def test_coefficients_are_non_negative_and_differ_by_framework():
     X, y, _ = simulate(noise=0.0)
     model = AdditiveCostModel("time").fit(X, y)

@@ -30,7 +30,7 @@ from gpudemand._validation import InputError, RejectedRowsWarning
 from gpudemand.cost import CostModel, read_rows
 from gpudemand.cost.large_models import LargeModelPredictor
 from gpudemand.cost.measure import COLUMNS
-from gpudemand.cost.measure_plans import read_plan as read_measurements_plan
+from gpudemand.cost.measure import read_plan as read_measurements_plan
 from gpudemand.cost.meter import RowFile
 from gpudemand.cost.transformer_configs import read_configuration
 from gpudemand.datasets import devices as saved_devices
@@ -278,7 +278,7 @@ def check_rows(data: bytes, folder: Path) -> bool:
 
 def valid_measurements_plan() -> bytes:
     """A plan of measurements."""
-    rows = (b"torch,lenet,%d,3x32x32\n" % 2**k for k in range(5))
+    rows = (b"torch,resnet18,%d,3x32x32\n" % 2**k for k in range(5))
     return b"framework,network,batch_size,input_shape\n" + b"".join(rows)
 
 

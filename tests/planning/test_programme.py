@@ -8,7 +8,7 @@ import pytest
 
 from gpudemand import CostModel, Programme, TrainingJob
 from gpudemand._validation import InputError
-from gpudemand.cost import zoo
+from gpudemand.cost import networks
 from gpudemand.planning.programmes import add_programmes
 
 BEGIN, END = pd.Timestamp("2026-03-01", tz="UTC"), pd.Timestamp("2026-03-31", tz="UTC")
@@ -29,7 +29,7 @@ def test_its_jobs_and_its_mean_hold_the_same_gpu_hours():
 def test_a_training_job_is_priced_by_the_cost_model():
     pytest.importorskip("torch")
     shape = (3, 32, 32)
-    job = TrainingJob(zoo.build("resnet18", input_shape=shape), shape, batch_size=16, device="AMD EPYC")
+    job = TrainingJob(networks.build("resnet18", input_shape=shape), shape, batch_size=16, device="AMD EPYC")
     programme = Programme("resnet", 10, BEGIN, END, job=job, steps=3600)
     row = CostModel.load().predict(job).iloc[0]
     assert programme.run.hours == pytest.approx(row["step_time_s"])
@@ -40,7 +40,7 @@ def test_a_training_job_is_priced_by_the_cost_model():
 def test_steps_on_a_gpu_take_as_long_as_in_training_scripts_unless_own_runs_tell():
     pytest.importorskip("torch")
     shape = (3, 32, 32)
-    job = TrainingJob(zoo.build("resnet18", input_shape=shape), shape, batch_size=64, device="A100")
+    job = TrainingJob(networks.build("resnet18", input_shape=shape), shape, batch_size=64, device="A100")
     bare, script = (
         CostModel.load().predict(job, training_script=flag).iloc[0]["step_time_s"] for flag in (False, True)
     )
@@ -52,7 +52,7 @@ def test_steps_on_a_gpu_take_as_long_as_in_training_scripts_unless_own_runs_tell
 def test_errors_of_its_cost_widen_the_forecast():
     pytest.importorskip("torch")
     shape = (3, 32, 32)
-    job = TrainingJob(zoo.build("resnet18", input_shape=shape), shape, batch_size=16, device="AMD EPYC")
+    job = TrainingJob(networks.build("resnet18", input_shape=shape), shape, batch_size=16, device="AMD EPYC")
     priced = Programme("priced", 10_000, BEGIN, END, job=job, steps=3600)
     known = Programme("known", 10_000, BEGIN, END, hours=priced.run.hours, gpus=1)
     ds = pd.date_range(BEGIN, periods=5)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch.autograd import DeviceType
 
+from benchmarks import zoo
 from gpudemand.cost import OpGraph
 from gpudemand.cost._torch_measure import TorchSession
 from gpudemand.cost.graph_features import step_kernels
@@ -31,7 +33,7 @@ def plan(device: str) -> list[Configuration]:
 
 def measure(job: Configuration) -> dict[str, Any]:
     """Launched and recorded kernels of a step, their summed seconds, and those of the step."""
-    session = TorchSession(job)
+    session = TorchSession(job, partial(job.build, zoo))
     seconds = sorted(session.timed_step() for _ in range(7))[3]
     kind = DeviceType.CUDA if job.device == "cuda" else DeviceType.CPU
     activity = torch.profiler.ProfilerActivity
@@ -55,7 +57,7 @@ def measure(job: Configuration) -> dict[str, Any]:
 def recorded(job: Configuration) -> float:
     """Kernels of forward and backward pass that the tracer records; the loss and the update come on top."""
     with torch.device("meta"):
-        net = job.build()
+        net = job.build(zoo)
     graph = OpGraph.from_torch(net, job.input_shape, input_dtype=None if job.channels else "int64")
     rows = step_kernels(graph)
     half = job.precision == "bf16"

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import nn
 
 from gpudemand.cost import TrainingJob
 from gpudemand.cost._torch_measure import TorchSession
@@ -34,13 +33,12 @@ class Measured:
         """Of the design."""
         return str(self.design.optimizer)
 
-    def build(self) -> nn.Module:
-        """The module that is measured."""
-        return self.design.build()
-
 
 class ModuleSession(TorchSession):
     """Forward pass, backward pass from a gradient of ones, and optimizer step."""
+
+    def __init__(self, job: Measured) -> None:
+        super().__init__(job, job.design.build)
 
     def _make_batch(self) -> tuple[Any, Any]:
         inputs = [tensor.to(self._device) for tensor in self._job.design.inputs()]

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import layers, ops
 
-from gpudemand.cost.zoo_networks import Net, Size, Value
+from benchmarks.zoo.networks import Net, Size, Value
 
 
 class Scale(layers.Layer):

@@ -6,15 +6,14 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from benchmarks import zoo
 from gpudemand._files import replace_file
 from gpudemand._validation import InputError, check_choice, check_columns, check_number
-from gpudemand.cost import zoo
-from gpudemand.cost.meter import CHOICES, COLUMNS, Configuration, configuration_from_row, parse_rows
+from gpudemand.cost.meter import CHOICES, PLAN_COLUMNS, Configuration
 
 #: Draws of a row before the one with the smallest estimated step time is taken.
 MAX_DRAWS = 20
@@ -145,7 +144,7 @@ def make_plan(
     again = [replace(jobs[i], repeat=1) for i in random.choice(n_first, n_repeated, replace=False)]
     eager = [i for i, job in enumerate(jobs) if job.execution == "eager"][:n_first]
     compiled = [replace(jobs[i], execution="compiled") for i in random.permutation(eager)[:n_compiled]]
-    return pd.DataFrame([asdict(job) for job in jobs + again + compiled], columns=list(COLUMNS))
+    return pd.DataFrame([asdict(job) for job in jobs + again + compiled], columns=list(PLAN_COLUMNS))
 
 
 def _affordable(cell: tuple[str, str], design: Design, random: np.random.Generator) -> Configuration:
@@ -219,46 +218,6 @@ def write_plan(plan: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     path : path-like
         The file.
     """
-    table = check_columns(plan, COLUMNS, "plan")
+    table = check_columns(plan, PLAN_COLUMNS, "plan")
     with replace_file(path) as new:
-        table.to_csv(new, index=False, columns=list(COLUMNS), lineterminator="\n")
-
-
-def read_plan(plan: str | os.PathLike[str] | pd.DataFrame) -> list[Configuration]:
-    """Read and validate a plan.
-
-    Parameters
-    ----------
-    plan : path-like or DataFrame
-        A CSV file or a table with the columns of `Configuration`; missing ones take their defaults.
-
-    Returns
-    -------
-    list of Configuration
-        Without duplicates.
-
-    Raises
-    ------
-    InputError
-        If there is no such file, no row, or an invalid row; the message counts rows from 1.
-    """
-    jobs: dict[str, Configuration] = {}
-    for number, row in enumerate(_plan_rows(plan), start=1):
-        try:
-            job = configuration_from_row(row)
-        except InputError as error:
-            raise InputError(f"row {number} of the plan: {error}") from error
-        jobs[job.key] = job
-    if not jobs:
-        raise InputError("the plan has no rows.")
-    return list(jobs.values())
-
-
-def _plan_rows(plan: str | os.PathLike[str] | pd.DataFrame) -> list[dict[str, object]]:
-    if isinstance(plan, pd.DataFrame):
-        return [{str(name): value for name, value in row.items()} for row in plan.to_dict("records")]
-    path = Path(plan)
-    if not path.is_file():
-        raise InputError(f"there is no plan file {path.name!r}; make one with make_plan and write_plan.")
-    names, *rows = parse_rows(path.read_bytes(), path.name) or [[]]
-    return [dict(zip(names, row, strict=True)) for row in rows]
+        table.to_csv(new, index=False, columns=list(PLAN_COLUMNS), lineterminator="\n")

@@ -11,7 +11,7 @@ import torch
 from torch import fx, nn
 from torch.nn import functional
 
-from gpudemand.cost.zoo_networks import Net, Size, Value
+from benchmarks.zoo.networks import Net, Size, Value
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "relu": nn.ReLU,

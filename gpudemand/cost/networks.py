@@ -1,0 +1,255 @@
+"""Networks that are measured by name: a few of this package, and those of other modules; families of names."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from gpudemand._validation import InputError, check_choice, check_number
+
+#: Kinds of input, and their shapes unless another is asked for.
+DEFAULT_SHAPES = {"image": (3, 32, 32), "tokens": (128,)}
+#: Smallest image: fewer pixels a side vanish before the last stage.
+MIN_SIDE = 16
+#: Networks of `build` and the kind of their input.
+_KINDS = {
+    **dict.fromkeys(("vgg11", "vgg16", "resnet18", "resnet50", "mobilenet_v2", "vit_tiny"), "image"),
+    "bert": "tokens",
+}
+#: Where plans find their networks unless another place is named.
+BUILT_IN = "gpudemand.cost.networks"
+
+
+class Networks(Protocol):
+    """What a module offers whose networks are measured, as this one and ``benchmarks.zoo`` do."""
+
+    def names(self) -> list[str]:
+        """Names that a plan may hold."""
+        ...
+
+    def kind(self, name: str) -> str:
+        """``image`` or ``tokens``."""
+        ...
+
+    def build(
+        self,
+        name: str,
+        framework: str,
+        input_shape: Sequence[int] | None,
+        n_classes: int,
+        *,
+        width: float,
+        depth: float,
+        vocabulary: int,
+    ) -> Any:
+        """Build an untrained ``torch.nn.Module`` or ``keras.Model`` whose outputs are logits."""
+        ...
+
+
+@cache
+def load_networks(place: str = BUILT_IN) -> Networks:
+    """Import the module that builds networks: its name, or the path of a ``.py`` file, which is run."""
+    try:
+        module = _run_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+    except (ImportError, OSError) as error:
+        raise InputError(f"networks={place!r} cannot be imported ({error}); name a module or a file.py.") from error
+    lacking = [name for name in ("names", "kind", "build") if not hasattr(module, name)]
+    if lacking:
+        raise InputError(f"networks={place!r} builds no networks: it lacks {', '.join(lacking)}.")
+    return cast("Networks", module)
+
+
+def _run_file(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def names() -> list[str]:
+    """Names of the networks of `build`.
+
+    Examples
+    --------
+    >>> names()
+    ['vgg11', 'vgg16', 'resnet18', 'resnet50', 'mobilenet_v2', 'vit_tiny', 'bert']
+    """
+    return list(_KINDS)
+
+
+def kind(name: str) -> str:
+    """Kind of input of a network of `build`: ``"image"`` or ``"tokens"``.
+
+    Parameters
+    ----------
+    name : str
+        One of `names`.
+
+    Examples
+    --------
+    >>> kind("resnet50"), kind("bert")
+    ('image', 'tokens')
+    """
+    return _KINDS[check_choice("name", name, _KINDS)]
+
+
+def build(
+    name: str,
+    framework: str = "torch",
+    input_shape: Sequence[int] | None = None,
+    n_classes: int = 10,
+    *,
+    width: float = 1.0,
+    depth: float = 1.0,
+    vocabulary: int = 1000,
+) -> Any:
+    """Build a standard network in PyTorch, untrained, for calibration and for examples.
+
+    With 224 pixels and 1,000 classes they are the published networks (``bert`` is of size "mini" and has no segments);
+    below 64 pixels the first two downsampling layers have stride 1, as in the usual CIFAR versions.
+
+    Parameters
+    ----------
+    name : str
+        One of `names`.
+    framework : {"torch"}
+        The framework, which further modules of networks may choose (see `load_networks`).
+    input_shape : tuple of int, optional
+        ``(channels, height, width)`` of an image, or ``(length,)`` of a token sequence. Default: (3, 32, 32) or (128,).
+    n_classes : int, default=10
+        Outputs of the classifier, which are logits.
+    width, depth : {1.0}
+        Factors on channels and blocks: these networks have their published sizes.
+    vocabulary : int, default=1000
+        Distinct tokens; ignored for images.
+
+    Returns
+    -------
+    torch.nn.Module
+        Under ``with torch.device("meta")`` it takes no memory.
+
+    Raises
+    ------
+    InputError
+        For an unknown name, or a size that the network cannot have.
+
+    Examples
+    --------
+    >>> net = build("resnet18", input_shape=(3, 224, 224), n_classes=1000)
+    >>> sum(weight.numel() for weight in net.parameters())
+    11689512
+    """
+    shape = check_input_shape(input_shape, name, kind(name))
+    if framework != "torch" or (width, depth) != (1, 1):
+        raise InputError(
+            f"{name} is built in PyTorch at its published width and depth; got framework={framework!r}, "
+            f"width={width!r}, depth={depth!r}."
+        )
+    n_classes = int(check_number("n_classes", n_classes, 1, integer=True))
+    vocabulary = int(check_number("vocabulary", vocabulary, 1, integer=True))
+    try:
+        from gpudemand.cost import _torch_networks as torch_networks
+    except ImportError as error:
+        raise ImportError("building networks needs PyTorch: pip install 'gpudemand[torch]'") from error
+    return torch_networks.build(name, shape, n_classes, vocabulary)
+
+
+def check_input_shape(input_shape: Sequence[int] | None, name: str, kind: str) -> tuple[int, ...]:
+    """Check the shape of a sample of a network; by default that of `DEFAULT_SHAPES`."""
+    shape = DEFAULT_SHAPES[kind] if input_shape is None else tuple(input_shape)
+    if len(shape) != len(DEFAULT_SHAPES[kind]):
+        layout = "(channels, height, width)" if kind == "image" else "(length,)"
+        raise InputError(f"{name} takes {kind}: input_shape must be {layout} without the batch; got {shape}.")
+    sizes = [check_number("each size in input_shape", size, 1, integer=True) for size in shape]
+    if kind == "image" and min(sizes[1:]) < MIN_SIDE:
+        raise InputError(f"{name} needs at least {MIN_SIDE} x {MIN_SIDE} pixels; got {shape}.")
+    return tuple(int(size) for size in sizes)
+
+
+#: Prefixes of the origin of the weights.
+_ORIGINS = re.compile(r"^(?:tf|gluon|ssl|swsl|ig|legacy|tv|adv|ens|jx|test)_")
+#: Prefixes of attention modules added to the blocks of another family.
+_ATTENTION = re.compile(r"^(?:ese|eca|se|sk|gc|bat)_?(?=res|vov|bot|halo|mnas|mobile|dark|efficient)")
+#: Names of several words whose first word does not identify the family.
+_COMPOUNDS = {
+    "cs3": "cspdarknet",
+    "efficientnet_lite": "efficientnet",
+    "halo2bot": "botnet",
+    "haloregnet": "regnet",
+    "inception_next": "inceptionnext",
+    "inception_resnet": "inceptionresnet",
+    "lambda_resnet": "lambdaresnet",
+    "lamhalobot": "botnet",
+    "preact_resnet": "resnet",
+    "res2ne": "res2net",
+    "sam2_hiera": "hiera",
+    "tiny_vit": "tinyvit",
+    "wide_resnet": "resnet",
+}
+#: Variants with a first word of their own.
+_VARIANTS = {
+    "botnext": "botnet",
+    "darknetaa": "darknet",
+    "densenetblur": "densenet",
+    "ecaresnetlight": "resnet",
+    "fbnetc": "fbnet",
+    "googlenet": "inception",
+    "gru": "recurrent",
+    "halonext": "halonet",
+    "hieradet": "hiera",
+    "lstm": "recurrent",
+    "maxxvit": "maxvit",
+    "nasnetalarge": "nasnet",
+    "regnetv": "regnet",
+    "regnetx": "regnet",
+    "regnety": "regnet",
+    "regnetz": "regnet",
+    "resnetaa": "resnet",
+    "resnetblur": "resnet",
+    "resnetlight": "resnet",
+    "resnetrs": "resnet",
+    "resnextaa": "resnext",
+}
+
+
+def family_of(name: str) -> str:
+    """Family of a network of timm, torchvision or measured here, by its name.
+
+    The first word of the name, without its number, after prefixes of origin (``tf_``, ``gluon_``, ``ssl_``) and of
+    attention modules (``se``, ``eca``, ``sk``) are removed.
+
+    Parameters
+    ----------
+    name : str
+        Such as ``"tf_efficientnetv2_s.in1k"``.
+
+    Raises
+    ------
+    InputError
+        If the name has no letters.
+
+    Examples
+    --------
+    >>> [family_of(name) for name in ("seresnet50", "gluon_resnet18_v1b", "wide_resnet50_2", "resnetv2_50x1_bit")]
+    ['resnet', 'resnet', 'resnet', 'resnet']
+    >>> family_of("tf_efficientnetv2_s.in1k"), family_of("vit_base_patch16_224"), family_of("mobilenet_v2")
+    ('efficientnet', 'vit', 'mobilenet')
+    """
+    bare = str(name).lower().rsplit("/", 1)[-1].split(".")[0].replace("-", "_")
+    while _ORIGINS.match(bare):
+        bare = _ORIGINS.sub("", bare)
+    bare = _ATTENTION.sub("", bare)
+    for start, family in _COMPOUNDS.items():
+        if bare.startswith(start):
+            return family
+    word = re.match(r"[a-z]+?(?=v?\d|_|$)", bare)
+    if word is None:
+        raise InputError(f"network name {name!r} has no first word; a family is named by letters.")
+    return _VARIANTS.get(word[0], word[0])

@@ -1,0 +1,119 @@
+"""Networks by name: those of the package, those of another module, and the families of their names."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from gpudemand._validation import InputError
+from gpudemand.cost import OpGraph, family_of, measure_training_cost, networks
+from gpudemand.cost.feature_table import features_of_graphs
+from gpudemand.cost.networks import load_networks
+
+SHAPES = {"image": ((3, 16, 16), (1, 28, 40), (3, 64, 64), (3, 224, 224)), "tokens": ((128,),)}
+OWN = """
+import torch
+
+def names():
+    return ["mine"]
+
+def kind(name):
+    return "image"
+
+def build(name, framework, input_shape, n_classes, *, width, depth, vocabulary):
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 16, n_classes))
+"""
+
+
+@pytest.mark.parametrize("name", networks.names())
+def test_networks_of_the_package_are_those_that_were_measured(name):
+    pytest.importorskip("torch")
+    zoo = pytest.importorskip("benchmarks.zoo", reason="runs from a checkout")
+    assert zoo.kind(name) == networks.kind(name)
+    for shape in SHAPES[networks.kind(name)]:
+        own, measured = (OpGraph.from_torch(place.build(name, "torch", shape, 17), shape) for place in (networks, zoo))
+        assert own.nodes["type"].tolist() == measured.nodes["type"].tolist()
+        pd.testing.assert_frame_equal(features_of_graphs([own]), features_of_graphs([measured]))
+
+
+@pytest.mark.parametrize("place", ["the package", "a file"])
+def test_networks_are_measured(tmp_path, place):
+    pytest.importorskip("torch")
+    (tmp_path / "own.py").write_text(OWN)
+    name, option = ("resnet18", {}) if place == "the package" else ("mine", {"networks": str(tmp_path / "own.py")})
+    plan = pd.DataFrame({"framework": ["torch"], "network": name, "input_size": 16, "batch_size": 2})
+    rows = measure_training_cost(plan, tmp_path / "rows.csv", steps=2, warmup=1, min_time_s=0.0, **option)
+    assert rows["status"].tolist() == ["ok"], rows["message"].tolist()
+    assert rows["parameters"].tolist() == [11_173_962 if name == "resnet18" else 768 * 10 + 10]
+    with pytest.raises(InputError, match="network='other' is not known"):
+        measure_training_cost(plan.assign(network="other"), tmp_path / "rows.csv", **option)
+
+
+def test_a_module_without_networks_is_refused(tmp_path):
+    with pytest.raises(InputError, match="'nowhere' cannot be imported"):
+        load_networks("nowhere")
+    with pytest.raises(InputError, match=r"nowhere\.py' cannot be imported"):
+        load_networks(str(tmp_path / "nowhere.py"))
+    with pytest.raises(InputError, match="'json' builds no networks: it lacks names, kind, build"):
+        load_networks("json")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": "resnet51"}, "name='resnet51' is not known. Did you mean 'resnet50'?"),
+        (
+            {"framework": "keras"},
+            "resnet18 is built in PyTorch at its published width and depth; got framework='keras'",
+        ),
+        ({"width": 0.5}, "got framework='torch', width=0.5, depth=1.0"),
+        ({"input_shape": (3, 8, 8)}, "resnet18 needs at least 16 x 16 pixels"),
+        ({"name": "bert", "input_shape": (3, 32, 32)}, r"bert takes tokens: input_shape must be \(length,\)"),
+        ({"n_classes": 0}, "n_classes must be a whole number of at least 1; got 0"),
+    ],
+)
+def test_invalid_networks_are_refused(changes, message):
+    with pytest.raises(InputError, match=message):
+        networks.build(**{"name": "resnet18", **changes})
+
+
+@pytest.mark.parametrize(
+    ("names", "family"),
+    [
+        ("resnet50 tf_resnet50 gluon_resnet18_v1b ssl_resnet50 ecaresnet50t skresnet18 legacy_seresnet50", "resnet"),
+        ("resnetv2_50x1_bit resnetrs101 resnetblur50 resnet50.a1_in1k timm/resnet50.a1_in1k wide_resnet50_2", "resnet"),
+        ("resnext50_32x4d gluon_seresnext50_32x4d ig_resnext101_32x8d seresnextaa101d_32x8d", "resnext"),
+        ("tf_efficientnet_b0 efficientnetv2_rw_s tf_efficientnet_lite0 gc_efficientnetv2_rw_t", "efficientnet"),
+        ("mobilenetv2_100 mobilenet_v3_large tf_mobilenetv3_small_075 mobilenetv1_100", "mobilenet"),
+        ("regnetx_002 regnety_016 regnetz_c16 regnetv_040 regnet_y_400mf haloregnetz_b", "regnet"),
+        ("mnasnet0_5 semnasnet_075 mnasnet_100", "mnasnet"),
+        ("inception_v3 adv_inception_v3 tf_inception_v3", "inception"),
+        ("inception_resnet_v2 ens_adv_inception_resnet_v2", "inceptionresnet"),
+        ("res2net50_26w_4s res2next50", "res2net"),
+        ("swin_base_patch4_window7_224 swinv2_tiny_window8_256 swin_t", "swin"),
+        ("vit_base_patch16_224 test_vit", "vit"),
+        ("nest_base jx_nest_base nest_base_jx", "nest"),
+        ("beit_base_patch16_224 beitv2_base_patch16_224 beit3_base_patch16_224", "beit"),
+        ("vovnet39a ese_vovnet19b_dw eca_vovnet39b", "vovnet"),
+        ("senet154 legacy_senet154", "senet"),
+        ("bert-base-uncased bert_large", "bert"),
+        ("resnet18 preact_resnet18 se_resnet18 wide_resnet16_4", "resnet"),
+        ("googlenet inception_v3", "inception"),
+        ("lstm gru", "recurrent"),
+    ],
+)
+def test_family_of(names, family):
+    assert {name: family_of(name) for name in names.split()} == dict.fromkeys(names.split(), family)
+
+
+def test_a_name_without_letters_has_no_family():
+    with pytest.raises(InputError, match="no first word"):
+        family_of("50")
+
+
+def test_every_public_network_has_a_family(shared_data):
+    tables = [pd.read_csv(path) for path in (shared_data / "cost" / "timm").glob("*train*.csv")]
+    names = pd.concat(tables)["model"].drop_duplicates()
+    sizes = names.map(family_of).value_counts()
+    assert 30 < len(sizes) < 120
+    assert sizes.max() < 0.25 * len(names)
