@@ -16,7 +16,7 @@ BLAS_TESTS = tests/test_linalg.py tests/cost/test_augmented_linear.py tests/cost
 ONE_THREAD = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 # uv installs no bytecode: without writing it, every process compiles all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help setup core docs report test lab check format lint types notebooks prescott modern giotto bench bench-cost bench-segments bench-forecast bench-planning bench-scale bench-report bench-users clean
+.PHONY: help setup core docs report test test-all lab check format lint types notebooks prescott modern giotto bench bench-cost bench-segments bench-forecast bench-planning bench-scale bench-report bench-users clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1|/' | column -t -s '|'
@@ -30,7 +30,10 @@ core:
 report: core ## demand report on the bundled sample; LOG=jobs.csv ARGS="--format sacct --tz UTC" for your own
 	@$(BIN)/gpudemand report $(LOG) --out $(OUT) $(ARGS)
 
-test: setup ## tests and docstring examples
+test: setup ## tests and docstring examples, without the slow ones; ARGS="tests/forecast -x"
+	@$(ONE_THREAD) $(BIN)/python -m pytest -q -n auto --dist worksteal -m "not slow" $(ARGS)
+
+test-all: setup ## all tests, those of statistics, killed processes, browsers and large networks included
 	@$(ONE_THREAD) $(BIN)/python -m pytest -q -n auto --dist worksteal $(ARGS)
 
 docs: ## the documentation: out/docs/index.html
@@ -40,7 +43,7 @@ docs: ## the documentation: out/docs/index.html
 lab: setup ## JupyterLab on the notebooks
 	@$(BIN)/jupyter lab notebooks
 
-check: setup lint types test notebooks ## everything that CI runs on this environment
+check: setup lint types test-all notebooks ## everything that CI runs on this environment
 
 format: setup ## put the code into shape
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .

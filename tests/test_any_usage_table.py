@@ -78,12 +78,13 @@ def plain_result():
     return result
 
 
-#: Fits that take seconds; their tables go through the same conversion as those of the other entry points.
-SLOW = ("JobDemandModel.fit", "TopologicalSegmenter.fit", "TopologicalSegmenter.predict")
+#: All forms are tested where tables are converted, elsewhere those that nothing but the conversion makes usable.
+CONVERT = ("Panel.from_long", "to_wide", "to_long", "rfm_table")
+SOME_FORMS = ("pyarrow", "objects", "shuffled")
 
 
 def cases(calls, forms):
-    return [(entry, form) for entry in calls for form in forms if entry not in SLOW or form in ("pyarrow", "objects")]
+    return [(entry, form) for entry in calls for form in forms if entry in CONVERT or form in SOME_FORMS]
 
 
 @pytest.mark.parametrize(("entry", "form"), cases(USAGE_CALLS, USAGE_FORMS))

@@ -59,6 +59,7 @@ def test_two_processes_that_compile_at_once_do_not_exchange_their_code(tmp_path,
         _compiled._sources.cache_clear()
 
 
+@pytest.mark.slow
 def test_names_of_machine_code_differ_from_process_to_process():
     """Equal names of inner functions of sorting that differ made a process that loads the code of two others crash."""
     code = (

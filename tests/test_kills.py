@@ -36,6 +36,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("writer", "situation"), CASES)
 def test_a_kill_leaves_the_old_or_the_new_result(writer: Writer, situation: str, tmp_path: Path) -> None:
     folder = tmp_path / "at"

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from gpudemand.study.study import Study
+from tests.tiers import slow_where
 
 BEGIN = pd.Timestamp("2026-01-05", tz="UTC")
 
@@ -75,11 +76,14 @@ def test_work_moves_by_data_sheets_where_the_log_shows_none():
 
 @pytest.mark.parametrize(
     ("share", "text"),
-    [
-        (1.0, "in 50% of the time, as the cost model predicts for their networks"),
-        (0.5, "predicts for their networks, for 50% of the jobs, else by data sheets"),
-        (0.0, "by data sheets"),
-    ],
+    slow_where(
+        lambda case: case[0] != 0.5,
+        [
+            (1.0, "in 50% of the time, as the cost model predicts for their networks"),
+            (0.5, "predicts for their networks, for 50% of the jobs, else by data sheets"),
+            (0.0, "by data sheets"),
+        ],
+    ),
 )
 def test_work_of_known_networks_moves_as_the_cost_model_predicts(share, text):
     log = log_of_two_types()

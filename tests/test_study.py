@@ -15,6 +15,7 @@ from gpudemand.jobs.table import as_of
 from gpudemand.study import selection as candidates
 from tests.jobs import mutations
 from tests.report.conftest import make_log, quick_module, renamed, selected_once  # noqa: F401
+from tests.tiers import slow_beside
 
 STAGES = ("usage", "waits", "segments", "forecast", "plan", "wait_plan", "orders", "drivers", "scenarios", "trust")
 LOG = make_log(days=70)
@@ -62,7 +63,7 @@ def test_nothing_is_computed_before_it_is_asked_for(monkeypatch):
     assert {"held", "wanted", "peak"} < set(gd.Study(LOG, horizon=7).usage)
 
 
-@pytest.mark.parametrize("share", [0.3, 0.45, 0.8])
+@pytest.mark.parametrize("share", slow_beside([0.45], [0.3, 0.45, 0.8]))
 def test_the_target_is_met_as_often_as_in_the_simulated_futures(share):
     some = gd.Study(LOG, horizon=7, installed=float(np.quantile(_needed(study()), share)), lead_time="3D", wait="1h")
     missed = (_needed(some) > some.plan["installed"].iloc[0]).mean()
@@ -303,7 +304,7 @@ def outcome(answered, stage):
         return str(error)
 
 
-@pytest.mark.parametrize("name", mutations.LOGS)
+@pytest.mark.parametrize("name", slow_beside(("canonical", "philly", "swf", "focus", "genai"), mutations.LOGS))
 def test_every_stage_of_every_format_is_a_table_or_a_sentence(name, tmp_path):
     log = forty_days_of(name, mutations.LOGS[name][1], tmp_path).reset_index(drop=True)
     answered = gd.Study(log, horizon=5, wait="1h", by="total")

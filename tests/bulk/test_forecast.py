@@ -125,6 +125,7 @@ def steps(log, whole, tmp_path_factory):
     return count_steps(lambda: run(log, folder / "run"), folder)
 
 
+@pytest.mark.slow
 @needs_fork
 @pytest.mark.parametrize("share", [0.1, 0.4, 0.6, 0.8, 0.97])
 def test_a_killed_run_goes_on_to_equal_bytes(log, whole, tmp_path, steps, share):

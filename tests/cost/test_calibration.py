@@ -114,6 +114,7 @@ def test_invalid_rows_and_devices_are_rejected(rows):
         micro_benchmark("tpu")
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_this_machine_predicts_each_network_from_the_others(rows, monkeypatch, capsys):
     planned = []
 

@@ -51,6 +51,7 @@ def plan_of(*jobs):
     return pd.DataFrame([asdict(each) for each in jobs])
 
 
+@pytest.mark.slow
 def test_a_plan_is_trained_in_both_frameworks_and_a_failed_job_recorded(tmp_path):
     pytest.importorskip("tensorflow")
     keras = job(framework="keras", layout="channels_last", execution="compiled")
@@ -91,6 +92,7 @@ def check_environment(rows, text):
     assert not re.search(r"/(?:home|tmp|root|usr)\b", text)
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes(tmp_path):
     plan, out = tmp_path / "plan.csv", tmp_path / "rows.csv"
     plans.write_plan(plan_of(job(), job(seed=1)), plan)
@@ -220,6 +222,7 @@ def test_a_file_without_rows_is_not_read(tmp_path, content):
         read_rows(path)
 
 
+@pytest.mark.slow
 def test_out_of_memory_is_recorded(tmp_path):
     large = job(network="vgg11", input_size=64, batch_size=256)
     rows = measure_training_cost(plan_of(large), tmp_path / "rows.csv", **SHORT, memory_limit_gib=0.25)
@@ -260,6 +263,7 @@ def test_a_timeout_is_recorded(tmp_path):
     assert rows["message"].tolist() == ["not finished within 0.2 s"]
 
 
+@pytest.mark.slow
 def test_one_process_serves_many_jobs_and_the_larger_takes_more(tmp_path):
     jobs = [job(network="resnet18", batch_size=size, width=0.5) for size in (2, 32)]
     rows = measure_training_cost(plan_of(FAILING, *jobs), tmp_path / "rows.csv", **SHORT, process="shared")

@@ -21,6 +21,7 @@ from gpudemand.cost.memory import (
 )
 from gpudemand.cost.memory_model import MemoryModel, largest_that, max_batch_size
 from gpudemand.cost.step_time_model import FarFromTrainingWarning
+from tests.tiers import slow_where
 
 torch = pytest.importorskip("torch")
 zoo = pytest.importorskip("benchmarks.zoo", reason="runs from a checkout")
@@ -80,16 +81,19 @@ def _span(event) -> tuple[int, int]:
 
 @pytest.mark.parametrize(
     ("name", "optimizer", "within"),
-    [
-        ("resnet18", "sgd", 0.02),
-        ("densenet121", "adam", 0.02),
-        ("mobilenet_v2", "adam", 0.02),
-        ("shufflenet_v2", "sgd", 0.05),
-        ("vit_tiny", "sgd", 0.01),
-        ("vgg11", "adam", 0.02),
-        ("squeezenet", "sgd", 0.05),
-        ("gpt", "sgd", 0.02),
-    ],
+    slow_where(
+        lambda case: case[0] in ("densenet121", "mobilenet_v2", "shufflenet_v2"),
+        [
+            ("resnet18", "sgd", 0.02),
+            ("densenet121", "adam", 0.02),
+            ("mobilenet_v2", "adam", 0.02),
+            ("shufflenet_v2", "sgd", 0.05),
+            ("vit_tiny", "sgd", 0.01),
+            ("vgg11", "adam", 0.02),
+            ("squeezenet", "sgd", 0.05),
+            ("gpt", "sgd", 0.02),
+        ],
+    ),
 )
 def test_simulated_peak_is_that_of_torch(name: str, optimizer: str, within: float) -> None:
     module, shape = _module(name)
@@ -132,7 +136,10 @@ def _measured_inference_peak(module, x) -> int:
 
 @pytest.mark.parametrize(
     ("name", "within"),
-    [("resnet18", 0.01), ("vit_tiny", 0.01), ("densenet121", 0.15), ("mobilenet_v2", 0.01), ("gpt", 0.01)],
+    slow_where(
+        lambda case: case[0] in ("densenet121", "mobilenet_v2"),
+        [("resnet18", 0.01), ("vit_tiny", 0.01), ("densenet121", 0.15), ("mobilenet_v2", 0.01), ("gpt", 0.01)],
+    ),
 )
 def test_simulated_peak_of_inference_is_that_of_torch(name: str, within: float) -> None:
     module, shape = _module(name)

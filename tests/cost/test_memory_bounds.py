@@ -15,6 +15,7 @@ from gpudemand.cost.liveness import Setting
 from gpudemand.cost.memory import interpolated_features, resident_bytes, simulate_memory
 from gpudemand.cost.memory_model import max_batch_size
 from gpudemand.cost.step_time_model import FarFromTrainingWarning
+from tests.tiers import slow_beside
 
 torch = pytest.importorskip("torch")
 zoo = pytest.importorskip("benchmarks.zoo", reason="runs from a checkout")
@@ -51,7 +52,7 @@ def chain(kind: str, depth: int, width: int, size: int) -> OpGraph:
         return OpGraph.from_torch(nn.Sequential(*blocks), (size, width))
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", slow_beside(("resnet18", "vgg11", "gpt"), NETWORKS))
 def test_memory_of_the_zoo_respects_its_bound_and_grows_with_the_batch(memory_model, name: str) -> None:
     shape = (64,) if name == "gpt" else (3, 64, 64)
     options = {"vocabulary": 500} if name == "gpt" else {}
@@ -68,6 +69,7 @@ def test_memory_of_the_zoo_respects_its_bound_and_grows_with_the_batch(memory_mo
         assert (np.diff(chance) <= 0).all()
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     kind=st.sampled_from(["attention", "convolution", "dense"]),

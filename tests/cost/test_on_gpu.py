@@ -53,6 +53,7 @@ def test_every_operator_trains(kind):
     assert session.timed_step() > 0
 
 
+@pytest.mark.slow
 def test_kernels_are_counted():
     plan = {job.network: job for job in main.kernels.plan("cpu")}
     assert len(plan) == 20

@@ -134,6 +134,7 @@ def test_batch_sizes_of_one_job_count_as_one_observation(model: StepTimeModel, r
     np.testing.assert_allclose(factors[1], factors[0], rtol=0.2)
 
 
+@pytest.mark.slow
 def test_intervals_cover_held_out_groups() -> None:
     table = simulate(np.random.default_rng(3), 480)
     inside = []

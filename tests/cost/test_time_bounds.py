@@ -17,6 +17,7 @@ from gpudemand.cost.model import step_time_inputs
 from gpudemand.cost.operators import HALF_WIDTH
 from gpudemand.cost.step_time_model import FarFromTrainingWarning
 from gpudemand.datasets.devices import Device
+from tests.tiers import slow_beside
 
 torch = pytest.importorskip("torch")
 zoo = pytest.importorskip("benchmarks.zoo", reason="runs from a checkout")
@@ -118,7 +119,7 @@ def precision_of(device: str) -> str:
     return "fp16" if device == "T4" else "bf16"
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", slow_beside(("resnet18", "vgg11", "lstm"), NETWORKS))
 def test_networks_of_the_zoo_respect_the_bounds_and_the_order(step_time, name: str) -> None:
     for device in DEVICES:
         job = TrainingJob(zoo_graph(name), batch_size=32, precision=precision_of(device), device=device)
@@ -170,6 +171,7 @@ def test_random_networks_respect_the_bounds(
     assert forward < training
 
 
+@pytest.mark.slow
 @examples
 @given(**sizes, more=st.tuples(st.integers(0, 2), st.integers(0, 8), st.integers(0, 24), st.integers(0, 200)))
 def test_more_work_is_never_predicted_cheaper(step_time, kind, depth, width, tokens, samples, device, more) -> None:

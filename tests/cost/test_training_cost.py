@@ -46,6 +46,7 @@ def fitted():
     return TrainingCostRegressor(learner="extra_trees").fit(X[train], y[train], groups[train]), X[~train], y[~train]
 
 
+@pytest.mark.slow
 def test_held_out_networks_are_predicted(fitted):
     model, X, y = fitted
     assert np.median(np.abs(model.predict(X) / y - 1)) < 0.10

@@ -13,6 +13,7 @@ pytest.importorskip("torch")
 pytest.importorskip("tensorflow")
 
 from gpudemand.cost.graph import OpGraph, structural_matrix
+from tests.tiers import slow_where
 
 zoo = pytest.importorskip("benchmarks.zoo", reason="runs from a checkout")
 
@@ -34,6 +35,8 @@ IDENTICAL = (
 #: PyTorch's attention is one fused operator; TensorFlow multiplies, scales, masks and normalises, scores in memory.
 ATTENTION = ("vit_tiny", "bert", "gpt")
 FUSED, WRITTEN_OUT = {"Attention"}, {"MatMul", "Mul", "Where", "Softmax"}
+#: Many operators, each of which a smaller network has.
+DEEP = ("googlenet", "mobilenet_v2", "shufflenet_v2", "efficientnet_b0", "convnext_tiny")
 #: Half the width and half the blocks of each stage: the same operators in less time.
 SIZE = {"width": 0.5, "depth": 0.5}
 
@@ -45,7 +48,7 @@ def twins(name: str) -> tuple[OpGraph, OpGraph]:
     return OpGraph.from_torch(module, shape), OpGraph.from_keras(model)
 
 
-@pytest.mark.parametrize("name", [*IDENTICAL, *ATTENTION])
+@pytest.mark.parametrize("name", slow_where(DEEP.__contains__, [*IDENTICAL, *ATTENTION]))
 def test_parameters_and_operations_agree(name):
     torch, keras = twins(name)
     assert torch.n_parameters == keras.n_parameters == keras.nodes["parameters"].sum()
@@ -54,7 +57,7 @@ def test_parameters_and_operations_agree(name):
     assert torch.other_ == keras.other_ == ()
 
 
-@pytest.mark.parametrize("name", IDENTICAL)
+@pytest.mark.parametrize("name", slow_where(DEEP.__contains__, IDENTICAL))
 def test_matrices_are_identical(name):
     torch, keras = twins(name)
     pd.testing.assert_frame_equal(structural_matrix(torch), structural_matrix(keras))

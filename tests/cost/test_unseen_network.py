@@ -89,6 +89,7 @@ def test_both_frameworks_hold_the_same_network(jobs):
     assert [sum(graph.nodes["type"] == "Conv") for graph in (torch, keras)] == [3, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("target", "column"), [("time", "step_time_s"), ("memory", "memory_gib")])
 def test_it_is_predicted_from_measurements_of_others(rows, jobs, target, column):
     known = features_from_rows(rows, load_architectures())

@@ -12,6 +12,7 @@ import pytest
 
 from gpudemand._validation import InputError
 from gpudemand.cost import family_of
+from tests.tiers import slow_where
 
 torch = pytest.importorskip("torch")
 zoo = pytest.importorskip("benchmarks.zoo", reason="runs from a checkout")
@@ -65,6 +66,19 @@ PUBLISHED_GMACS = {"resnet50": 4.09, "vgg16": 15.47, "densenet121": 2.83, "mobil
 FAMILIES = sorted({family_of(name): name for name in reversed(zoo.names())}.values())
 
 
+#: Networks of many layers, whose blocks are those of others.
+DEEP = (
+    "densenet121",
+    "densenet169",
+    "densenet201",
+    "googlenet",
+    "inception_v3",
+    "nasnet_mobile",
+    "resnet101",
+    "resnet152",
+)
+
+
 def on_meta(name, **size):
     with torch.device("meta"):
         return zoo.build(name, "torch", **size)
@@ -109,7 +123,7 @@ def test_operations_match_publications(name):
     assert counter.get_total_flops() / 2e9 == pytest.approx(PUBLISHED_GMACS[name], rel=0.01)
 
 
-@pytest.mark.parametrize("name", zoo.names())
+@pytest.mark.parametrize("name", slow_where(DEEP.__contains__, zoo.names()))
 def test_every_network_accepts_small_inputs(name):
     size = 28
     tokens = zoo.kind(name) == "tokens"
@@ -134,7 +148,9 @@ def test_a_network_learns(name):
     assert all(weight.grad is not None and weight.grad.isfinite().all() for weight in network.parameters())
 
 
-@pytest.mark.parametrize("name", [*FAMILIES, "se_resnet18", "inception_v3", "mobilenet_v3_large", "gru"])
+@pytest.mark.parametrize(
+    "name", slow_where(DEEP.__contains__, [*FAMILIES, "se_resnet18", "inception_v3", "mobilenet_v3_large", "gru"])
+)
 def test_both_frameworks_have_the_same_parameters(name):
     pytest.importorskip("keras")
     size = {"width": 0.5, "depth": 0.5}
@@ -144,7 +160,10 @@ def test_both_frameworks_have_the_same_parameters(name):
     assert model.output_shape[-1] == (1000 if name == "gpt" else 10)
 
 
-@pytest.mark.parametrize("name", ["resnet18", "densenet121", "mobilenet_v3_small", "shufflenet_v2", "nasnet_mobile"])
+@pytest.mark.parametrize(
+    "name",
+    slow_where(DEEP.__contains__, ["resnet18", "densenet121", "mobilenet_v3_small", "shufflenet_v2", "nasnet_mobile"]),
+)
 def test_the_same_weights_give_the_same_outputs_in_both_frameworks(name):
     # 33 pixels stay odd under halving, so that padding is symmetric in Keras, too.
     pytest.importorskip("keras")
@@ -227,6 +246,7 @@ def test_unknown_names_are_rejected():
         zoo.kind("squeeznet")
 
 
+@pytest.mark.slow
 def test_tensorflow_logs_are_suppressed_and_errors_are_not():
     pytest.importorskip("keras")
     code = "from benchmarks import zoo; import sys; zoo.build('lenet', 'keras'); print('ready', file=sys.stderr)"

@@ -32,6 +32,7 @@ from gpudemand.forecast import (
     Zero,
 )
 from gpudemand.forecast.clusterwise_factorization import BaselineSegmenter
+from tests.tiers import slow_where
 
 from . import canaries
 from .canaries import long, users
@@ -77,6 +78,18 @@ def name_of(model):
 
 
 every = pytest.mark.parametrize("model", MODELS, ids=name_of)
+#: Models of other models: `make test` asks them for leakage, intervals and short histories only, which their parts do
+#: not answer for.
+COMPOSED = (ClusterwiseForecaster, HorizonForecaster)
+
+
+def slow_if_composed(models):
+    return pytest.mark.parametrize(
+        "model", slow_where(lambda model: isinstance(model, COMPOSED), models), ids=map(name_of, models)
+    )
+
+
+every_quick = slow_if_composed(MODELS)
 # These histories are short on purpose.
 pytestmark = pytest.mark.filterwarnings("ignore::gpudemand.forecast.ShortHistoryWarning")
 
@@ -101,13 +114,13 @@ def forecast_of():
     return cache(lambda model: clone(model).fit(HISTORY).predict(H, level=canaries.LEVELS))
 
 
-@every
+@every_quick
 def test_scaling_a_series_scales_its_forecast(model, forecast_of):
     tolerance = TOLERANCES.get(type(model).__name__, 1e-6)
     canaries.check_scale(model, HISTORY, H, tolerance, forecast_of(model))
 
 
-@every
+@every_quick
 def test_order_and_names_of_series_do_not_matter(model, forecast_of):
     tolerance = TOLERANCES.get(type(model).__name__, 1e-6)
     canaries.check_order_of_series(model, HISTORY, H, tolerance, forecast_of(model))
@@ -129,13 +142,13 @@ def test_short_histories_and_long_horizons(model, n):
         np.testing.assert_allclose(constant, 8.0, rtol=1e-6)
 
 
-@every
+@every_quick
 def test_a_single_zero_series_is_forecast_as_zero(model):
     forecast = clone(model).fit(long({"idle": np.zeros(24 * 4)})).predict(H, level=[95])
     assert (canaries.numbers(forecast) == 0).all()
 
 
-@every
+@every_quick
 def test_series_that_begin_late(model):
     usage = HISTORY[(HISTORY["unique_id"] != "walk") | (HISTORY["ds"] >= HISTORY["ds"].max() - pd.Timedelta("30h"))]
     forecast = clone(model).fit(usage).predict(H, level=[80])
@@ -146,7 +159,7 @@ def test_series_that_begin_late(model):
         assert (np.abs(late - newest) < 0.5 * newest).all()
 
 
-@every
+@every_quick
 @pytest.mark.parametrize("freq", ["D", "MS"])
 def test_other_frequencies_in_a_zone_with_daylight_saving(model, freq):
     usage = long(users(60, season=7), freq=freq, start="2026-03-01", tz="Europe/Berlin")
@@ -156,7 +169,7 @@ def test_other_frequencies_in_a_zone_with_daylight_saving(model, freq):
     assert np.isfinite(canaries.numbers(forecast)).all()
 
 
-@pytest.mark.parametrize("model", [model for model in MODELS if model._allow_missing], ids=name_of)
+@slow_if_composed([model for model in MODELS if model._allow_missing])
 def test_values_of_a_late_series_do_not_change_earlier_forecasts(model):
     late = HISTORY["unique_id"].eq("walk") & (HISTORY["ds"] < HISTORY["ds"].iloc[100])
     panel = clone(model).fit(HISTORY.assign(y=HISTORY["y"].mask(late))).panel_
@@ -182,14 +195,19 @@ DAMAGE = {
 }
 
 
-@every
 @pytest.mark.parametrize("reason", DAMAGE)
-def test_bad_usage(model, reason):
+def test_bad_usage(reason):
     with pytest.raises(InputError, match=reason):
-        clone(model).fit(DAMAGE[reason](HISTORY))
+        Naive().fit(DAMAGE[reason](HISTORY))
 
 
 @every
+def test_every_model_checks_its_usage(model):
+    with pytest.raises(InputError, match="duplicate stamps"):
+        clone(model).fit(pd.concat([HISTORY, HISTORY]))
+
+
+@every_quick
 def test_gaps_are_filled_or_refused(model):
     gappy = HISTORY.drop(index=[30, 31, 32, 500])
     if not model._allow_missing:
@@ -200,7 +218,7 @@ def test_gaps_are_filled_or_refused(model):
     assert np.isfinite(canaries.numbers(forecast)).all()
 
 
-@every
+@every_quick
 def test_a_user_without_any_value(model):
     usage = pd.concat([HISTORY, HISTORY[HISTORY["unique_id"] == "walk"].assign(unique_id="empty", y=np.nan)])
     if not model._allow_missing:

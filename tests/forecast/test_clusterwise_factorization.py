@@ -144,6 +144,7 @@ class TestForecaster:
             model = ClusterwiseFactorization(n_clusters, factorization=SMALL).fit(frame(y, "D"))
             assert np.isfinite(matrix(model.predict(30), "ClusterwiseFactorization")).all()
 
+    @pytest.mark.slow
     def test_it_serves_the_clusterwise_forecaster(self):
         model = ClusterwiseForecaster(factorization=ClusterwiseFactorization(3, factorization=SMALL), n_clusters=())
         model.fit(frame(courses(), "D"))

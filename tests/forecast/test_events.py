@@ -122,6 +122,7 @@ def test_bins_that_an_event_takes_in_part_change_in_part():
     assert EventForecaster(Naive(), both).fit(weeks).predict(1)["Naive"].iloc[0] == pytest.approx(70 * 0.3 * 0.5)
 
 
+@pytest.mark.slow
 @example(y=[0.0] * 5 + [1.0] + [0.0] * 6 + [5e-324] + [0.0] * 7, days=[0, 2], length=1)
 @given(
     y=st.lists(st.floats(0, 1e6), min_size=20, max_size=90),

@@ -70,6 +70,7 @@ def test_series_that_replace_one_another_have_a_steady_sum():
     assert width(sum_samples(model.sample(H))).max() < 0.3 * width(model.predict(H, level=80)).min()
 
 
+@pytest.mark.slow
 def test_the_interval_of_a_sum_covers_what_comes():
     """Of three groups of independent and common demand, in 60 worlds."""
     inside = []

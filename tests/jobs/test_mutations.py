@@ -13,14 +13,19 @@ from gpudemand._validation import InputError
 from gpudemand.jobs import read_jobs
 from gpudemand.usage import usage_series
 from tests.jobs.mutations import LOGS, USAGE, check_jobs_of, check_usage_of, gpu_seconds, mutate, rows_by_line
+from tests.tiers import slow_beside
 
 pytestmark = pytest.mark.filterwarnings("ignore::gpudemand._validation.RejectedRowsWarning")
 # The same examples in every run; `tests/fuzz` looks for others.
 damaged = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 seeds = st.integers(0, 2**32 - 1)
+#: Logs that are read in ways of their own: quotes, pipes, comments, JSON, no header, times that are sums of lines. The
+#: others are tables of commas, whose columns are named otherwise.
+UNLIKE = ("canonical-quoted", "sacct", "swf", "philly", "pai", "dirlab")
+every_format = pytest.mark.parametrize("name", slow_beside(UNLIKE, LOGS))
 
 
-@pytest.mark.parametrize("name", LOGS)
+@every_format
 def test_every_line_is_a_job_or_counted_or_the_log_is_refused(name: str, tmp_path: Path) -> None:
     @damaged
     @given(seeds)
@@ -30,7 +35,7 @@ def test_every_line_is_a_job_or_counted_or_the_log_is_refused(name: str, tmp_pat
     check()
 
 
-@pytest.mark.parametrize("name", LOGS)
+@every_format
 def test_the_total_is_the_sum_over_the_accepted_rows(name: str, tmp_path: Path) -> None:
     @settings(damaged, max_examples=5)
     @given(seeds)
@@ -72,9 +77,9 @@ def test_a_file_queried_in_place_gives_what_the_reader_gives(tmp_path: Path) -> 
 
 
 def test_the_damage_is_real(tmp_path: Path) -> None:
-    """Of 60 damaged logs some are refused and some are read, most of them with fewer rows."""
-    found = [check_jobs_of("canonical", mutate(LOGS["canonical"][1], seed), tmp_path) for seed in range(60)]
+    """Of 30 damaged logs some are refused and some are read, most of them with fewer rows."""
+    found = [check_jobs_of("canonical", mutate(LOGS["canonical"][1], seed), tmp_path) for seed in range(30)]
     read = [jobs for jobs in found if jobs is not None]
-    assert 6 < len(read) < 54
+    assert 3 < len(read) < 27
     assert sum(len(jobs) < 7 for jobs in read) > 6
     assert len(rows_by_line("canonical", tmp_path)) == 7

@@ -167,6 +167,7 @@ def test_a_configuration_is_read_relative_to_the_plan(tmp_path):
     assert programme.job.model.n_parameters == 13873664
 
 
+@pytest.mark.slow
 def test_a_training_of_a_plan_is_a_part_of_the_forecast(tmp_path, monkeypatch):
     monkeypatch.setattr(candidates, "_MIN_COMBINATION_BINS", 10_000)
     programmes = plan_of(tmp_path, PRETRAINING).programmes

@@ -80,6 +80,7 @@ def test_running_jobs_reduce_the_errors_of_the_first_hours(jobs):
     assert errors[True] < 0.7 * errors[False]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("combine", [True, False])
 def test_a_steady_load_with_heavy_tailed_run_times_is_forecast_at_its_level_for_weeks(combine):
     rng = np.random.default_rng(1)

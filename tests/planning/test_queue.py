@@ -300,6 +300,7 @@ def test_a_queue_without_end_is_refused():
         simulate_queue(log, 1)
 
 
+@pytest.mark.slow
 def test_the_effective_capacity_of_a_queue_that_grows_counts_those_that_still_wait():
     rng, days, gpus = np.random.default_rng(1), 42, 32
     sizes, run_s = rng.choice([1, 2, 4, 8], 20_000), rng.lognormal(np.log(7200), 1.2, 20_000).round()

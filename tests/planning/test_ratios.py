@@ -40,6 +40,7 @@ def log_of(efficiency, rng, settings=4, spread=0.3):
     return pd.DataFrame({**columns, "gpus": 1.0, **training})
 
 
+@pytest.mark.slow
 def test_intervals_cover_the_factors_of_users_at_their_level():
     rng, inside, others = np.random.default_rng(0), [], []
     for _ in range(100):
@@ -68,6 +69,7 @@ def test_little_evidence_is_drawn_to_the_others():
     assert abs(ratio["new"] - 2) < abs(random_effects(np.array([4.0]), np.array([1.0])).mean - 2)
 
 
+@pytest.mark.slow
 def test_programmes_of_a_user_come_closer_to_the_truth():
     jobs, truth = make_cluster(n_users=12, n_days=60, random_state=3)
     ratios = run_time_ratios(jobs, predicted).set_index("user")

@@ -38,6 +38,7 @@ def test_intervals_cover_users_whose_level_drifts():
     assert 0.7 <= coverage(jobs, np.ones(len(jobs))) <= 0.9
 
 
+@pytest.mark.slow
 def test_intervals_cover_the_users_of_kth_sp2(shared_data):
     jobs = read_jobs(shared_data / "traces/swf-kth-sp2/KTH-SP2-1996-2.swf.gz", format="swf")
     gpu_hours = seconds_since(jobs["end"], jobs["start"]) / 3600 * jobs["gpus"].to_numpy()

@@ -31,6 +31,7 @@ def backtest(log):
     return wait_backtest(log, 40, window="7D")
 
 
+@pytest.mark.slow
 def test_calibrated_predictions_are_closer_than_simulated_ones(backtest):
     errors = backtest.summary[["mean_wait_s", "p95_wait_s"]].mean(axis=1)
     assert errors["factor"] < errors["simulated"]

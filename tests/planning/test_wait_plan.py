@@ -66,6 +66,7 @@ def share_in_time(log, gpus):
     return float((wait[log["submit"] >= BEGIN + pd.Timedelta("7D")] <= 3600).mean())
 
 
+@pytest.mark.slow
 def test_the_plan_meets_its_target_in_new_weeks_and_eight_gpus_fewer_do_not(planned):
     new = [stationary_log(4, seed) for seed in range(1, 21)]
     required = planned[2].required

@@ -169,6 +169,7 @@ def test_days_are_means_of_hours(store):
     assert days[first]["total"] == pytest.approx(hours.iloc[0, :24].mean())
 
 
+@pytest.mark.slow
 def test_the_size_of_requests_changes_nothing(server, tmp_path):
     frames = []
     for points in (11_000, 100, 7):

@@ -24,6 +24,7 @@ FLAGS = [
 ]
 pytestmark = [
     pytest.mark.browser,
+    pytest.mark.slow,
     pytest.mark.skipif(BROWSER is None, reason="needs chromium or google-chrome on the PATH"),
 ]
 

@@ -191,6 +191,7 @@ def test_usage_shares_are_complete_and_sum_to_the_total(built, log):
     assert shares["cumulative_share"].is_monotonic_increasing
 
 
+@pytest.mark.slow
 def test_the_same_study_gives_the_same_report(study, built, tmp_path):
     """Stages are computed anew by `tests.test_same_bytes`."""
     again = study.report(tmp_path / "again").parent

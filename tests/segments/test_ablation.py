@@ -9,6 +9,7 @@ from gpudemand.segments import TopologicalSegmenter, segment_ablation
 from tests.segments.test_segmenter import population
 
 
+@pytest.mark.slow
 def test_a_row_for_each_variant():
     wide, kinds = population(30)
     segmenter = TopologicalSegmenter(3, blocks=["persistence", "calendar", "rhythm"], random_state=0)

@@ -84,6 +84,7 @@ def test_features_are_scale_invariant():
     np.testing.assert_allclose(block.transform(3e6 * X), block.transform(X), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_parallel_features_are_the_same():
     X = np.random.default_rng(0).random((200, 30))
     one, two = (gs.RipsStatistics(dimension=5, n_jobs=n).fit_transform(X) for n in (None, 2))

@@ -13,6 +13,7 @@ from sklearn.metrics import adjusted_rand_score
 import gpudemand as gd
 from gpudemand._validation import InputError
 from gpudemand.segments import TopologicalSegmenter
+from tests.tiers import slow_beside
 
 N_DAYS = 112
 #: The published methods need giotto-ph.
@@ -250,7 +251,7 @@ def test_four_simulated_archetypes_are_found():
     assert adjusted_rand_score(truth.set_index("user")["archetype"].loc[wide.index], segmenter.labels_) > 0.8
 
 
-@pytest.mark.parametrize("kind", ["weekday", "burst", "sporadic"])
+@pytest.mark.parametrize("kind", slow_beside(["sporadic"], ["weekday", "burst", "sporadic"]))
 def test_a_simulated_cluster_of_one_archetype_is_one_segment(kind):
     jobs, _ = gd.make_cluster(80, 120, archetypes=[kind], signal_to_noise=1.0, random_state=3)
     wide = gd.to_wide(gd.usage_series(jobs, by="user", freq="D"))

@@ -276,6 +276,7 @@ def test_a_float32_matrix_is_not_copied():
     assert gs.as_matrix(X).values.dtype == np.float64
 
 
+@pytest.mark.slow
 def test_compilation_works_without_a_writable_cache(tmp_path):
     """Neither the installation nor a home is writable: compile in each process."""
     code = (
