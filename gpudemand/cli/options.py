@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import Field, fields
 from typing import Annotated, Any, ParamSpec
 
 import typer
+
+from gpudemand.study.settings import Settings
 
 Seq = Annotated[str | None, typer.Option(help="Large models: tokens of a sample, or of source and target (512,128).")]
 Data = Annotated[int | None, typer.Option(help="Large models: copies of the model, each on its own samples.")]
@@ -32,12 +36,49 @@ Kernels = Annotated[str | None, typer.Option(help="Large models: plain, or fused
 Experts = Annotated[str | None, typer.Option(help="Large models: loop over the experts, or grouped products.")]
 
 Format = Annotated[str, typer.Option(help="Format of the log; see `gpudemand formats`.")]
-Zone = Annotated[str | None, typer.Option(help="Time zone of the log and of the calendar, such as Europe/Berlin.")]
 Origin = Annotated[str | None, typer.Option(help="Time zero of a log whose times are in seconds.")]
-By = Annotated[str, typer.Option(help="Split by user, group, cluster, partition, qos or gpu_type; or total.")]
-Freq = Annotated[str, typer.Option(help="Width of a bin: h, D, W-MON, MS.")]
 NoLimits = Annotated[bool, typer.Option("--no-limits", help="Read a log of any size.")]
-Until = Annotated[str | None, typer.Option(help="End of the period; by default where the log stops being complete.")]
+
+_OPTIONS = {each.name: each for each in fields(Settings)}
+_HELP = {name: each.metadata.get("help", "") for name, each in _OPTIONS.items()}
+Zone = Annotated[str | None, typer.Option(help=_HELP["tz"])]
+By = Annotated[str, typer.Option(help=_HELP["by"])]
+Freq = Annotated[str, typer.Option(help=_HELP["freq"])]
+Until = Annotated[str | None, typer.Option(help=_HELP["until"])]
+#: How options of a study are typed, by the name of their type.
+_TYPED: dict[str, Any] = {
+    "str": str,
+    "int": int,
+    "float": float,
+    "Duration | None": str,
+    "object": str,
+    "Clusters": str,
+    "Installed": str,
+    "LeadTime": str,
+    "Prices": tuple[float, float],
+}
+
+
+def _typed(each: Field[Any]) -> Any:
+    kind = _TYPED[str(each.type)]
+    about = typer.Option(help=_HELP[each.name], metavar=each.metadata["metavar"])
+    return Annotated[kind if each.default is not None else kind | None, about]
+
+
+def takes_study_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of a study before ``--out``, in the place of its ``**options``.
+
+    It finds them in its context, by their names.
+    """
+    own = inspect.signature(command, eval_str=True)
+    *parameters, _ = own.parameters.values()
+    known = [each for each in _OPTIONS.values() if each.metadata.get("typed", True)]
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    typed = [inspect.Parameter(each.name, kind, default=each.default, annotation=_typed(each)) for each in known]
+    place = [*own.parameters].index("out")
+    all_of_them = [*parameters[:place], *typed, *parameters[place:]]
+    command.__signature__ = own.replace(parameters=all_of_them)  # type: ignore[attr-defined]
+    return command
 
 
 P = ParamSpec("P")

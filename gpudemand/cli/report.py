@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import fields
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gpudemand.cli.options import (
-    By,
     Dask,
     Debug,
     Format,
-    Freq,
     NoLimits,
     Origin,
     Quiet,
-    Until,
     Zone,
     one_line,
     print_message,
     steps,
+    takes_study_options,
     workers,
 )
 
@@ -31,13 +29,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from gpudemand.study.plan_file import ReportPlan
-    from gpudemand.study.study import StudyOptions
 
 
 #: Exit status of ``gpudemand report --check`` when an order is due; 1 and 2 are errors.
 ORDER_DUE = 3
 
 
+@takes_study_options
 @one_line
 def report(
     ctx: typer.Context,
@@ -52,39 +50,6 @@ def report(
     format: Format = "canonical",  # noqa: A002
     tz: Zone = None,
     origin: Origin = None,
-    cluster: Annotated[
-        str | None, typer.Option(help="Clusters, such as alpha,beta, as one pool; or each: all, each its own pool.")
-    ] = None,
-    by: By = "user",
-    freq: Freq = "D",
-    horizon: Annotated[
-        int | None, typer.Option(help="Bins to forecast; by default the lead time and four weeks, if the log bears it.")
-    ] = None,
-    wait: Annotated[
-        str | None, typer.Option(help="Time within which jobs are to start, such as 1h: GPUs are planned for waits.")
-    ] = None,
-    wait_share: Annotated[float, typer.Option(help="Share of the jobs that are to start within --wait.")] = 0.9,
-    installed: Annotated[
-        str | None,
-        typer.Option(
-            metavar="GPUS",
-            help="GPUs installed: 96, or A100=64,H100=32; by default those of the nodes where they were pulled, or "
-            "else the maximum of GPUs held at once in the log.",
-        ),
-    ] = None,
-    target_utilization: Annotated[float, typer.Option(help="Share of the GPUs that mean demand may take.")] = 0.85,
-    service_level: Annotated[
-        float, typer.Option(help="Probability with which demand does not exceed the GPUs required.")
-    ] = 0.95,
-    lead_time: Annotated[str, typer.Option(help="Time from order to use, such as 90D.")] = "90D",
-    prices: Annotated[
-        tuple[float, float] | None,
-        typer.Option(
-            metavar="RESERVED ON_DEMAND",
-            help="Prices of a GPU-hour, in any currency: adds the cheapest purchase mix and its cost.",
-        ),
-    ] = None,
-    until: Until = None,
     out: Annotated[Path, typer.Option(help="Folder to write into.")] = Path("gpudemand-report"),
     previous: Annotated[
         Path | None,
@@ -104,6 +69,7 @@ def report(
         bool, typer.Option("--json", help="Print the headline numbers as JSON instead of the address.")
     ] = False,
     debug: Debug = False,
+    **options: Any,  # of a study
 ) -> None:
     """Write a report on a job log, or on usage pulled from Prometheus: one HTML page, its figures and its tables.
 
@@ -113,6 +79,7 @@ def report(
     """
     from gpudemand.report.build import build_report
     from gpudemand.report.metrics import check_metrics_path, write_metrics
+    from gpudemand.study.study import Study
 
     asked = _asked(ctx)
     if asked["metrics"] is not None:
@@ -121,8 +88,9 @@ def report(
     with workers(dask), steps(quiet=quiet) as begin:
         begin("Reading the log" if asked["log"] else "Reading the bundled sample")
         jobs = _read(asked)
-        earlier, style = asked["previous"], asked["style"]
-        index = build_report(jobs, asked["out"], previous=earlier, style=style, **_study_options(asked, begin))
+        study = {name: asked[name] for name in inspect.signature(Study).parameters if name in asked}
+        study |= {"tz": asked["tz"] or "UTC", "progress": begin}
+        index = build_report(jobs, asked["out"], previous=asked["previous"], style=asked["style"], **study)
     numbers = json.loads((index.parent / "report.json").read_bytes())
     if asked["metrics"] is not None:
         write_metrics(asked["metrics"], numbers, index.resolve().parent.name)
@@ -147,8 +115,7 @@ def demo(
     _warn_of_slow_blas(quiet=quiet)
     with steps(quiet=quiet) as begin:
         begin("Reading the bundled sample")
-        options: StudyOptions = {**SAMPLE, "progress": begin}
-        index = build_report(sample_log(), out, **options)
+        index = build_report(sample_log(), out, **SAMPLE, progress=begin)
     typer.echo(index.resolve().as_uri())
     typer.echo(
         "For your own log: gpudemand report LOG --format sacct --tz Europe/Berlin (other formats: gpudemand formats)"
@@ -175,8 +142,7 @@ def init(
 
 def _asked(ctx: typer.Context) -> dict[str, Any]:
     """Parameters by name: of the command line, or else of the plan, or else by default."""
-    from gpudemand.study.plan_file import read_plan
-    from gpudemand.study.settings import parse_installed
+    from gpudemand.study.pools import parse_installed
 
     sources = {name: ctx.get_parameter_source(name) for name in ctx.params}
     typed = {name: ctx.params[name] for name, source in sources.items() if source and source.name != "DEFAULT"}
@@ -184,11 +150,12 @@ def _asked(ctx: typer.Context) -> dict[str, Any]:
         typed["installed"] = parse_installed(typed["installed"])
     if ctx.params["plan"] is None:
         return {**ctx.params, **(SAMPLE if ctx.params["log"] is None else {}), **typed}
+    from gpudemand.study.plan_file import read_plan
+
     plan = read_plan(ctx.params["plan"])
     if "log" not in typed:
         _check_log(plan)
-    planned = {field.name: getattr(plan, field.name) for field in fields(plan)}
-    return {**ctx.params, **planned, **plan.study_options(), **typed}
+    return {**ctx.params, **dict(plan), **plan.study_options(), **typed}
 
 
 def _check_log(plan: ReportPlan) -> None:
@@ -209,14 +176,6 @@ def _read(asked: Mapping[str, Any]) -> pd.DataFrame:
     return sample_log() if log is None else read_log(log, asked["format"], **options)
 
 
-def _study_options(asked: Mapping[str, Any], begin: Callable[[str], None]) -> StudyOptions:
-    """Parameters of a study, of those of the command."""
-    from gpudemand.study.study import StudyOptions
-
-    given = {name: asked[name] for name in StudyOptions.__annotations__ if name in asked}
-    return cast("StudyOptions", {**given, "tz": asked["tz"] or "UTC", "progress": begin})
-
-
 def _warn_of_slow_blas(*, quiet: bool) -> None:
     from threadpoolctl import threadpool_info
 
@@ -233,7 +192,7 @@ def _as_json(index: Path, numbers: Mapping[str, Any]) -> str:
 
 
 #: What is asked of the sample where nothing else is.
-SAMPLE: StudyOptions = {"installed": 600.0, "lead_time": "30D", "wait": "1h"}
+SAMPLE: dict[str, Any] = {"installed": 600.0, "lead_time": "30D", "wait": "1h"}
 
 
 def sample_log() -> pd.DataFrame:
@@ -250,19 +209,9 @@ _WITHOUT_AVX |= {"opteron_sse3", "barcelona", "bobcat", "katmai", "coppermine", 
 
 
 def slow_blas_message(libraries: Iterable[Mapping[str, Any]], cpu_flags: Collection[str]) -> str | None:
-    """Message on a BLAS without AVX kernels on a processor with AVX2.
+    """Message on a BLAS without AVX kernels on a processor with AVX2; None if the kernels fit the processor.
 
-    Parameters
-    ----------
-    libraries : iterable of mapping
-        As ``threadpoolctl.threadpool_info()`` returns them.
-    cpu_flags : collection of str
-        As `cpu_flags` returns them.
-
-    Returns
-    -------
-    str or None
-        One line; None if the kernels fit the processor.
+    `libraries`: as ``threadpoolctl.threadpool_info()`` returns them. `cpu_flags`: as `cpu_flags` returns them.
 
     Examples
     --------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import pandas as pd
 
@@ -32,7 +32,7 @@ from gpudemand.report.page import read_style, render
 from gpudemand.report.text import first_order, is_due
 from gpudemand.study.gpu_types import ALL, GpuTypePlans
 from gpudemand.study.requirement import backtest_plans, risk_table
-from gpudemand.study.study import Study, StudyOptions
+from gpudemand.study.study import Study
 from gpudemand.study.usage_tables import held_and_wanted
 
 
@@ -42,7 +42,7 @@ def build_report(
     *,
     previous: str | Path | None = None,
     style: str | Path | None = None,
-    **options: Unpack[StudyOptions],
+    **options: Any,
 ) -> Path:
     r"""Write a report on a job log: usage, waits, demand forecast, capacity plan, orders, and their backtests.
 

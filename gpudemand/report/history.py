@@ -6,7 +6,7 @@ import json
 import math
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,6 @@ from gpudemand._validation import InputError
 from gpudemand.metrics import evaluate, levels
 from gpudemand.study.requirement import Requirement
 from gpudemand.study.selection import SCORED_LEVELS
-from gpudemand.study.settings import Installed, Prices
 from gpudemand.study.usage_tables import MEAN, explain_change
 
 if TYPE_CHECKING:
@@ -133,52 +132,36 @@ def _known(out_dir: Path, log_end: pd.Timestamp) -> Iterable[EarlierReport]:
             yield report
 
 
-_SAME = ("by", "freq", "horizon", "tz", "lead_time", "wait", "wait_share", "service_level", "target_utilization")
-
-
 def settings_of(study: Study) -> dict[str, Any]:
     """Settings of a report; ``demand`` is what its forecast is of."""
     settings = study.settings
+    recorded = [each.name for each in fields(settings) if each.metadata.get("recorded", True)]
     return {
-        **{name: plain(getattr(settings, name)) for name in _SAME},
+        **{name: plain(getattr(settings, name)) for name in recorded},
         "demand": study.source.demand,
-        "cluster": None if settings.clusters is None else list(settings.clusters),
-        "installed": _installed(settings.installed),
-        "prices": _prices(settings.prices),
-        "type_aliases": plain(settings.type_aliases),
+        "cluster": plain(settings.clusters),
         "programmes": [programme.name for programme in study.programmes],
-        "holidays": settings.holidays,
         "events": None if settings.events is None else sorted(set(settings.events["event"].astype(str))),
     }
 
 
 def plain(value: Any) -> Any:
-    """Value as JSON has it: no types of NumPy, no NaN.
+    """Value as JSON has it: no types of NumPy, no NaN; a Series in time by its times.
 
     Examples
     --------
     >>> plain({"gpus": np.float64(8), "wait": float("nan")})
     {'gpus': 8.0, 'wait': None}
     """
+    if isinstance(value, pd.Series):
+        return {pd.Timestamp(str(time)).isoformat(): float(count) for time, count in value.items()}
     if isinstance(value, Mapping):
         return {str(name): plain(entry) for name, entry in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [plain(entry) for entry in value]
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _installed(installed: Installed) -> Any:
-    if isinstance(installed, pd.Series):
-        return {pd.Timestamp(str(time)).isoformat(): float(count) for time, count in installed.items()}
-    if isinstance(installed, Mapping):
-        return {str(name): _installed(count) for name, count in installed.items()}
-    return plain(installed)
-
-
-def _prices(prices: Prices) -> Any:
-    if isinstance(prices, Mapping):
-        return {str(name): _prices(pair) for name, pair in prices.items()}
-    return None if prices is None else [float(price) for price in prices]
 
 
 #: The forecast that an earlier one has to beat: the value of the last bin that it knew.

@@ -14,9 +14,10 @@ from gpudemand._validation import InputError, nearest
 from gpudemand.planning.capacity import SHARES, broadcast_by_time, order_date
 from gpudemand.planning.programmes import PlannedWork, add_programmes_by_type
 from gpudemand.study.parts import Parts, scale_to_total
+from gpudemand.study.pools import NOUNS, check_names
 from gpudemand.study.requirement import Requirement, plan_requirement, risk_table, with_date_dtype
 from gpudemand.study.selection import SelectedForecast, forecast_with, levels_for
-from gpudemand.study.settings import NOUNS, Settings, check_names
+from gpudemand.study.settings import Settings
 from gpudemand.study.source import Source
 from gpudemand.study.usage_tables import MEAN, PEAK, whole_gpus
 from gpudemand.units import parse_duration

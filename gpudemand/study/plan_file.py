@@ -1,4 +1,4 @@
-"""The plan file of a recurring report."""
+"""The plan file of a recurring report: the keys that may stand in it, and what they mean."""
 
 from __future__ import annotations
 
@@ -6,323 +6,303 @@ import datetime as dt
 import json
 import os
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import fields
 from itertools import groupby
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import pandas as pd
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainValidator,
+    PrivateAttr,
+    StringConstraints,
+    Tag,
+    ValidationError,
+    create_model,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from gpudemand._files import replace_file
-from gpudemand._validation import InputError, check_choice, check_number, nearest, shorten
+from gpudemand._validation import InputError, check_choice, nearest, shorten
 from gpudemand.forecast.events import Calendar
 from gpudemand.jobs.read import FORMATS, USAGE_ONLY
 from gpudemand.jobs.schema import EARLIEST, LATEST
 from gpudemand.jobs.times import parse_timezone
 from gpudemand.planning.programmes import Programme
-from gpudemand.study.settings import EACH, Installed, LeadTime, PricePair, Prices, Settings
-from gpudemand.study.study import StudyOptions
+from gpudemand.study.settings import EACH, Installed, Settings
 from gpudemand.units import parse_duration
 
-
-@dataclass(frozen=True)
-class Value:
-    """A value, and where it stands.
-
-    `key`: such as ``deliveries[1].gpus``; empty for the whole file. `raw`: as `tomllib` returns it. `tz`: zone of
-    times that are written without one.
-    """
-
-    file: Path
-    key: str
-    raw: Any
-    tz: dt.tzinfo | None = None
-
-    def refused(self, what: str) -> InputError:
-        """Error that says what the value must be."""
-        return InputError(f"{self.file}: {self.key} must be {what}; got {shorten(str(self.raw))!r}.")
-
-    def text(self) -> str:
-        """Text that is not empty."""
-        if isinstance(self.raw, str) and self.raw.strip():
-            return self.raw
-        raise self.refused("text in quotes")
-
-    def path(self) -> Path:
-        """Path, relative to the file."""
-        return self.file.parent / Path(self.text()).expanduser()
-
-    def number(self, *, integer: bool = False) -> Any:
-        """Number of at least 0, of at least 1 if it is whole."""
-        found = check_number(f"{self.file}: {self.key}", self.raw, float(integer), integer=integer)
-        return int(found) if integer else found
-
-    def duration(self) -> str:
-        """Length of time, not negative, as text."""
-        text = self.text()
-        try:
-            if parse_duration(text) >= pd.Timedelta(0):
-                return text
-        except (InputError, OverflowError):
-            pass
-        raise self.refused("a length of time such as '90D', '36h' or '15min'")
-
-    def time(self) -> pd.Timestamp:
-        """Time with a zone."""
-        if isinstance(self.raw, str) or not isinstance(self.raw, dt.date):
-            raise self.refused("a date without quotes, such as 2026-07-01")
-        if not EARLIEST.year <= self.raw.year < LATEST.year:
-            raise self.refused(f"a date from {EARLIEST.year} to {LATEST.year - 1}")
-        time = pd.Timestamp(self.raw)
-        if time.tzinfo is not None:
-            return time.tz_convert(self.tz or dt.UTC)
-        if self.tz is None:
-            raise self.refused(f'a time with a zone: set tz = "Europe/Berlin" above, or write {time:%Y-%m-%dT%H:%M}Z')
-        return time.tz_localize(self.tz, ambiguous=True, nonexistent="shift_forward")
-
-    def texts(self) -> tuple[str, ...]:
-        """List of texts."""
-        return tuple(Value.text(value) for value in self._items('a list of texts, such as ["alps"]'))
-
-    def counts(self) -> float | dict[str, float]:
-        """Number of GPUs, or a table of numbers by GPU type."""
-        if not isinstance(self.raw, dict):
-            return float(self.number())
-        if not self.raw:
-            raise self.refused("a number of GPUs, or a table of such by GPU type")
-        return {name: float(value.number()) for name, value in self.by_name().items()}
-
-    def durations(self) -> str | dict[str, str]:
-        """Length of time, or a table of such by GPU type."""
-        if not isinstance(self.raw, dict):
-            return self.duration()
-        if not self.raw:
-            raise self.refused("a length of time, or a table of such by GPU type")
-        return {name: value.duration() for name, value in self.by_name().items()}
-
-    def texts_by_name(self) -> dict[str, str]:
-        """Table of texts."""
-        if not isinstance(self.raw, dict):
-            raise self.refused('a table of texts, such as { "1g.10gb" = "A100" }')
-        return {name: value.text() for name, value in self.by_name().items()}
-
-    def by_name(self) -> dict[str, Value]:
-        """Values of a table whose keys are names."""
-        return {name: self._at(f".{name}", raw) for name, raw in self.raw.items()}
-
-    def flag(self) -> bool:
-        """Either true or false."""
-        if isinstance(self.raw, bool):
-            return self.raw
-        raise self.refused("true or false")
-
-    def tables(self) -> list[Value]:
-        """Tables of a list, ``[[name]]`` in the file."""
-        return self._items(f"tables, each under a line [[{self.key}]]")
-
-    @contextmanager
-    def place(self) -> Iterator[None]:
-        """Name the file and the key in errors that do not."""
-        try:
-            yield
-        except InputError as error:
-            if str(error).startswith(f"{self.file}: "):
-                raise
-            raise InputError(f"{self.file}: {self.key}: {error}") from error
-
-    def table(self, keys: Mapping[str, Callable[[Value], Any]]) -> dict[str, Any]:
-        """Values of a table.
-
-        `keys`: what reads the value of each key that may be there.
-        """
-        if not isinstance(self.raw, dict):
-            raise self.refused("a table")
-        dot = "." if self.key else ""
-        for name in self.raw:
-            if name not in keys:
-                place = f" in {self.key}" if self.key else ""
-                raise InputError(
-                    f"{self.file}: there is no key {shorten(name)!r}{place}.{nearest(name, keys)} "
-                    f"Keys{place or ' of a plan'}: {', '.join(keys)}; those of the whole plan stand above all [[...]]."
-                )
-        return {name: read(self._at(dot + name, self.raw[name])) for name, read in keys.items() if name in self.raw}
-
-    def _at(self, place: str, raw: Any) -> Value:
-        return Value(self.file, self.key + place, raw, self.tz)
-
-    def _items(self, what: str) -> list[Value]:
-        if not isinstance(self.raw, list):
-            raise self.refused(what)
-        return [self._at(f"[{number}]", raw) for number, raw in enumerate(self.raw, 1)]
-
-
-def whole(value: Value) -> int:
-    """Whole number of at least 1."""
-    return int(value.number(integer=True))
-
-
-def require(row: Mapping[str, Any], keys: tuple[str, ...], place: str) -> None:
-    """Raise an error for the first of the keys that a table at a place lacks."""
-    for key in keys:
-        if key not in row:
-            raise InputError(f"{place} has no {key}; add it.")
-
-
-def read_toml(file: Path) -> dict[str, Any]:
-    """Content of a TOML file."""
-    if not file.is_file():
-        raise InputError(f"there is no file {str(file)!r}; `gpudemand init {file}` writes one to begin with.")
-    try:
-        # Some editors begin a file with a byte order mark.
-        return tomllib.loads(file.read_text(encoding="utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        said = str(shorten(str(error), 200)).rstrip(".")
-        raise InputError(f"{file} is no valid TOML: {said}; correct it there.") from error
-
-
-_Keys = Mapping[str, Callable[[Value], Any]]
-
-
-def read_programmes(value: Value) -> tuple[Programme, ...]:
-    """Programmes of the blocks ``[[programmes]]``; no time is predicted yet."""
-    return tuple(_programme(row) for row in value.tables())
-
-
-def _programme(value: Value) -> Programme:
-    given = value.table(_PROGRAMME)
-    require(given, ("name", "runs", "start", "end"), value.key)
-    tokens = given.pop("tokens", None)
-    with value.place():
-        if "job" not in given:
-            require(given, ("hours", "gpus"), value.key)
-        elif "gpus" in given or "hours" in given or ("steps" in given) == (tokens is not None):
-            raise InputError("a programme with a job has either tokens or steps of a run, and neither hours nor gpus.")
-        elif "steps" in given and given["job"].run.global_batch is None:
-            raise InputError("steps need the samples of one: add global_batch to the job, or state tokens instead.")
-        if tokens is not None:
-            require(given, ("job",), value.key)
-            given["steps"] = tokens / given["job"].run.tokens
-        return Programme(**given)
-
-
-def _job(value: Value) -> Any:
-    """A `TrainingJob`; only a plan with one needs the code of costs."""
+if TYPE_CHECKING:
     from gpudemand.cost.job import TrainingJob
+    from gpudemand.cost.parallel import LoRA, Parallel
 
-    given = value.table(_JOB)
-    require(given, ("model", "seq_len", "device", "n_gpus"), value.key)
-    adapter = {"adapter": given.pop("lora")} if "lora" in given else {}
-    with value.place():
+_TEMPLATE = Path(__file__).with_name("plan.toml")
+#: Parts of places in errors that do not stand in the file: which of two kinds of value it is.
+_ONE, _OTHER = "<one>", "<other>"
+#: What a value must be, by the first word of pydantic's name for the error.
+_MUST = {
+    "string": "text in quotes",
+    "int": "a whole number of at least 1",
+    "float": "a number of at least 0",
+    "greater": "a number of at least {ge:g}",
+    "finite": "a number that is finite",
+    "bool": "true or false",
+    "list": "tables, each under a line [[{key}]]",
+    "tuple": 'a list of texts, such as ["alps"]',
+    "model": "a table",
+    "dict": 'a table, such as {{ "1g.10gb" = "A100" }}',
+    "too": "one value, or a table of such by GPU type",
+}
+
+
+class _Table(BaseModel):
+    """A table of the file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_keys(cls, content: Any) -> Any:
+        unknown = [key for key in content if key not in cls.model_fields] if isinstance(content, dict) else []
+        if unknown:
+            raise PydanticCustomError("unknown_key", "", {"key": unknown[0], "known": [*cls.model_fields]})
+        return content
+
+    def given(self) -> dict[str, Any]:
+        """Values of the keys that stand in the file."""
+        return {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
+
+
+def _path(text: Any, info: Any) -> Path:
+    """Path, relative to the file."""
+    if not isinstance(text, str) or not text.strip():
+        raise PydanticCustomError("must", "text in quotes")
+    return Path(info.context["file"].parent, Path(text).expanduser())
+
+
+def _time(value: Any, info: Any) -> pd.Timestamp:
+    """Time with a zone."""
+    if not isinstance(value, dt.date):
+        raise PydanticCustomError("must", "a date without quotes, such as 2026-07-01")
+    if not EARLIEST.year <= value.year < LATEST.year:
+        raise PydanticCustomError("must", f"a date from {EARLIEST.year} to {LATEST.year - 1}")
+    time, zone = pd.Timestamp(value), info.context["zone"]
+    if time.tzinfo is not None:
+        return time.tz_convert(zone or dt.UTC)
+    if zone is None:
+        hint = f'set tz = "Europe/Berlin" above, or write {time:%Y-%m-%dT%H:%M}Z'
+        raise PydanticCustomError("must", f"a time with a zone: {hint}")
+    return time.tz_localize(zone, ambiguous=True, nonexistent="shift_forward")
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _duration(text: str) -> str:
+    """Length of time, not negative, as text."""
+    with suppress(InputError, OverflowError):
+        if parse_duration(text) >= pd.Timedelta(0):
+            return text
+    raise PydanticCustomError("must", "a length of time such as '90D', '36h' or '15min'")
+
+
+def _either(one: Any, other: Any, is_other: Callable[[Any], bool]) -> Any:
+    """One kind of value, or another one where that is told by its form; errors are of that alone."""
+    tags = Discriminator(lambda value: _OTHER if is_other(value) else _ONE)
+    return Annotated[Annotated[one, Tag(_ONE)] | Annotated[other, Tag(_OTHER)], tags]
+
+
+def _or_by_type(kind: Any, is_table: Callable[[Any], bool] = lambda value: isinstance(value, dict)) -> Any:
+    """One value, or a table of such by GPU type."""
+    return _either(kind, Annotated[dict[str, kind], Field(min_length=1)], is_table)
+
+
+def _is_of_tables(value: Any) -> bool:
+    return isinstance(value, dict) and bool(value) and all(isinstance(entry, dict) for entry in value.values())
+
+
+Text = Annotated[str, StringConstraints(pattern=r"\S")]
+Duration = Annotated[Text, AfterValidator(_duration)]
+Texts = Annotated[tuple[Text, ...], Field(strict=False)]
+Whole = Annotated[int, BeforeValidator(_whole), Field(ge=1)]
+Number = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Time = Annotated[Any, PlainValidator(_time)]
+RelativePath = Annotated[Path, PlainValidator(_path)]
+
+
+class _Pair(_Table):
+    reserved: Number
+    on_demand: Number
+
+
+class _Event(_Table):
+    name: Text
+    start: Time
+    end: Time
+    effect: Annotated[float | None, Field(ge=-1, allow_inf_nan=False)] = None
+
+
+class _Parallel(_Table):
+    data: Whole | None = None
+    tensor: Whole | None = None
+    pipeline: Whole | None = None
+    virtual_pipeline: Whole | None = None
+    context: Whole | None = None
+    expert: Whole | None = None
+    sharding: Text | None = None
+    sequence: bool | None = None
+
+    def layout(self) -> Parallel:
+        """The layout; only a plan with a job of a network needs the code of costs."""
+        from gpudemand.cost.parallel import Parallel
+
+        return Parallel(**self.given())
+
+
+class _Adapter(_Table):
+    rank: Whole | None = None
+    targets: _either(Text, Texts, lambda value: isinstance(value, list)) | None = None  # type: ignore[valid-type]
+    bits: Whole | None = None
+    quantizer: Text | None = None
+
+    def adapter(self) -> LoRA:
+        """The adapter."""
+        from gpudemand.cost.parallel import LoRA
+
+        return LoRA(**self.given())
+
+
+def _network(text: str, info: Any) -> str:
+    """Published name, or path of a configuration, relative to the file."""
+    path = _path(text, info)
+    return str(path) if path.suffix == ".json" or path.exists() else text
+
+
+class _Job(_Table):
+    model: Annotated[Text, AfterValidator(_network)]
+    seq_len: Whole
+    device: Text
+    n_gpus: Whole
+    global_batch: Whole | None = None
+    micro_batch: Whole | None = None
+    accumulate: Whole | None = None
+    precision: Text | None = None
+    optimizer: Text | None = None
+    offload: Text | None = None
+    attention: Text | None = None
+    cross_entropy: Text | None = None
+    execution: Text | None = None
+    kernels: Text | None = None
+    experts: Text | None = None
+    checkpointing: _either(Text, bool, lambda value: isinstance(value, bool)) | None = None  # type: ignore[valid-type]
+    parallel: Annotated[_Parallel, AfterValidator(_Parallel.layout)] | None = None
+    lora: Annotated[_Adapter, AfterValidator(_Adapter.adapter)] | None = None
+
+    def training(self) -> TrainingJob:
+        """The job, of which what is not given is unknown."""
+        from gpudemand.cost.job import TrainingJob
+
+        given = self.given()
+        adapter = {"adapter": given.pop("lora")} if "lora" in given else {}
         return TrainingJob.from_config(given.pop("model"), given.pop("seq_len"), **given, **adapter)
 
 
-def _model(value: Value) -> str:
-    """Published name, or path of a configuration, relative to the file."""
-    path = value.path()
-    return str(path) if path.suffix == ".json" or path.exists() else value.text()
+class _Programme(_Table):
+    name: Text
+    user: Text | None = None
+    group: Text | None = None
+    gpu_type: Text | None = None
+    runs: Whole
+    start: Time
+    end: Time
+    hours: Number | None = None
+    gpus: Number | None = None
+    tokens: Number | None = None
+    steps: Number | None = None
+    job: Annotated[_Job, AfterValidator(_Job.training)] | None = None
+
+    def work(self) -> Programme:
+        """The programme; no time is predicted yet."""
+        given = self.given()
+        tokens, job = given.pop("tokens", None), given.get("job")
+        if job is None:
+            lacking = [name for name in ("hours", "gpus") if name not in given] or ["job"] * (tokens is not None)
+            if lacking:
+                raise PydanticCustomError("lacks", "", {"key": lacking[0]})
+        elif "gpus" in given or "hours" in given or ("steps" in given) == (tokens is not None):
+            raise InputError("a programme with a job has either tokens or steps of a run, and neither hours nor gpus.")
+        elif "steps" in given and job.run.global_batch is None:
+            raise InputError("steps need the samples of one: add global_batch to the job, or state tokens instead.")
+        elif tokens is not None:
+            given["steps"] = tokens / job.run.tokens
+        return Programme(**given)
 
 
-def _parallel(value: Value) -> Any:
-    from gpudemand.cost.parallel import Parallel
+class Change(_Table):
+    """A delivery (positive) or retirement (negative) of GPUs."""
 
-    with value.place():
-        return Parallel(**value.table(_PARALLEL))
-
-
-def _lora(value: Value) -> Any:
-    from gpudemand.cost.parallel import LoRA
-
-    given = value.table({"rank": whole, "targets": _targets, "bits": whole, "quantizer": Value.text})
-    with value.place():
-        return LoRA(**given)
+    date: Time
+    gpus: Number
+    gpu_type: Text | None = None
 
 
-def _targets(value: Value) -> str | tuple[str, ...]:
-    return value.texts() if isinstance(value.raw, list) else value.text()
-
-
-def _checkpointing(value: Value) -> bool | str:
-    return value.flag() if isinstance(value.raw, bool) else value.text()
-
-
-_PARALLEL: _Keys = {
-    **dict.fromkeys(("data", "tensor", "pipeline", "virtual_pipeline", "context", "expert"), whole),
-    "sharding": Value.text,
-    "sequence": Value.flag,
-}
-_JOB: _Keys = {
-    "model": _model,
-    **dict.fromkeys(("seq_len", "n_gpus", "global_batch", "micro_batch", "accumulate"), whole),
-    **dict.fromkeys(("device", "precision", "optimizer", "offload", "attention", "cross_entropy"), Value.text),
-    **dict.fromkeys(("execution", "kernels", "experts"), Value.text),
-    "checkpointing": _checkpointing,
-    "parallel": _parallel,
-    "lora": _lora,
-}
-_PROGRAMME: _Keys = {
-    **dict.fromkeys(("name", "user", "group", "gpu_type"), Value.text),
-    "runs": whole,
-    **dict.fromkeys(("start", "end"), Value.time),
-    **dict.fromkeys(("hours", "gpus", "tokens", "steps"), Value.number),
-    "job": _job,
-}
-
-
-def read_events(value: Value) -> pd.DataFrame:
-    """Events of the blocks ``[[events]]``, as `EventForecaster` takes them."""
-    rows = [row.table(_EVENT) for row in value.tables()]
-    for number, row in enumerate(rows, 1):
-        require(row, ("name", "start", "end"), f"{value.key}[{number}]")
-    table = pd.DataFrame(rows, columns=list(_EVENT)).rename(columns={"name": "event"})
-    with value.place():
-        Calendar.of(table)
+def _event_table(events: list[_Event]) -> pd.DataFrame:
+    """Events as `EventForecaster` takes them."""
+    rows = [(each.name, each.start, each.end, each.effect) for each in events]
+    table = pd.DataFrame(rows, columns=["event", "start", "end", "effect"])
+    Calendar.of(table)
     return table
 
 
-def _effect(value: Value) -> float:
-    return check_number(f"{value.file}: {value.key}", value.raw, -1)
-
-
-_EVENT: dict[str, Callable[[Value], Any]] = {
-    "name": Value.text,
-    **dict.fromkeys(("start", "end"), Value.time),
-    "effect": _effect,
+#: How options of a study are written, by the name of their type.
+_WRITTEN: dict[str, Any] = {
+    "str": Text,
+    "str | None": Text,
+    "int": Whole,
+    "float": Number,
+    "object": Time,
+    "Installed": _or_by_type(Number),
+    "Duration | None": Duration,
+    "LeadTime": _or_by_type(Duration),
+    "Prices": _or_by_type(
+        Annotated[_Pair, AfterValidator(lambda pair: (pair.reserved, pair.on_demand))], _is_of_tables
+    ),
+    "Aliases": dict[str, Text],
+    "pd.DataFrame | None": Annotated[list[_Event], AfterValidator(_event_table)],
 }
+_OPTIONS = {each.name: each for each in fields(Settings) if each.name not in ("cluster", "installed_from")}
+_KEYS: dict[str, Any] = {
+    name: (_WRITTEN[str(each.type)] if each.default is not None else _WRITTEN[str(each.type)] | None, each.default)
+    for name, each in _OPTIONS.items()
+}
+_Options: Any = create_model("_Options", __base__=_Table, **_KEYS)
 
 
-_STUDY = ("target_utilization", "prices", "programmes", "tz", "holidays", "events", "type_aliases")
-_TEMPLATE = Path(__file__).with_name("plan.toml")
-
-
-@dataclass(frozen=True)
-class Change:
-    """A delivery (positive) or retirement (negative) of GPUs."""
-
-    date: pd.Timestamp
-    gpus: float
-    gpu_type: str | None = None
-
-
-@dataclass(frozen=True)
-class ReportPlan:
+class ReportPlan(_Options):
     """What a recurring report needs, as a plan file states it.
 
     Parameters
     ----------
-    file : Path
-        The plan file; paths in it are relative to it.
     log : Path, optional
-        Job log or store.
-    format, tz, origin : str
+        Job log or store; paths in the file are relative to it.
+    format, origin : str
         Of the log; see `read_jobs`.
     clusters : tuple of str
         Clusters that are reported on together, all by default; or ``"each"``: all, each a pool of its own.
     installed : float or dict of str to float, optional
         GPUs before the first of `changes`: of all types together, or by GPU type.
-    changes : tuple of Change
-        Deliveries and retirements.
+    deliveries, retirements : list of Change
+        GPUs that come and go.
     out : Path
         Folder of the report.
     previous : Path, optional
@@ -331,10 +311,8 @@ class ReportPlan:
         File of metrics for Prometheus' textfile collector.
     style : Path, optional
         File of CSS for the page.
-    by, freq, horizon, until, lead_time, wait, wait_share, service_level, target_utilization
-        As for `Study`.
-    prices, programmes, type_aliases, holidays, events
-        As for `Study`.
+    lead_time, prices, programmes, events and other options
+        As for `Study`, under the same names.
 
     Examples
     --------
@@ -344,32 +322,33 @@ class ReportPlan:
     ('90D', 0.95, 'jobs.parquet')
     """
 
-    file: Path
-    log: Path | None = None
-    format: str = "canonical"
-    tz: str | None = None
-    origin: str | None = None
-    clusters: tuple[str, ...] = ()
-    by: str = "user"
-    freq: str = "D"
-    horizon: int | None = None
-    until: pd.Timestamp | None = None
-    installed: float | dict[str, float] | None = None
-    changes: tuple[Change, ...] = ()
-    lead_time: LeadTime = "90D"
-    wait: str | None = None
-    wait_share: float = 0.9
-    service_level: float = 0.95
-    target_utilization: float = 0.85
-    prices: Prices = None
-    programmes: tuple[Programme, ...] = ()
-    type_aliases: dict[str, str] | None = None
-    holidays: str | None = None
-    events: pd.DataFrame | None = field(default=None, compare=False)
-    out: Path = field(default=Path("gpudemand-report"))
-    previous: Path | None = None
-    metrics: Path | None = None
-    style: Path | None = None
+    log: RelativePath | None = None
+    format: Text = "canonical"
+    origin: Text | None = None
+    clusters: Texts = ()
+    deliveries: list[Change] = Field(default_factory=list)
+    retirements: list[Change] = Field(default_factory=list)
+    programmes: list[Annotated[_Programme, AfterValidator(_Programme.work)]] = Field(default_factory=list)
+    out: RelativePath = Field("gpudemand-report", validate_default=True)
+    previous: RelativePath | None = None
+    metrics: RelativePath | None = None
+    style: RelativePath | None = None
+    _file: Path = PrivateAttr()
+
+    def model_post_init(self, context: Any) -> None:
+        """Keep the place of the file."""
+        self._file = context["file"]
+
+    @property
+    def file(self) -> Path:
+        """The plan file."""
+        return self._file
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """Deliveries and retirements by date."""
+        less = [each.model_copy(update={"gpus": -each.gpus}) for each in self.retirements]
+        return tuple(sorted([*self.deliveries, *less], key=lambda change: (change.date, -change.gpus)))
 
     @property
     def gpus(self) -> Installed:
@@ -380,12 +359,29 @@ class ReportPlan:
         of_type = {name: tuple(change for change in self.changes if change.gpu_type == name) for name in types}
         return {name: _in_time((types | self.installed)[name], changes) for name, changes in of_type.items()}
 
-    def study_options(self) -> StudyOptions:
+    def study_options(self) -> dict[str, Any]:
         """Keyword arguments of `Study`, but the zone of times, which is UTC where the plan has none."""
-        same = ("by", "freq", "horizon", "until", "lead_time", "wait", "wait_share", "service_level")
-        options = {name: getattr(self, name) for name in (*same, *_STUDY)}
         clusters = EACH if self.clusters == (EACH,) else self.clusters or None
-        return cast("StudyOptions", {**options, "installed": self.gpus, "cluster": clusters})
+        options = {name: getattr(self, name) for name in (*_OPTIONS, "programmes")}
+        return {**options, "installed": self.gpus, "cluster": clusters}
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        check_choice("format", self.format, (*FORMATS, USAGE_ONLY))
+        if self.changes and self.installed is None:
+            raise InputError(
+                "there are deliveries or retirements, but no installed; state the GPUs before the first one."
+            )
+        by_type = isinstance(self.installed, dict)
+        if by_type and any(change.gpu_type is None for change in self.changes):
+            raise InputError("installed is by GPU type, so each delivery and retirement needs gpu_type.")
+        changes = sorted(self.changes, key=lambda change: (str(change.gpu_type) if by_type else "", change.date))
+        for name, of_type in groupby(changes, lambda change: change.gpu_type if by_type else None):
+            _check_enough(name, self, list(of_type))
+        options = self.study_options()
+        del options["programmes"]
+        Settings(**options)
+        return self
 
 
 def read_plan(path: str | os.PathLike[str]) -> ReportPlan:
@@ -418,16 +414,50 @@ def read_plan(path: str | os.PathLike[str]) -> ReportPlan:
     """
     file = Path(path)
     content = read_toml(file)
-    zone = Value(file, "tz", content["tz"]).text() if "tz" in content else None
     try:
-        given = Value(file, "", content, parse_timezone(zone)).table(_KEYS)
-        changes = _changes(given.pop("deliveries", ()), 1) + _changes(given.pop("retirements", ()), -1)
-        given["changes"] = tuple(sorted(changes, key=lambda change: (change.date, -change.gpus)))
-        return _checked(ReportPlan(**{"file": file, "out": file.parent / "gpudemand-report", **given}))
+        zone = parse_timezone(content["tz"]) if isinstance(content.get("tz"), str) else None
+        return ReportPlan.model_validate(content, context={"file": file, "zone": zone})
+    except ValidationError as error:
+        raise InputError(f"{file}: {' '.join(map(_sentence, error.errors()))}") from error
     except InputError as error:
-        if str(error).startswith(f"{file}: "):
-            raise
         raise InputError(f"{file}: {error}") from error
+
+
+def _sentence(error: Any) -> str:
+    """What is wrong, and where."""
+    kind, about, place = error["type"], error.get("ctx", {}), _place(error["loc"])
+    if kind == "unknown_key":
+        key, known, within = about["key"], about["known"], f" in {place}" if place else ""
+        return (
+            f"there is no key {shorten(key)!r}{within}.{nearest(key, known)} Keys{within or ' of a plan'}: "
+            f"{', '.join(known)}; those of the whole plan stand above all [[...]]."
+        )
+    if kind in ("missing", "lacks"):
+        *table, key = (*error["loc"], about["key"]) if kind == "lacks" else error["loc"]
+        return f"{_place(table)} has no {key}; add it."
+    if kind == "value_error":
+        return f"{place}: {about['error']}" if place else str(about["error"])
+    what = error["msg"] if kind == "must" else _MUST[kind.split("_")[0]].format(key=place, **about)
+    value = error["input"]
+    return f"{place} must be {what}; got {shorten(value if isinstance(value, (str, int, float)) else str(value))!r}."
+
+
+def _place(parts: Any) -> str:
+    """Place in the file, such as ``deliveries[1].gpus``."""
+    names = [f"[{part + 1}]" if isinstance(part, int) else f".{part}" for part in parts if part not in (_ONE, _OTHER)]
+    return "".join(names).removeprefix(".")
+
+
+def read_toml(file: Path) -> dict[str, Any]:
+    """Content of a TOML file."""
+    if not file.is_file():
+        raise InputError(f"there is no file {str(file)!r}; `gpudemand init {file}` writes one to begin with.")
+    try:
+        # Some editors begin a file with a byte order mark.
+        return tomllib.loads(file.read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        said = str(shorten(str(error), 200)).rstrip(".")
+        raise InputError(f"{file} is no valid TOML: {said}; correct it there.") from error
 
 
 def write_plan(
@@ -478,30 +508,6 @@ def _in_time(start: float, changes: tuple[Change, ...]) -> float | pd.Series:
     return pd.concat([before, steps]).astype(float)
 
 
-def _changes(rows: tuple[dict[str, Any], ...], sign: int) -> list[Change]:
-    name = "deliveries" if sign > 0 else "retirements"
-    for number, row in enumerate(rows, 1):
-        require(row, ("date", "gpus"), f"{name}[{number}]")
-    return [Change(row["date"], sign * row["gpus"], row.get("gpu_type")) for row in rows]
-
-
-def _checked(plan: ReportPlan) -> ReportPlan:
-    """The plan, after a look at what its values mean together."""
-    check_choice("format", plan.format, (*FORMATS, USAGE_ONLY))
-    if plan.changes and plan.installed is None:
-        raise InputError("there are deliveries or retirements, but no installed; state the GPUs before the first one.")
-    by_type = isinstance(plan.installed, dict)
-    if by_type and any(change.gpu_type is None for change in plan.changes):
-        raise InputError("installed is by GPU type, so each delivery and retirement needs gpu_type.")
-    changes = sorted(plan.changes, key=lambda change: (str(change.gpu_type) if by_type else "", change.date))
-    for name, of_type in groupby(changes, lambda change: change.gpu_type if by_type else None):
-        _check_enough(name, plan, list(of_type))
-    options: Any = plan.study_options()
-    del options["programmes"], options["cluster"]
-    Settings(**{**options, "horizon": plan.horizon or 0, "tz": plan.tz or "UTC"})
-    return plan
-
-
 def _check_enough(name: str | None, plan: ReportPlan, changes: list[Change]) -> None:
     start = plan.installed.get(str(name), 0.0) if isinstance(plan.installed, dict) else float(plan.installed or 0)
     left = pd.Series([change.gpus for change in changes], [change.date for change in changes]).groupby(level=0).sum()
@@ -512,40 +518,3 @@ def _check_enough(name: str | None, plan: ReportPlan, changes: list[Change]) -> 
             f"retirements up to {date:%Y-%m-%d} take {-left[date]:g} more GPUs{of_type} than are installed; correct "
             "installed, deliveries or retirements."
         )
-
-
-def _prices(value: Value) -> PricePair | dict[str, PricePair]:
-    """Two prices, or a table of such by GPU type."""
-    if isinstance(value.raw, dict) and value.raw and all(isinstance(raw, dict) for raw in value.raw.values()):
-        return {name: _price_pair(pair) for name, pair in value.by_name().items()}
-    return _price_pair(value)
-
-
-def _price_pair(value: Value) -> PricePair:
-    prices = value.table({"reserved": Value.number, "on_demand": Value.number})
-    require(prices, ("reserved", "on_demand"), value.key)
-    return prices["reserved"], prices["on_demand"]
-
-
-def _change_rows(value: Value) -> tuple[dict[str, Any], ...]:
-    return tuple(row.table(_CHANGE) for row in value.tables())
-
-
-_CHANGE: dict[str, Callable[[Value], Any]] = {"date": Value.time, "gpu_type": Value.text, "gpus": Value.number}
-#: Keys of a plan file, and what reads their values.
-_KEYS: dict[str, Callable[[Value], Any]] = {
-    **dict.fromkeys(("log", "out", "previous", "metrics", "style"), Value.path),
-    **dict.fromkeys(("format", "tz", "origin", "by", "freq", "holidays"), Value.text),
-    "clusters": Value.texts,
-    "type_aliases": Value.texts_by_name,
-    "horizon": whole,
-    "until": Value.time,
-    "installed": Value.counts,
-    **dict.fromkeys(("deliveries", "retirements"), _change_rows),
-    "lead_time": Value.durations,
-    "wait": Value.duration,
-    **dict.fromkeys(("wait_share", "service_level", "target_utilization"), Value.number),
-    "prices": _prices,
-    "programmes": read_programmes,
-    "events": read_events,
-}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -25,8 +25,9 @@ from gpudemand.planning.capacity import (
     plan_utilization,
 )
 from gpudemand.planning.wait_plan import WaitPlan
+from gpudemand.study.pools import installed_changes
 from gpudemand.study.selection import SCORED_LEVELS, SelectedForecast, evaluation_rows
-from gpudemand.study.settings import Settings, installed_changes
+from gpudemand.study.settings import Settings
 from gpudemand.study.usage_tables import MEAN, PEAK, WAIT
 from gpudemand.units import SECONDS_PER_HOUR
 from gpudemand.usage.bins import parse_freq
@@ -207,7 +208,7 @@ def headline(
         "to_order": to_order,
         "installed_later": requirement.installed_later(facts["last"]),
         "installed_changes": installed_changes(settings.installed, facts["last"], selected.forecast["ds"].max()),
-        **{name: getattr(settings, name) for name in _SETTINGS},
+        **{each.name: getattr(settings, each.name) for each in fields(settings) if each.metadata.get("headline")},
         "lead_time": settings.longest_lead_time,
         "log_begin": facts["first"].isoformat(),
         "log_end": facts["last"].isoformat(),
@@ -231,9 +232,6 @@ def _scores(selected: SelectedForecast, basis: str) -> dict[str, object]:
         "coverage_80": _finite(score["coverage_80"]),
         "coverage_95": _finite(score["coverage_95"]),
     }
-
-
-_SETTINGS = ("service_level", "target_utilization", "lead_time", "wait", "wait_share", "horizon", "freq")
 
 
 def _iso(time: pd.Timestamp) -> str | None:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,8 @@ from gpudemand.forecast.panel import infer_freq, mean_step
 from gpudemand.jobs.schema import COLUMNS, FINISHED
 from gpudemand.jobs.table import as_jobs, check_jobs, checked_as_of, gave_up, start_times, to_nanoseconds
 from gpudemand.jobs.times import parse_timestamp
-from gpudemand.study.settings import BY, Aliases, Settings, of_aliases, rename_series, rename_types, reserved_price
+from gpudemand.study.pools import of_aliases, rename_series, rename_types, reserved_price
+from gpudemand.study.settings import BY, Aliases, Settings
 from gpudemand.units import format_count, format_number_of, mark_fractions, mark_type
 from gpudemand.usage.bins import bin_edges, parse_freq
 from gpudemand.usage.idle import checked_idle_table, idle_table
@@ -122,100 +123,15 @@ def _example(jobs: pd.DataFrame, rows: BoolArray) -> str:
 #: A column, or the part that each user belongs to; None is the total.
 Key: TypeAlias = str | Mapping[str, str] | None
 _NOT_OVER = ("pending", "running", "requeued", "resized")
-Self = TypeVar("Self", bound="JobSource")
-
-
-class Source(Protocol):
-    """Usage by any key in bins of any width, with the names of the log; see `JobSource`.
-
-    What a source does not know raises an `InputError` with the reason.
-    """
-
-    @property
-    def settings(self) -> Settings:
-        """``by``, ``tz``, ``until`` and ``installed`` with what the source says of them."""
-        ...
-
-    @property
-    def attrs(self) -> Mapping[str, object]:
-        """``kind``, ``source`` and ``rejected`` of the data."""
-        ...
-
-    @property
-    def unit(self) -> str:
-        """Key of those who use GPUs: users of jobs; namespaces, users or groups of usage without jobs."""
-        ...
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """Keys that divide the total into parts, the preferred first."""
-        ...
-
-    @property
-    def jobs(self) -> pd.DataFrame:
-        """Canonical job table."""
-        ...
-
-    @property
-    def begin(self) -> pd.Timestamp:
-        """First time of the period."""
-        ...
-
-    @property
-    def demand(self) -> str:
-        """What demand is: GPUs ``wanted``, or those held (``gpus``) where it is not known when they were asked for."""
-        ...
-
-    def names(self, by: str) -> list[str]:
-        """Names in the column of a key; none where it is not known."""
-        ...
-
-    def usage(self, by: Key, freq: str, value: str, *, partial: bool = False) -> pd.DataFrame:
-        """``unique_id``, ``ds``, ``y`` as `usage_series` defines them; NaN where nothing was recorded."""
-        ...
-
-    def gpu_hours(self, by: str) -> pd.Series:
-        """GPU-hours that were recorded, by name."""
-        ...
-
-    def most_held(self, by: Key) -> pd.Series:
-        """Most GPUs held at once, by name."""
-        ...
-
-    def facts(self, by: str) -> pd.DataFrame:
-        """What else is known of each name, of the columns of `gpudemand.study.usage_tables.usage_shares`."""
-        ...
-
-    def counts(self) -> dict[str, int | None]:
-        """Numbers of jobs, users, ..., as `gpudemand.study.usage_tables.log_summary` names them."""
-        ...
-
-    def idle(self, by: str) -> pd.DataFrame:
-        """GPU-hours held at little utilization, as `gpudemand.usage.idle.idle_table` gives them."""
-        ...
-
-    def workload(self, since: pd.Timestamp) -> pd.DataFrame:
-        """Work since a time, which scenarios change, as a job table."""
-        ...
-
-    def gaps(self) -> list[tuple[pd.Timestamp, pd.Timestamp]]:
-        """Periods in which nothing was recorded."""
-        ...
-
-    def unlikely(self) -> list[str]:
-        """Sentences on jobs that are likely entered wrong."""
-        ...
-
-    def with_fractions_apart(self) -> Source:
-        """The same, but for the GPU types of jobs on fractions of GPUs, as `mark_fractions` names them."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
 class JobSource:
-    """Usage of the jobs of a log.
+    """Usage of the jobs of a log, by any key in bins of any width, with the names of the log.
 
-    `jobs`: canonical job table, as `check_jobs` returns it. `settings`: ``tz`` and ``until`` are read.
+    `jobs`: canonical job table, as `check_jobs` returns it. `settings`: ``tz``, ``until``, ``by`` and ``installed``
+    with what the log says of them. `unit`: key of those who use GPUs. `keys`: those that divide the total into parts,
+    the preferred first.
 
     Examples
     --------
@@ -232,7 +148,7 @@ class JobSource:
     keys: tuple[str, ...] = ("group", "cluster", "gpu_type")
 
     @classmethod
-    def of(cls: type[Self], jobs: pd.DataFrame, settings: Settings) -> Self:
+    def of(cls, jobs: pd.DataFrame, settings: Settings) -> Self:
         """The log as it stood at ``settings.until``, or all of it where it stops being complete before that."""
         jobs = rename_types(jobs, settings.type_aliases)
         until = end = end_of_record(jobs)
@@ -349,8 +265,8 @@ class JobSource:
         """Jobs whose times or GPUs are far from those of all others; see `unlikely_jobs`."""
         return unlikely_jobs(self.jobs, self.settings)
 
-    def with_fractions_apart(self) -> Source:
-        """Itself, if no job has a fraction."""
+    def with_fractions_apart(self) -> JobSource:
+        """With GPU types of their own for jobs on fractions of GPUs, as `mark_fractions` names them."""
         marked = mark_fractions(self.jobs)
         return self if marked is self.jobs else replace(self, jobs=marked)
 
@@ -621,6 +537,10 @@ def _pulled(
 def _words(step: pd.Timedelta) -> str:
     days = step / pd.Timedelta("1D")
     return f"{days:.3g} days" if days >= 1 else f"{step / _HOUR:.3g} h"
+
+
+#: What a study is of. What a source does not know raises an `InputError` with the reason.
+Source: TypeAlias = JobSource | SeriesSource
 
 
 def source_of(given: pd.DataFrame, settings: Settings, tz: str | None) -> Source:

@@ -8,17 +8,18 @@ from copy import deepcopy
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, TypedDict, TypeVar, overload
+from typing import Any, Self, TypeVar, cast, overload
 
 import pandas as pd
 
-from gpudemand._validation import InputError, Skipped, as_pandas, check_number
+from gpudemand._validation import InputError, Skipped, as_pandas
 from gpudemand.forecast.forecaster import as_forecaster
 from gpudemand.planning.programmes import PlannedWork, Programme, check_planned
 from gpudemand.planning.scenarios import NetworkCosts
 from gpudemand.planning.wait_plan import WaitPlan
 from gpudemand.study.gpu_types import GpuTypePlans, check_pools, gpu_type_numbers, plan_gpu_types
 from gpudemand.study.parts import Parts, UserSegments, forecast_parts, segment_users, with_programmes
+from gpudemand.study.pools import NOUNS, mean_prices, select_clusters
 from gpudemand.study.requirement import (
     Requirement,
     compare_orders,
@@ -32,17 +33,7 @@ from gpudemand.study.requirement import (
 )
 from gpudemand.study.scenarios import Scenarios, calibrated, log_ratios, plan_scenarios
 from gpudemand.study.selection import Candidates, SelectedForecast, event_table, known_events, select_and_forecast
-from gpudemand.study.settings import (
-    EACH,
-    NOUNS,
-    Installed,
-    LeadTime,
-    Prices,
-    Settings,
-    cluster_names,
-    mean_prices,
-    select_clusters,
-)
+from gpudemand.study.settings import Aliases, Clusters, Installed, LeadTime, Prices, Settings
 from gpudemand.study.source import source_of
 from gpudemand.study.usage_tables import (
     MEAN,
@@ -168,21 +159,34 @@ class Study:
         service_level: float = 0.95,
         tz: str | None = None,
         until: object = None,
-        cluster: str | Sequence[str] | None = None,
+        cluster: Clusters = None,
         prices: Prices = None,
         programmes: Sequence[PlannedWork] = (),
         events: pd.DataFrame | None = None,
         holidays: str | None = None,
-        type_aliases: Mapping[str, str] | None = None,
+        type_aliases: Aliases = None,
         forecasters: Sequence[object] = (),
         step_costs: NetworkCosts | None = None,
         progress: Callable[[str], None] | None = None,
     ) -> None:
-        targets = (installed, target_utilization, service_level, lead_time, wait, wait_share)
-        bins = 0 if horizon is None else int(check_number("horizon", horizon, 1, 100_000, integer=True))
-        pools = ("cluster" if cluster == EACH else "gpu_type", None if cluster is None else cluster_names(cluster))
-        known = (*pools, holidays, events, type_aliases)
-        settings = Settings(by, freq, bins, *targets, tz or "UTC", until, prices, "given", *known)
+        settings = Settings(
+            cluster=cluster,
+            by=by,
+            installed=installed,
+            service_level=service_level,
+            target_utilization=target_utilization,
+            lead_time=lead_time,
+            wait=wait,
+            wait_share=wait_share,
+            horizon=cast("int", horizon),
+            freq=freq,
+            prices=prices,
+            until=until,
+            tz=cast("str", tz),
+            holidays=holidays,
+            events=events,
+            type_aliases=type_aliases,
+        )
         self._planned, self._forecasters = check_planned(programmes), [as_forecaster(model) for model in forecasters]
         self._step_costs, self._skipped = step_costs, Skipped()
         self.begin = progress or (lambda step: None)
@@ -462,7 +466,8 @@ class Study:
         return write_report(self, out_dir, previous, style)
 
     def __repr__(self) -> str:
-        return "\n".join(["Study: " + self._sentences()[0], self._sentences()[1], self.plan.to_string(index=False)])
+        answer, when = self._sentences()
+        return f"Study: {answer}\n{when}\n{self.plan.to_string(index=False)}"
 
     def _repr_html_(self) -> str:
         answer, when = map(html.escape, self._sentences())
@@ -476,28 +481,3 @@ class Study:
 
 def _renamed(forecast: pd.DataFrame, model: str) -> pd.DataFrame:
     return forecast.rename(columns=lambda name: FORECAST + name[len(model) :] if name.startswith(model) else name)
-
-
-class StudyOptions(TypedDict, total=False):
-    """Keyword arguments of `Study`."""
-
-    installed: Installed
-    lead_time: LeadTime
-    wait: str | None
-    wait_share: float
-    horizon: int | None
-    by: str
-    freq: str
-    target_utilization: float
-    service_level: float
-    tz: str | None
-    until: object
-    cluster: str | Sequence[str] | None
-    prices: Prices
-    programmes: Sequence[PlannedWork]
-    events: pd.DataFrame | None
-    holidays: str | None
-    type_aliases: Mapping[str, str] | None
-    forecasters: Sequence[object]
-    step_costs: NetworkCosts | None
-    progress: Callable[[str], None] | None

@@ -24,7 +24,7 @@ _TOP_K = (1, 3, 10, 30, 100)
 def log_tables(source: Source, held: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Compute all tables of this module.
 
-    `held`: GPUs held per bin, as `Source.usage` returns it. Returns ``log``, ``rejected``, ``gaps``,
+    `held`: GPUs held per bin, as ``source.usage`` returns it. Returns ``log``, ``rejected``, ``gaps``,
     ``usage_shares``, ``concentration``, ``gpu_types``; ``slices`` where some GPUs are parts of one.
     """
     shares = usage_shares(source)
@@ -50,7 +50,7 @@ def period_end(usage: pd.DataFrame) -> pd.Timestamp:
 def log_summary(source: Source, held: pd.DataFrame, gpu_hours: float) -> pd.DataFrame:
     """Summarize a log in one row.
 
-    `held`: GPUs held per bin, as `Source.usage` returns it. `gpu_hours`: sum of all. Returns ``kind``, ``source``,
+    `held`: GPUs held per bin, as ``source.usage`` returns it. `gpu_hours`: sum of all. Returns ``kind``, ``source``,
     ``jobs`` (missing where they are not known), ``rejected``, ``users``, ``groups``, ``clusters``, ``gpu_types``,
     ``running``, ``first``, ``last``, ``gpu_hours``, ``max_held`` (whole GPUs held at once), ``unknown_gpus``,
     ``unknown_end``, ``unknown_start`` (jobs that count as held from their submission), ``processors`` (whether the

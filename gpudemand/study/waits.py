@@ -24,7 +24,6 @@ from gpudemand.units import SECONDS_PER_HOUR
 from gpudemand.usage.series import recorded_until
 from gpudemand.usage.waits import checked_wait_tables
 
-ALL = "all"
 _NO_TARGET = "no target for waits was given; add --wait 1h (wait='1h'), the time within which jobs are to start."
 #: Period whose waits tell how many of the GPUs run jobs.
 _RECENT = pd.Timedelta("56D")

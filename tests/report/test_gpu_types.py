@@ -17,9 +17,10 @@ from gpudemand.report.build import build_report
 from gpudemand.report.page import gpu_types_sentence
 from gpudemand.report.text import dates, lead_time
 from gpudemand.study.gpu_types import ALL, check_pools, gpu_type_numbers, plan_gpu_types
+from gpudemand.study.pools import parse_installed
 from gpudemand.study.requirement import plan_requirement
 from gpudemand.study.selection import select_and_forecast
-from gpudemand.study.settings import Settings, parse_installed
+from gpudemand.study.settings import Settings
 from gpudemand.study.source import JobSource
 from gpudemand.study.study import Study
 from gpudemand.study.usage_tables import MEAN, compute_usage_tables

@@ -12,9 +12,10 @@ from gpudemand._validation import InputError
 from gpudemand.planning import Programme
 from gpudemand.study.gpu_types import ALL, plan_gpu_types
 from gpudemand.study.plan_file import read_plan
+from gpudemand.study.pools import check_aliases, rename_series
 from gpudemand.study.requirement import plan_requirement
 from gpudemand.study.selection import select_and_forecast
-from gpudemand.study.settings import Settings, check_aliases, rename_series
+from gpudemand.study.settings import Settings
 from gpudemand.study.source import JobSource, SeriesSource
 from gpudemand.study.usage_tables import compute_usage_tables
 from tests.report.conftest import make_log

@@ -1,0 +1,353 @@
+"""What is installed, ordered and paid for, of all GPUs or by pool; types that count as another; clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pandas as pd
+
+from gpudemand._array import STRING
+from gpudemand._validation import InputError, check_choice, check_number, nearest, shorten
+from gpudemand.planning.capacity import check_lead_time, check_steps
+from gpudemand.units import parse_duration
+
+if TYPE_CHECKING:
+    from gpudemand.study.settings import Aliases, Installed, LeadTime, PricePair, Prices
+
+#: What a pool is.
+NOUNS = {"gpu_type": "GPU type", "cluster": "cluster"}
+_T = TypeVar("_T")
+
+
+def parse_installed(text: str) -> float | dict[str, float]:
+    """Parse the option ``--installed``: one number, or one number per GPU type.
+
+    Examples
+    --------
+    >>> parse_installed("96"), parse_installed("A100=64,H100=32")
+    (96.0, {'A100': 64.0, 'H100': 32.0})
+    """
+    try:
+        if "=" not in text:
+            return float(text)
+        pairs = [pair.rsplit("=", 1) for pair in text.split(",")]
+        counts = {name.strip(): float(count) for name, count in pairs}
+    except ValueError as error:
+        raise InputError(
+            f"installed={shorten(text)!r} is no number of GPUs; write 96, or A100=64,H100=32 by type."
+        ) from error
+    if len(counts) < len(pairs):
+        raise InputError(f"installed={shorten(text)!r} names a GPU type twice; give one number for each.")
+    return counts
+
+
+def of_pool(value: _T | Mapping[str, _T], name: str, otherwise: _T) -> _T:
+    """Value of one pool; another one where there is a value by name and none of this.
+
+    Examples
+    --------
+    >>> of_pool("90D", "A100", "7D"), of_pool({"A100": "60D"}, "A100", "7D"), of_pool({"A100": "60D"}, "H100", "7D")
+    ('90D', '60D', '7D')
+    """
+    return value.get(name, otherwise) if isinstance(value, Mapping) else value
+
+
+def longest(lead_time: LeadTime) -> str:
+    """Return the lead time of all as one pool: the longest, as an order may be of that type.
+
+    Examples
+    --------
+    >>> longest("90D"), longest({"A100": "60D", "H100": "20W"})
+    ('90D', '20W')
+    """
+    return max(lead_time.values(), key=parse_duration) if isinstance(lead_time, Mapping) else lead_time
+
+
+def reserved_price(prices: Prices) -> float | dict[str, float] | None:
+    """Price of a reserved GPU-hour, of all or by name."""
+    if isinstance(prices, Mapping):
+        return {name: pair[0] for name, pair in prices.items()}
+    return None if prices is None else prices[0]
+
+
+def mean_prices(prices: Prices, gpu_hours: Callable[[], pd.Series]) -> PricePair | None:
+    """Prices of all as one pool: the means by the GPU-hours of each name.
+
+    Examples
+    --------
+    >>> mean_prices({"A100": (1.0, 2.0), "H100": (4.0, 8.0)}, lambda: pd.Series({"A100": 20.0, "H100": 10.0}))
+    (2.0, 4.0)
+    """
+    if not isinstance(prices, Mapping):
+        return prices
+    hours = gpu_hours()
+    weights = hours[hours.index.isin(prices)]
+    reserved, on_demand = (sum(prices[name][side] * hours for name, hours in weights.items()) for side in (0, 1))
+    return float(reserved / weights.sum()), float(on_demand / weights.sum())
+
+
+def check_names(parameter: str, value: object, names: list[str], pool: str) -> None:
+    """Check that a value by name covers every pool of the log."""
+    missing = [name for name in names if name not in value] if isinstance(value, Mapping) else []
+    if missing:
+        assert isinstance(value, Mapping)
+        retired = ", 0 for a retired one" if parameter == "installed" else ""
+        raise InputError(
+            f"{parameter} has no value for {missing[0]!r}.{nearest(missing[0], value)} "
+            f"It needs one for each {NOUNS[pool]} in the log{retired}."
+        )
+
+
+def check_installed(installed: Installed) -> None:
+    """Check the numbers of GPUs."""
+    if isinstance(installed, pd.Series):
+        check_steps("installed", installed)
+    elif isinstance(installed, Mapping):
+        for name, count in _items("installed", installed):
+            _check_count(f"installed[{name!r}]", count)
+        most = pd.Series(total_installed(installed)).max()
+        check_number("installed, summed over types,", most, 0, open_low=True)
+    elif installed is not None:
+        check_number("installed", installed, 0, open_low=True)
+
+
+def _check_count(place: str, count: object) -> None:
+    if isinstance(count, pd.Series):
+        check_steps(place, count)
+    else:
+        check_number(place, count, 0)
+
+
+def total_installed(installed: Installed) -> float | pd.Series | None:
+    """GPUs installed, summed over types; a Series where some of them are.
+
+    Examples
+    --------
+    >>> steps = pd.Series([8.0, 16.0], pd.to_datetime(["2026-01-01", "2026-07-01"], utc=True))
+    >>> total_installed({"A100": 64, "H100": 32}), total_installed({"A100": 64, "H100": steps}).tolist()
+    (96.0, [72.0, 80.0])
+    """
+    if not isinstance(installed, Mapping):
+        return installed if installed is None or isinstance(installed, pd.Series) else float(installed)
+    steps = [check_steps("installed", count) for count in installed.values() if isinstance(count, pd.Series)]
+    rest = float(sum(count for count in installed.values() if not isinstance(count, pd.Series)))
+    # Before its first step, each has that of it.
+    return pd.concat(steps, axis=1, sort=True).ffill().bfill().sum(axis=1) + rest if steps else rest
+
+
+def installed_changes(installed: Installed, begin: pd.Timestamp, end: pd.Timestamp) -> list[dict[str, object]]:
+    """GPUs that arrive, or leave (negative), after one time and until another, by date.
+
+    Examples
+    --------
+    >>> times = pd.to_datetime(["2026-01-01", "2026-03-01", "2026-07-01"], utc=True)
+    >>> installed_changes({"A100": pd.Series([64.0, 64.0, 0.0], times), "H100": 8}, times[0], times[2])
+    [{'on': '2026-07-01T00:00:00+00:00', 'gpus': -64.0, 'name': 'A100'}]
+    >>> installed_changes(pd.Series([8.0, 24.0], times[1:]), times[0], times[2])
+    [{'on': '2026-07-01T00:00:00+00:00', 'gpus': 16.0, 'name': None}]
+    """
+    named = installed.items() if isinstance(installed, Mapping) else [(None, installed)]
+    in_time = {name: check_steps("installed", given) for name, given in named if isinstance(given, pd.Series)}
+    # The first number holds before its time, too.
+    steps = {name: given.diff().fillna(0.0) for name, given in in_time.items()}
+    changes = ((on, gpus, name) for name, change in steps.items() for on, gpus in change.items())
+    found = [change for change in changes if begin < change[0] <= end and change[1]]
+    return [{"on": on.isoformat(), "gpus": gpus, "name": name} for on, gpus, name in sorted(found, key=lambda c: c[0])]
+
+
+def pulled_installed(
+    attrs: Mapping[Any, object],
+    names: Callable[[str], list[str]],
+    pool: str,
+    clusters: tuple[str, ...] | None = None,
+    aliases: Mapping[str, str] = MappingProxyType({}),
+) -> Installed:
+    """GPUs of the nodes as they were pulled: by name of the pool if that of each is known, or else of all.
+
+    `attrs`: ``installed_by_cluster``, cluster -> type -> time -> GPUs, as `read_jobs` gives it of a store; or
+    ``installed_by_type`` and ``installed``, as `pulled_usage` does. `names`: names in the data of a key. `pool`:
+    {"gpu_type", "cluster"}. `clusters`: those that count; by default all. `aliases`: types that count as another.
+    Returns none where they were not pulled, or not of every cluster of the data.
+    """
+    by_cluster: Any = attrs.get("installed_by_cluster")
+    if by_cluster is None:
+        by_cluster = {"": attrs.get("installed_by_type") or {"": attrs.get("installed") or {}}}
+    elif not {*names("cluster")} <= {*by_cluster}:
+        return None
+    chosen = {name: types for name, types in by_cluster.items() if clusters is None or name in clusters}
+    steps: dict[str, dict[str, pd.Series]] = {}
+    for cluster, types in chosen.items():
+        for kind, pulled in types.items():
+            if pulled:
+                name = cluster if pool == "cluster" else aliases.get(kind, kind)
+                steps.setdefault(name, {})[f"{cluster}/{kind}"] = _steps(pulled)
+    found: dict[str, Any] = {name: total_installed(parts) for name, parts in steps.items()}
+    known = {*names(pool)}
+    return found if known and known <= set(found) else total_installed(found) if found else None
+
+
+def _steps(pulled: Mapping[str, float]) -> pd.Series:
+    return pd.Series(list(pulled.values()), pd.to_datetime(list(pulled), utc=True), dtype=float)
+
+
+def check_lead_times(lead_time: LeadTime) -> None:
+    """Check that each is a length of time, and not negative."""
+    for lead in dict(_items("lead_time", lead_time)).values() if isinstance(lead_time, Mapping) else [lead_time]:
+        check_lead_time(lead)
+
+
+def check_prices(prices: object) -> None:
+    """Check that there are two prices, of each type or of all."""
+    if isinstance(prices, Mapping):
+        for name, pair in _items("prices", prices):
+            _check_pair(f"prices[{name!r}]", pair)
+    elif prices is not None:
+        _check_pair("prices", prices)
+
+
+def _items(parameter: str, value: Mapping[str, _T]) -> list[tuple[str, _T]]:
+    if not value:
+        raise InputError(f"{parameter} names no GPU type; give one value for all, or one for each type.")
+    return list(value.items())
+
+
+def _check_pair(place: str, pair: object) -> None:
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        raise InputError(f"{place} must be two numbers, (reserved, on_demand) per GPU-hour; got {shorten(pair)!r}.")
+    reserved = check_number(f"{place} (reserved)", pair[0], 0, open_low=True)
+    on_demand = check_number(f"{place} (on demand)", pair[1], 0, open_low=True)
+    if reserved > on_demand:
+        raise InputError(
+            f"{place}: the reserved price {reserved:g} exceeds the on-demand price {on_demand:g}; the reserved price "
+            "comes first."
+        )
+
+
+#: Name of the type of jobs that have none.
+UNKNOWN = "unknown"
+
+
+def check_aliases(aliases: Aliases) -> None:
+    """Raise for names that are no text, and for a type that counts as one which counts as another itself."""
+    if not isinstance(aliases, Mapping | None):
+        raise InputError(f"type_aliases must be a mapping of GPU types to others; got {aliases!r}.")
+    for name, other in (aliases or {}).items():
+        if not (isinstance(name, str) and isinstance(other, str) and name and other):
+            raise InputError(f"type_aliases must be names of GPU types; got {name!r} for {other!r}.")
+        if other != name and other in (aliases or {}):
+            raise InputError(f"type_aliases counts {name!r} as {other!r}, which counts as another; name the last one.")
+
+
+def rename_types(jobs: pd.DataFrame, aliases: Aliases) -> pd.DataFrame:
+    """Jobs with the GPU types that theirs count as.
+
+    Examples
+    --------
+    >>> jobs = pd.DataFrame({"gpu_type": pd.Series(["A100", None, "1g.10gb"], dtype="string")})
+    >>> rename_types(jobs, {"unknown": "A100", "1g.10gb": "A100"})["gpu_type"].tolist()
+    ['A100', 'A100', 'A100']
+    """
+    if not aliases:
+        return jobs
+    types = jobs["gpu_type"].astype(STRING) if "gpu_type" in jobs else pd.Series(pd.NA, jobs.index, dtype=STRING)
+    _check_known(aliases, types.dropna().unique(), jobs.attrs)
+    renamed = jobs.assign(gpu_type=types.fillna(aliases.get(UNKNOWN, pd.NA)).replace(dict(aliases)).astype(STRING))
+    renamed.attrs = dict(jobs.attrs)
+    return renamed
+
+
+def rename_series(
+    wide: pd.DataFrame, keys: tuple[str, ...], aliases: Aliases, attrs: Mapping[Any, Any]
+) -> pd.DataFrame:
+    """Usage without jobs, a column a series, with the types that theirs count as; sums are unknown where a part is.
+
+    Examples
+    --------
+    >>> wide = pd.DataFrame({"ml/A100": [1.0], "ml/unknown": [2.0], "cv/A100": [4.0]})
+    >>> rename_series(wide, ("namespace", "gpu_type"), {"unknown": "A100"}, {}).to_dict("list")
+    {'cv/A100': [4.0], 'ml/A100': [3.0]}
+    """
+    if not aliases:
+        return wide
+    check_choice("gpu_type, which type_aliases needs, as a key of this usage", "gpu_type", keys)
+    parts = [str(name).split("/", len(keys) - 1) for name in wide.columns]
+    place = keys.index("gpu_type")
+    names = [part[place].replace("%2F", "/") for part in parts]
+    _check_known(aliases, names, attrs)
+    for part, name in zip(parts, names, strict=True):
+        part[place] = aliases.get(name, name).replace("/", "%2F")
+    known = wide.T.groupby(["/".join(part) for part in parts])
+    return known.sum(min_count=1).where(known.count().eq(known.size(), axis=0)).T
+
+
+def _check_known(aliases: Mapping[str, str], names: Iterable[str], attrs: Mapping[Any, Any]) -> None:
+    of_nodes = [attrs.get("installed_by_type") or {}, *(attrs.get("installed_by_cluster") or {}).values()]
+    known = {UNKNOWN, *names, *(name for types in of_nodes for name in types)}
+    for name in aliases:
+        if name not in known:
+            raise InputError(
+                f"type_aliases has {name!r}, and no job and no node is of that type.{nearest(name, known)} "
+                f"Types are {', '.join(sorted(known))}."
+            )
+
+
+def of_aliases(price: float | dict[str, float] | None, aliases: Aliases) -> float | dict[str, float] | None:
+    """Prices by type, also of the types that count as another.
+
+    Examples
+    --------
+    >>> of_aliases({"A100": 1.5}, {"unknown": "A100"})
+    {'A100': 1.5, 'unknown': 1.5}
+    """
+    if not isinstance(price, dict):
+        return price
+    return price | {name: price[other] for name, other in (aliases or {}).items() if other in price}
+
+
+def cluster_names(cluster: str | Sequence[str]) -> tuple[str, ...]:
+    """Names of clusters, of which a text may have several with commas between, in order and each once.
+
+    Examples
+    --------
+    >>> cluster_names("beta, alpha"), cluster_names(["alpha"])
+    (('alpha', 'beta'), ('alpha',))
+    """
+    names = cluster.split(",") if isinstance(cluster, str) else cluster
+    return tuple(sorted({name.strip() for name in names}))
+
+
+def select_clusters(jobs: pd.DataFrame, cluster: str | Sequence[str] | None) -> pd.DataFrame:
+    """Jobs of the clusters of these names, or all where there are none.
+
+    `jobs`: with the column ``cluster``. `cluster`: names, in one text with commas between; ``"each"`` selects all.
+
+    Examples
+    --------
+    >>> jobs = pd.DataFrame({"cluster": ["alpha", "beta", "gamma"], "gpus": [1, 2, 4]})
+    >>> select_clusters(jobs, "alpha,gamma")["gpus"].tolist()
+    [1, 4]
+    """
+    if cluster is None:
+        return jobs
+    known = sorted(jobs["cluster"].dropna().astype(str).unique()) if "cluster" in jobs else []
+    if not known:
+        raise InputError("this log names no clusters, so none can be selected; leave cluster out.")
+    if cluster == "each":
+        return jobs
+    names = cluster_names(cluster)
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        raise InputError(f"this log has no cluster {', '.join(unknown)!r}.{nearest((*unknown, '')[0], known)}")
+    selected = jobs[jobs["cluster"].isin(names)]
+    selected.attrs = dict(jobs.attrs)
+    return selected
+
+
+def check_zone(tz: str) -> None:
+    """Raise for what is no time zone."""
+    try:
+        pd.Timestamp(0, tz=tz)
+    except (KeyError, ValueError, TypeError, OSError) as error:
+        raise InputError(f"tz={shorten(tz)!r} is no time zone; write 'UTC' or 'Europe/Berlin'.") from error
