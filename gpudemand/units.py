@@ -14,6 +14,7 @@ from gpudemand._validation import InputError, shorten
 SECONDS_PER_HOUR = 3600.0
 #: Bytes.
 GIB = 2.0**30
+DAY, WEEK = pd.Timedelta("1D"), pd.Timedelta("7D")
 _SLURM_DURATION = re.compile(r"(?:(?P<days>\d+)-)?(?P<clock>\d+(?::\d+){0,2})(?:\.\d+)?$")
 _SLICE = re.compile(r"(?:^|[^0-9])(?P<compute>[1-7])g[._](?P<gb>\d+)gb(?:[+._-]me)?$", re.IGNORECASE)
 #: Parts of a card; the slices of one, as (parts of the compute, eighths of the memory); and GB of memory of these by

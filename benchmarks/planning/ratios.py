@@ -8,7 +8,7 @@ import pandas as pd
 from benchmarks.planning.synthetic import FlawedStepTime
 from gpudemand.datasets import make_cluster
 from gpudemand.jobs.table import seconds_since, start_times
-from gpudemand.planning.training_run_time import OTHERS, run_time_ratios, settings_of, training_steps
+from gpudemand.planning.training_run_time import OTHERS, run_time_ratios, training_settings, training_steps
 
 #: Spread of the errors of predicted step times by network, days of the log, and seconds before the first step.
 _SPREAD, _KNOWN, _STARTUP_S = 0.4, "92D", 60.0
@@ -31,7 +31,7 @@ def _mean_squares(seed: int) -> dict[str, float]:
     ran = seconds_since(jobs["end"], start_times(jobs)) - _STARTUP_S
     done = (jobs["status"] == "completed").to_numpy() & (predicted > 0) & (ran > 0)
     value = np.log(np.where(done, ran, 1.0) / np.where(done, predicted, 1.0))
-    runs = pd.DataFrame({"user": jobs["user"].astype(str), "setting": settings_of(jobs), "value": value})
+    runs = pd.DataFrame({"user": jobs["user"].astype(str), "setting": training_settings(jobs), "value": value})
     known, coming = runs[done & (jobs["end"] < cut)], runs[done & (jobs["submit"] >= cut)]
     new = coming.groupby(["user", "setting"])["value"].median()
     new = new[~new.index.isin(known.groupby(["user", "setting"]).groups)]

@@ -14,10 +14,10 @@ from gpudemand.datasets import load_jobs_sample
 from gpudemand.forecast import CombinedForecaster, SeasonallyAdjustedNaive, Theta
 from gpudemand.jobs.table import as_jobs
 from gpudemand.planning.quantiles import QuantileTable
-from gpudemand.planning.queue import WEEK_S, simulate_queue
+from gpudemand.planning.queue import simulate_queue
 from gpudemand.planning.queue_kernels import NEVER, QueuedJobs
 from gpudemand.planning.wait_plan import WaitTarget, draw_futures, gpus_needed, plan_waits
-from gpudemand.planning.waits import Future, with_expected_ends
+from gpudemand.planning.waits import WEEK_S, Future, with_expected_ends
 from gpudemand.usage.series import end_of_record, usage_series
 
 _FORECASTERS = (SeasonallyAdjustedNaive, Theta, CombinedForecaster)

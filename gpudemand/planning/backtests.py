@@ -12,7 +12,9 @@ from scipy.stats import t as student_t
 from sklearn.base import clone
 
 from gpudemand._array import FloatArray, IntArray
-from gpudemand._validation import InputError, check_choice, check_columns, check_number, check_usage
+from gpudemand._validation import InputError, check_choice, check_columns, check_number
+from gpudemand.forecast.backtest import cross_validation
+from gpudemand.forecast.forecaster import Forecaster
 from gpudemand.jobs.table import check_jobs, gave_up, seconds_since
 from gpudemand.metrics import model_names
 from gpudemand.planning.demand import JobDemandModel
@@ -20,7 +22,7 @@ from gpudemand.planning.quantiles import QuantileTable
 from gpudemand.planning.queue import simulate_queue
 from gpudemand.planning.queue_kernels import POLICIES
 from gpudemand.planning.run_time import RunTimeModel
-from gpudemand.planning.waits import effective_capacity, with_expected_ends
+from gpudemand.planning.waits import effective_capacity, mean_and_p95, with_expected_ends
 from gpudemand.units import parse_duration
 
 
@@ -55,23 +57,28 @@ def demand_cross_validation(
     DataFrame
         ``unique_id``, ``ds``, ``cutoff`` (the last bin of the training data), ``y``, and the columns of the model.
     """
-    jobs, usage = check_jobs(jobs), check_usage(usage)
-    h, n_windows = (
-        int(check_number(name, value, 1, integer=True)) for name, value in (("h", h), ("n_windows", n_windows))
-    )
-    step = h if step_size is None else int(check_number("step_size", step_size, 1, integer=True))
-    times = pd.DatetimeIndex(np.sort(usage["ds"].unique()))
-    first = len(times) - h - step * (n_windows - 1)
-    if first < 3:
-        raise InputError(f"{n_windows} windows of h={h} need more than the {len(times)} bins there are; use fewer.")
-    windows = []
-    for origin in range(first, len(times) - h + 1, step):
-        fitted = clone(model).fit(jobs, usage[usage["ds"] < times[origin]])
-        forecast = fitted.predict(h, level=level).assign(cutoff=times[origin - 1])
-        windows.append(usage[["unique_id", "ds", "y"]].merge(forecast, on=["unique_id", "ds"]))
-    backtest = pd.concat(windows, ignore_index=True)
-    backtest.attrs = dict(usage.attrs)
-    return backtest[["unique_id", "ds", "cutoff", "y", *(c for c in forecast.columns if c.startswith("JobDemand"))]]
+    return cross_validation(_OfJobs(model, check_jobs(jobs)), usage, h, n_windows, step_size, level)
+
+
+class _OfJobs(Forecaster):
+    """A `JobDemandModel` with its jobs, as a forecaster of usage."""
+
+    def __init__(self, model: JobDemandModel, jobs: pd.DataFrame) -> None:
+        self.model = model
+        self.jobs = jobs
+
+    def column_name(self) -> str:
+        """Name of the column of forecasts."""
+        return type(self.model).__name__
+
+    def fit(self, usage: pd.DataFrame, freq: object = None) -> _OfJobs:
+        """Fit to the jobs as of the end of the usage."""
+        self.model_ = clone(self.model).fit(self.jobs, usage, freq)
+        return self
+
+    def predict(self, h: int, level: Sequence[float] | float | None = None, *, mean: bool = False) -> pd.DataFrame:
+        """Forecast the next bins."""
+        return self.model_.predict(h, level)
 
 
 def plan_backtest(backtest: pd.DataFrame, service_levels: Sequence[float] = (0.90, 0.95)) -> pd.DataFrame:
@@ -141,7 +148,7 @@ def _relative(amount: FloatArray, y: FloatArray) -> float:
 
 _STATISTICS = ("mean_wait_s", "p95_wait_s")
 PARTS = ("persistence", "simulated", "effective", "factor", "average")
-#: Part that speaks where the past says nothing.
+#: Prediction that is chosen where no errors are known.
 _DEFAULT = "average"
 #: Seconds added to waits before their logarithm is taken, so that the shortest do not decide.
 _ADDED_S = 60.0
@@ -293,17 +300,16 @@ class WaitBacktest:
         ).rename_axis(None)
 
 
-def _recorded(jobs: pd.DataFrame, begin: pd.Timestamp, end: pd.Timestamp) -> dict[object, object]:
+def _recorded(jobs: pd.DataFrame, begin: pd.Timestamp, end: pd.Timestamp) -> dict[str, object]:
     counted = jobs[(jobs["submit"] >= begin) & (jobs["submit"] < end) & jobs["start"].notna()]
     if counted.empty:
         raise InputError(f"no job submitted from {begin} to {end} has started; choose longer windows.")
-    wait = seconds_since(counted["start"], counted["submit"])
-    return {"window": begin, "mean_wait_s": float(wait.mean()), "p95_wait_s": float(np.quantile(wait, 0.95))}
+    return {"window": begin, **mean_and_p95(seconds_since(counted["start"], counted["submit"]))}
 
 
 def _simulated(
     jobs: pd.DataFrame, gpus: float, begin: pd.Timestamp, end: pd.Timestamp, policy: str
-) -> dict[object, object]:
+) -> dict[str, object]:
     log = jobs[(jobs["submit"] < end) & ((jobs["end"] > begin) | (jobs["submit"] >= begin))]
     return _recorded(
         simulate_queue(log.assign(gpus=np.minimum(log["gpus"], gpus)), gpus, policy, start=begin), begin, end
@@ -314,7 +320,8 @@ def _score_waits(waits: dict[str, pd.DataFrame], share: float) -> pd.DataFrame:
     """Recorded and predicted waits by statistic and window."""
     log = {name: np.log(table[list(_STATISTICS)].to_numpy() + _ADDED_S) for name, table in waits.items()}
     before, recorded, simulated = log["recorded"][:-1], log["recorded"][1:], log["simulated"][1:]
-    factor = _mean_so_far(before - log["simulated"][:-1])
+    ratio = before - log["simulated"][:-1]
+    factor = np.cumsum(ratio, axis=0) / np.arange(1, len(ratio) + 1)[:, None]
     scaled = simulated + factor
     parts = np.stack([before, simulated, log["effective"], scaled, (before + scaled) / 2])
     error = parts - recorded
@@ -333,12 +340,8 @@ def _score_waits(waits: dict[str, pd.DataFrame], share: float) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
-def _mean_so_far(values: FloatArray) -> FloatArray:
-    return np.cumsum(values, axis=0) / np.arange(1, len(values) + 1)[:, None]
-
-
 def _best_so_far(error: FloatArray) -> IntArray:
-    """Place of the part that speaks in each window, for errors (n_parts, n_windows, 2): by the windows before alone.
+    """Place of the prediction chosen in each window, by errors (n_parts, n_windows, 2) in the windows before alone.
 
     The default, unless another's errors were smaller by more than a standard error of the difference.
     """

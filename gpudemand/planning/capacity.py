@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from gpudemand._array import FloatArray
 from gpudemand._validation import InputError, check_choice, check_columns, check_number, nearest
 from gpudemand.planning.quantiles import QuantileTable, ratios_to_mean
 from gpudemand.planning.wait_plan import PooledWaitPlan, WaitPlan, plan_waits
-from gpudemand.units import format_count, parse_duration
+from gpudemand.units import WEEK, format_count, parse_duration
 
 #: A longer one is taken for a slip; with it, dates would be beyond those that pandas can hold.
 _LONGEST_LEAD = pd.Timedelta("3653D")
@@ -109,34 +109,6 @@ def check_unique(forecast: pd.DataFrame) -> None:
         raise InputError(f"the forecast has {str(name)!r} on {ds} more than once; of a backtest, plan for one cutoff.")
 
 
-def purchase_mix(
-    ids: pd.Series,
-    quantiles: QuantileTable,
-    hours: FloatArray,
-    required: FloatArray,
-    reserved: float | Mapping[str, float],
-    on_demand: float | Mapping[str, float],
-) -> pd.DataFrame:
-    """Mix of reserved and on-demand GPUs of least expected cost for each series.
-
-    A further reserved GPU pays off while the share of hours in which it would be busy exceeds the ratio of the prices,
-    the break-even share (the newsvendor's critical ratio).
-
-    `quantiles`: GPUs busy. `hours`, `required`: shape (n_rows,); width of each bin, and GPUs required at the service
-    level. `reserved`, `on_demand`: price of a GPU-hour, for every series or by series. Returns index ``unique_id``;
-    ``break_even_share``, ``reserve`` (GPUs), ``on_demand_gpu_hours`` (expected, beyond the reserve), ``cost`` of that
-    mix over all bins, ``cost_reserved`` of reserving the highest requirement, ``cost_on_demand`` of reserving
-    nothing.
-    """
-    prices = broadcast_by_series("reserved", reserved, ids), broadcast_by_series("on_demand", on_demand, ids)
-    demand = quantiles.demand()
-    rows = {}
-    for name in ids.unique():
-        mine = (ids == name).to_numpy()
-        rows[name] = _mix(demand[mine], hours[mine], required[mine], *(price[mine][0] for price in prices))
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("unique_id")
-
-
 def _mix(
     demand: FloatArray, hours: FloatArray, required: FloatArray, reserved: float, on_demand: float
 ) -> dict[str, float]:
@@ -169,7 +141,6 @@ def _exceeded(demand: FloatArray, weight: FloatArray, share: float) -> float:
 SHARES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 #: Share of the bins of a week that have to be short before GPUs are ordered: more than one day, less than two.
 SHORT_SHARE = 0.25
-_WEEK = pd.Timedelta("7D")
 
 
 def first_crossing(ds: pd.Series, short: pd.Series, short_share: float = SHORT_SHARE) -> pd.Timestamp:
@@ -188,9 +159,9 @@ def first_crossing(ds: pd.Series, short: pd.Series, short_share: float = SHORT_S
     ['2026-03-03', '2026-03-10']
     """
     times, total = pd.DatetimeIndex(ds), np.append(0, np.cumsum(short))
-    last_week = int(times.searchsorted(times[-1] - _WEEK, side="right"))
+    last_week = int(times.searchsorted(times[-1] - WEEK, side="right"))
     start = np.minimum(np.arange(len(times)), last_week)
-    stop = times.searchsorted(times[start] + _WEEK)
+    stop = times.searchsorted(times[start] + WEEK)
     lasting = (total[stop] - total[start]) >= short_share * (stop - start)
     return ds[short.to_numpy() & lasting].min()
 
@@ -366,16 +337,8 @@ class CapacityPlan:
         level = self.service_level if service_level is None else service_level
         check_targets(target, level, known.highest)
         capacity = self.table["installed"].to_numpy() + check_number("extra_gpus", extra_gpus, 0)
-        return CapacityPlan(
-            required_table(self.table, quantiles, capacity, target, level, self.ratios),
-            target,
-            level,
-            self.lead_time,
-            self.attrs,
-            quantiles,
-            self.short_share,
-            self.ratios,
-        )
+        table = required_table(self.table, quantiles, capacity, target, level, self.ratios)
+        return replace(self, table=table, target_utilization=target, service_level=level, quantiles=quantiles)
 
     def exceedance(self, capacity: Sequence[float] | None = None) -> pd.DataFrame:
         """Expected share of the time ahead, or of the forecast's bins, in which demand exceeds a number of GPUs.
@@ -404,7 +367,10 @@ class CapacityPlan:
     def purchase_mix(
         self, reserved: float | Mapping[str, float], on_demand: float | Mapping[str, float]
     ) -> pd.DataFrame:
-        """Cheapest mix of reserved and on-demand GPUs over the time of the plan, at prices of a GPU-hour.
+        """Mix of reserved and on-demand GPUs of least expected cost over the time of the plan.
+
+        A further reserved GPU pays off while the share of hours in which it would be busy exceeds the ratio of the
+        prices, the break-even share (the newsvendor's critical ratio).
 
         Parameters
         ----------
@@ -414,10 +380,17 @@ class CapacityPlan:
         Returns
         -------
         DataFrame
-            See `gpudemand.planning.capacity.purchase_mix`.
+            Index ``unique_id``; ``break_even_share``, ``reserve`` (GPUs), ``on_demand_gpu_hours`` (expected, beyond the
+            reserve), ``cost`` of that mix over all bins, ``cost_reserved`` of reserving the highest requirement,
+            ``cost_on_demand`` of reserving nothing.
         """
-        hours, required = bin_hours(self.table), self.table["required"].to_numpy(dtype=float)
-        return purchase_mix(self.table["unique_id"], self.known_quantiles(), hours, required, reserved, on_demand)
+        ids, hours, demand = self.table["unique_id"], bin_hours(self.table), self.known_quantiles().demand()
+        prices = broadcast_by_series("reserved", reserved, ids), broadcast_by_series("on_demand", on_demand, ids)
+        required, rows = self.table["required"].to_numpy(dtype=float), {}
+        for name in ids.unique():
+            mine = (ids == name).to_numpy()
+            rows[name] = _mix(demand[mine], hours[mine], required[mine], *(price[mine][0] for price in prices))
+        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("unique_id")
 
     def known_quantiles(self) -> QuantileTable:
         """Predictive distribution of demand, with the rows of `table`; raises where the plan was made without."""

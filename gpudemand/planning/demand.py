@@ -22,7 +22,7 @@ from gpudemand.planning.run_time import RunTimeModel, SurvivalCurves, person_per
 from gpudemand.usage.bins import BinnedGpuTime
 from gpudemand.usage.series import series_codes
 
-BY = ("user", "group", "cluster", "gpu_type", "gpus")
+_SUBMITTED_BY = ("user", "group", "cluster", "gpu_type", "gpus")
 #: e-folding time (days) of the recency weights, and oldest day.
 _ARRIVALS_DECAY_DAYS = 45.0
 _OLDEST_DAYS = 180
@@ -74,7 +74,7 @@ def forecast_submissions(
     """
     days = int(check_number("days", days, 1, 3660, integer=True))
     check_number("level", level, 0, 99.9, open_low=True)
-    keys = [check_choice("by", name, BY) for name in ([by] if isinstance(by, str) else by)]
+    keys = [check_choice("by", name, _SUBMITTED_BY) for name in ([by] if isinstance(by, str) else by)]
     table, work_h = check_jobs(jobs, allow_unknown=True), np.asarray(gpu_hours, dtype=float)
     index, count, work = _by_day(table, keys, work_h, parse_timestamp(origin, name="origin"))
     weight = np.exp(-np.arange(count.shape[1]) / _ARRIVALS_DECAY_DAYS)
@@ -126,7 +126,7 @@ def observed_gpu_hours(jobs: pd.DataFrame, curves: SurvivalCurves, until: pd.Tim
     return np.where(np.isfinite(run_s), run_s, expected_s) / 3600 * jobs["gpus"].to_numpy(dtype=float)
 
 
-DAY, WEEK = 24, 168
+DAY_H, WEEK_H = 24, 168
 #: Days of arrivals that are averaged, beyond the horizon.
 _WINDOW_DAYS = 56
 #: e-folding time (days) of the recency weights.
@@ -153,13 +153,13 @@ class RollingOrigins:
         """Origins every `step` hours (a divisor of 24) back from the end, which has a given weekday and hour."""
         n_hours = y.shape[1]
         hours = np.arange(n_hours, 0, -step)[::-1]
-        weekday = (last_weekday + (last_hour + hours - n_hours) // DAY) % 7
+        weekday = (last_weekday + (last_hour + hours - n_hours) // DAY_H) % 7
         return cls(y, hours, weekday, h)
 
     @property
     def per_day(self) -> int:
         """Origins in a day."""
-        return DAY // int(self.hours[-1] - self.hours[-2]) if len(self.hours) > 1 else 1
+        return DAY_H // int(self.hours[-1] - self.hours[-2]) if len(self.hours) > 1 else 1
 
     @property
     def actual(self) -> FloatArray:
@@ -177,11 +177,11 @@ class RollingOrigins:
 
     def daily_profile(self, days: int) -> FloatArray:
         """Mean of each hour of the newest days, shape (n_series, n_origins, 24); hour 0 is the one after the origin."""
-        return self._at(phase_mean(self.y, DAY, days), self.hours[:, None] - DAY + np.arange(DAY))
+        return self._at(phase_mean(self.y, DAY_H, days), self.hours[:, None] - DAY_H + np.arange(DAY_H))
 
     def tile_daily(self, profile: FloatArray) -> FloatArray:
         """Repeat a profile of 24 hours over the horizon, shape as `actual`."""
-        return profile[:, :, np.arange(self.h) % DAY]
+        return profile[:, :, np.arange(self.h) % DAY_H]
 
     def weighted_mean(self, paths: FloatArray, *, weeks: int | None = None) -> FloatArray:
         """Mean of the paths after earlier origins at the same hour of the day, weighted by recency and weekday.
@@ -191,7 +191,7 @@ class RollingOrigins:
         """
         total, weight = np.zeros_like(paths), np.zeros(paths.shape[1:])
         values = np.nan_to_num(paths)
-        horizon_days = -(-self.h // DAY)
+        horizon_days = -(-self.h // DAY_H)
         days = range(1, horizon_days + _WINDOW_DAYS) if weeks is None else range(7, horizon_days + 7 * weeks + 1, 7)
         for day in days:
             shift = day * self.per_day
@@ -210,8 +210,8 @@ class RollingOrigins:
     def _known(self, day: int, weeks: int | None) -> BoolArray:
         """Hours ahead at which a path that began `day` days earlier is known at the origin and inside the window."""
         ahead = np.arange(self.h)
-        known = ahead < DAY * day
-        return known if weeks is None else known & (ahead >= DAY * (day - 7 * weeks))
+        known = ahead < DAY_H * day
+        return known if weeks is None else known & (ahead >= DAY_H * (day - 7 * weeks))
 
     @staticmethod
     def _at(values: FloatArray, hour: IntArray) -> FloatArray:
@@ -225,8 +225,8 @@ def whole_hours(panel: Panel) -> int:
     """Width of a bin in hours; raises if it is not 1 to 24 whole hours that divide a day."""
     hours = (panel.future(1)[0] - panel.times[-1]).round("h") / pd.Timedelta("1h")
     if panel.freq.freqstr.endswith("D") and panel.freq.n == 1:
-        return DAY
-    if hours != int(hours) or hours < 1 or DAY % hours:
+        return DAY_H
+    if hours != int(hours) or hours < 1 or DAY_H % hours:
         raise InputError(f"bins of {panel.freq.freqstr!r} are not 1 to 24 whole hours; use freq='h' or 'D'.")
     return int(hours)
 
@@ -359,7 +359,7 @@ class RidgeCorrection:
         """Coefficients by hour ahead, shape (h, m), from the errors known at the origin at `place`."""
         ahead, per_day = np.arange(self.origins.h), self.origins.per_day
         # Origins in the window whose hour ahead is known.
-        last = np.maximum(place - ahead // (DAY // per_day), 0)
+        last = np.maximum(place - ahead // (DAY_H // per_day), 0)
         first = np.maximum(last - TRAINING_DAYS * per_day, 0)
         gram, cross = (sums[last, ahead] - sums[first, ahead] for sums in (self.gram, self.cross))
         m = cross.shape[-1]
@@ -383,7 +383,7 @@ _MIN_ORIGINS = 7
 _NEAR_MINIMUM = 1.03
 
 
-def combination_weights(errors: FloatArray, other_errors: FloatArray, origins: IntArray, present: int) -> FloatArray:
+def averaging_weights(errors: FloatArray, other_errors: FloatArray, origins: IntArray, present: int) -> FloatArray:
     """Weight of a second forecast in an average, of least absolute error so far, at each origin and at the end.
 
     `errors`, `other_errors`: shape (n_series, n_origins, h); naN where unknown. `origins`: shape (n_origins,); bins
@@ -422,7 +422,7 @@ def component_forecasts(
     adjusted = np.where(np.isnan(adjusted), naive, adjusted)
     base = running + origins.weighted_mean(arrivals)
     weekly = running + origins.weighted_mean(arrivals, weeks=_WEEKS)
-    seasonal = [origins.trailing_mean(DAY), origins.seasonal_naive(DAY), origins.seasonal_naive(WEEK)]
+    seasonal = [origins.trailing_mean(DAY_H), origins.seasonal_naive(DAY_H), origins.seasonal_naive(WEEK_H)]
     others = [weekly, adjusted, origins.tile_daily(profile), naive, *seasonal]
     return np.where(np.isnan(base), adjusted, base), others
 
@@ -620,11 +620,11 @@ class JobDemandModel(BaseEstimator):
     def _correction(self, hours: int) -> tuple[RollingOrigins, RidgeCorrection]:
         """Origins, and the bottom-up forecasts at them with their correction by top-down ones."""
         hourly = hours <= _MAX_HOURLY_HORIZON and self.hourly_.size <= _MAX_CELLS
-        step = 1 if hourly else DAY
+        step = 1 if hourly else DAY_H
         origins = RollingOrigins.from_end(self.hourly_, hours, step, self.origin_.weekday(), self.origin_.hour)
         # No correction reads an older origin.
-        oldest = origins.hours[-1] - hours - DAY * (_N_ORIGINS + TRAINING_DAYS + 1)
-        old = origins.hours < max(min(_MIN_TRAIN_DAYS * DAY, self.hourly_.shape[1] / 3), oldest)
+        oldest = origins.hours[-1] - hours - DAY_H * (_N_ORIGINS + TRAINING_DAYS + 1)
+        old = origins.hours < max(min(_MIN_TRAIN_DAYS * DAY_H, self.hourly_.shape[1] / 3), oldest)
         base, others = component_forecasts(origins, *self._running_and_arrivals(origins, int(old.sum())))
         base = np.where(old[:, None], np.nan, base)
         return origins, RidgeCorrection.fit(origins, base, others)
@@ -666,7 +666,7 @@ class JobDemandModel(BaseEstimator):
         times, y = self.local_.times, self.local_.values
         model, n_bins = clone(top_down).fit(self.local_.long_frame(times, {"y": y})), len(times)
         other = np.maximum(model._paths(y, np.append(origins, n_bins), paths.shape[2]), 0.0)
-        weight = combination_weights(actual - paths[:, :-1], actual - other[:, :-1], origins, n_bins)
+        weight = averaging_weights(actual - paths[:, :-1], actual - other[:, :-1], origins, n_bins)
         return paths + weight[:, :, None] * (other - paths)
 
 
@@ -674,4 +674,4 @@ def _backtest_places(origins: RollingOrigins) -> IntArray:
     """Places of the newest earlier origins, whole days before the end."""
     day = origins.per_day
     places = np.arange(len(origins.hours) - 1 - day, 0, -day, dtype=np.int64)[:_N_ORIGINS][::-1]
-    return places[origins.hours[places] >= 2 * DAY]
+    return places[origins.hours[places] >= 2 * DAY_H]

@@ -18,6 +18,7 @@ from gpudemand.metrics import levels
 from gpudemand.planning.capacity import bin_hours, check_steps
 from gpudemand.planning.quantiles import pick_model
 from gpudemand.planning.training_run_time import CostPredictor
+from gpudemand.units import DAY
 
 
 @runtime_checkable
@@ -147,8 +148,7 @@ class Programme:
     @cached_property
     def period(self) -> tuple[pd.Timestamp, pd.Timestamp]:
         """Start and end, in UTC."""
-        start, end = (parse_timestamp(time, "UTC").tz_convert("UTC") for time in (self.start, self.end))
-        return start, end
+        return _utc(self.start), _utc(self.end)
 
     @cached_property
     def run(self) -> RunHours:
@@ -181,9 +181,7 @@ class Programme:
         ds : Series of datetime
             Starts of bins, ascending, with a zone.
         """
-        begin, end = self.period
-        start = pd.DatetimeIndex(ds).tz_convert("UTC")
-        stop = start + pd.to_timedelta(bin_hours(pd.DataFrame({"ds": ds})), "h")
+        (begin, end), (start, stop) = self.period, _bins(ds)
         shared = np.minimum(stop, end) - np.maximum(start, begin)
         share = np.maximum(shared.total_seconds(), 0.0) / (stop - start).total_seconds()
         return np.asarray(share * self.gpu_hours / ((end - begin).total_seconds() / 3600))
@@ -291,7 +289,6 @@ def add_programmes_by_type(rows: pd.DataFrame, programmes: Sequence[PlannedWork]
 
 #: What a quotient may exceed a whole number of replicas by, from rounding.
 _ROUNDING = 1e-9
-_DAY = pd.Timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -365,8 +362,7 @@ class Serving:
     @cached_property
     def period(self) -> tuple[pd.Timestamp, pd.Timestamp]:
         """Start and end, in UTC."""
-        start, end = (parse_timestamp(time, "UTC").tz_convert("UTC") for time in (self.start, self.end))
-        return start, end
+        return _utc(self.start), _utc(self.end)
 
     @cached_property
     def _steps(self) -> pd.Series:
@@ -431,7 +427,7 @@ class Serving:
         """
         begin, end = self.period
         held = self.gpus()
-        days = pd.date_range(begin, end, freq=_DAY, inclusive="left")
+        days = pd.date_range(begin, end, freq=DAY, inclusive="left")
         every = held.reindex(held.index.union(days)).ffill()
         ends = every.index[1:].append(pd.DatetimeIndex([end]))
         replicas = (every / self.gpus_per_replica).round().to_numpy(dtype=int)
@@ -439,6 +435,10 @@ class Serving:
         submit, stop = every.index.repeat(replicas), ends.repeat(replicas)
         times = {"submit": submit, "start": submit, "end": stop}
         return pd.DataFrame({**about, **times, "gpus": float(self.gpus_per_replica)})
+
+
+def _utc(time: Any) -> pd.Timestamp:
+    return parse_timestamp(time, "UTC").tz_convert("UTC")
 
 
 def _bins(ds: pd.Series) -> tuple[pd.DatetimeIndex, pd.DatetimeIndex]:

@@ -14,6 +14,7 @@ from gpudemand._array import FloatArray
 from gpudemand._validation import InputError, check_choice, check_columns, check_usage
 from gpudemand.forecast.panel import infer_freq, mean_step
 from gpudemand.metrics import levels, model_names
+from gpudemand.units import DAY, WEEK
 from gpudemand.usage.series import usage_series
 
 
@@ -124,7 +125,6 @@ def pick_model(forecast: pd.DataFrame, model: str | None) -> str:
     return names[0]
 
 
-_WEEK, _DAY = pd.Timedelta("7D"), pd.Timedelta("1D")
 #: Longest correlation of demand that is taken into account.
 _LONGEST = pd.Timedelta("28D")
 #: Standard deviations between the 10 and 90 % quantiles of a normal distribution.
@@ -155,7 +155,7 @@ def mean_demand(
 def time_step(times: pd.Series) -> pd.Timedelta:
     """Time from the first bin of a forecast to the second; a day for one bin."""
     first = pd.DatetimeIndex(times).unique().sort_values()[:2]
-    return first[1] - first[0] if len(first) > 1 else _DAY
+    return first[1] - first[0] if len(first) > 1 else DAY
 
 
 def deviation(jobs: pd.DataFrame, until: pd.Timestamp, step: pd.Timedelta) -> float:
@@ -165,7 +165,7 @@ def deviation(jobs: pd.DataFrame, until: pd.Timestamp, step: pd.Timedelta) -> fl
 
 def _residual(jobs: pd.DataFrame, until: pd.Timestamp, step: pd.Timedelta) -> tuple[FloatArray, float]:
     usage = usage_series(jobs, by=None, freq=to_offset(step), value="wanted", until=until, partial=False)
-    place = np.arange(len(usage)) % max(round(_WEEK / step), 1)
+    place = np.arange(len(usage)) % max(round(WEEK / step), 1)
     residual = (usage["y"] - usage["y"].groupby(place).transform("mean")).to_numpy()
     freedom = max(len(residual) - place.max() - 1, 1)
     return residual, float((residual**2).sum()) / freedom

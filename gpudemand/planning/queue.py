@@ -287,30 +287,3 @@ def _with_times(jobs: pd.DataFrame, starts: IntArray, run_s: FloatArray, simulat
     )
     result.attrs = dict(jobs.attrs)
     return result
-
-
-WEEK_S = 7 * 86400
-
-
-class Work(NamedTuple):
-    """Jobs that are known to come, beside those that are drawn.
-
-    `submit_s`: shape (n_jobs,); since the beginning of the time ahead; those of the week before may still run then.
-    `run_s`, `gpus`: shape (n_jobs,). `weeks`: weeks ahead. `mean`: mean GPUs wanted over the time ahead.
-    """
-
-    submit_s: FloatArray
-    run_s: FloatArray
-    gpus: FloatArray
-    weeks: int
-    mean: float
-
-    @classmethod
-    def from_jobs(cls, jobs: pd.DataFrame, begin: pd.Timestamp, ahead_s: float) -> Work:
-        """Jobs of a time that begins at `begin`."""
-        weeks, submit_s = int(np.ceil(ahead_s / WEEK_S)), seconds_since(jobs["submit"], begin)
-        end_s, gpus = seconds_since(jobs["end"], begin), jobs["gpus"].to_numpy(dtype=float)
-        held_s = np.clip(end_s, 0, ahead_s) - np.clip(submit_s, 0, ahead_s)
-        there = submit_s >= -WEEK_S
-        mean = float((held_s * gpus).sum() / ahead_s)
-        return cls(submit_s[there], (end_s - submit_s)[there], gpus[there], weeks, mean)

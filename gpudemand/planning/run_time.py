@@ -15,9 +15,17 @@ from sklearn.utils.validation import check_is_fitted
 from gpudemand._array import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError, check_choice, check_number
 from gpudemand.forecast.intervals import check_levels
-from gpudemand.jobs.table import check_jobs, checked_as_of, seconds_since, start_times, wall_clock_seconds
+from gpudemand.jobs.table import (
+    check_jobs,
+    checked_as_of,
+    seconds_since,
+    start_times,
+    to_nanoseconds,
+    wall_clock_seconds,
+)
 from gpudemand.jobs.times import parse_timestamp
 from gpudemand.planning.training_run_time import TrainingRunTime
+from gpudemand.units import SECONDS_PER_HOUR
 from gpudemand.usage.series import recorded_until
 
 
@@ -114,21 +122,10 @@ def person_periods(count: IntArray) -> tuple[IntArray, IntArray]:
     return subject, np.arange(count.sum()) - np.repeat(np.cumsum(count) - count, count)
 
 
-HOUR = 3600.0
 #: Edges (s) of the age intervals: doubling up to an hour, then 1 to 4 hours, so that the hour can matter, then wider.
-AGES = np.unique(
-    np.concatenate(
-        [
-            [0, 15, 30, 60, 120, 240, 480, 900, 1800],
-            HOUR * np.arange(1, 12),
-            HOUR * np.arange(12, 24, 2),
-            HOUR * np.arange(24, 72, 4),
-            HOUR * np.arange(72, 168, 8),
-            HOUR * 24 * np.arange(7, 29),
-            HOUR * 168 * np.arange(4, 53),
-        ]
-    )
-)
+_HOURS = [np.arange(1, 12), np.arange(12, 24, 2), np.arange(24, 72, 4), np.arange(72, 168, 8)]
+_HOURS += [24 * np.arange(7, 29), 168 * np.arange(4, 53)]
+AGES = np.unique(np.r_[0, 15, 30, 60, 120, 240, 480, 900, 1800, SECONDS_PER_HOUR * np.concatenate(_HOURS)])
 #: A run time that this share of the jobs has to the second is a time limit, with an interval of this width (s).
 _LIMIT_SHARE = 0.003
 _LIMIT_WIDTH = 60.0
@@ -257,7 +254,7 @@ class DurationHazard(BaseEstimator):
         excess = interval.size - self.max_rows
         if excess <= 0:
             return np.arange(interval.size), np.ones(interval.size)
-        short = self.ages_[interval] < HOUR
+        short = self.ages_[interval] < SECONDS_PER_HOUR
         share = np.where(short, max(1 - excess / max(short.sum(), 1), 0.1), 1.0)
         share *= min(1.0, self.max_rows / share.sum())
         sample = np.flatnonzero(np.random.default_rng(self.random_state).random(interval.size) < share)
@@ -267,7 +264,7 @@ class DurationHazard(BaseEstimator):
         """Features of person-period rows: age, hour, weekday, `X`, and the age relative to expected durations."""
         middle = (self.ages_[interval] + self.ages_[interval + 1]) / 2
         clock = clock_s[job] + middle
-        hour, weekday = clock / HOUR % 24, np.floor(clock / (24 * HOUR) + 3) % 7
+        hour, weekday = clock / SECONDS_PER_HOUR % 24, np.floor(clock / (24 * SECONDS_PER_HOUR) + 3) % 7
         relative = np.log(middle)[:, None] - X[job][:, self.scales_]
         return np.column_stack([self.ages_[interval], hour, weekday, X[job], relative])
 
@@ -276,7 +273,7 @@ def _age_edges(duration_s: FloatArray, ended: BoolArray) -> FloatArray:
     """`AGES` up to the longest duration, with extra intervals at the time limits in the data."""
     longest = max(float(duration_s.max()), AGES[1])
     value, count = np.unique(np.round(duration_s[ended]), return_counts=True)
-    limits = value[(count > max(_LIMIT_SHARE * ended.sum(), 5)) & (value >= HOUR)].astype(float)
+    limits = value[(count > max(_LIMIT_SHARE * ended.sum(), 5)) & (value >= SECONDS_PER_HOUR)].astype(float)
     return np.unique(np.concatenate([AGES[longest > AGES], [longest], limits, np.maximum(limits - _LIMIT_WIDTH, 0)]))
 
 
@@ -289,13 +286,9 @@ HISTORY_KEYS: dict[str, tuple[str, ...]] = {
 }
 #: Numbers of newest finished jobs whose run times are averaged.
 _RECENT = (3, 30)
+#: Ends of the names of features that depend on the ends of earlier jobs.
 _FROM_OUTCOMES = (*(f"last_{n}" for n in _RECENT), "unfinished")
 _HOUR_NS = 3_600_000_000_000
-
-
-def uses_outcomes(feature: str) -> bool:
-    """Whether a feature depends on the ends of earlier jobs."""
-    return feature.endswith(_FROM_OUTCOMES)
 
 
 def submission_features(
@@ -341,8 +334,8 @@ def submission_features(
 
 def _stale(jobs: pd.DataFrame, log: pd.DataFrame) -> BoolArray:
     """Jobs submitted more than a day after the newest end recorded by then."""
-    ends = np.sort(_nanoseconds(log["end"].dropna()))
-    now = _nanoseconds(jobs["submit"])
+    ends = np.sort(to_nanoseconds(log["end"].dropna()))
+    now = to_nanoseconds(jobs["submit"])
     place = np.searchsorted(ends, now, side="left")
     newest = np.concatenate([[np.iinfo(np.int64).min // 2], ends])[place]
     return now - newest > 24 * _HOUR_NS
@@ -353,11 +346,11 @@ def _history(jobs: pd.DataFrame, log: pd.DataFrame, keys: Sequence[str]) -> dict
     both = pd.concat([log[list(keys)], jobs[list(keys)]], ignore_index=True)
     code = both.groupby(list(keys), dropna=False, sort=False).ngroup().to_numpy(dtype=np.int64)
     log_code, job_code = code[: len(log)], code[len(log) :]
-    now = _nanoseconds(jobs["submit"])
+    now = to_nanoseconds(jobs["submit"])
     ended = log["end"].notna().to_numpy()
     run = np.log(np.maximum(seconds_since(log["end"], start_times(log))[ended], 1.0))
-    ends = _EventLog(log_code[ended], _nanoseconds(log.loc[ended, "end"]), run)
-    submits = _EventLog(log_code, _nanoseconds(log["submit"]), np.zeros(len(log)))
+    ends = _EventLog(log_code[ended], to_nanoseconds(log.loc[ended, "end"]), run)
+    submits = _EventLog(log_code, to_nanoseconds(log["submit"]), np.zeros(len(log)))
     finished, submitted = ends.before(job_code, now), submits.before(job_code, now)
     in_last_hour = submitted.place - submits.before(job_code, now - _HOUR_NS).place
     unfinished = np.maximum((submitted.place - submitted.first) - (finished.place - finished.first), 0)
@@ -365,10 +358,6 @@ def _history(jobs: pd.DataFrame, log: pd.DataFrame, keys: Sequence[str]) -> dict
         "last_hour": np.log1p(in_last_hour),
         "unfinished": np.log1p(unfinished),
     }
-
-
-def _nanoseconds(times: pd.Series) -> IntArray:
-    return times.dt.as_unit("ns").astype("int64").to_numpy()
 
 
 class _Range(NamedTuple):
@@ -515,7 +504,7 @@ class RunTimeModel(BaseEstimator):
         features = self._features(self.log_, self.log_)
         self.features_ = [name for name in features if features[name].notna().any()]
         masked = np.random.default_rng(self.random_state).random(len(features)) < _MASKED
-        features.loc[masked, [name for name in self.features_ if uses_outcomes(name)]] = np.nan
+        features.loc[masked, [name for name in self.features_ if name.endswith(_FROM_OUTCOMES)]] = np.nan
         return features
 
     def _features(self, jobs: pd.DataFrame, log: pd.DataFrame) -> pd.DataFrame:

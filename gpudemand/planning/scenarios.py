@@ -18,10 +18,10 @@ from gpudemand.jobs.times import parse_timestamp
 from gpudemand.metrics import levels
 from gpudemand.planning.capacity import CapacityPlan, plan_utilization
 from gpudemand.planning.quantiles import pick_model
-from gpudemand.planning.training_run_time import random_effects, training_steps, variance_within
+from gpudemand.planning.training_run_time import pooled_variance, random_effects, training_steps
 from gpudemand.usage.series import series_codes
 
-BY = ("user", "group", "cluster", "gpu_type", "network")
+_CHANGED_BY = ("user", "group", "cluster", "gpu_type", "network")
 
 
 class JobCosts(Protocol):
@@ -210,7 +210,7 @@ class StepEvent(Change):
 
 def rows_of(workload: pd.DataFrame, by: str, name: str) -> Any:
     """Mask of the rows whose column `by` is `name`; raises if there is none."""
-    check_choice("by", by, [column for column in BY if column in workload.columns])
+    check_choice("by", by, [column for column in _CHANGED_BY if column in workload.columns])
     return _equals(workload[by], by, name)
 
 
@@ -475,7 +475,7 @@ class MeasuredRunTimes:
         measured = (groups[1].median() - groups[0].median()).loc[count.index]
         first = sides[0].groupby(self._works(sides[0])).head(1)
         expected = pd.Series(np.log(self._predicted(first, target)[0]), self._works(first)).loc[count.index]
-        noise = variance_within(groups) * np.pi / 2 * (1 / count).sum(axis=1)
+        noise = pooled_variance(groups) * np.pi / 2 * (1 / count).sum(axis=1)
         relative, others = _shrunk((measured - expected).to_numpy(), noise.to_numpy())
         table = count.astype(int).assign(measured=np.exp(measured), predicted=np.exp(expected))
         table["ratio"] = np.exp(expected + relative)
@@ -624,14 +624,11 @@ class Precision(HardwareChange):
     def _affected(self, workload: pd.DataFrame) -> Any:
         check_columns(workload, ("precision",), "jobs")
         types, now = workload["gpu_type"], workload["precision"]
-        supported = types.isin([name for name in types.unique() if _supports(name, self.precision)])
+        precision = check_choice("precision", self.precision, PRECISIONS)
+        supported = types.isin([name for name in types.unique() if precision in device(name).precisions])
         selected = now != self.precision if self.source is None else now == self.source
         return (selected & supported).to_numpy(dtype=bool)
 
     def _changed(self, workload: pd.DataFrame) -> pd.DataFrame:
         dtype = workload["precision"].dtype
         return workload.assign(precision=pd.Series(self.precision, index=workload.index, dtype=dtype))
-
-
-def _supports(gpu_type: str, precision: str) -> bool:
-    return check_choice("precision", precision, PRECISIONS) in device(gpu_type).precisions

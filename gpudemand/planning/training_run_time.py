@@ -242,14 +242,14 @@ class TrainingRunTime(BaseEstimator):
         return training_steps(jobs) * np.asarray(self.step_time(jobs), dtype=float)
 
     def _full(self, jobs: pd.DataFrame) -> FloatArray:
-        ratio = self.overall_ratio_ * _lookup(settings_of(jobs), self.setting_ratio_, 1.0)
+        ratio = self.overall_ratio_ * _lookup(training_settings(jobs), self.setting_ratio_, 1.0)
         return self.startup_s + self._predicted(jobs) * ratio * _lookup(_users(jobs), self.user_ratio_, 1.0)
 
     def _fit_ratios(self, jobs: pd.DataFrame, residual: FloatArray) -> None:
         self.overall_ratio_ = float(np.exp(np.median(residual))) if len(residual) else 1.0
         residual = residual - np.log(self.overall_ratio_)
-        self.setting_ratio_ = self._shrunk(residual, settings_of(jobs))
-        residual = residual - np.log(_lookup(settings_of(jobs), self.setting_ratio_, 1.0))
+        self.setting_ratio_ = self._shrunk(residual, training_settings(jobs))
+        residual = residual - np.log(_lookup(training_settings(jobs), self.setting_ratio_, 1.0))
         self.user_ratio_ = self._shrunk(residual, _users(jobs))
 
     def _shrunk(self, residual: FloatArray, names: pd.Series) -> pd.Series:
@@ -273,7 +273,7 @@ def _users(jobs: pd.DataFrame) -> pd.Series:
     return _names(jobs, "user")
 
 
-def settings_of(jobs: pd.DataFrame) -> pd.Series:
+def training_settings(jobs: pd.DataFrame) -> pd.Series:
     """Setting of each job: its network, GPU type and precision."""
     return _names(jobs, "network").str.cat([_names(jobs, name) for name in ("gpu_type", "precision")], sep=" ")
 
@@ -322,7 +322,7 @@ def random_effects(value: FloatArray, noise: FloatArray) -> RandomEffects:
     return RandomEffects(float(np.average(value, weights=weight)), float(1 / weight.sum()), between)
 
 
-def variance_within(groups: list[pd.api.typing.SeriesGroupBy]) -> float:
+def pooled_variance(groups: list[pd.api.typing.SeriesGroupBy]) -> float:
     """Pooled variance of logarithms of run times within groups; that of a doubling where no group has two values."""
     squares = sum(float((side.var(ddof=1) * (side.size() - 1)).sum()) for side in groups)
     freedom = sum(float((side.size() - 1).sum()) for side in groups)
@@ -385,7 +385,7 @@ def run_time_ratios(jobs: pd.DataFrame, step_time: StepTime, startup_s: float = 
     done &= (predicted > 0) & (ran > 0)
     if not done.any():
         raise InputError("no completed job has a user and a predicted run time, so predictions cannot be compared.")
-    known = pd.DataFrame({"user": log["user"].astype(str), "setting": settings_of(log)})[done]
+    known = pd.DataFrame({"user": log["user"].astype(str), "setting": training_settings(log)})[done]
     return _ratios(known.assign(value=np.log(ran[done] / predicted[done])))
 
 
@@ -394,7 +394,7 @@ def _ratios(known: pd.DataFrame) -> pd.DataFrame:
     settings = known.groupby(["user", "setting"])["value"].median().groupby("user")
     users = pd.DataFrame({"jobs": known.groupby("user").size(), "value": settings.mean(), "settings": settings.size()})
     users = users.sort_values("jobs", ascending=False, kind="stable")
-    value, noise = users["value"].to_numpy(), variance_within([settings]) / users["settings"].to_numpy(dtype=float)
+    value, noise = users["value"].to_numpy(), pooled_variance([settings]) / users["settings"].to_numpy(dtype=float)
     effects = random_effects(value, noise)
     mean, error = effects.shrunk(value, noise)
     rows = [users.assign(mean=mean, reach=norm.ppf(_TAIL) * np.sqrt(error))]

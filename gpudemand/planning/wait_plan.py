@@ -17,9 +17,18 @@ from gpudemand._validation import InputError, check_choice, check_number, neares
 from gpudemand.jobs.table import check_jobs
 from gpudemand.jobs.times import parse_timestamp
 from gpudemand.planning.quantiles import QuantileTable, deviation, mean_demand, time_step
-from gpudemand.planning.queue import WEEK_S, Work, pool_names
+from gpudemand.planning.queue import pool_names
 from gpudemand.planning.queue_kernels import POLICIES
-from gpudemand.planning.waits import Future, Futures, Steps, Weeks, unfinished_jobs, with_expected_ends
+from gpudemand.planning.waits import (
+    WEEK_S,
+    Future,
+    Futures,
+    Steps,
+    Weeks,
+    Work,
+    unfinished_jobs,
+    with_expected_ends,
+)
 from gpudemand.units import format_count, format_number_of, format_seconds, parse_duration, plural
 from gpudemand.usage.series import end_of_record, series_codes, usage_series
 
@@ -574,49 +583,41 @@ def plan_waits(
         raise InputError("work= is for one pool; give one number of GPUs installed.")
     target = wait_target(wait, wait_share, of, largest)
     also = [check_number("capacities", gpus, 0, open_low=True) for gpus in capacities]
-    settings = _Settings(target, service_level, policy, share, n_futures, random_state, also)
     log = check_jobs(jobs)
     end = end_of_record(log) if until is None else parse_timestamp(until, name="until")
     log = with_expected_ends(log, until=end)
     step, kind = time_step(forecast["ds"]), dict(forecast.attrs)
     begin = forecast["ds"].min()
     known = None if work is None else Work.from_jobs(work, begin, (forecast["ds"].max() + step - begin).total_seconds())
-    plans = {
-        pool.name: settings.plan(pool, end, step, kind, known)
-        for pool in split_pools(forecast, log, installed, end, model)
-    }
+    plans = {}
+    for pool in split_pools(forecast, log, installed, end, model):
+        futures = draw_futures(pool.quantiles, pool.jobs, end, step, n_futures, random_state, share, known)
+        plans[pool.name] = _plan_pool(pool, futures, target, service_level, policy, also, kind, end)
     return PooledWaitPlan(plans) if isinstance(installed, (Mapping, pd.Series)) else plans["total"]
 
 
-@dataclass(frozen=True)
-class _Settings:
-    target: WaitTarget
-    service_level: float
-    policy: str
-    availability: float
-    n_futures: int
-    random_state: int
-    capacities: Sequence[float]
-
-    def plan(
-        self, pool: WaitPool, until: pd.Timestamp, step: pd.Timedelta, attrs: dict[str, object], work: Work | None
-    ) -> WaitPlan:
-        """Plan of one pool."""
-        futures = draw_futures(
-            pool.quantiles, pool.jobs, until, step, self.n_futures, self.random_state, self.availability, work
-        )
-        self.target.check_counts(futures.past)
-        needed = gpus_needed(futures, self.target, self.policy)
-        required = float(np.quantile(needed, self.service_level, method="higher"))
-        full = float(np.median(futures.levels)) / self.availability
-        at = curve_gpus(required, full, [pool.installed, *self.capacities])
-        places = np.arange(_CURVE_FUTURES) + np.random.default_rng(0).random(_CURVE_FUTURES)
-        ranks = np.unique((places * len(futures) / _CURVE_FUTURES).astype(int))
-        strata = futures.take(np.argsort(futures.levels)[ranks])
-        curve = wait_curve(at, strata, self.target, self.policy)
-        curve.insert(4, "p_met", [float((needed <= count).mean()) for count in at])
-        found = (required, pool.installed, self.target, self.service_level, curve, needed, attrs, pool.name)
-        there = unfinished_jobs(pool.jobs, until)
-        # A log of finished jobs does not tell which others ran as it ended.
-        ahead = replace(strata, unfinished=there if len(there.gpus) else None)
-        return WaitPlan(*found, self.availability, ahead, self.policy, until)
+def _plan_pool(
+    pool: WaitPool,
+    futures: Futures,
+    target: WaitTarget,
+    service_level: float,
+    policy: str,
+    capacities: Sequence[float],
+    attrs: dict[str, object],
+    until: pd.Timestamp,
+) -> WaitPlan:
+    target.check_counts(futures.past)
+    needed = gpus_needed(futures, target, policy)
+    required = float(np.quantile(needed, service_level, method="higher"))
+    full = float(np.median(futures.levels)) / futures.availability
+    at = curve_gpus(required, full, [pool.installed, *capacities])
+    places = np.arange(_CURVE_FUTURES) + np.random.default_rng(0).random(_CURVE_FUTURES)
+    ranks = np.unique((places * len(futures) / _CURVE_FUTURES).astype(int))
+    strata = futures.take(np.argsort(futures.levels)[ranks])
+    curve = wait_curve(at, strata, target, policy)
+    curve.insert(4, "p_met", [float((needed <= count).mean()) for count in at])
+    found = (required, pool.installed, target, service_level, curve, needed, attrs, pool.name)
+    there = unfinished_jobs(pool.jobs, until)
+    # A log of finished jobs does not tell which others ran as it ended.
+    ahead = replace(strata, unfinished=there if len(there.gpus) else None)
+    return WaitPlan(*found, futures.availability, ahead, policy, until)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,12 +13,11 @@ from gpudemand._array import BoolArray, FloatArray, IntArray
 from gpudemand._validation import InputError, check_number
 from gpudemand.jobs.table import check_jobs, gave_up, seconds_since, start_times
 from gpudemand.jobs.times import parse_timestamp
-from gpudemand.planning.queue import WEEK_S, Work, run_seconds, simulate_queue
+from gpudemand.planning.queue import run_seconds, simulate_queue
 from gpudemand.planning.queue_kernels import NEVER, POLICIES, QueuedJobs, simulate_events, within
-from gpudemand.planning.run_time import RunTimeModel
+from gpudemand.planning.run_time import RunTimeModel, person_periods
+from gpudemand.units import DAY, WEEK
 from gpudemand.usage.series import end_of_record
-
-_WEEK, _DAY = pd.Timedelta("7D"), pd.Timedelta("1D")
 
 
 def expected_queueing(
@@ -99,7 +98,7 @@ def _grown(jobs: pd.DataFrame, growth: float, begin: pd.Timestamp, rng: np.rando
     copies = later.loc[later.index.repeat(count.astype(int))]
     is_copy = copies.index.duplicated()
     span = later["submit"].max() - begin
-    step = _WEEK if span >= 2 * _WEEK else _DAY
+    step = WEEK if span >= 2 * WEEK else DAY
     n_steps = max(int(np.ceil(span / step)), 1)
     shift = np.where(is_copy, rng.integers(0, n_steps, len(copies)), 0)
     since = copies["submit"] - begin
@@ -118,17 +117,48 @@ def _waits(jobs: pd.DataFrame, capacity: float, policy: str, begin: pd.Timestamp
     wait = seconds_since(counted["start"], counted["submit"])
     return {
         "utilization": _utilization(ran, capacity, begin, counted["submit"].max()),
-        "mean_wait_s": float(wait.mean()),
-        "p95_wait_s": float(np.quantile(wait, 0.95)),
+        **mean_and_p95(wait),
         "share_over_1h": float((wait > 3600).mean()),
         "never": never,
     }
+
+
+def mean_and_p95(wait_s: FloatArray) -> dict[str, float]:
+    """Mean and 95 % quantile of waits."""
+    return {"mean_wait_s": float(wait_s.mean()), "p95_wait_s": float(np.quantile(wait_s, 0.95))}
 
 
 def _utilization(jobs: pd.DataFrame, capacity: float, begin: pd.Timestamp, until: pd.Timestamp) -> float:
     length = max((until - begin).total_seconds(), 1.0)
     first, last = (np.clip(seconds_since(jobs[name], begin), 0, length) for name in ("start", "end"))
     return float(np.nansum((last - first) * jobs["gpus"].to_numpy(dtype=float)) / (capacity * length))
+
+
+WEEK_S = 7 * 86400
+
+
+class Work(NamedTuple):
+    """Jobs that are known to come, beside those that are drawn.
+
+    `submit_s`: shape (n_jobs,); since the beginning of the time ahead; those of the week before may still run then.
+    `run_s`, `gpus`: shape (n_jobs,). `weeks`: weeks ahead. `mean`: mean GPUs wanted over the time ahead.
+    """
+
+    submit_s: FloatArray
+    run_s: FloatArray
+    gpus: FloatArray
+    weeks: int
+    mean: float
+
+    @classmethod
+    def from_jobs(cls, jobs: pd.DataFrame, begin: pd.Timestamp, ahead_s: float) -> Work:
+        """Jobs of a time that begins at `begin`."""
+        weeks, submit_s = int(np.ceil(ahead_s / WEEK_S)), seconds_since(jobs["submit"], begin)
+        end_s, gpus = seconds_since(jobs["end"], begin), jobs["gpus"].to_numpy(dtype=float)
+        held_s = np.clip(end_s, 0, ahead_s) - np.clip(submit_s, 0, ahead_s)
+        there = submit_s >= -WEEK_S
+        mean = float((held_s * gpus).sum() / ahead_s)
+        return cls(submit_s[there], (end_s - submit_s)[there], gpus[there], weeks, mean)
 
 
 #: Oldest weeks that are drawn.
@@ -245,8 +275,12 @@ def draw_future(past: Weeks, n_weeks: int, level: float, rng: np.random.Generato
     submit, run, requested = map(_microseconds, (submit_s, past.run_s[row], past.requested_s[row]))
     jobs = QueuedJobs(submit, run, np.maximum(requested, run), np.full(len(row), NEVER), past.gpus[row])
     before = _running_on(jobs, len(drawn) * WEEK_S * 1_000_000)
-    jobs = QueuedJobs._make(np.concatenate(pair) for pair in zip(before, jobs, strict=True))
+    jobs = _joined(before, jobs)
     return Future(jobs, np.append(np.zeros(len(before.gpus), dtype=bool), submit_s >= WEEK_S))
+
+
+def _joined(first: Iterable[Any], second: Iterable[Any]) -> QueuedJobs:
+    return QueuedJobs._make(np.concatenate(pair) for pair in zip(first, second, strict=True))
 
 
 def _running_on(jobs: QueuedJobs, span: int) -> QueuedJobs:
@@ -255,9 +289,8 @@ def _running_on(jobs: QueuedJobs, span: int) -> QueuedJobs:
     Without it, work that runs for weeks would be missing in them.
     """
     count = np.maximum((jobs.submit + jobs.run - WEEK_S * 1_000_000 - 1) // span, 0)
-    row = np.repeat(np.arange(len(count)), count)
-    times = 1 + np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-    gone = times * span - jobs.submit[row]
+    row, times = person_periods(count)
+    gone = (1 + times) * span - jobs.submit[row]
     run, requested = (time[row] - gone for time in (jobs.run, jobs.requested))
     return QueuedJobs(np.zeros(len(row), dtype=np.int64), run, requested, jobs.started[row], jobs.gpus[row])
 
@@ -283,8 +316,7 @@ def unfinished_jobs(jobs: pd.DataFrame, until: pd.Timestamp) -> QueuedJobs:
 
 def begin_with(future: Future, unfinished: QueuedJobs) -> Future:
     """A future that begins with jobs that run or wait, instead of its first week."""
-    later = [column[future.counted] for column in future.jobs]
-    jobs = QueuedJobs._make(np.concatenate(pair) for pair in zip(unfinished, later, strict=True))
+    jobs = _joined(unfinished, [column[future.counted] for column in future.jobs])
     return future._replace(jobs=jobs, counted=np.arange(len(jobs.gpus)) >= len(unfinished.gpus))
 
 
@@ -295,10 +327,10 @@ def add_work(future: Future, work: Work, n_weeks: int, rng: np.random.Generator)
     there = (submit_s >= 0) & (submit_s < (n_weeks + 1) * WEEK_S)
     submit, run = (_microseconds(seconds[there]) for seconds in (submit_s, work.run_s))
     known = QueuedJobs(submit, run, run, np.full(len(run), NEVER), work.gpus[there])
-    columns = [np.concatenate(pair) for pair in zip(future.jobs, known, strict=True)]
-    order = np.argsort(columns[0], kind="stable")
+    jobs = _joined(future.jobs, known)
+    order = np.argsort(jobs.submit, kind="stable")
     counted = np.concatenate([future.counted, submit_s[there] >= WEEK_S])[order]
-    return Future(QueuedJobs._make(column[order] for column in columns), counted, fewest=known.gpus.max(initial=0.0))
+    return Future(QueuedJobs._make(column[order] for column in jobs), counted, fewest=known.gpus.max(initial=0.0))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from gpudemand.planning.demand import (
     HeldJobs,
     JobDemandModel,
     RollingOrigins,
-    combination_weights,
+    averaging_weights,
     forecast_submissions,
     observed_gpu_hours,
 )
@@ -117,10 +117,10 @@ def test_a_combination_lies_between_its_parts(jobs, usage):
 def test_the_better_of_two_forecasts_gets_the_weight():
     rng = np.random.default_rng(0)
     good, bad = rng.normal(0, 1, (2, 40, 24)), rng.normal(5, 1, (2, 40, 24))
-    shares = combination_weights(good, bad, np.arange(40) * 24, 41 * 24)
+    shares = averaging_weights(good, bad, np.arange(40) * 24, 41 * 24)
     assert (shares[:, -1] < 0.1).all()
     np.testing.assert_array_equal(shares[:, :7], 0.5)
-    assert combination_weights(bad, good, np.arange(40) * 24, 41 * 24)[0, -1] > 0.9
+    assert averaging_weights(bad, good, np.arange(40) * 24, 41 * 24)[0, -1] > 0.9
 
 
 def test_running_jobs_by_hand():

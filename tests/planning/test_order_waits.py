@@ -8,10 +8,10 @@ import pytest
 
 from gpudemand.jobs.table import as_of
 from gpudemand.planning.programmes import Programme
-from gpudemand.planning.queue import WEEK_S, simulate_queue
+from gpudemand.planning.queue import simulate_queue
 from gpudemand.planning.queue_kernels import NEVER, QueuedJobs
 from gpudemand.planning.wait_plan import plan_waits
-from gpudemand.planning.waits import Future, Steps, unfinished_jobs, with_expected_ends
+from gpudemand.planning.waits import WEEK_S, Future, Steps, unfinished_jobs, with_expected_ends
 from tests.planning.test_wait_plan import BEGIN, forecast_of, gpus_wanted, stationary_log
 from tests.tiers import slow_beside
 

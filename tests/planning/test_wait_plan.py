@@ -10,9 +10,9 @@ import gpudemand as gd
 from gpudemand._validation import InputError
 from gpudemand.jobs.table import as_jobs
 from gpudemand.planning.quantiles import QuantileTable, mean_demand
-from gpudemand.planning.queue import WEEK_S, simulate_queue
+from gpudemand.planning.queue import simulate_queue
 from gpudemand.planning.wait_plan import WaitTarget, gpus_needed, plan_waits, wait_curve, wait_target
-from gpudemand.planning.waits import Futures, Weeks, draw_future
+from gpudemand.planning.waits import WEEK_S, Futures, Weeks, draw_future
 from gpudemand.usage.series import recorded_until
 
 BEGIN = pd.Timestamp("2026-01-05", tz="UTC")
