@@ -208,7 +208,8 @@ def calibrate(
                 save_device(own)
         begin("Measuring four small networks" if rows is None else "Reading the rows")
         measured = micro_benchmark(on) if rows is None else read_rows(rows)
+        place = BUILT_IN if rows is None or networks is None else networks
         begin("Calibrating")
-        table = calibrate_device(predictor, measured, device, networks or BUILT_IN)
+        table = calibrate_device(predictor, measured, device, place)
     predictor.save(out)
     typer.echo(format_calibration(table))
