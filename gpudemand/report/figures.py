@@ -68,7 +68,7 @@ def draw_figures(study: Study, past: pd.DataFrame | None = None) -> dict[str, Dr
     `past`: forecast of an earlier report, as `gpudemand.report.history.past_forecast` returns it. Returns by the name
     of the figure.
     """
-    usage, selected, requirement = study.usage_tables, study.demand, study.requirement
+    usage, selected, requirement, attempt = study.usage_tables, study.demand, study.requirement, study.attempt
     # Waits are simulated for the mean demand.
     series = PEAK if requirement.binding == PEAK else MEAN
     displays: dict[str, tuple[Display, float]] = {
@@ -85,14 +85,6 @@ def draw_figures(study: Study, past: pd.DataFrame | None = None) -> dict[str, Dr
         displays["forecast_peak"] = (_forecast(usage, selected, PEAK), 3.9)
     if past is not None:
         displays["since"] = (_past(usage, past), 3.9)
-    displays |= _of_optional_stages(study)
-    return {name: _draw(display, height) for name, (display, height) in displays.items()}
-
-
-def _of_optional_stages(study: Study) -> dict[str, tuple[Display, float]]:
-    """Displays of stages that not every log allows, and their heights."""
-    displays: dict[str, tuple[Display, float]] = {}
-    attempt = study.attempt
     if (waits := attempt("waits", lambda: study.wait_tables)) is not None:
         displays["waits"] = (WaitDisplay.from_table(waits.by_size), 1.6 + 0.25 * len(waits.by_size))
     if (segments := attempt("segments", lambda: study.user_segments)) is not None:
@@ -103,14 +95,14 @@ def _of_optional_stages(study: Study) -> dict[str, tuple[Display, float]]:
         median = parts.forecast[["unique_id", "ds", parts.model]]
         median.attrs = dict(parts.usage.attrs)
         displays["parts"] = (StackedForecastDisplay.from_forecast(median, parts.usage), 4.2)
-    return displays
+    return {name: _draw(display, height) for name, (display, height) in displays.items()}
 
 
 def _forecast(usage: UsageTables, selected: SelectedForecast, series: str) -> ForecastDisplay:
     # A naive model that is selected is its own baseline.
     baseline = None if selected.model in selected.baseline.columns else selected.baseline
-    history = _history(usage, series)
-    return ForecastDisplay.from_forecast(_shown(selected), history, baseline=baseline, unique_id=series)
+    shown, history = _shown(selected), _history(usage, series)
+    return ForecastDisplay.from_forecast(shown, history, baseline=baseline, unique_id=series)
 
 
 def _shown(selected: SelectedForecast) -> pd.DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
@@ -33,14 +33,8 @@ _HELP = {
     "since_coverage_ratio": "Share of the bins since an earlier report within its interval of a level.",
 }
 _LEVELS = ("80", "95")
-
-
-class Sample(NamedTuple):
-    """A value of a metric."""
-
-    name: str
-    value: Any
-    labels: Mapping[str, str] = {}
+#: Name, value and labels of a sample.
+_Sample = tuple[str, Any, dict[str, str]]
 
 
 def check_metrics_path(path: Path) -> Path:
@@ -70,14 +64,16 @@ def metrics_text(numbers: Mapping[str, Any], report: str) -> str:
     >>> escaped('a\\b "c"\n')
     'a\\\\b \\"c\\"\\n'
     """
-    samples = [sample for sample in _samples(numbers) if sample.value is not None]
+    samples = list(_samples(numbers))
     lines = []
     for name, text in _HELP.items():
-        rows = [sample for sample in samples if sample.name == name]
+        rows = [
+            (value, {"report": report, **labels}) for key, value, labels in samples if key == name and value is not None
+        ]
         lines += [f"# HELP gpudemand_{name} {text}", f"# TYPE gpudemand_{name} gauge"] if rows else []
-        for row in rows:
-            labels = ",".join(f'{key}="{escaped(value)}"' for key, value in {"report": report, **row.labels}.items())
-            lines.append(f"gpudemand_{name}{{{labels}}} {float(row.value)!r}")
+        for value, labels in rows:
+            label = ",".join(f'{key}="{escaped(text)}"' for key, text in labels.items())
+            lines.append(f"gpudemand_{name}{{{label}}} {float(value)!r}")
     return "\n".join(lines) + "\n"
 
 
@@ -87,31 +83,23 @@ def escaped(text: str) -> str:
     return printable.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-def _samples(numbers: Mapping[str, Any]) -> Iterator[Sample]:
+def _samples(numbers: Mapping[str, Any]) -> Iterator[_Sample]:
     n, order = numbers["headline"], numbers["order"]
     for name in ("required", "installed", "shortfall"):
-        yield Sample(f"{name}_gpus", n[name])
+        yield f"{name}_gpus", n[name], {}
         for gpu_type, row in numbers["gpu_types"].items():
-            yield Sample(f"gpu_type_{name}_gpus", row[name], {"gpu_type": gpu_type})
-    yield Sample("order_due", order["due"])
-    yield Sample("order_by_timestamp_seconds", _seconds(order["by"]))
-    for name in ("first_crossing", "log_end", "plan_end"):
-        yield Sample(f"{name}_timestamp_seconds", _seconds(n[name]))
-    yield Sample("backtest_wape_ratio", n["wape"], {"method": "selected"})
-    yield Sample("backtest_wape_ratio", n["best_naive_wape"], {"method": "naive"})
+            yield f"gpu_type_{name}_gpus", row[name], {"gpu_type": gpu_type}
+    yield "order_due", order["due"], {}
+    times = {"order_by": order["by"], **{name: n[name] for name in ("first_crossing", "log_end", "plan_end")}}
+    for name, time in times.items():
+        yield f"{name}_timestamp_seconds", None if time is None else pd.Timestamp(time).timestamp(), {}
+    yield "backtest_wape_ratio", n["wape"], {"method": "selected"}
+    yield "backtest_wape_ratio", n["best_naive_wape"], {"method": "naive"}
     for level in _LEVELS:
-        yield Sample("backtest_coverage_ratio", n[f"coverage_{level}"], {"level": level})
-    yield from _past((numbers["since"] or {}).get("forecast", ()))
-
-
-def _past(scores: Any) -> Iterator[Sample]:
-    for row in scores:
+        yield "backtest_coverage_ratio", n[f"coverage_{level}"], {"level": level}
+    for row in (numbers["since"] or {}).get("forecast", ()):
         labels = {"series": row["series"], "method": "naive" if row["model"] == LAST_VALUE else "selected"}
-        yield Sample("since_wape_ratio", row["wape_since"], labels)
-        yield Sample("since_bias_ratio", row["bias"], labels)
+        yield "since_wape_ratio", row["wape_since"], labels
+        yield "since_bias_ratio", row["bias"], labels
         for level in _LEVELS:
-            yield Sample("since_coverage_ratio", row[f"coverage_{level}"], labels | {"level": level})
-
-
-def _seconds(time: str | None) -> float | None:
-    return None if time is None else pd.Timestamp(time).timestamp()
+            yield "since_coverage_ratio", row[f"coverage_{level}"], labels | {"level": level}

@@ -38,15 +38,11 @@ if TYPE_CHECKING:
     from gpudemand.study.study import Study
 
 
-_PART_NOUNS = {"segment": "segment", "group": "group", "cluster": "cluster", "gpu_type": "GPU type"}
-_PART_NOUNS |= {name: name for name in ("user", "partition", "qos", "namespace", "node")}
-
-
 def summarize(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame], part: str) -> list[str]:
     """Sentences of the summary.
 
     `numbers`: the headline with the numbers on risk. `tables`: by the stem of their files. `part`: what a part is,
-    such as ``"segment"``.
+    such as ``"segment"`` or ``"GPU type"``.
     """
     result = [text.basis(numbers), log_span(tables.get("log")), held_beyond(numbers, tables.get("log"))]
     result += [*text.times_without_use(numbers, tables), text.short_horizon(numbers)]
@@ -188,28 +184,28 @@ def risk_sentence(numbers: dict[str, Any]) -> str:
 def parts_sentence(table: pd.DataFrame, part: str) -> str:
     """The part with the largest forecast and the one with the largest change."""
     rows = table.iloc[1:]
-    noun, total = _PART_NOUNS[part], float(table["next"].iloc[0])
+    total = float(table["next"].iloc[0])
     largest: Any = rows.loc[rows["next"].idxmax()]
     changing: Any = rows.loc[(rows["next"] - rows["last"]).abs().idxmax()]
     if not total:
-        return f"No {noun} is forecast to hold a GPU."
+        return f"No {part} is forecast to hold a GPU."
     change = f"from {format_count(changing['last'])} to {format_number_of('GPU', changing['next'])}"
-    said = f"{noun} {truncate(largest['part'])} is {format_share(largest['next'] / total)} of the mean demand forecast"
+    said = f"{part} {truncate(largest['part'])} is {format_share(largest['next'] / total)} of the mean demand forecast"
     said = said[0].upper() + said[1:]
     if abs(changing["next"] - changing["last"]) < 1:
-        return f"{said}; no {noun} changes by a whole GPU."
+        return f"{said}; no {part} changes by a whole GPU."
     if changing["part"] == largest["part"]:
         return f"{said}, and has the largest change, {change}."
-    return f"{said}; the largest change is that of {noun} {truncate(changing['part'])}, {change}."
+    return f"{said}; the largest change is that of {part} {truncate(changing['part'])}, {change}."
 
 
 def uncertain_sentence(table: pd.DataFrame, part: str) -> str:
     """The three parts with the widest intervals, where there are more."""
-    rows = table.iloc[1:].nlargest(3, "width_80")
     if len(table) < 5:
         return ""
+    rows = table.iloc[1:].nlargest(3, "width_80")
     named = "; ".join(f"{truncate(row.part)} ({format_count(row.width_80)})" for row in rows.itertuples())
-    return f"The most uncertain {_PART_NOUNS[part]}s, by the width of a bin's 80% interval in GPUs: {named}."
+    return f"The most uncertain {part}s, by the width of a bin's 80% interval in GPUs: {named}."
 
 
 def gpu_types_sentence(table: pd.DataFrame, numbers: dict[str, Any], types: pd.DataFrame | None = None) -> str:
@@ -243,7 +239,6 @@ def scenarios_sentence(table: pd.DataFrame) -> str:
 
 
 _HERE = Path(__file__).parent
-_BY_NOUNS = {name: f"{name}s" for name in BY} | {"gpu_type": "GPU types", "qos": "QOS", "total": ""}
 _POOL = f"installed {' '.join(f'required_{share}' for share in SHARES)} shortfall first_crossing order_by"
 #: Columns of tables on the page, where not all that have a heading are shown.
 _SOME = {
@@ -288,7 +283,7 @@ def render(
         figures={name: Markup(drawing.element(name)) for name, drawing in figures.items()},
         prices=settings.prices,
         lead_time=settings.lead_time,
-        by=_BY_NOUNS[settings.by],
+        by={"gpu_type": "GPU types", "qos": "QOS", "total": ""}.get(settings.by, f"{settings.by}s"),
         unit=study.source.unit,
         demand="wanted" if study.source.demand == "wanted" else "held",
         bin=bin_name(settings.freq),
@@ -300,21 +295,23 @@ def render(
 def _texts(study: Study, tables: dict[str, pd.DataFrame], earlier: EarlierReport | None) -> dict[str, Any]:
     numbers, attempt = study.headline, study.attempt
     parts = attempt("parts", lambda: study.parts)
+    part = "" if parts is None else parts.by.replace("gpu_type", "GPU type")
     segments = attempt("segments", lambda: study.user_segments)
     scenarios = attempt("scenarios", lambda: study.scenario_plans)
     since = [] if earlier is None else text.since_sentences(tables, earlier, changed_settings(earlier, study))
+    # Held and wanted are the same where a log tells no starts.
+    wanted = "wanted" in tables and ("waits" in tables or numbers["jobs"] is None)
     return {
-        "summary": [*study.source.unlikely(), *summarize(numbers, tables, "" if parts is None else parts.by), *since],
+        "summary": [*study.source.unlikely(), *summarize(numbers, tables, part), *since],
         "since": since,
         "caveats": text.caveats(numbers, study.demand.windows, tables, study.skipped, scenarios),
         "skipped": study.skipped,
         "segment_notes": () if segments is None else segments.notes,
-        "part": "" if parts is None else parts.by.replace("gpu_type", "GPU type"),
+        "part": part,
         "part_model": "" if parts is None else parts.model,
         "idle": text.idle(attempt("idle", lambda: study.idle_tables)),
         "wanted": text.wanted(tables["wanted"], study.settings.freq, jobs=numbers["jobs"] is not None)
-        # Held and wanted are the same where a log tells no starts.
-        if "wanted" in tables and ("waits" in tables or numbers["jobs"] is None)
+        if wanted
         else "",
     }
 

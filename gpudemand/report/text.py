@@ -35,6 +35,11 @@ _INSTALLED = {
     "pulled": "those of the nodes, as they were pulled",
     "log": "not given; the maximum of GPUs held at once in the log is used",
 }
+_INSTALLED_OF_TYPES = {
+    "given": "as given; a dash where no number was given for the type",
+    "pulled": "those of the nodes; a dash where the types of the nodes are not known",
+    "log": "the maximum of GPUs of each type held at once in the log",
+}
 
 
 def requirement(numbers: dict[str, Any]) -> str:
@@ -246,19 +251,16 @@ def gpu_types_note(numbers: dict[str, Any], lead_time: LeadTime) -> str:
     """Assumptions of the plan by GPU type."""
     by_name = lead_time.items() if isinstance(lead_time, Mapping) else ()
     leads = ", ".join(f"{truncate(name)} {format_days(lead)}" for name, lead in by_name)
-    of_all = f" Lead times: {leads}; of all as one pool the longest." if leads else ""
-    installed = {
-        "log": "the maximum of GPUs of each type held at once in the log",
-        "given": "as given; a dash where no number was given for the type",
-        "pulled": "those of the nodes; a dash where the types of the nodes are not known",
-    }[numbers["installed_from"]]
     least = "so the types require at least as many GPUs as one pool"
     if numbers["basis"] == "wait":
         least = "planned for its mean and peak, not for waits as all of them are"
     return (
         f"Jobs do not move between types: each type is a pool with its own reserve, {least}. "
         "Forecasts of the means sum to that of the total. "
-        f"Installed: {installed}. Shortfall and dates: at {format_level(numbers['service_level'])}.{of_all}"
+        f"Installed: {_INSTALLED_OF_TYPES[numbers['installed_from']]}. Shortfall and dates: at "
+        f"{format_level(numbers['service_level'])}."
+        + f" Lead times: {leads}; of all as one pool the longest."
+        * bool(leads)
     )
 
 
@@ -350,21 +352,20 @@ def caveats(
 
 
 def _backtest(numbers: dict[str, Any], windows: BacktestWindows) -> str:
-    n_bins, horizon = windows.n_evaluation * numbers["horizon"], numbers["horizon"]
+    evaluated, horizon = windows.n_evaluation, numbers["horizon"]
     chosen = (
         f"the model was selected on {format_number_of('window', windows.n_selection)} of {horizon} bins and evaluated "
-        f"on {format_number_of('later window', windows.n_evaluation)}"
+        f"on {format_number_of('later window', evaluated)}"
     )
     if windows.step is not None:
         chosen = (
             "the log is shorter than four horizons, which leaves no window to select a model on; the default one was "
-            f"evaluated on {format_number_of('window', windows.n_evaluation)} of {horizon} bins that begin "
-            f"{windows.step} bins apart, so they overlap and tell less than as many separate ones"
+            f"evaluated on {format_number_of('window', evaluated)} of {horizon} bins that begin {windows.step} bins "
+            "apart, so they overlap and tell less than as many separate ones"
         )
-    coverage = (format_share(numbers[f"coverage_{level}"]) for level in (80, 95))
     return (
-        f"Backtest: {chosen}; of their {format_count(n_bins)} bins the 80% interval contained {next(coverage)} and the "
-        f"95% interval {next(coverage)}."
+        f"Backtest: {chosen}; of their {format_count(evaluated * horizon)} bins the 80% interval contained "
+        f"{format_share(numbers['coverage_80'])} and the 95% interval {format_share(numbers['coverage_95'])}."
     )
 
 
@@ -534,12 +535,7 @@ def _held(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame | None:
 def without_use(held: pd.DataFrame | None, *, ended: bool = False) -> str:
     """Say when next to no GPU was held for more than three days, which a closure or a gap in the record makes.
 
-    Parameters
-    ----------
-    held : DataFrame or None
-        ``ds``, ``y``: mean GPUs held per bin.
-    ended : bool, default=False
-        Whether another sentence says so of the end.
+    `held`: mean GPUs per bin (``ds``, ``y``). `ended`: whether another sentence says so of the end.
 
     Examples
     --------
