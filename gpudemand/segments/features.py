@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from sklearn.decomposition import PCA
 
 from gpudemand import _parallel
 from gpudemand._array import FloatArray
@@ -26,11 +27,10 @@ from gpudemand.segments.series_features import (
     WeeklyPersistence,
 )
 from gpudemand.segments.topology import PersistenceStatistics
-from gpudemand.segments.usage_matrix import Matrix, SeriesTransformer, sampling_step
+from gpudemand.segments.usage_matrix import DAY, Matrix, SeriesTransformer, sampling_step
 
 #: Users of one parallel task.
 _ROWS_PER_TASK = 1024
-_DAY = pd.Timedelta("1D")
 #: Length and stride of the sliding windows of "rips", in bins.
 RIPS_WINDOW, RIPS_STRIDE = 14, 2
 
@@ -71,7 +71,7 @@ def choose_blocks(names: Sequence[str] | None, matrix: Matrix) -> tuple[str, ...
 def has_days(matrix: Matrix) -> bool:
     """Return whether `matrix` has times at most a day apart."""
     step = sampling_step(matrix.ds)
-    return step is not None and step <= _DAY
+    return step is not None and step <= DAY
 
 
 class FeatureTable:
@@ -96,11 +96,9 @@ class FeatureTable:
         return pd.concat(_parallel.run(self._rows, tasks))
 
     def _rows(self, frame: pd.DataFrame) -> pd.DataFrame:
-        return pd.concat([self._part(name, block, frame) for name, block in self.transformers_.items()], axis=1)
-
-    def _part(self, name: str, block: SeriesTransformer, frame: pd.DataFrame) -> pd.DataFrame:
-        columns = [f"{name}__{feature}" for feature in block.get_feature_names_out()]
-        return pd.DataFrame(np.asarray(block.transform(frame)), index=frame.index, columns=columns)
+        blocks = self.transformers_.items()
+        columns = [f"{name}__{feature}" for name, block in blocks for feature in block.get_feature_names_out()]
+        return pd.DataFrame(np.hstack([block.transform(frame) for _, block in blocks]), frame.index, columns)
 
 
 def as_frame(matrix: Matrix) -> pd.DataFrame:
@@ -224,93 +222,59 @@ _FIXED_SCALES: Mapping[str, tuple[Mapping[str, tuple[float, float]], float]] = {
 }
 
 
-class _PCA:
-    """Principal components; constant features are no error."""
+class _Space(NamedTuple):
+    """Coordinates of users by the features of a block, and the mean square distance of users of one archetype."""
 
-    def __init__(self, n_components: int) -> None:
-        self.n_components = n_components
+    coordinates: Callable[[FloatArray], FloatArray]
+    #: 0 where it is unknown, as without reference users.
+    within_variance: float = 0.0
 
-    def fit(self, points: FloatArray) -> _PCA:
-        """Learn the mean and the leading components of points, shape (n_points, n_features)."""
-        self.mean_ = points.mean(axis=0)
-        self.components_ = np.linalg.svd(points - self.mean_, full_matrices=False)[2][: self.n_components]
-        return self
 
-    def transform(self, points: FloatArray) -> FloatArray:
-        """Return the scores of points on the components, shape (n_points, n_components) or fewer columns."""
-        return np.asarray((points - self.mean_) @ self.components_.T)
+def _space(name: str, features: FloatArray) -> _Space:
+    """Space of a block, fitted to its features, shape (n_users, n_features), unless its scales are fixed."""
+    if name == "rhythm":
+        hourly = features.shape[1] > len(DAILY_FEATURES)
+        return _Space(_rhythm, variance_within() + (_WITHIN_HOURLY if hourly else 0.0))
+    if name in TABLES:
+        return _Space(functools.partial(project, block=name), variance_within(name))
+    if name in _FIXED_SCALES:
+        scales, within = _FIXED_SCALES[name]
+        return _Space(functools.partial(_at_fixed_scales, scales=scales), within)
+    return _Space(_BlockComponents(features))
+
+
+def _rhythm(features: FloatArray) -> FloatArray:
+    """Daily features on the discriminants, then the hourly ones, if there are any, at fixed scales."""
+    daily, hourly = np.split(features, [len(DAILY_FEATURES)], axis=1)
+    return np.hstack([project(daily), _at_fixed_scales(hourly, HOURLY_FEATURES)]) if hourly.size else project(daily)
+
+
+def _at_fixed_scales(features: FloatArray, scales: Mapping[str, tuple[float, float]]) -> FloatArray:
+    return standardize(features, *np.transpose(list(scales.values())))
 
 
 class _BlockComponents:
     """Principal components of one standardised block, scaled to a total variance of one."""
 
-    #: Unknown without reference users.
-    within_variance = 0.0
+    def __init__(self, features: FloatArray) -> None:
+        self.mean, spread = features.mean(axis=0), features.std(axis=0)
+        size = np.maximum(np.abs(features).max(axis=0), 1.0)
+        # Constant features get no weight.
+        self.scale = np.where(spread > 1e-9 * size, spread, np.inf)
+        standard = standardize(features, self.mean, self.scale)
+        self.pca = _principal_components(standard, _BLOCK_COMPONENTS)
+        total = float(np.sqrt(self.pca.transform(standard).var(axis=0).sum()))
+        self.unit = 1.0 / total if total > 0 else 0.0
 
-    def fit(self, features: pd.DataFrame) -> _BlockComponents:
-        """Learn means, standard deviations and components of the features; constant features get weight 0."""
-        values = features.to_numpy(dtype=float)
-        self.mean_, spread = values.mean(axis=0), values.std(axis=0)
-        size = np.maximum(np.abs(values).max(axis=0), 1.0)
-        self.scale_ = np.divide(1.0, spread, out=np.zeros_like(spread), where=spread > 1e-9 * size)
-        standard = self._standardize(features)
-        self.pca_ = _PCA(_BLOCK_COMPONENTS).fit(standard)
-        total = float(np.sqrt(self.pca_.transform(standard).var(axis=0).sum()))
-        self.unit_ = 1.0 / total if total > 0 else 0.0
-        return self
-
-    def transform(self, features: pd.DataFrame) -> FloatArray:
+    def __call__(self, features: FloatArray) -> FloatArray:
         """Return the scaled component scores, shape (n_users, n_components)."""
-        return np.asarray(self.pca_.transform(self._standardize(features)) * self.unit_)
-
-    def _standardize(self, features: pd.DataFrame) -> FloatArray:
-        return np.clip((features.to_numpy(dtype=float) - self.mean_) * self.scale_, -CLIP, CLIP)
+        return np.asarray(self.pca.transform(standardize(features, self.mean, self.scale)) * self.unit)
 
 
-class _FixedScale:
-    """Features standardised by locations and scales that do not depend on the sample."""
-
-    def __init__(self, scales: Mapping[str, tuple[float, float]], within_variance: float) -> None:
-        self.scales = scales
-        self.within_variance = within_variance
-
-    def fit(self, features: pd.DataFrame) -> _FixedScale:
-        """Return the instance: nothing is learned."""
-        return self
-
-    def transform(self, features: pd.DataFrame) -> FloatArray:
-        """Return the z-scores at the fixed scales, clipped, shape (n_users, n_features)."""
-        location, scale = np.transpose([self.scales[str(name).partition("__")[2]] for name in features])
-        return standardize(features.to_numpy(dtype=float), location, scale)
-
-
-class _Rhythm:
-    """Daily features on the discriminants, hourly ones at fixed scales."""
-
-    def fit(self, features: pd.DataFrame) -> _Rhythm:
-        """Learn whether the table has hourly features beside the daily ones."""
-        hourly = features.shape[1] > len(DAILY_FEATURES)
-        self.hours_ = [_FixedScale(HOURLY_FEATURES, _WITHIN_HOURLY)] if hourly else []
-        self.within_variance = variance_within() + sum(hours.within_variance for hours in self.hours_)
-        return self
-
-    def transform(self, features: pd.DataFrame) -> FloatArray:
-        """Return the discriminant scores, then the z-scores of the hourly features if fitted with any."""
-        daily, hourly = features.iloc[:, : len(DAILY_FEATURES)], features.iloc[:, len(DAILY_FEATURES) :]
-        return np.hstack([project(daily.to_numpy(dtype=float)), *(hours.transform(hourly) for hours in self.hours_)])
-
-
-class _Multiscale:
-    """Multiscale persistence on its discriminants."""
-
-    def fit(self, features: pd.DataFrame) -> _Multiscale:
-        """Look up the variance within archetypes: nothing is learned."""
-        self.within_variance = variance_within("multiscale_persistence")
-        return self
-
-    def transform(self, features: pd.DataFrame) -> FloatArray:
-        """Return the discriminant scores, shape (n_users, n_discriminants)."""
-        return project(features.to_numpy(dtype=float), "multiscale_persistence")
+def _principal_components(points: FloatArray, n_components: int) -> PCA:
+    # The share of explained variance, which nobody reads, is 0 / 0 for constant features.
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return PCA(min(n_components, *points.shape), svd_solver="full").fit(points)
 
 
 class UserSpace:
@@ -321,8 +285,7 @@ class UserSpace:
     reduced to eight principal components with a total variance of one. Z-scores are clipped at four. Sixteen principal
     components of all blocks remain.
 
-    `blocks`: blocks to use. `within_variance_`: mean square distance of users of one archetype; 0 where it is known
-    of no block.
+    `within_variance_`: mean square distance of users of one archetype; 0 where it is known of no block.
     """
 
     def __init__(self, blocks: Sequence[str]) -> None:
@@ -330,23 +293,18 @@ class UserSpace:
 
     def fit(self, table: pd.DataFrame) -> UserSpace:
         """Learn locations, scales and components from two users or more."""
-        self.spaces_ = {name: _space(name).fit(columns_of(table, name)) for name in self.blocks}
+        self.spaces_ = {name: _space(name, _values(table, name)) for name in self.blocks}
         self.within_variance_ = sum(space.within_variance for space in self.spaces_.values())
-        stacked = self._stack(table)
-        self.pca_ = _PCA(_COMPONENTS).fit(stacked)
+        self.pca_ = _principal_components(self._stack(table), _COMPONENTS)
         return self
 
     def transform(self, table: pd.DataFrame) -> FloatArray:
         """Return coordinates, shape (n_users, n_dimensions)."""
-        return self.pca_.transform(self._stack(table))
+        return np.asarray(self.pca_.transform(self._stack(table)))
 
     def _stack(self, table: pd.DataFrame) -> FloatArray:
-        return np.hstack([space.transform(columns_of(table, name)) for name, space in self.spaces_.items()])
+        return np.hstack([space.coordinates(_values(table, name)) for name, space in self.spaces_.items()])
 
 
-def _space(name: str) -> _BlockComponents | _Rhythm | _Multiscale | _FixedScale:
-    if name == "rhythm":
-        return _Rhythm()
-    if name == "multiscale_persistence":
-        return _Multiscale()
-    return _FixedScale(*_FIXED_SCALES[name]) if name in _FIXED_SCALES else _BlockComponents()
+def _values(table: pd.DataFrame, block: str) -> FloatArray:
+    return columns_of(table, block).to_numpy(dtype=float)

@@ -10,8 +10,8 @@ import pandas as pd
 
 from gpudemand._array import BoolArray, FloatArray, IntArray, compiled
 from gpudemand._validation import InputError
-from gpudemand.segments.series_features import by_day, moving_mean
-from gpudemand.segments.usage_matrix import Matrix, SeriesTransformer, as_matrix, map_rows, sampling_step
+from gpudemand.segments.series_features import WEEK, by_day, moving_mean
+from gpudemand.segments.usage_matrix import DAY, HOUR, Matrix, SeriesTransformer, as_matrix, map_rows, sampling_step
 
 PARTS = ("recency", "frequency", "monetary")
 #: Location and scale of each feature of `UserPresence`.
@@ -20,8 +20,6 @@ PRESENCE_FEATURES: Mapping[str, tuple[float, float]] = {
     "recent_share": (0.33, 0.33),
     "frequency": (0.5, 0.33),
 }
-_DAY = pd.Timedelta("1D")
-_HOUR = pd.Timedelta("1h")
 
 
 class _Activity(NamedTuple):
@@ -92,13 +90,14 @@ def _activity(matrix: Matrix, value: str) -> _Activity:
     n_timestamps = matrix.values.shape[1]
     used = matrix.values > 0
     idle = np.where(used.any(axis=1), np.argmax(used[:, ::-1], axis=1), n_timestamps)
-    hours = step / _HOUR if value.startswith("gpus") and step is not None else 1.0
+    hours = step / HOUR if value.startswith("gpus") and step is not None else 1.0
+    days = 1.0 if step is None else step / DAY
     return _Activity(
-        idle_days=idle * (1.0 if step is None else step / _DAY),
+        idle_days=idle * days,
         active=used.sum(axis=1).astype(float),
         recorded=np.maximum((~np.isnan(matrix.values)).sum(axis=1), 1).astype(float),
         gpu_hours=np.nansum(matrix.values, axis=1) * hours,
-        step_days=1.0 if step is None else step / _DAY,
+        step_days=days,
     )
 
 
@@ -222,17 +221,17 @@ class CalendarProfile(SeriesTransformer):
 
     def _learn(self, matrix: Matrix) -> None:
         ds, step = _times(matrix), sampling_step(matrix.ds)
-        self.hours_ = np.unique(ds.hour) if step is not None and step < _DAY else np.empty(0, dtype=int)
+        self.hours_ = np.unique(ds.hour) if step is not None and step < DAY else np.empty(0, dtype=int)
 
     def _features(self, matrix: Matrix) -> FloatArray:
         ds = _times(matrix)
-        days = _shares(matrix.values, np.asarray(ds.day_of_week), np.arange(7))
+        days = _shares(matrix.values, np.asarray(ds.day_of_week), np.arange(WEEK))
         if not self.hours_.size:
             return days
         return np.hstack([_shares(matrix.values, np.asarray(ds.hour), self.hours_), days])
 
     def _names(self) -> list[str]:
-        return [*(f"hour_{hour:02d}" for hour in self.hours_), *(f"weekday_{day}" for day in range(7))]
+        return [*(f"hour_{hour:02d}" for hour in self.hours_), *(f"weekday_{day}" for day in range(WEEK))]
 
 
 def _times(matrix: Matrix) -> pd.DatetimeIndex:
@@ -251,9 +250,6 @@ def _shares(values: FloatArray, slots: IntArray, categories: IntArray) -> FloatA
     return np.where(level > 0, means / np.where(level > 0, level, 1.0), equal)
 
 
-_SERIES_DAY, _WEEK = pd.Timedelta("1D"), 7
-
-
 def rfm_series(matrix: Matrix) -> dict[str, FloatArray]:
     """Compute three series of each user, by day where the bins are shorter.
 
@@ -268,9 +264,9 @@ def rfm_series(matrix: Matrix) -> dict[str, FloatArray]:
     [[1.0, 0.0, 1.0, 2.0, 0.0, 1.0, 2.0, 0.0]]
     """
     step = sampling_step(matrix.ds)
-    values = matrix.values if step is None or step >= _SERIES_DAY else by_day(matrix)[0]
+    values = matrix.values if step is None or step >= DAY else by_day(matrix)[0]
     active = values > 0
-    frequency = map_rows(mean_rows, active.astype(float), active.shape[1], _WEEK)
+    frequency = map_rows(mean_rows, active.astype(float), active.shape[1], WEEK)
     return {"recency": time_since_use(active), "frequency": frequency, "monetary": values}
 
 

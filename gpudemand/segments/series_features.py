@@ -10,9 +10,11 @@ import pandas as pd
 
 from gpudemand._array import FloatArray, IntArray, compiled
 from gpudemand._validation import InputError, check_number
-from gpudemand.segments.topology import pair, pair_places, turning_points
-from gpudemand.segments.usage_matrix import Matrix, SeriesTransformer, map_rows, sampling_step
+from gpudemand.segments.topology import pair, turning_places
+from gpudemand.segments.usage_matrix import DAY, HOUR, Matrix, SeriesTransformer, map_rows, sampling_step
 
+#: Days in a week, and the first of the weekend, counted from Monday as 0.
+WEEK, SATURDAY = 7, 5
 #: Features in the order in which `daily_rows` writes them.
 DAILY_FEATURES = (
     "log_active_days",
@@ -27,8 +29,7 @@ DAILY_FEATURES = (
     "rank_trend",
     "weekly_dispersion",
 )
-_SATURDAY, _WEEK = 5, 7
-#: Pseudo-counts of the shrinkage n / (n + pseudo-count): idle runs, active days, days.
+#: Pseudo-counts of the shrinkage n / (n + pseudo-count): runs (idle or active), active days, days.
 _PRIOR_RUNS, _PRIOR_ACTIVE_DAYS, _PRIOR_DAYS = 3.0, 15.0, 30.0
 
 
@@ -107,7 +108,7 @@ def weekday_frequencies(active: FloatArray, weekdays: IntArray, out: FloatArray)
     """Write the share of active weekdays and its excess over weekends, each with one pseudo-day at their mean."""
     sums, counts = np.full(2, active.mean()), np.ones(2)
     for i in range(active.size):
-        side = 1 if weekdays[i] >= _SATURDAY else 0
+        side = 1 if weekdays[i] >= SATURDAY else 0
         sums[side] += active[i]
         counts[side] += 1.0
     out[0] = sums[0] / counts[0]
@@ -143,7 +144,7 @@ def amounts(usage: FloatArray, time: FloatArray, out: FloatArray) -> None:
 def lag1_autocorrelation(level: FloatArray) -> float:
     """Return the autocorrelation at one day, shrunk for short series; 0 for less than a week or a constant."""
     centred, variance = level - level.mean(), level.var()
-    if level.size < _WEEK or variance < 1e-18:
+    if level.size < WEEK or variance < 1e-18:
         return 0.0
     return (centred[1:] * centred[:-1]).mean() / variance * level.size / (level.size + _PRIOR_DAYS)
 
@@ -151,10 +152,10 @@ def lag1_autocorrelation(level: FloatArray) -> float:
 @compiled
 def weekly_dispersion(active: FloatArray) -> float:
     """Return the log ratio of the variance of active days in seven to the binomial one; 0 for less than a week."""
-    if active.size < _WEEK:
+    if active.size < WEEK:
         return 0.0
     share = active.mean()
-    return math.log((moving_mean(active, _WEEK).var() * _WEEK + 0.1) / (share * (1.0 - share) + 0.1))
+    return math.log((moving_mean(active, WEEK).var() * WEEK + 0.1) / (share * (1.0 - share) + 0.1))
 
 
 @compiled
@@ -179,9 +180,6 @@ def daily_rows(values: FloatArray, weekdays: IntArray, out: FloatArray) -> None:
         out[row, 10] = weekly_dispersion(active)
 
 
-_DAY = pd.Timedelta("1D")
-_HOUR = pd.Timedelta("1h")
-
 #: Location and scale of each feature.
 HOURLY_FEATURES: Mapping[str, tuple[float, float]] = {
     "hour_cos": (0.0, 0.15),
@@ -189,8 +187,6 @@ HOURLY_FEATURES: Mapping[str, tuple[float, float]] = {
     "log_active_run": (2.3, 0.85),
     "daily_variance_share": (0.05, 0.09),
 }
-#: Pseudo-count of the shrinkage n / (n + pseudo-count) of the mean direction, in active runs.
-_RHYTHM_PRIOR_RUNS = 3.0
 _DAILY_HARMONICS = 4
 
 
@@ -237,7 +233,7 @@ class UsageRhythm(SeriesTransformer):
     _non_negative = True
 
     def _learn(self, matrix: Matrix) -> None:
-        self.hourly_ = sampling_step(check_days(matrix)) < _DAY
+        self.hourly_ = sampling_step(check_days(matrix)) < DAY
 
     def _features(self, matrix: Matrix) -> FloatArray:
         daily, weekdays = by_day(matrix)
@@ -253,7 +249,7 @@ def check_days(matrix: Matrix) -> pd.DatetimeIndex:
     step = sampling_step(matrix.ds)
     if matrix.ds is None or step is None:
         raise InputError("daily features need at least two times as columns; make the matrix with gpudemand.to_wide.")
-    if step > _DAY:
+    if step > DAY:
         raise InputError(f"daily features need bins of a day or less; these are {step}. Make the usage with freq='D'.")
     return matrix.ds
 
@@ -272,10 +268,10 @@ def by_day(matrix: Matrix) -> tuple[FloatArray, IntArray]:
 
 def _hours(matrix: Matrix) -> FloatArray:
     ds, step = matrix.ds, sampling_step(matrix.ds)
-    if ds is None or step is None or step >= _DAY:
+    if ds is None or step is None or step >= DAY:
         return np.tile([location for location, _ in HOURLY_FEATURES.values()], (len(matrix.values), 1))
     angle = 2 * np.pi * np.asarray(ds.hour * 60 + ds.minute, dtype=float) / 1440
-    return map_rows(hourly_rows, matrix.values, len(HOURLY_FEATURES), angle, step / _HOUR)
+    return map_rows(hourly_rows, matrix.values, len(HOURLY_FEATURES), angle, step / HOUR)
 
 
 @compiled
@@ -290,7 +286,7 @@ def hourly_rows(values: FloatArray, angle: FloatArray, step_h: float, out: Float
         place = angle[first:last]
         active = (usage > 0).astype(np.float64)
         runs = 1.0 + (active[1:] > active[:-1]).sum()
-        weight = runs / (runs + _RHYTHM_PRIOR_RUNS)
+        weight = runs / (runs + _PRIOR_RUNS)
         out[row, 0] = weight * (usage * np.cos(place)).sum() / usage.sum()
         out[row, 1] = weight * (usage * np.sin(place)).sum() / usage.sum()
         out[row, 2] = math.log((active.sum() * step_h + 1.0) / (runs + 1.0))
@@ -313,7 +309,6 @@ def daily_variance_share(centred: FloatArray, angle: FloatArray, step_h: float) 
 
 # Lower bound of the amplitudes (white noise has 1), which keeps their logarithms from being outliers.
 _FLOOR = 0.05
-_WEEK_DAYS = 7.0
 # Harmonics of the day, down to a period of two hours.
 _HARMONICS = 12
 _ROWS_PER_TASK = 4096
@@ -358,7 +353,7 @@ class LogSpectrum(SeriesTransformer):
     def _learn(self, matrix: Matrix) -> None:
         wanted = int(check_number("n_frequencies", self.n_frequencies, 1, integer=True))
         step = sampling_step(matrix.ds)
-        days = 1.0 if step is None else step / pd.Timedelta("1D")
+        days = 1.0 if step is None else step / DAY
         self.frequencies_ = _grid(self.n_timestamps_, days, wanted, calendar=step is not None)
 
     def _features(self, matrix: Matrix) -> FloatArray:
@@ -378,21 +373,21 @@ class LogSpectrum(SeriesTransformer):
 def _days(matrix: Matrix) -> FloatArray:
     if matrix.ds is None:
         return np.arange(matrix.values.shape[1], dtype=float)
-    return np.asarray((matrix.ds - matrix.ds[0]) / pd.Timedelta("1D"), dtype=float)
+    return np.asarray((matrix.ds - matrix.ds[0]) / DAY, dtype=float)
 
 
 def _grid(n_timestamps: int, days: float, wanted: int, *, calendar: bool) -> FloatArray:
     """Return at most `wanted` frequencies up to Nyquist, ascending; harmonics of week and day are chosen first."""
     span = n_timestamps * days
-    span = span // _WEEK_DAYS * _WEEK_DAYS if calendar and span >= _WEEK_DAYS else span
+    span = span // WEEK * WEEK if calendar and span >= WEEK else span
     highest = 0.5 / days
     # In whole cycles per span, so that frequencies are distinct.
     cycles = np.arange(1, max(int(highest * span + 1e-9), 1) + 1)
     first = np.zeros(cycles.size, dtype=bool)
-    if calendar and span >= _WEEK_DAYS:
-        weeks = round(span / _WEEK_DAYS)
-        first = (cycles % weeks == 0) & (cycles < _WEEK_DAYS * weeks)
-        first |= (cycles % (_WEEK_DAYS * weeks) == 0) & (cycles <= _HARMONICS * _WEEK_DAYS * weeks)
+    if calendar and span >= WEEK:
+        weeks = round(span / WEEK)
+        first = (cycles % weeks == 0) & (cycles < WEEK * weeks)
+        first |= (cycles % (WEEK * weeks) == 0) & (cycles <= _HARMONICS * WEEK * weeks)
     chosen = np.argsort(~first, kind="stable")[:wanted]
     return np.sort(cycles[chosen]) / span
 
@@ -411,7 +406,6 @@ def _amplitudes(values: FloatArray, waves: FloatArray) -> FloatArray:
     return np.hypot(cosine, sine) / np.sqrt(n)
 
 
-_DAYS_OF_WEEK = 7
 #: Location and scale of each feature.
 WEEKLY_FEATURES: Mapping[str, tuple[float, float]] = {"sum": (0.12, 0.13), "largest": (0.65, 1.0)}
 
@@ -458,25 +452,25 @@ def weekly_rows(values: FloatArray, out: FloatArray) -> None:
     """Write the `WEEKLY_FEATURES` of each row of daily usage."""
     out[:] = 0.0
     n_days = values.shape[1]
-    turns, births, deaths = np.empty(n_days), np.empty(n_days), np.empty(n_days)
+    births, deaths = np.empty(n_days, dtype=np.int64), np.empty(n_days, dtype=np.int64)
     for row in range(len(values)):
         if not (values[row] > 0).any():
             continue
-        level = moving_mean(log_scaled(zero_filled(values[row])), _DAYS_OF_WEEK)
+        level = moving_mean(log_scaled(zero_filled(values[row])), WEEK)
         level /= -level.max()
         # Remove the rounding of differences of cumulative sums, which would have extrema.
         level = np.round(level, 9)
-        n_pairs = pair(turns[: turning_points(level, turns)[0]], births, deaths)
-        weeks = max(n_days - np.isnan(values[row]).sum(), _DAYS_OF_WEEK) / _DAYS_OF_WEEK
+        n_pairs = pair(level, turning_places(level), births, deaths)
+        weeks = max(n_days - np.isnan(values[row]).sum(), WEEK) / WEEK
         for i in range(n_pairs):
-            lifetime = deaths[i] - births[i]
+            lifetime = level[deaths[i]] - level[births[i]]
             out[row, 0] += lifetime / weeks
             out[row, 1] = max(out[row, 1], lifetime)
 
 
 #: Days in the moving means; the weekdays of the pairs are features of the first `_WEEKLY` of them.
 WIDTHS = (1, 3, 7, 28)
-_WEEKLY, _FIRST_OF_WEEKEND, _DAYS_A_WEEK = 2, 5, 7
+_WEEKLY = 2
 _LIFETIMES = ("largest", "sum", "mean", "entropy", "count", "time_mean", "time_std")
 _WEEKDAYS = ("weekday_concentration", "weekend_share")
 _EVENTS = ("log_gap", "gap_cv", "log_longest_gap", "gaps_per_week", "active_share", "active_span")
@@ -561,7 +555,7 @@ def multiscale_rows(values: FloatArray, weekdays: IntArray, out: FloatArray) -> 
             smooth = np.round(moving_mean(level, WIDTHS[place]), 9)
             for sign in (1.0, -1.0):
                 side = sign * smooth
-                n_pairs = pair_places(side, births, deaths)
+                n_pairs = pair(side, turning_places(side), births, deaths)
                 lifetimes = side[deaths[:n_pairs]] - side[births[:n_pairs]]
                 column = lifetime_statistics(lifetimes, births, weekdays, place < _WEEKLY, out[row], column)
         gap_statistics(active, level.size, out[row, column:])
@@ -582,10 +576,10 @@ def lifetime_statistics(
         mean += share * time
         square += share * time * time
         entropy -= share * math.log(share)
-        cosine += share * math.cos(2 * math.pi * day / _DAYS_A_WEEK)
-        sine += share * math.sin(2 * math.pi * day / _DAYS_A_WEEK)
-        weekend += share * (day >= _FIRST_OF_WEEKEND)
-    out[column], out[column + 1], out[column + 2] = lifetimes.max(), total / n_days * _DAYS_A_WEEK, total / n
+        cosine += share * math.cos(2 * math.pi * day / WEEK)
+        sine += share * math.sin(2 * math.pi * day / WEEK)
+        weekend += share * (day >= SATURDAY)
+    out[column], out[column + 1], out[column + 2] = lifetimes.max(), total / n_days * WEEK, total / n
     out[column + 3], out[column + 4] = entropy, math.log1p(n) / math.log1p(n_days)
     out[column + 5], out[column + 6] = mean, math.sqrt(max(square - mean * mean, 0.0))
     if weekly:
@@ -601,5 +595,5 @@ def gap_statistics(active: IntArray, n_days: int, out: FloatArray) -> None:
     if gaps.size > 0:
         mean = gaps.mean()
         out[0], out[1], out[2] = math.log1p(mean), gaps.std() / mean, math.log1p(gaps.max())
-    out[3], out[4] = gaps.size / n_days * _DAYS_A_WEEK, active.size / n_days
+    out[3], out[4] = gaps.size / n_days * WEEK, active.size / n_days
     out[5] = (active[-1] - active[0]) / n_days

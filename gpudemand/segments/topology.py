@@ -23,23 +23,17 @@ _FLAT = 1e-12
 
 
 @compiled
-def turning_points(series: FloatArray, out: FloatArray) -> tuple[int, int]:
-    """Write the endpoints and strict local extrema of `series` to the front of `out`, skipping NaN and plateaus.
-
-    Returns `n_turns, n_recorded`, values written, and values that are not missing.
-    """
-    n, recorded = 0, 0
-    for value in series:
-        if math.isnan(value):
+def turning_places(series: FloatArray) -> IntArray:
+    """Places of the endpoints and strict local extrema of a series, skipping NaN; of a plateau, the first."""
+    turns, n = np.empty(series.size, dtype=np.int64), 0
+    for i in range(series.size):
+        if math.isnan(series[i]) or (n > 0 and series[i] == series[turns[n - 1]]):
             continue
-        recorded += 1
-        if n > 0 and value == out[n - 1]:
-            continue
-        if n > 1 and (out[n - 1] > out[n - 2]) == (value > out[n - 1]):
+        if n > 1 and (series[turns[n - 1]] > series[turns[n - 2]]) == (series[i] > series[turns[n - 1]]):
             n -= 1
-        out[n] = value
+        turns[n] = i
         n += 1
-    return n, recorded
+    return turns[:n]
 
 
 @compiled
@@ -70,31 +64,34 @@ def centre_and_width(series: FloatArray, scale: int) -> tuple[float, float]:
 
 
 @compiled
-def pair(turns: FloatArray, births: FloatArray, deaths: FloatArray) -> int:
-    """Write the finite sublevel pairs of `turns` to `births` and `deaths`; return how many there are.
+def pair(series: FloatArray, turns: IntArray, births: IntArray, deaths: IntArray) -> int:
+    """Write the places of the finite sublevel pairs of a series; return how many there are.
 
-    `turns` alternates between minima and maxima. At a maximum lower than the maxima on both sides two components merge,
-    and the one with the higher minimum dies (elder rule). In a sweep from left to right the maxima not yet exceeded
-    descend, so that a stack holds them and each is pushed and popped once: linear time without sorting.
+    `turns`: its `turning_places`. They alternate between minima and maxima. At a maximum lower than the maxima on both
+    sides two components merge, and the one with the higher minimum dies (elder rule). In a sweep from left to right the
+    maxima not yet exceeded descend, so that a stack holds them and each is pushed and popped once: linear time without
+    sorting.
     """
     n = turns.size
     if n < 2:
         return 0
-    floors, walls = np.empty(n), np.empty(n)
+    floors, walls = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
     n_pairs, top = 0, 0
-    first = 0 if turns[0] < turns[1] else 1
+    first = 0 if series[turns[0]] < series[turns[1]] else 1
     floor = turns[first]
     for i in range(first + 1, n + 1, 2):
         # The series is bounded by an infinite wall on the right.
-        wall = turns[i] if i < n - 1 else np.inf
-        while top > 0 and walls[top - 1] <= wall:
+        inside = i < n - 1
+        while top > 0 and (not inside or series[walls[top - 1]] <= series[turns[i]]):
             top -= 1
-            births[n_pairs] = max(floors[top], floor)
-            deaths[n_pairs] = walls[top]
-            floor = min(floors[top], floor)
+            dies, lives = floors[top], floor
+            if series[dies] < series[lives]:
+                dies, lives = lives, dies
+            births[n_pairs], deaths[n_pairs] = dies, walls[top]
+            floor = lives
             n_pairs += 1
-        if i < n - 1:
-            floors[top], walls[top] = floor, wall
+        if inside:
+            floors[top], walls[top] = floor, turns[i]
             top += 1
             floor = turns[i + 1]
     return n_pairs
@@ -130,20 +127,22 @@ def summarise(lifetimes: FloatArray, same: float, out: FloatArray) -> None:
 def summarise_rows(values: FloatArray, scale: int, out: FloatArray) -> None:
     """Write, for each row, the `STATISTICS` of its sublevel and superlevel pairs and the number of recorded values."""
     size, n = values.shape[1], len(STATISTICS)
-    turns, births, deaths = np.empty(size), np.empty(size), np.empty(size)
+    series, lifetimes = np.empty(size), np.empty(size)
+    births, deaths = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
     for row in range(values.shape[0]):
-        n_turns, n_recorded = turning_points(values[row], turns)
         width = centre_and_width(values[row], scale)[1]
+        series[:] = values[row]
         out[row] = 0.0
-        out[row, 2 * n] = n_recorded
+        out[row, 2 * n] = size - np.isnan(series).sum()
         if width == 0.0:
             continue
+        turns = turning_places(series)
         for side in range(2):
-            n_pairs = pair(turns[:n_turns], births, deaths)
+            n_pairs = pair(series, turns, births, deaths)
             for i in range(n_pairs):
-                deaths[i] = (deaths[i] - births[i]) / width
-            summarise(deaths[:n_pairs], _SAME, out[row, side * n : (side + 1) * n])
-            turns[:n_turns] *= -1.0
+                lifetimes[i] = (series[deaths[i]] - series[births[i]]) / width
+            summarise(lifetimes[:n_pairs], _SAME, out[row, side * n : (side + 1) * n])
+            series *= -1.0
 
 
 @compiled
@@ -173,52 +172,6 @@ def maxmin_indices(coordinates: FloatArray, indices: IntArray, distances: FloatA
             if nearest[i] > radius * (1.0 + _SAME):
                 farthest, radius = i, nearest[i]
     return indices.size, radius if radius > _SAME * largest else 0.0
-
-
-@compiled
-def _turning_places(series: FloatArray) -> IntArray:
-    """Places of the first value, of the last, and of the minima and maxima between them; the first of a plateau."""
-    turns, n = np.empty(series.size, dtype=np.int64), 0
-    for i in range(series.size):
-        if n > 0 and series[i] == series[turns[n - 1]]:
-            continue
-        if n > 1 and (series[turns[n - 1]] > series[turns[n - 2]]) == (series[i] > series[turns[n - 1]]):
-            n -= 1
-        turns[n] = i
-        n += 1
-    return turns[:n]
-
-
-@compiled
-def pair_places(series: FloatArray, births: IntArray, deaths: IntArray) -> int:
-    """Write the places of the finite sublevel pairs of a series; return how many there are.
-
-    A pair is born at the place of a minimum and dies at that of the maximum where it merges (of a plateau, the first
-    place). The values there are those that `pair` writes.
-    """
-    turns = _turning_places(series)
-    n = turns.size
-    if n < 2:
-        return 0
-    floors, walls = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
-    n_pairs, top = 0, 0
-    first = 0 if series[turns[0]] < series[turns[1]] else 1
-    floor = turns[first]
-    for i in range(first + 1, n + 1, 2):
-        inside = i < n - 1
-        while top > 0 and (not inside or series[walls[top - 1]] <= series[turns[i]]):
-            top -= 1
-            dies, lives = floors[top], floor
-            if series[dies] < series[lives]:
-                dies, lives = lives, dies
-            births[n_pairs], deaths[n_pairs] = dies, walls[top]
-            floor = lives
-            n_pairs += 1
-        if inside:
-            floors[top], walls[top] = floor, turns[i]
-            top += 1
-            floor = turns[i + 1]
-    return n_pairs
 
 
 ESSENTIAL = ("inf", "max", "drop")
@@ -307,13 +260,12 @@ def superlevel_persistence(y: object, *, essential: str = "inf") -> FloatArray:
 def _diagram(y: object, sign: float, essential: str) -> FloatArray:
     check_choice("essential", essential, ESSENTIAL)
     series = sign * as_series(y)
-    turns, births, deaths = np.empty((3, series.size))
-    turns = turns[: turning_points(series, turns)[0]]
-    n_pairs = pair(turns, births, deaths)
-    pairs = np.column_stack([births[:n_pairs], deaths[:n_pairs]])
+    turns, (births, deaths) = turning_places(series), np.empty((2, series.size), dtype=np.int64)
+    n_pairs = pair(series, turns, births, deaths)
+    pairs = np.column_stack([series[births[:n_pairs]], series[deaths[:n_pairs]]])
     if essential != "drop" and turns.size:
-        end = np.inf if essential == "inf" else turns.max()
-        pairs = np.vstack([pairs, [turns.min(), end]])
+        end = np.inf if essential == "inf" else series[turns].max()
+        pairs = np.vstack([pairs, [series[turns].min(), end]])
     return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
 
 

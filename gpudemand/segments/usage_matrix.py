@@ -16,6 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 from gpudemand._array import FloatArray
 from gpudemand._validation import InputError, as_wide, check_choice, shorten
 
+DAY, HOUR = pd.Timedelta("1D"), pd.Timedelta("1h")
+
 
 class Matrix(NamedTuple):
     """Checked usage: ``values``, shape (n_users, n_timestamps), the users' ``ids``, and the times ``ds`` if known."""
