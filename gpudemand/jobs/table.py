@@ -132,9 +132,9 @@ def warn_rejections(rejected: Mapping[str, int], total: int, source: str) -> Non
         warnings.warn(message, RejectedRowsWarning, stacklevel=3)
 
 
-def saved_attrs(parquet: Any, source: str = "the file") -> dict[str, Any]:
+def saved_attrs(file: Any, source: str = "the file") -> dict[str, Any]:
     """Return the ``attrs`` that pandas stored in the schema of a Parquet file; kind and counts are checked."""
-    text = (parquet.metadata or {}).get(b"PANDAS_ATTRS", b"{}")
+    text = (file.metadata or {}).get(b"PANDAS_ATTRS", b"{}")
     try:
         saved = dict(json.loads(text))
         counts = dict(saved.get("rejected", {})).values()
