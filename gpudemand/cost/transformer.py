@@ -326,6 +326,16 @@ class Transformer:
         return (replace(self, parts=()), *parts) if parts else (self,)
 
     @property
+    def all_layers(self) -> list[tuple[Transformer, bool, int]]:
+        """`layer_kinds` of all stacks, each with its stack."""
+        return [(stack, sparse, count) for stack in self.stacks for sparse, count in stack.layer_kinds]
+
+    @property
+    def routed_parameters(self) -> int:
+        """Parameters of the routed experts of all stacks."""
+        return sum(count * stack.expert_parameters(sparse=sparse) for stack, sparse, count in self.all_layers)
+
+    @property
     def depth(self) -> int:
         """Layers of all stacks."""
         return sum(stack.layers for stack in self.stacks)
