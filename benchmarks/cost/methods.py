@@ -10,7 +10,7 @@ import pandas as pd
 
 from gpudemand.cost.operators import KINDS
 from gpudemand.cost.regression import fit_nonnegative
-from gpudemand.cost.roofline import TERMS, WORK
+from gpudemand.cost.roofline import WORK, WORK_TERMS
 from gpudemand.cost.step_time_model import StepTimeModel, fit_work_coefficients
 
 
@@ -84,7 +84,7 @@ class WorkAlone:
 
     @staticmethod
     def _terms(X: pd.DataFrame) -> pd.DataFrame:
-        return X.reindex(columns=list(TERMS), fill_value=0.0)
+        return X.reindex(columns=list(WORK_TERMS), fill_value=0.0)
 
 
 class AugmentedLine:

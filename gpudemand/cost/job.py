@@ -504,10 +504,8 @@ class TrainingRun:
             return (self,)
         main, *parts = self.model.stacks
         main = replace(main, source_share=(self.source_len or 0) / self.seq_len)
-        return (self._of(main, self.seq_len), *(self._of(one, self._length(one)) for one in parts))
-
-    def _length(self, part: Transformer) -> int:
-        return part.tokens or self.source_len or self.seq_len
+        lengths = [self.seq_len, *(part.tokens or self.source_len or self.seq_len for part in parts)]
+        return tuple(map(self._of, (main, *parts), lengths))
 
     def _of(self, model: Transformer, seq_len: int) -> TrainingRun:
         return replace(self, model=model, seq_len=seq_len, source_len=None)

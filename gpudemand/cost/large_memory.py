@@ -135,6 +135,7 @@ MEMORY_PRIORS = {
     "context": (1.0, 0.2),
     "communicators": (0.7, 0.25),
 }
+MEMORY_MEANS = {name: mean for name, (mean, _) in MEMORY_PRIORS.items()}
 
 
 def memory_terms(run: TrainingRun) -> dict[str, float]:
@@ -152,8 +153,7 @@ def memory_terms(run: TrainingRun) -> dict[str, float]:
     """
     last = run.layout.pipeline - 1
     stages = [_stage_terms(run, stage) for stage in ({0, last} if last else {0})]
-    weights = {name: mean for name, (mean, _) in MEMORY_PRIORS.items()}
-    return max(stages, key=lambda terms: float(memory_bytes(pd.DataFrame([terms]), weights)[0]))
+    return max(stages, key=lambda terms: float(memory_bytes(pd.DataFrame([terms]), MEMORY_MEANS)[0]))
 
 
 def memory_bytes(terms: pd.DataFrame, coefficients: Mapping[str, float]) -> FloatArray:
@@ -291,9 +291,9 @@ def _shard_size(run: TrainingRun) -> int:
 def _stage_parameters(run: TrainingRun, stage: int) -> tuple[float, float]:
     """Parameters on a GPU of a stage: without the routed experts, and these."""
     layout, share = run.layout, stage_layers(run) / run.model.depth
-    kinds = [(stack, sparse, count) for stack in run.model.stacks for sparse, count in stack.layer_kinds]
+    kinds = run.model.all_layers
     shared = share * sum(count * stack.shared_parameters(sparse=sparse) for stack, sparse, count in kinds)
-    experts = share * sum(count * stack.expert_parameters(sparse=sparse) for stack, sparse, count in kinds)
+    experts = share * run.model.routed_parameters
     before, after = _ends(run)
     # In another stage than the embedding a tied head is a copy.
     after += run.model.vocab * run.model.hidden if run.model.tied and layout.pipeline > 1 else 0

@@ -18,7 +18,15 @@ from gpudemand._array import STRING, FloatArray, IntArray
 from gpudemand._files import replace_file
 from gpudemand._validation import InputError, check_choice, check_number
 from gpudemand.cost.job import TrainingRun
-from gpudemand.cost.large_memory import MEMORY_PRIORS, READINGS, memory_bytes, memory_parts, memory_terms, needed_bytes
+from gpudemand.cost.large_memory import (
+    MEMORY_MEANS,
+    MEMORY_PRIORS,
+    READINGS,
+    memory_bytes,
+    memory_parts,
+    memory_terms,
+    needed_bytes,
+)
 from gpudemand.cost.large_time import TIME_PRIORS, step_seconds, time_terms
 from gpudemand.cost.memory import MemoryBreakdown
 from gpudemand.cost.memory_model import largest_that
@@ -37,7 +45,6 @@ _ADAMW, _BOTH = {"adamw": 1.0, "adamw_bf16": 0.5, "adamw_8bit": 0.25}, 0.25
 _PACE_ODDS = 4.0
 #: Layouts that stay of those that fit, fastest first, and the odds of each to the one before.
 _LAYOUTS, _ODDS = 4, 0.5
-_NEEDS = {name: mean for name, (mean, _) in MEMORY_PRIORS.items()}
 _SPEEDS = {name: mean for name, (mean, _) in TIME_PRIORS.items()}
 
 
@@ -60,6 +67,11 @@ def candidates(run: TrainingRun) -> list[tuple[float, TrainingRun]]:
     ]
     total = sum(weight for weight, _ in found)
     return [(weight / total, one) for weight, one in found]
+
+
+def likeliest_way(run: TrainingRun) -> TrainingRun:
+    """The likeliest of the `candidates`."""
+    return max(candidates(run), key=lambda way: way[0])[1]
 
 
 def _weighted(runs: list[TrainingRun]) -> list[tuple[float, TrainingRun]]:
@@ -106,7 +118,7 @@ def _filled(run: TrainingRun, *, smallest: bool = False) -> Iterator[TrainingRun
 
 
 def _fitting(runs: list[TrainingRun]) -> list[TrainingRun]:
-    needed = needed_bytes(pd.DataFrame(list(map(memory_terms, runs))), _NEEDS)
+    needed = needed_bytes(pd.DataFrame(list(map(memory_terms, runs))), MEMORY_MEANS)
     fit = [
         run for run, size in zip(runs, needed, strict=True) if size <= _SLACK * run.job.hardware.usable_memory_gib * GIB
     ]
@@ -512,6 +524,29 @@ class LargeModelPredictor:
         resident = (ways.memory["parameters"] + ways.memory["states"]).to_numpy(dtype=float)
         return np.where(_smallest(resident, ways.rows, len(runs)) > limit, 0.0, found)
 
+    def breakdown(self, run: TrainingRun) -> MemoryBreakdown:
+        """Memory of the GPU that holds most, in the likeliest way to fill in what is unknown."""
+        likeliest = likeliest_way(run)
+        coefficients = self.targets["memory_gib"].fitted.coefficients
+        found = memory_parts(pd.DataFrame([memory_terms(likeliest)]), coefficients)
+        parts = {name: float(values[0]) / GIB for name, values in found.items()}
+        total, context = sum(parts.values()), parts["context"]
+        table = pd.DataFrame({"part": pd.Series(list(parts), dtype=STRING), "gib": list(parts.values())})
+        return MemoryBreakdown(table, total - context - parts["fragmentation"], total - context, total, str(likeliest))
+
+    def max_batch_size(self, run: TrainingRun, probability: float = 0.95) -> int:
+        """Samples at once of each replica that fit with a probability, whatever its own; 0 if not even one does.
+
+        What else is unknown is as in the likeliest way to fill it in.
+        """
+        likeliest = likeliest_way(run)
+
+        def fits(size: int) -> bool:
+            """Whether a micro-batch fits with the probability."""
+            return bool(self.fits([likeliest.with_batch(size, likeliest.accumulate or 1)])[0] >= probability)
+
+        return largest_that(fits, likeliest.micro_batch or 1)
+
     def save(self, path: Path) -> None:
         """Write as JSON."""
         content = {name: _to_json(target) for name, target in self.targets.items()}
@@ -577,28 +612,3 @@ def _from_json(target: Target, content: dict[str, Any]) -> None:
 
 def _numbers(content: Any) -> dict[str, float]:
     return {name: check_number(name, value) for name, value in dict(content).items()}
-
-
-def run_breakdown(run: TrainingRun, predictor: LargeModelPredictor) -> MemoryBreakdown:
-    """Memory of the GPU that holds most; of a run with unknown options, of the likeliest way to fill them in."""
-    likeliest = max(candidates(run), key=lambda way: way[0])[1]
-    coefficients = predictor.targets["memory_gib"].fitted.coefficients
-    found = memory_parts(pd.DataFrame([memory_terms(likeliest)]), coefficients)
-    parts = {name: float(values[0]) / GIB for name, values in found.items()}
-    total, context = sum(parts.values()), parts["context"]
-    table = pd.DataFrame({"part": pd.Series(list(parts), dtype=STRING), "gib": list(parts.values())})
-    return MemoryBreakdown(table, total - context - parts["fragmentation"], total - context, total, str(likeliest))
-
-
-def largest_micro_batch(run: TrainingRun, predictor: LargeModelPredictor, probability: float = 0.95) -> int:
-    """Samples at once of each replica that fit with a probability; 0 if not even one does.
-
-    `run`: whatever its own micro-batch; what else is unknown is as in the likeliest way to fill it in.
-    """
-    likeliest = max(candidates(run), key=lambda way: way[0])[1]
-
-    def fits(size: int) -> bool:
-        """Whether a micro-batch fits with the probability."""
-        return bool(predictor.fits([likeliest.with_batch(size, likeliest.accumulate or 1)])[0] >= probability)
-
-    return largest_that(fits, likeliest.micro_batch or 1)

@@ -37,7 +37,7 @@ _TILE = 128 * 128
 
 
 def compute_terms(run: TrainingRun) -> dict[str, float]:
-    """Seconds by kind of kernel, of a run without unknown options, all stacks; see `step_time.step_seconds`."""
+    """Seconds by kind of kernel, of a run without unknown options, all stacks; see `step_seconds`."""
     share, head = _slowest_stage(run)
     found = [_stack_terms(one, share, head) for one in run.stacks]
     return {name: sum(terms[name] for terms in found) for name in found[0]}
@@ -331,8 +331,7 @@ def _gathering(run: TrainingRun, passes: float) -> dict[str, float]:
 def _local_parameters(run: TrainingRun) -> tuple[float, float]:
     """Parameters of a GPU, before data parallelism divides them: without the routed experts, and these."""
     model, layout = run.model, run.layout
-    kinds = [(stack, sparse, count) for stack in model.stacks for sparse, count in stack.layer_kinds]
-    experts = sum(count * stack.expert_parameters(sparse=sparse) for stack, sparse, count in kinds)
+    experts = model.routed_parameters
     split = layout.expert if layout.expert > 1 else layout.tensor
     return (model.n_parameters - experts) / layout.tensor / layout.pipeline, experts / split / layout.pipeline
 

@@ -29,7 +29,7 @@ from gpudemand.cost.step_time_model import FarFromTrainingWarning, check_arrays
 from gpudemand.units import GIB
 
 #: Columns of `gpudemand.cost.memory.memory_features` that are terms of the sum.
-TERMS = ("segments", "allocated", "largest", "workspace:layout", "workspace:columns", "part:parameters")
+AMOUNTS = ("segments", "allocated", "largest", "workspace:layout", "workspace:columns", "part:parameters")
 #: Lower bound, bytes; see `gpudemand.cost.memory.resident_bytes`.
 BOUND = "resident"
 #: The context of driver and libraries grows with the logarithm of the multiprocessors.
@@ -86,7 +86,7 @@ class MemoryModel(IntervalMixin, BaseEstimator):
     Examples
     --------
     >>> rng = np.random.default_rng(0)
-    >>> table = pd.DataFrame({name: rng.uniform(1, 8, 120) * 2**30 for name in TERMS})
+    >>> table = pd.DataFrame({name: rng.uniform(1, 8, 120) * 2**30 for name in AMOUNTS})
     >>> table = table.assign(batch_size=32.0, operators=100.0, resident=0.1 * table["allocated"])
     >>> y = 1.5 + table["segments"].to_numpy() / 2**30
     >>> model = MemoryModel().fit(table, y, groups=np.arange(120) % 10)
@@ -119,7 +119,8 @@ class MemoryModel(IntervalMixin, BaseEstimator):
         InputError
             If columns are missing, or `y` holds values that are no amount of memory.
         """
-        X, y = check_columns(X, (*TERMS, *_SIZES, BOUND), "X"), check_costs(y, len(X), "are no amount of memory")
+        X = check_columns(X, (*AMOUNTS, *_SIZES, BOUND), "X")
+        y = check_costs(y, len(X), "are no amount of memory")
         groups = group_numbers(groups, len(y))
         self.feature_names_in_ = np.array([name for name in X.columns if _is_feature(str(name))], dtype=object)
         self.n_features_in_ = self.feature_names_in_.size
@@ -206,7 +207,7 @@ class MemoryModel(IntervalMixin, BaseEstimator):
         )
         model.high_ = np.asarray(arrays["high_"])
         example = pd.DataFrame(1.0, index=[0], columns=list(model.feature_names_in_))
-        if not {*TERMS, *_SIZES} <= set(example) or set(model._terms(example)) != set(model.coefficients_.index):
+        if not {*AMOUNTS, *_SIZES} <= set(example) or set(model._terms(example)) != set(model.coefficients_.index):
             raise InputError("its features and coefficients do not belong together.")
         return model
 
@@ -229,7 +230,7 @@ class MemoryModel(IntervalMixin, BaseEstimator):
 
     def _terms(self, X: pd.DataFrame) -> pd.DataFrame:
         compiled = [name for name in self.feature_names_in_ if str(name).startswith(_COMPILED)]
-        terms = (X[[*TERMS, *compiled]].astype(float) / GIB).assign(start=1.0)
+        terms = (X[[*AMOUNTS, *compiled]].astype(float) / GIB).assign(start=1.0)
         if _DEVICE not in self.feature_names_in_:
             return terms
         return terms.assign(**{_DEVICE: np.log(np.maximum(X[_DEVICE].astype(float).fillna(USUAL_SMS), 1.0))})
@@ -252,7 +253,7 @@ def _log_sizes(X: pd.DataFrame) -> FloatArray:
 
 
 def _is_feature(name: str) -> bool:
-    return name in (*TERMS, *_SIZES, _DEVICE) or name.startswith(_COMPILED)
+    return name in (*AMOUNTS, *_SIZES, _DEVICE) or name.startswith(_COMPILED)
 
 
 #: Upper limit of the search.

@@ -21,7 +21,7 @@ from gpudemand.cost.feature_table import ARCHITECTURE, distinct_graphs, features
 from gpudemand.cost.graph import OpGraph
 from gpudemand.cost.graph_features import OPTIMIZER_STATES, features_by_name
 from gpudemand.cost.job import TrainingJob
-from gpudemand.cost.large_models import LargeModelPredictor, largest_micro_batch, run_breakdown
+from gpudemand.cost.large_models import LargeModelPredictor
 from gpudemand.cost.liveness import Setting
 from gpudemand.cost.memory import MemoryBreakdown, interpolated_features, memory_breakdown
 from gpudemand.cost.memory_model import MemoryModel, max_batch_size
@@ -30,6 +30,8 @@ from gpudemand.cost.step_time_model import ScriptEffect, StepTimeModel
 from gpudemand.datasets.devices import Device
 from gpudemand.datasets.registry import bundled_path
 
+#: Target column -> class of its model.
+TARGETS: dict[str, Any] = {"step_time_s": StepTimeModel, "memory_gib": MemoryModel}
 _MIB = 2.0**20
 
 
@@ -153,7 +155,6 @@ def measured_jobs(
 
 
 PredictPart = Callable[[str, str, list[TrainingJob], Sequence[float]], FloatArray]
-_TARGETS = ("step_time_s", "memory_gib")
 _SINGLE, _HALF_BYTES = 4.0, 2.0
 
 
@@ -166,10 +167,10 @@ def predict_traced(
     pass. `effect`: of training scripts, on the times of what is trained on GPUs.
     """
     ends = ["", *(f"-{side}-{value:g}" for value in levels for side in ("lo", "hi"))]
-    table = pd.DataFrame(index=range(len(jobs)), columns=[t + e for t in _TARGETS for e in ends], dtype=float)
+    table = pd.DataFrame(index=range(len(jobs)), columns=[t + e for t in TARGETS for e in ends], dtype=float)
     simple = list(map(one_pass, jobs))
     for kind, rows in rows_by_kind(jobs).items():
-        for target in _TARGETS:
+        for target in TARGETS:
             found = predict(kind, target, [simple[row] for row in rows], levels)
             table.loc[rows, [target + end for end in ends]] = found
     for row, job in enumerate(jobs):
@@ -185,21 +186,16 @@ def predict_traced(
     return table
 
 
-def passes(job: TrainingJob) -> int:
-    """Passes that a step accumulates."""
-    return job.accumulate or 1
-
-
 def one_pass(job: TrainingJob) -> TrainingJob:
     """The job without accumulation."""
     if job.accumulate is None and job.micro_batch is None:
         return job
-    return replace(job, batch_size=job.batch_size // passes(job), micro_batch=None, accumulate=None)
+    return replace(job, batch_size=job.batch_size // (job.accumulate or 1), micro_batch=None, accumulate=None)
 
 
 def accumulated_seconds(job: TrainingJob, first: float, single: float) -> float:
     """Seconds of a step from those of a pass with reduction, `first`, and of one without, `single`."""
-    times = passes(job)
+    times = job.accumulate or 1
     if job.parallel is None or job.parallel.sharding in ("none", "zero1", "zero2"):
         return first + (times - 1) * single
     parameters = job.graph.n_parameters * (_HALF_BYTES if job.precision in ("fp16", "bf16") else _SINGLE)
@@ -269,8 +265,6 @@ def _restore(estimator: Any, path: Path) -> Any:
         raise InputError(f"{path.name} does not hold a model that this version knows: {error}") from error
 
 
-#: Target column -> class of its model.
-TARGETS: dict[str, Any] = {"step_time_s": StepTimeModel, "memory_gib": MemoryModel}
 Jobs = TrainingJob | Iterable[TrainingJob]
 
 
@@ -467,7 +461,7 @@ class CostModel:
         """
         (only,) = listed_jobs(job)
         if only.run is not None:
-            return largest_micro_batch(only.run, self.large_models, probability)
+            return self.large_models.max_batch_size(only.run, probability)
         model, hardware = self._model(only.hardware.kind, "memory_gib"), only.hardware
         setting, covariates = memory_setting(only), memory_covariates(only)
         limit = hardware.usable_memory_gib
@@ -482,7 +476,7 @@ class CostModel:
         """
         (only,) = listed_jobs(job)
         if only.run is not None:
-            return run_breakdown(only.run, self.large_models)
+            return self.large_models.breakdown(only.run)
         pass_, setting = one_pass(only), memory_setting(only)
         options = {name: getattr(setting, name) for name in ("checkpointing", "inference", "shards")}
         return memory_breakdown(pass_.graph, pass_.batch_size, pass_.optimizer, pass_.precision, **options)

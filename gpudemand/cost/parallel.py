@@ -177,15 +177,11 @@ class LoRA:
 
     def n_parameters(self, model: Transformer) -> int:
         """Trained parameters."""
-        kinds = [(stack, sparse, count) for stack in model.stacks for sparse, count in stack.layer_kinds]
-        return sum(count * self.layer_parameters(stack, sparse=sparse) for stack, sparse, count in kinds)
+        return sum(count * self.layer_parameters(stack, sparse=sparse) for stack, sparse, count in model.all_layers)
 
     def check_targets(self, model: Transformer) -> None:
         """Raise an `InputError` if a name among the targets, or a whole group of them, is of no matrix of a model."""
-        matrices = [
-            m for stack in model.stacks for sparse, _ in stack.layer_kinds for m in stack.matrices(sparse=sparse)
-        ]
-        known = {matrix.name for matrix in matrices}
+        known = {matrix.name for stack, sparse, _ in model.all_layers for matrix in stack.matrices(sparse=sparse)}
         unknown = [] if isinstance(self.targets, str) else [name for name in self.targets if name not in known]
         if unknown or not self.n_parameters(model):
             wrong = unknown[0] if unknown else self.targets

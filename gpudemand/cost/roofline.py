@@ -93,7 +93,7 @@ WORK = "work:"
 #: Column of the optimizer's update of the parameters.
 UPDATE = f"{WORK}update"
 #: Columns of `step_terms`; a table has those of the kinds that occur in it.
-TERMS = tuple(
+WORK_TERMS = tuple(
     f"{WORK}{name}"
     for name in (
         *(f"{kind}:{term}" for kind in KINDS for term in ("bytes", "flops", "launch")),
@@ -102,7 +102,7 @@ TERMS = tuple(
     )
 )
 #: Columns that `step_terms` reads.
-NEEDED = (
+STEP_COLUMNS = (
     *("batch_size", "precision", "layout", "mode", "optimizer_states", "n_gpus", "device_peak_tflops"),
     *("device_fp32_tflops", "device_bandwidth_gb_s", "device_l2_mib", "device_sms", "device_interconnect_gb_s"),
 )
@@ -131,7 +131,7 @@ _HALF = ("fp16", "bf16")
 def step_terms(jobs: pd.DataFrame, graphs: Sequence[OpGraph]) -> pd.DataFrame:
     """Work of each job's step by kind, in seconds at the peaks of its device.
 
-    `jobs`: `NEEDED` columns, as `gpudemand.cost.features_from_jobs` makes them; ``mode`` is ``train`` or ``infer``.
+    `jobs`: `STEP_COLUMNS`, as `gpudemand.cost.features_from_jobs` makes them; ``mode`` is ``train`` or ``infer``.
     ``checkpointing`` (0 or 1) is optional. `graphs`: the network of each row. Rows of the same network should share
     one object, which is analysed once. Returns index of `jobs`; columns ``work:<kind>:<term>``, seconds. Terms:
     ``bytes`` over bandwidth, without those read from the cache; ``flops`` over the peak of matrix units (of fused
@@ -157,7 +157,7 @@ def step_terms(jobs: pd.DataFrame, graphs: Sequence[OpGraph]) -> pd.DataFrame:
     >>> terms[["work:gemm:flops", "work:gemm:bytes"]].round(9).to_numpy().tolist()
     [[3.355e-06, 2.621e-06]]
     """
-    jobs = check_columns(jobs, NEEDED, "jobs")
+    jobs = check_columns(jobs, STEP_COLUMNS, "jobs")
     if len(graphs) != len(jobs):
         raise InputError(f"graphs has {len(graphs)} networks for {len(jobs)} jobs; pass one for each row.")
     keys = pd.DataFrame(

@@ -45,7 +45,7 @@ from gpudemand.cost.regression import (
     group_numbers,
     several_groups,
 )
-from gpudemand.cost.roofline import LOWER_BOUND, NEEDED, TERMS, UPDATE, WORK
+from gpudemand.cost.roofline import LOWER_BOUND, STEP_COLUMNS, UPDATE, WORK, WORK_TERMS
 
 #: Weight of the prior means in units of relative errors: of the datasheet's bounds for the pooled coefficients, and of
 #: the pooled coefficients for those by kind. With a weaker first prior, costs that are nearly the same for all training
@@ -462,10 +462,11 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
         (n_jobs,); what new jobs differ in (families, devices): intervals are about groups never seen. By default,
         every row.
         """
-        X, y = check_columns(X, (*NEEDED, "device_name"), "X"), check_costs(y, len(X), "are no times")
-        if not set(TERMS) & set(X.columns):
+        X, y = check_columns(X, (*STEP_COLUMNS, "device_name"), "X"), check_costs(y, len(X), "are no times")
+        if not set(WORK_TERMS) & set(X.columns):
             raise InputError("X has no columns of work; add those of gpudemand.cost.roofline.step_terms.")
-        groups, terms = several_groups(group_numbers(groups, len(y))), X.reindex(columns=list(TERMS), fill_value=0.0)
+        groups = several_groups(group_numbers(groups, len(y)))
+        terms = X.reindex(columns=list(WORK_TERMS), fill_value=0.0)
         self.coefficients_ = fit_training_coefficients(terms, y, X)
         self.calibration_ = Calibration()
         rows = balanced_sample(groups, self.max_rows, self.random_state)
@@ -507,7 +508,7 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
         (n_jobs,); measured seconds a step.
         """
         check_is_fitted(self, "coefficients_")
-        X, y = check_columns(X, (*NEEDED, "device_name"), "X"), check_costs(y, len(X), "are no times")
+        X, y = check_columns(X, (*STEP_COLUMNS, "device_name"), "X"), check_costs(y, len(X), "are no times")
         inputs = gp_features(X, self._terms(X), self.coefficients_)
         # What monotonicity changes stays, as conditioning is of the posterior mean alone.
         mean = kernel(inputs, self.gp_inputs_)[1] @ self.dual_coef_
@@ -549,7 +550,7 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
     def _predict(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Calibrated seconds, error scales, and distances from the training data."""
         check_is_fitted(self, "coefficients_")
-        X = check_columns(X, (*NEEDED, "device_name"), "X")
+        X = check_columns(X, (*STEP_COLUMNS, "device_name"), "X")
         parts, change, scale, distances = self._uncalibrated(X)
         time, scale = self.calibration_.apply(X, self._terms(X), parts, change, scale)
         bound = X[LOWER_BOUND].to_numpy(dtype=float) if LOWER_BOUND in X.columns else 0.0

@@ -326,6 +326,16 @@ class Transformer:
         return (replace(self, parts=()), *parts) if parts else (self,)
 
     @property
+    def all_layers(self) -> list[tuple[Transformer, bool, int]]:
+        """`layer_kinds` of all stacks, each with its stack."""
+        return [(stack, sparse, count) for stack in self.stacks for sparse, count in stack.layer_kinds]
+
+    @property
+    def routed_parameters(self) -> int:
+        """Parameters of the routed experts of all stacks."""
+        return sum(count * stack.expert_parameters(sparse=sparse) for stack, sparse, count in self.all_layers)
+
+    @property
     def depth(self) -> int:
         """Layers of all stacks."""
         return sum(stack.layers for stack in self.stacks)
@@ -362,41 +372,27 @@ Config = Mapping[str, Any]
 Variant = Callable[[Config, dict[str, Any]], dict[str, Any]]
 #: Size -> its keys in configurations, the first found counts.
 KEYS = {
-    "hidden": ("hidden_size", "n_embd", "d_model", "dim", "hidden"),
-    "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers", "layers"),
-    "heads": (
-        "num_attention_heads",
-        "n_head",
-        "n_heads",
-        "num_heads",
-        "decoder_attention_heads",
-        "attention_heads",
-        "heads",
-    ),
-    "kv_heads": ("num_key_value_heads", "num_kv_heads", "n_kv_heads", "multi_query_group_num", "kv_heads"),
-    "head_dim": ("head_dim", "kv_channels", "d_kv"),
-    "ffn": (
-        "intermediate_size",
-        "n_inner",
-        "ffn_dim",
-        "ffn_hidden_size",
-        "d_ff",
-        "decoder_ffn_dim",
-        "hidden_dim",
-        "ffn",
-    ),
-    "vocab": ("vocab_size", "padded_vocab_size", "vocab"),
-    "experts": ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts", "experts"),
-    "active_experts": ("num_experts_per_tok", "moe_k", "moe_top_k", "active_experts"),
-    "expert_ffn": ("moe_intermediate_size", "expert_ffn"),
-    "shared_ffn": ("shared_expert_intermediate_size",),
-    "dense_layers": ("first_k_dense_replace",),
-    "q_rank": ("q_lora_rank",),
-    "kv_rank": ("kv_lora_rank",),
-    "rope_dim": ("qk_rope_head_dim",),
-    "value_dim": ("v_head_dim",),
-    "window": ("sliding_window",),
-    "embed_width": ("embedding_size", "word_embed_proj_dim"),
+    name: tuple(keys.split())
+    for name, keys in {
+        "hidden": "hidden_size n_embd d_model dim hidden",
+        "layers": "num_hidden_layers n_layer n_layers num_layers decoder_layers layers",
+        "heads": "num_attention_heads n_head n_heads num_heads decoder_attention_heads attention_heads heads",
+        "kv_heads": "num_key_value_heads num_kv_heads n_kv_heads multi_query_group_num kv_heads",
+        "head_dim": "head_dim kv_channels d_kv",
+        "ffn": "intermediate_size n_inner ffn_dim ffn_hidden_size d_ff decoder_ffn_dim hidden_dim ffn",
+        "vocab": "vocab_size padded_vocab_size vocab",
+        "experts": "num_local_experts num_experts n_routed_experts moe_num_experts experts",
+        "active_experts": "num_experts_per_tok moe_k moe_top_k active_experts",
+        "expert_ffn": "moe_intermediate_size expert_ffn",
+        "shared_ffn": "shared_expert_intermediate_size",
+        "dense_layers": "first_k_dense_replace",
+        "q_rank": "q_lora_rank",
+        "kv_rank": "kv_lora_rank",
+        "rope_dim": "qk_rope_head_dim",
+        "value_dim": "v_head_dim",
+        "window": "sliding_window",
+        "embed_width": "embedding_size word_embed_proj_dim",
+    }.items()
 }
 #: Width of the feed-forward layer as a multiple of the hidden width, where a configuration gives none.
 _FFN = 4

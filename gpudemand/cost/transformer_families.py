@@ -382,7 +382,7 @@ def _interleaved(config: Config, sizes: dict[str, Any]) -> dict[str, Any]:
     kinds = list(config.get("layers_block_type") or config.get("layer_types") or ())
     named = config.get("attn_layer_indices") or [place for place, kind in enumerate(kinds) if kind != "mamba"]
     found = _experts(config, sizes) if config.get("model_type") in ("granitemoehybrid", "granitemoe") else {}
-    both = {name: {**sizes, **found}[name] for name in _FEED_FORWARD if name in {**sizes, **found}}
+    both = _feed_forward({**sizes, **found})
     mamba = _stack(**_mamba2(config, sizes["hidden"], layers=sizes["layers"] - len(named), **both))
     if not named:  # nothing but Mamba-2: the head and the embedding are of its stack
         return {**found, **_mamba2(config, sizes["hidden"])}
@@ -394,7 +394,9 @@ def _interleaved(config: Config, sizes: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-_FEED_FORWARD = ("ffn", "experts", "active_experts", "expert_ffn", "shared_ffn", "dense_layers", "gated")
+def _feed_forward(sizes: dict[str, Any], *further: str) -> dict[str, Any]:
+    names = ("ffn", "experts", "active_experts", "expert_ffn", "shared_ffn", "dense_layers", "gated", *further)
+    return {name: sizes[name] for name in names if name in sizes}
 
 
 def _experts(config: Config, sizes: dict[str, Any]) -> dict[str, Any]:
@@ -447,7 +449,7 @@ def _delta_net(config: Config, sizes: dict[str, Any]) -> dict[str, Any]:
     found = plain(config, sizes)
     kinds = list(config.get("layer_types") or ["linear_attention"] * 3 + ["full_attention"])
     linear = round(kinds.count("linear_attention") / len(kinds) * sizes["layers"])
-    shared = {name: {**sizes, **found}[name] for name in (*_FEED_FORWARD, "shared_gate") if name in {**sizes, **found}}
+    shared = _feed_forward({**sizes, **found}, "shared_gate")
     stack = {"layers": linear, "heads": heads, "head_dim": width, "window": _CHUNK // 4 + width, "extra": extra}
     delta = _stack(hidden=hidden, mixer=mixer, **{**shared, **stack})
     return {**found, "layers": sizes["layers"] - linear, "attention_gate": True, "parts": (delta,)}
@@ -467,7 +469,7 @@ def _lightning(config: Config, sizes: dict[str, Any]) -> dict[str, Any]:
         Matrix("output_gate", hidden, width),
         Matrix("out_proj", width, hidden),
     )
-    shared = {name: {**sizes, **found}[name] for name in _FEED_FORWARD if name in {**sizes, **found}}
+    shared = _feed_forward({**sizes, **found})
     both = {"heads": sizes["heads"], "head_dim": width // sizes["heads"], "window": _CHUNK, "extra": width}
     parts = (_stack(hidden=hidden, layers=linear, mixer=mixer, **{**shared, **both}),) if linear else ()
     return {**found, "layers": sizes["layers"] - linear, "window_share": 0.0, "parts": parts}
