@@ -57,6 +57,16 @@ def test_a_stage_is_a_table_and_computed_once(stage, monkeypatch):
     pd.testing.assert_frame_equal(getattr(study(), stage), table)
 
 
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_table_that_is_edited_leaves_the_study_as_it_is(stage):
+    table = getattr(study(), stage)
+    before = table.copy()
+    del table[table.columns[0]]
+    pd.testing.assert_frame_equal(getattr(study(), stage), before)
+    with pytest.raises(AttributeError):
+        setattr(study(), stage, table)
+
+
 def test_nothing_is_computed_before_it_is_asked_for(monkeypatch):
     for name in ("select_and_forecast", "plan_for_waits", "segment_users", "forecast_parts"):
         monkeypatch.setattr(f"gpudemand.study.study.{name}", None)

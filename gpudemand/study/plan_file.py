@@ -59,7 +59,7 @@ _MUST = {
     "list": "tables, each under a line [[{key}]]",
     "tuple": 'a list of texts, such as ["alps"]',
     "model": "a table",
-    "dict": 'a table, such as {{ "1g.10gb" = "A100" }}',
+    "dict": 'a table of texts, such as {{ "1g.10gb" = "A100" }}',
     "too": "one value, or a table of such by GPU type",
 }
 
