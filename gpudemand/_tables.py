@@ -113,8 +113,6 @@ def counted(number: int, noun: str) -> str:
 def format_amount(value: float, unit: str = "") -> str:
     """Write an amount with a decimal prefix; zero is an empty string unless the unit is FLOP.
 
-    Examples
-    --------
     >>> format_amount(8.18e9, "FLOP"), format_amount(1536.0), format_amount(0.0)
     ('8.18 GFLOP', '1.54 k', '')
     """

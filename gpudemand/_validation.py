@@ -201,8 +201,6 @@ def check_usage(usage: object, *, allow_missing: bool = False) -> pd.DataFrame:
 def as_numbers(column: pd.Series, name: str) -> FloatArray:
     """Floats of a column, NaN where a value is missing.
 
-    Examples
-    --------
     >>> as_numbers(pd.Series([8, "0.5", None]), "gpus")
     array([8. , 0.5, nan])
     """
@@ -222,8 +220,6 @@ def shorten(value: object, width: int = 60) -> object:
 class Skipped(dict[str, str]):
     """Mapping from the name of a skipped section to one sentence with the reason.
 
-    Examples
-    --------
     >>> skipped = Skipped()
     >>> skipped.attempt("parts", lambda: 1), skipped
     (1, {})

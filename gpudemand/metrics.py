@@ -46,8 +46,6 @@ def pinball(y: FloatArray, forecast: FloatArray, quantile: float) -> float:
 
     Values that are not known (NaN) are left out; without any the loss is NaN.
 
-    Examples
-    --------
     >>> float(pinball(np.array([10.0]), np.array([8.0]), 0.9)), float(pinball(np.array([8.0]), np.array([10.0]), 0.9))
     (1.8, 0.2)
     """

@@ -81,8 +81,6 @@ def parse_slurm_seconds(text: str) -> float:
 def format_seconds(seconds: float) -> str:
     """Format a duration in the most readable unit.
 
-    Examples
-    --------
     >>> [format_seconds(s) for s in (0, 0.0032, 12, 5400, 200000)]
     ['0 s', '3.2 ms', '12 s', '1.5 h', '2.31 d']
     """
@@ -104,8 +102,6 @@ def format_gib(gib: float) -> str:
 def format_count(value: float, digits: int = 0) -> str:
     """Format a number with thousands separators, or ``unknown`` if it is not finite.
 
-    Examples
-    --------
     >>> format_count(978078.2)
     '978,078'
     """
@@ -115,8 +111,6 @@ def format_count(value: float, digits: int = 0) -> str:
 def plural(noun: str, value: float) -> str:
     """Noun for a number as `format_count` writes it.
 
-    Examples
-    --------
     >>> plural("GPU", 1.2), plural("GPU", 0.0)
     ('GPU', 'GPUs')
     """
@@ -126,8 +120,6 @@ def plural(noun: str, value: float) -> str:
 def format_number_of(noun: str, value: float) -> str:
     """Format a number of things.
 
-    Examples
-    --------
     >>> format_number_of("GPU", 1), format_number_of("GPU", 1004)
     ('1 GPU', '1,004 GPUs')
     """
@@ -184,8 +176,6 @@ def mark_fractions(jobs: pd.DataFrame) -> pd.DataFrame:
 def mark_type(series: str, place: int) -> str:
     """Name of a series of fractions: its part at a place is a GPU type.
 
-    Examples
-    --------
     >>> mark_type("ml/a100", 1)
     'ml/a100 (fraction)'
     """
@@ -218,8 +208,6 @@ def usage_by_slice(gpu_types: pd.DataFrame) -> pd.DataFrame:
 def is_whole(name: str) -> bool:
     """Whether a GPU type is of whole GPUs: no slice, shard or other part.
 
-    Examples
-    --------
     >>> is_whole("a100"), is_whole("1g.10gb"), is_whole("shard")
     (True, False, False)
     """
@@ -229,8 +217,6 @@ def is_whole(name: str) -> bool:
 def _kind(name: str) -> str:
     """Kind of a GPU type, or of several that are joined by ``+``.
 
-    Examples
-    --------
     >>> _kind("a100"), _kind("1g.10gb+a100"), _kind("1g.12gb+me")
     ('whole GPU', 'MIG slice + whole GPU', 'MIG slice')
     """

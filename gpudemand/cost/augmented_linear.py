@@ -186,8 +186,6 @@ def candidate_factors(table: pd.DataFrame, *, inverse: bool = True, log: bool = 
     A positive column gets ``1/x`` and ``log(x)``, one with zeros ``1/(1 + x)`` and ``log(1 + x)``, one with negative
     values neither; text gets one indicator a category.
 
-    Examples
-    --------
     >>> table = pd.DataFrame({"n": [1.0, 2.0, 4.0], "gpu": ["T4", "A10", "T4"], "same": 7.0})
     >>> [str(factor) for factor in candidate_factors(table)]
     ['n', '1/n', 'log(n)', '[gpu is A10]', '[gpu is T4]']
@@ -214,8 +212,6 @@ def _factors_of(name: str, column: pd.Series, inverse: bool, log: bool) -> Itera
 def products(factors: Sequence[Factor], degree: int) -> list[Term]:
     """List all products of up to `degree` factors, without a column times its inverse or two categories of one column.
 
-    Examples
-    --------
     >>> n, inverse, gpu = Factor("n", "x"), Factor("n", "1/x"), Factor("gpu", "is", "T4")
     >>> [format_term(term) for term in products([n, inverse, gpu], 2)]
     ['n', '1 / n', '[gpu is T4]', 'n * n', 'n * [gpu is T4]', '1 / n / n', '[gpu is T4] / n']

@@ -220,8 +220,6 @@ def new_kinds(network: FloatArray, training: FloatArray) -> str:
     `network`, `training`: shape (n_jobs, n_kinds); first part of `gp_features`, of the jobs in question and of those
     in training.
 
-    Examples
-    --------
     >>> training = np.zeros((2, len(_KINDS)))
     >>> network = training.copy()
     >>> network[1, _KINDS.index("attention")] = 3.0 * np.sqrt(0.4)
@@ -250,8 +248,6 @@ def device_figure(kind: str, term: str = "") -> str:
 
     `kind`, `term`: second and third part of the name of a column of `step_terms`.
 
-    Examples
-    --------
     >>> device_figure("gemm", "flops"), device_figure("softmax", "bytes"), device_figure("start")
     ('peak_tflops', 'bandwidth_gb_s', '')
     """
@@ -356,8 +352,6 @@ class Trees(NamedTuple):
 def grow_boosted(X: FloatArray, y: FloatArray, *, n_trees: int, depth: int, random_state: int) -> Trees:
     """Gradient boosting of the absolute error.
 
-    Examples
-    --------
     >>> X = np.arange(40.0)[:, None]
     >>> trees = grow_boosted(X, np.where(X[:, 0] < 20, -1.0, 1.0), n_trees=50, depth=2, random_state=0)
     >>> trees.predict(X[[0, 39]]).round(1).tolist()

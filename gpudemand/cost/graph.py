@@ -302,8 +302,6 @@ def per_graph(function: Callable[Concatenate[OpGraph, P], R]) -> Callable[Concat
 
     Results are shared by all callers and must not be modified.
 
-    Examples
-    --------
     >>> @per_graph
     ... def slow(graph, factor):
     ...     return [factor]

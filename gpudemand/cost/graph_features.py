@@ -397,8 +397,6 @@ def step_kernels(graph: OpGraph) -> pd.DataFrame:
     Those that PyTorch dispatches where they were recorded; else each operator is a forward kernel, and a backward
     kernel whose work is a multiple of it by kind.
 
-    Examples
-    --------
     >>> from gpudemand.cost.operators import Operator
     >>> dense = Operator("Gemm", "", "head", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
     >>> step_kernels(OpGraph.from_operators([dense], []))[["kind", "backward", "is_autocast", "flops", "calls"]]

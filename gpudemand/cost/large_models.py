@@ -426,8 +426,6 @@ def classes_of(runs: Sequence[TrainingRun]) -> list[str]:
 class LargeModelPredictor:
     """Physical formulas of time and memory, their coefficients fitted to public runs.
 
-    Examples
-    --------
     >>> from gpudemand.cost.job import TrainingJob
     >>> job = TrainingJob.from_config("llama-3-8b", 8192, device="H100", micro_batch=1)
     >>> predictor = LargeModelPredictor.load()

@@ -284,8 +284,6 @@ def _written(row: Any) -> float:
 def read_layers(graph: OpGraph, *, mixed_precision: bool = False, cpu: bool = False) -> list[Layer]:
     """Read the layers of a graph, in order.
 
-    Examples
-    --------
     >>> from gpudemand.cost.graph import Operator
     >>> dense = Operator("Gemm", "", "head", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
     >>> relu = Operator("Relu", "", "act", "relu_", (1, 10), 0.0, 0, 0.0, 40.0, 40.0, 40.0)
@@ -523,8 +521,6 @@ def _last_readers(layers: Sequence[Layer], outputs: Sequence[int]) -> list[int]:
 def step_events(graph: OpGraph, setting: Setting = _DEFAULT) -> AllocationEvents:
     """Allocation events of one training step (forward, loss, backward, optimizer), or of a forward pass.
 
-    Examples
-    --------
     >>> from gpudemand.cost.graph import Operator
     >>> dense = Operator("Gemm", "", "head", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
     >>> relu = Operator("Relu", "", "act", "relu", (1, 10), 0.0, 0, 0.0, 40.0, 40.0, 40.0)

@@ -44,8 +44,6 @@ def resident_bytes(graph: OpGraph, batch_sizes: Iterable[float], setting: Settin
     `graph`: the network. `batch_sizes`: samples in a batch. `setting`: as for
     `gpudemand.cost.memory.simulate_memory`. Returns ndarray of shape (n_batch_sizes,).
 
-    Examples
-    --------
     >>> from gpudemand.cost.graph import Operator
     >>> dense = Operator("Gemm", "", "head", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
     >>> sizes = {"n_parameters": 650, "n_trainable": 650, "parameter_bytes": 2600.0, "input_shapes": ((64,),)}
@@ -260,8 +258,6 @@ def replay(
 ) -> CachingAllocator:
     """Run allocations (`sign` +1) and frees (-1) of tensors of `sizes` bytes through an allocator; return it.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> pool = replay(np.array([0, 1, 0]), np.array([1, 1, -1]), np.array([2e6, 600.0]))
     >>> pool.allocated, pool.reserved
@@ -399,8 +395,6 @@ def interpolated_features(graph: OpGraph, batch_sizes: Iterable[int], setting: S
 
     Amounts are convex in the batch but for the granularity of the allocator. Simulations are memoized.
 
-    Examples
-    --------
     >>> from gpudemand.cost.graph import Operator
     >>> dense = Operator("Gemm", "", "head", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
     >>> graph = OpGraph.from_operators([dense], [], n_parameters=650, n_trainable=650, parameter_bytes=2600.0)

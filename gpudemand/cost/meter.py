@@ -57,8 +57,6 @@ class Configuration:
     "cuda"}; kind of device. `threads`: threads of an operator on the CPU; 0 is the default of the framework. `repeat`:
     number of the repetition; configurations that differ only in it are the same job. `seed`: seed of weights and data.
 
-    Examples
-    --------
     >>> job = Configuration("torch", "lenet", input_size=28, channels=1)
     >>> job.input_shape, len(job.key)
     ((1, 28, 28), 16)
@@ -135,8 +133,6 @@ PLAN_COLUMNS = tuple(field.name for field in fields(Configuration))
 def configuration_from_row(row: Mapping[str, Any]) -> Configuration:
     """Parse a configuration; missing columns take their defaults, others are ignored.
 
-    Examples
-    --------
     >>> configuration_from_row({"framework": "torch", "network": "lenet", "batch_size": "8"}).batch_size
     8
     """
@@ -168,8 +164,6 @@ GIB = 2**30
 def installed_version(package: str) -> str:
     """Version of an installed distribution, or ``unknown``.
 
-    Examples
-    --------
     >>> installed_version("no-such-package")
     'unknown'
     """
@@ -415,8 +409,6 @@ class RowFile:
     Opening creates the file, or locks one of the same columns against other writers where the system can, and truncates
     an incomplete last line. Any other file is refused with `InputError`, before it is opened for writing.
 
-    Examples
-    --------
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "rows.csv"
     >>> with RowFile(path, ["key", "value"]) as rows:

@@ -76,8 +76,6 @@ def _run_file(path: Path) -> Any:
 def names() -> list[str]:
     """Names of the networks of `build`.
 
-    Examples
-    --------
     >>> names()
     ['vgg11', 'vgg16', 'resnet18', 'resnet50', 'mobilenet_v2', 'vit_tiny', 'bert']
     """

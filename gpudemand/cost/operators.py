@@ -244,8 +244,6 @@ def torch_type(name: str) -> str:
 
     `name`: ATen or Python name: ``conv2d``, ``relu_``, ``__iadd__``.
 
-    Examples
-    --------
     >>> torch_type("relu_"), torch_type("__iadd__"), torch_type("my_op")
     ('Relu', 'Add', 'Other')
     """
@@ -256,8 +254,6 @@ def torch_type(name: str) -> str:
 def tensorflow_type(name: str) -> str:
     """Return the canonical type of a TensorFlow graph operation.
 
-    Examples
-    --------
     >>> tensorflow_type("DepthwiseConv2dNative"), tensorflow_type("AddV2"), tensorflow_type("While")
     ('Conv', 'Add', 'Other')
     """
@@ -270,8 +266,6 @@ def convolution_kind(kernel: Sequence[int], groups: int, channels: int) -> str:
     `kernel`: size along the spatial axes. `groups`, `channels`: number of groups and of input channels. Returns
     ``3x3``: at most 3 along every axis.
 
-    Examples
-    --------
     >>> convolution_kind((3, 3), 1, 64), convolution_kind((7, 7), 96, 96)
     ('3x3', 'depthwise')
     """
@@ -398,8 +392,6 @@ def weighted_flops(positions: float, weights: float) -> float:
     `positions`: convolution: batch x output positions (input positions if transposed); dense layer: batch x tokens;
     recurrent layer: batch x time steps. `weights`: elements of the weights.
 
-    Examples
-    --------
     A 3x3 convolution from 3 to 64 channels on 32x32 positions:
 
     >>> weighted_flops(32 * 32, 64 * 3 * 3 * 3)
@@ -411,8 +403,6 @@ def weighted_flops(positions: float, weights: float) -> float:
 def matmul_flops(outputs: float, inner: float) -> float:
     """Operations of a matrix product of `outputs` elements, each a sum over `inner` products.
 
-    Examples
-    --------
     >>> matmul_flops(10 * 10, 64)
     12800.0
     """
@@ -424,8 +414,6 @@ def attention_flops(query: Sequence[int], key: Sequence[int], value: Sequence[in
 
     `query`, `key`, `value`: shapes ``(..., heads, tokens, size)``.
 
-    Examples
-    --------
     >>> attention_flops((1, 8, 128, 64), (1, 8, 128, 64), (1, 8, 128, 64))
     33554432.0
     """
@@ -456,8 +444,6 @@ def einsum_flops(equation: str, shapes: Sequence[Sequence[int]]) -> float:
     `equation`: as for ``numpy.einsum``; an ellipsis stands for axes that all operands share. `shapes`: one an
     operand.
 
-    Examples
-    --------
     >>> einsum_flops("bqhd,bkhd->bhqk", [(1, 10, 2, 8), (1, 10, 2, 8)])
     3200.0
     """
@@ -517,8 +503,6 @@ def autocast_width(type_: str, operator: str, inputs: Sequence[float], has_param
     different precisions. `inputs`: widths of the operators that it reads; an input of the network counts as single
     precision. `has_parameters`: whether it reads parameters.
 
-    Examples
-    --------
     >>> autocast_width("Gemm", "linear", [1.0], True), autocast_width("Relu", "relu", [0.5], False)
     (0.5, 0.5)
     >>> autocast_width("Add", "add", [0.5], True), autocast_width("BatchNormalization", "batch_norm", [0.5], True)

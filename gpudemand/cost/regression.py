@@ -40,8 +40,6 @@ def fit_nonnegative(
     relative residual of each row. `prior`: shape (n_terms,); gaussian prior of the coefficients, in units of the
     weighted residuals. Returns coefficient of each term.
 
-    Examples
-    --------
     >>> terms = pd.DataFrame({"flops": [1.0, 2.0, 4.0], "start": 1.0})
     >>> fit_nonnegative(terms, np.array([3.0, 5.0, 9.0])).round(2).tolist()
     [2.0, 1.0]
@@ -61,8 +59,6 @@ def fit_robust(terms: pd.DataFrame, y: FloatArray) -> pd.Series:
     Iteratively reweighted least squares with a scale that shrinks step by step (graduated non-convexity), from a start
     at the median ratio of the first term: least squares would start at the outliers, whose relative errors are largest.
 
-    Examples
-    --------
     >>> terms = pd.DataFrame({"reserved": np.arange(1.0, 31.0), "start": 1.0})
     >>> y = 2.0 + 1.5 * terms["reserved"].to_numpy()
     >>> y[::10] /= 20
@@ -314,8 +310,6 @@ def fold_masks(groups: IntArray, n_folds: int) -> list[BoolArray]:
 def balanced_sample(groups: IntArray, size: int, random_state: int) -> IntArray:
     """Positions of at most `size` rows, drawn evenly from the groups.
 
-    Examples
-    --------
     >>> groups = np.repeat([0, 1, 2], [90, 5, 5])
     >>> np.bincount(groups[balanced_sample(groups, 20, 0)]).tolist()
     [10, 5, 5]

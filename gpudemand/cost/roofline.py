@@ -338,8 +338,6 @@ def group_bandwidth(device: Device, size: int, stride: int = 1) -> float:
 
     Between machines the GPUs of one machine in the group share the traffic, each with its own network card.
 
-    Examples
-    --------
     >>> from gpudemand.datasets.devices import device
     >>> [round(group_bandwidth(device("H100"), size, 8 // size) / 1e9) for size in (2, 8)]
     [450, 450]
@@ -370,8 +368,6 @@ def all_to_all_seconds(device: Device, n_bytes: float, size: int, copies: int) -
     `n_bytes`: of the tokens of a GPU. `copies`: draws of each token, one after another; those that fall on the same
     GPU, or on the same machine, are sent once.
 
-    Examples
-    --------
     >>> from gpudemand.datasets.devices import device
     >>> within, across = (all_to_all_seconds(device("H100"), 1e9, size, 8) for size in (8, 64))
     >>> bool(across > 5 * within)

@@ -68,8 +68,6 @@ _UNITS = {
 def pooled_names(terms: Iterable[str]) -> list[str]:
     """Pooled term of each term: work on the same units of the hardware, whatever the kind of kernel.
 
-    Examples
-    --------
     >>> pooled_names(["work:conv_1x1:flops", "work:softmax:bytes", "work:softmax:launch", "work:update"])
     ['matrix:flops', 'memory:bytes', 'launch', 'update']
     """
@@ -86,8 +84,6 @@ def fit_work_coefficients(terms: pd.DataFrame, y: FloatArray) -> pd.Series:
     `terms`: shape (n_rows, n_terms); of `gpudemand.cost.roofline.step_terms`. `y`: shape (n_rows,); seconds a step.
     Returns coefficient of each term.
 
-    Examples
-    --------
     >>> terms = pd.DataFrame({"work:gemm:flops": [1.0, 2.0, 4.0] * 50, "work:sort:flops": 0.0})
     >>> fit_work_coefficients(terms, 2.0 * terms["work:gemm:flops"].to_numpy()).round(1).tolist()
     [2.0, 1.0]
@@ -108,8 +104,6 @@ def fit_training_coefficients(terms: pd.DataFrame, y: FloatArray, jobs: pd.DataF
     Kernels of inference differ, above all by the version of the framework, which the learned correction knows; where
     the version is unknown (``0.0``), so is the time of a launch.
 
-    Examples
-    --------
     >>> terms = pd.DataFrame({"work:gemm:flops": np.ones(80)})
     >>> jobs = pd.DataFrame({"mode": ["train", "infer"] * 40, "framework_version": "2.9"})
     >>> fit_training_coefficients(terms, np.where(jobs["mode"] == "train", 3.0, 2.0), jobs).round(1).tolist()
@@ -365,8 +359,6 @@ def check_arrays(arrays: Mapping[str, Any], known: Mapping[str, str]) -> dict[st
     `arrays`: such as an opened ``.npz``. `known`: name -> type (``f``, ``i``, ``u`` or ``U``, as in ``dtype.kind``)
     and sizes. A size is a number, or a name that stands for one number wherever it occurs.
 
-    Examples
-    --------
     >>> check_arrays({"x": np.zeros((3, 2)), "y": np.zeros(4)}, {"x": "f rows 2", "y": "f rows"})
     Traceback (most recent call last):
     ...

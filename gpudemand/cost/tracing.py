@@ -166,8 +166,6 @@ def single_sample(shape: Sequence[int], batch: int) -> tuple[int, ...]:
 
     The batch is the first axis as long as the batch, or else folded into the first axis that is a multiple of it.
 
-    Examples
-    --------
     >>> single_sample((2, 64, 32, 32), 2), single_sample((10, 2, 16), 2), single_sample((8, 5, 5), 2)
     ((1, 64, 32, 32), (10, 1, 16), (4, 5, 5))
     """
@@ -197,8 +195,6 @@ class InputSpec(NamedTuple):
 def read_inputs(input_shape: Any, input_dtype: Any) -> list[InputSpec]:
     """Normalise shapes, example tensors and dtypes.
 
-    Examples
-    --------
     >>> read_inputs((3, 32, 32), None)
     [InputSpec(name=None, shape=(2, 3, 32, 32), example=None, dtype=None)]
     """

@@ -177,8 +177,6 @@ def read_configuration(source: Any) -> Transformer:
     `source`: as ``config.json`` of a model has it; of an object, what its ``to_dict()`` returns. With a mapping of
     sizes only (``hidden``, ``layers``, ``heads``, ``ffn``, ``vocab`` ...), a Llama-like decoder.
 
-    Examples
-    --------
     >>> sizes = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "vocab_size": 50257}
     >>> read_configuration({"model_type": "gpt2", **sizes, "n_positions": 1024}).n_parameters
     124439808
@@ -277,8 +275,6 @@ def published(name: str) -> Transformer:
     `name`: such as ``"llama-3-8b"`` or ``"meta-llama/Meta-Llama-3-8B-Instruct"``: case, the owner and endings of
     tuned variants do not matter.
 
-    Examples
-    --------
     >>> published("Qwen/Qwen2.5-7B-Instruct").n_parameters
     7615616512
     """
@@ -298,8 +294,6 @@ def architecture(config: Any) -> Transformer:
     `config`: text that names an existing path, or ends in ``.json``, is a path; ``timm:`` stands before a name of
     timm.
 
-    Examples
-    --------
     >>> architecture({"hidden": 512, "layers": 4, "heads": 8, "vocab": 1000, "ffn": 1408}).n_parameters
     13873664
     """

@@ -317,8 +317,6 @@ def _file(name: str) -> Path:
 def format_devices() -> str:
     """Format the table for a terminal; TFLOP/s are those of matrix products, ``-`` where unsupported.
 
-    Examples
-    --------
     >>> print(format_devices().splitlines()[0])
     device   die   year   GiB   GB/s   fp32   tf32   fp16   bf16
     """

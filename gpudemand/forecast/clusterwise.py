@@ -226,8 +226,6 @@ def select_method(losses: FloatArray, pooled: FloatArray) -> int:
     `losses`: shape (n_blocks, n_methods); mean loss of the users in each block of time. `pooled`: shape (n_blocks,
     n_methods); pooled squared error in each block.
 
-    Examples
-    --------
     >>> rng = np.random.default_rng(0)
     >>> plain = rng.uniform(1, 2, 6)
     >>> noisy, better = plain * rng.uniform(0.7, 1.2, 6), plain * rng.uniform(0.85, 0.95, 6)

@@ -76,8 +76,6 @@ def inverse_loss_weights(
     units of the losses of each series in the sum of all; infinite for a series without weight in it. Returns shape
     (n_forecasts, n_series): the best forecast of each series has weight one; all are equal without any past.
 
-    Examples
-    --------
     The first series has a long past, the second none:
 
     >>> inverse_loss_weights(np.array([[1.0, 0.0], [2.0, 0.0]]), np.array([1e9, 0.0]), np.ones(2)).round(4).tolist()
@@ -95,8 +93,6 @@ def weighted_trimmed_mean(values: FloatArray, weights: FloatArray) -> FloatArray
     `values`: shape (m, ...). `weights`: not negative, not all zero; broadcast against `values`. Returns ndarray of
     shape (...).
 
-    Examples
-    --------
     >>> values = np.array([1.0, 2.0, 9.0, 10.0])
     >>> [float(weighted_trimmed_mean(values, np.array(weights)).round(6)) for weights in ([1, 1, 1, 1], [1, 1, 1, 9])]
     [5.5, 10.0]
@@ -125,8 +121,6 @@ def combination_weights(errors: FloatArray, prior: FloatArray, strength: float) 
     of the best forecast of a user. Returns shape (n_users, n_forecasts): not negative, summing to one; independent of
     the units of a user.
 
-    Examples
-    --------
     The first forecast of one user was better; the other user has no data:
 
     >>> errors = np.array([[[1.0, -4.0], [-1.0, -4.0]], [[np.nan, np.nan], [np.nan, np.nan]]])
@@ -151,8 +145,6 @@ def minimise_on_simplex(form: FloatArray, slope: FloatArray) -> FloatArray:
     `form`: shape (..., m, m); symmetric, positive definite (or 0). `slope`: shape (..., m). Returns ndarray of shape
     (..., m).
 
-    Examples
-    --------
     >>> minimise_on_simplex(np.diag([1.0, 3.0, 99.0]), np.array([0.0, 0.0, -9.0])).round(2).tolist()
     [0.75, 0.25, 0.0]
     """

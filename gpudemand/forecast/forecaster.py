@@ -362,8 +362,6 @@ class Forecaster(BaseEstimator):
 def last_known(y: FloatArray) -> FloatArray:
     """Newest value of each series, shape (n_series, 1); 0 for a series without any.
 
-    Examples
-    --------
     >>> last_known(np.array([[1.0, 2.0, np.nan], [np.nan, np.nan, np.nan]])).tolist()
     [[2.0], [0.0]]
     """

@@ -279,8 +279,6 @@ def mean_error_quantiles(past: PastErrors, shares: FloatArray, shortest: int) ->
     `shares`: shape (m,); inside (0, 1). `shortest`: shortest length, in bins, to learn from: a season, within which
     errors are dependent. Returns ndarray of shape (m, n_series).
 
-    Examples
-    --------
     Errors of a random walk from every week of a year: the variance of the mean over 90 days is near 90 / 3.
 
     >>> rng, origins = np.random.default_rng(0), np.arange(28, 3650, 7)

@@ -162,8 +162,6 @@ def _local_positions(times: pd.DatetimeIndex, freq: pd.offsets.BaseOffset) -> In
 def infer_freq(times: pd.DatetimeIndex) -> pd.offsets.BaseOffset:
     """Frequency of ascending timestamps, some of which may be missing: the most frequent step.
 
-    Examples
-    --------
     >>> infer_freq(pd.DatetimeIndex(["2026-01-01", "2026-02-01", "2026-03-01", "2026-06-01"]))
     <MonthBegin>
     """
@@ -196,8 +194,6 @@ def _check_dense(wide: pd.DataFrame) -> None:
 def season_length(freq: pd.offsets.BaseOffset) -> int:
     """Bins in the default season of a frequency: a day below daily, a week for days, a year above.
 
-    Examples
-    --------
     >>> [season_length(parse_freq(freq)) for freq in ("10min", "h", "6h", "D", "W-MON", "MS", "QS")]
     [144, 24, 4, 7, 52, 12, 4]
     """
@@ -212,8 +208,6 @@ def season_length(freq: pd.offsets.BaseOffset) -> int:
 def week_length(freq: pd.offsets.BaseOffset) -> int:
     """Bins in a week, for bins below a week; 1 for longer ones.
 
-    Examples
-    --------
     >>> [week_length(parse_freq(freq)) for freq in ("10min", "h", "D", "W-MON", "MS")]
     [1008, 168, 7, 1, 1]
     """
@@ -230,8 +224,6 @@ def mean_step(freq: pd.offsets.BaseOffset) -> pd.Timedelta:
 def row_means(y: FloatArray) -> FloatArray:
     """Mean of each row without its missing values, shape (n_series, 1); 0 for rows without a value.
 
-    Examples
-    --------
     >>> row_means(np.array([[1.0, np.nan, 3.0], [np.nan, np.nan, np.nan]])).tolist()
     [[2.0], [0.0]]
     """
@@ -254,8 +246,6 @@ def fill_missing(y: FloatArray, season: int) -> FloatArray:
     Values before the first one are backfilled, so that a series has not `begun` at origins before it; a series without
     any value is 0.
 
-    Examples
-    --------
     >>> fill_missing(np.array([[np.nan, 1.0, 2.0, 3.0, np.nan]]), season=2)
     array([[1., 1., 2., 3., 2.]])
     """
@@ -270,8 +260,6 @@ def fill_missing(y: FloatArray, season: int) -> FloatArray:
 def begun(y: FloatArray, origins: IntArray) -> BoolArray:
     """Whether each series has a value before each origin, shape (n_series, n_origins).
 
-    Examples
-    --------
     >>> begun(np.array([[np.nan, 1.0, 2.0]]), np.array([1, 2, 3]))
     array([[False,  True,  True]])
     """
@@ -295,8 +283,6 @@ def _forward_fill(y: FloatArray, axis: int) -> FloatArray:
 def rolling_mean(y: FloatArray, width: int) -> FloatArray:
     """Mean of the newest `width` values at every time, of fewer at the beginning.
 
-    Examples
-    --------
     >>> rolling_mean(np.array([[1.0, 3.0, 5.0]]), 2)
     array([[1., 2., 4.]])
     """
@@ -309,8 +295,6 @@ def rolling_mean(y: FloatArray, width: int) -> FloatArray:
 def phase_mean(y: FloatArray, season: int, n_seasons: int) -> FloatArray:
     """Mean, at every time, of the newest `n_seasons` values of the same phase, the current one included.
 
-    Examples
-    --------
     >>> phase_mean(np.array([[1.0, 2.0, 3.0, 4.0]]), season=2, n_seasons=2)
     array([[1., 2., 2., 3.]])
     """
@@ -338,8 +322,6 @@ class Seasonality(NamedTuple):
     def observable(cls, n_times: int, season: int, freq: pd.offsets.BaseOffset) -> Seasonality:
         """Seasons shown by a history of `n_times` bins: a season twice, a week three times.
 
-        Examples
-        --------
         >>> hourly = pd.tseries.frequencies.to_offset("h")
         >>> [tuple(Seasonality.observable(n, 24, hourly)) for n in (30, 60, 600)]
         [(1, 1), (24, 24), (24, 168)]

@@ -33,8 +33,6 @@ _CHUNK = 2e7
 def default_lags(season: int, freq: pd.offsets.BaseOffset, n_times: int) -> tuple[int, ...]:
     """The newest bins, and one season, one week and both together with their neighbours, up to half of the history.
 
-    Examples
-    --------
     >>> default_lags(7, pd.offsets.Day(), 60)
     (1, 2, 3, 4, 6, 7, 8, 9, 13, 14, 15, 16)
     """
@@ -95,8 +93,6 @@ def is_stable(weights: FloatArray, lags: tuple[int, ...]) -> BoolArray:
 
     Levinson's recursion takes ``max(lags)`` steps, where eigenvalues of the companion matrix would take their cube.
 
-    Examples
-    --------
     >>> is_stable(np.array([[0.5, 0.4], [1.2, 0.0]]), (1, 7))
     array([ True, False])
     """

@@ -49,8 +49,6 @@ STATUS_OF_WORD = {word: status for status, words in STATUS_WORDS.items() for wor
 def canonical_status(text: str) -> str | None:
     """Canonical status of a scheduler's word, or None if the word is not known.
 
-    Examples
-    --------
     >>> canonical_status("CANCELLED by 1000"), canonical_status("NODE_FAIL"), canonical_status("odd")
     ('cancelled', 'failed', None)
     """

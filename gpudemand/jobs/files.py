@@ -37,8 +37,6 @@ class Limits:
     `size`: characters (bytes of Parquet and JSON) after decompression. `rows`: lines of text, rows of Parquet.
     `columns`: columns. `line`: characters of one line.
 
-    Examples
-    --------
     >>> Limits(rows=10**9).rows
     1000000000
     """

@@ -100,8 +100,6 @@ def gpu_utilization(usage: str) -> float:
 def shards_per_gpu(gres: str) -> float:
     """Shards a GPU on a node, from its line of ``sinfo -o %G``; NaN where it has none.
 
-    Examples
-    --------
     >>> shards_per_gpu("gpu:h100:8(S:0-1),shard:h100:32(S:0-1)")
     4.0
     """
@@ -131,8 +129,6 @@ def mend_rows(lines: Any, names: Sequence[str]) -> Any:
     are blank. In the mended text, bars are written ``¦`` and line breaks as spaces. Rows that cannot be mended stay
     as they are.
 
-    Examples
-    --------
     >>> lines = pa.array(["7|a|b|COMPLETED", "8|two", "lines|FAILED", "9|c|RUNNING"])
     >>> mend_rows(lines, ["JobID", "JobName", "State"]).to_pylist()
     ['7|a¦b|COMPLETED', '8|two lines|FAILED', '', '9|c|RUNNING']
@@ -224,8 +220,6 @@ def installed_by_cluster(events: pd.DataFrame) -> dict[str, dict[str, dict[str, 
 def gpus_down(events: pd.DataFrame) -> float:
     r"""Count the GPUs on nodes that are down or drained now.
 
-    Examples
-    --------
     >>> gpus_down(read_events("Cluster|NodeName|TimeStart|TimeEnd|State|TRES\nalps|n1|0|Unknown|DOWN|gres/gpu=8"))
     8.0
     """

@@ -198,8 +198,6 @@ def _microseconds(seconds: FloatArray) -> FloatArray:
 def add_seconds(times: pd.Series, seconds: pd.Series) -> pd.Series:
     """Times plus seconds; NaT where either is missing or the shift is longer than `MAX_SHIFT_S`.
 
-    Examples
-    --------
     >>> add_seconds(pd.Series(pd.to_datetime(["2020-01-01"], utc=True)), pd.Series([90.5]))[0]
     Timestamp('2020-01-01 00:01:30.500000+0000', tz='UTC')
     """

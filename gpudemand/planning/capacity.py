@@ -32,8 +32,6 @@ def check_lead_time(lead_time: str | pd.Timedelta) -> pd.Timedelta:
 def order_date(needed: pd.Timestamp, lead: pd.Timedelta) -> pd.Timestamp:
     """Time a lead time before another, by the clock of its zone; NaT if that is.
 
-    Examples
-    --------
     >>> order_date(pd.Timestamp("2026-05-04", tz="America/New_York"), pd.Timedelta("90D"))
     Timestamp('2026-02-03 00:00:00-0500', tz='America/New_York')
     """
@@ -151,8 +149,6 @@ def first_crossing(ds: pd.Series, short: pd.Series, short_share: float = SHORT_S
     `ds`: bins of a plan, ascending. `short`: whether more GPUs are required than installed. `short_share`: in [0, 1];
     0 lets a single bin decide, as does any share for bins of a week or longer. Returns naT if there is none.
 
-    Examples
-    --------
     >>> ds = pd.Series(pd.date_range("2026-03-01", periods=14, freq="D"))
     >>> short = pd.Series([0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 1, 0, 1, 1], dtype=bool)
     >>> [str(first_crossing(ds, short, share).date()) for share in (0, 0.25)]

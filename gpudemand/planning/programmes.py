@@ -240,8 +240,6 @@ def add_programmes(
     `forecast`: ``unique_id``, ``ds`` and one model's point and interval columns: GPUs. `series`: the ``unique_id``
     that they add to. `peak`: whether the series are peaks of the bins, not means. Returns like `forecast`.
 
-    Examples
-    --------
     >>> ds = pd.date_range("2026-03-01", periods=2, tz="UTC")
     >>> forecast = pd.DataFrame({"unique_id": "all", "ds": ds, "M": 9.0, "M-lo-90": 8.0, "M-hi-90": 10.0})
     >>> more = Programme("new", 48, "2026-03-01", "2026-03-03", hours=1, gpus=2)
@@ -271,8 +269,6 @@ def add_programmes_by_type(rows: pd.DataFrame, programmes: Sequence[PlannedWork]
 
     `rows`: ``unique_id`` (the type), ``ds`` and the columns of one model. `programmes`: each with a ``gpu_type``.
 
-    Examples
-    --------
     >>> ds = pd.date_range("2026-03-01", periods=2, tz="UTC")
     >>> rows = pd.DataFrame({"unique_id": "A100", "ds": ds, "M": 9.0})
     >>> more = Programme("new", 48, "2026-03-01", "2026-03-03", hours=1, gpus=2, gpu_type="H100")

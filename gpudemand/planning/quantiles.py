@@ -194,8 +194,6 @@ def ratios_to_mean(held: pd.DataFrame, forecast: pd.DataFrame) -> FloatArray:
     series; a single one serves all. `forecast`: ``unique_id``, ``ds``. Returns shape (n_rows, n_ratios): quantiles of
     the ratios, with mean 1.
 
-    Examples
-    --------
     >>> ds = pd.date_range("2026-03-01", periods=48, freq="h")
     >>> held = pd.DataFrame({"unique_id": "total", "ds": ds, "y": np.where(ds.hour < 12, 30.0, 10.0)})
     >>> days = pd.DataFrame({"unique_id": "total", "ds": pd.date_range("2026-03-03", periods=2)})

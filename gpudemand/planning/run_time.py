@@ -113,8 +113,6 @@ class SurvivalCurves:
 def person_periods(count: IntArray) -> tuple[IntArray, IntArray]:
     """Subject and period of each row of a person-period table, in which subject ``i`` has ``count[i]`` periods.
 
-    Examples
-    --------
     >>> person_periods(np.array([2, 0, 1]))
     (array([0, 0, 2]), array([0, 1, 0]))
     """
@@ -305,8 +303,6 @@ def submission_features(
     newest recorded end is more than a day before the submission (the log is not up to date), and for keys without
     values in the log.
 
-    Examples
-    --------
     >>> from gpudemand.jobs.table import as_jobs
     >>> times = pd.to_datetime(["2026-03-01 00:00", "2026-03-01 05:00", "2026-03-01 06:00"], utc=True)
     >>> ends = pd.to_datetime(["2026-03-01 01:00", "2026-03-01 07:00", None], utc=True)

@@ -307,8 +307,6 @@ def random_effects(value: FloatArray, noise: FloatArray) -> RandomEffects:
 
     `value`, `noise`: shape (n_groups,); what was seen of each group, and the variance of its error.
 
-    Examples
-    --------
     >>> effects = random_effects(np.array([0.0, 1.0, 2.0]), np.full(3, 0.25))
     >>> effects.mean, effects.between
     (1.0, 0.75)

@@ -137,8 +137,6 @@ def grid_map(ax: Axes, values: Any, edgecolor: str = "white", linewidth: float =
 def short_name(name: object, width: int = 40) -> str:
     r"""Make a user-supplied name drawable: one line, at most `width` characters, only glyphs of the font.
 
-    Examples
-    --------
     >>> short_name("x" * 10_000) == "x" * 39 + "…"
     True
     >>> short_name("ann\nbob")
@@ -268,8 +266,6 @@ def kind_of(*frames: Any) -> str:
 def value_label(*frames: pd.DataFrame | None) -> str:
     """Axis label, with its unit, for the value and bin that the first of `frames` states in its ``attrs``.
 
-    Examples
-    --------
     >>> import pandas as pd
     >>> usage = pd.DataFrame()
     >>> usage.attrs = {"value": "gpus", "freq": "W-MON"}

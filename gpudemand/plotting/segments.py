@@ -25,8 +25,6 @@ EDGES: dict[str, Any] = {"linewidth": 0.4, "edgecolor": "white"}
 def segment_colors(n_segments: int) -> list[str]:
     """Colour of each segment, in a fixed order; grey from the eighth on.
 
-    Examples
-    --------
     >>> segment_colors(8)[-1]
     '#c8c8cc'
     """

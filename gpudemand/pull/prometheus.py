@@ -53,8 +53,6 @@ class PrometheusClient:
     `timeout_s`: of one request. `first_pause_s`: pause before a request is repeated for the first time; it doubles
     each time.
 
-    Examples
-    --------
     >>> PrometheusClient("https://ada:secret@prometheus.example:9090/").place
     'https://prometheus.example:9090'
     """
@@ -466,8 +464,6 @@ def _labels(found: pd.DataFrame, *names: str) -> pd.DataFrame:
 def joined(spans: list[tuple[pd.Timestamp, pd.Timestamp]]) -> list[tuple[pd.Timestamp, pd.Timestamp]]:
     """Join intervals that touch.
 
-    Examples
-    --------
     >>> joined([(1, 2), (2, 3), (5, 6)])
     [(1, 3), (5, 6)]
     """

@@ -106,8 +106,6 @@ def by_id(ids: Iterable[str]) -> Iterator[tuple[str, ...]]:
 def months(begin: pd.Timestamp, end: pd.Timestamp) -> list[tuple[pd.Timestamp, pd.Timestamp]]:
     """Windows from `begin` to `end`, cut where months begin.
 
-    Examples
-    --------
     >>> day = pd.Timestamp("2026-03-31", tz="UTC")
     >>> [f"{low:%m-%d} to {high:%m-%d}" for low, high in months(day, day + pd.Timedelta("3D"))]
     ['03-31 to 04-01', '04-01 to 04-03']
@@ -337,8 +335,6 @@ def slurm_commands(into: Path, *, since: object = None, clusters: str | None = N
 
     `into`: folder of the store, which need not exist. `since`, `clusters`: as for `pull_slurm`.
 
-    Examples
-    --------
     >>> print(slurm_commands(Path("absent"), since="2026-03-01")[0])  # doctest: +SKIP
     TZ=UTC SLURM_TIME_FORMAT=%s sacct -a -D -P -s ... -S 2026-03-01T00:00:00 ... > sacct-2026-03-01.psv
     """

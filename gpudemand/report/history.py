@@ -148,8 +148,6 @@ def settings_of(study: Study) -> dict[str, Any]:
 def plain(value: Any) -> Any:
     """Value as JSON has it: no types of NumPy, no NaN; a Series in time by its times.
 
-    Examples
-    --------
     >>> plain({"gpus": np.float64(8), "wait": float("nan")})
     {'gpus': 8.0, 'wait': None}
     """

@@ -59,8 +59,6 @@ def write_metrics(path: str | os.PathLike[str], numbers: Mapping[str, Any], repo
 def metrics_text(numbers: Mapping[str, Any], report: str) -> str:
     r"""Numbers of a report in Prometheus' text format; what is not known has no sample.
 
-    Examples
-    --------
     >>> escaped('a\\b "c"\n')
     'a\\\\b \\"c\\"\\n'
     """

@@ -70,8 +70,6 @@ def summarize(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame], part:
 def log_span(log: pd.DataFrame | None) -> str:
     """What the forecast rests on: the length of the log, and what its GPUs are where they may be none.
 
-    Examples
-    --------
     >>> first, last = pd.to_datetime(["1996-09-30", "1997-08-29"], utc=True)
     >>> log = pd.DataFrame({"first": [first], "last": last, "jobs": 9, "processors": True, "unknown_start": 0})
     >>> print(log_span(log))
@@ -101,8 +99,6 @@ def log_span(log: pd.DataFrame | None) -> str:
 def held_beyond(numbers: dict[str, Any], log: pd.DataFrame | None) -> str:
     """Warn of more GPUs held at once in the log than are said to be installed.
 
-    Examples
-    --------
     >>> log = pd.DataFrame({"max_held": [120.0]})
     >>> print(held_beyond({"installed": 96.0, "installed_from": "given"}, log))
     Up to 120 GPUs were held at once in the log, more than the 96 installed: unless GPUs have left since, check both.
@@ -350,8 +346,6 @@ _REFUSED = re.compile(r"</|@import|(?<![\w-])(?:src|url|image-set)\s*\((?!\s*[\"
 def read_style(path: str | os.PathLike[str] | None) -> str:
     """Read rules of CSS that are put into the page, after its own; empty without a path.
 
-    Examples
-    --------
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp(), "company.css")
     >>> _ = file.write_text(":root { --blue: #005a3c; }")

@@ -16,8 +16,6 @@ from gpudemand.units import SECONDS_PER_HOUR, format_count, format_seconds, pars
 def format_date(value: Any) -> str:
     """Format a timestamp as a date.
 
-    Examples
-    --------
     >>> format_date("2026-03-01T00:00:00+00:00")
     '1 Mar 2026'
     """
@@ -28,8 +26,6 @@ def format_date(value: Any) -> str:
 def format_wait(seconds: float) -> str:
     """Format a simulated wait, of which parts of a second say nothing.
 
-    Examples
-    --------
     >>> format_wait(0.0), format_wait(0.27), format_wait(90)
     ('0 s', 'under 1 s', '90 s')
     """
@@ -39,8 +35,6 @@ def format_wait(seconds: float) -> str:
 def format_time(value: Any) -> str:
     """Format a timestamp as a date, with the time of day unless it is midnight.
 
-    Examples
-    --------
     >>> format_time("2026-03-01T00:00:00+00:00"), format_time("2026-03-01T09:30:00+00:00")
     ('1 Mar 2026', '1 Mar 2026 09:30')
     """
@@ -51,8 +45,6 @@ def format_time(value: Any) -> str:
 def format_share(share: float, digits: int = 0) -> str:
     """Format a share in percent.
 
-    Examples
-    --------
     >>> format_share(0.0815, 1), format_share(float("nan"))
     ('8.2%', 'unknown')
     """
@@ -62,8 +54,6 @@ def format_share(share: float, digits: int = 0) -> str:
 def format_level(share: float) -> str:
     """Format a probability that was given as a parameter, with all its digits.
 
-    Examples
-    --------
     >>> format_level(0.95), format_level(0.975)
     ('95%', '97.5%')
     """
@@ -73,8 +63,6 @@ def format_level(share: float) -> str:
 def format_days(duration: str) -> str:
     """Format a duration in days.
 
-    Examples
-    --------
     >>> format_days("90D"), format_days("36h"), format_days("36500D")
     ('90 days', '1.5 days', '36,500 days')
     """
@@ -85,8 +73,6 @@ def format_days(duration: str) -> str:
 def truncate(value: object, width: int = 40) -> str:
     """Truncate text from a log or a parameter to `width` characters.
 
-    Examples
-    --------
     >>> truncate("a name", 4), truncate("a name")
     ('a n…', 'a name')
     """
@@ -248,8 +234,6 @@ def format_table(
     `name`: stem of its files. `columns`: columns in order; all that have a heading by default. `limit`: maximum
     number of rows.
 
-    Examples
-    --------
     >>> import pandas as pd
     >>> format_table("usage_shares", pd.DataFrame({"user": ["ada"], "gpu_hours": [12345.6]})).rows
     [['ada', '12,346']]

@@ -66,8 +66,6 @@ def dates(numbers: dict[str, Any]) -> str:
 def _changes(numbers: dict[str, Any]) -> str:
     """GPUs that leave and arrive within the plan, the first few by their dates; empty where none do.
 
-    Examples
-    --------
     >>> steps = [{"on": "2026-03-01", "gpus": -40.0, "name": "A100"}, {"on": "2026-04-01", "gpus": 1.0, "name": None}]
     >>> _changes({"installed_changes": steps})
     '40 A100 GPUs leave on 1 Mar 2026, 1 GPU arrives on 1 Apr 2026. '
@@ -110,8 +108,6 @@ def lead_time(numbers: dict[str, Any]) -> str:
 def first_order(numbers: dict[str, Any]) -> tuple[str | None, str | None]:
     """GPU type with the earliest order date, and that date; no type where the pool of all types is due as early.
 
-    Examples
-    --------
     >>> pool = {"order_by": "2026-03-09", "first_short_type": "H100", "type_order_by": "2026-03-02"}
     >>> first_order(pool), first_order({**pool, "type_order_by": "2026-03-09"})
     (('H100', '2026-03-02'), (None, '2026-03-09'))
@@ -125,8 +121,6 @@ def first_order(numbers: dict[str, Any]) -> tuple[str | None, str | None]:
 def waits(row: pd.Series) -> str:
     """How long jobs waited, from the row ``all`` of the table ``waits``.
 
-    Examples
-    --------
     >>> waits(pd.Series({"median_wait_h": 0.0, "p95_wait_h": 1.5, "share_over_1h": 0.0725}))
     'Once submitted, half of the jobs started at once, 95% within 1.5 h; 7.2% waited for more than an hour.'
     """
@@ -142,8 +136,6 @@ def _within(seconds: float) -> str:
 def wanted(table: pd.DataFrame, freq: str, *, jobs: bool = True) -> str:
     """GPUs held and wanted in the last four weeks, of jobs or of pods, from the table ``wanted``.
 
-    Examples
-    --------
     >>> days = pd.date_range("2026-03-01", periods=60, tz="UTC")
     >>> wanted(pd.DataFrame({"ds": days, "held": 90.0, "wanted": 120.0}), "D")
     'In the last 28 days a mean of 90 GPUs was held; it would have been 120 with room for each job at its submission.'
@@ -161,8 +153,6 @@ def wanted(table: pd.DataFrame, freq: str, *, jobs: bool = True) -> str:
 def idle(tables: Mapping[str, pd.DataFrame] | None) -> str:
     """GPU-hours that were held and hardly used, from a table of them by any key; empty where they are not known.
 
-    Examples
-    --------
     >>> row = {"gpu_hours": [80.0], "measured": [40.0], "under_5": [10.0], "under_20": [20.0], "under_50": [30.0]}
     >>> print(idle({"user": pd.DataFrame(row)}))
     Of 40 GPU-hours with known utilization (50% of all), 25% were held at under 5%, 50% at under 20%, 75% at under 50%.
@@ -181,8 +171,6 @@ def idle(tables: Mapping[str, pd.DataFrame] | None) -> str:
 def prices(given: Prices, side: int) -> str:
     """Price of a GPU-hour, reserved (0) or on demand (1), of all or by name.
 
-    Examples
-    --------
     >>> prices((1.2, 3.0), 0), prices({"A100": (1.2, 3.0), "H100": (2, 5.0)}, 1)
     ('1.2', '3.0 (A100), 5.0 (H100)')
     """
@@ -480,8 +468,6 @@ def since_sentences(tables: Mapping[str, pd.DataFrame], earlier: EarlierReport, 
 def past_forecast_sentence(scores: pd.DataFrame, earlier: EarlierReport) -> str:
     """The earlier forecast of the mean beside the actual values, and beside the last value.
 
-    Examples
-    --------
     >>> from pathlib import Path
     >>> row = {"series": "mean", "model": "ETS", "bins": 30, "mean_forecast": 96.0, "mean_actual": 100.0}
     >>> own = {**row, "wape_since": 0.08, "bias": -0.04, "coverage_80": 0.8, "coverage_95": 0.9}
@@ -510,8 +496,6 @@ def times_without_use(numbers: dict[str, Any], tables: Mapping[str, pd.DataFrame
 def silent_end(numbers: dict[str, Any], shares: pd.DataFrame | None) -> str:
     """Warn where the period ends more than a week after the last use, as a later `until` than the log's end makes it.
 
-    Examples
-    --------
     >>> shares = pd.DataFrame({"last_use": pd.to_datetime(["2026-03-02"], utc=True)})
     >>> silent_end({"log_end": "2026-06-30T00:00:00+00:00"}, shares)
     'The last use of a GPU was on 2 Mar 2026; the 120 days after it count as without demand.'
@@ -537,8 +521,6 @@ def without_use(held: pd.DataFrame | None, *, ended: bool = False) -> str:
 
     `held`: mean GPUs per bin (``ds``, ``y``). `ended`: whether another sentence says so of the end.
 
-    Examples
-    --------
     >>> ds = pd.date_range("2026-03-01", periods=40, tz="UTC")
     >>> held = pd.DataFrame({"ds": ds, "y": 90.0})
     >>> held.loc[30:35, "y"] = 0.0

@@ -139,8 +139,6 @@ def vote(cells: IntArray, counts: IntArray, n_labels: int) -> IntArray:
     `cells`: shape (n_cells, n_views); the label of each view. `counts`: shape (n_cells,); users in each cell.
     `n_labels`: labels of a view. Returns shape (n_cells,): consecutive labels from 0. Ties go to the first view.
 
-    Examples
-    --------
     >>> vote(np.array([[0, 1, 0], [1, 0, 1], [1, 1, 0]]), np.array([5, 5, 1]), 2)
     array([0, 1, 0])
     """
@@ -164,8 +162,6 @@ def average_linkage(cells: IntArray, counts: IntArray, n_segments: int) -> IntAr
 
     Parameters are those of `vote`, with the maximum number of segments.
 
-    Examples
-    --------
     >>> average_linkage(np.array([[0, 1, 0], [0, 1, 1], [1, 0, 2]]), np.array([5, 1, 5]), 2).tolist()
     [0, 0, 1]
     """
@@ -251,8 +247,6 @@ def select_n_segments(
 def jaccard_recovery(labels: IntArray, other: IntArray) -> FloatArray:
     """Return the largest Jaccard index of each cluster of `labels` with a cluster of `other`.
 
-    Examples
-    --------
     >>> jaccard_recovery(np.array([0, 0, 1, 1]), np.array([1, 1, 0, 1])).round(2).tolist()
     [0.67, 0.5]
     """

@@ -154,8 +154,6 @@ TABLES = {"rhythm": "segments/discriminants.csv", "multiscale_persistence": "seg
 def load_discriminants(block: str = "rhythm") -> Discriminants:
     """Load the bundled table of a block, one row a feature; ``scripts/fit_discriminants.py`` makes it.
 
-    Examples
-    --------
     >>> load_discriminants().weights.shape
     (11, 11)
     """

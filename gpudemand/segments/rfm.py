@@ -256,8 +256,6 @@ def rfm_series(matrix: Matrix) -> dict[str, FloatArray]:
     Returns shape (n_users, n_days): ``recency``: days since the last use; ``frequency``: share of active days in the
     seven around a day; ``monetary``: the usage itself.
 
-    Examples
-    --------
     >>> from gpudemand.segments.usage_matrix import as_matrix
     >>> series = rfm_series(as_matrix([[0.0, 8, 0, 0, 8, 0, 0, 8]]))
     >>> series["recency"].tolist()
@@ -284,8 +282,6 @@ def by_view(block: SeriesTransformer, series: Mapping[str, FloatArray], ids: pd.
 def time_since_use(active: BoolArray) -> FloatArray:
     """Return bins since the last use at each point in time; before the first use, since the beginning.
 
-    Examples
-    --------
     >>> time_since_use(np.array([[False, True, False, False]])).tolist()
     [[1.0, 0.0, 1.0, 2.0]]
     """

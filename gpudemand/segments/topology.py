@@ -536,8 +536,6 @@ def takens_embedding(y: object, *, dimension: int = 50, time_delay: int = 1, str
 def window_length(dimension: int, time_delay: int, stride: int = 1) -> int:
     """Return the number of values that a window spans; raises `InputError` for invalid parameters.
 
-    Examples
-    --------
     >>> window_length(3, 2)
     5
     """

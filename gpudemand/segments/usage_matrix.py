@@ -119,8 +119,6 @@ def _check_labels(ids: pd.Index, ds: pd.DatetimeIndex | None) -> None:
 def sampling_step(ds: pd.DatetimeIndex | None) -> pd.Timedelta | None:
     """Return the median sampling interval, or None where it is unknown.
 
-    Examples
-    --------
     >>> import pandas as pd
     >>> sampling_step(pd.date_range("2026-03-01", periods=3, freq="h"))
     Timedelta('0 days 01:00:00')

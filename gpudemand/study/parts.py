@@ -200,8 +200,6 @@ def scale_to_total(parts: pd.DataFrame, model: str, total: pd.DataFrame, total_m
     `parts`: ``unique_id``, ``ds``, ``cutoff`` if it is a backtest, and the columns of `model`, among others. `total`:
     the same for the series ``mean``, by `total_model`. Returns like `parts`; unchanged where the parts sum to zero.
 
-    Examples
-    --------
     >>> day = pd.Timestamp("2026-03-01")
     >>> parts = pd.DataFrame({"unique_id": ["a", "b"], "ds": day, "Naive": [1.0, 3.0]})
     >>> total = pd.DataFrame({"unique_id": ["mean"], "ds": day, "ETS": [8.0]})

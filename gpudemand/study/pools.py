@@ -24,8 +24,6 @@ _T = TypeVar("_T")
 def parse_installed(text: str) -> float | dict[str, float]:
     """Parse the option ``--installed``: one number, or one number per GPU type.
 
-    Examples
-    --------
     >>> parse_installed("96"), parse_installed("A100=64,H100=32")
     (96.0, {'A100': 64.0, 'H100': 32.0})
     """
@@ -46,8 +44,6 @@ def parse_installed(text: str) -> float | dict[str, float]:
 def of_pool(value: _T | Mapping[str, _T], name: str, otherwise: _T) -> _T:
     """Value of one pool; another one where there is a value by name and none of this.
 
-    Examples
-    --------
     >>> of_pool("90D", "A100", "7D"), of_pool({"A100": "60D"}, "A100", "7D"), of_pool({"A100": "60D"}, "H100", "7D")
     ('90D', '60D', '7D')
     """
@@ -57,8 +53,6 @@ def of_pool(value: _T | Mapping[str, _T], name: str, otherwise: _T) -> _T:
 def longest(lead_time: LeadTime) -> str:
     """Return the lead time of all as one pool: the longest, as an order may be of that type.
 
-    Examples
-    --------
     >>> longest("90D"), longest({"A100": "60D", "H100": "20W"})
     ('90D', '20W')
     """
@@ -75,8 +69,6 @@ def reserved_price(prices: Prices) -> float | dict[str, float] | None:
 def mean_prices(prices: Prices, gpu_hours: Callable[[], pd.Series]) -> PricePair | None:
     """Prices of all as one pool: the means by the GPU-hours of each name.
 
-    Examples
-    --------
     >>> mean_prices({"A100": (1.0, 2.0), "H100": (4.0, 8.0)}, lambda: pd.Series({"A100": 20.0, "H100": 10.0}))
     (2.0, 4.0)
     """
@@ -123,8 +115,6 @@ def _check_count(place: str, count: object) -> None:
 def total_installed(installed: Installed) -> float | pd.Series | None:
     """GPUs installed, summed over types; a Series where some of them are.
 
-    Examples
-    --------
     >>> steps = pd.Series([8.0, 16.0], pd.to_datetime(["2026-01-01", "2026-07-01"], utc=True))
     >>> total_installed({"A100": 64, "H100": 32}), total_installed({"A100": 64, "H100": steps}).tolist()
     (96.0, [72.0, 80.0])
@@ -140,8 +130,6 @@ def total_installed(installed: Installed) -> float | pd.Series | None:
 def installed_changes(installed: Installed, begin: pd.Timestamp, end: pd.Timestamp) -> list[dict[str, object]]:
     """GPUs that arrive, or leave (negative), after one time and until another, by date.
 
-    Examples
-    --------
     >>> times = pd.to_datetime(["2026-01-01", "2026-03-01", "2026-07-01"], utc=True)
     >>> installed_changes({"A100": pd.Series([64.0, 64.0, 0.0], times), "H100": 8}, times[0], times[2])
     [{'on': '2026-07-01T00:00:00+00:00', 'gpus': -64.0, 'name': 'A100'}]
@@ -243,8 +231,6 @@ def check_aliases(aliases: Aliases) -> None:
 def rename_types(jobs: pd.DataFrame, aliases: Aliases) -> pd.DataFrame:
     """Jobs with the GPU types that theirs count as.
 
-    Examples
-    --------
     >>> jobs = pd.DataFrame({"gpu_type": pd.Series(["A100", None, "1g.10gb"], dtype="string")})
     >>> rename_types(jobs, {"unknown": "A100", "1g.10gb": "A100"})["gpu_type"].tolist()
     ['A100', 'A100', 'A100']
@@ -263,8 +249,6 @@ def rename_series(
 ) -> pd.DataFrame:
     """Usage without jobs, a column a series, with the types that theirs count as; sums are unknown where a part is.
 
-    Examples
-    --------
     >>> wide = pd.DataFrame({"ml/A100": [1.0], "ml/unknown": [2.0], "cv/A100": [4.0]})
     >>> rename_series(wide, ("namespace", "gpu_type"), {"unknown": "A100"}, {}).to_dict("list")
     {'cv/A100': [4.0], 'ml/A100': [3.0]}
@@ -296,8 +280,6 @@ def _check_known(aliases: Mapping[str, str], names: Iterable[str], attrs: Mappin
 def of_aliases(price: float | dict[str, float] | None, aliases: Aliases) -> float | dict[str, float] | None:
     """Prices by type, also of the types that count as another.
 
-    Examples
-    --------
     >>> of_aliases({"A100": 1.5}, {"unknown": "A100"})
     {'A100': 1.5, 'unknown': 1.5}
     """
@@ -309,8 +291,6 @@ def of_aliases(price: float | dict[str, float] | None, aliases: Aliases) -> floa
 def cluster_names(cluster: str | Sequence[str]) -> tuple[str, ...]:
     """Names of clusters, of which a text may have several with commas between, in order and each once.
 
-    Examples
-    --------
     >>> cluster_names("beta, alpha"), cluster_names(["alpha"])
     (('alpha', 'beta'), ('alpha',))
     """
@@ -323,8 +303,6 @@ def select_clusters(jobs: pd.DataFrame, cluster: str | Sequence[str] | None) -> 
 
     `jobs`: with the column ``cluster``. `cluster`: names, in one text with commas between; ``"each"`` selects all.
 
-    Examples
-    --------
     >>> jobs = pd.DataFrame({"cluster": ["alpha", "beta", "gamma"], "gpus": [1, 2, 4]})
     >>> select_clusters(jobs, "alpha,gamma")["gpus"].tolist()
     [1, 4]

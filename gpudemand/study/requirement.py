@@ -270,8 +270,6 @@ def risk_table(requirement: Requirement) -> pd.DataFrame:
 def with_date_dtype(table: pd.DataFrame, ds: pd.Series) -> pd.DataFrame:
     """Give the date columns of a plan the dtype of `ds`, also where all of them are missing.
 
-    Examples
-    --------
     >>> never = pd.DataFrame({"first_crossing": [pd.NaT], "order_by": [pd.NaT]})
     >>> str(with_date_dtype(never, pd.Series(["2026-03-01"], dtype="datetime64[ns, UTC]"))["order_by"].dtype)
     'datetime64[ns, UTC]'

@@ -117,8 +117,6 @@ def split_windows(n_bins: int, horizon: int, week: int = 7) -> BacktestWindows:
     `n_bins`: length of the history. `horizon`: length of a window. `week`: bins of a week. Returns at least one of
     either, a third of all evaluate; or none that selects.
 
-    Examples
-    --------
     >>> split_windows(270, 28)
     BacktestWindows(n_selection=4, n_evaluation=2, step=None)
     >>> split_windows(100, 48)
@@ -223,8 +221,6 @@ def select_and_forecast(
 def levels_for(service_level: float) -> list[float]:
     """`LEVELS`, and the level of the interval whose upper bound is the service level.
 
-    Examples
-    --------
     >>> levels_for(0.995)
     [50.0, 80.0, 90.0, 95.0, 98.0, 99.0]
     """

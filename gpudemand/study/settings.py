@@ -47,8 +47,6 @@ class Settings:
 
     ``installed_from`` is ``"pulled"`` where the number installed is what the nodes said rather than given.
 
-    Examples
-    --------
     >>> Settings(service_level=2)
     Traceback (most recent call last):
         ...

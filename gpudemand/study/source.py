@@ -47,8 +47,6 @@ def unlikely_jobs(jobs: pd.DataFrame, settings: Settings) -> list[str]:
 
     `jobs`: canonical job table. `settings`: ``installed`` is read.
 
-    Examples
-    --------
     >>> times = pd.date_range("2026-03-01", periods=50, tz="UTC").to_series(index=range(50))
     >>> times[3] = pd.Timestamp("1970-01-01", tz="UTC")
     >>> jobs = pd.DataFrame({"submit": times, "start": times, "end": times, "gpus": 0, "status": "failed"})
@@ -133,8 +131,6 @@ class JobSource:
     with what the log says of them. `unit`: key of those who use GPUs. `keys`: those that divide the total into parts,
     the preferred first.
 
-    Examples
-    --------
     >>> from gpudemand.datasets import make_cluster
     >>> jobs, _ = make_cluster(n_users=3, n_days=30, random_state=0)
     >>> source = JobSource.of(jobs, Settings())
@@ -295,8 +291,6 @@ def tells_waits(jobs: pd.DataFrame) -> bool:
 def original_names(jobs: pd.DataFrame, by: str) -> dict[str, str]:
     """Map the names of series, as `usage_series` encodes them, to the names in the log.
 
-    Examples
-    --------
     >>> original_names(pd.DataFrame({"group": ["a/b", None]}), "group")
     {'a%2Fb': 'a/b', 'unknown': 'unknown'}
     """
@@ -325,8 +319,6 @@ class SeriesSource:
     (n_times, n_series); GPUs held and waited for, at the times of `wide`, also of those who held none; None where it
     is not known.
 
-    Examples
-    --------
     >>> ds = pd.date_range("2026-03-01", periods=4, freq="12h", tz="UTC")
     >>> usage = pd.DataFrame({"unique_id": "ml", "ds": ds, "y": [2.0, 4.0, None, 8.0]})
     >>> source = SeriesSource.of(usage, Settings(by="group"))

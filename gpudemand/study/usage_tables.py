@@ -79,8 +79,6 @@ def log_summary(source: Source, held: pd.DataFrame, gpu_hours: float) -> pd.Data
 def whole_gpus(gpus: float) -> float:
     """Whole GPUs that some are a part of, such as slices.
 
-    Examples
-    --------
     >>> whole_gpus(65.3), whole_gpus(1 / 7 * 7 + 1e-12)
     (66.0, 1.0)
     """
@@ -90,8 +88,6 @@ def whole_gpus(gpus: float) -> float:
 def rejected_rows(attrs: Mapping[str, object]) -> pd.DataFrame:
     """Count the rejected rows of a log by reason, the most frequent first.
 
-    Examples
-    --------
     >>> rejected_rows({"rejected": {"end before start": 3}}).values.tolist()
     [['end before start', 3]]
     """
@@ -129,8 +125,6 @@ def concentration(shares: pd.DataFrame) -> pd.DataFrame:
     `shares`: as `usage_shares` returns it. Returns ``largest`` (k), ``of`` (how many there are) and ``share`` of the
     GPU-hours.
 
-    Examples
-    --------
     >>> import pandas as pd
     >>> concentration(pd.DataFrame({"cumulative_share": [0.5, 0.8, 0.9, 1.0]})).values.tolist()
     [[1.0, 4.0, 0.5], [3.0, 4.0, 0.9], [4.0, 4.0, 1.0]]

@@ -100,8 +100,6 @@ class BinnedGpuTime:
 def bin_name(freq: object) -> str:
     """Name of one bin of frequency `freq`, for text.
 
-    Examples
-    --------
     >>> bin_name("D"), bin_name("15min")
     ('day', '15min')
     """

@@ -96,8 +96,6 @@ def _table(log: pd.DataFrame, by: str | None, tz: object) -> pd.DataFrame:
 def bounded_slowdown(wait_s: FloatArray, run_s: FloatArray) -> FloatArray:
     """Time from submission to end relative to the run time, with runs of at least ten seconds, and at least 1.
 
-    Examples
-    --------
     >>> bounded_slowdown(np.array([60.0, 60.0, 0.0]), np.array([60.0, 1.0, 1.0]))
     array([2. , 6.1, 1. ])
     """
