@@ -335,9 +335,28 @@ class ReportPlan(_Options):
     style: RelativePath | None = None
     _file: Path = PrivateAttr()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _check_file(cls, content: Any, info: Any) -> Any:
+        if info.context is None:
+            raise InputError("a plan is read from a file: read_plan(path).")
+        return content
+
     def model_post_init(self, context: Any) -> None:
         """Keep the place of the file."""
         self._file = context["file"]
+
+    def __eq__(self, other: object) -> bool:
+        """Whether file and content are the same; tables of events do not compare as a whole."""
+        if not isinstance(other, ReportPlan) or (self.events is None) != (other.events is None):
+            return False
+        same = self.events is None or self.events.equals(other.events)
+        return same and self.file == other.file and self._content() == other._content()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _content(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in type(self).model_fields if name != "events"}
 
     @property
     def file(self) -> Path:

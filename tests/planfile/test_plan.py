@@ -312,3 +312,19 @@ def test_a_missing_file_and_bytes_that_are_no_text_are_refused(tmp_path):
 def test_no_text_at_all_is_a_crash(tmp_path_factory, text):
     with suppress(InputError):  # whatever else it raises is a crash
         plan_of(tmp_path_factory.getbasetemp(), text)
+
+
+def test_plans_compare_by_file_and_content(tmp_path):
+    file = tmp_path / "plan.toml"
+    file.write_text(EVENT)
+    plan = read_plan(file)
+    assert plan == read_plan(file)
+    file.write_text(EVENT.replace("-0.6", "-0.5"))
+    assert plan != read_plan(file)
+    file.write_text("lead_time = '30D'")
+    assert plan != read_plan(file)
+
+
+def test_a_plan_comes_from_a_file():
+    with pytest.raises(ValueError, match=r"read_plan\(path\)"):
+        gpudemand.study.plan_file.ReportPlan(lead_time="30D")
