@@ -104,9 +104,9 @@ def last(settings):
     ("options", "gpus"),
     [
         ({}, {"a100": 50.0, "h100": 30.0}),
-        ({"clusters": ("alps",)}, {"a100": 40.0, "h100": 30.0}),
-        ({"clusters": ("bern",)}, 10.0),
-        ({"pool": "cluster", "clusters": ("each",)}, {"alps": 70.0, "bern": 10.0}),
+        ({"cluster": ("alps",)}, {"a100": 40.0, "h100": 30.0}),
+        ({"cluster": ("bern",)}, 10.0),
+        ({"cluster": "each"}, {"alps": 70.0, "bern": 10.0}),
     ],
 )
 def test_installed_is_that_of_the_clusters_and_types(jobs, options, gpus):
