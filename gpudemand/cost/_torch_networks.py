@@ -22,7 +22,13 @@ MOBILENET_V2 = (
 
 
 def build(name: str, shape: tuple[int, ...], n_classes: int, vocabulary: int) -> nn.Module:
-    """Build the network of a name and of checked sizes."""
+    """Build the network of a name and of checked sizes; its class, after which its graph is named, has that name."""
+    network = _build(name, shape, n_classes, vocabulary)
+    network.__class__ = type(name, (type(network),), {})
+    return network
+
+
+def _build(name: str, shape: tuple[int, ...], n_classes: int, vocabulary: int) -> nn.Module:
     if name in VGG:
         return nn.Sequential(*_vgg(VGG[name], shape, n_classes))
     if name in RESNET:
