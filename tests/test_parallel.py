@@ -118,7 +118,7 @@ def test_two_processes_and_two_workers_give_the_same(compute, client, monkeypatc
 @pytest.mark.slow
 def test_training_is_measured_on_the_workers(tmp_path, client):
     pytest.importorskip("torch")
-    plan = plan_of(*(job(seed=seed) for seed in range(2)))
+    plan = plan_of(*(job(network="vgg11", seed=seed) for seed in range(2)))
     rows, n_workers = workers_of(client, lambda: gd.measure_training_cost(plan, tmp_path / "rows.csv", **SHORT))
     assert n_workers == 2
     assert rows["status"].eq("ok").sum() == 2
