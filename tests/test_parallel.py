@@ -6,6 +6,7 @@ import math
 import os
 import signal
 import tempfile
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
@@ -16,8 +17,8 @@ from joblib import parallel_config
 import gpudemand as gd
 from gpudemand import _parallel
 from gpudemand._validation import InputError
+from gpudemand.cost.meter import Configuration
 from gpudemand.segments import features as feature_table
-from tests.cost.test_measure import SHORT, job, plan_of
 from tests.where import place
 
 JOBS, _ = gd.make_cluster(6, 56, random_state=0)
@@ -118,8 +119,9 @@ def test_two_processes_and_two_workers_give_the_same(compute, client, monkeypatc
 @pytest.mark.slow
 def test_training_is_measured_on_the_workers(tmp_path, client):
     pytest.importorskip("torch")
-    plan = plan_of(*(job(network="vgg11", seed=seed) for seed in range(2)))
-    rows, n_workers = workers_of(client, lambda: gd.measure_training_cost(plan, tmp_path / "rows.csv", **SHORT))
+    jobs = (Configuration("torch", "vgg11", batch_size=4, threads=1, seed=seed) for seed in range(2))
+    plan, short = pd.DataFrame(map(asdict, jobs)), {"steps": 2, "warmup": 1, "min_time_s": 0.0}
+    rows, n_workers = workers_of(client, lambda: gd.measure_training_cost(plan, tmp_path / "rows.csv", **short))
     assert n_workers == 2
     assert rows["status"].eq("ok").sum() == 2
 
