@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from gpudemand._tables import aligned
 from gpudemand._validation import InputError, nearest
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.model import CostModel
+from gpudemand.cost.networks import run_file
 from gpudemand.cost.parallel import LoRA, Parallel
 from gpudemand.cost.step_time_model import FarFromTrainingWarning
 from gpudemand.units import format_gib, format_seconds
@@ -70,7 +69,7 @@ def load_model(place: str) -> Any:
     path, colon, name = place.rpartition(":")
     if not colon or not path.endswith(".py"):
         raise InputError(f"{place!r} is not of the form file.py:name; write it so, such as model.py:build_model.")
-    module = _run_file(Path(path))
+    module = run_file(Path(path))
     if not hasattr(module, name):
         public = [word for word in vars(module) if not word.startswith("_")]
         raise InputError(f"{Path(path).name} has no {name!r}.{nearest(name, public)}")
@@ -82,24 +81,6 @@ def load_model(place: str) -> Any:
         return found()
     except Exception as error:
         raise InputError(f"{name}() of {Path(path).name} failed: {type(error).__name__}: {error}.") from error
-
-
-def _run_file(path: Path) -> Any:
-    if not path.is_file():
-        raise InputError(f"there is no file {str(path)!r}; give the path of the file that builds the network.")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # The file may import modules beside it.
-    sys.path.insert(0, str(path.resolve().parent))
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise InputError(f"{path.name} cannot be run: {type(error).__name__}: {error}.") from error
-    finally:
-        sys.path.pop(0)
-    return module
 
 
 def parse_shape(text: str) -> tuple[int, ...]:

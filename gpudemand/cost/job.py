@@ -207,7 +207,7 @@ class TrainingJob:
         self._set("attention", self.attention or ("flash" if "bf16" in self.hardware.precisions else "eager"))
         self._set("layout", "contiguous")
         self._set("execution", self.execution or "eager")
-        assert self.run is not None  # raises for a layout or a batch that does not suit
+        self.run  # noqa: B018 (raises for a layout or a batch that does not suit)
 
     def _check_traced(self) -> None:
         for name in _OF_TRANSFORMERS:

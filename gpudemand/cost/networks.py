@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import re
+import sys
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -55,8 +56,8 @@ class Networks(Protocol):
 def load_networks(place: str = BUILT_IN) -> Networks:
     """Import the module that builds networks: its name, or the path of a ``.py`` file, which is run."""
     try:
-        module = _run_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
-    except (ImportError, OSError) as error:
+        module = run_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+    except ImportError as error:
         raise InputError(f"networks={place!r} cannot be imported ({error}); name a module or a file.py.") from error
     lacking = [name for name in ("names", "kind", "build") if not hasattr(module, name)]
     if lacking:
@@ -64,12 +65,22 @@ def load_networks(place: str = BUILT_IN) -> Networks:
     return cast("Networks", module)
 
 
-def _run_file(path: Path) -> Any:
+def run_file(path: Path) -> Any:
+    """Run a Python file as a module, and with it what lies beside it."""
+    if not path.is_file():
+        raise InputError(f"there is no file {str(path)!r}; give the path of the file that builds the network.")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    # The file may import modules beside it.
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise InputError(f"{path.name} cannot be run: {type(error).__name__}: {error}.") from error
+    finally:
+        sys.path.pop(0)
     return module
 
 

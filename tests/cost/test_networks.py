@@ -52,7 +52,7 @@ def test_networks_are_measured(tmp_path, place):
 def test_a_module_without_networks_is_refused(tmp_path):
     with pytest.raises(InputError, match="'nowhere' cannot be imported"):
         load_networks("nowhere")
-    with pytest.raises(InputError, match=r"nowhere\.py' cannot be imported"):
+    with pytest.raises(InputError, match=r"there is no file '.*nowhere\.py'; give the path"):
         load_networks(str(tmp_path / "nowhere.py"))
     with pytest.raises(InputError, match="'json' builds no networks: it lacks names, kind, build"):
         load_networks("json")
@@ -117,3 +117,20 @@ def test_every_public_network_has_a_family(shared_data):
     sizes = names.map(family_of).value_counts()
     assert 30 < len(sizes) < 120
     assert sizes.max() < 0.25 * len(names)
+
+
+@pytest.mark.parametrize(
+    ("code", "said"), [("1 / 0", "nets.py cannot be run: ZeroDivisionError"), ("names = 1", "lacks kind, build")]
+)
+def test_a_file_that_builds_no_networks(tmp_path, code, said):
+    file = tmp_path / "nets.py"
+    file.write_text(code)
+    with pytest.raises(InputError, match=said):
+        load_networks(str(file))
+
+
+def test_a_file_of_networks_imports_what_lies_beside_it(tmp_path):
+    (tmp_path / "beside_networks.py").write_text("from gpudemand.cost.networks import build, kind, names")
+    file = tmp_path / "nets.py"
+    file.write_text("from beside_networks import build, kind, names")
+    assert load_networks(str(file)).names() == networks.names()
