@@ -18,7 +18,6 @@ from typing import Any, NamedTuple, NoReturn
 from gpudemand._validation import InputError
 from gpudemand.cost.operators import (
     KERAS_TYPES,
-    OTHER,
     RECURRENT_STATE,
     SAVES,
     TENSORFLOW_VIEWS,
@@ -257,7 +256,7 @@ class GraphReader:
 
     def _save(self, type_: str, activations: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Record what an operator saves for the backward pass, by the rules of `SAVES`."""
-        rule = SAVES.get(type_, SAVES[OTHER])
+        rule = SAVES[type_]
         if type_ in RECURRENT_STATE:
             hidden = outputs[-1].shape[-1] or 0
             steps = math.prod(activations[0].shape[:-1])

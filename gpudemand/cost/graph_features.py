@@ -12,28 +12,24 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from gpudemand._array import FloatArray
 from gpudemand._validation import check_choice, check_number
 from gpudemand.cost.graph import OpGraph, check_graph, check_graphs, per_graph
-from gpudemand.cost.operators import CONVOLUTION_KINDS, HALF_TYPES, HALF_WIDTH, KINDS, Kernel, autocast_width
+from gpudemand.cost.operators import (
+    BACKWARD,
+    CLASS_OF,
+    CONVOLUTION_KINDS,
+    HALF_TYPES,
+    HALF_WIDTH,
+    KERNEL_OF,
+    KINDS,
+    Kernel,
+    autocast_width,
+)
 
-#: Operator class -> canonical types. Convolutions are split by `CONVOLUTION_KINDS`.
-_CLASSES = {
-    "conv_transpose": "ConvTranspose",
-    "gemm": "Gemm",
-    "matmul": "MatMul DFT",
-    "attention": "Attention",
-    "recurrent": "LSTM GRU RNN",
-    "batch_norm": "BatchNormalization InstanceNormalization",
-    "layer_norm": "LayerNormalization GroupNormalization RMSNormalization LpNormalization LRN",
-    "activation": "Relu LeakyRelu PRelu Elu Gelu Swish HardSwish HardSigmoid Mish Softplus Sigmoid Tanh Clip",
-    "softmax": "Softmax LogSoftmax Loss",
-    "dropout": "Dropout",
-    "pool": "MaxPool AveragePool GlobalAveragePool GlobalMaxPool",
-    "elementwise": "Add Sub Mul Div Pow Sqrt Exp Log Erf Sin Abs Max Where Cast",
-    "reduce": "ReduceMean ReduceSum ReduceMax TopK",
-    "move": "Concat Pad Tile Transpose Gather Scatter Resize",
-    "other": "Other",
-}
-_CLASS_OF = {name: group for group, names in _CLASSES.items() for name in names.split()}
-OPERATOR_CLASSES: tuple[str, ...] = (*(f"conv_{kind}" for kind in CONVOLUTION_KINDS), *_CLASSES)
+#: Classes of operators, convolutions split by `CONVOLUTION_KINDS`.
+OPERATOR_CLASSES = (
+    *(f"conv_{kind}" for kind in CONVOLUTION_KINDS),
+    *("conv_transpose", "gemm", "matmul", "attention", "recurrent", "batch_norm", "layer_norm", "activation"),
+    *("softmax", "dropout", "pool", "elementwise", "reduce", "move", "other"),
+)
 
 
 class Optimizer(NamedTuple):
@@ -69,7 +65,7 @@ OPTIMIZER_STATES = {
 def operator_classes(nodes: pd.DataFrame) -> pd.Series:
     """Class of each operator (of `OPERATOR_CLASSES`) in a table with the columns ``type`` and ``kind``."""
     groups = [
-        f"conv_{kind or CONVOLUTION_KINDS[1]}" if name == "Conv" else _CLASS_OF[name]
+        f"conv_{kind or CONVOLUTION_KINDS[1]}" if name == "Conv" else CLASS_OF[name]
         for name, kind in zip(nodes["type"], nodes["kind"], strict=True)
     ]
     return pd.Series(groups, index=nodes.index, dtype=object)
@@ -358,38 +354,6 @@ def _inputs(graph: OpGraph, written: FloatArray, output: FloatArray) -> tuple[Fl
     return supplied, width
 
 
-#: Operator class, or canonical type where it differs from its class -> kind of kernel.
-_KIND_OF_CLASS = {"recurrent": "gemm", "dropout": "random", "activation": "pointwise", "elementwise": "pointwise"}
-_KIND_OF_TYPE = {
-    "GroupNormalization": "group_norm",
-    "Gather": "gather",
-    "Scatter": "gather",
-    "TopK": "sort",
-    "Dropout": "random",
-}
-#: Kind -> operations, bytes and calls of the backward pass as multiples of the forward pass: medians over the PyTorch
-#: networks of the zoo, by ``python -m scripts.derive_backward_kernels``.
-_BACKWARD = {
-    "attention": (2.5, 2.0, 1.0),
-    "batch_norm": (0.0, 1.5, 1.0),
-    "conv_1x1": (2.0, 1.9, 1.0),
-    "conv_3x3": (2.0, 2.0, 1.0),
-    "conv_depthwise": (2.0, 1.7, 1.0),
-    "conv_grouped": (2.0, 1.9, 1.0),
-    "conv_large": (1.0, 1.1, 1.0),
-    "gather": (0.0, 8.3, 1.0),
-    "gemm": (2.0, 2.0, 2.0),
-    "layer_norm": (0.0, 1.5, 1.0),
-    "move": (0.0, 0.5, 0.8),
-    "pointwise": (0.0, 1.5, 0.7),
-    "pool": (0.0, 1.6, 1.0),
-    "random": (0.0, 0.0, 0.0),
-    "reduce": (0.0, 0.0, 1.0),
-}
-#: Kinds that the zoo lacks: two products for the gradients of a product's operands, and the traffic of an activation.
-_BACKWARD_OTHER = (2.0, 1.5, 1.0)
-
-
 @per_graph
 def step_kernels(graph: OpGraph) -> pd.DataFrame:
     """Kernels of a training step of a graph, a row for each group of equal ones; columns are the fields of `Kernel`.
@@ -416,9 +380,8 @@ def step_kernels(graph: OpGraph) -> pd.DataFrame:
 
 def kernel_kinds(nodes: pd.DataFrame) -> FloatArray:
     """Kind of the kernel of each operator, one of `KINDS`."""
-    classes = operator_classes(nodes)
-    by_class = classes.map(lambda name: _KIND_OF_CLASS.get(name, name if name in KINDS else "pointwise"))
-    return nodes["type"].map(_KIND_OF_TYPE).fillna(by_class).to_numpy(dtype=object)
+    names = zip(nodes["type"].map(KERNEL_OF), operator_classes(nodes), strict=True)
+    return np.array([own or (name if name in KINDS else "pointwise") for own, name in names], dtype=object)
 
 
 def _derived(graph: OpGraph) -> pd.DataFrame:
@@ -454,7 +417,7 @@ def _time_steps(nodes: pd.DataFrame) -> FloatArray:
 
 def _backward(forward: pd.DataFrame) -> pd.DataFrame:
     """Backward kernels of forward ones; amounts are those of one call."""
-    ratios = np.array([_BACKWARD.get(kind, _BACKWARD_OTHER) for kind in forward["kind"]]).reshape(-1, 3)
+    ratios = np.array([BACKWARD[kind] for kind in forward["kind"]]).reshape(-1, 3)
     flops, moved, calls = ratios[ratios[:, 2] > 0].T
     forward = forward[ratios[:, 2] > 0]
     scaled = {"flops": forward["flops"] * flops / calls}

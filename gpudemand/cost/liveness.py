@@ -22,7 +22,7 @@ from gpudemand._array import FloatArray, IntArray
 from gpudemand._validation import check_choice
 from gpudemand.cost.graph import OpGraph
 from gpudemand.cost.graph_features import OPTIMIZER_STATES, autocast_widths
-from gpudemand.cost.operators import HALF_TYPES, HALF_WIDTH, OTHER, SAVES
+from gpudemand.cost.operators import HALF_TYPES, HALF_WIDTH, SAVES
 
 #: Least operators in a block.
 _MIN_OPERATORS = 4
@@ -268,7 +268,7 @@ class _Reader:
 
     def _candidates(self, position: int, row: Any, remaining: float) -> list[int]:
         """Tensors that an operator may save, the likeliest first."""
-        rule = SAVES.get(row.type, SAVES[OTHER])
+        rule = SAVES[row.type]
         inputs, own = [self._owner[j] for j in self._inputs[position]], self._owner[position]
         if rule.output and not rule.inputs:
             return list(dict.fromkeys([own, *inputs]))

@@ -17,8 +17,10 @@ PyTorch, "Automatic Mixed Precision package", CUDA op-specific behavior, and ``A
 
 from __future__ import annotations
 
+import csv
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from gpudemand._validation import InputError
@@ -65,155 +67,38 @@ BATCHED = ("flops", "bytes_read", "bytes_written", "saved_bytes")
 
 OTHER = "Other"
 
-#: Canonical type -> names in PyTorch (ATen, without the trailing ``_`` of in-place variants) ...
-_TORCH = {
-    "Conv": "conv1d conv2d conv3d convolution _convolution",
-    "ConvTranspose": "conv_transpose1d conv_transpose2d conv_transpose3d",
-    "Gemm": "linear addmm bilinear",
-    "MatMul": "matmul mm bmm baddbmm einsum tensordot mv dot vdot vecdot inner addbmm addmv linalg_vecdot chain_matmul "
-    "_grouped_mm grouped_mm _scaled_grouped_mm sparse_mm _sparse_mm cdist",
-    "Attention": "scaled_dot_product_attention flex_attention",
-    "DFT": " ".join(f"fft_{kind}fft{axes}" for kind in ("", "i", "r", "ir", "h", "ih") for axes in ("", "2", "n"))
-    + " stft istft",
-    "LSTM": "lstm lstm_cell",
-    "GRU": "gru gru_cell",
-    "RNN": "rnn_tanh rnn_relu rnn_tanh_cell rnn_relu_cell",
-    "BatchNormalization": "batch_norm native_batch_norm sync_batch_norm",
-    "LayerNormalization": "layer_norm native_layer_norm",
-    "GroupNormalization": "group_norm native_group_norm",
-    "InstanceNormalization": "instance_norm",
-    "RMSNormalization": "rms_norm",
-    "LpNormalization": "renorm normalize weight_norm _weight_norm norm_except_dim",
-    "LRN": "local_response_norm",
-    "Relu": "relu",
-    "LeakyRelu": "leaky_relu rrelu",
-    "PRelu": "prelu _prelu_kernel",
-    "Elu": "elu selu celu",
-    "Gelu": "gelu",
-    "Swish": "silu",
-    "HardSwish": "hardswish",
-    "HardSigmoid": "hardsigmoid",
-    "Mish": "mish",
-    "Softplus": "softplus log_sigmoid logsigmoid",
-    "Sigmoid": "sigmoid special_expit",
-    "Tanh": "tanh",
-    "Clip": "clamp clip clamp_min clamp_max hardtanh relu6 threshold hardshrink softshrink",
-    "Softmax": "softmax _softmax _safe_softmax",
-    "LogSoftmax": "log_softmax _log_softmax logsumexp",
-    "Dropout": "dropout native_dropout feature_dropout alpha_dropout feature_alpha_dropout bernoulli",
-    "MaxPool": "max_pool1d max_pool2d max_pool3d max_pool1d_with_indices max_pool2d_with_indices "
-    "max_pool3d_with_indices adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d",
-    "AveragePool": "avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d",
-    "Add": "add iadd radd cumsum logcumsumexp",
-    "Sub": "sub isub rsub subtract",
-    "Mul": "mul imul rmul multiply addcmul outer ger addcdiv lerp glu cross kron cumprod",
-    "Div": "div idiv truediv itruediv rtruediv rdiv divide true_divide reciprocal floor_divide remainder fmod",
-    "Pow": "pow ipow rpow square float_power",
-    "Sqrt": "sqrt rsqrt",
-    "Exp": "exp expm1 exp2",
-    "Log": "log log1p log2 log10",
-    "Erf": "erf erfc erfinv",
-    "Sin": "sin cos tan atan atan2 asin acos sinh cosh polar",
-    "Abs": "abs neg sign absolute negative round floor ceil",
-    "Max": "maximum minimum fmax fmin",
-    "Where": "where masked_fill tril triu eq ne lt le gt ge greater less greater_equal less_equal equal "
-    "logical_and logical_or logical_not logical_xor bitwise_and bitwise_or bitwise_not isnan isinf isfinite invert",
-    "Concat": "cat concat concatenate stack hstack vstack dstack column_stack",
-    "Pad": "pad constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d "
-    "replication_pad2d replication_pad3d",
-    "Tile": "repeat tile repeat_interleave",
-    "Transpose": "contiguous reshape flatten clone view unflatten roll flip fliplr flipud rot90 pixel_shuffle "
-    "pixel_unshuffle channel_shuffle native_channel_shuffle im2col col2im unfold fold fft_fftshift fft_ifftshift "
-    "_pack_padded_sequence _pad_packed_sequence",
-    "Gather": "embedding embedding_bag gather index_select index getitem take take_along_dim masked_select one_hot",
-    "Scatter": "scatter scatter_add scatter_reduce index_add index_put index_copy setitem copy masked_scatter "
-    "index_fill select_scatter slice_scatter fill zero",
-    "Resize": "upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_bilinear2d upsample_linear1d "
-    "upsample_trilinear3d upsample_bicubic2d _upsample_nearest_exact2d grid_sampler grid_sampler_2d "
-    "_upsample_bilinear2d_aa _upsample_bicubic2d_aa affine_grid_generator",
-    "ReduceMean": "mean var std var_mean std_mean nanmean",
-    "ReduceSum": "sum nansum prod norm linalg_norm linalg_vector_norm frobenius_norm cosine_similarity "
-    "pairwise_distance dist count_nonzero",
-    "ReduceMax": "max amax min amin aminmax argmax argmin median any all",
-    "TopK": "topk sort argsort kthvalue msort multinomial",
-    "Cast": "to float half double bfloat16 int long bool type type_as",
-    "Loss": "cross_entropy_loss nll_loss nll_loss_nd mse_loss l1_loss smooth_l1_loss huber_loss kl_div "
-    "binary_cross_entropy binary_cross_entropy_with_logits ctc_loss",
-}
 
-#: ... in TensorFlow, by type of graph operation ...
-_TENSORFLOW = {
-    "Conv": "Conv2D Conv3D DepthwiseConv2dNative",
-    "ConvTranspose": "Conv2DBackpropInput Conv3DBackpropInputV2",
-    "MatMul": "MatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 Einsum",
-    "BatchNormalization": "FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3",
-    "LRN": "LRN",
-    "Relu": "Relu",
-    "LeakyRelu": "LeakyRelu",
-    "Elu": "Elu Selu",
-    "DFT": "FFT FFT2D FFT3D FFTND IFFT IFFT2D IFFT3D IFFTND RFFT RFFT2D RFFT3D RFFTND IRFFT IRFFT2D IRFFT3D IRFFTND",
-    "Softplus": "Softplus Softsign",
-    "Sigmoid": "Sigmoid",
-    "Tanh": "Tanh",
-    "Clip": "Relu6 ClipByValue",
-    "Softmax": "Softmax",
-    "LogSoftmax": "LogSoftmax",
-    "MaxPool": "MaxPool MaxPoolV2 MaxPool3D",
-    "AveragePool": "AvgPool AvgPool3D",
-    "Add": "Add AddV2 AddN BiasAdd Cumsum",
-    "Sub": "Sub",
-    "Mul": "Mul MulNoNan Cross",
-    "Div": "RealDiv Div DivNoNan FloorDiv FloorMod Reciprocal Inv",
-    "Pow": "Pow Square SquaredDifference",
-    "Sqrt": "Sqrt Rsqrt",
-    "Exp": "Exp Expm1",
-    "Log": "Log Log1p",
-    "Erf": "Erf Erfc Erfinv",
-    "Sin": "Sin Cos Tan Atan Atan2 Sinh Cosh",
-    "Abs": "Abs Neg Sign Round Rint Floor Ceil",
-    "Max": "Maximum Minimum",
-    "Where": "Select SelectV2 Equal NotEqual Less LessEqual Greater GreaterEqual LogicalAnd LogicalOr LogicalNot "
-    "IsNan IsInf IsFinite MatrixBandPart",
-    "Concat": "Concat ConcatV2 Pack",
-    "Pad": "Pad PadV2 MirrorPad",
-    "Tile": "Tile",
-    "Transpose": "Transpose ReverseV2 Roll SpaceToDepth DepthToSpace SpaceToBatchND BatchToSpaceND ExtractImagePatches",
-    "Gather": "Gather GatherV2 GatherNd ResourceGather OneHot",
-    "Scatter": "ScatterNd TensorScatterUpdate TensorScatterAdd UnsortedSegmentSum SegmentSum",
-    "Resize": "ResizeNearestNeighbor ResizeBilinear ResizeBicubic ResizeArea ImageProjectiveTransformV3",
-    "ReduceMean": "Mean",
-    "ReduceSum": "Sum Prod EuclideanNorm",
-    "ReduceMax": "Max Min ArgMax ArgMin All Any",
-    "TopK": "TopK TopKV2",
-    "Cast": "Cast",
-    "Loss": "SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits L2Loss",
-}
+def _rows(file: str) -> dict[str, dict[str, str]]:
+    """Rows of a table beside this file by their first column."""
+    with Path(__file__).with_name(file).open(encoding="utf-8", newline="") as lines:
+        return {next(iter(row.values())): row for row in csv.DictReader(lines)}
 
-#: ... and in Keras, for layers and functions that are one operator but many graph operations.
-_KERAS = {
-    "Conv": "conv depthwise_conv",
-    "ConvTranspose": "conv_transpose",
-    "LSTM": "LSTM LSTMCell",
-    "GRU": "GRU GRUCell",
-    "RNN": "SimpleRNN SimpleRNNCell",
-    "BatchNormalization": "BatchNormalization",
-    "LayerNormalization": "LayerNormalization",
-    "GroupNormalization": "GroupNormalization",
-    "RMSNormalization": "RMSNormalization",
-    "LpNormalization": "UnitNormalization",
-    "Dropout": "dropout Dropout SpatialDropout1D SpatialDropout2D SpatialDropout3D AlphaDropout GaussianDropout "
-    "GaussianNoise",
-    "Gather": "Embedding",
-    "PRelu": "PReLU",
-    "Gelu": "gelu",
-    "Swish": "silu swish",
-    "HardSwish": "hard_silu hard_swish",
-    "HardSigmoid": "hard_sigmoid",
-    "Mish": "mish",
-    "Elu": "celu",
-    "Softplus": "log_sigmoid soft_sign",
-    "Clip": "hard_tanh hard_shrink soft_shrink threshold",
-    "Resize": "UpSampling1D UpSampling2D UpSampling3D",
+
+def _by_name(rows: dict[str, dict[str, str]], column: str) -> dict[str, str]:
+    """What each name in a column of names is a name of."""
+    return {name: key for key, row in rows.items() for name in row[column].split()}
+
+
+#: Canonical types: class among features, kernel if it has not the name of the class, width under autocast, what is
+#: saved for the backward pass, and names in PyTorch (ATen, without the trailing ``_`` of in-place variants), in
+#: TensorFlow (graph operations) and in Keras (layers and functions that are one operator but many graph operations).
+_TYPES = _rows("operators.csv")
+#: Kinds of kernels: the units that do most of their work (``memory`` only moves data), operations, bytes and calls of
+#: the backward pass as multiples of the forward pass, and operators of ATen; those not listed are ``pointwise``.
+_KERNELS = _rows("kernels.csv")
+TORCH_TYPES, TENSORFLOW_TYPES, KERAS_TYPES = (_by_name(_TYPES, column) for column in ("torch", "tensorflow", "keras"))
+ATEN_KINDS = _by_name(_KERNELS, "aten")
+#: Every canonical type, in the order in which matrices and features list them.
+VOCABULARY = tuple(_TYPES)
+CLASS_OF, KERNEL_OF = ({name: row[column] for name, row in _TYPES.items()} for column in ("class", "kernel"))
+KINDS = tuple(_KERNELS)
+UNIT_OF = {kind: row["unit"] for kind, row in _KERNELS.items()}
+MATRIX_KINDS = tuple(kind for kind, unit in UNIT_OF.items() if unit == "matrix")
+#: Medians over the PyTorch networks of the zoo, by ``python -m scripts.derive_backward_kernels``. Of kinds that it
+#: lacks: two products for the gradients of a product's operands, and the traffic of an activation.
+BACKWARD = {
+    kind: [float(row[f"backward_{name}"] or usual) for name, usual in (("flops", 2.0), ("bytes", 1.5), ("calls", 1.0))]
+    for kind, row in _KERNELS.items()
 }
 
 #: TensorFlow operations that only rename, slice or describe data; they are no operators.
@@ -224,19 +109,6 @@ _VIEWS = """
     AssignAddVariableOp AssignSubVariableOp
 """
 TENSORFLOW_VIEWS = frozenset(_VIEWS.split())
-
-
-def _inverted(names: dict[str, str]) -> dict[str, str]:
-    return {name: canonical for canonical, text in names.items() for name in text.split()}
-
-
-TORCH_TYPES = _inverted(_TORCH)
-TENSORFLOW_TYPES = _inverted(_TENSORFLOW)
-KERAS_TYPES = _inverted(_KERAS)
-_GLOBAL = ("GlobalAveragePool", "GlobalMaxPool")
-
-#: Every canonical type, in the order in which matrices and features list them.
-VOCABULARY: tuple[str, ...] = (*_TORCH, *_GLOBAL, OTHER)
 
 
 def torch_type(name: str) -> str:
@@ -287,21 +159,12 @@ class Saved(NamedTuple):
     extra: float = 0.0
 
 
-_SAVED = {
-    Saved(): "Add Sub Concat Pad Tile Transpose Cast Resize AveragePool GlobalAveragePool ReduceMean ReduceSum Scatter "
-    "DFT",
-    Saved(inputs=True): "Conv ConvTranspose Gemm MatMul Mul Div Pow Log Erf Sin Abs Max Gather BatchNormalization "
-    "LayerNormalization GroupNormalization InstanceNormalization RMSNormalization LpNormalization LRN Softplus "
-    "LeakyRelu PRelu Gelu Swish HardSwish HardSigmoid Mish Clip",
-    Saved(output=True): "Relu Elu Sigmoid Tanh Softmax LogSoftmax Sqrt Exp",
-    Saved(inputs=True, output=True): "Attention MaxPool GlobalMaxPool ReduceMax Other",
-    Saved(inputs=True, extra=4.0): "Loss",
-    Saved(extra=1.0): "Dropout Where",
-    Saved(extra=4.0): "TopK",
-}
 #: What each operator saves for the backward pass. A tensor saved by two operators counts once; weights never count.
 #: The statistics of normalisations (one number a channel) are left out.
-SAVES = {name: saved for saved, names in _SAVED.items() for name in names.split()}
+SAVES = {
+    name: Saved("inputs" in row["saves"], "output" in row["saves"], float(row["saved_bytes"] or 0))
+    for name, row in _TYPES.items()
+}
 
 #: Numbers that a recurrent cell saves per time step and hidden unit (gates and states, its output among them), beside
 #: its input.
@@ -314,46 +177,6 @@ def check_vocabulary(types: Sequence[str]) -> tuple[str, ...]:
     if unknown:
         raise InputError(f"{unknown[0]!r} is no operator type; gpudemand.cost.operators.VOCABULARY lists them.")
     return tuple(types)
-
-
-#: Kinds that do most of their work in matrix units, ...
-MATRIX_KINDS = ("gemm", "matmul", "attention", "conv_1x1", "conv_3x3", "conv_large", "conv_transpose", "conv_grouped")
-#: ... in the other arithmetic units, ...
-VECTOR_KINDS = ("conv_depthwise", "fft")
-#: ... and kinds that only move data.
-MEMORY_KINDS = (
-    *("batch_norm", "layer_norm", "group_norm", "softmax", "pointwise", "reduce", "pool", "move", "gather", "cast"),
-    *("random", "sort"),
-)
-KINDS = (*MATRIX_KINDS, *VECTOR_KINDS, *MEMORY_KINDS)
-
-#: Kind -> operators of ATen; whatever is not listed is ``pointwise``, as most of ATen is.
-_ATEN = {
-    "gemm": "mm addmm addmv mv linear",
-    "matmul": "bmm baddbmm _grouped_mm",
-    "attention": "_scaled_dot_product_efficient_attention _scaled_dot_product_efficient_attention_backward "
-    "_scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_backward flex_attention "
-    "flex_attention_backward",
-    "fft": "_fft_r2c _fft_c2c _fft_c2r",
-    "batch_norm": "native_batch_norm native_batch_norm_backward _native_batch_norm_legit "
-    "_native_batch_norm_legit_no_training _batch_norm_with_update batch_norm_backward",
-    "layer_norm": "native_layer_norm native_layer_norm_backward _fused_rms_norm _fused_rms_norm_backward",
-    "group_norm": "native_group_norm native_group_norm_backward",
-    "softmax": "_softmax _softmax_backward_data _log_softmax _log_softmax_backward_data _safe_softmax",
-    "reduce": "sum mean amax amin max min var std var_mean std_mean argmax argmin prod any all norm linalg_vector_norm "
-    "cumsum cumprod logsumexp _weight_norm_interface _weight_norm_interface_backward count_nonzero",
-    "move": "clone cat copy_ stack constant_pad_nd roll flip select_backward slice_backward slice_scatter "
-    "select_scatter as_strided_scatter repeat im2col col2im new_zeros zeros_like zeros new_full full full_like "
-    "ones_like ones fill_ zero_ native_channel_shuffle pixel_shuffle pixel_unshuffle diagonal_backward "
-    "unfold_backward reflection_pad2d reflection_pad2d_backward replication_pad2d replication_pad2d_backward _to_copy",
-    "gather": "index index_select index_put index_put_ _unsafe_index _unsafe_index_put gather scatter scatter_ "
-    "scatter_add scatter_add_ scatter_reduce index_add index_add_ embedding embedding_dense_backward _embedding_bag "
-    "_embedding_bag_backward _embedding_bag_dense_backward masked_scatter take nonzero unique_consecutive",
-    "random": "bernoulli_ bernoulli native_dropout native_dropout_backward rand randn rand_like randn_like uniform_ "
-    "normal_ randint multinomial",
-    "sort": "topk sort argsort kthvalue median",
-}
-ATEN_KINDS = {name: kind for kind, names in _ATEN.items() for name in names.split()}
 
 
 class Kernel(NamedTuple):
@@ -479,14 +302,9 @@ def _implicit_output(labels: list[list[str]]) -> set[str]:
 #: Width of half precision, as a share of single precision.
 HALF_WIDTH = 0.5
 
-#: Canonical types that autocast runs in half precision ...
-HALF_TYPES = frozenset(["Conv", "ConvTranspose", "Gemm", "MatMul", "Attention", "LSTM", "GRU", "RNN", "PRelu"])
-#: ... and those that it runs in single precision,
-SINGLE_TYPES = frozenset(
-    [
-        *("LayerNormalization", "GroupNormalization", "RMSNormalization", "LpNormalization", "LRN"),
-        *("Softmax", "LogSoftmax", "Softplus", "Loss", "Pow", "Exp", "Log", "ReduceSum", "Resize"),
-    ]
+#: Canonical types that autocast runs in half and in single precision, the latter
+HALF_TYPES, SINGLE_TYPES = (
+    frozenset(name for name, row in _TYPES.items() if row["autocast"] == width) for width in ("half", "single")
 )
 #: together with these operators; others of their types take the widest type.
 _SINGLE_OPERATORS = frozenset(["rsqrt", "reciprocal", "cumsum", "erfinv", "tan", "acos", "asin", "cosh", "sinh"])

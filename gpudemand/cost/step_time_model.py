@@ -33,7 +33,7 @@ from gpudemand.cost.gaussian_process import (
     monotone_correction,
     new_kinds,
 )
-from gpudemand.cost.operators import MATRIX_KINDS, MEMORY_KINDS, VECTOR_KINDS
+from gpudemand.cost.operators import UNIT_OF
 from gpudemand.cost.regression import (
     ConformityScores,
     IntervalMixin,
@@ -58,11 +58,6 @@ _LEAST = 0.05
 #: Term whose bound is at the share of the peak that is sustained: unless measured, it is no faster. Pooled coefficients
 #: are below 1 for convolutions, which need fewer operations than counted.
 _ATTENTION = f"{WORK}attention:flops"
-_UNITS = {
-    kind: unit
-    for unit, kinds in (("matrix", MATRIX_KINDS), ("vector", VECTOR_KINDS), ("memory", MEMORY_KINDS))
-    for kind in kinds
-}
 
 
 def pooled_names(terms: Iterable[str]) -> list[str]:
@@ -72,7 +67,9 @@ def pooled_names(terms: Iterable[str]) -> list[str]:
     ['matrix:flops', 'memory:bytes', 'launch', 'update']
     """
     parts = [name.split(":")[1:] for name in terms]
-    return ["launch" if part[-1] == "launch" else ":".join([_UNITS.get(part[0], part[0]), *part[1:]]) for part in parts]
+    return [
+        "launch" if part[-1] == "launch" else ":".join([UNIT_OF.get(part[0], part[0]), *part[1:]]) for part in parts
+    ]
 
 
 def fit_work_coefficients(terms: pd.DataFrame, y: FloatArray) -> pd.Series:

@@ -2,11 +2,25 @@ from __future__ import annotations
 
 import pytest
 
-from gpudemand.cost.operators import SAVES, VOCABULARY, convolution_kind, tensorflow_type, torch_type
+from gpudemand.cost.graph_features import OPERATOR_CLASSES
+from gpudemand.cost.operators import (
+    CLASS_OF,
+    KERNEL_OF,
+    KINDS,
+    SAVES,
+    UNIT_OF,
+    VOCABULARY,
+    convolution_kind,
+    tensorflow_type,
+    torch_type,
+)
 
 
 def test_vocabulary_is_closed():
-    assert set(SAVES) <= set(VOCABULARY)
+    assert set(SAVES) == set(VOCABULARY)
+    assert set(CLASS_OF.values()) <= {*OPERATOR_CLASSES, "conv"}
+    assert set(KERNEL_OF.values()) <= {*KINDS, ""}
+    assert set(UNIT_OF.values()) == {"matrix", "vector", "memory"}
     assert len(VOCABULARY) == len(set(VOCABULARY))
     assert torch_type("_no_such_operator") == tensorflow_type("NoSuchOp") == "Other"
 

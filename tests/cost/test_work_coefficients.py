@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from gpudemand.cost import step_time_model as work_coefficients
-from gpudemand.cost.operators import KINDS, MATRIX_KINDS, MEMORY_KINDS, VECTOR_KINDS
+from gpudemand.cost.operators import KINDS, UNIT_OF
 from gpudemand.cost.step_time_model import fit_work_coefficients, pooled_names
 
 TRUTH = pd.Series({
@@ -29,9 +29,8 @@ def planted(n: int = 400, noise: float = 0.05, seed: int = 0) -> tuple[pd.DataFr
 
 
 def test_terms_are_pooled_by_unit_of_the_hardware() -> None:
-    for unit, kinds in (("matrix", MATRIX_KINDS), ("vector", VECTOR_KINDS), ("memory", MEMORY_KINDS)):
-        assert set(pooled_names(f"work:{kind}:flops" for kind in kinds)) == {f"{unit}:flops"}
-        assert set(pooled_names(f"work:{kind}:bytes" for kind in kinds)) == {f"{unit}:bytes"}
+    for kind, unit in UNIT_OF.items():
+        assert pooled_names([f"work:{kind}:flops", f"work:{kind}:bytes"]) == [f"{unit}:flops", f"{unit}:bytes"]
     assert set(pooled_names(f"work:{kind}:launch" for kind in KINDS)) == {"launch"}
     assert pooled_names(["work:update", "work:start"]) == ["update", "start"]
 
@@ -102,7 +101,7 @@ def test_scales_of_terms_and_order_of_rows_do_not_matter() -> None:
 def few_rows() -> tuple[pd.DataFrame, np.ndarray]:
     """Eight kinds of equal coefficients in 48 noisy rows."""
     rng = np.random.default_rng(0)
-    kinds = MEMORY_KINDS[:8]
+    kinds = [kind for kind, unit in UNIT_OF.items() if unit == "memory"][:8]
     terms = pd.DataFrame(np.exp(rng.normal(size=(48, 8))), columns=[f"work:{kind}:bytes" for kind in kinds])
     return terms, terms.to_numpy() @ np.full(8, 2.0) * np.exp(0.3 * rng.normal(size=48))
 
