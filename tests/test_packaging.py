@@ -41,7 +41,7 @@ def test_the_wheel_holds_package_data_and_licence(wheel):
     assert "gpudemand/_data/registry.json" in names
     assert "gpudemand/py.typed" in names
     assert {"gpudemand/study/plan.toml", "gpudemand/report/report.schema.json"} <= names
-    assert {f"gpudemand/cost/{name}.csv" for name in ("operators", "kernels")} <= names
+    assert {f"gpudemand/cost/{name}.csv" for name in ("operators", "kernels", "transformer_families")} <= names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not any(name.startswith(("tests/", "notebooks/", "benchmarks/")) for name in names)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -368,8 +368,6 @@ class Transformer:
 
 
 Config = Mapping[str, Any]
-#: What a family adds to the sizes that `sizes_of` finds: of its configuration and these sizes.
-Variant = Callable[[Config, dict[str, Any]], dict[str, Any]]
 #: Size -> its keys in configurations, the first found counts.
 KEYS = {
     name: tuple(keys.split())
@@ -408,6 +406,11 @@ def size_of(config: Config, *keys: str) -> int | None:
     return None
 
 
+def count_of(config: Config, *keys: str, usual: int = 0) -> int:
+    """As `size_of`, and what is usual where a configuration gives none, or zero."""
+    return size_of(config, *keys) or usual
+
+
 def sizes_of(config: Config, known: Config) -> dict[str, Any]:
     """Sizes that a configuration gives, over those that are `known` of its family."""
     given = {name: value for name, keys in KEYS.items() if (value := size_of(config, *keys)) is not None}
@@ -420,7 +423,12 @@ def sizes_of(config: Config, known: Config) -> dict[str, Any]:
     if "vocab" not in sizes:
         raise InputError("the configuration lacks vocab_size, the rows of the embedding.")
     sizes.setdefault("ffn", _FFN * sizes["hidden"])
-    switches = {"tied": "tie_word_embeddings", "shared_gate": "shared_gate", "gated": "gated"}
+    switches = {
+        "tied": "tie_word_embeddings",
+        "shared_gate": "shared_gate",
+        "gated": "gated",
+        "head_bias": "lm_head_bias",
+    }
     return {**sizes, **{name: bool(config[key]) for name, key in switches.items() if config.get(key) is not None}}
 
 
@@ -447,11 +455,6 @@ def _dense_layers(config: Config, layers: int) -> int:
     """Layers without experts, of configurations that name them or give a step."""
     step, named = size_of(config, "decoder_sparse_step") or 1, set(config.get("mlp_only_layers") or ())
     return sum(place in named or (place + 1) % step > 0 for place in range(layers))
-
-
-def learned_positions(config: Config, sizes: dict[str, Any]) -> dict[str, Any]:
-    """Decoders with a learned vector a position."""
-    return {"positions": size_of(config, "n_positions", "max_position_embeddings") or 0}
 
 
 def labels_of(config: Config) -> int:

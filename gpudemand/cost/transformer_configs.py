@@ -17,158 +17,14 @@ from gpudemand._array import STRING
 from gpudemand._validation import InputError, nearest, shorten
 from gpudemand.cost.transformer import Config, Transformer, plain, sizes_of
 from gpudemand.cost.transformer_families import (
-    DECODERS,
-    ENCODER_DECODERS,
-    HYBRIDS,
     TOWER_OF,
-    TOWERS,
     connector_parameters,
+    families,
+    read_pairs,
+    summed,
     vision_tower,
 )
 from gpudemand.datasets.registry import bundled_path
-
-_LAYER_NORM = {"norm_bias": True}
-_GPT: dict[str, Any] = {**_LAYER_NORM, "biases": "all", "gated": False}
-_BERT = {**_GPT, "causal": False, "outer_norms": 1, "tied": True, "head_layer": True, "head_bias": True}
-#: Stacks of an image or of sound end in a few classes, or in nothing: no vocabulary.
-_TOWER: dict[str, Any] = {**_GPT, "causal": False, "tied": True, "vocab": 0}
-_BART = {**_GPT, "tied": True, "norms": 3}
-_T5 = {"norms": 3}
-_ALTERNATING = {"norms": 4, "tied": True}
-#: ``model_type`` -> what its configuration leaves unsaid.
-FAMILIES: dict[str, dict[str, Any]] = {
-    "llama": {},
-    "mistral": {},
-    "mixtral": {"tied": False},
-    "qwen": {"biases": "qkv", "fused": True},
-    "qwen2": {"biases": "qkv"},
-    "qwen2_moe": {"biases": "qkv", "shared_gate": True},
-    "qwen3": {"qk_norm": 1},
-    "qwen3_moe": {"qk_norm": 1},
-    "gpt2": {**_GPT, "fused": True, "tied": True},
-    "gpt_neox": {**_GPT, "fused": True},
-    "opt": {**_GPT, "tied": True},
-    "bloom": {**_GPT, "fused": True, "tied": True, "outer_norms": 2},
-    "falcon": {**_LAYER_NORM, "gated": False, "fused": True, "tied": True, "norms": 1},
-    "mpt": {"gated": False, "fused": True, "tied": True},
-    "gemma": {"tied": True},
-    "gemma2": _ALTERNATING,
-    "gemma3_text": {**_ALTERNATING, "qk_norm": 1},
-    "phi": {**_GPT, "norms": 1, "head_bias": True},
-    "phi3": {"fused": True},
-    "starcoder2": {**_GPT, "tied": True},
-    "stablelm": _LAYER_NORM,
-    "olmo": {"norms": 0, "outer_norms": 0},
-    "olmo2": {"qk_norm": 2},
-    "olmoe": {"qk_norm": 2},
-    "cohere": {"norms": 1, "tied": True},
-    "nemotron": {**_LAYER_NORM, "gated": False},
-    "granite": {},
-    "internlm2": {"fused": True},
-    "internlm3": {},
-    "baichuan": {"fused": True},
-    "chatglm": {"biases": "qkv", "fused": True},
-    "glm4": {"biases": "qkv", "fused": True, "norms": 4},
-    "glm4_moe": {"biases": "qkv"},
-    "deepseek_v2": {},
-    "deepseek_v3": {},
-    "kimi_k2": {},
-    "gpt_oss": {"biases": "attention", "router_bias": True, "sinks": True},
-    "gptj": {**_GPT, "biases": "mlp", "norms": 1, "head_bias": True},
-    "codegen": {**_GPT, "biases": "mlp", "norms": 1, "head_bias": True, "fused": True},
-    "gpt_neo": {**_GPT, "biases": "output", "tied": True},
-    "gpt_bigcode": {**_GPT, "fused": True, "tied": True},
-    "openai-gpt": {**_GPT, "fused": True, "tied": True, "outer_norms": 0},
-    "biogpt": {**_GPT, "tied": True},
-    "xglm": {**_GPT, "tied": True},
-    "seed_oss": {"biases": "qkv"},
-    "hunyuan_v1_dense": {"qk_norm": 1},
-    "arcee": {"gated": False},
-    "bitnet": {},
-    "glm": {"biases": "qkv"},
-    "exaone4": {"qk_norm": 1},
-    "ernie4_5": {"tied": True},
-    "ernie4_5_moe": {"tied": True},
-    "apertus": {"gated": False, "qk_norm": 1, "extra": 2},
-    "phimoe": _LAYER_NORM,
-    "granitemoe": {},
-    "granitemoehybrid": {},
-    "dbrx": {"fused": True},
-    "llama4_text": {},
-    "minimax": {},
-    "minimax_m2": {"qk_norm": 2},
-    "qwen3_next": {"qk_norm": 1, "shared_gate": True},
-    "mamba": {"norms": 1, "tied": True, "heads": 0},
-    "mamba2": {"norms": 1, "heads": 0},
-    "jamba": {},
-    "bamba": {},
-    "falcon_h1": {},
-    "nemotron_h": {"norms": 1, "gated": False},
-    "bert": _BERT,
-    "roberta": _BERT,
-    "distilbert": {**_BERT},
-    "electra": {**_BERT, "head_layer": False},
-    "albert": {**_BERT, "head_layer": False},
-    "deberta": {**_BERT, "biases": "keyless"},
-    "deberta-v2": _BERT,
-    "mpnet": _BERT,
-    "modernbert": {"causal": False, "fused": True, "tied": True, "head_bias": True},
-    "vit": _TOWER,
-    "beit": {**_TOWER, "biases": "keyless"},
-    "dinov2": _TOWER,
-    "clip": {**_GPT, "tied": True, "vocab": 0},
-    "siglip": _TOWER,
-    "wav2vec2": _TOWER,
-    "bart": _BART,
-    "mbart": {**_BART, "outer_norms": 2},
-    "blenderbot": _BART,
-    "m2m_100": _BART,
-    "pegasus": _BART,
-    "whisper": {**_BART, "biases": "keyless"},
-    "t5": {**_T5, "tied": True},
-    "mt5": _T5,
-    "umt5": {**_T5, "tied": True},
-}
-#: ``model_type`` -> another one that has the same layers.
-ALIKE = {
-    **dict.fromkeys(("xlm-roberta", "camembert", "data2vec-text"), "roberta"),
-    **dict.fromkeys(("ernie",), "bert"),
-    **dict.fromkeys(("deit", "vit_mae", "vit_msn", "ijepa"), "vit"),
-    "hubert": "wav2vec2",
-    **dict.fromkeys(("plbart", "mvp", "blenderbot-small"), "bart"),
-    **dict.fromkeys(("helium", "ministral", "ministral3"), "llama"),
-    "data2vec-vision": "beit",
-    "dinov2_with_registers": "dinov2",
-    "falcon_mamba": "mamba",
-    "flex_olmo": "olmoe",
-    "granitemoeshared": "granitemoe",
-    "marian": "pegasus",
-    "llama4": "llama4_text",
-    "kimi_k2": "deepseek_v3",
-    "qwen2_vl_text": "qwen2",
-    "qwen2_5_vl_text": "qwen2",
-    "qwen2_vl": "qwen2",
-    "qwen2_5_vl": "qwen2",
-    "qwen3_vl_text": "qwen3",
-    "qwen3_vl_moe_text": "qwen3_moe",
-    "glm4v_text": "glm4",
-    "glm4v_moe_text": "glm4_moe",
-    **dict.fromkeys(("qwen3_5_text", "qwen3_5_moe_text"), "qwen3_next"),
-    "gemma3": "gemma3_text",
-    "mistral3": "mistral",
-    "smollm3": "llama",
-    "yi": "llama",
-    "olmo3": "olmo2",
-    "cohere2": "cohere",
-}
-
-
-#: Sizes that published configurations leave out where they are those of the class in transformers.
-_DEFAULTS = {
-    "gemma3_text": {"heads": 8, "kv_heads": 4, "head_dim": 256, "vocab": 262208},
-    "llama4_text": {"active_experts": 1},
-}
-_VARIANTS = {**DECODERS, **HYBRIDS, **ENCODER_DECODERS, **TOWERS}
 
 
 def read_configuration(source: Any) -> Transformer:
@@ -191,7 +47,7 @@ def read_configuration(source: Any) -> Transformer:
 def _with_tower(config: Config, name: str) -> Transformer:
     """A decoder and the tower of its images; what a configuration says of both at once may be said of the decoder."""
     kind, text, vision = (config.get(key) for key in ("model_type", "text_config", "vision_config"))
-    if kind in TOWERS:
+    if kind in ("clip", "siglip"):
         return _one_stack({**(text if isinstance(text, Mapping) else {}), **config})
     if isinstance(config.get("audio_config") or config.get("encoder_config"), Mapping):
         raise InputError(f"the sound that {name} reads is not known here; trace the module with TrainingJob.")
@@ -205,7 +61,7 @@ def _with_tower(config: Config, name: str) -> Transformer:
 def _of_text(config: Config, text: Config) -> Config:
     """The part of a configuration that is about text, with what only the whole says."""
     kind = config.get("model_type")
-    alike = {"model_type": kind if kind in {**FAMILIES, **ALIKE} else "llama"}
+    alike = {"model_type": kind if kind in families() else "llama"}
     tied = {key: config[key] for key in ("tie_word_embeddings",) if key in config}
     return {**alike, **tied, **text}
 
@@ -213,15 +69,15 @@ def _of_text(config: Config, text: Config) -> Config:
 def _one_stack(config: Config) -> Transformer:
     """A model whose sizes are all in one mapping."""
     kind = str(config.get("model_type") or "llama")
-    family = ALIKE.get(kind, kind)
-    traits = FAMILIES.get(family)
-    if traits is None:
+    family = families().get(kind)
+    if family is None:
         raise InputError(
-            f"model_type={shorten(kind)!r} is not a transformer that is known here.{nearest(kind, FAMILIES)} Give its "
-            "sizes with model_type='llama' if it is alike, or trace the module with TrainingJob."
+            f"model_type={shorten(kind)!r} is not a transformer that is known here.{nearest(kind, families())} Give "
+            "its sizes with model_type='llama' if it is alike, or trace the module with TrainingJob."
         )
-    sizes = sizes_of(config, {**traits, **_DEFAULTS.get(family, {})})
-    return Transformer(**{**traits, **sizes, **_VARIANTS.get(family, plain)(config, sizes)})
+    sizes = sizes_of(config, family.traits) | {name: summed(config, keys) for name, keys in family.sizes.items()}
+    sizes |= plain(config, sizes)
+    return Transformer(**{**sizes, **family.variant(config, sizes)})
 
 
 def _as_mapping(source: Any) -> Mapping[str, Any]:
@@ -339,7 +195,7 @@ def _without_weights(create: Any, name: str) -> Any:
 def _vision_transformer(model: Any, name: str) -> Transformer | None:
     """Sizes of a module of timm; None if its layers have other parameters than those of a plain transformer."""
     try:
-        first, traits = model.blocks[0], FAMILIES["gpt2"] | {"causal": False, "head_bias": True}
+        first, traits = model.blocks[0], families()["gpt2"].traits | {"causal": False, "head_bias": True}
         sizes = {"hidden": model.embed_dim, "layers": len(model.blocks), "heads": first.attn.num_heads}
         sizes |= {"ffn": first.mlp.fc1.out_features, "vocab": model.num_classes}
     except (AttributeError, TypeError, IndexError, KeyError):
@@ -387,9 +243,7 @@ def _names() -> dict[str, str]:
 def _architecture(name: str) -> Transformer:
     row: dict[str, Any] = {str(key): value for key, value in _table().loc[name].items() if key not in _ABOUT}
     config = {key: value for key, value in row.items() if isinstance(value, str) or not pd.isna(value)}
-    for part in filter(None, _table().loc[name, "further"].split(";")):
-        key, value = part.split("=")
+    for key, value in read_pairs(_table().loc[name, "further"]).items():
         *outer, last = key.split(".")
-        at = functools.reduce(lambda inner, one: inner.setdefault(one, {}), outer, config)
-        at[last] = int(value) if value.lstrip("-").isdigit() else value
+        functools.reduce(lambda inner, one: inner.setdefault(one, {}), outer, config)[last] = value
     return read_configuration({**config, "name": name})
