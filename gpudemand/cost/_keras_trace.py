@@ -148,8 +148,7 @@ _WEIGHT_STEPS = ("Transpose", "Cast")
 class GraphReader:
     """Reads operations in order of creation and records operators; data is identified by tensor name.
 
-    `weights` are the parameters of the model by the placeholder that the graph reads them from, `layers` the names of
-    its layers.
+    `weights`: parameters of the model by the placeholder that the graph reads them from. `layers`: names of its layers.
     """
 
     def __init__(self, recorder: Recorder, weights: dict[str, Any], layers: set[str]) -> None:

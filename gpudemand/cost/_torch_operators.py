@@ -292,10 +292,8 @@ def _part(value: Any) -> Hashable:
 def kernels_of(first: Sequence[Launch], second: Sequence[Launch], batch: int) -> list[Kernel]:
     """Kernels of a network from its launches with a batch and with twice as many samples, equal ones merged.
 
-    What grows with the batch is per sample, the rest fixed.
-
-    `first`, `second`: if they do not correspond, as those of a loop over the samples, kinds of kernels are compared
-    as a whole; if the second are missing, all is per sample. `batch`: samples of the first.
+    What grows with the batch is per sample, the rest fixed. If the two do not correspond, as those of a loop over the
+    samples, kinds of kernels are compared as a whole; without the second, all is per sample.
     """
     calls: Counter[Kernel] = Counter()
     for launch, other in zip(first, _corresponding(first, second), strict=True):

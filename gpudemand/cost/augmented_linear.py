@@ -43,11 +43,8 @@ def select_forward(
 ) -> tuple[list[int], list[float]]:
     """Add, one by one, the column that lowers the mean absolute error of held-out rows most.
 
-    `columns`: shape (n_rows, n_candidates). `intercept`: shape (n_rows,); the column of the null model. `target`:
-    shape (n_rows,). `folds`: positions of training and held-out rows. `tol`: relative improvement below which
-    selection stops. `positive`: clip the coefficient of each new column at zero (those of earlier columns are not
-    checked again). Returns `errors`, mean absolute error on held-out rows, of the null model and after each
-    selection.
+    `tol`: relative improvement below which selection stops. `positive`: clip the coefficient of each new column at zero
+    (those of earlier columns are not checked again). Also returns the errors of the null model and after each.
     """
     parts = [_Fold(columns, intercept, target, train, test, positive) for train, test in folds]
     n_tested = sum(part.residual_test.size for part in parts)
@@ -181,14 +178,10 @@ Term: TypeAlias = tuple[Factor, ...]
 
 
 def candidate_factors(table: pd.DataFrame, *, inverse: bool = True, log: bool = True) -> list[Factor]:
-    """List the transforms of every column that varies.
+    """Transforms of every column that varies; of text an indicator a category.
 
     A positive column gets ``1/x`` and ``log(x)``, one with zeros ``1/(1 + x)`` and ``log(1 + x)``, one with negative
-    values neither; text gets one indicator a category.
-
-    >>> table = pd.DataFrame({"n": [1.0, 2.0, 4.0], "gpu": ["T4", "A10", "T4"], "same": 7.0})
-    >>> [str(factor) for factor in candidate_factors(table)]
-    ['n', '1/n', 'log(n)', '[gpu is A10]', '[gpu is T4]']
+    values neither.
     """
     return [factor for name in table.columns for factor in _factors_of(str(name), table[name], inverse, log)]
 
@@ -210,12 +203,7 @@ def _factors_of(name: str, column: pd.Series, inverse: bool, log: bool) -> Itera
 
 
 def products(factors: Sequence[Factor], degree: int) -> list[Term]:
-    """List all products of up to `degree` factors, without a column times its inverse or two categories of one column.
-
-    >>> n, inverse, gpu = Factor("n", "x"), Factor("n", "1/x"), Factor("gpu", "is", "T4")
-    >>> [format_term(term) for term in products([n, inverse, gpu], 2)]
-    ['n', '1 / n', '[gpu is T4]', 'n * n', 'n * [gpu is T4]', '1 / n / n', '[gpu is T4] / n']
-    """
+    """All products of up to `degree` factors, without a column times its inverse or two categories of one column."""
     counts = range(1, degree + 1)
     return [term for n in counts for term in combinations_with_replacement(factors, n) if _is_admissible(term)]
 

@@ -47,10 +47,7 @@ _JOB = (
 
 
 def micro_benchmark(device: str = "cpu") -> pd.DataFrame:
-    """Measure four small networks on this machine twice, in about twenty seconds.
-
-    `device`: {"cpu", "cuda"}; where to train. Returns rows as `measure_training_cost` returns them.
-    """
+    """Measure four small networks on this machine (``cpu`` or ``cuda``) twice, in about twenty seconds."""
     batch = _BATCH[check_choice("device", device, tuple(_BATCH))]
     about = {"framework": "torch", "batch_size": batch, "device": device}
     jobs = [{**about, "network": name, "input_size": size} for name, size in _JOBS.items()]
@@ -66,13 +63,10 @@ def micro_benchmark(device: str = "cpu") -> pd.DataFrame:
 def calibrate_device(
     model: CostModel, rows: pd.DataFrame, device: str | None = None, networks: str = BUILT_IN
 ) -> pd.DataFrame:
-    """Calibrate a cost model on measured rows; return predictions before and after.
+    """Calibrate a cost model, in place, on measured rows; return predictions before and after.
 
-    `model`: changed in place; see `CostModel.calibrate`. `rows`: of `micro_benchmark` or `measure_training_cost`.
-    `device`: name of the measured device in the table of devices; by default that in the rows. `networks`: module that
-    builds the networks; see `measure_training_cost`. Returns a row a job, repetitions by their median: ``job``,
-    ``device``, ``measured_s``, ``before_s``, and ``after_s``, as predicted after a calibration without the jobs of its
-    network; NaN where there is no other network.
+    `device`: name in the table of devices, by default that in the rows. Returns a row a job, repetitions by their
+    median; ``after_s`` is as predicted after a calibration without the jobs of its network, NaN without other networks.
     """
     sound = rows[(rows["status"] == "ok").to_numpy(dtype=bool)]
     if sound.empty:
@@ -91,10 +85,7 @@ def calibrate_device(
 
 
 def check_noise(rows: pd.DataFrame) -> None:
-    """Refuse measurements whose repetitions differ by more than a quarter at the median.
-
-    `rows`: finished rows of `measure_training_cost`.
-    """
+    """Refuse measurements whose repetitions differ by more than a quarter at the median."""
     cells = rows.groupby(list(_JOB), dropna=False)["step_time_s"].agg(["min", "max", "size"])
     repeated = cells[cells["size"] > 1]
     spread = float((repeated["max"] / repeated["min"] - 1).median()) if len(repeated) else 0.0
@@ -149,10 +140,7 @@ _VECTOR, _MATRIX = {"cpu": 2**26, "cuda": 2**28}, {"cpu": 2048, "cuda": 8192}
 
 
 def device_name(kind: str = "cpu") -> str:
-    """Name of the processor or of the first GPU of this machine.
-
-    `kind`: {"cpu", "cuda"}.
-    """
+    """Name of the processor (``cpu``) or of the first GPU (``cuda``) of this machine."""
     if check_choice("on", kind, tuple(_VECTOR)) == "cpu":
         return cpu_model()
     import torch
@@ -163,10 +151,7 @@ def device_name(kind: str = "cpu") -> str:
 
 
 def find_or_measure(kind: str = "cpu") -> tuple[Device, bool]:
-    """The device of this machine: that of the table or a saved one, else a measured one.
-
-    `kind`: {"cpu", "cuda"}. Returns `measured`, whether it was measured now, and is worth saving.
-    """
+    """The device of this machine from the table or a saved one, else a measured one; and whether it is measured now."""
     try:
         return device(device_name(kind)), False
     except InputError:
@@ -178,9 +163,6 @@ def measure_device(kind: str = "cpu") -> Device:
 
     Memory, cores, clock and cache are what the system reports; bandwidth is that of a copy, and peaks are those of
     products of large matrices, somewhat below the figures of a datasheet.
-
-    `kind`: {"cpu", "cuda"}. Returns pass it as `TrainingJob.device`, or keep it with
-    `gpudemand.datasets.devices.save_device`.
     """
     own = device_name(kind)
     try:

@@ -114,10 +114,7 @@ def _features_of_graph(graph: OpGraph) -> dict[str, float]:
 def trace_graphs(
     rows: pd.DataFrame, n_jobs: int | None = None, networks: str = BUILT_IN
 ) -> dict[tuple[Any, ...], OpGraph]:
-    """Build every distinct architecture in rows and trace it; see `trace_architectures`.
-
-    Returns `ARCHITECTURE` -> graph.
-    """
+    """`ARCHITECTURE` -> graph, of every distinct architecture in rows; see `trace_architectures`."""
     distinct = rows[list(ARCHITECTURE)].drop_duplicates().sort_values(list(ARCHITECTURE)).to_dict("records")
     graphs = _parallel.run(partial(_trace_graph, networks=networks), distinct, n_jobs=n_jobs)
     return {tuple(spec.values()): graph for spec, graph in zip(distinct, graphs, strict=True)}

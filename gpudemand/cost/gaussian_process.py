@@ -62,11 +62,7 @@ def kernel(left: Inputs, right: Inputs, training: Inputs | None = None) -> tuple
 def means_on_devices(
     jobs: Inputs, training: Inputs, dual_coef: FloatArray, devices: Iterable[FloatArray]
 ) -> FloatArray:
-    """Posterior means of the same networks and stacks on each of several devices, shape (n_devices, n_jobs).
-
-    `dual_coef`: shape (n_training,); as `fit` returned it. `devices`: features in place of those of the devices of
-    `jobs`.
-    """
+    """Posterior means of the same networks and stacks on each of several devices, shape (n_devices, n_jobs)."""
     known, of = np.unique(np.hstack(training[1:]), axis=0, return_inverse=True)
     split, order = training[1].shape[1], np.argsort(of.ravel())
     starts = np.searchsorted(of.ravel()[order], np.arange(len(known)))
@@ -103,13 +99,9 @@ def _exponential_kernel(a: FloatArray, b: FloatArray, length_scale: float) -> Fl
 def fit(inputs: Inputs, y: FloatArray, groups: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Fit, and predict each group of rows from all others in closed form.
 
-    Returns `dual_coef`, shape (n_rows,): ``kernel(new, inputs)[1] @ dual_coef`` is the posterior mean. `held_out`,
-    shape (n_rows,): posterior mean of each row given the other groups. `distances`, shape (n_rows,): see `distance`,
-    with respect to the other groups.
-
-    References
-    ----------
-    Rasmussen and Williams, "Gaussian Processes for Machine Learning", MIT Press 2006, section 5.4.2.
+    Returns weights of the rows (``kernel(new, inputs)[1] @ dual_coef`` is the posterior mean), the posterior mean of
+    each row given the other groups, and its `distance` from these. Rasmussen and Williams, "Gaussian Processes for
+    Machine Learning", MIT Press 2006, section 5.4.2.
     """
     similarity, covariance = kernel(inputs, inputs)
     precision = np.linalg.inv(covariance + _NOISE_VARIANCE * np.eye(len(y)))
@@ -130,8 +122,8 @@ def distance(similarity: FloatArray) -> FloatArray:
 class Condition(NamedTuple):
     """More rows that a fitted process is conditioned on; they have an effect in common, which training has not.
 
-    `rows`: their inputs. `weights`: shape (n_rows,). `training_weights`: shape (n_training,); what changes in the
-    weights of the training rows. `common_variance`: of their common effect, as a multiple of the signal's.
+    `training_weights`: what changes in the weights of the training rows. `common_variance`: of the effect, as a
+    multiple of the signal's.
     """
 
     rows: list[FloatArray]
@@ -149,13 +141,7 @@ def condition(training: Inputs, dual_coef: FloatArray, rows: list[FloatArray], y
     """Condition a fitted process on more rows.
 
     The variance of their common effect is the most likely one, given the process, or a small one if that is about as
-    likely (empirical Bayes).
-
-    `dual_coef`: shape (n_training,); as `fit` returned it. `rows`: inputs of the new rows. `y`: shape (n_rows,).
-
-    References
-    ----------
-    Rasmussen and Williams, "Gaussian Processes for Machine Learning", MIT Press 2006, sections 2.2 and 5.4.1.
+    likely (empirical Bayes; Rasmussen and Williams, sections 2.2 and 5.4.1).
     """
     noisy = kernel(training, training)[1] + _NOISE_VARIANCE * np.eye(len(dual_coef))
     signal = max(float(dual_coef @ noisy @ dual_coef) / len(dual_coef), np.finfo(float).tiny)
@@ -206,19 +192,12 @@ _VERSION = 2.9
 
 
 def gp_features(table: pd.DataFrame, terms: pd.DataFrame, coefficients: pd.Series) -> list[FloatArray]:
-    """Features of the network, the device and the stack: three arrays with a row a job each.
-
-    `table`: columns of `gpudemand.cost.features_from_jobs`. `terms`: of `step_terms`, the columns of `coefficients`.
-    `coefficients`: multiple of the datasheet's bound, by term.
-    """
+    """Features of the network, the device and the stack: three arrays with a row a job each."""
     return [_network(terms * _relative_speed(table, terms), coefficients), _device(table), _stack(table)]
 
 
 def new_kinds(network: FloatArray, training: FloatArray) -> str:
     """Kinds of work that take a larger share in some job than in all of training, for a message.
-
-    `network`, `training`: shape (n_jobs, n_kinds); first part of `gp_features`, of the jobs in question and of those
-    in training.
 
     >>> training = np.zeros((2, len(_KINDS)))
     >>> network = training.copy()
@@ -245,8 +224,6 @@ def _relative_speed(table: pd.DataFrame, terms: pd.DataFrame) -> FloatArray:
 
 def device_figure(kind: str, term: str = "") -> str:
     """Figure of the device that a term of work is divided by, empty if none.
-
-    `kind`, `term`: second and third part of the name of a column of `step_terms`.
 
     >>> device_figure("gemm", "flops"), device_figure("softmax", "bytes"), device_figure("start")
     ('peak_tflops', 'bandwidth_gb_s', '')
@@ -417,10 +394,6 @@ def monotone_correction(
 
     Of the devices in training the one most like a job's in all but bandwidth and peak is where nothing changes. From
     there to the job's device, time is the least so far as bandwidth (or peak) grows, and the most as it falls.
-
-    `inputs`, `training`: `gp_features` of the jobs in question and of those in training. `dual_coef`: shape
-    (n_training,); weights of the latter. `terms`: of `step_terms`, the columns of `coefficients`. `coefficients`:
-    multiple of the datasheet's bound, by term. Returns ndarray of shape (n_jobs,).
     """
     device = inputs[1]
     first = _speeds(_most_alike(device, training[1]))

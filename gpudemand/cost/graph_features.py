@@ -294,8 +294,7 @@ def training_flops(graph: OpGraph, batch_size: int) -> float:
 def autocast_widths(graph: OpGraph) -> FloatArray:
     """Width of each operator's output under autocast, as a share of single precision.
 
-    Types propagate along the edges of a graph traced in single precision: once a single-precision parameter enters a
-    residual stream, it stays single. Shape (n_operators,); see `gpudemand.cost.operators.autocast_width`.
+    Once a single-precision parameter enters a residual stream, it stays single.
     """
     widths = np.ones(len(graph.nodes))
     columns = (graph.nodes[name] for name in ("type", "operator", "weight_bytes", "parameters"))
@@ -306,25 +305,10 @@ def autocast_widths(graph: OpGraph) -> FloatArray:
 
 
 def autocast_bytes(graph: OpGraph) -> pd.DataFrame:
-    """Bytes that each operator of a network moves under autocast.
+    """Bytes a sample that each operator of a network, traced in single precision, moves under autocast.
 
-    `graph`: traced in single precision. Returns a row an operator of `graph.nodes`, bytes per sample: ``read`` and
-    ``written``; ``cast``, bytes moved to cast the single-precision inputs of half-precision operators; ``sliced``,
-    read by operators that take a part of what their producers wrote; ``saved`` for the backward pass.
-
-    References
-    ----------
-    PyTorch, "Automatic Mixed Precision package", CUDA op-specific behavior.
-
-    Examples
-    --------
-    >>> from gpudemand.cost.graph import Operator
-    >>> dense = Operator("Gemm", "", "a", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
-    >>> norm = Operator("LayerNormalization", "", "b", "layer_norm", (1, 10), 0.0, 20, 80.0, 40.0, 40.0, 40.0)
-    >>> autocast_bytes(OpGraph.from_operators([dense, norm], [(0, 1)]))[["read", "written", "cast"]]
-        read  written   cast
-    0  128.0     20.0  384.0
-    1   20.0     40.0    0.0
+    Returns ``read`` and ``written``; ``cast``, moved to cast the single-precision inputs of half-precision operators;
+    ``sliced``, read by operators that take a part of what their producers wrote; ``saved`` for the backward pass.
     """
     nodes = check_graph(graph).nodes
     read, written, saved = (nodes[name].to_numpy(float) for name in ("bytes_read", "bytes_written", "saved_bytes"))
@@ -360,15 +344,6 @@ def step_kernels(graph: OpGraph) -> pd.DataFrame:
 
     Those that PyTorch dispatches where they were recorded; else each operator is a forward kernel, and a backward
     kernel whose work is a multiple of it by kind.
-
-    >>> from gpudemand.cost.operators import Operator
-    >>> dense = Operator("Gemm", "", "head", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
-    >>> step_kernels(OpGraph.from_operators([dense], []))[["kind", "backward", "is_autocast", "flops", "calls"]]
-       kind  backward  is_autocast   flops  calls
-    0  gemm     False        False  1280.0    1.0
-    1  cast     False         True     0.0    1.0
-    2  gemm      True        False  1280.0    2.0
-    3  cast      True         True     0.0    1.0
     """
     # Graphs that were stored by earlier versions have no operations that are independent of the batch.
     return (

@@ -53,8 +53,6 @@ def candidates(run: TrainingRun) -> list[tuple[float, TrainingRun]]:
 
     What does not fit into the memory of the device is left out if anything does. Of unknown layouts and micro-batches
     the fastest are the likeliest.
-
-    Returns probabilities sum to 1; a run without unknown options is the only one.
     """
     if run.is_known and not _has_open_states(run):
         return [(1.0, run)]
@@ -192,11 +190,7 @@ def _options(run: TrainingRun) -> list[float]:
 
 
 class OwnRuns(NamedTuple):
-    """Gaussian process of standardised log errors, given those of measured runs.
-
-    `at`: shape (n_runs, 13); `coordinates` of the measured runs. `inverse`: shape (n_runs, n_runs); of the covariance
-    of their errors. `errors`: shape (n_runs,).
-    """
+    """Gaussian process of standardised log errors, given those of measured runs (`at`: their `coordinates`)."""
 
     at: FloatArray
     inverse: FloatArray
@@ -242,11 +236,8 @@ def fit_coefficients(
 ) -> Fitted:
     """Maximum a posteriori coefficients of a formula: log-normal priors, pseudo-Huber loss, normal source effects.
 
-    `formula`: ``formula(terms, coefficients)``, a positive amount a row. `terms`: shape (n_candidates, n_terms); of
-    every way in which a measured row may be meant. `weights`, `rows`: shape (n_candidates,); probability of the way,
-    and its measured row. `y`: shape (n_rows,); measured amounts. `sources`: shape (n_rows,); project of each row;
-    large ones weigh by the root of their size. `priors`: coefficient -> prior mean and standard deviation of its
-    logarithm.
+    `terms`, `weights`, `rows`: of every way in which a measured row may be meant, its probability, and the row.
+    `sources`: large ones weigh by the root of their size.
     """
     names, groups = list(priors), pd.factorize(np.asarray(sources))
     mean = np.log([priors[name][0] for name in names])
@@ -295,8 +286,7 @@ class Target:
     def fit(self, expansion: tuple[IntArray, FloatArray, pd.DataFrame], y: FloatArray, about: pd.DataFrame) -> None:
         """Fit to measured amounts; intervals are about sources that are not in the training data.
 
-        `expansion`: rows, weights and terms of the ways. `y`: shape (n_rows,); naN where unknown. `about`: shape
-        (n_rows, 2); ``source`` and ``class``.
+        `expansion`: rows, weights and terms of the ways. `about`: ``source`` and ``class`` of each row.
         """
         known = np.isfinite(y)
         source = about["source"].to_numpy(dtype=object)
@@ -424,14 +414,7 @@ def classes_of(runs: Sequence[TrainingRun]) -> list[str]:
 
 
 class LargeModelPredictor:
-    """Physical formulas of time and memory, their coefficients fitted to public runs.
-
-    >>> from gpudemand.cost.job import TrainingJob
-    >>> job = TrainingJob.from_config("llama-3-8b", 8192, device="H100", micro_batch=1)
-    >>> predictor = LargeModelPredictor.load()
-    >>> predictor.predict([job.run]).shape
-    (1, 6)
-    """
+    """Physical formulas of time and memory, their coefficients fitted to public runs."""
 
     def __init__(self) -> None:
         self.targets = {
@@ -440,11 +423,9 @@ class LargeModelPredictor:
         }
 
     def fit(self, runs: Sequence[TrainingRun], costs: pd.DataFrame, sources: Any) -> LargeModelPredictor:
-        """Fit to measured runs.
+        """Fit to measured runs; intervals are about projects that are not among the sources.
 
-        `costs`: shape (n_runs, 2); ``seconds_per_token`` of a GPU, and ``memory_gib``; NaN where unknown. `sources`:
-        shape (n_runs,); project that measured each run: intervals are about projects that are not among these.
-        Returns this object.
+        `costs`: ``seconds_per_token`` of a GPU, and ``memory_gib``; NaN where unknown.
         """
         ways = expand(runs)
         return self.fit_expanded(ways, costs, pd.DataFrame({"source": np.asarray(sources), "class": classes_of(runs)}))
@@ -459,11 +440,7 @@ class LargeModelPredictor:
     def calibrate(
         self, runs: Sequence[TrainingRun | None], step_time_s: Any = None, memory_gib: Any = None
     ) -> LargeModelPredictor:
-        """Learn how one's own stack differs from the public ones; see `CostModel.calibrate`.
-
-        `runs`: measured runs; None, of a job with a traced network, is refused. `step_time_s`, `memory_gib`: shape
-        (n_runs,); naN where unknown. Returns this object.
-        """
+        """Learn how one's own stack differs from the public ones; see `CostModel.calibrate`."""
         known = [run for run in runs if run is not None]
         if len(known) < len(runs):
             raise InputError("calibrate with traced networks, without memory_gib, or with jobs from a configuration.")

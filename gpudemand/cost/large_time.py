@@ -233,10 +233,7 @@ _HOST = 25e9
 
 
 def time_terms(run: TrainingRun) -> dict[str, float]:
-    """Seconds of one micro-batch by kind of work, at the peaks of the datasheet, and of what happens once a step.
-
-    `run`: without unknown options. Returns see `step_seconds`.
-    """
+    """Seconds of one micro-batch by kind of work, at the peaks of the datasheet, and of what happens once a step."""
     terms = compute_terms(run) | _communication(run) | _once(run)
     layout = run.layout
     bubble = (layout.pipeline - 1) / (layout.virtual_pipeline * (run.accumulate or 1))

@@ -38,12 +38,6 @@ def checkpoint_blocks(names: Sequence[str]) -> list[int]:
     References
     ----------
     Chen, Xu, Zhang, Guestrin, "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174, 2016.
-
-    Examples
-    --------
-    >>> names = [f"blocks.{i}.{part}" for i in range(2) for part in ("norm", "attn.qkv", "attn.proj", "mlp.fc1")]
-    >>> checkpoint_blocks(["stem", *names, "head"])
-    [-1, 0, 0, 0, 0, 1, 1, 1, 1, -1]
     """
     counts = Counter(prefix for name in names for prefix in _numbered_prefixes(name))
     modules = [next((p for p in _numbered_prefixes(name) if counts[p] >= _MIN_OPERATORS), "") for name in names]
@@ -282,16 +276,7 @@ def _written(row: Any) -> float:
 
 
 def read_layers(graph: OpGraph, *, mixed_precision: bool = False, cpu: bool = False) -> list[Layer]:
-    """Read the layers of a graph, in order.
-
-    >>> from gpudemand.cost.graph import Operator
-    >>> dense = Operator("Gemm", "", "head", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
-    >>> relu = Operator("Relu", "", "act", "relu_", (1, 10), 0.0, 0, 0.0, 40.0, 40.0, 40.0)
-    >>> sizes = {"n_parameters": 650, "n_trainable": 650, "parameter_bytes": 2600.0}
-    >>> graph = OpGraph.from_operators([dense, relu], [(0, 1)], **sizes)
-    >>> [(layer.storage_owner, layer.saves, layer.weights) for layer in read_layers(graph)]
-    [(0, (), 2600.0), (0, (0,), 0.0)]
-    """
+    """Read the layers of a graph, in order."""
     return list(_Reader(graph, mixed_precision, cpu).read())
 
 
@@ -519,16 +504,7 @@ def _last_readers(layers: Sequence[Layer], outputs: Sequence[int]) -> list[int]:
 
 
 def step_events(graph: OpGraph, setting: Setting = _DEFAULT) -> AllocationEvents:
-    """Allocation events of one training step (forward, loss, backward, optimizer), or of a forward pass.
-
-    >>> from gpudemand.cost.graph import Operator
-    >>> dense = Operator("Gemm", "", "head", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
-    >>> relu = Operator("Relu", "", "act", "relu", (1, 10), 0.0, 0, 0.0, 40.0, 40.0, 40.0)
-    >>> sizes = {"n_parameters": 650, "n_trainable": 650, "parameter_bytes": 2600.0, "input_shapes": ((4, 16),)}
-    >>> events = step_events(OpGraph.from_operators([dense, relu], [(0, 1)], **sizes), Setting("adam"))
-    >>> int(events.allocated(32).max()), int(events.allocated(64).max())  # with weights, two states and the batch
-    (21192, 34424)
-    """
+    """Allocation events of one training step (forward, loss, backward, optimizer), or of a forward pass."""
     layers = read_layers(graph, mixed_precision=setting.mixed_precision, cpu=setting.device == "cpu")
     item = graph.parameter_bytes / graph.n_parameters if graph.n_parameters else 4.0
     stored = [count * item for count in graph.nodes["parameters"].tolist() if count]

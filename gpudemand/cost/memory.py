@@ -33,23 +33,13 @@ _ITEM = 4.0
 
 
 def resident_bytes(graph: OpGraph, batch_sizes: Iterable[float], setting: Setting = _DEFAULT) -> FloatArray:
-    """Lower bound on the memory of a training step, bytes.
+    """Lower bound on the memory of a training step, bytes, shape (n_batch_sizes,).
 
     Weights, optimizer state and the batch, and beside them the largest of: all gradients, which the optimizer reads;
     inputs and outputs of one operator; the gradients of the weights of an operator and of those after it, with the
     gradient of its output. Recomputed activations, allocators and libraries are left out. In inference, only weights,
     batch, and inputs and outputs of one operator. On a CPU without weights and batch, which memory before the step
     includes.
-
-    `graph`: the network. `batch_sizes`: samples in a batch. `setting`: as for
-    `gpudemand.cost.memory.simulate_memory`. Returns ndarray of shape (n_batch_sizes,).
-
-    >>> from gpudemand.cost.graph import Operator
-    >>> dense = Operator("Gemm", "", "head", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
-    >>> sizes = {"n_parameters": 650, "n_trainable": 650, "parameter_bytes": 2600.0, "input_shapes": ((64,),)}
-    >>> graph = OpGraph.from_operators([dense], [], **sizes)
-    >>> resident_bytes(graph, [1, 1000], Setting("adam")).tolist()  # 2600 x (weights, two states, gradients) + batch
-    [10696.0, 306400.0]
     """
     fixed, per_sample = _candidates(check_graph(graph), setting)
     return np.array([(fixed + per_sample * batch).max() for batch in batch_sizes])
@@ -156,17 +146,6 @@ class CachingAllocator:
     References
     ----------
     PyTorch, "CUDA semantics: memory management"; constants of PyTorch 1.12 to 2.9.
-
-    Examples
-    --------
-    >>> pool = CachingAllocator()
-    >>> first = pool.malloc(3 * 2**20)
-    >>> pool.allocated // 2**20, pool.reserved // 2**20
-    (3, 20)
-    >>> pool.free(first)
-    >>> _ = pool.malloc(15 * 2**20)
-    >>> pool.reserved // 2**20
-    20
     """
 
     def __init__(self) -> None:
@@ -256,13 +235,7 @@ class CachingAllocator:
 def replay(
     tensor: IntArray, sign: IntArray, sizes: FloatArray, pool: CachingAllocator | None = None
 ) -> CachingAllocator:
-    """Run allocations (`sign` +1) and frees (-1) of tensors of `sizes` bytes through an allocator; return it.
-
-    >>> import numpy as np
-    >>> pool = replay(np.array([0, 1, 0]), np.array([1, 1, -1]), np.array([2e6, 600.0]))
-    >>> pool.allocated, pool.reserved
-    (1024, 23068672)
-    """
+    """Run allocations (`sign` +1) and frees (-1) of tensors of `sizes` bytes through an allocator; return it."""
     pool = CachingAllocator() if pool is None else pool
     addresses: dict[int, int] = {}
     for number, direction in zip(tensor.tolist(), sign.tolist(), strict=True):
@@ -394,12 +367,6 @@ def interpolated_features(graph: OpGraph, batch_sizes: Iterable[int], setting: S
     """`memory_features`, simulated at batch sizes 1, 2, 3, 4, 6, 8, 12, ... and interpolated linearly between them.
 
     Amounts are convex in the batch but for the granularity of the allocator. Simulations are memoized.
-
-    >>> from gpudemand.cost.graph import Operator
-    >>> dense = Operator("Gemm", "", "head", "linear", (1, 10), 1280.0, 650, 2600.0, 256.0, 40.0, 256.0)
-    >>> graph = OpGraph.from_operators([dense], [], n_parameters=650, n_trainable=650, parameter_bytes=2600.0)
-    >>> interpolated_features(graph, [32, 40])[["batch_size", "part:activations"]].to_numpy().tolist()
-    [[32.0, 2560.0], [40.0, 3200.0]]
     """
     sizes = np.array(list(batch_sizes), dtype=float)
     right = np.searchsorted(_KNOTS, sizes)

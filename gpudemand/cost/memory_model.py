@@ -261,11 +261,7 @@ _MAX_BATCH = 2**24
 
 
 def largest_that(fits: Callable[[int], bool], guess: int = 1) -> int:
-    """Largest positive integer for which a monotone predicate holds, 0 if none, searched from a guess.
-
-    >>> largest_that(lambda n: n * n <= 150), largest_that(lambda n: n < 1), largest_that(lambda n: n <= 7, guess=100)
-    (12, 0, 7)
-    """
+    """Largest positive integer for which a monotone predicate holds, 0 if none, searched from a guess."""
     low, high = 0, max(int(guess), 1)
     while high <= _MAX_BATCH and fits(high):
         low, high = high, 2 * high

@@ -56,10 +56,6 @@ class Configuration:
     ``compiled`` is ``torch.compile``, or the graph of ``keras.Model.fit``; Keras is always compiled. `device`: {"cpu",
     "cuda"}; kind of device. `threads`: threads of an operator on the CPU; 0 is the default of the framework. `repeat`:
     number of the repetition; configurations that differ only in it are the same job. `seed`: seed of weights and data.
-
-    >>> job = Configuration("torch", "lenet", input_size=28, channels=1)
-    >>> job.input_shape, len(job.key)
-    ((1, 28, 28), 16)
     """
 
     framework: str
@@ -162,11 +158,7 @@ GIB = 2**30
 
 
 def installed_version(package: str) -> str:
-    """Version of an installed distribution, or ``unknown``.
-
-    >>> installed_version("no-such-package")
-    'unknown'
-    """
+    """Version of an installed distribution, or ``unknown``."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -385,10 +377,7 @@ def _text(value: str | bytes) -> str:
 
 
 def parse_rows(content: bytes, name: str) -> list[list[str]]:
-    """Return the header and the rows of a CSV file, each row with as many fields as the header and on one line.
-
-    `content`: complete lines. `name`: of the file, for the message.
-    """
+    """Return the header and the rows of a CSV file, each row with as many fields as the header and on one line."""
     rows: list[list[str]] = []
     try:
         for fields in filter(None, csv.reader(io.StringIO(content.decode(), newline=""), strict=True)):
@@ -408,14 +397,6 @@ class RowFile:
 
     Opening creates the file, or locks one of the same columns against other writers where the system can, and truncates
     an incomplete last line. Any other file is refused with `InputError`, before it is opened for writing.
-
-    >>> import tempfile, pathlib
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "rows.csv"
-    >>> with RowFile(path, ["key", "value"]) as rows:
-    ...     rows.append({"key": "a", "value": 1.5})
-    >>> with RowFile(path, ["key", "value"]) as rows:
-    ...     [row["key"] for row in rows.read()]
-    ['a']
     """
 
     def __init__(self, path: str | os.PathLike[str], columns: Sequence[str]) -> None:

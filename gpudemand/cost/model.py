@@ -163,8 +163,7 @@ def predict_traced(
 ) -> pd.DataFrame:
     """Step time and memory of traced networks with intervals, a row a job.
 
-    `levels`: of intervals, in percent. `predict`: ``predict(kind of device, target, jobs, levels)`` for jobs of one
-    pass. `effect`: of training scripts, on the times of what is trained on GPUs.
+    `predict`: for jobs of one pass. `effect`: of training scripts, on the times of what is trained on GPUs.
     """
     ends = ["", *(f"-{side}-{value:g}" for value in levels for side in ("lo", "hi"))]
     table = pd.DataFrame(index=range(len(jobs)), columns=[t + e for t in TARGETS for e in ends], dtype=float)
@@ -225,21 +224,14 @@ _DAMAGED = (
 
 
 def save_models(folder: str | os.PathLike[str], models: Models, about: Mapping[str, Any]) -> None:
-    """Write models and a manifest; an older folder is replaced as a whole.
-
-    `folder`: created if missing. `models`: kind of device and target -> estimator with a method `to_arrays`. `about`:
-    further entries of the manifest; ``fitted_on`` has a key for each kind of device.
-    """
+    """Write models and a manifest; an older folder is replaced as a whole."""
     with replace_folder(folder, MANIFEST, {"format": _FORMAT, **about}) as new:
         for (kind, target), model in models.items():
             np.savez_compressed(new / _file(kind, target), **model.to_arrays())
 
 
 def load_models(folder: Path, targets: Mapping[str, Any]) -> tuple[dict[str, Any], Models]:
-    """Read what `save_models` wrote.
-
-    `targets`: target -> class of estimators with a method `from_arrays`.
-    """
+    """Read what `save_models` wrote, by classes of estimators with a method `from_arrays`."""
     if not (folder / MANIFEST).is_file():
         raise InputError(f"there is no {MANIFEST} in {str(folder)!r}; give the folder that CostModel.save wrote.")
     manifest = read_manifest(folder, MANIFEST, _FORMAT)

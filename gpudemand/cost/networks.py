@@ -85,27 +85,12 @@ def run_file(path: Path) -> Any:
 
 
 def names() -> list[str]:
-    """Names of the networks of `build`.
-
-    >>> names()
-    ['vgg11', 'vgg16', 'resnet18', 'resnet50', 'mobilenet_v2', 'vit_tiny', 'bert']
-    """
+    """Names of the networks of `build`."""
     return list(_KINDS)
 
 
 def kind(name: str) -> str:
-    """Kind of input of a network of `build`: ``"image"`` or ``"tokens"``.
-
-    Parameters
-    ----------
-    name : str
-        One of `names`.
-
-    Examples
-    --------
-    >>> kind("resnet50"), kind("bert")
-    ('image', 'tokens')
-    """
+    """Kind of input of a network of `build`: ``"image"`` or ``"tokens"``."""
     return _KINDS[check_choice("name", name, _KINDS)]
 
 

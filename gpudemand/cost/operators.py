@@ -112,35 +112,18 @@ TENSORFLOW_VIEWS = frozenset(_VIEWS.split())
 
 
 def torch_type(name: str) -> str:
-    """Return the canonical type of a PyTorch operator.
-
-    `name`: ATen or Python name: ``conv2d``, ``relu_``, ``__iadd__``.
-
-    >>> torch_type("relu_"), torch_type("__iadd__"), torch_type("my_op")
-    ('Relu', 'Add', 'Other')
-    """
+    """Canonical type of a PyTorch operator by its ATen or Python name: ``conv2d``, ``relu_``, ``__iadd__``."""
     plain = name.strip("_") if name.startswith("__") else name.rstrip("_")
     return TORCH_TYPES.get(plain, OTHER)
 
 
 def tensorflow_type(name: str) -> str:
-    """Return the canonical type of a TensorFlow graph operation.
-
-    >>> tensorflow_type("DepthwiseConv2dNative"), tensorflow_type("AddV2"), tensorflow_type("While")
-    ('Conv', 'Add', 'Other')
-    """
+    """Canonical type of a TensorFlow graph operation."""
     return TENSORFLOW_TYPES.get(name, OTHER)
 
 
 def convolution_kind(kernel: Sequence[int], groups: int, channels: int) -> str:
-    """Class of a convolution by kernel and groups; the classes run at different speeds.
-
-    `kernel`: size along the spatial axes. `groups`, `channels`: number of groups and of input channels. Returns
-    ``3x3``: at most 3 along every axis.
-
-    >>> convolution_kind((3, 3), 1, 64), convolution_kind((7, 7), 96, 96)
-    ('3x3', 'depthwise')
-    """
+    """Class of a convolution, which its speed depends on; ``3x3`` is at most 3 along every axis."""
     if groups > 1:
         return "depthwise" if groups == channels else "grouped"
     extent = max(kernel, default=1)
@@ -214,11 +197,6 @@ def weighted_flops(positions: float, weights: float) -> float:
 
     `positions`: convolution: batch x output positions (input positions if transposed); dense layer: batch x tokens;
     recurrent layer: batch x time steps. `weights`: elements of the weights.
-
-    A 3x3 convolution from 3 to 64 channels on 32x32 positions:
-
-    >>> weighted_flops(32 * 32, 64 * 3 * 3 * 3)
-    3538944.0
     """
     return 2.0 * positions * weights
 
@@ -233,28 +211,15 @@ def matmul_flops(outputs: float, inner: float) -> float:
 
 
 def attention_flops(query: Sequence[int], key: Sequence[int], value: Sequence[int]) -> float:
-    """Operations of scaled dot-product attention: two matrix products, without savings by a mask.
-
-    `query`, `key`, `value`: shapes ``(..., heads, tokens, size)``.
-
-    >>> attention_flops((1, 8, 128, 64), (1, 8, 128, 64), (1, 8, 128, 64))
-    33554432.0
-    """
+    """Operations of scaled dot-product attention: two matrix products, without savings by a mask."""
     return 2.0 * math.prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
 
 
 def fourier_flops(elements: float, length: float, *, real: bool) -> float:
     """Operations of fast Fourier transforms along axes of `length` elements together: ``5 n log2(n)``, half if real.
 
-    `elements`: elements of the signal, in all transforms. `length`: elements of one transform, the product of its
-    axes. `real`: whether the signal is real.
-
-    References
-    ----------
     Van Loan, "Computational Frameworks for the Fast Fourier Transform", SIAM 1992.
 
-    Examples
-    --------
     >>> fourier_flops(3 * 1024, 1024, real=False)
     153600.0
     """
@@ -262,14 +227,7 @@ def fourier_flops(elements: float, length: float, *, real: bool) -> float:
 
 
 def einsum_flops(equation: str, shapes: Sequence[Sequence[int]]) -> float:
-    """Operations of an Einstein sum contracted from left to right; zero where no product is summed.
-
-    `equation`: as for ``numpy.einsum``; an ellipsis stands for axes that all operands share. `shapes`: one an
-    operand.
-
-    >>> einsum_flops("bqhd,bkhd->bhqk", [(1, 10, 2, 8), (1, 10, 2, 8)])
-    3200.0
-    """
+    """Operations of an Einstein sum contracted from left to right; zero where no product is summed."""
     terms, _, result = equation.replace(" ", "").partition("->")
     labels = [_axes(term, len(shape)) for term, shape in zip(terms.split(","), shapes, strict=True)]
     output = set(_axes(result, max(map(len, shapes)))) if result else _implicit_output(labels)
@@ -315,16 +273,9 @@ _MIXED_INPUT_TYPES = frozenset(["BatchNormalization", "InstanceNormalization"])
 
 
 def autocast_width(type_: str, operator: str, inputs: Sequence[float], has_parameters: bool) -> float:
-    """Width of the output of an operator under autocast, as a share of single precision.
+    """Width of the output of an operator under autocast, as a share of single precision, from those of what it reads.
 
-    `type_`: canonical type. `operator`: what the framework calls it; ``rsqrt`` and ``sqrt`` have one type and
-    different precisions. `inputs`: widths of the operators that it reads; an input of the network counts as single
-    precision. `has_parameters`: whether it reads parameters.
-
-    >>> autocast_width("Gemm", "linear", [1.0], True), autocast_width("Relu", "relu", [0.5], False)
-    (0.5, 0.5)
-    >>> autocast_width("Add", "add", [0.5], True), autocast_width("BatchNormalization", "batch_norm", [0.5], True)
-    (1.0, 0.5)
+    `operator`: what the framework calls it; ``rsqrt`` and ``sqrt`` have one type and different precisions.
     """
     if type_ in HALF_TYPES:
         return HALF_WIDTH

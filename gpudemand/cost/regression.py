@@ -36,13 +36,8 @@ def fit_nonnegative(
 ) -> pd.Series:
     """Fit a non-negative sum of terms in relative error.
 
-    `terms`: shape (n_rows, n_terms). `y`: shape (n_rows,); positive costs. `weight`: shape (n_rows,); factor on the
-    relative residual of each row. `prior`: shape (n_terms,); gaussian prior of the coefficients, in units of the
-    weighted residuals. Returns coefficient of each term.
-
-    >>> terms = pd.DataFrame({"flops": [1.0, 2.0, 4.0], "start": 1.0})
-    >>> fit_nonnegative(terms, np.array([3.0, 5.0, 9.0])).round(2).tolist()
-    [2.0, 1.0]
+    `weight`: factor on the relative residual of each row. `prior`: mean and deviation of normal priors of the
+    coefficients, in units of the weighted residuals.
     """
     target = np.broadcast_to(weight, y.shape)
     matrix = terms.to_numpy(dtype=float) / y[:, None] * target[:, None]
@@ -58,12 +53,6 @@ def fit_robust(terms: pd.DataFrame, y: FloatArray) -> pd.Series:
 
     Iteratively reweighted least squares with a scale that shrinks step by step (graduated non-convexity), from a start
     at the median ratio of the first term: least squares would start at the outliers, whose relative errors are largest.
-
-    >>> terms = pd.DataFrame({"reserved": np.arange(1.0, 31.0), "start": 1.0})
-    >>> y = 2.0 + 1.5 * terms["reserved"].to_numpy()
-    >>> y[::10] /= 20
-    >>> fit_robust(terms, y).round(1).tolist()
-    [1.5, 2.0]
     """
     matrix = terms.to_numpy(dtype=float) / y[:, None]
     coefficients = pd.Series(np.r_[1.0 / np.median(matrix[:, 0]), np.zeros(matrix.shape[1] - 1)], index=terms.columns)
@@ -81,18 +70,10 @@ class IntervalMixin(RegressorMixin):
     """Intervals of one level, of a regressor that has ``predict_all(X, levels)``."""
 
     def predict_interval(self, X: pd.DataFrame, level: float = 90) -> FloatArray:
-        """Predict an interval that covers `level` percent of jobs of groups never seen.
+        """Predict an interval that covers `level` percent of jobs of groups never seen, shape (n_jobs, 2).
 
-        Returns
-        -------
-        ndarray of shape (n_jobs, 2)
-            Lower and upper ends, by split conformal prediction with errors of whole held-out groups; wider for jobs
-            unlike those in training.
-
-        Warns
-        -----
-        FarFromTrainingWarning
-            If jobs are far from those in training.
+        By split conformal prediction with errors of whole held-out groups; wider for jobs unlike those in training, of
+        which a `FarFromTrainingWarning` tells.
         """
         found: FloatArray = self.predict_all(X, [level])[:, 1:]
         return found
@@ -168,10 +149,7 @@ class AdditiveCostModel:
         self.target = target
 
     def fit(self, X: pd.DataFrame, y: FloatArray) -> AdditiveCostModel:
-        """Fit the coefficients.
-
-        `X`: shape (n_jobs, n_features). `y`: shape (n_jobs,); positive costs.
-        """
+        """Fit the coefficients."""
         terms, framework = TERMS[self.target](X), _framework(X)
         self.coefficients_ = {"": fit_nonnegative(terms, y)}
         for name in np.unique(framework):
@@ -205,12 +183,6 @@ class ConformityScores(NamedTuple):
     References
     ----------
     Vovk, Gammerman, Shafer, "Algorithmic Learning in a Random World", Springer 2005.
-
-    Examples
-    --------
-    >>> scores = ConformityScores.from_errors(np.linspace(-1.0, 1.0, 99), np.arange(99))
-    >>> scores.intervals(np.array([10.0]), np.array([0.1]), [90]).round(2).tolist()
-    [[10.0, 9.12, 10.96]]
     """
 
     scores: FloatArray

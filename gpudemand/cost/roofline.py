@@ -56,15 +56,6 @@ def parallel_terms(graph: OpGraph, jobs: pd.DataFrame, compute: FloatArray) -> d
     ----------
     Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 69, 2009.
     Li et al., "PyTorch Distributed: experiences on accelerating data parallel training", VLDB 13(12), 2020.
-
-    Examples
-    --------
-    >>> graph = OpGraph.from_operators([], [], n_trainable=25_000_000)
-    >>> jobs = pd.DataFrame({"n_gpus": [1, 4], "device_interconnect_gb_s": [64.0, 64.0]})
-    >>> parallel_terms(graph, jobs, np.zeros(2))["allreduce"].round(4).tolist()
-    [0.0, 0.0047]
-    >>> parallel_terms(graph, jobs, np.full(2, 0.01))["allreduce"].round(4).tolist()
-    [0.0, 0.0022]
     """
     gpus = jobs["n_gpus"].to_numpy(dtype=float)
     nodes = jobs["n_nodes"].to_numpy(dtype=float) if "n_nodes" in jobs.columns else np.ones(len(jobs))
@@ -145,17 +136,6 @@ def step_terms(jobs: pd.DataFrame, graphs: Sequence[OpGraph]) -> pd.DataFrame:
     References
     ----------
     Williams, Waterman, Patterson, "Roofline", Communications of the ACM 52, 2009.
-
-    Examples
-    --------
-    >>> from gpudemand.cost.operators import Operator
-    >>> dense = Operator("Gemm", "", "a", "linear", (1, 512), 524288.0, 262144, 1048576.0, 2048.0, 2048.0, 2048.0)
-    >>> job = {"batch_size": 64, "precision": "fp32", "layout": "contiguous", "mode": "infer", "optimizer_states": 0,
-    ...        "n_gpus": 1, "device_peak_tflops": 10.0, "device_fp32_tflops": 10.0, "device_bandwidth_gb_s": 500.0,
-    ...        "device_l2_mib": 0.0, "device_sms": 80, "device_interconnect_gb_s": 32.0}
-    >>> terms = step_terms(pd.DataFrame([job]), [OpGraph.from_operators([dense], [])])
-    >>> terms[["work:gemm:flops", "work:gemm:bytes"]].round(9).to_numpy().tolist()
-    [[3.355e-06, 2.621e-06]]
     """
     jobs = check_columns(jobs, STEP_COLUMNS, "jobs")
     if len(graphs) != len(jobs):
@@ -365,13 +345,7 @@ def ring_seconds(device: Device, n_bytes: float, size: int, stride: int = 1, pas
 def all_to_all_seconds(device: Device, n_bytes: float, size: int, copies: int) -> float:
     """Seconds in which each of `size` neighbouring GPUs sends its tokens to others that it draws, once to each.
 
-    `n_bytes`: of the tokens of a GPU. `copies`: draws of each token, one after another; those that fall on the same
-    GPU, or on the same machine, are sent once.
-
-    >>> from gpudemand.datasets.devices import device
-    >>> within, across = (all_to_all_seconds(device("H100"), 1e9, size, 8) for size in (8, 64))
-    >>> bool(across > 5 * within)
-    True
+    `copies`: draws of each token; those that fall on the same GPU, or on the same machine, are sent once.
     """
     if size <= 1:
         return 0.0

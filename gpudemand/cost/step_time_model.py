@@ -61,11 +61,7 @@ _ATTENTION = f"{WORK}attention:flops"
 
 
 def pooled_names(terms: Iterable[str]) -> list[str]:
-    """Pooled term of each term: work on the same units of the hardware, whatever the kind of kernel.
-
-    >>> pooled_names(["work:conv_1x1:flops", "work:softmax:bytes", "work:softmax:launch", "work:update"])
-    ['matrix:flops', 'memory:bytes', 'launch', 'update']
-    """
+    """Pooled term of each term: work on the same units of the hardware, whatever the kind of kernel."""
     parts = [name.split(":")[1:] for name in terms]
     return [
         "launch" if part[-1] == "launch" else ":".join([UNIT_OF.get(part[0], part[0]), *part[1:]]) for part in parts
@@ -77,13 +73,6 @@ def fit_work_coefficients(terms: pd.DataFrame, y: FloatArray) -> pd.Series:
 
     A hierarchical model: the datasheet's bounds are the prior means of pooled coefficients, one for the work of all
     kinds of kernels on the same units, and these of the coefficients by kind. What no row has takes the prior mean.
-
-    `terms`: shape (n_rows, n_terms); of `gpudemand.cost.roofline.step_terms`. `y`: shape (n_rows,); seconds a step.
-    Returns coefficient of each term.
-
-    >>> terms = pd.DataFrame({"work:gemm:flops": [1.0, 2.0, 4.0] * 50, "work:sort:flops": 0.0})
-    >>> fit_work_coefficients(terms, 2.0 * terms["work:gemm:flops"].to_numpy()).round(1).tolist()
-    [2.0, 1.0]
     """
     names = np.array(pooled_names(terms.columns))
     together = terms.T.groupby(names).sum().T
@@ -141,11 +130,6 @@ class ScriptEffect(NamedTuple):
     Examples
     --------
     Three projects take 1.1, 1.2 and 1.4 times as long as predicted:
-
-    >>> ratios, names = np.array([1.1, 1.1, 1.2, 1.2, 1.4, 1.4]), list("aabbcc")
-    >>> effect = ScriptEffect.fit(ratios, np.ones(6), names)
-    >>> round(effect.ratio, 2), round(effect.spread, 2)
-    (1.23, 0.14)
     """
 
     mean: float
@@ -154,11 +138,7 @@ class ScriptEffect(NamedTuple):
 
     @classmethod
     def fit(cls, measured: Any, predicted: Any, projects: Any) -> ScriptEffect:
-        """Fit to published steps; each project counts as one, by the median of its rows.
-
-        `measured`, `predicted`: shape (n_rows,); seconds a step of scripts, and of the bare steps. `projects`: shape
-        (n_rows,); whose script each row is of.
-        """
+        """Fit to published steps; each project counts as one, by the median of its rows."""
         measured, predicted = (check_costs(values, len(projects), "are no times") for values in (measured, predicted))
         logs = pd.Series(np.log(measured / predicted)).groupby(np.asarray(projects, dtype=object)).median()
         if len(logs) < 3:
@@ -177,10 +157,7 @@ class ScriptEffect(NamedTuple):
         return float(np.exp(self.mean - reach)), float(np.exp(self.mean + reach))
 
     def apply(self, seconds: FloatArray, levels: Sequence[float]) -> FloatArray:
-        """Seconds of steps in scripts from those of bare steps, with intervals; logs of the errors add in quadrature.
-
-        `seconds`: shape (n, 1 + 2 n_levels); the time, then the lower and the upper end at each level in percent.
-        """
+        """Seconds of steps in scripts from those of bare ones, with intervals; logs of the errors add in quadrature."""
         script = np.array([self.ratio, *(end for level in levels for end in self.interval(level))])
         time, bare = seconds[:, :1], np.log(seconds / seconds[:, :1])
         reach = np.hypot(bare, np.log(script / self.ratio))
@@ -254,9 +231,7 @@ class Calibration:
     """What measured jobs say of their devices and of themselves.
 
     The Gaussian process is conditioned on the jobs measured on a device, for predictions on that device alone. A
-    measured job has a log factor for its fixed part and one for the rest, with their posterior covariance.
-
-    `devices`: by name. `jobs`: shape (2,); log factors and covariance, by key of `job_keys`.
+    measured job has, by `job_keys`, a log factor for its fixed part and one for the rest, with their covariance.
     """
 
     devices: dict[str, Condition] = field(default_factory=dict)
@@ -425,18 +400,6 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
     Examples
     --------
     Predict half a second of matrix products at the peak, which took 1.7 times as long in training:
-
-    >>> rng = np.random.default_rng(0)
-    >>> table = pd.DataFrame({
-    ...     "batch_size": 32, "precision": "fp32", "layout": "contiguous", "mode": "train", "optimizer_states": 0.0,
-    ...     "n_gpus": 1, "framework": "torch", "execution": "eager", "device": "cuda", "framework_version": "2.4",
-    ...     "device_name": "one", "device_peak_tflops": 20.0, "device_bandwidth_gb_s": 800.0, "device_sms": 80.0,
-    ...     "device_interconnect_gb_s": 32.0, "device_fp32_tflops": 20.0, "device_l2_mib": 6.0, "device_year": 2020.0,
-    ...     "work:gemm:flops": rng.uniform(0.01, 1.0, 80)})
-    >>> y = 1.7 * table["work:gemm:flops"].to_numpy()
-    >>> model = StepTimeModel().fit(table, y, groups=np.arange(80) % 8)
-    >>> (model.predict(table.assign(**{"work:gemm:flops": 0.5})) / 0.5).round(1)[:2].tolist()
-    [1.7, 1.7]
     """
 
     def __init__(self, max_rows: int = 2000, random_state: int = 0) -> None:
@@ -446,10 +409,8 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
     def fit(self, X: pd.DataFrame, y: Any, groups: Any = None) -> StepTimeModel:
         """Fit coefficients, correction and intervals.
 
-        `X`: shape (n_jobs, n_features); columns of `gpudemand.cost.features_from_jobs` and of
-        `gpudemand.cost.roofline.step_terms`, and ``mode``. `y`: shape (n_jobs,); seconds a step. `groups`: shape
-        (n_jobs,); what new jobs differ in (families, devices): intervals are about groups never seen. By default,
-        every row.
+        `X`: columns of `gpudemand.cost.features_from_jobs` and of `step_terms`, and ``mode``. `groups`: what new jobs
+        differ in (families, devices): intervals are about groups never seen. By default, every row.
         """
         X, y = check_columns(X, (*STEP_COLUMNS, "device_name"), "X"), check_costs(y, len(X), "are no times")
         if not set(WORK_TERMS) & set(X.columns):
@@ -473,10 +434,7 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
         return self._predict(X)[0]
 
     def predict_all(self, X: pd.DataFrame, levels: Sequence[float]) -> FloatArray:
-        """Predict, with intervals of several levels; see `predict` and `predict_interval`.
-
-        Returns shape (n_jobs, 1 + 2 n_levels): the prediction, then the lower and the upper end at each level.
-        """
+        """Predict, with intervals, shape (n_jobs, 1 + 2 n_levels): lower and upper end at each level."""
         time, scale, distances = self._predict(X)
         far = distances > self.ood_threshold_
         if far.any():
@@ -488,13 +446,10 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
         return self._predict(X)[2]
 
     def calibrate(self, X: pd.DataFrame, y: Any) -> StepTimeModel:
-        """Learn from measured jobs, for their devices and for themselves.
+        """Learn from measured jobs, for their devices and for themselves; earlier ones on these devices are replaced.
 
         On each device the correction is conditioned on the jobs measured there, and on an effect that they have in
         common. Each measured job has a factor for its fixed work and one for the rest, which hold at all batch sizes.
-
-        `X`: as for `fit`, with ``device_name``. They replace what was measured earlier on these devices. `y`: shape
-        (n_jobs,); measured seconds a step.
         """
         check_is_fitted(self, "coefficients_")
         X, y = check_columns(X, (*STEP_COLUMNS, "device_name"), "X"), check_costs(y, len(X), "are no times")

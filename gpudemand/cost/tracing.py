@@ -92,11 +92,9 @@ class Recorder:
         writes: Iterable[Hashable],
         parameters: dict[Hashable, int],
     ) -> None:
-        """Append an operator call.
+        """Append a call, with shape and amounts for the traced batch; `parameters` and `saved_bytes` are set here.
 
-        `call`: the call, with shape and amounts for the traced batch; `parameters` and `saved_bytes` are set here. A
-        lookup in a table (a ``Gather`` with weights) reads as many bytes of it as it writes. `reads`, `writes`: data
-        that flows in and out. `parameters`: parameters that the call uses.
+        A lookup in a table (a ``Gather`` with weights) reads as many bytes of it as it writes.
         """
         position, sources, results = len(self._calls), list(reads), list(writes)
         is_batched = bool(self._batched.intersection(sources))
@@ -132,10 +130,9 @@ class Recorder:
 
 
 def with_fixed(first: Sequence[Operator], second: Sequence[Operator], batch: int) -> list[Operator]:
-    """Operators with what does not grow with the batch set apart.
+    """Operators with what does not grow set apart, from those recorded with a batch and with twice as many samples.
 
-    `first`, `second`: recorded with `batch` and with twice as many samples. The first are returned as they are if the
-    second do not correspond to them, as those of a loop over the samples. `batch`: samples of the first.
+    The first are returned as they are if the second do not correspond to them, as those of a loop over the samples.
     """
     if [call[:4] for call in first] != [call[:4] for call in second]:
         return list(first)
@@ -165,9 +162,6 @@ def single_sample(shape: Sequence[int], batch: int) -> tuple[int, ...]:
     """Return a traced shape with a batch of one.
 
     The batch is the first axis as long as the batch, or else folded into the first axis that is a multiple of it.
-
-    >>> single_sample((2, 64, 32, 32), 2), single_sample((10, 2, 16), 2), single_sample((8, 5, 5), 2)
-    ((1, 64, 32, 32), (10, 1, 16), (4, 5, 5))
     """
     extents = list(shape)
     whole = [axis for axis, extent in enumerate(extents) if extent == batch]
@@ -193,11 +187,7 @@ class InputSpec(NamedTuple):
 
 
 def read_inputs(input_shape: Any, input_dtype: Any) -> list[InputSpec]:
-    """Normalise shapes, example tensors and dtypes.
-
-    >>> read_inputs((3, 32, 32), None)
-    [InputSpec(name=None, shape=(2, 3, 32, 32), example=None, dtype=None)]
-    """
+    """Normalise shapes, example tensors and dtypes."""
     named = _named(input_shape)
     dtypes = _dtypes(input_dtype, [name for name, _ in named])
     specs = [_spec(name, item, dtype) for (name, item), dtype in zip(named, dtypes, strict=True)]
