@@ -31,7 +31,7 @@ from gpudemand.cost.large_time import TIME_PRIORS, step_seconds, time_terms
 from gpudemand.cost.memory import MemoryBreakdown
 from gpudemand.cost.memory_model import largest_that
 from gpudemand.cost.parallel import Parallel
-from gpudemand.cost.regression import ConformityScores
+from gpudemand.cost.regression import ConformityScores, interval_columns
 from gpudemand.units import GIB
 
 #: Memory that a candidate may need, over that of the device: its estimate is rough, and what ran did fit.
@@ -466,9 +466,8 @@ class LargeModelPredictor:
         ways = expand(runs).as_read(reading)
         tokens = np.array([run.tokens / run.n_gpus for run in runs])
         per_token, held = self.predict_expanded(ways, classes_of(runs), levels, coordinates(runs))
-        ends = ["", *(f"-{side}-{value:g}" for value in levels for side in ("lo", "hi"))]
-        time = pd.DataFrame(per_token * tokens[:, None], columns=[f"step_time_s{end}" for end in ends])
-        return pd.concat([time, pd.DataFrame(held / GIB, columns=[f"memory_gib{end}" for end in ends])], axis=1)
+        found = np.column_stack([per_token * tokens[:, None], held / GIB])
+        return pd.DataFrame(found, columns=interval_columns(self.targets, levels))
 
     def predict_expanded(
         self, ways: Expansion, kinds: list[str], levels: Sequence[float] = (90,), at: FloatArray | None = None

@@ -25,6 +25,7 @@ from gpudemand.cost.large_models import LargeModelPredictor
 from gpudemand.cost.liveness import Setting
 from gpudemand.cost.memory import MemoryBreakdown, interpolated_features, memory_breakdown
 from gpudemand.cost.memory_model import MemoryModel, max_batch_size
+from gpudemand.cost.regression import interval_columns
 from gpudemand.cost.roofline import ring_seconds, step_terms
 from gpudemand.cost.step_time_model import ScriptEffect, StepTimeModel
 from gpudemand.datasets.devices import Device
@@ -154,35 +155,59 @@ def measured_jobs(
     return jobs
 
 
-PredictPart = Callable[[str, str, list[TrainingJob], Sequence[float]], FloatArray]
 _SINGLE, _HALF_BYTES = 4.0, 2.0
 
 
-def predict_traced(
-    jobs: list[TrainingJob], levels: Sequence[float], predict: PredictPart, effect: ScriptEffect | None = None
-) -> pd.DataFrame:
-    """Step time and memory of traced networks with intervals, a row a job.
+class _TracedNetworks:
+    """Predictions for traced networks, as `LargeModelPredictor` makes them for runs.
 
-    `predict`: for jobs of one pass. `effect`: of training scripts, on the times of what is trained on GPUs.
+    `model_of`: the fitted model of a kind of device and a target. `effect`: of training scripts, on times of what is
+    trained on GPUs.
     """
-    ends = ["", *(f"-{side}-{value:g}" for value in levels for side in ("lo", "hi"))]
-    table = pd.DataFrame(index=range(len(jobs)), columns=[t + e for t in TARGETS for e in ends], dtype=float)
-    simple = list(map(one_pass, jobs))
-    for kind, rows in rows_by_kind(jobs).items():
-        for target in TARGETS:
-            found = predict(kind, target, [simple[row] for row in rows], levels)
-            table.loc[rows, [target + end for end in ends]] = found
-    for row, job in enumerate(jobs):
-        if job.parallel is not None or simple[row] is not job:
-            alone = [replace(simple[row], n_gpus=1, parallel=None)]
-            single = float(predict(job.hardware.kind, "step_time_s", alone, levels)[0, 0])
-            first = float(table.loc[row, "step_time_s"])
-            table.loc[row, [f"step_time_s{end}" for end in ends]] *= accumulated_seconds(job, first, single) / first
-    scripts = [job.mode == "training" and job.hardware.kind == "gpu" for job in jobs]
-    if effect is not None and any(scripts):
-        times = [f"step_time_s{end}" for end in ends]
-        table.loc[scripts, times] = effect.apply(table.loc[scripts, times].to_numpy(), levels)
-    return table
+
+    def __init__(self, model_of: Callable[[str, str], Any], effect: ScriptEffect | None = None) -> None:
+        self._model_of, self._effect = model_of, effect
+
+    def predict(self, jobs: list[TrainingJob], levels: Sequence[float]) -> pd.DataFrame:
+        """Step time and memory with intervals, a row a job."""
+        table = pd.DataFrame(index=range(len(jobs)), columns=interval_columns(TARGETS, levels), dtype=float)
+        simple = list(map(one_pass, jobs))
+        for kind, rows in rows_by_kind(jobs).items():
+            for target in TARGETS:
+                found = self._predict(kind, target, [simple[row] for row in rows], levels)
+                table.loc[rows, interval_columns([target], levels)] = found
+        times = interval_columns(["step_time_s"], levels)
+        for row, job in enumerate(jobs):
+            if job.parallel is not None or simple[row] is not job:
+                alone = [replace(simple[row], n_gpus=1, parallel=None)]
+                single = float(self._predict(job.hardware.kind, "step_time_s", alone, levels)[0, 0])
+                first = float(table.loc[row, "step_time_s"])
+                table.loc[row, times] *= accumulated_seconds(job, first, single) / first
+        scripts = [job.mode == "training" and job.hardware.kind == "gpu" for job in jobs]
+        if self._effect is not None and any(scripts):
+            table.loc[scripts, times] = self._effect.apply(table.loc[scripts, times].to_numpy(), levels)
+        return table
+
+    def _predict(self, kind: str, target: str, jobs: list[TrainingJob], levels: Sequence[float]) -> FloatArray:
+        return np.asarray(self._model_of(kind, target).predict_all(_INPUTS[target](jobs), levels))
+
+    def fits(self, jobs: list[TrainingJob]) -> FloatArray:
+        """Probability that each job fits into the memory of its device."""
+        models = [self._model_of(job.hardware.kind, "memory_gib") for job in jobs]
+        pairs = [(memory_inputs([one_pass(job)]), job.hardware.usable_memory_gib) for job in jobs]
+        return np.concatenate([model.probability_below(*pair) for model, pair in zip(models, pairs, strict=True)])
+
+    def max_batch_size(self, job: TrainingJob, probability: float) -> int:
+        """Largest batch that fits with a probability."""
+        model, limit = self._model_of(job.hardware.kind, "memory_gib"), job.hardware.usable_memory_gib
+        covariates = memory_covariates(job)
+        return max_batch_size(model, job.graph, limit, memory_setting(job), level=probability, device=covariates)
+
+    def breakdown(self, job: TrainingJob) -> MemoryBreakdown:
+        """Simulated memory by purpose."""
+        pass_, setting = one_pass(job), memory_setting(job)
+        options = {name: getattr(setting, name) for name in ("checkpointing", "inference", "shards")}
+        return memory_breakdown(pass_.graph, pass_.batch_size, pass_.optimizer, pass_.precision, **options)
 
 
 def one_pass(job: TrainingJob) -> TrainingJob:
@@ -211,15 +236,8 @@ _FORMAT = 6
 Models = dict[tuple[str, str], Any]
 #: What numpy and zipfile raise of a file that is none of theirs.
 _DAMAGED = (
-    OSError,
-    ValueError,
-    TypeError,
-    LookupError,
-    EOFError,
-    RuntimeError,
-    MemoryError,
-    zipfile.BadZipFile,
-    zlib.error,
+    *(OSError, ValueError, TypeError, LookupError, EOFError, RuntimeError, MemoryError),
+    *(zipfile.BadZipFile, zlib.error),
 )
 
 
@@ -407,18 +425,17 @@ class CostModel:
         InputError
             For no jobs, or a kind of device without training data.
         """
-        listed = listed_jobs(jobs)
         levels = [check_number("level", value, 0, 99.9, open_low=True) for value in np.atleast_1d(level).tolist()]
-        large, parts = np.array([job.run is not None for job in listed]), []
-        if runs := [job.run for job in listed if job.run is not None]:
-            parts.append(self.large_models.predict(runs, levels).set_axis(np.flatnonzero(large)))
-        if traced := [job for job in listed if job.run is None]:
-            effect = ScriptEffect.load() if training_script else None
-            parts.append(predict_traced(traced, levels, self._predict_part, effect).set_axis(np.flatnonzero(~large)))
-        return pd.concat(parts).sort_index()
+        parts = self._by_predictor(jobs, ScriptEffect.load() if training_script else None)
+        return pd.concat([one.predict(given, levels).set_axis(rows) for one, rows, given in parts]).sort_index()
 
-    def _predict_part(self, kind: str, target: str, jobs: list[TrainingJob], levels: Sequence[float]) -> FloatArray:
-        return np.asarray(self._model(kind, target).predict_all(_INPUTS[target](jobs), levels))
+    def _by_predictor(self, jobs: Jobs, effect: ScriptEffect | None = None) -> list[tuple[Any, list[int], list[Any]]]:
+        """Who predicts which of the jobs: the predictor, their positions, and what it takes of each."""
+        listed = listed_jobs(jobs)
+        large = [row for row, job in enumerate(listed) if job.run is not None]
+        traced = [row for row, job in enumerate(listed) if job.run is None]
+        own = [(_TracedNetworks(self._model, effect), traced, [listed[row] for row in traced])] if traced else []
+        return [*own, *([(self.large_models, large, [listed[row].run for row in large])] if large else [])]
 
     @functools.cached_property
     def large_models(self) -> LargeModelPredictor:
@@ -432,11 +449,9 @@ class CostModel:
         ----------
         job : TrainingJob
         """
-        (only,) = listed_jobs(job)
-        if only.run is not None:
-            return float(self.large_models.fits([only.run])[0])
-        inputs, limit = memory_inputs([one_pass(only)]), only.hardware.usable_memory_gib
-        return float(self._model(only.hardware.kind, "memory_gib").probability_below(inputs, limit)[0])
+        ((predictor, _, given),) = self._by_predictor(job)
+        (probability,) = predictor.fits(given)
+        return float(probability)
 
     def max_batch_size(self, job: TrainingJob, probability: float = 0.95) -> int:
         """Largest batch that fits with a given probability, whatever the batch size of the job.
@@ -451,13 +466,8 @@ class CostModel:
         int
             Samples on each GPU at once, of a `Transformer` on each replica; 0 if not even one fits.
         """
-        (only,) = listed_jobs(job)
-        if only.run is not None:
-            return self.large_models.max_batch_size(only.run, probability)
-        model, hardware = self._model(only.hardware.kind, "memory_gib"), only.hardware
-        setting, covariates = memory_setting(only), memory_covariates(only)
-        limit = hardware.usable_memory_gib
-        return max_batch_size(model, only.graph, limit, setting, level=probability, device=covariates)
+        ((predictor, _, (only,)),) = self._by_predictor(job)
+        return int(predictor.max_batch_size(only, probability))
 
     def breakdown(self, job: TrainingJob) -> MemoryBreakdown:
         """Simulated memory of a job by purpose, as a table that prints.
@@ -466,12 +476,9 @@ class CostModel:
         ----------
         job : TrainingJob
         """
-        (only,) = listed_jobs(job)
-        if only.run is not None:
-            return self.large_models.breakdown(only.run)
-        pass_, setting = one_pass(only), memory_setting(only)
-        options = {name: getattr(setting, name) for name in ("checkpointing", "inference", "shards")}
-        return memory_breakdown(pass_.graph, pass_.batch_size, pass_.optimizer, pass_.precision, **options)
+        ((predictor, _, (only,)),) = self._by_predictor(job)
+        breakdown: MemoryBreakdown = predictor.breakdown(only)
+        return breakdown
 
     def calibrate(self, jobs: Jobs, step_time_s: Any, memory_gib: Any = None) -> CostModel:
         """Calibrate step times with one or more measured jobs on a device.

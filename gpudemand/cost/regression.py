@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -229,6 +229,12 @@ class ConformityScores(NamedTuple):
         shares = [check_number("level", level, 0, 99.9, open_low=True) / 100 for level in levels]
         widths = [np.exp(self.quantile(share) * scale) for share in shares]
         return np.column_stack([cost, *(end for width in widths for end in (cost / width, cost * width))])
+
+
+def interval_columns(names: Iterable[str], levels: Sequence[float]) -> list[str]:
+    """Columns of amounts with their intervals, in the order of `ConformityScores.intervals`."""
+    ends = ["", *(f"-{side}-{value:g}" for value in levels for side in ("lo", "hi"))]
+    return [f"{name}{end}" for name in names for end in ends]
 
 
 def check_costs(y: Any, n: int, problem: str = "are not positive costs") -> FloatArray:
