@@ -301,7 +301,8 @@ class Target:
         # What a source has of one class of runs is one draw: few of its rows may be of a class, and err alike.
         groups = pd.factorize(pd.MultiIndex.from_arrays([kinds, source[known]]))[0]
         self.scales = _scales(error[known], spread[known], kinds, groups)
-        self.scores = ConformityScores.from_few_groups(error[known] / self._scale(kinds, spread[known]), groups)
+        scale = np.hypot(self._own(kinds), np.sqrt(spread[known]))
+        self.scores = ConformityScores.from_few_groups(error[known] / scale, groups)
 
     def _fit(self, expansion: tuple[IntArray, FloatArray, pd.DataFrame], y: Any, source: Any, use: Any) -> Fitted:
         rows, weights, terms = expansion
@@ -310,15 +311,14 @@ class Target:
         chosen = (terms[ways], weights[ways], place[rows[ways]])
         return fit_coefficients(self.formula, *chosen, y[use], source[use], self.priors)
 
-    def _scale(self, kinds: Any, spread: FloatArray) -> FloatArray:
-        own = np.array([self.scales[kind] for kind in kinds])
-        return np.asarray(np.hypot(own, np.sqrt(spread)))
+    def _own(self, kinds: Any) -> FloatArray:
+        """Scale of the log error of runs by their classes."""
+        return np.array([self.scales[kind] for kind in kinds])
 
     def calibrate(self, expansion: Any, kinds: list[str], y: FloatArray, at: FloatArray) -> None:
         """Take the errors of a few measured amounts, NaN where unknown, of runs with these `coordinates`."""
         known = np.isfinite(y)
-        mean, variance = self.log_mean(expansion, len(kinds))
-        own = np.array([self.scales[kind] for kind in kinds])
+        own, (mean, variance) = self._own(kinds), self.log_mean(expansion, len(kinds))
         error = (np.log(y, where=known, out=np.zeros(len(y))) - mean) / own
         self.own_runs = OwnRuns.of(at[known], error[known], (variance / own**2)[known]) if known.any() else None
 
@@ -340,12 +340,11 @@ class Target:
         self, expansion: Any, kinds: list[str], at: FloatArray | None, formula: Formula | None = None
     ) -> tuple[FloatArray, FloatArray]:
         """Mean and scale of the log amount, given measured runs where the `coordinates` of these are known."""
-        mean, variance = self.log_mean(expansion, len(kinds), formula)
-        if self.own_runs is None or at is None:
-            return mean, self._scale(kinds, variance)
-        own = np.array([self.scales[kind] for kind in kinds])
-        shift, left = self.own_runs.posterior(at)
-        return mean + own * shift, np.asarray(np.hypot(own * np.sqrt(left), np.sqrt(variance)))
+        own, (mean, variance) = self._own(kinds), self.log_mean(expansion, len(kinds), formula)
+        if self.own_runs is not None and at is not None:
+            shift, left = self.own_runs.posterior(at)
+            own, mean = own * np.sqrt(left), mean + own * shift
+        return mean, np.asarray(np.hypot(own, np.sqrt(variance)))
 
 
 def _scales(error: FloatArray, spread: FloatArray, kinds: Any, groups: IntArray) -> dict[str, float]:
@@ -370,6 +369,16 @@ class Expansion(NamedTuple):
     weights: FloatArray
     time: pd.DataFrame
     memory: pd.DataFrame
+
+    def of(self, target: str) -> tuple[IntArray, FloatArray, pd.DataFrame]:
+        """Rows, probabilities and the terms of one target."""
+        return self.rows, self.weights, self.time if target == "step_time_s" else self.memory
+
+    def smallest(self, values: pd.Series, n: int) -> FloatArray:
+        """Least value over the ways of each of `n` runs."""
+        found = np.full(n, np.inf)
+        np.minimum.at(found, self.rows, values.to_numpy(dtype=float))
+        return found
 
     def as_read(self, readings: Sequence[str] | str) -> Expansion:
         """Memory as a reading of `READINGS` counts it, one for all runs or one each."""
@@ -401,16 +410,15 @@ def seconds_per_token(terms: pd.DataFrame, coefficients: Any) -> FloatArray:
 
 def classes_of(runs: Sequence[TrainingRun]) -> list[str]:
     """Class of each run, which its error depends on."""
-    return [
-        "adapter"
-        if run.job.adapter is not None
-        else "experts"
-        if run.model.experts
-        else "known"
-        if run.is_known
-        else "part unknown"
-        for run in runs
-    ]
+    return list(map(_class_of, runs))
+
+
+def _class_of(run: TrainingRun) -> str:
+    if run.job.adapter is not None:
+        return "adapter"
+    if run.model.experts:
+        return "experts"
+    return "known" if run.is_known else "part unknown"
 
 
 class LargeModelPredictor:
@@ -433,8 +441,8 @@ class LargeModelPredictor:
     def fit_expanded(self, ways: Expansion, costs: pd.DataFrame, about: pd.DataFrame) -> LargeModelPredictor:
         """As `fit`, from the terms of `expand`; `about` has ``source`` and ``class`` of each run."""
         seconds, memory = (costs[name].to_numpy(dtype=float) for name in ("seconds_per_token", "memory_gib"))
-        self.targets["step_time_s"].fit((ways.rows, ways.weights, ways.time), seconds, about)
-        self.targets["memory_gib"].fit((ways.rows, ways.weights, ways.memory), memory * GIB, about)
+        for (name, target), amounts in zip(self.targets.items(), (seconds, memory * GIB), strict=True):
+            target.fit(ways.of(name), amounts, about)
         return self
 
     def calibrate(
@@ -444,15 +452,14 @@ class LargeModelPredictor:
         known = [run for run in runs if run is not None]
         if len(known) < len(runs):
             raise InputError("calibrate with traced networks, without memory_gib, or with jobs from a configuration.")
-        seconds, held = (
+        measured = [
             _measured(name, values, len(runs))
-            for name, values in (("step_time_s", step_time_s), ("memory_gib", memory_gib))
-        )
+            for name, values in zip(self.targets, (step_time_s, memory_gib), strict=True)
+        ]
         ways, kinds, at = expand(known), classes_of(known), coordinates(known)
-        tokens = np.array([run.tokens / run.n_gpus for run in known])
-        inputs = (ways.rows, ways.weights)
-        self.targets["step_time_s"].calibrate((*inputs, ways.time), kinds, seconds / tokens, at)
-        self.targets["memory_gib"].calibrate((*inputs, ways.memory), kinds, held * GIB, at)
+        units = np.array([run.tokens / run.n_gpus for run in known]), 1.0 / GIB
+        for (name, target), amounts, unit in zip(self.targets.items(), measured, units, strict=True):
+            target.calibrate(ways.of(name), kinds, amounts / unit, at)
         return self
 
     def predict(
@@ -478,11 +485,11 @@ class LargeModelPredictor:
         """
         bound = ways.time["bound"] * ways.time["micro_batches"] / ways.time["tokens"]
         resident = ways.memory["parameters"] + ways.memory["states"]
-        least = [_smallest(values.to_numpy(dtype=float), ways.rows, len(kinds)) for values in (bound, resident)]
-        inputs = (ways.rows, ways.weights)
-        time = self.targets["step_time_s"].predict((*inputs, ways.time), kinds, levels, least[0], at)
-        held = self.targets["memory_gib"].predict((*inputs, ways.memory), kinds, levels, least[1], at)
-        most = _smallest(ways.memory["most"].to_numpy(dtype=float), ways.rows, len(kinds))
+        time, held = (
+            target.predict(ways.of(name), kinds, levels, ways.smallest(least, len(kinds)), at)
+            for (name, target), least in zip(self.targets.items(), (bound, resident), strict=True)
+        )
+        most = ways.smallest(ways.memory["most"], len(kinds))
         held[:, 2::2] = np.minimum(held[:, 2::2], np.maximum(most, held[:, 0])[:, None])
         return time, held
 
@@ -493,10 +500,10 @@ class LargeModelPredictor:
     def fits_expanded(self, ways: Expansion, runs: Sequence[TrainingRun]) -> FloatArray:
         """As `fits`, from the terms of `expand`."""
         limit = np.array([run.job.hardware.usable_memory_gib * GIB for run in runs])
-        inputs, kinds = (ways.rows, ways.weights, ways.memory), classes_of(runs)
-        found = self.targets["memory_gib"].probability_below(inputs, kinds, limit, coordinates(runs), needed_bytes)
-        resident = (ways.memory["parameters"] + ways.memory["states"]).to_numpy(dtype=float)
-        return np.where(_smallest(resident, ways.rows, len(runs)) > limit, 0.0, found)
+        name, at = "memory_gib", coordinates(runs)
+        found = self.targets[name].probability_below(ways.of(name), classes_of(runs), limit, at, needed_bytes)
+        resident = ways.smallest(ways.memory["parameters"] + ways.memory["states"], len(runs))
+        return np.where(resident > limit, 0.0, found)
 
     def breakdown(self, run: TrainingRun) -> MemoryBreakdown:
         """Memory of the GPU that holds most, in the likeliest way to fill in what is unknown."""
@@ -554,12 +561,6 @@ def _measured(name: str, given: Any, n: int) -> FloatArray:
     if not (np.isnan(values) | ((values > 0) & np.isfinite(values))).all():
         raise InputError(f"{name} must be positive, or NaN where it is unknown; got {values.tolist()}.")
     return values
-
-
-def _smallest(values: FloatArray, rows: IntArray, n: int) -> FloatArray:
-    found = np.full(n, np.inf)
-    np.minimum.at(found, rows, values)
-    return found
 
 
 def _to_json(target: Target) -> dict[str, Any]:
