@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import re
+from html import escape
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -105,9 +108,16 @@ def aligned(table: pd.DataFrame) -> str:
     return "\n".join("  ".join(cells).rstrip() for cells in zip(*columns, strict=True))
 
 
-def counted(number: int, noun: str) -> str:
-    """Write a count with its noun, in the plural unless it is 1."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def titled_html(title: str, table: pd.DataFrame, totals: str = "") -> str:
+    """HTML of a table for a notebook, with text above and below it."""
+    below = f"<pre>{escape(totals)}</pre>" if totals else ""
+    return f"<div><pre>{escape(title)}</pre>{table.to_html(index=False, border=0, justify='left')}{below}</div>"
+
+
+def keyed_rows(path: Path) -> dict[str, dict[str, str]]:
+    """Rows of a CSV file by their first column."""
+    with path.open(encoding="utf-8", newline="") as lines:
+        return {next(iter(row.values())): row for row in csv.DictReader(lines)}
 
 
 def format_amount(value: float, unit: str = "") -> str:

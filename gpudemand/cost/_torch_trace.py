@@ -23,23 +23,6 @@ from typing import Any, NoReturn
 
 from gpudemand._validation import InputError
 from gpudemand.cost import _torch_operators as calls
-from gpudemand.cost._torch_operators import (
-    PACKING,
-    RECURRENT,
-    KernelRecorder,
-    Launch,
-    autocast_flag,
-    fake_tensor_log_disabled,
-    flex_attention_on_cpu,
-    is_packed,
-    is_sparse,
-    kernels_of,
-    needs_gradient,
-    random_state_restored,
-    recurrent_result,
-    recurrent_state,
-    tensors_in,
-)
 from gpudemand.cost.operators import RECURRENT_STATE, Kernel, Operator, runs_in_half, runs_in_single, torch_type
 from gpudemand.cost.tracing import (
     InputSpec,
@@ -151,12 +134,12 @@ class Listener:
         return result
 
     def _compute(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        if is_packed(name, args):
+        if calls.is_packed(name, args):
             return self._packed(func, name, args)
-        if name in PACKING:
-            return PACKING[name](*args)
-        if name in RECURRENT and isinstance(args[2], (list, tuple)):
-            return recurrent_result(name, args)
+        if name in calls.PACKING:
+            return calls.PACKING[name](*args)
+        if name in calls.RECURRENT and isinstance(args[2], (list, tuple)):
+            return calls.recurrent_result(name, args)
         if name == "scaled_dot_product_attention":
             args, kwargs = _with_constant_mask(*args, **kwargs)
         if name == "flex_attention":
@@ -192,7 +175,7 @@ class Listener:
         """Result of attention with a mask or a change of scores by a function: output, log sums, maxima."""
         import torch
 
-        is_tracked = needs_gradient(query, key, value)
+        is_tracked = calls.needs_gradient(query, key, value)
         out = query.new_empty((*query.shape[:-1], value.shape[-1])).requires_grad_(is_tracked)
         sums, maxima = (query.new_empty(query.shape[:-1], dtype=torch.float32) for _ in range(2))
         self._saved += [query, key, value, out, sums] if is_tracked else []
@@ -224,7 +207,7 @@ class Listener:
             return
         keys = {storage_key(tensor) for tensor in tensors}
         results = [tensor for tensor in calls.tensors_in(result) if storage_key(tensor) not in keys]
-        results = results[:1] if name in PACKING else results
+        results = results[:1] if name in calls.PACKING else results
         if calls.is_in_place(name, kwargs):
             results = [kwargs.get("out", args[0])]
         self._alive += [tensors, results]
@@ -259,7 +242,7 @@ class Listener:
         self._recorder.add(call, reads=reads, writes=[storage_key(t) for t in results], parameters=counts)
         if type_ in RECURRENT_STATE and results[0].requires_grad:
             self._saved.append(tensors[0])
-            self._recorder.save(object(), recurrent_state(type_, name, args, results[0]))
+            self._recorder.save(object(), calls.recurrent_state(type_, name, args, results[0]))
         self.attribute_saved()
 
 
@@ -318,7 +301,7 @@ class KernelListener(Listener):
     Casts of parameters are cached for the pass, as autocast does.
     """
 
-    def __init__(self, recorder: Recorder, fake: Any, place: str, kernels: KernelRecorder) -> None:
+    def __init__(self, recorder: Recorder, fake: Any, place: str, kernels: calls.KernelRecorder) -> None:
         super().__init__(recorder, fake, place)
         self._kernels = kernels
         self._casts: dict[int, tuple[Any, Any]] = {}
@@ -342,7 +325,7 @@ class KernelListener(Listener):
             kwargs = {key: self._cast(value, dtype) for key, value in kwargs.items()}
         if plain == "scaled_dot_product_attention":
             return fused_attention(*args, **kwargs)
-        if name in RECURRENT and isinstance(args[2], (list, tuple)) and not is_packed(name, args):
+        if name in calls.RECURRENT and isinstance(args[2], (list, tuple)) and not calls.is_packed(name, args):
             return self._recurrent(name, args)
         return super()._compute(func, name, args, kwargs)
 
@@ -359,7 +342,7 @@ class KernelListener(Listener):
                 self._kernels.add_products(matrix, rows, launches, backward=backward)
                 if backward:  # gradients of the weights, over all steps
                     self._kernels.add_products(matrix, samples, 1, backward=True)
-        return opaque(recurrent_result(name, args), [source, *weights])
+        return opaque(calls.recurrent_result(name, args), [source, *weights])
 
     @staticmethod
     def _kernels_of_gradient(source: Any, weights: Sequence[Any]) -> bool:
@@ -460,13 +443,13 @@ def _kernels(module: Any, specs: Sequence[InputSpec], train: bool | None) -> Seq
 
     Empty where the backward pass runs on neither, as that of `flex_attention`.
     """
-    twice: Sequence[Launch] = ()
+    twice: Sequence[calls.Launch] = ()
     for place in ("meta", "cpu"):
         with contextlib.suppress(InputError):
             once = _KernelTrace(module, specs, train, place).launches()
             with contextlib.suppress(InputError):
                 twice = _KernelTrace(module, _doubled(specs), train, place).launches()
-            return kernels_of(once, twice, batch_of(specs))
+            return calls.kernels_of(once, twice, batch_of(specs))
     return ()
 
 
@@ -512,7 +495,7 @@ class _Trace:
 
     def run(self) -> Traced:
         """Trace a forward pass on fake tensors; raises `InputError`, or `IntegersNeededError` for an index input."""
-        with warnings.catch_warnings(), random_state_restored(), fake_tensor_log_disabled():
+        with warnings.catch_warnings(), calls.random_state_restored(), calls.fake_tensor_log_disabled():
             warnings.simplefilter("ignore")
             module = self._copy()
             args, kwargs = self._arguments(module)
@@ -563,14 +546,14 @@ class _Trace:
         return fake
 
     def _constant(self, tensor: Any) -> Any:
-        if tensor.device.type == self._place == "cpu" and (is_sparse(tensor) or tensor.numel() <= MAX_CONSTANT):
+        if tensor.device.type == self._place == "cpu" and (calls.is_sparse(tensor) or tensor.numel() <= MAX_CONSTANT):
             return tensor.detach().clone()
         return self._empty(tensor)
 
     def _empty(self, like: Any) -> Any:
         import torch
 
-        if is_sparse(like):
+        if calls.is_sparse(like):
             raise InputError(
                 f"{self._name()} holds a sparse tensor on {like.device}, which cannot be traced; put it on the CPU."
             )
@@ -607,7 +590,7 @@ class _Trace:
         # What the module compiles is traced as it is written.
         eager = torch.compiler.set_stance("force_eager")
         gradients = torch.set_grad_enabled(self._train is not False)
-        with gradients, hooks, eager, flex_attention_on_cpu(), self._listener.mode:
+        with gradients, hooks, eager, calls.flex_attention_on_cpu(), self._listener.mode:
             module(*args, **kwargs)
         self._listener.attribute_saved()
 
@@ -654,10 +637,10 @@ class _KernelTrace(_Trace):
 
     def __init__(self, module: Any, specs: Sequence[InputSpec], train: bool | None, place: str) -> None:
         super().__init__(module, specs, train, place)
-        self._kernels = KernelRecorder()
+        self._kernels = calls.KernelRecorder()
         self._listener = KernelListener(self._recorder, self._fake, place, self._kernels)
 
-    def launches(self) -> list[Launch]:
+    def launches(self) -> list[calls.Launch]:
         """Launches of the two passes."""
         self.run()
         return self._kernels.launches
@@ -665,9 +648,9 @@ class _KernelTrace(_Trace):
     def _forward(self, module: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
         import torch
 
-        with autocast_flag(), torch.set_grad_enabled(self._train is not False), self._kernels.mode():
+        with calls.autocast_flag(), torch.set_grad_enabled(self._train is not False), self._kernels.mode():
             with self._listener.mode:
-                results = [result for result in tensors_in(module(*args, **kwargs)) if result.requires_grad]
+                results = [result for result in calls.tensors_in(module(*args, **kwargs)) if result.requires_grad]
             self._kernels.backward = True
             if results:
                 torch.autograd.backward(results, [torch.empty_like(result) for result in results])

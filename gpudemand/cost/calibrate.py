@@ -33,17 +33,10 @@ _BATCH = {"cpu": 8, "cuda": 128}
 #: Each job is measured so often; a median spread (largest over smallest, less 1) above the limit is a noisy machine.
 _CALIBRATION_REPEATS, _MAX_SPREAD = 2, 0.25
 #: What the repetitions of a job share.
-_JOB = (
-    "framework",
-    "network",
-    "input_size",
-    "batch_size",
-    "optimizer",
-    "precision",
-    "layout",
-    "execution",
-    "device_name",
-)
+_JOB = [
+    *("framework", "network", "input_size", "batch_size", "optimizer", "precision"),
+    *("layout", "execution", "device_name"),
+]
 
 
 def micro_benchmark(device: str = "cpu") -> pd.DataFrame:
@@ -86,7 +79,7 @@ def calibrate_device(
 
 def check_noise(rows: pd.DataFrame) -> None:
     """Refuse measurements whose repetitions differ by more than a quarter at the median."""
-    cells = rows.groupby(list(_JOB), dropna=False)["step_time_s"].agg(["min", "max", "size"])
+    cells = rows.groupby(_JOB, dropna=False)["step_time_s"].agg(["min", "max", "size"])
     repeated = cells[cells["size"] > 1]
     spread = float((repeated["max"] / repeated["min"] - 1).median()) if len(repeated) else 0.0
     if spread > _MAX_SPREAD:
@@ -98,8 +91,8 @@ def check_noise(rows: pd.DataFrame) -> None:
 
 def _medians(rows: pd.DataFrame) -> pd.DataFrame:
     """One row a job, the median of its repetitions."""
-    median = rows.groupby(list(_JOB), dropna=False)["step_time_s"].transform("median")
-    return rows.assign(step_time_s=median).drop_duplicates(list(_JOB)).reset_index(drop=True)
+    median = rows.groupby(_JOB, dropna=False)["step_time_s"].transform("median")
+    return rows.assign(step_time_s=median).drop_duplicates(_JOB).reset_index(drop=True)
 
 
 def _left_out(model: CostModel, jobs: list[TrainingJob], measured: FloatArray, networks: Any) -> FloatArray:

@@ -163,18 +163,22 @@ def features_from_jobs(jobs: TrainingJob | Iterable[TrainingJob]) -> pd.DataFram
     0     torch           8  1280.0                8.14
     1     torch          16  1280.0                8.14
     """
-    listed = [jobs] if isinstance(jobs, TrainingJob) else list(jobs)
-    for job in listed:
-        if not isinstance(job, TrainingJob):
-            raise InputError(f"jobs must hold TrainingJobs; got {type(job).__name__}.")
-    if not listed:
-        raise InputError("jobs is empty.")
+    listed = listed_jobs(jobs)
     own = pd.DataFrame([{**_job_features(job), **_device_features(job.hardware, job.precision)} for job in listed])
     graphs, positions = distinct_graphs(listed)
     described = features_of_graphs(graphs).iloc[positions].reset_index(drop=True)
     text = {name: STRING for name in own.columns if name in _TEXT}
     table = pd.concat([own.astype(text), described], axis=1)
     return table[[*_FIRST, *described.columns, *(name for name in own.columns if name not in _FIRST)]]
+
+
+def listed_jobs(jobs: TrainingJob | Iterable[TrainingJob]) -> list[TrainingJob]:
+    """One or more jobs as a list."""
+    listed = [jobs] if isinstance(jobs, TrainingJob) else list(jobs)
+    wrong = next((job for job in listed if not isinstance(job, TrainingJob)), None)
+    if wrong is not None or not listed:
+        raise InputError(f"jobs must be TrainingJobs, one or more; got {type(wrong).__name__ if listed else 'none'}.")
+    return listed
 
 
 _FIRST = [*CATEGORIES, *NUMBERS, "optimizer_states"]

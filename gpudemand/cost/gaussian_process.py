@@ -191,7 +191,7 @@ _STACK = {
 _VERSION = 2.9
 
 
-def gp_features(table: pd.DataFrame, terms: pd.DataFrame, coefficients: pd.Series) -> list[FloatArray]:
+def features(table: pd.DataFrame, terms: pd.DataFrame, coefficients: pd.Series) -> list[FloatArray]:
     """Features of the network, the device and the stack: three arrays with a row a job each."""
     return [_network(terms * _relative_speed(table, terms), coefficients), _device(table), _stack(table)]
 

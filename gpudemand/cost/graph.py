@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from html import escape
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from weakref import WeakKeyDictionary
 
@@ -17,7 +16,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._array import STRING, FloatArray, IntArray
-from gpudemand._tables import aligned, counted, format_amount
+from gpudemand._tables import aligned, format_amount, titled_html
 from gpudemand._validation import InputError, check_choice
 from gpudemand.cost.operators import (
     BATCHED,
@@ -29,6 +28,7 @@ from gpudemand.cost.operators import (
     check_vocabulary,
 )
 from gpudemand.cost.tracing import Traced
+from gpudemand.units import format_number_of
 
 #: First and last rows of a printed graph.
 _HEAD, _TAIL = 16, 6
@@ -261,16 +261,15 @@ class OpGraph:
         return f"{self._summary()}\n\n{aligned(self._table())}"
 
     def _repr_html_(self) -> str:
-        table = self._table().to_html(index=False, border=0, justify="left")
-        return f"<div><pre>{escape(self._summary())}</pre>{table}</div>"
+        return titled_html(self._summary(), self._table())
 
     def _summary(self) -> str:
         shapes = ", ".join("x".join(map(str, shape)) or "scalar" for shape in self.input_shapes)
         origin = f" ({self.framework})" if self.framework else ""
         unknown = f"\nnot in the vocabulary: {', '.join(self.other_)}" if self.other_ else ""
         return (
-            f"{self.name}{origin} on {shapes or 'no input'}: {counted(len(self.nodes), 'operator')}, "
-            f"{counted(len(self.edges), 'edge')}, depth {self.depth}\n"
+            f"{self.name}{origin} on {shapes or 'no input'}: {format_number_of('operator', len(self.nodes))}, "
+            f"{format_number_of('edge', len(self.edges))}, depth {self.depth}\n"
             f"{self.n_parameters:,} parameters ({self.n_trainable:,} trainable); per sample "
             f"{format_amount(self.flops, 'FLOP')}, {format_amount(self.saved_bytes, 'B')} saved for the backward pass"
             f"{unknown}"

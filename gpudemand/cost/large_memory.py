@@ -209,13 +209,13 @@ def _passing(column: Mapping[str, FloatArray], coefficients: Mapping[str, float]
 def _stage_terms(run: TrainingRun, stage: int) -> dict[str, float]:
     trained = _trained(run, stage)
     weight, gradient, state = parameter_bytes(run)
-    replicas = (run.layout.data or 1) * run.layout.context
+    replicas = run.layout.replicas
     expert_replicas = max(replicas * run.layout.tensor / run.layout.expert, 1.0) if run.layout.expert > 1 else replicas
 
     def held(amounts: tuple[float, float], what: str) -> float:
         """Of dense and expert amounts, what one GPU holds."""
-        by = _shard_size(run) if _divided(run, what) else 0
-        return amounts[0] / min(by or 1, replicas) + amounts[1] / min(by or 1, expert_replicas)
+        by = _shard_size(run) if ("states", "gradients", "parameters").index(what) < run.layout.divided else 1
+        return amounts[0] / min(by, replicas) + amounts[1] / min(by, expert_replicas)
 
     parameters = weight * held(_stage_parameters(run, stage), "parameters") + _adapter_bytes(run, trained)
     return {
@@ -276,16 +276,8 @@ def _keeps_half_weights(run: TrainingRun) -> bool:
     return run.is_tuned or str(run.layout.sharding).startswith("zero")
 
 
-def _divided(run: TrainingRun, what: str) -> bool:
-    order = ("states", "gradients", "parameters")
-    level = {"none": 0, "zero1": 1, "zero2": 2}.get(str(run.layout.sharding), 3)
-    return order.index(what) < level
-
-
 def _shard_size(run: TrainingRun) -> int:
-    """GPUs that divide what is sharded."""
-    replicas = (run.layout.data or 1) * run.layout.context
-    return min(replicas, int(run.job.hardware.node_gpus)) if run.layout.sharding == "hsdp" else replicas
+    return run.layout.shard_size(run.layout.replicas, run.job.hardware.node_gpus)
 
 
 def _stage_parameters(run: TrainingRun, stage: int) -> tuple[float, float]:

@@ -457,7 +457,7 @@ class LargeModelPredictor:
             for name, values in zip(self.targets, (step_time_s, memory_gib), strict=True)
         ]
         ways, kinds, at = expand(known), classes_of(known), coordinates(known)
-        units = np.array([run.tokens / run.n_gpus for run in known]), 1.0 / GIB
+        units: tuple[Any, Any] = (np.array([run.tokens / run.n_gpus for run in known]), 1.0 / GIB)
         for (name, target), amounts, unit in zip(self.targets.items(), measured, units, strict=True):
             target.calibrate(ways.of(name), kinds, amounts / unit, at)
         return self

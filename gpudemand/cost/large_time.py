@@ -11,12 +11,10 @@ import pandas as pd
 from gpudemand._array import FloatArray
 from gpudemand.cost.job import TrainingRun
 from gpudemand.cost.large_memory import layer_activations, layer_saved_bytes, parameter_bytes
-from gpudemand.cost.roofline import all_to_all_seconds, ring_seconds
+from gpudemand.cost.roofline import LAUNCH_S, all_to_all_seconds, ring_seconds
 
 #: Bytes of a number in half precision.
 _HALF = 2.0
-#: Seconds from one kernel to the next of an eager framework.
-_LAUNCH_S = 1e-5
 #: Kernels of a layer, forward and backward: of stacks with fused ones, and as PyTorch dispatches a gated layer in
 #: mixed precision; and those of an adapter (benchmarks/cost/llm_kernels.py counts the latter two).
 _FUSED_KERNELS, _KERNELS, _ADAPTER_KERNELS = (18.0, 36.0), (50.0, 81.0), (8.0, 9.0)
@@ -69,8 +67,8 @@ def _stack_terms(run: TrainingRun, share: float, head: float) -> dict[str, float
         / layout.tensor
         / layout.pipeline
         / run.job.hardware.bandwidth,
-        "launch": _kernels(run) / layout.pipeline * _LAUNCH_S,
-        "launch, routed": _routed_kernels(run) / layout.pipeline * _LAUNCH_S,
+        "launch": _kernels(run) / layout.pipeline * LAUNCH_S,
+        "launch, routed": _routed_kernels(run) / layout.pipeline * LAUNCH_S,
     }
 
 
@@ -316,7 +314,7 @@ def _gathering(run: TrainingRun, passes: float) -> dict[str, float]:
     if layout.shards_parameters:
         each = passes * weight + kept * run.trained_share
         for parameters, size in zip(_local_parameters(run), _replicas(run), strict=True):
-            size = min(size, int(device.node_gpus)) if layout.sharding == "hsdp" else size
+            size = layout.shard_size(size, device.node_gpus)
             terms["gather"] += ring_seconds(device, each * parameters, size, layout.tensor, passes=1.0)
     if run.job.offload in ("parameters", "all"):
         terms["host"] = passes * weight * sum(_local_parameters(run)) / (layout.data or 1) / _host_link(run)
@@ -335,8 +333,7 @@ def _local_parameters(run: TrainingRun) -> tuple[float, float]:
 
 def _replicas(run: TrainingRun) -> tuple[int, int]:
     """GPUs that hold the same parameters, of all but the experts and of these."""
-    layout = run.layout
-    size = (layout.data or 1) * layout.context
+    layout, size = run.layout, run.layout.replicas
     return size, max(size * layout.tensor // layout.expert, 1) if layout.expert > 1 else size
 
 

@@ -113,25 +113,9 @@ def _environment(device: str) -> dict[str, str]:
 STATUSES = ("ok", "oom", "timeout", "error")
 #: Measured columns in the order of the file. Times in seconds, memory in GiB; empty where unknown.
 MEASURED_COLUMNS = (
-    "status",
-    "message",
-    "step_time_s",
-    "step_time_p10_s",
-    "step_time_p90_s",
-    "n_steps",
-    "first_step_s",
-    "start_s",
-    "wall_s",
-    "memory_gib",
-    "resident_gib",
-    "baseline_gib",
-    "allocated_gib",
-    "reserved_gib",
-    "device_gib",
-    "device_gib_source",
-    "model_gib",
-    "parameters",
-    "process",
+    *("status", "message", "step_time_s", "step_time_p10_s", "step_time_p90_s", "n_steps", "first_step_s", "start_s"),
+    *("wall_s", "memory_gib", "resident_gib", "baseline_gib", "allocated_gib", "reserved_gib", "device_gib"),
+    *("device_gib_source", "model_gib", "parameters", "process"),
 )
 COLUMNS = ("key", *PLAN_COLUMNS, *MEASURED_COLUMNS, *ENVIRONMENT_COLUMNS)
 _TEXT = (

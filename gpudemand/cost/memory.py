@@ -14,14 +14,13 @@ import math
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass
-from html import escape
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from gpudemand._array import STRING, FloatArray, IntArray
-from gpudemand._tables import aligned
+from gpudemand._tables import aligned, titled_html
 from gpudemand._validation import check_choice, check_number
 from gpudemand.cost.graph import OpGraph, check_graph, per_graph
 from gpudemand.cost.liveness import PARTS, AllocationEvents, Layer, Setting, read_layers, step_events
@@ -455,8 +454,7 @@ class MemoryBreakdown:
         return f"{self.title}\n\n{aligned(self._table())}\n\n{self._totals()}"
 
     def _repr_html_(self) -> str:
-        table = self._table().to_html(index=False, border=0, justify="left")
-        return f"<div><pre>{escape(self.title)}</pre>{table}<pre>{escape(self._totals())}</pre></div>"
+        return titled_html(self.title, self._table(), self._totals())
 
     def _table(self) -> pd.DataFrame:
         share = 100 * self.parts["gib"] / max(self.parts["gib"].sum(), 1e-12)

@@ -17,7 +17,7 @@ import pandas as pd
 from gpudemand._array import FloatArray, IntArray
 from gpudemand._files import read_manifest, replace_folder
 from gpudemand._validation import InputError, check_columns, check_number
-from gpudemand.cost.feature_table import ARCHITECTURE, distinct_graphs, features_from_jobs
+from gpudemand.cost.feature_table import ARCHITECTURE, distinct_graphs, features_from_jobs, listed_jobs
 from gpudemand.cost.graph import OpGraph
 from gpudemand.cost.graph_features import OPTIMIZER_STATES, features_by_name
 from gpudemand.cost.job import TrainingJob
@@ -25,6 +25,7 @@ from gpudemand.cost.large_models import LargeModelPredictor
 from gpudemand.cost.liveness import Setting
 from gpudemand.cost.memory import MemoryBreakdown, interpolated_features, memory_breakdown
 from gpudemand.cost.memory_model import MemoryModel, max_batch_size
+from gpudemand.cost.parallel import Parallel
 from gpudemand.cost.regression import interval_columns
 from gpudemand.cost.roofline import ring_seconds, step_terms
 from gpudemand.cost.step_time_model import ScriptEffect, StepTimeModel
@@ -34,15 +35,6 @@ from gpudemand.datasets.registry import bundled_path
 #: Target column -> class of its model.
 TARGETS: dict[str, Any] = {"step_time_s": StepTimeModel, "memory_gib": MemoryModel}
 _MIB = 2.0**20
-
-
-def listed_jobs(jobs: TrainingJob | Iterable[TrainingJob]) -> list[TrainingJob]:
-    """One or more jobs as a list."""
-    listed = [jobs] if isinstance(jobs, TrainingJob) else list(jobs)
-    wrong = next((job for job in listed if not isinstance(job, TrainingJob)), None)
-    if wrong is not None or not listed:
-        raise InputError(f"jobs must be TrainingJobs, one or more; got {type(wrong).__name__ if listed else 'none'}.")
-    return listed
 
 
 def rows_by_kind(jobs: Sequence[TrainingJob]) -> dict[str, IntArray]:
@@ -66,17 +58,11 @@ def memory_setting(job: TrainingJob) -> Setting:
     return Setting(job.optimizer, half, bool(job.checkpointing), device, job.mode == "inference", _shards(job))
 
 
-def shard_size(job: TrainingJob) -> int:
-    """GPUs that hold one copy of what is sharded."""
-    within = job.parallel is not None and job.parallel.sharding == "hsdp"
-    return min(job.n_gpus, int(job.hardware.node_gpus)) if within else job.n_gpus
-
-
 def _shards(job: TrainingJob) -> tuple[int, int, int]:
     """GPUs that optimizer states, gradients and parameters are divided over."""
-    sharding = "none" if job.parallel is None else str(job.parallel.sharding)
-    level, size = {"none": 0, "zero1": 1, "zero2": 2}.get(sharding, 3), shard_size(job)
-    states, gradients, parameters = (size if level > place else 1 for place in range(3))
+    layout = job.parallel or Parallel()
+    size = layout.shard_size(job.n_gpus, job.hardware.node_gpus)
+    states, gradients, parameters = (size if layout.divided > place else 1 for place in range(3))
     return states, gradients, parameters
 
 
@@ -220,11 +206,12 @@ def one_pass(job: TrainingJob) -> TrainingJob:
 def accumulated_seconds(job: TrainingJob, first: float, single: float) -> float:
     """Seconds of a step from those of a pass with reduction, `first`, and of one without, `single`."""
     times = job.accumulate or 1
-    if job.parallel is None or job.parallel.sharding in ("none", "zero1", "zero2"):
+    if job.parallel is None or not job.parallel.shards_parameters:
         return first + (times - 1) * single
     parameters = job.graph.n_parameters * (_HALF_BYTES if job.precision in ("fp16", "bf16") else _SINGLE)
     # Gathered for the forward and the backward pass, as far as these do not hide it.
-    gather = 2.0 * ring_seconds(job.hardware, parameters, shard_size(job), passes=1.0)
+    size = job.parallel.shard_size(job.n_gpus, job.hardware.node_gpus)
+    gather = 2.0 * ring_seconds(job.hardware, parameters, size, passes=1.0)
     return first + (times - 1) * single + times * gather**2 / (gather + single)
 
 

@@ -17,12 +17,12 @@ PyTorch, "Automatic Mixed Precision package", CUDA op-specific behavior, and ``A
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from gpudemand._tables import keyed_rows
 from gpudemand._validation import InputError
 
 
@@ -68,12 +68,6 @@ BATCHED = ("flops", "bytes_read", "bytes_written", "saved_bytes")
 OTHER = "Other"
 
 
-def _rows(file: str) -> dict[str, dict[str, str]]:
-    """Rows of a table beside this file by their first column."""
-    with Path(__file__).with_name(file).open(encoding="utf-8", newline="") as lines:
-        return {next(iter(row.values())): row for row in csv.DictReader(lines)}
-
-
 def _by_name(rows: dict[str, dict[str, str]], column: str) -> dict[str, str]:
     """What each name in a column of names is a name of."""
     return {name: key for key, row in rows.items() for name in row[column].split()}
@@ -82,10 +76,10 @@ def _by_name(rows: dict[str, dict[str, str]], column: str) -> dict[str, str]:
 #: Canonical types: class among features, kernel if it has not the name of the class, width under autocast, what is
 #: saved for the backward pass, and names in PyTorch (ATen, without the trailing ``_`` of in-place variants), in
 #: TensorFlow (graph operations) and in Keras (layers and functions that are one operator but many graph operations).
-_TYPES = _rows("operators.csv")
+_TYPES = keyed_rows(Path(__file__).with_name("operators.csv"))
 #: Kinds of kernels: the units that do most of their work (``memory`` only moves data), operations, bytes and calls of
 #: the backward pass as multiples of the forward pass, and operators of ATen; those not listed are ``pointwise``.
-_KERNELS = _rows("kernels.csv")
+_KERNELS = keyed_rows(Path(__file__).with_name("kernels.csv"))
 TORCH_TYPES, TENSORFLOW_TYPES, KERAS_TYPES = (_by_name(_TYPES, column) for column in ("torch", "tensorflow", "keras"))
 ATEN_KINDS = _by_name(_KERNELS, "aten")
 #: Every canonical type, in the order in which matrices and features list them.

@@ -78,6 +78,20 @@ class Parallel:
         return self.tensor * self.pipeline * self.context
 
     @property
+    def replicas(self) -> int:
+        """GPUs that hold the same parameters, or divide them; of a layout whose `data` is known."""
+        return (self.data or 1) * self.context
+
+    @property
+    def divided(self) -> int:
+        """How many of optimizer states, gradients and parameters, in this order, data parallelism divides."""
+        return {"none": 0, "zero1": 1, "zero2": 2}.get(str(self.sharding), 3)
+
+    def shard_size(self, replicas: int, node_gpus: float) -> int:
+        """GPUs that hold one copy of what is divided."""
+        return min(replicas, int(node_gpus)) if self.sharding == "hsdp" else replicas
+
+    @property
     def shards_parameters(self) -> bool:
         """Whether parameters are divided among replicas."""
         return self.sharding in ("zero3", "fsdp", "hsdp")

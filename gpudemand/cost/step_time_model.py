@@ -19,20 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from gpudemand._array import BoolArray, FloatArray, IntArray
 from gpudemand._files import replace_file
 from gpudemand._validation import InputError, check_columns, check_number
-from gpudemand.cost.gaussian_process import (
-    MAX_RESIDUAL,
-    Condition,
-    Inputs,
-    Trees,
-    condition,
-    distance,
-    fit,
-    fit_error_scale,
-    gp_features,
-    kernel,
-    monotone_correction,
-    new_kinds,
-)
+from gpudemand.cost import gaussian_process as gp
 from gpudemand.cost.operators import UNIT_OF
 from gpudemand.cost.regression import (
     ConformityScores,
@@ -234,20 +221,22 @@ class Calibration:
     measured job has, by `job_keys`, a log factor for its fixed part and one for the rest, with their covariance.
     """
 
-    devices: dict[str, Condition] = field(default_factory=dict)
+    devices: dict[str, gp.Condition] = field(default_factory=dict)
     jobs: dict[int, tuple[FloatArray, FloatArray]] = field(default_factory=dict)
 
     def fit_devices(
-        self, names: pd.Series, inputs: Inputs, residual: FloatArray, training: Inputs, dual_coef: FloatArray
+        self, names: pd.Series, inputs: gp.Inputs, residual: FloatArray, training: gp.Inputs, dual_coef: FloatArray
     ) -> None:
         """Condition a fitted Gaussian process on the log residuals of the jobs of each device."""
         for name, rows in _rows_by_name(names):
             # One measurement that is far from the others must not count for all.
             middle = float(np.median(residual[rows]))
-            clipped = np.clip(residual[rows], middle - MAX_RESIDUAL, middle + MAX_RESIDUAL)
-            self.devices[name] = condition(training, dual_coef, [part[rows] for part in inputs], clipped)
+            clipped = np.clip(residual[rows], middle - gp.MAX_RESIDUAL, middle + gp.MAX_RESIDUAL)
+            self.devices[name] = gp.condition(training, dual_coef, [part[rows] for part in inputs], clipped)
 
-    def device_change(self, names: pd.Series, inputs: Inputs, covariance: FloatArray, training: Inputs) -> FloatArray:
+    def device_change(
+        self, names: pd.Series, inputs: gp.Inputs, covariance: FloatArray, training: gp.Inputs
+    ) -> FloatArray:
         """Change of the log correction of jobs on calibrated devices, zero for others."""
         change = np.zeros(len(names))
         for name, rows in _rows_by_name(names):
@@ -274,7 +263,7 @@ class Calibration:
             scale[row] = min(scale[row], float(np.sqrt(share @ covariance @ share + _NOISE_STD**2)))
         return seconds, scale
 
-    def to_arrays(self, training: Inputs) -> dict[str, Any]:
+    def to_arrays(self, training: gp.Inputs) -> dict[str, Any]:
         """Return plain arrays, for ``numpy.savez``; see `STORED`."""
         widths, n_training = [part.shape[1] for part in training], len(training[0])
         factors, covariances = ([pair[i] for pair in self.jobs.values()] for i in (0, 1))
@@ -302,7 +291,7 @@ class Calibration:
             of = arrays["measured_device"] == number
             rows, weights = [arrays[key][of] for key in MEASURED_KEYS], arrays["measured_weights"][of]
             variance = float(arrays["device_variances"][number])
-            devices[str(name)] = Condition(rows, weights, arrays["device_weights"][number], variance)
+            devices[str(name)] = gp.Condition(rows, weights, arrays["device_weights"][number], variance)
         keys = [int(key) for key in arrays["job_keys"]]
         posteriors = zip(arrays["job_factors"], arrays["job_covariances"], strict=True)
         return cls(devices, dict(zip(keys, posteriors, strict=True)))
@@ -368,7 +357,7 @@ _STORED = {
     "dual_coef_": "f rows",
     **{name: f"f rows {name}" for name in _INPUT_KEYS},
     **dict.fromkeys(("conformity_scores_", "conformity_weights_"), "f scores"),
-    **Trees.stored("error_scale_"),
+    **gp.Trees.stored("error_scale_"),
 }
 #: Jobs that are predicted at a time; bounds the memory of the kernel.
 _CHUNK = 1000
@@ -421,9 +410,9 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
         self.calibration_ = Calibration()
         rows = balanced_sample(groups, self.max_rows, self.random_state)
         X, y, groups = X.iloc[rows], y[rows], groups[rows]
-        self.gp_inputs_ = gp_features(X, self._terms(X), self.coefficients_)
-        residual = np.clip(np.log(y / self._work(X)), -MAX_RESIDUAL, MAX_RESIDUAL)
-        self.dual_coef_, correction, distances = fit(self.gp_inputs_, residual, groups)
+        self.gp_inputs_ = gp.features(X, self._terms(X), self.coefficients_)
+        residual = np.clip(np.log(y / self._work(X)), -gp.MAX_RESIDUAL, gp.MAX_RESIDUAL)
+        self.dual_coef_, correction, distances = gp.fit(self.gp_inputs_, residual, groups)
         errors = np.log(y / self._held_out_work(X, y, groups)) - correction
         features = self._scale_features(X, self.gp_inputs_)
         self._fit_error_scale(errors, np.column_stack([features, distances]), groups)
@@ -453,9 +442,9 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
         """
         check_is_fitted(self, "coefficients_")
         X, y = check_columns(X, (*STEP_COLUMNS, "device_name"), "X"), check_costs(y, len(X), "are no times")
-        inputs = gp_features(X, self._terms(X), self.coefficients_)
+        inputs = gp.features(X, self._terms(X), self.coefficients_)
         # What monotonicity changes stays, as conditioning is of the posterior mean alone.
-        mean = kernel(inputs, self.gp_inputs_)[1] @ self.dual_coef_
+        mean = gp.kernel(inputs, self.gp_inputs_)[1] @ self.dual_coef_
         residual = np.log(y / self._work(X)) - self._correction(X, inputs) + mean
         self.calibration_.fit_devices(X["device_name"], inputs, residual, self.gp_inputs_, self.dual_coef_)
         self.calibration_.fit_jobs(job_keys(X, self._terms(X)), self._uncalibrated(X)[0], y)
@@ -487,7 +476,7 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
         model.ood_threshold_ = float(arrays["ood_threshold_"])
         model.gp_inputs_, model.dual_coef_ = [arrays[name] for name in _INPUT_KEYS], arrays["dual_coef_"]
         n_features = sum(part.shape[1] for part in model.gp_inputs_) + len(model.coefficients_)
-        model.error_scale_ = Trees.from_arrays(arrays, "error_scale_", n_features + 1)  # and the distance
+        model.error_scale_ = gp.Trees.from_arrays(arrays, "error_scale_", n_features + 1)  # and the distance
         model.conformity_scores_ = ConformityScores(arrays["conformity_scores_"], arrays["conformity_weights_"])
         return model
 
@@ -511,20 +500,20 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
 
     def _correct(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Log corrections, what calibration adds on the devices, error scales, and distances."""
-        inputs = gp_features(X, self._terms(X), self.coefficients_)
-        (similarity, covariance), features = kernel(inputs, self.gp_inputs_), self._scale_features(X, inputs)
-        distances = distance(similarity)
+        inputs = gp.features(X, self._terms(X), self.coefficients_)
+        (similarity, covariance), features = gp.kernel(inputs, self.gp_inputs_), self._scale_features(X, inputs)
+        distances = gp.distance(similarity)
         scale = np.exp(self.error_scale_.predict(np.column_stack([features, distances])))
         change = self.calibration_.device_change(X["device_name"], inputs, covariance, self.gp_inputs_)
         return self._correction(X, inputs), change, scale, distances
 
     def _correction(self, X: pd.DataFrame, inputs: list[FloatArray]) -> FloatArray:
-        return monotone_correction(inputs, self.gp_inputs_, self.dual_coef_, self._terms(X), self.coefficients_)
+        return gp.monotone_correction(inputs, self.gp_inputs_, self.dual_coef_, self._terms(X), self.coefficients_)
 
     def _unlike_training(self, X: pd.DataFrame, far: BoolArray) -> str:
         """What a warning says of jobs that are far from training: how many, and what is new in them."""
-        inputs = gp_features(X[far], self._terms(X[far]), self.coefficients_)
-        new, unlike = new_kinds(inputs[0], self.gp_inputs_[0]), f"{far.sum()} of {len(X)} jobs are unlike every job"
+        inputs = gp.features(X[far], self._terms(X[far]), self.coefficients_)
+        new, unlike = gp.new_kinds(inputs[0], self.gp_inputs_[0]), f"{far.sum()} of {len(X)} jobs are unlike every job"
         return f"{unlike} in training; their intervals are wide.{f' New is the share of {new}.' if new else ''}"
 
     def _scale_features(self, X: pd.DataFrame, inputs: list[FloatArray]) -> FloatArray:
@@ -549,6 +538,6 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
     def _fit_error_scale(self, errors: FloatArray, features: FloatArray, groups: IntArray) -> None:
         folds = [(~test, test) for test in fold_masks(groups, _FOLDS)]
         settings = {"n_trees": _SCALE_TREES, "random_state": self.random_state}
-        self.error_scale_, held_out = fit_error_scale(features, errors, folds, **settings)
+        self.error_scale_, held_out = gp.fit_error_scale(features, errors, folds, **settings)
         self.conformity_scores_ = ConformityScores.from_errors(np.abs(errors) / np.exp(held_out), groups)
         self.ood_threshold_ = float(np.quantile(features[:, -1], 0.98)) + 0.05

@@ -13,7 +13,6 @@ from typing import Any
 
 import pandas as pd
 
-from gpudemand._array import STRING
 from gpudemand._validation import InputError, nearest, shorten
 from gpudemand.cost.transformer import Config, Transformer, plain, sizes_of
 from gpudemand.cost.transformer_families import (
@@ -24,7 +23,7 @@ from gpudemand.cost.transformer_families import (
     summed,
     vision_tower,
 )
-from gpudemand.datasets.registry import bundled_path
+from gpudemand.datasets.devices import aliases, read_named
 
 
 def read_configuration(source: Any) -> Transformer:
@@ -119,10 +118,7 @@ def published_architectures() -> pd.DataFrame:
     >>> published_architectures().loc["llama-3-8b", ["hidden_size", "num_hidden_layers"]].tolist()
     [4096.0, 32.0]
     """
-    table = pd.read_csv(bundled_path("cost/architectures.csv"), dtype=dict.fromkeys(_TEXT, "str"))
-    text = {name: table[name].fillna("").astype(STRING) for name in _TEXT}
-    numbers = [name for name in table.columns if name not in (*_TEXT, "tie_word_embeddings")]
-    return table.astype(dict.fromkeys(numbers, "float64")).assign(**text).set_index("name")
+    return read_named("cost/architectures.csv", _TEXT, flags=["tie_word_embeddings"])
 
 
 def published(name: str) -> Transformer:
@@ -134,12 +130,12 @@ def published(name: str) -> Transformer:
     >>> published("Qwen/Qwen2.5-7B-Instruct").n_parameters
     7615616512
     """
-    known = _names()
-    for key in _spellings(name):
-        if key in known:
-            return _architecture(known[key])
+    plain, known = _plain(name), _names()
+    for spelling in (plain, base := _VARIANT.sub("", plain), _VARIANT.sub("", base)):
+        if _key(spelling) in known:
+            return _architecture(known[_key(spelling)])
     raise InputError(
-        f"{shorten(name)!r} is not among the published models that are known here.{nearest(_plain(name), _shown())} "
+        f"{shorten(name)!r} is not among the published models that are known here.{nearest(plain, _table().index)} "
         "Give the path of its config.json, or its sizes as a dict."
     )
 
@@ -209,11 +205,6 @@ def _vision_transformer(model: Any, name: str) -> Transformer | None:
     return replace(plain, positions=before) if equal and before >= 0 and apart == 0 else None
 
 
-def _spellings(name: str) -> list[str]:
-    plain = _plain(name)
-    return [_key(plain), _key(_VARIANT.sub("", plain)), _key(_VARIANT.sub("", _VARIANT.sub("", plain)))]
-
-
 def _plain(name: str) -> str:
     return str(name).lower().removeprefix("hf:").rsplit("/", 1)[-1].replace("_", "-").replace(" ", "-")
 
@@ -227,16 +218,9 @@ def _table() -> pd.DataFrame:
     return published_architectures()
 
 
-def _shown() -> list[str]:
-    return list(_table().index)
-
-
 @functools.cache
 def _names() -> dict[str, str]:
-    pairs = zip(_table().index, _table()["aliases"], strict=True)
-    return {
-        _key(_plain(alias)): str(name) for name, found in pairs for alias in (name, *filter(None, found.split(";")))
-    }
+    return {_key(_plain(alias)): name for alias, name in aliases(_table()).items()}
 
 
 @functools.cache

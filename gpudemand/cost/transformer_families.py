@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from gpudemand._tables import keyed_rows
 from gpudemand._validation import InputError, shorten
 from gpudemand.cost.transformer import Config, Matrix, Transformer, count_of, labels_of, size_of
 
@@ -35,8 +35,7 @@ class Family(NamedTuple):
 @functools.cache
 def families() -> dict[str, Family]:
     """Families by ``model_type``; some have the layers of another one."""
-    with Path(__file__).with_suffix(".csv").open(encoding="utf-8", newline="") as lines:
-        rows = {row["model_type"]: row for row in csv.DictReader(lines)}
+    rows = keyed_rows(Path(__file__).with_suffix(".csv"))
     of = {kind: row["like"] or kind for kind, row in rows.items()}
     return {
         kind: Family(read_pairs(rows[name]["traits"]), read_pairs(rows[name]["sizes"]), _VARIANTS.get(name, _nothing))

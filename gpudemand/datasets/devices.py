@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -258,7 +259,7 @@ def device(name: str | Device) -> Device:
     if saved.is_file():
         return _saved(saved)
     # Bare numbers ("3090") resemble too many names.
-    hint = nearest(name, [alias for alias in _aliases() if not alias.isdigit()])
+    hint = nearest(name, [alias for alias in aliases(_table()) if not alias.isdigit()])
     raise InputError(
         f"device {shorten(name)!r} is not in the table.{hint} `gpudemand devices` lists it; add a row to "
         "data/devices.csv or pass a Device, which save_device keeps under its name."
@@ -332,25 +333,28 @@ def _cell(number: float) -> str:
     return "-" if math.isnan(number) else f"{number:.4g}"
 
 
+def read_named(path: str, text: Sequence[str], flags: Sequence[str] = ()) -> pd.DataFrame:
+    """A bundled table by its column ``name``; what is neither text nor a flag is a number."""
+    table = pd.read_csv(bundled_path(path), dtype=dict.fromkeys(text, "str"))
+    numbers = table.columns.difference([*text, *flags])
+    found = {name: table[name].fillna("").astype(STRING) for name in text}
+    return table.astype(dict.fromkeys(numbers, "float64")).assign(**found).set_index("name")
+
+
+def aliases(table: pd.DataFrame) -> dict[str, str]:
+    """Name or alias -> name."""
+    pairs = zip(table.index, table["aliases"], strict=True)
+    return {alias: name for name, others in pairs for alias in (name, *filter(None, others.split(";")))}
+
+
 @functools.cache
 def _table() -> pd.DataFrame:
-    table = pd.read_csv(bundled_path("devices.csv"), dtype=dict.fromkeys(_TEXT, "str"), keep_default_na=True)
-    numbers = [name for name in table.columns if name not in _TEXT]
-    text = {name: table[name].fillna("").astype(STRING) for name in _TEXT}
-    return table.astype(dict.fromkeys(numbers, "float64")).assign(**text).set_index("name")
-
-
-@functools.cache
-def _aliases() -> dict[str, str]:
-    """Name or alias -> name."""
-    table = _table()
-    pairs = zip(table.index, table["aliases"], strict=True)
-    return {alias: name for name, aliases in pairs for alias in (name, *filter(None, aliases.split(";")))}
+    return read_named("devices.csv", _TEXT)
 
 
 @functools.cache
 def _names() -> dict[str, str]:
-    return {_key(alias): name for alias, name in _aliases().items()}
+    return {_key(alias): name for alias, name in aliases(_table()).items()}
 
 
 @functools.cache
