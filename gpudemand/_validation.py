@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sized
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -66,6 +66,12 @@ def check_number(
     bounds += [f"at most {high:g}"] if np.isfinite(high) else []
     allowed = " and ".join(bounds) or "that is finite"
     raise InputError(f"{name} must be {kind} {allowed}; got {shorten(value)!r}.")
+
+
+def check_length(name: str, given: Sized, expected: int, of: str = "jobs") -> None:
+    """Raise an `InputError` unless there is one value for each of what is counted."""
+    if len(given) != expected:
+        raise InputError(f"{name} has {len(given)} values for {expected} {of}; give one for each.")
 
 
 def as_pandas(table: object, what: str) -> pd.DataFrame:

@@ -19,7 +19,7 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
 
 from gpudemand._array import FloatArray, IntArray
-from gpudemand._validation import InputError, check_choice, check_columns, check_number
+from gpudemand._validation import InputError, check_choice, check_columns, check_length, check_number
 from gpudemand.cost.regression import grouped_folds, solve_nonnegative
 
 #: Share of a column's sum of squares outside the basis below which it is collinear.
@@ -414,8 +414,7 @@ class AugmentedLinearRegression(RegressorMixin, BaseEstimator):
             return self._named(values), np.asarray(y, dtype=float)
         self.n_features_in_, self.feature_names_in_ = X.shape[1], np.asarray(X.columns, dtype=object)
         costs = check_array(column_or_1d(y, warn=True), ensure_2d=False, dtype=float)
-        if len(costs) != len(X):
-            raise InputError(f"y has {len(costs)} values for {len(X)} rows.")
+        check_length("y", costs, len(X), "rows")
         return self._mixed(X), costs
 
     def _table(self, X: Any) -> pd.DataFrame:

@@ -175,9 +175,11 @@ def features_from_jobs(jobs: TrainingJob | Iterable[TrainingJob]) -> pd.DataFram
 def listed_jobs(jobs: TrainingJob | Iterable[TrainingJob]) -> list[TrainingJob]:
     """One or more jobs as a list."""
     listed = [jobs] if isinstance(jobs, TrainingJob) else list(jobs)
-    wrong = next((job for job in listed if not isinstance(job, TrainingJob)), None)
-    if wrong is not None or not listed:
-        raise InputError(f"jobs must be TrainingJobs, one or more; got {type(wrong).__name__ if listed else 'none'}.")
+    if not listed:
+        raise InputError("jobs is empty; pass one TrainingJob or more.")
+    for job in listed:
+        if not isinstance(job, TrainingJob):
+            raise InputError(f"jobs must hold TrainingJobs; got {type(job).__name__}.")
     return listed
 
 

@@ -355,8 +355,9 @@ def step_kernels(graph: OpGraph) -> pd.DataFrame:
 
 def kernel_kinds(nodes: pd.DataFrame) -> FloatArray:
     """Kind of the kernel of each operator, one of `KINDS`."""
-    names = zip(nodes["type"].map(KERNEL_OF), operator_classes(nodes), strict=True)
-    return np.array([own or (name if name in KINDS else "pointwise") for own, name in names], dtype=object)
+    names = zip(nodes["type"], operator_classes(nodes), strict=True)
+    found = [KERNEL_OF[type_] or (name if name in KINDS else "pointwise") for type_, name in names]
+    return np.array(found, dtype=object)
 
 
 def _derived(graph: OpGraph) -> pd.DataFrame:
@@ -376,10 +377,9 @@ def _derived(graph: OpGraph) -> pd.DataFrame:
         calls=steps,
     )
     forward[["channels", "inner", "weights"]] = _extents(graph)
-    casts = forward[half["cast"] > 0].assign(kind="cast", is_autocast=True, flops=0.0, fixed_bytes=0.0)
-    casts["half_bytes"] = casts["bytes"] = half["cast"]
-    casts["fixed_half_bytes"], casts["calls"] = 1.5 * nodes["weight_bytes"], 1.0
-    both = pd.concat([forward, casts], ignore_index=True)
+    moved = {"bytes": half["cast"], "half_bytes": half["cast"], "fixed_half_bytes": 1.5 * nodes["weight_bytes"]}
+    casts = forward.assign(kind="cast", is_autocast=True, flops=0.0, fixed_bytes=0.0, calls=1.0, **moved)
+    both = pd.concat([forward, casts[half["cast"] > 0]], ignore_index=True)
     return pd.concat([both, _backward(both)], ignore_index=True)
 
 

@@ -16,7 +16,7 @@ from scipy.spatial.distance import cdist
 
 from gpudemand._array import STRING, FloatArray, IntArray
 from gpudemand._files import replace_file
-from gpudemand._validation import InputError, check_choice, check_number
+from gpudemand._validation import InputError, check_choice, check_length, check_number
 from gpudemand.cost.job import TrainingRun
 from gpudemand.cost.large_memory import (
     MEMORY_MEANS,
@@ -556,8 +556,7 @@ class LargeModelPredictor:
 def _measured(name: str, given: Any, n: int) -> FloatArray:
     """Positive amounts of `n` runs, NaN where unknown."""
     values = np.atleast_1d(np.full(n, np.nan) if given is None else np.asarray(given, dtype=float))
-    if len(values) != n:
-        raise InputError(f"{name} has {len(values)} values for {n} jobs; give one for each.")
+    check_length(name, values, n)
     if not (np.isnan(values) | ((values > 0) & np.isfinite(values))).all():
         raise InputError(f"{name} must be positive, or NaN where it is unknown; got {values.tolist()}.")
     return values

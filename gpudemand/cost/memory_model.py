@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -265,10 +266,7 @@ def largest_that(fits: Callable[[int], bool], guess: int = 1) -> int:
     low, high = 0, max(int(guess), 1)
     while high <= _MAX_BATCH and fits(high):
         low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+    return bisect_left(range(high), True, lo=low + 1, key=lambda number: not fits(number)) - 1
 
 
 def max_batch_size(

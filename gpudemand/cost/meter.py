@@ -183,10 +183,6 @@ def machine_memory_gib() -> float:
         return float("nan")
 
 
-def _cores() -> int:
-    return os.cpu_count() or 0
-
-
 @dataclass(frozen=True)
 class Environment:
     """Hardware and software of a measured row, the last six fields those of the current process.
@@ -204,7 +200,7 @@ class Environment:
     python: str = field(default_factory=platform.python_version)
     os: str = field(default_factory=platform.system)
     cpu: str = field(default_factory=cpu_model)
-    cores: int = field(default_factory=_cores)
+    cores: int = field(default_factory=lambda: os.cpu_count() or 0)
     gpudemand_version: str = field(default_factory=lambda: installed_version("gpudemand"))
     date: str = field(default_factory=lambda: datetime.now(UTC).date().isoformat())
 

@@ -16,7 +16,7 @@ import pandas as pd
 
 from gpudemand._array import FloatArray, IntArray
 from gpudemand._files import read_manifest, replace_folder
-from gpudemand._validation import InputError, check_columns, check_number
+from gpudemand._validation import InputError, check_columns, check_length, check_number
 from gpudemand.cost.feature_table import ARCHITECTURE, distinct_graphs, features_from_jobs, listed_jobs
 from gpudemand.cost.graph import OpGraph
 from gpudemand.cost.graph_features import OPTIMIZER_STATES, features_by_name
@@ -368,9 +368,8 @@ class CostModel:
         CostModel
             This object.
         """
-        listed, costs = list(jobs), check_columns(costs, tuple(TARGETS), "costs")
-        if not listed or len(listed) != len(costs):
-            raise InputError(f"costs has {len(costs)} rows for {len(listed)} jobs; give one for each job.")
+        listed, costs = listed_jobs(jobs), check_columns(costs, tuple(TARGETS), "costs")
+        check_length("costs", costs, len(listed))
         names = np.array([id(job.model) for job in listed]) if groups is None else np.asarray(groups)
         kinds = np.array([job.hardware.kind for job in listed])
         self.models_, self.fitted_on_ = dict(getattr(self, "models_", {})), dict(getattr(self, "fitted_on_", {}))
@@ -496,8 +495,7 @@ class CostModel:
         if memory_gib is not None or any(job.run is not None for job in listed):
             self.large_models.calibrate([job.run for job in listed], seconds, memory_gib)
             return self
-        if len(seconds) != len(listed):
-            raise InputError(f"step_time_s has {len(seconds)} values for {len(listed)} jobs; give one for each.")
+        check_length("step_time_s", seconds, len(listed))
         for kind, rows in rows_by_kind(listed).items():
             inputs = step_time_inputs([listed[row] for row in rows])
             self._model(kind, "step_time_s").calibrate(inputs, seconds[rows])

@@ -13,7 +13,7 @@ from sklearn.base import RegressorMixin
 from sklearn.model_selection import GroupKFold, KFold
 
 from gpudemand._array import BoolArray, FloatArray, IntArray
-from gpudemand._validation import InputError, check_number
+from gpudemand._validation import InputError, check_length, check_number
 from gpudemand.cost.graph_features import OPERATOR_CLASSES
 
 #: Cauchy scales of the graduated robust fit, from a nearly quadratic loss to one that discounts errors beyond 5 %.
@@ -240,8 +240,7 @@ def interval_columns(names: Iterable[str], levels: Sequence[float]) -> list[str]
 def check_costs(y: Any, n: int, problem: str = "are not positive costs") -> FloatArray:
     """Return `n` costs as an array, all finite and above zero; `problem` is how the message describes others."""
     values = np.asarray(y, dtype=float).ravel()
-    if values.size != n:
-        raise InputError(f"y has {values.size} values for {n} jobs.")
+    check_length("y", values, n)
     wrong = int((~(np.isfinite(values) & (values > 0))).sum())
     if wrong:
         raise InputError(f"y holds {wrong} values that {problem}; they must be finite and above zero.")

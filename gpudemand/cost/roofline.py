@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._array import FloatArray
-from gpudemand._validation import InputError, check_columns
+from gpudemand._validation import check_columns, check_length
 from gpudemand.cost.graph import OpGraph, check_graphs, per_graph
 from gpudemand.cost.graph_features import step_kernels
 from gpudemand.cost.operators import KINDS, MATRIX_KINDS
@@ -138,8 +138,7 @@ def step_terms(jobs: pd.DataFrame, graphs: Sequence[OpGraph]) -> pd.DataFrame:
     Williams, Waterman, Patterson, "Roofline", Communications of the ACM 52, 2009.
     """
     jobs = check_columns(jobs, STEP_COLUMNS, "jobs")
-    if len(graphs) != len(jobs):
-        raise InputError(f"graphs has {len(graphs)} networks for {len(jobs)} jobs; pass one for each row.")
+    check_length("graphs", graphs, len(jobs))
     keys = pd.DataFrame(
         {"graph": [id(graph) for graph in check_graphs(graphs)], "half": jobs["precision"].isin(_HALF).to_numpy()}
     )

@@ -15,9 +15,30 @@ from gpudemand.cost.transformer import Config, Matrix, Transformer, count_of, la
 F = TypeVar("F", bound=Callable[..., Any])
 #: What a family adds to the sizes that its configuration gives: of the configuration and these sizes.
 Variant = Callable[[Config, dict[str, Any]], dict[str, Any]]
-_VARIANTS: dict[str, Variant] = {}
+#: Those of one formula; `_of` enters the others.
+_VARIANTS: dict[str, Variant] = {
+    # Two more normalisations, one of the width of the feed-forward layer.
+    "bitnet": lambda config, sizes: {"norms": 3, "extra": sizes["ffn"]},
+    "cohere": lambda config, sizes: {"qk_norm": 2 if config.get("use_qk_norm") else 0},
+    "gpt_bigcode": lambda config, sizes: {"kv_heads": 1} if config.get("multi_query", True) else {},
+    "mamba": lambda config, sizes: {**_mamba(config, sizes["hidden"]), "ffn": 0},
+    "mamba2": lambda config, sizes: {**_mamba2(config, sizes["hidden"]), "ffn": 0},
+    "mpnet": lambda config, sizes: {"outer": count_of(config, "relative_attention_num_buckets") * sizes["heads"]},
+    # The first Qwen counts gate and up together.
+    "qwen": lambda config, sizes: {"ffn": sizes["ffn"] // 2},
+    "stablelm": lambda config, sizes: {
+        "norms": 1 if config.get("use_parallel_residual") else 2,
+        "qk_norm": 2 if config.get("qk_layernorm") else 0,
+    },
+}
 #: Kind of tower -> its sizes, of its configuration and width.
-_TOWERS: dict[str, Callable[[Config, int], dict[str, Any]]] = {}
+_TOWERS: dict[str, Callable[[Config, int], dict[str, Any]]] = {
+    "clip_vision_model": lambda config, hidden: {**_image(config, hidden, bias=False), "outer_norms": 2},
+    **dict.fromkeys(
+        ("idefics3", "smolvlm", "smolvlm_vision", "idefics3_vision"),
+        lambda config, hidden: _image(config, hidden, tokens=0),
+    ),
+}
 
 
 class Family(NamedTuple):
@@ -38,7 +59,11 @@ def families() -> dict[str, Family]:
     rows = keyed_rows(Path(__file__).with_suffix(".csv"))
     of = {kind: row["like"] or kind for kind, row in rows.items()}
     return {
-        kind: Family(read_pairs(rows[name]["traits"]), read_pairs(rows[name]["sizes"]), _VARIANTS.get(name, _nothing))
+        kind: Family(
+            read_pairs(rows[name]["traits"]),
+            read_pairs(rows[name]["sizes"]),
+            _VARIANTS.get(name, lambda config, sizes: {}),
+        )
         for kind, name in of.items()
     }
 
@@ -63,10 +88,6 @@ def _value(text: str) -> Any:
 def summed(config: Config, keys: str) -> int:
     """Sum of keys of a configuration, and of numbers; see `Family`."""
     return sum(int(part) if part.isdigit() else count_of(config, *part.split("|")) for part in keys.split("+"))
-
-
-def _nothing(config: Config, sizes: dict[str, Any]) -> dict[str, Any]:
-    return {}
 
 
 def _named(table: dict[str, Any], *kinds: str) -> Callable[[F], F]:
@@ -147,11 +168,6 @@ def _deberta(config: Config, sizes: dict[str, Any]) -> dict[str, Any]:
     return {**found, "outer": table, "extra": 0 if shared else keys + queries}
 
 
-@_of("mpnet")
-def _mpnet(config: Config, sizes: dict[str, Any]) -> dict[str, Any]:
-    return {"outer": count_of(config, "relative_attention_num_buckets") * sizes["heads"]}
-
-
 @_of("modernbert")
 def _modern_bert(config: Config, sizes: dict[str, Any]) -> dict[str, Any]:
     """The first layer has one normalisation less; a square layer stands before the head."""
@@ -169,39 +185,11 @@ def _falcon(config: Config, sizes: dict[str, Any]) -> dict[str, Any]:
     return {**biases, "norms": norms, "kv_heads": 1 if config.get("multi_query", True) else sizes["heads"]}
 
 
-@_of("cohere")
-def _cohere(config: Config, sizes: dict[str, Any]) -> dict[str, Any]:
-    return {"qk_norm": 2 if config.get("use_qk_norm") else 0}
-
-
-@_of("qwen")
-def _qwen(config: Config, sizes: dict[str, Any]) -> dict[str, Any]:
-    """The first Qwen counts gate and up together."""
-    return {"ffn": sizes["ffn"] // 2}
-
-
 @_of("gemma2", "gemma3_text", "gpt_oss")
 def _alternating(config: Config, sizes: dict[str, Any]) -> dict[str, Any]:
     """Decoders in which one layer of so many attends to everything, unless a configuration lists its layers."""
     pattern = count_of(config, "sliding_window_pattern", "_sliding_window_pattern")
     return {"window_share": 1.0 - 1.0 / pattern} if pattern and not config.get("layer_types") else {}
-
-
-@_of("stablelm")
-def _stablelm(config: Config, sizes: dict[str, Any]) -> dict[str, Any]:
-    norms = 1 if config.get("use_parallel_residual") else 2
-    return {"norms": norms, "qk_norm": 2 if config.get("qk_layernorm") else 0}
-
-
-@_of("gpt_bigcode")
-def _multi_query(config: Config, sizes: dict[str, Any]) -> dict[str, Any]:
-    return {"kv_heads": 1} if config.get("multi_query", True) else {}
-
-
-@_of("bitnet")
-def _bitnet(config: Config, sizes: dict[str, Any]) -> dict[str, Any]:
-    """Two more normalisations in a layer, one of the width of the feed-forward layer."""
-    return {"norms": 3, "extra": sizes["ffn"]}
 
 
 @_of("ernie4_5_moe")
@@ -335,16 +323,6 @@ def _with(config: Config, *keys: str, default: bool = True) -> bool:
 def _stack(**sizes: Any) -> Transformer:
     """Layers that stand among others: no embedding, no head."""
     return Transformer(**{"vocab": 0, "tied": True, "outer_norms": 0, "ffn": 0, **sizes})
-
-
-@_of("mamba")
-def _only_mamba(config: Config, sizes: dict[str, Any]) -> dict[str, Any]:
-    return {**_mamba(config, sizes["hidden"]), "ffn": 0}
-
-
-@_of("mamba2")
-def _only_mamba2(config: Config, sizes: dict[str, Any]) -> dict[str, Any]:
-    return {**_mamba2(config, sizes["hidden"]), "ffn": 0}
 
 
 @_of("jamba")
@@ -562,22 +540,12 @@ def vision_tower(config: Config) -> Transformer:
     return Transformer(**{**families()["vit"].traits, **found, **make(config, hidden)})
 
 
-@_tower("clip_vision_model")
-def _clip_tower(config: Config, hidden: int) -> dict[str, Any]:
-    return {**_image(config, hidden, bias=False), "outer_norms": 2}
-
-
 @_tower("siglip_vision_model")
 def _siglip_tower(config: Config, hidden: int) -> dict[str, Any]:
     """With a head in which a learned vector attends to all patches."""
     ffn = count_of(config, "intermediate_size", usual=4 * hidden)
     pool = hidden + 4 * hidden * (hidden + 1) + 2 * hidden + 2 * hidden * ffn + ffn + hidden
     return _image(config, hidden, tokens=0, outer=pool * bool(config.get("vision_use_head", True)))
-
-
-@_tower("idefics3", "smolvlm", "smolvlm_vision", "idefics3_vision")
-def _plain_tower(config: Config, hidden: int) -> dict[str, Any]:
-    return _image(config, hidden, tokens=0)
 
 
 @_tower("pixtral")

@@ -109,11 +109,11 @@ def _with(job, **changes):
     ("call", "reason"),
     [
         (lambda m, j, c: CostModel().predict(j), "not fitted"),
-        (lambda m, j, c: m.predict([]), "got none"),
+        (lambda m, j, c: m.predict([]), "jobs is empty"),
         (lambda m, j, c: m.predict(["resnet"]), "got str"),
         (lambda m, j, c: m.predict(_with(j[0], device="AMD EPYC")), "no model of a cpu, only of: gpu"),
         (lambda m, j, c: m.predict(j[0], level=0), "level"),
-        (lambda m, j, c: CostModel().fit(j, c[:3]), "costs has 3 rows for 27 jobs"),
+        (lambda m, j, c: CostModel().fit(j, c[:3]), "costs has 3 values for 27 jobs"),
         (lambda m, j, c: CostModel().fit(j, c[["memory_gib"]]), "step_time_s"),
         (lambda m, j, c: m.calibrate(j[0], [1.0, 2.0]), "2 values for 1 jobs"),
     ],

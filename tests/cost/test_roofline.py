@@ -144,7 +144,7 @@ def test_reduction_hides_behind_the_step_but_for_its_last_bucket() -> None:
 
 
 def test_invalid_input_is_reported() -> None:
-    with pytest.raises(InputError, match="graphs has 1 networks for 2 jobs"):
+    with pytest.raises(InputError, match="graphs has 1 values for 2 jobs"):
         step_terms(jobs(batch_size=[1, 2]), [chain(conv())])
     with pytest.raises(InputError, match="lacks the column"):
         step_terms(jobs().drop(columns="device_sms"), [chain(conv())])
