@@ -412,14 +412,8 @@ def memory_summary(graph: OpGraph) -> dict[str, float]:
 _CUBLAS = 8.125 * 2**20
 #: Whether a precision is mixed: products in half precision, weights in single.
 _MIXED = {"fp32": False, "tf32": False, "fp16": True, "bf16": True, "amp": True}
-_NAMES = {
-    "parameters": "parameters",
-    "gradients": "gradients",
-    "optimizer_state": "optimizer state",
-    "input": "the batch",
-    "activations": "activations",
-    "transient": "transient",
-}
+#: Parts as they print; workspaces have a row of their own.
+_NAMES = {name: name.replace("_", " ") for name in PARTS if name != "workspace"} | {"input": "the batch"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)

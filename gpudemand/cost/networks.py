@@ -187,30 +187,23 @@ _COMPOUNDS = {
     "tiny_vit": "tinyvit",
     "wide_resnet": "resnet",
 }
-#: Variants with a first word of their own.
+#: Family -> first words of its variants.
 _VARIANTS = {
-    "botnext": "botnet",
-    "darknetaa": "darknet",
-    "densenetblur": "densenet",
-    "ecaresnetlight": "resnet",
-    "fbnetc": "fbnet",
-    "googlenet": "inception",
-    "gru": "recurrent",
-    "halonext": "halonet",
-    "hieradet": "hiera",
-    "lstm": "recurrent",
-    "maxxvit": "maxvit",
-    "nasnetalarge": "nasnet",
-    "regnetv": "regnet",
-    "regnetx": "regnet",
-    "regnety": "regnet",
-    "regnetz": "regnet",
-    "resnetaa": "resnet",
-    "resnetblur": "resnet",
-    "resnetlight": "resnet",
-    "resnetrs": "resnet",
-    "resnextaa": "resnext",
+    "botnet": "botnext",
+    "darknet": "darknetaa",
+    "densenet": "densenetblur",
+    "fbnet": "fbnetc",
+    "halonet": "halonext",
+    "hiera": "hieradet",
+    "inception": "googlenet",
+    "maxvit": "maxxvit",
+    "nasnet": "nasnetalarge",
+    "recurrent": "gru lstm",
+    "regnet": "regnetv regnetx regnety regnetz",
+    "resnet": "ecaresnetlight resnetaa resnetblur resnetlight resnetrs",
+    "resnext": "resnextaa",
 }
+_FAMILIES = {variant: family for family, variants in _VARIANTS.items() for variant in variants.split()}
 
 
 def family_of(name: str) -> str:
@@ -246,4 +239,4 @@ def family_of(name: str) -> str:
     word = re.match(r"[a-z]+?(?=v?\d|_|$)", bare)
     if word is None:
         raise InputError(f"network name {name!r} has no first word; a family is named by letters.")
-    return _VARIANTS.get(word[0], word[0])
+    return _FAMILIES.get(word[0], word[0])
