@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from gpudemand._validation import InputError
 from gpudemand.cli.app import app
-from gpudemand.datasets.devices import PRECISIONS, Device, _aliases, _key, device, devices, save_device
+from gpudemand.datasets.devices import PRECISIONS, Device, _key, aliases, device, devices, save_device
 
 TABLE = devices()
 GPUS = TABLE[TABLE["kind"] == "gpu"]
@@ -161,7 +161,7 @@ def test_a_device_is_found_by_its_aliases(alias, name):
 
 def test_aliases_are_unique():
     meanings: dict[str, set[str]] = {}
-    for alias, name in _aliases().items():
+    for alias, name in aliases(devices()).items():
         meanings.setdefault(_key(alias), set()).add(name)
     assert {key: names for key, names in meanings.items() if len(names) > 1} == {}
 
