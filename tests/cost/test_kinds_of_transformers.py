@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from pathlib import Path
+
 import pytest
 
+from gpudemand._tables import keyed_rows
 from gpudemand._validation import InputError
+from gpudemand.cost import transformer_families
 from gpudemand.cost.job import TrainingJob
 from gpudemand.cost.large_memory import memory_terms
 from gpudemand.cost.large_time import time_terms
@@ -639,3 +644,12 @@ def test_images_before_a_decoder_are_counted_beside_it():
     assert tower.tokens == 577
     seen, text = run_of(model, 2048).sample_flops, run_of(model.stacks[0], 2048).sample_flops
     assert seen - text == pytest.approx(tower.model_flops(577) * 577)
+
+
+def test_the_table_of_families_is_sound():
+    known = {field.name for field in fields(Transformer)}
+    rows = keyed_rows(Path(transformer_families.__file__).with_suffix(".csv"))
+    assert {row["like"] for row in rows.values()} <= {*rows, ""}
+    assert set(transformer_families._VARIANTS) <= {kind for kind, row in rows.items() if not row["like"]}
+    for kind, family in transformer_families.families().items():
+        assert {*family.traits, *family.sizes} <= known, kind
