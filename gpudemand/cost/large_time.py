@@ -97,16 +97,10 @@ def _backward(run: TrainingRun) -> float:
 def _slowest_stage(run: TrainingRun) -> tuple[float, float]:
     """Share of all layers in the stage that the others wait for, a fuller one or the last, and 1 if it has the head."""
     depth, stages = run.model.depth, run.layout.pipeline
-    head = run.model.head_flops * run.stacks[0].seq_len / (sum(map(_layer_flops, run.stacks)) / depth)
+    layers = sum(one.model.layer_flops(one.seq_len) * one.seq_len for one in run.stacks)
+    head = run.model.head_flops * run.stacks[0].seq_len / (layers / depth)
     full, last = math.ceil(depth / stages), depth // stages
     return (full / depth, 0.0) if stages > 1 and full > last + head else (last / depth, 1.0)
-
-
-def _layer_flops(run: TrainingRun) -> float:
-    """Operations of all layers of a stack for one sample, forward."""
-    model = run.model
-    products = sum(count * model.matrix_flops(sparse=sparse) for sparse, count in model.layer_kinds)
-    return (products + model.layers * model.attention_flops(run.seq_len)) * run.seq_len
 
 
 def _waves(run: TrainingRun, tokens: float, share: float) -> float:

@@ -401,7 +401,7 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
         `X`: columns of `gpudemand.cost.features_from_jobs` and of `step_terms`, and ``mode``. `groups`: what new jobs
         differ in (families, devices): intervals are about groups never seen. By default, every row.
         """
-        X, y = check_columns(X, (*STEP_COLUMNS, "device_name"), "X"), check_costs(y, len(X), "are no times")
+        X, y = _checked(X), check_costs(y, len(X), "are no times")
         if not set(WORK_TERMS) & set(X.columns):
             raise InputError("X has no columns of work; add those of gpudemand.cost.roofline.step_terms.")
         groups = several_groups(group_numbers(groups, len(y)))
@@ -410,7 +410,7 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
         self.calibration_ = Calibration()
         rows = balanced_sample(groups, self.max_rows, self.random_state)
         X, y, groups = X.iloc[rows], y[rows], groups[rows]
-        self.gp_inputs_ = gp.features(X, self._terms(X), self.coefficients_)
+        self.gp_inputs_ = self._inputs(X)
         residual = np.clip(np.log(y / self._work(X)), -gp.MAX_RESIDUAL, gp.MAX_RESIDUAL)
         self.dual_coef_, correction, distances = gp.fit(self.gp_inputs_, residual, groups)
         errors = np.log(y / self._held_out_work(X, y, groups)) - correction
@@ -441,8 +441,8 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
         common. Each measured job has a factor for its fixed work and one for the rest, which hold at all batch sizes.
         """
         check_is_fitted(self, "coefficients_")
-        X, y = check_columns(X, (*STEP_COLUMNS, "device_name"), "X"), check_costs(y, len(X), "are no times")
-        inputs = gp.features(X, self._terms(X), self.coefficients_)
+        X, y = _checked(X), check_costs(y, len(X), "are no times")
+        inputs = self._inputs(X)
         # What monotonicity changes stays, as conditioning is of the posterior mean alone.
         mean = gp.kernel(inputs, self.gp_inputs_)[1] @ self.dual_coef_
         residual = np.log(y / self._work(X)) - self._correction(X, inputs) + mean
@@ -483,7 +483,7 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
     def _predict(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Calibrated seconds, error scales, and distances from the training data."""
         check_is_fitted(self, "coefficients_")
-        X = check_columns(X, (*STEP_COLUMNS, "device_name"), "X")
+        X = _checked(X)
         parts, change, scale, distances = self._uncalibrated(X)
         time, scale = self.calibration_.apply(X, self._terms(X), parts, change, scale)
         bound = X[LOWER_BOUND].to_numpy(dtype=float) if LOWER_BOUND in X.columns else 0.0
@@ -500,7 +500,7 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
 
     def _correct(self, X: pd.DataFrame) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Log corrections, what calibration adds on the devices, error scales, and distances."""
-        inputs = gp.features(X, self._terms(X), self.coefficients_)
+        inputs = self._inputs(X)
         (similarity, covariance), features = gp.kernel(inputs, self.gp_inputs_), self._scale_features(X, inputs)
         distances = gp.distance(similarity)
         scale = np.exp(self.error_scale_.predict(np.column_stack([features, distances])))
@@ -512,7 +512,7 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
 
     def _unlike_training(self, X: pd.DataFrame, far: BoolArray) -> str:
         """What a warning says of jobs that are far from training: how many, and what is new in them."""
-        inputs = gp.features(X[far], self._terms(X[far]), self.coefficients_)
+        inputs = self._inputs(X[far])
         new, unlike = gp.new_kinds(inputs[0], self.gp_inputs_[0]), f"{far.sum()} of {len(X)} jobs are unlike every job"
         return f"{unlike} in training; their intervals are wide.{f' New is the share of {new}.' if new else ''}"
 
@@ -523,6 +523,9 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
     def _terms(self, X: pd.DataFrame) -> pd.DataFrame:
         # A kind of work that a table lacks does not occur in its networks.
         return X.reindex(columns=self.coefficients_.index, fill_value=0.0)
+
+    def _inputs(self, X: pd.DataFrame) -> list[FloatArray]:
+        return gp.features(X, self._terms(X), self.coefficients_)
 
     def _work(self, X: pd.DataFrame) -> FloatArray:
         return self._terms(X).to_numpy(dtype=float) @ self.coefficients_.to_numpy()
@@ -541,3 +544,7 @@ class StepTimeModel(IntervalMixin, BaseEstimator):
         self.error_scale_, held_out = gp.fit_error_scale(features, errors, folds, **settings)
         self.conformity_scores_ = ConformityScores.from_errors(np.abs(errors) / np.exp(held_out), groups)
         self.ood_threshold_ = float(np.quantile(features[:, -1], 0.98)) + 0.05
+
+
+def _checked(X: pd.DataFrame) -> pd.DataFrame:
+    return check_columns(X, (*STEP_COLUMNS, "device_name"), "X")

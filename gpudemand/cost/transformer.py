@@ -361,10 +361,14 @@ class Transformer:
         """Operations of the head for one token, forward."""
         return 2.0 * self.vocab * (self.embed_width or self.hidden)
 
+    def layer_flops(self, seq_len: int) -> float:
+        """Operations of all layers for one token, forward."""
+        products = sum(count * self.matrix_flops(sparse=sparse) for sparse, count in self.layer_kinds)
+        return products + self.layers * self.attention_flops(seq_len)
+
     def model_flops(self, seq_len: int) -> float:
         """Operations of a training step for one token, three times those of a forward pass, nothing recomputed."""
-        products = sum(count * self.matrix_flops(sparse=sparse) for sparse, count in self.layer_kinds)
-        return 3.0 * (products + self.layers * self.attention_flops(seq_len) + self.head_flops)
+        return 3.0 * (self.layer_flops(seq_len) + self.head_flops)
 
 
 Config = Mapping[str, Any]
