@@ -14,12 +14,11 @@ import pandas as pd
 from sklearn.base import BaseEstimator, ClusterMixin, clone
 from sklearn.cluster import KMeans
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._array import FloatArray, IntArray, one_thread
 from gpudemand._validation import InputError, check_choice, check_number, shorten
-from gpudemand.forecast.factorization import TemporalFactorization
-from gpudemand.forecast.forecaster import Forecaster, positive_int
+from gpudemand.forecast.factorization import FactorizingForecaster, Fitted, TemporalFactorization
+from gpudemand.forecast.forecaster import positive_int
 from gpudemand.forecast.panel import Panel, row_means, row_scales
 
 Self = TypeVar("Self", bound="BaselineSegmenter")
@@ -357,21 +356,22 @@ _PENALTY, _MAX_SAMPLE, _RANDOM_STARTS = 1.0, 1000, 5
 
 
 class ClusterFits(NamedTuple):
-    """Cluster of each series, shape (n_series,), what the exchange found, and the factorization of each cluster."""
+    """Cluster of each series, shape (n_series,), the fit of each cluster's series, and what they come from."""
 
     labels: IntArray
+    fits: tuple[Fitted, ...]
     exchanged: ExchangedClusters
     models: tuple[TemporalFactorization, ...]
 
     def forecast(self, h: int) -> FloatArray:
         """Forecast of every series by the factorization of its cluster, shape (n_series, h)."""
         path = np.empty((len(self.labels), h))
-        for label, model in enumerate(self.models):
-            path[self.labels == label] = model.fitted_.forecast(h)
+        for label, fitted in enumerate(self.fits):
+            path[self.labels == label] = fitted.forecast(h)
         return path
 
 
-class ClusterwiseFactorization(Forecaster):
+class ClusterwiseFactorization(FactorizingForecaster):
     """Clusterwise regression with matrix factorization: users in clusters, each with latent series of its own.
 
     Users are exchanged between clusters one at a time, to lower the squared error of low-rank factorizations of their
@@ -466,7 +466,8 @@ class ClusterwiseFactorization(Forecaster):
             labels = starts[found.start]
         occupied, labels = np.unique(labels[np.argsort(order)], return_inverse=True)
         found = found._replace(latent=found.latent[occupied])
-        return ClusterFits(labels, found, tuple(self._member(y[labels == k], k, labels) for k in range(len(occupied))))
+        models = tuple(self._member(y[labels == k], k, labels) for k in range(len(occupied)))
+        return ClusterFits(labels, tuple(model.fitted_ for model in models), found, models)
 
     def _exchanged(self, scaled: FloatArray, starts: list[IntArray], passes: int) -> tuple[ExchangedClusters, IntArray]:
         """Exchange a sample of the users; return what it found, and the labels of all users."""
@@ -480,31 +481,11 @@ class ClusterwiseFactorization(Forecaster):
         labels[sample] = found.labels
         return found, labels
 
-    def predict_new(self, usage: pd.DataFrame, h: int) -> pd.DataFrame:
-        """Forecast users who were not in training by the factorization that fits their history best.
-
-        Parameters
-        ----------
-        usage : DataFrame
-            ``unique_id``, ``ds``, ``y`` of the new users, at the timestamps of the training series.
-        h : int
-            Bins after the training period.
-
-        Returns
-        -------
-        DataFrame
-            ``unique_id``, ``ds`` and ``ClusterwiseFactorization``, users in ascending order.
-        """
-        check_is_fitted(self, "models_")
-        panel = self.panel_.aligned(usage)
-        labels = cheapest_cluster(_standardized(panel.values), self.fitted_.exchanged.latent, _PENALTY)
-        cluster = usage["unique_id"].map(pd.Series(labels, index=panel.ids))
-        parts = [self.models_[k].predict_new(usage[cluster == k], h) for k in np.unique(labels)]
-        names = {type(self.models_[0]).__name__: type(self).__name__}
-        return pd.concat(parts).rename(columns=names).sort_values(["unique_id", "ds"], ignore_index=True)
-
-    def _path(self, y: FloatArray, h: int) -> FloatArray:
-        return (self.fitted_ if y is self.panel_.values else self.factorize(y)).forecast(h)
+    def fold_in(self, y: FloatArray) -> ClusterFits:
+        """Fit new users, shape (n_users, n_times), to the factorization of the cluster that fits each of them best."""
+        labels = cheapest_cluster(_standardized(y), self.fitted_.exchanged.latent, _PENALTY)
+        fits = tuple(model.fold_in(y[labels == k]) for k, model in enumerate(self.models_))
+        return self.fitted_._replace(labels=labels, fits=fits)
 
     def _starts(self, y: FloatArray, ids: pd.Index) -> list[IntArray]:
         """Initial labels by the segmenter or by simple features, and at random."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -437,7 +437,52 @@ class Fitted(NamedTuple):
         return (self.factors.forecast(h) + self.residual_ar.forecast(h)) * self.scale
 
 
-class TemporalFactorization(Forecaster):
+class FactorizingForecaster(Forecaster):
+    """Base class of the factorizations, into which series that were not in training can be folded.
+
+    `factorize` fits a history, `fold_in` new series to what was fitted; both return an object with ``forecast(h)``.
+    """
+
+    fitted_: Any
+
+    def factorize(self, y: FloatArray) -> Any:
+        """Factorize a history, shape (n_series, n_times)."""
+        raise NotImplementedError
+
+    def fold_in(self, y: FloatArray) -> Any:
+        """Fit new series, shape (n_series, n_times), to the latent series of training."""
+        raise NotImplementedError
+
+    def predict_new(self, usage: pd.DataFrame, h: int) -> pd.DataFrame:
+        """Forecast series that were not in training, from their own history and the latent series.
+
+        Parameters
+        ----------
+        usage : DataFrame
+            ``unique_id``, ``ds``, ``y`` of the new series, at the timestamps of the training series; others are
+            ignored.
+        h : int
+            Bins after the training period.
+
+        Returns
+        -------
+        DataFrame
+            ``unique_id``, ``ds`` and a column named after the class. A series without a value in the training period
+            is forecast as zero.
+        """
+        check_is_fitted(self, "panel_")
+        h = positive_int("h", h)
+        panel = self.panel_.aligned(usage)
+        steps = panel.local_steps(h)
+        path = np.maximum(self.fold_in(panel.values).forecast(int(steps.max()) + 1), 0.0)
+        return panel.long_frame(panel.future(h), {type(self).__name__: path[:, steps]})
+
+    def _path(self, y: FloatArray, h: int) -> FloatArray:
+        fitted = self.fitted_ if y is self.panel_.values else self.factorize(y)
+        return np.asarray(fitted.forecast(h))
+
+
+class TemporalFactorization(FactorizingForecaster):
     """Temporal regularized matrix factorization (TRMF): every series is a combination of a few latent autoregressions.
 
     Each series is an intercept plus its loadings times latent series that all series share; each latent series follows
@@ -555,30 +600,6 @@ class TemporalFactorization(Forecaster):
         self._set_fitted(self.factorize(panel.values, start, n_sweeps))
         return self
 
-    def predict_new(self, usage: pd.DataFrame, h: int) -> pd.DataFrame:
-        """Forecast series that were not in training, from their own history and the latent series.
-
-        Parameters
-        ----------
-        usage : DataFrame
-            ``unique_id``, ``ds``, ``y`` of the new series, at the timestamps of the training series; others are
-            ignored.
-        h : int
-            Bins after the training period.
-
-        Returns
-        -------
-        DataFrame
-            ``unique_id``, ``ds`` and ``TemporalFactorization``. A series without a value in the training period is
-            forecast as zero.
-        """
-        check_is_fitted(self, "factors_")
-        h = positive_int("h", h)
-        panel = self.panel_.aligned(usage)
-        steps = panel.local_steps(h)
-        path = np.maximum(self.fold_in(panel.values).forecast(int(steps.max()) + 1), 0.0)
-        return panel.long_frame(panel.future(h), {type(self).__name__: path[:, steps]})
-
     def fold_in(self, y: FloatArray) -> Fitted:
         """Fit new series, shape (n_series, n_times), to the latent series of training."""
         scale = row_scales(y)
@@ -628,9 +649,6 @@ class TemporalFactorization(Forecaster):
     def objective_(self) -> tuple[float, ...]:
         """Value of the objective after each sweep."""
         return self.factors_.objective
-
-    def _path(self, y: FloatArray, h: int) -> FloatArray:
-        return (self.fitted_ if y is self.panel_.values else self.factorize(y)).forecast(h)
 
     @property
     def fitted_(self) -> Fitted:
