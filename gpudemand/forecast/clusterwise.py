@@ -9,13 +9,12 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student_t
 from sklearn.base import clone
-from sklearn.utils.validation import check_is_fitted
 
 from gpudemand._array import FloatArray, IntArray, solve_each
 from gpudemand.forecast.clusterwise_factorization import ClusterwiseFactorization, InitialPartition, default_segmenters
 from gpudemand.forecast.combination import combination_weights
-from gpudemand.forecast.factorization import TemporalFactorization
-from gpudemand.forecast.forecaster import Forecaster, last_known, positive_int
+from gpudemand.forecast.factorization import InductiveForecaster, TemporalFactorization
+from gpudemand.forecast.forecaster import last_known, positive_int
 from gpudemand.forecast.naive import seasonal_profile
 from gpudemand.forecast.panel import Panel, row_means, week_length
 
@@ -23,15 +22,11 @@ _MAX_ITERATIONS = 30
 
 
 class NormalEquations(NamedTuple):
-    """Normal equations of each unit.
+    """Normal equations of each unit."""
 
-    `gram`: shape (n_units, n_columns, n_columns). `right`: shape (n_units, n_columns). `size`: shape (n_units,); sum
-    of squared targets.
-    """
-
-    gram: FloatArray
-    right: FloatArray
-    size: FloatArray
+    gram: FloatArray  # (n_units, n_columns, n_columns)
+    right: FloatArray  # (n_units, n_columns)
+    size: FloatArray  # (n_units,), sum of squared targets
 
     @classmethod
     def of(cls, x: FloatArray, y: FloatArray) -> NormalEquations:
@@ -48,11 +43,7 @@ class NormalEquations(NamedTuple):
         return np.maximum(self.size[:, None] - 2 * self.right @ weights.T + fitted, 0.0)
 
     def fit(self, members: FloatArray, penalty: float, towards: FloatArray) -> FloatArray:
-        """Ridge weights of each cluster, shape (n_clusters, n_columns), shrunk towards given ones.
-
-        `members`: shape (n_units, n_clusters); membership of each unit in each cluster. `towards`: shape
-        (n_columns,).
-        """
+        """Ridge weights of each cluster, shape (n_clusters, n_columns); `members`: shape (n_units, n_clusters)."""
         ridge = penalty * np.eye(towards.size)
         gram = np.einsum("nk,npq->kpq", members, self.gram, optimize=True) + ridge
         right = members.T @ self.right + penalty * towards
@@ -60,15 +51,11 @@ class NormalEquations(NamedTuple):
 
 
 class Clusters(NamedTuple):
-    """Regressions and members of the clusters.
+    """Regressions and members of the clusters."""
 
-    `weights`: shape (n_clusters, n_columns). `reassigned`: shape (n_users,); cluster to which a user was reassigned,
-    -1 for users in the cluster of their segment. `objective`: after each iteration; never rising.
-    """
-
-    weights: FloatArray
-    reassigned: IntArray
-    objective: tuple[float, ...]
+    weights: FloatArray  # (n_clusters, n_columns)
+    reassigned: IntArray  # (n_users,), -1 for users in the cluster of their segment
+    objective: tuple[float, ...]  # after each iteration, never rising
 
 
 def exchange(
@@ -84,15 +71,10 @@ def exchange(
 
     A user is in the cluster of the segment, which may differ between origins, or is reassigned to one cluster. The
     objective, which neither step can raise, is half the squared errors, plus `switching_cost` for every reassigned
-    user, plus the penalty on weights.
+    user, plus the penalty on the squared distance of weights from `towards`. The algorithm of Späth (1979), which this
+    one follows, moves one unit at a time.
 
-    `equations`: of every user at every origin, ``n_users * n_origins`` of them. `segments`: shape (n_users,
-    n_origins); segment of each user at each origin. `switching_cost`: cost of reassigning a user; with infinity none
-    is. `penalty`: on the squared distance of a cluster's weights from `towards`. `towards`: shape (n_columns,).
-
-    References
-    ----------
-    H. Späth, "Algorithm 39: Clusterwise linear regression", Computing 22 (1979), which moves one unit at a time.
+    `equations`: of every user at every origin. `segments`: shape (n_users, n_origins).
     """
     reassigned, values = np.full(len(segments), -1), []
     for _ in range(_MAX_ITERATIONS):
@@ -131,14 +113,11 @@ _SEASONS = 7
 
 
 def base_forecasts(y: FloatArray, h: int, season: int, week: int) -> FloatArray:
-    """Simple forecasts of each series from its own history.
+    """Simple forecasts of each series from its own history, shape (n_series, h, n_forecasts).
 
-    The newest value; the values one season and one week ago; the mean season and its value at the newest bin (whose
-    difference, added to the newest value, is `SeasonallyAdjustedNaive`); the means of one season, of four, and of all.
-
-    `y`: shape (n_series, n_times); naN where missing. `season`, `week`: bins; `week` counts when it is longer than
-    `season`. Returns shape (n_series, h, n_forecasts): the number of forecasts does not depend on the length of the
-    history.
+    The newest value; the values one season and, if it is longer, one week ago; the mean season and its value at the
+    newest bin (whose difference, added to the newest value, is `SeasonallyAdjustedNaive`); the means of one season, of
+    four, and of all. The number of forecasts does not depend on the length of the history.
     """
     newest = last_known(y)
     filled = np.where(np.isnan(y), row_means(y), y)
@@ -158,11 +137,7 @@ def by_horizon(forecasts: FloatArray) -> FloatArray:
 
 
 def mixture_forecast(forecasts: FloatArray, weights: FloatArray, probabilities: FloatArray) -> FloatArray:
-    """Forecast of each user by the regressions of the clusters, averaged over the membership probabilities.
-
-    `forecasts`: shape (n_series, ..., h, n_forecasts). `weights`: shape (n_clusters, 2 * n_forecasts).
-    `probabilities`: shape (n_series, n_clusters). Returns ndarray of shape (n_series, ..., h).
-    """
+    """Forecast of each user by the regressions of the clusters, averaged over the membership probabilities."""
     return np.asarray(np.einsum("n...p,np->n...", by_horizon(forecasts), probabilities @ weights, optimize=True))
 
 
@@ -208,11 +183,9 @@ def mean_square(y: FloatArray) -> FloatArray:
 
 
 def bounded_losses(errors: FloatArray, scale: FloatArray) -> FloatArray:
-    """Mean squared errors of several methods, each user's scaled by their mean over methods and a given scale.
+    """Mean squared errors of each user relative to their mean over methods and a scale, shape (n_methods, n_users).
 
-    The scaled losses are bounded by the number of methods, so that no single user decides.
-
-    `errors`: shape (n_methods, n_users). `scale`: shape (n_users,). Returns ndarray of shape (n_methods, n_users).
+    They are bounded by the number of methods, so that no single user decides.
     """
     return errors / (np.square(scale) + errors.mean(axis=0))
 
@@ -221,10 +194,7 @@ def select_method(losses: FloatArray, pooled: FloatArray) -> int:
     """Index of the method with the lowest mean loss among those significantly better than the first one, else 0.
 
     The loss must be lower by a t-test over blocks of time (users share the events of a block, so that they are no
-    independent evidence), and the pooled error lower on average.
-
-    `losses`: shape (n_blocks, n_methods); mean loss of the users in each block of time. `pooled`: shape (n_blocks,
-    n_methods); pooled squared error in each block.
+    independent evidence), and the pooled error lower on average. Both have the shape (n_blocks, n_methods).
 
     >>> rng = np.random.default_rng(0)
     >>> plain = rng.uniform(1, 2, 6)
@@ -255,16 +225,12 @@ _EFFECTIVE_ERRORS = 2.0
 
 
 class Evidence(NamedTuple):
-    """Forecasts from earlier origins, actuals, and the normal equations of their regressions.
+    """Forecasts from earlier origins, actuals, and the normal equations of their regressions."""
 
-    `past`: shape (n_users, n_origins, h, n_forecasts). `actual`: shape (n_users, n_origins, h). `equations`: of every
-    user at every origin. `shared`: shape (n_columns,); coefficients of one regression for all users.
-    """
-
-    past: FloatArray
-    actual: FloatArray
-    equations: NormalEquations
-    shared: FloatArray
+    past: FloatArray  # (n_users, n_origins, h, n_forecasts)
+    actual: FloatArray  # (n_users, n_origins, h)
+    equations: NormalEquations  # of every user at every origin
+    shared: FloatArray  # (n_columns,), coefficients of one regression for all users
 
     @classmethod
     def of(cls, y: FloatArray, past: FloatArray, origins: IntArray, season: int, penalty: float) -> Evidence:
@@ -295,16 +261,12 @@ GLOBAL = Choice(0)
 
 
 class Selection(NamedTuple):
-    """What is chosen from a history.
+    """What is chosen from a history."""
 
-    `horizon`: bins of the training errors. `losses`: of every choice on held-out time, relative to the global
-    regression. `weights`: shape (n_users, 3); of the component forecasts.
-    """
-
-    horizon: int
-    losses: pd.DataFrame
+    horizon: int  # bins of the training errors
+    losses: pd.DataFrame  # of every choice on held-out time, relative to the global regression
     choice: Choice
-    weights: FloatArray
+    weights: FloatArray  # (n_users, 3), of the component forecasts
 
 
 #: Ridge penalty of the cluster regressions, and the switching costs that are tried.
@@ -317,7 +279,7 @@ _PRIOR_WEIGHTS = {"factorization": 0.1, "global": 0.45, "clusters": 0.45}
 _LOSSES = ["partition", "n_clusters", "switching_cost", "loss"]
 
 
-class ClusterwiseForecaster(Forecaster):
+class ClusterwiseForecaster(InductiveForecaster):
     """Clusterwise combination of a temporal factorization with naive forecasts.
 
     A forecast is a linear combination of a factorization with the user's newest value, season and means. The
@@ -428,34 +390,16 @@ class ClusterwiseForecaster(Forecaster):
             self._memo[key] = compute(y, *options)
         return self._memo[key]
 
-    def predict_new(self, usage: pd.DataFrame, h: int) -> pd.DataFrame:
-        """Forecast users who were not in training by the clusters of their segment.
-
-        Parameters
-        ----------
-        usage : DataFrame
-            ``unique_id``, ``ds``, ``y`` of the new users, at the timestamps of the training series.
-        h : int
-            Bins after the training period.
-
-        Returns
-        -------
-        DataFrame
-            ``unique_id``, ``ds`` and ``ClusterwiseForecaster``.
-        """
-        check_is_fitted(self, "choice_")
-        new, y = self.panel_.aligned(usage), self.panel_.values
-        steps = new.local_steps(positive_int("h", h))
-        ahead = int(steps.max()) + 1
-        point = np.maximum(self.factorization_.fold_in(new.values).forecast(ahead), 0.0)
-        if self._origins(y.shape[1], ahead).size:
-            forecasts, evidence, paths = self._with_base_forecasts(point, new.values), self._evidence(y, ahead), [point]
-            for choice in (GLOBAL, self.choice_):
-                weights, posterior = self._fit_clusters(y, evidence, choice)
-                partition = self._once(self._partition, y, choice.partition)
-                paths.append(mixture_forecast(forecasts, weights, partition.means_of_new(new.wide(), posterior)))
-            point = np.stack(paths, axis=-1) @ self.weights_.to_numpy().mean(axis=0)
-        return new.long_frame(new.future(h), {type(self).__name__: np.maximum(point, 0.0)[:, steps]})
+    def _path_of_new(self, new: Panel, h: int) -> FloatArray:
+        y, point = self.panel_.values, np.maximum(self.factorization_.fold_in(new.values).forecast(h), 0.0)
+        if not self._origins(y.shape[1], h).size:
+            return point
+        forecasts, evidence, paths = self._with_base_forecasts(point, new.values), self._evidence(y, h), [point]
+        for choice in (GLOBAL, self.choice_):
+            weights, posterior = self._fit_clusters(y, evidence, choice)
+            partition = self._once(self._partition, y, choice.partition)
+            paths.append(mixture_forecast(forecasts, weights, partition.means_of_new(new.wide(), posterior)))
+        return np.stack(paths, axis=-1) @ self.weights_.to_numpy().mean(axis=0)
 
     def _path(self, y: FloatArray, h: int) -> FloatArray:
         if not self._origins(y.shape[1], h).size:

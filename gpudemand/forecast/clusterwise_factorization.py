@@ -17,7 +17,7 @@ from sklearn.utils import check_random_state
 
 from gpudemand._array import FloatArray, IntArray, one_thread
 from gpudemand._validation import InputError, check_choice, check_number, shorten
-from gpudemand.forecast.factorization import FactorizingForecaster, Fitted, TemporalFactorization
+from gpudemand.forecast.factorization import Fitted, InductiveForecaster, TemporalFactorization
 from gpudemand.forecast.forecaster import positive_int
 from gpudemand.forecast.panel import Panel, row_means, row_scales
 
@@ -29,13 +29,10 @@ _FREQUENCIES = 80
 
 @dataclass(frozen=True)
 class InitialPartition:
-    """Initial labels, and the segmenter that assigns users to them.
+    """Initial labels, and the segmenter that assigns users to them."""
 
-    `labels`: shape (n_users,); consecutive from 0. `names`: names of the labels given by the segmenter.
-    """
-
-    labels: IntArray
-    names: pd.Index
+    labels: IntArray  # (n_users,), consecutive from 0
+    names: pd.Index  # what the segmenter calls them
     segmenter: Any
 
     @classmethod
@@ -79,10 +76,9 @@ def _given_labels(labels: pd.Series, ids: pd.Index) -> pd.Series:
 class BaselineSegmenter(ClusterMixin, BaseEstimator):
     """k-means on simple features of each user's series.
 
-    `kind`: {"shape", "spectrum", "rfm", "random"}; ``"shape"``: recency, frequency, autocorrelation at one bin and
-    one season, variation, and how the newest season compares with the rest, all scale-free. ``"spectrum"``:
-    log-amplitudes of the first 80 frequencies. ``"rfm"``: recency, frequency and mean. ``"random"``: random numbers,
-    as a control. `labels_`: shape (n_users,).
+    Kind ``"shape"``: recency, frequency, autocorrelation at one bin and one season, variation, and how the newest
+    season compares with the rest, all scale-free. ``"spectrum"``: log-amplitudes of the first 80 frequencies.
+    ``"rfm"``: recency, frequency and mean. ``"random"``: random numbers, as a control.
     """
 
     def __init__(
@@ -94,10 +90,7 @@ class BaselineSegmenter(ClusterMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self: Self, X: pd.DataFrame, y: object = None) -> Self:
-        """Cluster the users of a wide frame.
-
-        `X`: shape (n_users, n_timestamps); naN is a missing value. `y`: ignored.
-        """
+        """Cluster the users of a wide frame, shape (n_users, n_timestamps)."""
         # Half of the history, so that earlier times can be predicted from equally long windows.
         self._n_times = max(X.shape[1] // 2, 2)
         features = self._features(X)
@@ -182,17 +175,13 @@ _LEAST_GAIN = 1e-9
 
 
 class ExchangedClusters(NamedTuple):
-    """Labels of the users, and the factorization of each cluster.
+    """Labels of the users, and the factorization of each cluster."""
 
-    `labels`: shape (n_users,). `latent`: shape (n_clusters, n_factors, n_times). `objective`: at the start and after
-    each pass; never rising. `start`: place of the best start. `n_moved`: users who have left its clusters.
-    """
-
-    labels: IntArray
-    latent: FloatArray
-    objective: tuple[float, ...]
-    start: int
-    n_moved: int
+    labels: IntArray  # (n_users,)
+    latent: FloatArray  # (n_clusters, n_factors, n_times)
+    objective: tuple[float, ...]  # at the start and after each pass, never rising
+    start: int  # place of the best start
+    n_moved: int  # users who have left its clusters
 
 
 def exchange_users(
@@ -210,21 +199,12 @@ def exchange_users(
     ``|y - f X|^2 + penalty |f|^2``, plus ``penalty |X|^2``. Users are visited in random order. A user moves to the
     cluster where the objective falls most, both clusters' latent series solved anew, until a pass moves nobody.
 
-    `y`: shape (n_users, n_times); of about unit variance, without missing values. `starts`: shape (n_users,); initial
-    labels, consecutive from 0; the start with the lowest objective in the end is returned. `n_factors`: factors of a
-    cluster. `max_passes`: most passes over all users.
+    `y`, shape (n_users, n_times), has about unit variance and no missing values. `starts` are initial labels,
+    consecutive from 0; the one with the lowest objective in the end is taken.
 
-    Notes
-    -----
     With the other loadings fixed, leaving a cluster lowers the objective by ``e^2 / (1 - h) + penalty |f|^2``, with the
     residual e and the leverage h of the user, and joining one raises it by ``e^2 / (1 + h) + penalty |f|^2``.
 
-    References
-    ----------
-    H. Späth, "Algorithm 39: Clusterwise linear regression", Computing 22 (1979).
-
-    Examples
-    --------
     Two kinds of users with a factor each, from a start at random:
 
     >>> rng = np.random.default_rng(0)
@@ -243,11 +223,7 @@ def exchange_users(
 
 
 def cheapest_cluster(y: FloatArray, latent: FloatArray, penalty: float) -> IntArray:
-    """Return the cluster whose latent series fit each user best, shape (n_users,), for users outside the exchange.
-
-    `y`: shape (n_users, n_times). `latent`: shape (n_clusters, n_factors, n_times). `penalty`: on the squared
-    loadings.
-    """
+    """Cluster whose latent series fit each user best, shape (n_users,), for users outside the exchange."""
     right = np.einsum("kft,nt->knf", latent, y)
     inverse = np.linalg.inv(latent @ latent.swapaxes(1, 2) + penalty * np.eye(latent.shape[1]))
     return np.asarray(np.einsum("knf,kfg,kng->nk", right, inverse, right).argmax(axis=1))
@@ -371,7 +347,7 @@ class ClusterFits(NamedTuple):
         return path
 
 
-class ClusterwiseFactorization(FactorizingForecaster):
+class ClusterwiseFactorization(InductiveForecaster):
     """Clusterwise regression with matrix factorization: users in clusters, each with latent series of its own.
 
     Users are exchanged between clusters one at a time, to lower the squared error of low-rank factorizations of their
@@ -486,6 +462,12 @@ class ClusterwiseFactorization(FactorizingForecaster):
         labels = cheapest_cluster(_standardized(y), self.fitted_.exchanged.latent, _PENALTY)
         fits = tuple(model.fold_in(y[labels == k]) for k, model in enumerate(self.models_))
         return self.fitted_._replace(labels=labels, fits=fits)
+
+    def _path(self, y: FloatArray, h: int) -> FloatArray:
+        return (self.fitted_ if y is self.panel_.values else self.factorize(y)).forecast(h)
+
+    def _path_of_new(self, new: Panel, h: int) -> FloatArray:
+        return self.fold_in(new.values).forecast(h)
 
     def _starts(self, y: FloatArray, ids: pd.Index) -> list[IntArray]:
         """Initial labels by the segmenter or by simple features, and at random."""

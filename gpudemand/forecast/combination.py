@@ -21,15 +21,11 @@ from gpudemand.forecast.smoothing import DoubleSeasonalSmoothing
 
 
 class PastLosses(NamedTuple):
-    """Absolute errors of several forecasts from every origin, cumulated over their steps.
+    """Absolute errors of several forecasts from every origin, cumulated over their steps."""
 
-    `sums`: shape (n_forecasts, n_series, n_origins, n_steps). `places`: shape (n_origins,); bins known at each origin,
-    ascending. `begins`: shape (n_series,); first known bin.
-    """
-
-    sums: FloatArray
-    places: IntArray
-    begins: IntArray
+    sums: FloatArray  # (n_forecasts, n_series, n_origins, n_steps)
+    places: IntArray  # (n_origins,), bins known at each origin, ascending
+    begins: IntArray  # (n_series,), first known bin
 
     @classmethod
     def of(cls, y: FloatArray, paths: FloatArray, places: IntArray) -> PastLosses:
@@ -46,8 +42,7 @@ class PastLosses(NamedTuple):
     ) -> tuple[FloatArray, IntArray]:
         """Sums of the errors of `earlier` origins known at an origin, and bins since the first of these origins.
 
-        `step`: bins in a step of the sums. `half_life`: in bins, of an error. Returns shapes (n_forecasts, n_series)
-        and (n_series,).
+        `step`: bins in a step of the sums. Returns shapes (n_forecasts, n_series) and (n_series,).
         """
         age = origin - self.places[earlier]
         # Errors count only if the series had half of its present length.
@@ -71,10 +66,9 @@ def inverse_loss_weights(
 
     The relative losses of a series are shrunk towards those of all scaled series, the more the less it has seen.
 
-    `losses`: shape (n_forecasts, n_series); sums of absolute errors at the same past times for all forecasts; 0 where
-    there are none. `n_horizons`: shape (n_series,); disjoint horizons in those times. `scales`: shape (n_series,);
-    units of the losses of each series in the sum of all; infinite for a series without weight in it. Returns shape
-    (n_forecasts, n_series): the best forecast of each series has weight one; all are equal without any past.
+    `losses`, and what is returned: shape (n_forecasts, n_series). `n_horizons`: disjoint horizons in the past of each
+    series. `scales`: units of the losses of each in the sum of all; infinite for a series without weight in it. The
+    best forecast of a series has weight one; all are equal without any past.
 
     The first series has a long past, the second none:
 
@@ -88,10 +82,7 @@ def inverse_loss_weights(
 
 
 def weighted_trimmed_mean(values: FloatArray, weights: FloatArray) -> FloatArray:
-    """Weighted mean of the values in the middle, without a third of the weight at either end.
-
-    `values`: shape (m, ...). `weights`: not negative, not all zero; broadcast against `values`. Returns ndarray of
-    shape (...).
+    """Weighted mean, over the first axis, of the values in the middle, without a third of the weight at either end.
 
     >>> values = np.array([1.0, 2.0, 9.0, 10.0])
     >>> [float(weighted_trimmed_mean(values, np.array(weights)).round(6)) for weights in ([1, 1, 1, 1], [1, 1, 1, 9])]
@@ -116,10 +107,9 @@ def _relative(losses: FloatArray) -> FloatArray:
 def combination_weights(errors: FloatArray, prior: FloatArray, strength: float) -> FloatArray:
     """Combination weights of each user with the smallest squared error, shrunk towards prior weights.
 
-    `errors`: shape (n_users, n_times, n_forecasts); on held-out time; NaN where the actual is unknown. `prior`: shape
-    (n_forecasts,); prior weights, which sum to one. `strength`: shrinkage towards them, relative to the squared error
-    of the best forecast of a user. Returns shape (n_users, n_forecasts): not negative, summing to one; independent of
-    the units of a user.
+    `errors`: shape (n_users, n_times, n_forecasts), NaN where the actual is unknown. `strength`: of the shrinkage,
+    relative to the squared error of the best forecast of a user. The weights, shape (n_users, n_forecasts), are not
+    negative and sum to one.
 
     The first forecast of one user was better; the other user has no data:
 
@@ -142,8 +132,7 @@ _ROUNDING = 1e-9
 def minimise_on_simplex(form: FloatArray, slope: FloatArray) -> FloatArray:
     """Minimise ``w' form w / 2 - slope' w`` over weights that are not negative and sum to one, many forms at once.
 
-    `form`: shape (..., m, m); symmetric, positive definite (or 0). `slope`: shape (..., m). Returns ndarray of shape
-    (..., m).
+    `form`: shape (..., m, m), positive definite or 0. `slope`: shape (..., m).
 
     >>> minimise_on_simplex(np.diag([1.0, 3.0, 99.0]), np.array([0.0, 0.0, -9.0])).round(2).tolist()
     [0.75, 0.25, 0.0]

@@ -19,15 +19,11 @@ HOLIDAY = "public holiday"
 
 
 class Calendar(NamedTuple):
-    """Checked events.
+    """Checked events."""
 
-    `names`: each event once. `effects`: shape (n_events,); relative change of demand where it was stated, else NaN.
-    `table`: ``event``, ``start``, ``end``.
-    """
-
-    names: pd.Index
-    effects: FloatArray
-    table: pd.DataFrame
+    names: pd.Index  # each event once
+    effects: FloatArray  # (n_events,), relative change of demand where it was stated, else NaN
+    table: pd.DataFrame  # ``event``, ``start``, ``end``
 
     @classmethod
     def of(cls, events: pd.DataFrame) -> Calendar:

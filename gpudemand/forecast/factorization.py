@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -43,18 +43,14 @@ class Penalties(NamedTuple):
 
 @dataclass(frozen=True)
 class Factors:
-    """Intercepts, loadings, and latent series that follow autoregressions.
+    """Intercepts, loadings, and latent series that follow autoregressions."""
 
-    `loadings`: shape (n_series, n_factors). `intercepts`: shape (n_series,). `latent`: shape (n_factors, n_times).
-    `weights`: shape (n_factors, n_lags). `objective`: value of the objective after each sweep.
-    """
-
-    loadings: FloatArray
-    intercepts: FloatArray
-    latent: FloatArray
-    weights: FloatArray
+    loadings: FloatArray  # (n_series, n_factors)
+    intercepts: FloatArray  # (n_series,)
+    latent: FloatArray  # (n_factors, n_times)
+    weights: FloatArray  # (n_factors, n_lags)
     lags: tuple[int, ...]
-    objective: tuple[float, ...] = ()
+    objective: tuple[float, ...] = ()  # after each sweep
 
     def forecast(self, h: int) -> FloatArray:
         """Forecasts from the extrapolated latent series, shape (n_series, h)."""
@@ -72,9 +68,11 @@ class Data(NamedTuple):
     def of(cls, y: FloatArray) -> Data:
         """Split a matrix with NaN."""
         missing = np.isnan(y)
-        if not missing.any():
-            return cls(y, None)
-        return cls(np.where(missing, 0.0, y), ~missing)
+        return cls(np.where(missing, 0.0, y), ~missing) if missing.any() else cls(y, None)
+
+    def masked(self, matrix: FloatArray) -> FloatArray:
+        """A matrix with zeros for what is missing here."""
+        return matrix if self.known is None else matrix * self.known
 
 
 def fit(
@@ -97,16 +95,8 @@ def fit(
 
     by exact updates of one block of parameters after the other, none of which can raise the objective.
 
-    `y`: shape (n_series, n_times); of about unit variance; NaN is missing, and 0 is a value. `lags`: ascending; the
-    longest is shorter than the history. `n_sweeps`: maximum number of sweeps. `tolerance`: relative decrease of the
-    objective in a sweep below which the iteration stops. `non_negative`: keep loadings at zero or above. `start`:
-    warm start; its latent series may be shorter and are then extrapolated. `random_state`: of the randomized singular
-    value decomposition at the start.
-
-    References
-    ----------
-    Yu, Rao and Dhillon, "Temporal Regularized Matrix Factorization for High-dimensional Time Series Prediction",
-    NeurIPS 2016.
+    `y`, of about unit variance, may hold NaN; `lags` ascend, the longest shorter than the history; the latent series of
+    a warm `start` may be shorter too.
     """
     data = Data.of(y)
     factors = _svd(data, n_factors, lags, random_state) if start is None else _extended(start, y.shape[1])
@@ -125,7 +115,7 @@ def _svd(data: Data, n_factors: int, lags: tuple[int, ...], random_state: int) -
     """Leading singular vectors, with missing values at the mean of their series."""
     count = data.values.shape[1] if data.known is None else np.maximum(data.known.sum(axis=1), 1)
     means = data.values.sum(axis=1) / count
-    centred = data.values - means[:, None] if data.known is None else (data.values - means[:, None]) * data.known
+    centred = data.masked(data.values - means[:, None])
     left, size, right = randomized_svd(centred, n_factors, n_iter=4, random_state=random_state)
     share = np.sqrt(np.maximum(size, np.finfo(float).eps))
     latent = right * share[:, None]
@@ -184,15 +174,13 @@ def _coordinate_descent(gram: FloatArray, right: FloatArray, ridge: FloatArray, 
 
 def update_latent(data: Data, factors: Factors, penalties: Penalties) -> Factors:
     """Lower the objective over the latent series given loadings, intercepts and weights."""
+    n_times, longest, transposed = data.values.shape[1], max(factors.lags), factors.loadings.T
     if data.known is None:
-        centred = factors.loadings.T @ data.values - (factors.loadings.T @ factors.intercepts)[:, None]
-        gram = np.broadcast_to(
-            factors.loadings.T @ factors.loadings, (data.values.shape[1], *(factors.loadings.shape[1],) * 2)
-        )
+        centred = transposed @ data.values - (transposed @ factors.intercepts)[:, None]
+        gram = np.broadcast_to(_gram(transposed, None), (n_times, *(len(transposed),) * 2))
     else:
-        centred = factors.loadings.T @ (data.values - factors.intercepts[:, None] * data.known)
-        gram = _gram(factors.loadings.T, data.known.T)
-    n_times, longest = data.values.shape[1], max(factors.lags)
+        centred = transposed @ (data.values - factors.intercepts[:, None] * data.known)
+        gram = _gram(transposed, data.known.T)
     solve = _solve_banded if n_times * longest**2 <= _BANDED_WORK else _solve_by_gradients
     return replace(factors, latent=solve(gram, centred, factors, penalties))
 
@@ -222,13 +210,13 @@ def _solve_by_gradients(gram: FloatArray, right: FloatArray, factors: Factors, p
     inverse = np.broadcast_to(np.linalg.inv(shared + np.diag(own)), gram.shape)
 
     def curve(flat: FloatArray) -> FloatArray:
-        """Multiply flat latent series by the matrix of the system: data, autoregressive and ridge terms."""
+        """Multiply by the matrix of the system: data, autoregressive and ridge terms."""
         x = flat.reshape(right.shape)
         smooth = innovations_adjoint(innovations(x, factors.weights, factors.lags), factors.weights, factors.lags)
         return (np.einsum("tfg,gt->ft", gram, x) + penalties.latent * smooth + ridge[:, None] * x).ravel()
 
     def precondition(flat: FloatArray) -> FloatArray:
-        """Multiply flat latent series by the inverse of each time's block of that matrix, as a preconditioner."""
+        """Multiply by the inverse of each time's block of that matrix."""
         return np.einsum("tfg,gt->ft", inverse, flat.reshape(right.shape)).ravel()
 
     size = (right.size, right.size)
@@ -268,32 +256,21 @@ _ITERATIONS = 3
 
 @dataclass(frozen=True)
 class ResidualAR:
-    """Residuals of a factorization, and the autoregression that forecasts them.
+    """Residuals of a factorization, and the autoregression that forecasts them."""
 
-    `values`: shape (n_series, n_times); the newest residuals, `max(lags)` of them where there are as many; missing
-    ones are imputed. `known`: shape (n_series, n_times); which of them were observed. `weights`: shape (n_series,
-    n_lags); autoregression of each series, shrunk towards the shared one. `shared`: shape (n_lags,).
-    """
-
-    values: FloatArray
-    known: BoolArray
-    weights: FloatArray
-    shared: FloatArray
+    values: FloatArray  # (n_series, n_times), the newest ones, as many as the longest lag; missing ones are imputed
+    known: BoolArray  # which of them were observed
+    weights: FloatArray  # (n_series, n_lags), shrunk towards the shared ones
+    shared: FloatArray  # (n_lags,)
     lags: tuple[int, ...]
 
     @classmethod
-    def none(cls, n_series: int, lags: tuple[int, ...]) -> ResidualAR:
-        """Residuals that are forecast as zero."""
-        weights, values = np.zeros((n_series, len(lags))), np.zeros((n_series, max(lags)))
-        return cls(values, np.ones(values.shape, dtype=bool), weights, weights[0], lags)
-
-    @classmethod
-    def fit(cls, data: Data, factors: Factors, penalty: float) -> ResidualAR:
-        """Fit the residuals of a factorization.
-
-        `penalty`: weight of the shared autoregression in each series, as a number of values.
-        """
+    def fit(cls, data: Data, factors: Factors, penalty: float | None) -> ResidualAR:
+        """Fit the residuals of a factorization; without a penalty they are forecast as zero."""
         residuals, lags = _residuals(data, factors), factors.lags
+        if penalty is None:
+            none = np.zeros((len(residuals), len(lags)))
+            return cls._newest(residuals, data.known, none, none[0], lags)
         weights, shared = fit_shrunk(residuals, lags, penalty)
         for _ in range(0 if data.known is None else _ITERATIONS):
             residuals = _imputed(residuals, data.known, weights, lags)
@@ -328,8 +305,7 @@ class ResidualAR:
 
 def _residuals(data: Data, factors: Factors) -> FloatArray:
     """Data minus factors, 0 where missing."""
-    residuals = data.values - factors.intercepts[:, None] - factors.loadings @ factors.latent
-    return residuals if data.known is None else residuals * data.known
+    return data.masked(data.values - factors.intercepts[:, None] - factors.loadings @ factors.latent)
 
 
 def _imputed(residuals: FloatArray, known: BoolArray | None, weights: FloatArray, lags: tuple[int, ...]) -> FloatArray:
@@ -369,11 +345,9 @@ def rolling_paths(
 ) -> FloatArray:
     """Forecasts from origins after the training period, shape (n_series, n_origins, h).
 
-    At every new time the latent state is predicted and corrected by the data as far as their penalty allows; the
-    residuals follow. Later data also correct imputed values, so a forecast is made when the filter is at its origin.
-
-    `y`: shape (n_series, n_new); data after training, NaN where missing. `origins`: columns of `y` known at each
-    origin, ascending.
+    At every time of the data `y`, shape (n_series, n_new), the latent state is predicted and corrected as far as its
+    penalty allows; the residuals follow. Later data also correct imputed values, so a forecast is made when the filter
+    is at its origin.
     """
     n_seen, n_residuals = factors.latent.shape[1], residual_ar.values.shape[1]
     latent = np.concatenate([factors.latent, np.empty((len(factors.latent), y.shape[1]))], axis=1)
@@ -437,24 +411,11 @@ class Fitted(NamedTuple):
         return (self.factors.forecast(h) + self.residual_ar.forecast(h)) * self.scale
 
 
-class FactorizingForecaster(Forecaster):
-    """Base class of the factorizations, into which series that were not in training can be folded.
-
-    `factorize` fits a history, `fold_in` new series to what was fitted; both return an object with ``forecast(h)``.
-    """
-
-    fitted_: Any
-
-    def factorize(self, y: FloatArray) -> Any:
-        """Factorize a history, shape (n_series, n_times)."""
-        raise NotImplementedError
-
-    def fold_in(self, y: FloatArray) -> Any:
-        """Fit new series, shape (n_series, n_times), to the latent series of training."""
-        raise NotImplementedError
+class InductiveForecaster(Forecaster):
+    """Base class of forecasters that also forecast series which were not in training."""
 
     def predict_new(self, usage: pd.DataFrame, h: int) -> pd.DataFrame:
-        """Forecast series that were not in training, from their own history and the latent series.
+        """Forecast series that were not in training, from their own history and what was learned in training.
 
         Parameters
         ----------
@@ -468,21 +429,19 @@ class FactorizingForecaster(Forecaster):
         -------
         DataFrame
             ``unique_id``, ``ds`` and a column named after the class. A series without a value in the training period
-            is forecast as zero.
+            is forecast as zero by a factorization.
         """
         check_is_fitted(self, "panel_")
-        h = positive_int("h", h)
-        panel = self.panel_.aligned(usage)
-        steps = panel.local_steps(h)
-        path = np.maximum(self.fold_in(panel.values).forecast(int(steps.max()) + 1), 0.0)
-        return panel.long_frame(panel.future(h), {type(self).__name__: path[:, steps]})
+        h, new = positive_int("h", h), self.panel_.aligned(usage)
+        steps = new.local_steps(h)
+        path = np.maximum(self._path_of_new(new, int(steps.max()) + 1), 0.0)
+        return new.long_frame(new.future(h), {type(self).__name__: path[:, steps]})
 
-    def _path(self, y: FloatArray, h: int) -> FloatArray:
-        fitted = self.fitted_ if y is self.panel_.values else self.factorize(y)
-        return np.asarray(fitted.forecast(h))
+    def _path_of_new(self, new: Panel, h: int) -> FloatArray:
+        raise NotImplementedError
 
 
-class TemporalFactorization(FactorizingForecaster):
+class TemporalFactorization(InductiveForecaster):
     """Temporal regularized matrix factorization (TRMF): every series is a combination of a few latent autoregressions.
 
     Each series is an intercept plus its loadings times latent series that all series share; each latent series follows
@@ -650,6 +609,12 @@ class TemporalFactorization(FactorizingForecaster):
         """Value of the objective after each sweep."""
         return self.factors_.objective
 
+    def _path(self, y: FloatArray, h: int) -> FloatArray:
+        return (self.fitted_ if y is self.panel_.values else self.factorize(y)).forecast(h)
+
+    def _path_of_new(self, new: Panel, h: int) -> FloatArray:
+        return self.fold_in(new.values).forecast(h)
+
     @property
     def fitted_(self) -> Fitted:
         """Factors, autoregression of the residuals and scales."""
@@ -677,12 +642,10 @@ class TemporalFactorization(FactorizingForecaster):
             start=start,
             random_state=self.random_state,
         )
-        return Fitted(factors, self._residual_ar(Data.of(scaled), factors), scale)
-
-    def _residual_ar(self, data: Data, factors: Factors) -> ResidualAR:
-        if self.residual_penalty is None:
-            return ResidualAR.none(len(data.values), factors.lags)
-        return ResidualAR.fit(data, factors, check_number("residual_penalty", self.residual_penalty, 0))
+        penalty = self.residual_penalty
+        if penalty is not None:
+            check_number("residual_penalty", penalty, 0)
+        return Fitted(factors, ResidualAR.fit(Data.of(scaled), factors, penalty), scale)
 
     def _penalties(self) -> Penalties:
         names = ("loading_penalty", "latent_penalty", "weight_penalty")

@@ -32,8 +32,8 @@ def joint_samples(
     Each path takes the ranks of the errors from one earlier origin, in all series and steps (Schaake shuffle), so what
     was too high or too low together is so again.
 
-    `point`: shape (n_series, h). `floor`: shape (n_series, 1); smallest value. `spread`: shape (h,); factor on the
-    errors of each step. Returns ndarray of shape (n_samples, n_series, h).
+    `floor`: shape (n_series, 1). `spread`: shape (h,); factor on the errors of each step. Returns shape (n_samples,
+    n_series, h).
 
     References
     ----------

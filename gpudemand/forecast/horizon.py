@@ -55,11 +55,9 @@ class ShortTermForecaster(Protocol):
 
 
 def joined(frame: pd.DataFrame, own: pd.DataFrame, near: pd.DataFrame) -> pd.DataFrame:
-    """Average the first bins of a forecast with another by inverse squared widths of the 80 % intervals of both.
+    """Average the first bins of a forecast, `own`, with another by inverse squared widths of their 80 % intervals.
 
-    `frame`: a forecast in long format, of any horizon and levels. `own`, `near`: the first bins of it, and the other
-    forecast of them, with the same levels, 80 among them. The second half of these bins passes to the first forecast;
-    a series that the other lacks keeps it. Returns like `frame`.
+    The second half of these bins passes to the first forecast; a series that the other lacks keeps it.
     """
     index, names = ["unique_id", "ds"], own.columns[2:]
     mine = own.set_index(index)

@@ -53,26 +53,19 @@ def check_levels(level: Sequence[float] | float | None) -> list[float]:
 
 @dataclass(frozen=True)
 class PastErrors:
-    """Errors of forecasts from earlier origins.
+    """Errors of forecasts from earlier origins."""
 
-    `errors`: shape (n_series, n_origins, h); actual minus forecast; NaN beyond the end of the history and before a
-    series begins. `origins`: shape (n_origins,); bins known at each origin, ascending.
-    """
-
-    errors: FloatArray
-    origins: IntArray
+    errors: FloatArray  # (n_series, n_origins, h), actual less forecast; NaN after the history and before a series
+    origins: IntArray  # (n_origins,), bins known at each, ascending
 
     @classmethod
     def of(
         cls, paths: PathsFunction, y: FloatArray, h: int, *, min_train: int, max_origins: int, season: int
     ) -> tuple[FloatArray, PastErrors]:
-        """Backtest a method inside a history and forecast from its end, in one pass.
+        """Backtest a method inside a history and forecast from its end, shape (n_series, h), in one pass.
 
-        `paths`: the forecaster as a pure function of the history and the origins in it. `y`: shape (n_series,
-        n_times); history. `h`: horizon. `min_train`: bins before the first origin. `max_origins`: most origins to
-        use. `season`: origins lie whole seasons before the end where there are enough of them, because errors depend
-        on the phase of the origin; otherwise they are evenly spaced. Returns `point`, shape (n_series, h): forecast
-        from the end. `errors`, naN from origins before a series begins, where there is nothing to forecast it from.
+        Origins lie whole seasons before the end where there are enough of them, because errors depend on the phase of
+        the origin; otherwise they are evenly spaced.
         """
         origins = _origins(y.shape[1], min_train, max_origins, season)
         errors = np.full((y.shape[0], origins.size, h), np.nan)
@@ -106,8 +99,7 @@ class PastErrors:
     def volatility(self) -> FloatArray:
         """Recent absolute error of each series at every origin and now, shape (n_series, n_origins + 1).
 
-        An exponentially weighted mean of the errors known at the time, shrunk towards the mean of those from all other
-        origins; 0 for a series without errors.
+        An exponentially weighted mean of the errors known at the time, shrunk towards that of all other origins.
         """
         n, _, h = self.errors.shape
         size = np.nan_to_num(np.abs(self.errors) / self.growth)
@@ -129,7 +121,7 @@ class PastErrors:
         return weights.reshape(-1, now.size)
 
     def quantiles(self, shares: Sequence[float]) -> FloatArray:
-        """Residual quantiles by series and horizon: those of all scaled errors, times the scale of a series and step.
+        """Residual quantiles, (len(shares), n_series, h): of all scaled errors, times the scale of series and step.
 
         Errors are scaled by the `volatility` of their series at their origin and by `growth`, and pooled over all
         series by parts of the horizon; those of the last part grow on where the horizon is longer than the history.
@@ -139,8 +131,6 @@ class PastErrors:
         are dependent, so the effective sample size is at most six for each disjoint span of a series, and at least two.
         Quantiles beyond the largest of n errors, which the next one exceeds with probability 1 / (n + 1), follow
         Student's t.
-
-        `shares`: in (0, 1). Returns ndarray of shape (len(shares), n_series, h).
 
         References
         ----------
@@ -247,11 +237,9 @@ def _quantile(sample: FloatArray, share: float) -> float:
 def prediction_intervals(
     point: FloatArray, past: PastErrors, level: Sequence[float], floor: FloatArray, spread: FloatArray | float = 1.0
 ) -> dict[str, FloatArray]:
-    """Lower and upper bounds by level, nested around the point forecast.
+    """Bounds ``"lo-80"``, ``"hi-80"``, ... of ascending levels in percent, nested around the point forecast.
 
-    `point`: shape (n_series, h). `level`: percents, ascending. `floor`: shape (n_series, 1); smallest bound, 0 for
-    demand. `spread`: shape (h,); factor on the width of each step. Returns shape (n_series, h): ``"lo-80"``,
-    ``"hi-80"``, ...
+    `floor`: shape (n_series, 1); smallest bound. `spread`: shape (h,); factor on the width of each step.
     """
     bounds: dict[str, FloatArray] = {}
     low = high = point
@@ -268,16 +256,14 @@ _LENGTHS, _FROM_SHORTER = 8, 2.0
 
 
 def mean_error_quantiles(past: PastErrors, shares: FloatArray, shortest: int) -> FloatArray:
-    """Predictive quantiles of the error of the mean over the whole horizon, by series.
+    """Predictive quantiles of the error of the mean over the whole horizon, shape (len(shares), n_series).
 
     The variance of the mean error over ``k`` bins is fitted by ``a / k + b + c k``, no coefficient below zero: noise of
     single bins, which averages out, a wrong level, and a level that wanders like a random walk. Mean squared errors at
     several lengths are weighted by the disjoint spans behind them, and their relation is pooled over series; so errors
     at the length of the horizon count where the history has them, and the curve extends the shorter ones where it has
-    none. Quantiles are those of Student's t, as the variance is estimated from few spans.
-
-    `shares`: shape (m,); inside (0, 1). `shortest`: shortest length, in bins, to learn from: a season, within which
-    errors are dependent. Returns ndarray of shape (m, n_series).
+    none. Quantiles are those of Student's t, as the variance is estimated from few spans. Within `shortest`, a season,
+    errors are dependent, so that shorter lengths say nothing.
 
     Errors of a random walk from every week of a year: the variance of the mean over 90 days is near 90 / 3.
 

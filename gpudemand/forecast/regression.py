@@ -49,25 +49,18 @@ def lagged(x: FloatArray, lags: tuple[int, ...]) -> FloatArray:
 
 
 def fit_weights(x: FloatArray, lags: tuple[int, ...], penalty: float) -> FloatArray:
-    """Ridge autoregressions, shape (n_rows, n_lags), of the rows of `x`, shape (n_rows, n_times).
-
-    The penalty on the squared weights is in units of the variance of a row.
-    """
+    """Ridge autoregressions of the rows of `x`, (n_rows, n_lags); the penalty is in units of the variance of a row."""
     past, now = lagged(x, lags), x[:, max(lags) :]
     gram = np.einsum("art,brt->rab", past, past, optimize=True)
     right = np.einsum("art,rt->ra", past, now, optimize=True)
     size = np.maximum(np.square(x).mean(axis=1), np.finfo(float).tiny)
-    ridge = penalty * size[:, None, None] * np.eye(len(lags))
-    return solve_each(gram + ridge, right)
+    return solve_each(gram + penalty * size[:, None, None] * np.eye(len(lags)), right)
 
 
 def fit_shrunk(x: FloatArray, lags: tuple[int, ...], penalty: float) -> tuple[FloatArray, FloatArray]:
-    """Autoregressions of the rows of `x`, shrunk towards the one that is fitted to all rows together.
+    """Autoregressions of the rows of `x`, (n_rows, n_lags), shrunk towards the shared one of all rows, (n_lags,).
 
-    The penalty on the squared distance from the shared weights is in units of the variance of a row: about their worth
-    as a number of values. Rows that are zero throughout get the shared weights.
-
-    Returns the weights, shape (n_rows, n_lags), and the shared ones, shape (n_lags,).
+    The penalty, in units of the variance of a row, is about the worth of the shared weights as a number of values.
     """
     if x.shape[1] <= max(lags):
         return np.zeros((len(x), len(lags))), np.zeros(len(lags))
@@ -89,7 +82,7 @@ def _normal_equations(x: FloatArray, lags: tuple[int, ...]) -> tuple[FloatArray,
 
 
 def is_stable(weights: FloatArray, lags: tuple[int, ...]) -> BoolArray:
-    """Whether autoregressions, shape (..., n_lags), are stationary: all reflection coefficients are below one.
+    """Whether autoregressions, shape (..., n_lags), are stationary.
 
     Levinson's recursion takes ``max(lags)`` steps, where eigenvalues of the companion matrix would take their cube.
 
@@ -136,10 +129,7 @@ def extrapolate(x: FloatArray, weights: FloatArray, lags: tuple[int, ...], h: in
 def extrapolate_from(
     x: FloatArray, weights: FloatArray, lags: tuple[int, ...], h: int, origins: IntArray
 ) -> FloatArray:
-    """Recursive forecasts of each row from several origins, shape (n_rows, n_origins, h).
-
-    An origin is the number of times known there, at most ``n_times``.
-    """
+    """Recursive forecasts of each row from several origins, shape (n_rows, n_origins, h)."""
     first = max(int(origins.min()) - max(lags), 0)
     past = np.concatenate([np.zeros((len(x), max(lags))), x[:, first:]], axis=1)
     now = origins - first + max(lags)
@@ -188,16 +178,12 @@ _RECENT_SEASONS = 7
 
 @dataclass(frozen=True)
 class Regressors:
-    """Regressors at every time as an origin, each from values up to that time only.
+    """Regressors at every time as an origin, each from values up to that time only."""
 
-    `y`: shape (n_series, n_times); without missing values. `season`, `week`: bins; equal where there is no second
-    season. `total`: shape (1, n_times); sum over all series, of which `y` may be a part.
-    """
-
-    y: FloatArray
+    y: FloatArray  # (n_series, n_times), without missing values
     season: int
-    week: int
-    total: FloatArray | None = None
+    week: int  # the season where there is no second one
+    total: FloatArray | None = None  # (1, n_times), over all series, of which `y` may be a part
 
     @property
     def warm_up(self) -> int:
@@ -303,10 +289,10 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class History:
-    """Series with missing values filled, and a mask, 1 or 0, of those that were known; both (n_series, n_times)."""
+    """Series with their missing values filled."""
 
-    filled: FloatArray
-    known: FloatArray
+    filled: FloatArray  # (n_series, n_times)
+    known: FloatArray  # 1 where a value was not missing, else 0
 
     @classmethod
     def of(cls, y: FloatArray, season: int) -> History:
@@ -334,31 +320,25 @@ class History:
 
 
 class _Coefficients(NamedTuple):
-    """Shared coefficients, shape (n_origins, p), departures (n_origins, n_series, p), and which series vary."""
+    """Of ridge regressions from several origins."""
 
-    shared: FloatArray
-    own: FloatArray
-    varied: FloatArray
+    shared: FloatArray  # (n_origins, p)
+    own: FloatArray  # (n_origins, n_series, p), departures of each series
+    varied: FloatArray  # (n_origins, n_series), 1 for series that are not constant, else 0
 
 
 @dataclass(frozen=True)
 class DirectRegression:
-    """Ridge regressions of every step on the regressors of a history, with partial pooling over its series.
-
-    `origins`: shape (n_origins,); bins known at each, ascending. `anchor`: forecast that is corrected; see
-    `Regressors.anchor`. `penalty`: on squared coefficients, relative to the variance of their regressor.
-    `series_penalty`: on the departures of a series from the shared coefficients, in bins of history.
-    `small_sample_penalty`: addition to the penalty when there are as many rows as regressors; it falls with the
-    number of rows.
-    """
+    """Ridge regressions of every step on the regressors of a history, with partial pooling over its series."""
 
     history: History
-    origins: IntArray
+    origins: IntArray  # bins known at each, ascending
     seasonality: Seasonality
     anchor: str
     penalty: float
     series_penalty: float
     regressors: type[Regressors] = Regressors
+    #: Addition to the penalty when there are as many rows as regressors; it falls with the number of rows.
     small_sample_penalty: float = 2.0
 
     def forecast(self, h: int) -> FloatArray:
@@ -560,8 +540,8 @@ class RidgeAutoregression(Forecaster):
 
 #: Newest bins, and bins before the same phase of earlier seasons, that are regressors one by one.
 _NEWEST = 4
-#: Seasons in the mean season where there is no longer one.
-_SEASONS = 4
+#: Seasons in the mean season of `LagRegressors` where there is no longer one.
+_SHORT_SEASONS = 4
 #: See `DirectRegression`.
 _SMALL_SAMPLE_PENALTY = 0.02
 
@@ -588,7 +568,7 @@ class LagRegressors(Regressors):
         """Regressors of a target `step` bins ahead, shape (n_series, n_regressors, n_times), about 0 on average."""
         columns = [shifted(self.y, lag) for lag in self._lags(step)]
         if self.season > 1:
-            n_seasons = self.week // self.season if self.week > self.season else _SEASONS
+            n_seasons = self.week // self.season if self.week > self.season else _SHORT_SEASONS
             profile = phase_mean(self.y, self.season, n_seasons)
             columns.append(shifted(profile, self._in_phase(step, self.season)))
         return np.stack([*(column - self.level for column in columns), *self._of_total()], axis=1)

@@ -28,11 +28,7 @@ _TOLERANCE = {"xtol": 1e-6, "ftol": 1e-12}
 
 
 def fit_and_forecast(y: FloatArray, h: int, season: int) -> FloatArray:
-    """Forecast with the parameters of the smallest squared errors one step ahead.
-
-    `y`: shape (n_times,); at least `START` values, and two seasons more with a season. `season`: bins in a season; 1
-    for none. Returns ndarray of shape (h,).
-    """
+    """Forecast one series, of `START` values and two seasons at least, by least squared errors one step ahead."""
     level, trend, seasonal, damping = _fitted(np.asarray(y, dtype=float).tobytes(), season)
     steps = np.arange(h)
     return level + trend * np.cumsum(damping ** (steps + 1)) + seasonal[(len(y) + steps) % season]
@@ -55,14 +51,10 @@ def fit_parameters(y: FloatArray, state: FloatArray, seasonal: FloatArray) -> tu
 
 
 def initial_state(y: FloatArray, season: int) -> tuple[FloatArray, FloatArray]:
-    """Level and trend, shape (2,), and season, shape (season,), before the first value.
+    """Level and trend, and season, before the first value, as in Hyndman et al. (2008), section 2.6.1.
 
     The season is the mean deviation of each phase from the centred moving average over a season, whose first values are
     regressed on time.
-
-    References
-    ----------
-    Hyndman, Koehler, Ord and Snyder, "Forecasting with Exponential Smoothing" (2008), section 2.6.1.
     """
     seasonal, half = np.zeros(season), season // 2
     if season > 1:
@@ -246,14 +238,10 @@ def _grid(seasonality: Seasonality) -> _Grid:
 class _State(NamedTuple):
     """State of the filter under all settings, updated in place."""
 
-    #: Shape (n_settings, n_series).
-    level: FloatArray
-    #: Shape (season, n_settings, n_series).
-    days: FloatArray
-    #: Shape (week, n_settings, n_series).
-    weeks: FloatArray
-    #: Error of the last bin, shape (n_settings, n_series).
-    error: FloatArray
+    level: FloatArray  # (n_settings, n_series)
+    days: FloatArray  # (season, n_settings, n_series)
+    weeks: FloatArray  # (week, n_settings, n_series)
+    error: FloatArray  # of the last bin, (n_settings, n_series)
 
 
 def _filter(
