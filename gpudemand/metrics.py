@@ -134,6 +134,14 @@ def model_names(frame: pd.DataFrame) -> list[str]:
     return [name for name in frame.columns if name not in keys and not _LEVEL.match(str(name))]
 
 
+def forecast_names(forecast: pd.DataFrame) -> list[str]:
+    """`model_names` of a forecast, of which there must be one."""
+    names = model_names(forecast)
+    if not names:
+        raise InputError(f"the forecast has no model's column; it has {', '.join(map(str, forecast.columns))}.")
+    return names
+
+
 def levels(frame: pd.DataFrame, model: str) -> list[float]:
     """Interval levels, in percent and ascending, for which a frame has both bounds of a model."""
     sides: dict[str, set[str]] = {}

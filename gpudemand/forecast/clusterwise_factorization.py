@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator, ClusterMixin, clone
 from sklearn.cluster import KMeans
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 
 from gpudemand._array import FloatArray, IntArray, one_thread
@@ -93,20 +94,16 @@ class BaselineSegmenter(ClusterMixin, BaseEstimator):
         """Cluster the users of a wide frame, shape (n_users, n_timestamps)."""
         # Half of the history, so that earlier times can be predicted from equally long windows.
         self._n_times = max(X.shape[1] // 2, 2)
-        features = self._features(X)
-        self._centre, scale = features.mean(axis=0), features.std(axis=0)
-        self._scale = np.where(scale > 0, scale, 1.0)
-        n = min(self.n_clusters, len(np.unique(self._scaled(features).round(9), axis=0)))
-        self._model = KMeans(n, n_init=3, random_state=self.random_state).fit(self._scaled(features))
+        self._scaler = StandardScaler()
+        scaled = self._scaler.fit_transform(self._features(X))
+        n = min(self.n_clusters, len(np.unique(scaled.round(9), axis=0)))
+        self._model = KMeans(n, n_init=3, random_state=self.random_state).fit(scaled)
         self.labels_ = self._model.labels_.astype(np.int64)
         return self
 
     def predict(self, X: pd.DataFrame) -> IntArray:
         """Cluster of each user of a wide frame, who need not have been in training."""
-        return np.asarray(self._model.predict(self._scaled(self._features(X))), dtype=np.int64)
-
-    def _scaled(self, features: FloatArray) -> FloatArray:
-        return np.ascontiguousarray((features - self._centre) / self._scale)
+        return np.asarray(self._model.predict(self._scaler.transform(self._features(X))), dtype=np.int64)
 
     def _features(self, X: pd.DataFrame) -> FloatArray:
         kind = check_choice("kind", self.kind, KINDS)

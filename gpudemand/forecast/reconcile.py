@@ -7,7 +7,7 @@ import pandas as pd
 
 from gpudemand._array import FloatArray
 from gpudemand._validation import InputError, check_choice, check_columns, shorten
-from gpudemand.metrics import KEYS, model_names
+from gpudemand.metrics import KEYS, forecast_names
 
 METHODS = ("mint", "structural", "bottom_up")
 #: Most rounds of the active-set method that keeps forecasts non-negative.
@@ -72,7 +72,7 @@ def reconcile(
     """
     check_choice("method", method, METHODS)
     forecast = check_columns(forecast, ("unique_id", "ds"), "forecast")
-    column = _model(forecast) if model is None else model
+    column = forecast_names(forecast)[0] if model is None else model
     nodes, sums = _matrix(summing)
     base = _wide(forecast, column, nodes)
     if method == "mint" and backtest is None:
@@ -80,13 +80,6 @@ def reconcile(
     weights = _weights(method, sums, None if backtest is None else _errors(backtest, column, nodes))
     coherent = sums @ _bottom_level(base.to_numpy(), sums, weights)
     return _reconciled_frame(forecast, column, base, pd.DataFrame(coherent, index=base.index, columns=base.columns))
-
-
-def _model(forecast: pd.DataFrame) -> str:
-    names = model_names(forecast)
-    if not names:
-        raise InputError(f"the forecast has no model's column; it has {', '.join(map(str, forecast.columns))}.")
-    return names[0]
 
 
 def _matrix(summing: pd.DataFrame) -> tuple[pd.Index, FloatArray]:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from gpudemand._validation import InputError, check_choice, check_columns, check_usage, nearest, shorten
-from gpudemand.metrics import KEYS, evaluate, levels, model_names
+from gpudemand.metrics import KEYS, evaluate, forecast_names, levels, model_names
 from gpudemand.plotting import base
 from gpudemand.plotting.segments import EDGES, segment_colors
 
@@ -69,7 +69,7 @@ class ForecastDisplay(base.Display):
     @property
     def model(self) -> str:
         """Name of the model: the first column of the forecast that is neither a key nor a bound."""
-        return _model_columns(self.forecast)[0]
+        return forecast_names(self.forecast)[0]
 
     @property
     def levels(self) -> list[float]:
@@ -113,7 +113,7 @@ class ForecastDisplay(base.Display):
         name = choose_series(check_columns(forecast, ("unique_id", "ds"), "forecast"), unique_id)
         ahead = _series(forecast, name)
         if baseline is not None:
-            column = _model_columns(baseline)[0]
+            column = forecast_names(baseline)[0]
             ahead = ahead.merge(_series(baseline, name)[["ds", column]], on="ds", suffixes=("", " (baseline)"))
         return cls(
             history_before(usage, name, ahead),
@@ -126,7 +126,7 @@ class ForecastDisplay(base.Display):
     def _draw(self, ax: Axes) -> None:
         ds = self.forecast["ds"]
         self.bands_ = base.put_bands(ax, self.forecast, self.model)
-        model, *others = _model_columns(self.forecast)
+        model, *others = forecast_names(self.forecast)
         self.baseline_line_ = self.actual_line_ = None
         if others:
             self.baseline_line_ = base.put_line(ax, ds, self.forecast[others[0]], base.BASELINE, linestyle="--")
@@ -151,13 +151,6 @@ def history_before(usage: pd.DataFrame, unique_id: str, frame: pd.DataFrame) -> 
     """`HORIZONS_SHOWN` horizons of one series before `frame` begins; a horizon is the length of `frame`."""
     past = _series(check_usage(usage, allow_missing=True), unique_id)
     return past[past["ds"] < frame["ds"].min()].tail(HORIZONS_SHOWN * len(frame))
-
-
-def _model_columns(forecast: pd.DataFrame) -> list[str]:
-    names = [str(name) for name in model_names(forecast)]
-    if not names:
-        raise InputError(f"the forecast has no model's column; it has {', '.join(map(str, forecast.columns))}.")
-    return names
 
 
 def choose_series(frame: pd.DataFrame, unique_id: str | None) -> str:
@@ -325,7 +318,7 @@ class StackedForecastDisplay(base.Display):
         StackedForecastDisplay
             The largest segment at the bottom.
         """
-        model = model_names(check_columns(forecast, ("unique_id", "ds"), "forecast"))[0]
+        model = forecast_names(check_columns(forecast, ("unique_id", "ds"), "forecast"))[0]
         ahead = forecast.pivot(index="ds", columns="unique_id", values=model)
         past = (
             check_usage(usage, allow_missing=True)

@@ -84,21 +84,13 @@ RULES = ("voting", "pairs")
 
 
 class Consensus:
-    """Gaussian mixtures in several views of the users, merged to one clustering.
+    """Gaussian mixtures in several views of the users, merged to one clustering of at most `n_segments`.
 
-    `rule`: {"voting", "pairs"}; ``"voting"``: the labels of each view are matched with those of the first, and the
-    majority decides. ``"pairs"``: average linkage on the co-association matrix. `n_segments`: components of each
-    mixture, and maximum number of segments.
-
-    Notes
-    -----
-    Users with the same label in every view form one *cell*, and cells are merged, so that the time does not depend on
-    the number of users. New users get the probabilities of the cells under the mixtures.
-
-    References
-    ----------
-    R. Rivera-Castro et al., arXiv:2009.03661 (the paper's abstract names the recency-frequency-monetary framework; its
-    authors' public notebooks show a ``GMM_Voting`` and a ``GMM_Pair`` labeling, but not how they are made).
+    Rule ``"voting"``: the labels of each view are matched with those of the first, and the majority decides;
+    ``"pairs"``: average linkage on the co-association matrix. Users with the same label in every view form one *cell*,
+    and cells are merged, so that the time does not depend on the number of users. New users get the probabilities of
+    the cells under the mixtures. The public notebooks of arXiv:2009.03661 show a ``GMM_Voting`` and a ``GMM_Pair``
+    labeling, but not how they are made.
     """
 
     def __init__(self, rule: str, n_segments: int) -> None:
@@ -136,8 +128,7 @@ class Consensus:
 def vote(cells: IntArray, counts: IntArray, n_labels: int) -> IntArray:
     """Return the majority label of each cell after matching the labels of the views.
 
-    `cells`: shape (n_cells, n_views); the label of each view. `counts`: shape (n_cells,); users in each cell.
-    `n_labels`: labels of a view. Returns shape (n_cells,): consecutive labels from 0. Ties go to the first view.
+    `cells`: shape (n_cells, n_views); the label of each view. `counts`: users in each cell. Ties go to the first view.
 
     >>> vote(np.array([[0, 1, 0], [1, 0, 1], [1, 1, 0]]), np.array([5, 5, 1]), 2)
     array([0, 1, 0])
@@ -159,8 +150,6 @@ def _matched(reference: IntArray, labels: IntArray, counts: IntArray, n_labels: 
 
 def average_linkage(cells: IntArray, counts: IntArray, n_segments: int) -> IntArray:
     """Return the segment of each cell by average linkage on the share of views in which two cells differ.
-
-    Parameters are those of `vote`, with the maximum number of segments.
 
     >>> average_linkage(np.array([[0, 1, 0], [0, 1, 1], [1, 0, 2]]), np.array([5, 1, 5]), 2).tolist()
     [0, 0, 1]
@@ -312,10 +301,9 @@ _WINDOW, _TREES = 50, 200
 
 
 class JointModel:
-    """A spherical mixture in the space of all blocks of features.
+    """A spherical mixture in the space of all blocks of features, fitted to usage.
 
-    `blocks`: blocks to use. The RFM features are computed in any case where there are times, but not used. `matrix`:
-    usage to fit the blocks on.
+    The RFM features are computed in any case where there are times, but not used.
     """
 
     def __init__(self, blocks: Sequence[str] | None, matrix: Matrix) -> None:
@@ -355,12 +343,8 @@ class JointModel:
 class ConsensusModel:
     """The method of Rivera-Castro et al.: homology of a sample of users, consensus of three clusterings, a classifier.
 
-    Vietoris-Rips statistics of the windows of the recency, the frequency and the monetary series of a sample of users
-    are clustered by a Gaussian mixture each; the consensus of the three labelings are the segments. A classifier on the
-    sublevel statistics of the three series, which take microseconds, assigns all users to them.
-
-    `rule`: {"voting", "pairs"}. `sample_size`: most users whose homology is computed. `rips`: by default with windows
-    of 50 days, or of half of a shorter history.
+    Its stages are those of the notes of `TopologicalSegmenter`. The sublevel statistics that the classifier sees take
+    microseconds.
     """
 
     blocks: tuple[str, ...] = PARTS

@@ -75,10 +75,7 @@ def has_days(matrix: Matrix) -> bool:
 
 
 class FeatureTable:
-    """Features of several blocks side by side, columns named ``block__feature``.
-
-    `names`: names in `BLOCKS`.
-    """
+    """Features of several blocks side by side, columns named ``block__feature``."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
@@ -122,15 +119,12 @@ class ExtrapolationWarning(UserWarning):
 
 
 class Discriminants(NamedTuple):
-    """Location and scale of the features, shape (n_features,), and ``weights``, (n_features, n_discriminants).
+    """Location and scale of the features, and linear discriminants of them."""
 
-    ``within`` is the variance within classes along each discriminant.
-    """
-
-    location: FloatArray
-    scale: FloatArray
-    weights: FloatArray
-    within: FloatArray
+    location: FloatArray  # (n_features,)
+    scale: FloatArray  # (n_features,)
+    weights: FloatArray  # (n_features, n_discriminants)
+    within: FloatArray  # (n_discriminants,), variance within classes
 
     @classmethod
     def from_table(cls, table: pd.DataFrame) -> Discriminants:
@@ -166,22 +160,13 @@ def variance_within(block: str = "rhythm") -> float:
 
 
 def project(features: FloatArray, block: str = "rhythm") -> FloatArray:
-    """Project features on the bundled linear discriminants of their block.
+    """Project features on the bundled linear discriminants of their block, shape (n_users, n_discriminants).
 
     They were fitted on simulated clusters of seven archetypes and on noisy series of six
     (``scripts/fit_discriminants.py``); other classes may differ in any direction, so that none has a weight near zero.
     Of three kinds that were held out, told their number, the adjusted Rand index is .65, and .77 if the fit knew them
     (``make bench-segments ARGS="--only unseen"``).
 
-    `features`: shape (n_users, n_features); in the order of `DAILY_FEATURES` (``"rhythm"``) or `MULTISCALE_FEATURES`.
-    `block`: {"rhythm", "multiscale_persistence"}. Returns ndarray, shape (n_users, n_discriminants).
-
-    References
-    ----------
-    R. A. Fisher, *The use of multiple measurements in taxonomic problems*, Annals of Eugenics 7, 1936.
-
-    Examples
-    --------
     >>> project(load_discriminants().location[None]).round(2).tolist()
     [[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]]
     """
@@ -190,11 +175,7 @@ def project(features: FloatArray, block: str = "rhythm") -> FloatArray:
 
 
 def warn_outside(features: pd.DataFrame, block: str, *, stacklevel: int = 2) -> None:
-    """Warn where one feature of most users is beyond two standard deviations of the data that a block was fitted on.
-
-    `features`: shape (n_users, n_features); of a block of `TABLES`; further columns than the fitted ones are ignored.
-    `stacklevel`: as in `warnings.warn`.
-    """
+    """Warn where a fitted feature of most users is beyond two standard deviations of the data it was fitted on."""
     table = load_discriminants(block)
     fitted = features.iloc[:, : len(table.location)]
     distance = (fitted.to_numpy(dtype=float) - table.location) / table.scale

@@ -34,9 +34,6 @@ def segment_names(users: pd.DataFrame, codes: IntArray) -> list[str]:
     Segments of the same kind are told apart by the features in which their medians differ most, in units of the spread
     of users within segments; only segments that differ in none are numbered.
 
-    `users`: shape (n_users, n_features); columns of `segment_profiles` but the first three, and ``gpu_hours``.
-    `codes`: shape (n_users,); segment of each user. Returns in the order of the segments.
-
     >>> users = pd.DataFrame({"active_share": [1.0, 1.0, 0.9], "span_share": 0.1, "weekday_excess": 0.0,
     ...                       "night_share": 0.0, "trend": [-0.8, -0.8, 0.9], "gpu_hours": 4.0, "idle_days": 0.0})
     >>> segment_names(users, np.array([0, 0, 1]))

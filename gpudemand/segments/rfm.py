@@ -134,7 +134,7 @@ class RFM(SeriesTransformer):
     [[0.69, 0.5, 1.61], [1.61, 0.0, 0.0]]
     """
 
-    _non_negative = True
+    _non_negative, _feature_names = True, PARTS
 
     def _features(self, matrix: Matrix) -> FloatArray:
         activity = _activity(matrix, "gpu_hours")
@@ -145,9 +145,6 @@ class RFM(SeriesTransformer):
                 np.log1p(activity.gpu_hours / (activity.recorded * activity.step_days)),
             ]
         )
-
-    def _names(self) -> list[str]:
-        return list(PARTS)
 
 
 class UserPresence(SeriesTransformer):
@@ -174,7 +171,7 @@ class UserPresence(SeriesTransformer):
     [[0.71, 0.0, 0.58], [0.0, 0.33, 1.0]]
     """
 
-    _non_negative = True
+    _non_negative, _feature_names = True, tuple(PRESENCE_FEATURES)
 
     def _features(self, matrix: Matrix) -> FloatArray:
         activity = _activity(matrix, "gpu_hours")
@@ -188,9 +185,6 @@ class UserPresence(SeriesTransformer):
                 np.sqrt(activity.active / activity.recorded),
             ]
         )
-
-    def _names(self) -> list[str]:
-        return list(PRESENCE_FEATURES)
 
 
 class CalendarProfile(SeriesTransformer):
@@ -251,10 +245,10 @@ def _shares(values: FloatArray, slots: IntArray, categories: IntArray) -> FloatA
 
 
 def rfm_series(matrix: Matrix) -> dict[str, FloatArray]:
-    """Compute three series of each user, by day where the bins are shorter.
+    """Compute three series of each user, shape (n_users, n_days), by day where the bins are shorter.
 
-    Returns shape (n_users, n_days): ``recency``: days since the last use; ``frequency``: share of active days in the
-    seven around a day; ``monetary``: the usage itself.
+    ``recency``: days since the last use; ``frequency``: share of active days in the seven around a day; ``monetary``:
+    the usage itself.
 
     >>> from gpudemand.segments.usage_matrix import as_matrix
     >>> series = rfm_series(as_matrix([[0.0, 8, 0, 0, 8, 0, 0, 8]]))

@@ -190,7 +190,16 @@ HOURLY_FEATURES: Mapping[str, tuple[float, float]] = {
 _DAILY_HARMONICS = 4
 
 
-class UsageRhythm(SeriesTransformer):
+class _DailyTransformer(SeriesTransformer):
+    """Base class of the features of days, which need bins of a day or less."""
+
+    _non_negative = True
+
+    def _learn(self, matrix: Matrix) -> None:
+        check_days(matrix)
+
+
+class UsageRhythm(_DailyTransformer):
     """Eleven features of the days between first and last use and, for bins below a day, four of the hours.
 
     Attributes
@@ -229,8 +238,6 @@ class UsageRhythm(SeriesTransformer):
     >>> block.fit_transform(pd.DataFrame([office, steady], columns=days))["weekend_drop"].round(1).tolist()
     [0.9, 0.0]
     """
-
-    _non_negative = True
 
     def _learn(self, matrix: Matrix) -> None:
         self.hourly_ = sampling_step(check_days(matrix)) < DAY
@@ -410,7 +417,7 @@ def _amplitudes(values: FloatArray, waves: FloatArray) -> FloatArray:
 WEEKLY_FEATURES: Mapping[str, tuple[float, float]] = {"sum": (0.12, 0.13), "largest": (0.65, 1.0)}
 
 
-class WeeklyPersistence(SeriesTransformer):
+class WeeklyPersistence(_DailyTransformer):
     """Superlevel persistence of the weekly level: the moving mean over seven days of log-scaled usage.
 
     Attributes
@@ -435,16 +442,10 @@ class WeeklyPersistence(SeriesTransformer):
     [1.0, 0.0]
     """
 
-    _non_negative = True
-
-    def _learn(self, matrix: Matrix) -> None:
-        check_days(matrix)
+    _feature_names = tuple(WEEKLY_FEATURES)
 
     def _features(self, matrix: Matrix) -> FloatArray:
         return map_rows(weekly_rows, by_day(matrix)[0], len(WEEKLY_FEATURES))
-
-    def _names(self) -> Sequence[str]:
-        return list(WEEKLY_FEATURES)
 
 
 @compiled
@@ -490,7 +491,7 @@ def _feature_names() -> tuple[str, ...]:
 MULTISCALE_FEATURES = _feature_names()
 
 
-class MultiscalePersistence(SeriesTransformer):
+class MultiscalePersistence(_DailyTransformer):
     """Sublevel and superlevel persistence of log usage at several smoothings: lifetimes, and when they occur.
 
     Attributes
@@ -524,17 +525,11 @@ class MultiscalePersistence(SeriesTransformer):
     [1.0, 0.0]
     """
 
-    _non_negative = True
-
-    def _learn(self, matrix: Matrix) -> None:
-        check_days(matrix)
+    _feature_names = MULTISCALE_FEATURES
 
     def _features(self, matrix: Matrix) -> FloatArray:
         daily, weekdays = by_day(matrix)
         return map_rows(multiscale_rows, daily, len(MULTISCALE_FEATURES), weekdays)
-
-    def _names(self) -> Sequence[str]:
-        return MULTISCALE_FEATURES
 
 
 @compiled

@@ -147,11 +147,10 @@ def summarise_rows(values: FloatArray, scale: int, out: FloatArray) -> None:
 
 @compiled
 def maxmin_indices(coordinates: FloatArray, indices: IntArray, distances: FloatArray) -> tuple[int, float]:
-    """Choose landmarks by the max-min rule; write their `indices` and their `distances` to all points.
+    """Write the `indices` of landmarks by the max-min rule, and their `distances` to all points.
 
-    `coordinates`: shape (n_dimensions, n_points). `indices`: shape (n_landmarks,). `distances`: shape (n_landmarks,
-    n_points). Returns `count, radius`, landmarks chosen (at most the number of distinct points), and the covering
-    radius.
+    `coordinates`: shape (n_dimensions, n_points). Returns the number of landmarks, at most that of distinct points, and
+    the covering radius.
     """
     nearest = np.full(coordinates.shape[1], np.inf)
     farthest, radius, largest = 0, np.inf, 0.0

@@ -134,37 +134,27 @@ _ROWS_PER_TASK = 2048
 
 
 class SeriesTransformer(TransformerMixin, BaseEstimator):
-    """Transform usage series into features; their length at ``transform`` may differ from that at ``fit``.
-
-    `n_timestamps_`: length of the series at ``fit``.
-    """
+    """Transform usage series into features; their length at ``transform`` may differ from that at ``fit``."""
 
     #: Whether negative values are an error.
     _non_negative = False
+    #: Names of the features, where they depend neither on parameters nor on data.
+    _feature_names: Sequence[str] = ()
 
     def fit(self, X: object, y: object = None) -> Self:
-        """Validate `X` and the parameters, and learn what `transform` needs.
-
-        `X`: shape (n_users, n_timestamps); usage, a row a user; NaN is a missing value. `y`: ignored.
-        """
+        """Learn what `transform` needs from usage, shape (n_users, n_timestamps), in which NaN is a missing value."""
         matrix = as_matrix(X, non_negative=self._non_negative, keep_float32=True)
         self.n_timestamps_ = matrix.values.shape[1]
         self._learn(matrix)
         return self
 
     def transform(self, X: object) -> FloatArray:
-        """Return the features of each row of `X`.
-
-        `X`: shape (n_users, n_timestamps). Returns shape (n_users, n_features): finite for any valid input.
-        """
+        """Return the features of each row of `X`, shape (n_users, n_features), finite for any valid input."""
         check_is_fitted(self, "n_timestamps_")
         return self._features(as_matrix(X, non_negative=self._non_negative, keep_float32=True))
 
     def get_feature_names_out(self, input_features: object = None) -> NDArray[Any]:
-        """Return the feature names in column order.
-
-        `input_features`: ignored: the names do not depend on the times of the columns.
-        """
+        """Return the feature names in column order; they do not depend on the times of the columns."""
         check_is_fitted(self, "n_timestamps_")
         return np.asarray(self._names(), dtype=object)
 
@@ -175,7 +165,7 @@ class SeriesTransformer(TransformerMixin, BaseEstimator):
         raise NotImplementedError
 
     def _names(self) -> Sequence[str]:
-        raise NotImplementedError
+        return list(self._feature_names)
 
 
 def scale_code(scale: str | None) -> int:
@@ -184,11 +174,9 @@ def scale_code(scale: str | None) -> int:
 
 
 def map_rows(kernel: Callable[..., None], values: FloatArray, width: int, *args: object) -> FloatArray:
-    """Call ``kernel(rows, *args, out)`` on blocks of rows, in as many threads as there are cores.
+    """Call ``kernel(rows, *args, out)`` on blocks of rows, in as many threads as there are cores; (n_rows, width).
 
     The compiled kernels release the GIL, so that threads suffice and nothing is copied.
-
-    Returns ndarray, shape (n_rows, width).
     """
     out = np.empty((len(values), width))
     # Numba compiles kernels anew, for seconds, for values that can be written.
