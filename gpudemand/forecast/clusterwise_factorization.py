@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -21,8 +21,6 @@ from gpudemand._validation import InputError, check_choice, check_number, shorte
 from gpudemand.forecast.factorization import Fitted, InductiveForecaster, TemporalFactorization
 from gpudemand.forecast.forecaster import positive_int
 from gpudemand.forecast.panel import Panel, row_means, row_scales
-
-Self = TypeVar("Self", bound="BaselineSegmenter")
 
 KINDS = ("shape", "spectrum", "rfm", "random")
 _FREQUENCIES = 80
@@ -90,7 +88,7 @@ class BaselineSegmenter(ClusterMixin, BaseEstimator):
         self.season_length = season_length
         self.random_state = random_state
 
-    def fit(self: Self, X: pd.DataFrame, y: object = None) -> Self:
+    def fit(self, X: pd.DataFrame, y: object = None) -> Self:
         """Cluster the users of a wide frame, shape (n_users, n_timestamps)."""
         # Half of the history, so that earlier times can be predicted from equally long windows.
         self._n_times = max(X.shape[1] // 2, 2)

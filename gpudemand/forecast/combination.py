@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import methodcaller
 from typing import NamedTuple
 
 import numpy as np
@@ -282,12 +283,7 @@ class CombinedForecaster(Forecaster):
     def _member_paths(self, y: FloatArray, places: IntArray, h: int) -> FloatArray:
         """Forecasts of every member, shape (n_members, n_series, n_origins, h), not below the floor of a series."""
         floor, out = self._floors(y, places)[..., None], np.empty((len(self.members_), len(y), places.size, h))
-        calls = [(member, y, places, h) for member in self.members_]
-        for paths, of_member in zip(out, _parallel.stream(_paths_of, calls), strict=True):
+        of_members = _parallel.stream(methodcaller("_paths", y, places, h), self.members_)
+        for paths, of_member in zip(out, of_members, strict=True):
             np.maximum(of_member, floor, out=paths)
         return out
-
-
-def _paths_of(call: tuple[Forecaster, FloatArray, IntArray, int]) -> FloatArray:
-    member, y, places, h = call
-    return member._paths(y, places, h)

@@ -276,10 +276,7 @@ def _factors(effects: FloatArray, shares: FloatArray) -> FloatArray:
 
 def _usual(y: FloatArray, week: int) -> FloatArray:
     """Mean of the same phase in the weeks before and after each bin, without missing ones, shape (n_times,)."""
-    padded = np.concatenate([np.full(2 * week, np.nan), y, np.full(2 * week, np.nan)])
-    around = [padded[2 * week + week * n :][: y.size] for n in _WEEKS]
-    known = np.sum([~np.isnan(values) for values in around], axis=0)
-    return np.where(known > 0, np.nansum(around, axis=0) / np.maximum(known, 1), np.nan)
+    return pd.concat([pd.Series(y).shift(week * n) for n in _WEEKS], axis=1).mean(axis=1).to_numpy()
 
 
 def _same_phases(y: FloatArray, week: int, h: int) -> FloatArray:

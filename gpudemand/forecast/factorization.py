@@ -604,23 +604,14 @@ class TemporalFactorization(InductiveForecaster):
         path = np.maximum(path * self.scale_[..., None], floor[..., None])
         return backtest_frame(self.panel_, times, known, y, {type(self).__name__: path})
 
-    @property
-    def objective_(self) -> tuple[float, ...]:
-        """Value of the objective after each sweep."""
-        return self.factors_.objective
-
     def _path(self, y: FloatArray, h: int) -> FloatArray:
         return (self.fitted_ if y is self.panel_.values else self.factorize(y)).forecast(h)
 
     def _path_of_new(self, new: Panel, h: int) -> FloatArray:
         return self.fold_in(new.values).forecast(h)
 
-    @property
-    def fitted_(self) -> Fitted:
-        """Factors, autoregression of the residuals and scales."""
-        return Fitted(self.factors_, self.residual_ar_, self.scale_)
-
     def _set_fitted(self, fitted: Fitted) -> None:
+        self.fitted_, self.objective_ = fitted, fitted.factors.objective
         self.factors_, self.residual_ar_, self.scale_ = fitted
 
     def factorize(self, y: FloatArray, start: Factors | None = None, n_sweeps: int | None = None) -> Fitted:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from typing import Any, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -161,9 +161,6 @@ def _ranks(errors: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, Fl
     return np.take_along_axis(low, newest, axis=2), np.take_along_axis(width, newest, axis=2)
 
 
-Self = TypeVar("Self", bound="Forecaster")
-
-
 def positive_int(name: str, value: object) -> int:
     """Return a parameter that must be a whole number of at least 1."""
     return int(check_number(name, value, 1, integer=True))
@@ -191,7 +188,7 @@ class Forecaster(BaseEstimator):
     #: Whether seasons follow local time where clocks change; otherwise they are counted in bins.
     _local_clock = True
 
-    def fit(self: Self, usage: pd.DataFrame, freq: object = None) -> Self:
+    def fit(self, usage: pd.DataFrame, freq: object = None) -> Self:
         """Fit to the training series.
 
         Parameters

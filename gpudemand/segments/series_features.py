@@ -318,7 +318,6 @@ def daily_variance_share(centred: FloatArray, angle: FloatArray, step_h: float) 
 _FLOOR = 0.05
 # Harmonics of the day, down to a period of two hours.
 _HARMONICS = 12
-_ROWS_PER_TASK = 4096
 
 
 class LogSpectrum(SeriesTransformer):
@@ -364,14 +363,9 @@ class LogSpectrum(SeriesTransformer):
         self.frequencies_ = _grid(self.n_timestamps_, days, wanted, calendar=step is not None)
 
     def _features(self, matrix: Matrix) -> FloatArray:
-        t = _days(matrix)
-        angles = 2 * np.pi * np.outer(t, self.frequencies_)
+        angles = 2 * np.pi * np.outer(_days(matrix), self.frequencies_)
         waves = np.hstack([np.cos(angles), np.sin(angles)])
-        blocks = [
-            _amplitudes(matrix.values[i : i + _ROWS_PER_TASK], waves)
-            for i in range(0, len(matrix.values), _ROWS_PER_TASK)
-        ]
-        return np.log(np.maximum(np.vstack(blocks), _FLOOR))
+        return map_rows(_log_amplitudes, matrix.values, self.frequencies_.size, waves)
 
     def _names(self) -> list[str]:
         return [f"amplitude_{frequency:.5g}" for frequency in self.frequencies_]
@@ -399,7 +393,7 @@ def _grid(n_timestamps: int, days: float, wanted: int, *, calendar: bool) -> Flo
     return np.sort(cycles[chosen]) / span
 
 
-def _amplitudes(values: FloatArray, waves: FloatArray) -> FloatArray:
+def _log_amplitudes(values: FloatArray, waves: FloatArray, out: FloatArray) -> None:
     recorded = ~np.isnan(values)
     n = np.maximum(recorded.sum(axis=1, keepdims=True), 1).astype(float)
     filled = np.where(recorded, values, 0.0).astype(float)
@@ -410,7 +404,7 @@ def _amplitudes(values: FloatArray, waves: FloatArray) -> FloatArray:
     flat = spread <= 1e-12
     parts = np.where(flat, 0.0, centred / np.where(flat, 1.0, spread)) @ waves
     cosine, sine = np.split(parts, 2, axis=1)
-    return np.hypot(cosine, sine) / np.sqrt(n)
+    out[:] = np.log(np.maximum(np.hypot(cosine, sine) / np.sqrt(n), _FLOOR))
 
 
 #: Location and scale of each feature.
