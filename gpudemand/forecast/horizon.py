@@ -162,20 +162,7 @@ class HorizonForecaster(Forecaster):
         return self
 
     def predict(self, h: int, level: Sequence[float] | float | None = None) -> pd.DataFrame:
-        """Forecast the next bins.
-
-        Parameters
-        ----------
-        h : int
-            Horizon in bins.
-        level : sequence of float, optional
-            Levels of the prediction intervals of single bins in percent, for example ``[80, 95]``.
-
-        Returns
-        -------
-        DataFrame
-            ``unique_id``, ``ds``, ``HorizonForecaster``, ``HorizonForecaster-lo-80``, ``HorizonForecaster-hi-80``, ...
-        """
+        """Forecast the next bins, the first two days together with `short_term`; see `Forecaster.predict`."""
         frame = super().predict(h, level)
         if self.short_term_ is None:
             return frame
