@@ -236,16 +236,9 @@ class Regressors:
 
     def design(self, step: int) -> FloatArray:
         """Regressors of a target `step` bins ahead, shape (n_series, n_regressors, n_times), about 0 on average."""
-        fixed, moving = self._at_origin, self._at_target(step)
-        n, n_fixed, n_times = fixed.shape
         shares = [] if self._regressors_of_total is None else self._regressors_of_total.relative(step)
-        x = np.empty((n, n_fixed + len(moving) + len(shares), n_times))
-        x[:, :n_fixed] = fixed
-        for place, column in enumerate(moving, n_fixed):
-            np.subtract(column, self.level, out=x[:, place])
-        for place, share in enumerate(shares, n_fixed + len(moving)):
-            np.multiply(share, self.level, out=x[:, place])
-        return x
+        moving = [*(column - self.level for column in self._at_target(step)), *(share * self.level for share in shares)]
+        return np.stack([*self._at_origin.swapaxes(0, 1), *moving], axis=1)
 
     @cached_property
     def _at_origin(self) -> FloatArray:
