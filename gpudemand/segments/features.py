@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from sklearn.decomposition import PCA
+from sklearn.pipeline import FeatureUnion
 
 from gpudemand import _parallel
 from gpudemand._array import FloatArray
@@ -78,24 +79,19 @@ class FeatureTable:
     """Features of several blocks side by side, columns named ``block__feature``."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        self.names = tuple(names)
+        self._union = FeatureUnion([(name, BLOCKS[name]()) for name in names])
 
     def fit(self, matrix: Matrix) -> FeatureTable:
         """Fit each block."""
-        frame = as_frame(matrix)
-        self.transformers_ = {name: BLOCKS[name]().fit(frame) for name in self.names}
+        self._union.fit(as_frame(matrix))
         return self
 
     def transform(self, matrix: Matrix) -> pd.DataFrame:
         """Return the table, shape (n_users, n_features), indexed by user."""
         frame = as_frame(matrix)
         tasks = [frame.iloc[first : first + _ROWS_PER_TASK] for first in range(0, len(frame), _ROWS_PER_TASK)]
-        return pd.concat(_parallel.run(self._rows, tasks))
-
-    def _rows(self, frame: pd.DataFrame) -> pd.DataFrame:
-        blocks = self.transformers_.items()
-        columns = [f"{name}__{feature}" for name, block in blocks for feature in block.get_feature_names_out()]
-        return pd.DataFrame(np.hstack([block.transform(frame) for _, block in blocks]), frame.index, columns)
+        rows = np.vstack(_parallel.run(self._union.transform, tasks))
+        return pd.DataFrame(rows, frame.index, self._union.get_feature_names_out())
 
 
 def as_frame(matrix: Matrix) -> pd.DataFrame:
