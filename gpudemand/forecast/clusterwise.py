@@ -476,8 +476,8 @@ class ClusterwiseForecaster(InductiveForecaster):
     def _held_out_errors(self, y: FloatArray, h: int, choices: Sequence[Choice]) -> FloatArray:
         """Errors of the factorization and of every choice on the newest bins, shape (1 + n_choices, n_series, h)."""
         early = y[:, :-h]
-        floor = self._floors(early, np.array([early.shape[1]]))
-        return np.asarray(y[:, -h:] - np.maximum(self._component_forecasts(early, h, choices), floor))
+        paths = np.maximum(self._component_forecasts(early, h, choices), self._floors(early))
+        return np.asarray(y[:, -h:] - paths)
 
     def _loss_table(self, y: FloatArray, choices: Sequence[Choice], losses: FloatArray) -> pd.DataFrame:
         names = ["global", *map(str, self._segmenters[1:])]

@@ -600,8 +600,7 @@ class TemporalFactorization(InductiveForecaster):
         new, ahead = panel.on_local_clock().values[:, 1:] / self.scale_, int(steps.max()) + 1
         path = rolling_paths(self.factors_, self.residual_ar_, new, ahead, places[known], self._penalties())
         path = np.take_along_axis(path, steps[None], axis=2)
-        floor = self._floors(self.panel_.values, np.array([self.panel_.values.shape[1]]))
-        path = np.maximum(path * self.scale_[..., None], floor[..., None])
+        path = np.maximum(path * self.scale_[..., None], self._floors(self.panel_.values)[..., None])
         return backtest_frame(self.panel_, times, known, y, {type(self).__name__: path})
 
     def _path(self, y: FloatArray, h: int) -> FloatArray:

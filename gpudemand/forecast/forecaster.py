@@ -244,7 +244,7 @@ class Forecaster(BaseEstimator):
         check_is_fitted(self, "panel_")
         h, levels = positive_int("h", h), check_levels(level)
         name, y, steps = self.column_name(), self.panel_.values, self.panel_.local_steps(h)
-        floor, ahead = self._floors(y, np.array([y.shape[1]])), int(steps.max()) + 1
+        floor, ahead = self._floors(y), int(steps.max()) + 1
         if not levels:
             columns = {name: np.maximum(self._path(y, ahead), floor)}
         else:
@@ -278,7 +278,7 @@ class Forecaster(BaseEstimator):
         h, n_samples = positive_int("h", h), positive_int("n_samples", n_samples)
         y, steps = self.panel_.values, self.panel_.local_steps(h)
         ahead = int(steps.max()) + 1
-        (path, past), floor = self._backtested(ahead), self._floors(y, np.array([y.shape[1]]))
+        (path, past), floor = self._backtested(ahead), self._floors(y)
         drawn = joint_samples(np.maximum(path, floor), past, floor, self._spread(ahead), n_samples, random_state)
         one = self.panel_.long_frame(self.panel_.future(h), {})
         frame = pd.concat([one] * n_samples, ignore_index=True)
@@ -325,9 +325,13 @@ class Forecaster(BaseEstimator):
         return np.stack([self._path(y[:, :o] if o < y.shape[1] else y, h) for o in origins], axis=1)
 
     @staticmethod
-    def _floors(y: FloatArray, origins: IntArray) -> FloatArray:
-        """Lower bound of the forecasts, shape (n_series, n_origins): 0, or none for series with negative values."""
-        lowest = np.minimum.accumulate(np.where(np.isnan(y), np.inf, y), axis=1)[:, origins - 1]
+    def _floors(y: FloatArray, origins: IntArray | None = None) -> FloatArray:
+        """Lower bound of the forecasts, shape (n_series, n_origins): 0, or none for series with negative values.
+
+        By default from the end of the history only.
+        """
+        places = [-1] if origins is None else origins - 1
+        lowest = np.minimum.accumulate(np.where(np.isnan(y), np.inf, y), axis=1)[:, places]
         return np.where(lowest < 0, -np.inf, 0.0)
 
     def _backtested(self, h: int) -> tuple[FloatArray, PastErrors]:

@@ -16,7 +16,7 @@ from gpudemand._array import FloatArray, IntArray, one_thread
 from gpudemand.forecast.combination import CombinedForecaster, PastLosses, inverse_loss_weights, weighted_trimmed_mean
 from gpudemand.forecast.forecaster import Forecaster, positive_int
 from gpudemand.forecast.intervals import check_levels, mean_error_quantiles
-from gpudemand.forecast.panel import Panel, Seasonality, begun, fill_missing, mean_step, row_means, week_length
+from gpudemand.forecast.panel import Panel, Seasonality, fill_gaps, mean_step, row_means, week_length
 
 #: Disjoint spans of errors that a horizon needs, and reach of a short-term forecaster.
 _SPANS, _SHORT_TERM = 2, pd.Timedelta("2D")
@@ -172,9 +172,8 @@ class HorizonForecaster(Forecaster):
 
     def _fit_panel(self, panel: Panel) -> None:
         super()._fit_panel(panel)
-        y, ends = panel.values, np.arange(1, panel.values.shape[1] + 1)
-        # Gaps are filled, which keeps means over a horizon comparable; what lies before a series stays unknown.
-        self.panel_ = replace(panel, values=np.where(begun(y, ends), fill_missing(y, self.season_length_), np.nan))
+        # Means over a horizon are comparable without gaps.
+        self.panel_ = replace(panel, values=fill_gaps(panel.values, self.season_length_))
         default = CombinedForecaster(season_length=self.season_length, random_state=self.random_state)
         self.weeks_ = default if self.weeks is None else clone(self.weeks)
         self.weeks_._fit_panel(self.panel_)
@@ -204,7 +203,7 @@ class HorizonForecaster(Forecaster):
         frame = pd.DataFrame({"unique_id": panel.ids, "start": future[0], "end": future[-1], name: mean})
         if levels:
             tails = np.array([0.5 + value / 200 for value in levels])
-            floor = self._floors(panel.values, np.array([panel.values.shape[1]]))[:, 0]
+            floor = self._floors(panel.values)[:, 0]
             widths = mean_error_quantiles(self._backtested(h)[1], tails, self._period(panel.values.shape[1]))
             for value, width in zip(levels, widths, strict=True):
                 frame[f"{name}-lo-{value:g}"] = np.maximum(mean - width, floor)

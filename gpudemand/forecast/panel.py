@@ -257,6 +257,11 @@ def fill_missing(y: FloatArray, season: int) -> FloatArray:
     return np.nan_to_num(_forward_fill(filled[:, ::-1], axis=1)[:, ::-1])
 
 
+def fill_gaps(y: FloatArray, season: int) -> FloatArray:
+    """As `fill_missing`, which keeps phases where they are; but what lies before a series stays unknown."""
+    return np.where(begun(y, np.arange(1, y.shape[1] + 1)), fill_missing(y, season), np.nan)
+
+
 def begun(y: FloatArray, origins: IntArray) -> BoolArray:
     """Whether each series has a value before each origin, shape (n_series, n_origins).
 

@@ -15,7 +15,15 @@ from gpudemand import _parallel
 from gpudemand._array import FloatArray, IntArray, compiled
 from gpudemand._validation import check_number
 from gpudemand.forecast.forecaster import Forecaster, last_known, positive_int
-from gpudemand.forecast.panel import Seasonality, begun, fill_missing, group_by_seasonality, phase_mean, row_means
+from gpudemand.forecast.panel import (
+    Seasonality,
+    begun,
+    fill_gaps,
+    fill_missing,
+    group_by_seasonality,
+    phase_mean,
+    row_means,
+)
 
 #: Values that the initial level and trend are fitted to, and most seasons that the initial season is the mean of.
 START, _START_SEASONS = 10, 5
@@ -146,8 +154,7 @@ class ETS(Forecaster):
 
     def _path(self, y: FloatArray, h: int) -> FloatArray:
         season = self.season_length_
-        # Gaps are filled, so that phases stay where they are; what lies before a series stays unknown.
-        y = np.where(begun(y, np.arange(1, y.shape[1] + 1)), fill_missing(y, season), np.nan)
+        y = fill_gaps(y, season)
         recent = y[:, -season * self.max_seasons :] if season > 1 else y
         smooth = partial(_ets_path, h=h, season=season)
         return np.vstack(_parallel.run(smooth, list(recent), n_jobs=self.n_jobs))
