@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Self
 
@@ -13,10 +13,10 @@ from scipy.stats import norm
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from gpudemand._array import FloatArray, IntArray, one_thread
+from gpudemand._array import BoolArray, FloatArray, IntArray, one_thread
 from gpudemand._validation import InputError, check_columns, check_number, shorten
 from gpudemand.forecast.intervals import PastErrors, check_levels, prediction_intervals
-from gpudemand.forecast.panel import Panel, fill_missing, season_length
+from gpudemand.forecast.panel import Panel, Seasonality, begun, fill_missing, group_by_seasonality, season_length
 
 SAMPLE = "sample"
 _SIDES = (("lo", -1), ("hi", 1))
@@ -358,6 +358,27 @@ class Forecaster(BaseEstimator):
     def _min_train(self) -> int:
         """Bins before the first origin of the backtest."""
         return min(2 * self.season_length_, self.panel_.values.shape[1] // 2)
+
+
+class SeasonalForecaster(Forecaster):
+    """Base class of methods that forecast from all origins that show the same seasons at once.
+
+    A subclass implements ``_seasonal_paths(y, origins, h, seasonality)`` instead of ``_paths``.
+    """
+
+    def _paths(self, y: FloatArray, origins: IntArray, h: int) -> FloatArray:
+        out = np.empty((len(y), origins.size, h))
+        for seasonality, chosen in self._observable(origins):
+            known = y[:, : origins[chosen].max()]
+            out[:, chosen] = self._seasonal_paths(known, origins[chosen], h, seasonality)
+        return np.where(begun(y, origins)[..., None], out, 0.0)
+
+    def _seasonal_paths(self, y: FloatArray, origins: IntArray, h: int, seasonality: Seasonality) -> FloatArray:
+        raise NotImplementedError
+
+    def _observable(self, origins: IntArray) -> Iterable[tuple[Seasonality, BoolArray]]:
+        """Seasons that are seen from the origins, and a mask of those that see them."""
+        return group_by_seasonality(origins, self.season_length_, self.panel_.freq)
 
 
 def last_known(y: FloatArray) -> FloatArray:

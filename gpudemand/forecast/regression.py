@@ -13,12 +13,10 @@ from scipy.linalg import solveh_banded
 
 from gpudemand._array import BoolArray, FloatArray, IntArray, one_thread, solve_each
 from gpudemand._validation import InputError, check_choice, check_number
-from gpudemand.forecast.forecaster import Forecaster, positive_int
+from gpudemand.forecast.forecaster import SeasonalForecaster, positive_int
 from gpudemand.forecast.panel import (
     Seasonality,
-    begun,
     fill_missing,
-    group_by_seasonality,
     phase_mean,
     rolling_mean,
     season_length,
@@ -464,7 +462,13 @@ def _solve(
 ANCHORS = ("level", "value")
 
 
-class RidgeAutoregression(Forecaster):
+def _penalties(model: RidgeAutoregression | LagRegression) -> tuple[float, float]:
+    """Checked parameters of one of the two forecasters below."""
+    penalty = check_number("penalty", model.penalty, 0, open_low=True)
+    return penalty, check_number("series_penalty", model.series_penalty, 0, open_low=True)
+
+
+class RidgeAutoregression(SeasonalForecaster):
     """Direct ridge regression of every step on lags, rolling means and seasonal profiles, pooled over series.
 
     A simple forecast, the anchor, is corrected by a linear function of lags, rolling means, daily and weekly profiles
@@ -519,16 +523,9 @@ class RidgeAutoregression(Forecaster):
         self.series_penalty = series_penalty
         self.season_length = season_length
 
-    def _paths(self, y: FloatArray, origins: IntArray, h: int) -> FloatArray:
-        check_choice("anchor", self.anchor, ANCHORS)
-        penalty = check_number("penalty", self.penalty, 0, open_low=True)
-        own = check_number("series_penalty", self.series_penalty, 0, open_low=True)
-        out = np.empty((len(y), origins.size, h))
-        for seasonality, chosen in group_by_seasonality(origins, self.season_length_, self.panel_.freq):
-            history = History.of(y[:, : origins[chosen].max()], seasonality.season)
-            model = DirectRegression(history, origins[chosen], seasonality, self.anchor, penalty, own)
-            out[:, chosen] = model.forecast(h)
-        return np.where(begun(y, origins)[..., None], out, 0.0)
+    def _seasonal_paths(self, y: FloatArray, origins: IntArray, h: int, seasonality: Seasonality) -> FloatArray:
+        anchor, history = check_choice("anchor", self.anchor, ANCHORS), History.of(y, seasonality.season)
+        return DirectRegression(history, origins, seasonality, anchor, *_penalties(self)).forecast(h)
 
 
 #: Newest bins, and bins before the same phase of earlier seasons, that are regressors one by one.
@@ -585,7 +582,7 @@ class LagRegressors(Regressors):
         return [(shifted(self.total, lag) - level) / unit * self.level for lag in sorted({0, self.week})]
 
 
-class LagRegression(Forecaster):
+class LagRegression(SeasonalForecaster):
     """Direct ridge regression of every step on plain lags of one or two seasons of any length.
 
     Regressors are the newest four values; for each season, the values around the target's phase one season before and
@@ -650,16 +647,9 @@ class LagRegression(Forecaster):
             )
         return Seasonality(given[0], given[-1])
 
-    def _paths(self, y: FloatArray, origins: IntArray, h: int) -> FloatArray:
-        penalty = check_number("penalty", self.penalty, 0, open_low=True)
-        own = check_number("series_penalty", self.series_penalty, 0, open_low=True)
-        out = np.empty((len(y), origins.size, h))
-        for seasonality, chosen in self._observable(origins):
-            history = History.of(y[:, : origins[chosen].max()], seasonality.season)
-            out[:, chosen] = DirectRegression(
-                history, origins[chosen], seasonality, "level", penalty, own, LagRegressors, _SMALL_SAMPLE_PENALTY
-            ).forecast(h)
-        return np.where(begun(y, origins)[..., None], out, 0.0)
+    def _seasonal_paths(self, y: FloatArray, origins: IntArray, h: int, seasonality: Seasonality) -> FloatArray:
+        history, options = History.of(y, seasonality.season), (LagRegressors, _SMALL_SAMPLE_PENALTY)
+        return DirectRegression(history, origins, seasonality, "level", *_penalties(self), *options).forecast(h)
 
     def _observable(self, origins: IntArray) -> Iterator[tuple[Seasonality, BoolArray]]:
         """Group origins by the seasons of which they hold two."""

@@ -14,16 +14,8 @@ from scipy.optimize import minimize
 from gpudemand import _parallel
 from gpudemand._array import FloatArray, IntArray, compiled
 from gpudemand._validation import check_number
-from gpudemand.forecast.forecaster import Forecaster, last_known, positive_int
-from gpudemand.forecast.panel import (
-    Seasonality,
-    begun,
-    fill_gaps,
-    fill_missing,
-    group_by_seasonality,
-    phase_mean,
-    row_means,
-)
+from gpudemand.forecast.forecaster import Forecaster, SeasonalForecaster, last_known, positive_int
+from gpudemand.forecast.panel import Seasonality, fill_gaps, fill_missing, phase_mean, row_means
 
 #: Values that the initial level and trend are fitted to, and most seasons that the initial season is the mean of.
 START, _START_SEASONS = 10, 5
@@ -176,7 +168,7 @@ _PRIOR_EVENTS = 100
 _LANES = 40_000
 
 
-class DoubleSeasonalSmoothing(Forecaster):
+class DoubleSeasonalSmoothing(SeasonalForecaster):
     """Double seasonal exponential smoothing (Holt-Winters-Taylor) with AR(1) errors.
 
     A level, a daily and a weekly pattern are corrected by every new value; the error that remains in the next bin is an
@@ -213,18 +205,15 @@ class DoubleSeasonalSmoothing(Forecaster):
     def __init__(self, season_length: int | None = None) -> None:
         self.season_length = season_length
 
-    def _paths(self, y: FloatArray, origins: IntArray, h: int) -> FloatArray:
-        out = np.empty((len(y), origins.size, h))
-        for seasonality, chosen in group_by_seasonality(origins, self.season_length_, self.panel_.freq):
-            known = y[:, : origins[chosen].max()]
-            filled, n_events = fill_missing(known, seasonality.season), np.cumsum(np.nan_to_num(known) != 0, axis=1)
-            grid = _grid(seasonality)
-            width = max(_LANES // len(grid.level), 1)
-            for start in range(0, len(y), width):
-                rows = slice(start, start + width)
-                for origin, path in _filter(filled[rows], n_events[rows], seasonality, grid, origins[chosen], h):
-                    out[rows, origins == origin] = path[:, None]
-        return np.where(begun(y, origins)[..., None], out, 0.0)
+    def _seasonal_paths(self, y: FloatArray, origins: IntArray, h: int, seasonality: Seasonality) -> FloatArray:
+        out, grid = np.empty((len(y), origins.size, h)), _grid(seasonality)
+        filled, n_events = fill_missing(y, seasonality.season), np.cumsum(np.nan_to_num(y) != 0, axis=1)
+        width = max(_LANES // len(grid.level), 1)
+        for start in range(0, len(y), width):
+            rows = slice(start, start + width)
+            for origin, path in _filter(filled[rows], n_events[rows], seasonality, grid, origins, h):
+                out[rows, origins == origin] = path[:, None]
+        return out
 
 
 class _Grid(NamedTuple):
