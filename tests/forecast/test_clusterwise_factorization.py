@@ -127,6 +127,9 @@ class TestForecaster:
         new = np.vstack([np.full(100, np.nan), y[5], y[7]])
         folded = model.fold_in(new)
         assert folded.labels[1] == folded.labels[2] == model.labels_.iloc[5]
+        # Of whatever size and level, and with missing values.
+        late = np.where(np.arange(100) < 15, np.nan, y * 1e6 + 1e7)
+        assert adjusted_rand_score(model.fold_in(late).labels, model.labels_) > 0.8
         one, two = folded.forecast(3), model.fold_in(new[::-1]).forecast(3)
         np.testing.assert_allclose(one, two[::-1])
         np.testing.assert_allclose(one[0], 0, atol=1e-9)

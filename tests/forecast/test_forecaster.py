@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from gpudemand._validation import InputError
-from gpudemand.forecast import Forecaster, HistoricMean, Naive, Panel, SeasonalNaive, scale_samples, sum_samples
+from gpudemand.forecast import ETS, Forecaster, HistoricMean, Naive, Panel, SeasonalNaive, scale_samples, sum_samples
+from gpudemand.forecast.factorization import InductiveForecaster
 from gpudemand.forecast.forecaster import _ranks, as_forecaster, joint_samples
 from gpudemand.forecast.intervals import PastErrors
 
@@ -51,6 +52,35 @@ def test_a_forecast_from_an_origin_is_that_of_a_model_fitted_until_then(model, s
     for place, origin in enumerate(origins):
         fitted = model.fit(usage[usage["ds"] < panel.times[origin]])
         np.testing.assert_array_equal(found[:, place], columns(fitted.predict(31))[..., 0])
+
+
+@pytest.mark.parametrize("start", ["2026-03-27", "2026-10-23"])
+def test_new_series_are_forecast_on_the_local_clock_and_not_below_zero(start):
+    """The clock of Berlin changes in the horizon; steps of a path, and not bins, count its hours."""
+
+    class Steps(InductiveForecaster):
+        def _path(self, y, h):
+            return y[:, [-1]].repeat(h, axis=1)
+
+        def _path_of_new(self, new, h):
+            return np.array([[1.0], [-1.0]]) * np.arange(1, h + 1)
+
+    y = {"a": 50 + NOISE[0, :40], "b": 50 + NOISE[1, :40]}
+    usage = long(y, start=start, tz="Europe/Berlin")
+    new = Steps().fit(usage).predict_new(usage.assign(unique_id="new " + usage["unique_id"]), 24)
+    up, down = columns(new)[..., 0]
+    clock = new["ds"][:24].dt.tz_localize(None)
+    passed = (clock - usage["ds"].max().tz_localize(None)) / pd.Timedelta("1h")
+    np.testing.assert_array_equal(up, passed)
+    np.testing.assert_array_equal(down, 0)
+
+
+def test_a_series_that_begins_late_is_forecast_as_if_it_were_alone():
+    """What lies before it is no history."""
+    late = pd.DataFrame({"unique_id": "late", "ds": pd.date_range("2026-04-01", periods=60), "y": 20 + NOISE[0, :60]})
+    early = pd.DataFrame({"unique_id": "a", "ds": pd.date_range("2026-01-01", periods=150), "y": 9.0})
+    both = ETS().fit(pd.concat([early, late])).predict(9)
+    np.testing.assert_allclose(both.loc[both["unique_id"] == "late", "ETS"], ETS().fit(late).predict(9)["ETS"])
 
 
 def test_later_bins_do_not_reach_a_forecast_from_an_origin():
