@@ -138,7 +138,6 @@ from .planning import fits_on_cards as fits_on_cards
 from .planning import place_jobs as place_jobs
 from .planning import plan_backtest as plan_backtest
 from .planning import plan_waits as plan_waits
-from .planning import wait_backtest as wait_backtest
 from .segments import persistence_statistics as persistence_statistics
 from .segments import rfm_table as rfm_table
 from .segments import segment_ablation as segment_ablation

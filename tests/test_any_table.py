@@ -117,7 +117,6 @@ CALLS = {
     "plan_waits": lambda jobs, _: gd.plan_waits(forecast(), jobs, installed=8, n_futures=3).to_frame(),
     "plan_capacity": lambda jobs, _: gd.plan_capacity(forecast(), installed=8, wait="1h", jobs=jobs).to_frame(),
     "effective_capacity": lambda jobs, _: np.array([gd.effective_capacity(jobs, 8, start=BEGIN, until=ORIGIN)]),
-    "wait_backtest": lambda jobs, _: gd.wait_backtest(with_submit(jobs), 8, window="7D").summary,
     "simulate_queue": lambda jobs, _: gd.simulate_queue(jobs, 8),
     "expected_queueing": lambda jobs, _: gd.expected_queueing(jobs, [6, 12]),
     "forecast_submissions": lambda jobs, _: planning.forecast_submissions(jobs, np.ones(len(LOG)), ORIGIN),

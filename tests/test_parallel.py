@@ -56,12 +56,6 @@ def combined():
     return gd.CombinedForecaster().fit(USAGE).predict(7, level=[80])
 
 
-def waits():
-    total = gd.usage_series(JOBS, by=None, freq="D", value="wanted", partial=False)
-    forecast = gd.SeasonallyAdjustedNaive().fit(total).predict(7, level=[80])
-    return gd.plan_waits(forecast, JOBS, installed=64, wait="1h", n_futures=20).to_frame()
-
-
 def segments():
     return gd.TopologicalSegmenter(2).fit(gd.to_wide(USAGE)).transform(gd.to_wide(USAGE))
 
@@ -75,7 +69,7 @@ def in_chunks():
         return pd.DataFrame({"bytes": [file.read_bytes() for file in sorted(files.iterdir())]})
 
 
-EVERYTHING = (backtest, combined, waits, segments, in_chunks)
+EVERYTHING = (backtest, combined, segments, in_chunks)
 
 
 @cache

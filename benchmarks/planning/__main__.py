@@ -11,17 +11,16 @@ from benchmarks.planning import (
     demand,
     gpu_types,
     horizon,
-    order_waits,
+    orders,
     programmes,
     queues,
     ratios,
     speed,
     synthetic,
     venus,
-    wait_plans,
 )
 
-TRACKS = ("demand", "runtime", "nextday", "users", "queue", "waits", "horizon", "programmes", "ratios", "speed")
+TRACKS = ("demand", "runtime", "nextday", "users", "queue", "orders", "horizon", "programmes", "ratios", "speed")
 
 
 def main() -> None:
@@ -58,14 +57,9 @@ def main() -> None:
         print("After a change of capacity, 100 simulated clusters: share of mean waits within a factor of 1.5")
         print(f"{queues.within_factor(changed).round(2).to_string()}\n")
         print(f"A million jobs, simulated, seconds\n{queues.million_jobs_seconds().round(1).to_string()}\n")
-    if "waits" in selected:
-        print(f"Plans for waits of the sample\n{wait_plans.sample_plan_seconds().round(1).to_string()}\n")
-        print(f"GPUs required for waits of the sample\n{wait_plans.required_by_weeks().to_string()}\n")
-        orders = order_waits.waits_of_orders().round(3).to_string()
-        print(f"Mean waits with an order, by load, of clusters whose queue the log ends with\n{orders}\n")
-        for weeks in (12, 26, 52):
-            coverage = wait_plans.plan_coverage(n_weeks=weeks).round(3).to_string()
-            print(f"Target met in independent futures, service level 95 %, from logs of {weeks} weeks\n{coverage}\n")
+    if "orders" in selected:
+        table = orders.compare(args.data).round(3).to_string()
+        print(f"GPUs required at past origins against those needed after the arrival of an order\n{table}\n")
     _print_plans(selected, args.data)
     if "speed" in selected:
         print(f"A million jobs, seconds\n{speed.plan_seconds(speed.million_jobs()).round(2)}\n")

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.planning.speed import START, million_jobs
+from benchmarks.planning.wait_backtest import WaitBacktest, wait_backtest
 from gpudemand.jobs.read import read_jobs
 from gpudemand.jobs.table import as_jobs
-from gpudemand.planning.backtests import WaitBacktest, wait_backtest
 from gpudemand.planning.queue import simulate_queue
 from gpudemand.planning.queue_kernels import POLICIES
 from gpudemand.planning.waits import effective_capacity, mean_wait_s

@@ -1,4 +1,4 @@
-from .backtests import WaitBacktest, demand_cross_validation, plan_backtest, wait_backtest
+from .backtests import demand_cross_validation, plan_backtest
 from .capacity import CapacityPlan, plan_capacity
 from .demand import JobDemandModel, forecast_submissions
 from .placement import fewer_gpus, place_jobs, predicted_times
@@ -43,7 +43,6 @@ __all__ = [
     "StepEvent",
     "SurvivalCurves",
     "TrainingRunTime",
-    "WaitBacktest",
     "WaitPlan",
     "WhatIf",
     "demand_cross_validation",
@@ -59,5 +58,4 @@ __all__ = [
     "predicted_times",
     "run_time_ratios",
     "simulate_queue",
-    "wait_backtest",
 ]

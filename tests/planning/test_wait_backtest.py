@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from benchmarks.planning.wait_backtest import PARTS, wait_backtest
 from gpudemand._validation import InputError
 from gpudemand.jobs.read import read_jobs
 from gpudemand.jobs.table import as_jobs
-from gpudemand.planning.backtests import PARTS, wait_backtest
 from gpudemand.planning.queue import simulate_queue
 
 BEGIN = pd.Timestamp("2026-03-01", tz="UTC")

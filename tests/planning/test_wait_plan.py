@@ -1,4 +1,4 @@
-"""GPUs so that jobs start in time: on a cluster whose coming weeks are known."""
+"""GPUs so that jobs start in time, at the level of a forecast."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import pytest
 
 import gpudemand as gd
 from gpudemand._validation import InputError
-from gpudemand.jobs.table import as_jobs
+from gpudemand.jobs.table import as_jobs, as_of
+from gpudemand.planning.need import forecast_need, wait_target
 from gpudemand.planning.quantiles import QuantileTable, mean_demand
 from gpudemand.planning.queue import simulate_queue
-from gpudemand.planning.wait_plan import WaitTarget, gpus_needed, plan_waits, wait_curve, wait_target
-from gpudemand.planning.waits import WEEK_S, Futures, Weeks, draw_future
-from gpudemand.usage.series import recorded_until
+from gpudemand.planning.wait_plan import plan_waits, wait_curve
 
 BEGIN = pd.Timestamp("2026-01-05", tz="UTC")
+END = BEGIN + pd.Timedelta("84D")
 
 
 def stationary_log(n_weeks, seed, n_per_week=600):
@@ -30,7 +30,7 @@ def stationary_log(n_weeks, seed, n_per_week=600):
 
 
 def forecast_of(level, spread, days=21):
-    ds = BEGIN + pd.to_timedelta(84 + np.arange(days), unit="D")
+    ds = END + pd.to_timedelta(np.arange(days), unit="D")
     reach = {80: 1.2816, 95: 1.96}
     bounds = {
         f"M-{side}-{p}": level + sign * z * spread for p, z in reach.items() for side, sign in (("lo", -1), ("hi", 1))
@@ -40,7 +40,7 @@ def forecast_of(level, spread, days=21):
 
 def gpus_wanted(log, n_weeks):
     held = ((log["end"] - log["start"].fillna(log["submit"])).dt.total_seconds() * log["gpus"]).sum()
-    return float(held / (n_weeks * WEEK_S))
+    return float(held / (n_weeks * 7 * 86400))
 
 
 @pytest.fixture(scope="module")
@@ -50,17 +50,6 @@ def planned():
     return log, forecast, gd.plan_capacity(forecast, installed=40, wait="1h", wait_share=0.9, jobs=log)
 
 
-def test_jobs_that_run_for_weeks_are_there_in_every_future():
-    """Three jobs of 4 GPUs start every two days and run for 60: more than the weeks that are drawn."""
-    submit = pd.Series(BEGIN + pd.to_timedelta(np.arange(0, 182, 2 / 3), unit="D"))
-    frame = pd.DataFrame({"user": "ada", "submit": submit, "end": submit + pd.Timedelta("60D"), "gpus": 4.0})
-    level = 60 * 1.5 * 4.0
-    forecast = forecast_of(level, spread=0.03 * level)
-    until = submit.max()
-    needed = plan_waits(forecast, as_jobs(frame, kind="synthetic"), installed=100, wait="1h", n_futures=20, until=until)
-    assert 0.9 * level < np.median(needed.needed) < 1.2 * level
-
-
 def share_in_time(log, gpus):
     wait = (simulate_queue(log, gpus)["start"] - log["submit"]).dt.total_seconds()
     return float((wait[log["submit"] >= BEGIN + pd.Timedelta("7D")] <= 3600).mean())
@@ -68,10 +57,32 @@ def share_in_time(log, gpus):
 
 @pytest.mark.slow
 def test_the_plan_meets_its_target_in_new_weeks_and_eight_gpus_fewer_do_not(planned):
-    new = [stationary_log(4, seed) for seed in range(1, 21)]
-    required = planned[2].required
+    log = planned[0]
+    required = plan_waits(forecast_of(gpus_wanted(log, 12), spread=0.5), log, installed=40).required
+    new = [stationary_log(5, seed) for seed in range(1, 21)]
     assert np.mean([share_in_time(log, required) >= 0.9 for log in new]) >= 0.85
     assert np.mean([share_in_time(log, required - 8) >= 0.9 for log in new]) < 0.5
+
+
+def test_a_level_that_is_known_needs_what_past_windows_needed(planned):
+    """Without an error of the level what is left is the headroom of the windows of the log."""
+    log, _, _ = planned
+    level = gpus_wanted(log, 12)
+    need = forecast_need(log, wait_target("1h", 0.9), END)
+    plan = plan_waits(forecast_of(level, spread=1e-6), log, installed=40, until=END)
+    expected = level * np.exp(need.headroom)
+    assert plan.needed.min() == np.ceil(expected.min())
+    assert plan.needed.max() == np.ceil(expected.max())
+
+
+def test_jobs_that_run_for_weeks_need_their_gpus():
+    """Three jobs of 4 GPUs start every two days and run for 60: more than a window."""
+    submit = pd.Series(BEGIN + pd.to_timedelta(np.arange(0, 182, 2 / 3), unit="D"))
+    frame = pd.DataFrame({"user": "ada", "submit": submit, "end": submit + pd.Timedelta("60D"), "gpus": 4.0})
+    level = 60 * 1.5 * 4.0
+    forecast = forecast_of(level, spread=0.03 * level)
+    plan = plan_waits(forecast, as_jobs(frame, kind="synthetic"), installed=100, n_futures=20, until=submit.max())
+    assert 0.9 * level < np.median(plan.needed) < 1.2 * level
 
 
 def test_more_gpus_wait_less_and_save_less(planned):
@@ -80,36 +91,74 @@ def test_more_gpus_wait_less_and_save_less(planned):
     assert curve["share_in_time"].is_monotonic_increasing
     assert curve["p_met"].is_monotonic_increasing
     assert curve["waited_hours"].is_monotonic_decreasing
+    assert curve["mean_wait_s"].is_monotonic_decreasing
     assert (curve["share_in_time-lo-80"] <= curve["share_in_time-hi-80"]).all()
+    assert (curve["mean_wait_s-lo-80"] <= curve["mean_wait_s-hi-80"]).all()
     at = curve.set_index("gpus")
     assert at.loc[planned[2].required, "p_met"] >= 0.95
-    assert "GPUs so that 90 % of the jobs start within 1 h" in repr(planned[2])
-    row = planned[2].summary.loc["total"]
+    assert at.loc[planned[2].required, "share_in_time-lo-80"] >= 0.9
+
+
+def test_the_plan_says_what_it_requires(planned):
+    plan = planned[2]
+    low, high = plan.required_range
+    head = f"Wait plan: {plan.required:g} GPUs so that 90 % of the jobs start within 1 h, with probability 95 %"
+    assert repr(plan).startswith(f"{head} ({low:g} to {high:g} GPUs); 40 installed\n")
+    assert plan._repr_html_().startswith(f"<p>{head}")
+    row = plan.summary.loc["total"]
+    assert row["required"] == plan.required
     assert row["shortfall"] == max(row["required"] - 40, 0)
+    assert row["p_met_installed"] == (plan.needed <= 40).mean()
+    assert low <= np.median(plan.needed) <= high
 
 
-@pytest.mark.parametrize("availability", [1.0, 0.5])
-def test_the_curve_begins_at_the_gpus_wanted_but_for_those_installed_and_a_node_less(availability):
-    submit = BEGIN + pd.to_timedelta(np.arange(0, 84 * 24 * 60, 15), unit="min")
-    frame = pd.DataFrame({"user": "ada", "submit": submit, "end": submit + pd.Timedelta("10h"), "gpus": 1.0})
-    log, forecast = as_jobs(frame, kind="synthetic"), forecast_of(40.0, 1.0)
-    plan = plan_waits(forecast, log, installed=30, availability=availability, n_futures=4)
-    assert plan.required < 45 / availability  # so .6 times the requirement would be too few
-    gpus = plan.to_frame()["gpus"].tolist()
-    asked = {30, plan.required - 8}
-    assert asked < set(gpus)
-    assert min(set(gpus) - asked) == pytest.approx(40 / availability, abs=1 / availability)
+def test_draws_are_those_of_their_seed(planned):
+    log, forecast, _ = planned
+    plans = [plan_waits(forecast, log, installed=40, n_futures=60, random_state=seed) for seed in (0, 0, 1)]
+    np.testing.assert_array_equal(plans[0].needed, plans[1].needed)
+    assert not np.array_equal(plans[0].needed, plans[2].needed)
+    assert plans[2].required == pytest.approx(plans[0].required, rel=0.1)
+
+
+def test_the_share_of_gpus_that_runs_jobs_divides_the_requirement(planned):
+    log, forecast, _ = planned
+    whole, part = (plan_waits(forecast, log, installed=40, availability=share) for share in (1.0, 0.7))
+    np.testing.assert_array_equal(part.needed, np.ceil(whole.needed / 0.7))
+    assert part.required == np.ceil(whole.required / 0.7)
+    assert part.required in set(part.to_frame()["gpus"])
 
 
 def test_a_stricter_target_and_a_less_certain_forecast_need_more(planned):
     log, forecast, _ = planned
-    few = {"installed": 40, "n_futures": 20}
+    few = {"installed": 40, "n_futures": 40}
     base = plan_waits(forecast, log, **few).required
     assert plan_waits(forecast, log, wait="5min", **few).required > base
     assert plan_waits(forecast, log, wait_share=0.99, **few).required > base
+    assert plan_waits(forecast, log, service_level=0.6, **few).required < base
     assert plan_waits(forecast, log, largest=1, **few).required < base
+    assert plan_waits(forecast_of(forecast["M"][0], 8.0), log, **few).required > base
     assert plan_waits(forecast_of(2 * forecast["M"][0], 4.0), log, **few).required > 1.5 * base
-    assert plan_waits(forecast, log, **few).required == base
+
+
+def test_jobs_that_wait_as_the_log_ends_do_not_raise_the_requirement():
+    level = gpus_wanted(stationary_log(12, seed=0), 12)
+    log = as_of(simulate_queue(stationary_log(12, seed=0), round(level / 1.1)), END)
+    assert (log["status"] == "pending").sum() > 100
+    forecast = forecast_of(level, spread=1.0)
+    behind, free = (plan_waits(forecast, jobs, installed=40, until=END) for jobs in (log, stationary_log(12, seed=0)))
+    assert behind.required == pytest.approx(free.required, rel=0.1)
+
+
+def test_a_job_that_waits_for_months_needs_no_gpus(planned):
+    log, forecast, plan = planned
+    held = log.tail(1).assign(submit=BEGIN, start=pd.NaT, end=pd.NaT, gpus=500.0, status="pending", job_id="held")
+    assert plan_waits(forecast, pd.concat([log, held]), installed=40, until=END).required == plan.required
+
+
+def test_a_demand_that_may_be_nothing_may_need_nothing(planned):
+    plan = plan_waits(forecast_of(1.0, spread=4.0), planned[0], installed=40)
+    assert plan.needed.min() == 0 < plan.required
+    assert np.isfinite(plan.to_frame()).all(axis=None)
 
 
 @pytest.mark.parametrize(
@@ -126,29 +175,6 @@ def test_what_intervals_exceed_the_noise_of_a_day_is_an_error_of_the_level(share
     chances = np.array([0.1587, 0.8413])
     low, high = mean_demand(QuantileTable.from_forecast(forecast), chances, log, submit[-1] + day, day)
     assert (high - low) / 2 == pytest.approx(expected, rel=0.1)
-
-
-@pytest.mark.parametrize(("level", "slack"), [(8.0, 1), (20.0, 1), (300.0, 6)])
-def test_gpus_needed_are_the_fewest(level, slack):
-    log = stationary_log(12, seed=0)
-    past, target = Weeks.from_log(log, recorded_until(log)), WaitTarget(3600.0, 0.9)
-    futures = Futures(past, 2, np.full(5, level), np.random.SeedSequence(0).spawn(5))
-    for future, gpus in zip(futures, gpus_needed(futures, target, "easy"), strict=True):
-        assert target.excess(future, gpus + slack - 1, "easy") >= 0
-        assert target.excess(future, gpus - slack, "easy") < 0
-
-
-def test_a_future_has_the_level_and_the_hours_of_its_weeks():
-    log = stationary_log(12, seed=0)
-    past = Weeks.from_log(log, recorded_until(log))
-    assert past.n_weeks == 11
-    rng = np.random.default_rng(0)
-    for level in (10.0, 25.0, 60.0):
-        future = draw_future(past, 20, level, rng)
-        wanted = (future.jobs.run * future.jobs.gpus).sum() / 1e6 / (21 * WEEK_S)
-        assert wanted == pytest.approx(level, rel=0.05)
-        offset = ((past.submit_s // 3600) % 24 == 0).mean()
-        assert ((future.jobs.submit // 3_600_000_000) % 24 == 0).mean() == pytest.approx(offset, abs=0.02)
 
 
 @pytest.mark.parametrize(
@@ -168,10 +194,20 @@ def test_nonsense_gets_one_sentence(planned, change, message):
         gd.plan_capacity(planned[1], **({"installed": 40, "wait": "1h", "jobs": planned[0]} | change))
 
 
-def test_a_log_of_a_week_is_too_short(planned):
-    short = stationary_log(1, seed=0)
-    with pytest.raises(InputError, match="fewer than two weeks"):
-        plan_waits(planned[1], short, installed=40)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"largest": 0.5}, r"no job of the log has at most 0\.5 GPUs"),
+        ({"availability": 0}, "availability must be"),
+        ({"policy": "lifo"}, "policy"),
+        ({"of": "users"}, "of="),
+        ({"n_futures": 1}, "n_futures must be"),
+        ({"capacities": [-1]}, "capacities must be"),
+    ],
+)
+def test_options_out_of_range_get_one_sentence(planned, change, message):
+    with pytest.raises(InputError, match=message):
+        plan_waits(planned[1], planned[0], **({"installed": 40} | change))
 
 
 @pytest.fixture(scope="module")
@@ -187,15 +223,17 @@ INSTALLED = {"A100": 60, "V100": 24}
 
 def test_each_pool_is_planned_as_if_alone(two_pools):
     log, forecast = two_pools
+    until = BEGIN + pd.Timedelta("42D")
     plan = gd.plan_capacity(forecast, installed=INSTALLED, wait="1h", jobs=log)
     assert plan.summary.index.tolist() == list(INSTALLED)
+    plan = plan_waits(forecast, log, installed=INSTALLED, until=until)
     for name, gpus in INSTALLED.items():
-        alone = plan_waits(
-            forecast[forecast["unique_id"] == name], log[log["gpu_type"] == name], installed=gpus
-        ).summary.loc[["total"]]
+        mine = forecast["unique_id"] == name
+        alone = plan_waits(forecast[mine], log[log["gpu_type"] == name], installed=gpus, until=until).summary
         pd.testing.assert_frame_equal(plan.summary.loc[[name]].reset_index(drop=True), alone.reset_index(drop=True))
     assert plan.to_frame().groupby("unique_id").size().index.tolist() == list(INSTALLED)
     assert [line.split()[0] for line in repr(plan).splitlines()[2:]] == list(INSTALLED)
+    assert all(f"<th>{name}</th>" in plan._repr_html_() for name in INSTALLED)
 
 
 def test_a_forecast_of_the_total_is_shared_out(two_pools):
@@ -216,54 +254,59 @@ def test_pools_that_do_not_match_get_one_sentence(two_pools):
         plan_waits(forecast, log, installed=60)
 
 
-def test_the_curve_tells_the_chance_with_a_node_less():
-    plan = plan_waits(forecast_of(70.0, 6.0), stationary_log(12, 0), installed=100, n_futures=40)
+def test_the_curve_tells_the_chance_with_a_node_less(planned):
+    plan = planned[2]
     chance = plan.to_frame().set_index("gpus")["p_met"]
+    assert {40, plan.required - 8, plan.required + 8} < set(chance.index)
     assert chance[plan.required - 8] < plan.service_level <= chance[plan.required] <= chance[plan.required + 8]
-
-
-def test_a_target_of_no_job_is_refused(planned):
-    with pytest.raises(InputError, match=r"no job of the log has at most 0\.5 GPUs"):
-        plan_waits(planned[1], planned[0], installed=40, largest=0.5)
 
 
 def test_what_the_next_8_gpus_save_is_what_is_waited_less(planned):
     log, forecast, plan = planned
-    last = plan.to_frame().iloc[-1]
-    further = plan_waits(forecast, log, installed=40, wait="1h", capacities=[last["gpus"] + 8]).to_frame()
-    rows = further.set_index("gpus")["waited_hours"].loc[[last["gpus"], last["gpus"] + 8]]
-    assert last["saved_hours"] == pytest.approx(rows.iloc[0] - rows.iloc[1])
-    assert last["saved_hours"] > 0
+    at = plan.required
+    further = plan_waits(forecast, log, installed=40, capacities=[at + 3]).to_frame().set_index("gpus")
+    assert at + 3 in further.index
+    saved = further["waited_hours"].loc[at] - further["waited_hours"].loc[at + 8]
+    assert further["saved_hours"].loc[at] == pytest.approx(saved)
+    assert saved > 0
 
 
-def test_work_to_come_is_added_to_the_jobs_drawn_and_not_in_their_place(planned):
+def test_a_window_that_needs_twice_as_many_gpus_is_as_well_off_on_twice_as_many():
+    outcomes = pd.DataFrame(
+        {
+            "ratio": [0.5, 1.0, 2.0],
+            "share_in_time": [0.2, 0.9, 1.0],
+            "mean_wait_s": [9000.0, 600.0, 0.0],
+            "waited_hours": [500.0, 40.0, 0.0],
+        }
+    )
+    curves = [wait_curve(scale * np.array([50.0, 100.0, 200.0]), np.full(3, scale * 100), outcomes) for scale in (1, 2)]
+    for name in outcomes.columns[1:]:
+        assert curves[0][name].tolist() == curves[1][name].tolist() == outcomes[name].tolist()
+    assert curves[1]["p_met"].tolist() == [0, 1, 1]
+
+
+def test_work_to_come_needs_more_and_what_is_over_none(planned):
     log, forecast, plan = planned
     begin = forecast["ds"].min()
     few = gd.Programme("few", 1, begin, begin + pd.Timedelta("1D"), hours=0.01, gpus=1).jobs()
     over = gd.Programme("over", 40, begin - pd.Timedelta("60D"), begin - pd.Timedelta("30D"), hours=6, gpus=64).jobs()
-    large = gd.Programme("large", 4, begin, begin + pd.Timedelta("10D"), hours=6, gpus=256).jobs()
     options = {"installed": 40, "wait": "1h", "wait_share": 0.9}
     for work in (few, over):
-        assert plan_waits(forecast, log, work=work, **options).required == plan.required
-    more = forecast_of(forecast["M"].iloc[0] + 4 * 6 * 256 / (21 * 24), spread=4.0)
-    assert plan_waits(more, log, work=large, **options).required >= 256
+        assert plan_waits(forecast, log, work=work, **options).required == pytest.approx(plan.required, abs=1)
+    # As many jobs as a fifth of the log, so that more than the share that may be late wants so many GPUs.
+    large = gd.Programme("large", 600, begin, begin + pd.Timedelta("21D"), hours=6, gpus=32).jobs()
+    more = forecast_of(forecast["M"].iloc[0] + 600 * 6 * 32 / (21 * 24), spread=4.0)
+    beside = plan_waits(more, log, work=large, **options).required
+    assert beside > plan.required + 600 * 6 * 32 / (21 * 24)
     with pytest.raises(InputError, match="work= is for one pool"):
         plan_waits(forecast, log, installed={"a": 20}, work=few)
 
 
-def test_more_gpus_start_no_fewer_jobs_in_time():
-    # Large jobs that fewer GPUs have no room for, and of which twice as many run side by side and leave no room.
-    rng, week = np.random.default_rng(0), np.repeat([0, 1], 300)
-    submit_s, large = np.tile(np.sort(rng.random(300) * WEEK_S), 2), np.arange(600) % 30 == 0
-    run_s = np.where(large, 24, 4) * 3600.0
-    past = Weeks(week, submit_s, run_s, run_s, np.where(large, 64.0, 1.0), 2)
-    levels = np.full(2, (past.run_s * past.gpus).sum() / 2 / WEEK_S)
-    futures = Futures(past, 2, levels, np.random.SeedSequence(0).spawn(2))
-    curve = wait_curve(np.arange(40.0, 145.0, 8.0), futures, wait_target("1h", 0.9), "easy")
-    assert curve["share_in_time"].is_monotonic_increasing
-    few, many = curve.iloc[0], curve.iloc[-1]
-    assert few["share_in_time"] < 0.5 < many["share_in_time"]
-    assert few["mean_wait_s"] > many["mean_wait_s"]
-    (future,) = futures.take(np.array([0]))
-    assert np.isinf(future.waits_s(40.0)[future.jobs.gpus[future.counted] > 40]).all()
-    assert np.isinf(future.waits_s(0.0)).all()
+def test_jobs_have_to_start_in_time_beside_a_programme_that_takes_every_gpu(planned):
+    log, forecast, _ = planned
+    begin, level = forecast["ds"].min(), forecast["M"].iloc[0]
+    run = gd.Programme("all", 1, begin, begin + pd.Timedelta("14D"), hours=240, gpus=80)
+    plan = plan_waits(forecast_of(level + 80 * 240 / (21 * 24), spread=1.0), log, installed=40, work=run.jobs())
+    # On exactly as many GPUs as the run takes nothing else starts for ten of 28 days.
+    assert plan.required > 80 * 1.2
