@@ -266,14 +266,15 @@ def open_sacct(path: Path, limits: Limits = LIMITS) -> TextTable:
 def sacct(log: LogColumns) -> pd.DataFrame:
     """Jobs of a Slurm dump, from any sufficient subset of sacct's columns (`SACCT_COLUMNS`).
 
-    GPUs are those of AllocTRES, of ReqTRES where nothing was allocated, and of AllocGRES or ReqGRES (per node) where
-    the TRES list no GPUs; slices (MIG), shards and MPS count as shares of one, and ``devices`` is their number as Slurm
-    counts it. The start of a job that was cancelled before it started is its end; a pending job has neither. A job that
-    was resized has a row for each part: later ones are submitted after their start, and begin when they are submitted.
-    Job steps (``123.batch``), which a dump without ``-X`` contains, are excluded. A pending array (``123_[4-9]``) is
-    one row, which `with_array_tasks` takes apart. ``used_gpu_seconds`` is gres/gpuutil, the sum over the GPUs of a job,
-    times the elapsed time, of the job or of its steps; at most the GPU-seconds held. ``reason`` is what kept a job
-    waiting last.
+    GPUs are those of AllocTRES, of ReqTRES where nothing was allocated, and of AllocGRES or ReqGRES (per node)
+    where the TRES list no GPUs; slices (MIG), shards and MPS count as shares of one, and ``devices`` is their
+    number as Slurm counts it. The start of a job that was cancelled before it started is its end; a pending job has
+    neither. A job that depends on another, or begins at a stated time, waits from when it is eligible. A job that
+    was resized has a row for each part: later ones are submitted after their start, and begin when they are
+    submitted. Job steps (``123.batch``), which a dump without ``-X`` contains, are excluded. A pending array
+    (``123_[4-9]``) is one row, which `with_array_tasks` takes apart. ``used_gpu_seconds`` is gres/gpuutil, the sum
+    over the GPUs of a job, times the elapsed time, of the job or of its steps; at most the GPU-seconds held.
+    ``reason`` is what kept a job waiting last.
     """
     job_id = log.text(log.first_present("JobID", "JobIDRaw"))
     step = job_id.str.contains(_STEP, regex=True, na=False).to_numpy(dtype=bool)
@@ -288,7 +289,7 @@ def sacct(log: LogColumns) -> pd.DataFrame:
         {
             "job_id": job_id,
             **log.texts(user="User", group="Account", cluster="Cluster"),
-            "submit": log.time("Submit").fillna(log.time("Eligible")),
+            "submit": _eligible(log),
             "start": log.time("Start"),
             "end": log.time("End"),
             **{name: gpus[name] for name in ("gpus", "gpu_type")},
@@ -306,6 +307,16 @@ def sacct(log: LogColumns) -> pd.DataFrame:
     jobs = start_unstarted_at_end(_complete(jobs, elapsed, log))
     held = (jobs["end"] - jobs["start"]).dt.total_seconds().fillna(elapsed) * jobs["gpus"]
     return jobs.assign(used_gpu_seconds=np.minimum(_used(log, elapsed, step, job_id), held))
+
+
+def _eligible(log: LogColumns) -> pd.Series:
+    """When jobs began to wait for GPUs: as they were submitted, or later, as dependencies and a stated begin let them.
+
+    A job that started before it was eligible, such as a part of a resized one, counts from its submission.
+    """
+    submit, eligible, start = (log.time(name) for name in ("Submit", "Eligible", "Start"))
+    later = (eligible > submit) & ((eligible <= start) | start.isna())
+    return submit.fillna(eligible).mask(later, eligible)
 
 
 def with_array_tasks(jobs: pd.DataFrame) -> pd.DataFrame:

@@ -147,3 +147,39 @@ def _sizes(gpus: pd.Series) -> pd.Series:
     names = ["below 1" if p < 0 else str(2**p) if p < 2 else f"{2 ** (p - 1) + 1}-{2**p}" for p in powers]
     codes = np.searchsorted(powers, power)
     return pd.Series(pd.Categorical.from_codes(codes, names, ordered=True), gpus.index, name="size")
+
+
+#: Sizes of jobs that are told apart; more are rounded up to powers of two.
+_MOST_SIZES = 64
+
+
+def share_beside_idle(jobs: pd.DataFrame, installed: float) -> float:
+    """Share of the time that jobs waited while as many GPUs as they wanted were idle; NaN where none waited.
+
+    They waited for limits, dependencies, or the scheduler, not for GPUs: more of these do not shorten it.
+
+    `jobs`: canonical job table. `installed`: GPUs in service.
+
+    >>> time = pd.Timestamp("2026-03-01", tz="UTC") + pd.to_timedelta([0, 1, 1, 3, 3], unit="h")
+    >>> log = pd.DataFrame({"submit": time[[0, 1, 2]], "start": time[[0, 3, 4]], "gpus": [6.0, 2.0, 8.0]})
+    >>> share_beside_idle(log.assign(end=time[3] + pd.Timedelta("2h"), status="completed"), 8)
+    0.5
+    """
+    log = jobs[(jobs["gpus"] > 0) & jobs["submit"].notna() & jobs["start"].notna() & ~gave_up(jobs)]
+    if log.empty or not (log["start"] > log["submit"]).any():
+        return float("nan")
+    origin = log["submit"].min()
+    submit, start, end = (seconds_since(log[name], origin) for name in ("submit", "start", "end"))
+    gpus, end = log["gpus"].to_numpy(dtype=float), np.where(np.isnan(end), np.nanmax(np.append(end, start)), end)
+    times = np.concatenate([start, end])
+    order = np.argsort(times, kind="stable")
+    times, free = times[order], installed - np.cumsum(np.concatenate([gpus, -gpus])[order])
+    sizes = gpus if len(np.unique(gpus)) <= _MOST_SIZES else 2.0 ** np.ceil(np.log2(gpus))
+    idle = 0.0
+    for size in np.unique(sizes):
+        mine = sizes == size
+        room = np.append(installed >= size, free >= size - 1e-9).astype(float)  # before the first event, and after each
+        edges = np.append(min(times[0], 0.0), times)
+        known = np.append(0.0, np.cumsum(np.diff(edges) * room[:-1]))
+        idle += float((np.interp(start[mine], edges, known) - np.interp(submit[mine], edges, known)).sum())
+    return idle / float((start - submit).sum())

@@ -1,0 +1,23 @@
+"""Jobs of Slurm wait from when they are eligible, which a dependency or a stated begin delays."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+import gpudemand as gd
+
+ROWS = """JobID|User|Submit|Eligible|Start|End|State|AllocTRES
+1|ada|2026-03-01T00:00:00|2026-03-01T06:00:00|2026-03-01T06:01:00|2026-03-01T07:00:00|COMPLETED|gres/gpu=1
+2|ada|2026-03-01T00:00:00|2026-03-01T00:00:00|2026-03-01T06:01:00|2026-03-01T07:00:00|COMPLETED|gres/gpu=1
+3|ada|2026-03-01T00:00:00|Unknown|2026-03-01T06:01:00|2026-03-01T07:00:00|COMPLETED|gres/gpu=1
+4|ada|2026-03-01T00:00:00|2026-03-01T08:00:00|2026-03-01T06:01:00|2026-03-01T07:00:00|COMPLETED|gres/gpu=1
+5|ada|2026-03-01T00:00:00|2026-03-01T05:00:00|Unknown|Unknown|PENDING|gres/gpu=1
+"""
+
+
+def test_a_wait_begins_when_a_job_is_eligible(tmp_path):
+    (tmp_path / "log.txt").write_text(ROWS)
+    jobs = gd.read_jobs(tmp_path / "log.txt", format="sacct", tz="UTC").set_index("job_id")
+    hours = (jobs["submit"] - pd.Timestamp("2026-03-01", tz="UTC")) / pd.Timedelta("1h")
+    # The fourth started before it was eligible, as parts of a resized job may: it counts from its submission.
+    assert hours.to_dict() == {"1": 6.0, "2": 0.0, "3": 0.0, "4": 0.0, "5": 5.0}
